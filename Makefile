@@ -1,0 +1,36 @@
+# make eval   the contest's ten tests, on the B200 where there is one, else in the emulator under three schedules
+# make test   the project's own tests; need no GPU
+# make benchmark   the four benchmark shapes: timed on a B200, checked and counted in the emulator
+# make lint   formatting and static checks
+#
+# Each sets up what it needs in a virtual environment. DSL=4.5.2 takes the nvidia-cutlass-dsl of the contest's runner.
+
+PYTHON ?= python3
+DSL ?= 4.8.1
+VENV ?= .venv-dsl-$(DSL)
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+SCHEDULES ?= late,random:1,random:2
+
+.PHONY: eval test benchmark lint clean
+
+eval: $(READY)
+	$(BIN)/python eval.py test --schedule $(SCHEDULES)
+
+benchmark: $(READY)
+	$(BIN)/python eval.py benchmark
+
+test: $(READY)
+	$(BIN)/python -m pytest -n 2
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]' nvidia-cutlass-dsl==$(DSL)
+	touch $@
+
+clean:
+	rm -rf .venv-dsl-* *.egg-info

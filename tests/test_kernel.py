@@ -1,0 +1,106 @@
+"""The kernel itself, its PTX run by the GPU or the emulator, bit for bit against the float64 product."""
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import reference
+import submission
+
+
+def solve_and_compare(sizes, seed=1):
+    m, n, k = zip(*sizes)
+    data = reference.generate_input(m=m, n=n, k=k, g=len(sizes), seed=seed)
+    got = submission.solve(data)
+    outputs = [c for _, _, c in data[0]]
+    assert all(ours is theirs for ours, theirs in zip(got, outputs)), "solve returns the caller's tensors"
+    found = [c.clone() for c in got]
+    want = reference.ref_kernel(data)
+    for group, (ours, theirs) in enumerate(zip(found, want)):
+        assert torch.equal(ours.view(torch.int16), theirs.view(torch.int16)), f"group {group} of {sizes}"
+
+
+@pytest.fixture
+def few_sms(monkeypatch):
+    """Three SMs, so that a CTA runs many tiles and every pipeline wraps."""
+    monkeypatch.setattr(submission, "sm_count", lambda device: 3)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [(128, 128, 256)],
+        [(64, 128, 256)],
+        [(1, 8, 64)],
+        [(129, 136, 320)],
+        [(65, 120, 192), (7, 264, 128)],
+        [(300, 8, 1024), (1, 512, 64)],
+        [(64, 256, 2048), (40, 384, 1856)],
+    ],
+    ids=str,
+)
+def test_tails_and_token_tiles(sizes):
+    solve_and_compare(sizes)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [[(200, 640, 832), (130, 384, 256), (16, 256, 1600)], [(64, 640, 832), (33, 384, 256), (16, 256, 1600)]],
+    ids=["128 tokens", "64 tokens"],
+)
+def test_many_tiles_per_cta(sizes, few_sms):
+    """Stages, accumulators and store buffers wrap across tiles of different groups."""
+    solve_and_compare(sizes)
+
+
+def test_empty_groups_are_dropped():
+    solve_and_compare([(0, 128, 256), (72, 128, 256), (0, 256, 512)])
+
+
+def test_nothing_to_do_launches_nothing(monkeypatch):
+    monkeypatch.setattr(submission, "compiled", lambda plan: pytest.fail("launched"))
+    data = reference.generate_input(m=(0, 0), n=(128, 128), k=(256, 256), g=2, seed=1)
+    assert [tuple(c.shape) for c in submission.solve(data)] == [(0, 128, 1), (0, 128, 1)]
+    assert submission.solve(([], [], [], [])) == []
+
+
+def test_more_groups_than_one_launch_holds():
+    solve_and_compare([(1 + group % 5, 8 + 8 * (group % 3), 64) for group in range(submission.MAX_GROUPS + 2)])
+
+
+def test_nothing_outside_c_is_written():
+    """Rows past M and columns past N of the last tiles must not reach memory: canaries on all sides stay."""
+    m, n, k = 70, 136, 192
+    (((a, b, _),), scales, reordered, sizes) = reference.generate_input(m=(m,), n=(n,), k=(k,), g=1, seed=3)
+    guard = 4096
+    buffer = torch.full((guard + m * n + guard,), 777.0, dtype=torch.float16, device="cuda")
+    c = buffer[guard : guard + m * n].view(1, m, n).permute(1, 2, 0)
+    data = ([(a, b, c)], scales, reordered, sizes)
+    submission.solve(data)
+    found = buffer.clone()
+    want = reference.ref_kernel(data)[0]
+    assert torch.equal(found[guard : guard + m * n].view(m, n), want[:, :, 0])
+    assert bool((found[:guard] == 777.0).all()) and bool((found[guard + m * n :] == 777.0).all())
+
+
+def test_scale_padding_is_never_used():
+    """Scale bytes of rows past M and N are garbage by contract; NaN there must not spread."""
+    data = reference.generate_input(m=(70,), n=(136,), k=(192,), g=1, seed=5)
+    rows = torch.arange(128, device="cuda")
+    for tensor, size in zip(data[2][0], (70, 136)):
+        last = tensor.view(torch.uint8)[:, :, -1]
+        past = rows[rows >= size % 128]
+        last[past % 32, past // 32] = 0x7F
+    submission.solve(data)
+    found = data[0][0][2].clone()
+    assert torch.equal(found, reference.ref_kernel(data)[0])
+
+
+GROUP = st.tuples(st.integers(0, 300), st.integers(1, 40).map(lambda n: 8 * n), st.integers(1, 12).map(lambda k: 64 * k))
+
+
+@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(st.lists(GROUP, min_size=1, max_size=4), st.integers(0, 2**31))
+def test_random_legal_shapes(sizes, seed):
+    solve_and_compare(sizes, seed)
