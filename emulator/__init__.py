@@ -1,0 +1,36 @@
+"""A Blackwell GPU (NVIDIA B200, sm_100a) in software: runs torch and CuTe DSL programs for device "cuda" on a CPU.
+
+    python -m emulator SCRIPT ARGS...       the program, its child processes included, on the emulated device
+    emulator.counters()                     in the program: what each launch did, counted
+    emulator.EmulatorError                  what a launch raises when its kernel breaks a rule of the hardware
+
+Torch tensors of the device are host memory that is registered as a device allocation. A launch runs the DSL's own
+host code, which hands its kernel's PTX, grid and parameters over at the runtime library. The PTX executes warp by warp,
+32 lanes at a time, with divergence; copies and tensor-core work are queued and drained by a schedule, either as soon or
+as late as the hardware may, or in a random order under a seed. Launches are complete when the launching call returns.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from emulator.errors import EmulatorError
+
+if TYPE_CHECKING:
+    from emulator.launch_counters import LaunchCounters
+
+__all__ = ["EmulatorError", "counters", "reset_counters"]
+
+
+def counters() -> list[LaunchCounters]:
+    """Counters of the launches of this process since the start or the last reset, in launch order."""
+    from emulator.device import Device
+
+    return Device.current().counters()
+
+
+def reset_counters() -> None:
+    """Forgets the counters of all launches so far."""
+    from emulator.device import Device
+
+    Device.current().reset_counters()

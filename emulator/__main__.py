@@ -1,0 +1,92 @@
+"""python -m emulator [OPTIONS] SCRIPT ARGS...: starts the program again, in this process, on the emulated device."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent
+SCHEDULE = re.compile(r"late|eager|random:\d+")
+
+DESCRIPTION = """Runs a Python program that uses torch's device "cuda" and CuTe DSL kernels on an emulated
+NVIDIA B200. The program is named as `python` itself takes it; what follows belongs to it."""
+
+EPILOG = """A kernel is run once under every schedule; all must write the same bytes:
+  late           asynchronous work (copies, MMAs, stores) happens only when no warp can run
+  eager          asynchronous work happens when it is issued
+  random:SEED    warps and queues take turns at random
+The environment variables EMULATOR_SCHEDULE and EMULATOR_WORKERS give the defaults."""
+
+
+def schedules(text: str) -> str:
+    for schedule in text.split(","):
+        if not SCHEDULE.fullmatch(schedule):
+            raise argparse.ArgumentTypeError(f"{schedule!r} is no schedule: late, eager or random:SEED expected")
+    return text
+
+
+def workers(text: str) -> str:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of processes: an integer from 1 expected")
+    return text
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m emulator",
+        usage="%(prog)s [--schedule S[,S...]] [--workers N] (SCRIPT | -m MODULE | -c CODE) [ARGS...]",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--schedule", type=schedules, metavar="S[,S...]", help="order of asynchronous work (late)")
+    parser.add_argument("--workers", type=workers, metavar="N", help="processes that share a launch (number of cores)")
+    parser.add_argument("-m", nargs=argparse.REMAINDER, metavar=("MODULE", "ARGS"), help="run a module as a script")
+    parser.add_argument("-c", nargs=argparse.REMAINDER, metavar=("CODE", "ARGS"), help="run a program given as text")
+    parser.add_argument("script", nargs=argparse.REMAINDER, metavar="SCRIPT ARGS", help="run a file")
+    options = parser.parse_args(arguments)
+    if options.m is not None or options.c is not None:
+        flag, rest = ("-m", options.m) if options.m is not None else ("-c", options.c)
+        options.program = [flag, *rest]
+    else:
+        rest = options.program = options.script
+        if rest and not os.path.exists(rest[0]):
+            parser.error(f"cannot find the script {rest[0]!r}")
+    if not rest:
+        parser.error("a program is needed: SCRIPT, -m MODULE or -c CODE")
+    if sys.flags.no_site or sys.flags.ignore_environment:
+        parser.error("python's -S, -E and -I keep a process off the emulated device: start without them")
+    return options
+
+
+def environment(options: argparse.Namespace) -> dict[str, str]:
+    """The environment of a process on the emulated device; its child processes inherit it."""
+    variables = dict(os.environ)
+    path = [str(PACKAGE / "bootstrap")]
+    path += [entry for entry in variables.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != path[0]]
+    variables["PYTHONPATH"] = os.pathsep.join(path)
+    variables["EMULATOR"] = "1"
+    # Launches are spread over processes already, and NumPy reads this once, when it is loaded.
+    variables["OPENBLAS_NUM_THREADS"] = "1"
+    if options.schedule:
+        variables["EMULATOR_SCHEDULE"] = options.schedule
+    if options.workers:
+        variables["EMULATOR_WORKERS"] = options.workers
+    return variables
+
+
+def main() -> None:
+    options = parse(sys.argv[1:])
+    flags = subprocess._args_from_interpreter_flags()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(sys.executable, [sys.executable, *flags, *options.program], environment(options))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Puts a Python process on the emulated device.
+
+`python -m emulator` puts this folder on PYTHONPATH and sets EMULATOR=1, both inherited by child processes. Nothing is
+imported here: hooks wait for the modules that the emulator stands in for.
+"""
+
+import importlib
+import importlib.machinery
+import importlib.util
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PACKAGE = os.path.dirname(HERE)
+
+# module -> (module of the emulator, function called before it is executed, function called after)
+HOOKS = {
+    "torch": ("emulator.torch_device", None, "install"),
+    "tvm_ffi": ("emulator.torch_device", None, "install_tvm_ffi"),
+    "cutlass": ("emulator.runtime", "prepare", "install"),
+    "cutlass.cutlass_dsl.tvm_ffi_provider": ("emulator.runtime", None, "install_tvm_ffi"),
+    "cuda.bindings.driver": ("emulator.driver", None, "install_driver"),
+    "cuda.bindings.runtime": ("emulator.driver", None, "install_runtime"),
+}
+
+
+class HookedLoader:
+    """A module's own loader with calls before and after."""
+
+    def __init__(self, loader, module, before, after):
+        self._loader, self._module, self._before, self._after = loader, module, before, after
+
+    def __getattr__(self, name):
+        return getattr(self._loader, name)
+
+    def create_module(self, spec):
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module):
+        module.__loader__ = module.__spec__.loader = self._loader
+        if self._before:
+            getattr(importlib.import_module(self._module), self._before)()
+        self._loader.exec_module(module)
+        if self._after:
+            getattr(importlib.import_module(self._module), self._after)()
+
+
+class Finder:
+    """Finds the emulator without a path entry, and hooks the modules of `HOOKS`."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name == "emulator":
+            location = os.path.join(PACKAGE, "__init__.py")
+            return importlib.util.spec_from_file_location(name, location, submodule_search_locations=[PACKAGE])
+        if name not in HOOKS:
+            return None
+        for finder in sys.meta_path:
+            spec = None if finder is self else finder.find_spec(name, path, target)
+            if spec is not None:
+                spec.loader = HookedLoader(spec.loader, *HOOKS[name])
+                return spec
+        return None
+
+
+def chain() -> None:
+    """Runs the sitecustomize that this one hides."""
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != HERE]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
+    if spec is not None:
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["sitecustomize"] = module
+        spec.loader.exec_module(module)
+
+
+if os.environ.get("EMULATOR") == "1":
+    sys.meta_path.insert(0, Finder())
+chain()

@@ -1,0 +1,182 @@
+"""What is resident on the chip: grids, clusters and CTAs with their memories and barriers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from emulator.barriers import ClusterBarrier, MBarrier, NamedBarrier, wake
+from emulator.errors import Fault
+from emulator.memory import RANK_SHIFT, SHARED_BASE, SharedMemory
+from emulator.tmem import ColumnAllocator, TensorMemory
+from emulator.warp import Group, Warp
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from emulator.launch_counters import LaunchCounters
+    from emulator.memory import GlobalMemory
+    from emulator.properties import LaunchConfig
+    from emulator.scheduler import Machine
+    from emulator.translate import Program
+
+SM_COUNT = 148
+WARP = 32
+
+
+class Grid:
+    """One launch. predecessors: grids whose results `griddepcontrol.wait` waits for."""
+
+    def __init__(
+        self, number: int, program: Program, config: LaunchConfig, parameters: np.ndarray, memory: GlobalMemory, counters: LaunchCounters
+    ):
+        self.number, self.program, self.config, self.memory, self.counters = number, program, config, memory, counters
+        self.entry = program.entry
+        self.parameters = parameters
+        self.param_address = parameters.ctypes.data
+        self.sm_count = SM_COUNT
+        self.clusters = tuple(grid // cluster for grid, cluster in zip(config.grid, config.cluster, strict=True))
+        self.predecessors: list[Grid] = []
+        self.waiters: list[Group] = []
+        self.finished = False
+
+    def is_parameter(self, address: int) -> bool:
+        return self.param_address <= address < self.param_address + len(self.parameters)
+
+    def ready(self) -> bool:
+        return all(grid.finished for grid in self.predecessors)
+
+    def finish(self) -> None:
+        self.finished = True
+
+    def __str__(self) -> str:
+        return "the grids before this one"
+
+
+class SmTensorMemory:
+    """The tensor memory columns of an SM, and who waits for some."""
+
+    def __init__(self) -> None:
+        self.allocator = ColumnAllocator()
+        self.waiters: list[Group] = []
+
+    def wake(self) -> None:
+        wake(self.waiters)
+
+    def __str__(self) -> str:
+        return "tensor memory columns of the SM, none of that size are free"
+
+
+class Cta:
+    """index: (x, y, z) in the grid; rank: in the cluster; label: for messages."""
+
+    def __init__(self, cluster: Cluster, rank: int, index: tuple[int, int, int], cluster_index: tuple[int, int, int]):
+        self.cluster, self.rank, self.index, self.cluster_index = cluster, rank, index, cluster_index
+        self.grid, self.machine = cluster.grid, cluster.machine
+        self.label = f"CTA {index}"
+        self.sm = (cluster.number * cluster.size + rank) % SM_COUNT
+        program, config = self.grid.program, self.grid.config
+        self.shared = SharedMemory(program.dynamic_shared_offset + config.dynamic_shared_bytes, rank)
+        self.shared_base = rank << RANK_SHIFT | SHARED_BASE
+        self.sm_tensor_memory = SmTensorMemory()
+        self.tmem = TensorMemory(self.sm_tensor_memory.allocator)
+        self.mbarriers: dict[int, MBarrier] = {}
+        self._named: dict[int, NamedBarrier] = {}
+        self._cta_group: int | None = None
+        self.allows_dependents = False
+        self.exited = False
+        x, y, z = config.block
+        self.live_threads = x * y * z
+        count = -(-self.live_threads // WARP)
+        self.warps = [Warp(self, i, min(WARP, self.live_threads - WARP * i)) for i in range(count)]
+
+    def mbarrier(self, offset: int) -> MBarrier:
+        if self.exited:
+            raise Fault(f"mbarrier at shared offset {offset:#x} of {self.label}, which has exited")
+        barrier = self.mbarriers.get(offset)
+        if barrier is None:
+            raise Fault(f"there is no mbarrier at shared offset {offset:#x} of {self.label}: it was not initialised (PTX ISA, mbarrier.init)")
+        return barrier
+
+    def named_barrier(self, number: int) -> NamedBarrier:
+        if number not in self._named:
+            self._named[number] = NamedBarrier(number)
+        return self._named[number]
+
+    def counted_threads(self) -> int:
+        """Threads that a named barrier without a count waits for: whole warps that have not exited."""
+        return WARP * sum(warp.live != 0 for warp in self.warps)
+
+    def operands(self) -> tuple[SharedMemory, TensorMemory]:
+        self.alive("a tensor core operation")
+        return self.shared, self.tmem
+
+    def alive(self, user: str) -> None:
+        if self.exited:
+            raise Fault(f"{user} reaches {self.label}, which has exited")
+
+    def use_cta_group(self, cta_group: int) -> None:
+        """All tcgen05 instructions of a kernel must have the same .cta_group (PTX ISA, "tcgen05 instructions: .cta_group")."""
+        if self._cta_group is None:
+            self._cta_group = cta_group
+        elif self._cta_group != cta_group:
+            raise Fault(f"tcgen05 instruction with cta_group::{cta_group} in a CTA that has used cta_group::{self._cta_group}")
+
+    def thread_exit(self, warp: Warp, lanes: int) -> None:
+        self.live_threads -= lanes.bit_count()
+        if warp.live == 0:
+            for barrier in self._named.values():
+                if barrier.threads is not None:
+                    barrier.settle(self.counted_threads())
+        self.cluster.barrier.leave((lanes & ~warp.cluster_arrived).bit_count())
+        if self.live_threads == 0:
+            self.exited = True
+            self._check_exit()
+            self.cluster.cta_exit()
+
+    def _check_exit(self) -> None:
+        if self.tmem.allocations:
+            columns = ", ".join(f"{width} at {base:#x}" for base, width in self.tmem.allocations.items())
+            raise Fault(f"{self.label} exits with tensor memory allocated: {columns} columns (PTX ISA, tcgen05.dealloc)")
+
+
+class Cluster:
+    """CTAs that are resident together. number: index of the cluster in the grid, x fastest."""
+
+    def __init__(self, machine: Machine, grid: Grid, number: int):
+        self.machine, self.grid, self.number = machine, grid, number
+        shape = grid.config.cluster
+        self.size = shape[0] * shape[1] * shape[2]
+        self.index = _unravel(number, grid.clusters)
+        x, y, z = grid.config.block
+        self.barrier = ClusterBarrier(x * y * z * self.size)
+        self.live = self.size
+        self.ctas: list[Cta] = []
+        for rank in range(self.size):
+            within = _unravel(rank, shape)
+            index = tuple(c * s + w for c, s, w in zip(self.index, shape, within, strict=True))
+            self.ctas.append(Cta(self, rank, index, within))
+
+    def cta(self, rank: int, asking: Cta) -> Cta:
+        """The CTA of a rank, which must be alive unless it is the one that asks."""
+        if rank >= self.size:
+            raise Fault(f"CTA rank {rank} in a cluster of {self.size}")
+        found = self.ctas[rank]
+        if found.exited and found is not asking:
+            raise Fault(f"shared memory of {found.label} (rank {rank}) is used by {asking.label} after that CTA has exited")
+        return found
+
+    def peer(self, rank: int) -> Cta:
+        if rank >= self.size:
+            raise Fault(f"shared address names CTA rank {rank} of a cluster of {self.size}")
+        found = self.ctas[rank]
+        found.alive("a shared memory access")
+        return found
+
+    def cta_exit(self) -> None:
+        self.live -= 1
+        if self.live == 0:
+            self.machine.cluster_done(self)
+
+
+def _unravel(number: int, shape: tuple[int, int, int]) -> tuple[int, int, int]:
+    return number % shape[0], number // shape[0] % shape[1], number // (shape[0] * shape[1])

@@ -1,0 +1,85 @@
+"""What a row of the opcode table is, and the common ways to make one.
+
+A row matches whole opcodes by a regular expression and emits Python for an instruction through `code.Code`. Operands are
+given to the emitted text either as Python integers (uniform) or as NumPy rows of 32 lanes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emulator.ptx import Instruction
+
+if TYPE_CHECKING:
+    from emulator.code import Code
+
+KindOf = Callable[[object], str]  # operand -> "uniform", "bits" or "lanes" (see `flow.py`)
+Kind = Callable[[Instruction, int, KindOf], str]
+
+
+def same_as_sources(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
+    """Uniform if every source is."""
+    return "uniform" if all(kind_of(operand) == "uniform" for operand in instruction.operands[writes:]) else "lanes"
+
+
+def widest_source(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
+    """For predicates: a mask as long as no source is a row."""
+    return max((kind_of(operand) for operand in instruction.operands[writes:]), key=("uniform", "bits", "lanes").index)
+
+
+def always_uniform(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
+    return "uniform"
+
+
+def always_lanes(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
+    return "lanes"
+
+
+@dataclass(frozen=True)
+class Row:
+    """pattern: of the whole opcode. writes: how many leading operands are destinations. flow: "", "branch", "exit" or
+    "wait" (may have to wait; emitted as the first instruction of a segment)."""
+
+    pattern: re.Pattern
+    emit: Callable[[Code, Instruction, re.Match], None]
+    writes: int = 1
+    kind: Kind = same_as_sources
+    flow: str = ""
+    inter_cta: bool = False  # communicates with other CTAs through global memory
+
+
+def row(pattern: str, emit: Callable, **options) -> Row:
+    return Row(re.compile(pattern), emit, **options)
+
+
+def computed(pattern: str, types: str, scalar: str | None, lanes: str, sources: str = "abc", result: str | None = None) -> Row:
+    """`d = f(a, b, ...)`: the expressions name their sources {a}, {b}, {c} and the type's width in bits as {n}.
+
+    pattern: the opcode up to its type. types: its types. sources: one letter per operand: "q" the type's width unsigned, "w" twice
+    its width, "u" and "i" 32 bits unsigned and signed, "p" a predicate; any other letter stands for the type itself.
+    scalar None: there is no expression for integers, the result is a row. result: the type of the result if it differs, or
+    "wide" for twice the width, "unsigned" for the same width where the sign makes no difference.
+    """
+
+    def emit(code: Code, instruction: Instruction, match: re.Match) -> None:
+        code.compute(instruction, match.group("type"), scalar, lanes, sources, result)
+
+    kind = same_as_sources if scalar is not None else always_lanes
+    return row(rf"(?:{pattern})\.(?P<type>{types.replace(' ', '|')})", emit, kind=kind)
+
+
+def called(pattern: str, template: str, **options) -> Row:
+    """An instruction that is one call; see `code.Code.call` for what the template may name."""
+
+    def emit(code: Code, instruction: Instruction, match: re.Match) -> None:
+        code.call(instruction, match, template)
+
+    return row(pattern, emit, **options)
+
+
+def ignored(pattern: str) -> Row:
+    """An instruction without an effect on what is modelled (hints)."""
+    return row(pattern, lambda code, instruction, match: None, writes=0)

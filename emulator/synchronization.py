@@ -1,0 +1,247 @@
+"""What synchronisation instructions do: mbarrier operations, named barriers, warp and cluster barriers, grid dependencies.
+
+Functions named `wait_...` return False where the group has to wait; it is then on the list of what it waits for, and the
+instruction is executed again when it is woken.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from emulator.access import shared_target, whole_warp
+from emulator.barriers import MBarrier
+from emulator.errors import Fault
+from emulator.lanes import lane_list
+from emulator.memory import SHARED_BASE
+
+if TYPE_CHECKING:
+    from emulator.warp import Group
+
+MBARRIER_BYTES = 8
+
+
+def _place(g: Group, space: str | None, address: int):
+    cta, offset = shared_target(g, address)
+    if cta is not g.cta and space in ("shared", "shared::cta"):
+        raise Fault(f"address {address:#x} is in the shared memory of CTA rank {cta.rank}, the instruction takes this CTA's only")
+    if offset % MBARRIER_BYTES or offset < SHARED_BASE or offset + MBARRIER_BYTES > len(cta.shared.data):
+        raise Fault(
+            f"mbarrier at shared address {address:#x}: it must be 8-byte aligned and inside of the launch's shared memory "
+            "(PTX ISA, Size and alignment of mbarrier object)"
+        )
+    return cta, offset
+
+
+def barrier_at(g: Group, space: str | None, address: int) -> MBarrier:
+    cta, offset = _place(g, space, address)
+    return cta.mbarrier(offset)
+
+
+def init_barrier(g: Group, mask: int, space: str | None, address: int, count: int, who) -> None:
+    cta, offset = _place(g, "shared", address)
+    existing = cta.mbarriers.get(offset)
+    if existing is not None:
+        raise Fault(f"mbarrier.init of a live barrier without mbarrier.inval: {existing} (PTX ISA, mbarrier.init)")
+    if mask & (mask - 1):
+        raise Fault(f"mbarrier.init of one barrier by {mask.bit_count()} lanes: the object would be initialised while in use")
+    g.cta.machine.progress += 1
+    cta.mbarriers[offset] = MBarrier(f"mbarrier at shared offset {offset:#x} of {cta.label}", count)
+
+
+def invalidate_barrier(g: Group, mask: int, space: str | None, address: int, who) -> None:
+    cta, offset = _place(g, "shared", address)
+    barrier = cta.mbarrier(offset)
+    if barrier.waiters:
+        raise Fault(f"mbarrier.inval while somebody waits: {barrier}")
+    del cta.mbarriers[offset]
+
+
+def _targets(g: Group, mask: int, space: str | None, address):
+    """(barrier, lanes that name it)."""
+    if isinstance(address, int):
+        return [(barrier_at(g, space, address), mask.bit_count())]
+    counts: dict[int, int] = {}
+    for lane in lane_list(mask):
+        place = int(address[lane])
+        counts[place] = counts.get(place, 0) + 1
+    return [(barrier_at(g, space, place), lanes) for place, lanes in counts.items()]
+
+
+def _per_lane(value, mask: int) -> int:
+    if not isinstance(value, np.ndarray):
+        return value
+    values = {int(value[lane]) for lane in lane_list(mask)}
+    if len(values) > 1:
+        raise Fault(f"a count that differs between lanes is not modelled: {sorted(values)}")
+    return values.pop()
+
+
+def arrive(g: Group, mask: int, space: str | None, address, count, nbytes, drop: bool, who) -> int:
+    """arrive{_drop}{.expect_tx}; every active lane arrives. Returns the state token: the phase before the arrival."""
+    count = 1 if count is None else _per_lane(count, mask)
+    phase = 0
+    g.cta.machine.progress += 1
+    for barrier, lanes in _targets(g, mask, space, address):
+        phase = barrier.phase
+        if nbytes is not None:
+            barrier.expect(_per_lane(nbytes, mask) * lanes)
+        barrier.arrive(count * lanes, g.label(who), drop)
+    return phase
+
+
+def expect_bytes(g: Group, mask: int, space: str | None, address, nbytes, who) -> None:
+    g.cta.machine.progress += 1
+    for barrier, lanes in _targets(g, mask, space, address):
+        barrier.expect(_per_lane(nbytes, mask) * lanes)
+
+
+def complete_bytes(g: Group, mask: int, space: str | None, address, nbytes, who) -> None:
+    g.cta.machine.progress += 1
+    for barrier, lanes in _targets(g, mask, space, address):
+        barrier.complete(_per_lane(nbytes, mask) * lanes, g.label(who))
+
+
+def test_parity(g: Group, mask: int, space: str | None, address: int, parity: int, who) -> bool:
+    if parity not in (0, 1):
+        raise Fault(f"phase parity {parity}: must be 0 or 1 (PTX ISA, mbarrier.test_wait)")
+    return barrier_at(g, space, address).passed(parity)
+
+
+def test_state(g: Group, mask: int, space: str | None, address: int, state: int, who) -> bool:
+    return barrier_at(g, space, address).phase != state
+
+
+def wait_parity(g: Group, mask: int, space: str | None, address: int, parity: int, who) -> bool:
+    """A loop around try_wait.parity."""
+    barrier = barrier_at(g, space, address)
+    phase = barrier.phase
+    started = g.waiting
+    if started is not None:
+        g.waiting = None
+        if started[1] is barrier and phase >= started[2] + 2:
+            raise Fault(f"phase {started[2]} was waited for and missed, its parity has come round again: {barrier}")
+    if parity not in (0, 1):
+        raise Fault(f"phase parity {parity}: must be 0 or 1 (PTX ISA, mbarrier.test_wait)")
+    if phase & 1 != parity:
+        return True
+    g.waiting = (f"parity {parity}", barrier, phase)
+    barrier.waiters.append(g)
+    return False
+
+
+def wait_state(g: Group, mask: int, space: str | None, address: int, state: int, who) -> bool:
+    barrier = barrier_at(g, space, address)
+    g.waiting = None
+    if barrier.phase != state:
+        return True
+    g.waiting = (f"phase {state}", barrier, state)
+    barrier.waiters.append(g)
+    return False
+
+
+# Named barriers
+
+
+def _named(g: Group, mask: int, aligned: bool, number: int, threads: int | None, instruction: str):
+    if aligned:
+        whole_warp(g, mask, instruction)
+    if not 0 <= number < 16:
+        raise Fault(f"{instruction} of barrier {number}: there are 16 per CTA")
+    if threads is not None and (threads % 32 or threads <= 0):
+        raise Fault(f"{instruction} with {threads} threads: must be a positive multiple of 32 (PTX ISA, bar)")
+    return g.cta.named_barrier(number), g.cta.counted_threads() if threads is None else threads
+
+
+def barrier_arrive(g: Group, mask: int, aligned: bool, number: int, threads: int, who) -> None:
+    barrier, threads = _named(g, mask, aligned, number, threads, "bar.arrive")
+    g.cta.machine.progress += 1
+    barrier.arrive(f"warp {g.warp.index}", 32, threads)
+
+
+def wait_barrier(g: Group, mask: int, aligned: bool, number: int, threads: int | None, who) -> bool:
+    """bar.sync."""
+    if g.waiting is not None:
+        kind, barrier, generation = g.waiting
+        if barrier.generation == generation:
+            barrier.waiters.append(g)
+            return False
+        g.waiting = None
+        return True
+    barrier, threads = _named(g, mask, aligned, number, threads, "bar.sync")
+    g.cta.machine.progress += 1
+    generation = barrier.generation
+    barrier.arrive(f"warp {g.warp.index}", 32, threads)
+    if barrier.generation != generation:
+        return True
+    g.waiting = ("", barrier, generation)
+    barrier.waiters.append(g)
+    return False
+
+
+def wait_warp_barrier(g: Group, mask: int, membermask: int, who) -> bool:
+    """bar.warp.sync: the lanes of the membermask meet here, at whichever of these instructions each of them is."""
+    if mask & ~membermask:
+        raise Fault(f"bar.warp.sync: lanes {mask & ~membermask:#010x} execute it but are not in its membermask {membermask:#010x}")
+    barrier = g.warp.barrier(membermask)
+    if g.waiting is not None:
+        generation = g.waiting[2]
+        if barrier.generation != generation:
+            g.waiting = None
+            return True
+        barrier.waiters.append(g)
+        return False
+    if not membermask & g.warp.live & ~mask:
+        return True
+    generation = barrier.generation
+    barrier.arrive(f"lanes {mask:#010x}", mask.bit_count(), (membermask & g.warp.live).bit_count())
+    if barrier.generation != generation:
+        return True
+    g.waiting = ("", barrier, generation)
+    barrier.waiters.append(g)
+    return False
+
+
+# Clusters and grids
+
+
+def cluster_arrive(g: Group, mask: int, aligned: bool, who) -> None:
+    if aligned:
+        whole_warp(g, mask, "barrier.cluster.arrive")
+    again = g.warp.cluster_arrived & mask
+    if again:
+        raise Fault(f"lanes {again:#010x} arrive twice on the cluster barrier without a wait in between (PTX ISA, barrier.cluster)")
+    g.cta.machine.progress += 1
+    g.warp.cluster_arrived |= mask
+    g.warp.cluster_generation = g.cta.cluster.barrier.generation
+    g.cta.cluster.barrier.arrive(mask.bit_count(), g.label(who))
+
+
+def wait_cluster(g: Group, mask: int, aligned: bool, who) -> bool:
+    if aligned:
+        whole_warp(g, mask, "barrier.cluster.wait")
+    if mask & ~g.warp.cluster_arrived:
+        raise Fault("barrier.cluster.wait without a barrier.cluster.arrive before it (PTX ISA, barrier.cluster)")
+    barrier = g.cta.cluster.barrier
+    if barrier.generation == g.warp.cluster_generation:
+        g.waiting = ("", barrier, barrier.generation)
+        barrier.waiters.append(g)
+        return False
+    g.waiting = None
+    g.warp.cluster_arrived &= ~mask
+    return True
+
+
+def wait_for_grids(g: Group, who) -> bool:
+    """griddepcontrol.wait: the grids that this one depends on are over and their writes visible."""
+    g.waiting = None
+    if g.grid.ready():
+        return True
+    g.waiting = ("griddepcontrol.wait", g.grid, 0)
+    g.grid.waiters.append(g)
+    return False
+
+
+def launch_dependents(g: Group, who) -> None:
+    g.cta.allows_dependents = True

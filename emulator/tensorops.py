@@ -1,0 +1,141 @@
+"""What tcgen05 instructions do when a warp issues them: tensor memory at once, cp, mma and commit as jobs of the issuing warp."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from emulator import tensorcore
+from emulator.access import one_lane, pick, shared_target, whole_warp
+from emulator.errors import Fault
+from emulator.jobs import Job
+from emulator.lanes import lane_list
+
+if TYPE_CHECKING:
+    from emulator.warp import Group
+
+_SCALE_BLOCKS = {"scale_vec::2X": 32, "scale_vec::4X": 16, "block16": 16, "block32": 32}
+_DEFAULT_BLOCK = {"mxf4": 32}
+
+
+def _members(g: Group, cta_group: int):
+    """The CTAs that an instruction of a CTA group works in, the even one first."""
+    if cta_group == 1:
+        return [g.cta]
+    cluster = g.cta.cluster
+    if cluster.size < 2 or cluster.size % 2:
+        raise Fault(f"cta_group::2 in a cluster of {cluster.size} CTA(s): CTAs pair up by rank (PTX ISA, CTA Pair)")
+    return [cluster.cta(g.cta.rank & ~1, g.cta), cluster.cta(g.cta.rank | 1, g.cta)]
+
+
+def wait_alloc(g: Group, mask: int, cta_group: int, destination: int, columns: int, who) -> bool:
+    """tcgen05.alloc; the base address goes to shared memory. With cta_group::2 a warp of each CTA of the pair executes it."""
+    whole_warp(g, mask, "tcgen05.alloc")
+    g.waiting = None
+    cta, _ = shared_target(g, destination)
+    if cta is not g.cta:
+        raise Fault(f"tcgen05.alloc writes to shared address {destination:#x} of CTA rank {cta.rank}")
+    g.cta.use_cta_group(cta_group)
+    base = g.cta.tmem.alloc(columns)
+    if base is None:
+        g.waiting = ("tensor memory columns", g.cta.sm_tensor_memory, columns)
+        g.cta.sm_tensor_memory.waiters.append(g)
+        return False
+    g.cta.machine.progress += 1
+    g.cta.shared.store(destination & 0xFFFFFFFF, base, 4, who)
+    return True
+
+
+def dealloc(g: Group, mask: int, cta_group: int, address: int, columns: int, who) -> None:
+    whole_warp(g, mask, "tcgen05.dealloc")
+    g.cta.use_cta_group(cta_group)
+    g.cta.tmem.dealloc(address, columns)
+    g.cta.machine.progress += 1
+    g.cta.sm_tensor_memory.wake()
+
+
+def relinquish(g: Group, mask: int, cta_group: int, who) -> None:
+    whole_warp(g, mask, "tcgen05.relinquish_alloc_permit")
+    g.cta.use_cta_group(cta_group)
+    g.cta.tmem.relinquish()
+
+
+def load(g: Group, mask: int, shape: str, num: int, packed: bool, taddr, half_split: int | None, who) -> np.ndarray:
+    """tcgen05.ld: uint32[registers, 32]."""
+    whole_warp(g, mask, "tcgen05.ld")
+    return g.cta.tmem.load(shape, num, g.warp.index % 4, pick(taddr, mask), pack=packed, half_split=half_split or 0)
+
+
+def store(g: Group, mask: int, shape: str, num: int, unpacked: bool, taddr, half_split: int | None, values: np.ndarray, who) -> None:
+    """tcgen05.st of uint32[registers, 32]."""
+    whole_warp(g, mask, "tcgen05.st")
+    g.cta.machine.progress += 1
+    g.cta.tmem.store(shape, num, g.warp.index % 4, pick(taddr, mask), values, unpack=unpacked, half_split=half_split or 0)
+
+
+def synchronize(g: Group, mask: int, what: str) -> None:
+    """tcgen05.wait: loads and stores of tensor memory are done when they are issued."""
+    whole_warp(g, mask, what)
+
+
+def _submit(g: Group, mask: int, cta_group: int, who, instruction: str, run) -> None:
+    one_lane(mask, instruction)
+    g.cta.use_cta_group(cta_group)
+    g.cta.machine.queues.tensor(g.stream, Job(g.grid, g.issuer(who), run))
+
+
+def copy(g: Group, mask: int, cta_group: int, shape: str, multicast: str | None, taddr, descriptor, who) -> None:
+    """tcgen05.cp."""
+    taddr, descriptor, ctas = pick(taddr, mask), pick(descriptor, mask), _members(g, cta_group)
+
+    def run() -> None:
+        tensorcore.copy(shape, multicast, taddr, descriptor, [cta.operands() for cta in ctas], who)
+
+    _submit(g, mask, cta_group, who, "tcgen05.cp", run)
+
+
+def mma(g: Group, mask: int, cta_group: int, kind: str, scale: str | None, d, a, b, idesc, sfa, sfb, accumulate: bool, a_in_tmem: bool, who) -> None:
+    """tcgen05.mma. sfa, sfb: None without block scaling."""
+    block = _SCALE_BLOCKS[scale] if scale else _DEFAULT_BLOCK.get(kind)
+    if sfa is None:
+        block = None
+    elif block is None:
+        raise Fault(f"tcgen05.mma.kind::{kind}.block_scale needs .scale_vec or .block (PTX ISA, tcgen05.mma)")
+    if cta_group == 2 and g.cta.rank & 1:
+        raise Fault(f"tcgen05.mma.cta_group::2 issued by CTA rank {g.cta.rank}: the even CTA of the pair issues it (PTX ISA, CTA Pair)")
+    d, a, b, idesc = (pick(value, mask) for value in (d, a, b, idesc))
+    sfa, sfb = pick(sfa or 0, mask), pick(sfb or 0, mask)
+    ctas = _members(g, cta_group)
+
+    def run() -> None:
+        operands = [cta.operands() for cta in ctas]
+        flops = tensorcore.mma(kind, cta_group, block, d, a, b, idesc, sfa, sfb, accumulate, operands, a_in_tmem=a_in_tmem, who=who)
+        counters = g.grid.counters
+        counters.mma += 1
+        counters.mma_flops += flops
+
+    _submit(g, mask, cta_group, who, "tcgen05.mma", run)
+
+
+def all_lanes(disabled: list, mask: int) -> None:
+    """The disable-output-lane operand of tcgen05.mma."""
+    if any(pick(word, mask) for word in disabled):
+        raise Fault("tcgen05.mma with lanes disabled by disable-output-lane is not modelled")
+
+
+def commit(g: Group, mask: int, cta_group: int, barrier, multicast: int | None, who) -> None:
+    """tcgen05.commit: an arrival when all earlier operations of the warp's stream are done."""
+    cta, offset = shared_target(g, pick(barrier, mask))
+    if multicast is None:
+        targets = [cta.mbarrier(offset)]
+    else:
+        if multicast >> g.cta.cluster.size or not multicast:
+            raise Fault(f"multicast mask {multicast:#06x} for a cluster of {g.cta.cluster.size} CTAs")
+        targets = [g.cta.cluster.cta(rank, g.cta).mbarrier(offset) for rank in lane_list(multicast)]
+
+    def run() -> None:
+        for target in targets:
+            target.arrive(1, f"tcgen05.commit of {g.label(who)}")
+
+    _submit(g, mask, cta_group, who, "tcgen05.commit", run)

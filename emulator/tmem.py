@@ -1,0 +1,209 @@
+"""Tensor memory: allocation of columns, and tcgen05.ld and tcgen05.st between it and the registers of a warp.
+
+Tensor memory of a CTA has 128 lanes (rows) of 512 columns of 32 bits. An address holds the lane in bits 16-31 and the
+column in bits 0-15 (PTX ISA, "Tensor Memory Addressing"). A warp reaches only the 32 lanes of its quadrant, 32 * (warp
+index % 4) and on.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from emulator.errors import Fault
+
+LANES = 128
+COLUMNS = 512
+QUADRANT = 32
+ALLOCATION_UNIT = 32
+POISON = 0xFFFFFFFF
+
+
+def split_address(taddr: int) -> tuple[int, int]:
+    """(lane, column) of a tensor memory address."""
+    return taddr >> 16 & 0xFFFF, taddr & 0xFFFF
+
+
+class ColumnAllocator:
+    """Which of an SM's 512 columns are taken; shared by the CTAs that reside on the SM."""
+
+    def __init__(self) -> None:
+        self._free = bytearray(b"\1" * (COLUMNS // ALLOCATION_UNIT))
+
+    def take(self, columns: int) -> int | None:
+        """Lowest base of that many adjacent free columns, now taken; None if there are not as many."""
+        units = columns // ALLOCATION_UNIT
+        first = self._free.find(b"\1" * units)
+        if first < 0:
+            return None
+        self._free[first : first + units] = bytes(units)
+        return first * ALLOCATION_UNIT
+
+    def give_back(self, base: int, columns: int) -> None:
+        first, units = base // ALLOCATION_UNIT, columns // ALLOCATION_UNIT
+        self._free[first : first + units] = b"\1" * units
+
+
+class TensorMemory:
+    """The tensor memory that one CTA sees: only columns that it allocated can be used; fresh ones hold 0xFFFFFFFF.
+
+    words: uint32[128, 512]; floats: the same words as float32. allocations: base column -> columns.
+    """
+
+    def __init__(self, allocator: ColumnAllocator | None = None) -> None:
+        self.words = np.full((LANES, COLUMNS), POISON, np.uint32)
+        self.floats = self.words.view(np.float32)
+        self.allocations: dict[int, int] = {}
+        self._flat = self.words.reshape(-1)
+        self._allocator = allocator or ColumnAllocator()
+        self._owned = bytearray(COLUMNS)
+        self._may_allocate = True
+
+    def alloc(self, columns: int) -> int | None:
+        """tcgen05.alloc: the address of the allocated columns, or None if the instruction would block."""
+        if columns not in (32, 64, 128, 256, 512):
+            raise Fault(
+                f"tcgen05.alloc of {columns} columns; must be a power of two from 32 to 512 (PTX ISA, tcgen05.alloc)"
+            )
+        if not self._may_allocate:
+            raise Fault("tcgen05.alloc after tcgen05.relinquish_alloc_permit of the same CTA (PTX ISA, tcgen05.alloc)")
+        base = self._allocator.take(columns)
+        if base is not None:
+            self.allocations[base] = columns
+            self._owned[base : base + columns] = b"\1" * columns
+            self.words[:, base : base + columns] = POISON
+        return base
+
+    def dealloc(self, taddr: int, columns: int) -> None:
+        """tcgen05.dealloc of a whole allocation."""
+        if self.allocations.get(taddr) != columns:
+            live = ", ".join(f"{width} at {base:#x}" for base, width in self.allocations.items()) or "none"
+            raise Fault(
+                f"tcgen05.dealloc of {columns} columns at {taddr:#x} is not an allocation of this CTA; it has {live} "
+                "(PTX ISA, tcgen05.dealloc)"
+            )
+        del self.allocations[taddr]
+        self._owned[taddr : taddr + columns] = bytes(columns)
+        self._allocator.give_back(taddr, columns)
+
+    def relinquish(self) -> None:
+        """tcgen05.relinquish_alloc_permit: this CTA allocates no more."""
+        self._may_allocate = False
+
+    def check_columns(self, column: int, count: int, user: str) -> None:
+        """Raise Fault, naming `user`, unless `count` columns from `column` on are allocated by this CTA."""
+        if column + count > COLUMNS:
+            raise Fault(f"{user}: tensor memory columns {column} to {column + count - 1}; limit {COLUMNS - 1}")
+        missing = self._owned.find(b"\0", column, column + count)
+        if missing >= 0:
+            live = ", ".join(f"{base} to {base + width - 1}" for base, width in self.allocations.items()) or "none"
+            raise Fault(
+                f"{user}: tensor memory column {missing} (of {column} to {column + count - 1}) is not allocated; "
+                f"allocated: {live} (PTX ISA, Tensor Memory Allocation)"
+            )
+
+    def load(
+        self, shape: str, num: int, warp_in_group: int, taddr: int, *, pack: bool = False, half_split: int = 0
+    ) -> np.ndarray:
+        """tcgen05.ld.SHAPE.xNUM: uint32[registers, 32 lanes of the warp].
+
+        shape: 32x32b, 16x64b, 16x128b, 16x256b or 16x32bx2. warp_in_group: warp index % 4. pack: .pack::16b, two
+        columns' low halves in a register. half_split: the immediate of 16x32bx2, columns from the first half's to the
+        second's.
+        """
+        start = self._check("tcgen05.ld", shape, num, warp_in_group, taddr, pack, half_split)
+        places = _fragment(shape, num, pack, half_split)
+        values = self._flat[start:].take(places)
+        if not pack:
+            return values
+        return values[0] & 0xFFFF | values[1] << 16
+
+    def store(
+        self,
+        shape: str,
+        num: int,
+        warp_in_group: int,
+        taddr: int,
+        values: np.ndarray,
+        *,
+        unpack: bool = False,
+        half_split: int = 0,
+    ) -> None:
+        """tcgen05.st.SHAPE.xNUM of values uint32[registers, 32]; arguments as for `load`.
+
+        unpack: .unpack::16b, a register's halves go to the low halves of two columns. The high halves, of which PTX
+        says nothing, are poisoned.
+        """
+        start = self._check("tcgen05.st", shape, num, warp_in_group, taddr, unpack, half_split)
+        places = _fragment(shape, num, unpack, half_split)
+        if unpack:
+            values = np.stack([values, values >> 16]) | np.uint32(POISON << 16 & POISON)
+        self._flat[start:][places] = values
+
+    def _check(self, name: str, shape: str, num: int, warp: int, taddr: int, packed: bool, half_split: int) -> int:
+        """Index of the addressed word in the flat memory, if the access is legal."""
+        lane, column = split_address(taddr)
+        lanes, row_registers, widest = _SHAPES.get(shape, (0, 0, 0))
+        if not lanes:
+            raise Fault(f"{name}.{shape}: not a shape (PTX ISA, {name})")
+        if num not in _NUMS or num > widest:
+            raise Fault(f"{name}.{shape}.x{num}: .num must be a power of two up to {widest} (PTX ISA, {name})")
+        quadrant = QUADRANT * warp
+        if lane != quadrant and (lanes == QUADRANT or lane != quadrant + lanes):
+            raise Fault(
+                f"{name}.{shape}: lane {lane} of warp {warp} of its group; the warp reaches lanes {quadrant} to "
+                f"{quadrant + QUADRANT - 1}, an access of {lanes} lanes starts at a multiple of {lanes} "
+                f"(PTX ISA, {name})"
+            )
+        if half_split and shape != "16x32bx2":
+            raise Fault(f"{name}.{shape}: only 16x32bx2 has a split offset (PTX ISA, {name})")
+        columns = num * row_registers * (2 if packed else 1)
+        self.check_columns(column, columns, name)
+        if half_split:
+            self.check_columns(column + half_split, columns, name)
+        return lane * COLUMNS + column
+
+
+_SHAPES = {
+    "32x32b": (32, 1, 128),
+    "16x64b": (16, 2, 128),
+    "16x128b": (16, 4, 64),
+    "16x256b": (16, 8, 32),
+    "16x32bx2": (16, 1, 128),
+}
+"""Shape -> (lanes of tensor memory, columns per repetition, largest .num)."""
+
+_NUMS = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+@lru_cache(maxsize=256)
+def _fragment(shape: str, num: int, packed: bool, half_split: int) -> np.ndarray:
+    """Which word each register of each lane holds, relative to the addressed one: int64[registers, 32].
+
+    With 16-bit packing int64[2, registers, 32]: the words of the low and of the high half. PTX ISA, "Matrix fragments
+    for shape .32x32b" and the sections that follow it.
+    """
+    thread = np.arange(32)
+    repeat = np.arange(num)[:, None]
+    quad, member = thread // 4, thread % 4
+    match shape:
+        case "32x32b":
+            row, column = np.broadcast_arrays(thread, repeat)
+        case "16x32bx2":
+            row, column = np.broadcast_arrays(thread % 16, repeat)
+        case "16x64b":
+            row, column = np.broadcast_arrays(quad + 8 * (member % 2), 2 * repeat + member // 2)
+        case "16x128b":
+            half = np.arange(2)[:, None]
+            row, column = np.broadcast_arrays(quad + 8 * half, 4 * repeat[:, None] + member)
+        case "16x256b":
+            half, pair = np.arange(2)[:, None, None], np.arange(2)[:, None]
+            row, column = np.broadcast_arrays(quad + 8 * half, 8 * repeat[:, None, None] + 2 * member + pair)
+    row, column = row.reshape(-1, 32), column.reshape(-1, 32)
+    second_half = half_split * (thread // 16) if shape == "16x32bx2" else 0
+    if packed:
+        column = np.stack([2 * column, 2 * column + 1])
+    places = row * COLUMNS + column + second_half
+    places.flags.writeable = False
+    return places

@@ -1,0 +1,194 @@
+"""The contest's problems as data: input and output types, test and benchmark cases, the figures to beat.
+
+A case is written as a spec line in the contest's grammar, `key: value; key: value; ...`. A key is letters and
+underscores; a value is an integer, a word, or a list of integers in brackets or parentheses:
+
+    m: [96, 128]; n: [128, 256]; k: [256, 512]; g: 2; seed: 1111
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:  # eval.py reads this module where it may not need torch, which takes seconds to import
+    import torch
+
+# (abc, sfasfb, sfasfb_reordered, problem_sizes): lists over the groups of (a, b, c), (sfa, sfb),
+# (sfa_reordered, sfb_reordered) and (m, n, k, l).
+input_t = TypeVar(
+    "input_t",
+    bound="tuple[list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]], list[tuple[torch.Tensor, torch.Tensor]], "
+    "list[tuple[torch.Tensor, torch.Tensor]], list[tuple[int, int, int, int]]]",
+)
+output_t = TypeVar("output_t", bound="list[torch.Tensor]")
+
+SpecValue = int | str | tuple[int, ...]
+
+_KEY = r"[a-zA-Z_]+"
+_INTEGER = r"[+-]?[0-9]+"
+_WORD = r"[a-zA-Z_]+"
+_LIST = r"\[[^\]]*\]|\([^)]*\)"
+_ITEM = re.compile(rf"\s*({_KEY})\s*:\s*({_LIST}|{_WORD}|{_INTEGER})\s*")
+
+
+class SpecError(ValueError):
+    """A spec line or file that cannot be read; the text names the line and the part at fault."""
+
+
+@dataclass(frozen=True)
+class TestSpec:
+    """One case: the keyword arguments of generate_input, and the spec line they came from."""
+
+    __test__ = False  # pytest would collect the class for its name
+
+    line: str
+    args: Mapping[str, SpecValue]
+
+    @classmethod
+    def parse(cls, line: str) -> TestSpec:
+        """Read one spec line. Lists become tuples. Raises SpecError."""
+        args: dict[str, SpecValue] = {}
+        for part in line.split(";"):
+            item = _ITEM.fullmatch(part)
+            if item is None:
+                raise SpecError(f"invalid test case '{line}': '{part.strip()}' is not 'key: value'")
+            key, text = item.groups()
+            if key in args:
+                raise SpecError(f"invalid test case '{line}': key '{key}' appears twice")
+            args[key] = _parse_value(text, line)
+        return cls(line, args)
+
+    @classmethod
+    def from_args(cls, args: Mapping[str, SpecValue]) -> TestSpec:
+        """The inverse of parse: a case from generate_input's arguments, with its spec line written out."""
+        return cls("; ".join(f"{key}: {_format_value(value)}" for key, value in args.items()), dict(args))
+
+    def combine_seed(self, popcorn_seed: int) -> TestSpec:
+        """The same case with its public seed combined with the harness's secret one, as the contest combines them."""
+        if "seed" not in self.args:
+            return self
+        a, b = self.args["seed"], popcorn_seed
+        return replace(self, args={**self.args, "seed": a + (a + b) * (a + b + 1) // 2})
+
+
+def _parse_value(text: str, line: str) -> SpecValue:
+    if text[0] in "[(":
+        inner = text[1:-1].strip()
+        items = [item.strip() for item in inner.split(",")] if inner else []
+        for item in items:
+            if not re.fullmatch(_INTEGER, item):
+                raise SpecError(f"invalid test case '{line}': '{item}' in list '{text}' is not an integer")
+        return tuple(int(item) for item in items)
+    return int(text) if re.fullmatch(_INTEGER, text) else text
+
+
+def _format_value(value: SpecValue) -> str:
+    return f"[{', '.join(map(str, value))}]" if isinstance(value, tuple) else str(value)
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A timed case with the figures it is measured against, in microseconds on a B200."""
+
+    line: str
+    speed_of_light_us: float  # the task authors' model: max(tensor core time, DRAM time) at 1.5 GHz
+    best_published_us: float
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One of the contest's problems."""
+
+    name: str
+    leaderboard: str
+    parameters: tuple[str, ...]  # generate_input's arguments: the keys that a spec line must have
+    inputs_per_timing: int  # different inputs called back to back between one pair of CUDA events
+    tests: tuple[str, ...]
+    benchmarks: tuple[Benchmark, ...]
+    best_geomean_us: float  # the best published geometric mean over the benchmarks, of one submission
+
+    def parse_specs(self, lines: Sequence[str]) -> list[TestSpec]:
+        """Read spec lines and check that each has exactly this problem's parameters. Raises SpecError."""
+        specs = [TestSpec.parse(line) for line in lines]
+        for spec in specs:
+            if set(spec.args) != set(self.parameters):
+                raise SpecError(
+                    f"invalid test case '{spec.line}': {self.name} takes {', '.join(self.parameters)}; "
+                    f"got {', '.join(spec.args)}"
+                )
+        if not specs:
+            raise SpecError("no test cases")
+        return specs
+
+    def read_spec_file(self, path: str | Path) -> list[TestSpec]:
+        """Read a file of spec lines. Raises SpecError for an unreadable, empty or malformed file."""
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise SpecError(f"could not read spec file '{path}': {error}") from error
+        try:
+            return self.parse_specs(text.splitlines())
+        except SpecError as error:
+            raise SpecError(f"spec file '{path}': {error}") from None
+
+    def find_benchmark(self, spec: TestSpec) -> Benchmark | None:
+        """The benchmark whose shapes `spec` has (seeds may differ), if there is one."""
+
+        def shapes(args: Mapping[str, SpecValue]) -> dict[str, SpecValue]:
+            return {key: value for key, value in args.items() if key != "seed"}
+
+        for benchmark in self.benchmarks:
+            if shapes(TestSpec.parse(benchmark.line).args) == shapes(spec.args):
+                return benchmark
+        return None
+
+
+GROUP_GEMM = Problem(
+    name="group_gemm",
+    leaderboard="nvfp4_group_gemm",
+    parameters=("m", "n", "k", "g", "seed"),
+    inputs_per_timing=15,
+    tests=(
+        "m: [96, 128]; n: [128, 256]; k: [256, 512]; g: 2; seed: 1111",
+        "m: [256, 72]; n: [512, 384]; k: [256, 256]; g: 2; seed: 1111",
+        "m: [128, 128]; n: [128, 256]; k: [512, 256]; g: 2; seed: 1111",
+        "m: [80, 128, 256]; n: [384, 256, 128]; k: [256, 512, 256]; g: 3; seed: 1111",
+        "m: [64, 72, 96]; n: [128, 384, 512]; k: [512, 512, 256]; g: 3; seed: 1111",
+        "m: [64, 256, 128]; n: [768, 128, 256]; k: [512, 256, 512]; g: 3; seed: 1111",
+        "m: [128, 128, 64]; n: [256, 512, 512]; k: [768, 256, 768]; g: 3; seed: 1111",
+        "m: [128, 128, 128, 128]; n: [128, 128, 128, 128]; k: [512, 256, 512, 256]; g: 4; seed: 1111",
+        "m: [40, 56, 384, 512]; n: [512, 384, 256, 128]; k: [256, 256, 256, 256]; g: 4; seed: 1111",
+        "m: [512, 384, 256, 128]; n: [256, 256, 256, 256]; k: [512, 768, 512, 768]; g: 4; seed: 1111",
+    ),
+    benchmarks=(
+        Benchmark(
+            "m: [80, 176, 128, 72, 64, 248, 96, 160]; n: [4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096]; "
+            "k: [7168, 7168, 7168, 7168, 7168, 7168, 7168, 7168]; g: 8; seed: 1111",
+            speed_of_light_us=18.833,
+            best_published_us=27.9,
+        ),
+        Benchmark(
+            "m: [40, 76, 168, 72, 164, 148, 196, 160]; n: [7168, 7168, 7168, 7168, 7168, 7168, 7168, 7168]; "
+            "k: [2048, 2048, 2048, 2048, 2048, 2048, 2048, 2048]; g: 8; seed: 1111",
+            speed_of_light_us=10.667,
+            best_published_us=18.8,
+        ),
+        Benchmark(
+            "m: [192, 320]; n: [3072, 3072]; k: [4096, 4096]; g: 2; seed: 1111",
+            speed_of_light_us=2.406,
+            best_published_us=8.48,
+        ),
+        Benchmark(
+            "m: [128, 384]; n: [4096, 4096]; k: [1536, 1536]; g: 2; seed: 1111",
+            speed_of_light_us=1.525,
+            best_published_us=6.43,
+        ),
+    ),
+    best_geomean_us=13.09,
+)
+
+PROBLEMS = {problem.name: problem for problem in (GROUP_GEMM,)}

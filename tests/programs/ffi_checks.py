@@ -1,0 +1,49 @@
+"""Kernels with TVM-FFI's calling convention; run on the emulated device by test_runtime.py where tvm_ffi is there."""
+
+import cutlass.cute as cute
+import torch
+from cutlass.cute.runtime import from_dlpack
+from kernel_checks import Launches, N, caught, make_scale
+
+import emulator
+
+
+def compiled(factor, x):
+    return cute.compile(
+        make_scale(factor), from_dlpack(x, enable_tvm_ffi=True).mark_layout_dynamic(), N, options="--enable-tvm-ffi"
+    )
+
+
+def check_kernels_run_and_are_told_apart():
+    x = torch.ones(N, device="cuda")
+    double, triple = compiled(2.0, x), compiled(3.0, x)
+    for scale in (double, triple, double):
+        scale(x, N)
+    assert x.tolist() == [12.0] * N
+
+
+def check_errors_raise_from_the_call():
+    x = torch.ones(N, device="cuda")
+    scale = compiled(2.0, x)
+    error = caught(scale, x, N + 1)
+    assert type(error) is emulator.EmulatorError and error.cta == (1, 0, 0)
+
+    def launch(*args):
+        raise KeyboardInterrupt
+
+    with Launches(launch):
+        assert type(caught(scale, x, N)) is KeyboardInterrupt
+    assert caught(scale, x, N) is None
+
+
+def check_code_without_ptx_is_refused():
+    x = torch.ones(N, device="cuda")
+    scale = compiled(2.0, x)
+    scale.artifacts.PTX = None
+    error = caught(scale, x, N)
+    assert type(error) is emulator.EmulatorError and "has no PTX" in error.reason
+
+
+def check_host_tensors_are_refused():
+    scale = compiled(2.0, torch.ones(N, device="cuda"))
+    assert "device_type=cuda" in str(caught(scale, torch.ones(N), N))

@@ -1,0 +1,58 @@
+"""Small PTX kernels for the emulator's tests: a header, a body, and arrays as parameters."""
+
+import numpy as np
+
+from emulator import ptx, scheduler, translate
+from emulator.launch_counters import LaunchCounters
+from emulator.memory import GlobalMemory
+from emulator.properties import LaunchConfig
+
+REGISTERS = """
+    .reg .pred %p<20>; .reg .b16 %h<40>; .reg .b32 %r<80>; .reg .b64 %rd<40>; .reg .b32 %tid, %rank;
+    mov.u32 %tid, %tid.x;
+    mov.u32 %rank, %cluster_ctarank;
+"""
+
+
+def module(body, arguments=1, declarations=""):
+    """PTX with entry `k` and parameters a0, a1, ... (pointers, loaded into %a0, %a1, ...)."""
+    parameters = ", ".join(f".param .u64 a{i}" for i in range(arguments))
+    loads = "".join(f"    .reg .b64 %a{i}; ld.param.b64 %a{i}, [a{i}];\n" for i in range(arguments))
+    return (
+        ".version 8.8\n.target sm_100a\n.address_size 64\n.extern .shared .align 1024 .b8 smem[];\n"
+        f"{declarations}\n.visible .entry k({parameters})\n{{\n{REGISTERS}{loads}{body}\n    ret;\n}}\n"
+    )
+
+
+def entry(body, arguments=1, declarations=""):
+    return ptx.parse(module(body, arguments, declarations)).entries["k"]
+
+
+def launch(body, *arrays, threads=32, grid=1, cluster=1, shared=4096, schedule="late", declarations="", block=None):
+    """Run a body with the arrays' addresses as parameters. Returns the launch's counters."""
+    kernel = entry(body, len(arrays), declarations)
+    program = translate.translate(kernel)
+    memory = GlobalMemory()
+    for i, array in enumerate(arrays):
+        memory.register(array.ctypes.data, array.nbytes, f"a{i}")
+    storage = np.zeros(256 + 8 * len(arrays), np.uint8)
+    packed = kernel.pack([array.ctypes.data.to_bytes(8, "little") for array in arrays])
+    parameters = storage[-storage.ctypes.data % 128 :][: len(packed)]
+    parameters[:] = np.frombuffer(packed, np.uint8)
+    memory.register(parameters.ctypes.data, max(len(packed), 1), "parameters")
+    config = LaunchConfig((grid, 1, 1), block or (threads, 1, 1), (cluster, 1, 1), shared)
+    counters = LaunchCounters("k", config.grid, config.cluster, schedule)
+    scheduler.run(program, config, parameters, memory, scheduler.Schedule.parse(schedule), None, counters)
+    return counters
+
+
+STORE_LANE = """
+    mul.wide.u32 %rd1, %tid, {size};
+    add.s64 %rd1, %a0, %rd1;
+    st.global.{type} [%rd1], {value};
+"""
+
+
+def store(value, type_name="b32"):
+    """PTX that stores a register of each thread to a0[tid]."""
+    return STORE_LANE.format(value=value, type=type_name, size=int(type_name[1:]) // 8)

@@ -1,0 +1,151 @@
+"""Plain torch submissions, good and bad: the M of a case's first group chooses the behaviour (M_OF gives it)."""
+
+import math
+import multiprocessing
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+import reference
+
+SEED_OF_CASE = 1111
+POPCORN_SEED = 77
+COMBINED_SEED = 707377  # 1111 + 1188 * 1189 / 2
+
+
+def good(data, output):
+    return output
+
+
+def close(data, output):
+    output[0].view(torch.int16)[0, 0, 0] ^= 1
+    return output
+
+
+def wrong(data, output):
+    output[1][3, 2, 0] += 100
+    return output
+
+
+def nan(data, output):
+    output[1][3, 2, 0] = math.nan
+    return output
+
+
+def other_shape(data, output):
+    return [output[0][:-1], output[1]]
+
+
+def other_dtype(data, output):
+    return [output[0], output[1].float()]
+
+
+def on_the_cpu(data, output):
+    return [output[0].cpu(), output[1]]
+
+
+def nothing(data, output):
+    return None
+
+
+def one_missing(data, output):
+    return [output[0], None]
+
+
+def too_short(data, output):
+    return output[:1]
+
+
+def raises(data, output):
+    raise ValueError("first line\nsecond line")
+
+
+def raises_what_does_not_pickle(data, output):
+    class LocalError(Exception):
+        pass
+
+    raise LocalError(lambda: None)
+
+
+def exits(data, output):
+    sys.exit(3)
+
+
+def leaves(data, output):
+    os._exit(4)
+
+
+def dies_and_leaves_a_child(data, output):
+    """The child holds the worker's pipe open."""
+    child = os.fork()
+    if not child:
+        time.sleep(600)
+        os._exit(0)
+    Path(os.environ["PIDS"]).write_text(f"{child}")
+    os.abort()
+
+
+def hangs(data, output):
+    with open(os.environ["PIDS"], "a") as pids:
+        pids.write(f" {os.getpid()}")
+    while True:
+        time.sleep(1)
+
+
+def breaks_the_device(data, output):
+    def fails():
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    torch.cuda.synchronize = fails
+    return output
+
+
+def checks_its_surroundings(data, output):
+    assert multiprocessing.parent_process() is not None
+    assert os.environ["CUTE_DSL_DISABLE_FILE_CACHING"] == "1"
+    assert not {"POPCORN_SEED", "POPCORN_FD"} & set(os.environ)
+    return output
+
+
+def checks_its_seed(data, output):
+    m, n, k, _ = zip(*data[3])
+    want = reference.generate_input(m, n, k, len(m), COMBINED_SEED)
+    for ours, theirs in zip(data[0], want[0]):
+        assert torch.equal(ours[2], theirs[2])
+    return output
+
+
+BEHAVIOURS = (
+    good,
+    close,
+    wrong,
+    nan,
+    other_shape,
+    other_dtype,
+    on_the_cpu,
+    nothing,
+    one_missing,
+    too_short,
+    raises,
+    raises_what_does_not_pickle,
+    exits,
+    leaves,
+    dies_and_leaves_a_child,
+    hangs,
+    breaks_the_device,
+    checks_its_surroundings,
+    checks_its_seed,
+)
+M_OF = {behaviour.__name__: 2 + index for index, behaviour in enumerate(BEHAVIOURS)}
+
+
+def custom_kernel(data):
+    first_m = data[3][0][0]
+    return BEHAVIOURS[first_m - 2](data, reference.ref_kernel(data))
+
+
+def plan_report(problem_sizes):
+    return {"tiles": len(problem_sizes), "waves": 1}

@@ -1,0 +1,3 @@
+"""A submission that cannot be imported."""
+
+raise ImportError("no module named tvm_ffi")

@@ -1,0 +1,455 @@
+"""eval.py for a person: tables, choice of device, command line; and its timing, on clocks and kernels made up here."""
+
+import contextlib
+import io
+import math
+import os
+import shutil
+import statistics
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+from harness import BEHAVIOURS, ROOT, clean_environment, run_eval, spec_line, write_specs
+
+import eval as harness_file
+import reference
+from task import GROUP_GEMM, Benchmark, Problem, TestSpec
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Runs as a person starts them
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_table_shows_what_differs_where(tmp_path):
+    specs = write_specs(tmp_path / "specs.txt", ["good", "wrong", "raises"])
+    run = run_eval("test", specs, "--submission", BEHAVIOURS, "--device", "emulator", "--schedule", "random:3")
+    assert run.returncode == 112
+    assert run.stderr.count("\n") == 1
+    assert run.stderr.startswith(
+        "eval.py: restarting on an emulated B200: python -m emulator --schedule random:3 eval.py"
+    )
+    headline, *_ = run.stdout.splitlines()
+    assert headline == f"group_gemm test · NVIDIA B200 (emulated), schedules random:3 · {BEHAVIOURS}"
+    rows = [line.split() for line in run.stdout.splitlines() if line.startswith(("  0 ", "  1 ", "  2 "))]
+    assert [row[0] for row in rows] == ["0", "1", "2"]
+    assert [row[-1] for row in rows] == ["bit-exact", "FAIL", "FAIL"]
+    assert " m 2 24, n 16 8, k 64 128, g 2 " in run.stdout
+    assert "case 1 FAILED: m 4 24, n 16 8, k 64 128, g 2" in run.stdout
+    assert "group 1 (24 x 8 x 1): 1 of 192 elements differ, largest error 100\n    at [3, 2, 0]: got " in run.stdout
+    assert 'raise ValueError("first line\\nsecond line")' in run.stdout
+    assert run.stdout.endswith("1 passed, 2 failed\n")
+
+
+def test_benchmark_on_the_emulator_prints_counts_and_no_times(tmp_path):
+    lines = [spec_line("good"), spec_line("good")]
+    (tmp_path / "specs.txt").write_text("\n".join(lines))
+    run = run_eval("benchmark", tmp_path / "specs.txt", "--case", 1, "--submission", BEHAVIOURS, "--device", "emulator")
+    assert run.returncode == 0, run.stdout
+    assert "counts from emulation, no times" in run.stdout
+    assert "plan: tiles" in run.stdout
+    assert "bytes loaded by TMA, unique" in run.stdout
+    assert [line.split()[0] for line in run.stdout.splitlines() if "bit-exact" in line] == ["1"], "--case 1 alone"
+    for absent in (" us", "±", "speed of light", "published", "geomean"):
+        assert absent not in run.stdout
+    assert run.stdout.endswith("1 passed, 0 failed\n")
+
+
+def test_without_the_emulator_it_says_what_is_missing(tmp_path):
+    for name in ("eval.py", "task.py", "reference.py"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copy(BEHAVIOURS, tmp_path / "submission.py")
+    run = run_eval("test", "--device", "emulator", script=tmp_path / "eval.py")
+    assert (run.returncode, run.stdout) == (1, "")
+    assert (
+        run.stderr == f"eval.py: there is no emulator to run in place of a B200: {tmp_path / 'emulator'} is missing\n"
+    )
+
+
+def test_four_files_are_enough_under_an_emulator_from_elsewhere(tmp_path):
+    for name in ("eval.py", "task.py", "reference.py"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copy(BEHAVIOURS, tmp_path / "submission.py")
+    specs = write_specs(tmp_path / "specs.txt", ["good"])
+    run = run_eval("-m", "emulator", tmp_path / "eval.py", "test", specs, script="", PYTHONPATH=str(ROOT))
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.endswith("1 passed, 0 failed\n")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Choice of device
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_device_is_a_b200_where_there_is_one(monkeypatch):
+    monkeypatch.delenv("EMULATOR", raising=False)
+    for present, device in ((True, "b200"), (False, "emulator")):
+        monkeypatch.setattr(harness_file, "has_b200", lambda present=present: present)
+        assert harness_file.choose_device(None) == device
+        assert harness_file.choose_device("emulator") == "emulator"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert harness_file.choose_device("b200") == "b200"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(harness_file.DeviceError, match="no CUDA device"):
+        harness_file.choose_device("b200")
+    monkeypatch.setenv("EMULATOR", "1")
+    assert harness_file.choose_device(None) == "emulator"
+    with pytest.raises(harness_file.DeviceError, match="cannot be had under"):
+        harness_file.choose_device("b200")
+
+
+@pytest.mark.parametrize(("capability", "present"), [((10, 0), True), ((9, 0), False), ((10, 3), False)])
+def test_a_b200_is_known_by_its_capability(monkeypatch, capability, present):
+    monkeypatch.setattr(harness_file.ctypes, "CDLL", lambda name: None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *device: capability)
+    assert harness_file.has_b200() == present
+
+
+def test_the_restart_keeps_arguments_and_happens_once(monkeypatch, capsys):
+    restarts = []
+    monkeypatch.setattr(os, "execve", lambda *arguments: restarts.append(arguments))
+    monkeypatch.setattr(sys, "argv", ["eval.py", "test", "--case", "3"])
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    harness_file.restart_under_emulator("late,random:1")
+    ((program, command, environment),) = restarts
+    assert program == command[0] == sys.executable
+    assert command[1:] == [
+        "-m",
+        "emulator",
+        "--schedule",
+        "late,random:1",
+        str(ROOT / "eval.py"),
+        "test",
+        "--case",
+        "3",
+    ]
+    assert environment["PYTHONPATH"] == f"{ROOT}{os.pathsep}/elsewhere"
+    assert capsys.readouterr().err.count("\n") == 1
+
+    monkeypatch.setenv(harness_file.RESTARTED, environment[harness_file.RESTARTED])
+    with pytest.raises(harness_file.DeviceError, match="without the emulator"):
+        harness_file.restart_under_emulator(None)
+
+
+def test_a_schedule_is_not_ignored_under_the_emulator():
+    run = run_eval("test", "--schedule", "late", EMULATOR="1")
+    assert run.returncode == 2
+    assert "give --schedule to python -m emulator" in run.stderr
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Timing
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_statistics():
+    durations = [10.0, 12.0, 11.0, 17.0]
+    stats = harness_file.Stats.of(durations)
+    assert (stats.runs, stats.best, stats.worst, stats.mean) == (4, 10, 17, 12.5)
+    assert stats.std == pytest.approx(statistics.stdev(durations))
+    assert stats.err == pytest.approx(statistics.stdev(durations) / 2)
+
+
+@pytest.fixture
+def events(monkeypatch):
+    """What time_calls does with the device, in order; the n-th pair of events is n ms apart."""
+    log = []
+
+    class Event:
+        def __init__(self, enable_timing):
+            assert enable_timing
+
+        def record(self):
+            log.append("record")
+
+        def elapsed_time(self, end):
+            return float(log.count("record") // 2)
+
+    def randn(elements, device):
+        log.append(f"flush {elements}")
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: log.append("synchronize"))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (180 * 10**9, 190 * 10**9))
+    monkeypatch.setattr(torch, "randn", randn)
+    harness_file.l2_flush_elements.cache_clear()
+    yield log
+    harness_file.l2_flush_elements.cache_clear()
+
+
+def test_the_calls_of_a_timing_are_back_to_back_on_a_flushed_l2(events):
+    def kernel(data):
+        events.append(f"call {data}")
+        return -data
+
+    nanoseconds, outputs = harness_file.time_calls(kernel, [1, 2, 3, 4])
+    calls = ["call 1", "call 2", "call 3", "call 4"]
+    assert events == ["synchronize", f"flush {16000 * 2**20}", "record", *calls, "record", "synchronize"]
+    assert nanoseconds == 1e6 / 4
+    assert outputs == [-1, -2, -3, -4]
+
+
+def test_the_flush_fits_the_memory(events, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (10**9, 2 * 10**9))
+    harness_file.time_calls(lambda data: None, [1])
+    assert f"flush {2 * 10**8}" in events
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Makes time_calls take its results and its own duration from a list of (ns per call, ns elapsed)."""
+    schedule = SimpleNamespace(entries=iter(()), now=0)
+
+    def time_calls(kernel, inputs):
+        duration, elapsed = next(schedule.entries)
+        schedule.now += elapsed
+        return duration, []
+
+    monkeypatch.setattr(harness_file, "time_calls", time_calls)
+    monkeypatch.setattr(harness_file.time, "perf_counter_ns", lambda: schedule.now)
+    return schedule
+
+
+def repeats(clock, limits, duration_of, elapsed):
+    clock.entries = iter((duration_of(index), elapsed) for index in range(1000))
+    return harness_file.measure(None, [], limits).runs
+
+
+def test_stop_rules(clock):
+    unlimited = harness_file.Limits(100, math.inf)
+    steady, noisy = (lambda index: 1000.0), (lambda index: 1000.0 + 500 * (index % 2))
+    assert repeats(clock, unlimited, steady, 1e9) == 3, "at least three runs"
+    assert repeats(clock, unlimited, steady, 1.3e7) == 8, "and 100 ms"
+    assert repeats(clock, unlimited, noisy, 1e6) == 100, "as many as the limit otherwise"
+    assert repeats(clock, unlimited, noisy, 11e9) == 11, "until 120 s are spent"
+    assert repeats(clock, harness_file.Limits(100, 10_000), noisy, 1e9) == 9, "or the budget is"
+    slightly_noisy = [1000.0, 1004.0] * 10
+    runs = repeats(clock, unlimited, lambda index: slightly_noisy[index % 20], 1e9)
+    assert harness_file.Stats.of(slightly_noisy[: runs - 1]).err >= 1e-3 * 1001 or runs == 3
+    assert harness_file.Stats.of(slightly_noisy[:runs]).err < 1e-3 * 1002, "until the mean is known to 0.1 %"
+
+
+def test_a_rechecks_text_ends_the_timing(clock):
+    clock.entries = iter([(1.0, 1e9)] * 10)
+    texts = iter(["", "", "wrong"])
+    limits = harness_file.Limits(100, math.inf)
+    assert harness_file.measure(None, [], limits, lambda outputs: next(texts)) == "wrong"
+
+
+class Doubling:
+    """A problem whose input is (x, c), whose output is c = 2 x, and which remembers the seeds it was asked for."""
+
+    def __init__(self):
+        self.seeds = []
+        self.problem = Problem("doubling", "", ("seed",), 15, tests=(), benchmarks=(), best_geomean_us=0)
+
+    def generate_input(self, seed):
+        self.seeds.append(seed)
+        return torch.tensor([float(seed)], dtype=torch.float16), torch.zeros(1, dtype=torch.float16)
+
+    def ref_kernel(self, data):
+        return [2 * data[0]]
+
+    baseline = ref_kernel
+
+    def compare(self, want, got):
+        return reference.compare(want, got, 1e-3, 1e-3)
+
+    def case(self, kernel):
+        submission = SimpleNamespace(custom_kernel=kernel)
+        return harness_file.Case(self.problem, self, submission, {"seed": 100})
+
+
+def double(data):
+    torch.mul(data[0], 2, out=data[1])
+    return [data[1]]
+
+
+def call_counting(kernel):
+    def counted(data):
+        counted.calls += 1
+        return kernel(data, counted.calls)
+
+    counted.calls = 0
+    return counted
+
+
+LIMITS = harness_file.Limits(4, math.inf)
+
+
+def test_timed_inputs_follow_from_the_seed(events):
+    doubling = Doubling()
+    result = harness_file.time_case(doubling.case(double), LIMITS)
+    assert result.passed
+    assert result.stats.runs == 4
+    assert doubling.seeds == [100 + 42 * index for index in range(1, 16)]
+
+
+def test_leaderboard_times_inputs_that_were_not_seen_before(events):
+    doubling = Doubling()
+    assert harness_file.time_case(doubling.case(double), LIMITS, recheck=True).passed
+    assert doubling.seeds == [100 + 42 * index for index in range(1, 31)]
+
+
+@pytest.mark.parametrize("wrong_call", [1, 15])
+@pytest.mark.parametrize("recheck", [False, True])
+def test_a_wrong_output_before_timing_fails(events, recheck, wrong_call):
+    kernel = call_counting(lambda data, call: [double(data)[0] + 100 * (call == wrong_call)])
+    result = harness_file.time_case(Doubling().case(kernel), LIMITS, recheck)
+    assert not result.passed
+    assert result.message.startswith(f"input {wrong_call - 1} of 15: group 0 (1): 1 of 1 elements differ")
+    assert "record" not in events
+
+
+@pytest.mark.parametrize("wrong_input", [0, 7, 14])
+@pytest.mark.parametrize("repeat", [0, 3])
+def test_leaderboard_checks_every_timed_output(events, wrong_input, repeat):
+    wrong_call = 15 + 15 * repeat + wrong_input + 1
+    kernel = call_counting(lambda data, call: [double(data)[0] + 100 * (call == wrong_call)])
+    result = harness_file.time_case(Doubling().case(kernel), LIMITS, recheck=True)
+    assert not result.passed
+    assert result.message.startswith(f"a timed output is wrong: input {wrong_input} of 15: ")
+    assert kernel.calls == 15 * (repeat + 2)
+
+
+def test_leaderboard_finds_results_left_from_the_repeat_before(events):
+    kernel = call_counting(lambda data, call: double(data) if call <= 30 else [data[1]])
+    result = harness_file.time_case(Doubling().case(kernel), LIMITS, recheck=True)
+    assert not result.passed
+    assert "got nan" in result.message
+
+
+def test_the_baseline_is_timed_after_the_submission(events):
+    doubling = Doubling()
+    result = harness_file.time_case(doubling.case(double), LIMITS, baseline=True)
+    # The n-th pair of events is n ms apart: 1 to 4 for the submission, 5 to 8 for the baseline.
+    assert (result.stats.mean, result.baseline.mean) == (pytest.approx(2.5e6 / 15), pytest.approx(6.5e6 / 15))
+    assert result.message == "baseline torch._scaled_mm 433.333 us, 2.60x the time"
+
+    doubling.baseline = lambda data: [3 * data[0]]
+    result = harness_file.time_case(doubling.case(double), LIMITS, baseline=True)
+    assert not result.passed
+    assert result.message.startswith("the baseline is wrong: input 0 of 15")
+
+
+@pytest.mark.parametrize(
+    ("value", "under_ncu"), [(None, False), ("0", False), ("", False), ("1", True), ("true", True)]
+)
+def test_profile_under_ncu_and_without(monkeypatch, value, under_ncu):
+    ranges, sorted_by = [], []
+    monkeypatch.delenv("POPCORN_NCU", raising=False)
+    if value is not None:
+        monkeypatch.setenv("POPCORN_NCU", value)
+
+    @contextlib.contextmanager
+    def nvtx_range(name):
+        ranges.append(name)
+        yield
+
+    monkeypatch.setattr(torch.cuda.nvtx, "range", nvtx_range)
+
+    @contextlib.contextmanager
+    def profile(activities):
+        def table(sort_by, row_limit):
+            sorted_by.append(sort_by)
+            return "the table"
+
+        yield SimpleNamespace(key_averages=lambda: SimpleNamespace(table=table))
+
+    profiler = SimpleNamespace(
+        profile=profile, record_function=nvtx_range, ProfilerActivity=SimpleNamespace(CPU=0, CUDA=1)
+    )
+    monkeypatch.setitem(sys.modules, "torch.profiler", profiler)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    kernel = call_counting(lambda data, call: double(data))
+    result = harness_file.profile_case(Doubling().case(kernel))
+    assert result.passed
+    assert ranges == ["custom_kernel"]
+    assert kernel.calls == (1 if under_ncu else 2), "once to compile, without ncu"
+    assert result.report == ("" if under_ncu else "the table")
+    assert sorted_by == ([] if under_ncu else ["self_cuda_time_total"])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reports
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def console_text(results, lines, baseline=False):
+    numbers = list(range(len(lines)))
+    report = harness_file.ConsoleReport(GROUP_GEMM, "a device · a file", numbers)
+    report.console.file = io.StringIO()
+    report.console.width = 200
+    specs = GROUP_GEMM.parse_specs(lines)
+    with report:
+        report.begin("benchmark", specs)
+        for index, result in enumerate(results):
+            report.case_begins(index, specs[index])
+            report.case_ends(index, result)
+        report.end(all(result.passed for result in results))
+    return report.console.file.getvalue()
+
+
+def stats_of(mean_us):
+    return harness_file.Stats(10, mean_us * 1e3, 120.0, 40.0, mean_us * 1e3 - 500, mean_us * 1e3 + 700)
+
+
+BENCHMARK_LINES = [benchmark.line for benchmark in GROUP_GEMM.benchmarks]
+
+
+def test_the_timing_table():
+    means = (28.2495, 21.334, 4.812, 6.1)
+    results = [harness_file.Result(True, stats=stats_of(mean)) for mean in means]
+    text = console_text(results, BENCHMARK_LINES)
+    assert "m 80 176 128 72 64 248 96 160, n 4096, k 7168, g 8" in text
+    (row,) = [line.split() for line in text.splitlines() if " m 40 76 " in line]
+    assert row[-9:] == ["21.334", "±", "0.120", "20.834", "..", "22.034", "10.667", "2.00", "18.8"]
+    geomean = math.prod(means) ** 0.25
+    assert text.endswith(f"4 passed, 0 failed; geomean {geomean:.3f} us (speed of light 5.21, best published 13.09)\n")
+    assert "torch._scaled_mm" not in text
+
+
+def test_the_timing_table_with_a_baseline_and_unknown_shapes():
+    results = [harness_file.Result(True, stats=stats_of(20.0), baseline=stats_of(50.0))]
+    text = console_text(results, [GROUP_GEMM.tests[0]])
+    (row,) = [line.split() for line in text.splitlines() if " m 96 128" in line]
+    assert row[-5:] == ["-", "-", "-", "50.000", "2.50"]
+    assert text.endswith("1 passed, 0 failed; geomean 20.000 us\n")
+
+
+def test_no_geomean_of_some_cases():
+    results = [harness_file.Result(True, stats=stats_of(20.0)), harness_file.Result(False, "[red] wrong [1, 2]")]
+    text = console_text(results, BENCHMARK_LINES[:2])
+    assert "\n[red] wrong [1, 2]\n" in text
+    assert text.endswith("1 passed, 1 failed\n")
+
+
+def test_counts_against_the_minimum():
+    launch = {"kernel": "k", "grid": (4, 1, 1), "ctas": 4, "mma": 10, "stored_bytes": 30}
+    launch |= {"tma_load_requested_bytes": 300, "tma_load_unique_bytes": 110}
+    counts = {"launches": [launch, launch], "plan": {"waves": 2}, "minimum_load_bytes": 200, "minimum_store_bytes": 60}
+    assert harness_file.counts_column(counts) == {
+        "plan: waves": "2",
+        "launches": "2",
+        "CTAs": "8",
+        "MMAs": "20",
+        "bytes loaded by TMA, requested": "600 (3.000 of the minimum)",
+        "bytes loaded by TMA, unique": "220 (1.100 of the minimum)",
+        "bytes stored": "60 (1.000 of the minimum)",
+    }
+    text = harness_file.launches_text(counts)
+    assert "launch 1: k\n    grid: (4, 1, 1)\n    ctas: 4" in text
+
+
+def test_benchmark_lines_are_found_for_their_figures():
+    spec = TestSpec.parse(BENCHMARK_LINES[2])
+    assert isinstance(GROUP_GEMM.find_benchmark(spec), Benchmark)
+    assert harness_file.shapes_text(spec) == "m 192 320, n 3072, k 4096, g 2"
+
+
+def test_the_environment_of_these_runs_is_clean(monkeypatch):
+    monkeypatch.setenv("EMULATOR_SCHEDULE", "late")
+    monkeypatch.setenv("POPCORN_FD", "3")
+    assert not {"EMULATOR_SCHEDULE", "POPCORN_FD"} & set(clean_environment())

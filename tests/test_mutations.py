@@ -1,0 +1,107 @@
+"""A check that has never caught anything is unproven: break the kernel's synchronisation, one instruction at a time, and
+the emulator must notice under its default schedules, by an error or by a wrong result."""
+
+import re
+
+import pytest
+import torch
+
+import reference
+import submission
+
+emulator = pytest.importorskip("emulator")
+pytestmark = pytest.mark.skipif(torch.cuda.get_device_name().find("emulated") < 0, reason="mutates PTX in the emulator")
+
+SCHEDULES = ("late", "random:1", "random:2")
+SIZES = {"m": (200, 64), "n": (384, 256), "k": (1024, 2048), "g": 2, "seed": 5}
+
+WAIT = re.compile(r"(mbarrier\.try_wait\S+ done, \[\S+\], \S+;\s*@done bra DONE;\s*)bra WAIT;")
+LOAD_EMPTY, MMA_ACCUMULATOR, MMA_FULL, EPILOGUE_ACCUMULATOR = range(4)
+
+
+def without(pattern, count=0):
+    """Drop `count` (0: all) instructions that match."""
+    return lambda ptx: re.sub(rf"(@\S+ )?{pattern}[^;]*;", "", ptx, count=count)
+
+
+def no_wait(which):
+    """Let the which-th mbarrier wait of the PTX return at once."""
+
+    def mutate(ptx):
+        match = list(WAIT.finditer(ptx))[which]
+        return ptx[: match.start()] + match[1] + ptx[match.end() :]
+
+    return mutate
+
+
+def replaced(old, new):
+    return lambda ptx: re.sub(old, new, ptx)
+
+
+MUTATIONS = {
+    "load does not wait for an empty stage": no_wait(LOAD_EMPTY),
+    "MMA does not wait for a full stage": no_wait(MMA_FULL),
+    "MMA does not wait for a free accumulator": no_wait(MMA_ACCUMULATOR),
+    "epilogue does not wait for the accumulator": no_wait(EPILOGUE_ACCUMULATOR),
+    "full barrier expects 512 bytes too few": replaced(
+        r"(mbarrier\.arrive\.expect_tx\S+ _, \[%r\d+\], )(%r\d+);", r"{.reg .b32 t; sub.s32 t, \2, 512; \1t;}"
+    ),
+    "full barrier expects 512 bytes too many": replaced(
+        r"(mbarrier\.arrive\.expect_tx\S+ _, \[%r\d+\], )(%r\d+);", r"{.reg .b32 t; add.s32 t, \2, 512; \1t;}"
+    ),
+    "no commit to the empty barrier": without(r"tcgen05\.commit", 1),
+    "no arrival on the empty accumulator": without(r"mbarrier\.arrive\.shared::cta"),
+    "two arrivals on the empty accumulator": replaced(r"(mbarrier\.arrive\.shared::cta[^;]*;)", r"\1 \1"),
+    "store buffers are reused before they are read": replaced(r"wait_group\.read 1;", "wait_group.read 9;"),
+    "SMEM is given up before it is stored": without(r"cp\.async\.bulk\.wait_group\.read 0"),
+    "no CTA barrier after the barriers are initialised": without(r"bar\.sync", 1),
+    "TMEM is not given back": without(r"tcgen05\.dealloc"),
+    "TMEM is not allocated": without(r"tcgen05\.alloc"),
+    "scale factors are copied after the MMA that needs them": replaced(
+        r"(?s)(tcgen05\.cp\S+ [^;]*;)(.*?)(tcgen05\.mma[^;]*;)", r"\2\3\1"
+    ),
+}
+
+
+def outcomes(monkeypatch, mutate):
+    """Per schedule: None if the result is right, else what was noticed."""
+    from emulator import ptx
+    from emulator.device import Device
+
+    device = Device.current()
+    changed = []
+
+    def parse(text, original=ptx.parse):
+        changed.append(mutate(text) != text)
+        return original(mutate(text))
+
+    found = {}
+    for schedule in SCHEDULES:
+        with monkeypatch.context() as patch:
+            patch.setattr(ptx, "parse", parse)
+            patch.setattr(device, "schedules", (schedule,))
+            patch.setattr(submission, "sm_count", lambda device: 2)
+            submission.compiled.cache_clear()
+            data = reference.generate_input(**SIZES)
+            try:
+                got = [c.clone() for c in submission.solve(data)]
+            except emulator.EmulatorError as error:
+                found[schedule] = f"{error}"
+            else:
+                want = reference.ref_kernel(data)
+                same = all(torch.equal(a, b) for a, b in zip(got, want))
+                found[schedule] = None if same else "wrong result"
+    submission.compiled.cache_clear()
+    assert changed and all(changed), "the mutation did not apply"
+    return found
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_mutation_is_noticed(monkeypatch, name):
+    found = outcomes(monkeypatch, MUTATIONS[name])
+    assert any(found.values()), f"{name}: unnoticed under {', '.join(SCHEDULES)}"
+
+
+def test_unmutated_kernel_is_silent(monkeypatch):
+    found = outcomes(monkeypatch, lambda ptx: ptx.replace("// Generated", "// Also generated"))
+    assert not any(found.values())

@@ -1,0 +1,108 @@
+"""The spec grammar and the table of problems."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from task import GROUP_GEMM, PROBLEMS, SpecError, TestSpec
+
+keys = st.from_regex(r"[a-zA-Z_]{1,8}", fullmatch=True)
+values = st.integers() | st.from_regex(r"[a-zA-Z_]{1,8}", fullmatch=True) | st.lists(st.integers()).map(tuple)
+
+
+@given(st.dictionaries(keys, values, min_size=1))
+def test_a_written_line_reads_back(args):
+    spec = TestSpec.from_args(args)
+    assert TestSpec.parse(spec.line).args == args
+
+
+@pytest.mark.parametrize(
+    ("line", "args"),
+    [
+        ("m: 128", {"m": 128}),
+        ("  m :-3 ;n:+4", {"m": -3, "n": 4}),
+        ("m: [1, 2]; n: (3,4); k: [ 5 ]", {"m": (1, 2), "n": (3, 4), "k": (5,)}),
+        ("m: []; n: ( )", {"m": (), "n": ()}),
+        ("mode: silu_and_mul; seed: 1", {"mode": "silu_and_mul", "seed": 1}),
+    ],
+)
+def test_parses_integers_words_and_lists(line, args):
+    spec = TestSpec.parse(line)
+    assert (spec.args, spec.line) == (args, line)
+
+
+@pytest.mark.parametrize(
+    ("line", "part"),
+    [
+        ("", "'' is not 'key: value'"),
+        ("m: 1;", "'' is not"),
+        ("m", "'m' is not"),
+        ("m: 1.5", "'m: 1.5' is not"),
+        ("m2: 1", "'m2: 1' is not"),
+        ("m: [1, 2", "'m: [1, 2' is not"),
+        ("m: 1 2", "'m: 1 2' is not"),
+        ("m: [1, x]", "'x' in list '[1, x]' is not an integer"),
+        ("m: [1, 2,]", "'' in list '[1, 2,]' is not an integer"),
+        ("m: 1; m: 2", "key 'm' appears twice"),
+    ],
+)
+def test_names_the_malformed_part(line, part):
+    with pytest.raises(SpecError) as error:
+        TestSpec.parse(line)
+    assert f"'{line}'" in str(error.value)
+    assert part in str(error.value)
+
+
+def test_seeds_combine_as_the_contest_combines_them():
+    spec = TestSpec.parse("m: 1; seed: 1111").combine_seed(77)
+    assert spec.args == {"m": 1, "seed": 1111 + (1188 * 1189) // 2}
+    assert spec.line == "m: 1; seed: 1111"
+    unseeded = TestSpec.parse("m: 1")
+    assert unseeded.combine_seed(77) == unseeded
+
+
+def test_a_problem_refuses_other_parameters():
+    with pytest.raises(SpecError, match="group_gemm takes m, n, k, g, seed; got m, n, k, l, seed"):
+        GROUP_GEMM.parse_specs(["m: 1; n: 1; k: 64; l: 1; seed: 1"])
+    with pytest.raises(SpecError, match="no test cases"):
+        GROUP_GEMM.parse_specs([])
+
+
+def test_spec_files(tmp_path):
+    path = tmp_path / "specs.txt"
+    path.write_text("\n".join(GROUP_GEMM.tests) + "\n")
+    assert GROUP_GEMM.read_spec_file(path) == GROUP_GEMM.parse_specs(GROUP_GEMM.tests)
+
+    for content in (b"", b"\xff: 1", GROUP_GEMM.tests[0].encode() + b"\n\n"):
+        path.write_bytes(content)
+        with pytest.raises(SpecError, match=r"specs\.txt"):
+            GROUP_GEMM.read_spec_file(path)
+    with pytest.raises(SpecError, match="could not read"):
+        GROUP_GEMM.read_spec_file(tmp_path / "absent")
+
+
+@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
+def test_every_line_of_the_table_reads(problem):
+    assert len(problem.parse_specs(problem.tests)) == 10
+    for benchmark in problem.benchmarks:
+        (spec,) = problem.parse_specs([benchmark.line])
+        assert problem.find_benchmark(spec.combine_seed(5)) is benchmark
+        assert benchmark.speed_of_light_us < benchmark.best_published_us
+    assert problem.find_benchmark(TestSpec.parse(problem.tests[0])) is None
+
+
+def test_group_gemm_table():
+    specs = GROUP_GEMM.parse_specs([*GROUP_GEMM.tests, *(benchmark.line for benchmark in GROUP_GEMM.benchmarks)])
+    for spec in specs:
+        assert len(spec.args["m"]) == len(spec.args["n"]) == len(spec.args["k"]) == spec.args["g"]
+        assert spec.args["seed"] == 1111
+
+    def geomean(values):
+        return math.prod(values) ** (1 / len(values))
+
+    assert len(GROUP_GEMM.benchmarks) == 4
+    assert geomean([entry.speed_of_light_us for entry in GROUP_GEMM.benchmarks]) == pytest.approx(5.21, abs=0.005)
+    assert GROUP_GEMM.best_geomean_us == 13.09
+    assert 12.9 < geomean([entry.best_published_us for entry in GROUP_GEMM.benchmarks]) <= 13.09
