@@ -63,6 +63,7 @@ MIN_ELAPSED_NS = 1e8
 MAX_ELAPSED_NS = 120e9
 MAX_RELATIVE_ERROR = 1e-3
 
+PROFILED = "output not checked"
 COUNTS_TITLE = "counts from emulation, no times"
 COUNTED = {  # field of the emulator's counters -> (label, the minimum that it is compared with)
     "ctas": ("CTAs", None),
@@ -306,7 +307,7 @@ def profile_case(case: Case) -> Result:
         with torch.cuda.nvtx.range("custom_kernel"):
             kernel(cloned)
             torch.cuda.synchronize()
-        return Result(True, report="")
+        return Result(True, PROFILED, report="")
 
     from torch.profiler import ProfilerActivity, profile, record_function
 
@@ -317,7 +318,7 @@ def profile_case(case: Case) -> Result:
     with profile(activities=activities) as profiler, record_function("custom_kernel"):
         kernel(cloned)
         torch.cuda.synchronize()
-    return Result(True, report=profiler.key_averages().table(sort_by="self_cuda_time_total", row_limit=20))
+    return Result(True, PROFILED, report=profiler.key_averages().table(sort_by="self_cuda_time_total", row_limit=20))
 
 
 JOBS = {job.__name__: job for job in (check_case, count_case, count_launches, time_case, profile_case)}
@@ -551,7 +552,7 @@ class ConsoleReport:
         self.progress.stop()
 
     def begin(self, mode: str, specs: list[TestSpec]) -> None:
-        self.console.print(f"{self.problem.name} {mode} · {self.headline}", style="bold", markup=False, highlight=False)
+        self._print(f"{self.problem.name} {mode} · {self.headline}", "bold")
         self.bar = self.progress.add_task(mode, total=len(specs))
         self.progress.start()
 
@@ -575,14 +576,15 @@ class ConsoleReport:
             self.console.print(self._counts_table(counted))
         for number, spec, result in self.results:
             if result.report:
-                self.console.print(
-                    f"\ncase {number}: {shapes_text(spec)}\n{result.report}", markup=False, highlight=False
-                )
+                self._print(f"\ncase {number}: {shapes_text(spec)}\n{result.report}")
         for number, spec, result in self.results:
             if not result.passed:
-                self.console.print(f"\ncase {number} FAILED: {shapes_text(spec)}", style="bold red", markup=False)
-                self.console.print(result.traceback or result.message, markup=False, highlight=False)
-        self.console.print(self._summary(), style="bold green" if passed else "bold red", highlight=False, markup=False)
+                self._print(f"\ncase {number} FAILED: {shapes_text(spec)}", "bold red")
+                self._print(result.traceback or result.message)
+        self._print(self._summary(), "bold green" if passed else "bold red")
+
+    def _print(self, text: str, style: str | None = None) -> None:
+        self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
     def _result_table(self) -> Any:
         table = _table(CASE_COLUMNS, ["result"])
@@ -674,8 +676,9 @@ def counts_column(counts: dict[str, Any]) -> dict[str, str]:
     column["launches"] = str(len(counts["launches"]))
     for field, (label, minimum) in COUNTED.items():
         total = sum(launch[field] for launch in counts["launches"])
-        ratio = f" ({total / counts[minimum]:.3f} of the minimum)" if minimum and counts[minimum] else ""
-        column[label] = f"{total:,}{ratio}"
+        column[label] = f"{total:,}"
+        if minimum and counts[minimum]:
+            column[f"{label} / minimum"] = f"{total / counts[minimum]:.3f}"
     return column
 
 
@@ -688,7 +691,11 @@ def launches_text(counts: dict[str, Any]) -> str:
     lines = [f"{COUNTS_TITLE}:", *(f"{label}: {value}" for label, value in counts_column(counts).items())]
     for number, launch in enumerate(counts["launches"]):
         lines.append(f"launch {number}: {launch['kernel']}")
-        lines += [f"    {name}: {value}" for name, value in launch.items() if name != "kernel"]
+        for name, value in launch.items():
+            if isinstance(value, dict):
+                lines += [f"    {name}: {key}: {entry}" for key, entry in value.items()]
+            elif name != "kernel":
+                lines.append(f"    {name}: {value}")
     return "\n".join(lines)
 
 

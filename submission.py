@@ -712,13 +712,18 @@ LARGEST = 2**31 - 1  # sizes and tile numbers are 32-bit integers in the kernel
 
 
 def check_tensor(name: str, group: int, tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple) -> int:
-    """Check one tensor and return its address. A stride counts only where its dimension has more than one entry."""
+    """Check one tensor and return its address, 0 if it is empty.
+
+    A stride counts only where its dimension has more than one entry; torch leaves the others open.
+    """
     if tensor.dtype != dtype:
         raise ValueError(f"group {group}: {name} has dtype {tensor.dtype}; expected {dtype}")
     if not tensor.is_cuda:
         raise ValueError(f"group {group}: {name} is on {tensor.device}; expected a CUDA device")
     if tensor.shape != shape:
         raise ValueError(f"group {group}: {name} has shape {tuple(tensor.shape)}; expected {shape}")
+    if 0 in shape:
+        return 0
     found = tensor.stride()
     if found != strides and any(size > 1 and a != b for size, a, b in zip(shape, found, strides)):
         raise ValueError(f"group {group}: {name} has strides {found}; expected {strides} (elements)")

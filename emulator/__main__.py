@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -23,9 +22,12 @@ The environment variables EMULATOR_SCHEDULE and EMULATOR_WORKERS give the defaul
 
 
 def schedules(text: str) -> str:
-    for schedule in text.split(","):
+    names = text.split(",")
+    for schedule in names:
         if not SCHEDULE.fullmatch(schedule):
             raise argparse.ArgumentTypeError(f"{schedule!r} is no schedule: late, eager or random:SEED expected")
+        if names.count(schedule) > 1:
+            raise argparse.ArgumentTypeError(f"{schedule!r} is given twice")
     return text
 
 
@@ -80,12 +82,19 @@ def environment(options: argparse.Namespace) -> dict[str, str]:
     return variables
 
 
+def interpreter_options() -> list[str]:
+    """The options that Python itself was started with, without the one that names this module."""
+    options = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv)]
+    if options and options[-1].startswith("-") and options[-1].endswith("m"):
+        options[-1:] = [options[-1][:-1]] if len(options[-1]) > 2 else []
+    return options
+
+
 def main() -> None:
     options = parse(sys.argv[1:])
-    flags = subprocess._args_from_interpreter_flags()
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execve(sys.executable, [sys.executable, *flags, *options.program], environment(options))
+    os.execve(sys.executable, [sys.executable, *interpreter_options(), *options.program], environment(options))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ _HOST = np.ctypeslib.as_array((ctypes.c_uint8 * (_HOST_END - _HOST_FIRST)).from_
 class Allocation:
     """A range of host addresses that a kernel may read and, unless it holds launch parameters, write."""
 
-    __slots__ = ("data", "end", "name", "start", "view", "words", "writable")
+    __slots__ = ("data", "end", "frozen", "name", "start", "view", "words", "writable")
 
     def __init__(self, start: int, nbytes: int, name: str, writable: bool):
         self.start = start
@@ -27,7 +27,8 @@ class Allocation:
         self.name = name
         self.writable = writable
         data = _HOST[start - _HOST_FIRST : start - _HOST_FIRST + nbytes]
-        self.view = memoryview(data) if writable else memoryview(data).toreadonly()
+        self.frozen = memoryview(data).toreadonly()
+        self.view = memoryview(data) if writable else self.frozen
         self.data = data if writable else np.frombuffer(self.view, np.uint8)
         self.words: dict[tuple[int, int], Words] = {}
 

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 COUNT_LIMIT = (1 << 20) - 1  # largest expected, pending and tx count (PTX ISA, "Size and alignment of mbarrier object")
 
 
+def label(who: tuple[Group, int]) -> str:
+    """For messages: the warp and the line of PTX of (group, index of the instruction)."""
+    group, index = who
+    return f"warp {group.warp.index} of {group.cta.label} at PTX line {group.grid.entry.instructions[index].line}"
+
+
 def wake(waiters: list[Group]) -> None:
     for group in waiters:
         group.wake()
@@ -25,7 +31,7 @@ def wake(waiters: list[Group]) -> None:
 class MBarrier:
     """One mbarrier object. expected: arrivals per phase; pending: those still missing; bytes: expected minus arrived."""
 
-    __slots__ = ("bytes", "expected", "last_arrival", "name", "pending", "phase", "waiters")
+    __slots__ = ("bytes", "expected", "last", "name", "pending", "phase", "waiters")
 
     def __init__(self, name: str, count: int):
         if not 1 <= count <= COUNT_LIMIT:
@@ -35,15 +41,15 @@ class MBarrier:
         self.bytes = 0
         self.phase = 0
         self.waiters: list[Group] = []
-        self.last_arrival = "nobody"
+        self.last: tuple[str, tuple] | None = None  # how and by whom something last arrived
 
-    def arrive(self, count: int, who: str, drop: bool = False) -> None:
+    def arrive(self, count: int, how: str, who: tuple, drop: bool = False) -> None:
         if count > self.pending:
             raise Fault(
                 f"{count} arrival(s) on {self.name}, but phase {self.phase} has {self.pending} pending of {self.expected}: "
                 "the count would underflow (PTX ISA, Phase of the mbarrier object)"
             )
-        self.last_arrival = who
+        self.last = how, who
         self.pending -= count
         if drop:
             self.expected -= count
@@ -53,10 +59,10 @@ class MBarrier:
         self.bytes += nbytes
         self._check_bytes()
 
-    def complete(self, nbytes: int, who: str) -> None:
+    def complete(self, nbytes: int, how: str, who: tuple) -> None:
         """complete_tx: bytes have arrived. They may arrive before they are expected, as long as an arrival is pending."""
         self.bytes -= nbytes
-        self.last_arrival = who
+        self.last = how, who
         self._check_bytes()
         self._complete_phase()
 
@@ -80,53 +86,56 @@ class MBarrier:
 
     def __str__(self) -> str:
         outstanding = f"{self.bytes} bytes outstanding" if self.bytes >= 0 else f"{-self.bytes} bytes more than were expected"
-        return (
-            f"{self.name}: phase {self.phase}, {self.pending} of {self.expected} arrivals pending, {outstanding}, "
-            f"last arrival by {self.last_arrival}"
-        )
+        last = "nobody has arrived yet" if self.last is None else f"last: {self.last[0]} of {label(self.last[1])}"
+        return f"{self.name}: phase {self.phase}, {self.pending} of {self.expected} arrivals pending, {outstanding}, {last}"
 
 
 class NamedBarrier:
-    """Barrier `number` of a CTA (bar, barrier.cta)."""
+    """Barrier `number` of a CTA (bar, barrier.cta).
+
+    count: of threads in the current use, None for all that have not exited. needed: what that is in threads.
+    """
 
     def __init__(self, number: int):
         self.number = number
-        self.threads: int | None = None  # of the current use; None while nobody has arrived
-        self.arrived: list[tuple[str, int]] = []  # (warp, lanes counted)
+        self.count: int | None = None
+        self.needed = 0
+        self.arrived: list[tuple[str, int]] = []  # (warp, threads)
         self.generation = 0
         self.waiters: list[Group] = []
 
     @property
-    def count(self) -> int:
-        return sum(lanes for _, lanes in self.arrived)
+    def present(self) -> int:
+        return sum(threads for _, threads in self.arrived)
 
-    def arrive(self, warp: str, lanes: int, threads: int) -> None:
-        """One warp arrives with `lanes` threads; `threads` are needed in all."""
-        if self.threads is not None and self.threads != threads:
+    def arrive(self, warp: str, threads: int, count: int | None, needed: int) -> None:
+        """One warp arrives with `threads` threads."""
+        if self.arrived and self.count != count:
             raise Fault(
-                f"barrier {self.number} is used with {threads} threads while {', '.join(name for name, _ in self.arrived)} "
-                f"wait(s) for {self.threads} (PTX ISA, bar)"
+                f"barrier {self.number} is used with {count or 'all'} threads while {self._names()} wait(s) for "
+                f"{self.count or 'all'} (PTX ISA, bar)"
             )
-        self.threads = threads
-        self.arrived.append((warp, lanes))
-        if self.count > threads:
+        self.count = count
+        self.arrived.append((warp, threads))
+        if self.present > needed:
             raise Fault(
-                f"{self.count} threads have arrived on barrier {self.number}, which waits for {threads}: "
-                f"{', '.join(name for name, _ in self.arrived)} (PTX ISA, bar)"
+                f"{self.present} threads have arrived on barrier {self.number}, which waits for {needed}: {self._names()} (PTX ISA, bar)"
             )
-        self.settle(threads)
+        self.settle(needed)
 
-    def settle(self, threads: int) -> None:
-        """Complete the barrier if all `threads` are there."""
-        if self.threads is not None and self.arrived and self.count >= threads:
-            self.threads = None
+    def settle(self, needed: int) -> None:
+        """Complete the barrier if all are there."""
+        self.needed = needed
+        if self.arrived and self.present >= needed:
             self.arrived = []
             self.generation += 1
             wake(self.waiters)
 
+    def _names(self) -> str:
+        return ", ".join(name for name, _ in self.arrived) or "nobody"
+
     def __str__(self) -> str:
-        names = ", ".join(name for name, _ in self.arrived) or "nobody"
-        return f"named barrier {self.number}: {self.count} of {self.threads} threads, arrived: {names}"
+        return f"named barrier {self.number}: {self.present} of {self.needed} threads, arrived: {self._names()}"
 
 
 class ClusterBarrier:
@@ -135,25 +144,29 @@ class ClusterBarrier:
     def __init__(self, threads: int):
         self.threads = threads
         self.arrived = 0
+        self.departed = 0  # threads that have arrived and then exited
         self.generation = 0
         self.waiters: list[Group] = []
-        self.last_arrival = "nobody"
+        self.last: tuple | None = None
 
-    def arrive(self, lanes: int, who: str) -> None:
+    def arrive(self, lanes: int, who: tuple) -> None:
         self.arrived += lanes
-        self.last_arrival = who
+        self.last = who
         self._settle()
 
-    def leave(self, lanes: int) -> None:
-        """Threads have exited."""
-        self.threads -= lanes
+    def leave(self, waiting: int, arrived: int) -> None:
+        """Threads have exited: some that had not arrived in this phase, and some that had."""
+        self.threads -= waiting
+        self.departed += arrived
         self._settle()
 
     def _settle(self) -> None:
         if self.arrived and self.arrived >= self.threads:
-            self.arrived = 0
+            self.threads -= self.departed
+            self.arrived = self.departed = 0
             self.generation += 1
             wake(self.waiters)
 
     def __str__(self) -> str:
-        return f"cluster barrier: {self.arrived} of {self.threads} threads arrived, the last by {self.last_arrival}"
+        last = "" if self.last is None else f", the last: {label(self.last)}"
+        return f"cluster barrier: {self.arrived} of {self.threads} threads arrived{last}"

@@ -125,9 +125,10 @@ class Cta:
         self.live_threads -= lanes.bit_count()
         if warp.live == 0:
             for barrier in self._named.values():
-                if barrier.threads is not None:
+                if barrier.count is None:
                     barrier.settle(self.counted_threads())
-        self.cluster.barrier.leave((lanes & ~warp.cluster_arrived).bit_count())
+        arrived = lanes & warp.cluster_arrived
+        self.cluster.barrier.leave((lanes & ~arrived).bit_count(), arrived.bit_count())
         if self.live_threads == 0:
             self.exited = True
             self._check_exit()

@@ -65,6 +65,7 @@ class Code:
         self._masks = 0
         self._temporaries = 0
         self.kind = "uniform"  # of the current instruction's result
+        self.writes = 0  # destinations of the current instruction
         self.waits = False  # whether the current instruction may have to wait
 
     def line(self, text: str) -> None:
@@ -299,7 +300,7 @@ class Code:
                 expression = expression.replace(test, waiting)
             self.line(f"if not {expression}: return {~self.pc}")
             expression = "True"
-        if isinstance(destination, Register):
+        if self.writes and isinstance(destination, Register):
             self.assign(destination, expression, self.kind)
         elif not self.waits:
             self.line(expression)

@@ -114,7 +114,7 @@ def _tile_load(g: Group, reader: _MapReader, coords: tuple[int, ...], places, wh
             cta.alive("a tensor copy")
             cta.shared.write(offset, first.shared.data[offset : offset + nbytes], who)
         for _, barrier in places:
-            barrier.complete(nbytes, g.label(who))
+            barrier.complete(nbytes, "tensor copy", who)
 
     return run
 
@@ -132,7 +132,7 @@ def load_bulk(g: Group, mask: int, destination, source, nbytes, barrier, multica
                 cta.alive("a bulk copy")
                 cta.shared.write(offset, first.shared.data[offset : offset + size], who)
             for _, notified in places:
-                notified.complete(size, g.label(who))
+                notified.complete(size, "bulk copy", who)
 
         g.cta.machine.queues.load(Job(g.grid, g.issuer(who), run))
 
@@ -151,7 +151,7 @@ def copy_shared(g: Group, mask: int, destination, source, nbytes, barrier, who) 
         def run(target=target, offset=offset, source_offset=source_offset, size=size, notified=notified) -> None:
             target.alive("a bulk copy")
             target.shared.write(offset, g.cta.shared.read(source_offset, size, who), who)
-            notified.complete(size, g.label(who))
+            notified.complete(size, "bulk copy", who)
 
         g.cta.machine.queues.load(Job(g.grid, g.issuer(who), run))
 

@@ -74,7 +74,8 @@ class Device:
         self._counters: list[LaunchCounters] = []
         self._programs: dict[int, tuple[Entry, translate.Program]] = {}
         self._cluster_seconds: dict[int, float] = {}
-        self._lock = threading.Lock()
+        # Reentrant: a garbage collection inside of a launch may unload a module, which synchronizes.
+        self._lock = threading.RLock()
 
     @staticmethod
     def current() -> Device:

@@ -54,22 +54,29 @@ def fused(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
         return (a.astype(wide) * b + c).astype(f64)
     product = a.astype(f64) * b  # exact: 24 + 24 bits
     total = product + c
-    # Rounding to double and then to float may be off by one at ties; round-to-odd in double makes it exact.
+    # Rounding twice, to double and to float, errs only if the double is a tie between floats; subnormal floats have other ties.
+    suspect = (total.view(u64) & u64(0x1FFFFFFF) == u64(0x10000000)) | (np.abs(total) < np.finfo(f32).tiny)
+    if suspect.any():
+        total = _round_to_odd(product, c, total)
+    return total.astype(f32)
+
+
+def _round_to_odd(product: np.ndarray, c: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """The sum in double, an inexact one with its last bit set: it then rounds to float as the exact sum does."""
     carried = total - product
     error = (product - (total - carried)) + (c - carried)
     bits = total.view(u64)
     inexact = (error != 0) & np.isfinite(total) & (bits & u64(1) == 0)
     away = (error > 0) == (total > 0)
-    odd = np.where(inexact, np.where(away, bits + u64(1), bits - u64(1)), bits)
-    return odd.view(f64).astype(f32)
+    return np.where(inexact, np.where(away, bits + u64(1), bits - u64(1)), bits).view(f64)
 
 
 def float_to_half2(high: np.ndarray, low: np.ndarray) -> np.ndarray:
     """cvt.rn.f16x2.f32: the first source goes to the upper half."""
-    pair = np.empty((32, 2), f16)
-    pair[:, 0] = low.view(f32)
-    pair[:, 1] = high.view(f32)
-    return pair.view(u32)[:, 0]
+    pair = np.empty(64, f16)
+    pair[0::2] = low.view(f32)
+    pair[1::2] = high.view(f32)
+    return pair.view(u32)
 
 
 def float_to_bf16x2(high: np.ndarray, low: np.ndarray) -> np.ndarray:

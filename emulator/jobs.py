@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+AT_ISSUE = 0.25  # chance that the random schedule runs a job when one is issued
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -64,6 +66,8 @@ class Queues:
         queue.append(job)
         if self.schedule.kind == "eager":
             self._run(queue, len(queue) - 1)
+        elif self.schedule.kind == "random" and self.random.random() < AT_ISSUE:
+            self.run_one()
 
     def load(self, job: Job) -> None:
         self._submit(self._loads, job)

@@ -169,9 +169,7 @@ class GlobalMemory(Allocations):
             self.observer("load", proxy, address, shape, strides, who)
         if self.traffic is not None and proxy == "async":
             self.traffic.load(allocation, address, shape, strides)
-        box = np.ndarray(shape, np.uint8, allocation.view, address - allocation.start, strides)
-        box.flags.writeable = False
-        return box
+        return np.ndarray(shape, np.uint8, allocation.frozen, address - allocation.start, strides)
 
     def write(self, address: int, data: np.ndarray, who: object = None, proxy: str = "async") -> None:
         """data: uint8[nbytes]."""

@@ -158,7 +158,8 @@ _SMALL = "e4m3|e5m2|e2m1|e2m3|e3m2"
 ROWS: list[Row] = [
     row(rf"mov\.(?P<type>{_WORD})", _mov),
     row(rf"cvt(?P<sat>\.sat)?\.(?P<to>{_INTEGER})\.(?P<type>{_INTEGER})", _integer_to_integer),
-    row(rf"cvt\.(?P<rounding>rn|rz|rm|rp)\.(?P<to>{_FLOAT})\.(?P<type>{_INTEGER})", _integer_to_float, kind=always_lanes),
+    row(r"cvt\.(?P<rounding>rn)\.(?P<to>f32|f64)\.(?P<type>u64|s64)", _integer_to_float, kind=always_lanes),
+    row(rf"cvt\.(?P<rounding>rn|rz|rm|rp)\.(?P<to>{_FLOAT})\.(?P<type>u8|s8|u16|s16|u32|s32)", _integer_to_float, kind=always_lanes),
     row(
         rf"cvt\.(?P<rounding>rni|rzi|rmi|rpi)(?P<ftz>\.ftz)?(?:\.sat)?\.(?P<to>{_INTEGER})\.(?P<type>{_FLOAT})",
         _float_to_integer,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from emulator.code import Code, type_width
-from emulator.ptx import SINK, Instruction, Pair
+from emulator.ptx import SINK, Immediate, Instruction, Pair
 from emulator.rows import Row, always_lanes, called, computed, row, same_as_sources, widest_source
 
 INTEGERS = "u16 s16 u32 s32 u64 s64"
@@ -32,7 +32,7 @@ ARITHMETIC = [
     computed("max", INTEGERS, "max({a}, {b})", "np.maximum({a}, {b})"),
     computed("neg", "s16 s32 s64", "-{a}", "-{a}", "q", "unsigned"),
     computed("abs", "s16 s32 s64", "abs({a})", "np.abs({a})"),
-    computed("sad", "u32 s32", "{c} + abs({a} - {b})", "{c} + np.abs({a} - {b})"),
+    computed("sad", "u32 s32", "{c} + abs({a} - {b})", "{c} + (np.maximum({a}, {b}) - np.minimum({a}, {b}))"),
     computed("popc", "b32 b64", "{a}.bit_count()", "bit_count({a})", result="u32"),
     computed("clz", "b32 b64", "{n} - {a}.bit_length()", "leading_zeros({a}, {n})", result="u32"),
     computed("brev", "b32 b64", "reverse_bits({a}, {n})", "per_lane(lambda x: reverse_bits(x, {n}), {n}, {a})"),
@@ -71,14 +71,27 @@ ARITHMETIC = [
     ),
 ]  # fmt: skip
 
+_SHIFTS = {
+    "shl": ("{a} << min({b}, {n})", "{a} << {b}", "shift_left({a}, {b}, {n})"),
+    "shr": ("{a} >> min({b}, {n})", "{a} >> {b}", "shift_right({a}, {b}, {n}, {signed})"),
+}
+
+
+def _shift(code: Code, instruction: Instruction, match: re.Match) -> None:
+    """Counts are clamped at the width. The lanes' expression is simpler for an immediate count below it."""
+    count = instruction.operands[2]
+    scalar, simple, lanes = _SHIFTS[match.group("op")]
+    immediate = isinstance(count, Immediate) and 0 <= count.value < type_width(match.group("type"))
+    code.compute(instruction, match.group("type"), scalar, simple if immediate else lanes, "au", None)
+
+
 LOGIC = [
     computed("and", BITS, "{a} & {b}", "{a} & {b}"),
     computed("or", BITS, "{a} | {b}", "{a} | {b}"),
     computed("xor", BITS, "{a} ^ {b}", "{a} ^ {b}"),
     computed("not", BITS, "~{a}", "~{a}"),
     computed("cnot", BITS, "int({a} == 0)", "({a} == 0).astype(UINTS[{n}])"),
-    computed("shl", BITS, "{a} << min({b}, {n})", "shift_left({a}, {b}, {n})", "au"),
-    computed("shr", BITS + " u16 u32 u64 s16 s32 s64", "{a} >> min({b}, {n})", "shift_right({a}, {b}, {n}, {signed})", "au"),
+    row(r"(?P<op>shl|shr)\.(?P<type>[bus](?:16|32|64))", _shift),
     called(r"lop3\.b32", "logic3({1:v}, {2:v}, {3:v}, {4:i})"),
 ]
 
@@ -193,7 +206,10 @@ SELECTION = [
     row(rf"set\.(?P<op>{_COMPARED})\.(?P<result>u32|s32|f32)\.(?P<type>{_INTEGER_TYPES})", _set, kind=always_lanes),
     row(rf"set\.(?P<op>{_FLOAT_COMPARED})(?:\.ftz)?\.(?P<result>u32|s32|f32)\.(?P<type>f32|f64)", _set, kind=always_lanes),
     row(rf"selp\.(?P<type>{_INTEGER_TYPES}|f16|f32|f64)", _selp, kind=same_as_sources),
-    computed(r"slct", "b32 u32 s32 b64 u64 s64", "{a} if {c} >= 0 else {b}", "where({c} >= 0, row_of({a}, {n}), row_of({b}, {n}))", "qqi"),
-]
+    computed(
+        "slct", "b32 u32 s32 b64 u64 s64", "{a} if {c} >= 0 else {b}", "where({c} >= 0, row_of({a}, {n}), row_of({b}, {n}))", "qqi",
+        ending=r"\.s32",
+    ),
+]  # fmt: skip
 
 ROWS: list[Row] = [*ARITHMETIC, *LOGIC, *PREDICATES, *SELECTION]

@@ -23,7 +23,7 @@ _VECTOR = r"(?:\.v(?P<count>2|4|8))?"
 
 def space_of(match: re.Match) -> str:
     """The space as `access.py` names it."""
-    name = match.group("space")
+    name = match.groupdict().get("space")
     return {None: "generic", "shared::cta": "shared"}.get(name, name)
 
 
@@ -196,10 +196,10 @@ ROWS: list[Row] = [
     row(rf"ld\.param(?:::entry)?{_VECTOR}\.(?P<type>{_TYPES})", _load_param),
     row(rf"ld{_ORDER}\.(?P<space>global|shared::cta|shared::cluster|shared|local){_CACHE}{_VECTOR}\.(?P<type>{_TYPES})", _load, kind=_load_kind),
     row(rf"ld\.(?P<space>global){_CACHE}\.nc{_CACHE.replace('?P<hint>', '?:')}{_VECTOR}\.(?P<type>{_TYPES})", _load, kind=_load_kind),
-    row(rf"ld{_ORDER}{_CACHE}{_VECTOR}\.(?P<type>{_TYPES})(?P<space>)?", _load, kind=_load_generic_kind),
+    row(rf"ld{_ORDER}{_CACHE}{_VECTOR}\.(?P<type>{_TYPES})", _load, kind=_load_generic_kind),
     row(rf"st{_ORDER}{_SPACE}{_CACHE}{_VECTOR}\.(?P<type>{_TYPES})", _store, writes=0),
     row(rf"atom{_ATOMIC_PATTERN}", _atomic(True), kind=always_lanes),
-    row(rf"red(?:\.async)?{_ATOMIC_PATTERN}", _atomic(False), writes=0),
+    row(rf"red{_ATOMIC_PATTERN}", _atomic(False), writes=0),
     row(r"cvta(?P<to>\.to)?\.(?P<space>global|shared::cta|shared::cluster|shared|local|param|const)\.u(?:32|64)", _convert_address),
     row(r"mapa(?:\.(?P<space>shared::cluster))?\.u(?:32|64)", _map_address),
     row(r"isspacep\.(?P<space>global|shared::cta|shared::cluster|shared|local)", _is_space),

@@ -111,7 +111,7 @@ CONTROL = [
     row(r"bra(?:\.uni)?", _ends, writes=0, flow="branch"),
     row(r"ret(?:\.uni)?|exit", _ends, writes=0, flow="exit"),
     row(r"trap|brkpt", _trap, writes=0),
-    called(r"nanosleep\.u32", "None", writes=0),
+    ignored(r"nanosleep\.u32"),
     ignored(r"pmevent(?:\.mask)?"),
     ignored(r"setmaxnreg\.(?:inc|dec)\.sync\.aligned\.u32"),
 ]
@@ -169,10 +169,12 @@ MBARRIERS = [
     called(
         rf"mbarrier\.arrive(?P<drop>_drop)?{_ARRIVE_ORDER}{_BARRIER_SPACE}\.b64",
         "arrive(g, {m}, {space}, {1:x}, {2:v}, None, {drop:b}, {who})",
+        kind=always_uniform,
     ),
     called(
         rf"mbarrier\.arrive(?P<drop>_drop)?\.expect_tx{_ARRIVE_ORDER}{_BARRIER_SPACE}\.b64",
         "arrive(g, {m}, {space}, {1:x}, None, {2:v}, {drop:b}, {who})",
+        kind=always_uniform,
     ),
     called(rf"mbarrier\.expect_tx(?:\.relaxed)?{_SCOPE}?{_BARRIER_SPACE}\.b64", "expect_bytes(g, {m}, {space}, {0:x}, {1:v}, {who})", writes=0),
     called(rf"mbarrier\.complete_tx(?:\.relaxed)?{_SCOPE}?{_BARRIER_SPACE}\.b64", "complete_bytes(g, {m}, {space}, {0:x}, {1:v}, {who})", writes=0),

@@ -55,10 +55,12 @@ def row(pattern: str, emit: Callable, **options) -> Row:
     return Row(re.compile(pattern), emit, **options)
 
 
-def computed(pattern: str, types: str, scalar: str | None, lanes: str, sources: str = "abc", result: str | None = None) -> Row:
+def computed(
+    pattern: str, types: str, scalar: str | None, lanes: str, sources: str = "abc", result: str | None = None, ending: str = ""
+) -> Row:
     """`d = f(a, b, ...)`: the expressions name their sources {a}, {b}, {c} and the type's width in bits as {n}.
 
-    pattern: the opcode up to its type. types: its types. sources: one letter per operand: "q" the type's width unsigned, "w" twice
+    pattern, ending: the opcode up to its type and after it. types: its types. sources: one letter per operand: "q" the type's width unsigned, "w" twice
     its width, "u" and "i" 32 bits unsigned and signed, "p" a predicate; any other letter stands for the type itself.
     scalar None: there is no expression for integers, the result is a row. result: the type of the result if it differs, or
     "wide" for twice the width, "unsigned" for the same width where the sign makes no difference.
@@ -68,7 +70,7 @@ def computed(pattern: str, types: str, scalar: str | None, lanes: str, sources: 
         code.compute(instruction, match.group("type"), scalar, lanes, sources, result)
 
     kind = same_as_sources if scalar is not None else always_lanes
-    return row(rf"(?:{pattern})\.(?P<type>{types.replace(' ', '|')})", emit, kind=kind)
+    return row(rf"(?:{pattern})\.(?P<type>{types.replace(' ', '|')}){ending}", emit, kind=kind)
 
 
 def called(pattern: str, template: str, **options) -> Row:

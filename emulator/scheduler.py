@@ -54,6 +54,9 @@ class Machine:
             self.ready.append(warp)
 
     def admit(self, grid: Grid, number: int) -> None:
+        if not self.resident:
+            # What happens to a cluster under a seed must not depend on which clusters this process has run before.
+            self.random.seed(f"{self.schedule.seed}:{number}")
         cluster = Cluster(self, grid, number)
         self.resident.append(cluster)
         grid.counters.ctas += cluster.size

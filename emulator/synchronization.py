@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.access import shared_target, whole_warp
-from emulator.barriers import MBarrier
+from emulator.barriers import MBarrier, NamedBarrier
 from emulator.errors import Fault
 from emulator.lanes import lane_list
 from emulator.memory import SHARED_BASE
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from emulator.warp import Group
 
 MBARRIER_BYTES = 8
+WARP_THREADS = 32
 
 
 def _place(g: Group, space: str | None, address: int):
@@ -87,7 +88,7 @@ def arrive(g: Group, mask: int, space: str | None, address, count, nbytes, drop:
         phase = barrier.phase
         if nbytes is not None:
             barrier.expect(_per_lane(nbytes, mask) * lanes)
-        barrier.arrive(count * lanes, g.label(who), drop)
+        barrier.arrive(count * lanes, "arrival", who, drop)
     return phase
 
 
@@ -100,7 +101,7 @@ def expect_bytes(g: Group, mask: int, space: str | None, address, nbytes, who) -
 def complete_bytes(g: Group, mask: int, space: str | None, address, nbytes, who) -> None:
     g.cta.machine.progress += 1
     for barrier, lanes in _targets(g, mask, space, address):
-        barrier.complete(_per_lane(nbytes, mask) * lanes, g.label(who))
+        barrier.complete(_per_lane(nbytes, mask) * lanes, "complete_tx", who)
 
 
 def test_parity(g: Group, mask: int, space: str | None, address: int, parity: int, who) -> bool:
@@ -154,10 +155,15 @@ def _named(g: Group, mask: int, aligned: bool, number: int, threads: int | None,
     return g.cta.named_barrier(number), g.cta.counted_threads() if threads is None else threads
 
 
-def barrier_arrive(g: Group, mask: int, aligned: bool, number: int, threads: int, who) -> None:
-    barrier, threads = _named(g, mask, aligned, number, threads, "bar.arrive")
+def _whole_warp_arrives(g: Group, barrier: NamedBarrier, threads: int | None, needed: int) -> None:
+    """A barrier counts whole warps, however many of their lanes are left (PTX ISA, "bar")."""
     g.cta.machine.progress += 1
-    barrier.arrive(f"warp {g.warp.index}", 32, threads)
+    barrier.arrive(f"warp {g.warp.index}", WARP_THREADS, threads, needed)
+
+
+def barrier_arrive(g: Group, mask: int, aligned: bool, number: int, threads: int, who) -> None:
+    barrier, needed = _named(g, mask, aligned, number, threads, "bar.arrive")
+    _whole_warp_arrives(g, barrier, threads, needed)
 
 
 def wait_barrier(g: Group, mask: int, aligned: bool, number: int, threads: int | None, who) -> bool:
@@ -169,10 +175,9 @@ def wait_barrier(g: Group, mask: int, aligned: bool, number: int, threads: int |
             return False
         g.waiting = None
         return True
-    barrier, threads = _named(g, mask, aligned, number, threads, "bar.sync")
-    g.cta.machine.progress += 1
+    barrier, needed = _named(g, mask, aligned, number, threads, "bar.sync")
     generation = barrier.generation
-    barrier.arrive(f"warp {g.warp.index}", 32, threads)
+    _whole_warp_arrives(g, barrier, threads, needed)
     if barrier.generation != generation:
         return True
     g.waiting = ("", barrier, generation)
@@ -195,7 +200,8 @@ def wait_warp_barrier(g: Group, mask: int, membermask: int, who) -> bool:
     if not membermask & g.warp.live & ~mask:
         return True
     generation = barrier.generation
-    barrier.arrive(f"lanes {mask:#010x}", mask.bit_count(), (membermask & g.warp.live).bit_count())
+    needed = (membermask & g.warp.live).bit_count()
+    barrier.arrive(f"lanes {mask:#010x}", mask.bit_count(), needed, needed)
     if barrier.generation != generation:
         return True
     g.waiting = ("", barrier, generation)
@@ -215,7 +221,7 @@ def cluster_arrive(g: Group, mask: int, aligned: bool, who) -> None:
     g.cta.machine.progress += 1
     g.warp.cluster_arrived |= mask
     g.warp.cluster_generation = g.cta.cluster.barrier.generation
-    g.cta.cluster.barrier.arrive(mask.bit_count(), g.label(who))
+    g.cta.cluster.barrier.arrive(mask.bit_count(), who)
 
 
 def wait_cluster(g: Group, mask: int, aligned: bool, who) -> bool:

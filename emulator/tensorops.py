@@ -136,6 +136,6 @@ def commit(g: Group, mask: int, cta_group: int, barrier, multicast: int | None, 
 
     def run() -> None:
         for target in targets:
-            target.arrive(1, f"tcgen05.commit of {g.label(who)}")
+            target.arrive(1, "tcgen05.commit", who)
 
     _submit(g, mask, cta_group, who, "tcgen05.commit", run)

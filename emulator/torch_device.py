@@ -18,8 +18,7 @@ from collections.abc import Callable
 import torch
 import torch.utils._device
 import torch.utils.dlpack
-from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
-from torch.utils._device import DeviceContext
+from torch.overrides import TorchFunctionMode
 
 from emulator import native, torch_cuda
 from emulator.torch_memory import Tensor, call_on_cpu, check_devices, kind, on_device, place, tensors
@@ -75,18 +74,6 @@ def _from_dlpack(original: Callable) -> Callable:
     return from_dlpack
 
 
-def _default_device(original: Callable) -> Callable:
-    """DeviceContext.__torch_function__ that adds the default device only to calls that the virtual device will see."""
-
-    @functools.wraps(original)
-    def wrapped(context, func, types, args=(), kwargs=None):
-        if any(isinstance(mode, VirtualDevice) for mode in _get_current_function_mode_stack()):
-            return original(context, func, types, args, kwargs)
-        return func(*args, **(kwargs or {}))
-
-    return wrapped
-
-
 def _start_on_device(start: Callable, mode: VirtualDevice) -> Callable:
     """Thread.start for threads that see the device: function modes belong to a thread."""
 
@@ -115,7 +102,6 @@ def install() -> None:
     torch._C._cuda_getCurrentRawStream = lambda index: torch_cuda.DEFAULT_STREAM.cuda_stream
     torch.from_dlpack = torch.utils.dlpack.from_dlpack = _from_dlpack(torch.from_dlpack)
     torch.utils.dlpack.to_dlpack = torch.to_dlpack = Tensor.__dlpack__
-    DeviceContext.__torch_function__ = _default_device(DeviceContext.__torch_function__)
     mode = VirtualDevice()
     mode.__enter__()
     threading.Thread.start = _start_on_device(threading.Thread.start, mode)

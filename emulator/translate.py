@@ -412,7 +412,7 @@ class _Segment:
         code, instruction = self.code, step.instruction
         row, match = self.translator.rows[index]
         code.kind = step.kind(self.flow.kind_of)
-        code.waits = step.blocks
+        code.writes, code.waits = row.writes, step.blocks
         guard = instruction.predicate
         try:
             if guard is None:

@@ -47,10 +47,6 @@ class Group:
         """The order in which the tensor core takes this warp's operations."""
         return self.warp.key
 
-    def label(self, who: tuple) -> str:
-        """For messages: the warp and the line of PTX."""
-        return f"warp {self.warp.index} of {self.cta.label} at PTX line {self.grid.entry.instructions[who[1]].line}"
-
     def issuer(self, who: tuple) -> tuple:
         return self.cta.index, self.warp.index, who[1]
 
@@ -170,6 +166,7 @@ class Warp:
         thread = np.arange(32, dtype=np.uint32) + np.uint32(32 * index)
         self.tid = (thread % np.uint32(width), thread // np.uint32(width) % np.uint32(height), thread // np.uint32(width * height))
         self._barriers: dict[int, NamedBarrier] = {}
+        self._preferred: Group | None = None
 
     def barrier(self, membermask: int) -> NamedBarrier:
         """bar.warp.sync's barrier of those lanes."""
@@ -189,6 +186,7 @@ class Warp:
             group = self._next_group()
             if group is None:
                 return False
+            self._preferred = None
             pc = group.pc
             while quantum > 0:
                 group.pc = pc
@@ -203,12 +201,21 @@ class Warp:
                     break
             if pc >= 0:
                 group.pc = pc
+                self._preferred = group.join and self._another(group)
             elif pc != DONE:
                 group.pc = ~pc
                 group.blocked = True
         return bool(self._next_group())
 
+    def _another(self, group: Group) -> Group | None:
+        """The group whose turn it is after one that may be polling for what another group does."""
+        groups = [other for other in self.groups if not other.blocked]
+        return groups[(groups.index(group) + 1) % len(groups)]
+
     def _next_group(self) -> Group | None:
+        best = self._preferred
+        if best is not None and not best.blocked and best in self.groups:
+            return best
         best = None
         for group in self.groups:
             if not group.blocked and (best is None or group.pc < best.pc):

@@ -23,6 +23,7 @@ Task = Callable[[Report], object]
 _HEADER = struct.Struct("<cQ")  # kind (P progress, R result, E error), length of the pickled message
 _REPORT_INTERVAL = 0.05  # seconds
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_LIBC = ctypes.CDLL(None)
 
 
 class ChildTraceback(Exception):
@@ -94,7 +95,7 @@ def _fork(index: int, task: Task) -> _Child:
         return _Child(index, pid, read_end)
     try:
         os.close(read_end)
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == parent:
             gc.freeze()  # what the parent left must be neither finalised nor, by a collection's marks, copied
             _work(task, write_end)

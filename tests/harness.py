@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,8 +36,11 @@ def run_eval(*arguments, script=ROOT / "eval.py", **variables):
     return subprocess.run(command, env=clean_environment(**variables), capture_output=True, text=True, timeout=300)
 
 
-def run_protocol(*arguments, **variables):
-    """Run eval.py with a pipe as POPCORN_FD. Returns (exit code, {key: value} of its lines in order, stderr)."""
+def run_protocol(*arguments, limit_s=300, **variables):
+    """Run eval.py with a pipe as POPCORN_FD, killed after `limit_s`.
+
+    Returns (exit code, {key: value} of its lines in order, stdout and stderr).
+    """
     reading, writing = os.pipe()
     process = subprocess.Popen(
         [sys.executable, ROOT / "eval.py", *map(str, arguments)],
@@ -47,9 +51,12 @@ def run_protocol(*arguments, **variables):
         text=True,
     )
     os.close(writing)
+    watchdog = threading.Timer(limit_s, process.kill)
+    watchdog.start()
     with os.fdopen(reading) as pipe:
         lines = pipe.read().splitlines()
-    output, _ = process.communicate(timeout=300)
+    output, _ = process.communicate()
+    watchdog.cancel()
     pairs = [line.split(": ", 1) for line in lines]
     assert len({key for key, _ in pairs}) == len(pairs), "a key is logged twice"
     return process.returncode, dict(pairs), output

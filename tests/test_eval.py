@@ -8,6 +8,7 @@ import shutil
 import statistics
 import sys
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -372,6 +373,34 @@ def test_profile_under_ncu_and_without(monkeypatch, value, under_ncu):
     assert sorted_by == ([] if under_ncu else ["self_cuda_time_total"])
 
 
+@pytest.mark.parametrize(
+    ("mode", "warm_ups", "options"),
+    [
+        ("test", [], {}),
+        ("profile", [], {}),
+        ("benchmark", [("first", 100, 1e8)], {"limits": harness_file.Limits(100, 10e9), "baseline": True}),
+        (
+            "leaderboard",
+            [("first", 50, 5e8), ("second", 50, 5e8)],
+            {"limits": harness_file.Limits(100, 30e9), "baseline": True, "recheck": True},
+        ),
+    ],
+)
+def test_what_a_mode_runs_on_a_gpu(mode, warm_ups, options):
+    calls, report = [], MagicMock()
+
+    def run(job, problem, spec, **options):
+        calls.append((job.__name__, spec, options))
+        return harness_file.Result(True)
+
+    worker = SimpleNamespace(run=run)
+    code = harness_file.run_mode(mode, GROUP_GEMM, ["first", "second"], worker, report, emulated=False, baseline=True)
+    assert code == 0
+    job = {"test": "check_case", "profile": "profile_case"}.get(mode, "time_case")
+    warm_up = [(job, spec, {"limits": harness_file.Limits(repeats, budget)}) for spec, repeats, budget in warm_ups]
+    assert calls == [*warm_up, (job, "first", options), (job, "second", options)]
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Reports
 # ---------------------------------------------------------------------------------------------------------------------
@@ -428,19 +457,61 @@ def test_no_geomean_of_some_cases():
 
 def test_counts_against_the_minimum():
     launch = {"kernel": "k", "grid": (4, 1, 1), "ctas": 4, "mma": 10, "stored_bytes": 30}
-    launch |= {"tma_load_requested_bytes": 300, "tma_load_unique_bytes": 110}
+    launch |= {"tma_load_requested_bytes": 300, "tma_load_unique_bytes": 110, "per_allocation": {"b": (9, 8)}}
     counts = {"launches": [launch, launch], "plan": {"waves": 2}, "minimum_load_bytes": 200, "minimum_store_bytes": 60}
     assert harness_file.counts_column(counts) == {
         "plan: waves": "2",
         "launches": "2",
         "CTAs": "8",
         "MMAs": "20",
-        "bytes loaded by TMA, requested": "600 (3.000 of the minimum)",
-        "bytes loaded by TMA, unique": "220 (1.100 of the minimum)",
-        "bytes stored": "60 (1.000 of the minimum)",
+        "bytes loaded by TMA, requested": "600",
+        "bytes loaded by TMA, requested / minimum": "3.000",
+        "bytes loaded by TMA, unique": "220",
+        "bytes loaded by TMA, unique / minimum": "1.100",
+        "bytes stored": "60",
+        "bytes stored / minimum": "1.000",
     }
     text = harness_file.launches_text(counts)
-    assert "launch 1: k\n    grid: (4, 1, 1)\n    ctas: 4" in text
+    assert "launch 1: k\n    grid: (4, 1, 1)\n    ctas: 4\n" in text
+    assert text.endswith("\n    per_allocation: b: (9, 8)")
+
+
+def protocol_lines(mode, *results):
+    reading, writing = os.pipe()
+    spec = TestSpec.parse(GROUP_GEMM.tests[0])
+    with harness_file.ProtocolReport(writing) as report:
+        report.begin(mode, [spec] * len(results))
+        for index, result in enumerate(results):
+            report.case_begins(index, spec)
+            report.case_ends(index, result)
+        report.end(all(result.passed for result in results))
+    with os.fdopen(reading) as pipe:
+        return pipe.read().splitlines()
+
+
+def test_the_protocols_lines_of_a_timing():
+    stats = harness_file.Stats(7, 1234.5, 12.25, 4.5, 1200.0, 1300.25)
+    passed = harness_file.Result(True, stats=stats)
+    failed = harness_file.Result(False, "one\ntwo")
+    assert protocol_lines("leaderboard", passed, failed) == [
+        "benchmark-count: 2",
+        f"benchmark.0.spec: {GROUP_GEMM.tests[0]}",
+        "benchmark.0.runs: 7",
+        "benchmark.0.mean: 1234.5",
+        "benchmark.0.std: 12.25",
+        "benchmark.0.err: 4.5",
+        "benchmark.0.best: 1200.0",
+        "benchmark.0.worst: 1300.25",
+        f"benchmark.1.spec: {GROUP_GEMM.tests[0]}",
+        "benchmark.1.status: fail",
+        "benchmark.1.error: one | two",
+        "check: fail",
+    ]
+
+
+def test_the_protocols_line_of_a_profile():
+    lines = protocol_lines("profile", harness_file.Result(True, report="???>>>"))
+    assert lines[2:] == ["benchmark.0.report: Pz8*Pj4+", "check: pass"]
 
 
 def test_benchmark_lines_are_found_for_their_figures():

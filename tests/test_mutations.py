@@ -13,7 +13,7 @@ emulator = pytest.importorskip("emulator")
 pytestmark = pytest.mark.skipif(torch.cuda.get_device_name().find("emulated") < 0, reason="mutates PTX in the emulator")
 
 SCHEDULES = ("late", "random:1", "random:2")
-SIZES = {"m": (200, 64), "n": (384, 256), "k": (1024, 2048), "g": 2, "seed": 5}
+SIZES = {"m": (200, 130, 64), "n": (384, 512, 256), "k": (1024, 64, 2048), "g": 3, "seed": 5}
 
 WAIT = re.compile(r"(mbarrier\.try_wait\S+ done, \[\S+\], \S+;\s*@done bra DONE;\s*)bra WAIT;")
 LOAD_EMPTY, MMA_ACCUMULATOR, MMA_FULL, EPILOGUE_ACCUMULATOR = range(4)
@@ -65,20 +65,20 @@ MUTATIONS = {
 
 def outcomes(monkeypatch, mutate):
     """Per schedule: None if the result is right, else what was noticed."""
-    from emulator import ptx
+    from emulator import runtime
     from emulator.device import Device
 
     device = Device.current()
     changed = []
 
-    def parse(text, original=ptx.parse):
+    def module(text, original=runtime.module):
         changed.append(mutate(text) != text)
         return original(mutate(text))
 
     found = {}
     for schedule in SCHEDULES:
         with monkeypatch.context() as patch:
-            patch.setattr(ptx, "parse", parse)
+            patch.setattr(runtime, "module", module)
             patch.setattr(device, "schedules", (schedule,))
             patch.setattr(submission, "sm_count", lambda device: 2)
             submission.compiled.cache_clear()

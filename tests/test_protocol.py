@@ -11,7 +11,7 @@ from submissions.behaviours import POPCORN_SEED
 
 OPTIONS = ("--device", "emulator")
 
-# behaviour -> part of the message of a pass (status, error or message)
+# behaviour -> (status, part of the error or of the message)
 OUTCOMES = {
     "good": ("pass", "bit-exact"),
     "close": ("pass", "within tolerance: "),
@@ -26,8 +26,6 @@ OUTCOMES = {
     "raises": ("fail", "ValueError: first line | second line"),
     "raises_what_does_not_pickle": ("fail", "LocalError: <function"),
     "exits": ("fail", "SystemExit: 3"),
-    "leaves": ("fail", "the worker process exited with code 4"),
-    "dies_and_leaves_a_child": ("fail", "the worker process was killed by signal 6 (Aborted)"),
     "hangs": ("fail", "no result after 8 s: the worker was killed (--timeout sets the limit)"),
     "breaks_the_device": ("fail", "RuntimeError: CUDA error: an illegal memory access"),
     "checks_its_surroundings": ("pass", "bit-exact"),
@@ -59,9 +57,22 @@ def test_every_behaviour_has_its_outcome(tmp_path):
     assert {**log, **found} == want
     assert code == 112
     assert "second line" in output, "tracebacks go to stderr"
-    pids = (tmp_path / "pids").read_text().split()
-    assert len(pids) == 2
-    assert not any(map(is_running, pids)), "nothing that a submission started is left"
+    (pid,) = (tmp_path / "pids").read_text().split()
+    assert not is_running(pid), "the hung worker is gone"
+
+
+def test_a_dead_worker_is_noticed_at_once(tmp_path):
+    specs = write_specs(tmp_path / "specs.txt", ["leaves", "dies_and_leaves_a_child", "good"])
+    code, log, _ = run_protocol(
+        "test", specs, "--submission", BEHAVIOURS, "--timeout", 1000, *OPTIONS,
+        limit_s=100, PIDS=str(tmp_path / "pids"),
+    )  # fmt: skip
+    assert (code, log.get("check")) == (112, "fail")
+    assert log["test.0.error"] == "the worker process exited with code 4"
+    assert log["test.1.error"] == "the worker process was killed by signal 6 (Aborted)"
+    assert log["test.2.status"] == "pass"
+    (pid,) = (tmp_path / "pids").read_text().split()
+    assert not is_running(pid), "what the submission started is gone"
 
 
 def test_all_passed(tmp_path):

@@ -191,17 +191,29 @@ def test_an_output_of_another_form_is_refused(expected, spoil, message):
     assert reference.compare(expected, spoil(list(expected)), 1e-3, 1e-3) == (False, message)
 
 
-@pytest.mark.gpu
 @pytest.mark.skipif(
-    not torch.cuda.is_available() or not reference.has_native_scaled_mm(), reason="needs fp4 tensor cores"
+    not torch.cuda.is_available() or torch.cuda.get_device_capability() != (10, 0), reason="no fp4 tensor cores"
 )
-def test_torchs_kernel_agrees_with_the_float64_product(monkeypatch):
-    for line in GROUP_GEMM.tests:
-        data = reference.generate_input(**TestSpec.parse(line).args)
-        native = reference.ref_kernel(data)
-        baseline = reference.group_gemm_baseline(data)
-        with monkeypatch.context() as context:
-            context.setattr(reference, "has_native_scaled_mm", lambda: False)
-            exact = reference.ref_kernel(data)
-        assert reference.compare(exact, native, 1e-3, 1e-3)[0]
-        assert reference.compare(exact, baseline, 1e-3, 1e-3)[0]
+@pytest.mark.parametrize("line", GROUP_GEMM.tests)
+def test_torchs_scaled_mm_agrees_with_the_float64_product(monkeypatch, line):
+    """By the tensor cores of a B200, or by the emulated device's own torch._scaled_mm."""
+    data = reference.generate_input(**TestSpec.parse(line).args)
+    monkeypatch.setattr(reference, "has_native_scaled_mm", lambda: False)
+    exact = reference.ref_kernel(data)
+    monkeypatch.setattr(reference, "has_native_scaled_mm", lambda: True)
+    assert reference.compare(exact, reference.ref_kernel(data), 1e-3, 1e-3)[0]
+    assert reference.compare(exact, reference.group_gemm_baseline(data), 1e-3, 1e-3)[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "native"),
+    [
+        ("NVIDIA B200", (10, 0), True),
+        ("NVIDIA B200 (emulated)", (10, 0), False),
+        ("NVIDIA H200", (9, 0), False),
+    ],
+)
+def test_only_a_real_b200_multiplies_by_itself(monkeypatch, name, capability, native):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: name)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    assert reference.has_native_scaled_mm() == native

@@ -71,7 +71,9 @@ def test_options_reach_the_process():
         ((), "a program is needed"),
         (("-c",), "a program is needed"),
         (("--schedule", "soon", "x.py"), "'soon' is no schedule: late, eager or random:SEED expected"),
+        (("--schedule", "latest", "x.py"), "'latest' is no schedule"),
         (("--schedule", "late,random:", "x.py"), "'random:' is no schedule"),
+        (("--schedule", "eager,late,eager", "x.py"), "'eager' is given twice"),
         (("--workers", "0", "x.py"), "'0' is no number of processes"),
         (("--bogus", "x.py"), "--bogus"),
         (("no_such_file.py",), "cannot find the script 'no_such_file.py'"),
@@ -80,6 +82,21 @@ def test_options_reach_the_process():
 def test_bad_usage(arguments, message):
     process = run(*arguments)
     assert process.returncode == 2 and message in process.stderr
+
+
+def test_interpreter_options_are_kept():
+    command = [
+        sys.executable,
+        "-u",
+        "-W",
+        "error",
+        "-m",
+        "emulator",
+        "-c",
+        "import sys; print(sys.stdout.write_through, sys.warnoptions)",
+    ]
+    process = subprocess.run(command, cwd=ROOT, env=clean_environment(), capture_output=True, text=True)
+    assert process.stdout == "True ['error']\n", process.stderr
 
 
 def test_nothing_is_imported_before_it_is_needed():

@@ -6,6 +6,7 @@ from cutlass.cute.runtime import from_dlpack
 from kernel_checks import Launches, N, caught, make_scale
 
 import emulator
+from emulator import runtime
 
 
 def compiled(factor, x):
@@ -19,7 +20,9 @@ def check_kernels_run_and_are_told_apart():
     double, triple = compiled(2.0, x), compiled(3.0, x)
     for scale in (double, triple, double):
         scale(x, N)
-    assert x.tolist() == [12.0] * N
+    libraries = len(runtime._libraries)
+    double(x, N)
+    assert x.tolist() == [24.0] * N and len(runtime._libraries) == libraries
 
 
 def check_errors_raise_from_the_call():

@@ -1,9 +1,11 @@
 """Torch programs of a few lines for device "cuda"; run on the emulated device by test_torch_device.py."""
 
 import copy
+import ctypes
 import gc
 import re
 import threading
+import time
 
 import numpy as np
 import torch
@@ -142,7 +144,8 @@ def check_memory_is_aligned_and_released():
     assert memory.allocation(addresses[2]) is None and torch.cuda.memory_allocated() == in_use
     grown = torch.zeros(1, device="cuda").resize_(100_000)
     assert allocation_of(grown).end == grown.data_ptr() + 400_000
-    assert "float32[3]" in str(allocation_of(torch.zeros(3, device="cuda"))) or True
+    named = torch.zeros(3, 4, device="cuda")
+    assert allocation_of(named).name == "tensor float32[3, 4]"
     assert torch.cuda.max_memory_allocated() >= in_use + 2 * 10**6
 
 
@@ -153,6 +156,11 @@ def check_random_numbers_repeat():
         draws.append((torch.randn(4, device="cuda"), torch.randint(100, (4,), device="cuda")))
     assert torch.equal(draws[0][0], draws[1][0]) and torch.equal(draws[0][1], draws[1][1])
     assert not torch.equal(draws[0][0], draws[2][0])
+    for seed in (torch.cuda.manual_seed, torch.cuda.manual_seed_all):
+        seed(5)
+        first = torch.rand(4, device="cuda")
+        seed(5)
+        assert torch.equal(first, torch.rand(4, device="cuda"))
     generator = torch.Generator(device="cuda")
     assert generator.device.type == "cuda"
     first = torch.randn(3, device="cuda", generator=generator.manual_seed(7))
@@ -187,6 +195,14 @@ def check_modules_and_gradients():
 def check_dlpack():
     x = torch.arange(3, device="cuda")
     assert x.__dlpack_device__() == (2, 0) and torch.ones(1).__dlpack_device__() == (1, 0)
+    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+        ("PyCapsule_GetPointer", ctypes.pythonapi)
+    )
+    for tensor, device in ((x, 2), (torch.ones(1), 1)):
+        capsule = tensor.__dlpack__(stream=-1)
+        address = pointer(capsule, b"dltensor")
+        assert ctypes.c_uint64.from_address(address).value == tensor.data_ptr()
+        assert list((ctypes.c_int32 * 2).from_address(address + 8)) == [device, 0]
     same = torch.from_dlpack(x)
     assert same.is_cuda and same.data_ptr() == x.data_ptr()
 
@@ -199,14 +215,16 @@ def check_cuda_module():
     assert torch.cuda.current_stream().cuda_stream == torch.cuda.default_stream().cuda_stream == 0
     with torch.cuda.stream(torch.cuda.Stream()), torch.cuda.device(0), torch.cuda.nvtx.range("range"):
         torch.cuda.synchronize()
+    held = torch.ones(100, device="cuda")
     free, total = torch.cuda.mem_get_info()
-    assert free == total - torch.cuda.memory_allocated()
+    assert total - free == torch.cuda.memory_allocated() >= held.nbytes
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     raises(ValueError, "recorded", start.elapsed_time, end)
     start.record()
+    time.sleep(0.002)
     end.record()
     end.synchronize()
-    assert end.query() and 0 <= start.elapsed_time(end) < 1000
+    assert end.query() and 2 <= start.elapsed_time(end) < 1000
     raises(RuntimeError, "invalid device ordinal", torch.cuda.set_device, 1)
     raises(NotImplementedError, "CUDA graphs are not modelled", torch.cuda.CUDAGraph)
 
@@ -268,5 +286,7 @@ def check_results_are_rounded_once():
     halves = (generator.integers(1024, 2048, 500) + 0.5) * 2.0 ** generator.integers(-12, 4, 500)
     values = np.concatenate([halves, halves + 2.0**-40, halves - 2.0**-40, generator.normal(size=500)])
     values = np.concatenate([values, -values, [0.0, -0.0, np.inf, 65519.999999999, 65520, 2.0**-25, 3 * 2.0**-26]])
-    assert np.array_equal(round_once(torch.tensor(values), torch.float16).numpy(), values.astype(np.float16))
-    assert torch.tensor(values).half().numpy().tolist() != values.astype(np.float16).tolist()
+    with np.errstate(over="ignore"):
+        rounded = values.astype(np.float16)
+    assert np.array_equal(round_once(torch.tensor(values), torch.float16).numpy(), rounded)
+    assert torch.tensor(values).half().numpy().tolist() != rounded.tolist()

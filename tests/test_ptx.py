@@ -1,0 +1,145 @@
+"""The PTX parser: scopes, operands, parameters, line information, and errors that name the line."""
+
+import pytest
+
+from emulator import ptx
+from emulator.errors import EmulatorError
+from emulator.ptx import Address, Immediate, Negated, Pair, Register, Special, Symbol, Vector
+
+MODULE = """
+// a comment with a brace {
+.version 8.8
+.target sm_100a
+.address_size 64
+.file 1 "kernel.py"
+.extern .shared .align 1024 .b8 dynamic[];
+.visible .entry k(
+    .param .u32 count, /* a comment
+    over two lines */
+    .param .align 64 .b8 map[128],
+    .param .u64 .ptr .global .align 16 out
+)
+.reqntid 128, 2
+.minnctapersm 1
+{
+    .reg .pred %p<3>;
+    .reg .b32 %r<4>, %flag;
+    .reg .b64 %rd<2>;
+    .shared .align 16 .b8 table[48];
+    .local .align 8 .b8 __local_depot0[24];
+    .loc 1 7 3
+    ld.param.b32 %r1, [count];
+    {
+    .reg .pred P1;
+    LAB_WAIT:
+    mbarrier.try_wait.parity.shared.b64 P1, [%r1+-8], 0, 0x989680;
+    @P1 bra.uni DONE;
+    bra.uni LAB_WAIT;
+    DONE:
+    }
+    {
+    .reg .pred P1;
+    LAB_WAIT: mbarrier.try_wait.parity.shared.b64 P1, [%r1], 1;
+    @!P1 bra LAB_WAIT;
+    }
+    .loc 1 9 1, function_name $L__info, inlined_at 1 20 1
+    cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [map, {%r1, -1}], [table+16];
+    elect.sync _|%p1, -1;
+    @!%p1 bra $L__end;
+    mov.b64 {%r2, _}, 0d3FF0000000000000; add.f32 %r2, %r2, 0f40000000;
+    setp.lt.and.s32 %p2, %r2, %tid.x, !%p1;
+$L__end:
+    ret;
+}
+.visible .entry other() { ret; }
+"""
+
+
+@pytest.fixture(scope="module")
+def entry():
+    return ptx.parse(MODULE).entries["k"]
+
+
+def test_module(entry):
+    module = ptx.parse(MODULE)
+    assert list(module.entries) == ["k", "other"] and module.target == "sm_100a" and module.version == "8.8"
+    assert [i.opcode for i in module.entries["other"].instructions] == ["ret"]
+
+
+def test_parameters(entry):
+    assert [(p.name, p.size, p.align) for p in entry.params] == [("count", 4, 4), ("map", 128, 64), ("out", 8, 8)]
+    assert entry.param_offsets() == {"count": 0, "map": 64, "out": 192, "": 200}
+    packed = entry.pack([b"\1\0\0\0", b"\2" * 128, b"\3" * 8])
+    assert len(packed) == 200 and packed[0] == 1 and packed[64:192] == b"\2" * 128 and packed[192:] == b"\3" * 8
+    with pytest.raises(EmulatorError, match="parameter map has 1 bytes, not 128"):
+        entry.pack([b"\1\0\0\0", b"\2", b"\3" * 8])
+    with pytest.raises(EmulatorError, match="2 parameters for 3"):
+        entry.pack([b"", b""])
+
+
+def test_declarations(entry):
+    assert entry.reqntid == (128, 2, 1)
+    assert entry.registers["%r3"] == Register("%r3", 32) and entry.registers["%flag"].width == 32
+    variables = {v.name: (v.space, v.size, v.align, v.extern) for v in entry.variables.values()}
+    assert variables == {
+        "dynamic": ("shared", 0, 1024, True),
+        "table": ("shared", 48, 16, False),
+        "__local_depot0": ("local", 24, 8, False),
+    }
+
+
+def find(entry, opcode, number=0):
+    return [i for i in entry.instructions if i.opcode.startswith(opcode)][number]
+
+
+def test_scopes_of_inline_assembly(entry):
+    first, second = find(entry, "mbarrier", 0), find(entry, "mbarrier", 1)
+    assert first.operands[0] != second.operands[0] and first.operands[0].width == 1
+    branch, back, again = (find(entry, "bra", i).operands[0].name for i in range(3))
+    instructions = entry.instructions
+    assert entry.labels[branch] == instructions.index(first) + 3
+    assert entry.labels[back] == instructions.index(first)
+    assert entry.labels[again] == instructions.index(second)
+
+
+def test_operands(entry):
+    r1, r2, p1 = Register("%r1", 32), Register("%r2", 32), Register("%p1", 1)
+    assert find(entry, "mbarrier").operands[1:] == (Address(r1, -8), Immediate(0), Immediate(10000000))
+    copy = find(entry, "cp.async").operands
+    assert copy == (Address(Symbol("map"), 0, (r1, Immediate(-1))), Address(Symbol("table"), 16))
+    assert find(entry, "elect").operands == (Pair(ptx.SINK, p1), Immediate(-1))
+    assert find(entry, "mov").operands == (Vector((r2, ptx.SINK)), Immediate(0x3FF0000000000000, 64))
+    assert find(entry, "add").operands[2] == Immediate(0x40000000, 32)
+    assert find(entry, "setp").operands[2:] == (Special("%tid.x"), Negated(p1))
+    guard = find(entry, "bra", 3).predicate
+    assert guard.register == p1 and guard.negated
+
+
+def test_lines_and_sources(entry):
+    load, store = find(entry, "ld"), find(entry, "cp.async")
+    assert MODULE.splitlines()[load.line - 1].strip() == load.text + ";"
+    assert MODULE.splitlines()[find(entry, "ret").line - 1].strip() == "ret;"
+    assert load.source == "kernel.py:7" and store.source == "kernel.py:9"
+
+
+@pytest.mark.parametrize(
+    "line,reason",
+    [
+        ("add.s32 %r1, %nothing, 1;", "neither declared nor a special register"),
+        ("@%q bra L;", "register '%q' is not declared"),
+        ("mov.b32 %r1, 1x;", "operand '1x' not understood"),
+        (".unknown 5;", "directive not understood"),
+    ],
+)
+def test_errors_name_the_line(line, reason):
+    text = f".version 8.8\n.target sm_100a\n.visible .entry k()\n{{\n.reg .b32 %r<2>;\n{line}\nret;\n}}\n"
+    with pytest.raises(EmulatorError, match=reason) as error:
+        ptx.parse(text)
+    assert error.value.ptx_line == 6 and error.value.ptx_text == line.rstrip(";")
+
+
+def test_not_a_module():
+    with pytest.raises(EmulatorError, match="not a PTX module"):
+        ptx.parse("hello")
+    with pytest.raises(EmulatorError, match="unbalanced braces"):
+        ptx.parse(".version 8.8\n.target sm_100a\n.visible .entry k() { ret;")
