@@ -41,8 +41,7 @@ from task import PROBLEMS, Benchmark, Problem, SpecError, TestSpec
 MODES = ("test", "benchmark", "leaderboard", "profile")
 HERE = Path(__file__).resolve().parent
 
-EXIT_NO_DEVICE = 1
-EXIT_USAGE = 2
+EXIT_NO_DEVICE = 1  # 2, for usage, is what argparse exits with
 EXIT_BAD_POPCORN_FD = 111
 EXIT_CHECK_FAILED = 112
 EXIT_BAD_SPEC = 113
@@ -266,8 +265,9 @@ def time_case(case: Case, limits: Limits, recheck: bool = False, baseline: bool 
 
     def check_and_overwrite(outputs: list[Any]) -> str:
         problem = find_mismatch(outputs)
-        for tensor in tensors(outputs):
-            tensor.fill_(math.nan)
+        if not problem:
+            for tensor in tensors(outputs):
+                tensor.fill_(math.nan)
         return problem
 
     kernel = case.submission.custom_kernel
@@ -758,6 +758,7 @@ def under_emulator() -> bool:
 
 
 def has_b200() -> bool:
+    """Whether the current CUDA device runs sm_100a code."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -784,7 +785,7 @@ def choose_device(requested: str | None) -> str:
 def restart_under_emulator(schedule: str | None) -> NoReturn:
     """Replace this process by `python -m emulator eval.py` with the same arguments; file descriptors stay open."""
     if os.environ.get(RESTARTED):
-        raise DeviceError("python -m emulator ran this file without the emulator")
+        raise DeviceError(f"python -m emulator is another package of that name in {os.getcwd()}")
     if not (HERE / "emulator" / "__main__.py").is_file():
         raise DeviceError(f"there is no emulator to run in place of a B200: {HERE / 'emulator'} is missing")
     options = ["--schedule", schedule] if schedule else []
@@ -818,7 +819,8 @@ def parse_arguments() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     )
     parser.add_argument("--schedule", metavar="S[,S...]", help="passed on to the emulator, if that is the device")
     parser.add_argument("--baseline", action="store_true", help="time torch._scaled_mm per group as well (b200)")
-    parser.add_argument("--timeout", type=float, metavar="SECONDS", help=f"limit for one case, default {TIMEOUT_S}")
+    limits = ", ".join(f"{seconds} on {device}" for device, seconds in TIMEOUT_S.items())
+    parser.add_argument("--timeout", type=float, metavar="SECONDS", help=f"limit for one case; default: {limits}")
     return parser, parser.parse_args()
 
 

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from emulator.activation import activate
 from emulator.errors import EmulatorError
 
 if TYPE_CHECKING:
     from emulator.launch_counters import LaunchCounters
 
-__all__ = ["EmulatorError", "counters", "reset_counters"]
+__all__ = ["EmulatorError", "activate", "counters", "reset_counters"]
 
 
 def counters() -> list[LaunchCounters]:

@@ -6,9 +6,9 @@ import argparse
 import os
 import re
 import sys
-from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parent
+from emulator.activation import environment
+
 SCHEDULE = re.compile(r"late|eager|random:\d+")
 
 DESCRIPTION = """Runs a Python program that uses torch's device "cuda" and CuTe DSL kernels on an emulated
@@ -66,22 +66,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return options
 
 
-def environment(options: argparse.Namespace) -> dict[str, str]:
-    """The environment of a process on the emulated device; its child processes inherit it."""
-    variables = dict(os.environ)
-    path = [str(PACKAGE / "bootstrap")]
-    path += [entry for entry in variables.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != path[0]]
-    variables["PYTHONPATH"] = os.pathsep.join(path)
-    variables["EMULATOR"] = "1"
-    # Launches are spread over processes already, and NumPy reads this once, when it is loaded.
-    variables["OPENBLAS_NUM_THREADS"] = "1"
-    if options.schedule:
-        variables["EMULATOR_SCHEDULE"] = options.schedule
-    if options.workers:
-        variables["EMULATOR_WORKERS"] = options.workers
-    return variables
-
-
 def interpreter_options() -> list[str]:
     """The options that Python itself was started with, without the one that names this module."""
     options = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv)]
@@ -94,7 +78,8 @@ def main() -> None:
     options = parse(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execve(sys.executable, [sys.executable, *interpreter_options(), *options.program], environment(options))
+    command = [sys.executable, *interpreter_options(), *options.program]
+    os.execve(sys.executable, command, environment(options.schedule, options.workers))
 
 
 if __name__ == "__main__":

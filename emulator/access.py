@@ -1,7 +1,8 @@
-"""Loads, stores and atomics of the lanes of a warp, by state space. Every memory instruction of a program comes through here.
+"""Loads, stores and atomics of the lanes of a warp, by state space. Every memory instruction of a program comes
+through here.
 
-Addresses are integers (uniform) or rows. `who` is (group, index of the instruction). Generic addresses of shared memory carry
-SHARED_TAG in their top byte, those of local memory LOCAL_TAG; everything else is global memory.
+Addresses are integers (uniform) or rows. `who` is (group, index of the instruction). Generic addresses of shared
+memory carry SHARED_TAG in their top byte, those of local memory LOCAL_TAG; everything else is global memory.
 """
 
 from __future__ import annotations
@@ -57,12 +58,18 @@ def whole_warp(g: Group, mask: int, instruction: str) -> None:
 
 
 def members(g: Group, mask: int, membermask: int, instruction: str) -> None:
-    """For `.sync` instructions with a membermask: the active lanes must be in it, and all of its live lanes must be here."""
+    """For `.sync` instructions with a membermask: the active lanes must be in it, and all of its live lanes must be
+    here.
+    """
     if mask & ~membermask:
-        raise Fault(f"{instruction}: lanes {mask & ~membermask:#010x} execute it but are not in its membermask {membermask:#010x}")
+        raise Fault(
+            f"{instruction}: lanes {mask & ~membermask:#010x} execute it but are not in its membermask {membermask:#010x}"
+        )
     missing = membermask & g.warp.live & ~mask
     if missing:
-        raise Fault(f"{instruction}: membermask {membermask:#010x} names lanes {missing:#010x}, which have diverged and are elsewhere")
+        raise Fault(
+            f"{instruction}: membermask {membermask:#010x} names lanes {missing:#010x}, which have diverged and are elsewhere"
+        )
 
 
 def shared_target(g: Group, address: int):
@@ -119,7 +126,11 @@ def load_lanes(g: Group, mask: int, space: str, address: np.ndarray, nbytes: int
         return g.warp.local.load(mask, address, nbytes, count)
     values = np.zeros((count, 32), UINTS[8 * nbytes])
     for part, target, addresses in _parts(g, mask, space, address):
-        found = target.load(part, addresses, nbytes, count) if target is g.warp.local else target.gather(addresses, nbytes, count, lanes(part), who)
+        found = (
+            target.load(part, addresses, nbytes, count)
+            if target is g.warp.local
+            else target.gather(addresses, nbytes, count, lanes(part), who)
+        )
         values = np.where(lanes(part), found, values)
     return values
 
@@ -170,7 +181,10 @@ def extend(row: np.ndarray, width: int, is_signed: bool) -> np.ndarray:
 
 def stack(values: list, width: int) -> np.ndarray:
     """Rows and integers -> uint[count, 32] of a width."""
-    rows = [row_of(value & (1 << width) - 1, width) if isinstance(value, int) else value.astype(UINTS[width], copy=False) for value in values]
+    rows = [
+        row_of(value & (1 << width) - 1, width) if isinstance(value, int) else value.astype(UINTS[width], copy=False)
+        for value in values
+    ]
     return np.stack(rows) if len(rows) > 1 else rows[0][None]
 
 

@@ -29,7 +29,9 @@ def wake(waiters: list[Group]) -> None:
 
 
 class MBarrier:
-    """One mbarrier object. expected: arrivals per phase; pending: those still missing; bytes: expected minus arrived."""
+    """One mbarrier object. expected: arrivals per phase; pending: those still missing; bytes: expected minus
+    arrived.
+    """
 
     __slots__ = ("bytes", "expected", "last", "name", "pending", "phase", "waiters")
 
@@ -60,7 +62,9 @@ class MBarrier:
         self._check_bytes()
 
     def complete(self, nbytes: int, how: str, who: tuple) -> None:
-        """complete_tx: bytes have arrived. They may arrive before they are expected, as long as an arrival is pending."""
+        """complete_tx: bytes have arrived. They may arrive before they are expected, as long as an arrival is
+        pending.
+        """
         self.bytes -= nbytes
         self.last = how, who
         self._check_bytes()
@@ -85,7 +89,9 @@ class MBarrier:
         return self.phase & 1 != parity
 
     def __str__(self) -> str:
-        outstanding = f"{self.bytes} bytes outstanding" if self.bytes >= 0 else f"{-self.bytes} bytes more than were expected"
+        outstanding = (
+            f"{self.bytes} bytes outstanding" if self.bytes >= 0 else f"{-self.bytes} bytes more than were expected"
+        )
         last = "nobody has arrived yet" if self.last is None else f"last: {self.last[0]} of {label(self.last[1])}"
         return f"{self.name}: phase {self.phase}, {self.pending} of {self.expected} arrivals pending, {outstanding}, {last}"
 

@@ -27,7 +27,13 @@ class Grid:
     """One launch. predecessors: grids whose results `griddepcontrol.wait` waits for."""
 
     def __init__(
-        self, number: int, program: Program, config: LaunchConfig, parameters: np.ndarray, memory: GlobalMemory, counters: LaunchCounters
+        self,
+        number: int,
+        program: Program,
+        config: LaunchConfig,
+        parameters: np.ndarray,
+        memory: GlobalMemory,
+        counters: LaunchCounters,
     ):
         self.number, self.program, self.config, self.memory, self.counters = number, program, config, memory, counters
         self.entry = program.entry
@@ -94,7 +100,9 @@ class Cta:
             raise Fault(f"mbarrier at shared offset {offset:#x} of {self.label}, which has exited")
         barrier = self.mbarriers.get(offset)
         if barrier is None:
-            raise Fault(f"there is no mbarrier at shared offset {offset:#x} of {self.label}: it was not initialised (PTX ISA, mbarrier.init)")
+            raise Fault(
+                f"there is no mbarrier at shared offset {offset:#x} of {self.label}: it was not initialised (PTX ISA, mbarrier.init)"
+            )
         return barrier
 
     def named_barrier(self, number: int) -> NamedBarrier:
@@ -115,11 +123,15 @@ class Cta:
             raise Fault(f"{user} reaches {self.label}, which has exited")
 
     def use_cta_group(self, cta_group: int) -> None:
-        """All tcgen05 instructions of a kernel must have the same .cta_group (PTX ISA, "tcgen05 instructions: .cta_group")."""
+        """All tcgen05 instructions of a kernel must have the same .cta_group (PTX ISA, "tcgen05 instructions:
+        .cta_group").
+        """
         if self._cta_group is None:
             self._cta_group = cta_group
         elif self._cta_group != cta_group:
-            raise Fault(f"tcgen05 instruction with cta_group::{cta_group} in a CTA that has used cta_group::{self._cta_group}")
+            raise Fault(
+                f"tcgen05 instruction with cta_group::{cta_group} in a CTA that has used cta_group::{self._cta_group}"
+            )
 
     def thread_exit(self, warp: Warp, lanes: int) -> None:
         self.live_threads -= lanes.bit_count()
@@ -137,7 +149,9 @@ class Cta:
     def _check_exit(self) -> None:
         if self.tmem.allocations:
             columns = ", ".join(f"{width} at {base:#x}" for base, width in self.tmem.allocations.items())
-            raise Fault(f"{self.label} exits with tensor memory allocated: {columns} columns (PTX ISA, tcgen05.dealloc)")
+            raise Fault(
+                f"{self.label} exits with tensor memory allocated: {columns} columns (PTX ISA, tcgen05.dealloc)"
+            )
 
 
 class Cluster:
@@ -163,7 +177,9 @@ class Cluster:
             raise Fault(f"CTA rank {rank} in a cluster of {self.size}")
         found = self.ctas[rank]
         if found.exited and found is not asking:
-            raise Fault(f"shared memory of {found.label} (rank {rank}) is used by {asking.label} after that CTA has exited")
+            raise Fault(
+                f"shared memory of {found.label} (rank {rank}) is used by {asking.label} after that CTA has exited"
+            )
         return found
 
     def peer(self, rank: int) -> Cta:

@@ -1,53 +1,34 @@
 """Writes the Python text of instructions: operands, destinations, masks and guards.
 
-Generated code names register i `r<i>`, the group of lanes that runs it `g`, and the lanes that are active `m` (a mask as an
-integer; `m1`, `m2`, ... inside of conditional parts). A uniform register is an unsigned integer (a bool for a predicate),
-any other a row (`lanes.py`), and a predicate of kind "bits" a mask.
+Generated code names register i `r<i>`, the group of lanes that runs it `g`, and the lanes that are active `m` (a mask
+as an integer; `m1`, `m2`, ... inside of conditional parts). A uniform register is an unsigned integer (a bool for a
+predicate), any other a row (`lanes.py`), and a predicate of kind "bits" a mask.
 """
 
 from __future__ import annotations
 
 import re
-import struct
 from contextlib import contextmanager
 
-import numpy as np
-
 from emulator.errors import EmulatorError
-from emulator.flow import Flow, registers_in
-from emulator.ptx import SINK, Address, Immediate, Instruction, Negated, Pair, Register, Special, Symbol, Vector
+from emulator.flow import Flow
+from emulator.operands import LANE_SPECIALS, UNIFORM_SPECIALS, immediate_bits, special_is_uniform, type_width
+from emulator.instructions import (
+    SINK,
+    Address,
+    Immediate,
+    Instruction,
+    Negated,
+    Register,
+    Special,
+    Symbol,
+    Vector,
+)
 
-_UNIFORM_SPECIALS = {
-    **{f"%{name}.{axis}": f"g.{place}[{i}]" for i, axis in enumerate("xyz") for name, place in (
-        ("ctaid", "cta.index"), ("nctaid", "grid.config.grid"), ("ntid", "grid.config.block"), ("cluster_ctaid", "cta.cluster_index"),
-        ("cluster_nctaid", "grid.config.cluster"), ("clusterid", "cta.cluster.index"), ("nclusterid", "grid.clusters"))},
-    "%cluster_ctarank": "g.cta.rank", "%cluster_nctarank": "g.cta.cluster.size", "%warpid": "g.warp.index",
-    "%nwarpid": "len(g.cta.warps)", "%smid": "g.cta.sm", "%nsmid": "g.grid.sm_count", "%gridid": "g.grid.number",
-    "%clock": "g.clock() & 0xffffffff", "%clock_hi": "g.clock() >> 32", "%clock64": "g.clock()", "%globaltimer": "g.clock()",
-    "%globaltimer_lo": "g.clock() & 0xffffffff", "%globaltimer_hi": "g.clock() >> 32",
-    "%dynamic_smem_size": "g.grid.config.dynamic_shared_bytes", "%total_smem_size": "g.cta.shared.data.size - 0x400",
-    "%is_explicit_cluster": "int(g.cta.cluster.size > 1)",
-}  # fmt: skip
-_LANE_SPECIALS = {
-    "%tid.x": "g.warp.tid[0]", "%tid.y": "g.warp.tid[1]", "%tid.z": "g.warp.tid[2]", "%laneid": "LANE_ID",
-    "%lanemask_eq": "(ONE << LANE_ID)", "%lanemask_lt": "((ONE << LANE_ID) - ONE)", "%lanemask_le": "(((ONE << LANE_ID) - ONE) | (ONE << LANE_ID))",
-    "%lanemask_gt": "~(((ONE << LANE_ID) - ONE) | (ONE << LANE_ID))", "%lanemask_ge": "~((ONE << LANE_ID) - ONE)",
-}  # fmt: skip
 _CLAMP = re.compile(r"min\((\d+), (\d+)\)")  # of an immediate shift count
 # A test in a loop that does nothing else becomes a wait.
 WAITING_FORMS = {"test_parity(": "wait_parity(", "test_state(": "wait_state("}
 _FLOATS = {"f16": "f16", "f32": "f32", "f64": "f64", "f16x2": "f16", "f32x2": "f32"}
-
-
-def special_is_uniform(operand: object) -> bool:
-    return not isinstance(operand, Special) or operand.name in _UNIFORM_SPECIALS
-
-
-def type_width(type_name: str) -> int:
-    if type_name == "pred":
-        return 1
-    bits, _, count = re.sub(r"^[a-z]+", "", type_name).partition("x")
-    return int(bits) * int(count or 1)
 
 
 class Code:
@@ -117,7 +98,7 @@ class Code:
         if isinstance(operand, Immediate):
             return str(immediate_bits(operand, width))
         if isinstance(operand, Special):
-            expression = _UNIFORM_SPECIALS.get(operand.name) or _LANE_SPECIALS[operand.name]
+            expression = UNIFORM_SPECIALS.get(operand.name) or LANE_SPECIALS[operand.name]
             return expression
         if isinstance(operand, Symbol):
             return self.symbol(operand)
@@ -215,7 +196,8 @@ class Code:
 
     def coordinates(self, items: tuple) -> str:
         signed_items = [
-            str(item.value) if isinstance(item, Immediate) else f"(({self.single(item)} ^ 2147483648) - 2147483648)" for item in items
+            str(item.value) if isinstance(item, Immediate) else f"(({self.single(item)} ^ 2147483648) - 2147483648)"
+            for item in items
         ]
         return f"({', '.join(signed_items)},)"
 
@@ -257,7 +239,9 @@ class Code:
 
     # Whole instructions
 
-    def compute(self, instruction: Instruction, type_name: str, scalar: str | None, lanes: str, sources: str, result: str | None) -> None:
+    def compute(
+        self, instruction: Instruction, type_name: str, scalar: str | None, lanes: str, sources: str, result: str | None
+    ) -> None:
         destination, operands = instruction.operands[0], instruction.operands[1:]
         if len(operands) > len(sources):
             raise self.fail(f"{len(operands)} source operands, {len(sources)} expected")
@@ -280,7 +264,8 @@ class Code:
             return
         first_row = scalar is None or all(self.is_uniform(operand) for operand in operands)
         texts = {
-            key: self.lanes(operand, names[key], row=first_row and i == 0) for i, (key, operand) in enumerate(zip("abcde", operands))
+            key: self.lanes(operand, names[key], row=first_row and i == 0)
+            for i, (key, operand) in enumerate(zip("abcde", operands))
         }
         expression = lanes.format(**facts, **texts)
         if result != "pred" and result[0] not in "ub":
@@ -288,11 +273,11 @@ class Code:
         self.assign(destination, expression, "lanes")
 
     def call(self, instruction: Instruction, match: re.Match, template: str) -> None:
-        """Emit `template`, an expression, as a call. It may name, in braces: g, m (mask), pc, who; groups of the opcode's
-        match (as Python literals; `{name:b}` whether the group is there); and operands by index with a form: `{1:i}` one integer for the active lanes, `{1:l}` the same
-        of 64 bits, `{1:v}` an integer or a row, `{1:a}` an address as one integer, `{1:x}` an address as integer or row,
-        `{1:c}` the coordinates of a tensor address, `{1:p}` one bool, `{1:r}` a list of rows or integers. Operands that are not
-        there are None."""
+        """Emit `template`, an expression, as a call. It may name, in braces: g, m (mask), pc, who; groups of the
+        opcode's match (as Python literals; `{name:b}` whether the group is there); and operands by index with a form:
+        `{1:i}` one integer for the active lanes, `{1:l}` the same of 64 bits, `{1:v}` an integer or a row, `{1:a}` an
+        address as one integer, `{1:x}` an address as integer or row, `{1:c}` the coordinates of a tensor address,
+        `{1:p}` one bool, `{1:r}` a list of rows or integers. Operands that are not there are None."""
         destination = instruction.operands[0] if instruction.operands else None
         expression = self.fill(instruction, match, template)
         if self.waits:
@@ -341,11 +326,3 @@ class Code:
             items = operand.items if isinstance(operand, Vector) else (operand,)
             return "[" + ", ".join(self.value(item) for item in items) + "]"
         raise self.fail(f"unknown operand form {form!r}")
-
-
-def immediate_bits(operand: Immediate, width: int) -> int:
-    """The immediate as an unsigned integer of a width; a 64-bit literal is rounded for a 32-bit float."""
-    if operand.float_width == 64 and width == 32:
-        value = struct.unpack("<d", struct.pack("<Q", operand.value))[0]
-        return int(np.float32(value).view(np.uint32))
-    return operand.value & (1 << width) - 1

@@ -1,4 +1,6 @@
-"""What bulk and tensor copies, their groups and tensor map edits do when a warp issues them (PTX ISA, "Asynchronous copy")."""
+"""What bulk and tensor copies, their groups and tensor map edits do when a warp issues them (PTX ISA, "Asynchronous
+copy").
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,9 @@ TENSOR_MAP_ALIGNMENT = 64
 def _issues(mask: int, once: bool, *operands) -> list[tuple]:
     """The operands of each copy that the active lanes issue.
 
-    once: equal operands in several lanes are one copy (a store, which the DSL issues from whole warps and the hardware executes
-    once per warp); otherwise they are an error, because every lane's bytes would be counted on the barrier.
+    once: equal operands in several lanes are one copy (a store, which the DSL issues from whole warps and the
+    hardware executes once per warp); otherwise they are an error, because every lane's bytes would be counted on the
+    barrier.
     """
     flat = [item for operand in operands for item in (operand if isinstance(operand, tuple) else (operand,))]
     if not mask & (mask - 1):
@@ -52,7 +55,9 @@ def _signed(coordinates: tuple) -> tuple[int, ...]:
 
 def _tensor_map(g: Group, address: int, who) -> TensorMap:
     if address >> TAG_SHIFT == SHARED_TAG:
-        raise Fault("a tensor map in shared memory can't be used by a copy: it must be in global, constant or parameter memory")
+        raise Fault(
+            "a tensor map in shared memory can't be used by a copy: it must be in global, constant or parameter memory"
+        )
     if address % TENSOR_MAP_ALIGNMENT:
         raise Fault(f"tensor map at {address:#x}: must be {TENSOR_MAP_ALIGNMENT}-byte aligned")
     return TensorMap.decode(g.grid.memory.read(address, TENSOR_MAP_BYTES, who, proxy="tensormap"))
@@ -72,7 +77,9 @@ class _MapReader:
 
 
 def _destinations(g: Group, destination: int, barrier: int, multicast: int | None, pair: bool, own_only: bool):
-    """((CTA, offset), mbarrier) for each CTA that receives the copy (PTX ISA, "cp.async.bulk.tensor", .multicast, .cta_group)."""
+    """((CTA, offset), mbarrier) for each CTA that receives the copy (PTX ISA, "cp.async.bulk.tensor", .multicast,
+    .cta_group).
+    """
     target, offset = shared_target(g, destination)
     signalled, barrier_offset = shared_target(g, barrier)
     if multicast is None:
@@ -92,9 +99,13 @@ def _destinations(g: Group, destination: int, barrier: int, multicast: int | Non
     return found
 
 
-def load_tile(g: Group, mask: int, destination, tensor_map, coordinates, barrier, multicast, pair, own_only: bool, who) -> None:
+def load_tile(
+    g: Group, mask: int, destination, tensor_map, coordinates, barrier, multicast, pair, own_only: bool, who
+) -> None:
     """cp.async.bulk.tensor from global to shared memory."""
-    for dst, address, coords, mbar, targets in _issues(mask, False, destination, tensor_map, coordinates, barrier, multicast):
+    for dst, address, coords, mbar, targets in _issues(
+        mask, False, destination, tensor_map, coordinates, barrier, multicast
+    ):
         places = _destinations(g, dst, mbar, targets, pair, own_only)
         reader = _MapReader(g, address, who)
         job = Job(g.grid, g.issuer(who), _tile_load(g, reader, _signed(coords), places, who), reader)
@@ -200,8 +211,8 @@ def commit_group(g: Group, mask: int, who) -> None:
 def wait_group(g: Group, mask: int, newest: int, who) -> None:
     """cp.async.bulk.wait_group{.read}: all but the lanes' `newest` groups are done.
 
-    Reading and writing are one step here, so that `.read` is as strong as the full wait. Tensor maps of the lanes' earlier loads
-    have been read, too (PTX ISA, "cp.async.bulk.wait_group").
+    Reading and writing are one step here, so that `.read` is as strong as the full wait. Tensor maps of the lanes'
+    earlier loads have been read, too (PTX ISA, "cp.async.bulk.wait_group").
     """
     groups = [group for group in g.warp.bulk_groups if group[0] & mask]
     done = groups[: max(0, len(groups) - newest)]

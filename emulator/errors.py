@@ -1,7 +1,7 @@
 """The emulator's two exceptions.
 
-`Fault` is raised where a rule is broken and says only what was wrong. The scheduler knows who broke it and turns the fault
-into an `EmulatorError`, the one exception that a user of the emulator sees.
+`Fault` is raised where a rule is broken and says only what was wrong. The scheduler knows who broke it and turns the
+fault into an `EmulatorError`, the one exception that a user of the emulator sees.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class Fault(Exception):
 class EmulatorError(RuntimeError):
     """What went wrong in an emulated kernel, and where.
 
-    kernel: entry name; cta: (x, y, z) of the CTA in the grid; warp: index in the CTA; ptx_line: 1-based line of the PTX text;
-    ptx_text: the statement; source: "file.py:line" if the PTX has line information; reason: value, limit and rule.
-    Everything but `reason` is None where it is not known (a launch that was refused has no warp).
+    kernel: entry name; cta: (x, y, z) of the CTA in the grid; warp: index in the CTA; ptx_line: 1-based line of the
+    PTX text; ptx_text: the statement; source: "file.py:line" if the PTX has line information; reason: value, limit
+    and rule. Everything but `reason` is None where it is not known (a launch that was refused has no warp).
     """
 
     def __init__(

@@ -21,7 +21,9 @@ def elect(g: Group, mask: int, membermask: int) -> int:
 
 
 def shuffle(g: Group, mask: int, mode: str, a, b, c, membermask: int, instruction: str = "shfl.sync"):
-    """(value row, bool row "source in range"). A source lane that is not active leaves the value undefined: that raises."""
+    """(value row, bool row "source in range"). A source lane that is not active leaves the value undefined: that
+    raises.
+    """
     members(g, mask, membermask, instruction)
     a, b, c = row_of(a, 32), row_of(b, 32), row_of(c, 32)
     clamp, segment = c & np.uint32(31), c >> np.uint32(8) & np.uint32(31)
@@ -105,7 +107,9 @@ def _matrix_rows(g: Group, mask: int, address, count: int, instruction: str) -> 
 
 
 def load_matrix(g: Group, mask: int, address, count: int, transposed: bool, who) -> np.ndarray:
-    """ldmatrix.m8n8.xN.b16: uint32[count, 32]. Lane 8 i + r has the address of row r of matrix i (PTX ISA, "ldmatrix")."""
+    """ldmatrix.m8n8.xN.b16: uint32[count, 32]. Lane 8 i + r has the address of row r of matrix i (PTX ISA,
+    "ldmatrix").
+    """
     addresses = np.array(_matrix_rows(g, mask, address, count, "ldmatrix"), np.uint32)
     words = g.cta.shared.gather(addresses, 8, 2, None, who)  # uint64[2, 8 * count]
     halves = np.ascontiguousarray(words.T).view(np.uint16).reshape(count, 8, 8)

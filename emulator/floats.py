@@ -14,6 +14,7 @@ u8, u16, u32, u64 = np.uint8, np.uint16, np.uint32, np.uint64
 i8, i16, i32, i64 = np.int8, np.int16, np.int32, np.int64
 f16, f32, f64 = np.float16, np.float32, np.float64
 
+
 def from_bf16(row: np.ndarray) -> np.ndarray:
     """uint16[32], or packed uint32[32] -> float32[32] or float32[64]."""
     return (np.ascontiguousarray(row).view(u16).astype(u32) << u32(16)).view(f32)
@@ -54,7 +55,8 @@ def fused(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
         return (a.astype(wide) * b + c).astype(f64)
     product = a.astype(f64) * b  # exact: 24 + 24 bits
     total = product + c
-    # Rounding twice, to double and to float, errs only if the double is a tie between floats; subnormal floats have other ties.
+    # Rounding twice, to double and to float, errs only if the double is a tie between floats; subnormal floats have
+    # other ties.
     suspect = (total.view(u64) & u64(0x1FFFFFFF) == u64(0x10000000)) | (np.abs(total) < np.finfo(f32).tiny)
     if suspect.any():
         total = _round_to_odd(product, c, total)

@@ -1,11 +1,12 @@
 """Control flow of an entry: basic blocks, post-dominators, live registers, and which registers are uniform in a warp.
 
-A register is *uniform* if all lanes that may read it hold the same value. It is then one Python integer, and whatever is
-computed from uniform registers is computed once for the warp. The rest are rows of 32 lanes.
+A register is *uniform* if all lanes that may read it hold the same value. It is then one Python integer, and whatever
+is computed from uniform registers is computed once for the warp. The rest are rows of 32 lanes.
 
-The lanes of a warp that part at a branch meet again at its immediate post-dominator, and not before all of them are there
-(`warp.py`). So a register that is written on one side of such a branch needs a value per lane only if it is read behind the
-meeting point or on another side; every other write may replace the register as a whole. These are the `merged` registers.
+The lanes of a warp that part at a branch meet again at its immediate post-dominator, and not before all of them are
+there (`warp.py`). So a register that is written on one side of such a branch needs a value per lane only if it is
+read behind the meeting point or on another side; every other write may replace the register as a whole. These are the
+`merged` registers.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from emulator.ptx import Address, Entry, Instruction, Negated, Pair, Register, Symbol, Vector
+from emulator.instructions import Address, Entry, Instruction, Negated, Pair, Register, Symbol, Vector
 
 KINDS = ("uniform", "bits", "lanes")  # of a register, from the narrowest to the widest
 EXIT = -1  # "post-dominated by nothing but the end of the program"
@@ -170,7 +171,8 @@ class Flow:
         self.merged: set[str] = set()
         self.divergent: set[int] = set()
         definitions: dict[int, set[str]] = {
-            block.start: {r.name for step in self.steps[block.start : block.end] for r in step.defines} for block in self.blocks.values()
+            block.start: {r.name for step in self.steps[block.start : block.end] for r in step.defines}
+            for block in self.blocks.values()
         }
         changed = True
         while changed:
@@ -218,8 +220,12 @@ class Flow:
                     self.merged |= written & touched
 
     def kind_of(self, operand: object) -> str:
-        """The kind of an operand: "uniform" if all its registers are, "bits" if some predicate is a mask, else "lanes"."""
-        return max((self.kinds[register.name] for register in registers_in(operand)), key=KINDS.index, default="uniform")
+        """The kind of an operand: "uniform" if all its registers are, "bits" if some predicate is a mask, else
+        "lanes".
+        """
+        return max(
+            (self.kinds[register.name] for register in registers_in(operand)), key=KINDS.index, default="uniform"
+        )
 
 
 def written_operands(instruction: Instruction, writes: int) -> tuple[list[Register], list[Register]]:

@@ -1,7 +1,7 @@
 """Asynchronous work: the queues it waits in, and the schedules that decide when it happens.
 
-A job is what an asynchronous instruction leaves behind: a bulk copy, or an operation of the tensor core. Jobs of one stream of the
-tensor core (one issuing warp) run in order; copies are not ordered among each other.
+A job is what an asynchronous instruction leaves behind: a bulk copy, or an operation of the tensor core. Jobs of one
+stream of the tensor core (one issuing warp) run in order; copies are not ordered among each other.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ AT_ISSUE = 0.25  # chance that the random schedule runs a job when one is issued
 class Schedule:
     """When asynchronous work happens, and in which order warps run.
 
-    eager: at issue. late: only when no warp can go on, the tensor core first, loads last. random: at any time and in any order
-    that the hardware might choose, warps in any order, from a seed.
+    eager: at issue. late: only when no warp can go on, the tensor core first, loads last. random: at any time and in
+    any order that the hardware might choose, warps in any order, from a seed.
     """
 
     kind: str

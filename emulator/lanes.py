@@ -1,7 +1,7 @@
 """NumPy and integer helpers that translated programs call: masks, shifts, bit fields, integer division, comparisons.
 
-A row is an array of 32 lanes (uint16, uint32, uint64, or bool for a predicate). Rows are never changed in place, so that
-registers may share them. A mask of lanes is an integer with bit i for lane i.
+A row is an array of 32 lanes (uint16, uint32, uint64, or bool for a predicate). Rows are never changed in place, so
+that registers may share them. A mask of lanes is an integer with bit i for lane i.
 """
 
 from __future__ import annotations

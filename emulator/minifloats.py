@@ -1,6 +1,8 @@
-"""Conversion to and from 8-, 6- and 4-bit floating-point formats, as `cvt` does it (PTX ISA, "cvt", "Alternate Floating-Point Formats").
+"""Conversion to and from 8-, 6- and 4-bit floating-point formats, as `cvt` does it (PTX ISA, "cvt", "Alternate
+Floating-Point Formats").
 
-Encoding rounds to nearest even and saturates (`.satfinite`). NaN becomes the format's NaN, or the largest number where it has none.
+Encoding rounds to nearest even and saturates (`.satfinite`). NaN becomes the format's NaN, or the largest number
+where it has none.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from emulator.numerics import E2M1, E4M3, UE8M0
 
 @dataclass(frozen=True)
 class Format:
-    """decoded: float32 value of every code. finite: the non-negative finite values in code order. nan_code, sign_code: codes."""
+    """decoded: float32 value of every code. finite: the non-negative finite values in code order. nan_code,
+    sign_code: codes.
+    """
 
     decoded: np.ndarray
     finite: np.ndarray
@@ -69,7 +73,9 @@ def decode(codes: np.ndarray, name: str) -> np.ndarray:
 
 
 def encode_scale(values: np.ndarray, up: bool) -> np.ndarray:
-    """float32[n] -> ue8m0 codes uint8[n]: the power of two at or above (`.rp`) or below (`.rz`) the magnitude, saturating."""
+    """float32[n] -> ue8m0 codes uint8[n]: the power of two at or above (`.rp`) or below (`.rz`) the magnitude,
+    saturating.
+    """
     mantissa, exponent = np.frexp(np.abs(values.astype(np.float64)))
     power = np.where((mantissa == 0.5) | (not up), exponent - 1, exponent)
     code = np.where(values == 0, 0, np.clip(power + 127, 0, 254))

@@ -1,6 +1,7 @@
 """Rows of the opcode table: bulk and tensor copies, tensor map edits, tcgen05.
 
-PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy", "TensorCore 5th Generation Family Instructions".
+PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy", "TensorCore 5th Generation Family
+Instructions".
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import re
 
 from emulator.code import Code
-from emulator.ptx import Address, Immediate, Instruction, Vector
+from emulator.instructions import Address, Immediate, Instruction, Vector
 from emulator.rows import Row, always_lanes, called, ignored, row
 
 
@@ -87,7 +88,9 @@ def _split(code: Code, operands: list, match: re.Match) -> str:
 
 
 def _mma(code: Code, instruction: Instruction, match: re.Match) -> None:
-    """[d], a, b, idesc, {[sfa], [sfb],} {disable-output-lane,} enable-input-d; a: a descriptor or an address in tensor memory."""
+    """[d], a, b, idesc, {[sfa], [sfb],} {disable-output-lane,} enable-input-d; a: a descriptor or an address in
+    tensor memory.
+    """
     d, a, b, idesc, *rest = instruction.operands
     scaled = match.group("scaled") is not None
     if not scaled and isinstance(rest[0], Vector):
@@ -117,21 +120,37 @@ COPIES = [
         _tile_load,
         writes=0,
     ),
-    row(rf"cp\.async\.bulk\.tensor\.(?P<rank>[1-5])d\.global\.shared::cta(?:\.tile)?\.bulk_group{_HINT}", _tile_store, writes=0),
+    row(
+        rf"cp\.async\.bulk\.tensor\.(?P<rank>[1-5])d\.global\.shared::cta(?:\.tile)?\.bulk_group{_HINT}",
+        _tile_store,
+        writes=0,
+    ),
     row(rf"cp\.async\.bulk\.(?P<space>shared::cta|shared::cluster)\.global{_ARRIVAL}{_HINT}", _bulk_load, writes=0),
     called(
         r"cp\.async\.bulk\.shared::cluster\.shared::cta\.mbarrier::complete_tx::bytes",
         "copy_shared(g, {m}, {0:x}, {1:x}, {2:v}, {3:x}, {who})",
         writes=0,
     ),
-    called(rf"cp\.async\.bulk\.global\.shared::cta\.bulk_group{_HINT}", "store_bulk(g, {m}, {0:x}, {1:x}, {2:v}, {who})", writes=0),
+    called(
+        rf"cp\.async\.bulk\.global\.shared::cta\.bulk_group{_HINT}",
+        "store_bulk(g, {m}, {0:x}, {1:x}, {2:v}, {who})",
+        writes=0,
+    ),
     called(r"cp\.async\.bulk\.commit_group", "commit_group(g, {m}, {who})", writes=0),
     called(r"cp\.async\.bulk\.wait_group(?:\.read)?", "wait_group(g, {m}, {0:i}, {who})", writes=0),
     ignored(r"cp\.async\.bulk\.prefetch\.tensor\.[1-5]d\.L2\.global(?:\.tile)?(?:\.L2::cache_hint)?"),
     ignored(r"cp\.async\.bulk\.prefetch\.L2\.global(?:\.L2::cache_hint)?"),
     ignored(r"prefetch(?:\.param|\.const)?\.tensormap"),
-    called(_REPLACE.replace("{}", _ORDINAL_FIELDS), "replace_field(g, {m}, {space}, {field}, {0:x}, {1:i}, {2:v}, {who})", writes=0),
-    called(_REPLACE.replace("{}", _PLAIN_FIELDS), "replace_field(g, {m}, {space}, {field}, {0:x}, None, {1:l}, {who})", writes=0),
+    called(
+        _REPLACE.replace("{}", _ORDINAL_FIELDS),
+        "replace_field(g, {m}, {space}, {field}, {0:x}, {1:i}, {2:v}, {who})",
+        writes=0,
+    ),
+    called(
+        _REPLACE.replace("{}", _PLAIN_FIELDS),
+        "replace_field(g, {m}, {space}, {field}, {0:x}, None, {1:l}, {who})",
+        writes=0,
+    ),
     called(
         r"tensormap\.cp_fenceproxy\.global\.shared::cta\.tensormap::generic\.release\.(?:cta|cluster|gpu|sys)\.sync\.aligned",
         "publish_tensor_map(g, {m}, {0:x}, {1:x}, {2:i}, {who})",

@@ -1,11 +1,14 @@
-"""Rows of the opcode table: mov, packing, and cvt between integers, floats and packed small floats (PTX ISA, "mov", "cvt")."""
+"""Rows of the opcode table: mov, packing, and cvt between integers, floats and packed small floats (PTX ISA, "mov",
+"cvt").
+"""
 
 from __future__ import annotations
 
 import re
 
-from emulator.code import Code, type_width
-from emulator.ptx import Instruction, Vector
+from emulator.code import Code
+from emulator.instructions import Instruction, Vector
+from emulator.operands import type_width
 from emulator.rows import Row, always_lanes, called, row
 
 _WORD = "b16|u16|s16|f16|bf16|b32|u32|s32|f32|f16x2|bf16x2|b64|u64|s64|f64|f32x2|b128"
@@ -92,7 +95,9 @@ def _float_source(code: Code, operand: object, type_name: str) -> str:
     return f"from_bf16({text})" if type_name == "bf16" else f"{text}.view(f{width})"
 
 
-def _to_float(code: Code, destination: object, values: str, type_name: str, rounding: str, flush: bool, saturate: bool) -> None:
+def _to_float(
+    code: Code, destination: object, values: str, type_name: str, rounding: str, flush: bool, saturate: bool
+) -> None:
     """values: expression of a float64 row."""
     if type_name == "bf16":
         text = f"to_bf16(round_float({values}, f32, 'rn'), 16)" if rounding == "rn" else f"truncate_bf16({values})"
@@ -110,7 +115,15 @@ def _integer_to_float(code: Code, instruction: Instruction, match: re.Match) -> 
     if match.group("to") == "f32" and match.group("rounding") == "rn":
         code.assign(instruction.operands[0], f"{text}.astype(f32).view(u32)", "lanes")
     else:
-        _to_float(code, instruction.operands[0], f"{text}.astype(f64)", match.group("to"), match.group("rounding"), False, False)
+        _to_float(
+            code,
+            instruction.operands[0],
+            f"{text}.astype(f64)",
+            match.group("to"),
+            match.group("rounding"),
+            False,
+            False,
+        )
 
 
 def _float_to_integer(code: Code, instruction: Instruction, match: re.Match) -> None:
@@ -151,7 +164,9 @@ def _pack_small(code: Code, instruction: Instruction, match: re.Match) -> None:
 def _unpack_small(code: Code, instruction: Instruction, match: re.Match) -> None:
     destination, source = instruction.operands
     text = f"row_of({code.value(source, source.width)}, {source.width}).astype(u16)"
-    code.assign(destination, f"unpack_small({text}, {match.group('small')!r}, {match.group('relu') is not None})", "lanes")
+    code.assign(
+        destination, f"unpack_small({text}, {match.group('small')!r}, {match.group('relu') is not None})", "lanes"
+    )
 
 
 _SMALL = "e4m3|e5m2|e2m1|e2m3|e3m2"

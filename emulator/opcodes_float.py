@@ -1,15 +1,17 @@
-"""Rows of the opcode table: floating-point arithmetic. f32x2 works on pairs in 64-bit registers, f16x2 and bf16x2 in 32-bit ones.
+"""Rows of the opcode table: floating-point arithmetic. f32x2 works on pairs in 64-bit registers, f16x2 and bf16x2 in
+32-bit ones.
 
-PTX ISA, "Floating Point Instructions", "Half Precision Floating Point Instructions". `.approx` functions are the correctly
-rounded ones here: hardware may differ in the last bits. Subnormals are kept unless `.ftz` is given.
+PTX ISA, "Floating Point Instructions", "Half Precision Floating Point Instructions". `.approx` functions are the
+correctly rounded ones here: hardware may differ in the last bits. Subnormals are kept unless `.ftz` is given.
 """
 
 from __future__ import annotations
 
 import re
 
-from emulator.code import Code, type_width
-from emulator.ptx import Instruction
+from emulator.code import Code
+from emulator.instructions import Instruction
+from emulator.operands import type_width
 from emulator.rows import Row, always_lanes, computed, row
 
 _BINARY = {"add": "{a} + {b}", "sub": "{a} - {b}", "mul": "{a} * {b}"}

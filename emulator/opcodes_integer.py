@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 
-from emulator.code import Code, type_width
-from emulator.ptx import SINK, Immediate, Instruction, Pair
+from emulator.code import Code
+from emulator.instructions import SINK, Immediate, Instruction, Pair
+from emulator.operands import type_width
 from emulator.rows import Row, always_lanes, called, computed, row, same_as_sources, widest_source
 
 INTEGERS = "u16 s16 u32 s32 u64 s64"
@@ -186,9 +187,13 @@ def _selp(code: Code, instruction: Instruction, match: re.Match) -> None:
     destination, a, b, predicate = instruction.operands
     width = type_width(match.group("type"))
     if code.kind == "uniform":
-        code.assign(destination, f"{code.value(a, width)} if {code.boolean(predicate)} else {code.value(b, width)}", "uniform")
+        code.assign(
+            destination, f"{code.value(a, width)} if {code.boolean(predicate)} else {code.value(b, width)}", "uniform"
+        )
         return
-    first, second = (f"u{width}({code.value(x, width)})" if code.is_uniform(x) else code.value(x, width) for x in (a, b))
+    first, second = (
+        f"u{width}({code.value(x, width)})" if code.is_uniform(x) else code.value(x, width) for x in (a, b)
+    )
     code.assign(destination, f"where({code.predicate_row(predicate)}, {first}, {second})", "lanes")
 
 

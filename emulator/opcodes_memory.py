@@ -1,12 +1,15 @@
-"""Rows of the opcode table: ld, st, atom, red, address conversion, prefetch (PTX ISA, "Data Movement and Conversion")."""
+"""Rows of the opcode table: ld, st, atom, red, address conversion, prefetch (PTX ISA, "Data Movement and
+Conversion").
+"""
 
 from __future__ import annotations
 
 import re
 
 from emulator.access import LOCAL_TAG, SHARED_TAG, TAG_SHIFT
-from emulator.code import Code, type_width
-from emulator.ptx import SINK, Address, Immediate, Instruction, Register, Symbol, Vector
+from emulator.code import Code
+from emulator.instructions import SINK, Address, Immediate, Instruction, Register, Symbol, Vector
+from emulator.operands import type_width
 from emulator.rows import KindOf, Row, always_lanes, called, ignored, row, same_as_sources
 
 _SHARED_BITS = SHARED_TAG << TAG_SHIFT
@@ -90,7 +93,11 @@ def _store(code: Code, instruction: Instruction, match: re.Match) -> None:
     width, count = _checked_width(code, match)
     items = source.items if isinstance(source, Vector) else (source,)
     space = space_of(match)
-    if space not in ("local", "generic") and code.is_uniform(address.base) and all(code.is_uniform(item) for item in items):
+    if (
+        space not in ("local", "generic")
+        and code.is_uniform(address.base)
+        and all(code.is_uniform(item) for item in items)
+    ):
         texts = [_truncated(code, item, width) for item in items]
         code.line(f"store(g, {space!r}, {code.address(address)}, ({', '.join(texts)},), {width // 8}, (g, {code.pc}))")
         return

@@ -1,11 +1,13 @@
-"""Rows of the opcode table: control flow, warp exchange, barriers, fences (PTX ISA, "Parallel Synchronization and Communication")."""
+"""Rows of the opcode table: control flow, warp exchange, barriers, fences (PTX ISA, "Parallel Synchronization and
+Communication").
+"""
 
 from __future__ import annotations
 
 import re
 
 from emulator.code import Code
-from emulator.ptx import SINK, Immediate, Instruction, Pair, Vector
+from emulator.instructions import SINK, Immediate, Instruction, Pair, Vector
 from emulator.rows import KindOf, Row, always_lanes, always_uniform, called, ignored, row
 
 
@@ -54,7 +56,9 @@ def _shuffle(code: Code, instruction: Instruction, match: re.Match) -> None:
     if code.kind == "uniform":
         code.line(f"members(g, {mask}, {members}, 'shfl.sync')")
         source = code.value(a)
-        code.assign(destination, source if code.is_uniform(a) else f"broadcast({source}, {code.value(b)}, {mask})", "uniform")
+        code.assign(
+            destination, source if code.is_uniform(a) else f"broadcast({source}, {code.value(b)}, {mask})", "uniform"
+        )
         return
     result = code.temporary()
     operands = f"{code.value(a)}, {code.value(b)}, {code.value(c)}, {members}"
@@ -74,7 +78,9 @@ def _vote(code: Code, instruction: Instruction, match: re.Match) -> None:
 def _match_all(code: Code, instruction: Instruction, match: re.Match) -> None:
     destination, a, membermask = instruction.operands
     result = code.temporary()
-    code.line(f"{result} = match_all(g, {code.mask}, {code.value(a)}, {match.group('width')}, {code.single(membermask)})")
+    code.line(
+        f"{result} = match_all(g, {code.mask}, {code.value(a)}, {match.group('width')}, {code.single(membermask)})"
+    )
     targets = (destination.first, destination.second) if isinstance(destination, Pair) else (destination,)
     for i, target in enumerate(targets):
         if target != SINK:
@@ -98,7 +104,9 @@ def _store_matrix(code: Code, instruction: Instruction, match: re.Match) -> None
         raise code.fail(f"{len(items)} registers for .x{match.group('count')}")
     values = ", ".join(code.value(item) for item in items)
     transposed = match.group("trans") is not None
-    code.line(f"store_matrix(g, {code.mask}, {code.address(address)}, stack([{values}], 32), {transposed}, (g, {code.pc}))")
+    code.line(
+        f"store_matrix(g, {code.mask}, {code.address(address)}, stack([{values}], 32), {transposed}, (g, {code.pc}))"
+    )
 
 
 _SCOPE = r"(?:\.(?:cta|cluster|gpu|sys))"
@@ -159,7 +167,7 @@ BARRIERS = [
     ignored(r"fence\.(?:acquire|release)\.sync_restrict::shared::(?:cta|cluster)\.cluster"),
     ignored(r"fence\.mbarrier_init\.release\.cluster"),
     ignored(r"fence\.proxy\.(?:alias|async(?:\.(?:global|shared::cta|shared::cluster))?)"),
-    ignored(rf"fence\.proxy\.async::generic\.(?:acquire|release)\.sync_restrict::shared::(?:cta|cluster)\.cluster"),
+    ignored(r"fence\.proxy\.async::generic\.(?:acquire|release)\.sync_restrict::shared::(?:cta|cluster)\.cluster"),
     ignored(rf"fence\.proxy\.tensormap::generic\.(?:acquire|release){_SCOPE}"),
 ]  # fmt: skip
 

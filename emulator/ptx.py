@@ -1,146 +1,43 @@
 """PTX text -> Module: entries, their parameters, variables and instructions with parsed operands.
 
-Only the syntax is handled here. Inline-assembly blocks (`{ ... }`) open a scope of their own for registers and labels, as in
-PTX; every register and label gets a name that is unique in its entry. `.loc` lines become `Instruction.source`.
+Only the syntax is handled here. Inline-assembly blocks (`{ ... }`) open a scope of their own for registers and
+labels, as in PTX; every register and label gets a name that is unique in its entry. `.loc` lines become
+`Instruction.source`.
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass, field
 
 from emulator.errors import EmulatorError
+from emulator.instructions import (
+    SINK,
+    Address,
+    Entry,
+    Immediate,
+    Instruction,
+    Module,
+    Negated,
+    Pair,
+    Param,
+    Predicate,
+    Register,
+    Special,
+    Symbol,
+    Variable,
+    Vector,
+)
 
-
-@dataclass(frozen=True)
-class Register:
-    name: str
-    width: int  # bits; 1 for a predicate
-
-
-@dataclass(frozen=True)
-class Special:
-    name: str  # "%tid.x"
-
-
-@dataclass(frozen=True)
-class Symbol:
-    name: str  # label, parameter or variable
-
-
-@dataclass(frozen=True)
-class Immediate:
-    value: int  # integer value, or the bits of a floating-point number
-    float_width: int = 0  # 32 or 64 where the text was a floating-point number
-
-
-@dataclass(frozen=True)
-class Negated:
-    register: Register  # "!p" as a source
-
-
-@dataclass(frozen=True)
-class Vector:
-    items: tuple  # "{a, b}"
-
-
-@dataclass(frozen=True)
-class Pair:
-    first: object  # "d|p"
-    second: object
-
-
-@dataclass(frozen=True)
-class Address:
-    base: object  # Register, Symbol or Immediate
-    offset: int = 0
-    coordinates: tuple | None = None  # "[map, {c0, c1}]"
-
-
-SINK = Symbol("_")
-
-
-@dataclass(frozen=True)
-class Predicate:
-    register: Register
-    negated: bool
-
-
-@dataclass(frozen=True)
-class Instruction:
-    opcode: str
-    operands: tuple
-    predicate: Predicate | None
-    line: int  # 1-based line of the PTX text
-    text: str
-    source: str | None = None  # "file.py:line"
-
-
-@dataclass(frozen=True)
-class Param:
-    name: str
-    size: int  # bytes
-    align: int  # bytes
-
-
-@dataclass(frozen=True)
-class Variable:
-    name: str
-    space: str  # "shared", "local", "global" or "const"
-    size: int  # bytes; 0 for `.extern .shared` arrays
-    align: int
-    extern: bool = False
-    initial: bytes | None = None
-
-
-@dataclass
-class Entry:
-    name: str
-    params: list[Param]
-    reqntid: tuple[int, int, int] | None = None
-    instructions: list[Instruction] = field(default_factory=list)
-    labels: dict[str, int] = field(default_factory=dict)  # label -> index of the instruction that follows
-    registers: dict[str, Register] = field(default_factory=dict)
-    variables: dict[str, Variable] = field(default_factory=dict)
-    branch_targets: dict[str, list[str]] = field(default_factory=dict)
-    line: int = 0
-
-    def param_offsets(self) -> dict[str, int]:
-        """Byte offset of every parameter in the packed buffer, and under "" the size of the buffer."""
-        offsets, position = {}, 0
-        for param in self.params:
-            position = -(-position // param.align) * param.align
-            offsets[param.name] = position
-            position += param.size
-        offsets[""] = position
-        return offsets
-
-    def pack(self, values: list[bytes]) -> bytes:
-        """The parameters' bytes as one buffer, aligned as PTX says (PTX ISA, "Kernel Function Parameters")."""
-        if len(values) != len(self.params):
-            raise EmulatorError(f"{len(values)} parameters for {len(self.params)} in the PTX", kernel=self.name)
-        offsets = self.param_offsets()
-        buffer = bytearray(offsets[""])
-        for param, value in zip(self.params, values, strict=True):
-            if len(value) != param.size:
-                raise EmulatorError(f"parameter {param.name} has {len(value)} bytes, not {param.size}", kernel=self.name)
-            buffer[offsets[param.name] : offsets[param.name] + param.size] = value
-        return bytes(buffer)
-
-
-@dataclass
-class Module:
-    entries: dict[str, Entry]
-    target: str
-    version: str
-
+__all__ = ["Entry", "Instruction", "Module", "Param", "parse"]
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 _NAME = r"[A-Za-z_$%][\w$%]*"
 _TYPE_BYTES = {"8": 1, "16": 2, "32": 4, "64": 8, "128": 16}
 _ENTRY = re.compile(rf"\.entry\s+({_NAME})\s*(?:\((.*?)\))?([^{{;]*)\{{", re.S)
-_PARAM = re.compile(rf"\.param\s+(?:\.align\s+(\d+)\s+)?\.[busf](\d+)\s+(?:\.ptr[^,]*?\s)?({_NAME})\s*(?:\[(\d+)\])?$", re.S)
+_PARAM = re.compile(
+    rf"\.param\s+(?:\.align\s+(\d+)\s+)?\.[busf](\d+)\s+(?:\.ptr[^,]*?\s)?({_NAME})\s*(?:\[(\d+)\])?$", re.S
+)
 _VARIABLE = re.compile(
     rf"(\.extern\s+)?(?:\.(?:visible|weak|common)\s+)?\.(shared|local|global|const)\s+(?:\.align\s+(\d+)\s+)?(?:\.attribute\([^)]*\)\s*)?"
     rf"\.[busf](\d+)\s+({_NAME})\s*((?:\[\d*\]\s*)*)(?:=\s*(.*))?$",
@@ -156,7 +53,7 @@ _GUARD = re.compile(rf"@(!?)\s*({_NAME})\s+")
 _OPERATION = re.compile(r"([a-z][\w.:]*)\s*(.*)", re.S)
 _INTEGER = re.compile(r"-?(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?$")
 _SPECIALS = {
-    "tid ntid ctaid nctaid cluster_ctaid cluster_nctaid clusterid nclusterid": ".x .y .z".split(),
+    "tid ntid ctaid nctaid cluster_ctaid cluster_nctaid clusterid nclusterid": [".x", ".y", ".z"],
     "laneid warpid nwarpid smid nsmid gridid cluster_ctarank cluster_nctarank clock clock64 clock_hi globaltimer globaltimer_lo "
     "globaltimer_hi lanemask_eq lanemask_lt lanemask_le lanemask_gt lanemask_ge dynamic_smem_size total_smem_size "
     "is_explicit_cluster": [""],
@@ -204,7 +101,11 @@ def _module_variables(text: str) -> dict[str, Variable]:
     variables = {}
     for statement in re.sub(r"(?<!=)(?<!= )\{[^{}]*\}", ";", text).split(";"):
         index = statement.find(".extern .shared")
-        candidate = statement[index:] if index >= 0 else re.sub(r"^\s*\.(version|target|address_size|file)[^\n]*", "", statement, flags=re.M)
+        candidate = (
+            statement[index:]
+            if index >= 0
+            else re.sub(r"^\s*\.(version|target|address_size|file)[^\n]*", "", statement, flags=re.M)
+        )
         match = _VARIABLE.fullmatch(candidate.strip())
         if match:
             variable = _variable(match)
@@ -346,7 +247,9 @@ class _EntryParser:
             opcode, rest = operation.groups()
             operands = tuple(self._operand(part) for part in _split(rest, ",")) if rest.strip() else ()
         except ValueError as error:
-            raise EmulatorError(str(error), kernel=self.entry.name, ptx_line=line, ptx_text=text, source=source) from None
+            raise EmulatorError(
+                str(error), kernel=self.entry.name, ptx_line=line, ptx_text=text, source=source
+            ) from None
         self.entry.instructions.append(Instruction(opcode, operands, predicate, line, " ".join(text.split()), source))
 
     def _register(self, name: str) -> Register:

@@ -1,7 +1,7 @@
 """What a row of the opcode table is, and the common ways to make one.
 
-A row matches whole opcodes by a regular expression and emits Python for an instruction through `code.Code`. Operands are
-given to the emitted text either as Python integers (uniform) or as NumPy rows of 32 lanes.
+A row matches whole opcodes by a regular expression and emits Python for an instruction through `code.Code`. Operands
+are given to the emitted text either as Python integers (uniform) or as NumPy rows of 32 lanes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emulator.ptx import Instruction
+from emulator.instructions import Instruction
 
 if TYPE_CHECKING:
     from emulator.code import Code
@@ -56,14 +56,21 @@ def row(pattern: str, emit: Callable, **options) -> Row:
 
 
 def computed(
-    pattern: str, types: str, scalar: str | None, lanes: str, sources: str = "abc", result: str | None = None, ending: str = ""
+    pattern: str,
+    types: str,
+    scalar: str | None,
+    lanes: str,
+    sources: str = "abc",
+    result: str | None = None,
+    ending: str = "",
 ) -> Row:
     """`d = f(a, b, ...)`: the expressions name their sources {a}, {b}, {c} and the type's width in bits as {n}.
 
-    pattern, ending: the opcode up to its type and after it. types: its types. sources: one letter per operand: "q" the type's width unsigned, "w" twice
-    its width, "u" and "i" 32 bits unsigned and signed, "p" a predicate; any other letter stands for the type itself.
-    scalar None: there is no expression for integers, the result is a row. result: the type of the result if it differs, or
-    "wide" for twice the width, "unsigned" for the same width where the sign makes no difference.
+    pattern, ending: the opcode up to its type and after it. types: its types. sources: one letter per operand: "q"
+    the type's width unsigned, "w" twice its width, "u" and "i" 32 bits unsigned and signed, "p" a predicate; any
+    other letter stands for the type itself. scalar None: there is no expression for integers, the result is a row.
+    result: the type of the result if it differs, or "wide" for twice the width, "unsigned" for the same width where
+    the sign makes no difference.
     """
 
     def emit(code: Code, instruction: Instruction, match: re.Match) -> None:

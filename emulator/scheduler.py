@@ -1,7 +1,7 @@
 """Runs grids: admits clusters, lets warps run in turns, and drains asynchronous work as the schedule says.
 
-A warp runs until it has to wait or has used its quantum. Warps that wait are on the list of what they wait for and cost nothing.
-When no warp can run and nothing is outstanding, the kernel hangs, and the report says who waits for what.
+A warp runs until it has to wait or has used its quantum. Warps that wait are on the list of what they wait for and
+cost nothing. When no warp can run and nothing is outstanding, the kernel hangs, and the report says who waits for what.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 
 from emulator.cluster import SM_COUNT, Cluster, Grid
 from emulator.errors import EmulatorError, Fault
+from emulator.instructions import located
 from emulator.jobs import Job, Queues, Schedule
 from emulator.warp import Warp
 
@@ -143,15 +144,7 @@ class Machine:
 
     def _error(self, grid: Grid, cta: tuple, warp: int, index: int | None, reason: str) -> EmulatorError:
         instruction = grid.entry.instructions[index] if index is not None else None
-        return EmulatorError(
-            reason,
-            kernel=grid.entry.name,
-            cta=cta,
-            warp=warp,
-            ptx_line=instruction.line if instruction else None,
-            ptx_text=instruction.text if instruction else None,
-            source=instruction.source if instruction else None,
-        )
+        return located(reason, grid.entry, instruction, cta=cta, warp=warp)
 
     def hang(self, reason: str) -> EmulatorError:
         """The report of a hang: every warp that has not exited, and what it waits for."""

@@ -1,7 +1,8 @@
-"""What synchronisation instructions do: mbarrier operations, named barriers, warp and cluster barriers, grid dependencies.
+"""What synchronisation instructions do: mbarrier operations, named barriers, warp and cluster barriers, grid
+dependencies.
 
-Functions named `wait_...` return False where the group has to wait; it is then on the list of what it waits for, and the
-instruction is executed again when it is woken.
+Functions named `wait_...` return False where the group has to wait; it is then on the list of what it waits for, and
+the instruction is executed again when it is woken.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ WARP_THREADS = 32
 def _place(g: Group, space: str | None, address: int):
     cta, offset = shared_target(g, address)
     if cta is not g.cta and space in ("shared", "shared::cta"):
-        raise Fault(f"address {address:#x} is in the shared memory of CTA rank {cta.rank}, the instruction takes this CTA's only")
+        raise Fault(
+            f"address {address:#x} is in the shared memory of CTA rank {cta.rank}, the instruction takes this CTA's only"
+        )
     if offset % MBARRIER_BYTES or offset < SHARED_BASE or offset + MBARRIER_BYTES > len(cta.shared.data):
         raise Fault(
             f"mbarrier at shared address {address:#x}: it must be 8-byte aligned and inside of the launch's shared memory "
@@ -46,7 +49,9 @@ def init_barrier(g: Group, mask: int, space: str | None, address: int, count: in
     if existing is not None:
         raise Fault(f"mbarrier.init of a live barrier without mbarrier.inval: {existing} (PTX ISA, mbarrier.init)")
     if mask & (mask - 1):
-        raise Fault(f"mbarrier.init of one barrier by {mask.bit_count()} lanes: the object would be initialised while in use")
+        raise Fault(
+            f"mbarrier.init of one barrier by {mask.bit_count()} lanes: the object would be initialised while in use"
+        )
     g.cta.machine.progress += 1
     cta.mbarriers[offset] = MBarrier(f"mbarrier at shared offset {offset:#x} of {cta.label}", count)
 
@@ -188,7 +193,9 @@ def wait_barrier(g: Group, mask: int, aligned: bool, number: int, threads: int |
 def wait_warp_barrier(g: Group, mask: int, membermask: int, who) -> bool:
     """bar.warp.sync: the lanes of the membermask meet here, at whichever of these instructions each of them is."""
     if mask & ~membermask:
-        raise Fault(f"bar.warp.sync: lanes {mask & ~membermask:#010x} execute it but are not in its membermask {membermask:#010x}")
+        raise Fault(
+            f"bar.warp.sync: lanes {mask & ~membermask:#010x} execute it but are not in its membermask {membermask:#010x}"
+        )
     barrier = g.warp.barrier(membermask)
     if g.waiting is not None:
         generation = g.waiting[2]
@@ -217,7 +224,9 @@ def cluster_arrive(g: Group, mask: int, aligned: bool, who) -> None:
         whole_warp(g, mask, "barrier.cluster.arrive")
     again = g.warp.cluster_arrived & mask
     if again:
-        raise Fault(f"lanes {again:#010x} arrive twice on the cluster barrier without a wait in between (PTX ISA, barrier.cluster)")
+        raise Fault(
+            f"lanes {again:#010x} arrive twice on the cluster barrier without a wait in between (PTX ISA, barrier.cluster)"
+        )
     g.cta.machine.progress += 1
     g.warp.cluster_arrived |= mask
     g.warp.cluster_generation = g.cta.cluster.barrier.generation

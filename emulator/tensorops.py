@@ -1,4 +1,6 @@
-"""What tcgen05 instructions do when a warp issues them: tensor memory at once, cp, mma and commit as jobs of the issuing warp."""
+"""What tcgen05 instructions do when a warp issues them: tensor memory at once, cp, mma and commit as jobs of the
+issuing warp.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def _members(g: Group, cta_group: int):
 
 
 def wait_alloc(g: Group, mask: int, cta_group: int, destination: int, columns: int, who) -> bool:
-    """tcgen05.alloc; the base address goes to shared memory. With cta_group::2 a warp of each CTA of the pair executes it."""
+    """tcgen05.alloc; the base address goes to shared memory. With cta_group::2 a warp of each CTA of the pair
+    executes it.
+    """
     whole_warp(g, mask, "tcgen05.alloc")
     g.waiting = None
     cta, _ = shared_target(g, destination)
@@ -67,11 +71,15 @@ def load(g: Group, mask: int, shape: str, num: int, packed: bool, taddr, half_sp
     return g.cta.tmem.load(shape, num, g.warp.index % 4, pick(taddr, mask), pack=packed, half_split=half_split or 0)
 
 
-def store(g: Group, mask: int, shape: str, num: int, unpacked: bool, taddr, half_split: int | None, values: np.ndarray, who) -> None:
+def store(
+    g: Group, mask: int, shape: str, num: int, unpacked: bool, taddr, half_split: int | None, values: np.ndarray, who
+) -> None:
     """tcgen05.st of uint32[registers, 32]."""
     whole_warp(g, mask, "tcgen05.st")
     g.cta.machine.progress += 1
-    g.cta.tmem.store(shape, num, g.warp.index % 4, pick(taddr, mask), values, unpack=unpacked, half_split=half_split or 0)
+    g.cta.tmem.store(
+        shape, num, g.warp.index % 4, pick(taddr, mask), values, unpack=unpacked, half_split=half_split or 0
+    )
 
 
 def synchronize(g: Group, mask: int, what: str) -> None:
@@ -95,7 +103,22 @@ def copy(g: Group, mask: int, cta_group: int, shape: str, multicast: str | None,
     _submit(g, mask, cta_group, who, "tcgen05.cp", run)
 
 
-def mma(g: Group, mask: int, cta_group: int, kind: str, scale: str | None, d, a, b, idesc, sfa, sfb, accumulate: bool, a_in_tmem: bool, who) -> None:
+def mma(
+    g: Group,
+    mask: int,
+    cta_group: int,
+    kind: str,
+    scale: str | None,
+    d,
+    a,
+    b,
+    idesc,
+    sfa,
+    sfb,
+    accumulate: bool,
+    a_in_tmem: bool,
+    who,
+) -> None:
     """tcgen05.mma. sfa, sfb: None without block scaling."""
     block = _SCALE_BLOCKS[scale] if scale else _DEFAULT_BLOCK.get(kind)
     if sfa is None:
@@ -103,14 +126,18 @@ def mma(g: Group, mask: int, cta_group: int, kind: str, scale: str | None, d, a,
     elif block is None:
         raise Fault(f"tcgen05.mma.kind::{kind}.block_scale needs .scale_vec or .block (PTX ISA, tcgen05.mma)")
     if cta_group == 2 and g.cta.rank & 1:
-        raise Fault(f"tcgen05.mma.cta_group::2 issued by CTA rank {g.cta.rank}: the even CTA of the pair issues it (PTX ISA, CTA Pair)")
+        raise Fault(
+            f"tcgen05.mma.cta_group::2 issued by CTA rank {g.cta.rank}: the even CTA of the pair issues it (PTX ISA, CTA Pair)"
+        )
     d, a, b, idesc = (pick(value, mask) for value in (d, a, b, idesc))
     sfa, sfb = pick(sfa or 0, mask), pick(sfb or 0, mask)
     ctas = _members(g, cta_group)
 
     def run() -> None:
         operands = [cta.operands() for cta in ctas]
-        flops = tensorcore.mma(kind, cta_group, block, d, a, b, idesc, sfa, sfb, accumulate, operands, a_in_tmem=a_in_tmem, who=who)
+        flops = tensorcore.mma(
+            kind, cta_group, block, d, a, b, idesc, sfa, sfb, accumulate, operands, a_in_tmem=a_in_tmem, who=who
+        )
         counters = g.grid.counters
         counters.mma += 1
         counters.mma_flops += flops

@@ -5,7 +5,7 @@ device is a property of its storage, so views follow. A `TorchFunctionMode` sees
 replaces the device "cuda" by "cpu", registers the storages of results, copies where a tensor changes device, refuses
 to mix devices in an operation as torch does, and answers `.device` and its kin. Memory is released with its storage.
 
-Random numbers of the device come from torch's CPU generator; sparse and quantized tensors stay on the CPU.
+Random numbers of the device come from torch's CPU generator. Sparse and quantized tensors of the device are refused.
 """
 
 from __future__ import annotations

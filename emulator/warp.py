@@ -1,8 +1,8 @@
 """Warps: the registers of 32 lanes, and the groups into which the lanes have parted.
 
-A warp starts as one group. At a branch that not all lanes take, it parts into two; both may run (the one that is behind first,
-the other one where it has to wait), and they become one group again at the branch's immediate post-dominator, once all lanes that
-have not exited are there. This is what NVIDIA's compilers make of structured code.
+A warp starts as one group. At a branch that not all lanes take, it parts into two; both may run (the one that is
+behind first, the other one where it has to wait), and they become one group again at the branch's immediate
+post-dominator, once all lanes that have not exited are there. This is what NVIDIA's compilers make of structured code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 class Join:
-    """Where the lanes of a group that has parted meet. expected: lanes that have not exited; arrived: those that wait."""
+    """Where the lanes of a group that has parted meet. expected: lanes that have not exited; arrived: those that
+    wait.
+    """
 
     __slots__ = ("arrived", "expected", "parent", "pc")
 
@@ -129,7 +131,9 @@ class LocalMemory:
         for lane in lane_list(mask):
             offset = int(address[lane]) & 0xFFFFFFFF
             if offset % width or offset + width > self.data.shape[1]:
-                raise Fault(f"access of {width} bytes at local address {offset:#x}: misaligned, or past {self.data.shape[1]:#x}")
+                raise Fault(
+                    f"access of {width} bytes at local address {offset:#x}: misaligned, or past {self.data.shape[1]:#x}"
+                )
             places.append((lane, offset))
         return places
 
@@ -164,7 +168,11 @@ class Warp:
         self.local = LocalMemory(cta.grid.program.local_bytes)
         width, height, _ = cta.grid.config.block
         thread = np.arange(32, dtype=np.uint32) + np.uint32(32 * index)
-        self.tid = (thread % np.uint32(width), thread // np.uint32(width) % np.uint32(height), thread // np.uint32(width * height))
+        self.tid = (
+            thread % np.uint32(width),
+            thread // np.uint32(width) % np.uint32(height),
+            thread // np.uint32(width * height),
+        )
         self._barriers: dict[int, NamedBarrier] = {}
         self._preferred: Group | None = None
 

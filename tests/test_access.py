@@ -18,21 +18,31 @@ def lanes(body, *arrays, threads=32, **options):
     return out.tolist()
 
 
-@pytest.mark.parametrize("suffix", ["", ".nc", ".L1::no_allocate", ".nc.L1::evict_last.L2::128B"])
-@pytest.mark.parametrize("count,width", [(1, 8), (2, 8), (4, 8), (1, 16), (4, 16), (1, 32), (2, 32), (4, 32), (8, 32), (2, 64), (4, 64)])
-def test_vector_copies_in_global_memory(count, width, suffix):
+@pytest.mark.parametrize(
+    "load", ["ld.global", "ld.global.nc", "ld.global.L1::no_allocate", "ld.global.nc.L1::evict_last.L2::128B"]
+)
+@pytest.mark.parametrize(
+    "count,width", [(1, 8), (2, 8), (4, 8), (1, 16), (4, 16), (1, 32), (2, 32), (4, 32), (8, 32), (2, 64), (4, 64)]
+)
+def test_vector_copies_in_global_memory(count, width, load):
     nbytes = count * width // 8
-    source, out = np.random.default_rng(1).integers(0, 256, 32 * nbytes).astype(np.uint8), np.zeros(32 * nbytes, np.uint8)
+    source, out = (
+        np.random.default_rng(1).integers(0, 256, 32 * nbytes).astype(np.uint8),
+        np.zeros(32 * nbytes, np.uint8),
+    )
     registers = [f"{ {8: '%h', 16: '%h', 32: '%r', 64: '%rd'}[width] }{10 + i}" for i in range(count)]
     items, vector = (f"{{{', '.join(registers)}}}", f".v{count}") if count > 1 else (registers[0], "")
     storage = np.zeros(64 * nbytes + 64, np.uint8)
     start = -storage.ctypes.data % 64
-    source_aligned, out_aligned = storage[start : start + 32 * nbytes], storage[start + 32 * nbytes : start + 64 * nbytes]
+    source_aligned, out_aligned = (
+        storage[start : start + 32 * nbytes],
+        storage[start + 32 * nbytes : start + 64 * nbytes],
+    )
     source_aligned[:] = source
     for offset in ("%tid", "0"):
         body = f"""
             mov.u32 %r1, {offset}; mul.wide.u32 %rd1, %r1, {nbytes}; add.s64 %rd2, %rd1, %a1; add.s64 %rd3, %rd1, %a0;
-            ld.global{suffix}{vector}.b{width} {items}, [%rd2]; st.global{vector}.b{width} [%rd3], {items};
+            {load}{vector}.b{width} {items}, [%rd2]; st.global{vector}.b{width} [%rd3], {items};
         """
         out_aligned[:] = 0
         launch(body, out_aligned, source_aligned)
@@ -44,7 +54,10 @@ def test_vector_copies_in_global_memory(count, width, suffix):
 def test_narrow_loads_extend():
     source = np.array([0x80, 0xFF, 0x7F, 1] * 8, np.uint8)
     body = "cvt.u64.u32 %rd2, %tid; add.s64 %rd2, %rd2, %a1; {} mov.u32 %r1, %r2;"
-    assert lanes(body.format("ld.global.s8 %r2, [%rd2];"), source) == source.view(np.int8).astype(np.int32).view(np.uint32).tolist()
+    assert (
+        lanes(body.format("ld.global.s8 %r2, [%rd2];"), source)
+        == source.view(np.int8).astype(np.int32).view(np.uint32).tolist()
+    )
     assert lanes(body.format("ld.global.u8 %r2, [%rd2];"), source) == source.tolist()
     assert lanes(body.format("ld.global.s8 %r2, [%a1+1];"), source) == [0xFFFFFFFF] * 32
 
@@ -68,7 +81,8 @@ def test_shared_memory(space):
     base, first = ("%rd3", "%rd5") if space == "" else ("%r3", "%r2")
     body = f"""{address}
         mul.lo.u32 %r4, %tid, 7; st{space}.v2.b32 [{base}], {{%r4, %tid}}; bar.warp.sync -1;
-        ld{space}.b32 %r5, [{base}+4]; ld{space}.v2.b16 {{%h1, %h2}}, [{base}]; cvt.u32.u16 %r6, %h1; ld{space}.b32 %r7, [{first}+16];
+        ld{space}.b32 %r5, [{base}+4]; ld{space}.v2.b16 {{%h1, %h2}}, [{base}]; cvt.u32.u16 %r6, %h1;
+        ld{space}.b32 %r7, [{first}+16];
         add.u32 %r1, %r5, %r6; add.u32 %r1, %r1, %r7;
     """
     assert lanes(body) == (8 * LANE + 14).tolist()
@@ -76,11 +90,14 @@ def test_shared_memory(space):
 
 def test_distributed_shared_memory():
     body = """
-        mov.u32 %r2, smem; mad.lo.u32 %r3, %tid, 4, %r2; add.u32 %r4, %tid, 100; mad.lo.u32 %r4, %rank, 1000, %r4; st.shared.b32 [%r3], %r4;
+        mov.u32 %r2, smem; mad.lo.u32 %r3, %tid, 4, %r2; add.u32 %r4, %tid, 100; mad.lo.u32 %r4, %rank, 1000, %r4;
+        st.shared.b32 [%r3], %r4;
         barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;
         xor.b32 %r5, %rank, 1; mapa.shared::cluster.u32 %r6, %r3, %r5; ld.shared::cluster.b32 %r1, [%r6];
-        mapa.shared::cluster.u32 %r7, %r2, %r5; ld.shared::cluster.b32 %r8, [%r7+4]; add.u32 %r1, %r1, %r8; getctarank.shared::cluster.u32 %r9, %r7;
-        mad.lo.u32 %r1, %r9, 10000, %r1; and.b32 %r10, %tid, 1; mapa.shared::cluster.u32 %r11, %r2, %r10; ld.shared::cluster.b32 %r12, [%r11];
+        mapa.shared::cluster.u32 %r7, %r2, %r5; ld.shared::cluster.b32 %r8, [%r7+4]; add.u32 %r1, %r1, %r8;
+        getctarank.shared::cluster.u32 %r9, %r7;
+        mad.lo.u32 %r1, %r9, 10000, %r1; and.b32 %r10, %tid, 1; mapa.shared::cluster.u32 %r11, %r2, %r10;
+        ld.shared::cluster.b32 %r12, [%r11];
         mad.lo.u32 %r1, %r12, 100000, %r1;
         barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
         mad.lo.u32 %r13, %rank, 32, %tid; mad.wide.u32 %rd1, %r13, 4, %a0; st.global.b32 [%rd1], %r1;
@@ -97,23 +114,31 @@ def test_local_memory():
     body = """
         .local .align 8 .b8 stack[32]; .reg .b64 %sp;
         mov.u64 %sp, stack; cvta.local.u64 %rd2, %sp; and.b32 %r2, %tid, 3; mad.wide.u32 %rd3, %r2, 8, %sp;
-        mul.lo.u32 %r3, %tid, 5; st.local.b32 [%rd3], %r3; st.local.v2.b32 [stack+16], {%tid, %r3}; mad.wide.u32 %rd4, %r2, 8, %rd2; ld.b32 %r4, [%rd4];
+        mul.lo.u32 %r3, %tid, 5; st.local.b32 [%rd3], %r3; st.local.v2.b32 [stack+16], {%tid, %r3};
+        mad.wide.u32 %rd4, %r2, 8, %rd2; ld.b32 %r4, [%rd4];
         st.b32 [%rd2+20], %r2; ld.local.b32 %r5, [stack+20]; mad.lo.u32 %r1, %r5, 1000, %r4;
     """
     expected = np.where(LANE % 4 == 2, 1000 * 2 + LANE, 1000 * (LANE % 4) + 5 * LANE)
     assert lanes(body) == expected.tolist()
     with pytest.raises(EmulatorError, match="past 0x20"):
-        lanes(".local .align 8 .b8 stack[32]; mov.u64 %rd2, stack; mad.wide.u32 %rd2, %tid, 8, %rd2; ld.local.b32 %r1, [%rd2];")
+        lanes(
+            ".local .align 8 .b8 stack[32]; mov.u64 %rd2, stack; mad.wide.u32 %rd2, %tid, 8, %rd2; ld.local.b32 %r1, [%rd2];"
+        )
 
 
 def test_address_spaces():
     body = """
-        mov.u64 %rd2, smem; cvta.shared.u64 %rd3, %rd2; isspacep.shared %p1, %rd3; isspacep.global %p2, %rd3; isspacep.global %p3, %a0;
-        cvta.to.shared.u64 %rd4, %rd3; setp.eq.u64 %p4, %rd4, %rd2; cvta.to.global.u64 %rd5, %a0; setp.eq.u64 %p5, %rd5, %a0;
-        isspacep.shared::cluster %p6, %rd3; isspacep.local %p7, %rd3; mapa.u64 %rd6, %rd3, 0; setp.eq.u64 %p8, %rd6, %rd3;
-        selp.b32 %r1, 1, 0, %p1; @%p2 add.u32 %r1, %r1, 2; @%p3 add.u32 %r1, %r1, 4; @%p4 add.u32 %r1, %r1, 8; @%p5 add.u32 %r1, %r1, 16;
+        mov.u64 %rd2, smem; cvta.shared.u64 %rd3, %rd2; isspacep.shared %p1, %rd3; isspacep.global %p2, %rd3;
+        isspacep.global %p3, %a0;
+        cvta.to.shared.u64 %rd4, %rd3; setp.eq.u64 %p4, %rd4, %rd2; cvta.to.global.u64 %rd5, %a0;
+        setp.eq.u64 %p5, %rd5, %a0;
+        isspacep.shared::cluster %p6, %rd3; isspacep.local %p7, %rd3; mapa.u64 %rd6, %rd3, 0;
+        setp.eq.u64 %p8, %rd6, %rd3;
+        selp.b32 %r1, 1, 0, %p1; @%p2 add.u32 %r1, %r1, 2; @%p3 add.u32 %r1, %r1, 4; @%p4 add.u32 %r1, %r1, 8;
+        @%p5 add.u32 %r1, %r1, 16;
         @%p6 add.u32 %r1, %r1, 32; @%p7 add.u32 %r1, %r1, 64; @%p8 add.u32 %r1, %r1, 128;
-        prefetch.global.L2 [%a0]; prefetchu.L1 [%a0]; applypriority.global.L2::evict_normal [%a0], 128; createpolicy.fractional.L2::evict_first.b64 %rd7, 1.0;
+        prefetch.global.L2 [%a0]; prefetchu.L1 [%a0]; applypriority.global.L2::evict_normal [%a0], 128;
+        createpolicy.fractional.L2::evict_first.b64 %rd7, 1.0;
         ld.global.L2::cache_hint.b32 %r2, [%a0], %rd7;
     """
     assert lanes(body) == [1 + 4 + 8 + 16 + 32 + 128] * 32
@@ -155,22 +180,32 @@ def test_compare_and_swap_and_floating_point_atomics():
 @pytest.mark.parametrize("transposed", ["", ".trans"])
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_matrix_moves(count, transposed):
-    """PTX ISA, "ldmatrix": thread t holds elements (t / 4, 2 (t % 4)) and the next of each 8x8 matrix, or of its transpose."""
+    """PTX ISA, "ldmatrix": thread t holds elements (t / 4, 2 (t % 4)) and the next of each 8x8 matrix, or of its
+    transpose.
+    """
     matrices = np.random.default_rng(2).integers(0, 1 << 16, (count, 8, 8)).astype(np.uint16)
     fragments = (matrices.transpose(0, 2, 1) if transposed else matrices).reshape(count, 32, 2)
     words = np.ascontiguousarray(fragments).view(np.uint32).reshape(count, 32)
     out, source = np.zeros((count, 32), np.uint32), np.zeros((count, 8, 8), np.uint16)
     items = "{" + ", ".join(f"%r{20 + i}" for i in range(count)) + "}"
-    copy_in = "".join(f"ld.global.b32 %r{30 + i}, [%rd1+{128 * i}]; st.shared.b32 [%r3+{128 * i}], %r{30 + i};" for i in range(count))
+    copy_in = "".join(
+        f"ld.global.b32 %r{30 + i}, [%rd1+{128 * i}]; st.shared.b32 [%r3+{128 * i}], %r{30 + i};" for i in range(count)
+    )
     addresses = "mov.u32 %r2, smem; mad.lo.u32 %r3, %tid, 4, %r2; mad.lo.u32 %r4, %tid, 16, %r2; mad.wide.u32 %rd1, %tid, 4, %a1;"
     save = "".join(f"st.global.b32 [%rd2+{128 * i}], %r{20 + i};" for i in range(count))
     body = f"{addresses} {copy_in} bar.warp.sync -1; ldmatrix.sync.aligned.m8n8.x{count}{transposed}.shared.b16 {items}, [%r4]; mad.wide.u32 %rd2, %tid, 4, %a0; {save}"
     launch(body, out, matrices)
     np.testing.assert_array_equal(out, words)
     load = "".join(f"ld.global.b32 %r{20 + i}, [%rd1+{128 * i}];" for i in range(count))
-    copy_out = "".join(f"ld.shared.b32 %r{30 + i}, [%r3+{128 * i}]; st.global.b32 [%rd2+{128 * i}], %r{30 + i};" for i in range(count))
+    copy_out = "".join(
+        f"ld.shared.b32 %r{30 + i}, [%r3+{128 * i}]; st.global.b32 [%rd2+{128 * i}], %r{30 + i};" for i in range(count)
+    )
     store_matrix = f"stmatrix.sync.aligned.m8n8.x{count}{transposed}.shared.b16 [%r4], {items};"
-    launch(f"{addresses} {load} {store_matrix} bar.warp.sync -1; mad.wide.u32 %rd2, %tid, 4, %a0; {copy_out}", source, words)
+    launch(
+        f"{addresses} {load} {store_matrix} bar.warp.sync -1; mad.wide.u32 %rd2, %tid, 4, %a0; {copy_out}",
+        source,
+        words,
+    )
     np.testing.assert_array_equal(source, matrices)
 
 
@@ -183,7 +218,10 @@ def test_matrix_moves(count, transposed):
         ("mov.u32 %r2, smem; ld.shared.b32 %r1, [%r2+4096];", "shared memory is"),
         ("mov.u32 %r2, smem; mad.lo.u32 %r2, %tid, 4, %r2; st.shared.b32 [%r2+-4], %r2;", "shared memory is"),
         ("mov.u32 %r2, smem; add.u32 %r2, %r2, 0x1000000; ld.shared.b32 %r1, [%r2];", "names CTA rank 1"),
-        ("mov.u32 %r2, smem; add.u32 %r2, %r2, 0x1000000; ld.shared::cluster.b32 %r1, [%r2];", "names CTA rank 1 of a cluster of 1"),
+        (
+            "mov.u32 %r2, smem; add.u32 %r2, %r2, 0x1000000; ld.shared::cluster.b32 %r1, [%r2];",
+            "names CTA rank 1 of a cluster of 1",
+        ),
     ],
 )
 def test_accesses_outside(instruction, reason):
@@ -198,4 +236,6 @@ def test_programs_that_communicate_through_global_memory():
 
     assert inter_cta("atom.global.add.u32 %r1, [%a0], 1;") and inter_cta("ld.acquire.gpu.global.b32 %r1, [%a0];")
     assert inter_cta("red.release.gpu.global.add.u32 [%a0], 1;") and inter_cta("ld.volatile.b32 %r1, [%a0];")
-    assert not inter_cta("ld.global.b32 %r1, [%a0]; mov.u32 %r2, smem; atom.shared.add.u32 %r1, [%r2], 1; ld.volatile.shared.b32 %r1, [%r2];")
+    assert not inter_cta(
+        "ld.global.b32 %r1, [%a0]; mov.u32 %r2, smem; atom.shared.add.u32 %r1, [%r2], 1; ld.volatile.shared.b32 %r1, [%r2];"
+    )

@@ -105,11 +105,13 @@ def test_producer_and_consumer(schedule):
         INIT.format(count=32)
         + """
         setp.eq.u32 %p2, %r11, 1; and.b32 %r12, %tid, 31; mad.lo.u32 %r13, %r12, 4, %r10; @!%p2 bra CONSUMER;
-        mul.lo.u32 %r1, %r12, 9; st.shared.b32 [%r13+64], %r1; mbarrier.arrive.release.cta.shared::cta.b64 _, [%r10]; bra END;
+        mul.lo.u32 %r1, %r12, 9; st.shared.b32 [%r13+64], %r1;
+        mbarrier.arrive.release.cta.shared::cta.b64 _, [%r10]; bra END;
     CONSUMER:
         {
         .reg .pred P1;
-        LAB_WAIT: mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 P1, [%r10], 0, 10000000; @P1 bra.uni DONE; bra.uni LAB_WAIT;
+        LAB_WAIT: mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 P1, [%r10], 0, 10000000; @P1 bra.uni DONE;
+        bra.uni LAB_WAIT;
         DONE:
         }
         ld.shared.b32 %r1, [%r13+64];
@@ -119,7 +121,7 @@ def test_producer_and_consumer(schedule):
     assert lanes(body, threads=64, schedule=schedule) == [9 * (i % 32) for i in range(64)]
 
 
-@pytest.mark.parametrize("wait", ["try_wait.shared.b64", "test_wait.shared::cta.b64"])
+@pytest.mark.parametrize("wait", ["mbarrier.try_wait.shared.b64", "mbarrier.test_wait.shared::cta.b64"])
 @pytest.mark.parametrize("schedule", ["late", "random:5"])
 def test_state_tokens_and_counts(wait, schedule):
     body = (
@@ -127,8 +129,8 @@ def test_state_tokens_and_counts(wait, schedule):
         + f"""
         mov.b32 %r1, 0; setp.eq.u32 %p2, %r11, 1; elect.sync _|%p3, -1; @%p2 bra OTHER; @!%p3 bra WAITED;
         mbarrier.arrive.shared.b64 %rd3, [%r10], 1;
-    LOOP: mbarrier.{wait} %p4, [%r10], %rd3; @!%p4 bra LOOP;
-        mbarrier.{wait} %p5, [%r10], %rd3; selp.b32 %r1, 7, 8, %p5; bra WAITED;
+    LOOP: {wait} %p4, [%r10], %rd3; @!%p4 bra LOOP;
+        {wait} %p5, [%r10], %rd3; selp.b32 %r1, 7, 8, %p5; bra WAITED;
     OTHER: @!%p3 bra WAITED; mbarrier.arrive.shared.b64 _, [%r10], 2;
     WAITED:
     """
@@ -138,45 +140,67 @@ def test_state_tokens_and_counts(wait, schedule):
 
 
 def test_peek_does_not_wait():
-    body = INIT.format(count=1) + """
-        mbarrier.try_wait.parity.shared.b64 %p2, [%r10], 0; selp.b32 %r1, 1, 0, %p2; bar.sync 0; @%p1 bra A; mbarrier.arrive.shared.b64 _, [%r10];
+    body = (
+        INIT.format(count=1)
+        + """
+        mbarrier.try_wait.parity.shared.b64 %p2, [%r10], 0; selp.b32 %r1, 1, 0, %p2; bar.sync 0; @%p1 bra A;
+        mbarrier.arrive.shared.b64 _, [%r10];
     A:  bar.sync 0; mbarrier.test_wait.parity.shared.b64 %p3, [%r10], 0; selp.b32 %r2, 2, 0, %p3;
-        mbarrier.test_wait.parity.shared.b64 %p4, [%r10], 1; selp.b32 %r3, 4, 0, %p4; or.b32 %r1, %r1, %r2; or.b32 %r1, %r1, %r3;
+        mbarrier.test_wait.parity.shared.b64 %p4, [%r10], 1; selp.b32 %r3, 4, 0, %p4; or.b32 %r1, %r1, %r2;
+        or.b32 %r1, %r1, %r3;
     """
+    )
     assert lanes(body) == [2] * 32
 
 
 def test_transaction_bytes():
-    body = INIT.format(count=1) + """
+    body = (
+        INIT.format(count=1)
+        + """
         elect.sync _|%p2, -1; @!%p2 bra A; mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r10], 64;
-        mbarrier.complete_tx.relaxed.cluster.shared::cluster.b64 [%r10], 48; mbarrier.arrive.expect_tx.shared.b64 _, [%r10], 16;
-    A:  mbarrier.test_wait.parity.shared.b64 %p3, [%r10], 0; @!%p2 bra B; mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r10], 32;
-    B:  mbarrier.test_wait.parity.shared.b64 %p4, [%r10], 0; selp.b32 %r1, 1, 0, %p3; selp.b32 %r2, 2, 0, %p4; add.u32 %r1, %r1, %r2;
+        mbarrier.complete_tx.relaxed.cluster.shared::cluster.b64 [%r10], 48;
+        mbarrier.arrive.expect_tx.shared.b64 _, [%r10], 16;
+    A:  mbarrier.test_wait.parity.shared.b64 %p3, [%r10], 0; @!%p2 bra B;
+    mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r10], 32;
+    B:  mbarrier.test_wait.parity.shared.b64 %p4, [%r10], 0; selp.b32 %r1, 1, 0, %p3; selp.b32 %r2, 2, 0, %p4;
+    add.u32 %r1, %r1, %r2;
     """
+    )
     assert lanes(body) == [2] * 32
 
 
 def test_remote_arrival():
-    body = INIT.format(count=32) + """
-        barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; mov.u32 %r1, 5; setp.ne.u32 %p3, %rank, 0; @%p3 bra REMOTE;
+    body = (
+        INIT.format(count=32)
+        + """
+        barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; mov.u32 %r1, 5; setp.ne.u32 %p3, %rank, 0;
+        @%p3 bra REMOTE;
     W:  mbarrier.try_wait.parity.shared.b64 %p2, [%r10], 0; @!%p2 bra W; bra END;
     REMOTE: mapa.shared::cluster.u32 %r12, %r10, 0; mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r12], 1;
     END: barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
     """
+    )
     assert lanes(body, grid=2, cluster=2) == [5] * 32
 
 
 def test_arrivals_by_lane_on_different_barriers():
-    body = INIT.format(count=16) + """
+    body = (
+        INIT.format(count=16)
+        + """
         setp.ne.u32 %p2, %tid, 1; @%p2 bra A; mbarrier.init.shared.b64 [%r10+8], 16;
     A:  bar.sync 0; and.b32 %r2, %tid, 1; mad.lo.u32 %r3, %r2, 8, %r10; mbarrier.arrive.shared.b64 _, [%r3];
-        mbarrier.test_wait.parity.shared.b64 %p3, [%r10], 0; mbarrier.test_wait.parity.shared.b64 %p4, [%r10+8], 0; and.pred %p3, %p3, %p4; selp.b32 %r1, 1, 0, %p3;
+        mbarrier.test_wait.parity.shared.b64 %p3, [%r10], 0; mbarrier.test_wait.parity.shared.b64 %p4, [%r10+8], 0;
+        and.pred %p3, %p3, %p4; selp.b32 %r1, 1, 0, %p3;
     """
+    )
     assert lanes(body) == [1] * 32
 
 
 def test_reinitialisation_after_inval():
-    body = INIT.format(count=1) + "mov.u32 %r1, 3; @%p1 bra A; mbarrier.inval.shared.b64 [%r10]; mbarrier.init.shared.b64 [%r10], 2; A:"
+    body = (
+        INIT.format(count=1)
+        + "mov.u32 %r1, 3; @%p1 bra A; mbarrier.inval.shared.b64 [%r10]; mbarrier.init.shared.b64 [%r10], 2; A:"
+    )
     assert lanes(body) == [3] * 32
 
 
@@ -190,8 +214,14 @@ def test_reinitialisation_after_inval():
         ("mbarrier.arrive.shared.b64 _, [%r10+8];", "was not initialised"),
         ("mbarrier.arrive.shared.b64 _, [%r10], 3;", "2 pending of 2: the count would underflow"),
         ("mbarrier.test_wait.parity.shared.b64 %p2, [%r10], 2;", "phase parity 2: must be 0 or 1"),
-        ("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r10], 0x100000;", "tx-count of mbarrier .* would be 1048576"),
-        ("add.u32 %r2, %r10, 0x1000000; mbarrier.arrive.shared::cluster.b64 _, [%r2];", "names CTA rank 1 of a cluster of 1"),
+        (
+            "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r10], 0x100000;",
+            "tx-count of mbarrier .* would be 1048576",
+        ),
+        (
+            "add.u32 %r2, %r10, 0x1000000; mbarrier.arrive.shared::cluster.b64 _, [%r2];",
+            "names CTA rank 1 of a cluster of 1",
+        ),
     ],
 )
 def test_broken_rules(instructions, reason):
@@ -206,12 +236,16 @@ def test_initialised_by_several_lanes():
 
 def test_missed_phase():
     """Warp 1 completes phases 0 and 1 before warp 0, which has begun to wait for phase 0, runs again."""
-    body = INIT.format(count=1) + """
+    body = (
+        INIT.format(count=1)
+        + """
         mov.u32 %r1, 0; setp.eq.u32 %p2, %r11, 1; @%p2 bra OTHER; bar.arrive 1, 64;
     W:  mbarrier.try_wait.parity.shared.b64 %p3, [%r10], 0; @!%p3 bra W; bra END;
-    OTHER: bar.sync 1, 64; elect.sync _|%p4, -1; @!%p4 bra END; mbarrier.arrive.shared.b64 _, [%r10]; mbarrier.arrive.shared.b64 _, [%r10];
+    OTHER: bar.sync 1, 64; elect.sync _|%p4, -1; @!%p4 bra END; mbarrier.arrive.shared.b64 _, [%r10];
+    mbarrier.arrive.shared.b64 _, [%r10];
     END:
     """
+    )
     with pytest.raises(EmulatorError, match="phase 0 was waited for and missed") as error:
         lanes(body, threads=64)
     assert "try_wait" in error.value.ptx_text
@@ -221,7 +255,8 @@ def test_missed_phase():
 def test_named_barriers_between_warps(schedule):
     """Warps 1 and 2 hand over to warp 0 on barrier 5 without waiting; warp 3 has exited before bar.sync 0."""
     body = """
-        mov.u32 %r10, smem; shr.u32 %r11, %tid, 5; setp.eq.u32 %p1, %r11, 3; @%p1 ret; mad.lo.u32 %r12, %tid, 4, %r10; mov.u32 %r1, 0;
+        mov.u32 %r10, smem; shr.u32 %r11, %tid, 5; setp.eq.u32 %p1, %r11, 3; @%p1 ret;
+        mad.lo.u32 %r12, %tid, 4, %r10; mov.u32 %r1, 0;
         setp.eq.u32 %p2, %r11, 0; @%p2 bra FIRST; st.shared.b32 [%r12], %tid; bar.arrive 5, 96; bra LAST;
     FIRST: barrier.cta.sync.aligned 5, 96; ld.shared.b32 %r1, [%r12+256];
     LAST: bar.sync 0;

@@ -130,7 +130,7 @@ def test_the_restart_keeps_arguments_and_happens_once(monkeypatch, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
     monkeypatch.setenv(harness_file.RESTARTED, environment[harness_file.RESTARTED])
-    with pytest.raises(harness_file.DeviceError, match="without the emulator"):
+    with pytest.raises(harness_file.DeviceError, match="another package of that name"):
         harness_file.restart_under_emulator(None)
 
 
@@ -320,6 +320,15 @@ def test_leaderboard_finds_results_left_from_the_repeat_before(events):
     result = harness_file.time_case(Doubling().case(kernel), LIMITS, recheck=True)
     assert not result.passed
     assert "got nan" in result.message
+
+
+def test_leaderboard_says_what_is_wrong_with_an_output_that_is_none(events):
+    kernel = call_counting(lambda data, call: double(data) if call < 20 else None)
+    result = harness_file.time_case(Doubling().case(kernel), LIMITS, recheck=True)
+    assert (
+        result.message
+        == "a timed output is wrong: input 4 of 15: output is of type NoneType, expected a list of 1 tensors"
+    )
 
 
 def test_the_baseline_is_timed_after_the_submission(events):

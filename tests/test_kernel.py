@@ -97,7 +97,9 @@ def test_scale_padding_is_never_used():
     assert torch.equal(found, reference.ref_kernel(data)[0])
 
 
-GROUP = st.tuples(st.integers(0, 300), st.integers(1, 40).map(lambda n: 8 * n), st.integers(1, 12).map(lambda k: 64 * k))
+GROUP = st.tuples(
+    st.integers(0, 300), st.integers(1, 40).map(lambda n: 8 * n), st.integers(1, 12).map(lambda k: 64 * k)
+)
 
 
 @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))

@@ -48,7 +48,13 @@ ISSUED:
 def test_bulk_load(schedule):
     source = aligned(64)
     source[:] = np.arange(64) * 3
-    body = SETUP + "mov.u64 %rd9, 0;" + BULK + WAIT.format(n=0, place="%r11", parity=0) + "mad.lo.u32 %r2, %tid, 8, %r10; ld.shared.b32 %r1, [%r2+4];"
+    body = (
+        SETUP
+        + "mov.u64 %rd9, 0;"
+        + BULK
+        + WAIT.format(n=0, place="%r11", parity=0)
+        + "mad.lo.u32 %r2, %tid, 8, %r10; ld.shared.b32 %r1, [%r2+4];"
+    )
     assert lanes(body, source, schedule=schedule) == source[1::2].tolist()
 
 
@@ -56,7 +62,12 @@ def test_a_load_that_nobody_waits_for_is_late():
     """Without the wait the lanes read poison under "late" and the data under "eager"."""
     source = aligned(64)
     source[:] = np.arange(64)
-    body = SETUP + BULK + "mad.lo.u32 %r2, %tid, 4, %r10; ld.shared.b32 %r1, [%r2];" + WAIT.format(n=0, place="%r11", parity=0)
+    body = (
+        SETUP
+        + BULK
+        + "mad.lo.u32 %r2, %tid, 4, %r10; ld.shared.b32 %r1, [%r2];"
+        + WAIT.format(n=0, place="%r11", parity=0)
+    )
     assert lanes(body, source, schedule="eager") == list(range(32))
     assert lanes(body, source, schedule="late") == [0xFFFFFFFF] * 32
     results = {tuple(lanes(body, source, schedule=f"random:{seed}")) for seed in range(8)}
@@ -66,35 +77,45 @@ def test_a_load_that_nobody_waits_for_is_late():
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_bulk_store_and_its_groups(schedule):
     out = aligned(64)
-    body = SETUP + """
-        mad.lo.u32 %r2, %tid, 4, %r10; mul.lo.u32 %r3, %tid, 5; st.shared.b32 [%r2], %r3; fence.proxy.async.shared::cta; bar.sync 0;
+    body = (
+        SETUP
+        + """
+        mad.lo.u32 %r2, %tid, 4, %r10; mul.lo.u32 %r3, %tid, 5; st.shared.b32 [%r2], %r3;
+        fence.proxy.async.shared::cta; bar.sync 0;
         @%p1 bra DONE; cp.async.bulk.global.shared::cta.bulk_group [%a1], [%r10], 128; cp.async.bulk.commit_group;
-        cp.async.bulk.wait_group.read 0; st.shared.b32 [%r10], 77; cp.async.bulk.global.shared::cta.bulk_group [%a1+128], [%r10], 16;
+        cp.async.bulk.wait_group.read 0; st.shared.b32 [%r10], 77;
+        cp.async.bulk.global.shared::cta.bulk_group [%a1+128], [%r10], 16;
         cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
     DONE:
     """
+    )
     lanes(body, out, schedule=schedule)
     assert out[:32].tolist() == [5 * i for i in range(32)] and out[32:].tolist() == [77, 5, 10, 15] + [0] * 28
 
 
-@pytest.mark.parametrize(
-    "newest,expected", [(0, 1), (1, 1), (2, 2)]
-)
+@pytest.mark.parametrize("newest,expected", [(0, 1), (1, 1), (2, 2)])
 def test_waiting_for_all_but_the_newest_groups(newest, expected):
     """The first of two stores of the same bytes has read them (or not) when they are overwritten."""
     out = aligned(8)
-    body = SETUP + f"""
-        @%p1 bra DONE; st.shared.b32 [%r10], 1; cp.async.bulk.global.shared::cta.bulk_group [%a1], [%r10], 16; cp.async.bulk.commit_group;
+    body = (
+        SETUP
+        + f"""
+        @%p1 bra DONE; st.shared.b32 [%r10], 1; cp.async.bulk.global.shared::cta.bulk_group [%a1], [%r10], 16;
+        cp.async.bulk.commit_group;
         cp.async.bulk.global.shared::cta.bulk_group [%a1+16], [%r10], 16; cp.async.bulk.commit_group;
         cp.async.bulk.wait_group.read {newest}; st.shared.b32 [%r10], 2; cp.async.bulk.wait_group 0;
     DONE:
     """
+    )
     lanes(body, out, schedule="late")
     assert out[0] == expected and out[4] == (1 if newest == 0 else 2)
 
 
 def test_stores_that_outlive_their_cta():
-    body = SETUP + "@%p1 bra D; cp.async.bulk.global.shared::cta.bulk_group [%a1], [%r10], 128; cp.async.bulk.commit_group; D:"
+    body = (
+        SETUP
+        + "@%p1 bra D; cp.async.bulk.global.shared::cta.bulk_group [%a1], [%r10], 128; cp.async.bulk.commit_group; D:"
+    )
     with pytest.raises(EmulatorError, match="a bulk store reaches CTA .*, which has exited") as error:
         lanes(body, aligned(64), schedule="late")
     assert error.value.ptx_text.startswith("cp.async.bulk.global") and error.value.warp == 0
@@ -110,23 +131,36 @@ def test_multicast_and_remote_copies(schedule):
     """CTA 0 loads for both; CTA 1 then sends a part of its copy back to CTA 0."""
     source = aligned(64)
     source[:] = np.arange(64) + 7
-    body = SETUP + """
+    body = (
+        SETUP
+        + """
         barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
-        @%p1 bra A; mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 256; setp.ne.u32 %p2, %rank, 0; @%p2 bra A; mov.b16 %h1, 3;
-        cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r10], [%a1], 256, [%r11], %h1;
+        @%p1 bra A; mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 256; setp.ne.u32 %p2, %rank, 0; @%p2 bra A;
+        mov.b16 %h1, 3;
+        cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r10], [%a1], 256,
+        [%r11], %h1;
     A:  setp.eq.u32 %p4, %rank, 0; @%p4 bra B;
-    """ + WAIT.format(n=1, place="%r11", parity=0) + """
+    """
+        + WAIT.format(n=1, place="%r11", parity=0)
+        + """
         @%p1 bra C; mapa.shared::cluster.u32 %r5, %r10, 0; mapa.shared::cluster.u32 %r6, %r11, 0;
-        cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r5+512], [%r10+128], 64, [%r6+8]; bra C;
+        cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r5+512], [%r10+128], 64, [%r6+8];
+        bra C;
     B:
-    """ + WAIT.format(n=2, place="%r11", parity=0) + """
+    """
+        + WAIT.format(n=2, place="%r11", parity=0)
+        + """
         @%p1 bra D; mbarrier.arrive.expect_tx.shared.b64 _, [%r11+8], 64;
     D:
-    """ + WAIT.format(n=3, place="%r11+8", parity=0) + """
-    C:  and.b32 %r2, %tid, 15; mad.lo.u32 %r2, %r2, 4, %r10; ld.shared.b32 %r1, [%r2]; @!%p4 bra E; ld.shared.b32 %r1, [%r2+512];
+    """
+        + WAIT.format(n=3, place="%r11+8", parity=0)
+        + """
+    C:  and.b32 %r2, %tid, 15; mad.lo.u32 %r2, %r2, 4, %r10; ld.shared.b32 %r1, [%r2]; @!%p4 bra E;
+    ld.shared.b32 %r1, [%r2+512];
     E:  mad.lo.u32 %r3, %rank, 32, %tid; mad.wide.u32 %rd1, %r3, 4, %a0; st.global.b32 [%rd1], %r1;
         barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
     """
+    )
     out = np.zeros(64, np.uint32)
     launch(body, out, source, grid=2, cluster=2, schedule=schedule)
     i = np.arange(32) % 16
@@ -146,13 +180,21 @@ def test_multicast_and_remote_copies(schedule):
 )  # fmt: skip
 def test_copies_that_are_refused(copy, reason):
     with pytest.raises(EmulatorError, match=reason) as error:
-        lanes(SETUP + f"@%p1 bra A; mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 16; {copy}\nA:" + WAIT.format(n=0, place="%r11", parity=0), aligned(64))
+        lanes(
+            SETUP
+            + f"@%p1 bra A; mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 16; {copy}\nA:"
+            + WAIT.format(n=0, place="%r11", parity=0),
+            aligned(64),
+        )
     assert error.value.ptx_text.startswith("cp.async")
 
 
 def test_a_copy_by_the_whole_warp():
     with pytest.raises(EmulatorError, match="32 lanes .* issue the same copy"):
-        lanes(SETUP + "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r10], [%a1], 16, [%r11];", aligned(64))
+        lanes(
+            SETUP + "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r10], [%a1], 16, [%r11];",
+            aligned(64),
+        )
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -160,27 +202,39 @@ def test_a_copy_per_lane(schedule):
     """Each lane loads its own 16 bytes and arrives with them."""
     source = aligned(128)
     source[:] = np.arange(128)
-    body = """
+    body = (
+        """
         mov.u32 %r10, smem; setp.ne.u32 %p1, %tid, 0; @%p1 bra READY; mbarrier.init.shared.b64 [%r10+1024], 32;
-    READY: bar.sync 0; mad.lo.u32 %r2, %tid, 16, %r10; mad.wide.u32 %rd2, %tid, 16, %a1; mbarrier.arrive.expect_tx.shared.b64 _, [%r10+1024], 16;
+    READY: bar.sync 0; mad.lo.u32 %r2, %tid, 16, %r10; mad.wide.u32 %rd2, %tid, 16, %a1;
+    mbarrier.arrive.expect_tx.shared.b64 _, [%r10+1024], 16;
         cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r2], [%rd2], 16, [%r10+1024];
-    """ + WAIT.format(n=0, place="%r10+1024", parity=0) + "ld.shared.b32 %r1, [%r2+4];"
+    """
+        + WAIT.format(n=0, place="%r10+1024", parity=0)
+        + "ld.shared.b32 %r1, [%r2+4];"
+    )
     assert lanes(body, source, schedule=schedule) == [4 * i + 1 for i in range(32)]
 
 
 TMEM = """
-    mov.u32 %r10, smem; tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r10], 64; tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;
+    mov.u32 %r10, smem; tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r10], 64;
+    tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;
     ld.shared.b32 %r12, [%r10];
 """
 FREE = "tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r12, 64;"
 
 
 def test_tensor_memory_round_trip():
-    body = TMEM + """
-        mul.lo.u32 %r2, %tid, 3; add.u32 %r3, %tid, 50; tcgen05.st.sync.aligned.32x32b.x2.b32 [%r12+4], {%r2, %r3}; tcgen05.wait::st.sync.aligned;
+    body = (
+        TMEM
+        + """
+        mul.lo.u32 %r2, %tid, 3; add.u32 %r3, %tid, 50; tcgen05.st.sync.aligned.32x32b.x2.b32 [%r12+4], {%r2, %r3};
+        tcgen05.wait::st.sync.aligned;
         tcgen05.fence::before_thread_sync; tcgen05.fence::after_thread_sync;
-        tcgen05.ld.sync.aligned.32x32b.x2.b32 {%r4, %r5}, [%r12+4]; tcgen05.wait::ld.sync.aligned; mad.lo.u32 %r1, %r4, 1000, %r5;
-    """ + FREE
+        tcgen05.ld.sync.aligned.32x32b.x2.b32 {%r4, %r5}, [%r12+4]; tcgen05.wait::ld.sync.aligned;
+        mad.lo.u32 %r1, %r4, 1000, %r5;
+    """
+        + FREE
+    )
     assert lanes(body) == [3000 * i + i + 50 for i in range(32)]
 
 
@@ -191,9 +245,15 @@ def test_tensor_memory_round_trip():
         ("tcgen05.ld.sync.aligned.32x32b.x1.b32 %r1, [%r1];", "tcgen05.ld"),
         (TMEM + "tcgen05.ld.sync.aligned.32x32b.x2.b32 {%r1, %r2}, [%r12+63];" + FREE, "column 64 .* is not allocated"),
         (TMEM + "add.u32 %r13, %r12, 0x200000; tcgen05.ld.sync.aligned.32x32b.x1.b32 %r1, [%r13];" + FREE, "lane 32"),
-        (TMEM + "tcgen05.dealloc.cta_group::2.sync.aligned.b32 %r12, 64;", "cta_group::2 in a CTA that has used cta_group::1"),
+        (
+            TMEM + "tcgen05.dealloc.cta_group::2.sync.aligned.b32 %r12, 64;",
+            "cta_group::2 in a CTA that has used cta_group::1",
+        ),
         ("tcgen05.alloc.cta_group::1.sync.aligned.b32 [%r10], 48;", "power of two"),
-        (TMEM + "mov.u64 %rd2, 0; tcgen05.cp.cta_group::1.32x128b.warpx4 [%r12], %rd2;" + FREE, "tcgen05.cp is executed by 32 lanes"),
+        (
+            TMEM + "mov.u64 %rd2, 0; tcgen05.cp.cta_group::1.32x128b.warpx4 [%r12], %rd2;" + FREE,
+            "tcgen05.cp is executed by 32 lanes",
+        ),
     ],
 )
 def test_tensor_memory_rules(body, reason):
@@ -205,7 +265,8 @@ def test_tensor_memory_rules(body, reason):
 def test_allocation_waits_for_columns(schedule):
     """Warp 1 can't allocate until warp 0 has freed the columns."""
     body = """
-        mov.u32 %r10, smem; shr.u32 %r11, %tid, 5; mad.lo.u32 %r12, %r11, 4, %r10; setp.eq.u32 %p1, %r11, 1; @%p1 bra SECOND;
+        mov.u32 %r10, smem; shr.u32 %r11, %tid, 5; mad.lo.u32 %r12, %r11, 4, %r10; setp.eq.u32 %p1, %r11, 1;
+        @%p1 bra SECOND;
         tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r12], 512; bar.sync 1; bra FREE;
     SECOND: bar.sync 1; tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r12], 256;
     FREE: ld.shared.b32 %r1, [%r12]; @%p1 bra SMALL; tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r1, 512; bra END;
@@ -220,46 +281,71 @@ def test_commit_arrives_after_the_copies_before_it(schedule):
     """tcgen05.cp of 512 bytes to tensor memory, a commit, and the copy read back by the four warps."""
     source = aligned(128)
     source[:] = np.arange(128) * 11
-    body = SETUP + """
-        shr.u32 %r13, %tid, 5; setp.ne.u32 %p2, %r13, 0; @%p2 bra ALLOCATED; tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r11+16], 32;
-    ALLOCATED: bar.sync 0; ld.shared.b32 %r12, [%r11+16]; @%p1 bra ISSUED; mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 512;
+    body = (
+        SETUP
+        + """
+        shr.u32 %r13, %tid, 5; setp.ne.u32 %p2, %r13, 0; @%p2 bra ALLOCATED;
+        tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r11+16], 32;
+    ALLOCATED: bar.sync 0; ld.shared.b32 %r12, [%r11+16]; @%p1 bra ISSUED;
+    mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 512;
         cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r10], [%a1], 512, [%r11];
-    """ + WAIT.format(n=0, place="%r11", parity=0) + """
-        shr.u32 %r14, %r10, 4; and.b32 %r14, %r14, 0x3fff; cvt.u64.u32 %rd2, %r14; or.b64 %rd2, %rd2, 0x0000400800000000;
-        tcgen05.cp.cta_group::1.32x128b.warpx4 [%r12], %rd2; tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r11+8];
+    """
+        + WAIT.format(n=0, place="%r11", parity=0)
+        + """
+        shr.u32 %r14, %r10, 4; and.b32 %r14, %r14, 0x3fff; cvt.u64.u32 %rd2, %r14;
+        or.b64 %rd2, %rd2, 0x0000400800000000;
+        tcgen05.cp.cta_group::1.32x128b.warpx4 [%r12], %rd2;
+        tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r11+8];
     ISSUED:
-    """ + WAIT.format(n=1, place="%r11+8", parity=0) + """
+    """
+        + WAIT.format(n=1, place="%r11+8", parity=0)
+        + """
         tcgen05.fence::after_thread_sync; shl.b32 %r15, %r13, 21; add.u32 %r15, %r15, %r12;
-        tcgen05.ld.sync.aligned.32x32b.x4.b32 {%r20, %r21, %r22, %r1}, [%r15]; tcgen05.wait::ld.sync.aligned; bar.sync 0; @%p2 bra END;
+        tcgen05.ld.sync.aligned.32x32b.x4.b32 {%r20, %r21, %r22, %r1}, [%r15]; tcgen05.wait::ld.sync.aligned;
+        bar.sync 0; @%p2 bra END;
         tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r12, 32;
     END:
     """
+    )
     assert lanes(body, source, threads=128, schedule=schedule) == [(4 * (i % 32) + 3) * 11 for i in range(128)]
 
 
 def test_hang_report():
     """Warp 0 waits for bytes that do not come, warp 1 on a named barrier, warp 2 on the cluster barrier."""
-    body = SETUP + """
+    body = (
+        SETUP
+        + """
         @%p1 bra A; mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 96;
     A:  shr.u32 %r2, %tid, 5; setp.eq.u32 %p2, %r2, 1; @%p2 bra B; setp.eq.u32 %p3, %r2, 2; @%p3 bra C;
-    """ + WAIT.format(n=0, place="%r11", parity=0) + """
+    """
+        + WAIT.format(n=0, place="%r11", parity=0)
+        + """
         bra E;
     B:  bar.sync 4, 64; bra E;
     C:  barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
     E:
     """
+    )
     with pytest.raises(EmulatorError, match="the kernel hangs") as error:
         lanes(body, threads=96)
     text = str(error.value)
-    assert "CTA (0, 0, 0) warp 0 at PTX line" in text and "waits for parity 0 (phase 0) of mbarrier at shared offset 0x1000" in text
+    assert (
+        "CTA (0, 0, 0) warp 0 at PTX line" in text
+        and "waits for parity 0 (phase 0) of mbarrier at shared offset 0x1000" in text
+    )
     assert "phase 0, 0 of 1 arrivals pending, 96 bytes outstanding, last: arrival of warp 0 of CTA (0, 0, 0)" in text
-    assert "named barrier 4: 32 of 64 threads, arrived: warp 1" in text and "cluster barrier: 32 of 96 threads arrived" in text
+    assert (
+        "named barrier 4: 32 of 64 threads, arrived: warp 1" in text
+        and "cluster barrier: 32 of 96 threads arrived" in text
+    )
     assert error.value.ptx_text.startswith("mbarrier.try_wait")
 
 
 def test_hang_of_warps_that_poll():
     with pytest.raises(EmulatorError, match="all warps that can run poll without an effect") as error:
-        lanes("SPIN: ld.volatile.global.b32 %r1, [%a1]; setp.eq.u32 %p1, %r1, 0; @%p1 bra SPIN;", np.zeros(1, np.uint32))
+        lanes(
+            "SPIN: ld.volatile.global.b32 %r1, [%a1]; setp.eq.u32 %p1, %r1, 0; @%p1 bra SPIN;", np.zeros(1, np.uint32)
+        )
     assert "[can run]" in str(error.value)
 
 
@@ -282,7 +368,7 @@ def test_counters():
 
 
 def test_errors_carry_the_source_line():
-    body = '.loc 1 42 5\nst.global.b32 [%a0+4], %tid;'
+    body = ".loc 1 42 5\nst.global.b32 [%a0+4], %tid;"
     with pytest.raises(EmulatorError) as error:
         launch(body, np.zeros(1, np.uint32), declarations='.file 1 "kernel.py"')
     assert error.value.source == "kernel.py:42" and error.value.kernel == "k" and "kernel.py:42" in str(error.value)
@@ -290,9 +376,13 @@ def test_errors_carry_the_source_line():
 
 def test_instructions_without_an_effect():
     body = """
-        mov.u32 %r1, 4; fence.acq_rel.gpu; membar.gl; fence.proxy.async; fence.proxy.alias; fence.sc.cluster; nanosleep.u32 20; pmevent 3;
-        fence.proxy.tensormap::generic.acquire.gpu [%a0], 128; fence.proxy.async::generic.acquire.sync_restrict::shared::cluster.cluster;
-        fence.acquire.sync_restrict::shared::cluster.cluster; setmaxnreg.dec.sync.aligned.u32 40; griddepcontrol.wait; griddepcontrol.launch_dependents;
-        prefetch.tensormap [%a0]; cp.async.bulk.prefetch.L2.global [%a0], 64; cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%a0, {%r1, %r1}];
+        mov.u32 %r1, 4; fence.acq_rel.gpu; membar.gl; fence.proxy.async; fence.proxy.alias; fence.sc.cluster;
+        nanosleep.u32 20; pmevent 3;
+        fence.proxy.tensormap::generic.acquire.gpu [%a0], 128;
+        fence.proxy.async::generic.acquire.sync_restrict::shared::cluster.cluster;
+        fence.acquire.sync_restrict::shared::cluster.cluster; setmaxnreg.dec.sync.aligned.u32 40;
+        griddepcontrol.wait; griddepcontrol.launch_dependents;
+        prefetch.tensormap [%a0]; cp.async.bulk.prefetch.L2.global [%a0], 64;
+        cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%a0, {%r1, %r1}];
     """
     assert lanes(body) == [4] * 32

@@ -61,7 +61,8 @@ def test_nested_divergence_with_a_loop_inside():
 def test_lanes_meet_again_before_the_next_instruction_that_needs_all():
     """One lane waits on a barrier that is completed by another warp; the others wait for it where the branch ends."""
     body = """
-        mov.u32 %r10, smem; shr.u32 %r11, %tid, 5; setp.ne.u32 %p1, %tid, 0; @%p1 bra READY; mbarrier.init.shared.b64 [%r10], 1;
+        mov.u32 %r10, smem; shr.u32 %r11, %tid, 5; setp.ne.u32 %p1, %tid, 0; @%p1 bra READY;
+        mbarrier.init.shared.b64 [%r10], 1;
     READY: bar.sync 0; setp.eq.u32 %p2, %r11, 1; @%p2 bra SECOND;
         mov.u32 %r2, 0;
         @%p1 bra MEET;
@@ -87,7 +88,9 @@ def test_both_sides_of_a_branch_run_when_one_polls_the_other():
 
 def test_early_exit_of_some_lanes():
     out = np.zeros(32, np.uint32)
-    body = "setp.ge.u32 %p1, %tid, 20; @%p1 ret; elect.sync %r2|%p2, -1; vote.sync.ballot.b32 %r1, %p2, -1;" + store("%r1")
+    body = "setp.ge.u32 %p1, %tid, 20; @%p1 ret; elect.sync %r2|%p2, -1; vote.sync.ballot.b32 %r1, %p2, -1;" + store(
+        "%r1"
+    )
     launch(body, out)
     assert out.tolist() == [1] * 20 + [0] * 12
     out[:] = 0
@@ -114,7 +117,8 @@ def test_predicated_instructions():
 
 def test_elected_lane_computes_alone():
     body = """
-        mov.u32 %r1, 5; elect.sync _|%p1, -1; @!%p1 bra SKIP; mov.u32 %r2, smem; mad.lo.u32 %r3, %tid, 2, 40; st.shared.b32 [%r2], %r3;
+        mov.u32 %r1, 5; elect.sync _|%p1, -1; @!%p1 bra SKIP; mov.u32 %r2, smem; mad.lo.u32 %r3, %tid, 2, 40;
+        st.shared.b32 [%r2], %r3;
     SKIP: bar.warp.sync -1; mov.u32 %r4, smem; ld.shared.b32 %r1, [%r4];
     """
     assert lanes(body) == [40] * 32
@@ -140,15 +144,20 @@ def test_shuffles(mode, b, c, source):
 
 
 def test_shuffle_by_lanes():
-    assert lanes("xor.b32 %r2, %tid, 31; mul.lo.u32 %r3, %tid, %tid; shfl.sync.idx.b32 %r1, %r3, %r2, 31, -1;") == [(31 - i) ** 2 for i in range(32)]
+    assert lanes("xor.b32 %r2, %tid, 31; mul.lo.u32 %r3, %tid, %tid; shfl.sync.idx.b32 %r1, %r3, %r2, 31, -1;") == [
+        (31 - i) ** 2 for i in range(32)
+    ]
 
 
 def test_votes():
     body = """
-        and.b32 %r2, %tid, 3; setp.eq.u32 %p1, %r2, 1; vote.sync.ballot.b32 %r1, %p1, -1; vote.sync.all.pred %p2, %p1, -1;
-        vote.sync.any.pred %p3, %p1, -1; vote.sync.uni.pred %p4, %p1, -1; vote.sync.all.pred %p5, !%p2, -1; activemask.b32 %r3; not.b32 %r3, %r3;
+        and.b32 %r2, %tid, 3; setp.eq.u32 %p1, %r2, 1; vote.sync.ballot.b32 %r1, %p1, -1;
+        vote.sync.all.pred %p2, %p1, -1;
+        vote.sync.any.pred %p3, %p1, -1; vote.sync.uni.pred %p4, %p1, -1; vote.sync.all.pred %p5, !%p2, -1;
+        activemask.b32 %r3; not.b32 %r3, %r3;
         selp.b32 %r4, 1, 0, %p2; selp.b32 %r5, 2, 0, %p3; selp.b32 %r6, 4, 0, %p4; selp.b32 %r7, 8, 0, %p5;
-        xor.b32 %r1, %r1, %r4; xor.b32 %r1, %r1, %r5; xor.b32 %r1, %r1, %r6; xor.b32 %r1, %r1, %r7; or.b32 %r1, %r1, %r3;
+        xor.b32 %r1, %r1, %r4; xor.b32 %r1, %r1, %r5; xor.b32 %r1, %r1, %r6; xor.b32 %r1, %r1, %r7;
+        or.b32 %r1, %r1, %r3;
     """
     assert lanes(body) == [0x22222222 ^ 2 ^ 8] * 32
 
@@ -161,11 +170,20 @@ def test_match():
 
 
 @pytest.mark.parametrize(
-    "op,expected",
-    [("add.u32", sum(3 * i - 40 for i in range(32))), ("min.s32", -40), ("max.s32", 53), ("max.u32", -1), ("and.b32", 0), ("or.b32", -1)],
+    "opcode,expected",
+    [
+        ("redux.sync.add.u32", sum(3 * i - 40 for i in range(32))),
+        ("redux.sync.min.s32", -40),
+        ("redux.sync.max.s32", 53),
+        ("redux.sync.max.u32", -1),
+        ("redux.sync.and.b32", 0),
+        ("redux.sync.or.b32", -1),
+    ],
 )
-def test_reductions(op, expected):
-    assert lanes(f"mul.lo.u32 %r2, %tid, 3; sub.u32 %r2, %r2, 40; redux.sync.{op} %r1, %r2, -1;") == [expected & 0xFFFFFFFF] * 32
+def test_reductions(opcode, expected):
+    assert (
+        lanes(f"mul.lo.u32 %r2, %tid, 3; sub.u32 %r2, %r2, 40; {opcode} %r1, %r2, -1;") == [expected & 0xFFFFFFFF] * 32
+    )
 
 
 def test_float_reduction():
@@ -175,12 +193,16 @@ def test_float_reduction():
 
 def test_special_registers():
     body = """
-        mov.u32 %r2, %ctaid.x; mov.u32 %r3, %nctaid.x; mov.u32 %r4, %ntid.x; mov.u32 %r5, %tid.y; mov.u32 %r6, %laneid; mov.u32 %r7, %warpid;
-        mov.u32 %r8, %cluster_ctarank; mov.u32 %r9, %cluster_nctarank; mov.u32 %r10, %clusterid.x; mov.u32 %r11, %cluster_ctaid.x;
-        mad.lo.u32 %r12, %r2, 10, %r3; mad.lo.u32 %r12, %r12, 100, %r4; mad.lo.u32 %r12, %r12, 10, %r8; mad.lo.u32 %r12, %r12, 10, %r9;
+        mov.u32 %r2, %ctaid.x; mov.u32 %r3, %nctaid.x; mov.u32 %r4, %ntid.x; mov.u32 %r5, %tid.y;
+        mov.u32 %r6, %laneid; mov.u32 %r7, %warpid;
+        mov.u32 %r8, %cluster_ctarank; mov.u32 %r9, %cluster_nctarank; mov.u32 %r10, %clusterid.x;
+        mov.u32 %r11, %cluster_ctaid.x;
+        mad.lo.u32 %r12, %r2, 10, %r3; mad.lo.u32 %r12, %r12, 100, %r4; mad.lo.u32 %r12, %r12, 10, %r8;
+        mad.lo.u32 %r12, %r12, 10, %r9;
         mad.lo.u32 %r12, %r12, 10, %r10; mad.lo.u32 %r12, %r12, 10, %r11;
         mad.lo.u32 %r13, %r5, 100, %r6; mad.lo.u32 %r13, %r13, 10, %r7; mov.b64 %rd5, {%r12, %r13};
-        mad.lo.u32 %r14, %r5, 16, %tid; mad.lo.u32 %r14, %r2, 64, %r14; mad.wide.u32 %rd1, %r14, 8, %a0; st.global.b64 [%rd1], %rd5;
+        mad.lo.u32 %r14, %r5, 16, %tid; mad.lo.u32 %r14, %r2, 64, %r14; mad.wide.u32 %rd1, %r14, 8, %a0;
+        st.global.b64 [%rd1], %rd5;
     """
     out = np.zeros(4 * 64, np.uint64)
     launch(body, out, block=(16, 4, 1), grid=4, cluster=2)
@@ -192,7 +214,8 @@ def test_special_registers():
 
 def test_lane_masks_and_clocks():
     body = """
-        mov.u32 %r2, %lanemask_lt; mov.u32 %r3, %lanemask_ge; add.u32 %r1, %r2, %r3; mov.u32 %r4, %lanemask_eq; mov.u32 %r5, %lanemask_le;
+        mov.u32 %r2, %lanemask_lt; mov.u32 %r3, %lanemask_ge; add.u32 %r1, %r2, %r3; mov.u32 %r4, %lanemask_eq;
+        mov.u32 %r5, %lanemask_le;
         mov.u32 %r6, %lanemask_gt; add.u32 %r5, %r5, %r6; and.b32 %r1, %r1, %r5; xor.b32 %r1, %r1, %r4;
         mov.u32 %r7, %clock; mov.u32 %r8, %clock; setp.ge.u32 %p1, %r7, %r8; @%p1 mov.u32 %r1, 0;
         mov.u64 %rd2, %globaltimer; mov.u64 %rd3, %globaltimer; setp.ge.u64 %p2, %rd2, %rd3; @%p2 mov.u32 %r1, 0;
@@ -218,7 +241,8 @@ def test_divergence_where_the_whole_warp_is_needed(instruction, reason):
 
 
 @pytest.mark.parametrize(
-    "lane,reason", [("31", "shfl.sync reads lane 31, which"), ("%tid", None), ("%r2", "shfl.sync: lane 0 reads lane 31, which")]
+    "lane,reason",
+    [("31", "shfl.sync reads lane 31, which"), ("%tid", None), ("%r2", "shfl.sync: lane 0 reads lane 31, which")],
 )
 def test_shuffle_from_a_lane_that_is_gone(lane, reason):
     body = f"xor.b32 %r2, %tid, 31; setp.eq.u32 %p1, %tid, 31; @%p1 ret; shfl.sync.idx.b32 %r1, %tid, {lane}, 31, -1;"

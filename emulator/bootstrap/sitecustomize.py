@@ -72,6 +72,11 @@ def chain() -> None:
         spec.loader.exec_module(module)
 
 
-if os.environ.get("EMULATOR") == "1":
+def install() -> None:
     sys.meta_path.insert(0, Finder())
-chain()
+
+
+if __name__ == "sitecustomize":
+    if os.environ.get("EMULATOR") == "1":
+        install()
+    chain()

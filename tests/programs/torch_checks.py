@@ -113,6 +113,7 @@ def check_devices_do_not_mix():
         RuntimeError, "indices should be either on cpu", lambda: host[torch.zeros(1, dtype=torch.long, device="cuda")]
     )
     raises(RuntimeError, "invalid device ordinal", torch.ones, 2, device="cuda:1")
+    raises(NotImplementedError, "no tensors of layout torch.sparse_coo", x.to_sparse)
     raises(TypeError, "can't convert cuda:0 device type tensor to numpy", x.numpy)
     raises(TypeError, "can't convert cuda:0 device type tensor to numpy", np.asarray, x)
     assert (x + torch.tensor(2.0)).tolist() == [3, 3]
