@@ -11,9 +11,10 @@ B is the weight matrix (thousands of rows) and A the tokens of one expert (tens 
 swapped on the tensor core: weights take the MMA's M side, which is always 128 rows, and tokens its N side, whose width
 can follow the problem. The accumulator is C^T: TMEM lanes are weight rows, TMEM columns are tokens.
 
-Work: a tile is 128 weight rows x `token_tile` tokens of one group over all of its K, in k-tiles of 256 elements. Tiles
+Work: a tile is 128 weight rows x 64, 128 or 256 tokens of one group over all of its K, in k-tiles of 256 elements. Tiles
 are numbered group by group, token blocks of the same weight rows next to each other, so that CTAs that run side by side
 share a weight tile in L2. CTA i of a grid of `ctas` takes tiles i, i + ctas, ...: no tile is ever looked up in memory.
+A tile of 256 tokens is two parts of 128, an accumulator each; a part without tokens is neither loaded nor computed.
 
 Roles (192 threads, one CTA per SM)
     warp    role        what it does
@@ -28,18 +29,20 @@ Pipelines (mbarriers; `stage` and `phase` are carried across tiles and never res
     MMA -> epilogue     acc_full     1, by tcgen05.commit                    2
     epilogue -> MMA     acc_empty    4, one per epilogue warp                2
 
-SMEM (bytes from a base that is a multiple of 1024; T = token_tile, C = STORE_TOKENS)
+The load role sets up the barriers and starts at once; nobody else's set-up, TMEM allocation included, delays its loads.
+
+SMEM (bytes from a base that is a multiple of 1024; T = token_tile, P = its parts, C = STORE_TOKENS)
     stages x  weights   128 x 128      e2m1 [row][256 of K], 128B swizzle
     stages x  tokens    T x 128        e2m1 [row][256 of K], 128B swizzle
-    stages x  SF        2 x 2048       weights', then tokens' scale factors: 4 atoms of 128 rows x 64 of K each
+    stages x  SF        (1 + P) x 2048 weights', then tokens' scale factors: 4 atoms of 128 rows x 64 of K each
     4 x 2 x   C         C x 64         fp16 [token][32 of N], 64B swizzle, two buffers per epilogue warp
               barriers  8 each, then the TMEM base address
 
-TMEM (512 columns)
-    0 .. T-1            accumulator 0
-    T .. 2T-1           accumulator 1
-    2T .. 2T+15         weights' scale factors of one k-tile, 4 columns per 64 of K
-    2T+16 .. 2T+31      tokens' scale factors, likewise
+TMEM (512 columns; W = tokens per accumulator, 64 or 128)
+    0 .. W-1            accumulator 0
+    W .. 2W-1           accumulator 1
+    2W .. 2W+15         weights' scale factors of one k-tile, 4 columns per 64 of K
+    2W+16 ..            tokens' scale factors, likewise, 16 columns per part
 
 Tensor maps (three per group: weights, tokens, C) are encoded by the JIT-compiled host code from a table of pointers and
 sizes and travel by value as kernel parameters: no workspace, no device-side edits, no copies. A reordered scale tensor
@@ -78,6 +81,9 @@ LOAD_WARP = 4
 MMA_WARP = 5
 THREADS = 32 * 6
 ACCUMULATORS = 2
+MMA_TOKENS = 128  # the widest part of a tile; two such accumulators and all scale factors fit TMEM
+TOKEN_TILES = (64, 128, 256)
+SETUP_BARRIER, TEARDOWN_BARRIER = 1, 2  # named barriers; 0 is the CTA's
 STORE_BUFFERS = 2
 STORE_ROWS = 32  # weight rows per C store: the TMEM lanes of one warp, 64 bytes of C, the span of the 64B swizzle
 STORE_TOKENS = 16  # tokens per C store
@@ -111,10 +117,19 @@ class Plan:
     token_tile: int = 128
 
     def __post_init__(self):
-        if self.token_tile not in (64, 128):
-            raise ValueError(f"token_tile is {self.token_tile}; the MMA's N side takes 64 or 128 tokens here")
+        if self.token_tile not in TOKEN_TILES:
+            raise ValueError(f"token_tile is {self.token_tile}; the kernel has tiles of {TOKEN_TILES} tokens")
         if not 1 <= self.groups <= MAX_GROUPS:
             raise ValueError(f"{self.groups} groups; the kernel parameters hold 1 to {MAX_GROUPS}")
+
+    @property
+    def parts(self) -> int:
+        """Accumulators of one tile, each with its own MMAs."""
+        return max(1, self.token_tile // MMA_TOKENS)
+
+    @property
+    def part_tokens(self) -> int:
+        return self.token_tile // self.parts
 
     @property
     def weight_bytes(self) -> int:
@@ -125,8 +140,12 @@ class Plan:
         return self.token_tile * K_TILE // 2
 
     @property
+    def scale_bytes(self) -> int:
+        return (1 + self.parts) * SF_STAGE
+
+    @property
     def stage_bytes(self) -> int:
-        return self.weight_bytes + self.token_bytes + 2 * SF_STAGE
+        return self.weight_bytes + self.token_bytes + self.scale_bytes
 
     @property
     def store_bytes(self) -> int:
@@ -151,7 +170,7 @@ class Plan:
 
     @property
     def store_at(self) -> int:
-        return self.scales_at + self.stages * 2 * SF_STAGE
+        return self.scales_at + self.stages * self.scale_bytes
 
     @property
     def full_at(self) -> int:
@@ -179,7 +198,7 @@ class Plan:
 
     @property
     def weight_sf_column(self) -> int:
-        return ACCUMULATORS * self.token_tile
+        return ACCUMULATORS * self.part_tokens
 
     @property
     def token_sf_column(self) -> int:
@@ -217,6 +236,18 @@ class Schedule:
     def ctas(self) -> int:
         """The fewest CTAs that need no more waves than all SMs would: even waves, less token traffic."""
         return ceil_div(self.tiles, self.waves)
+
+    @property
+    def requested_bytes(self) -> int:
+        """Bytes that the loads of all tiles ask for: whole boxes of both operands, scale factors of parts in use."""
+        plan = Plan(len(self.sizes), self.token_tile)
+        total = 0
+        for m, n, k in self.sizes:
+            parts = sum(ceil_div(min(m - row, self.token_tile), MMA_TOKENS) for row in range(0, m, self.token_tile))
+            blocks = ceil_div(m, self.token_tile)
+            boxes = ceil_div(k, K_TILE) * blocks * (plan.weight_bytes + plan.token_bytes)
+            total += ceil_div(n, WEIGHT_TILE) * (boxes + (blocks + parts) * (k // MMA_K) * SF_ATOM)
+        return total
 
     def tiles_of(self, cta: int) -> list[tuple[int, int, int]]:
         """(group, first weight row, first token) of each tile of a CTA, in the order it runs them."""
@@ -269,6 +300,15 @@ def mbarrier_arrive(barrier: Int32):
 
 def mbarrier_arrive_expect_tx(barrier: Int32, nbytes: Int32):
     ptx("mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", "r,r", barrier, nbytes)
+
+
+def barrier_arrive(name: int, threads: int):
+    """Arrive without waiting: what this warp has written before is visible to those who wait for `threads` arrivals."""
+    ptx(f"bar.arrive {name}, {threads};", "")
+
+
+def barrier_sync(name: int, threads: int):
+    ptx(f"bar.sync {name}, {threads};", "")
 
 
 def prefetch_tensor_map(tensor_map: Int64):
@@ -420,8 +460,8 @@ def smem_descriptor(kind: int, address: Int32) -> Int64:
 
 
 def instruction_descriptor(plan: Plan) -> int:
-    """e2m1 x e2m1 with e4m3 scales, both operands K-major, M = WEIGHT_TILE, N = token_tile."""
-    return (WEIGHT_TILE >> 4) << 24 | (plan.token_tile >> 3) << 17 | 1 << 10 | 1 << 7
+    """e2m1 x e2m1 with e4m3 scales, both operands K-major, M = WEIGHT_TILE, N = part_tokens."""
+    return (WEIGHT_TILE >> 4) << 24 | (plan.part_tokens >> 3) << 17 | 1 << 10 | 1 << 7
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -453,16 +493,16 @@ class GroupGemm:
             chosen = cutlass.select_(tile >= first_tiles[group], values[group], chosen)
         return chosen
 
-    def position(self, tile: Int32, first_tiles: tuple, ms: tuple) -> tuple[Int32, Int32]:
-        """(weight block, token block) of a tile inside its group."""
+    def position(self, tile: Int32, first_tiles: tuple, ms: tuple) -> tuple[Int32, Int32, Int32]:
+        """(weight block, first token, M of the group) of a tile."""
         m = self.of_group(ms, tile, first_tiles)
         index = tile - self.of_group(first_tiles, tile, first_tiles)
         token_blocks = (m + (self.plan.token_tile - 1)) // self.plan.token_tile
-        return index // token_blocks, index % token_blocks
+        return index // token_blocks, index % token_blocks * self.plan.token_tile, m
 
     @cute.jit
     def load(self, smem: Int32, tiles: Int32, first_tiles: tuple, ms: tuple, ks: tuple, maps: tuple, scales: tuple):
-        """Load role, one thread: fill a stage as soon as the MMA role has emptied it."""
+        """Load role, one thread: fill a stage as soon as the MMA role has emptied it, weights before tokens."""
         plan = self.plan
         cta, _, _ = cute.arch.block_idx()
         ctas, _, _ = cute.arch.grid_dim()
@@ -470,85 +510,109 @@ class GroupGemm:
         weight_scales, token_scales = scales
         stage, phase = Int32(0), Int32(0)
         for tile in cutlass.range(cta, tiles, ctas, unroll=1):
-            weight_block, token_block = self.position(tile, first_tiles, ms)
+            weight_block, token_row, m = self.position(tile, first_tiles, ms)
             k = self.of_group(ks, tile, first_tiles)
             weight_map = self.of_group(weight_maps, tile, first_tiles)
             token_map = self.of_group(token_maps, tile, first_tiles)
-            weight_row, token_row = weight_block * WEIGHT_TILE, token_block * plan.token_tile
             # Atoms lie K fastest, K/64 of them per 128 rows.
             sf_pitch = Int64(k // MMA_K) * SF_ATOM
             weight_sf = self.of_group(weight_scales, tile, first_tiles) + Int64(weight_block) * sf_pitch
             token_sf = self.of_group(token_scales, tile, first_tiles) + Int64(token_row // 128) * sf_pitch
+            parts = cutlass.select_(token_row + MMA_TOKENS < m, Int32(plan.parts), Int32(1))
 
             for k_start in cutlass.range(0, k, K_TILE, unroll=1):
-                # A tail of K loads fewer atoms; the operand boxes are always whole, zero-filled past K.
+                # A tail of K loads fewer atoms; the operand boxes are always whole, zero-filled past M, N and K.
                 sf_bytes = cutlass.min(k - k_start, K_TILE) * (SF_ATOM // MMA_K)
                 full = smem + (plan.full_at + 8 * stage)
-                scale_smem = smem + (plan.scales_at + stage * (2 * SF_STAGE))
+                scale_smem = smem + (plan.scales_at + stage * plan.scale_bytes)
                 mbarrier_wait(smem + (plan.empty_at + 8 * stage), phase ^ 1)
-                mbarrier_arrive_expect_tx(full, plan.weight_bytes + plan.token_bytes + 2 * sf_bytes)
+                mbarrier_arrive_expect_tx(full, plan.weight_bytes + plan.token_bytes + (1 + parts) * sf_bytes)
                 weight_smem = smem + stage * plan.weight_bytes
                 token_smem = smem + (plan.tokens_at + stage * plan.token_bytes)
-                tma_load(weight_smem, weight_map, k_start, weight_row, full, EVICT_FIRST)
+                tma_load(weight_smem, weight_map, k_start, weight_block * WEIGHT_TILE, full, EVICT_FIRST)
                 bulk_load(scale_smem, weight_sf, sf_bytes, full, EVICT_FIRST)
                 tma_load(token_smem, token_map, k_start, token_row, full, EVICT_LAST)
-                bulk_load(scale_smem + SF_STAGE, token_sf, sf_bytes, full, EVICT_LAST)
+                for part in cutlass.range_constexpr(plan.parts):
+                    if part < parts:
+                        bulk_load(
+                            scale_smem + (1 + part) * SF_STAGE, token_sf + part * sf_pitch, sf_bytes, full, EVICT_LAST
+                        )
                 weight_sf += SF_STAGE
                 token_sf += SF_STAGE
                 stage, phase = next_stage(stage, phase, plan.stages)
 
     @cute.jit
     def mma(self, smem: Int32, tmem: Int32, tiles: Int32, first_tiles: tuple, ms: tuple, ks: tuple):
-        """MMA role, one thread: per 64 of K, two copies of scale factors and one MMA, all in issue order."""
+        """MMA role, one thread: copies of scale factors and MMAs, all in issue order; a part is committed on its own."""
         plan = self.plan
         cta, _, _ = cute.arch.block_idx()
         ctas, _, _ = cute.arch.grid_dim()
         stage, phase = Int32(0), Int32(0)
-        accumulator, acc_phase = Int32(0), Int32(0)
+        used = Int32(0)  # accumulators so far: the next is `used` modulo 2, its phase every second one
         for tile in cutlass.range(cta, tiles, ctas, unroll=1):
+            _, token_row, m = self.position(tile, first_tiles, ms)
             k = self.of_group(ks, tile, first_tiles)
-            weight_sf = tmem + plan.weight_sf_column
-            token_sf = tmem + plan.token_sf_column
-            if cutlass.const_expr(plan.token_tile < 128):
-                # The atoms cover 128 rows; an odd 64-token tile uses their second half, two columns on.
-                _, token_block = self.position(tile, first_tiles, ms)
-                token_sf += (token_block % 2) * (plan.token_tile // 32)
-            d = tmem + accumulator * plan.token_tile
-
-            mbarrier_wait(smem + (plan.acc_empty_at + 8 * accumulator), acc_phase ^ 1)
-            tmem_fence_after_sync()
+            # Atoms cover 128 rows; an odd tile of 64 tokens uses their second half, two TMEM columns on.
+            half_atom = token_row % 128 // 32
             for k_start in cutlass.range(0, k, K_TILE, unroll=1):
                 weights = smem_descriptor(OPERAND_DESCRIPTOR, smem + stage * plan.weight_bytes)
                 tokens = smem_descriptor(OPERAND_DESCRIPTOR, smem + (plan.tokens_at + stage * plan.token_bytes))
-                scales = smem_descriptor(SF_DESCRIPTOR, smem + (plan.scales_at + stage * (2 * SF_STAGE)))
+                scales = smem_descriptor(SF_DESCRIPTOR, smem + (plan.scales_at + stage * plan.scale_bytes))
                 mbarrier_wait(smem + (plan.full_at + 8 * stage), phase)
-                tmem_fence_after_sync()
-                for block in cutlass.range_constexpr(K_BLOCKS):
-                    if k_start + block * MMA_K < k:
-                        sf_column = block * SF_COLUMNS
-                        tcgen05_copy_sf(tmem + (plan.weight_sf_column + sf_column), scales + (block * SF_ATOM >> 4))
-                        tcgen05_copy_sf(
-                            tmem + (plan.token_sf_column + sf_column), scales + (SF_STAGE + block * SF_ATOM >> 4)
-                        )
-                        tcgen05_mma(
-                            d,
-                            weights + (block * MMA_K // 2 >> 4),
-                            tokens + (block * MMA_K // 2 >> 4),
-                            instruction_descriptor(plan),
-                            weight_sf + sf_column,
-                            token_sf + sf_column,
-                            k_start + block > 0,
-                        )
+                for part in cutlass.range_constexpr(plan.parts):
+                    if token_row + part * MMA_TOKENS < m:
+                        accumulator = (used + part) % ACCUMULATORS
+                        if k_start == 0:
+                            empty = smem + (plan.acc_empty_at + 8 * accumulator)
+                            mbarrier_wait(empty, (used + part) // ACCUMULATORS % 2 ^ 1)
+                        tmem_fence_after_sync()
+                        self.multiply(tmem, accumulator, part, half_atom, k - k_start, k_start, weights, tokens, scales)
+                        if k_start + K_TILE >= k:
+                            tcgen05_commit(smem + (plan.acc_full_at + 8 * accumulator))
                 tcgen05_commit(smem + (plan.empty_at + 8 * stage))
                 stage, phase = next_stage(stage, phase, plan.stages)
-            tcgen05_commit(smem + (plan.acc_full_at + 8 * accumulator))
-            accumulator, acc_phase = next_stage(accumulator, acc_phase, ACCUMULATORS)
+            used += cutlass.select_(token_row + MMA_TOKENS < m, Int32(plan.parts), Int32(1))
+
+    @cute.jit
+    def multiply(
+        self,
+        tmem: Int32,
+        accumulator: Int32,
+        part: cutlass.Constexpr,
+        half_atom: Int32,
+        k_left: Int32,
+        k_start: Int32,
+        weights: Int64,
+        tokens: Int64,
+        scales: Int64,
+    ):
+        """One stage into one accumulator. Weights' scale factors are in TMEM already for every part but the first."""
+        plan = self.plan
+        d = tmem + accumulator * plan.part_tokens
+        weight_sf = tmem + plan.weight_sf_column
+        token_sf = tmem + (plan.token_sf_column + part * K_BLOCKS * SF_COLUMNS)
+        for block in cutlass.range_constexpr(K_BLOCKS):
+            if block * MMA_K < k_left:
+                column = block * SF_COLUMNS
+                atom = block * SF_ATOM
+                if cutlass.const_expr(part == 0):
+                    tcgen05_copy_sf(weight_sf + column, scales + (atom >> 4))
+                tcgen05_copy_sf(token_sf + column, scales + ((1 + part) * SF_STAGE + atom >> 4))
+                tcgen05_mma(
+                    d,
+                    weights + (block * MMA_K // 2 >> 4),
+                    tokens + (part * MMA_TOKENS * K_TILE // 2 + block * MMA_K // 2 >> 4),
+                    instruction_descriptor(plan),
+                    weight_sf + column,
+                    token_sf + half_atom + column,
+                    k_start + block > 0,
+                )
 
     @cute.jit
     def epilogue(
         self, smem: Int32, tmem: Int32, warp: Int32, tiles: Int32, first_tiles: tuple, ms: tuple, output_maps: tuple
     ):
-        """Epilogue role, one warp: its 32 weight rows of every tile, STORE_TOKENS tokens at a time."""
+        """Epilogue role, one warp: its 32 weight rows of every part, STORE_TOKENS tokens at a time."""
         plan = self.plan
         cta, _, _ = cute.arch.block_idx()
         ctas, _, _ = cute.arch.grid_dim()
@@ -556,46 +620,50 @@ class GroupGemm:
         # stmatrix: thread t addresses token t%8 and 16-byte chunk t/8 of its 64; the swizzle XORs chunk with (token/2)%4.
         row = lane % 8
         thread_offset = row * (2 * STORE_ROWS) + ((lane // 8) ^ (row // 2)) * 16
-        buffers = smem + (plan.store_at + warp * (STORE_BUFFERS * plan.store_bytes))
-        buffer = Int32(0)
-        accumulator, acc_phase = Int32(0), Int32(0)
+        staging = smem + (plan.store_at + warp * (STORE_BUFFERS * plan.store_bytes))
+        used, stored = Int32(0), Int32(0)
         for tile in cutlass.range(cta, tiles, ctas, unroll=1):
-            weight_block, token_block = self.position(tile, first_tiles, ms)
+            weight_block, token_row, m = self.position(tile, first_tiles, ms)
             output_map = self.of_group(output_maps, tile, first_tiles)
             column = weight_block * WEIGHT_TILE + warp * STORE_ROWS
-            token_row = token_block * plan.token_tile
-            source = tmem + (warp * STORE_ROWS << 16) + accumulator * plan.token_tile
             with cute.arch.elect_one():
                 prefetch_tensor_map(output_map)
-
-            mbarrier_wait(smem + (plan.acc_full_at + 8 * accumulator), acc_phase)
-            tmem_fence_after_sync()
-            for first in cutlass.range_constexpr(0, plan.token_tile, STORE_TOKENS):
-                fragments = tmem_load_fragments(source + first)
-                if cutlass.const_expr(first + STORE_TOKENS == plan.token_tile):
-                    tmem_fence_before_sync()
+            for part_row in cutlass.range(
+                token_row, cutlass.min(token_row + plan.token_tile, m), plan.part_tokens, unroll=1
+            ):
+                accumulator = used % ACCUMULATORS
+                source = tmem + (warp * STORE_ROWS << 16) + accumulator * plan.part_tokens
+                mbarrier_wait(smem + (plan.acc_full_at + 8 * accumulator), used // ACCUMULATORS % 2)
+                tmem_fence_after_sync()
+                tokens = cutlass.min(m - part_row, plan.part_tokens)
+                for first in cutlass.range(0, tokens, STORE_TOKENS, unroll=1):
+                    fragments = tmem_load_fragments(source + first)
+                    buffer = staging + stored % STORE_BUFFERS * plan.store_bytes
+                    with cute.arch.elect_one():
+                        bulk_wait_read(STORE_BUFFERS - 1)
+                    cute.arch.sync_warp()
+                    self.stage_transposed(buffer + thread_offset, fragments)
+                    fence_async_shared()
                     cute.arch.sync_warp()
                     with cute.arch.elect_one():
-                        mbarrier_arrive(smem + (plan.acc_empty_at + 8 * accumulator))
-                halves = [pack_f16x2(fragments[i], fragments[i + 1]) for i in range(0, STORE_TOKENS, 2)]
-                staging = buffers + buffer * plan.store_bytes
-                with cute.arch.elect_one():
-                    bulk_wait_read(STORE_BUFFERS - 1)
-                cute.arch.sync_warp()
-                for octet in cutlass.range_constexpr(STORE_TOKENS // 8):
-                    matrices = [
-                        halves[half * (STORE_TOKENS // 4) + 2 * octet + i] for half in range(2) for i in range(2)
-                    ]
-                    stmatrix_transposed(staging + thread_offset + octet * (8 * 2 * STORE_ROWS), matrices)
-                fence_async_shared()
+                        tma_store(output_map, column, part_row + first, buffer)
+                        bulk_commit()
+                    stored += 1
+                tmem_fence_before_sync()
                 cute.arch.sync_warp()
                 with cute.arch.elect_one():
-                    tma_store(output_map, column, token_row + first, staging)
-                    bulk_commit()
-                buffer = buffer ^ 1
-            accumulator, acc_phase = next_stage(accumulator, acc_phase, ACCUMULATORS)
+                    mbarrier_arrive(smem + (plan.acc_empty_at + 8 * accumulator))
+                used += 1
         with cute.arch.elect_one():
             bulk_wait_read(0)
+
+    def stage_transposed(self, address: Int32, fragments: list):
+        """Write 32 lanes x STORE_TOKENS columns of the accumulator as fp16 [token][lane]; see tmem_load_fragments."""
+        pairs = [pack_f16x2(fragments[i], fragments[i + 1]) for i in range(0, len(fragments), 2)]
+        per_half = len(pairs) // 2
+        for octet in range(STORE_TOKENS // 8):
+            matrices = [pairs[half * per_half + 2 * octet + i] for half in range(2) for i in range(2)]
+            stmatrix_transposed(address + octet * (8 * 2 * STORE_ROWS), matrices)
 
     @cute.kernel
     def kernel(
@@ -627,35 +695,29 @@ class GroupGemm:
                     mbarrier_init(smem + (plan.acc_full_at + 8 * accumulator), 1)
                     mbarrier_init(smem + (plan.acc_empty_at + 8 * accumulator), EPILOGUE_WARPS)
                 fence_mbarrier_init()
-        if warp == MMA_WARP:
-            tmem_alloc(smem + plan.tmem_address_at)
-            tmem_fence_before_sync()
-        cute.arch.sync_threads()
-        tmem_fence_after_sync()
-        tmem = load_shared(smem + plan.tmem_address_at)
-
-        if warp == LOAD_WARP:
+            cute.arch.sync_warp()
+            barrier_arrive(SETUP_BARRIER, THREADS)
             with cute.arch.elect_one():
-                self.load(
-                    smem,
-                    tiles,
-                    first_tiles,
-                    ms,
-                    ks,
-                    (weight_maps, token_maps),
-                    (weight_scales, token_scales),
-                )
-        elif warp == MMA_WARP:
-            with cute.arch.elect_one():
-                self.mma(smem, tmem, tiles, first_tiles, ms, ks)
+                operand_maps = (weight_maps, token_maps)
+                self.load(smem, tiles, first_tiles, ms, ks, operand_maps, (weight_scales, token_scales))
         else:
-            self.epilogue(smem, tmem, warp, tiles, first_tiles, ms, output_maps)
-
-        tmem_fence_before_sync()
-        cute.arch.sync_threads()
-        if warp == MMA_WARP:
+            if warp == MMA_WARP:
+                tmem_alloc(smem + plan.tmem_address_at)
+                tmem_fence_before_sync()
+            barrier_sync(SETUP_BARRIER, THREADS)
             tmem_fence_after_sync()
-            tmem_dealloc(tmem)
+            tmem = load_shared(smem + plan.tmem_address_at)
+            if warp == MMA_WARP:
+                with cute.arch.elect_one():
+                    self.mma(smem, tmem, tiles, first_tiles, ms, ks)
+                cute.arch.sync_warp()
+            else:
+                self.epilogue(smem, tmem, warp, tiles, first_tiles, ms, output_maps)
+            tmem_fence_before_sync()
+            barrier_sync(TEARDOWN_BARRIER, THREADS - 32)
+            if warp == MMA_WARP:
+                tmem_fence_after_sync()
+                tmem_dealloc(tmem)
 
     @cute.jit
     def launch(self, table: cute.Pointer):
@@ -790,13 +852,19 @@ def sm_count(device: int) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
+def candidates(sizes: tuple[tuple[int, int, int], ...], sms: int) -> list[Schedule]:
+    """The schedules worth comparing, best first: fewest waves, then most CTAs at work, then fewest bytes requested."""
+    schedules = [Schedule(sizes, token_tile, sms) for token_tile in TOKEN_TILES]
+    return sorted(schedules, key=lambda schedule: (schedule.waves, -schedule.ctas, schedule.requested_bytes))
+
+
+@functools.lru_cache(maxsize=1024)
 def configure(sizes: tuple[tuple[int, int, int], ...], sms: int) -> tuple[Plan, Schedule]:
     """Plan and schedule of one launch over groups of (M, N, K), none of them empty."""
-    token_tile = 64 if max(m for m, _, _ in sizes) <= 64 else 128
-    schedule = Schedule(sizes, token_tile, sms)
+    schedule = candidates(sizes, sms)[0]
     if schedule.tiles > LARGEST:
         raise ValueError(f"{schedule.tiles} tiles in one launch; tile numbers are 32-bit, at most {LARGEST}")
-    return Plan(len(sizes), token_tile), schedule
+    return Plan(len(sizes), schedule.token_tile), schedule
 
 
 @functools.cache

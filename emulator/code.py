@@ -12,7 +12,6 @@ from contextlib import contextmanager
 
 from emulator.errors import EmulatorError
 from emulator.flow import Flow
-from emulator.operands import LANE_SPECIALS, UNIFORM_SPECIALS, immediate_bits, special_is_uniform, type_width
 from emulator.instructions import (
     SINK,
     Address,
@@ -24,6 +23,7 @@ from emulator.instructions import (
     Symbol,
     Vector,
 )
+from emulator.operands import LANE_SPECIALS, UNIFORM_SPECIALS, immediate_bits, special_is_uniform, type_width
 
 _CLAMP = re.compile(r"min\((\d+), (\d+)\)")  # of an immediate shift count
 # A test in a loop that does nothing else becomes a wait.

@@ -180,9 +180,9 @@ def store_tile(g: Group, mask: int, tensor_map, coordinates, source, who) -> Non
             raise Fault(f".shared::cta source {src:#x} is in CTA rank {cta.rank}")
         reader = _MapReader(g, address, who)
 
-        def run(reader=reader, coords=_signed(coords), cta=cta, offset=offset) -> None:
+        def run(reader=reader, coords=coords, cta=cta, offset=offset) -> None:
             cta.alive("a tensor store")
-            tma.store_tile(reader(), coords, g.grid.memory, cta.shared, offset, who)
+            tma.store_tile(reader(), _signed(coords), g.grid.memory, cta.shared, offset, who)
 
         _submit_store(g, mask, Job(g.grid, g.issuer(who), run, reader))
 

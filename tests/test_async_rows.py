@@ -1,4 +1,6 @@
-"""Tensor copies, tensor map edits and tcgen05.mma as a warp issues them. What they compute is tested in test_tma.py and others."""
+"""Tensor copies, tensor map edits and tcgen05.mma as a warp issues them. What they compute is tested in test_tma.py
+and others.
+"""
 
 import numpy as np
 import pytest
@@ -57,7 +59,8 @@ def test_tensor_copies_of_every_rank(rank, schedule):
         SETUP
         + f"""
         @%p1 bra ISSUED; mbarrier.arrive.expect_tx.shared.b64 _, [%r11], {nbytes};
-        cp.async.bulk.tensor.{rank}d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r10], [%a0, {{{coordinates}}}], [%r11];
+        cp.async.bulk.tensor.{rank}d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r10], [%a0,
+        {{{coordinates}}}], [%r11];
     """
         + WAIT.format(n=0, place="%r11", parity=0)
         + f"""
@@ -140,7 +143,8 @@ def test_tensor_maps_edited_on_the_device(schedule):
         tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%a2], [%r10+4096], 128;
         fence.proxy.tensormap::generic.acquire.gpu [%a2], 128; @%p1 bra L{i};
         mbarrier.arrive.expect_tx.shared.b64 _, [%r11+{bar}], 128;
-        cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r10+{place}], [%a2, {{%r1, %r2}}], [%r11+{bar}];
+        cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r10+{place}], [%a2, {{%r1,
+        %r2}}], [%r11+{bar}];
     L{i}:
     """
     body = (
@@ -167,7 +171,8 @@ def test_tensor_maps_that_are_refused(address, reason):
         SETUP
         + f"""
         {address} @%p1 bra A; mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 128;
-        cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r10], [%rd2, {{%r1, %r2}}], [%r11];
+        cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r10], [%rd2, {{%r1, %r2}}],
+        [%r11];
     A:"""
         + WAIT.format(n=0, place="%r11", parity=0)
     )
@@ -185,8 +190,8 @@ ALLOCATED: mad.wide.u32 %rd1, %tid, 32, %a1; mad.lo.u32 %r3, %tid, 32, %r10;
     bar.sync 0; ld.shared.b32 %r12, [%r11+16]; @%p1 bra ISSUED;
     shr.u32 %r14, %r10, 4; cvt.u64.u32 %rd2, %r14; or.b64 %rd2, %rd2, {a}; or.b64 %rd3, %rd2, 0; mov.b32 %r15, {idesc};
     setp.ne.u32 %p3, %r1, 0; setp.eq.u32 %p4, %r1, 0;
-    tcgen05.mma.cta_group::1.kind::f16.collector::a::discard [%r12], %rd2, %rd3, %r15, {{%r1, %r1, %r1, {disabled}}}, %p3;
-    tcgen05.mma.cta_group::1.kind::f16 [%r12], %rd2, %rd3, %r15, %p4;
+    tcgen05.mma.cta_group::1.kind::f16.collector::a::discard [%r12], %rd2, %rd3, %r15, {{%r1, %r1, %r1, {disabled}}},
+    %p3; tcgen05.mma.cta_group::1.kind::f16 [%r12], %rd2, %rd3, %r15, %p4;
     tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%r11], %h1;
 ISSUED:
 """

@@ -90,7 +90,11 @@ def test_the_device_is_a_b200_where_there_is_one(monkeypatch):
         assert harness_file.choose_device(None) == device
         assert harness_file.choose_device("emulator") == "emulator"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (10, 0))
     assert harness_file.choose_device("b200") == "b200"
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    with pytest.raises(harness_file.DeviceError, match=r"capability 9\.0; a B200 has 10\.0"):
+        harness_file.choose_device("b200")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(harness_file.DeviceError, match="no CUDA device"):
         harness_file.choose_device("b200")

@@ -16,7 +16,7 @@ SCHEDULES = ("late", "random:1", "random:2")
 SIZES = {"m": (200, 130, 64), "n": (384, 512, 256), "k": (1024, 64, 2048), "g": 3, "seed": 5}
 
 WAIT = re.compile(r"(mbarrier\.try_wait\S+ done, \[\S+\], \S+;\s*@done bra DONE;\s*)bra WAIT;")
-LOAD_EMPTY, MMA_ACCUMULATOR, MMA_FULL, EPILOGUE_ACCUMULATOR = range(4)
+LOAD_EMPTY, MMA_FULL, MMA_ACCUMULATOR, EPILOGUE_ACCUMULATOR = range(4)  # in the order of the PTX, one part per tile
 
 
 def without(pattern, count=0):
@@ -54,7 +54,7 @@ MUTATIONS = {
     "two arrivals on the empty accumulator": replaced(r"(mbarrier\.arrive\.shared::cta[^;]*;)", r"\1 \1"),
     "store buffers are reused before they are read": replaced(r"wait_group\.read 1;", "wait_group.read 9;"),
     "SMEM is given up before it is stored": without(r"cp\.async\.bulk\.wait_group\.read 0"),
-    "no CTA barrier after the barriers are initialised": without(r"bar\.sync", 1),
+    "nobody waits for the barriers to be initialised": without(r"bar\.sync", 1),
     "TMEM is not given back": without(r"tcgen05\.dealloc"),
     "TMEM is not allocated": without(r"tcgen05\.alloc"),
     "scale factors are copied after the MMA that needs them": replaced(
@@ -81,6 +81,8 @@ def outcomes(monkeypatch, mutate):
             patch.setattr(runtime, "module", module)
             patch.setattr(device, "schedules", (schedule,))
             patch.setattr(submission, "sm_count", lambda device: 2)
+            patch.setattr(submission, "TOKEN_TILES", (128,))
+            submission.configure.cache_clear()
             submission.compiled.cache_clear()
             data = reference.generate_input(**SIZES)
             try:
@@ -92,6 +94,7 @@ def outcomes(monkeypatch, mutate):
                 same = all(torch.equal(a, b) for a, b in zip(got, want))
                 found[schedule] = None if same else "wrong result"
     submission.compiled.cache_clear()
+    submission.configure.cache_clear()
     assert changed and all(changed), "the mutation did not apply"
     return found
 

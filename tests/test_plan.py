@@ -7,7 +7,7 @@ import pytest
 import submission
 from submission import MAX_GROUPS, SMEM_CAPACITY, TMEM_COLUMNS, Plan
 
-PLANS = [Plan(groups, tile) for groups in (1, 8, MAX_GROUPS) for tile in (64, 128)]
+PLANS = [Plan(groups, tile) for groups in (1, 8, MAX_GROUPS) for tile in submission.TOKEN_TILES]
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=str)
@@ -15,7 +15,7 @@ def test_smem_regions_follow_each_other_and_fit(plan):
     regions = [
         (0, plan.stages * plan.weight_bytes),
         (plan.tokens_at, plan.stages * plan.token_bytes),
-        (plan.scales_at, plan.stages * 2 * submission.SF_STAGE),
+        (plan.scales_at, plan.stages * plan.scale_bytes),
         (plan.store_at, submission.EPILOGUE_WARPS * submission.STORE_BUFFERS * plan.store_bytes),
         (plan.full_at, 8 * plan.stages),
         (plan.empty_at, 8 * plan.stages),
@@ -47,12 +47,12 @@ def test_alignment_of_swizzled_buffers(plan):
 @pytest.mark.parametrize("plan", PLANS, ids=str)
 def test_tmem_columns_follow_each_other_and_fit(plan):
     columns = submission.K_BLOCKS * submission.SF_COLUMNS
-    assert submission.ACCUMULATORS * plan.token_tile <= plan.weight_sf_column
+    assert submission.ACCUMULATORS * plan.part_tokens <= plan.weight_sf_column
     assert plan.weight_sf_column + columns <= plan.token_sf_column
-    assert plan.token_sf_column + columns <= TMEM_COLUMNS
+    assert plan.token_sf_column + plan.parts * columns <= TMEM_COLUMNS
 
 
-@pytest.mark.parametrize("tile", [0, 32, 96, 256])
+@pytest.mark.parametrize("tile", [0, 32, 96, 512])
 def test_unknown_token_tile_is_refused(tile):
     with pytest.raises(ValueError, match=f"token_tile is {tile}"):
         Plan(1, tile)
@@ -64,10 +64,11 @@ def test_group_count_is_limited_by_the_parameters(groups):
         Plan(groups)
 
 
-def test_instruction_descriptor_matches_the_bit_fields():
+@pytest.mark.parametrize(("tile", "mma_n"), [(64, 64), (128, 128), (256, 128)])
+def test_instruction_descriptor_matches_the_bit_fields(tile, mma_n):
     """PTX ISA, "Instruction descriptor" for kind mxf4nvf4: e2m1 is code 1, ue4m3 scales are code 0."""
-    descriptor = submission.instruction_descriptor(Plan(1, 128))
+    descriptor = submission.instruction_descriptor(Plan(1, tile))
     assert (descriptor >> 7 & 7, descriptor >> 10 & 7) == (1, 1)
-    assert (descriptor >> 17 & 63) * 8 == 128
+    assert (descriptor >> 17 & 63) * 8 == mma_n
     assert (descriptor >> 24 & 31) * 16 == 128
     assert descriptor >> 23 & 1 == 0

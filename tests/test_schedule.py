@@ -1,16 +1,17 @@
 """The static tile schedule, simulated on the CPU: every tile exactly once, in balance, neighbours share weights."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from submission import WEIGHT_TILE, Schedule, ceil_div
+from submission import TOKEN_TILES, WEIGHT_TILE, Schedule, candidates, ceil_div, configure
 
 SIZES = st.lists(
     st.tuples(st.integers(1, 600), st.integers(1, 128).map(lambda n: 8 * n), st.integers(1, 32).map(lambda k: 64 * k)),
     min_size=1,
     max_size=16,
 ).map(tuple)
-SCHEDULES = st.builds(Schedule, SIZES, st.sampled_from([64, 128]), st.sampled_from([1, 4, 132, 148]))
+SCHEDULES = st.builds(Schedule, SIZES, st.sampled_from(TOKEN_TILES), st.sampled_from([1, 4, 132, 148]))
 
 
 @settings(max_examples=200, deadline=None)
@@ -49,7 +50,39 @@ def test_token_blocks_of_one_weight_tile_are_neighbours(schedule):
     assert len(starts) == len(set(starts))
 
 
-def test_even_waves():
-    """352 tiles on 148 SMs need three waves; 118 CTAs run them as evenly as 148 would, and share more."""
-    schedule = Schedule(tuple((m, 4096, 7168) for m in (80, 176, 128, 72, 64, 248, 96, 160)), 128, 148)
-    assert (schedule.tiles, schedule.waves, schedule.ctas) == (352, 3, 118)
+BENCHMARKS = [
+    (tuple((m, 4096, 7168) for m in (80, 176, 128, 72, 64, 248, 96, 160)), 256, 128, 2),
+    (tuple((m, 7168, 2048) for m in (40, 76, 168, 72, 164, 148, 196, 160)), 256, 112, 4),
+    (((192, 3072, 4096), (320, 3072, 4096)), 128, 120, 1),
+    (((128, 4096, 1536), (384, 4096, 1536)), 128, 128, 1),
+]
+
+
+@pytest.mark.parametrize(("sizes", "token_tile", "ctas", "waves"), BENCHMARKS)
+def test_configuration_of_the_benchmark_cases(sizes, token_tile, ctas, waves):
+    """What the stated order of comparison picks on 148 SMs; the tile is found, not looked up."""
+    plan, schedule = configure(sizes, 148)
+    assert (plan.token_tile, schedule.ctas, schedule.waves) == (token_tile, ctas, waves)
+
+
+@settings(max_examples=100, deadline=None)
+@given(SIZES, st.sampled_from([1, 4, 132, 148]))
+def test_the_chosen_schedule_has_the_fewest_waves(sizes, sms):
+    best, *others = candidates(sizes, sms)
+    assert all(best.waves <= other.waves for other in others)
+    assert all(best.ctas >= other.ctas for other in others if other.waves == best.waves)
+
+
+@settings(max_examples=100, deadline=None)
+@given(SCHEDULES)
+def test_requested_bytes_add_up_over_tiles_and_stages(schedule):
+    """The formula against a walk over every stage of every tile."""
+    total = 0
+    for cta in range(schedule.ctas):
+        for group, _, token in schedule.tiles_of(cta):
+            m, _, k = schedule.sizes[group]
+            parts = 1 + (schedule.token_tile == 256 and m - token > 128)
+            for k_start in range(0, k, 256):
+                blocks = min(4, (k - k_start) // 64)
+                total += (128 + schedule.token_tile) * 128 + (1 + parts) * blocks * 512
+    assert total == schedule.requested_bytes
