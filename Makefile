@@ -1,6 +1,7 @@
 # make eval   the contest's ten tests, on the B200 where there is one, else in the emulator under three schedules
 # make test   the project's own tests; need no GPU
 # make benchmark   the four benchmark shapes: timed on a B200, checked and counted in the emulator
+# make report   static figures of every configuration: SMEM, TMEM, registers, spills, machine code; needs no GPU
 # make lint   formatting and static checks
 #
 # Each sets up what it needs in a virtual environment. DSL=4.5.2 takes the nvidia-cutlass-dsl of the contest's runner.
@@ -12,13 +13,16 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SCHEDULES ?= late,random:1,random:2
 
-.PHONY: eval test benchmark lint clean
+.PHONY: eval test benchmark report lint clean
 
 eval: $(READY)
 	$(BIN)/python eval.py test --schedule $(SCHEDULES)
 
 benchmark: $(READY)
 	$(BIN)/python eval.py benchmark
+
+report: $(READY)
+	$(BIN)/python report.py
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2

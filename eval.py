@@ -781,7 +781,9 @@ def choose_device(requested: str | None) -> str:
             raise DeviceError("--device b200: there is no CUDA device, or torch is built without CUDA")
         if torch.cuda.get_device_capability() != (10, 0):
             name, (major, minor) = torch.cuda.get_device_name(), torch.cuda.get_device_capability()
-            raise DeviceError(f"--device b200: the current device is {name}, capability {major}.{minor}; a B200 has 10.0")
+            raise DeviceError(
+                f"--device b200: the current device is {name}, capability {major}.{minor}; a B200 has 10.0"
+            )
     return requested or ("b200" if has_b200() else "emulator")
 
 

@@ -11,30 +11,34 @@ B is the weight matrix (thousands of rows) and A the tokens of one expert (tens 
 swapped on the tensor core: weights take the MMA's M side, which is always 128 rows, and tokens its N side, whose width
 can follow the problem. The accumulator is C^T: TMEM lanes are weight rows, TMEM columns are tokens.
 
-Work: a tile is 128 weight rows x 64, 128 or 256 tokens of one group over all of its K, in k-tiles of 256 elements. Tiles
+Work: a tile is 128 weight rows x 64, 128 or 256 tokens of one group over all its K, in k-tiles of 256 elements. Tiles
 are numbered group by group, token blocks of the same weight rows next to each other, so that CTAs that run side by side
 share a weight tile in L2. CTA i of a grid of `ctas` takes tiles i, i + ctas, ...: no tile is ever looked up in memory.
 A tile of 256 tokens is two parts of 128, an accumulator each; a part without tokens is neither loaded nor computed.
 
+Pairs (cta_group 2): two CTAs of a cluster share a tile of 256 weight rows. Each loads its own 128 rows and half of
+every part's tokens, the leader (even CTA) issues every MMA for both, and each stores its own half of C. The loads of
+both count on the leader's barriers; its commits arrive in both.
+
 Roles (192 threads, one CTA per SM)
     warp    role        what it does
     0-3     epilogue    accumulator -> fp16 -> SMEM -> C by TMA; warp w owns TMEM lanes 32w..32w+31
-    4       load        one thread: operand tiles by tensor map, scale factors by plain bulk copies
-    5       MMA         TMEM allocation; one thread: scale factors SMEM -> TMEM, block-scaled MMAs, commits
+    4       load        one thread: operand tiles by tensor map, scale factors by plain bulk copies (pairs: tensor maps)
+    5       MMA         TMEM allocation; one thread (of the leader): scale factors SMEM -> TMEM, MMAs, commits
 
-Pipelines (mbarriers; `stage` and `phase` are carried across tiles and never reset)
-    edge                barrier      arrivals per phase                      depth
-    load -> MMA         full         1 + the bytes of one stage              stages
-    MMA -> load         empty        1, by tcgen05.commit                    stages
-    MMA -> epilogue     acc_full     1, by tcgen05.commit                    2
-    epilogue -> MMA     acc_empty    4, one per epilogue warp                2
+Pipelines (mbarriers; stage and phase are carried across tiles and never reset)
+    edge                barrier      in              arrivals per phase                          depth
+    load -> MMA         full         leader          1 + the bytes of one stage of all CTAs      stages
+    MMA -> load         empty        every CTA       1, by tcgen05.commit                        stages
+    MMA -> epilogue     acc_full     every CTA       1, by tcgen05.commit                        2
+    epilogue -> MMA     acc_empty    leader          4 per CTA, one per epilogue warp            2
 
-The load role sets up the barriers and starts at once; nobody else's set-up, TMEM allocation included, delays its loads.
+The load role sets up the barriers and starts at once (pairs: when both have); TMEM allocation does not delay its loads.
 
-SMEM (bytes from a base that is a multiple of 1024; T = token_tile, P = its parts, C = STORE_TOKENS)
+SMEM of a CTA (bytes from a base that is a multiple of 1024; T = token_tile / cta_group, P = parts, C = STORE_TOKENS)
     stages x  weights   128 x 128      e2m1 [row][256 of K], 128B swizzle
-    stages x  tokens    T x 128        e2m1 [row][256 of K], 128B swizzle
-    stages x  SF        (1 + P) x 2048 weights', then tokens' scale factors: 4 atoms of 128 rows x 64 of K each
+    stages x  tokens    T x 128        e2m1 [part][row][256 of K], 128B swizzle
+    stages x  SF        (1 + P) x 2048 weights', then each part's scale factors: 4 atoms of 128 rows x 64 of K each
     4 x 2 x   C         C x 64         fp16 [token][32 of N], 64B swizzle, two buffers per epilogue warp
               barriers  8 each, then the TMEM base address
 
@@ -44,18 +48,21 @@ TMEM (512 columns; W = tokens per accumulator, 64 or 128)
     2W .. 2W+15         weights' scale factors of one k-tile, 4 columns per 64 of K
     2W+16 ..            tokens' scale factors, likewise, 16 columns per part
 
-Tensor maps (three per group: weights, tokens, C) are encoded by the JIT-compiled host code from a table of pointers and
-sizes and travel by value as kernel parameters: no workspace, no device-side edits, no copies. A reordered scale tensor
-already is a sequence of the 512-byte atoms that `tcgen05.cp` wants, so its k-tile is one contiguous bulk copy.
+Tensor maps (per group: weights, tokens, C, and for pairs both scale tensors) are encoded by the JIT-compiled host code
+from a table of pointers and sizes and travel by value as kernel parameters: no workspace, no device-side edits, no
+copies. A reordered scale tensor already is a sequence of the 512-byte atoms that `tcgen05.cp` wants, so its k-tile is
+one contiguous copy.
 """
 
 import functools
+import itertools
 from array import array
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import cutlass
 import torch
-from cutlass import Float4E2M1FN, Float16, Int32, Int64, cute
+from cutlass import Float4E2M1FN, Float16, Int16, Int32, Int64, cute
 from cutlass._mlir.dialects import cute as cute_ir
 from cutlass._mlir.dialects import cute_nvgpu as cute_nvgpu_ir
 from cutlass._mlir.dialects import llvm
@@ -83,6 +90,9 @@ THREADS = 32 * 6
 ACCUMULATORS = 2
 MMA_TOKENS = 128  # the widest part of a tile; two such accumulators and all scale factors fit TMEM
 TOKEN_TILES = (64, 128, 256)
+CTA_GROUPS = (1, 2)
+PAIR = 0b11  # multicast mask: both CTAs of a cluster
+LEADER_MASK = 0xFEFFFFFF  # clears the rank bit of a shared address: the same place in the even CTA of the pair
 SETUP_BARRIER, TEARDOWN_BARRIER = 1, 2  # named barriers; 0 is the CTA's
 STORE_BUFFERS = 2
 STORE_ROWS = 32  # weight rows per C store: the TMEM lanes of one warp, 64 bytes of C, the span of the 64B swizzle
@@ -109,18 +119,39 @@ def ceil_div(a: int, b: int) -> int:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
+class SmemMap(NamedTuple):
+    """Byte offsets in SMEM; `end` is the size of the whole."""
+
+    weights: int
+    tokens: int
+    scales: int
+    store: int
+    full: int
+    empty: int
+    acc_full: int
+    acc_empty: int
+    tmem_address: int
+    end: int
+
+
 @dataclass(frozen=True)
 class Plan:
     """Everything about the kernel that is fixed at compile time, derived from the tile sizes."""
 
     groups: int
     token_tile: int = 128
+    cta_group: int = 1  # CTAs that share one MMA, and so a tile
 
     def __post_init__(self):
         if self.token_tile not in TOKEN_TILES:
             raise ValueError(f"token_tile is {self.token_tile}; the kernel has tiles of {TOKEN_TILES} tokens")
-        if not 1 <= self.groups <= MAX_GROUPS:
-            raise ValueError(f"{self.groups} groups; the kernel parameters hold 1 to {MAX_GROUPS}")
+        if self.cta_group not in CTA_GROUPS:
+            raise ValueError(f"cta_group is {self.cta_group}; an MMA is shared by {CTA_GROUPS} CTAs")
+        if not 1 <= self.groups <= max_groups(self.cta_group):
+            limit = max_groups(self.cta_group)
+            raise ValueError(
+                f"{self.groups} groups; the kernel parameters hold 1 to {limit} at cta_group {self.cta_group}"
+            )
 
     @property
     def parts(self) -> int:
@@ -132,12 +163,21 @@ class Plan:
         return self.token_tile // self.parts
 
     @property
+    def token_rows(self) -> int:
+        """Token rows of one part in one CTA's SMEM: CTAs that share an MMA halve its N side between them."""
+        return self.part_tokens // self.cta_group
+
+    @property
     def weight_bytes(self) -> int:
         return WEIGHT_TILE * K_TILE // 2
 
     @property
+    def part_token_bytes(self) -> int:
+        return self.token_rows * K_TILE // 2
+
+    @property
     def token_bytes(self) -> int:
-        return self.token_tile * K_TILE // 2
+        return self.parts * self.part_token_bytes
 
     @property
     def scale_bytes(self) -> int:
@@ -152,49 +192,22 @@ class Plan:
         return STORE_TOKENS * STORE_ROWS * 2
 
     @property
-    def fixed_bytes(self) -> int:
-        """SMEM beside the stages: C buffers, a pair of barriers per accumulator, the TMEM address."""
-        return EPILOGUE_WARPS * STORE_BUFFERS * self.store_bytes + 16 * ACCUMULATORS + 16
-
-    @property
     def stages(self) -> int:
-        return (SMEM_CAPACITY - self.fixed_bytes) // (self.stage_bytes + 16)
+        fixed = EPILOGUE_WARPS * STORE_BUFFERS * self.store_bytes + 16 * ACCUMULATORS + 16
+        return (SMEM_CAPACITY - fixed) // (self.stage_bytes + 16)
 
-    @property
-    def tokens_at(self) -> int:
-        return self.stages * self.weight_bytes
-
-    @property
-    def scales_at(self) -> int:
-        return self.tokens_at + self.stages * self.token_bytes
-
-    @property
-    def store_at(self) -> int:
-        return self.scales_at + self.stages * self.scale_bytes
-
-    @property
-    def full_at(self) -> int:
-        return self.store_at + EPILOGUE_WARPS * STORE_BUFFERS * self.store_bytes
-
-    @property
-    def empty_at(self) -> int:
-        return self.full_at + 8 * self.stages
-
-    @property
-    def acc_full_at(self) -> int:
-        return self.empty_at + 8 * self.stages
-
-    @property
-    def acc_empty_at(self) -> int:
-        return self.acc_full_at + 8 * ACCUMULATORS
-
-    @property
-    def tmem_address_at(self) -> int:
-        return self.acc_empty_at + 8 * ACCUMULATORS
-
-    @property
-    def smem_bytes(self) -> int:
-        return self.tmem_address_at + 16
+    @functools.cached_property
+    def at(self) -> SmemMap:
+        """Where everything starts in SMEM: arrays of equal parts, one after the other."""
+        parts = (
+            self.stages * self.weight_bytes,
+            self.stages * self.token_bytes,
+            self.stages * self.scale_bytes,
+            EPILOGUE_WARPS * STORE_BUFFERS * self.store_bytes,
+            *(8 * self.stages, 8 * self.stages, 8 * ACCUMULATORS, 8 * ACCUMULATORS),
+            16,
+        )
+        return SmemMap(*itertools.accumulate(parts, initial=0))
 
     @property
     def weight_sf_column(self) -> int:
@@ -214,6 +227,7 @@ class Schedule:
 
     sizes: tuple[tuple[int, int, int], ...]
     token_tile: int
+    cta_group: int
     sm_count: int
 
     @functools.cached_property
@@ -221,7 +235,7 @@ class Schedule:
         """Number of the first tile of each group, and last the number of tiles."""
         firsts = [0]
         for m, n, _ in self.sizes:
-            firsts.append(firsts[-1] + ceil_div(n, WEIGHT_TILE) * ceil_div(m, self.token_tile))
+            firsts.append(firsts[-1] + ceil_div(n, WEIGHT_TILE * self.cta_group) * ceil_div(m, self.token_tile))
         return tuple(firsts)
 
     @property
@@ -230,37 +244,50 @@ class Schedule:
 
     @property
     def waves(self) -> int:
-        return ceil_div(self.tiles, self.sm_count)
+        return ceil_div(self.tiles, self.sm_count // self.cta_group)
 
     @property
     def ctas(self) -> int:
         """The fewest CTAs that need no more waves than all SMs would: even waves, less token traffic."""
-        return ceil_div(self.tiles, self.waves)
+        return ceil_div(self.tiles, self.waves) * self.cta_group
 
     @property
     def requested_bytes(self) -> int:
-        """Bytes that the loads of all tiles ask for: whole boxes of both operands, scale factors of parts in use."""
-        plan = Plan(len(self.sizes), self.token_tile)
+        """Bytes that the loads of all tiles ask for: whole boxes of operands, scale factors of the parts in use."""
+        plan = Plan(len(self.sizes), self.token_tile, self.cta_group)
         total = 0
         for m, n, k in self.sizes:
-            parts = sum(ceil_div(min(m - row, self.token_tile), MMA_TOKENS) for row in range(0, m, self.token_tile))
             blocks = ceil_div(m, self.token_tile)
-            boxes = ceil_div(k, K_TILE) * blocks * (plan.weight_bytes + plan.token_bytes)
-            total += ceil_div(n, WEIGHT_TILE) * (boxes + (blocks + parts) * (k // MMA_K) * SF_ATOM)
+            parts = sum(ceil_div(min(m - row, self.token_tile), MMA_TOKENS) for row in range(0, m, self.token_tile))
+            boxes = self.cta_group * (blocks * plan.weight_bytes + parts * plan.part_token_bytes)
+            # Plain copies of scale factors end with K, boxes are whole; one that is multicast is asked for once.
+            atoms = k // MMA_K if self.cta_group == 1 else ceil_div(k, K_TILE) * K_BLOCKS
+            scales = atoms * (blocks * self.cta_group + parts) * SF_ATOM
+            total += ceil_div(n, WEIGHT_TILE * self.cta_group) * (ceil_div(k, K_TILE) * boxes + scales)
         return total
 
     def tiles_of(self, cta: int) -> list[tuple[int, int, int]]:
-        """(group, first weight row, first token) of each tile of a CTA, in the order it runs them."""
+        """(group, first weight row, first token) of each tile of a CTA, in the order it runs them.
+
+        A tile of two CTAs has 256 weight rows, half of them each; the second half may lie past N.
+        """
         work = []
-        for tile in range(cta, self.tiles, self.ctas):
+        cluster, rank = divmod(cta, self.cta_group)
+        for tile in range(cluster, self.tiles, self.ctas // self.cta_group):
             group = sum(tile >= first for first in self.first_tiles[1:])
             token_blocks = ceil_div(self.sizes[group][0], self.token_tile)
             weight_block, token_block = divmod(tile - self.first_tiles[group], token_blocks)
-            work.append((group, weight_block * WEIGHT_TILE, token_block * self.token_tile))
+            work.append((group, (weight_block * self.cta_group + rank) * WEIGHT_TILE, token_block * self.token_tile))
         return work
 
 
-MAX_GROUPS = PARAMETER_BYTES // (3 * TENSOR_MAP_BYTES + 2 * 8 + 3 * 4 + 4)
+def max_groups(cta_group: int) -> int:
+    """Groups whose parameters fit one launch: maps, scales (an address or another map), three integers and padding."""
+    scale = 8 if cta_group == 1 else TENSOR_MAP_BYTES
+    return (PARAMETER_BYTES - TENSOR_MAP_BYTES) // (3 * TENSOR_MAP_BYTES + 2 * scale + 3 * 4)
+
+
+MAX_GROUPS = max_groups(1)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -294,8 +321,12 @@ def mbarrier_wait(barrier: Int32, parity: Int32):
     )
 
 
-def mbarrier_arrive(barrier: Int32):
-    ptx("mbarrier.arrive.shared::cta.b64 _, [$0];", "r", barrier)
+def mbarrier_arrive(barrier: Int32, cta_group: int):
+    """One arrival on the barrier at this address in the leader CTA."""
+    if cta_group == 1:
+        ptx("mbarrier.arrive.shared::cta.b64 _, [$0];", "r", barrier)
+    else:
+        ptx("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [$0];", "r", barrier & LEADER_MASK)
 
 
 def mbarrier_arrive_expect_tx(barrier: Int32, nbytes: Int32):
@@ -311,21 +342,39 @@ def barrier_sync(name: int, threads: int):
     ptx(f"bar.sync {name}, {threads};", "")
 
 
+def cluster_arrive():
+    ptx("barrier.cluster.arrive.release.aligned;", "")
+
+
+def cluster_wait():
+    """Returns once every thread of the cluster has arrived; what they wrote before is visible (mbarriers included)."""
+    ptx("barrier.cluster.wait.acquire.aligned;", "")
+
+
 def prefetch_tensor_map(tensor_map: Int64):
     ptx("prefetch.tensormap [$0];", "l", tensor_map)
 
 
-def tma_load(smem: Int32, tensor_map: Int64, k: Int32, row: Int32, barrier: Int32, policy: int):
-    ptx(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
-        "[$0], [$1, {$2, $3}], [$4], $5;",
-        "r,l,r,r,r,l",
+def tma_load(smem: Int32, tensor_map: Int64, coordinates: tuple, barrier: Int32, policy: int, plan, multicast=False):
+    """Load a box into this CTA, or both of a pair; the bytes count on the barrier at this address in the leader CTA."""
+    names = ", ".join(f"${4 + i}" for i in range(len(coordinates)))
+    operands = [
         smem,
         tensor_map,
-        k,
-        row,
-        barrier,
+        barrier if plan.cta_group == 1 else barrier & LEADER_MASK,
         Int64(policy),
+        *coordinates,
+    ]
+    mask = ""
+    if multicast:
+        mask = f", ${len(operands)}"
+        operands.append(Int16(PAIR))
+    ptx(
+        f"cp.async.bulk.tensor.{len(coordinates)}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        f"{'.multicast::cluster' if multicast else ''}{'.cta_group::2' if plan.cta_group == 2 else ''}.L2::cache_hint "
+        f"[$0], [$1, {{{names}}}], [$2]{mask}, $3;",
+        "r,l,r,l" + ",r" * len(coordinates) + (",h" if multicast else ""),
+        *operands,
     )
 
 
@@ -366,13 +415,13 @@ def fence_async_shared():
     ptx("fence.proxy.async.shared::cta;", "")
 
 
-def tmem_alloc(smem: Int32):
-    ptx(f"tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [$0], {TMEM_COLUMNS};", "r", smem)
-    ptx("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;", "")
+def tmem_alloc(smem: Int32, cta_group: int):
+    ptx(f"tcgen05.alloc.cta_group::{cta_group}.sync.aligned.shared::cta.b32 [$0], {TMEM_COLUMNS};", "r", smem)
+    ptx(f"tcgen05.relinquish_alloc_permit.cta_group::{cta_group}.sync.aligned;", "")
 
 
-def tmem_dealloc(base: Int32):
-    ptx(f"tcgen05.dealloc.cta_group::1.sync.aligned.b32 $0, {TMEM_COLUMNS};", "r", base)
+def tmem_dealloc(base: Int32, cta_group: int):
+    ptx(f"tcgen05.dealloc.cta_group::{cta_group}.sync.aligned.b32 $0, {TMEM_COLUMNS};", "r", base)
 
 
 def tmem_fence_after_sync():
@@ -385,29 +434,33 @@ def tmem_fence_before_sync():
     ptx("tcgen05.fence::before_thread_sync;", "")
 
 
-def tcgen05_copy_sf(column: Int32, descriptor: Int64):
-    """One 512-byte atom of scale factors to 4 TMEM columns, repeated in all four lane quarters."""
-    ptx("tcgen05.cp.cta_group::1.32x128b.warpx4 [$0], $1;", "r,l", column, descriptor)
+def tcgen05_copy_sf(column: Int32, descriptor: Int64, cta_group: int):
+    """One 512-byte atom of scale factors to 4 TMEM columns, repeated in all four lane quarters; in each CTA its own."""
+    ptx(f"tcgen05.cp.cta_group::{cta_group}.32x128b.warpx4 [$0], $1;", "r,l", column, descriptor)
 
 
-def tcgen05_mma(d: Int32, a: Int64, b: Int64, instruction: int, sfa: Int32, sfb: Int32, accumulate):
+def tcgen05_mma(d: Int32, a: Int64, b: Int64, plan, sfa: Int32, sfb: Int32, accumulate):
     ptx(
         "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, $6, 0;\n\t"
-        "tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale.block16 [$0], $1, $2, $3, [$4], [$5], p;\n\t}",
+        f"tcgen05.mma.cta_group::{plan.cta_group}.kind::mxf4nvf4.block_scale.block16 [$0], $1, $2, $3, [$4], [$5], p;\n\t}}",
         "r,l,l,r,r,r,r",
         d,
         a,
         b,
-        Int32(instruction),
+        Int32(instruction_descriptor(plan)),
         sfa,
         sfb,
         Int32(accumulate),
     )
 
 
-def tcgen05_commit(barrier: Int32):
-    """One arrival once all tcgen05 work issued by this thread so far has finished."""
-    ptx("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [$0];", "r", barrier)
+def tcgen05_commit(barrier: Int32, cta_group: int):
+    """One arrival, in every CTA of the group, once all tcgen05 work issued by this thread so far has finished."""
+    commit = f"tcgen05.commit.cta_group::{cta_group}.mbarrier::arrive::one.shared::cluster"
+    if cta_group == 1:
+        ptx(f"{commit}.b64 [$0];", "r", barrier)
+    else:
+        ptx(f"{commit}.multicast::cluster.b64 [$0], $1;", "r,h", barrier, Int16(PAIR))
 
 
 def tmem_load_fragments(address: Int32) -> list:
@@ -460,8 +513,8 @@ def smem_descriptor(kind: int, address: Int32) -> Int64:
 
 
 def instruction_descriptor(plan: Plan) -> int:
-    """e2m1 x e2m1 with e4m3 scales, both operands K-major, M = WEIGHT_TILE, N = part_tokens."""
-    return (WEIGHT_TILE >> 4) << 24 | (plan.part_tokens >> 3) << 17 | 1 << 10 | 1 << 7
+    """e2m1 x e2m1 with e4m3 scales, both operands K-major, M = WEIGHT_TILE per CTA, N = part_tokens."""
+    return (WEIGHT_TILE * plan.cta_group >> 4) << 24 | (plan.part_tokens >> 3) << 17 | 1 << 10 | 1 << 7
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -501,75 +554,96 @@ class GroupGemm:
         return index // token_blocks, index % token_blocks * self.plan.token_tile, m
 
     @cute.jit
-    def load(self, smem: Int32, tiles: Int32, first_tiles: tuple, ms: tuple, ks: tuple, maps: tuple, scales: tuple):
-        """Load role, one thread: fill a stage as soon as the MMA role has emptied it, weights before tokens."""
+    def load(self, smem: Int32, work: tuple, first_tiles: tuple, ms: tuple, ks: tuple, maps: tuple, scales: tuple):
+        """Load role, one thread per CTA: fill a stage as soon as the MMA role has emptied it, weights before tokens."""
         plan = self.plan
-        cta, _, _ = cute.arch.block_idx()
-        ctas, _, _ = cute.arch.grid_dim()
+        cluster, rank, clusters, tiles = work
         weight_maps, token_maps = maps
         weight_scales, token_scales = scales
         stage, phase = Int32(0), Int32(0)
-        for tile in cutlass.range(cta, tiles, ctas, unroll=1):
+        for tile in cutlass.range(cluster, tiles, clusters, unroll=1):
             weight_block, token_row, m = self.position(tile, first_tiles, ms)
+            weight_block = weight_block * plan.cta_group + rank
             k = self.of_group(ks, tile, first_tiles)
             weight_map = self.of_group(weight_maps, tile, first_tiles)
             token_map = self.of_group(token_maps, tile, first_tiles)
-            # Atoms lie K fastest, K/64 of them per 128 rows.
-            sf_pitch = Int64(k // MMA_K) * SF_ATOM
-            weight_sf = self.of_group(weight_scales, tile, first_tiles) + Int64(weight_block) * sf_pitch
-            token_sf = self.of_group(token_scales, tile, first_tiles) + Int64(token_row // 128) * sf_pitch
+            weight_sf = self.of_group(weight_scales, tile, first_tiles)
+            token_sf = self.of_group(token_scales, tile, first_tiles)
             parts = cutlass.select_(token_row + MMA_TOKENS < m, Int32(plan.parts), Int32(1))
 
             for k_start in cutlass.range(0, k, K_TILE, unroll=1):
-                # A tail of K loads fewer atoms; the operand boxes are always whole, zero-filled past M, N and K.
-                sf_bytes = cutlass.min(k - k_start, K_TILE) * (SF_ATOM // MMA_K)
-                full = smem + (plan.full_at + 8 * stage)
-                scale_smem = smem + (plan.scales_at + stage * plan.scale_bytes)
-                mbarrier_wait(smem + (plan.empty_at + 8 * stage), phase ^ 1)
-                mbarrier_arrive_expect_tx(full, plan.weight_bytes + plan.token_bytes + (1 + parts) * sf_bytes)
-                weight_smem = smem + stage * plan.weight_bytes
-                token_smem = smem + (plan.tokens_at + stage * plan.token_bytes)
-                tma_load(weight_smem, weight_map, k_start, weight_block * WEIGHT_TILE, full, EVICT_FIRST)
-                bulk_load(scale_smem, weight_sf, sf_bytes, full, EVICT_FIRST)
-                tma_load(token_smem, token_map, k_start, token_row, full, EVICT_LAST)
+                full = smem + (plan.at.full + 8 * stage)
+                weight_smem = smem + (plan.at.weights + stage * plan.weight_bytes)
+                token_smem = smem + (plan.at.tokens + stage * plan.token_bytes)
+                scale_smem = smem + (plan.at.scales + stage * plan.scale_bytes)
+                # Operand boxes are always whole, zero-filled past M, N and K.
+                sf_bytes = self.sf_bytes(k - k_start)
+                stage_bytes = plan.weight_bytes + sf_bytes + parts * (plan.part_token_bytes + sf_bytes)
+                mbarrier_wait(smem + (plan.at.empty + 8 * stage), phase ^ 1)
+                if rank == 0:
+                    mbarrier_arrive_expect_tx(full, stage_bytes * plan.cta_group)
+                tma_load(weight_smem, weight_map, (k_start, weight_block * WEIGHT_TILE), full, EVICT_FIRST, plan)
+                self.load_sf(scale_smem, weight_sf, weight_block, k, k_start, full, EVICT_FIRST)
                 for part in cutlass.range_constexpr(plan.parts):
                     if part < parts:
-                        bulk_load(
-                            scale_smem + (1 + part) * SF_STAGE, token_sf + part * sf_pitch, sf_bytes, full, EVICT_LAST
-                        )
-                weight_sf += SF_STAGE
-                token_sf += SF_STAGE
+                        first = token_row + (part * MMA_TOKENS + rank * plan.token_rows)
+                        part_smem = token_smem + part * plan.part_token_bytes
+                        tma_load(part_smem, token_map, (k_start, first), full, EVICT_LAST, plan)
+                        # Both CTAs of a pair need the scale factors of all tokens: the leader loads them for both.
+                        if rank == 0:
+                            block = token_row // 128 + part
+                            sf_smem = scale_smem + (1 + part) * SF_STAGE
+                            self.load_sf(sf_smem, token_sf, block, k, k_start, full, EVICT_LAST, multicast=True)
                 stage, phase = next_stage(stage, phase, plan.stages)
 
+    def sf_bytes(self, k_left: Int32):
+        """Bytes of scale factors of one stage and 128 rows: plain copies end with K, boxes of tensor maps do not."""
+        if self.plan.cta_group == 2:
+            return SF_STAGE
+        return cutlass.min(k_left, K_TILE) * (SF_ATOM // MMA_K)
+
+    def load_sf(
+        self, smem: Int32, scales: Int64, block: Int32, k: Int32, k_start: Int32, full: Int32, policy, multicast=False
+    ):
+        """Scale factors of 128 rows x one k-tile: consecutive atoms, K fastest, then blocks of 128 rows.
+
+        A plain bulk copy cannot signal a barrier of another CTA, so pairs use a one-dimensional tensor map of int64.
+        """
+        if self.plan.cta_group == 2:
+            atom = block * (k // MMA_K) + k_start // MMA_K
+            tma_load(smem, scales, (atom * (SF_ATOM // 8),), full, policy, self.plan, multicast)
+        else:
+            address = scales + (Int64(block) * (k // MMA_K) + k_start // MMA_K) * SF_ATOM
+            bulk_load(smem, address, self.sf_bytes(k - k_start), full, policy)
+
     @cute.jit
-    def mma(self, smem: Int32, tmem: Int32, tiles: Int32, first_tiles: tuple, ms: tuple, ks: tuple):
-        """MMA role, one thread: copies of scale factors and MMAs, all in issue order; a part is committed on its own."""
+    def mma(self, smem: Int32, tmem: Int32, work: tuple, first_tiles: tuple, ms: tuple, ks: tuple):
+        """MMA role, one thread of the leader: scale factors and MMAs in issue order; each part commits on its own."""
         plan = self.plan
-        cta, _, _ = cute.arch.block_idx()
-        ctas, _, _ = cute.arch.grid_dim()
+        cluster, _, clusters, tiles = work
         stage, phase = Int32(0), Int32(0)
         used = Int32(0)  # accumulators so far: the next is `used` modulo 2, its phase every second one
-        for tile in cutlass.range(cta, tiles, ctas, unroll=1):
+        for tile in cutlass.range(cluster, tiles, clusters, unroll=1):
             _, token_row, m = self.position(tile, first_tiles, ms)
             k = self.of_group(ks, tile, first_tiles)
             # Atoms cover 128 rows; an odd tile of 64 tokens uses their second half, two TMEM columns on.
             half_atom = token_row % 128 // 32
             for k_start in cutlass.range(0, k, K_TILE, unroll=1):
-                weights = smem_descriptor(OPERAND_DESCRIPTOR, smem + stage * plan.weight_bytes)
-                tokens = smem_descriptor(OPERAND_DESCRIPTOR, smem + (plan.tokens_at + stage * plan.token_bytes))
-                scales = smem_descriptor(SF_DESCRIPTOR, smem + (plan.scales_at + stage * plan.scale_bytes))
-                mbarrier_wait(smem + (plan.full_at + 8 * stage), phase)
+                weights = smem_descriptor(OPERAND_DESCRIPTOR, smem + (plan.at.weights + stage * plan.weight_bytes))
+                tokens = smem_descriptor(OPERAND_DESCRIPTOR, smem + (plan.at.tokens + stage * plan.token_bytes))
+                scales = smem_descriptor(SF_DESCRIPTOR, smem + (plan.at.scales + stage * plan.scale_bytes))
+                mbarrier_wait(smem + (plan.at.full + 8 * stage), phase)
                 for part in cutlass.range_constexpr(plan.parts):
                     if token_row + part * MMA_TOKENS < m:
                         accumulator = (used + part) % ACCUMULATORS
                         if k_start == 0:
-                            empty = smem + (plan.acc_empty_at + 8 * accumulator)
+                            empty = smem + (plan.at.acc_empty + 8 * accumulator)
                             mbarrier_wait(empty, (used + part) // ACCUMULATORS % 2 ^ 1)
                         tmem_fence_after_sync()
                         self.multiply(tmem, accumulator, part, half_atom, k - k_start, k_start, weights, tokens, scales)
                         if k_start + K_TILE >= k:
-                            tcgen05_commit(smem + (plan.acc_full_at + 8 * accumulator))
-                tcgen05_commit(smem + (plan.empty_at + 8 * stage))
+                            tcgen05_commit(smem + (plan.at.acc_full + 8 * accumulator), plan.cta_group)
+                tcgen05_commit(smem + (plan.at.empty + 8 * stage), plan.cta_group)
                 stage, phase = next_stage(stage, phase, plan.stages)
             used += cutlass.select_(token_row + MMA_TOKENS < m, Int32(plan.parts), Int32(1))
 
@@ -596,13 +670,13 @@ class GroupGemm:
                 column = block * SF_COLUMNS
                 atom = block * SF_ATOM
                 if cutlass.const_expr(part == 0):
-                    tcgen05_copy_sf(weight_sf + column, scales + (atom >> 4))
-                tcgen05_copy_sf(token_sf + column, scales + ((1 + part) * SF_STAGE + atom >> 4))
+                    tcgen05_copy_sf(weight_sf + column, scales + (atom >> 4), plan.cta_group)
+                tcgen05_copy_sf(token_sf + column, scales + ((1 + part) * SF_STAGE + atom >> 4), plan.cta_group)
                 tcgen05_mma(
                     d,
                     weights + (block * MMA_K // 2 >> 4),
-                    tokens + (part * MMA_TOKENS * K_TILE // 2 + block * MMA_K // 2 >> 4),
-                    instruction_descriptor(plan),
+                    tokens + (part * plan.part_token_bytes + block * MMA_K // 2 >> 4),
+                    plan,
                     weight_sf + column,
                     token_sf + half_atom + column,
                     k_start + block > 0,
@@ -610,22 +684,21 @@ class GroupGemm:
 
     @cute.jit
     def epilogue(
-        self, smem: Int32, tmem: Int32, warp: Int32, tiles: Int32, first_tiles: tuple, ms: tuple, output_maps: tuple
+        self, smem: Int32, tmem: Int32, warp: Int32, work: tuple, first_tiles: tuple, ms: tuple, output_maps: tuple
     ):
         """Epilogue role, one warp: its 32 weight rows of every part, STORE_TOKENS tokens at a time."""
         plan = self.plan
-        cta, _, _ = cute.arch.block_idx()
-        ctas, _, _ = cute.arch.grid_dim()
+        cluster, rank, clusters, tiles = work
         lane = cute.arch.lane_idx()
-        # stmatrix: thread t addresses token t%8 and 16-byte chunk t/8 of its 64; the swizzle XORs chunk with (token/2)%4.
+        # stmatrix: thread t addresses token t%8 and 16-byte chunk t/8 of its 64; the swizzle XORs it with (token/2)%4.
         row = lane % 8
         thread_offset = row * (2 * STORE_ROWS) + ((lane // 8) ^ (row // 2)) * 16
-        staging = smem + (plan.store_at + warp * (STORE_BUFFERS * plan.store_bytes))
+        staging = smem + (plan.at.store + warp * (STORE_BUFFERS * plan.store_bytes))
         used, stored = Int32(0), Int32(0)
-        for tile in cutlass.range(cta, tiles, ctas, unroll=1):
+        for tile in cutlass.range(cluster, tiles, clusters, unroll=1):
             weight_block, token_row, m = self.position(tile, first_tiles, ms)
             output_map = self.of_group(output_maps, tile, first_tiles)
-            column = weight_block * WEIGHT_TILE + warp * STORE_ROWS
+            column = (weight_block * plan.cta_group + rank) * WEIGHT_TILE + warp * STORE_ROWS
             with cute.arch.elect_one():
                 prefetch_tensor_map(output_map)
             for part_row in cutlass.range(
@@ -633,7 +706,7 @@ class GroupGemm:
             ):
                 accumulator = used % ACCUMULATORS
                 source = tmem + (warp * STORE_ROWS << 16) + accumulator * plan.part_tokens
-                mbarrier_wait(smem + (plan.acc_full_at + 8 * accumulator), used // ACCUMULATORS % 2)
+                mbarrier_wait(smem + (plan.at.acc_full + 8 * accumulator), used // ACCUMULATORS % 2)
                 tmem_fence_after_sync()
                 tokens = cutlass.min(m - part_row, plan.part_tokens)
                 for first in cutlass.range(0, tokens, STORE_TOKENS, unroll=1):
@@ -652,7 +725,7 @@ class GroupGemm:
                 tmem_fence_before_sync()
                 cute.arch.sync_warp()
                 with cute.arch.elect_one():
-                    mbarrier_arrive(smem + (plan.acc_empty_at + 8 * accumulator))
+                    mbarrier_arrive(smem + (plan.at.acc_empty + 8 * accumulator), plan.cta_group)
                 used += 1
         with cute.arch.elect_one():
             bulk_wait_read(0)
@@ -680,74 +753,102 @@ class GroupGemm:
     ):
         plan = self.plan
         thread, _, _ = cute.arch.thread_idx()
+        cta, _, _ = cute.arch.block_idx()
+        ctas, _, _ = cute.arch.grid_dim()
+        work = (cta // plan.cta_group, cta % plan.cta_group, ctas // plan.cta_group, tiles)
         warp = cute.arch.make_warp_uniform(thread // 32)
         smem = Int32(cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint())
-        weight_maps = tuple(tensor_map_address(atom) for atom in weight_maps)
-        token_maps = tuple(tensor_map_address(atom) for atom in token_maps)
-        output_maps = tuple(tensor_map_address(atom) for atom in output_maps)
+        operand_maps = tuple(tuple(map(tensor_map_address, maps)) for maps in (weight_maps, token_maps))
+        output_maps = tuple(map(tensor_map_address, output_maps))
+        scales = (weight_scales, token_scales)
+        if cutlass.const_expr(plan.cta_group == 2):
+            scales = tuple(tuple(map(tensor_map_address, maps)) for maps in scales)
 
         if warp == LOAD_WARP:
             with cute.arch.elect_one():
-                for stage in cutlass.range_constexpr(plan.stages):
-                    mbarrier_init(smem + (plan.full_at + 8 * stage), 1)
-                    mbarrier_init(smem + (plan.empty_at + 8 * stage), 1)
-                for accumulator in cutlass.range_constexpr(ACCUMULATORS):
-                    mbarrier_init(smem + (plan.acc_full_at + 8 * accumulator), 1)
-                    mbarrier_init(smem + (plan.acc_empty_at + 8 * accumulator), EPILOGUE_WARPS)
-                fence_mbarrier_init()
+                self.initialise_barriers(smem)
             cute.arch.sync_warp()
-            barrier_arrive(SETUP_BARRIER, THREADS)
+        self.announce_barriers(warp)
+        if warp == LOAD_WARP:
+            if cutlass.const_expr(plan.cta_group == 2):
+                cluster_wait()
             with cute.arch.elect_one():
-                operand_maps = (weight_maps, token_maps)
-                self.load(smem, tiles, first_tiles, ms, ks, operand_maps, (weight_scales, token_scales))
+                self.load(smem, work, first_tiles, ms, ks, operand_maps, scales)
+            cute.arch.sync_warp()
         else:
             if warp == MMA_WARP:
-                tmem_alloc(smem + plan.tmem_address_at)
+                tmem_alloc(smem + plan.at.tmem_address, plan.cta_group)
                 tmem_fence_before_sync()
+            if cutlass.const_expr(plan.cta_group == 2):
+                cluster_wait()
             barrier_sync(SETUP_BARRIER, THREADS)
             tmem_fence_after_sync()
-            tmem = load_shared(smem + plan.tmem_address_at)
+            tmem = load_shared(smem + plan.at.tmem_address)
             if warp == MMA_WARP:
-                with cute.arch.elect_one():
-                    self.mma(smem, tmem, tiles, first_tiles, ms, ks)
+                if work[1] == 0:
+                    with cute.arch.elect_one():
+                        self.mma(smem, tmem, work, first_tiles, ms, ks)
                 cute.arch.sync_warp()
             else:
-                self.epilogue(smem, tmem, warp, tiles, first_tiles, ms, output_maps)
+                self.epilogue(smem, tmem, warp, work, first_tiles, ms, output_maps)
             tmem_fence_before_sync()
             barrier_sync(TEARDOWN_BARRIER, THREADS - 32)
-            if warp == MMA_WARP:
-                tmem_fence_after_sync()
-                tmem_dealloc(tmem)
+        if cutlass.const_expr(plan.cta_group == 2):
+            # A pair ends together: until then its MMAs read both CTAs' SMEM, and its barriers are arrived on from both.
+            cluster_arrive()
+            cluster_wait()
+        if warp == MMA_WARP:
+            tmem_fence_after_sync()
+            tmem_dealloc(load_shared(smem + plan.at.tmem_address), plan.cta_group)
+
+    def initialise_barriers(self, smem: Int32):
+        plan = self.plan
+        for stage in range(plan.stages):
+            mbarrier_init(smem + (plan.at.full + 8 * stage), 1)
+            mbarrier_init(smem + (plan.at.empty + 8 * stage), 1)
+        for accumulator in range(ACCUMULATORS):
+            mbarrier_init(smem + (plan.at.acc_full + 8 * accumulator), 1)
+            mbarrier_init(smem + (plan.at.acc_empty + 8 * accumulator), EPILOGUE_WARPS * plan.cta_group)
+        fence_mbarrier_init()
+
+    @cute.jit
+    def announce_barriers(self, warp: Int32):
+        """The load warp's mbarriers are ready for this CTA's other warps, and for the other CTA of a pair."""
+        if cutlass.const_expr(self.plan.cta_group == 2):
+            cluster_arrive()
+        if warp == LOAD_WARP:
+            barrier_arrive(SETUP_BARRIER, THREADS)
 
     @cute.jit
     def launch(self, table: cute.Pointer):
         """Encode the tensor maps of all groups from the host table (see `pack_table`) and launch."""
         plan = self.plan
         words = cute.make_tensor(table, cute.make_layout(TABLE_HEADER + TABLE_GROUP * plan.groups))
-        swizzle_128b = cute.make_swizzle(3, 4, 3)
-        swizzle_64b = cute.make_swizzle(2, 4, 3)
+        load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
+
+        def tensor_map(copy, element, address, layout, box, swizzle):
+            tensor = cute.make_tensor(cute.make_ptr(element, address, cute.AddressSpace.gmem, assumed_align=16), layout)
+            smem_layout = cute.make_composed_layout(swizzle, 0, cute.make_ordered_layout(box, (1, 0)[: len(box)]))
+            return cpasync.make_tiled_tma_atom(copy, tensor, smem_layout, box)[0]
 
         def operand_map(address, rows, k, tile_rows):
-            tensor = cute.make_tensor(
-                cute.make_ptr(Float4E2M1FN, address, cute.AddressSpace.gmem, assumed_align=16),
-                cute.make_layout((rows, k), stride=(cute.assume(k, MMA_K), 1)),
-            )
-            box = cute.make_layout((tile_rows, K_TILE), stride=(K_TILE, 1))
-            smem_layout = cute.make_composed_layout(swizzle_128b, 0, box)
-            return cpasync.make_tiled_tma_atom(
-                cpasync.CopyBulkTensorTileG2SOp(), tensor, smem_layout, (tile_rows, K_TILE)
-            )[0]
+            layout = cute.make_layout((rows, k), stride=(cute.assume(k, MMA_K), 1))
+            return tensor_map(load, Float4E2M1FN, address, layout, (tile_rows, K_TILE), cute.make_swizzle(3, 4, 3))
 
         def output_map(address, m, n):
+            layout = cute.make_layout((m, n), stride=(cute.assume(n, 8), 1))
+            return tensor_map(store, Float16, address, layout, (STORE_TOKENS, STORE_ROWS), cute.make_swizzle(2, 4, 3))
+
+        def scale_map(address, rows, k):
             tensor = cute.make_tensor(
-                cute.make_ptr(Float16, address, cute.AddressSpace.gmem, assumed_align=16),
-                cute.make_layout((m, n), stride=(cute.assume(n, 8), 1)),
+                cute.make_ptr(Int64, address, cute.AddressSpace.gmem, assumed_align=16),
+                cute.make_layout(((rows + 127) // 128 * (k // MMA_K) * (SF_ATOM // 8),)),
             )
-            box = cute.make_layout((STORE_TOKENS, STORE_ROWS), stride=(STORE_ROWS, 1))
-            smem_layout = cute.make_composed_layout(swizzle_64b, 0, box)
-            return cpasync.make_tiled_tma_atom(
-                cpasync.CopyBulkTensorTileS2GOp(), tensor, smem_layout, (STORE_TOKENS, STORE_ROWS)
-            )[0]
+            box = (SF_STAGE // 8,)
+            return cpasync.make_tiled_tma_atom(load, tensor, cute.make_layout(box), box)[0]
+
+        def scale(address, rows, k):
+            return scale_map(address, rows, k) if plan.cta_group == 2 else address
 
         groups = [
             [words[TABLE_HEADER + TABLE_GROUP * group + i] for i in range(TABLE_GROUP)] for group in range(plan.groups)
@@ -755,15 +856,20 @@ class GroupGemm:
         sizes = [[Int32(size) for size in group[5:8]] for group in groups]
         self.kernel(
             tuple(operand_map(g[0], n, k, WEIGHT_TILE) for g, (m, n, k) in zip(groups, sizes)),
-            tuple(operand_map(g[1], m, k, plan.token_tile) for g, (m, n, k) in zip(groups, sizes)),
+            tuple(operand_map(g[1], m, k, plan.token_rows) for g, (m, n, k) in zip(groups, sizes)),
             tuple(output_map(g[2], m, n) for g, (m, n, k) in zip(groups, sizes)),
-            tuple(g[3] for g in groups),
-            tuple(g[4] for g in groups),
+            tuple(scale(g[3], n, k) for g, (m, n, k) in zip(groups, sizes)),
+            tuple(scale(g[4], m, k) for g, (m, n, k) in zip(groups, sizes)),
             tuple(m for m, n, k in sizes),
             tuple(k for m, n, k in sizes),
             tuple(Int32(g[8]) for g in groups),
             Int32(words[0]),
-        ).launch(grid=(Int32(words[1]), 1, 1), block=(THREADS, 1, 1), smem=plan.smem_bytes)
+        ).launch(
+            grid=(Int32(words[1]), 1, 1),
+            block=(THREADS, 1, 1),
+            cluster=(plan.cta_group, 1, 1),
+            smem=plan.at.end,
+        )
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -854,7 +960,8 @@ def sm_count(device: int) -> int:
 
 def candidates(sizes: tuple[tuple[int, int, int], ...], sms: int) -> list[Schedule]:
     """The schedules worth comparing, best first: fewest waves, then most CTAs at work, then fewest bytes requested."""
-    schedules = [Schedule(sizes, token_tile, sms) for token_tile in TOKEN_TILES]
+    groups = [group for group in CTA_GROUPS if len(sizes) <= max_groups(group) and sms >= group]
+    schedules = [Schedule(sizes, tile, group, sms) for group in groups for tile in TOKEN_TILES]
     return sorted(schedules, key=lambda schedule: (schedule.waves, -schedule.ctas, schedule.requested_bytes))
 
 
@@ -864,7 +971,7 @@ def configure(sizes: tuple[tuple[int, int, int], ...], sms: int) -> tuple[Plan, 
     schedule = candidates(sizes, sms)[0]
     if schedule.tiles > LARGEST:
         raise ValueError(f"{schedule.tiles} tiles in one launch; tile numbers are 32-bit, at most {LARGEST}")
-    return Plan(len(sizes), schedule.token_tile), schedule
+    return Plan(len(sizes), schedule.token_tile, schedule.cta_group), schedule
 
 
 @functools.cache
@@ -911,11 +1018,12 @@ def plan_report(problem_sizes: list[tuple[int, int, int, int]]) -> dict[str, str
         {
             "tiles": schedule.tiles,
             "ctas": schedule.ctas,
-            "tiles per CTA": f"{schedule.tiles / schedule.ctas:.2f}",
+            "tiles per CTA": f"{schedule.tiles * plan.cta_group / schedule.ctas:.2f}",
             "waves": schedule.waves,
-            "tile": f"{WEIGHT_TILE} x {plan.token_tile} x {K_TILE}",
+            "tile": f"{WEIGHT_TILE * plan.cta_group} x {plan.token_tile} x {K_TILE}",
+            "CTAs per MMA": plan.cta_group,
             "stages": plan.stages,
-            "SMEM bytes": plan.smem_bytes,
+            "SMEM bytes": plan.at.end,
         }
         for plan, schedule, _ in launches(entries)
     ]

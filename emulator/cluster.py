@@ -72,6 +72,28 @@ class SmTensorMemory:
         return "tensor memory columns of the SM, none of that size are free"
 
 
+class PairedAllocation:
+    """tcgen05.alloc with cta_group::2: the CTAs of a pair perform it together (PTX ISA, "Issue Granularity")."""
+
+    def __init__(self) -> None:
+        self.issued = [0, 0]  # by rank in the pair: allocations begun
+        self.done = [0, 0]
+        self.waiters: list[Group] = []
+
+    def begin(self, rank: int) -> bool:
+        """A warp of the CTA of that rank is at its alloc; whether the other CTA has come as far."""
+        if self.issued[rank] == self.done[rank]:
+            self.issued[rank] += 1
+            wake(self.waiters)
+        return self.issued[1 - rank] >= self.issued[rank]
+
+    def end(self, rank: int) -> None:
+        self.done[rank] += 1
+
+    def __str__(self) -> str:
+        return f"tcgen05.alloc of a CTA pair: the even CTA has issued {self.issued[0]}, the odd one {self.issued[1]}"
+
+
 class Cta:
     """index: (x, y, z) in the grid; rank: in the cluster; label: for messages."""
 
@@ -165,6 +187,7 @@ class Cluster:
         x, y, z = grid.config.block
         self.barrier = ClusterBarrier(x * y * z * self.size)
         self.live = self.size
+        self.allocations = [PairedAllocation() for _ in range(self.size // 2)]
         self.ctas: list[Cta] = []
         for rank in range(self.size):
             within = _unravel(rank, shape)

@@ -1,9 +1,9 @@
-"""Control flow of an entry: basic blocks, post-dominators, live registers, and which registers are uniform in a warp.
+"""Control flow of an entry: basic blocks, where lanes meet, live registers, and which registers are uniform in a warp.
 
 A register is *uniform* if all lanes that may read it hold the same value. It is then one Python integer, and whatever
 is computed from uniform registers is computed once for the warp. The rest are rows of 32 lanes.
 
-The lanes of a warp that part at a branch meet again at its immediate post-dominator, and not before all of them are
+The lanes of a warp that part at a branch meet again where all ways from it lead, exits aside, and not before all of them are
 there (`warp.py`). So a register that is written on one side of such a branch needs a value per lane only if it is
 read behind the meeting point or on another side; every other write may replace the register as a whole. These are the
 `merged` registers.
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from emulator.instructions import Address, Entry, Instruction, Negated, Pair, Register, Symbol, Vector
 
 KINDS = ("uniform", "bits", "lanes")  # of a register, from the narrowest to the widest
-EXIT = -1  # "post-dominated by nothing but the end of the program"
+EXIT = -1  # as a successor: threads exit; as a meeting point: there is none
 
 
 def registers_in(operand: object) -> list[Register]:
@@ -57,7 +57,7 @@ class Block:
     successors: list[int] = field(default_factory=list)  # start indices of blocks; EXIT
     predecessors: list[int] = field(default_factory=list)
     live_in: set[str] = field(default_factory=set)
-    join: int = EXIT  # immediate post-dominator
+    join: int = EXIT  # where the lanes that part at its branch meet
 
 
 class Flow:
@@ -109,28 +109,54 @@ class Flow:
         return index if index < len(self.steps) else EXIT
 
     def _find_joins(self) -> None:
-        """Immediate post-dominators, by the iterative set algorithm with sets as integers."""
-        order = list(self.blocks)
-        number = {start: i for i, start in enumerate(order)}
-        number[EXIT] = len(order)
-        everything = (1 << len(order) + 1) - 1
-        dominators = {start: everything for start in order}
-        dominators[EXIT] = 1 << number[EXIT]
+        """Where the lanes that part at a block's branch meet: its immediate post-dominator.
+
+        Where there is none because some lanes exit on the way, it is the first block that all lanes pass which do not:
+        guarded exits are left out of account first, then all.
+        """
+        for counted in (2, 1, 0):  # successors that a block whose exits count may have: any number, only EXIT, none
+            passed, reached = self._ways(counted)
+            for block in self.blocks.values():
+                sides = {successor for successor in block.successors if successor != EXIT}
+                if len(sides) == 2 and block.join == EXIT:
+                    a, b = sides
+                    block.join = self._first(sides, passed[a] & passed[b] & reached[a] & reached[b])
+
+    def _ways(self, counted: int) -> tuple[dict[int, set[int]], dict[int, set[int]]]:
+        """Per block the blocks on all ways from it, and those on some way; itself included.
+
+        Exits of blocks with more than `counted` successors are left out of account.
+        """
+        everything = set(self.blocks)
+        passed = {start: everything for start in self.blocks}
+        reached = {start: {start} for start in self.blocks}
         changed = True
         while changed:
             changed = False
-            for start in reversed(order):
-                new = everything
-                for successor in self.blocks[start].successors:
-                    new &= dominators[successor]
-                new |= 1 << number[start]
-                if new != dominators[start]:
-                    dominators[start], changed = new, True
-        for start in order:
-            strict = dominators[start] & ~(1 << number[start])
-            for other in [*order, EXIT]:
-                if strict >> number[other] & 1 and dominators[other] == strict:
-                    self.blocks[start].join = other
+            for start, block in reversed(self.blocks.items()):
+                inner = [successor for successor in block.successors if successor != EXIT]
+                ends = len(inner) < len(block.successors) <= counted
+                on_all = {start} if ends else everything.intersection(*(passed[s] for s in inner)) | {start}
+                on_some = {start}.union(*(reached[s] for s in inner))
+                if on_all != passed[start] or on_some != reached[start]:
+                    passed[start], reached[start], changed = on_all, on_some, True
+        return passed, reached
+
+    def _first(self, sides: set[int], common: set[int]) -> int:
+        """The one of the common blocks that is come to before the others, from whichever side."""
+        firsts = set()
+        for side in sides:
+            found, pending = set(), [side]
+            while pending:
+                start = pending.pop()
+                if start == EXIT or start in found:
+                    continue
+                if start in common:
+                    firsts.add(start)
+                    continue
+                found.add(start)
+                pending.extend(self.blocks[start].successors)
+        return firsts.pop() if len(firsts) == 1 else EXIT
 
     def _find_live(self) -> None:
         reads: dict[int, set[str]] = {}

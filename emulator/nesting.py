@@ -8,25 +8,14 @@ INLINE_LIMIT = 400  # instructions in an `if` statement
 
 
 class Nesting:
-    """stops: where lanes that have parted meet. Segments end there, and a branch around one can't be nested."""
+    """stops: where lanes that have parted at a branch that is not nested meet; segments end there."""
 
     def __init__(self, flow: Flow):
         self._flow = flow
         self._inlinable: dict[int, bool] = {}
-        self._find_stops()
-
-    def _find_stops(self) -> None:
-        self.stops: set[int] = set()
-        while True:
-            self._inlinable.clear()
-            stops = {
-                block.join
-                for block in self._flow.blocks.values()
-                if block.start in self._flow.divergent and not self.inlinable(block)
-            }
-            if stops <= self.stops:
-                return
-            self.stops |= stops
+        self.stops = {
+            block.join for block in flow.blocks.values() if block.start in flow.divergent and not self.inlinable(block)
+        }
 
     def inlinable(self, block: Block) -> bool:
         known = self._inlinable.get(block.start)
@@ -47,7 +36,7 @@ class Nesting:
         """Instructions from `start` to `join` if they can be nested in an `if` statement, else -1."""
         count, current, seen = 0, start, set()
         while current != join:
-            if current == EXIT or current in seen or current in self.stops:
+            if current == EXIT or current in seen:
                 return -1
             seen.add(current)
             block = self._flow.blocks[current]

@@ -136,7 +136,6 @@ class _EntryParser:
         self.entry = Entry(name, [self._param(text.strip()) for text in (params or "").split(",") if text.strip()])
         self.entry.line = text.count("\n", 0, header.start()) + 1
         self.entry.variables.update(variables)
-        self.param_names = {param.name for param in self.entry.params}
         reqntid = re.search(r"\.reqntid\s+([\d, ]+)", directives)
         if reqntid:
             sizes = [int(size) for size in reqntid.group(1).split(",")]
@@ -145,6 +144,7 @@ class _EntryParser:
         self.scopes: list[dict[str, object]] = [{}]
         self.unique = 0
         statements = self._statements(text, header.end(), end)
+        self.known_names = {*self.label_scopes[0], *(param.name for param in self.entry.params)}
         for kind, value, line, source in statements:
             self._statement(kind, value, line, source)
 
@@ -234,6 +234,13 @@ class _EntryParser:
                 return label
         return name
 
+    def _symbol(self, name: str) -> str:
+        """The unique name of a label, parameter or variable."""
+        label = self._label(name)
+        if label == name and name not in self.known_names and name not in self.entry.variables:
+            raise ValueError(f"{name!r} is not declared")
+        return label
+
     def _instruction(self, text: str, line: int, source: str | None) -> None:
         statement, predicate = text, None
         guard = _GUARD.match(statement)
@@ -288,7 +295,7 @@ class _EntryParser:
         if re.fullmatch(_NAME, text):
             if text.startswith("%"):
                 raise ValueError(f"register {text!r} is neither declared nor a special register that is modelled")
-            return Symbol(self._label(text))
+            return Symbol(self._symbol(text))
         offset = re.fullmatch(rf"({_NAME})\s*\+\s*(-?\w+)", text)
         if offset:
             return Address(self._operand(offset.group(1)), int(offset.group(2), 0))

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["Machine", "Schedule", "run"]
 
 QUANTUM = 256  # segments that a warp runs before the next one's turn
+# Under a random schedule warps differ in how often it is their turn: races often need one warp far ahead of another.
+PACES = (1.0, 0.1, 0.01)
 HANG_ROUNDS = 2000  # turns of every warp without any effect on memory or a barrier
 REPORTED_WARPS = 40
 
@@ -63,6 +65,8 @@ class Machine:
         grid.counters.ctas += cluster.size
         for cta in cluster.ctas:
             for warp in cta.warps:
+                if self.schedule.kind == "random":
+                    warp.pace = PACES[self.random.randrange(len(PACES))]
                 self.enqueue(warp)
 
     def cluster_done(self, cluster: Cluster) -> None:
@@ -105,8 +109,9 @@ class Machine:
 
     def _turn(self) -> None:
         random = self.schedule.kind == "random"
-        if random:
-            self.ready.rotate(self.random.randrange(len(self.ready)))
+        if random and len(self.ready) > 1:
+            chosen = self.random.choices(range(len(self.ready)), [warp.pace for warp in self.ready])[0]
+            self.ready.rotate(-chosen)
         warp = self.ready.popleft()
         warp.queued = False
         quantum = self.random.randrange(1, 9) if random else QUANTUM

@@ -106,14 +106,11 @@ class Segment:
         if guard is None:
             self.code.line("return g.leave(m)")
             return None
-        bits = (
-            f"(FULL if {self.code.name(guard.register)} else 0)"
-            if self.flow.kinds[guard.register.name] == "uniform"
-            else None
-        )
-        if bits is not None and guard.negated:
-            bits = f"({bits} ^ FULL)"
-        bits = bits or self._guard_bits(guard)
+        if self.flow.kinds[guard.register.name] == "uniform":
+            with self.code.indented(f"if {'not ' if guard.negated else ''}{self.code.name(guard.register)}:"):
+                self.code.line("return g.leave(m)")
+            return self.flow.start_of(block.end), False
+        bits = self._guard_bits(guard)
         following = self.flow.start_of(block.end)
         self._save(self._live(following))
         self.exits.add(following)

@@ -32,20 +32,28 @@ def _members(g: Group, cta_group: int):
 
 
 def wait_alloc(g: Group, mask: int, cta_group: int, destination: int, columns: int, who) -> bool:
-    """tcgen05.alloc; the base address goes to shared memory. With cta_group::2 a warp of each CTA of the pair
-    executes it.
-    """
+    """tcgen05.alloc; the base address goes to shared memory. With cta_group::2 it waits for the pair's other CTA."""
     whole_warp(g, mask, "tcgen05.alloc")
     g.waiting = None
     cta, _ = shared_target(g, destination)
     if cta is not g.cta:
         raise Fault(f"tcgen05.alloc writes to shared address {destination:#x} of CTA rank {cta.rank}")
     g.cta.use_cta_group(cta_group)
+    pair, rank = None, g.cta.rank % 2
+    if cta_group == 2:
+        _members(g, cta_group)
+        pair = g.cta.cluster.allocations[g.cta.rank // 2]
+        if not pair.begin(rank):
+            g.waiting = ("", pair, pair.issued[rank])
+            pair.waiters.append(g)
+            return False
     base = g.cta.tmem.alloc(columns)
     if base is None:
         g.waiting = ("tensor memory columns", g.cta.sm_tensor_memory, columns)
         g.cta.sm_tensor_memory.waiters.append(g)
         return False
+    if pair is not None:
+        pair.end(rank)
     g.cta.machine.progress += 1
     g.cta.shared.store(destination & 0xFFFFFFFF, base, 4, who)
     return True

@@ -106,7 +106,17 @@ class Translator:
             return row.kind(instruction, row.writes, lambda x: kind_of(x) if special_is_uniform(x) else "lanes")
 
         waits = row.flow == "wait" or index in self.spinning
-        return Step(instruction, defines, uses, target, row.flow == "exit", waits, kind)
+        ends = row.flow == "exit"
+        if target is not None and self._is_exit(self._goes_to(self.entry.labels[target], False)):
+            target, ends = None, True
+        return Step(instruction, defines, uses, target, ends, waits, kind)
+
+    def _is_exit(self, index: int) -> bool:
+        """Whether threads that come here exit, so that a branch to this place is one, too: nobody waits for them."""
+        instructions = self.entry.instructions
+        return (
+            index < len(instructions) and self.rows[index][0].flow == "exit" and instructions[index].predicate is None
+        )
 
     def _spins(self, index: int, instruction: Instruction) -> bool:
         """Whether a test of an mbarrier does nothing but try again until it succeeds."""

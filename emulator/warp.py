@@ -1,8 +1,8 @@
 """Warps: the registers of 32 lanes, and the groups into which the lanes have parted.
 
 A warp starts as one group. At a branch that not all lanes take, it parts into two; both may run (the one that is
-behind first, the other one where it has to wait), and they become one group again at the branch's immediate
-post-dominator, once all lanes that have not exited are there. This is what NVIDIA's compilers make of structured code.
+behind first, the other one where it has to wait), and they become one group again at the first place that all ways from
+the branch lead to, once all lanes that have not exited are there. This is what NVIDIA's compilers make of structured code.
 """
 
 from __future__ import annotations
@@ -117,6 +117,8 @@ class Group:
             return following
         self.leave(lanes)
         self.pc = following
+        if self.bits and self.join is not None and self.join.pc == following:
+            self.meet()
         return DONE
 
 
@@ -150,7 +152,9 @@ class LocalMemory:
 
 
 class Warp:
-    """live: lanes that have not exited. queued: it is in the scheduler's list of warps that can run."""
+    """live: lanes that have not exited. queued: it is in the scheduler's list of warps that can run. pace: how often a
+    random schedule gives it a turn, relative to the others.
+    """
 
     def __init__(self, cta: Cta, index: int, threads: int):
         self.cta, self.index = cta, index
@@ -158,6 +162,7 @@ class Warp:
         self.live = (1 << threads) - 1
         self.groups = [Group(self, self.live, 0, None)]
         self.queued = False
+        self.pace = 1.0
         self.issued = 0
         self.cluster_arrived = 0
         self.cluster_generation = 0

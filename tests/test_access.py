@@ -26,10 +26,7 @@ def lanes(body, *arrays, threads=32, **options):
 )
 def test_vector_copies_in_global_memory(count, width, load):
     nbytes = count * width // 8
-    source, out = (
-        np.random.default_rng(1).integers(0, 256, 32 * nbytes).astype(np.uint8),
-        np.zeros(32 * nbytes, np.uint8),
-    )
+    source = np.random.default_rng(1).integers(0, 256, 32 * nbytes).astype(np.uint8)
     registers = [f"{ {8: '%h', 16: '%h', 32: '%r', 64: '%rd'}[width] }{10 + i}" for i in range(count)]
     items, vector = (f"{{{', '.join(registers)}}}", f".v{count}") if count > 1 else (registers[0], "")
     storage = np.zeros(64 * nbytes + 64, np.uint8)

@@ -264,6 +264,21 @@ def test_named_barriers_between_warps(schedule):
     assert lanes(body, threads=128, schedule=schedule) == [*range(64, 96)] + [0] * 64 + [0xDEAD] * 32
 
 
+def test_a_warp_that_exits_after_the_others_have_arrived():
+    body = (
+        INIT.format(count=1)
+        + """
+        setp.eq.u32 %p2, %r11, 0; mov.u32 %r1, 8; @%p2 bra FIRST; setp.ne.u32 %p3, %tid, 32; @%p3 bra MEET;
+        mbarrier.arrive.shared.b64 _, [%r10];
+    MEET: bar.sync 0; bra END;
+    FIRST: bar.warp.sync -1;
+    W:  mbarrier.try_wait.parity.shared.b64 %p4, [%r10], 0; @!%p4 bra W; ret;
+    END:
+    """
+    )
+    assert lanes(body, threads=96) == [0xDEAD] * 32 + [8] * 64
+
+
 @pytest.mark.parametrize(
     "instruction,reason",
     [

@@ -1,5 +1,7 @@
 """The kernel itself, its PTX run by the GPU or the emulator, bit for bit against the float64 product."""
 
+import itertools
+
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -27,10 +29,15 @@ def few_sms(monkeypatch):
     monkeypatch.setattr(submission, "sm_count", lambda device: 3)
 
 
-@pytest.fixture(params=submission.TOKEN_TILES, ids="{} tokens".format)
-def token_tile(request, monkeypatch):
-    """Each tile of the kernel in turn, whatever the configuration would choose."""
-    monkeypatch.setattr(submission, "TOKEN_TILES", (request.param,))
+CONFIGURATIONS = list(itertools.product(submission.TOKEN_TILES, submission.CTA_GROUPS))
+
+
+@pytest.fixture(params=CONFIGURATIONS, ids="{0[0]} tokens, {0[1]}-SM".format)
+def configuration(request, monkeypatch):
+    """Each configuration of the kernel in turn, whatever would be chosen."""
+    tile, group = request.param
+    monkeypatch.setattr(submission, "TOKEN_TILES", (tile,))
+    monkeypatch.setattr(submission, "CTA_GROUPS", (group,))
     submission.configure.cache_clear()
     yield request.param
     submission.configure.cache_clear()
@@ -48,11 +55,11 @@ def token_tile(request, monkeypatch):
     ],
     ids=str,
 )
-def test_tails(sizes, token_tile):
+def test_tails(sizes, configuration):
     solve_and_compare(sizes)
 
 
-def test_many_tiles_per_cta(few_sms, token_tile):
+def test_many_tiles_per_cta(few_sms, configuration):
     """Stages, accumulators and store buffers wrap across tiles of different groups, with one part and with two."""
     solve_and_compare([(300, 384, 832), (130, 384, 256), (16, 256, 1600), (513, 256, 64)])
 
@@ -68,8 +75,19 @@ def test_nothing_to_do_launches_nothing(monkeypatch):
     assert submission.solve(([], [], [], [])) == []
 
 
+def small_groups(count):
+    return [(1 + group % 5, 8 + 8 * (group % 3), 64) for group in range(count)]
+
+
 def test_more_groups_than_one_launch_holds():
-    solve_and_compare([(1 + group % 5, 8 + 8 * (group % 3), 64) for group in range(submission.MAX_GROUPS + 2)])
+    solve_and_compare(small_groups(submission.MAX_GROUPS + 2))
+
+
+def test_as_many_groups_as_two_sm_parameters_hold(monkeypatch):
+    monkeypatch.setattr(submission, "CTA_GROUPS", (2,))
+    submission.configure.cache_clear()
+    solve_and_compare(small_groups(submission.max_groups(2)))
+    submission.configure.cache_clear()
 
 
 def test_nothing_outside_c_is_written():

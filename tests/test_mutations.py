@@ -16,6 +16,7 @@ SCHEDULES = ("late", "random:1", "random:2")
 SIZES = {"m": (200, 130, 64), "n": (384, 512, 256), "k": (1024, 64, 2048), "g": 3, "seed": 5}
 
 WAIT = re.compile(r"(mbarrier\.try_wait\S+ done, \[\S+\], \S+;\s*@done bra DONE;\s*)bra WAIT;")
+ARRIVE = r"mbarrier\.arrive\.(?:release\.cluster\.)?shared::(?:cta|cluster)"
 LOAD_EMPTY, MMA_FULL, MMA_ACCUMULATOR, EPILOGUE_ACCUMULATOR = range(4)  # in the order of the PTX, one part per tile
 
 
@@ -50,8 +51,8 @@ MUTATIONS = {
         r"(mbarrier\.arrive\.expect_tx\S+ _, \[%r\d+\], )(%r\d+);", r"{.reg .b32 t; add.s32 t, \2, 512; \1t;}"
     ),
     "no commit to the empty barrier": without(r"tcgen05\.commit", 1),
-    "no arrival on the empty accumulator": without(r"mbarrier\.arrive\.shared::cta"),
-    "two arrivals on the empty accumulator": replaced(r"(mbarrier\.arrive\.shared::cta[^;]*;)", r"\1 \1"),
+    "no arrival on the empty accumulator": without(ARRIVE),
+    "two arrivals on the empty accumulator": replaced(rf"({ARRIVE}[^;]*;)", r"\1 \1"),
     "store buffers are reused before they are read": replaced(r"wait_group\.read 1;", "wait_group.read 9;"),
     "SMEM is given up before it is stored": without(r"cp\.async\.bulk\.wait_group\.read 0"),
     "nobody waits for the barriers to be initialised": without(r"bar\.sync", 1),
@@ -63,7 +64,19 @@ MUTATIONS = {
 }
 
 
-def outcomes(monkeypatch, mutate):
+PAIR_MUTATIONS = {
+    "loads do not wait for the other CTA's barriers": without(r"barrier\.cluster\.wait", 1),
+    "a CTA of the pair does not wait for the other at its end": lambda ptx: "".join(
+        without(r"barrier\.cluster\.(?:wait|arrive)")(part) if i else part
+        for i, part in enumerate(re.split(r"(?=bar\.sync\s+2)", ptx))
+    ),
+    "the other CTA does not learn that a stage is empty": replaced(
+        r"(tcgen05\.commit\S+)\.multicast::cluster(\.b64 \[\S+\]), \S+;", r"\1\2;"
+    ),
+}
+
+
+def outcomes(monkeypatch, mutate, cta_group):
     """Per schedule: None if the result is right, else what was noticed."""
     from emulator import runtime
     from emulator.device import Device
@@ -80,8 +93,9 @@ def outcomes(monkeypatch, mutate):
         with monkeypatch.context() as patch:
             patch.setattr(runtime, "module", module)
             patch.setattr(device, "schedules", (schedule,))
-            patch.setattr(submission, "sm_count", lambda device: 2)
+            patch.setattr(submission, "sm_count", lambda device: 2 * cta_group)
             patch.setattr(submission, "TOKEN_TILES", (128,))
+            patch.setattr(submission, "CTA_GROUPS", (cta_group,))
             submission.configure.cache_clear()
             submission.compiled.cache_clear()
             data = reference.generate_input(**SIZES)
@@ -99,12 +113,19 @@ def outcomes(monkeypatch, mutate):
     return found
 
 
-@pytest.mark.parametrize("name", MUTATIONS)
-def test_mutation_is_noticed(monkeypatch, name):
-    found = outcomes(monkeypatch, MUTATIONS[name])
+CASES = [(name, mutate, group) for group in submission.CTA_GROUPS for name, mutate in MUTATIONS.items()]
+CASES += [(name, mutate, 2) for name, mutate in PAIR_MUTATIONS.items()]
+
+
+@pytest.mark.parametrize(
+    ("name", "mutate", "cta_group"), CASES, ids=[f"{name}, {group}-SM" for name, _, group in CASES]
+)
+def test_mutation_is_noticed(monkeypatch, name, mutate, cta_group):
+    found = outcomes(monkeypatch, mutate, cta_group)
     assert any(found.values()), f"{name}: unnoticed under {', '.join(SCHEDULES)}"
 
 
-def test_unmutated_kernel_is_silent(monkeypatch):
-    found = outcomes(monkeypatch, lambda ptx: ptx.replace("// Generated", "// Also generated"))
+@pytest.mark.parametrize("cta_group", submission.CTA_GROUPS)
+def test_unmutated_kernel_is_silent(monkeypatch, cta_group):
+    found = outcomes(monkeypatch, lambda ptx: ptx.replace("// Generated", "// Also generated"), cta_group)
     assert not any(found.values())

@@ -193,9 +193,11 @@ def test_shifts(width):
     check_integers(f"shr.u{width}", [width, 32], width, lambda a, b: a >> min(b, 64), small=(1,))
     check_integers(f"shr.s{width}", [width, 32], width, lambda a, b: s(a, width) >> min(b, 64), small=(1,))
     for count in (0, 5, width - 1, width, 200):
-        check_integers(f"shl.b{width}", [width], width, lambda a: a << count, suffix=f", {count}")
-        check_integers(f"shr.u{width}", [width], width, lambda a: a >> count, suffix=f", {count}")
-        check_integers(f"shr.s{width}", [width], width, lambda a: s(a, width) >> count, suffix=f", {count}")
+        check_integers(f"shl.b{width}", [width], width, lambda a, count=count: a << count, suffix=f", {count}")
+        check_integers(f"shr.u{width}", [width], width, lambda a, count=count: a >> count, suffix=f", {count}")
+        check_integers(
+            f"shr.s{width}", [width], width, lambda a, count=count: s(a, width) >> count, suffix=f", {count}"
+        )
 
 
 def funnel(a, b, c, left, clamp):
@@ -235,15 +237,16 @@ def bfi(a, b, start, length, width):
     return b
 
 
-def test_bit_fields():
-    for width in (32, 64):
-        for t in "us":
-            check_integers(
-                f"bfe.{t}{width}", [width, 32, 32], width, lambda a, b, c: bfe(a, b, c, width, t == "s"), small=(1, 2)
-            )
+@pytest.mark.parametrize("width", [32, 64])
+def test_bit_fields(width):
+    for signed in (False, True):
+        opcode = f"bfe.{'s' if signed else 'u'}{width}"
         check_integers(
-            f"bfi.b{width}", [width, width, 32, 32], width, lambda a, b, c, d: bfi(a, b, c, d, width), small=(2, 3)
+            opcode, [width, 32, 32], width, lambda a, b, c, signed=signed: bfe(a, b, c, width, signed), small=(1, 2)
         )
+    check_integers(
+        f"bfi.b{width}", [width, width, 32, 32], width, lambda a, b, c, d: bfi(a, b, c, d, width), small=(2, 3)
+    )
 
 
 def prmt(a, b, c):
@@ -386,6 +389,14 @@ BINARY_FLOAT = {
     "add.f32": np.add, "sub.rn.f32": np.subtract, "mul.f32": np.multiply, "div.rn.f32": np.divide, "min.f32": np.fmin, "max.f32": np.fmax,
     "min.NaN.f32": np.minimum, "max.NaN.f32": np.maximum,
 }  # fmt: skip
+
+
+def test_float_literals():
+    column = [floats(1).view(np.uint32).tolist()]
+    with np.errstate(all="ignore"):
+        for literal, value in (("0f40200000", 2.5), ("2.5", 2.5), ("-0.1", -0.1), ("0d3FF8000000000000", 1.5)):
+            got = run("mul.f32", [32], 32, column, suffix=f", {literal}").view(np.float32)
+            np.testing.assert_array_equal(got, floats(1) * np.float32(value))
 
 
 def flushed(a):

@@ -75,6 +75,14 @@ def test_a_load_that_nobody_waits_for_is_late():
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
+def test_polling_for_a_load(schedule):
+    """Shared memory is polled for the poison to go; the barrier is waited for only afterwards."""
+    source = aligned(64)
+    body = SETUP + BULK + "P: ld.volatile.shared.b32 %r2, [%r10]; setp.ne.u32 %p2, %r2, 0; @%p2 bra P; mov.u32 %r1, 6;"
+    assert lanes(body + WAIT.format(n=0, place="%r11", parity=0), source, schedule=schedule) == [6] * 32
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
 def test_bulk_store_and_its_groups(schedule):
     out = aligned(64)
     body = (

@@ -45,6 +45,33 @@ def test_uniform_value_written_on_one_side_of_a_branch():
     assert lanes(body) == np.where(LANE > 4, 1, 2).tolist()
 
 
+@pytest.mark.parametrize(
+    "condition,first",
+    [("setp.lt.u32 %p1, %tid, 10;", 10), ("setp.eq.u32 %p1, %r3, 3;", 32), ("setp.eq.u32 %p1, %r3, 4;", 0)],
+)
+def test_a_value_that_one_side_changes_and_the_other_one_reads(condition, first):
+    """%r2 and %r3 were written in an earlier segment; neither is read after the branch."""
+    body = f"""
+        mov.u32 %r2, 1; mov.u32 %r3, 3; bar.warp.sync -1; {condition} @%p1 bra FIRST;
+        mov.u32 %r2, 50; mad.lo.u32 %r1, %r2, 10, %tid; bra JOIN;
+    FIRST: add.u32 %r1, %r2, %r3; add.u32 %r1, %r1, %tid;
+    JOIN:
+    """
+    assert lanes(body) == np.where(LANE < first, LANE + 4, LANE + 500).tolist()
+
+
+@pytest.mark.parametrize(
+    "condition,changed",
+    [("setp.lt.u32 %p1, %tid, 10;", 10), ("setp.eq.u32 %p1, %r3, 3;", 32), ("setp.eq.u32 %p1, %r3, 4;", 0)],
+)
+def test_a_value_that_is_changed_or_not(condition, changed):
+    body = f"""
+        mov.u32 %r2, 1; mov.u32 %r3, 3; bar.warp.sync -1; {condition} @!%p1 bra SKIP; mov.u32 %r2, 50;
+    SKIP: mov.u32 %r1, %r2; bar.warp.sync -1; add.u32 %r1, %r1, %r3;
+    """
+    assert lanes(body) == np.where(LANE < changed, 53, 4).tolist()
+
+
 def test_nested_divergence_with_a_loop_inside():
     body = """
         mov.u32 %r1, 0; setp.lt.u32 %p1, %tid, 16; @!%p1 bra OUT;
@@ -96,6 +123,25 @@ def test_early_exit_of_some_lanes():
     out[:] = 0
     launch("setp.lt.u32 %p1, %tid, 20; @%p1 exit; elect.sync %r1|%p2, -1;" + store("%r1"), out)
     assert out.tolist() == [0] * 20 + [20] * 12
+
+
+def test_lanes_meet_in_a_part_that_ends_in_a_wait_and_an_exit():
+    """The role of a warp as the DSL writes it: its only way out is the branch of the last wait to the common `ret`."""
+    body = """
+        mov.u32 %r10, smem; setp.ne.u32 %p1, %tid, 0; @%p1 bra READY; mbarrier.init.shared.b64 [%r10], 1; mbarrier.init.shared.b64 [%r10+8], 1;
+    READY: bar.sync 0; setp.ge.u32 %p2, %tid, 32; @%p2 bra OTHER; mov.u32 %r2, 0;
+    LOOP: elect.sync _|%p3, -1; not.pred %p4, %p3; @%p4 bra SKIP; st.shared.b32 [%r10+64], %r2;
+    SKIP: elect.sync _|%p3, -1; not.pred %p4, %p3; @%p4 bra NEXT;
+    W0: mbarrier.try_wait.parity.shared.b64 %p5, [%r10+8], 1; @!%p5 bra W0;
+    NEXT: elect.sync %r3|%p3, -1; add.u32 %r2, %r2, 1; setp.lt.u32 %p6, %r2, 3; @%p6 bra LOOP;
+        mad.wide.u32 %rd1, %tid, 4, %a0; st.global.b32 [%rd1], %r2;
+    W1: mbarrier.try_wait.parity.shared.b64 %p7, [%r10], 0; @%p7 bra END; bra.uni W1;
+    OTHER: setp.ne.u32 %p8, %tid, 32; @%p8 bra END; mbarrier.arrive.shared.b64 _, [%r10]; bra.uni END;
+    END:
+    """
+    out = np.zeros(32, np.uint32)
+    launch(body, out, threads=64)
+    assert out.tolist() == [3] * 32
 
 
 def test_exit_inside_of_a_loop():
@@ -231,6 +277,7 @@ def test_lane_masks_and_clocks():
         ("elect.sync %r1|%p2, -1;", "have diverged and are elsewhere"),
         ("vote.sync.any.pred %p2, %p1, 1;", "are not in its membermask"),
         ("tcgen05.wait::ld.sync.aligned;", "the warp has diverged"),
+        ("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 32;", "the warp has diverged"),
         ("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;", "the warp has diverged"),
     ],
 )

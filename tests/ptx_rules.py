@@ -1,0 +1,147 @@
+"""Rules of the PTX ISA on what must stand between two instructions, checked on every path through a kernel's PTX.
+
+The emulator's memory is coherent and its instructions finish in order, so it cannot miss most of these; on the hardware
+a missing one is a race that may show only now and then. The check is of the text: paths are those of the control flow
+graph, whatever the predicates, and an instruction behind a predicate orders nothing.
+"""
+
+import re
+from dataclasses import dataclass
+
+from emulator.flow import registers_in
+from emulator.instructions import Entry, Instruction
+from emulator.ptx import parse
+
+
+@dataclass(frozen=True)
+class Between:
+    """On every path from an instruction that matches `first` to one that matches `then` there is a `needed` one.
+
+    All three are regular expressions that an opcode starts with. `results`: an instruction that names a register in the
+    first operand of the `first` one counts as a `then`.
+    """
+
+    first: str
+    needed: str
+    then: str
+    why: str
+    results: bool = False
+
+
+# Arrivals by which other threads learn that this one got here; bar.warp.sync is none, the lanes of a warp run together.
+ARRIVAL = r"(mbarrier\.arrive|bar\.sync|bar\.arrive|barrier\.)"
+WAIT = r"(mbarrier\.try_wait|bar\.sync|barrier\.cluster\.wait|barrier\.sync)"
+TENSOR_CORE = r"tcgen05\.(ld|st|cp|mma|dealloc)"
+BULK_LOAD = r"cp\.async\.bulk\.(tensor\.\dd\.)?shared::cluster"
+BULK_STORE = r"cp\.async\.bulk\.(tensor\.\dd\.)?global"
+SHARED_WRITE = r"(stmatrix|st\.shared)"
+
+ORDER = {
+    "tcgen05.wait::ld": Between(
+        r"tcgen05\.ld",
+        r"tcgen05\.wait::ld",
+        rf"({ARRIVAL}|tcgen05\.fence)",
+        'registers that tcgen05.ld writes may be used only after the wait (PTX ISA, "tcgen05.wait")',
+        results=True,
+    ),
+    "tcgen05.fence::before_thread_sync": Between(
+        r"tcgen05\.(ld|st|alloc)",
+        r"tcgen05\.fence::before_thread_sync",
+        ARRIVAL,
+        'tcgen05 work is ordered before an arrival only by this fence (PTX ISA, "tcgen05.fence")',
+    ),
+    "tcgen05.fence::after_thread_sync": Between(
+        WAIT,
+        r"tcgen05\.fence::after_thread_sync",
+        TENSOR_CORE,
+        'tcgen05 work is ordered after a wait only by this fence (PTX ISA, "tcgen05.fence")',
+    ),
+    "fence.proxy.async": Between(
+        SHARED_WRITE,
+        r"fence\.proxy\.async(\.shared::cta)?$",
+        BULK_STORE,
+        'a bulk store reads SMEM through the async proxy (PTX ISA, "Async proxy")',
+    ),
+    "bar.warp.sync": Between(
+        rf"(fence\.proxy\.async|{SHARED_WRITE})",
+        r"bar\.warp\.sync",
+        BULK_STORE,
+        "one lane stores what all lanes have written and fenced; only a warp barrier says that they have",
+    ),
+    "fence.mbarrier_init": Between(
+        r"mbarrier\.init",
+        r"fence\.mbarrier_init",
+        rf"({BULK_LOAD}|{ARRIVAL}|mbarrier\.try_wait|tcgen05\.commit)",
+        'barriers are seen by the async proxy and the cluster only after this fence (PTX ISA, "membar/fence")',
+    ),
+}
+
+FORBIDDEN = {
+    "local memory": r"[\w.]+\.local\b",
+    "global atomics": r"(atom|red)\.(?!\S*shared)|multimem\.red|cp\.reduce\.async\.bulk\.(tensor\.\dd\.)?global",
+    "device-side tensormap.replace": r"tensormap\.replace",
+}
+
+
+def successors(entry: Entry, index: int) -> list[int]:
+    """Indices of the instructions that may run next."""
+    instruction = entry.instructions[index]
+    opcode, guarded = instruction.opcode, instruction.predicate is not None
+    following = [index + 1] if index + 1 < len(entry.instructions) else []
+    if opcode.startswith("bra"):
+        return [entry.labels[instruction.operands[0].name]] + (following if guarded else [])
+    if opcode.startswith("brx"):
+        labels = entry.branch_targets[instruction.operands[1].name]
+        return [entry.labels[label] for label in labels] + (following if guarded else [])
+    if opcode in ("ret", "exit", "trap"):
+        return following if guarded else []
+    return following
+
+
+def matching(entry: Entry, pattern: str) -> list[int]:
+    return [i for i, instruction in enumerate(entry.instructions) if re.match(pattern, instruction.opcode)]
+
+
+def first_unordered(entry: Entry, rule: Between) -> Instruction | None:
+    """The first instruction found that a path reaches from a `first` without passing a `needed`."""
+    needed = {i for i in matching(entry, rule.needed) if entry.instructions[i].predicate is None}
+    then = set(matching(entry, rule.then))
+    for first in matching(entry, rule.first):
+        results = names(entry.instructions[first].operands[:1]) if rule.results else set()
+        pending, seen = successors(entry, first), set()
+        while pending:
+            index = pending.pop()
+            if index in seen or index in needed:
+                continue
+            seen.add(index)
+            instruction = entry.instructions[index]
+            if index in then or results & names(instruction.operands):
+                return instruction
+            pending += successors(entry, index)
+    return None
+
+
+def names(operands: tuple) -> set[str]:
+    return {register.name for operand in operands for register in registers_in(operand)}
+
+
+def broken(ptx: str) -> dict[str, str]:
+    """Rules that a module's only kernel breaks, by name, with what breaks them.
+
+    An ordering rule is broken as well where the kernel has no `first` or no `then`: it would hold of nothing.
+    """
+    (entry,) = parse(ptx).entries.values()
+    found = {}
+    for name, rule in ORDER.items():
+        unordered = first_unordered(entry, rule)
+        if unordered is not None:
+            found[name] = f"line {unordered.line}, {unordered.text}: {rule.why}"
+        elif not (matching(entry, rule.first) and matching(entry, rule.then)):
+            found[name] = f"nothing to order: no {rule.first} or no {rule.then}"
+    for name, pattern in FORBIDDEN.items():
+        for index in matching(entry, pattern):
+            found[name] = f"line {entry.instructions[index].line}, {entry.instructions[index].text}"
+    for variable in entry.variables.values():
+        if variable.space == "local":
+            found["local memory"] = f"variable {variable.name}, {variable.size} bytes"
+    return found

@@ -1,0 +1,220 @@
+"""What the compiler made of every configuration: the order of the PTX's instructions, and what ptxas spends on them."""
+
+import re
+
+import pytest
+from ptx_rules import FORBIDDEN, ORDER, broken
+
+import report
+import submission
+
+PLANS = report.configurations()
+needs_tools = pytest.mark.skipif(
+    not (report.installed("ptxas") and report.installed("nvdisasm")),
+    reason="no ptxas or no nvdisasm in site-packages or on PATH; the extra `report` brings both",
+)
+
+
+@pytest.fixture(scope="module", params=PLANS, ids=str)
+def compiled(request):
+    return report.compile_plan(request.param)
+
+
+@pytest.fixture(scope="module")
+def row(compiled):
+    return report.examine(compiled)
+
+
+@pytest.fixture(scope="module", params=submission.CTA_GROUPS, ids="cta_group={}".format)
+def ptx(request):
+    """The PTX to break: one tile for each way the kernel is written."""
+    return report.compile_plan(submission.Plan(1, 128, request.param)).ptx
+
+
+def test_every_configuration_is_there():
+    """A tile or a CTA group that `solve` can choose and the report leaves out would go unseen."""
+    reported = {(plan.token_tile, plan.cta_group) for plan in PLANS if plan.groups == report.CONTEST_GROUPS}
+    assert reported == {(tile, group) for tile in submission.TOKEN_TILES for group in submission.CTA_GROUPS}
+    assert {plan.groups for plan in PLANS} >= {submission.max_groups(group) for group in submission.CTA_GROUPS}
+
+
+def test_ordering_instructions_are_there(compiled):
+    assert broken(compiled.ptx) == {}
+
+
+def test_parameters_and_tmem_fit(compiled):
+    assert compiled.parameter_bytes <= submission.PARAMETER_BYTES
+    assert compiled.tmem_allocated == [submission.TMEM_COLUMNS]
+
+
+@needs_tools
+def test_nothing_is_spilled(row):
+    assembled, counts = row.assembled, row.sass.counts()
+    assert (assembled.spill_store_bytes, assembled.spill_load_bytes, assembled.stack_bytes) == (0, 0, 0)
+    assert counts["EXIT"] and not any(counts[opcode] for opcode in report.LOCAL)
+
+
+@needs_tools
+def test_a_main_loop_holds_one_k_tile(row):
+    """The report's counts are per k-tile: one loop per role, with the loads and the MMAs of one stage."""
+    plan = row.compiled.plan
+    (load,), (mma,) = (row.sass.main_loops(opcodes) for opcodes in report.ROLES.values())
+    assert load["UTMALDG"] + load["UBLKCP"] == 2 * (1 + plan.parts)  # weights and parts of tokens, each with its scales
+    assert mma["UTCOMMA"] == submission.K_BLOCKS * plan.parts
+
+
+@needs_tools
+def test_table_has_every_figure(row):
+    assert all(row.figures.values())
+    assert row.figures["registers per thread"] == str(row.assembled.registers)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Each check fails where it should
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def without_each(pattern, text):
+    """The text without one of the instructions that match, for each of them."""
+    for match in re.finditer(rf"{pattern}[^;]*;", text):
+        yield text[: match.start()] + text[match.end() :]
+
+
+@pytest.mark.parametrize("rule", ORDER)
+def test_missing_ordering_instruction_is_noticed(ptx, rule):
+    """Some are needed twice over; no other rule may notice, so that each is known to notice by itself."""
+    found = [set(broken(mutated)) for mutated in without_each(re.escape(rule), ptx)]
+    assert {rule} in found
+    assert all(rules <= {rule} for rules in found)
+
+
+@pytest.mark.parametrize("rule", ORDER)
+def test_ordering_instruction_behind_a_predicate_is_noticed(ptx, rule):
+    predicated = re.sub(rf"({re.escape(rule)}[^;]*;)", r"{ .reg .pred p; @p \1 }", ptx)
+    assert set(broken(predicated)) == {rule}
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [name for name in ORDER if name != "bar.warp.sync"],
+)
+def test_rule_without_anything_to_order_is_noticed(ptx, rule):
+    """As when the kernel comes to use another instruction that the rule does not know."""
+    instructions = re.compile(rf"^\s*(@\S+ )?({ORDER[rule].first})[^;]*;", re.M)
+    assert rule in broken(instructions.sub("", ptx))
+
+
+@pytest.mark.parametrize(
+    ("rule", "code"),
+    [
+        ("local memory", "{ .local .align 4 .b8 depot[64]; }"),
+        ("local memory", "{ .reg .b32 a; .reg .b64 p; st.local.b32 [p], a; }"),
+        ("local memory", "{ .reg .b32 a; .reg .b64 p; ld.volatile.local.v4.b32 {a, a, a, a}, [p]; }"),
+        ("global atomics", "{ .reg .b32 a; .reg .b64 p; atom.add.u32 a, [p], a; }"),
+        ("global atomics", "{ .reg .b32 a; .reg .b64 p; atom.relaxed.gpu.global.add.u32 a, [p], a; }"),
+        ("global atomics", "{ .reg .b32 a; .reg .b64 p; red.global.add.u32 [p], a; }"),
+        ("global atomics", "{ .reg .b32 a; .reg .b64 p; multimem.red.relaxed.sys.global.add.u32 [p], a; }"),
+        (
+            "global atomics",
+            "{ .reg .b32 a; .reg .b64 p; cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [p], [a], a; }",
+        ),
+        (
+            "device-side tensormap.replace",
+            "{ .reg .b64 p; tensormap.replace.tile.global_address.global.b1024.b64 [p], p; }",
+        ),
+    ],
+)
+def test_forbidden_instruction_is_noticed(ptx, rule, code):
+    assert rule in FORBIDDEN and set(broken(added(ptx, code))) == {rule}
+
+
+def test_shared_atomics_are_allowed(ptx):
+    assert not broken(added(ptx, "{ .reg .b32 a; atom.shared::cta.add.u32 a, [a], a; red.shared.add.u32 [a], a; }"))
+
+
+def added(ptx, code):
+    """The PTX with more code at the start of the kernel."""
+    end_of_registers = list(re.finditer(r"^\s*\.reg\s[^;]*;\n(?!\s*\.reg)", ptx, re.M))[0].end()
+    return ptx[:end_of_registers] + code + ptx[end_of_registers:]
+
+
+@needs_tools
+def test_spills_are_noticed():
+    """26 registers do not hold a tile of two parts in two CTAs; ptxas refuses to go on with fewer."""
+    ptx = report.compile_plan(submission.Plan(1, 256, 2)).ptx
+    assembled = report.assemble(re.sub(r"(\.reqntid[^\n]*)", r"\1 .maxnreg 26", ptx))
+    assert assembled.registers <= 26
+    assert assembled.spill_store_bytes > 0 and assembled.spill_load_bytes > 0 and assembled.stack_bytes > 0
+    counts = report.disassemble(assembled.cubin).counts()
+    assert all(counts[opcode] for opcode in report.LOCAL)
+
+
+@needs_tools
+def test_local_memory_is_noticed(ptx):
+    """An array with an index that is known only at run time stays in memory."""
+    code = """{ .local .align 4 .b8 depot[64]; .reg .b32 a, p; .reg .pred q;
+        mov.b32 a, %tid.x; and.b32 a, a, 60; mov.b32 p, depot; add.u32 p, p, a;
+        st.local.b32 [p], a; ld.local.b32 a, [depot]; setp.eq.b32 q, a, 5; @q trap; }"""
+    assembled = report.assemble(added(ptx, code))
+    counts = report.disassemble(assembled.cubin).counts()
+    assert (assembled.stack_bytes, counts["STL"], counts["LDL"]) == (64, 1, 1)
+
+
+@needs_tools
+def test_ptx_that_does_not_assemble_is_refused(ptx):
+    with pytest.raises(report.ReportError, match=r"refuses the PTX:\n.*no_such"):
+        report.assemble(ptx.replace("fence.proxy.async", "fence.proxy.no_such"))
+
+
+@needs_tools
+def test_ptx_of_a_newer_compiler_is_refused(ptx):
+    with pytest.raises(
+        report.ReportError, match=r"no ptxas knows this PTX version:\n.*ptxas: Unsupported .version 99.0"
+    ):
+        report.assemble(re.sub(r"\.version \S+", ".version 99.0", ptx))
+
+
+def test_missing_tool_is_named(monkeypatch):
+    monkeypatch.setattr(report, "installed", lambda tool: [])
+    with pytest.raises(
+        report.ReportError, match="ptxas is neither in site-packages nor on PATH.*nvidia-cuda-nvcc-cu12"
+    ):
+        report.assemble("")
+
+
+@needs_tools
+def test_other_machine_code_is_noticed(ptx):
+    code, again, other = (
+        report.machine_code(report.assemble(text).cubin)
+        for text in (ptx, ptx, ptx.replace("wait_group.read 1", "wait_group.read 2"))
+    )
+    assert code and code == again and code != other
+
+
+def test_innermost_loop_of_a_listing():
+    """Loops within loops, two branches back to one label, a retry that branches back from outside of its loop, padding."""
+    sass = report.read_sass("""
+        /*0000*/                   S2R R0, SR_TID.X ;
+.L_x_0:
+        /*0010*/                   UIADD3 UR4, UPT, UPT, UR4, 0x1, URZ ;
+.L_x_1:
+        /*0020*/                   SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R2 ;
+        /*0030*/              @!P0 BRA `(.L_x_3) ;
+.L_x_2:
+        /*0040*/              @UP4 UTMALDG.2D [UR8], [UR28], desc[UR30] ;
+        /*0050*/               @P1 BRA `(.L_x_1) ;
+        /*0060*/                   NOP ;
+        /*0070*/                   BRA.U UP0, `(.L_x_1) ;
+        /*0080*/               @P2 BRA `(.L_x_0) ;
+        /*0090*/                   EXIT ;
+.L_x_3:
+        /*00a0*/                   SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R2 ;
+        /*00b0*/              @!P0 BRA `(.L_x_3) ;
+        /*00c0*/                   BRA `(.L_x_2) ;
+        /*00d0*/                   NOP;
+        /*00e0*/                   NOP;
+.L_x_4:
+""")
+    assert len(sass.opcodes) == 13 and sass.opcodes[4] == "UTMALDG.2D"
+    assert sass.main_loops(("UTMALDG",)) == [{"SYNCS": 1, "BRA": 3, "UTMALDG": 1, "NOP": 1}]
+    assert sass.main_loops(("UTCOMMA",)) == []
