@@ -416,6 +416,10 @@ def fence_async_shared():
 
 
 def tmem_alloc(smem: Int32, cta_group: int):
+    """Allocate all columns; a pair's CTAs do it together, so that neither goes on before both have them.
+
+    (PTX ISA, "Issue Granularity" of tcgen05.) The base address goes to SMEM.
+    """
     ptx(f"tcgen05.alloc.cta_group::{cta_group}.sync.aligned.shared::cta.b32 [$0], {TMEM_COLUMNS};", "r", smem)
     ptx(f"tcgen05.relinquish_alloc_permit.cta_group::{cta_group}.sync.aligned;", "")
 
@@ -879,15 +883,15 @@ class GroupGemm:
 LARGEST = 2**31 - 1  # sizes and tile numbers are 32-bit integers in the kernel
 
 
-def check_tensor(name: str, group: int, tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple) -> int:
+def check_tensor(name: str, group: int, tensor: torch.Tensor, device: int, dtype, shape: tuple, strides: tuple) -> int:
     """Check one tensor and return its address, 0 if it is empty.
 
     A stride counts only where its dimension has more than one entry; torch leaves the others open.
     """
     if tensor.dtype != dtype:
         raise ValueError(f"group {group}: {name} has dtype {tensor.dtype}; expected {dtype}")
-    if not tensor.is_cuda:
-        raise ValueError(f"group {group}: {name} is on {tensor.device}; expected a CUDA device")
+    if tensor.get_device() != device:
+        raise ValueError(f"group {group}: {name} is on {tensor.device}; expected the current device, cuda:{device}")
     if tensor.shape != shape:
         raise ValueError(f"group {group}: {name} has shape {tuple(tensor.shape)}; expected {shape}")
     if 0 in shape:
@@ -919,7 +923,7 @@ def check(data: input_t) -> list[tuple[int, ...]]:
             "the three lists must be of one length"
         )
     fp4, fp8 = torch.float4_e2m1fn_x2, torch.float8_e4m3fn
-    entries, device = [], None
+    entries, device = [], torch.cuda.current_device()
     for group, ((a, b, c), (sfa, sfb), (m, n, k, batch)) in enumerate(zip(operands, reordered, sizes)):
         if batch != 1:
             raise ValueError(f"group {group}: l is {batch}; a group is one matrix product, so it must be 1")
@@ -934,22 +938,16 @@ def check(data: input_t) -> list[tuple[int, ...]]:
                 f"group {group}: k is {k}; it must be a multiple of {MMA_K}, at least {MMA_K}, one MMA's K"
             )
         half, sf_rows, sf_k = k // 2, 128 * 4, k // MMA_K
-        weights = check_tensor("b", group, b, fp4, (n, half, 1), (half, 1, n * half))
-        tokens = check_tensor("a", group, a, fp4, (m, half, 1), (half, 1, m * half))
-        output = check_tensor("c", group, c, torch.float16, (m, n, 1), (n, 1, m * n))
+        weights = check_tensor("b", group, b, device, fp4, (n, half, 1), (half, 1, n * half))
+        tokens = check_tensor("a", group, a, device, fp4, (m, half, 1), (half, 1, m * half))
+        output = check_tensor("c", group, c, device, torch.float16, (m, n, 1), (n, 1, m * n))
         scales = []
         for name, tensor, rows in (("sfb_reordered", sfb, n), ("sfa_reordered", sfa, m)):
             blocks = ceil_div(rows, 128)
             shape, strides = (32, 4, blocks, 4, sf_k, 1), (16, 4, sf_k * sf_rows, 1, sf_rows, blocks * sf_k * sf_rows)
-            scales.append(check_tensor(name, group, tensor, fp8, shape, strides))
-        for name, tensor in (("a", a), ("b", b), ("c", c), ("sfa_reordered", sfa), ("sfb_reordered", sfb)):
-            device = tensor.device if device is None else device
-            if tensor.device != device:
-                raise ValueError(f"group {group}: {name} is on {tensor.device}; the tensors before it are on {device}")
+            scales.append(check_tensor(name, group, tensor, device, fp8, shape, strides))
         if m:
             entries.append((weights, tokens, output, *scales, m, n, k))
-    if device is not None and device.index != torch.cuda.current_device():
-        raise ValueError(f"the tensors are on {device}; the current device is cuda:{torch.cuda.current_device()}")
     return entries
 
 
