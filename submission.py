@@ -624,7 +624,10 @@ class GroupGemm:
     def mma(self, smem: Int32, tmem: Int32, work: tuple, first_tiles: tuple, ms: tuple, ks: tuple):
         """MMA role, one thread of the leader: scale factors and MMAs in issue order; each part commits on its own."""
         plan = self.plan
-        cluster, _, clusters, tiles = work
+        cluster, rank, clusters, tiles = work
+        if cutlass.const_expr(plan.cta_group == 2):
+            # The other CTA has no tiles here. A branch around the role instead costs its loop the uniform registers.
+            tiles = cutlass.select_(rank == 0, tiles, Int32(0))
         stage, phase = Int32(0), Int32(0)
         used = Int32(0)  # accumulators so far: the next is `used` modulo 2, its phase every second one
         for tile in cutlass.range(cluster, tiles, clusters, unroll=1):
@@ -789,9 +792,8 @@ class GroupGemm:
             tmem_fence_after_sync()
             tmem = load_shared(smem + plan.at.tmem_address)
             if warp == MMA_WARP:
-                if work[1] == 0:
-                    with cute.arch.elect_one():
-                        self.mma(smem, tmem, work, first_tiles, ms, ks)
+                with cute.arch.elect_one():
+                    self.mma(smem, tmem, work, first_tiles, ms, ks)
                 cute.arch.sync_warp()
             else:
                 self.epilogue(smem, tmem, warp, work, first_tiles, ms, output_maps)
