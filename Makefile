@@ -4,7 +4,8 @@
 # make report   static figures of every configuration: SMEM, TMEM, registers, spills, machine code; needs no GPU
 # make lint   formatting and static checks
 #
-# Each sets up what it needs in a virtual environment. DSL=4.5.2 takes the nvidia-cutlass-dsl of the contest's runner.
+# Each sets up what it needs in a virtual environment. DSL=4.5.2 takes the nvidia-cutlass-dsl of the contest's runner,
+# SCHEDULES=late other schedules of the emulator for `make eval`.
 
 PYTHON ?= python3
 DSL ?= 4.8.1
@@ -25,7 +26,7 @@ report: $(READY)
 	$(BIN)/python report.py
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff check .

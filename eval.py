@@ -9,7 +9,7 @@
 
 With POPCORN_FD in the environment this is the contest's eval.py: results are `key: value` lines on that descriptor.
 Exit codes: 0 all passed, 112 a case failed, 2 usage, 113 unreadable or malformed spec file, 111 POPCORN_FD unusable,
-1 no device to run on.
+1 no device to run on, or a package is missing, 130 interrupted.
 
 Cases run in a spawned worker process. One that dies or exceeds --timeout fails its case; the next case gets a new one.
 """
@@ -26,6 +26,7 @@ import math
 import multiprocessing
 import multiprocessing.connection
 import os
+import shlex
 import signal
 import sys
 import time
@@ -41,10 +42,11 @@ from task import PROBLEMS, Benchmark, Problem, SpecError, TestSpec
 MODES = ("test", "benchmark", "leaderboard", "profile")
 HERE = Path(__file__).resolve().parent
 
-EXIT_NO_DEVICE = 1  # 2, for usage, is what argparse exits with
+EXIT_NO_DEVICE = 1  # or no torch to reach it with; 2, for usage, is what argparse exits with
 EXIT_BAD_POPCORN_FD = 111
 EXIT_CHECK_FAILED = 112
 EXIT_BAD_SPEC = 113
+EXIT_INTERRUPTED = 130
 
 TIMEOUT_S = {"b200": 240, "emulator": 1800}  # one case; a timed one may take 120 s by the stop rules
 WORKER_START_TIMEOUT_S = 180  # importing torch, and the emulator with it
@@ -64,13 +66,14 @@ MAX_RELATIVE_ERROR = 1e-3
 
 PROFILED = "output not checked"
 COUNTS_TITLE = "counts from emulation, no times"
-COUNTED = {  # field of the emulator's counters -> (label, the minimum that it is compared with)
-    "ctas": ("CTAs", None),
-    "mma": ("MMAs", None),
-    "tma_load_requested_bytes": ("bytes loaded by TMA, requested", "minimum_load_bytes"),
-    "tma_load_unique_bytes": ("bytes loaded by TMA, unique", "minimum_load_bytes"),
-    "stored_bytes": ("bytes stored", "minimum_store_bytes"),
+COUNTED = {  # field of the emulator's counters -> (label, the minimum that it is compared with, label of the ratio)
+    "ctas": ("CTAs", None, ""),
+    "mma": ("MMAs", None, ""),
+    "tma_load_requested_bytes": ("TMA bytes requested", "minimum_load_bytes", "requested / minimum"),
+    "tma_load_unique_bytes": ("TMA bytes, unique", "minimum_load_bytes", "unique / minimum"),
+    "stored_bytes": ("bytes stored", "minimum_store_bytes", "stored / minimum"),
 }
+PER_ALLOCATION = "TMA bytes per allocation (requested, unique)"
 
 
 @dataclass(frozen=True)
@@ -537,11 +540,11 @@ class ConsoleReport:
 
     def __init__(self, problem: Problem, headline: str, numbers: list[int]):
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
         self.problem, self.headline, self.numbers = problem, headline, numbers
         self.console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160)
-        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+        columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
         self.progress = Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
         self.results: list[tuple[int, TestSpec, Result]] = []
 
@@ -573,14 +576,18 @@ class ConsoleReport:
         self.console.print(self._timing_table() if timed else self._result_table())
         counted = [entry for entry in self.results if entry[2].counts]
         if counted:
+            self._print(COUNTS_TITLE, "bold")
             self.console.print(self._counts_table(counted))
         for number, spec, result in self.results:
             if result.report:
                 self._print(f"\ncase {number}: {shapes_text(spec)}\n{result.report}")
+        seen: dict[str, int] = {}  # what a case failed with -> the first case that did
         for number, spec, result in self.results:
             if not result.passed:
                 self._print(f"\ncase {number} FAILED: {shapes_text(spec)}", "bold red")
-                self._print(result.traceback or result.message)
+                text = result.traceback or result.message
+                first = seen.setdefault(text, number)
+                self._print(text if first == number else f"as case {first}: {result.message.splitlines()[0]}")
         self._print(self._summary(), "bold green" if passed else "bold red")
 
     def _print(self, text: str, style: str | None = None) -> None:
@@ -595,8 +602,8 @@ class ConsoleReport:
 
     def _timing_table(self) -> Any:
         baseline = any(result.baseline for _, _, result in self.results)
-        names = ["us", "best .. worst", "speed of light", "ratio", "best published"]
-        table = _table(CASE_COLUMNS, names + (["torch._scaled_mm", "ratio"] if baseline else []))
+        names = ["us", "best .. worst", "speed\nof\nlight", "ratio", "best\npublished"]
+        table = _table(CASE_COLUMNS, names + (["torch.\n_scaled_mm", "speed-up"] if baseline else []))
         for number, spec, result in self.results:
             row = [str(number), shapes_text(spec)]
             if result.stats:
@@ -613,7 +620,8 @@ class ConsoleReport:
 
     def _counts_table(self, counted: list[tuple[int, TestSpec, Result]]) -> Any:
         columns = [counts_column(result.counts) for _, _, result in counted]
-        table = _table([COUNTS_TITLE], [f"case {number}" for number, _, _ in counted])
+        table = _table([""], [f"case {number}" for number, _, _ in counted])
+        table.columns[0].no_wrap = True
         for name in dict.fromkeys(name for column in columns for name in column):
             table.add_row(name, *(column.get(name, "") for column in columns))
         return table
@@ -634,7 +642,7 @@ def _table(left: list[str], right: list[str]) -> Any:
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for name in left:
         table.add_column(name)
     for name in right:
@@ -674,11 +682,11 @@ def counts_column(counts: dict[str, Any]) -> dict[str, str]:
     """One case's counts by label: the plan's own, then what the emulator counted, summed over the launches."""
     column = {f"plan: {name}": str(value) for name, value in counts["plan"].items()}
     column["launches"] = str(len(counts["launches"]))
-    for field, (label, minimum) in COUNTED.items():
+    for field, (label, minimum, ratio) in COUNTED.items():
         total = sum(launch[field] for launch in counts["launches"])
         column[label] = f"{total:,}"
         if minimum and counts[minimum]:
-            column[f"{label} / minimum"] = f"{total / counts[minimum]:.3f}"
+            column[ratio] = f"{total / counts[minimum]:.3f}"
     return column
 
 
@@ -692,8 +700,9 @@ def launches_text(counts: dict[str, Any]) -> str:
     for number, launch in enumerate(counts["launches"]):
         lines.append(f"launch {number}: {launch['kernel']}")
         for name, value in launch.items():
-            if isinstance(value, dict):
-                lines += [f"    {name}: {key}: {entry}" for key, entry in value.items()]
+            if name == "per_allocation":
+                lines.append(f"    {PER_ALLOCATION}:")
+                lines += [f"        {key}: {requested:,}, {unique:,}" for key, (requested, unique) in value.items()]
             elif name != "kernel":
                 lines.append(f"    {name}: {value}")
     return "\n".join(lines)
@@ -787,6 +796,25 @@ def choose_device(requested: str | None) -> str:
     return requested or ("b200" if has_b200() else "emulator")
 
 
+def without_schedule(arguments: list[str]) -> list[str]:
+    """The arguments less --schedule, which is the emulator's: as a command to be typed, they would be refused."""
+    kept = [argument for argument in arguments if not argument.startswith("--schedule=")]
+    if "--schedule" in kept:
+        at = kept.index("--schedule")
+        del kept[at : at + 2]
+    return kept
+
+
+def check_packages() -> None:
+    """Raise DeviceError if eval.py was started by a Python that lacks what it needs."""
+    for name in ("torch", "rich"):
+        if importlib.util.find_spec(name) is None:
+            raise DeviceError(
+                f"{sys.executable} has no package {name!r}; `make eval` sets up a virtual environment, .venv-dsl-VERSION, "
+                "that has all: activate it first"
+            )
+
+
 def restart_under_emulator(schedule: str | None) -> NoReturn:
     """Replace this process by `python -m emulator eval.py` with the same arguments; file descriptors stay open."""
     if os.environ.get(RESTARTED):
@@ -795,19 +823,29 @@ def restart_under_emulator(schedule: str | None) -> NoReturn:
         raise DeviceError(f"there is no emulator to run in place of a B200: {HERE / 'emulator'} is missing")
     options = ["--schedule", schedule] if schedule else []
     command = ["-m", "emulator", *options, str(Path(__file__).resolve()), *sys.argv[1:]]
-    shown = " ".join(["python -m emulator", *options, "eval.py", *sys.argv[1:]])
+    shown = shlex.join(["python", "-m", "emulator", *options, "eval.py", *without_schedule(sys.argv[1:])])
     print(f"eval.py: restarting on an emulated B200: {shown}", file=sys.stderr, flush=True)
     path = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
     os.execve(sys.executable, [sys.executable, *command], {**os.environ, "PYTHONPATH": path, RESTARTED: "1"})
 
 
 class DeviceError(Exception):
-    """The device asked for, or any device, is not there; the text says what is missing."""
+    """The device asked for, or any device, cannot be used; the text says what is missing."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Command line
 # ---------------------------------------------------------------------------------------------------------------------
+
+
+def seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return value
 
 
 def parse_arguments() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
@@ -824,8 +862,8 @@ def parse_arguments() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     )
     parser.add_argument("--schedule", metavar="S[,S...]", help="passed on to the emulator, if that is the device")
     parser.add_argument("--baseline", action="store_true", help="time torch._scaled_mm per group as well (b200)")
-    limits = ", ".join(f"{seconds} on {device}" for device, seconds in TIMEOUT_S.items())
-    parser.add_argument("--timeout", type=float, metavar="SECONDS", help=f"limit for one case; default: {limits}")
+    limits = ", ".join(f"{limit} on {device}" for device, limit in TIMEOUT_S.items())
+    parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help=f"limit for one case; default: {limits}")
     return parser, parser.parse_args()
 
 
@@ -850,6 +888,8 @@ def main() -> int:
     parser, args = parse_arguments()
     if protocol_fd is not None and args.specfile is None:
         parser.error("SPECFILE is required where POPCORN_FD is set")
+    if not args.submission.is_file():
+        parser.error(f"--submission {args.submission}: there is no such file")
     problem = PROBLEMS[args.problem]
     try:
         if args.specfile:
@@ -872,6 +912,8 @@ def main() -> int:
         parser.error(f"POPCORN_SEED={seed!r} is not an integer")
 
     try:
+        if protocol_fd is None and not under_emulator():
+            check_packages()
         device = choose_device(args.device)
         if args.baseline and (device == "emulator" or args.mode not in ("benchmark", "leaderboard")):
             parser.error("--baseline is a time: it needs a GPU, and mode benchmark or leaderboard")
@@ -901,4 +943,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print("eval.py: interrupted", file=sys.stderr)
+        sys.exit(EXIT_INTERRUPTED)

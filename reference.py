@@ -91,6 +91,8 @@ def generate_input(m: tuple[int, ...], n: tuple[int, ...], k: tuple[int, ...], g
     The order of the random draws is the contest's. Raises ValueError unless m, n and k have length g.
     """
     for name, sizes in (("m", m), ("n", n), ("k", k)):
+        if isinstance(sizes, (int, str)):
+            raise ValueError(f"{name} is {sizes}; expected a list of g = {g} sizes, such as [{sizes}]")
         if len(sizes) != g:
             raise ValueError(f"{name} has {len(sizes)} entries, g is {g}")
     torch.manual_seed(seed)

@@ -1017,13 +1017,12 @@ def plan_report(problem_sizes: list[tuple[int, int, int, int]]) -> dict[str, str
     rows = [
         {
             "tiles": schedule.tiles,
-            "ctas": schedule.ctas,
             "tiles per CTA": f"{schedule.tiles * plan.cta_group / schedule.ctas:.2f}",
             "waves": schedule.waves,
-            "tile": f"{WEIGHT_TILE * plan.cta_group} x {plan.token_tile} x {K_TILE}",
+            "tile": f"{WEIGHT_TILE * plan.cta_group}x{plan.token_tile}x{K_TILE}",
             "CTAs per MMA": plan.cta_group,
             "stages": plan.stages,
-            "SMEM bytes": plan.at.end,
+            "SMEM bytes": f"{plan.at.end:,}",
         }
         for plan, schedule, _ in launches(entries)
     ]

@@ -130,8 +130,12 @@ class Problem:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise SpecError(f"could not read spec file '{path}': {error}") from error
+        lines = text.splitlines()
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                raise SpecError(f"spec file '{path}': line {number} is empty; every line must be a test case")
         try:
-            return self.parse_specs(text.splitlines())
+            return self.parse_specs(lines)
         except SpecError as error:
             raise SpecError(f"spec file '{path}': {error}") from None
 

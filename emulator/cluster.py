@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from emulator.barriers import ClusterBarrier, MBarrier, NamedBarrier, wake
 from emulator.errors import Fault
 from emulator.memory import RANK_SHIFT, SHARED_BASE, SharedMemory
+from emulator.properties import WARP_THREADS, DeviceProperties
 from emulator.tmem import ColumnAllocator, TensorMemory
 from emulator.warp import Group, Warp
 
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from emulator.properties import LaunchConfig
     from emulator.scheduler import Machine
     from emulator.translate import Program
-
-SM_COUNT = 148
-WARP = 32
 
 
 class Grid:
@@ -39,7 +37,7 @@ class Grid:
         self.entry = program.entry
         self.parameters = parameters
         self.param_address = parameters.ctypes.data
-        self.sm_count = SM_COUNT
+        self.sm_count = DeviceProperties.sm_count
         self.clusters = tuple(grid // cluster for grid, cluster in zip(config.grid, config.cluster, strict=True))
         self.predecessors: list[Grid] = []
         self.waiters: list[Group] = []
@@ -73,25 +71,40 @@ class SmTensorMemory:
 
 
 class PairedAllocation:
-    """tcgen05.alloc with cta_group::2: the CTAs of a pair perform it together (PTX ISA, "Issue Granularity")."""
+    """tcgen05.alloc with cta_group::2: the CTAs of a pair perform it together (PTX ISA, "Issue Granularity").
+
+    Both have their columns before either goes on.
+    """
 
     def __init__(self) -> None:
-        self.issued = [0, 0]  # by rank in the pair: allocations begun
-        self.done = [0, 0]
+        self.asked: list[int | None] = [None, None]  # columns, by rank in the pair
+        self.bases: list[int | None] = [None, None]  # allocated, not yet taken
         self.waiters: list[Group] = []
 
-    def begin(self, rank: int) -> bool:
-        """A warp of the CTA of that rank is at its alloc; whether the other CTA has come as far."""
-        if self.issued[rank] == self.done[rank]:
-            self.issued[rank] += 1
-            wake(self.waiters)
-        return self.issued[1 - rank] >= self.issued[rank]
+    def take(self, rank: int, columns: int, memories: list[TensorMemory]) -> int | None:
+        """The address for the CTA of that rank; None while the other has not asked, or columns are not free."""
+        if self.bases[rank] is None:
+            self.asked[rank] = columns
+            self._allocate(memories)
+        base, self.bases[rank] = self.bases[rank], None
+        return base
 
-    def end(self, rank: int) -> None:
-        self.done[rank] += 1
+    def _allocate(self, memories: list[TensorMemory]) -> None:
+        if None in self.asked:
+            return
+        first = memories[0].alloc(self.asked[0])
+        second = memories[1].alloc(self.asked[1]) if first is not None else None
+        if second is None:
+            if first is not None:
+                memories[0].dealloc(first, self.asked[0])
+            return
+        self.bases, self.asked = [first, second], [None, None]
+        wake(self.waiters)
 
     def __str__(self) -> str:
-        return f"tcgen05.alloc of a CTA pair: the even CTA has issued {self.issued[0]}, the odd one {self.issued[1]}"
+        missing = " and ".join(name for name, asked in zip(("even", "odd"), self.asked, strict=True) if asked is None)
+        what = f"the {missing} CTA has not issued it" if missing else "columns of that number are not free in both"
+        return f"tcgen05.alloc of a CTA pair: {what}"
 
 
 class Cta:
@@ -101,7 +114,7 @@ class Cta:
         self.cluster, self.rank, self.index, self.cluster_index = cluster, rank, index, cluster_index
         self.grid, self.machine = cluster.grid, cluster.machine
         self.label = f"CTA {index}"
-        self.sm = (cluster.number * cluster.size + rank) % SM_COUNT
+        self.sm = (cluster.number * cluster.size + rank) % DeviceProperties.sm_count
         program, config = self.grid.program, self.grid.config
         self.shared = SharedMemory(program.dynamic_shared_offset + config.dynamic_shared_bytes, rank)
         self.shared_base = rank << RANK_SHIFT | SHARED_BASE
@@ -114,8 +127,8 @@ class Cta:
         self.exited = False
         x, y, z = config.block
         self.live_threads = x * y * z
-        count = -(-self.live_threads // WARP)
-        self.warps = [Warp(self, i, min(WARP, self.live_threads - WARP * i)) for i in range(count)]
+        count = -(-self.live_threads // WARP_THREADS)
+        self.warps = [Warp(self, i, min(WARP_THREADS, self.live_threads - WARP_THREADS * i)) for i in range(count)]
 
     def mbarrier(self, offset: int) -> MBarrier:
         if self.exited:
@@ -134,7 +147,7 @@ class Cta:
 
     def counted_threads(self) -> int:
         """Threads that a named barrier without a count waits for: whole warps that have not exited."""
-        return WARP * sum(warp.live != 0 for warp in self.warps)
+        return WARP_THREADS * sum(warp.live != 0 for warp in self.warps)
 
     def operands(self) -> tuple[SharedMemory, TensorMemory]:
         self.alive("a tensor core operation")

@@ -4,6 +4,7 @@ copy").
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +18,7 @@ from emulator.synchronization import barrier_at
 from emulator.tensormap import TensorMap
 
 if TYPE_CHECKING:
+    from emulator.cluster import Cta
     from emulator.warp import Group
 
 TENSOR_MAP_BYTES = 128
@@ -167,7 +169,25 @@ def copy_shared(g: Group, mask: int, destination, source, nbytes, barrier, who) 
         g.cta.machine.queues.load(Job(g.grid, g.issuer(who), run))
 
 
-def _submit_store(g: Group, mask: int, job: Job) -> None:
+class _Store:
+    """A store in its two parts: it reads shared memory, which may be waited for, and writes global memory."""
+
+    def __init__(self, cta: Cta, what: str, read: Callable, write: Callable):
+        self.cta, self.what, self._read, self._write = cta, what, read, write
+        self.data: np.ndarray | None = None
+
+    def read(self) -> None:
+        if self.data is None:
+            self.cta.alive(self.what)
+            self.data = self._read()
+
+    def __call__(self) -> None:
+        self.read()
+        self._write(self.data)
+
+
+def _submit_store(g: Group, mask: int, store: _Store, who) -> None:
+    job = Job(g.grid, g.issuer(who), store, store.read)
     g.warp.bulk_open.append((mask, job))
     g.cta.machine.queues.store(job)
 
@@ -178,13 +198,15 @@ def store_tile(g: Group, mask: int, tensor_map, coordinates, source, who) -> Non
         cta, offset = shared_target(g, src)
         if cta is not g.cta:
             raise Fault(f".shared::cta source {src:#x} is in CTA rank {cta.rank}")
-        reader = _MapReader(g, address, who)
+        reader, place = _MapReader(g, address, who), _signed(coords)
 
-        def run(reader=reader, coords=coords, cta=cta, offset=offset) -> None:
-            cta.alive("a tensor store")
-            tma.store_tile(reader(), _signed(coords), g.grid.memory, cta.shared, offset, who)
+        def read(reader=reader, place=place, shared=cta.shared, offset=offset) -> np.ndarray:
+            return tma.read_tile(reader(), place, shared, offset, who)
 
-        _submit_store(g, mask, Job(g.grid, g.issuer(who), run, reader))
+        def write(box: np.ndarray, reader=reader, place=place) -> None:
+            tma.write_tile(reader(), place, g.grid.memory, box, who)
+
+        _submit_store(g, mask, _Store(cta, "a tensor store", read, write), who)
 
 
 def store_bulk(g: Group, mask: int, destination, source, nbytes, who) -> None:
@@ -194,34 +216,38 @@ def store_bulk(g: Group, mask: int, destination, source, nbytes, who) -> None:
         if cta is not g.cta:
             raise Fault(f".shared::cta source {src:#x} is in CTA rank {cta.rank}")
 
-        def run(address=address, size=size, cta=cta, offset=offset) -> None:
-            cta.alive("a bulk store")
-            tma.store_bulk(g.grid.memory, address, cta.shared, offset, size, who)
+        def read(address=address, shared=cta.shared, offset=offset, size=size) -> np.ndarray:
+            return tma.read_bulk(address, shared, offset, size, who)
 
-        _submit_store(g, mask, Job(g.grid, g.issuer(who), run))
+        def write(data: np.ndarray, address=address) -> None:
+            tma.write_bulk(g.grid.memory, address, data, who)
+
+        _submit_store(g, mask, _Store(cta, "a bulk store", read, write), who)
 
 
 def commit_group(g: Group, mask: int, who) -> None:
-    """cp.async.bulk.commit_group: the lanes' stores since their last one form a group."""
-    jobs = [job for lanes, job in g.warp.bulk_open if lanes & mask]
+    """cp.async.bulk.commit_group: each lane's stores since its last one form a group of that lane."""
+    jobs = [(lanes, job) for lanes, job in g.warp.bulk_open if lanes & mask]
     g.warp.bulk_open = [(lanes, job) for lanes, job in g.warp.bulk_open if not lanes & mask]
     g.warp.bulk_groups.append((mask, jobs))
 
 
-def wait_group(g: Group, mask: int, newest: int, who) -> None:
-    """cp.async.bulk.wait_group{.read}: all but the lanes' `newest` groups are done.
+def wait_group(g: Group, mask: int, newest: int, read_only: bool, who) -> None:
+    """cp.async.bulk.wait_group{.read}: all but each lane's `newest` groups are done, or have read their sources.
 
-    Reading and writing are one step here, so that `.read` is as strong as the full wait. Tensor maps of the lanes'
-    earlier loads have been read, too (PTX ISA, "cp.async.bulk.wait_group").
+    Tensor maps of the lanes' earlier loads have been read, too (PTX ISA, "cp.async.bulk.wait_group").
     """
-    groups = [group for group in g.warp.bulk_groups if group[0] & mask]
-    done = groups[: max(0, len(groups) - newest)]
-    for group in done:
-        g.cta.machine.queues.force(group[1])
-    g.warp.bulk_groups = [group for group in g.warp.bulk_groups if not any(group is other for other in done)]
-    for lanes, job in g.warp.map_reads:
-        if lanes & mask and not job.done:
-            job.prepare()
+    queues, groups = g.cta.machine.queues, g.warp.bulk_groups
+    for lane in lane_list(mask):
+        own = [jobs for lanes, jobs in groups if lanes >> lane & 1]
+        due = [job for jobs in own[: max(0, len(own) - newest)] for lanes, job in jobs if lanes >> lane & 1]
+        if read_only:
+            queues.prepare(due)
+        else:
+            queues.force(due)
+    while groups and all(job.done for _, job in groups[0][1]):
+        del groups[0]
+    queues.prepare([job for lanes, job in g.warp.map_reads if lanes & mask])
     g.warp.map_reads = [(lanes, job) for lanes, job in g.warp.map_reads if not lanes & mask]
 
 

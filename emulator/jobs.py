@@ -1,7 +1,7 @@
 """Asynchronous work: the queues it waits in, and the schedules that decide when it happens.
 
 A job is what an asynchronous instruction leaves behind: a bulk copy, or an operation of the tensor core. Jobs of one
-stream of the tensor core (one issuing warp) run in order; copies are not ordered among each other.
+stream of the tensor core (one issuing thread) run in order; copies are not ordered among each other.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class Job:
         self.grid = grid
         self.issuer = issuer
         self.action = action
-        self.prepare = prepare  # reads the tensor map
+        self.prepare = prepare  # the part that is over before the whole is: reading the tensor map, or a store's source
         self.done = False
 
 
 class Queues:
     """All asynchronous work that is outstanding, and the choice of what is next."""
 
-    def __init__(self, schedule: Schedule, execute: Callable[[Job], None]):
+    def __init__(self, schedule: Schedule, execute: Callable[[Job, Callable[[], None]], None]):
         self.schedule = schedule
         self.random = random.Random(schedule.seed)
         self._execute = execute
@@ -86,7 +86,13 @@ class Queues:
         del queue[index]
         self.outstanding -= 1
         job.done = True
-        self._execute(job)
+        self._execute(job, job.action)
+
+    def prepare(self, jobs: list[Job]) -> None:
+        """Do the first part of these jobs now: somebody has waited for it."""
+        for job in jobs:
+            if not job.done:
+                self._execute(job, job.prepare)
 
     def force(self, jobs: list[Job]) -> None:
         """Run these loads or stores now: somebody has waited for them."""

@@ -14,7 +14,6 @@ FULL = 0xFFFFFFFF
 UINTS = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 INTS = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
 LANE_ID = np.arange(32, dtype=np.uint32)
-_POWERS = (1 << LANE_ID.astype(np.uint64)).astype(np.uint64)
 
 
 @lru_cache(maxsize=65536)

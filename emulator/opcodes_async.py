@@ -137,7 +137,7 @@ COPIES = [
         writes=0,
     ),
     called(r"cp\.async\.bulk\.commit_group", "commit_group(g, {m}, {who})", writes=0),
-    called(r"cp\.async\.bulk\.wait_group(?:\.read)?", "wait_group(g, {m}, {0:i}, {who})", writes=0),
+    called(r"cp\.async\.bulk\.wait_group(?P<read>\.read)?", "wait_group(g, {m}, {0:i}, {read:b}, {who})", writes=0),
     ignored(r"cp\.async\.bulk\.prefetch\.tensor\.[1-5]d\.L2\.global(?:\.tile)?(?:\.L2::cache_hint)?"),
     ignored(r"cp\.async\.bulk\.prefetch\.L2\.global(?:\.L2::cache_hint)?"),
     ignored(r"prefetch(?:\.param|\.const)?\.tensormap"),

@@ -14,7 +14,6 @@ from emulator.rows import Row, always_lanes, called, computed, row, same_as_sour
 
 INTEGERS = "u16 s16 u32 s32 u64 s64"
 BITS = "b16 b32 b64"
-FLOAT_TYPES = "f16 bf16 f32 f64"
 
 ARITHMETIC = [
     computed("add", INTEGERS, "{a} + {b}", "{a} + {b}", "qq", "unsigned"),

@@ -8,7 +8,7 @@ import re
 
 from emulator.access import LOCAL_TAG, SHARED_TAG, TAG_SHIFT
 from emulator.code import Code
-from emulator.instructions import SINK, Address, Immediate, Instruction, Register, Symbol, Vector
+from emulator.instructions import SINK, Address, Instruction, Register, Vector
 from emulator.operands import type_width
 from emulator.rows import KindOf, Row, always_lanes, called, ignored, row, same_as_sources
 
@@ -193,10 +193,6 @@ def _is_space(code: Code, instruction: Instruction, match: re.Match) -> None:
     }
     own = f"({text} >> 24 == g.cta.shared_base + {_SHARED_BITS} >> 24)"
     code.assign(destination, tests.get(space, own), code.kind)
-
-
-def _symbol_address(instruction: Instruction) -> bool:
-    return isinstance(instruction.operands[1].base, (Symbol, Immediate))
 
 
 ROWS: list[Row] = [

@@ -172,7 +172,7 @@ BARRIERS = [
 ]  # fmt: skip
 
 MBARRIERS = [
-    called(rf"mbarrier\.init{_BARRIER_SPACE}\.b64", "init_barrier(g, {m}, {space}, {0:a}, {1:i}, {who})", writes=0),
+    called(rf"mbarrier\.init{_BARRIER_SPACE}\.b64", "init_barrier(g, {m}, {space}, {0:x}, {1:v}, {who})", writes=0),
     called(rf"mbarrier\.inval{_BARRIER_SPACE}\.b64", "invalidate_barrier(g, {m}, {space}, {0:a}, {who})", writes=0),
     called(
         rf"mbarrier\.arrive(?P<drop>_drop)?{_ARRIVE_ORDER}{_BARRIER_SPACE}\.b64",

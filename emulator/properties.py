@@ -43,6 +43,9 @@ class DeviceProperties:
     max_parameter_bytes: int = 32764  # CUDA C++ Programming Guide, "__global__ Function Parameters"
 
 
+WARP_THREADS = DeviceProperties.warp_size
+
+
 @dataclass(frozen=True)
 class LaunchConfig:
     """A launch as the host asked for it. grid, block and cluster are (x, y, z), the grid counted in CTAs."""

@@ -94,6 +94,9 @@ def _loading(compiled: object) -> Iterator[None]:
 def _raise_failure() -> None:
     """Raises what a callback has caught; an exception cannot pass through the host code."""
     failure, _state.failure = _state.failure, None
+    if isinstance(failure, EmulatorError):
+        # It says itself where in the kernel it is; where in the emulator that was noticed helps nobody.
+        raise failure.with_traceback(None) from None
     if failure is not None:
         raise failure
 

@@ -7,15 +7,16 @@ cost nothing. When no warp can run and nothing is outstanding, the kernel hangs,
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.cluster import SM_COUNT, Cluster, Grid
+from emulator.cluster import Cluster, Grid
 from emulator.errors import EmulatorError, Fault
 from emulator.instructions import located
 from emulator.jobs import Job, Queues, Schedule
+from emulator.properties import DeviceProperties
 from emulator.warp import Warp
 
 if TYPE_CHECKING:
@@ -134,10 +135,10 @@ class Machine:
 
     # Errors
 
-    def _execute(self, job: Job) -> None:
+    def _execute(self, job: Job, action: Callable[[], None]) -> None:
         self.progress += 1
         try:
-            job.action()
+            action()
         except Fault as fault:
             cta, warp, index = job.issuer
             raise self._error(job.grid, cta, warp, index, fault.reason) from fault
@@ -198,7 +199,7 @@ def run(
     grid = Grid(0, program, config, params, memory, counters)
     machine = Machine(schedule)
     size = config.cluster[0] * config.cluster[1] * config.cluster[2]
-    limit = max(1, SM_COUNT // size) if program.inter_cta else 1
+    limit = max(1, DeviceProperties.sm_count // size) if program.inter_cta else 1
     total = grid.clusters[0] * grid.clusters[1] * grid.clusters[2]
     numbers = range(total) if clusters is None else clusters
     with np.errstate(all="ignore"):

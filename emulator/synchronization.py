@@ -16,12 +16,12 @@ from emulator.barriers import MBarrier, NamedBarrier
 from emulator.errors import Fault
 from emulator.lanes import lane_list
 from emulator.memory import SHARED_BASE
+from emulator.properties import WARP_THREADS
 
 if TYPE_CHECKING:
     from emulator.warp import Group
 
 MBARRIER_BYTES = 8
-WARP_THREADS = 32
 
 
 def _place(g: Group, space: str | None, address: int):
@@ -43,17 +43,23 @@ def barrier_at(g: Group, space: str | None, address: int) -> MBarrier:
     return cta.mbarrier(offset)
 
 
-def init_barrier(g: Group, mask: int, space: str | None, address: int, count: int, who) -> None:
-    cta, offset = _place(g, "shared", address)
-    existing = cta.mbarriers.get(offset)
-    if existing is not None:
-        raise Fault(f"mbarrier.init of a live barrier without mbarrier.inval: {existing} (PTX ISA, mbarrier.init)")
-    if mask & (mask - 1):
-        raise Fault(
-            f"mbarrier.init of one barrier by {mask.bit_count()} lanes: the object would be initialised while in use"
-        )
+def init_barrier(g: Group, mask: int, space: str | None, address, count, who) -> None:
+    """Lanes of one instruction may name the same barrier as long as they give it the same count."""
+    counts: dict[int, int] = {}
+    for lane in lane_list(mask):
+        place, expected = (int(x[lane]) if isinstance(x, np.ndarray) else x for x in (address, count))
+        if counts.setdefault(place, expected) != expected:
+            raise Fault(
+                f"mbarrier.init of the barrier at {place:#x} with counts {counts[place]} and {expected} by lanes of one "
+                "instruction"
+            )
     g.cta.machine.progress += 1
-    cta.mbarriers[offset] = MBarrier(f"mbarrier at shared offset {offset:#x} of {cta.label}", count)
+    for place, expected in counts.items():
+        cta, offset = _place(g, "shared", place)
+        existing = cta.mbarriers.get(offset)
+        if existing is not None:
+            raise Fault(f"mbarrier.init of a live barrier without mbarrier.inval: {existing} (PTX ISA, mbarrier.init)")
+        cta.mbarriers[offset] = MBarrier(f"mbarrier at shared offset {offset:#x} of {cta.label}", expected)
 
 
 def invalidate_barrier(g: Group, mask: int, space: str | None, address: int, who) -> None:
@@ -109,19 +115,30 @@ def complete_bytes(g: Group, mask: int, space: str | None, address, nbytes, who)
         barrier.complete(_per_lane(nbytes, mask) * lanes, "complete_tx", who)
 
 
+def _waited_for(g: Group, address: int) -> MBarrier:
+    """Threads wait for barriers of their own CTA only (PTX ISA, mbarrier.test_wait)."""
+    return barrier_at(g, "shared", address)
+
+
 def test_parity(g: Group, mask: int, space: str | None, address: int, parity: int, who) -> bool:
     if parity not in (0, 1):
         raise Fault(f"phase parity {parity}: must be 0 or 1 (PTX ISA, mbarrier.test_wait)")
-    return barrier_at(g, space, address).passed(parity)
+    return _waited_for(g, address).passed(parity)
 
 
 def test_state(g: Group, mask: int, space: str | None, address: int, state: int, who) -> bool:
-    return barrier_at(g, space, address).phase != state
+    barrier = _waited_for(g, address)
+    if barrier.phase - state not in (0, 1):
+        raise Fault(
+            f"the state token is of phase {state}, which is neither the current one nor the one before it: {barrier} "
+            "(PTX ISA, mbarrier.test_wait)"
+        )
+    return barrier.phase != state
 
 
 def wait_parity(g: Group, mask: int, space: str | None, address: int, parity: int, who) -> bool:
     """A loop around try_wait.parity."""
-    barrier = barrier_at(g, space, address)
+    barrier = _waited_for(g, address)
     phase = barrier.phase
     started = g.waiting
     if started is not None:
@@ -138,10 +155,10 @@ def wait_parity(g: Group, mask: int, space: str | None, address: int, parity: in
 
 
 def wait_state(g: Group, mask: int, space: str | None, address: int, state: int, who) -> bool:
-    barrier = barrier_at(g, space, address)
     g.waiting = None
-    if barrier.phase != state:
+    if test_state(g, mask, space, address, state, who):
         return True
+    barrier = _waited_for(g, address)
     g.waiting = (f"phase {state}", barrier, state)
     barrier.waiters.append(g)
     return False
@@ -153,6 +170,8 @@ def wait_state(g: Group, mask: int, space: str | None, address: int, state: int,
 def _named(g: Group, mask: int, aligned: bool, number: int, threads: int | None, instruction: str):
     if aligned:
         whole_warp(g, mask, instruction)
+    elif mask != g.warp.live:
+        raise Fault(f"{instruction} without .aligned by a part of a warp, lanes {mask:#010x}, is not modelled")
     if not 0 <= number < 16:
         raise Fault(f"{instruction} of barrier {number}: there are 16 per CTA")
     if threads is not None and (threads % 32 or threads <= 0):

@@ -1,5 +1,5 @@
 """What tcgen05 instructions do when a warp issues them: tensor memory at once, cp, mma and commit as jobs of the
-issuing warp.
+issuing thread.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ def wait_alloc(g: Group, mask: int, cta_group: int, destination: int, columns: i
     if cta is not g.cta:
         raise Fault(f"tcgen05.alloc writes to shared address {destination:#x} of CTA rank {cta.rank}")
     g.cta.use_cta_group(cta_group)
-    pair, rank = None, g.cta.rank % 2
     if cta_group == 2:
-        _members(g, cta_group)
+        ctas = _members(g, cta_group)
         pair = g.cta.cluster.allocations[g.cta.rank // 2]
-        if not pair.begin(rank):
-            g.waiting = ("", pair, pair.issued[rank])
-            pair.waiters.append(g)
+        base = pair.take(g.cta.rank % 2, columns, [cta.tmem for cta in ctas])
+        if base is None:
+            g.waiting = ("", pair, None)
+            for waiters in (pair.waiters, *(cta.sm_tensor_memory.waiters for cta in ctas)):
+                waiters.append(g)
             return False
-    base = g.cta.tmem.alloc(columns)
-    if base is None:
-        g.waiting = ("tensor memory columns", g.cta.sm_tensor_memory, columns)
-        g.cta.sm_tensor_memory.waiters.append(g)
-        return False
-    if pair is not None:
-        pair.end(rank)
+    else:
+        base = g.cta.tmem.alloc(columns)
+        if base is None:
+            g.waiting = ("tensor memory columns", g.cta.sm_tensor_memory, columns)
+            g.cta.sm_tensor_memory.waiters.append(g)
+            return False
     g.cta.machine.progress += 1
     g.cta.shared.store(destination & 0xFFFFFFFF, base, 4, who)
     return True
@@ -98,7 +98,9 @@ def synchronize(g: Group, mask: int, what: str) -> None:
 def _submit(g: Group, mask: int, cta_group: int, who, instruction: str, run) -> None:
     one_lane(mask, instruction)
     g.cta.use_cta_group(cta_group)
-    g.cta.machine.queues.tensor(g.stream, Job(g.grid, g.issuer(who), run))
+    # Operations of one thread run in order, and its commits count its own only (PTX ISA, "tcgen05.commit").
+    thread = *g.warp.key, mask.bit_length()
+    g.cta.machine.queues.tensor(thread, Job(g.grid, g.issuer(who), run))
 
 
 def copy(g: Group, mask: int, cta_group: int, shape: str, multicast: str | None, taddr, descriptor, who) -> None:
@@ -160,7 +162,7 @@ def all_lanes(disabled: list, mask: int) -> None:
 
 
 def commit(g: Group, mask: int, cta_group: int, barrier, multicast: int | None, who) -> None:
-    """tcgen05.commit: an arrival when all earlier operations of the warp's stream are done."""
+    """tcgen05.commit: an arrival when all earlier operations of the thread are done."""
     cta, offset = shared_target(g, pick(barrier, mask))
     if multicast is None:
         targets = [cta.mbarrier(offset)]

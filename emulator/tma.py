@@ -165,17 +165,12 @@ def load_tile(
     return nbytes
 
 
-def store_tile(
-    tensor_map: TensorMap,
-    coords: Sequence[int],
-    memory: GlobalMemory,
-    shared: SharedMemory,
-    src_offset: int,
-    who: object = None,
-) -> int:
-    """cp.async.bulk.tensor from shared to global memory, tiled mode: the inverse of `load_tile`.
+def read_tile(
+    tensor_map: TensorMap, coords: Sequence[int], shared: SharedMemory, src_offset: int, who: object = None
+) -> np.ndarray:
+    """The first half of cp.async.bulk.tensor from shared to global memory, tiled mode: the box, uint8, a copy.
 
-    Coordinates must not be negative (PTX ISA, "Restriction on Tensor Copy instructions"). Returns the bytes written.
+    Coordinates must not be negative (PTX ISA, "Restriction on Tensor Copy instructions").
     """
     _check_tile(tensor_map, coords, src_offset)
     if min(coords) < 0:
@@ -184,15 +179,19 @@ def store_tile(
             "(PTX ISA, Restriction on Tensor Copy instructions)"
         )
     _access(shared, "load", src_offset, tensor_map.box_bytes, who)
+    base, places = _places(tensor_map, src_offset)
+    chunks = chunk_view(shared)[base:].take(places)
+    return chunks.view(np.uint8).reshape(*tensor_map.counts[:0:-1], tensor_map.inner_bytes)
+
+
+def write_tile(
+    tensor_map: TensorMap, coords: Sequence[int], memory: GlobalMemory, box: np.ndarray, who: object = None
+) -> int:
+    """The second half: what lies inside the tensor goes to global memory. Returns the bytes written."""
     clip = _clip(tensor_map, tuple(coords))
     nbytes = int(np.prod(clip.shape, dtype=np.int64))
-    if not nbytes:
-        return 0
-    base, places = _places(tensor_map, src_offset)
-    box = (
-        chunk_view(shared)[base:].take(places).view(np.uint8).reshape(*tensor_map.counts[:0:-1], tensor_map.inner_bytes)
-    )
-    memory.write_strided(clip.address, clip.strides, box if clip.inside is None else box[clip.inside], who)
+    if nbytes:
+        memory.write_strided(clip.address, clip.strides, box if clip.inside is None else box[clip.inside], who)
     return nbytes
 
 
@@ -212,11 +211,16 @@ def load_bulk(
     return nbytes
 
 
-def store_bulk(
-    memory: GlobalMemory, address: int, shared: SharedMemory, src_offset: int, nbytes: int, who: object = None
-) -> int:
-    """cp.async.bulk from shared to global memory. All three numbers are multiples of 16. Returns the bytes written."""
+def read_bulk(address: int, shared: SharedMemory, src_offset: int, nbytes: int, who: object = None) -> np.ndarray:
+    """The first half of cp.async.bulk from shared to global memory: the bytes, a copy. All three numbers are multiples
+    of 16.
+    """
     _check_bulk(address, src_offset, nbytes)
-    if nbytes:
-        memory.write(address, shared.read(src_offset, nbytes, who), who)
-    return nbytes
+    return shared.read(src_offset, nbytes, who).copy() if nbytes else np.empty(0, np.uint8)
+
+
+def write_bulk(memory: GlobalMemory, address: int, data: np.ndarray, who: object = None) -> int:
+    """The second half. Returns the bytes written."""
+    if data.size:
+        memory.write(address, data, who)
+    return data.size

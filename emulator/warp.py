@@ -44,11 +44,6 @@ class Group:
         self.waiting: tuple | None = None
         self.issued = 0  # warp instructions
 
-    @property
-    def stream(self) -> tuple:
-        """The order in which the tensor core takes this warp's operations."""
-        return self.warp.key
-
     def issuer(self, who: tuple) -> tuple:
         return self.cta.index, self.warp.index, who[1]
 
@@ -167,7 +162,7 @@ class Warp:
         self.cluster_arrived = 0
         self.cluster_generation = 0
         self.bulk_open: list = []  # (lanes, job): stores not yet in a group
-        self.bulk_groups: list = []  # (lanes, jobs)
+        self.bulk_groups: list = []  # (lanes, [(lanes, job)]), oldest first
         self.map_reads: list = []  # (lanes, job): loads whose tensor map may still be read
         self.key = (cta.cluster.number, cta.rank, index)
         self.local = LocalMemory(cta.grid.program.local_bytes)

@@ -229,9 +229,59 @@ def test_broken_rules(instructions, reason):
         lanes(INIT.format(count=2) + f"mov.u32 %r1, 0; @%p1 bra A;\n{instructions}\nA:")
 
 
-def test_initialised_by_several_lanes():
-    with pytest.raises(EmulatorError, match="by 32 lanes"):
-        lanes("mov.u32 %r10, smem; mbarrier.init.shared.b64 [%r10], 1; mov.u32 %r1, 0;")
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_initialised_by_several_lanes(schedule):
+    """The whole warp initialises one barrier, then each of four lanes one of its own."""
+    body = """
+        mov.u32 %r10, smem; mbarrier.init.shared.b64 [%r10], 32; mov.u32 %r1, 0; and.b32 %r2, %tid, 3;
+        mad.lo.u32 %r3, %r2, 8, %r10; setp.gt.u32 %p1, %tid, 3; @%p1 bra READY; add.u32 %r4, %tid, 7;
+        mbarrier.init.shared.b64 [%r3+8], %r4;
+    READY: bar.sync 0; mbarrier.arrive.shared.b64 _, [%r10]; setp.lt.u32 %p2, %r2, 1;
+        @%p2 mbarrier.arrive.shared.b64 _, [%r3+16]; mbarrier.test_wait.parity.shared.b64 %p3, [%r10], 0;
+        mbarrier.test_wait.parity.shared.b64 %p4, [%r10+16], 0; mbarrier.test_wait.parity.shared.b64 %p5, [%r10+8], 0;
+        selp.b32 %r1, 1, 0, %p3; selp.b32 %r5, 2, 0, %p4; selp.b32 %r6, 4, 0, %p5;
+        add.u32 %r1, %r1, %r5; add.u32 %r1, %r1, %r6;
+    """
+    assert lanes(body, schedule=schedule) == [3] * 32
+
+
+@pytest.mark.parametrize(
+    "wait", ["mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r12], 0;", "mbarrier.test_wait.b64 %p2, [%rd1], %rd2;"]
+)
+def test_waiting_for_the_barrier_of_another_cta(wait):
+    body = (
+        INIT.format(count=1)
+        + f"""
+        barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; xor.b32 %r2, %rank, 1; mov.u64 %rd2, 0;
+        mapa.shared::cluster.u32 %r12, %r10, %r2; cvta.shared::cluster.u64 %rd1, %r12; mov.u32 %r1, 0; {wait}
+    """
+    )
+    with pytest.raises(EmulatorError, match="the instruction takes this CTA's only"):
+        lanes(body, grid=2, cluster=2)
+
+
+@pytest.mark.parametrize("loop", ["", "@!%p2 bra W;"])
+def test_a_state_token_two_phases_old(loop):
+    body = (
+        INIT.format(count=1)
+        + f"""
+        mov.u32 %r1, 0; @%p1 bra END; mbarrier.arrive.shared.b64 %rd2, [%r10]; mbarrier.arrive.shared.b64 _, [%r10];
+    W:  mbarrier.test_wait.shared.b64 %p2, [%r10], %rd2; {loop}
+    END:
+    """
+    )
+    with pytest.raises(EmulatorError, match="the state token is of phase 0, .* phase 2, 1 of 1"):
+        lanes(body)
+
+
+def test_initialised_by_lanes_that_disagree():
+    with pytest.raises(EmulatorError, match="mbarrier.init of the barrier at .* with counts 0 and 1 by lanes of one"):
+        lanes("mov.u32 %r10, smem; mbarrier.init.shared.b64 [%r10], %tid; mov.u32 %r1, 0;")
+
+
+def test_initialised_by_two_warps():
+    with pytest.raises(EmulatorError, match="of a live barrier without mbarrier.inval"):
+        lanes("mov.u32 %r10, smem; mbarrier.init.shared.b64 [%r10], 1; mov.u32 %r1, 0;", threads=64)
 
 
 def test_missed_phase():
@@ -285,6 +335,7 @@ def test_a_warp_that_exits_after_the_others_have_arrived():
         ("bar.sync 16;", "there are 16 per CTA"),
         ("bar.sync 1, 48;", "must be a positive multiple of 32"),
         ("bar.arrive 1, 32; bar.arrive 1, 64; bar.arrive 1, 32;", "is used with 32 threads while"),
+        ("setp.gt.u32 %p1, %tid, 7; @%p1 bra A; barrier.sync 1, 64; A:", "by a part of a warp, .* is not modelled"),
         ("barrier.cluster.wait.aligned;", "without a barrier.cluster.arrive"),
         ("barrier.cluster.arrive.aligned; barrier.cluster.arrive.aligned;", "arrive twice"),
     ],

@@ -5,14 +5,17 @@ import io
 import math
 import os
 import shutil
+import signal
 import statistics
+import subprocess
 import sys
+import time
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import pytest
 import torch
-from harness import BEHAVIOURS, ROOT, clean_environment, run_eval, spec_line, write_specs
+from harness import BEHAVIOURS, ROOT, SUBMISSIONS, clean_environment, run_eval, spec_line, write_specs
 
 import eval as harness_file
 import reference
@@ -29,11 +32,12 @@ def test_the_table_shows_what_differs_where(tmp_path):
     assert run.returncode == 112
     assert run.stderr.count("\n") == 1
     assert run.stderr.startswith(
-        "eval.py: restarting on an emulated B200: python -m emulator --schedule random:3 eval.py"
+        "eval.py: restarting on an emulated B200: python -m emulator --schedule random:3 eval.py test "
     )
+    assert run.stderr.count("--schedule") == 1
     headline, *_ = run.stdout.splitlines()
     assert headline == f"group_gemm test · NVIDIA B200 (emulated), schedules random:3 · {BEHAVIOURS}"
-    rows = [line.split() for line in run.stdout.splitlines() if line.startswith(("  0 ", "  1 ", "  2 "))]
+    rows = [line.split() for line in run.stdout.splitlines() if line.startswith((" 0 ", " 1 ", " 2 "))]
     assert [row[0] for row in rows] == ["0", "1", "2"]
     assert [row[-1] for row in rows] == ["bit-exact", "FAIL", "FAIL"]
     assert " m 2 24, n 16 8, k 64 128, g 2 " in run.stdout
@@ -50,11 +54,59 @@ def test_benchmark_on_the_emulator_prints_counts_and_no_times(tmp_path):
     assert run.returncode == 0, run.stdout
     assert "counts from emulation, no times" in run.stdout
     assert "plan: tiles" in run.stdout
-    assert "bytes loaded by TMA, unique" in run.stdout
+    assert "TMA bytes, unique" in run.stdout
     assert [line.split()[0] for line in run.stdout.splitlines() if "bit-exact" in line] == ["1"], "--case 1 alone"
     for absent in (" us", "±", "speed of light", "published", "geomean"):
         assert absent not in run.stdout
     assert run.stdout.endswith("1 passed, 0 failed\n")
+
+
+def test_one_failure_of_every_case_is_shown_once(tmp_path):
+    specs = write_specs(tmp_path / "specs.txt", ["good", "good", "good"])
+    submission = SUBMISSIONS / "broken_import.py"
+    run = run_eval("test", specs, "--submission", submission, "--device", "emulator")
+    assert run.returncode == 112
+    assert run.stdout.count("Traceback") == 1
+    assert run.stdout.count("as case 0: ImportError: no module named tvm_ffi") == 2
+    assert run.stdout.endswith("0 passed, 3 failed\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("test", "--submission", "absent.py"), "--submission absent.py: there is no such file"),
+        (("test", "--timeout", "0"), "argument --timeout: '0' is not a number of seconds above 0"),
+        (("test", "--timeout", "nan"), "argument --timeout: 'nan' is not a number of seconds above 0"),
+        (("test", "--timeout", "soon"), "argument --timeout: 'soon' is not a number of seconds above 0"),
+    ],
+)
+def test_usage(arguments, text):
+    run = run_eval(*arguments)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr.endswith(f"error: {text}\n")
+
+
+def test_an_interruption_ends_without_a_traceback(tmp_path):
+    specs = write_specs(tmp_path / "specs.txt", ["hangs"])
+    pids = tmp_path / "pids"
+    process = subprocess.Popen(
+        [sys.executable, ROOT / "eval.py", "test", specs, "--submission", BEHAVIOURS, "--device", "emulator"],
+        env=clean_environment(PIDS=str(pids)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 100
+    while not pids.exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert stderr.endswith("eval.py: interrupted\n")
+    assert "Traceback" not in stderr
+
+
+def test_a_python_without_the_packages_says_so(monkeypatch):
+    monkeypatch.setattr(harness_file.importlib.util, "find_spec", lambda name: None if name == "rich" else name)
+    with pytest.raises(harness_file.DeviceError, match="has no package 'rich'; `make eval` sets up"):
+        harness_file.check_packages()
 
 
 def test_without_the_emulator_it_says_what_is_missing(tmp_path):
@@ -132,6 +184,9 @@ def test_the_restart_keeps_arguments_and_happens_once(monkeypatch, capsys):
     ]
     assert environment["PYTHONPATH"] == f"{ROOT}{os.pathsep}/elsewhere"
     assert capsys.readouterr().err.count("\n") == 1
+
+    assert harness_file.without_schedule(["test", "--schedule", "late", "--case", "3"]) == ["test", "--case", "3"]
+    assert harness_file.without_schedule(["--schedule=late", "test"]) == ["test"]
 
     monkeypatch.setenv(harness_file.RESTARTED, environment[harness_file.RESTARTED])
     with pytest.raises(harness_file.DeviceError, match="another package of that name"):
@@ -419,11 +474,11 @@ def test_what_a_mode_runs_on_a_gpu(mode, warm_ups, options):
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def console_text(results, lines, baseline=False):
+def console_text(results, lines, width=200):
     numbers = list(range(len(lines)))
     report = harness_file.ConsoleReport(GROUP_GEMM, "a device · a file", numbers)
     report.console.file = io.StringIO()
-    report.console.width = 200
+    report.console.width = width
     specs = GROUP_GEMM.parse_specs(lines)
     with report:
         report.begin("benchmark", specs)
@@ -453,6 +508,26 @@ def test_the_timing_table():
     assert "torch._scaled_mm" not in text
 
 
+def test_tables_keep_a_line_per_case_where_they_can():
+    results = [harness_file.Result(True, stats=stats_of(20.0))] * 4
+    assert len(console_text(results, BENCHMARK_LINES, width=120).splitlines()) == 1 + 1 + 4 + 4 + 1 + 1
+
+
+def test_labels_of_counts_stay_whole_on_80_columns():
+    launch = {"kernel": "k", "ctas": 148, "mma": 19_712, "stored_bytes": 8_388_608}
+    launch |= {"tma_load_requested_bytes": 200_933_376, "tma_load_unique_bytes": 136_421_376}
+    counts = {
+        "launches": [launch],
+        "plan": {"tile": "256 x 256 x 256"},
+        "minimum_load_bytes": 1,
+        "minimum_store_bytes": 1,
+    }
+    text = console_text([harness_file.Result(True, counts=counts)] * 4, BENCHMARK_LINES, width=80)
+    for label in harness_file.counts_column(counts):
+        assert any(line.strip().startswith(label) for line in text.splitlines()), label
+    assert text.count("200,933,376") == 4
+
+
 def test_the_timing_table_with_a_baseline_and_unknown_shapes():
     results = [harness_file.Result(True, stats=stats_of(20.0), baseline=stats_of(50.0))]
     text = console_text(results, [GROUP_GEMM.tests[0]])
@@ -477,16 +552,16 @@ def test_counts_against_the_minimum():
         "launches": "2",
         "CTAs": "8",
         "MMAs": "20",
-        "bytes loaded by TMA, requested": "600",
-        "bytes loaded by TMA, requested / minimum": "3.000",
-        "bytes loaded by TMA, unique": "220",
-        "bytes loaded by TMA, unique / minimum": "1.100",
+        "TMA bytes requested": "600",
+        "requested / minimum": "3.000",
+        "TMA bytes, unique": "220",
+        "unique / minimum": "1.100",
         "bytes stored": "60",
-        "bytes stored / minimum": "1.000",
+        "stored / minimum": "1.000",
     }
     text = harness_file.launches_text(counts)
     assert "launch 1: k\n    grid: (4, 1, 1)\n    ctas: 4\n" in text
-    assert text.endswith("\n    per_allocation: b: (9, 8)")
+    assert text.endswith("\n    TMA bytes per allocation (requested, unique):\n        b: 9, 8")
 
 
 def protocol_lines(mode, *results):

@@ -74,6 +74,8 @@ def test_draws_follow_the_contests_order(data):
 def test_sizes_must_match_the_group_count():
     with pytest.raises(ValueError, match="n has 1 entries, g is 2"):
         reference.generate_input(m=(8, 8), n=(8,), k=(64, 64), g=2, seed=1)
+    with pytest.raises(ValueError, match=r"m is 8; expected a list of g = 1 sizes, such as \[8\]"):
+        reference.generate_input(m=8, n=(8,), k=(64,), g=1, seed=1)
 
 
 def slow_product(a, b, sfa, sfb):

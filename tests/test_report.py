@@ -140,8 +140,8 @@ def added(ptx, code):
 
 @needs_tools
 def test_spills_are_noticed():
-    """26 registers do not hold a tile of two parts in two CTAs; ptxas refuses to go on with fewer."""
-    ptx = report.compile_plan(submission.Plan(1, 256, 2)).ptx
+    """26 registers do not hold the choice among as many groups as a launch takes; ptxas refuses to go on with fewer."""
+    ptx = report.compile_plan(submission.Plan(submission.max_groups(2), 256, 2)).ptx
     assembled = report.assemble(re.sub(r"(\.reqntid[^\n]*)", r"\1 .maxnreg 26", ptx))
     assert assembled.registers <= 26
     assert assembled.spill_store_bytes > 0 and assembled.spill_load_bytes > 0 and assembled.stack_bytes > 0

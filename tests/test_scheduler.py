@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from small_kernels import launch, store
 
+from emulator import scheduler
 from emulator.errors import EmulatorError
 from emulator.scheduler import Schedule
 
@@ -117,6 +118,48 @@ def test_waiting_for_all_but_the_newest_groups(newest, expected):
     )
     lanes(body, out, schedule="late")
     assert out[0] == expected and out[4] == (1 if newest == 0 else 2)
+
+
+STORED = """
+    setp.ne.u32 %p2, %tid, 0; @%p2 bra STORED; st.shared.b32 [%r10], 9; fence.proxy.async.shared::cta;
+    cp.async.bulk.global.shared::cta.bulk_group [%a1], [%r10], 16;
+STORED: {who} cp.async.bulk.commit_group;
+"""
+
+
+@pytest.mark.parametrize("read,seen", [(".read", 0), ("", 9)])
+def test_waiting_for_the_reads_of_a_store_is_not_waiting_for_its_writes(read, seen):
+    """What the store has written is there behind wait_group, not behind wait_group.read, and in the end."""
+    out = aligned(4)
+    body = (
+        SETUP
+        + STORED.format(who="")
+        + f"""
+        @%p2 bra SEEN; cp.async.bulk.wait_group{read} 0; ld.volatile.global.b32 %r1, [%a1];
+        st.shared.b32 [%r10], 5;
+    SEEN:
+    """
+    )
+    assert lanes(body, out, schedule="late")[0] == seen
+    assert out[0] == 9
+    assert len({lanes(body, aligned(4), schedule=f"random:{seed}")[0] for seed in range(8)}) == (2 if read else 1)
+
+
+@pytest.mark.parametrize("who", ["", "@!%p2"])
+def test_groups_are_of_the_thread_that_issued_their_stores(who):
+    """Lane 1 waits for groups of its own, of which lane 0's store is none, even if the warp commits together."""
+    out = aligned(4)
+    body = (
+        SETUP
+        + STORED.format(who=who)
+        + """
+        setp.ne.u32 %p3, %tid, 1; @%p3 bra OTHERS; cp.async.bulk.wait_group.read 0; st.shared.b32 [%r10], 5;
+        cp.async.bulk.wait_group 0;
+    OTHERS: bar.warp.sync -1; cp.async.bulk.wait_group 0;
+    """
+    )
+    lanes(body, out, schedule="late")
+    assert out[0] == 5
 
 
 def test_stores_that_outlive_their_cta():
@@ -284,9 +327,10 @@ def test_allocation_waits_for_columns(schedule):
     assert lanes(body, threads=64, schedule=schedule) == [0] * 64
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_commit_arrives_after_the_copies_before_it(schedule):
-    """tcgen05.cp of 512 bytes to tensor memory, a commit, and the copy read back by the four warps."""
+def copied(committing, schedule):
+    """tcgen05.cp of 512 bytes to tensor memory by lane 0, a commit by a lane, and the copy read by the four warps;
+    whether it was there.
+    """
     source = aligned(128)
     source[:] = np.arange(128) * 11
     body = (
@@ -299,12 +343,13 @@ def test_commit_arrives_after_the_copies_before_it(schedule):
         cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r10], [%a1], 512, [%r11];
     """
         + WAIT.format(n=0, place="%r11", parity=0)
-        + """
+        + f"""
         shr.u32 %r14, %r10, 4; and.b32 %r14, %r14, 0x3fff; cvt.u64.u32 %rd2, %r14;
         or.b64 %rd2, %rd2, 0x0000400800000000;
         tcgen05.cp.cta_group::1.32x128b.warpx4 [%r12], %rd2;
+    ISSUED: setp.ne.u32 %p3, %tid, {committing}; @%p3 bra COMMITTED;
         tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r11+8];
-    ISSUED:
+    COMMITTED:
     """
         + WAIT.format(n=1, place="%r11+8", parity=0)
         + """
@@ -315,7 +360,20 @@ def test_commit_arrives_after_the_copies_before_it(schedule):
     END:
     """
     )
-    assert lanes(body, source, threads=128, schedule=schedule) == [(4 * (i % 32) + 3) * 11 for i in range(128)]
+    try:
+        return lanes(body, source, threads=128, schedule=schedule) == [(4 * (i % 32) + 3) * 11 for i in range(128)]
+    except EmulatorError as error:
+        assert "tcgen05.cp" in str(error)
+        return False
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_commit_arrives_after_the_copies_before_it(schedule):
+    assert copied(0, schedule)
+
+
+def test_commit_counts_the_work_of_its_own_thread():
+    assert not all(copied(1, f"random:{seed}") for seed in range(8))
 
 
 def test_hang_report():
@@ -394,3 +452,63 @@ def test_instructions_without_an_effect():
         cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%a0, {%r1, %r1}];
     """
     assert lanes(body) == [4] * 32
+
+
+PAIR = """
+    mov.u32 %r10, smem; mov.u32 %r1, 0; setp.eq.u32 %p1, %rank, {rank}; @!%p1 bra ALLOC; {delay}
+ALLOC: tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%r10], 64; {after}
+    barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; ld.shared.b32 %r12, [%r10];
+    tcgen05.dealloc.cta_group::2.sync.aligned.b32 %r12, 64;
+"""
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_pair_allocates_together(rank, schedule):
+    """The CTA of that rank takes its time before its alloc; no CTA is behind its own before that."""
+    late = """
+        mov.u32 %r2, 0;
+    D:  add.u32 %r2, %r2, 1; setp.lt.u32 %p2, %r2, 400; @%p2 bra D; atom.global.add.u32 %r3, [%a0], 1;
+    """
+    seen = """
+        mul.wide.u32 %rd2, %rank, 4; add.s64 %rd2, %rd2, %a0; ld.acquire.gpu.global.b32 %r4, [%a0];
+        st.global.b32 [%rd2+4], %r4;
+    """
+    out = np.zeros(3, np.uint32)
+    launch(PAIR.format(rank=rank, delay=late, after=seen), out, grid=2, cluster=2, schedule=schedule)
+    assert out.tolist() == [32, 32, 32]
+
+
+@pytest.mark.parametrize("schedule", ["late", "random:1"])
+def test_hang_of_a_pair_in_which_one_cta_allocates(schedule):
+    skipped = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; bra ALLOC;"
+    with pytest.raises(EmulatorError, match="the kernel hangs") as error:
+        launch(PAIR.format(rank=1, delay=skipped, after=""), grid=2, cluster=2, schedule=schedule)
+    text = str(error.value)
+    assert "CTA (0, 0, 0) warp 0 at PTX line" in text and "tcgen05.alloc.cta_group::2" in text
+    assert "waits for tcgen05.alloc of a CTA pair: the odd CTA has not issued it" in text
+
+
+RACE = """
+    mov.u32 %r10, smem; shr.u32 %r11, %tid, 5; mov.u32 %r1, 0; setp.ne.u32 %p1, %tid, 0; @%p1 bra READY;
+    st.shared.b32 [%r10+1024], 0;
+READY: bar.sync 0; mov.u32 %r2, 0; setp.eq.u32 %p2, %r11, 1; @%p2 bra CONSUMER;
+PRODUCER: and.b32 %r3, %r2, 127; mad.lo.u32 %r4, %r3, 4, %r10; st.shared.b32 [%r4], %r2; add.u32 %r2, %r2, 1;
+    st.volatile.shared.b32 [%r10+1024], %r2; mov.u32 %r7, 0;
+WORK: add.u32 %r7, %r7, 1; setp.lt.u32 %p3, %r7, 4; @%p3 bra WORK; setp.lt.u32 %p3, %r2, 512; @%p3 bra PRODUCER; bra END;
+CONSUMER: ld.volatile.shared.b32 %r5, [%r10+1024]; setp.le.u32 %p3, %r5, %r2; @%p3 bra CONSUMER;
+    and.b32 %r3, %r2, 127; mad.lo.u32 %r4, %r3, 4, %r10; ld.shared.b32 %r6, [%r4]; setp.ne.u32 %p4, %r6, %r2;
+    selp.b32 %r1, 1, %r1, %p4; add.u32 %r2, %r2, 1; setp.lt.u32 %p3, %r2, 512; @%p3 bra CONSUMER;
+END:
+"""
+
+
+def test_random_schedules_let_a_warp_fall_far_behind(monkeypatch):
+    """A producer that never waits for its consumer overwrites what has not been read only when it is 128 items ahead."""
+
+    def caught():
+        return [seed for seed in range(4, 12) if any(lanes(RACE, threads=64, schedule=f"random:{seed}"))]
+
+    assert caught()
+    monkeypatch.setattr(scheduler, "PACES", (1.0,))
+    assert not caught()

@@ -79,6 +79,8 @@ def test_spec_files(tmp_path):
         path.write_bytes(content)
         with pytest.raises(SpecError, match=r"specs\.txt"):
             GROUP_GEMM.read_spec_file(path)
+    with pytest.raises(SpecError, match="line 2 is empty"):
+        GROUP_GEMM.read_spec_file(path)
     with pytest.raises(SpecError, match="could not read"):
         GROUP_GEMM.read_spec_file(tmp_path / "absent")
 

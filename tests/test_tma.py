@@ -57,6 +57,14 @@ class Tensor:
             linear += self.bits
 
 
+def store_tile(tensor_map, coords, memory, shared, offset, who=None):
+    return tma.write_tile(tensor_map, coords, memory, tma.read_tile(tensor_map, coords, shared, offset, who), who)
+
+
+def store_bulk(memory, address, shared, offset, nbytes, who=None):
+    return tma.write_bulk(memory, address, tma.read_bulk(address, shared, offset, nbytes, who), who)
+
+
 def get_bits(data: np.ndarray, bit: int, width: int) -> int:
     value = int.from_bytes(data[bit // 8 : (bit + width + 7) // 8].tobytes(), "little")
     return value >> bit % 8 & (1 << width) - 1
@@ -125,7 +133,7 @@ def test_store_tile(name, coords, offset):
             set_bits(expected, target, width, get_bits(shared.data, address, width))
             written += 1
     before = shared.data.copy()
-    assert tma.store_tile(tensor.map, coords, tensor.memory, shared, offset) == written * width // 8
+    assert store_tile(tensor.map, coords, tensor.memory, shared, offset) == written * width // 8
     assert np.array_equal(tensor.data, expected)
     assert np.array_equal(shared.data, before)
 
@@ -164,7 +172,7 @@ def test_swizzle_follows_the_address_not_the_box():
 )
 def test_illegal_tiles(changes, coords, offset, message):
     tensor = Tensor(**{"dims": (64, 64), "box": (32, 32)} | changes)
-    for copy in (tma.load_tile, tma.store_tile):
+    for copy in (tma.load_tile, store_tile):
         with pytest.raises(Fault, match=message):
             copy(tensor.map, coords, tensor.memory, SharedMemory(SHARED), offset)
 
@@ -172,7 +180,7 @@ def test_illegal_tiles(changes, coords, offset, message):
 def test_a_store_has_no_negative_coordinates():
     tensor = Tensor((64, 64), (32, 32))
     with pytest.raises(Fault, match=r"coordinates \(0, -1\), must not be negative"):
-        tma.store_tile(tensor.map, (0, -1), tensor.memory, SharedMemory(SHARED), FIRST)
+        store_tile(tensor.map, (0, -1), tensor.memory, SharedMemory(SHARED), FIRST)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +202,7 @@ def test_what_is_not_modelled_is_refused_by_name(encoding, message):
         tma.load_tile(decoded, (0, 0, 0), GlobalMemory(), SharedMemory(SHARED), FIRST)
 
 
-@pytest.mark.parametrize("copy", [tma.load_tile, tma.store_tile])
+@pytest.mark.parametrize("copy", [tma.load_tile, store_tile])
 def test_a_map_one_byte_longer_than_its_allocation(copy):
     tensor = Tensor((64, 64), (32, 32))
     memory = GlobalMemory()
@@ -209,7 +217,7 @@ def test_a_box_wholly_outside_touches_no_memory():
     shared, empty = SharedMemory(SHARED), GlobalMemory()
     assert tma.load_tile(tensor.map, (64, 0), empty, shared, FIRST) == 0
     assert not shared.data[FIRST : FIRST + 1024].any()
-    assert tma.store_tile(tensor.map, (0, 64), empty, shared, FIRST) == 0
+    assert store_tile(tensor.map, (0, 64), empty, shared, FIRST) == 0
 
 
 def test_bulk_copies():
@@ -222,10 +230,10 @@ def test_bulk_copies():
     assert (shared.data[FIRST:0x500] == 0xFF).all() and (shared.data[0x700:] == 0xFF).all()
     expected = data.copy()
     expected[1024:1536] = expected[16:528]
-    assert tma.store_bulk(memory, data.ctypes.data + 1024, shared, 0x500, 512) == 512
+    assert store_bulk(memory, data.ctypes.data + 1024, shared, 0x500, 512) == 512
     assert np.array_equal(data, expected)
     assert tma.load_bulk(memory, data.ctypes.data, shared, 0x500, 0) == 0
-    assert tma.store_bulk(memory, data.ctypes.data, shared, 0x500, 0) == 0
+    assert store_bulk(memory, data.ctypes.data, shared, 0x500, 0) == 0
     assert np.array_equal(data, expected)
 
 
@@ -246,7 +254,7 @@ def test_illegal_bulk_copies(address, offset, nbytes, message):
     memory.register(first, 2048, "data")
     for copy in (
         lambda: tma.load_bulk(memory, first + address, shared, offset, nbytes),
-        lambda: tma.store_bulk(memory, first + address, shared, offset, nbytes),
+        lambda: store_bulk(memory, first + address, shared, offset, nbytes),
     ):
         with pytest.raises(Fault, match=message):
             copy()
@@ -262,5 +270,5 @@ def test_observers_see_both_sides_of_a_copy():
     box = ("async", start, (16, 64), (128, 1), "me")
     assert sorted(seen) == [("global", "load", *box), ("shared", "store", "async", 0x800, (2048,), (1,), "me")]
     seen.clear()
-    tma.store_tile(tensor.map, (64, 48), tensor.memory, shared, 0x800, "me")
+    store_tile(tensor.map, (64, 48), tensor.memory, shared, 0x800, "me")
     assert sorted(seen) == [("global", "store", *box), ("shared", "load", "async", 0x800, (2048,), (1,), "me")]
