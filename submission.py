@@ -958,9 +958,15 @@ def sm_count(device: int) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
+def fits_parameters(sizes: tuple[tuple[int, int, int], ...], cta_group: int) -> bool:
+    """Whether one launch holds the groups, and a pair's scale coordinates (int64 elements) their 32 bits."""
+    coordinates = max(ceil_div(max(m, n), 128) * k for m, n, k in sizes)
+    return len(sizes) <= max_groups(cta_group) and (cta_group == 1 or coordinates <= LARGEST)
+
+
 def candidates(sizes: tuple[tuple[int, int, int], ...], sms: int) -> list[Schedule]:
     """The schedules worth comparing, best first: fewest waves, then most CTAs at work, then fewest bytes requested."""
-    groups = [group for group in CTA_GROUPS if len(sizes) <= max_groups(group) and sms >= group]
+    groups = [group for group in CTA_GROUPS if sms >= group and fits_parameters(sizes, group)]
     schedules = [Schedule(sizes, tile, group, sms) for group in groups for tile in TOKEN_TILES]
     return sorted(schedules, key=lambda schedule: (schedule.waves, -schedule.ctas, schedule.requested_bytes))
 

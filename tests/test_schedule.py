@@ -78,6 +78,13 @@ def test_the_chosen_schedule_has_the_fewest_waves(sizes, sms):
     assert all(best.ctas >= other.ctas for other in others if other.waves == best.waves)
 
 
+def test_pairs_only_where_their_scale_coordinates_fit():
+    """A pair's scale factors are addressed by a 32-bit coordinate: rows / 128 x K of int64 elements."""
+    below, above = ((128, 2**20, 2**17),), ((128, 2**21, 2**17),)
+    assert {schedule.cta_group for schedule in candidates(below, 148)} == {1, 2}
+    assert {schedule.cta_group for schedule in candidates(above, 148)} == {1}
+
+
 @settings(max_examples=100, deadline=None)
 @given(SCHEDULES)
 def test_requested_bytes_add_up_over_tiles_and_stages(schedule):
