@@ -885,25 +885,51 @@ class GroupGemm:
 LARGEST = 2**31 - 1  # sizes and tile numbers are 32-bit integers in the kernel
 
 
-def check_tensor(name: str, group: int, tensor: torch.Tensor, device: int, dtype, shape: tuple, strides: tuple) -> int:
+@functools.lru_cache(maxsize=4096)
+def tensor_layouts(m: int, n: int, k: int, batch: int) -> tuple[tuple, ...]:
+    """(name, dtype, shape, strides) of b, a, c and the reordered scales of b and a. Raises ValueError for bad sizes."""
+    if batch != 1:
+        raise ValueError(f"l is {batch}; a group is one matrix product, so it must be 1")
+    if not 0 <= m <= LARGEST:
+        raise ValueError(f"m is {m}; it must be 0 to {LARGEST}")
+    if not 8 <= n <= LARGEST or n % 8:
+        raise ValueError(f"n is {n}; a row of C must be a multiple of 16 bytes, so n of 8, at least 8")
+    if not MMA_K <= k <= LARGEST or k % MMA_K:
+        raise ValueError(f"k is {k}; it must be a multiple of {MMA_K}, at least {MMA_K}, one MMA's K")
+
+    def scales(name, rows):
+        blocks, pitch = ceil_div(rows, 128), k // MMA_K * SF_ATOM
+        return name, torch.float8_e4m3fn, (32, 4, blocks, 4, k // MMA_K, 1), (16, 4, pitch, 1, SF_ATOM, blocks * pitch)
+
+    fp4 = torch.float4_e2m1fn_x2
+    return (
+        ("b", fp4, (n, k // 2, 1), (k // 2, 1, n * k // 2)),
+        ("a", fp4, (m, k // 2, 1), (k // 2, 1, m * k // 2)),
+        ("c", torch.float16, (m, n, 1), (n, 1, m * n)),
+        scales("sfb_reordered", n),
+        scales("sfa_reordered", m),
+    )
+
+
+def check_tensor(tensor: torch.Tensor, device: int, name: str, dtype, shape: tuple, strides: tuple) -> int:
     """Check one tensor and return its address, 0 if it is empty.
 
     A stride counts only where its dimension has more than one entry; torch leaves the others open.
     """
     if tensor.dtype != dtype:
-        raise ValueError(f"group {group}: {name} has dtype {tensor.dtype}; expected {dtype}")
+        raise ValueError(f"{name} has dtype {tensor.dtype}; expected {dtype}")
     if tensor.get_device() != device:
-        raise ValueError(f"group {group}: {name} is on {tensor.device}; expected the current device, cuda:{device}")
+        raise ValueError(f"{name} is on {tensor.device}; expected the current device, cuda:{device}")
     if tensor.shape != shape:
-        raise ValueError(f"group {group}: {name} has shape {tuple(tensor.shape)}; expected {shape}")
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; expected {shape}")
     if 0 in shape:
         return 0
     found = tensor.stride()
     if found != strides and any(size > 1 and a != b for size, a, b in zip(shape, found, strides)):
-        raise ValueError(f"group {group}: {name} has strides {found}; expected {strides} (elements)")
+        raise ValueError(f"{name} has strides {found}; expected {strides} (elements)")
     address = tensor.data_ptr()
     if address % 16:
-        raise ValueError(f"group {group}: {name} starts at address {address:#x}; TMA needs a multiple of 16 bytes")
+        raise ValueError(f"{name} starts at address {address:#x}; TMA needs a multiple of 16 bytes")
     return address
 
 
@@ -924,32 +950,15 @@ def check(data: input_t) -> list[tuple[int, ...]]:
             f"{len(operands)} groups of operands, {len(reordered)} of reordered scales, {len(sizes)} of problem sizes: "
             "the three lists must be of one length"
         )
-    fp4, fp8 = torch.float4_e2m1fn_x2, torch.float8_e4m3fn
     entries, device = [], torch.cuda.current_device()
     for group, ((a, b, c), (sfa, sfb), (m, n, k, batch)) in enumerate(zip(operands, reordered, sizes)):
-        if batch != 1:
-            raise ValueError(f"group {group}: l is {batch}; a group is one matrix product, so it must be 1")
-        if not 0 <= m <= LARGEST:
-            raise ValueError(f"group {group}: m is {m}; it must be 0 to {LARGEST}")
-        if not 8 <= n <= LARGEST or n % 8:
-            raise ValueError(
-                f"group {group}: n is {n}; a row of C must be a multiple of 16 bytes, so n of 8, at least 8"
-            )
-        if not MMA_K <= k <= LARGEST or k % MMA_K:
-            raise ValueError(
-                f"group {group}: k is {k}; it must be a multiple of {MMA_K}, at least {MMA_K}, one MMA's K"
-            )
-        half, sf_rows, sf_k = k // 2, 128 * 4, k // MMA_K
-        weights = check_tensor("b", group, b, device, fp4, (n, half, 1), (half, 1, n * half))
-        tokens = check_tensor("a", group, a, device, fp4, (m, half, 1), (half, 1, m * half))
-        output = check_tensor("c", group, c, device, torch.float16, (m, n, 1), (n, 1, m * n))
-        scales = []
-        for name, tensor, rows in (("sfb_reordered", sfb, n), ("sfa_reordered", sfa, m)):
-            blocks = ceil_div(rows, 128)
-            shape, strides = (32, 4, blocks, 4, sf_k, 1), (16, 4, sf_k * sf_rows, 1, sf_rows, blocks * sf_k * sf_rows)
-            scales.append(check_tensor(name, group, tensor, device, fp8, shape, strides))
+        try:
+            layouts = tensor_layouts(m, n, k, batch)
+            words = [check_tensor(t, device, *layout) for t, layout in zip((b, a, c, sfb, sfa), layouts)]
+        except ValueError as error:
+            raise ValueError(f"group {group}: {error}") from None
         if m:
-            entries.append((weights, tokens, output, *scales, m, n, k))
+            entries.append((*words, m, n, k))
     return entries
 
 
