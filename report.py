@@ -98,19 +98,17 @@ def configurations() -> list[submission.Plan]:
 
 @contextlib.contextmanager
 def kept_artifacts() -> Iterator[None]:
-    """Compilations meanwhile keep PTX and cubin, as with CUTE_DSL_KEEP=ptx,cubin at the DSL's import."""
-    from cutlass.cutlass_dsl import CuTeDSL
+    """Calls of cute.compile meanwhile keep PTX and cubin; its own options, shared by all other calls, stay as they are."""
+    from cutlass import cute
+    from cutlass.base_dsl.compiler import DumpDir, KeepCUBIN, KeepPTX
 
-    settings = CuTeDSL._get_dsl().envar
-    before = {name: getattr(settings, name) for name in ("keep_ptx", "keep_cubin", "dump_dir")}
+    before = cute.compile
     with tempfile.TemporaryDirectory(prefix="report-") as folder:
-        settings.keep_ptx = settings.keep_cubin = True
-        settings.dump_dir = folder
+        cute.compile = before[KeepPTX, KeepCUBIN, DumpDir(folder)]
         try:
             yield
         finally:
-            for name, value in before.items():
-                setattr(settings, name, value)
+            cute.compile = before
 
 
 def compile_plan(plan: submission.Plan) -> Compiled:

@@ -218,3 +218,10 @@ def test_innermost_loop_of_a_listing():
     assert len(sass.opcodes) == 13 and sass.opcodes[4] == "UTMALDG.2D"
     assert sass.main_loops(("UTMALDG",)) == [{"SYNCS": 1, "BRA": 3, "UTMALDG": 1, "NOP": 1}]
     assert sass.main_loops(("UTCOMMA",)) == []
+
+
+def test_compilations_after_a_report_keep_nothing():
+    """The options that keep PTX and cubin, and write files, must not stay behind in the DSL."""
+    plan = submission.Plan(1)
+    assert report.compile_plan(plan).cubin
+    assert submission.compiled.__wrapped__(plan).artifacts.CUBIN is None
