@@ -3,8 +3,8 @@
     python report.py                 the tables (`make report` also sets up what it needs)
     python report.py --keep FOLDER   keep PTX, cubin and SASS of each configuration as well
 
-Configurations are the kernel's token tiles and CTA groups at CONTEST_GROUPS groups, and for every CTA group the most
-groups that a launch takes. Where each figure comes from:
+Configurations are the kernel's token tiles, CTA groups and CTAs per SM at CONTEST_GROUPS groups, and for every CTA group
+the most groups that a launch takes. Where each figure comes from:
 
     SMEM, stages        the plan (`submission.Plan`): dynamic SMEM in bytes per CTA
     TMEM                32-bit columns, used by the plan / allocated by the PTX's tcgen05.alloc
@@ -84,12 +84,8 @@ class Compiled:
 
 
 def configurations() -> list[submission.Plan]:
-    """Every shape of the kernel: tiles and CTA groups at CONTEST_GROUPS, then the largest launch of each CTA group."""
-    plans = [
-        submission.Plan(CONTEST_GROUPS, tile, cta_group)
-        for cta_group in submission.CTA_GROUPS
-        for tile in submission.TOKEN_TILES
-    ]
+    """Every shape of the kernel at CONTEST_GROUPS, then the largest launch of each CTA group."""
+    plans = [submission.Plan(CONTEST_GROUPS, *shape) for shape in submission.shapes()]
     widest = max(submission.TOKEN_TILES)
     return plans + [
         submission.Plan(submission.max_groups(cta_group), widest, cta_group) for cta_group in submission.CTA_GROUPS
@@ -286,7 +282,7 @@ class Row:
     @property
     def name(self) -> str:
         plan = self.compiled.plan
-        return f"{plan.groups} groups\n{plan.token_tile} tokens\n{plan.cta_group} CTA{'s' * (plan.cta_group > 1)}"
+        return f"{plan.groups} groups\n{plan.token_tile} tokens\n{plan.cta_group}-SM\n{plan.ctas_per_sm} per SM"
 
     @property
     def figures(self) -> dict[str, str]:
@@ -294,7 +290,7 @@ class Row:
         total = self.sass.counts()
         tmem_used = plan.token_sf_column + plan.parts * submission.K_BLOCKS * submission.SF_COLUMNS
         return {
-            f"SMEM bytes (of {submission.SMEM_CAPACITY})": f"{plan.at.end}",
+            "SMEM bytes / limit": f"{plan.at.end} / {plan.smem_capacity}",
             "stages": f"{plan.stages}",
             "TMEM columns used / allocated": f"{tmem_used} / {', '.join(map(str, self.compiled.tmem_allocated))}",
             f"parameter bytes (of {submission.PARAMETER_BYTES})": f"{self.compiled.parameter_bytes}",
@@ -323,7 +319,7 @@ def examine(compiled: Compiled) -> Row:
 
 def keep(folder: Path, row: Row) -> None:
     plan = row.compiled.plan
-    stem = folder / f"groups{plan.groups}-tokens{plan.token_tile}-ctas{plan.cta_group}"
+    stem = folder / f"groups{plan.groups}-tokens{plan.token_tile}-sm{plan.cta_group}-residents{plan.ctas_per_sm}"
     stem.with_suffix(".ptx").write_text(row.compiled.ptx)
     stem.with_suffix(".cubin").write_bytes(row.compiled.cubin)
     stem.with_suffix(".sass").write_text(row.sass.text)

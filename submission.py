@@ -56,6 +56,7 @@ one contiguous copy.
 
 import functools
 import itertools
+import operator
 from array import array
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -87,27 +88,29 @@ EPILOGUE_WARPS = 4
 LOAD_WARP = 4
 MMA_WARP = 5
 THREADS = 32 * 6
-ACCUMULATORS = 2
 MMA_TOKENS = 128  # the widest part of a tile; two such accumulators and all scale factors fit TMEM
 TOKEN_TILES = (64, 128, 256)
 CTA_GROUPS = (1, 2)
+CTAS_PER_SM = (1, 2)
 PAIR = 0b11  # multicast mask: both CTAs of a cluster
 LEADER_MASK = 0xFEFFFFFF  # clears the rank bit of a shared address: the same place in the even CTA of the pair
 SETUP_BARRIER, TEARDOWN_BARRIER = 1, 2  # named barriers; 0 is the CTA's
-STORE_BUFFERS = 2
+STORE_BUFFERS = (2, 8)  # C store buffers per epilogue warp: at least, at most (a tile of 128 tokens)
 STORE_ROWS = 32  # weight rows per C store: the TMEM lanes of one warp, 64 bytes of C, the span of the 64B swizzle
 STORE_TOKENS = 16  # tokens per C store
+EPILOGUE_TOKENS = 64  # tokens read from TMEM at once
 
-SMEM_CAPACITY = 227 * 1024  # bytes of dynamic SMEM per CTA
-TMEM_COLUMNS = 512
+SM_SMEM = 228 * 1024  # bytes of SMEM per SM, of which every resident CTA takes SMEM_RESERVED more than it asks for
+SMEM_RESERVED = 1024
+TMEM_COLUMNS = 512  # per SM
 PARAMETER_BYTES = 32764  # kernel parameters per launch (PTX ISA, "Kernel Function Parameters")
 TENSOR_MAP_BYTES = 128
 
 EVICT_FIRST = 0x12F0000000000000  # L2 cache policies as CUTLASS's TMA::CacheHintSm90 encodes them
 EVICT_LAST = 0x14F0000000000000
 
-TABLE_HEADER = 2  # int64 words before the groups: tiles, CTAs
-TABLE_GROUP = 9  # int64 words per group: weights, tokens, C, SF of weights, SF of tokens, M, N, K, first tile
+# The host table, int64 words: operands ready, tiles, CTAs; per group M, N, K, first tile; per group its tensors' addresses.
+TABLE_HEADER, TABLE_SIZES, GROUP_TENSORS = 3, 4, 5
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -141,21 +144,29 @@ class Plan:
     groups: int
     token_tile: int = 128
     cta_group: int = 1  # CTAs that share one MMA, and so a tile
+    ctas_per_sm: int = 1  # CTAs that fit an SM at once: with 2, a launch starts beside the end of the one before it
 
     def __post_init__(self):
         if self.token_tile not in TOKEN_TILES:
             raise ValueError(f"token_tile is {self.token_tile}; the kernel has tiles of {TOKEN_TILES} tokens")
         if self.cta_group not in CTA_GROUPS:
             raise ValueError(f"cta_group is {self.cta_group}; an MMA is shared by {CTA_GROUPS} CTAs")
-        if not 1 <= self.groups <= max_groups(self.cta_group):
-            limit = max_groups(self.cta_group)
+        if self.ctas_per_sm not in CTAS_PER_SM:
+            raise ValueError(f"ctas_per_sm is {self.ctas_per_sm}; the kernel is made for {CTAS_PER_SM} on an SM")
+        limit = max_groups(self.cta_group)
+        if not 1 <= self.groups <= limit:
             raise ValueError(
                 f"{self.groups} groups; the kernel parameters hold 1 to {limit} at cta_group {self.cta_group}"
+            )
+        if self.accumulators < self.parts:
+            raise ValueError(
+                f"a tile of {self.token_tile} tokens needs {self.parts} accumulators; {self.tmem_columns} TMEM columns, "
+                f"a CTA's share at {self.ctas_per_sm} per SM, hold {self.accumulators}"
             )
 
     @property
     def parts(self) -> int:
-        """Accumulators of one tile, each with its own MMAs."""
+        """Pieces of one tile that have an accumulator and MMAs of their own."""
         return max(1, self.token_tile // MMA_TOKENS)
 
     @property
@@ -192,9 +203,26 @@ class Plan:
         return STORE_TOKENS * STORE_ROWS * 2
 
     @property
+    def smem_capacity(self) -> int:
+        """Bytes of dynamic SMEM that a CTA may ask for."""
+        return SM_SMEM // self.ctas_per_sm - SMEM_RESERVED
+
+    @property
+    def barrier_bytes(self) -> int:
+        """Two mbarriers per stage and accumulator, the TMEM address and its padding."""
+        return 16 * (self.stages + self.accumulators + 1)
+
+    @property
     def stages(self) -> int:
-        fixed = EPILOGUE_WARPS * STORE_BUFFERS * self.store_bytes + 16 * ACCUMULATORS + 16
-        return (SMEM_CAPACITY - fixed) // (self.stage_bytes + 16)
+        """As many as fit beside the fewest store buffers."""
+        fixed = EPILOGUE_WARPS * STORE_BUFFERS[0] * self.store_bytes + 16 * (self.accumulators + 1)
+        return (self.smem_capacity - fixed) // (self.stage_bytes + 16)
+
+    @property
+    def store_buffers(self) -> int:
+        """Per epilogue warp; what the stages leave over lets more stores be under way."""
+        left = self.smem_capacity - self.stages * self.stage_bytes - self.barrier_bytes
+        return min(STORE_BUFFERS[1], left // (EPILOGUE_WARPS * self.store_bytes))
 
     @functools.cached_property
     def at(self) -> SmemMap:
@@ -203,15 +231,25 @@ class Plan:
             self.stages * self.weight_bytes,
             self.stages * self.token_bytes,
             self.stages * self.scale_bytes,
-            EPILOGUE_WARPS * STORE_BUFFERS * self.store_bytes,
-            *(8 * self.stages, 8 * self.stages, 8 * ACCUMULATORS, 8 * ACCUMULATORS),
+            EPILOGUE_WARPS * self.store_buffers * self.store_bytes,
+            *(8 * self.stages, 8 * self.stages, 8 * self.accumulators, 8 * self.accumulators),
             16,
         )
         return SmemMap(*itertools.accumulate(parts, initial=0))
 
     @property
+    def tmem_columns(self) -> int:
+        """TMEM columns of a CTA, all of its share of the SM."""
+        return TMEM_COLUMNS // self.ctas_per_sm
+
+    @property
+    def accumulators(self) -> int:
+        """Two, if they fit beside the scale factors, so that one is stored while the other is computed."""
+        return 2 if 2 * self.part_tokens + (1 + self.parts) * K_BLOCKS * SF_COLUMNS <= self.tmem_columns else 1
+
+    @property
     def weight_sf_column(self) -> int:
-        return ACCUMULATORS * self.part_tokens
+        return self.accumulators * self.part_tokens
 
     @property
     def token_sf_column(self) -> int:
@@ -222,21 +260,19 @@ class Plan:
 class Schedule:
     """Which tiles a launch has and how many CTAs share them: the pure-Python twin of what the kernel computes.
 
-    `sizes` holds (M, N, K) per group, none of them empty.
+    `sizes` holds (M, N, K) per group, none of them empty, in the order in which the tiles are numbered.
     """
 
+    plan: Plan
     sizes: tuple[tuple[int, int, int], ...]
-    token_tile: int
-    cta_group: int
     sm_count: int
 
     @functools.cached_property
     def first_tiles(self) -> tuple[int, ...]:
         """Number of the first tile of each group, and last the number of tiles."""
-        firsts = [0]
-        for m, n, _ in self.sizes:
-            firsts.append(firsts[-1] + ceil_div(n, WEIGHT_TILE * self.cta_group) * ceil_div(m, self.token_tile))
-        return tuple(firsts)
+        rows, tokens = WEIGHT_TILE * self.plan.cta_group, self.plan.token_tile
+        tiles = (ceil_div(n, rows) * ceil_div(m, tokens) for m, n, _ in self.sizes)
+        return tuple(itertools.accumulate(tiles, initial=0))
 
     @property
     def tiles(self) -> int:
@@ -244,26 +280,25 @@ class Schedule:
 
     @property
     def waves(self) -> int:
-        return ceil_div(self.tiles, self.sm_count // self.cta_group)
+        return ceil_div(self.tiles, self.sm_count // self.plan.cta_group)
 
     @property
     def ctas(self) -> int:
         """The fewest CTAs that need no more waves than all SMs would: even waves, less token traffic."""
-        return ceil_div(self.tiles, self.waves) * self.cta_group
+        return ceil_div(self.tiles, self.waves) * self.plan.cta_group
 
     @property
     def requested_bytes(self) -> int:
         """Bytes that the loads of all tiles ask for: whole boxes of operands, scale factors of the parts in use."""
-        plan = Plan(len(self.sizes), self.token_tile, self.cta_group)
-        total = 0
+        plan, total = self.plan, 0
         for m, n, k in self.sizes:
-            blocks = ceil_div(m, self.token_tile)
-            parts = sum(ceil_div(min(m - row, self.token_tile), MMA_TOKENS) for row in range(0, m, self.token_tile))
-            boxes = self.cta_group * (blocks * plan.weight_bytes + parts * plan.part_token_bytes)
+            blocks = ceil_div(m, plan.token_tile)
+            parts = sum(ceil_div(min(m - row, plan.token_tile), MMA_TOKENS) for row in range(0, m, plan.token_tile))
+            boxes = plan.cta_group * (blocks * plan.weight_bytes + parts * plan.part_token_bytes)
             # Plain copies of scale factors end with K, boxes are whole; one that is multicast is asked for once.
-            atoms = k // MMA_K if self.cta_group == 1 else ceil_div(k, K_TILE) * K_BLOCKS
-            scales = atoms * (blocks * self.cta_group + parts) * SF_ATOM
-            total += ceil_div(n, WEIGHT_TILE * self.cta_group) * (ceil_div(k, K_TILE) * boxes + scales)
+            atoms = k // MMA_K if plan.cta_group == 1 else ceil_div(k, K_TILE) * K_BLOCKS
+            scales = atoms * (blocks * plan.cta_group + parts) * SF_ATOM
+            total += ceil_div(n, WEIGHT_TILE * plan.cta_group) * (ceil_div(k, K_TILE) * boxes + scales)
         return total
 
     def tiles_of(self, cta: int) -> list[tuple[int, int, int]]:
@@ -271,13 +306,13 @@ class Schedule:
 
         A tile of two CTAs has 256 weight rows, half of them each; the second half may lie past N.
         """
-        work = []
-        cluster, rank = divmod(cta, self.cta_group)
-        for tile in range(cluster, self.tiles, self.ctas // self.cta_group):
+        plan, work = self.plan, []
+        cluster, rank = divmod(cta, plan.cta_group)
+        for tile in range(cluster, self.tiles, self.ctas // plan.cta_group):
             group = sum(tile >= first for first in self.first_tiles[1:])
-            token_blocks = ceil_div(self.sizes[group][0], self.token_tile)
+            token_blocks = ceil_div(self.sizes[group][0], plan.token_tile)
             weight_block, token_block = divmod(tile - self.first_tiles[group], token_blocks)
-            work.append((group, (weight_block * self.cta_group + rank) * WEIGHT_TILE, token_block * self.token_tile))
+            work.append((group, (weight_block * plan.cta_group + rank) * WEIGHT_TILE, token_block * plan.token_tile))
         return work
 
 
@@ -288,6 +323,12 @@ def max_groups(cta_group: int) -> int:
 
 
 MAX_GROUPS = max_groups(1)
+
+
+def shapes() -> list[tuple[int, int, int]]:
+    """(token_tile, cta_group, ctas_per_sm) of every configuration; two accumulators of 128 fill more than half of TMEM."""
+    every = itertools.product(TOKEN_TILES, CTA_GROUPS, CTAS_PER_SM)
+    return [shape for shape in every if shape[0] <= MMA_TOKENS or shape[2] == 1]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -415,17 +456,28 @@ def fence_async_shared():
     ptx("fence.proxy.async.shared::cta;", "")
 
 
-def tmem_alloc(smem: Int32, cta_group: int):
-    """Allocate all columns; a pair's CTAs do it together, so that neither goes on before both have them.
+def grid_wait():
+    """Returns once the launch before this one is over and what it wrote is visible (PTX ISA, "griddepcontrol")."""
+    ptx("griddepcontrol.wait;", "")
+
+
+def grid_launch_dependents():
+    """The next launch may start, wherever there is room, once every CTA of this one has come here."""
+    ptx("griddepcontrol.launch_dependents;", "")
+
+
+def tmem_alloc(smem: Int32, plan: Plan):
+    """Allocate the plan's columns; a pair's CTAs do it together, so that neither goes on before both have them.
 
     (PTX ISA, "Issue Granularity" of tcgen05.) The base address goes to SMEM.
     """
-    ptx(f"tcgen05.alloc.cta_group::{cta_group}.sync.aligned.shared::cta.b32 [$0], {TMEM_COLUMNS};", "r", smem)
-    ptx(f"tcgen05.relinquish_alloc_permit.cta_group::{cta_group}.sync.aligned;", "")
+    alloc = f"tcgen05.alloc.cta_group::{plan.cta_group}.sync.aligned.shared::cta.b32"
+    ptx(f"{alloc} [$0], {plan.tmem_columns};", "r", smem)
+    ptx(f"tcgen05.relinquish_alloc_permit.cta_group::{plan.cta_group}.sync.aligned;", "")
 
 
-def tmem_dealloc(base: Int32, cta_group: int):
-    ptx(f"tcgen05.dealloc.cta_group::{cta_group}.sync.aligned.b32 $0, {TMEM_COLUMNS};", "r", base)
+def tmem_dealloc(base: Int32, plan: Plan):
+    ptx(f"tcgen05.dealloc.cta_group::{plan.cta_group}.sync.aligned.b32 $0, {plan.tmem_columns};", "r", base)
 
 
 def tmem_fence_after_sync():
@@ -468,14 +520,14 @@ def tcgen05_commit(barrier: Int32, cta_group: int):
 
 
 def tmem_load_fragments(address: Int32) -> list:
-    """Read 32 lanes x STORE_TOKENS columns as fp32 fragments and wait for them.
+    """Read 32 lanes x EPILOGUE_TOKENS columns as fp32 fragments and wait for them.
 
     Per half (16 lanes) and 8 columns, thread t gets columns 2(t%4) and 2(t%4)+1 of lanes t/4 and t/4+8
     (PTX ISA, "tcgen05.ld", shape .16x256b). Returned in the order [half][8 columns][lane t/4: 2, lane t/4+8: 2].
     """
-    per_half = STORE_TOKENS // 2
+    per_half = EPILOGUE_TOKENS // 2
     names = [[f"${half * per_half + i}" for i in range(per_half)] for half in range(2)]
-    load = f"tcgen05.ld.sync.aligned.16x256b.x{STORE_TOKENS // 8}.b32"
+    load = f"tcgen05.ld.sync.aligned.16x256b.x{EPILOGUE_TOKENS // 8}.b32"
     values = ptx(
         f"{load} {{{', '.join(names[0])}}}, [${2 * per_half}];\n\t"
         f"{load} {{{', '.join(names[1])}}}, [${2 * per_half + 1}];\n\t"
@@ -558,9 +610,21 @@ class GroupGemm:
         return index // token_blocks, index % token_blocks * self.plan.token_tile, m
 
     @cute.jit
-    def load(self, smem: Int32, work: tuple, first_tiles: tuple, ms: tuple, ks: tuple, maps: tuple, scales: tuple):
+    def load(
+        self,
+        smem: Int32,
+        ready: Int32,
+        work: tuple,
+        first_tiles: tuple,
+        ms: tuple,
+        ks: tuple,
+        maps: tuple,
+        scales: tuple,
+    ):
         """Load role, one thread per CTA: fill a stage as soon as the MMA role has emptied it, weights before tokens."""
         plan = self.plan
+        if ready == 0:
+            grid_wait()
         cluster, rank, clusters, tiles = work
         weight_maps, token_maps = maps
         weight_scales, token_scales = scales
@@ -629,7 +693,7 @@ class GroupGemm:
             # The other CTA has no tiles here. A branch around the role instead costs its loop the uniform registers.
             tiles = cutlass.select_(rank == 0, tiles, Int32(0))
         stage, phase = Int32(0), Int32(0)
-        used = Int32(0)  # accumulators so far: the next is `used` modulo 2, its phase every second one
+        used = Int32(0)  # accumulators so far: which one is next, and in which phase
         for tile in cutlass.range(cluster, tiles, clusters, unroll=1):
             _, token_row, m = self.position(tile, first_tiles, ms)
             k = self.of_group(ks, tile, first_tiles)
@@ -642,10 +706,10 @@ class GroupGemm:
                 mbarrier_wait(smem + (plan.at.full + 8 * stage), phase)
                 for part in cutlass.range_constexpr(plan.parts):
                     if token_row + part * MMA_TOKENS < m:
-                        accumulator = (used + part) % ACCUMULATORS
+                        accumulator = (used + part) % plan.accumulators
                         if k_start == 0:
                             empty = smem + (plan.at.acc_empty + 8 * accumulator)
-                            mbarrier_wait(empty, (used + part) // ACCUMULATORS % 2 ^ 1)
+                            mbarrier_wait(empty, (used + part) // plan.accumulators % 2 ^ 1)
                         tmem_fence_after_sync()
                         self.multiply(tmem, accumulator, part, half_atom, k - k_start, k_start, weights, tokens, scales)
                         if k_start + K_TILE >= k:
@@ -693,15 +757,18 @@ class GroupGemm:
     def epilogue(
         self, smem: Int32, tmem: Int32, warp: Int32, work: tuple, first_tiles: tuple, ms: tuple, output_maps: tuple
     ):
-        """Epilogue role, one warp: its 32 weight rows of every part, STORE_TOKENS tokens at a time."""
+        """Epilogue role, one warp: its 32 weight rows of every part, EPILOGUE_TOKENS tokens at a time.
+
+        An earlier launch may still write the same C, or read this launch's C as its operand: stores come after its end.
+        """
         plan = self.plan
         cluster, rank, clusters, tiles = work
         lane = cute.arch.lane_idx()
         # stmatrix: thread t addresses token t%8 and 16-byte chunk t/8 of its 64; the swizzle XORs it with (token/2)%4.
-        row = lane % 8
-        thread_offset = row * (2 * STORE_ROWS) + ((lane // 8) ^ (row // 2)) * 16
-        staging = smem + (plan.at.store + warp * (STORE_BUFFERS * plan.store_bytes))
+        thread_offset = lane % 8 * (2 * STORE_ROWS) + (lane // 8 ^ lane % 8 // 2) * 16
+        staging = smem + (plan.at.store + warp * (plan.store_buffers * plan.store_bytes))
         used, stored = Int32(0), Int32(0)
+        grid_wait()
         for tile in cutlass.range(cluster, tiles, clusters, unroll=1):
             weight_block, token_row, m = self.position(tile, first_tiles, ms)
             output_map = self.of_group(output_maps, tile, first_tiles)
@@ -711,38 +778,42 @@ class GroupGemm:
             for part_row in cutlass.range(
                 token_row, cutlass.min(token_row + plan.token_tile, m), plan.part_tokens, unroll=1
             ):
-                accumulator = used % ACCUMULATORS
+                accumulator = used % plan.accumulators
                 source = tmem + (warp * STORE_ROWS << 16) + accumulator * plan.part_tokens
-                mbarrier_wait(smem + (plan.at.acc_full + 8 * accumulator), used // ACCUMULATORS % 2)
+                mbarrier_wait(smem + (plan.at.acc_full + 8 * accumulator), used // plan.accumulators % 2)
                 tmem_fence_after_sync()
                 tokens = cutlass.min(m - part_row, plan.part_tokens)
-                for first in cutlass.range(0, tokens, STORE_TOKENS, unroll=1):
+                for first in cutlass.range(0, tokens, EPILOGUE_TOKENS, unroll=1):
                     fragments = tmem_load_fragments(source + first)
-                    buffer = staging + stored % STORE_BUFFERS * plan.store_bytes
-                    with cute.arch.elect_one():
-                        bulk_wait_read(STORE_BUFFERS - 1)
-                    cute.arch.sync_warp()
-                    self.stage_transposed(buffer + thread_offset, fragments)
-                    fence_async_shared()
-                    cute.arch.sync_warp()
-                    with cute.arch.elect_one():
-                        tma_store(output_map, column, part_row + first, buffer)
-                        bulk_commit()
-                    stored += 1
-                tmem_fence_before_sync()
-                cute.arch.sync_warp()
-                with cute.arch.elect_one():
-                    mbarrier_arrive(smem + (plan.at.acc_empty + 8 * accumulator), plan.cta_group)
+                    if first + EPILOGUE_TOKENS >= tokens:
+                        tmem_fence_before_sync()
+                        cute.arch.sync_warp()
+                        with cute.arch.elect_one():
+                            mbarrier_arrive(smem + (plan.at.acc_empty + 8 * accumulator), plan.cta_group)
+                    for chunk in cutlass.range_constexpr(EPILOGUE_TOKENS // STORE_TOKENS):
+                        row = first + chunk * STORE_TOKENS
+                        if row < tokens:
+                            buffer = staging + stored % plan.store_buffers * plan.store_bytes
+                            with cute.arch.elect_one():
+                                bulk_wait_read(plan.store_buffers - 1)
+                            cute.arch.sync_warp()
+                            self.stage_transposed(buffer + thread_offset, fragments, chunk)
+                            fence_async_shared()
+                            cute.arch.sync_warp()
+                            with cute.arch.elect_one():
+                                tma_store(output_map, column, part_row + row, buffer)
+                                bulk_commit()
+                            stored += 1
                 used += 1
         with cute.arch.elect_one():
             bulk_wait_read(0)
 
-    def stage_transposed(self, address: Int32, fragments: list):
-        """Write 32 lanes x STORE_TOKENS columns of the accumulator as fp16 [token][lane]; see tmem_load_fragments."""
-        pairs = [pack_f16x2(fragments[i], fragments[i + 1]) for i in range(0, len(fragments), 2)]
-        per_half = len(pairs) // 2
+    def stage_transposed(self, address: Int32, fragments: list, chunk: int):
+        """Write the chunk-th STORE_TOKENS columns of the fragments as fp16 [token][lane]; see tmem_load_fragments."""
         for octet in range(STORE_TOKENS // 8):
-            matrices = [pairs[half * per_half + 2 * octet + i] for half in range(2) for i in range(2)]
+            first = 4 * (chunk * STORE_TOKENS // 8 + octet)
+            halves = [fragments[half * len(fragments) // 2 + first :][:4] for half in range(2)]
+            matrices = [pack_f16x2(*half[i : i + 2]) for half in halves for i in (0, 2)]
             stmatrix_transposed(address + octet * (8 * 2 * STORE_ROWS), matrices)
 
     @cute.kernel
@@ -757,6 +828,7 @@ class GroupGemm:
         ks: tuple,
         first_tiles: tuple,
         tiles: Int32,
+        ready: Int32,
     ):
         plan = self.plan
         thread, _, _ = cute.arch.thread_idx()
@@ -773,6 +845,8 @@ class GroupGemm:
 
         if warp == LOAD_WARP:
             with cute.arch.elect_one():
+                for maps in (*operand_maps, *(scales if plan.cta_group == 2 else ())):
+                    prefetch_tensor_map(self.of_group(maps, work[0], first_tiles))
                 self.initialise_barriers(smem)
             cute.arch.sync_warp()
         self.announce_barriers(warp)
@@ -780,11 +854,13 @@ class GroupGemm:
             if cutlass.const_expr(plan.cta_group == 2):
                 cluster_wait()
             with cute.arch.elect_one():
-                self.load(smem, work, first_tiles, ms, ks, operand_maps, scales)
+                self.load(smem, ready, work, first_tiles, ms, ks, operand_maps, scales)
             cute.arch.sync_warp()
         else:
             if warp == MMA_WARP:
-                tmem_alloc(smem + plan.at.tmem_address, plan.cta_group)
+                tmem_alloc(smem + plan.at.tmem_address, plan)
+                # Not before: a CTA of the next launch could take this one's columns, and then wait for its end.
+                grid_launch_dependents()
                 tmem_fence_before_sync()
             if cutlass.const_expr(plan.cta_group == 2):
                 cluster_wait()
@@ -805,14 +881,14 @@ class GroupGemm:
             cluster_wait()
         if warp == MMA_WARP:
             tmem_fence_after_sync()
-            tmem_dealloc(load_shared(smem + plan.at.tmem_address), plan.cta_group)
+            tmem_dealloc(load_shared(smem + plan.at.tmem_address), plan)
 
     def initialise_barriers(self, smem: Int32):
         plan = self.plan
         for stage in range(plan.stages):
             mbarrier_init(smem + (plan.at.full + 8 * stage), 1)
             mbarrier_init(smem + (plan.at.empty + 8 * stage), 1)
-        for accumulator in range(ACCUMULATORS):
+        for accumulator in range(plan.accumulators):
             mbarrier_init(smem + (plan.at.acc_full + 8 * accumulator), 1)
             mbarrier_init(smem + (plan.at.acc_empty + 8 * accumulator), EPILOGUE_WARPS * plan.cta_group)
         fence_mbarrier_init()
@@ -827,9 +903,9 @@ class GroupGemm:
 
     @cute.jit
     def launch(self, table: cute.Pointer):
-        """Encode the tensor maps of all groups from the host table (see `pack_table`) and launch."""
+        """Encode the tensor maps of all groups from the host table (see `TABLE_HEADER`) and launch."""
         plan = self.plan
-        words = cute.make_tensor(table, cute.make_layout(TABLE_HEADER + TABLE_GROUP * plan.groups))
+        words = cute.make_tensor(table, cute.make_layout(TABLE_HEADER + (TABLE_SIZES + GROUP_TENSORS) * plan.groups))
         load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
 
         def tensor_map(copy, element, address, layout, box, swizzle):
@@ -856,25 +932,28 @@ class GroupGemm:
         def scale(address, rows, k):
             return scale_map(address, rows, k) if plan.cta_group == 2 else address
 
-        groups = [
-            [words[TABLE_HEADER + TABLE_GROUP * group + i] for i in range(TABLE_GROUP)] for group in range(plan.groups)
-        ]
-        sizes = [[Int32(size) for size in group[5:8]] for group in groups]
+        def words_of(start, count):
+            return [[words[start + count * group + i] for i in range(count)] for group in range(plan.groups)]
+
+        sizes = [[Int32(word) for word in group] for group in words_of(TABLE_HEADER, TABLE_SIZES)]
+        groups = list(zip(sizes, words_of(TABLE_HEADER + TABLE_SIZES * plan.groups, GROUP_TENSORS)))
         self.kernel(
-            tuple(operand_map(g[0], n, k, WEIGHT_TILE) for g, (m, n, k) in zip(groups, sizes)),
-            tuple(operand_map(g[1], m, k, plan.token_rows) for g, (m, n, k) in zip(groups, sizes)),
-            tuple(output_map(g[2], m, n) for g, (m, n, k) in zip(groups, sizes)),
-            tuple(scale(g[3], n, k) for g, (m, n, k) in zip(groups, sizes)),
-            tuple(scale(g[4], m, k) for g, (m, n, k) in zip(groups, sizes)),
-            tuple(m for m, n, k in sizes),
-            tuple(k for m, n, k in sizes),
-            tuple(Int32(g[8]) for g in groups),
+            tuple(operand_map(at[0], n, k, WEIGHT_TILE) for (m, n, k, _), at in groups),
+            tuple(operand_map(at[1], m, k, plan.token_rows) for (m, n, k, _), at in groups),
+            tuple(output_map(at[2], m, n) for (m, n, k, _), at in groups),
+            tuple(scale(at[3], n, k) for (m, n, k, _), at in groups),
+            tuple(scale(at[4], m, k) for (m, n, k, _), at in groups),
+            tuple(m for m, n, k, _ in sizes),
+            tuple(k for m, n, k, _ in sizes),
+            tuple(first_tile for m, n, k, first_tile in sizes),
+            Int32(words[1]),
             Int32(words[0]),
         ).launch(
-            grid=(Int32(words[1]), 1, 1),
+            grid=(Int32(words[2]), 1, 1),
             block=(THREADS, 1, 1),
             cluster=(plan.cta_group, 1, 1),
             smem=plan.at.end,
+            use_pdl=True,
         )
 
 
@@ -885,9 +964,17 @@ class GroupGemm:
 LARGEST = 2**31 - 1  # sizes and tile numbers are 32-bit integers in the kernel
 
 
-@functools.lru_cache(maxsize=4096)
-def tensor_layouts(m: int, n: int, k: int, batch: int) -> tuple[tuple, ...]:
-    """(name, dtype, shape, strides) of b, a, c and the reordered scales of b and a. Raises ValueError for bad sizes."""
+class Layouts(NamedTuple):
+    """What the tensors of a call must be; b, a, c and the reordered scales of b and a, group after group."""
+
+    names: list[str]
+    dtypes: list[torch.dtype]
+    shapes: list[tuple[int, ...]]
+    strides: list[tuple[int, ...]]  # elements
+
+
+def group_layouts(m: int, n: int, k: int, batch: int) -> tuple[tuple, ...]:
+    """(name, dtype, shape, strides) of a group's tensors. Raises ValueError for sizes that the kernel cannot take."""
     if batch != 1:
         raise ValueError(f"l is {batch}; a group is one matrix product, so it must be 1")
     if not 0 <= m <= LARGEST:
@@ -911,55 +998,86 @@ def tensor_layouts(m: int, n: int, k: int, batch: int) -> tuple[tuple, ...]:
     )
 
 
-def check_tensor(tensor: torch.Tensor, device: int, name: str, dtype, shape: tuple, strides: tuple) -> int:
-    """Check one tensor and return its address, 0 if it is empty.
+@functools.lru_cache(maxsize=1024)
+def tensor_layouts(problems: tuple[tuple[int, int, int, int], ...]) -> Layouts:
+    """Layouts of all tensors for groups of (M, N, K, 1). Raises ValueError naming the group for bad sizes."""
+    rows = []
+    for group, problem in enumerate(problems):
+        try:
+            rows += group_layouts(*problem)
+        except ValueError as error:
+            raise ValueError(f"group {group}: {error}") from None
+    return Layouts(*([row[column] for row in rows] for column in range(4)))
+
+
+def check_tensor(tensor: torch.Tensor, device: int, name: str, dtype, shape: tuple, strides: tuple):
+    """Raise ValueError for what the kernel cannot take: dtype, device, shape, strides or alignment.
 
     A stride counts only where its dimension has more than one entry; torch leaves the others open.
     """
+    if not isinstance(tensor, torch.Tensor):
+        raise ValueError(f"{name} is a {type(tensor).__name__}; expected a torch.Tensor")
     if tensor.dtype != dtype:
         raise ValueError(f"{name} has dtype {tensor.dtype}; expected {dtype}")
     if tensor.get_device() != device:
         raise ValueError(f"{name} is on {tensor.device}; expected the current device, cuda:{device}")
     if tensor.shape != shape:
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}; expected {shape}")
-    if 0 in shape:
-        return 0
     found = tensor.stride()
-    if found != strides and any(size > 1 and a != b for size, a, b in zip(shape, found, strides)):
+    if 0 not in shape and any(size > 1 and a != b for size, a, b in zip(shape, found, strides)):
         raise ValueError(f"{name} has strides {found}; expected {strides} (elements)")
-    address = tensor.data_ptr()
-    if address % 16:
-        raise ValueError(f"{name} starts at address {address:#x}; TMA needs a multiple of 16 bytes")
-    return address
+    if tensor.data_ptr() % 16:
+        raise ValueError(f"{name} starts at address {tensor.data_ptr():#x}; TMA needs a multiple of 16 bytes")
 
 
-def check(data: input_t) -> list[tuple[int, ...]]:
-    """Check every constraint of the kernel and return, per group that is not empty, the words of its table entry.
-
-    Words: addresses of weights, tokens, C, SF of weights, SF of tokens, then M, N, K. Raises ValueError naming the
-    group, the value, the limit and the reason; nothing has been launched then.
-    """
+def unpack(data: input_t) -> tuple[list[torch.Tensor], tuple[tuple[int, int, int, int], ...]]:
+    """The tensors that the kernel uses, in the order of `Layouts`, and the problem sizes."""
     try:
-        operands, _, reordered, sizes = data
+        operands, _, reordered, problems = data
+        lengths = len(operands), len(reordered), len(problems)
     except (TypeError, ValueError):
         raise ValueError(
             "expected the tuple (abc_tensors, sfasfb_tensors, sfasfb_reordered_tensors, problem_sizes)"
         ) from None
-    if not len(operands) == len(reordered) == len(sizes):
+    if len(set(lengths)) > 1:
         raise ValueError(
-            f"{len(operands)} groups of operands, {len(reordered)} of reordered scales, {len(sizes)} of problem sizes: "
-            "the three lists must be of one length"
+            "{} groups of operands, {} of reordered scales, {} of problem sizes: the three lists must be of one "
+            "length".format(*lengths)
         )
-    entries, device = [], torch.cuda.current_device()
-    for group, ((a, b, c), (sfa, sfb), (m, n, k, batch)) in enumerate(zip(operands, reordered, sizes)):
-        try:
-            layouts = tensor_layouts(m, n, k, batch)
-            words = [check_tensor(t, device, *layout) for t, layout in zip((b, a, c, sfb, sfa), layouts)]
-        except ValueError as error:
-            raise ValueError(f"group {group}: {error}") from None
-        if m:
-            entries.append((*words, m, n, k))
-    return entries
+    try:
+        tensors = [t for (a, b, c), (sfa, sfb) in zip(operands, reordered) for t in (b, a, c, sfb, sfa)]
+        return tensors, tuple([(m, n, k, batch) for m, n, k, batch in problems])
+    except (TypeError, ValueError):
+        members = [[len(part) for part in group] for group in zip(operands, reordered, problems)]
+        group = next(group for group, counts in enumerate(members) if counts != [3, 2, 4])
+        raise ValueError(f"group {group}: expected (a, b, c), (sfa, sfb) and (m, n, k, l)") from None
+
+
+def check(data: input_t) -> tuple[list[int], tuple[tuple[int, int, int, int], ...]]:
+    """Check every constraint of the kernel. Returns the tensors' addresses in the order of `Layouts`, and the sizes.
+
+    Raises ValueError naming the group, the value, the limit and the reason; nothing has been launched then.
+    """
+    tensors, problems = unpack(data)
+    layouts, device = tensor_layouts(problems), torch.cuda.current_device()
+    try:
+        addresses = list(map(torch.Tensor.data_ptr, tensors))
+        usual = (
+            [tensor.dtype for tensor in tensors] == layouts.dtypes
+            and [tensor.shape for tensor in tensors] == layouts.shapes
+            and list(map(torch.Tensor.stride, tensors)) == layouts.strides
+            and set(map(torch.Tensor.get_device, tensors)) <= {device}
+            and functools.reduce(operator.or_, addresses, 0) % 16 == 0
+        )
+    except TypeError:
+        usual = False
+    if not usual:
+        for index, (tensor, *layout) in enumerate(zip(tensors, *layouts)):
+            try:
+                check_tensor(tensor, device, *layout)
+            except ValueError as error:
+                raise ValueError(f"group {index // GROUP_TENSORS}: {error}") from None
+    return addresses, problems
 
 
 @functools.cache
@@ -967,83 +1085,122 @@ def sm_count(device: int) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-def fits_parameters(sizes: tuple[tuple[int, int, int], ...], cta_group: int) -> bool:
-    """Whether one launch holds the groups, and a pair's scale coordinates (int64 elements) their 32 bits."""
-    coordinates = max(ceil_div(max(m, n), 128) * k for m, n, k in sizes)
-    return len(sizes) <= max_groups(cta_group) and (cta_group == 1 or coordinates <= LARGEST)
+def merits(schedule: Schedule) -> dict[str, int]:
+    """What schedules are compared by, least first; the first difference decides."""
+    shares_sm = schedule.plan.ctas_per_sm > 1
+    return {
+        "waves": schedule.waves,
+        "idle SMs": schedule.sm_count - schedule.ctas,
+        "bytes requested": schedule.requested_bytes,
+        # What a single wave cannot hide is its start and end: the next launch's loads can, if they fit beside.
+        "waves without the right room": int(shares_sm == (schedule.waves > 1)),
+    }
 
 
 def candidates(sizes: tuple[tuple[int, int, int], ...], sms: int) -> list[Schedule]:
-    """The schedules worth comparing, best first: fewest waves, then most CTAs at work, then fewest bytes requested."""
-    groups = [group for group in CTA_GROUPS if sms >= group and fits_parameters(sizes, group)]
-    schedules = [Schedule(sizes, tile, group, sms) for group in groups for tile in TOKEN_TILES]
-    return sorted(schedules, key=lambda schedule: (schedule.waves, -schedule.ctas, schedule.requested_bytes))
+    """The schedules worth comparing, best first."""
+    # Coordinates of a pair's scale factors, in int64 elements of their tensor map, have 32 bits.
+    coordinates = max(ceil_div(max(m, n), 128) * k for m, n, k in sizes)
+    groups = [group for group in CTA_GROUPS if group <= sms and len(sizes) <= max_groups(group)]
+    groups = [group for group in groups if group == 1 or coordinates <= LARGEST]
+    schedules = [Schedule(Plan(len(sizes), *shape), sizes, sms) for shape in shapes() if shape[1] in groups]
+    return sorted(schedules, key=lambda schedule: tuple(merits(schedule).values()))
+
+
+class Launch(NamedTuple):
+    """One launch: its schedule, the groups of the call in the order of its tiles, and what fills the host table."""
+
+    schedule: Schedule
+    groups: tuple[int, ...]
+    words: list[int]  # tiles, CTAs, and every group's sizes
+    pick: operator.itemgetter  # of all tensors' addresses those of the groups
 
 
 @functools.lru_cache(maxsize=1024)
-def configure(sizes: tuple[tuple[int, int, int], ...], sms: int) -> tuple[Plan, Schedule]:
-    """Plan and schedule of one launch over groups of (M, N, K), none of them empty."""
-    schedule = candidates(sizes, sms)[0]
-    if schedule.tiles > LARGEST:
-        raise ValueError(f"{schedule.tiles} tiles in one launch; tile numbers are 32-bit, at most {LARGEST}")
-    return Plan(len(sizes), schedule.token_tile, schedule.cta_group), schedule
+def configure(problems: tuple[tuple[int, int, int, int], ...], sms: int) -> tuple[Launch, ...]:
+    """Launches for groups of (M, N, K, 1): groups without tokens left out, the others by descending M."""
+    sizes = [problem[:3] for problem in problems]
+    order = sorted((group for group, (m, _, _) in enumerate(sizes) if m), key=lambda group: -sizes[group][0])
+    launches = []
+    for start in range(0, len(order), MAX_GROUPS):
+        groups = tuple(order[start : start + MAX_GROUPS])
+        schedule = candidates(tuple(sizes[group] for group in groups), sms)[0]
+        if schedule.tiles > LARGEST:
+            raise ValueError(f"{schedule.tiles} tiles in one launch; tile numbers are 32-bit, at most {LARGEST}")
+        words = [schedule.tiles, schedule.ctas]
+        for size, first_tile in zip(schedule.sizes, schedule.first_tiles):
+            words += [*size, first_tile]
+        tensors = [GROUP_TENSORS * group + tensor for group in groups for tensor in range(GROUP_TENSORS)]
+        launches.append(Launch(schedule, groups, words, operator.itemgetter(*tensors)))
+    return tuple(launches)
 
 
 @functools.cache
 def compiled(plan: Plan):
-    """The compiled launcher of a plan; takes a pointer to the table that `pack_table` makes."""
+    """The compiled launcher of a plan; takes a pointer to the host table."""
     return cute.compile(GroupGemm(plan).launch, make_ptr(Int64, 0, cute.AddressSpace.generic, assumed_align=8))
 
 
-def pack_table(schedule: Schedule, entries: list[tuple[int, ...]]) -> array:
-    """The int64 words that the host code reads: TABLE_HEADER words, then TABLE_GROUP words per group."""
-    table = array("q", (schedule.tiles, schedule.ctas))
-    for entry, first_tile in zip(entries, schedule.first_tiles):
-        table.extend(entry)
-        table.append(first_tile)
-    return table
-
-
-def launches(entries: list[tuple[int, ...]]) -> list[tuple[Plan, Schedule, list[tuple[int, ...]]]]:
-    """Split the groups into as many launches as the kernel parameters need."""
-    batches = [entries[start : start + MAX_GROUPS] for start in range(0, len(entries), MAX_GROUPS)]
-    sms = sm_count(torch.cuda.current_device())
-    return [(*configure(tuple(entry[5:8] for entry in batch), sms), batch) for batch in batches]
-
-
-def solve(data: input_t) -> output_t:
+def solve(data: input_t, operands_ready: bool = False) -> output_t:
     """Compute every group of `data` into the caller's c tensors and return them.
 
     data: (abc_tensors, sfasfb_tensors, sfasfb_reordered_tensors, problem_sizes) as the contest defines them: per group
         a [M, K/2, 1] and b [N, K/2, 1] float4_e2m1fn_x2, c [M, N, 1] float16, reordered scales
         [32, 4, ceil(rows/128), 4, K/64, 1] float8_e4m3fn, sizes (M, N, K, 1). M >= 0, N a multiple of 8, K of 64.
+    operands_ready: a promise that whatever wrote the operands was complete before the kernel just ahead in the queue
+        began. They are then loaded while that kernel still runs; c is written after its end in any case.
     Launches on the device's default queue and returns at once; does nothing at all where every group is empty.
     Raises ValueError before any launch where a constraint does not hold.
     """
-    for plan, schedule, entries in launches(check(data)):
-        table = pack_table(schedule, entries)
-        compiled(plan)(make_ptr(Int64, table.buffer_info()[0], cute.AddressSpace.generic, assumed_align=8))
+    addresses, problems = check(data)
+    for schedule, _, words, pick in configure(problems, sm_count(torch.cuda.current_device())):
+        table = array("q", [operands_ready, *words, *pick(addresses)])
+        compiled(schedule.plan)(make_ptr(Int64, table.buffer_info()[0], cute.AddressSpace.generic, assumed_align=8))
     return [c for _, _, c in data[0]]
+
+
+def describe(schedule: Schedule) -> dict[str, str]:
+    """The figures of a schedule that people compare, as text."""
+    plan = schedule.plan
+    return {
+        "tile": f"{WEIGHT_TILE * plan.cta_group}x{plan.token_tile}x{K_TILE}",
+        "CTAs per MMA": f"{plan.cta_group}",
+        "CTAs per SM": f"{plan.ctas_per_sm}",
+        "stages": f"{plan.stages}",
+        "SMEM bytes": f"{plan.at.end:,}",
+        "tiles": f"{schedule.tiles}",
+        "waves": f"{schedule.waves}",
+        "CTAs": f"{schedule.ctas}",
+        "MB requested": f"{schedule.requested_bytes / 1e6:.1f}",
+    }
+
+
+def explain(problem_sizes: list[tuple[int, int, int, int]], sms: int | None = None) -> None:
+    """Print what `solve` launches for these (M, N, K, 1) sizes: every candidate, and what each lost by.
+
+    sms: SMs to plan for, by default those of the current device.
+    """
+    for launch in configure(tuple(map(tuple, problem_sizes)), sms or sm_count(torch.cuda.current_device())):
+        best = merits(launch.schedule)
+        rows = []
+        for schedule in candidates(launch.schedule.sizes, launch.schedule.sm_count):
+            lost = [
+                f"{name}: {value} > {best[name]}" for name, value in merits(schedule).items() if value != best[name]
+            ]
+            rows.append({**describe(schedule), "": lost[0] if lost else "<- chosen"})
+        widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]}
+        print(f"{len(launch.groups)} groups on {launch.schedule.sm_count} SMs; compared by {', then '.join(best)}:")
+        for row in ({name: name for name in widths}, *rows):
+            print("  ".join(row[name].rjust(width) if name else row[name] for name, width in widths.items()))
 
 
 def plan_report(problem_sizes: list[tuple[int, int, int, int]]) -> dict[str, str]:
     """What `solve` would launch for these (M, N, K, 1) sizes, as text for people; launches are separated by " + "."""
-    entries = [(0, 0, 0, 0, 0, m, n, k) for m, n, k, _ in problem_sizes if m]
-    rows = [
-        {
-            "tiles": schedule.tiles,
-            "tiles per CTA": f"{schedule.tiles * plan.cta_group / schedule.ctas:.2f}",
-            "waves": schedule.waves,
-            "tile": f"{WEIGHT_TILE * plan.cta_group}x{plan.token_tile}x{K_TILE}",
-            "CTAs per MMA": plan.cta_group,
-            "stages": plan.stages,
-            "SMEM bytes": f"{plan.at.end:,}",
-        }
-        for plan, schedule, _ in launches(entries)
-    ]
-    return {name: " + ".join(str(row[name]) for row in rows) for name in (rows[0] if rows else ())}
+    sms = sm_count(torch.cuda.current_device())
+    rows = [describe(launch.schedule) for launch in configure(tuple(map(tuple, problem_sizes)), sms)]
+    return {name: " + ".join(row[name] for row in rows) for name in (rows[0] if rows else ())}
 
 
 def custom_kernel(data: input_t) -> output_t:
-    """The contest's entry point."""
-    return solve(data)
+    """The contest's entry point; its operands are complete before the first of the calls that it times."""
+    return solve(data, operands_ready=True)

@@ -86,6 +86,20 @@ def test_strides_of_single_entry_dimensions_are_free(data):
     assert submission.check(odd)[0][2] == c.data_ptr()
 
 
-def test_entries_hold_addresses_and_sizes(data):
+def test_addresses_and_sizes(data):
     (a, b, c), (sfa, sfb) = data[0][0], data[2][0]
-    assert submission.check(data)[0] == (*(t.data_ptr() for t in (b, a, c, sfb, sfa)), 72, 128, 256)
+    addresses, problems = submission.check(data)
+    assert addresses[:5] == [t.data_ptr() for t in (b, a, c, sfb, sfa)] and problems == tuple(data[3])
+
+
+@pytest.mark.parametrize("where", [OPERANDS, SCALES, 3])
+def test_a_group_with_too_few_members_is_named(data, where):
+    parts = list(data)
+    parts[where] = [parts[where][0], parts[where][1][:-1]]
+    with pytest.raises(ValueError, match=r"group 1: expected \(a, b, c\), \(sfa, sfb\) and \(m, n, k, l\)"):
+        submission.solve(tuple(parts))
+
+
+def test_something_else_than_a_tensor(data):
+    with pytest.raises(ValueError, match="group 1: a is a list; expected a torch.Tensor"):
+        submission.solve(replaced(data, OPERANDS, 1, 0, lambda t: [1, 2]))

@@ -1,7 +1,5 @@
 """The kernel itself, its PTX run by the GPU or the emulator, bit for bit against the float64 product."""
 
-import itertools
-
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -29,15 +27,10 @@ def few_sms(monkeypatch):
     monkeypatch.setattr(submission, "sm_count", lambda device: 3)
 
 
-CONFIGURATIONS = list(itertools.product(submission.TOKEN_TILES, submission.CTA_GROUPS))
-
-
-@pytest.fixture(params=CONFIGURATIONS, ids="{0[0]} tokens, {0[1]}-SM".format)
+@pytest.fixture(params=submission.shapes(), ids="{0[0]} tokens, {0[1]}-SM, {0[2]} per SM".format)
 def configuration(request, monkeypatch):
     """Each configuration of the kernel in turn, whatever would be chosen."""
-    tile, group = request.param
-    monkeypatch.setattr(submission, "TOKEN_TILES", (tile,))
-    monkeypatch.setattr(submission, "CTA_GROUPS", (group,))
+    monkeypatch.setattr(submission, "shapes", lambda: [request.param])
     submission.configure.cache_clear()
     yield request.param
     submission.configure.cache_clear()

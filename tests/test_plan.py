@@ -3,13 +3,12 @@
 import pytest
 
 import submission
-from submission import SMEM_CAPACITY, TMEM_COLUMNS, Plan
+from submission import SM_SMEM, TMEM_COLUMNS, Plan
 
 PLANS = [
-    Plan(groups, tile, cta_group)
-    for cta_group in submission.CTA_GROUPS
+    Plan(groups, tile, cta_group, ctas_per_sm)
+    for tile, cta_group, ctas_per_sm in submission.shapes()
     for groups in (1, 8, submission.max_groups(cta_group))
-    for tile in submission.TOKEN_TILES
 ]
 
 
@@ -19,24 +18,29 @@ def test_smem_regions_follow_each_other_and_fit(plan):
         "weights": plan.stages * plan.weight_bytes,
         "tokens": plan.stages * plan.token_bytes,
         "scales": plan.stages * plan.scale_bytes,
-        "store": submission.EPILOGUE_WARPS * submission.STORE_BUFFERS * plan.store_bytes,
+        "store": submission.EPILOGUE_WARPS * plan.store_buffers * plan.store_bytes,
         "full": 8 * plan.stages,
         "empty": 8 * plan.stages,
-        "acc_full": 8 * submission.ACCUMULATORS,
-        "acc_empty": 8 * submission.ACCUMULATORS,
+        "acc_full": 8 * plan.accumulators,
+        "acc_empty": 8 * plan.accumulators,
         "tmem_address": 4,
     }
     starts = plan.at._asdict()
     assert [*nbytes, "end"] == list(starts)
     for (name, start), following in zip(starts.items(), list(starts.values())[1:]):
         assert start + nbytes[name] <= following
-    assert plan.at.end <= SMEM_CAPACITY
+    # The hardware takes 1 KiB more per CTA than it asks for.
+    assert plan.ctas_per_sm * (plan.at.end + 1024) <= SM_SMEM
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=str)
 def test_no_further_stage_would_fit(plan):
-    assert plan.stages >= 4
-    assert plan.at.end + plan.stage_bytes + 16 > SMEM_CAPACITY
+    assert plan.stages >= (4 if plan.ctas_per_sm == 1 else 2)
+    buffers = submission.EPILOGUE_WARPS * plan.store_bytes
+    spared = (plan.store_buffers - submission.STORE_BUFFERS[0]) * buffers
+    assert plan.at.end - spared + plan.stage_bytes + 16 > plan.smem_capacity
+    assert plan.store_buffers == submission.STORE_BUFFERS[1] or plan.at.end + buffers > plan.smem_capacity
+    assert plan.store_buffers >= submission.STORE_BUFFERS[0]
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=str)
@@ -52,9 +56,12 @@ def test_alignment_of_swizzled_buffers(plan):
 @pytest.mark.parametrize("plan", PLANS, ids=str)
 def test_tmem_columns_follow_each_other_and_fit(plan):
     columns = submission.K_BLOCKS * submission.SF_COLUMNS
-    assert submission.ACCUMULATORS * plan.part_tokens <= plan.weight_sf_column
+    assert plan.accumulators * plan.part_tokens <= plan.weight_sf_column
     assert plan.weight_sf_column + columns <= plan.token_sf_column
-    assert plan.token_sf_column + plan.parts * columns <= TMEM_COLUMNS
+    assert plan.ctas_per_sm * (plan.token_sf_column + plan.parts * columns) <= TMEM_COLUMNS
+    assert plan.parts <= plan.accumulators
+    # tcgen05.alloc takes powers of two from 32.
+    assert plan.tmem_columns.bit_count() == 1 and plan.ctas_per_sm * plan.tmem_columns <= TMEM_COLUMNS
 
 
 @pytest.mark.parametrize("tile", [0, 32, 96, 512])
@@ -67,6 +74,18 @@ def test_unknown_token_tile_is_refused(tile):
 def test_unknown_cta_group_is_refused(cta_group):
     with pytest.raises(ValueError, match=f"cta_group is {cta_group}"):
         Plan(1, 128, cta_group)
+
+
+@pytest.mark.parametrize("ctas_per_sm", [0, 3])
+def test_unknown_number_of_ctas_per_sm_is_refused(ctas_per_sm):
+    with pytest.raises(ValueError, match=f"ctas_per_sm is {ctas_per_sm}"):
+        Plan(1, 128, 1, ctas_per_sm)
+
+
+def test_tiles_whose_accumulators_leave_no_room_for_a_second_cta_are_refused():
+    with pytest.raises(ValueError, match="256 tokens needs 2 accumulators; 256 TMEM columns.*hold 1"):
+        Plan(1, 256, 1, 2)
+    assert (256, 1, 2) not in submission.shapes() and (256, 2, 2) not in submission.shapes()
 
 
 @pytest.mark.parametrize("cta_group", submission.CTA_GROUPS)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from submission import CTA_GROUPS, TOKEN_TILES, WEIGHT_TILE, Schedule, candidates, ceil_div, configure
+from submission import WEIGHT_TILE, Plan, Schedule, candidates, ceil_div, configure, explain, shapes
 
 SIZES = st.lists(
     st.tuples(st.integers(1, 600), st.integers(1, 128).map(lambda n: 8 * n), st.integers(1, 32).map(lambda k: 64 * k)),
@@ -12,7 +12,10 @@ SIZES = st.lists(
     max_size=16,
 ).map(tuple)
 SCHEDULES = st.builds(
-    Schedule, SIZES, st.sampled_from(TOKEN_TILES), st.sampled_from(CTA_GROUPS), st.sampled_from([2, 5, 132, 148])
+    lambda sizes, shape, sms: Schedule(Plan(len(sizes), *shape), sizes, sms),
+    SIZES,
+    st.sampled_from(shapes()),
+    st.sampled_from([2, 5, 132, 148]),
 )
 
 
@@ -20,12 +23,12 @@ SCHEDULES = st.builds(
 @given(SCHEDULES)
 def test_every_tile_runs_exactly_once(schedule):
     ran = [tile for cta in range(schedule.ctas) for tile in schedule.tiles_of(cta)]
-    weight_rows = WEIGHT_TILE * schedule.cta_group
+    weight_rows = WEIGHT_TILE * schedule.plan.cta_group
     wanted = [
         (group, weight_row, token)
         for group, (m, n, _) in enumerate(schedule.sizes)
         for weight_row in range(0, ceil_div(n, weight_rows) * weight_rows, WEIGHT_TILE)
-        for token in range(0, m, schedule.token_tile)
+        for token in range(0, m, schedule.plan.token_tile)
     ]
     assert sorted(ran) == wanted
 
@@ -35,7 +38,7 @@ def test_every_tile_runs_exactly_once(schedule):
 def test_no_cta_is_idle_and_none_runs_more_than_the_waves(schedule):
     counts = [len(schedule.tiles_of(cta)) for cta in range(schedule.ctas)]
     assert schedule.ctas <= schedule.sm_count
-    slots = schedule.sm_count // schedule.cta_group
+    slots = schedule.sm_count // schedule.plan.cta_group
     assert min(counts) >= 1 and max(counts) == schedule.waves == ceil_div(schedule.tiles, slots)
     assert max(counts) - min(counts) <= 1
 
@@ -46,7 +49,7 @@ def test_token_blocks_of_one_weight_tile_are_neighbours(schedule):
     """Tiles that share weights have consecutive numbers, so they run side by side and share them in L2."""
     order = []
     for wave in range(schedule.waves):
-        for cta in range(0, schedule.ctas, schedule.cta_group):
+        for cta in range(0, schedule.ctas, schedule.plan.cta_group):
             work = schedule.tiles_of(cta)
             if wave < len(work):
                 order.append(work[wave][:2])
@@ -65,9 +68,53 @@ BENCHMARKS = [
 @pytest.mark.parametrize(("sizes", "token_tile", "cta_group", "ctas", "waves"), BENCHMARKS)
 def test_configuration_of_the_benchmark_cases(sizes, token_tile, cta_group, ctas, waves):
     """What the stated order of comparison picks on 148 SMs; the tile is found, not looked up."""
-    plan, schedule = configure(sizes, 148)
-    assert (plan.token_tile, plan.cta_group) == (token_tile, cta_group)
+    (launch,) = configure(tuple((*size, 1) for size in sizes), 148)
+    schedule = launch.schedule
+    assert (schedule.plan.token_tile, schedule.plan.cta_group) == (token_tile, cta_group)
     assert (schedule.ctas, schedule.waves) == (ctas, waves)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(SIZES.map(lambda sizes: (sizes[0][0] - 1, *sizes[0][1:])), max_size=120).map(tuple))
+def test_launches_hold_every_group_with_tokens_once_by_descending_m(sizes):
+    launches = configure(tuple((*size, 1) for size in sizes), 148)
+    order = [group for launch in launches for group in launch.groups]
+    assert sorted(order) == [group for group, (m, _, _) in enumerate(sizes) if m]
+    ms = [sizes[group][0] for group in order]
+    assert ms == sorted(ms, reverse=True)
+    addresses = list(range(5 * len(sizes)))
+    for schedule, groups, words, pick in launches:
+        assert schedule.sizes == tuple(sizes[group] for group in groups)
+        assert words[:2] == [schedule.tiles, schedule.ctas]
+        assert words[2:] == [
+            word for size, first in zip(schedule.sizes, schedule.first_tiles) for word in (*size, first)
+        ]
+        assert list(pick(addresses)) == [5 * group + tensor for group in groups for tensor in range(5)]
+
+
+@pytest.mark.parametrize(("sizes", "balance"), list(zip([case[0] for case in BENCHMARKS], (1.04, 1.04, 1.0, 1.0))))
+def test_ctas_load_about_the_same(sizes, balance):
+    """Bytes of the busiest CTA over the mean: what a wave's last CTA makes the others wait for."""
+    (launch,) = configure(tuple((*size, 1) for size in sizes), 148)
+    schedule, plan = launch.schedule, launch.schedule.plan
+
+    def tile_bytes(group, token):
+        m, _, k = schedule.sizes[group]
+        parts = ceil_div(min(m - token, plan.token_tile), 128)
+        return k * (plan.weight_bytes + 2048 + parts * (plan.part_token_bytes + 2048))
+
+    loads = [sum(tile_bytes(g, token) for g, _, token in schedule.tiles_of(cta)) for cta in range(schedule.ctas)]
+    assert max(loads) <= balance * sum(loads) / len(loads)
+
+
+def test_explain_names_the_choice_and_what_the_others_lost_by(capsys):
+    explain([(192, 3072, 4096, 1), (320, 3072, 4096, 1), (0, 128, 128, 1)], 148)
+    head, names, *rows = capsys.readouterr().out.splitlines()
+    assert head.startswith("2 groups on 148 SMs; compared by waves, then idle SMs, then bytes requested")
+    assert len(rows) == len(shapes()) and "MB requested" in names
+    assert rows[0].split()[0] == "256x128x256" and rows[0].endswith("<- chosen")
+    assert all(" > " in row for row in rows[1:])
+    assert any("idle SMs: 76 > 28" in row for row in rows)
 
 
 @settings(max_examples=100, deadline=None)
@@ -81,22 +128,22 @@ def test_the_chosen_schedule_has_the_fewest_waves(sizes, sms):
 def test_pairs_only_where_their_scale_coordinates_fit():
     """A pair's scale factors are addressed by a 32-bit coordinate: rows / 128 x K of int64 elements."""
     below, above = ((128, 2**20, 2**17),), ((128, 2**21, 2**17),)
-    assert {schedule.cta_group for schedule in candidates(below, 148)} == {1, 2}
-    assert {schedule.cta_group for schedule in candidates(above, 148)} == {1}
+    assert {schedule.plan.cta_group for schedule in candidates(below, 148)} == {1, 2}
+    assert {schedule.plan.cta_group for schedule in candidates(above, 148)} == {1}
 
 
 @settings(max_examples=100, deadline=None)
 @given(SCHEDULES)
 def test_requested_bytes_add_up_over_tiles_and_stages(schedule):
     """The formula against a walk over every stage of every CTA's tiles."""
-    pair, part_rows = schedule.cta_group == 2, min(schedule.token_tile, 128) // schedule.cta_group
+    pair, part_rows = schedule.plan.cta_group == 2, min(schedule.plan.token_tile, 128) // schedule.plan.cta_group
     total = 0
     for cta in range(schedule.ctas):
         for group, _, token in schedule.tiles_of(cta):
             m, _, k = schedule.sizes[group]
-            parts = 1 + (schedule.token_tile == 256 and m - token > 128)
+            parts = 1 + (schedule.plan.token_tile == 256 and m - token > 128)
             # The leader of a pair loads the tokens' scale factors for both.
-            scales = 1 + (parts if cta % schedule.cta_group == 0 else 0)
+            scales = 1 + (parts if cta % schedule.plan.cta_group == 0 else 0)
             for k_start in range(0, k, 256):
                 atoms = 4 if pair else min(4, (k - k_start) // 64)
                 total += (128 + parts * part_rows) * 128 + scales * atoms * 512
