@@ -137,6 +137,9 @@ class SmemMap(NamedTuple):
     end: int
 
 
+derived = functools.cached_property
+
+
 @dataclass(frozen=True)
 class Plan:
     """Everything about the kernel that is fixed at compile time, derived from the tile sizes."""
@@ -164,65 +167,43 @@ class Plan:
                 f"a CTA's share at {self.ctas_per_sm} per SM, hold {self.accumulators}"
             )
 
-    @property
-    def parts(self) -> int:
-        """Pieces of one tile that have an accumulator and MMAs of their own."""
-        return max(1, self.token_tile // MMA_TOKENS)
+    # A tile has one or two parts, each with an accumulator and MMAs of its own.
+    parts = derived(lambda plan: max(1, plan.token_tile // MMA_TOKENS))
+    part_tokens = derived(lambda plan: plan.token_tile // plan.parts)
+    # Token rows of a part in one CTA's SMEM: CTAs that share an MMA halve its N side between them.
+    token_rows = derived(lambda plan: plan.part_tokens // plan.cta_group)
 
-    @property
-    def part_tokens(self) -> int:
-        return self.token_tile // self.parts
+    weight_bytes = WEIGHT_TILE * K_TILE // 2
+    part_token_bytes = derived(lambda plan: plan.token_rows * K_TILE // 2)
+    token_bytes = derived(lambda plan: plan.parts * plan.part_token_bytes)
+    scale_bytes = derived(lambda plan: (1 + plan.parts) * SF_STAGE)
+    stage_bytes = derived(lambda plan: plan.weight_bytes + plan.token_bytes + plan.scale_bytes)
+    store_bytes = STORE_TOKENS * STORE_ROWS * 2
 
-    @property
-    def token_rows(self) -> int:
-        """Token rows of one part in one CTA's SMEM: CTAs that share an MMA halve its N side between them."""
-        return self.part_tokens // self.cta_group
+    # As many stages as fit beside the fewest store buffers; what they leave over lets more stores be under way.
+    smem_capacity = derived(lambda plan: SM_SMEM // plan.ctas_per_sm - SMEM_RESERVED)
+    fixed_bytes = derived(lambda plan: 16 * (plan.accumulators + 1))
+    stages = derived(
+        lambda plan: (
+            (plan.smem_capacity - plan.fixed_bytes - STORE_BUFFERS[0] * EPILOGUE_WARPS * plan.store_bytes)
+            // (plan.stage_bytes + 16)
+        )
+    )
+    store_buffers = derived(  # per epilogue warp
+        lambda plan: min(
+            (plan.smem_capacity - plan.fixed_bytes - plan.stages * (plan.stage_bytes + 16))
+            // (EPILOGUE_WARPS * plan.store_bytes),
+            STORE_BUFFERS[1],
+        )
+    )
 
-    @property
-    def weight_bytes(self) -> int:
-        return WEIGHT_TILE * K_TILE // 2
-
-    @property
-    def part_token_bytes(self) -> int:
-        return self.token_rows * K_TILE // 2
-
-    @property
-    def token_bytes(self) -> int:
-        return self.parts * self.part_token_bytes
-
-    @property
-    def scale_bytes(self) -> int:
-        return (1 + self.parts) * SF_STAGE
-
-    @property
-    def stage_bytes(self) -> int:
-        return self.weight_bytes + self.token_bytes + self.scale_bytes
-
-    @property
-    def store_bytes(self) -> int:
-        return STORE_TOKENS * STORE_ROWS * 2
-
-    @property
-    def smem_capacity(self) -> int:
-        """Bytes of dynamic SMEM that a CTA may ask for."""
-        return SM_SMEM // self.ctas_per_sm - SMEM_RESERVED
-
-    @property
-    def barrier_bytes(self) -> int:
-        """Two mbarriers per stage and accumulator, the TMEM address and its padding."""
-        return 16 * (self.stages + self.accumulators + 1)
-
-    @property
-    def stages(self) -> int:
-        """As many as fit beside the fewest store buffers."""
-        fixed = EPILOGUE_WARPS * STORE_BUFFERS[0] * self.store_bytes + 16 * (self.accumulators + 1)
-        return (self.smem_capacity - fixed) // (self.stage_bytes + 16)
-
-    @property
-    def store_buffers(self) -> int:
-        """Per epilogue warp; what the stages leave over lets more stores be under way."""
-        left = self.smem_capacity - self.stages * self.stage_bytes - self.barrier_bytes
-        return min(STORE_BUFFERS[1], left // (EPILOGUE_WARPS * self.store_bytes))
+    # Two accumulators, if they fit beside the scale factors, so that one is stored while the other is computed.
+    tmem_columns = derived(lambda plan: TMEM_COLUMNS // plan.ctas_per_sm)
+    accumulators = derived(
+        lambda plan: 2 if 2 * plan.part_tokens + (1 + plan.parts) * K_BLOCKS * SF_COLUMNS <= plan.tmem_columns else 1
+    )
+    weight_sf_column = derived(lambda plan: plan.accumulators * plan.part_tokens)
+    token_sf_column = derived(lambda plan: plan.weight_sf_column + K_BLOCKS * SF_COLUMNS)
 
     @functools.cached_property
     def at(self) -> SmemMap:
@@ -236,24 +217,6 @@ class Plan:
             16,
         )
         return SmemMap(*itertools.accumulate(parts, initial=0))
-
-    @property
-    def tmem_columns(self) -> int:
-        """TMEM columns of a CTA, all of its share of the SM."""
-        return TMEM_COLUMNS // self.ctas_per_sm
-
-    @property
-    def accumulators(self) -> int:
-        """Two, if they fit beside the scale factors, so that one is stored while the other is computed."""
-        return 2 if 2 * self.part_tokens + (1 + self.parts) * K_BLOCKS * SF_COLUMNS <= self.tmem_columns else 1
-
-    @property
-    def weight_sf_column(self) -> int:
-        return self.accumulators * self.part_tokens
-
-    @property
-    def token_sf_column(self) -> int:
-        return self.weight_sf_column + K_BLOCKS * SF_COLUMNS
 
 
 @dataclass(frozen=True)
@@ -342,13 +305,45 @@ def ptx(code: str, constraints: str, *operands, result=None):
     return llvm.inline_asm(result, values, code, constraints, has_side_effects=True, asm_dialect=llvm.AsmDialect.AD_ATT)
 
 
-def mbarrier_init(barrier: Int32, arrivals: int):
-    ptx("mbarrier.init.shared::cta.b64 [$0], $1;", "r,r", barrier, Int32(arrivals))
+def instruction(code: str, constraints: str = ""):
+    """A function that emits the instruction with its arguments as operands."""
+    return functools.partial(ptx, code + ";", constraints)
 
 
-def fence_mbarrier_init():
-    """Makes initialised barriers visible to the async proxy and the cluster (PTX ISA, "membar/fence")."""
-    ptx("fence.mbarrier_init.release.cluster;", "")
+# Barriers. What a warp has written is visible behind a barrier that it has arrived on.
+mbarrier_arrive_expect_tx = instruction("mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1", "r,r")
+mbarrier_init = instruction("mbarrier.init.shared::cta.b64 [$0], $1", "r,r")
+# Makes initialised mbarriers visible to the async proxy and the cluster (PTX ISA, "membar/fence").
+fence_mbarrier_init = instruction("fence.mbarrier_init.release.cluster")
+cluster_arrive = instruction("barrier.cluster.arrive.release.aligned")
+cluster_wait = instruction("barrier.cluster.wait.acquire.aligned")
+
+# The launch before this one is over, and what it wrote is visible (PTX ISA, "griddepcontrol").
+grid_wait = instruction("griddepcontrol.wait")
+# The next launch may start, wherever there is room, once every CTA of this one has come here.
+grid_launch_dependents = instruction("griddepcontrol.launch_dependents")
+
+# Bulk copies; the groups are those of the executing thread.
+prefetch_tensor_map = instruction("prefetch.tensormap [$0]", "l")
+bulk_load = instruction(  # SMEM, address, bytes, barrier, policy
+    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [$0], [$1], $2, [$3], $4",
+    "r,l,r,r,l",
+)
+tma_store = instruction(  # tensor map, column, row, SMEM
+    "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [$0, {$1, $2}], [$3]", "l,r,r,r"
+)
+bulk_commit = instruction("cp.async.bulk.commit_group")
+# Orders this thread's SMEM writes before later TMA reads of them (PTX ISA, "Async proxy").
+fence_async_shared = instruction("fence.proxy.async.shared::cta")
+
+# Order tcgen05 work after what this thread has just waited for, and before its next arrival.
+tmem_fence_after_sync = instruction("tcgen05.fence::after_thread_sync")
+tmem_fence_before_sync = instruction("tcgen05.fence::before_thread_sync")
+
+# Four 8x8 fp16 matrices, transposed; thread t gives the address of row t%8 of matrix t/8.
+stmatrix_transposed = instruction(
+    "stmatrix.sync.aligned.m8n8.x4.trans.shared::cta.b16 [$0], {$1, $2, $3, $4}", "r,r,r,r,r"
+)
 
 
 def mbarrier_wait(barrier: Int32, parity: Int32):
@@ -356,26 +351,20 @@ def mbarrier_wait(barrier: Int32, parity: Int32):
     ptx(
         "{\n\t.reg .pred done;\n\tWAIT:\n\tmbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1;\n\t"
         "@done bra DONE;\n\tbra WAIT;\n\tDONE:\n\t}",
-        "r,r",
-        barrier,
-        parity,
+        *("r,r", barrier, parity),
     )
 
 
-def mbarrier_arrive(barrier: Int32, cta_group: int):
+def mbarrier_arrive(barrier: Int32, plan: Plan):
     """One arrival on the barrier at this address in the leader CTA."""
-    if cta_group == 1:
+    if plan.cta_group == 1:
         ptx("mbarrier.arrive.shared::cta.b64 _, [$0];", "r", barrier)
     else:
         ptx("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [$0];", "r", barrier & LEADER_MASK)
 
 
-def mbarrier_arrive_expect_tx(barrier: Int32, nbytes: Int32):
-    ptx("mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", "r,r", barrier, nbytes)
-
-
 def barrier_arrive(name: int, threads: int):
-    """Arrive without waiting: what this warp has written before is visible to those who wait for `threads` arrivals."""
+    """Arrive without waiting on a named barrier of so many threads."""
     ptx(f"bar.arrive {name}, {threads};", "")
 
 
@@ -383,87 +372,23 @@ def barrier_sync(name: int, threads: int):
     ptx(f"bar.sync {name}, {threads};", "")
 
 
-def cluster_arrive():
-    ptx("barrier.cluster.arrive.release.aligned;", "")
-
-
-def cluster_wait():
-    """Returns once every thread of the cluster has arrived; what they wrote before is visible (mbarriers included)."""
-    ptx("barrier.cluster.wait.acquire.aligned;", "")
-
-
-def prefetch_tensor_map(tensor_map: Int64):
-    ptx("prefetch.tensormap [$0];", "l", tensor_map)
-
-
 def tma_load(smem: Int32, tensor_map: Int64, coordinates: tuple, barrier: Int32, policy: int, plan, multicast=False):
     """Load a box into this CTA, or both of a pair; the bytes count on the barrier at this address in the leader CTA."""
     names = ", ".join(f"${4 + i}" for i in range(len(coordinates)))
-    operands = [
-        smem,
-        tensor_map,
-        barrier if plan.cta_group == 1 else barrier & LEADER_MASK,
-        Int64(policy),
-        *coordinates,
-    ]
-    mask = ""
-    if multicast:
-        mask = f", ${len(operands)}"
-        operands.append(Int16(PAIR))
+    signalled = barrier if plan.cta_group == 1 else barrier & LEADER_MASK
+    operands = [smem, tensor_map, signalled, Int64(policy), *coordinates, *([Int16(PAIR)] if multicast else [])]
     ptx(
         f"cp.async.bulk.tensor.{len(coordinates)}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
         f"{'.multicast::cluster' if multicast else ''}{'.cta_group::2' if plan.cta_group == 2 else ''}.L2::cache_hint "
-        f"[$0], [$1, {{{names}}}], [$2]{mask}, $3;",
+        f"[$0], [$1, {{{names}}}], [$2]{f', ${len(operands) - 1}' if multicast else ''}, $3;",
         "r,l,r,l" + ",r" * len(coordinates) + (",h" if multicast else ""),
         *operands,
     )
 
 
-def bulk_load(smem: Int32, address: Int64, nbytes: Int32, barrier: Int32, policy: int):
-    ptx(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [$0], [$1], $2, [$3], $4;",
-        "r,l,r,r,l",
-        smem,
-        address,
-        nbytes,
-        barrier,
-        Int64(policy),
-    )
-
-
-def tma_store(tensor_map: Int64, column: Int32, row: Int32, smem: Int32):
-    ptx(
-        "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [$0, {$1, $2}], [$3];",
-        "l,r,r,r",
-        tensor_map,
-        column,
-        row,
-        smem,
-    )
-
-
-def bulk_commit():
-    ptx("cp.async.bulk.commit_group;", "")
-
-
 def bulk_wait_read(pending: int):
     """Returns once at most `pending` of this thread's bulk groups may still read SMEM."""
     ptx(f"cp.async.bulk.wait_group.read {pending};", "")
-
-
-def fence_async_shared():
-    """Orders this thread's SMEM writes before later TMA reads of them (PTX ISA, "Async proxy")."""
-    ptx("fence.proxy.async.shared::cta;", "")
-
-
-def grid_wait():
-    """Returns once the launch before this one is over and what it wrote is visible (PTX ISA, "griddepcontrol")."""
-    ptx("griddepcontrol.wait;", "")
-
-
-def grid_launch_dependents():
-    """The next launch may start, wherever there is room, once every CTA of this one has come here."""
-    ptx("griddepcontrol.launch_dependents;", "")
 
 
 def tmem_alloc(smem: Int32, plan: Plan):
@@ -480,74 +405,51 @@ def tmem_dealloc(base: Int32, plan: Plan):
     ptx(f"tcgen05.dealloc.cta_group::{plan.cta_group}.sync.aligned.b32 $0, {plan.tmem_columns};", "r", base)
 
 
-def tmem_fence_after_sync():
-    """Orders later tcgen05 work after what this thread has just waited for."""
-    ptx("tcgen05.fence::after_thread_sync;", "")
-
-
-def tmem_fence_before_sync():
-    """Orders earlier tcgen05 work before this thread's next arrival."""
-    ptx("tcgen05.fence::before_thread_sync;", "")
-
-
-def tcgen05_copy_sf(column: Int32, descriptor: Int64, cta_group: int):
+def tcgen05_copy_sf(column: Int32, descriptor: Int64, plan: Plan):
     """One 512-byte atom of scale factors to 4 TMEM columns, repeated in all four lane quarters; in each CTA its own."""
-    ptx(f"tcgen05.cp.cta_group::{cta_group}.32x128b.warpx4 [$0], $1;", "r,l", column, descriptor)
+    ptx(f"tcgen05.cp.cta_group::{plan.cta_group}.32x128b.warpx4 [$0], $1;", "r,l", column, descriptor)
 
 
-def tcgen05_mma(d: Int32, a: Int64, b: Int64, plan, sfa: Int32, sfb: Int32, accumulate):
+def tcgen05_mma(plan: Plan, *operands):
+    """D[TMEM] (+)= A @ B; operands: D, descriptors of A and B, TMEM columns of their scale factors, accumulate."""
     ptx(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, $6, 0;\n\t"
-        f"tcgen05.mma.cta_group::{plan.cta_group}.kind::mxf4nvf4.block_scale.block16 [$0], $1, $2, $3, [$4], [$5], p;\n\t}}",
-        "r,l,l,r,r,r,r",
-        d,
-        a,
-        b,
-        Int32(instruction_descriptor(plan)),
-        sfa,
-        sfb,
-        Int32(accumulate),
+        f"{{\n\t.reg .pred p;\n\tsetp.ne.b32 p, $5, 0;\n\ttcgen05.mma.cta_group::{plan.cta_group}.kind::mxf4nvf4"
+        ".block_scale.block16 [$0], $1, $2, $6, [$3], [$4], p;\n\t}",
+        *("r,l,l,r,r,r,r", *operands, Int32(instruction_descriptor(plan))),
     )
 
 
-def tcgen05_commit(barrier: Int32, cta_group: int):
+def tcgen05_commit(barrier: Int32, plan: Plan):
     """One arrival, in every CTA of the group, once all tcgen05 work issued by this thread so far has finished."""
-    commit = f"tcgen05.commit.cta_group::{cta_group}.mbarrier::arrive::one.shared::cluster"
-    if cta_group == 1:
+    commit = f"tcgen05.commit.cta_group::{plan.cta_group}.mbarrier::arrive::one.shared::cluster"
+    if plan.cta_group == 1:
         ptx(f"{commit}.b64 [$0];", "r", barrier)
     else:
         ptx(f"{commit}.multicast::cluster.b64 [$0], $1;", "r,h", barrier, Int16(PAIR))
 
 
-def tmem_load_fragments(address: Int32) -> list:
+def tmem_load_fragments(address: Int32) -> list[Int32]:
     """Read 32 lanes x EPILOGUE_TOKENS columns as fp32 fragments and wait for them.
 
     Per half (16 lanes) and 8 columns, thread t gets columns 2(t%4) and 2(t%4)+1 of lanes t/4 and t/4+8
     (PTX ISA, "tcgen05.ld", shape .16x256b). Returned in the order [half][8 columns][lane t/4: 2, lane t/4+8: 2].
     """
-    per_half = EPILOGUE_TOKENS // 2
-    names = [[f"${half * per_half + i}" for i in range(per_half)] for half in range(2)]
+    count = EPILOGUE_TOKENS  # registers, both halves together
+    names = [", ".join(f"${half * count // 2 + i}" for i in range(count // 2)) for half in range(2)]
     load = f"tcgen05.ld.sync.aligned.16x256b.x{EPILOGUE_TOKENS // 8}.b32"
     values = ptx(
-        f"{load} {{{', '.join(names[0])}}}, [${2 * per_half}];\n\t"
-        f"{load} {{{', '.join(names[1])}}}, [${2 * per_half + 1}];\n\t"
+        f"{load} {{{names[0]}}}, [${count}];\n\t{load} {{{names[1]}}}, [${count + 1}];\n\t"
         "tcgen05.wait::ld.sync.aligned;",
-        ",".join(["=r"] * (2 * per_half) + ["r", "r"]),
-        address,
-        address + (16 << 16),
-        result=llvm.StructType.get_literal([Int32.mlir_type] * (2 * per_half)),
+        ",".join(["=r"] * count + ["r", "r"]),
+        *(address, address + (16 << 16)),
+        result=llvm.StructType.get_literal([Int32.mlir_type] * count),
     )
-    return [Int32(llvm.extractvalue(Int32.mlir_type, values, [i])) for i in range(2 * per_half)]
+    return [Int32(llvm.extractvalue(Int32.mlir_type, values, [i])) for i in range(count)]
 
 
 def pack_f16x2(low: Int32, high: Int32) -> Int32:
     """Two fp32 bit patterns to one pair of fp16, rounded to nearest even."""
     return Int32(ptx("cvt.rn.f16x2.f32 $0, $2, $1;", "=r,r,r", low, high, result=Int32.mlir_type))
-
-
-def stmatrix_transposed(address: Int32, matrices: list):
-    """Store four 8x8 fp16 matrices transposed; thread t gives the address of row t%8 of matrix t/8."""
-    ptx("stmatrix.sync.aligned.m8n8.x4.trans.shared::cta.b16 [$0], {$1, $2, $3, $4};", "r,r,r,r,r", address, *matrices)
 
 
 def load_shared(address: Int32) -> Int32:
@@ -590,53 +492,41 @@ def next_stage(stage: Int32, phase: Int32, stages: int) -> tuple[Int32, Int32]:
 
 
 class GroupGemm:
-    """Host launcher and device roles for one `Plan`; see the module's docstring for roles, pipelines and maps."""
+    """Host launcher and device roles for one `Plan`; see the module's docstring for roles, pipelines and maps.
+
+    `kernel` sets what all roles read: smem, cluster, rank in it, clusters, tiles, and first_tiles, ms, ks by group.
+    """
 
     def __init__(self, plan: Plan):
         self.plan = plan
 
-    def of_group(self, values: tuple, tile: Int32, first_tiles: tuple):
+    def of_group(self, values: tuple, tile: Int32):
         """The entry of `values` for the group that owns a tile: a chain of selects, no memory."""
         chosen = values[0]
         for group in range(1, self.plan.groups):
-            chosen = cutlass.select_(tile >= first_tiles[group], values[group], chosen)
+            chosen = cutlass.select_(tile >= self.first_tiles[group], values[group], chosen)
         return chosen
 
-    def position(self, tile: Int32, first_tiles: tuple, ms: tuple) -> tuple[Int32, Int32, Int32]:
+    def position(self, tile: Int32) -> tuple[Int32, Int32, Int32]:
         """(weight block, first token, M of the group) of a tile."""
-        m = self.of_group(ms, tile, first_tiles)
-        index = tile - self.of_group(first_tiles, tile, first_tiles)
+        m = self.of_group(self.ms, tile)
+        index = tile - self.of_group(self.first_tiles, tile)
         token_blocks = (m + (self.plan.token_tile - 1)) // self.plan.token_tile
         return index // token_blocks, index % token_blocks * self.plan.token_tile, m
 
     @cute.jit
-    def load(
-        self,
-        smem: Int32,
-        ready: Int32,
-        work: tuple,
-        first_tiles: tuple,
-        ms: tuple,
-        ks: tuple,
-        maps: tuple,
-        scales: tuple,
-    ):
+    def load(self, ready: Int32, weight_maps: tuple, token_maps: tuple, weight_scales: tuple, token_scales: tuple):
         """Load role, one thread per CTA: fill a stage as soon as the MMA role has emptied it, weights before tokens."""
-        plan = self.plan
+        plan, smem, rank = self.plan, self.smem, self.rank
         if ready == 0:
             grid_wait()
-        cluster, rank, clusters, tiles = work
-        weight_maps, token_maps = maps
-        weight_scales, token_scales = scales
         stage, phase = Int32(0), Int32(0)
-        for tile in cutlass.range(cluster, tiles, clusters, unroll=1):
-            weight_block, token_row, m = self.position(tile, first_tiles, ms)
+        for tile in cutlass.range(self.cluster, self.tiles, self.clusters, unroll=1):
+            weight_block, token_row, m = self.position(tile)
             weight_block = weight_block * plan.cta_group + rank
-            k = self.of_group(ks, tile, first_tiles)
-            weight_map = self.of_group(weight_maps, tile, first_tiles)
-            token_map = self.of_group(token_maps, tile, first_tiles)
-            weight_sf = self.of_group(weight_scales, tile, first_tiles)
-            token_sf = self.of_group(token_scales, tile, first_tiles)
+            k = self.of_group(self.ks, tile)
+            weight_map, token_map = self.of_group(weight_maps, tile), self.of_group(token_maps, tile)
+            weight_sf, token_sf = self.of_group(weight_scales, tile), self.of_group(token_scales, tile)
             parts = cutlass.select_(token_row + MMA_TOKENS < m, Int32(plan.parts), Int32(1))
 
             for k_start in cutlass.range(0, k, K_TILE, unroll=1):
@@ -682,21 +572,20 @@ class GroupGemm:
             tma_load(smem, scales, (atom * (SF_ATOM // 8),), full, policy, self.plan, multicast)
         else:
             address = scales + (Int64(block) * (k // MMA_K) + k_start // MMA_K) * SF_ATOM
-            bulk_load(smem, address, self.sf_bytes(k - k_start), full, policy)
+            bulk_load(smem, address, self.sf_bytes(k - k_start), full, Int64(policy))
 
     @cute.jit
-    def mma(self, smem: Int32, tmem: Int32, work: tuple, first_tiles: tuple, ms: tuple, ks: tuple):
+    def mma(self, tmem: Int32):
         """MMA role, one thread of the leader: scale factors and MMAs in issue order; each part commits on its own."""
-        plan = self.plan
-        cluster, rank, clusters, tiles = work
+        plan, smem, tiles = self.plan, self.smem, self.tiles
         if cutlass.const_expr(plan.cta_group == 2):
             # The other CTA has no tiles here. A branch around the role instead costs its loop the uniform registers.
-            tiles = cutlass.select_(rank == 0, tiles, Int32(0))
+            tiles = cutlass.select_(self.rank == 0, tiles, Int32(0))
         stage, phase = Int32(0), Int32(0)
         used = Int32(0)  # accumulators so far: which one is next, and in which phase
-        for tile in cutlass.range(cluster, tiles, clusters, unroll=1):
-            _, token_row, m = self.position(tile, first_tiles, ms)
-            k = self.of_group(ks, tile, first_tiles)
+        for tile in cutlass.range(self.cluster, tiles, self.clusters, unroll=1):
+            _, token_row, m = self.position(tile)
+            k = self.of_group(self.ks, tile)
             # Atoms cover 128 rows; an odd tile of 64 tokens uses their second half, two TMEM columns on.
             half_atom = token_row % 128 // 32
             for k_start in cutlass.range(0, k, K_TILE, unroll=1):
@@ -713,8 +602,8 @@ class GroupGemm:
                         tmem_fence_after_sync()
                         self.multiply(tmem, accumulator, part, half_atom, k - k_start, k_start, weights, tokens, scales)
                         if k_start + K_TILE >= k:
-                            tcgen05_commit(smem + (plan.at.acc_full + 8 * accumulator), plan.cta_group)
-                tcgen05_commit(smem + (plan.at.empty + 8 * stage), plan.cta_group)
+                            tcgen05_commit(smem + (plan.at.acc_full + 8 * accumulator), plan)
+                tcgen05_commit(smem + (plan.at.empty + 8 * stage), plan)
                 stage, phase = next_stage(stage, phase, plan.stages)
             used += cutlass.select_(token_row + MMA_TOKENS < m, Int32(plan.parts), Int32(1))
 
@@ -741,38 +630,35 @@ class GroupGemm:
                 column = block * SF_COLUMNS
                 atom = block * SF_ATOM
                 if cutlass.const_expr(part == 0):
-                    tcgen05_copy_sf(weight_sf + column, scales + (atom >> 4), plan.cta_group)
-                tcgen05_copy_sf(token_sf + column, scales + ((1 + part) * SF_STAGE + atom >> 4), plan.cta_group)
+                    tcgen05_copy_sf(weight_sf + column, scales + (atom >> 4), plan)
+                tcgen05_copy_sf(token_sf + column, scales + ((1 + part) * SF_STAGE + atom >> 4), plan)
                 tcgen05_mma(
+                    plan,
                     d,
                     weights + (block * MMA_K // 2 >> 4),
                     tokens + (part * plan.part_token_bytes + block * MMA_K // 2 >> 4),
-                    plan,
                     weight_sf + column,
                     token_sf + half_atom + column,
-                    k_start + block > 0,
+                    Int32(k_start + block > 0),
                 )
 
     @cute.jit
-    def epilogue(
-        self, smem: Int32, tmem: Int32, warp: Int32, work: tuple, first_tiles: tuple, ms: tuple, output_maps: tuple
-    ):
+    def epilogue(self, tmem: Int32, warp: Int32, output_maps: tuple):
         """Epilogue role, one warp: its 32 weight rows of every part, EPILOGUE_TOKENS tokens at a time.
 
         An earlier launch may still write the same C, or read this launch's C as its operand: stores come after its end.
         """
-        plan = self.plan
-        cluster, rank, clusters, tiles = work
+        plan, smem = self.plan, self.smem
         lane = cute.arch.lane_idx()
         # stmatrix: thread t addresses token t%8 and 16-byte chunk t/8 of its 64; the swizzle XORs it with (token/2)%4.
         thread_offset = lane % 8 * (2 * STORE_ROWS) + (lane // 8 ^ lane % 8 // 2) * 16
         staging = smem + (plan.at.store + warp * (plan.store_buffers * plan.store_bytes))
         used, stored = Int32(0), Int32(0)
         grid_wait()
-        for tile in cutlass.range(cluster, tiles, clusters, unroll=1):
-            weight_block, token_row, m = self.position(tile, first_tiles, ms)
-            output_map = self.of_group(output_maps, tile, first_tiles)
-            column = (weight_block * plan.cta_group + rank) * WEIGHT_TILE + warp * STORE_ROWS
+        for tile in cutlass.range(self.cluster, self.tiles, self.clusters, unroll=1):
+            weight_block, token_row, m = self.position(tile)
+            output_map = self.of_group(output_maps, tile)
+            column = (weight_block * plan.cta_group + self.rank) * WEIGHT_TILE + warp * STORE_ROWS
             with cute.arch.elect_one():
                 prefetch_tensor_map(output_map)
             for part_row in cutlass.range(
@@ -789,7 +675,7 @@ class GroupGemm:
                         tmem_fence_before_sync()
                         cute.arch.sync_warp()
                         with cute.arch.elect_one():
-                            mbarrier_arrive(smem + (plan.at.acc_empty + 8 * accumulator), plan.cta_group)
+                            mbarrier_arrive(smem + (plan.at.acc_empty + 8 * accumulator), plan)
                     for chunk in cutlass.range_constexpr(EPILOGUE_TOKENS // STORE_TOKENS):
                         row = first + chunk * STORE_TOKENS
                         if row < tokens:
@@ -814,7 +700,7 @@ class GroupGemm:
             first = 4 * (chunk * STORE_TOKENS // 8 + octet)
             halves = [fragments[half * len(fragments) // 2 + first :][:4] for half in range(2)]
             matrices = [pack_f16x2(*half[i : i + 2]) for half in halves for i in (0, 2)]
-            stmatrix_transposed(address + octet * (8 * 2 * STORE_ROWS), matrices)
+            stmatrix_transposed(address + octet * (8 * 2 * STORE_ROWS), *matrices)
 
     @cute.kernel
     def kernel(
@@ -834,27 +720,27 @@ class GroupGemm:
         thread, _, _ = cute.arch.thread_idx()
         cta, _, _ = cute.arch.block_idx()
         ctas, _, _ = cute.arch.grid_dim()
-        work = (cta // plan.cta_group, cta % plan.cta_group, ctas // plan.cta_group, tiles)
         warp = cute.arch.make_warp_uniform(thread // 32)
-        smem = Int32(cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint())
-        operand_maps = tuple(tuple(map(tensor_map_address, maps)) for maps in (weight_maps, token_maps))
-        output_maps = tuple(map(tensor_map_address, output_maps))
-        scales = (weight_scales, token_scales)
+        self.smem = smem = Int32(cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint())
+        self.cluster, self.rank, self.clusters = cta // plan.cta_group, cta % plan.cta_group, ctas // plan.cta_group
+        self.tiles, self.first_tiles, self.ms, self.ks = tiles, first_tiles, ms, ks
+        operands = [tuple(map(tensor_map_address, maps)) for maps in (weight_maps, token_maps)]
+        scales = [weight_scales, token_scales]
         if cutlass.const_expr(plan.cta_group == 2):
-            scales = tuple(tuple(map(tensor_map_address, maps)) for maps in scales)
+            scales = [tuple(map(tensor_map_address, maps)) for maps in scales]
 
         if warp == LOAD_WARP:
             with cute.arch.elect_one():
-                for maps in (*operand_maps, *(scales if plan.cta_group == 2 else ())):
-                    prefetch_tensor_map(self.of_group(maps, work[0], first_tiles))
-                self.initialise_barriers(smem)
+                for maps in operands + (scales if plan.cta_group == 2 else []):
+                    prefetch_tensor_map(self.of_group(maps, self.cluster))
+                self.initialise_barriers()
             cute.arch.sync_warp()
         self.announce_barriers(warp)
         if warp == LOAD_WARP:
             if cutlass.const_expr(plan.cta_group == 2):
                 cluster_wait()
             with cute.arch.elect_one():
-                self.load(smem, ready, work, first_tiles, ms, ks, operand_maps, scales)
+                self.load(ready, *operands, *scales)
             cute.arch.sync_warp()
         else:
             if warp == MMA_WARP:
@@ -869,10 +755,10 @@ class GroupGemm:
             tmem = load_shared(smem + plan.at.tmem_address)
             if warp == MMA_WARP:
                 with cute.arch.elect_one():
-                    self.mma(smem, tmem, work, first_tiles, ms, ks)
+                    self.mma(tmem)
                 cute.arch.sync_warp()
             else:
-                self.epilogue(smem, tmem, warp, work, first_tiles, ms, output_maps)
+                self.epilogue(tmem, warp, tuple(map(tensor_map_address, output_maps)))
             tmem_fence_before_sync()
             barrier_sync(TEARDOWN_BARRIER, THREADS - 32)
         if cutlass.const_expr(plan.cta_group == 2):
@@ -883,14 +769,14 @@ class GroupGemm:
             tmem_fence_after_sync()
             tmem_dealloc(load_shared(smem + plan.at.tmem_address), plan)
 
-    def initialise_barriers(self, smem: Int32):
-        plan = self.plan
+    def initialise_barriers(self):
+        plan, smem = self.plan, self.smem
         for stage in range(plan.stages):
-            mbarrier_init(smem + (plan.at.full + 8 * stage), 1)
-            mbarrier_init(smem + (plan.at.empty + 8 * stage), 1)
+            mbarrier_init(smem + (plan.at.full + 8 * stage), Int32(1))
+            mbarrier_init(smem + (plan.at.empty + 8 * stage), Int32(1))
         for accumulator in range(plan.accumulators):
-            mbarrier_init(smem + (plan.at.acc_full + 8 * accumulator), 1)
-            mbarrier_init(smem + (plan.at.acc_empty + 8 * accumulator), EPILOGUE_WARPS * plan.cta_group)
+            mbarrier_init(smem + (plan.at.acc_full + 8 * accumulator), Int32(1))
+            mbarrier_init(smem + (plan.at.acc_empty + 8 * accumulator), Int32(EPILOGUE_WARPS * plan.cta_group))
         fence_mbarrier_init()
 
     @cute.jit
