@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from emulator.barriers import ClusterBarrier, MBarrier, NamedBarrier, wake
+from emulator.chip import Sm
 from emulator.errors import Fault
 from emulator.memory import RANK_SHIFT, SHARED_BASE, SharedMemory
 from emulator.properties import WARP_THREADS, DeviceProperties
-from emulator.tmem import ColumnAllocator, TensorMemory
+from emulator.tmem import TensorMemory
 from emulator.warp import Group, Warp
 
 if TYPE_CHECKING:
@@ -22,7 +23,12 @@ if TYPE_CHECKING:
 
 
 class Grid:
-    """One launch. predecessors: grids whose results `griddepcontrol.wait` waits for."""
+    """One launch. number: its place among launches that may overlap; title: names it in messages where several do.
+
+    predecessors: grids that `griddepcontrol.wait` waits for; waiters: groups that wait for this one.
+    admitted: clusters; allowing: CTAs that have allowed dependents to start, or have exited; jobs: asynchronous work
+    that is outstanding. traffic: what it moves to and from global memory, None if nobody counts.
+    """
 
     def __init__(
         self,
@@ -32,42 +38,48 @@ class Grid:
         parameters: np.ndarray,
         memory: GlobalMemory,
         counters: LaunchCounters,
+        properties: DeviceProperties | None = None,
+        title: str = "",
     ):
         self.number, self.program, self.config, self.memory, self.counters = number, program, config, memory, counters
         self.entry = program.entry
         self.parameters = parameters
         self.param_address = parameters.ctypes.data
-        self.sm_count = DeviceProperties.sm_count
+        self.properties = properties or DeviceProperties()
+        self.sm_count = self.properties.sm_count
+        self.title = title
+        self.traffic = memory.traffic
         self.clusters = tuple(grid // cluster for grid, cluster in zip(config.grid, config.cluster, strict=True))
         self.predecessors: list[Grid] = []
         self.waiters: list[Group] = []
+        self.admitted = self.allowing = self.exited = self.jobs = 0
         self.finished = False
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a CTA."""
+        return self.program.dynamic_shared_offset + self.config.dynamic_shared_bytes
+
+    @property
+    def allows_dependents(self) -> bool:
+        """Whether a launch behind this one may start: every CTA has said so or has exited (PTX ISA, griddepcontrol)."""
+        return self.allowing == self.config.ctas
+
+    @property
+    def complete(self) -> bool:
+        """Whether all CTAs have exited and all asynchronous work is done."""
+        return self.exited == self.config.ctas and not self.jobs
 
     def is_parameter(self, address: int) -> bool:
         return self.param_address <= address < self.param_address + len(self.parameters)
 
-    def ready(self) -> bool:
-        return all(grid.finished for grid in self.predecessors)
-
     def finish(self) -> None:
         self.finished = True
-
-    def __str__(self) -> str:
-        return "the grids before this one"
-
-
-class SmTensorMemory:
-    """The tensor memory columns of an SM, and who waits for some."""
-
-    def __init__(self) -> None:
-        self.allocator = ColumnAllocator()
-        self.waiters: list[Group] = []
-
-    def wake(self) -> None:
         wake(self.waiters)
 
     def __str__(self) -> str:
-        return "tensor memory columns of the SM, none of that size are free"
+        left = f"{self.config.ctas - self.exited} of {self.config.ctas} CTAs have not exited"
+        return f"the end of {self.title or 'the launch'}: {left}, {self.jobs} asynchronous operations are outstanding"
 
 
 class PairedAllocation:
@@ -110,15 +122,17 @@ class PairedAllocation:
 class Cta:
     """index: (x, y, z) in the grid; rank: in the cluster; label: for messages."""
 
-    def __init__(self, cluster: Cluster, rank: int, index: tuple[int, int, int], cluster_index: tuple[int, int, int]):
+    def __init__(
+        self, cluster: Cluster, rank: int, index: tuple[int, int, int], cluster_index: tuple[int, int, int], sm: Sm
+    ):
         self.cluster, self.rank, self.index, self.cluster_index = cluster, rank, index, cluster_index
         self.grid, self.machine = cluster.grid, cluster.machine
-        self.label = f"CTA {index}"
-        self.sm = (cluster.number * cluster.size + rank) % DeviceProperties.sm_count
-        program, config = self.grid.program, self.grid.config
-        self.shared = SharedMemory(program.dynamic_shared_offset + config.dynamic_shared_bytes, rank)
+        self.label = f"CTA {index}" + (f" of {self.grid.title}" if self.grid.title else "")
+        self.sm = sm.index
+        config = self.grid.config
+        self.shared = SharedMemory(self.grid.shared_bytes, rank)
         self.shared_base = rank << RANK_SHIFT | SHARED_BASE
-        self.sm_tensor_memory = SmTensorMemory()
+        self.sm_tensor_memory = sm.tensor_memory
         self.tmem = TensorMemory(self.sm_tensor_memory.allocator)
         self.mbarriers: dict[int, MBarrier] = {}
         self._named: dict[int, NamedBarrier] = {}
@@ -168,6 +182,12 @@ class Cta:
                 f"tcgen05 instruction with cta_group::{cta_group} in a CTA that has used cta_group::{self._cta_group}"
             )
 
+    def allow_dependents(self) -> None:
+        if not self.allows_dependents:
+            self.allows_dependents = True
+            self.grid.allowing += 1
+            self.machine.progress += 1
+
     def thread_exit(self, warp: Warp, lanes: int) -> None:
         self.live_threads -= lanes.bit_count()
         if warp.live == 0:
@@ -179,6 +199,8 @@ class Cta:
         if self.live_threads == 0:
             self.exited = True
             self._check_exit()
+            self.allow_dependents()
+            self.grid.exited += 1
             self.cluster.cta_exit()
 
     def _check_exit(self) -> None:
@@ -190,9 +212,12 @@ class Cta:
 
 
 class Cluster:
-    """CTAs that are resident together. number: index of the cluster in the grid, x fastest."""
+    """CTAs that are resident together. number: index of the cluster in the grid, x fastest.
 
-    def __init__(self, machine: Machine, grid: Grid, number: int):
+    sms: where the CTAs are, by rank; None: each alone on an SM.
+    """
+
+    def __init__(self, machine: Machine, grid: Grid, number: int, sms: list[Sm] | None = None):
         self.machine, self.grid, self.number = machine, grid, number
         shape = grid.config.cluster
         self.size = shape[0] * shape[1] * shape[2]
@@ -201,11 +226,13 @@ class Cluster:
         self.barrier = ClusterBarrier(x * y * z * self.size)
         self.live = self.size
         self.allocations = [PairedAllocation() for _ in range(self.size // 2)]
+        first = number * self.size
+        self.sms = sms or [Sm((first + rank) % grid.sm_count, grid.properties) for rank in range(self.size)]
         self.ctas: list[Cta] = []
         for rank in range(self.size):
             within = _unravel(rank, shape)
             index = tuple(c * s + w for c, s, w in zip(self.index, shape, within, strict=True))
-            self.ctas.append(Cta(self, rank, index, within))
+            self.ctas.append(Cta(self, rank, index, within, self.sms[rank]))
 
     def cta(self, rank: int, asking: Cta) -> Cta:
         """The CTA of a rank, which must be alive unless it is the one that asks."""

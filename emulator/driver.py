@@ -70,17 +70,25 @@ def _allocate(nbytes: int) -> int:
 
 
 def _free(pointer) -> None:
+    _synchronize()
     Device.current().memory.release(int(pointer))
     del _buffers[int(pointer)]
 
 
 def _fill(pointer, value: int, count: int, dtype: type) -> None:
+    _synchronize()
     words = Device.current().memory.at(int(pointer), count * np.dtype(dtype).itemsize, "store")
     first = int(pointer) - words.start
     words.data[first : first + count * np.dtype(dtype).itemsize].view(dtype)[:] = value
 
 
+def _copy(target, source, count, kind) -> None:
+    _synchronize()
+    ctypes.memmove(int(target), int(source), count)
+
+
 def _record(event) -> None:
+    _synchronize()
     _events[int(event)] = time.perf_counter()
 
 
@@ -89,6 +97,10 @@ def _elapsed(start, end) -> float:
 
 
 def _nothing(*arguments) -> None:
+    pass
+
+
+def _synchronize(*arguments) -> None:
     Device.current().synchronize()
 
 
@@ -129,21 +141,21 @@ def install_driver() -> None:
         "cuDeviceGetName": lambda length, device: properties().name.encode()[: length - 1] + b"\0",
         "cuDeviceTotalMem": lambda device: properties().total_memory,
         "cuCtxCreate": lambda *arguments: driver.CUcontext(1),
-        "cuCtxDestroy": _nothing,
+        "cuCtxDestroy": _synchronize,
         "cuCtxGetCurrent": lambda: driver.CUcontext(1),
         "cuCtxSetCurrent": _nothing,
         "cuCtxGetDevice": lambda: driver.CUdevice(0),
-        "cuCtxSynchronize": _nothing,
+        "cuCtxSynchronize": _synchronize,
         "cuDevicePrimaryCtxRetain": lambda device: driver.CUcontext(1),
         "cuDevicePrimaryCtxRelease": _nothing,
         "cuStreamCreate": lambda flags: driver.CUstream(0),
-        "cuStreamDestroy": _nothing,
-        "cuStreamSynchronize": _nothing,
+        "cuStreamDestroy": _synchronize,
+        "cuStreamSynchronize": _synchronize,
         "cuStreamWaitEvent": _nothing,
         "cuEventCreate": lambda flags=0: driver.CUevent(next(_event_handles)),
         "cuEventRecord": lambda event, queue=None: _record(event),
-        "cuEventSynchronize": _nothing,
-        "cuEventQuery": _nothing,
+        "cuEventSynchronize": _synchronize,
+        "cuEventQuery": _synchronize,
         "cuEventElapsedTime": _elapsed,
         "cuEventDestroy": _nothing,
         "cuMemAlloc": lambda nbytes: driver.CUdeviceptr(_allocate(int(nbytes))),
@@ -181,15 +193,15 @@ def install_runtime() -> None:
         "cudaDriverGetVersion": lambda: CUDA_VERSION,
         "cudaRuntimeGetVersion": lambda: CUDA_VERSION,
         "cudaDeviceGetAttribute": lambda number, device: attribute(number),
-        "cudaDeviceSynchronize": _nothing,
-        "cudaStreamSynchronize": _nothing,
+        "cudaDeviceSynchronize": _synchronize,
+        "cudaStreamSynchronize": _synchronize,
         "cudaStreamCreate": lambda: runtime.cudaStream_t(0),
-        "cudaStreamDestroy": _nothing,
+        "cudaStreamDestroy": _synchronize,
         "cudaMalloc": lambda nbytes: _allocate(int(nbytes)),
         "cudaFree": _free,
         "cudaMemset": lambda pointer, value, count: _fill(pointer, value, count, np.uint8),
         "cudaMemsetAsync": lambda pointer, value, count, queue: _fill(pointer, value, count, np.uint8),
-        "cudaMemcpy": lambda target, source, count, kind: ctypes.memmove(int(target), int(source), count) and None,
+        "cudaMemcpy": _copy,
         "cudaLibraryUnload": _nothing,
         "cudaGetLastError": lambda: None,
     }

@@ -63,6 +63,7 @@ class Queues:
 
     def _submit(self, queue: deque[Job], job: Job) -> None:
         self.outstanding += 1
+        job.grid.jobs += 1
         queue.append(job)
         if self.schedule.kind == "eager":
             self._run(queue, len(queue) - 1)
@@ -87,6 +88,7 @@ class Queues:
         self.outstanding -= 1
         job.done = True
         self._execute(job, job.action)
+        job.grid.jobs -= 1
 
     def prepare(self, jobs: list[Job]) -> None:
         """Do the first part of these jobs now: somebody has waited for it."""
@@ -114,10 +116,18 @@ class Queues:
                 self._run(queue, 0)
                 return
 
+    def run_one_of(self, grid) -> None:
+        """Run the first job of a grid, in the order of the schedule "late". There must be one."""
+        for queue in (*self._streams.values(), self._stores, self._loads):
+            for index, job in enumerate(queue):
+                if job.grid is grid:
+                    self._run(queue, index)
+                    return
+
     def jobs(self) -> list[Job]:
         return [job for queue in (*self._streams.values(), self._stores, self._loads) for job in queue]
 
     def forget_streams(self, prefix: tuple) -> None:
-        """Drop the empty streams of a cluster that is over."""
+        """Drop the empty streams of a cluster or a grid that is over."""
         for stream in [stream for stream, queue in self._streams.items() if stream[: len(prefix)] == prefix]:
             del self._streams[stream]

@@ -162,7 +162,7 @@ BARRIERS = [
         flow="wait",
     ),
     called(r"griddepcontrol\.wait", "wait_for_grids(g, {who})", writes=0, flow="wait"),
-    called(r"griddepcontrol\.launch_dependents", "launch_dependents(g, {who})", writes=0),
+    called(r"griddepcontrol\.launch_dependents", "launch_dependents(g, {who})", writes=0, flow="wait"),
     ignored(rf"fence{_SEM}?{_SCOPE}|membar\.(?:cta|gl|sys)"),
     ignored(r"fence\.(?:acquire|release)\.sync_restrict::shared::(?:cta|cluster)\.cluster"),
     ignored(r"fence\.mbarrier_init\.release\.cluster"),

@@ -16,13 +16,12 @@ from emulator.cluster import Cluster, Grid
 from emulator.errors import EmulatorError, Fault
 from emulator.instructions import located
 from emulator.jobs import Job, Queues, Schedule
-from emulator.properties import DeviceProperties
-from emulator.warp import Warp
+from emulator.warp import Group, Warp
 
 if TYPE_CHECKING:
     from emulator.launch_counters import LaunchCounters
     from emulator.memory import GlobalMemory
-    from emulator.properties import LaunchConfig
+    from emulator.properties import DeviceProperties, LaunchConfig
     from emulator.translate import Program
 
 __all__ = ["Machine", "Schedule", "run"]
@@ -62,13 +61,20 @@ class Machine:
             # What happens to a cluster under a seed must not depend on which clusters this process has run before.
             self.random.seed(f"{self.schedule.seed}:{number}")
         cluster = Cluster(self, grid, number)
+        self.start(cluster)
+
+    def start(self, cluster: Cluster, pace: float = 1.0) -> None:
         self.resident.append(cluster)
-        grid.counters.ctas += cluster.size
+        cluster.grid.counters.ctas += cluster.size
         for cta in cluster.ctas:
             for warp in cta.warps:
                 if self.schedule.kind == "random":
-                    warp.pace = PACES[self.random.randrange(len(PACES))]
+                    warp.pace = pace * PACES[self.random.randrange(len(PACES))]
                 self.enqueue(warp)
+
+    def pause(self, group: Group) -> bool:
+        """Ends the turn of a group behind which another launch may start. False where none can."""
+        return False
 
     def cluster_done(self, cluster: Cluster) -> None:
         self._finished.append(cluster)
@@ -87,7 +93,7 @@ class Machine:
             if not self.resident:
                 return
             if self.ready:
-                self._turn()
+                self.turn()
                 if self.progress != seen:
                     seen, idle = self.progress, 0
                 else:
@@ -108,15 +114,21 @@ class Machine:
                     self.queues.run_one()
                 self._retire()
 
-    def _turn(self) -> None:
+    def turn(self) -> None:
+        """The turn of the warp that has waited longest, or under a random schedule of any."""
         random = self.schedule.kind == "random"
         if random and len(self.ready) > 1:
             chosen = self.random.choices(range(len(self.ready)), [warp.pace for warp in self.ready])[0]
             self.ready.rotate(-chosen)
-        warp = self.ready.popleft()
+        self.run_warp(self.ready.popleft())
+
+    def run_warp(self, warp: Warp) -> None:
+        random = self.schedule.kind == "random"
         warp.queued = False
         quantum = self.random.randrange(1, 9) if random else QUANTUM
         self._ticks += 1
+        grid = warp.cta.grid
+        grid.memory.traffic = grid.traffic
         try:
             runnable = warp.run(quantum)
         except Fault as fault:
@@ -126,22 +138,33 @@ class Machine:
         while random and self.queues.outstanding and self.random.random() < 0.4:
             self.queues.run_one()
 
-    def _retire(self) -> None:
-        for cluster in self._finished:
+    def take_finished(self) -> list[Cluster]:
+        """Clusters whose CTAs have exited, no longer resident now."""
+        if not self._finished:
+            return self._finished
+        finished, self._finished = self._finished, []
+        for cluster in finished:
             self.resident.remove(cluster)
-            self.queues.forget_streams((cluster.number,))
             cluster.grid.counters.warp_instructions += sum(warp.issued for cta in cluster.ctas for warp in cta.warps)
-        self._finished.clear()
+        return finished
+
+    def _retire(self) -> None:
+        for cluster in self.take_finished():
+            self.queues.forget_streams((cluster.grid.number, cluster.number))
 
     # Errors
 
     def _execute(self, job: Job, action: Callable[[], None]) -> None:
         self.progress += 1
+        memory = job.grid.memory
+        outer, memory.traffic = memory.traffic, job.grid.traffic
         try:
             action()
         except Fault as fault:
             cta, warp, index = job.issuer
             raise self._error(job.grid, cta, warp, index, fault.reason) from fault
+        finally:
+            memory.traffic = outer
 
     def _located(self, warp: Warp, fault: Fault) -> EmulatorError:
         grid = warp.cta.grid
@@ -152,18 +175,27 @@ class Machine:
         instruction = grid.entry.instructions[index] if index is not None else None
         return located(reason, grid.entry, instruction, cta=cta, warp=warp)
 
+    def notes(self) -> list[str]:
+        """What else a report of a hang should say."""
+        return []
+
     def hang(self, reason: str) -> EmulatorError:
         """The report of a hang: every warp that has not exited, and what it waits for."""
-        lines, barriers, first = [], {}, None
+        lines_of, barriers, first = {}, {}, None
         for cluster in self.resident:
             for cta in cluster.ctas:
                 for warp in cta.warps:
                     for group in warp.groups:
                         first = first or (cluster.grid, cta, warp, group)
-                        lines.append(_waiting_line(cluster.grid, cta, warp, group, barriers))
-        if len(lines) > REPORTED_WARPS:
-            lines = [*lines[:REPORTED_WARPS], f"  ... and {len(lines) - REPORTED_WARPS} more"]
-        text = "\n".join([f"the kernel hangs: {reason}", *lines, *(f"  {barrier}" for barrier in barriers.values())])
+                        line = _waiting_line(cluster.grid, cta, warp, group, barriers)
+                        lines_of.setdefault(cluster.grid, []).append(line)
+        lines = []
+        for of_grid in lines_of.values():
+            shown = REPORTED_WARPS // len(lines_of)
+            more = [f"  ... and {len(of_grid) - shown} more"] if len(of_grid) > shown else []
+            lines += [*of_grid[:shown], *more]
+        lines += [f"  {barrier}" for barrier in barriers.values()]
+        text = "\n".join([f"the kernel hangs: {reason}", *lines, *(f"  {note}" for note in self.notes())])
         if first is None:
             return EmulatorError(text)
         grid, cta, warp, group = first
@@ -191,15 +223,16 @@ def run(
     schedule: Schedule,
     clusters: Iterable[int] | None,
     counters: LaunchCounters,
+    properties: DeviceProperties | None = None,
 ) -> None:
     """Run clusters of one grid. params: the packed parameters, uint8, 64-byte aligned and registered with `memory`.
 
     clusters: indices, x fastest; None for all. Raises EmulatorError.
     """
-    grid = Grid(0, program, config, params, memory, counters)
+    grid = Grid(0, program, config, params, memory, counters, properties)
     machine = Machine(schedule)
     size = config.cluster[0] * config.cluster[1] * config.cluster[2]
-    limit = max(1, DeviceProperties.sm_count // size) if program.inter_cta else 1
+    limit = max(1, grid.sm_count // size) if program.inter_cta else 1
     total = grid.clusters[0] * grid.clusters[1] * grid.clusters[2]
     numbers = range(total) if clusters is None else clusters
     with np.errstate(all="ignore"):

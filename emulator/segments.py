@@ -51,13 +51,18 @@ class Segment:
                 return
             block = self.flow.blocks[current]
             self.code.pc = block.start
-            self.code.line(f"g.issued += {block.end - block.start}")
+            counted = f"g.issued += {block.end - block.start}"
+            waits = self.steps[block.start].blocks  # executed again when the wait is over, and to be counted once
+            if not waits:
+                self.code.line(counted)
             self.emitted += block.end - block.start
             for index in range(block.start, block.end):
                 step = self.steps[index]
                 self.code.pc = index
                 if step.target is None and not step.ends:
                     self._instruction(index, step)
+                if waits and index == block.start:
+                    self.code.line(counted)
             following = self._terminator(block)
             if following is None:
                 return

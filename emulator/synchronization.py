@@ -268,14 +268,25 @@ def wait_cluster(g: Group, mask: int, aligned: bool, who) -> bool:
 
 
 def wait_for_grids(g: Group, who) -> bool:
-    """griddepcontrol.wait: the grids that this one depends on are over and their writes visible."""
+    """griddepcontrol.wait: the grids that this one depends on are over and their writes visible (PTX ISA,
+    griddepcontrol).
+    """
     g.waiting = None
-    if g.grid.ready():
+    for grid in g.grid.predecessors:
+        if not grid.finished:
+            g.waiting = ("", grid, None)
+            grid.waiters.append(g)
+            return False
+    return True
+
+
+def launch_dependents(g: Group, who) -> bool:
+    """griddepcontrol.launch_dependents: where another launch may start now, it may get ahead of these lanes."""
+    if g.cta.allows_dependents:
+        g.waiting = None
         return True
-    g.waiting = ("griddepcontrol.wait", g.grid, 0)
-    g.grid.waiters.append(g)
+    g.cta.allow_dependents()
+    if not g.cta.machine.pause(g):
+        return True
+    g.waiting = ("", "its next turn", None)
     return False
-
-
-def launch_dependents(g: Group, who) -> None:
-    g.cta.allows_dependents = True

@@ -7,7 +7,7 @@ index % 4) and on.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -52,13 +52,24 @@ class TensorMemory:
     """
 
     def __init__(self, allocator: ColumnAllocator | None = None) -> None:
-        self.words = np.full((LANES, COLUMNS), POISON, np.uint32)
-        self.floats = self.words.view(np.float32)
         self.allocations: dict[int, int] = {}
-        self._flat = self.words.reshape(-1)
         self._allocator = allocator or ColumnAllocator()
         self._owned = bytearray(COLUMNS)
         self._may_allocate = True
+
+    # Made when they are first used: there may be thousands of CTAs at once that use no tensor memory.
+
+    @cached_property
+    def words(self) -> np.ndarray:
+        return np.full((LANES, COLUMNS), POISON, np.uint32)
+
+    @cached_property
+    def floats(self) -> np.ndarray:
+        return self.words.view(np.float32)
+
+    @cached_property
+    def _flat(self) -> np.ndarray:
+        return self.words.reshape(-1)
 
     def alloc(self, columns: int) -> int | None:
         """tcgen05.alloc: the address of the allocated columns, or None if the instruction would block."""

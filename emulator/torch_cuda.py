@@ -1,7 +1,8 @@
 """torch.cuda for the emulated device.
 
-Launches and torch operations are complete when the call returns, so queues have one order and synchronising is free.
-`Event.elapsed_time` is the host's wall clock between two records: the time that the emulation took, no kernel time.
+Torch operations are complete when the call returns, and so are launches, but for those that the next one may overlap:
+what is asked of a queue or an event runs them. `Event.elapsed_time` is the host's wall clock between two records: the
+time that the emulation took, no kernel time.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from types import SimpleNamespace
 
 import torch
 
-from emulator.device import Device
+from emulator.device import Device, run_pending
 
 
 class MemoryInUse:
@@ -30,7 +31,7 @@ memory_in_use = MemoryInUse()
 
 
 class Stream:
-    """A queue of the device. Work on every queue is done when it is issued."""
+    """A queue of the device. All queues are one."""
 
     def __init__(self, device=None, priority: int = 0, **kwargs):
         self.device = torch.device("cuda", 0)
@@ -44,6 +45,7 @@ class Stream:
         synchronize()
 
     def query(self) -> bool:
+        run_pending()
         return True
 
     def wait_event(self, event: Event) -> None:
@@ -75,6 +77,7 @@ class Event:
         self._seconds: float | None = None
 
     def record(self, stream: Stream | None = None) -> None:
+        run_pending()
         self._seconds = time.perf_counter()
 
     def synchronize(self) -> None:
@@ -84,6 +87,7 @@ class Event:
         pass
 
     def query(self) -> bool:
+        run_pending()
         return True
 
     def elapsed_time(self, end_event: Event) -> float:
@@ -153,13 +157,18 @@ def get_device_properties(device=None) -> SimpleNamespace:
     )
 
 
-def _memory() -> tuple[int, int]:
+def _memory() -> MemoryInUse:
+    run_pending()  # launches that are to run keep what the program has freed
+    return memory_in_use
+
+
+def _memory_info(device=None) -> tuple[int, int]:
     total = Device.current().properties.total_memory
-    return total - memory_in_use.now, total
+    return total - _memory().now, total
 
 
 def _reset_peak(device=None) -> None:
-    memory_in_use.peak = memory_in_use.now
+    memory_in_use.peak = _memory().now
 
 
 def _no_graphs(*args, **kwargs):
@@ -202,11 +211,11 @@ FUNCTIONS = {
     "can_device_access_peer": lambda device, peer: False,
     "empty_cache": lambda: None,
     "ipc_collect": lambda: None,
-    "mem_get_info": lambda device=None: _memory(),
-    "memory_allocated": lambda device=None: memory_in_use.now,
-    "memory_reserved": lambda device=None: memory_in_use.now,
-    "max_memory_allocated": lambda device=None: memory_in_use.peak,
-    "max_memory_reserved": lambda device=None: memory_in_use.peak,
+    "mem_get_info": _memory_info,
+    "memory_allocated": lambda device=None: _memory().now,
+    "memory_reserved": lambda device=None: _memory().now,
+    "max_memory_allocated": lambda device=None: _memory().peak,
+    "max_memory_reserved": lambda device=None: _memory().peak,
     "reset_peak_memory_stats": _reset_peak,
     "reset_max_memory_allocated": _reset_peak,
     "manual_seed": lambda seed: torch.default_generator.manual_seed(int(seed)) and None,

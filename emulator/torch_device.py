@@ -21,8 +21,9 @@ import torch.utils.dlpack
 from torch.overrides import TorchFunctionMode
 
 from emulator import native, torch_cuda
+from emulator.device import run_pending
 from emulator.torch_memory import Tensor, call_on_cpu, check_devices, kind, on_device, place, tensors
-from emulator.torch_methods import ANSWERS
+from emulator.torch_methods import ANSWERS, may_use_data
 
 ALIGNMENT = 512  # bytes; what torch's CUDA caching allocator rounds every block to
 
@@ -34,6 +35,8 @@ class VirtualDevice(TorchFunctionMode):
     """Runs torch calls on CPU tensors and keeps track of which of them are tensors of the device."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
+        if may_use_data(func, kwargs):
+            run_pending()
         answer = ANSWERS.get(func)
         if answer is not None:
             return answer(self, func, *args, **(kwargs or {}))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from emulator import torch_cuda
+from emulator import device, torch_cuda
 from emulator.device import Device
 
 DEVICE = torch.device("cuda", 0)
@@ -44,6 +44,18 @@ class Allocation:
         self.address = self.nbytes = 0
 
 
+_storages: dict[Allocation, weakref.ref[torch.UntypedStorage]] = {}
+
+
+def live_storages() -> list[torch.UntypedStorage]:
+    """The storages that are on the device. Who holds them keeps their memory from being freed."""
+    found = (storage() for storage in list(_storages.values()))
+    return [storage for storage in found if storage is not None]
+
+
+device.memory_owners.append(live_storages)
+
+
 def _storage(tensor: Tensor) -> torch.UntypedStorage | None:
     if tensor.layout is not torch.strided or tensor.is_quantized:
         return None
@@ -70,8 +82,14 @@ def put_on_device(tensor: Tensor) -> None:
         shape = ", ".join(map(str, tensor.shape))
         allocation = Allocation(f"tensor {str(tensor.dtype).removeprefix('torch.')}[{shape}]")
         storage.emulated_allocation = allocation
-        weakref.finalize(storage, allocation.release).atexit = False
+        _storages[allocation] = weakref.ref(storage)
+        weakref.finalize(storage, _forget, allocation).atexit = False
     allocation.update(storage)
+
+
+def _forget(allocation: Allocation) -> None:
+    allocation.release()
+    _storages.pop(allocation, None)
 
 
 def tensors(values) -> Iterator[Tensor]:

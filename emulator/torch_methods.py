@@ -123,3 +123,24 @@ ANSWERS: dict[Callable, Callable] = {
     Tensor.__dlpack_device__: lambda mode, func, t: (CUDA_DEVICE_TYPE, 0) if on_device(t) else func(t),
     torch._scaled_mm: lambda mode, func, *args, **kwargs: mode.call(scaled_mm.scaled_mm, args, kwargs),
 }
+
+# Calls that neither read nor write what tensors hold: launches before and behind them may overlap.
+_METHODS_WITHOUT_DATA = (
+    *("size", "stride", "dim", "ndimension", "numel", "nelement", "element_size", "storage_offset", "data_ptr"),
+    *("is_contiguous", "is_floating_point", "is_complex", "is_signed", "get_device", "__len__", "__hash__"),
+    *("__dlpack__", "__dlpack_device__", "record_stream", "new_empty"),
+    *("detach", "view", "view_as", "as_strided", "permute", "transpose", "t", "squeeze", "unsqueeze", "expand"),
+    *("narrow", "select", "unbind"),
+)
+WITHOUT_DATA = {
+    *(getattr(Tensor, name) for name in _METHODS_WITHOUT_DATA),
+    *(torch.device, torch.numel, torch.is_floating_point, torch.is_complex),
+    *(torch.empty, torch.empty_like, torch.empty_strided),
+}
+
+
+def may_use_data(func: Callable, kwargs: dict | None) -> bool:
+    """Whether a call of torch's may read or write what a tensor of the device holds. Getters of properties do not."""
+    if func.__name__ == "__get__":
+        return False
+    return func not in WITHOUT_DATA or bool(kwargs and "out" in kwargs)

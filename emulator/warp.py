@@ -164,7 +164,7 @@ class Warp:
         self.bulk_open: list = []  # (lanes, job): stores not yet in a group
         self.bulk_groups: list = []  # (lanes, [(lanes, job)]), oldest first
         self.map_reads: list = []  # (lanes, job): loads whose tensor map may still be read
-        self.key = (cta.cluster.number, cta.rank, index)
+        self.key = (cta.grid.number, cta.cluster.number, cta.rank, index)
         self.local = LocalMemory(cta.grid.program.local_bytes)
         width, height, _ = cta.grid.config.block
         thread = np.arange(32, dtype=np.uint32) + np.uint32(32 * index)
