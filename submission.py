@@ -12,15 +12,19 @@ swapped on the tensor core: weights take the MMA's M side, which is always 128 r
 can follow the problem. The accumulator is C^T: TMEM lanes are weight rows, TMEM columns are tokens.
 
 Work: a tile is 128 weight rows x 64, 128 or 256 tokens of one group over all its K, in k-tiles of 256 elements. Tiles
-are numbered group by group, token blocks of the same weight rows next to each other, so that CTAs that run side by side
-share a weight tile in L2. CTA i of a grid of `ctas` takes tiles i, i + ctas, ...: no tile is ever looked up in memory.
-A tile of 256 tokens is two parts of 128, an accumulator each; a part without tokens is neither loaded nor computed.
+are numbered group by group, largest M first, token blocks of the same weight rows next to each other, so that CTAs that
+run side by side share a weight tile in L2. CTA i of a grid of `ctas` takes tiles i, i + ctas, ...: nothing is looked up
+in memory. A tile of 256 tokens is two parts of 128, an accumulator each; a part without tokens costs nothing.
 
 Pairs (cta_group 2): two CTAs of a cluster share a tile of 256 weight rows. Each loads its own 128 rows and half of
 every part's tokens, the leader (even CTA) issues every MMA for both, and each stores its own half of C. The loads of
 both count on the leader's barriers; its commits arrive in both.
 
-Roles (192 threads, one CTA per SM)
+Launches overlap: every launch lets the next one start as soon as its CTAs have their TMEM. The next one's CTAs set
+themselves up, load (if the caller promises that operands are ready) and compute wherever there is room, and wait for
+the end of the launch before them only to store. With two CTAs per SM there is room beside every CTA.
+
+Roles (192 threads, one or two CTAs per SM)
     warp    role        what it does
     0-3     epilogue    accumulator -> fp16 -> SMEM -> C by TMA; warp w owns TMEM lanes 32w..32w+31
     4       load        one thread: operand tiles by tensor map, scale factors by plain bulk copies (pairs: tensor maps)
@@ -30,8 +34,8 @@ Pipelines (mbarriers; stage and phase are carried across tiles and never reset)
     edge                barrier      in              arrivals per phase                          depth
     load -> MMA         full         leader          1 + the bytes of one stage of all CTAs      stages
     MMA -> load         empty        every CTA       1, by tcgen05.commit                        stages
-    MMA -> epilogue     acc_full     every CTA       1, by tcgen05.commit                        2
-    epilogue -> MMA     acc_empty    leader          4 per CTA, one per epilogue warp            2
+    MMA -> epilogue     acc_full     every CTA       1, by tcgen05.commit                        accumulators
+    epilogue -> MMA     acc_empty    leader          4 per CTA, one per epilogue warp            accumulators
 
 The load role sets up the barriers and starts at once (pairs: when both have); TMEM allocation does not delay its loads.
 
@@ -39,14 +43,13 @@ SMEM of a CTA (bytes from a base that is a multiple of 1024; T = token_tile / ct
     stages x  weights   128 x 128      e2m1 [row][256 of K], 128B swizzle
     stages x  tokens    T x 128        e2m1 [part][row][256 of K], 128B swizzle
     stages x  SF        (1 + P) x 2048 weights', then each part's scale factors: 4 atoms of 128 rows x 64 of K each
-    4 x 2 x   C         C x 64         fp16 [token][32 of N], 64B swizzle, two buffers per epilogue warp
+    4 x b x   C         C x 64         fp16 [token][32 of N], 64B swizzle, b store buffers per epilogue warp
               barriers  8 each, then the TMEM base address
 
-TMEM (512 columns; W = tokens per accumulator, 64 or 128)
-    0 .. W-1            accumulator 0
-    W .. 2W-1           accumulator 1
-    2W .. 2W+15         weights' scale factors of one k-tile, 4 columns per 64 of K
-    2W+16 ..            tokens' scale factors, likewise, 16 columns per part
+TMEM (512 columns, 256 with two CTAs per SM; W = tokens per accumulator, 64 or 128; E = W x accumulators)
+    0 .. E-1            accumulators, two where they fit
+    E .. E+15           weights' scale factors of one k-tile, 4 columns per 64 of K
+    E+16 ..             tokens' scale factors, likewise, 16 columns per part
 
 Tensor maps (per group: weights, tokens, C, and for pairs both scale tensors) are encoded by the JIT-compiled host code
 from a table of pointers and sizes and travel by value as kernel parameters: no workspace, no device-side edits, no
@@ -109,7 +112,7 @@ TENSOR_MAP_BYTES = 128
 EVICT_FIRST = 0x12F0000000000000  # L2 cache policies as CUTLASS's TMA::CacheHintSm90 encodes them
 EVICT_LAST = 0x14F0000000000000
 
-# The host table, int64 words: operands ready, tiles, CTAs; per group M, N, K, first tile; per group its tensors' addresses.
+# The host table, int64 words: operands ready, tiles, CTAs; per group M, N, K, first tile; per group its five addresses.
 TABLE_HEADER, TABLE_SIZES, GROUP_TENSORS = 3, 4, 5
 
 
@@ -163,8 +166,8 @@ class Plan:
             )
         if self.accumulators < self.parts:
             raise ValueError(
-                f"a tile of {self.token_tile} tokens needs {self.parts} accumulators; {self.tmem_columns} TMEM columns, "
-                f"a CTA's share at {self.ctas_per_sm} per SM, hold {self.accumulators}"
+                f"a tile of {self.token_tile} tokens needs {self.parts} accumulators; {self.tmem_columns} TMEM columns "
+                f"(a CTA's share at {self.ctas_per_sm} per SM) hold {self.accumulators}"
             )
 
     # A tile has one or two parts, each with an accumulator and MMAs of its own.
@@ -250,19 +253,31 @@ class Schedule:
         """The fewest CTAs that need no more waves than all SMs would: even waves, less token traffic."""
         return ceil_div(self.tiles, self.waves) * self.plan.cta_group
 
+    @functools.cached_property
+    def requested(self) -> dict[str, int]:
+        """Bytes by operand that the loads of all tiles read from memory; what boxes have past M, N and K is not read."""
+        plan, total = self.plan, dict.fromkeys(("weights", "tokens", "weight SF", "token SF"), 0)
+
+        def scale_bytes(rows: int, k: int, tile: int) -> int:
+            """Of all tiles of 64 or 128 rows. Plain copies end with K; a pair's boxes run on, to the tensor's end."""
+            blocks, atoms = ceil_div(rows, 128), ceil_div(k, K_TILE) * K_BLOCKS if plan.cta_group == 2 else k // MMA_K
+            total = ceil_div(rows, tile) * atoms
+            for block in range(max(0, blocks - K_BLOCKS), blocks):
+                loads = ceil_div(min(rows - 128 * block, 128), tile)
+                total -= loads * max(0, atoms - (blocks - block) * (k // MMA_K))
+            return total * SF_ATOM
+
+        for m, n, k in self.sizes:
+            weight_tiles, token_tiles = ceil_div(n, WEIGHT_TILE * plan.cta_group), ceil_div(m, plan.token_tile)
+            total["weights"] += token_tiles * n * k // 2
+            total["tokens"] += weight_tiles * m * k // 2
+            total["weight SF"] += token_tiles * scale_bytes(n, k, 128)
+            total["token SF"] += weight_tiles * scale_bytes(m, k, plan.part_tokens)
+        return total
+
     @property
     def requested_bytes(self) -> int:
-        """Bytes that the loads of all tiles ask for: whole boxes of operands, scale factors of the parts in use."""
-        plan, total = self.plan, 0
-        for m, n, k in self.sizes:
-            blocks = ceil_div(m, plan.token_tile)
-            parts = sum(ceil_div(min(m - row, plan.token_tile), MMA_TOKENS) for row in range(0, m, plan.token_tile))
-            boxes = plan.cta_group * (blocks * plan.weight_bytes + parts * plan.part_token_bytes)
-            # Plain copies of scale factors end with K, boxes are whole; one that is multicast is asked for once.
-            atoms = k // MMA_K if plan.cta_group == 1 else ceil_div(k, K_TILE) * K_BLOCKS
-            scales = atoms * (blocks * plan.cta_group + parts) * SF_ATOM
-            total += ceil_div(n, WEIGHT_TILE * plan.cta_group) * (ceil_div(k, K_TILE) * boxes + scales)
-        return total
+        return sum(self.requested.values())
 
     def tiles_of(self, cta: int) -> list[tuple[int, int, int]]:
         """(group, first weight row, first token) of each tile of a CTA, in the order it runs them.
@@ -289,7 +304,7 @@ MAX_GROUPS = max_groups(1)
 
 
 def shapes() -> list[tuple[int, int, int]]:
-    """(token_tile, cta_group, ctas_per_sm) of every configuration; two accumulators of 128 fill more than half of TMEM."""
+    """(token_tile, cta_group, ctas_per_sm) of every configuration; two accumulators of 128 take over half of TMEM."""
     every = itertools.product(TOKEN_TILES, CTA_GROUPS, CTAS_PER_SM)
     return [shape for shape in every if shape[0] <= MMA_TOKENS or shape[2] == 1]
 

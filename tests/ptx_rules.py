@@ -17,7 +17,7 @@ from emulator.ptx import parse
 class Between:
     """On every path from an instruction that matches `first` to one that matches `then` there is a `needed` one.
 
-    All three are regular expressions that an opcode starts with. `results`: an instruction that names a register in the
+    All three are regular expressions that an opcode starts with; START as `first` is the kernel's beginning. `results`: an instruction that names a register in the
     first operand of the `first` one counts as a `then`.
     """
 
@@ -36,7 +36,21 @@ BULK_LOAD = r"cp\.async\.bulk\.(tensor\.\dd\.)?shared::cluster"
 BULK_STORE = r"cp\.async\.bulk\.(tensor\.\dd\.)?global"
 SHARED_WRITE = r"(stmatrix|st\.shared)"
 
+START = ""
+
 ORDER = {
+    "griddepcontrol.wait": Between(
+        START,
+        r"griddepcontrol\.wait",
+        rf"({BULK_STORE}|st\.global)",
+        'the launch before may still write C, or read it, until the wait (PTX ISA, "griddepcontrol")',
+    ),
+    "tcgen05.alloc": Between(
+        START,
+        r"tcgen05\.alloc",
+        r"griddepcontrol\.launch_dependents",
+        "a CTA of the next launch could take the columns of one that has not got them yet, and wait for its end",
+    ),
     "tcgen05.wait::ld": Between(
         r"tcgen05\.ld",
         r"tcgen05\.wait::ld",
@@ -106,9 +120,9 @@ def first_unordered(entry: Entry, rule: Between) -> Instruction | None:
     """The first instruction found that a path reaches from a `first` without passing a `needed`."""
     needed = {i for i in matching(entry, rule.needed) if entry.instructions[i].predicate is None}
     then = set(matching(entry, rule.then))
-    for first in matching(entry, rule.first):
+    for first in [0] if rule.first == START else matching(entry, rule.first):
         results = names(entry.instructions[first].operands[:1]) if rule.results else set()
-        pending, seen = successors(entry, first), set()
+        pending, seen = [0] if rule.first == START else successors(entry, first), set()
         while pending:
             index = pending.pop()
             if index in seen or index in needed:

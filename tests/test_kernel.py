@@ -120,3 +120,21 @@ GROUP = st.tuples(
 @given(st.lists(GROUP, min_size=1, max_size=4), st.integers(0, 2**31))
 def test_random_legal_shapes(sizes, seed):
     solve_and_compare(sizes, seed)
+
+
+@pytest.mark.skipif(torch.cuda.get_device_name().find("emulated") < 0, reason="the emulator counts bytes")
+def test_loads_read_what_the_schedule_says(configuration):
+    """Requested bytes of each operand, counted launch by launch, against the schedule's formula."""
+    import emulator
+
+    data = reference.generate_input(m=(130, 300), n=(264, 384), k=(320, 1024), g=2, seed=6)
+    emulator.reset_counters()
+    submission.solve(data)
+    (counters,) = emulator.counters()
+    (launch,) = submission.configure(tuple(data[3]), submission.sm_count(0))
+    requested = {int(key.partition("@")[2] or key, 16): count for key, (count, _) in counters.per_allocation.items()}
+    found = dict.fromkeys(launch.schedule.requested, 0)
+    for (a, b, _), (sfa, sfb) in zip(data[0], data[2]):
+        for name, tensor in {"weights": b, "tokens": a, "weight SF": sfb, "token SF": sfa}.items():
+            found[name] += requested[tensor.untyped_storage().data_ptr()]
+    assert found == launch.schedule.requested

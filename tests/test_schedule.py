@@ -136,15 +136,25 @@ def test_pairs_only_where_their_scale_coordinates_fit():
 @given(SCHEDULES)
 def test_requested_bytes_add_up_over_tiles_and_stages(schedule):
     """The formula against a walk over every stage of every CTA's tiles."""
-    pair, part_rows = schedule.plan.cta_group == 2, min(schedule.plan.token_tile, 128) // schedule.plan.cta_group
-    total = 0
+    plan = schedule.plan
+    pair, part_rows = plan.cta_group == 2, min(plan.token_tile, 128) // plan.cta_group
+    total = dict.fromkeys(schedule.requested, 0)
+
+    def scale_bytes(rows, k, row, k_start):
+        first, end = row // 128 * (k // 64) + k_start // 64, ceil_div(rows, 128) * (k // 64)
+        return 512 * max(0, min(4 if pair else (k - k_start) // 64, 4, end - first))
+
     for cta in range(schedule.ctas):
-        for group, _, token in schedule.tiles_of(cta):
-            m, _, k = schedule.sizes[group]
-            parts = 1 + (schedule.plan.token_tile == 256 and m - token > 128)
-            # The leader of a pair loads the tokens' scale factors for both.
-            scales = 1 + (parts if cta % schedule.plan.cta_group == 0 else 0)
+        rank = cta % plan.cta_group
+        for group, weight_row, token in schedule.tiles_of(cta):
+            m, n, k = schedule.sizes[group]
             for k_start in range(0, k, 256):
-                atoms = 4 if pair else min(4, (k - k_start) // 64)
-                total += (128 + parts * part_rows) * 128 + scales * atoms * 512
-    assert total == schedule.requested_bytes
+                row_bytes = min(256, k - k_start) // 2
+                total["weights"] += max(0, min(128, n - weight_row)) * row_bytes
+                total["weight SF"] += scale_bytes(n, k, weight_row, k_start)
+                for part in range(token, min(token + plan.token_tile, m), 128):
+                    first = part + rank * part_rows
+                    total["tokens"] += max(0, min(part_rows, m - first)) * row_bytes
+                    # The leader of a pair loads the tokens' scale factors for both.
+                    total["token SF"] += scale_bytes(m, k, part, k_start) if rank == 0 else 0
+    assert total == schedule.requested
