@@ -746,8 +746,6 @@ class GroupGemm:
 
         if warp == LOAD_WARP:
             with cute.arch.elect_one():
-                for maps in operands + (scales if plan.cta_group == 2 else []):
-                    prefetch_tensor_map(self.of_group(maps, self.cluster))
                 self.initialise_barriers()
             cute.arch.sync_warp()
         self.announce_barriers(warp)
