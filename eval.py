@@ -1,4 +1,4 @@
-"""Check and time a submission on the contest's cases, on a B200 or, where there is none, in the emulator.
+"""Check and time a submission on the contest's cases, on a B200, a Hopper GPU or, where there is neither, emulated.
 
     python eval.py test                  the test cases
     python eval.py benchmark             the benchmark cases, timed; on the emulator checked and counted, never timed
@@ -6,6 +6,8 @@
     python eval.py profile               what a B200 spends its time on, or what the emulator counted
     python eval.py MODE SPECFILE --case 2                one case (numbered from 0) of a spec file
     python eval.py test --device emulator --schedule random:1
+    python eval.py test --device hopper  on a Hopper GPU, with tensor memory and tensor core in software
+    python eval.py benchmark --device hopper    there without tensor-core work: times of all the rest, results unchecked
 
 With POPCORN_FD in the environment this is the contest's eval.py: results are `key: value` lines on that descriptor.
 Exit codes: 0 all passed, 112 a case failed, 2 usage, 113 unreadable or malformed spec file, 111 POPCORN_FD unusable,
@@ -48,7 +50,7 @@ EXIT_CHECK_FAILED = 112
 EXIT_BAD_SPEC = 113
 EXIT_INTERRUPTED = 130
 
-TIMEOUT_S = {"b200": 240, "emulator": 1800}  # one case; a timed one may take 120 s by the stop rules
+TIMEOUT_S = {"b200": 240, "hopper": 240, "emulator": 1800}  # one case; a timed one may take 120 s by the stop rules
 WORKER_START_TIMEOUT_S = 180  # importing torch, and the emulator with it
 WORKER_EXIT_TIMEOUT_S = 10
 LIVENESS_INTERVAL_S = 0.2
@@ -65,6 +67,13 @@ MAX_ELAPSED_NS = 120e9
 MAX_RELATIVE_ERROR = 1e-3
 
 PROFILED = "output not checked"
+OMITTED = "Hopper, tensor core omitted"
+HOPPER_MODES = {"test": "exact", "benchmark": "timing"}  # of eval -> of emulator/hopper
+HOPPER_IS = {
+    "exact": "memory, TMA, mbarriers, clusters and launches are a Hopper's; tensor memory and tensor core are software",
+    "timing": "memory, TMA, mbarriers, clusters and launches are a Hopper's; tensor-core work is left out, results are "
+    "not checked, pairs of CTAs are not used, and times are no B200's",
+}
 COUNTS_TITLE = "counts from emulation, no times"
 COUNTED = {  # field of the emulator's counters -> (label, the minimum that it is compared with, label of the ratio)
     "ctas": ("CTAs", None, ""),
@@ -118,6 +127,7 @@ class Result:
     traceback: str = ""
     stats: Stats | None = None
     baseline: Stats | None = None
+    plain_read: Stats | None = None  # of as many bytes as the case must move, where the tensor core was omitted
     counts: dict[str, Any] | None = None  # of the emulator; see count_case
     report: str | None = None  # of the profile mode
 
@@ -298,6 +308,28 @@ def time_case(case: Case, limits: Limits, recheck: bool = False, baseline: bool 
     return Result(True, message, stats=stats, baseline=reference)
 
 
+def time_pipeline(case: Case, limits: Limits) -> Result:
+    """Time calls on a Hopper without tensor-core work, then plain reads of as many bytes as must be moved.
+
+    A submission that has the choice, by a module constant CTA_GROUPS, is timed without pairs of CTAs.
+    """
+    import torch
+
+    from emulator.hopper import plain_read
+
+    if hasattr(case.submission, "CTA_GROUPS"):
+        # A Hopper signals the other CTA of a pair by software that takes longer than the loads (emulator/hopper).
+        case.submission.CTA_GROUPS = (1,)
+    inputs = case.inputs(first=1)
+    for data in inputs:
+        case.submission.custom_kernel(clone(data))
+    torch.cuda.synchronize()
+    stats = measure(case.submission.custom_kernel, inputs, limits)
+    readers = [plain_read.reader(sum(case.reference.minimum_traffic(data))) for data in inputs]
+    reads = measure(lambda read: read(), readers, limits)
+    return Result(True, f"{OMITTED}; plain read {reads.mean / 1e3:.3f} us", stats=stats, plain_read=reads)
+
+
 def profile_case(case: Case) -> Result:
     """torch's profiler table of one call; under ncu (POPCORN_NCU) just one call in the NVTX range custom_kernel."""
     import torch
@@ -324,7 +356,7 @@ def profile_case(case: Case) -> Result:
     return Result(True, PROFILED, report=profiler.key_averages().table(sort_by="self_cuda_time_total", row_limit=20))
 
 
-JOBS = {job.__name__: job for job in (check_case, count_case, count_launches, time_case, profile_case)}
+JOBS = {job.__name__: job for job in (check_case, count_case, count_launches, time_case, time_pipeline, profile_case)}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -420,7 +452,7 @@ class Worker:
             return Result(False, str(lost))
         if not can_go_on:
             self.kill()
-        for name in ("stats", "baseline"):
+        for name in ("stats", "baseline", "plain_read"):
             result[name] = result[name] and Stats(**result[name])
         return Result(**result)
 
@@ -601,6 +633,8 @@ class ConsoleReport:
         return table
 
     def _timing_table(self) -> Any:
+        if any(result.plain_read for _, _, result in self.results):
+            return self._pipeline_table()
         baseline = any(result.baseline for _, _, result in self.results)
         names = ["us", "best .. worst", "speed\nof\nlight", "ratio", "best\npublished"]
         table = _table(CASE_COLUMNS, names + (["torch.\n_scaled_mm", "speed-up"] if baseline else []))
@@ -613,6 +647,20 @@ class ConsoleReport:
                 row += _against(figures, mean_us)
                 if result.baseline:
                     row += [f"{result.baseline.mean / 1e3:.3f}", f"{result.baseline.mean / stats.mean:.2f}"]
+            else:
+                row.append(_styled(result, ""))
+            table.add_row(*row)
+        return table
+
+    def _pipeline_table(self) -> Any:
+        table = _table(CASE_COLUMNS, [f"us\n({OMITTED})", "best .. worst", "plain read\nof the same bytes", "ratio"])
+        for number, spec, result in self.results:
+            row = [str(number), shapes_text(spec)]
+            if result.plain_read:
+                stats, read = result.stats, result.plain_read
+                row += [f"{stats.mean / 1e3:.3f} ± {stats.std / 1e3:.3f}"]
+                row += [f"{stats.best / 1e3:.3f} .. {stats.worst / 1e3:.3f}"]
+                row += [f"{read.mean / 1e3:.3f} ± {read.std / 1e3:.3f}", f"{stats.mean / read.mean:.2f}"]
             else:
                 row.append(_styled(result, ""))
             table.add_row(*row)
@@ -632,6 +680,8 @@ class ConsoleReport:
         if passed < len(self.numbers) or not all(result.stats for _, _, result in self.results):
             return text
         text += f"; geomean {geomean([result.stats.mean / 1e3 for _, _, result in self.results]):.3f} us"
+        if any(result.plain_read for _, _, result in self.results):
+            return f"{text}, {OMITTED}"
         if [self.problem.find_benchmark(spec) for _, spec, _ in self.results] == list(self.problem.benchmarks):
             light = geomean([benchmark.speed_of_light_us for benchmark in self.problem.benchmarks])
             text += f" (speed of light {light:.2f}, best published {self.problem.best_geomean_us:.2f})"
@@ -713,8 +763,12 @@ def launches_text(counts: dict[str, Any]) -> str:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def job_of_mode(mode: str, emulated: bool, baseline: bool) -> tuple[Callable[..., Result], dict[str, Any]]:
+def job_of_mode(
+    mode: str, emulated: bool, baseline: bool, hopper: bool = False
+) -> tuple[Callable[..., Result], dict[str, Any]]:
     """The job that a mode runs on every case, and its options."""
+    if hopper and mode == "benchmark":
+        return time_pipeline, {"limits": BENCHMARK}
     if mode == "test":
         return check_case, {}
     if mode == "profile":
@@ -734,17 +788,18 @@ def run_mode(
     report: ProtocolReport | ConsoleReport,
     emulated: bool,
     baseline: bool,
+    hopper: bool = False,
 ) -> int:
     """Run every case and report it; leaderboard mode ends at the first failure. Returns the exit code."""
-    job, options = job_of_mode(mode, emulated, baseline)
+    job, options = job_of_mode(mode, emulated, baseline, hopper)
     passed = True
     with report:
         report.begin(mode, specs)
-        if job is time_case:
+        if job in (time_case, time_pipeline):
             report.working("warming up")
             warm_up = BENCHMARK_WARM_UP if mode == "benchmark" else LEADERBOARD_WARM_UP
             for spec in specs[:1] if mode == "benchmark" else specs:
-                worker.run(time_case, problem, spec, limits=warm_up)
+                worker.run(job, problem, spec, limits=warm_up)
         for index, spec in enumerate(specs):
             report.case_begins(index, spec)
             result = worker.run(job, problem, spec, **options)
@@ -761,28 +816,43 @@ def run_mode(
 # ---------------------------------------------------------------------------------------------------------------------
 
 
+def emulated_device() -> str | None:
+    """The device that `python -m emulator` started this process on; torch need not be imported yet."""
+    return {"1": "emulator", "hopper": "hopper"}.get(os.environ.get("EMULATOR"))
+
+
 def under_emulator() -> bool:
-    """Whether `python -m emulator` started this process; torch, and with it the emulator, need not be imported yet."""
-    return os.environ.get("EMULATOR") == "1"
+    """Whether `python -m emulator` started this process."""
+    return emulated_device() is not None
+
+
+def cuda_capability() -> tuple[int, int] | None:
+    """Compute capability of the current CUDA device, None where there is none."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None  # without the seconds that importing torch takes
+    import torch
+
+    return torch.cuda.get_device_capability() if torch.cuda.is_available() else None
 
 
 def has_b200() -> bool:
     """Whether the current CUDA device runs sm_100a code."""
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return False  # without the seconds that importing torch takes
-    import torch
+    return cuda_capability() == (10, 0)
 
-    return torch.cuda.is_available() and torch.cuda.get_device_capability() == (10, 0)
+
+def has_hopper() -> bool:
+    """Whether the current CUDA device runs sm_90a code."""
+    return cuda_capability() == (9, 0)
 
 
 def choose_device(requested: str | None) -> str:
     """The name of the device to run on. Raises DeviceError if the requested one cannot be had."""
     if under_emulator():
-        if requested == "b200":
-            raise DeviceError("--device b200 cannot be had under python -m emulator")
-        return "emulator"
+        if requested not in (None, emulated_device()):
+            raise DeviceError(f"--device {requested} cannot be had under python -m emulator as it was started")
+        return emulated_device()
     if requested == "b200":
         import torch
 
@@ -793,7 +863,9 @@ def choose_device(requested: str | None) -> str:
             raise DeviceError(
                 f"--device b200: the current device is {name}, capability {major}.{minor}; a B200 has 10.0"
             )
-    return requested or ("b200" if has_b200() else "emulator")
+    if requested == "hopper" and not has_hopper():
+        raise DeviceError("--device hopper: the current CUDA device, if there is one, does not have capability 9.0")
+    return requested or ("b200" if has_b200() else "hopper" if has_hopper() else "emulator")
 
 
 def without_schedule(arguments: list[str]) -> list[str]:
@@ -815,16 +887,18 @@ def check_packages() -> None:
             )
 
 
-def restart_under_emulator(schedule: str | None) -> NoReturn:
+def restart_under_emulator(schedule: str | None, device: str = "emulator") -> NoReturn:
     """Replace this process by `python -m emulator eval.py` with the same arguments; file descriptors stay open."""
     if os.environ.get(RESTARTED):
         raise DeviceError(f"python -m emulator is another package of that name in {os.getcwd()}")
     if not (HERE / "emulator" / "__main__.py").is_file():
         raise DeviceError(f"there is no emulator to run in place of a B200: {HERE / 'emulator'} is missing")
     options = ["--schedule", schedule] if schedule else []
+    options += ["--device", "hopper"] if device == "hopper" else []
     command = ["-m", "emulator", *options, str(Path(__file__).resolve()), *sys.argv[1:]]
     shown = shlex.join(["python", "-m", "emulator", *options, "eval.py", *without_schedule(sys.argv[1:])])
-    print(f"eval.py: restarting on an emulated B200: {shown}", file=sys.stderr, flush=True)
+    what = "a Hopper GPU" if device == "hopper" else "an emulated B200"
+    print(f"eval.py: restarting on {what}: {shown}", file=sys.stderr, flush=True)
     path = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
     os.execve(sys.executable, [sys.executable, *command], {**os.environ, "PYTHONPATH": path, RESTARTED: "1"})
 
@@ -858,7 +932,9 @@ def parse_arguments() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     parser.add_argument("--case", type=int, metavar="I", help="run only this case, numbered from 0")
     parser.add_argument("--submission", type=Path, default=HERE / "submission.py", metavar="FILE")
     parser.add_argument(
-        "--device", choices=("b200", "emulator"), help="default: b200 where there is one, else emulator"
+        "--device",
+        choices=("b200", "hopper", "emulator"),
+        help="default: b200 where there is one, else hopper where there is one, else emulator",
     )
     parser.add_argument("--schedule", metavar="S[,S...]", help="passed on to the emulator, if that is the device")
     parser.add_argument("--baseline", action="store_true", help="time torch._scaled_mm per group as well (b200)")
@@ -915,12 +991,14 @@ def main() -> int:
         if protocol_fd is None and not under_emulator():
             check_packages()
         device = choose_device(args.device)
-        if args.baseline and (device == "emulator" or args.mode not in ("benchmark", "leaderboard")):
-            parser.error("--baseline is a time: it needs a GPU, and mode benchmark or leaderboard")
-        if device == "emulator" and not under_emulator():
+        if args.baseline and (device != "b200" or args.mode not in ("benchmark", "leaderboard")):
+            parser.error("--baseline is a time: it needs a B200, and mode benchmark or leaderboard")
+        if device == "hopper" and args.mode not in HOPPER_MODES:
+            parser.error(f"on a Hopper there are the modes {' and '.join(HOPPER_MODES)}, not {args.mode}")
+        if device != "b200" and not under_emulator():
             if protocol_fd is not None:
                 os.set_inheritable(protocol_fd, True)
-            restart_under_emulator(args.schedule)
+            restart_under_emulator(args.schedule if device == "emulator" else None, device)
     except DeviceError as error:
         print(f"eval.py: {error}", file=sys.stderr)
         return EXIT_NO_DEVICE
@@ -931,6 +1009,9 @@ def main() -> int:
     os.environ["CUTE_DSL_DISABLE_FILE_CACHING"] = "1"
     for name in ("POPCORN_SEED", "POPCORN_FD", RESTARTED):
         os.environ.pop(name, None)
+    if device == "hopper":
+        os.environ["EMULATOR_HOPPER_MODE"] = HOPPER_MODES[args.mode]
+        print(f"eval.py: {HOPPER_IS[HOPPER_MODES[args.mode]]}", file=sys.stderr, flush=True)
     with Worker(args.submission, args.timeout or TIMEOUT_S[device]) as worker:
         if protocol_fd is not None:
             report = ProtocolReport(protocol_fd)
@@ -939,7 +1020,9 @@ def main() -> int:
             if args.schedule and device == "emulator":
                 name += f", schedules {args.schedule}"
             report = ConsoleReport(problem, f"{name} · {args.submission}", numbers)
-        return run_mode(args.mode, problem, specs, worker, report, device == "emulator", args.baseline)
+        return run_mode(
+            args.mode, problem, specs, worker, report, device == "emulator", args.baseline, device == "hopper"
+        )
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@
 Torch tensors of the device are host memory that is registered as a device allocation. A launch runs the DSL's own
 host code, which hands its kernel's PTX, grid and parameters over at the runtime library. The PTX executes warp by warp,
 32 lanes at a time, with divergence; copies and tensor-core work are queued and drained by a schedule, either as soon or
-as late as the hardware may, or in a random order under a seed. Launches are complete when the launching call returns.
+as late as the hardware may, or in a random order under a seed. Launches are complete when the launching call returns,
+except those that let the next launch start early: they run when it is known whether it does.
 """
 
 from __future__ import annotations

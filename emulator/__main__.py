@@ -7,7 +7,8 @@ import os
 import re
 import sys
 
-from emulator.activation import environment
+from emulator.activation import DEVICES, environment
+from emulator.hopper import MODES
 
 SCHEDULE = re.compile(r"late|eager|random:\d+")
 
@@ -18,7 +19,10 @@ EPILOG = """A kernel is run once under every schedule; all must write the same b
   late           asynchronous work (copies, MMAs, stores) happens only when no warp can run
   eager          asynchronous work happens when it is issued
   random:SEED    warps and queues take turns at random
-The environment variables EMULATOR_SCHEDULE and EMULATOR_WORKERS give the defaults."""
+With --device hopper, torch is the real one and launches go to a Hopper GPU, the kernel's sm_100a PTX lowered to sm_90a:
+  exact          tensor memory and tensor core in software on the GPU, results are a B200's
+  timing         tensor-core work is left out, results are worthless, the rest takes its real time
+The environment variables EMULATOR_SCHEDULE, EMULATOR_WORKERS and EMULATOR_HOPPER_MODE give the defaults."""
 
 
 def schedules(text: str) -> str:
@@ -40,7 +44,8 @@ def workers(text: str) -> str:
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m emulator",
-        usage="%(prog)s [--schedule S[,S...]] [--workers N] (SCRIPT | -m MODULE | -c CODE) [ARGS...]",
+        usage="%(prog)s [--schedule S[,S...]] [--workers N] [--device D [--hopper-mode M]] "
+        "(SCRIPT | -m MODULE | -c CODE) [ARGS...]",
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -48,6 +53,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--schedule", type=schedules, metavar="S[,S...]", help="order of asynchronous work (late)")
     parser.add_argument("--workers", type=workers, metavar="N", help="processes that share a launch (number of cores)")
+    parser.add_argument("--device", choices=DEVICES, default="b200", help="emulated B200 (b200), or a Hopper GPU")
+    parser.add_argument("--hopper-mode", choices=MODES, help="what becomes of tensor-core work on a Hopper (exact)")
     parser.add_argument("-m", nargs=argparse.REMAINDER, metavar=("MODULE", "ARGS"), help="run a module as a script")
     parser.add_argument("-c", nargs=argparse.REMAINDER, metavar=("CODE", "ARGS"), help="run a program given as text")
     parser.add_argument("script", nargs=argparse.REMAINDER, metavar="SCRIPT ARGS", help="run a file")
@@ -61,6 +68,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             parser.error(f"cannot find the script {rest[0]!r}")
     if not rest:
         parser.error("a program is needed: SCRIPT, -m MODULE or -c CODE")
+    if options.device == "hopper" and (options.schedule or options.workers):
+        parser.error("--schedule and --workers are for the emulated B200")
+    if options.device != "hopper" and options.hopper_mode:
+        parser.error("--hopper-mode is for --device hopper")
     if sys.flags.no_site or sys.flags.ignore_environment:
         parser.error("python's -S, -E and -I keep a process off the emulated device: start without them")
     return options
@@ -79,7 +90,8 @@ def main() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     command = [sys.executable, *interpreter_options(), *options.program]
-    os.execve(sys.executable, command, environment(options.schedule, options.workers))
+    variables = environment(options.schedule, options.workers, options.device, options.hopper_mode)
+    os.execve(sys.executable, command, variables)
 
 
 if __name__ == "__main__":

@@ -9,13 +9,26 @@ from pathlib import Path
 BOOTSTRAP = Path(__file__).resolve().parent / "bootstrap"
 
 
-def environment(schedule: str | None = None, workers: str | None = None) -> dict[str, str]:
-    """The environment of a process on the emulated device; its child processes inherit it."""
+DEVICES = {"b200": "1", "hopper": "hopper"}
+"""Device -> the value of EMULATOR that puts a process on it."""
+
+
+def environment(
+    schedule: str | None = None, workers: str | None = None, device: str = "b200", hopper_mode: str | None = None
+) -> dict[str, str]:
+    """The environment of a process on the emulated device; its child processes inherit it.
+
+    device: "b200", all software, or "hopper", a Hopper GPU (emulator/hopper); hopper_mode: "exact" or "timing".
+    """
     variables = dict(os.environ)
     path = [str(BOOTSTRAP)]
     path += [entry for entry in variables.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != path[0]]
     variables["PYTHONPATH"] = os.pathsep.join(path)
-    variables["EMULATOR"] = "1"
+    variables["EMULATOR"] = DEVICES[device]
+    if device == "hopper":
+        if hopper_mode:
+            variables["EMULATOR_HOPPER_MODE"] = hopper_mode
+        return variables
     # Launches are spread over processes already, and NumPy reads this once, when it is loaded.
     variables["OPENBLAS_NUM_THREADS"] = "1"
     if schedule:
@@ -31,7 +44,7 @@ def activate(schedule: str | None = None, workers: str | None = None) -> None:
     `python -m emulator` does this for whole programs; here for a test session. Does nothing in a process that is there
     already. Raises RuntimeError once torch, cutlass or NumPy has been imported: the emulator would come too late.
     """
-    if os.environ.get("EMULATOR") == "1":
+    if os.environ.get("EMULATOR") in DEVICES.values():
         return
     late = [name for name in ("torch", "cutlass", "numpy") if name in sys.modules]
     if late:

@@ -4,7 +4,7 @@ The DSL's host code (grid, cluster, shared memory, tensor maps, parameters) runs
 shim.c instead of the DSL's own runtime library and launches into `_launch`, which hands the kernel to the device. The
 code image that the host code loads holds no PTX, so the PTX is kept from the compilation: while a compiled function
 loads its library, `_loading` says whose PTX the new library handle stands for. Entry names repeat between
-compilations; handles do not.
+compilations; handles do not. Where EMULATOR is "hopper", the device is a Hopper GPU and emulator.hopper takes over.
 """
 
 from __future__ import annotations
@@ -137,8 +137,18 @@ def _get_kernel(kernel, library: int, name: bytes) -> int:
     return SUCCESS
 
 
+def _hopper():
+    """The Hopper GPU, where this process's launches go to one, else None."""
+    if os.environ.get("EMULATOR") != "hopper":
+        return None
+    from emulator.hopper import launch  # with the driver, and torch with CUDA
+
+    return launch.current()
+
+
 def _set_attribute(kernel: int, attribute: int, value: int) -> int:
-    limit = Device.current().properties.shared_memory_per_block_optin
+    gpu = _hopper()
+    limit = gpu.shared_memory_limit if gpu else Device.current().properties.shared_memory_per_block_optin
     if attribute == NONPORTABLE_CLUSTER:
         _kernels[kernel].nonportable_cluster = bool(value)
     elif attribute == MAX_DYNAMIC_SHARED_BYTES and value > limit:
@@ -165,12 +175,17 @@ def _launch(handle: int, launch, parameters) -> int:
     )
     # The host code's stack holds the parameters, and only until this call returns.
     values = [ctypes.string_at(parameters[i], parameter.size) for i, parameter in enumerate(kernel.entry.params)]
-    Device.current().launch(kernel.entry, config, values)
+    gpu = _hopper()
+    if gpu:
+        gpu.launch(kernel.ptx, kernel.entry, config, values)
+    else:
+        Device.current().launch(kernel.entry, config, values)
     return SUCCESS
 
 
 def _device_attribute(value, attribute: int) -> int:
-    value[0] = driver.attribute(attribute)
+    gpu = _hopper()
+    value[0] = gpu.attribute(attribute) if gpu else driver.attribute(attribute)
     return SUCCESS
 
 

@@ -1,6 +1,6 @@
 """Puts a Python process on the emulated device.
 
-`python -m emulator` puts this folder on PYTHONPATH and sets EMULATOR=1, both inherited by child processes. Nothing is
+`python -m emulator` puts this folder on PYTHONPATH and sets EMULATOR, both inherited by child processes. Nothing is
 imported here: hooks wait for the modules that the emulator stands in for.
 """
 
@@ -21,6 +21,14 @@ HOOKS = {
     "cutlass.cutlass_dsl.tvm_ffi_provider": ("emulator.runtime", None, "install_tvm_ffi"),
     "cuda.bindings.driver": ("emulator.driver", None, "install_driver"),
     "cuda.bindings.runtime": ("emulator.driver", None, "install_runtime"),
+}
+
+
+# On a Hopper GPU, torch and the driver are the real ones.
+HOPPER_HOOKS = {
+    "cutlass": HOOKS["cutlass"],
+    "cutlass.cutlass_dsl.tvm_ffi_provider": HOOKS["cutlass.cutlass_dsl.tvm_ffi_provider"],
+    "cuda.bindings.runtime": ("emulator.hopper.launch", None, "install_runtime"),
 }
 
 
@@ -46,18 +54,21 @@ class HookedLoader:
 
 
 class Finder:
-    """Finds the emulator without a path entry, and hooks the modules of `HOOKS`."""
+    """Finds the emulator without a path entry, and hooks modules."""
+
+    def __init__(self, hooks):
+        self.hooks = hooks
 
     def find_spec(self, name, path=None, target=None):
         if name == "emulator":
             location = os.path.join(PACKAGE, "__init__.py")
             return importlib.util.spec_from_file_location(name, location, submodule_search_locations=[PACKAGE])
-        if name not in HOOKS:
+        if name not in self.hooks:
             return None
         for finder in sys.meta_path:
             spec = None if finder is self else finder.find_spec(name, path, target)
             if spec is not None:
-                spec.loader = HookedLoader(spec.loader, *HOOKS[name])
+                spec.loader = HookedLoader(spec.loader, *self.hooks[name])
                 return spec
         return None
 
@@ -73,10 +84,10 @@ def chain() -> None:
 
 
 def install() -> None:
-    sys.meta_path.insert(0, Finder())
+    sys.meta_path.insert(0, Finder(HOPPER_HOOKS if os.environ.get("EMULATOR") == "hopper" else HOOKS))
 
 
 if __name__ == "sitecustomize":
-    if os.environ.get("EMULATOR") == "1":
+    if os.environ.get("EMULATOR") in ("1", "hopper"):
         install()
     chain()

@@ -1,0 +1,131 @@
+"""Tensor maps of 4-bit elements on a GPU that does not know them.
+
+A Hopper loads the same bytes through a map of U8 elements whose dimension 0 is half as large, in the box too, if the
+first coordinate is halved; shared memory then holds the same image, swizzle included. So maps among a launch's
+parameters are rewritten, and the instructions that use them are lowered accordingly. Which instruction uses which map
+is read off the PTX where an address comes from the parameters by moves and selects. Where it comes from memory (maps
+that a kernel edits in a workspace), the instruction asks the map itself, which then has a mark: as the box's size in a
+dimension that the tensor does not have.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from emulator.errors import EmulatorError, Fault
+from emulator.instructions import Address, Entry, Instruction, Param, Register, Symbol
+from emulator.tensormap import SIGNIFICANT_BYTES, TensorMap
+
+MAP_BYTES = 128
+MARK_OFFSET, MARK_4_BIT = 59, 0xB4  # byte and value in a map whose elements had 4 bits: box of dimension 4, minus 1
+_MARKABLE_RANK = 4
+_ELEMENT_BITS = 0xF << 7 | 1 << 16  # element type and its variant, in the word at byte 8
+
+
+class MapFacts(NamedTuple):
+    """What lowering needs to know of a map. box_bytes: of its box in shared memory."""
+
+    four_bit: bool
+    box_bytes: int
+
+
+def is_map(param: Param) -> bool:
+    """Whether a parameter has the form in which tensor maps travel by value."""
+    return param.size == MAP_BYTES and param.align >= 64
+
+
+def patch(raw: bytes) -> tuple[bytes, MapFacts | None]:
+    """A by-value parameter of 128 bytes as a Hopper needs it, and what it is; unchanged and None if it is no map.
+
+    Raises EmulatorError for a map that has no equal on a Hopper.
+    """
+    # What a launch changes from call to call, addresses and sizes, is not looked at: decoding takes longer than all else.
+    key = raw[8:12] + raw[52:60]
+    if key not in _known:
+        _known[key] = _examine(raw)
+    facts = _known[key]
+    if facts is None:
+        return raw, None
+    patched = bytearray(raw[:SIGNIFICANT_BYTES])
+    if facts.four_bit:
+        flags, size = struct.unpack_from("<I", raw, 8)[0], struct.unpack_from("<I", raw, 32)[0]
+        struct.pack_into("<I", patched, 8, flags & ~_ELEMENT_BITS)
+        struct.pack_into("<I", patched, 32, (size + 1) // 2 - 1)
+        patched[55] = (patched[55] + 1) // 2 - 1
+    return bytes(patched).ljust(MAP_BYTES, b"\0"), facts
+
+
+def mark(patched: bytes) -> bytes:
+    """A patched map that had 4-bit elements, so that instructions can tell."""
+    return patched[:MARK_OFFSET] + bytes((MARK_4_BIT,)) + patched[MARK_OFFSET + 1 :]
+
+
+_known: dict[bytes, MapFacts | None] = {}
+
+
+def _examine(raw: bytes) -> MapFacts | None:
+    try:
+        tensor_map = TensorMap.decode(raw)
+    except Fault:
+        return None
+    if tensor_map.element.name in ("b4x16_p64", "b6x16_p32"):
+        raise EmulatorError(
+            f"a tensor map has elements of type {tensor_map.element.name}, which are unpacked in shared memory: "
+            "a Hopper's TMA has no such copy"
+        )
+    if tensor_map.rank > _MARKABLE_RANK and (tensor_map.element.bits == 4 or raw[MARK_OFFSET] == MARK_4_BIT):
+        raise EmulatorError(
+            f"a tensor map of {tensor_map.element.name} has {tensor_map.rank} dimensions, the last with a box of "
+            f"{tensor_map.box[-1]}: with 4-bit elements, or a box of {MARK_4_BIT + 1}, there may be only {_MARKABLE_RANK}"
+        )
+    return MapFacts(tensor_map.element.bits == 4, tensor_map.box_bytes)
+
+
+class Origins:
+    """Which parameters a register of an entry may hold the address of."""
+
+    def __init__(self, entry: Entry):
+        self._params = {param.name for param in entry.params if is_map(param)}
+        self._definitions: dict[str, list[Instruction]] = {}
+        for instruction in entry.instructions:
+            for register in _registers(instruction.operands[:1]):
+                self._definitions.setdefault(register.name, []).append(instruction)
+
+    def of(self, operand: object) -> frozenset[str] | None:
+        """Names of the tensor map parameters that `operand` may point to; None if it may point elsewhere."""
+        found: set[str] = set()
+        return frozenset(found) if self._follow(operand, found, set()) else None
+
+    def _follow(self, operand: object, found: set[str], seen: set[str]) -> bool:
+        if isinstance(operand, Symbol):
+            found.add(operand.name)
+            return operand.name in self._params
+        if not isinstance(operand, Register):
+            return False
+        if operand.name in seen:
+            return True
+        seen.add(operand.name)
+        definitions = self._definitions.get(operand.name, [])
+        for definition in definitions:
+            name = definition.opcode.split(".")[0]
+            sources = {"mov": definition.operands[1:2], "cvta": definition.operands[1:2]}.get(name)
+            if name == "selp":
+                sources = definition.operands[1:3]
+            if sources is None or not all(self._follow(source, found, seen) for source in sources):
+                return False
+        return bool(definitions)
+
+
+def _registers(operands: tuple) -> list[Register]:
+    registers = []
+    for operand in operands:
+        if isinstance(operand, Register):
+            registers.append(operand)
+        elif not isinstance(operand, Address):
+            parts = getattr(operand, "items", None) or (
+                getattr(operand, "first", None),
+                getattr(operand, "second", None),
+            )
+            registers += _registers(tuple(part for part in parts if part is not None))
+    return registers

@@ -1,0 +1,34 @@
+"""A plain read of so many bytes on the Hopper GPU, to time beside kernels that must move as many."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import cache
+
+from emulator.hopper import gpu, library
+from emulator.properties import LaunchConfig
+
+THREADS, CTAS_PER_SM, VECTOR_BYTES = 512, 4, 16
+SM_COUNT = 16  # CUdevice_attribute
+
+
+@cache
+def _function():
+    return gpu.Module(library.ptx("plain_read.cu")).function("plain_read")
+
+
+def reader(nbytes: int) -> Callable[[], None]:
+    """A call that launches a read of `nbytes` (rounded down to 16) of memory of its own, on torch's current queue."""
+    import torch
+
+    buffer = torch.zeros(max(nbytes, VECTOR_BYTES), dtype=torch.uint8, device="cuda")
+    grid = (CTAS_PER_SM * gpu.device_attribute(SM_COUNT), 1, 1)
+    config = LaunchConfig(grid=grid, block=(THREADS, 1, 1))
+
+    def read() -> None:
+        values = (buffer.data_ptr(), nbytes // VECTOR_BYTES, 0)
+        parameters = [struct.pack("<Q", value) for value in values]
+        gpu.launch(_function(), config, parameters, torch.cuda.current_stream().cuda_stream)
+
+    return read

@@ -1,0 +1,51 @@
+"""Rules for barriers and for the end of threads, in which extra warps must not count."""
+
+from __future__ import annotations
+
+from emulator.hopper.context import CONTROL, EXIT, PHASE, Context
+from emulator.hopper.statements import Block, Statement
+
+
+def cluster_arrive(statement: Statement, context: Context) -> str | None:
+    if not context.extra:
+        return None
+    block = Block()
+    elected, remote = block.register("pred"), block.register()
+    block.add("bar.warp.sync -1;")
+    block.add(f"elect.sync _|{elected}, -1;")
+    for rank in range(context.ctas):
+        block.add(f"mapa.shared::cluster.u32 {remote}, {CONTROL}, {rank};")
+        block.add(f"@{elected} mbarrier.arrive.release.cluster.shared::cluster.b64 _, [{remote}];")
+    return block.text(statement)
+
+
+def cluster_wait(statement: Statement, context: Context) -> str | None:
+    if not context.extra:
+        return None
+    block = Block()
+    done = block.register("pred")
+    again = f"$hopper_wait_{statement.start}"
+    block.add(f"{again}:")
+    block.add(f"mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 {done}, [{CONTROL}], {PHASE};")
+    block.add(f"@!{done} bra {again};")
+    block.add(f"xor.b32 {PHASE}, {PHASE}, 1;")
+    return block.text(statement)
+
+
+def cta_barrier(statement: Statement, context: Context) -> str | None:
+    if not context.extra:
+        return None
+    if ".red" in statement.opcode:
+        raise context.refuse(statement, "the extra warps would take part in it")
+    if len(statement.operands) > 1:
+        return None
+    return f"{statement.guard} {statement.opcode} {statement.operands[0]}, {context.threads};"
+
+
+def leave(statement: Statement, context: Context) -> str | None:
+    return f"{statement.guard} bra {EXIT};" if context.extra else None
+
+
+def set_registers(statement: Statement, context: Context) -> str | None:
+    """setmaxnreg: the register budget is no longer the kernel's own once there are more warps."""
+    return "" if context.extra else None

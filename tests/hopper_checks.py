@@ -1,0 +1,97 @@
+"""Checks on a Hopper GPU, each in a process of its own with a time limit, since a kernel may hang: one line for each.
+
+    python tests/hopper_checks.py [--limit SECONDS] [CHECK ...]     all checks, or those that begin with one of the names
+
+Needs a Hopper GPU, torch with CUDA, nvidia-cutlass-dsl and nvcc.
+"""
+
+import argparse
+import itertools
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+CASES = {
+    "one_tile": [(128, 128, 256)],
+    "short_k": [(128, 128, 64), (16, 136, 192)],
+    "edges": [(65, 120, 192), (7, 264, 128), (300, 8, 1024)],
+    "many_tiles": [(384, 1024, 768), (130, 2048, 512)],
+}
+
+
+def solve(sizes, tile, group):
+    """One launch of a configuration, bit for bit against the float64 product."""
+    import torch
+
+    import reference
+    import submission
+
+    submission.TOKEN_TILES, submission.CTA_GROUPS = (tile,), (group,)
+    m, n, k = zip(*sizes)
+    data = reference.generate_input(m=m, n=n, k=k, g=len(sizes), seed=1)
+    for _, _, c in data[0]:
+        c.fill_(float("nan"))
+    submission.solve(data)
+    torch.cuda.synchronize()
+    found = [c.clone() for _, _, c in data[0]]
+    for group, (ours, theirs) in enumerate(zip(found, reference.ref_kernel(data))):
+        wrong = ours.view(torch.int16) != theirs.view(torch.int16)
+        assert not wrong.any(), (
+            f"group {group}: {int(wrong.sum())} of {wrong.numel()} wrong, first {wrong.nonzero()[0]}"
+        )
+
+
+def two_kernels():
+    """Kernels of different compilations have the same entry name; each launch must run its own code."""
+    import submission
+
+    for tile in (64, 128, 64):
+        submission.configure.cache_clear()
+        solve(CASES["edges"], tile, 1)
+
+
+def checks():
+    found = {"two_kernels": two_kernels}
+    for group, tile, name in itertools.product((1, 2), (128, 64, 256), CASES):
+        found[f"sm{group}.tile{tile}.{name}"] = lambda name=name, tile=tile, group=group: solve(
+            CASES[name], tile, group
+        )
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--limit", type=float, default=60, metavar="SECONDS")
+    parser.add_argument("names", nargs="*", metavar="CHECK")
+    options = parser.parse_args()
+    if "HOPPER_CHECK" in os.environ:
+        sys.path.insert(0, str(ROOT))
+        checks()[os.environ["HOPPER_CHECK"]]()
+        return 0
+    failed = 0
+    for name in checks():
+        if options.names and not name.startswith(tuple(options.names)):
+            continue
+        start = time.perf_counter()
+        variables = {**os.environ, "HOPPER_CHECK": name}
+        command = [sys.executable, "-m", "emulator", "--device", "hopper", __file__]
+        try:
+            process = subprocess.run(
+                command, env=variables, cwd=ROOT, capture_output=True, text=True, timeout=options.limit
+            )
+            lines = (process.stdout + process.stderr).strip().splitlines()
+            outcome = "ok" if process.returncode == 0 else "FAILED: " + "\n    ".join(lines[-12:])
+        except subprocess.TimeoutExpired:
+            outcome = f"FAILED: no end after {options.limit:g} s"
+        failed += outcome != "ok"
+        print(f"{name:<28} {time.perf_counter() - start:6.1f} s  {outcome}", flush=True)
+    print(f"{failed} failed")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

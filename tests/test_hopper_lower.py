@@ -1,0 +1,229 @@
+"""PTX lowered for a Hopper GPU: what ptxas says of it for sm_90a, what becomes of single instructions, what is refused."""
+
+import re
+import subprocess
+
+import pytest
+
+import report
+from emulator.errors import EmulatorError
+from emulator.hopper import MODES, library
+from emulator.hopper.lower import lower
+from emulator.hopper.maps import MARK_4_BIT, MARK_OFFSET, MapFacts, is_map
+from emulator.hopper.rules_tcgen05 import SHAPES, fragment
+from emulator.hopper.statements import without_comments
+from emulator.ptx import parse
+from emulator.tmem import COLUMNS, _fragment
+
+PTXAS = report.installed("ptxas")
+PLANS = [plan for plan in report.configurations() if plan.groups == report.CONTEST_GROUPS]
+
+HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
+KERNEL = """
+.extern .shared .align 1024 .b8 dynamic[];
+.visible .entry k(
+    .param .align 64 .b8 first[128], .param .align 64 .b8 second[128], .param .u64 memory
+)
+.reqntid 128, 1, 1
+{
+    .reg .pred %p<4>;
+    .reg .b8 %c<2>;
+    .reg .b16 %h<4>;
+    .reg .b32 %r<16>;
+    .reg .b64 %rd<16>;
+    mov.b32 %r1, dynamic;
+    ld.param.b64 %rd4, [memory];
+    mov.b64 %rd1, first;
+    mov.b64 %rd2, second;
+    setp.ne.b32 %p1, %r1, 0;
+    selp.b64 %rd3, %rd1, %rd2, %p1;
+    cvta.param.u64 %rd1, %rd1;
+    cvta.param.u64 %rd3, %rd3;
+    BODY
+    ret;
+}
+"""
+MAPS = {"first": MapFacts(True, 4096), "second": MapFacts(True, 4096)}
+
+
+def assembles(ptx):
+    """Whether one of the ptxas here takes the PTX; asserts its message otherwise."""
+    if not PTXAS:
+        pytest.skip("no ptxas in site-packages or on PATH; the extra `report` brings one")
+    refusals = []
+    for ptxas in PTXAS:
+        command = [ptxas, "-arch=sm_90a", "-o", "/dev/null", "/dev/stdin"]
+        result = subprocess.run(command, input=ptx, capture_output=True, text=True)
+        if result.returncode == 0:
+            return True
+        refusals.append(result.stdout + result.stderr)
+    if all("Unsupported .version" in refusal for refusal in refusals):
+        pytest.skip("ptxas is older than the PTX")
+    raise AssertionError("\n".join(refusals))
+
+
+def compiled_library():
+    if library.nvcc() is None:
+        pytest.skip("no nvcc")
+    return library.ptx()
+
+
+def no_library():
+    raise AssertionError("the library was asked for")
+
+
+def lowered(body, mode="timing", maps=MAPS, ctas=1, library=no_library):
+    """The lowered text of KERNEL with `body`, without what stands around it, blanks made equal."""
+    text = HEADER + KERNEL.replace("BODY", body)
+    return lower(text, "k", mode, maps, ctas, library)
+
+
+def flat(result):
+    return " ".join(without_comments(result.ptx).split())
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("plan", PLANS, ids=str)
+def test_every_configuration_assembles(plan, mode):
+    ptx = report.compile_plan(plan).ptx
+    (entry,) = parse(ptx).entries.values()
+    maps = {param.name: MapFacts(index < 2, 4096) for index, param in enumerate(entry.params) if is_map(param)}
+    result = lower(ptx, entry.name, mode, maps, plan.cta_group, compiled_library)
+    pairs = plan.cta_group == 2
+    assert result.extra_threads == 128 * (mode == "exact") + 32 * pairs
+    assert result.uses_tmem == (mode == "exact") and result.forwards == pairs
+    assert bool(result.control_bytes) == bool(result.extra_threads)
+    code = without_comments(result.ptx)
+    assert not re.search(r"tcgen05|cta_group|sm_100", code)
+    assert assembles(result.ptx)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "body",
+    [
+        "tcgen05.alloc.cta_group::1.sync.aligned.b32 [%rd4], 512;",
+        "@%p1 tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%r1], 64;",
+        "@!%p1 tcgen05.cp.cta_group::1.128x256b [%r2], %rd5;",
+        "tcgen05.cp.cta_group::2.64x128b.warpx2::02_13 [%r2+4], %rd5;",
+        "tcgen05.mma.cta_group::1.kind::mxf4.block_scale.scale_vec::2X [%r2], %rd5, %rd6, %r3, [%r4], [%r5+4], %p1;",
+        "tcgen05.mma.cta_group::2.kind::mxf4nvf4.block_scale.block16.collector::a::discard "
+        "[%r2], %rd5, %rd6, %r3, [%r4], [%r5], !%p1;",
+        "tcgen05.ld.sync.aligned.32x32b.x2.b32 {%r2, %r3}, [%r4];",
+        "tcgen05.ld.sync.aligned.16x64b.x2.pack::16b.b32 {%r2, %r3}, [%r4+16];",
+        "tcgen05.ld.sync.aligned.16x32bx2.x1.b32 {%r2}, [%r4], 16;",
+        "tcgen05.st.sync.aligned.16x128b.x1.b32 [%r4], {%r2, %r3};",
+        "tcgen05.st.sync.aligned.32x32b.x1.unpack::16b.b32 [%r4], {%r2};",
+        "tcgen05.commit.cta_group::1.mbarrier::arrive::one.b64 [%rd4];",
+        "@%p1 tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%r1], %h1;",
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
+        ".cta_group::2.L2::cache_hint [%r1], [%rd1, {%r2, %r3}], [%r4], %h1, %rd5;",
+        "@%p1 cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes.cta_group::2 "
+        "[%r1], [%rd4, {%r2, 0}], [%r4+8];",
+        "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%rd3, {-1, %r2}], [%r1];",
+        "cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%rd1, {%r2, %r3}];",
+        "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd4], 16, [%r2];",
+        "tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%r1], 0, %r2;",
+        "bar.sync 0; barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned; mov.u32 %r2, %ntid.x;",
+        "@%p1 ret; bar.sync 3, 64; elect.sync %r2|%p2, -1; @%p2 exit;",
+        "setmaxnreg.inc.sync.aligned.u32 128;",
+        "fma.rn.f32x2 %rd5, %rd6, %rd7, %rd8; add.f32x2 %rd5, %rd5, %rd6;",
+        "max.f32 %r2, %r3, %r4, %r5;",
+        "cvt.rn.satfinite.e2m1x2.f32 %c1, %r2, %r3; cvt.rn.f16x2.e2m1x2 %r4, %c1;",
+        "ld.global.L1::no_allocate.L2::evict_first.v4.b64 {%rd4, %rd5, %rd6, %rd7}, [%rd4+32];",
+        "@%p1 st.global.v8.b32 [%rd4], {%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8};",
+        "griddepcontrol.wait; griddepcontrol.launch_dependents;",
+    ],
+)
+def test_instructions_assemble(body, mode):
+    """In exact mode an allocation beside makes every kernel one with extra warps."""
+    beside = "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 32;\n"
+    assert assembles(lowered(beside + body, mode, ctas=2, library=compiled_library).ptx)
+
+
+@pytest.mark.parametrize(
+    ("instruction", "reason"),
+    [
+        ("tcgen05.shift.cta_group::1.down [%r1]", "block-scaled e2m1"),
+        ("tcgen05.mma.cta_group::1.kind::f16 [%r1], %rd1, %rd2, %r2, %p1", "block-scaled e2m1"),
+        (
+            "tcgen05.mma.cta_group::1.kind::mxf4.block_scale.block32 [%r1], [%r2], %rd2, %r2, [%r3], [%r4], %p1",
+            "block-scaled e2m1",
+        ),
+        ("tcgen05.cp.cta_group::1.4x256b [%r1], %rd1", "shape"),
+        ("clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 %p1, %rd1", "cluster launch control"),
+        (
+            "cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes "
+            "[%r1], [%rd1, {%r1, %r1, %r1, %r1, %r1}], [%r2]",
+            "no such mode",
+        ),
+        ("cvt.rn.satfinite.e2m3x2.f32 %h1, %r1, %r2", "no such type"),
+        ("redux.sync.max.abs.f32 %r1, %r2, -1", "integers only"),
+        ("tensormap.replace.tile.elemtype.shared::cta.b1024.b32 [%r1], 13", "no such element type"),
+    ],
+)
+def test_what_cannot_be_lowered_is_named_with_its_line(instruction, reason):
+    with pytest.raises(EmulatorError, match=reason) as caught:
+        lowered(instruction + ";")
+    line = 1 + (HEADER + KERNEL).splitlines().index("    BODY")
+    assert (caught.value.kernel, caught.value.ptx_line) == ("k", line)
+    assert caught.value.reason.startswith(f"{instruction.split()[0]} cannot be lowered to sm_90a: ")
+
+
+def test_extra_warps_need_whole_warps_along_x():
+    text = HEADER + KERNEL.replace("BODY", "tcgen05.alloc.cta_group::1.sync.aligned.b32 [%rd4], 32;")
+    for reqntid in (".reqntid 100, 1, 1", ".reqntid 64, 2, 1", ""):
+        with pytest.raises(EmulatorError, match="whole warps"):
+            lower(text.replace(".reqntid 128, 1, 1", reqntid), "k", "exact", {}, 1, no_library)
+
+
+def test_a_kernel_of_sm_90_stays_as_it_is():
+    body = "bar.sync 0; @%p1 ret; mov.u32 %r2, %ntid.x; fence.proxy.async.shared::cta;"
+    result = lowered(body, "exact")
+    assert (result.extra_threads, result.control_bytes, result.uses_tmem) == (0, 0, False)
+    assert body in result.ptx
+
+
+def test_only_the_entry_asked_for_is_kept():
+    text = HEADER + KERNEL.replace("BODY", "") + ".visible .entry other() { tcgen05.shift.cta_group::1.down [0]; ret; }"
+    result = lower(text, "k", "exact", {}, 1, no_library)
+    assert "other" not in result.ptx and "sm_90a" in result.ptx
+
+
+def test_coordinates_of_4_bit_maps_are_halved():
+    load = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1], [{}, {{%r2, %r3}}], [%r4];"
+    two = flat(lowered(load.format("%rd3")))
+    assert re.search(r"shr\.s32 (\w+), %r2, 1; cp\.async\.bulk\.tensor\.2d\S+ \[%r1\], \[%rd3, \{\1, %r3\}\]", two)
+    bytes_only = dict.fromkeys(MAPS, MapFacts(False, 4096))
+    assert "shr.s32" not in flat(lowered(load.format("%rd3"), maps=bytes_only))
+
+
+@pytest.mark.parametrize(
+    ("base", "maps"),
+    [("%rd4", MAPS), ("%rd3", {"first": MapFacts(True, 4096), "second": MapFacts(False, 4096)})],
+    ids=["from memory", "one of two kinds"],
+)
+def test_a_map_that_is_not_known_is_asked(base, maps):
+    store = f"cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [{base}, {{%r2, %r3}}], [%r1];"
+    result = lowered(store, maps=maps)
+    assert result.asks
+    text = flat(result)
+    assert f"ld.u8 hopper_b32_1, [{base}+{MARK_OFFSET}]; setp.eq.u32 hopper_pred_2, hopper_b32_1, {MARK_4_BIT};" in text
+    assert "selp.b32 hopper_b32_0, hopper_b32_0, %r2, hopper_pred_2;" in text
+
+
+def test_a_commit_without_tensor_core_is_an_arrival():
+    commit = "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r1];"
+    assert "mbarrier.arrive.shared::cta.b64 _, [%r1];" in flat(lowered(commit))
+    both = commit.replace("::1.", "::2.").replace("cluster.b64 [%r1]", "cluster.multicast::cluster.b64 [%r1], %h1")
+    assert flat(lowered(both, ctas=2)).count("mbarrier.arrive.relaxed.cluster.shared::cluster.b64") == 2
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("num", [1, 2, 8])
+def test_fragments_are_the_emulators(shape, num):
+    """A register's distance from the thread's first one does not depend on the thread."""
+    places = _fragment(shape, num, False, 0)
+    distances = places - places[0]
+    assert (distances == distances[:, :1]).all()
+    assert [lanes * COLUMNS + columns for lanes, columns in fragment(shape, num)] == distances[:, 0].tolist()
