@@ -309,17 +309,11 @@ def time_case(case: Case, limits: Limits, recheck: bool = False, baseline: bool 
 
 
 def time_pipeline(case: Case, limits: Limits) -> Result:
-    """Time calls on a Hopper without tensor-core work, then plain reads of as many bytes as must be moved.
-
-    A submission that has the choice, by a module constant CTA_GROUPS, is timed without pairs of CTAs.
-    """
+    """Time calls on a Hopper without tensor-core work, then plain reads of as many bytes as must be moved."""
     import torch
 
     from emulator.hopper import plain_read
 
-    if hasattr(case.submission, "CTA_GROUPS"):
-        # A Hopper signals the other CTA of a pair by software that takes longer than the loads (emulator/hopper).
-        case.submission.CTA_GROUPS = (1,)
     inputs = case.inputs(first=1)
     for data in inputs:
         case.submission.custom_kernel(clone(data))

@@ -87,9 +87,7 @@ def configurations() -> list[submission.Plan]:
     """Every shape of the kernel at CONTEST_GROUPS, then the largest launch of each CTA group."""
     plans = [submission.Plan(CONTEST_GROUPS, *shape) for shape in submission.shapes()]
     widest = max(submission.TOKEN_TILES)
-    return plans + [
-        submission.Plan(submission.max_groups(cta_group), widest, cta_group) for cta_group in submission.CTA_GROUPS
-    ]
+    return plans + [submission.Plan(submission.MAX_GROUPS, widest, cta_group) for cta_group in submission.CTA_GROUPS]
 
 
 @contextlib.contextmanager

@@ -17,8 +17,9 @@ run side by side share a weight tile in L2. CTA i of a grid of `ctas` takes tile
 in memory. A tile of 256 tokens is two parts of 128, an accumulator each; a part without tokens costs nothing.
 
 Pairs (cta_group 2): two CTAs of a cluster share a tile of 256 weight rows. Each loads its own 128 rows and half of
-every part's tokens, the leader (even CTA) issues every MMA for both, and each stores its own half of C. The loads of
-both count on the leader's barriers; its commits arrive in both.
+every part's tokens, the leader (even CTA) issues every MMA for both, and each stores its own half of C. Loads count on
+the barriers of the CTA they go to; the other CTA tells the leader when a stage is full, the leader's commits arrive in
+both.
 
 Launches overlap: every launch lets the next one start as soon as its CTAs have their TMEM. The next one's CTAs set
 themselves up, load (if the caller promises that operands are ready) and compute wherever there is room, and wait for
@@ -27,12 +28,13 @@ the end of the launch before them only to store. With two CTAs per SM there is r
 Roles (192 threads, one or two CTAs per SM)
     warp    role        what it does
     0-3     epilogue    accumulator -> fp16 -> SMEM -> C by TMA; warp w owns TMEM lanes 32w..32w+31
-    4       load        one thread: operand tiles by tensor map, scale factors by plain bulk copies (pairs: tensor maps)
-    5       MMA         TMEM allocation; one thread (of the leader): scale factors SMEM -> TMEM, MMAs, commits
+    4       load        one thread: operand tiles by tensor map, scale factors by plain bulk copies
+    5       MMA         TMEM allocation; one thread: scale factors SMEM -> TMEM, MMAs, commits; of a pair's other CTA:
+                        tells the leader of full stages
 
 Pipelines (mbarriers; stage and phase are carried across tiles and never reset)
     edge                barrier      in              arrivals per phase                          depth
-    load -> MMA         full         leader          1 + the bytes of one stage of all CTAs      stages
+    load -> MMA         full         every CTA       1 and the bytes of a stage; leader: 1 per CTA        stages
     MMA -> load         empty        every CTA       1, by tcgen05.commit                        stages
     MMA -> epilogue     acc_full     every CTA       1, by tcgen05.commit                        accumulators
     epilogue -> MMA     acc_empty    leader          4 per CTA, one per epilogue warp            accumulators
@@ -51,7 +53,7 @@ TMEM (512 columns, 256 with two CTAs per SM; W = tokens per accumulator, 64 or 1
     E .. E+15           weights' scale factors of one k-tile, 4 columns per 64 of K
     E+16 ..             tokens' scale factors, likewise, 16 columns per part
 
-Tensor maps (per group: weights, tokens, C, and for pairs both scale tensors) are encoded by the JIT-compiled host code
+Tensor maps (per group: weights, tokens, C) are encoded by the JIT-compiled host code
 from a table of pointers and sizes and travel by value as kernel parameters: no workspace, no device-side edits, no
 copies. A reordered scale tensor already is a sequence of the 512-byte atoms that `tcgen05.cp` wants, so its k-tile is
 one contiguous copy.
@@ -98,7 +100,7 @@ CTAS_PER_SM = (1, 2)
 PAIR = 0b11  # multicast mask: both CTAs of a cluster
 LEADER_MASK = 0xFEFFFFFF  # clears the rank bit of a shared address: the same place in the even CTA of the pair
 SETUP_BARRIER, TEARDOWN_BARRIER = 1, 2  # named barriers; 0 is the CTA's
-STORE_BUFFERS = (2, 8)  # C store buffers per epilogue warp: at least, at most (a tile of 128 tokens)
+STORE_BUFFERS = (1, 8)  # C store buffers per epilogue warp: at least, at most (a tile of 128 tokens)
 STORE_ROWS = 32  # weight rows per C store: the TMEM lanes of one warp, 64 bytes of C, the span of the 64B swizzle
 STORE_TOKENS = 16  # tokens per C store
 EPILOGUE_TOKENS = 64  # tokens read from TMEM at once
@@ -109,7 +111,7 @@ TMEM_COLUMNS = 512  # per SM
 PARAMETER_BYTES = 32764  # kernel parameters per launch (PTX ISA, "Kernel Function Parameters")
 TENSOR_MAP_BYTES = 128
 
-EVICT_FIRST = 0x12F0000000000000  # L2 cache policies as CUTLASS's TMA::CacheHintSm90 encodes them
+EVICT_NORMAL = 0x1000000000000000  # L2 cache policies as CUTLASS's TMA::CacheHintSm90 encodes them
 EVICT_LAST = 0x14F0000000000000
 
 # The host table, int64 words: operands ready, tiles, CTAs; per group M, N, K, first tile; per group its five addresses.
@@ -159,11 +161,8 @@ class Plan:
             raise ValueError(f"cta_group is {self.cta_group}; an MMA is shared by {CTA_GROUPS} CTAs")
         if self.ctas_per_sm not in CTAS_PER_SM:
             raise ValueError(f"ctas_per_sm is {self.ctas_per_sm}; the kernel is made for {CTAS_PER_SM} on an SM")
-        limit = max_groups(self.cta_group)
-        if not 1 <= self.groups <= limit:
-            raise ValueError(
-                f"{self.groups} groups; the kernel parameters hold 1 to {limit} at cta_group {self.cta_group}"
-            )
+        if not 1 <= self.groups <= MAX_GROUPS:
+            raise ValueError(f"{self.groups} groups; the kernel parameters hold 1 to {MAX_GROUPS}")
         if self.accumulators < self.parts:
             raise ValueError(
                 f"a tile of {self.token_tile} tokens needs {self.parts} accumulators; {self.tmem_columns} TMEM columns "
@@ -257,22 +256,12 @@ class Schedule:
     def requested(self) -> dict[str, int]:
         """Bytes by operand that the loads of all tiles read from memory; what boxes have past M, N and K is not read."""
         plan, total = self.plan, dict.fromkeys(("weights", "tokens", "weight SF", "token SF"), 0)
-
-        def scale_bytes(rows: int, k: int, tile: int) -> int:
-            """Of all tiles of 64 or 128 rows. Plain copies end with K; a pair's boxes run on, to the tensor's end."""
-            blocks, atoms = ceil_div(rows, 128), ceil_div(k, K_TILE) * K_BLOCKS if plan.cta_group == 2 else k // MMA_K
-            total = ceil_div(rows, tile) * atoms
-            for block in range(max(0, blocks - K_BLOCKS), blocks):
-                loads = ceil_div(min(rows - 128 * block, 128), tile)
-                total -= loads * max(0, atoms - (blocks - block) * (k // MMA_K))
-            return total * SF_ATOM
-
         for m, n, k in self.sizes:
             weight_tiles, token_tiles = ceil_div(n, WEIGHT_TILE * plan.cta_group), ceil_div(m, plan.token_tile)
             total["weights"] += token_tiles * n * k // 2
             total["tokens"] += weight_tiles * m * k // 2
-            total["weight SF"] += token_tiles * scale_bytes(n, k, 128)
-            total["token SF"] += weight_tiles * scale_bytes(m, k, plan.part_tokens)
+            total["weight SF"] += token_tiles * weight_tiles * plan.cta_group * (k // MMA_K) * SF_ATOM
+            total["token SF"] += weight_tiles * ceil_div(m, plan.part_tokens) * (k // MMA_K) * SF_ATOM
         return total
 
     @property
@@ -294,13 +283,8 @@ class Schedule:
         return work
 
 
-def max_groups(cta_group: int) -> int:
-    """Groups whose parameters fit one launch: maps, scales (an address or another map), three integers and padding."""
-    scale = 8 if cta_group == 1 else TENSOR_MAP_BYTES
-    return (PARAMETER_BYTES - TENSOR_MAP_BYTES) // (3 * TENSOR_MAP_BYTES + 2 * scale + 3 * 4)
-
-
-MAX_GROUPS = max_groups(1)
+# Groups whose parameters fit one launch: three maps, two addresses, four integers; and the two of the launch, padded.
+MAX_GROUPS = (PARAMETER_BYTES - TENSOR_MAP_BYTES) // (3 * TENSOR_MAP_BYTES + 2 * 8 + 4 * 4)
 
 
 def shapes() -> list[tuple[int, int, int]]:
@@ -340,9 +324,19 @@ grid_launch_dependents = instruction("griddepcontrol.launch_dependents")
 
 # Bulk copies; the groups are those of the executing thread.
 prefetch_tensor_map = instruction("prefetch.tensormap [$0]", "l")
+tma_load = instruction(  # SMEM, tensor map, column, row, barrier, policy
+    "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+    "[$0], [$1, {$2, $3}], [$4], $5",
+    "r,l,r,r,r,l",
+)
 bulk_load = instruction(  # SMEM, address, bytes, barrier, policy
     "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [$0], [$1], $2, [$3], $4",
     "r,l,r,r,l",
+)
+bulk_load_multicast = instruction(  # the same and a CTA mask: into each CTA's SMEM, counted on its own barrier
+    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
+    "[$0], [$1], $2, [$3], $5, $4",
+    "r,l,r,r,l,h",
 )
 tma_store = instruction(  # tensor map, column, row, SMEM
     "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [$0, {$1, $2}], [$3]", "l,r,r,r"
@@ -375,7 +369,7 @@ def mbarrier_arrive(barrier: Int32, plan: Plan):
     if plan.cta_group == 1:
         ptx("mbarrier.arrive.shared::cta.b64 _, [$0];", "r", barrier)
     else:
-        ptx("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [$0];", "r", barrier & LEADER_MASK)
+        ptx("mbarrier.arrive.shared::cluster.b64 _, [$0];", "r", barrier & LEADER_MASK)
 
 
 def barrier_arrive(name: int, threads: int):
@@ -385,20 +379,6 @@ def barrier_arrive(name: int, threads: int):
 
 def barrier_sync(name: int, threads: int):
     ptx(f"bar.sync {name}, {threads};", "")
-
-
-def tma_load(smem: Int32, tensor_map: Int64, coordinates: tuple, barrier: Int32, policy: int, plan, multicast=False):
-    """Load a box into this CTA, or both of a pair; the bytes count on the barrier at this address in the leader CTA."""
-    names = ", ".join(f"${4 + i}" for i in range(len(coordinates)))
-    signalled = barrier if plan.cta_group == 1 else barrier & LEADER_MASK
-    operands = [smem, tensor_map, signalled, Int64(policy), *coordinates, *([Int16(PAIR)] if multicast else [])]
-    ptx(
-        f"cp.async.bulk.tensor.{len(coordinates)}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-        f"{'.multicast::cluster' if multicast else ''}{'.cta_group::2' if plan.cta_group == 2 else ''}.L2::cache_hint "
-        f"[$0], [$1, {{{names}}}], [$2]{f', ${len(operands) - 1}' if multicast else ''}, $3;",
-        "r,l,r,l" + ",r" * len(coordinates) + (",h" if multicast else ""),
-        *operands,
-    )
 
 
 def bulk_wait_read(pending: int):
@@ -509,7 +489,7 @@ def next_stage(stage: Int32, phase: Int32, stages: int) -> tuple[Int32, Int32]:
 class GroupGemm:
     """Host launcher and device roles for one `Plan`; see the module's docstring for roles, pipelines and maps.
 
-    `kernel` sets what all roles read: smem, cluster, rank in it, clusters, tiles, and first_tiles, ms, ks by group.
+    `kernel` sets what all roles read: smem, cluster, rank in it, clusters, tiles, and first_tiles, ms, ns, ks by group.
     """
 
     def __init__(self, plan: Plan):
@@ -539,9 +519,13 @@ class GroupGemm:
         for tile in cutlass.range(self.cluster, self.tiles, self.clusters, unroll=1):
             weight_block, token_row, m = self.position(tile)
             weight_block = weight_block * plan.cta_group + rank
-            k = self.of_group(self.ks, tile)
+            n, k = self.of_group(self.ns, tile), self.of_group(self.ks, tile)
             weight_map, token_map = self.of_group(weight_maps, tile), self.of_group(token_maps, tile)
-            weight_sf, token_sf = self.of_group(weight_scales, tile), self.of_group(token_scales, tile)
+            # Scale factors of 128 rows are consecutive atoms, K fastest. A pair's second half may lie past N, where
+            # whatever is multiplied is not stored: it takes the last rows' scale factors.
+            row_sf = Int64(k // MMA_K * SF_ATOM)
+            weight_sf = self.of_group(weight_scales, tile) + cutlass.min(weight_block, (n - 1) // 128) * row_sf
+            token_sf = self.of_group(token_scales, tile) + token_row // 128 * row_sf
             parts = cutlass.select_(token_row + MMA_TOKENS < m, Int32(plan.parts), Int32(1))
 
             for k_start in cutlass.range(0, k, K_TILE, unroll=1):
@@ -549,45 +533,31 @@ class GroupGemm:
                 weight_smem = smem + (plan.at.weights + stage * plan.weight_bytes)
                 token_smem = smem + (plan.at.tokens + stage * plan.token_bytes)
                 scale_smem = smem + (plan.at.scales + stage * plan.scale_bytes)
-                # Operand boxes are always whole, zero-filled past M, N and K.
-                sf_bytes = self.sf_bytes(k - k_start)
+                # Boxes of operands are always whole, zero-filled past M, N and K; copies of scale factors end with K.
+                sf_bytes = cutlass.min(k - k_start, K_TILE) * (SF_ATOM // MMA_K)
                 stage_bytes = plan.weight_bytes + sf_bytes + parts * (plan.part_token_bytes + sf_bytes)
+                sf_offset = k_start // MMA_K * SF_ATOM
                 mbarrier_wait(smem + (plan.at.empty + 8 * stage), phase ^ 1)
-                if rank == 0:
-                    mbarrier_arrive_expect_tx(full, stage_bytes * plan.cta_group)
-                tma_load(weight_smem, weight_map, (k_start, weight_block * WEIGHT_TILE), full, EVICT_FIRST, plan)
-                self.load_sf(scale_smem, weight_sf, weight_block, k, k_start, full, EVICT_FIRST)
+                mbarrier_arrive_expect_tx(full, stage_bytes)
+                tma_load(weight_smem, weight_map, k_start, weight_block * WEIGHT_TILE, full, Int64(EVICT_NORMAL))
+                bulk_load(scale_smem, weight_sf + sf_offset, sf_bytes, full, Int64(EVICT_NORMAL))
                 for part in cutlass.range_constexpr(plan.parts):
                     if part < parts:
                         first = token_row + (part * MMA_TOKENS + rank * plan.token_rows)
                         part_smem = token_smem + part * plan.part_token_bytes
-                        tma_load(part_smem, token_map, (k_start, first), full, EVICT_LAST, plan)
+                        tma_load(part_smem, token_map, k_start, first, full, Int64(EVICT_LAST))
+                        copy = (
+                            scale_smem + (1 + part) * SF_STAGE,
+                            token_sf + part * row_sf + sf_offset,
+                            sf_bytes,
+                            full,
+                        )
                         # Both CTAs of a pair need the scale factors of all tokens: the leader loads them for both.
-                        if rank == 0:
-                            block = token_row // 128 + part
-                            sf_smem = scale_smem + (1 + part) * SF_STAGE
-                            self.load_sf(sf_smem, token_sf, block, k, k_start, full, EVICT_LAST, multicast=True)
+                        if cutlass.const_expr(plan.cta_group == 1):
+                            bulk_load(*copy, Int64(EVICT_LAST))
+                        elif rank == 0:
+                            bulk_load_multicast(*copy, Int64(EVICT_LAST), Int16(PAIR))
                 stage, phase = next_stage(stage, phase, plan.stages)
-
-    def sf_bytes(self, k_left: Int32):
-        """Bytes of scale factors of one stage and 128 rows: plain copies end with K, boxes of tensor maps do not."""
-        if self.plan.cta_group == 2:
-            return SF_STAGE
-        return cutlass.min(k_left, K_TILE) * (SF_ATOM // MMA_K)
-
-    def load_sf(
-        self, smem: Int32, scales: Int64, block: Int32, k: Int32, k_start: Int32, full: Int32, policy, multicast=False
-    ):
-        """Scale factors of 128 rows x one k-tile: consecutive atoms, K fastest, then blocks of 128 rows.
-
-        A plain bulk copy cannot signal a barrier of another CTA, so pairs use a one-dimensional tensor map of int64.
-        """
-        if self.plan.cta_group == 2:
-            atom = block * (k // MMA_K) + k_start // MMA_K
-            tma_load(smem, scales, (atom * (SF_ATOM // 8),), full, policy, self.plan, multicast)
-        else:
-            address = scales + (Int64(block) * (k // MMA_K) + k_start // MMA_K) * SF_ATOM
-            bulk_load(smem, address, self.sf_bytes(k - k_start), full, Int64(policy))
 
     @cute.jit
     def mma(self, tmem: Int32):
@@ -621,6 +591,22 @@ class GroupGemm:
                 tcgen05_commit(smem + (plan.at.empty + 8 * stage), plan)
                 stage, phase = next_stage(stage, phase, plan.stages)
             used += cutlass.select_(token_row + MMA_TOKENS < m, Int32(plan.parts), Int32(1))
+        if cutlass.const_expr(plan.cta_group == 2):
+            self.relay()
+
+    @cute.jit
+    def relay(self):
+        """In a pair's other CTA, the MMA role's thread: tell the leader of every stage that is full here."""
+        plan, smem = self.plan, self.smem
+        stage, phase = Int32(0), Int32(0)
+        for tile in cutlass.range(
+            self.cluster, cutlass.select_(self.rank == 1, self.tiles, Int32(0)), self.clusters, unroll=1
+        ):
+            for _ in cutlass.range(0, self.of_group(self.ks, tile), K_TILE, unroll=1):
+                full = smem + (plan.at.full + 8 * stage)
+                mbarrier_wait(full, phase)
+                mbarrier_arrive(full, plan)
+                stage, phase = next_stage(stage, phase, plan.stages)
 
     @cute.jit
     def multiply(
@@ -669,7 +655,6 @@ class GroupGemm:
         thread_offset = lane % 8 * (2 * STORE_ROWS) + (lane // 8 ^ lane % 8 // 2) * 16
         staging = smem + (plan.at.store + warp * (plan.store_buffers * plan.store_bytes))
         used, stored = Int32(0), Int32(0)
-        grid_wait()
         for tile in cutlass.range(self.cluster, self.tiles, self.clusters, unroll=1):
             weight_block, token_row, m = self.position(tile)
             output_map = self.of_group(output_maps, tile)
@@ -691,6 +676,7 @@ class GroupGemm:
                         cute.arch.sync_warp()
                         with cute.arch.elect_one():
                             mbarrier_arrive(smem + (plan.at.acc_empty + 8 * accumulator), plan)
+                    grid_wait()
                     for chunk in cutlass.range_constexpr(EPILOGUE_TOKENS // STORE_TOKENS):
                         row = first + chunk * STORE_TOKENS
                         if row < tokens:
@@ -726,6 +712,7 @@ class GroupGemm:
         weight_scales: tuple,
         token_scales: tuple,
         ms: tuple,
+        ns: tuple,
         ks: tuple,
         first_tiles: tuple,
         tiles: Int32,
@@ -738,11 +725,8 @@ class GroupGemm:
         warp = cute.arch.make_warp_uniform(thread // 32)
         self.smem = smem = Int32(cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint())
         self.cluster, self.rank, self.clusters = cta // plan.cta_group, cta % plan.cta_group, ctas // plan.cta_group
-        self.tiles, self.first_tiles, self.ms, self.ks = tiles, first_tiles, ms, ks
+        self.tiles, self.first_tiles, self.ms, self.ns, self.ks = tiles, first_tiles, ms, ns, ks
         operands = [tuple(map(tensor_map_address, maps)) for maps in (weight_maps, token_maps)]
-        scales = [weight_scales, token_scales]
-        if cutlass.const_expr(plan.cta_group == 2):
-            scales = [tuple(map(tensor_map_address, maps)) for maps in scales]
 
         if warp == LOAD_WARP:
             with cute.arch.elect_one():
@@ -753,7 +737,7 @@ class GroupGemm:
             if cutlass.const_expr(plan.cta_group == 2):
                 cluster_wait()
             with cute.arch.elect_one():
-                self.load(ready, *operands, *scales)
+                self.load(ready, *operands, weight_scales, token_scales)
             cute.arch.sync_warp()
         else:
             if warp == MMA_WARP:
@@ -785,7 +769,8 @@ class GroupGemm:
     def initialise_barriers(self):
         plan, smem = self.plan, self.smem
         for stage in range(plan.stages):
-            mbarrier_init(smem + (plan.at.full + 8 * stage), Int32(1))
+            # A pair's leader needs the other CTA's word as well.
+            mbarrier_init(smem + (plan.at.full + 8 * stage), plan.cta_group - self.rank)
             mbarrier_init(smem + (plan.at.empty + 8 * stage), Int32(1))
         for accumulator in range(plan.accumulators):
             mbarrier_init(smem + (plan.at.acc_full + 8 * accumulator), Int32(1))
@@ -820,17 +805,6 @@ class GroupGemm:
             layout = cute.make_layout((m, n), stride=(cute.assume(n, 8), 1))
             return tensor_map(store, Float16, address, layout, (STORE_TOKENS, STORE_ROWS), cute.make_swizzle(2, 4, 3))
 
-        def scale_map(address, rows, k):
-            tensor = cute.make_tensor(
-                cute.make_ptr(Int64, address, cute.AddressSpace.gmem, assumed_align=16),
-                cute.make_layout(((rows + 127) // 128 * (k // MMA_K) * (SF_ATOM // 8),)),
-            )
-            box = (SF_STAGE // 8,)
-            return cpasync.make_tiled_tma_atom(load, tensor, cute.make_layout(box), box)[0]
-
-        def scale(address, rows, k):
-            return scale_map(address, rows, k) if plan.cta_group == 2 else address
-
         def words_of(start, count):
             return [[words[start + count * group + i] for i in range(count)] for group in range(plan.groups)]
 
@@ -840,9 +814,10 @@ class GroupGemm:
             tuple(operand_map(at[0], n, k, WEIGHT_TILE) for (m, n, k, _), at in groups),
             tuple(operand_map(at[1], m, k, plan.token_rows) for (m, n, k, _), at in groups),
             tuple(output_map(at[2], m, n) for (m, n, k, _), at in groups),
-            tuple(scale(at[3], n, k) for (m, n, k, _), at in groups),
-            tuple(scale(at[4], m, k) for (m, n, k, _), at in groups),
+            tuple(at[3] for _, at in groups),
+            tuple(at[4] for _, at in groups),
             tuple(m for m, n, k, _ in sizes),
+            tuple(n for m, n, k, _ in sizes),
             tuple(k for m, n, k, _ in sizes),
             tuple(first_tile for m, n, k, first_tile in sizes),
             Int32(words[1]),
@@ -860,6 +835,7 @@ class GroupGemm:
 # Host side
 # ----------------------------------------------------------------------------------------------------------------------
 
+PAIR_BYTES = 10_000_000  # what L2 delivers while the CTAs of a pair wait for each other, at start, end and in between
 LARGEST = 2**31 - 1  # sizes and tile numbers are 32-bit integers in the kernel
 
 
@@ -986,23 +962,20 @@ def sm_count(device: int) -> int:
 
 def merits(schedule: Schedule) -> dict[str, int]:
     """What schedules are compared by, least first; the first difference decides."""
-    shares_sm = schedule.plan.ctas_per_sm > 1
+    # A single wave hides its start and end only behind the loads of another launch, which needs room beside it; more
+    # waves hide them behind their own tiles, and gain more from a deeper pipeline.
+    wanted = 2 if schedule.waves == 1 else 1
     return {
         "waves": schedule.waves,
         "idle SMs": schedule.sm_count - schedule.ctas,
-        "bytes requested": schedule.requested_bytes,
-        # What a single wave cannot hide is its start and end: the next launch's loads can, if they fit beside.
-        "waves without the right room": int(shares_sm == (schedule.waves > 1)),
+        "bytes": schedule.requested_bytes + (schedule.plan.cta_group - 1) * PAIR_BYTES,
+        "CTAs per SM": abs(schedule.plan.ctas_per_sm - wanted),
     }
 
 
 def candidates(sizes: tuple[tuple[int, int, int], ...], sms: int) -> list[Schedule]:
     """The schedules worth comparing, best first."""
-    # Coordinates of a pair's scale factors, in int64 elements of their tensor map, have 32 bits.
-    coordinates = max(ceil_div(max(m, n), 128) * k for m, n, k in sizes)
-    groups = [group for group in CTA_GROUPS if group <= sms and len(sizes) <= max_groups(group)]
-    groups = [group for group in groups if group == 1 or coordinates <= LARGEST]
-    schedules = [Schedule(Plan(len(sizes), *shape), sizes, sms) for shape in shapes() if shape[1] in groups]
+    schedules = [Schedule(Plan(len(sizes), *shape), sizes, sms) for shape in shapes() if shape[1] <= sms]
     return sorted(schedules, key=lambda schedule: tuple(merits(schedule).values()))
 
 

@@ -89,9 +89,8 @@ def test_every_configuration_assembles(plan, mode):
     (entry,) = parse(ptx).entries.values()
     maps = {param.name: MapFacts(index < 2, 4096) for index, param in enumerate(entry.params) if is_map(param)}
     result = lower(ptx, entry.name, mode, maps, plan.cta_group, compiled_library)
-    pairs = plan.cta_group == 2
-    assert result.extra_threads == 128 * (mode == "exact") + 32 * pairs
-    assert result.uses_tmem == (mode == "exact") and result.forwards == pairs
+    assert result.extra_threads == 128 * (mode == "exact") and not result.forwards
+    assert result.uses_tmem == (mode == "exact")
     assert bool(result.control_bytes) == bool(result.extra_threads)
     code = without_comments(result.ptx)
     assert not re.search(r"tcgen05|cta_group|sm_100", code)
@@ -210,6 +209,17 @@ def test_a_map_that_is_not_known_is_asked(base, maps):
     text = flat(result)
     assert f"ld.u8 hopper_b32_1, [{base}+{MARK_OFFSET}]; setp.eq.u32 hopper_pred_2, hopper_b32_1, {MARK_4_BIT};" in text
     assert "selp.b32 hopper_b32_0, hopper_b32_0, %r2, hopper_pred_2;" in text
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_loads_that_signal_another_cta_are_forwarded(mode):
+    """A Hopper's TMA counts on barriers of its own CTA only; a warp of the lowered kernel passes the bytes on."""
+    load = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+    body = f"{load}.cta_group::2 [%r1], [%rd3, {{%r2, %r3}}], [%r4];"
+    result = lowered(body, mode, ctas=2, library=compiled_library)
+    assert result.forwards and result.extra_threads == 32 and assembles(result.ptx)
+    own = lowered(body.replace(".cta_group::2", ""), mode, ctas=2)
+    assert not own.forwards and not own.extra_threads
 
 
 def test_a_commit_without_tensor_core_is_an_arrival():

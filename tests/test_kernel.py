@@ -76,13 +76,6 @@ def test_more_groups_than_one_launch_holds():
     solve_and_compare(small_groups(submission.MAX_GROUPS + 2))
 
 
-def test_as_many_groups_as_two_sm_parameters_hold(monkeypatch):
-    monkeypatch.setattr(submission, "CTA_GROUPS", (2,))
-    submission.configure.cache_clear()
-    solve_and_compare(small_groups(submission.max_groups(2)))
-    submission.configure.cache_clear()
-
-
 def test_nothing_outside_c_is_written():
     """Rows past M and columns past N of the last tiles must not reach memory: canaries on all sides stay."""
     m, n, k = 70, 136, 192

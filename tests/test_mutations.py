@@ -16,8 +16,9 @@ SCHEDULES = ("late", "random:1", "random:2")
 SIZES = {"m": (200, 130, 64), "n": (384, 512, 256), "k": (1024, 64, 2048), "g": 3, "seed": 5}
 
 WAIT = re.compile(r"(mbarrier\.try_wait\S+ done, \[\S+\], \S+;\s*@done bra DONE;\s*)bra WAIT;")
-ARRIVE = r"mbarrier\.arrive\.(?:release\.cluster\.)?shared::(?:cta|cluster)"
-LOAD_EMPTY, MMA_FULL, MMA_ACCUMULATOR, EPILOGUE_ACCUMULATOR = range(4)  # in the order of the PTX, one part per tile
+ARRIVE = r"mbarrier\.arrive\.shared::(?:cta|cluster)"
+LOAD_EMPTY, MMA_FULL, MMA_ACCUMULATOR, RELAY_FULL = range(4)  # in the order of the PTX, one part per tile
+EPILOGUE_ACCUMULATOR = -1
 
 
 def without(pattern, count=0):
@@ -65,6 +66,9 @@ MUTATIONS = {
 
 
 PAIR_MUTATIONS = {
+    "the leader hears of a full stage before it is full": no_wait(RELAY_FULL),
+    "the leader hears twice of a full stage": lambda ptx: re.sub(rf"({ARRIVE}[^;]*;)", r"\1 \1", ptx, count=1),
+    "the leader never hears of a full stage": without(ARRIVE, 1),
     "loads do not wait for the other CTA's barriers": without(r"barrier\.cluster\.wait", 1),
     "a CTA of the pair does not wait for the other at its end": lambda ptx: "".join(
         without(r"barrier\.cluster\.(?:wait|arrive)")(part) if i else part

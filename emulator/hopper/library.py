@@ -16,7 +16,7 @@ from emulator.errors import EmulatorError
 
 HERE = Path(__file__).resolve().parent
 # Without -rdc, functions are specialised to the constants of callers that are not here.
-OPTIONS = ("-arch=sm_90a", "-rdc=true", "-ptx", "-O3")
+OPTIONS = ("-rdc=true", "-ptx", "-O3")
 
 
 def nvcc() -> str | None:
@@ -37,22 +37,22 @@ def nvcc() -> str | None:
 
 
 @cache
-def ptx(source: str = "library.cu") -> str:
-    """A source file of this folder as PTX for sm_90a. Raises EmulatorError where there is no nvcc, or it fails."""
+def ptx(source: Path = HERE / "library.cu", arch: str = "sm_90a") -> str:
+    """A CUDA C++ file as PTX for an architecture. Raises EmulatorError where there is no nvcc, or it fails."""
     compiler = nvcc()
     if compiler is None:
         raise EmulatorError(
-            "the Hopper device needs nvcc for its device library: install the CUDA toolkit, or name nvcc in the "
-            "environment variable NVCC"
+            f"nvcc is needed for {source.name}: install the CUDA toolkit, or name nvcc in the environment variable NVCC"
         )
     version = subprocess.run([compiler, "--version"], capture_output=True, check=False).stdout
-    text = b"".join(path.read_bytes() for path in (HERE / source, *sorted(HERE.glob("*.cuh"))))
-    key = hashlib.sha256(text + version + " ".join(OPTIONS).encode()).hexdigest()[:16]
-    made = native._folder() / f"{Path(source).stem}-{key}.ptx"
+    text = b"".join(path.read_bytes() for path in (source, *sorted(source.parent.glob("*.cuh"))))
+    options = (f"-arch={arch}", *OPTIONS)
+    key = hashlib.sha256(text + version + " ".join(options).encode()).hexdigest()[:16]
+    made = native._folder() / f"{source.stem}-{key}.ptx"
     if not made.exists():
         with tempfile.TemporaryDirectory(dir=made.parent) as scratch:
             output = Path(scratch) / made.name
-            command = [compiler, *OPTIONS, "-o", str(output), str(HERE / source)]
+            command = [compiler, *options, "-o", str(output), str(source)]
             result = subprocess.run(command, capture_output=True, text=True, check=False)
             if result.returncode:
                 raise EmulatorError(f"{' '.join(command)} failed:\n{result.stderr}")

@@ -1,4 +1,4 @@
-"""A plain read of so many bytes on the Hopper GPU, to time beside kernels that must move as many."""
+"""A plain read of so many bytes on the GPU, a Hopper or a later one, to time beside kernels that must move as many."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SM_COUNT = 16  # CUdevice_attribute
 
 @cache
 def _function():
-    return gpu.Module(library.ptx("plain_read.cu")).function("plain_read")
+    return gpu.Module(library.ptx(library.HERE / "plain_read.cu", "sm_90")).function("plain_read")
 
 
 def reader(nbytes: int) -> Callable[[], None]:

@@ -1,0 +1,329 @@
+"""Times the kernel against others and against the memory system, in one run on one GPU: a B200, or a Hopper GPU.
+
+    python compare.py [--peer FILE ...] [--case N ...] [--shapes] [--repeats N] [--save FILE.json]
+
+Rows, microseconds per call, medians over repeats of the contest's loop: 15 inputs back to back between two events, on
+a flushed L2, the host's work hidden behind a kernel that waits.
+
+    plain read            a grid-stride read of as many bytes as the case must move
+    ring                  the same bytes through a ring of bulk copies, one CTA per SM: launched one after another, and with
+                          programmatic launch, loads before the wait
+    ring, our traffic     the chosen schedule's own loads and stores, as plain bulk copies, nothing computed
+    ours                  custom_kernel; as solve() launches it (no load before the wait); with programmatic launch off
+    ours, TILE            with --shapes: every configuration of the kernel, whatever would be chosen
+    FILE                  custom_kernel of another file: --peer, as often as wanted
+
+On a Hopper GPU the B200's PTX runs with tensor-core work left out (see README): its times say what loads, barriers,
+stores and launches take on that GPU. They are no times of a B200.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import dataclasses
+import functools
+import importlib.util
+import itertools
+import json
+import os
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+CALLS = 15
+SEED_STEP = 42
+REPEATS = 40
+FLUSH_BYTES = 512 * 2**20  # several times the L2 of any GPU
+WAIT_CYCLES = 10_000_000  # of the kernel that hides the host's work, at first
+MAX_GROUPS = 16  # ring.cu
+RING_STAGE, RING_STAGES, RING_THREADS = 16384, 12, 96
+STORE_BYTES = 256  # ring.cu
+SMEM_BYTES = 227 * 1024
+
+
+class Group(ctypes.Structure):
+    """ring.cu's Group."""
+
+    _fields_ = [(name, ctypes.c_int64) for name in ("weights", "tokens", "output")] + [
+        (name, ctypes.c_int32) for name in ("first_tile", "token_blocks", "k_tiles", "m", "n")
+    ]
+
+
+class Work(ctypes.Structure):
+    """ring.cu's Work."""
+
+    _fields_ = [("groups", Group * MAX_GROUPS)] + [
+        (name, ctypes.c_int32)
+        for name in (
+            *("group_count", "tiles", "ctas_per_tile", "token_tile", "part_tokens"),
+            *("stages", "weight_bytes", "part_bytes", "early"),
+        )
+    ]
+
+
+@dataclasses.dataclass
+class Row:
+    """One thing to time in one case: `call` is called with one of `inputs`, back to back."""
+
+    name: str
+    call: Callable[[Any], Any]
+    inputs: list[Any]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Rows that only move bytes
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def ring_kernel():
+    """ring.cu, loaded for the GPU that is there."""
+    from emulator.hopper import gpu, library
+
+    function = gpu.Module(library.ptx(HERE / "ring.cu", "sm_90")).function("ring")
+    gpu.set_attribute(function, gpu.MAX_DYNAMIC_SHARED_BYTES, SMEM_BYTES)
+    return function
+
+
+def ring_shared_bytes(work: Work) -> int:
+    return work.stages * (work.weight_bytes + 2 * work.part_bytes) + STORE_BYTES + 8 * (2 * work.stages + 2)
+
+
+def run_ring(ctas: int, programmatic: bool, work: Work) -> None:
+    import torch
+
+    from emulator.hopper import gpu
+    from emulator.properties import LaunchConfig
+
+    config = LaunchConfig(
+        (ctas, 1, 1), (RING_THREADS, 1, 1), (1, 1, 1), ring_shared_bytes(work), programmatic=programmatic
+    )
+    gpu.launch(ring_kernel(), config, [bytes(work)], torch.cuda.current_stream().cuda_stream)
+
+
+def plain_ring(address: int, nbytes: int, sms: int, early: bool) -> Work:
+    """As many bytes through a ring, a contiguous share per SM."""
+    work = Work(group_count=1, tiles=sms, ctas_per_tile=1, token_tile=128, part_tokens=128, early=early)
+    work.stages, work.weight_bytes = RING_STAGES, RING_STAGE
+    k_tiles = nbytes // (sms * RING_STAGE)
+    work.groups[0] = Group(weights=address, token_blocks=1, k_tiles=k_tiles, m=1, n=128)
+    return work
+
+
+def schedule_ring(schedule, buffer) -> tuple[Work, int]:
+    """The schedule's traffic, operands and output one after the other in a buffer (None: only count its bytes)."""
+    plan = schedule.plan
+    work = Work(group_count=len(schedule.sizes), tiles=schedule.tiles, ctas_per_tile=plan.cta_group, early=1)
+    work.token_tile, work.part_tokens, work.stages = plan.token_tile, plan.part_tokens, plan.stages
+    work.weight_bytes, work.part_bytes = plan.weight_bytes + 2048, plan.part_token_bytes + 2048
+    at = start = buffer.data_ptr() if buffer is not None else 0
+    for index, ((m, n, k), first) in enumerate(zip(schedule.sizes, schedule.first_tiles)):
+        k_tiles, weight_blocks = -(-k // 256), -(-n // (128 * plan.cta_group)) * plan.cta_group
+        token_parts = -(-m // plan.token_tile) * plan.parts * plan.cta_group
+        group = Group(
+            first_tile=first, token_blocks=-(-m // plan.token_tile), k_tiles=k_tiles, m=m, n=weight_blocks * 128
+        )
+        group.weights, at = at, at + weight_blocks * k_tiles * work.weight_bytes
+        group.tokens, at = at, at + token_parts * k_tiles * work.part_bytes
+        group.output, at = at, at + m * weight_blocks * 128 * 2
+        work.groups[index] = group
+    return work, at - start
+
+
+def memory_rows(sizes: list[tuple], schedule, sms: int) -> Iterator[Row]:
+    """Rows that only move bytes, each with CALLS buffers of its own."""
+    import torch
+
+    from emulator.hopper import plain_read
+
+    nbytes = sum(m * n * 2 + (m + n) * k * 9 // 16 for m, n, k, _ in sizes)
+    yield Row("plain read", lambda read: read(), [plain_read.reader(nbytes) for _ in range(CALLS)])
+    buffers = [torch.zeros(nbytes + RING_STAGE * sms, dtype=torch.uint8, device="cuda") for _ in range(CALLS)]
+    for name, programmatic in (("ring, launches in turn", False), ("ring, loads before the wait", True)):
+        works = [plain_ring(buffer.data_ptr(), nbytes, sms, programmatic) for buffer in buffers]
+        yield Row(name, functools.partial(run_ring, sms, programmatic), works)
+    del buffers, works
+    _, needed = schedule_ring(schedule, None)
+    buffers = [torch.zeros(needed, dtype=torch.uint8, device="cuda") for _ in range(CALLS)]
+    works = [schedule_ring(schedule, buffer)[0] for buffer in buffers]
+    yield Row("ring, our traffic", functools.partial(run_ring, schedule.ctas, True), works)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Kernels
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def ordinary_launches() -> Iterator[None]:
+    """Launches on the Hopper path without their programmatic attribute."""
+    from emulator.hopper import gpu
+
+    original = gpu.launch
+
+    def without(function, config, *rest) -> None:
+        original(function, dataclasses.replace(config, programmatic=False), *rest)
+
+    gpu.launch = without
+    try:
+        yield
+    finally:
+        gpu.launch = original
+
+
+@contextlib.contextmanager
+def one_shape(submission, shape: tuple[int, int, int]) -> Iterator[None]:
+    """Calls of solve() with this configuration of the kernel only."""
+    original = submission.shapes
+    submission.shapes = lambda: [shape]
+    submission.configure.cache_clear()
+    try:
+        yield
+    finally:
+        submission.shapes = original
+        submission.configure.cache_clear()
+
+
+def wrapped(call: Callable, context: Callable, *arguments) -> Callable:
+    def inside(data) -> Any:
+        with context(*arguments):
+            return call(data)
+
+    return inside
+
+
+def load_peer(path: Path) -> Callable:
+    """custom_kernel of another submission file."""
+    spec = importlib.util.spec_from_file_location(f"peer_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module.custom_kernel
+
+
+def kernel_rows(submission, inputs: list[tuple], shapes: bool, hopper: bool) -> Iterator[Row]:
+    yield Row("ours", submission.custom_kernel, inputs)
+    yield Row("ours, loads after the wait", submission.solve, inputs)
+    if hopper:
+        yield Row("ours, programmatic launch off", wrapped(submission.custom_kernel, ordinary_launches), inputs)
+    for shape in submission.shapes() if shapes else ():
+        tile, cta_group, per_sm = shape
+        name = f"ours, {128 * cta_group}x{tile}, {per_sm} per SM"
+        yield Row(name, wrapped(submission.custom_kernel, one_shape, submission, shape), inputs)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Timing
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def time_row(row: Row, flush, repeats: int) -> list[float]:
+    """Microseconds per call of every repeat, after one that is not counted."""
+    import torch
+
+    durations, cycles = [], WAIT_CYCLES
+    while len(durations) <= repeats:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        flush.zero_()
+        torch.cuda._sleep(cycles)
+        start.record()
+        for data in row.inputs:
+            row.call(data)
+        hidden = not start.query()
+        end.record()
+        torch.cuda.synchronize()
+        if hidden:
+            durations.append(start.elapsed_time(end) * 1e3 / len(row.inputs))
+        elif cycles > 100 * WAIT_CYCLES:
+            sys.exit(f"compare.py: the host's work of {row.name} takes longer than {cycles} cycles of the GPU")
+        else:
+            cycles *= 2
+    return durations[1:]
+
+
+def compare(cases: list[int], peers: list[Path], shapes: bool, repeats: int, hopper: bool) -> dict[str, Any]:
+    import torch
+    from rich.progress import Progress
+
+    import reference
+    import submission
+    import task
+
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    flush = torch.empty(FLUSH_BYTES // 4, device="cuda")
+    results: dict[str, dict[int, list[float]]] = {}
+    benchmarks = task.PROBLEMS["group_gemm"].benchmarks
+    with Progress(transient=True) as progress:
+        for case in cases:
+            args = dict(task.TestSpec.parse(benchmarks[case].line).args)
+            seeds = [{**args, "seed": args["seed"] + SEED_STEP * i} for i in range(CALLS)]
+            inputs = [reference.generate_input(**args) for args in seeds]
+            (launched,) = submission.configure(tuple(map(tuple, inputs[0][3])), sms)
+            rows = itertools.chain(
+                kernel_rows(submission, inputs, shapes, hopper),
+                (Row(path.name, load_peer(path), inputs) for path in peers),
+                memory_rows(inputs[0][3], launched.schedule, sms),
+            )
+            for row in rows:
+                bar = progress.add_task(f"case {case + 1}: {row.name}", total=None)
+                results.setdefault(row.name, {})[case] = time_row(row, flush, repeats)
+                progress.remove_task(bar)
+    return results
+
+
+def show(results: dict[str, dict[int, list[float]]], cases: list[int], title: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, caption="median us per call, (10th to 90th percentile)")
+    table.add_column("")
+    for case in cases:
+        table.add_column(f"case {case + 1}", justify="right")
+    for name, by_case in results.items():
+        cells = []
+        for case in cases:
+            times = sorted(by_case.get(case, []))
+            tenth = len(times) // 10
+            cells.append(
+                f"{statistics.median(times):.2f} ({times[tenth]:.2f}-{times[-1 - tenth]:.2f})" if times else ""
+            )
+        table.add_row(name, *cells)
+    Console(width=None if sys.stdout.isatty() else 140).print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peer", type=Path, action="append", default=[], metavar="FILE")
+    parser.add_argument("--case", type=int, action="append", metavar="N", help="1 to 4; all by default")
+    parser.add_argument("--shapes", action="store_true", help="time every configuration of the kernel")
+    parser.add_argument("--repeats", type=int, default=REPEATS)
+    parser.add_argument("--save", type=Path, metavar="FILE.json", help="keep every measurement")
+    options = parser.parse_args()
+
+    import eval as evaluation
+
+    hopper = evaluation.has_hopper()
+    if not hopper and not evaluation.has_b200():
+        sys.exit("compare.py: a B200 or a Hopper GPU is needed; there is neither")
+    if hopper and os.environ.get("EMULATOR") != "hopper":
+        os.environ["EMULATOR_HOPPER_MODE"] = "timing"
+        command = [sys.executable, "-m", "emulator", "--device", "hopper", str(HERE / "compare.py"), *sys.argv[1:]]
+        os.execv(sys.executable, command)
+
+    import torch
+
+    cases = [number - 1 for number in options.case or (1, 2, 3, 4)]
+    results = compare(cases, options.peer, options.shapes, options.repeats, hopper)
+    name = torch.cuda.get_device_name()
+    show(results, cases, f"{name}{', Hopper: tensor core omitted, no B200 times' if hopper else ''}")
+    if options.save:
+        options.save.write_text(json.dumps({"device": name, "us": results}))
+
+
+if __name__ == "__main__":
+    main()
