@@ -72,7 +72,7 @@ HOPPER_MODES = {"test": "exact", "benchmark": "timing"}  # of eval -> of emulato
 HOPPER_IS = {
     "exact": "memory, TMA, mbarriers, clusters and launches are a Hopper's; tensor memory and tensor core are software",
     "timing": "memory, TMA, mbarriers, clusters and launches are a Hopper's; tensor-core work is left out, results are "
-    "not checked, pairs of CTAs are not used, and times are no B200's",
+    "not checked, and times are no B200's",
 }
 COUNTS_TITLE = "counts from emulation, no times"
 COUNTED = {  # field of the emulator's counters -> (label, the minimum that it is compared with, label of the ratio)

@@ -38,7 +38,7 @@ __device__ inline void load(uint32_t smem, int64_t address, uint32_t bytes, uint
 // A thread of warp 0 loads, one of warp 1 gives stages back as they fill, warp 2 stores. 96 threads.
 extern "C" __global__ void __launch_bounds__(96) ring(const __grid_constant__ Work work) {
     extern __shared__ __align__(128) uint8_t smem[];
-    const int stage_bytes = work.weight_bytes + 2 * work.part_bytes;
+    const int stage_bytes = work.weight_bytes + work.token_tile / work.part_tokens * work.part_bytes;
     uint8_t *output = smem + work.stages * stage_bytes;
     const uint32_t barriers = shared_address(output + kStoreBytes);
     const uint32_t empty = barriers + 8 * work.stages, done = empty + 8 * work.stages, ready = done + 8;

@@ -1,0 +1,164 @@
+"""A model, not a measurement: what the benchmark cases should take on a B200, term by term, from the kernel's schedule.
+
+    python model.py [--sms N]
+
+Calls come back to back, as the contest makes them, and overlap: where a launch leaves an SM idle, the next one uses it.
+The slowest of these decides:
+
+    DRAM       bytes that must move, operands once and the output, at DRAM_BYTES_PER_US
+    SM         bytes into all SMs' shared memory, repeated tokens included, at SM_BYTES_PER_US for each SM
+    MMA        cycles of all tensor cores, at CLOCK_MHZ
+
+To that comes what overlapping launches do not hide, EXPOSED_US: SMs start and end at different times, and a call stores
+only after the end of the one before it. Where launches come in turn, the busiest SM decides instead of all, and set-up,
+first latency, tail and the gap between two launches, LAUNCH_US, are added.
+
+Sources of the constants
+    [S] SemiAnalysis, microbench-blackwell: TMA throughput on a B200. tma2d_tput_results.csv: 7.2 TB/s from DRAM with
+        64 KiB in flight per SM, 5.4 to 5.9 with 32 KiB. tma2dmcast_sweep_full.csv: 13.3 TB/s into 148 SMs where two CTAs
+        of a cluster read the same bytes, and DRAM was the limit: SMs take at least 90 GB/s each. tma2d_lat_results.csv:
+        first latency with all SMs loading, 8 KiB each.
+    [I] one block-scaled MMA of N tokens takes max(N / 2, 32 + N / 4) cycles, for one SM or for a pair [S, inferred].
+    [H] measured on an H200 (compare.py, WORKLOG.md), where the same PTX ran without tensor-core work: what case 1 took
+        beyond the time of its bytes in DRAM there, and the time of an empty launch (1.55 us).
+    [E] an estimate: cycles of the roles' set-up, and of one epilogue step (32 x 16 outputs of a warp), from the machine code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+os.environ.setdefault("CUTE_DSL_ARCH", "sm_100a")  # read when the DSL is imported; its default is the GPU that is there
+
+import submission  # noqa: E402
+import task  # noqa: E402
+
+SMS = 148
+CLOCK_MHZ = 1900  # under load [S]
+DRAM_BYTES_PER_US = 7.2e6  # [S], with 64 KiB in flight per SM
+SM_BYTES_PER_US = 90e3  # [S]
+FIRST_LATENCY_US = 1.06  # [S]
+COMMIT_CYCLES = 264  # from the last MMA to a thread that waits for it [S]
+EXPOSED_US = 1.3  # [H]
+LAUNCH_US = 1.55  # [H]
+SETUP_CYCLES = 600  # [E]
+EPILOGUE_STEP_CYCLES = 120  # [E]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Microseconds of one call, and the counts behind them."""
+
+    schedule: submission.Schedule
+    minimum_bytes: int
+
+    def tiles(self, cta: int) -> list[tuple[int, int, int]]:
+        """(k-tiles, tokens, parts) of a CTA's tiles."""
+        plan, sizes = self.schedule.plan, self.schedule.sizes
+        found = []
+        for group, _, token in self.schedule.tiles_of(cta):
+            tokens = min(sizes[group][0] - token, plan.token_tile)
+            found.append((-(-sizes[group][2] // submission.K_TILE), tokens, -(-tokens // submission.MMA_TOKENS)))
+        return found
+
+    def loaded(self, cta: int) -> int:
+        """Bytes into a CTA's shared memory, whole boxes."""
+        plan = self.schedule.plan
+        return sum(
+            k_tiles * (plan.weight_bytes + submission.SF_STAGE + parts * (plan.part_token_bytes + submission.SF_STAGE))
+            for k_tiles, _, parts in self.tiles(cta)
+        )
+
+    @property
+    def loads(self) -> list[int]:
+        """Bytes into each CTA's shared memory."""
+        return [self.loaded(cta) for cta in range(self.schedule.ctas)]
+
+    @property
+    def mma_cycles(self) -> list[float]:
+        """Of each CTA's tensor core."""
+        n = self.schedule.plan.part_tokens
+        cycles = submission.K_BLOCKS * max(n / 2, 32 + n / 4)
+        ctas = range(self.schedule.ctas)
+        return [cycles * sum(k_tiles * parts for k_tiles, _, parts in self.tiles(cta)) for cta in ctas]
+
+    def terms_us(self, share: Callable[[list[float]], float]) -> dict[str, float]:
+        """DRAM, SM and MMA time; share: what of all CTAs' work one SM has."""
+        return {
+            "DRAM": self.minimum_bytes / DRAM_BYTES_PER_US,
+            "SM": share(self.loads) / SM_BYTES_PER_US,
+            "MMA": share(self.mma_cycles) / CLOCK_MHZ,
+        }
+
+    @property
+    def overlapping_us(self) -> dict[str, float]:
+        return self.terms_us(lambda work: sum(work) / self.schedule.sm_count)
+
+    @property
+    def in_turn_us(self) -> dict[str, float]:
+        return self.terms_us(max)
+
+    @property
+    def alone_us(self) -> float:
+        """Set-up, first latency and tail of a call that overlaps with no other."""
+        tail = COMMIT_CYCLES + EPILOGUE_STEP_CYCLES * self.schedule.plan.part_tokens / submission.STORE_TOKENS
+        return FIRST_LATENCY_US + (SETUP_CYCLES + tail) / CLOCK_MHZ
+
+
+def estimate(sizes: list[tuple[int, int, int]], sms: int) -> Estimate:
+    (launch,) = submission.configure(tuple((*size, 1) for size in sizes), sms)
+    minimum = sum(2 * m * n + (m + n) * k // 2 + (m + n) * k // 16 for m, n, k in sizes)
+    return Estimate(launch.schedule, minimum)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The table
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def figures(found: Estimate) -> dict[str, str]:
+    schedule, overlapping, in_turn = found.schedule, found.overlapping_us, found.in_turn_us
+    slowest = max(overlapping, key=overlapping.get)
+    plan = schedule.plan
+    return {
+        "tile, CTAs per MMA / per SM": (
+            f"{submission.WEIGHT_TILE * plan.cta_group}x{plan.token_tile}, {plan.cta_group} / {plan.ctas_per_sm}"
+        ),
+        "waves x CTAs": f"{schedule.waves} x {schedule.ctas}",
+        "MB that must move": f"{found.minimum_bytes / 1e6:.1f}",
+        "MB requested": f"{schedule.requested_bytes / 1e6:.1f}",
+        "KB into the busiest SM": f"{max(found.loads) / 1e3:.0f}",
+        "KB in flight per SM": f"{plan.stages * plan.stage_bytes * plan.ctas_per_sm / 1024:.0f}",
+        **{f"{name} us, all SMs / busiest": f"{overlapping[name]:.1f} / {in_turn[name]:.1f}" for name in overlapping},
+        "set-up, latency, tail us": f"{found.alone_us:.1f}",
+        "calls that overlap, us": f"{overlapping[slowest] + EXPOSED_US:.1f}",
+        "calls in turn, us": f"{max(in_turn.values()) + found.alone_us + LAUNCH_US:.1f}",
+        "dominant": slowest,
+    }
+
+
+def main() -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sms", type=int, default=SMS, help="SMs to plan for (148)")
+    sms = parser.parse_args().sms
+    columns = []
+    for benchmark in task.PROBLEMS["group_gemm"].benchmarks:
+        args = task.TestSpec.parse(benchmark.line).args
+        columns.append(figures(estimate(list(zip(args["m"], args["n"], args["k"])), sms)))
+    table = Table(title=f"A model of a B200 with {sms} SMs, not a measurement")
+    table.add_column("", no_wrap=True)
+    for case in range(len(columns)):
+        table.add_column(f"case {case + 1}", justify="right")
+    for name in columns[0]:
+        table.add_row(name, *(column[name] for column in columns))
+    Console(width=max(Console().width, 110)).print(table)
+
+
+if __name__ == "__main__":
+    main()

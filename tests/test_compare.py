@@ -1,0 +1,77 @@
+"""What compare.py times beside the kernel: a ring of copies with the schedule's own traffic."""
+
+import re
+
+import pytest
+
+import compare
+from emulator.hopper import library
+from submission import SMEM_RESERVED, Plan, Schedule, ceil_div, shapes
+
+SIZES = ((300, 384, 1024), (130, 256, 512), (64, 256, 256))
+
+
+@pytest.mark.parametrize("shape", shapes(), ids=str)
+def test_ring_moves_what_the_schedule_moves(shape):
+    """Bytes that ring.cu's loops would load and store, summed over its CTAs, against the schedule's tiles."""
+    schedule = Schedule(Plan(len(SIZES), *shape), SIZES, 8)
+    plan = schedule.plan
+    work, nbytes = compare.schedule_ring(schedule, None)
+    ctas, loaded, stored, furthest = schedule.ctas, 0, 0, 0
+    for cta in range(ctas):
+        rank, step = cta % work.ctas_per_tile, ctas // work.ctas_per_tile
+        for tile in range(cta // work.ctas_per_tile, work.tiles, step):
+            group = [g for g in work.groups[: work.group_count] if tile >= g.first_tile][-1]
+            token_block = (tile - group.first_tile) % group.token_blocks
+            weight_block = (tile - group.first_tile) // group.token_blocks * work.ctas_per_tile + rank
+            tokens = min(group.m - token_block * work.token_tile, work.token_tile)
+            parts = ceil_div(tokens, work.part_tokens)
+            loaded += group.k_tiles * (work.weight_bytes + parts * work.part_bytes)
+            stored += tokens * compare.STORE_BYTES
+            part = (token_block * (work.token_tile // work.part_tokens) + parts - 1) * work.ctas_per_tile + rank
+            furthest = max(
+                furthest,
+                group.weights + (weight_block + 1) * group.k_tiles * work.weight_bytes,
+                group.tokens + (part + 1) * group.k_tiles * work.part_bytes,
+                group.output + ((token_block * work.token_tile + tokens - 1) * group.n + (weight_block + 1) * 128) * 2,
+            )
+    expected = 0
+    for cta in range(ctas):
+        for group, _, token in schedule.tiles_of(cta):
+            m, _, k = SIZES[group]
+            parts = ceil_div(min(m - token, plan.token_tile), 128)
+            expected += ceil_div(k, 256) * (plan.weight_bytes + 2048 + parts * (plan.part_token_bytes + 2048))
+    assert loaded == expected
+    columns = 128 * plan.cta_group  # the ring stores whole tiles
+    assert stored == sum(m * ceil_div(n, columns) * columns * 2 for m, n, _ in SIZES)
+    assert furthest == nbytes
+
+
+@pytest.mark.parametrize("shape", shapes(), ids=str)
+def test_ring_fits_shared_memory(shape):
+    work, _ = compare.schedule_ring(Schedule(Plan(len(SIZES), *shape), SIZES, 8), None)
+    assert compare.ring_shared_bytes(work) + SMEM_RESERVED <= 228 * 1024
+
+
+def test_structures_are_those_of_the_kernel():
+    """Fields of ring.cu's structs, in order; all are int64 first, then int32, so there is no padding between them."""
+    text = (compare.HERE / "ring.cu").read_text()
+    for kind, skip in ((compare.Group, 0), (compare.Work, 1)):
+        body = re.sub(r"//.*", "", re.search(rf"struct {kind.__name__} {{(.*?)}};", text, re.S)[1])
+        names = [name for line in re.findall(r"int(?:64|32)_t ([^;]+);", body) for name in line.split(", ")]
+        assert names == [name for name, _ in kind._fields_[skip:]]
+
+
+@pytest.mark.skipif(library.nvcc() is None, reason="no nvcc")
+def test_ring_compiles():
+    assert ".visible .entry ring(" in library.ptx(compare.HERE / "ring.cu", "sm_90")
+
+
+def test_without_a_gpu_it_says_so(monkeypatch):
+    import eval as evaluation
+
+    monkeypatch.setattr(evaluation, "has_hopper", lambda: False)
+    monkeypatch.setattr(evaluation, "has_b200", lambda: False)
+    monkeypatch.setattr("sys.argv", ["compare.py"])
+    with pytest.raises(SystemExit, match="a B200 or a Hopper GPU is needed"):
+        compare.main()
