@@ -2,6 +2,7 @@
 # make test   the project's own tests; need no GPU
 # make benchmark   the four benchmark shapes: timed on a B200, checked and counted in the emulator
 # make report   static figures of every configuration: SMEM, TMEM, registers, spills, machine code; needs no GPU
+# make soak   random shapes through every configuration in the emulator, for SECONDS (60)
 # make lint   formatting and static checks
 #
 # Each sets up what it needs in a virtual environment. DSL=4.5.2 takes the nvidia-cutlass-dsl of the contest's runner,
@@ -13,8 +14,9 @@ VENV ?= .venv-dsl-$(DSL)
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SCHEDULES ?= late,random:1,random:2
+SECONDS ?= 60
 
-.PHONY: eval test benchmark report lint clean
+.PHONY: eval test benchmark report soak lint clean
 
 eval: $(READY)
 	$(BIN)/python eval.py test --schedule $(SCHEDULES)
@@ -27,6 +29,9 @@ report: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n auto --dist loadfile
+
+soak: $(READY)
+	$(BIN)/python -m emulator --schedule eager,late,random:1 tests/soak.py --seconds $(SECONDS)
 
 lint: $(READY)
 	$(BIN)/ruff check .

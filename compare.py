@@ -25,11 +25,13 @@ import contextlib
 import ctypes
 import dataclasses
 import functools
+import hashlib
 import importlib.util
 import itertools
 import json
 import os
 import statistics
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -301,6 +303,30 @@ def show(results: dict[str, dict[int, list[float]]], cases: list[int], title: st
     Console(width=None if sys.stdout.isatty() else 140).print(table)
 
 
+def circumstances() -> dict[str, Any]:
+    """What a reader of the saved file must know: device, versions, and which kernel this was."""
+    import cutlass
+    import torch
+
+    properties = torch.cuda.get_device_properties(0)
+    clocks = subprocess.run(
+        ["nvidia-smi", "--query-gpu=driver_version,clocks.max.sm,clocks.max.mem", "--format=csv,noheader"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return {
+        "device": properties.name,
+        "sms": properties.multi_processor_count,
+        "driver, max clocks": clocks.stdout.strip(),
+        "torch": torch.__version__,
+        "nvidia-cutlass-dsl": cutlass.__version__,
+        "submission.py sha256": hashlib.sha256((HERE / "submission.py").read_bytes()).hexdigest(),
+        "tensor core": "omitted" if os.environ.get("EMULATOR") == "hopper" else "as it is",
+        "command": sys.argv[1:],
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", type=Path, action="append", default=[], metavar="FILE")
@@ -327,7 +353,8 @@ def main() -> None:
     name = torch.cuda.get_device_name()
     show(results, cases, f"{name}{', Hopper: tensor core omitted, no B200 times' if hopper else ''}")
     if options.save:
-        options.save.write_text(json.dumps({"device": name, "us": results}))
+        options.save.write_text(json.dumps({**circumstances(), "us": results}, indent=1))
+        print(f"every measurement is in {options.save}")
 
 
 if __name__ == "__main__":

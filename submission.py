@@ -61,6 +61,7 @@ one contiguous copy.
 
 import functools
 import itertools
+import math
 import operator
 from array import array
 from dataclasses import dataclass
@@ -115,7 +116,7 @@ EVICT_NORMAL = 0x1000000000000000  # L2 cache policies as CUTLASS's TMA::CacheHi
 EVICT_LAST = 0x14F0000000000000
 
 # The host table, int64 words: operands ready, tiles, CTAs; per group M, N, K, first tile; per group its five addresses.
-TABLE_HEADER, TABLE_SIZES, GROUP_TENSORS = 3, 4, 5
+TABLE_HEADER, TABLE_SIZES, TABLE_TENSORS = 3, 4, 5
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -789,7 +790,7 @@ class GroupGemm:
     def launch(self, table: cute.Pointer):
         """Encode the tensor maps of all groups from the host table (see `TABLE_HEADER`) and launch."""
         plan = self.plan
-        words = cute.make_tensor(table, cute.make_layout(TABLE_HEADER + (TABLE_SIZES + GROUP_TENSORS) * plan.groups))
+        words = cute.make_tensor(table, cute.make_layout(TABLE_HEADER + (TABLE_SIZES + TABLE_TENSORS) * plan.groups))
         load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
 
         def tensor_map(copy, element, address, layout, box, swizzle):
@@ -809,7 +810,7 @@ class GroupGemm:
             return [[words[start + count * group + i] for i in range(count)] for group in range(plan.groups)]
 
         sizes = [[Int32(word) for word in group] for group in words_of(TABLE_HEADER, TABLE_SIZES)]
-        groups = list(zip(sizes, words_of(TABLE_HEADER + TABLE_SIZES * plan.groups, GROUP_TENSORS)))
+        groups = list(zip(sizes, words_of(TABLE_HEADER + TABLE_SIZES * plan.groups, TABLE_TENSORS)))
         self.kernel(
             tuple(operand_map(at[0], n, k, WEIGHT_TILE) for (m, n, k, _), at in groups),
             tuple(operand_map(at[1], m, k, plan.token_rows) for (m, n, k, _), at in groups),
@@ -839,17 +840,11 @@ PAIR_BYTES = 10_000_000  # what L2 delivers while the CTAs of a pair wait for ea
 LARGEST = 2**31 - 1  # sizes and tile numbers are 32-bit integers in the kernel
 
 
-class Layouts(NamedTuple):
-    """What the tensors of a call must be; b, a, c and the reordered scales of b and a, group after group."""
-
-    names: list[str]
-    dtypes: list[torch.dtype]
-    shapes: list[tuple[int, ...]]
-    strides: list[tuple[int, ...]]  # elements
+TENSORS = ("b", "a", "c", "sfb_reordered", "sfa_reordered")  # of a group, in the order of the host table
 
 
-def group_layouts(m: int, n: int, k: int, batch: int) -> tuple[tuple, ...]:
-    """(name, dtype, shape, strides) of a group's tensors. Raises ValueError for sizes that the kernel cannot take."""
+def group_layouts(m: int, n: int, k: int, batch: int) -> list[tuple]:
+    """(dtype, shape, strides) of a group's TENSORS. Raises ValueError for sizes that the kernel cannot take."""
     if batch != 1:
         raise ValueError(f"l is {batch}; a group is one matrix product, so it must be 1")
     if not 0 <= m <= LARGEST:
@@ -859,30 +854,27 @@ def group_layouts(m: int, n: int, k: int, batch: int) -> tuple[tuple, ...]:
     if not MMA_K <= k <= LARGEST or k % MMA_K:
         raise ValueError(f"k is {k}; it must be a multiple of {MMA_K}, at least {MMA_K}, one MMA's K")
 
-    def scales(name, rows):
+    def matrix(dtype, rows, columns):
+        return dtype, (rows, columns, 1), (columns, 1, rows * columns)
+
+    def scales(rows):
         blocks, pitch = ceil_div(rows, 128), k // MMA_K * SF_ATOM
-        return name, torch.float8_e4m3fn, (32, 4, blocks, 4, k // MMA_K, 1), (16, 4, pitch, 1, SF_ATOM, blocks * pitch)
+        return torch.float8_e4m3fn, (32, 4, blocks, 4, k // MMA_K, 1), (16, 4, pitch, 1, SF_ATOM, blocks * pitch)
 
     fp4 = torch.float4_e2m1fn_x2
-    return (
-        ("b", fp4, (n, k // 2, 1), (k // 2, 1, n * k // 2)),
-        ("a", fp4, (m, k // 2, 1), (k // 2, 1, m * k // 2)),
-        ("c", torch.float16, (m, n, 1), (n, 1, m * n)),
-        scales("sfb_reordered", n),
-        scales("sfa_reordered", m),
-    )
+    return [matrix(fp4, n, k // 2), matrix(fp4, m, k // 2), matrix(torch.float16, m, n), scales(n), scales(m)]
 
 
 @functools.lru_cache(maxsize=1024)
-def tensor_layouts(problems: tuple[tuple[int, int, int, int], ...]) -> Layouts:
-    """Layouts of all tensors for groups of (M, N, K, 1). Raises ValueError naming the group for bad sizes."""
+def tensor_layouts(problems: tuple[tuple[int, int, int, int], ...]) -> list[tuple]:
+    """group_layouts of all groups of (M, N, K, 1), one after the other. Raises ValueError naming the group."""
     rows = []
     for group, problem in enumerate(problems):
         try:
             rows += group_layouts(*problem)
         except ValueError as error:
             raise ValueError(f"group {group}: {error}") from None
-    return Layouts(*([row[column] for row in rows] for column in range(4)))
+    return rows
 
 
 def check_tensor(tensor: torch.Tensor, device: int, name: str, dtype, shape: tuple, strides: tuple):
@@ -906,14 +898,13 @@ def check_tensor(tensor: torch.Tensor, device: int, name: str, dtype, shape: tup
 
 
 def unpack(data: input_t) -> tuple[list[torch.Tensor], tuple[tuple[int, int, int, int], ...]]:
-    """The tensors that the kernel uses, in the order of `Layouts`, and the problem sizes."""
+    """All groups' TENSORS, one after the other, and the problem sizes. Raises ValueError for another structure."""
     try:
         operands, _, reordered, problems = data
         lengths = len(operands), len(reordered), len(problems)
     except (TypeError, ValueError):
-        raise ValueError(
-            "expected the tuple (abc_tensors, sfasfb_tensors, sfasfb_reordered_tensors, problem_sizes)"
-        ) from None
+        names = "abc_tensors, sfasfb_tensors, sfasfb_reordered_tensors, problem_sizes"
+        raise ValueError(f"expected the tuple ({names})") from None
     if len(set(lengths)) > 1:
         raise ValueError(
             "{} groups of operands, {} of reordered scales, {} of problem sizes: the three lists must be of one "
@@ -929,29 +920,28 @@ def unpack(data: input_t) -> tuple[list[torch.Tensor], tuple[tuple[int, int, int
 
 
 def check(data: input_t) -> tuple[list[int], tuple[tuple[int, int, int, int], ...]]:
-    """Check every constraint of the kernel. Returns the tensors' addresses in the order of `Layouts`, and the sizes.
+    """Check every constraint of the kernel. Returns the addresses of all groups' TENSORS, and the problem sizes.
 
     Raises ValueError naming the group, the value, the limit and the reason; nothing has been launched then.
     """
     tensors, problems = unpack(data)
     layouts, device = tensor_layouts(problems), torch.cuda.current_device()
     try:
-        addresses = list(map(torch.Tensor.data_ptr, tensors))
+        addresses = [tensor.data_ptr() for tensor in tensors]
         usual = (
-            [tensor.dtype for tensor in tensors] == layouts.dtypes
-            and [tensor.shape for tensor in tensors] == layouts.shapes
-            and list(map(torch.Tensor.stride, tensors)) == layouts.strides
+            [(tensor.dtype, tensor.shape, tensor.stride()) for tensor in tensors] == layouts
             and set(map(torch.Tensor.get_device, tensors)) <= {device}
-            and functools.reduce(operator.or_, addresses, 0) % 16 == 0
+            and math.gcd(16, *addresses) == 16
         )
-    except TypeError:
+    except (AttributeError, TypeError):
         usual = False
     if not usual:
-        for index, (tensor, *layout) in enumerate(zip(tensors, *layouts)):
+        for index, (tensor, layout) in enumerate(zip(tensors, layouts)):
+            group, of_group = divmod(index, len(TENSORS))
             try:
-                check_tensor(tensor, device, *layout)
+                check_tensor(tensor, device, TENSORS[of_group], *layout)
             except ValueError as error:
-                raise ValueError(f"group {index // GROUP_TENSORS}: {error}") from None
+                raise ValueError(f"group {group}: {error}") from None
     return addresses, problems
 
 
@@ -984,7 +974,7 @@ class Launch(NamedTuple):
 
     schedule: Schedule
     groups: tuple[int, ...]
-    words: list[int]  # tiles, CTAs, and every group's sizes
+    words: array  # tiles, CTAs, and every group's sizes and first tile
     pick: operator.itemgetter  # of all tensors' addresses those of the groups
 
 
@@ -1002,8 +992,8 @@ def configure(problems: tuple[tuple[int, int, int, int], ...], sms: int) -> tupl
         words = [schedule.tiles, schedule.ctas]
         for size, first_tile in zip(schedule.sizes, schedule.first_tiles):
             words += [*size, first_tile]
-        tensors = [GROUP_TENSORS * group + tensor for group in groups for tensor in range(GROUP_TENSORS)]
-        launches.append(Launch(schedule, groups, words, operator.itemgetter(*tensors)))
+        tensors = [TABLE_TENSORS * group + tensor for group in groups for tensor in range(TABLE_TENSORS)]
+        launches.append(Launch(schedule, groups, array("q", words), operator.itemgetter(*tensors)))
     return tuple(launches)
 
 
@@ -1026,7 +1016,7 @@ def solve(data: input_t, operands_ready: bool = False) -> output_t:
     """
     addresses, problems = check(data)
     for schedule, _, words, pick in configure(problems, sm_count(torch.cuda.current_device())):
-        table = array("q", [operands_ready, *words, *pick(addresses)])
+        table = array("q", (operands_ready,)) + words + array("q", pick(addresses))
         compiled(schedule.plan)(make_ptr(Int64, table.buffer_info()[0], cute.AddressSpace.generic, assumed_align=8))
     return [c for _, _, c in data[0]]
 

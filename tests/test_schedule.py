@@ -85,8 +85,8 @@ def test_launches_hold_every_group_with_tokens_once_by_descending_m(sizes):
     addresses = list(range(5 * len(sizes)))
     for schedule, groups, words, pick in launches:
         assert schedule.sizes == tuple(sizes[group] for group in groups)
-        assert words[:2] == [schedule.tiles, schedule.ctas]
-        assert words[2:] == [
+        assert list(words[:2]) == [schedule.tiles, schedule.ctas]
+        assert list(words[2:]) == [
             word for size, first in zip(schedule.sizes, schedule.first_tiles) for word in (*size, first)
         ]
         assert list(pick(addresses)) == [5 * group + tensor for group in groups for tensor in range(5)]
