@@ -11,15 +11,15 @@ B is the weight matrix (thousands of rows) and A the tokens of one expert (tens 
 swapped on the tensor core: weights take the MMA's M side, which is always 128 rows, and tokens its N side, whose width
 can follow the problem. The accumulator is C^T: TMEM lanes are weight rows, TMEM columns are tokens.
 
-Work: a tile is 128 weight rows x 64, 128 or 256 tokens of one group over all its K, in k-tiles of 256 elements. Tiles
-are numbered group by group, largest M first, token blocks of the same weight rows next to each other, so that CTAs that
-run side by side share a weight tile in L2. CTA i of a grid of `ctas` takes tiles i, i + ctas, ...: nothing is looked up
-in memory. A tile of 256 tokens is two parts of 128, an accumulator each; a part without tokens costs nothing.
+Work: a tile is 128 weight rows (256 of a pair) x 64, 128 or 256 tokens of one group over all its K, in k-tiles of 256
+elements. Tiles are numbered group by group, largest M first, token blocks of the same weight rows next to each other,
+so that CTAs that run side by side share a weight tile in L2. Cluster i of n takes tiles i, i + n, ...: nothing is
+looked up in memory. A tile of 256 tokens is two parts of 128, an accumulator each; a part without tokens costs nothing.
 
-Pairs (cta_group 2): two CTAs of a cluster share a tile of 256 weight rows. Each loads its own 128 rows and half of
-every part's tokens, the leader (even CTA) issues every MMA for both, and each stores its own half of C. Loads count on
-the barriers of the CTA they go to; the other CTA tells the leader when a stage is full, the leader's commits arrive in
-both.
+Pairs (cta_group 2): two CTAs of a cluster share a tile. Each loads its own 128 weight rows and half of every part's
+tokens, the leader (even CTA) loads the tokens' scale factors for both and issues every MMA for both, and each stores
+its own half of C. Loads count on the barriers of the CTA they go to; the other CTA tells the leader when a stage is
+full, the leader's commits arrive in both.
 
 Launches overlap: every launch lets the next one start as soon as its CTAs have their TMEM. The next one's CTAs set
 themselves up, load (if the caller promises that operands are ready) and compute wherever there is room, and wait for
@@ -41,11 +41,11 @@ Pipelines (mbarriers; stage and phase are carried across tiles and never reset)
 
 The load role sets up the barriers and starts at once (pairs: when both have); TMEM allocation does not delay its loads.
 
-SMEM of a CTA (bytes from a base that is a multiple of 1024; T = token_tile / cta_group, P = parts, C = STORE_TOKENS)
+SMEM of a CTA (bytes from a base that is a multiple of 1024; T = token_tile / cta_group, P = parts, b = store buffers)
     stages x  weights   128 x 128      e2m1 [row][256 of K], 128B swizzle
     stages x  tokens    T x 128        e2m1 [part][row][256 of K], 128B swizzle
     stages x  SF        (1 + P) x 2048 weights', then each part's scale factors: 4 atoms of 128 rows x 64 of K each
-    4 x b x   C         C x 64         fp16 [token][32 of N], 64B swizzle, b store buffers per epilogue warp
+    4 x b x   C         16 x 64        fp16 [token][32 of N], 64B swizzle, of each epilogue warp
               barriers  8 each, then the TMEM base address
 
 TMEM (512 columns, 256 with two CTAs per SM; W = tokens per accumulator, 64 or 128; E = W x accumulators)
@@ -53,10 +53,9 @@ TMEM (512 columns, 256 with two CTAs per SM; W = tokens per accumulator, 64 or 1
     E .. E+15           weights' scale factors of one k-tile, 4 columns per 64 of K
     E+16 ..             tokens' scale factors, likewise, 16 columns per part
 
-Tensor maps (per group: weights, tokens, C) are encoded by the JIT-compiled host code
-from a table of pointers and sizes and travel by value as kernel parameters: no workspace, no device-side edits, no
-copies. A reordered scale tensor already is a sequence of the 512-byte atoms that `tcgen05.cp` wants, so its k-tile is
-one contiguous copy.
+Tensor maps (per group: weights, tokens, C) are encoded by the JIT-compiled host code from a table of pointers and
+sizes and travel by value as kernel parameters: no workspace, no device-side edits, no copies. A reordered scale tensor
+already is a sequence of the 512-byte atoms that `tcgen05.cp` wants, so its k-tile is one contiguous copy.
 """
 
 import functools
@@ -64,6 +63,7 @@ import itertools
 import math
 import operator
 from array import array
+from collections import namedtuple
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -128,20 +128,8 @@ def ceil_div(a: int, b: int) -> int:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-class SmemMap(NamedTuple):
-    """Byte offsets in SMEM; `end` is the size of the whole."""
-
-    weights: int
-    tokens: int
-    scales: int
-    store: int
-    full: int
-    empty: int
-    acc_full: int
-    acc_empty: int
-    tmem_address: int
-    end: int
-
+# Byte offsets in SMEM; `end` is the size of the whole.
+SmemMap = namedtuple("SmemMap", "weights tokens scales store full empty acc_full acc_empty tmem_address end")
 
 derived = functools.cached_property
 
@@ -156,12 +144,10 @@ class Plan:
     ctas_per_sm: int = 1  # CTAs that fit an SM at once: with 2, a launch starts beside the end of the one before it
 
     def __post_init__(self):
-        if self.token_tile not in TOKEN_TILES:
-            raise ValueError(f"token_tile is {self.token_tile}; the kernel has tiles of {TOKEN_TILES} tokens")
-        if self.cta_group not in CTA_GROUPS:
-            raise ValueError(f"cta_group is {self.cta_group}; an MMA is shared by {CTA_GROUPS} CTAs")
-        if self.ctas_per_sm not in CTAS_PER_SM:
-            raise ValueError(f"ctas_per_sm is {self.ctas_per_sm}; the kernel is made for {CTAS_PER_SM} on an SM")
+        allowed = {"token_tile": TOKEN_TILES, "cta_group": CTA_GROUPS, "ctas_per_sm": CTAS_PER_SM}
+        for name, values in allowed.items():
+            if getattr(self, name) not in values:
+                raise ValueError(f"{name} is {getattr(self, name)}; the kernel is written for {values}")
         if not 1 <= self.groups <= MAX_GROUPS:
             raise ValueError(f"{self.groups} groups; the kernel parameters hold 1 to {MAX_GROUPS}")
         if self.accumulators < self.parts:
@@ -240,22 +226,15 @@ class Schedule:
         tiles = (ceil_div(n, rows) * ceil_div(m, tokens) for m, n, _ in self.sizes)
         return tuple(itertools.accumulate(tiles, initial=0))
 
-    @property
-    def tiles(self) -> int:
-        return self.first_tiles[-1]
-
-    @property
-    def waves(self) -> int:
-        return ceil_div(self.tiles, self.sm_count // self.plan.cta_group)
-
-    @property
-    def ctas(self) -> int:
-        """The fewest CTAs that need no more waves than all SMs would: even waves, less token traffic."""
-        return ceil_div(self.tiles, self.waves) * self.plan.cta_group
+    tiles = derived(lambda schedule: schedule.first_tiles[-1])
+    waves = derived(lambda schedule: ceil_div(schedule.tiles, schedule.sm_count // schedule.plan.cta_group))
+    # The fewest CTAs that need no more waves than all SMs would: even waves, less token traffic.
+    ctas = derived(lambda schedule: ceil_div(schedule.tiles, schedule.waves) * schedule.plan.cta_group)
+    requested_bytes = derived(lambda schedule: sum(schedule.requested.values()))
 
     @functools.cached_property
     def requested(self) -> dict[str, int]:
-        """Bytes by operand that the loads of all tiles read from memory; what boxes have past M, N and K is not read."""
+        """Bytes by operand that the loads of all tiles read from memory, which is not what boxes have past M, N, K."""
         plan, total = self.plan, dict.fromkeys(("weights", "tokens", "weight SF", "token SF"), 0)
         for m, n, k in self.sizes:
             weight_tiles, token_tiles = ceil_div(n, WEIGHT_TILE * plan.cta_group), ceil_div(m, plan.token_tile)
@@ -264,10 +243,6 @@ class Schedule:
             total["weight SF"] += token_tiles * weight_tiles * plan.cta_group * (k // MMA_K) * SF_ATOM
             total["token SF"] += weight_tiles * ceil_div(m, plan.part_tokens) * (k // MMA_K) * SF_ATOM
         return total
-
-    @property
-    def requested_bytes(self) -> int:
-        return sum(self.requested.values())
 
     def tiles_of(self, cta: int) -> list[tuple[int, int, int]]:
         """(group, first weight row, first token) of each tile of a CTA, in the order it runs them.
@@ -310,7 +285,7 @@ def instruction(code: str, constraints: str = ""):
     return functools.partial(ptx, code + ";", constraints)
 
 
-# Barriers. What a warp has written is visible behind a barrier that it has arrived on.
+# Barriers.
 mbarrier_arrive_expect_tx = instruction("mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1", "r,r")
 mbarrier_init = instruction("mbarrier.init.shared::cta.b64 [$0], $1", "r,r")
 # Makes initialised mbarriers visible to the async proxy and the cluster (PTX ISA, "membar/fence").
@@ -366,7 +341,11 @@ def mbarrier_wait(barrier: Int32, parity: Int32):
 
 
 def mbarrier_arrive(barrier: Int32, plan: Plan):
-    """One arrival on the barrier at this address in the leader CTA."""
+    """One arrival on the barrier at this address in the leader CTA.
+
+    At the default scope, as elsewhere for pairs: .cluster would drain all of the SM's memory traffic at every arrival,
+    and what is ordered here, a stage that TMA has filled or TMEM that has been read, is done when the thread goes on.
+    """
     if plan.cta_group == 1:
         ptx("mbarrier.arrive.shared::cta.b64 _, [$0];", "r", barrier)
     else:
@@ -390,7 +369,7 @@ def bulk_wait_read(pending: int):
 def tmem_alloc(smem: Int32, plan: Plan):
     """Allocate the plan's columns; a pair's CTAs do it together, so that neither goes on before both have them.
 
-    (PTX ISA, "Issue Granularity" of tcgen05.) The base address goes to SMEM.
+    (PTX ISA, "Issue Granularity" of tcgen05.) The base address, the same in both, goes to SMEM.
     """
     alloc = f"tcgen05.alloc.cta_group::{plan.cta_group}.sync.aligned.shared::cta.b32"
     ptx(f"{alloc} [$0], {plan.tmem_columns};", "r", smem)
@@ -524,7 +503,7 @@ class GroupGemm:
             weight_map, token_map = self.of_group(weight_maps, tile), self.of_group(token_maps, tile)
             # Scale factors of 128 rows are consecutive atoms, K fastest. A pair's second half may lie past N, where
             # whatever is multiplied is not stored: it takes the last rows' scale factors.
-            row_sf = Int64(k // MMA_K * SF_ATOM)
+            row_sf = Int64(k // MMA_K) * SF_ATOM
             weight_sf = self.of_group(weight_scales, tile) + cutlass.min(weight_block, (n - 1) // 128) * row_sf
             token_sf = self.of_group(token_scales, tile) + token_row // 128 * row_sf
             parts = cutlass.select_(token_row + MMA_TOKENS < m, Int32(plan.parts), Int32(1))
@@ -537,7 +516,7 @@ class GroupGemm:
                 # Boxes of operands are always whole, zero-filled past M, N and K; copies of scale factors end with K.
                 sf_bytes = cutlass.min(k - k_start, K_TILE) * (SF_ATOM // MMA_K)
                 stage_bytes = plan.weight_bytes + sf_bytes + parts * (plan.part_token_bytes + sf_bytes)
-                sf_offset = k_start // MMA_K * SF_ATOM
+                sf_offset = Int64(k_start // MMA_K) * SF_ATOM
                 mbarrier_wait(smem + (plan.at.empty + 8 * stage), phase ^ 1)
                 mbarrier_arrive_expect_tx(full, stage_bytes)
                 tma_load(weight_smem, weight_map, k_start, weight_block * WEIGHT_TILE, full, Int64(EVICT_NORMAL))
@@ -559,10 +538,17 @@ class GroupGemm:
                         elif rank == 0:
                             bulk_load_multicast(*copy, Int64(EVICT_LAST), Int16(PAIR))
                 stage, phase = next_stage(stage, phase, plan.stages)
+        # Nobody else waits for the last commits; they must arrive before this CTA's SMEM is given up.
+        for _ in cutlass.range(plan.stages, unroll=1):
+            mbarrier_wait(smem + (plan.at.empty + 8 * stage), phase ^ 1)
+            stage, phase = next_stage(stage, phase, plan.stages)
 
     @cute.jit
     def mma(self, tmem: Int32):
-        """MMA role, one thread of the leader: scale factors and MMAs in issue order; each part commits on its own."""
+        """MMA role, one thread: scale factors and MMAs in issue order; each part commits on its own.
+
+        A pair's leader works for both; in the other CTA only `relay` has something to do.
+        """
         plan, smem, tiles = self.plan, self.smem, self.tiles
         if cutlass.const_expr(plan.cta_group == 2):
             # The other CTA has no tiles here. A branch around the role instead costs its loop the uniform registers.
@@ -692,9 +678,11 @@ class GroupGemm:
                                 tma_store(output_map, column, part_row + row, buffer)
                                 bulk_commit()
                             stored += 1
+                    cute.arch.sync_warp()
                 used += 1
         with cute.arch.elect_one():
             bulk_wait_read(0)
+        cute.arch.sync_warp()
 
     def stage_transposed(self, address: Int32, fragments: list, chunk: int):
         """Write the chunk-th STORE_TOKENS columns of the fragments as fp16 [token][lane]; see tmem_load_fragments."""
@@ -780,7 +768,7 @@ class GroupGemm:
 
     @cute.jit
     def announce_barriers(self, warp: Int32):
-        """The load warp's mbarriers are ready for this CTA's other warps, and for the other CTA of a pair."""
+        """All warps: the load warp's mbarriers are ready for the others, and for the other CTA of a pair."""
         if cutlass.const_expr(self.plan.cta_group == 2):
             cluster_arrive()
         if warp == LOAD_WARP:
@@ -837,7 +825,7 @@ class GroupGemm:
 # ----------------------------------------------------------------------------------------------------------------------
 
 PAIR_BYTES = 10_000_000  # what L2 delivers while the CTAs of a pair wait for each other, at start, end and in between
-LARGEST = 2**31 - 1  # sizes and tile numbers are 32-bit integers in the kernel
+LARGEST = 2**31 - 2**12  # sizes and tile numbers are 32-bit in the kernel, which adds a tile or a grid to them
 
 
 TENSORS = ("b", "a", "c", "sfb_reordered", "sfa_reordered")  # of a group, in the order of the host table
@@ -871,8 +859,8 @@ def tensor_layouts(problems: tuple[tuple[int, int, int, int], ...]) -> list[tupl
     rows = []
     for group, problem in enumerate(problems):
         try:
-            rows += group_layouts(*problem)
-        except ValueError as error:
+            rows += group_layouts(*map(operator.index, problem))
+        except (TypeError, ValueError) as error:
             raise ValueError(f"group {group}: {error}") from None
     return rows
 
@@ -910,13 +898,14 @@ def unpack(data: input_t) -> tuple[list[torch.Tensor], tuple[tuple[int, int, int
             "{} groups of operands, {} of reordered scales, {} of problem sizes: the three lists must be of one "
             "length".format(*lengths)
         )
+    tensors, sizes = [], []
     try:
-        tensors = [t for (a, b, c), (sfa, sfb) in zip(operands, reordered) for t in (b, a, c, sfb, sfa)]
-        return tensors, tuple([(m, n, k, batch) for m, n, k, batch in problems])
+        for (a, b, c), (sfa, sfb), (m, n, k, batch) in zip(operands, reordered, problems):
+            tensors += b, a, c, sfb, sfa
+            sizes.append((m, n, k, batch))
     except (TypeError, ValueError):
-        members = [[len(part) for part in group] for group in zip(operands, reordered, problems)]
-        group = next(group for group, counts in enumerate(members) if counts != [3, 2, 4])
-        raise ValueError(f"group {group}: expected (a, b, c), (sfa, sfb) and (m, n, k, l)") from None
+        raise ValueError(f"group {len(sizes)}: expected (a, b, c), (sfa, sfb) and (m, n, k, l)") from None
+    return tensors, tuple(sizes)
 
 
 def check(data: input_t) -> tuple[list[int], tuple[tuple[int, int, int, int], ...]]:
@@ -954,12 +943,15 @@ def merits(schedule: Schedule) -> dict[str, int]:
     """What schedules are compared by, least first; the first difference decides."""
     # A single wave hides its start and end only behind the loads of another launch, which needs room beside it; more
     # waves hide them behind their own tiles, and gain more from a deeper pipeline.
-    wanted = 2 if schedule.waves == 1 else 1
+    plan, wanted = schedule.plan, 2 if schedule.waves == 1 else 1
+    # The second half of a pair's tile may have no rows; its SM is idle then.
+    useful = sum(ceil_div(n, WEIGHT_TILE) * ceil_div(m, plan.token_tile) for m, n, _ in schedule.sizes)
     return {
         "waves": schedule.waves,
-        "idle SMs": schedule.sm_count - schedule.ctas,
-        "bytes": schedule.requested_bytes + (schedule.plan.cta_group - 1) * PAIR_BYTES,
-        "CTAs per SM": abs(schedule.plan.ctas_per_sm - wanted),
+        "idle SMs": schedule.sm_count - min(schedule.ctas, ceil_div(useful, schedule.waves)),
+        "bytes": schedule.requested_bytes + (plan.cta_group - 1) * PAIR_BYTES,
+        "CTAs per SM": abs(plan.ctas_per_sm - wanted),
+        "tokens per tile": plan.token_tile,
     }
 
 
@@ -980,7 +972,11 @@ class Launch(NamedTuple):
 
 @functools.lru_cache(maxsize=1024)
 def configure(problems: tuple[tuple[int, int, int, int], ...], sms: int) -> tuple[Launch, ...]:
-    """Launches for groups of (M, N, K, 1): groups without tokens left out, the others by descending M."""
+    """Launches for groups of (M, N, K, 1): groups without tokens left out, the others by descending M.
+
+    Raises ValueError for sizes that the kernel cannot take.
+    """
+    tensor_layouts(problems)
     sizes = [problem[:3] for problem in problems]
     order = sorted((group for group, (m, _, _) in enumerate(sizes) if m), key=lambda group: -sizes[group][0])
     launches = []
@@ -1042,16 +1038,17 @@ def explain(problem_sizes: list[tuple[int, int, int, int]], sms: int | None = No
 
     sms: SMs to plan for, by default those of the current device.
     """
-    for launch in configure(tuple(map(tuple, problem_sizes)), sms or sm_count(torch.cuda.current_device())):
-        best = merits(launch.schedule)
-        rows = []
-        for schedule in candidates(launch.schedule.sizes, launch.schedule.sm_count):
-            lost = [
-                f"{name}: {value} > {best[name]}" for name, value in merits(schedule).items() if value != best[name]
-            ]
-            rows.append({**describe(schedule), "": lost[0] if lost else "<- chosen"})
+    sms = sm_count(torch.cuda.current_device()) if sms is None else sms
+    launches = configure(tuple(map(tuple, problem_sizes)), sms)
+    if not launches:
+        print("nothing to launch: no group has tokens")
+    for launch in launches:
+        best, rows = merits(launch.schedule), []
+        for schedule in candidates(launch.schedule.sizes, sms):
+            lost = [f"{name}: {value} > {best[name]}" for name, value in merits(schedule).items() if value > best[name]]
+            rows.append({**describe(schedule), "": lost[0] if rows else "<- chosen"})
         widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]}
-        print(f"{len(launch.groups)} groups on {launch.schedule.sm_count} SMs; compared by {', then '.join(best)}:")
+        print(f"{len(launch.groups)} groups on {sms} SMs; compared by {', then '.join(best)}:")
         for row in ({name: name for name in widths}, *rows):
             print("  ".join(row[name].rjust(width) if name else row[name] for name, width in widths.items()))
 

@@ -85,7 +85,7 @@ class Grid:
 class PairedAllocation:
     """tcgen05.alloc with cta_group::2: the CTAs of a pair perform it together (PTX ISA, "Issue Granularity").
 
-    Both have their columns before either goes on.
+    Both have their columns before either goes on, at the same address: cta_group::2 instructions take one for both.
     """
 
     def __init__(self) -> None:
@@ -104,18 +104,22 @@ class PairedAllocation:
     def _allocate(self, memories: list[TensorMemory]) -> None:
         if None in self.asked:
             return
-        first = memories[0].alloc(self.asked[0])
-        second = memories[1].alloc(self.asked[1]) if first is not None else None
-        if second is None:
-            if first is not None:
-                memories[0].dealloc(first, self.asked[0])
-            return
-        self.bases, self.asked = [first, second], [None, None]
-        wake(self.waiters)
+        if self.asked[0] != self.asked[1]:
+            raise Fault(
+                f"tcgen05.alloc of a CTA pair: {self.asked[0]} columns in the even CTA, {self.asked[1]} in the odd"
+            )
+        base = memories[0].alloc_with(memories[1], self.asked[0])
+        if base is not None:
+            self.bases, self.asked = [base, base], [None, None]
+            wake(self.waiters)
 
     def __str__(self) -> str:
         missing = " and ".join(name for name, asked in zip(("even", "odd"), self.asked, strict=True) if asked is None)
-        what = f"the {missing} CTA has not issued it" if missing else "columns of that number are not free in both"
+        what = (
+            f"the {missing} CTA has not issued it"
+            if missing
+            else "that many columns are not free in both at one address"
+        )
         return f"tcgen05.alloc of a CTA pair: {what}"
 
 

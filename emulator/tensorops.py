@@ -165,14 +165,16 @@ def commit(g: Group, mask: int, cta_group: int, barrier, multicast: int | None, 
     """tcgen05.commit: an arrival when all earlier operations of the thread are done."""
     cta, offset = shared_target(g, pick(barrier, mask))
     if multicast is None:
-        targets = [cta.mbarrier(offset)]
+        ctas = [cta]
     else:
         if multicast >> g.cta.cluster.size or not multicast:
             raise Fault(f"multicast mask {multicast:#06x} for a cluster of {g.cta.cluster.size} CTAs")
-        targets = [g.cta.cluster.cta(rank, g.cta).mbarrier(offset) for rank in lane_list(multicast)]
+        ctas = [g.cta.cluster.cta(rank, g.cta) for rank in lane_list(multicast)]
+    targets = [(cta, cta.mbarrier(offset)) for cta in ctas]
 
     def run() -> None:
-        for target in targets:
-            target.arrive(1, "tcgen05.commit", who)
+        for cta, barrier in targets:
+            cta.alive(f"tcgen05.commit, an arrival on the {barrier.name},")
+            barrier.arrive(1, "tcgen05.commit", who)
 
     _submit(g, mask, cta_group, who, "tcgen05.commit", run)

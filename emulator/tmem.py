@@ -31,14 +31,15 @@ class ColumnAllocator:
     def __init__(self) -> None:
         self._free = bytearray(b"\1" * (COLUMNS // ALLOCATION_UNIT))
 
-    def take(self, columns: int) -> int | None:
-        """Lowest base of that many adjacent free columns, now taken; None if there are not as many."""
-        units = columns // ALLOCATION_UNIT
-        first = self._free.find(b"\1" * units)
-        if first < 0:
-            return None
+    def find(self, columns: int, other: ColumnAllocator | None = None) -> int | None:
+        """Lowest base of that many adjacent columns that are free here, and on the other SM as well; None without."""
+        free = self._free if other is None else bytes(map(min, self._free, other._free))
+        first = free.find(b"\1" * (columns // ALLOCATION_UNIT))
+        return None if first < 0 else first * ALLOCATION_UNIT
+
+    def take(self, base: int, columns: int) -> None:
+        first, units = base // ALLOCATION_UNIT, columns // ALLOCATION_UNIT
         self._free[first : first + units] = bytes(units)
-        return first * ALLOCATION_UNIT
 
     def give_back(self, base: int, columns: int) -> None:
         first, units = base // ALLOCATION_UNIT, columns // ALLOCATION_UNIT
@@ -73,18 +74,35 @@ class TensorMemory:
 
     def alloc(self, columns: int) -> int | None:
         """tcgen05.alloc: the address of the allocated columns, or None if the instruction would block."""
+        self._check_alloc(columns)
+        base = self._allocator.find(columns)
+        if base is not None:
+            self._own(base, columns)
+        return base
+
+    def alloc_with(self, other: TensorMemory, columns: int) -> int | None:
+        """tcgen05.alloc of a CTA pair, at the same address in both: instructions of the pair name one for both."""
+        for memory in (self, other):
+            memory._check_alloc(columns)
+        base = self._allocator.find(columns, other._allocator)
+        if base is not None:
+            self._own(base, columns)
+            other._own(base, columns)
+        return base
+
+    def _check_alloc(self, columns: int) -> None:
         if columns not in (32, 64, 128, 256, 512):
             raise Fault(
                 f"tcgen05.alloc of {columns} columns; must be a power of two from 32 to 512 (PTX ISA, tcgen05.alloc)"
             )
         if not self._may_allocate:
             raise Fault("tcgen05.alloc after tcgen05.relinquish_alloc_permit of the same CTA (PTX ISA, tcgen05.alloc)")
-        base = self._allocator.take(columns)
-        if base is not None:
-            self.allocations[base] = columns
-            self._owned[base : base + columns] = b"\1" * columns
-            self.words[:, base : base + columns] = POISON
-        return base
+
+    def _own(self, base: int, columns: int) -> None:
+        self._allocator.take(base, columns)
+        self.allocations[base] = columns
+        self._owned[base : base + columns] = b"\1" * columns
+        self.words[:, base : base + columns] = POISON
 
     def dealloc(self, taddr: int, columns: int) -> None:
         """tcgen05.dealloc of a whole allocation."""

@@ -103,3 +103,22 @@ def test_a_group_with_too_few_members_is_named(data, where):
 def test_something_else_than_a_tensor(data):
     with pytest.raises(ValueError, match="group 1: a is a list; expected a torch.Tensor"):
         submission.solve(replaced(data, OPERANDS, 1, 0, lambda t: [1, 2]))
+
+
+@pytest.mark.parametrize("value", [64.5, "64", None])
+def test_sizes_that_are_no_integers(data, value):
+    with pytest.raises(ValueError, match="group 0: .* cannot be interpreted as an integer"):
+        submission.solve(replaced(data, SIZES_AT, 0, 0, lambda _: value))
+
+
+def test_a_group_that_is_nothing(data):
+    abc, row_major, reordered, sizes = data
+    with pytest.raises(ValueError, match=r"group 1: expected \(a, b, c\)"):
+        submission.solve(([abc[0], None], row_major, reordered, sizes))
+
+
+def test_explain_checks_sizes_and_says_when_there_is_nothing(capsys):
+    with pytest.raises(ValueError, match="group 0: n is 100"):
+        submission.explain([(64, 100, 128, 1)], 148)
+    submission.explain([(0, 128, 128, 1)], 148)
+    assert "nothing to launch" in capsys.readouterr().out

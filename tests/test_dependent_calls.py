@@ -132,3 +132,22 @@ def test_a_trigger_before_the_allocation_is_noticed_where_two_ctas_meet(monkeypa
         for data in calls_sharing_outputs(4):
             submission.custom_kernel(data)
         torch.cuda.synchronize()
+
+
+MIXES = [
+    [(128, 1, 2), (128, 1, 2), (128, 2, 2)],
+    [(64, 1, 2), (256, 2, 1), (128, 2, 2)],
+    [(128, 2, 2), (64, 1, 2), (256, 1, 1), (64, 2, 2)],
+]
+
+
+@pytest.mark.parametrize("mix", MIXES, ids=str)
+def test_launches_of_different_configurations_share_sms(monkeypatch, mix):
+    """Each takes other columns of TMEM and other shares of SMEM; a pair needs the same columns free on both its SMs."""
+    use(monkeypatch, mix[0])
+    calls = calls_sharing_outputs(len(mix))
+    for data, shape in zip(calls, mix):
+        submission.configure.cache_clear()
+        monkeypatch.setattr(submission, "shapes", lambda shape=shape: [shape])
+        submission.custom_kernel(data)
+    assert not any(wrong(calls[-1]))

@@ -234,7 +234,7 @@ class TestSharedSm:
         if not early:
             bench.launch(second, 4, 2).results()
             return
-        with pytest.raises(EmulatorError, match="columns of that number are not free in both"):
+        with pytest.raises(EmulatorError, match="that many columns are not free in both"):
             bench.launch(second, 2, 2)
 
     @pytest.mark.parametrize("schedule", SCHEDULES)

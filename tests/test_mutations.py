@@ -17,7 +17,7 @@ SIZES = {"m": (200, 130, 64), "n": (384, 512, 256), "k": (1024, 64, 2048), "g": 
 
 WAIT = re.compile(r"(mbarrier\.try_wait\S+ done, \[\S+\], \S+;\s*@done bra DONE;\s*)bra WAIT;")
 ARRIVE = r"mbarrier\.arrive\.shared::(?:cta|cluster)"
-LOAD_EMPTY, MMA_FULL, MMA_ACCUMULATOR, RELAY_FULL = range(4)  # in the order of the PTX, one part per tile
+LOAD_EMPTY, LOAD_END, MMA_FULL, MMA_ACCUMULATOR, RELAY_FULL = range(5)  # in the order of the PTX, one part per tile
 EPILOGUE_ACCUMULATOR = -1
 
 
@@ -42,6 +42,7 @@ def replaced(old, new):
 
 MUTATIONS = {
     "load does not wait for an empty stage": no_wait(LOAD_EMPTY),
+    "load does not wait for the last commits": no_wait(LOAD_END),
     "MMA does not wait for a full stage": no_wait(MMA_FULL),
     "MMA does not wait for a free accumulator": no_wait(MMA_ACCUMULATOR),
     "epilogue does not wait for the accumulator": no_wait(EPILOGUE_ACCUMULATOR),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from submission import WEIGHT_TILE, Plan, Schedule, candidates, ceil_div, configure, explain, shapes
+from submission import WEIGHT_TILE, Plan, Schedule, candidates, ceil_div, configure, explain, merits, shapes
 
 SIZES = st.lists(
     st.tuples(st.integers(1, 600), st.integers(1, 128).map(lambda n: 8 * n), st.integers(1, 32).map(lambda k: 64 * k)),
@@ -110,7 +110,9 @@ def test_ctas_load_about_the_same(sizes, balance):
 def test_explain_names_the_choice_and_what_the_others_lost_by(capsys):
     explain([(192, 3072, 4096, 1), (320, 3072, 4096, 1), (0, 128, 128, 1)], 148)
     head, names, *rows = capsys.readouterr().out.splitlines()
-    assert head.startswith("2 groups on 148 SMs; compared by waves, then idle SMs, then bytes, then CTAs per SM")
+    assert head.startswith(
+        "2 groups on 148 SMs; compared by waves, then idle SMs, then bytes, then CTAs per SM, then tokens per tile"
+    )
     assert len(rows) == len(shapes()) and "MB requested" in names
     assert rows[0].split()[0] == "256x128x256" and rows[0].endswith("<- chosen")
     assert all(" > " in row for row in rows[1:])
@@ -122,7 +124,13 @@ def test_explain_names_the_choice_and_what_the_others_lost_by(capsys):
 def test_the_chosen_schedule_has_the_fewest_waves(sizes, sms):
     best, *others = candidates(sizes, sms)
     assert all(best.waves <= other.waves for other in others)
-    assert all(best.ctas >= other.ctas for other in others if other.waves == best.waves)
+    idle = merits(best)["idle SMs"]
+    assert all(idle <= merits(other)["idle SMs"] for other in others if other.waves == best.waves)
+
+
+def test_half_a_pair_without_rows_is_no_work():
+    """N of 128 is one CTA's weight rows: a pair would keep two SMs busy for them."""
+    assert candidates(((64, 128, 7168),), 148)[0].plan.cta_group == 1
 
 
 @settings(max_examples=100, deadline=None)

@@ -183,3 +183,17 @@ def test_two_ctas_share_the_columns_of_an_sm():
         second.dealloc(0, 256)
     first.dealloc(0, 256)
     assert second.alloc(32) == 0
+
+
+def test_a_pair_gets_the_same_columns_in_both_ctas():
+    """Instructions of a pair name one address for both, so columns must be free on both SMs there."""
+    sms = [ColumnAllocator(), ColumnAllocator()]
+    busy = TensorMemory(sms[0])
+    assert busy.alloc(256) == 0
+    first, second = TensorMemory(sms[0]), TensorMemory(sms[1])
+    assert first.alloc_with(second, 256) == 256
+    assert first.allocations == second.allocations == {256: 256}
+    third = TensorMemory(sms[1])
+    assert TensorMemory(sms[0]).alloc_with(third, 256) is None
+    busy.dealloc(0, 256)
+    assert TensorMemory(sms[0]).alloc_with(third, 256) == 0
