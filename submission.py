@@ -693,20 +693,8 @@ class GroupGemm:
             stmatrix_transposed(address + octet * (8 * 2 * STORE_ROWS), *matrices)
 
     @cute.kernel
-    def kernel(
-        self,
-        weight_maps: tuple,
-        token_maps: tuple,
-        output_maps: tuple,
-        weight_scales: tuple,
-        token_scales: tuple,
-        ms: tuple,
-        ns: tuple,
-        ks: tuple,
-        first_tiles: tuple,
-        tiles: Int32,
-        ready: Int32,
-    ):
+    def kernel(self, maps: tuple, scales: tuple, sizes: tuple, tiles: Int32, ready: Int32):
+        """By group: maps of weights, tokens, C; addresses of weight SF, token SF; sizes M, N, K and first tile."""
         plan = self.plan
         thread, _, _ = cute.arch.thread_idx()
         cta, _, _ = cute.arch.block_idx()
@@ -714,8 +702,8 @@ class GroupGemm:
         warp = cute.arch.make_warp_uniform(thread // 32)
         self.smem = smem = Int32(cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint())
         self.cluster, self.rank, self.clusters = cta // plan.cta_group, cta % plan.cta_group, ctas // plan.cta_group
-        self.tiles, self.first_tiles, self.ms, self.ns, self.ks = tiles, first_tiles, ms, ns, ks
-        operands = [tuple(map(tensor_map_address, maps)) for maps in (weight_maps, token_maps)]
+        self.tiles, (self.ms, self.ns, self.ks, self.first_tiles) = tiles, sizes
+        weight_maps, token_maps, output_maps = [tuple(map(tensor_map_address, operand)) for operand in maps]
 
         if warp == LOAD_WARP:
             with cute.arch.elect_one():
@@ -726,7 +714,7 @@ class GroupGemm:
             if cutlass.const_expr(plan.cta_group == 2):
                 cluster_wait()
             with cute.arch.elect_one():
-                self.load(ready, *operands, weight_scales, token_scales)
+                self.load(ready, weight_maps, token_maps, *scales)
             cute.arch.sync_warp()
         else:
             if warp == MMA_WARP:
@@ -744,7 +732,7 @@ class GroupGemm:
                     self.mma(tmem)
                 cute.arch.sync_warp()
             else:
-                self.epilogue(tmem, warp, tuple(map(tensor_map_address, output_maps)))
+                self.epilogue(tmem, warp, output_maps)
             tmem_fence_before_sync()
             barrier_sync(TEARDOWN_BARRIER, THREADS - 32)
         if cutlass.const_expr(plan.cta_group == 2):
@@ -783,7 +771,7 @@ class GroupGemm:
 
         def tensor_map(copy, element, address, layout, box, swizzle):
             tensor = cute.make_tensor(cute.make_ptr(element, address, cute.AddressSpace.gmem, assumed_align=16), layout)
-            smem_layout = cute.make_composed_layout(swizzle, 0, cute.make_ordered_layout(box, (1, 0)[: len(box)]))
+            smem_layout = cute.make_composed_layout(swizzle, 0, cute.make_ordered_layout(box, (1, 0)))
             return cpasync.make_tiled_tma_atom(copy, tensor, smem_layout, box)[0]
 
         def operand_map(address, rows, k, tile_rows):
@@ -798,20 +786,15 @@ class GroupGemm:
             return [[words[start + count * group + i] for i in range(count)] for group in range(plan.groups)]
 
         sizes = [[Int32(word) for word in group] for group in words_of(TABLE_HEADER, TABLE_SIZES)]
-        groups = list(zip(sizes, words_of(TABLE_HEADER + TABLE_SIZES * plan.groups, TABLE_TENSORS)))
-        self.kernel(
-            tuple(operand_map(at[0], n, k, WEIGHT_TILE) for (m, n, k, _), at in groups),
-            tuple(operand_map(at[1], m, k, plan.token_rows) for (m, n, k, _), at in groups),
-            tuple(output_map(at[2], m, n) for (m, n, k, _), at in groups),
-            tuple(at[3] for _, at in groups),
-            tuple(at[4] for _, at in groups),
-            tuple(m for m, n, k, _ in sizes),
-            tuple(n for m, n, k, _ in sizes),
-            tuple(k for m, n, k, _ in sizes),
-            tuple(first_tile for m, n, k, first_tile in sizes),
-            Int32(words[1]),
-            Int32(words[0]),
-        ).launch(
+        addresses = words_of(TABLE_HEADER + TABLE_SIZES * plan.groups, TABLE_TENSORS)
+        groups = [(m, n, k, *tensors) for (m, n, k, _), tensors in zip(sizes, addresses)]
+        maps = (
+            tuple(operand_map(b, n, k, WEIGHT_TILE) for m, n, k, b, a, c, *_ in groups),
+            tuple(operand_map(a, m, k, plan.token_rows) for m, n, k, b, a, c, *_ in groups),
+            tuple(output_map(c, m, n) for m, n, k, b, a, c, *_ in groups),
+        )
+        scales = tuple(zip(*(tensors[3:] for tensors in addresses)))
+        self.kernel(maps, scales, tuple(zip(*sizes)), Int32(words[1]), Int32(words[0])).launch(
             grid=(Int32(words[2]), 1, 1),
             block=(THREADS, 1, 1),
             cluster=(plan.cta_group, 1, 1),
