@@ -6,13 +6,13 @@
 Configurations are the kernel's token tiles, CTA groups and CTAs per SM at CONTEST_GROUPS groups, and for every CTA group
 the most groups that a launch takes. Where each figure comes from:
 
-    SMEM, stages        the plan (`submission.Plan`): dynamic SMEM in bytes per CTA
+    SMEM, stages        the plan (`submission.Plan`): dynamic SMEM in bytes per CTA / the most that it may ask for
     TMEM                32-bit columns, used by the plan / allocated by the PTX's tcgen05.alloc
-    parameters          bytes that the PTX entry's .param declarations span, as PTX aligns them; the limit is the plan's
+    parameters          bytes that the PTX entry's .param declarations span, as PTX aligns them / the plan's limit
     registers, stack,   `ptxas -v` for ARCH: 32-bit registers per thread, bytes of stack per thread, bytes of spill
     spills              stores / loads (static, over the whole kernel)
-    local accesses      LDL and STL instructions in the SASS, whatever they are for
-    compile             wall seconds of cute.compile, tracing to machine code; the first includes the DSL's warm-up
+    local               LDL and STL instructions in the SASS, whatever they are for
+    compile s           wall seconds of cute.compile, tracing to machine code; the first includes the DSL's warm-up
     SASS, loops         nvdisasm on the DSL's own cubin, the one that a launch loads; padding at the end left out
     same code           whether ptxas here made the very machine code of that cubin. Where it did not, registers and
                         spills are another compiler's. nvidia-cuda-nvcc-cu12 12.9.86 makes the same code as
@@ -37,7 +37,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -280,7 +280,7 @@ class Row:
     @property
     def name(self) -> str:
         plan = self.compiled.plan
-        return f"{plan.groups} groups\n{plan.token_tile} tokens\n{plan.cta_group}-SM\n{plan.ctas_per_sm} per SM"
+        return f"{plan.groups} groups, {plan.token_tile} tokens, {plan.cta_group}-SM, {plan.ctas_per_sm} per SM"
 
     @property
     def figures(self) -> dict[str, str]:
@@ -288,21 +288,21 @@ class Row:
         total = self.sass.counts()
         tmem_used = plan.token_sf_column + plan.parts * submission.K_BLOCKS * submission.SF_COLUMNS
         return {
-            "SMEM bytes / limit": f"{plan.at.end} / {plan.smem_capacity}",
+            "SMEM": f"{plan.at.end}/{plan.smem_capacity}",
             "stages": f"{plan.stages}",
-            "TMEM columns used / allocated": f"{tmem_used} / {', '.join(map(str, self.compiled.tmem_allocated))}",
-            f"parameter bytes (of {submission.PARAMETER_BYTES})": f"{self.compiled.parameter_bytes}",
-            "registers per thread": f"{assembled.registers}",
-            "spill bytes stored / loaded": f"{assembled.spill_store_bytes} / {assembled.spill_load_bytes}",
-            "stack bytes per thread": f"{assembled.stack_bytes}",
-            "local accesses (LDL + STL)": f"{sum(total[opcode] for opcode in LOCAL)}",
-            "compile seconds": f"{self.compiled.seconds:.2f}",
-            "SASS instructions": f"{total.total()}",
+            "TMEM": f"{tmem_used}/{','.join(map(str, self.compiled.tmem_allocated))}",
+            "parameters": f"{self.compiled.parameter_bytes}/{submission.PARAMETER_BYTES}",
+            "registers": f"{assembled.registers}",
+            "spills": f"{assembled.spill_store_bytes}/{assembled.spill_load_bytes}",
+            "stack": f"{assembled.stack_bytes}",
+            "local": f"{sum(total[opcode] for opcode in LOCAL)}",
+            "compile s": f"{self.compiled.seconds:.2f}",
+            "SASS": f"{total.total()}",
             **{
-                f"per k-tile, {role}": ", ".join(str(loop.total()) for loop in self.sass.main_loops(opcodes))
+                f"{role} loop": ", ".join(str(loop.total()) for loop in self.sass.main_loops(opcodes))
                 for role, opcodes in ROLES.items()
             },
-            "same code as the DSL's cubin": "yes" if self.same_code else "no",
+            "same code": "yes" if self.same_code else "no",
         }
 
     @property
@@ -330,7 +330,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         for tool in WHEELS:
             required(tool)
-        rows = [examine(compile_plan(plan)) for plan in configurations()]
+        rows = [examine(compile_plan(plan)) for plan in with_progress(configurations())]
     except ReportError as error:
         sys.exit(f"report: {error}")
     if options.keep:
@@ -340,21 +340,30 @@ def main(arguments: list[str] | None = None) -> None:
     show(rows)
 
 
+def with_progress(plans: list[submission.Plan]) -> Iterable[submission.Plan]:
+    """The plans, and a bar on a terminal that says how far it is."""
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    return track(plans, "compiling", console=console, transient=True, disable=not console.is_terminal)
+
+
 def show(rows: list[Row]) -> None:
     """Print the tables."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160, highlight=False)
+    console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 180, highlight=False)
     for ptxas in sorted({row.assembled.ptxas for row in rows}):
         console.print(f"ptxas {release(ptxas)} for {ARCH}: {ptxas}", soft_wrap=True)
-    figures = Table(box=box.SIMPLE_HEAD, title="Configurations", title_justify="left")
-    figures.add_column("")
-    for row in rows:
-        figures.add_column(row.name, justify="right")
+    figures = Table(box=box.SIMPLE_HEAD, title="Configurations", title_justify="left", collapse_padding=True)
+    figures.add_column("", no_wrap=True, vertical="bottom")
     for name in rows[0].figures:
-        figures.add_row(name, *(row.figures[name] for row in rows))
+        figures.add_column(name, justify="right", vertical="bottom")
+    for row in rows:
+        figures.add_row(row.name, *row.figures.values())
     console.print(figures)
 
     loops = Table(box=box.SIMPLE_HEAD, title="SASS of the main loops, instructions per k-tile", title_justify="left")
@@ -364,7 +373,7 @@ def show(rows: list[Row]) -> None:
         for row in rows:
             for loop in row.sass.main_loops(opcodes):
                 names = ", ".join(f"{opcode} {count}" for opcode, count in loop.most_common())
-                loops.add_row(role, row.name.replace("\n", ", "), str(loop.total()), names)
+                loops.add_row(role, row.name, str(loop.total()), names)
     console.print(loops)
     for warning in sorted({warning for row in rows for warning in row.assembled.warnings}):
         console.print(warning)

@@ -69,7 +69,7 @@ def test_a_main_loop_holds_one_k_tile(row):
 @needs_tools
 def test_table_has_every_figure(row):
     assert all(row.figures.values())
-    assert row.figures["registers per thread"] == str(row.assembled.registers)
+    assert row.figures["registers"] == str(row.assembled.registers)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
