@@ -19,8 +19,9 @@ Sources of the constants
         of a cluster read the same bytes, and DRAM was the limit: SMs take at least 90 GB/s each. tma2d_lat_results.csv:
         first latency with all SMs loading, 8 KiB each.
     [I] one block-scaled MMA of N tokens takes max(N / 2, 32 + N / 4) cycles, for one SM or for a pair [S, inferred].
-    [H] measured on an H200 (compare.py, WORKLOG.md), where the same PTX ran without tensor-core work: what case 1 took
-        beyond the time of its bytes in DRAM there, and the time of an empty launch (1.55 us).
+    [H] an H200. EXPOSED_US: what case 1 took there without tensor-core work (compare.py, WORKLOG.md: 35.1 us) beyond its
+        bytes at 4.28 TB/s. LAUNCH_US and these 4.28 TB/s: an empty kernel and a copy, measured earlier and not by a
+        command of this project.
     [E] an estimate: cycles of the roles' set-up, and of one epilogue step (32 x 16 outputs of a warp), from the machine code.
 """
 
