@@ -1,6 +1,6 @@
 """Times the kernel against others and against the memory system, in one run on one GPU: a B200, or a Hopper GPU.
 
-    python compare.py [--peer FILE ...] [--case N ...] [--shapes] [--repeats N] [--save FILE.json]
+    python compare.py [--peer FILE ...] [--example FILE] [--case N ...] [--shapes] [--repeats N] [--save FILE.json]
 
 Rows, microseconds per call, medians over repeats of the contest's loop: 15 inputs back to back between two events, on
 a flushed L2, the host's work hidden behind a kernel that waits.
@@ -13,6 +13,8 @@ a flushed L2, the host's work hidden behind a kernel that waits.
     ours, TILE            with --shapes: every configuration of the kernel, whatever would be chosen
     FILE                  custom_kernel of another file: --peer, as often as wanted; "host included" where its calls wait
                           for the GPU, so that the host's work cannot be hidden
+    NVIDIA grouped ...    --example: grouped_blockscaled_gemm.py from NVIDIA/cutlass, examples/python/CuTeDSL/cute/
+                          blackwell/kernel/blockscaled_grouped_gemm, one SM per MMA and (B200 only) two
 
 On a Hopper GPU the B200's PTX runs with tensor-core work left out (see README): its times say what loads, barriers,
 stores and launches take on that GPU. They are no times of a B200.
@@ -26,7 +28,6 @@ import ctypes
 import dataclasses
 import functools
 import hashlib
-import importlib.util
 import itertools
 import json
 import os
@@ -36,6 +37,8 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from peers import load_grouped_example, load_submission
 
 HERE = Path(__file__).resolve().parent
 CALLS = 15
@@ -48,6 +51,12 @@ MAX_GROUPS = 16  # ring.cu
 RING_STAGE, RING_STAGES, RING_THREADS = 16384, 12, 96
 STORE_BYTES = 256  # ring.cu
 SMEM_BYTES = 227 * 1024
+# Rows of NVIDIA's example: MMA tile, CTAs of a cluster, and whether a Hopper's time of it says something: loads for two
+# SMs are done in software there.
+EXAMPLES = {
+    "NVIDIA grouped example, 1-SM 128x128": ((128, 128), (1, 1), True),
+    "NVIDIA grouped example, 2-SM 256x128": ((256, 128), (2, 1), False),
+}
 
 
 class Group(ctypes.Structure):
@@ -202,13 +211,15 @@ def wrapped(call: Callable, context: Callable, *arguments) -> Callable:
     return inside
 
 
-def load_peer(path: Path) -> Callable:
-    """custom_kernel of another submission file."""
-    spec = importlib.util.spec_from_file_location(f"peer_{path.stem}", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module.custom_kernel
+def example_calls(path: Path | None, hopper: bool) -> dict[str, Callable]:
+    """What --example adds, by the names of its rows."""
+    if path is None:
+        return {}
+    return {
+        name: load_grouped_example(path, tile, cluster)
+        for name, (tile, cluster, on_hopper) in EXAMPLES.items()
+        if on_hopper or not hopper
+    }
 
 
 def kernel_rows(submission, inputs: list[tuple], shapes: bool, hopper: bool) -> Iterator[Row]:
@@ -252,7 +263,9 @@ def time_row(row: Row, flush, repeats: int) -> tuple[list[float], bool]:
     return durations[1:], hidden
 
 
-def compare(cases: list[int], peers: list[Path], shapes: bool, repeats: int, hopper: bool) -> dict[str, Any]:
+def compare(
+    cases: list[int], peers: list[Path], example: Path | None, shapes: bool, repeats: int, hopper: bool
+) -> dict[str, Any]:
     import torch
     from rich.progress import Progress
 
@@ -261,6 +274,7 @@ def compare(cases: list[int], peers: list[Path], shapes: bool, repeats: int, hop
     import task
 
     sms = torch.cuda.get_device_properties(0).multi_processor_count
+    examples = example_calls(example, hopper)
     flush = torch.empty(FLUSH_BYTES // 4, device="cuda")
     results: dict[str, dict[int, list[float]]] = {}
     benchmarks = task.PROBLEMS["group_gemm"].benchmarks
@@ -272,7 +286,8 @@ def compare(cases: list[int], peers: list[Path], shapes: bool, repeats: int, hop
             (launched,) = submission.configure(tuple(map(tuple, inputs[0][3])), sms)
             rows = itertools.chain(
                 kernel_rows(submission, inputs, shapes, hopper),
-                (Row(path.name, load_peer(path), inputs) for path in peers),
+                (Row(path.name, load_submission(path), inputs) for path in peers),
+                (Row(name, call, inputs) for name, call in examples.items()),
                 memory_rows(inputs[0][3], launched.schedule, sms),
             )
             for row in rows:
@@ -330,6 +345,7 @@ def circumstances() -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", type=Path, action="append", default=[], metavar="FILE")
+    parser.add_argument("--example", type=Path, metavar="FILE", help="NVIDIA's grouped_blockscaled_gemm.py")
     parser.add_argument("--case", type=int, action="append", metavar="N", help="1 to 4; all by default")
     parser.add_argument("--shapes", action="store_true", help="time every configuration of the kernel")
     parser.add_argument("--repeats", type=int, default=REPEATS)
@@ -349,7 +365,7 @@ def main() -> None:
     import torch
 
     cases = [number - 1 for number in options.case or (1, 2, 3, 4)]
-    results = compare(cases, options.peer, options.shapes, options.repeats, hopper)
+    results = compare(cases, options.peer, options.example, options.shapes, options.repeats, hopper)
     name = torch.cuda.get_device_name()
     show(results, cases, f"{name}{', Hopper: tensor core omitted, no B200 times' if hopper else ''}")
     if options.save:

@@ -2,7 +2,7 @@
 
     python tests/hopper_checks.py [--limit SECONDS] [CHECK ...]     all checks, or those that begin with one of the names
 
-Needs a Hopper GPU, torch with CUDA, nvidia-cutlass-dsl and nvcc.
+Needs a Hopper GPU, torch with CUDA, and nvidia-cutlass-dsl.
 """
 
 import argparse

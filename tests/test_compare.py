@@ -1,13 +1,22 @@
-"""What compare.py times beside the kernel: a ring of copies with the schedule's own traffic."""
+"""What compare.py times beside the kernel: a ring of copies with the schedule's own traffic, and others' kernels.
 
+NVIDIA_GROUPED_EXAMPLE names grouped_blockscaled_gemm.py from NVIDIA/cutlass for the tests that need it.
+"""
+
+import os
 import re
+from pathlib import Path
 
 import pytest
+import torch
 
 import compare
+import peers
+import reference
 from emulator.hopper import library
 from submission import SMEM_RESERVED, Plan, Schedule, ceil_div, shapes
 
+EXAMPLE = os.environ.get("NVIDIA_GROUPED_EXAMPLE")
 SIZES = ((300, 384, 1024), (130, 256, 512), (64, 256, 256))
 
 
@@ -62,9 +71,65 @@ def test_structures_are_those_of_the_kernel():
         assert names == [name for name, _ in kind._fields_[skip:]]
 
 
-@pytest.mark.skipif(library.nvcc() is None, reason="no nvcc")
 def test_ring_compiles():
     assert ".visible .entry ring(" in library.ptx(compare.HERE / "ring.cu", "sm_90")
+
+
+def test_submissions_are_loaded_from_their_paths(tmp_path):
+    """Files of one name stay apart, and find their own module where dataclasses look for it."""
+    text = """
+from __future__ import annotations
+import dataclasses
+
+@dataclasses.dataclass
+class Answer:
+    value: int
+
+def custom_kernel(data):
+    return Answer(FACTOR * data).value
+"""
+    calls = []
+    for factor in (2, 3):
+        folder = tmp_path / str(factor)
+        folder.mkdir()
+        (folder / "kernel.py").write_text(f"{text}\nFACTOR = {factor}\n")
+        calls.append(peers.load_submission(folder / "kernel.py"))
+    assert [call(7) for call in calls] == [14, 21]
+
+
+def test_rows_of_the_example(monkeypatch):
+    """Only B200s time what two SMs load together."""
+    monkeypatch.setattr(compare, "load_grouped_example", lambda *arguments: arguments)
+    path = Path("example.py")
+    one, two = compare.EXAMPLES
+    assert compare.example_calls(None, False) == {}
+    assert compare.example_calls(path, True) == {one: (path, (128, 128), (1, 1))}
+    assert compare.example_calls(path, False)[two] == (path, (256, 128), (2, 1))
+
+
+@pytest.mark.skipif(EXAMPLE is None, reason="NVIDIA_GROUPED_EXAMPLE names no file")
+@pytest.mark.parametrize("name", compare.EXAMPLES)
+def test_example_computes_every_input(name, monkeypatch):
+    """Inputs with as many groups share a compiled kernel; an input that was seen before makes no new arrays."""
+    call = compare.example_calls(Path(EXAMPLE), False)[name]
+    inputs = [
+        reference.generate_input(m=(96, 130), n=(128, 256), k=(256, 512), g=2, seed=1),
+        reference.generate_input(m=(300, 40), n=(256, 136), k=(320, 256), g=2, seed=2),
+    ]
+    expected = list(map(reference.ref_kernel, inputs))
+
+    def check():
+        for data, want in zip(inputs, expected):
+            for _, _, c in data[0]:
+                c.fill_(float("nan"))
+            assert reference.compare(want, call(data), 0, 0) == (True, "bit-exact")
+
+    check()
+    assert call.compiled.cache_info().misses == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "tensor", None)
+        patch.setattr(torch, "empty", None)
+        check()
 
 
 def test_without_a_gpu_it_says_so(monkeypatch):

@@ -62,20 +62,14 @@ def assembles(ptx):
     raise AssertionError("\n".join(refusals))
 
 
-def compiled_library():
-    if library.nvcc() is None:
-        pytest.skip("no nvcc")
-    return library.ptx()
-
-
 def no_library():
     raise AssertionError("the library was asked for")
 
 
-def lowered(body, mode="timing", maps=MAPS, ctas=1, library=no_library):
+def lowered(body, mode="timing", maps=MAPS, ctas=1, library_ptx=no_library):
     """The lowered text of KERNEL with `body`, without what stands around it, blanks made equal."""
     text = HEADER + KERNEL.replace("BODY", body)
-    return lower(text, "k", mode, maps, ctas, library)
+    return lower(text, "k", mode, maps, ctas, library_ptx)
 
 
 def flat(result):
@@ -88,7 +82,7 @@ def test_every_configuration_assembles(plan, mode):
     ptx = report.compile_plan(plan).ptx
     (entry,) = parse(ptx).entries.values()
     maps = {param.name: MapFacts(index < 2, 4096) for index, param in enumerate(entry.params) if is_map(param)}
-    result = lower(ptx, entry.name, mode, maps, plan.cta_group, compiled_library)
+    result = lower(ptx, entry.name, mode, maps, plan.cta_group, library.ptx)
     assert result.extra_threads == 128 * (mode == "exact") and not result.forwards
     assert result.uses_tmem == (mode == "exact")
     assert bool(result.control_bytes) == bool(result.extra_threads)
@@ -137,7 +131,7 @@ def test_every_configuration_assembles(plan, mode):
 def test_instructions_assemble(body, mode):
     """In exact mode an allocation beside makes every kernel one with extra warps."""
     beside = "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 32;\n"
-    assert assembles(lowered(beside + body, mode, ctas=2, library=compiled_library).ptx)
+    assert assembles(lowered(beside + body, mode, ctas=2, library_ptx=library.ptx).ptx)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +210,7 @@ def test_loads_that_signal_another_cta_are_forwarded(mode):
     """A Hopper's TMA counts on barriers of its own CTA only; a warp of the lowered kernel passes the bytes on."""
     load = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
     body = f"{load}.cta_group::2 [%r1], [%rd3, {{%r2, %r3}}], [%r4];"
-    result = lowered(body, mode, ctas=2, library=compiled_library)
+    result = lowered(body, mode, ctas=2, library_ptx=library.ptx)
     assert result.forwards and result.extra_threads == 32 and assembles(result.ptx)
     own = lowered(body.replace(".cta_group::2", ""), mode, ctas=2)
     assert not own.forwards and not own.extra_threads

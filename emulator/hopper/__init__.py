@@ -8,7 +8,7 @@ of everything else can be measured.
 
     lower       the PTX of one kernel -> sm_90a; rules and rules_* have the instructions, statements reads the text
     maps        tensor maps of 4-bit elements, which a Hopper does not know
-    library     the device functions that lowered PTX calls, in library.cu, compiled by nvcc
+    library     the device functions that lowered PTX calls, in library.cu, compiled by NVRTC
     gpu         the CUDA driver
     launch      kernels that have been loaded, and their launches
     plain_read  a measure of the memory's speed, to time beside kernels

@@ -26,7 +26,7 @@ enum { JOB_COPY, JOB_MMA, JOB_END };
 struct Control {
     uint64_t cluster_barrier; /* stands in for barrier.cluster, in which extra warps would count */
     uint64_t posted, done;    /* mailbox: one arrival by the issuer, SERVERS by the servers */
-    uint32_t left;            /* threads of the kernel that have ended; low half of 8 aligned bytes */
+    alignas(8) uint32_t left; /* threads of the kernel that have ended; low half of 8 bytes */
     uint32_t tmem;            /* slot of the pool */
     uint32_t columns;         /* allocated; in use are the first */
     uint32_t allocations, pair_allocations;
@@ -36,10 +36,14 @@ struct Control {
     uint32_t states[SLOTS]; /* of this CTA's loads: low half parity of the uses by receiving CTA, then how many CTAs
                                still have to forward the one that is on its way */
     uint32_t padding[2];
-    Slot slots[];           /* [rank of the issuer][SLOTS], where there is forwarding */
 };
-static_assert(sizeof(Control) == 240 && offsetof(Control, left) % 8 == 0, "lower.py has this size");
+static_assert(sizeof(Control) == 240, "lower.py has this size");
 #define AT(field) (control + (uint32_t)offsetof(Control, field))
+
+/* Behind the Control, where there is forwarding: slots[rank of the issuer][SLOTS]. */
+static __device__ uint32_t slot_at(uint32_t control, uint32_t issuer, uint32_t slot) {
+    return control + (uint32_t)(sizeof(Control) + (issuer * SLOTS + slot) * sizeof(Slot));
+}
 
 struct Pool {
     uint32_t *words; /* [slots][COLUMNS][LANES] */

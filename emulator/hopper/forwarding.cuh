@@ -34,7 +34,7 @@ extern "C" __device__ uint32_t hopper_load_barrier(uint32_t control, uint32_t me
     if ((mask & (mask - 1)) == 0 && mask >> (meant >> RANK_BIT) == 1) return meant;
     asm volatile("atom.relaxed.cta.shared::cta.add.u32 %0, [%1], 1;" : "=r"(slot) : "r"(AT(issued)) : "memory");
     slot %= SLOTS;
-    uint32_t at = AT(states) + 4 * slot, shadow = AT(slots) + (rank * SLOTS + slot) * (uint32_t)sizeof(Slot);
+    uint32_t at = AT(states) + 4 * slot, shadow = slot_at(control, rank, slot);
     do {
         asm volatile("atom.relaxed.cluster.shared::cta.or.b32 %0, [%1], 0;" : "=r"(state) : "r"(at) : "memory");
     } while (state >= PENDING);
@@ -84,7 +84,7 @@ static __device__ void forward(uint32_t control, uint32_t threads, uint32_t ctas
         ended = (uint32_t)peek(AT(left)) == threads;
         waiting = false;
         for (uint32_t issuer = 0; issuer < ctas; issuer++) {
-            uint32_t slot = AT(slots) + (issuer * SLOTS + lane) * (uint32_t)sizeof(Slot), complete;
+            uint32_t slot = slot_at(control, issuer, lane), complete;
             uint64_t order = peek(slot + (uint32_t)offsetof(Slot, order));
             if ((order >> 31 & 1) == (parities >> issuer & 1)) continue; /* no new one */
             waiting = true;

@@ -23,7 +23,7 @@ extern "C" __device__ void hopper_begin(uint32_t control, uint32_t threads, uint
         for (uint32_t i = lane; i < words; i += 32) write(control + 4 * i, 0);
         __syncwarp();
         for (uint32_t issuer = 0; issuer < rings; issuer++)
-            initialise(AT(slots) + (issuer * SLOTS + lane) * (uint32_t)sizeof(Slot), 1);
+            initialise(slot_at(control, issuer, lane), 1);
         if (lane == 0) {
             initialise(AT(cluster_barrier), threads / 32 * ctas);
             initialise(AT(posted), 1);

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from emulator.errors import EmulatorError
 from emulator.hopper import MODES
 from emulator.hopper.context import CONTROL, EXIT, PHASE, Context
+from emulator.hopper.library import PTX_VERSION
 from emulator.hopper.maps import MapFacts
 from emulator.hopper.rules import reason_against, rule
 from emulator.hopper.statements import Block, Statement, span, statements, without_comments
 from emulator.ptx import parse
 
-VERSION = "8.8"
 SERVER_WARPS, FORWARDING_WARPS = 4, 1
 CONTROL_BYTES, RING_BYTES = 240, 32 * 16  # sizeof(Control), and of the slots of one issuing CTA, in control.cuh
 
@@ -80,10 +80,10 @@ def lower(text: str, name: str, mode: str, maps: dict[str, MapFacts], ctas: int,
         header = re.sub(r"\.(req|max)ntid\s+[\d, ]+", f".reqntid {threads + extra_threads}, 1, 1\n", header)
         arguments = [("b32", CONTROL), *(("b32", str(int(value))) for value in (threads, ctas, rings, served))]
         code = [_prologue(dynamic, rings, threads, arguments), *code, _epilogue(arguments)]
-    version, functions = _without_header(library()) if context.calls else (VERSION, "")
+    functions = _functions(library()) if context.calls else ""
     ptx = "\n".join(
         (
-            f".version {version}\n.target sm_90a\n.address_size 64",
+            f".version {PTX_VERSION}\n.target sm_90a\n.address_size 64",
             declaration,
             functions,
             _module_scope(clean, {entry.name: (start, end)}),
@@ -154,12 +154,10 @@ def _epilogue(arguments: list[tuple[str, str]]) -> str:
     return f"\n{EXIT}:\n\t{block.text()}\n"
 
 
-def _without_header(library: str) -> tuple[str, str]:
-    """(PTX version, the functions) of the library, which are only visible in the module then."""
-    clean = without_comments(library)
-    version = re.search(r"\.version\s+([\d.]+)", clean)[1]
-    clean = re.sub(r"^\s*\.(version|target|address_size)[^\n]*", "", clean, flags=re.M)
-    return version, re.sub(r"\.visible\s+\.func", ".func", clean)
+def _functions(library: str) -> str:
+    """The library without its header, with functions that are only visible in the module."""
+    clean = re.sub(r"^\s*\.(version|target|address_size)[^\n]*", "", without_comments(library), flags=re.M)
+    return re.sub(r"\.visible\s+\.func", ".func", clean)
 
 
 def _module_scope(clean: str, taken: dict[str, tuple[int, int]]) -> str:
