@@ -9,10 +9,11 @@ a flushed L2, the host's work hidden behind a kernel that waits.
     ring                  the same bytes through a ring of bulk copies, one CTA per SM: launched one after another, and with
                           programmatic launch, loads before the wait
     ring, our traffic     the chosen schedule's own loads and stores, as plain bulk copies, nothing computed
-    ours                  custom_kernel; as solve() launches it (no load before the wait); with programmatic launch off
+    ours                  custom_kernel; as solve() launches it (nothing promised); with programmatic launch off
     ours, TILE            with --shapes: every configuration of the kernel, whatever would be chosen
-    FILE                  custom_kernel of another file: --peer, as often as wanted; "host included" where its calls wait
-                          for the GPU, so that the host's work cannot be hidden
+    FILE                  custom_kernel of another file: --peer, as often as wanted. Where its calls wait for the GPU the
+                          host's work cannot be hidden: "host included", and "kernels only" is the profiler's sum of what
+                          ran on the GPU
     NVIDIA grouped ...    --example: grouped_blockscaled_gemm.py from NVIDIA/cutlass, examples/python/CuTeDSL/cute/
                           blackwell/kernel/blockscaled_grouped_gemm, one SM per MMA and (B200 only) two
 
@@ -44,12 +45,15 @@ HERE = Path(__file__).resolve().parent
 CALLS = 15
 SEED_STEP = 42
 REPEATS = 40
+PROFILED = 5
 FLUSH_BYTES = 512 * 2**20  # several times the L2 of any GPU
 WAIT_CYCLES = 10_000_000  # of the kernel that hides the host's work, at first
 LONGEST_WAIT_CYCLES = 100_000_000
 MAX_GROUPS = 16  # ring.cu
 RING_STAGE, RING_STAGES, RING_THREADS = 16384, 12, 96
+LINE = 128  # bytes of L2
 STORE_BYTES = 256  # ring.cu
+SF_BYTES = 2048  # of 128 rows in a k-tile
 SMEM_BYTES = 227 * 1024
 # Rows of NVIDIA's example: MMA tile, CTAs of a cluster, and whether a Hopper's time of it says something: loads for two
 # SMs are done in software there.
@@ -121,11 +125,11 @@ def run_ring(ctas: int, programmatic: bool, work: Work) -> None:
 
 
 def plain_ring(address: int, nbytes: int, sms: int, early: bool) -> Work:
-    """As many bytes through a ring, a contiguous share per SM."""
-    work = Work(group_count=1, tiles=sms, ctas_per_tile=1, token_tile=128, part_tokens=128, early=early)
-    work.stages, work.weight_bytes = RING_STAGES, RING_STAGE
-    k_tiles = nbytes // (sms * RING_STAGE)
-    work.groups[0] = Group(weights=address, token_blocks=1, k_tiles=k_tiles, m=1, n=128)
+    """So many bytes through a ring, an equal and contiguous share per SM."""
+    k_tiles = -(-nbytes // (sms * RING_STAGE))
+    work = Work(group_count=1, tiles=sms, ctas_per_tile=1, token_tile=1, part_tokens=1, early=early)
+    work.stages, work.weight_bytes = RING_STAGES, nbytes // (sms * k_tiles * LINE) * LINE
+    work.groups[0] = Group(weights=address, token_blocks=1, k_tiles=k_tiles, n=128)
     return work
 
 
@@ -134,7 +138,8 @@ def schedule_ring(schedule, buffer) -> tuple[Work, int]:
     plan = schedule.plan
     work = Work(group_count=len(schedule.sizes), tiles=schedule.tiles, ctas_per_tile=plan.cta_group, early=1)
     work.token_tile, work.part_tokens, work.stages = plan.token_tile, plan.part_tokens, plan.stages
-    work.weight_bytes, work.part_bytes = plan.weight_bytes + 2048, plan.part_token_bytes + 2048
+    work.weight_bytes = plan.weight_bytes + SF_BYTES
+    work.part_bytes = plan.part_token_bytes + plan.part_atoms * SF_BYTES
     at = start = buffer.data_ptr() if buffer is not None else 0
     for index, ((m, n, k), first) in enumerate(zip(schedule.sizes, schedule.first_tiles)):
         k_tiles, weight_blocks = -(-k // 256), -(-n // (128 * plan.cta_group)) * plan.cta_group
@@ -157,7 +162,7 @@ def memory_rows(sizes: list[tuple], schedule, sms: int) -> Iterator[Row]:
 
     nbytes = sum(m * n * 2 + (m + n) * k * 9 // 16 for m, n, k, _ in sizes)
     yield Row("plain read", lambda read: read(), [plain_read.reader(nbytes) for _ in range(CALLS)])
-    buffers = [torch.zeros(nbytes + RING_STAGE * sms, dtype=torch.uint8, device="cuda") for _ in range(CALLS)]
+    buffers = [torch.zeros(nbytes, dtype=torch.uint8, device="cuda") for _ in range(CALLS)]
     for name, programmatic in (("ring, launches in turn", False), ("ring, loads before the wait", True)):
         works = [plain_ring(buffer.data_ptr(), nbytes, sms, programmatic) for buffer in buffers]
         yield Row(name, functools.partial(run_ring, sms, programmatic), works)
@@ -224,7 +229,7 @@ def example_calls(path: Path | None, hopper: bool) -> dict[str, Callable]:
 
 def kernel_rows(submission, inputs: list[tuple], shapes: bool, hopper: bool) -> Iterator[Row]:
     yield Row("ours", submission.custom_kernel, inputs)
-    yield Row("ours, loads after the wait", submission.solve, inputs)
+    yield Row("ours, nothing promised", submission.solve, inputs)
     if hopper:
         yield Row("ours, programmatic launch off", wrapped(submission.custom_kernel, ordinary_launches), inputs)
     for shape in submission.shapes() if shapes else ():
@@ -263,6 +268,17 @@ def time_row(row: Row, flush, repeats: int) -> tuple[list[float], bool]:
     return durations[1:], hidden
 
 
+def kernel_time(row: Row) -> float:
+    """Microseconds per call that the GPU was at work, by the profiler: a sum over kernels and copies."""
+    import torch
+
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        for data in row.inputs:
+            row.call(data)
+        torch.cuda.synchronize()
+    return sum(event.self_device_time_total for event in profiler.key_averages()) / len(row.inputs)
+
+
 def compare(
     cases: list[int], peers: list[Path], example: Path | None, shapes: bool, repeats: int, hopper: bool
 ) -> dict[str, Any]:
@@ -294,6 +310,9 @@ def compare(
                 bar = progress.add_task(f"case {case + 1}: {row.name}", total=None)
                 times, hidden = time_row(row, flush, repeats)
                 results.setdefault(row.name + ("" if hidden else ", host included"), {})[case] = times
+                if not hidden:
+                    times = [kernel_time(row) for _ in range(PROFILED)]
+                    results.setdefault(f"{row.name}, kernels only", {})[case] = times
                 progress.remove_task(bar)
     return results
 

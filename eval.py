@@ -4,12 +4,14 @@
     python eval.py benchmark             the benchmark cases, timed; on the emulator checked and counted, never timed
     python eval.py leaderboard           the same on inputs that were not seen before, with every timed output checked
     python eval.py profile               what a B200 spends its time on, or what the emulator counted
+    python eval.py test --problem gemm   another of the contest's problems; all: every problem, one after the other
     python eval.py MODE SPECFILE --case 2                one case (numbered from 0) of a spec file
     python eval.py test --device emulator --schedule random:1
     python eval.py test --device hopper  on a Hopper GPU, with tensor memory and tensor core in software
     python eval.py benchmark --device hopper    there without tensor-core work: times of all the rest, results unchecked
 
 With POPCORN_FD in the environment this is the contest's eval.py: results are `key: value` lines on that descriptor.
+The contest has an eval.py with a task and a reference per problem; here --problem says which, group_gemm by default.
 Exit codes: 0 all passed, 112 a case failed, 2 usage, 113 unreadable or malformed spec file, 111 POPCORN_FD unusable,
 1 no device to run on, or a package is missing, 130 interrupted.
 
@@ -24,6 +26,7 @@ import ctypes
 import fcntl
 import functools
 import importlib.util
+import inspect
 import math
 import multiprocessing
 import multiprocessing.connection
@@ -39,9 +42,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
-from task import PROBLEMS, Benchmark, Problem, SpecError, TestSpec
+from task import GROUP_GEMM, PROBLEMS, Benchmark, Problem, SpecError, TestSpec
 
 MODES = ("test", "benchmark", "leaderboard", "profile")
+ALL = "all"  # in place of a problem's name
 HERE = Path(__file__).resolve().parent
 
 EXIT_NO_DEVICE = 1  # or no torch to reach it with; 2, for usage, is what argparse exits with
@@ -178,6 +182,19 @@ class Case:
         return [self.reference.generate_input(**{**self.args, "seed": seed}) for seed in seeds]
 
 
+def plan_of(case: Case, problem_sizes: list[tuple[int, int, int, int]]) -> dict[str, Any]:
+    """The submission's own account of what it launches, for those that have one.
+
+    plan_report(problem_sizes) is about group GEMM; plan_report(problem_sizes, problem) is asked for any problem.
+    """
+    plan_report = getattr(case.submission, "plan_report", None)
+    if plan_report is None:
+        return {}
+    if "problem" in inspect.signature(plan_report).parameters:
+        return plan_report(problem_sizes, problem=case.problem.name)
+    return plan_report(problem_sizes) if case.problem is GROUP_GEMM else {}
+
+
 def check_case(case: Case) -> Result:
     """Run the submission once and check its output."""
     import torch
@@ -194,11 +211,10 @@ def count_case(case: Case) -> Result:
     data = case.reference.generate_input(**case.args)
     cloned = clone(data)
     output, launches = run_counted(lambda: case.submission.custom_kernel(cloned))
-    plan_report = getattr(case.submission, "plan_report", None)
     load_bytes, store_bytes = case.reference.minimum_traffic(data)
     counts = {
         "launches": launches,
-        "plan": plan_report(case.reference.problem_sizes(data)) if plan_report else {},
+        "plan": plan_of(case, case.reference.problem_sizes(data)),
         "minimum_load_bytes": load_bytes,
         "minimum_store_bytes": store_bytes,
     }
@@ -614,7 +630,12 @@ class ConsoleReport:
                 text = result.traceback or result.message
                 first = seen.setdefault(text, number)
                 self._print(text if first == number else f"as case {first}: {result.message.splitlines()[0]}")
-        self._print(self._summary(), "bold green" if passed else "bold red")
+        self._print(self.summary(), "bold green" if passed else "bold red")
+
+    def count(self) -> tuple[int, int]:
+        """(passed, failed) of the cases that ran."""
+        passed = sum(result.passed for _, _, result in self.results)
+        return passed, len(self.results) - passed
 
     def _print(self, text: str, style: str | None = None) -> None:
         self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
@@ -668,9 +689,9 @@ class ConsoleReport:
             table.add_row(name, *(column.get(name, "") for column in columns))
         return table
 
-    def _summary(self) -> str:
-        passed = sum(result.passed for _, _, result in self.results)
-        text = f"{passed} passed, {len(self.results) - passed} failed"
+    def summary(self) -> str:
+        passed, failed = self.count()
+        text = f"{passed} passed, {failed} failed"
         if passed < len(self.numbers) or not all(result.stats for _, _, result in self.results):
             return text
         text += f"; geomean {geomean([result.stats.mean / 1e3 for _, _, result in self.results]):.3f} us"
@@ -680,6 +701,18 @@ class ConsoleReport:
             light = geomean([benchmark.speed_of_light_us for benchmark in self.problem.benchmarks])
             text += f" (speed of light {light:.2f}, best published {self.problem.best_geomean_us:.2f})"
         return text
+
+
+def print_total(reports: list[ConsoleReport]) -> None:
+    """A line per problem and one for all, after the tables of several problems."""
+    console = reports[0].console
+    table = _table(["all problems", ""], [])
+    for report in reports:
+        table.add_row(report.problem.name, report.summary())
+    passed, failed = (sum(counts) for counts in zip(*(report.count() for report in reports)))
+    table.add_section()
+    table.add_row("total", f"{passed} passed, {failed} failed", style="bold red" if failed else "bold green")
+    console.print(table)
 
 
 def _table(left: list[str], right: list[str]) -> Any:
@@ -922,7 +955,7 @@ def parse_arguments() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     )
     parser.add_argument("mode", choices=MODES)
     parser.add_argument("specfile", nargs="?", help="spec lines to run in place of the problem's own")
-    parser.add_argument("--problem", choices=PROBLEMS, default="group_gemm")
+    parser.add_argument("--problem", choices=(*PROBLEMS, ALL), default=GROUP_GEMM.name, help="default: %(default)s")
     parser.add_argument("--case", type=int, metavar="I", help="run only this case, numbered from 0")
     parser.add_argument("--submission", type=Path, default=HERE / "submission.py", metavar="FILE")
     parser.add_argument(
@@ -931,10 +964,46 @@ def parse_arguments() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
         help="default: b200 where there is one, else hopper where there is one, else emulator",
     )
     parser.add_argument("--schedule", metavar="S[,S...]", help="passed on to the emulator, if that is the device")
-    parser.add_argument("--baseline", action="store_true", help="time torch._scaled_mm per group as well (b200)")
+    parser.add_argument("--baseline", action="store_true", help="time torch's own kernels as well (b200)")
     limits = ", ".join(f"{limit} on {device}" for device, limit in TIMEOUT_S.items())
     parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help=f"limit for one case; default: {limits}")
     return parser, parser.parse_args()
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The cases of one problem that are run."""
+
+    problem: Problem
+    specs: list[TestSpec]
+    numbers: list[int]  # of the specs, among all that the problem or the spec file has
+
+
+def select_cases(parser: argparse.ArgumentParser, args: argparse.Namespace) -> list[Selection]:
+    """What the command line asks for, with POPCORN_SEED combined into the seeds. Raises SpecError."""
+    if args.problem == ALL and args.specfile:
+        parser.error(f"--problem {ALL} takes no SPECFILE: a spec file holds the cases of one problem")
+    if args.problem == ALL and args.case is not None:
+        parser.error(f"--problem {ALL} takes no --case: it is the number of a case of one problem")
+    seed = os.environ.get("POPCORN_SEED")
+    selections = []
+    for problem in PROBLEMS.values() if args.problem == ALL else [PROBLEMS[args.problem]]:
+        if args.specfile:
+            specs = problem.read_spec_file(args.specfile)
+        else:
+            lines = problem.tests if args.mode == "test" else [benchmark.line for benchmark in problem.benchmarks]
+            specs = problem.parse_specs(lines)
+        numbers = list(range(len(specs)))
+        if args.case is not None:
+            if args.case not in numbers:
+                parser.error(f"--case {args.case}: the cases are numbered 0 to {len(specs) - 1}")
+            numbers = [args.case]
+        try:
+            specs = [specs[i].combine_seed(int(seed)) if seed else specs[i] for i in numbers]
+        except ValueError:
+            parser.error(f"POPCORN_SEED={seed!r} is not an integer")
+        selections.append(Selection(problem, specs, numbers))
+    return selections
 
 
 def usable_fd(text: str) -> int | None:
@@ -960,26 +1029,11 @@ def main() -> int:
         parser.error("SPECFILE is required where POPCORN_FD is set")
     if not args.submission.is_file():
         parser.error(f"--submission {args.submission}: there is no such file")
-    problem = PROBLEMS[args.problem]
     try:
-        if args.specfile:
-            specs = problem.read_spec_file(args.specfile)
-        else:
-            lines = problem.tests if args.mode == "test" else [benchmark.line for benchmark in problem.benchmarks]
-            specs = problem.parse_specs(lines)
+        selections = select_cases(parser, args)
     except SpecError as error:
         print(error, file=sys.stderr)
         return EXIT_BAD_SPEC
-    numbers = list(range(len(specs)))
-    if args.case is not None:
-        if args.case not in numbers:
-            parser.error(f"--case {args.case}: the cases are numbered 0 to {len(specs) - 1}")
-        numbers = [args.case]
-    seed = os.environ.get("POPCORN_SEED")
-    try:
-        specs = [specs[i].combine_seed(int(seed)) if seed else specs[i] for i in numbers]
-    except ValueError:
-        parser.error(f"POPCORN_SEED={seed!r} is not an integer")
 
     try:
         if protocol_fd is None and not under_emulator():
@@ -1008,15 +1062,22 @@ def main() -> int:
         print(f"eval.py: {HOPPER_IS[HOPPER_MODES[args.mode]]}", file=sys.stderr, flush=True)
     with Worker(args.submission, args.timeout or TIMEOUT_S[device]) as worker:
         if protocol_fd is not None:
-            report = ProtocolReport(protocol_fd)
+            reports = [ProtocolReport(protocol_fd)]
         else:
             name = worker.device_name()
             if args.schedule and device == "emulator":
                 name += f", schedules {args.schedule}"
-            report = ConsoleReport(problem, f"{name} · {args.submission}", numbers)
-        return run_mode(
-            args.mode, problem, specs, worker, report, device == "emulator", args.baseline, device == "hopper"
-        )
+            headline = f"{name} · {args.submission}"
+            reports = [ConsoleReport(selected.problem, headline, selected.numbers) for selected in selections]
+        modes = {"emulated": device == "emulator", "baseline": args.baseline, "hopper": device == "hopper"}
+        codes = []
+        for selected, report in zip(selections, reports):
+            if codes:
+                print(flush=True)
+            codes.append(run_mode(args.mode, selected.problem, selected.specs, worker, report, **modes))
+        if len(reports) > 1:
+            print_total(reports)
+        return max(codes)
 
 
 if __name__ == "__main__":

@@ -9,9 +9,10 @@ The slowest of these decides:
     SM         bytes into all SMs' shared memory, repeated tokens included, at SM_BYTES_PER_US for each SM
     MMA        cycles of all tensor cores, at CLOCK_MHZ
 
-To that comes what overlapping launches do not hide, EXPOSED_US: SMs start and end at different times, and a call stores
-only after the end of the one before it. Where launches come in turn, the busiest SM decides instead of all, and set-up,
-first latency, tail and the gap between two launches, LAUNCH_US, are added.
+To that comes what overlapping launches do not hide, EXPOSED_US: SMs start and end at different times. Where launches
+come in turn, the busiest SM decides instead of all, and set-up, first latency, tail and the gap between two launches,
+LAUNCH_US, are added. Which CTA runs on which SM is the hardware's choice; the model gives them out in order, CTA i to SM
+i modulo the number of SMs.
 
 Sources of the constants
     [S] SemiAnalysis, microbench-blackwell: TMA throughput on a B200. tma2d_tput_results.csv: 7.2 TB/s from DRAM with
@@ -22,7 +23,10 @@ Sources of the constants
     [H] an H200. EXPOSED_US: what case 1 took there without tensor-core work (compare.py, WORKLOG.md: 35.1 us) beyond its
         bytes at 4.28 TB/s. LAUNCH_US and these 4.28 TB/s: an empty kernel and a copy, measured earlier and not by a
         command of this project.
-    [E] an estimate: cycles of the roles' set-up, and of one epilogue step (32 x 16 outputs of a warp), from the machine code.
+    [E] an estimate from the machine code: cycles of the roles' set-up; and of one epilogue step, 32 weight rows x 64
+        tokens of a warp, which is one TMEM load, about 100 cycles until it is there, and then 240 to 275 instructions (32
+        each of conversion, shuffle, PRMT, comparison, store and one or two for the address), one per cycle, of which
+        the 32 address products take two. The four warps' shuffles and stores share one pipe, which that hides.
 """
 
 from __future__ import annotations
@@ -46,7 +50,7 @@ COMMIT_CYCLES = 264  # from the last MMA to a thread that waits for it [S]
 EXPOSED_US = 1.3  # [H]
 LAUNCH_US = 1.55  # [H]
 SETUP_CYCLES = 600  # [E]
-EPILOGUE_STEP_CYCLES = 120  # [E]
+EPILOGUE_STEP_CYCLES = 380  # [E]
 
 
 @dataclass(frozen=True)
@@ -62,16 +66,15 @@ class Estimate:
         found = []
         for group, _, token in self.schedule.tiles_of(cta):
             tokens = min(sizes[group][0] - token, plan.token_tile)
-            found.append((-(-sizes[group][2] // submission.K_TILE), tokens, -(-tokens // submission.MMA_TOKENS)))
+            found.append((-(-sizes[group][2] // submission.K_TILE), tokens, -(-tokens // plan.part_tokens)))
         return found
 
     def loaded(self, cta: int) -> int:
         """Bytes into a CTA's shared memory, whole boxes."""
         plan = self.schedule.plan
-        return sum(
-            k_tiles * (plan.weight_bytes + submission.SF_STAGE + parts * (plan.part_token_bytes + submission.SF_STAGE))
-            for k_tiles, _, parts in self.tiles(cta)
-        )
+        part_bytes = plan.part_token_bytes + plan.part_atoms * submission.SF_STAGE
+        weight_bytes = plan.weight_bytes + submission.SF_STAGE
+        return sum(k_tiles * (weight_bytes + parts * part_bytes) for k_tiles, _, parts in self.tiles(cta))
 
     @property
     def loads(self) -> list[int]:
@@ -85,6 +88,10 @@ class Estimate:
         cycles = submission.K_BLOCKS * max(n / 2, 32 + n / 4)
         ctas = range(self.schedule.ctas)
         return [cycles * sum(k_tiles * parts for k_tiles, _, parts in self.tiles(cta)) for cta in ctas]
+
+    def by_sm(self, work: list[float]) -> list[float]:
+        """Of each SM, from what each CTA has: CTAs are given out in order."""
+        return [sum(work[sm :: self.schedule.sm_count]) for sm in range(self.schedule.sm_count)]
 
     def terms_us(self, share: Callable[[list[float]], float]) -> dict[str, float]:
         """DRAM, SM and MMA time; share: what of all CTAs' work one SM has."""
@@ -100,17 +107,17 @@ class Estimate:
 
     @property
     def in_turn_us(self) -> dict[str, float]:
-        return self.terms_us(max)
+        return self.terms_us(lambda work: max(self.by_sm(work)))
 
     @property
     def alone_us(self) -> float:
         """Set-up, first latency and tail of a call that overlaps with no other."""
-        tail = COMMIT_CYCLES + EPILOGUE_STEP_CYCLES * self.schedule.plan.part_tokens / submission.STORE_TOKENS
+        tail = COMMIT_CYCLES + EPILOGUE_STEP_CYCLES * self.schedule.plan.part_tokens / submission.EPILOGUE_TOKENS
         return FIRST_LATENCY_US + (SETUP_CYCLES + tail) / CLOCK_MHZ
 
 
-def estimate(sizes: list[tuple[int, int, int]], sms: int) -> Estimate:
-    (launch,) = submission.configure(tuple((*size, 1) for size in sizes), sms)
+def estimate(sizes: list[tuple[int, int, int]], sms: int, overlapping: bool = True) -> Estimate:
+    (launch,) = submission.configure(tuple((*size, 1) for size in sizes), sms, overlapping)
     minimum = sum(2 * m * n + (m + n) * k // 2 + (m + n) * k // 16 for m, n, k in sizes)
     return Estimate(launch.schedule, minimum)
 
@@ -120,24 +127,29 @@ def estimate(sizes: list[tuple[int, int, int]], sms: int) -> Estimate:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def figures(found: Estimate) -> dict[str, str]:
-    schedule, overlapping, in_turn = found.schedule, found.overlapping_us, found.in_turn_us
+def tile(plan: submission.Plan) -> str:
+    return f"{submission.WEIGHT_TILE * plan.cta_group}x{plan.token_tile}, {plan.cta_group} / {plan.ctas_per_sm}"
+
+
+def figures(found: Estimate, alone: Estimate) -> dict[str, str]:
+    """The table's column of a case: found for calls that overlap, alone for calls in turn."""
+    schedule, overlapping, in_turn = found.schedule, found.overlapping_us, alone.in_turn_us
     slowest = max(overlapping, key=overlapping.get)
     plan = schedule.plan
     return {
-        "tile, CTAs per MMA / per SM": (
-            f"{submission.WEIGHT_TILE * plan.cta_group}x{plan.token_tile}, {plan.cta_group} / {plan.ctas_per_sm}"
-        ),
-        "waves x CTAs": f"{schedule.waves} x {schedule.ctas}",
         "MB that must move": f"{found.minimum_bytes / 1e6:.1f}",
+        "tile, CTAs per MMA / per SM": tile(plan),
+        "waves x CTAs": f"{schedule.waves} x {schedule.ctas}",
         "MB requested": f"{schedule.requested_bytes / 1e6:.1f}",
-        "KB into the busiest SM": f"{max(found.loads) / 1e3:.0f}",
         "KB in flight per SM": f"{plan.stages * plan.stage_bytes * plan.ctas_per_sm / 1024:.0f}",
-        **{f"{name} us, all SMs / busiest": f"{overlapping[name]:.1f} / {in_turn[name]:.1f}" for name in overlapping},
-        "set-up, latency, tail us": f"{found.alone_us:.1f}",
+        **{f"{name} us, all SMs": f"{value:.1f}" for name, value in overlapping.items()},
         "calls that overlap, us": f"{overlapping[slowest] + EXPOSED_US:.1f}",
-        "calls in turn, us": f"{max(in_turn.values()) + found.alone_us + LAUNCH_US:.1f}",
         "dominant": slowest,
+        "in turn: tile, CTAs per MMA / per SM": tile(alone.schedule.plan),
+        "KB into the busiest SM": f"{max(alone.loads) / 1e3:.0f}",
+        **{f"{name} us, busiest SM": f"{value:.1f}" for name, value in in_turn.items()},
+        "set-up, latency, tail us": f"{alone.alone_us:.1f}",
+        "calls in turn, us": f"{max(in_turn.values()) + alone.alone_us + LAUNCH_US:.1f}",
     }
 
 
@@ -151,7 +163,8 @@ def main() -> None:
     columns = []
     for benchmark in task.PROBLEMS["group_gemm"].benchmarks:
         args = task.TestSpec.parse(benchmark.line).args
-        columns.append(figures(estimate(list(zip(args["m"], args["n"], args["k"])), sms)))
+        sizes = list(zip(args["m"], args["n"], args["k"]))
+        columns.append(figures(estimate(sizes, sms), estimate(sizes, sms, overlapping=False)))
     table = Table(title=f"A model of a B200 with {sms} SMs, not a measurement")
     table.add_column("", no_wrap=True)
     for case in range(len(columns)):

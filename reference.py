@@ -1,8 +1,8 @@
 """The contest's inputs, reference results and check, one Reference per problem (REFERENCES).
 
 The module-level generate_input, ref_kernel and check_implementation are group GEMM's: the names that the contest's own
-file has. An ordinary CUDA program: everything is on device "cuda" but the row-major scales, which the contest makes and
-keeps on the CPU.
+file has. An ordinary CUDA program: everything is on device "cuda" but group GEMM's row-major scales, which the contest
+makes and keeps on the CPU.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Reference:
     generate_input: Callable[..., tuple]
     ref_kernel: Callable[[tuple], Any]  # data -> expected output; leaves data as it is
     baseline: Callable[[tuple], Any]  # data -> output by torch's own kernels, from device memory only, to be timed
-    problem_sizes: Callable[[tuple], list[tuple[int, int, int, int]]]  # data -> (m, n, k, l) of each GEMM
+    problem_sizes: Callable[[tuple], list[tuple[int, int, int, int]]]  # data -> (m, n, k, l) per group, or the one
     minimum_traffic: Callable[[tuple], tuple[int, int]]  # data -> bytes that must be read and written at least once
     rtol: float
     atol: float
@@ -57,11 +57,26 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
+def pack_e2m1(pairs: torch.Tensor) -> torch.Tensor:
+    """(mn, k // 2, l) float4_e2m1fn_x2, K contiguous, from drawn bytes (l, mn, k // 2)."""
+    return pairs.permute(1, 2, 0).view(torch.float4_e2m1fn_x2)
+
+
 def random_e2m1(batches: int, mn: int, k: int) -> torch.Tensor:
     """(mn, k // 2, batches) float4_e2m1fn_x2 on cuda, K contiguous, random values of magnitude up to 1.5."""
-    pairs = torch.randint(255, size=(batches, mn, k // 2), dtype=torch.uint8, device="cuda")
     keep_sign_and_two_low_bits = 0b1011_1011
-    return (pairs & keep_sign_and_two_low_bits).permute(1, 2, 0).view(torch.float4_e2m1fn_x2)
+    pairs = torch.randint(255, size=(batches, mn, k // 2), dtype=torch.uint8, device="cuda")
+    return pack_e2m1(pairs & keep_sign_and_two_low_bits)
+
+
+def random_c(batches: int, m: int, n: int) -> torch.Tensor:
+    """(m, n, batches) float16 on cuda, N contiguous: what an output holds before it is written."""
+    return torch.randn((batches, m, n), dtype=torch.float16, device="cuda").permute(1, 2, 0)
+
+
+def atoms_shape(batches: int, mn: int, sf_k: int) -> tuple[int, ...]:
+    """The dimensions of reordered scales in memory order: (batches, rest_mn, rest_k, 32, 4, 4)."""
+    return batches, ceil_div(mn, SF_ATOM_ROWS), ceil_div(sf_k, SF_ATOM_SCALES), 32, 4, SF_ATOM_SCALES
 
 
 def reorder_scales(scales: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
@@ -103,16 +118,14 @@ def generate_input(m: tuple[int, ...], n: tuple[int, ...], k: tuple[int, ...], g
 
     def reorder(scales: torch.Tensor) -> torch.Tensor:
         mn, sf_k, batches = scales.shape
-        shape = (batches, ceil_div(mn, SF_ATOM_ROWS), ceil_div(sf_k, SF_ATOM_SCALES), 32, 4, SF_ATOM_SCALES)
-        return reorder_scales(
-            scales, torch.randint(1, 3, shape, dtype=torch.int8, device="cuda").to(torch.float8_e4m3fn)
-        )
+        padding = torch.randint(1, 3, atoms_shape(batches, mn, sf_k), dtype=torch.int8, device="cuda")
+        return reorder_scales(scales, padding.to(torch.float8_e4m3fn))
 
     abc, sfasfb, sfasfb_reordered, problem_sizes = [], [], [], []
     for mi, ni, ki in zip(m, n, k):
         a = random_e2m1(1, mi, ki)
         b = random_e2m1(1, ni, ki)
-        c = torch.randn((1, mi, ni), dtype=torch.float16, device="cuda").permute(1, 2, 0)
+        c = random_c(1, mi, ni)
         sfa = random_scales(mi, ki)
         sfb = random_scales(ni, ki)
         abc.append((a, b, c))
@@ -120,6 +133,83 @@ def generate_input(m: tuple[int, ...], n: tuple[int, ...], k: tuple[int, ...], g
         sfasfb_reordered.append((reorder(sfa), reorder(sfb)))
         problem_sizes.append((mi, ni, ki, 1))
     return abc, sfasfb, sfasfb_reordered, problem_sizes
+
+
+def draw_scales(
+    draw: Callable[[tuple[int, ...]], torch.Tensor],
+    draw_padding: Callable[[tuple[int, ...]], torch.Tensor],
+    batches: int,
+    mn: int,
+    k: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(row-major, reordered) scales on cuda, drawn in this order; draw(shape) returns what has a float8_e4m3fn value."""
+    sf_k = ceil_div(k, SF_VECTOR)
+    scales = draw((batches, mn, sf_k)).to(torch.float8_e4m3fn).permute(1, 2, 0)
+    padding = draw_padding(atoms_shape(batches, mn, sf_k)).to(torch.float8_e4m3fn)
+    return scales, reorder_scales(scales, padding)
+
+
+def integer_scales(end: int) -> Callable[[tuple[int, ...]], torch.Tensor]:
+    """Draws scales of 0 to end - 1, for draw_scales."""
+    return lambda shape: torch.randint(0, end, shape, dtype=torch.int8, device="cuda")
+
+
+def check_sizes(**sizes: Any) -> None:
+    """Raise ValueError for a size that is a list or a word, as only group GEMM's are lists."""
+    for name, size in sizes.items():
+        if not isinstance(size, int):
+            raise ValueError(f"{name} is {size}; expected an integer")
+
+
+def generate_dual_gemm_input(m: int, n: int, k: int, l: int, seed: int) -> input_t:  # noqa: E741
+    """Dual GEMM's input, c = silu(a @ b1^T) * (a @ b2^T).
+
+    Returns (a, b1, b2, sfa, sfb1, sfb2, sfa_reordered, sfb1_reordered, sfb2_reordered, c). The order of the random draws
+    is the contest's. It leaves the padding of the reordered scales uninitialized; here that is the largest scale.
+    """
+    check_sizes(m=m, n=n, k=k, l=l)
+    torch.manual_seed(seed)
+
+    def draw(shape: tuple[int, ...]) -> torch.Tensor:
+        return torch.rand(shape, dtype=torch.float32, device="cuda")
+
+    def largest(shape: tuple[int, ...]) -> torch.Tensor:
+        return torch.full(shape, torch.finfo(torch.float8_e4m3fn).max, device="cuda")
+
+    values = [random_e2m1(l, mn, k) for mn in (m, n, n)]
+    c = random_c(l, m, n)
+    scales, reordered = zip(*(draw_scales(draw, largest, l, mn, k) for mn in (m, n, n)))
+    return *values, *scales, *reordered, c
+
+
+def generate_gemm_input(m: int, n: int, k: int, l: int, seed: int) -> input_t:  # noqa: E741
+    """GEMM's input, c = a @ b^T: every e2m1 value, scales of 0 to 3.
+
+    Returns (a, b, sfa, sfb, sfa_reordered, sfb_reordered, c). The order of the random draws is the contest's.
+    """
+    check_sizes(m=m, n=n, k=k, l=l)
+    torch.manual_seed(seed)
+    a, b = (pack_e2m1(torch.randint(-128, 128, (l, mn, k // 2), dtype=torch.int8, device="cuda")) for mn in (m, n))
+    c = random_c(l, m, n)
+    draw = integer_scales(4)
+    scales, reordered = zip(*(draw_scales(draw, draw, l, mn, k) for mn in (m, n)))
+    return a, b, *scales, *reordered, c
+
+
+def generate_gemv_input(m: int, k: int, l: int, seed: int) -> input_t:  # noqa: E741
+    """GEMV's input, c = a @ b^T with the first of b's 128 rows: values of 0 to 1.5, odd elements 0, scales of 0 to 2.
+
+    Returns (a, b, sfa, sfb, sfa_reordered, sfb_reordered, c), c (m, 1, l). The order of the random draws is the contest's.
+    """
+    check_sizes(m=m, k=k, l=l)
+    torch.manual_seed(seed)
+    a, b = (
+        pack_e2m1(torch.randint(0, 4, (l, mn, k // 2), dtype=torch.uint8, device="cuda")) for mn in (m, SF_ATOM_ROWS)
+    )
+    c = random_c(l, m, 1)
+    draw = integer_scales(3)
+    scales, reordered = zip(*(draw_scales(draw, draw, l, mn, k) for mn in (m, SF_ATOM_ROWS)))
+    return a, b, *scales, *reordered, c
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -149,7 +239,7 @@ def float64_mm(a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.T
     """(m, n) float64 product of dequantized a (m, k // 2) and b (n, k // 2).
 
     Exact, in whatever order it is summed: with the contest's integer scales of at most 3, products are multiples of 1/4
-    and at most 18 * 18, so a sum over any K below 2**42 fits float64's 53 bits; with scales in [0, 1), multiples of
+    and at most 18 * 18, so a sum over any K below 2**42 fits float64's 53 bits; with scales in [0, 1], multiples of
     2**-9, products are multiples of 2**-20 and at most 36, which leaves K 2**27.
     """
     rows_per_block = 1024  # bounds the float64 copy of b
@@ -160,9 +250,7 @@ def float64_mm(a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.T
 
 def blocked_scales(scales: torch.Tensor) -> torch.Tensor:
     """The flat reordered scales that torch._scaled_mm takes, from row-major (mn, k // 16); zeros in the padding."""
-    mn, sf_k = scales.shape
-    shape = (1, ceil_div(mn, SF_ATOM_ROWS), ceil_div(sf_k, SF_ATOM_SCALES), 32, 4, SF_ATOM_SCALES)
-    padding = torch.zeros(shape, dtype=torch.int8, device="cuda").view(torch.float8_e4m3fn)
+    padding = torch.zeros(atoms_shape(1, *scales.shape), dtype=torch.int8, device="cuda").view(torch.float8_e4m3fn)
     return flat_scales(reorder_scales(scales.unsqueeze(2), padding), 0)
 
 
@@ -171,26 +259,89 @@ def flat_scales(reordered: torch.Tensor, batch: int) -> torch.Tensor:
     return reordered[..., batch].permute(2, 4, 0, 1, 3).flatten()
 
 
-def scaled_mm(a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.Tensor) -> torch.Tensor:
-    """(m, n) float16 product of a (m, k // 2) and b (n, k // 2) with flat reordered scales, by torch's kernel."""
-    return torch._scaled_mm(a, b.transpose(0, 1), sfa, sfb, bias=None, out_dtype=torch.float16)
+def scaled_mm(
+    a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.Tensor, dtype: torch.dtype = torch.float16
+) -> torch.Tensor:
+    """(m, n) product of a (m, k // 2) and b (n, k // 2) with flat reordered scales, by torch's kernel."""
+    return torch._scaled_mm(a, b.transpose(0, 1), sfa, sfb, bias=None, out_dtype=dtype)
+
+
+def round_to_float16(exact: torch.Tensor) -> torch.Tensor:
+    """float16 from float64 or float32, rounded once; torch's own conversion may round to float32 in between.
+
+    float32 rounded to odd (towards zero, then the last bit set if that was inexact) keeps which side of two float16
+    values' middle a value is on.
+    """
+    single = exact.float()
+    single = torch.where(single.abs() > exact.abs(), torch.nextafter(single, torch.zeros_like(single)), single)
+    return (single.view(torch.int32) | (single != exact).int()).view(torch.float32).half()
+
+
+def product(a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.Tensor) -> torch.Tensor:
+    """(m, n) product of a (m, k // 2) and b (n, k // 2) with row-major scales.
+
+    Exact float64; on a B200 the tensor cores' float32, which is what the contest compares with.
+    """
+    if has_native_scaled_mm():
+        return scaled_mm(a, b, blocked_scales(sfa), blocked_scales(sfb), torch.float32)
+    return float64_mm(a, b, sfa, sfb)
+
+
+def gemm(a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+    """A @ B^T of every batch entry, newly allocated in c's layout, rounded to float16 once."""
+    result = torch.empty_like(c)
+    for batch in range(c.shape[2] if c.numel() else 0):
+        operands = (tensor[:, :, batch] for tensor in (a, b, sfa, sfb))
+        result[:, :, batch] = round_to_float16(product(*operands))
+    return result
 
 
 def ref_kernel(data: input_t) -> output_t:
     """Group GEMM's expected c tensors, newly allocated: A @ B^T per group, rounded to float16 once."""
-    native = has_native_scaled_mm()
-    results = []
-    for (a, b, c), (sfa, sfb) in zip(data[0], data[1]):
-        result = torch.empty_like(c)
-        for batch in range(c.shape[2] if c.numel() else 0):
-            operands = a[:, :, batch], b[:, :, batch]
-            scales = sfa[:, :, batch], sfb[:, :, batch]
-            if native:
-                result[:, :, batch] = scaled_mm(*operands, *map(blocked_scales, scales))
-            else:
-                result[:, :, batch] = float64_mm(*operands, *scales)
-        results.append(result)
-    return results
+    return [gemm(a, b, sfa, sfb, c) for (a, b, c), (sfa, sfb) in zip(data[0], data[1])]
+
+
+def gemm_ref_kernel(data: input_t) -> output_t:
+    """GEMM's expected c, newly allocated: A @ B^T, rounded to float16 once."""
+    a, b, sfa, sfb, _, _, c = data
+    return gemm(a, b, sfa, sfb, c)
+
+
+def gemv_ref_kernel(data: input_t) -> output_t:
+    """GEMV's expected c, newly allocated: A times the first row of B, rounded to float16 once."""
+    a, b, sfa, sfb, _, _, c = data
+    result = torch.empty_like(c)
+    for batch in range(c.shape[2]):
+        # The vector on the left: float64_mm keeps all of its left in float64, and a block of its right.
+        exact = float64_mm(b[:1, :, batch], a[:, :, batch], sfb[:1, :, batch], sfa[:, :, batch])
+        result[:, 0, batch] = round_to_float16(exact[0])
+    return result
+
+
+def dual_gemm_ref_kernel(data: input_t) -> output_t:
+    """Dual GEMM's expected c, newly allocated: silu(A @ B1^T) * (A @ B2^T), rounded to float16 once.
+
+    Exact sums, silu and their product in float64; float32 in their place on a B200, as in the contest. Unlike the other
+    problems' these sums do not fit float32, so a right kernel is not bit-exact: it may be one spacing of float16 away
+    where the result is near the middle of two values, and more, well inside the tolerance, where a sum is near 0.
+    """
+    c = data[-1]
+    result = torch.empty_like(c)
+    for batch in range(c.shape[2] if c.numel() else 0):
+        a, b1, b2, sfa, sfb1, sfb2 = (tensor[:, :, batch] for tensor in data[:6])
+        exact = torch.nn.functional.silu(product(a, b1, sfa, sfb1)) * product(a, b2, sfa, sfb2)
+        result[:, :, batch] = round_to_float16(exact)
+    return result
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Baselines and traffic
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def stack_batches(results: list[torch.Tensor]) -> torch.Tensor:
+    """(m, n, l) from the batch entries' (m, n), without a copy if there is one."""
+    return results[0].unsqueeze(2) if len(results) == 1 else torch.stack(results).permute(1, 2, 0)
 
 
 def group_gemm_baseline(data: input_t) -> output_t:
@@ -201,10 +352,56 @@ def group_gemm_baseline(data: input_t) -> output_t:
     ]
 
 
+def dual_gemm_baseline(data: input_t) -> output_t:
+    """Dual GEMM by two torch._scaled_mm to float32, silu, product and conversion, per batch entry."""
+    a, b1, b2, _, _, _, sfa, sfb1, sfb2, c = data
+    results = []
+    for i in range(c.shape[2]):
+        left, left_scales = a[:, :, i], flat_scales(sfa, i)
+        gate = scaled_mm(left, b1[:, :, i], left_scales, flat_scales(sfb1, i), torch.float32)
+        up = scaled_mm(left, b2[:, :, i], left_scales, flat_scales(sfb2, i), torch.float32)
+        results.append((torch.nn.functional.silu(gate) * up).half())
+    return stack_batches(results)
+
+
+def gemm_baseline(data: input_t) -> output_t:
+    """GEMM by one torch._scaled_mm per batch entry."""
+    a, b, _, _, sfa, sfb, c = data
+    batches = range(c.shape[2])
+    return stack_batches([scaled_mm(a[:, :, i], b[:, :, i], flat_scales(sfa, i), flat_scales(sfb, i)) for i in batches])
+
+
+def gemv_baseline(data: input_t) -> output_t:
+    """GEMV by one torch._scaled_mm per batch entry, with all 128 rows of b, as torch multiplies no single one."""
+    return gemm_baseline(data)[:, :1]
+
+
 def group_gemm_minimum_traffic(data: input_t) -> tuple[int, int]:
     """Bytes of every a, b, sfa and sfb, and of every c."""
     loads = sum(tensor.nbytes for (a, b, _), scales in zip(data[0], data[1]) for tensor in (a, b, *scales))
     return loads, sum(c.nbytes for _, _, c in data[0])
+
+
+def dual_gemm_minimum_traffic(data: input_t) -> tuple[int, int]:
+    """Bytes of a, b1, b2 and their scales, and of c."""
+    return sum(tensor.nbytes for tensor in data[:6]), data[-1].nbytes
+
+
+def gemm_minimum_traffic(data: input_t) -> tuple[int, int]:
+    """Bytes of a, b and their scales, and of c."""
+    return sum(tensor.nbytes for tensor in data[:4]), data[-1].nbytes
+
+
+def gemv_minimum_traffic(data: input_t) -> tuple[int, int]:
+    """Bytes of a, of the row of b that counts and of their scales, and of c."""
+    a, b, sfa, sfb, _, _, c = data
+    return sum(tensor.nbytes for tensor in (a, b[:1], sfa, sfb[:1])), c.nbytes
+
+
+def size_of_c(data: input_t) -> list[tuple[int, int, int, int]]:
+    """(m, n, k, l) of a problem that has one c, its tuple's last."""
+    m, n, batches = data[-1].shape
+    return [(m, n, 2 * data[0].shape[1], batches)]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -288,6 +485,8 @@ def _describe(want: torch.Tensor, got: torch.Tensor, mismatched: torch.Tensor, e
     return text + (f"\n    and {count - MISMATCHES_SHOWN} more" if count > MISMATCHES_SHOWN else "")
 
 
+CONTEST_TOLERANCE = {"rtol": 1e-3, "atol": 1e-3}
+
 REFERENCES = {
     "group_gemm": Reference(
         generate_input=generate_input,
@@ -295,8 +494,31 @@ REFERENCES = {
         baseline=group_gemm_baseline,
         problem_sizes=lambda data: data[3],
         minimum_traffic=group_gemm_minimum_traffic,
-        rtol=1e-3,
-        atol=1e-3,
+        **CONTEST_TOLERANCE,
+    ),
+    "dual_gemm": Reference(
+        generate_input=generate_dual_gemm_input,
+        ref_kernel=dual_gemm_ref_kernel,
+        baseline=dual_gemm_baseline,
+        problem_sizes=size_of_c,
+        minimum_traffic=dual_gemm_minimum_traffic,
+        **CONTEST_TOLERANCE,
+    ),
+    "gemm": Reference(
+        generate_input=generate_gemm_input,
+        ref_kernel=gemm_ref_kernel,
+        baseline=gemm_baseline,
+        problem_sizes=size_of_c,
+        minimum_traffic=gemm_minimum_traffic,
+        **CONTEST_TOLERANCE,
+    ),
+    "gemv": Reference(
+        generate_input=generate_gemv_input,
+        ref_kernel=gemv_ref_kernel,
+        baseline=gemv_baseline,
+        problem_sizes=size_of_c,
+        minimum_traffic=gemv_minimum_traffic,
+        **CONTEST_TOLERANCE,
     ),
 }
 

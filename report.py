@@ -286,7 +286,7 @@ class Row:
     def figures(self) -> dict[str, str]:
         plan, assembled = self.compiled.plan, self.assembled
         total = self.sass.counts()
-        tmem_used = plan.token_sf_column + plan.parts * submission.K_BLOCKS * submission.SF_COLUMNS
+        tmem_used = plan.weight_sf_column + plan.sf_columns
         return {
             "SMEM": f"{plan.at.end}/{plan.smem_capacity}",
             "stages": f"{plan.stages}",

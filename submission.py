@@ -11,23 +11,26 @@ B is the weight matrix (thousands of rows) and A the tokens of one expert (tens 
 swapped on the tensor core: weights take the MMA's M side, which is always 128 rows, and tokens its N side, whose width
 can follow the problem. The accumulator is C^T: TMEM lanes are weight rows, TMEM columns are tokens.
 
-Work: a tile is 128 weight rows (256 of a pair) x 64, 128 or 256 tokens of one group over all its K, in k-tiles of 256
+Work: a tile is 128 weight rows (256 of a pair) x 64 to 256 tokens of one group over all its K, in k-tiles of 256
 elements. Tiles are numbered group by group, largest M first, token blocks of the same weight rows next to each other,
 so that CTAs that run side by side share a weight tile in L2. Cluster i of n takes tiles i, i + n, ...: nothing is
 looked up in memory. A tile of 256 tokens is two parts of 128, an accumulator each; a part without tokens costs nothing.
 
-Pairs (cta_group 2): two CTAs of a cluster share a tile. Each loads its own 128 weight rows and half of every part's
-tokens, the leader (even CTA) loads the tokens' scale factors for both and issues every MMA for both, and each stores
-its own half of C. Loads count on the barriers of the CTA they go to; the other CTA tells the leader when a stage is
-full, the leader's commits arrive in both.
+Residence: one CTA per SM stays for all its tiles, and the epilogue of one runs beside the loads of the next. Or two
+CTAs share an SM, each for one tile only, and the next CTA's loads run beside the epilogue of the one before.
+
+Pairs (cta_group 2): two CTAs of a cluster share a tile. Each loads its own 128 weight rows, half of every part's tokens
+and all scale factors that it needs; the leader (even CTA) issues every MMA for both, and each stores its own half of
+C. Loads count on the barriers of the CTA they go to; the other CTA tells the leader when a stage is full, the
+leader's commits arrive in both.
 
 Launches overlap: every launch lets the next one start as soon as its CTAs have their TMEM. The next one's CTAs set
-themselves up, load (if the caller promises that operands are ready) and compute wherever there is room, and wait for
-the end of the launch before them only to store. With two CTAs per SM there is room beside every CTA.
+themselves up wherever there is room and, as far as the caller promises that it is safe, load, compute and store before
+the end of the launch before them. Launches end in their order all the same.
 
-Roles (192 threads, one or two CTAs per SM)
+Roles (192 threads)
     warp    role        what it does
-    0-3     epilogue    accumulator -> fp16 -> SMEM -> C by TMA; warp w owns TMEM lanes 32w..32w+31
+    0-3     epilogue    accumulator -> fp16 -> C, from registers; warp w owns TMEM lanes 32w..32w+31
     4       load        one thread: operand tiles by tensor map, scale factors by plain bulk copies
     5       MMA         TMEM allocation; one thread: scale factors SMEM -> TMEM, MMAs, commits; of a pair's other CTA:
                         tells the leader of full stages
@@ -39,21 +42,20 @@ Pipelines (mbarriers; stage and phase are carried across tiles and never reset)
     MMA -> epilogue     acc_full     every CTA       1, by tcgen05.commit                        accumulators
     epilogue -> MMA     acc_empty    leader          4 per CTA, one per epilogue warp            accumulators
 
-The load role sets up the barriers and starts at once (pairs: when both have); TMEM allocation does not delay its loads.
+The load role sets up its CTA's barriers and starts at once; neither TMEM allocation nor a pair's other CTA delays it.
 
-SMEM of a CTA (bytes from a base that is a multiple of 1024; T = token_tile / cta_group, P = parts, b = store buffers)
+SMEM of a CTA (bytes from a base that is a multiple of 1024; T = token_tile / cta_group, A = atoms of 128 tokens)
     stages x  weights   128 x 128      e2m1 [row][256 of K], 128B swizzle
     stages x  tokens    T x 128        e2m1 [part][row][256 of K], 128B swizzle
-    stages x  SF        (1 + P) x 2048 weights', then each part's scale factors: 4 atoms of 128 rows x 64 of K each
-    4 x b x   C         16 x 64        fp16 [token][32 of N], 64B swizzle, of each epilogue warp
+    stages x  SF        (1 + A) x 2048 weights', then tokens' scale factors: 4 atoms of 128 rows x 64 of K each
               barriers  8 each, then the TMEM base address
 
-TMEM (512 columns, 256 with two CTAs per SM; W = tokens per accumulator, 64 or 128; E = W x accumulators)
+TMEM (512 columns, 256 with two CTAs per SM; W = tokens per accumulator; E = W x accumulators)
     0 .. E-1            accumulators, two where they fit
     E .. E+15           weights' scale factors of one k-tile, 4 columns per 64 of K
-    E+16 ..             tokens' scale factors, likewise, 16 columns per part
+    E+16 ..             tokens' scale factors, by part and 64 of K, 4 columns per atom of 128 tokens
 
-Tensor maps (per group: weights, tokens, C) are encoded by the JIT-compiled host code from a table of pointers and
+Tensor maps (per group: weights, tokens) are encoded by the JIT-compiled host code from a table of pointers and
 sizes and travel by value as kernel parameters: no workspace, no device-side edits, no copies. A reordered scale tensor
 already is a sequence of the 512-byte atoms that `tcgen05.cp` wants, so its k-tile is one contiguous copy.
 """
@@ -69,7 +71,7 @@ from typing import NamedTuple
 
 import cutlass
 import torch
-from cutlass import Float4E2M1FN, Float16, Int16, Int32, Int64, cute
+from cutlass import Float4E2M1FN, Int16, Int32, Int64, cute
 from cutlass._mlir.dialects import cute as cute_ir
 from cutlass._mlir.dialects import cute_nvgpu as cute_nvgpu_ir
 from cutlass._mlir.dialects import llvm
@@ -94,16 +96,15 @@ EPILOGUE_WARPS = 4
 LOAD_WARP = 4
 MMA_WARP = 5
 THREADS = 32 * 6
-MMA_TOKENS = 128  # the widest part of a tile; two such accumulators and all scale factors fit TMEM
-TOKEN_TILES = (64, 128, 256)
+MMA_TOKENS = 192  # the widest part of a tile; two such accumulators and all scale factors fit TMEM
+TOKEN_TILES = (64, 128, 192, 256)
 CTA_GROUPS = (1, 2)
 CTAS_PER_SM = (1, 2)
-PAIR = 0b11  # multicast mask: both CTAs of a cluster
+PAIR = 0b11  # mask of both CTAs of a cluster
 LEADER_MASK = 0xFEFFFFFF  # clears the rank bit of a shared address: the same place in the even CTA of the pair
 SETUP_BARRIER, TEARDOWN_BARRIER = 1, 2  # named barriers; 0 is the CTA's
-STORE_BUFFERS = (1, 8)  # C store buffers per epilogue warp: at least, at most (a tile of 128 tokens)
-STORE_ROWS = 32  # weight rows per C store: the TMEM lanes of one warp, 64 bytes of C, the span of the 64B swizzle
-STORE_TOKENS = 16  # tokens per C store
+LOW_HALVES, HIGH_HALVES = 0x5410, 0x3276  # prmt selectors: low halves of both operands; high ones, the second first
+WARP_ROWS = 32  # weight rows of an epilogue warp: the TMEM lanes that it can read
 EPILOGUE_TOKENS = 64  # tokens read from TMEM at once
 
 SM_SMEM = 228 * 1024  # bytes of SMEM per SM, of which every resident CTA takes SMEM_RESERVED more than it asks for
@@ -115,7 +116,9 @@ TENSOR_MAP_BYTES = 128
 EVICT_NORMAL = 0x1000000000000000  # L2 cache policies as CUTLASS's TMA::CacheHintSm90 encodes them
 EVICT_LAST = 0x14F0000000000000
 
-# The host table, int64 words: operands ready, tiles, CTAs; per group M, N, K, first tile; per group its five addresses.
+OPERANDS_READY, OUTPUT_FREE = 1, 2  # a caller's promises, see `solve`
+
+# The host table, int64 words: promises, tiles, CTAs; per group M, N, K, first tile; per group its five addresses.
 TABLE_HEADER, TABLE_SIZES, TABLE_TENSORS = 3, 4, 5
 
 
@@ -129,7 +132,7 @@ def ceil_div(a: int, b: int) -> int:
 
 
 # Byte offsets in SMEM; `end` is the size of the whole.
-SmemMap = namedtuple("SmemMap", "weights tokens scales store full empty acc_full acc_empty tmem_address end")
+SmemMap = namedtuple("SmemMap", "weights tokens scales full empty acc_full acc_empty tmem_address end")
 
 derived = functools.cached_property
 
@@ -141,7 +144,7 @@ class Plan:
     groups: int
     token_tile: int = 128
     cta_group: int = 1  # CTAs that share one MMA, and so a tile
-    ctas_per_sm: int = 1  # CTAs that fit an SM at once: with 2, a launch starts beside the end of the one before it
+    ctas_per_sm: int = 1  # CTAs that fit an SM at once: 1 for many tiles each, 2 for one tile each
 
     def __post_init__(self):
         allowed = {"token_tile": TOKEN_TILES, "cta_group": CTA_GROUPS, "ctas_per_sm": CTAS_PER_SM}
@@ -157,40 +160,25 @@ class Plan:
             )
 
     # A tile has one or two parts, each with an accumulator and MMAs of its own.
-    parts = derived(lambda plan: max(1, plan.token_tile // MMA_TOKENS))
+    parts = derived(lambda plan: ceil_div(plan.token_tile, MMA_TOKENS))
     part_tokens = derived(lambda plan: plan.token_tile // plan.parts)
+    part_atoms = derived(lambda plan: ceil_div(plan.part_tokens, 128))  # of scale factors, per 64 of K
     # Token rows of a part in one CTA's SMEM: CTAs that share an MMA halve its N side between them.
     token_rows = derived(lambda plan: plan.part_tokens // plan.cta_group)
 
     weight_bytes = WEIGHT_TILE * K_TILE // 2
     part_token_bytes = derived(lambda plan: plan.token_rows * K_TILE // 2)
     token_bytes = derived(lambda plan: plan.parts * plan.part_token_bytes)
-    scale_bytes = derived(lambda plan: (1 + plan.parts) * SF_STAGE)
+    scale_bytes = derived(lambda plan: (1 + plan.parts * plan.part_atoms) * SF_STAGE)
     stage_bytes = derived(lambda plan: plan.weight_bytes + plan.token_bytes + plan.scale_bytes)
-    store_bytes = STORE_TOKENS * STORE_ROWS * 2
-
-    # As many stages as fit beside the fewest store buffers; what they leave over lets more stores be under way.
     smem_capacity = derived(lambda plan: SM_SMEM // plan.ctas_per_sm - SMEM_RESERVED)
     fixed_bytes = derived(lambda plan: 16 * (plan.accumulators + 1))
-    stages = derived(
-        lambda plan: (
-            (plan.smem_capacity - plan.fixed_bytes - STORE_BUFFERS[0] * EPILOGUE_WARPS * plan.store_bytes)
-            // (plan.stage_bytes + 16)
-        )
-    )
-    store_buffers = derived(  # per epilogue warp
-        lambda plan: min(
-            (plan.smem_capacity - plan.fixed_bytes - plan.stages * (plan.stage_bytes + 16))
-            // (EPILOGUE_WARPS * plan.store_bytes),
-            STORE_BUFFERS[1],
-        )
-    )
+    stages = derived(lambda plan: (plan.smem_capacity - plan.fixed_bytes) // (plan.stage_bytes + 16))
 
     # Two accumulators, if they fit beside the scale factors, so that one is stored while the other is computed.
     tmem_columns = derived(lambda plan: TMEM_COLUMNS // plan.ctas_per_sm)
-    accumulators = derived(
-        lambda plan: 2 if 2 * plan.part_tokens + (1 + plan.parts) * K_BLOCKS * SF_COLUMNS <= plan.tmem_columns else 1
-    )
+    sf_columns = derived(lambda plan: plan.scale_bytes // SF_ATOM * SF_COLUMNS)
+    accumulators = derived(lambda plan: 2 if 2 * plan.part_tokens + plan.sf_columns <= plan.tmem_columns else 1)
     weight_sf_column = derived(lambda plan: plan.accumulators * plan.part_tokens)
     token_sf_column = derived(lambda plan: plan.weight_sf_column + K_BLOCKS * SF_COLUMNS)
 
@@ -201,7 +189,6 @@ class Plan:
             self.stages * self.weight_bytes,
             self.stages * self.token_bytes,
             self.stages * self.scale_bytes,
-            EPILOGUE_WARPS * self.store_buffers * self.store_bytes,
             *(8 * self.stages, 8 * self.stages, 8 * self.accumulators, 8 * self.accumulators),
             16,
         )
@@ -227,9 +214,14 @@ class Schedule:
         return tuple(itertools.accumulate(tiles, initial=0))
 
     tiles = derived(lambda schedule: schedule.first_tiles[-1])
-    waves = derived(lambda schedule: ceil_div(schedule.tiles, schedule.sm_count // schedule.plan.cta_group))
-    # The fewest CTAs that need no more waves than all SMs would: even waves, less token traffic.
-    ctas = derived(lambda schedule: ceil_div(schedule.tiles, schedule.waves) * schedule.plan.cta_group)
+    # Clusters that run at once, if all fit: how a GPU's SMs are grouped may leave some without a neighbour for a pair.
+    slots = derived(lambda schedule: schedule.sm_count * schedule.plan.ctas_per_sm // schedule.plan.cta_group)
+    waves = derived(lambda schedule: ceil_div(schedule.tiles, schedule.slots))
+    # CTAs that share an SM are short: the hardware hands out their tiles, the next launch's after this one's.
+    clusters = derived(
+        lambda schedule: schedule.tiles if schedule.plan.ctas_per_sm > 1 else min(schedule.tiles, schedule.slots)
+    )
+    ctas = derived(lambda schedule: schedule.clusters * schedule.plan.cta_group)
     requested_bytes = derived(lambda schedule: sum(schedule.requested.values()))
 
     @functools.cached_property
@@ -241,7 +233,8 @@ class Schedule:
             total["weights"] += token_tiles * n * k // 2
             total["tokens"] += weight_tiles * m * k // 2
             total["weight SF"] += token_tiles * weight_tiles * plan.cta_group * (k // MMA_K) * SF_ATOM
-            total["token SF"] += weight_tiles * ceil_div(m, plan.part_tokens) * (k // MMA_K) * SF_ATOM
+            token_atoms = ceil_div(m, plan.part_tokens) * plan.part_atoms
+            total["token SF"] += weight_tiles * plan.cta_group * token_atoms * (k // MMA_K) * SF_ATOM
         return total
 
     def tiles_of(self, cta: int) -> list[tuple[int, int, int]]:
@@ -251,7 +244,7 @@ class Schedule:
         """
         plan, work = self.plan, []
         cluster, rank = divmod(cta, plan.cta_group)
-        for tile in range(cluster, self.tiles, self.ctas // plan.cta_group):
+        for tile in range(cluster, self.tiles, self.clusters):
             group = sum(tile >= first for first in self.first_tiles[1:])
             token_blocks = ceil_div(self.sizes[group][0], plan.token_tile)
             weight_block, token_block = divmod(tile - self.first_tiles[group], token_blocks)
@@ -259,12 +252,12 @@ class Schedule:
         return work
 
 
-# Groups whose parameters fit one launch: three maps, two addresses, four integers; and the two of the launch, padded.
-MAX_GROUPS = (PARAMETER_BYTES - TENSOR_MAP_BYTES) // (3 * TENSOR_MAP_BYTES + 2 * 8 + 4 * 4)
+# Groups whose parameters fit one launch: two maps, three addresses, four integers; and the two of the launch, padded.
+MAX_GROUPS = (PARAMETER_BYTES - TENSOR_MAP_BYTES) // (2 * TENSOR_MAP_BYTES + 3 * 8 + 4 * 4)
 
 
 def shapes() -> list[tuple[int, int, int]]:
-    """(token_tile, cta_group, ctas_per_sm) of every configuration; two accumulators of 128 take over half of TMEM."""
+    """(token_tile, cta_group, ctas_per_sm) of every configuration; two parts' accumulators take over half of TMEM."""
     every = itertools.product(TOKEN_TILES, CTA_GROUPS, CTAS_PER_SM)
     return [shape for shape in every if shape[0] <= MMA_TOKENS or shape[2] == 1]
 
@@ -290,7 +283,8 @@ mbarrier_arrive_expect_tx = instruction("mbarrier.arrive.expect_tx.shared::cta.b
 mbarrier_init = instruction("mbarrier.init.shared::cta.b64 [$0], $1", "r,r")
 # Makes initialised mbarriers visible to the async proxy and the cluster (PTX ISA, "membar/fence").
 fence_mbarrier_init = instruction("fence.mbarrier_init.release.cluster")
-cluster_arrive = instruction("barrier.cluster.arrive.release.aligned")
+# Relaxed: it orders what `fence_mbarrier_init` has released, and nothing waits for the SM's other memory traffic.
+cluster_arrive = instruction("barrier.cluster.arrive.relaxed.aligned")
 cluster_wait = instruction("barrier.cluster.wait.acquire.aligned")
 
 # The launch before this one is over, and what it wrote is visible (PTX ISA, "griddepcontrol").
@@ -298,8 +292,7 @@ grid_wait = instruction("griddepcontrol.wait")
 # The next launch may start, wherever there is room, once every CTA of this one has come here.
 grid_launch_dependents = instruction("griddepcontrol.launch_dependents")
 
-# Bulk copies; the groups are those of the executing thread.
-prefetch_tensor_map = instruction("prefetch.tensormap [$0]", "l")
+# Bulk copies.
 tma_load = instruction(  # SMEM, tensor map, column, row, barrier, policy
     "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
     "[$0], [$1, {$2, $3}], [$4], $5",
@@ -309,26 +302,10 @@ bulk_load = instruction(  # SMEM, address, bytes, barrier, policy
     "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [$0], [$1], $2, [$3], $4",
     "r,l,r,r,l",
 )
-bulk_load_multicast = instruction(  # the same and a CTA mask: into each CTA's SMEM, counted on its own barrier
-    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
-    "[$0], [$1], $2, [$3], $5, $4",
-    "r,l,r,r,l,h",
-)
-tma_store = instruction(  # tensor map, column, row, SMEM
-    "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [$0, {$1, $2}], [$3]", "l,r,r,r"
-)
-bulk_commit = instruction("cp.async.bulk.commit_group")
-# Orders this thread's SMEM writes before later TMA reads of them (PTX ISA, "Async proxy").
-fence_async_shared = instruction("fence.proxy.async.shared::cta")
 
 # Order tcgen05 work after what this thread has just waited for, and before its next arrival.
 tmem_fence_after_sync = instruction("tcgen05.fence::after_thread_sync")
 tmem_fence_before_sync = instruction("tcgen05.fence::before_thread_sync")
-
-# Four 8x8 fp16 matrices, transposed; thread t gives the address of row t%8 of matrix t/8.
-stmatrix_transposed = instruction(
-    "stmatrix.sync.aligned.m8n8.x4.trans.shared::cta.b16 [$0], {$1, $2, $3, $4}", "r,r,r,r,r"
-)
 
 
 def mbarrier_wait(barrier: Int32, parity: Int32):
@@ -359,11 +336,6 @@ def barrier_arrive(name: int, threads: int):
 
 def barrier_sync(name: int, threads: int):
     ptx(f"bar.sync {name}, {threads};", "")
-
-
-def bulk_wait_read(pending: int):
-    """Returns once at most `pending` of this thread's bulk groups may still read SMEM."""
-    ptx(f"cp.async.bulk.wait_group.read {pending};", "")
 
 
 def tmem_alloc(smem: Int32, plan: Plan):
@@ -403,20 +375,17 @@ def tcgen05_commit(barrier: Int32, plan: Plan):
         ptx(f"{commit}.multicast::cluster.b64 [$0], $1;", "r,h", barrier, Int16(PAIR))
 
 
-def tmem_load_fragments(address: Int32) -> list[Int32]:
-    """Read 32 lanes x EPILOGUE_TOKENS columns as fp32 fragments and wait for them.
+def tmem_load_rows(address: Int32) -> list[Int32]:
+    """Read 32 lanes x EPILOGUE_TOKENS columns and wait for them: thread t gets all columns of lane t, as fp32 bits.
 
-    Per half (16 lanes) and 8 columns, thread t gets columns 2(t%4) and 2(t%4)+1 of lanes t/4 and t/4+8
-    (PTX ISA, "tcgen05.ld", shape .16x256b). Returned in the order [half][8 columns][lane t/4: 2, lane t/4+8: 2].
+    (PTX ISA, "tcgen05.ld", shape .32x32b.)
     """
-    count = EPILOGUE_TOKENS  # registers, both halves together
-    names = [", ".join(f"${half * count // 2 + i}" for i in range(count // 2)) for half in range(2)]
-    load = f"tcgen05.ld.sync.aligned.16x256b.x{EPILOGUE_TOKENS // 8}.b32"
+    count = EPILOGUE_TOKENS
+    names = ", ".join(f"${i}" for i in range(count))
     values = ptx(
-        f"{load} {{{names[0]}}}, [${count}];\n\t{load} {{{names[1]}}}, [${count + 1}];\n\t"
-        "tcgen05.wait::ld.sync.aligned;",
-        ",".join(["=r"] * count + ["r", "r"]),
-        *(address, address + (16 << 16)),
+        f"tcgen05.ld.sync.aligned.32x32b.x{count}.b32 {{{names}}}, [${count}];\n\ttcgen05.wait::ld.sync.aligned;",
+        ",".join(["=r"] * count + ["r"]),
+        address,
         result=llvm.StructType.get_literal([Int32.mlir_type] * count),
     )
     return [Int32(llvm.extractvalue(Int32.mlir_type, values, [i])) for i in range(count)]
@@ -425,6 +394,20 @@ def tmem_load_fragments(address: Int32) -> list[Int32]:
 def pack_f16x2(low: Int32, high: Int32) -> Int32:
     """Two fp32 bit patterns to one pair of fp16, rounded to nearest even."""
     return Int32(ptx("cvt.rn.f16x2.f32 $0, $2, $1;", "=r,r,r", low, high, result=Int32.mlir_type))
+
+
+def transpose_pair(pair: Int32, selector: Int32) -> Int32:
+    """Halves of this thread's pair and its neighbour's: both low ones in even threads, both high ones in odd threads.
+
+    selector: LOW_HALVES or HIGH_HALVES, accordingly.
+    """
+    code = "{\n\t.reg .b32 other;\n\tshfl.sync.bfly.b32 other, $1, 1, 31, -1;\n\tprmt.b32 $0, $1, other, $2;\n\t}"
+    return Int32(ptx(code, "=r,r,r", pair, selector, result=Int32.mlir_type))
+
+
+def store_if_positive(count: Int32, address: Int64, value: Int32):
+    code = "{\n\t.reg .pred p;\n\tsetp.gt.s32 p, $0, 0;\n\t@p st.global.b32 [$1], $2;\n\t}"
+    ptx(code, "r,l,r", count, address, value)
 
 
 def load_shared(address: Int32) -> Int32:
@@ -489,11 +472,15 @@ class GroupGemm:
         token_blocks = (m + (self.plan.token_tile - 1)) // self.plan.token_tile
         return index // token_blocks, index % token_blocks * self.plan.token_tile, m
 
+    def parts(self, token_row: Int32, m: Int32) -> Int32:
+        """Parts of a tile that have tokens."""
+        return cutlass.select_(token_row + self.plan.part_tokens < m, Int32(self.plan.parts), Int32(1))
+
     @cute.jit
-    def load(self, ready: Int32, weight_maps: tuple, token_maps: tuple, weight_scales: tuple, token_scales: tuple):
+    def load(self, promises: Int32, weight_maps: tuple, token_maps: tuple, weight_scales: tuple, token_scales: tuple):
         """Load role, one thread per CTA: fill a stage as soon as the MMA role has emptied it, weights before tokens."""
         plan, smem, rank = self.plan, self.smem, self.rank
-        if ready == 0:
+        if promises & OPERANDS_READY == 0:
             grid_wait()
         stage, phase = Int32(0), Int32(0)
         for tile in cutlass.range(self.cluster, self.tiles, self.clusters, unroll=1):
@@ -506,7 +493,8 @@ class GroupGemm:
             row_sf = Int64(k // MMA_K) * SF_ATOM
             weight_sf = self.of_group(weight_scales, tile) + cutlass.min(weight_block, (n - 1) // 128) * row_sf
             token_sf = self.of_group(token_scales, tile) + token_row // 128 * row_sf
-            parts = cutlass.select_(token_row + MMA_TOKENS < m, Int32(plan.parts), Int32(1))
+            last_atom = (m - 1) // 128 - token_row // 128
+            parts = self.parts(token_row, m)
 
             for k_start in cutlass.range(0, k, K_TILE, unroll=1):
                 full = smem + (plan.at.full + 8 * stage)
@@ -515,7 +503,8 @@ class GroupGemm:
                 scale_smem = smem + (plan.at.scales + stage * plan.scale_bytes)
                 # Boxes of operands are always whole, zero-filled past M, N and K; copies of scale factors end with K.
                 sf_bytes = cutlass.min(k - k_start, K_TILE) * (SF_ATOM // MMA_K)
-                stage_bytes = plan.weight_bytes + sf_bytes + parts * (plan.part_token_bytes + sf_bytes)
+                part_bytes = plan.part_token_bytes + plan.part_atoms * sf_bytes
+                stage_bytes = plan.weight_bytes + sf_bytes + parts * part_bytes
                 sf_offset = Int64(k_start // MMA_K) * SF_ATOM
                 mbarrier_wait(smem + (plan.at.empty + 8 * stage), phase ^ 1)
                 mbarrier_arrive_expect_tx(full, stage_bytes)
@@ -523,20 +512,13 @@ class GroupGemm:
                 bulk_load(scale_smem, weight_sf + sf_offset, sf_bytes, full, Int64(EVICT_NORMAL))
                 for part in cutlass.range_constexpr(plan.parts):
                     if part < parts:
-                        first = token_row + (part * MMA_TOKENS + rank * plan.token_rows)
+                        first = token_row + (part * plan.part_tokens + rank * plan.token_rows)
                         part_smem = token_smem + part * plan.part_token_bytes
                         tma_load(part_smem, token_map, k_start, first, full, Int64(EVICT_LAST))
-                        copy = (
-                            scale_smem + (1 + part) * SF_STAGE,
-                            token_sf + part * row_sf + sf_offset,
-                            sf_bytes,
-                            full,
-                        )
-                        # Both CTAs of a pair need the scale factors of all tokens: the leader loads them for both.
-                        if cutlass.const_expr(plan.cta_group == 1):
-                            bulk_load(*copy, Int64(EVICT_LAST))
-                        elif rank == 0:
-                            bulk_load_multicast(*copy, Int64(EVICT_LAST), Int16(PAIR))
+                        for atom in cutlass.range_constexpr(part * plan.part_atoms, (part + 1) * plan.part_atoms):
+                            # A tile's second atom may lie past M, like a pair's second half past N.
+                            atom_sf = token_sf + cutlass.min(atom, last_atom) * row_sf + sf_offset
+                            bulk_load(scale_smem + (1 + atom) * SF_STAGE, atom_sf, sf_bytes, full, Int64(EVICT_LAST))
                 stage, phase = next_stage(stage, phase, plan.stages)
         # Nobody else waits for the last commits; they must arrive before this CTA's SMEM is given up.
         for _ in cutlass.range(plan.stages, unroll=1):
@@ -558,7 +540,7 @@ class GroupGemm:
         for tile in cutlass.range(self.cluster, tiles, self.clusters, unroll=1):
             _, token_row, m = self.position(tile)
             k = self.of_group(self.ks, tile)
-            # Atoms cover 128 rows; an odd tile of 64 tokens uses their second half, two TMEM columns on.
+            # Atoms cover 128 rows; an odd tile of 64 or 192 tokens begins with the second half of one, two columns on.
             half_atom = token_row % 128 // 32
             for k_start in cutlass.range(0, k, K_TILE, unroll=1):
                 weights = smem_descriptor(OPERAND_DESCRIPTOR, smem + (plan.at.weights + stage * plan.weight_bytes))
@@ -566,7 +548,7 @@ class GroupGemm:
                 scales = smem_descriptor(SF_DESCRIPTOR, smem + (plan.at.scales + stage * plan.scale_bytes))
                 mbarrier_wait(smem + (plan.at.full + 8 * stage), phase)
                 for part in cutlass.range_constexpr(plan.parts):
-                    if token_row + part * MMA_TOKENS < m:
+                    if token_row + part * plan.part_tokens < m:
                         accumulator = (used + part) % plan.accumulators
                         if k_start == 0:
                             empty = smem + (plan.at.acc_empty + 8 * accumulator)
@@ -577,8 +559,13 @@ class GroupGemm:
                             tcgen05_commit(smem + (plan.at.acc_full + 8 * accumulator), plan)
                 tcgen05_commit(smem + (plan.at.empty + 8 * stage), plan)
                 stage, phase = next_stage(stage, phase, plan.stages)
-            used += cutlass.select_(token_row + MMA_TOKENS < m, Int32(plan.parts), Int32(1))
+            used += self.parts(token_row, m)
         if cutlass.const_expr(plan.cta_group == 2):
+            # The other CTA's last arrivals must come before this one's SMEM is given up.
+            for _ in cutlass.range(plan.accumulators, unroll=1):
+                empty = smem + (plan.at.acc_empty + 8 * (used % plan.accumulators))
+                mbarrier_wait(empty, used // plan.accumulators % 2 ^ 1)
+                used += 1
             self.relay()
 
     @cute.jit
@@ -612,89 +599,74 @@ class GroupGemm:
         plan = self.plan
         d = tmem + accumulator * plan.part_tokens
         weight_sf = tmem + plan.weight_sf_column
-        token_sf = tmem + (plan.token_sf_column + part * K_BLOCKS * SF_COLUMNS)
+        token_sf = tmem + (plan.token_sf_column + part * K_BLOCKS * plan.part_atoms * SF_COLUMNS)
         for block in cutlass.range_constexpr(K_BLOCKS):
             if block * MMA_K < k_left:
-                column = block * SF_COLUMNS
-                atom = block * SF_ATOM
+                weight_column = weight_sf + block * SF_COLUMNS
+                token_column = token_sf + block * plan.part_atoms * SF_COLUMNS
                 if cutlass.const_expr(part == 0):
-                    tcgen05_copy_sf(weight_sf + column, scales + (atom >> 4), plan)
-                tcgen05_copy_sf(token_sf + column, scales + ((1 + part) * SF_STAGE + atom >> 4), plan)
+                    tcgen05_copy_sf(weight_column, scales + (block * SF_ATOM >> 4), plan)
+                for atom in cutlass.range_constexpr(plan.part_atoms):
+                    source = scales + ((1 + part * plan.part_atoms + atom) * SF_STAGE + block * SF_ATOM >> 4)
+                    tcgen05_copy_sf(token_column + atom * SF_COLUMNS, source, plan)
                 tcgen05_mma(
                     plan,
                     d,
                     weights + (block * MMA_K // 2 >> 4),
                     tokens + (part * plan.part_token_bytes + block * MMA_K // 2 >> 4),
-                    weight_sf + column,
-                    token_sf + half_atom + column,
+                    weight_column,
+                    token_column + half_atom,
                     Int32(k_start + block > 0),
                 )
 
     @cute.jit
-    def epilogue(self, tmem: Int32, warp: Int32, output_maps: tuple):
+    def epilogue(self, promises: Int32, tmem: Int32, warp: Int32, outputs: tuple):
         """Epilogue role, one warp: its 32 weight rows of every part, EPILOGUE_TOKENS tokens at a time.
 
-        An earlier launch may still write the same C, or read this launch's C as its operand: stores come after its end.
+        A thread reads one weight row and stores pairs of rows: even threads of even tokens, odd ones of odd tokens, so
+        that a warp writes 64 consecutive bytes of each of two tokens at once.
+        Unless promised otherwise, an earlier launch may still write the same C, or read it: stores come after its end.
         """
         plan, smem = self.plan, self.smem
         lane = cute.arch.lane_idx()
-        # stmatrix: thread t addresses token t%8 and 16-byte chunk t/8 of its 64; the swizzle XORs it with (token/2)%4.
-        thread_offset = lane % 8 * (2 * STORE_ROWS) + (lane // 8 ^ lane % 8 // 2) * 16
-        staging = smem + (plan.at.store + warp * (plan.store_buffers * plan.store_bytes))
-        used, stored = Int32(0), Int32(0)
+        odd = lane % 2
+        selector = cutlass.select_(odd == 0, Int32(LOW_HALVES), Int32(HIGH_HALVES))
+        used = Int32(0)
         for tile in cutlass.range(self.cluster, self.tiles, self.clusters, unroll=1):
             weight_block, token_row, m = self.position(tile)
-            output_map = self.of_group(output_maps, tile)
-            column = (weight_block * plan.cta_group + self.rank) * WEIGHT_TILE + warp * STORE_ROWS
-            with cute.arch.elect_one():
-                prefetch_tensor_map(output_map)
-            for part_row in cutlass.range(
-                token_row, cutlass.min(token_row + plan.token_tile, m), plan.part_tokens, unroll=1
-            ):
+            n = self.of_group(self.ns, tile)
+            row = (weight_block * plan.cta_group + self.rank) * WEIGHT_TILE + warp * WARP_ROWS + lane - odd
+            pitch = Int64(n) * 2  # bytes from one token to the next
+            output = self.of_group(outputs, tile) + (token_row + odd) * pitch + Int64(row) * 2
+            tokens = cutlass.min(m - token_row, plan.token_tile)
+            # N is even: both rows of the pair are stored, or none.
+            stored_tokens = cutlass.select_(row < n, tokens - odd, Int32(0))
+            for part in cutlass.range(0, tokens, plan.part_tokens, unroll=1):
                 accumulator = used % plan.accumulators
-                source = tmem + (warp * STORE_ROWS << 16) + accumulator * plan.part_tokens
+                source = tmem + (warp * WARP_ROWS << 16) + accumulator * plan.part_tokens
                 mbarrier_wait(smem + (plan.at.acc_full + 8 * accumulator), used // plan.accumulators % 2)
                 tmem_fence_after_sync()
-                tokens = cutlass.min(m - part_row, plan.part_tokens)
-                for first in cutlass.range(0, tokens, EPILOGUE_TOKENS, unroll=1):
-                    fragments = tmem_load_fragments(source + first)
-                    if first + EPILOGUE_TOKENS >= tokens:
+                end = cutlass.min(tokens, part + plan.part_tokens)
+                for first in cutlass.range(part, end, EPILOGUE_TOKENS, unroll=1):
+                    values = tmem_load_rows(source + (first - part))
+                    if first + EPILOGUE_TOKENS >= end:
                         tmem_fence_before_sync()
                         cute.arch.sync_warp()
                         with cute.arch.elect_one():
                             mbarrier_arrive(smem + (plan.at.acc_empty + 8 * accumulator), plan)
-                    grid_wait()
-                    for chunk in cutlass.range_constexpr(EPILOGUE_TOKENS // STORE_TOKENS):
-                        row = first + chunk * STORE_TOKENS
-                        if row < tokens:
-                            buffer = staging + stored % plan.store_buffers * plan.store_bytes
-                            with cute.arch.elect_one():
-                                bulk_wait_read(plan.store_buffers - 1)
-                            cute.arch.sync_warp()
-                            self.stage_transposed(buffer + thread_offset, fragments, chunk)
-                            fence_async_shared()
-                            cute.arch.sync_warp()
-                            with cute.arch.elect_one():
-                                tma_store(output_map, column, part_row + row, buffer)
-                                bulk_commit()
-                            stored += 1
-                    cute.arch.sync_warp()
+                    if promises & OUTPUT_FREE == 0:
+                        grid_wait()
+                    for token in cutlass.range_constexpr(0, EPILOGUE_TOKENS, 2):
+                        pair = transpose_pair(pack_f16x2(values[token], values[token + 1]), selector)
+                        store_if_positive(stored_tokens - (first + token), output + (first + token) * pitch, pair)
                 used += 1
-        with cute.arch.elect_one():
-            bulk_wait_read(0)
-        cute.arch.sync_warp()
-
-    def stage_transposed(self, address: Int32, fragments: list, chunk: int):
-        """Write the chunk-th STORE_TOKENS columns of the fragments as fp16 [token][lane]; see tmem_load_fragments."""
-        for octet in range(STORE_TOKENS // 8):
-            first = 4 * (chunk * STORE_TOKENS // 8 + octet)
-            halves = [fragments[half * len(fragments) // 2 + first :][:4] for half in range(2)]
-            matrices = [pack_f16x2(*half[i : i + 2]) for half in halves for i in (0, 2)]
-            stmatrix_transposed(address + octet * (8 * 2 * STORE_ROWS), *matrices)
+        # One CTA is enough to keep launches ending in their order; the others make room.
+        if self.cluster == 0:
+            grid_wait()
 
     @cute.kernel
-    def kernel(self, maps: tuple, scales: tuple, sizes: tuple, tiles: Int32, ready: Int32):
-        """By group: maps of weights, tokens, C; addresses of weight SF, token SF; sizes M, N, K and first tile."""
+    def kernel(self, maps: tuple, addresses: tuple, sizes: tuple, tiles: Int32, promises: Int32):
+        """By group: maps of weights, tokens; addresses of C, weight SF, token SF; sizes M, N, K and first tile."""
         plan = self.plan
         thread, _, _ = cute.arch.thread_idx()
         cta, _, _ = cute.arch.block_idx()
@@ -703,7 +675,8 @@ class GroupGemm:
         self.smem = smem = Int32(cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint())
         self.cluster, self.rank, self.clusters = cta // plan.cta_group, cta % plan.cta_group, ctas // plan.cta_group
         self.tiles, (self.ms, self.ns, self.ks, self.first_tiles) = tiles, sizes
-        weight_maps, token_maps, output_maps = [tuple(map(tensor_map_address, operand)) for operand in maps]
+        weight_maps, token_maps = [tuple(map(tensor_map_address, operand)) for operand in maps]
+        outputs, *scales = addresses
 
         if warp == LOAD_WARP:
             with cute.arch.elect_one():
@@ -711,11 +684,11 @@ class GroupGemm:
             cute.arch.sync_warp()
         self.announce_barriers(warp)
         if warp == LOAD_WARP:
+            with cute.arch.elect_one():
+                self.load(promises, weight_maps, token_maps, *scales)
+            cute.arch.sync_warp()
             if cutlass.const_expr(plan.cta_group == 2):
                 cluster_wait()
-            with cute.arch.elect_one():
-                self.load(ready, weight_maps, token_maps, *scales)
-            cute.arch.sync_warp()
         else:
             if warp == MMA_WARP:
                 tmem_alloc(smem + plan.at.tmem_address, plan)
@@ -732,7 +705,7 @@ class GroupGemm:
                     self.mma(tmem)
                 cute.arch.sync_warp()
             else:
-                self.epilogue(tmem, warp, output_maps)
+                self.epilogue(promises, tmem, warp, outputs)
             tmem_fence_before_sync()
             barrier_sync(TEARDOWN_BARRIER, THREADS - 32)
         if cutlass.const_expr(plan.cta_group == 2):
@@ -767,34 +740,25 @@ class GroupGemm:
         """Encode the tensor maps of all groups from the host table (see `TABLE_HEADER`) and launch."""
         plan = self.plan
         words = cute.make_tensor(table, cute.make_layout(TABLE_HEADER + (TABLE_SIZES + TABLE_TENSORS) * plan.groups))
-        load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
-
-        def tensor_map(copy, element, address, layout, box, swizzle):
-            tensor = cute.make_tensor(cute.make_ptr(element, address, cute.AddressSpace.gmem, assumed_align=16), layout)
-            smem_layout = cute.make_composed_layout(swizzle, 0, cute.make_ordered_layout(box, (1, 0)))
-            return cpasync.make_tiled_tma_atom(copy, tensor, smem_layout, box)[0]
 
         def operand_map(address, rows, k, tile_rows):
-            layout = cute.make_layout((rows, k), stride=(cute.assume(k, MMA_K), 1))
-            return tensor_map(load, Float4E2M1FN, address, layout, (tile_rows, K_TILE), cute.make_swizzle(3, 4, 3))
-
-        def output_map(address, m, n):
-            layout = cute.make_layout((m, n), stride=(cute.assume(n, 8), 1))
-            return tensor_map(store, Float16, address, layout, (STORE_TOKENS, STORE_ROWS), cute.make_swizzle(2, 4, 3))
+            pointer = cute.make_ptr(Float4E2M1FN, address, cute.AddressSpace.gmem, assumed_align=16)
+            tensor = cute.make_tensor(pointer, cute.make_layout((rows, k), stride=(cute.assume(k, MMA_K), 1)))
+            box = tile_rows, K_TILE
+            layout = cute.make_composed_layout(cute.make_swizzle(3, 4, 3), 0, cute.make_ordered_layout(box, (1, 0)))
+            return cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileG2SOp(), tensor, layout, box)[0]
 
         def words_of(start, count):
             return [[words[start + count * group + i] for i in range(count)] for group in range(plan.groups)]
 
         sizes = [[Int32(word) for word in group] for group in words_of(TABLE_HEADER, TABLE_SIZES)]
         addresses = words_of(TABLE_HEADER + TABLE_SIZES * plan.groups, TABLE_TENSORS)
-        groups = [(m, n, k, *tensors) for (m, n, k, _), tensors in zip(sizes, addresses)]
         maps = (
-            tuple(operand_map(b, n, k, WEIGHT_TILE) for m, n, k, b, a, c, *_ in groups),
-            tuple(operand_map(a, m, k, plan.token_rows) for m, n, k, b, a, c, *_ in groups),
-            tuple(output_map(c, m, n) for m, n, k, b, a, c, *_ in groups),
+            tuple(operand_map(b, n, k, WEIGHT_TILE) for (m, n, k, _), (b, a, *_) in zip(sizes, addresses)),
+            tuple(operand_map(a, m, k, plan.token_rows) for (m, n, k, _), (b, a, *_) in zip(sizes, addresses)),
         )
-        scales = tuple(zip(*(tensors[3:] for tensors in addresses)))
-        self.kernel(maps, scales, tuple(zip(*sizes)), Int32(words[1]), Int32(words[0])).launch(
+        others = tuple(zip(*(tensors[2:] for tensors in addresses)))
+        self.kernel(maps, others, tuple(zip(*sizes)), Int32(words[1]), Int32(words[0])).launch(
             grid=(Int32(words[2]), 1, 1),
             block=(THREADS, 1, 1),
             cluster=(plan.cta_group, 1, 1),
@@ -807,7 +771,9 @@ class GroupGemm:
 # Host side
 # ----------------------------------------------------------------------------------------------------------------------
 
-PAIR_BYTES = 10_000_000  # what L2 delivers while the CTAs of a pair wait for each other, at start, end and in between
+# What is lost beside the bytes, in bytes that L2 delivers meanwhile; fitted on an H200, calls back to back.
+PAIR_BYTES = 5_000_000  # where the CTAs of a pair wait for each other
+ALONE_BYTES = 10_000_000  # where nothing is loaded between the end of a CTA and the start of the next on its SM
 LARGEST = 2**31 - 2**12  # sizes and tile numbers are 32-bit in the kernel, which adds a tile or a grid to them
 
 
@@ -922,26 +888,24 @@ def sm_count(device: int) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-def merits(schedule: Schedule) -> dict[str, int]:
-    """What schedules are compared by, least first; the first difference decides."""
-    # A single wave hides its start and end only behind the loads of another launch, which needs room beside it; more
-    # waves hide them behind their own tiles, and gain more from a deeper pipeline.
-    plan, wanted = schedule.plan, 2 if schedule.waves == 1 else 1
-    # The second half of a pair's tile may have no rows; its SM is idle then.
-    useful = sum(ceil_div(n, WEIGHT_TILE) * ceil_div(m, plan.token_tile) for m, n, _ in schedule.sizes)
-    return {
-        "waves": schedule.waves,
-        "idle SMs": schedule.sm_count - min(schedule.ctas, ceil_div(useful, schedule.waves)),
-        "bytes": schedule.requested_bytes + (plan.cta_group - 1) * PAIR_BYTES,
-        "CTAs per SM": abs(plan.ctas_per_sm - wanted),
-        "tokens per tile": plan.token_tile,
-    }
+def merits(schedule: Schedule, overlapping: bool = True) -> dict[str, int]:
+    """What schedules are compared by, least first; the first difference decides.
+
+    Launches that overlap share the SMs, and what all of them must fetch counts; of one on its own the busiest SM.
+    """
+    plan = schedule.plan
+    if overlapping:
+        waiting = PAIR_BYTES * (plan.cta_group > 1) + ALONE_BYTES * (plan.ctas_per_sm == 1)
+        return {"bytes and waits": schedule.requested_bytes + waiting, "tokens per tile": plan.token_tile}
+    k_tiles = ceil_div(max(k for _, _, k in schedule.sizes), K_TILE)
+    busiest = schedule.waves * plan.ctas_per_sm * k_tiles * plan.stage_bytes
+    return {"bytes of the busiest SM": busiest, "bytes": schedule.requested_bytes, "tokens per tile": plan.token_tile}
 
 
-def candidates(sizes: tuple[tuple[int, int, int], ...], sms: int) -> list[Schedule]:
+def candidates(sizes: tuple[tuple[int, int, int], ...], sms: int, overlapping: bool = True) -> list[Schedule]:
     """The schedules worth comparing, best first."""
     schedules = [Schedule(Plan(len(sizes), *shape), sizes, sms) for shape in shapes() if shape[1] <= sms]
-    return sorted(schedules, key=lambda schedule: tuple(merits(schedule).values()))
+    return sorted(schedules, key=lambda schedule: tuple(merits(schedule, overlapping).values()))
 
 
 class Launch(NamedTuple):
@@ -954,8 +918,12 @@ class Launch(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1024)
-def configure(problems: tuple[tuple[int, int, int, int], ...], sms: int) -> tuple[Launch, ...]:
+def configure(
+    problems: tuple[tuple[int, int, int, int], ...], sms: int, overlapping: bool = True
+) -> tuple[Launch, ...]:
     """Launches for groups of (M, N, K, 1): groups without tokens left out, the others by descending M.
+
+    overlapping: whether the launch will load beside the end of the one before it.
 
     Raises ValueError for sizes that the kernel cannot take.
     """
@@ -965,7 +933,7 @@ def configure(problems: tuple[tuple[int, int, int, int], ...], sms: int) -> tupl
     launches = []
     for start in range(0, len(order), MAX_GROUPS):
         groups = tuple(order[start : start + MAX_GROUPS])
-        schedule = candidates(tuple(sizes[group] for group in groups), sms)[0]
+        schedule = candidates(tuple(sizes[group] for group in groups), sms, overlapping)[0]
         if schedule.tiles > LARGEST:
             raise ValueError(f"{schedule.tiles} tiles in one launch; tile numbers are 32-bit, at most {LARGEST}")
         words = [schedule.tiles, schedule.ctas]
@@ -982,20 +950,24 @@ def compiled(plan: Plan):
     return cute.compile(GroupGemm(plan).launch, make_ptr(Int64, 0, cute.AddressSpace.generic, assumed_align=8))
 
 
-def solve(data: input_t, operands_ready: bool = False) -> output_t:
+def solve(data: input_t, operands_ready: bool = False, output_free: bool = False) -> output_t:
     """Compute every group of `data` into the caller's c tensors and return them.
 
     data: (abc_tensors, sfasfb_tensors, sfasfb_reordered_tensors, problem_sizes) as the contest defines them: per group
         a [M, K/2, 1] and b [N, K/2, 1] float4_e2m1fn_x2, c [M, N, 1] float16, reordered scales
         [32, 4, ceil(rows/128), 4, K/64, 1] float8_e4m3fn, sizes (M, N, K, 1). M >= 0, N a multiple of 8, K of 64.
-    operands_ready: a promise that whatever wrote the operands was complete before the kernel just ahead in the queue
-        began. They are then loaded while that kernel still runs; c is written after its end in any case.
+    The kernel waits for the end of whatever is ahead of it in the queue before it loads operands and before it stores
+    c, except where the caller promises that it need not. Of every kernel that is still running, or was when the one
+    just ahead began:
+    operands_ready: none of them writes operands of this call.
+    output_free: none of them reads or writes c.
     Launches on the device's default queue and returns at once; does nothing at all where every group is empty.
     Raises ValueError before any launch where a constraint does not hold.
     """
     addresses, problems = check(data)
-    for schedule, _, words, pick in configure(problems, sm_count(torch.cuda.current_device())):
-        table = array("q", (operands_ready,)) + words + array("q", pick(addresses))
+    promises = operands_ready * OPERANDS_READY | output_free * OUTPUT_FREE
+    for schedule, _, words, pick in configure(problems, sm_count(torch.cuda.current_device()), operands_ready):
+        table = array("q", (promises,)) + words + array("q", pick(addresses))
         compiled(schedule.plan)(make_ptr(Int64, table.buffer_info()[0], cute.AddressSpace.generic, assumed_align=8))
     return [c for _, _, c in data[0]]
 
@@ -1016,19 +988,22 @@ def describe(schedule: Schedule) -> dict[str, str]:
     }
 
 
-def explain(problem_sizes: list[tuple[int, int, int, int]], sms: int | None = None) -> None:
+def explain(
+    problem_sizes: list[tuple[int, int, int, int]], sms: int | None = None, operands_ready: bool = True
+) -> None:
     """Print what `solve` launches for these (M, N, K, 1) sizes: every candidate, and what each lost by.
 
-    sms: SMs to plan for, by default those of the current device.
+    sms: SMs to plan for, by default those of the current device. operands_ready: as for `solve`.
     """
     sms = sm_count(torch.cuda.current_device()) if sms is None else sms
-    launches = configure(tuple(map(tuple, problem_sizes)), sms)
+    launches = configure(tuple(map(tuple, problem_sizes)), sms, operands_ready)
     if not launches:
         print("nothing to launch: no group has tokens")
     for launch in launches:
-        best, rows = merits(launch.schedule), []
-        for schedule in candidates(launch.schedule.sizes, sms):
-            lost = [f"{name}: {value} > {best[name]}" for name, value in merits(schedule).items() if value > best[name]]
+        best, rows = merits(launch.schedule, operands_ready), []
+        for schedule in candidates(launch.schedule.sizes, sms, operands_ready):
+            values = merits(schedule, operands_ready)
+            lost = [f"{name}: {value:,} > {best[name]:,}" for name, value in values.items() if value > best[name]]
             rows.append({**describe(schedule), "": lost[0] if rows else "<- chosen"})
         widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]}
         print(f"{len(launch.groups)} groups on {sms} SMs; compared by {', then '.join(best)}:")
@@ -1037,12 +1012,12 @@ def explain(problem_sizes: list[tuple[int, int, int, int]], sms: int | None = No
 
 
 def plan_report(problem_sizes: list[tuple[int, int, int, int]]) -> dict[str, str]:
-    """What `solve` would launch for these (M, N, K, 1) sizes, as text for people; launches are separated by " + "."""
+    """What `custom_kernel` launches for these (M, N, K, 1) sizes, as text; launches are separated by " + "."""
     sms = sm_count(torch.cuda.current_device())
     rows = [describe(launch.schedule) for launch in configure(tuple(map(tuple, problem_sizes)), sms)]
     return {name: " + ".join(row[name] for row in rows) for name in (rows[0] if rows else ())}
 
 
 def custom_kernel(data: input_t) -> output_t:
-    """The contest's entry point; its operands are complete before the first of the calls that it times."""
-    return solve(data, operands_ready=True)
+    """The contest's entry point: the calls that it times have operands and outputs of their own, ready before the first."""
+    return solve(data, operands_ready=True, output_free=True)

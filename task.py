@@ -17,14 +17,17 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:  # eval.py reads this module where it may not need torch, which takes seconds to import
     import torch
 
-# (abc, sfasfb, sfasfb_reordered, problem_sizes): lists over the groups of (a, b, c), (sfa, sfb),
-# (sfa_reordered, sfb_reordered) and (m, n, k, l).
+# The contest's names for what the entry point takes and returns; which tuple it is tells the problem:
+# - group GEMM, 4: (abc, sfasfb, sfasfb_reordered, problem_sizes), lists over the groups of (a, b, c), (sfa, sfb),
+#   (sfa_reordered, sfb_reordered) and (m, n, k, l). Returns the list of c.
+# - dual GEMM, 10: (a, b1, b2, sfa, sfb1, sfb2, sfa_reordered, sfb1_reordered, sfb2_reordered, c). Returns c.
+# - GEMM and GEMV, 7: (a, b, sfa, sfb, sfa_reordered, sfb_reordered, c). Returns c, which has N = 1 for GEMV.
 input_t = TypeVar(
     "input_t",
     bound="tuple[list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]], list[tuple[torch.Tensor, torch.Tensor]], "
-    "list[tuple[torch.Tensor, torch.Tensor]], list[tuple[int, int, int, int]]]",
+    "list[tuple[torch.Tensor, torch.Tensor]], list[tuple[int, int, int, int]]] | tuple[torch.Tensor, ...]",
 )
-output_t = TypeVar("output_t", bound="list[torch.Tensor]")
+output_t = TypeVar("output_t", bound="list[torch.Tensor] | torch.Tensor")
 
 SpecValue = int | str | tuple[int, ...]
 
@@ -195,4 +198,80 @@ GROUP_GEMM = Problem(
     best_geomean_us=13.09,
 )
 
-PROBLEMS = {problem.name: problem for problem in (GROUP_GEMM,)}
+DUAL_GEMM = Problem(
+    name="dual_gemm",
+    leaderboard="nvfp4_dual_gemm",
+    parameters=("m", "n", "k", "l", "seed"),
+    inputs_per_timing=50,
+    tests=(
+        "m: 1536; n: 512; k: 7168; l: 1; seed: 1111",
+        "m: 256; n: 512; k: 256; l: 1; seed: 1111",
+        "m: 1536; n: 512; k: 7168; l: 1; seed: 1111",
+        "m: 3072; n: 1024; k: 1536; l: 1; seed: 1111",
+        "m: 7168; n: 1024; k: 256; l: 1; seed: 1111",
+        "m: 7168; n: 2304; k: 2048; l: 1; seed: 1111",
+        "m: 4608; n: 384; k: 7168; l: 1; seed: 1111",
+        "m: 7168; n: 384; k: 2304; l: 1; seed: 1111",
+        "m: 512; n: 768; k: 7168; l: 1; seed: 1111",
+        "m: 4096; n: 768; k: 512; l: 1; seed: 1111",
+    ),
+    benchmarks=(
+        Benchmark("m: 256; n: 4096; k: 7168; l: 1; seed: 1111", speed_of_light_us=4.708, best_published_us=12.4),
+        Benchmark("m: 512; n: 4096; k: 7168; l: 1; seed: 1111", speed_of_light_us=8.714, best_published_us=15.3),
+        Benchmark("m: 256; n: 3072; k: 4096; l: 1; seed: 1111", speed_of_light_us=2.125, best_published_us=9.43),
+        Benchmark("m: 512; n: 3072; k: 7168; l: 1; seed: 1111", speed_of_light_us=6.535, best_published_us=14.4),
+    ),
+    best_geomean_us=13.12,
+)
+
+GEMM = Problem(
+    name="gemm",
+    leaderboard="nvfp4_gemm",
+    parameters=("m", "n", "k", "l", "seed"),
+    inputs_per_timing=50,
+    tests=(
+        "m: 128; n: 256; k: 256; l: 1; seed: 1111",
+        "m: 128; n: 1536; k: 7168; l: 1; seed: 1111",
+        "m: 128; n: 3072; k: 1536; l: 1; seed: 1111",
+        "m: 256; n: 7168; k: 256; l: 1; seed: 1111",
+        "m: 256; n: 7168; k: 2048; l: 1; seed: 1111",
+        "m: 2304; n: 4608; k: 7168; l: 1; seed: 1111",
+        "m: 384; n: 7168; k: 2304; l: 1; seed: 1111",
+        "m: 512; n: 512; k: 7168; l: 1; seed: 1111",
+        "m: 512; n: 4096; k: 512; l: 1; seed: 1111",
+        "m: 512; n: 1536; k: 7168; l: 1; seed: 1111",
+    ),
+    benchmarks=(
+        Benchmark("m: 128; n: 7168; k: 16384; l: 1; seed: 1111", speed_of_light_us=8.994, best_published_us=18.3),
+        Benchmark("m: 128; n: 4096; k: 7168; l: 1; seed: 1111", speed_of_light_us=2.354, best_published_us=8.29),
+        Benchmark("m: 128; n: 7168; k: 2048; l: 1; seed: 1111", speed_of_light_us=1.333, best_published_us=6.54),
+    ),
+    best_geomean_us=9.98,
+)
+
+GEMV = Problem(
+    name="gemv",
+    leaderboard="nvfp4_gemv",
+    parameters=("m", "k", "l", "seed"),
+    inputs_per_timing=1,
+    tests=(
+        "m: 128; k: 256; l: 1; seed: 1111",
+        "m: 128; k: 1536; l: 1; seed: 1111",
+        "m: 128; k: 3072; l: 1; seed: 1111",
+        "m: 256; k: 7168; l: 1; seed: 1111",
+        "m: 256; k: 7168; l: 1; seed: 1111",
+        "m: 2432; k: 4608; l: 2; seed: 1111",
+        "m: 384; k: 7168; l: 2; seed: 1111",
+        "m: 512; k: 512; l: 2; seed: 1111",
+        "m: 512; k: 4096; l: 2; seed: 1111",
+        "m: 512; k: 1536; l: 2; seed: 1111",
+    ),
+    benchmarks=(
+        Benchmark("m: 7168; k: 16384; l: 1; seed: 1111", speed_of_light_us=8.622, best_published_us=18.4),
+        Benchmark("m: 4096; k: 7168; l: 8; seed: 1111", speed_of_light_us=17.275, best_published_us=28.0),
+        Benchmark("m: 7168; k: 2048; l: 4; seed: 1111", speed_of_light_us=4.317, best_published_us=12.4),
+    ),
+    best_geomean_us=18.55,
+)
+
+PROBLEMS = {problem.name: problem for problem in (GROUP_GEMM, DUAL_GEMM, GEMM, GEMV)}

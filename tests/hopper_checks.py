@@ -6,6 +6,7 @@ Needs a Hopper GPU, torch with CUDA, and nvidia-cutlass-dsl.
 """
 
 import argparse
+import functools
 import itertools
 import os
 import subprocess
@@ -19,18 +20,20 @@ CASES = {
     "one_tile": [(128, 128, 256)],
     "short_k": [(128, 128, 64), (16, 136, 192)],
     "edges": [(65, 120, 192), (7, 264, 128), (300, 8, 1024)],
+    "odd_tiles": [(193, 264, 320), (385, 136, 64), (320, 128, 256)],
     "many_tiles": [(384, 1024, 768), (130, 2048, 512)],
 }
 
 
-def solve(sizes, tile, group):
+def solve(sizes, shape):
     """One launch of a configuration, bit for bit against the float64 product."""
     import torch
 
     import reference
     import submission
 
-    submission.TOKEN_TILES, submission.CTA_GROUPS = (tile,), (group,)
+    submission.shapes = lambda: [shape]
+    submission.configure.cache_clear()
     m, n, k = zip(*sizes)
     data = reference.generate_input(m=m, n=n, k=k, g=len(sizes), seed=1)
     for _, _, c in data[0]:
@@ -47,19 +50,16 @@ def solve(sizes, tile, group):
 
 def two_kernels():
     """Kernels of different compilations have the same entry name; each launch must run its own code."""
-    import submission
-
-    for tile in (64, 128, 64):
-        submission.configure.cache_clear()
-        solve(CASES["edges"], tile, 1)
+    for tile in (64, 192, 64):
+        solve(CASES["edges"], (tile, 1, 1))
 
 
 def checks():
     found = {"two_kernels": two_kernels}
-    for group, tile, name in itertools.product((1, 2), (128, 64, 256), CASES):
-        found[f"sm{group}.tile{tile}.{name}"] = lambda name=name, tile=tile, group=group: solve(
-            CASES[name], tile, group
-        )
+    for group, tile, residents, name in itertools.product((1, 2), (128, 64, 192, 256), (1, 2), CASES):
+        if (tile, residents) != (256, 2):
+            shape = tile, group, residents
+            found[f"sm{group}.tile{tile}.x{residents}.{name}"] = functools.partial(solve, CASES[name], shape)
     return found
 
 

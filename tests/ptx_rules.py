@@ -17,8 +17,8 @@ from emulator.ptx import parse
 class Between:
     """On every path from an instruction that matches `first` to one that matches `then` there is a `needed` one.
 
-    All three are regular expressions that an opcode starts with; START as `first` is the kernel's beginning. `results`: an instruction that names a register in the
-    first operand of the `first` one counts as a `then`.
+    All three are regular expressions that an opcode starts with; START as `first` is the kernel's beginning.
+    `results`: an instruction that names a register in the first operand of the `first` one counts as a `then`.
     """
 
     first: str
@@ -33,18 +33,9 @@ ARRIVAL = r"(mbarrier\.arrive|bar\.sync|bar\.arrive|barrier\.)"
 WAIT = r"(mbarrier\.try_wait|bar\.sync|barrier\.cluster\.wait|barrier\.sync)"
 TENSOR_CORE = r"tcgen05\.(ld|st|cp|mma|dealloc)"
 BULK_LOAD = r"cp\.async\.bulk\.(tensor\.\dd\.)?shared::cluster"
-BULK_STORE = r"cp\.async\.bulk\.(tensor\.\dd\.)?global"
-SHARED_WRITE = r"(stmatrix|st\.shared)"
-
 START = ""
 
 ORDER = {
-    "griddepcontrol.wait": Between(
-        START,
-        r"griddepcontrol\.wait",
-        rf"({BULK_STORE}|st\.global)",
-        'the launch before may still write C, or read it, until the wait (PTX ISA, "griddepcontrol")',
-    ),
     "tcgen05.alloc": Between(
         START,
         r"tcgen05\.alloc",
@@ -70,17 +61,11 @@ ORDER = {
         TENSOR_CORE,
         'tcgen05 work is ordered after a wait only by this fence (PTX ISA, "tcgen05.fence")',
     ),
-    "fence.proxy.async": Between(
-        SHARED_WRITE,
-        r"fence\.proxy\.async(\.shared::cta)?$",
-        BULK_STORE,
-        'a bulk store reads SMEM through the async proxy (PTX ISA, "Async proxy")',
-    ),
     "bar.warp.sync": Between(
-        rf"(fence\.proxy\.async|{SHARED_WRITE})",
+        r"(mbarrier\.init|tcgen05\.ld)",
         r"bar\.warp\.sync",
-        BULK_STORE,
-        "one lane stores what all lanes have written and fenced; only a warp barrier says that they have",
+        r"(mbarrier\.arrive|bar\.arrive)",
+        "one lane arrives for what all lanes have read, or all for what one lane has set up; only a warp barrier says so",
     ),
     "fence.mbarrier_init": Between(
         r"mbarrier\.init",

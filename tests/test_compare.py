@@ -48,12 +48,22 @@ def test_ring_moves_what_the_schedule_moves(shape):
     for cta in range(ctas):
         for group, _, token in schedule.tiles_of(cta):
             m, _, k = SIZES[group]
-            parts = ceil_div(min(m - token, plan.token_tile), 128)
-            expected += ceil_div(k, 256) * (plan.weight_bytes + 2048 + parts * (plan.part_token_bytes + 2048))
+            parts = ceil_div(min(m - token, plan.token_tile), plan.part_tokens)
+            part_bytes = plan.part_token_bytes + plan.part_atoms * 2048
+            expected += ceil_div(k, 256) * (plan.weight_bytes + 2048 + parts * part_bytes)
     assert loaded == expected
     columns = 128 * plan.cta_group  # the ring stores whole tiles
     assert stored == sum(m * ceil_div(n, columns) * columns * 2 for m, n, _ in SIZES)
     assert furthest == nbytes
+
+
+@pytest.mark.parametrize("nbytes", [144_600_000, 81_900_000, 18_500_000, 11_700_000])
+def test_plain_ring_moves_its_bytes(nbytes):
+    work = compare.plain_ring(1 << 20, nbytes, 132, True)
+    loaded = work.tiles * work.groups[0].k_tiles * work.weight_bytes
+    assert 0.98 * nbytes <= loaded <= nbytes
+    assert work.weight_bytes % 128 == 0 and work.weight_bytes <= compare.RING_STAGE
+    assert compare.ring_shared_bytes(work) <= compare.SMEM_BYTES
 
 
 @pytest.mark.parametrize("shape", shapes(), ids=str)

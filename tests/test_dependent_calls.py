@@ -1,6 +1,7 @@
 """Calls back to back, whose launches overlap: what each may load and store before the one ahead of it is over."""
 
 import dataclasses
+import functools
 import re
 
 import pytest
@@ -24,7 +25,6 @@ def shape(request, monkeypatch):
     use(monkeypatch, request.param)
     yield request.param
     submission.configure.cache_clear()
-    submission.compiled.cache_clear()
 
 
 def use(monkeypatch, shape, mutate=None, schedules=SCHEDULES):
@@ -32,7 +32,6 @@ def use(monkeypatch, shape, mutate=None, schedules=SCHEDULES):
     from emulator.device import Device
 
     submission.configure.cache_clear()
-    submission.compiled.cache_clear()
     monkeypatch.setattr(submission, "shapes", lambda: [shape])
     monkeypatch.setattr(submission, "sm_count", lambda device: 4)
     device = Device.current()
@@ -46,13 +45,24 @@ def use(monkeypatch, shape, mutate=None, schedules=SCHEDULES):
             return original(mutate(text))
 
         monkeypatch.setattr(runtime, "module", module)
+        monkeypatch.setattr(submission, "compiled", functools.cache(submission.compiled.__wrapped__))
 
 
-def calls_sharing_outputs(count):
+def calls_sharing_outputs(count, sizes=SIZES):
     """Inputs of different seeds that all write the same c tensors."""
-    inputs = [reference.generate_input(**SIZES, seed=seed) for seed in range(count)]
+    inputs = [reference.generate_input(**sizes, seed=seed) for seed in range(count)]
     outputs = [c for _, _, c in inputs[0][0]]
     return [([(a, b, c) for (a, b, _), c in zip(abc, outputs)], *rest) for abc, *rest in inputs]
+
+
+def small_calls_sharing_outputs():
+    """Two calls of one tile each, for which there is room side by side."""
+    return calls_sharing_outputs(2, {"m": (64,), "n": (128,), "k": (512,), "g": 1})
+
+
+def calls_apart(count):
+    """Inputs of different seeds, each with c tensors of its own."""
+    return [reference.generate_input(**SIZES, seed=seed) for seed in range(count)]
 
 
 def wrong(data):
@@ -63,13 +73,21 @@ def wrong(data):
 def test_the_last_of_calls_that_share_their_output_stays(shape):
     calls = calls_sharing_outputs(3)
     for data in calls:
-        submission.custom_kernel(data)
+        submission.solve(data, operands_ready=True)
     assert not any(wrong(calls[-1]))
+
+
+def test_calls_with_free_outputs(shape):
+    """What the contest times: nothing is waited for but the end of the call before, at the end."""
+    calls = calls_apart(3)
+    for data in calls:
+        submission.custom_kernel(data)
+    assert not any(bad for data in calls for bad in wrong(data))
 
 
 def test_repeated_calls_of_one_input(shape):
     data = reference.generate_input(**SIZES, seed=4)
-    for _ in range(3):
+    for _ in range(2):
         submission.custom_kernel(data)
     assert not any(wrong(data))
 
@@ -84,11 +102,35 @@ def chained():
     return first, ([(a, b, c)], *second[1:])
 
 
-def test_a_call_may_consume_the_output_of_the_one_before(shape):
+def bystander():
+    """A short call that shares nothing with those of `chained`."""
+    return reference.generate_input(m=(64,), n=(128,), k=(64,), g=1, seed=10)
+
+
+@pytest.mark.parametrize("output_free", [False, True])
+def test_a_call_may_consume_the_output_of_the_one_before(shape, output_free):
     first, second = chained()
     submission.solve(first)
-    submission.solve(second)
+    submission.solve(second, output_free=output_free)
     assert not any(wrong(second))
+
+
+def test_a_call_may_consume_an_output_past_a_call_that_waits_for_nothing(shape):
+    """The third call waits for the end of the second, which comes after the end of the first."""
+    first, third = chained()
+    second = bystander()
+    submission.solve(first)
+    submission.custom_kernel(second)
+    submission.solve(third)
+    assert not any(wrong(second) + wrong(third))
+
+
+def test_a_call_may_overwrite_an_output_past_a_call_that_waits_for_nothing(shape):
+    (first, third), second = small_calls_sharing_outputs(), bystander()
+    submission.solve(first)
+    submission.custom_kernel(second)
+    submission.solve(third, operands_ready=True)
+    assert not any(wrong(second) + wrong(third))
 
 
 def test_operands_ready_is_a_promise(monkeypatch):
@@ -101,18 +143,53 @@ def test_operands_ready_is_a_promise(monkeypatch):
         wrong(second)
 
 
-WAIT = r"griddepcontrol\.wait;"
+def test_output_free_is_a_promise(shape):
+    """With it, the second call stores before the first one, which then has the last word."""
+    first, second = small_calls_sharing_outputs()
+    submission.solve(first)
+    submission.custom_kernel(second)
+    with pytest.raises(emulator.EmulatorError, match="schedules disagree"):
+        wrong(second)
 
 
+LOAD_WAIT, STORE_WAIT, LAST_WAIT = range(3)  # in the order of the PTX
+
+
+def without_wait(which):
+    def mutate(ptx):
+        waits = list(re.finditer(r"griddepcontrol\.wait;", ptx))
+        assert len(waits) == 3
+        return ptx[: waits[which].start()] + ptx[waits[which].end() :]
+
+    return mutate
+
+
+def consumed():
+    first, second = chained()
+    return [(first, {}), (second, {})]
+
+
+def overwritten():
+    return [(data, {"operands_ready": True}) for data in small_calls_sharing_outputs()]
+
+
+def consumed_past_another():
+    first, third = chained()
+    return [(first, {}), (bystander(), {"operands_ready": True, "output_free": True}), (third, {})]
+
+
+@pytest.mark.parametrize(
+    ("which", "calls"), [(LOAD_WAIT, consumed), (STORE_WAIT, overwritten), (LAST_WAIT, consumed_past_another)]
+)
 @pytest.mark.parametrize("shape", submission.shapes(), ids=str)
-def test_stores_without_a_wait_are_noticed(monkeypatch, shape):
-    use(monkeypatch, shape, lambda ptx: re.sub(WAIT, "", ptx))
-    calls = calls_sharing_outputs(3)
+def test_each_missing_wait_is_noticed(monkeypatch, shape, which, calls):
+    use(monkeypatch, shape, without_wait(which))
     noticed = []
+    calls = calls()
     try:
-        for data in calls:
-            submission.custom_kernel(data)
-        noticed = wrong(calls[-1])
+        for data, promises in calls:
+            submission.solve(data, **promises)
+        noticed = wrong(calls[-1][0])
     except emulator.EmulatorError as error:
         noticed = ["schedules disagree" in str(error)]
     assert any(noticed)
@@ -130,7 +207,7 @@ def test_a_trigger_before_the_allocation_is_noticed_where_two_ctas_meet(monkeypa
     use(monkeypatch, (128, 1, 2), mutate, ("late", "random:1", "random:2", "random:3"))
     with pytest.raises(emulator.EmulatorError, match="hangs"):
         for data in calls_sharing_outputs(4):
-            submission.custom_kernel(data)
+            submission.solve(data, operands_ready=True)
         torch.cuda.synchronize()
 
 
@@ -138,16 +215,18 @@ MIXES = [
     [(128, 1, 2), (128, 1, 2), (128, 2, 2)],
     [(64, 1, 2), (256, 2, 1), (128, 2, 2)],
     [(128, 2, 2), (64, 1, 2), (256, 1, 1), (64, 2, 2)],
+    [(192, 2, 2), (256, 2, 1), (192, 1, 2)],
 ]
 
 
+@pytest.mark.parametrize("output_free", [False, True])
 @pytest.mark.parametrize("mix", MIXES, ids=str)
-def test_launches_of_different_configurations_share_sms(monkeypatch, mix):
+def test_launches_of_different_configurations_share_sms(monkeypatch, mix, output_free):
     """Each takes other columns of TMEM and other shares of SMEM; a pair needs the same columns free on both its SMs."""
     use(monkeypatch, mix[0])
-    calls = calls_sharing_outputs(len(mix))
+    calls = (calls_apart if output_free else calls_sharing_outputs)(len(mix))
     for data, shape in zip(calls, mix):
         submission.configure.cache_clear()
         monkeypatch.setattr(submission, "shapes", lambda shape=shape: [shape])
-        submission.custom_kernel(data)
-    assert not any(wrong(calls[-1]))
+        submission.solve(data, operands_ready=True, output_free=output_free)
+    assert not any(bad for data in (calls if output_free else calls[-1:]) for bad in wrong(data))

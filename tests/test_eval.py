@@ -19,7 +19,7 @@ from harness import BEHAVIOURS, ROOT, SUBMISSIONS, clean_environment, run_eval, 
 
 import eval as harness_file
 import reference
-from task import GROUP_GEMM, Benchmark, Problem, TestSpec
+from task import GEMM, GROUP_GEMM, PROBLEMS, Benchmark, Problem, TestSpec
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Runs as a person starts them
@@ -61,6 +61,78 @@ def test_benchmark_on_the_emulator_prints_counts_and_no_times(tmp_path):
     assert run.stdout.endswith("1 passed, 0 failed\n")
 
 
+GEMV_ONLY = """
+import reference
+
+
+def custom_kernel(data):
+    if len(data) != 7 or data[-1].shape[1] != 1:
+        raise ValueError(f"{len(data)} items: only GEMV is here")
+    return reference.gemv_ref_kernel(data)
+"""
+
+
+def test_all_problems_with_a_submission_for_one(tmp_path):
+    submission = tmp_path / "gemv_only.py"
+    submission.write_text(GEMV_ONLY)
+    run = run_eval("test", "--problem", "all", "--submission", submission, "--device", "emulator")
+    assert run.returncode == 112
+    headlines = [line for line in run.stdout.splitlines() if " test · " in line]
+    assert headlines == [f"{name} test · NVIDIA B200 (emulated) · {submission}" for name in PROBLEMS]
+    for items in (4, 10, 7):
+        assert run.stdout.count(f"\nas case 0: ValueError: {items} items: only GEMV is here\n") == 9
+    _, total = run.stdout.split(" all problems ")
+    words = [line.split() for line in total.splitlines()]
+    rows = [f"{row[0]} {row[1]}" for row in words if "passed," in row]
+    assert rows == ["group_gemm 0", "dual_gemm 0", "gemm 0", "gemv 10", "total 10"]
+    assert ["total", "10", "passed,", "30", "failed"] in words
+
+
+def test_the_total_has_every_geomean():
+    reports = []
+    for problem in PROBLEMS.values():
+        specs = problem.parse_specs([benchmark.line for benchmark in problem.benchmarks])
+        report = harness_file.ConsoleReport(problem, "a device · a file", list(range(len(specs))))
+        report.results = [(i, spec, harness_file.Result(True, stats=stats_of(20.0))) for i, spec in enumerate(specs)]
+        reports.append(report)
+    reports[0].console.file, reports[0].console.width = io.StringIO(), 120
+    harness_file.print_total(reports)
+    rows = [" ".join(line.split()) for line in reports[0].console.file.getvalue().splitlines()]
+    for row in (
+        "dual_gemm 4 passed, 0 failed; geomean 20.000 us (speed of light 4.89, best published 13.12)",
+        "gemv 3 passed, 0 failed; geomean 20.000 us (speed of light 8.63, best published 18.55)",
+        "total 14 passed, 0 failed",
+    ):
+        assert row in rows
+
+
+def test_benchmark_of_another_problem_on_the_emulator(tmp_path):
+    (tmp_path / "specs.txt").write_text("m: 72; k: 128; l: 2; seed: 1\n")
+    arguments = ("--problem", "gemv", "--submission", SUBMISSIONS / "all_problems.py", "--device", "emulator")
+    run = run_eval("benchmark", tmp_path / "specs.txt", *arguments)
+    assert run.returncode == 0, run.stdout
+    assert run.stdout.startswith("gemv benchmark · ")
+    assert [line.split()[-1] for line in run.stdout.splitlines() if "plan: problem" in line] == ["gemv"]
+    assert run.stdout.endswith("1 passed, 0 failed\n")
+
+
+def test_a_plan_is_asked_of_those_that_have_one():
+    def plan(problem, **submission):
+        case = harness_file.Case(problem, None, SimpleNamespace(**submission), {})
+        return harness_file.plan_of(case, [(1, 2, 3, 1)])
+
+    def of_groups(problem_sizes):
+        return {"groups": len(problem_sizes)}
+
+    def of_any(problem_sizes, problem="group_gemm"):
+        return {problem: problem_sizes[0]}
+
+    assert plan(GROUP_GEMM) == plan(GEMM) == {}
+    assert (plan(GROUP_GEMM, plan_report=of_groups), plan(GEMM, plan_report=of_groups)) == ({"groups": 1}, {})
+    assert plan(GROUP_GEMM, plan_report=of_any) == {"group_gemm": (1, 2, 3, 1)}
+    assert plan(GEMM, plan_report=of_any) == {"gemm": (1, 2, 3, 1)}
+
+
 def test_one_failure_of_every_case_is_shown_once(tmp_path):
     specs = write_specs(tmp_path / "specs.txt", ["good", "good", "good"])
     submission = SUBMISSIONS / "broken_import.py"
@@ -78,6 +150,14 @@ def test_one_failure_of_every_case_is_shown_once(tmp_path):
         (("test", "--timeout", "0"), "argument --timeout: '0' is not a number of seconds above 0"),
         (("test", "--timeout", "nan"), "argument --timeout: 'nan' is not a number of seconds above 0"),
         (("test", "--timeout", "soon"), "argument --timeout: 'soon' is not a number of seconds above 0"),
+        (
+            ("test", "x.txt", "--problem", "all"),
+            "--problem all takes no SPECFILE: a spec file holds the cases of one problem",
+        ),
+        (
+            ("test", "--problem", "all", "--case", "0"),
+            "--problem all takes no --case: it is the number of a case of one problem",
+        ),
     ],
 )
 def test_usage(arguments, text):
@@ -345,6 +425,17 @@ def test_timed_inputs_follow_from_the_seed(events):
     assert result.passed
     assert result.stats.runs == 4
     assert doubling.seeds == [100 + 42 * index for index in range(1, 16)]
+
+
+@pytest.mark.parametrize(("problem", "inputs"), [("dual_gemm", 50), ("gemm", 50), ("gemv", 1)])
+def test_each_problem_has_its_own_number_of_calls_per_timing(events, problem, inputs):
+    doubling = Doubling()
+    doubling.problem = PROBLEMS[problem]
+    kernel = call_counting(lambda data, call: double(data))
+    result = harness_file.time_case(doubling.case(kernel), LIMITS)
+    assert doubling.seeds == [100 + 42 * index for index in range(1, inputs + 1)]
+    assert kernel.calls == inputs * (1 + 4), "checked once, timed four times"
+    assert result.stats.mean == pytest.approx(2.5e6 / inputs)
 
 
 def test_leaderboard_times_inputs_that_were_not_seen_before(events):

@@ -3,7 +3,10 @@
 import re
 import subprocess
 
+import ml_dtypes
+import numpy as np
 import pytest
+import small_kernels
 
 import report
 from emulator.errors import EmulatorError
@@ -221,6 +224,56 @@ def test_a_commit_without_tensor_core_is_an_arrival():
     assert "mbarrier.arrive.shared::cta.b64 _, [%r1];" in flat(lowered(commit))
     both = commit.replace("::1.", "::2.").replace("cluster.b64 [%r1]", "cluster.multicast::cluster.b64 [%r1], %h1")
     assert flat(lowered(both, ctas=2)).count("mbarrier.arrive.relaxed.cluster.shared::cluster.b64") == 2
+
+
+def run_lowered(monkeypatch, body, *arrays, threads):
+    """A small kernel, lowered without the library and run by the emulator. Returns its text."""
+    result = lower(small_kernels.module(body, len(arrays)), "k", "exact", {}, 1, no_library)
+    monkeypatch.setattr(small_kernels, "module", lambda *arguments: result.ptx)
+    small_kernels.launch(body, *arrays, threads=threads)
+    return flat(result)
+
+
+def test_unpacking_of_e2m1_is_exact(monkeypatch):
+    """All bytes, both zeros and 0.5 among them, with a guard and into a register that the next instruction reads."""
+    codes, out = np.arange(256, dtype=np.uint8), np.full((256, 2), np.nan, np.float16)
+    text = run_lowered(
+        monkeypatch,
+        """
+        cvt.u64.u32 %rd1, %tid; add.s64 %rd1, %rd1, %a1; .reg .b8 x, unused; ld.global.b8 %h1, [%rd1];
+        mov.b16 {x, unused}, %h1; setp.ge.u32 %p1, %tid, 0; mov.b32 %r1, 0;
+        @%p1 cvt.rn.f16x2.e2m1x2 %r1, x; @!%p1 cvt.rn.f16x2.e2m1x2 %r1, unused;
+        mad.wide.u32 %rd2, %tid, 4, %a0; st.global.b32 [%rd2], %r1;
+        """,
+        out,
+        codes,
+        threads=256,
+    )
+    want = np.stack([codes & 15, codes >> 4], axis=1).view(ml_dtypes.float4_e2m1fn).astype(np.float16)
+    np.testing.assert_array_equal(out.view(np.uint16), want.view(np.uint16))
+    assert "call" not in text and "e2m1" not in text
+
+
+@pytest.mark.parametrize("form", ["v8.b32", "v4.b64"])
+def test_wide_accesses_become_two(monkeypatch, form):
+    """The address register of the load may be one that it overwrites."""
+    given = np.arange(32 * 32 + 32, dtype=np.uint8)[: 32 * 32].reshape(32, 32)
+    given = np.ascontiguousarray(given[np.random.default_rng(3).permutation(32)])
+    storage = np.zeros(2 * given.nbytes + 64, np.uint8)
+    aligned = storage[-storage.ctypes.data % 32 :][: 2 * given.nbytes]
+    aligned[: given.nbytes], out = given.reshape(-1), aligned[given.nbytes :]
+    names = "%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8" if form == "v8.b32" else "%rd1, %rd2, %rd3, %rd4"
+    text = run_lowered(
+        monkeypatch,
+        f"""
+        mad.wide.u32 %rd1, %tid, 32, %a0; add.s64 %rd9, %rd1, {given.nbytes};
+        ld.global.L1::no_allocate.{form} {{{names}}}, [%rd1]; st.global.{form} [%rd9], {{{names}}};
+        """,
+        aligned,
+        threads=32,
+    )
+    assert (out.reshape(32, 32) == given).all()
+    assert len(re.findall(r"(?:ld|st)\.global\S*\.v(?:4\.b32|2\.b64) ", text)) == 4
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -53,8 +53,26 @@ def test_tails(sizes, configuration):
 
 
 def test_many_tiles_per_cta(few_sms, configuration):
-    """Stages, accumulators and store buffers wrap across tiles of different groups, with one part and with two."""
+    """Stages and accumulators wrap across tiles of different groups, with one part and with two."""
     solve_and_compare([(300, 384, 832), (130, 384, 256), (16, 256, 1600), (513, 256, 64)])
+
+
+@pytest.fixture(params=[shape for shape in submission.shapes() if shape[0] == 192], ids=str)
+def tiles_of_192(request, monkeypatch):
+    monkeypatch.setattr(submission, "shapes", lambda: [request.param])
+    submission.configure.cache_clear()
+    yield request.param
+    submission.configure.cache_clear()
+
+
+@pytest.mark.parametrize("m", [64, 65, 128, 192, 193, 256, 257, 320, 384, 385])
+def test_tiles_of_one_and_a_half_atoms(tiles_of_192, m):
+    """Odd tiles begin in the middle of an atom of scale factors; the second atom of a tile may lie past M."""
+    solve_and_compare([(m, 136, 320)], seed=m)
+
+
+def test_tiles_of_one_and_a_half_atoms_one_after_the_other(few_sms, tiles_of_192):
+    solve_and_compare([(385, 264, 320), (320, 136, 64), (256, 128, 832), (193, 256, 256), (128, 136, 576), (64, 8, 64)])
 
 
 def test_empty_groups_are_dropped():
@@ -76,11 +94,12 @@ def test_more_groups_than_one_launch_holds():
     solve_and_compare(small_groups(submission.MAX_GROUPS + 2))
 
 
-def test_nothing_outside_c_is_written():
+@pytest.mark.parametrize("m", [70, 201])
+def test_nothing_outside_c_is_written(configuration, m):
     """Rows past M and columns past N of the last tiles must not reach memory: canaries on all sides stay."""
-    m, n, k = 70, 136, 192
+    n, k = 136, 192
     (((a, b, _),), scales, reordered, sizes) = reference.generate_input(m=(m,), n=(n,), k=(k,), g=1, seed=3)
-    guard = 4096
+    guard = 64 * n  # more rows than a tile has past M, before them and behind
     buffer = torch.full((guard + m * n + guard,), 777.0, dtype=torch.float16, device="cuda")
     c = buffer[guard : guard + m * n].view(1, m, n).permute(1, 2, 0)
     data = ([(a, b, c)], scales, reordered, sizes)
@@ -91,11 +110,12 @@ def test_nothing_outside_c_is_written():
     assert bool((found[:guard] == 777.0).all()) and bool((found[guard + m * n :] == 777.0).all())
 
 
-def test_scale_padding_is_never_used():
+@pytest.mark.parametrize("m", [70, 200])
+def test_scale_padding_is_never_used(configuration, m):
     """Scale bytes of rows past M and N are garbage by contract; NaN there must not spread."""
-    data = reference.generate_input(m=(70,), n=(136,), k=(192,), g=1, seed=5)
+    data = reference.generate_input(m=(m,), n=(136,), k=(192,), g=1, seed=5)
     rows = torch.arange(128, device="cuda")
-    for tensor, size in zip(data[2][0], (70, 136)):
+    for tensor, size in zip(data[2][0], (m, 136)):
         last = tensor.view(torch.uint8)[:, :, -1]
         past = rows[rows >= size % 128]
         last[past % 32, past // 32] = 0x7F
@@ -120,7 +140,7 @@ def test_loads_read_what_the_schedule_says(configuration):
     """Requested bytes of each operand, counted launch by launch, against the schedule's formula."""
     import emulator
 
-    data = reference.generate_input(m=(130, 300), n=(264, 384), k=(320, 1024), g=2, seed=6)
+    data = reference.generate_input(m=(130, 300, 40), n=(264, 384, 8), k=(320, 1024, 64), g=3, seed=6)
     emulator.reset_counters()
     submission.solve(data)
     (counters,) = emulator.counters()

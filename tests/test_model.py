@@ -20,15 +20,31 @@ def test_minimum_bytes_are_the_references(args):
     assert estimate(args).minimum_bytes == sum(reference.group_gemm_minimum_traffic(data))
 
 
-@pytest.mark.parametrize(("cta_group", "token_tile"), [(1, 128), (1, 64), (2, 128)])
-def test_loads_of_whole_tiles_are_the_requested_bytes(monkeypatch, cta_group, token_tile):
-    """Where no box is clipped, a CTA loads what is requested, and a pair's scale factors of tokens once more."""
-    monkeypatch.setattr(submission, "shapes", lambda: [(token_tile, cta_group, 1)])
+def estimate_with(monkeypatch, shape, sizes, sms):
+    with monkeypatch.context() as patch:
+        patch.setattr(submission, "shapes", lambda: [shape])
+        submission.configure.cache_clear()
+        found = model.estimate(sizes, sms)
     submission.configure.cache_clear()
-    found = model.estimate([(256, 512, 1024), (128, 256, 512)], 148)
-    submission.configure.cache_clear()
-    requested = found.schedule.requested
-    assert sum(found.loads) == found.schedule.requested_bytes + (cta_group - 1) * requested["token SF"]
+    return found
+
+
+@pytest.mark.parametrize("shape", submission.shapes(), ids=str)
+def test_loads_of_whole_tiles_are_the_requested_bytes(monkeypatch, shape):
+    """Where no box is clipped, CTAs load what is requested, a pair's scale factors of tokens in each of the two."""
+    found = estimate_with(monkeypatch, shape, [(768, 512, 1024), (384 if shape[0] == 192 else 256, 256, 512)], 148)
+    assert sum(found.loads) == found.schedule.requested_bytes
+
+
+@pytest.mark.parametrize("shape", [(192, 1, 2), (192, 2, 2), (128, 1, 1)], ids=str)
+def test_the_busiest_sm(monkeypatch, shape):
+    """24 tiles of one size, and with two CTAs per SM one for each CTA: 4 SMs have 6 or, of a pair each, 12 of them."""
+    found = estimate_with(monkeypatch, shape, [(shape[0], 24 * 128 * shape[1], 1024)], 4)
+    (load,) = {found.loaded(cta) // len(found.tiles(cta)) for cta in range(found.schedule.ctas)}
+    assert found.by_sm(found.loads) == [24 * shape[1] // 4 * load] * 4
+    uneven = estimate_with(monkeypatch, shape, [(shape[0], 25 * 128 * shape[1], 1024)], 4)
+    tiles = 7 if shape[1] == 1 else 13
+    assert uneven.in_turn_us["SM"] * model.SM_BYTES_PER_US == pytest.approx(tiles * load)
 
 
 @pytest.mark.parametrize("args", CASES, ids="1234")
@@ -37,7 +53,7 @@ def test_terms(args):
     overlapping, in_turn = found.overlapping_us, found.in_turn_us
     assert overlapping["DRAM"] == in_turn["DRAM"] == found.minimum_bytes / 7.2e6
     assert overlapping["SM"] * 90e3 * 148 == pytest.approx(sum(found.loads))
-    assert in_turn["SM"] * 90e3 == pytest.approx(max(found.loads))
+    assert in_turn["SM"] * 90e3 == pytest.approx(max(sum(found.loads[sm::148]) for sm in range(148)))
     # 128 x 128 x 64 per MMA and CTA: every scaled product is computed once, rounded up to whole parts of tokens.
     work = sum(found.mma_cycles) / 64 * 128 * 128 * 64
     useful = sum(m * n * k for m, n, k in zip(args["m"], args["n"], args["k"]))

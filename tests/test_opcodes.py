@@ -605,6 +605,23 @@ def test_small_float_unpacking(name):
         np.testing.assert_array_equal(got, np.stack([values, values[::-1]], axis=1))
 
 
+def test_bytes_of_e2m1_unpack():
+    """As ptxas takes it: the source is an 8-bit register. All bytes, in all four places of a word."""
+    codes = np.random.default_rng(5).permuted(np.tile(np.arange(256, dtype=np.uint8), (4, 1)), axis=1).T.copy()
+    out = np.zeros((256, 4, 2), np.float16)
+    text = """
+        mad.wide.u32 %rd1, %tid, 4, %a1; ld.global.b32 %r1, [%rd1];
+        .reg .b8 x<4>; mov.b32 {x0, x1, x2, x3}, %r1;
+        cvt.rn.f16x2.e2m1x2 %r2, x0; cvt.rn.f16x2.e2m1x2 %r3, x1; cvt.rn.f16x2.e2m1x2 %r4, x2; cvt.rn.f16x2.e2m1x2 %r5, x3;
+        mad.wide.u32 %rd2, %tid, 16, %a0; st.global.v4.b32 [%rd2], {%r2, %r3, %r4, %r5};
+    """
+    launch(text, out, codes, threads=256)
+    nibbles = np.stack([codes & 15, codes >> 4], axis=-1)
+    np.testing.assert_array_equal(
+        out.view(np.uint16), nibbles.view(ml_dtypes.float4_e2m1fn).astype(np.float16).view(np.uint16)
+    )
+
+
 def test_scale_conversion():
     values = np.array([1, 1.5, 2, 3, 2.0**-127, 2.0**-130, 0, 2.0**127, 3e38, np.inf, np.nan] + [0.7] * 21, np.float32)
     column = [values.view(np.uint32).tolist()] * 2

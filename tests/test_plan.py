@@ -18,7 +18,6 @@ def test_smem_regions_follow_each_other_and_fit(plan):
         "weights": plan.stages * plan.weight_bytes,
         "tokens": plan.stages * plan.token_bytes,
         "scales": plan.stages * plan.scale_bytes,
-        "store": submission.EPILOGUE_WARPS * plan.store_buffers * plan.store_bytes,
         "full": 8 * plan.stages,
         "empty": 8 * plan.stages,
         "acc_full": 8 * plan.accumulators,
@@ -36,32 +35,42 @@ def test_smem_regions_follow_each_other_and_fit(plan):
 @pytest.mark.parametrize("plan", PLANS, ids=str)
 def test_no_further_stage_would_fit(plan):
     assert plan.stages >= (4 if plan.ctas_per_sm == 1 else 2)
-    buffers = submission.EPILOGUE_WARPS * plan.store_bytes
-    spared = (plan.store_buffers - submission.STORE_BUFFERS[0]) * buffers
-    assert plan.at.end - spared + plan.stage_bytes + 16 > plan.smem_capacity
-    assert plan.store_buffers == submission.STORE_BUFFERS[1] or plan.at.end + buffers > plan.smem_capacity
-    assert plan.store_buffers >= submission.STORE_BUFFERS[0]
+    assert plan.at.end + plan.stage_bytes + 16 > plan.smem_capacity
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=str)
 def test_alignment_of_swizzled_buffers(plan):
-    """A 128B-swizzled buffer must start at 1024 bytes, a 64B-swizzled one at 512, barriers at 8."""
+    """A 128B-swizzled buffer must start at 1024 bytes, an atom of scale factors at 128, barriers at 8."""
     for offset in (plan.weight_bytes, plan.at.tokens, plan.token_bytes, plan.part_token_bytes):
         assert offset % 1024 == 0
     assert plan.at.scales % 128 == 0
-    assert plan.at.store % 512 == 0 and plan.store_bytes % 512 == 0
+    assert submission.SF_ATOM % 128 == 0 and plan.scale_bytes % submission.SF_STAGE == 0
     assert plan.at.full % 8 == 0
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=str)
 def test_tmem_columns_follow_each_other_and_fit(plan):
     columns = submission.K_BLOCKS * submission.SF_COLUMNS
+    token_columns = plan.parts * plan.part_atoms * columns
     assert plan.accumulators * plan.part_tokens <= plan.weight_sf_column
     assert plan.weight_sf_column + columns <= plan.token_sf_column
-    assert plan.ctas_per_sm * (plan.token_sf_column + plan.parts * columns) <= TMEM_COLUMNS
+    assert plan.token_sf_column + token_columns <= plan.tmem_columns
+    assert plan.sf_columns == columns + token_columns
     assert plan.parts <= plan.accumulators
     # tcgen05.alloc takes powers of two from 32.
     assert plan.tmem_columns.bit_count() == 1 and plan.ctas_per_sm * plan.tmem_columns <= TMEM_COLUMNS
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=str)
+def test_parts_and_their_atoms_cover_the_tile(plan):
+    """A part is one MMA's tokens; an odd tile begins at most half an atom into the first of the part's atoms."""
+    assert plan.parts * plan.part_tokens == plan.token_tile and plan.part_tokens <= submission.MMA_TOKENS
+    assert plan.cta_group * plan.token_rows == plan.part_tokens
+    assert plan.token_rows % 8 == 0, "rows of a swizzle atom"
+    for token in range(0, 4 * plan.token_tile, plan.token_tile):
+        first = token % 128
+        assert first in (0, 64) and first + plan.part_tokens <= plan.part_atoms * 128
+    assert plan.part_tokens % submission.EPILOGUE_TOKENS == 0
 
 
 @pytest.mark.parametrize("tile", [0, 32, 96, 512])
@@ -94,7 +103,7 @@ def test_group_count_is_limited_by_the_parameters(groups):
         Plan(groups)
 
 
-@pytest.mark.parametrize(("tile", "mma_n"), [(64, 64), (128, 128), (256, 128)])
+@pytest.mark.parametrize(("tile", "mma_n"), [(64, 64), (128, 128), (192, 192), (256, 128)])
 def test_instruction_descriptor_matches_the_bit_fields(tile, mma_n):
     """PTX ISA, "Instruction descriptor" for kind mxf4nvf4: e2m1 is code 1, ue4m3 scales are code 0."""
     for cta_group in submission.CTA_GROUPS:

@@ -87,6 +87,22 @@ def test_all_passed(tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("problem", "line", "message"),
+    [
+        ("dual_gemm", "m: 128; n: 128; k: 256; l: 2; seed: 3", ""),
+        ("gemm", "m: 40; n: 136; k: 208; l: 2; seed: 3", "bit-exact"),
+        ("gemv", "m: 40; k: 208; l: 2; seed: 3", "bit-exact"),
+    ],
+)
+def test_the_other_problems(tmp_path, problem, line, message):
+    (tmp_path / "specs.txt").write_text(f"{line}\n")
+    arguments = ("--problem", problem, "--submission", SUBMISSIONS / "all_problems.py", *OPTIONS)
+    code, log, output = run_protocol("test", tmp_path / "specs.txt", *arguments)
+    assert (code, log["check"], log["test-count"], log["test.0.spec"]) == (0, "pass", "1", line), output
+    assert message in log["test.0.message"]
+
+
 def test_a_failing_import_is_every_cases_error(tmp_path):
     specs = write_specs(tmp_path / "specs.txt", ["good", "good"])
     code, log, _ = run_protocol("test", specs, "--submission", SUBMISSIONS / "broken_import.py", *OPTIONS)
@@ -150,6 +166,8 @@ def test_a_descriptor_open_for_reading_only(tmp_path):
         (("test",), "", "SPECFILE is required"),
         (("script", "SPECS"), "", "invalid choice: 'script'"),
         (("test", "SPECS", "--case", "1"), "", "the cases are numbered 0 to 0"),
+        (("test", "SPECS", "--problem", "all"), "", "--problem all takes no SPECFILE"),
+        (("test", "--problem", "all"), "", "SPECFILE is required"),
         (("test", "SPECS"), "many", "POPCORN_SEED='many' is not an integer"),
         (("benchmark", "SPECS", "--baseline", *OPTIONS), "", "--baseline is a time"),
     ],
@@ -183,3 +201,13 @@ def test_a_bad_spec_file(tmp_path, content, text):
         code, stderr = exit_code_and_stderr("test", specs, popcorn_fd=file.fileno(), pass_fds=(file.fileno(),))
     assert code == 113
     assert text in stderr
+
+
+def test_spec_files_are_read_as_the_chosen_problems(tmp_path):
+    specs = write_specs(tmp_path / "specs.txt", ["good"])
+    with open(os.devnull, "w") as file:
+        code, stderr = exit_code_and_stderr(
+            "test", specs, "--problem", "gemv", popcorn_fd=file.fileno(), pass_fds=(file.fileno(),)
+        )
+    assert code == 113
+    assert "gemv takes m, k, l, seed; got m, n, k, g, seed" in stderr

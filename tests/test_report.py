@@ -62,7 +62,8 @@ def test_a_main_loop_holds_one_k_tile(row):
     """The report's counts are per k-tile: one loop per role, with the loads and the MMAs of one stage."""
     plan = row.compiled.plan
     (load,), (mma,) = (row.sass.main_loops(opcodes) for opcodes in report.ROLES.values())
-    assert load["UTMALDG"] + load["UBLKCP"] == 2 * (1 + plan.parts)  # weights and parts of tokens, each with its scales
+    assert load["UTMALDG"] == 1 + plan.parts
+    assert load["UBLKCP"] == 1 + plan.parts * plan.part_atoms
     assert mma["UTCOMMA"] == submission.K_BLOCKS * plan.parts
 
 
@@ -97,10 +98,7 @@ def test_ordering_instruction_behind_a_predicate_is_noticed(ptx, rule):
     assert set(broken(predicated)) == {rule}
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [name for name, rule in ORDER.items() if name != "bar.warp.sync" and rule.first != START],
-)
+@pytest.mark.parametrize("rule", [name for name, rule in ORDER.items() if rule.first != START])
 def test_rule_without_anything_to_order_is_noticed(ptx, rule):
     """As when the kernel comes to use another instruction that the rule does not know."""
     instructions = re.compile(rf"^\s*(@\S+ )?({ORDER[rule].first})[^;]*;", re.M)
@@ -143,10 +141,10 @@ def added(ptx, code):
 
 @needs_tools
 def test_spills_are_noticed():
-    """50 registers do not hold the choice among as many groups as a launch takes; ptxas refuses to go on with fewer."""
+    """88 registers do not hold 64 columns and the choice among as many groups as a launch takes; ptxas wants 82."""
     ptx = report.compile_plan(submission.Plan(submission.MAX_GROUPS, 256, 2)).ptx
-    assembled = report.assemble(re.sub(r"(\.reqntid[^\n]*)", r"\1 .maxnreg 50", ptx))
-    assert assembled.registers <= 50
+    assembled = report.assemble(re.sub(r"(\.reqntid[^\n]*)", r"\1 .maxnreg 88", ptx))
+    assert assembled.registers <= 88
     assert assembled.spill_store_bytes > 0 and assembled.spill_load_bytes > 0 and assembled.stack_bytes > 0
     counts = report.disassemble(assembled.cubin).counts()
     assert all(counts[opcode] for opcode in report.LOCAL)
@@ -166,7 +164,7 @@ def test_local_memory_is_noticed(ptx):
 @needs_tools
 def test_ptx_that_does_not_assemble_is_refused(ptx):
     with pytest.raises(report.ReportError, match=r"refuses the PTX:\n.*no_such"):
-        report.assemble(ptx.replace("fence.proxy.async", "fence.proxy.no_such"))
+        report.assemble(ptx.replace("fence.mbarrier_init", "fence.no_such"))
 
 
 @needs_tools
@@ -189,7 +187,7 @@ def test_missing_tool_is_named(monkeypatch):
 def test_other_machine_code_is_noticed(ptx):
     code, again, other = (
         report.machine_code(report.assemble(text).cubin)
-        for text in (ptx, ptx, re.sub(r"wait_group\.read [1-9]", "wait_group.read 9", ptx))
+        for text in (ptx, ptx, re.sub(r"(shfl\.sync\.bfly\.b32 other, \S+) 1,", r"\1 2,", ptx))
     )
     assert code and code == again and code != other
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from task import GROUP_GEMM, PROBLEMS, SpecError, TestSpec
+from task import DUAL_GEMM, GEMM, GEMV, GROUP_GEMM, PROBLEMS, SpecError, TestSpec
 
 keys = st.from_regex(r"[a-zA-Z_]{1,8}", fullmatch=True)
 values = st.integers() | st.from_regex(r"[a-zA-Z_]{1,8}", fullmatch=True) | st.lists(st.integers()).map(tuple)
@@ -66,6 +66,8 @@ def test_seeds_combine_as_the_contest_combines_them():
 def test_a_problem_refuses_other_parameters():
     with pytest.raises(SpecError, match="group_gemm takes m, n, k, g, seed; got m, n, k, l, seed"):
         GROUP_GEMM.parse_specs(["m: 1; n: 1; k: 64; l: 1; seed: 1"])
+    with pytest.raises(SpecError, match="gemv takes m, k, l, seed; got m, n, k, l, seed"):
+        GEMV.parse_specs(["m: 1; n: 1; k: 64; l: 1; seed: 1"])
     with pytest.raises(SpecError, match="no test cases"):
         GROUP_GEMM.parse_specs([])
 
@@ -95,16 +97,40 @@ def test_every_line_of_the_table_reads(problem):
     assert problem.find_benchmark(TestSpec.parse(problem.tests[0])) is None
 
 
-def test_group_gemm_table():
+def test_group_gemm_lines():
     specs = GROUP_GEMM.parse_specs([*GROUP_GEMM.tests, *(benchmark.line for benchmark in GROUP_GEMM.benchmarks)])
     for spec in specs:
         assert len(spec.args["m"]) == len(spec.args["n"]) == len(spec.args["k"]) == spec.args["g"]
         assert spec.args["seed"] == 1111
 
+
+@pytest.mark.parametrize("problem", [DUAL_GEMM, GEMM, GEMV], ids=lambda problem: problem.name)
+def test_the_other_problems_lines_have_integers(problem):
+    for spec in problem.parse_specs([*problem.tests, *(benchmark.line for benchmark in problem.benchmarks)]):
+        assert all(isinstance(value, int) for value in spec.args.values())
+        assert spec.args["seed"] == 1111
+        assert spec.args["k"] % 64 == spec.args["m"] % 128 == spec.args.get("n", 0) % 128 == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "cases", "inputs", "light", "published"),
+    [
+        ("group_gemm", 4, 15, 5.21, 13.09),
+        ("dual_gemm", 4, 50, 4.89, 13.12),
+        ("gemm", 3, 50, 3.04, 9.98),
+        ("gemv", 3, 1, 8.63, 18.55),
+    ],
+)
+def test_the_figures_to_beat(name, cases, inputs, light, published):
+    """Per case and as geometric means: equal for the speed of light, close where the best are of several submissions."""
+
     def geomean(values):
         return math.prod(values) ** (1 / len(values))
 
-    assert len(GROUP_GEMM.benchmarks) == 4
-    assert geomean([entry.speed_of_light_us for entry in GROUP_GEMM.benchmarks]) == pytest.approx(5.21, abs=0.005)
-    assert GROUP_GEMM.best_geomean_us == 13.09
-    assert 12.9 < geomean([entry.best_published_us for entry in GROUP_GEMM.benchmarks]) <= 13.09
+    problem = PROBLEMS[name]
+    assert problem.leaderboard == f"nvfp4_{name}"
+    assert (problem.name, len(problem.benchmarks), problem.inputs_per_timing) == (name, cases, inputs)
+    assert geomean([entry.speed_of_light_us for entry in problem.benchmarks]) == pytest.approx(light, abs=0.006)
+    assert problem.best_geomean_us == published
+    best_of_several_submissions = geomean([entry.best_published_us for entry in problem.benchmarks])
+    assert 0.96 * published < best_of_several_submissions < published + 0.01
