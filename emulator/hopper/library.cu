@@ -66,7 +66,7 @@ extern "C" __device__ void hopper_serve(uint32_t control, uint32_t threads, uint
     }
 }
 
-/* Conversions of e2m1 (PTX ISA, "cvt"): two elements in a byte, the first operand in the high half. */
+/* Conversion to e2m1 (PTX ISA, "cvt"): two elements in a byte, the first operand in the high half. */
 
 static __device__ uint32_t e2m1_of(float value) {
     float magnitude = fabsf(value);
@@ -77,14 +77,3 @@ static __device__ uint32_t e2m1_of(float value) {
 }
 
 extern "C" __device__ uint32_t hopper_f32_to_e2m1x2(float high, float low) { return e2m1_of(high) << 4 | e2m1_of(low); }
-
-extern "C" __device__ uint32_t hopper_e2m1x2_to_f16x2(uint32_t codes) {
-    uint32_t result = 0;
-    for (uint32_t i = 0; i < 2; i++) {
-        uint32_t code = codes >> 4 * i & 15, magnitude = code & 7;
-        /* 0.5 is the only value whose fp16 pattern is no shift of its e2m1 pattern. */
-        uint32_t half = magnitude > 1 ? (magnitude + 28) << 9 : magnitude * 0x3800;
-        result |= (half | (code & 8) << 12) << 16 * i;
-    }
-    return result;
-}
