@@ -1,4 +1,5 @@
-# make eval   the contest's ten tests, on the B200 where there is one, else in the emulator under three schedules
+# make eval   the contest's ten tests, on the B200 where there is one, else in the emulator under three schedules;
+#             PROBLEM=dual_gemm, gemm, gemv or all: those of another problem, or of all
 # make test   the project's own tests; need no GPU
 # make benchmark   the four benchmark shapes: timed on a B200, checked and counted in the emulator
 # make report   static figures of every configuration: SMEM, TMEM, registers, spills, machine code; needs no GPU
@@ -15,14 +16,15 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SCHEDULES ?= late,random:1,random:2
 SECONDS ?= 60
+PROBLEM ?= group_gemm
 
 .PHONY: eval test benchmark report soak lint clean
 
 eval: $(READY)
-	$(BIN)/python eval.py test --schedule $(SCHEDULES)
+	$(BIN)/python eval.py test --problem $(PROBLEM) --schedule $(SCHEDULES)
 
 benchmark: $(READY)
-	$(BIN)/python eval.py benchmark
+	$(BIN)/python eval.py benchmark --problem $(PROBLEM)
 
 report: $(READY)
 	$(BIN)/python report.py

@@ -1,9 +1,11 @@
 """Times the kernel against others and against the memory system, in one run on one GPU: a B200, or a Hopper GPU.
 
-    python compare.py [--peer FILE ...] [--example FILE] [--case N ...] [--shapes] [--repeats N] [--save FILE.json]
+    python compare.py [--problem NAME] [--peer FILE ...] [--example FILE] [--case N ...] [--shapes] [--repeats N]
+                      [--save FILE.json]
 
-Rows, microseconds per call, medians over repeats of the contest's loop: 15 inputs back to back between two events, on
-a flushed L2, the host's work hidden behind a kernel that waits.
+Rows, microseconds per call, medians over repeats of the contest's loop: as many inputs as the problem says (15 for a
+group GEMM, 50 for a GEMM or a dual GEMM, one for a GEMV) back to back between two events, on a flushed L2, the host's
+work hidden behind a kernel that waits.
 
     plain read            a grid-stride read of as many bytes as the case must move
     ring                  the same bytes through a ring of bulk copies, one CTA per SM: launched one after another, and with
@@ -42,9 +44,9 @@ from typing import Any
 from peers import load_grouped_example, load_submission
 
 HERE = Path(__file__).resolve().parent
-CALLS = 15
 SEED_STEP = 42
 REPEATS = 40
+PRODUCTS = {"group_gemm": 1, "gemm": 1, "dual_gemm": 2}  # of the problems whose launches are planned by schedules
 PROFILED = 5
 FLUSH_BYTES = 512 * 2**20  # several times the L2 of any GPU
 WAIT_CYCLES = 10_000_000  # of the kernel that hides the host's work, at first
@@ -136,9 +138,11 @@ def plain_ring(address: int, nbytes: int, sms: int, early: bool) -> Work:
 def schedule_ring(schedule, buffer) -> tuple[Work, int]:
     """The schedule's traffic, operands and output one after the other in a buffer (None: only count its bytes)."""
     plan = schedule.plan
+    if plan.k_split > 1:
+        raise ValueError(f"{plan.k_split} shares of K; ring.cu's CTAs load all of it")
     work = Work(group_count=len(schedule.sizes), tiles=schedule.tiles, ctas_per_tile=plan.cta_group, early=1)
     work.token_tile, work.part_tokens, work.stages = plan.token_tile, plan.part_tokens, plan.stages
-    work.weight_bytes = plan.weight_bytes + SF_BYTES
+    work.weight_bytes = plan.products * (plan.weight_bytes + SF_BYTES)
     work.part_bytes = plan.part_token_bytes + plan.part_atoms * SF_BYTES
     at = start = buffer.data_ptr() if buffer is not None else 0
     for index, ((m, n, k), first) in enumerate(zip(schedule.sizes, schedule.first_tiles)):
@@ -154,23 +158,23 @@ def schedule_ring(schedule, buffer) -> tuple[Work, int]:
     return work, at - start
 
 
-def memory_rows(sizes: list[tuple], schedule, sms: int) -> Iterator[Row]:
-    """Rows that only move bytes, each with CALLS buffers of its own."""
+def memory_rows(nbytes: int, schedule, sms: int, calls: int) -> Iterator[Row]:
+    """Rows that only move bytes, each with as many buffers as there are calls. schedule: None for a kernel without one."""
     import torch
 
     from emulator.hopper import plain_read
 
-    nbytes = sum(m * n * 2 + (m + n) * k * 9 // 16 for m, n, k, _ in sizes)
-    yield Row("plain read", lambda read: read(), [plain_read.reader(nbytes) for _ in range(CALLS)])
-    buffers = [torch.zeros(nbytes, dtype=torch.uint8, device="cuda") for _ in range(CALLS)]
+    yield Row("plain read", lambda read: read(), [plain_read.reader(nbytes) for _ in range(calls)])
+    buffers = [torch.zeros(nbytes, dtype=torch.uint8, device="cuda") for _ in range(calls)]
     for name, programmatic in (("ring, launches in turn", False), ("ring, loads before the wait", True)):
         works = [plain_ring(buffer.data_ptr(), nbytes, sms, programmatic) for buffer in buffers]
         yield Row(name, functools.partial(run_ring, sms, programmatic), works)
     del buffers, works
-    _, needed = schedule_ring(schedule, None)
-    buffers = [torch.zeros(needed, dtype=torch.uint8, device="cuda") for _ in range(CALLS)]
-    works = [schedule_ring(schedule, buffer)[0] for buffer in buffers]
-    yield Row("ring, our traffic", functools.partial(run_ring, schedule.ctas, True), works)
+    if schedule is not None and schedule.plan.k_split == 1:
+        _, needed = schedule_ring(schedule, None)
+        buffers = [torch.zeros(needed, dtype=torch.uint8, device="cuda") for _ in range(calls)]
+        works = [schedule_ring(schedule, buffer)[0] for buffer in buffers]
+        yield Row("ring, our traffic", functools.partial(run_ring, schedule.ctas, True), works)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -196,10 +200,10 @@ def ordinary_launches() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def one_shape(submission, shape: tuple[int, int, int]) -> Iterator[None]:
+def one_shape(submission, shape: tuple[int, int, int, int]) -> Iterator[None]:
     """Calls of solve() with this configuration of the kernel only."""
     original = submission.shapes
-    submission.shapes = lambda: [shape]
+    submission.shapes = lambda products: [shape]
     submission.configure.cache_clear()
     try:
         yield
@@ -227,14 +231,14 @@ def example_calls(path: Path | None, hopper: bool) -> dict[str, Callable]:
     }
 
 
-def kernel_rows(submission, inputs: list[tuple], shapes: bool, hopper: bool) -> Iterator[Row]:
+def kernel_rows(submission, inputs: list[tuple], shapes: list[tuple], hopper: bool) -> Iterator[Row]:
     yield Row("ours", submission.custom_kernel, inputs)
     yield Row("ours, nothing promised", submission.solve, inputs)
     if hopper:
         yield Row("ours, programmatic launch off", wrapped(submission.custom_kernel, ordinary_launches), inputs)
-    for shape in submission.shapes() if shapes else ():
-        tile, cta_group, per_sm = shape
-        name = f"ours, {128 * cta_group}x{tile}, {per_sm} per SM"
+    for shape in shapes:
+        tile, cta_group, per_sm, k_split = shape
+        name = f"ours, {128 * cta_group}x{tile}, {per_sm} per SM" + (f", K in {k_split}" if k_split > 1 else "")
         yield Row(name, wrapped(submission.custom_kernel, one_shape, submission, shape), inputs)
 
 
@@ -279,9 +283,8 @@ def kernel_time(row: Row) -> float:
     return sum(event.self_device_time_total for event in profiler.key_averages()) / len(row.inputs)
 
 
-def compare(
-    cases: list[int], peers: list[Path], example: Path | None, shapes: bool, repeats: int, hopper: bool
-) -> dict[str, Any]:
+def compare(problem, cases: list[int], options: argparse.Namespace, hopper: bool) -> dict[str, Any]:
+    """Microseconds per call of every repeat, by row and case. problem: of task.PROBLEMS."""
     import torch
     from rich.progress import Progress
 
@@ -290,30 +293,35 @@ def compare(
     import task
 
     sms = torch.cuda.get_device_properties(0).multi_processor_count
-    examples = example_calls(example, hopper)
+    examples, described = example_calls(options.example, hopper), reference.REFERENCES[problem.name]
+    products = PRODUCTS.get(problem.name)
     flush = torch.empty(FLUSH_BYTES // 4, device="cuda")
     results: dict[str, dict[int, list[float]]] = {}
-    benchmarks = task.PROBLEMS["group_gemm"].benchmarks
     with Progress(transient=True) as progress:
         for case in cases:
-            args = dict(task.TestSpec.parse(benchmarks[case].line).args)
-            seeds = [{**args, "seed": args["seed"] + SEED_STEP * i} for i in range(CALLS)]
-            inputs = [reference.generate_input(**args) for args in seeds]
-            (launched,) = submission.configure(tuple(map(tuple, inputs[0][3])), sms)
+            args = dict(task.TestSpec.parse(problem.benchmarks[case].line).args)
+            seeds = [{**args, "seed": args["seed"] + SEED_STEP * i} for i in range(problem.inputs_per_timing)]
+            inputs = [described.generate_input(**args) for args in seeds]
+            schedule, every = None, []
+            if products:
+                sizes = tuple(map(tuple, described.problem_sizes(inputs[0])))
+                (launched, *_) = submission.configure(sizes, sms, products=products)
+                schedule, every = launched.schedule, submission.shapes(products) if options.shapes else []
             rows = itertools.chain(
-                kernel_rows(submission, inputs, shapes, hopper),
-                (Row(path.name, load_submission(path), inputs) for path in peers),
+                kernel_rows(submission, inputs, every, hopper),
+                (Row(path.name, load_submission(path), inputs) for path in options.peer),
                 (Row(name, call, inputs) for name, call in examples.items()),
-                memory_rows(inputs[0][3], launched.schedule, sms),
+                memory_rows(sum(described.minimum_traffic(inputs[0])), schedule, sms, len(inputs)),
             )
             for row in rows:
                 bar = progress.add_task(f"case {case + 1}: {row.name}", total=None)
-                times, hidden = time_row(row, flush, repeats)
+                times, hidden = time_row(row, flush, options.repeats)
                 results.setdefault(row.name + ("" if hidden else ", host included"), {})[case] = times
                 if not hidden:
                     times = [kernel_time(row) for _ in range(PROFILED)]
                     results.setdefault(f"{row.name}, kernels only", {})[case] = times
                 progress.remove_task(bar)
+            del inputs, rows, row
     return results
 
 
@@ -362,14 +370,21 @@ def circumstances() -> dict[str, Any]:
 
 
 def main() -> None:
+    import task
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--problem", choices=list(task.PROBLEMS), default="group_gemm")
     parser.add_argument("--peer", type=Path, action="append", default=[], metavar="FILE")
     parser.add_argument("--example", type=Path, metavar="FILE", help="NVIDIA's grouped_blockscaled_gemm.py")
-    parser.add_argument("--case", type=int, action="append", metavar="N", help="1 to 4; all by default")
+    parser.add_argument("--case", type=int, action="append", metavar="N", help="from 1 on; all by default")
     parser.add_argument("--shapes", action="store_true", help="time every configuration of the kernel")
     parser.add_argument("--repeats", type=int, default=REPEATS)
     parser.add_argument("--save", type=Path, metavar="FILE.json", help="keep every measurement")
     options = parser.parse_args()
+    problem = task.PROBLEMS[options.problem]
+    every = range(1, len(problem.benchmarks) + 1)
+    if unknown := set(options.case or ()) - set(every):
+        parser.error(f"case {min(unknown)}; {problem.name} has 1 to {len(every)}")
 
     import eval as evaluation
 
@@ -383,10 +398,11 @@ def main() -> None:
 
     import torch
 
-    cases = [number - 1 for number in options.case or (1, 2, 3, 4)]
-    results = compare(cases, options.peer, options.example, options.shapes, options.repeats, hopper)
+    cases = [number - 1 for number in options.case or every]
+    results = compare(problem, cases, options, hopper)
     name = torch.cuda.get_device_name()
-    show(results, cases, f"{name}{', Hopper: tensor core omitted, no B200 times' if hopper else ''}")
+    omitted = ", Hopper: tensor core omitted, no B200 times" if hopper else ""
+    show(results, cases, f"{problem.name}, {name}{omitted}")
     if options.save:
         options.save.write_text(json.dumps({**circumstances(), "us": results}, indent=1))
         print(f"every measurement is in {options.save}")

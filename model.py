@@ -11,8 +11,9 @@ The slowest of these decides:
 
 To that comes what overlapping launches do not hide, EXPOSED_US: SMs start and end at different times. Where launches
 come in turn, the busiest SM decides instead of all, and set-up, first latency, tail and the gap between two launches,
-LAUNCH_US, are added. Which CTA runs on which SM is the hardware's choice; the model gives them out in order, CTA i to SM
-i modulo the number of SMs.
+LAUNCH_US, are added. Which CTA runs on which SM is the hardware's choice; the model gives clusters out in order, CTA i to
+SM i modulo the number of SMs that whole clusters fill. Shares of a tile's K load their k-tiles each; the sums that they
+send each other count as bytes into shared memory.
 
 Sources of the constants
     [S] SemiAnalysis, microbench-blackwell: TMA throughput on a B200. tma2d_tput_results.csv: 7.2 TB/s from DRAM with
@@ -61,37 +62,47 @@ class Estimate:
     minimum_bytes: int
 
     def tiles(self, cta: int) -> list[tuple[int, int, int]]:
-        """(k-tiles, tokens, parts) of a CTA's tiles."""
+        """(k-tiles of this CTA's share, tokens, parts) of a CTA's tiles."""
         plan, sizes = self.schedule.plan, self.schedule.sizes
+        share = cta % plan.cluster_ctas // plan.cta_group
         found = []
         for group, _, token in self.schedule.tiles_of(cta):
             tokens = min(sizes[group][0] - token, plan.token_tile)
-            found.append((-(-sizes[group][2] // submission.K_TILE), tokens, -(-tokens // plan.part_tokens)))
+            k_tiles = -(-sizes[group][2] // submission.K_TILE)
+            of_share = (share + 1) * k_tiles // plan.k_split - share * k_tiles // plan.k_split
+            found.append((of_share, tokens, -(-tokens // plan.part_tokens)))
         return found
 
     def loaded(self, cta: int) -> int:
-        """Bytes into a CTA's shared memory, whole boxes."""
+        """Bytes that a CTA loads into its shared memory, whole boxes."""
         plan = self.schedule.plan
         part_bytes = plan.part_token_bytes + plan.part_atoms * submission.SF_STAGE
-        weight_bytes = plan.weight_bytes + submission.SF_STAGE
+        weight_bytes = plan.products * (plan.weight_bytes + submission.SF_STAGE)
         return sum(k_tiles * (weight_bytes + parts * part_bytes) for k_tiles, _, parts in self.tiles(cta))
 
     @property
     def loads(self) -> list[int]:
-        """Bytes into each CTA's shared memory."""
-        return [self.loaded(cta) for cta in range(self.schedule.ctas)]
+        """Bytes into each CTA's shared memory: what it loads, and of each tile the sums of the other shares of K."""
+        plan, ctas = self.schedule.plan, range(self.schedule.ctas)
+        exchanged = (plan.k_split - 1) * plan.share_bytes
+        return [self.loaded(cta) + len(self.tiles(cta)) * exchanged for cta in ctas]
 
     @property
     def mma_cycles(self) -> list[float]:
         """Of each CTA's tensor core."""
-        n = self.schedule.plan.part_tokens
-        cycles = submission.K_BLOCKS * max(n / 2, 32 + n / 4)
+        plan = self.schedule.plan
+        cycles = submission.K_BLOCKS * plan.products * max(plan.part_tokens / 2, 32 + plan.part_tokens / 4)
         ctas = range(self.schedule.ctas)
         return [cycles * sum(k_tiles * parts for k_tiles, _, parts in self.tiles(cta)) for cta in ctas]
 
     def by_sm(self, work: list[float]) -> list[float]:
-        """Of each SM, from what each CTA has: CTAs are given out in order."""
-        return [sum(work[sm :: self.schedule.sm_count]) for sm in range(self.schedule.sm_count)]
+        """Of each SM, from what each CTA has: clusters are given out in order, each to SMs side by side.
+
+        SMs that are left over where clusters do not divide their number have nothing.
+        """
+        sms, cluster = self.schedule.sm_count, self.schedule.plan.cluster_ctas
+        used = sms - sms % cluster
+        return [sum(work[sm::used]) for sm in range(used)] + [0] * (sms - used)
 
     def terms_us(self, share: Callable[[list[float]], float]) -> dict[str, float]:
         """DRAM, SM and MMA time; share: what of all CTAs' work one SM has."""
@@ -112,13 +123,15 @@ class Estimate:
     @property
     def alone_us(self) -> float:
         """Set-up, first latency and tail of a call that overlaps with no other."""
-        tail = COMMIT_CYCLES + EPILOGUE_STEP_CYCLES * self.schedule.plan.part_tokens / submission.EPILOGUE_TOKENS
+        tail = (
+            COMMIT_CYCLES + EPILOGUE_STEP_CYCLES * self.schedule.plan.part_tokens / self.schedule.plan.epilogue_tokens
+        )
         return FIRST_LATENCY_US + (SETUP_CYCLES + tail) / CLOCK_MHZ
 
 
-def estimate(sizes: list[tuple[int, int, int]], sms: int, overlapping: bool = True) -> Estimate:
-    (launch,) = submission.configure(tuple((*size, 1) for size in sizes), sms, overlapping)
-    minimum = sum(2 * m * n + (m + n) * k // 2 + (m + n) * k // 16 for m, n, k in sizes)
+def estimate(sizes: list[tuple[int, int, int]], sms: int, overlapping: bool = True, products: int = 1) -> Estimate:
+    (launch,) = submission.configure(tuple((*size, 1) for size in sizes), sms, overlapping, products)
+    minimum = sum(2 * m * n + (m + products * n) * (k // 2 + k // 16) for m, n, k in sizes)
     return Estimate(launch.schedule, minimum)
 
 
@@ -128,7 +141,7 @@ def estimate(sizes: list[tuple[int, int, int]], sms: int, overlapping: bool = Tr
 
 
 def tile(plan: submission.Plan) -> str:
-    return f"{submission.WEIGHT_TILE * plan.cta_group}x{plan.token_tile}, {plan.cta_group} / {plan.ctas_per_sm}"
+    return f"{submission.WEIGHT_TILE * plan.cta_group}x{plan.token_tile}, {plan.cta_group} / {plan.ctas_per_sm} / {plan.k_split}"
 
 
 def figures(found: Estimate, alone: Estimate) -> dict[str, str]:
@@ -138,14 +151,14 @@ def figures(found: Estimate, alone: Estimate) -> dict[str, str]:
     plan = schedule.plan
     return {
         "MB that must move": f"{found.minimum_bytes / 1e6:.1f}",
-        "tile, CTAs per MMA / per SM": tile(plan),
+        "tile, CTAs per MMA / per SM / shares of K": tile(plan),
         "waves x CTAs": f"{schedule.waves} x {schedule.ctas}",
         "MB requested": f"{schedule.requested_bytes / 1e6:.1f}",
         "KB in flight per SM": f"{plan.stages * plan.stage_bytes * plan.ctas_per_sm / 1024:.0f}",
         **{f"{name} us, all SMs": f"{value:.1f}" for name, value in overlapping.items()},
         "calls that overlap, us": f"{overlapping[slowest] + EXPOSED_US:.1f}",
         "dominant": slowest,
-        "in turn: tile, CTAs per MMA / per SM": tile(alone.schedule.plan),
+        "in turn: tile, CTAs per MMA / per SM / shares of K": tile(alone.schedule.plan),
         "KB into the busiest SM": f"{max(alone.loads) / 1e3:.0f}",
         **{f"{name} us, busiest SM": f"{value:.1f}" for name, value in in_turn.items()},
         "set-up, latency, tail us": f"{alone.alone_us:.1f}",

@@ -3,8 +3,9 @@
     python report.py                 the tables (`make report` also sets up what it needs)
     python report.py --keep FOLDER   keep PTX, cubin and SASS of each configuration as well
 
-Configurations are the kernel's token tiles, CTA groups and CTAs per SM at CONTEST_GROUPS groups, and for every CTA group
-the most groups that a launch takes. Where each figure comes from:
+Configurations are the kernel's token tiles, CTA groups, CTAs per SM and shares of K for one product at CONTEST_GROUPS
+groups and for two at one, and for every CTA group and number of shares the most groups that a launch takes. A line names
+groups, products, tokens of a tile, CTAs per MMA, CTAs per SM and shares of K. Where each figure comes from:
 
     SMEM, stages        the plan (`submission.Plan`): dynamic SMEM in bytes per CTA / the most that it may ask for
     TMEM                32-bit columns, used by the plan / allocated by the PTX's tcgen05.alloc
@@ -48,6 +49,7 @@ from emulator.ptx import parse  # noqa: E402
 
 ARCH = "sm_100a"
 CONTEST_GROUPS = 8  # the most groups of a contest case
+CALL_GROUPS = {1: CONTEST_GROUPS, 2: 1}  # by products: the most groups that a contest's call has
 ROLES = {"load": ("UTMALDG",), "MMA": ("UTCOMMA", "UTCQMMA")}  # role -> SASS opcodes that only its main loop has
 LOCAL = ("LDL", "STL")
 WHEELS = {"ptxas": "nvidia-cuda-nvcc-cu12", "nvdisasm": "nvidia-cuda-nvdisasm"}  # of the extra "report"
@@ -84,10 +86,18 @@ class Compiled:
 
 
 def configurations() -> list[submission.Plan]:
-    """Every shape of the kernel at CONTEST_GROUPS, then the largest launch of each CTA group."""
-    plans = [submission.Plan(CONTEST_GROUPS, *shape) for shape in submission.shapes()]
-    widest = max(submission.TOKEN_TILES)
-    return plans + [submission.Plan(submission.MAX_GROUPS, widest, cta_group) for cta_group in submission.CTA_GROUPS]
+    """Every shape of the kernel: of a GEMM at CONTEST_GROUPS, of a dual GEMM, which comes without groups, at one.
+
+    Then the largest launches of both, of the widest tile for each CTA group and number of shares of K.
+    """
+    plans, largest = [], {}
+    for products, groups in CALL_GROUPS.items():
+        for shape in submission.shapes(products):
+            plans.append(submission.Plan(groups, *shape, products))
+            # Tiles come in ascending order.
+            if plans[-1].ctas_per_sm == 1:
+                largest[products, *shape[1:]] = submission.Plan(submission.max_groups(products), *shape, products)
+    return plans + list(largest.values())
 
 
 @contextlib.contextmanager
@@ -279,8 +289,20 @@ class Row:
 
     @property
     def name(self) -> str:
+        return ", ".join(f"{name} {value}" for name, value in self.configuration.items())
+
+    @property
+    def configuration(self) -> dict[str, str]:
+        """The plan, as the table's first columns name it."""
         plan = self.compiled.plan
-        return f"{plan.groups} groups, {plan.token_tile} tokens, {plan.cta_group}-SM, {plan.ctas_per_sm} per SM"
+        return {
+            "groups": f"{plan.groups}",
+            "products": f"{plan.products}",
+            "tokens": f"{plan.token_tile}",
+            "CTAs per MMA": f"{plan.cta_group}",
+            "per SM": f"{plan.ctas_per_sm}",
+            "shares of K": f"{plan.k_split}",
+        }
 
     @property
     def figures(self) -> dict[str, str]:
@@ -317,7 +339,10 @@ def examine(compiled: Compiled) -> Row:
 
 def keep(folder: Path, row: Row) -> None:
     plan = row.compiled.plan
-    stem = folder / f"groups{plan.groups}-tokens{plan.token_tile}-sm{plan.cta_group}-residents{plan.ctas_per_sm}"
+    stem = folder / (
+        f"groups{plan.groups}-products{plan.products}-tokens{plan.token_tile}-sm{plan.cta_group}"
+        f"-residents{plan.ctas_per_sm}-shares{plan.k_split}"
+    )
     stem.with_suffix(".ptx").write_text(row.compiled.ptx)
     stem.with_suffix(".cubin").write_bytes(row.compiled.cubin)
     stem.with_suffix(".sass").write_text(row.sass.text)
@@ -359,11 +384,10 @@ def show(rows: list[Row]) -> None:
     for ptxas in sorted({row.assembled.ptxas for row in rows}):
         console.print(f"ptxas {release(ptxas)} for {ARCH}: {ptxas}", soft_wrap=True)
     figures = Table(box=box.SIMPLE_HEAD, title="Configurations", title_justify="left", collapse_padding=True)
-    figures.add_column("", no_wrap=True, vertical="bottom")
-    for name in rows[0].figures:
+    for name in (*rows[0].configuration, *rows[0].figures):
         figures.add_column(name, justify="right", vertical="bottom")
     for row in rows:
-        figures.add_row(row.name, *row.figures.values())
+        figures.add_row(*row.configuration.values(), *row.figures.values())
     console.print(figures)
 
     loops = Table(box=box.SIMPLE_HEAD, title="SASS of the main loops, instructions per k-tile", title_justify="left")

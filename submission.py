@@ -1,10 +1,14 @@
 #!POPCORN leaderboard nvfp4_group_gemm
 #!POPCORN gpu B200
-"""NVFP4 block-scaled group GEMM for NVIDIA B200 (sm_100a), one persistent warp-specialised kernel in CuTe DSL.
+"""NVFP4 block-scaled GEMMs and GEMV for NVIDIA B200 (sm_100a) in CuTe DSL, behind one `solve`:
 
-For every group g of a call, with its own M, N and K:
+    group GEMM    for every group of a call, with its own M, N and K, batches likewise
+                  C[M, N] (fp16) = (A[M, K] * SFA[M, K/16]) @ (B[N, K] * SFB[N, K/16])^T
+    dual GEMM     silu(A @ B1^T) * (A @ B2^T), scaled in the same way, both products in one pass over A
+    GEMV          for every batch A @ b^T with a single row b
 
-    C[M, N] (fp16) = (A[M, K] * SFA[M, K/16]) @ (B[N, K] * SFB[N, K/16])^T          fp32 accumulation, one rounding
+Accumulation and silu are fp32, with one rounding at the end. A GEMV is a kernel of its own, described last; what comes
+before is about the other three, one warp-specialised kernel.
 
 A and B hold e2m1 values, two per byte; every 16 consecutive K elements share one e4m3 scale. In the shapes that matter
 B is the weight matrix (thousands of rows) and A the tokens of one expert (tens to hundreds), so the operands are
@@ -19,6 +23,9 @@ looked up in memory. A tile of 256 tokens is two parts of 128, an accumulator ea
 Residence: one CTA per SM stays for all its tiles, and the epilogue of one runs beside the loads of the next. Or two
 CTAs share an SM, each for one tile only, and the next CTA's loads run beside the epilogue of the one before.
 
+Split K: where tiles are fewer than SMs, two or four MMAs of a cluster take a share of a tile's K each. In the end every
+share sends the others its sums of the tokens that they store, into SMEM that their stages no longer need.
+
 Pairs (cta_group 2): two CTAs of a cluster share a tile. Each loads its own 128 weight rows, half of every part's tokens
 and all scale factors that it needs; the leader (even CTA) issues every MMA for both, and each stores its own half of
 C. Loads count on the barriers of the CTA they go to; the other CTA tells the leader when a stage is full, the
@@ -32,7 +39,7 @@ Roles (192 threads)
     warp    role        what it does
     0-3     epilogue    accumulator -> fp16 -> C, from registers; warp w owns TMEM lanes 32w..32w+31
     4       load        one thread: operand tiles by tensor map, scale factors by plain bulk copies
-    5       MMA         TMEM allocation; one thread: scale factors SMEM -> TMEM, MMAs, commits; of a pair's other CTA:
+    5       MMA         TMEM allocation; one thread: scale factors SMEM -> TMEM, MMAs, commits; in a pair's other CTA:
                         tells the leader of full stages
 
 Pipelines (mbarriers; stage and phase are carried across tiles and never reset)
@@ -44,34 +51,47 @@ Pipelines (mbarriers; stage and phase are carried across tiles and never reset)
 
 The load role sets up its CTA's barriers and starts at once; neither TMEM allocation nor a pair's other CTA delays it.
 
-SMEM of a CTA (bytes from a base that is a multiple of 1024; T = token_tile / cta_group, A = atoms of 128 tokens)
-    stages x  weights   128 x 128      e2m1 [row][256 of K], 128B swizzle
+SMEM of a CTA (bytes from a base that is a multiple of 1024; P = products, T = token_tile / cta_group, A = atoms of 128
+tokens)
+    stages x  weights   P x 128 x 128  e2m1 [product][row][256 of K], 128B swizzle
     stages x  tokens    T x 128        e2m1 [part][row][256 of K], 128B swizzle
-    stages x  SF        (1 + A) x 2048 weights', then tokens' scale factors: 4 atoms of 128 rows x 64 of K each
+    stages x  SF        (P + A) x 2048 weights', then tokens' scale factors: 4 atoms of 128 rows x 64 of K each
               barriers  8 each, then the TMEM base address
+    split K, after the last MMA, from 0 on: the other shares' sums, fp32 [sender][product][token / 4][row][4]
 
-TMEM (512 columns, 256 with two CTAs per SM; W = tokens per accumulator; E = W x accumulators)
-    0 .. E-1            accumulators, two where they fit
-    E .. E+15           weights' scale factors of one k-tile, 4 columns per 64 of K
-    E+16 ..             tokens' scale factors, by part and 64 of K, 4 columns per atom of 128 tokens
+TMEM (512 columns, 256 with two CTAs per SM; E = accumulators x P x tokens of a part)
+    0 .. E-1            accumulators [accumulator][product][token], two where they fit and more than one tile comes
+    E .. E+16P-1        weights' scale factors of one k-tile [product][64 of K], 4 columns each
+    E+16P ..            tokens' scale factors [part][64 of K][atom], 4 columns each
 
 Tensor maps (per group: weights, tokens) are encoded by the JIT-compiled host code from a table of pointers and
 sizes and travel by value as kernel parameters: no workspace, no device-side edits, no copies. A reordered scale tensor
 already is a sequence of the 512-byte atoms that `tcgen05.cp` wants, so its k-tile is one contiguous copy.
+
+GEMV: every byte of A and of its scales is read once and used once, by CUDA cores. A launch has some CTAs per batch, as
+many as run at once; each takes equally many consecutive rows. Its warps stand side by side along K, and where K is short
+in several such teams, which take the rows in turns. A lane owns 4 blocks of 16 elements: it converts its part of b once,
+into registers, and from then on reads nothing but A and its row-major scales, 36 bytes per row, six rows ahead: up to
+110,592 bytes in flight per SM. Where K ends inside a warp, its last lanes repeat the last part of the row, with zeros for
+b's scales; where K is longer than a team, it goes round again. Products of e2m1 are exact in f16x2, each half a sum of 8
+(at most 8 x 36, multiples of 1/4); one fp32 FMA per block multiplies their sum by both scales. Lanes add up in a
+butterfly, warps through SMEM ([row][warp of the team], fp32), always in the same order.
 """
 
+import contextlib
 import functools
 import itertools
 import math
 import operator
 from array import array
 from collections import namedtuple
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import cutlass
 import torch
-from cutlass import Float4E2M1FN, Int16, Int32, Int64, cute
+from cutlass import Float4E2M1FN, Float32, Int16, Int32, Int64, cute
 from cutlass._mlir.dialects import cute as cute_ir
 from cutlass._mlir.dialects import cute_nvgpu as cute_nvgpu_ir
 from cutlass._mlir.dialects import llvm
@@ -100,12 +120,15 @@ MMA_TOKENS = 192  # the widest part of a tile; two such accumulators and all sca
 TOKEN_TILES = (64, 128, 192, 256)
 CTA_GROUPS = (1, 2)
 CTAS_PER_SM = (1, 2)
-PAIR = 0b11  # mask of both CTAs of a cluster
+K_SPLITS = (1, 2, 4)
+PRODUCTS = (1, 2)
+PAIR = 0b11  # mask of both CTAs of a pair, the first of its cluster
 LEADER_MASK = 0xFEFFFFFF  # clears the rank bit of a shared address: the same place in the even CTA of the pair
 SETUP_BARRIER, TEARDOWN_BARRIER = 1, 2  # named barriers; 0 is the CTA's
 LOW_HALVES, HIGH_HALVES = 0x5410, 0x3276  # prmt selectors: low halves of both operands; high ones, the second first
 WARP_ROWS = 32  # weight rows of an epilogue warp: the TMEM lanes that it can read
-EPILOGUE_TOKENS = 64  # tokens read from TMEM at once
+SUM_BYTES = 16  # of four tokens' sums that shares of K send each other at once
+EPILOGUE_REGISTERS = 64  # accumulator columns that an epilogue thread reads from TMEM at once
 
 SM_SMEM = 228 * 1024  # bytes of SMEM per SM, of which every resident CTA takes SMEM_RESERVED more than it asks for
 SMEM_RESERVED = 1024
@@ -118,8 +141,21 @@ EVICT_LAST = 0x14F0000000000000
 
 OPERANDS_READY, OUTPUT_FREE = 1, 2  # a caller's promises, see `solve`
 
-# The host table, int64 words: promises, tiles, CTAs; per group M, N, K, first tile; per group its five addresses.
-TABLE_HEADER, TABLE_SIZES, TABLE_TENSORS = 3, 4, 5
+# The host table, int64 words: promises, tiles, CTAs; per group M, N, K, first tile; per group its `tensor_names`.
+TABLE_HEADER, TABLE_SIZES = 3, 4
+
+
+# GEMV.
+SF_BLOCK = 16  # elements of K that share a scale
+BLOCK_BYTES = SF_BLOCK // 2
+LANE_BLOCKS = (2, 4)  # of K, per lane: one load of 16 or of 32 bytes per row
+ROWS_AT_ONCE = (1, 2, 4, 8, 16, 32)  # the butterfly halves them
+WARPS = 16  # of a CTA, at most; one CTA per SM, so 128 registers per thread
+ROWS_MAX = 256  # per CTA
+BATCHES_MAX = 65535  # of a grid's y dimension
+
+# Its host table, int64 words: promises, M, K / SF_BLOCK, rows of b, rows per CTA, CTAs per batch, batches; then addresses.
+GEMV_HEADER, GEMV_TENSORS = 7, 5
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -145,19 +181,37 @@ class Plan:
     token_tile: int = 128
     cta_group: int = 1  # CTAs that share one MMA, and so a tile
     ctas_per_sm: int = 1  # CTAs that fit an SM at once: 1 for many tiles each, 2 for one tile each
+    k_split: int = 1  # MMAs of a cluster that share a tile's K, and add up their sums in the end
+    products: int = 1  # weights that share the tokens: C = A @ B^T, or C = silu(A @ B1^T) * (A @ B2^T)
 
     def __post_init__(self):
-        allowed = {"token_tile": TOKEN_TILES, "cta_group": CTA_GROUPS, "ctas_per_sm": CTAS_PER_SM}
+        allowed = {
+            "token_tile": TOKEN_TILES,
+            "cta_group": CTA_GROUPS,
+            "ctas_per_sm": CTAS_PER_SM,
+            "k_split": K_SPLITS,
+            "products": PRODUCTS,
+        }
         for name, values in allowed.items():
             if getattr(self, name) not in values:
                 raise ValueError(f"{name} is {getattr(self, name)}; the kernel is written for {values}")
-        if not 1 <= self.groups <= MAX_GROUPS:
-            raise ValueError(f"{self.groups} groups; the kernel parameters hold 1 to {MAX_GROUPS}")
-        if self.accumulators < self.parts:
+        if not 1 <= self.groups <= max_groups(self.products):
+            raise ValueError(f"{self.groups} groups; the kernel parameters hold 1 to {max_groups(self.products)}")
+        needed = self.parts * self.accumulator_columns + self.sf_columns
+        if needed > self.tmem_columns:
             raise ValueError(
-                f"a tile of {self.token_tile} tokens needs {self.parts} accumulators; {self.tmem_columns} TMEM columns "
-                f"(a CTA's share at {self.ctas_per_sm} per SM) hold {self.accumulators}"
+                f"a tile of {self.token_tile} tokens and {self.products} products needs {needed} TMEM columns; a CTA's "
+                f"share at {self.ctas_per_sm} per SM is {self.tmem_columns}"
             )
+        if self.k_split > 1 and (self.parts > 1 or self.share_tokens % self.epilogue_tokens):
+            raise ValueError(
+                f"{self.k_split} shares of K with tiles of {self.token_tile} tokens; a share adds up {self.share_tokens} "
+                f"tokens, which must be a multiple of {self.epilogue_tokens} of one part"
+            )
+
+    cluster_ctas = derived(lambda plan: plan.cta_group * plan.k_split)
+    # Short CTAs: the hardware hands out their tiles, the next launch's after this one's.
+    one_tile = derived(lambda plan: plan.ctas_per_sm > 1 or plan.k_split > 1)
 
     # A tile has one or two parts, each with an accumulator and MMAs of its own.
     parts = derived(lambda plan: ceil_div(plan.token_tile, MMA_TOKENS))
@@ -169,24 +223,31 @@ class Plan:
     weight_bytes = WEIGHT_TILE * K_TILE // 2
     part_token_bytes = derived(lambda plan: plan.token_rows * K_TILE // 2)
     token_bytes = derived(lambda plan: plan.parts * plan.part_token_bytes)
-    scale_bytes = derived(lambda plan: (1 + plan.parts * plan.part_atoms) * SF_STAGE)
-    stage_bytes = derived(lambda plan: plan.weight_bytes + plan.token_bytes + plan.scale_bytes)
+    scale_bytes = derived(lambda plan: (plan.products + plan.parts * plan.part_atoms) * SF_STAGE)
+    stage_bytes = derived(lambda plan: plan.products * plan.weight_bytes + plan.token_bytes + plan.scale_bytes)
     smem_capacity = derived(lambda plan: SM_SMEM // plan.ctas_per_sm - SMEM_RESERVED)
     fixed_bytes = derived(lambda plan: 16 * (plan.accumulators + 1))
     stages = derived(lambda plan: (plan.smem_capacity - plan.fixed_bytes) // (plan.stage_bytes + 16))
 
-    # Two accumulators, if they fit beside the scale factors, so that one is stored while the other is computed.
+    # Two accumulators, if they fit beside the scale factors and there is a next tile to compute while one is stored.
     tmem_columns = derived(lambda plan: TMEM_COLUMNS // plan.ctas_per_sm)
     sf_columns = derived(lambda plan: plan.scale_bytes // SF_ATOM * SF_COLUMNS)
-    accumulators = derived(lambda plan: 2 if 2 * plan.part_tokens + plan.sf_columns <= plan.tmem_columns else 1)
-    weight_sf_column = derived(lambda plan: plan.accumulators * plan.part_tokens)
-    token_sf_column = derived(lambda plan: plan.weight_sf_column + K_BLOCKS * SF_COLUMNS)
+    accumulator_columns = derived(lambda plan: plan.products * plan.part_tokens)  # the products side by side
+    two_fit = derived(lambda plan: 2 * plan.accumulator_columns + plan.sf_columns <= plan.tmem_columns)
+    accumulators = derived(lambda plan: 2 if plan.two_fit and not plan.one_tile else 1)
+    weight_sf_column = derived(lambda plan: plan.accumulators * plan.accumulator_columns)
+    token_sf_column = derived(lambda plan: plan.weight_sf_column + plan.products * K_BLOCKS * SF_COLUMNS)
+    epilogue_tokens = derived(  # read from TMEM at once
+        lambda plan: EPILOGUE_REGISTERS // plan.products // (2 if plan.k_split > 1 else 1)
+    )
+    share_tokens = derived(lambda plan: plan.part_tokens // plan.k_split)  # that a CTA adds up, of all shares of K
+    share_bytes = derived(lambda plan: plan.products * plan.share_tokens * WEIGHT_TILE * 4)
 
     @functools.cached_property
     def at(self) -> SmemMap:
         """Where everything starts in SMEM: arrays of equal parts, one after the other."""
         parts = (
-            self.stages * self.weight_bytes,
+            self.stages * self.products * self.weight_bytes,
             self.stages * self.token_bytes,
             self.stages * self.scale_bytes,
             *(8 * self.stages, 8 * self.stages, 8 * self.accumulators, 8 * self.accumulators),
@@ -214,14 +275,13 @@ class Schedule:
         return tuple(itertools.accumulate(tiles, initial=0))
 
     tiles = derived(lambda schedule: schedule.first_tiles[-1])
-    # Clusters that run at once, if all fit: how a GPU's SMs are grouped may leave some without a neighbour for a pair.
-    slots = derived(lambda schedule: schedule.sm_count * schedule.plan.ctas_per_sm // schedule.plan.cta_group)
+    # Clusters that run at once, if all fit: how a GPU's SMs are grouped may leave some without a neighbour.
+    slots = derived(lambda schedule: schedule.sm_count * schedule.plan.ctas_per_sm // schedule.plan.cluster_ctas)
     waves = derived(lambda schedule: ceil_div(schedule.tiles, schedule.slots))
-    # CTAs that share an SM are short: the hardware hands out their tiles, the next launch's after this one's.
     clusters = derived(
-        lambda schedule: schedule.tiles if schedule.plan.ctas_per_sm > 1 else min(schedule.tiles, schedule.slots)
+        lambda schedule: schedule.tiles if schedule.plan.one_tile else min(schedule.tiles, schedule.slots)
     )
-    ctas = derived(lambda schedule: schedule.clusters * schedule.plan.cta_group)
+    ctas = derived(lambda schedule: schedule.clusters * schedule.plan.cluster_ctas)
     requested_bytes = derived(lambda schedule: sum(schedule.requested.values()))
 
     @functools.cached_property
@@ -230,9 +290,10 @@ class Schedule:
         plan, total = self.plan, dict.fromkeys(("weights", "tokens", "weight SF", "token SF"), 0)
         for m, n, k in self.sizes:
             weight_tiles, token_tiles = ceil_div(n, WEIGHT_TILE * plan.cta_group), ceil_div(m, plan.token_tile)
-            total["weights"] += token_tiles * n * k // 2
+            total["weights"] += plan.products * token_tiles * n * k // 2
             total["tokens"] += weight_tiles * m * k // 2
-            total["weight SF"] += token_tiles * weight_tiles * plan.cta_group * (k // MMA_K) * SF_ATOM
+            weight_atoms = plan.products * weight_tiles * plan.cta_group
+            total["weight SF"] += token_tiles * weight_atoms * (k // MMA_K) * SF_ATOM
             token_atoms = ceil_div(m, plan.part_tokens) * plan.part_atoms
             total["token SF"] += weight_tiles * plan.cta_group * token_atoms * (k // MMA_K) * SF_ATOM
         return total
@@ -243,7 +304,7 @@ class Schedule:
         A tile of two CTAs has 256 weight rows, half of them each; the second half may lie past N.
         """
         plan, work = self.plan, []
-        cluster, rank = divmod(cta, plan.cta_group)
+        cluster, rank = cta // plan.cluster_ctas, cta % plan.cta_group
         for tile in range(cluster, self.tiles, self.clusters):
             group = sum(tile >= first for first in self.first_tiles[1:])
             token_blocks = ceil_div(self.sizes[group][0], plan.token_tile)
@@ -252,14 +313,72 @@ class Schedule:
         return work
 
 
-# Groups whose parameters fit one launch: two maps, three addresses, four integers; and the two of the launch, padded.
-MAX_GROUPS = (PARAMETER_BYTES - TENSOR_MAP_BYTES) // (2 * TENSOR_MAP_BYTES + 3 * 8 + 4 * 4)
+@functools.cache
+def max_groups(products: int) -> int:
+    """Groups whose parameters fit one launch: maps, addresses, four integers; and the two of the launch, padded."""
+    of_group = (products + 1) * TENSOR_MAP_BYTES + (products + 2) * 8 + 4 * 4
+    return (PARAMETER_BYTES - TENSOR_MAP_BYTES) // of_group
 
 
-def shapes() -> list[tuple[int, int, int]]:
-    """(token_tile, cta_group, ctas_per_sm) of every configuration; two parts' accumulators take over half of TMEM."""
-    every = itertools.product(TOKEN_TILES, CTA_GROUPS, CTAS_PER_SM)
-    return [shape for shape in every if shape[0] <= MMA_TOKENS or shape[2] == 1]
+@functools.cache
+def shapes(products: int = 1) -> list[tuple[int, int, int, int]]:
+    """(token_tile, cta_group, ctas_per_sm, k_split) of every configuration whose accumulators fit TMEM."""
+    found = []
+    for shape in itertools.product(TOKEN_TILES, CTA_GROUPS, CTAS_PER_SM, K_SPLITS):
+        # Where CTAs share SMs, more of them are had by launches that overlap.
+        if shape[2] == 1 or shape[3] == 1:
+            with contextlib.suppress(ValueError):
+                Plan(1, *shape, products)
+                found.append(shape)
+    return found
+
+
+@dataclass(frozen=True)
+class GemvPlan:
+    """Everything about the kernel that is fixed at compile time."""
+
+    k_warps: int  # warps of a team, side by side along K: each must have some of it
+    lane_blocks: int = 4  # of SF_BLOCK elements, per lane and row
+    rows_at_once: int = 2  # of a warp, whose sums are added up together
+    stages: int = 3  # of so many rows that a warp has in flight
+    warps: int = WARPS  # of a CTA, at most
+    ctas_per_sm: int = 1
+
+    def __post_init__(self):
+        allowed = {
+            "lane_blocks": LANE_BLOCKS,
+            "rows_at_once": ROWS_AT_ONCE,
+            "stages": range(1, 9),
+            "warps": range(1, 33),
+            "k_warps": range(1, self.warps + 1),
+            "ctas_per_sm": CTAS_PER_SM,
+        }
+        for name, values in allowed.items():
+            if getattr(self, name) not in values:
+                raise ValueError(f"{name} is {getattr(self, name)}; the kernel is written for {tuple(values)}")
+
+    teams = derived(lambda plan: plan.warps // plan.k_warps)
+    threads = derived(lambda plan: 32 * plan.k_warps * plan.teams)
+    words = derived(lambda plan: plan.lane_blocks * BLOCK_BYTES // 4)
+    warp_blocks = derived(lambda plan: 32 * plan.lane_blocks)
+    team_blocks = derived(lambda plan: plan.k_warps * plan.warp_blocks)
+    k_step = derived(lambda plan: plan.lane_blocks * SF_BLOCK)  # K is a multiple of this: loads are whole and aligned
+    smem_bytes = derived(lambda plan: 4 * ROWS_MAX * plan.k_warps)
+    # Lanes among which the butterfly leaves the sum of one row.
+    lanes_per_row = derived(lambda plan: 32 // plan.rows_at_once)
+    rows_ahead = derived(lambda plan: plan.rows_at_once * plan.stages)
+
+
+def gemv_plan(k: int) -> GemvPlan:
+    """The plan for K: a team spans it, or goes round as few times as it can, with as few warps as that takes."""
+    warps = ceil_div(k, 32 * GemvPlan.lane_blocks * SF_BLOCK)
+    return GemvPlan(ceil_div(warps, ceil_div(warps, WARPS)))
+
+
+def ctas_per_batch(plan: GemvPlan, m: int, batches: int, sms: int) -> int:
+    """CTAs that share the rows of a batch: all that run at once, but a row for each team, and not more than fit SMEM."""
+    at_once = max(1, sms * plan.ctas_per_sm // batches)
+    return max(min(at_once, ceil_div(m, plan.teams)), ceil_div(m, ROWS_MAX))
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -271,6 +390,15 @@ def ptx(code: str, constraints: str, *operands, result=None):
     """Emit one block of PTX; $0, $1, ... are the results, then the operands."""
     values = [operand.ir_value() for operand in operands]
     return llvm.inline_asm(result, values, code, constraints, has_side_effects=True, asm_dialect=llvm.AsmDialect.AD_ATT)
+
+
+def ptx_results(kinds: list, code: str, constraints: str, *operands) -> list:
+    """The same for several results of these types."""
+    if len(kinds) == 1:
+        return [kinds[0](ptx(code, constraints, *operands, result=kinds[0].mlir_type))]
+    struct = llvm.StructType.get_literal([kind.mlir_type for kind in kinds])
+    values = ptx(code, constraints, *operands, result=struct)
+    return [kind(llvm.extractvalue(kind.mlir_type, values, [i])) for i, kind in enumerate(kinds)]
 
 
 def instruction(code: str, constraints: str = ""):
@@ -285,6 +413,7 @@ mbarrier_init = instruction("mbarrier.init.shared::cta.b64 [$0], $1", "r,r")
 fence_mbarrier_init = instruction("fence.mbarrier_init.release.cluster")
 # Relaxed: it orders what `fence_mbarrier_init` has released, and nothing waits for the SM's other memory traffic.
 cluster_arrive = instruction("barrier.cluster.arrive.relaxed.aligned")
+cluster_arrive_release = instruction("barrier.cluster.arrive.release.aligned")
 cluster_wait = instruction("barrier.cluster.wait.acquire.aligned")
 
 # The launch before this one is over, and what it wrote is visible (PTX ISA, "griddepcontrol").
@@ -366,29 +495,38 @@ def tcgen05_mma(plan: Plan, *operands):
     )
 
 
-def tcgen05_commit(barrier: Int32, plan: Plan):
-    """One arrival, in every CTA of the group, once all tcgen05 work issued by this thread so far has finished."""
+def tcgen05_commit(barrier: Int32, pair: Int16, plan: Plan):
+    """One arrival, in every CTA of the pair, once all tcgen05 work issued by this thread so far has finished."""
     commit = f"tcgen05.commit.cta_group::{plan.cta_group}.mbarrier::arrive::one.shared::cluster"
     if plan.cta_group == 1:
         ptx(f"{commit}.b64 [$0];", "r", barrier)
     else:
-        ptx(f"{commit}.multicast::cluster.b64 [$0], $1;", "r,h", barrier, Int16(PAIR))
+        ptx(f"{commit}.multicast::cluster.b64 [$0], $1;", "r,h", barrier, pair)
 
 
-def tmem_load_rows(address: Int32) -> list[Int32]:
-    """Read 32 lanes x EPILOGUE_TOKENS columns and wait for them: thread t gets all columns of lane t, as fp32 bits.
+def tmem_load_rows(addresses: list[Int32], count: int) -> list[list[Int32]]:
+    """Read 32 lanes x `count` columns from each address and wait: thread t gets all columns of lane t, as fp32 bits.
 
     (PTX ISA, "tcgen05.ld", shape .32x32b.)
     """
-    count = EPILOGUE_TOKENS
-    names = ", ".join(f"${i}" for i in range(count))
-    values = ptx(
-        f"tcgen05.ld.sync.aligned.32x32b.x{count}.b32 {{{names}}}, [${count}];\n\ttcgen05.wait::ld.sync.aligned;",
-        ",".join(["=r"] * count + ["r"]),
-        address,
-        result=llvm.StructType.get_literal([Int32.mlir_type] * count),
+    total = count * len(addresses)
+    loads = [
+        f"tcgen05.ld.sync.aligned.32x32b.x{count}.b32 {{{', '.join(f'${i * count + j}' for j in range(count))}}}, "
+        f"[${total + i}];"
+        for i in range(len(addresses))
+    ]
+    code, constraints = "\n\t".join([*loads, "tcgen05.wait::ld.sync.aligned;"]), ["=r"] * total + ["r"] * len(addresses)
+    registers = ptx_results([Int32] * total, code, ",".join(constraints), *addresses)
+    return [registers[i * count : (i + 1) * count] for i in range(len(addresses))]
+
+
+def silu_times(gate: Int32, up: Int32) -> Int32:
+    """silu(gate) * up of fp32 bit patterns, gate / (1 + 2^(-gate * log2 e)): a few fp32 ulps, right to the limits."""
+    code = (
+        "{\n\t.reg .f32 e;\n\tmul.f32 e, $1, 0fBFB8AA3B;\n\tex2.approx.f32 e, e;\n\tadd.f32 e, e, 0f3F800000;\n\t"
+        "rcp.approx.f32 e, e;\n\tmul.f32 e, e, $1;\n\tmul.f32 $0, e, $2;\n\t}"
     )
-    return [Int32(llvm.extractvalue(Int32.mlir_type, values, [i])) for i in range(count)]
+    return Int32(ptx(code, "=r,r,r", gate, up, result=Int32.mlir_type))
 
 
 def pack_f16x2(low: Int32, high: Int32) -> Int32:
@@ -414,6 +552,92 @@ def load_shared(address: Int32) -> Int32:
     return Int32(ptx("ld.shared.b32 $0, [$1];", "=r,r", address, result=Int32.mlir_type))
 
 
+def load_shared_f32x4(address: Int32) -> list[Float32]:
+    return ptx_results([Float32] * 4, "ld.shared.v4.f32 {$0, $1, $2, $3}, [$4];", "=f,=f,=f,=f,r", address)
+
+
+store_shared_cluster = instruction("st.shared::cluster.v4.b32 [$0], {$1, $2, $3, $4}", "r,r,r,r,r")
+
+
+def cluster_address(address: Int32, rank: Int32) -> Int32:
+    """The same place in the SMEM of another CTA of the cluster."""
+    return Int32(ptx("mapa.shared::cluster.u32 $0, $1, $2;", "=r,r,r", address, rank, result=Int32.mlir_type))
+
+
+def add_f32(a: Int32, b: Float32) -> Int32:
+    """fp32 bits plus fp32."""
+    return Int32(ptx("add.f32 $0, $1, $2;", "=r,r,f", a, b, result=Int32.mlir_type))
+
+
+def load_row(wanted: Int32, values: Int64, scales: Int64, plan: GemvPlan, before: list[Int32]) -> list[Int32]:
+    """A lane's part of a row, if wanted > 0: its words of e2m1, then one word of e4m3 scales. Else `before` stays.
+
+    Nothing of it is read again: it does not go to L1.
+    """
+    words = plan.words
+    names = ", ".join(f"${i}" for i in range(words))
+    code = (
+        f"{{\n\t.reg .pred p;\n\tsetp.gt.s32 p, ${words + 1}, 0;\n\t"
+        f"@p ld.global.L1::no_allocate.v{words}.b32 {{{names}}}, [${words + 2}];\n\t"
+        f"@p ld.global.L1::no_allocate.b{8 * plan.lane_blocks} ${words}, [${words + 3}];\n\t}}"
+    )
+    same = [str(i) for i in range(words + 1)]
+    constraints = ",".join(["=r"] * (words + 1) + ["r", "l", "l"] + same)
+    return ptx_results([Int32] * (words + 1), code, constraints, wanted, values, scales, *before)
+
+
+def unpack_e2m1(word: Int32) -> list[Int32]:
+    """Eight e2m1 values to four f16x2 of neighbours, lower one first."""
+    converts = "".join(f"cvt.rn.f16x2.e2m1x2 ${i}, x{i};\n\t" for i in range(4))
+    code = f"{{\n\t.reg .b8 x<4>;\n\tmov.b32 {{x0, x1, x2, x3}}, $4;\n\t{converts}}}"
+    return ptx_results([Int32] * 4, code, "=r,=r,=r,=r,r", word)
+
+
+def unpack_e4m3(word: Int32, count: int) -> list[Float32]:
+    """The `count` lower e4m3 values of a word, 2 or 4, as fp32."""
+    pairs = "".join(
+        f"cvt.rn.f16x2.e4m3x2 pair, x{i};\n\tmov.b32 {{low, high}}, pair;\n\t"
+        f"cvt.f32.f16 ${2 * i}, low;\n\tcvt.f32.f16 ${2 * i + 1}, high;\n\t"
+        for i in range(count // 2)
+    )
+    code = f"{{\n\t.reg .b16 x<2>, low, high;\n\t.reg .b32 pair;\n\tmov.b32 {{x0, x1}}, ${count};\n\t{pairs}}}"
+    return ptx_results([Float32] * count, code, ",".join(["=f"] * count + ["r"]), word)
+
+
+def block_product(a: list[Int32], b: list[Int32]) -> Float32:
+    """Sum of the products of 8 pairs of f16x2: each half in fp16, then both in fp32."""
+    chain = "mul.rn.f16x2 pair, $1, $9;\n\t" + "".join(
+        f"fma.rn.f16x2 pair, ${1 + i}, ${9 + i}, pair;\n\t" for i in range(1, 8)
+    )
+    code = (
+        f"{{\n\t.reg .b32 pair;\n\t.reg .b16 low, high;\n\t.reg .f32 x, y;\n\t{chain}"
+        "mov.b32 {low, high}, pair;\n\tcvt.f32.f16 x, low;\n\tcvt.f32.f16 y, high;\n\tadd.rn.f32 $0, x, y;\n\t}"
+    )
+    return Float32(ptx(code, ",".join(["=f"] + ["r"] * 16), *a, *b, result=Float32.mlir_type))
+
+
+def fma(a: Float32, b: Float32, c: Float32) -> Float32:
+    return Float32(ptx("fma.rn.f32 $0, $1, $2, $3;", "=f,f,f,f", a, b, c, result=Float32.mlir_type))
+
+
+def exchange(value: Float32, distance: int) -> Float32:
+    """The value of the lane whose number differs in this bit."""
+    return Float32(ptx(f"shfl.sync.bfly.b32 $0, $1, {distance}, 31, -1;", "=f,f", value, result=Float32.mlir_type))
+
+
+def load_shared_f32(address: Int32) -> Float32:
+    return Float32(ptx("ld.shared.f32 $0, [$1];", "=f,r", address, result=Float32.mlir_type))
+
+
+def store_shared_f32(address: Int32, value: Float32):
+    ptx("st.shared.f32 [$0], $1;", "r,f", address, value)
+
+
+def store_f16(address: Int64, value: Float32):
+    """Rounded to nearest even."""
+    ptx("{\n\t.reg .b16 h;\n\tcvt.rn.f16.f32 h, $1;\n\tst.global.b16 [$0], h;\n\t}", "l,f", address, value)
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 # Descriptors (PTX ISA, "Shared memory descriptor" and "Instruction descriptor")
 # ----------------------------------------------------------------------------------------------------------------------
@@ -434,7 +658,7 @@ def instruction_descriptor(plan: Plan) -> int:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The kernel
+# The GEMM kernel
 # ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -449,7 +673,7 @@ def next_stage(stage: Int32, phase: Int32, stages: int) -> tuple[Int32, Int32]:
     return cutlass.select_(wrapped, Int32(0), stage + 1), cutlass.select_(wrapped, phase ^ 1, phase)
 
 
-class GroupGemm:
+class Gemm:
     """Host launcher and device roles for one `Plan`; see the module's docstring for roles, pipelines and maps.
 
     `kernel` sets what all roles read: smem, cluster, rank in it, clusters, tiles, and first_tiles, ms, ns, ks by group.
@@ -476,8 +700,16 @@ class GroupGemm:
         """Parts of a tile that have tokens."""
         return cutlass.select_(token_row + self.plan.part_tokens < m, Int32(self.plan.parts), Int32(1))
 
+    def k_range(self, tile: Int32) -> tuple[Int32, Int32]:
+        """First and last + 1 of this CTA's elements of K, a share of the tile's."""
+        k, split = self.of_group(self.ks, tile), self.plan.k_split
+        if split == 1:
+            return Int32(0), k
+        k_tiles = (k + (K_TILE - 1)) // K_TILE
+        return self.share * k_tiles // split * K_TILE, cutlass.min((self.share + 1) * k_tiles // split * K_TILE, k)
+
     @cute.jit
-    def load(self, promises: Int32, weight_maps: tuple, token_maps: tuple, weight_scales: tuple, token_scales: tuple):
+    def load(self, promises: Int32, weight_maps: list, token_maps: tuple, weight_scales: list, token_scales: tuple):
         """Load role, one thread per CTA: fill a stage as soon as the MMA role has emptied it, weights before tokens."""
         plan, smem, rank = self.plan, self.smem, self.rank
         if promises & OPERANDS_READY == 0:
@@ -487,29 +719,34 @@ class GroupGemm:
             weight_block, token_row, m = self.position(tile)
             weight_block = weight_block * plan.cta_group + rank
             n, k = self.of_group(self.ns, tile), self.of_group(self.ks, tile)
-            weight_map, token_map = self.of_group(weight_maps, tile), self.of_group(token_maps, tile)
+            k_begin, k_end = self.k_range(tile)
+            token_map = self.of_group(token_maps, tile)
+            weight_map = [self.of_group(maps, tile) for maps in weight_maps]
             # Scale factors of 128 rows are consecutive atoms, K fastest. A pair's second half may lie past N, where
             # whatever is multiplied is not stored: it takes the last rows' scale factors.
             row_sf = Int64(k // MMA_K) * SF_ATOM
-            weight_sf = self.of_group(weight_scales, tile) + cutlass.min(weight_block, (n - 1) // 128) * row_sf
+            first_sf = cutlass.min(weight_block, (n - 1) // 128) * row_sf
+            weight_sf = [self.of_group(scales, tile) + first_sf for scales in weight_scales]
             token_sf = self.of_group(token_scales, tile) + token_row // 128 * row_sf
             last_atom = (m - 1) // 128 - token_row // 128
             parts = self.parts(token_row, m)
 
-            for k_start in cutlass.range(0, k, K_TILE, unroll=1):
+            for k_start in cutlass.range(k_begin, k_end, K_TILE, unroll=1):
                 full = smem + (plan.at.full + 8 * stage)
-                weight_smem = smem + (plan.at.weights + stage * plan.weight_bytes)
+                weight_smem = smem + (plan.at.weights + stage * (plan.products * plan.weight_bytes))
                 token_smem = smem + (plan.at.tokens + stage * plan.token_bytes)
                 scale_smem = smem + (plan.at.scales + stage * plan.scale_bytes)
                 # Boxes of operands are always whole, zero-filled past M, N and K; copies of scale factors end with K.
-                sf_bytes = cutlass.min(k - k_start, K_TILE) * (SF_ATOM // MMA_K)
+                sf_bytes = cutlass.min(k_end - k_start, K_TILE) * (SF_ATOM // MMA_K)
                 part_bytes = plan.part_token_bytes + plan.part_atoms * sf_bytes
-                stage_bytes = plan.weight_bytes + sf_bytes + parts * part_bytes
+                stage_bytes = plan.products * (plan.weight_bytes + sf_bytes) + parts * part_bytes
                 sf_offset = Int64(k_start // MMA_K) * SF_ATOM
                 mbarrier_wait(smem + (plan.at.empty + 8 * stage), phase ^ 1)
                 mbarrier_arrive_expect_tx(full, stage_bytes)
-                tma_load(weight_smem, weight_map, k_start, weight_block * WEIGHT_TILE, full, Int64(EVICT_NORMAL))
-                bulk_load(scale_smem, weight_sf + sf_offset, sf_bytes, full, Int64(EVICT_NORMAL))
+                for i in cutlass.range_constexpr(plan.products):
+                    part_smem = weight_smem + i * plan.weight_bytes
+                    tma_load(part_smem, weight_map[i], k_start, weight_block * WEIGHT_TILE, full, Int64(EVICT_NORMAL))
+                    bulk_load(scale_smem + i * SF_STAGE, weight_sf[i] + sf_offset, sf_bytes, full, Int64(EVICT_NORMAL))
                 for part in cutlass.range_constexpr(plan.parts):
                     if part < parts:
                         first = token_row + (part * plan.part_tokens + rank * plan.token_rows)
@@ -518,7 +755,8 @@ class GroupGemm:
                         for atom in cutlass.range_constexpr(part * plan.part_atoms, (part + 1) * plan.part_atoms):
                             # A tile's second atom may lie past M, like a pair's second half past N.
                             atom_sf = token_sf + cutlass.min(atom, last_atom) * row_sf + sf_offset
-                            bulk_load(scale_smem + (1 + atom) * SF_STAGE, atom_sf, sf_bytes, full, Int64(EVICT_LAST))
+                            atom_smem = scale_smem + (plan.products + atom) * SF_STAGE
+                            bulk_load(atom_smem, atom_sf, sf_bytes, full, Int64(EVICT_LAST))
                 stage, phase = next_stage(stage, phase, plan.stages)
         # Nobody else waits for the last commits; they must arrive before this CTA's SMEM is given up.
         for _ in cutlass.range(plan.stages, unroll=1):
@@ -539,30 +777,32 @@ class GroupGemm:
         used = Int32(0)  # accumulators so far: which one is next, and in which phase
         for tile in cutlass.range(self.cluster, tiles, self.clusters, unroll=1):
             _, token_row, m = self.position(tile)
-            k = self.of_group(self.ks, tile)
+            k_begin, k_end = self.k_range(tile)
             # Atoms cover 128 rows; an odd tile of 64 or 192 tokens begins with the second half of one, two columns on.
             half_atom = token_row % 128 // 32
-            for k_start in cutlass.range(0, k, K_TILE, unroll=1):
-                weights = smem_descriptor(OPERAND_DESCRIPTOR, smem + (plan.at.weights + stage * plan.weight_bytes))
+            for k_start in cutlass.range(k_begin, k_end, K_TILE, unroll=1):
+                weight_smem = smem + (plan.at.weights + stage * (plan.products * plan.weight_bytes))
+                weights = smem_descriptor(OPERAND_DESCRIPTOR, weight_smem)
                 tokens = smem_descriptor(OPERAND_DESCRIPTOR, smem + (plan.at.tokens + stage * plan.token_bytes))
                 scales = smem_descriptor(SF_DESCRIPTOR, smem + (plan.at.scales + stage * plan.scale_bytes))
                 mbarrier_wait(smem + (plan.at.full + 8 * stage), phase)
                 for part in cutlass.range_constexpr(plan.parts):
                     if token_row + part * plan.part_tokens < m:
                         accumulator = (used + part) % plan.accumulators
-                        if k_start == 0:
+                        if k_start == k_begin:
                             empty = smem + (plan.at.acc_empty + 8 * accumulator)
                             mbarrier_wait(empty, (used + part) // plan.accumulators % 2 ^ 1)
                         tmem_fence_after_sync()
-                        self.multiply(tmem, accumulator, part, half_atom, k - k_start, k_start, weights, tokens, scales)
-                        if k_start + K_TILE >= k:
-                            tcgen05_commit(smem + (plan.at.acc_full + 8 * accumulator), plan)
-                tcgen05_commit(smem + (plan.at.empty + 8 * stage), plan)
+                        k_left, k_done = k_end - k_start, k_start - k_begin
+                        self.multiply(tmem, accumulator, part, half_atom, k_left, k_done, weights, tokens, scales)
+                        if k_left <= K_TILE:
+                            tcgen05_commit(smem + (plan.at.acc_full + 8 * accumulator), self.pair, plan)
+                tcgen05_commit(smem + (plan.at.empty + 8 * stage), self.pair, plan)
                 stage, phase = next_stage(stage, phase, plan.stages)
             used += self.parts(token_row, m)
         if cutlass.const_expr(plan.cta_group == 2):
             # The other CTA's last arrivals must come before this one's SMEM is given up.
-            for _ in cutlass.range(plan.accumulators, unroll=1):
+            for _ in cutlass.range(0 if plan.one_tile else plan.accumulators, unroll=1):
                 empty = smem + (plan.at.acc_empty + 8 * (used % plan.accumulators))
                 mbarrier_wait(empty, used // plan.accumulators % 2 ^ 1)
                 used += 1
@@ -576,7 +816,8 @@ class GroupGemm:
         for tile in cutlass.range(
             self.cluster, cutlass.select_(self.rank == 1, self.tiles, Int32(0)), self.clusters, unroll=1
         ):
-            for _ in cutlass.range(0, self.of_group(self.ks, tile), K_TILE, unroll=1):
+            k_begin, k_end = self.k_range(tile)
+            for _ in cutlass.range(k_begin, k_end, K_TILE, unroll=1):
                 full = smem + (plan.at.full + 8 * stage)
                 mbarrier_wait(full, phase)
                 mbarrier_arrive(full, plan)
@@ -590,38 +831,37 @@ class GroupGemm:
         part: cutlass.Constexpr,
         half_atom: Int32,
         k_left: Int32,
-        k_start: Int32,
+        k_done: Int32,
         weights: Int64,
         tokens: Int64,
         scales: Int64,
     ):
-        """One stage into one accumulator. Weights' scale factors are in TMEM already for every part but the first."""
+        """One stage into one part's accumulator. The weights' scale factors are in TMEM already for all but the first."""
         plan = self.plan
-        d = tmem + accumulator * plan.part_tokens
-        weight_sf = tmem + plan.weight_sf_column
-        token_sf = tmem + (plan.token_sf_column + part * K_BLOCKS * plan.part_atoms * SF_COLUMNS)
+        d = tmem + accumulator * plan.accumulator_columns
         for block in cutlass.range_constexpr(K_BLOCKS):
             if block * MMA_K < k_left:
-                weight_column = weight_sf + block * SF_COLUMNS
-                token_column = token_sf + block * plan.part_atoms * SF_COLUMNS
-                if cutlass.const_expr(part == 0):
-                    tcgen05_copy_sf(weight_column, scales + (block * SF_ATOM >> 4), plan)
+                token_sf = tmem + (plan.token_sf_column + (part * K_BLOCKS + block) * plan.part_atoms * SF_COLUMNS)
                 for atom in cutlass.range_constexpr(plan.part_atoms):
-                    source = scales + ((1 + part * plan.part_atoms + atom) * SF_STAGE + block * SF_ATOM >> 4)
-                    tcgen05_copy_sf(token_column + atom * SF_COLUMNS, source, plan)
-                tcgen05_mma(
-                    plan,
-                    d,
-                    weights + (block * MMA_K // 2 >> 4),
-                    tokens + (part * plan.part_token_bytes + block * MMA_K // 2 >> 4),
-                    weight_column,
-                    token_column + half_atom,
-                    Int32(k_start + block > 0),
-                )
+                    source = (plan.products + part * plan.part_atoms + atom) * SF_STAGE + block * SF_ATOM
+                    tcgen05_copy_sf(token_sf + atom * SF_COLUMNS, scales + (source >> 4), plan)
+                for i in cutlass.range_constexpr(plan.products):
+                    weight_sf = tmem + (plan.weight_sf_column + (i * K_BLOCKS + block) * SF_COLUMNS)
+                    if cutlass.const_expr(part == 0):
+                        tcgen05_copy_sf(weight_sf, scales + (i * SF_STAGE + block * SF_ATOM >> 4), plan)
+                    tcgen05_mma(
+                        plan,
+                        d + i * plan.part_tokens,
+                        weights + (i * plan.weight_bytes + block * MMA_K // 2 >> 4),
+                        tokens + (part * plan.part_token_bytes + block * MMA_K // 2 >> 4),
+                        weight_sf,
+                        token_sf + half_atom,
+                        Int32(k_done + block > 0),
+                    )
 
     @cute.jit
     def epilogue(self, promises: Int32, tmem: Int32, warp: Int32, outputs: tuple):
-        """Epilogue role, one warp: its 32 weight rows of every part, EPILOGUE_TOKENS tokens at a time.
+        """Epilogue role, one warp: its 32 weight rows of every part, `epilogue_tokens` tokens at a time.
 
         A thread reads one weight row and stores pairs of rows: even threads of even tokens, odd ones of odd tokens, so
         that a warp writes 64 consecutive bytes of each of two tokens at once.
@@ -643,20 +883,22 @@ class GroupGemm:
             stored_tokens = cutlass.select_(row < n, tokens - odd, Int32(0))
             for part in cutlass.range(0, tokens, plan.part_tokens, unroll=1):
                 accumulator = used % plan.accumulators
-                source = tmem + (warp * WARP_ROWS << 16) + accumulator * plan.part_tokens
+                source = tmem + (warp * WARP_ROWS << 16) + accumulator * plan.accumulator_columns
                 mbarrier_wait(smem + (plan.at.acc_full + 8 * accumulator), used // plan.accumulators % 2)
                 tmem_fence_after_sync()
-                end = cutlass.min(tokens, part + plan.part_tokens)
-                for first in cutlass.range(part, end, EPILOGUE_TOKENS, unroll=1):
-                    values = tmem_load_rows(source + (first - part))
-                    if first + EPILOGUE_TOKENS >= end:
-                        tmem_fence_before_sync()
-                        cute.arch.sync_warp()
-                        with cute.arch.elect_one():
-                            mbarrier_arrive(smem + (plan.at.acc_empty + 8 * accumulator), plan)
+                begin, end = part, cutlass.min(tokens, part + plan.part_tokens)
+                if cutlass.const_expr(plan.k_split > 1):
+                    self.exchange(source, warp * WARP_ROWS + lane)
+                    begin += self.share * plan.share_tokens
+                    end = cutlass.min(end, begin + plan.share_tokens)
+                for first in cutlass.range(begin, end, plan.epilogue_tokens, unroll=1):
+                    values = self.outputs(source + (first - part), first - begin, warp * WARP_ROWS + lane)
+                    if cutlass.const_expr(not plan.one_tile):
+                        if first + plan.epilogue_tokens >= end:
+                            self.release(accumulator)
                     if promises & OUTPUT_FREE == 0:
                         grid_wait()
-                    for token in cutlass.range_constexpr(0, EPILOGUE_TOKENS, 2):
+                    for token in cutlass.range_constexpr(0, plan.epilogue_tokens, 2):
                         pair = transpose_pair(pack_f16x2(values[token], values[token + 1]), selector)
                         store_if_positive(stored_tokens - (first + token), output + (first + token) * pitch, pair)
                 used += 1
@@ -664,19 +906,76 @@ class GroupGemm:
         if self.cluster == 0:
             grid_wait()
 
+    @cute.jit
+    def release(self, accumulator: Int32):
+        """One epilogue warp: it has read all that it wants of the accumulator."""
+        tmem_fence_before_sync()
+        cute.arch.sync_warp()
+        with cute.arch.elect_one():
+            mbarrier_arrive(self.smem + (self.plan.at.acc_empty + 8 * accumulator), self.plan)
+
+    @cute.jit
+    def exchange(self, source: Int32, row: Int32):
+        """Split K, one epilogue warp: send each other share the sums of the tokens that it will store.
+
+        They go where its stages were, [sender][product][token / 4][weight row][4] fp32; a sender is told by its distance.
+        """
+        plan = self.plan
+        # All of the cluster have done their MMAs.
+        self.cluster_sync()
+        for distance in cutlass.range(1, plan.k_split, unroll=1):
+            share = (self.share + distance) % plan.k_split
+            buffer = self.smem + (plan.at.weights + (plan.k_split - distance - 1) * plan.share_bytes + row * SUM_BYTES)
+            target = cluster_address(buffer, share * plan.cta_group + self.rank)
+            for first in cutlass.range(0, plan.share_tokens, plan.epilogue_tokens, unroll=1):
+                columns = [
+                    source + (i * plan.part_tokens + share * plan.share_tokens + first) for i in range(plan.products)
+                ]
+                sums = tmem_load_rows(columns, plan.epilogue_tokens)
+                for i in cutlass.range_constexpr(plan.products):
+                    for token in cutlass.range_constexpr(0, plan.epilogue_tokens, 4):
+                        at = (i * plan.share_tokens + first + token) // 4 * (WEIGHT_TILE * SUM_BYTES)
+                        store_shared_cluster(target + at, *sums[i][token : token + 4])
+        self.cluster_sync()
+
+    def cluster_sync(self):
+        """All threads of the cluster, with their tcgen05 work and what they have written to each other's SMEM."""
+        tmem_fence_before_sync()
+        cluster_arrive_release()
+        cluster_wait()
+        tmem_fence_after_sync()
+
+    def outputs(self, source: Int32, token: Int32, row: Int32) -> list[Int32]:
+        """C of one weight row per thread, `epilogue_tokens` tokens from these columns on, as fp32 bits.
+
+        Split K: token is the first of them among those of this share, to which the others' sums are added.
+        """
+        plan = self.plan
+        results = tmem_load_rows([source + i * plan.part_tokens for i in range(plan.products)], plan.epilogue_tokens)
+        for sender in range(plan.k_split - 1):
+            for i, values in enumerate(results):
+                at = plan.at.weights + sender * plan.share_bytes + row * SUM_BYTES
+                for j in range(0, plan.epilogue_tokens, 4):
+                    quad = (i * plan.share_tokens + token + j) // 4 * (WEIGHT_TILE * SUM_BYTES)
+                    others = load_shared_f32x4(self.smem + at + quad)
+                    values[j : j + 4] = map(add_f32, values[j : j + 4], others)
+        return results[0] if plan.products == 1 else list(map(silu_times, *results))
+
     @cute.kernel
     def kernel(self, maps: tuple, addresses: tuple, sizes: tuple, tiles: Int32, promises: Int32):
-        """By group: maps of weights, tokens; addresses of C, weight SF, token SF; sizes M, N, K and first tile."""
+        """By group: maps of weights..., tokens; addresses of C, weight SF..., token SF; sizes M, N, K and first tile."""
         plan = self.plan
         thread, _, _ = cute.arch.thread_idx()
         cta, _, _ = cute.arch.block_idx()
         ctas, _, _ = cute.arch.grid_dim()
         warp = cute.arch.make_warp_uniform(thread // 32)
         self.smem = smem = Int32(cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint())
-        self.cluster, self.rank, self.clusters = cta // plan.cta_group, cta % plan.cta_group, ctas // plan.cta_group
+        self.cluster, self.clusters = cta // plan.cluster_ctas, ctas // plan.cluster_ctas
+        self.rank, self.share = cta % plan.cta_group, cta % plan.cluster_ctas // plan.cta_group
+        self.pair = Int16(PAIR << self.share * plan.cta_group) if plan.k_split > 1 else Int16(PAIR)
         self.tiles, (self.ms, self.ns, self.ks, self.first_tiles) = tiles, sizes
-        weight_maps, token_maps = [tuple(map(tensor_map_address, operand)) for operand in maps]
-        outputs, *scales = addresses
+        *weight_maps, token_maps = [tuple(map(tensor_map_address, operand)) for operand in maps]
+        outputs, *weight_scales, token_scales = addresses
 
         if warp == LOAD_WARP:
             with cute.arch.elect_one():
@@ -685,10 +984,11 @@ class GroupGemm:
         self.announce_barriers(warp)
         if warp == LOAD_WARP:
             with cute.arch.elect_one():
-                self.load(promises, weight_maps, token_maps, *scales)
+                self.load(promises, weight_maps, token_maps, weight_scales, token_scales)
             cute.arch.sync_warp()
             if cutlass.const_expr(plan.cta_group == 2):
                 cluster_wait()
+            self.attend_exchange()
         else:
             if warp == MMA_WARP:
                 tmem_alloc(smem + plan.at.tmem_address, plan)
@@ -704,6 +1004,7 @@ class GroupGemm:
                 with cute.arch.elect_one():
                     self.mma(tmem)
                 cute.arch.sync_warp()
+                self.attend_exchange()
             else:
                 self.epilogue(promises, tmem, warp, outputs)
             tmem_fence_before_sync()
@@ -715,6 +1016,12 @@ class GroupGemm:
         if warp == MMA_WARP:
             tmem_fence_after_sync()
             tmem_dealloc(load_shared(smem + plan.at.tmem_address), plan)
+
+    def attend_exchange(self):
+        """Warps other than the epilogue's: barriers of a cluster take all of its threads."""
+        if self.plan.k_split > 1:
+            self.cluster_sync()
+            self.cluster_sync()
 
     def initialise_barriers(self):
         plan, smem = self.plan, self.smem
@@ -739,7 +1046,8 @@ class GroupGemm:
     def launch(self, table: cute.Pointer):
         """Encode the tensor maps of all groups from the host table (see `TABLE_HEADER`) and launch."""
         plan = self.plan
-        words = cute.make_tensor(table, cute.make_layout(TABLE_HEADER + (TABLE_SIZES + TABLE_TENSORS) * plan.groups))
+        tensors = 2 * plan.products + 3
+        words = cute.make_tensor(table, cute.make_layout(TABLE_HEADER + (TABLE_SIZES + tensors) * plan.groups))
 
         def operand_map(address, rows, k, tile_rows):
             pointer = cute.make_ptr(Float4E2M1FN, address, cute.AddressSpace.gmem, assumed_align=16)
@@ -752,17 +1060,162 @@ class GroupGemm:
             return [[words[start + count * group + i] for i in range(count)] for group in range(plan.groups)]
 
         sizes = [[Int32(word) for word in group] for group in words_of(TABLE_HEADER, TABLE_SIZES)]
-        addresses = words_of(TABLE_HEADER + TABLE_SIZES * plan.groups, TABLE_TENSORS)
-        maps = (
-            tuple(operand_map(b, n, k, WEIGHT_TILE) for (m, n, k, _), (b, a, *_) in zip(sizes, addresses)),
-            tuple(operand_map(a, m, k, plan.token_rows) for (m, n, k, _), (b, a, *_) in zip(sizes, addresses)),
-        )
-        others = tuple(zip(*(tensors[2:] for tensors in addresses)))
-        self.kernel(maps, others, tuple(zip(*sizes)), Int32(words[1]), Int32(words[0])).launch(
+        operands = list(zip(*words_of(TABLE_HEADER + TABLE_SIZES * plan.groups, tensors)))
+        maps = [
+            tuple(operand_map(b, n, k, WEIGHT_TILE) for b, (m, n, k, _) in zip(weights, sizes))
+            for weights in operands[: plan.products]
+        ]
+        tokens = zip(operands[plan.products], sizes)
+        maps.append(tuple(operand_map(a, m, k, plan.token_rows) for a, (m, n, k, _) in tokens))
+        others = tuple(operands[plan.products + 1 :])
+        self.kernel(tuple(maps), others, tuple(zip(*sizes)), Int32(words[1]), Int32(words[0])).launch(
             grid=(Int32(words[2]), 1, 1),
             block=(THREADS, 1, 1),
-            cluster=(plan.cta_group, 1, 1),
+            cluster=(plan.cluster_ctas, 1, 1),
             smem=plan.at.end,
+            use_pdl=True,
+        )
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The GEMV kernel
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+class Gemv:
+    """Host launcher and device code for one plan; see the module's docstring."""
+
+    def __init__(self, plan: GemvPlan):
+        self.plan = plan
+
+    @cute.jit
+    def multiply(
+        self, block: Int32, a: Int64, sfa: Int64, b: Int64, sfb: Int64, blocks: Int32, rows: Int32, sums: Int32
+    ):
+        """One warp: partial sums of its team's rows over its part of K; later parts add to those of the first.
+
+        block: the first of the part, of all `blocks` of K. a, sfa, sums: of the team's first row; rows: of the CTA that
+        are left from there.
+        """
+        plan = self.plan
+        lane = cute.arch.lane_idx()
+        lane_block, last = block + lane * plan.lane_blocks, blocks - plan.lane_blocks
+        place = cutlass.min(lane_block, last)
+        a, sfa = a + place * BLOCK_BYTES, sfa + place
+        a_pitch, sfa_pitch = Int64(blocks) * (BLOCK_BYTES * plan.teams), Int64(blocks) * plan.teams
+
+        ahead = []
+        for slot in cutlass.range_constexpr(plan.rows_ahead):
+            ahead += load_row(rows - slot * plan.teams, a, sfa, plan, [Int32(0)] * (plan.words + 1))
+            a, sfa = a + a_pitch, sfa + sfa_pitch
+        ahead = tuple(ahead)
+
+        of_b = load_row(Int32(1), b + place * BLOCK_BYTES, sfb + place, plan, [Int32(0)] * (plan.words + 1))
+        vector = self.unpack(of_b)
+        scales = [
+            cutlass.select_(lane_block <= last, scale, Float32(0))
+            for scale in unpack_e4m3(of_b[plan.words], plan.lane_blocks)
+        ]
+
+        for left in cutlass.range(rows, 0, -plan.rows_ahead * plan.teams, unroll=1):
+            rest = []
+            for first in cutlass.range_constexpr(0, plan.rows_ahead, plan.rows_at_once):
+                slots = range(first, first + plan.rows_at_once)
+                parts = [ahead[slot * (plan.words + 1) : (slot + 1) * (plan.words + 1)] for slot in slots]
+                if left > first * plan.teams:
+                    total = self.add_lanes([self.dot(part, vector, scales) for part in parts], lane)
+                    of_lane = (first + lane // plan.lanes_per_row) * plan.teams
+                    if lane % plan.lanes_per_row == 0 and of_lane < left:
+                        address = sums + (rows - left + of_lane) * (4 * plan.k_warps)
+                        if block >= plan.team_blocks:
+                            total += load_shared_f32(address)
+                        store_shared_f32(address, total)
+                for slot, part in zip(slots, parts):
+                    rest += load_row(left - (plan.rows_ahead + slot) * plan.teams, a, sfa, plan, part)
+                    a, sfa = a + a_pitch, sfa + sfa_pitch
+            ahead = tuple(rest)
+
+    def unpack(self, part: list[Int32]) -> list[Int32]:
+        return [pair for word in part[: self.plan.words] for pair in unpack_e2m1(word)]
+
+    def dot(self, row: list[Int32], vector: list[Int32], scales: list[Float32]) -> Float32:
+        """A lane's part of a row of A times its part of b."""
+        values, total = self.unpack(row), Float32(0)
+        for block, scale in enumerate(unpack_e4m3(row[self.plan.words], self.plan.lane_blocks)):
+            pairs = slice(8 * block, 8 * block + 8)
+            total = fma(block_product(values[pairs], vector[pairs]), scale * scales[block], total)
+        return total
+
+    def add_lanes(self, totals: list[Float32], lane: Int32) -> Float32:
+        """Sums over all lanes of some rows: lanes exchange halves of them until each has one, then add up that."""
+        distance = 16
+        while distance:
+            if len(totals) > 1:
+                half = len(totals) // 2
+                low, high, upper = totals[:half], totals[half:], lane & distance != 0
+                kept = [cutlass.select_(upper, y, x) for x, y in zip(low, high)]
+                sent = [cutlass.select_(upper, x, y) for x, y in zip(low, high)]
+            else:
+                kept = sent = totals
+            totals = [x + exchange(y, distance) for x, y in zip(kept, sent)]
+            distance //= 2
+        return totals[0]
+
+    @cute.kernel
+    def kernel(self, addresses: tuple, m: Int32, blocks: Int32, b_rows: Int32, share: Int32, promises: Int32):
+        """addresses: of `tensor_names(0)`. blocks: K / SF_BLOCK. share: rows per CTA, of which the first M % CTAs have one more."""
+        plan = self.plan
+        a, b, sfa, sfb, c = addresses
+        thread, _, _ = cute.arch.thread_idx()
+        cta, batch, _ = cute.arch.block_idx()
+        ctas, _, _ = cute.arch.grid_dim()
+        warp = cute.arch.make_warp_uniform(thread // 32)
+        smem = Int32(cute.arch.get_dyn_smem(cutlass.Uint8, 16).toint())
+        grid_launch_dependents()
+        longer = m - share * ctas
+        first = cta * share + cutlass.min(cta, longer)
+        rows = cutlass.select_(cta < longer, share + 1, share)
+
+        team, k_warp = warp // plan.k_warps, warp % plan.k_warps
+        a_blocks = (Int64(batch) * m + (first + team)) * blocks
+        b_blocks = Int64(batch) * b_rows * blocks
+        if promises & OPERANDS_READY == 0:
+            grid_wait()
+        for block in cutlass.range(k_warp * plan.warp_blocks, blocks, plan.team_blocks, unroll=1):
+            self.multiply(
+                block,
+                a + a_blocks * BLOCK_BYTES,
+                sfa + a_blocks,
+                b + b_blocks * BLOCK_BYTES,
+                sfb + b_blocks,
+                blocks,
+                rows - team,
+                smem + (team * plan.k_warps + k_warp) * 4,
+            )
+        cute.arch.sync_threads()
+        # An earlier launch may still read or write the same c.
+        if promises & OUTPUT_FREE == 0:
+            grid_wait()
+        for row in cutlass.range(thread, rows, plan.threads, unroll=1):
+            total = load_shared_f32(smem + row * (4 * plan.k_warps))
+            for other in cutlass.range_constexpr(1, plan.k_warps):
+                total += load_shared_f32(smem + (row * plan.k_warps + other) * 4)
+            store_f16(c + (Int64(batch) * m + (first + row)) * 2, total)
+        # One CTA is enough to keep launches ending in their order.
+        if cta + batch == 0:
+            grid_wait()
+
+    @cute.jit
+    def launch(self, table: cute.Pointer):
+        """Launch from the host table (see `GEMV_HEADER`)."""
+        words = cute.make_tensor(table, cute.make_layout(GEMV_HEADER + GEMV_TENSORS))
+        addresses = tuple(words[GEMV_HEADER + i] for i in range(GEMV_TENSORS))
+        sizes = [Int32(words[i]) for i in range(GEMV_HEADER)]
+        promises, m, blocks, b_rows, share, ctas, batches = sizes
+        self.kernel(addresses, m, blocks, b_rows, share, promises).launch(
+            grid=(ctas, batches, 1),
+            block=(self.plan.threads, 1, 1),
+            smem=self.plan.smem_bytes,
             use_pdl=True,
         )
 
@@ -773,48 +1226,70 @@ class GroupGemm:
 
 # What is lost beside the bytes, in bytes that L2 delivers meanwhile; fitted on an H200, calls back to back.
 PAIR_BYTES = 5_000_000  # where the CTAs of a pair wait for each other
+SPLIT_BYTES = 150_000  # of one SM, where shares of K wait for each other and add up
 ALONE_BYTES = 10_000_000  # where nothing is loaded between the end of a CTA and the start of the next on its SM
 LARGEST = 2**31 - 2**12  # sizes and tile numbers are 32-bit in the kernel, which adds a tile or a grid to them
 
 
-TENSORS = ("b", "a", "c", "sfb_reordered", "sfa_reordered")  # of a group, in the order of the host table
+def tensor_names(products: int) -> list[str]:
+    """A group's tensors in the order of the host table; a GEMM's scale factors are the reordered ones."""
+    if products == 0:
+        return ["a", "b", "sfa", "sfb", "c"]
+    numbers = [""] if products == 1 else [str(i + 1) for i in range(products)]
+    return [*(f"b{i}" for i in numbers), "a", "c", *(f"sfb{i}" for i in numbers), "sfa"]
 
 
-def group_layouts(m: int, n: int, k: int, batch: int) -> list[tuple]:
-    """(dtype, shape, strides) of a group's TENSORS. Raises ValueError for sizes that the kernel cannot take."""
-    if batch != 1:
-        raise ValueError(f"l is {batch}; a group is one matrix product, so it must be 1")
-    if not 0 <= m <= LARGEST:
-        raise ValueError(f"m is {m}; it must be 0 to {LARGEST}")
-    if not 8 <= n <= LARGEST or n % 8:
-        raise ValueError(f"n is {n}; a row of C must be a multiple of 16 bytes, so n of 8, at least 8")
-    if not MMA_K <= k <= LARGEST or k % MMA_K:
-        raise ValueError(f"k is {k}; it must be a multiple of {MMA_K}, at least {MMA_K}, one MMA's K")
+def matrix_layout(dtype: torch.dtype, rows: int, columns: int, batch: int) -> tuple:
+    return dtype, (rows, columns, batch), (columns, 1, rows * columns)
 
-    def matrix(dtype, rows, columns):
-        return dtype, (rows, columns, 1), (columns, 1, rows * columns)
 
-    def scales(rows):
-        blocks, pitch = ceil_div(rows, 128), k // MMA_K * SF_ATOM
-        return torch.float8_e4m3fn, (32, 4, blocks, 4, k // MMA_K, 1), (16, 4, pitch, 1, SF_ATOM, blocks * pitch)
+def sf_layout(rows: int, k: int, batch: int) -> tuple:
+    """Of reordered scale factors."""
+    blocks, pitch = ceil_div(rows, 128), k // MMA_K * SF_ATOM
+    return torch.float8_e4m3fn, (32, 4, blocks, 4, k // MMA_K, batch), (16, 4, pitch, 1, SF_ATOM, blocks * pitch)
 
-    fp4 = torch.float4_e2m1fn_x2
-    return [matrix(fp4, n, k // 2), matrix(fp4, m, k // 2), matrix(torch.float16, m, n), scales(n), scales(m)]
+
+def check_size(name: str, value: int, least: int, multiple: int, reason: str, most: int = LARGEST):
+    if not least <= value <= most or value % multiple:
+        raise ValueError(f"{name} is {value}; it must be {least} to {most}, a multiple of {multiple}: {reason}")
+
+
+def gemm_layouts(m: int, n: int, k: int, batch: int, products: int) -> list[tuple]:
+    """(dtype, shape, strides) of a group's `tensor_names`. Raises ValueError for sizes that the kernel cannot take."""
+    check_size("l", batch, 1, 1, "a batch")
+    check_size("m", m, 0, 1, "tokens")
+    check_size("n", n, 8, 8, "a row of C must be a multiple of 16 bytes")
+    check_size("k", k, MMA_K, MMA_K, "one MMA's K")
+    weights, tokens = (matrix_layout(torch.float4_e2m1fn_x2, rows, k // 2, batch) for rows in (n, m))
+    output = matrix_layout(torch.float16, m, n, batch)
+    return [*[weights] * products, tokens, output, *[sf_layout(n, k, batch)] * products, sf_layout(m, k, batch)]
+
+
+def gemv_layouts(m: int, b_rows: int, k: int, batch: int) -> list[tuple]:
+    """(dtype, shape, strides) of `tensor_names(0)`. Raises ValueError for sizes that the kernel cannot take."""
+    check_size("m", m, 1, 1, "rows of a")
+    check_size("rows of b", b_rows, 1, 1, "the first counts")
+    check_size("k", k, MMA_K, MMA_K, "the K of one load")
+    check_size("l", batch, 1, 1, "a grid's y dimension", BATCHES_MAX)
+    fp4, fp8 = torch.float4_e2m1fn_x2, torch.float8_e4m3fn
+    shapes = (fp4, m, k // 2), (fp4, b_rows, k // 2), (fp8, m, k // SF_BLOCK), (fp8, b_rows, k // SF_BLOCK)
+    return [matrix_layout(*shape, batch) for shape in (*shapes, (torch.float16, m, 1))]
 
 
 @functools.lru_cache(maxsize=1024)
-def tensor_layouts(problems: tuple[tuple[int, int, int, int], ...]) -> list[tuple]:
-    """group_layouts of all groups of (M, N, K, 1), one after the other. Raises ValueError naming the group."""
+def tensor_layouts(problems: tuple[tuple[int, int, int, int], ...], products: int = 1) -> list[tuple]:
+    """Layouts of all groups of (M, N, K, L), one after the other; products 0 is a GEMV. Raises ValueError."""
     rows = []
     for group, problem in enumerate(problems):
         try:
-            rows += group_layouts(*map(operator.index, problem))
+            sizes = map(operator.index, problem)
+            rows += gemm_layouts(*sizes, products) if products else gemv_layouts(*sizes)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"group {group}: {error}") from None
+            raise ValueError(f"group {group}: {error}" if len(problems) > 1 else str(error)) from None
     return rows
 
 
-def check_tensor(tensor: torch.Tensor, device: int, name: str, dtype, shape: tuple, strides: tuple):
+def check_tensor(tensor: torch.Tensor, device: int, alignment: int, name: str, dtype, shape: tuple, strides: tuple):
     """Raise ValueError for what the kernel cannot take: dtype, device, shape, strides or alignment.
 
     A stride counts only where its dimension has more than one entry; torch leaves the others open.
@@ -830,18 +1305,61 @@ def check_tensor(tensor: torch.Tensor, device: int, name: str, dtype, shape: tup
     found = tensor.stride()
     if 0 not in shape and any(size > 1 and a != b for size, a, b in zip(shape, found, strides)):
         raise ValueError(f"{name} has strides {found}; expected {strides} (elements)")
-    if tensor.data_ptr() % 16:
-        raise ValueError(f"{name} starts at address {tensor.data_ptr():#x}; TMA needs a multiple of 16 bytes")
+    if tensor.data_ptr() % alignment:
+        raise ValueError(f"{name} starts at address {tensor.data_ptr():#x}; loads need a multiple of {alignment} bytes")
 
 
-def unpack(data: input_t) -> tuple[list[torch.Tensor], tuple[tuple[int, int, int, int], ...]]:
-    """All groups' TENSORS, one after the other, and the problem sizes. Raises ValueError for another structure."""
+class Call(NamedTuple):
+    """What a caller's tuple asks for: the tensors of all groups, one after the other, and (M, N, K, L) of each group.
+
+    products is 0 for a GEMV, whose N is the rows of b, of which the first counts.
+    """
+
+    products: int
+    tensors: list[torch.Tensor]
+    problems: tuple[tuple[int, int, int, int], ...]
+    outputs: Any  # what `solve` returns
+
+
+def unpack(data: tuple) -> Call:
+    """Tell the problems apart by the length of the tuple. Raises ValueError for another structure."""
+    length = len(data) if isinstance(data, (tuple, list)) else f"a {type(data).__name__}"
+    if length == 4:
+        return unpack_groups(data)
+    if length == 7:
+        a, b, sfa, sfb, sfa_reordered, sfb_reordered, c = data
+        sizes = (problem_size(a, b),)
+        if isinstance(c, torch.Tensor) and c.dim() == 3 and c.shape[1] == 1:
+            return Call(0, [a, b, sfa, sfb, c], sizes, c)
+        return Call(1, [b, a, c, sfb_reordered, sfa_reordered], sizes, c)
+    if length == 10:
+        a, b1, b2, _, _, _, sfa, sfb1, sfb2, c = data
+        return Call(2, [b1, b2, a, c, sfb1, sfb2, sfa], (problem_size(a, b1),), c)
+    raise ValueError(
+        f"expected a tuple of 4 (group GEMM), 7 (GEMM, GEMV) or 10 entries (dual GEMM), found {length}: "
+        "(abc_tensors, sfasfb_tensors, sfasfb_reordered_tensors, problem_sizes), (a, b, sfa, sfb, sfa_reordered, "
+        "sfb_reordered, c) or (a, b1, b2, sfa, sfb1, sfb2, sfa_reordered, sfb1_reordered, sfb2_reordered, c)"
+    )
+
+
+def problem_size(a: torch.Tensor, b: torch.Tensor) -> tuple[int, int, int, int]:
+    """(M, N, K, L) of a [M, K/2, L] and b [N, K/2, L]; what is wrong with them otherwise, `check` finds."""
+    for name, tensor in (("a", a), ("b", b)):
+        if not isinstance(tensor, torch.Tensor) or tensor.dim() != 3:
+            found = tuple(tensor.shape) if isinstance(tensor, torch.Tensor) else type(tensor).__name__
+            raise ValueError(f"{name} is {found}; expected a tensor of 3 dimensions")
+    (m, half_k, batch), n = a.shape, b.shape[0]
+    return m, n, 2 * half_k, batch
+
+
+def unpack_groups(data: tuple) -> Call:
+    """The group GEMM's lists. Raises ValueError for another structure."""
+    operands, _, reordered, problems = data
     try:
-        operands, _, reordered, problems = data
         lengths = len(operands), len(reordered), len(problems)
-    except (TypeError, ValueError):
+    except TypeError:
         names = "abc_tensors, sfasfb_tensors, sfasfb_reordered_tensors, problem_sizes"
-        raise ValueError(f"expected the tuple ({names})") from None
+        raise ValueError(f"expected lists over the groups in the tuple ({names})") from None
     if len(set(lengths)) > 1:
         raise ValueError(
             "{} groups of operands, {} of reordered scales, {} of problem sizes: the three lists must be of one "
@@ -854,33 +1372,35 @@ def unpack(data: input_t) -> tuple[list[torch.Tensor], tuple[tuple[int, int, int
             sizes.append((m, n, k, batch))
     except (TypeError, ValueError):
         raise ValueError(f"group {len(sizes)}: expected (a, b, c), (sfa, sfb) and (m, n, k, l)") from None
-    return tensors, tuple(sizes)
+    return Call(1, tensors, tuple(sizes), [c for _, _, c in operands])
 
 
-def check(data: input_t) -> tuple[list[int], tuple[tuple[int, int, int, int], ...]]:
-    """Check every constraint of the kernel. Returns the addresses of all groups' TENSORS, and the problem sizes.
+def check(call: Call) -> list[int]:
+    """Check every constraint of the kernel. Returns the addresses of the tensors.
 
     Raises ValueError naming the group, the value, the limit and the reason; nothing has been launched then.
     """
-    tensors, problems = unpack(data)
-    layouts, device = tensor_layouts(problems), torch.cuda.current_device()
+    tensors, device = call.tensors, torch.cuda.current_device()
+    alignment = 16 if call.products else 32
+    layouts = tensor_layouts(call.problems, call.products)
     try:
         addresses = [tensor.data_ptr() for tensor in tensors]
         usual = (
             [(tensor.dtype, tensor.shape, tensor.stride()) for tensor in tensors] == layouts
             and set(map(torch.Tensor.get_device, tensors)) <= {device}
-            and math.gcd(16, *addresses) == 16
+            and math.gcd(alignment, *addresses) == alignment
         )
     except (AttributeError, TypeError):
         usual = False
     if not usual:
+        names = tensor_names(call.products)
         for index, (tensor, layout) in enumerate(zip(tensors, layouts)):
-            group, of_group = divmod(index, len(TENSORS))
+            group, of_group = divmod(index, len(names))
             try:
-                check_tensor(tensor, device, TENSORS[of_group], *layout)
+                check_tensor(tensor, device, alignment, names[of_group], *layout)
             except ValueError as error:
-                raise ValueError(f"group {group}: {error}") from None
-    return addresses, problems
+                raise ValueError(f"group {group}: {error}" if len(call.problems) > 1 else str(error)) from None
+    return addresses
 
 
 @functools.cache
@@ -895,16 +1415,22 @@ def merits(schedule: Schedule, overlapping: bool = True) -> dict[str, int]:
     """
     plan = schedule.plan
     if overlapping:
-        waiting = PAIR_BYTES * (plan.cta_group > 1) + ALONE_BYTES * (plan.ctas_per_sm == 1)
+        waiting = PAIR_BYTES * (plan.cluster_ctas > 1) + ALONE_BYTES * (plan.ctas_per_sm == 1)
         return {"bytes and waits": schedule.requested_bytes + waiting, "tokens per tile": plan.token_tile}
-    k_tiles = ceil_div(max(k for _, _, k in schedule.sizes), K_TILE)
-    busiest = schedule.waves * plan.ctas_per_sm * k_tiles * plan.stage_bytes
+    k_tiles = ceil_div(ceil_div(max(k for _, _, k in schedule.sizes), K_TILE), plan.k_split)
+    exchanged = SPLIT_BYTES + (plan.k_split - 1) * plan.share_bytes if plan.k_split > 1 else 0
+    busiest = schedule.waves * plan.ctas_per_sm * (k_tiles * plan.stage_bytes + exchanged)
     return {"bytes of the busiest SM": busiest, "bytes": schedule.requested_bytes, "tokens per tile": plan.token_tile}
 
 
-def candidates(sizes: tuple[tuple[int, int, int], ...], sms: int, overlapping: bool = True) -> list[Schedule]:
+def candidates(
+    sizes: tuple[tuple[int, int, int], ...], sms: int, overlapping: bool = True, products: int = 1
+) -> list[Schedule]:
     """The schedules worth comparing, best first."""
-    schedules = [Schedule(Plan(len(sizes), *shape), sizes, sms) for shape in shapes() if shape[1] <= sms]
+    plans = [Plan(len(sizes), *shape, products) for shape in shapes(products)]
+    k_tiles = min(ceil_div(k, K_TILE) for _, _, k in sizes)
+    possible = [plan for plan in plans if plan.cluster_ctas <= sms and plan.k_split <= k_tiles]
+    schedules = [Schedule(plan, sizes, sms) for plan in possible]
     return sorted(schedules, key=lambda schedule: tuple(merits(schedule, overlapping).values()))
 
 
@@ -915,47 +1441,76 @@ class Launch(NamedTuple):
     groups: tuple[int, ...]
     words: array  # tiles, CTAs, and every group's sizes and first tile
     pick: operator.itemgetter  # of all tensors' addresses those of the groups
+    offsets: list[int]  # what to add to them: where a group of a batch begins
 
 
 @functools.lru_cache(maxsize=1024)
 def configure(
-    problems: tuple[tuple[int, int, int, int], ...], sms: int, overlapping: bool = True
+    problems: tuple[tuple[int, int, int, int], ...], sms: int, overlapping: bool = True, products: int = 1
 ) -> tuple[Launch, ...]:
-    """Launches for groups of (M, N, K, 1): groups without tokens left out, the others by descending M.
+    """Launches for groups of (M, N, K, L), each L groups: those without tokens left out, the others by descending M.
 
     overlapping: whether the launch will load beside the end of the one before it.
 
     Raises ValueError for sizes that the kernel cannot take.
     """
-    tensor_layouts(problems)
-    sizes = [problem[:3] for problem in problems]
-    order = sorted((group for group, (m, _, _) in enumerate(sizes) if m), key=lambda group: -sizes[group][0])
+    layouts, count = tensor_layouts(problems, products), len(tensor_names(products))
+    every = [(group, index) for group, problem in enumerate(problems) if problem[0] for index in range(problem[3])]
+    every.sort(key=lambda entry: -problems[entry[0]][0])
     launches = []
-    for start in range(0, len(order), MAX_GROUPS):
-        groups = tuple(order[start : start + MAX_GROUPS])
-        schedule = candidates(tuple(sizes[group] for group in groups), sms, overlapping)[0]
+    for start in range(0, len(every), max_groups(products)):
+        part = every[start : start + max_groups(products)]
+        sizes = tuple(problems[group][:3] for group, _ in part)
+        schedule = candidates(sizes, sms, overlapping, products)[0]
         if schedule.tiles > LARGEST:
             raise ValueError(f"{schedule.tiles} tiles in one launch; tile numbers are 32-bit, at most {LARGEST}")
         words = [schedule.tiles, schedule.ctas]
         for size, first_tile in zip(schedule.sizes, schedule.first_tiles):
             words += [*size, first_tile]
-        tensors = [TABLE_TENSORS * group + tensor for group in groups for tensor in range(TABLE_TENSORS)]
-        launches.append(Launch(schedule, groups, array("q", words), operator.itemgetter(*tensors)))
+        tensors = [(count * group + tensor, index) for group, index in part for tensor in range(count)]
+        offsets = [index * layouts[tensor][2][-1] * layouts[tensor][0].itemsize for tensor, index in tensors]
+        pick = operator.itemgetter(*(tensor for tensor, _ in tensors))
+        launches.append(Launch(schedule, tuple(group for group, _ in part), array("q", words), pick, offsets))
     return tuple(launches)
 
 
+@functools.lru_cache(maxsize=1024)
+def configure_gemv(m: int, b_rows: int, k: int, batches: int, sms: int) -> tuple[GemvPlan, array]:
+    """The plan for these sizes, and the host table but for the promises and the addresses."""
+    plan = gemv_plan(k)
+    ctas = ctas_per_batch(plan, m, batches, sms)
+    return plan, array("q", (m, k // SF_BLOCK, b_rows, m // ctas, ctas, batches))
+
+
+def tables(call: Call, addresses: list[int], overlapping: bool) -> Iterator[tuple[Plan | GemvPlan, array]]:
+    """The launches of a call: their plans and host tables, but for the promises."""
+    sms = sm_count(torch.cuda.current_device())
+    if call.products == 0:
+        plan, words = configure_gemv(*call.problems[0], sms)
+        yield plan, words + array("q", addresses)
+        return
+    for schedule, _, words, pick, offsets in configure(call.problems, sms, overlapping, call.products):
+        yield schedule.plan, words + array("q", map(operator.add, pick(addresses), offsets))
+
+
 @functools.cache
-def compiled(plan: Plan):
+def compiled(plan: Plan | GemvPlan):
     """The compiled launcher of a plan; takes a pointer to the host table."""
-    return cute.compile(GroupGemm(plan).launch, make_ptr(Int64, 0, cute.AddressSpace.generic, assumed_align=8))
+    kernel = Gemm(plan) if isinstance(plan, Plan) else Gemv(plan)
+    return cute.compile(kernel.launch, make_ptr(Int64, 0, cute.AddressSpace.generic, assumed_align=8))
 
 
-def solve(data: input_t, operands_ready: bool = False, output_free: bool = False) -> output_t:
-    """Compute every group of `data` into the caller's c tensors and return them.
+def solve(data: tuple, operands_ready: bool = False, output_free: bool = False) -> output_t:
+    """Compute one of the contest's problems into the caller's c and return it; for groups, the list of c.
 
-    data: (abc_tensors, sfasfb_tensors, sfasfb_reordered_tensors, problem_sizes) as the contest defines them: per group
-        a [M, K/2, 1] and b [N, K/2, 1] float4_e2m1fn_x2, c [M, N, 1] float16, reordered scales
-        [32, 4, ceil(rows/128), 4, K/64, 1] float8_e4m3fn, sizes (M, N, K, 1). M >= 0, N a multiple of 8, K of 64.
+    data: (abc_tensors, sfasfb_tensors, sfasfb_reordered_tensors, problem_sizes), a group GEMM: per group (a, b, c), the
+        scales (sfa, sfb) row-major, which are not read, the same reordered, and (M, N, K, L);
+        (a, b, sfa, sfb, sfa_reordered, sfb_reordered, c), a GEMM, or where c is [M, 1, L] a GEMV with the first row of
+        b, which reads the row-major scales; or
+        (a, b1, b2, sfa, sfb1, sfb2, sfa_reordered, sfb1_reordered, sfb2_reordered, c), silu(a @ b1^T) * (a @ b2^T).
+        a [M, K/2, L] and b [N, K/2, L] float4_e2m1fn_x2, c [M, N, L] float16, reordered scales
+        [32, 4, ceil(rows/128), 4, K/64, L] and row-major ones [rows, K/16, L] float8_e4m3fn. M >= 0 (GEMV 1), N a
+        multiple of 8, K of 64. All but the scales that are not read are on the current device.
     The kernel waits for the end of whatever is ahead of it in the queue before it loads operands and before it stores
     c, except where the caller promises that it need not. Of every kernel that is still running, or was when the one
     just ahead began:
@@ -964,12 +1519,12 @@ def solve(data: input_t, operands_ready: bool = False, output_free: bool = False
     Launches on the device's default queue and returns at once; does nothing at all where every group is empty.
     Raises ValueError before any launch where a constraint does not hold.
     """
-    addresses, problems = check(data)
-    promises = operands_ready * OPERANDS_READY | output_free * OUTPUT_FREE
-    for schedule, _, words, pick in configure(problems, sm_count(torch.cuda.current_device()), operands_ready):
-        table = array("q", (promises,)) + words + array("q", pick(addresses))
-        compiled(schedule.plan)(make_ptr(Int64, table.buffer_info()[0], cute.AddressSpace.generic, assumed_align=8))
-    return [c for _, _, c in data[0]]
+    call = unpack(data)
+    promises = array("q", (operands_ready * OPERANDS_READY | output_free * OUTPUT_FREE,))
+    for plan, table in tables(call, check(call), operands_ready):
+        table = promises + table
+        compiled(plan)(make_ptr(Int64, table.buffer_info()[0], cute.AddressSpace.generic, assumed_align=8))
+    return call.outputs
 
 
 def describe(schedule: Schedule) -> dict[str, str]:
@@ -978,6 +1533,7 @@ def describe(schedule: Schedule) -> dict[str, str]:
     return {
         "tile": f"{WEIGHT_TILE * plan.cta_group}x{plan.token_tile}x{K_TILE}",
         "CTAs per MMA": f"{plan.cta_group}",
+        "shares of K": f"{plan.k_split}",
         "CTAs per SM": f"{plan.ctas_per_sm}",
         "stages": f"{plan.stages}",
         "SMEM bytes": f"{plan.at.end:,}",
@@ -989,19 +1545,23 @@ def describe(schedule: Schedule) -> dict[str, str]:
 
 
 def explain(
-    problem_sizes: list[tuple[int, int, int, int]], sms: int | None = None, operands_ready: bool = True
+    problem_sizes: list[tuple[int, int, int, int]],
+    sms: int | None = None,
+    operands_ready: bool = True,
+    products: int = 1,
 ) -> None:
-    """Print what `solve` launches for these (M, N, K, 1) sizes: every candidate, and what each lost by.
+    """Print what `solve` launches for these (M, N, K, L) sizes: every candidate, and what each lost by.
 
-    sms: SMs to plan for, by default those of the current device. operands_ready: as for `solve`.
+    sms: SMs to plan for, by default those of the current device. operands_ready: as for `solve`. products: 2 for a dual
+    GEMM.
     """
     sms = sm_count(torch.cuda.current_device()) if sms is None else sms
-    launches = configure(tuple(map(tuple, problem_sizes)), sms, operands_ready)
+    launches = configure(tuple(map(tuple, problem_sizes)), sms, operands_ready, products)
     if not launches:
         print("nothing to launch: no group has tokens")
     for launch in launches:
         best, rows = merits(launch.schedule, operands_ready), []
-        for schedule in candidates(launch.schedule.sizes, sms, operands_ready):
+        for schedule in candidates(launch.schedule.sizes, sms, operands_ready, products):
             values = merits(schedule, operands_ready)
             lost = [f"{name}: {value:,} > {best[name]:,}" for name, value in values.items() if value > best[name]]
             rows.append({**describe(schedule), "": lost[0] if rows else "<- chosen"})
@@ -1011,10 +1571,15 @@ def explain(
             print("  ".join(row[name].rjust(width) if name else row[name] for name, width in widths.items()))
 
 
-def plan_report(problem_sizes: list[tuple[int, int, int, int]]) -> dict[str, str]:
-    """What `custom_kernel` launches for these (M, N, K, 1) sizes, as text; launches are separated by " + "."""
-    sms = sm_count(torch.cuda.current_device())
-    rows = [describe(launch.schedule) for launch in configure(tuple(map(tuple, problem_sizes)), sms)]
+def plan_report(problem_sizes: list[tuple[int, int, int, int]], problem: str = "group_gemm") -> dict[str, str]:
+    """What `custom_kernel` launches for these (M, N, K, L) sizes, as text; launches are separated by " + "."""
+    sms, problems = sm_count(torch.cuda.current_device()), tuple(map(tuple, problem_sizes))
+    if problem == "gemv":
+        (m, _, k, batches) = problems[0]
+        plan, words = configure_gemv(m, 1, k, batches, sms)
+        return {"warps along K": f"{plan.k_warps}", "teams": f"{plan.teams}", "CTAs per batch": f"{words[4]}"}
+    launches = configure(problems, sms, products=2 if problem == "dual_gemm" else 1)
+    rows = [describe(launch.schedule) for launch in launches]
     return {name: " + ".join(row[name] for row in rows) for name in (rows[0] if rows else ())}
 
 

@@ -1,10 +1,11 @@
-"""Random legal shapes through every configuration of the kernel, back to back, for as long as wanted: bit for bit.
+"""Random legal shapes through every configuration of the kernel, back to back, for as long as wanted.
 
     python -m emulator --schedule eager,late,random:1 tests/soak.py [--seconds N] [--seed N]
 
-Prints each call that is wrong with what repeats it, and exits with 1 if there was one. Shapes: 1 to 16 groups, M 0..600,
-N 8..1024, K 64..2048; chips of 2, 5 and 148 SMs; one to three calls in a row, which overlap. They share their outputs,
-and only the last one's are left to compare; or each has its own, which allows the promise that they are free.
+Prints each call that is wrong with what repeats it, and exits with 1 if there was one. Group GEMMs of 1 to 16 groups,
+GEMMs and dual GEMMs of 1 to 3 batch entries; M 0..600, N 8..1024, K 64..2816; chips of 2, 5, 8 and 148 SMs; one to three
+calls in a row, which overlap. They share their outputs, and only the last one's are left to compare; or each has its
+own, which allows the promise that they are free. Compared bit for bit; a dual GEMM within the contest's tolerance.
 """
 
 import argparse
@@ -21,50 +22,72 @@ import submission  # noqa: E402
 LARGEST_WORK = 1.5e9  # products per call, which bounds the seconds that one takes
 
 
-def shapes_of(rng):
-    """Sizes of one call: (m, n, k) per group."""
+def sizes_of(rng, problem, k_split):
+    """generate_input's arguments of one call, but for the seed: every share of K has a k-tile of 256."""
     while True:
-        groups = rng.choice((1, 2, 3, 5, 8, 16))
+        groups = rng.choice((1, 2, 3, 5, 8, 16)) if problem == "group_gemm" else rng.choice((1, 1, 2, 3))
         sizes = [
-            (rng.choice((0, rng.randint(1, 64), rng.randint(1, 600))), 8 * rng.randint(1, 128), 64 * rng.randint(1, 32))
+            (
+                rng.choice((0, rng.randint(1, 64), rng.randint(1, 600))),
+                8 * rng.randint(1, 128),
+                256 * (k_split - 1) + 64 * rng.randint(1, 32),
+            )
             for _ in range(groups)
         ]
+        if problem != "group_gemm":
+            sizes = [sizes[0]] * groups
         if sum(m * n * k for m, n, k in sizes) < LARGEST_WORK:
-            return sizes
+            break
+    m, n, k = zip(*sizes)
+    if problem == "group_gemm":
+        return {"m": m, "n": n, "k": k, "g": groups}
+    return {"m": m[0], "n": n[0], "k": k[0], "l": groups}
+
+
+def outputs_of(problem, data):
+    return [c for _, _, c in data[0]] if problem == "group_gemm" else [data[-1]]
+
+
+def with_outputs(problem, data, outputs):
+    """The same call into other tensors."""
+    if problem == "group_gemm":
+        return ([(a, b, c) for (a, b, _), c in zip(data[0], outputs)], *data[1:])
+    return (*data[:-1], *outputs)
 
 
 def run(seed):
     """One random experiment. Returns what it was, and what was wrong or ""."""
-    import torch
-
     rng = random.Random(seed)
-    sizes, shape, sms, calls = shapes_of(rng), rng.choice(ALL_SHAPES), rng.choice((2, 5, 148)), rng.choice((1, 1, 2, 3))
+    problem = rng.choice(("group_gemm", "group_gemm", "gemm", "dual_gemm"))
+    shape = rng.choice(ALL_SHAPES[2 if problem == "dual_gemm" else 1])
+    sms = rng.choice([sms for sms in (2, 5, 8, 148) if sms >= shape[1] * shape[3]])
+    sizes, calls = sizes_of(rng, problem, shape[3]), rng.choice((1, 1, 2, 3))
     ready, shared = rng.random() < 0.5, rng.random() < 0.5
     free = not shared and rng.random() < 0.7
-    submission.shapes = lambda: [shape]
+    submission.shapes = lambda products=1: [shape]
     submission.sm_count = lambda device: sms
     submission.configure.cache_clear()
-    m, n, k = zip(*sizes)
-    inputs = [reference.generate_input(m=m, n=n, k=k, g=len(sizes), seed=seed + call) for call in range(calls)]
+    compared = reference.REFERENCES[problem]
+    inputs = [compared.generate_input(**sizes, seed=seed + call) for call in range(calls)]
     if shared:
-        outputs = [c for _, _, c in inputs[0][0]]
-        inputs = [([(a, b, c) for (a, b, _), c in zip(abc, outputs)], *rest) for abc, *rest in inputs]
-    text = f"seed {seed}: {calls} calls, {shape}, {sms} SMs, ready {ready}, shared {shared}, free {free}, {sizes}"
+        inputs = [with_outputs(problem, data, outputs_of(problem, inputs[0])) for data in inputs]
+    text = f"seed {seed}: {calls} calls, {problem}, {shape}, {sms} SMs, ready {ready}, shared {shared}, free {free}, {sizes}"
     wrong = []
     try:
         for data in inputs:
             submission.solve(data, operands_ready=ready, output_free=free)
-        compared = {calls - 1} if shared else range(calls)
-        found = {call: [c.clone() for _, _, c in inputs[call][0]] for call in compared}
+        last = {calls - 1} if shared else range(calls)
+        found = {call: [c.clone() for c in outputs_of(problem, inputs[call])] for call in last}
     except Exception as error:
         return text, f"{type(error).__name__}: {error}"
     for call, outputs in found.items():
-        want = reference.ref_kernel(inputs[call])
-        wrong += [(call, g) for g, (ours, theirs) in enumerate(zip(outputs, want)) if not torch.equal(ours, theirs)]
-    return text, f"(call, group) {wrong} differ" if wrong else ""
+        passed, message = compared.check(inputs[call], outputs if problem == "group_gemm" else outputs[0])
+        if not passed or (message != "bit-exact" and problem != "dual_gemm"):
+            wrong.append(f"call {call}: {message}")
+    return text, "\n    ".join(wrong)
 
 
-ALL_SHAPES = submission.shapes()
+ALL_SHAPES = {products: submission.shapes(products) for products in submission.PRODUCTS}
 
 
 def main():

@@ -44,7 +44,9 @@ def strided(t):
 @pytest.mark.parametrize(
     ("where", "group", "index", "value", "message"),
     [
-        (SIZES_AT, 1, 3, lambda _: 2, "group 1: l is 2"),
+        (SIZES_AT, 1, 3, lambda _: 0, "group 1: l is 0; it must be 1 to"),
+        (SIZES_AT, 1, 3, lambda _: -1, "group 1: l is -1"),
+        (SIZES_AT, 1, 3, lambda _: 2, r"group 1: b has shape \(256, 256, 1\); expected \(256, 256, 2\)"),
         (SIZES_AT, 0, 0, lambda _: -1, "group 0: m is -1; it must be 0 to"),
         (SIZES_AT, 0, 1, lambda _: 4, "group 0: n is 4"),
         (SIZES_AT, 0, 1, lambda _: 132, "group 0: n is 132"),
@@ -58,9 +60,9 @@ def strided(t):
         (OPERANDS, 0, 2, strided, "group 0: c has strides"),
         (OPERANDS, 0, 0, strided, "group 0: a has strides"),
         (OPERANDS, 0, 2, misaligned, "group 0: c starts at address .* a multiple of 16 bytes"),
-        (SCALES, 0, 1, misaligned, "group 0: sfb_reordered starts at address"),
-        (SCALES, 1, 0, lambda t: t.contiguous(), "group 1: sfa_reordered has strides"),
-        (SCALES, 1, 0, lambda t: t.view(torch.uint8), "group 1: sfa_reordered has dtype torch.uint8"),
+        (SCALES, 0, 1, misaligned, "group 0: sfb starts at address"),
+        (SCALES, 1, 0, lambda t: t.contiguous(), "group 1: sfa has strides"),
+        (SCALES, 1, 0, lambda t: t.view(torch.uint8), "group 1: sfa has dtype torch.uint8"),
     ],
 )
 def test_violations_name_group_value_and_limit(data, where, group, index, value, message):
@@ -74,21 +76,42 @@ def test_lists_of_different_lengths(data):
         submission.solve((abc, row_major, reordered, sizes[:1]))
 
 
-def test_something_else_than_the_tuple():
-    with pytest.raises(ValueError, match="expected the tuple"):
-        submission.solve((1, 2, 3))
+@pytest.mark.parametrize("length", [0, 3, 5, 6, 8, 9, 11])
+def test_a_tuple_of_another_length(length):
+    message = (
+        rf"4 \(group GEMM\), 7 \(.*GEMM.*\) or 10 entries \(dual GEMM\), found {length}: \(abc_tensors, .*\(a, b1,"
+    )
+    with pytest.raises(ValueError, match=message):
+        submission.solve(tuple(range(length)))
+
+
+@pytest.mark.parametrize(
+    ("value", "name"), [(None, "a NoneType"), (7, "a int"), (iter(()), "a tuple_iterator"), ({}, "a dict")], ids="abcd"
+)
+def test_something_else_than_a_tuple(value, name):
+    with pytest.raises(ValueError, match=f"expected a tuple of 4 .*, found {name}"):
+        submission.solve(value)
+
+
+@pytest.mark.parametrize("data", [(1, 2, 3, 4), ([], [], [], None), (None, [], [], [])], ids=str)
+def test_four_entries_that_are_no_lists(data):
+    with pytest.raises(
+        ValueError, match=r"expected lists over the groups in the tuple \(abc_tensors, .*problem_sizes\)"
+    ):
+        submission.solve(data)
 
 
 def test_strides_of_single_entry_dimensions_are_free(data):
     """torch leaves the stride of a dimension of size 1 open; so does the check."""
     c = data[0][0][2]
     odd = replaced(data, OPERANDS, 0, 2, lambda t: t.as_strided(t.shape, (t.stride(0), 1, 12345)))
-    assert submission.check(odd)[0][2] == c.data_ptr()
+    assert submission.check(submission.unpack(odd))[2] == c.data_ptr()
 
 
 def test_addresses_and_sizes(data):
     (a, b, c), (sfa, sfb) = data[0][0], data[2][0]
-    addresses, problems = submission.check(data)
+    call = submission.unpack(data)
+    addresses, problems = submission.check(call), call.problems
     assert addresses[:5] == [t.data_ptr() for t in (b, a, c, sfb, sfa)] and problems == tuple(data[3])
 
 
@@ -117,8 +140,150 @@ def test_a_group_that_is_nothing(data):
         submission.solve(([abc[0], None], row_major, reordered, sizes))
 
 
+# ----------------------------------------------------------------------------------------------------------------------
+# GEMM and dual GEMM
+# ----------------------------------------------------------------------------------------------------------------------
+
+GEMM_AT = {name: i for i, name in enumerate(("a", "b", "row-major sfa", "row-major sfb", "sfa", "sfb", "c"))}
+DUAL_AT = {
+    name: i
+    for i, name in enumerate(
+        ("a", "b1", "b2", "row-major sfa", "row-major sfb1", "row-major sfb2", "sfa", "sfb1", "sfb2", "c")
+    )
+}
+
+
+@pytest.fixture(scope="module")
+def gemm():
+    return reference.generate_gemm_input(m=72, n=136, k=256, l=2, seed=7)
+
+
+@pytest.fixture(scope="module")
+def dual():
+    return reference.generate_dual_gemm_input(m=72, n=136, k=256, l=2, seed=7)
+
+
+def test_what_is_found_in_a_gemm(gemm):
+    a, b, _, _, sfa, sfb, c = gemm
+    call = submission.unpack(gemm)
+    assert (call.products, call.problems, call.outputs) == (1, ((72, 136, 256, 2),), c)
+    assert submission.check(call) == [t.data_ptr() for t in (b, a, c, sfb, sfa)]
+
+
+def test_what_is_found_in_a_dual_gemm(dual):
+    a, b1, b2, _, _, _, sfa, sfb1, sfb2, c = dual
+    call = submission.unpack(dual)
+    assert (call.products, call.problems, call.outputs) == (2, ((72, 136, 256, 2),), c)
+    assert submission.check(call) == [t.data_ptr() for t in (b1, b2, a, c, sfb1, sfb2, sfa)]
+
+
+def changed(data, places, name, change):
+    entries = list(data)
+    entries[places[name]] = change(entries[places[name]])
+    return tuple(entries)
+
+
+def first_batch(t):
+    return t[..., :1]
+
+
+def batch_first(t):
+    """Batches between the rows: the same shape, in another layout."""
+    memory = torch.zeros(t.numel(), dtype=torch.uint8 if t.element_size() == 1 else t.dtype, device="cuda").view(
+        t.dtype
+    )
+    rows, columns, batches = t.shape
+    return memory.as_strided(t.shape, (columns * batches, 1, columns))
+
+
+WRONG = [
+    # Kinds.
+    ("a", lambda t: [1, 2], "a is list; expected a tensor of 3 dimensions"),
+    ("b", lambda t: None, "b1? is NoneType; expected a tensor of 3 dimensions"),
+    ("a", lambda t: t[:, :, 0], r"a is \(72, 128\); expected a tensor of 3 dimensions"),
+    ("b", lambda t: t[:, :, 0], r"b1? is \(136, 128\); expected a tensor of 3 dimensions"),
+    ("c", lambda t: None, "c is a NoneType; expected a torch.Tensor"),
+    ("sfa", lambda t: "sfa", "sfa is a str; expected a torch.Tensor"),
+    ("sfb", lambda t: 1.0, "sfb1? is a float; expected a torch.Tensor"),
+    # Types.
+    ("a", lambda t: t.view(torch.uint8), "a has dtype torch.uint8; expected torch.float4_e2m1fn_x2"),
+    ("b", lambda t: t.view(torch.int8), "b1? has dtype torch.int8; expected torch.float4_e2m1fn_x2"),
+    ("c", lambda t: t.float(), "c has dtype torch.float32; expected torch.float16"),
+    ("sfa", lambda t: t.view(torch.uint8), "sfa has dtype torch.uint8; expected torch.float8_e4m3fn"),
+    ("sfb", lambda t: t.view(torch.float8_e5m2), "sfb1? has dtype torch.float8_e5m2"),
+    # Places.
+    ("c", lambda t: t.cpu(), "c is on cpu; expected the current device, cuda:0"),
+    ("b", lambda t: t.cpu(), "b1? is on cpu"),
+    ("sfa", lambda t: t.cpu(), "sfa is on cpu"),
+    # Shapes: M, N, K and L are those of a and b.
+    ("a", lambda t: t[:71], r"a has strides \(128, 1, 9216\); expected \(128, 1, 9088\)"),
+    ("c", lambda t: t[:71], r"c has shape \(71, 136, 2\); expected \(72, 136, 2\)"),
+    ("b", lambda t: t[:132], "n is 132; it must be 8 to .*, a multiple of 8"),
+    ("b", lambda t: t[:0], "n is 0; it must be 8 to"),
+    ("a", lambda t: t[:, :112], "k is 224; it must be 64 to .*, a multiple of 64"),
+    ("a", lambda t: t[:, :0], "k is 0; it must be 64 to"),
+    ("a", lambda t: t[:, :64], r"b1? has shape \(136, 128, 2\); expected \(136, 64, 2\)"),
+    ("b", lambda t: t[:, :64], r"b1? has shape \(136, 64, 2\); expected \(136, 128, 2\)"),
+    ("c", lambda t: t[:, :128], r"c has shape \(72, 128, 2\); expected \(72, 136, 2\)"),
+    ("sfb", lambda t: t[:, :, :1], r"sfb1? has shape \(32, 4, 1, 4, 4, 2\); expected \(32, 4, 2, 4, 4, 2\)"),
+    ("sfa", lambda t: t[:, :, :, :, :2], r"sfa has shape \(32, 4, 1, 4, 2, 2\)"),
+    # Batches.
+    ("a", lambda t: t[..., :0], "l is 0; it must be 1 to"),
+    ("a", first_batch, r"b1? has shape \(136, 128, 2\); expected \(136, 128, 1\)"),
+    ("b", first_batch, r"b1? has shape \(136, 128, 1\); expected \(136, 128, 2\)"),
+    ("c", first_batch, r"c has shape \(72, 136, 1\); expected \(72, 136, 2\)"),
+    ("sfa", first_batch, r"sfa has shape \(32, 4, 1, 4, 4, 1\); expected \(32, 4, 1, 4, 4, 2\)"),
+    ("sfb", first_batch, r"sfb1? has shape \(32, 4, 2, 4, 4, 1\); expected \(32, 4, 2, 4, 4, 2\)"),
+    # Layouts.
+    ("a", batch_first, r"a has strides \(256, 1, 128\); expected \(128, 1, 9216\)"),
+    ("c", batch_first, r"c has strides \(272, 1, 136\); expected \(136, 1, 9792\)"),
+    ("c", lambda t: t.contiguous(), r"c has strides \(272, 2, 1\)"),
+    ("sfa", lambda t: t.contiguous(), "sfa has strides"),
+    ("sfb", misaligned, "sfb1? starts at address .* a multiple of 16 bytes"),
+    ("b", misaligned, "b1? starts at address .* a multiple of 16 bytes"),
+    ("c", misaligned, "c starts at address .* a multiple of 16 bytes"),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "message"), WRONG)
+def test_violations_of_a_gemm(monkeypatch, gemm, name, change, message):
+    monkeypatch.setattr(submission, "compiled", lambda plan: pytest.fail("launched"))
+    with pytest.raises(ValueError, match=message):
+        submission.solve(changed(gemm, GEMM_AT, name, change))
+
+
+@pytest.mark.parametrize(("name", "change", "message"), WRONG)
+def test_violations_of_a_dual_gemm(monkeypatch, dual, name, change, message):
+    monkeypatch.setattr(submission, "compiled", lambda plan: pytest.fail("launched"))
+    name = {"b": "b1", "sfb": "sfb1"}.get(name, name)
+    with pytest.raises(ValueError, match=message):
+        submission.solve(changed(dual, DUAL_AT, name, change))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("b2", lambda t: None, "b2 is a NoneType"),
+        ("b2", lambda t: t[:128], r"b2 has shape \(128, 128, 2\); expected \(136, 128, 2\)"),
+        ("b2", first_batch, r"b2 has shape \(136, 128, 1\); expected \(136, 128, 2\)"),
+        ("b2", misaligned, "b2 starts at address"),
+        ("sfb2", lambda t: t.view(torch.uint8), "sfb2 has dtype torch.uint8"),
+        ("sfb2", first_batch, "sfb2 has shape"),
+        ("sfb2", lambda t: t.contiguous(), "sfb2 has strides"),
+    ],
+)
+def test_violations_of_the_second_weights(dual, name, change, message):
+    with pytest.raises(ValueError, match=message):
+        submission.solve(changed(dual, DUAL_AT, name, change))
+
+
+@pytest.mark.parametrize("name", ["row-major sfa", "row-major sfb"])
+def test_row_major_scales_of_a_gemm_are_not_looked_at(gemm, name):
+    assert submission.check(submission.unpack(changed(gemm, GEMM_AT, name, lambda t: None)))
+
+
 def test_explain_checks_sizes_and_says_when_there_is_nothing(capsys):
-    with pytest.raises(ValueError, match="group 0: n is 100"):
+    with pytest.raises(ValueError, match="n is 100"):
         submission.explain([(64, 100, 128, 1)], 148)
     submission.explain([(0, 128, 128, 1)], 148)
     assert "nothing to launch" in capsys.readouterr().out

@@ -20,7 +20,7 @@ EXAMPLE = os.environ.get("NVIDIA_GROUPED_EXAMPLE")
 SIZES = ((300, 384, 1024), (130, 256, 512), (64, 256, 256))
 
 
-@pytest.mark.parametrize("shape", shapes(), ids=str)
+@pytest.mark.parametrize("shape", [shape for shape in shapes() if shape[3] == 1], ids=str)
 def test_ring_moves_what_the_schedule_moves(shape):
     """Bytes that ring.cu's loops would load and store, summed over its CTAs, against the schedule's tiles."""
     schedule = Schedule(Plan(len(SIZES), *shape), SIZES, 8)
@@ -66,7 +66,7 @@ def test_plain_ring_moves_its_bytes(nbytes):
     assert compare.ring_shared_bytes(work) <= compare.SMEM_BYTES
 
 
-@pytest.mark.parametrize("shape", shapes(), ids=str)
+@pytest.mark.parametrize("shape", [shape for shape in shapes() if shape[3] == 1], ids=str)
 def test_ring_fits_shared_memory(shape):
     work, _ = compare.schedule_ring(Schedule(Plan(len(SIZES), *shape), SIZES, 8), None)
     assert compare.ring_shared_bytes(work) + SMEM_RESERVED <= 228 * 1024

@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+from configurations import WHOLE, force, label
 
 import reference
 import submission
@@ -17,25 +18,28 @@ pytestmark = pytest.mark.skipif(
 
 SCHEDULES = ("late", "eager", "random:1", "random:2")
 SIZES = {"m": (200, 72, 130), "n": (256, 384, 128), "k": (512, 256, 128), "g": 3}
+SHARED_SIZES = {"m": (200, 72), "n": (256, 128), "k": (1024, 832), "g": 2}  # a k-tile for each of four shares
 
 
-@pytest.fixture(params=submission.shapes(), ids="{0[0]} tokens, {0[1]}-SM, {0[2]} per SM".format)
+SHARES = [(128, 1, 1, 4), (192, 2, 1, 2)]  # of K: of single CTAs and of pairs
+
+
+@pytest.fixture(params=WHOLE + SHARES, ids=label)
 def shape(request, monkeypatch):
-    """Each configuration on a chip of four SMs, so that launches meet on them."""
+    """Each configuration on a chip of four SMs, or two clusters', so that launches meet on them."""
     use(monkeypatch, request.param)
-    yield request.param
-    submission.configure.cache_clear()
+    return request.param
 
 
 def use(monkeypatch, shape, mutate=None, schedules=SCHEDULES):
     from emulator import runtime
     from emulator.device import Device
 
-    submission.configure.cache_clear()
-    monkeypatch.setattr(submission, "shapes", lambda: [shape])
-    monkeypatch.setattr(submission, "sm_count", lambda device: 4)
+    sms = max(4, 2 * shape[1] * shape[3])
+    force(monkeypatch, shape)
+    monkeypatch.setattr(submission, "sm_count", lambda device: sms)
     device = Device.current()
-    monkeypatch.setattr(device, "properties", dataclasses.replace(device.properties, sm_count=4))
+    monkeypatch.setattr(device, "properties", dataclasses.replace(device.properties, sm_count=sms))
     monkeypatch.setattr(device, "schedules", schedules)
     if mutate:
         original = runtime.module
@@ -48,7 +52,11 @@ def use(monkeypatch, shape, mutate=None, schedules=SCHEDULES):
         monkeypatch.setattr(submission, "compiled", functools.cache(submission.compiled.__wrapped__))
 
 
-def calls_sharing_outputs(count, sizes=SIZES):
+def sizes_for(*shapes):
+    return SIZES if all(k_split == 1 for *_, k_split in shapes) else SHARED_SIZES
+
+
+def calls_sharing_outputs(count, sizes):
     """Inputs of different seeds that all write the same c tensors."""
     inputs = [reference.generate_input(**sizes, seed=seed) for seed in range(count)]
     outputs = [c for _, _, c in inputs[0][0]]
@@ -57,12 +65,12 @@ def calls_sharing_outputs(count, sizes=SIZES):
 
 def small_calls_sharing_outputs():
     """Two calls of one tile each, for which there is room side by side."""
-    return calls_sharing_outputs(2, {"m": (64,), "n": (128,), "k": (512,), "g": 1})
+    return calls_sharing_outputs(2, {"m": (64,), "n": (128,), "k": (1024,), "g": 1})
 
 
-def calls_apart(count):
+def calls_apart(count, sizes):
     """Inputs of different seeds, each with c tensors of its own."""
-    return [reference.generate_input(**SIZES, seed=seed) for seed in range(count)]
+    return [reference.generate_input(**sizes, seed=seed) for seed in range(count)]
 
 
 def wrong(data):
@@ -71,7 +79,7 @@ def wrong(data):
 
 
 def test_the_last_of_calls_that_share_their_output_stays(shape):
-    calls = calls_sharing_outputs(3)
+    calls = calls_sharing_outputs(3, sizes_for(shape))
     for data in calls:
         submission.solve(data, operands_ready=True)
     assert not any(wrong(calls[-1]))
@@ -79,23 +87,23 @@ def test_the_last_of_calls_that_share_their_output_stays(shape):
 
 def test_calls_with_free_outputs(shape):
     """What the contest times: nothing is waited for but the end of the call before, at the end."""
-    calls = calls_apart(3)
+    calls = calls_apart(3, sizes_for(shape))
     for data in calls:
         submission.custom_kernel(data)
     assert not any(bad for data in calls for bad in wrong(data))
 
 
 def test_repeated_calls_of_one_input(shape):
-    data = reference.generate_input(**SIZES, seed=4)
+    data = reference.generate_input(**sizes_for(shape), seed=4)
     for _ in range(2):
         submission.custom_kernel(data)
     assert not any(wrong(data))
 
 
 def chained():
-    """Two calls, the second with the first one's output as its tokens: c [64, 128] fp16 is a [64, 512] e2m1."""
-    first = reference.generate_input(m=(64,), n=(128,), k=(512,), g=1, seed=8)
-    second = reference.generate_input(m=(64,), n=(256,), k=(512,), g=1, seed=9)
+    """Two calls, the second with the first one's output as its tokens: c [64, 256] fp16 is a [64, 1024] e2m1."""
+    first = reference.generate_input(m=(64,), n=(256,), k=(1024,), g=1, seed=8)
+    second = reference.generate_input(m=(64,), n=(256,), k=(1024,), g=1, seed=9)
     (_, b, c), (_, _, c1) = second[0][0], first[0][0]
     a = c1.permute(2, 0, 1).view(torch.uint8).view(torch.float4_e2m1fn_x2).permute(1, 2, 0)
     # e2m1 has no NaN, so every output is a legal operand; scales of 1 and small weights keep the sums exact and finite.
@@ -104,7 +112,7 @@ def chained():
 
 def bystander():
     """A short call that shares nothing with those of `chained`."""
-    return reference.generate_input(m=(64,), n=(128,), k=(64,), g=1, seed=10)
+    return reference.generate_input(m=(64,), n=(128,), k=(832,), g=1, seed=10)
 
 
 @pytest.mark.parametrize("output_free", [False, True])
@@ -135,7 +143,7 @@ def test_a_call_may_overwrite_an_output_past_a_call_that_waits_for_nothing(shape
 
 def test_operands_ready_is_a_promise(monkeypatch):
     """With it, the second call reads the first one's output too early: the model would notice a load before the wait."""
-    use(monkeypatch, (128, 1, 2))
+    use(monkeypatch, (128, 1, 2, 1))
     first, second = chained()
     submission.solve(first)
     submission.solve(second, operands_ready=True)
@@ -181,7 +189,7 @@ def consumed_past_another():
 @pytest.mark.parametrize(
     ("which", "calls"), [(LOAD_WAIT, consumed), (STORE_WAIT, overwritten), (LAST_WAIT, consumed_past_another)]
 )
-@pytest.mark.parametrize("shape", submission.shapes(), ids=str)
+@pytest.mark.parametrize("shape", WHOLE + SHARES, ids=label)
 def test_each_missing_wait_is_noticed(monkeypatch, shape, which, calls):
     use(monkeypatch, shape, without_wait(which))
     noticed = []
@@ -204,18 +212,20 @@ def test_a_trigger_before_the_allocation_is_noticed_where_two_ctas_meet(monkeypa
         ptx = re.sub(r"(tcgen05\.(?:alloc|dealloc)[^;]*), 256;", r"\1, 512;", ptx)
         return re.sub(r"(tcgen05\.alloc)", rf"{trigger} \1", ptx)
 
-    use(monkeypatch, (128, 1, 2), mutate, ("late", "random:1", "random:2", "random:3"))
+    use(monkeypatch, (128, 1, 2, 1), mutate, ("late", "random:1", "random:2", "random:3"))
     with pytest.raises(emulator.EmulatorError, match="hangs"):
-        for data in calls_sharing_outputs(4):
+        for data in calls_sharing_outputs(4, SIZES):
             submission.solve(data, operands_ready=True)
         torch.cuda.synchronize()
 
 
 MIXES = [
-    [(128, 1, 2), (128, 1, 2), (128, 2, 2)],
-    [(64, 1, 2), (256, 2, 1), (128, 2, 2)],
-    [(128, 2, 2), (64, 1, 2), (256, 1, 1), (64, 2, 2)],
-    [(192, 2, 2), (256, 2, 1), (192, 1, 2)],
+    [(128, 1, 2, 1), (128, 1, 2, 1), (128, 2, 2, 1)],
+    [(64, 1, 2, 1), (256, 2, 1, 1), (128, 2, 2, 1)],
+    [(128, 2, 2, 1), (64, 1, 2, 1), (256, 1, 1, 1), (64, 2, 2, 1)],
+    [(192, 2, 2, 1), (256, 2, 1, 1), (192, 1, 2, 1)],
+    [(128, 1, 1, 4), (128, 2, 2, 1), (64, 2, 1, 2)],
+    [(64, 1, 2, 1), (192, 1, 1, 2), (256, 2, 1, 1)],
 ]
 
 
@@ -224,9 +234,8 @@ MIXES = [
 def test_launches_of_different_configurations_share_sms(monkeypatch, mix, output_free):
     """Each takes other columns of TMEM and other shares of SMEM; a pair needs the same columns free on both its SMs."""
     use(monkeypatch, mix[0])
-    calls = (calls_apart if output_free else calls_sharing_outputs)(len(mix))
+    calls = (calls_apart if output_free else calls_sharing_outputs)(len(mix), sizes_for(*mix))
     for data, shape in zip(calls, mix):
-        submission.configure.cache_clear()
-        monkeypatch.setattr(submission, "shapes", lambda shape=shape: [shape])
+        force(monkeypatch, shape)
         submission.solve(data, operands_ready=True, output_free=output_free)
     assert not any(bad for data in (calls if output_free else calls[-1:]) for bad in wrong(data))

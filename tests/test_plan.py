@@ -1,21 +1,22 @@
 """The compile-time plan: SMEM and TMEM maps that neither overlap nor exceed what the hardware has."""
 
+import itertools
+
 import pytest
+from configurations import EVERY
 
 import submission
 from submission import SM_SMEM, TMEM_COLUMNS, Plan
 
 PLANS = [
-    Plan(groups, tile, cta_group, ctas_per_sm)
-    for tile, cta_group, ctas_per_sm in submission.shapes()
-    for groups in (1, 8, submission.MAX_GROUPS)
+    Plan(groups, *shape, products) for shape, products in EVERY for groups in (1, 8, submission.max_groups(products))
 ]
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=str)
 def test_smem_regions_follow_each_other_and_fit(plan):
     nbytes = {
-        "weights": plan.stages * plan.weight_bytes,
+        "weights": plan.stages * plan.products * plan.weight_bytes,
         "tokens": plan.stages * plan.token_bytes,
         "scales": plan.stages * plan.scale_bytes,
         "full": 8 * plan.stages,
@@ -34,7 +35,7 @@ def test_smem_regions_follow_each_other_and_fit(plan):
 
 @pytest.mark.parametrize("plan", PLANS, ids=str)
 def test_no_further_stage_would_fit(plan):
-    assert plan.stages >= (4 if plan.ctas_per_sm == 1 else 2)
+    assert plan.stages >= {(1, 1): 4, (1, 2): 3, (2, 1): 2, (2, 2): 2}[plan.ctas_per_sm, plan.products]
     assert plan.at.end + plan.stage_bytes + 16 > plan.smem_capacity
 
 
@@ -52,11 +53,13 @@ def test_alignment_of_swizzled_buffers(plan):
 def test_tmem_columns_follow_each_other_and_fit(plan):
     columns = submission.K_BLOCKS * submission.SF_COLUMNS
     token_columns = plan.parts * plan.part_atoms * columns
-    assert plan.accumulators * plan.part_tokens <= plan.weight_sf_column
-    assert plan.weight_sf_column + columns <= plan.token_sf_column
+    assert plan.accumulators * plan.products * plan.part_tokens <= plan.weight_sf_column
+    assert plan.weight_sf_column + plan.products * columns <= plan.token_sf_column
     assert plan.token_sf_column + token_columns <= plan.tmem_columns
-    assert plan.sf_columns == columns + token_columns
+    assert plan.sf_columns == plan.products * columns + token_columns
     assert plan.parts <= plan.accumulators
+    # A second accumulator serves the next tile only.
+    assert plan.accumulators == 1 or not plan.one_tile
     # tcgen05.alloc takes powers of two from 32.
     assert plan.tmem_columns.bit_count() == 1 and plan.ctas_per_sm * plan.tmem_columns <= TMEM_COLUMNS
 
@@ -70,7 +73,19 @@ def test_parts_and_their_atoms_cover_the_tile(plan):
     for token in range(0, 4 * plan.token_tile, plan.token_tile):
         first = token % 128
         assert first in (0, 64) and first + plan.part_tokens <= plan.part_atoms * 128
-    assert plan.part_tokens % submission.EPILOGUE_TOKENS == 0
+    assert plan.part_tokens % plan.epilogue_tokens == 0
+    assert plan.products * plan.epilogue_tokens <= submission.EPILOGUE_REGISTERS
+
+
+@pytest.mark.parametrize("plan", [plan for plan in PLANS if plan.k_split > 1], ids=str)
+def test_the_other_shares_sums_fit_where_the_stages_were(plan):
+    """Barriers and the TMEM address behind the stages stay: the CTA gives its TMEM back after the exchange."""
+    assert plan.k_split * plan.share_tokens == plan.token_tile and plan.share_tokens % plan.epilogue_tokens == 0
+    assert plan.epilogue_tokens % 2 == 0, "tokens are stored in pairs"
+    received = [128 * 4 * plan.products * plan.share_tokens] * (plan.k_split - 1)
+    assert set(received) == {plan.share_bytes}
+    assert sum(received) <= plan.stages * plan.stage_bytes == plan.at.full
+    assert plan.cluster_ctas <= 8, "the largest portable cluster"
 
 
 @pytest.mark.parametrize("tile", [0, 32, 96, 512])
@@ -91,16 +106,56 @@ def test_unknown_number_of_ctas_per_sm_is_refused(ctas_per_sm):
         Plan(1, 128, 1, ctas_per_sm)
 
 
-def test_tiles_whose_accumulators_leave_no_room_for_a_second_cta_are_refused():
-    with pytest.raises(ValueError, match="256 tokens needs 2 accumulators; 256 TMEM columns.*hold 1"):
-        Plan(1, 256, 1, 2)
-    assert (256, 1, 2) not in submission.shapes() and (256, 2, 2) not in submission.shapes()
+@pytest.mark.parametrize("k_split", [0, 3, 8])
+def test_unknown_number_of_shares_is_refused(k_split):
+    with pytest.raises(ValueError, match=f"k_split is {k_split}"):
+        Plan(1, 128, 1, 1, k_split)
 
 
-@pytest.mark.parametrize("groups", [0, submission.MAX_GROUPS + 1])
-def test_group_count_is_limited_by_the_parameters(groups):
-    with pytest.raises(ValueError, match=f"{groups} groups; the kernel parameters hold 1 to {submission.MAX_GROUPS}"):
-        Plan(groups)
+@pytest.mark.parametrize("products", [0, 3])
+def test_unknown_number_of_products_is_refused(products):
+    with pytest.raises(ValueError, match=f"products is {products}"):
+        Plan(1, products=products)
+
+
+@pytest.mark.parametrize(
+    ("shape", "products", "message"),
+    [
+        ((256, 1, 2), 1, "256 tokens and 1 products needs 304 TMEM columns; a CTA's share at 2 per SM is 256"),
+        ((128, 1, 2), 2, "128 tokens and 2 products needs 304 TMEM columns; a CTA's share at 2 per SM is 256"),
+        ((256, 2, 1), 2, "256 tokens and 2 products needs 576 TMEM columns; a CTA's share at 1 per SM is 512"),
+    ],
+)
+def test_tiles_whose_accumulators_do_not_fit_are_refused(shape, products, message):
+    with pytest.raises(ValueError, match=message):
+        Plan(1, *shape, products=products)
+    assert shape not in [found[:3] for found in submission.shapes(products)]
+
+
+@pytest.mark.parametrize(("tile", "k_split", "share"), [(64, 4, 16), (192, 4, 48), (256, 2, 64)])
+def test_shares_that_are_no_whole_steps_of_the_epilogue_are_refused(tile, k_split, share):
+    with pytest.raises(ValueError, match=f"{k_split} shares of K with tiles of {tile} tokens; .* {share} tokens"):
+        Plan(1, tile, 1, 1, k_split)
+
+
+@pytest.mark.parametrize(("products", "limit"), [(1, 110), (2, 75)])
+def test_group_count_is_limited_by_the_parameters(products, limit):
+    """That no group more would fit, test_report.py finds in the PTX."""
+    assert submission.max_groups(products) == limit
+    for groups in (0, limit + 1):
+        with pytest.raises(ValueError, match=f"{groups} groups; the kernel parameters hold 1 to {limit}"):
+            Plan(groups, products=products)
+
+
+def test_shapes_are_what_a_plan_takes_where_shares_of_k_have_an_sm_each():
+    for products in submission.PRODUCTS:
+        for shape in itertools.product((64, 128, 192, 256), (1, 2), (1, 2), (1, 2, 4)):
+            try:
+                Plan(1, *shape, products)
+                legal = shape[2] == 1 or shape[3] == 1
+            except ValueError:
+                legal = False
+            assert legal == (shape in submission.shapes(products)), (shape, products)
 
 
 @pytest.mark.parametrize(("tile", "mma_n"), [(64, 64), (128, 128), (192, 192), (256, 128)])

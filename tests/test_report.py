@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from configurations import EVERY
 from ptx_rules import FORBIDDEN, ORDER, START, broken
 
 import report
@@ -25,20 +26,29 @@ def row(compiled):
     return report.examine(compiled)
 
 
-@pytest.fixture(scope="module", params=submission.CTA_GROUPS, ids="cta_group={}".format)
+@pytest.fixture(
+    scope="module",
+    params=[(1, 1, 1, 1), (2, 1, 1, 1), (1, 1, 2, 1), (2, 1, 4, 2)],
+    ids="cta_group={0[0]}, k_split={0[2]}, products={0[3]}".format,
+)
 def ptx(request):
     """The PTX to break: one tile for each way the kernel is written."""
-    return report.compile_plan(submission.Plan(1, 128, request.param)).ptx
+    return report.compile_plan(submission.Plan(1, 128, *request.param)).ptx
 
 
 def test_every_configuration_is_there():
     """A configuration that `solve` can choose and the report leaves out would go unseen."""
-    reported = {
-        (plan.token_tile, plan.cta_group, plan.ctas_per_sm) for plan in PLANS if plan.groups == report.CONTEST_GROUPS
+    reported = [
+        ((plan.token_tile, plan.cta_group, plan.ctas_per_sm, plan.k_split), plan.products)
+        for plan in PLANS
+        if plan.groups == {1: 8, 2: 1}[plan.products]
+    ]
+    assert reported == EVERY
+    largest = [plan for plan in PLANS if plan.groups == submission.max_groups(plan.products)]
+    assert {(p.products, p.cta_group, p.k_split) for p in largest} == {
+        (products, cta_group, k_split) for (_, cta_group, _, k_split), products in EVERY
     }
-    assert reported == set(submission.shapes())
-    largest = {plan.cta_group for plan in PLANS if plan.groups == submission.MAX_GROUPS}
-    assert largest == set(submission.CTA_GROUPS)
+    assert len(reported) + len(largest) == len(PLANS)
 
 
 def test_ordering_instructions_are_there(compiled):
@@ -46,7 +56,12 @@ def test_ordering_instructions_are_there(compiled):
 
 
 def test_parameters_and_tmem_fit(compiled):
+    plan, tensors = compiled.plan, 2 * compiled.plan.products + 3
     assert compiled.parameter_bytes <= submission.PARAMETER_BYTES
+    if plan.groups == submission.max_groups(plan.products):
+        # A map for every weight and token tensor, an address for the others, four sizes: no group more would fit.
+        of_group = 128 * (plan.products + 1) + 8 * (tensors - plan.products - 1) + 4 * 4
+        assert compiled.parameter_bytes + of_group > submission.PARAMETER_BYTES
     assert compiled.tmem_allocated == [compiled.plan.tmem_columns]
 
 
@@ -62,14 +77,14 @@ def test_a_main_loop_holds_one_k_tile(row):
     """The report's counts are per k-tile: one loop per role, with the loads and the MMAs of one stage."""
     plan = row.compiled.plan
     (load,), (mma,) = (row.sass.main_loops(opcodes) for opcodes in report.ROLES.values())
-    assert load["UTMALDG"] == 1 + plan.parts
-    assert load["UBLKCP"] == 1 + plan.parts * plan.part_atoms
-    assert mma["UTCOMMA"] == submission.K_BLOCKS * plan.parts
+    assert load["UTMALDG"] == plan.products + plan.parts
+    assert load["UBLKCP"] == plan.products + plan.parts * plan.part_atoms
+    assert mma["UTCOMMA"] == submission.K_BLOCKS * plan.parts * plan.products
 
 
 @needs_tools
 def test_table_has_every_figure(row):
-    assert all(row.figures.values())
+    assert all(row.figures.values()) and all(row.configuration.values())
     assert row.figures["registers"] == str(row.assembled.registers)
 
 
@@ -142,7 +157,7 @@ def added(ptx, code):
 @needs_tools
 def test_spills_are_noticed():
     """88 registers do not hold 64 columns and the choice among as many groups as a launch takes; ptxas wants 82."""
-    ptx = report.compile_plan(submission.Plan(submission.MAX_GROUPS, 256, 2)).ptx
+    ptx = report.compile_plan(submission.Plan(submission.max_groups(1), 256, 2)).ptx
     assembled = report.assemble(re.sub(r"(\.reqntid[^\n]*)", r"\1 .maxnreg 88", ptx))
     assert assembled.registers <= 88
     assert assembled.spill_store_bytes > 0 and assembled.spill_load_bytes > 0 and assembled.stack_bytes > 0
