@@ -19,7 +19,7 @@ from emulator.ptx import parse
 from emulator.tmem import COLUMNS, _fragment
 
 PTXAS = report.installed("ptxas")
-PLANS = [plan for plan in report.configurations() if plan.groups == report.CONTEST_GROUPS]
+PLANS = [plan for plan in report.configurations() if plan.groups == report.CONTEST_GROUPS and plan.k_split != 2]
 
 HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
 KERNEL = """
