@@ -12,7 +12,7 @@ before is about the other three, one warp-specialised kernel.
 
 A and B hold e2m1 values, two per byte; every 16 consecutive K elements share one e4m3 scale. In the shapes that matter
 B is the weight matrix (thousands of rows) and A the tokens of one expert (tens to hundreds), so the operands are
-swapped on the tensor core: weights take the MMA's M side, which is always 128 rows, and tokens its N side, whose width
+swapped on the tensor core: weights take the MMA's M side, always 128 rows per CTA, and tokens its N side, whose width
 can follow the problem. The accumulator is C^T: TMEM lanes are weight rows, TMEM columns are tokens.
 
 Work: a tile is 128 weight rows (256 of a pair) x 64 to 256 tokens of one group over all its K, in k-tiles of 256
@@ -31,7 +31,7 @@ and all scale factors that it needs; the leader (even CTA) issues every MMA for 
 C. Loads count on the barriers of the CTA they go to; the other CTA tells the leader when a stage is full, the
 leader's commits arrive in both.
 
-Launches overlap: every launch lets the next one start as soon as its CTAs have their TMEM. The next one's CTAs set
+Launches overlap: every launch lets the next one start as soon as its CTAs have their TMEM, a GEMV's at once. The next one's CTAs set
 themselves up wherever there is room and, as far as the caller promises that it is safe, load, compute and store before
 the end of the launch before them. Launches end in their order all the same.
 
@@ -122,7 +122,7 @@ CTA_GROUPS = (1, 2)
 CTAS_PER_SM = (1, 2)
 K_SPLITS = (1, 2, 4)
 PRODUCTS = (1, 2)
-PAIR = 0b11  # mask of both CTAs of a pair, the first of its cluster
+PAIR = 0b11  # mask of both CTAs of a cluster's first pair
 LEADER_MASK = 0xFEFFFFFF  # clears the rank bit of a shared address: the same place in the even CTA of the pair
 SETUP_BARRIER, TEARDOWN_BARRIER = 1, 2  # named barriers; 0 is the CTA's
 LOW_HALVES, HIGH_HALVES = 0x5410, 0x3276  # prmt selectors: low halves of both operands; high ones, the second first
@@ -468,9 +468,9 @@ def barrier_sync(name: int, threads: int):
 
 
 def tmem_alloc(smem: Int32, plan: Plan):
-    """Allocate the plan's columns; a pair's CTAs do it together, so that neither goes on before both have them.
+    """Allocate the plan's columns; of a pair, in both CTAs, once both have started (PTX ISA, "tcgen05.alloc").
 
-    (PTX ISA, "Issue Granularity" of tcgen05.) The base address, the same in both, goes to SMEM.
+    The base address, the same in both, goes to SMEM.
     """
     alloc = f"tcgen05.alloc.cta_group::{plan.cta_group}.sync.aligned.shared::cta.b32"
     ptx(f"{alloc} [$0], {plan.tmem_columns};", "r", smem)
@@ -649,7 +649,8 @@ SF_DESCRIPTOR = 1 << 46 | (128 >> 4) << 32
 
 
 def smem_descriptor(kind: int, address: Int32) -> Int64:
-    return Int64(kind) | Int64(address >> 4)
+    """Of an address in this CTA; the rank that a shared address has above its 18 bits is no part of it."""
+    return Int64(kind) | Int64((address & 0x3FFFF) >> 4)
 
 
 def instruction_descriptor(plan: Plan) -> int:
@@ -676,7 +677,8 @@ def next_stage(stage: Int32, phase: Int32, stages: int) -> tuple[Int32, Int32]:
 class Gemm:
     """Host launcher and device roles for one `Plan`; see the module's docstring for roles, pipelines and maps.
 
-    `kernel` sets what all roles read: smem, cluster, rank in it, clusters, tiles, and first_tiles, ms, ns, ks by group.
+    `kernel` sets what all roles read: smem, cluster, clusters, rank in the pair and the pair's mask, share of K, tiles,
+    and by group first_tiles, ms, ns, ks.
     """
 
     def __init__(self, plan: Plan):
@@ -990,13 +992,13 @@ class Gemm:
                 cluster_wait()
             self.attend_exchange()
         else:
+            if cutlass.const_expr(plan.cta_group == 2):
+                cluster_wait()
             if warp == MMA_WARP:
                 tmem_alloc(smem + plan.at.tmem_address, plan)
                 # Not before: a CTA of the next launch could take this one's columns, and then wait for its end.
                 grid_launch_dependents()
                 tmem_fence_before_sync()
-            if cutlass.const_expr(plan.cta_group == 2):
-                cluster_wait()
             barrier_sync(SETUP_BARRIER, THREADS)
             tmem_fence_after_sync()
             tmem = load_shared(smem + plan.at.tmem_address)
@@ -1416,7 +1418,8 @@ def merits(schedule: Schedule, overlapping: bool = True) -> dict[str, int]:
     plan = schedule.plan
     if overlapping:
         waiting = PAIR_BYTES * (plan.cluster_ctas > 1) + ALONE_BYTES * (plan.ctas_per_sm == 1)
-        return {"bytes and waits": schedule.requested_bytes + waiting, "tokens per tile": plan.token_tile}
+        cost = schedule.requested_bytes + waiting
+        return {"bytes and waits": cost, "tokens per tile": plan.token_tile, "shares of K": plan.k_split}
     k_tiles = ceil_div(ceil_div(max(k for _, _, k in schedule.sizes), K_TILE), plan.k_split)
     exchanged = SPLIT_BYTES + (plan.k_split - 1) * plan.share_bytes if plan.k_split > 1 else 0
     busiest = schedule.waves * plan.ctas_per_sm * (k_tiles * plan.stage_bytes + exchanged)
