@@ -649,8 +649,7 @@ SF_DESCRIPTOR = 1 << 46 | (128 >> 4) << 32
 
 
 def smem_descriptor(kind: int, address: Int32) -> Int64:
-    """Of an address in this CTA; the rank that a shared address has above its 18 bits is no part of it."""
-    return Int64(kind) | Int64((address & 0x3FFFF) >> 4)
+    return Int64(kind) | Int64(address >> 4)
 
 
 def instruction_descriptor(plan: Plan) -> int:
@@ -775,6 +774,8 @@ class Gemm:
         if cutlass.const_expr(plan.cta_group == 2):
             # The other CTA has no tiles here. A branch around the role instead costs its loop the uniform registers.
             tiles = cutlass.select_(self.rank == 0, tiles, Int32(0))
+        # A shared address has the CTA's rank above its 18 bits, which a descriptor must not.
+        local = smem & 0x3FFFF
         stage, phase = Int32(0), Int32(0)
         used = Int32(0)  # accumulators so far: which one is next, and in which phase
         for tile in cutlass.range(self.cluster, tiles, self.clusters, unroll=1):
@@ -783,10 +784,10 @@ class Gemm:
             # Atoms cover 128 rows; an odd tile of 64 or 192 tokens begins with the second half of one, two columns on.
             half_atom = token_row % 128 // 32
             for k_start in cutlass.range(k_begin, k_end, K_TILE, unroll=1):
-                weight_smem = smem + (plan.at.weights + stage * (plan.products * plan.weight_bytes))
+                weight_smem = local + (plan.at.weights + stage * (plan.products * plan.weight_bytes))
                 weights = smem_descriptor(OPERAND_DESCRIPTOR, weight_smem)
-                tokens = smem_descriptor(OPERAND_DESCRIPTOR, smem + (plan.at.tokens + stage * plan.token_bytes))
-                scales = smem_descriptor(SF_DESCRIPTOR, smem + (plan.at.scales + stage * plan.scale_bytes))
+                tokens = smem_descriptor(OPERAND_DESCRIPTOR, local + (plan.at.tokens + stage * plan.token_bytes))
+                scales = smem_descriptor(SF_DESCRIPTOR, local + (plan.at.scales + stage * plan.scale_bytes))
                 mbarrier_wait(smem + (plan.at.full + 8 * stage), phase)
                 for part in cutlass.range_constexpr(plan.parts):
                     if token_row + part * plan.part_tokens < m:
