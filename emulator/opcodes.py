@@ -5,7 +5,18 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from emulator import opcodes_async, opcodes_convert, opcodes_float, opcodes_integer, opcodes_memory, opcodes_sync
+from emulator import (
+    opcodes_control,
+    opcodes_convert,
+    opcodes_copies,
+    opcodes_exchange,
+    opcodes_float,
+    opcodes_integer,
+    opcodes_matrix,
+    opcodes_memory,
+    opcodes_sync,
+    opcodes_tensor,
+)
 from emulator.rows import Row
 
 TABLE: list[Row] = [
@@ -13,8 +24,12 @@ TABLE: list[Row] = [
     *opcodes_float.ROWS,
     *opcodes_convert.ROWS,
     *opcodes_memory.ROWS,
+    *opcodes_matrix.ROWS,
+    *opcodes_control.ROWS,
+    *opcodes_exchange.ROWS,
     *opcodes_sync.ROWS,
-    *opcodes_async.ROWS,
+    *opcodes_copies.ROWS,
+    *opcodes_tensor.ROWS,
 ]
 
 

@@ -1,6 +1,4 @@
-"""What tcgen05 instructions do when a warp issues them: tensor memory at once, cp, mma and commit as jobs of the
-issuing thread.
-"""
+"""What tcgen05.alloc, dealloc, ld, st and wait do when a warp issues them."""
 
 from __future__ import annotations
 
@@ -8,20 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator import tensorcore
-from emulator.access import one_lane, pick, shared_target, whole_warp
+from emulator.access import pick, shared_target, whole_warp
 from emulator.errors import Fault
-from emulator.jobs import Job
-from emulator.lanes import lane_list
 
 if TYPE_CHECKING:
     from emulator.warp import Group
 
-_SCALE_BLOCKS = {"scale_vec::2X": 32, "scale_vec::4X": 16, "block16": 16, "block32": 32}
-_DEFAULT_BLOCK = {"mxf4": 32}
 
-
-def _members(g: Group, cta_group: int):
+def members(g: Group, cta_group: int):
     """The CTAs that an instruction of a CTA group works in, the even one first."""
     if cta_group == 1:
         return [g.cta]
@@ -40,7 +32,7 @@ def wait_alloc(g: Group, mask: int, cta_group: int, destination: int, columns: i
         raise Fault(f"tcgen05.alloc writes to shared address {destination:#x} of CTA rank {cta.rank}")
     g.cta.use_cta_group(cta_group)
     if cta_group == 2:
-        ctas = _members(g, cta_group)
+        ctas = members(g, cta_group)
         pair = g.cta.cluster.allocations[g.cta.rank // 2]
         base = pair.take(g.cta.rank % 2, columns, [cta.tmem for cta in ctas])
         if base is None:
@@ -93,88 +85,3 @@ def store(
 def synchronize(g: Group, mask: int, what: str) -> None:
     """tcgen05.wait: loads and stores of tensor memory are done when they are issued."""
     whole_warp(g, mask, what)
-
-
-def _submit(g: Group, mask: int, cta_group: int, who, instruction: str, run) -> None:
-    one_lane(mask, instruction)
-    g.cta.use_cta_group(cta_group)
-    # Operations of one thread run in order, and its commits count its own only (PTX ISA, "tcgen05.commit").
-    thread = *g.warp.key, mask.bit_length()
-    g.cta.machine.queues.tensor(thread, Job(g.grid, g.issuer(who), run))
-
-
-def copy(g: Group, mask: int, cta_group: int, shape: str, multicast: str | None, taddr, descriptor, who) -> None:
-    """tcgen05.cp."""
-    taddr, descriptor, ctas = pick(taddr, mask), pick(descriptor, mask), _members(g, cta_group)
-
-    def run() -> None:
-        tensorcore.copy(shape, multicast, taddr, descriptor, [cta.operands() for cta in ctas], who)
-
-    _submit(g, mask, cta_group, who, "tcgen05.cp", run)
-
-
-def mma(
-    g: Group,
-    mask: int,
-    cta_group: int,
-    kind: str,
-    scale: str | None,
-    d,
-    a,
-    b,
-    idesc,
-    sfa,
-    sfb,
-    accumulate: bool,
-    a_in_tmem: bool,
-    who,
-) -> None:
-    """tcgen05.mma. sfa, sfb: None without block scaling."""
-    block = _SCALE_BLOCKS[scale] if scale else _DEFAULT_BLOCK.get(kind)
-    if sfa is None:
-        block = None
-    elif block is None:
-        raise Fault(f"tcgen05.mma.kind::{kind}.block_scale needs .scale_vec or .block (PTX ISA, tcgen05.mma)")
-    if cta_group == 2 and g.cta.rank & 1:
-        raise Fault(
-            f"tcgen05.mma.cta_group::2 issued by CTA rank {g.cta.rank}: the even CTA of the pair issues it (PTX ISA, CTA Pair)"
-        )
-    d, a, b, idesc = (pick(value, mask) for value in (d, a, b, idesc))
-    sfa, sfb = pick(sfa or 0, mask), pick(sfb or 0, mask)
-    ctas = _members(g, cta_group)
-
-    def run() -> None:
-        operands = [cta.operands() for cta in ctas]
-        flops = tensorcore.mma(
-            kind, cta_group, block, d, a, b, idesc, sfa, sfb, accumulate, operands, a_in_tmem=a_in_tmem, who=who
-        )
-        counters = g.grid.counters
-        counters.mma += 1
-        counters.mma_flops += flops
-
-    _submit(g, mask, cta_group, who, "tcgen05.mma", run)
-
-
-def all_lanes(disabled: list, mask: int) -> None:
-    """The disable-output-lane operand of tcgen05.mma."""
-    if any(pick(word, mask) for word in disabled):
-        raise Fault("tcgen05.mma with lanes disabled by disable-output-lane is not modelled")
-
-
-def commit(g: Group, mask: int, cta_group: int, barrier, multicast: int | None, who) -> None:
-    """tcgen05.commit: an arrival when all earlier operations of the thread are done."""
-    cta, offset = shared_target(g, pick(barrier, mask))
-    if multicast is None:
-        ctas = [cta]
-    else:
-        if multicast >> g.cta.cluster.size or not multicast:
-            raise Fault(f"multicast mask {multicast:#06x} for a cluster of {g.cta.cluster.size} CTAs")
-        ctas = [g.cta.cluster.cta(rank, g.cta) for rank in lane_list(multicast)]
-    targets = [(cta, cta.mbarrier(offset)) for cta in ctas]
-
-    def run() -> None:
-        for cta, barrier in targets:
-            cta.alive(f"tcgen05.commit, an arrival on the {barrier.name},")
-            barrier.arrive(1, "tcgen05.commit", who)
-
-    _submit(g, mask, cta_group, who, "tcgen05.commit", run)

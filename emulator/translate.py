@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emulator import access, copies, exchange, floats, lanes, synchronization, tensorops
+from emulator import access, copies, exchange, floats, lanes, synchronization, tensorissue, tensorops
 from emulator.errors import EmulatorError, Fault
 from emulator.flow import Flow, Step, written_operands
 from emulator.instructions import Entry, Instruction, Symbol, located
@@ -60,7 +60,8 @@ class Program:
 
 
 def _namespace() -> dict:
-    names: dict = {"np": np, "where": np.where, "Fault": Fault, "DONE": DONE, "tensorops": tensorops}
+    names: dict = {"np": np, "where": np.where, "Fault": Fault, "DONE": DONE}
+    names |= {"tensorops": tensorops, "tensorissue": tensorissue}
     for module in (lanes, floats, access, exchange, synchronization, copies):
         names.update({name: value for name, value in vars(module).items() if not name.startswith("_")})
     names["ONE"] = np.uint32(1)
