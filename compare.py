@@ -11,7 +11,8 @@ work hidden behind a kernel that waits.
     ring                  the same bytes through a ring of bulk copies, one CTA per SM: launched one after another, and with
                           programmatic launch, loads before the wait
     ring, our traffic     the chosen schedule's own loads and stores, as plain bulk copies, nothing computed
-    ours                  custom_kernel; as solve() launches it (nothing promised); with programmatic launch off
+    ours                  custom_kernel; as solve() launches it (nothing promised); with programmatic launch off; of a GEMV
+                          on a Hopper also with one instruction in place of the software for each conversion from e2m1
     ours, TILE            with --shapes: every configuration of the kernel, whatever would be chosen
     FILE                  custom_kernel of another file: --peer, as often as wanted. Where its calls wait for the GPU the
                           host's work cannot be hidden: "host included", and "kernels only" is the profiler's sum of what
@@ -200,6 +201,17 @@ def ordinary_launches() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def bare_conversions() -> Iterator[None]:
+    """Launches on the Hopper path without the software for conversions that only a B200 has: wrong values."""
+    mode = os.environ["EMULATOR_HOPPER_MODE"]
+    os.environ["EMULATOR_HOPPER_MODE"] = "bare"
+    try:
+        yield
+    finally:
+        os.environ["EMULATOR_HOPPER_MODE"] = mode
+
+
+@contextlib.contextmanager
 def one_shape(submission, shape: tuple[int, int, int, int]) -> Iterator[None]:
     """Calls of solve() with this configuration of the kernel only."""
     original = submission.shapes
@@ -231,11 +243,13 @@ def example_calls(path: Path | None, hopper: bool) -> dict[str, Callable]:
     }
 
 
-def kernel_rows(submission, inputs: list[tuple], shapes: list[tuple], hopper: bool) -> Iterator[Row]:
+def kernel_rows(submission, inputs: list[tuple], shapes: list[tuple], hopper: bool, of_gemv: bool) -> Iterator[Row]:
     yield Row("ours", submission.custom_kernel, inputs)
     yield Row("ours, nothing promised", submission.solve, inputs)
     if hopper:
         yield Row("ours, programmatic launch off", wrapped(submission.custom_kernel, ordinary_launches), inputs)
+    if hopper and of_gemv:
+        yield Row("ours, e2m1 conversions bare", wrapped(submission.custom_kernel, bare_conversions), inputs)
     for shape in shapes:
         tile, cta_group, per_sm, k_split = shape
         name = f"ours, {128 * cta_group}x{tile}, {per_sm} per SM" + (f", K in {k_split}" if k_split > 1 else "")
@@ -308,7 +322,7 @@ def compare(problem, cases: list[int], options: argparse.Namespace, hopper: bool
                 (launched, *_) = submission.configure(sizes, sms, products=products)
                 schedule, every = launched.schedule, submission.shapes(products) if options.shapes else []
             rows = itertools.chain(
-                kernel_rows(submission, inputs, every, hopper),
+                kernel_rows(submission, inputs, every, hopper, products is None),
                 (Row(path.name, load_submission(path), inputs) for path in options.peer),
                 (Row(name, call, inputs) for name, call in examples.items()),
                 memory_rows(sum(described.minimum_traffic(inputs[0])), schedule, sms, len(inputs)),

@@ -22,6 +22,7 @@ EPILOG = """A kernel is run once under every schedule; all must write the same b
 With --device hopper, torch is the real one and launches go to a Hopper GPU, the kernel's sm_100a PTX lowered to sm_90a:
   exact          tensor memory and tensor core in software on the GPU, results are a B200's
   timing         tensor-core work is left out, results are worthless, the rest takes its real time
+  bare           the same, and conversions from e2m1 are one instruction with wrong values, as many as a B200 needs
 The environment variables EMULATOR_SCHEDULE, EMULATOR_WORKERS and EMULATOR_HOPPER_MODE give the defaults."""
 
 

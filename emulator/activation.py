@@ -18,7 +18,7 @@ def environment(
 ) -> dict[str, str]:
     """The environment of a process on the emulated device; its child processes inherit it.
 
-    device: "b200", all software, or "hopper", a Hopper GPU (emulator/hopper); hopper_mode: "exact" or "timing".
+    device: "b200", all software, or "hopper", a Hopper GPU (emulator/hopper); hopper_mode: one of its MODES.
     """
     variables = dict(os.environ)
     path = [str(BOOTSTRAP)]

@@ -284,3 +284,12 @@ def test_fragments_are_the_emulators(shape, num):
     distances = places - places[0]
     assert (distances == distances[:, :1]).all()
     assert [lanes * COLUMNS + columns for lanes, columns in fragment(shape, num)] == distances[:, 0].tolist()
+
+
+def test_bare_mode_leaves_one_multiplication_of_a_conversion():
+    convert = "cvt.rn.f16x2.e2m1x2 %r4, %c1;"
+    (timing, bare) = (flat(lowered(convert, mode)) for mode in ("timing", "bare"))
+    assert timing.count("mul.lo.u32") == 2 and timing.count("mul.rn.f16x2") == 1
+    assert bare.count("mul.lo.u32") == 1 and "f16x2" not in bare
+    with_tensor_core = "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r1];"
+    assert flat(lowered(with_tensor_core, "bare")) == flat(lowered(with_tensor_core, "timing"))

@@ -18,7 +18,7 @@ the label where its own threads end."""
 class Context:
     """What rules need to know of the kernel and of its launch.
 
-    maps: facts of the parameters that are tensor maps, by name. extra: whether the lowered kernel has extra warps.
+    maps: facts of the parameters that are tensor maps, by name. bare: whether conversions may be wrong. extra: whether the lowered kernel has extra warps.
     threads: of the kernel as it was written. calls: set by rules that call the library; asks: by those that look for
     the mark of a 4-bit map.
     """
@@ -29,6 +29,7 @@ class Context:
     threads: int
     extra: bool
     maps: dict[str, MapFacts]
+    bare: bool = False
     origins: Origins = field(init=False)
     calls: bool = False
     asks: bool = False

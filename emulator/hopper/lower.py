@@ -52,7 +52,7 @@ class Lowered:
 def lower(text: str, name: str, mode: str, maps: dict[str, MapFacts], ctas: int, library: Callable[[], str]) -> Lowered:
     """Lower the entry `name` of a PTX module.
 
-    mode: "exact" or "timing". maps: facts of the tensor maps among the parameters, by parameter name. ctas: size of
+    mode: one of MODES. maps: facts of the tensor maps among the parameters, by parameter name. ctas: size of
     the launch's clusters. library: gives the PTX of library.cu, and is asked only if the kernel calls it.
     """
     if mode not in MODES:
@@ -65,7 +65,7 @@ def lower(text: str, name: str, mode: str, maps: dict[str, MapFacts], ctas: int,
     rings = ctas if any(_FORWARDED.match(s.opcode) for s in found) else 0
     extra_threads = 32 * (SERVER_WARPS * served + FORWARDING_WARPS * bool(rings))
     threads = _threads(entry) if extra_threads else 0
-    context = Context(entry, mode == "exact", ctas, threads, bool(extra_threads), maps)
+    context = Context(entry, mode == "exact", ctas, threads, bool(extra_threads), maps, bare=mode == "bare")
     code, position = [], body
     for statement in found:
         replacement = _replace(statement, context)

@@ -47,7 +47,10 @@ def convert(statement: Statement, context: Context) -> str:
     elif opcode == "cvt.rn.f16x2.e2m1x2":
         target, source = statement.operands
         block.add(f"cvt.u32.u8 {code}, {source};")
-        _unpack_e2m1(block, target, code)
+        if context.bare:
+            block.add(f"mul.lo.u32 {target}, {code}, {1 << 9 | 1 << 21};")
+        else:
+            _unpack_e2m1(block, target, code)
     else:
         raise context.refuse(statement, "of e2m1 only cvt.rn.f16x2.e2m1x2 and cvt.rn.satfinite.e2m1x2.f32 are modelled")
     return block.text(statement)
