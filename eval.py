@@ -183,11 +183,13 @@ class Case:
 
 
 def plan_of(case: Case, problem_sizes: list[tuple[int, int, int, int]]) -> dict[str, Any]:
-    """The submission's own account of what it launches, for those that have one.
+    """The submission's own account of what it launches, for those that have one; of the project's kernel, plans.py's.
 
     plan_report(problem_sizes) is about group GEMM; plan_report(problem_sizes, problem) is asked for any problem.
     """
     plan_report = getattr(case.submission, "plan_report", None)
+    if Path(getattr(case.submission, "__file__", "")).resolve() == HERE / "submission.py":
+        from plans import plan_report
     if plan_report is None:
         return {}
     if "problem" in inspect.signature(plan_report).parameters:

@@ -31,9 +31,9 @@ and all scale factors that it needs; the leader (even CTA) issues every MMA for 
 C. Loads count on the barriers of the CTA they go to; the other CTA tells the leader when a stage is full, the
 leader's commits arrive in both.
 
-Launches overlap: every launch lets the next one start as soon as its CTAs have their TMEM, a GEMV's at once. The next one's CTAs set
-themselves up wherever there is room and, as far as the caller promises that it is safe, load, compute and store before
-the end of the launch before them. Launches end in their order all the same.
+Launches overlap: every launch lets the next one start as soon as its CTAs have their TMEM, a GEMV's at once. The next
+one's CTAs set themselves up wherever there is room and, as far as the caller promises that it is safe, load, compute
+and store before the end of the launch before them. Launches end in their order all the same.
 
 Roles (192 threads)
     warp    role        what it does
@@ -69,13 +69,13 @@ sizes and travel by value as kernel parameters: no workspace, no device-side edi
 already is a sequence of the 512-byte atoms that `tcgen05.cp` wants, so its k-tile is one contiguous copy.
 
 GEMV: every byte of A and of its scales is read once and used once, by CUDA cores. A launch has some CTAs per batch, as
-many as run at once; each takes equally many consecutive rows. Its warps stand side by side along K, and where K is short
-in several such teams, which take the rows in turns. A lane owns 4 blocks of 16 elements: it converts its part of b once,
-into registers, and from then on reads nothing but A and its row-major scales, 36 bytes per row, six rows ahead: up to
-110,592 bytes in flight per SM. Where K ends inside a warp, its last lanes repeat the last part of the row, with zeros for
-b's scales; where K is longer than a team, it goes round again. Products of e2m1 are exact in f16x2, each half a sum of 8
-(at most 8 x 36, multiples of 1/4); one fp32 FMA per block multiplies their sum by both scales. Lanes add up in a
-butterfly, warps through SMEM ([row][warp of the team], fp32), always in the same order.
+many as run at once; each takes equally many consecutive rows. Its warps stand side by side along K, and where K is
+short in several such teams, which take the rows in turns. A lane owns 2 blocks of 16 elements: it converts its part of
+b once, into registers, and from then on reads nothing but A and its row-major scales, 18 bytes per row, four rows ahead:
+up to 73,728 bytes in flight per SM. Where K ends inside a warp, its last lanes repeat the last part of the row, with
+zeros for b's scales; where K is longer than a team, it goes round again. Products of e2m1 are exact in f16x2, each half
+a sum of 8 (at most 8 x 36, multiples of 1/4); one fp32 FMA per block multiplies their sum by both scales. Lanes add up
+in a butterfly, warps through SMEM ([row][warp of the team], fp32), always in the same order.
 """
 
 import contextlib
@@ -85,7 +85,7 @@ import math
 import operator
 from array import array
 from collections import namedtuple
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -136,6 +136,7 @@ TMEM_COLUMNS = 512  # per SM
 PARAMETER_BYTES = 32764  # kernel parameters per launch (PTX ISA, "Kernel Function Parameters")
 TENSOR_MAP_BYTES = 128
 
+ALIGNMENT = 16  # bytes, of every tensor's address
 EVICT_NORMAL = 0x1000000000000000  # L2 cache policies as CUTLASS's TMA::CacheHintSm90 encodes them
 EVICT_LAST = 0x14F0000000000000
 
@@ -144,28 +145,39 @@ OPERANDS_READY, OUTPUT_FREE = 1, 2  # a caller's promises, see `solve`
 # The host table, int64 words: promises, tiles, CTAs; per group M, N, K, first tile; per group its `tensor_names`.
 TABLE_HEADER, TABLE_SIZES = 3, 4
 
-
 # GEMV.
 SF_BLOCK = 16  # elements of K that share a scale
 BLOCK_BYTES = SF_BLOCK // 2
-LANE_BLOCKS = (2, 4)  # of K, per lane: one load of 16 or of 32 bytes per row
-ROWS_AT_ONCE = (1, 2, 4, 8, 16, 32)  # the butterfly halves them
-WARPS = 16  # of a CTA, at most; one CTA per SM, so 128 registers per thread
+LANE_BLOCKS = 2  # of K, per lane and row: one load of 16 bytes, and one of 2 scales
+ROW_WORDS = LANE_BLOCKS * BLOCK_BYTES // 4 + 1  # of a lane, scales last
+WARP_BLOCKS = 32 * LANE_BLOCKS
+ROWS_AT_ONCE = 2  # of a warp, whose sums the butterfly adds up together, one in each half of the lanes
+ROWS_AHEAD = 2 * ROWS_AT_ONCE  # of a warp, in flight
+WARPS = 32  # of a CTA, at most; one CTA per SM, so 64 registers per thread
 ROWS_MAX = 256  # per CTA
 BATCHES_MAX = 65535  # of a grid's y dimension
 
-# Its host table, int64 words: promises, M, K / SF_BLOCK, rows of b, rows per CTA, CTAs per batch, batches; then addresses.
+# Its host table, int64 words: promises, M, K / SF_BLOCK, rows of b, rows per CTA, CTAs per batch, batches; addresses.
 GEMV_HEADER, GEMV_TENSORS = 7, 5
+
+LARGEST = 2**31 - 2**12  # sizes and tile numbers are 32-bit in the kernel, which adds a tile or a grid to them
 
 
 def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
+def check_size(name: str, value: int, least: int, multiple: int, reason: str, most: int = LARGEST):
+    if not least <= value <= most or value % multiple:
+        raise ValueError(f"{name} is {value}; it must be {least} to {most}, a multiple of {multiple}: {reason}")
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 # Plans
 # ----------------------------------------------------------------------------------------------------------------------
 
+Sizes = tuple[tuple[int, int, int], ...]  # (M, N, K) by group
+Problems = tuple[tuple[int, int, int, int], ...]  # (M, N, K, L) by group, a batch of L each
 
 # Byte offsets in SMEM; `end` is the size of the whole.
 SmemMap = namedtuple("SmemMap", "weights tokens scales full empty acc_full acc_empty tmem_address end")
@@ -205,43 +217,42 @@ class Plan:
             )
         if self.k_split > 1 and (self.parts > 1 or self.share_tokens % self.epilogue_tokens):
             raise ValueError(
-                f"{self.k_split} shares of K with tiles of {self.token_tile} tokens; a share adds up {self.share_tokens} "
-                f"tokens, which must be a multiple of {self.epilogue_tokens} of one part"
+                f"{self.k_split} shares of K with tiles of {self.token_tile} tokens; a share adds up "
+                f"{self.share_tokens} tokens, which must be a multiple of {self.epilogue_tokens} of one part"
             )
 
-    cluster_ctas = derived(lambda plan: plan.cta_group * plan.k_split)
+    cluster_ctas = derived(lambda self: self.cta_group * self.k_split)
     # Short CTAs: the hardware hands out their tiles, the next launch's after this one's.
-    one_tile = derived(lambda plan: plan.ctas_per_sm > 1 or plan.k_split > 1)
+    one_tile = derived(lambda self: self.ctas_per_sm > 1 or self.k_split > 1)
 
     # A tile has one or two parts, each with an accumulator and MMAs of its own.
-    parts = derived(lambda plan: ceil_div(plan.token_tile, MMA_TOKENS))
-    part_tokens = derived(lambda plan: plan.token_tile // plan.parts)
-    part_atoms = derived(lambda plan: ceil_div(plan.part_tokens, 128))  # of scale factors, per 64 of K
+    parts = derived(lambda self: ceil_div(self.token_tile, MMA_TOKENS))
+    part_tokens = derived(lambda self: self.token_tile // self.parts)
+    part_atoms = derived(lambda self: ceil_div(self.part_tokens, 128))  # of scale factors, per 64 of K
     # Token rows of a part in one CTA's SMEM: CTAs that share an MMA halve its N side between them.
-    token_rows = derived(lambda plan: plan.part_tokens // plan.cta_group)
+    token_rows = derived(lambda self: self.part_tokens // self.cta_group)
 
     weight_bytes = WEIGHT_TILE * K_TILE // 2
-    part_token_bytes = derived(lambda plan: plan.token_rows * K_TILE // 2)
-    token_bytes = derived(lambda plan: plan.parts * plan.part_token_bytes)
-    scale_bytes = derived(lambda plan: (plan.products + plan.parts * plan.part_atoms) * SF_STAGE)
-    stage_bytes = derived(lambda plan: plan.products * plan.weight_bytes + plan.token_bytes + plan.scale_bytes)
-    smem_capacity = derived(lambda plan: SM_SMEM // plan.ctas_per_sm - SMEM_RESERVED)
-    fixed_bytes = derived(lambda plan: 16 * (plan.accumulators + 1))
-    stages = derived(lambda plan: (plan.smem_capacity - plan.fixed_bytes) // (plan.stage_bytes + 16))
+    part_token_bytes = derived(lambda self: self.token_rows * K_TILE // 2)
+    token_bytes = derived(lambda self: self.parts * self.part_token_bytes)
+    scale_bytes = derived(lambda self: (self.products + self.parts * self.part_atoms) * SF_STAGE)
+    stage_bytes = derived(lambda self: self.products * self.weight_bytes + self.token_bytes + self.scale_bytes)
+    smem_capacity = derived(lambda self: SM_SMEM // self.ctas_per_sm - SMEM_RESERVED)
+    fixed_bytes = derived(lambda self: 16 * (self.accumulators + 1))
+    stages = derived(lambda self: (self.smem_capacity - self.fixed_bytes) // (self.stage_bytes + 16))
 
     # Two accumulators, if they fit beside the scale factors and there is a next tile to compute while one is stored.
-    tmem_columns = derived(lambda plan: TMEM_COLUMNS // plan.ctas_per_sm)
-    sf_columns = derived(lambda plan: plan.scale_bytes // SF_ATOM * SF_COLUMNS)
-    accumulator_columns = derived(lambda plan: plan.products * plan.part_tokens)  # the products side by side
-    two_fit = derived(lambda plan: 2 * plan.accumulator_columns + plan.sf_columns <= plan.tmem_columns)
-    accumulators = derived(lambda plan: 2 if plan.two_fit and not plan.one_tile else 1)
-    weight_sf_column = derived(lambda plan: plan.accumulators * plan.accumulator_columns)
-    token_sf_column = derived(lambda plan: plan.weight_sf_column + plan.products * K_BLOCKS * SF_COLUMNS)
-    epilogue_tokens = derived(  # read from TMEM at once
-        lambda plan: EPILOGUE_REGISTERS // plan.products // (2 if plan.k_split > 1 else 1)
-    )
-    share_tokens = derived(lambda plan: plan.part_tokens // plan.k_split)  # that a CTA adds up, of all shares of K
-    share_bytes = derived(lambda plan: plan.products * plan.share_tokens * WEIGHT_TILE * 4)
+    tmem_columns = derived(lambda self: TMEM_COLUMNS // self.ctas_per_sm)
+    sf_columns = derived(lambda self: self.scale_bytes // SF_ATOM * SF_COLUMNS)
+    accumulator_columns = derived(lambda self: self.products * self.part_tokens)  # the products side by side
+    two_fit = derived(lambda self: 2 * self.accumulator_columns + self.sf_columns <= self.tmem_columns)
+    accumulators = derived(lambda self: 2 if self.two_fit and not self.one_tile else 1)
+    weight_sf_column = derived(lambda self: self.accumulators * self.accumulator_columns)
+    token_sf_column = derived(lambda self: self.weight_sf_column + self.products * K_BLOCKS * SF_COLUMNS)
+    # Tokens that the epilogue reads from TMEM at once; and that a CTA adds up, of all shares of K.
+    epilogue_tokens = derived(lambda self: EPILOGUE_REGISTERS // self.products // (2 if self.k_split > 1 else 1))
+    share_tokens = derived(lambda self: self.part_tokens // self.k_split)
+    share_bytes = derived(lambda self: self.products * self.share_tokens * WEIGHT_TILE * 4)
 
     @functools.cached_property
     def at(self) -> SmemMap:
@@ -264,7 +275,7 @@ class Schedule:
     """
 
     plan: Plan
-    sizes: tuple[tuple[int, int, int], ...]
+    sizes: Sizes
     sm_count: int
 
     @functools.cached_property
@@ -274,15 +285,13 @@ class Schedule:
         tiles = (ceil_div(n, rows) * ceil_div(m, tokens) for m, n, _ in self.sizes)
         return tuple(itertools.accumulate(tiles, initial=0))
 
-    tiles = derived(lambda schedule: schedule.first_tiles[-1])
+    tiles = derived(lambda self: self.first_tiles[-1])
     # Clusters that run at once, if all fit: how a GPU's SMs are grouped may leave some without a neighbour.
-    slots = derived(lambda schedule: schedule.sm_count * schedule.plan.ctas_per_sm // schedule.plan.cluster_ctas)
-    waves = derived(lambda schedule: ceil_div(schedule.tiles, schedule.slots))
-    clusters = derived(
-        lambda schedule: schedule.tiles if schedule.plan.one_tile else min(schedule.tiles, schedule.slots)
-    )
-    ctas = derived(lambda schedule: schedule.clusters * schedule.plan.cluster_ctas)
-    requested_bytes = derived(lambda schedule: sum(schedule.requested.values()))
+    slots = derived(lambda self: self.sm_count * self.plan.ctas_per_sm // self.plan.cluster_ctas)
+    waves = derived(lambda self: ceil_div(self.tiles, self.slots))
+    clusters = derived(lambda self: self.tiles if self.plan.one_tile else min(self.tiles, self.slots))
+    ctas = derived(lambda self: self.clusters * self.plan.cluster_ctas)
+    requested_bytes = derived(lambda self: sum(self.requested.values()))
 
     @functools.cached_property
     def requested(self) -> dict[str, int]:
@@ -338,47 +347,27 @@ class GemvPlan:
     """Everything about the kernel that is fixed at compile time."""
 
     k_warps: int  # warps of a team, side by side along K: each must have some of it
-    lane_blocks: int = 4  # of SF_BLOCK elements, per lane and row
-    rows_at_once: int = 2  # of a warp, whose sums are added up together
-    stages: int = 3  # of so many rows that a warp has in flight
-    warps: int = WARPS  # of a CTA, at most
-    ctas_per_sm: int = 1
+    warps: int = WARPS  # of a CTA, at most: as many teams as fit
 
     def __post_init__(self):
-        allowed = {
-            "lane_blocks": LANE_BLOCKS,
-            "rows_at_once": ROWS_AT_ONCE,
-            "stages": range(1, 9),
-            "warps": range(1, 33),
-            "k_warps": range(1, self.warps + 1),
-            "ctas_per_sm": CTAS_PER_SM,
-        }
-        for name, values in allowed.items():
-            if getattr(self, name) not in values:
-                raise ValueError(f"{name} is {getattr(self, name)}; the kernel is written for {tuple(values)}")
+        check_size("warps", self.warps, 1, 1, "a thread has 64 registers", WARPS)
+        check_size("k_warps", self.k_warps, 1, 1, "a team is part of one CTA", self.warps)
 
-    teams = derived(lambda plan: plan.warps // plan.k_warps)
-    threads = derived(lambda plan: 32 * plan.k_warps * plan.teams)
-    words = derived(lambda plan: plan.lane_blocks * BLOCK_BYTES // 4)
-    warp_blocks = derived(lambda plan: 32 * plan.lane_blocks)
-    team_blocks = derived(lambda plan: plan.k_warps * plan.warp_blocks)
-    k_step = derived(lambda plan: plan.lane_blocks * SF_BLOCK)  # K is a multiple of this: loads are whole and aligned
-    smem_bytes = derived(lambda plan: 4 * ROWS_MAX * plan.k_warps)
-    # Lanes among which the butterfly leaves the sum of one row.
-    lanes_per_row = derived(lambda plan: 32 // plan.rows_at_once)
-    rows_ahead = derived(lambda plan: plan.rows_at_once * plan.stages)
+    teams = derived(lambda self: self.warps // self.k_warps)
+    threads = derived(lambda self: 32 * self.k_warps * self.teams)
+    team_blocks = derived(lambda self: self.k_warps * WARP_BLOCKS)
+    smem_bytes = derived(lambda self: 4 * ROWS_MAX * self.k_warps)
 
 
 def gemv_plan(k: int) -> GemvPlan:
     """The plan for K: a team spans it, or goes round as few times as it can, with as few warps as that takes."""
-    warps = ceil_div(k, 32 * GemvPlan.lane_blocks * SF_BLOCK)
+    warps = ceil_div(k, WARP_BLOCKS * SF_BLOCK)
     return GemvPlan(ceil_div(warps, ceil_div(warps, WARPS)))
 
 
 def ctas_per_batch(plan: GemvPlan, m: int, batches: int, sms: int) -> int:
-    """CTAs that share the rows of a batch: all that run at once, but a row for each team, and not more than fit SMEM."""
-    at_once = max(1, sms * plan.ctas_per_sm // batches)
-    return max(min(at_once, ceil_div(m, plan.teams)), ceil_div(m, ROWS_MAX))
+    """CTAs that share a batch's rows: all that run at once, but a row for each team, and not more than fit SMEM."""
+    return max(min(max(1, sms // batches), ceil_div(m, plan.teams)), ceil_div(m, ROWS_MAX))
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -386,64 +375,137 @@ def ctas_per_batch(plan: GemvPlan, m: int, batches: int, sms: int) -> int:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def ptx(code: str, constraints: str, *operands, result=None):
-    """Emit one block of PTX; $0, $1, ... are the results, then the operands."""
+def ptx(code: str, constraints: str, *operands, results: Sequence = ()) -> list:
+    """Emit one block of PTX; $0, $1, ... are the results, of these types, then the operands."""
+    types = [kind.mlir_type for kind in results]
+    returned = llvm.StructType.get_literal(types) if len(types) > 1 else next(iter(types), None)
     values = [operand.ir_value() for operand in operands]
-    return llvm.inline_asm(result, values, code, constraints, has_side_effects=True, asm_dialect=llvm.AsmDialect.AD_ATT)
+    dialect = llvm.AsmDialect.AD_ATT
+    found = llvm.inline_asm(returned, values, code, constraints, has_side_effects=True, asm_dialect=dialect)
+    if len(types) > 1:
+        return [kind(llvm.extractvalue(kind.mlir_type, found, [i])) for i, kind in enumerate(results)]
+    return [kind(found) for kind in results]
 
 
-def ptx_results(kinds: list, code: str, constraints: str, *operands) -> list:
-    """The same for several results of these types."""
-    if len(kinds) == 1:
-        return [kinds[0](ptx(code, constraints, *operands, result=kinds[0].mlir_type))]
-    struct = llvm.StructType.get_literal([kind.mlir_type for kind in kinds])
-    values = ptx(code, constraints, *operands, result=struct)
-    return [kind(llvm.extractvalue(kind.mlir_type, values, [i])) for i, kind in enumerate(kinds)]
+def instruction(code: str, constraints: str = "", *results):
+    """A function that emits this with its arguments as operands; it returns the result, or the list of several."""
 
+    def emit(*operands):
+        found = ptx(code, constraints, *operands, results=results)
+        return found[0] if len(results) == 1 else found
 
-def instruction(code: str, constraints: str = ""):
-    """A function that emits the instruction with its arguments as operands."""
-    return functools.partial(ptx, code + ";", constraints)
+    return emit
 
 
 # Barriers.
-mbarrier_arrive_expect_tx = instruction("mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1", "r,r")
-mbarrier_init = instruction("mbarrier.init.shared::cta.b64 [$0], $1", "r,r")
+mbarrier_arrive_expect_tx = instruction("mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", "r,r")
+mbarrier_init = instruction("mbarrier.init.shared::cta.b64 [$0], $1;", "r,r")
 # Makes initialised mbarriers visible to the async proxy and the cluster (PTX ISA, "membar/fence").
-fence_mbarrier_init = instruction("fence.mbarrier_init.release.cluster")
+fence_mbarrier_init = instruction("fence.mbarrier_init.release.cluster;")
 # Relaxed: it orders what `fence_mbarrier_init` has released, and nothing waits for the SM's other memory traffic.
-cluster_arrive = instruction("barrier.cluster.arrive.relaxed.aligned")
-cluster_arrive_release = instruction("barrier.cluster.arrive.release.aligned")
-cluster_wait = instruction("barrier.cluster.wait.acquire.aligned")
+cluster_arrive = instruction("barrier.cluster.arrive.relaxed.aligned;")
+cluster_arrive_release = instruction("barrier.cluster.arrive.release.aligned;")
+cluster_wait = instruction("barrier.cluster.wait.acquire.aligned;")
+# Named barriers: of all warps before their work, where the load warp does not wait; of the others after it.
+setup_arrive = instruction(f"bar.arrive {SETUP_BARRIER}, {THREADS};")
+setup_sync = instruction(f"bar.sync {SETUP_BARRIER}, {THREADS};")
+teardown_sync = instruction(f"bar.sync {TEARDOWN_BARRIER}, {THREADS - 32};")
+# Barrier, parity. Returns once the phase of this parity has completed; parity 1 of a fresh barrier passes at once.
+mbarrier_wait = instruction(
+    "{\n\t.reg .pred done;\n\tWAIT:\n\tmbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1;\n\t"
+    "@done bra DONE;\n\tbra WAIT;\n\tDONE:\n\t}",
+    "r,r",
+)
 
 # The launch before this one is over, and what it wrote is visible (PTX ISA, "griddepcontrol").
-grid_wait = instruction("griddepcontrol.wait")
+grid_wait = instruction("griddepcontrol.wait;")
 # The next launch may start, wherever there is room, once every CTA of this one has come here.
-grid_launch_dependents = instruction("griddepcontrol.launch_dependents")
+grid_launch_dependents = instruction("griddepcontrol.launch_dependents;")
 
 # Bulk copies.
 tma_load = instruction(  # SMEM, tensor map, column, row, barrier, policy
     "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
-    "[$0], [$1, {$2, $3}], [$4], $5",
+    "[$0], [$1, {$2, $3}], [$4], $5;",
     "r,l,r,r,r,l",
 )
 bulk_load = instruction(  # SMEM, address, bytes, barrier, policy
-    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [$0], [$1], $2, [$3], $4",
+    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [$0], [$1], $2, [$3], $4;",
     "r,l,r,r,l",
 )
 
 # Order tcgen05 work after what this thread has just waited for, and before its next arrival.
-tmem_fence_after_sync = instruction("tcgen05.fence::after_thread_sync")
-tmem_fence_before_sync = instruction("tcgen05.fence::before_thread_sync")
+tmem_fence_after_sync = instruction("tcgen05.fence::after_thread_sync;")
+tmem_fence_before_sync = instruction("tcgen05.fence::before_thread_sync;")
+
+# SMEM. The same place in another CTA of the cluster, by its rank; its stores are of 16 bytes.
+cluster_address = instruction("mapa.shared::cluster.u32 $0, $1, $2;", "=r,r,r", Int32)
+store_shared_cluster = instruction("st.shared::cluster.v4.b32 [$0], {$1, $2, $3, $4};", "r,r,r,r,r")
+load_shared = instruction("ld.shared.b32 $0, [$1];", "=r,r", Int32)
+load_shared_f32 = instruction("ld.shared.f32 $0, [$1];", "=f,r", Float32)
+load_shared_f32x4 = instruction("ld.shared.v4.f32 {$0, $1, $2, $3}, [$4];", "=f,=f,=f,=f,r", *[Float32] * 4)
+store_shared_f32 = instruction("st.shared.f32 [$0], $1;", "r,f")
+
+# The epilogue's arithmetic, on fp32 as bits. What the other shares of K have sent is added as it is loaded.
+add_f32 = instruction("add.f32 $0, $1, $2;", "=r,r,f", Int32)
+# silu(gate) * up, gate / (1 + 2^(-gate * log2 e)): a few fp32 ulps, right to the limits.
+silu_times = instruction(
+    "{\n\t.reg .f32 e;\n\tmul.f32 e, $1, 0fBFB8AA3B;\n\tex2.approx.f32 e, e;\n\tadd.f32 e, e, 0f3F800000;\n\t"
+    "rcp.approx.f32 e, e;\n\tmul.f32 e, e, $1;\n\tmul.f32 $0, e, $2;\n\t}",
+    "=r,r,r",
+    Int32,
+)
+# Low and high one to a pair of fp16, rounded to nearest even.
+pack_f16x2 = instruction("cvt.rn.f16x2.f32 $0, $2, $1;", "=r,r,r", Int32)
+# Halves of this thread's pair and its neighbour's: both low ones by LOW_HALVES in even threads, both high ones by
+# HIGH_HALVES in odd threads.
+transpose_pair = instruction(
+    "{\n\t.reg .b32 other;\n\tshfl.sync.bfly.b32 other, $1, 1, 31, -1;\n\tprmt.b32 $0, $1, other, $2;\n\t}",
+    "=r,r,r",
+    Int32,
+)
+store_if_positive = instruction(  # count, address, value
+    "{\n\t.reg .pred p;\n\tsetp.gt.s32 p, $0, 0;\n\t@p st.global.b32 [$1], $2;\n\t}", "r,l,r"
+)
+
+# The GEMV's arithmetic. Eight e2m1 values to four f16x2 of neighbours, lower one first; two e4m3 values to fp32.
+unpack_e2m1 = instruction(
+    "{\n\t.reg .b8 x<4>;\n\tmov.b32 {x0, x1, x2, x3}, $4;\n\tcvt.rn.f16x2.e2m1x2 $0, x0;\n\t"
+    "cvt.rn.f16x2.e2m1x2 $1, x1;\n\tcvt.rn.f16x2.e2m1x2 $2, x2;\n\tcvt.rn.f16x2.e2m1x2 $3, x3;\n\t}",
+    "=r,=r,=r,=r,r",
+    *[Int32] * 4,
+)
+unpack_e4m3 = instruction(
+    "{\n\t.reg .b16 x, low, high;\n\t.reg .b32 pair;\n\tcvt.u16.u32 x, $2;\n\tcvt.rn.f16x2.e4m3x2 pair, x;\n\t"
+    "mov.b32 {low, high}, pair;\n\tcvt.f32.f16 $0, low;\n\tcvt.f32.f16 $1, high;\n\t}",
+    "=f,=f,r",
+    *[Float32] * 2,
+)
+# Sum of the products of 8 f16x2 and 8 f16x2: each half in fp16, then both in fp32.
+block_product = instruction(
+    "{\n\t.reg .b32 pair;\n\t.reg .b16 low, high;\n\t.reg .f32 x, y;\n\tmul.rn.f16x2 pair, $1, $9;\n\t"
+    + "".join(f"fma.rn.f16x2 pair, ${1 + i}, ${9 + i}, pair;\n\t" for i in range(1, 8))
+    + "mov.b32 {low, high}, pair;\n\tcvt.f32.f16 x, low;\n\tcvt.f32.f16 y, high;\n\tadd.rn.f32 $0, x, y;\n\t}",
+    "=f" + ",r" * 16,
+    Float32,
+)
+fma = instruction("fma.rn.f32 $0, $1, $2, $3;", "=f,f,f,f", Float32)
+# Address, value: rounded to nearest even.
+store_f16 = instruction("{\n\t.reg .b16 h;\n\tcvt.rn.f16.f32 h, $1;\n\tst.global.b16 [$0], h;\n\t}", "l,f")
+
+# A lane's part of a row, if the first operand is positive: words of e2m1, then one of e4m3 scales; then the words to
+# return otherwise. Nothing of it is read again: it does not go to L1.
+load_row = instruction(  # wanted, address of values, of scales, words
+    "{\n\t.reg .pred p;\n\tsetp.gt.s32 p, $5, 0;\n\t"
+    "@p ld.global.L1::no_allocate.v4.b32 {$0, $1, $2, $3}, [$6];\n\t"
+    "@p ld.global.L1::no_allocate.b16 $4, [$7];\n\t}",
+    "=r," * ROW_WORDS + "r,l,l," + ",".join(map(str, range(ROW_WORDS))),
+    *[Int32] * ROW_WORDS,
+)
 
 
-def mbarrier_wait(barrier: Int32, parity: Int32):
-    """Returns once the phase of this parity has completed; parity 1 of a fresh barrier passes at once."""
-    ptx(
-        "{\n\t.reg .pred done;\n\tWAIT:\n\tmbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1;\n\t"
-        "@done bra DONE;\n\tbra WAIT;\n\tDONE:\n\t}",
-        *("r,r", barrier, parity),
-    )
+def exchange(value: Float32, distance: int) -> Float32:
+    """The value of the lane whose number differs in this bit."""
+    return ptx(f"shfl.sync.bfly.b32 $0, $1, {distance}, 31, -1;", "=f,f", value, results=[Float32])[0]
 
 
 def mbarrier_arrive(barrier: Int32, plan: Plan):
@@ -456,15 +518,6 @@ def mbarrier_arrive(barrier: Int32, plan: Plan):
         ptx("mbarrier.arrive.shared::cta.b64 _, [$0];", "r", barrier)
     else:
         ptx("mbarrier.arrive.shared::cluster.b64 _, [$0];", "r", barrier & LEADER_MASK)
-
-
-def barrier_arrive(name: int, threads: int):
-    """Arrive without waiting on a named barrier of so many threads."""
-    ptx(f"bar.arrive {name}, {threads};", "")
-
-
-def barrier_sync(name: int, threads: int):
-    ptx(f"bar.sync {name}, {threads};", "")
 
 
 def tmem_alloc(smem: Int32, plan: Plan):
@@ -516,126 +569,8 @@ def tmem_load_rows(addresses: list[Int32], count: int) -> list[list[Int32]]:
         for i in range(len(addresses))
     ]
     code, constraints = "\n\t".join([*loads, "tcgen05.wait::ld.sync.aligned;"]), ["=r"] * total + ["r"] * len(addresses)
-    registers = ptx_results([Int32] * total, code, ",".join(constraints), *addresses)
+    registers = ptx(code, ",".join(constraints), *addresses, results=[Int32] * total)
     return [registers[i * count : (i + 1) * count] for i in range(len(addresses))]
-
-
-def silu_times(gate: Int32, up: Int32) -> Int32:
-    """silu(gate) * up of fp32 bit patterns, gate / (1 + 2^(-gate * log2 e)): a few fp32 ulps, right to the limits."""
-    code = (
-        "{\n\t.reg .f32 e;\n\tmul.f32 e, $1, 0fBFB8AA3B;\n\tex2.approx.f32 e, e;\n\tadd.f32 e, e, 0f3F800000;\n\t"
-        "rcp.approx.f32 e, e;\n\tmul.f32 e, e, $1;\n\tmul.f32 $0, e, $2;\n\t}"
-    )
-    return Int32(ptx(code, "=r,r,r", gate, up, result=Int32.mlir_type))
-
-
-def pack_f16x2(low: Int32, high: Int32) -> Int32:
-    """Two fp32 bit patterns to one pair of fp16, rounded to nearest even."""
-    return Int32(ptx("cvt.rn.f16x2.f32 $0, $2, $1;", "=r,r,r", low, high, result=Int32.mlir_type))
-
-
-def transpose_pair(pair: Int32, selector: Int32) -> Int32:
-    """Halves of this thread's pair and its neighbour's: both low ones in even threads, both high ones in odd threads.
-
-    selector: LOW_HALVES or HIGH_HALVES, accordingly.
-    """
-    code = "{\n\t.reg .b32 other;\n\tshfl.sync.bfly.b32 other, $1, 1, 31, -1;\n\tprmt.b32 $0, $1, other, $2;\n\t}"
-    return Int32(ptx(code, "=r,r,r", pair, selector, result=Int32.mlir_type))
-
-
-def store_if_positive(count: Int32, address: Int64, value: Int32):
-    code = "{\n\t.reg .pred p;\n\tsetp.gt.s32 p, $0, 0;\n\t@p st.global.b32 [$1], $2;\n\t}"
-    ptx(code, "r,l,r", count, address, value)
-
-
-def load_shared(address: Int32) -> Int32:
-    return Int32(ptx("ld.shared.b32 $0, [$1];", "=r,r", address, result=Int32.mlir_type))
-
-
-def load_shared_f32x4(address: Int32) -> list[Float32]:
-    return ptx_results([Float32] * 4, "ld.shared.v4.f32 {$0, $1, $2, $3}, [$4];", "=f,=f,=f,=f,r", address)
-
-
-store_shared_cluster = instruction("st.shared::cluster.v4.b32 [$0], {$1, $2, $3, $4}", "r,r,r,r,r")
-
-
-def cluster_address(address: Int32, rank: Int32) -> Int32:
-    """The same place in the SMEM of another CTA of the cluster."""
-    return Int32(ptx("mapa.shared::cluster.u32 $0, $1, $2;", "=r,r,r", address, rank, result=Int32.mlir_type))
-
-
-def add_f32(a: Int32, b: Float32) -> Int32:
-    """fp32 bits plus fp32."""
-    return Int32(ptx("add.f32 $0, $1, $2;", "=r,r,f", a, b, result=Int32.mlir_type))
-
-
-def load_row(wanted: Int32, values: Int64, scales: Int64, plan: GemvPlan, before: list[Int32]) -> list[Int32]:
-    """A lane's part of a row, if wanted > 0: its words of e2m1, then one word of e4m3 scales. Else `before` stays.
-
-    Nothing of it is read again: it does not go to L1.
-    """
-    words = plan.words
-    names = ", ".join(f"${i}" for i in range(words))
-    code = (
-        f"{{\n\t.reg .pred p;\n\tsetp.gt.s32 p, ${words + 1}, 0;\n\t"
-        f"@p ld.global.L1::no_allocate.v{words}.b32 {{{names}}}, [${words + 2}];\n\t"
-        f"@p ld.global.L1::no_allocate.b{8 * plan.lane_blocks} ${words}, [${words + 3}];\n\t}}"
-    )
-    same = [str(i) for i in range(words + 1)]
-    constraints = ",".join(["=r"] * (words + 1) + ["r", "l", "l"] + same)
-    return ptx_results([Int32] * (words + 1), code, constraints, wanted, values, scales, *before)
-
-
-def unpack_e2m1(word: Int32) -> list[Int32]:
-    """Eight e2m1 values to four f16x2 of neighbours, lower one first."""
-    converts = "".join(f"cvt.rn.f16x2.e2m1x2 ${i}, x{i};\n\t" for i in range(4))
-    code = f"{{\n\t.reg .b8 x<4>;\n\tmov.b32 {{x0, x1, x2, x3}}, $4;\n\t{converts}}}"
-    return ptx_results([Int32] * 4, code, "=r,=r,=r,=r,r", word)
-
-
-def unpack_e4m3(word: Int32, count: int) -> list[Float32]:
-    """The `count` lower e4m3 values of a word, 2 or 4, as fp32."""
-    pairs = "".join(
-        f"cvt.rn.f16x2.e4m3x2 pair, x{i};\n\tmov.b32 {{low, high}}, pair;\n\t"
-        f"cvt.f32.f16 ${2 * i}, low;\n\tcvt.f32.f16 ${2 * i + 1}, high;\n\t"
-        for i in range(count // 2)
-    )
-    code = f"{{\n\t.reg .b16 x<2>, low, high;\n\t.reg .b32 pair;\n\tmov.b32 {{x0, x1}}, ${count};\n\t{pairs}}}"
-    return ptx_results([Float32] * count, code, ",".join(["=f"] * count + ["r"]), word)
-
-
-def block_product(a: list[Int32], b: list[Int32]) -> Float32:
-    """Sum of the products of 8 pairs of f16x2: each half in fp16, then both in fp32."""
-    chain = "mul.rn.f16x2 pair, $1, $9;\n\t" + "".join(
-        f"fma.rn.f16x2 pair, ${1 + i}, ${9 + i}, pair;\n\t" for i in range(1, 8)
-    )
-    code = (
-        f"{{\n\t.reg .b32 pair;\n\t.reg .b16 low, high;\n\t.reg .f32 x, y;\n\t{chain}"
-        "mov.b32 {low, high}, pair;\n\tcvt.f32.f16 x, low;\n\tcvt.f32.f16 y, high;\n\tadd.rn.f32 $0, x, y;\n\t}"
-    )
-    return Float32(ptx(code, ",".join(["=f"] + ["r"] * 16), *a, *b, result=Float32.mlir_type))
-
-
-def fma(a: Float32, b: Float32, c: Float32) -> Float32:
-    return Float32(ptx("fma.rn.f32 $0, $1, $2, $3;", "=f,f,f,f", a, b, c, result=Float32.mlir_type))
-
-
-def exchange(value: Float32, distance: int) -> Float32:
-    """The value of the lane whose number differs in this bit."""
-    return Float32(ptx(f"shfl.sync.bfly.b32 $0, $1, {distance}, 31, -1;", "=f,f", value, result=Float32.mlir_type))
-
-
-def load_shared_f32(address: Int32) -> Float32:
-    return Float32(ptx("ld.shared.f32 $0, [$1];", "=f,r", address, result=Float32.mlir_type))
-
-
-def store_shared_f32(address: Int32, value: Float32):
-    ptx("st.shared.f32 [$0], $1;", "r,f", address, value)
-
-
-def store_f16(address: Int64, value: Float32):
-    """Rounded to nearest even."""
-    ptx("{\n\t.reg .b16 h;\n\tcvt.rn.f16.f32 h, $1;\n\tst.global.b16 [$0], h;\n\t}", "l,f", address, value)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -797,7 +732,8 @@ class Gemm:
                             mbarrier_wait(empty, (used + part) // plan.accumulators % 2 ^ 1)
                         tmem_fence_after_sync()
                         k_left, k_done = k_end - k_start, k_start - k_begin
-                        self.multiply(tmem, accumulator, part, half_atom, k_left, k_done, weights, tokens, scales)
+                        d = tmem + accumulator * plan.accumulator_columns
+                        self.multiply(tmem, d, part, half_atom, k_left, k_done, (weights, tokens, scales))
                         if k_left <= K_TILE:
                             tcgen05_commit(smem + (plan.at.acc_full + 8 * accumulator), self.pair, plan)
                 tcgen05_commit(smem + (plan.at.empty + 8 * stage), self.pair, plan)
@@ -815,10 +751,9 @@ class Gemm:
     def relay(self):
         """In a pair's other CTA, the MMA role's thread: tell the leader of every stage that is full here."""
         plan, smem = self.plan, self.smem
+        tiles = cutlass.select_(self.rank == 1, self.tiles, Int32(0))
         stage, phase = Int32(0), Int32(0)
-        for tile in cutlass.range(
-            self.cluster, cutlass.select_(self.rank == 1, self.tiles, Int32(0)), self.clusters, unroll=1
-        ):
+        for tile in cutlass.range(self.cluster, tiles, self.clusters, unroll=1):
             k_begin, k_end = self.k_range(tile)
             for _ in cutlass.range(k_begin, k_end, K_TILE, unroll=1):
                 full = smem + (plan.at.full + 8 * stage)
@@ -830,18 +765,18 @@ class Gemm:
     def multiply(
         self,
         tmem: Int32,
-        accumulator: Int32,
+        d: Int32,
         part: cutlass.Constexpr,
         half_atom: Int32,
         k_left: Int32,
         k_done: Int32,
-        weights: Int64,
-        tokens: Int64,
-        scales: Int64,
+        stage: tuple,
     ):
-        """One stage into one part's accumulator. The weights' scale factors are in TMEM already for all but the first."""
-        plan = self.plan
-        d = tmem + accumulator * plan.accumulator_columns
+        """A stage, descriptors of weights, tokens and scale factors, into one part's accumulator, which begins at d.
+
+        The weights' scale factors are in TMEM already for all but the first part.
+        """
+        plan, (weights, tokens, scales) = self.plan, stage
         for block in cutlass.range_constexpr(K_BLOCKS):
             if block * MMA_K < k_left:
                 token_sf = tmem + (plan.token_sf_column + (part * K_BLOCKS + block) * plan.part_atoms * SF_COLUMNS)
@@ -898,7 +833,11 @@ class Gemm:
                     values = self.outputs(source + (first - part), first - begin, warp * WARP_ROWS + lane)
                     if cutlass.const_expr(not plan.one_tile):
                         if first + plan.epilogue_tokens >= end:
-                            self.release(accumulator)
+                            # This warp has read all that it wants of the accumulator.
+                            tmem_fence_before_sync()
+                            cute.arch.sync_warp()
+                            with cute.arch.elect_one():
+                                mbarrier_arrive(smem + (plan.at.acc_empty + 8 * accumulator), plan)
                     if promises & OUTPUT_FREE == 0:
                         grid_wait()
                     for token in cutlass.range_constexpr(0, plan.epilogue_tokens, 2):
@@ -910,22 +849,15 @@ class Gemm:
             grid_wait()
 
     @cute.jit
-    def release(self, accumulator: Int32):
-        """One epilogue warp: it has read all that it wants of the accumulator."""
-        tmem_fence_before_sync()
-        cute.arch.sync_warp()
-        with cute.arch.elect_one():
-            mbarrier_arrive(self.smem + (self.plan.at.acc_empty + 8 * accumulator), self.plan)
-
-    @cute.jit
     def exchange(self, source: Int32, row: Int32):
         """Split K, one epilogue warp: send each other share the sums of the tokens that it will store.
 
-        They go where its stages were, [sender][product][token / 4][weight row][4] fp32; a sender is told by its distance.
+        They go where its stages were, [sender][product][token / 4][row][4] fp32; a sender is told by its distance.
         """
         plan = self.plan
-        # All of the cluster have done their MMAs.
-        self.cluster_sync()
+        # All of the cluster have done their MMAs, and read their stages; there is nothing else to be seen.
+        cluster_arrive()
+        cluster_wait()
         for distance in cutlass.range(1, plan.k_split, unroll=1):
             share = (self.share + distance) % plan.k_split
             buffer = self.smem + (plan.at.weights + (plan.k_split - distance - 1) * plan.share_bytes + row * SUM_BYTES)
@@ -939,14 +871,8 @@ class Gemm:
                     for token in cutlass.range_constexpr(0, plan.epilogue_tokens, 4):
                         at = (i * plan.share_tokens + first + token) // 4 * (WEIGHT_TILE * SUM_BYTES)
                         store_shared_cluster(target + at, *sums[i][token : token + 4])
-        self.cluster_sync()
-
-    def cluster_sync(self):
-        """All threads of the cluster, with their tcgen05 work and what they have written to each other's SMEM."""
-        tmem_fence_before_sync()
         cluster_arrive_release()
         cluster_wait()
-        tmem_fence_after_sync()
 
     def outputs(self, source: Int32, token: Int32, row: Int32) -> list[Int32]:
         """C of one weight row per thread, `epilogue_tokens` tokens from these columns on, as fp32 bits.
@@ -966,7 +892,7 @@ class Gemm:
 
     @cute.kernel
     def kernel(self, maps: tuple, addresses: tuple, sizes: tuple, tiles: Int32, promises: Int32):
-        """By group: maps of weights..., tokens; addresses of C, weight SF..., token SF; sizes M, N, K and first tile."""
+        """By group: maps of weights..., tokens; addresses of C, weight SF..., token SF; M, N, K and first tile."""
         plan = self.plan
         thread, _, _ = cute.arch.thread_idx()
         cta, _, _ = cute.arch.block_idx()
@@ -984,8 +910,11 @@ class Gemm:
             with cute.arch.elect_one():
                 self.initialise_barriers()
             cute.arch.sync_warp()
-        self.announce_barriers(warp)
+        # The load warp's mbarriers are ready for the others, and for the other CTA of a pair.
+        if cutlass.const_expr(plan.cta_group == 2):
+            cluster_arrive()
         if warp == LOAD_WARP:
+            setup_arrive()
             with cute.arch.elect_one():
                 self.load(promises, weight_maps, token_maps, weight_scales, token_scales)
             cute.arch.sync_warp()
@@ -1000,7 +929,7 @@ class Gemm:
                 # Not before: a CTA of the next launch could take this one's columns, and then wait for its end.
                 grid_launch_dependents()
                 tmem_fence_before_sync()
-            barrier_sync(SETUP_BARRIER, THREADS)
+            setup_sync()
             tmem_fence_after_sync()
             tmem = load_shared(smem + plan.at.tmem_address)
             if warp == MMA_WARP:
@@ -1011,7 +940,7 @@ class Gemm:
             else:
                 self.epilogue(promises, tmem, warp, outputs)
             tmem_fence_before_sync()
-            barrier_sync(TEARDOWN_BARRIER, THREADS - 32)
+            teardown_sync()
         if cutlass.const_expr(plan.cta_group == 2):
             # A pair ends together: until then its MMAs read both CTAs' SMEM, and its barriers are arrived on from both.
             cluster_arrive()
@@ -1022,9 +951,9 @@ class Gemm:
 
     def attend_exchange(self):
         """Warps other than the epilogue's: barriers of a cluster take all of its threads."""
-        if self.plan.k_split > 1:
-            self.cluster_sync()
-            self.cluster_sync()
+        for _ in range(2 if self.plan.k_split > 1 else 0):
+            cluster_arrive()
+            cluster_wait()
 
     def initialise_barriers(self):
         plan, smem = self.plan, self.smem
@@ -1036,14 +965,6 @@ class Gemm:
             mbarrier_init(smem + (plan.at.acc_full + 8 * accumulator), Int32(1))
             mbarrier_init(smem + (plan.at.acc_empty + 8 * accumulator), Int32(EPILOGUE_WARPS * plan.cta_group))
         fence_mbarrier_init()
-
-    @cute.jit
-    def announce_barriers(self, warp: Int32):
-        """All warps: the load warp's mbarriers are ready for the others, and for the other CTA of a pair."""
-        if cutlass.const_expr(self.plan.cta_group == 2):
-            cluster_arrive()
-        if warp == LOAD_WARP:
-            barrier_arrive(SETUP_BARRIER, THREADS)
 
     @cute.jit
     def launch(self, table: cute.Pointer):
@@ -1059,19 +980,16 @@ class Gemm:
             layout = cute.make_composed_layout(cute.make_swizzle(3, 4, 3), 0, cute.make_ordered_layout(box, (1, 0)))
             return cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileG2SOp(), tensor, layout, box)[0]
 
-        def words_of(start, count):
-            return [[words[start + count * group + i] for i in range(count)] for group in range(plan.groups)]
+        def by_word(start, count):  # each the words of all groups
+            return [tuple(words[start + count * group + i] for group in range(plan.groups)) for i in range(count)]
 
-        sizes = [[Int32(word) for word in group] for group in words_of(TABLE_HEADER, TABLE_SIZES)]
-        operands = list(zip(*words_of(TABLE_HEADER + TABLE_SIZES * plan.groups, tensors)))
-        maps = [
-            tuple(operand_map(b, n, k, WEIGHT_TILE) for b, (m, n, k, _) in zip(weights, sizes))
-            for weights in operands[: plan.products]
-        ]
-        tokens = zip(operands[plan.products], sizes)
-        maps.append(tuple(operand_map(a, m, k, plan.token_rows) for a, (m, n, k, _) in tokens))
-        others = tuple(operands[plan.products + 1 :])
-        self.kernel(tuple(maps), others, tuple(zip(*sizes)), Int32(words[1]), Int32(words[0])).launch(
+        sizes = tuple(tuple(map(Int32, column)) for column in by_word(TABLE_HEADER, TABLE_SIZES))
+        operands = by_word(TABLE_HEADER + TABLE_SIZES * plan.groups, tensors)
+        weights, tokens, others = operands[: plan.products], operands[plan.products], operands[plan.products + 1 :]
+        ms, ns, ks, _ = sizes
+        maps = [tuple(operand_map(b, n, k, WEIGHT_TILE) for b, n, k in zip(of, ns, ks)) for of in weights]
+        maps.append(tuple(operand_map(a, m, k, plan.token_rows) for a, m, k in zip(tokens, ms, ks)))
+        self.kernel(tuple(maps), tuple(others), sizes, Int32(words[1]), Int32(words[0])).launch(
             grid=(Int32(words[2]), 1, 1),
             block=(THREADS, 1, 1),
             cluster=(plan.cluster_ctas, 1, 1),
@@ -1100,73 +1018,64 @@ class Gemv:
         block: the first of the part, of all `blocks` of K. a, sfa, sums: of the team's first row; rows: of the CTA that
         are left from there.
         """
-        plan = self.plan
+        plan, nothing = self.plan, [Int32(0)] * ROW_WORDS
         lane = cute.arch.lane_idx()
-        lane_block, last = block + lane * plan.lane_blocks, blocks - plan.lane_blocks
+        lane_block, last = block + lane * LANE_BLOCKS, blocks - LANE_BLOCKS
         place = cutlass.min(lane_block, last)
         a, sfa = a + place * BLOCK_BYTES, sfa + place
         a_pitch, sfa_pitch = Int64(blocks) * (BLOCK_BYTES * plan.teams), Int64(blocks) * plan.teams
 
         ahead = []
-        for slot in cutlass.range_constexpr(plan.rows_ahead):
-            ahead += load_row(rows - slot * plan.teams, a, sfa, plan, [Int32(0)] * (plan.words + 1))
+        for slot in cutlass.range_constexpr(ROWS_AHEAD):
+            ahead += load_row(rows - slot * plan.teams, a, sfa, *nothing)
             a, sfa = a + a_pitch, sfa + sfa_pitch
         ahead = tuple(ahead)
 
-        of_b = load_row(Int32(1), b + place * BLOCK_BYTES, sfb + place, plan, [Int32(0)] * (plan.words + 1))
+        *of_b, scales_of_b = load_row(Int32(1), b + place * BLOCK_BYTES, sfb + place, *nothing)
         vector = self.unpack(of_b)
-        scales = [
-            cutlass.select_(lane_block <= last, scale, Float32(0))
-            for scale in unpack_e4m3(of_b[plan.words], plan.lane_blocks)
-        ]
+        scales = [cutlass.select_(lane_block <= last, scale, Float32(0)) for scale in unpack_e4m3(scales_of_b)]
 
-        for left in cutlass.range(rows, 0, -plan.rows_ahead * plan.teams, unroll=1):
+        for left in cutlass.range(rows, 0, -ROWS_AHEAD * plan.teams, unroll=1):
             rest = []
-            for first in cutlass.range_constexpr(0, plan.rows_ahead, plan.rows_at_once):
-                slots = range(first, first + plan.rows_at_once)
-                parts = [ahead[slot * (plan.words + 1) : (slot + 1) * (plan.words + 1)] for slot in slots]
+            for first in cutlass.range_constexpr(0, ROWS_AHEAD, ROWS_AT_ONCE):
+                slots = range(first, first + ROWS_AT_ONCE)
+                parts = [ahead[slot * ROW_WORDS : (slot + 1) * ROW_WORDS] for slot in slots]
                 if left > first * plan.teams:
-                    total = self.add_lanes([self.dot(part, vector, scales) for part in parts], lane)
-                    of_lane = (first + lane // plan.lanes_per_row) * plan.teams
-                    if lane % plan.lanes_per_row == 0 and of_lane < left:
+                    total = self.add_lanes(*[self.dot(part, vector, scales) for part in parts], lane)
+                    of_lane = (first + lane // 16) * plan.teams
+                    if lane % 16 == 0 and of_lane < left:
                         address = sums + (rows - left + of_lane) * (4 * plan.k_warps)
                         if block >= plan.team_blocks:
                             total += load_shared_f32(address)
                         store_shared_f32(address, total)
                 for slot, part in zip(slots, parts):
-                    rest += load_row(left - (plan.rows_ahead + slot) * plan.teams, a, sfa, plan, part)
+                    rest += load_row(left - (ROWS_AHEAD + slot) * plan.teams, a, sfa, *part)
                     a, sfa = a + a_pitch, sfa + sfa_pitch
             ahead = tuple(rest)
 
-    def unpack(self, part: list[Int32]) -> list[Int32]:
-        return [pair for word in part[: self.plan.words] for pair in unpack_e2m1(word)]
+    def unpack(self, words: list[Int32]) -> list[Int32]:
+        return [pair for word in words for pair in unpack_e2m1(word)]
 
     def dot(self, row: list[Int32], vector: list[Int32], scales: list[Float32]) -> Float32:
         """A lane's part of a row of A times its part of b."""
-        values, total = self.unpack(row), Float32(0)
-        for block, scale in enumerate(unpack_e4m3(row[self.plan.words], self.plan.lane_blocks)):
+        values, total = self.unpack(row[:-1]), Float32(0)
+        for block, scale in enumerate(unpack_e4m3(row[-1])):
             pairs = slice(8 * block, 8 * block + 8)
-            total = fma(block_product(values[pairs], vector[pairs]), scale * scales[block], total)
+            total = fma(block_product(*values[pairs], *vector[pairs]), scale * scales[block], total)
         return total
 
-    def add_lanes(self, totals: list[Float32], lane: Int32) -> Float32:
-        """Sums over all lanes of some rows: lanes exchange halves of them until each has one, then add up that."""
-        distance = 16
-        while distance:
-            if len(totals) > 1:
-                half = len(totals) // 2
-                low, high, upper = totals[:half], totals[half:], lane & distance != 0
-                kept = [cutlass.select_(upper, y, x) for x, y in zip(low, high)]
-                sent = [cutlass.select_(upper, x, y) for x, y in zip(low, high)]
-            else:
-                kept = sent = totals
-            totals = [x + exchange(y, distance) for x, y in zip(kept, sent)]
-            distance //= 2
-        return totals[0]
+    def add_lanes(self, first: Float32, second: Float32, lane: Int32) -> Float32:
+        """Sums over all lanes of two rows: the lower half of the lanes has the first, the upper one the second."""
+        upper = lane & 16 != 0
+        kept, sent = cutlass.select_(upper, second, first), cutlass.select_(upper, first, second)
+        total = kept + exchange(sent, 16)
+        for distance in (8, 4, 2, 1):
+            total = total + exchange(total, distance)
+        return total
 
     @cute.kernel
     def kernel(self, addresses: tuple, m: Int32, blocks: Int32, b_rows: Int32, share: Int32, promises: Int32):
-        """addresses: of `tensor_names(0)`. blocks: K / SF_BLOCK. share: rows per CTA, of which the first M % CTAs have one more."""
+        """addresses: of `tensor_names(0)`. blocks: K / SF_BLOCK. share: a CTA's rows; the first M % CTAs have one more."""
         plan = self.plan
         a, b, sfa, sfb, c = addresses
         thread, _, _ = cute.arch.thread_idx()
@@ -1184,17 +1093,10 @@ class Gemv:
         b_blocks = Int64(batch) * b_rows * blocks
         if promises & OPERANDS_READY == 0:
             grid_wait()
-        for block in cutlass.range(k_warp * plan.warp_blocks, blocks, plan.team_blocks, unroll=1):
-            self.multiply(
-                block,
-                a + a_blocks * BLOCK_BYTES,
-                sfa + a_blocks,
-                b + b_blocks * BLOCK_BYTES,
-                sfb + b_blocks,
-                blocks,
-                rows - team,
-                smem + (team * plan.k_warps + k_warp) * 4,
-            )
+        for block in cutlass.range(k_warp * WARP_BLOCKS, blocks, plan.team_blocks, unroll=1):
+            operands = a + a_blocks * BLOCK_BYTES, sfa + a_blocks, b + b_blocks * BLOCK_BYTES, sfb + b_blocks
+            left, sums = rows - team, smem + (team * plan.k_warps + k_warp) * 4
+            self.multiply(block, *operands, blocks, left, sums)
         cute.arch.sync_threads()
         # An earlier launch may still read or write the same c.
         if promises & OUTPUT_FREE == 0:
@@ -1229,9 +1131,8 @@ class Gemv:
 
 # What is lost beside the bytes, in bytes that L2 delivers meanwhile; fitted on an H200, calls back to back.
 PAIR_BYTES = 5_000_000  # where the CTAs of a pair wait for each other
-SPLIT_BYTES = 150_000  # of one SM, where shares of K wait for each other and add up
+SPLIT_BYTES = 550_000  # of one SM, where shares of K wait for each other, add up, and leave no SM to the next launch
 ALONE_BYTES = 10_000_000  # where nothing is loaded between the end of a CTA and the start of the next on its SM
-LARGEST = 2**31 - 2**12  # sizes and tile numbers are 32-bit in the kernel, which adds a tile or a grid to them
 
 
 def tensor_names(products: int) -> list[str]:
@@ -1250,11 +1151,6 @@ def sf_layout(rows: int, k: int, batch: int) -> tuple:
     """Of reordered scale factors."""
     blocks, pitch = ceil_div(rows, 128), k // MMA_K * SF_ATOM
     return torch.float8_e4m3fn, (32, 4, blocks, 4, k // MMA_K, batch), (16, 4, pitch, 1, SF_ATOM, blocks * pitch)
-
-
-def check_size(name: str, value: int, least: int, multiple: int, reason: str, most: int = LARGEST):
-    if not least <= value <= most or value % multiple:
-        raise ValueError(f"{name} is {value}; it must be {least} to {most}, a multiple of {multiple}: {reason}")
 
 
 def gemm_layouts(m: int, n: int, k: int, batch: int, products: int) -> list[tuple]:
@@ -1280,7 +1176,7 @@ def gemv_layouts(m: int, b_rows: int, k: int, batch: int) -> list[tuple]:
 
 
 @functools.lru_cache(maxsize=1024)
-def tensor_layouts(problems: tuple[tuple[int, int, int, int], ...], products: int = 1) -> list[tuple]:
+def tensor_layouts(problems: Problems, products: int = 1) -> list[tuple]:
     """Layouts of all groups of (M, N, K, L), one after the other; products 0 is a GEMV. Raises ValueError."""
     rows = []
     for group, problem in enumerate(problems):
@@ -1292,7 +1188,7 @@ def tensor_layouts(problems: tuple[tuple[int, int, int, int], ...], products: in
     return rows
 
 
-def check_tensor(tensor: torch.Tensor, device: int, alignment: int, name: str, dtype, shape: tuple, strides: tuple):
+def check_tensor(tensor: torch.Tensor, device: int, name: str, dtype, shape: tuple, strides: tuple):
     """Raise ValueError for what the kernel cannot take: dtype, device, shape, strides or alignment.
 
     A stride counts only where its dimension has more than one entry; torch leaves the others open.
@@ -1308,8 +1204,8 @@ def check_tensor(tensor: torch.Tensor, device: int, alignment: int, name: str, d
     found = tensor.stride()
     if 0 not in shape and any(size > 1 and a != b for size, a, b in zip(shape, found, strides)):
         raise ValueError(f"{name} has strides {found}; expected {strides} (elements)")
-    if tensor.data_ptr() % alignment:
-        raise ValueError(f"{name} starts at address {tensor.data_ptr():#x}; loads need a multiple of {alignment} bytes")
+    if tensor.data_ptr() % ALIGNMENT:
+        raise ValueError(f"{name} starts at address {tensor.data_ptr():#x}; loads need a multiple of {ALIGNMENT} bytes")
 
 
 class Call(NamedTuple):
@@ -1320,7 +1216,7 @@ class Call(NamedTuple):
 
     products: int
     tensors: list[torch.Tensor]
-    problems: tuple[tuple[int, int, int, int], ...]
+    problems: Problems
     outputs: Any  # what `solve` returns
 
 
@@ -1364,10 +1260,8 @@ def unpack_groups(data: tuple) -> Call:
         names = "abc_tensors, sfasfb_tensors, sfasfb_reordered_tensors, problem_sizes"
         raise ValueError(f"expected lists over the groups in the tuple ({names})") from None
     if len(set(lengths)) > 1:
-        raise ValueError(
-            "{} groups of operands, {} of reordered scales, {} of problem sizes: the three lists must be of one "
-            "length".format(*lengths)
-        )
+        text = "{} groups of operands, {} of reordered scales, {} of problem sizes: the lists must be of one length"
+        raise ValueError(text.format(*lengths))
     tensors, sizes = [], []
     try:
         for (a, b, c), (sfa, sfb), (m, n, k, batch) in zip(operands, reordered, problems):
@@ -1384,14 +1278,13 @@ def check(call: Call) -> list[int]:
     Raises ValueError naming the group, the value, the limit and the reason; nothing has been launched then.
     """
     tensors, device = call.tensors, torch.cuda.current_device()
-    alignment = 16 if call.products else 32
     layouts = tensor_layouts(call.problems, call.products)
     try:
         addresses = [tensor.data_ptr() for tensor in tensors]
         usual = (
             [(tensor.dtype, tensor.shape, tensor.stride()) for tensor in tensors] == layouts
             and set(map(torch.Tensor.get_device, tensors)) <= {device}
-            and math.gcd(alignment, *addresses) == alignment
+            and math.gcd(ALIGNMENT, *addresses) == ALIGNMENT
         )
     except (AttributeError, TypeError):
         usual = False
@@ -1399,10 +1292,8 @@ def check(call: Call) -> list[int]:
         names = tensor_names(call.products)
         for index, (tensor, layout) in enumerate(zip(tensors, layouts)):
             group, of_group = divmod(index, len(names))
-            try:
-                check_tensor(tensor, device, alignment, names[of_group], *layout)
-            except ValueError as error:
-                raise ValueError(f"group {group}: {error}" if len(call.problems) > 1 else str(error)) from None
+            prefix = f"group {group}: " if len(call.problems) > 1 else ""
+            check_tensor(tensor, device, prefix + names[of_group], *layout)
     return addresses
 
 
@@ -1427,9 +1318,7 @@ def merits(schedule: Schedule, overlapping: bool = True) -> dict[str, int]:
     return {"bytes of the busiest SM": busiest, "bytes": schedule.requested_bytes, "tokens per tile": plan.token_tile}
 
 
-def candidates(
-    sizes: tuple[tuple[int, int, int], ...], sms: int, overlapping: bool = True, products: int = 1
-) -> list[Schedule]:
+def candidates(sizes: Sizes, sms: int, overlapping: bool = True, products: int = 1) -> list[Schedule]:
     """The schedules worth comparing, best first."""
     plans = [Plan(len(sizes), *shape, products) for shape in shapes(products)]
     k_tiles = min(ceil_div(k, K_TILE) for _, _, k in sizes)
@@ -1449,13 +1338,10 @@ class Launch(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1024)
-def configure(
-    problems: tuple[tuple[int, int, int, int], ...], sms: int, overlapping: bool = True, products: int = 1
-) -> tuple[Launch, ...]:
+def configure(problems: Problems, sms: int, overlapping: bool = True, products: int = 1) -> tuple[Launch, ...]:
     """Launches for groups of (M, N, K, L), each L groups: those without tokens left out, the others by descending M.
 
     overlapping: whether the launch will load beside the end of the one before it.
-
     Raises ValueError for sizes that the kernel cannot take.
     """
     layouts, count = tensor_layouts(problems, products), len(tensor_names(products))
@@ -1531,62 +1417,6 @@ def solve(data: tuple, operands_ready: bool = False, output_free: bool = False) 
     return call.outputs
 
 
-def describe(schedule: Schedule) -> dict[str, str]:
-    """The figures of a schedule that people compare, as text."""
-    plan = schedule.plan
-    return {
-        "tile": f"{WEIGHT_TILE * plan.cta_group}x{plan.token_tile}x{K_TILE}",
-        "CTAs per MMA": f"{plan.cta_group}",
-        "shares of K": f"{plan.k_split}",
-        "CTAs per SM": f"{plan.ctas_per_sm}",
-        "stages": f"{plan.stages}",
-        "SMEM bytes": f"{plan.at.end:,}",
-        "tiles": f"{schedule.tiles}",
-        "waves": f"{schedule.waves}",
-        "CTAs": f"{schedule.ctas}",
-        "MB requested": f"{schedule.requested_bytes / 1e6:.1f}",
-    }
-
-
-def explain(
-    problem_sizes: list[tuple[int, int, int, int]],
-    sms: int | None = None,
-    operands_ready: bool = True,
-    products: int = 1,
-) -> None:
-    """Print what `solve` launches for these (M, N, K, L) sizes: every candidate, and what each lost by.
-
-    sms: SMs to plan for, by default those of the current device. operands_ready: as for `solve`. products: 2 for a dual
-    GEMM.
-    """
-    sms = sm_count(torch.cuda.current_device()) if sms is None else sms
-    launches = configure(tuple(map(tuple, problem_sizes)), sms, operands_ready, products)
-    if not launches:
-        print("nothing to launch: no group has tokens")
-    for launch in launches:
-        best, rows = merits(launch.schedule, operands_ready), []
-        for schedule in candidates(launch.schedule.sizes, sms, operands_ready, products):
-            values = merits(schedule, operands_ready)
-            lost = [f"{name}: {value:,} > {best[name]:,}" for name, value in values.items() if value > best[name]]
-            rows.append({**describe(schedule), "": lost[0] if rows else "<- chosen"})
-        widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]}
-        print(f"{len(launch.groups)} groups on {sms} SMs; compared by {', then '.join(best)}:")
-        for row in ({name: name for name in widths}, *rows):
-            print("  ".join(row[name].rjust(width) if name else row[name] for name, width in widths.items()))
-
-
-def plan_report(problem_sizes: list[tuple[int, int, int, int]], problem: str = "group_gemm") -> dict[str, str]:
-    """What `custom_kernel` launches for these (M, N, K, L) sizes, as text; launches are separated by " + "."""
-    sms, problems = sm_count(torch.cuda.current_device()), tuple(map(tuple, problem_sizes))
-    if problem == "gemv":
-        (m, _, k, batches) = problems[0]
-        plan, words = configure_gemv(m, 1, k, batches, sms)
-        return {"warps along K": f"{plan.k_warps}", "teams": f"{plan.teams}", "CTAs per batch": f"{words[4]}"}
-    launches = configure(problems, sms, products=2 if problem == "dual_gemm" else 1)
-    rows = [describe(launch.schedule) for launch in launches]
-    return {name: " + ".join(row[name] for row in rows) for name in (rows[0] if rows else ())}
-
-
 def custom_kernel(data: input_t) -> output_t:
-    """The contest's entry point: the calls that it times have operands and outputs of their own, ready before the first."""
+    """The contest's entry point: calls that it times have their own operands and outputs, ready before the first."""
     return solve(data, operands_ready=True, output_free=True)

@@ -125,49 +125,56 @@ def prepare(monkeypatch, plan=None, sms=None, schedules=None, mutate=None, share
 def test_a_team_spans_k_in_as_few_rounds_and_warps_as_that_takes():
     for k in range(64, 200_001, 64):
         plan = submission.gemv_plan(k)
-        of_warp = 32 * plan.lane_blocks * 16
+        of_warp = 32 * 2 * 16
         rounds = ceil_div(k, plan.k_warps * of_warp)
-        assert rounds == ceil_div(k, 16 * of_warp), k
+        assert rounds == ceil_div(k, 32 * of_warp), k
         assert (plan.k_warps - 1) * rounds * of_warp < k, f"K {k}: one warp too many"
-        assert plan.warp_blocks * 16 == of_warp and plan.team_blocks == plan.k_warps * plan.warp_blocks
-        assert k % plan.k_step == 0, f"K {k}: a lane's load would cross the end of a row"
+        assert plan.team_blocks * 16 == plan.k_warps * of_warp
+
+
+def test_lanes_loads_are_whole():
+    """K is a multiple of what a lane takes of a row, so no load crosses the end of one."""
+    assert submission.MMA_K % (submission.LANE_BLOCKS * submission.SF_BLOCK) == 0
+    assert submission.WARP_BLOCKS == 32 * submission.LANE_BLOCKS
+    assert submission.ROWS_AHEAD % submission.ROWS_AT_ONCE == 0
+    assert submission.ROW_WORDS == submission.LANE_BLOCKS * 2 + 1, "values, and the scales in a word"
 
 
 def test_plans_fit_the_hardware():
     for k in range(64, 200_001, 64):
         plan = submission.gemv_plan(k)
         warps = plan.k_warps * plan.teams
-        assert 1 <= warps <= 16 and 16 - warps < plan.k_warps, f"K {k}: room for another team"
+        assert 1 <= warps <= 32 and 32 - warps < plan.k_warps, f"K {k}: room for another team"
         assert plan.threads == 32 * warps and plan.threads % 32 == 0
         assert plan.smem_bytes == 4 * submission.ROWS_MAX * plan.k_warps <= 48 * 1024, "what needs no opting in"
         # Rows ahead, b as f16x2 and its scales, of the registers that ptxas may give a thread.
-        held = plan.rows_ahead * (plan.words + 1) + 4 * plan.words + plan.lane_blocks
-        assert held <= 65536 // (512 * plan.ctas_per_sm) - 32, "little is left for sums and addresses"
+        blocks = submission.LANE_BLOCKS
+        held = submission.ROWS_AHEAD * submission.ROW_WORDS + 8 * blocks + blocks
+        assert held <= 65536 // 1024 - 24, "little is left for sums and addresses"
 
 
 def test_bytes_in_flight_are_the_docstring_s():
     plan = submission.gemv_plan(2048)
-    in_flight = plan.ctas_per_sm * plan.threads * plan.rows_ahead * plan.lane_blocks * 9
+    in_flight = plan.threads * submission.ROWS_AHEAD * submission.LANE_BLOCKS * 9
     assert f"{in_flight:,} bytes in flight per SM" in submission.__doc__
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "others"),
+    ("name", "values", "others", "most"),
     [
-        ("k_warps", (0, -1, 17), {}),
-        ("k_warps", (5, 16), {"warps": 4}),
-        ("lane_blocks", (0, 1, 3, 8), {"k_warps": 1}),
-        ("rows_at_once", (0, 3, 64), {"k_warps": 1}),
+        ("k_warps", (0, -1, 33), {}, 32),
+        ("k_warps", (5, 16), {"warps": 4}, 4),
+        ("warps", (0, -1, 33), {"k_warps": 1}, 32),
     ],
 )
-def test_refused_plans(name, values, others):
+def test_refused_plans(name, values, others, most):
     for value in values:
-        with pytest.raises(ValueError, match=f"{name} is {value}; the kernel is written for"):
+        with pytest.raises(ValueError, match=f"^{name} is {value}; it must be 1 to {most},"):
             GemvPlan(**{name: value}, **others)
 
 
 ROWS = (1, 2, 7, 15, 16, 17, 128, 129, 255, 256, 257, 2432, 4096, 7168, 37_888, 37_889, 100_000, 1_000_003)
-PLANS = [submission.gemv_plan(k) for k in (64, 4160, 7168, 16384, 32832)] + [GemvPlan(2, warps=5, ctas_per_sm=2)]
+PLANS = [submission.gemv_plan(k) for k in (64, 4160, 7168, 16384, 32832)] + [GemvPlan(2, warps=5)]
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=str)
@@ -178,10 +185,10 @@ def test_rows_of_ctas(plan):
         ends = [min(cta, longer) + cta * share for cta in {0, 1, longer, ctas - 1, ctas} if cta <= ctas]
         assert ends[0] == 0 and max(ends) == m, "the first begins at row 0 and the last ends at row M"
         assert 1 <= share and share + (longer > 0) <= submission.ROWS_MAX, (m, batches, sms)
-        room, for_rows = sms * plan.ctas_per_sm, ceil_div(m, submission.ROWS_MAX)
-        assert ctas * batches <= room or ctas == for_rows, (m, batches, sms)
+        for_rows = ceil_div(m, submission.ROWS_MAX)
+        assert ctas * batches <= sms or ctas == for_rows, (m, batches, sms)
         assert ctas <= ceil_div(m, plan.teams) or ctas == for_rows, f"{(m, batches, sms)}: a team without a row"
-        assert (ctas + 1) * batches > room or ctas >= ceil_div(m, plan.teams), f"{(m, batches, sms)}: an idle SM"
+        assert (ctas + 1) * batches > sms or ctas >= ceil_div(m, plan.teams), f"{(m, batches, sms)}: an idle SM"
 
 
 def test_the_host_table_has_the_share_of_a_cta(monkeypatch):
@@ -240,10 +247,10 @@ def test_first_row_of_b_counts(b_rows):
 
 
 ROUND_AGAIN = {
-    GemvPlan(1, warps=1): (64, 2048, 2112, 4160),
-    GemvPlan(2, warps=5): (2112, 4096, 4160, 6208),
-    GemvPlan(1, lane_blocks=2, warps=3): (64, 1024, 1088, 3136),
-    GemvPlan(3, 2, 4, warps=3): (2112, 3072, 3136, 4160, 5184),
+    GemvPlan(1, warps=1): (64, 1024, 1088, 2112),
+    GemvPlan(2, warps=5): (1088, 2048, 2112, 3136),
+    GemvPlan(1, warps=3): (64, 1024, 1088, 3136),
+    GemvPlan(3, warps=3): (2112, 3072, 3136, 4160, 5184),
 }
 
 
@@ -255,16 +262,16 @@ def test_k_longer_than_a_team_goes_round_again(monkeypatch, plan):
 
 
 def test_k_longer_than_the_widest_team(monkeypatch):
-    """17 warps' K: two rounds of nine, the last of which has one lane's part."""
+    """33 warps' K: two rounds of 17, the last of which has two lanes' parts."""
     plan = submission.gemv_plan(32832)
-    assert (plan.k_warps, plan.teams) == (9, 1)
+    assert (plan.k_warps, plan.teams) == (17, 1)
     prepare(monkeypatch, sms=2)
     solve_and_compare(generate(5, 32832), unit=1 / 4)
 
 
 @pytest.mark.parametrize("rows", [255, 256, 257])
 def test_as_many_rows_as_a_cta_takes(monkeypatch, rows):
-    """K 4160 makes five teams, which do not divide the most rows."""
+    """K 4160 makes six teams, which do not divide the most rows."""
     prepare(monkeypatch, sms=1)
     solve_and_compare(generate(rows, 4160, seed=rows), unit=1 / 4)
 
@@ -346,17 +353,9 @@ def test_nothing_outside_is_used_or_written(monkeypatch, m, k, batches, sms):
 @st.composite
 def plans_and_k(draw):
     """A plan and a K that gives each warp of a team its part; the plans of `gemv_plan` are no narrower than that."""
-    rows_at_once = draw(st.sampled_from(submission.ROWS_AT_ONCE))
-    warps = draw(st.integers(1, 16))
-    plan = GemvPlan(
-        k_warps=draw(st.integers(1, min(warps, 4))),
-        lane_blocks=draw(st.sampled_from(submission.LANE_BLOCKS)),
-        rows_at_once=rows_at_once,
-        stages=draw(st.integers(1, max(1, min(4, 16 // rows_at_once)))),
-        warps=warps,
-        ctas_per_sm=draw(st.integers(1, 2)),
-    )
-    least = (plan.k_warps - 1) * plan.warp_blocks * 16
+    warps = draw(st.integers(1, 32))
+    plan = GemvPlan(draw(st.integers(1, min(warps, 4))), warps)
+    least = (plan.k_warps - 1) * submission.WARP_BLOCKS * 16
     return plan, least + 64 * draw(st.integers(1, 60))
 
 
@@ -511,9 +510,9 @@ def replaced(data, index, change):
 
 
 def shifted(tensor):
-    """The same tensor 16 bytes past a multiple of 32."""
+    """The same tensor 8 bytes past a multiple of 16."""
     buffer = torch.zeros(tensor.nbytes + 64, dtype=torch.uint8, device="cuda")
-    start = -buffer.data_ptr() % 32 + 16
+    start = -buffer.data_ptr() % 16 + 8
     middle = buffer[start : start + tensor.nbytes].view(tensor.dtype)
     return middle.as_strided(tensor.shape, tensor.stride())
 
@@ -545,8 +544,8 @@ VIOLATIONS = {
     "a's rows apart": (A, with_rows_apart, r"^a has strides \(256, 1, 1280\); expected \(128, 1, 640\)"),
     "sfa's rows apart": (SFA, with_rows_apart, r"^sfa has strides \(32, 1, 160\); expected \(16, 1, 80\)"),
     "c's rows apart": (C, with_rows_apart, r"^c has strides \(2, 1, 10\); expected \(1, 1, 5\)"),
-    "a misaligned": (A, shifted, r"^a starts at address 0x\w+; loads need a multiple of 32 bytes"),
-    "b misaligned": (B, shifted, r"^b starts at address 0x\w+; loads need a multiple of 32 bytes"),
+    "a misaligned": (A, shifted, r"^a starts at address 0x\w+; loads need a multiple of 16 bytes"),
+    "b misaligned": (B, shifted, r"^b starts at address 0x\w+; loads need a multiple of 16 bytes"),
     "no sfa": (SFA, lambda t: None, r"^sfa is a NoneType; expected a torch.Tensor"),
     "no b": (B, lambda t: None, r"^b is NoneType; expected a tensor of 3 dimensions"),
 }
@@ -645,9 +644,9 @@ def nth(pattern, replacement, which):
     return mutate
 
 
-TAILS = GemvPlan(3, stages=1, warps=6)  # K 4160: the third warp has one lane's part
-ROUNDS = GemvPlan(1, stages=1, warps=2)  # and the third round
-SCALE_LOAD = r"ld\.global\.L1::no_allocate\.b32 (%r\d+), \[(%rd\d+)\];"
+TAILS = GemvPlan(3, warps=6)  # K 2112: the third warp has two lanes' parts
+ROUNDS = GemvPlan(1, warps=2)  # and the third round
+SCALE_LOAD = r"ld\.global\.L1::no_allocate\.b16 (%r\d+), \[(%rd\d+)\];"
 WRONG = "^wrong result$"
 
 # Name, mutation, plan, and what is noticed.
@@ -664,11 +663,11 @@ MUTATIONS = [
     ("rows past the CTA's are stored", stores_past_the_rows, TAILS, "(load|store) of .* bytes at"),
     (
         "b's scales are another lane's",
-        nth(SCALE_LOAD, r"ld.global.L1::no_allocate.b32 \1, [\2+4];", TAILS.rows_ahead),
+        nth(SCALE_LOAD, r"ld.global.L1::no_allocate.b16 \1, [\2+2];", submission.ROWS_AHEAD),
         TAILS,
         WRONG,
     ),
-    ("a's scales are another lane's", nth(SCALE_LOAD, r"ld.global.L1::no_allocate.b32 \1, [\2+4];", 0), TAILS, WRONG),
+    ("a's scales are another lane's", nth(SCALE_LOAD, r"ld.global.L1::no_allocate.b16 \1, [\2+2];", 0), TAILS, WRONG),
     (
         "one exchange of the butterfly is of a wrong distance",
         nth(r"(shfl\.sync\.bfly\.b32 %\w+, %\w+), 4,", r"\1, 8,", 0),
@@ -712,7 +711,7 @@ def noticed(schedule, monkeypatch, calls, **how):
 
 
 def one_call():
-    return [(generate(7, 4160, 2), {})]
+    return [(generate(7, 2112, 2), {})]
 
 
 @in_emulation
@@ -770,17 +769,17 @@ def compiled(request):
 
 
 def test_instructions(compiled):
-    """Loads of 256 bits that pass L1 by, each e2m1 pair converted once, and nothing that is added in global memory."""
-    plan = compiled.plan
+    """Loads of 128 bits that pass L1 by, each e2m1 pair converted once, and nothing that is added in global memory."""
+    ahead, blocks = submission.ROWS_AHEAD, submission.LANE_BLOCKS
     (entry,) = parse(compiled.ptx).entries.values()
     opcodes = [instruction.opcode for instruction in entry.instructions]
     loads = [opcode for opcode in opcodes if opcode.startswith("ld.global")]
     # Rows ahead before the loop and in it, and b.
-    assert loads.count("ld.global.L1::no_allocate.v8.b32") == 2 * plan.rows_ahead + 1
-    assert loads.count("ld.global.L1::no_allocate.b32") == 2 * plan.rows_ahead + 1
-    assert len(loads) == 4 * plan.rows_ahead + 2
-    assert opcodes.count("cvt.rn.f16x2.e2m1x2") == 4 * plan.words * (plan.rows_ahead + 1)
-    assert opcodes.count("mul.rn.f16x2") + opcodes.count("fma.rn.f16x2") == 8 * plan.lane_blocks * plan.rows_ahead
+    assert loads.count("ld.global.L1::no_allocate.v4.b32") == 2 * ahead + 1
+    assert loads.count("ld.global.L1::no_allocate.b16") == 2 * ahead + 1
+    assert len(loads) == 4 * ahead + 2
+    assert opcodes.count("cvt.rn.f16x2.e2m1x2") == 8 * blocks * (ahead + 1)
+    assert opcodes.count("mul.rn.f16x2") + opcodes.count("fma.rn.f16x2") == 8 * blocks * ahead
     forbidden = ("atom", "red.", "multimem", "cp.reduce", "ld.local", "st.local")
     assert not [opcode for opcode in opcodes if opcode.startswith(forbidden)]
     assert opcodes.count("bar.sync") == 1 and opcodes.count("griddepcontrol.wait") == 3
@@ -790,4 +789,4 @@ def test_instructions(compiled):
 def test_nothing_is_spilled(compiled):
     assembled = report.assemble(compiled.ptx)
     assert (assembled.spill_store_bytes, assembled.spill_load_bytes, assembled.stack_bytes) == (0, 0, 0)
-    assert assembled.registers * compiled.plan.threads * compiled.plan.ctas_per_sm <= 65536
+    assert assembled.registers * compiled.plan.threads <= 65536

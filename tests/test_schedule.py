@@ -13,7 +13,6 @@ from submission import (
     candidates,
     ceil_div,
     configure,
-    explain,
     max_groups,
     merits,
     shapes,
@@ -159,31 +158,6 @@ def test_ctas_load_about_the_same(sizes, balance):
 
     loads = [sum(tile_bytes(g, token) for g, _, token in schedule.tiles_of(cta)) for cta in range(schedule.ctas)]
     assert max(loads) <= balance * sum(loads) / len(loads)
-
-
-def test_explain_names_the_choice_and_what_the_others_lost_by(capsys):
-    explain([(192, 3072, 4096, 1), (320, 3072, 4096, 1), (0, 128, 128, 1)], 148)
-    head, names, *rows = capsys.readouterr().out.splitlines()
-    assert head == "2 groups on 148 SMs; compared by bytes and waits, then tokens per tile, then shares of K:"
-    assert len(rows) == len(shapes()) and "MB requested" in names
-    assert rows[0].split()[:4] == ["256x192x256", "2", "1", "2"] and rows[0].endswith("<- chosen")
-    assert all(" > " in row for row in rows[1:])
-    # One CTA per SM, which is 10 MB; 37.7 MB of tokens and weights with a pair's 5 MB.
-    assert any(row.split()[:4] == ["256x256x256", "2", "1", "1"] and "52,748,736 > 43,535,168" in row for row in rows)
-
-
-def test_explain_names_ties_in_bytes_and_tile(capsys):
-    """Shares of K load the same bytes."""
-    explain([(256, 4096, 7168, 1)], 148, True, 2)
-    rows = capsys.readouterr().out.splitlines()[2:]
-    assert any("shares of K: 2 > 1" in row for row in rows) and any("shares of K: 4 > 1" in row for row in rows)
-
-
-def test_explain_names_a_tie_decided_by_the_tile(capsys):
-    explain([(64, 128, 7168, 1)], 148)
-    rows = capsys.readouterr().out.splitlines()[2:]
-    assert rows[0].split()[0] == "128x64x256"
-    assert any("tokens per tile: 128 > 64" in row for row in rows)
 
 
 def cost(schedule):

@@ -57,15 +57,14 @@ def outcomes(monkeypatch, folder, replacements, shape, products, schedules=SCHED
             yield schedule, None if passed else f"wrong result: {message}"
 
 
-ATTEND = "            self.cluster_sync()\n            self.cluster_sync()\n"
-ATTEND_ONCE = (ATTEND, "            self.cluster_sync()\n")
+ATTEND_ONCE = ("range(2 if self.plan.k_split > 1 else 0)", "range(1 if self.plan.k_split > 1 else 0)")
 EXCHANGE = {
     "sums are sent before all MMAs are done": [
-        ("        # All of the cluster have done their MMAs.\n        self.cluster_sync()\n", ""),
+        ("        cluster_arrive()\n        cluster_wait()\n        for distance in", "        for distance in"),
         ATTEND_ONCE,
     ],
     "sums are added before all have come": [
-        ("        self.cluster_sync()\n\n    def cluster_sync", "\n    def cluster_sync"),
+        ("        cluster_arrive_release()\n        cluster_wait()\n", ""),
         ATTEND_ONCE,
     ],
     "sums are sent to another share": [
