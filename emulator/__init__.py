@@ -2,6 +2,7 @@
 
     python -m emulator SCRIPT ARGS...       the program, its child processes included, on the emulated device
     emulator.counters()                     in the program: what each launch did, counted
+    emulator.load_ptx(text)["kernel"].launch(grid, block, args)     a kernel of PTX text, without torch and DSL, too
     emulator.EmulatorError                  what a launch raises when its kernel breaks a rule of the hardware
 
 Torch tensors of the device are host memory that is registered as a device allocation. A launch runs the DSL's own
@@ -19,9 +20,35 @@ from emulator.activation import activate
 from emulator.errors import EmulatorError
 
 if TYPE_CHECKING:
-    from emulator.launch_counters import LaunchCounters
+    import numpy as np
 
-__all__ = ["EmulatorError", "activate", "counters", "reset_counters"]
+    from emulator.launch_counters import LaunchCounters
+    from emulator.loader import Module
+
+__all__ = ["EmulatorError", "activate", "array", "counters", "load_ptx", "reset_counters", "synchronize"]
+
+
+def load_ptx(text: str) -> Module:
+    """A module of PTX text: `load_ptx(text)["kernel"].launch(grid, block, args, shared=..., cluster=...)` (see
+    `loader.Kernel.launch`). Raises EmulatorError with the line for what is not understood.
+    """
+    from emulator import loader
+
+    return loader.load_ptx(text)
+
+
+def array(data) -> np.ndarray:
+    """A copy of `data` in device memory, for launches of `load_ptx`: a NumPy array, 256-byte aligned."""
+    from emulator import loader
+
+    return loader.array(data)
+
+
+def synchronize() -> None:
+    """Returns when no launch of this process is pending. Raises what they raise."""
+    from emulator.device import Device
+
+    Device.current().synchronize()
 
 
 def counters() -> list[LaunchCounters]:

@@ -45,7 +45,7 @@ def workers(text: str) -> str:
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m emulator",
-        usage="%(prog)s [--schedule S[,S...]] [--workers N] [--device D [--hopper-mode M]] "
+        usage="%(prog)s [--schedule S[,S...]] [--workers N] [--lenient] [--device D [--hopper-mode M]] "
         "(SCRIPT | -m MODULE | -c CODE) [ARGS...]",
         description=DESCRIPTION,
         epilog=EPILOG,
@@ -54,6 +54,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--schedule", type=schedules, metavar="S[,S...]", help="order of asynchronous work (late)")
     parser.add_argument("--workers", type=workers, metavar="N", help="processes that share a launch (number of cores)")
+    parser.add_argument(
+        "--lenient", action="store_true", help="broken rules of order (fences, a pair's allocation) only warn"
+    )
     parser.add_argument("--device", choices=DEVICES, default="b200", help="emulated B200 (b200), or a Hopper GPU")
     parser.add_argument("--hopper-mode", choices=MODES, help="what becomes of tensor-core work on a Hopper (exact)")
     parser.add_argument("-m", nargs=argparse.REMAINDER, metavar=("MODULE", "ARGS"), help="run a module as a script")
@@ -69,8 +72,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             parser.error(f"cannot find the script {rest[0]!r}")
     if not rest:
         parser.error("a program is needed: SCRIPT, -m MODULE or -c CODE")
-    if options.device == "hopper" and (options.schedule or options.workers):
-        parser.error("--schedule and --workers are for the emulated B200")
+    if options.device == "hopper" and (options.schedule or options.workers or options.lenient):
+        parser.error("--schedule, --workers and --lenient are for the emulated B200")
     if options.device != "hopper" and options.hopper_mode:
         parser.error("--hopper-mode is for --device hopper")
     if sys.flags.no_site or sys.flags.ignore_environment:
@@ -91,7 +94,7 @@ def main() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     command = [sys.executable, *interpreter_options(), *options.program]
-    variables = environment(options.schedule, options.workers, options.device, options.hopper_mode)
+    variables = environment(options.schedule, options.workers, options.device, options.hopper_mode, options.lenient)
     os.execve(sys.executable, command, variables)
 
 

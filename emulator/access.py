@@ -1,4 +1,4 @@
-"""Loads, stores and atomics of the lanes of a warp, by state space. Every memory instruction of a program comes
+"""Loads and stores of the lanes of a warp, by state space. Every memory instruction of a program comes
 through here.
 
 Addresses are integers (uniform) or rows. `who` is (group, index of the instruction). Generic addresses of shared
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.errors import Fault
-from emulator.lanes import FULL, INTS, UINTS, lane_list, lanes, only, row_of, signed
+from emulator.lanes import FULL, INTS, UINTS, lane_list, lanes, only, row_of
 from emulator.memory import RANK_SHIFT
+from emulator.words import misaligned
 
 if TYPE_CHECKING:
     from emulator.warp import Group
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 TAG_SHIFT = 56
 SHARED_TAG = 1
 LOCAL_TAG = 2
+LINE = 128  # bytes of a cache line
 _ADDRESS_MASK = (1 << 32) - 1
 
 
@@ -85,7 +87,7 @@ def shared_target(g: Group, address: int):
     return cta, address & (1 << RANK_SHIFT) - 1
 
 
-def _memory_of(g: Group, space: str, address: int):
+def memory_of(g: Group, space: str, address: int):
     """(memory, address in it) for one address."""
     if space == "shared::cluster":
         return shared_target(g, address)[0].shared, address
@@ -103,7 +105,7 @@ def load(g: Group, space: str, address: int, nbytes: int, count: int, who) -> tu
     """`count` words at one address, as unsigned integers."""
     if space == "shared":
         return g.cta.shared.load_vector(address, nbytes, count, who)
-    memory, address = _memory_of(g, space, address)
+    memory, address = memory_of(g, space, address)
     return memory.load_vector(address, nbytes, count, who)
 
 
@@ -112,7 +114,7 @@ def store(g: Group, space: str, address: int, values: tuple[int, ...], nbytes: i
     if space == "shared":
         g.cta.shared.store_vector(address, values, nbytes, who)
         return
-    memory, address = _memory_of(g, space, address)
+    memory, address = memory_of(g, space, address)
     memory.store_vector(address, values, nbytes, who)
 
 
@@ -152,6 +154,31 @@ def store_lanes(g: Group, mask: int, space: str, address: np.ndarray, values: np
                 target.scatter(addresses, values, lanes(part), who)
 
 
+def check_alignment(mask: int, address, nbytes: int) -> None:
+    """Fault unless all active lanes' addresses are multiples of `nbytes`."""
+    for place in [address] if isinstance(address, int) else address[lanes(mask)].tolist():
+        if place % nbytes:
+            raise misaligned("store", place, nbytes)
+
+
+def check_line(mask: int, address, nbytes: int, instruction: str) -> list[int]:
+    """The active lanes' addresses of cache lines, for instructions that act on one."""
+    places = [address] if isinstance(address, int) else address[lanes(mask)].tolist()
+    for place in places:
+        if nbytes != LINE or place % LINE:
+            raise Fault(
+                f"{instruction} of {nbytes} bytes at {place:#x}: must be {LINE} bytes at a multiple of {LINE} "
+                f"(PTX ISA, {instruction})"
+            )
+    return places
+
+
+def discard_line(g: Group, mask: int, address, nbytes: int, who) -> None:
+    """discard.L2: what the bytes hold then is not known."""
+    for place in check_line(mask, address, nbytes, "discard"):
+        g.grid.memory.write(place, np.full(LINE, 0xFF, np.uint8), who, proxy="generic")
+
+
 def _narrow(address: np.ndarray) -> np.ndarray:
     return address if address.dtype == np.uint32 else address.astype(np.uint32)
 
@@ -186,48 +213,3 @@ def stack(values: list, width: int) -> np.ndarray:
         for value in values
     ]
     return np.stack(rows) if len(rows) > 1 else rows[0][None]
-
-
-_ATOMIC = {
-    "add": lambda old, b, c: old + b,
-    "min": lambda old, b, c: min(old, b),
-    "max": lambda old, b, c: max(old, b),
-    "and": lambda old, b, c: old & b,
-    "or": lambda old, b, c: old | b,
-    "xor": lambda old, b, c: old ^ b,
-    "exch": lambda old, b, c: b,
-    "cas": lambda old, b, c: c if old == b else old,
-    "inc": lambda old, b, c: 0 if old >= b else old + 1,
-    "dec": lambda old, b, c: b if old == 0 or old > b else old - 1,
-}
-
-
-def atomic(g: Group, mask: int, space: str, operation: str, type_name: str, address, b, c, who) -> np.ndarray:
-    """The lanes' read-modify-writes one after another, lowest lane first. Returns the old values as a row."""
-    g.cta.machine.progress += 1
-    width = int(type_name[1:].partition("x")[0]) * int(type_name.partition("x")[2] or 1)
-    old_values = np.zeros(32, UINTS[width])
-    for lane in lane_list(mask):
-        place = address if isinstance(address, int) else int(address[lane])
-        operands = [value if value is None or isinstance(value, int) else int(value[lane]) for value in (b, c)]
-        if space == "shared":
-            memory = g.cta.shared
-        else:
-            memory, place = _memory_of(g, space, place)
-        old = memory.load(place, width // 8, who)
-        memory.store(place, _modified(operation, type_name, width, old, *operands), width // 8, who)
-        old_values[lane] = old
-    return old_values
-
-
-def _modified(operation: str, type_name: str, width: int, old: int, b: int, c: int | None) -> int:
-    mask = (1 << width) - 1
-    if type_name[0] == "f":
-        views = {"f16": np.float16, "f16x2": np.float16, "f32": np.float32, "f64": np.float64}
-        view = views[type_name]
-        first, second = (np.array([value & mask], UINTS[width]).view(view) for value in (old, b))
-        result = {"add": np.add, "min": np.fmin, "max": np.fmax}[operation](first, second)
-        return int(result.view(UINTS[width])[0])
-    if type_name[0] == "s":
-        old, b = signed(old, width), signed(b, width)
-    return _ATOMIC[operation](old, b, c) & mask

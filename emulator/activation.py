@@ -6,6 +6,8 @@ import os
 import sys
 from pathlib import Path
 
+from emulator.errors import LENIENT
+
 BOOTSTRAP = Path(__file__).resolve().parent / "bootstrap"
 
 
@@ -14,11 +16,16 @@ DEVICES = {"b200": "1", "hopper": "hopper"}
 
 
 def environment(
-    schedule: str | None = None, workers: str | None = None, device: str = "b200", hopper_mode: str | None = None
+    schedule: str | None = None,
+    workers: str | None = None,
+    device: str = "b200",
+    hopper_mode: str | None = None,
+    lenient: bool = False,
 ) -> dict[str, str]:
     """The environment of a process on the emulated device; its child processes inherit it.
 
     device: "b200", all software, or "hopper", a Hopper GPU (emulator/hopper); hopper_mode: one of its MODES.
+    lenient: whether broken rules of order are warnings (errors.ordering_fault).
     """
     variables = dict(os.environ)
     path = [str(BOOTSTRAP)]
@@ -35,6 +42,8 @@ def environment(
         variables["EMULATOR_SCHEDULE"] = schedule
     if workers:
         variables["EMULATOR_WORKERS"] = workers
+    if lenient:
+        variables[LENIENT] = "1"
     return variables
 
 

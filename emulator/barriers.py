@@ -11,9 +11,15 @@ from typing import TYPE_CHECKING
 from emulator.errors import Fault
 
 if TYPE_CHECKING:
-    from emulator.warp import Group
+    from emulator.cluster import Cta
+    from emulator.scheduler import Machine
+    from emulator.warp import Group, Warp
 
 COUNT_LIMIT = (1 << 20) - 1  # largest expected, pending and tx count (PTX ISA, "Size and alignment of mbarrier object")
+
+KEPT_RESULTS = 16  # uses of a named barrier for which a warp may still ask for the result of bar.red
+ARRIVAL, COMPLETION = "arrival", "complete_tx"
+BY_THREAD = (ARRIVAL, COMPLETION)  # how something arrives that a thread does itself
 
 
 def label(who: tuple[Group, int]) -> str:
@@ -31,31 +37,54 @@ def wake(waiters: list[Group]) -> None:
 class MBarrier:
     """One mbarrier object. expected: arrivals per phase; pending: those still missing; bytes: expected minus
     arrived.
+
+    home: the CTA in whose shared memory it is. initialiser: (group, index of the instruction). time: of the
+    initialisation; ended: of the last phase's end. hidden: from whom no fence has made that visible yet: "all" outside of the CTA's own threads, only
+    the "async" proxy, or None. delivered: whether bytes have come in this phase. phases: of each warp that has arrived, the phase in which it did so last.
     """
 
-    __slots__ = ("bytes", "expected", "last", "name", "pending", "phase", "waiters")
+    __slots__ = (
+        "bytes", "ended", "delivered", "expected", "hidden", "home", "initialiser", "last", "name", "pending", "phase", "phases", "time", "waiters",
+    )  # fmt: skip
 
-    def __init__(self, name: str, count: int):
+    def __init__(self, name: str, count: int, home: Cta | None = None, initialiser: tuple | None = None):
         if not 1 <= count <= COUNT_LIMIT:
             raise Fault(f"mbarrier.init with count {count}: must be 1 to {COUNT_LIMIT} (PTX ISA, mbarrier.init)")
         self.name = name
         self.expected = self.pending = count
         self.bytes = 0
+        self.delivered = False
         self.phase = 0
         self.waiters: list[Group] = []
         self.last: tuple[str, tuple] | None = None  # how and by whom something last arrived
+        self.home, self.initialiser = home, initialiser
+        self.hidden: str | None = None
+        self.time = self.ended = 0
+        self.phases: dict[Warp, int] = {}
 
     def arrive(self, count: int, how: str, who: tuple, drop: bool = False) -> None:
+        if self.hidden is not None:
+            self._check_visible(how, who)
         if count > self.pending:
             raise Fault(
                 f"{count} arrival(s) on {self.name}, but phase {self.phase} has {self.pending} pending of {self.expected}: "
                 "the count would underflow (PTX ISA, Phase of the mbarrier object)"
             )
         self.last = how, who
+        if who is not None:
+            self.phases[who[0].warp] = self.phase
         self.pending -= count
         if drop:
             self.expected -= count
         self._complete_phase()
+
+    def expect_arrival(self) -> None:
+        """One arrival more is pending in this phase (PTX ISA, "cp.async.mbarrier.arrive" without .noinc)."""
+        if self.pending == COUNT_LIMIT:
+            raise Fault(
+                f"the pending count of {self.name} would exceed {COUNT_LIMIT} (PTX ISA, cp.async.mbarrier.arrive)"
+            )
+        self.pending += 1
 
     def expect(self, nbytes: int) -> None:
         self.bytes += nbytes
@@ -65,10 +94,26 @@ class MBarrier:
         """complete_tx: bytes have arrived. They may arrive before they are expected, as long as an arrival is
         pending.
         """
+        if self.hidden is not None:
+            self._check_visible(how, who)
+        home = self.home
+        if home is not None and home.met is None and who[0].cta is not home:
+            home.met = home.machine.progress
         self.bytes -= nbytes
+        self.delivered = True
         self.last = how, who
         self._check_bytes()
         self._complete_phase()
+
+    def _check_visible(self, how: str, who: tuple) -> None:
+        by_thread = how in BY_THREAD
+        if by_thread and (self.hidden == "async" or who[0].cta is self.home):
+            return
+        through = "from another CTA" if by_thread else "through the async proxy"
+        raise Fault(
+            f"{how} of {label(who)} reaches the {self.name} {through}, which may not see that {label(self.initialiser)} has "
+            "initialised it: fence.mbarrier_init is missing behind that (PTX ISA, membar/fence)"
+        )
 
     def _check_bytes(self) -> None:
         if not -COUNT_LIMIT <= self.bytes <= COUNT_LIMIT:
@@ -80,6 +125,9 @@ class MBarrier:
     def _complete_phase(self) -> None:
         if self.pending == 0 and self.bytes == 0:
             self.phase += 1
+            if self.home is not None:
+                self.ended = self.home.machine.progress
+            self.delivered = False
             self.pending = self.expected
             if self.waiters:
                 wake(self.waiters)
@@ -99,14 +147,18 @@ class MBarrier:
 class NamedBarrier:
     """Barrier `number` of a CTA (bar, barrier.cta).
 
-    count: of threads in the current use, None for all that have not exited. needed: what that is in threads.
+    count: of threads in the current use, None for all that have not exited. needed: what that is in threads. votes:
+    (threads for which the predicate of bar.red holds, threads that execute bar.red); results: these of the last uses.
     """
 
-    def __init__(self, number: int):
-        self.number = number
+    def __init__(self, number: int, machine: Machine | None = None):
+        self.number, self.machine = number, machine
+        self.ended = 0  # time when it was completed last
         self.count: int | None = None
         self.needed = 0
         self.arrived: list[tuple[str, int]] = []  # (warp, threads)
+        self.votes = 0, 0
+        self.results: dict[int, tuple[int, int]] = {}  # by generation
         self.generation = 0
         self.waiters: list[Group] = []
 
@@ -134,6 +186,12 @@ class NamedBarrier:
         self.needed = needed
         if self.arrived and self.present >= needed:
             self.arrived = []
+            if self.votes[1]:
+                self.results[self.generation] = self.votes
+                self.results.pop(self.generation - KEPT_RESULTS, None)
+                self.votes = 0, 0
+            if self.machine is not None:
+                self.ended = self.machine.progress
             self.generation += 1
             wake(self.waiters)
 
@@ -147,8 +205,9 @@ class NamedBarrier:
 class ClusterBarrier:
     """barrier.cluster: all threads of the cluster that have not exited."""
 
-    def __init__(self, threads: int):
-        self.threads = threads
+    def __init__(self, threads: int, machine: Machine | None = None):
+        self.threads, self.machine = threads, machine
+        self.ended = 0  # time when it was completed last
         self.arrived = 0
         self.departed = 0  # threads that have arrived and then exited
         self.generation = 0
@@ -170,6 +229,8 @@ class ClusterBarrier:
         if self.arrived and self.arrived >= self.threads:
             self.threads -= self.departed
             self.arrived = self.departed = 0
+            if self.machine is not None:
+                self.ended = self.machine.progress
             self.generation += 1
             wake(self.waiters)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from emulator.barriers import ClusterBarrier, MBarrier, NamedBarrier, wake
@@ -9,6 +10,8 @@ from emulator.chip import Sm
 from emulator.errors import Fault
 from emulator.memory import RANK_SHIFT, SHARED_BASE, SharedMemory
 from emulator.properties import WARP_THREADS, DeviceProperties
+from emulator.proxies import StoreMarks
+from emulator.registers import check_requests
 from emulator.tmem import TensorMemory
 from emulator.warp import Group, Warp
 
@@ -27,7 +30,8 @@ class Grid:
 
     predecessors: grids that `griddepcontrol.wait` waits for; waiters: groups that wait for this one.
     admitted: clusters; allowing: CTAs that have allowed dependents to start, or have exited; jobs: asynchronous work
-    that is outstanding. traffic: what it moves to and from global memory, None if nobody counts.
+    that is outstanding. unfinished: barriers of CTAs that have exited on which bytes had still to come, or to be
+    expected. traffic: what it moves to and from global memory, None if nobody counts.
     """
 
     def __init__(
@@ -52,6 +56,7 @@ class Grid:
         self.clusters = tuple(grid // cluster for grid, cluster in zip(config.grid, config.cluster, strict=True))
         self.predecessors: list[Grid] = []
         self.waiters: list[Group] = []
+        self.unfinished: list[MBarrier] = []
         self.admitted = self.allowing = self.exited = self.jobs = 0
         self.finished = False
 
@@ -73,6 +78,13 @@ class Grid:
     def is_parameter(self, address: int) -> bool:
         return self.param_address <= address < self.param_address + len(self.parameters)
 
+    def cancel(self, number: int) -> tuple[int, int, int]:
+        """A cluster that has not started does not run. Returns the index of its first CTA."""
+        size = self.config.ctas // self.config.clusters
+        self.exited += size
+        self.allowing += size
+        return tuple(c * s for c, s in zip(_unravel(number, self.clusters), self.config.cluster, strict=True))
+
     def finish(self) -> None:
         self.finished = True
         wake(self.waiters)
@@ -85,42 +97,34 @@ class Grid:
 class PairedAllocation:
     """tcgen05.alloc with cta_group::2: the CTAs of a pair perform it together (PTX ISA, "Issue Granularity").
 
-    Both have their columns before either goes on, at the same address: cta_group::2 instructions take one for both.
+    Both get columns at the same address: cta_group::2 instructions take one for both. The odd CTA waits for the even
+    one, which need not wait: the ISA only says that they may block.
     """
 
     def __init__(self) -> None:
-        self.asked: list[int | None] = [None, None]  # columns, by rank in the pair
-        self.bases: list[int | None] = [None, None]  # allocated, not yet taken
+        self._for_odd: deque[tuple[int, int]] = deque()  # (columns, base) that the even CTA has allocated for both
         self.waiters: list[Group] = []
 
     def take(self, rank: int, columns: int, memories: list[TensorMemory]) -> int | None:
-        """The address for the CTA of that rank; None while the other has not asked, or columns are not free."""
-        if self.bases[rank] is None:
-            self.asked[rank] = columns
-            self._allocate(memories)
-        base, self.bases[rank] = self.bases[rank], None
+        """The address for the CTA of that rank in the pair; None while it has to wait."""
+        if rank == 0:
+            base = memories[0].alloc_with(memories[1], columns)
+            if base is not None:
+                self._for_odd.append((columns, base))
+                wake(self.waiters)
+            return base
+        if not self._for_odd:
+            return None
+        of_even, base = self._for_odd.popleft()
+        if of_even != columns:
+            raise Fault(f"tcgen05.alloc of a CTA pair: {of_even} columns in the even CTA, {columns} in the odd")
         return base
 
-    def _allocate(self, memories: list[TensorMemory]) -> None:
-        if None in self.asked:
-            return
-        if self.asked[0] != self.asked[1]:
-            raise Fault(
-                f"tcgen05.alloc of a CTA pair: {self.asked[0]} columns in the even CTA, {self.asked[1]} in the odd"
-            )
-        base = memories[0].alloc_with(memories[1], self.asked[0])
-        if base is not None:
-            self.bases, self.asked = [base, base], [None, None]
-            wake(self.waiters)
-
     def __str__(self) -> str:
-        missing = " and ".join(name for name, asked in zip(("even", "odd"), self.asked, strict=True) if asked is None)
-        what = (
-            f"the {missing} CTA has not issued it"
-            if missing
-            else "that many columns are not free in both at one address"
+        return (
+            "tcgen05.alloc of a CTA pair: the even CTA has not issued it, or that many columns are not free in both at "
+            "one address"
         )
-        return f"tcgen05.alloc of a CTA pair: {what}"
 
 
 class Cta:
@@ -138,9 +142,14 @@ class Cta:
         self.shared_base = rank << RANK_SHIFT | SHARED_BASE
         self.sm_tensor_memory = sm.tensor_memory
         self.tmem = TensorMemory(self.sm_tensor_memory.allocator)
+        if self.grid.program.traits.async_reads:
+            self.shared.marks = StoreMarks(self.shared)
         self.mbarriers: dict[int, MBarrier] = {}
+        self.register_requests: dict[int, list[int]] = {}  # of setmaxnreg, by warp
+        self.hidden_barriers: list[MBarrier] = []  # whose initialisation somebody may not see yet
         self._named: dict[int, NamedBarrier] = {}
         self._cta_group: int | None = None
+        self.met: int | None = None  # time since when it has known that the other CTAs of the cluster have started
         self.allows_dependents = False
         self.exited = False
         x, y, z = config.block
@@ -160,7 +169,7 @@ class Cta:
 
     def named_barrier(self, number: int) -> NamedBarrier:
         if number not in self._named:
-            self._named[number] = NamedBarrier(number)
+            self._named[number] = NamedBarrier(number, self.machine)
         return self._named[number]
 
     def counted_threads(self) -> int:
@@ -208,6 +217,10 @@ class Cta:
             self.cluster.cta_exit()
 
     def _check_exit(self) -> None:
+        check_requests(self)
+        # Producers of CuTe DSL 4.5.2 end with bytes expected of copies that they do not issue: nobody waits for those.
+        barriers = self.mbarriers.values()
+        self.grid.unfinished += [barrier for barrier in barriers if barrier.bytes and barrier.delivered]
         if self.tmem.allocations:
             columns = ", ".join(f"{width} at {base:#x}" for base, width in self.tmem.allocations.items())
             raise Fault(
@@ -227,7 +240,7 @@ class Cluster:
         self.size = shape[0] * shape[1] * shape[2]
         self.index = _unravel(number, grid.clusters)
         x, y, z = grid.config.block
-        self.barrier = ClusterBarrier(x * y * z * self.size)
+        self.barrier = ClusterBarrier(x * y * z * self.size, machine)
         self.live = self.size
         self.allocations = [PairedAllocation() for _ in range(self.size // 2)]
         first = number * self.size

@@ -24,9 +24,10 @@ from emulator import scheduler, translate
 from emulator.errors import EmulatorError
 from emulator.launch_counters import LaunchCounters
 from emulator.memory import GlobalMemory
-from emulator.properties import DeviceProperties, LaunchConfig, check_launch
+from emulator.properties import DeviceProperties, LaunchConfig, check_launch, with_clusters
 from emulator.ptx import Entry
 from emulator.runs import Launch, Progress, Runner
+from emulator.variables import module_memory
 
 __all__ = ["Device", "DeviceProperties", "LaunchConfig"]
 
@@ -124,8 +125,9 @@ class Device:
         breaks. What a failing kernel has written stays in memory if it ran in this process, and is lost if it ran in
         others; launches that were to overlap with it are lost, too.
         """
-        check_launch(entry, config, self.properties)
         translated = self._translated(entry)
+        config = with_clusters(entry, config)
+        check_launch(translated.program.entry, config, self.properties)
         packed = np.frombuffer(entry.pack(params), np.uint8)
         storage = np.zeros(len(packed) + 2 * PARAMETER_ALIGNMENT, np.uint8)
         parameters = storage[-storage.ctypes.data % PARAMETER_ALIGNMENT :][: len(packed)]
@@ -160,8 +162,11 @@ class Device:
     def _translated(self, entry: Entry) -> _Translated:
         known = self._programs.get(id(entry))
         if known is None:
-            allows = any(i.opcode == "griddepcontrol.launch_dependents" for i in entry.instructions)
-            known = self._programs[id(entry)] = _Translated(entry, translate.translate(entry), allows)
+            program = translate.translate(entry)
+            allows = any(i.opcode == "griddepcontrol.launch_dependents" for i in program.entry.instructions)
+            known = self._programs[id(entry)] = _Translated(entry, program, allows)
+            if entry.scope is not None:
+                module_memory(entry.scope).register(self.memory)
         return known
 
 

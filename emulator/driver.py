@@ -8,12 +8,11 @@ Events tell the host's clock, as torch's do (see torch_cuda.py).
 from __future__ import annotations
 
 import ctypes
-import itertools
-import time
 from collections.abc import Callable
 
 import numpy as np
 
+from emulator import events
 from emulator.device import Device
 from emulator.properties import DeviceProperties, ctas_per_sm
 
@@ -57,8 +56,6 @@ def attribute(number: int) -> int:
 
 
 _buffers: dict[int, np.ndarray] = {}
-_events: dict[int, float] = {}
-_event_handles = itertools.count(1)
 
 
 def _allocate(nbytes: int) -> int:
@@ -89,11 +86,7 @@ def _copy(target, source, count, kind) -> None:
 
 def _record(event) -> None:
     _synchronize()
-    _events[int(event)] = time.perf_counter()
-
-
-def _elapsed(start, end) -> float:
-    return (_events[int(end)] - _events[int(start)]) * 1e3
+    events.record(int(event))
 
 
 def _nothing(*arguments) -> None:
@@ -152,12 +145,12 @@ def install_driver() -> None:
         "cuStreamDestroy": _synchronize,
         "cuStreamSynchronize": _synchronize,
         "cuStreamWaitEvent": _nothing,
-        "cuEventCreate": lambda flags=0: driver.CUevent(next(_event_handles)),
+        "cuEventCreate": lambda flags=0: driver.CUevent(events.create()),
         "cuEventRecord": lambda event, queue=None: _record(event),
         "cuEventSynchronize": _synchronize,
         "cuEventQuery": _synchronize,
-        "cuEventElapsedTime": _elapsed,
-        "cuEventDestroy": _nothing,
+        "cuEventElapsedTime": lambda start, end: events.milliseconds(int(start), int(end)),
+        "cuEventDestroy": lambda event: events.destroy(int(event)),
         "cuMemAlloc": lambda nbytes: driver.CUdeviceptr(_allocate(int(nbytes))),
         "cuMemFree": _free,
         "cuMemsetD8": lambda pointer, value, count: _fill(pointer, value, count, np.uint8),
@@ -197,6 +190,13 @@ def install_runtime() -> None:
         "cudaStreamSynchronize": _synchronize,
         "cudaStreamCreate": lambda: runtime.cudaStream_t(0),
         "cudaStreamDestroy": _synchronize,
+        "cudaEventCreate": lambda: runtime.cudaEvent_t(events.create()),
+        "cudaEventCreateWithFlags": lambda flags: runtime.cudaEvent_t(events.create()),
+        "cudaEventRecord": lambda event, queue=None: _record(event),
+        "cudaEventSynchronize": _synchronize,
+        "cudaEventQuery": _synchronize,
+        "cudaEventElapsedTime": lambda start, end: events.milliseconds(int(start), int(end)),
+        "cudaEventDestroy": lambda event: events.destroy(int(event)),
         "cudaMalloc": lambda nbytes: _allocate(int(nbytes)),
         "cudaFree": _free,
         "cudaMemset": lambda pointer, value, count: _fill(pointer, value, count, np.uint8),

@@ -1,10 +1,13 @@
-"""The emulator's two exceptions.
+"""The emulator's two exceptions, and its warning.
 
 `Fault` is raised where a rule is broken and says only what was wrong. The scheduler knows who broke it and turns the
 fault into an `EmulatorError`, the one exception that a user of the emulator sees.
 """
 
 from __future__ import annotations
+
+import os
+import warnings
 
 
 class Fault(Exception):
@@ -58,6 +61,26 @@ class EmulatorError(RuntimeError):
 
     def __reduce__(self):
         return _rebuild, (type(self), self.reason, {k: v for k, v in self.__dict__.items() if k != "reason"})
+
+
+class OrderingWarning(UserWarning):
+    """What `ordering_fault` says in a lenient run."""
+
+
+LENIENT = "EMULATOR_LENIENT"
+_reported: set[tuple] = set()
+
+
+def ordering_fault(reason: str, place: tuple) -> None:
+    """A rule of order is broken that a GPU does not check and may get away with: missing fences, a pair's allocation.
+
+    A Fault, unless the environment has EMULATOR_LENIENT=1: then a warning, one for each place (of any hashable kind).
+    """
+    if os.environ.get(LENIENT) != "1":
+        raise Fault(reason)
+    if place not in _reported:
+        _reported.add(place)
+        warnings.warn(reason, OrderingWarning, stacklevel=2)
 
 
 def _rebuild(cls: type[EmulatorError], reason: str, attributes: dict) -> EmulatorError:

@@ -1,4 +1,4 @@
-"""Instructions in which the lanes of a warp exchange values: elect, shfl, vote, match, redux, ldmatrix, stmatrix."""
+"""Instructions in which the lanes of a warp exchange values: elect, shfl, vote, match, redux."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.access import members, whole_warp
+from emulator.access import members
 from emulator.errors import Fault
 from emulator.lanes import FULL, LANE_ID, bits_of, lanes, row_of, signed
 
@@ -96,38 +96,6 @@ def reduce(g: Group, mask: int, operation: str, value, type_name: str, membermas
             "and": total & number, "or": total | number, "xor": total ^ number,
         }[operation]  # fmt: skip
     return total & FULL
-
-
-def _matrix_rows(g: Group, mask: int, address, count: int, instruction: str) -> list[int]:
-    whole_warp(g, mask, instruction)
-    if mask != FULL:
-        raise Fault(f"{instruction} needs all 32 lanes, {mask:#010x} are live")
-    addresses = row_of(address, 32).tolist()[: 8 * count]
-    return addresses
-
-
-def load_matrix(g: Group, mask: int, address, count: int, transposed: bool, who) -> np.ndarray:
-    """ldmatrix.m8n8.xN.b16: uint32[count, 32]. Lane 8 i + r has the address of row r of matrix i (PTX ISA,
-    "ldmatrix").
-    """
-    addresses = np.array(_matrix_rows(g, mask, address, count, "ldmatrix"), np.uint32)
-    words = g.cta.shared.gather(addresses, 8, 2, None, who)  # uint64[2, 8 * count]
-    halves = np.ascontiguousarray(words.T).view(np.uint16).reshape(count, 8, 8)
-    if transposed:
-        halves = halves.transpose(0, 2, 1)
-    return np.ascontiguousarray(halves).reshape(count, 64).view(np.uint32)
-
-
-def store_matrix(g: Group, mask: int, address, values: np.ndarray, transposed: bool, who) -> None:
-    """stmatrix.m8n8.xN.b16 of uint32[count, 32], the inverse of `load_matrix`."""
-    count = len(values)
-    addresses = np.array(_matrix_rows(g, mask, address, count, "stmatrix"), np.uint32)
-    halves = np.ascontiguousarray(values).view(np.uint16).reshape(count, 8, 8)
-    if transposed:
-        halves = halves.transpose(0, 2, 1)
-    words = np.ascontiguousarray(halves).reshape(8 * count, 8).view(np.uint64)
-    g.cta.machine.progress += 1
-    g.cta.shared.scatter(addresses, np.ascontiguousarray(words.T), None, who)
 
 
 def broadcast(row: np.ndarray, lane: int, mask: int) -> int:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from emulator.errors import EmulatorError
+
+if TYPE_CHECKING:
+    from emulator.variables import ModuleMemory
 
 
 @dataclass(frozen=True)
@@ -76,29 +80,68 @@ class Param:
     name: str
     size: int  # bytes
     align: int  # bytes
+    type: str = "b8"  # of an element
+    array: bool = False
+    pointer: bool = False  # declared .ptr
+
+
+@dataclass(frozen=True)
+class Relocation:
+    """Where a variable's initial bytes hold an address: ((address of `name` + addend) & mask), shifted down by the
+    mask's trailing zeros (PTX ISA, "Initializers").
+    """
+
+    offset: int
+    name: str
+    addend: int
+    size: int  # bytes
+    mask: int
 
 
 @dataclass(frozen=True)
 class Variable:
     name: str
-    space: str  # "shared", "local", "global" or "const"
+    space: str  # "shared", "local", "global" or "const"; "param" for what a call passes
     size: int  # bytes; 0 for `.extern .shared` arrays
     align: int
     extern: bool = False
     initial: bytes | None = None
+    relocations: tuple[Relocation, ...] = ()
 
 
 @dataclass
-class Entry:
+class Body:
+    """What entries and device functions have in common. scope: what the module declares, for all of its bodies."""
+
     name: str
     params: list[Param]
+    instructions: list[Instruction] = field(default_factory=list, kw_only=True)
+    labels: dict[str, int] = field(default_factory=dict, kw_only=True)  # -> index of the instruction that follows
+    registers: dict[str, Register] = field(default_factory=dict, kw_only=True)
+    variables: dict[str, Variable] = field(default_factory=dict, kw_only=True)
+    branch_targets: dict[str, list[str]] = field(default_factory=dict, kw_only=True)
+    scope: Scope | None = field(default=None, kw_only=True, repr=False)
+    line: int = field(default=0, kw_only=True)
+
+
+@dataclass
+class Function(Body):
+    """A device function. results: what it returns, at most one. defined: whether the module has its body."""
+
+    results: list[Param] = field(default_factory=list)
+    defined: bool = True
+
+
+@dataclass
+class Entry(Body):
+    """A kernel. reqntid, maxntid: threads of its CTAs, exactly and at most; cluster, max_cluster: CTAs of its
+    clusters, likewise (PTX ISA, "Performance-Tuning Directives", "Cluster Dimension Directives").
+    """
+
     reqntid: tuple[int, int, int] | None = None
-    instructions: list[Instruction] = field(default_factory=list)
-    labels: dict[str, int] = field(default_factory=dict)  # label -> index of the instruction that follows
-    registers: dict[str, Register] = field(default_factory=dict)
-    variables: dict[str, Variable] = field(default_factory=dict)
-    branch_targets: dict[str, list[str]] = field(default_factory=dict)
-    line: int = 0
+    maxntid: tuple[int, int, int] | None = None
+    cluster: tuple[int, int, int] | None = None
+    max_cluster: int | None = None
 
     def param_offsets(self) -> dict[str, int]:
         """Byte offset of every parameter in the packed buffer, and under "" the size of the buffer."""
@@ -126,13 +169,23 @@ class Entry:
 
 
 @dataclass
+class Scope:
+    """What a module declares outside of its bodies. memory: its .global and .const variables (`variables.py`)."""
+
+    variables: dict[str, Variable] = field(default_factory=dict)
+    functions: dict[str, Function] = field(default_factory=dict)
+    memory: ModuleMemory | None = None
+
+
+@dataclass
 class Module:
     entries: dict[str, Entry]
     target: str
     version: str
+    scope: Scope = field(default_factory=Scope)
 
 
-def located(reason: str, entry: Entry, instruction: Instruction | None, **place) -> EmulatorError:
+def located(reason: str, entry: Body, instruction: Instruction | None, **place) -> EmulatorError:
     """An error at an instruction. place: cta and warp, where they are known."""
     if instruction is None:
         return EmulatorError(reason, kernel=entry.name, **place)

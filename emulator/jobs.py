@@ -18,7 +18,7 @@ AT_ISSUE = 0.25  # chance that the random schedule runs a job when one is issued
 class Schedule:
     """When asynchronous work happens, and in which order warps run.
 
-    eager: at issue. late: only when no warp can go on, the tensor core first, loads last. random: at any time and in
+    eager: at issue. late: only when no warp can go on, arrivals in other CTAs first, then the tensor core, loads last. random: at any time and in
     any order that the hardware might choose, warps in any order, from a seed.
     """
 
@@ -56,6 +56,7 @@ class Queues:
         self.schedule = schedule
         self.random = random.Random(schedule.seed)
         self._execute = execute
+        self._arrivals: deque[Job] = deque()
         self._loads: deque[Job] = deque()
         self._stores: deque[Job] = deque()
         self._streams: dict[tuple, deque[Job]] = {}
@@ -69,6 +70,9 @@ class Queues:
             self._run(queue, len(queue) - 1)
         elif self.schedule.kind == "random" and self.random.random() < AT_ISSUE:
             self.run_one()
+
+    def arrival(self, job: Job) -> None:
+        self._submit(self._arrivals, job)
 
     def load(self, job: Job) -> None:
         self._submit(self._loads, job)
@@ -103,29 +107,32 @@ class Queues:
                 queue = self._stores if job in self._stores else self._loads
                 self._run(queue, queue.index(job))
 
+    def _queues(self) -> tuple[deque[Job], ...]:
+        """In the order of the schedule "late"."""
+        return self._arrivals, *self._streams.values(), self._stores, self._loads
+
     def run_one(self) -> None:
         """Run one job, chosen by the schedule. There must be one."""
         if self.schedule.kind == "random":
-            queues = [queue for queue in (*self._streams.values(), self._stores, self._loads) if queue]
-            queue = self.random.choice(queues)
-            ordered = queue is not self._stores and queue is not self._loads
+            queue = self.random.choice([queue for queue in self._queues() if queue])
+            ordered = queue is not self._stores and queue is not self._loads and queue is not self._arrivals
             self._run(queue, 0 if ordered else self.random.randrange(len(queue)))
             return
-        for queue in (*self._streams.values(), self._stores, self._loads):
+        for queue in self._queues():
             if queue:
                 self._run(queue, 0)
                 return
 
     def run_one_of(self, grid) -> None:
         """Run the first job of a grid, in the order of the schedule "late". There must be one."""
-        for queue in (*self._streams.values(), self._stores, self._loads):
+        for queue in self._queues():
             for index, job in enumerate(queue):
                 if job.grid is grid:
                     self._run(queue, index)
                     return
 
     def jobs(self) -> list[Job]:
-        return [job for queue in (*self._streams.values(), self._stores, self._loads) for job in queue]
+        return [job for queue in self._queues() for job in queue]
 
     def forget_streams(self, prefix: tuple) -> None:
         """Drop the empty streams of a cluster or a grid that is over."""

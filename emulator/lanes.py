@@ -42,8 +42,10 @@ def _constant_row(value: int, width: int) -> np.ndarray:
 
 
 def row_of(value: int | np.ndarray, width: int) -> np.ndarray:
-    """A row that holds an integer in every lane; rows pass through."""
-    return _constant_row(value, width) if isinstance(value, int) else value
+    """A row that holds an integer in every lane; rows pass through, contiguous so that they can be viewed as pairs."""
+    if isinstance(value, int):
+        return _constant_row(value, width)
+    return value if value.flags.c_contiguous else np.ascontiguousarray(value)
 
 
 def lane_list(bits: int) -> list[int]:

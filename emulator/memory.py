@@ -14,13 +14,18 @@ checks and, for a store, before the bytes change.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from emulator.allocations import NO_ALLOCATION, Allocation, Allocations
 from emulator.errors import Fault
+from emulator.livebarriers import MBARRIER_BYTES, LiveBarriers
 from emulator.traffic import Traffic, extent
 from emulator.words import STRUCT, UINT, Words, misaligned
+
+if TYPE_CHECKING:
+    from emulator.proxies import StoreMarks
 
 SHARED_BASE = 0x400  # the first 1 KiB of a CTA's shared window belongs to the system
 RANK_SHIFT = 24  # bits 24.. of a 32-bit shared address hold the CTA's rank in its cluster
@@ -193,23 +198,44 @@ class SharedMemory:
 
     data: uint8[0x400 + size], indexed by the offset in the CTA's window. Lanes' addresses are whole 32-bit shared
     addresses (rank << 24 | offset) and must carry this CTA's rank; copies take offsets.
+
+    Nothing but mbarrier operations may touch a live mbarrier's bytes. Lanes first try the largest part without a
+    barrier, where nothing needs to be looked up.
     """
 
     def __init__(self, size: int, rank: int = 0):
         self.rank = rank
         self.data = np.full(SHARED_BASE + size, 0xFF, np.uint8)
         self.observer: Observer | None = None
-        self._first = (rank << RANK_SHIFT) + SHARED_BASE
+        self.marks: StoreMarks | None = None  # told of stores in the observer's place
         self._view = memoryview(self.data)
-        self._words: dict[tuple[int, int], Words] = {}
+        self._live = LiveBarriers(SHARED_BASE, len(self.data))
+        self._everywhere: dict[tuple[int, int], Words] = {}
+        self._open: dict[tuple[int, int], Words] = {}  # in the part without barriers
 
-    def check(self, offset: int, nbytes: int, kind: str = "load") -> None:
+    def place_barrier(self, offset: int, barrier: object) -> None:
+        """An mbarrier lives in the eight bytes at `offset` from now on."""
+        self._live.place(offset, barrier)
+        self._open.clear()
+
+    def remove_barrier(self, offset: int) -> None:
+        """The barrier's bytes are ordinary memory again, with nothing of use in them."""
+        self._live.remove(offset)
+        self._open.clear()
+        self.data[offset : offset + MBARRIER_BYTES] = 0xFF
+
+    def check_range(self, offset: int, nbytes: int, kind: str = "load") -> None:
         """Fault unless `nbytes` bytes at `offset` lie in what the launch gave this CTA."""
         if offset < SHARED_BASE or offset + nbytes > len(self.data):
             raise Fault(
                 f"{kind} of {nbytes} bytes at shared offset {offset:#x} of CTA rank {self.rank}: the launch's shared "
                 f"memory is [{SHARED_BASE:#x}, {len(self.data):#x})"
             )
+
+    def check(self, offset: int, nbytes: int, kind: str = "load") -> None:
+        """`check_range`, and Fault if the bytes overlap a live mbarrier."""
+        self.check_range(offset, nbytes, kind)
+        self._live.check(offset, nbytes, kind)
 
     def _lane(self, address: int, width: int, kind: str) -> int:
         if address & (width - 1):
@@ -237,16 +263,27 @@ class SharedMemory:
 
     def store_vector(self, address: int, values: tuple[int, ...], nbytes: int, who: object = None) -> None:
         offset = self._lane(address, nbytes * len(values), "store")
-        if self.observer is not None:
+        if self.marks is not None:
+            self.marks.stored(offset, who)
+        elif self.observer is not None:
             self.observer("store", "generic", offset, (nbytes * len(values),), (1,), who)
         STRUCT[nbytes, len(values)].pack_into(self._view, offset, *values)
 
     def _lanes(self, nbytes: int, count: int) -> Words:
-        words = self._words.get((nbytes, count))
+        """The words of the part without barriers."""
+        words = self._open.get((nbytes, count))
         if words is None:
-            words = Words(self.data[SHARED_BASE:], self._first, nbytes, count, np.uint32)
-            self._words[nbytes, count] = words
+            words = self._open[nbytes, count] = self._words(*self._live.opening, nbytes, count)
         return words
+
+    def _all_lanes(self, nbytes: int, count: int) -> Words:
+        words = self._everywhere.get((nbytes, count))
+        if words is None:
+            words = self._everywhere[nbytes, count] = self._words(SHARED_BASE, len(self.data), nbytes, count)
+        return words
+
+    def _words(self, low: int, high: int, nbytes: int, count: int) -> Words:
+        return Words(self.data[low:high], (self.rank << RANK_SHIFT) + low, nbytes, count, np.uint32)
 
     def gather(
         self, addresses: np.ndarray, nbytes: int, count: int = 1, mask: np.ndarray | None = None, who: object = None
@@ -256,7 +293,7 @@ class SharedMemory:
             values = self._lanes(nbytes, count).load(addresses, mask)
         except IndexError:
             self._explain(addresses if mask is None else addresses[mask], nbytes * count, "load")
-            raise
+            values = self._all_lanes(nbytes, count).load(addresses, mask)
         if self.observer is not None:
             active = addresses if mask is None else addresses[mask]
             self.observer("load", "generic", active & 0xFFFFFF, (nbytes * count,), (1,), who)
@@ -269,18 +306,26 @@ class SharedMemory:
         if mask is not None:
             addresses, values = addresses.compress(mask), values.compress(mask, axis=1)
         count, nbytes = len(values), values.itemsize
-        if self.observer is not None:
+        if self.observer is not None and self.marks is None:
             self._explain(addresses, nbytes * count, "store")
             self.observer("store", "generic", addresses & 0xFFFFFF, (nbytes * count,), (1,), who)
         try:
             self._lanes(nbytes, count).store(addresses, values)
         except IndexError:
             self._explain(addresses, nbytes * count, "store")
-            raise
+            self._all_lanes(nbytes, count).store(addresses, values)
+        if self.marks is not None:
+            self.marks.stored(addresses, who)
 
     def _explain(self, addresses: np.ndarray, width: int, kind: str) -> None:
-        for address in addresses.tolist():
-            self._lane(address, width, kind)
+        """Fault for the first lane whose access is not allowed, if there is one."""
+        words = self._all_lanes(1, 1)
+        index = words.index(addresses)
+        good = (index >= 0) & (index <= len(words.lanes) - width) & (addresses & np.uint32(width - 1) == 0)
+        good &= self._live.clear_of(np.where(good, addresses & 0xFFFFFF, 0), width)
+        if not good.all():
+            for address in addresses[~good].tolist():
+                self._lane(address, width, kind)
 
     def read(self, offset: int, nbytes: int, who: object = None, proxy: str = "async") -> np.ndarray:
         """uint8[nbytes], a view of the bytes at an offset."""

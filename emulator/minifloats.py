@@ -57,7 +57,7 @@ FORMATS = {
 
 
 def encode(values: np.ndarray, name: str) -> np.ndarray:
-    """float32[n] -> codes uint8[n]."""
+    """Floats of any type -> codes uint8 of the same shape."""
     number_format = FORMATS[name]
     magnitude = np.minimum(np.abs(values.astype(np.float64)), number_format.finite[-1])
     code = np.searchsorted(number_format.midpoints, magnitude, side="left")
@@ -72,12 +72,12 @@ def decode(codes: np.ndarray, name: str) -> np.ndarray:
     return (UE8M0 if name == "ue8m0" else FORMATS[name].decoded)[codes]
 
 
-def encode_scale(values: np.ndarray, up: bool) -> np.ndarray:
-    """float32[n] -> ue8m0 codes uint8[n]: the power of two at or above (`.rp`) or below (`.rz`) the magnitude,
-    saturating.
+def encode_scale(values: np.ndarray, up: bool, saturates: bool = True) -> np.ndarray:
+    """Floats of any type -> ue8m0 codes uint8: the power of two at or above (`.rp`) or below (`.rz`) the magnitude. What
+    is too large becomes NaN, or the largest power if it saturates (`.satfinite`).
     """
     mantissa, exponent = np.frexp(np.abs(values.astype(np.float64)))
     power = np.where((mantissa == 0.5) | (not up), exponent - 1, exponent)
-    code = np.where(values == 0, 0, np.clip(power + 127, 0, 254))
-    code = np.where(np.isinf(values), 254, code)
-    return np.where(np.isnan(values), 0xFF, code).astype(np.uint8)
+    code = np.where(values == 0, 0, np.maximum(power + 127, 0))
+    too_large = np.isinf(values) | (code > 254)
+    return np.where(np.isnan(values), 0xFF, np.where(too_large, 254 if saturates else 0xFF, code)).astype(np.uint8)

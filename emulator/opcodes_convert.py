@@ -1,24 +1,21 @@
-"""Rows of the opcode table: mov, packing, and cvt between integers, floats and packed small floats (PTX ISA, "mov",
-"cvt").
-"""
+"""Rows of the opcode table: mov, and cvt between integers and floats (PTX ISA, "mov", "cvt")."""
 
 from __future__ import annotations
 
 import re
 
 from emulator.code import Code
+from emulator.float_operands import numbers
 from emulator.instructions import Instruction, Vector
 from emulator.operands import type_width
-from emulator.rows import Row, always_lanes, called, row
+from emulator.rows import Row, always_lanes, row
 
-_WORD = "b16|u16|s16|f16|bf16|b32|u32|s32|f32|f16x2|bf16x2|b64|u64|s64|f64|f32x2|b128"
+_WORD = "b16|u16|s16|f16|bf16|b32|u32|s32|f32|f16x2|bf16x2|b64|u64|s64|f64|f32x2"
 
 
 def _mov(code: Code, instruction: Instruction, match: re.Match) -> None:
     destination, source = instruction.operands
     width = type_width(match.group("type"))
-    if width == 128:
-        raise code.fail("128-bit registers are not modelled")
     if isinstance(destination, Vector):
         _unpack(code, destination, source, width)
     elif isinstance(source, Vector):
@@ -89,111 +86,84 @@ def _integer_to_integer(code: Code, instruction: Instruction, match: re.Match) -
     code.assign(destination, f"{text}.view(u{register_width})", "lanes")
 
 
-def _float_source(code: Code, operand: object, type_name: str) -> str:
-    width = type_width(type_name)
-    text = f"row_of({code.value(operand, width)}, {width})"
-    return f"from_bf16({text})" if type_name == "bf16" else f"{text}.view(f{width})"
+def _integer_to_float(code: Code, instruction: Instruction, match: re.Match) -> None:
+    destination, source = instruction.operands
+    text = _from_integer(code, source, match.group("type"))
+    letter = "i" if match.group("type")[0] == "s" else "u"
+    text = f"np.full(32, {text}, {letter}64)" if code.is_uniform(source) else text
+    _narrowed(code, destination, f"odd_float64({text})", match)
 
 
-def _to_float(
-    code: Code, destination: object, values: str, type_name: str, rounding: str, flush: bool, saturate: bool
-) -> None:
-    """values: expression of a float64 row."""
-    if type_name == "bf16":
-        text = f"to_bf16(round_float({values}, f32, 'rn'), 16)" if rounding == "rn" else f"truncate_bf16({values})"
-    else:
-        text = f"round_float({values}, f{type_width(type_name)}, {rounding!r})"
-        text = f"saturate({text})" if saturate else text
-        text = f"flush({text})" if flush and type_name == "f32" else text
-        text = f"{text}.view(u{type_width(type_name)})"
+def _long_to_double(code: Code, instruction: Instruction, match: re.Match) -> None:
+    destination, source = instruction.operands
+    text = _from_integer(code, source, match.group("type"))
+    letter = "i" if match.group("type")[0] == "s" else "u"
+    text = f"np.full(32, {text}, {letter}64)" if code.is_uniform(source) else text
+    code.assign(destination, f"{text}.astype(f64).view(u64)", "lanes")
+
+
+def _narrowed(code: Code, destination: object, text: str, match: re.Match) -> None:
+    """Write a row of numbers as the type, rounding and modifiers of the opcode say."""
+    groups = match.groupdict()
+    rounding, modifiers = groups.get("rounding") or "rn", groups.get("modifiers") or ""
+    if rounding in _INTEGRAL:
+        text, rounding = f"{_INTEGRAL[rounding]}({text})", "rn"
+    if groups.get("sat"):
+        text = f"saturate({text})"
+    text = f"narrow({text}, {groups['to']!r}, {rounding!r}, {'.satfinite' in modifiers}, {'.relu' in modifiers})"
+    if groups.get("ftz") and groups["to"] == "f32":
+        text = f"flush({text}.view(f32)).view(u32)"
+    if destination.width > type_width(groups["to"]):
+        text = f"{text}.astype(u{destination.width})"
     code.assign(destination, text, "lanes")
 
 
-def _integer_to_float(code: Code, instruction: Instruction, match: re.Match) -> None:
-    text = f"np.asarray({_from_integer(code, instruction.operands[1], match.group('type'))})"
-    text = f"np.broadcast_to({text}, 32)" if code.is_uniform(instruction.operands[1]) else text
-    if match.group("to") == "f32" and match.group("rounding") == "rn":
-        code.assign(instruction.operands[0], f"{text}.astype(f32).view(u32)", "lanes")
-    else:
-        _to_float(
-            code,
-            instruction.operands[0],
-            f"{text}.astype(f64)",
-            match.group("to"),
-            match.group("rounding"),
-            False,
-            False,
-        )
+_INTEGRAL = {"rni": "np.rint", "rzi": "np.trunc", "rmi": "np.floor", "rpi": "np.ceil"}
 
 
 def _float_to_integer(code: Code, instruction: Instruction, match: re.Match) -> None:
     destination, source = instruction.operands
     to = match.group("to")
-    text = _float_source(code, source, match.group("type"))
-    if match.group("ftz"):
-        text = f"flush({text})"
+    text = numbers(code, source, match.group("type"), match.group("ftz") is not None)
     text = f"float_to_int({text}, {type_width(to)}, {to[0] == 's'}, {match.group('rounding')!r})"
     if type_width(to) < destination.width:
-        text = f"{text}.view({'i' if to[0] == 's' else 'u'}{type_width(to)}).astype({'i' if to[0] == 's' else 'u'}{destination.width})"
-        text = f"{text}.view(u{destination.width})"
+        letter = "i" if to[0] == "s" else "u"
+        text = f"{text}.view({letter}{type_width(to)}).astype({letter}{destination.width}).view(u{destination.width})"
     code.assign(destination, text, "lanes")
 
 
 def _float_to_float(code: Code, instruction: Instruction, match: re.Match) -> None:
     destination, source = instruction.operands
-    text = _float_source(code, source, match.group("type"))
-    flush, rounding = bool(match.group("ftz")), match.group("rounding") or "rn"
-    if flush and match.group("type") == "f32":
-        text = f"flush({text})"
-    if rounding.endswith("i"):
-        text = f"{ {'rni': 'np.rint', 'rzi': 'np.trunc', 'rmi': 'np.floor', 'rpi': 'np.ceil'}[rounding] }({text})"
-        rounding = "rn"
-    if match.group("relu"):
-        text = f"np.maximum({text}, 0)"
-    _to_float(code, destination, f"{text}.astype(f64)", match.group("to"), rounding, flush, bool(match.group("sat")))
+    flush = match.groupdict().get("ftz") is not None and match.group("type") == "f32"
+    _narrowed(code, destination, numbers(code, source, match.group("type"), flush), match)
 
 
-def _pack_small(code: Code, instruction: Instruction, match: re.Match) -> None:
-    """The result's register has 16 bits, or 8 for two 4-bit numbers."""
-    destination, high, low = instruction.operands
-    rows = f"row_of({code.value(high)}, 32), row_of({code.value(low)}, 32)"
-    call = f"pack_small({rows}, {match.group('small')!r}, {match.group('relu') is not None})"
-    code.assign(destination, f"{call}.astype(u{destination.width})", "lanes")
+_FTZ_SAT = r"(?P<ftz>\.ftz)?(?P<sat>\.sat)?"
+_NARROW_INTEGER = "u8|s8|u16|s16|u32|s32"
 
-
-def _unpack_small(code: Code, instruction: Instruction, match: re.Match) -> None:
-    destination, source = instruction.operands
-    text = f"row_of({code.value(source, source.width)}, {source.width}).astype(u16)"
-    code.assign(
-        destination, f"unpack_small({text}, {match.group('small')!r}, {match.group('relu') is not None})", "lanes"
-    )
-
-
-_SMALL = "e4m3|e5m2|e2m1|e2m3|e3m2"
 ROWS: list[Row] = [
-    row(rf"mov\.(?P<type>{_WORD})", _mov),
-    row(rf"cvt(?P<sat>\.sat)?\.(?P<to>{_INTEGER})\.(?P<type>{_INTEGER})", _integer_to_integer),
-    row(r"cvt\.(?P<rounding>rn)\.(?P<to>f32|f64)\.(?P<type>u64|s64)", _integer_to_float, kind=always_lanes),
-    row(rf"cvt\.(?P<rounding>rn|rz|rm|rp)\.(?P<to>{_FLOAT})\.(?P<type>u8|s8|u16|s16|u32|s32)", _integer_to_float, kind=always_lanes),
+    row(rf"mov\.(?P<type>{_WORD})", _mov, 2),
+    row(rf"cvt(?P<sat>\.sat)?\.(?P<to>{_INTEGER})\.(?P<type>{_INTEGER})", _integer_to_integer, 2),
+    row(rf"cvt\.(?P<rounding>rn|rz|rm|rp){_FTZ_SAT}\.(?P<to>f16|f32)\.(?P<type>{_INTEGER})", _integer_to_float, 2, kind=always_lanes),
+    row(rf"cvt\.(?P<rounding>rn|rz|rm|rp)\.(?P<to>bf16)\.(?P<type>{_INTEGER})", _integer_to_float, 2, kind=always_lanes),
+    row(rf"cvt\.(?P<rounding>rn|rz|rm|rp)(?P<sat>\.sat)?\.(?P<to>f64)\.(?P<type>{_NARROW_INTEGER})", _integer_to_float, 2, kind=always_lanes),
+    row(r"cvt\.rn\.f64\.(?P<type>u64|s64)", _long_to_double, 2, kind=always_lanes),
     row(
         rf"cvt\.(?P<rounding>rni|rzi|rmi|rpi)(?P<ftz>\.ftz)?(?:\.sat)?\.(?P<to>{_INTEGER})\.(?P<type>{_FLOAT})",
         _float_to_integer,
+        2,
         kind=always_lanes,
     ),
     row(
-        r"cvt(?:\.(?P<rounding>rn|rz|rm|rp|rni|rzi|rmi|rpi))?(?P<ftz>\.ftz)?(?P<relu>\.relu)?(?P<sat>\.sat)?"
-        rf"\.(?P<to>{_FLOAT})\.(?P<type>{_FLOAT})",
+        rf"cvt(?:\.(?P<rounding>rn|rz|rm|rp|rni|rzi|rmi|rpi))?{_FTZ_SAT}\.(?P<to>{_FLOAT})\.(?P<type>{_FLOAT})",
         _float_to_float,
+        2,
         kind=always_lanes,
     ),
-    called(r"cvt\.rn\.f16x2\.f32", "float_to_half2(row_of({1:v}, 32), row_of({2:v}, 32))", kind=always_lanes),
-    called(r"cvt\.rn\.bf16x2\.f32", "float_to_bf16x2(row_of({1:v}, 32), row_of({2:v}, 32))", kind=always_lanes),
-    row(rf"cvt\.rn\.satfinite(?P<relu>\.relu)?\.(?P<small>{_SMALL})x2\.f32", _pack_small, kind=always_lanes),
-    called(
-        r"cvt\.(?P<rounding>rp|rz)(?:\.satfinite)?\.ue8m0x2\.f32",
-        "pack_scales(row_of({1:v}, 32), row_of({2:v}, 32), {rounding} == 'rp')",
+    row(
+        r"cvt\.(?P<rounding>rn|rz)(?P<modifiers>(?:\.relu|\.satfinite)+)\.(?P<to>f16|bf16)\.(?P<type>f32)",
+        _float_to_float,
+        2,
         kind=always_lanes,
     ),
-    row(rf"cvt\.rn(?P<relu>\.relu)?\.f16x2\.(?P<small>{_SMALL})x2", _unpack_small, kind=always_lanes),
-    called(r"cvt\.rn\.bf16x2\.ue8m0x2", "unpack_scales(row_of({1:v}, 16))", kind=always_lanes),
 ]  # fmt: skip

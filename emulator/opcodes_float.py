@@ -1,23 +1,26 @@
-"""Rows of the opcode table: floating-point arithmetic. f32x2 works on pairs in 64-bit registers, f16x2 and bf16x2 in
-32-bit ones.
+"""Rows of the opcode table: arithmetic of f32, f64 and f32x2, whose pairs are in 64-bit registers.
 
-PTX ISA, "Floating Point Instructions", "Half Precision Floating Point Instructions". `.approx` functions are the
-correctly rounded ones here: hardware may differ in the last bits. Subnormals are kept unless `.ftz` is given.
+PTX ISA, "Floating Point Instructions". `.approx` functions are the correctly rounded ones here: hardware may differ in
+the last bits. Subnormals are kept unless `.ftz` is given.
 """
 
 from __future__ import annotations
 
-import re
+from emulator.float_rows import ABS, EXTREMES, FTZ, MAYBE_ROUND, NAN, ROUND, SAT, XORSIGN, extreme_row, float_row
+from emulator.rows import Row, computed
 
-from emulator.code import Code
-from emulator.instructions import Instruction
-from emulator.operands import type_width
-from emulator.rows import Row, always_lanes, computed, row
-
-_BINARY = {"add": "{a} + {b}", "sub": "{a} - {b}", "mul": "{a} * {b}"}
-_MINMAX = {"min": "np.fmin({a}, {b})", "max": "np.fmax({a}, {b})"}
-_NAN_MINMAX = {"min": "np.minimum({a}, {b})", "max": "np.maximum({a}, {b})"}
-_UNARY = {"neg": "-{a}", "abs": "np.abs({a})"}
+# Operation -> to nearest even, with another rounding.
+_BASIC = {
+    "add": ("{a} + {b}", "rounded_sum({a}, {b}, {rounding})"),
+    "sub": ("{a} - {b}", "rounded_sum({a}, -{b}, {rounding})"),
+    "mul": ("{a} * {b}", "rounded_product({a}, {b}, {rounding})"),
+}
+_FUSED = ("fused({a}, {b}, {c})", "rounded_fused({a}, {b}, {c}, {rounding})")
+_DIVIDING = {
+    "div": ("{a} / {b}", "rounded_quotient({a}, {b}, {rounding})"),
+    "rcp": ("1 / {a}", "rounded_quotient(np.ones_like({a}), {a}, {rounding})"),
+    "sqrt": ("np.sqrt({a})", "rounded_root({a}, {rounding})"),
+}
 _APPROXIMATE = {
     "ex2": "np.exp2({a})",
     "lg2": "np.log2({a})",
@@ -25,51 +28,30 @@ _APPROXIMATE = {
     "cos": "np.cos({a})",
     "tanh": "np.tanh({a})",
     "rsqrt": "reciprocal_root({a})",
+    "sqrt": "np.sqrt({a})",
+    "rcp": "1 / {a}",
+    "div": "{a} / {b}",
 }
-_FLOAT_VIEW = {"f16": "f16", "f16x2": "f16", "f32": "f32", "f32x2": "f32", "f64": "f64"}
-
-
-def _float_row(operation: str, types: str, expression: str, rounding: str = "", suffixes: str = "") -> Row:
-    """rounding: modifiers before `.ftz`. All of the arithmetic rounds to nearest even, whatever the type."""
-
-    def emit(code: Code, instruction: Instruction, match: re.Match) -> None:
-        type_name = match.group("type")
-        width = type_width(type_name)
-        flush = ".ftz" in instruction.opcode and "f32" in type_name
-        sources = {}
-        for key, operand in zip("abc", instruction.operands[1:], strict=False):
-            text = f"row_of({code.value(operand, width)}, {width})"
-            text = f"from_bf16({text})" if type_name.startswith("bf16") else f"{text}.view({_FLOAT_VIEW[type_name]})"
-            sources[key] = f"flush({text})" if flush else text
-        result = expression.format(**sources)
-        if flush:
-            result = f"flush({result})"
-        if ".sat" in instruction.opcode:
-            result = f"saturate({result})"
-        if ".relu" in instruction.opcode:
-            result = f"np.maximum({result}, 0)"
-        result = f"to_bf16({result}, {width})" if type_name.startswith("bf16") else f"({result}).view(u{width})"
-        code.assign(instruction.operands[0], result, "lanes")
-
-    pattern = rf"{operation}{rounding}(?:\.ftz)?{suffixes}\.(?P<type>{types.replace(' ', '|')})"
-    return row(pattern, emit, kind=always_lanes)
-
-
-_ALL = "f16 f16x2 bf16 bf16x2 f32 f32x2 f64"
+_UNARY = {"neg": "-{a}", "abs": "np.abs({a})"}
 
 ROWS: list[Row] = [
-    *(_float_row(name, _ALL, text, r"(?:\.rn)?", r"(?:\.sat)?") for name, text in _BINARY.items()),
-    _float_row("fma", "f32 f32x2 f64", "fused({a}, {b}, {c})", r"\.rn", r"(?:\.sat)?"),
-    _float_row("fma", "f16 f16x2 bf16 bf16x2", "fused({a}, {b}, {c})", r"\.rn", r"(?:\.sat|\.relu)?"),
-    _float_row("mad", "f32", "fused({a}, {b}, {c})", r"\.rn"),
-    *(_float_row(name, "f16 f16x2 bf16 bf16x2 f32 f64", text) for name, text in _MINMAX.items()),
-    *(_float_row(name, "f16 f16x2 bf16 bf16x2 f32", text, suffixes=r"\.NaN") for name, text in _NAN_MINMAX.items()),
-    *(_float_row(name, "f16 f16x2 bf16 bf16x2 f32 f64", text) for name, text in _UNARY.items()),
-    _float_row("div", "f32 f64", "{a} / {b}", r"(?:\.rn|\.full|\.approx)"),
-    _float_row("rcp", "f32 f64", "1 / {a}", r"(?:\.rn|\.approx)"),
-    _float_row("sqrt", "f32 f64", "np.sqrt({a})", r"(?:\.rn|\.approx)"),
-    *(_float_row(name, "f32", text, r"\.approx") for name, text in _APPROXIMATE.items()),
-    _float_row("ex2", "f16 f16x2 bf16 bf16x2", _APPROXIMATE["ex2"], r"\.approx"),
-    _float_row("tanh", "f16 f16x2 bf16 bf16x2", _APPROXIMATE["tanh"], r"\.approx"),
-    computed(r"copysign", "f32", None, "({a} & u32(0x80000000) | {b} & u32(0x7fffffff))", "qq"),
+    *(float_row(name + MAYBE_ROUND + FTZ + SAT, "f32", *texts) for name, texts in _BASIC.items()),
+    *(float_row(name + MAYBE_ROUND + FTZ, "f32x2", *texts) for name, texts in _BASIC.items()),
+    *(float_row(name + MAYBE_ROUND, "f64", *texts) for name, texts in _BASIC.items()),
+    float_row("(?:fma|mad)" + ROUND + FTZ + SAT, "f32", *_FUSED),
+    float_row("fma" + ROUND + FTZ, "f32x2", *_FUSED),
+    float_row("(?:fma|mad)" + ROUND, "f64", *_FUSED),
+    *(float_row(name + ROUND + FTZ, "f32", *texts) for name, texts in _DIVIDING.items()),
+    *(float_row(name + ROUND, "f64", *texts) for name, texts in _DIVIDING.items()),
+    *(float_row(rf"{name}\.approx" + FTZ, "f32", text) for name, text in _APPROXIMATE.items()),
+    float_row(r"div\.full" + FTZ, "f32", _APPROXIMATE["div"]),
+    float_row(r"rsqrt\.approx", "f64", _APPROXIMATE["rsqrt"]),
+    *(float_row(name + FTZ, "f32", text) for name, text in _UNARY.items()),
+    *(float_row(name, "f64", text) for name, text in _UNARY.items()),
+    *(extreme_row(name, FTZ + NAN, "f32", (3, 4)) for name in EXTREMES),
+    *(extreme_row(name, FTZ + NAN + XORSIGN, "f32") for name in EXTREMES),
+    *(extreme_row(name, FTZ + NAN + ABS, "f32", (4,)) for name in EXTREMES),
+    *(extreme_row(name, "", "f64") for name in EXTREMES),
+    computed("copysign", "f32", None, "({a} & u32(0x80000000) | {b} & u32(0x7fffffff))", "qq", "unsigned"),
+    computed("copysign", "f64", None, "({a} & u64(1 << 63) | {b} & u64((1 << 63) - 1))", "qq", "unsigned"),
 ]

@@ -45,7 +45,7 @@ class OverlappingMachine(Machine):
             retired += self._retire_exited(report)
             for grid in self.grids:
                 if not grid.finished and grid.complete:
-                    grid.finish()
+                    self.finish(grid)
                     self.queues.forget_streams((grid.number,))
             if all(grid.finished for grid in self.grids):
                 return
@@ -74,6 +74,12 @@ class OverlappingMachine(Machine):
         self.chip.occupy(cluster)
         grid.admitted += 1
         self.start(cluster, self._paces[grid])
+
+    def _next_unstarted(self, grid: Grid) -> int | None:
+        if grid.admitted == grid.config.clusters:
+            return None
+        grid.admitted += 1
+        return grid.admitted - 1
 
     def _act(self, idle: int) -> None:
         """One turn of a warp, or one piece of asynchronous work."""

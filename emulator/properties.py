@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from emulator.errors import EmulatorError
-from emulator.ptx import Entry
+from emulator.instructions import Entry
 
 Dim3 = tuple[int, int, int]
 
@@ -67,6 +67,14 @@ class LaunchConfig:
         return self.ctas // math.prod(self.cluster)
 
 
+def with_clusters(entry: Entry, config: LaunchConfig) -> LaunchConfig:
+    """The launch in the clusters that the kernel requires, where the host has not asked for any (PTX ISA,
+    ".reqnctapercluster").
+    """
+    asked = config.cluster != (1, 1, 1)
+    return config if asked or entry.cluster is None else replace(config, cluster=entry.cluster)
+
+
 def check_launch(entry: Entry, config: LaunchConfig, properties: DeviceProperties) -> None:
     """Raises EmulatorError, with value and limit, for a launch that the device would refuse."""
 
@@ -84,6 +92,9 @@ def check_launch(entry: Entry, config: LaunchConfig, properties: DevicePropertie
         refuse(f"block {config.block} has {threads} threads, the limit is {properties.max_threads_per_block}")
     if entry.reqntid is not None and tuple(entry.reqntid) != tuple(config.block):
         refuse(f"block {config.block} is not the {tuple(entry.reqntid)} that the kernel requires (.reqntid)")
+    if entry.maxntid is not None and threads > math.prod(entry.maxntid):
+        limit = f"{math.prod(entry.maxntid)} that the kernel allows (.maxntid {entry.maxntid})"
+        refuse(f"block {config.block} has {threads} threads, more than the {limit}")
 
     if min(config.cluster) < 1:
         refuse(f"cluster {config.cluster}: every axis must be at least 1")
@@ -95,6 +106,12 @@ def check_launch(entry: Entry, config: LaunchConfig, properties: DevicePropertie
     if cluster_ctas > limit:
         hint = "" if config.nonportable_cluster else " without the non-portable cluster size attribute"
         refuse(f"cluster {config.cluster} has {cluster_ctas} CTAs, the limit is {limit}{hint}")
+    if entry.cluster is not None and config.cluster != entry.cluster:
+        refuse(f"cluster {config.cluster} is not the {entry.cluster} that the kernel requires (.reqnctapercluster)")
+    if entry.max_cluster is not None and cluster_ctas > entry.max_cluster:
+        refuse(
+            f"cluster {config.cluster} has {cluster_ctas} CTAs, the kernel allows {entry.max_cluster} (.maxclusterrank)"
+        )
 
     static = static_shared_bytes(entry)
     shared = static + config.dynamic_shared_bytes
@@ -113,7 +130,9 @@ def check_launch(entry: Entry, config: LaunchConfig, properties: DevicePropertie
 
 
 def static_shared_bytes(entry: Entry) -> int:
-    """Bytes of the entry's own `.shared` variables, in order; `.extern` ones are the launch's dynamic memory."""
+    """Bytes of the entry's `.shared` variables, in order; `.extern` ones are the launch's dynamic memory. Those of the
+    module and of device functions count once the entry is linked (linking.py).
+    """
     end = 0
     for variable in entry.variables.values():
         if variable.space == "shared" and not variable.extern:

@@ -41,7 +41,9 @@ def always_lanes(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
 @dataclass(frozen=True)
 class Row:
     """pattern: of the whole opcode. writes: how many leading operands are destinations. flow: "", "branch", "exit" or
-    "wait" (may have to wait; emitted as the first instruction of a segment)."""
+    "wait" (may have to wait; emitted as the first instruction of a segment). operands: how many operands the
+    instruction may have, destinations included; None where `emit` unpacks them and so refuses any other number.
+    carry: what the instruction does with the carry flag, of "in" and "out" (see `carry.py`)."""
 
     pattern: re.Pattern
     emit: Callable[[Code, Instruction, re.Match], None]
@@ -49,10 +51,27 @@ class Row:
     kind: Kind = same_as_sources
     flow: str = ""
     inter_cta: bool = False  # communicates with other CTAs through global memory
+    operands: frozenset[int] | None = None
+    carry: frozenset[str] = frozenset()
+
+    def refusal(self, instruction: Instruction) -> str | None:
+        """Why the row does not take an instruction of its opcode, or None."""
+        count = len(instruction.operands)
+        if self.operands is None or count in self.operands:
+            return None
+        expected = " or ".join(map(str, sorted(self.operands)))
+        return f"{instruction.opcode} with {count} operands; it takes {expected}"
 
 
-def row(pattern: str, emit: Callable, **options) -> Row:
-    return Row(re.compile(pattern), emit, **options)
+def row(pattern: str, emit: Callable, operands: int | tuple[int, ...] | None = None, **options) -> Row:
+    """operands: the number of operands, or the numbers that there may be."""
+    counts = (operands,) if isinstance(operands, int) else operands
+    return Row(re.compile(pattern), emit, operands=None if counts is None else frozenset(counts), **options)
+
+
+def sources_named(template: str) -> int:
+    """How many sources an expression names: {a}, {b}, ..."""
+    return len(set(re.findall(r"\{([a-e])\}", template)))
 
 
 def computed(
@@ -70,23 +89,30 @@ def computed(
     the type's width unsigned, "w" twice its width, "u" and "i" 32 bits unsigned and signed, "p" a predicate; any
     other letter stands for the type itself. scalar None: there is no expression for integers, the result is a row.
     result: the type of the result if it differs, or "wide" for twice the width, "unsigned" for the same width where
-    the sign makes no difference.
+    the sign makes no difference. The instruction has one operand for each source that the expressions name.
     """
 
     def emit(code: Code, instruction: Instruction, match: re.Match) -> None:
         code.compute(instruction, match.group("type"), scalar, lanes, sources, result)
 
     kind = same_as_sources if scalar is not None else always_lanes
-    return row(rf"(?:{pattern})\.(?P<type>{types.replace(' ', '|')}){ending}", emit, kind=kind)
+    operands = 1 + sources_named(lanes)
+    return row(rf"(?:{pattern})\.(?P<type>{types.replace(' ', '|')}){ending}", emit, operands, kind=kind)
 
 
-def called(pattern: str, template: str, **options) -> Row:
-    """An instruction that is one call; see `code.Code.call` for what the template may name."""
+def called(pattern: str, template: str, operands: int | tuple[int, ...] | None = None, **options) -> Row:
+    """An instruction that is one call; see `code.Code.call` for what the template may name.
+
+    operands: as of `row`; by default as many as the template names, which suits whatever has no optional operands.
+    """
+    if operands is None:
+        named = [int(index) for index in re.findall(r"\{(\d+)", template)]
+        operands = max([options.get("writes", 1) - 1, *named]) + 1
 
     def emit(code: Code, instruction: Instruction, match: re.Match) -> None:
         code.call(instruction, match, template)
 
-    return row(pattern, emit, **options)
+    return row(pattern, emit, operands, **options)
 
 
 def ignored(pattern: str) -> Row:

@@ -58,6 +58,8 @@ class Runner:
 
     def run(self, chain: list[Launch]) -> list[LaunchCounters]:
         """Runs launches of which each may overlap the one before it."""
+        for launch in chain:
+            launch.program.printing_schedule = self.schedules[0]
         return [self._run(chain[0])] if len(chain) == 1 else self._run_together(chain)
 
     def _run(self, launch: Launch) -> LaunchCounters:

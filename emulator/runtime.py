@@ -22,10 +22,12 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from emulator import driver, native
+from emulator import driver, events, graphs, native
 from emulator.device import Device, LaunchConfig
-from emulator.errors import EmulatorError
+from emulator.encode import encode_tiled
+from emulator.errors import EmulatorError, Fault
 from emulator.ptx import Entry, Module, parse
+from emulator.tensormap import RULES, TENSOR_MAP_ALIGNMENT
 
 SUCCESS, LAUNCH_FAILURE = 0, 719  # cudaError_t
 # cudaFuncAttribute
@@ -46,6 +48,18 @@ class Launch(ctypes.Structure):
         ("cooperative", ctypes.c_uint32),
         ("unknown_attribute", ctypes.c_int32),
         ("dynamic_shared_bytes", ctypes.c_uint64),
+        ("event", ctypes.c_void_p),
+    ]
+
+
+class TensorMapArguments(ctypes.Structure):
+    """tensor_map_t of shim.c: the arguments of cuTensorMapEncodeTiled."""
+
+    _fields_ = [
+        *((name, ctypes.c_uint32) for name in ("data_type", "rank", "interleave", "swizzle", "l2_promotion", "fill")),
+        ("address", ctypes.c_uint64),
+        *((name, ctypes.POINTER(ctypes.c_uint64)) for name in ("dims", "strides")),
+        *((name, ctypes.POINTER(ctypes.c_uint32)) for name in ("box", "element_strides")),
     ]
 
 
@@ -104,6 +118,8 @@ def _raise_failure() -> None:
 def _callback(function: Callable[..., int]) -> Callable[..., int]:
     @functools.wraps(function)
     def guarded(*arguments) -> int:
+        if _state.failure is not None:  # the host code goes on, but the call has failed
+            return LAUNCH_FAILURE
         try:
             return function(*arguments)
         except BaseException as failure:  # raised again by _raise_failure, when the host code has returned
@@ -160,6 +176,13 @@ def _set_attribute(kernel: int, attribute: int, value: int) -> int:
     return SUCCESS
 
 
+def _run(entry: Entry, config: LaunchConfig, values: list[bytes], event: int | None) -> None:
+    Device.current().launch(entry, config, values)
+    if event:
+        # It may be reached once every CTA has begun; who waits for it has the launch run to its end, which is later.
+        events.record(event)
+
+
 def _launch(handle: int, launch, parameters) -> int:
     kernel, launch = _kernels[handle], launch[0]
     if launch.unknown_attribute:
@@ -177,15 +200,33 @@ def _launch(handle: int, launch, parameters) -> int:
     values = [ctypes.string_at(parameters[i], parameter.size) for i, parameter in enumerate(kernel.entry.params)]
     gpu = _hopper()
     if gpu:
+        if launch.event:
+            raise EmulatorError("a launch that records an event is not modelled on a Hopper GPU", kernel=kernel.name)
         gpu.launch(kernel.ptx, kernel.entry, config, values)
     else:
-        Device.current().launch(kernel.entry, config, values)
+        graphs.submit(functools.partial(_run, kernel.entry, config, values, launch.event))
     return SUCCESS
 
 
 def _device_attribute(value, attribute: int) -> int:
     gpu = _hopper()
     value[0] = gpu.attribute(attribute) if gpu else driver.attribute(attribute)
+    return SUCCESS
+
+
+def _encode(tensor_map: int, arguments) -> int:
+    a = arguments[0]
+    rank = a.rank
+    try:
+        if tensor_map % TENSOR_MAP_ALIGNMENT:
+            raise Fault(f"tensor map at {tensor_map:#x}: must be {TENSOR_MAP_ALIGNMENT}-byte aligned ({RULES})")
+        raw = encode_tiled(
+            a.data_type, a.address, a.dims[:rank], a.strides[: max(rank, 1) - 1], a.box[:rank], a.element_strides[:rank],
+            a.interleave, a.swizzle, a.l2_promotion, a.fill,
+        )  # fmt: skip
+    except Fault as fault:
+        raise EmulatorError(f"cuTensorMapEncodeTiled: {fault.reason}") from fault
+    ctypes.memmove(tensor_map, raw, len(raw))
     return SUCCESS
 
 
@@ -198,6 +239,7 @@ _CALLBACKS = [
         (_set_attribute, (ctypes.c_void_p, ctypes.c_int, ctypes.c_int)),
         (_launch, (ctypes.c_void_p, ctypes.POINTER(Launch), _pointer)),
         (_device_attribute, (ctypes.POINTER(ctypes.c_int), ctypes.c_int)),
+        (_encode, (ctypes.c_void_p, ctypes.POINTER(TensorMapArguments))),
     )
 ]
 

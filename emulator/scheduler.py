@@ -6,12 +6,14 @@ cost nothing. When no warp can run and nothing is outstanding, the kernel hangs,
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from emulator import hang
 from emulator.cluster import Cluster, Grid
 from emulator.errors import EmulatorError, Fault
 from emulator.instructions import located
@@ -30,7 +32,6 @@ QUANTUM = 256  # segments that a warp runs before the next one's turn
 # Under a random schedule warps differ in how often it is their turn: races often need one warp far ahead of another.
 PACES = (1.0, 0.1, 0.01)
 HANG_ROUNDS = 2000  # turns of every warp without any effect on memory or a barrier
-REPORTED_WARPS = 40
 
 
 class Machine:
@@ -44,7 +45,9 @@ class Machine:
         self.resident: list[Cluster] = []
         self.progress = 0  # grows with every effect that another warp could see
         self._ticks = 0
+        self._warp_random = random.Random(schedule.seed)  # apart, so that other choices do not depend on these
         self._finished: list[Cluster] = []
+        self._admissions: Iterator[tuple[Grid, int]] = iter(())
 
     def clock(self) -> int:
         """Cycles, in the sense that they grow."""
@@ -60,8 +63,18 @@ class Machine:
         if not self.resident:
             # What happens to a cluster under a seed must not depend on which clusters this process has run before.
             self.random.seed(f"{self.schedule.seed}:{number}")
+            self._warp_random.seed(f"{self.schedule.seed}:{number}")
         cluster = Cluster(self, grid, number)
         self.start(cluster)
+
+    def cancel(self, grid: Grid) -> tuple[int, int, int] | None:
+        """Takes a cluster of the grid that has not started off those to run. Index of its first CTA; None: there is none."""
+        number = self._next_unstarted(grid)
+        return None if number is None else grid.cancel(number)
+
+    def _next_unstarted(self, grid: Grid) -> int | None:
+        following = next(self._admissions, None)
+        return None if following is None else following[1]
 
     def start(self, cluster: Cluster, pace: float = 1.0) -> None:
         self.resident.append(cluster)
@@ -76,11 +89,18 @@ class Machine:
         """Ends the turn of a group behind which another launch may start. False where none can."""
         return False
 
+    def postpones(self) -> bool:
+        """Whether asynchronous work of a warp, which nobody sees before the warp waits for it, is put off until then."""
+        if self.schedule.kind == "random":
+            return self._warp_random.random() < 0.5
+        return self.schedule.kind == "late"
+
     def cluster_done(self, cluster: Cluster) -> None:
         self._finished.append(cluster)
 
     def run(self, admissions: Iterator[tuple[Grid, int]], limit: int) -> None:
         """Run clusters, at most `limit` resident at once, until there are no more."""
+        self._admissions = admissions
         idle = 0  # turns since anything had an effect
         seen = self.progress
         more = True
@@ -116,26 +136,29 @@ class Machine:
 
     def turn(self) -> None:
         """The turn of the warp that has waited longest, or under a random schedule of any."""
-        random = self.schedule.kind == "random"
-        if random and len(self.ready) > 1:
+        if self.schedule.kind == "random" and len(self.ready) > 1:
             chosen = self.random.choices(range(len(self.ready)), [warp.pace for warp in self.ready])[0]
             self.ready.rotate(-chosen)
         self.run_warp(self.ready.popleft())
 
     def run_warp(self, warp: Warp) -> None:
-        random = self.schedule.kind == "random"
+        at_random = self.schedule.kind == "random"
         warp.queued = False
-        quantum = self.random.randrange(1, 9) if random else QUANTUM
+        quantum = self.random.randrange(1, 9) if at_random else QUANTUM
         self._ticks += 1
         grid = warp.cta.grid
         grid.memory.traffic = grid.traffic
         try:
             runnable = warp.run(quantum)
         except Fault as fault:
-            raise self._located(warp, fault) from fault
+            raise self._located(warp, fault, fault.reason) from fault
+        except EmulatorError:
+            raise
+        except Exception as error:
+            raise self._located(warp, error, _unforeseen(error)) from error
         if runnable:
             self.enqueue(warp)
-        while random and self.queues.outstanding and self.random.random() < 0.4:
+        while at_random and self.queues.outstanding and self.random.random() < 0.4:
             self.queues.run_one()
 
     def take_finished(self) -> list[Cluster]:
@@ -163,13 +186,17 @@ class Machine:
         except Fault as fault:
             cta, warp, index = job.issuer
             raise self._error(job.grid, cta, warp, index, fault.reason) from fault
+        except EmulatorError:
+            raise
+        except Exception as error:
+            raise self._error(job.grid, *job.issuer, _unforeseen(error)) from error
         finally:
             memory.traffic = outer
 
-    def _located(self, warp: Warp, fault: Fault) -> EmulatorError:
+    def _located(self, warp: Warp, error: Exception, reason: str) -> EmulatorError:
         grid = warp.cta.grid
-        index = grid.program.instruction_at(fault.__traceback__)
-        return self._error(grid, warp.cta.index, warp.index, index, fault.reason)
+        index = grid.program.instruction_at(error.__traceback__)
+        return self._error(grid, warp.cta.index, warp.index, index, reason)
 
     def _error(self, grid: Grid, cta: tuple, warp: int, index: int | None, reason: str) -> EmulatorError:
         instruction = grid.entry.instructions[index] if index is not None else None
@@ -180,39 +207,24 @@ class Machine:
         return []
 
     def hang(self, reason: str) -> EmulatorError:
-        """The report of a hang: every warp that has not exited, and what it waits for."""
-        lines_of, barriers, first = {}, {}, None
-        for cluster in self.resident:
-            for cta in cluster.ctas:
-                for warp in cta.warps:
-                    for group in warp.groups:
-                        first = first or (cluster.grid, cta, warp, group)
-                        line = _waiting_line(cluster.grid, cta, warp, group, barriers)
-                        lines_of.setdefault(cluster.grid, []).append(line)
-        lines = []
-        for of_grid in lines_of.values():
-            shown = REPORTED_WARPS // len(lines_of)
-            more = [f"  ... and {len(of_grid) - shown} more"] if len(of_grid) > shown else []
-            lines += [*of_grid[:shown], *more]
-        lines += [f"  {barrier}" for barrier in barriers.values()]
-        text = "\n".join([f"the kernel hangs: {reason}", *lines, *(f"  {note}" for note in self.notes())])
+        """The error for a hang, at the first warp that has not exited."""
+        text, first = hang.report(reason, self.resident, self.notes())
         if first is None:
             return EmulatorError(text)
         grid, cta, warp, group = first
         return self._error(grid, cta.index, warp.index, group.pc, text)
 
+    def finish(self, grid: Grid) -> None:
+        """The grid is over: nothing may be left that was still to come."""
+        if grid.unfinished:
+            barrier = grid.unfinished[0]
+            (group, index), text = barrier.initialiser, f"the grid has ended, but {barrier}"
+            raise self._error(grid, group.cta.index, group.warp.index, index, f"{text} (PTX ISA, mbarrier)")
+        grid.finish()
 
-def _waiting_line(grid: Grid, cta, warp: Warp, group, barriers: dict) -> str:
-    instruction = grid.entry.instructions[group.pc]
-    place = f" ({instruction.source})" if instruction.source else ""
-    lanes = "" if group.bits == warp.live else f" lanes {group.bits:#010x}"
-    line = f"  {cta.label} warp {warp.index}{lanes} at PTX line {instruction.line}{place}: {instruction.text}"
-    if group.waiting is None:
-        return line + (" [waits for the other lanes]" if group.blocked else " [can run]")
-    what, target, phase = group.waiting
-    barriers[id(target)] = target
-    name = getattr(target, "name", None) or str(target)
-    return f"{line}\n      waits for {what + ' (phase ' + str(phase) + ') of ' if what else ''}{name}"
+
+def _unforeseen(error: Exception) -> str:
+    return f"the emulator failed at this instruction: {type(error).__name__}: {error}"
 
 
 def run(
@@ -237,4 +249,4 @@ def run(
     numbers = range(total) if clusters is None else clusters
     with np.errstate(all="ignore"):
         machine.run(((grid, number) for number in numbers), limit)
-    grid.finish()
+    machine.finish(grid)

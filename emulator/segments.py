@@ -189,6 +189,9 @@ class Segment:
         code.kind = step.kind(self.flow.kind_of)
         code.writes, code.waits = row.writes, step.blocks
         guard = instruction.predicate
+        loads = self.translator.first_uses.get(index)
+        if loads is not None:
+            code.line(f"if g.warp.tensor.queue: tensorops.settle(g, {tuple(sorted(loads))})")
         try:
             if guard is None:
                 row.emit(code, instruction, match)
@@ -204,5 +207,5 @@ class Segment:
                 row.emit(code, instruction, match)
         except EmulatorError as error:
             raise located(error.reason, self.translator.entry, instruction) from None
-        except (ValueError, KeyError, AttributeError) as error:
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise located(f"operands not understood: {error}", self.translator.entry, instruction) from error

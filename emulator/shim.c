@@ -10,8 +10,10 @@
 
 enum { SUCCESS = 0, INVALID_VALUE = 1 };
 enum { ATTRIBUTE_CLUSTER = 4, ATTRIBUTE_COOPERATIVE = 2, ATTRIBUTE_PROGRAMMATIC = 6 };
-/* Cluster scheduling policy, priority, shared memory carveout: preferences without effect on results. */
-enum { HINT_CLUSTER_POLICY = 5, HINT_PRIORITY = 8, HINT_CARVEOUT = 14 };
+enum { ATTRIBUTE_PROGRAMMATIC_EVENT = 7, ATTRIBUTE_COMPLETION_EVENT = 12 };
+/* Preferences without effect on results: cluster scheduling policy, priority, preferred cluster dimension (the device
+ * may always take the regular one, and does), shared memory carveout. */
+enum { HINT_CLUSTER_POLICY = 5, HINT_PRIORITY = 8, HINT_PREFERRED_CLUSTER = 11, HINT_CARVEOUT = 14 };
 
 typedef struct {
     int32_t id;
@@ -19,6 +21,7 @@ typedef struct {
     union {
         uint32_t words[16];
         int32_t flag;
+        void *event; /* and its flags */
     } value;
 } attribute_t; /* cudaLaunchAttribute */
 
@@ -39,7 +42,15 @@ typedef struct {
     uint32_t cooperative;
     int32_t unknown_attribute; /* 0: none */
     uint64_t dynamic_shared_bytes;
+    void *event; /* recorded by the launch; NULL: none */
 } launch_t; /* runtime.Launch */
+
+typedef struct {
+    uint32_t data_type, rank, interleave, swizzle, l2_promotion, fill;
+    uint64_t address;
+    const uint64_t *dims, *strides;
+    const uint32_t *box, *element_strides;
+} tensor_map_t; /* runtime.TensorMapArguments */
 
 static struct {
     int (*load)(void **library);
@@ -47,14 +58,17 @@ static struct {
     int (*set_attribute)(void *kernel, int attribute, int value);
     int (*launch)(void *kernel, const launch_t *launch, void **parameters);
     int (*device_attribute)(int *value, int attribute);
+    int (*encode)(void *tensor_map, const tensor_map_t *arguments);
 } python;
 
-void emulator_register(void *load, void *get_kernel, void *set_attribute, void *launch, void *device_attribute) {
+void emulator_register(void *load, void *get_kernel, void *set_attribute, void *launch, void *device_attribute,
+                       void *encode) {
     python.load = load;
     python.get_kernel = get_kernel;
     python.set_attribute = set_attribute;
     python.launch = launch;
     python.device_attribute = device_attribute;
+    python.encode = encode;
 }
 
 /* Devices */
@@ -126,14 +140,28 @@ int _cudaLaunchKernelEx(const config_t *config, void *kernel, void **parameters)
         case ATTRIBUTE_CLUSTER: memcpy(launch.cluster, attribute->value.words, sizeof launch.cluster); break;
         case ATTRIBUTE_COOPERATIVE: launch.cooperative = attribute->value.flag != 0; break;
         case ATTRIBUTE_PROGRAMMATIC: launch.programmatic = attribute->value.flag != 0; break;
+        case ATTRIBUTE_PROGRAMMATIC_EVENT:
+        case ATTRIBUTE_COMPLETION_EVENT: launch.event = attribute->value.event; break;
         case HINT_CLUSTER_POLICY:
         case HINT_PRIORITY:
+        case HINT_PREFERRED_CLUSTER:
         case HINT_CARVEOUT: break;
         default: launch.unknown_attribute = attribute->id;
         }
     }
     return python.launch(kernel, &launch, parameters);
 }
+
+int _cuTensorMapEncodeTiled(void *tensor_map, uint32_t data_type, uint32_t rank, void *address, const uint64_t *dims,
+                            const uint64_t *strides, const uint32_t *box, const uint32_t *element_strides,
+                            uint32_t interleave, uint32_t swizzle, uint32_t l2_promotion, uint32_t fill) {
+    tensor_map_t arguments = {data_type, rank, interleave, swizzle, l2_promotion, fill, (uint64_t)address,
+                              dims, strides, box, element_strides};
+    return python.encode(tensor_map, &arguments);
+}
+
+/* The original ends the process; here Python has kept the failure and raises it when the host code returns. */
+void cuda_dialect_assert_success(int error) { (void)error; }
 
 /* TVM-FFI builds load their library on the first call. A call that fails must leave an error with the FFI, whose setters
  * arrive as arguments; the exception that the user sees is the one that Python has kept. */

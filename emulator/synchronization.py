@@ -1,5 +1,4 @@
-"""What synchronisation instructions do: mbarrier operations, named barriers, warp and cluster barriers, grid
-dependencies.
+"""What mbarrier operations do (PTX ISA, "mbarrier").
 
 Functions named `wait_...` return False where the group has to wait; it is then on the list of what it waits for, and
 the instruction is executed again when it is woken.
@@ -7,21 +6,25 @@ the instruction is executed again when it is woken.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.access import shared_target, whole_warp
-from emulator.barriers import MBarrier, NamedBarrier
+from emulator.access import pick, shared_target
+from emulator.barriers import ARRIVAL, COMPLETION, MBarrier
 from emulator.errors import Fault
+from emulator.jobs import Job
 from emulator.lanes import lane_list
 from emulator.memory import SHARED_BASE
-from emulator.properties import WARP_THREADS
+from emulator.tmem_order import arrives
 
 if TYPE_CHECKING:
     from emulator.warp import Group
 
 MBARRIER_BYTES = 8
+STATE_BITS = 32
 
 
 def _place(g: Group, space: str | None, address: int):
@@ -59,15 +62,20 @@ def init_barrier(g: Group, mask: int, space: str | None, address, count, who) ->
         existing = cta.mbarriers.get(offset)
         if existing is not None:
             raise Fault(f"mbarrier.init of a live barrier without mbarrier.inval: {existing} (PTX ISA, mbarrier.init)")
-        cta.mbarriers[offset] = MBarrier(f"mbarrier at shared offset {offset:#x} of {cta.label}", expected)
+        barrier = MBarrier(f"mbarrier at shared offset {offset:#x} of {cta.label}", expected, cta, who)
+        barrier.hidden, barrier.time = "all", g.cta.machine.progress
+        cta.hidden_barriers.append(barrier)
+        cta.mbarriers[offset] = barrier
+        cta.shared.place_barrier(offset, barrier)
 
 
 def invalidate_barrier(g: Group, mask: int, space: str | None, address: int, who) -> None:
     cta, offset = _place(g, "shared", address)
     barrier = cta.mbarrier(offset)
-    if barrier.waiters:
-        raise Fault(f"mbarrier.inval while somebody waits: {barrier}")
+    if barrier.waiters or barrier.bytes:
+        raise Fault(f"mbarrier.inval of a barrier in use: {barrier} (PTX ISA, mbarrier.inval)")
     del cta.mbarriers[offset]
+    cta.shared.remove_barrier(offset)
 
 
 def _targets(g: Group, mask: int, space: str | None, address):
@@ -90,29 +98,63 @@ def _per_lane(value, mask: int) -> int:
     return values.pop()
 
 
-def arrive(g: Group, mask: int, space: str | None, address, count, nbytes, drop: bool, who) -> int:
-    """arrive{_drop}{.expect_tx}; every active lane arrives. Returns the state token: the phase before the arrival."""
+def deliver(g: Group, barrier: MBarrier, who, action: Callable[[], None]) -> None:
+    """Does something to a barrier: at once in the thread's own CTA, in another one when the schedule says so."""
+    home = barrier.home
+    if home is g.cta:
+        action()
+        return
+
+    def run() -> None:
+        home.alive(f"an arrival on the {barrier.name}")
+        if home.met is None:
+            home.met = home.machine.progress
+        action()
+
+    g.cta.machine.queues.arrival(Job(g.grid, g.issuer(who), run))
+
+
+def arrive(
+    g: Group, mask: int, space: str | None, address, count, nbytes, drop: bool, who, completes: bool = True
+) -> int:
+    """arrive{_drop}{.expect_tx}{.noComplete}; every active lane arrives. Returns the state token: the phase before the
+    arrival in the lower half, the pending count then in the upper one.
+    """
     count = 1 if count is None else _per_lane(count, mask)
-    phase = 0
+    state = 0
     g.cta.machine.progress += 1
+    if g.warp.tensor.touched:
+        arrives(g)
     for barrier, lanes in _targets(g, mask, space, address):
-        phase = barrier.phase
-        if nbytes is not None:
-            barrier.expect(_per_lane(nbytes, mask) * lanes)
-        barrier.arrive(count * lanes, "arrival", who, drop)
-    return phase
+        state = barrier.pending << STATE_BITS | barrier.phase
+        if not completes and count * lanes >= barrier.pending:
+            raise Fault(f"mbarrier.arrive.noComplete would complete the phase: {barrier} (PTX ISA, mbarrier.arrive)")
+        expected = 0 if nbytes is None else _per_lane(nbytes, mask) * lanes
+
+        def act(barrier: MBarrier = barrier, arrivals: int = count * lanes, expected: int = expected) -> None:
+            if expected:
+                barrier.expect(expected)
+            barrier.arrive(arrivals, ARRIVAL, who, drop)
+
+        deliver(g, barrier, who, act)
+    return state
+
+
+def pending_count(state: int) -> int:
+    """mbarrier.pending_count of a state token."""
+    return state >> STATE_BITS
 
 
 def expect_bytes(g: Group, mask: int, space: str | None, address, nbytes, who) -> None:
     g.cta.machine.progress += 1
     for barrier, lanes in _targets(g, mask, space, address):
-        barrier.expect(_per_lane(nbytes, mask) * lanes)
+        deliver(g, barrier, who, partial(barrier.expect, _per_lane(nbytes, mask) * lanes))
 
 
 def complete_bytes(g: Group, mask: int, space: str | None, address, nbytes, who) -> None:
     g.cta.machine.progress += 1
     for barrier, lanes in _targets(g, mask, space, address):
-        barrier.complete(_per_lane(nbytes, mask) * lanes, "complete_tx", who)
+        deliver(g, barrier, who, partial(barrier.complete, _per_lane(nbytes, mask) * lanes, COMPLETION, who))
 
 
 def _waited_for(g: Group, address: int) -> MBarrier:
@@ -120,10 +162,34 @@ def _waited_for(g: Group, address: int) -> MBarrier:
     return barrier_at(g, "shared", address)
 
 
-def test_parity(g: Group, mask: int, space: str | None, address: int, parity: int, who) -> bool:
+def _check_parity(parity: int) -> None:
     if parity not in (0, 1):
         raise Fault(f"phase parity {parity}: must be 0 or 1 (PTX ISA, mbarrier.test_wait)")
-    return _waited_for(g, address).passed(parity)
+
+
+def test_parity(g: Group, mask: int, space: str | None, address: int, parity: int, who) -> bool:
+    """One test. Lanes that test again for what they have not found and are two phases late have missed it."""
+    _check_parity(parity)
+    barrier, polled = _waited_for(g, address), g.warp.polled
+    key = barrier, mask, parity
+    if barrier.passed(parity):
+        polled.pop(key, None)
+        g.warp.synced = max(g.warp.synced, barrier.ended)
+        return True
+    phase = polled.setdefault(key, barrier.phase)
+    if barrier.phase >= phase + 2:
+        raise _missed(phase, barrier)
+    return False
+
+
+def _missed(phase: int, barrier: MBarrier) -> Fault:
+    return Fault(f"phase {phase} was waited for and missed, its parity has come round again: {barrier}")
+
+
+def state_of(token: int | np.ndarray, mask: int) -> int:
+    """The phase of the active lanes' tokens, in which they must agree; what else a token holds differs by lane."""
+    bits = (1 << STATE_BITS) - 1
+    return pick(token & (bits if isinstance(token, int) else np.uint64(bits)), mask)
 
 
 def test_state(g: Group, mask: int, space: str | None, address: int, state: int, who) -> bool:
@@ -133,7 +199,10 @@ def test_state(g: Group, mask: int, space: str | None, address: int, state: int,
             f"the state token is of phase {state}, which is neither the current one nor the one before it: {barrier} "
             "(PTX ISA, mbarrier.test_wait)"
         )
-    return barrier.phase != state
+    if barrier.phase != state:
+        g.warp.synced = max(g.warp.synced, barrier.ended)
+        return True
+    return False
 
 
 def wait_parity(g: Group, mask: int, space: str | None, address: int, parity: int, who) -> bool:
@@ -144,10 +213,12 @@ def wait_parity(g: Group, mask: int, space: str | None, address: int, parity: in
     if started is not None:
         g.waiting = None
         if started[1] is barrier and phase >= started[2] + 2:
-            raise Fault(f"phase {started[2]} was waited for and missed, its parity has come round again: {barrier}")
-    if parity not in (0, 1):
-        raise Fault(f"phase parity {parity}: must be 0 or 1 (PTX ISA, mbarrier.test_wait)")
+            raise _missed(started[2], barrier)
+    _check_parity(parity)
     if phase & 1 != parity:
+        if g.warp.polled:
+            g.warp.polled.pop((barrier, mask, parity), None)
+        g.warp.synced = max(g.warp.synced, barrier.ended)
         return True
     g.waiting = (f"parity {parity}", barrier, phase)
     barrier.waiters.append(g)
@@ -159,134 +230,6 @@ def wait_state(g: Group, mask: int, space: str | None, address: int, state: int,
     if test_state(g, mask, space, address, state, who):
         return True
     barrier = _waited_for(g, address)
-    g.waiting = (f"phase {state}", barrier, state)
+    g.waiting = (f"phase {barrier.phase}", barrier, barrier.phase)
     barrier.waiters.append(g)
-    return False
-
-
-# Named barriers
-
-
-def _named(g: Group, mask: int, aligned: bool, number: int, threads: int | None, instruction: str):
-    if aligned:
-        whole_warp(g, mask, instruction)
-    elif mask != g.warp.live:
-        raise Fault(f"{instruction} without .aligned by a part of a warp, lanes {mask:#010x}, is not modelled")
-    if not 0 <= number < 16:
-        raise Fault(f"{instruction} of barrier {number}: there are 16 per CTA")
-    if threads is not None and (threads % 32 or threads <= 0):
-        raise Fault(f"{instruction} with {threads} threads: must be a positive multiple of 32 (PTX ISA, bar)")
-    return g.cta.named_barrier(number), g.cta.counted_threads() if threads is None else threads
-
-
-def _whole_warp_arrives(g: Group, barrier: NamedBarrier, threads: int | None, needed: int) -> None:
-    """A barrier counts whole warps, however many of their lanes are left (PTX ISA, "bar")."""
-    g.cta.machine.progress += 1
-    barrier.arrive(f"warp {g.warp.index}", WARP_THREADS, threads, needed)
-
-
-def barrier_arrive(g: Group, mask: int, aligned: bool, number: int, threads: int, who) -> None:
-    barrier, needed = _named(g, mask, aligned, number, threads, "bar.arrive")
-    _whole_warp_arrives(g, barrier, threads, needed)
-
-
-def wait_barrier(g: Group, mask: int, aligned: bool, number: int, threads: int | None, who) -> bool:
-    """bar.sync."""
-    if g.waiting is not None:
-        kind, barrier, generation = g.waiting
-        if barrier.generation == generation:
-            barrier.waiters.append(g)
-            return False
-        g.waiting = None
-        return True
-    barrier, needed = _named(g, mask, aligned, number, threads, "bar.sync")
-    generation = barrier.generation
-    _whole_warp_arrives(g, barrier, threads, needed)
-    if barrier.generation != generation:
-        return True
-    g.waiting = ("", barrier, generation)
-    barrier.waiters.append(g)
-    return False
-
-
-def wait_warp_barrier(g: Group, mask: int, membermask: int, who) -> bool:
-    """bar.warp.sync: the lanes of the membermask meet here, at whichever of these instructions each of them is."""
-    if mask & ~membermask:
-        raise Fault(
-            f"bar.warp.sync: lanes {mask & ~membermask:#010x} execute it but are not in its membermask {membermask:#010x}"
-        )
-    barrier = g.warp.barrier(membermask)
-    if g.waiting is not None:
-        generation = g.waiting[2]
-        if barrier.generation != generation:
-            g.waiting = None
-            return True
-        barrier.waiters.append(g)
-        return False
-    if not membermask & g.warp.live & ~mask:
-        return True
-    generation = barrier.generation
-    needed = (membermask & g.warp.live).bit_count()
-    barrier.arrive(f"lanes {mask:#010x}", mask.bit_count(), needed, needed)
-    if barrier.generation != generation:
-        return True
-    g.waiting = ("", barrier, generation)
-    barrier.waiters.append(g)
-    return False
-
-
-# Clusters and grids
-
-
-def cluster_arrive(g: Group, mask: int, aligned: bool, who) -> None:
-    if aligned:
-        whole_warp(g, mask, "barrier.cluster.arrive")
-    again = g.warp.cluster_arrived & mask
-    if again:
-        raise Fault(
-            f"lanes {again:#010x} arrive twice on the cluster barrier without a wait in between (PTX ISA, barrier.cluster)"
-        )
-    g.cta.machine.progress += 1
-    g.warp.cluster_arrived |= mask
-    g.warp.cluster_generation = g.cta.cluster.barrier.generation
-    g.cta.cluster.barrier.arrive(mask.bit_count(), who)
-
-
-def wait_cluster(g: Group, mask: int, aligned: bool, who) -> bool:
-    if aligned:
-        whole_warp(g, mask, "barrier.cluster.wait")
-    if mask & ~g.warp.cluster_arrived:
-        raise Fault("barrier.cluster.wait without a barrier.cluster.arrive before it (PTX ISA, barrier.cluster)")
-    barrier = g.cta.cluster.barrier
-    if barrier.generation == g.warp.cluster_generation:
-        g.waiting = ("", barrier, barrier.generation)
-        barrier.waiters.append(g)
-        return False
-    g.waiting = None
-    g.warp.cluster_arrived &= ~mask
-    return True
-
-
-def wait_for_grids(g: Group, who) -> bool:
-    """griddepcontrol.wait: the grids that this one depends on are over and their writes visible (PTX ISA,
-    griddepcontrol).
-    """
-    g.waiting = None
-    for grid in g.grid.predecessors:
-        if not grid.finished:
-            g.waiting = ("", grid, None)
-            grid.waiters.append(g)
-            return False
-    return True
-
-
-def launch_dependents(g: Group, who) -> bool:
-    """griddepcontrol.launch_dependents: where another launch may start now, it may get ahead of these lanes."""
-    if g.cta.allows_dependents:
-        g.waiting = None
-        return True
-    g.cta.allow_dependents()
-    if not g.cta.machine.pause(g):
-        return True
-    g.waiting = ("", "its next turn", None)
     return False

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from emulator import tensorcore
 from emulator.access import one_lane, pick, shared_target
 from emulator.errors import Fault
 from emulator.jobs import Job
 from emulator.lanes import lane_list
-from emulator.tensorops import members
+from emulator.synchronization import deliver
+from emulator.tensorcopy import Copy
+from emulator.tensorcore import Mma
+from emulator.tensorops import accesses, commits, members
 
 if TYPE_CHECKING:
     from emulator.warp import Group
-
-_SCALE_BLOCKS = {"scale_vec::2X": 32, "scale_vec::4X": 16, "block16": 16, "block32": 32}
-_DEFAULT_BLOCK = {"mxf4": 32}
 
 
 def _submit(g: Group, mask: int, cta_group: int, who, instruction: str, run) -> None:
@@ -23,15 +23,29 @@ def _submit(g: Group, mask: int, cta_group: int, who, instruction: str, run) -> 
     g.cta.use_cta_group(cta_group)
     # Operations of one thread run in order, and its commits count its own only (PTX ISA, "tcgen05.commit").
     thread = *g.warp.key, mask.bit_length()
-    g.cta.machine.queues.tensor(thread, Job(g.grid, g.issuer(who), run))
+    ordered = commits(g, run) if instruction == "tcgen05.commit" else accesses(g, members(g, cta_group), run, who)
+    g.cta.machine.queues.tensor(thread, Job(g.grid, g.issuer(who), ordered))
 
 
-def copy(g: Group, mask: int, cta_group: int, shape: str, multicast: str | None, taddr, descriptor, who) -> None:
-    """tcgen05.cp."""
-    taddr, descriptor, ctas = pick(taddr, mask), pick(descriptor, mask), members(g, cta_group)
+def copy(
+    g: Group,
+    mask: int,
+    cta_group: int,
+    shape: str,
+    multicast: str | None,
+    source: str | None,
+    taddr,
+    descriptor: int,
+    who,
+) -> None:
+    """tcgen05.cp. What can be wrong with it by itself is checked here, when it is issued."""
+    one_lane(mask, "tcgen05.cp")
+    ctas = members(g, cta_group)
+    operation = Copy.decode(shape, multicast, source, pick(taddr, mask), descriptor)
+    operation.check([cta.operands() for cta in ctas])
 
     def run() -> None:
-        tensorcore.copy(shape, multicast, taddr, descriptor, [cta.operands() for cta in ctas], who)
+        operation.run([cta.operands() for cta in ctas], who)
 
     _submit(g, mask, cta_group, who, "tcgen05.cp", run)
 
@@ -41,7 +55,7 @@ def mma(
     mask: int,
     cta_group: int,
     kind: str,
-    scale: str | None,
+    scale_block: int | None,
     d,
     a,
     b,
@@ -50,38 +64,44 @@ def mma(
     sfb,
     accumulate: bool,
     a_in_tmem: bool,
+    disabled: list,
+    d_shift: int,
+    shifts_a: bool,
     who,
 ) -> None:
-    """tcgen05.mma. sfa, sfb: None without block scaling."""
-    block = _SCALE_BLOCKS[scale] if scale else _DEFAULT_BLOCK.get(kind)
-    if sfa is None:
-        block = None
-    elif block is None:
-        raise Fault(f"tcgen05.mma.kind::{kind}.block_scale needs .scale_vec or .block (PTX ISA, tcgen05.mma)")
+    """tcgen05.mma. What can be wrong with it by itself is checked here, when it is issued."""
+    one_lane(mask, "tcgen05.mma")
     if cta_group == 2 and g.cta.rank & 1:
         raise Fault(
             f"tcgen05.mma.cta_group::2 issued by CTA rank {g.cta.rank}: the even CTA of the pair issues it (PTX ISA, CTA Pair)"
         )
-    d, a, b, idesc = (pick(value, mask) for value in (d, a, b, idesc))
-    sfa, sfb = pick(sfa or 0, mask), pick(sfb or 0, mask)
     ctas = members(g, cta_group)
+    d, a, b, idesc, sfa, sfb = (pick(value, mask) for value in (d, a, b, idesc, sfa, sfb))
+    operation = Mma.decode(
+        kind,
+        cta_group,
+        scale_block,
+        d,
+        a,
+        b,
+        idesc,
+        sfa,
+        sfb,
+        accumulate,
+        a_in_tmem=a_in_tmem,
+        disabled=tuple(pick(word, mask) for word in disabled),
+        d_shift=d_shift,
+        shifts_a=shifts_a,
+    )
+    operation.check([cta.operands() for cta in ctas])
 
     def run() -> None:
-        operands = [cta.operands() for cta in ctas]
-        flops = tensorcore.mma(
-            kind, cta_group, block, d, a, b, idesc, sfa, sfb, accumulate, operands, a_in_tmem=a_in_tmem, who=who
-        )
+        flops = operation.run([cta.operands() for cta in ctas], who)
         counters = g.grid.counters
         counters.mma += 1
         counters.mma_flops += flops
 
     _submit(g, mask, cta_group, who, "tcgen05.mma", run)
-
-
-def all_lanes(disabled: list, mask: int) -> None:
-    """The disable-output-lane operand of tcgen05.mma."""
-    if any(pick(word, mask) for word in disabled):
-        raise Fault("tcgen05.mma with lanes disabled by disable-output-lane is not modelled")
 
 
 def commit(g: Group, mask: int, cta_group: int, barrier, multicast: int | None, who) -> None:
@@ -98,6 +118,6 @@ def commit(g: Group, mask: int, cta_group: int, barrier, multicast: int | None, 
     def run() -> None:
         for cta, barrier in targets:
             cta.alive(f"tcgen05.commit, an arrival on the {barrier.name},")
-            barrier.arrive(1, "tcgen05.commit", who)
+            deliver(g, barrier, who, partial(barrier.arrive, 1, "tcgen05.commit", who))
 
     _submit(g, mask, cta_group, who, "tcgen05.commit", run)

@@ -34,6 +34,8 @@ from emulator.errors import Fault
 
 RULES = "cuTensorMapEncodeTiled, CUDA Driver API"
 SIGNIFICANT_BYTES = 64
+TENSOR_MAP_BYTES = 128
+TENSOR_MAP_ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ ELEMENT_TYPES: dict[tuple[int, int], ElementType] = {
 
 PADDED_TYPES = ("b4x16_p64", "b6x16_p32")
 SWIZZLE_SPANS = (0, 32, 64, 128)
+ATOMS, FLIPPED = (16, 32, 32, 64), 2
 INTERLEAVES = {0: "none", 1: "16B", 2: "32B"}
 
 
@@ -78,8 +81,9 @@ INTERLEAVES = {0: "none", 1: "16B", 2: "32B"}
 class TensorMap:
     """A decoded tensor map. Dimension 0 is the contiguous one; sizes, boxes and element strides count elements.
 
-    strides: bytes, of dimensions 1..rank-1. swizzle: span in bytes, 0 for none. box: the traversed extent, of which
-    every element_strides[i]-th element is copied.
+    strides: bytes, of dimensions 1..rank-1. swizzle: span in bytes, 0 for none; atom: bytes that stay together in it;
+    flip: 8-byte halves change places in odd lines (swizzle.py). box: the traversed extent, of which every
+    element_strides[i]-th element is copied.
     """
 
     address: int
@@ -87,6 +91,8 @@ class TensorMap:
     element: ElementType
     interleave: str
     swizzle: int
+    atom: int
+    flip: bool
     fill_nan: bool
     dims: tuple[int, ...]
     strides: tuple[int, ...]
@@ -128,7 +134,7 @@ class TensorMap:
 @lru_cache(maxsize=4096)
 def _decode(raw: bytes) -> TensorMap:
     if len(raw) < SIGNIFICANT_BYTES:
-        raise Fault(f"tensor map of {len(raw)} bytes; a tensor map has 128")
+        raise Fault(f"tensor map of {len(raw)} bytes; a tensor map has {TENSOR_MAP_BYTES}")
     words = np.frombuffer(raw, "<u4").astype(np.int64).tolist()
     flags = words[2]
     rank = (flags >> 4 & 7) + 1
@@ -142,10 +148,13 @@ def _decode(raw: bytes) -> TensorMap:
     interleave = flags >> 11 & 3
     if interleave not in INTERLEAVES:
         raise Fault(f"tensor map interleave code {interleave} is not known")
-    atomicity, wide = flags >> 19 & 3, flags >> 22 & 1
-    if atomicity or wide:
+    span, atomicity = SWIZZLE_SPANS[flags >> 13 & 3], flags >> 19 & 3
+    if flags >> 22 & 1:
+        raise Fault("tensor map swizzle of 96 bytes is not modelled")
+    if atomicity and span != 128:
         raise Fault(
-            f"tensor map swizzle with atomicity code {atomicity}, 96-byte mode {wide}: only 16-byte atoms are modelled"
+            f"tensor map swizzle of {span} bytes with atoms of {ATOMS[atomicity]} bytes; other atoms than 16 bytes take a "
+            "swizzle of 128 bytes (PTX ISA, Swizzling Modes)"
         )
     high = words[7]
     tensor_map = TensorMap(
@@ -153,7 +162,9 @@ def _decode(raw: bytes) -> TensorMap:
         rank=rank,
         element=ELEMENT_TYPES[key],
         interleave=INTERLEAVES[interleave],
-        swizzle=SWIZZLE_SPANS[flags >> 13 & 3],
+        swizzle=span,
+        atom=ATOMS[atomicity],
+        flip=atomicity == FLIPPED,
         fill_nan=bool(flags >> 15 & 1),
         dims=tuple(words[8 + i] + 1 for i in range(rank)),
         strides=tuple(words[3 + i] << 4 | (high >> 4 * i & 15) << 36 for i in range(rank - 1)),

@@ -1,58 +1,33 @@
 """Tensor and bulk copies between global and shared memory: the movement of bytes, without barriers, queues or order.
 
-A box arrives in shared memory densely packed, dimension 0 fastest, and is then swizzled: the number of a 16-byte chunk
-is changed by its absolute address in shared memory, not by its place in the box (PTX ISA, "Swizzling Modes"). With i =
-address / 16:
-
-    span 128: i ^= i >> 3 & 7        span 64: i ^= i >> 3 & 3        span 32: i ^= i >> 3 & 1
-
-Elements outside the tensor are filled on a load and dropped on a store (PTX ISA, "Tensor Dimension, size and format"
-and "cp.async.bulk.tensor"). Every function raises Fault for what the hardware does not allow, and hands `who` to the
-memories' observers.
+A box arrives in shared memory densely packed, dimension 0 fastest, and is then swizzled (swizzle.py). Elements outside
+the tensor are filled on a load and dropped on a store (PTX ISA, "Tensor Dimension, size and format" and
+"cp.async.bulk.tensor"). With the modes tile::gather4 and tile::scatter4 the box is four rows of a matrix, each with a
+coordinate of its own: coordinates are (column, row, row, row, row). Every function raises Fault for what the hardware
+does not allow, and hands `who` to the memories' observers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from emulator.errors import Fault
+from emulator.reductions import TENSOR_OPERATIONS, combined
+from emulator.swizzle import CHUNK, CHUNK_TYPE, chunk_view, flipped, places, swizzle
 from emulator.tensormap import PADDED_TYPES, TensorMap
+from emulator.traffic import extent
 
 if TYPE_CHECKING:
     from emulator.memory import GlobalMemory, SharedMemory
 
-CHUNK = 16
+__all__ = ["CHUNK", "chunk_view", "swizzle"]
+
 TILE_ALIGNMENT = 128
-_SWIZZLE_MASKS = {0: 0, 32: 1, 64: 3, 128: 7}
-# A 16-byte item that NumPy moves as one, without looking at it.
-_CHUNK_TYPE = np.complex128
-
-
-def swizzle(chunks: np.ndarray, span: int) -> np.ndarray:
-    """Where the hardware puts 16-byte chunks: absolute chunk numbers (int64, any shape) to absolute chunk numbers.
-
-    span: 32, 64 or 128 bytes, 0 for none (PTX ISA, "Swizzling Modes").
-    """
-    return chunks ^ (chunks >> 3 & _SWIZZLE_MASKS[span])
-
-
-def chunk_view(shared: SharedMemory) -> np.ndarray:
-    """The whole of shared memory as 16-byte items; item i holds the bytes from address 16 i."""
-    data = shared.data
-    return data[: data.size & -CHUNK].view(_CHUNK_TYPE)
-
-
-@lru_cache(maxsize=1024)
-def _swizzled_range(first_chunk: int, rows: int, row_chunks: int, span: int) -> np.ndarray:
-    """int64[rows, row_chunks]: where the chunks of a box land, relative to a multiple of 1024 bytes."""
-    linear = first_chunk + np.arange(rows * row_chunks).reshape(rows, row_chunks)
-    places = swizzle(linear, span)
-    places.flags.writeable = False
-    return places
+GATHERED_ROWS = 4
 
 
 class _Clip(NamedTuple):
@@ -94,9 +69,21 @@ def _clip(tensor_map: TensorMap, coords: tuple[int, ...]) -> _Clip:
     return _Clip(None if whole else tuple(inside[::-1]), address, tuple(shape[::-1]), tuple(strides[::-1]))
 
 
-def _check_tile(tensor_map: TensorMap, coords: Sequence[int], offset: int) -> None:
+def tile_bytes(tensor_map: TensorMap, rows: bool = False) -> int:
+    """Bytes of a box in shared memory, which a load adds to the barrier whether clipped or not. rows: as check_map."""
+    return tensor_map.inner_bytes * GATHERED_ROWS if rows else tensor_map.box_bytes
+
+
+def check_map(tensor_map: TensorMap, coords: Sequence[int], rows: bool = False) -> None:
+    """Fault unless TMA takes these coordinates with this map. rows: the modes tile::gather4 and tile::scatter4."""
     instruction = "cp.async.bulk.tensor"
-    if len(coords) != tensor_map.rank:
+    if rows:
+        if tensor_map.rank != 2 or tensor_map.box[1] != 1:
+            raise Fault(
+                f"{instruction} of four rows: the tensor map has rank {tensor_map.rank} and a box of {tensor_map.box}; "
+                "the rank must be 2 and the box one row high (PTX ISA, tile::gather4 and tile::scatter4 modes)"
+            )
+    elif len(coords) != tensor_map.rank:
         raise Fault(f"{instruction}: {len(coords)} coordinates for a tensor map of rank {tensor_map.rank}")
     if tensor_map.interleave != "none":
         raise Fault(f"{instruction}: interleave {tensor_map.interleave} is not modelled")
@@ -109,26 +96,53 @@ def _check_tile(tensor_map: TensorMap, coords: Sequence[int], offset: int) -> No
         )
     if tensor_map.element.bits == 4 and coords[0] % 2:
         raise Fault(f"{instruction}: coordinate {coords[0]} of 4-bit elements is not at a byte boundary")
+
+
+def check_tile(
+    tensor_map: TensorMap, coords: Sequence[int], shared: SharedMemory, offset: int, kind: str, rows: bool = False
+) -> None:
+    """Fault unless the copy is legal, as far as that can be said without looking at global memory.
+
+    offset: of the box in shared memory, bytes; kind: "store" into shared memory, or "load"; rows: as check_map.
+    """
+    check_map(tensor_map, coords, rows)
     if offset % TILE_ALIGNMENT:
         raise Fault(
-            f"{instruction}: shared memory offset {offset:#x} is not a multiple of {TILE_ALIGNMENT} "
-            f"(PTX ISA, {instruction})"
+            f"cp.async.bulk.tensor: shared memory offset {offset:#x} is not a multiple of {TILE_ALIGNMENT} "
+            "(PTX ISA, cp.async.bulk.tensor)"
+        )
+    if kind == "load" and min(coords) < 0:
+        raise Fault(
+            f"cp.async.bulk.tensor to global memory: coordinates {tuple(coords)}, must not be negative "
+            "(PTX ISA, Restriction on Tensor Copy instructions)"
+        )
+    shared.check(offset, tile_bytes(tensor_map, rows), kind)
+
+
+def check_reduction(tensor_map: TensorMap, operation: str) -> None:
+    """Fault unless cp.reduce.async.bulk.tensor has the operation for the map's elements."""
+    types = TENSOR_OPERATIONS[operation]
+    if tensor_map.element.name not in types:
+        raise Fault(
+            f"cp.reduce.async.bulk.tensor .{operation} of {tensor_map.element.name} elements; there is one of "
+            f"{', '.join(types)} (PTX ISA, cp.reduce.async.bulk)"
         )
 
 
-def _access(shared: SharedMemory, kind: str, offset: int, nbytes: int, who: object) -> None:
-    """Check a range of shared memory and report it to the observer. A swizzled box fills the range of a plain one."""
-    shared.check(offset, nbytes, kind)
-    if shared.observer is not None:
-        shared.observer(kind, "async", offset, (nbytes,), (1,), who)
+def _parts(coords: Sequence[int], rows: bool) -> Iterator[tuple[slice, tuple[int, ...]]]:
+    """(outermost slice of the box, coordinates) of the boxes that a copy consists of."""
+    if not rows:
+        yield slice(None), tuple(coords)
+        return
+    column, *found = coords
+    for i, row in enumerate(found):
+        yield slice(i, i + 1), (column, row)
 
 
-def _places(tensor_map: TensorMap, offset: int) -> tuple[int, np.ndarray]:
-    """A chunk number and the places of the box's chunks relative to it, int64[rows, chunks per row]."""
-    base = offset & -1024
-    row_chunks = tensor_map.inner_bytes // CHUNK
-    rows = tensor_map.box_bytes // tensor_map.inner_bytes
-    return base // CHUNK, _swizzled_range((offset - base) // CHUNK, rows, row_chunks, tensor_map.swizzle)
+def _shape(tensor_map: TensorMap, rows: bool) -> tuple[int, ...]:
+    """Of the box as bytes, outermost dimension first."""
+    outer = (GATHERED_ROWS,) if rows else tensor_map.counts[:0:-1]
+    return (*outer, tensor_map.inner_bytes)
 
 
 def load_tile(
@@ -138,89 +152,167 @@ def load_tile(
     shared: SharedMemory,
     dst_offset: int,
     who: object = None,
+    rows: bool = False,
 ) -> int:
-    """cp.async.bulk.tensor from global to shared memory, tiled mode.
+    """cp.async.bulk.tensor from global to shared memory, modes tile and (rows) tile::gather4.
 
-    coords: one per dimension, dimension 0 first, in elements, may lie outside. dst_offset: bytes, a multiple of 128.
-    Returns the bytes read from global memory; `tensor_map.box_bytes` are written to shared memory in any case.
+    coords: one per dimension, dimension 0 first, in elements, may lie outside; rows: column and four rows. dst_offset:
+    bytes, a multiple of 128. Returns the bytes read from global memory; `tile_bytes` are written to shared memory in
+    any case.
     """
-    _check_tile(tensor_map, coords, dst_offset)
-    _access(shared, "store", dst_offset, tensor_map.box_bytes, who)
-    clip = _clip(tensor_map, tuple(coords))
-    if clip.inside is None:
-        source = memory.strided(clip.address, clip.shape, clip.strides, who)
-        nbytes = source.size
-    else:
-        shape = (*tensor_map.counts[:0:-1], tensor_map.inner_bytes)
-        nbytes = int(np.prod(clip.shape, dtype=np.int64))
-        fill = tensor_map.fill
-        source = np.zeros(shape, np.uint8) if fill == b"\0" else np.resize(np.frombuffer(fill, np.uint8), shape)
-        if nbytes:
-            source[clip.inside] = memory.strided(clip.address, clip.shape, clip.strides, who)
+    check_tile(tensor_map, coords, shared, dst_offset, "store", rows)
+    _observe(shared, "store", dst_offset, tile_bytes(tensor_map, rows), who)
+    box, nbytes = _fetch(tensor_map, coords, memory, who, rows)
     if tensor_map.swizzle:
-        base, places = _places(tensor_map, dst_offset)
-        chunk_view(shared)[base:][places] = source.view(_CHUNK_TYPE).reshape(places.shape)
+        base, where = _places(tensor_map, dst_offset, rows)
+        chunks = box.view(CHUNK_TYPE).reshape(where.shape)
+        chunk_view(shared)[base:][where] = flipped(chunks, where) if tensor_map.flip else chunks
     else:
-        shared.data[dst_offset : dst_offset + tensor_map.box_bytes].reshape(source.shape)[...] = source
+        shared.data[dst_offset : dst_offset + box.size].reshape(box.shape)[...] = box
     return nbytes
+
+
+def _fetch(
+    tensor_map: TensorMap, coords: Sequence[int], memory: GlobalMemory, who: object, rows: bool
+) -> tuple[np.ndarray, int]:
+    """The box, uint8, and how many of its bytes were read from global memory."""
+    box, nbytes = None, 0
+    for part, place in _parts(coords, rows):
+        clip = _clip(tensor_map, place)
+        if clip.inside is None and not rows:
+            box = memory.strided(clip.address, clip.shape, clip.strides, who)
+            return box, box.size
+        if box is None:
+            shape, fill = _shape(tensor_map, rows), tensor_map.fill
+            box = np.zeros(shape, np.uint8) if fill == b"\0" else np.resize(np.frombuffer(fill, np.uint8), shape)
+        size = int(np.prod(clip.shape, dtype=np.int64))
+        if size:
+            target = box[part] if clip.inside is None else box[part][clip.inside]
+            target[...] = memory.strided(clip.address, clip.shape, clip.strides, who)
+        nbytes += size
+    return box, nbytes
 
 
 def read_tile(
-    tensor_map: TensorMap, coords: Sequence[int], shared: SharedMemory, src_offset: int, who: object = None
+    tensor_map: TensorMap,
+    coords: Sequence[int],
+    shared: SharedMemory,
+    src_offset: int,
+    who: object = None,
+    rows: bool = False,
 ) -> np.ndarray:
-    """The first half of cp.async.bulk.tensor from shared to global memory, tiled mode: the box, uint8, a copy.
+    """The first half of cp.async.bulk.tensor from shared to global memory: the box, uint8, a copy.
 
-    Coordinates must not be negative (PTX ISA, "Restriction on Tensor Copy instructions").
+    Modes tile and (rows) tile::scatter4. Coordinates must not be negative (PTX ISA, "Restriction on Tensor Copy
+    instructions").
     """
-    _check_tile(tensor_map, coords, src_offset)
-    if min(coords) < 0:
-        raise Fault(
-            f"cp.async.bulk.tensor to global memory: coordinates {tuple(coords)}, must not be negative "
-            "(PTX ISA, Restriction on Tensor Copy instructions)"
-        )
-    _access(shared, "load", src_offset, tensor_map.box_bytes, who)
-    base, places = _places(tensor_map, src_offset)
-    chunks = chunk_view(shared)[base:].take(places)
-    return chunks.view(np.uint8).reshape(*tensor_map.counts[:0:-1], tensor_map.inner_bytes)
+    check_tile(tensor_map, coords, shared, src_offset, "load", rows)
+    _observe(shared, "load", src_offset, tile_bytes(tensor_map, rows), who)
+    base, where = _places(tensor_map, src_offset, rows)
+    chunks = chunk_view(shared)[base:].take(where)
+    if tensor_map.flip:
+        chunks = flipped(chunks, where)
+    return chunks.view(np.uint8).reshape(_shape(tensor_map, rows))
 
 
 def write_tile(
-    tensor_map: TensorMap, coords: Sequence[int], memory: GlobalMemory, box: np.ndarray, who: object = None
+    tensor_map: TensorMap,
+    coords: Sequence[int],
+    memory: GlobalMemory,
+    box: np.ndarray,
+    who: object = None,
+    rows: bool = False,
+    operation: str | None = None,
 ) -> int:
-    """The second half: what lies inside the tensor goes to global memory. Returns the bytes written."""
-    clip = _clip(tensor_map, tuple(coords))
-    nbytes = int(np.prod(clip.shape, dtype=np.int64))
-    if nbytes:
-        memory.write_strided(clip.address, clip.strides, box if clip.inside is None else box[clip.inside], who)
+    """The second half: what lies inside the tensor goes to global memory. Returns the bytes written.
+
+    operation: of cp.reduce.async.bulk.tensor, by which elements are combined with those that are there.
+    """
+    nbytes = 0
+    for part, place in _parts(coords, rows):
+        clip = _clip(tensor_map, place)
+        if 0 in clip.shape:
+            continue
+        data = box[part] if clip.inside is None else box[part][clip.inside]
+        if operation is not None:
+            old = _present(memory, clip.address, clip.shape, clip.strides)
+            data = combined(operation, tensor_map.element.name, old, data)
+        memory.write_strided(clip.address, clip.strides, data, who)
+        nbytes += data.size
     return nbytes
 
 
-def _check_bulk(address: int, offset: int, nbytes: int) -> None:
+def _present(memory: GlobalMemory, address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+    """What a reduction combines with, uint8[shape]: L2 does that, so it is no load of an SM's."""
+    low, high = extent(shape, strides)
+    allocation = memory.at(address + low, high - low, "store")
+    return np.ndarray(shape, np.uint8, allocation.frozen, address - allocation.start, strides)
+
+
+def _observe(shared: SharedMemory, kind: str, offset: int, nbytes: int, who: object) -> None:
+    """A swizzled box fills the range of a plain one."""
+    if shared.observer is not None:
+        shared.observer(kind, "async", offset, (nbytes,), (1,), who)
+
+
+def _places(tensor_map: TensorMap, offset: int, rows: bool) -> tuple[int, np.ndarray]:
+    inner = tensor_map.inner_bytes
+    return places(offset, tile_bytes(tensor_map, rows) // inner, inner, tensor_map.swizzle, tensor_map.atom)
+
+
+def check_bulk(memory: GlobalMemory, address: int, shared: SharedMemory, offset: int, nbytes: int, kind: str) -> None:
+    """Fault unless a bulk copy between these places is legal. kind: "store" into shared memory, or "load"."""
     for what, value in (("global address", address), ("shared memory offset", offset), ("size", nbytes)):
         if value % CHUNK:
             raise Fault(f"cp.async.bulk: {what} {value:#x} is not a multiple of {CHUNK} (PTX ISA, cp.async.bulk)")
+    if nbytes:
+        memory.at(address, nbytes, "load" if kind == "store" else "store")
+        shared.check(offset, nbytes, kind)
 
 
 def load_bulk(
     memory: GlobalMemory, address: int, shared: SharedMemory, dst_offset: int, nbytes: int, who: object = None
 ) -> int:
     """cp.async.bulk from global to shared memory. All three numbers are multiples of 16. Returns the bytes read."""
-    _check_bulk(address, dst_offset, nbytes)
+    check_bulk(memory, address, shared, dst_offset, nbytes, "store")
     if nbytes:
         shared.write(dst_offset, memory.read(address, nbytes, who), who)
     return nbytes
 
 
-def read_bulk(address: int, shared: SharedMemory, src_offset: int, nbytes: int, who: object = None) -> np.ndarray:
-    """The first half of cp.async.bulk from shared to global memory: the bytes, a copy. All three numbers are multiples
+def read_bulk(shared: SharedMemory, src_offset: int, nbytes: int, who: object = None) -> np.ndarray:
+    """The first half of cp.async.bulk from shared to global memory: the bytes, a copy. Both numbers are multiples
     of 16.
     """
-    _check_bulk(address, src_offset, nbytes)
     return shared.read(src_offset, nbytes, who).copy() if nbytes else np.empty(0, np.uint8)
 
 
-def write_bulk(memory: GlobalMemory, address: int, data: np.ndarray, who: object = None) -> int:
-    """The second half. Returns the bytes written."""
-    if data.size:
-        memory.write(address, data, who)
+def write_bulk(
+    memory: GlobalMemory,
+    address: int,
+    data: np.ndarray,
+    who: object = None,
+    byte_mask: int | None = None,
+    reduction: tuple[str, str] | None = None,
+) -> int:
+    """The second half. Returns the bytes written.
+
+    byte_mask: of .cp_mask, bit i says whether byte i of every 16 is written. reduction: (operation, element type) of
+    cp.reduce.async.bulk.
+    """
+    if not data.size:
+        return 0
+    if byte_mask is not None:
+        return _write_masked(memory, address, data, byte_mask, who)
+    if reduction is not None:
+        data = combined(*reduction, _present(memory, address, data.shape, (1,)), data)
+    memory.write(address, data, who)
     return data.size
+
+
+def _write_masked(memory: GlobalMemory, address: int, data: np.ndarray, byte_mask: int, who: object) -> int:
+    kept = [i for i in range(CHUNK) if byte_mask >> i & 1]
+    rows = data.reshape(-1, CHUNK)
+    for i in kept:
+        memory.write_strided(address + i, (CHUNK, 1), rows[:, i : i + 1], who)
+    return len(kept) * len(rows)

@@ -12,12 +12,16 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from emulator.errors import Fault
+from emulator.tmem_order import IssuedAccess, TensorOrder, columns_mask
 
 LANES = 128
 COLUMNS = 512
 QUADRANT = 32
 ALLOCATION_UNIT = 32
 POISON = 0xFFFFFFFF
+
+Place = tuple[int, str, int, bool, int]
+"""Of an access of a warp: index of the addressed word, shape, .num, whether 16-bit elements are packed, split offset."""
 
 
 def split_address(taddr: int) -> tuple[int, int]:
@@ -49,7 +53,8 @@ class ColumnAllocator:
 class TensorMemory:
     """The tensor memory that one CTA sees: only columns that it allocated can be used; fresh ones hold 0xFFFFFFFF.
 
-    words: uint32[128, 512]; floats: the same words as float32. allocations: base column -> columns.
+    words: uint32[128, 512]; floats: the same words as float32. allocations: base column -> columns. issued: the
+    operation of the tensor core that runs now, None between them.
     """
 
     def __init__(self, allocator: ColumnAllocator | None = None) -> None:
@@ -57,6 +62,8 @@ class TensorMemory:
         self._allocator = allocator or ColumnAllocator()
         self._owned = bytearray(COLUMNS)
         self._may_allocate = True
+        self.order = TensorOrder()
+        self.issued: IssuedAccess | None = None
 
     # Made when they are first used: there may be thousands of CTAs at once that use no tensor memory.
 
@@ -120,8 +127,10 @@ class TensorMemory:
         """tcgen05.relinquish_alloc_permit: this CTA allocates no more."""
         self._may_allocate = False
 
-    def check_columns(self, column: int, count: int, user: str) -> None:
-        """Raise Fault, naming `user`, unless `count` columns from `column` on are allocated by this CTA."""
+    def check_columns(self, column: int, count: int, user: str, writes: bool = False) -> None:
+        """Raise Fault, naming `user`, unless `count` columns from `column` on are allocated by this CTA and may be
+        touched now.
+        """
         if column + count > COLUMNS:
             raise Fault(f"{user}: tensor memory columns {column} to {column + count - 1}; limit {COLUMNS - 1}")
         missing = self._owned.find(b"\0", column, column + count)
@@ -131,6 +140,8 @@ class TensorMemory:
                 f"{user}: tensor memory column {missing} (of {column} to {column + count - 1}) is not allocated; "
                 f"allocated: {live} (PTX ISA, Tensor Memory Allocation)"
             )
+        if self.issued is not None:
+            self.issued.touch(self.order, column, count, writes)
 
     def load(
         self, shape: str, num: int, warp_in_group: int, taddr: int, *, pack: bool = False, half_split: int = 0
@@ -141,12 +152,18 @@ class TensorMemory:
         columns' low halves in a register. half_split: the immediate of 16x32bx2, columns from the first half's to the
         second's.
         """
-        start = self._check("tcgen05.ld", shape, num, warp_in_group, taddr, pack, half_split)
-        places = _fragment(shape, num, pack, half_split)
-        values = self._flat[start:].take(places)
-        if not pack:
-            return values
-        return values[0] & 0xFFFF | values[1] << 16
+        return self.read(self.place("tcgen05.ld", shape, num, warp_in_group, taddr, pack, half_split))
+
+    def read(self, place: Place, values: np.ndarray | None = None) -> np.ndarray:
+        """The load of a place that has been checked; into `values` where it is given."""
+        start, shape, num, pack, half_split = place
+        found = self._flat[start:].take(fragment(shape, num, pack, half_split))
+        if pack:
+            found = found[0] & 0xFFFF | found[1] << 16
+        if values is None:
+            return found
+        values[...] = found
+        return values
 
     def store(
         self,
@@ -164,14 +181,17 @@ class TensorMemory:
         unpack: .unpack::16b, a register's halves go to the low halves of two columns. The high halves, of which PTX
         says nothing, are poisoned.
         """
-        start = self._check("tcgen05.st", shape, num, warp_in_group, taddr, unpack, half_split)
-        places = _fragment(shape, num, unpack, half_split)
+        self.write(self.place("tcgen05.st", shape, num, warp_in_group, taddr, unpack, half_split), values)
+
+    def write(self, place: Place, values: np.ndarray) -> None:
+        """The store to a place that has been checked."""
+        start, shape, num, unpack, half_split = place
         if unpack:
             values = np.stack([values, values >> 16]) | np.uint32(POISON << 16 & POISON)
-        self._flat[start:][places] = values
+        self._flat[start:][fragment(shape, num, unpack, half_split)] = values
 
-    def _check(self, name: str, shape: str, num: int, warp: int, taddr: int, packed: bool, half_split: int) -> int:
-        """Index of the addressed word in the flat memory, if the access is legal."""
+    def place(self, name: str, shape: str, num: int, warp: int, taddr: int, packed: bool, half_split: int) -> Place:
+        """Where an access goes, if it is legal."""
         lane, column = split_address(taddr)
         lanes, row_registers, widest = _SHAPES.get(shape, (0, 0, 0))
         if not lanes:
@@ -191,7 +211,7 @@ class TensorMemory:
         self.check_columns(column, columns, name)
         if half_split:
             self.check_columns(column + half_split, columns, name)
-        return lane * COLUMNS + column
+        return lane * COLUMNS + column, shape, num, packed, half_split
 
 
 _SHAPES = {
@@ -203,11 +223,26 @@ _SHAPES = {
 }
 """Shape -> (lanes of tensor memory, columns per repetition, largest .num)."""
 
+
+def place_registers(place: Place) -> int:
+    """Registers per lane of an access."""
+    _, shape, num, packed, half_split = place
+    return fragment(shape, num, packed, half_split).shape[-2]
+
+
+def touched_columns(place: Place, quadrant: int) -> int:
+    """The columns of an access as a mask (`tmem_order.columns_mask`)."""
+    start, shape, num, packed, half_split = place
+    count = num * _SHAPES[shape][1] * (2 if packed else 1)
+    mask = columns_mask(start % COLUMNS, count, 1 << quadrant)
+    return mask | columns_mask(start % COLUMNS + half_split, count, 1 << quadrant) if half_split else mask
+
+
 _NUMS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 @lru_cache(maxsize=256)
-def _fragment(shape: str, num: int, packed: bool, half_split: int) -> np.ndarray:
+def fragment(shape: str, num: int, packed: bool, half_split: int) -> np.ndarray:
     """Which word each register of each lane holds, relative to the addressed one: int64[registers, 32].
 
     With 16-bit packing int64[2, registers, 32]: the words of the low and of the high half. PTX ISA, "Matrix fragments

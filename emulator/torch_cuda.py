@@ -8,11 +8,11 @@ time that the emulation took, no kernel time.
 from __future__ import annotations
 
 import contextlib
-import time
 from types import SimpleNamespace
 
 import torch
 
+from emulator import events, graphs
 from emulator.device import Device, run_pending
 
 
@@ -67,18 +67,23 @@ DEFAULT_STREAM = Stream()
 
 
 class Event:
-    """A point in the device's work. elapsed_time: milliseconds of the host's clock between two recorded points."""
+    """A point in the device's work. elapsed_time: milliseconds of the host's clock between two recorded points.
 
-    cuda_event = 0
+    cuda_event: the handle, 0 until the event is recorded first, as torch's.
+    """
 
     def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **kwargs):
         self.enable_timing = enable_timing
         self.device = torch.device("cuda", 0)
-        self._seconds: float | None = None
+        self.cuda_event = 0
+
+    def __del__(self) -> None:
+        events.destroy(self.cuda_event)
 
     def record(self, stream: Stream | None = None) -> None:
         run_pending()
-        self._seconds = time.perf_counter()
+        self.cuda_event = self.cuda_event or events.create()
+        events.record(self.cuda_event)
 
     def synchronize(self) -> None:
         synchronize()
@@ -93,9 +98,9 @@ class Event:
     def elapsed_time(self, end_event: Event) -> float:
         if not (self.enable_timing and end_event.enable_timing):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
-        if self._seconds is None or end_event._seconds is None:
+        if not (self.cuda_event and end_event.cuda_event):
             raise ValueError("Both events must be recorded before calculating elapsed time.")
-        return (end_event._seconds - self._seconds) * 1e3
+        return events.milliseconds(self.cuda_event, end_event.cuda_event)
 
 
 class Generator(torch._C.Generator):
@@ -172,7 +177,7 @@ def _reset_peak(device=None) -> None:
 
 
 def _no_graphs(*args, **kwargs):
-    raise NotImplementedError("CUDA graphs are not modelled by the emulated device")
+    raise NotImplementedError("CUDA graphs of torch operations are not modelled by the emulated device")
 
 
 def _seed_all() -> None:
@@ -182,8 +187,9 @@ def _seed_all() -> None:
 FUNCTIONS = {
     "Stream": Stream,
     "Event": Event,
-    "CUDAGraph": _no_graphs,
-    "graph": _no_graphs,
+    "CUDAGraph": graphs.CUDAGraph,
+    "graph": graphs.graph,
+    "graph_pool_handle": lambda: (0, 0),
     "make_graphed_callables": _no_graphs,
     "is_available": lambda: True,
     "is_initialized": lambda: True,
@@ -193,7 +199,7 @@ FUNCTIONS = {
     "_is_in_bad_fork": lambda: False,
     "is_bf16_supported": lambda including_emulation=True: True,
     "is_tf32_supported": lambda: True,
-    "is_current_stream_capturing": lambda: False,
+    "is_current_stream_capturing": graphs.capturing,
     "device_count": lambda: 1,
     "current_device": lambda: 0,
     "set_device": _ordinal,

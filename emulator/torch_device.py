@@ -20,13 +20,15 @@ import torch.utils._device
 import torch.utils.dlpack
 from torch.overrides import TorchFunctionMode
 
-from emulator import native, torch_cuda
+from emulator import graphs, native, torch_cuda
 from emulator.device import run_pending
 from emulator.torch_memory import Tensor, call_on_cpu, check_devices, kind, on_device, place, tensors
 from emulator.torch_methods import ANSWERS, may_use_data
 
 ALIGNMENT = 512  # bytes; what torch's CUDA caching allocator rounds every block to
 
+# Functions that a graph may be captured around: they do nothing on the device.
+UNRECORDED = {torch.empty, torch.empty_like, torch.empty_strided, Tensor.new_empty}
 # Functions whose result may share memory with data that is no tensor of the call's.
 ALIASING = {torch.as_tensor, torch.asarray}
 
@@ -61,6 +63,8 @@ class VirtualDevice(TorchFunctionMode):
         else:
             sources = [*tensors(args), *tensors(kwargs.values())]
         explicit = wanted is not None
+        if graphs.capturing() and func not in UNRECORDED and (wanted == "cuda" or any(map(on_device, sources))):
+            graphs.refuse_while_capturing(f"torch.{func.__name__}")
         if any(on_device(source) for source in sources):
             check_devices(func, args, sources)
             wanted = wanted or "cuda"

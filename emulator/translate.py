@@ -13,17 +13,46 @@ import itertools
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from emulator import access, copies, exchange, floats, lanes, synchronization, tensorissue, tensorops
+from emulator import (
+    access,
+    async_stores,
+    atomics,
+    bulkstores,
+    carry,
+    copies,
+    cp_async,
+    exchange,
+    floats,
+    integers,
+    lanes,
+    launch_control,
+    mapedits,
+    matrices,
+    packing,
+    proxies,
+    registers,
+    roundings,
+    synchronization,
+    syscalls,
+    tensorissue,
+    tensorops,
+    thread_barriers,
+)
 from emulator.errors import EmulatorError, Fault
 from emulator.flow import Flow, Step, written_operands
 from emulator.instructions import Entry, Instruction, Symbol, located
+from emulator.linking import link
 from emulator.nesting import Nesting
 from emulator.opcodes import lookup
-from emulator.operands import special_is_uniform
+from emulator.operands import misplaced_destination, special_is_uniform
 from emulator.segments import Segment
+from emulator.tmem_uses import first_uses
+from emulator.traits import Traits
+from emulator.variables import module_memory
 
 DONE = -(1 << 30)
 POISON = 0xFFFFFFFFFFFFFFFF  # what registers hold before they are written
@@ -35,7 +64,8 @@ _numbers = itertools.count(1)
 class Program:
     """segments: by the index of their first instruction. inter_cta: CTAs may communicate through global memory.
 
-    static_shared, local_bytes: bytes per CTA and per thread that the entry's variables take.
+    entry: with its calls expanded. static_shared, local_bytes: bytes per CTA and per thread that its variables take.
+    printing_schedule: the schedule under which it prints; None: under each.
     """
 
     entry: Entry
@@ -48,6 +78,11 @@ class Program:
     filename: str
     source: str
     line_map: list[int]
+    printing_schedule: str | None = None
+
+    @cached_property
+    def traits(self) -> Traits:
+        return Traits.of(self.entry)
 
     def instruction_at(self, traceback: types.TracebackType | None) -> int | None:
         """The index of the instruction that a traceback of generated code passes through."""
@@ -62,7 +97,29 @@ class Program:
 def _namespace() -> dict:
     names: dict = {"np": np, "where": np.where, "Fault": Fault, "DONE": DONE}
     names |= {"tensorops": tensorops, "tensorissue": tensorissue}
-    for module in (lanes, floats, access, exchange, synchronization, copies):
+    for module in (
+        lanes,
+        matrices,
+        async_stores,
+        cp_async,
+        atomics,
+        carry,
+        integers,
+        packing,
+        roundings,
+        floats,
+        access,
+        exchange,
+        synchronization,
+        thread_barriers,
+        copies,
+        bulkstores,
+        mapedits,
+        launch_control,
+        syscalls,
+        proxies,
+        registers,
+    ):
         names.update({name: value for name, value in vars(module).items() if not name.startswith("_")})
     names["ONE"] = np.uint32(1)
     return names
@@ -75,15 +132,19 @@ def translate(entry: Entry) -> Program:
 
 class Translator:
     def __init__(self, entry: Entry):
-        self.entry = entry
+        self.entry = entry = link(entry)
         self.rows = []
         for instruction in entry.instructions:
             found = lookup(instruction.opcode)
             if found is None:
                 raise located(f"instruction {instruction.opcode} is not modelled", entry, instruction)
+            refusal = found[0].refusal(instruction) or misplaced_destination(instruction, found[0].writes)
+            if refusal is not None:
+                raise located(refusal, entry, instruction)
             self.rows.append(found)
         if not entry.instructions:
             raise EmulatorError("the entry has no instructions", kernel=entry.name)
+        self.entry = entry = carry.with_carry_flag(entry, [row for row, _ in self.rows])
         self.spinning = {i for i, instruction in enumerate(entry.instructions) if self._spins(i, instruction)}
         self.steps = [self._step(i, instruction) for i, instruction in enumerate(entry.instructions)]
         self.flow = Flow(entry, self.steps)
@@ -91,6 +152,7 @@ class Translator:
         self.layout: dict[str, tuple[str, int]] = {}
         self._lay_out()
         self.nesting = Nesting(self.flow)
+        self.first_uses = first_uses(self.flow)
         self.program = self._build()
 
     def _step(self, index: int, instruction: Instruction) -> Step:
@@ -98,7 +160,7 @@ class Translator:
         defines, uses = written_operands(instruction, row.writes)
         target = None
         if row.flow == "branch":
-            (label,) = instruction.operands
+            label = instruction.operands[0] if len(instruction.operands) == 1 else None
             if not isinstance(label, Symbol) or label.name not in self.entry.labels:
                 raise located(f"branch target {label} is not a label", self.entry, instruction)
             target = label.name
@@ -158,10 +220,12 @@ class Translator:
                 offset = -(-self.static_shared // variable.align) * variable.align
                 self.layout[variable.name] = ("shared", offset)
                 self.static_shared = offset + variable.size
-            elif variable.space == "local":
+            elif variable.space in ("local", "param"):
                 offset = -(-self.local_bytes // variable.align) * variable.align
                 self.layout[variable.name] = ("local", offset)
                 self.local_bytes = offset + variable.size
+            elif not variable.extern:
+                self.layout[variable.name] = ("global", module_memory(self.entry.scope).addresses[variable.name])
         align = max((variable.align for variable in dynamic), default=16)
         self.dynamic_offset = -(-self.static_shared // align) * align
         for variable in dynamic:
@@ -204,4 +268,6 @@ def _communicates(instruction: Instruction) -> bool:
     local = any(part.startswith("shared") for part in parts)
     if parts[0] in ("atom", "red"):
         return not local
+    if parts[:2] == ["cp", "reduce"]:
+        return "global" in parts
     return parts[0] == "ld" and not local and bool({"volatile", "acquire", "relaxed", "mmio"} & set(parts))

@@ -14,6 +14,7 @@ import numpy as np
 from emulator.barriers import NamedBarrier
 from emulator.errors import Fault
 from emulator.lanes import UINTS, lane_list
+from emulator.tmem_order import TensorUser
 from emulator.translate import DONE
 
 if TYPE_CHECKING:
@@ -33,9 +34,11 @@ class Join:
 
 
 class Group:
-    """Lanes that run together. waiting: (text, what it waits for, phase or generation) while it has to wait."""
+    """Lanes that run together. waiting: (text, what it waits for, phase or generation) while it has to wait. reduced:
+    generation of the named barrier at which it has executed bar.red.
+    """
 
-    __slots__ = ("bits", "blocked", "cta", "grid", "issued", "join", "pc", "registers", "waiting", "warp")
+    __slots__ = ("bits", "blocked", "cta", "grid", "issued", "join", "pc", "reduced", "registers", "waiting", "warp")
 
     def __init__(self, warp: Warp, bits: int, pc: int, join: Join | None):
         self.warp, self.bits, self.pc, self.join = warp, bits, pc, join
@@ -161,8 +164,13 @@ class Warp:
         self.issued = 0
         self.cluster_arrived = 0
         self.cluster_generation = 0
+        self.tensor = TensorUser()
+        self.synced = -1  # time when the last of what it has waited for was there
+        self.polled: dict = {}  # (mbarrier, lanes, parity) -> the phase that they have tested for in vain
         self.bulk_open: list = []  # (lanes, job): stores not yet in a group
         self.bulk_groups: list = []  # (lanes, [(lanes, job)]), oldest first
+        self.lane_copies_open: list = []  # (lanes, cp_async.LaneCopies): not yet in a group
+        self.lane_copy_groups: list = []  # (lanes, [cp_async.LaneCopies]), oldest first
         self.map_reads: list = []  # (lanes, job): loads whose tensor map may still be read
         self.key = (cta.grid.number, cta.cluster.number, cta.rank, index)
         self.local = LocalMemory(cta.grid.program.local_bytes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import os
@@ -9,6 +10,7 @@ import pickle
 import selectors
 import signal
 import struct
+import sys
 import time
 import traceback
 import warnings
@@ -86,6 +88,8 @@ def run_forked(tasks: Sequence[tuple[str, Task]], limit: int, report: Report | N
 def _fork(index: int, task: Task) -> _Child:
     read_end, write_end = os.pipe()
     parent = os.getpid()
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # there is none, or it is closed
+        sys.stdout.flush()  # or the child would write what waits in the buffer, too
     with warnings.catch_warnings():
         # From 3.12 on a fork beside other threads warns; the child uses nothing of theirs.
         warnings.simplefilter("ignore", DeprecationWarning)

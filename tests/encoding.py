@@ -3,17 +3,27 @@
 import numpy as np
 
 ELEMENT_CODES = {"u8": 0, "u16": 1, "u32": 2, "s32": 3, "u64": 4, "f16": 6, "f32": 7, "f64": 9, "bf16": 10, "b4x16": 11}
-ELEMENT_CODES |= {"b4x16_p64": 12}
+ELEMENT_CODES |= {"b4x16_p64": 12, "s64": 5, "f32.ftz": 8}
+ATOM_CODES = {"16B": 0, "32B": 1, "32B flip": 2, "64B": 3}
 SWIZZLE_CODES = {0: 0, 32: 1, 64: 2, 128: 3}
 
 
 def tensor_map(
-    address, dims, strides, box, element="u8", swizzle=0, element_strides=None, interleave=0, fill_nan=False
+    address,
+    dims,
+    strides,
+    box,
+    element="u8",
+    swizzle=0,
+    element_strides=None,
+    interleave=0,
+    fill_nan=False,
+    atom="16B",
 ) -> np.ndarray:
     """uint8[128]; dims, box in elements, strides in bytes (of dimensions 1..), garbage in the last 64 bytes."""
     rank = len(dims)
     value = address | (2 << 17 | int(fill_nan) << 15 | SWIZZLE_CODES[swizzle] << 13 | interleave << 11) << 64
-    value |= (ELEMENT_CODES[element] << 7 | (rank - 1) << 4 | 2) << 64
+    value |= (ATOM_CODES[atom] << 19 | ELEMENT_CODES[element] << 7 | (rank - 1) << 4 | 2) << 64
     for i, stride in enumerate(strides):
         value |= (stride >> 4 & 0xFFFFFFFF) << 96 + 32 * i | stride >> 36 << 224 + 4 * i
     for i, dim in enumerate(dims):

@@ -1,14 +1,13 @@
 """Rules of the PTX ISA on what must stand between two instructions, checked on every path through a kernel's PTX.
 
-The emulator's memory is coherent and its instructions finish in order, so it cannot miss most of these; on the hardware
-a missing one is a race that may show only now and then. The check is of the text: paths are those of the control flow
-graph, whatever the predicates, and an instruction behind a predicate orders nothing.
+Only what the emulator does not notice by itself: lanes of a warp run together there, and a fence of tensor memory is
+not asked for around alloc and dealloc. The check is of the text: paths are those of the control flow graph, whatever the
+predicates, and an instruction behind a predicate orders nothing.
 """
 
 import re
 from dataclasses import dataclass
 
-from emulator.flow import registers_in
 from emulator.instructions import Entry, Instruction
 from emulator.ptx import parse
 
@@ -18,21 +17,17 @@ class Between:
     """On every path from an instruction that matches `first` to one that matches `then` there is a `needed` one.
 
     All three are regular expressions that an opcode starts with; START as `first` is the kernel's beginning.
-    `results`: an instruction that names a register in the first operand of the `first` one counts as a `then`.
     """
 
     first: str
     needed: str
     then: str
     why: str
-    results: bool = False
 
 
 # Arrivals by which other threads learn that this one got here; bar.warp.sync is none, the lanes of a warp run together.
 ARRIVAL = r"(mbarrier\.arrive|bar\.sync|bar\.arrive|barrier\.)"
 WAIT = r"(mbarrier\.try_wait|bar\.sync|barrier\.cluster\.wait|barrier\.sync)"
-TENSOR_CORE = r"tcgen05\.(ld|st|cp|mma|dealloc)"
-BULK_LOAD = r"cp\.async\.bulk\.(tensor\.\dd\.)?shared::cluster"
 START = ""
 
 ORDER = {
@@ -42,36 +37,23 @@ ORDER = {
         r"griddepcontrol\.launch_dependents",
         "a CTA of the next launch could take the columns of one that has not got them yet, and wait for its end",
     ),
-    "tcgen05.wait::ld": Between(
-        r"tcgen05\.ld",
-        r"tcgen05\.wait::ld",
-        rf"({ARRIVAL}|tcgen05\.fence)",
-        'registers that tcgen05.ld writes may be used only after the wait (PTX ISA, "tcgen05.wait")',
-        results=True,
-    ),
     "tcgen05.fence::before_thread_sync": Between(
-        r"tcgen05\.(ld|st|alloc)",
+        r"tcgen05\.(alloc|relinquish_alloc_permit)",
         r"tcgen05\.fence::before_thread_sync",
         ARRIVAL,
-        'tcgen05 work is ordered before an arrival only by this fence (PTX ISA, "tcgen05.fence")',
+        'the allocation is ordered before an arrival only by this fence (PTX ISA, "tcgen05.fence")',
     ),
     "tcgen05.fence::after_thread_sync": Between(
         WAIT,
         r"tcgen05\.fence::after_thread_sync",
-        TENSOR_CORE,
-        'tcgen05 work is ordered after a wait only by this fence (PTX ISA, "tcgen05.fence")',
+        r"tcgen05\.dealloc",
+        'the end of tensor memory is ordered after a wait only by this fence (PTX ISA, "tcgen05.fence")',
     ),
     "bar.warp.sync": Between(
         r"(mbarrier\.init|tcgen05\.ld)",
         r"bar\.warp\.sync",
         r"(mbarrier\.arrive|bar\.arrive)",
         "one lane arrives for what all lanes have read, or all for what one lane has set up; only a warp barrier says so",
-    ),
-    "fence.mbarrier_init": Between(
-        r"mbarrier\.init",
-        r"fence\.mbarrier_init",
-        rf"({BULK_LOAD}|{ARRIVAL}|mbarrier\.try_wait|tcgen05\.commit)",
-        'barriers are seen by the async proxy and the cluster only after this fence (PTX ISA, "membar/fence")',
     ),
 }
 
@@ -106,7 +88,6 @@ def first_unordered(entry: Entry, rule: Between) -> Instruction | None:
     needed = {i for i in matching(entry, rule.needed) if entry.instructions[i].predicate is None}
     then = set(matching(entry, rule.then))
     for first in [0] if rule.first == START else matching(entry, rule.first):
-        results = names(entry.instructions[first].operands[:1]) if rule.results else set()
         pending, seen = [0] if rule.first == START else successors(entry, first), set()
         while pending:
             index = pending.pop()
@@ -114,14 +95,10 @@ def first_unordered(entry: Entry, rule: Between) -> Instruction | None:
                 continue
             seen.add(index)
             instruction = entry.instructions[index]
-            if index in then or results & names(instruction.operands):
+            if index in then:
                 return instruction
             pending += successors(entry, index)
     return None
-
-
-def names(operands: tuple) -> set[str]:
-    return {register.name for operand in operands for register in registers_in(operand)}
 
 
 def broken(ptx: str) -> dict[str, str]:

@@ -6,6 +6,7 @@ from emulator import ptx, scheduler, translate
 from emulator.launch_counters import LaunchCounters
 from emulator.memory import GlobalMemory
 from emulator.properties import LaunchConfig
+from emulator.variables import module_memory
 
 REGISTERS = """
     .reg .pred %p<20>; .reg .b16 %h<40>; .reg .b32 %r<80>; .reg .b64 %rd<40>; .reg .b32 %tid, %rank;
@@ -35,6 +36,7 @@ def launch(body, *arrays, threads=32, grid=1, cluster=1, shared=4096, schedule="
     memory = GlobalMemory()
     for i, array in enumerate(arrays):
         memory.register(array.ctypes.data, array.nbytes, f"a{i}")
+    module_memory(kernel.scope).register(memory)
     storage = np.zeros(256 + 8 * len(arrays), np.uint8)
     packed = kernel.pack([array.ctypes.data.to_bytes(8, "little") for array in arrays])
     parameters = storage[-storage.ctypes.data % 128 :][: len(packed)]

@@ -1,4 +1,4 @@
-"""Loads, stores, atomics, address conversion and matrix moves, per lane and uniform, in every state space."""
+"""Loads, stores and address conversion, per lane and uniform, in every state space."""
 
 import re
 
@@ -129,81 +129,95 @@ def test_address_spaces():
         isspacep.global %p3, %a0;
         cvta.to.shared.u64 %rd4, %rd3; setp.eq.u64 %p4, %rd4, %rd2; cvta.to.global.u64 %rd5, %a0;
         setp.eq.u64 %p5, %rd5, %a0;
-        isspacep.shared::cluster %p6, %rd3; isspacep.local %p7, %rd3; mapa.u64 %rd6, %rd3, 0;
+        isspacep.shared::cluster %p6, %rd3; isspacep.local %p7, %rd3; mov.b64 %rd8, a0; cvta.param.u64 %rd8, %rd8; isspacep.param %p9, %rd8; isspacep.param::entry %p10, %a0;
+        mapa.u64 %rd6, %rd3, 0;
         setp.eq.u64 %p8, %rd6, %rd3;
         selp.b32 %r1, 1, 0, %p1; @%p2 add.u32 %r1, %r1, 2; @%p3 add.u32 %r1, %r1, 4; @%p4 add.u32 %r1, %r1, 8;
         @%p5 add.u32 %r1, %r1, 16;
-        @%p6 add.u32 %r1, %r1, 32; @%p7 add.u32 %r1, %r1, 64; @%p8 add.u32 %r1, %r1, 128;
-        prefetch.global.L2 [%a0]; prefetchu.L1 [%a0]; applypriority.global.L2::evict_normal [%a0], 128;
-        createpolicy.fractional.L2::evict_first.b64 %rd7, 1.0;
+        @%p9 add.u32 %r1, %r1, 256; @%p10 add.u32 %r1, %r1, 512; @%p6 add.u32 %r1, %r1, 32; @%p7 add.u32 %r1, %r1, 64; @%p8 add.u32 %r1, %r1, 128;
+        prefetch.global.L2 [%a0]; prefetchu.L1 [%a0]; createpolicy.fractional.L2::evict_first.b64 %rd7, 1.0;
         ld.global.L2::cache_hint.b32 %r2, [%a0], %rd7;
     """
-    assert lanes(body) == [1 + 4 + 8 + 16 + 32 + 128] * 32
+    assert lanes(body) == [1 + 4 + 8 + 16 + 32 + 128 + 256] * 32
 
 
-@pytest.mark.parametrize("space", ["global", "shared"])
-@pytest.mark.parametrize(
-    "operation,start,operand,final",
-    [
-        ("add.u32", 5, "%tid", 5 + 496), ("add.s32", 5, "2", 69), ("min.s32", -3, "%r9", -20), ("max.u32", 3, "%tid", 31), ("and.b32", 0xFF, "%r8", 0x40),
-        ("or.b32", 0, "%r7", -1), ("xor.b32", 1, "%r7", -2), ("exch.b32", 1, "%tid", 31), ("inc.u32", 30, "31", 30), ("dec.u32", 1, "31", 1),
-    ],
-)  # fmt: skip
-def test_atomics(operation, start, operand, final, space):
-    place = "%a1" if space == "global" else "%r2"
-    prepare = "shl.b32 %r7, 1, 0; mov.u32 %r6, 1; shl.b32 %r7, %r6, %tid; or.b32 %r8, %tid, 0x40; sub.u32 %r9, 11, %tid; mov.u32 %r2, smem;"
-    prepare += "ld.global.b32 %r3, [%a1]; st.shared.b32 [%r2], %r3;"
-    counter = np.array([start & 0xFFFFFFFF], np.uint32)
-    finish = "" if space == "global" else "ld.shared.b32 %r4, [%r2]; st.global.b32 [%a1], %r4;"
-    old = lanes(f"{prepare} atom.{space}.{operation} %r1, [{place}], {operand}; {finish}", counter)
-    assert counter[0] == final & 0xFFFFFFFF and old[0] == start & 0xFFFFFFFF
-    counter[0] = start & 0xFFFFFFFF
-    lanes(f"{prepare} mov.u32 %r1, 0; red.relaxed.gpu.{space}.{operation} [{place}], {operand}; {finish}", counter)
-    assert counter[0] == final & 0xFFFFFFFF
-
-
-def test_compare_and_swap_and_floating_point_atomics():
-    word = np.array([4], np.uint32)
-    old = lanes("add.u32 %r2, %tid, 1; add.u32 %r3, %tid, 4; atom.global.cas.b32 %r1, [%a1], %r3, %r2;", word)
-    assert word[0] == 1 and old == [4] + [1] * 31
-    total = np.array([0.5], np.float32)
-    lanes("cvt.rn.f32.u32 %r2, %tid; atom.global.add.f32 %r1, [%a1], %r2;", total)
-    assert total[0] == 496.5
-    table = np.zeros(4, np.uint64)
-    body = "and.b32 %r2, %tid, 3; mad.wide.u32 %rd2, %r2, 8, %a1; mov.u64 %rd3, 1; atom.add.u64 %rd4, [%rd2], %rd3; cvt.u32.u64 %r1, %rd4;"
-    assert lanes(body, table) == [i // 4 for i in range(32)] and table.tolist() == [8] * 4
-
-
-@pytest.mark.parametrize("transposed", ["", ".trans"])
-@pytest.mark.parametrize("count", [1, 2, 4])
-def test_matrix_moves(count, transposed):
-    """PTX ISA, "ldmatrix": thread t holds elements (t / 4, 2 (t % 4)) and the next of each 8x8 matrix, or of its
-    transpose.
+def test_cache_hints():
+    """None changes what is loaded or stored; a discarded line holds nothing of use."""
+    storage = np.zeros(512, np.uint32)
+    data = storage[-storage.ctypes.data % 128 // 4 :][:64]
+    data[:] = np.arange(64)
+    body = """
+        applypriority.global.L2::evict_normal [%a1], 128; prefetch.L2::evict_last [%a1]; prefetch.local.L1 [%a1];
+        createpolicy.range.global.L2::evict_last.L2::evict_unchanged.b64 %rd3, [%a1], 1024, 4096; createpolicy.cvt.L2.b64 %rd3, %rd3;
+        mad.wide.u32 %rd2, %tid, 4, %a1;
+        ld.global.L1::evict_first.L2::cache_hint.L2::128B.b32 %r1, [%rd2], %rd3; ld.global.ca.nc.b32 %r2, [%rd2]; add.u32 %r1, %r1, %r2;
+        ld.global.cs.L2::cache_hint.b32 %r2, [%rd2], %rd3; add.u32 %r1, %r1, %r2; ldu.global.b32 %r2, [%rd2]; add.u32 %r1, %r1, %r2;
+        ld.L2::64B.L2::cache_hint.b32 %r2, [%rd2], %rd3; add.u32 %r1, %r1, %r2; ld.global.acquire.gpu.b32 %r2, [%rd2]; add.u32 %r1, %r1, %r2;
+        ld.mmio.relaxed.sys.global.b32 %r2, [%rd2]; add.u32 %r1, %r1, %r2;
+        ld.global.nc.L1::evict_last.L2::evict_first.L2::cache_hint.L2::256B.v8.b32 {%r10, %r11, %r12, %r13, %r14, %r15, %r16, %r17}, [%a1+32], %rd3; add.u32 %r1, %r1, %r10;
     """
-    matrices = np.random.default_rng(2).integers(0, 1 << 16, (count, 8, 8)).astype(np.uint16)
-    fragments = (matrices.transpose(0, 2, 1) if transposed else matrices).reshape(count, 32, 2)
-    words = np.ascontiguousarray(fragments).view(np.uint32).reshape(count, 32)
-    out, source = np.zeros((count, 32), np.uint32), np.zeros((count, 8, 8), np.uint16)
-    items = "{" + ", ".join(f"%r{20 + i}" for i in range(count)) + "}"
-    copy_in = "".join(
-        f"ld.global.b32 %r{30 + i}, [%rd1+{128 * i}]; st.shared.b32 [%r3+{128 * i}], %r{30 + i};" for i in range(count)
+    assert lanes(body, data) == (7 * LANE + 8).tolist()
+    assert (
+        lanes("ld.global.b32 %r1, [%a1]; discard.global.L2 [%a1], 128; ld.global.b32 %r1, [%a1+124];", data)
+        == [0xFFFFFFFF] * 32
     )
-    addresses = "mov.u32 %r2, smem; mad.lo.u32 %r3, %tid, 4, %r2; mad.lo.u32 %r4, %tid, 16, %r2; mad.wide.u32 %rd1, %tid, 4, %a1;"
-    save = "".join(f"st.global.b32 [%rd2+{128 * i}], %r{20 + i};" for i in range(count))
-    body = f"{addresses} {copy_in} bar.warp.sync -1; ldmatrix.sync.aligned.m8n8.x{count}{transposed}.shared.b16 {items}, [%r4]; mad.wide.u32 %rd2, %tid, 4, %a0; {save}"
-    launch(body, out, matrices)
-    np.testing.assert_array_equal(out, words)
-    load = "".join(f"ld.global.b32 %r{20 + i}, [%rd1+{128 * i}];" for i in range(count))
-    copy_out = "".join(
-        f"ld.shared.b32 %r{30 + i}, [%r3+{128 * i}]; st.global.b32 [%rd2+{128 * i}], %r{30 + i};" for i in range(count)
-    )
-    store_matrix = f"stmatrix.sync.aligned.m8n8.x{count}{transposed}.shared.b16 [%r4], {items};"
-    launch(
-        f"{addresses} {load} {store_matrix} bar.warp.sync -1; mad.wide.u32 %rd2, %tid, 4, %a0; {copy_out}",
-        source,
-        words,
-    )
-    np.testing.assert_array_equal(source, matrices)
+    assert (data[:32] == 0xFFFFFFFF).all() and data[32:].tolist() == list(range(32, 64))
+
+
+def test_stores_of_some_elements():
+    """`_` in a vector of 256 bits leaves its place as it is (PTX ISA, "st")."""
+    storage = np.zeros(512, np.uint32)
+    data = storage[-storage.ctypes.data % 32 // 4 :][:256]
+    data[:] = 5
+    out = np.zeros(1, np.uint32)
+    body = "mad.wide.u32 %rd1, %tid, 32, %a1; mov.u32 %r1, 7; st.global.L2::evict_last.v8.f32 [%rd1], {%tid, _, %r1, %r1, _, _, %tid, _};"
+    launch(body, out, data)
+    expected = np.full((32, 8), 5)
+    expected[:, [0, 6]], expected[:, [2, 3]] = LANE[:, None], 7
+    np.testing.assert_array_equal(data.reshape(32, 8), expected)
+    with pytest.raises(EmulatorError, match="misaligned by 16 bytes"):
+        launch("st.global.v4.b64 [%a1+16], {%a0, _, %a0, %a0};", out, data)
+
+
+@pytest.mark.parametrize(
+    "instruction,reason",
+    [
+        ("ld.global.v8.b16 {%h1, %h2, %h3, %h4, %h5, %h6, %h7, %h8}, [%a0];", ".v8 of 16 bits"),
+        ("ld.shared.v4.b64 {%rd1, %rd2, %rd3, %rd4}, [smem];", "the limit is 128, in global memory 256"),
+        ("ld.global.b128 %rd1, [%a0];", "128-bit registers are not modelled"),
+        ("ld.global.f16 %h1, [%a0];", "ld has no .f16"),
+        ("ld.global [%a0], %r1;", "ld without a type"),
+        ("ld.global.L2::evict_last.b32 %r1, [%a0];", "needs an access of 256 bits, this one has 32"),
+        ("ld.global.ca.L1::evict_first.b32 %r1, [%a0];", ".ca and .L1::evict_first exclude each other"),
+        ("ld.global.wb.b32 %r1, [%a0];", "ld has no .wb"),
+        ("st.global.ca.b32 [%a0], %r1;", "st has no .ca"),
+        ("st.global.L2::128B.b32 [%a0], %r1;", "st has no .L2::128B"),
+        ("ld.shared.L2::cache_hint.b32 %r1, [smem], %rd1;", ".L2::cache_hint is for global memory"),
+        ("ld.global.L2::cache_hint.b32 %r1, [%a0];", "with 2 operands; it takes 3"),
+        ("st.global.b32 [%a0], %r1, %rd1;", "with 3 operands; it takes 2"),
+        ("ld.acquire.global.b32 %r1, [%a0];", "a scope goes with"),
+        ("ld.gpu.global.b32 %r1, [%a0];", "a scope goes with"),
+        ("ld.volatile.gpu.global.b32 %r1, [%a0];", "a scope goes with"),
+        ("ld.acquire.gpu.global.ca.b32 %r1, [%a0];", ".acquire excludes .ca"),
+        ("ld.volatile.global.L1::no_allocate.b32 %r1, [%a0];", ".volatile excludes .L1::no_allocate"),
+        ("ld.relaxed.gpu.local.b32 %r1, [%a0];", ".relaxed is not for .local"),
+        ("ld.release.gpu.global.b32 %r1, [%a0];", "ld has no .release"),
+        ("st.acquire.gpu.global.b32 [%a0], %r1;", "st has no .acquire"),
+        ("ld.mmio.relaxed.gpu.global.b32 %r1, [%a0];", ".mmio goes with .relaxed.sys"),
+        ("ld.nc.b32 %r1, [%a0];", ".nc is for global memory"),
+        ("ld.global.b32 %h1, [%a0];", "register %h1 has 16 bits, the access 32"),
+        ("st.global.b64 [%a0], %r1;", "register %r1 has 32 bits, the access 64"),
+        ("ld.global.v2.b32 %r1, [%a0];", "an operand of 1 elements, 2 expected"),
+        ("st.global.v4.b32 [%a0], {%r1, _, %r1, %r1};", "_ is not a source here"),
+        ("ldu.shared.b32 %r1, [smem];", "ldu has no .shared"),
+        ("discard.global.L2 [%a0], 64;", "must be 128 bytes"),
+        ("applypriority.L2::evict_normal [%a0+4], 128;", "at a multiple of 128"),
+    ],
+)
+def test_accesses_that_do_not_exist(instruction, reason):
+    with pytest.raises(EmulatorError, match=reason) as error:
+        lanes(f"mov.u32 %r1, 0; {instruction}")
+    assert error.value.ptx_text == instruction.rstrip(";")
 
 
 @pytest.mark.parametrize(

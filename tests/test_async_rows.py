@@ -118,7 +118,7 @@ def test_stores_of_a_whole_warp_are_one():
     body = (
         SETUP
         + """
-        mad.lo.u32 %r3, %tid, 4, %r10; st.shared.b32 [%r3], %tid; bar.warp.sync -1;
+        mad.lo.u32 %r3, %tid, 4, %r10; st.shared.b32 [%r3], %tid; fence.proxy.async.shared::cta; bar.warp.sync -1;
         cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%a0, {%r1, %r2}], [%r10];
         cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
     """
@@ -180,6 +180,212 @@ def test_tensor_maps_that_are_refused(address, reason):
         launch(body, map_of(source, (2, 16)), source, shared=16384)
 
 
+STAGED = """
+    mad.wide.u32 %rd1, %tid, 4, %a1; ld.global.b32 %r4, [%rd1]; mad.lo.u32 %r3, %tid, 4, %r10; st.shared.b32 [%r3], %r4;
+    fence.proxy.async; bar.sync 0;
+"""
+DRAIN = "cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;"
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("hint", [False, True])
+def test_bulk_reductions_to_global_memory(hint, schedule):
+    """Two CTAs add the same bytes; max and the wrapping increment follow."""
+    words, more = np.arange(32, dtype=np.uint32), aligned(np.arange(32, dtype=np.uint32) * 3)
+    out = aligned(np.full((3, 32), 100, np.uint32))
+    modifier, operand = (".L2::cache_hint", ", %rd9") if hint else ("", "")
+    body = f"""{SETUP} {STAGED} mov.u64 %rd9, 0; @%p1 bra A;
+        cp.reduce.async.bulk.global.shared::cta.bulk_group{modifier}.add.u32 [%a0], [%r10], 128{operand};
+        cp.reduce.async.bulk.global.shared::cta.bulk_group{modifier}.max.u32 [%a0+128], [%r10], 128{operand};
+        cp.reduce.async.bulk.global.shared::cta.bulk_group{modifier}.inc.u32 [%a0+256], [%r10], 64{operand};
+        {DRAIN}
+    A: {SYNC}"""
+    launch(body, out, more, grid=2, cluster=2, shared=16384, schedule=schedule)
+    assert out[0].tolist() == (100 + 6 * words).tolist()
+    assert out[1].tolist() == np.maximum(100, 3 * words).tolist()
+    first = [100] * 32
+    for _ in range(2):
+        first = [0 if old >= 3 * w else old + 1 for old, w in zip(first, range(32))]
+    assert out[2].tolist() == first[:16] + [100] * 16
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_reductions_by_every_lane_are_as_many(schedule):
+    """ptxas puts a loop over the lanes around a reduction, and none around a plain store."""
+    out = aligned(np.zeros(32, np.uint32))
+    body = f"""{SETUP} {STAGED}
+        cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%a0], [%r10], 128; {DRAIN}"""
+    launch(body, out, aligned(np.arange(32, dtype=np.uint32)), shared=16384, schedule=schedule)
+    assert out.tolist() == [32 * i for i in range(32)]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_bulk_reductions_to_the_cluster(schedule):
+    """Both CTAs add their words to those of CTA 0, whose barrier counts the bytes."""
+    out = aligned(np.zeros(32, np.uint32))
+    body = f"""{SETUP} mad.lo.u32 %r3, %tid, 4, %r10; add.u32 %r5, %tid, %rank; st.shared.b32 [%r3], %r5;
+        st.shared.b32 [%r3+512], %tid; fence.proxy.async; bar.sync 0; setp.eq.u32 %p5, %rank, 0;
+        and.b32 %r12, %r11, 0x00FFFFFF; and.b32 %r13, %r10, 0x00FFFFFF; @%p1 bra A;
+        @%p5 mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 256;
+    A:  {SYNC} @%p1 bra B;
+        cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.u32 [%r13+512], [%r10], 128, [%r12];
+    B:  @!%p5 bra END; {WAIT.format(n=0, place="%r11", parity=0)}
+        ld.shared.b32 %r4, [%r3+512]; mad.wide.u32 %rd1, %tid, 4, %a0; st.global.b32 [%rd1], %r4;
+    END: {SYNC}"""
+    launch(body, out, grid=2, cluster=2, shared=16384, schedule=schedule)
+    assert out.tolist() == [3 * i + 1 for i in range(32)]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("mode", ["", ".tile"])
+def test_tensor_reductions(mode, schedule):
+    """A box that lies half outside is added to the part inside; then the minimum."""
+    target = aligned(np.full((4, 16), 50, np.uint32))
+    body = f"""{SETUP} {STAGED} mov.u32 %r7, 3; mov.u64 %rd9, 0; @%p1 bra A;
+        cp.reduce.async.bulk.tensor.2d.global.shared::cta.add{mode}.bulk_group [%a0, {{%r1, %r7}}], [%r10];
+        cp.reduce.async.bulk.tensor.2d.global.shared::cta.min{mode}.bulk_group.L2::cache_hint [%a0, {{%r1, %r1}}],
+        [%r10], %rd9; {DRAIN}
+    A:"""
+    box = aligned(np.arange(32, dtype=np.uint32) + 40)
+    launch(body, map_of(target, (2, 16)), box, target, shared=16384, schedule=schedule)
+    expected = np.full((4, 16), 50, np.uint32)
+    expected[3] += np.arange(16, dtype=np.uint32) + 40
+    expected[:2] = np.minimum(50, np.arange(32).reshape(2, 16) + 40)
+    assert target.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_four_rows_are_gathered_and_scattered(schedule):
+    source = aligned(np.arange(96, dtype=np.uint32).reshape(6, 16))
+    target = aligned(np.zeros((6, 16), np.uint32))
+    body = f"""{SETUP} mov.u32 %r20, 5; mov.u32 %r21, 0; mov.u32 %r22, 3; mov.u32 %r23, 9; mov.u32 %r24, 1; @%p1 bra A;
+        mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 256;
+        cp.async.bulk.prefetch.tensor.2d.L2.global.tile::gather4 [%a0, {{%r1, %r20, %r21, %r22, %r23}}];
+        cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes [%r10],
+        [%a0, {{%r1, %r20, %r21, %r22, %r23}}], [%r11]; {WAIT.format(n=0, place="%r11", parity=0)}
+        cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group [%a1, {{%r1, %r21, %r24, %r20, %r22}}],
+        [%r10]; {DRAIN}
+    A:"""
+    launch(body, map_of(source, (1, 16)), map_of(target, (1, 16)), source, target, shared=16384, schedule=schedule)
+    expected = np.zeros((6, 16), np.uint32)
+    expected[[0, 1, 5]] = source[[5, 0, 3]]
+    assert target.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("hint", [False, True])
+def test_stores_with_a_byte_mask(hint):
+    out = aligned(np.full(128, 0xEE, np.uint8))
+    modifier, operand = (".L2::cache_hint", " %rd9,") if hint else ("", "")
+    body = f"""{SETUP} {STAGED} mov.b16 %h1, 0x00F1; mov.u64 %rd9, 0; @%p1 bra A;
+        cp.async.bulk.global.shared::cta.bulk_group{modifier}.cp_mask [%a0], [%r10], 128,{operand} %h1; {DRAIN}
+    A:"""
+    data = aligned(np.random.default_rng(0).integers(0, 256, 128, dtype=np.uint8))
+    launch(body, out, data, shared=16384)
+    kept = np.array([i % 16 in (0, 4, 5, 6, 7) for i in range(128)])
+    assert np.array_equal(out, np.where(kept, data, 0xEE))
+
+
+def test_bytes_that_are_left_at_the_end():
+    """Bytes that came while others did not are an error; bytes of copies that nobody issued are not."""
+    body = f"{SETUP} @%p1 bra A; mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 128; {{}}\nA:"
+    launch(body.format(""), np.zeros(1, np.uint32), shared=16384)
+    with pytest.raises(EmulatorError, match="the grid has ended, but mbarrier .* 64 bytes outstanding"):
+        some = "mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r11], 64;"
+        launch(body.format(some), np.zeros(1, np.uint32), shared=16384)
+
+
+LATE_ERRORS = {
+    "size 0x18 is not a multiple of 16": (
+        "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r10], [%a1], 24, [%r11];"
+    ),
+    "shared memory offset 0x448 is not a multiple of 128": (
+        "cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r10+72], [%a0, {%r1, %r2}], [%r11];"
+    ),
+    "store of 128 bytes at shared offset 0x4400": (
+        "cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r10+16384], [%a0, {%r1, %r2}], [%r11];"
+    ),
+    "load of 128 bytes at shared offset 0x4400": (
+        "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%a0, {%r1, %r2}], [%r10+16384];"
+    ),
+    "load of 64 bytes at shared offset 0x43e0": "cp.async.bulk.global.shared::cta.bulk_group [%a1], [%r10+16352], 64;",
+    "store of 512 bytes at .*past the end of a1": "cp.async.bulk.global.shared::cta.bulk_group [%a1], [%r10], 512;",
+    "source 0x408 is not a multiple of 16": (
+        "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r10], [%r10+8], 16, [%r11];"
+    ),
+    "coordinates .0, -3., must not be negative": (
+        "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%a0, {%r1, -3}], [%r10];"
+    ),
+    ".add of s64 elements": (
+        "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%a2, {%r1, %r2}], [%r10];"
+    ),
+    "multicast mask 0x0002": (
+        "mov.b16 %h1, 2; cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r10], "
+        "[%a1], 16, [%r11], %h1;"
+    ),
+    "prefetch: global address .* is not a multiple of 16": "cp.async.bulk.prefetch.L2.global [%a1+4], 64;",
+    "load of 512 bytes": "cp.async.bulk.prefetch.L2.global [%a1], 512;",
+    "prefetch.tensormap of .* must be a 64-byte aligned": "prefetch.tensormap [%a0+16];",
+    "tensor map rank 8": "cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%a1, {%r1, %r2}];",
+}
+
+
+@pytest.mark.parametrize("reason", LATE_ERRORS)
+def test_what_is_known_at_issue_is_checked_then(reason):
+    """The kernel ends at once, before the copy is under way: the error is the copy's all the same."""
+    tensor, wide = aligned(np.zeros((4, 16), np.uint32)), aligned(np.zeros((4, 16), np.int64))
+    signed = aligned(tensor_map(wide.ctypes.data, (16, 4), (128,), (16, 1), "s64"))
+    bulk = aligned(np.full(256, 0xFF, np.uint8))
+    body = f"""{SETUP} @%p1 bra A; mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 128; {LATE_ERRORS[reason]}
+    A:"""
+    with pytest.raises(EmulatorError, match=reason) as error:
+        launch(body, map_of(tensor, (2, 16)), bulk, signed, tensor, wide, shared=16384)
+    assert error.value.ptx_text.startswith(("cp.", "prefetch"))
+    assert error.value.cta == (0, 0, 0) and error.value.warp == 0
+
+
+@pytest.mark.parametrize(
+    ("instruction", "reason"),
+    [
+        (
+            "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.s64 [%a0], [%r10], 16;",
+            ".add.s64 is no reduction in global memory; types of .add: u32, s32, u64, f32, f64",
+        ),
+        ("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f16 [%a0], [%r10], 16;", ".add.f16 is no reduction"),
+        ("cp.reduce.async.bulk.global.shared::cta.bulk_group.min.noftz.f16 [%a0], [%r10], 16;", ".min.noftz.f16 is no"),
+        (
+            "cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.f32 [%r10], [%r10], 16, [%r11];",
+            ".add.f32 is no reduction in shared::cluster memory",
+        ),
+        (
+            "cp.async.bulk.tensor.3d.global.shared::cta.tile::scatter4.bulk_group [%a0, {%r1, %r1, %r1, %r1, %r1}], [%r10];",
+            "tile::scatter4 of 3 dimensions: there are two",
+        ),
+        (
+            "cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group [%a0, {%r1, %r1}], [%r10];",
+            "2 coordinates in a copy of four rows",
+        ),
+        (
+            "cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%a0], [%r10], 16;",
+            "0 optional operands where the modifiers ask for 1",
+        ),
+    ],
+)
+def test_copies_that_are_refused_at_translation(instruction, reason):
+    with pytest.raises(EmulatorError, match=reason) as error:
+        launch(SETUP + instruction, np.zeros(1, np.uint32), shared=16384)
+    assert error.value.ptx_text.startswith("cp.")
+
+
+def test_prefetches_have_no_effect():
+    source = aligned(np.zeros((4, 16), np.uint32))
+    body = f"""{SETUP} prefetch.tensormap [%a0]; cp.async.bulk.prefetch.L2.global [%a1], 64;
+        mov.u64 %rd9, 0; cp.async.bulk.prefetch.L2.global.L2::cache_hint [%a1], 64, %rd9;
+        cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%a0, {{%r1, %r1}}];
+        cp.async.bulk.prefetch.tensor.2d.L2.global.tile.L2::cache_hint [%a0, {{%r1, %r1}}], %rd9;"""
+    counters = launch(body, map_of(source, (2, 16)), source, shared=16384)
+    assert counters.tma_load_requested_bytes == 0 and not source.any()
+
+
 MMA = """
     shr.u32 %r13, %tid, 5; setp.ne.u32 %p2, %r13, 0; @%p2 bra ALLOCATED;
     tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r11+16], 32;
@@ -224,17 +430,6 @@ def test_products_of_the_tensor_core(schedule):
     wide = a.astype(np.float64)
     np.testing.assert_array_equal(out, 2 * wide @ wide[:16].T)
     assert counters.mma == 2 and counters.mma_flops == 2 * 2 * 128 * 16 * 16
-
-
-def test_disabled_output_lanes():
-    tile = aligned(np.zeros((128, 16), np.float16))
-    body = (
-        SETUP
-        + "mov.b16 %h1, 1;"
-        + MMA.format(a=smem_descriptor(0, 256, leading=128), idesc=f16_idesc(128, 16), disabled="%r2")
-    )
-    with pytest.raises(EmulatorError, match="disable-output-lane is not modelled"):
-        launch(body, np.zeros(1, np.float32), tile, threads=128, shared=16384)
 
 
 @pytest.mark.parametrize(

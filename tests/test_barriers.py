@@ -354,3 +354,133 @@ def test_warp_barrier_of_lanes_that_have_parted():
     END:
     """
     assert lanes(body) == [*range(16, 32)] + [1] * 16
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_reductions_on_a_named_barrier(schedule):
+    """Of all threads, then of warps 0 and 1 alone: lanes below 40 hold, all, none."""
+    body = """
+        setp.lt.u32 %p1, %tid, 40; setp.lt.u32 %p2, %tid, 1000; setp.gt.u32 %p3, %tid, 1000; mov.u32 %r1, 0;
+        barrier.cta.red.popc.aligned.u32 %r2, 0, %p1; add.u32 %r1, %r1, %r2;
+        bar.red.and.pred %p4, 0, %p1; selp.b32 %r3, 100, 0, %p4; add.u32 %r1, %r1, %r3;
+        bar.red.and.pred %p4, 0, %p2; selp.b32 %r3, 200, 0, %p4; add.u32 %r1, %r1, %r3;
+        barrier.red.or.pred %p4, 0, !%p2; selp.b32 %r3, 400, 0, %p4; add.u32 %r1, %r1, %r3;
+        bar.red.or.pred %p4, 0, %p1; selp.b32 %r3, 800, 0, %p4; add.u32 %r1, %r1, %r3;
+        setp.gt.u32 %p5, %tid, 63; @%p5 bra END; bar.red.popc.u32 %r2, 3, 64, !%p1; mad.lo.u32 %r1, %r2, 10000, %r1;
+    END:
+    """
+    assert lanes(body, threads=96, schedule=schedule) == [241040] * 64 + [1040] * 32
+
+
+def test_pending_counts_and_arrivals_that_do_not_complete():
+    body = (
+        INIT.format(count=5)
+        + """
+        mov.u32 %r1, 0; @%p1 bra END; mbarrier.arrive.noComplete.shared.b64 %rd3, [%r10], 3;
+        mbarrier.arrive.shared::cta.b64 %rd4, [%r10]; mbarrier.pending_count.b64 %r2, %rd3; mbarrier.pending_count.b64 %r3, %rd4;
+        mad.lo.u32 %r1, %r2, 10, %r3; mbarrier.arrive.shared.b64 _, [%r10];
+        mbarrier.test_wait.shared.b64 %p3, [%r10], %rd4; @!%p3 mov.u32 %r1, 0;
+    END:
+    """
+    )
+    assert lanes(body)[0] == 52
+    with pytest.raises(EmulatorError, match="noComplete would complete the phase: .* 5 of 5 arrivals pending"):
+        lanes(
+            INIT.format(count=5)
+            + "mov.u32 %r1, 0; @%p1 bra END; mbarrier.arrive.noComplete.shared.b64 %rd3, [%r10], 5; END:"
+        )
+
+
+def test_a_phase_that_was_tested_for_and_missed():
+    """Warp 0 tests once too early, and again when two phases have gone by: its parity has come round."""
+    body = (
+        INIT.format(count=1)
+        + """
+        mov.u32 %r1, 0; setp.eq.u32 %p2, %r11, 1; @%p2 bra OTHER;
+        mbarrier.test_wait.parity.shared.b64 %p3, [%r10], 0; bar.sync 1, 64; bar.sync 2, 64; {seen}
+        mbarrier.test_wait.parity.shared.b64 %p3, [%r10], 0; selp.b32 %r1, 1, 2, %p3; bra END;
+    OTHER: bar.sync 1, 64; setp.ne.u32 %p4, %tid, 32; @%p4 bra ARRIVED; mbarrier.arrive.shared.b64 _, [%r10];
+        mbarrier.arrive.shared.b64 _, [%r10];
+    ARRIVED: bar.sync 2, 64;
+    END:
+    """
+    )
+    with pytest.raises(EmulatorError, match="phase 0 was waited for and missed") as error:
+        lanes(body.format(seen=""), threads=64)
+    assert error.value.ptx_text.startswith("mbarrier.test_wait")
+    once = body.replace("mbarrier.test_wait.parity.shared.b64 %p3, [%r10], 0; bar.sync 1", "bar.sync 1")
+    assert lanes(once.format(seen=""), threads=64)[:32] == [2] * 32
+
+
+@pytest.mark.parametrize("schedule", ["late", "random:1", "random:2"])
+def test_arrivals_in_another_cta_may_be_late(schedule):
+    """CTA 1 arrives in CTA 0, which exits without waiting for that."""
+    body = (
+        INIT.format(count=1)
+        + """
+        mov.u32 %r1, 0; barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; setp.eq.u32 %p3, %rank, 0;
+        @%p3 bra MEET; mapa.shared::cluster.u32 %r12, %r10, 0; @%p1 bra MEET;
+        mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r12];
+    MEET: barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+    """
+    )
+    seeds = range(20) if schedule == "random:1" else ()
+    schedules = [f"random:{seed}" for seed in seeds] or [schedule]
+    if schedule == "random:2":
+        wait = "@!%p3 bra END; W: mbarrier.try_wait.parity.shared.b64 %p2, [%r10], 0; @!%p2 bra W; END:"
+        assert lanes(body + wait, grid=2, cluster=2, schedule=schedule) == [0] * 32
+        return
+    with pytest.raises(EmulatorError, match="reaches CTA .*, which has exited") as error:
+        for each in schedules:
+            lanes(body, grid=2, cluster=2, schedule=each)
+    assert error.value.ptx_text.startswith("mbarrier.arrive")
+
+
+def test_bytes_that_are_still_to_come_at_the_end():
+    """Some have come, the others will never."""
+    body = (
+        INIT.format(count=2)
+        + """
+        mov.u32 %r1, 0; @%p1 bra END; mbarrier.arrive.expect_tx.shared.b64 _, [%r10], 256;
+        mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r10], {done};
+    END:
+    """
+    )
+    assert lanes(body.format(done=256)) == [0] * 32
+    with pytest.raises(
+        EmulatorError, match="the grid has ended, but mbarrier .*: phase 0, 1 of 2 .*, 128 bytes outstanding"
+    ):
+        lanes(body.format(done=128))
+    with pytest.raises(EmulatorError, match="the grid has ended, but mbarrier .*, 44 bytes more than were expected"):
+        lanes(body.format(done=300))
+
+
+def test_invalidation_with_bytes_outstanding():
+    body = (
+        INIT.format(count=2)
+        + "mov.u32 %r1, 0; @%p1 bra A; mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r10], 64; mbarrier.inval.shared.b64 [%r10]; A:"
+    )
+    with pytest.raises(EmulatorError, match="mbarrier.inval of a barrier in use: .* 64 bytes outstanding"):
+        lanes(body)
+
+
+@pytest.mark.parametrize(
+    "body,reason",
+    [
+        ("setmaxnreg.inc.sync.aligned.u32 200; setmaxnreg.inc.sync.aligned.u32 160;", "to 160 registers from 200"),
+        ("setmaxnreg.dec.sync.aligned.u32 40; setmaxnreg.dec.sync.aligned.u32 64;", "to 64 registers from 40"),
+        ("setmaxnreg.inc.sync.aligned.u32 256;", "warpgroups have asked for 98304 registers, an SM has 65536"),
+        (
+            "setp.gt.u32 %p1, %tid, 31; @%p1 bra END; setmaxnreg.dec.sync.aligned.u32 40; END:",
+            "all must execute the same",
+        ),
+    ],
+)
+def test_register_counts(body, reason):
+    with pytest.raises(EmulatorError, match=reason):
+        lanes(f"mov.u32 %r1, 0; {body}", threads=384)
+
+
+def test_register_counts_that_fit():
+    body = "mov.u32 %r1, 3; setp.gt.u32 %p1, %tid, 127; @%p1 bra MORE; setmaxnreg.dec.sync.aligned.u32 40; bra END; MORE: setmaxnreg.inc.sync.aligned.u32 232; END:"
+    assert lanes(body, threads=384) == [3] * 384

@@ -8,6 +8,41 @@ from small_kernels import launch, store
 
 VARIABLES = [f"%r{i}" for i in range(1, 7)]
 MASK = 0xFFFFFFFF
+# Returns at three places, one of them in a loop.
+MIX = """
+.func (.param .b32 result) mix(.param .b32 a, .param .b32 b)
+{
+    .reg .pred %p<3>; .reg .b32 %r<5>;
+    ld.param.b32 %r1, [a];
+    ld.param.b32 %r2, [b];
+    st.param.b32 [result], %r1;
+    and.b32 %r3, %r2, 1;
+    setp.eq.u32 %p1, %r3, 0;
+    @%p1 ret;
+    mov.u32 %r3, 0;
+AGAIN:
+    mad.lo.u32 %r1, %r1, 5, %r3;
+    st.param.b32 [result], %r1;
+    add.u32 %r3, %r3, 1;
+    and.b32 %r4, %r1, 7;
+    setp.eq.u32 %p1, %r4, 3;
+    @%p1 ret;
+    setp.lt.u32 %p2, %r3, 4;
+    @%p2 bra AGAIN;
+    xor.b32 %r1, %r1, %r2;
+    st.param.b32 [result], %r1;
+}
+"""
+
+
+def mix(a, b):
+    if not b & 1:
+        return a
+    for i in range(4):
+        a = a * 5 + i & MASK
+        if a & 7 == 3:
+            return a
+    return a ^ b
 
 
 class Program:
@@ -24,7 +59,7 @@ class Program:
 
     def statement(self, depth):
         kind = self.random.choice(
-            ["set", "set", "guarded", "if", "if", "loop", "leave"] if depth else ["set", "guarded"]
+            ["set", "set", "guarded", "call", "if", "if", "loop", "leave"] if depth else ["set", "guarded"]
         )
         if kind == "if":
             other = self.block(depth - 1) if self.random.random() < 0.6 else []
@@ -40,6 +75,8 @@ class Program:
             )
         if kind == "leave":
             return kind, ("and", "%tid", self.random.choice([7, 15, 31]), self.random.randrange(8))
+        if kind == "call":
+            return kind, self.condition(), *self.random.sample(VARIABLES, 3)
         return kind, self.condition(), *self.assignment()
 
     def assignment(self):
@@ -77,6 +114,9 @@ class Program:
                 lines.append(self.assign(*fields[1:]))
             elif kind == "guarded":
                 lines += [self.test(fields[0]), f"@!%p1 {self.assign(*fields[1:])}"]
+            elif kind == "call":
+                target, first, second = fields[1:]
+                lines += [self.test(fields[0]), f"@%p1 call ({target}), mix, ({first}, {second});"]
             elif kind == "if":
                 condition, first, second = fields
                 otherwise, join = self.label(), self.label()
@@ -114,6 +154,9 @@ class Program:
                 operation, target, source, other = fields[1:]
                 a, b = state[source], state[other] if other in state else int(other)
                 state[target] = {"mov": b, "add": a + b, "xor": a ^ b, "mul": a * b}[operation] & MASK
+            elif kind == "call" and self.holds(fields[0], state):
+                target, first, second = fields[1:]
+                state[target] = mix(state[first], state[second])
             elif kind == "if":
                 if not self.run(fields[1] if self.holds(fields[0], state) else fields[2], state):
                     return False
@@ -145,7 +188,7 @@ def test_random_programs(seed):
     threads = 40 if seed % 3 == 0 else 32
     program = Program(seed)
     out = np.zeros(threads, np.uint32)
-    launch(program.text(), out, threads=threads, schedule="random:1" if seed % 2 else "late")
+    launch(program.text(), out, threads=threads, schedule="random:1" if seed % 2 else "late", declarations=MIX)
     expected = [program.expected(lane, threads) for lane in range(threads)]
     staying = [sum(expected[i] is not None for i in range(w, min(w + 32, threads))) for w in range(0, threads, 32)]
     assert out.tolist() == [0 if e is None else e + staying[i // 32] & MASK for i, e in enumerate(expected)]

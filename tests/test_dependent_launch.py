@@ -227,7 +227,7 @@ class TestSharedSm:
     @pytest.mark.parametrize("early", [True, False])
     def test_pairs(self, early):
         alloc, dealloc = (text.format(group=2, columns=512) for text in (ALLOC, DEALLOC))
-        pair = alloc + EVERYWHERE, dealloc + EVERYWHERE
+        pair = EVERYWHERE + alloc + EVERYWHERE, dealloc + EVERYWHERE
         first = kernel("first", *((TRIGGER, *pair) if early else (pair[0], TRIGGER, pair[1])))
         second = kernel("second", pair[0], WAIT, pair[1])
         bench = Bench(sm_count=2).launch(first, 2, 2)
@@ -319,7 +319,7 @@ class TestDevice:
     def test_counters_are_each_launch_s_own(self, schedules):
         load = """
             setp.ne.u32 %p1, %tid, 0; @%p1 bra LOADED; mov.u32 %r1, smem; add.u32 %r2, %r1, 512;
-            mbarrier.init.shared.b64 [%r2], 1; mbarrier.arrive.expect_tx.shared.b64 _, [%r2], 64;
+            mbarrier.init.shared.b64 [%r2], 1; fence.mbarrier_init.release.cluster; mbarrier.arrive.expect_tx.shared.b64 _, [%r2], 64;
             cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%a0+64], 64, [%r2];
         W:  mbarrier.try_wait.parity.shared.b64 %p2, [%r2], 0; @!%p2 bra W;
         LOADED: bar.warp.sync -1;

@@ -75,6 +75,7 @@ COPY = """
     setp.ne.b32 %p1, %r3, 0;
     @%p1 bra READY;
     mbarrier.init.shared.b64 [%r2], 1;
+    fence.mbarrier_init.release.cluster;
     mbarrier.arrive.expect_tx.shared.b64 _, [%r2], 128;
     cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd1], 128, [%r2];
 READY:

@@ -16,7 +16,8 @@ from emulator.hopper.maps import MARK_4_BIT, MARK_OFFSET, MapFacts, is_map
 from emulator.hopper.rules_tcgen05 import SHAPES, fragment
 from emulator.hopper.statements import without_comments
 from emulator.ptx import parse
-from emulator.tmem import COLUMNS, _fragment
+from emulator.tmem import COLUMNS
+from emulator.tmem import fragment as tmem_fragment
 
 PTXAS = report.installed("ptxas")
 PLANS = [plan for plan in report.configurations() if plan.groups == report.CONTEST_GROUPS and plan.k_split != 2]
@@ -280,7 +281,7 @@ def test_wide_accesses_become_two(monkeypatch, form):
 @pytest.mark.parametrize("num", [1, 2, 8])
 def test_fragments_are_the_emulators(shape, num):
     """A register's distance from the thread's first one does not depend on the thread."""
-    places = _fragment(shape, num, False, 0)
+    places = tmem_fragment(shape, num, False, 0)
     distances = places - places[0]
     assert (distances == distances[:, :1]).all()
     assert [lanes * COLUMNS + columns for lanes, columns in fragment(shape, num)] == distances[:, 0].tolist()

@@ -472,3 +472,82 @@ def test_an_observer_does_not_see_what_faults(space):
         with pytest.raises(Fault):
             access()
     assert not seen
+
+
+class TestLiveBarriers:
+    """Nothing but mbarrier operations may touch the eight bytes of a live mbarrier."""
+
+    SIZE = 4096
+    PLACES = (SHARED_BASE, SHARED_BASE + 64, SHARED_BASE + 3000, SHARED_BASE + 4088)
+
+    @pytest.fixture(params=[1, 2, 4])
+    def shared(self, request):
+        shared = SharedMemory(self.SIZE)
+        for nbytes, count in WIDTHS:
+            shared.gather(np.full(32, SHARED_BASE, np.uint32), nbytes, count)
+        for place in self.PLACES[: request.param]:
+            shared.place_barrier(place, f"barrier {place:#x}")
+        shared.live = self.PLACES[: request.param]
+        return shared
+
+    @pytest.mark.parametrize("nbytes, count", WIDTHS)
+    def test_each_access_of_each_place(self, shared, nbytes, count):
+        """Against the places byte by byte, in every access that reaches one and its neighbours."""
+        width = nbytes * count
+        opaque = {byte for place in shared.live for byte in range(place, place + 8)}
+        far = np.uint32(SHARED_BASE + 1024)
+        for place in self.PLACES:
+            for at in range(place - 64, place + 64):
+                if at % width or at < SHARED_BASE or at + width > SHARED_BASE + self.SIZE:
+                    continue
+                lanes = np.full(32, far, np.uint32)
+                lanes[19] = at
+                values = np.zeros((count, 32), ELEMENTS[nbytes])
+                accesses = [
+                    lambda lanes=lanes: shared.gather(lanes, nbytes, count),
+                    lambda lanes=lanes, values=values: shared.scatter(lanes, values),
+                    lambda at=at: shared.load_vector(at, nbytes, count),
+                    lambda at=at: shared.store_vector(at, (0,) * count, nbytes),
+                    lambda at=at: shared.read(at, width),
+                    lambda at=at: shared.write(at, np.zeros(width, np.uint8)),
+                ]
+                touched = sorted(opaque & set(range(at, at + width)))
+                for access in accesses:
+                    if not touched:
+                        access()
+                        continue
+                    with pytest.raises(Fault) as fault:
+                        access()
+                    assert f"shared offset {at:#x} " in fault.value.reason
+                    assert f": barrier {touched[0] & -8:#x}" in fault.value.reason
+
+    def test_copies_over_a_barrier(self, shared):
+        for first, last in ((0, 1), (0, 4096), (7, 8), (8, 8), (3, 3), (40, 100), (60, 68), (57, 64), (61, 65)):
+            reached = {byte & -8 for byte in range(SHARED_BASE + first, SHARED_BASE + last)}
+            touched = [place for place in shared.live if place in reached]
+            for access in (
+                lambda first=first, last=last: shared.read(SHARED_BASE + first, last - first),
+                lambda first=first, last=last: shared.write(SHARED_BASE + first, np.zeros(last - first, np.uint8)),
+            ):
+                if touched:
+                    with pytest.raises(Fault, match=f"touches a live barrier.*: barrier {touched[0]:#x}"):
+                        access()
+                else:
+                    access()
+
+    def test_lanes_outside_the_mask_may_name_a_barrier(self, shared):
+        lanes = np.full(32, SHARED_BASE, np.uint32)
+        lanes[3] = SHARED_BASE + 16
+        mask = np.arange(32) == 3
+        shared.scatter(lanes, np.full((1, 32), 77, np.uint32), mask)
+        assert shared.gather(lanes, 4, 1, mask)[0, 3] == 77
+
+    def test_what_is_left_of_a_barrier(self, shared):
+        shared.data[:] = 0
+        shared.remove_barrier(SHARED_BASE)
+        assert shared.load(SHARED_BASE, 8) == (1 << 64) - 1
+        lanes = np.full(32, SHARED_BASE, np.uint32)
+        shared.scatter(lanes, np.full((1, 32), 5, np.uint32))
+        assert (shared.gather(lanes, 4)[0] == 5).all()
+        with pytest.raises(KeyError):
+            shared.remove_barrier(SHARED_BASE)

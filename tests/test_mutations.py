@@ -23,11 +23,23 @@ ARRIVE = r"mbarrier\.arrive\.shared::(?:cta|cluster)"
 # In the order of the PTX, one part per tile; the last two only where CTAs work in pairs, MMA_END where they have many tiles.
 LOAD_EMPTY, LOAD_END, MMA_FULL, MMA_ACCUMULATOR, MMA_END, RELAY_FULL = range(6)
 EPILOGUE_ACCUMULATOR = -1
+# Fences of tensor memory, in the order of the PTX: those behind its allocation come first, those before it is freed last.
+GIVEN_BACK, FULL_STAGE, ACCUMULATOR = 1, 1, 2
 
 
 def without(pattern, count=0):
     """Drop `count` (0: all) instructions that match."""
     return lambda ptx: re.sub(rf"(@\S+ )?{pattern}[^;]*;", "", ptx, count=count)
+
+
+def without_one(pattern, which):
+    """Drop the which-th instruction that matches."""
+
+    def mutate(ptx):
+        match = list(re.finditer(rf"(@\S+ )?{pattern}[^;]*;", ptx))[which]
+        return ptx[: match.start()] + ptx[match.end() :]
+
+    return mutate
 
 
 def no_wait(which):
@@ -65,6 +77,11 @@ MUTATIONS = {
         r"selp\.b32(\s+%r\d+), 21520, 12918,", r"selp.b32\1, 21520, 21520,"
     ),
     "nobody waits for the barriers to be initialised": without(r"bar\.sync", 1),
+    "barriers' initialisation is not fenced": without(r"fence\.mbarrier_init"),
+    "the accumulator is not waited for in registers": without(r"tcgen05\.wait::ld"),
+    "no fence before the accumulator is given back": without_one(r"tcgen05\.fence::before_thread_sync", GIVEN_BACK),
+    "no fence behind the wait for a full stage": without_one(r"tcgen05\.fence::after_thread_sync", FULL_STAGE),
+    "no fence behind the wait for the accumulator": without_one(r"tcgen05\.fence::after_thread_sync", ACCUMULATOR),
     "TMEM is not given back": without(r"tcgen05\.dealloc"),
     "TMEM is not allocated": without(r"tcgen05\.alloc"),
     "scale factors are copied after the MMA that needs them": replaced(
@@ -209,18 +226,30 @@ def test_unmutated_kernel_is_silent(monkeypatch, shape):
     assert not any(found.values())
 
 
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_unmutated_kernel_is_silent_under_many_seeds(monkeypatch, shape):
+    """Several tiles per CTA, one stage each."""
+    sizes = {"m": (200,), "n": (384,), "k": (128,), "g": 1, "seed": 6}
+    schedules = [f"random:{seed}" for seed in range(50)]
+    found = outcomes(monkeypatch, lambda ptx: ptx.replace("// Generated", "// Also generated"), shape, schedules, sizes)
+    assert not any(found.values())
+
+
 @pytest.mark.parametrize(
     ("name", "mutate", "shape"), SHORT_CASES, ids=[f"{name}, {shape}" for name, _, shape in SHORT_CASES]
 )
 def test_mutation_is_noticed_where_tiles_are_short(monkeypatch, name, mutate, shape):
     found = outcomes(monkeypatch, mutate, shape, SHORT_SCHEDULES, SHORT_SIZES)
-    assert any(problem == "wrong result" or "there is no mbarrier" in (problem or "") for problem in found.values())
+    noticed = "touches tensor memory columns", "has not heard of the other CTA", "there is no mbarrier"
+    assert any(
+        problem == "wrong result" or any(what in (problem or "") for what in noticed) for problem in found.values()
+    )
 
 
 @pytest.mark.parametrize("shape", [(128, 2, 1, 1), (192, 2, 2, 1)], ids=str)
 def test_nothing_arrives_in_a_cta_that_has_exited(monkeypatch, shape):
     """Roles wait for all that is still to arrive in their CTA. The barrier at a pair's end, which they do not rely on,
-    would hide it from the emulator, where an arrival is there at once: with the waits alone all is well, and without
+    would often hide it from the emulator: with the waits alone all is well, and without
     the leader's the other CTA's epilogue arrives in a CTA that is no more. Where CTAs have one tile each, no epilogue
     gives an accumulator back, and the leader has nothing to wait for."""
     schedules = ("late", "eager", *(f"random:{seed}" for seed in range(4, 8)))

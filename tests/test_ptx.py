@@ -4,7 +4,7 @@ import pytest
 
 from emulator import ptx
 from emulator.errors import EmulatorError
-from emulator.ptx import Address, Immediate, Negated, Pair, Register, Special, Symbol, Vector
+from emulator.instructions import SINK, Address, Immediate, Negated, Pair, Register, Special, Symbol, Vector
 
 MODULE = """
 // a comment with a brace {
@@ -107,8 +107,8 @@ def test_operands(entry):
     assert find(entry, "mbarrier").operands[1:] == (Address(r1, -8), Immediate(0), Immediate(10000000))
     copy = find(entry, "cp.async").operands
     assert copy == (Address(Symbol("map"), 0, (r1, Immediate(-1))), Address(Symbol("table"), 16))
-    assert find(entry, "elect").operands == (Pair(ptx.SINK, p1), Immediate(-1))
-    assert find(entry, "mov").operands == (Vector((r2, ptx.SINK)), Immediate(0x3FF0000000000000, 64))
+    assert find(entry, "elect").operands == (Pair(SINK, p1), Immediate(-1))
+    assert find(entry, "mov").operands == (Vector((r2, SINK)), Immediate(0x3FF0000000000000, 64))
     assert find(entry, "add").operands[2] == Immediate(0x40000000, 32)
     assert find(entry, "setp").operands[2:] == (Special("%tid.x"), Negated(p1))
     guard = find(entry, "bra", 3).predicate
@@ -130,13 +130,19 @@ def test_lines_and_sources(entry):
         ("mov.b32 %r1, 1x;", "operand '1x' not understood"),
         (".unknown 5;", "directive not understood"),
         ("{ .reg .b32 inner; } mov.b32 inner, 1;", "'inner' is not declared"),
+        ("@%r1 ret;", "register '%r1' has 32 bits; a predicate is expected"),
+        (".reg .b32 %r<2>;", "%r0 is declared twice"),
+        ("L: ret; L: ret;", "label L stands twice"),
+        ("mov.b32 %r1, [%r0*4];", "operand '%r0\\*4' not understood"),
+        ("mov.b32 %r1, [%tid.x];", "address .%tid.x. not understood"),
+        (".shared .b32 x = {1};", ".shared variables have no initialiser"),
     ],
 )
 def test_errors_name_the_line(line, reason):
     text = f".version 8.8\n.target sm_100a\n.visible .entry k()\n{{\n.reg .b32 %r<2>;\n{line}\nret;\n}}\n"
     with pytest.raises(EmulatorError, match=reason) as error:
         ptx.parse(text)
-    assert error.value.ptx_line == 6 and line.endswith(error.value.ptx_text + ";")
+    assert error.value.ptx_line == 6 and line.endswith((error.value.ptx_text or "") + ";")
 
 
 def test_not_a_module():
@@ -144,3 +150,80 @@ def test_not_a_module():
         ptx.parse("hello")
     with pytest.raises(EmulatorError, match="unbalanced braces"):
         ptx.parse(".version 8.8\n.target sm_100a\n.visible .entry k() { ret;")
+
+
+DECLARATIONS = """
+.version 9.0
+.target sm_100a, debug
+.address_size 64
+.pragma "nounroll";
+.extern .func (.param .b32 status) vprintf
+(
+    .param .b64 format,
+    .param .b64 arguments
+)
+;
+.extern .func stop(.param .b64 p) .noreturn;
+.visible .const .align 8 .b8 table[2][4] = {{1, 2}, {3}};
+.weak .global .u32 counter;
+.extern .shared .align 128 .b8 dynamic[];
+.func (.param .align 8 .b8 result[8]) f(.param .b32 x) { .reg .b32 %r<2>; ld.param.b32 %r1, [x]; ret; }
+.visible .entry k(.param .f32 x, .param .align 4 .b8 pad[6]) .maxntid 64, 2 .minnctapersm 2
+.explicitcluster
+.reqnctapercluster 2
+{
+    .reg .b64 %rd<3>;
+    .loc 2 7 0
+    { .param .b64 p; mov.b64 %rd1, counter; call stop, (p); }
+    { .param .b64 p; .param .b64 q; st.param.b64 [p+0], %rd1; }
+    ret;
+}
+.file 1 "a.cu"
+.file 2 "b.cuh", 1234, 5678
+.section .debug_str
+{
+    .b8 1, 2
+    .b32 $k
+}
+"""
+
+
+def test_what_stands_outside_of_entries():
+    module = ptx.parse(DECLARATIONS)
+    scope, k = module.scope, module.entries["k"]
+    assert list(scope.functions) == ["vprintf", "stop", "f"] and list(module.entries) == ["k"]
+    assert [f.defined for f in scope.functions.values()] == [False, False, True]
+    assert [(p.name, p.size, p.type) for p in scope.functions["vprintf"].params] == [
+        ("format", 8, "b64"),
+        ("arguments", 8, "b64"),
+    ]
+    assert [(p.name, p.size, p.align, p.array) for p in scope.functions["f"].results] == [("result", 8, 8, True)]
+    variables = {v.name: (v.space, v.size, v.align, v.initial) for v in scope.variables.values()}
+    assert variables == {
+        "table": ("const", 8, 8, b"\1\2\0\0\3\0\0\0"),
+        "counter": ("global", 4, 4, None),
+        "dynamic": ("shared", 0, 128, None),
+    }
+    assert (k.reqntid, k.maxntid, k.cluster, k.max_cluster) == (None, (64, 2, 1), (2, 1, 1), None)
+    assert [(p.name, p.size, p.type, p.array) for p in k.params] == [("x", 4, "f32", False), ("pad", 6, "b8", True)]
+    assert list(k.variables) == ["p@1", "p@2", "q@2", "dynamic"]
+    assert find(k, "call").operands == (Symbol("stop"), Vector((Symbol("p@1"),)))
+    assert {i.source for i in k.instructions} == {"b.cuh:7"}
+
+
+@pytest.mark.parametrize(
+    "line,reason",
+    [
+        (".local .b32 x;", ".local variables stand inside of functions"),
+        (".global .b32 x = what?;", "initial value 'what\\?' not understood"),
+        (".surfref s;", "declaration not understood"),
+        (".visible .entry other(.param .b32);", "parameter not understood: '.param .b32'"),
+        (".visible .entry other(.param .b32 a);", "entry other has no body"),
+        (".visible .entry other() .unknown 3 { ret; }", "directive .unknown 3 not understood"),
+        (".func f(.reg .b32 a) { ret; }", "parameter not understood: '.reg .b32 a'"),
+    ],
+)
+def test_errors_outside_of_entries_name_the_line(line, reason):
+    with pytest.raises(EmulatorError, match=reason) as error:
+        ptx.parse(f".version 8.8\n.target sm_100a\n\n{line}\n.visible .entry k() {{ ret; }}")
+    assert error.value.ptx_line == 4 and line.startswith(error.value.ptx_text)

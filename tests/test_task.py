@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from task import DUAL_GEMM, GEMM, GEMV, GROUP_GEMM, PROBLEMS, SpecError, TestSpec
@@ -12,6 +12,7 @@ keys = st.from_regex(r"[a-zA-Z_]{1,8}", fullmatch=True)
 values = st.integers() | st.from_regex(r"[a-zA-Z_]{1,8}", fullmatch=True) | st.lists(st.integers()).map(tuple)
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 @given(st.dictionaries(keys, values, min_size=1))
 def test_a_written_line_reads_back(args):
     spec = TestSpec.from_args(args)

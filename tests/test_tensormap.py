@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from encoding import tensor_map
 
+from emulator.encode import encode_tiled
 from emulator.errors import Fault
 from emulator.tensormap import TensorMap, edit
 
@@ -121,8 +122,8 @@ def test_rules_of_the_encoder(changes, message):
         (14 << 7, "element type code 14"),
         (1, "not a tensor map"),
         (1 << 23, "not a tensor map"),
-        (1 << 19, "atomicity code 1"),
-        (1 << 22, "96-byte mode 1"),
+        (1 << 19 | 2 << 13, "swizzle of 64 bytes with atoms of 32 bytes"),
+        (1 << 22, "swizzle of 96 bytes is not modelled"),
     ],
 )
 def test_unknown_encodings(bits, message):
@@ -218,5 +219,73 @@ def test_edit_of_interleave_and_atomicity_show_in_the_decoded_map():
     edit(raw, "interleave_layout", None, 1)
     assert TensorMap.decode(raw).interleave == "16B"
     edit(raw, "swizzle_atomicity", None, 1)
-    with pytest.raises(Fault, match="atomicity code 1"):
+    with pytest.raises(Fault, match="swizzle of 0 bytes with atoms of 32 bytes"):
         TensorMap.decode(raw)
+    edit(raw, "swizzle_mode", None, 3)
+    assert (TensorMap.decode(raw).atom, TensorMap.decode(raw).flip) == (32, False)
+    edit(raw, "swizzle_atomicity", None, 2)
+    assert (TensorMap.decode(raw).atom, TensorMap.decode(raw).flip) == (32, True)
+    edit(raw, "swizzle_atomicity", None, 3)
+    assert (TensorMap.decode(raw).atom, TensorMap.decode(raw).flip) == (64, False)
+
+
+def number(vector: dict, field: str) -> int:
+    return int(re.search(r": (\d+)>", vector[field])[1])
+
+
+def encoded(vector: dict) -> bytes:
+    rank = vector["rank"]
+    sizes = (vector["dims"][:rank], vector["strides"][: rank - 1], vector["box"][:rank], vector["es"][:rank])
+    options = (number(vector, field) for field in ("inter", "swz", "l2", "oob"))
+    return encode_tiled(number(vector, "type"), vector["addr"], *sizes, *options)
+
+
+@pytest.mark.parametrize("vector", ENCODED, ids=lambda v: v["name"])
+def test_encodes_as_the_driver_does(vector):
+    assert encoded(vector)[:64] == bytes.fromhex(vector["map"])[:64]
+
+
+def test_encodes_what_a_hopper_driver_refuses():
+    """4-bit types and swizzle atoms, which are younger; NaN fill of integers is refused by all."""
+    for vector in REFUSED:
+        name = enumerator(vector, "type")
+        if "ATOM" in enumerator(vector, "swz"):
+            decoded = TensorMap.decode(encoded(vector))
+            expected = {4: (32, False), 5: (32, True), 6: (64, False)}[number(vector, "swz")]
+            assert (decoded.swizzle, decoded.atom, decoded.flip) == (128, *expected)
+        elif vector["name"].startswith("u4 swz128") and name == "16U4_ALIGN8B":
+            decoded = TensorMap.decode(encoded(vector))
+            assert (decoded.element.name, decoded.swizzle, decoded.box) == ("b4x16", 128, tuple(vector["box"][:2]))
+    with pytest.raises(Fault, match="only floats can"):
+        encoded(next(v for v in REFUSED if v["name"].startswith("oob")))
+
+
+ARGUMENTS = {"data_type": 1, "address": 0x1000, "dims": (64, 64), "strides": (128,), "box": (16, 8)}
+ARGUMENTS |= {"element_strides": (1, 1)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dims": (), "strides": (), "box": (), "element_strides": ()}, "rank 0; limit 1 to 5"),
+        ({"data_type": 16}, "data type 16 is not known"),
+        ({"swizzle": 7}, "swizzle 7 is not known"),
+        ({"interleave": 3}, "interleave 3 is not known"),
+        ({"l2_promotion": 4}, "L2 promotion 4 is not known"),
+        ({"fill_nan": 2}, "out-of-bounds fill 2 is not known"),
+        ({"dims": (64, 0)}, "size 0 of dimension 1; limit 1 to 4294967296"),
+        ({"dims": ((1 << 32) + 1, 64)}, "size 4294967297 of dimension 0"),
+        ({"box": (16, 257)}, "box 257 of dimension 1; limit 1 to 256"),
+        ({"box": (0, 8)}, "box 0 of dimension 0"),
+        ({"element_strides": (1, 9)}, "element stride 9 of dimension 1; limit 1 to 8"),
+        ({"strides": (1 << 40,)}, "stride 1099511627776 of dimension 1; limit 0 to"),
+        ({"strides": (136,)}, "stride 136 of dimension 1 is not a multiple of 16"),
+        ({"address": 0x1008}, "address 0x1008 is not a multiple of 16"),
+        ({"box": (4, 8)}, "no multiple of 16 bytes"),
+        ({"box": (128, 8), "swizzle": 3}, "wider than the 128-byte"),
+    ],
+)
+def test_encoding_refuses(changes, message):
+    encode_tiled(**ARGUMENTS)
+    with pytest.raises(Fault, match=message):
+        encode_tiled(**ARGUMENTS | changes)

@@ -19,9 +19,9 @@ FIRST = 0x400
 class Tensor:
     """A tensor in global memory with a map over it; `gap` bytes, a multiple of 16, lie between its rows."""
 
-    def __init__(self, dims, box, element="u8", swizzle=0, gap=0, element_strides=None, fill_nan=False):
+    def __init__(self, dims, box, element="u8", swizzle=0, gap=0, element_strides=None, fill_nan=False, atom="16B"):
         self.rng = np.random.default_rng(0)
-        self.dims, self.box, self.swizzle = dims, box, swizzle
+        self.dims, self.box, self.swizzle, self.atom = dims, box, swizzle, atom
         self.steps = element_strides or [1] * len(dims)
         self.bits = 4 if element == "b4x16" else 8 * BYTES[element]
         self.fill = {16: 0x7FFF, 32: 0x7FFFFFFF}[self.bits] if fill_nan else 0
@@ -34,7 +34,7 @@ class Tensor:
         self.memory = GlobalMemory()
         self.memory.register(self.data.ctypes.data, nbytes, "tensor")
         raw = tensor_map(
-            self.data.ctypes.data, dims, self.strides, box, element, swizzle, self.steps, fill_nan=fill_nan
+            self.data.ctypes.data, dims, self.strides, box, element, swizzle, self.steps, fill_nan=fill_nan, atom=atom
         )
         self.map = TensorMap.decode(raw)
 
@@ -44,16 +44,22 @@ class Tensor:
             return None
         return coords[0] * self.bits + 8 * sum(c * s for c, s in zip(coords[1:], self.strides, strict=True))
 
+    def swizzled(self, address) -> int:
+        """PTX ISA, "Swizzling Modes": the bits above the 128-byte line choose what is added to the bits below."""
+        line = address >> 7
+        if self.atom == "16B":
+            return address ^ (line & {0: 0, 32: 1, 64: 3, 128: 7}[self.swizzle]) << 4
+        if self.atom == "64B":
+            return address ^ (line & 1) << 6
+        return address ^ (line & 3) << 5 ^ (8 * (line & 1) if self.atom == "32B flip" else 0)
+
     def box_elements(self, coords, offset):
         """(bit address in shared memory, bit offset in the tensor or None) of each element of the box."""
         counts = [-(-size // step) for size, step in zip(self.box, self.steps, strict=True)]
         linear = 0
         for index in itertools.product(*(range(n) for n in reversed(counts))):
             place = [c + i * s for c, i, s in zip(coords, reversed(index), self.steps, strict=True)]
-            address = offset + linear // 8
-            # PTX ISA, "Swizzling Modes": the bits above the 128-byte line choose what is added to the bits below.
-            address ^= (address >> 7 & {0: 0, 32: 1, 64: 3, 128: 7}[self.swizzle]) << 4
-            yield 8 * address + linear % 8, self.element_at(place)
+            yield 8 * self.swizzled(offset + linear // 8) + linear % 8, self.element_at(place)
             linear += self.bits
 
 
@@ -62,7 +68,8 @@ def store_tile(tensor_map, coords, memory, shared, offset, who=None):
 
 
 def store_bulk(memory, address, shared, offset, nbytes, who=None):
-    return tma.write_bulk(memory, address, tma.read_bulk(address, shared, offset, nbytes, who), who)
+    tma.check_bulk(memory, address, shared, offset, nbytes, "load")
+    return tma.write_bulk(memory, address, tma.read_bulk(shared, offset, nbytes, who), who)
 
 
 def get_bits(data: np.ndarray, bit: int, width: int) -> int:
@@ -89,6 +96,18 @@ CASES = {
     ),
     "nan f16": ({"dims": (40, 10), "box": (16, 8), "element": "f16", "swizzle": 32, "fill_nan": True}, [(32, 5)]),
     "nan f32": ({"dims": (40, 10), "box": (16, 8), "element": "f32", "fill_nan": True}, [(30, -2), (99, 99)]),
+    "32B atoms": (
+        {"dims": (64, 40), "box": (32, 32), "element": "f32", "swizzle": 128, "atom": "32B"},
+        [(16, 3), (56, 20), (-8, -8)],
+    ),
+    "32B atoms, flip": (
+        {"dims": (64, 40), "box": (32, 32), "element": "f32", "swizzle": 128, "atom": "32B flip"},
+        [(16, 3), (56, 20), (-8, -8)],
+    ),
+    "64B atoms": (
+        {"dims": (64, 40), "box": (16, 32), "element": "f32", "swizzle": 128, "atom": "64B"},
+        [(16, 3), (56, 20)],
+    ),
     "3d": ({"dims": (24, 7, 5), "box": (16, 4, 3), "gap": 16}, [(0, 0, 0), (8, 5, 3), (-4, -2, -1), (16, 3, 4)]),
     "4d": (
         {"dims": (16, 5, 4, 3), "box": (16, 2, 3, 2), "element": "u32", "swizzle": 64},
@@ -138,11 +157,74 @@ def test_store_tile(name, coords, offset):
     assert np.array_equal(shared.data, before)
 
 
+ROWS = [
+    ((0, 3, 1, 2, 1), {"dims": (64, 20), "box": (32, 1), "element": "f16", "swizzle": 64}),
+    ((48, 19, 20, 0, 25), {"dims": (64, 20), "box": (32, 1), "element": "f16"}),
+    ((8, 5, 6, 5, 4), {"dims": (64, 20), "box": (32, 1), "element": "f32", "swizzle": 128, "atom": "32B"}),
+    ((64, 0, 1, 2, 3), {"dims": (64, 20), "box": (16, 1), "element": "f16"}),
+]
+
+
+def four_rows(tensor, coords, offset):
+    """(bit address in shared memory, bit offset in the tensor or None): four boxes one row high, one below the other."""
+    for i, row in enumerate(coords[1:]):
+        for j in range(tensor.box[0]):
+            linear = (i * tensor.box[0] + j) * tensor.bits
+            place = 8 * tensor.swizzled(offset + linear // 8) + linear % 8
+            yield place, tensor.element_at((coords[0] + j, row))
+
+
+@pytest.mark.parametrize(("coords", "shape"), ROWS)
+def test_gather_of_four_rows(coords, shape):
+    tensor, shared = Tensor(**shape), SharedMemory(SHARED)
+    expected, read = shared.data.copy(), 0
+    for address, source in four_rows(tensor, coords, 0x1380):
+        value = 0 if source is None else get_bits(tensor.data, source, tensor.bits)
+        set_bits(expected, address, tensor.bits, value)
+        read += source is not None
+    assert tma.load_tile(tensor.map, coords, tensor.memory, shared, 0x1380, rows=True) == read * tensor.bits // 8
+    assert np.array_equal(shared.data, expected)
+    assert tma.tile_bytes(tensor.map, rows=True) == 4 * tensor.map.inner_bytes
+
+
+@pytest.mark.parametrize(("coords", "shape"), ROWS)
+def test_scatter_of_four_rows(coords, shape):
+    tensor, shared = Tensor(**shape), SharedMemory(SHARED)
+    shared.data[:] = tensor.rng.integers(0, 256, shared.data.size, dtype=np.uint8)
+    expected, written = tensor.data.copy(), 0
+    for address, target in four_rows(tensor, coords, 0x1380):
+        if target is not None:
+            set_bits(expected, target, tensor.bits, get_bits(shared.data, address, tensor.bits))
+            written += 1
+    box = tma.read_tile(tensor.map, coords, shared, 0x1380, rows=True)
+    assert tma.write_tile(tensor.map, coords, tensor.memory, box, rows=True) == written * tensor.bits // 8
+    assert np.array_equal(tensor.data, expected)
+
+
+@pytest.mark.parametrize("shape", [{"dims": (64, 20), "box": (32, 4)}, {"dims": (64, 5, 4), "box": (32, 1, 1)}])
+def test_four_rows_need_a_matrix_and_a_box_one_row_high(shape):
+    tensor = Tensor(**shape)
+    with pytest.raises(Fault, match="the rank must be 2 and the box one row high"):
+        tma.load_tile(tensor.map, (0, 0, 1, 2, 3), tensor.memory, SharedMemory(SHARED), FIRST, rows=True)
+
+
+def test_bytes_that_a_mask_leaves_out():
+    memory = GlobalMemory()
+    storage = np.zeros(256, np.uint8)
+    first = -storage.ctypes.data % 16
+    target = storage[first : first + 64]
+    memory.register(target.ctypes.data, 64, "target")
+    data = np.arange(1, 65, dtype=np.uint8)
+    assert tma.write_bulk(memory, target.ctypes.data, data, byte_mask=0x8005) == 12
+    kept = np.array([i % 16 in (0, 2, 15) for i in range(64)])
+    assert np.array_equal(target, np.where(kept, data, 0))
+
+
 def test_every_swizzle_is_its_own_inverse_and_stays_in_its_line():
     chunks = np.arange(4096)
-    for span in (0, 32, 64, 128):
-        places = tma.swizzle(chunks, span)
-        assert np.array_equal(tma.swizzle(places, span), chunks)
+    for span, atom in ((0, 16), (32, 16), (64, 16), (128, 16), (128, 32), (128, 64)):
+        places = tma.swizzle(chunks, span, atom)
+        assert np.array_equal(tma.swizzle(places, span, atom), chunks)
         assert np.array_equal(places // 8, chunks // 8)
         assert (span == 0) == np.array_equal(places, chunks)
 

@@ -118,6 +118,15 @@ def test_another_sitecustomize_still_runs(tmp_path):
     assert subprocess.run(command, env=environment, capture_output=True, text=True).stdout == "True []\n"
 
 
+def test_a_folder_that_is_named_like_a_hooked_module(tmp_path):
+    """import takes it for a package without __init__.py."""
+    (tmp_path / "tvm_ffi").mkdir()
+    code = (
+        f"import os; os.chdir({str(tmp_path)!r}); import sys; sys.path = ['.']; import tvm_ffi; print(tvm_ffi.__file__)"
+    )
+    assert run("-c", code).stdout == "None\n"
+
+
 def test_missing_compiler_is_named(tmp_path):
     process = run("-c", "import torch", PATH=str(tmp_path), XDG_CACHE_HOME=str(tmp_path))
     assert process.returncode == 1 and "the emulator needs a C compiler: install gcc" in process.stderr

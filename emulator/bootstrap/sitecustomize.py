@@ -67,6 +67,8 @@ class Finder:
             return None
         for finder in sys.meta_path:
             spec = None if finder is self else finder.find_spec(name, path, target)
+            if spec is not None and spec.loader is None:  # a folder of that name, which import takes for a package
+                return spec
             if spec is not None:
                 spec.loader = HookedLoader(spec.loader, *self.hooks[name])
                 return spec

@@ -74,6 +74,10 @@ def _examine(raw: bytes) -> MapFacts | None:
             f"a tensor map has elements of type {tensor_map.element.name}, which are unpacked in shared memory: "
             "a Hopper's TMA has no such copy"
         )
+    if tensor_map.atom != 16:
+        raise EmulatorError(
+            f"a tensor map is swizzled in atoms of {tensor_map.atom} bytes: a Hopper's TMA has 16-byte atoms only"
+        )
     if tensor_map.rank > _MARKABLE_RANK and (tensor_map.element.bits == 4 or raw[MARK_OFFSET] == MARK_4_BIT):
         raise EmulatorError(
             f"a tensor map of {tensor_map.element.name} has {tensor_map.rank} dimensions, the last with a box of "

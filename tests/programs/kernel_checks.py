@@ -15,8 +15,9 @@ from cutlass.cute.runtime import from_dlpack
 from cutlass.utils import HardwareInfo
 
 import emulator
-from emulator import native, runtime
+from emulator import events, native, runtime
 from emulator.device import Device, LaunchConfig
+from emulator.tensormap import TensorMap
 
 N = 70  # more than one CTA of 64 threads, and the last one is not full
 
@@ -179,18 +180,106 @@ def check_ptx_that_the_program_keeps_stays_its_own():
         assert len(list(Path(folder).iterdir())) == 1
 
 
+def launched(*attributes, ptx=""):
+    """The status of a launch of 4 CTAs with attributes (id, 16 words), as compiled host code makes it."""
+    shim, handle = native.load("shim.c"), 1 << 40
+    runtime._kernels[handle] = runtime.Kernel("kernel", ptx)
+    # cudaLaunchAttribute: id, padding, 64 bytes; cudaLaunchConfig_t: grid, block, shared bytes, queue, attributes
+    packed = ctypes.create_string_buffer(b"".join(struct.pack("<i4x16I", *attribute) for attribute in attributes))
+    config = struct.pack("<6IQQQI4x", 4, *[1] * 5, 0, 0, ctypes.addressof(packed), len(attributes))
+    return shim._cudaLaunchKernelEx(config, ctypes.c_void_p(handle), None)
+
+
+def words(*first):
+    return *first, *[0] * (16 - len(first))
+
+
 def check_unknown_attributes_are_refused():
     shim, handle = native.load("shim.c"), 1 << 40
-    runtime._kernels[handle] = runtime.Kernel("kernel", "")
-    # cudaLaunchAttribute: id, padding, 64 bytes; cudaLaunchConfig_t: grid, block, shared bytes, queue, attributes
-    attribute = ctypes.create_string_buffer(struct.pack("<i4x16I", 11, *[1] * 16))
-    config = struct.pack("<6IQQQI4x", *[1] * 6, 0, 0, ctypes.addressof(attribute), 1)
-    assert shim._cudaLaunchKernelEx(config, ctypes.c_void_p(handle), None) == runtime.LAUNCH_FAILURE
-    assert "launch attribute 11 is not modelled" in str(caught(runtime._raise_failure))
+    assert launched((9, *words(1))) == runtime.LAUNCH_FAILURE
+    assert "launch attribute 9 is not modelled" in str(caught(runtime._raise_failure))
     assert shim._cudaFuncSetAttribute(ctypes.c_void_p(handle), 77, 1) == runtime.LAUNCH_FAILURE
     assert "kernel attribute 77 is not modelled" in str(caught(runtime._raise_failure))
     assert shim._cudaFuncSetAttribute(ctypes.c_void_p(handle), 8, 232449) == runtime.LAUNCH_FAILURE
     assert "the limit is 232448" in str(caught(runtime._raise_failure))
+
+
+EMPTY = ".version 8.8\n.target sm_100a\n.address_size 64\n.visible .entry kernel()\n{\n    ret;\n}\n"
+
+
+def check_attributes_of_launches():
+    """The regular cluster is taken, not the preferred one, and a launch records the events that it is given."""
+    configs = []
+    with Launches(lambda entry, config, values: configs.append(config)):
+        assert launched((4, *words(2, 1, 1)), (11, *words(4, 1, 1)), (5, *words(1)), ptx=EMPTY) == runtime.SUCCESS
+    assert configs[0].cluster == (2, 1, 1) and configs[0].grid == (4, 1, 1)
+    for attribute in (7, 12):
+        event = torch.cuda.Event()
+        event.record()
+        before = events._recorded[event.cuda_event]
+        assert launched((attribute, *words(event.cuda_event)), ptx=EMPTY) == runtime.SUCCESS
+        assert events._recorded[event.cuda_event] > before
+        event.synchronize()
+
+
+def check_tensor_maps_are_encoded():
+    storage = ctypes.create_string_buffer(192)
+    place = ctypes.addressof(storage) + -ctypes.addressof(storage) % 64
+    dims, strides = (ctypes.c_uint64 * 2)(64, 32), (ctypes.c_uint64 * 1)(128)
+    box, steps = (ctypes.c_uint32 * 2)(32, 8), (ctypes.c_uint32 * 2)(1, 2)
+    encode = native.load("shim.c")._cuTensorMapEncodeTiled
+
+    def status(at, address):
+        pointers = (ctypes.c_void_p(address), dims, strides, box, steps)
+        return encode(ctypes.c_void_p(at), 6, 2, *pointers, 0, 2, 2, 1)
+
+    assert status(place, 0x7F0000001000) == runtime.SUCCESS
+    decoded = TensorMap.decode(ctypes.string_at(place, 128))
+    assert (decoded.address, decoded.dims, decoded.strides) == (0x7F0000001000, (64, 32), (128,))
+    assert (decoded.box, decoded.element_strides, decoded.swizzle, decoded.fill_nan) == ((32, 8), (1, 2), 64, True)
+    assert decoded.element.name == "f16"
+    assert status(place, 0x7F0000001008) == runtime.LAUNCH_FAILURE
+    # Whatever the host code does next fails, too: it may not look at the status.
+    assert status(place, 0x7F0000001000) == runtime.LAUNCH_FAILURE
+    assert "cuTensorMapEncodeTiled: tensor map address 0x7f0000001008" in str(caught(runtime._raise_failure))
+    assert status(place + 32, 0x7F0000001000) == runtime.LAUNCH_FAILURE
+    assert "must be 64-byte aligned" in str(caught(runtime._raise_failure))
+
+
+def vector_of_no_value():
+    x = torch.empty(N, device="cuda")
+    return x, from_dlpack(x).mark_layout_dynamic()
+
+
+def check_graphs_run_their_launches_with_every_replay():
+    x, view = vector()
+    scale = cute.compile(make_scale(2.0), view, N)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        assert torch.cuda.is_current_stream_capturing()
+        scale(view, N)
+        scale(view, N)
+        y = torch.empty(N, device="cuda")
+        for operation in (lambda: x.add_(1), lambda: torch.zeros(N, device="cuda"), lambda: y.copy_(x)):
+            assert type(caught(operation)) is NotImplementedError
+        assert "captured already" in str(caught(torch.cuda.CUDAGraph().capture_begin))
+    assert x.tolist() == [float(i) for i in range(N)]
+    for replays in (1, 2):
+        graph.replay()
+        assert x.tolist() == [4.0**replays * i for i in range(N)]
+    graph.reset()
+    assert "without a preceding" in str(caught(graph.replay))
+    assert "no CUDA graph" in str(caught(graph.capture_end))
+
+
+def check_graphs_keep_the_memory_that_they_use():
+    graph, scale = torch.cuda.CUDAGraph(), cute.compile(make_scale(2.0), vector()[1], N)
+    with torch.cuda.graph(graph):
+        x, view = vector_of_no_value()
+        scale(view, N)
+    del x, view
+    graph.replay()
+    torch.cuda.synchronize()
 
 
 def check_hardware_info():
