@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emulator.errors import Fault
+from emulator.errors import Fault, ordering_fault
 
 if TYPE_CHECKING:
     from emulator.cluster import Cta
@@ -110,9 +110,10 @@ class MBarrier:
         if by_thread and (self.hidden == "async" or who[0].cta is self.home):
             return
         through = "from another CTA" if by_thread else "through the async proxy"
-        raise Fault(
+        ordering_fault(
             f"{how} of {label(who)} reaches the {self.name} {through}, which may not see that {label(self.initialiser)} has "
-            "initialised it: fence.mbarrier_init is missing behind that (PTX ISA, membar/fence)"
+            "initialised it: fence.mbarrier_init is missing behind that (PTX ISA, membar/fence)",
+            (who[0].grid.entry.name, self.initialiser[1], who[1]),
         )
 
     def _check_bytes(self) -> None:

@@ -15,7 +15,7 @@ from emulator.syntax import NAME, VARIABLE, parameter, split, variable, without_
 __all__ = ["Entry", "Instruction", "Module", "Param", "Variable", "parse"]
 
 _OUTSIDE = re.compile(
-    r"\s*(?:(?P<line>\.(?:version|target|address_size|file|loc)\b[^\n]*)|(?P<section>\.section\b[^{;]*\{)"
+    r"\s*(?:(?P<line>\.(?:version|target|address_size)\b[^.\n]*(?:\.\d+)?|\.(?:file|loc)\b[^\n]*)|(?P<section>\.section\b[^{;]*\{)"
     r"|(?P<head>(?:\.(?:visible|extern|weak|common)\s+)*\.(?:entry|func)\b(?:[^{;(]|\([^()]*\))*)(?P<opens>[{;])"
     r"|(?P<text>[^;]+);|(?P<end>\Z))"
 )

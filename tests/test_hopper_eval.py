@@ -91,7 +91,13 @@ def test_programs_are_put_on_the_hopper_with_the_real_torch():
 
 
 @pytest.mark.parametrize(
-    "options", [("--hopper-mode", "exact"), ("--device", "hopper", "--schedule", "late"), ("--device", "a100")]
+    "options",
+    [
+        ("--hopper-mode", "exact"),
+        ("--device", "hopper", "--schedule", "late"),
+        ("--device", "hopper", "--lenient"),
+        ("--device", "a100"),
+    ],
 )
 def test_options_that_do_not_go_together(options):
     assert run("-c", "pass", options=options).returncode == 2

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from small_kernels import launch
 
+from emulator import errors
 from emulator.errors import EmulatorError
 
 SCHEDULES = ["late", "eager", "random:1", "random:2"]
@@ -49,6 +50,17 @@ def test_stores_that_are_not(schedule, store, writer):
     ) as error:
         launch(STORED.format(store=store, writer=writer, issuer=""), aligned(64), threads=64, schedule=schedule)
     assert error.value.ptx_text.startswith("cp.async.bulk.global") and "PTX line" in error.value.reason
+
+
+def test_lenient_runs_warn_once(monkeypatch):
+    """One warning for each pair of instructions, however many lanes, warps and launches; the copy is made."""
+    monkeypatch.setenv("EMULATOR_LENIENT", "1")
+    monkeypatch.setattr(errors, "_reported", set())
+    out = aligned(64)
+    with pytest.warns(errors.OrderingWarning, match="fence.proxy.async is missing") as found:
+        for _ in range(2):
+            launch(STORED.format(store=PLAIN, writer="", issuer=""), out, threads=64)
+    assert len(found) == 1 and out.tolist() == [3 * i for i in range(64)]
 
 
 def test_a_fence_of_the_other_warp_alone():

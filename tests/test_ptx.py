@@ -227,3 +227,8 @@ def test_errors_outside_of_entries_name_the_line(line, reason):
     with pytest.raises(EmulatorError, match=reason) as error:
         ptx.parse(f".version 8.8\n.target sm_100a\n\n{line}\n.visible .entry k() {{ ret; }}")
     assert error.value.ptx_line == 4 and line.startswith(error.value.ptx_text)
+
+
+def test_a_module_on_one_line():
+    header = ".version 8.8 .target sm_100a, debug .address_size 64"
+    assert list(ptx.parse(f"{header} .visible .entry k() {{ ret; }}").entries) == ["k"]

@@ -1,0 +1,231 @@
+"""How long the emulator takes on this CPU, operation by operation: python -m emulator.bench [--json FILE] [--only TEXT]
+
+Each operation stands in the loop of a small PTX kernel that is launched with few and with many iterations; the
+difference, less that of the loop itself, is the time of the operations. One process and thread, one CTA (or one
+pair), schedule "late". They are times of the emulator on the CPU at hand and say nothing about a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+import emulator
+from emulator.bench_kernels import CASES, SHARED_BYTES, TILE_BYTES, Case, ptx
+from emulator.encode import encode_tiled
+
+NOTE = "Times of the emulator on this CPU. No time of a GPU can be told from them."
+# The library behind NumPy's products reads its number of threads when it is loaded; `python -m emulator` sets it, too.
+ENVIRONMENT = {"EMULATOR_SCHEDULE": "late", "EMULATOR_WORKERS": "1", "OPENBLAS_NUM_THREADS": "1"}
+LOOP_SECONDS = 0.04  # what a launch should take that is timed
+
+
+@dataclass(frozen=True)
+class Result:
+    """seconds: per operation, the median; low, high: the range of the repeats. rate: seconds per unit of work."""
+
+    family: str
+    name: str
+    seconds: float
+    low: float
+    high: float
+    rate: float | None = None
+    unit: str = ""
+
+
+class Runner:
+    """The kernel of a case, to be launched with a number of iterations."""
+
+    def __init__(self, case: Case):
+        self.case = case
+        self._kernel = emulator.load_ptx(ptx(case))["k"]
+        self._memory = emulator.array(np.zeros(TILE_BYTES, np.uint8))
+        address = self._memory.ctypes.data
+        self._map = encode_tiled(0, address, (128, 128), (128,), (128, 128), (1, 1), swizzle=3)
+        self.launch(1)
+
+    def launch(self, iterations: int) -> float:
+        """Seconds of a launch."""
+        args = (self._memory, self._map, ctypes.c_uint32(iterations))
+        started = time.perf_counter()
+        self._kernel.launch(
+            self.case.cluster, self.case.threads, args, shared=SHARED_BYTES, cluster=self.case.cluster
+        )  # fmt: skip
+        return time.perf_counter() - started
+
+    def iterations(self, seconds: float) -> int:
+        """How many take that long."""
+        count = 2
+        while (taken := self.launch(count)) < seconds / 2 and count < 1 << 20:
+            count *= 2
+        return max(2, int(count * seconds / taken))
+
+    def slopes(self, seconds: float, repeats: int) -> list[float]:
+        """Seconds per iteration, one per repeat."""
+        many = self.iterations(seconds)
+        return [(self.launch(many + 1) - self.launch(1)) / many for _ in range(repeats)]
+
+
+def _launches(repeats: int) -> list[float]:
+    """Seconds of a launch of an empty kernel, which has been translated."""
+    text = ".version 8.8\n.target sm_100a\n.address_size 64\n.visible .entry k() { ret; }"
+    kernel = emulator.load_ptx(text)["k"]
+    taken = []
+    for _ in range(20 * repeats):
+        started = time.perf_counter()
+        kernel.launch(1, 32)
+        taken.append(time.perf_counter() - started)
+    return taken[1:]
+
+
+def _translations(repeats: int) -> list[float]:
+    """Seconds to parse and translate a line of PTX: the kernels of all cases with loops of 64 operations, a statement a
+    line, loaded and launched once, less a launch of the kernel that is there.
+    """
+    memory = emulator.array(np.zeros(TILE_BYTES, np.uint8))
+    cases = [case for case in CASES if case.family == "warp instruction"]
+    operations = "\n".join(case.operation.format(at=f"{n}_{i}") for n, case in enumerate(cases) for i in range(64))
+    text = ptx(Case("", "", operations, "setp.gt.u32 %p3, %tid, 7; mov.b32 %r8, %r6; mov.b32 %r9, %r6;", per_loop=1))
+    text = text.replace("; ", ";\n")
+    lines = text.count("\n")
+    args = (memory, bytes(128), 1)
+    taken = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        kernel = emulator.load_ptx(text)["k"]
+        kernel.launch(1, 32, args, shared=SHARED_BYTES)
+        first = time.perf_counter()
+        kernel.launch(1, 32, args, shared=SHARED_BYTES)
+        taken.append((first - started - (time.perf_counter() - first)) / lines)
+    return taken
+
+
+OTHERS: dict[tuple[str, str], Callable[[int], list[float]]] = {
+    ("launch", "launch of an empty kernel"): _launches,
+    ("translation", "line of PTX, parsed and translated"): _translations,
+}
+
+
+def _result(family: str, name: str, taken: list[float], work: float = 0.0, unit: str = "") -> Result:
+    median = statistics.median(taken)
+    return Result(family, name, median, min(taken), max(taken), median / work if work else None, unit)
+
+
+def measure(cases: Iterable[Case], repeats: int, seconds: float = LOOP_SECONDS) -> Iterator[Result]:
+    """The cases' results in their order. What a case subtracts is timed when it is first needed."""
+    known = {case.name: case for case in CASES}
+    medians: dict[str, float] = {"": 0.0}
+
+    def times(case: Case) -> list[float]:
+        slopes = Runner(case).slopes(seconds, repeats)
+        # per operation: the loop counts once in an iteration, what another case is for once in each operation
+        if case.free in ("", "loop"):
+            return [(slope - base(case.free)) / case.per_loop for slope in slopes]
+        return [(slope - base("loop")) / case.per_loop - base(case.free) for slope in slopes]
+
+    def base(name: str) -> float:
+        if name not in medians:
+            medians[name] = statistics.median(times(known[name]))
+        return medians[name]
+
+    for case in cases:
+        taken = times(case)
+        medians.setdefault(case.name, statistics.median(taken))
+        yield _result(case.family, case.name, taken, case.work, case.unit)
+
+
+def processor() -> str:
+    """What /proc/cpuinfo calls it, and the cores that this process may use."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
+    except OSError:
+        names = []
+    return f"{names[0] if names else platform.machine()}, {len(os.sched_getaffinity(0))} cores"
+
+
+def time_text(seconds: float) -> str:
+    """1.234e-06 -> "1.23 us"."""
+    for scale, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")):
+        if seconds >= scale or unit == "ns":
+            return f"{seconds / scale:.3g} {unit}"
+    raise AssertionError("unreachable")
+
+
+def rate_text(result: Result) -> str:
+    """Per byte, or per 10**12 operations of an MMA."""
+    if result.rate is None:
+        return ""
+    return f"{result.rate * 1e12:.3g} s per TFLOP" if result.unit == "FLOP" else f"{result.rate * 1e9:.2f} ns per byte"
+
+
+def show(results: list[Result]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"emulator, {processor()}", caption=NOTE, box=box.SIMPLE)
+    table.add_column("what")
+    for column in ("median", "range", "per work"):
+        table.add_column(column, justify="right", no_wrap=True)
+    family = None
+    for result in results:
+        if result.family != family:
+            family = result.family
+            table.add_row(f"[bold]{family}")
+        spread = f"{time_text(result.low)} to {time_text(result.high)}"
+        table.add_row(f"  {result.name}", time_text(result.seconds), spread, rate_text(result))
+    Console().print(table)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m emulator.bench", description=NOTE)
+    parser.add_argument("--json", metavar="FILE", help="write the results there, too, in seconds")
+    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="launches per operation (5)")
+    parser.add_argument("--only", default="", metavar="TEXT", help="what has this in its name or family")
+    options = parser.parse_args(arguments)
+    if options.repeats < 1:
+        parser.error(f"--repeats {options.repeats}: at least 1 expected")
+
+    def wanted(family: str, name: str) -> bool:
+        return options.only.lower() in f"{family} {name}".lower()
+
+    cases = [case for case in CASES if case.family != "loop" and wanted(case.family, case.name)]
+    others = [what for what in OTHERS if wanted(*what)]
+    if not cases and not others:
+        parser.error(f"--only {options.only!r}: nothing has this in its name")
+    if not ENVIRONMENT.items() <= os.environ.items():
+        command = [sys.executable, "-m", "emulator.bench", *(sys.argv[1:] if arguments is None else arguments)]
+        os.execve(sys.executable, command, os.environ | ENVIRONMENT)
+
+    from rich.progress import Progress
+
+    with Progress(transient=True) as progress:
+        task = progress.add_task("measuring", total=len(cases) + len(others))
+        results = []
+        for result in measure(cases, options.repeats):
+            results.append(result)
+            progress.advance(task)
+        for what in others:
+            results.append(_result(*what, OTHERS[what](options.repeats)))
+            progress.advance(task)
+    if options.json:
+        with open(options.json, "w") as file:
+            what = {"note": NOTE, "processor": processor(), "python": platform.python_version()}
+            json.dump(what | {"results": [asdict(result) for result in results]}, file, indent=1)
+            file.write("\n")
+    show(results)
+
+
+if __name__ == "__main__":
+    main()
