@@ -30,7 +30,7 @@ report: $(READY)
 	$(BIN)/python report.py
 
 test: $(READY)
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 soak: $(READY)
 	$(BIN)/python -m emulator --schedule eager,late,random:1 tests/soak.py --seconds $(SECONDS)

@@ -166,16 +166,18 @@ def permute_bytes(a: int, b: int, selector: int) -> int:
     return result
 
 
+_NIBBLES = np.arange(0, 16, 4, dtype=np.uint32)
+_ROWS = np.arange(32)[:, None]
+
+
 def permute_bytes_row(a: np.ndarray, b: np.ndarray, selector) -> np.ndarray:
-    source = a.astype(np.uint64) | b.astype(np.uint64) << np.uint64(32)
-    selector = np.asarray(selector).astype(np.uint64)
-    result = np.zeros(32, np.uint64)
-    for i in range(4):
-        choice = selector >> np.uint64(4 * i) & np.uint64(0xF)
-        byte = source >> (choice & np.uint64(7)) * np.uint64(8) & np.uint64(0xFF)
-        spread = np.where(byte & np.uint64(0x80), np.uint64(0xFF), np.uint64(0))
-        result |= np.where(choice & np.uint64(8), spread, byte) << np.uint64(8 * i)
-    return result.astype(np.uint32)
+    source = np.stack((a, b), axis=1).astype(np.uint32, copy=False).view(np.uint8)
+    choice = np.asarray(selector).astype(np.uint32).reshape(-1, 1) >> _NIBBLES & np.uint32(0xF)
+    result = source[_ROWS, choice & np.uint32(7)]
+    if (choice & np.uint32(8)).any():
+        spread = np.where(result & np.uint8(0x80), np.uint8(0xFF), np.uint8(0))
+        result = np.where(choice & np.uint32(8), spread, result)
+    return result.view(np.uint32)[:, 0]
 
 
 def logic3(a, b, c, table: int):

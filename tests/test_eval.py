@@ -172,6 +172,8 @@ def test_an_interruption_ends_without_a_traceback(tmp_path):
     process = subprocess.Popen(
         [sys.executable, ROOT / "eval.py", "test", specs, "--submission", BEHAVIOURS, "--device", "emulator"],
         env=clean_environment(PIDS=str(pids)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        # A shell's background jobs, as these tests may be, ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     deadline = time.monotonic() + 100
     while not pids.exists() and time.monotonic() < deadline:

@@ -1,14 +1,15 @@
 """The GEMV: its plans, its kernel bit for bit, calls that overlap, what it refuses, and broken kernels that are noticed."""
 
-import dataclasses
 import functools
 import itertools
 import re
 
 import pytest
 import torch
+from configurations import EMULATED, set_chip
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from mutants import calls_that_need, nth_replaced, replaced, run_mutated, without, without_wait
 
 import reference
 import report
@@ -17,7 +18,6 @@ import task
 from emulator.ptx import parse
 from submission import GemvPlan, ceil_div
 
-EMULATED = "emulated" in torch.cuda.get_device_name()
 SCHEDULES = ("eager", "late", "random:1")
 in_emulation = pytest.mark.skipif(not EMULATED, reason="overlaps launches and mutates PTX in emulation")
 needs_ptxas = pytest.mark.skipif(
@@ -87,34 +87,13 @@ def solve_and_compare(data, unit=None):
 
 
 def prepare(monkeypatch, plan=None, sms=None, schedules=None, mutate=None, share_sms=False):
-    """From now on: this plan for every K, as many SMs as said, these schedules, and every kernel's PTX mutated.
-
-    share_sms: the emulated chip has no more SMs either, so that launches meet on them.
-    """
+    """From now on this plan for every K, this chip (see `set_chip`), and every kernel's PTX mutated."""
     if plan is not None:
         monkeypatch.setattr(submission, "gemv_plan", lambda k: plan)
     monkeypatch.setattr(submission, "configure_gemv", functools.lru_cache(submission.configure_gemv.__wrapped__))
-    if sms is not None:
-        monkeypatch.setattr(submission, "sm_count", lambda device: sms)
-    if not EMULATED:
-        return
-    from emulator import runtime
-    from emulator.device import Device
-
-    device = Device.current()
-    if schedules is not None:
-        monkeypatch.setattr(device, "schedules", schedules)
-    if share_sms:
-        monkeypatch.setattr(device, "properties", dataclasses.replace(device.properties, sm_count=sms))
+    set_chip(monkeypatch, sms, schedules, share_sms)
     if mutate is not None:
-        original = runtime.module
-
-        def module(text):
-            assert mutate(text) != text, "the mutation did not apply"
-            return original(mutate(text))
-
-        monkeypatch.setattr(runtime, "module", module)
-        monkeypatch.setattr(submission, "compiled", functools.cache(submission.compiled.__wrapped__))
+        run_mutated(monkeypatch, mutate)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -503,7 +482,7 @@ def test_promises_are_used(monkeypatch, promise):
 A, B, SFA, SFB, _, _, C = range(7)
 
 
-def replaced(data, index, change):
+def with_changed(data, index, change):
     entries = list(data)
     entries[index] = change(entries[index])
     return tuple(entries)
@@ -555,16 +534,16 @@ VIOLATIONS = {
 def test_violations_name_the_tensor_and_the_limit(unlaunched, name):
     index, change, message = VIOLATIONS[name]
     with pytest.raises(ValueError, match=message):
-        submission.solve(replaced(generate(5, 256, 2), index, change))
+        submission.solve(with_changed(generate(5, 256, 2), index, change))
 
 
 def cut(data, rows=None, columns=None, of=(A, SFA, C)):
     """Fewer rows or columns of the operands, K / 2 of values and K / 16 of scales."""
     for index in of:
-        data = replaced(data, index, lambda t: t[:rows])
+        data = with_changed(data, index, lambda t: t[:rows])
     if columns is not None:
         for index, count in ((A, columns // 2), (B, columns // 2), (SFA, columns // 16), (SFB, columns // 16)):
-            data = replaced(data, index, lambda t, count=count: t[:, :count].contiguous())
+            data = with_changed(data, index, lambda t, count=count: t[:, :count].contiguous())
     return data
 
 
@@ -587,7 +566,7 @@ def test_sizes_out_of_range(unlaunched, change, message):
 @pytest.mark.parametrize("columns", [2, 8])
 def test_wider_c_is_a_gemm_s(columns):
     data = reference.generate_gemm_input(m=5, n=8, k=64, l=1, seed=1)
-    data = replaced(replaced(data, C, lambda t: t[:, :columns]), B, lambda t: t[:columns])
+    data = with_changed(with_changed(data, C, lambda t: t[:, :columns]), B, lambda t: t[:columns])
     call = submission.unpack(data)
     assert call.products == 1
     if columns == 2:
@@ -607,22 +586,6 @@ def test_reordered_scales_are_not_looked_at():
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def substituted(old, new, count=0):
-    return lambda ptx: re.sub(old, new, ptx, count=count)
-
-
-LOAD_WAIT, STORE_WAIT, LAST_WAIT = range(3)  # in the order of the PTX
-
-
-def without_wait(which):
-    def mutate(ptx):
-        waits = list(re.finditer(r"griddepcontrol\.wait;", ptx))
-        assert len(waits) == 3
-        return ptx[: waits[which].start()] + ptx[waits[which].end() :]
-
-    return mutate
-
-
 def stores_past_the_rows(ptx):
     """Every thread stores once, whatever the CTA's rows."""
     before, barrier, after = re.split(r"(bar\.sync[^;]*;)", ptx)
@@ -634,16 +597,6 @@ def forgets_earlier_rounds(ptx):
     return re.sub(r"ld\.shared\.f32 (%\w+), [^;]*;", r"mov.f32 \1, 0f00000000;", before) + barrier + after
 
 
-def nth(pattern, replacement, which):
-    """Replace the which-th match only."""
-
-    def mutate(ptx):
-        match = list(re.finditer(pattern, ptx))[which]
-        return ptx[: match.start()] + match.expand(replacement) + ptx[match.end() :]
-
-    return mutate
-
-
 TAILS = GemvPlan(3, warps=6)  # K 2112: the third warp has two lanes' parts
 ROUNDS = GemvPlan(1, warps=2)  # and the third round
 SCALE_LOAD = r"ld\.global\.L1::no_allocate\.b16 (%r\d+), \[(%rd\d+)\];"
@@ -651,45 +604,50 @@ WRONG = "^wrong result$"
 
 # Name, mutation, plan, and what is noticed.
 MUTATIONS = [
-    ("no barrier before sums are added", substituted(r"bar\.sync[^;]*;", ""), TAILS, WRONG),
+    ("no barrier before sums are added", without(r"bar\.sync"), TAILS, WRONG),
     (
         "scales past K are not zeroed",
-        substituted(r"selp\.f32(\s+%[rf]\d+), 0f00000000, (%[rf]\d+), %p\d+;", r"mov.f32\1, \2;"),
+        replaced(r"selp\.f32(\s+%[rf]\d+), 0f00000000, (%[rf]\d+), %p\d+;", r"mov.f32\1, \2;"),
         TAILS,
         WRONG,
     ),
     ("rounds do not add up", forgets_earlier_rounds, ROUNDS, WRONG),
-    ("rows past the CTA's are loaded", substituted(r"@p ld\.global", "ld.global"), TAILS, "^load of .* bytes at"),
+    ("rows past the CTA's are loaded", replaced(r"@p ld\.global", "ld.global"), TAILS, "^load of .* bytes at"),
     ("rows past the CTA's are stored", stores_past_the_rows, TAILS, "(load|store) of .* bytes at"),
     (
         "b's scales are another lane's",
-        nth(SCALE_LOAD, r"ld.global.L1::no_allocate.b16 \1, [\2+2];", submission.ROWS_AHEAD),
+        nth_replaced(SCALE_LOAD, r"ld.global.L1::no_allocate.b16 \1, [\2+2];", submission.ROWS_AHEAD),
         TAILS,
         WRONG,
     ),
-    ("a's scales are another lane's", nth(SCALE_LOAD, r"ld.global.L1::no_allocate.b16 \1, [\2+2];", 0), TAILS, WRONG),
+    (
+        "a's scales are another lane's",
+        nth_replaced(SCALE_LOAD, r"ld.global.L1::no_allocate.b16 \1, [\2+2];", 0),
+        TAILS,
+        WRONG,
+    ),
     (
         "one exchange of the butterfly is of a wrong distance",
-        nth(r"(shfl\.sync\.bfly\.b32 %\w+, %\w+), 4,", r"\1, 8,", 0),
+        nth_replaced(r"(shfl\.sync\.bfly\.b32 %\w+, %\w+), 4,", r"\1, 8,", 0),
         TAILS,
         WRONG,
     ),
     (
         "the upper lanes keep the wrong row",
-        nth(r"selp\.f32(\s+%\w+), (%\w+), (%\w+), (%p\d+);", r"selp.f32\1, \3, \2, \4;", 0),
+        nth_replaced(r"selp\.f32(\s+%\w+), (%\w+), (%\w+), (%p\d+);", r"selp.f32\1, \3, \2, \4;", 0),
         TAILS,
         WRONG,
     ),
     (
         "batches of b are a row apart",
-        substituted(r"ld\.param\.[bu]32(\s+%r\d+), \[\w+_param_7\];", r"mov.b32\1, 1;"),
+        replaced(r"ld\.param\.[bu]32(\s+%r\d+), \[\w+_param_7\];", r"mov.b32\1, 1;"),
         TAILS,
         WRONG,
     ),
-    ("the last of b's products of a block is lost", nth(r"fma\.rn\.f16x2 [^;]*;", "", 6), TAILS, WRONG),
+    ("the last of b's products of a block is lost", nth_replaced(r"fma\.rn\.f16x2 [^;]*;", "", 6), TAILS, WRONG),
     (
         "sums of all warps but one are added",
-        nth(r"ld\.shared\.f32 (%\w+), [^;]*;", r"mov.f32 \1, 0f00000000;", -1),
+        nth_replaced(r"ld\.shared\.f32 (%\w+), [^;]*;", r"mov.f32 \1, 0f00000000;", -1),
         TAILS,
         WRONG,
     ),
@@ -728,34 +686,15 @@ def test_whole_kernel_is_silent(monkeypatch, plan):
     assert not any(noticed(of, monkeypatch, one_call, plan=plan) for of in SCHEDULES)
 
 
-def consumed():
-    first, second = chained()
-    return [(first, {}), (second, {})]
-
-
-def overwritten():
-    return [(data, {"operands_ready": True}) for data in sharing_c(2)]
-
-
-def consumed_past_another():
-    first, third = chained()
-    return [(first, {}), (bystander(), {"operands_ready": True, "output_free": True}), (third, {})]
-
-
-WAITS = {
-    "before loads": (LOAD_WAIT, consumed),
-    "before stores": (STORE_WAIT, overwritten),
-    "CTA 0's at the end": (LAST_WAIT, consumed_past_another),
-}
+NEEDS = calls_that_need(chained, lambda: sharing_c(2), bystander)
 
 
 @in_emulation
-@pytest.mark.parametrize("wait", WAITS)
+@pytest.mark.parametrize("wait", NEEDS)
 def test_each_missing_wait_is_noticed(monkeypatch, wait):
     """Under the schedule late; never under eager, where the oldest launch is first."""
-    which, calls = WAITS[wait]
-    assert noticed("late", monkeypatch, calls, mutate=without_wait(which)) == "wrong result"
-    assert noticed("eager", monkeypatch, calls, mutate=without_wait(which)) is None
+    assert noticed("late", monkeypatch, NEEDS[wait], mutate=without_wait(wait)) == "wrong result"
+    assert noticed("eager", monkeypatch, NEEDS[wait], mutate=without_wait(wait)) is None
 
 
 # ----------------------------------------------------------------------------------------------------------------------

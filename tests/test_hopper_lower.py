@@ -1,26 +1,21 @@
 """PTX lowered for a Hopper GPU: what ptxas says of it for sm_90a, what becomes of single instructions, what is refused."""
 
 import re
-import subprocess
 
 import ml_dtypes
 import numpy as np
 import pytest
 import small_kernels
+from ptxas import assembles
 
-import report
 from emulator.errors import EmulatorError
 from emulator.hopper import MODES, library
 from emulator.hopper.lower import lower
-from emulator.hopper.maps import MARK_4_BIT, MARK_OFFSET, MapFacts, is_map
+from emulator.hopper.maps import MARK_4_BIT, MARK_OFFSET, MapFacts
 from emulator.hopper.rules_tcgen05 import SHAPES, fragment
 from emulator.hopper.statements import without_comments
-from emulator.ptx import parse
 from emulator.tmem import COLUMNS
 from emulator.tmem import fragment as tmem_fragment
-
-PTXAS = report.installed("ptxas")
-PLANS = [plan for plan in report.configurations() if plan.groups == report.CONTEST_GROUPS and plan.k_split != 2]
 
 HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
 KERNEL = """
@@ -50,22 +45,6 @@ KERNEL = """
 MAPS = {"first": MapFacts(True, 4096), "second": MapFacts(True, 4096)}
 
 
-def assembles(ptx):
-    """Whether one of the ptxas here takes the PTX; asserts its message otherwise."""
-    if not PTXAS:
-        pytest.skip("no ptxas in site-packages or on PATH; the extra `report` brings one")
-    refusals = []
-    for ptxas in PTXAS:
-        command = [ptxas, "-arch=sm_90a", "-o", "/dev/null", "/dev/stdin"]
-        result = subprocess.run(command, input=ptx, capture_output=True, text=True)
-        if result.returncode == 0:
-            return True
-        refusals.append(result.stdout + result.stderr)
-    if all("Unsupported .version" in refusal for refusal in refusals):
-        pytest.skip("ptxas is older than the PTX")
-    raise AssertionError("\n".join(refusals))
-
-
 def no_library():
     raise AssertionError("the library was asked for")
 
@@ -78,21 +57,6 @@ def lowered(body, mode="timing", maps=MAPS, ctas=1, library_ptx=no_library):
 
 def flat(result):
     return " ".join(without_comments(result.ptx).split())
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("plan", PLANS, ids=str)
-def test_every_configuration_assembles(plan, mode):
-    ptx = report.compile_plan(plan).ptx
-    (entry,) = parse(ptx).entries.values()
-    maps = {param.name: MapFacts(index < 2, 4096) for index, param in enumerate(entry.params) if is_map(param)}
-    result = lower(ptx, entry.name, mode, maps, plan.cta_group, library.ptx)
-    assert result.extra_threads == 128 * (mode == "exact") and not result.forwards
-    assert result.uses_tmem == (mode == "exact")
-    assert bool(result.control_bytes) == bool(result.extra_threads)
-    code = without_comments(result.ptx)
-    assert not re.search(r"tcgen05|cta_group|sm_100", code)
-    assert assembles(result.ptx)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -7,16 +7,18 @@ import re
 
 import pytest
 import torch
-from configurations import force
+from configurations import EMULATED, force, set_chip
+from mutants import replaced, run_mutated, without, without_one
 
 import reference
 import submission
 
 emulator = pytest.importorskip("emulator")
-pytestmark = pytest.mark.skipif(torch.cuda.get_device_name().find("emulated") < 0, reason="mutates PTX in the emulator")
+pytestmark = pytest.mark.skipif(not EMULATED, reason="mutates PTX in the emulator")
 
 SCHEDULES = ("late", "random:1", "random:2")
-SIZES = {"m": (200, 130, 64), "n": (384, 512, 256), "k": (1024, 64, 2048), "g": 3, "seed": 5}
+# For one CTA or pair: more tiles than there are accumulators, more k-tiles than there are stages.
+SIZES = {"m": (200, 130, 64), "n": (384, 128, 256), "k": (512, 64, 1280), "g": 3, "seed": 5}
 
 WAIT = re.compile(r"(mbarrier\.try_wait\S+ done, \[\S+\], \S+;\s*@done bra DONE;\s*)bra WAIT;")
 ARRIVE = r"mbarrier\.arrive\.shared::(?:cta|cluster)"
@@ -27,21 +29,6 @@ EPILOGUE_ACCUMULATOR = -1
 GIVEN_BACK, FULL_STAGE, ACCUMULATOR = 1, 1, 2
 
 
-def without(pattern, count=0):
-    """Drop `count` (0: all) instructions that match."""
-    return lambda ptx: re.sub(rf"(@\S+ )?{pattern}[^;]*;", "", ptx, count=count)
-
-
-def without_one(pattern, which):
-    """Drop the which-th instruction that matches."""
-
-    def mutate(ptx):
-        match = list(re.finditer(rf"(@\S+ )?{pattern}[^;]*;", ptx))[which]
-        return ptx[: match.start()] + ptx[match.end() :]
-
-    return mutate
-
-
 def no_wait(which):
     """Let the which-th mbarrier wait of the PTX return at once."""
 
@@ -50,10 +37,6 @@ def no_wait(which):
         return ptx[: match.start()] + match[1] + ptx[match.end() :]
 
     return mutate
-
-
-def replaced(old, new):
-    return lambda ptx: re.sub(old, new, ptx)
 
 
 MUTATIONS = {
@@ -173,36 +156,32 @@ SHORT_CASES = [
 ]
 
 
+@functools.cache
+def problem(*sizes):
+    """An input of these sizes and the right results."""
+    data = reference.generate_input(**dict(sizes))
+    return data, reference.ref_kernel(data)
+
+
 def outcomes(monkeypatch, mutate, shape, schedules=SCHEDULES, sizes=SIZES):
-    """Per schedule: None if the result is right, else what was noticed."""
-    from emulator import runtime
-    from emulator.device import Device
+    """Per schedule, one after the other: None if the result is right, else what was noticed."""
+    force(monkeypatch, shape)
+    run_mutated(monkeypatch, mutate)
+    data, want = problem(*sizes.items())
+    for schedule in schedules:
+        set_chip(monkeypatch, shape[1], [schedule])
+        for _, _, c in data[0]:
+            c.fill_(float("nan"))
+        try:
+            got = [c.clone() for c in submission.solve(data)]
+        except emulator.EmulatorError as error:
+            yield f"{error}"
+        else:
+            yield None if all(torch.equal(a, b) for a, b in zip(got, want)) else "wrong result"
 
-    device = Device.current()
-    changed = []
 
-    def module(text, original=runtime.module):
-        changed.append(mutate(text) != text)
-        return original(mutate(text))
-
-    found = {}
-    with monkeypatch.context() as patch:
-        patch.setattr(runtime, "module", module)
-        patch.setattr(submission, "compiled", functools.cache(submission.compiled.__wrapped__))
-        patch.setattr(submission, "sm_count", lambda device: 2 * shape[1])
-        force(patch, shape)
-        want = reference.ref_kernel(reference.generate_input(**sizes))
-        for schedule in schedules:
-            patch.setattr(device, "schedules", (schedule,))
-            try:
-                got = [c.clone() for c in submission.solve(reference.generate_input(**sizes))]
-            except emulator.EmulatorError as error:
-                found[schedule] = f"{error}"
-            else:
-                same = all(torch.equal(a, b) for a, b in zip(got, want))
-                found[schedule] = None if same else "wrong result"
-    assert changed and all(changed), "the mutation did not apply"
-    return found
+def unchanged(ptx):
+    return ptx.replace("// Generated", "// Also generated")
 
 
 SHAPES = [(128, 1, 1, 1), (128, 2, 1, 1)]
@@ -216,23 +195,20 @@ CASES += [(name, mutate, shape) for shape in ATOM_SHAPES for name, mutate in ATO
     ("name", "mutate", "shape"), CASES, ids=[f"{name}, {shape[0]} tokens, {shape[1]}-SM" for name, _, shape in CASES]
 )
 def test_mutation_is_noticed(monkeypatch, name, mutate, shape):
-    found = outcomes(monkeypatch, mutate, shape)
-    assert any(found.values()), f"{name}: unnoticed under {', '.join(SCHEDULES)}"
+    assert any(outcomes(monkeypatch, mutate, shape)), f"{name}: unnoticed under {', '.join(SCHEDULES)}"
 
 
 @pytest.mark.parametrize("shape", SHAPES + ATOM_SHAPES, ids=str)
 def test_unmutated_kernel_is_silent(monkeypatch, shape):
-    found = outcomes(monkeypatch, lambda ptx: ptx.replace("// Generated", "// Also generated"), shape)
-    assert not any(found.values())
+    assert not any(outcomes(monkeypatch, unchanged, shape))
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_unmutated_kernel_is_silent_under_many_seeds(monkeypatch, shape):
-    """Several tiles per CTA, one stage each."""
-    sizes = {"m": (200,), "n": (384,), "k": (128,), "g": 1, "seed": 6}
+    """Three tiles, one stage each: more than there are accumulators."""
+    sizes = {"m": (72,), "n": (3 * 128 * shape[1],), "k": (128,), "g": 1, "seed": 6}
     schedules = [f"random:{seed}" for seed in range(50)]
-    found = outcomes(monkeypatch, lambda ptx: ptx.replace("// Generated", "// Also generated"), shape, schedules, sizes)
-    assert not any(found.values())
+    assert not any(outcomes(monkeypatch, unchanged, shape, schedules, sizes))
 
 
 @pytest.mark.parametrize(
@@ -241,9 +217,7 @@ def test_unmutated_kernel_is_silent_under_many_seeds(monkeypatch, shape):
 def test_mutation_is_noticed_where_tiles_are_short(monkeypatch, name, mutate, shape):
     found = outcomes(monkeypatch, mutate, shape, SHORT_SCHEDULES, SHORT_SIZES)
     noticed = "touches tensor memory columns", "has not heard of the other CTA", "there is no mbarrier"
-    assert any(
-        problem == "wrong result" or any(what in (problem or "") for what in noticed) for problem in found.values()
-    )
+    assert any(problem == "wrong result" or any(what in (problem or "") for what in noticed) for problem in found)
 
 
 @pytest.mark.parametrize("shape", [(128, 2, 1, 1), (192, 2, 2, 1)], ids=str)
@@ -253,9 +227,9 @@ def test_nothing_arrives_in_a_cta_that_has_exited(monkeypatch, shape):
     the leader's the other CTA's epilogue arrives in a CTA that is no more. Where CTAs have one tile each, no epilogue
     gives an accumulator back, and the leader has nothing to wait for."""
     schedules = ("late", "eager", *(f"random:{seed}" for seed in range(4, 8)))
-    assert not any(outcomes(monkeypatch, without_the_last_barrier, shape, schedules).values())
+    assert not any(outcomes(monkeypatch, without_the_last_barrier, shape, schedules))
     if submission.Plan(1, *shape).one_tile:
         return
     found = outcomes(monkeypatch, lambda ptx: no_wait(MMA_END)(without_the_last_barrier(ptx)), shape, schedules)
-    problems = [problem for problem in found.values() if problem]
+    problems = [problem for problem in found if problem]
     assert problems and all(re.search(r"(?s)which has exited.*mbarrier\.arrive", problem) for problem in problems)

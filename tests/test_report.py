@@ -1,24 +1,38 @@
 """What the compiler made of every configuration: the order of the PTX's instructions, and what ptxas spends on them."""
 
+import functools
 import re
 
 import pytest
 from configurations import EVERY
 from ptx_rules import FORBIDDEN, ORDER, START, broken
+from ptxas import assembles
 
 import report
 import submission
+from emulator.hopper import MODES, library
+from emulator.hopper.lower import lower
+from emulator.hopper.maps import MapFacts, is_map
+from emulator.hopper.statements import without_comments
+from emulator.ptx import parse
 
 PLANS = report.configurations()
+compile_plan = functools.cache(report.compile_plan)
 needs_tools = pytest.mark.skipif(
     not (report.installed("ptxas") and report.installed("nvdisasm")),
     reason="no ptxas or no nvdisasm in site-packages or on PATH; the extra `report` brings both",
 )
 
 
-@pytest.fixture(scope="module", params=PLANS, ids=str)
+# Of the largest launches, which take seconds to compile, those of whole K, and of halves of it for pairs of CTAs: shares
+# and the choice among many groups are in different places of the kernel, and all other launches have every share.
+COMPILED = [plan for plan in PLANS if plan.groups <= report.CONTEST_GROUPS or plan.k_split <= plan.cta_group]
+LOWERED = [plan for plan in PLANS if plan.groups == report.CONTEST_GROUPS and plan.k_split != 2]
+
+
+@pytest.fixture(scope="module", params=COMPILED, ids=str)
 def compiled(request):
-    return report.compile_plan(request.param)
+    return compile_plan(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +47,7 @@ def row(compiled):
 )
 def ptx(request):
     """The PTX to break: one tile for each way the kernel is written."""
-    return report.compile_plan(submission.Plan(1, 128, *request.param)).ptx
+    return compile_plan(submission.Plan(1, 128, *request.param)).ptx
 
 
 def test_every_configuration_is_there():
@@ -86,6 +100,19 @@ def test_a_main_loop_holds_one_k_tile(row):
 def test_table_has_every_figure(row):
     assert all(row.figures.values()) and all(row.configuration.values())
     assert row.figures["registers"] == str(row.assembled.registers)
+
+
+@pytest.mark.parametrize("compiled", LOWERED, ids=str, indirect=True)
+@pytest.mark.parametrize("mode", MODES)
+def test_what_is_lowered_for_a_hopper_gpu_assembles(compiled, mode):
+    (entry,) = parse(compiled.ptx).entries.values()
+    maps = {param.name: MapFacts(index < 2, 4096) for index, param in enumerate(entry.params) if is_map(param)}
+    result = lower(compiled.ptx, entry.name, mode, maps, compiled.plan.cta_group, library.ptx)
+    assert result.extra_threads == 128 * (mode == "exact") and not result.forwards
+    assert result.uses_tmem == (mode == "exact")
+    assert bool(result.control_bytes) == bool(result.extra_threads)
+    assert not re.search(r"tcgen05|cta_group|sm_100", without_comments(result.ptx))
+    assert assembles(result.ptx)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -157,7 +184,7 @@ def added(ptx, code):
 @needs_tools
 def test_spills_are_noticed():
     """88 registers do not hold 64 columns and the choice among as many groups as a launch takes; ptxas wants 82."""
-    ptx = report.compile_plan(submission.Plan(submission.max_groups(1), 256, 2)).ptx
+    ptx = compile_plan(submission.Plan(submission.max_groups(1), 256, 2)).ptx
     assembled = report.assemble(re.sub(r"(\.reqntid[^\n]*)", r"\1 .maxnreg 88", ptx))
     assert assembled.registers <= 88
     assert assembled.spill_store_bytes > 0 and assembled.spill_load_bytes > 0 and assembled.stack_bytes > 0

@@ -7,14 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
-from configurations import force, label
+from configurations import EMULATED, force, label, set_chip
 
 import reference
 import submission
 
 emulator = pytest.importorskip("emulator")
-pytestmark = pytest.mark.skipif(torch.cuda.get_device_name().find("emulated") < 0, reason="runs in the emulator")
+pytestmark = pytest.mark.skipif(not EMULATED, reason="runs in the emulator")
 
 SCHEDULES = ("late", "random:1", "random:2")
 NUMBERS = itertools.count()
@@ -36,16 +35,14 @@ def mutant(folder, replacements):
 
 def outcomes(monkeypatch, folder, replacements, shape, products, schedules=SCHEDULES):
     """Per schedule: None if the result is right, else what was noticed. Two tiles, of which the second is ragged."""
-    from emulator.device import Device
-
-    module, device = mutant(folder, replacements), Device.current()
+    module = mutant(folder, replacements)
     force(monkeypatch, shape)
     monkeypatch.setattr(module, "shapes", submission.shapes)
     compared = reference.REFERENCES["gemm" if products == 1 else "dual_gemm"]
     sizes = {"m": shape[0] - 28, "n": 128 * shape[1] + 8, "k": 256 * (3 * shape[3] + 1) - 64, "l": 1, "seed": 11}
     want = compared.ref_kernel(compared.generate_input(**sizes))
     for schedule in schedules:
-        monkeypatch.setattr(device, "schedules", (schedule,))
+        set_chip(monkeypatch, schedules=[schedule])
         data = compared.generate_input(**sizes)
         data[-1].fill_(float("nan"))
         try:
@@ -58,7 +55,7 @@ def outcomes(monkeypatch, folder, replacements, shape, products, schedules=SCHED
 
 
 ATTEND_ONCE = ("range(2 if self.plan.k_split > 1 else 0)", "range(1 if self.plan.k_split > 1 else 0)")
-EXCHANGE = {
+CLUSTER = {
     "sums are sent before all MMAs are done": [
         ("        cluster_arrive()\n        cluster_wait()\n        for distance in", "        for distance in"),
         ATTEND_ONCE,
@@ -70,6 +67,8 @@ EXCHANGE = {
     "sums are sent to another share": [
         ("(buffer, share * plan.cta_group", "(buffer, (share + 1) % plan.k_split * plan.cta_group")
     ],
+}
+EXCHANGE = {
     "sums of another share's tokens are sent": [
         ("i * plan.part_tokens + share * plan.share_tokens", "i * plan.part_tokens + self.share * plan.share_tokens")
     ],
@@ -120,9 +119,10 @@ DUAL_SHARES = {
         ("(i * plan.share_tokens + first + token) // 4", "(first + token) // 4")
     ],
 }
+# CLUSTER is broken in pairs of CTAs as well, which meet at the same barriers; EXCHANGE does not know of pairs.
 CASES = [
-    *((name, change, (128, 1, 1, 4), 1) for name, change in (EXCHANGE | MORE_SENDERS).items()),
-    *((name, change, (64, 2, 1, 2), 2) for name, change in (EXCHANGE | PAIRS | DUAL_SHARES).items()),
+    *((name, change, (128, 1, 1, 4), 1) for name, change in (CLUSTER | EXCHANGE | MORE_SENDERS).items()),
+    *((name, change, (64, 2, 1, 2), 2) for name, change in (CLUSTER | PAIRS | DUAL_SHARES).items()),
     *((name, change, (64, 1, 2, 1), 2) for name, change in DUAL.items()),
 ]
 

@@ -1,0 +1,76 @@
+"""Kernels broken in their PTX: changes by pattern, launches that run the changed text, and calls that notice."""
+
+import functools
+import re
+
+WAIT_FOR_LAUNCHES = r"griddepcontrol\.wait;"
+WAITS = LOAD_WAIT, STORE_WAIT, LAST_WAIT = "before loads", "before stores", "CTA 0's at the end"  # as in the PTX
+
+
+def run_mutated(monkeypatch, mutate):
+    """From now on launches run their kernels' PTX as `mutate` changes it; what the DSL has compiled stays as it is."""
+    from emulator import runtime
+    from emulator.ptx import parse
+
+    @functools.cache
+    def mutated(ptx):
+        text = mutate(ptx)
+        assert text != ptx, "the mutation did not apply"
+        return parse(text)
+
+    monkeypatch.setattr(runtime.Kernel, "entry", property(lambda kernel: mutated(kernel.ptx).entries[kernel.name]))
+
+
+def replaced(old, new, count=0):
+    """Replace `count` (0: all) matches."""
+    return lambda ptx: re.sub(old, new, ptx, count=count)
+
+
+def nth_replaced(old, new, which):
+    """Replace the which-th match only."""
+
+    def mutate(ptx):
+        match = list(re.finditer(old, ptx))[which]
+        return ptx[: match.start()] + match.expand(new) + ptx[match.end() :]
+
+    return mutate
+
+
+def without(opcode, count=0):
+    """Drop `count` (0: all) instructions that begin like this."""
+    return replaced(rf"(@\S+ )?{opcode}[^;]*;", "", count)
+
+
+def without_one(opcode, which):
+    """Drop the which-th instruction that begins like this."""
+    return nth_replaced(rf"(@\S+ )?{opcode}[^;]*;", "", which)
+
+
+def without_wait(wait):
+    """Drop one of the kernel's waits for the launch ahead of it."""
+
+    def mutate(ptx):
+        assert len(re.findall(WAIT_FOR_LAUNCHES, ptx)) == len(WAITS)
+        return nth_replaced(WAIT_FOR_LAUNCHES, "", WAITS.index(wait))(ptx)
+
+    return mutate
+
+
+def calls_that_need(chained, sharing_outputs, bystander):
+    """For each wait a function that makes calls, (data, promises), of which the last goes wrong without it.
+
+    chained() makes two calls, the second of which reads what the first writes; sharing_outputs() two that write the
+    same tensors; bystander() one that has nothing to do with the others.
+    """
+
+    def consumed():
+        return [(data, {}) for data in chained()]
+
+    def overwritten():
+        return [(data, {"operands_ready": True}) for data in sharing_outputs()]
+
+    def consumed_past_another():
+        first, third = chained()
+        return [(first, {}), (bystander(), {"operands_ready": True, "output_free": True}), (third, {})]
+
+    return {LOAD_WAIT: consumed, STORE_WAIT: overwritten, LAST_WAIT: consumed_past_another}
