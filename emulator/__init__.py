@@ -22,8 +22,8 @@ from emulator.errors import EmulatorError
 if TYPE_CHECKING:
     import numpy as np
 
-    from emulator.launch_counters import LaunchCounters
-    from emulator.loader import Module
+    from emulator.host.loader import Module
+    from emulator.machine.launch_counters import LaunchCounters
 
 __all__ = ["EmulatorError", "activate", "array", "counters", "load_ptx", "reset_counters", "synchronize"]
 
@@ -32,34 +32,34 @@ def load_ptx(text: str) -> Module:
     """A module of PTX text: `load_ptx(text)["kernel"].launch(grid, block, args, shared=..., cluster=...)` (see
     `loader.Kernel.launch`). Raises EmulatorError with the line for what is not understood.
     """
-    from emulator import loader
+    from emulator.host import loader
 
     return loader.load_ptx(text)
 
 
 def array(data) -> np.ndarray:
     """A copy of `data` in device memory, for launches of `load_ptx`: a NumPy array, 256-byte aligned."""
-    from emulator import loader
+    from emulator.host import loader
 
     return loader.array(data)
 
 
 def synchronize() -> None:
     """Returns when no launch of this process is pending. Raises what they raise."""
-    from emulator.device import Device
+    from emulator.machine.device import Device
 
     Device.current().synchronize()
 
 
 def counters() -> list[LaunchCounters]:
     """Counters of the launches of this process since the start or the last reset, in launch order."""
-    from emulator.device import Device
+    from emulator.machine.device import Device
 
     return Device.current().counters()
 
 
 def reset_counters() -> None:
     """Forgets the counters of all launches so far."""
-    from emulator.device import Device
+    from emulator.machine.device import Device
 
     Device.current().reset_counters()

@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 from small_kernels import launch
 
-from emulator.rows import Row
+from emulator.isa.rows import Row
 
 SPECIAL = {
     8: [0, 1, 0x7F, 0x80, 0xFF],

@@ -2,11 +2,12 @@
 
 import numpy as np
 
-from emulator import ptx, scheduler, translate
-from emulator.launch_counters import LaunchCounters
-from emulator.memory import GlobalMemory
-from emulator.properties import LaunchConfig
-from emulator.variables import module_memory
+from emulator.frontend import ptx
+from emulator.machine import scheduler, translate
+from emulator.machine.launch_counters import LaunchCounters
+from emulator.machine.properties import LaunchConfig
+from emulator.memories.memory import GlobalMemory
+from emulator.memories.variables import module_memory
 
 REGISTERS = """
     .reg .pred %p<20>; .reg .b16 %h<40>; .reg .b32 %r<80>; .reg .b64 %rd<40>; .reg .b32 %tid, %rank;

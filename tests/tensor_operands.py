@@ -3,10 +3,10 @@
 import ml_dtypes
 import numpy as np
 
-from emulator.memory import SharedMemory
-from emulator.tensorcopy import Copy
-from emulator.tensorcore import Mma
-from emulator.tmem import TensorMemory
+from emulator.memories.memory import SharedMemory
+from emulator.tensor.tensorcopy import Copy
+from emulator.tensor.tensorcore import Mma
+from emulator.tensor.tmem import TensorMemory
 
 A, B, SF = 0x2000, 0x12000, 0x1000
 D, SFA, SFB = 0, 384, 400
@@ -196,7 +196,7 @@ LAYOUTS = [(1, 64, 0, "F"), (1, 64, 16, "F"), (1, 128, 0, "D"), (2, 128, 0, "B")
 
 
 def assert_close(actual, a, b, before=0.0):
-    """The bound that emulator/tensorcore.py states for one instruction."""
+    """The bound that emulator/tensor/tensorcore.py states for one instruction."""
     k = a.shape[1]
     expected = a @ b.T + before
     bound = k * 2.0**-24 / (1 - k * 2.0**-24) * (np.abs(a) @ np.abs(b).T + np.abs(before))

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from small_kernels import launch, module, store
 
-from emulator import ptx, translate
 from emulator.errors import EmulatorError
+from emulator.frontend import ptx
+from emulator.machine import translate
 
 LANE = np.arange(32)
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from small_kernels import launch, store
 
-from emulator.barriers import ClusterBarrier, MBarrier, NamedBarrier
 from emulator.errors import EmulatorError, Fault
+from emulator.machine.barriers import ClusterBarrier, MBarrier, NamedBarrier
 
 WHO = None
 SCHEDULES = ["late", "eager", "random:1", "random:2"]

@@ -10,10 +10,11 @@ from emulated import checks, outcomes
 from harness import ROOT
 from small_kernels import module
 
-from emulator import device as device_module
-from emulator import overlap, ptx
-from emulator.device import Device, DeviceProperties, LaunchConfig
 from emulator.errors import EmulatorError
+from emulator.frontend import ptx
+from emulator.machine import device as device_module
+from emulator.machine import overlap
+from emulator.machine.device import Device, DeviceProperties, LaunchConfig
 
 SCHEDULES = ["late", "eager", "random:1", "random:2", "random:3"]
 TRIGGER = "griddepcontrol.launch_dependents;\n"

@@ -9,14 +9,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from emulator import device as device_module
-from emulator import ptx, workers
-from emulator.device import Device, DeviceProperties, LaunchConfig
 from emulator.errors import EmulatorError
-from emulator.journal import journal, settle
-from emulator.memory import GlobalMemory
-from emulator.properties import check_launch, ctas_per_sm, static_shared_bytes
-from emulator.traffic import Traffic
+from emulator.frontend import ptx
+from emulator.machine import device as device_module
+from emulator.machine import workers
+from emulator.machine.device import Device, DeviceProperties, LaunchConfig
+from emulator.machine.properties import check_launch, ctas_per_sm, static_shared_bytes
+from emulator.memories.journal import journal, settle
+from emulator.memories.memory import GlobalMemory
+from emulator.memories.traffic import Traffic
 
 HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
 

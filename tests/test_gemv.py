@@ -15,7 +15,7 @@ import reference
 import report
 import submission
 import task
-from emulator.ptx import parse
+from emulator.frontend.ptx import parse
 from submission import GemvPlan, ceil_div
 
 SCHEDULES = ("eager", "late", "random:1")

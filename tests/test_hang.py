@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from small_kernels import launch
 
-from emulator import access
 from emulator.errors import EmulatorError
+from emulator.memories import access
 
 INIT = """
     mov.u32 %r10, smem; shr.u32 %r11, %tid, 5; and.b32 %r12, %tid, 31; setp.ne.u32 %p1, %tid, 0; @%p1 bra READY;

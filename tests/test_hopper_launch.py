@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from emulator.errors import EmulatorError
+from emulator.frontend.ptx import parse
 from emulator.hopper import gpu, launch, library
-from emulator.properties import LaunchConfig
-from emulator.ptx import parse
+from emulator.machine.properties import LaunchConfig
 
 PTX = """.version 8.8
 .target sm_100a

@@ -14,8 +14,8 @@ from emulator.hopper.lower import lower
 from emulator.hopper.maps import MARK_4_BIT, MARK_OFFSET, MapFacts
 from emulator.hopper.rules_tcgen05 import SHAPES, fragment
 from emulator.hopper.statements import without_comments
-from emulator.tmem import COLUMNS
-from emulator.tmem import fragment as tmem_fragment
+from emulator.tensor.tmem import COLUMNS
+from emulator.tensor.tmem import fragment as tmem_fragment
 
 HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
 KERNEL = """

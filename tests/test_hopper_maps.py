@@ -8,7 +8,7 @@ from encoding import tensor_map
 
 from emulator.errors import EmulatorError
 from emulator.hopper.maps import MARK_4_BIT, MARK_OFFSET, MapFacts, mark, patch
-from emulator.tensormap import TensorMap
+from emulator.transfers.tensormap import TensorMap
 
 VECTORS = json.loads((Path(__file__).parent / "data" / "tensormap_vectors.json").read_text())
 

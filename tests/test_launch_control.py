@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from small_kernels import entry, launch
 
-from emulator.device import Device, LaunchConfig
 from emulator.errors import EmulatorError
-from emulator.properties import DeviceProperties
+from emulator.machine.device import Device, LaunchConfig
+from emulator.machine.properties import DeviceProperties
 
 SCHEDULES = ["late", "eager", "random:3"]
 

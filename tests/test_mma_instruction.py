@@ -4,7 +4,7 @@ import pytest
 from tensor_operands import FORMATS, K, instruction
 
 from emulator.errors import Fault
-from emulator.mma_instruction import SCALE_BLOCKS, decode_instruction
+from emulator.tensor.mma_instruction import SCALE_BLOCKS, decode_instruction
 
 EIGHTS, SIXTEENS, THIRTY_TWOS = set(range(8, 257, 8)), set(range(16, 257, 16)), set(range(32, 257, 32))
 # PTX ISA, "Various combinations of .kind and shapes", dense and without .ws: kind -> (block or None, D), cta_group -> (M, N)

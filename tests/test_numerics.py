@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from emulator import numerics
+from emulator.arithmetic import numerics
 
 BYTES = np.arange(256, dtype=np.uint8)
 

@@ -10,8 +10,8 @@ from encoding import tensor_map
 from nvcc import SOURCES, needs_nvcc, ptx
 
 import emulator
-from emulator.device import Device
 from emulator.errors import EmulatorError
+from emulator.machine.device import Device
 
 pytestmark = needs_nvcc
 

@@ -11,7 +11,8 @@ import pytest
 from opcode_runs import TESTED, check_integers, operands, s, typed, untested
 from small_kernels import entry, launch
 
-from emulator import (
+from emulator.errors import EmulatorError
+from emulator.isa import (
     opcodes,
     opcodes_carry,
     opcodes_compare,
@@ -20,9 +21,8 @@ from emulator import (
     opcodes_half,
     opcodes_integer,
     opcodes_pack,
-    translate,
 )
-from emulator.errors import EmulatorError
+from emulator.machine import translate
 
 ELSEWHERE = [
     opcodes_carry,

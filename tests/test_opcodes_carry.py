@@ -5,7 +5,7 @@ import pytest
 from opcode_runs import TESTED, operands, s, untested
 from small_kernels import launch
 
-from emulator import opcodes_carry
+from emulator.isa import opcodes_carry
 
 MASK = {32: (1 << 32) - 1, 64: (1 << 64) - 1}
 

@@ -6,7 +6,7 @@ import pytest
 from opcode_runs import REGISTER, TESTED, check_integers, floats, flushed, operands, run, s, typed, untested
 from small_kernels import launch
 
-from emulator import opcodes_compare
+from emulator.isa import opcodes_compare
 
 COMPARE = {
     "eq": lambda a, b: a == b,

@@ -20,7 +20,7 @@ from opcode_runs import (
 )
 from small_kernels import launch
 
-from emulator import opcodes_convert
+from emulator.isa import opcodes_convert
 
 FLOATS = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}
 WIDTHS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}

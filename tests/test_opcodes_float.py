@@ -8,7 +8,7 @@ import pytest
 from opcode_runs import FLOAT32, TESTED, floats, flushed, round_exactly, run, untested
 from small_kernels import launch
 
-from emulator import opcodes_float
+from emulator.isa import opcodes_float
 
 UNARY_FLOAT = {
     "neg.f32": np.negative, "abs.f32": np.abs, "rcp.rn.f32": lambda a: 1 / a, "rcp.approx.ftz.f32": lambda a: 1 / a, "sqrt.rn.f32": np.sqrt,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from opcode_runs import TESTED, round_exactly, run, untested
 
-from emulator import opcodes_half
+from emulator.isa import opcodes_half
 
 TYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
 NAN = 0x7FFF

@@ -10,8 +10,9 @@ import pytest
 from opcode_runs import TESTED, floats, operands, round_exactly, run, s, untested
 from small_kernels import entry, launch
 
-from emulator import opcodes_pack, translate
 from emulator.errors import EmulatorError
+from emulator.isa import opcodes_pack
+from emulator.machine import translate
 
 SMALL = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2, "e2m1": ml_dtypes.float4_e2m1fn}
 

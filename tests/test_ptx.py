@@ -2,9 +2,9 @@
 
 import pytest
 
-from emulator import ptx
 from emulator.errors import EmulatorError
-from emulator.instructions import SINK, Address, Immediate, Negated, Pair, Register, Special, Symbol, Vector
+from emulator.frontend import ptx
+from emulator.frontend.instructions import SINK, Address, Immediate, Negated, Pair, Register, Special, Symbol, Vector
 
 MODULE = """
 // a comment with a brace {

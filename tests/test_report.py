@@ -10,11 +10,11 @@ from ptxas import assembles
 
 import report
 import submission
+from emulator.frontend.ptx import parse
 from emulator.hopper import MODES, library
 from emulator.hopper.lower import lower
 from emulator.hopper.maps import MapFacts, is_map
 from emulator.hopper.statements import without_comments
-from emulator.ptx import parse
 
 PLANS = report.configurations()
 compile_plan = functools.cache(report.compile_plan)

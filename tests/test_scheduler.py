@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from small_kernels import launch, store
 
-from emulator import scheduler
 from emulator.errors import EmulatorError
-from emulator.scheduler import Schedule
+from emulator.machine import scheduler
+from emulator.machine.scheduler import Schedule
 
 SCHEDULES = ["late", "eager", "random:1", "random:2", "random:3"]
 

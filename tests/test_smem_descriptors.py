@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from tensor_operands import MODES, descriptor, k_major_address, mn_major_address, span_of
 
-from emulator.descriptors import SmemDescriptor, k_major, mn_major
 from emulator.errors import Fault
+from emulator.tensor.descriptors import SmemDescriptor, k_major, mn_major
 
 
 def test_fields():

@@ -27,12 +27,12 @@ from tensor_operands import (
 )
 from tensor_problem import Problem
 
-from emulator import tma
 from emulator.errors import Fault
-from emulator.memory import GlobalMemory, SharedMemory
-from emulator.tensorcore import Mma
-from emulator.tensormap import TensorMap
-from emulator.tmem import TensorMemory
+from emulator.memories.memory import GlobalMemory, SharedMemory
+from emulator.tensor.tensorcore import Mma
+from emulator.tensor.tmem import TensorMemory
+from emulator.transfers import tma
+from emulator.transfers.tensormap import TensorMap
 
 
 @pytest.mark.parametrize("kind", ["f16", "f8f6f4"])

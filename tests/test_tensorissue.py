@@ -8,9 +8,9 @@ import pytest
 from small_kernels import entry, launch
 from tensor_operands import K, descriptor, instruction, random_elements
 
-from emulator import translate
 from emulator.errors import EmulatorError
-from emulator.memory import SHARED_BASE
+from emulator.machine import translate
+from emulator.memories.memory import SHARED_BASE
 
 SCHEDULES = ["late", "eager", "random:1"]
 TILE, OTHER = 0x1000, 0x5000  # byte offsets of A and B behind the start of dynamic shared memory

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from encoding import tensor_map
 
-from emulator.encode import encode_tiled
 from emulator.errors import Fault
-from emulator.tensormap import TensorMap, edit
+from emulator.transfers.encode import encode_tiled
+from emulator.transfers.tensormap import TensorMap, edit
 
 VECTORS = json.loads((Path(__file__).parent / "data" / "tensormap_vectors.json").read_text())
 ENCODED = [vector for vector in VECTORS if vector["map"]]

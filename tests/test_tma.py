@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from encoding import tensor_map
 
-from emulator import tma
 from emulator.errors import Fault
-from emulator.memory import GlobalMemory, SharedMemory
-from emulator.tensormap import TensorMap
+from emulator.memories.memory import GlobalMemory, SharedMemory
+from emulator.transfers import tma
+from emulator.transfers.tensormap import TensorMap
 
 BYTES = {"u8": 1, "u16": 2, "f16": 2, "bf16": 2, "f32": 4, "u32": 4, "f64": 8, "u64": 8}
 SHARED = 64 * 1024

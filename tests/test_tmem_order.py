@@ -5,9 +5,9 @@ import pytest
 from small_kernels import entry, launch, store
 
 from emulator.errors import EmulatorError
-from emulator.flow import Flow
-from emulator.tmem_uses import first_uses
-from emulator.translate import Translator
+from emulator.frontend.flow import Flow
+from emulator.frontend.tmem_uses import first_uses
+from emulator.machine.translate import Translator
 
 SCHEDULES = ["late", "eager", "random:1", "random:2"]
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from small_kernels import entry, launch, store
 
-from emulator import translate
 from emulator.errors import EmulatorError
+from emulator.machine import translate
 
 LANE = np.arange(32)
 

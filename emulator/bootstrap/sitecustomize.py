@@ -15,12 +15,12 @@ PACKAGE = os.path.dirname(HERE)
 
 # module -> (module of the emulator, function called before it is executed, function called after)
 HOOKS = {
-    "torch": ("emulator.torch_device", None, "install"),
-    "tvm_ffi": ("emulator.torch_device", None, "install_tvm_ffi"),
-    "cutlass": ("emulator.runtime", "prepare", "install"),
-    "cutlass.cutlass_dsl.tvm_ffi_provider": ("emulator.runtime", None, "install_tvm_ffi"),
-    "cuda.bindings.driver": ("emulator.driver", None, "install_driver"),
-    "cuda.bindings.runtime": ("emulator.driver", None, "install_runtime"),
+    "torch": ("emulator.host.torch_device", None, "install"),
+    "tvm_ffi": ("emulator.host.torch_device", None, "install_tvm_ffi"),
+    "cutlass": ("emulator.host.runtime", "prepare", "install"),
+    "cutlass.cutlass_dsl.tvm_ffi_provider": ("emulator.host.runtime", None, "install_tvm_ffi"),
+    "cuda.bindings.driver": ("emulator.host.driver", None, "install_driver"),
+    "cuda.bindings.runtime": ("emulator.host.driver", None, "install_runtime"),
 }
 
 

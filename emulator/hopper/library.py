@@ -17,8 +17,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from emulator import native
 from emulator.errors import EmulatorError
+from emulator.host import native
 
 HERE = Path(__file__).resolve().parent
 SONAMES = ("libnvrtc.so.13", "libnvrtc.so.12")

@@ -6,7 +6,7 @@ from cutlass.cute.runtime import from_dlpack
 from kernel_checks import Launches, N, caught, make_scale
 
 import emulator
-from emulator import runtime
+from emulator.host import runtime
 
 
 def compiled(factor, x):

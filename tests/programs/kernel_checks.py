@@ -15,9 +15,9 @@ from cutlass.cute.runtime import from_dlpack
 from cutlass.utils import HardwareInfo
 
 import emulator
-from emulator import events, native, runtime
-from emulator.device import Device, LaunchConfig
-from emulator.tensormap import TensorMap
+from emulator.host import events, native, runtime
+from emulator.machine.device import Device, LaunchConfig
+from emulator.transfers.tensormap import TensorMap
 
 N = 70  # more than one CTA of 64 threads, and the last one is not full
 

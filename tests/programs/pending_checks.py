@@ -8,8 +8,8 @@ from small_kernels import entry, store
 from torch_checks import raises
 
 import emulator
-from emulator import driver
-from emulator.device import Device, LaunchConfig
+from emulator.host import driver
+from emulator.machine.device import Device, LaunchConfig
 
 TRIGGER = "griddepcontrol.launch_dependents;\n"
 WORDS = 1 << 20  # of an allocation large enough to leave the process when it is freed

@@ -10,7 +10,7 @@ import time
 import numpy as np
 import torch
 
-from emulator.device import Device
+from emulator.machine.device import Device
 
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
@@ -281,7 +281,7 @@ def check_scaled_mm():
 
 
 def check_results_are_rounded_once():
-    from emulator.scaled_mm import round_once
+    from emulator.host.scaled_mm import round_once
 
     generator = np.random.default_rng(2)
     halves = (generator.integers(1024, 2048, 500) + 0.5) * 2.0 ** generator.integers(-12, 4, 500)

@@ -1,0 +1,1 @@
+"""What instructions compute: integers, floating-point numbers with every rounding, narrow formats."""

@@ -1,0 +1,136 @@
+"""Floating-point helpers that translated programs call: bf16, min and max, fused multiply-add, saturation.
+
+Values come as rows (`lanes.py`) of raw bits and leave as such; arithmetic is done in the views' own types.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from emulator.arithmetic.lanes import UINTS
+from emulator.arithmetic.roundings import bf16_bits, fused_double, odd_float32, odd_sum
+
+u8, u16, u32, u64 = np.uint8, np.uint16, np.uint32, np.uint64
+i8, i16, i32, i64 = np.int8, np.int16, np.int32, np.int64
+f16, f32, f64 = np.float16, np.float32, np.float64
+
+
+def from_bf16(row: np.ndarray) -> np.ndarray:
+    """uint16[32], or packed uint32[32] -> float32[32] or float32[64]."""
+    return (np.ascontiguousarray(row).view(u16).astype(u32) << u32(16)).view(f32)
+
+
+def to_bf16(values: np.ndarray, width: int) -> np.ndarray:
+    """float32[32] -> uint16[32], or float32[64] -> packed uint32[32]; to nearest even."""
+    return bf16_bits(values).view(UINTS[width])
+
+
+def flush(values: np.ndarray) -> np.ndarray:
+    """Subnormals become zeros of the same sign."""
+    return np.where(np.abs(values) < np.finfo(values.dtype).tiny, np.copysign(values.dtype.type(0), values), values)
+
+
+def saturate(values: np.ndarray) -> np.ndarray:
+    """To [0, 1], NaN and -0 to +0."""
+    one = values.dtype.type(1)
+    return np.where(values > 0, np.minimum(values, one), values.dtype.type(0))
+
+
+def rectify(values: np.ndarray) -> np.ndarray:
+    """`.relu`: negative numbers and -0 to +0, NaN to the canonical one."""
+    return canonical(np.where(values <= 0, values.dtype.type(0), values))
+
+
+def canonical(values: np.ndarray) -> np.ndarray:
+    """NaNs as NVIDIA GPUs make them: all bits set but the sign."""
+    nan = _NANS.get(values.dtype.type)
+    if nan is None:
+        return values
+    found = np.isnan(values)
+    return np.where(found, nan, values) if found.any() else values
+
+
+_NANS = {f16: np.array(0x7FFF, u16).view(f16), f32: np.array(0x7FFFFFFF, u32).view(f32)}
+
+
+def smaller(a: np.ndarray, b: np.ndarray, propagate: bool = False) -> np.ndarray:
+    """min: -0 is below +0; of a number and a NaN the number, unless NaNs propagate (PTX ISA, "min")."""
+    result = np.minimum(a, b) if propagate else np.fmin(a, b)
+    zero = result == 0
+    if zero.any():
+        result = np.where(zero & (a == b), np.where(np.signbit(a), a, b), result)
+    return canonical(result)
+
+
+def larger(a: np.ndarray, b: np.ndarray, propagate: bool = False) -> np.ndarray:
+    """max, as `smaller`."""
+    result = np.maximum(a, b) if propagate else np.fmax(a, b)
+    zero = result == 0
+    if zero.any():
+        result = np.where(zero & (a == b), np.where(np.signbit(a), b, a), result)
+    return canonical(result)
+
+
+def signed_by(magnitude: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """`.xorsign`: the result takes the exclusive or of the sources' signs, unless it is NaN."""
+    negative = (np.signbit(a) ^ np.signbit(b)) & ~np.isnan(magnitude)
+    return np.where(negative, -magnitude, magnitude)
+
+
+def reciprocal_root(values: np.ndarray) -> np.ndarray:
+    return (1 / np.sqrt(values.astype(f64))).astype(values.dtype)
+
+
+def fused(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """a * b + c with one rounding, to nearest."""
+    if a.dtype == f16:
+        return (a.astype(f64) * b + c).astype(f16)  # no sum that is inexact in double is a tie in half
+    if a.dtype == f64:
+        return fused_double(a, b, c)
+    product = a.astype(f64) * b  # exact: 24 + 24 bits
+    total = product + c
+    # Rounding twice, to double and to float, errs only if the double is a tie between floats; subnormal floats have
+    # other ties.
+    suspect = (total.view(u64) & u64(0x1FFFFFFF) == u64(0x10000000)) | (np.abs(total) < np.finfo(f32).tiny)
+    if suspect.any() and total[suspect].any():  # a zero is exact
+        total = odd_sum(product, c.astype(f64))
+    return total.astype(f32)
+
+
+def fused_bf16(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """float32 that rounds to bf16 as the exact a * b + c does."""
+    return odd_float32(odd_sum(a.astype(f64) * b, c.astype(f64)))
+
+
+def without_oob(result: np.ndarray, a: np.ndarray, b: np.ndarray, pattern: type) -> np.ndarray:
+    """`.oob`: 0 where a factor is the NaN that fills what is out of bounds. That this NaN is the one with all bits set
+    but the sign is an assumption (PTX ISA, "fma" and "Tensors").
+
+    pattern: the type whose upper bits `a` and `b` hold, uint16 of float16 or uint32 of widened bf16.
+    """
+    nan = {u16: 0x7FFF, u32: 0x7FFF0000}[pattern]
+    return np.where((a.view(pattern) == nan) | (b.view(pattern) == nan), result.dtype.type(0), result)
+
+
+def float_to_int(values: np.ndarray, width: int, is_signed: bool, rounding: str) -> np.ndarray:
+    """Rounds and saturates to the type's range. NaN becomes 0, or the top bit alone where source or result has 64 bits
+    (PTX ISA, "cvt"). Returns raw bits of the width.
+    """
+    rounded = {"rzi": np.trunc, "rni": np.rint, "rmi": np.floor, "rpi": np.ceil}[rounding](values.astype(f64))
+    low = -(1 << width - 1) if is_signed else 0
+    high = (1 << width - (1 if is_signed else 0)) - 1
+    dtype = {8: i8, 16: i16, 32: i32, 64: i64}[width] if is_signed else UINTS[width]
+    inside = np.where((rounded > low) & (rounded < high), rounded, 0.0).astype(dtype)
+    result = np.where(rounded <= low, dtype(low), np.where(rounded >= high, dtype(high), inside)).view(UINTS[width])
+    of_nan = 1 << width - 1 if width == 64 or values.dtype == f64 else 0
+    return np.where(np.isnan(values), UINTS[width](of_nan), result)
+
+
+def saturate_integer(values: np.ndarray, low: int, high: int) -> np.ndarray:
+    info = np.iinfo(values.dtype)
+    return np.clip(values, max(low, info.min), min(high, info.max))
+
+
+def interleave(rows: tuple[np.ndarray, ...], dtype: type) -> np.ndarray:
+    """Rows of narrow words -> one row of wide words, the first row lowest."""
+    return np.stack(rows, axis=1).view(dtype)[:, 0]

@@ -1,0 +1,255 @@
+"""torch.cuda for the emulated device.
+
+Torch operations are complete when the call returns, and so are launches, but for those that the next one may overlap:
+what is asked of a queue or an event runs them. `Event.elapsed_time` is the host's wall clock between two records: the
+time that the emulation took, no kernel time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from types import SimpleNamespace
+
+import torch
+
+from emulator.host import events, graphs
+from emulator.machine.device import Device, run_pending
+
+
+class MemoryInUse:
+    """Bytes of live device allocations, and their peak."""
+
+    def __init__(self) -> None:
+        self.now = self.peak = 0
+
+    def add(self, nbytes: int) -> None:
+        self.now += nbytes
+        self.peak = max(self.peak, self.now)
+
+
+memory_in_use = MemoryInUse()
+
+
+class Stream:
+    """A queue of the device. All queues are one."""
+
+    def __init__(self, device=None, priority: int = 0, **kwargs):
+        self.device = torch.device("cuda", 0)
+        self.priority = priority
+        self.device_index, self.device_type, self.stream_id = 0, 1, 0
+
+    cuda_stream = 0
+    _as_parameter_ = None
+
+    def synchronize(self) -> None:
+        synchronize()
+
+    def query(self) -> bool:
+        run_pending()
+        return True
+
+    def wait_event(self, event: Event) -> None:
+        pass
+
+    def wait_stream(self, stream: Stream) -> None:
+        pass
+
+    def record_event(self, event: Event | None = None) -> Event:
+        event = event or Event()
+        event.record(self)
+        return event
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.cuda_stream
+
+
+DEFAULT_STREAM = Stream()
+
+
+class Event:
+    """A point in the device's work. elapsed_time: milliseconds of the host's clock between two recorded points.
+
+    cuda_event: the handle, 0 until the event is recorded first, as torch's.
+    """
+
+    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **kwargs):
+        self.enable_timing = enable_timing
+        self.device = torch.device("cuda", 0)
+        self.cuda_event = 0
+
+    def __del__(self) -> None:
+        events.destroy(self.cuda_event)
+
+    def record(self, stream: Stream | None = None) -> None:
+        run_pending()
+        self.cuda_event = self.cuda_event or events.create()
+        events.record(self.cuda_event)
+
+    def synchronize(self) -> None:
+        synchronize()
+
+    def wait(self, stream: Stream | None = None) -> None:
+        pass
+
+    def query(self) -> bool:
+        run_pending()
+        return True
+
+    def elapsed_time(self, end_event: Event) -> float:
+        if not (self.enable_timing and end_event.enable_timing):
+            raise ValueError("Both events must be created with argument 'enable_timing=True'.")
+        if not (self.cuda_event and end_event.cuda_event):
+            raise ValueError("Both events must be recorded before calculating elapsed time.")
+        return events.milliseconds(self.cuda_event, end_event.cuda_event)
+
+
+class Generator(torch._C.Generator):
+    """torch.Generator whose device "cuda" draws from the CPU's algorithm."""
+
+    def __new__(cls, device="cpu"):
+        wanted = torch.device(device)
+        self = super().__new__(cls, device="cpu" if wanted.type == "cuda" else wanted)
+        self._device = torch.device("cuda", 0) if wanted.type == "cuda" else wanted
+        return self
+
+    @property
+    def device(self) -> torch.device:
+        return self._device
+
+
+@contextlib.contextmanager
+def _nothing(*args, **kwargs):
+    yield
+
+
+def _ordinal(device) -> int:
+    """0, the one device there is. RuntimeError for another."""
+    if isinstance(device, str):
+        device = torch.device(device)
+    index = getattr(device, "index", device)
+    if index not in (None, 0, -1):
+        raise RuntimeError(f"CUDA error: invalid device ordinal\nThere is one emulated device, cuda:0; got {device}")
+    return 0
+
+
+def synchronize(device=None) -> None:
+    _ordinal(device)
+    Device.current().synchronize()
+
+
+def get_device_properties(device=None) -> SimpleNamespace:
+    _ordinal(device)
+    properties = Device.current().properties
+    return SimpleNamespace(
+        name=properties.name,
+        major=properties.capability[0],
+        minor=properties.capability[1],
+        total_memory=properties.total_memory,
+        multi_processor_count=properties.sm_count,
+        L2_cache_size=properties.l2_bytes,
+        clock_rate=None,
+        memory_clock_rate=properties.memory_clock_rate,
+        memory_bus_width=properties.memory_bus_width,
+        max_threads_per_block=properties.max_threads_per_block,
+        max_threads_per_multi_processor=properties.max_threads_per_sm,
+        regs_per_multiprocessor=properties.registers_per_sm,
+        shared_memory_per_block=properties.shared_memory_per_block,
+        shared_memory_per_block_optin=properties.shared_memory_per_block_optin,
+        shared_memory_per_multiprocessor=properties.shared_memory_per_sm,
+        warp_size=properties.warp_size,
+        is_integrated=0,
+        is_multi_gpu_board=0,
+    )
+
+
+def _memory() -> MemoryInUse:
+    run_pending()  # launches that are to run keep what the program has freed
+    return memory_in_use
+
+
+def _memory_info(device=None) -> tuple[int, int]:
+    total = Device.current().properties.total_memory
+    return total - _memory().now, total
+
+
+def _reset_peak(device=None) -> None:
+    memory_in_use.peak = _memory().now
+
+
+def _no_graphs(*args, **kwargs):
+    raise NotImplementedError("CUDA graphs of torch operations are not modelled by the emulated device")
+
+
+def _seed_all() -> None:
+    torch.default_generator.seed()
+
+
+FUNCTIONS = {
+    "Stream": Stream,
+    "Event": Event,
+    "CUDAGraph": graphs.CUDAGraph,
+    "graph": graphs.graph,
+    "graph_pool_handle": lambda: (0, 0),
+    "make_graphed_callables": _no_graphs,
+    "is_available": lambda: True,
+    "is_initialized": lambda: True,
+    "init": lambda: None,
+    "_lazy_init": lambda: None,
+    "_is_compiled": lambda: True,
+    "_is_in_bad_fork": lambda: False,
+    "is_bf16_supported": lambda including_emulation=True: True,
+    "is_tf32_supported": lambda: True,
+    "is_current_stream_capturing": graphs.capturing,
+    "device_count": lambda: 1,
+    "current_device": lambda: 0,
+    "set_device": _ordinal,
+    "device": _nothing,
+    "device_of": _nothing,
+    "stream": _nothing,
+    "set_stream": lambda stream: None,
+    "current_stream": lambda device=None: DEFAULT_STREAM,
+    "default_stream": lambda device=None: DEFAULT_STREAM,
+    "synchronize": synchronize,
+    "get_device_properties": get_device_properties,
+    "get_device_capability": lambda device=None: Device.current().properties.capability,
+    "get_device_name": lambda device=None: Device.current().properties.name,
+    "get_arch_list": lambda: ["sm_100"],
+    "can_device_access_peer": lambda device, peer: False,
+    "empty_cache": lambda: None,
+    "ipc_collect": lambda: None,
+    "mem_get_info": _memory_info,
+    "memory_allocated": lambda device=None: _memory().now,
+    "memory_reserved": lambda device=None: _memory().now,
+    "max_memory_allocated": lambda device=None: _memory().peak,
+    "max_memory_reserved": lambda device=None: _memory().peak,
+    "reset_peak_memory_stats": _reset_peak,
+    "reset_max_memory_allocated": _reset_peak,
+    "manual_seed": lambda seed: torch.default_generator.manual_seed(int(seed)) and None,
+    "manual_seed_all": lambda seed: torch.default_generator.manual_seed(int(seed)) and None,
+    "seed": _seed_all,
+    "seed_all": _seed_all,
+    "initial_seed": torch.initial_seed,
+    "get_rng_state": lambda device="cuda": torch.get_rng_state(),
+    "get_rng_state_all": lambda: [torch.get_rng_state()],
+    "set_rng_state": lambda state, device="cuda": torch.set_rng_state(state),
+    "set_rng_state_all": lambda states: torch.set_rng_state(states[0]),
+}
+
+NVTX = {
+    "range_push": lambda msg: 0,
+    "range_pop": lambda: 0,
+    "range_start": lambda msg: 0,
+    "range_end": lambda range_id: None,
+    "mark": lambda msg: None,
+    "range": _nothing,
+}
+
+
+def install() -> None:
+    """Replaces what torch.cuda needs a driver for."""
+    for name, function in FUNCTIONS.items():
+        setattr(torch.cuda, name, function)
+    for name, function in NVTX.items():
+        setattr(torch.cuda.nvtx, name, function)
+    torch.cuda.profiler.start = torch.cuda.profiler.stop = lambda: None
+    torch.Generator = Generator

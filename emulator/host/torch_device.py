@@ -1,0 +1,120 @@
+"""Device "cuda" for a torch that has none.
+
+A tensor of the device is a CPU tensor whose storage is registered as a device allocation. Whether a tensor is on the
+device is a property of its storage, so views follow. A `TorchFunctionMode` sees every torch call of the program: it
+replaces the device "cuda" by "cpu", registers the storages of results, copies where a tensor changes device, refuses
+to mix devices in an operation as torch does, and answers `.device` and its kin. Memory is released with its storage.
+
+Random numbers of the device come from torch's CPU generator. Sparse and quantized tensors of the device are refused.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from collections.abc import Callable
+
+import torch
+import torch.utils._device
+import torch.utils.dlpack
+from torch.overrides import TorchFunctionMode
+
+from emulator.host import graphs, native, torch_cuda
+from emulator.host.torch_memory import Tensor, call_on_cpu, check_devices, kind, on_device, place, tensors
+from emulator.host.torch_methods import ANSWERS, may_use_data
+from emulator.machine.device import run_pending
+
+ALIGNMENT = 512  # bytes; what torch's CUDA caching allocator rounds every block to
+
+# Functions that a graph may be captured around: they do nothing on the device.
+UNRECORDED = {torch.empty, torch.empty_like, torch.empty_strided, Tensor.new_empty}
+# Functions whose result may share memory with data that is no tensor of the call's.
+ALIASING = {torch.as_tensor, torch.asarray}
+
+
+class VirtualDevice(TorchFunctionMode):
+    """Runs torch calls on CPU tensors and keeps track of which of them are tensors of the device."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if may_use_data(func, kwargs):
+            run_pending()
+        answer = ANSWERS.get(func)
+        if answer is not None:
+            return answer(self, func, *args, **(kwargs or {}))
+        if func.__name__ == "__get__":  # a property of args[0]
+            result = func(*args)
+            return place(result, "cuda", args) if isinstance(result, Tensor) and on_device(args[0]) else result
+        return self.call(func, args, dict(kwargs) if kwargs else {})
+
+    @staticmethod
+    def call(func: Callable, args: tuple, kwargs: dict):
+        """Runs `func` on the CPU. Its result goes to the device that the call names, or where the inputs are."""
+        device = kwargs.get("device")
+        if device is None and func in torch.utils._device._device_constructors():
+            device = torch.utils._device.CURRENT_DEVICE
+        wanted = None if device is None else kind(device)
+        if wanted == "cuda":
+            kwargs["device"] = "cpu"
+        if kwargs.get("pin_memory"):
+            kwargs["pin_memory"] = False
+        if func is torch.tensor:  # copies whatever it is given; a list of device tensors makes a host tensor
+            sources = [source for source in args[:1] if isinstance(source, Tensor)]
+        else:
+            sources = [*tensors(args), *tensors(kwargs.values())]
+        explicit = wanted is not None
+        if graphs.capturing() and func not in UNRECORDED and (wanted == "cuda" or any(map(on_device, sources))):
+            graphs.refuse_while_capturing(f"torch.{func.__name__}")
+        if any(on_device(source) for source in sources):
+            check_devices(func, args, sources)
+            wanted = wanted or "cuda"
+        return place(call_on_cpu(func, args, kwargs), wanted, sources, explicit, func in ALIASING)
+
+
+def _from_dlpack(original: Callable) -> Callable:
+    @functools.wraps(original)
+    def from_dlpack(ext_tensor, *args, **kwargs):
+        if isinstance(ext_tensor, Tensor) and ext_tensor.is_cuda:
+            return ext_tensor.detach()
+        return original(ext_tensor, *args, **kwargs)
+
+    return from_dlpack
+
+
+def _start_on_device(start: Callable, mode: VirtualDevice) -> Callable:
+    """Thread.start for threads that see the device: function modes belong to a thread."""
+
+    @functools.wraps(start)
+    def wrapped(thread: threading.Thread) -> None:
+        run = thread.run
+
+        def run_on_device() -> None:
+            with mode:
+                run()
+
+        thread.run = run_on_device
+        start(thread)
+
+    return wrapped
+
+
+@functools.cache
+def install() -> None:
+    """Gives this process the device. RuntimeError if torch's allocations cannot be aligned as a device's are."""
+    align = native.load("align.c").align_allocations
+    align.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+    if not align(b"libc10.so", ALIGNMENT):
+        raise RuntimeError("torch's allocator could not be aligned: its libc10.so does not import posix_memalign")
+    torch_cuda.install()
+    torch._C._cuda_getCurrentRawStream = lambda index: torch_cuda.DEFAULT_STREAM.cuda_stream
+    torch.from_dlpack = torch.utils.dlpack.from_dlpack = _from_dlpack(torch.from_dlpack)
+    torch.utils.dlpack.to_dlpack = torch.to_dlpack = Tensor.__dlpack__
+    mode = VirtualDevice()
+    mode.__enter__()
+    threading.Thread.start = _start_on_device(threading.Thread.start, mode)
+
+
+def install_tvm_ffi() -> None:
+    """Makes TVM-FFI take tensors through `Tensor.__dlpack__`; its faster way reads the CPU as their device."""
+    if hasattr(Tensor, "__dlpack_c_exchange_api__"):
+        del Tensor.__dlpack_c_exchange_api__

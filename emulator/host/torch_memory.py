@@ -1,0 +1,211 @@
+"""Which torch tensors are on the emulated device, and where results of operations go.
+
+A tensor is on the device if its storage is a device allocation; views follow. The allocation is the storage's own CPU
+memory, registered with the device until the storage dies.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+from emulator.host import torch_cuda
+from emulator.machine import device
+from emulator.machine.device import Device
+
+DEVICE = torch.device("cuda", 0)
+
+Tensor = torch.Tensor
+
+
+class Allocation:
+    """The device's view of one torch storage: registered while the storage lives, wherever it moves."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.address = 0
+        self.nbytes = 0
+
+    def update(self, storage: torch.UntypedStorage) -> None:
+        """Registers the storage's present range; it changes when torch resizes the storage."""
+        address, nbytes = storage.data_ptr(), storage.nbytes()
+        if (address, nbytes) != (self.address, self.nbytes):
+            self.release()
+            if nbytes:
+                Device.current().memory.register(address, nbytes, self.name)
+                torch_cuda.memory_in_use.add(nbytes)
+            self.address, self.nbytes = address, nbytes
+
+    def release(self) -> None:
+        if self.nbytes:
+            Device.current().memory.release(self.address)
+            torch_cuda.memory_in_use.add(-self.nbytes)
+        self.address = self.nbytes = 0
+
+
+_storages: dict[Allocation, weakref.ref[torch.UntypedStorage]] = {}
+
+
+def live_storages() -> list[torch.UntypedStorage]:
+    """The storages that are on the device. Who holds them keeps their memory from being freed."""
+    found = (storage() for storage in list(_storages.values()))
+    return [storage for storage in found if storage is not None]
+
+
+device.memory_owners.append(live_storages)
+
+
+def _storage(tensor: Tensor) -> torch.UntypedStorage | None:
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        return None
+    try:
+        return tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError):  # tensors without storage, for instance functorch's
+        return None
+
+
+def on_device(tensor: Tensor) -> bool:
+    """Whether the tensor's storage is a device allocation."""
+    # torch keeps one Python object per storage alive as long as the storage, so that its attributes last.
+    return hasattr(_storage(tensor), "emulated_allocation")
+
+
+def put_on_device(tensor: Tensor) -> None:
+    storage = _storage(tensor)
+    if storage is None:
+        raise NotImplementedError(f"the emulated device has no tensors of layout {tensor.layout}, dtype {tensor.dtype}")
+    if tensor.is_meta:
+        return
+    allocation = getattr(storage, "emulated_allocation", None)
+    if allocation is None:
+        shape = ", ".join(map(str, tensor.shape))
+        allocation = Allocation(f"tensor {str(tensor.dtype).removeprefix('torch.')}[{shape}]")
+        storage.emulated_allocation = allocation
+        _storages[allocation] = weakref.ref(storage)
+        weakref.finalize(storage, _forget, allocation).atexit = False
+    allocation.update(storage)
+
+
+def _forget(allocation: Allocation) -> None:
+    allocation.release()
+    _storages.pop(allocation, None)
+
+
+def tensors(values) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from tensors(value)
+        elif isinstance(value, dict):
+            yield from tensors(value.values())
+
+
+def kind(device) -> str | None:
+    """ "cuda", "cpu" or another device type; None for what is no device."""
+    if isinstance(device, int) and not isinstance(device, bool):
+        device = torch.device("cuda", device)
+    elif isinstance(device, str):
+        try:
+            device = torch.device(device)
+        except RuntimeError:
+            return None
+    if not isinstance(device, torch.device):
+        return None
+    if device.type == "cuda" and device.index not in (None, 0):
+        raise RuntimeError(f"CUDA error: invalid device ordinal\nThere is one emulated device, cuda:0; got {device}")
+    return device.type
+
+
+# Moves of data, which torch's CPU kernels do not have for all strides of these types.
+MOVES = {
+    Tensor.clone,
+    Tensor.contiguous,
+    Tensor.copy_,
+    Tensor.reshape,
+    Tensor.flatten,
+    Tensor.repeat,
+    Tensor.__getitem__,
+    Tensor.__setitem__,
+    torch.clone,
+    torch.cat,
+    torch.stack,
+    torch.reshape,
+}
+WITHOUT_KERNELS = {torch.float4_e2m1fn_x2}
+
+
+def call_on_cpu(func: Callable, args: tuple, kwargs: dict):
+    """func(*args, **kwargs), as a move of bytes where the CPU does not have it for a packed type."""
+    try:
+        return func(*args, **kwargs)
+    except NotImplementedError:
+        kinds = {tensor.dtype for tensor in tensors(args) if tensor.dtype in WITHOUT_KERNELS}
+        if func not in MOVES or len(kinds) != 1:
+            raise
+    result = func(*_as_bytes(args), **kwargs)
+    return args[0] if func is Tensor.copy_ else result.view(kinds.pop()) if isinstance(result, Tensor) else result
+
+
+def _as_bytes(value):
+    if isinstance(value, Tensor):
+        return value.view(torch.uint8) if value.dtype in WITHOUT_KERNELS else value
+    return type(value)(map(_as_bytes, value)) if isinstance(value, (list, tuple)) else value
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    return call_on_cpu(Tensor.clone, (tensor,), {})
+
+
+def place(result, wanted: str | None, sources: Sequence[Tensor], explicit: bool = False, aliasing: bool = False):
+    """The result of a call, put on the device `wanted`.
+
+    A result that shares memory with an input on the other device is copied if the program named the device itself.
+    aliasing: the result may share memory with data that is no tensor.
+    """
+    if isinstance(result, (list, tuple)):
+        for item in result:
+            place(item, wanted, sources)
+        return result
+    if not isinstance(result, Tensor) or wanted not in ("cuda", "cpu"):
+        return result
+    storage = _storage(result)
+    if wanted == "cpu":
+        return _copy(result) if hasattr(storage, "emulated_allocation") else result
+    if not hasattr(storage, "emulated_allocation"):
+        shared = aliasing or any(_storage(source) is storage for source in sources)
+        if shared and not explicit:
+            return result
+        result = _copy(result) if shared else result
+    put_on_device(result)
+    return result
+
+
+# Operations that take tensors of both devices; for indexing it is the indexed tensor that counts.
+CROSS_DEVICE = {
+    Tensor.copy_,
+    Tensor.data.__set__,
+    torch._has_compatible_shallow_copy_type,
+    torch.as_tensor,
+    torch.asarray,
+    torch.tensor_split,
+}
+INDEXING = {Tensor.__getitem__, Tensor.__setitem__, Tensor.index_put, Tensor.index_put_, torch.index_put}
+
+
+def check_devices(func: Callable, args: tuple, sources: Sequence[Tensor]) -> None:
+    """Raises what torch raises if tensors of both devices meet. Host tensors of no dimension go with any device."""
+    if func in CROSS_DEVICE:
+        return
+    if func in INDEXING:
+        index = args[1] if isinstance(args[1], (list, tuple)) else (args[1],)
+        if not on_device(args[0]) and any(on_device(tensor) for tensor in tensors(index)):
+            raise RuntimeError("indices should be either on cpu or on the same device as the indexed tensor (cpu)")
+        return
+    if any(not on_device(source) and source.dim() > 0 for source in sources):
+        raise RuntimeError(
+            "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! "
+            f"(in {getattr(func, '__name__', func)})"
+        )

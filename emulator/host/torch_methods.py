@@ -1,0 +1,146 @@
+"""Tensor methods and properties that tell devices apart, answered for tensors of the emulated device.
+
+Every answer gets the function mode, the function that was called, and its arguments. The mode is off meanwhile.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+
+from emulator.host import scaled_mm
+from emulator.host.torch_memory import DEVICE, Tensor, kind, on_device, place
+
+if TYPE_CHECKING:
+    from emulator.host.torch_device import VirtualDevice
+
+CUDA_DEVICE_TYPE = 2  # DLPack's kDLCUDA
+
+_capsule_name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", ctypes.pythonapi))
+_capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+
+
+def _to(mode: VirtualDevice, func: Callable, tensor: Tensor, *args, **kwargs):
+    """Tensor.to with all its signatures: (device, dtype, ...), (dtype, ...), (other, ...)."""
+    target = args[0] if args else kwargs.get("device", kwargs.get("other"))
+    if isinstance(target, Tensor):
+        kwargs.pop("other", None)
+        args = (target.device, target.dtype, *args[1:])
+        target = DEVICE if on_device(target) else target.device
+    wanted = None if target is None or isinstance(target, torch.dtype) else kind(target)
+    explicit = wanted == "cuda"
+    if explicit and args:
+        args = ("cpu", *args[1:])
+    elif explicit:
+        kwargs["device"] = "cpu"
+    if wanted is None and on_device(tensor):
+        wanted = "cuda"
+    return place(func(tensor, *args, **kwargs), wanted, [tensor], explicit)
+
+
+def _cuda(mode: VirtualDevice, func: Callable, tensor: Tensor, device=None, non_blocking=False, **kwargs):
+    return _to(mode, Tensor.to, tensor, DEVICE if device is None else device, **kwargs)
+
+
+def _cpu(mode: VirtualDevice, func: Callable, tensor: Tensor, **kwargs):
+    return _to(mode, Tensor.to, tensor, "cpu", **kwargs)
+
+
+def _device(mode: VirtualDevice, func: Callable, tensor: Tensor) -> torch.device:
+    return DEVICE if on_device(tensor) else func(tensor)
+
+
+def _repr(mode: VirtualDevice, func: Callable, tensor: Tensor, **kwargs) -> str:
+    with mode:
+        return torch._tensor_str._str(tensor, **kwargs)
+
+
+def _format(mode: VirtualDevice, func: Callable, tensor: Tensor, spec: str) -> str:
+    return func(tensor, spec) if tensor.dim() == 0 else format(_repr(mode, func, tensor), spec)
+
+
+def _type(mode: VirtualDevice, func: Callable, tensor: Tensor, *args, **kwargs):
+    if args or kwargs:
+        return mode.call(func, (tensor, *args), kwargs)
+    name = func(tensor)
+    return name.replace("torch.", "torch.cuda.", 1) if on_device(tensor) else name
+
+
+def _backward(mode: VirtualDevice, func: Callable, tensor: Tensor, gradient=None, *args, inputs=None, **kwargs) -> None:
+    with mode:  # backward functions written in Python are part of the program
+        torch.autograd.backward(tensor, gradient, *args, inputs=inputs, **kwargs)
+
+
+def _host_only(mode: VirtualDevice, func: Callable, tensor: Tensor, *args, **kwargs):
+    if on_device(tensor):
+        raise TypeError(
+            "can't convert cuda:0 device type tensor to numpy. "
+            "Use Tensor.cpu() to copy the tensor to host memory first."
+        )
+    return func(tensor, *args, **kwargs)
+
+
+def _dlpack(mode: VirtualDevice, func: Callable, tensor: Tensor, **kwargs):
+    """The CPU's capsule, with the device in it that the tensor is on."""
+    if not on_device(tensor):
+        return func(tensor, **kwargs)
+    kwargs["stream"] = None
+    if kwargs.get("dl_device") == (CUDA_DEVICE_TYPE, 0):
+        kwargs["dl_device"] = None
+    capsule = func(tensor, **kwargs)
+    name = _capsule_name(capsule)
+    # DLTensor starts with `void *data; int32_t device_type, device_id`; the versioned struct has 32 bytes before it.
+    offset = 32 if name == b"dltensor_versioned" else 0
+    address = _capsule_pointer(capsule, name) + offset + ctypes.sizeof(ctypes.c_void_p)
+    ctypes.c_int32.from_address(address).value = CUDA_DEVICE_TYPE
+    return capsule
+
+
+ANSWERS: dict[Callable, Callable] = {
+    torch.device: lambda mode, func, *args, **kwargs: func(*args, **kwargs),
+    Tensor.to: _to,
+    Tensor.cuda: _cuda,
+    Tensor.cpu: _cpu,
+    Tensor.device.__get__: _device,
+    Tensor.is_cuda.__get__: lambda mode, func, tensor: on_device(tensor),
+    Tensor.is_cpu.__get__: lambda mode, func, tensor: func(tensor) and not on_device(tensor),
+    Tensor.get_device: lambda mode, func, tensor: 0 if on_device(tensor) else func(tensor),
+    Tensor.type: _type,
+    Tensor.__repr__: _repr,
+    Tensor.__format__: _format,
+    Tensor.tolist: lambda mode, func, tensor: func(tensor),
+    Tensor.backward: _backward,
+    Tensor.numpy: _host_only,
+    Tensor.__array__: _host_only,
+    Tensor.pin_memory: lambda mode, func, tensor, *args: tensor,
+    Tensor.record_stream: lambda mode, func, tensor, queue: None,
+    Tensor.__dlpack__: _dlpack,
+    Tensor.__dlpack_device__: lambda mode, func, t: (CUDA_DEVICE_TYPE, 0) if on_device(t) else func(t),
+    torch._scaled_mm: lambda mode, func, *args, **kwargs: mode.call(scaled_mm.scaled_mm, args, kwargs),
+}
+
+# Calls that neither read nor write what tensors hold: launches before and behind them may overlap.
+_METHODS_WITHOUT_DATA = (
+    *("size", "stride", "dim", "ndimension", "numel", "nelement", "element_size", "storage_offset", "data_ptr"),
+    *("is_contiguous", "is_floating_point", "is_complex", "is_signed", "get_device", "__len__", "__hash__"),
+    *("__dlpack__", "__dlpack_device__", "record_stream", "new_empty"),
+    *("detach", "view", "view_as", "as_strided", "permute", "transpose", "t", "squeeze", "unsqueeze", "expand"),
+    *("narrow", "select", "unbind"),
+)
+WITHOUT_DATA = {
+    *(getattr(Tensor, name) for name in _METHODS_WITHOUT_DATA),
+    *(torch.device, torch.numel, torch.is_floating_point, torch.is_complex),
+    *(torch.empty, torch.empty_like, torch.empty_strided),
+}
+
+
+def may_use_data(func: Callable, kwargs: dict | None) -> bool:
+    """Whether a call of torch's may read or write what a tensor of the device holds. Getters of properties do not."""
+    if func.__name__ == "__get__":
+        return False
+    return func not in WITHOUT_DATA or bool(kwargs and "out" in kwargs)

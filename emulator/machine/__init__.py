@@ -1,0 +1,1 @@
+"""The chip at work: launches, schedules, clusters, warps, barriers, reports of hangs."""

@@ -1,0 +1,1 @@
+"""Global and shared memory: accesses, allocations, rules about what lies there and who may see it."""

@@ -1,0 +1,1 @@
+"""The tensor core and tensor memory: tcgen05."""

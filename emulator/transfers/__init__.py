@@ -1,0 +1,1 @@
+"""Asynchronous copies and stores: bulk, tensor and small ones; tensor maps and swizzles."""
