@@ -1,6 +1,6 @@
 # make eval   the contest's ten tests, on the B200 where there is one, else in the emulator under three schedules;
 #             PROBLEM=dual_gemm, gemm, gemv or all: those of another problem, or of all
-# make test   the project's own tests; need no GPU
+# make test   the project's own tests; need no GPU; TESTS="tests/test_kernel.py ..." some of them
 # make benchmark   the four benchmark shapes: timed on a B200, checked and counted in the emulator
 # make report   static figures of every configuration: SMEM, TMEM, registers, spills, machine code; needs no GPU
 # make soak   random shapes through every configuration in the emulator, for SECONDS (60)
@@ -17,6 +17,7 @@ READY := $(VENV)/.ready
 SCHEDULES ?= late,random:1,random:2
 SECONDS ?= 60
 PROBLEM ?= group_gemm
+TESTS ?= tests
 
 .PHONY: eval test benchmark report soak lint clean
 
@@ -30,7 +31,7 @@ report: $(READY)
 	$(BIN)/python report.py
 
 test: $(READY)
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(TESTS)
 
 soak: $(READY)
 	$(BIN)/python -m emulator --schedule eager,late,random:1 tests/soak.py --seconds $(SECONDS)
