@@ -189,7 +189,7 @@ def plan_of(case: Case, problem_sizes: list[tuple[int, int, int, int]]) -> dict[
     """
     plan_report = getattr(case.submission, "plan_report", None)
     if Path(getattr(case.submission, "__file__", "")).resolve() == HERE / "submission.py":
-        from plans import plan_report
+        from tools.plans import plan_report
     if plan_report is None:
         return {}
     if "problem" in inspect.signature(plan_report).parameters:

@@ -4,12 +4,12 @@ import gc
 
 import numpy as np
 import torch
-from small_kernels import entry, store
 from torch_checks import raises
 
 import emulator
 from emulator.host import driver
 from emulator.machine.device import Device, LaunchConfig
+from tests.support.small_kernels import entry, store
 
 TRIGGER = "griddepcontrol.launch_dependents;\n"
 WORDS = 1 << 20  # of an allocation large enough to leave the process when it is freed

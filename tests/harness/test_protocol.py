@@ -1,0 +1,222 @@
+"""eval.py driven through POPCORN_FD, as the contest's harness drives its own file."""
+
+import base64
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.submissions.behaviours import POPCORN_SEED
+from tests.support.commands import (
+    BEHAVIOURS,
+    ROOT,
+    SUBMISSIONS,
+    clean_environment,
+    run_protocol,
+    spec_line,
+    write_specs,
+)
+
+OPTIONS = ("--device", "emulator")
+
+# behaviour -> (status, part of the error or of the message)
+OUTCOMES = {
+    "good": ("pass", "bit-exact"),
+    "close": ("pass", "within tolerance: "),
+    "wrong": ("fail", "group 1 (24 x 8 x 1): 1 of 192 elements differ, largest error 100 | at [3, 2, 0]: got "),
+    "nan": ("fail", "group 1 (24 x 8 x 1): 1 of 192 elements differ, 1 NaN or inf | at [3, 2, 0]: got nan, want "),
+    "other_shape": ("fail", "group 0: shape is (5, 16, 1), expected (6, 16, 1)"),
+    "other_dtype": ("fail", "group 1: dtype is torch.float32, expected torch.float16"),
+    "on_the_cpu": ("fail", "group 0: device is cpu, expected cuda:0"),
+    "nothing": ("fail", "output is of type NoneType, expected a list of 2 tensors"),
+    "one_missing": ("fail", "group 1: got NoneType, expected a tensor"),
+    "too_short": ("fail", "output has 1 tensors, expected 2"),
+    "raises": ("fail", "ValueError: first line | second line"),
+    "raises_what_does_not_pickle": ("fail", "LocalError: <function"),
+    "exits": ("fail", "SystemExit: 3"),
+    "hangs": ("fail", "no result after 8 s: the worker was killed (--timeout sets the limit)"),
+    "breaks_the_device": ("fail", "RuntimeError: CUDA error: an illegal memory access"),
+    "checks_its_surroundings": ("pass", "bit-exact"),
+    "checks_its_seed": ("pass", "bit-exact"),
+}
+
+
+def is_running(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_every_behaviour_has_its_outcome(tmp_path):
+    specs = write_specs(tmp_path / "specs.txt", OUTCOMES)
+    code, log, output = run_protocol(
+        "test", specs, "--submission", BEHAVIOURS, "--timeout", 8, *OPTIONS,
+        POPCORN_SEED=str(POPCORN_SEED), PIDS=str(tmp_path / "pids"),
+    )  # fmt: skip
+    found, want = {}, {"test-count": str(len(OUTCOMES)), "check": "fail"}
+    for index, (behaviour, (status, text)) in enumerate(OUTCOMES.items()):
+        want |= {f"test.{index}.spec": spec_line(behaviour), f"test.{index}.status": status}
+        key = f"test.{index}.{'message' if status == 'pass' else 'error'}"
+        want[key] = text
+        if text in log.get(key, ""):
+            found[key] = text
+    assert {**log, **found} == want
+    assert code == 112
+    assert "second line" in output, "tracebacks go to stderr"
+    (pid,) = (tmp_path / "pids").read_text().split()
+    assert not is_running(pid), "the hung worker is gone"
+
+
+def test_a_dead_worker_is_noticed_at_once(tmp_path):
+    specs = write_specs(tmp_path / "specs.txt", ["leaves", "dies_and_leaves_a_child", "good"])
+    code, log, _ = run_protocol(
+        "test", specs, "--submission", BEHAVIOURS, "--timeout", 1000, *OPTIONS,
+        limit_s=100, PIDS=str(tmp_path / "pids"),
+    )  # fmt: skip
+    assert (code, log.get("check")) == (112, "fail")
+    assert log["test.0.error"] == "the worker process exited with code 4"
+    assert log["test.1.error"] == "the worker process was killed by signal 6 (Aborted)"
+    assert log["test.2.status"] == "pass"
+    (pid,) = (tmp_path / "pids").read_text().split()
+    assert not is_running(pid), "what the submission started is gone"
+
+
+def test_all_passed(tmp_path):
+    specs = write_specs(tmp_path / "specs.txt", ["good", "close"])
+    code, log, _ = run_protocol("test", specs, "--submission", BEHAVIOURS, *OPTIONS)
+    assert (code, log["check"]) == (0, "pass")
+    assert list(log) == [
+        "test-count",
+        "test.0.spec", "test.0.status", "test.0.message",
+        "test.1.spec", "test.1.status", "test.1.message",
+        "check",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("problem", "line", "message"),
+    [
+        ("dual_gemm", "m: 128; n: 128; k: 256; l: 2; seed: 3", ""),
+        ("gemm", "m: 40; n: 136; k: 208; l: 2; seed: 3", "bit-exact"),
+        ("gemv", "m: 40; k: 208; l: 2; seed: 3", "bit-exact"),
+    ],
+)
+def test_the_other_problems(tmp_path, problem, line, message):
+    (tmp_path / "specs.txt").write_text(f"{line}\n")
+    arguments = ("--problem", problem, "--submission", SUBMISSIONS / "all_problems.py", *OPTIONS)
+    code, log, output = run_protocol("test", tmp_path / "specs.txt", *arguments)
+    assert (code, log["check"], log["test-count"], log["test.0.spec"]) == (0, "pass", "1", line), output
+    assert message in log["test.0.message"]
+
+
+def test_a_failing_import_is_every_cases_error(tmp_path):
+    specs = write_specs(tmp_path / "specs.txt", ["good", "good"])
+    code, log, _ = run_protocol("test", specs, "--submission", SUBMISSIONS / "broken_import.py", *OPTIONS)
+    assert (code, log["check"]) == (112, "fail")
+    for index in range(2):
+        assert log[f"test.{index}.status"] == "fail"
+        assert log[f"test.{index}.error"] == "ImportError: no module named tvm_ffi"
+
+
+def test_benchmark_counts_and_never_times(tmp_path):
+    specs = write_specs(tmp_path / "specs.txt", ["good", "wrong", "good"])
+    code, log, _ = run_protocol("benchmark", specs, "--submission", BEHAVIOURS, *OPTIONS)
+    assert (code, log["check"], log["benchmark-count"]) == (112, "fail", "3")
+    assert [log[f"benchmark.{index}.status"] for index in range(3)] == ["pass", "fail", "pass"]
+    message = "bit-exact; counts from emulation, no times: plan: tiles 2, plan: waves 1, launches 0, "
+    assert log["benchmark.0.message"].startswith(message)
+    assert {key.split(".")[-1] for key in log if "." in key} == {"spec", "status", "message", "error"}
+
+
+def test_leaderboard_ends_at_the_first_failure(tmp_path):
+    specs = write_specs(tmp_path / "specs.txt", ["good", "wrong", "good"])
+    code, log, _ = run_protocol("leaderboard", specs, "--submission", BEHAVIOURS, *OPTIONS)
+    assert (code, log["check"], log["benchmark-count"]) == (112, "fail", "3")
+    assert (log["benchmark.0.status"], log["benchmark.1.status"]) == ("pass", "fail")
+    assert "benchmark.2.spec" not in log
+
+
+def test_profile_reports_in_base64(tmp_path):
+    specs = write_specs(tmp_path / "specs.txt", ["good"])
+    code, log, _ = run_protocol("profile", specs, "--submission", BEHAVIOURS, *OPTIONS)
+    assert (code, log["check"], log["benchmark-count"]) == (0, "pass", "1")
+    report = base64.b64decode(log["benchmark.0.report"], b"+*").decode()
+    assert report.startswith("counts from emulation, no times:\nplan: tiles: 2\n")
+
+
+def exit_code_and_stderr(*arguments, popcorn_fd, pass_fds=(), **variables):
+    command = [sys.executable, ROOT / "eval.py", *map(str, arguments)]
+    environment = clean_environment(POPCORN_FD=str(popcorn_fd), **variables)
+    process = subprocess.run(command, env=environment, pass_fds=pass_fds, capture_output=True, text=True, timeout=60)
+    return process.returncode, process.stderr
+
+
+@pytest.mark.parametrize("popcorn_fd", ["", "three", "-1", "97", str(2**40)])
+def test_an_unusable_descriptor(tmp_path, popcorn_fd):
+    specs = write_specs(tmp_path / "specs.txt", ["good"])
+    code, stderr = exit_code_and_stderr("test", specs, popcorn_fd=popcorn_fd)
+    assert code == 111
+    assert f"POPCORN_FD={popcorn_fd!r} is not open for writing" in stderr
+
+
+def test_a_descriptor_open_for_reading_only(tmp_path):
+    with open(os.devnull) as file:
+        code, _ = exit_code_and_stderr("test", "x", popcorn_fd=file.fileno(), pass_fds=(file.fileno(),))
+    assert code == 111
+
+
+@pytest.mark.parametrize(
+    ("arguments", "seed", "text"),
+    [
+        ((), "", "the following arguments are required: mode"),
+        (("test",), "", "SPECFILE is required"),
+        (("script", "SPECS"), "", "invalid choice: 'script'"),
+        (("test", "SPECS", "--case", "1"), "", "the cases are numbered 0 to 0"),
+        (("test", "SPECS", "--problem", "all"), "", "--problem all takes no SPECFILE"),
+        (("test", "--problem", "all"), "", "SPECFILE is required"),
+        (("test", "SPECS"), "many", "POPCORN_SEED='many' is not an integer"),
+        (("benchmark", "SPECS", "--baseline", *OPTIONS), "", "--baseline is a time"),
+    ],
+)
+def test_usage(tmp_path, arguments, seed, text):
+    specs = write_specs(tmp_path / "specs.txt", ["good"])
+    arguments = [specs if argument == "SPECS" else argument for argument in arguments]
+    with open(os.devnull, "w") as file:
+        code, stderr = exit_code_and_stderr(
+            *arguments, popcorn_fd=file.fileno(), pass_fds=(file.fileno(),), POPCORN_SEED=seed
+        )
+    assert code == 2
+    assert text in stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (None, "could not read spec file"),
+        ("", "no test cases"),
+        ("m: [1, 2]; n: 3.5\n", "'n: 3.5' is not 'key: value'"),
+        ("m: [1, x]\n", "'x' in list '[1, x]' is not an integer"),
+        ("m: 1; n: 2; k: 64; l: 1; seed: 1\n", "group_gemm takes m, n, k, g, seed"),
+    ],
+)
+def test_a_bad_spec_file(tmp_path, content, text):
+    specs = tmp_path / "specs.txt"
+    if content is not None:
+        specs.write_text(content)
+    with open(os.devnull, "w") as file:
+        code, stderr = exit_code_and_stderr("test", specs, popcorn_fd=file.fileno(), pass_fds=(file.fileno(),))
+    assert code == 113
+    assert text in stderr
+
+
+def test_spec_files_are_read_as_the_chosen_problems(tmp_path):
+    specs = write_specs(tmp_path / "specs.txt", ["good"])
+    with open(os.devnull, "w") as file:
+        code, stderr = exit_code_and_stderr(
+            "test", specs, "--problem", "gemv", popcorn_fd=file.fileno(), pass_fds=(file.fileno(),)
+        )
+    assert code == 113
+    assert "gemv takes m, k, l, seed; got m, n, k, g, seed" in stderr

@@ -1,0 +1,103 @@
+"""eval.py and `python -m emulator` towards a Hopper GPU: choice of device, restart, reports."""
+
+import os
+import sys
+
+import pytest
+import torch
+
+import eval as harness_file
+from task import GROUP_GEMM
+from tests.support.commands import ROOT, run_eval
+from tests.support.emulated import run
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """Sets the capability of the GPU that there is, None for none."""
+    monkeypatch.delenv("EMULATOR", raising=False)
+    monkeypatch.setattr(harness_file.ctypes, "CDLL", lambda name: None)
+
+    def have(capability):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: capability is not None)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *device: capability)
+
+    return have
+
+
+def test_a_hopper_is_taken_where_there_is_one(gpu):
+    for capability, device in (((10, 0), "b200"), ((9, 0), "hopper"), ((8, 0), "emulator"), (None, "emulator")):
+        gpu(capability)
+        assert harness_file.choose_device(None) == device
+        assert harness_file.choose_device("emulator") == "emulator"
+    with pytest.raises(harness_file.DeviceError, match=r"does not have capability 9\.0"):
+        harness_file.choose_device("hopper")
+
+
+def test_the_device_that_was_started_on_stays(gpu, monkeypatch):
+    gpu((9, 0))
+    monkeypatch.setenv("EMULATOR", "hopper")
+    assert harness_file.choose_device(None) == harness_file.choose_device("hopper") == "hopper"
+    for other in ("b200", "emulator"):
+        with pytest.raises(harness_file.DeviceError, match="cannot be had under"):
+            harness_file.choose_device(other)
+
+
+def test_the_restart_names_the_device(monkeypatch, capsys):
+    restarts = []
+    monkeypatch.setattr(os, "execve", lambda *arguments: restarts.append(arguments))
+    monkeypatch.setattr(sys, "argv", ["eval.py", "test", "--case", "3"])
+    monkeypatch.delenv(harness_file.RESTARTED, raising=False)
+    harness_file.restart_under_emulator(None, "hopper")
+    ((_, command, _),) = restarts
+    assert command[1:] == ["-m", "emulator", "--device", "hopper", str(ROOT / "eval.py"), "test", "--case", "3"]
+    assert "restarting on a Hopper GPU" in capsys.readouterr().err
+
+
+def test_modes_that_a_hopper_does_not_have():
+    run = run_eval("leaderboard", EMULATOR="hopper")
+    assert run.returncode == 2 and "modes test and benchmark, not leaderboard" in run.stderr
+
+
+def test_times_of_a_hopper_are_never_a_b200s(capsys):
+    stats = harness_file.Stats(3, 36e3, 0.0, 0.0, 36e3, 36e3)
+    result = harness_file.Result(True, stats=stats, plain_read=harness_file.Stats(3, 40e3, 0.0, 0.0, 40e3, 40e3))
+    specs = GROUP_GEMM.parse_specs([benchmark.line for benchmark in GROUP_GEMM.benchmarks])
+    report = harness_file.ConsoleReport(GROUP_GEMM, "a device · a file", list(range(len(specs))))
+    with report:
+        report.begin("benchmark", specs)
+        for index, spec in enumerate(specs):
+            report.case_begins(index, spec)
+            report.case_ends(index, result)
+        report.end(True)
+    text = " ".join(capsys.readouterr().out.split())
+    assert "plain read" in text and "36.000 ± 0.000" in text and "0.90" in text
+    assert text.endswith(f"geomean 36.000 us, {harness_file.OMITTED}")
+    assert "published" not in text and "light" not in text
+
+
+def test_the_jobs_of_a_hopper():
+    job, options = harness_file.job_of_mode("benchmark", False, False, hopper=True)
+    assert job is harness_file.time_pipeline and options == {"limits": harness_file.BENCHMARK}
+    assert harness_file.job_of_mode("test", False, False, hopper=True) == (harness_file.check_case, {})
+
+
+def test_programs_are_put_on_the_hopper_with_the_real_torch():
+    code = "import os, torch; print(*map(os.environ.get, ('EMULATOR', 'EMULATOR_HOPPER_MODE'))); print(torch.__file__)"
+    code += "; print(torch.cuda.is_available.__module__)"
+    lines = run("-c", code, options=("--device", "hopper", "--hopper-mode", "timing")).stdout.splitlines()
+    assert lines[0] == "hopper timing"
+    assert lines[2] == "torch.cuda"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--hopper-mode", "exact"),
+        ("--device", "hopper", "--schedule", "late"),
+        ("--device", "hopper", "--lenient"),
+        ("--device", "a100"),
+    ],
+)
+def test_options_that_do_not_go_together(options):
+    assert run("-c", "pass", options=options).returncode == 2

@@ -1,0 +1,211 @@
+"""Calls back to back, whose launches overlap: what each may load and store before the one ahead of it is over."""
+
+import re
+
+import pytest
+import torch
+
+import reference
+import submission
+from tests.support.configurations import EMULATED, force, label, set_chip
+from tests.support.mutants import calls_that_need, run_mutated, without_wait
+
+emulator = pytest.importorskip("emulator")
+pytestmark = pytest.mark.skipif(not EMULATED, reason="overlaps launches in emulation")
+
+SCHEDULES = ("late", "eager", "random:1")
+SIZES = {"m": (136,), "n": (264,), "k": (320,), "g": 1}
+SHARED_SIZES = {**SIZES, "k": (832,)}  # a k-tile for each of four shares
+
+
+# Every tile, one-SM and two-SM, whole and half SMs with each, and shares of K.
+SHAPES = [
+    *((64, 1, 1, 1), (64, 2, 2, 1), (128, 1, 2, 1), (128, 2, 1, 1), (192, 1, 1, 1), (192, 2, 2, 1), (256, 1, 1, 1)),
+    *((256, 2, 1, 1), (128, 1, 1, 4), (192, 2, 1, 2)),
+]
+
+
+# One for each way that a launch waits: tiles are a matter of what comes between the waits.
+WAYS = [(64, 1, 1, 1), (64, 2, 2, 1), (128, 1, 2, 1), (128, 2, 1, 1), (128, 1, 1, 4), (192, 2, 1, 2)]
+
+
+@pytest.fixture(params=SHAPES, ids=label)
+def shape(request, monkeypatch):
+    """Each configuration on a chip of four SMs, or two clusters', so that launches meet on them."""
+    use(monkeypatch, request.param)
+    return request.param
+
+
+@pytest.fixture(params=WAYS, ids=label)
+def way(request, monkeypatch):
+    use(monkeypatch, request.param)
+    return request.param
+
+
+def use(monkeypatch, shape, mutate=None, schedules=SCHEDULES):
+    set_chip(monkeypatch, max(4, 2 * shape[1] * shape[3]), schedules, share_sms=True)
+    force(monkeypatch, shape)
+    if mutate:
+        run_mutated(monkeypatch, mutate)
+
+
+def sizes_for(*shapes):
+    return SIZES if all(k_split == 1 for *_, k_split in shapes) else SHARED_SIZES
+
+
+def calls_sharing_outputs(count, sizes):
+    """Inputs of different seeds that all write the same c tensors."""
+    inputs = [reference.generate_input(**sizes, seed=seed) for seed in range(count)]
+    outputs = [c for _, _, c in inputs[0][0]]
+    return [([(a, b, c) for (a, b, _), c in zip(abc, outputs)], *rest) for abc, *rest in inputs]
+
+
+def small_calls_sharing_outputs():
+    """Two calls of one tile each, for which there is room side by side."""
+    return calls_sharing_outputs(2, {"m": (64,), "n": (128,), "k": (1024,), "g": 1})
+
+
+def calls_apart(count, sizes):
+    """Inputs of different seeds, each with c tensors of its own."""
+    return [reference.generate_input(**sizes, seed=seed) for seed in range(count)]
+
+
+def wrong(data):
+    found = [c.clone() for _, _, c in data[0]]
+    return [not torch.equal(ours, theirs) for ours, theirs in zip(found, reference.ref_kernel(data))]
+
+
+def test_the_last_of_calls_that_share_their_output_stays(way):
+    calls = calls_sharing_outputs(3, sizes_for(way))
+    for data in calls:
+        submission.solve(data, operands_ready=True)
+    assert not any(wrong(calls[-1]))
+
+
+def test_calls_with_free_outputs(shape):
+    """What the contest times: nothing is waited for but the end of the call before, at the end."""
+    calls = calls_apart(3, sizes_for(shape))
+    for data in calls:
+        submission.custom_kernel(data)
+    assert not any(bad for data in calls for bad in wrong(data))
+
+
+def test_repeated_calls_of_one_input(way):
+    data = reference.generate_input(**sizes_for(way), seed=4)
+    for _ in range(2):
+        submission.custom_kernel(data)
+    assert not any(wrong(data))
+
+
+def chained():
+    """Two calls, the second with the first one's output as its tokens: c [64, 256] fp16 is a [64, 1024] e2m1."""
+    first = reference.generate_input(m=(64,), n=(256,), k=(1024,), g=1, seed=8)
+    second = reference.generate_input(m=(64,), n=(256,), k=(1024,), g=1, seed=9)
+    (_, b, c), (_, _, c1) = second[0][0], first[0][0]
+    a = c1.permute(2, 0, 1).view(torch.uint8).view(torch.float4_e2m1fn_x2).permute(1, 2, 0)
+    # e2m1 has no NaN, so every output is a legal operand; scales of 1 and small weights keep the sums exact and finite.
+    return first, ([(a, b, c)], *second[1:])
+
+
+def bystander():
+    """A short call that shares nothing with those of `chained`."""
+    return reference.generate_input(m=(64,), n=(128,), k=(832,), g=1, seed=10)
+
+
+@pytest.mark.parametrize("output_free", [False, True])
+def test_a_call_may_consume_the_output_of_the_one_before(way, output_free):
+    first, second = chained()
+    submission.solve(first)
+    submission.solve(second, output_free=output_free)
+    assert not any(wrong(second))
+
+
+def test_a_call_may_consume_an_output_past_a_call_that_waits_for_nothing(way):
+    """The third call waits for the end of the second, which comes after the end of the first."""
+    first, third = chained()
+    second = bystander()
+    submission.solve(first)
+    submission.custom_kernel(second)
+    submission.solve(third)
+    assert not any(wrong(second) + wrong(third))
+
+
+def test_a_call_may_overwrite_an_output_past_a_call_that_waits_for_nothing(way):
+    (first, third), second = small_calls_sharing_outputs(), bystander()
+    submission.solve(first)
+    submission.custom_kernel(second)
+    submission.solve(third, operands_ready=True)
+    assert not any(wrong(second) + wrong(third))
+
+
+def test_operands_ready_is_a_promise(monkeypatch):
+    """With it, the second call reads the first one's output too early: the model would notice a load before the wait."""
+    use(monkeypatch, (128, 1, 2, 1))
+    first, second = chained()
+    submission.solve(first)
+    submission.solve(second, operands_ready=True)
+    with pytest.raises(emulator.EmulatorError, match="schedules disagree"):
+        wrong(second)
+
+
+def test_output_free_is_a_promise(way):
+    """With it, the second call stores before the first one, which then has the last word."""
+    first, second = small_calls_sharing_outputs()
+    submission.solve(first)
+    submission.custom_kernel(second)
+    with pytest.raises(emulator.EmulatorError, match="schedules disagree"):
+        wrong(second)
+
+
+NEEDS = calls_that_need(chained, small_calls_sharing_outputs, bystander)
+
+
+@pytest.mark.parametrize("wait", NEEDS)
+@pytest.mark.parametrize("shape", WAYS, ids=label)
+def test_each_missing_wait_is_noticed(monkeypatch, shape, wait):
+    use(monkeypatch, shape, without_wait(wait))
+    calls = NEEDS[wait]()
+    try:
+        for data, promises in calls:
+            submission.solve(data, **promises)
+        noticed = wrong(calls[-1][0])
+    except emulator.EmulatorError as error:
+        noticed = ["schedules disagree" in str(error)]
+    assert any(noticed)
+
+
+def test_a_trigger_before_the_allocation_is_noticed_where_two_ctas_meet(monkeypatch):
+    """The next launch's CTA takes all columns and waits for the end of a grid that still waits for them."""
+
+    def mutate(ptx):
+        trigger = "griddepcontrol.launch_dependents;"
+        ptx = ptx.replace(trigger, "")
+        ptx = re.sub(r"(tcgen05\.(?:alloc|dealloc)[^;]*), 256;", r"\1, 512;", ptx)
+        return re.sub(r"(tcgen05\.alloc)", rf"{trigger} \1", ptx)
+
+    use(monkeypatch, (128, 1, 2, 1), mutate, ("late", "random:1", "random:2", "random:3"))
+    with pytest.raises(emulator.EmulatorError, match="hangs"):
+        for data in calls_sharing_outputs(4, SIZES):
+            submission.solve(data, operands_ready=True)
+        torch.cuda.synchronize()
+
+
+MIXES = [
+    [(128, 1, 2, 1), (128, 1, 2, 1), (128, 2, 2, 1)],
+    [(64, 1, 2, 1), (256, 2, 1, 1), (128, 2, 2, 1)],
+    [(128, 2, 2, 1), (64, 1, 2, 1), (256, 1, 1, 1), (64, 2, 2, 1)],
+    [(192, 2, 2, 1), (256, 2, 1, 1), (192, 1, 2, 1)],
+    [(128, 1, 1, 4), (128, 2, 2, 1), (64, 2, 1, 2)],
+    [(64, 1, 2, 1), (192, 1, 1, 2), (256, 2, 1, 1)],
+]
+
+
+@pytest.mark.parametrize(("mix", "output_free"), [*((mix, True) for mix in MIXES), (MIXES[4], False)], ids=str)
+def test_launches_of_different_configurations_share_sms(monkeypatch, mix, output_free):
+    """Each takes other columns of TMEM and other shares of SMEM; a pair needs the same columns free on both its SMs."""
+    use(monkeypatch, mix[0])
+    calls = (calls_apart if output_free else calls_sharing_outputs)(len(mix), sizes_for(*mix))
+    for data, shape in zip(calls, mix):
+        force(monkeypatch, shape)
+        submission.solve(data, operands_ready=True, output_free=output_free)
+    assert not any(bad for data in (calls if output_free else calls[-1:]) for bad in wrong(data))

@@ -1,0 +1,149 @@
+"""The kernel itself, its PTX run by the GPU or the emulator, bit for bit against the float64 product."""
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import reference
+import submission
+from tests.support.configurations import EMULATED, WHOLE, force, label
+
+
+def solve_and_compare(sizes, seed=1):
+    m, n, k = zip(*sizes)
+    data = reference.generate_input(m=m, n=n, k=k, g=len(sizes), seed=seed)
+    got = submission.solve(data)
+    outputs = [c for _, _, c in data[0]]
+    assert all(ours is theirs for ours, theirs in zip(got, outputs)), "solve returns the caller's tensors"
+    found = [c.clone() for c in got]
+    want = reference.ref_kernel(data)
+    for group, (ours, theirs) in enumerate(zip(found, want)):
+        assert torch.equal(ours.view(torch.int16), theirs.view(torch.int16)), f"group {group} of {sizes}"
+
+
+@pytest.fixture
+def few_sms(monkeypatch):
+    """Three SMs, so that a CTA runs many tiles and every pipeline wraps."""
+    monkeypatch.setattr(submission, "sm_count", lambda device: 3)
+
+
+@pytest.fixture(params=WHOLE, ids=label)
+def configuration(request, monkeypatch):
+    """Each configuration that does not share K in turn, whatever would be chosen; the others are test_problems.py's."""
+    force(monkeypatch, request.param)
+    return request.param
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [(128, 128, 256)],
+        [(1, 8, 64)],
+        [(129, 136, 320)],
+        [(65, 120, 192), (7, 264, 128), (300, 8, 1024), (1, 512, 64)],
+        [(384, 256, 64), (64, 384, 1856), (2, 16, 64), (1, 8, 320)],
+    ],
+    ids=str,
+)
+def test_tails(sizes, configuration):
+    solve_and_compare(sizes)
+
+
+def test_many_tiles_per_cta(few_sms, configuration):
+    """Stages and accumulators wrap across tiles of different groups, with one part and with two."""
+    solve_and_compare([(300, 264, 576), (130, 136, 256), (16, 256, 1088), (385, 128, 64)])
+
+
+@pytest.fixture(params=[shape for shape in WHOLE if shape[0] == 192], ids=str)
+def tiles_of_192(request, monkeypatch):
+    force(monkeypatch, request.param)
+    return request.param
+
+
+@pytest.mark.parametrize("m", [64, 65, 128, 192, 193, 256, 257, 320, 384, 385])
+def test_tiles_of_one_and_a_half_atoms(tiles_of_192, m):
+    """Odd tiles begin in the middle of an atom of scale factors; the second atom of a tile may lie past M."""
+    solve_and_compare([(m, 136, 320)], seed=m)
+
+
+def test_tiles_of_one_and_a_half_atoms_one_after_the_other(few_sms, tiles_of_192):
+    solve_and_compare([(385, 264, 320), (320, 136, 64), (193, 136, 832), (128, 8, 256)])
+
+
+def test_empty_groups_are_dropped():
+    solve_and_compare([(0, 128, 256), (72, 128, 256), (0, 256, 512)])
+
+
+def test_nothing_to_do_launches_nothing(monkeypatch):
+    monkeypatch.setattr(submission, "compiled", lambda plan: pytest.fail("launched"))
+    data = reference.generate_input(m=(0, 0), n=(128, 128), k=(256, 256), g=2, seed=1)
+    assert [tuple(c.shape) for c in submission.solve(data)] == [(0, 128, 1), (0, 128, 1)]
+    assert submission.solve(([], [], [], [])) == []
+
+
+def small_groups(count):
+    return [(1 + group % 5, 8 + 8 * (group % 3), 64) for group in range(count)]
+
+
+def test_more_groups_than_one_launch_holds():
+    solve_and_compare(small_groups(submission.max_groups(1) + 2))
+
+
+@pytest.mark.parametrize("m", [70, 201])
+def test_nothing_outside_c_is_written(configuration, m):
+    """Rows past M and columns past N of the last tiles must not reach memory: canaries on all sides stay."""
+    n, k = 136, 192
+    (((a, b, _),), scales, reordered, sizes) = reference.generate_input(m=(m,), n=(n,), k=(k,), g=1, seed=3)
+    guard = 64 * n  # more rows than a tile has past M, before them and behind
+    buffer = torch.full((guard + m * n + guard,), 777.0, dtype=torch.float16, device="cuda")
+    c = buffer[guard : guard + m * n].view(1, m, n).permute(1, 2, 0)
+    data = ([(a, b, c)], scales, reordered, sizes)
+    submission.solve(data)
+    found = buffer.clone()
+    want = reference.ref_kernel(data)[0]
+    assert torch.equal(found[guard : guard + m * n].view(m, n), want[:, :, 0])
+    assert bool((found[:guard] == 777.0).all()) and bool((found[guard + m * n :] == 777.0).all())
+
+
+@pytest.mark.parametrize("m", [70, 200])
+def test_scale_padding_is_never_used(configuration, m):
+    """Scale bytes of rows past M and N are garbage by contract; NaN there must not spread."""
+    data = reference.generate_input(m=(m,), n=(136,), k=(192,), g=1, seed=5)
+    rows = torch.arange(128, device="cuda")
+    for tensor, size in zip(data[2][0], (m, 136)):
+        last = tensor.view(torch.uint8)[:, :, -1]
+        past = rows[rows >= size % 128]
+        last[past % 32, past // 32] = 0x7F
+    submission.solve(data)
+    found = data[0][0][2].clone()
+    assert torch.equal(found, reference.ref_kernel(data)[0])
+
+
+@pytest.mark.skipif(not EMULATED, reason="the emulator counts bytes")
+def test_loads_read_what_the_schedule_says(configuration):
+    """Which tensor is read how often, over groups of different sizes."""
+    import emulator
+
+    data = reference.generate_input(m=(130, 300, 40, 7), n=(264, 136, 8, 8), k=(320, 576, 64, 256), g=4, seed=6)
+    emulator.reset_counters()
+    submission.solve(data)
+    (counters,) = emulator.counters()
+    (launch,) = submission.configure(tuple(data[3]), submission.sm_count(0), False)
+    requested = {int(key.partition("@")[2] or key, 16): count for key, (count, _) in counters.per_allocation.items()}
+    found = dict.fromkeys(launch.schedule.requested, 0)
+    for (a, b, _), (sfa, sfb) in zip(data[0], data[2]):
+        for name, tensor in {"weights": b, "tokens": a, "weight SF": sfb, "token SF": sfa}.items():
+            found[name] += requested[tensor.untyped_storage().data_ptr()]
+    assert found == launch.schedule.requested
+
+
+GROUP = st.tuples(
+    st.integers(0, 300), st.integers(1, 40).map(lambda n: 8 * n), st.integers(1, 12).map(lambda k: 64 * k)
+)
+
+
+@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(st.lists(GROUP, min_size=1, max_size=4), st.integers(0, 2**31))
+def test_random_legal_shapes(sizes, seed):
+    solve_and_compare(sizes, seed)

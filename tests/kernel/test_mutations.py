@@ -1,0 +1,235 @@
+"""A check that has never caught anything is unproven: break the kernel's synchronisation, one instruction at a time, and
+the emulator must notice under its default schedules, by an error or by a wrong result."""
+
+import functools
+import itertools
+import re
+
+import pytest
+import torch
+
+import reference
+import submission
+from tests.support.configurations import EMULATED, force, set_chip
+from tests.support.mutants import replaced, run_mutated, without, without_one
+
+emulator = pytest.importorskip("emulator")
+pytestmark = pytest.mark.skipif(not EMULATED, reason="mutates PTX in the emulator")
+
+SCHEDULES = ("late", "random:1", "random:2")
+# For one CTA or pair: more tiles than there are accumulators, more k-tiles than there are stages.
+SIZES = {"m": (200, 130, 64), "n": (384, 128, 256), "k": (512, 64, 1280), "g": 3, "seed": 5}
+
+WAIT = re.compile(r"(mbarrier\.try_wait\S+ done, \[\S+\], \S+;\s*@done bra DONE;\s*)bra WAIT;")
+ARRIVE = r"mbarrier\.arrive\.shared::(?:cta|cluster)"
+# In the order of the PTX, one part per tile; the last two only where CTAs work in pairs, MMA_END where they have many tiles.
+LOAD_EMPTY, LOAD_END, MMA_FULL, MMA_ACCUMULATOR, MMA_END, RELAY_FULL = range(6)
+EPILOGUE_ACCUMULATOR = -1
+# Fences of tensor memory, in the order of the PTX: those behind its allocation come first, those before it is freed last.
+GIVEN_BACK, FULL_STAGE, ACCUMULATOR = 1, 1, 2
+
+
+def no_wait(which):
+    """Let the which-th mbarrier wait of the PTX return at once."""
+
+    def mutate(ptx):
+        match = list(WAIT.finditer(ptx))[which]
+        return ptx[: match.start()] + match[1] + ptx[match.end() :]
+
+    return mutate
+
+
+MUTATIONS = {
+    "load does not wait for an empty stage": no_wait(LOAD_EMPTY),
+    "load does not wait for the last commits": no_wait(LOAD_END),
+    "MMA does not wait for a full stage": no_wait(MMA_FULL),
+    "MMA does not wait for a free accumulator": no_wait(MMA_ACCUMULATOR),
+    "epilogue does not wait for the accumulator": no_wait(EPILOGUE_ACCUMULATOR),
+    "full barrier expects 512 bytes too few": replaced(
+        r"(mbarrier\.arrive\.expect_tx\S+ _, \[%r\d+\], )(%r\d+);", r"{.reg .b32 t; sub.s32 t, \2, 512; \1t;}"
+    ),
+    "full barrier expects 512 bytes too many": replaced(
+        r"(mbarrier\.arrive\.expect_tx\S+ _, \[%r\d+\], )(%r\d+);", r"{.reg .b32 t; add.s32 t, \2, 512; \1t;}"
+    ),
+    "no commit to the empty barrier": without(r"tcgen05\.commit", 1),
+    "no arrival on the empty accumulator": without(ARRIVE),
+    "two arrivals on the empty accumulator": replaced(rf"({ARRIVE}[^;]*;)", r"\1 \1"),
+    "tokens past M and rows past N are stored": replaced(r"@p st\.global", "st.global"),
+    "neighbours do not exchange halves": replaced(r"(shfl\.sync\.bfly\.b32 other, \S+) 1,", r"\1 0,"),
+    "odd threads take the low halves as well": replaced(
+        r"selp\.b32(\s+%r\d+), 21520, 12918,", r"selp.b32\1, 21520, 21520,"
+    ),
+    "nobody waits for the barriers to be initialised": without(r"bar\.sync", 1),
+    "barriers' initialisation is not fenced": without(r"fence\.mbarrier_init"),
+    "the accumulator is not waited for in registers": without(r"tcgen05\.wait::ld"),
+    "no fence before the accumulator is given back": without_one(r"tcgen05\.fence::before_thread_sync", GIVEN_BACK),
+    "no fence behind the wait for a full stage": without_one(r"tcgen05\.fence::after_thread_sync", FULL_STAGE),
+    "no fence behind the wait for the accumulator": without_one(r"tcgen05\.fence::after_thread_sync", ACCUMULATOR),
+    "TMEM is not given back": without(r"tcgen05\.dealloc"),
+    "TMEM is not allocated": without(r"tcgen05\.alloc"),
+    "scale factors are copied after the MMA that needs them": replaced(
+        r"(?s)(tcgen05\.cp\S+ [^;]*;)(.*?)(tcgen05\.mma[^;]*;)", r"\2\3\1"
+    ),
+}
+
+
+COLUMN = r"(tcgen05\.cp[^\[;]*\[)([^\]]+)\]"
+SF_COLUMN = r"(tcgen05\.mma[^;]*, \[)([^\]]+)(\], p;)"
+COPIES = 3  # per 64 of K: weights' scale factors, then the tokens' first and second atom
+
+
+def columns(ptx):
+    """TMEM columns of each copy of scale factors."""
+    found = [match[2] for match in re.finditer(COLUMN, ptx)]
+    assert len(found) == 4 * COPIES
+    return found
+
+
+def second_atom_over_the_first(ptx):
+    found, counter = columns(ptx), itertools.count()
+
+    def copy(match):
+        index = next(counter)
+        return f"{match[1]}{found[index - (index % COPIES == 2)]}]"
+
+    return re.sub(COLUMN, copy, ptx)
+
+
+def half_atom_ignored(ptx):
+    starts = iter(columns(ptx)[1::COPIES])
+    return re.sub(SF_COLUMN, lambda match: f"{match[1]}{next(starts)}{match[3]}", ptx)
+
+
+def second_atom_loaded_from_the_first(ptx):
+    """Of the three bulk loads of a stage the last reads what the one before it does."""
+    weights, first, second = re.finditer(r"cp\.async\.bulk\.shared::cluster\.global\S+ \[\S+\], \[(\S+)\]", ptx)
+    return ptx[: second.start(1)] + first[1] + ptx[second.end(1) :]
+
+
+# Tiles of 192 tokens: one and a half atoms of scale factors.
+ATOM_MUTATIONS = {
+    "the second atom is copied over the first": second_atom_over_the_first,
+    "an odd tile begins with its first atom's first half": half_atom_ignored,
+    "the second atom is loaded from where the first is": second_atom_loaded_from_the_first,
+    "a second atom past M is loaded": replaced(r"min\.s32(\s+%r\d+), %r\d+, 1;", r"mov.b32\1, 1;"),
+    "MMA does not wait for a full stage": no_wait(MMA_FULL),
+    "epilogue does not wait for the accumulator": no_wait(EPILOGUE_ACCUMULATOR),
+}
+
+
+CLUSTER_BARRIER = without(r"barrier\.cluster\.(?:wait|arrive)")
+
+
+def without_the_first_barrier(ptx):
+    """CTAs of a pair begin without each other."""
+    before, teardown, after = ptx.partition("bar.sync 2")
+    return CLUSTER_BARRIER(before) + teardown + after
+
+
+def without_the_last_barrier(ptx):
+    """CTAs of a pair end without each other."""
+    before, teardown, after = ptx.partition("bar.sync 2")
+    return before + teardown + CLUSTER_BARRIER(after)
+
+
+PAIR_MUTATIONS = {
+    "the leader hears of a full stage before it is full": no_wait(RELAY_FULL),
+    "the leader hears twice of a full stage": lambda ptx: re.sub(rf"({ARRIVE}[^;]*;)", r"\1 \1", ptx, count=1),
+    "the leader never hears of a full stage": without(ARRIVE, 1),
+    "the other CTA does not learn that a stage is empty": replaced(
+        r"(tcgen05\.commit\S+)\.multicast::cluster(\.b64 \[\S+\]), \S+;", r"\1\2;"
+    ),
+}
+
+
+# Of short tiles, where one role is soon far ahead of another.
+SHORT_SIZES = {**SIZES, "k": (64, 64, 256)}
+SHORT_SCHEDULES = tuple(f"random:{seed}" for seed in range(1, 7))
+given_back_early = replaced(
+    r"(wait::ld[^@]*setp\.lt\.s32\s+%p\d+, (%r\d+), %r\d+;\s*)@%p\d+ bra",
+    r"\1.reg .pred early; setp.gt.s32 early, \2, 64; @early bra",
+)
+SHORT_CASES = [
+    ("an accumulator is given back after its first 64 tokens", given_back_early, (128, 1, 1, 1)),
+    ("an accumulator is given back after its first 64 tokens", given_back_early, (128, 2, 1, 1)),
+    ("nobody waits for the other CTA's barriers", without_the_first_barrier, (128, 2, 1, 1)),
+]
+
+
+@functools.cache
+def problem(*sizes):
+    """An input of these sizes and the right results."""
+    data = reference.generate_input(**dict(sizes))
+    return data, reference.ref_kernel(data)
+
+
+def outcomes(monkeypatch, mutate, shape, schedules=SCHEDULES, sizes=SIZES):
+    """Per schedule, one after the other: None if the result is right, else what was noticed."""
+    force(monkeypatch, shape)
+    run_mutated(monkeypatch, mutate)
+    data, want = problem(*sizes.items())
+    for schedule in schedules:
+        set_chip(monkeypatch, shape[1], [schedule])
+        for _, _, c in data[0]:
+            c.fill_(float("nan"))
+        try:
+            got = [c.clone() for c in submission.solve(data)]
+        except emulator.EmulatorError as error:
+            yield f"{error}"
+        else:
+            yield None if all(torch.equal(a, b) for a, b in zip(got, want)) else "wrong result"
+
+
+def unchanged(ptx):
+    return ptx.replace("// Generated", "// Also generated")
+
+
+SHAPES = [(128, 1, 1, 1), (128, 2, 1, 1)]
+ATOM_SHAPES = [(192, 1, 1, 1), (192, 2, 2, 1)]
+CASES = [(name, mutate, shape) for shape in SHAPES for name, mutate in MUTATIONS.items()]
+CASES += [(name, mutate, (128, 2, 1, 1)) for name, mutate in PAIR_MUTATIONS.items()]
+CASES += [(name, mutate, shape) for shape in ATOM_SHAPES for name, mutate in ATOM_MUTATIONS.items()]
+
+
+@pytest.mark.parametrize(
+    ("name", "mutate", "shape"), CASES, ids=[f"{name}, {shape[0]} tokens, {shape[1]}-SM" for name, _, shape in CASES]
+)
+def test_mutation_is_noticed(monkeypatch, name, mutate, shape):
+    assert any(outcomes(monkeypatch, mutate, shape)), f"{name}: unnoticed under {', '.join(SCHEDULES)}"
+
+
+@pytest.mark.parametrize("shape", SHAPES + ATOM_SHAPES, ids=str)
+def test_unmutated_kernel_is_silent(monkeypatch, shape):
+    assert not any(outcomes(monkeypatch, unchanged, shape))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_unmutated_kernel_is_silent_under_many_seeds(monkeypatch, shape):
+    """Three tiles, one stage each: more than there are accumulators."""
+    sizes = {"m": (72,), "n": (3 * 128 * shape[1],), "k": (128,), "g": 1, "seed": 6}
+    schedules = [f"random:{seed}" for seed in range(50)]
+    assert not any(outcomes(monkeypatch, unchanged, shape, schedules, sizes))
+
+
+@pytest.mark.parametrize(
+    ("name", "mutate", "shape"), SHORT_CASES, ids=[f"{name}, {shape}" for name, _, shape in SHORT_CASES]
+)
+def test_mutation_is_noticed_where_tiles_are_short(monkeypatch, name, mutate, shape):
+    found = outcomes(monkeypatch, mutate, shape, SHORT_SCHEDULES, SHORT_SIZES)
+    noticed = "touches tensor memory columns", "has not heard of the other CTA", "there is no mbarrier"
+    assert any(problem == "wrong result" or any(what in (problem or "") for what in noticed) for problem in found)
+
+
+@pytest.mark.parametrize("shape", [(128, 2, 1, 1), (192, 2, 2, 1)], ids=str)
+def test_nothing_arrives_in_a_cta_that_has_exited(monkeypatch, shape):
+    """Roles wait for all that is still to arrive in their CTA. The barrier at a pair's end, which they do not rely on,
+    would often hide it from the emulator: with the waits alone all is well, and without
+    the leader's the other CTA's epilogue arrives in a CTA that is no more. Where CTAs have one tile each, no epilogue
+    gives an accumulator back, and the leader has nothing to wait for."""
+    schedules = ("late", "eager", *(f"random:{seed}" for seed in range(4, 8)))
+    assert not any(outcomes(monkeypatch, without_the_last_barrier, shape, schedules))
+    if submission.Plan(1, *shape).one_tile:
+        return
+    found = outcomes(monkeypatch, lambda ptx: no_wait(MMA_END)(without_the_last_barrier(ptx)), shape, schedules)
+    problems = [problem for problem in found if problem]
+    assert problems and all(re.search(r"(?s)which has exited.*mbarrier\.arrive", problem) for problem in problems)

@@ -1,0 +1,277 @@
+"""GEMM and dual GEMM by `solve`, every configuration of the kernel: its PTX run by the GPU or the emulator.
+
+GEMM is compared bit for bit. The dual GEMM's exact sums do not fit float32 (reference.dual_gemm_ref_kernel), so it is
+compared within the contest's tolerance, and nearly all of it is the nearest float16.
+"""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import reference
+import submission
+from tests.support.configurations import EMULATED, EVERY, SHARED, force, label, label_with_products
+
+REFERENCES = {1: reference.REFERENCES["gemm"], 2: reference.REFERENCES["dual_gemm"]}
+NOT_NEAREST = 1e-3  # of a dual GEMM's results: the most that may be another float16 than the nearest
+
+
+def generate(products, m, n, k, batches=1, seed=1):
+    """A problem's input, with NaN in c."""
+    data = REFERENCES[products].generate_input(m=m, n=n, k=k, l=batches, seed=seed)
+    data[-1].fill_(float("nan"))
+    return data
+
+
+def guarded(data):
+    """(data with another c, NaN again, the memory that it is the middle of, its guards): 777 before and behind it."""
+    m, n, batches = data[-1].shape
+    guard, size = 256 * n, m * n * batches  # more rows than a tile has past M
+    memory = torch.full((guard + size + guard,), 777.0, dtype=torch.float16, device="cuda")
+    memory[guard : guard + size] = float("nan")
+    c = memory[guard : guard + size].view(batches, m, n).permute(1, 2, 0)
+    return (*data[:-1], c), memory, guard
+
+
+def ordered(values):
+    """Numbers of the float16 values in ascending order, both zeros 0."""
+    bits = values.contiguous().view(torch.int16).int()
+    return torch.where(bits < 0, -(bits & 0x7FFF), bits)
+
+
+def compare(data, found, products):
+    want = REFERENCES[products].ref_kernel(data)
+    if products == 1:
+        assert torch.equal(found.view(torch.int16), want.view(torch.int16))
+        return
+    passed, message = REFERENCES[products].compare(want, found)
+    assert passed, message
+    # One spacing away, except where a sum is small beside what it is a sum of: there the tolerance says enough.
+    distance = (ordered(found) - ordered(want)).abs()
+    assert bool((distance[want.abs() > 1e-2] <= 1).all())
+    assert int(distance.count_nonzero()) <= max(2, NOT_NEAREST * distance.numel())
+
+
+def solve_and_compare(products, m, n, k, batches=1, seed=1, **promises):
+    data, memory, guard = guarded(generate(products, m, n, k, batches, seed))
+    got = submission.solve(data, **promises)
+    assert got is data[-1], "solve returns the caller's tensor"
+    compare(data, got.clone(), products)
+    canaries = torch.cat([memory[:guard], memory[-guard:]])
+    assert bool((canaries == 777.0).all()), "written outside of c"
+
+
+# One of those without shares of K, of which test_kernel.py runs every one, and all others.
+CONFIGURATIONS = [case for case in EVERY if case[1] == 2 or case[0][3] > 1 or case[0] == (128, 2, 1, 1)]
+
+
+@pytest.fixture(params=CONFIGURATIONS, ids=lambda case: label_with_products(*case))
+def configuration(request, monkeypatch):
+    """(shape, products), whatever would be chosen."""
+    force(monkeypatch, request.param[0])
+    return request.param
+
+
+def shortest_k(shape):
+    """The least K that gives every share a k-tile, the last with 64 elements."""
+    return 256 * (shape[3] - 1) + 64
+
+
+def test_a_ragged_problem(configuration):
+    """Past M and N of the last tile, shares of different length, and a last k-tile that is short."""
+    shape, products = configuration
+    solve_and_compare(products, 2 * shape[0] - 57, 128 * shape[1] + 8, shortest_k(shape) + 320)
+
+
+@pytest.mark.parametrize(
+    ("shape", "products"),
+    [(shape, 1) for shape in SHARED]
+    + [((64, 1, 2, 1), 2), ((192, 2, 1, 1), 2), ((64, 2, 1, 4), 2), ((192, 1, 1, 2), 2)],
+)
+def test_batches(monkeypatch, shape, products):
+    """Three groups of one launch; with few tokens, where the last shares have none to store."""
+    force(monkeypatch, shape)
+    solve_and_compare(products, 9, 136, shortest_k(shape), 3)
+
+
+@pytest.mark.parametrize("shape", [(128, 1, 1, 1), (64, 2, 2, 1), (128, 2, 1, 4)], ids=label)
+def test_batches_of_a_group_gemm(monkeypatch, shape):
+    """Groups of different sizes with one to three entries each, some without tokens."""
+    force(monkeypatch, shape)
+    sizes = [(70, 136, 1088, 3), (0, 128, 256, 2), (7, 264, 832, 1), (200, 8, 1024, 2)]
+    inputs = [generate(1, m, n, k, batches, seed) for seed, (m, n, k, batches) in enumerate(sizes)]
+    a, b, _, _, sfa, sfb, c = zip(*inputs)
+    got = submission.solve((list(zip(a, b, c)), None, list(zip(sfa, sfb)), sizes))
+    assert all(ours is theirs for ours, theirs in zip(got, c)) and len(got) == len(c)
+    for data in inputs:
+        compare(data, data[-1].clone(), 1)
+
+
+@pytest.mark.parametrize("shape", [(192, 1, 1, 2), (64, 2, 1, 2)], ids=label)
+def test_groups_that_share_k(monkeypatch, shape):
+    """Groups with different numbers of k-tiles."""
+    force(monkeypatch, shape)
+    data = reference.generate_input(m=(130, 7), n=(264, 8), k=(1088, 512), g=2, seed=3)
+    got = [c.clone() for c in submission.solve(data)]
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(got, reference.ref_kernel(data)))
+
+
+def test_more_batch_entries_than_one_launch_holds():
+    solve_and_compare(2, 2, 8, 64, submission.max_groups(2) + 1)
+
+
+@pytest.mark.parametrize("products", submission.PRODUCTS)
+def test_without_tokens_nothing_is_launched(monkeypatch, products):
+    monkeypatch.setattr(submission, "compiled", lambda plan: pytest.fail("launched"))
+    data = generate(products, 0, 128, 256, 2, 1)
+    assert submission.solve(data) is data[-1] and data[-1].shape == (0, 128, 2)
+
+
+@st.composite
+def problems(draw):
+    """(shape, products, M, N, K, L): random legal sizes, and a shape of the kernel whose shares they fill."""
+    shape, products = draw(st.sampled_from(EVERY))
+    k_tiles = draw(st.integers(shape[3], shape[3] + 3))
+    k = 256 * k_tiles - 64 * draw(st.integers(0, 3))
+    return shape, products, draw(st.integers(1, 300)), 8 * draw(st.integers(1, 36)), k, draw(st.integers(1, 3))
+
+
+@pytest.mark.parametrize("schedule", ["late", "random:1", "random:2"])
+def test_random_legal_problems(monkeypatch, schedule):
+    if EMULATED:
+        from emulator.machine.device import Device
+
+        monkeypatch.setattr(Device.current(), "schedules", (schedule,))
+
+    @settings(max_examples=6, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @given(problems(), st.integers(0, 2**31))
+    def check(problem, seed):
+        shape, products, *sizes = problem
+        with pytest.MonkeyPatch.context() as patch:
+            force(patch, shape)
+            solve_and_compare(products, *sizes, seed=seed)
+
+    check()
+
+
+@pytest.mark.skipif(not EMULATED, reason="the emulator counts bytes")
+def test_loads_read_what_the_schedule_says(configuration):
+    """Requested bytes of each operand, counted launch by launch, against the schedule's formula."""
+    import emulator
+
+    (shape, products), names = configuration, ["weights", "tokens", "weight SF", "token SF"]
+    m, n, k = shape[0] + 10, 136, shortest_k(shape) + 256
+    *inputs, _ = data = generate(products, m, n, k, 1, seed=6)
+    operands = [inputs[1 : 1 + products], inputs[:1], inputs[-products:], inputs[-products - 1 : -products]]
+    emulator.reset_counters()
+    submission.solve(data)
+    (counters,) = emulator.counters()
+    (launch,) = submission.configure(((m, n, k, 1),), submission.sm_count(0), False, products)
+    requested = {int(key.partition("@")[2] or key, 16): count for key, (count, _) in counters.per_allocation.items()}
+    found = {
+        name: sum(requested[tensor.untyped_storage().data_ptr()] for tensor in tensors)
+        for name, tensors in zip(names, operands)
+    }
+    assert found == launch.schedule.requested
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Shares of K
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("products", submission.PRODUCTS)
+@pytest.mark.parametrize("k", [64, 256, 320, 512, 768, 832])
+def test_no_share_is_without_a_k_tile(products, k):
+    """Plans with more shares than the shortest group has k-tiles are no candidates, and what is chosen is right."""
+    k_tiles = -(-k // 256)
+    for overlapping in (False, True):
+        found = submission.candidates(((64, 128, 4096), (64, 128, k)), 148, overlapping, products)
+        assert max(schedule.plan.k_split for schedule in found) == max(s for s in (1, 2, 4) if s <= k_tiles)
+    if k in (64, 832):
+        solve_and_compare(products, 64, 128, k)
+
+
+def constant(rows, k, values, scale=1.0):
+    """A [rows, K/2, 1] operand from a [rows, K/16] table of e2m1 codes, one for 16 elements, and its scales,
+    row-major and reordered; scale: one, or one for each row."""
+    codes = values.to(torch.uint8).repeat_interleave(8, dim=1)
+    packed = (codes | codes << 4).to("cuda").unsqueeze(0).contiguous()
+    scales = (torch.ones(rows, k // 16, 1) * scale).to(torch.float8_e4m3fn).to("cuda")
+    padding = torch.zeros(reference.atoms_shape(1, rows, k // 16), dtype=torch.uint8, device="cuda")
+    return reference.pack_e2m1(packed), scales, reference.reorder_scales(scales, padding.view(torch.float8_e4m3fn))
+
+
+@pytest.mark.parametrize("shape", SHARED, ids=label)
+def test_every_share_counts_once(monkeypatch, shape):
+    """K-tile t of weight row n and token m has a value of its own, so that no sum that lacks one, has one twice or is
+    another token's or row's is right."""
+    force(monkeypatch, shape)
+    m, n, k = shape[0], 128 * shape[1], 1280
+    generator = torch.Generator().manual_seed(shape[3])
+    a, sfa, sfa_reordered = constant(m, k, torch.randint(0, 16, (m, k // 16), generator=generator))
+    b, sfb, sfb_reordered = constant(n, k, torch.randint(0, 16, (n, k // 16), generator=generator))
+    c = torch.full((1, m, n), float("nan"), dtype=torch.float16, device="cuda").permute(1, 2, 0)
+    data = (a, b, sfa, sfb, sfa_reordered, sfb_reordered, c)
+    submission.solve(data)
+    compare(data, c.clone(), 1)
+
+
+@pytest.mark.parametrize("shape", SHARED, ids=label)
+def test_sums_of_shares_keep_what_float16_would_lose(monkeypatch, shape):
+    """2**17 in one share and minus that in another, where float16 ends at 65504, leave the 3 of a third or of the
+    first: shares are exchanged and added in fp32."""
+    force(monkeypatch, shape)
+    m, n, k = shape[0], 128 * shape[1], 1024
+    plus, minus, one = 0b0110, 0b1110, 0b0010  # 4, -4, 1
+    tokens, weights = torch.zeros(m, 64, dtype=torch.int64), torch.zeros(n, 64, dtype=torch.int64)
+    tokens[:, :16], tokens[:, -16:], weights[:, :16], weights[:, -16:] = plus, minus, plus, plus
+    tokens[:, 0], weights[:, 0] = one, one  # 16 x 1 x 1 in place of 16 x 4 x 4
+    tokens[:, -1] = 0
+    a, sfa, sfa_reordered = constant(m, k, tokens, 8.0)
+    b, sfb, sfb_reordered = constant(n, k, weights, 8.0)
+    c = torch.full((1, m, n), float("nan"), dtype=torch.float16, device="cuda").permute(1, 2, 0)
+    submission.solve((a, b, sfa, sfb, sfa_reordered, sfb_reordered, c))
+    assert 15 * 16 * 16 * 64 > 65504 and bool((c.clone() == 16 * 64).all())
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# silu
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+GATES = (-1536.0, -448.0, -192.0, -104.0, -96.0, -88.0, -64.0, -6.0, -0.5, 0.0, 0.5, 6.0, 96.0, 192.0, 448.0, 1536.0)
+UPS = (-2.0, -1.0, 0.0, 0.5, 1.0, 20.0)
+
+
+@pytest.mark.parametrize("shape", [(64, 1, 2, 1), (128, 2, 1, 1), (128, 2, 1, 4)], ids=label)
+def test_silu_to_the_limits(monkeypatch, shape):
+    """Where 2^x overflows or is nothing, and at 0: every weight row has a gate and a factor of its own, 16 products of a
+    scale, and zeros in the other k-tiles."""
+    force(monkeypatch, shape)
+    pairs = torch.tensor(list(itertools.product(GATES, UPS)), dtype=torch.float32)
+    m, n, k = 64, len(pairs), 1024
+    tokens = torch.zeros(m, 64, dtype=torch.int64)
+    tokens[:, 0] = 0b0010  # 1
+
+    def weights(values):
+        """0, 1 or -1 times a scale and 16, or 4 times it where no scale is that large."""
+        codes = torch.zeros(n, 64, dtype=torch.int64)
+        large = values.abs() > 16 * 448 / 8
+        codes[:, 0] = torch.where(values == 0, 0, torch.where(large, 0b0110, 0b0010) | (values < 0) * 0b1000)
+        return constant(n, k, codes, (values.abs() / torch.where(large, 64, 16)).view(n, 1, 1))
+
+    a, sfa, sfa_reordered = constant(m, k, tokens)
+    (b1, sfb1, sfb1_reordered), (b2, sfb2, sfb2_reordered) = weights(pairs[:, 0]), weights(pairs[:, 1])
+    c = torch.full((1, m, n), float("nan"), dtype=torch.float16, device="cuda").permute(1, 2, 0)
+    data = (a, b1, b2, sfa, sfb1, sfb2, sfa_reordered, sfb1_reordered, sfb2_reordered, c)
+    submission.solve(data)
+    found, want = c.clone(), reference.dual_gemm_ref_kernel(data)
+    gate, up = pairs.double().T
+    exact = (gate * torch.sigmoid(gate) * up).expand(m, n)
+    assert torch.allclose(want[:, :, 0].double().cpu(), exact, rtol=2**-10, atol=2**-24), "the scales hold these values"
+    assert bool(found.isfinite().all())
+    assert bool(((ordered(found) - ordered(want)).abs() <= 1).all()) and bool((found[want == 0] == 0).all())

@@ -1,0 +1,236 @@
+"""The static tile schedule, simulated on the CPU: every tile exactly once, in balance, neighbours share weights."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from submission import (
+    PRODUCTS,
+    WEIGHT_TILE,
+    Plan,
+    Schedule,
+    candidates,
+    ceil_div,
+    configure,
+    max_groups,
+    merits,
+    shapes,
+)
+from tests.support.configurations import EVERY
+
+SIZES = st.lists(
+    st.tuples(st.integers(1, 600), st.integers(1, 128).map(lambda n: 8 * n), st.integers(1, 32).map(lambda k: 64 * k)),
+    min_size=1,
+    max_size=16,
+).map(tuple)
+SCHEDULES = st.builds(
+    lambda sizes, shape, sms: Schedule(Plan(len(sizes), *shape[0], shape[1]), sizes, sms),
+    SIZES.map(lambda sizes: tuple((m, n, k + 192 * 4) for m, n, k in sizes)),  # a k-tile for each of four shares
+    st.sampled_from(EVERY),
+    st.sampled_from([2, 5, 8, 132, 148]),
+).filter(lambda schedule: schedule.plan.cluster_ctas <= schedule.sm_count)
+
+
+@settings(max_examples=200, deadline=None)
+@given(SCHEDULES)
+def test_every_tile_runs_exactly_once_in_every_share_of_k(schedule):
+    ran = [tile for cta in range(schedule.ctas) for tile in schedule.tiles_of(cta)]
+    weight_rows = WEIGHT_TILE * schedule.plan.cta_group
+    wanted = [
+        (group, weight_row, token)
+        for group, (m, n, _) in enumerate(schedule.sizes)
+        for weight_row in range(0, ceil_div(n, weight_rows) * weight_rows, WEIGHT_TILE)
+        for token in range(0, m, schedule.plan.token_tile)
+    ]
+    assert sorted(ran) == sorted(wanted * schedule.plan.k_split)
+    plan = schedule.plan
+    for cta in range(schedule.ctas):  # the shares of a cluster have the tiles of its first one
+        first = cta // plan.cluster_ctas * plan.cluster_ctas + cta % plan.cta_group
+        assert schedule.tiles_of(cta) == schedule.tiles_of(first)
+
+
+@settings(max_examples=200, deadline=None)
+@given(SCHEDULES)
+def test_every_token_is_stored_exactly_once_by_every_weight_tile(schedule):
+    """Shares of K divide a tile's tokens among them: the twin of the epilogue's bounds."""
+    plan, stored = schedule.plan, {}
+    for cta in range(schedule.ctas):
+        share = cta % plan.cluster_ctas // plan.cta_group
+        for group, weight_row, token in schedule.tiles_of(cta):
+            begin = token + share * (plan.token_tile // plan.k_split)
+            tokens = range(begin, min(begin + plan.token_tile // plan.k_split, schedule.sizes[group][0]))
+            stored.setdefault((group, weight_row), []).extend(tokens)
+    assert {key[0] for key in stored} == set(range(len(schedule.sizes)))
+    assert all(sorted(tokens) == list(range(schedule.sizes[group][0])) for (group, _), tokens in stored.items())
+
+
+@settings(max_examples=200, deadline=None)
+@given(SCHEDULES)
+def test_no_cta_is_idle_and_none_runs_more_than_the_waves(schedule):
+    counts = [len(schedule.tiles_of(cta)) for cta in range(schedule.ctas)]
+    plan = schedule.plan
+    slots = plan.ctas_per_sm * schedule.sm_count // (plan.cta_group * plan.k_split)
+    if plan.ctas_per_sm == 2 or plan.k_split > 1:
+        assert set(counts) == {1} and schedule.ctas == schedule.tiles * plan.cta_group * plan.k_split
+    else:
+        assert schedule.ctas <= schedule.sm_count and min(counts) >= 1
+        assert max(counts) == schedule.waves and max(counts) - min(counts) <= 1
+    assert schedule.waves == ceil_div(schedule.tiles, slots)
+
+
+@settings(max_examples=100, deadline=None)
+@given(SCHEDULES)
+def test_token_blocks_of_one_weight_tile_are_neighbours(schedule):
+    """Tiles that share weights have consecutive numbers, so they run side by side and share them in L2."""
+    order = []
+    for wave in range(schedule.waves):
+        for cta in range(0, schedule.ctas, schedule.plan.cluster_ctas):
+            work = schedule.tiles_of(cta)
+            if wave < len(work):
+                order.append(work[wave][:2])
+    starts = [tile for tile, before in zip(order, [None, *order]) if tile != before]
+    assert len(starts) == len(set(starts))
+
+
+BENCHMARKS = [
+    (tuple((m, 4096, 7168) for m in (80, 176, 128, 72, 64, 248, 96, 160)), (256, 2, 1, 1), 148, 2),
+    (tuple((m, 7168, 2048) for m in (40, 76, 168, 72, 164, 148, 196, 160)), (256, 2, 1, 1), 148, 4),
+    (((192, 3072, 4096), (320, 3072, 4096)), (192, 2, 2, 1), 72, 1),
+    (((128, 4096, 1536), (384, 4096, 1536)), (192, 2, 2, 1), 96, 1),
+]
+
+
+@pytest.mark.parametrize(("sizes", "shape", "ctas", "waves"), BENCHMARKS)
+def test_configuration_of_the_benchmark_cases(sizes, shape, ctas, waves):
+    """What the stated order of comparison picks on 148 SMs; the tile is found, not looked up."""
+    (launch,) = configure(tuple((*size, 1) for size in sizes), 148)
+    schedule = launch.schedule
+    plan = schedule.plan
+    assert (plan.token_tile, plan.cta_group, plan.ctas_per_sm, plan.k_split) == shape
+    assert (schedule.ctas, schedule.waves) == (ctas, waves)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(SIZES, st.integers(1, 3)).map(lambda p: (p[0][0][0] - 1, *p[0][0][1:], p[1])), max_size=70),
+    st.sampled_from(PRODUCTS),
+)
+def test_launches_hold_every_batch_entry_with_tokens_once_by_descending_m(problems, products):
+    """An entry of a batch is a group, whose tensors begin where the entry does."""
+    launches = configure(tuple(problems), 148, products=products)
+    order = [group for launch in launches for group in launch.groups]
+    assert sorted(order) == [group for group, (m, _, _, batch) in enumerate(problems) for _ in range(m and batch)]
+    ms = [problems[group][0] for group in order]
+    assert ms == sorted(ms, reverse=True)
+    count, seen = 2 * products + 3, [0] * len(problems)
+    bases = [tensor << 40 for tensor in range(count * len(problems))]
+    for schedule, groups, words, pick, offsets in launches:
+        assert schedule.sizes == tuple(problems[group][:3] for group in groups) and schedule.plan.products == products
+        assert len(groups) <= max_groups(products)
+        assert list(words[:2]) == [schedule.tiles, schedule.ctas]
+        assert list(words[2:]) == [
+            word for size, first in zip(schedule.sizes, schedule.first_tiles) for word in (*size, first)
+        ]
+        wanted = []
+        for group in groups:
+            m, n, k, _ = problems[group]
+            pitches = [n * k // 2] * products + [m * k // 2, 2 * m * n]
+            pitches += [ceil_div(n, 128) * 128 * k // 16] * products + [ceil_div(m, 128) * 128 * k // 16]
+            wanted += [bases[count * group + i] + seen[group] * pitch for i, pitch in enumerate(pitches)]
+            seen[group] += 1
+        assert [address + offset for address, offset in zip(pick(bases), offsets)] == wanted
+
+
+# 128 and 224 tiles on 74 pairs of SMs: two waves and four, the last of them part empty.
+BALANCE = (1.21, 1.32, 1.0, 1.0)
+
+
+@pytest.mark.parametrize(("sizes", "balance"), list(zip([case[0] for case in BENCHMARKS], BALANCE)))
+def test_ctas_load_about_the_same(sizes, balance):
+    """Bytes of the busiest CTA over the mean: what a wave's last CTA makes the others wait for."""
+    (launch,) = configure(tuple((*size, 1) for size in sizes), 148)
+    schedule, plan = launch.schedule, launch.schedule.plan
+
+    def tile_bytes(group, token):
+        m, _, k = schedule.sizes[group]
+        parts = ceil_div(min(m - token, plan.token_tile), plan.part_tokens)
+        return k * (plan.weight_bytes + 2048 + parts * (plan.part_token_bytes + plan.part_atoms * 2048))
+
+    loads = [sum(tile_bytes(g, token) for g, _, token in schedule.tiles_of(cta)) for cta in range(schedule.ctas)]
+    assert max(loads) <= balance * sum(loads) / len(loads)
+
+
+def cost(schedule):
+    """What decides, counted tile by tile: bytes requested, and so many more for waits."""
+    plan = schedule.plan
+    waits = 5_000_000 * (plan.cta_group * plan.k_split > 1) + 10_000_000 * (plan.ctas_per_sm == 1)
+    return sum(walk(schedule).values()) + waits, plan.token_tile, plan.k_split
+
+
+@settings(max_examples=50, deadline=None)
+@given(SIZES, st.sampled_from([1, 2, 5, 132, 148]), st.sampled_from(PRODUCTS))
+def test_the_chosen_schedule_has_the_fewest_bytes_and_waits(sizes, sms, products):
+    """Among those whose clusters fit the chip, and whose shares of K have a k-tile each in every group."""
+    found, k_tiles = candidates(sizes, sms, True, products), min(ceil_div(k, 256) for _, _, k in sizes)
+    possible = [shape for shape in shapes(products) if shape[1] * shape[3] <= sms and shape[3] <= k_tiles]
+    plans = [schedule.plan for schedule in found]
+    assert sorted((p.token_tile, p.cta_group, p.ctas_per_sm, p.k_split) for p in plans) == possible
+    assert [cost(schedule) for schedule in found] == sorted(map(cost, found))
+    assert [tuple(merits(schedule).values()) for schedule in found] == [cost(schedule) for schedule in found]
+
+
+@settings(max_examples=100, deadline=None)
+@given(SCHEDULES)
+def test_no_sm_loads_more_than_a_launch_on_its_own_is_judged_by(schedule):
+    """CTAs given out in order, each tile with all the stages and parts that the longest and fullest has."""
+    merit = merits(schedule, overlapping=False)
+    assert list(merit) == ["bytes of the busiest SM", "bytes", "tokens per tile"]
+    plan, loads = schedule.plan, [0] * schedule.sm_count
+    for cta in range(schedule.ctas):
+        for group, _, _ in schedule.tiles_of(cta):
+            k_tiles = ceil_div(ceil_div(schedule.sizes[group][2], 256), plan.k_split)
+            loads[cta % schedule.sm_count] += k_tiles * plan.stage_bytes + (plan.k_split - 1) * plan.share_bytes
+    assert max(loads) <= merit["bytes of the busiest SM"]
+    assert merit["bytes"] == schedule.requested_bytes
+
+
+@settings(max_examples=50, deadline=None)
+@given(SIZES, st.sampled_from([2, 148]), st.booleans(), st.sampled_from(PRODUCTS))
+def test_candidates_come_in_the_order_of_their_merits(sizes, sms, overlapping, products):
+    schedules = candidates(sizes, sms, overlapping, products)
+    found = [tuple(merits(schedule, overlapping).values()) for schedule in schedules]
+    assert found == sorted(found)
+    (launch,) = configure(tuple((*size, 1) for size in sorted(sizes, reverse=True)), sms, overlapping, products)
+    assert tuple(merits(launch.schedule, overlapping).values()) == found[0]
+
+
+def test_half_a_pair_without_rows_is_no_work():
+    """N of 128 is one CTA's weight rows: a pair would keep two SMs busy for them."""
+    assert candidates(((64, 128, 7168),), 148)[0].plan.cta_group == 1
+
+
+def walk(schedule):
+    """Bytes requested by operand, over every stage of every CTA's tiles."""
+    plan = schedule.plan
+    part, atoms = (128, 1) if plan.token_tile == 256 else (plan.token_tile, 2 if plan.token_tile == 192 else 1)
+    part_rows = part // plan.cta_group
+    total = dict.fromkeys(schedule.requested, 0)
+    for cta in range(schedule.ctas):
+        rank, share = cta % plan.cta_group, cta // plan.cta_group % plan.k_split
+        for group, weight_row, token in schedule.tiles_of(cta):
+            m, n, k = schedule.sizes[group]
+            starts = range(0, k, 256)
+            for k_start in starts[share * len(starts) // plan.k_split : (share + 1) * len(starts) // plan.k_split]:
+                row_bytes, sf_bytes = min(256, k - k_start) // 2, min(256, k - k_start) * 8
+                total["weights"] += plan.products * max(0, min(128, n - weight_row)) * row_bytes
+                total["weight SF"] += plan.products * sf_bytes
+                for start in range(token, min(token + plan.token_tile, m), part):
+                    total["tokens"] += max(0, min(part_rows, m - start - rank * part_rows)) * row_bytes
+                    total["token SF"] += atoms * sf_bytes  # each CTA of a pair loads them all
+    return total
+
+
+@settings(max_examples=100, deadline=None)
+@given(SCHEDULES)
+def test_requested_bytes_add_up_over_tiles_and_stages(schedule):
+    assert walk(schedule) == schedule.requested

@@ -1,0 +1,148 @@
+"""Shares of K and dual GEMMs broken in the kernel's source, one line at a time: the emulator must notice each under its
+default schedules, by an error or by a wrong result. What is broken in the PTX, test_mutations.py has."""
+
+import importlib.util
+import itertools
+import sys
+from pathlib import Path
+
+import pytest
+
+import reference
+import submission
+from tests.support.configurations import EMULATED, force, label, set_chip
+
+emulator = pytest.importorskip("emulator")
+pytestmark = pytest.mark.skipif(not EMULATED, reason="runs in the emulator")
+
+SCHEDULES = ("late", "random:1", "random:2")
+NUMBERS = itertools.count()
+
+
+def mutant(folder, replacements):
+    """submission.py with text replaced, as a module of its own; the DSL reads the code from its file."""
+    source = Path(submission.__file__).read_text()
+    for old, new in replacements:
+        assert source.count(old) == 1, f"not once in submission.py: {old}"
+        source = source.replace(old, new)
+    path = folder / f"mutant_{next(NUMBERS)}.py"
+    path.write_text(source)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def outcomes(monkeypatch, folder, replacements, shape, products, schedules=SCHEDULES):
+    """Per schedule: None if the result is right, else what was noticed. Two tiles, of which the second is ragged."""
+    module = mutant(folder, replacements)
+    force(monkeypatch, shape)
+    monkeypatch.setattr(module, "shapes", submission.shapes)
+    compared = reference.REFERENCES["gemm" if products == 1 else "dual_gemm"]
+    sizes = {"m": shape[0] - 28, "n": 128 * shape[1] + 8, "k": 256 * (3 * shape[3] + 1) - 64, "l": 1, "seed": 11}
+    want = compared.ref_kernel(compared.generate_input(**sizes))
+    for schedule in schedules:
+        set_chip(monkeypatch, schedules=[schedule])
+        data = compared.generate_input(**sizes)
+        data[-1].fill_(float("nan"))
+        try:
+            found = module.solve(data).clone()
+        except emulator.EmulatorError as error:
+            yield schedule, f"{error}"
+        else:
+            passed, message = compared.compare(want, found)
+            yield schedule, None if passed else f"wrong result: {message}"
+
+
+ATTEND_ONCE = ("range(2 if self.plan.k_split > 1 else 0)", "range(1 if self.plan.k_split > 1 else 0)")
+CLUSTER = {
+    "sums are sent before all MMAs are done": [
+        ("        cluster_arrive()\n        cluster_wait()\n        for distance in", "        for distance in"),
+        ATTEND_ONCE,
+    ],
+    "sums are added before all have come": [
+        ("        cluster_arrive_release()\n        cluster_wait()\n", ""),
+        ATTEND_ONCE,
+    ],
+    "sums are sent to another share": [
+        ("(buffer, share * plan.cta_group", "(buffer, (share + 1) % plan.k_split * plan.cta_group")
+    ],
+}
+EXCHANGE = {
+    "sums of another share's tokens are sent": [
+        ("i * plan.part_tokens + share * plan.share_tokens", "i * plan.part_tokens + self.share * plan.share_tokens")
+    ],
+    "one sender's sums are not added": [("in range(plan.k_split - 1):", "in range(1, plan.k_split - 1):")],
+    "a share begins a k-tile late": [
+        ("return self.share * k_tiles // split * K_TILE,", "return (self.share * k_tiles // split + 1) * K_TILE,")
+    ],
+    "a share ends a k-tile early": [
+        ("(self.share + 1) * k_tiles // split * K_TILE,", "((self.share + 1) * k_tiles // split - 1) * K_TILE,")
+    ],
+    "another share's tokens are stored": [
+        ("begin += self.share * plan.share_tokens", "begin += (plan.k_split - 1 - self.share) * plan.share_tokens")
+    ],
+    "a share stores the next one's tokens as well": [
+        ("end = cutlass.min(end, begin + plan.share_tokens)", "end = cutlass.min(end, begin + 2 * plan.share_tokens)")
+    ],
+}
+MORE_SENDERS = {
+    "senders write over each other's sums": [("(plan.k_split - distance - 1) * plan.share_bytes", "0")],
+}
+PAIRS = {
+    "commits of all shares arrive in the first pair": [
+        ("Int16(PAIR << self.share * plan.cta_group) if plan.k_split > 1 else Int16(PAIR)", "Int16(PAIR)")
+    ],
+    "both CTAs of a pair send to the leader": [("share * plan.cta_group + self.rank)", "share * plan.cta_group)")],
+}
+DUAL = {
+    "the second product takes the first one's scale factors in TMEM": [
+        (
+            "                        weight_sf,\n",
+            "                        tmem + (plan.weight_sf_column + block * SF_COLUMNS),\n",
+        )
+    ],
+    "the first weights' scale factors are copied twice": [
+        ("i * SF_STAGE + block * SF_ATOM >> 4", "block * SF_ATOM >> 4")
+    ],
+    "the first weights' scale factors are loaded twice": [("weight_sf[i] + sf_offset", "weight_sf[0] + sf_offset")],
+    "the first weights are loaded twice": [
+        ("tma_load(part_smem, weight_map[i],", "tma_load(part_smem, weight_map[0],")
+    ],
+    "the first weights are multiplied twice": [("i * plan.weight_bytes + block * MMA_K", "block * MMA_K")],
+    "the products share an accumulator": [("d + i * plan.part_tokens,", "d,")],
+    "silu of the second product": [("silu_times, *results", "silu_times, *results[::-1]")],
+}
+DUAL_SHARES = {
+    "only the first product's sums are added": [("in enumerate(results):", "in enumerate(results[:1]):")],
+    "the second product's sums are sent over the first one's": [
+        ("(i * plan.share_tokens + first + token) // 4", "(first + token) // 4")
+    ],
+}
+# CLUSTER is broken in pairs of CTAs as well, which meet at the same barriers; EXCHANGE does not know of pairs.
+CASES = [
+    *((name, change, (128, 1, 1, 4), 1) for name, change in (CLUSTER | EXCHANGE | MORE_SENDERS).items()),
+    *((name, change, (64, 2, 1, 2), 2) for name, change in (CLUSTER | PAIRS | DUAL_SHARES).items()),
+    *((name, change, (64, 1, 2, 1), 2) for name, change in DUAL.items()),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "shape", "products"), CASES, ids=[f"{name}, {label(shape)}" for name, _, shape, _ in CASES]
+)
+def test_mutation_is_noticed(monkeypatch, tmp_path, name, change, shape, products):
+    found = []
+    for _, problem in outcomes(monkeypatch, tmp_path, change, shape, products):
+        found.append(problem)
+        if problem:
+            break
+    assert found[-1], f"{name}: unnoticed under {', '.join(SCHEDULES)}"
+
+
+@pytest.mark.parametrize(
+    ("shape", "products"),
+    sorted({case[2:] for case in CASES}),
+    ids=[label(s) for s, _ in sorted({c[2:] for c in CASES})],
+)
+def test_unmutated_source_is_silent(monkeypatch, tmp_path, shape, products):
+    assert not any(problem for _, problem in outcomes(monkeypatch, tmp_path, [], shape, products))

@@ -1,0 +1,62 @@
+"""Runs eval.py in a process of its own: as the contest's harness does, or as a person does."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SUBMISSIONS = ROOT / "tests" / "submissions"
+BEHAVIOURS = SUBMISSIONS / "behaviours.py"
+
+
+def clean_environment(**variables):
+    """The environment without what `python -m emulator`, under which the tests may run, adds to it."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("EMULATOR", "POPCORN"))}
+    entries = environment.get("PYTHONPATH", "").split(os.pathsep)
+    environment["PYTHONPATH"] = os.pathsep.join(entry for entry in entries if not entry.endswith("bootstrap"))
+    return {**environment, **variables}
+
+
+def spec_line(behaviour):
+    from tests.submissions.behaviours import M_OF, SEED_OF_CASE
+
+    return f"m: [{M_OF[behaviour]}, 24]; n: [16, 8]; k: [64, 128]; g: 2; seed: {SEED_OF_CASE}"
+
+
+def write_specs(path, behaviours):
+    path.write_text("".join(f"{spec_line(behaviour)}\n" for behaviour in behaviours))
+    return path
+
+
+def run_eval(*arguments, script=ROOT / "eval.py", **variables):
+    """Run eval.py for a person; returns the completed process with its text output."""
+    command = [sys.executable, *filter(None, [script]), *map(str, arguments)]
+    return subprocess.run(command, env=clean_environment(**variables), capture_output=True, text=True, timeout=300)
+
+
+def run_protocol(*arguments, limit_s=300, **variables):
+    """Run eval.py with a pipe as POPCORN_FD, killed after `limit_s`.
+
+    Returns (exit code, {key: value} of its lines in order, stdout and stderr).
+    """
+    reading, writing = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, ROOT / "eval.py", *map(str, arguments)],
+        env=clean_environment(POPCORN_FD=str(writing), **variables),
+        pass_fds=(writing,),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    os.close(writing)
+    watchdog = threading.Timer(limit_s, process.kill)
+    watchdog.start()
+    with os.fdopen(reading) as pipe:
+        lines = pipe.read().splitlines()
+    output, _ = process.communicate()
+    watchdog.cancel()
+    pairs = [line.split(": ", 1) for line in lines]
+    assert len({key for key, _ in pairs}) == len(pairs), "a key is logged twice"
+    return process.returncode, dict(pairs), output

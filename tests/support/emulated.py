@@ -1,0 +1,53 @@
+"""Runs programs on the emulated device, each in a process of its own."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+
+from tests.support.commands import ROOT, clean_environment
+
+PROGRAMS = ROOT / "tests" / "programs"
+
+
+def run(*arguments, options=(), **variables):
+    """`python -m emulator OPTIONS ARGUMENTS` with its text output."""
+    command = [sys.executable, "-m", "emulator", *map(str, (*options, *arguments))]
+    environment = clean_environment(**variables)
+    inherited = clean_environment()["PYTHONPATH"]
+    entries = (str(ROOT), variables.get("PYTHONPATH"), inherited)
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, entries))
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def checks(program):
+    """Names of the check functions of a file in tests/programs."""
+    return re.findall(r"^def (check_\w+)\(\)", (PROGRAMS / program).read_text(), re.MULTILINE)
+
+
+def outcomes(program, **variables):
+    """{check: "ok" or its traceback}: the checks of a file in tests/programs, one after the other in one process."""
+    process = run("-m", "tests.support.emulated", program, **variables)
+    lines = process.stdout.splitlines()
+    assert process.returncode == 0 and lines, f"{program} ended with {process.returncode}\n{process.stderr}"
+    return json.loads(lines[-1])
+
+
+def main(program):
+    sys.path.insert(0, str(PROGRAMS))
+    module = __import__(Path(program).stem)
+    results = {}
+    for name in checks(program):
+        try:
+            getattr(module, name)()
+            results[name] = "ok"
+        except Exception:
+            results[name] = traceback.format_exc()
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,25 @@
+"""ptxas for PTX that was lowered for a Hopper GPU."""
+
+import subprocess
+
+import pytest
+
+from tools import report
+
+PTXAS = report.installed("ptxas")
+
+
+def assembles(ptx):
+    """Whether one of the ptxas here takes the PTX; asserts its message otherwise."""
+    if not PTXAS:
+        pytest.skip("no ptxas in site-packages or on PATH; the extra `report` brings one")
+    refusals = []
+    for ptxas in PTXAS:
+        command = [ptxas, "-arch=sm_90a", "-o", "/dev/null", "/dev/stdin"]
+        result = subprocess.run(command, input=ptx, capture_output=True, text=True)
+        if result.returncode == 0:
+            return True
+        refusals.append(result.stdout + result.stderr)
+    if all("Unsupported .version" in refusal for refusal in refusals):
+        pytest.skip("ptxas is older than the PTX")
+    raise AssertionError("\n".join(refusals))

@@ -1,0 +1,151 @@
+"""What compare.py times beside the kernel: a ring of copies with the schedule's own traffic, and others' kernels.
+
+NVIDIA_GROUPED_EXAMPLE names grouped_blockscaled_gemm.py from NVIDIA/cutlass for the tests that need it.
+"""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import reference
+from emulator.hopper import library
+from submission import SMEM_RESERVED, Plan, Schedule, ceil_div, shapes
+from tools import compare, peers
+
+EXAMPLE = os.environ.get("NVIDIA_GROUPED_EXAMPLE")
+SIZES = ((300, 384, 1024), (130, 256, 512), (64, 256, 256))
+
+
+@pytest.mark.parametrize("shape", [shape for shape in shapes() if shape[3] == 1], ids=str)
+def test_ring_moves_what_the_schedule_moves(shape):
+    """Bytes that ring.cu's loops would load and store, summed over its CTAs, against the schedule's tiles."""
+    schedule = Schedule(Plan(len(SIZES), *shape), SIZES, 8)
+    plan = schedule.plan
+    work, nbytes = compare.schedule_ring(schedule, None)
+    ctas, loaded, stored, furthest = schedule.ctas, 0, 0, 0
+    for cta in range(ctas):
+        rank, step = cta % work.ctas_per_tile, ctas // work.ctas_per_tile
+        for tile in range(cta // work.ctas_per_tile, work.tiles, step):
+            group = [g for g in work.groups[: work.group_count] if tile >= g.first_tile][-1]
+            token_block = (tile - group.first_tile) % group.token_blocks
+            weight_block = (tile - group.first_tile) // group.token_blocks * work.ctas_per_tile + rank
+            tokens = min(group.m - token_block * work.token_tile, work.token_tile)
+            parts = ceil_div(tokens, work.part_tokens)
+            loaded += group.k_tiles * (work.weight_bytes + parts * work.part_bytes)
+            stored += tokens * compare.STORE_BYTES
+            part = (token_block * (work.token_tile // work.part_tokens) + parts - 1) * work.ctas_per_tile + rank
+            furthest = max(
+                furthest,
+                group.weights + (weight_block + 1) * group.k_tiles * work.weight_bytes,
+                group.tokens + (part + 1) * group.k_tiles * work.part_bytes,
+                group.output + ((token_block * work.token_tile + tokens - 1) * group.n + (weight_block + 1) * 128) * 2,
+            )
+    expected = 0
+    for cta in range(ctas):
+        for group, _, token in schedule.tiles_of(cta):
+            m, _, k = SIZES[group]
+            parts = ceil_div(min(m - token, plan.token_tile), plan.part_tokens)
+            part_bytes = plan.part_token_bytes + plan.part_atoms * 2048
+            expected += ceil_div(k, 256) * (plan.weight_bytes + 2048 + parts * part_bytes)
+    assert loaded == expected
+    columns = 128 * plan.cta_group  # the ring stores whole tiles
+    assert stored == sum(m * ceil_div(n, columns) * columns * 2 for m, n, _ in SIZES)
+    assert furthest == nbytes
+
+
+@pytest.mark.parametrize("nbytes", [144_600_000, 81_900_000, 18_500_000, 11_700_000])
+def test_plain_ring_moves_its_bytes(nbytes):
+    work = compare.plain_ring(1 << 20, nbytes, 132, True)
+    loaded = work.tiles * work.groups[0].k_tiles * work.weight_bytes
+    assert 0.98 * nbytes <= loaded <= nbytes
+    assert work.weight_bytes % 128 == 0 and work.weight_bytes <= compare.RING_STAGE
+    assert compare.ring_shared_bytes(work) <= compare.SMEM_BYTES
+
+
+@pytest.mark.parametrize("shape", [shape for shape in shapes() if shape[3] == 1], ids=str)
+def test_ring_fits_shared_memory(shape):
+    work, _ = compare.schedule_ring(Schedule(Plan(len(SIZES), *shape), SIZES, 8), None)
+    assert compare.ring_shared_bytes(work) + SMEM_RESERVED <= 228 * 1024
+
+
+def test_structures_are_those_of_the_kernel():
+    """Fields of ring.cu's structs, in order; all are int64 first, then int32, so there is no padding between them."""
+    text = (compare.HERE / "ring.cu").read_text()
+    for kind, skip in ((compare.Group, 0), (compare.Work, 1)):
+        body = re.sub(r"//.*", "", re.search(rf"struct {kind.__name__} {{(.*?)}};", text, re.S)[1])
+        names = [name for line in re.findall(r"int(?:64|32)_t ([^;]+);", body) for name in line.split(", ")]
+        assert names == [name for name, _ in kind._fields_[skip:]]
+
+
+def test_ring_compiles():
+    assert ".visible .entry ring(" in library.ptx(compare.HERE / "ring.cu", "sm_90")
+
+
+def test_submissions_are_loaded_from_their_paths(tmp_path):
+    """Files of one name stay apart, and find their own module where dataclasses look for it."""
+    text = """
+from __future__ import annotations
+import dataclasses
+
+@dataclasses.dataclass
+class Answer:
+    value: int
+
+def custom_kernel(data):
+    return Answer(FACTOR * data).value
+"""
+    calls = []
+    for factor in (2, 3):
+        folder = tmp_path / str(factor)
+        folder.mkdir()
+        (folder / "kernel.py").write_text(f"{text}\nFACTOR = {factor}\n")
+        calls.append(peers.load_submission(folder / "kernel.py"))
+    assert [call(7) for call in calls] == [14, 21]
+
+
+def test_rows_of_the_example(monkeypatch):
+    """Only B200s time what two SMs load together."""
+    monkeypatch.setattr(compare, "load_grouped_example", lambda *arguments: arguments)
+    path = Path("example.py")
+    one, two = compare.EXAMPLES
+    assert compare.example_calls(None, False) == {}
+    assert compare.example_calls(path, True) == {one: (path, (128, 128), (1, 1))}
+    assert compare.example_calls(path, False)[two] == (path, (256, 128), (2, 1))
+
+
+@pytest.mark.skipif(EXAMPLE is None, reason="NVIDIA_GROUPED_EXAMPLE names no file")
+@pytest.mark.parametrize("name", compare.EXAMPLES)
+def test_example_computes_every_input(name, monkeypatch):
+    """Inputs with as many groups share a compiled kernel; an input that was seen before makes no new arrays."""
+    call = compare.example_calls(Path(EXAMPLE), False)[name]
+    inputs = [
+        reference.generate_input(m=(96, 130), n=(128, 256), k=(256, 512), g=2, seed=1),
+        reference.generate_input(m=(300, 40), n=(256, 136), k=(320, 256), g=2, seed=2),
+    ]
+    expected = list(map(reference.ref_kernel, inputs))
+
+    def check():
+        for data, want in zip(inputs, expected):
+            for _, _, c in data[0]:
+                c.fill_(float("nan"))
+            assert reference.compare(want, call(data), 0, 0) == (True, "bit-exact")
+
+    check()
+    assert call.compiled.cache_info().misses == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "tensor", None)
+        patch.setattr(torch, "empty", None)
+        check()
+
+
+def test_without_a_gpu_it_says_so(monkeypatch):
+    import eval as evaluation
+
+    monkeypatch.setattr(evaluation, "has_hopper", lambda: False)
+    monkeypatch.setattr(evaluation, "has_b200", lambda: False)
+    monkeypatch.setattr("sys.argv", ["compare.py"])
+    with pytest.raises(SystemExit, match="a B200 or a Hopper GPU is needed"):
+        compare.main()

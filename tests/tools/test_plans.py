@@ -1,0 +1,106 @@
+"""The tables of what is launched: the chosen configuration first, and by which figure each of the others lost."""
+
+import re
+
+import pytest
+
+import submission
+import task
+from tools import plans
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    """A row is a line."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def printed(capsys):
+    """(title, cells of the header, cells of each row) of the one table that was printed."""
+    title, _, header, _, *rows, _ = capsys.readouterr().out.splitlines()
+    return title, *([re.split(r"\s{2,}", line.strip()) for line in of] for of in ([header], rows))
+
+
+def test_the_choice_and_what_the_others_lost_by(capsys):
+    plans.explain([(192, 3072, 4096, 1), (320, 3072, 4096, 1), (0, 128, 128, 1)], sms=148)
+    title, (header,), rows = printed(capsys)
+    assert title == "2 groups on 148 SMs; compared by bytes and waits, then tokens per tile, then shares of K:"
+    assert len(rows) == len(submission.shapes())
+    assert header[:4] == ["tile", "CTAs per MMA", "shares of K", "CTAs per SM"]
+    assert header[-2:] == ["MB requested", "lost by"]
+    assert rows[0][:4] == ["256x192x256", "2", "1", "2"] and rows[0][-1] == "chosen"
+    assert all(" > " in row[-1] for row in rows[1:])
+    # One CTA per SM, which is 10 MB; 37.7 MB of tokens and weights with a pair's 5 MB.
+    (row,) = [row for row in rows if row[:4] == ["256x256x256", "2", "1", "1"]]
+    assert row[-1] == "bytes and waits: 52,748,736 > 43,535,168"
+
+
+def test_ties_in_bytes_and_tile(capsys):
+    """Shares of K load the same bytes."""
+    plans.explain([(256, 4096, 7168, 1)], "dual_gemm", 148)
+    title, _, rows = printed(capsys)
+    assert title.startswith("1 group on 148 SMs")
+    assert {"shares of K: 2 > 1", "shares of K: 4 > 1"} <= {row[-1] for row in rows}
+
+
+def test_a_tie_decided_by_the_tile(capsys):
+    plans.explain([(64, 128, 7168, 1)], sms=148)
+    rows = printed(capsys)[-1]
+    assert rows[0][0] == "128x64x256"
+    assert "tokens per tile: 128 > 64" in {row[-1] for row in rows}
+
+
+def test_calls_in_turn_are_compared_by_the_busiest_sm(capsys):
+    plans.main(["m: 256; n: 4096; k: 7168; l: 1", "--problem", "dual_gemm", "--in-turn", "--sms", "132"])
+    title, _, rows = printed(capsys)
+    assert title == "1 group on 132 SMs; compared by bytes of the busiest SM, then bytes, then tokens per tile:"
+    (launch,) = submission.configure(((256, 4096, 7168, 1),), 132, False, 2)
+    assert rows[0] == [*plans.describe(launch.schedule).values(), "chosen"]
+
+
+@pytest.mark.parametrize("problem", task.PROBLEMS)
+def test_every_problem_has_a_report_and_a_command(capsys, monkeypatch, problem):
+    """`eval.py` shows the report's figures; the command takes the spec lines of the contest."""
+    monkeypatch.setattr(plans, "current_sms", lambda: 148)
+    for benchmark in task.PROBLEMS[problem].benchmarks:
+        report = plans.plan_report(plans.sizes_of(benchmark.line, problem), problem)
+        plans.main([benchmark.line, "--problem", problem])
+        _, (header,), rows = printed(capsys)
+        assert [*report.items()] == [*zip(header, rows[0])][: len(report)]
+
+
+def test_several_launches_are_reported_side_by_side(monkeypatch):
+    monkeypatch.setattr(plans, "current_sms", lambda: 148)
+    groups = submission.max_groups(1) + 1
+    assert plans.plan_report([(64, 128, 256, 1)] * groups)["tiles"] == f"{groups - 1} + 1"
+    assert plans.plan_report([(0, 128, 256, 1)]) == {}
+
+
+def test_nothing_to_launch_is_said(capsys):
+    plans.explain([(0, 128, 128, 1)], sms=148)
+    assert capsys.readouterr().out == "nothing to launch: no group has tokens\n"
+
+
+@pytest.mark.parametrize(
+    ("problem", "size", "message"),
+    [("group_gemm", (64, 100, 128, 1), "n is 100"), ("gemv", (64, 1, 100, 1), "k is 100")],
+)
+def test_sizes_that_the_kernel_cannot_take_are_refused(problem, size, message):
+    with pytest.raises(ValueError, match=message):
+        plans.explain([size], problem, 148)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["m: [1, 2]; n: [8]; k: [64]"], "group_gemm takes lists m, n and k of one length"),
+        (["m: 96; n: 8; k: 64"], "group_gemm takes lists"),
+        (["m: 96; n: 8; k: [64]", "--problem", "gemm"], "gemm takes numbers m, n"),
+        (["m: 96; k: 64", "--problem", "dual_gemm"], "dual_gemm takes numbers .* 'n'"),
+        (["m: 96; k: 100", "--problem", "gemv"], "k is 100; it must be 64 to"),
+        (["m = 96"], "'m = 96' is not 'key: value'"),
+    ],
+)
+def test_the_command_says_what_is_wrong_with_a_line(arguments, message):
+    with pytest.raises(SystemExit, match=f"^plans: .*{message}"):
+        plans.main(arguments)

@@ -1,0 +1,270 @@
+"""What the compiler made of every configuration: the order of the PTX's instructions, and what ptxas spends on them."""
+
+import functools
+import re
+
+import pytest
+
+import submission
+from emulator.frontend.ptx import parse
+from emulator.hopper import MODES, library
+from emulator.hopper.lower import lower
+from emulator.hopper.maps import MapFacts, is_map
+from emulator.hopper.statements import without_comments
+from tests.support.configurations import EVERY
+from tests.support.ptx_rules import FORBIDDEN, ORDER, START, broken
+from tests.support.ptxas import assembles
+from tools import report
+
+PLANS = report.configurations()
+compile_plan = functools.cache(report.compile_plan)
+needs_tools = pytest.mark.skipif(
+    not (report.installed("ptxas") and report.installed("nvdisasm")),
+    reason="no ptxas or no nvdisasm in site-packages or on PATH; the extra `report` brings both",
+)
+
+
+# Of the largest launches, which take seconds to compile, those of whole K, and of halves of it for pairs of CTAs: shares
+# and the choice among many groups are in different places of the kernel, and all other launches have every share.
+COMPILED = [plan for plan in PLANS if plan.groups <= report.CONTEST_GROUPS or plan.k_split <= plan.cta_group]
+LOWERED = [plan for plan in PLANS if plan.groups == report.CONTEST_GROUPS and plan.k_split != 2]
+
+
+@pytest.fixture(scope="module", params=COMPILED, ids=str)
+def compiled(request):
+    return compile_plan(request.param)
+
+
+@pytest.fixture(scope="module")
+def row(compiled):
+    return report.examine(compiled)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(1, 1, 1, 1), (2, 1, 1, 1), (1, 1, 2, 1), (2, 1, 4, 2)],
+    ids="cta_group={0[0]}, k_split={0[2]}, products={0[3]}".format,
+)
+def ptx(request):
+    """The PTX to break: one tile for each way the kernel is written."""
+    return compile_plan(submission.Plan(1, 128, *request.param)).ptx
+
+
+def test_every_configuration_is_there():
+    """A configuration that `solve` can choose and the report leaves out would go unseen."""
+    reported = [
+        ((plan.token_tile, plan.cta_group, plan.ctas_per_sm, plan.k_split), plan.products)
+        for plan in PLANS
+        if plan.groups == {1: 8, 2: 1}[plan.products]
+    ]
+    assert reported == EVERY
+    largest = [plan for plan in PLANS if plan.groups == submission.max_groups(plan.products)]
+    assert {(p.products, p.cta_group, p.k_split) for p in largest} == {
+        (products, cta_group, k_split) for (_, cta_group, _, k_split), products in EVERY
+    }
+    assert len(reported) + len(largest) == len(PLANS)
+
+
+def test_ordering_instructions_are_there(compiled):
+    assert broken(compiled.ptx) == {}
+
+
+def test_parameters_and_tmem_fit(compiled):
+    plan, tensors = compiled.plan, 2 * compiled.plan.products + 3
+    assert compiled.parameter_bytes <= submission.PARAMETER_BYTES
+    if plan.groups == submission.max_groups(plan.products):
+        # A map for every weight and token tensor, an address for the others, four sizes: no group more would fit.
+        of_group = 128 * (plan.products + 1) + 8 * (tensors - plan.products - 1) + 4 * 4
+        assert compiled.parameter_bytes + of_group > submission.PARAMETER_BYTES
+    assert compiled.tmem_allocated == [compiled.plan.tmem_columns]
+
+
+@needs_tools
+def test_nothing_is_spilled(row):
+    assembled, counts = row.assembled, row.sass.counts()
+    assert (assembled.spill_store_bytes, assembled.spill_load_bytes, assembled.stack_bytes) == (0, 0, 0)
+    assert counts["EXIT"] and not any(counts[opcode] for opcode in report.LOCAL)
+
+
+@needs_tools
+def test_a_main_loop_holds_one_k_tile(row):
+    """The report's counts are per k-tile: one loop per role, with the loads and the MMAs of one stage."""
+    plan = row.compiled.plan
+    (load,), (mma,) = (row.sass.main_loops(opcodes) for opcodes in report.ROLES.values())
+    assert load["UTMALDG"] == plan.products + plan.parts
+    assert load["UBLKCP"] == plan.products + plan.parts * plan.part_atoms
+    assert mma["UTCOMMA"] == submission.K_BLOCKS * plan.parts * plan.products
+
+
+@needs_tools
+def test_table_has_every_figure(row):
+    assert all(row.figures.values()) and all(row.configuration.values())
+    assert row.figures["registers"] == str(row.assembled.registers)
+
+
+@pytest.mark.parametrize("compiled", LOWERED, ids=str, indirect=True)
+@pytest.mark.parametrize("mode", MODES)
+def test_what_is_lowered_for_a_hopper_gpu_assembles(compiled, mode):
+    (entry,) = parse(compiled.ptx).entries.values()
+    maps = {param.name: MapFacts(index < 2, 4096) for index, param in enumerate(entry.params) if is_map(param)}
+    result = lower(compiled.ptx, entry.name, mode, maps, compiled.plan.cta_group, library.ptx)
+    assert result.extra_threads == 128 * (mode == "exact") and not result.forwards
+    assert result.uses_tmem == (mode == "exact")
+    assert bool(result.control_bytes) == bool(result.extra_threads)
+    assert not re.search(r"tcgen05|cta_group|sm_100", without_comments(result.ptx))
+    assert assembles(result.ptx)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Each check fails where it should
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def without_each(pattern, text):
+    """The text without one of the instructions that match, for each of them."""
+    for match in re.finditer(rf"{pattern}[^;]*;", text):
+        yield text[: match.start()] + text[match.end() :]
+
+
+@pytest.mark.parametrize("rule", ORDER)
+def test_missing_ordering_instruction_is_noticed(ptx, rule):
+    """Some are needed twice over; no other rule may notice, so that each is known to notice by itself."""
+    found = [set(broken(mutated)) for mutated in without_each(re.escape(rule), ptx)]
+    assert {rule} in found
+    assert all(rules <= {rule} for rules in found)
+
+
+@pytest.mark.parametrize("rule", ORDER)
+def test_ordering_instruction_behind_a_predicate_is_noticed(ptx, rule):
+    predicated = re.sub(rf"({re.escape(rule)}[^;]*;)", r"{ .reg .pred p; @p \1 }", ptx)
+    assert set(broken(predicated)) == {rule}
+
+
+@pytest.mark.parametrize("rule", [name for name, rule in ORDER.items() if rule.first != START])
+def test_rule_without_anything_to_order_is_noticed(ptx, rule):
+    """As when the kernel comes to use another instruction that the rule does not know."""
+    instructions = re.compile(rf"^\s*(@\S+ )?({ORDER[rule].first})[^;]*;", re.M)
+    assert rule in broken(instructions.sub("", ptx))
+
+
+@pytest.mark.parametrize(
+    ("rule", "code"),
+    [
+        ("local memory", "{ .local .align 4 .b8 depot[64]; }"),
+        ("local memory", "{ .reg .b32 a; .reg .b64 p; st.local.b32 [p], a; }"),
+        ("local memory", "{ .reg .b32 a; .reg .b64 p; ld.volatile.local.v4.b32 {a, a, a, a}, [p]; }"),
+        ("global atomics", "{ .reg .b32 a; .reg .b64 p; atom.add.u32 a, [p], a; }"),
+        ("global atomics", "{ .reg .b32 a; .reg .b64 p; atom.relaxed.gpu.global.add.u32 a, [p], a; }"),
+        ("global atomics", "{ .reg .b32 a; .reg .b64 p; red.global.add.u32 [p], a; }"),
+        ("global atomics", "{ .reg .b32 a; .reg .b64 p; multimem.red.relaxed.sys.global.add.u32 [p], a; }"),
+        (
+            "global atomics",
+            "{ .reg .b32 a; .reg .b64 p; cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [p], [a], a; }",
+        ),
+        (
+            "device-side tensormap.replace",
+            "{ .reg .b64 p; tensormap.replace.tile.global_address.global.b1024.b64 [p], p; }",
+        ),
+    ],
+)
+def test_forbidden_instruction_is_noticed(ptx, rule, code):
+    assert rule in FORBIDDEN and set(broken(added(ptx, code))) == {rule}
+
+
+def test_shared_atomics_are_allowed(ptx):
+    assert not broken(added(ptx, "{ .reg .b32 a; atom.shared::cta.add.u32 a, [a], a; red.shared.add.u32 [a], a; }"))
+
+
+def added(ptx, code):
+    """The PTX with more code at the start of the kernel."""
+    end_of_registers = list(re.finditer(r"^\s*\.reg\s[^;]*;\n(?!\s*\.reg)", ptx, re.M))[0].end()
+    return ptx[:end_of_registers] + code + ptx[end_of_registers:]
+
+
+@needs_tools
+def test_spills_are_noticed():
+    """88 registers do not hold 64 columns and the choice among as many groups as a launch takes; ptxas wants 82."""
+    ptx = compile_plan(submission.Plan(submission.max_groups(1), 256, 2)).ptx
+    assembled = report.assemble(re.sub(r"(\.reqntid[^\n]*)", r"\1 .maxnreg 88", ptx))
+    assert assembled.registers <= 88
+    assert assembled.spill_store_bytes > 0 and assembled.spill_load_bytes > 0 and assembled.stack_bytes > 0
+    counts = report.disassemble(assembled.cubin).counts()
+    assert all(counts[opcode] for opcode in report.LOCAL)
+
+
+@needs_tools
+def test_local_memory_is_noticed(ptx):
+    """An array with an index that is known only at run time stays in memory."""
+    code = """{ .local .align 4 .b8 depot[64]; .reg .b32 a, p; .reg .pred q;
+        mov.b32 a, %tid.x; and.b32 a, a, 60; mov.b32 p, depot; add.u32 p, p, a;
+        st.local.b32 [p], a; ld.local.b32 a, [depot]; setp.eq.b32 q, a, 5; @q trap; }"""
+    assembled = report.assemble(added(ptx, code))
+    counts = report.disassemble(assembled.cubin).counts()
+    assert (assembled.stack_bytes, counts["STL"], counts["LDL"]) == (64, 1, 1)
+
+
+@needs_tools
+def test_ptx_that_does_not_assemble_is_refused(ptx):
+    with pytest.raises(report.ReportError, match=r"refuses the PTX:\n.*no_such"):
+        report.assemble(ptx.replace("fence.mbarrier_init", "fence.no_such"))
+
+
+@needs_tools
+def test_ptx_of_a_newer_compiler_is_refused(ptx):
+    with pytest.raises(
+        report.ReportError, match=r"no ptxas knows this PTX version:\n.*ptxas: Unsupported .version 99.0"
+    ):
+        report.assemble(re.sub(r"\.version \S+", ".version 99.0", ptx))
+
+
+def test_missing_tool_is_named(monkeypatch):
+    monkeypatch.setattr(report, "installed", lambda tool: [])
+    with pytest.raises(
+        report.ReportError, match="ptxas is neither in site-packages nor on PATH.*nvidia-cuda-nvcc-cu12"
+    ):
+        report.assemble("")
+
+
+@needs_tools
+def test_other_machine_code_is_noticed(ptx):
+    code, again, other = (
+        report.machine_code(report.assemble(text).cubin)
+        for text in (ptx, ptx, re.sub(r"(shfl\.sync\.bfly\.b32 other, \S+) 1,", r"\1 2,", ptx))
+    )
+    assert code and code == again and code != other
+
+
+def test_innermost_loop_of_a_listing():
+    """Loops within loops, two branches back to one label, a retry that branches back from outside of its loop, padding."""
+    sass = report.read_sass("""
+        /*0000*/                   S2R R0, SR_TID.X ;
+.L_x_0:
+        /*0010*/                   UIADD3 UR4, UPT, UPT, UR4, 0x1, URZ ;
+.L_x_1:
+        /*0020*/                   SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R2 ;
+        /*0030*/              @!P0 BRA `(.L_x_3) ;
+.L_x_2:
+        /*0040*/              @UP4 UTMALDG.2D [UR8], [UR28], desc[UR30] ;
+        /*0050*/               @P1 BRA `(.L_x_1) ;
+        /*0060*/                   NOP ;
+        /*0070*/                   BRA.U UP0, `(.L_x_1) ;
+        /*0080*/               @P2 BRA `(.L_x_0) ;
+        /*0090*/                   EXIT ;
+.L_x_3:
+        /*00a0*/                   SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R2 ;
+        /*00b0*/              @!P0 BRA `(.L_x_3) ;
+        /*00c0*/                   BRA `(.L_x_2) ;
+        /*00d0*/                   NOP;
+        /*00e0*/                   NOP;
+.L_x_4:
+""")
+    assert len(sass.opcodes) == 13 and sass.opcodes[4] == "UTMALDG.2D"
+    assert sass.main_loops(("UTMALDG",)) == [{"SYNCS": 1, "BRA": 3, "UTMALDG": 1, "NOP": 1}]
+    assert sass.main_loops(("UTCOMMA",)) == []
+
+
+def test_compilations_after_a_report_keep_nothing():
+    """The options that keep PTX and cubin, and write files, must not stay behind in the DSL."""
+    plan = submission.Plan(1)
+    assert report.compile_plan(plan).cubin
+    assert submission.compiled.__wrapped__(plan).artifacts.CUBIN is None
