@@ -22,8 +22,8 @@ from emulator.errors import EmulatorError
 if TYPE_CHECKING:
     import numpy as np
 
+    from emulator.hardware.counters import LaunchCounters
     from emulator.host.loader import Module
-    from emulator.machine.launch_counters import LaunchCounters
 
 __all__ = ["EmulatorError", "activate", "array", "counters", "load_ptx", "reset_counters", "synchronize"]
 
@@ -46,20 +46,20 @@ def array(data) -> np.ndarray:
 
 def synchronize() -> None:
     """Returns when no launch of this process is pending. Raises what they raise."""
-    from emulator.machine.device import Device
+    from emulator.execution.device import Device
 
     Device.current().synchronize()
 
 
 def counters() -> list[LaunchCounters]:
     """Counters of the launches of this process since the start or the last reset, in launch order."""
-    from emulator.machine.device import Device
+    from emulator.execution.device import Device
 
     return Device.current().counters()
 
 
 def reset_counters() -> None:
     """Forgets the counters of all launches so far."""
-    from emulator.machine.device import Device
+    from emulator.execution.device import Device
 
     Device.current().reset_counters()

@@ -22,7 +22,7 @@ import numpy as np
 
 import emulator
 from emulator.bench_kernels import CASES, SHARED_BYTES, TILE_BYTES, Case, ptx
-from emulator.transfers.encode import encode_tiled
+from emulator.hardware.tma.encode import encode_tiled
 
 NOTE = "Times of the emulator on this CPU. No time of a GPU can be told from them."
 # The library behind NumPy's products reads its number of threads when it is loaded; `python -m emulator` sets it, too.

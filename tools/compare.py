@@ -120,7 +120,7 @@ def run_ring(ctas: int, programmatic: bool, work: Work) -> None:
     import torch
 
     from emulator.hopper import gpu
-    from emulator.machine.properties import LaunchConfig
+    from emulator.hardware.properties import LaunchConfig
 
     config = LaunchConfig(
         (ctas, 1, 1), (RING_THREADS, 1, 1), (1, 1, 1), ring_shared_bytes(work), programmatic=programmatic

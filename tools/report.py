@@ -45,7 +45,7 @@ from pathlib import Path
 os.environ.setdefault("CUTE_DSL_ARCH", "sm_100a")  # read when the DSL is imported; its default is the GPU that is there
 
 import submission  # noqa: E402
-from emulator.frontend.ptx import parse  # noqa: E402
+from emulator.ptx.module import parse  # noqa: E402
 
 ARCH = "sm_100a"
 CONTEST_GROUPS = 8  # the most groups of a contest case

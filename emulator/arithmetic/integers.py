@@ -1,5 +1,7 @@
-"""Integer functions of rare instructions, on Python integers (one lane each, see `lanes.per_lane`) or on rows of packed
-16-bit numbers. Arguments are unsigned unless their type says otherwise; results may be wider than the register.
+"""Integer functions of instructions: shifts, division, bit fields, permutes, dot products.
+
+An argument is a row of 32 lanes, or a Python integer where the function says so or is applied lane by lane (`per_lane`).
+Arguments are unsigned unless their type says otherwise; results on integers may be wider than the register.
 
 PTX ISA, "Integer Arithmetic Instructions", "Extended-Precision Integer Arithmetic Instructions", "prmt".
 """
@@ -8,7 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from emulator.arithmetic.lanes import FULL, row_of, signed
+from emulator.arithmetic.lanes import FULL, INTS, UINTS, row_of, signed
+
+_NIBBLES = np.arange(0, 16, 4, dtype=np.uint32)
+_ROWS = np.arange(32)[:, None]
 
 # Of each mode the selectors of prmt without a mode, by the two low bits of the third source (PTX ISA, "prmt").
 PERMUTE_MODES = {
@@ -87,3 +92,152 @@ def permute_mode(a: int, b: int, control: int, mode: str) -> int:
     """prmt with a mode."""
     source, selector = b << 32 | a, PERMUTE_MODES[mode][control & 3]
     return sum((source >> 8 * (selector >> 4 * i & 7) & 0xFF) << 8 * i for i in range(4))
+
+
+def shift_left(a, b, width: int) -> np.ndarray:
+    """PTX clamps shift counts at the width (PTX ISA, "shl")."""
+    a, b = row_of(a, width), row_of(b, 32)
+    count = np.minimum(b, np.uint32(width - 1)).astype(a.dtype)
+    return np.where(b >= width, a.dtype.type(0), a << count)
+
+
+def shift_right(a, b, width: int, is_signed: bool) -> np.ndarray:
+    """Arithmetic if signed, else logical; counts are clamped at the width (PTX ISA, "shr")."""
+    dtype = (INTS if is_signed else UINTS)[width]
+    a, b = np.asarray(a, dtype), row_of(b, 32)
+    shifted = a >> np.minimum(b, np.uint32(width - 1)).astype(dtype)
+    return shifted if is_signed else np.where(b >= width, dtype(0), shifted)
+
+
+def divide(a, b, width: int, is_signed: bool) -> np.ndarray:
+    """Truncates; division by zero has all bits set, as on NVIDIA GPUs (PTX leaves it open)."""
+    dtype = (INTS if is_signed else UINTS)[width]
+    a, b = np.broadcast_arrays(np.asarray(a, dtype), np.asarray(b, dtype))
+    zero = b == 0
+    divisor = np.where(zero, dtype(1), b)
+    if is_signed:
+        with np.errstate(over="ignore"):
+            quotient = a // divisor
+            quotient = quotient + ((a - quotient * divisor != 0) & ((a < 0) != (divisor < 0)))
+    else:
+        quotient = a // divisor
+    return np.where(zero, dtype(-1) if is_signed else dtype(~dtype(0)), quotient).astype(dtype)
+
+
+def remainder(a, b, width: int, is_signed: bool) -> np.ndarray:
+    dtype = (INTS if is_signed else UINTS)[width]
+    quotient = divide(a, b, width, is_signed)
+    with np.errstate(over="ignore"):
+        return np.asarray(a, dtype) - quotient * np.asarray(b, dtype)
+
+
+def divide_scalar(a: int, b: int) -> int:
+    if b == 0:
+        return -1
+    quotient = abs(a) // abs(b)
+    return -quotient if (a < 0) != (b < 0) else quotient
+
+
+def remainder_scalar(a: int, b: int) -> int:
+    return a - divide_scalar(a, b) * b
+
+
+def multiply_high(a, b, width: int, is_signed: bool) -> np.ndarray:
+    """The upper half of the double-width product."""
+    if width < 64:
+        dtype = (INTS if is_signed else UINTS)[2 * width]
+        return (np.multiply(a, b, dtype=dtype) >> dtype(width)).astype((INTS if is_signed else UINTS)[width])
+    product = np.asarray(a).astype(object) * np.asarray(b).astype(object)
+    return np.array([int(p) >> 64 & (1 << 64) - 1 for p in np.broadcast_to(product, 32)], np.uint64)
+
+
+def bit_count(a: np.ndarray) -> np.ndarray:
+    return np.bitwise_count(a).astype(np.uint32)
+
+
+def leading_zeros(a: np.ndarray, width: int) -> np.ndarray:
+    return np.array([width - int(value).bit_length() for value in a.tolist()], np.uint32)
+
+
+def find_leading(a: int, width: int, is_signed: bool, shift_amount: bool) -> int:
+    """bfind: position of the most significant bit that differs from the sign; -1 if there is none."""
+    value = ~a if is_signed and a < 0 else a
+    position = value.bit_length() - 1
+    if position < 0:
+        return FULL
+    return width - 1 - position if shift_amount else position
+
+
+def reverse_bits(a: int, width: int) -> int:
+    return int(f"{a:0{width}b}"[::-1], 2)
+
+
+def extract_field(a: int, start: int, length: int, width: int, is_signed: bool) -> int:
+    """bfe; `a` is the unsigned value (PTX ISA, "bfe")."""
+    start, length = start & 0xFF, length & 0xFF
+    if length == 0:
+        return 0
+    sign_position = min(start + length - 1, width - 1)
+    sign = is_signed and a >> sign_position & 1
+    kept = max(0, min(length, width - start))
+    value = (a >> start) & ((1 << kept) - 1) if kept else 0
+    return value | (-1 << kept) if sign else value
+
+
+def insert_field(a: int, b: int, start: int, length: int, width: int) -> int:
+    """bfi: the low bits of `a` go into `b`."""
+    start, length = start & 0xFF, length & 0xFF
+    mask = ((1 << length) - 1) << start & (1 << width) - 1
+    return (b & ~mask) | (a << start & mask)
+
+
+def permute_bytes(a: int, b: int, selector: int) -> int:
+    """prmt without a mode (PTX ISA, "prmt")."""
+    source, result = a | b << 32, 0
+    for i in range(4):
+        choice = selector >> 4 * i & 0xF
+        byte = source >> 8 * (choice & 7) & 0xFF
+        if choice & 8:
+            byte = 0xFF if byte & 0x80 else 0
+        result |= byte << 8 * i
+    return result
+
+
+def permute_bytes_row(a: np.ndarray, b: np.ndarray, selector) -> np.ndarray:
+    source = np.stack((a, b), axis=1).astype(np.uint32, copy=False).view(np.uint8)
+    choice = np.asarray(selector).astype(np.uint32).reshape(-1, 1) >> _NIBBLES & np.uint32(0xF)
+    result = source[_ROWS, choice & np.uint32(7)]
+    if (choice & np.uint32(8)).any():
+        spread = np.where(result & np.uint8(0x80), np.uint8(0xFF), np.uint8(0))
+        result = np.where(choice & np.uint32(8), spread, result)
+    return result.view(np.uint32)[:, 0]
+
+
+def logic3(a, b, c, table: int):
+    """lop3: the truth table's bit (a << 2 | b << 1 | c) for every bit position; integers or rows."""
+    if isinstance(a, int) and isinstance(b, int) and isinstance(c, int):
+        invert, result = FULL, 0
+    else:
+        a, b, c = row_of(a, 32), row_of(b, 32), row_of(c, 32)
+        invert, result = np.uint32(FULL), np.zeros(32, np.uint32)
+    for index in range(8):
+        if table >> index & 1:
+            term_a = a if index & 4 else a ^ invert
+            term_b = b if index & 2 else b ^ invert
+            term_c = c if index & 1 else c ^ invert
+            result = result | (term_a & term_b & term_c)
+    return result
+
+
+def funnel_shift(a: int, b: int, count: int, left: bool, clamp: bool) -> int:
+    """shf: of the 64-bit value b:a (PTX ISA, "shf")."""
+    count = min(count, 32) if clamp else count & 31
+    value = b << 32 | a
+    return (value << count >> 32 if left else value >> count) & FULL
+
+
+def per_lane(function, width: int, *operands) -> np.ndarray:
+    """Applies an integer function lane by lane: for rare instructions."""
+    columns = [operand.tolist() if isinstance(operand, np.ndarray) else [operand] * 32 for operand in operands]
+    mask = (1 << width) - 1
+    return np.array([function(*values) & mask for values in zip(*columns, strict=True)], UINTS[width])

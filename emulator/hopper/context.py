@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from emulator.errors import EmulatorError
-from emulator.frontend.instructions import Entry, located
 from emulator.hopper.maps import MARK_4_BIT, MARK_OFFSET, MapFacts, Origins
 from emulator.hopper.statements import Block, Statement
+from emulator.ptx.ir import Entry, located
 
 CONTROL, PHASE, EXIT = "hopper_control", "hopper_phase", "$hopper_exit"
 """Registers of a kernel with extra warps: address of its Control (control.cuh), parity of its next cluster barrier; and

@@ -7,7 +7,7 @@ import threading
 from functools import cache
 
 from emulator.errors import EmulatorError
-from emulator.machine.properties import LaunchConfig
+from emulator.hardware.properties import LaunchConfig
 
 # CUjit_option
 INFO_LOG, INFO_LOG_SIZE, ERROR_LOG, ERROR_LOG_SIZE = 3, 4, 5, 6

@@ -16,11 +16,11 @@ import sys
 from dataclasses import dataclass
 
 from emulator.errors import EmulatorError
-from emulator.frontend.ptx import Entry
+from emulator.hardware.properties import LaunchConfig
 from emulator.hopper import MODES, gpu, library
 from emulator.hopper.lower import lower
 from emulator.hopper.maps import MapFacts, is_map, mark, patch
-from emulator.machine.properties import LaunchConfig
+from emulator.ptx.module import Entry
 
 TMEM_BYTES = 512 * 128 * 4  # of a CTA, in the pool: [column][lane]
 SHARED_PER_BLOCK_OPTIN, SM_COUNT = 97, 16  # CUdevice_attribute

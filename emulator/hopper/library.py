@@ -17,8 +17,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from emulator import toolchain
 from emulator.errors import EmulatorError
-from emulator.host import native
 
 HERE = Path(__file__).resolve().parent
 SONAMES = ("libnvrtc.so.13", "libnvrtc.so.12")
@@ -105,7 +105,7 @@ def ptx(source: Path = HERE / "library.cu", arch: str = "sm_90a") -> str:
     version = ctypes.c_int(), ctypes.c_int()
     _call("nvrtcVersion", *map(ctypes.byref, version))
     inputs = source.read_text(), headers, options, PTX_VERSION, [number.value for number in version]
-    made = native._folder() / f"{source.stem}-{hashlib.sha256(repr(inputs).encode()).hexdigest()[:16]}.ptx"
+    made = toolchain.cache_folder() / f"{source.stem}-{hashlib.sha256(repr(inputs).encode()).hexdigest()[:16]}.ptx"
     if not made.exists():
         text = _compiled(source.name, source.read_text(), headers, options)
         with tempfile.TemporaryDirectory(dir=made.parent) as scratch:

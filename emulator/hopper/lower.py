@@ -16,13 +16,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from emulator.errors import EmulatorError
-from emulator.frontend.ptx import parse
 from emulator.hopper import MODES
 from emulator.hopper.context import CONTROL, EXIT, PHASE, Context
 from emulator.hopper.library import PTX_VERSION
 from emulator.hopper.maps import MapFacts
 from emulator.hopper.rules import reason_against, rule
 from emulator.hopper.statements import Block, Statement, span, statements, without_comments
+from emulator.ptx.module import parse
 
 SERVER_WARPS, FORWARDING_WARPS = 4, 1
 CONTROL_BYTES, RING_BYTES = 240, 32 * 16  # sizeof(Control), and of the slots of one issuing CTA, in control.cuh

@@ -14,8 +14,8 @@ import struct
 from typing import NamedTuple
 
 from emulator.errors import EmulatorError, Fault
-from emulator.frontend.instructions import Address, Entry, Instruction, Param, Register, Symbol
-from emulator.transfers.tensormap import SIGNIFICANT_BYTES, TensorMap
+from emulator.hardware.tma.tensor_map import SIGNIFICANT_BYTES, TensorMap
+from emulator.ptx.ir import Address, Entry, Instruction, Param, Register, Symbol
 
 MAP_BYTES = 128
 MARK_OFFSET, MARK_4_BIT = 59, 0xB4  # byte and value in a map whose elements had 4 bits: box of dimension 4, minus 1

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Callable
 from functools import cache
 
+from emulator.hardware.properties import LaunchConfig
 from emulator.hopper import gpu, library
-from emulator.machine.properties import LaunchConfig
 
 THREADS, CTAS_PER_SM, VECTOR_BYTES = 512, 4, 16
 SM_COUNT = 16  # CUdevice_attribute

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from emulator.frontend.instructions import Entry, Instruction
+from emulator.ptx.ir import Entry, Instruction
 
 _NAME = r"[A-Za-z_$%][\w$%]*"
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)

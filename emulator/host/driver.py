@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from emulator.execution.device import Device
+from emulator.hardware.properties import DeviceProperties, ctas_per_sm
 from emulator.host import events
-from emulator.machine.device import Device
-from emulator.machine.properties import DeviceProperties, ctas_per_sm
 
 ALIGNMENT = 512  # bytes, of device allocations
 CUDA_VERSION = 13000  # the driver interface that the answers follow

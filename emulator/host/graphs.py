@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
-from emulator.machine import device
+from emulator.execution import device
 
 _capturing: list[Callable[[], None]] | None = None
 

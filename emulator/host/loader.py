@@ -14,12 +14,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from emulator.errors import EmulatorError
-from emulator.frontend.instructions import Entry, Param
-from emulator.frontend.ptx import parse
-from emulator.machine import device
-from emulator.machine.device import Device
-from emulator.machine.properties import DeviceProperties, LaunchConfig
-from emulator.memories.variables import module_memory
+from emulator.execution import device
+from emulator.execution.device import Device
+from emulator.hardware.properties import DeviceProperties, LaunchConfig
+from emulator.hardware.variables import module_memory
+from emulator.ptx.ir import Entry, Param
+from emulator.ptx.module import parse
 
 ALIGNMENT = 256  # of `array`, as of an allocation of the CUDA driver
 

@@ -22,12 +22,13 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from emulator import toolchain
 from emulator.errors import EmulatorError, Fault
-from emulator.frontend.ptx import Entry, Module, parse
-from emulator.host import driver, events, graphs, native
-from emulator.machine.device import Device, LaunchConfig
-from emulator.transfers.encode import encode_tiled
-from emulator.transfers.tensormap import RULES, TENSOR_MAP_ALIGNMENT
+from emulator.execution.device import Device, LaunchConfig
+from emulator.hardware.tma.encode import encode_tiled
+from emulator.hardware.tma.tensor_map import RULES, TENSOR_MAP_ALIGNMENT
+from emulator.host import driver, events, graphs
+from emulator.ptx.module import Entry, Module, parse
 
 SUCCESS, LAUNCH_FAILURE = 0, 719  # cudaError_t
 # cudaFuncAttribute
@@ -253,10 +254,10 @@ def _ptx_folder() -> str:
 
 def prepare() -> None:
     """Sets what the DSL reads when it is imported."""
-    register = native.load("shim.c").emulator_register
+    register = toolchain.load("host/shim.c").emulator_register
     register.argtypes = [ctypes.c_void_p] * len(_CALLBACKS)
     register(*(ctypes.cast(callback, ctypes.c_void_p) for callback in _CALLBACKS))
-    os.environ["CUTE_DSL_LIBS"] = str(native.build("shim.c"))
+    os.environ["CUTE_DSL_LIBS"] = str(toolchain.build("host/shim.c"))
     os.environ.setdefault("CUTE_DSL_ARCH", "sm_100a")
     # What another process has put into the file cache comes without its PTX.
     os.environ["CUTE_DSL_DISABLE_FILE_CACHING"] = "1"

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 
 import torch
 
+from emulator.execution.device import Device, run_pending
 from emulator.host import events, graphs
-from emulator.machine.device import Device, run_pending
 
 
 class MemoryInUse:

@@ -20,10 +20,11 @@ import torch.utils._device
 import torch.utils.dlpack
 from torch.overrides import TorchFunctionMode
 
-from emulator.host import graphs, native, torch_cuda
+from emulator import toolchain
+from emulator.execution.device import run_pending
+from emulator.host import graphs, torch_cuda
 from emulator.host.torch_memory import Tensor, call_on_cpu, check_devices, kind, on_device, place, tensors
 from emulator.host.torch_methods import ANSWERS, may_use_data
-from emulator.machine.device import run_pending
 
 ALIGNMENT = 512  # bytes; what torch's CUDA caching allocator rounds every block to
 
@@ -101,7 +102,7 @@ def _start_on_device(start: Callable, mode: VirtualDevice) -> Callable:
 @functools.cache
 def install() -> None:
     """Gives this process the device. RuntimeError if torch's allocations cannot be aligned as a device's are."""
-    align = native.load("align.c").align_allocations
+    align = toolchain.load("host/align.c").align_allocations
     align.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
     if not align(b"libc10.so", ALIGNMENT):
         raise RuntimeError("torch's allocator could not be aligned: its libc10.so does not import posix_memalign")

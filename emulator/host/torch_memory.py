@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
+from emulator.execution import device
+from emulator.execution.device import Device
 from emulator.host import torch_cuda
-from emulator.machine import device
-from emulator.machine.device import Device
 
 DEVICE = torch.device("cuda", 0)
 

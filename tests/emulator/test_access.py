@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 
+from emulator.compiler import translate
 from emulator.errors import EmulatorError
-from emulator.frontend import ptx
-from emulator.machine import translate
+from emulator.ptx import module as ptx
 from tests.support.small_kernels import launch, module, store
 
 LANE = np.arange(32)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from emulator.errors import EmulatorError, Fault
-from emulator.machine.barriers import ClusterBarrier, MBarrier, NamedBarrier
+from emulator.hardware.barriers import ClusterBarrier, MBarrier, NamedBarrier
 from tests.support.small_kernels import launch, store
 
 WHO = None

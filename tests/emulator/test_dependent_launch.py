@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from emulator.errors import EmulatorError
-from emulator.frontend import ptx
-from emulator.machine import device as device_module
-from emulator.machine import overlap
-from emulator.machine.device import Device, DeviceProperties, LaunchConfig
+from emulator.execution import device as device_module
+from emulator.execution import overlap
+from emulator.execution.device import Device, DeviceProperties, LaunchConfig
+from emulator.ptx import module as ptx
 from tests.support.commands import ROOT
 from tests.support.emulated import checks, outcomes
 from tests.support.small_kernels import module

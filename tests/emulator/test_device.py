@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from emulator.errors import EmulatorError
-from emulator.frontend import ptx
-from emulator.machine import device as device_module
-from emulator.machine import workers
-from emulator.machine.device import Device, DeviceProperties, LaunchConfig
-from emulator.machine.properties import check_launch, ctas_per_sm, static_shared_bytes
-from emulator.memories.journal import journal, settle
-from emulator.memories.memory import GlobalMemory
-from emulator.memories.traffic import Traffic
+from emulator.execution import device as device_module
+from emulator.execution import workers
+from emulator.execution.device import Device, DeviceProperties, LaunchConfig
+from emulator.execution.journal import journal, settle
+from emulator.hardware.memory import GlobalMemory
+from emulator.hardware.properties import check_launch, ctas_per_sm, static_shared_bytes
+from emulator.hardware.traffic import Traffic
+from emulator.ptx import module as ptx
 
 HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from emulator.errors import EmulatorError
-from emulator.memories import access
+from emulator.ops import memory as access
 from tests.support.small_kernels import launch
 
 INIT = """

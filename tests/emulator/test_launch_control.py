@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from emulator.errors import EmulatorError
-from emulator.machine.device import Device, LaunchConfig
-from emulator.machine.properties import DeviceProperties
+from emulator.execution.device import Device, LaunchConfig
+from emulator.hardware.properties import DeviceProperties
 from tests.support.small_kernels import entry, launch
 
 SCHEDULES = ["late", "eager", "random:3"]

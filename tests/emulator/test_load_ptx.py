@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import emulator
+from emulator.compiler.linking import link
 from emulator.errors import EmulatorError
-from emulator.frontend import ptx
-from emulator.frontend.linking import link
+from emulator.execution.device import Device
 from emulator.host import loader
-from emulator.machine.device import Device
+from emulator.ptx import module as ptx
 
 HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
 REGISTERS = ".reg .pred %p<8>; .reg .b16 %h<4>; .reg .b32 %r<16>; .reg .b64 %rd<16>;"

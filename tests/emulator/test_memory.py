@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from emulator.errors import Fault
-from emulator.memories.memory import SHARED_BASE, GlobalMemory, SharedMemory
-from emulator.memories.traffic import SECTOR, Traffic
+from emulator.hardware.memory import SHARED_BASE, GlobalMemory, SharedMemory
+from emulator.hardware.traffic import SECTOR, Traffic
 
 ELEMENTS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 WIDTHS = [(1, 1), (2, 1), (4, 1), (8, 1), (1, 2), (2, 2), (4, 2), (4, 4), (8, 2), (8, 4), (4, 8)]

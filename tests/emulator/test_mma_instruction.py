@@ -3,7 +3,7 @@
 import pytest
 
 from emulator.errors import Fault
-from emulator.tensor.mma_instruction import SCALE_BLOCKS, decode_instruction
+from emulator.hardware.tensor.instruction import SCALE_BLOCKS, decode_instruction
 from tests.support.tensor_operands import FORMATS, K, instruction
 
 EIGHTS, SIXTEENS, THIRTY_TWOS = set(range(8, 257, 8)), set(range(16, 257, 16)), set(range(32, 257, 32))

@@ -9,7 +9,7 @@ import pytest
 
 import emulator
 from emulator.errors import EmulatorError
-from emulator.machine.device import Device
+from emulator.execution.device import Device
 from tests.support.encoding import tensor_map
 from tests.support.nvcc import SOURCES, needs_nvcc, ptx
 

@@ -9,18 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from emulator.compiler import translate
+from emulator.compiler.opcodes import carry as opcodes_carry
+from emulator.compiler.opcodes import comparisons as opcodes_compare
+from emulator.compiler.opcodes import conversions as opcodes_convert
+from emulator.compiler.opcodes import floats as opcodes_float
+from emulator.compiler.opcodes import halves as opcodes_half
+from emulator.compiler.opcodes import integers as opcodes_integer
+from emulator.compiler.opcodes import packed as opcodes_pack
+from emulator.compiler.opcodes import table as opcodes
 from emulator.errors import EmulatorError
-from emulator.isa import (
-    opcodes,
-    opcodes_carry,
-    opcodes_compare,
-    opcodes_convert,
-    opcodes_float,
-    opcodes_half,
-    opcodes_integer,
-    opcodes_pack,
-)
-from emulator.machine import translate
 from tests.support.opcode_runs import TESTED, check_integers, operands, s, typed, untested
 from tests.support.small_kernels import entry, launch
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from emulator.isa import opcodes_carry
+from emulator.compiler.opcodes import carry as opcodes_carry
 from tests.support.opcode_runs import TESTED, operands, s, untested
 from tests.support.small_kernels import launch
 

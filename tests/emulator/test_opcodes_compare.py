@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from emulator.isa import opcodes_compare
+from emulator.compiler.opcodes import comparisons as opcodes_compare
 from tests.support.opcode_runs import (
     REGISTER,
     TESTED,

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from emulator.isa import opcodes_convert
+from emulator.compiler.opcodes import conversions as opcodes_convert
 from tests.support.opcode_runs import (
     FORMATS,
     TESTED,

@@ -6,7 +6,7 @@ from math import isfinite, isqrt
 import numpy as np
 import pytest
 
-from emulator.isa import opcodes_float
+from emulator.compiler.opcodes import floats as opcodes_float
 from tests.support.opcode_runs import FLOAT32, TESTED, floats, flushed, round_exactly, run, untested
 from tests.support.small_kernels import launch
 

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from emulator.isa import opcodes_half
+from emulator.compiler.opcodes import halves as opcodes_half
 from tests.support.opcode_runs import TESTED, round_exactly, run, untested
 
 TYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}

@@ -8,9 +8,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from emulator.compiler import translate
+from emulator.compiler.opcodes import packed as opcodes_pack
 from emulator.errors import EmulatorError
-from emulator.isa import opcodes_pack
-from emulator.machine import translate
 from tests.support.opcode_runs import TESTED, floats, operands, round_exactly, run, s, untested
 from tests.support.small_kernels import entry, launch
 

@@ -3,8 +3,8 @@
 import pytest
 
 from emulator.errors import EmulatorError
-from emulator.frontend import ptx
-from emulator.frontend.instructions import SINK, Address, Immediate, Negated, Pair, Register, Special, Symbol, Vector
+from emulator.ptx import module as ptx
+from emulator.ptx.ir import SINK, Address, Immediate, Negated, Pair, Register, Special, Symbol, Vector
 
 MODULE = """
 // a comment with a brace {

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from emulator.transfers.reductions import OPERATIONS, TENSOR_OPERATIONS, combined
+from emulator.arithmetic.reductions import OPERATIONS, TENSOR_OPERATIONS, combined
 
 FLOATS = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f32.ftz": np.float32, "f64": np.float64}
 CASES = sorted(

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from emulator.errors import EmulatorError
-from emulator.machine import scheduler
-from emulator.machine.scheduler import Schedule
+from emulator.execution import scheduler
+from emulator.execution.scheduler import Schedule
 from tests.support.small_kernels import launch, store
 
 SCHEDULES = ["late", "eager", "random:1", "random:2", "random:3"]

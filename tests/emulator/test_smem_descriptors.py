@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from emulator.errors import Fault
-from emulator.tensor.descriptors import SmemDescriptor, k_major, mn_major
+from emulator.hardware.tensor.descriptors import SmemDescriptor, k_major, mn_major
 from tests.support.tensor_operands import MODES, descriptor, k_major_address, mn_major_address, span_of
 
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from emulator.errors import Fault
-from emulator.memories.memory import GlobalMemory, SharedMemory
-from emulator.tensor.tensorcore import Mma
-from emulator.tensor.tmem import TensorMemory
-from emulator.transfers import tma
-from emulator.transfers.tensormap import TensorMap
+from emulator.hardware.memory import GlobalMemory, SharedMemory
+from emulator.hardware.tensor.core import Mma
+from emulator.hardware.tensor.tmem import TensorMemory
+from emulator.hardware.tma import boxes as tma
+from emulator.hardware.tma.tensor_map import TensorMap
 from tests.support.encoding import tensor_map
 from tests.support.tensor_operands import (
     DTYPES,

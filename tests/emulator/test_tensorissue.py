@@ -6,9 +6,9 @@ A kernel that must be refused goes on to a trap: what is found only when the ope
 import numpy as np
 import pytest
 
+from emulator.compiler import translate
 from emulator.errors import EmulatorError
-from emulator.machine import translate
-from emulator.memories.memory import SHARED_BASE
+from emulator.hardware.memory import SHARED_BASE
 from tests.support.small_kernels import entry, launch
 from tests.support.tensor_operands import K, descriptor, instruction, random_elements
 

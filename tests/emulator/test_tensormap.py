@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from emulator.errors import Fault
-from emulator.transfers.encode import encode_tiled
-from emulator.transfers.tensormap import TensorMap, edit
+from emulator.hardware.tma.encode import encode_tiled
+from emulator.hardware.tma.tensor_map import TensorMap, edit
 from tests.support.encoding import tensor_map
 
 VECTORS = json.loads((Path(__file__).parents[1] / "data" / "tensormap_vectors.json").read_text())

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from emulator.errors import Fault
-from emulator.memories.memory import GlobalMemory, SharedMemory
-from emulator.transfers import tma
-from emulator.transfers.tensormap import TensorMap
+from emulator.hardware.memory import GlobalMemory, SharedMemory
+from emulator.hardware.tma import boxes as tma
+from emulator.hardware.tma.tensor_map import TensorMap
 from tests.support.encoding import tensor_map
 
 BYTES = {"u8": 1, "u16": 2, "f16": 2, "bf16": 2, "f32": 4, "u32": 4, "f64": 8, "u64": 8}

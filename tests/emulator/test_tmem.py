@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from emulator.errors import Fault
-from emulator.tensor.tmem import ColumnAllocator, TensorMemory
+from emulator.hardware.tensor.tmem import ColumnAllocator, TensorMemory
 
 SHAPES = {"32x32b": 1, "16x64b": 2, "16x128b": 4, "16x256b": 8, "16x32bx2": 1}
 REGISTERS = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}

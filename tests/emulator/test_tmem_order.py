@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from emulator.compiler.flow import Flow
+from emulator.compiler.tmem_uses import first_uses
+from emulator.compiler.translate import Translator
 from emulator.errors import EmulatorError
-from emulator.frontend.flow import Flow
-from emulator.frontend.tmem_uses import first_uses
-from emulator.machine.translate import Translator
 from tests.support.small_kernels import entry, launch, store
 
 SCHEDULES = ["late", "eager", "random:1", "random:2"]

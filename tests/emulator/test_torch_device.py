@@ -134,7 +134,7 @@ def test_missing_compiler_is_named(tmp_path):
 
 
 def test_library_is_built_once_per_user(tmp_path):
-    code = "from emulator.host import native; print(native.build('align.c'))"
+    code = "from emulator import toolchain; print(toolchain.build('host/align.c'))"
     first, second = (run("-c", code, XDG_CACHE_HOME=str(tmp_path)).stdout for _ in range(2))
     assert (
         first == second and first.startswith(str(tmp_path)) and len(list((tmp_path / "sm100-emulator").iterdir())) == 1

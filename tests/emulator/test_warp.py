@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from emulator.compiler import translate
 from emulator.errors import EmulatorError
-from emulator.machine import translate
 from tests.support.small_kernels import entry, launch, store
 
 LANE = np.arange(32)

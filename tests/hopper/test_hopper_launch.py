@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from emulator.errors import EmulatorError
-from emulator.frontend.ptx import parse
+from emulator.hardware.properties import LaunchConfig
 from emulator.hopper import gpu, launch, library
-from emulator.machine.properties import LaunchConfig
+from emulator.ptx.module import parse
 
 PTX = """.version 8.8
 .target sm_100a

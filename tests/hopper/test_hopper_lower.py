@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from emulator.errors import EmulatorError
+from emulator.hardware.tensor.tmem import COLUMNS
+from emulator.hardware.tensor.tmem import fragment as tmem_fragment
 from emulator.hopper import MODES, library
 from emulator.hopper.lower import lower
 from emulator.hopper.maps import MARK_4_BIT, MARK_OFFSET, MapFacts
 from emulator.hopper.rules_tcgen05 import SHAPES, fragment
 from emulator.hopper.statements import without_comments
-from emulator.tensor.tmem import COLUMNS
-from emulator.tensor.tmem import fragment as tmem_fragment
 from tests.support import small_kernels
 from tests.support.ptxas import assembles
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from emulator.errors import EmulatorError
+from emulator.hardware.tma.tensor_map import TensorMap
 from emulator.hopper.maps import MARK_4_BIT, MARK_OFFSET, MapFacts, mark, patch
-from emulator.transfers.tensormap import TensorMap
 from tests.support.encoding import tensor_map
 
 VECTORS = json.loads((Path(__file__).parents[1] / "data" / "tensormap_vectors.json").read_text())

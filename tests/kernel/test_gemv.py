@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import reference
 import submission
 import task
-from emulator.frontend.ptx import parse
+from emulator.ptx.module import parse
 from submission import GemvPlan, ceil_div
 from tests.support.configurations import EMULATED, set_chip
 from tests.support.mutants import calls_that_need, nth_replaced, replaced, run_mutated, without, without_wait

@@ -142,7 +142,7 @@ def problems(draw):
 @pytest.mark.parametrize("schedule", ["late", "random:1", "random:2"])
 def test_random_legal_problems(monkeypatch, schedule):
     if EMULATED:
-        from emulator.machine.device import Device
+        from emulator.execution.device import Device
 
         monkeypatch.setattr(Device.current(), "schedules", (schedule,))
 

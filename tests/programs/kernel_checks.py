@@ -15,9 +15,10 @@ from cutlass.cute.runtime import from_dlpack
 from cutlass.utils import HardwareInfo
 
 import emulator
-from emulator.host import events, native, runtime
-from emulator.machine.device import Device, LaunchConfig
-from emulator.transfers.tensormap import TensorMap
+from emulator import toolchain
+from emulator.execution.device import Device, LaunchConfig
+from emulator.hardware.tma.tensor_map import TensorMap
+from emulator.host import events, runtime
 
 N = 70  # more than one CTA of 64 threads, and the last one is not full
 
@@ -182,7 +183,7 @@ def check_ptx_that_the_program_keeps_stays_its_own():
 
 def launched(*attributes, ptx=""):
     """The status of a launch of 4 CTAs with attributes (id, 16 words), as compiled host code makes it."""
-    shim, handle = native.load("shim.c"), 1 << 40
+    shim, handle = toolchain.load("host/shim.c"), 1 << 40
     runtime._kernels[handle] = runtime.Kernel("kernel", ptx)
     # cudaLaunchAttribute: id, padding, 64 bytes; cudaLaunchConfig_t: grid, block, shared bytes, queue, attributes
     packed = ctypes.create_string_buffer(b"".join(struct.pack("<i4x16I", *attribute) for attribute in attributes))
@@ -195,7 +196,7 @@ def words(*first):
 
 
 def check_unknown_attributes_are_refused():
-    shim, handle = native.load("shim.c"), 1 << 40
+    shim, handle = toolchain.load("host/shim.c"), 1 << 40
     assert launched((9, *words(1))) == runtime.LAUNCH_FAILURE
     assert "launch attribute 9 is not modelled" in str(caught(runtime._raise_failure))
     assert shim._cudaFuncSetAttribute(ctypes.c_void_p(handle), 77, 1) == runtime.LAUNCH_FAILURE
@@ -227,7 +228,7 @@ def check_tensor_maps_are_encoded():
     place = ctypes.addressof(storage) + -ctypes.addressof(storage) % 64
     dims, strides = (ctypes.c_uint64 * 2)(64, 32), (ctypes.c_uint64 * 1)(128)
     box, steps = (ctypes.c_uint32 * 2)(32, 8), (ctypes.c_uint32 * 2)(1, 2)
-    encode = native.load("shim.c")._cuTensorMapEncodeTiled
+    encode = toolchain.load("host/shim.c")._cuTensorMapEncodeTiled
 
     def status(at, address):
         pointers = (ctypes.c_void_p(address), dims, strides, box, steps)

@@ -7,8 +7,8 @@ import torch
 from torch_checks import raises
 
 import emulator
+from emulator.execution.device import Device, LaunchConfig
 from emulator.host import driver
-from emulator.machine.device import Device, LaunchConfig
 from tests.support.small_kernels import entry, store
 
 TRIGGER = "griddepcontrol.launch_dependents;\n"

@@ -10,7 +10,7 @@ import time
 import numpy as np
 import torch
 
-from emulator.machine.device import Device
+from emulator.execution.device import Device
 
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 

@@ -37,7 +37,7 @@ def set_chip(monkeypatch, sms=None, schedules=None, share_sms=False):
         monkeypatch.setattr(submission, "sm_count", lambda device: sms)
     if not EMULATED:
         return
-    from emulator.machine.device import Device
+    from emulator.execution.device import Device
 
     device = Device.current()
     if schedules is not None:

@@ -9,8 +9,8 @@ WAITS = LOAD_WAIT, STORE_WAIT, LAST_WAIT = "before loads", "before stores", "CTA
 
 def run_mutated(monkeypatch, mutate):
     """From now on launches run their kernels' PTX as `mutate` changes it; what the DSL has compiled stays as it is."""
-    from emulator.frontend.ptx import parse
     from emulator.host import runtime
+    from emulator.ptx.module import parse
 
     @functools.cache
     def mutated(ptx):

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from emulator.isa.rows import Row
+from emulator.compiler.opcodes.rows import Row
 from tests.support.small_kernels import launch
 
 SPECIAL = {

@@ -8,8 +8,8 @@ predicates, and an instruction behind a predicate orders nothing.
 import re
 from dataclasses import dataclass
 
-from emulator.frontend.instructions import Entry, Instruction
-from emulator.frontend.ptx import parse
+from emulator.ptx.ir import Entry, Instruction
+from emulator.ptx.module import parse
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,13 @@
 
 import numpy as np
 
-from emulator.frontend import ptx
-from emulator.machine import scheduler, translate
-from emulator.machine.launch_counters import LaunchCounters
-from emulator.machine.properties import LaunchConfig
-from emulator.memories.memory import GlobalMemory
-from emulator.memories.variables import module_memory
+from emulator.compiler import translate
+from emulator.execution import scheduler
+from emulator.hardware.counters import LaunchCounters
+from emulator.hardware.memory import GlobalMemory
+from emulator.hardware.properties import LaunchConfig
+from emulator.hardware.variables import module_memory
+from emulator.ptx import module as ptx
 
 REGISTERS = """
     .reg .pred %p<20>; .reg .b16 %h<40>; .reg .b32 %r<80>; .reg .b64 %rd<40>; .reg .b32 %tid, %rank;

@@ -3,10 +3,10 @@
 import ml_dtypes
 import numpy as np
 
-from emulator.memories.memory import SharedMemory
-from emulator.tensor.tensorcopy import Copy
-from emulator.tensor.tensorcore import Mma
-from emulator.tensor.tmem import TensorMemory
+from emulator.hardware.memory import SharedMemory
+from emulator.hardware.tensor.copy import Copy
+from emulator.hardware.tensor.core import Mma
+from emulator.hardware.tensor.tmem import TensorMemory
 
 A, B, SF = 0x2000, 0x12000, 0x1000
 D, SFA, SFB = 0, 384, 400

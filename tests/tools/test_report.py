@@ -6,11 +6,11 @@ import re
 import pytest
 
 import submission
-from emulator.frontend.ptx import parse
 from emulator.hopper import MODES, library
 from emulator.hopper.lower import lower
 from emulator.hopper.maps import MapFacts, is_map
 from emulator.hopper.statements import without_comments
+from emulator.ptx.module import parse
 from tests.support.configurations import EVERY
 from tests.support.ptx_rules import FORBIDDEN, ORDER, START, broken
 from tests.support.ptxas import assembles

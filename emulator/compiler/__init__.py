@@ -1,0 +1,1 @@
+"""Instructions to Python functions: linking, control flow, operands, segments and the opcode table."""

@@ -1,0 +1,188 @@
+"""Writes the Python text of instructions: destinations, masks and guards, around the operands of `sources.py`.
+
+Generated code names register i `r<i>`, the group of lanes that runs it `g`, and the lanes that are active `m` (a mask
+as an integer; `m1`, `m2`, ... inside of conditional parts). A uniform register is an unsigned integer (a bool for a
+predicate), any other a row (`lanes.py`), and a predicate of kind "bits" a mask.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+
+from emulator.compiler.flow import Flow
+from emulator.compiler.sources import Sources
+from emulator.ptx.ir import SINK, Address, Instruction, Register, Vector
+from emulator.ptx.types import type_width
+
+_CLAMP = re.compile(r"min\((\d+), (\d+)\)")  # of an immediate shift count
+# A test in a loop that does nothing else becomes a wait.
+WAITING_FORMS = {"mbarrier.test_parity(": "mbarrier.wait_parity(", "mbarrier.test_state(": "mbarrier.wait_state("}
+
+
+class Code(Sources):
+    """Emits one segment of a program (see `translate.py`)."""
+
+    def __init__(self, flow: Flow, numbers: dict[str, int], layout: dict[str, tuple[str, int]]):
+        super().__init__(flow, numbers, layout)
+        self.lines: list[tuple[str, int]] = []
+        self.depth = 1
+        self.pc = 0
+        self._masks = 0
+        self._temporaries = 0
+        self.kind = "uniform"  # of the current instruction's result
+        self.writes = 0  # destinations of the current instruction
+        self.waits = False  # whether the current instruction may have to wait
+
+    def line(self, text: str) -> None:
+        self.lines.append(("    " * self.depth + text, self.pc))
+
+    def temporary(self) -> str:
+        self._temporaries += 1
+        return f"t{self._temporaries}"
+
+    @contextmanager
+    def indented(self, header: str, mask: str | None = None):
+        self.line(header)
+        outer, self.mask = self.mask, mask or self.mask
+        self.depth += 1
+        start = len(self.lines)
+        yield
+        if len(self.lines) == start:
+            self.line("pass")
+        self.depth -= 1
+        self.mask = outer
+
+    def new_mask(self, bits: str) -> str:
+        self._masks += 1
+        name = f"m{self._masks}"
+        self.line(f"{name} = {self.mask} & {bits}")
+        return name
+
+    # Destinations
+
+    def assign(self, operand: object, expression: str, kind: str) -> None:
+        """Write a value of a kind ("uniform", "lanes" or "bits") to a register; `_` takes none."""
+        if operand is SINK or operand == SINK:
+            self.line(expression)
+            return
+        register, target = operand, self.flow.kinds[operand.name]
+        width = register.width
+        if kind == "uniform" and target != "uniform":
+            if width == 1:
+                expression = f"(FULL if {expression} else 0)"
+                kind = "bits"
+            else:
+                expression = f"row_of({expression}, {width})"
+        if kind == "bits" and target == "lanes":
+            expression = f"lanes({expression})"
+        if target != "uniform" and register.name in self.flow.merged:
+            new, old = self.temporary(), self.name(register)
+            self.line(f"{new} = {expression}")
+            if target == "bits":
+                expression = f"{new} & {self.mask} | {old} & ~{self.mask}"
+            else:
+                expression = f"{new} if {self.mask} == FULL else where(lanes({self.mask}), {new}, {old})"
+        self.line(f"r{self.numbers[register.name]} = {expression}")
+        self.defined.add(register.name)
+
+    def assign_parts(self, operand: object, expression: str, kind: str) -> None:
+        """Write the items of a sequence to the items of a vector operand."""
+        items = operand.items if isinstance(operand, Vector) else (operand,)
+        source = self.temporary()
+        self.line(f"{source} = {expression}")
+        for i, item in enumerate(items):
+            if item != SINK:
+                self.assign(item, f"{source}[{i}]", kind)
+
+    # Whole instructions
+
+    def compute(
+        self, instruction: Instruction, type_name: str, scalar: str | None, lanes: str, sources: str, result: str | None
+    ) -> None:
+        destination, operands = instruction.operands[0], instruction.operands[1:]
+        if len(operands) > len(sources):
+            raise self.fail(f"{len(operands)} source operands, {len(sources)} expected")
+        width = type_width(type_name)
+        wide = f"{type_name[0]}{2 * width}"
+        types = {"u": "u32", "i": "s32", "p": "pred", "w": wide, "q": f"u{width}"}
+        typed = [types.get(letter, type_name) for letter in sources[: len(operands)]]
+        names = dict(zip("abcde", typed))
+        result = {None: type_name, "wide": wide, "unsigned": f"u{width}"}.get(result, result)
+        for operand, of_type in ((destination, result), *zip(operands, typed)):
+            self.fits(operand, of_type)
+        facts = {"n": width, "signed": type_name[0] == "s"}
+        if self.kind == "uniform" and scalar is not None:
+            texts = {
+                key: self.boolean(operand) if names[key] == "pred" else self.integer(operand, names[key])
+                for key, operand in zip("abcde", operands)
+            }
+            expression = _CLAMP.sub(lambda found: str(min(map(int, found.groups()))), scalar.format(**facts, **texts))
+            if result != "pred" and (result[0] == "s" or re.search(r"[-+*~(]|<<", scalar)):
+                expression = f"({expression}) & {(1 << type_width(result)) - 1}"
+            self.assign(destination, expression, "uniform")
+            return
+        first_row = scalar is None or all(self.is_uniform(operand) for operand in operands)
+        texts = {
+            key: self.lanes(operand, names[key], row=first_row and i == 0)
+            for i, (key, operand) in enumerate(zip("abcde", operands))
+        }
+        expression = lanes.format(**facts, **texts)
+        if result != "pred" and result[0] not in "ub":
+            expression = f"({expression}).view(u{type_width(result)})"
+        self.assign(destination, expression, "lanes")
+
+    def call(self, instruction: Instruction, match: re.Match, template: str) -> None:
+        """Emit `template`, an expression, as a call. It may name, in braces: g, m (mask), pc, who; groups of the
+        opcode's match (as Python literals; `{name:b}` whether the group is there); and operands by index with a form:
+        `{1:i}` one integer for the active lanes, `{1:l}` the same of 64 bits, `{1:v}` an integer or a row, `{1:a}` an
+        address as one integer, `{1:x}` an address as integer or row, `{1:c}` the coordinates of a tensor address,
+        `{1:p}` one bool, `{1:r}` a list of rows or integers. Operands that are not there are None."""
+        destination = instruction.operands[0] if instruction.operands else None
+        expression = self.fill(instruction, match, template)
+        if self.waits:
+            for test, waiting in WAITING_FORMS.items():
+                expression = expression.replace(test, waiting)
+            self.line(f"if not {expression}: return {~self.pc}")
+            expression = "True"
+        if self.writes and isinstance(destination, Register):
+            self.assign(destination, expression, self.kind)
+        elif not self.waits:
+            self.line(expression)
+
+    def fill(self, instruction: Instruction, match: re.Match, template: str) -> str:
+        fixed = {"g": "g", "m": self.mask, "pc": str(self.pc), "who": f"(g, {self.pc})"}
+
+        def replace(found: re.Match) -> str:
+            name, form = found.groups()
+            if name in fixed:
+                return fixed[name]
+            if not name.isdigit():
+                text = match.group(name)
+                return str(text is not None) if form == "b" else text if text and text.isdigit() else repr(text)
+            index = int(name)
+            operand = instruction.operands[index] if index < len(instruction.operands) else None
+            return self.form(operand, form)
+
+        return re.sub(r"\{(\w+)(?::(\w))?\}", replace, template)
+
+    def form(self, operand: object, form: str) -> str:
+        if operand is None:
+            return "None"
+        if form in "il":
+            return self.single(operand, 32 if form == "i" else 64)
+        if form == "v":
+            return self.value(operand)
+        if form in "ax":
+            if not isinstance(operand, Address):
+                raise self.fail(f"an address is expected, not {operand}")
+            text = self.address(operand)
+            return text if form == "x" or self.flow.kind_of(operand.base) == "uniform" else f"pick({text}, {self.mask})"
+        if form == "c":
+            return self.coordinates(operand.coordinates or ())
+        if form == "p":
+            return self.boolean(operand)
+        if form == "r":
+            items = operand.items if isinstance(operand, Vector) else (operand,)
+            return "[" + ", ".join(self.value(item) for item in items) + "]"
+        raise self.fail(f"unknown operand form {form!r}")

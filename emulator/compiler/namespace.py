@@ -1,0 +1,63 @@
+"""The names that the code of segments may use.
+
+Operations are named by their module (`mbarrier.arrive`, `memory.load`), arithmetic likewise (`floats.fused`). What
+plumbs values between registers and operations has no prefix: the row helpers below and NumPy.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from emulator.arithmetic import carry, floats, integers, lanes, packing, roundings
+from emulator.errors import Fault
+from emulator.hardware.program import DONE
+from emulator.ops import (
+    active_lanes,
+    async_stores,
+    atomics,
+    barriers,
+    bulk_stores,
+    copies,
+    cp_async,
+    exchange,
+    fences,
+    launch_control,
+    matrices,
+    mbarrier,
+    memory,
+    setmaxnreg,
+    system_calls,
+    tcgen05,
+    tensor_maps,
+    tmem,
+)
+
+MODULES = (
+    *(carry, floats, integers, packing, roundings),
+    *(active_lanes, async_stores, atomics, barriers, bulk_stores, copies, cp_async, exchange, fences, launch_control),
+    *(matrices, mbarrier, memory, setmaxnreg, system_calls, tcgen05, tensor_maps, tmem),
+)
+
+_ROWS = {
+    "FULL": lanes.FULL,
+    "INTS": lanes.INTS,
+    "LANE_ID": lanes.LANE_ID,
+    "ONE": np.uint32(1),
+    "UINTS": lanes.UINTS,
+    "agreed": active_lanes.agreed,
+    "bits_of": lanes.bits_of,
+    "extend": lanes.extend,
+    "lanes": lanes.lanes,
+    "pick": active_lanes.pick,
+    "row_of": lanes.row_of,
+    "signed": lanes.signed,
+    "stack": lanes.stack,
+}
+_TYPES = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
+_TYPES |= {f"{letter}{8 * np.dtype(kind).itemsize}": kind for letter, kinds in (("u", lanes.UINTS), ("i", lanes.INTS)) for kind in kinds.values()}  # fmt: skip
+
+
+def namespace() -> dict[str, object]:
+    """A new namespace, which takes the functions of one program's segments."""
+    modules = {module.__name__.rpartition(".")[2]: module for module in MODULES}
+    return {"np": np, "where": np.where, "Fault": Fault, "DONE": DONE} | _TYPES | _ROWS | modules

@@ -1,0 +1,86 @@
+"""Rows of the opcode table: st.async, red.async, st.bulk, and multimem, which is refused (PTX ISA, "st.async",
+"red.async", "st.bulk", "multimem").
+"""
+
+from __future__ import annotations
+
+import re
+
+from emulator.compiler.code import Code
+from emulator.compiler.opcodes.rows import Row, row
+from emulator.ptx.ir import Address, Immediate, Instruction, Vector
+from emulator.ptx.types import type_width
+
+_TYPES = "b32|u32|s32|f32|b64|u64|s64|f64"
+_REDUCTIONS = {
+    **dict.fromkeys(("inc", "dec"), ("u32",)),
+    **dict.fromkeys(("min", "max"), ("u32", "s32")),
+    **dict.fromkeys(("and", "or", "xor"), ("b32",)),
+    "add": ("u32", "s32", "u64", "s64"),
+}
+_COUNTED = r"(?:\.shared::cluster)?\.mbarrier::complete_tx::bytes"
+
+
+def _places(code: Code, instruction: Instruction) -> tuple[str, object, str]:
+    """[a], b, [mbar]"""
+    address, value, barrier = instruction.operands
+    if not isinstance(address, Address) or not isinstance(barrier, Address):
+        raise code.fail("the first and the third operand must be addresses")
+    return code.address(address), value, code.address(barrier)
+
+
+def _store(code: Code, instruction: Instruction, match: re.Match) -> None:
+    address, value, barrier = _places(code, instruction)
+    width, count = type_width(match.group("type")), int(match.group("count") or 1)
+    items = value.items if isinstance(value, Vector) else (value,)
+    if len(items) != count or width * count > 128:
+        raise code.fail(
+            f"st.async of {len(items)} elements of {width} bits: .v{count} needs {count}, and the limit is 128 bits"
+        )
+    values = f"stack([{', '.join(code.value(item, width) for item in items)}], {width})"
+    code.line(f"async_stores.store(g, {code.mask}, {address}, {values}, {barrier}, (g, {code.pc}))")
+
+
+def _reduce(code: Code, instruction: Instruction, match: re.Match) -> None:
+    address, value, barrier = _places(code, instruction)
+    operation, type_name = match.group("op"), match.group("type")
+    if type_name not in _REDUCTIONS[operation]:
+        raise code.fail(
+            f"red.async.{operation}.{type_name} does not exist: .{operation} takes {', '.join(_REDUCTIONS[operation])} "
+            "(PTX ISA, red.async)"
+        )
+    operand = code.value(value, type_width(type_name))
+    code.line(
+        f"async_stores.reduce(g, {code.mask}, {operation!r}, {type_name!r}, {address}, {operand}, {barrier}, (g, {code.pc}))"
+    )
+
+
+def _clear(code: Code, instruction: Instruction, match: re.Match) -> None:
+    """[a], size, initval"""
+    address, size, initial = instruction.operands
+    if not isinstance(initial, Immediate) or initial.value != 0:
+        raise code.fail("st.bulk writes zeros only: initval must be 0 (PTX ISA, st.bulk)")
+    code.line(f"async_stores.clear(g, {code.mask}, {code.address(address)}, {code.value(size, 64)}, (g, {code.pc}))")
+
+
+def _refused(pattern: str, reason: str) -> Row:
+    def emit(code: Code, instruction: Instruction, match: re.Match) -> None:
+        raise code.fail(f"instruction {instruction.opcode} is not modelled: {reason}")
+
+    return row(pattern, emit, writes=0)
+
+
+ROWS: list[Row] = [
+    row(rf"st\.async(?:\.weak)?{_COUNTED}(?:\.v(?P<count>2|4))?\.(?P<type>{_TYPES})", _store, 3, writes=0),
+    row(
+        rf"red\.async\.relaxed\.cluster{_COUNTED}\.(?P<op>{'|'.join(_REDUCTIONS)})\.(?P<type>[bsu](?:32|64))",
+        _reduce,
+        3,
+        writes=0,
+    ),
+    row(r"st\.bulk(?:\.weak)?(?:\.shared::cta)?", _clear, 3, writes=0),
+    _refused(
+        r"(?:st|red)\.async\.(?:mmio\.)?release\..+", "asynchronous stores to global memory are for devices' registers"
+    ),
+    _refused(r"multimem\..+", "a multimem address stands for the memory of several devices, and there is one"),
+]

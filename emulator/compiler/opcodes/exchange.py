@@ -1,0 +1,102 @@
+"""Rows of the opcode table: exchange among the lanes of a warp (PTX ISA, "shfl.sync", "vote.sync", "match.sync",
+"redux.sync", "elect.sync").
+"""
+
+from __future__ import annotations
+
+import re
+
+from emulator.compiler.code import Code
+from emulator.compiler.opcodes.rows import KindOf, Row, always_lanes, always_uniform, called, row
+from emulator.ptx.ir import SINK, Immediate, Instruction, Pair
+
+
+def _elect_kind(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
+    return "bits"
+
+
+def _elect(code: Code, instruction: Instruction, match: re.Match) -> None:
+    destination, membermask = instruction.operands
+    leader = code.temporary()
+    code.line(f"{leader} = exchange.elect(g, {code.mask}, {code.single(membermask)})")
+    if not isinstance(destination, Pair):
+        raise code.fail("elect.sync needs two destinations, d|p")
+    if destination.first != SINK:
+        code.assign(destination.first, f"{leader}.bit_length() - 1", "uniform")
+    if destination.second != SINK:
+        code.assign(destination.second, leader, "bits")
+
+
+def _is_broadcast(instruction: Instruction, kind_of: KindOf) -> bool:
+    """shfl.sync.idx of one lane's value to the whole warp."""
+    if not instruction.opcode.startswith("shfl.sync.idx"):
+        return False
+    lane, clamp = instruction.operands[2:4]
+    return kind_of(lane) == "uniform" and isinstance(clamp, Immediate) and clamp.value & 0x1F1F == 0x1F
+
+
+def _shuffle_kind(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
+    if isinstance(instruction.operands[0], Pair):
+        return "lanes"
+    broadcast = _is_broadcast(instruction, kind_of) or kind_of(instruction.operands[1]) == "uniform"
+    return "uniform" if broadcast else "lanes"
+
+
+def _shuffle(code: Code, instruction: Instruction, match: re.Match) -> None:
+    destination, a, b, c, membermask = instruction.operands
+    mask, members = code.mask, code.single(membermask)
+    if code.kind == "uniform":
+        code.line(f"active_lanes.members(g, {mask}, {members}, 'shfl.sync')")
+        source = code.value(a)
+        code.assign(
+            destination,
+            source if code.is_uniform(a) else f"exchange.broadcast({source}, {code.value(b)}, {mask})",
+            "uniform",
+        )
+        return
+    result = code.temporary()
+    operands = f"{code.value(a)}, {code.value(b)}, {code.value(c)}, {members}"
+    code.line(f"{result} = exchange.shuffle(g, {mask}, {match.group('mode')!r}, {operands})")
+    targets = (destination.first, destination.second) if isinstance(destination, Pair) else (destination,)
+    for i, target in enumerate(targets):
+        if target != SINK:
+            code.assign(target, f"{result}[{i}]", "lanes")
+
+
+def _vote(code: Code, instruction: Instruction, match: re.Match) -> None:
+    destination, predicate, membermask = instruction.operands
+    call = f"exchange.vote(g, {code.mask}, {match.group('mode')!r}, {code.predicate_bits(predicate)}, {code.single(membermask)})"
+    code.assign(destination, call, "uniform")
+
+
+def _match_all(code: Code, instruction: Instruction, match: re.Match) -> None:
+    destination, a, membermask = instruction.operands
+    result = code.temporary()
+    code.line(
+        f"{result} = exchange.match_all(g, {code.mask}, {code.value(a)}, {match.group('width')}, {code.single(membermask)})"
+    )
+    targets = (destination.first, destination.second) if isinstance(destination, Pair) else (destination,)
+    for i, target in enumerate(targets):
+        if target != SINK:
+            code.assign(target, f"{result}[{i}]", "uniform")
+
+
+ROWS: list[Row] = [
+    row(r"elect\.sync", _elect, kind=_elect_kind),
+    row(r"shfl\.sync\.(?P<mode>idx|up|down|bfly)\.b32", _shuffle, kind=_shuffle_kind),
+    row(r"vote\.sync\.(?P<mode>ballot)\.b32", _vote, kind=always_uniform),
+    row(r"vote\.sync\.(?P<mode>all|any|uni)\.pred", _vote, kind=always_uniform),
+    called(r"match\.any\.sync\.b(?P<width>32|64)", "exchange.match_any(g, {m}, {1:v}, {width}, {2:i})", kind=always_lanes),
+    row(r"match\.all\.sync\.b(?P<width>32|64)", _match_all, kind=always_uniform),
+    called(
+        r"redux\.sync\.(?P<op>add|min|max|and|or|xor)\.(?P<type>u32|s32|b32)",
+        "exchange.reduce(g, {m}, {op}, {1:v}, {type}, {2:i})",
+        kind=always_uniform,
+    ),
+    called(
+        r"redux\.sync\.(?P<op>(?:min|max)(?:\.abs)?(?:\.NaN)?)\.(?P<type>f32)",
+        "exchange.reduce(g, {m}, {op}, {1:v}, {type}, {2:i})",
+        kind=always_uniform,
+    ),
+    called(r"activemask\.b32", "{m}", kind=always_uniform),
+]  # fmt: skip

@@ -1,0 +1,26 @@
+"""Python text for floating-point operands: registers read as rows of numbers, rows of numbers as registers' bits.
+
+f16 and f32 and their pairs are viewed in place; bf16 is widened to float32. A pair's row has 64 numbers, the lower one
+of each lane first.
+"""
+
+from __future__ import annotations
+
+from emulator.compiler.code import Code
+from emulator.ptx.types import type_width
+
+VIEWS = {"f16": "f16", "f16x2": "f16", "f32": "f32", "f32x2": "f32", "f64": "f64"}
+
+
+def numbers(code: Code, operand: object, type_name: str, flush: bool = False) -> str:
+    """An operand as a row of numbers. flush: subnormals of f16 and f32 become zeros (`.ftz`)."""
+    width = type_width(type_name)
+    text = f"row_of({code.value(operand, width)}, {width})"
+    text = f"floats.from_bf16({text})" if type_name.startswith("bf16") else f"{text}.view({VIEWS[type_name]})"
+    return f"floats.flush({text})" if flush else text
+
+
+def bits(text: str, type_name: str) -> str:
+    """The register's row of a row of numbers (float32 for bf16)."""
+    width = type_width(type_name)
+    return f"floats.to_bf16({text}, {width})" if type_name.startswith("bf16") else f"({text}).view(u{width})"

@@ -1,0 +1,70 @@
+"""Rows of the opcode table: cluster launch control and the 128-bit registers that it uses (PTX ISA,
+"clusterlaunchcontrol.try_cancel", "clusterlaunchcontrol.query_cancel", "mov").
+
+A 128-bit register is a pair of 64-bit values, each an integer or a row. It takes part in no merging of lanes: one that
+is read where lanes that have written it apart have met is refused.
+"""
+
+from __future__ import annotations
+
+import re
+
+from emulator.compiler.code import Code
+from emulator.compiler.opcodes.rows import KindOf, Row, always_lanes, called, row
+from emulator.ptx.ir import Instruction, Register, Vector
+
+
+def _bits(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
+    return "bits"
+
+
+def _pack(code: Code, instruction: Instruction, match: re.Match) -> None:
+    """d, {a, b} or {a, b}, d or d, d"""
+    destination, source = instruction.operands
+    if isinstance(destination, Vector) and isinstance(source, Register):
+        code.assign_parts(destination, f"launch_control.wide_rows({code.value(source, 128)})", "lanes")
+        return
+    if not isinstance(destination, Register) or code.flow.kinds[destination.name] != "uniform":
+        raise code.fail("a 128-bit register that parts of a warp have written apart is not modelled")
+    if isinstance(source, Vector):
+        low, high = (code.value(item, 64) for item in source.items)
+        code.assign(destination, f"({low}, {high})", "uniform")
+    else:
+        code.assign(destination, code.value(source, 128), "uniform")
+
+
+def _pack_kind(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
+    return "lanes" if isinstance(instruction.operands[0], Vector) else "uniform"
+
+
+def _first_cta(code: Code, instruction: Instruction, match: re.Match) -> None:
+    destination, response = instruction.operands
+    found = f"launch_control.first_cta({code.value(response, 128)})"
+    if match.group("axis"):
+        code.assign(destination, f"{found}[{'xyz'.index(match.group('axis'))}]", "lanes")
+    else:
+        code.assign_parts(destination, found, "lanes")
+
+
+_QUERY = r"clusterlaunchcontrol\.query_cancel"
+
+ROWS: list[Row] = [
+    row(r"mov\.b128", _pack, 2, kind=_pack_kind),
+    called(
+        r"clusterlaunchcontrol\.try_cancel\.async(?:\.shared::cta)?\.mbarrier::complete_tx::bytes"
+        r"(?P<everywhere>\.multicast::cluster::all)?\.b128",
+        "launch_control.try_cancel(g, {m}, {0:x}, {1:x}, {everywhere:b}, {who})",
+        writes=0,
+    ),
+    row(
+        rf"{_QUERY}\.is_canceled\.pred\.b128",
+        lambda code, instruction, match: code.assign(
+            instruction.operands[0],
+            f"launch_control.canceled({code.mask}, {code.value(instruction.operands[1], 128)})",
+            "bits",
+        ),
+        2,
+        kind=_bits,
+    ),
+    row(rf"{_QUERY}\.get_first_ctaid(?:::(?P<axis>[xyz])\.b32|\.v4\.b32)\.b128", _first_cta, 2, kind=always_lanes),
+]

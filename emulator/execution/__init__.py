@@ -1,0 +1,1 @@
+"""Launches: schedules, overlap, worker processes, hang reports and what schedules leave in memory."""

@@ -1,0 +1,191 @@
+"""The device: launches, under one or several schedules, in this process or in forked ones.
+
+A launch runs once per schedule, each time from the same memory, and its clusters may be dealt to several workers. One
+schedule and one worker run in process; every other run happens in forked children, which see this process's memory
+copy-on-write and send back what they wrote. All schedules must leave the same bytes, or the launch raises.
+
+A kernel that executes griddepcontrol.launch_dependents is not run at once: the launch behind it may overlap it. Such
+launches are pending until something may see or change what they see, and then run together (overlap.py).
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from emulator.compiler import translate
+from emulator.errors import EmulatorError
+from emulator.execution import scheduler
+from emulator.execution.runs import Launch, Progress, Runner
+from emulator.hardware.counters import LaunchCounters
+from emulator.hardware.memory import GlobalMemory
+from emulator.hardware.program import Program
+from emulator.hardware.properties import DeviceProperties, LaunchConfig, check_launch, with_clusters
+from emulator.hardware.variables import module_memory
+from emulator.ptx.module import Entry
+
+__all__ = ["Device", "DeviceProperties", "LaunchConfig"]
+
+PARAMETER_ALIGNMENT = 128  # of the parameter buffer: a tensor map in it must be 64-byte aligned
+LONGEST_CHAIN = 4  # pending launches; memory that the program frees meanwhile stays until they have run
+
+memory_owners: list[Callable[[], object]] = []
+"""Each returns what must be kept for the device's allocations to last. Kernels know addresses only."""
+
+_current: Device | None = None
+
+
+@dataclass
+class _Translated:
+    """allows_dependents: whether the kernel has griddepcontrol.launch_dependents."""
+
+    entry: Entry
+    program: Program
+    allows_dependents: bool
+
+
+class Device:
+    """One B200. The environment is read by `current` only.
+
+    Of launches that may overlap, what goes wrong is raised by the call that runs them: the next launch that does not
+    overlap them, `synchronize`, `counters`, or a torch call that may see or change data.
+
+    schedules: names as scheduler.Schedule.parse takes them. workers: how many processes a launch may use at once.
+    progress: called with (clusters done, clusters in all) of the launch that runs, all of its schedules together.
+    properties: of the chip; one with few SMs makes CTAs share them. All of these may be changed between launches.
+    """
+
+    def __init__(
+        self, schedules: tuple[str, ...] = ("late",), workers: int = 1, properties: DeviceProperties | None = None
+    ):
+        if not schedules or len(set(schedules)) < len(schedules):
+            raise ValueError(f"schedules must be at least one and differ: {schedules}")
+        if workers < 1:
+            raise ValueError(f"workers must be at least 1: {workers}")
+        for schedule in schedules:
+            scheduler.Schedule.parse(schedule)
+        self.properties = properties or DeviceProperties()
+        self.memory = GlobalMemory()
+        self.schedules = schedules
+        self.workers = workers
+        self.progress: Progress | None = None
+        self._counters: list[LaunchCounters] = []
+        self._cluster_seconds: dict[int, float] = {}
+        self._chain: list[Launch] = []
+        self._kept: list[object] = []
+        self._programs: dict[int, _Translated] = {}
+        # Reentrant: a finalizer that runs inside of a launch may call torch, which synchronizes.
+        self._lock = threading.RLock()
+
+    @staticmethod
+    def current() -> Device:
+        """The process's device, made at the first call from EMULATOR_SCHEDULE (default "late") and EMULATOR_WORKERS
+        (default: the cores that this process may use)."""
+        global _current
+        if _current is None:
+            schedules = os.environ.get("EMULATOR_SCHEDULE", "late").split(",")
+            workers = os.environ.get("EMULATOR_WORKERS") or str(len(os.sched_getaffinity(0)))
+            if not workers.isdecimal():
+                raise ValueError(f"EMULATOR_WORKERS must be a positive integer: {workers!r}")
+            _current = Device(tuple(schedule.strip() for schedule in schedules), int(workers))
+        return _current
+
+    @property
+    def pending(self) -> int:
+        """Launches that are still to run."""
+        return len(self._chain)
+
+    def synchronize(self) -> None:
+        """Runs the pending launches and returns when none is running."""
+        with self._lock:
+            try:
+                self._run_pending()
+            except EmulatorError as error:
+                # It says itself where in the kernel it is; where in the emulator that was noticed helps nobody.
+                raise error.with_traceback(None) from None
+
+    def counters(self) -> list[LaunchCounters]:
+        """One entry per launch since the last reset, oldest first."""
+        self.synchronize()
+        return list(self._counters)
+
+    def reset_counters(self) -> None:
+        self.synchronize()
+        self._counters.clear()
+
+    def launch(self, entry: Entry, config: LaunchConfig, params: list[bytes]) -> None:
+        """Runs a kernel, or makes it pending. params: the bytes of each parameter, in the entry's order.
+
+        Raises EmulatorError for a launch that the device refuses and for a rule that the kernel, or a pending one,
+        breaks. What a failing kernel has written stays in memory if it ran in this process, and is lost if it ran in
+        others; launches that were to overlap with it are lost, too.
+        """
+        translated = self._translated(entry)
+        config = with_clusters(entry, config)
+        check_launch(translated.program.entry, config, self.properties)
+        packed = np.frombuffer(entry.pack(params), np.uint8)
+        storage = np.zeros(len(packed) + 2 * PARAMETER_ALIGNMENT, np.uint8)
+        parameters = storage[-storage.ctypes.data % PARAMETER_ALIGNMENT :][: len(packed)]
+        parameters[:] = packed
+        launch = Launch(translated.program, config, parameters, entry.name)
+        with self._lock:
+            if not config.programmatic or config.cooperative:
+                self._run_pending()
+            if len(packed):
+                self.memory.register(parameters.ctypes.data, len(packed), "kernel parameters", writable=False)
+            self._chain.append(launch)
+            # Again with every launch: the program may have allocated memory since the one before.
+            self._kept = [owner() for owner in memory_owners] if translated.allows_dependents else self._kept
+            if not translated.allows_dependents or len(self._chain) == LONGEST_CHAIN:
+                self._run_pending()
+
+    def _run_pending(self) -> None:
+        chain, self._chain = self._chain, []
+        if not chain:
+            return
+        try:
+            runner = Runner(
+                self.memory, self.properties, self.schedules, self.workers, self.progress, self._cluster_seconds
+            )
+            self._counters += runner.run(chain)
+        finally:
+            for launch in chain:
+                if len(launch.parameters):
+                    self.memory.release(launch.parameters.ctypes.data)
+            self._kept = []
+
+    def _translated(self, entry: Entry) -> _Translated:
+        known = self._programs.get(id(entry))
+        if known is None:
+            program = translate.translate(entry)
+            allows = any(i.opcode == "griddepcontrol.launch_dependents" for i in program.entry.instructions)
+            known = self._programs[id(entry)] = _Translated(entry, program, allows)
+            if entry.scope is not None:
+                module_memory(entry.scope).register(self.memory)
+        return known
+
+
+def run_pending() -> None:
+    """Runs the pending launches of the current device, if there are any."""
+    if _current is not None and _current.pending:
+        _current.synchronize()
+
+
+@atexit.register
+def _run_pending_at_exit() -> None:
+    """A process whose last launches fail must not end as if they had not."""
+    try:
+        run_pending()
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+        for output in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):  # closed, or nobody reads it
+                output.flush()
+        os._exit(1)  # an exception here would leave the exit code as it is

@@ -1,0 +1,145 @@
+"""Launches that overlap: programmatic dependent launch (CUDA Programming Guide; PTX ISA, griddepcontrol).
+
+A launch with the attribute starts once every CTA of the launch before it has executed
+`griddepcontrol.launch_dependents` or has exited, as far as SMs have room. Only `griddepcontrol.wait` tells it that the
+launch before it is over. It waits for that one alone: a launch that never waits may be over before its predecessor is.
+
+The schedules decide who is ahead. late: the newest launch does all it can before an older one goes on, so that whatever
+it should have waited for has not happened. eager: the oldest first. random: any, at paces that differ by launch, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from emulator.execution.scheduler import HANG_ROUNDS, PACES, Machine
+from emulator.hardware.async_operations import Schedule
+from emulator.hardware.barriers import wake
+from emulator.hardware.chip import Chip
+from emulator.hardware.cluster import Cluster, Grid
+from emulator.hardware.properties import DeviceProperties
+from emulator.hardware.warp import Group, Warp
+
+PATIENCE = 50  # turns per warp without an effect, until those at a slow pace get theirs under a random schedule
+
+
+class OverlappingMachine(Machine):
+    """A machine that runs grids together. grids: in launch order, each the predecessor of the next."""
+
+    def __init__(self, schedule: Schedule, grids: Sequence[Grid], properties: DeviceProperties):
+        super().__init__(schedule)
+        self.grids = grids
+        self.chip = Chip(properties, schedule.kind, self.random)
+        self._order = grids[::-1] if schedule.kind == "late" else grids
+        self._paces = {grid: self.random.choice(PACES) for grid in grids}
+        self._paused: list[Group] = []
+        self._room_seen: tuple | None = None
+
+    def run_grids(self, report: Callable[[int], None] | None) -> None:
+        """report: called with the number of clusters that are over since the last call."""
+        idle, seen = 0, self.progress  # idle: turns since anything had an effect
+        retired = 0
+        while True:
+            retired += self._retire_exited(report)
+            for grid in self.grids:
+                if not grid.finished and grid.complete:
+                    self.finish(grid)
+                    self.queues.forget_streams((grid.number,))
+            if all(grid.finished for grid in self.grids):
+                return
+            room = retired, sum(grid.allowing for grid in self.grids)
+            if room != self._room_seen:
+                self._room_seen = room
+                self._admit_all()
+            if idle > HANG_ROUNDS * (len(self.ready) + 1):
+                raise self.hang("all warps that can run poll without an effect")
+            self._act(idle)
+            seen, idle = (self.progress, 0) if self.progress != seen else (seen, idle + 1)
+
+    def _admit_all(self) -> None:
+        """Admits clusters in launch order while there is room and the launch before them allows it."""
+        for grid in self.grids:
+            if not all(before.allows_dependents for before in grid.predecessors):
+                return
+            while grid.admitted < grid.config.clusters:
+                sms = self.chip.place(grid)
+                if sms is None:
+                    return
+                self._admit_to(grid, sms)
+
+    def _admit_to(self, grid: Grid, sms: list) -> None:
+        cluster = Cluster(self, grid, grid.admitted, sms)
+        self.chip.occupy(cluster)
+        grid.admitted += 1
+        self.start(cluster, self._paces[grid])
+
+    def _next_unstarted(self, grid: Grid) -> int | None:
+        if grid.admitted == grid.config.clusters:
+            return None
+        grid.admitted += 1
+        return grid.admitted - 1
+
+    def _act(self, idle: int) -> None:
+        """One turn of a warp, or one piece of asynchronous work."""
+        polling = idle > len(self.ready)
+        if self.schedule.kind == "random":
+            if self.ready and not (polling and self.queues.outstanding):
+                return self.turn() if idle < PATIENCE * len(self.ready) else self.run_warp(self.ready.popleft())
+            if self.queues.outstanding:
+                return self.queues.run_one()
+        else:
+            for grid in self._order:
+                warp = None if polling else self._first_ready(grid)
+                if warp is not None:
+                    self.ready.remove(warp)
+                    return self.run_warp(warp)
+                if grid.jobs:
+                    return self.queues.run_one_of(grid)
+            if self.ready:
+                return self.turn()
+        raise self.hang("no warp can run and no asynchronous work is outstanding")
+
+    def pause(self, group: Group) -> bool:
+        self._paused.append(group)
+        return True
+
+    def run_warp(self, warp: Warp) -> None:
+        super().run_warp(warp)
+        wake(self._paused)
+
+    def notes(self) -> list[str]:
+        notes = []
+        for grid in self.grids:
+            left = grid.config.clusters - grid.admitted
+            blocked = [before for before in grid.predecessors if not before.allows_dependents]
+            if left and blocked:
+                missing = f"{blocked[0].config.ctas - blocked[0].allowing} of {blocked[0].config.ctas} CTAs"
+                notes.append(
+                    f"{grid.title} has not started: {missing} of {blocked[0].title} have neither executed "
+                    "griddepcontrol.launch_dependents nor exited"
+                )
+            elif left:
+                notes.append(f"{left} of {grid.config.clusters} clusters of {grid.title} have not found room on an SM")
+        return notes
+
+    def _first_ready(self, grid: Grid) -> Warp | None:
+        return next((warp for warp in self.ready if warp.cta.grid is grid), None)
+
+    def _retire_exited(self, report: Callable[[int], None] | None) -> int:
+        """An SM has room again when a cluster has exited; stores that have read their source may still be queued."""
+        exited = self.take_finished()
+        for cluster in exited:
+            self.chip.release(cluster)
+            if report is not None:
+                report(1)
+        return len(exited)
+
+
+def run(grids: Sequence[Grid], schedule: Schedule, report: Callable[[int], None] | None = None) -> None:
+    """Runs grids, in launch order, each beside the one before it as far as that one allows. Raises EmulatorError."""
+    for before, grid in zip(grids, grids[1:]):
+        grid.predecessors = [before]
+    with np.errstate(all="ignore"):
+        OverlappingMachine(schedule, grids, grids[0].properties).run_grids(report)

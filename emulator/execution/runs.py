@@ -1,0 +1,193 @@
+"""Runs launches under every schedule, in this process or in forked ones, and settles what they leave in memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from emulator.execution import overlap, scheduler
+from emulator.execution.journal import Journal, journal, settle
+from emulator.execution.workers import Report, run_forked
+from emulator.hardware.cluster import Grid
+from emulator.hardware.counters import LaunchCounters
+from emulator.hardware.memory import GlobalMemory
+from emulator.hardware.program import Program
+from emulator.hardware.properties import DeviceProperties, LaunchConfig
+from emulator.hardware.traffic import PackedLoads, Traffic
+
+SPLIT_SECONDS = 0.1  # a run expected to be shorter is not worth its share of a second fork
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass
+class Launch:
+    """One launch on its way: what every run of it needs."""
+
+    program: Program
+    config: LaunchConfig
+    parameters: np.ndarray
+    kernel: str
+
+
+@dataclass
+class _Part:
+    """What one worker sends back."""
+
+    counters: LaunchCounters
+    loads: PackedLoads
+    stores: Journal
+    seconds: float = 0.0
+
+
+@dataclass
+class Runner:
+    """Runs launches on a memory, as Device says.
+
+    cluster_seconds: what a cluster took, by the program's id; every run adds to it.
+    """
+
+    memory: GlobalMemory
+    properties: DeviceProperties
+    schedules: tuple[str, ...]
+    workers: int
+    progress: Progress | None
+    cluster_seconds: dict[int, float]
+
+    def run(self, chain: list[Launch]) -> list[LaunchCounters]:
+        """Runs launches of which each may overlap the one before it."""
+        for launch in chain:
+            launch.program.printing_schedule = self.schedules[0]
+        return [self._run(chain[0])] if len(chain) == 1 else self._run_together(chain)
+
+    def _run(self, launch: Launch) -> LaunchCounters:
+        clusters = launch.config.clusters
+        shares = self._shares(launch, clusters)
+        if len(self.schedules) == 1 and shares == 1:
+            report = self._reporter(clusters)
+            counters, traffic, seconds = self._execute(launch, self.schedules[0], range(clusters), report)
+            counters.account(traffic)
+            self.cluster_seconds[id(launch.program)] = seconds / clusters
+            return counters
+
+        tasks = []
+        for schedule in self.schedules:
+            for first in range(shares):
+                name = f"{launch.kernel} under schedule {schedule}" + (
+                    f", part {first} of {shares}" if shares > 1 else ""
+                )
+                share = range(first, clusters, shares)
+                tasks.append((name, lambda report, s=schedule, c=share: self._part(launch, s, c, report)))
+        parts = run_forked(tasks, self.workers, self._reporter(clusters * len(self.schedules)))
+        runs = {s: parts[i * shares : (i + 1) * shares] for i, s in enumerate(self.schedules)}
+        settle(self.memory, {s: [part.stores for part in of] for s, of in runs.items()}, launch.kernel)
+        first = runs[self.schedules[0]]
+        self.cluster_seconds[id(launch.program)] = sum(part.seconds for part in first) / clusters
+        counters, traffic = first[0].counters, Traffic()
+        for part in first[1:]:
+            counters.merge(part.counters)
+        for part in first:
+            traffic.add_loads(self.memory, part.loads)
+        counters.account(traffic)
+        return counters
+
+    def _run_together(self, chain: list[Launch]) -> list[LaunchCounters]:
+        kernels = " overlapped by ".join(launch.kernel for launch in chain)
+        report = self._reporter(sum(launch.config.clusters for launch in chain) * len(self.schedules))
+        if len(self.schedules) == 1:
+            runs = self._overlap(chain, self.schedules[0], report)
+            for counters, traffic in runs:
+                counters.account(traffic)
+            return [counters for counters, _ in runs]
+
+        def parts(report: Report, schedule: str) -> list[_Part]:
+            runs = self._overlap(chain, schedule, report)
+            return [_Part(counters, traffic.packed_loads(), journal(traffic)) for counters, traffic in runs]
+
+        tasks = [(f"{kernels} under schedule {s}", lambda report, s=s: parts(report, s)) for s in self.schedules]
+        runs = dict(zip(self.schedules, run_forked(tasks, self.workers, report), strict=True))
+        settle(self.memory, {s: [part.stores for part in of] for s, of in runs.items()}, kernels)
+        for part in runs[self.schedules[0]]:
+            traffic = Traffic()
+            traffic.add_loads(self.memory, part.loads)
+            part.counters.account(traffic)
+        return [part.counters for part in runs[self.schedules[0]]]
+
+    def _overlap(
+        self, chain: list[Launch], schedule: str, report: Report | None
+    ) -> list[tuple[LaunchCounters, Traffic]]:
+        grids = []
+        for number, launch in enumerate(chain):
+            config = launch.config
+            counters = LaunchCounters(launch.kernel, config.grid, config.cluster, schedule)
+            title = f"launch {number} ({launch.kernel})"
+            grid = Grid(
+                number, launch.program, config, launch.parameters, self.memory, counters, self.properties, title
+            )
+            grid.traffic = Traffic()
+            grids.append(grid)
+        try:
+            overlap.run(grids, scheduler.Schedule.parse(schedule), report)
+        finally:
+            self.memory.traffic = None
+        for grid in grids:
+            grid.counters.stored_bytes = grid.traffic.stored_bytes
+        return [(grid.counters, grid.traffic) for grid in grids]
+
+    def _shares(self, launch: Launch, clusters: int) -> int:
+        """Parts into which the clusters of one run are dealt."""
+        if launch.program.inter_cta or self.workers == 1:
+            return 1
+        seconds = self.cluster_seconds.get(id(launch.program))
+        if seconds is not None and seconds * clusters < SPLIT_SECONDS:
+            return 1
+        return min(self.workers, clusters)
+
+    def _reporter(self, total: int) -> Report | None:
+        progress, done = self.progress, 0
+        if progress is None:
+            return None
+
+        def report(units: int) -> None:
+            nonlocal done
+            done += units
+            progress(done, total)
+
+        return report
+
+    def _part(self, launch: Launch, schedule: str, clusters: range, report: Report) -> _Part:
+        counters, traffic, seconds = self._execute(launch, schedule, clusters, report)
+        return _Part(counters, traffic.packed_loads(), journal(traffic), seconds)
+
+    def _execute(
+        self, launch: Launch, schedule: str, clusters: range, report: Report | None
+    ) -> tuple[LaunchCounters, Traffic, float]:
+        config = launch.config
+        counters = LaunchCounters(launch.kernel, config.grid, config.cluster, schedule)
+        traffic = self.memory.traffic = Traffic()
+        start = time.perf_counter()
+        try:
+            scheduler.run(
+                launch.program,
+                config,
+                launch.parameters,
+                self.memory,
+                scheduler.Schedule.parse(schedule),
+                clusters if report is None else _reported(clusters, report),
+                counters,
+                self.properties,
+            )
+        finally:
+            self.memory.traffic = None
+        counters.stored_bytes = traffic.stored_bytes
+        return counters, traffic, time.perf_counter() - start
+
+
+def _reported(clusters: range, report: Report) -> Iterator[int]:
+    """The clusters; each counts as done when the next one is asked for."""
+    for cluster in clusters:
+        yield cluster
+        report(1)

@@ -1,0 +1,240 @@
+"""Barriers: mbarrier objects in shared memory, named barriers of a CTA, and the barrier of a cluster.
+
+Phases are integers that only grow, so that a waiter that would see its parity again two phases later is found out.
+A group of lanes that has to wait is put on the barrier's list and woken when the phase ends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from emulator.errors import Fault, ordering_fault
+
+if TYPE_CHECKING:
+    from emulator.hardware.cluster import Cta
+    from emulator.hardware.machine import Machine
+    from emulator.hardware.warp import Group, Warp
+
+COUNT_LIMIT = (1 << 20) - 1  # largest expected, pending and tx count (PTX ISA, "Size and alignment of mbarrier object")
+
+KEPT_RESULTS = 16  # uses of a named barrier for which a warp may still ask for the result of bar.red
+ARRIVAL, COMPLETION = "arrival", "complete_tx"
+BY_THREAD = (ARRIVAL, COMPLETION)  # how something arrives that a thread does itself
+
+
+def label(who: tuple[Group, int]) -> str:
+    """For messages: the warp and the line of PTX of (group, index of the instruction)."""
+    group, index = who
+    return f"warp {group.warp.index} of {group.cta.label} at PTX line {group.grid.entry.instructions[index].line}"
+
+
+def wake(waiters: list[Group]) -> None:
+    for group in waiters:
+        group.wake()
+    waiters.clear()
+
+
+class MBarrier:
+    """One mbarrier object. expected: arrivals per phase; pending: those still missing; bytes: expected minus
+    arrived.
+
+    home: the CTA in whose shared memory it is. initialiser: (group, index of the instruction). time: of the
+    initialisation; ended: of the last phase's end. hidden: from whom no fence has made that visible yet: "all" outside of the CTA's own threads, only
+    the "async" proxy, or None. delivered: whether bytes have come in this phase. phases: of each warp that has arrived, the phase in which it did so last.
+    """
+
+    __slots__ = (
+        "bytes", "ended", "delivered", "expected", "hidden", "home", "initialiser", "last", "name", "pending", "phase", "phases", "time", "waiters",
+    )  # fmt: skip
+
+    def __init__(self, name: str, count: int, home: Cta | None = None, initialiser: tuple | None = None):
+        if not 1 <= count <= COUNT_LIMIT:
+            raise Fault(f"mbarrier.init with count {count}: must be 1 to {COUNT_LIMIT} (PTX ISA, mbarrier.init)")
+        self.name = name
+        self.expected = self.pending = count
+        self.bytes = 0
+        self.delivered = False
+        self.phase = 0
+        self.waiters: list[Group] = []
+        self.last: tuple[str, tuple] | None = None  # how and by whom something last arrived
+        self.home, self.initialiser = home, initialiser
+        self.hidden: str | None = None
+        self.time = self.ended = 0
+        self.phases: dict[Warp, int] = {}
+
+    def arrive(self, count: int, how: str, who: tuple, drop: bool = False) -> None:
+        if self.hidden is not None:
+            self._check_visible(how, who)
+        if count > self.pending:
+            raise Fault(
+                f"{count} arrival(s) on {self.name}, but phase {self.phase} has {self.pending} pending of {self.expected}: "
+                "the count would underflow (PTX ISA, Phase of the mbarrier object)"
+            )
+        self.last = how, who
+        if who is not None:
+            self.phases[who[0].warp] = self.phase
+        self.pending -= count
+        if drop:
+            self.expected -= count
+        self._complete_phase()
+
+    def expect_arrival(self) -> None:
+        """One arrival more is pending in this phase (PTX ISA, "cp.async.mbarrier.arrive" without .noinc)."""
+        if self.pending == COUNT_LIMIT:
+            raise Fault(
+                f"the pending count of {self.name} would exceed {COUNT_LIMIT} (PTX ISA, cp.async.mbarrier.arrive)"
+            )
+        self.pending += 1
+
+    def expect(self, nbytes: int) -> None:
+        self.bytes += nbytes
+        self._check_bytes()
+
+    def complete(self, nbytes: int, how: str, who: tuple) -> None:
+        """complete_tx: bytes have arrived. They may arrive before they are expected, as long as an arrival is
+        pending.
+        """
+        if self.hidden is not None:
+            self._check_visible(how, who)
+        home = self.home
+        if home is not None and home.met is None and who[0].cta is not home:
+            home.met = home.machine.progress
+        self.bytes -= nbytes
+        self.delivered = True
+        self.last = how, who
+        self._check_bytes()
+        self._complete_phase()
+
+    def _check_visible(self, how: str, who: tuple) -> None:
+        by_thread = how in BY_THREAD
+        if by_thread and (self.hidden == "async" or who[0].cta is self.home):
+            return
+        through = "from another CTA" if by_thread else "through the async proxy"
+        ordering_fault(
+            f"{how} of {label(who)} reaches the {self.name} {through}, which may not see that {label(self.initialiser)} has "
+            "initialised it: fence.mbarrier_init is missing behind that (PTX ISA, membar/fence)",
+            (who[0].grid.entry.name, self.initialiser[1], who[1]),
+        )
+
+    def _check_bytes(self) -> None:
+        if not -COUNT_LIMIT <= self.bytes <= COUNT_LIMIT:
+            raise Fault(
+                f"tx-count of {self.name} would be {self.bytes}; the limit is {COUNT_LIMIT} either way (PTX ISA, Tracking asynchronous "
+                "operations by the mbarrier object)"
+            )
+
+    def _complete_phase(self) -> None:
+        if self.pending == 0 and self.bytes == 0:
+            self.phase += 1
+            if self.home is not None:
+                self.ended = self.home.machine.progress
+            self.delivered = False
+            self.pending = self.expected
+            if self.waiters:
+                wake(self.waiters)
+
+    def passed(self, parity: int) -> bool:
+        """Whether the phase with that parity is over; the phase before the first one counts as such."""
+        return self.phase & 1 != parity
+
+    def __str__(self) -> str:
+        outstanding = (
+            f"{self.bytes} bytes outstanding" if self.bytes >= 0 else f"{-self.bytes} bytes more than were expected"
+        )
+        last = "nobody has arrived yet" if self.last is None else f"last: {self.last[0]} of {label(self.last[1])}"
+        return f"{self.name}: phase {self.phase}, {self.pending} of {self.expected} arrivals pending, {outstanding}, {last}"
+
+
+class NamedBarrier:
+    """Barrier `number` of a CTA (bar, barrier.cta).
+
+    count: of threads in the current use, None for all that have not exited. needed: what that is in threads. votes:
+    (threads for which the predicate of bar.red holds, threads that execute bar.red); results: these of the last uses.
+    """
+
+    def __init__(self, number: int, machine: Machine | None = None):
+        self.number, self.machine = number, machine
+        self.ended = 0  # time when it was completed last
+        self.count: int | None = None
+        self.needed = 0
+        self.arrived: list[tuple[str, int]] = []  # (warp, threads)
+        self.votes = 0, 0
+        self.results: dict[int, tuple[int, int]] = {}  # by generation
+        self.generation = 0
+        self.waiters: list[Group] = []
+
+    @property
+    def present(self) -> int:
+        return sum(threads for _, threads in self.arrived)
+
+    def arrive(self, warp: str, threads: int, count: int | None, needed: int) -> None:
+        """One warp arrives with `threads` threads."""
+        if self.arrived and self.count != count:
+            raise Fault(
+                f"barrier {self.number} is used with {count or 'all'} threads while {self._names()} wait(s) for "
+                f"{self.count or 'all'} (PTX ISA, bar)"
+            )
+        self.count = count
+        self.arrived.append((warp, threads))
+        if self.present > needed:
+            raise Fault(
+                f"{self.present} threads have arrived on barrier {self.number}, which waits for {needed}: {self._names()} (PTX ISA, bar)"
+            )
+        self.settle(needed)
+
+    def settle(self, needed: int) -> None:
+        """Complete the barrier if all are there."""
+        self.needed = needed
+        if self.arrived and self.present >= needed:
+            self.arrived = []
+            if self.votes[1]:
+                self.results[self.generation] = self.votes
+                self.results.pop(self.generation - KEPT_RESULTS, None)
+                self.votes = 0, 0
+            if self.machine is not None:
+                self.ended = self.machine.progress
+            self.generation += 1
+            wake(self.waiters)
+
+    def _names(self) -> str:
+        return ", ".join(name for name, _ in self.arrived) or "nobody"
+
+    def __str__(self) -> str:
+        return f"named barrier {self.number}: {self.present} of {self.needed} threads, arrived: {self._names()}"
+
+
+class ClusterBarrier:
+    """barrier.cluster: all threads of the cluster that have not exited."""
+
+    def __init__(self, threads: int, machine: Machine | None = None):
+        self.threads, self.machine = threads, machine
+        self.ended = 0  # time when it was completed last
+        self.arrived = 0
+        self.departed = 0  # threads that have arrived and then exited
+        self.generation = 0
+        self.waiters: list[Group] = []
+        self.last: tuple | None = None
+
+    def arrive(self, lanes: int, who: tuple) -> None:
+        self.arrived += lanes
+        self.last = who
+        self._settle()
+
+    def leave(self, waiting: int, arrived: int) -> None:
+        """Threads have exited: some that had not arrived in this phase, and some that had."""
+        self.threads -= waiting
+        self.departed += arrived
+        self._settle()
+
+    def _settle(self) -> None:
+        if self.arrived and self.arrived >= self.threads:
+            self.threads -= self.departed
+            self.arrived = self.departed = 0
+            if self.machine is not None:
+                self.ended = self.machine.progress
+            self.generation += 1
+            wake(self.waiters)
+
+    def __str__(self) -> str:
+        last = "" if self.last is None else f", the last: {label(self.last)}"
+        return f"cluster barrier: {self.arrived} of {self.threads} threads arrived{last}"

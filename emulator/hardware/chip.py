@@ -1,0 +1,100 @@
+"""The chip's streaming multiprocessors: what is free on each of them, and which a new cluster gets."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from emulator.errors import EmulatorError
+from emulator.hardware.barriers import wake
+from emulator.hardware.properties import WARP_THREADS, DeviceProperties
+from emulator.hardware.tensor.tmem import ColumnAllocator
+
+if TYPE_CHECKING:
+    from emulator.hardware.cluster import Cluster, Cta, Grid
+    from emulator.hardware.warp import Group
+
+TPC_SMS = 2  # SMs that share a texture processing cluster; the CTAs of a pair are on one (PTX ISA, "CTA Pair")
+
+
+class SmTensorMemory:
+    """The tensor memory columns of an SM, who holds some and who waits for some."""
+
+    def __init__(self) -> None:
+        self.allocator = ColumnAllocator()
+        self.ctas: list[Cta] = []
+        self.waiters: list[Group] = []
+
+    def wake(self) -> None:
+        wake(self.waiters)
+
+    def __str__(self) -> str:
+        held = [f"{sum(cta.tmem.allocations.values())} by {cta.label}" for cta in self.ctas if cta.tmem.allocations]
+        return f"tensor memory columns of the SM, none of that size are free; held are {', '.join(held) or 'none'}"
+
+
+class Sm:
+    """One SM. shared, threads, blocks: what is free."""
+
+    def __init__(self, index: int, properties: DeviceProperties):
+        self.index = index
+        self.tensor_memory = SmTensorMemory()
+        self.shared = properties.shared_memory_per_sm
+        self.threads = properties.max_threads_per_sm
+        self.blocks = properties.max_blocks_per_sm
+
+
+class Chip:
+    """All SMs. A cluster gets adjacent ones, a CTA each: "late" takes the fullest that still have room, so that CTAs
+    compete for what they share; "eager" the emptiest; "random" any.
+    """
+
+    def __init__(self, properties: DeviceProperties, policy: str, source: random.Random):
+        self.properties, self.policy, self.random = properties, policy, source
+        self.sms = [Sm(index, properties) for index in range(properties.sm_count)]
+
+    def _needs(self, grid: Grid) -> tuple[int, int]:
+        """Bytes of shared memory and threads that a CTA takes."""
+        x, y, z = grid.config.block
+        threads = -(-x * y * z // WARP_THREADS) * WARP_THREADS
+        return grid.shared_bytes + self.properties.shared_memory_reserved_per_block, threads
+
+    def place(self, grid: Grid) -> list[Sm] | None:
+        """The SMs for another cluster of the grid, None while there is no room. EmulatorError if there never is."""
+        x, y, z = grid.config.cluster
+        size = x * y * z
+        shared, threads = self._needs(grid)
+        step = TPC_SMS if size > 1 else 1
+        windows = [self.sms[first : first + size] for first in range(0, len(self.sms) - size + 1, step)]
+        if not windows:
+            raise EmulatorError(
+                f"a cluster of {size} CTAs does not fit on {len(self.sms)} SM(s)", kernel=grid.entry.name
+            )
+        room = [
+            window
+            for window in windows
+            if all(sm.shared >= shared and sm.threads >= threads and sm.blocks for sm in window)
+        ]
+        if not room:
+            return None
+        if self.policy == "random":
+            return self.random.choice(room)
+        choose = min if self.policy == "late" else max
+        return choose(room, key=lambda window: sum(sm.blocks for sm in window))
+
+    def occupy(self, cluster: Cluster) -> None:
+        self._change(cluster, 1)
+        for cta in cluster.ctas:
+            cta.sm_tensor_memory.ctas.append(cta)
+
+    def release(self, cluster: Cluster) -> None:
+        self._change(cluster, -1)
+        for cta in cluster.ctas:
+            cta.sm_tensor_memory.ctas.remove(cta)
+
+    def _change(self, cluster: Cluster, sign: int) -> None:
+        shared, threads = self._needs(cluster.grid)
+        for sm in cluster.sms:
+            sm.shared -= sign * shared
+            sm.threads -= sign * threads
+            sm.blocks -= sign

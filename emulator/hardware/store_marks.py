@@ -1,0 +1,88 @@
+"""Stores to shared memory that the async proxy may not see yet (PTX ISA, "Async proxy", "membar/fence").
+
+Bytes that threads have stored (the generic proxy) may be read by bulk copies and the tensor core (the async proxy) only
+behind a fence.proxy.async: of the warp that stored them, or of one that has waited for something since. Stores to
+global memory are not tracked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from emulator.errors import ordering_fault
+from emulator.hardware.barriers import label
+
+if TYPE_CHECKING:
+    from emulator.hardware.memory import SharedMemory
+    from emulator.hardware.warp import Warp
+
+GRAIN_SHIFT = 4  # marks are kept per 16 bytes, the least that the async proxy reads
+_OFFSET = (1 << 24) - 1  # of a shared address, without the CTA's rank
+
+
+class _Stores:
+    """Stores of one instruction of a warp that no fence has followed. time: of the last one."""
+
+    __slots__ = ("time", "who")
+
+    def __init__(self, who: tuple):
+        self.who, self.time = who, 0
+
+
+class StoreMarks:
+    """Which bytes of a CTA's shared memory were stored by threads, and by whom, since the last fence."""
+
+    def __init__(self, memory: SharedMemory):
+        self._memory = memory
+        self._marks = np.zeros((len(memory.data) >> GRAIN_SHIFT) + 1, np.int32)
+        self._stores: dict[int, _Stores] = {}  # by mark, those that no fence has followed
+        self._numbers: dict[tuple[Warp, int], int] = {}  # their marks
+        self._last = 0
+
+    def stored(self, place: int | np.ndarray, who: tuple) -> None:
+        """place: an address or offset, or one per lane."""
+        group, index = who
+        number = self._numbers.get((group.warp, index))
+        if number is None:
+            number = self._last = self._last + 1
+            self._numbers[group.warp, index] = number
+            self._stores[number] = _Stores(who)
+            self._memory.observer = self._observe
+        self._stores[number].time = group.cta.machine.progress
+        self._marks[(place & _OFFSET) >> GRAIN_SHIFT] = number
+
+    def fence(self, warp: Warp) -> None:
+        """The warp's own stores may be read, and those that were made before what it has last waited for."""
+        done = [n for n, of in self._stores.items() if of.who[0].warp is warp or of.time <= warp.synced]
+        for number in done:
+            group, index = self._stores.pop(number).who
+            del self._numbers[group.warp, index]
+        if done and not self._stores:
+            self._memory.observer = None
+            self._marks[:] = 0
+
+    def _observe(self, kind: str, proxy: str, place, shape: tuple[int, ...], strides: tuple[int, ...], who) -> None:
+        if proxy != "async":
+            return
+        if isinstance(place, np.ndarray):
+            touched = (place & _OFFSET) >> GRAIN_SHIFT
+        else:
+            touched = slice(place >> GRAIN_SHIFT, (place + shape[0] - 1 >> GRAIN_SHIFT) + 1)
+        if kind == "store":
+            self._marks[touched] = 0
+            return
+        found = self._marks[touched]
+        for number in set(found.tolist()) if found.any() else ():
+            stores = self._stores.get(number)
+            if stores is not None:
+                self._refuse(int(np.flatnonzero(self._marks == number)[0]) << GRAIN_SHIFT, stores, who)
+
+    def _refuse(self, offset: int, stores: _Stores, who: tuple) -> None:
+        entry = who[0].grid.entry
+        ordering_fault(
+            f"{entry.instructions[who[1]].opcode} of {label(who)} reads shared offset {offset:#x} through the async proxy, which "
+            f"{label(stores.who)} has stored: fence.proxy.async is missing in between (PTX ISA, membar/fence)",
+            (entry.name, stores.who[1], who[1]),
+        )

@@ -1,0 +1,125 @@
+"""tcgen05.cp: from shared to tensor memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from emulator.errors import Fault
+from emulator.hardware.tensor.descriptors import Chunks, k_major
+from emulator.hardware.tensor.elements import SOURCE_BITS, hold, unpad
+from emulator.hardware.tensor.tmem import COLUMNS, LANES, QUADRANT, TensorMemory, split_address
+from emulator.hardware.tma.swizzle import CHUNK, chunk_view
+
+if TYPE_CHECKING:
+    from emulator.hardware.memory import SharedMemory
+
+_QUADRANTS = LANES // QUADRANT
+
+
+class _Shape(NamedTuple):
+    """rows and 16-byte chunks of a row of the source; which 32 rows, or which row, go to each quadrant of lanes."""
+
+    rows: int
+    row_chunks: int
+    source: tuple[int, ...]
+
+
+_SHAPES = {
+    ("128x256b", None): _Shape(128, 2, (0, 1, 2, 3)),
+    ("128x128b", None): _Shape(128, 1, (0, 1, 2, 3)),
+    ("64x128b", "warpx2::02_13"): _Shape(64, 1, (0, 1, 0, 1)),
+    ("64x128b", "warpx2::01_23"): _Shape(64, 1, (0, 0, 1, 1)),
+    ("32x128b", "warpx4"): _Shape(32, 1, (0, 0, 0, 0)),
+    ("4x256b", None): _Shape(4, 2, (0, 1, 2, 3)),
+}
+"""(shape, multicast) -> what is copied (PTX ISA, "tcgen05.cp").
+
+That a row of two chunks (256b) lies in shared memory as an operand's row does is an assumption. The rows of 4x256b go
+to one lane of each quadrant, the one that the address names (CUTLASS, copy_traits_sm100.hpp, which has them 32 lanes
+apart; PTX does not say).
+"""
+
+
+def read_chunks(shared: SharedMemory, chunks: Chunks, who: object) -> np.ndarray:
+    """The chunks' bytes, uint8[..., 16 * last axis]."""
+    if shared.observer is not None:
+        shared.observer("load", "async", chunks.places.ravel() * CHUNK, (CHUNK,), (1,), who)
+    return chunk_view(shared).take(chunks.places).view(np.uint8)
+
+
+def check_chunks(shared: SharedMemory, chunks: Chunks, descriptor: int, user: str) -> None:
+    """Raise Fault unless the chunks lie in the CTA's shared memory."""
+    try:
+        shared.check_range(chunks.lowest * CHUNK, (chunks.highest + 1 - chunks.lowest) * CHUNK)
+    except Fault as fault:
+        raise Fault(f"{user}, shared memory descriptor {descriptor:#018x}: {fault}") from None
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One tcgen05.cp, checked as far as it can be when it is issued. chunks: where its source lies. bits: of elements
+    that it unpacks to bytes, 0 for none.
+    """
+
+    shape: _Shape
+    lane: int
+    column: int
+    descriptor: int
+    chunks: Chunks
+    bits: int
+
+    @staticmethod
+    @lru_cache(maxsize=4096)
+    def decode(shape: str, multicast: str | None, source_format: str | None, taddr: int, descriptor: int) -> Copy:
+        """shape: 128x256b, 4x256b, 128x128b, 64x128b or 32x128b. multicast: None, "warpx2::02_13", "warpx2::01_23" or
+        "warpx4". source_format: None, "b4x16_p64" or "b6x16_p32". taddr: tensor memory address. Raises Fault.
+        """
+        if (shape, multicast) not in _SHAPES:
+            legal = ", ".join(".".join(filter(None, key)) for key in _SHAPES)
+            raise Fault(
+                f"tcgen05.cp.{shape}{'.' + multicast if multicast else ''}; must be {legal} (PTX ISA, tcgen05.cp)"
+            )
+        rules = _SHAPES[shape, multicast]
+        lane, column = split_address(taddr)
+        if lane >= (QUADRANT if rules.rows == _QUADRANTS else 1):
+            allowed = f"below {QUADRANT}" if rules.rows == _QUADRANTS else "0"
+            raise Fault(f"tcgen05.cp to lane {lane}; must be {allowed} for .{shape} (PTX ISA, tcgen05.cp)")
+        try:
+            chunks = k_major(descriptor, rules.rows, rules.row_chunks)
+        except Fault as fault:
+            raise Fault(f"tcgen05.cp, {fault}") from None
+        bits = SOURCE_BITS[source_format] if source_format else 0
+        return Copy(rules, lane, column, descriptor, chunks, bits)
+
+    @cached_property
+    def width(self) -> int:
+        """Columns written."""
+        return self.shape.row_chunks * CHUNK // 4
+
+    def check(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]]) -> None:
+        """Raise Fault unless source and destination exist in every CTA."""
+        for shared, tmem in ctas:
+            tmem.check_columns(self.column, self.width, "tcgen05.cp")
+            check_chunks(shared, self.chunks, self.descriptor, "tcgen05.cp")
+
+    def run(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]], who: object = None) -> None:
+        """Copy in each CTA, from its own shared to its own tensor memory."""
+        columns = slice(self.column, self.column + self.width)
+        for shared, tmem in ctas:
+            tmem.check_columns(self.column, self.width, "tcgen05.cp", writes=True)
+            data = read_chunks(shared, self.chunks, who)
+            if self.bits:
+                data = hold(unpad(data, self.bits), self.bits)
+            words = data.view(np.uint32)
+            quadrants = tmem.words.reshape(_QUADRANTS, QUADRANT, COLUMNS)[:, :, columns]
+            if self.shape.rows == QUADRANT:
+                quadrants[...] = words
+            elif self.shape.rows == _QUADRANTS:
+                quadrants[:, self.lane] = words
+            else:
+                quadrants[...] = words.reshape(-1, QUADRANT, self.width)[list(self.shape.source)]

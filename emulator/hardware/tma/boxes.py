@@ -1,0 +1,318 @@
+"""Tensor and bulk copies between global and shared memory: the movement of bytes, without barriers, queues or order.
+
+A box arrives in shared memory densely packed, dimension 0 fastest, and is then swizzled (swizzle.py). Elements outside
+the tensor are filled on a load and dropped on a store (PTX ISA, "Tensor Dimension, size and format" and
+"cp.async.bulk.tensor"). With the modes tile::gather4 and tile::scatter4 the box is four rows of a matrix, each with a
+coordinate of its own: coordinates are (column, row, row, row, row). Every function raises Fault for what the hardware
+does not allow, and hands `who` to the memories' observers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from emulator.arithmetic.reductions import TENSOR_OPERATIONS, combined
+from emulator.errors import Fault
+from emulator.hardware.tma.swizzle import CHUNK, CHUNK_TYPE, chunk_view, flipped, places, swizzle
+from emulator.hardware.tma.tensor_map import PADDED_TYPES, TensorMap
+from emulator.hardware.traffic import extent
+
+if TYPE_CHECKING:
+    from emulator.hardware.memory import GlobalMemory, SharedMemory
+
+__all__ = ["CHUNK", "chunk_view", "swizzle"]
+
+TILE_ALIGNMENT = 128
+GATHERED_ROWS = 4
+
+
+class _Clip(NamedTuple):
+    """The part of a box that lies inside the tensor.
+
+    inside: slices of the box, outermost dimension first, the last one in bytes; None if the whole box is inside.
+    address, shape, strides: the same part in global memory, last axis in bytes; shape has a 0 where nothing is inside.
+    """
+
+    inside: tuple[slice, ...] | None
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+@lru_cache(maxsize=8192)
+def _clip(tensor_map: TensorMap, coords: tuple[int, ...]) -> _Clip:
+    bits = tensor_map.element.bits
+    address = tensor_map.address
+    inside, shape, strides = [], [], []
+    whole = True
+    for i, (start, dim, count, step) in enumerate(
+        zip(coords, tensor_map.dims, tensor_map.counts, tensor_map.element_strides, strict=True)
+    ):
+        low = min(count, max(0, -(start // step)))
+        high = max(low, min(count, -((start - dim) // step)))
+        whole = whole and high - low == count
+        first = start + low * step
+        if i == 0:
+            address += first * bits // 8
+            inside.append(slice(low * bits // 8, high * bits // 8))
+            shape.append((high - low) * bits // 8)
+            strides.append(1)
+        else:
+            address += first * tensor_map.strides[i - 1]
+            inside.append(slice(low, high))
+            shape.append(high - low)
+            strides.append(step * tensor_map.strides[i - 1])
+    return _Clip(None if whole else tuple(inside[::-1]), address, tuple(shape[::-1]), tuple(strides[::-1]))
+
+
+def tile_bytes(tensor_map: TensorMap, rows: bool = False) -> int:
+    """Bytes of a box in shared memory, which a load adds to the barrier whether clipped or not. rows: as check_map."""
+    return tensor_map.inner_bytes * GATHERED_ROWS if rows else tensor_map.box_bytes
+
+
+def check_map(tensor_map: TensorMap, coords: Sequence[int], rows: bool = False) -> None:
+    """Fault unless TMA takes these coordinates with this map. rows: the modes tile::gather4 and tile::scatter4."""
+    instruction = "cp.async.bulk.tensor"
+    if rows:
+        if tensor_map.rank != 2 or tensor_map.box[1] != 1:
+            raise Fault(
+                f"{instruction} of four rows: the tensor map has rank {tensor_map.rank} and a box of {tensor_map.box}; "
+                "the rank must be 2 and the box one row high (PTX ISA, tile::gather4 and tile::scatter4 modes)"
+            )
+    elif len(coords) != tensor_map.rank:
+        raise Fault(f"{instruction}: {len(coords)} coordinates for a tensor map of rank {tensor_map.rank}")
+    if tensor_map.interleave != "none":
+        raise Fault(f"{instruction}: interleave {tensor_map.interleave} is not modelled")
+    if tensor_map.element.name in PADDED_TYPES:
+        raise Fault(f"{instruction}: element type {tensor_map.element.name} is not modelled")
+    if tensor_map.element_strides[0] != 1:
+        raise Fault(
+            f"{instruction}: element stride {tensor_map.element_strides[0]} in dimension 0; "
+            "TMA has none there (cuTensorMapEncodeTiled, CUDA Driver API)"
+        )
+    if tensor_map.element.bits == 4 and coords[0] % 2:
+        raise Fault(f"{instruction}: coordinate {coords[0]} of 4-bit elements is not at a byte boundary")
+
+
+def check_tile(
+    tensor_map: TensorMap, coords: Sequence[int], shared: SharedMemory, offset: int, kind: str, rows: bool = False
+) -> None:
+    """Fault unless the copy is legal, as far as that can be said without looking at global memory.
+
+    offset: of the box in shared memory, bytes; kind: "store" into shared memory, or "load"; rows: as check_map.
+    """
+    check_map(tensor_map, coords, rows)
+    if offset % TILE_ALIGNMENT:
+        raise Fault(
+            f"cp.async.bulk.tensor: shared memory offset {offset:#x} is not a multiple of {TILE_ALIGNMENT} "
+            "(PTX ISA, cp.async.bulk.tensor)"
+        )
+    if kind == "load" and min(coords) < 0:
+        raise Fault(
+            f"cp.async.bulk.tensor to global memory: coordinates {tuple(coords)}, must not be negative "
+            "(PTX ISA, Restriction on Tensor Copy instructions)"
+        )
+    shared.check(offset, tile_bytes(tensor_map, rows), kind)
+
+
+def check_reduction(tensor_map: TensorMap, operation: str) -> None:
+    """Fault unless cp.reduce.async.bulk.tensor has the operation for the map's elements."""
+    types = TENSOR_OPERATIONS[operation]
+    if tensor_map.element.name not in types:
+        raise Fault(
+            f"cp.reduce.async.bulk.tensor .{operation} of {tensor_map.element.name} elements; there is one of "
+            f"{', '.join(types)} (PTX ISA, cp.reduce.async.bulk)"
+        )
+
+
+def _parts(coords: Sequence[int], rows: bool) -> Iterator[tuple[slice, tuple[int, ...]]]:
+    """(outermost slice of the box, coordinates) of the boxes that a copy consists of."""
+    if not rows:
+        yield slice(None), tuple(coords)
+        return
+    column, *found = coords
+    for i, row in enumerate(found):
+        yield slice(i, i + 1), (column, row)
+
+
+def _shape(tensor_map: TensorMap, rows: bool) -> tuple[int, ...]:
+    """Of the box as bytes, outermost dimension first."""
+    outer = (GATHERED_ROWS,) if rows else tensor_map.counts[:0:-1]
+    return (*outer, tensor_map.inner_bytes)
+
+
+def load_tile(
+    tensor_map: TensorMap,
+    coords: Sequence[int],
+    memory: GlobalMemory,
+    shared: SharedMemory,
+    dst_offset: int,
+    who: object = None,
+    rows: bool = False,
+) -> int:
+    """cp.async.bulk.tensor from global to shared memory, modes tile and (rows) tile::gather4.
+
+    coords: one per dimension, dimension 0 first, in elements, may lie outside; rows: column and four rows. dst_offset:
+    bytes, a multiple of 128. Returns the bytes read from global memory; `tile_bytes` are written to shared memory in
+    any case.
+    """
+    check_tile(tensor_map, coords, shared, dst_offset, "store", rows)
+    _observe(shared, "store", dst_offset, tile_bytes(tensor_map, rows), who)
+    box, nbytes = _fetch(tensor_map, coords, memory, who, rows)
+    if tensor_map.swizzle:
+        base, where = _places(tensor_map, dst_offset, rows)
+        chunks = box.view(CHUNK_TYPE).reshape(where.shape)
+        chunk_view(shared)[base:][where] = flipped(chunks, where) if tensor_map.flip else chunks
+    else:
+        shared.data[dst_offset : dst_offset + box.size].reshape(box.shape)[...] = box
+    return nbytes
+
+
+def _fetch(
+    tensor_map: TensorMap, coords: Sequence[int], memory: GlobalMemory, who: object, rows: bool
+) -> tuple[np.ndarray, int]:
+    """The box, uint8, and how many of its bytes were read from global memory."""
+    box, nbytes = None, 0
+    for part, place in _parts(coords, rows):
+        clip = _clip(tensor_map, place)
+        if clip.inside is None and not rows:
+            box = memory.strided(clip.address, clip.shape, clip.strides, who)
+            return box, box.size
+        if box is None:
+            shape, fill = _shape(tensor_map, rows), tensor_map.fill
+            box = np.zeros(shape, np.uint8) if fill == b"\0" else np.resize(np.frombuffer(fill, np.uint8), shape)
+        size = int(np.prod(clip.shape, dtype=np.int64))
+        if size:
+            target = box[part] if clip.inside is None else box[part][clip.inside]
+            target[...] = memory.strided(clip.address, clip.shape, clip.strides, who)
+        nbytes += size
+    return box, nbytes
+
+
+def read_tile(
+    tensor_map: TensorMap,
+    coords: Sequence[int],
+    shared: SharedMemory,
+    src_offset: int,
+    who: object = None,
+    rows: bool = False,
+) -> np.ndarray:
+    """The first half of cp.async.bulk.tensor from shared to global memory: the box, uint8, a copy.
+
+    Modes tile and (rows) tile::scatter4. Coordinates must not be negative (PTX ISA, "Restriction on Tensor Copy
+    instructions").
+    """
+    check_tile(tensor_map, coords, shared, src_offset, "load", rows)
+    _observe(shared, "load", src_offset, tile_bytes(tensor_map, rows), who)
+    base, where = _places(tensor_map, src_offset, rows)
+    chunks = chunk_view(shared)[base:].take(where)
+    if tensor_map.flip:
+        chunks = flipped(chunks, where)
+    return chunks.view(np.uint8).reshape(_shape(tensor_map, rows))
+
+
+def write_tile(
+    tensor_map: TensorMap,
+    coords: Sequence[int],
+    memory: GlobalMemory,
+    box: np.ndarray,
+    who: object = None,
+    rows: bool = False,
+    operation: str | None = None,
+) -> int:
+    """The second half: what lies inside the tensor goes to global memory. Returns the bytes written.
+
+    operation: of cp.reduce.async.bulk.tensor, by which elements are combined with those that are there.
+    """
+    nbytes = 0
+    for part, place in _parts(coords, rows):
+        clip = _clip(tensor_map, place)
+        if 0 in clip.shape:
+            continue
+        data = box[part] if clip.inside is None else box[part][clip.inside]
+        if operation is not None:
+            old = _present(memory, clip.address, clip.shape, clip.strides)
+            data = combined(operation, tensor_map.element.name, old, data)
+        memory.write_strided(clip.address, clip.strides, data, who)
+        nbytes += data.size
+    return nbytes
+
+
+def _present(memory: GlobalMemory, address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+    """What a reduction combines with, uint8[shape]: L2 does that, so it is no load of an SM's."""
+    low, high = extent(shape, strides)
+    allocation = memory.at(address + low, high - low, "store")
+    return np.ndarray(shape, np.uint8, allocation.frozen, address - allocation.start, strides)
+
+
+def _observe(shared: SharedMemory, kind: str, offset: int, nbytes: int, who: object) -> None:
+    """A swizzled box fills the range of a plain one."""
+    if shared.observer is not None:
+        shared.observer(kind, "async", offset, (nbytes,), (1,), who)
+
+
+def _places(tensor_map: TensorMap, offset: int, rows: bool) -> tuple[int, np.ndarray]:
+    inner = tensor_map.inner_bytes
+    return places(offset, tile_bytes(tensor_map, rows) // inner, inner, tensor_map.swizzle, tensor_map.atom)
+
+
+def check_bulk(memory: GlobalMemory, address: int, shared: SharedMemory, offset: int, nbytes: int, kind: str) -> None:
+    """Fault unless a bulk copy between these places is legal. kind: "store" into shared memory, or "load"."""
+    for what, value in (("global address", address), ("shared memory offset", offset), ("size", nbytes)):
+        if value % CHUNK:
+            raise Fault(f"cp.async.bulk: {what} {value:#x} is not a multiple of {CHUNK} (PTX ISA, cp.async.bulk)")
+    if nbytes:
+        memory.at(address, nbytes, "load" if kind == "store" else "store")
+        shared.check(offset, nbytes, kind)
+
+
+def load_bulk(
+    memory: GlobalMemory, address: int, shared: SharedMemory, dst_offset: int, nbytes: int, who: object = None
+) -> int:
+    """cp.async.bulk from global to shared memory. All three numbers are multiples of 16. Returns the bytes read."""
+    check_bulk(memory, address, shared, dst_offset, nbytes, "store")
+    if nbytes:
+        shared.write(dst_offset, memory.read(address, nbytes, who), who)
+    return nbytes
+
+
+def read_bulk(shared: SharedMemory, src_offset: int, nbytes: int, who: object = None) -> np.ndarray:
+    """The first half of cp.async.bulk from shared to global memory: the bytes, a copy. Both numbers are multiples
+    of 16.
+    """
+    return shared.read(src_offset, nbytes, who).copy() if nbytes else np.empty(0, np.uint8)
+
+
+def write_bulk(
+    memory: GlobalMemory,
+    address: int,
+    data: np.ndarray,
+    who: object = None,
+    byte_mask: int | None = None,
+    reduction: tuple[str, str] | None = None,
+) -> int:
+    """The second half. Returns the bytes written.
+
+    byte_mask: of .cp_mask, bit i says whether byte i of every 16 is written. reduction: (operation, element type) of
+    cp.reduce.async.bulk.
+    """
+    if not data.size:
+        return 0
+    if byte_mask is not None:
+        return _write_masked(memory, address, data, byte_mask, who)
+    if reduction is not None:
+        data = combined(*reduction, _present(memory, address, data.shape, (1,)), data)
+    memory.write(address, data, who)
+    return data.size
+
+
+def _write_masked(memory: GlobalMemory, address: int, data: np.ndarray, byte_mask: int, who: object) -> int:
+    kept = [i for i in range(CHUNK) if byte_mask >> i & 1]
+    rows = data.reshape(-1, CHUNK)
+    for i in kept:
+        memory.write_strided(address + i, (CHUNK, 1), rows[:, i : i + 1], who)
+    return len(kept) * len(rows)

@@ -1,0 +1,80 @@
+"""Memory of a module's .global and .const variables: laid out, initialised, and registered with a device's memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from emulator.errors import EmulatorError
+from emulator.ptx.ir import Scope, Variable
+
+if TYPE_CHECKING:
+    from emulator.hardware.memory import GlobalMemory
+
+CONSTANT_BYTES = 64 << 10  # PTX ISA, "Constant State Space"
+FUNCTION_TAG = 3 << 56  # of the addresses of functions, which lie in no memory
+_ALIGNMENT = 256  # of every variable, and so bytes between the end of one and the start of another
+
+_memories: WeakKeyDictionary[Scope, ModuleMemory] = WeakKeyDictionary()
+
+
+class ModuleMemory:
+    """One allocation per variable, so that an access past the end of one is noticed. They are as they were initialised
+    (zero without an initialiser) when the module is loaded, and keep what kernels store (PTX ISA, "Initializers").
+    """
+
+    def __init__(self, scope: Scope):
+        found = [v for v in scope.variables.values() if v.space in ("global", "const") and not v.extern and v.size]
+        constant = sum(variable.size for variable in found if variable.space == "const")
+        if constant > CONSTANT_BYTES:
+            raise EmulatorError(f"{constant} bytes of .const variables, the limit is {CONSTANT_BYTES}")
+        offsets, end = {}, _ALIGNMENT
+        for variable in found:
+            align = max(variable.align, _ALIGNMENT)
+            offsets[variable.name] = -(-end // align) * align
+            end = offsets[variable.name] + variable.size + 1
+        largest = max([_ALIGNMENT, *(variable.align for variable in found)])
+        storage = np.zeros(end + largest, np.uint8)
+        base = -(-storage.ctypes.data // largest) * largest
+        self.variables = {variable.name: variable for variable in found}
+        self.addresses = {name: base + offset for name, offset in offsets.items()}
+        self.functions = function_addresses(scope)
+        start = base - storage.ctypes.data
+        self.bytes = {v.name: storage[start + offsets[v.name] :][: v.size] for v in found}
+        for variable in found:
+            self._initialise(variable)
+
+    def _initialise(self, variable: Variable) -> None:
+        data = self.bytes[variable.name]
+        if variable.initial is not None:
+            data[:] = np.frombuffer(variable.initial, np.uint8)
+        for place in variable.relocations:
+            address = self.addresses.get(place.name) or self.functions.get(place.name)
+            if address is None:
+                raise EmulatorError(f"variable {variable.name} holds the address of {place.name}: not modelled")
+            shift = (place.mask & -place.mask).bit_length() - 1
+            value = (address + place.addend & place.mask) >> shift
+            data[place.offset : place.offset + place.size] = np.frombuffer(
+                value.to_bytes(place.size, "little"), np.uint8
+            )
+
+    def register(self, memory: GlobalMemory) -> None:
+        """Makes the variables accessible; does nothing if they are."""
+        for name, address in self.addresses.items():
+            variable = self.variables[name]
+            if memory.allocation(address) is None:
+                memory.register(address, variable.size, f"variable {name}", writable=variable.space == "global")
+
+
+def function_addresses(scope: Scope) -> dict[str, int]:
+    return {name: FUNCTION_TAG + 16 * number for number, name in enumerate(scope.functions, 1)}
+
+
+def module_memory(scope: Scope) -> ModuleMemory:
+    """The memory of a module's variables, allocated when it is first asked for."""
+    memory = _memories.get(scope)
+    if memory is None:
+        memory = _memories[scope] = ModuleMemory(scope)
+    return memory

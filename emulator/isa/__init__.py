@@ -1,1 +1,0 @@
-"""The instruction set: one table of opcodes, a row for each family of forms."""

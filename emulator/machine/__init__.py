@@ -1,1 +1,0 @@
-"""The chip at work: launches, schedules, clusters, warps, barriers, reports of hangs."""

@@ -1,1 +1,0 @@
-"""Global and shared memory: accesses, allocations, rules about what lies there and who may see it."""

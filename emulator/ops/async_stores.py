@@ -1,0 +1,103 @@
+"""What st.async, red.async and st.bulk do (PTX ISA, "st.async", "red.async", "st.bulk").
+
+The asynchronous ones write shared memory of a CTA of the cluster when the schedule says so, and count their bytes on
+an mbarrier of that CTA. All of them belong to the generic proxy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from emulator.arithmetic.lanes import lane_list, row_of
+from emulator.errors import Fault
+from emulator.hardware.async_operations import Job
+from emulator.hardware.barriers import COMPLETION
+from emulator.hardware.memory import RANK_SHIFT
+from emulator.ops.atomics import modified
+from emulator.ops.mbarrier import barrier_at
+from emulator.ops.memory import shared_target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from emulator.hardware.cluster import Cta
+    from emulator.hardware.warp import Group
+
+_BULK_LIMIT = 16777216  # bytes that one st.bulk may clear
+_BULK_UNIT = 8
+
+
+def _targets(g: Group, mask: int, instruction: str, address, barrier, nbytes: int) -> Iterator[tuple]:
+    """(lane, CTA, offset in its shared memory, mbarrier) of each lane, checked as far as can be."""
+    if g.cta.cluster.size == 1:
+        raise Fault(f"{instruction} in a cluster of 1 CTA: must be more (PTX ISA, {instruction})")
+    addresses, barriers = row_of(address, 64).tolist(), row_of(barrier, 64).tolist()
+    for lane in lane_list(mask):
+        cta, offset = shared_target(g, addresses[lane])
+        notified, _ = shared_target(g, barriers[lane])
+        if notified is not cta:
+            raise Fault(
+                f"{instruction}: the barrier is in CTA rank {notified.rank}, the destination in rank {cta.rank}, must be "
+                f"one CTA (PTX ISA, {instruction})"
+            )
+        if offset % nbytes:
+            raise Fault(f"{instruction}: address {addresses[lane]:#x} is misaligned, {nbytes} bytes are stored at it")
+        cta.shared.check(offset, nbytes, instruction)
+        yield lane, cta, offset, barrier_at(g, None, barriers[lane])
+
+
+def _submit(g: Group, cta: Cta, instruction: str, barrier, nbytes: int, write: Callable[[], None], who) -> None:
+    def run() -> None:
+        cta.alive(instruction)
+        write()
+        barrier.complete(nbytes, COMPLETION, who)
+
+    g.cta.machine.queues.load(Job(g.grid, g.issuer(who), run))
+
+
+def store(g: Group, mask: int, address, values: np.ndarray, barrier, who) -> None:
+    """st.async of uint[count, 32]: each lane's words to its own address."""
+    g.cta.machine.progress += 1
+    count, nbytes = len(values), values.itemsize
+    for lane, cta, offset, notified in _targets(g, mask, "st.async", address, barrier, count * nbytes):
+        words = tuple(values[:, lane].tolist())
+
+        def write(cta=cta, offset=offset, words=words) -> None:
+            cta.shared.store_vector(cta.rank << RANK_SHIFT | offset, words, nbytes, who)
+
+        _submit(g, cta, "st.async", notified, count * nbytes, write, who)
+
+
+def reduce(g: Group, mask: int, operation: str, type_name: str, address, value, barrier, who) -> None:
+    """red.async: value is an integer or a row of the type's width."""
+    g.cta.machine.progress += 1
+    width = int(type_name[1:])
+    row = row_of(value, width)
+    for lane, cta, offset, notified in _targets(g, mask, "red.async", address, barrier, width // 8):
+        place, operand = cta.rank << RANK_SHIFT | offset, int(row[lane])
+
+        def write(cta=cta, place=place, operand=operand) -> None:
+            old = cta.shared.load(place, width // 8, who)
+            cta.shared.store(place, modified(operation, type_name, old, operand), width // 8, who)
+
+        _submit(g, cta, "red.async", notified, width // 8, write, who)
+
+
+def clear(g: Group, mask: int, address, size, who) -> None:
+    """st.bulk: zeros to `size` bytes of this CTA's shared memory."""
+    g.cta.machine.progress += 1
+    addresses, sizes = row_of(address, 64).tolist(), row_of(size, 64).tolist()
+    for lane in lane_list(mask):
+        cta, offset = shared_target(g, addresses[lane])
+        if cta is not g.cta:
+            raise Fault(
+                f"st.bulk at {addresses[lane]:#x} is in CTA rank {cta.rank}, must be in its own (PTX ISA, st.bulk)"
+            )
+        for what, value in (("address", offset), ("size", sizes[lane])):
+            if value % _BULK_UNIT:
+                raise Fault(f"st.bulk: {what} {value:#x} is not a multiple of {_BULK_UNIT} (PTX ISA, st.bulk)")
+        if sizes[lane] > _BULK_LIMIT:
+            raise Fault(f"st.bulk of {sizes[lane]} bytes; the limit is {_BULK_LIMIT} (PTX ISA, st.bulk)")
+        cta.shared.write(offset, np.zeros(sizes[lane], np.uint8), who, proxy="generic")

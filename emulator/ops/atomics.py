@@ -1,0 +1,112 @@
+"""What atom and red do: read-modify-writes of the lanes of a warp, one lane after another (PTX ISA, "atom", "red")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from emulator.arithmetic.lanes import UINTS, lane_list, row_of, signed
+from emulator.arithmetic.reductions import combined
+from emulator.errors import Fault
+from emulator.ops.memory import LOCAL_TAG, SHARED_TAG, TAG_SHIFT, load_lanes, memory_of, store_lanes
+from emulator.ptx.types import type_width
+
+if TYPE_CHECKING:
+    from emulator.hardware.warp import Group
+
+_INTEGER = {
+    "add": lambda old, b, c: old + b,
+    "min": lambda old, b, c: min(old, b),
+    "max": lambda old, b, c: max(old, b),
+    "and": lambda old, b, c: old & b,
+    "or": lambda old, b, c: old | b,
+    "xor": lambda old, b, c: old ^ b,
+    "exch": lambda old, b, c: b,
+    "cas": lambda old, b, c: c if old == b else old,
+    "inc": lambda old, b, c: 0 if old >= b else old + 1,
+    "dec": lambda old, b, c: b if old == 0 or old > b else old - 1,
+}
+
+
+def atomic(g: Group, mask: int, space: str, operation: str, type_name: str, address, b, c, who) -> np.ndarray:
+    """Lowest lane first. b, c: uint[elements, 32] operands (c None but for cas). Returns the old values in that shape.
+
+    Each element is atomic by itself; the address must be aligned to the whole vector.
+    """
+    g.cta.machine.progress += 1
+    if isinstance(address, int):
+        address = row_of(address, 64 if space in ("global", "generic") else 32)
+    if space == "generic":
+        _refuse_local(mask, address)
+    if type_name.startswith(("f", "bf")):
+        return _floating(g, mask, space, operation, type_name, address, b, who)
+    return _integer(g, mask, space, operation, type_name, address, b, c, who)
+
+
+def _refuse_local(mask: int, address: np.ndarray) -> None:
+    for lane in lane_list(mask):
+        if int(address[lane]) >> TAG_SHIFT == LOCAL_TAG:
+            raise Fault(f"atomic at generic address {int(address[lane]):#x} of local memory: must be global or shared")
+
+
+def modified(operation: str, type_name: str, old: int, b: int, c: int | None = None) -> int:
+    """The new value of an integer word, unsigned."""
+    width = type_width(type_name)
+    if type_name[0] == "s":
+        old, b = signed(old, width), signed(b, width)
+    return _INTEGER[operation](old, b, c) & (1 << width) - 1
+
+
+def _integer(g: Group, mask: int, space: str, operation: str, type_name: str, address, b, c, who) -> np.ndarray:
+    nbytes = type_width(type_name) // 8
+    old_values = np.zeros((1, 32), UINTS[8 * nbytes])
+    for lane in lane_list(mask):
+        place = int(address[lane])
+        memory, place = (g.cta.shared, place) if space == "shared" else memory_of(g, space, place)
+        old = memory.load(place, nbytes, who)
+        third = None if c is None else int(c[0, lane])
+        memory.store(place, modified(operation, type_name, old, int(b[0, lane]), third), nbytes, who)
+        old_values[0, lane] = old
+    return old_values
+
+
+def _floating(g: Group, mask: int, space: str, operation: str, type_name: str, address, b, who) -> np.ndarray:
+    """Lanes with addresses of their own go together; of those that share one, each goes in a turn of its own."""
+    element = type_name.removesuffix("x2")
+    count, nbytes = len(b), b.itemsize
+    old_values = np.zeros_like(b)
+    for part in _turns(mask, address):
+        old = np.ascontiguousarray(load_lanes(g, part, space, address, nbytes, count, who))
+        operand = np.ascontiguousarray(b)
+        new = _combined(operation, element, old, operand)
+        if element == "f32":
+            new = np.where(_in_shared(space, address), new, _combined(operation, "f32.ftz", old, operand))
+        store_lanes(g, part, space, address, new, who)
+        lanes = lane_list(part)
+        old_values[:, lanes] = old[:, lanes]
+    return old_values
+
+
+def _in_shared(space: str, address: np.ndarray):
+    """Where f32 sums keep subnormal numbers: in shared memory, not in global memory (PTX ISA, "atom")."""
+    if space == "generic":
+        return address >> np.uint64(TAG_SHIFT) == SHARED_TAG
+    return space != "global"
+
+
+def _combined(operation: str, type_name: str, old: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return combined(operation, type_name, old.view(np.uint8), b.view(np.uint8)).view(b.dtype)
+
+
+def _turns(mask: int, address: np.ndarray) -> Iterator[int]:
+    """Masks of lanes whose addresses differ; of those that share an address the lowest lane comes first."""
+    addresses = address.tolist()
+    while mask:
+        taken: dict[int, int] = {}
+        for lane in lane_list(mask):
+            taken.setdefault(addresses[lane], lane)
+        part = sum(1 << lane for lane in taken.values())
+        yield part
+        mask &= ~part

@@ -1,0 +1,170 @@
+"""What named barriers, warp and cluster barriers and grid dependencies do.
+
+Functions named `wait_...` return False where the group has to wait; it is then on the list of what it waits for, and
+the instruction is executed again when it is woken.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from emulator.errors import Fault
+from emulator.hardware.barriers import NamedBarrier
+from emulator.hardware.properties import WARP_THREADS
+from emulator.hardware.tensor.order import arrives
+from emulator.ops.active_lanes import whole_warp
+from emulator.ops.fences import publish
+
+if TYPE_CHECKING:
+    from emulator.hardware.warp import Group
+
+
+def _named(g: Group, mask: int, aligned: bool, number: int, threads: int | None, instruction: str):
+    if aligned:
+        whole_warp(g, mask, instruction)
+    elif mask != g.warp.live:
+        raise Fault(f"{instruction} without .aligned by a part of a warp, lanes {mask:#010x}, is not modelled")
+    if not 0 <= number < 16:
+        raise Fault(f"{instruction} of barrier {number}: there are 16 per CTA")
+    if threads is not None and (threads % 32 or threads <= 0):
+        raise Fault(f"{instruction} with {threads} threads: must be a positive multiple of 32 (PTX ISA, bar)")
+    return g.cta.named_barrier(number), g.cta.counted_threads() if threads is None else threads
+
+
+def _whole_warp_arrives(g: Group, barrier: NamedBarrier, threads: int | None, needed: int) -> None:
+    """A barrier counts whole warps, however many of their lanes are left (PTX ISA, "bar")."""
+    g.cta.machine.progress += 1
+    if g.warp.tensor.touched:
+        arrives(g)
+    barrier.arrive(f"warp {g.warp.index}", WARP_THREADS, threads, needed)
+
+
+def arrive(g: Group, mask: int, aligned: bool, number: int, threads: int, who) -> None:
+    barrier, needed = _named(g, mask, aligned, number, threads, "bar.arrive")
+    _whole_warp_arrives(g, barrier, threads, needed)
+
+
+def wait(g: Group, mask: int, aligned: bool, number: int, threads: int | None, who) -> bool:
+    """bar.sync."""
+    if g.waiting is not None:
+        kind, barrier, generation = g.waiting
+        if barrier.generation == generation:
+            barrier.waiters.append(g)
+            return False
+        g.waiting = None
+        g.warp.synced = max(g.warp.synced, barrier.ended)
+        return True
+    barrier, needed = _named(g, mask, aligned, number, threads, "bar.sync")
+    generation = barrier.generation
+    _whole_warp_arrives(g, barrier, threads, needed)
+    if barrier.generation != generation:
+        g.warp.synced = max(g.warp.synced, barrier.ended)
+        return True
+    g.waiting = ("", barrier, generation)
+    barrier.waiters.append(g)
+    return False
+
+
+def wait_reduction(g: Group, mask: int, aligned: bool, number: int, threads: int | None, predicate: int, who) -> bool:
+    """bar.red up to its result. predicate: the lanes in which it holds."""
+    if g.waiting is None:
+        held, voters = g.cta.named_barrier(number).votes
+        g.cta.named_barrier(number).votes = held + (predicate & mask).bit_count(), voters + mask.bit_count()
+        g.reduced = g.cta.named_barrier(number).generation
+    return wait(g, mask, aligned, number, threads, who)
+
+
+def reduction(g: Group, number: int, operation: str) -> int | bool:
+    """The result of the bar.red that the group has just been through."""
+    held, voters = g.cta.named_barrier(number).results[g.reduced]
+    return {"popc": held, "and": held == voters, "or": held > 0}[operation]
+
+
+def wait_warp(g: Group, mask: int, membermask: int, who) -> bool:
+    """bar.warp.sync: the lanes of the membermask meet here, at whichever of these instructions each of them is."""
+    if mask & ~membermask:
+        raise Fault(
+            f"bar.warp.sync: lanes {mask & ~membermask:#010x} execute it but are not in its membermask {membermask:#010x}"
+        )
+    barrier = g.warp.barrier(membermask)
+    if g.waiting is not None:
+        generation = g.waiting[2]
+        if barrier.generation != generation:
+            g.waiting = None
+            return True
+        barrier.waiters.append(g)
+        return False
+    if not membermask & g.warp.live & ~mask:
+        return True
+    generation = barrier.generation
+    needed = (membermask & g.warp.live).bit_count()
+    barrier.arrive(f"lanes {mask:#010x}", mask.bit_count(), needed, needed)
+    if barrier.generation != generation:
+        return True
+    g.waiting = ("", barrier, generation)
+    barrier.waiters.append(g)
+    return False
+
+
+# Clusters and grids
+
+
+def arrive_cluster(g: Group, mask: int, aligned: bool, relaxed: bool, who) -> None:
+    if aligned:
+        whole_warp(g, mask, "barrier.cluster.arrive")
+    again = g.warp.cluster_arrived & mask
+    if again:
+        raise Fault(
+            f"lanes {again:#010x} arrive twice on the cluster barrier without a wait in between (PTX ISA, barrier.cluster)"
+        )
+    g.cta.machine.progress += 1
+    if g.warp.tensor.touched:
+        arrives(g)
+    if not relaxed:
+        publish(g, False)
+    g.warp.cluster_arrived |= mask
+    g.warp.cluster_generation = g.cta.cluster.barrier.generation
+    g.cta.cluster.barrier.arrive(mask.bit_count(), who)
+
+
+def wait_cluster(g: Group, mask: int, aligned: bool, who) -> bool:
+    if aligned:
+        whole_warp(g, mask, "barrier.cluster.wait")
+    if mask & ~g.warp.cluster_arrived:
+        raise Fault("barrier.cluster.wait without a barrier.cluster.arrive before it (PTX ISA, barrier.cluster)")
+    barrier = g.cta.cluster.barrier
+    if barrier.generation == g.warp.cluster_generation:
+        g.waiting = ("", barrier, barrier.generation)
+        barrier.waiters.append(g)
+        return False
+    g.waiting = None
+    g.warp.synced = max(g.warp.synced, barrier.ended)
+    if g.cta.met is None:
+        g.cta.met = barrier.ended
+    g.warp.cluster_arrived &= ~mask
+    return True
+
+
+def wait_for_grids(g: Group, who) -> bool:
+    """griddepcontrol.wait: the grids that this one depends on are over and their writes visible (PTX ISA,
+    griddepcontrol).
+    """
+    g.waiting = None
+    for grid in g.grid.predecessors:
+        if not grid.finished:
+            g.waiting = ("", grid, None)
+            grid.waiters.append(g)
+            return False
+    return True
+
+
+def launch_dependents(g: Group, who) -> bool:
+    """griddepcontrol.launch_dependents: where another launch may start now, it may get ahead of these lanes."""
+    if g.cta.allows_dependents:
+        g.waiting = None
+        return True
+    g.cta.allow_dependents()
+    if not g.cta.machine.pause(g):
+        return True
+    g.waiting = ("", "its next turn", None)
+    return False

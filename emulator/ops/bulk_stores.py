@@ -1,0 +1,104 @@
+"""What bulk and tensor copies to global memory, with and without a reduction, and their groups do when a warp issues them
+(PTX ISA, "cp.async.bulk", "cp.reduce.async.bulk", "cp.async.bulk.commit_group", "cp.async.bulk.wait_group").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from emulator.arithmetic.lanes import lane_list
+from emulator.hardware.async_operations import Job
+from emulator.hardware.tma import boxes
+from emulator.ops.copies import REDUCTION, STORE, MapReader, issues, own_source, signed_coordinates
+
+if TYPE_CHECKING:
+    from emulator.hardware.cluster import Cta
+    from emulator.hardware.warp import Group
+
+
+class _Store:
+    """A store in its two parts: it reads shared memory, which may be waited for, and writes global memory."""
+
+    def __init__(self, cta: Cta, what: str, read: Callable, write: Callable):
+        self.cta, self.what, self._read, self._write = cta, what, read, write
+        self.data: np.ndarray | None = None
+
+    def read(self) -> None:
+        if self.data is None:
+            self.cta.alive(self.what)
+            self.data = self._read()
+
+    def __call__(self) -> None:
+        self.read()
+        self._write(self.data)
+
+
+def _submit(g: Group, mask: int, store: _Store, who) -> None:
+    job = Job(g.grid, g.issuer(who), store, store.read)
+    g.warp.bulk_open.append((mask, job))
+    g.cta.machine.queues.store(job)
+
+
+def store_tile(g: Group, mask: int, tensor_map, coordinates, source, rows: bool, operation: str | None, who) -> None:
+    """cp.async.bulk.tensor from shared to global memory; with an operation cp.reduce.async.bulk.tensor."""
+    for address, coords, src in issues(
+        mask, STORE if operation is None else REDUCTION, tensor_map, coordinates, source
+    ):
+        offset = own_source(g, src)
+        reader, place, shared = MapReader(g, address, who), signed_coordinates(coords), g.cta.shared
+        boxes.check_tile(reader.issued, place, shared, offset, "load", rows)
+        if operation is not None:
+            boxes.check_reduction(reader.issued, operation)
+
+        def read(reader=reader, place=place, shared=shared, offset=offset) -> np.ndarray:
+            return boxes.read_tile(reader(), place, shared, offset, who, rows)
+
+        def write(box: np.ndarray, reader=reader, place=place) -> None:
+            boxes.write_tile(reader(), place, g.grid.memory, box, who, rows, operation)
+
+        _submit(g, mask, _Store(g.cta, "a tensor store", read, write), who)
+
+
+def store_bulk(g: Group, mask: int, destination, source, nbytes, byte_mask, reduction, who) -> None:
+    """cp.async.bulk from shared to global memory; with a reduction (operation, type) cp.reduce.async.bulk."""
+    operands = (destination, source, nbytes, byte_mask)
+    for address, src, size, kept in issues(mask, STORE if reduction is None else REDUCTION, *operands):
+        offset, shared, memory = own_source(g, src), g.cta.shared, g.grid.memory
+        boxes.check_bulk(memory, address, shared, offset, size, "load")
+
+        def read(shared=shared, offset=offset, size=size) -> np.ndarray:
+            return boxes.read_bulk(shared, offset, size, who)
+
+        def write(data: np.ndarray, memory=memory, address=address, kept=kept) -> None:
+            boxes.write_bulk(memory, address, data, who, kept, reduction)
+
+        _submit(g, mask, _Store(g.cta, "a bulk store", read, write), who)
+
+
+def commit_group(g: Group, mask: int, who) -> None:
+    """cp.async.bulk.commit_group: each lane's stores since its last one form a group of that lane."""
+    jobs = [(lanes, job) for lanes, job in g.warp.bulk_open if lanes & mask]
+    g.warp.bulk_open = [(lanes, job) for lanes, job in g.warp.bulk_open if not lanes & mask]
+    g.warp.bulk_groups.append((mask, jobs))
+
+
+def wait_group(g: Group, mask: int, newest: int, read_only: bool, who) -> None:
+    """cp.async.bulk.wait_group{.read}: all but each lane's `newest` groups are done, or have read their sources.
+
+    Tensor maps of the lanes' earlier loads have been read, too (PTX ISA, "cp.async.bulk.wait_group").
+    """
+    queues, groups = g.cta.machine.queues, g.warp.bulk_groups
+    for lane in lane_list(mask):
+        own = [jobs for lanes, jobs in groups if lanes >> lane & 1]
+        due = [job for jobs in own[: max(0, len(own) - newest)] for lanes, job in jobs if lanes >> lane & 1]
+        if read_only:
+            queues.prepare(due)
+        else:
+            queues.force(due)
+    while groups and all(job.done for _, job in groups[0][1]):
+        del groups[0]
+    queues.prepare([job for lanes, job in g.warp.map_reads if lanes & mask])
+    g.warp.map_reads = [(lanes, job) for lanes, job in g.warp.map_reads if not lanes & mask]

@@ -1,0 +1,226 @@
+"""What bulk and tensor copies to shared memory do when a warp issues them (PTX ISA, "Asynchronous copy").
+
+What is known when a copy is issued is checked then; the rest when it happens, which the schedule decides.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from emulator.arithmetic.lanes import lane_list
+from emulator.arithmetic.reductions import combined
+from emulator.errors import Fault
+from emulator.hardware.async_operations import Job
+from emulator.hardware.tma import boxes
+from emulator.hardware.tma.tensor_map import TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES, TensorMap
+from emulator.ops.mbarrier import barrier_at
+from emulator.ops.memory import SHARED_TAG, TAG_SHIFT, shared_target
+
+if TYPE_CHECKING:
+    from emulator.hardware.barriers import MBarrier
+    from emulator.hardware.cluster import Cta
+    from emulator.hardware.warp import Group
+
+LOAD, STORE, REDUCTION = "load", "store", "reduction"
+Place = tuple["Cta", int]
+
+
+def issues(mask: int, kind: str, *operands) -> list[tuple]:
+    """The operands of each copy that the active lanes issue.
+
+    Equal operands in several lanes are one copy in a STORE, which the DSL issues from whole warps and the hardware
+    executes once per warp, as many in a REDUCTION, for which ptxas makes a loop over the lanes, and an error in a LOAD,
+    because every lane's bytes would be counted on the barrier.
+    """
+    if not mask & (mask - 1):
+        lane = mask.bit_length() - 1
+        return [tuple(_at(operand, lane) for operand in operands)]
+    if kind == REDUCTION:
+        return [tuple(_at(operand, lane) for operand in operands) for lane in lane_list(mask)]
+    flat = [item for operand in operands for item in (operand if isinstance(operand, tuple) else (operand,))]
+    if not any(isinstance(item, np.ndarray) for item in flat):
+        distinct = [operands]
+    else:
+        distinct = list(dict.fromkeys(tuple(_at(operand, lane) for operand in operands) for lane in lane_list(mask)))
+    if kind == LOAD and len(distinct) < mask.bit_count():
+        raise Fault(f"{mask.bit_count()} lanes ({mask:#010x}) issue the same copy; one lane must be elected")
+    return distinct
+
+
+def _at(operand, lane: int):
+    if isinstance(operand, tuple):
+        return tuple(_at(item, lane) for item in operand)
+    return int(operand[lane]) if isinstance(operand, np.ndarray) else operand
+
+
+def signed_coordinates(coordinates: tuple) -> tuple[int, ...]:
+    return tuple((c & 0xFFFFFFFF ^ 0x80000000) - 0x80000000 for c in coordinates)
+
+
+class MapReader:
+    """Reads a tensor map when the copy does, or earlier when the issuing thread has waited for it.
+
+    issued: the map at issue, which has to be a valid one: the hardware may read it at once.
+    """
+
+    def __init__(self, g: Group, address: int, who):
+        if address >> TAG_SHIFT == SHARED_TAG:
+            raise Fault(
+                "a tensor map in shared memory can't be used by a copy: it must be in global, constant or parameter memory"
+            )
+        if address % TENSOR_MAP_ALIGNMENT:
+            raise Fault(f"tensor map at {address:#x}: must be {TENSOR_MAP_ALIGNMENT}-byte aligned")
+        self._memory, self._address, self._who = g.grid.memory, address, who
+        found = self._memory.at(address, TENSOR_MAP_BYTES, "load")
+        self.issued = TensorMap.decode(found.frozen[address - found.start :][:TENSOR_MAP_BYTES])
+        self._read: TensorMap | None = None
+
+    def __call__(self) -> TensorMap:
+        if self._read is None:
+            raw = self._memory.read(self._address, TENSOR_MAP_BYTES, self._who, proxy="tensormap")
+            self._read = TensorMap.decode(raw)
+        return self._read
+
+
+def own_source(g: Group, address: int) -> int:
+    """Offset of a .shared::cta source."""
+    cta, offset = shared_target(g, address)
+    if cta is not g.cta:
+        raise Fault(f".shared::cta source {address:#x} is in CTA rank {cta.rank}")
+    return offset
+
+
+def _destinations(
+    g: Group, destination: int, barrier: int, multicast: int | None, pair: bool, own_only: bool
+) -> list[tuple[Place, MBarrier]]:
+    """((CTA, offset), mbarrier) for each CTA that receives the copy (PTX ISA, "cp.async.bulk.tensor", .multicast,
+    .cta_group).
+    """
+    target, offset = shared_target(g, destination)
+    signalled, barrier_offset = shared_target(g, barrier)
+    if multicast is None:
+        if own_only and target is not g.cta:
+            raise Fault(f".shared::cta destination {destination:#x} is in CTA rank {target.rank}")
+        # .cta_group::2 allows the barrier to be in the peer CTA of the pair; without it both are in one CTA.
+        if signalled is not target and not (pair and signalled.rank ^ target.rank == 1):
+            raise Fault(f"the barrier is in CTA rank {signalled.rank}, the destination in rank {target.rank}")
+        return [((target, offset), barrier_at(g, None, barrier))]
+    if multicast >> g.cta.cluster.size or not multicast:
+        raise Fault(f"multicast mask {multicast:#06x} for a cluster of {g.cta.cluster.size} CTAs")
+    found = []
+    for rank in lane_list(multicast):
+        receiver = g.cta.cluster.cta(rank, g.cta)
+        notified = (rank & ~1) | (signalled.rank & 1) if pair else rank
+        found.append(((receiver, offset), g.cta.cluster.cta(notified, g.cta).mbarrier(barrier_offset)))
+    return found
+
+
+def load_tile(
+    g: Group, mask: int, destination, tensor_map, coordinates, barrier, multicast, pair, own_only: bool, rows: bool, who
+) -> None:
+    """cp.async.bulk.tensor from global to shared memory; rows: mode tile::gather4."""
+    operands = (destination, tensor_map, coordinates, barrier, multicast)
+    for dst, address, coords, mbar, targets in issues(mask, LOAD, *operands):
+        places = _destinations(g, dst, mbar, targets, pair, own_only)
+        reader, place = MapReader(g, address, who), signed_coordinates(coords)
+        for (cta, offset), _ in places:
+            boxes.check_tile(reader.issued, place, cta.shared, offset, "store", rows)
+        job = Job(g.grid, g.issuer(who), _tile_load(g, reader, place, places, rows, who), reader)
+        if not g.grid.is_parameter(address):
+            g.warp.map_reads.append((mask, job))
+        g.cta.machine.queues.load(job)
+
+
+def _tile_load(g: Group, reader: MapReader, coords: tuple[int, ...], places, rows: bool, who):
+    def run() -> None:
+        tensor_map = reader()
+        nbytes = boxes.tile_bytes(tensor_map, rows)
+        (first, offset), _ = places[0]
+        first.alive("a tensor copy")
+        boxes.load_tile(tensor_map, coords, g.grid.memory, first.shared, offset, who, rows)
+        for (cta, _), _ in places[1:]:
+            cta.alive("a tensor copy")
+            cta.shared.write(offset, first.shared.data[offset : offset + nbytes], who)
+        for _, barrier in places:
+            barrier.complete(nbytes, "tensor copy", who)
+
+    return run
+
+
+def load_bulk(g: Group, mask: int, destination, source, nbytes, barrier, multicast, own_only: bool, who) -> None:
+    """cp.async.bulk from global to shared memory."""
+    for dst, address, size, mbar, targets in issues(mask, LOAD, destination, source, nbytes, barrier, multicast):
+        places = _destinations(g, dst, mbar, targets, False, own_only)
+        for (cta, offset), _ in places:
+            boxes.check_bulk(g.grid.memory, address, cta.shared, offset, size, "store")
+
+        def run(address=address, size=size, places=places) -> None:
+            (first, offset), _ = places[0]
+            first.alive("a bulk copy")
+            boxes.load_bulk(g.grid.memory, address, first.shared, offset, size, who)
+            for (cta, _), _ in places[1:]:
+                cta.alive("a bulk copy")
+                cta.shared.write(offset, first.shared.data[offset : offset + size], who)
+            for _, notified in places:
+                notified.complete(size, "bulk copy", who)
+
+        g.cta.machine.queues.load(Job(g.grid, g.issuer(who), run))
+
+
+def copy_shared(g: Group, mask: int, destination, source, nbytes, barrier, reduction, who) -> None:
+    """cp.async.bulk from this CTA's shared memory to a CTA of the cluster; with a reduction (operation, type)
+    cp.reduce.async.bulk.
+    """
+    kind = LOAD if reduction is None else REDUCTION
+    for dst, src, size, mbar in issues(mask, kind, destination, source, nbytes, barrier):
+        ((target, offset), notified) = _destinations(g, dst, mbar, None, False, False)[0]
+        source_offset = own_source(g, src)
+        for what, value in (("destination", offset), ("source", source_offset), ("size", size)):
+            if value % boxes.CHUNK:
+                raise Fault(
+                    f"cp.async.bulk: {what} {value:#x} is not a multiple of {boxes.CHUNK} (PTX ISA, cp.async.bulk)"
+                )
+        g.cta.shared.check(source_offset, size, "load")
+        target.shared.check(offset, size, "store")
+
+        def run(target=target, offset=offset, source_offset=source_offset, size=size, notified=notified) -> None:
+            target.alive("a bulk copy")
+            data = g.cta.shared.read(source_offset, size, who)
+            if reduction is not None:
+                data = combined(*reduction, target.shared.data[offset : offset + size], data)
+            target.shared.write(offset, data, who)
+            notified.complete(size, "bulk copy", who)
+
+        g.cta.machine.queues.load(Job(g.grid, g.issuer(who), run))
+
+
+def prefetch_tile(g: Group, mask: int, tensor_map, coordinates, rows: bool, who) -> None:
+    """cp.async.bulk.prefetch.tensor moves nothing that is modelled; its tensor map and coordinates are checked."""
+    for address, coords in issues(mask, STORE, tensor_map, coordinates):
+        boxes.check_map(MapReader(g, address, who).issued, signed_coordinates(coords), rows)
+
+
+def prefetch_bulk(g: Group, mask: int, source, nbytes, who) -> None:
+    """cp.async.bulk.prefetch: the same; address and size are checked."""
+    for address, size in issues(mask, STORE, source, nbytes):
+        for what, value in (("global address", address), ("size", size)):
+            if value % boxes.CHUNK:
+                raise Fault(
+                    f"cp.async.bulk.prefetch: {what} {value:#x} is not a multiple of {boxes.CHUNK} (PTX ISA, "
+                    "cp.async.bulk.prefetch)"
+                )
+        if size:
+            g.grid.memory.at(address, size, "load")
+
+
+def prefetch_map(g: Group, mask: int, tensor_map, who) -> None:
+    """prefetch.tensormap: the address is checked, what is there is not: it may be encoded later."""
+    for (address,) in issues(mask, STORE, tensor_map):
+        if address >> TAG_SHIFT == SHARED_TAG or address % TENSOR_MAP_ALIGNMENT:
+            raise Fault(
+                f"prefetch.tensormap of {address:#x}: must be a {TENSOR_MAP_ALIGNMENT}-byte aligned address in global, "
+                "constant or parameter memory (PTX ISA, prefetch)"
+            )
+        g.grid.memory.at(address, TENSOR_MAP_BYTES, "load")

@@ -1,0 +1,94 @@
+"""Cluster launch control: a running cluster takes over the work of one that has not started (PTX ISA,
+"clusterlaunchcontrol.try_cancel", "clusterlaunchcontrol.query_cancel").
+
+The 16-byte response is opaque to programs. Here its words are the x and y of the first CTA that was cancelled, its z,
+and a mark that says whether one was.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from emulator.arithmetic.lanes import lane_list, row_of
+from emulator.errors import Fault
+from emulator.hardware.async_operations import Job
+from emulator.ops.active_lanes import one_lane, pick
+from emulator.ops.mbarrier import barrier_at
+from emulator.ops.memory import shared_target
+
+if TYPE_CHECKING:
+    from emulator.hardware.warp import Group
+
+RESPONSE_BYTES = 16
+_CANCELED, _REFUSED = 0xC1C00001, 0xC1C00000
+_UNDEFINED = 0xFFFFFFFF  # coordinates of a response that cancelled nothing
+
+
+def try_cancel(g: Group, mask: int, response, barrier, everywhere: bool, who) -> None:
+    """clusterlaunchcontrol.try_cancel.async: the response comes to shared memory, its bytes to the mbarrier.
+
+    everywhere: .multicast::cluster::all, to the same offsets of every CTA of the cluster.
+    """
+    one_lane(mask, "clusterlaunchcontrol.try_cancel")
+    response, barrier = pick(response, mask), pick(barrier, mask)
+    cta, offset = shared_target(g, response)
+    if cta is not g.cta:
+        raise Fault(f"clusterlaunchcontrol.try_cancel: response {response:#x} is in CTA rank {cta.rank}")
+    if offset % RESPONSE_BYTES:
+        raise Fault(
+            f"clusterlaunchcontrol.try_cancel: response at shared offset {offset:#x}, must be a multiple of "
+            f"{RESPONSE_BYTES} (PTX ISA, clusterlaunchcontrol.try_cancel)"
+        )
+    barrier_at(g, "shared", barrier)
+    _, barrier_offset = shared_target(g, barrier)
+    cluster = g.cta.cluster
+    ranks = range(cluster.size) if everywhere else (g.cta.rank,)
+    receivers = [cluster.cta(rank, g.cta) for rank in ranks]
+    notified = [receiver.mbarrier(barrier_offset) for receiver in receivers]
+    for receiver in receivers:
+        receiver.shared.check(offset, RESPONSE_BYTES, "store")
+
+    def run() -> None:
+        first = g.cta.machine.cancel(g.grid)
+        words = (_UNDEFINED,) * 3 + (_REFUSED,) if first is None else (*first, _CANCELED)
+        data = np.array(words, np.uint32).view(np.uint8)
+        for receiver, mbarrier in zip(receivers, notified, strict=True):
+            receiver.alive("the response of clusterlaunchcontrol.try_cancel")
+            receiver.shared.write(offset, data, who)
+            mbarrier.complete(RESPONSE_BYTES, "clusterlaunchcontrol.try_cancel", who)
+
+    g.cta.machine.queues.load(Job(g.grid, g.issuer(who), run))
+
+
+def _words(response: tuple) -> list[np.ndarray]:
+    """The four words of a 128-bit register, (low, high) as integers or rows, as rows of 64 bits."""
+    low = np.uint64(0xFFFFFFFF)
+    return [word for row in wide_rows(response) for word in (row & low, row >> np.uint64(32))]
+
+
+def canceled(mask: int, response: tuple) -> int:
+    """query_cancel.is_canceled: a bit for each lane."""
+    marks = _words(response)[3]
+    bits = 0
+    for lane in lane_list(mask):
+        mark = int(marks[lane])
+        if mark not in (_CANCELED, _REFUSED):
+            raise Fault(
+                "clusterlaunchcontrol.query_cancel: the operand is no response of clusterlaunchcontrol.try_cancel (PTX "
+                "ISA, clusterlaunchcontrol.query_cancel)"
+            )
+        bits |= (mark == _CANCELED) << lane
+    return bits
+
+
+def first_cta(response: tuple) -> list[np.ndarray]:
+    """query_cancel.get_first_ctaid: rows of x, y, z and of what is undefined."""
+    *coordinates, _ = _words(response)
+    return [*(row.astype(np.uint32) for row in coordinates), row_of(_UNDEFINED, 32)]
+
+
+def wide_rows(response: tuple) -> list[np.ndarray]:
+    """mov.b128 to two 64-bit registers: rows."""
+    return [row_of(half, 64) if isinstance(half, int) else half for half in response]

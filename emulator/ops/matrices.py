@@ -1,0 +1,112 @@
+"""Matrices between shared memory and the registers of a warp: ldmatrix, stmatrix, movmatrix (PTX ISA, "ldmatrix",
+"stmatrix", "movmatrix").
+
+A row of a matrix is 16 bytes in shared memory, and lane i has the address of row i of all matrices together. In an
+8x8 matrix of 16-bit elements lane t holds elements 2 (t % 4) and the next of row t / 4. In one of 8x16 bytes it holds
+bytes 4 (t % 4) to the third after it of row t / 4; the fragments of transposed bytes are described where they are made.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from emulator.arithmetic.lanes import FULL, row_of
+from emulator.errors import Fault
+from emulator.hardware.memory import RANK_SHIFT
+from emulator.ops.active_lanes import whole_warp
+from emulator.ops.memory import shared_target
+
+if TYPE_CHECKING:
+    from emulator.hardware.warp import Group
+
+ROW_BYTES = 16
+
+
+def _places(g: Group, mask: int, address, rows: int, instruction: str) -> np.ndarray:
+    """The rows' 32-bit addresses in this CTA's shared memory, from 32-bit or generic ones."""
+    whole_warp(g, mask, instruction)
+    if mask != FULL:
+        raise Fault(f"{instruction} needs all 32 lanes, {mask:#010x} are live")
+    places = row_of(address, 64)[:rows]
+    if places.dtype == np.uint32:
+        return places
+    found = [shared_target(g, place) for place in places.tolist()]
+    return np.array([cta.rank << RANK_SHIFT | offset for cta, offset in found], np.uint32)
+
+
+def _loaded(g: Group, mask: int, address, rows: int, who) -> np.ndarray:
+    """uint8[rows, 16]"""
+    words = g.cta.shared.gather(_places(g, mask, address, rows, "ldmatrix"), 8, 2, None, who)
+    return np.ascontiguousarray(words.T).view(np.uint8)
+
+
+def _stored(g: Group, mask: int, address, data: np.ndarray, who) -> None:
+    """data: uint8[rows, 16]"""
+    places = _places(g, mask, address, len(data), "stmatrix")
+    g.cta.machine.progress += 1
+    g.cta.shared.scatter(places, np.ascontiguousarray(data.view(np.uint64).T), None, who)
+
+
+def load_matrix(g: Group, mask: int, address, count: int, transposed: bool, who) -> np.ndarray:
+    """ldmatrix.m8n8.xN.b16: uint32[count, 32]."""
+    halves = _loaded(g, mask, address, 8 * count, who).view(np.uint16).reshape(count, 8, 8)
+    if transposed:
+        halves = halves.transpose(0, 2, 1)
+    return np.ascontiguousarray(halves).reshape(count, 64).view(np.uint32)
+
+
+def store_matrix(g: Group, mask: int, address, values: np.ndarray, transposed: bool, who) -> None:
+    """stmatrix.m8n8.xN.b16 of uint32[count, 32], the inverse of `load_matrix`."""
+    halves = np.ascontiguousarray(values).view(np.uint16).reshape(-1, 8, 8)
+    if transposed:
+        halves = halves.transpose(0, 2, 1)
+    _stored(g, mask, address, np.ascontiguousarray(halves).reshape(-1, 8).view(np.uint8), who)
+
+
+def move_matrix(g: Group, mask: int, value) -> np.ndarray:
+    """movmatrix.m8n8.trans.b16: an 8x8 matrix in registers, transposed."""
+    whole_warp(g, mask, "movmatrix")
+    if mask != FULL:
+        raise Fault(f"movmatrix needs all 32 lanes, {mask:#010x} are live")
+    halves = np.ascontiguousarray(row_of(value, 32)).view(np.uint16).reshape(8, 8)
+    return np.ascontiguousarray(halves.T).reshape(64).view(np.uint32)
+
+
+def _elements(rows: np.ndarray, bits: int) -> np.ndarray:
+    """uint8[rows, 16]: the rows' 16 elements of 8, 6 or 4 bits, as bytes with zeros above; the padding behind the
+    narrower ones is not looked at (PTX ISA, "ldmatrix", .b6x16_p32, .b4x16_p64).
+    """
+    if bits == 8:
+        return rows
+    fields = np.unpackbits(rows[:, : 2 * bits], axis=1, bitorder="little").reshape(len(rows), ROW_BYTES, bits)
+    return np.packbits(fields, axis=2, bitorder="little")[:, :, 0]
+
+
+def load_bytes(g: Group, mask: int, address, count: int, bits: int, who) -> np.ndarray:
+    """ldmatrix.m8n16.xN: uint32[count, 32]. bits: of an element in shared memory."""
+    return _elements(_loaded(g, mask, address, 8 * count, who), bits).reshape(count, 128).view(np.uint32)
+
+
+def load_bytes_transposed(g: Group, mask: int, address, count: int, bits: int, who) -> np.ndarray:
+    """ldmatrix.m16n16.xN.trans: uint32[2 count, 32].
+
+    Lane t holds four rows of shared memory, from 4 (t % 4) on, of column t / 4, and in its second register those of
+    column t / 4 + 8.
+    """
+    columns = _elements(_loaded(g, mask, address, 16 * count, who), bits).reshape(count, 16, 16).transpose(0, 2, 1)
+    return np.ascontiguousarray(columns).reshape(2 * count, 128).view(np.uint32)
+
+
+def store_bytes_transposed(g: Group, mask: int, address, values: np.ndarray, who) -> None:
+    """stmatrix.m16n8.xN.trans.b8 of uint32[count, 32].
+
+    Lane t holds rows 2 (t % 4) and the next of shared memory, first of column t / 4, then of column t / 4 + 8.
+    """
+    count = len(values)
+    parts = (
+        np.ascontiguousarray(values).view(np.uint8).reshape(count, 8, 4, 2, 2)
+    )  # column, row / 2, column / 8, row % 2
+    rows = np.ascontiguousarray(parts.transpose(0, 2, 4, 3, 1)).reshape(8 * count, ROW_BYTES)
+    _stored(g, mask, address, rows, who)

@@ -1,0 +1,236 @@
+"""What mbarrier operations do (PTX ISA, "mbarrier").
+
+Functions named `wait_...` return False where the group has to wait; it is then on the list of what it waits for, and
+the instruction is executed again when it is woken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from emulator.arithmetic.lanes import lane_list
+from emulator.errors import Fault
+from emulator.hardware.async_operations import Job
+from emulator.hardware.barriers import ARRIVAL, COMPLETION, MBarrier
+from emulator.hardware.memory import SHARED_BASE
+from emulator.hardware.tensor.order import arrives
+from emulator.ops.active_lanes import pick
+from emulator.ops.memory import shared_target
+
+if TYPE_CHECKING:
+    from emulator.hardware.warp import Group
+
+MBARRIER_BYTES = 8
+STATE_BITS = 32
+
+
+def _place(g: Group, space: str | None, address: int):
+    cta, offset = shared_target(g, address)
+    if cta is not g.cta and space in ("shared", "shared::cta"):
+        raise Fault(
+            f"address {address:#x} is in the shared memory of CTA rank {cta.rank}, the instruction takes this CTA's only"
+        )
+    if offset % MBARRIER_BYTES or offset < SHARED_BASE or offset + MBARRIER_BYTES > len(cta.shared.data):
+        raise Fault(
+            f"mbarrier at shared address {address:#x}: it must be 8-byte aligned and inside of the launch's shared memory "
+            "(PTX ISA, Size and alignment of mbarrier object)"
+        )
+    return cta, offset
+
+
+def barrier_at(g: Group, space: str | None, address: int) -> MBarrier:
+    cta, offset = _place(g, space, address)
+    return cta.mbarrier(offset)
+
+
+def init(g: Group, mask: int, space: str | None, address, count, who) -> None:
+    """Lanes of one instruction may name the same barrier as long as they give it the same count."""
+    counts: dict[int, int] = {}
+    for lane in lane_list(mask):
+        place, expected = (int(x[lane]) if isinstance(x, np.ndarray) else x for x in (address, count))
+        if counts.setdefault(place, expected) != expected:
+            raise Fault(
+                f"mbarrier.init of the barrier at {place:#x} with counts {counts[place]} and {expected} by lanes of one "
+                "instruction"
+            )
+    g.cta.machine.progress += 1
+    for place, expected in counts.items():
+        cta, offset = _place(g, "shared", place)
+        existing = cta.mbarriers.get(offset)
+        if existing is not None:
+            raise Fault(f"mbarrier.init of a live barrier without mbarrier.inval: {existing} (PTX ISA, mbarrier.init)")
+        barrier = MBarrier(f"mbarrier at shared offset {offset:#x} of {cta.label}", expected, cta, who)
+        barrier.hidden, barrier.time = "all", g.cta.machine.progress
+        cta.hidden_barriers.append(barrier)
+        cta.mbarriers[offset] = barrier
+        cta.shared.place_barrier(offset, barrier)
+
+
+def invalidate(g: Group, mask: int, space: str | None, address: int, who) -> None:
+    cta, offset = _place(g, "shared", address)
+    barrier = cta.mbarrier(offset)
+    if barrier.waiters or barrier.bytes:
+        raise Fault(f"mbarrier.inval of a barrier in use: {barrier} (PTX ISA, mbarrier.inval)")
+    del cta.mbarriers[offset]
+    cta.shared.remove_barrier(offset)
+
+
+def _targets(g: Group, mask: int, space: str | None, address):
+    """(barrier, lanes that name it)."""
+    if isinstance(address, int):
+        return [(barrier_at(g, space, address), mask.bit_count())]
+    counts: dict[int, int] = {}
+    for lane in lane_list(mask):
+        place = int(address[lane])
+        counts[place] = counts.get(place, 0) + 1
+    return [(barrier_at(g, space, place), lanes) for place, lanes in counts.items()]
+
+
+def _per_lane(value, mask: int) -> int:
+    if not isinstance(value, np.ndarray):
+        return value
+    values = {int(value[lane]) for lane in lane_list(mask)}
+    if len(values) > 1:
+        raise Fault(f"a count that differs between lanes is not modelled: {sorted(values)}")
+    return values.pop()
+
+
+def deliver(g: Group, barrier: MBarrier, who, action: Callable[[], None]) -> None:
+    """Does something to a barrier: at once in the thread's own CTA, in another one when the schedule says so."""
+    home = barrier.home
+    if home is g.cta:
+        action()
+        return
+
+    def run() -> None:
+        home.alive(f"an arrival on the {barrier.name}")
+        if home.met is None:
+            home.met = home.machine.progress
+        action()
+
+    g.cta.machine.queues.arrival(Job(g.grid, g.issuer(who), run))
+
+
+def arrive(
+    g: Group, mask: int, space: str | None, address, count, nbytes, drop: bool, who, completes: bool = True
+) -> int:
+    """arrive{_drop}{.expect_tx}{.noComplete}; every active lane arrives. Returns the state token: the phase before the
+    arrival in the lower half, the pending count then in the upper one.
+    """
+    count = 1 if count is None else _per_lane(count, mask)
+    state = 0
+    g.cta.machine.progress += 1
+    if g.warp.tensor.touched:
+        arrives(g)
+    for barrier, lanes in _targets(g, mask, space, address):
+        state = barrier.pending << STATE_BITS | barrier.phase
+        if not completes and count * lanes >= barrier.pending:
+            raise Fault(f"mbarrier.arrive.noComplete would complete the phase: {barrier} (PTX ISA, mbarrier.arrive)")
+        expected = 0 if nbytes is None else _per_lane(nbytes, mask) * lanes
+
+        def act(barrier: MBarrier = barrier, arrivals: int = count * lanes, expected: int = expected) -> None:
+            if expected:
+                barrier.expect(expected)
+            barrier.arrive(arrivals, ARRIVAL, who, drop)
+
+        deliver(g, barrier, who, act)
+    return state
+
+
+def pending_count(state: int) -> int:
+    """mbarrier.pending_count of a state token."""
+    return state >> STATE_BITS
+
+
+def expect_tx(g: Group, mask: int, space: str | None, address, nbytes, who) -> None:
+    g.cta.machine.progress += 1
+    for barrier, lanes in _targets(g, mask, space, address):
+        deliver(g, barrier, who, partial(barrier.expect, _per_lane(nbytes, mask) * lanes))
+
+
+def complete_tx(g: Group, mask: int, space: str | None, address, nbytes, who) -> None:
+    g.cta.machine.progress += 1
+    for barrier, lanes in _targets(g, mask, space, address):
+        deliver(g, barrier, who, partial(barrier.complete, _per_lane(nbytes, mask) * lanes, COMPLETION, who))
+
+
+def _waited_for(g: Group, address: int) -> MBarrier:
+    """Threads wait for barriers of their own CTA only (PTX ISA, mbarrier.test_wait)."""
+    return barrier_at(g, "shared", address)
+
+
+def _check_parity(parity: int) -> None:
+    if parity not in (0, 1):
+        raise Fault(f"phase parity {parity}: must be 0 or 1 (PTX ISA, mbarrier.test_wait)")
+
+
+def test_parity(g: Group, mask: int, space: str | None, address: int, parity: int, who) -> bool:
+    """One test. Lanes that test again for what they have not found and are two phases late have missed it."""
+    _check_parity(parity)
+    barrier, polled = _waited_for(g, address), g.warp.polled
+    key = barrier, mask, parity
+    if barrier.passed(parity):
+        polled.pop(key, None)
+        g.warp.synced = max(g.warp.synced, barrier.ended)
+        return True
+    phase = polled.setdefault(key, barrier.phase)
+    if barrier.phase >= phase + 2:
+        raise _missed(phase, barrier)
+    return False
+
+
+def _missed(phase: int, barrier: MBarrier) -> Fault:
+    return Fault(f"phase {phase} was waited for and missed, its parity has come round again: {barrier}")
+
+
+def state_of(token: int | np.ndarray, mask: int) -> int:
+    """The phase of the active lanes' tokens, in which they must agree; what else a token holds differs by lane."""
+    bits = (1 << STATE_BITS) - 1
+    return pick(token & (bits if isinstance(token, int) else np.uint64(bits)), mask)
+
+
+def test_state(g: Group, mask: int, space: str | None, address: int, state: int, who) -> bool:
+    barrier = _waited_for(g, address)
+    if barrier.phase - state not in (0, 1):
+        raise Fault(
+            f"the state token is of phase {state}, which is neither the current one nor the one before it: {barrier} "
+            "(PTX ISA, mbarrier.test_wait)"
+        )
+    if barrier.phase != state:
+        g.warp.synced = max(g.warp.synced, barrier.ended)
+        return True
+    return False
+
+
+def wait_parity(g: Group, mask: int, space: str | None, address: int, parity: int, who) -> bool:
+    """A loop around try_wait.parity."""
+    barrier = _waited_for(g, address)
+    phase = barrier.phase
+    started = g.waiting
+    if started is not None:
+        g.waiting = None
+        if started[1] is barrier and phase >= started[2] + 2:
+            raise _missed(started[2], barrier)
+    _check_parity(parity)
+    if phase & 1 != parity:
+        if g.warp.polled:
+            g.warp.polled.pop((barrier, mask, parity), None)
+        g.warp.synced = max(g.warp.synced, barrier.ended)
+        return True
+    g.waiting = (f"parity {parity}", barrier, phase)
+    barrier.waiters.append(g)
+    return False
+
+
+def wait_state(g: Group, mask: int, space: str | None, address: int, state: int, who) -> bool:
+    g.waiting = None
+    if test_state(g, mask, space, address, state, who):
+        return True
+    barrier = _waited_for(g, address)
+    g.waiting = (f"phase {barrier.phase}", barrier, barrier.phase)
+    barrier.waiters.append(g)
+    return False

@@ -1,0 +1,149 @@
+"""Loads and stores of the lanes of a warp, by state space. Every memory instruction of a program comes
+through here.
+
+Addresses are integers (uniform) or rows. `who` is (group, index of the instruction). Generic addresses of shared
+memory carry SHARED_TAG in their top byte, those of local memory LOCAL_TAG; everything else is global memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from emulator.arithmetic.lanes import UINTS, lane_list, lanes, only
+from emulator.errors import Fault
+from emulator.hardware.memory import RANK_SHIFT
+from emulator.hardware.words import misaligned
+
+if TYPE_CHECKING:
+    from emulator.hardware.warp import Group
+
+TAG_SHIFT = 56
+SHARED_TAG = 1
+LOCAL_TAG = 2
+LINE = 128  # bytes of a cache line
+_ADDRESS_MASK = (1 << 32) - 1
+
+
+def shared_target(g: Group, address: int):
+    """(CTA, offset) of a 32-bit shared::cluster address or a generic address of shared memory."""
+    if address >> 32:
+        if address >> TAG_SHIFT != SHARED_TAG:
+            raise Fault(f"generic address {address:#x} is not in shared memory")
+        address &= _ADDRESS_MASK
+    rank = address >> RANK_SHIFT
+    cta = g.cta
+    if rank != cta.rank:
+        cta = cta.cluster.peer(rank)
+    return cta, address & (1 << RANK_SHIFT) - 1
+
+
+def memory_of(g: Group, space: str, address: int):
+    """(memory, address in it) for one address."""
+    if space == "shared::cluster":
+        return shared_target(g, address)[0].shared, address
+    if space == "generic":
+        tag = address >> TAG_SHIFT
+        if tag == SHARED_TAG:
+            address &= _ADDRESS_MASK
+            return shared_target(g, address)[0].shared, address
+        if tag == LOCAL_TAG:
+            raise Fault(f"generic address {address:#x} of local memory used as if it were the same for several lanes")
+    return g.grid.memory, address
+
+
+def load(g: Group, space: str, address: int, nbytes: int, count: int, who) -> tuple[int, ...]:
+    """`count` words at one address, as unsigned integers."""
+    if space == "shared":
+        return g.cta.shared.load_vector(address, nbytes, count, who)
+    memory, address = memory_of(g, space, address)
+    return memory.load_vector(address, nbytes, count, who)
+
+
+def store(g: Group, space: str, address: int, values: tuple[int, ...], nbytes: int, who) -> None:
+    g.cta.machine.progress += 1
+    if space == "shared":
+        g.cta.shared.store_vector(address, values, nbytes, who)
+        return
+    memory, address = memory_of(g, space, address)
+    memory.store_vector(address, values, nbytes, who)
+
+
+def load_lanes(g: Group, mask: int, space: str, address: np.ndarray, nbytes: int, count: int, who) -> np.ndarray:
+    """uint[count, 32]; lanes outside the mask hold nothing of use."""
+    if space == "global":
+        return g.grid.memory.gather(address, nbytes, count, only(mask), who)
+    if space == "shared":
+        return g.cta.shared.gather(_narrow(address), nbytes, count, only(mask), who)
+    if space == "local":
+        return g.warp.local.load(mask, address, nbytes, count)
+    values = np.zeros((count, 32), UINTS[8 * nbytes])
+    for part, target, addresses in _parts(g, mask, space, address):
+        found = (
+            target.load(part, addresses, nbytes, count)
+            if target is g.warp.local
+            else target.gather(addresses, nbytes, count, lanes(part), who)
+        )
+        values = np.where(lanes(part), found, values)
+    return values
+
+
+def store_lanes(g: Group, mask: int, space: str, address: np.ndarray, values: np.ndarray, who) -> None:
+    """values: uint[count, 32]."""
+    g.cta.machine.progress += 1
+    if space == "global":
+        g.grid.memory.scatter(address, values, only(mask), who)
+    elif space == "shared":
+        g.cta.shared.scatter(_narrow(address), values, only(mask), who)
+    elif space == "local":
+        g.warp.local.store(mask, address, values)
+    else:
+        for part, target, addresses in _parts(g, mask, space, address):
+            if target is g.warp.local:
+                target.store(part, addresses, values)
+            else:
+                target.scatter(addresses, values, lanes(part), who)
+
+
+def check_alignment(mask: int, address, nbytes: int) -> None:
+    """Fault unless all active lanes' addresses are multiples of `nbytes`."""
+    for place in [address] if isinstance(address, int) else address[lanes(mask)].tolist():
+        if place % nbytes:
+            raise misaligned("store", place, nbytes)
+
+
+def check_line(mask: int, address, nbytes: int, instruction: str) -> list[int]:
+    """The active lanes' addresses of cache lines, for instructions that act on one."""
+    places = [address] if isinstance(address, int) else address[lanes(mask)].tolist()
+    for place in places:
+        if nbytes != LINE or place % LINE:
+            raise Fault(
+                f"{instruction} of {nbytes} bytes at {place:#x}: must be {LINE} bytes at a multiple of {LINE} "
+                f"(PTX ISA, {instruction})"
+            )
+    return places
+
+
+def discard_line(g: Group, mask: int, address, nbytes: int, who) -> None:
+    """discard.L2: what the bytes hold then is not known."""
+    for place in check_line(mask, address, nbytes, "discard"):
+        g.grid.memory.write(place, np.full(LINE, 0xFF, np.uint8), who, proxy="generic")
+
+
+def _narrow(address: np.ndarray) -> np.ndarray:
+    return address if address.dtype == np.uint32 else address.astype(np.uint32)
+
+
+def _parts(g: Group, mask: int, space: str, address: np.ndarray):
+    """Splits lanes by the memory that their addresses lie in: (lanes, memory, addresses)."""
+    active = lane_list(mask)
+    keys = address >> np.asarray(RANK_SHIFT if space == "shared::cluster" else TAG_SHIFT, address.dtype)
+    for key in sorted({int(keys[lane]) for lane in active}):
+        part = sum(1 << lane for lane in active if keys[lane] == key)
+        if space == "generic" and key == SHARED_TAG:
+            yield from _parts(g, part, "shared::cluster", address.astype(np.uint32))
+        elif space == "generic":
+            yield part, (g.warp.local if key == LOCAL_TAG else g.grid.memory), address
+        else:
+            yield part, g.cta.cluster.cta(key, g.cta).shared, _narrow(address)

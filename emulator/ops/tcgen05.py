@@ -1,0 +1,124 @@
+"""What tcgen05.cp, mma and commit do: jobs of the issuing thread."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from emulator.arithmetic.lanes import lane_list
+from emulator.errors import Fault
+from emulator.hardware.async_operations import Job
+from emulator.hardware.tensor.copy import Copy
+from emulator.hardware.tensor.core import Mma
+from emulator.ops.active_lanes import one_lane, pick
+from emulator.ops.mbarrier import deliver
+from emulator.ops.memory import shared_target
+from emulator.ops.tmem import accesses, commits, group_ctas
+
+if TYPE_CHECKING:
+    from emulator.hardware.warp import Group
+
+
+def _submit(g: Group, mask: int, cta_group: int, who, instruction: str, run) -> None:
+    one_lane(mask, instruction)
+    g.cta.use_cta_group(cta_group)
+    # Operations of one thread run in order, and its commits count its own only (PTX ISA, "tcgen05.commit").
+    thread = *g.warp.key, mask.bit_length()
+    ordered = commits(g, run) if instruction == "tcgen05.commit" else accesses(g, group_ctas(g, cta_group), run, who)
+    g.cta.machine.queues.tensor(thread, Job(g.grid, g.issuer(who), ordered))
+
+
+def copy(
+    g: Group,
+    mask: int,
+    cta_group: int,
+    shape: str,
+    multicast: str | None,
+    source: str | None,
+    taddr,
+    descriptor: int,
+    who,
+) -> None:
+    """tcgen05.cp. What can be wrong with it by itself is checked here, when it is issued."""
+    one_lane(mask, "tcgen05.cp")
+    ctas = group_ctas(g, cta_group)
+    operation = Copy.decode(shape, multicast, source, pick(taddr, mask), descriptor)
+    operation.check([cta.operands() for cta in ctas])
+
+    def run() -> None:
+        operation.run([cta.operands() for cta in ctas], who)
+
+    _submit(g, mask, cta_group, who, "tcgen05.cp", run)
+
+
+def mma(
+    g: Group,
+    mask: int,
+    cta_group: int,
+    kind: str,
+    scale_block: int | None,
+    d,
+    a,
+    b,
+    idesc,
+    sfa,
+    sfb,
+    accumulate: bool,
+    a_in_tmem: bool,
+    disabled: list,
+    d_shift: int,
+    shifts_a: bool,
+    who,
+) -> None:
+    """tcgen05.mma. What can be wrong with it by itself is checked here, when it is issued."""
+    one_lane(mask, "tcgen05.mma")
+    if cta_group == 2 and g.cta.rank & 1:
+        raise Fault(
+            f"tcgen05.mma.cta_group::2 issued by CTA rank {g.cta.rank}: the even CTA of the pair issues it (PTX ISA, CTA Pair)"
+        )
+    ctas = group_ctas(g, cta_group)
+    d, a, b, idesc, sfa, sfb = (pick(value, mask) for value in (d, a, b, idesc, sfa, sfb))
+    operation = Mma.decode(
+        kind,
+        cta_group,
+        scale_block,
+        d,
+        a,
+        b,
+        idesc,
+        sfa,
+        sfb,
+        accumulate,
+        a_in_tmem=a_in_tmem,
+        disabled=tuple(pick(word, mask) for word in disabled),
+        d_shift=d_shift,
+        shifts_a=shifts_a,
+    )
+    operation.check([cta.operands() for cta in ctas])
+
+    def run() -> None:
+        flops = operation.run([cta.operands() for cta in ctas], who)
+        counters = g.grid.counters
+        counters.mma += 1
+        counters.mma_flops += flops
+
+    _submit(g, mask, cta_group, who, "tcgen05.mma", run)
+
+
+def commit(g: Group, mask: int, cta_group: int, barrier, multicast: int | None, who) -> None:
+    """tcgen05.commit: an arrival when all earlier operations of the thread are done."""
+    cta, offset = shared_target(g, pick(barrier, mask))
+    if multicast is None:
+        ctas = [cta]
+    else:
+        if multicast >> g.cta.cluster.size or not multicast:
+            raise Fault(f"multicast mask {multicast:#06x} for a cluster of {g.cta.cluster.size} CTAs")
+        ctas = [g.cta.cluster.cta(rank, g.cta) for rank in lane_list(multicast)]
+    targets = [(cta, cta.mbarrier(offset)) for cta in ctas]
+
+    def run() -> None:
+        for cta, barrier in targets:
+            cta.alive(f"tcgen05.commit, an arrival on the {barrier.name},")
+            deliver(g, barrier, who, partial(barrier.arrive, 1, "tcgen05.commit", who))
+
+    _submit(g, mask, cta_group, who, "tcgen05.commit", run)

@@ -1,0 +1,200 @@
+"""What tcgen05.alloc, dealloc, ld, st and wait do when a warp issues them.
+
+Loads and stores of tensor memory are asynchronous. The schedule "eager" completes them at once, "late" as late as can
+be, "random" either way: a load at the warp's tcgen05.wait::ld, or before an instruction that needs its result
+(`tmem_uses.py`); a store at tcgen05.wait::st, or before the next access of its warp to tensor memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from emulator.arithmetic.lanes import FULL
+from emulator.errors import Fault, ordering_fault
+from emulator.hardware.properties import WARP_THREADS
+from emulator.hardware.tensor.order import IssuedAccess, Release, columns_mask, fence_after, fence_before
+from emulator.hardware.tensor.tmem import POISON, Place, TensorMemory, place_registers, touched_columns
+from emulator.ops.active_lanes import pick, whole_warp
+from emulator.ops.memory import shared_target
+
+if TYPE_CHECKING:
+    from emulator.hardware.cluster import Cta
+    from emulator.hardware.warp import Group
+
+
+def group_ctas(g: Group, cta_group: int):
+    """The CTAs that an instruction of a CTA group works in, the even one first."""
+    if cta_group == 1:
+        return [g.cta]
+    cluster = g.cta.cluster
+    if cluster.size < 2 or cluster.size % 2:
+        raise Fault(f"cta_group::2 in a cluster of {cluster.size} CTA(s): CTAs pair up by rank (PTX ISA, CTA Pair)")
+    return [cluster.cta(g.cta.rank & ~1, g.cta), cluster.cta(g.cta.rank | 1, g.cta)]
+
+
+def wait_alloc(g: Group, mask: int, cta_group: int, destination: int, columns: int, who) -> bool:
+    """tcgen05.alloc; the base address goes to shared memory. With cta_group::2 it waits for the pair's other CTA."""
+    whole_warp(g, mask, "tcgen05.alloc")
+    g.waiting = None
+    cta, offset = shared_target(g, destination)
+    if cta is not g.cta or offset % 4:
+        raise Fault(
+            f"tcgen05.alloc writes to shared address {destination:#x} in CTA rank {cta.rank}: must be in this CTA, 4-byte aligned"
+        )
+    g.cta.use_cta_group(cta_group)
+    if cta_group == 2:
+        ctas = group_ctas(g, cta_group)
+        if g.cta.met is None or g.warp.synced < g.cta.met:
+            ordering_fault(
+                "tcgen05.alloc.cta_group::2 where this warp has not heard of the other CTA: that has to have started, and "
+                'only a cluster barrier or a message of it on an mbarrier says so (PTX ISA, "tcgen05.alloc")',
+                (g.grid.entry.name, who[1]),
+            )
+        pair = g.cta.cluster.allocations[g.cta.rank // 2]
+        base = pair.take(g.cta.rank % 2, columns, [cta.tmem for cta in ctas])
+        if base is None:
+            g.waiting = ("", pair, None)
+            for waiters in (pair.waiters, *(cta.sm_tensor_memory.waiters for cta in ctas)):
+                waiters.append(g)
+            return False
+    else:
+        base = g.cta.tmem.alloc(columns)
+        if base is None:
+            g.waiting = ("tensor memory columns", g.cta.sm_tensor_memory, columns)
+            g.cta.sm_tensor_memory.waiters.append(g)
+            return False
+    g.cta.machine.progress += 1
+    # Not as a thread's store: nobody would fence it for the async proxy.
+    g.cta.shared.write(offset, np.array([base], np.uint32).view(np.uint8), who, proxy="generic")
+    return True
+
+
+def dealloc(g: Group, mask: int, cta_group: int, address: int, columns: int, who) -> None:
+    whole_warp(g, mask, "tcgen05.dealloc")
+    g.cta.use_cta_group(cta_group)
+    g.cta.tmem.dealloc(address, columns)
+    g.cta.tmem.order.free(who, columns_mask(address, columns))
+    g.cta.machine.progress += 1
+    g.cta.sm_tensor_memory.wake()
+
+
+def relinquish(g: Group, mask: int, cta_group: int, who) -> None:
+    whole_warp(g, mask, "tcgen05.relinquish_alloc_permit")
+    g.cta.use_cta_group(cta_group)
+    g.cta.tmem.relinquish()
+
+
+class _Pending:
+    """A load or a store that is not complete. pc: of the instruction."""
+
+    __slots__ = ("memory", "pc", "place", "stores", "values")
+
+    def __init__(self, memory: TensorMemory, pc: int, place: Place, values: np.ndarray, stores: bool):
+        self.memory, self.pc, self.place, self.values, self.stores = memory, pc, place, values, stores
+
+    def matches(self, pc: int) -> bool:
+        return self.pc == pc
+
+    def complete(self) -> None:
+        if self.stores:
+            self.memory.write(self.place, self.values)
+        else:
+            self.memory.read(self.place, self.values)
+
+
+def load(g: Group, mask: int, shape: str, num: int, packed: bool, taddr, half_split: int | None, who) -> np.ndarray:
+    """tcgen05.ld: uint32[registers, 32], which hold what was loaded once the load is complete."""
+    whole_warp(g, mask, "tcgen05.ld")
+    memory, user, quadrant = g.cta.tmem, g.warp.tensor, g.warp.index % 4
+    place = memory.place("tcgen05.ld", shape, num, quadrant, pick(taddr, mask), packed, half_split or 0)
+    memory.order.access(who, user.own, user.after, touched_columns(place, quadrant), 0)
+    user.touched = True
+    finish_stores(g)
+    # Where lanes have exited, generated code merges the result with the registers' old values at once.
+    if mask != FULL or not g.cta.machine.postpones():
+        return memory.read(place)
+    values = np.full((place_registers(place), WARP_THREADS), POISON, np.uint32)
+    user.queue.append(_Pending(memory, who[1], place, values, False))
+    return values
+
+
+def store(
+    g: Group, mask: int, shape: str, num: int, unpacked: bool, taddr, half_split: int | None, values: np.ndarray, who
+) -> None:
+    """tcgen05.st of uint32[registers, 32]."""
+    whole_warp(g, mask, "tcgen05.st")
+    g.cta.machine.progress += 1
+    memory, user, quadrant = g.cta.tmem, g.warp.tensor, g.warp.index % 4
+    place = memory.place("tcgen05.st", shape, num, quadrant, pick(taddr, mask), unpacked, half_split or 0)
+    memory.order.access(who, user.own, user.after, 0, touched_columns(place, quadrant))
+    user.touched = True
+    if user.queue or g.cta.machine.postpones():
+        user.queue.append(_Pending(memory, who[1], place, np.array(values), True))
+    else:
+        memory.write(place, values)
+
+
+def fence(g: Group, side: str) -> None:
+    """tcgen05.fence::before_thread_sync or ::after_thread_sync."""
+    (fence_before if side == "before" else fence_after)(g)
+
+
+def accesses(g: Group, ctas: list[Cta], run: Callable[[], None], who) -> Callable[[], None]:
+    """What the tensor core does for one instruction, its accesses to tensor memory put in order with the others'."""
+    finish_stores(g)
+    issued, memories = IssuedAccess(who), [cta.tmem for cta in ctas]
+
+    def ordered() -> None:
+        for memory in memories:
+            memory.issued = issued
+        run()
+        for memory in memories:
+            memory.issued = None
+
+    return ordered
+
+
+def commits(g: Group, run: Callable[[], None]) -> Callable[[], None]:
+    """tcgen05.commit: its arrival releases what the warp has issued before it."""
+    user, machine = g.warp.tensor, g.cta.machine
+    release, user.issued = user.issued, Release()
+
+    def released() -> None:
+        release.time = machine.progress
+        run()
+
+    return released
+
+
+def finish_stores(g: Group) -> None:
+    """The warp goes on to use what it may have stored."""
+    if any(pending.stores for pending in g.warp.tensor.queue):
+        wait(g, "st")
+
+
+def wait_for(g: Group, mask: int, kind: str) -> None:
+    """tcgen05.wait::ld or ::st."""
+    whole_warp(g, mask, "tcgen05.wait")
+    wait(g, kind)
+
+
+def wait(g: Group, kind: str) -> None:
+    queue = g.warp.tensor.queue
+    _complete(queue, [i for i, pending in enumerate(queue) if pending.stores == (kind == "st")])
+
+
+def settle(g: Group, loads: tuple[int, ...]) -> None:
+    """Completes the loads of these instructions: what they loaded is used now."""
+    queue = g.warp.tensor.queue
+    _complete(queue, [i for i, pending in enumerate(queue) if pending.pc in loads])
+
+
+def _complete(queue: list[_Pending], chosen: list[int]) -> None:
+    """A warp's loads and stores complete in order."""
+    if chosen:
+        for pending in queue[: chosen[-1] + 1]:
+            pending.complete()
+        del queue[: chosen[-1] + 1]

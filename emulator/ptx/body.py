@@ -1,0 +1,235 @@
+"""The body of an entry or device function: a walk over its statements with a stack of scopes.
+
+Inline-assembly blocks and call sequences (`{ ... }`) open a scope of their own for registers, variables and labels; each
+gets a name that is unique in its body. `.loc` lines become `Instruction.source`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from emulator.errors import EmulatorError
+from emulator.ptx.ir import (
+    SINK,
+    Address,
+    Body,
+    Function,
+    Immediate,
+    Instruction,
+    Negated,
+    Pair,
+    Predicate,
+    Register,
+    Special,
+    Symbol,
+    Variable,
+    Vector,
+)
+from emulator.ptx.syntax import NAME, VARIABLE, integer, number, split, variable
+from emulator.ptx.types import SPECIAL_REGISTERS
+
+_STATEMENT = re.compile(
+    rf"\s*(?:(?P<loc>\.loc\b[^\n]*)|(?P<file>\.file\b[^\n]*)|(?P<label>{NAME})\s*:(?!:)|(?P<open>\{{)|(?P<close>\}})"
+    r"|(?P<text>[^;{}][^;]*);|(?P<end>\Z))"
+)
+_LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)")
+_REGISTERS = re.compile(r"\.reg\s+\.(pred|[busf]\d+)\s+(.*)", re.S)
+_GUARD = re.compile(rf"@(!?)\s*({NAME})\s+")
+_OPERATION = re.compile(r"([a-z][\w.:]*)\s*(.*)", re.S)
+
+
+class BodyParser:
+    """Fills `body` from text[position:end], the braces left out. line_starts: of the text's lines."""
+
+    def __init__(self, text: str, position: int, end: int, body: Body, files: dict[int, str], line_starts: list[int]):
+        self.body, self.files, self.line_starts = body, files, line_starts
+        results = body.results if isinstance(body, Function) else []
+        self.known = {param.name for param in (*body.params, *results)}
+        self.scopes: list[dict[str, object]] = [{}]
+        self.unique = 0
+        statements = self._statements(text, position, end)
+        for kind, value, line, source in statements:
+            self._statement(kind, value, line, source)
+
+    def _statements(self, text: str, position: int, end: int) -> list[tuple[str, str, int, str | None]]:
+        """The statements in order. Labels are bound to scopes here, so that they can be used before they appear."""
+        statements, source, line, line_starts, scope_id, stack = [], None, 0, self.line_starts, 0, [0]
+        self.label_scopes: dict[int, dict[str, str]] = {0: {}}
+        while position < end:
+            match = _STATEMENT.match(text, position, end)
+            if match is None:
+                raise EmulatorError("syntax not understood", ptx_line=text.count("\n", 0, position) + 1)
+            kind, value, position = match.lastgroup, match.group(match.lastgroup), match.end()
+            start = match.start(kind)
+            while line < len(line_starts) and line_starts[line] <= start:
+                line += 1
+            if kind == "loc":
+                loc = _LOC.match(value)
+                source = f"{self.files.get(int(loc.group(1)), '?')}:{loc.group(2)}" if loc else source
+                continue
+            if kind == "file":
+                continue
+            if kind == "end":
+                break
+            if kind == "open":
+                scope_id += 1
+                stack.append(scope_id)
+                self.label_scopes[scope_id] = {}
+            elif kind == "close":
+                stack.pop()
+            elif kind == "label":
+                scope = stack[-1]
+                if value in self.label_scopes[scope]:
+                    raise EmulatorError(f"label {value} stands twice", kernel=self.body.name, ptx_line=line)
+                self.label_scopes[scope][value] = value if scope == 0 else f"{value}@{scope}"
+            statements.append((kind, value.strip(), line, source))
+        return statements
+
+    def _statement(self, kind: str, value: str, line: int, source: str | None) -> None:
+        if kind == "open":
+            self.unique += 1
+            self.scopes.append({"": self.unique})
+        elif kind == "close":
+            self.scopes.pop()
+        elif kind == "label":
+            self.last_label = self._label(value)
+            self.body.labels[self.last_label] = len(self.body.instructions)
+        else:
+            parse = self._directive if value.startswith(".") else self._instruction
+            try:
+                parse(value, line, source)
+            except ValueError as error:
+                raise EmulatorError(
+                    str(error), kernel=self.body.name, ptx_line=line, ptx_text=" ".join(value.split()), source=source
+                ) from None
+
+    def _directive(self, text: str, line: int, source: str | None) -> None:
+        registers = _REGISTERS.fullmatch(text)
+        declared = VARIABLE.fullmatch(text)
+        if registers:
+            kind, names = registers.groups()
+            width = 1 if kind == "pred" else int(kind[1:])
+            for name in names.split(","):
+                self._declare(name.strip(), width)
+        elif declared:
+            parsed = variable(declared)
+            unique = replace(parsed, name=parsed.name + self._suffix)
+            self._bind(parsed.name, unique)
+            self.body.variables[unique.name] = unique
+        elif text.startswith(".branchtargets"):
+            targets = [self._label(name.strip()) for name in text.removeprefix(".branchtargets").split(",")]
+            self.body.branch_targets[self.last_label] = targets
+        elif text.startswith((".callprototype", ".calltargets")):
+            self.known.add(self.last_label)
+        elif not text.startswith(".pragma"):
+            raise ValueError("directive not understood")
+
+    @property
+    def _suffix(self) -> str:
+        scope = self.scopes[-1]
+        return f"@{scope['']}" if "" in scope else ""
+
+    def _declare(self, name: str, width: int) -> None:
+        family = re.fullmatch(r"(.*)<(\d+)>", name)
+        names = [f"{family.group(1)}{i}" for i in range(int(family.group(2)))] if family else [name]
+        suffix = self._suffix
+        for name in names:
+            register = Register(name + suffix, width)
+            self._bind(name, register)
+            self.body.registers[register.name] = register
+
+    def _bind(self, name: str, declared: Register | Variable) -> None:
+        if name in self.scopes[-1]:
+            raise ValueError(f"{name} is declared twice")
+        self.scopes[-1][name] = declared
+
+    def _label(self, name: str) -> str:
+        for scope in reversed(self.scopes):
+            label = self.label_scopes[scope.get("", 0)].get(name)
+            if label is not None:
+                return label
+        return name
+
+    def _symbol(self, name: str) -> str:
+        """The unique name of a label, parameter, function or variable of the module."""
+        label, module = self._label(name), self.body.scope
+        declared = name in self.known or name in module.variables or name in module.functions
+        if label == name and name not in self.label_scopes[0] and not declared:
+            raise ValueError(f"{name!r} is not declared")
+        return label
+
+    def _instruction(self, text: str, line: int, source: str | None) -> None:
+        statement, predicate = text, None
+        guard = _GUARD.match(statement)
+        if guard:
+            predicate = Predicate(self._predicate(guard.group(2)), bool(guard.group(1)))
+            statement = statement[guard.end() :]
+        operation = _OPERATION.fullmatch(statement.strip())
+        if operation is None:
+            raise ValueError("statement not understood")
+        opcode, rest = operation.groups()
+        operands = tuple(self._operand(part) for part in split(rest)) if rest.strip() else ()
+        self.body.instructions.append(Instruction(opcode, operands, predicate, line, " ".join(text.split()), source))
+
+    def _predicate(self, name: str) -> Register:
+        found = self._lookup(name)
+        if not isinstance(found, Register):
+            raise ValueError(f"register {name!r} is not declared")
+        if found.width != 1:
+            raise ValueError(f"register {name!r} has {found.width} bits; a predicate is expected")
+        return found
+
+    def _lookup(self, name: str) -> object | None:
+        for scope in reversed(self.scopes):
+            if name in scope:
+                return scope[name]
+        return None
+
+    def _operand(self, text: str) -> object:
+        text = text.strip()
+        if text == "_":
+            return SINK
+        if text.startswith("["):
+            return self._address(text[1:-1])
+        if text.startswith(("{", "(")):
+            inner = text[1:-1].strip()
+            return Vector(tuple(self._operand(part) for part in split(inner)) if inner else ())
+        if "|" in text:
+            first, second = text.split("|")
+            return Pair(self._operand(first), self._operand(second))
+        if text.startswith("!"):
+            return Negated(self._predicate(text[1:].strip()))
+        found = self._lookup(text)
+        if isinstance(found, Variable):
+            return Symbol(found.name)
+        if found is not None:
+            return found
+        if text in SPECIAL_REGISTERS:
+            return Special(text)
+        literal = number(text)
+        if literal is not None:
+            return literal
+        if re.fullmatch(NAME, text):
+            if text.startswith("%"):
+                raise ValueError(f"register {text!r} is neither declared nor a special register that is modelled")
+            return Symbol(self._symbol(text))
+        offset = re.fullmatch(rf"({NAME})\s*\+\s*(-?\w+)", text)
+        if offset:
+            return Address(self._operand(offset.group(1)), integer(offset.group(2)))
+        raise ValueError(f"operand {text!r} not understood")
+
+    def _address(self, text: str) -> Address:
+        parts = split(text)
+        coordinates = None
+        if len(parts) > 1:
+            vector = self._operand(parts[1])
+            coordinates = vector.items if isinstance(vector, Vector) else (vector,)
+        base, sign, offset = re.fullmatch(r"\s*([^+]*?)\s*(?:(\+)\s*(-?\w+)\s*)?", parts[0]).groups()
+        if sign is None and re.fullmatch(rf"{NAME}\s*-\s*\w+", base):
+            base, offset = base.split("-")
+            offset = "-" + offset.strip()
+        found = self._operand(base)
+        if not isinstance(found, (Register, Symbol, Immediate)):
+            raise ValueError(f"address [{text.strip()}] not understood")
+        return Address(found, integer(offset) if offset else 0, coordinates)

@@ -1,0 +1,42 @@
+"""Types, immediates and special registers: what PTX text means without a declaration (PTX ISA, "Fundamental Types",
+"Special Registers").
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+
+import numpy as np
+
+from emulator.ptx.ir import Immediate
+
+_OF_THREE_AXES = ("tid", "ntid", "ctaid", "nctaid", "cluster_ctaid", "cluster_nctaid", "clusterid", "nclusterid")
+SPECIAL_REGISTERS = frozenset(
+    (
+        *(f"%{name}.{axis}" for name in _OF_THREE_AXES for axis in "xyz"),
+        *("%cluster_ctarank", "%cluster_nctarank", "%is_explicit_cluster", "%gridid", "%smid", "%nsmid"),
+        *("%laneid", "%warpid", "%nwarpid", *(f"%lanemask_{relation}" for relation in ("eq", "lt", "le", "gt", "ge"))),
+        *("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi"),
+        *("%dynamic_smem_size", "%total_smem_size", "%aggr_smem_size"),
+        *(f"%reserved_smem_offset_{place}" for place in ("begin", "end", "cap")),
+        *(f"%envreg{i}" for i in range(32)),
+        *(f"%pm{i}{bits}" for i in range(8) for bits in ("", "_64")),
+        "%current_graph_exec",
+    )
+)
+
+
+def type_width(type_name: str) -> int:
+    if type_name == "pred":
+        return 1
+    bits, _, count = re.sub(r"^[a-z]+", "", type_name).partition("x")
+    return int(bits) * int(count or 1)
+
+
+def immediate_bits(operand: Immediate, width: int) -> int:
+    """The immediate as an unsigned integer of a width; a 64-bit literal is rounded for a 32-bit float."""
+    if operand.float_width == 64 and width == 32:
+        value = struct.unpack("<d", struct.pack("<Q", operand.value))[0]
+        return int(np.float32(value).view(np.uint32))
+    return operand.value & (1 << width) - 1

@@ -1,1 +1,0 @@
-"""The tensor core and tensor memory: tcgen05."""

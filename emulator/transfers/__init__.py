@@ -1,1 +1,0 @@
-"""Asynchronous copies and stores: bulk, tensor and small ones; tensor maps and swizzles."""
