@@ -133,7 +133,7 @@ class Code(Sources):
         self.assign(destination, expression, "lanes")
 
     def call(self, instruction: Instruction, match: re.Match, template: str) -> None:
-        """Emit `template`, an expression, as a call. It may name, in braces: g, m (mask), pc, who; groups of the
+        """Emit `template`, an expression, as a call. It may name, in braces: g, m (mask), pc, issuer; groups of the
         opcode's match (as Python literals; `{name:b}` whether the group is there); and operands by index with a form:
         `{1:i}` one integer for the active lanes, `{1:l}` the same of 64 bits, `{1:v}` an integer or a row, `{1:a}` an
         address as one integer, `{1:x}` an address as integer or row, `{1:c}` the coordinates of a tensor address,
@@ -151,7 +151,7 @@ class Code(Sources):
             self.line(expression)
 
     def fill(self, instruction: Instruction, match: re.Match, template: str) -> str:
-        fixed = {"g": "g", "m": self.mask, "pc": str(self.pc), "who": f"(g, {self.pc})"}
+        fixed = {"g": "g", "m": self.mask, "pc": str(self.pc), "issuer": f"(g, {self.pc})"}
 
         def replace(found: re.Match) -> str:
             name, form = found.groups()

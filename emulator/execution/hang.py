@@ -8,13 +8,15 @@ from emulator.hardware.barriers import ClusterBarrier, MBarrier, NamedBarrier
 
 if TYPE_CHECKING:
     from emulator.hardware.cluster import Cluster, Cta, Grid
-    from emulator.hardware.warp import Group, Warp
+    from emulator.hardware.warp import ActiveGroup, Warp
 
 REPORTED_WARPS = 40
 REPORTED_CULPRITS = 8  # per barrier
 
 
-def report(reason: str, resident: list[Cluster], notes: list[str]) -> tuple[str, tuple[Grid, Cta, Warp, Group] | None]:
+def report(
+    reason: str, resident: list[Cluster], notes: list[str]
+) -> tuple[str, tuple[Grid, Cta, Warp, ActiveGroup] | None]:
     """The text, and the first group that is still there. notes: what else is to be said."""
     lines_of: dict[Grid, list[str]] = {}
     barriers: dict[int, tuple[object, Cta]] = {}
@@ -35,7 +37,7 @@ def report(reason: str, resident: list[Cluster], notes: list[str]) -> tuple[str,
     return "\n".join([f"the kernel hangs: {reason}", *lines, *(f"  {note}" for note in notes)]), first
 
 
-def _waiting_line(group: Group, barriers: dict[int, tuple[object, Cta]]) -> str:
+def _waiting_line(group: ActiveGroup, barriers: dict[int, tuple[object, Cta]]) -> str:
     warp = group.warp
     lanes = "" if group.bits == warp.live else f" lanes {group.bits:#010x}"
     line = f"  {group.cta.label} warp {warp.index}{lanes} {_position(group)}"
@@ -47,7 +49,7 @@ def _waiting_line(group: Group, barriers: dict[int, tuple[object, Cta]]) -> str:
     return f"{line}\n      waits for {what + ' (phase ' + str(phase) + ') of ' if what else ''}{name}"
 
 
-def _position(group: Group) -> str:
+def _position(group: ActiveGroup) -> str:
     instruction = group.grid.entry.instructions[group.pc]
     place = f" ({instruction.source})" if instruction.source else ""
     return f"at PTX line {instruction.line}{place}: {instruction.text}"

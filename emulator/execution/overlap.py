@@ -20,7 +20,7 @@ from emulator.hardware.barriers import wake
 from emulator.hardware.chip import Chip
 from emulator.hardware.cluster import Cluster, Grid
 from emulator.hardware.properties import DeviceProperties
-from emulator.hardware.warp import Group, Warp
+from emulator.hardware.warp import ActiveGroup, Warp
 
 PATIENCE = 50  # turns per warp without an effect, until those at a slow pace get theirs under a random schedule
 
@@ -34,7 +34,7 @@ class OverlappingMachine(Machine):
         self.chip = Chip(properties, schedule.kind, self.random)
         self._order = grids[::-1] if schedule.kind == "late" else grids
         self._paces = {grid: self.random.choice(PACES) for grid in grids}
-        self._paused: list[Group] = []
+        self._paused: list[ActiveGroup] = []
         self._room_seen: tuple | None = None
 
     def run_grids(self, report: Callable[[int], None] | None) -> None:
@@ -46,7 +46,7 @@ class OverlappingMachine(Machine):
             for grid in self.grids:
                 if not grid.finished and grid.complete:
                     self.finish(grid)
-                    self.queues.forget_streams((grid.number,))
+                    self.queues.forget_tensor_queues((grid.number,))
             if all(grid.finished for grid in self.grids):
                 return
             room = retired, sum(grid.allowing for grid in self.grids)
@@ -95,13 +95,13 @@ class OverlappingMachine(Machine):
                 if warp is not None:
                     self.ready.remove(warp)
                     return self.run_warp(warp)
-                if grid.jobs:
+                if grid.outstanding:
                     return self.queues.run_one_of(grid)
             if self.ready:
                 return self.turn()
         raise self.hang("no warp can run and no asynchronous work is outstanding")
 
-    def pause(self, group: Group) -> bool:
+    def pause(self, group: ActiveGroup) -> bool:
         self._paused.append(group)
         return True
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from emulator.errors import EmulatorError, Fault
 from emulator.execution import hang
-from emulator.hardware.async_operations import Job, Queues, Schedule
+from emulator.hardware.async_operations import AsyncOperation, Queues, Schedule
 from emulator.hardware.cluster import Cluster, Grid
-from emulator.hardware.warp import Group, Warp
+from emulator.hardware.warp import ActiveGroup, Warp
 from emulator.ptx.ir import located
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Machine:
                     warp.pace = pace * PACES[self.random.randrange(len(PACES))]
                 self.enqueue(warp)
 
-    def pause(self, group: Group) -> bool:
+    def pause(self, group: ActiveGroup) -> bool:
         """Ends the turn of a group behind which another launch may start. False where none can."""
         return False
 
@@ -173,23 +173,23 @@ class Machine:
 
     def _retire(self) -> None:
         for cluster in self.take_finished():
-            self.queues.forget_streams((cluster.grid.number, cluster.number))
+            self.queues.forget_tensor_queues((cluster.grid.number, cluster.number))
 
     # Errors
 
-    def _execute(self, job: Job, action: Callable[[], None]) -> None:
+    def _execute(self, async_op: AsyncOperation, action: Callable[[], None]) -> None:
         self.progress += 1
-        memory = job.grid.memory
-        outer, memory.traffic = memory.traffic, job.grid.traffic
+        memory = async_op.grid.memory
+        outer, memory.traffic = memory.traffic, async_op.grid.traffic
         try:
             action()
         except Fault as fault:
-            cta, warp, index = job.issuer
-            raise self._error(job.grid, cta, warp, index, fault.reason) from fault
+            cta, warp, index = async_op.origin
+            raise self._error(async_op.grid, cta, warp, index, fault.reason) from fault
         except EmulatorError:
             raise
         except Exception as error:
-            raise self._error(job.grid, *job.issuer, _unforeseen(error)) from error
+            raise self._error(async_op.grid, *async_op.origin, _unforeseen(error)) from error
         finally:
             memory.traffic = outer
 

@@ -1,7 +1,7 @@
-"""Asynchronous work: the queues it waits in, and the schedules that decide when it happens.
+"""Asynchronous operations: the queues they wait in, and the schedules that decide when they happen.
 
-A job is what an asynchronous instruction leaves behind: a bulk copy, or an operation of the tensor core. Jobs of one
-stream of the tensor core (one issuing thread) run in order; copies are not ordered among each other.
+Bulk copies, tensor copies, remote arrivals and tensor core operations are asynchronous. The tensor core operations of one
+issuing thread run in order (PTX ISA, "tcgen05 Memory Consistency Model"); copies are not ordered among each other.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-AT_ISSUE = 0.25  # chance that the random schedule runs a job when one is issued
+AT_ISSUE = 0.25  # chance that the random schedule runs an operation when one is issued
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """When asynchronous work happens, and in which order warps run.
+    """When asynchronous operations happen, and in which order warps run.
 
-    eager: at issue. late: only when no warp can go on, arrivals in other CTAs first, then the tensor core, loads last. random: at any time and in
-    any order that the hardware might choose, warps in any order, from a seed.
+    eager: at issue. late: when no warp can go on; arrivals in other CTAs first, then the tensor core, stores, and loads
+    last. random: at any time and in any order that the hardware might choose, warps in any order, from a seed.
     """
 
     kind: str
@@ -36,83 +36,87 @@ class Schedule:
         raise ValueError(f"schedule {text!r}: must be eager, late or random:SEED")
 
 
-class Job:
-    """One piece of asynchronous work. issuer: (group label, CTA index, warp, instruction index) for messages."""
+class AsyncOperation:
+    """The work that an asynchronous instruction leaves behind.
 
-    __slots__ = ("action", "done", "grid", "issuer", "prepare")
+    origin: (CTA index, warp index, instruction index) for messages. action: the work. prepare: its first part, which may
+    be over before the whole is: reading the tensor map, or a store's source.
+    """
 
-    def __init__(self, grid, issuer: tuple, action: Callable[[], None], prepare: Callable[[], None] | None = None):
+    __slots__ = ("action", "done", "grid", "origin", "prepare")
+
+    def __init__(self, grid, origin: tuple, action: Callable[[], None], prepare: Callable[[], None] | None = None):
         self.grid = grid
-        self.issuer = issuer
+        self.origin = origin
         self.action = action
-        self.prepare = prepare  # the part that is over before the whole is: reading the tensor map, or a store's source
+        self.prepare = prepare
         self.done = False
 
 
 class Queues:
     """All asynchronous work that is outstanding, and the choice of what is next."""
 
-    def __init__(self, schedule: Schedule, execute: Callable[[Job, Callable[[], None]], None]):
+    def __init__(self, schedule: Schedule, execute: Callable[[AsyncOperation, Callable[[], None]], None]):
         self.schedule = schedule
         self.random = random.Random(schedule.seed)
         self._execute = execute
-        self._arrivals: deque[Job] = deque()
-        self._loads: deque[Job] = deque()
-        self._stores: deque[Job] = deque()
-        self._streams: dict[tuple, deque[Job]] = {}
+        self._arrivals: deque[AsyncOperation] = deque()
+        self._loads: deque[AsyncOperation] = deque()
+        self._stores: deque[AsyncOperation] = deque()
+        self._tensor: dict[tuple, deque[AsyncOperation]] = {}
         self.outstanding = 0
 
-    def _submit(self, queue: deque[Job], job: Job) -> None:
+    def _submit(self, queue: deque[AsyncOperation], async_op: AsyncOperation) -> None:
         self.outstanding += 1
-        job.grid.jobs += 1
-        queue.append(job)
+        async_op.grid.outstanding += 1
+        queue.append(async_op)
         if self.schedule.kind == "eager":
             self._run(queue, len(queue) - 1)
         elif self.schedule.kind == "random" and self.random.random() < AT_ISSUE:
             self.run_one()
 
-    def arrival(self, job: Job) -> None:
-        self._submit(self._arrivals, job)
+    def arrival(self, async_op: AsyncOperation) -> None:
+        self._submit(self._arrivals, async_op)
 
-    def load(self, job: Job) -> None:
-        self._submit(self._loads, job)
+    def load(self, async_op: AsyncOperation) -> None:
+        self._submit(self._loads, async_op)
 
-    def store(self, job: Job) -> None:
-        self._submit(self._stores, job)
+    def store(self, async_op: AsyncOperation) -> None:
+        self._submit(self._stores, async_op)
 
-    def tensor(self, stream: tuple, job: Job) -> None:
-        queue = self._streams.get(stream)
+    def tensor(self, thread: tuple, async_op: AsyncOperation) -> None:
+        queue = self._tensor.get(thread)
         if queue is None:
-            queue = self._streams[stream] = deque()
-        self._submit(queue, job)
+            queue = self._tensor[thread] = deque()
+        self._submit(queue, async_op)
 
-    def _run(self, queue: deque[Job], index: int) -> None:
-        job = queue[index]
+    def _run(self, queue: deque[AsyncOperation], index: int) -> None:
+        async_op = queue[index]
         del queue[index]
         self.outstanding -= 1
-        job.done = True
-        self._execute(job, job.action)
-        job.grid.jobs -= 1
+        async_op.done = True
+        self._execute(async_op, async_op.action)
+        async_op.grid.outstanding -= 1
 
-    def prepare(self, jobs: list[Job]) -> None:
-        """Do the first part of these jobs now: somebody has waited for it."""
-        for job in jobs:
-            if not job.done:
-                self._execute(job, job.prepare)
+    def prepare(self, async_ops: list[AsyncOperation]) -> None:
+        """Do the first part of these operations now: a thread has waited for it."""
+        for async_op in async_ops:
+            if not async_op.done:
+                self._execute(async_op, async_op.prepare)
 
-    def force(self, jobs: list[Job]) -> None:
-        """Run these loads or stores now: somebody has waited for them."""
-        for job in jobs:
-            if not job.done:
-                queue = self._stores if job in self._stores else self._loads
-                self._run(queue, queue.index(job))
+    def force(self, async_ops: list[AsyncOperation]) -> None:
+        """Run these loads or stores now: a thread has waited for them."""
+        for async_op in async_ops:
+            if not async_op.done:
+                queue = self._stores if async_op in self._stores else self._loads
+                self._run(queue, queue.index(async_op))
 
-    def _queues(self) -> tuple[deque[Job], ...]:
+    def _queues(self) -> tuple[deque[AsyncOperation], ...]:
         """In the order of the schedule "late"."""
-        return self._arrivals, *self._streams.values(), self._stores, self._loads
+        return self._arrivals, *self._tensor.values(), self._stores, self._loads
 
     def run_one(self) -> None:
-        """Run one job, chosen by the schedule. There must be one."""
+        """Run one operation, chosen by the schedule. There must be one."""
         if self.schedule.kind == "random":
             queue = self.random.choice([queue for queue in self._queues() if queue])
             ordered = queue is not self._stores and queue is not self._loads and queue is not self._arrivals
@@ -124,17 +128,14 @@ class Queues:
                 return
 
     def run_one_of(self, grid) -> None:
-        """Run the first job of a grid, in the order of the schedule "late". There must be one."""
+        """Run the first operation of a grid, in the order of the schedule "late". There must be one."""
         for queue in self._queues():
-            for index, job in enumerate(queue):
-                if job.grid is grid:
+            for index, async_op in enumerate(queue):
+                if async_op.grid is grid:
                     self._run(queue, index)
                     return
 
-    def jobs(self) -> list[Job]:
-        return [job for queue in self._queues() for job in queue]
-
-    def forget_streams(self, prefix: tuple) -> None:
-        """Drop the empty streams of a cluster or a grid that is over."""
-        for stream in [stream for stream, queue in self._streams.items() if stream[: len(prefix)] == prefix]:
-            del self._streams[stream]
+    def forget_tensor_queues(self, prefix: tuple) -> None:
+        """Drop the empty tensor core queues of a cluster or a grid that is over; prefix: of their threads' keys."""
+        for thread in [thread for thread in self._tensor if thread[: len(prefix)] == prefix]:
+            del self._tensor[thread]

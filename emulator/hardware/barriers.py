@@ -13,7 +13,7 @@ from emulator.errors import Fault, ordering_fault
 if TYPE_CHECKING:
     from emulator.hardware.cluster import Cta
     from emulator.hardware.machine import Machine
-    from emulator.hardware.warp import Group, Warp
+    from emulator.hardware.warp import ActiveGroup, Warp
 
 COUNT_LIMIT = (1 << 20) - 1  # largest expected, pending and tx count (PTX ISA, "Size and alignment of mbarrier object")
 
@@ -22,13 +22,13 @@ ARRIVAL, COMPLETION = "arrival", "complete_tx"
 BY_THREAD = (ARRIVAL, COMPLETION)  # how something arrives that a thread does itself
 
 
-def label(who: tuple[Group, int]) -> str:
+def label(issuer: tuple[ActiveGroup, int]) -> str:
     """For messages: the warp and the line of PTX of (group, index of the instruction)."""
-    group, index = who
+    group, index = issuer
     return f"warp {group.warp.index} of {group.cta.label} at PTX line {group.grid.entry.instructions[index].line}"
 
 
-def wake(waiters: list[Group]) -> None:
+def wake(waiters: list[ActiveGroup]) -> None:
     for group in waiters:
         group.wake()
     waiters.clear()
@@ -55,24 +55,24 @@ class MBarrier:
         self.bytes = 0
         self.delivered = False
         self.phase = 0
-        self.waiters: list[Group] = []
+        self.waiters: list[ActiveGroup] = []
         self.last: tuple[str, tuple] | None = None  # how and by whom something last arrived
         self.home, self.initialiser = home, initialiser
         self.hidden: str | None = None
         self.time = self.ended = 0
         self.phases: dict[Warp, int] = {}
 
-    def arrive(self, count: int, how: str, who: tuple, drop: bool = False) -> None:
+    def arrive(self, count: int, how: str, issuer: tuple, drop: bool = False) -> None:
         if self.hidden is not None:
-            self._check_visible(how, who)
+            self._check_visible(how, issuer)
         if count > self.pending:
             raise Fault(
                 f"{count} arrival(s) on {self.name}, but phase {self.phase} has {self.pending} pending of {self.expected}: "
                 "the count would underflow (PTX ISA, Phase of the mbarrier object)"
             )
-        self.last = how, who
-        if who is not None:
-            self.phases[who[0].warp] = self.phase
+        self.last = how, issuer
+        if issuer is not None:
+            self.phases[issuer[0].warp] = self.phase
         self.pending -= count
         if drop:
             self.expected -= count
@@ -90,30 +90,30 @@ class MBarrier:
         self.bytes += nbytes
         self._check_bytes()
 
-    def complete(self, nbytes: int, how: str, who: tuple) -> None:
+    def complete(self, nbytes: int, how: str, issuer: tuple) -> None:
         """complete_tx: bytes have arrived. They may arrive before they are expected, as long as an arrival is
         pending.
         """
         if self.hidden is not None:
-            self._check_visible(how, who)
+            self._check_visible(how, issuer)
         home = self.home
-        if home is not None and home.met is None and who[0].cta is not home:
+        if home is not None and home.met is None and issuer[0].cta is not home:
             home.met = home.machine.progress
         self.bytes -= nbytes
         self.delivered = True
-        self.last = how, who
+        self.last = how, issuer
         self._check_bytes()
         self._complete_phase()
 
-    def _check_visible(self, how: str, who: tuple) -> None:
+    def _check_visible(self, how: str, issuer: tuple) -> None:
         by_thread = how in BY_THREAD
-        if by_thread and (self.hidden == "async" or who[0].cta is self.home):
+        if by_thread and (self.hidden == "async" or issuer[0].cta is self.home):
             return
         through = "from another CTA" if by_thread else "through the async proxy"
         ordering_fault(
-            f"{how} of {label(who)} reaches the {self.name} {through}, which may not see that {label(self.initialiser)} has "
+            f"{how} of {label(issuer)} reaches the {self.name} {through}, which may not see that {label(self.initialiser)} has "
             "initialised it: fence.mbarrier_init is missing behind that (PTX ISA, membar/fence)",
-            (who[0].grid.entry.name, self.initialiser[1], who[1]),
+            (issuer[0].grid.entry.name, self.initialiser[1], issuer[1]),
         )
 
     def _check_bytes(self) -> None:
@@ -161,7 +161,7 @@ class NamedBarrier:
         self.votes = 0, 0
         self.results: dict[int, tuple[int, int]] = {}  # by generation
         self.generation = 0
-        self.waiters: list[Group] = []
+        self.waiters: list[ActiveGroup] = []
 
     @property
     def present(self) -> int:
@@ -212,12 +212,12 @@ class ClusterBarrier:
         self.arrived = 0
         self.departed = 0  # threads that have arrived and then exited
         self.generation = 0
-        self.waiters: list[Group] = []
+        self.waiters: list[ActiveGroup] = []
         self.last: tuple | None = None
 
-    def arrive(self, lanes: int, who: tuple) -> None:
+    def arrive(self, lanes: int, issuer: tuple) -> None:
         self.arrived += lanes
-        self.last = who
+        self.last = issuer
         self._settle()
 
     def leave(self, waiting: int, arrived: int) -> None:

@@ -12,7 +12,7 @@ from emulator.hardware.tensor.tmem import ColumnAllocator
 
 if TYPE_CHECKING:
     from emulator.hardware.cluster import Cluster, Cta, Grid
-    from emulator.hardware.warp import Group
+    from emulator.hardware.warp import ActiveGroup
 
 TPC_SMS = 2  # SMs that share a texture processing cluster; the CTAs of a pair are on one (PTX ISA, "CTA Pair")
 
@@ -23,7 +23,7 @@ class SmTensorMemory:
     def __init__(self) -> None:
         self.allocator = ColumnAllocator()
         self.ctas: list[Cta] = []
-        self.waiters: list[Group] = []
+        self.waiters: list[ActiveGroup] = []
 
     def wake(self) -> None:
         wake(self.waiters)

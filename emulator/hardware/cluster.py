@@ -13,7 +13,7 @@ from emulator.hardware.properties import WARP_THREADS, DeviceProperties
 from emulator.hardware.registers import check_requests
 from emulator.hardware.store_marks import StoreMarks
 from emulator.hardware.tensor.tmem import TensorMemory
-from emulator.hardware.warp import Group, Warp
+from emulator.hardware.warp import ActiveGroup, Warp
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,9 +55,9 @@ class Grid:
         self.traffic = memory.traffic
         self.clusters = tuple(grid // cluster for grid, cluster in zip(config.grid, config.cluster, strict=True))
         self.predecessors: list[Grid] = []
-        self.waiters: list[Group] = []
+        self.waiters: list[ActiveGroup] = []
         self.unfinished: list[MBarrier] = []
-        self.admitted = self.allowing = self.exited = self.jobs = 0
+        self.admitted = self.allowing = self.exited = self.outstanding = 0
         self.finished = False
 
     @property
@@ -73,7 +73,7 @@ class Grid:
     @property
     def complete(self) -> bool:
         """Whether all CTAs have exited and all asynchronous work is done."""
-        return self.exited == self.config.ctas and not self.jobs
+        return self.exited == self.config.ctas and not self.outstanding
 
     def is_parameter(self, address: int) -> bool:
         return self.param_address <= address < self.param_address + len(self.parameters)
@@ -91,7 +91,7 @@ class Grid:
 
     def __str__(self) -> str:
         left = f"{self.config.ctas - self.exited} of {self.config.ctas} CTAs have not exited"
-        return f"the end of {self.title or 'the launch'}: {left}, {self.jobs} asynchronous operations are outstanding"
+        return f"the end of {self.title or 'the launch'}: {left}, {self.outstanding} asynchronous operations are outstanding"
 
 
 class PairedAllocation:
@@ -103,7 +103,7 @@ class PairedAllocation:
 
     def __init__(self) -> None:
         self._for_odd: deque[tuple[int, int]] = deque()  # (columns, base) that the even CTA has allocated for both
-        self.waiters: list[Group] = []
+        self.waiters: list[ActiveGroup] = []
 
     def take(self, rank: int, columns: int, memories: list[TensorMemory]) -> int | None:
         """The address for the CTA of that rank in the pair; None while it has to wait."""

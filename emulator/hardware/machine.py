@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from emulator.hardware.async_operations import Queues, Schedule
     from emulator.hardware.cluster import Cluster, Grid
-    from emulator.hardware.warp import Group, Warp
+    from emulator.hardware.warp import ActiveGroup, Warp
 
 
 class Machine(Protocol):
@@ -35,7 +35,7 @@ class Machine(Protocol):
         Returns the index (x, y, z) of its first CTA, None if all clusters have started.
         """
 
-    def pause(self, group: Group) -> bool:
+    def pause(self, group: ActiveGroup) -> bool:
         """End the turn of a group behind which another launch may start. Returns False where none can."""
 
     def postpones(self) -> bool:

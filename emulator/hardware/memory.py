@@ -43,31 +43,31 @@ class GlobalMemory(Allocations):
 
     # One lane
 
-    def load(self, address: int, nbytes: int, who: object = None) -> int:
+    def load(self, address: int, nbytes: int, issuer: object = None) -> int:
         """One aligned word of 1, 2, 4 or 8 bytes."""
-        return self.load_vector(address, nbytes, 1, who)[0]
+        return self.load_vector(address, nbytes, 1, issuer)[0]
 
-    def load_vector(self, address: int, nbytes: int, count: int, who: object = None) -> tuple[int, ...]:
+    def load_vector(self, address: int, nbytes: int, count: int, issuer: object = None) -> tuple[int, ...]:
         """`count` consecutive words (1, 2, 4 or 8), aligned to their total size."""
         width = nbytes * count
         if address & (width - 1):
             raise misaligned("load", address, width)
         allocation = self.at(address, width, "load")
         if self.observer is not None:
-            self.observer("load", "generic", address, (width,), (1,), who)
+            self.observer("load", "generic", address, (width,), (1,), issuer)
         return STRUCT[nbytes, count].unpack_from(allocation.view, address - allocation.start)
 
-    def store(self, address: int, value: int, nbytes: int, who: object = None) -> None:
-        self.store_vector(address, (value,), nbytes, who)
+    def store(self, address: int, value: int, nbytes: int, issuer: object = None) -> None:
+        self.store_vector(address, (value,), nbytes, issuer)
 
-    def store_vector(self, address: int, values: tuple[int, ...], nbytes: int, who: object = None) -> None:
+    def store_vector(self, address: int, values: tuple[int, ...], nbytes: int, issuer: object = None) -> None:
         """Words (1, 2, 4 or 8) of `nbytes` bytes each, aligned to their total size."""
         width = nbytes * len(values)
         if address & (width - 1):
             raise misaligned("store", address, width)
         allocation = self.at(address, width, "store")
         if self.observer is not None:
-            self.observer("store", "generic", address, (width,), (1,), who)
+            self.observer("store", "generic", address, (width,), (1,), issuer)
         STRUCT[nbytes, len(values)].pack_into(allocation.view, address - allocation.start, *values)
         if self.traffic is not None:
             self.traffic.store(allocation, address, width)
@@ -75,7 +75,7 @@ class GlobalMemory(Allocations):
     # The lanes of a warp
 
     def gather(
-        self, addresses: np.ndarray, nbytes: int, count: int = 1, mask: np.ndarray | None = None, who: object = None
+        self, addresses: np.ndarray, nbytes: int, count: int = 1, mask: np.ndarray | None = None, issuer: object = None
     ) -> np.ndarray:
         """Per lane `count` words of `nbytes` bytes at addresses uint64[lanes] -> uint[count, lanes].
 
@@ -92,11 +92,11 @@ class GlobalMemory(Allocations):
                 values = self._gather_each(addresses, nbytes, count, mask)
         if self.observer is not None:
             active = addresses if mask is None else addresses[mask]
-            self.observer("load", "generic", active, (nbytes * count,), (1,), who)
+            self.observer("load", "generic", active, (nbytes * count,), (1,), issuer)
         return values
 
     def scatter(
-        self, addresses: np.ndarray, values: np.ndarray, mask: np.ndarray | None = None, who: object = None
+        self, addresses: np.ndarray, values: np.ndarray, mask: np.ndarray | None = None, issuer: object = None
     ) -> None:
         """Per lane values uint[count, lanes] to addresses uint64[lanes]; of lanes with one address the last stays."""
         if mask is not None:
@@ -104,7 +104,7 @@ class GlobalMemory(Allocations):
         count, nbytes = len(values), values.itemsize
         if self.observer is not None:
             self._check_each(addresses, nbytes * count)
-            self.observer("store", "generic", addresses, (nbytes * count,), (1,), who)
+            self.observer("store", "generic", addresses, (nbytes * count,), (1,), issuer)
         allocation = self._recent_lanes
         try:
             if not allocation.writable:
@@ -155,39 +155,39 @@ class GlobalMemory(Allocations):
 
     # Copies
 
-    def read(self, address: int, nbytes: int, who: object = None, proxy: str = "async") -> np.ndarray:
+    def read(self, address: int, nbytes: int, issuer: object = None, proxy: str = "async") -> np.ndarray:
         """uint8[nbytes], a read-only view. Only reads of the async proxy count as traffic."""
-        return self.strided(address, (nbytes,), (1,), who, proxy)
+        return self.strided(address, (nbytes,), (1,), issuer, proxy)
 
     def strided(
         self,
         address: int,
         shape: tuple[int, ...],
         strides: tuple[int, ...],
-        who: object = None,
+        issuer: object = None,
         proxy: str = "async",
     ) -> np.ndarray:
         """A box of bytes, uint8[shape], as a read-only view. Strides are in bytes, one per axis, the last one 1."""
         low, high = extent(shape, strides)
         allocation = self.at(address + low, high - low, "load")
         if self.observer is not None:
-            self.observer("load", proxy, address, shape, strides, who)
+            self.observer("load", proxy, address, shape, strides, issuer)
         if self.traffic is not None and proxy == "async":
             self.traffic.load(allocation, address, shape, strides)
         return np.ndarray(shape, np.uint8, allocation.frozen, address - allocation.start, strides)
 
-    def write(self, address: int, data: np.ndarray, who: object = None, proxy: str = "async") -> None:
+    def write(self, address: int, data: np.ndarray, issuer: object = None, proxy: str = "async") -> None:
         """data: uint8[nbytes]."""
-        self.write_strided(address, (1,), data, who, proxy)
+        self.write_strided(address, (1,), data, issuer, proxy)
 
     def write_strided(
-        self, address: int, strides: tuple[int, ...], data: np.ndarray, who: object = None, proxy: str = "async"
+        self, address: int, strides: tuple[int, ...], data: np.ndarray, issuer: object = None, proxy: str = "async"
     ) -> None:
         """data: uint8 box; strides in bytes, one per axis, the last one 1."""
         low, high = extent(data.shape, strides)
         allocation = self.at(address + low, high - low, "store")
         if self.observer is not None:
-            self.observer("store", proxy, address, data.shape, strides, who)
+            self.observer("store", proxy, address, data.shape, strides, issuer)
         np.ndarray(data.shape, np.uint8, allocation.view, address - allocation.start, strides)[...] = data
         if self.traffic is not None:
             self.traffic.store_box(allocation, address, data.shape, strides)
@@ -248,25 +248,25 @@ class SharedMemory:
         self.check(offset, width, kind)
         return offset
 
-    def load(self, address: int, nbytes: int, who: object = None) -> int:
+    def load(self, address: int, nbytes: int, issuer: object = None) -> int:
         """One aligned word of 1, 2, 4 or 8 bytes."""
-        return self.load_vector(address, nbytes, 1, who)[0]
+        return self.load_vector(address, nbytes, 1, issuer)[0]
 
-    def load_vector(self, address: int, nbytes: int, count: int, who: object = None) -> tuple[int, ...]:
+    def load_vector(self, address: int, nbytes: int, count: int, issuer: object = None) -> tuple[int, ...]:
         offset = self._lane(address, nbytes * count, "load")
         if self.observer is not None:
-            self.observer("load", "generic", offset, (nbytes * count,), (1,), who)
+            self.observer("load", "generic", offset, (nbytes * count,), (1,), issuer)
         return STRUCT[nbytes, count].unpack_from(self._view, offset)
 
-    def store(self, address: int, value: int, nbytes: int, who: object = None) -> None:
-        self.store_vector(address, (value,), nbytes, who)
+    def store(self, address: int, value: int, nbytes: int, issuer: object = None) -> None:
+        self.store_vector(address, (value,), nbytes, issuer)
 
-    def store_vector(self, address: int, values: tuple[int, ...], nbytes: int, who: object = None) -> None:
+    def store_vector(self, address: int, values: tuple[int, ...], nbytes: int, issuer: object = None) -> None:
         offset = self._lane(address, nbytes * len(values), "store")
         if self.marks is not None:
-            self.marks.stored(offset, who)
+            self.marks.stored(offset, issuer)
         elif self.observer is not None:
-            self.observer("store", "generic", offset, (nbytes * len(values),), (1,), who)
+            self.observer("store", "generic", offset, (nbytes * len(values),), (1,), issuer)
         STRUCT[nbytes, len(values)].pack_into(self._view, offset, *values)
 
     def _lanes(self, nbytes: int, count: int) -> Words:
@@ -286,7 +286,7 @@ class SharedMemory:
         return Words(self.data[low:high], (self.rank << RANK_SHIFT) + low, nbytes, count, np.uint32)
 
     def gather(
-        self, addresses: np.ndarray, nbytes: int, count: int = 1, mask: np.ndarray | None = None, who: object = None
+        self, addresses: np.ndarray, nbytes: int, count: int = 1, mask: np.ndarray | None = None, issuer: object = None
     ) -> np.ndarray:
         """As GlobalMemory.gather, with addresses uint32[lanes]."""
         try:
@@ -296,11 +296,11 @@ class SharedMemory:
             values = self._all_lanes(nbytes, count).load(addresses, mask)
         if self.observer is not None:
             active = addresses if mask is None else addresses[mask]
-            self.observer("load", "generic", active & 0xFFFFFF, (nbytes * count,), (1,), who)
+            self.observer("load", "generic", active & 0xFFFFFF, (nbytes * count,), (1,), issuer)
         return values
 
     def scatter(
-        self, addresses: np.ndarray, values: np.ndarray, mask: np.ndarray | None = None, who: object = None
+        self, addresses: np.ndarray, values: np.ndarray, mask: np.ndarray | None = None, issuer: object = None
     ) -> None:
         """As GlobalMemory.scatter, with addresses uint32[lanes]."""
         if mask is not None:
@@ -308,14 +308,14 @@ class SharedMemory:
         count, nbytes = len(values), values.itemsize
         if self.observer is not None and self.marks is None:
             self._explain(addresses, nbytes * count, "store")
-            self.observer("store", "generic", addresses & 0xFFFFFF, (nbytes * count,), (1,), who)
+            self.observer("store", "generic", addresses & 0xFFFFFF, (nbytes * count,), (1,), issuer)
         try:
             self._lanes(nbytes, count).store(addresses, values)
         except IndexError:
             self._explain(addresses, nbytes * count, "store")
             self._all_lanes(nbytes, count).store(addresses, values)
         if self.marks is not None:
-            self.marks.stored(addresses, who)
+            self.marks.stored(addresses, issuer)
 
     def _explain(self, addresses: np.ndarray, width: int, kind: str) -> None:
         """Fault for the first lane whose access is not allowed, if there is one."""
@@ -327,16 +327,16 @@ class SharedMemory:
             for address in addresses[~good].tolist():
                 self._lane(address, width, kind)
 
-    def read(self, offset: int, nbytes: int, who: object = None, proxy: str = "async") -> np.ndarray:
+    def read(self, offset: int, nbytes: int, issuer: object = None, proxy: str = "async") -> np.ndarray:
         """uint8[nbytes], a view of the bytes at an offset."""
         self.check(offset, nbytes, "load")
         if self.observer is not None:
-            self.observer("load", proxy, offset, (nbytes,), (1,), who)
+            self.observer("load", proxy, offset, (nbytes,), (1,), issuer)
         return self.data[offset : offset + nbytes]
 
-    def write(self, offset: int, data: np.ndarray, who: object = None, proxy: str = "async") -> None:
+    def write(self, offset: int, data: np.ndarray, issuer: object = None, proxy: str = "async") -> None:
         """data: uint8[nbytes]."""
         self.check(offset, len(data), "store")
         if self.observer is not None:
-            self.observer("store", proxy, offset, (len(data),), (1,), who)
+            self.observer("store", proxy, offset, (len(data),), (1,), issuer)
         self.data[offset : offset + len(data)] = data

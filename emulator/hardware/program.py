@@ -12,7 +12,7 @@ from emulator.hardware.traits import Traits
 from emulator.ptx.ir import Entry
 
 if TYPE_CHECKING:
-    from emulator.hardware.warp import Group
+    from emulator.hardware.warp import ActiveGroup
 
 DONE = -(1 << 30)  # a segment's result where its group has parted or ended
 
@@ -26,7 +26,7 @@ class Program:
     """
 
     entry: Entry
-    segments: list[Callable[[Group], int] | None]
+    segments: list[Callable[[ActiveGroup], int] | None]
     registers: list
     static_shared: int
     dynamic_shared_offset: int

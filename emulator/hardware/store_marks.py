@@ -25,10 +25,10 @@ _OFFSET = (1 << 24) - 1  # of a shared address, without the CTA's rank
 class _Stores:
     """Stores of one instruction of a warp that no fence has followed. time: of the last one."""
 
-    __slots__ = ("time", "who")
+    __slots__ = ("time", "issuer")
 
-    def __init__(self, who: tuple):
-        self.who, self.time = who, 0
+    def __init__(self, issuer: tuple):
+        self.issuer, self.time = issuer, 0
 
 
 class StoreMarks:
@@ -41,29 +41,29 @@ class StoreMarks:
         self._numbers: dict[tuple[Warp, int], int] = {}  # their marks
         self._last = 0
 
-    def stored(self, place: int | np.ndarray, who: tuple) -> None:
+    def stored(self, place: int | np.ndarray, issuer: tuple) -> None:
         """place: an address or offset, or one per lane."""
-        group, index = who
+        group, index = issuer
         number = self._numbers.get((group.warp, index))
         if number is None:
             number = self._last = self._last + 1
             self._numbers[group.warp, index] = number
-            self._stores[number] = _Stores(who)
+            self._stores[number] = _Stores(issuer)
             self._memory.observer = self._observe
         self._stores[number].time = group.cta.machine.progress
         self._marks[(place & _OFFSET) >> GRAIN_SHIFT] = number
 
     def fence(self, warp: Warp) -> None:
         """The warp's own stores may be read, and those that were made before what it has last waited for."""
-        done = [n for n, of in self._stores.items() if of.who[0].warp is warp or of.time <= warp.synced]
+        done = [n for n, of in self._stores.items() if of.issuer[0].warp is warp or of.time <= warp.synced]
         for number in done:
-            group, index = self._stores.pop(number).who
+            group, index = self._stores.pop(number).issuer
             del self._numbers[group.warp, index]
         if done and not self._stores:
             self._memory.observer = None
             self._marks[:] = 0
 
-    def _observe(self, kind: str, proxy: str, place, shape: tuple[int, ...], strides: tuple[int, ...], who) -> None:
+    def _observe(self, kind: str, proxy: str, place, shape: tuple[int, ...], strides: tuple[int, ...], issuer) -> None:
         if proxy != "async":
             return
         if isinstance(place, np.ndarray):
@@ -77,12 +77,12 @@ class StoreMarks:
         for number in set(found.tolist()) if found.any() else ():
             stores = self._stores.get(number)
             if stores is not None:
-                self._refuse(int(np.flatnonzero(self._marks == number)[0]) << GRAIN_SHIFT, stores, who)
+                self._refuse(int(np.flatnonzero(self._marks == number)[0]) << GRAIN_SHIFT, stores, issuer)
 
-    def _refuse(self, offset: int, stores: _Stores, who: tuple) -> None:
-        entry = who[0].grid.entry
+    def _refuse(self, offset: int, stores: _Stores, issuer: tuple) -> None:
+        entry = issuer[0].grid.entry
         ordering_fault(
-            f"{entry.instructions[who[1]].opcode} of {label(who)} reads shared offset {offset:#x} through the async proxy, which "
-            f"{label(stores.who)} has stored: fence.proxy.async is missing in between (PTX ISA, membar/fence)",
-            (entry.name, stores.who[1], who[1]),
+            f"{entry.instructions[issuer[1]].opcode} of {label(issuer)} reads shared offset {offset:#x} through the async proxy, which "
+            f"{label(stores.issuer)} has stored: fence.proxy.async is missing in between (PTX ISA, membar/fence)",
+            (entry.name, stores.issuer[1], issuer[1]),
         )

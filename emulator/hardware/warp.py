@@ -1,8 +1,8 @@
 """Warps: the registers of 32 lanes, and the groups into which the lanes have parted.
 
-A warp starts as one group. At a branch that not all lanes take, it parts into two; both may run (the one that is
-behind first, the other one where it has to wait), and they become one group again at the first place that all ways from
-the branch lead to, once all lanes that have not exited are there. This is what NVIDIA's compilers make of structured code.
+A warp starts as one group. At a branch that not all lanes take, the group parts into two. Both may run, the one that is
+behind first. They become one group again at the reconvergence point, the first place to which all paths from the branch
+lead, once all lanes that have not exited are there. NVIDIA's compilers make the same of structured code.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.arithmetic.lanes import UINTS, lane_list
-from emulator.errors import Fault
 from emulator.hardware.barriers import NamedBarrier
+from emulator.hardware.local_memory import LocalMemory
 from emulator.hardware.program import DONE
 from emulator.hardware.tensor.order import TensorUser
 
@@ -21,34 +20,38 @@ if TYPE_CHECKING:
     from emulator.hardware.cluster import Cta
 
 
-class Join:
-    """Where the lanes of a group that has parted meet. expected: lanes that have not exited; arrived: those that
-    wait.
+class ReconvergencePoint:
+    """The place where the lanes of a group that has parted become one group again.
+
+    pc: index of the instruction. expected: lanes that have not exited. arrived: lanes that wait here.
+    parent: the point of the group that parted.
     """
 
     __slots__ = ("arrived", "expected", "parent", "pc")
 
-    def __init__(self, pc: int, expected: int, parent: Join | None):
+    def __init__(self, pc: int, expected: int, parent: ReconvergencePoint | None):
         self.pc, self.expected, self.parent = pc, expected, parent
         self.arrived = 0
 
 
-class Group:
-    """Lanes that run together. waiting: (text, what it waits for, phase or generation) while it has to wait. reduced:
-    generation of the named barrier at which it has executed bar.red.
-    """
+class ActiveGroup:
+    """Lanes of a warp that run together. An issuer is a pair (group, index of the instruction)."""
 
-    __slots__ = ("bits", "blocked", "cta", "grid", "issued", "join", "pc", "reduced", "registers", "waiting", "warp")
+    __slots__ = (
+        *("bits", "blocked", "cta", "grid", "issued", "pc", "reconvergence", "reduced", "registers", "waiting", "warp"),
+    )
 
-    def __init__(self, warp: Warp, bits: int, pc: int, join: Join | None):
-        self.warp, self.bits, self.pc, self.join = warp, bits, pc, join
+    def __init__(self, warp: Warp, bits: int, pc: int, reconvergence: ReconvergencePoint | None):
+        self.warp, self.bits, self.pc, self.reconvergence = warp, bits, pc, reconvergence
         self.cta, self.grid, self.registers = warp.cta, warp.cta.grid, warp.registers
         self.blocked = False
+        # While the group waits: (text, what it waits for, phase or generation).
         self.waiting: tuple | None = None
         self.issued = 0  # warp instructions
 
-    def issuer(self, who: tuple) -> tuple:
-        return self.cta.index, self.warp.index, who[1]
+    def origin(self, issuer: tuple[ActiveGroup, int]) -> tuple[tuple[int, int, int], int, int]:
+        """(index of the CTA, index of the warp, index of the instruction), for messages of asynchronous operations."""
+        return self.cta.index, self.warp.index, issuer[1]
 
     def clock(self) -> int:
         return self.cta.machine.clock()
@@ -58,95 +61,70 @@ class Group:
         self.cta.machine.enqueue(self.warp)
 
     def split(self, taken: int, target: int, following: int, join: int) -> int:
-        """A branch that lanes `taken` take. Returns where to go on if all or none do."""
+        """A branch to `target` that the lanes `taken` take; the others go on at `following`, both meet at `join`.
+
+        Returns the next instruction if all lanes go the same way, else DONE.
+        """
         if taken == self.bits:
             return target
         if not taken:
             return following
-        meeting = Join(join, self.bits, self.join)
-        other = Group(self.warp, self.bits & ~taken, following, meeting)
+        point = ReconvergencePoint(join, self.bits, self.reconvergence)
+        other = ActiveGroup(self.warp, self.bits & ~taken, following, point)
         groups = self.warp.groups
         groups.append(other)
-        self.bits, self.pc, self.join = taken, target, meeting
+        self.bits, self.pc, self.reconvergence = taken, target, point
         for group in (self, other):
             if group.pc == join:
-                group.meet()
+                group.reconverge()
         return DONE
 
-    def meet(self) -> None:
-        """The group is at its meeting point: it ends, or goes on with all lanes if it is the last to come."""
-        join = self.join
-        join.arrived |= self.bits
+    def reconverge(self) -> None:
+        """The group is at its reconvergence point: it ends, or goes on with all lanes if it is the last to come."""
+        point = self.reconvergence
+        point.arrived |= self.bits
         self.warp.groups.remove(self)
         self.warp.issued += self.issued
-        self._resume(join)
+        self._resume(point)
 
-    def _resume(self, join: Join | None) -> None:
-        """Continue behind a meeting point once all lanes that are still alive have come."""
-        while join is not None and join.arrived == join.expected:
-            if join.expected == 0:
-                join = join.parent
+    def _resume(self, point: ReconvergencePoint | None) -> None:
+        """Continue behind a reconvergence point once all lanes that are still alive have come."""
+        while point is not None and point.arrived == point.expected:
+            if point.expected == 0:
+                point = point.parent
                 continue
-            merged = Group(self.warp, join.expected, join.pc, join.parent)
+            merged = ActiveGroup(self.warp, point.expected, point.pc, point.parent)
             self.warp.groups.append(merged)
-            if join.parent is not None and join.parent.pc == join.pc:
-                merged.meet()
+            if point.parent is not None and point.parent.pc == point.pc:
+                merged.reconverge()
             return
 
     def leave(self, lanes: int) -> int:
-        """Lanes exit. Returns DONE: the group goes on, if at all, from where `leave_some` says."""
+        """Lanes exit. Returns DONE: if lanes are left, `leave_some` says where they go on."""
         self.warp.exit(lanes)
         self.bits &= ~lanes
-        join = self.join
-        while join is not None:
-            join.expected &= ~lanes
-            join = join.parent
+        point = self.reconvergence
+        while point is not None:
+            point.expected &= ~lanes
+            point = point.parent
         if not self.bits:
             self.warp.groups.remove(self)
             self.warp.issued += self.issued
-            join = self.join
-            while join is not None and not join.expected:
-                join = join.parent
-            self._resume(join)
+            point = self.reconvergence
+            while point is not None and not point.expected:
+                point = point.parent
+            self._resume(point)
         return DONE
 
     def leave_some(self, lanes: int, following: int) -> int:
+        """Lanes exit, the others go on at `following`. Returns `following` if no lane exits, else DONE."""
         if not lanes:
             return following
         self.leave(lanes)
         self.pc = following
-        if self.bits and self.join is not None and self.join.pc == following:
-            self.meet()
+        if self.bits and self.reconvergence is not None and self.reconvergence.pc == following:
+            self.reconverge()
         return DONE
-
-
-class LocalMemory:
-    """Local memory of the lanes of a warp: uint8[32, size], poisoned."""
-
-    def __init__(self, size: int):
-        self.data = np.full((32, size), 0xFF, np.uint8)
-
-    def _places(self, mask: int, address: np.ndarray, width: int) -> list[tuple[int, int]]:
-        places = []
-        for lane in lane_list(mask):
-            offset = int(address[lane]) & 0xFFFFFFFF
-            if offset % width or offset + width > self.data.shape[1]:
-                raise Fault(
-                    f"access of {width} bytes at local address {offset:#x}: misaligned, or past {self.data.shape[1]:#x}"
-                )
-            places.append((lane, offset))
-        return places
-
-    def load(self, mask: int, address: np.ndarray, nbytes: int, count: int) -> np.ndarray:
-        values = np.zeros((count, 32), UINTS[8 * nbytes])
-        for lane, offset in self._places(mask, address, nbytes * count):
-            values[:, lane] = self.data[lane, offset : offset + nbytes * count].view(UINTS[8 * nbytes])
-        return values
-
-    def store(self, mask: int, address: np.ndarray, values: np.ndarray) -> None:
-        width = values.itemsize * len(values)
-        for lane, offset in self._places(mask, address, width):
-            self.data[lane, offset : offset + width] = np.ascontiguousarray(values[:, lane]).view(np.uint8)
 
 
 class Warp:
@@ -158,7 +136,7 @@ class Warp:
         self.cta, self.index = cta, index
         self.registers = list(cta.grid.program.registers)
         self.live = (1 << threads) - 1
-        self.groups = [Group(self, self.live, 0, None)]
+        self.groups = [ActiveGroup(self, self.live, 0, None)]
         self.queued = False
         self.pace = 1.0
         self.issued = 0
@@ -182,7 +160,7 @@ class Warp:
             thread // np.uint32(width * height),
         )
         self._barriers: dict[int, NamedBarrier] = {}
-        self._preferred: Group | None = None
+        self._preferred: ActiveGroup | None = None
 
     def barrier(self, membermask: int) -> NamedBarrier:
         """bar.warp.sync's barrier of those lanes."""
@@ -210,25 +188,25 @@ class Warp:
                 quantum -= 1
                 if pc < 0:
                     break
-                join = group.join
-                if join is not None and pc == join.pc:
-                    group.meet()
+                point = group.reconvergence
+                if point is not None and pc == point.pc:
+                    group.reconverge()
                     pc = DONE
                     break
             if pc >= 0:
                 group.pc = pc
-                self._preferred = group.join and self._another(group)
+                self._preferred = group.reconvergence and self._another(group)
             elif pc != DONE:
                 group.pc = ~pc
                 group.blocked = True
         return bool(self._next_group())
 
-    def _another(self, group: Group) -> Group | None:
+    def _another(self, group: ActiveGroup) -> ActiveGroup | None:
         """The group whose turn it is after one that may be polling for what another group does."""
         groups = [other for other in self.groups if not other.blocked]
         return groups[(groups.index(group) + 1) % len(groups)]
 
-    def _next_group(self) -> Group | None:
+    def _next_group(self) -> ActiveGroup | None:
         best = self._preferred
         if best is not None and not best.blocked and best in self.groups:
             return best

@@ -10,7 +10,7 @@ from emulator.arithmetic.lanes import FULL, lanes
 from emulator.errors import Fault
 
 if TYPE_CHECKING:
-    from emulator.hardware.warp import Group
+    from emulator.hardware.warp import ActiveGroup
 
 
 def pick(row: np.ndarray, mask: int) -> int:
@@ -37,7 +37,7 @@ def one_lane(mask: int, instruction: str) -> None:
         raise Fault(f"{instruction} is executed by {mask.bit_count()} lanes ({mask:#010x}); it must be issued by one")
 
 
-def whole_warp(g: Group, mask: int, instruction: str) -> None:
+def whole_warp(g: ActiveGroup, mask: int, instruction: str) -> None:
     """For `.sync.aligned` instructions: all threads of the warp must execute them together."""
     if mask != g.warp.live:
         raise Fault(
@@ -46,7 +46,7 @@ def whole_warp(g: Group, mask: int, instruction: str) -> None:
         )
 
 
-def members(g: Group, mask: int, membermask: int, instruction: str) -> None:
+def members(g: ActiveGroup, mask: int, membermask: int, instruction: str) -> None:
     """For `.sync` instructions with a membermask: the active lanes must be in it, and all of its live lanes must be
     here.
     """

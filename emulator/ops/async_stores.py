@@ -12,7 +12,7 @@ import numpy as np
 
 from emulator.arithmetic.lanes import lane_list, row_of
 from emulator.errors import Fault
-from emulator.hardware.async_operations import Job
+from emulator.hardware.async_operations import AsyncOperation
 from emulator.hardware.barriers import COMPLETION
 from emulator.hardware.memory import RANK_SHIFT
 from emulator.ops.atomics import modified
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from emulator.hardware.cluster import Cta
-    from emulator.hardware.warp import Group
+    from emulator.hardware.warp import ActiveGroup
 
 _BULK_LIMIT = 16777216  # bytes that one st.bulk may clear
 _BULK_UNIT = 8
 
 
-def _targets(g: Group, mask: int, instruction: str, address, barrier, nbytes: int) -> Iterator[tuple]:
+def _targets(g: ActiveGroup, mask: int, instruction: str, address, barrier, nbytes: int) -> Iterator[tuple]:
     """(lane, CTA, offset in its shared memory, mbarrier) of each lane, checked as far as can be."""
     if g.cta.cluster.size == 1:
         raise Fault(f"{instruction} in a cluster of 1 CTA: must be more (PTX ISA, {instruction})")
@@ -48,16 +48,18 @@ def _targets(g: Group, mask: int, instruction: str, address, barrier, nbytes: in
         yield lane, cta, offset, barrier_at(g, None, barriers[lane])
 
 
-def _submit(g: Group, cta: Cta, instruction: str, barrier, nbytes: int, write: Callable[[], None], who) -> None:
+def _submit(
+    g: ActiveGroup, cta: Cta, instruction: str, barrier, nbytes: int, write: Callable[[], None], issuer
+) -> None:
     def run() -> None:
         cta.alive(instruction)
         write()
-        barrier.complete(nbytes, COMPLETION, who)
+        barrier.complete(nbytes, COMPLETION, issuer)
 
-    g.cta.machine.queues.load(Job(g.grid, g.issuer(who), run))
+    g.cta.machine.queues.load(AsyncOperation(g.grid, g.origin(issuer), run))
 
 
-def store(g: Group, mask: int, address, values: np.ndarray, barrier, who) -> None:
+def store(g: ActiveGroup, mask: int, address, values: np.ndarray, barrier, issuer) -> None:
     """st.async of uint[count, 32]: each lane's words to its own address."""
     g.cta.machine.progress += 1
     count, nbytes = len(values), values.itemsize
@@ -65,12 +67,12 @@ def store(g: Group, mask: int, address, values: np.ndarray, barrier, who) -> Non
         words = tuple(values[:, lane].tolist())
 
         def write(cta=cta, offset=offset, words=words) -> None:
-            cta.shared.store_vector(cta.rank << RANK_SHIFT | offset, words, nbytes, who)
+            cta.shared.store_vector(cta.rank << RANK_SHIFT | offset, words, nbytes, issuer)
 
-        _submit(g, cta, "st.async", notified, count * nbytes, write, who)
+        _submit(g, cta, "st.async", notified, count * nbytes, write, issuer)
 
 
-def reduce(g: Group, mask: int, operation: str, type_name: str, address, value, barrier, who) -> None:
+def reduce(g: ActiveGroup, mask: int, operation: str, type_name: str, address, value, barrier, issuer) -> None:
     """red.async: value is an integer or a row of the type's width."""
     g.cta.machine.progress += 1
     width = int(type_name[1:])
@@ -79,13 +81,13 @@ def reduce(g: Group, mask: int, operation: str, type_name: str, address, value, 
         place, operand = cta.rank << RANK_SHIFT | offset, int(row[lane])
 
         def write(cta=cta, place=place, operand=operand) -> None:
-            old = cta.shared.load(place, width // 8, who)
-            cta.shared.store(place, modified(operation, type_name, old, operand), width // 8, who)
+            old = cta.shared.load(place, width // 8, issuer)
+            cta.shared.store(place, modified(operation, type_name, old, operand), width // 8, issuer)
 
-        _submit(g, cta, "red.async", notified, width // 8, write, who)
+        _submit(g, cta, "red.async", notified, width // 8, write, issuer)
 
 
-def clear(g: Group, mask: int, address, size, who) -> None:
+def clear(g: ActiveGroup, mask: int, address, size, issuer) -> None:
     """st.bulk: zeros to `size` bytes of this CTA's shared memory."""
     g.cta.machine.progress += 1
     addresses, sizes = row_of(address, 64).tolist(), row_of(size, 64).tolist()
@@ -100,4 +102,4 @@ def clear(g: Group, mask: int, address, size, who) -> None:
                 raise Fault(f"st.bulk: {what} {value:#x} is not a multiple of {_BULK_UNIT} (PTX ISA, st.bulk)")
         if sizes[lane] > _BULK_LIMIT:
             raise Fault(f"st.bulk of {sizes[lane]} bytes; the limit is {_BULK_LIMIT} (PTX ISA, st.bulk)")
-        cta.shared.write(offset, np.zeros(sizes[lane], np.uint8), who, proxy="generic")
+        cta.shared.write(offset, np.zeros(sizes[lane], np.uint8), issuer, proxy="generic")

@@ -14,7 +14,7 @@ from emulator.ops.memory import LOCAL_TAG, SHARED_TAG, TAG_SHIFT, load_lanes, me
 from emulator.ptx.types import type_width
 
 if TYPE_CHECKING:
-    from emulator.hardware.warp import Group
+    from emulator.hardware.warp import ActiveGroup
 
 _INTEGER = {
     "add": lambda old, b, c: old + b,
@@ -30,7 +30,7 @@ _INTEGER = {
 }
 
 
-def atomic(g: Group, mask: int, space: str, operation: str, type_name: str, address, b, c, who) -> np.ndarray:
+def atomic(g: ActiveGroup, mask: int, space: str, operation: str, type_name: str, address, b, c, issuer) -> np.ndarray:
     """Lowest lane first. b, c: uint[elements, 32] operands (c None but for cas). Returns the old values in that shape.
 
     Each element is atomic by itself; the address must be aligned to the whole vector.
@@ -41,8 +41,8 @@ def atomic(g: Group, mask: int, space: str, operation: str, type_name: str, addr
     if space == "generic":
         _refuse_local(mask, address)
     if type_name.startswith(("f", "bf")):
-        return _floating(g, mask, space, operation, type_name, address, b, who)
-    return _integer(g, mask, space, operation, type_name, address, b, c, who)
+        return _floating(g, mask, space, operation, type_name, address, b, issuer)
+    return _integer(g, mask, space, operation, type_name, address, b, c, issuer)
 
 
 def _refuse_local(mask: int, address: np.ndarray) -> None:
@@ -59,31 +59,33 @@ def modified(operation: str, type_name: str, old: int, b: int, c: int | None = N
     return _INTEGER[operation](old, b, c) & (1 << width) - 1
 
 
-def _integer(g: Group, mask: int, space: str, operation: str, type_name: str, address, b, c, who) -> np.ndarray:
+def _integer(
+    g: ActiveGroup, mask: int, space: str, operation: str, type_name: str, address, b, c, issuer
+) -> np.ndarray:
     nbytes = type_width(type_name) // 8
     old_values = np.zeros((1, 32), UINTS[8 * nbytes])
     for lane in lane_list(mask):
         place = int(address[lane])
         memory, place = (g.cta.shared, place) if space == "shared" else memory_of(g, space, place)
-        old = memory.load(place, nbytes, who)
+        old = memory.load(place, nbytes, issuer)
         third = None if c is None else int(c[0, lane])
-        memory.store(place, modified(operation, type_name, old, int(b[0, lane]), third), nbytes, who)
+        memory.store(place, modified(operation, type_name, old, int(b[0, lane]), third), nbytes, issuer)
         old_values[0, lane] = old
     return old_values
 
 
-def _floating(g: Group, mask: int, space: str, operation: str, type_name: str, address, b, who) -> np.ndarray:
+def _floating(g: ActiveGroup, mask: int, space: str, operation: str, type_name: str, address, b, issuer) -> np.ndarray:
     """Lanes with addresses of their own go together; of those that share one, each goes in a turn of its own."""
     element = type_name.removesuffix("x2")
     count, nbytes = len(b), b.itemsize
     old_values = np.zeros_like(b)
     for part in _turns(mask, address):
-        old = np.ascontiguousarray(load_lanes(g, part, space, address, nbytes, count, who))
+        old = np.ascontiguousarray(load_lanes(g, part, space, address, nbytes, count, issuer))
         operand = np.ascontiguousarray(b)
         new = _combined(operation, element, old, operand)
         if element == "f32":
             new = np.where(_in_shared(space, address), new, _combined(operation, "f32.ftz", old, operand))
-        store_lanes(g, part, space, address, new, who)
+        store_lanes(g, part, space, address, new, issuer)
         lanes = lane_list(part)
         old_values[:, lanes] = old[:, lanes]
     return old_values

@@ -16,10 +16,10 @@ from emulator.ops.active_lanes import whole_warp
 from emulator.ops.fences import publish
 
 if TYPE_CHECKING:
-    from emulator.hardware.warp import Group
+    from emulator.hardware.warp import ActiveGroup
 
 
-def _named(g: Group, mask: int, aligned: bool, number: int, threads: int | None, instruction: str):
+def _named(g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int | None, instruction: str):
     if aligned:
         whole_warp(g, mask, instruction)
     elif mask != g.warp.live:
@@ -31,7 +31,7 @@ def _named(g: Group, mask: int, aligned: bool, number: int, threads: int | None,
     return g.cta.named_barrier(number), g.cta.counted_threads() if threads is None else threads
 
 
-def _whole_warp_arrives(g: Group, barrier: NamedBarrier, threads: int | None, needed: int) -> None:
+def _whole_warp_arrives(g: ActiveGroup, barrier: NamedBarrier, threads: int | None, needed: int) -> None:
     """A barrier counts whole warps, however many of their lanes are left (PTX ISA, "bar")."""
     g.cta.machine.progress += 1
     if g.warp.tensor.touched:
@@ -39,12 +39,12 @@ def _whole_warp_arrives(g: Group, barrier: NamedBarrier, threads: int | None, ne
     barrier.arrive(f"warp {g.warp.index}", WARP_THREADS, threads, needed)
 
 
-def arrive(g: Group, mask: int, aligned: bool, number: int, threads: int, who) -> None:
+def arrive(g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int, issuer) -> None:
     barrier, needed = _named(g, mask, aligned, number, threads, "bar.arrive")
     _whole_warp_arrives(g, barrier, threads, needed)
 
 
-def wait(g: Group, mask: int, aligned: bool, number: int, threads: int | None, who) -> bool:
+def wait(g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int | None, issuer) -> bool:
     """bar.sync."""
     if g.waiting is not None:
         kind, barrier, generation = g.waiting
@@ -65,22 +65,24 @@ def wait(g: Group, mask: int, aligned: bool, number: int, threads: int | None, w
     return False
 
 
-def wait_reduction(g: Group, mask: int, aligned: bool, number: int, threads: int | None, predicate: int, who) -> bool:
+def wait_reduction(
+    g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int | None, predicate: int, issuer
+) -> bool:
     """bar.red up to its result. predicate: the lanes in which it holds."""
     if g.waiting is None:
         held, voters = g.cta.named_barrier(number).votes
         g.cta.named_barrier(number).votes = held + (predicate & mask).bit_count(), voters + mask.bit_count()
         g.reduced = g.cta.named_barrier(number).generation
-    return wait(g, mask, aligned, number, threads, who)
+    return wait(g, mask, aligned, number, threads, issuer)
 
 
-def reduction(g: Group, number: int, operation: str) -> int | bool:
+def reduction(g: ActiveGroup, number: int, operation: str) -> int | bool:
     """The result of the bar.red that the group has just been through."""
     held, voters = g.cta.named_barrier(number).results[g.reduced]
     return {"popc": held, "and": held == voters, "or": held > 0}[operation]
 
 
-def wait_warp(g: Group, mask: int, membermask: int, who) -> bool:
+def wait_warp(g: ActiveGroup, mask: int, membermask: int, issuer) -> bool:
     """bar.warp.sync: the lanes of the membermask meet here, at whichever of these instructions each of them is."""
     if mask & ~membermask:
         raise Fault(
@@ -109,7 +111,7 @@ def wait_warp(g: Group, mask: int, membermask: int, who) -> bool:
 # Clusters and grids
 
 
-def arrive_cluster(g: Group, mask: int, aligned: bool, relaxed: bool, who) -> None:
+def arrive_cluster(g: ActiveGroup, mask: int, aligned: bool, relaxed: bool, issuer) -> None:
     if aligned:
         whole_warp(g, mask, "barrier.cluster.arrive")
     again = g.warp.cluster_arrived & mask
@@ -124,10 +126,10 @@ def arrive_cluster(g: Group, mask: int, aligned: bool, relaxed: bool, who) -> No
         publish(g, False)
     g.warp.cluster_arrived |= mask
     g.warp.cluster_generation = g.cta.cluster.barrier.generation
-    g.cta.cluster.barrier.arrive(mask.bit_count(), who)
+    g.cta.cluster.barrier.arrive(mask.bit_count(), issuer)
 
 
-def wait_cluster(g: Group, mask: int, aligned: bool, who) -> bool:
+def wait_cluster(g: ActiveGroup, mask: int, aligned: bool, issuer) -> bool:
     if aligned:
         whole_warp(g, mask, "barrier.cluster.wait")
     if mask & ~g.warp.cluster_arrived:
@@ -145,7 +147,7 @@ def wait_cluster(g: Group, mask: int, aligned: bool, who) -> bool:
     return True
 
 
-def wait_for_grids(g: Group, who) -> bool:
+def wait_for_grids(g: ActiveGroup, issuer) -> bool:
     """griddepcontrol.wait: the grids that this one depends on are over and their writes visible (PTX ISA,
     griddepcontrol).
     """
@@ -158,7 +160,7 @@ def wait_for_grids(g: Group, who) -> bool:
     return True
 
 
-def launch_dependents(g: Group, who) -> bool:
+def launch_dependents(g: ActiveGroup, issuer) -> bool:
     """griddepcontrol.launch_dependents: where another launch may start now, it may get ahead of these lanes."""
     if g.cta.allows_dependents:
         g.waiting = None

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.arithmetic.lanes import lane_list
-from emulator.hardware.async_operations import Job
+from emulator.hardware.async_operations import AsyncOperation
 from emulator.hardware.tma import boxes
 from emulator.ops.copies import REDUCTION, STORE, MapReader, issues, own_source, signed_coordinates
 
 if TYPE_CHECKING:
     from emulator.hardware.cluster import Cta
-    from emulator.hardware.warp import Group
+    from emulator.hardware.warp import ActiveGroup
 
 
 class _Store:
@@ -36,33 +36,35 @@ class _Store:
         self._write(self.data)
 
 
-def _submit(g: Group, mask: int, store: _Store, who) -> None:
-    job = Job(g.grid, g.issuer(who), store, store.read)
-    g.warp.bulk_open.append((mask, job))
-    g.cta.machine.queues.store(job)
+def _submit(g: ActiveGroup, mask: int, store: _Store, issuer) -> None:
+    async_op = AsyncOperation(g.grid, g.origin(issuer), store, store.read)
+    g.warp.bulk_open.append((mask, async_op))
+    g.cta.machine.queues.store(async_op)
 
 
-def store_tile(g: Group, mask: int, tensor_map, coordinates, source, rows: bool, operation: str | None, who) -> None:
+def store_tile(
+    g: ActiveGroup, mask: int, tensor_map, coordinates, source, rows: bool, operation: str | None, issuer
+) -> None:
     """cp.async.bulk.tensor from shared to global memory; with an operation cp.reduce.async.bulk.tensor."""
     for address, coords, src in issues(
         mask, STORE if operation is None else REDUCTION, tensor_map, coordinates, source
     ):
         offset = own_source(g, src)
-        reader, place, shared = MapReader(g, address, who), signed_coordinates(coords), g.cta.shared
+        reader, place, shared = MapReader(g, address, issuer), signed_coordinates(coords), g.cta.shared
         boxes.check_tile(reader.issued, place, shared, offset, "load", rows)
         if operation is not None:
             boxes.check_reduction(reader.issued, operation)
 
         def read(reader=reader, place=place, shared=shared, offset=offset) -> np.ndarray:
-            return boxes.read_tile(reader(), place, shared, offset, who, rows)
+            return boxes.read_tile(reader(), place, shared, offset, issuer, rows)
 
         def write(box: np.ndarray, reader=reader, place=place) -> None:
-            boxes.write_tile(reader(), place, g.grid.memory, box, who, rows, operation)
+            boxes.write_tile(reader(), place, g.grid.memory, box, issuer, rows, operation)
 
-        _submit(g, mask, _Store(g.cta, "a tensor store", read, write), who)
+        _submit(g, mask, _Store(g.cta, "a tensor store", read, write), issuer)
 
 
-def store_bulk(g: Group, mask: int, destination, source, nbytes, byte_mask, reduction, who) -> None:
+def store_bulk(g: ActiveGroup, mask: int, destination, source, nbytes, byte_mask, reduction, issuer) -> None:
     """cp.async.bulk from shared to global memory; with a reduction (operation, type) cp.reduce.async.bulk."""
     operands = (destination, source, nbytes, byte_mask)
     for address, src, size, kept in issues(mask, STORE if reduction is None else REDUCTION, *operands):
@@ -70,35 +72,40 @@ def store_bulk(g: Group, mask: int, destination, source, nbytes, byte_mask, redu
         boxes.check_bulk(memory, address, shared, offset, size, "load")
 
         def read(shared=shared, offset=offset, size=size) -> np.ndarray:
-            return boxes.read_bulk(shared, offset, size, who)
+            return boxes.read_bulk(shared, offset, size, issuer)
 
         def write(data: np.ndarray, memory=memory, address=address, kept=kept) -> None:
-            boxes.write_bulk(memory, address, data, who, kept, reduction)
+            boxes.write_bulk(memory, address, data, issuer, kept, reduction)
 
-        _submit(g, mask, _Store(g.cta, "a bulk store", read, write), who)
+        _submit(g, mask, _Store(g.cta, "a bulk store", read, write), issuer)
 
 
-def commit_group(g: Group, mask: int, who) -> None:
+def commit_group(g: ActiveGroup, mask: int, issuer) -> None:
     """cp.async.bulk.commit_group: each lane's stores since its last one form a group of that lane."""
-    jobs = [(lanes, job) for lanes, job in g.warp.bulk_open if lanes & mask]
-    g.warp.bulk_open = [(lanes, job) for lanes, job in g.warp.bulk_open if not lanes & mask]
-    g.warp.bulk_groups.append((mask, jobs))
+    async_ops = [(lanes, async_op) for lanes, async_op in g.warp.bulk_open if lanes & mask]
+    g.warp.bulk_open = [(lanes, async_op) for lanes, async_op in g.warp.bulk_open if not lanes & mask]
+    g.warp.bulk_groups.append((mask, async_ops))
 
 
-def wait_group(g: Group, mask: int, newest: int, read_only: bool, who) -> None:
+def wait_group(g: ActiveGroup, mask: int, newest: int, read_only: bool, issuer) -> None:
     """cp.async.bulk.wait_group{.read}: all but each lane's `newest` groups are done, or have read their sources.
 
     Tensor maps of the lanes' earlier loads have been read, too (PTX ISA, "cp.async.bulk.wait_group").
     """
     queues, groups = g.cta.machine.queues, g.warp.bulk_groups
     for lane in lane_list(mask):
-        own = [jobs for lanes, jobs in groups if lanes >> lane & 1]
-        due = [job for jobs in own[: max(0, len(own) - newest)] for lanes, job in jobs if lanes >> lane & 1]
+        own = [async_ops for lanes, async_ops in groups if lanes >> lane & 1]
+        due = [
+            async_op
+            for async_ops in own[: max(0, len(own) - newest)]
+            for lanes, async_op in async_ops
+            if lanes >> lane & 1
+        ]
         if read_only:
             queues.prepare(due)
         else:
             queues.force(due)
-    while groups and all(job.done for _, job in groups[0][1]):
+    while groups and all(async_op.done for _, async_op in groups[0][1]):
         del groups[0]
-    queues.prepare([job for lanes, job in g.warp.map_reads if lanes & mask])
-    g.warp.map_reads = [(lanes, job) for lanes, job in g.warp.map_reads if not lanes & mask]
+    queues.prepare([async_op for lanes, async_op in g.warp.map_reads if lanes & mask])
+    g.warp.map_reads = [(lanes, async_op) for lanes, async_op in g.warp.map_reads if not lanes & mask]

@@ -12,7 +12,7 @@ import numpy as np
 from emulator.arithmetic.lanes import lane_list
 from emulator.arithmetic.reductions import combined
 from emulator.errors import Fault
-from emulator.hardware.async_operations import Job
+from emulator.hardware.async_operations import AsyncOperation
 from emulator.hardware.tma import boxes
 from emulator.hardware.tma.tensor_map import TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES, TensorMap
 from emulator.ops.mbarrier import barrier_at
@@ -21,7 +21,7 @@ from emulator.ops.memory import SHARED_TAG, TAG_SHIFT, shared_target
 if TYPE_CHECKING:
     from emulator.hardware.barriers import MBarrier
     from emulator.hardware.cluster import Cta
-    from emulator.hardware.warp import Group
+    from emulator.hardware.warp import ActiveGroup
 
 LOAD, STORE, REDUCTION = "load", "store", "reduction"
 Place = tuple["Cta", int]
@@ -65,14 +65,14 @@ class MapReader:
     issued: the map at issue, which has to be a valid one: the hardware may read it at once.
     """
 
-    def __init__(self, g: Group, address: int, who):
+    def __init__(self, g: ActiveGroup, address: int, issuer):
         if address >> TAG_SHIFT == SHARED_TAG:
             raise Fault(
                 "a tensor map in shared memory can't be used by a copy: it must be in global, constant or parameter memory"
             )
         if address % TENSOR_MAP_ALIGNMENT:
             raise Fault(f"tensor map at {address:#x}: must be {TENSOR_MAP_ALIGNMENT}-byte aligned")
-        self._memory, self._address, self._who = g.grid.memory, address, who
+        self._memory, self._address, self._who = g.grid.memory, address, issuer
         found = self._memory.at(address, TENSOR_MAP_BYTES, "load")
         self.issued = TensorMap.decode(found.frozen[address - found.start :][:TENSOR_MAP_BYTES])
         self._read: TensorMap | None = None
@@ -84,7 +84,7 @@ class MapReader:
         return self._read
 
 
-def own_source(g: Group, address: int) -> int:
+def own_source(g: ActiveGroup, address: int) -> int:
     """Offset of a .shared::cta source."""
     cta, offset = shared_target(g, address)
     if cta is not g.cta:
@@ -93,7 +93,7 @@ def own_source(g: Group, address: int) -> int:
 
 
 def _destinations(
-    g: Group, destination: int, barrier: int, multicast: int | None, pair: bool, own_only: bool
+    g: ActiveGroup, destination: int, barrier: int, multicast: int | None, pair: bool, own_only: bool
 ) -> list[tuple[Place, MBarrier]]:
     """((CTA, offset), mbarrier) for each CTA that receives the copy (PTX ISA, "cp.async.bulk.tensor", .multicast,
     .cta_group).
@@ -118,38 +118,50 @@ def _destinations(
 
 
 def load_tile(
-    g: Group, mask: int, destination, tensor_map, coordinates, barrier, multicast, pair, own_only: bool, rows: bool, who
+    g: ActiveGroup,
+    mask: int,
+    destination,
+    tensor_map,
+    coordinates,
+    barrier,
+    multicast,
+    pair,
+    own_only: bool,
+    rows: bool,
+    issuer,
 ) -> None:
     """cp.async.bulk.tensor from global to shared memory; rows: mode tile::gather4."""
     operands = (destination, tensor_map, coordinates, barrier, multicast)
     for dst, address, coords, mbar, targets in issues(mask, LOAD, *operands):
         places = _destinations(g, dst, mbar, targets, pair, own_only)
-        reader, place = MapReader(g, address, who), signed_coordinates(coords)
+        reader, place = MapReader(g, address, issuer), signed_coordinates(coords)
         for (cta, offset), _ in places:
             boxes.check_tile(reader.issued, place, cta.shared, offset, "store", rows)
-        job = Job(g.grid, g.issuer(who), _tile_load(g, reader, place, places, rows, who), reader)
+        async_op = AsyncOperation(g.grid, g.origin(issuer), _tile_load(g, reader, place, places, rows, issuer), reader)
         if not g.grid.is_parameter(address):
-            g.warp.map_reads.append((mask, job))
-        g.cta.machine.queues.load(job)
+            g.warp.map_reads.append((mask, async_op))
+        g.cta.machine.queues.load(async_op)
 
 
-def _tile_load(g: Group, reader: MapReader, coords: tuple[int, ...], places, rows: bool, who):
+def _tile_load(g: ActiveGroup, reader: MapReader, coords: tuple[int, ...], places, rows: bool, issuer):
     def run() -> None:
         tensor_map = reader()
         nbytes = boxes.tile_bytes(tensor_map, rows)
         (first, offset), _ = places[0]
         first.alive("a tensor copy")
-        boxes.load_tile(tensor_map, coords, g.grid.memory, first.shared, offset, who, rows)
+        boxes.load_tile(tensor_map, coords, g.grid.memory, first.shared, offset, issuer, rows)
         for (cta, _), _ in places[1:]:
             cta.alive("a tensor copy")
-            cta.shared.write(offset, first.shared.data[offset : offset + nbytes], who)
+            cta.shared.write(offset, first.shared.data[offset : offset + nbytes], issuer)
         for _, barrier in places:
-            barrier.complete(nbytes, "tensor copy", who)
+            barrier.complete(nbytes, "tensor copy", issuer)
 
     return run
 
 
-def load_bulk(g: Group, mask: int, destination, source, nbytes, barrier, multicast, own_only: bool, who) -> None:
+def load_bulk(
+    g: ActiveGroup, mask: int, destination, source, nbytes, barrier, multicast, own_only: bool, issuer
+) -> None:
     """cp.async.bulk from global to shared memory."""
     for dst, address, size, mbar, targets in issues(mask, LOAD, destination, source, nbytes, barrier, multicast):
         places = _destinations(g, dst, mbar, targets, False, own_only)
@@ -159,17 +171,17 @@ def load_bulk(g: Group, mask: int, destination, source, nbytes, barrier, multica
         def run(address=address, size=size, places=places) -> None:
             (first, offset), _ = places[0]
             first.alive("a bulk copy")
-            boxes.load_bulk(g.grid.memory, address, first.shared, offset, size, who)
+            boxes.load_bulk(g.grid.memory, address, first.shared, offset, size, issuer)
             for (cta, _), _ in places[1:]:
                 cta.alive("a bulk copy")
-                cta.shared.write(offset, first.shared.data[offset : offset + size], who)
+                cta.shared.write(offset, first.shared.data[offset : offset + size], issuer)
             for _, notified in places:
-                notified.complete(size, "bulk copy", who)
+                notified.complete(size, "bulk copy", issuer)
 
-        g.cta.machine.queues.load(Job(g.grid, g.issuer(who), run))
+        g.cta.machine.queues.load(AsyncOperation(g.grid, g.origin(issuer), run))
 
 
-def copy_shared(g: Group, mask: int, destination, source, nbytes, barrier, reduction, who) -> None:
+def copy_shared(g: ActiveGroup, mask: int, destination, source, nbytes, barrier, reduction, issuer) -> None:
     """cp.async.bulk from this CTA's shared memory to a CTA of the cluster; with a reduction (operation, type)
     cp.reduce.async.bulk.
     """
@@ -187,22 +199,22 @@ def copy_shared(g: Group, mask: int, destination, source, nbytes, barrier, reduc
 
         def run(target=target, offset=offset, source_offset=source_offset, size=size, notified=notified) -> None:
             target.alive("a bulk copy")
-            data = g.cta.shared.read(source_offset, size, who)
+            data = g.cta.shared.read(source_offset, size, issuer)
             if reduction is not None:
                 data = combined(*reduction, target.shared.data[offset : offset + size], data)
-            target.shared.write(offset, data, who)
-            notified.complete(size, "bulk copy", who)
+            target.shared.write(offset, data, issuer)
+            notified.complete(size, "bulk copy", issuer)
 
-        g.cta.machine.queues.load(Job(g.grid, g.issuer(who), run))
+        g.cta.machine.queues.load(AsyncOperation(g.grid, g.origin(issuer), run))
 
 
-def prefetch_tile(g: Group, mask: int, tensor_map, coordinates, rows: bool, who) -> None:
+def prefetch_tile(g: ActiveGroup, mask: int, tensor_map, coordinates, rows: bool, issuer) -> None:
     """cp.async.bulk.prefetch.tensor moves nothing that is modelled; its tensor map and coordinates are checked."""
     for address, coords in issues(mask, STORE, tensor_map, coordinates):
-        boxes.check_map(MapReader(g, address, who).issued, signed_coordinates(coords), rows)
+        boxes.check_map(MapReader(g, address, issuer).issued, signed_coordinates(coords), rows)
 
 
-def prefetch_bulk(g: Group, mask: int, source, nbytes, who) -> None:
+def prefetch_bulk(g: ActiveGroup, mask: int, source, nbytes, issuer) -> None:
     """cp.async.bulk.prefetch: the same; address and size are checked."""
     for address, size in issues(mask, STORE, source, nbytes):
         for what, value in (("global address", address), ("size", size)):
@@ -215,7 +227,7 @@ def prefetch_bulk(g: Group, mask: int, source, nbytes, who) -> None:
             g.grid.memory.at(address, size, "load")
 
 
-def prefetch_map(g: Group, mask: int, tensor_map, who) -> None:
+def prefetch_map(g: ActiveGroup, mask: int, tensor_map, issuer) -> None:
     """prefetch.tensormap: the address is checked, what is there is not: it may be encoded later."""
     for (address,) in issues(mask, STORE, tensor_map):
         if address >> TAG_SHIFT == SHARED_TAG or address % TENSOR_MAP_ALIGNMENT:

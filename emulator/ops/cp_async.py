@@ -13,7 +13,7 @@ import numpy as np
 
 from emulator.arithmetic.lanes import lane_list, lanes, row_of
 from emulator.errors import Fault
-from emulator.hardware.async_operations import Job
+from emulator.hardware.async_operations import AsyncOperation
 from emulator.hardware.barriers import ARRIVAL
 from emulator.hardware.memory import RANK_SHIFT
 from emulator.ops.mbarrier import barrier_at
@@ -22,7 +22,7 @@ from emulator.ops.memory import shared_target
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from emulator.hardware.warp import Group
+    from emulator.hardware.warp import ActiveGroup
 
 _WORDS = {4: (4, 1), 8: (8, 1), 16: (8, 2)}  # size of a copy -> bytes and number of its words
 
@@ -31,13 +31,13 @@ class LaneCopies:
     """The copies that one instruction issued: of each lane `size` bytes, `counts` of them read, the rest zeros."""
 
     def __init__(
-        self, g: Group, mask: int, places: np.ndarray, sources: np.ndarray, size: int, counts: np.ndarray, who
+        self, g: ActiveGroup, mask: int, places: np.ndarray, sources: np.ndarray, size: int, counts: np.ndarray, issuer
     ):
-        self.cta, self.memory, self.who = g.cta, g.grid.memory, who
+        self.cta, self.memory, self.issuer = g.cta, g.grid.memory, issuer
         self.places, self.sources, self.size, self.counts = places, sources, size, counts
         self.left = mask
         self.due = 0
-        self.job = Job(g.grid, g.issuer(who), self.run, self.run_due)
+        self.async_op = AsyncOperation(g.grid, g.origin(issuer), self.run, self.run_due)
 
     def run(self) -> None:
         self._copy(self.left)
@@ -53,15 +53,15 @@ class LaneCopies:
         values = np.zeros((count, 32), f"u{nbytes}")
         whole = lanes(mask) & (self.counts == self.size)
         if whole.any():
-            found = self.memory.gather(self.sources, nbytes, count, whole, self.who)
+            found = self.memory.gather(self.sources, nbytes, count, whole, self.issuer)
             values = np.where(whole, found, values)
         for lane in np.flatnonzero(lanes(mask) & ~whole & (self.counts > 0)).tolist():
-            part = self.memory.read(int(self.sources[lane]), int(self.counts[lane]), self.who, proxy="generic")
+            part = self.memory.read(int(self.sources[lane]), int(self.counts[lane]), self.issuer, proxy="generic")
             values[:, lane] = np.frombuffer(part.tobytes().ljust(self.size, b"\0"), f"u{nbytes}")
-        self.cta.shared.scatter(self.places, values, lanes(mask), self.who)
+        self.cta.shared.scatter(self.places, values, lanes(mask), self.issuer)
 
 
-def copy(g: Group, mask: int, destination, source, size: int, source_size, ignored, who) -> None:
+def copy(g: ActiveGroup, mask: int, destination, source, size: int, source_size, ignored, issuer) -> None:
     """cp.async.{ca,cg} of `size` bytes. source_size: None, or how many of them are read; ignored: None, or lanes of
     which none are (bool[32]).
     """
@@ -71,12 +71,12 @@ def copy(g: Group, mask: int, destination, source, size: int, source_size, ignor
         counts = np.where(ignored, np.uint32(0), counts)
     _check(lanes(mask), places, sources, size, counts)
     g.cta.machine.progress += 1
-    copies = LaneCopies(g, mask, places, sources, size, counts, who)
+    copies = LaneCopies(g, mask, places, sources, size, counts, issuer)
     g.warp.lane_copies_open.append((mask, copies))
-    g.cta.machine.queues.load(copies.job)
+    g.cta.machine.queues.load(copies.async_op)
 
 
-def _own_places(g: Group, mask: int, destination: np.ndarray, size: int) -> np.ndarray:
+def _own_places(g: ActiveGroup, mask: int, destination: np.ndarray, size: int) -> np.ndarray:
     """32-bit addresses in this CTA's shared memory, from 32-bit or generic ones."""
     places = np.zeros(32, np.uint32)
     for lane in lane_list(mask):
@@ -103,27 +103,27 @@ def _check(active: np.ndarray, places: np.ndarray, sources: np.ndarray, size: in
         raise Fault(f"cp.async: src-size {int(counts[too_large][0])} is larger than cp-size {size} (PTX ISA, cp.async)")
 
 
-def _finish(g: Group, mask: int, copies: Iterable[LaneCopies]) -> None:
+def _finish(g: ActiveGroup, mask: int, copies: Iterable[LaneCopies]) -> None:
     """Have these copies done for the lanes of the mask."""
     queues = g.cta.machine.queues
     for copy in copies:
-        if copy.job.done or not copy.left & mask:
+        if copy.async_op.done or not copy.left & mask:
             continue
         if copy.left & ~mask:
             copy.due = mask
-            queues.prepare([copy.job])
+            queues.prepare([copy.async_op])
         else:
-            queues.force([copy.job])
+            queues.force([copy.async_op])
 
 
-def commit_group(g: Group, mask: int) -> None:
+def commit_group(g: ActiveGroup, mask: int) -> None:
     """cp.async.commit_group: what each lane has copied since its last one forms a group of that lane."""
     warp = g.warp
     warp.lane_copy_groups.append((mask, [copies for issued, copies in warp.lane_copies_open if issued & mask]))
     warp.lane_copies_open = [(left, copies) for issued, copies in warp.lane_copies_open if (left := issued & ~mask)]
 
 
-def wait_groups(g: Group, mask: int, newest: int) -> None:
+def wait_groups(g: ActiveGroup, mask: int, newest: int) -> None:
     """cp.async.wait_group: all but each lane's `newest` groups are done."""
     groups = g.warp.lane_copy_groups
     parts = [mask]  # of lanes that have committed the same groups
@@ -137,18 +137,18 @@ def wait_groups(g: Group, mask: int, newest: int) -> None:
         del groups[0]
 
 
-def wait_copies(g: Group, mask: int) -> None:
+def wait_copies(g: ActiveGroup, mask: int) -> None:
     """cp.async.wait_all: all copies of these lanes are done, in a group or not."""
     _finish(g, mask, _outstanding(g, mask))
 
 
-def _outstanding(g: Group, mask: int) -> list[LaneCopies]:
+def _outstanding(g: ActiveGroup, mask: int) -> list[LaneCopies]:
     grouped = [copies for _, group in g.warp.lane_copy_groups for copies in group]
     found = [*grouped, *(copies for _, copies in g.warp.lane_copies_open)]
     return [copies for copies in dict.fromkeys(found) if copies.left & mask]
 
 
-def arrive(g: Group, mask: int, counted: bool, address, who) -> None:
+def arrive(g: ActiveGroup, mask: int, counted: bool, address, issuer) -> None:
     """cp.async.mbarrier.arrive: each lane arrives once its copies so far are done.
 
     counted: the arrivals are among those that the barrier expects (.noinc); else each adds one to them first.
@@ -163,6 +163,6 @@ def arrive(g: Group, mask: int, counted: bool, address, who) -> None:
 
         def run(barrier=barrier, before=before, lane=lane) -> None:
             _finish(g, 1 << lane, before)
-            barrier.arrive(1, ARRIVAL, who)
+            barrier.arrive(1, ARRIVAL, issuer)
 
-        g.cta.machine.queues.load(Job(g.grid, g.issuer(who), run))
+        g.cta.machine.queues.load(AsyncOperation(g.grid, g.origin(issuer), run))

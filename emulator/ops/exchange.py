@@ -11,16 +11,16 @@ from emulator.errors import Fault
 from emulator.ops.active_lanes import members
 
 if TYPE_CHECKING:
-    from emulator.hardware.warp import Group
+    from emulator.hardware.warp import ActiveGroup
 
 
-def elect(g: Group, mask: int, membermask: int) -> int:
+def elect(g: ActiveGroup, mask: int, membermask: int) -> int:
     """The mask of the leader: the lowest lane. PTX promises only that it is the same one for the same membermask."""
     members(g, mask, membermask, "elect.sync")
     return mask & -mask
 
 
-def shuffle(g: Group, mask: int, mode: str, a, b, c, membermask: int, instruction: str = "shfl.sync"):
+def shuffle(g: ActiveGroup, mask: int, mode: str, a, b, c, membermask: int, instruction: str = "shfl.sync"):
     """(value row, bool row "source in range"). A source lane that is not active leaves the value undefined: that
     raises.
     """
@@ -52,7 +52,7 @@ def shuffle(g: Group, mask: int, mode: str, a, b, c, membermask: int, instructio
     return a[source], in_range
 
 
-def vote(g: Group, mask: int, mode: str, predicate: int, membermask: int):
+def vote(g: ActiveGroup, mask: int, mode: str, predicate: int, membermask: int):
     """predicate: mask of the lanes in which it holds. A mask for ballot, else a bool."""
     members(g, mask, membermask, "vote.sync")
     held = predicate & mask
@@ -61,7 +61,7 @@ def vote(g: Group, mask: int, mode: str, predicate: int, membermask: int):
     return {"all": held == mask, "any": bool(held), "uni": held in (0, mask)}[mode]
 
 
-def match_any(g: Group, mask: int, value, width: int, membermask: int) -> np.ndarray:
+def match_any(g: ActiveGroup, mask: int, value, width: int, membermask: int) -> np.ndarray:
     """Per lane the mask of the lanes that hold the same value."""
     members(g, mask, membermask, "match.sync")
     row = row_of(value, width)
@@ -70,14 +70,14 @@ def match_any(g: Group, mask: int, value, width: int, membermask: int) -> np.nda
     return np.array([bits_of(line) for line in equal], np.uint32)
 
 
-def match_all(g: Group, mask: int, value, width: int, membermask: int) -> tuple[int, bool]:
+def match_all(g: ActiveGroup, mask: int, value, width: int, membermask: int) -> tuple[int, bool]:
     members(g, mask, membermask, "match.sync")
     values = row_of(value, width)[lanes(mask)]
     same = bool((values == values[0]).all())
     return (mask if same else 0), same
 
 
-def reduce(g: Group, mask: int, operation: str, value, type_name: str, membermask: int) -> int:
+def reduce(g: ActiveGroup, mask: int, operation: str, value, type_name: str, membermask: int) -> int:
     """redux.sync over the active lanes."""
     members(g, mask, membermask, "redux.sync")
     values = row_of(value, 32)[lanes(mask)]

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from emulator.hardware.warp import Group
+    from emulator.hardware.warp import ActiveGroup
 
 
-def proxy_async(g: Group) -> None:
+def proxy_async(g: ActiveGroup) -> None:
     """fence.proxy.async."""
     for cta in g.cta.cluster.ctas:
         if cta.shared.marks is not None:
@@ -20,7 +20,7 @@ def proxy_async(g: Group) -> None:
     publish(g, True)
 
 
-def publish(g: Group, seen_by_async: bool, also_waited_for: bool = True) -> None:
+def publish(g: ActiveGroup, seen_by_async: bool, also_waited_for: bool = True) -> None:
     """Barriers that this warp has initialised are seen by the cluster, and by the async proxy if so said; those of
     another warp that it has waited for as well.
     """
@@ -33,12 +33,12 @@ def publish(g: Group, seen_by_async: bool, also_waited_for: bool = True) -> None
     cta.hidden_barriers = [barrier for barrier in cta.hidden_barriers if barrier.hidden is not None]
 
 
-def mbarrier_init(g: Group) -> None:
+def mbarrier_init(g: ActiveGroup) -> None:
     """fence.mbarrier_init.release.cluster: for the barriers that the same thread has initialised."""
     publish(g, True, also_waited_for=False)
 
 
-def thread(g: Group, scope: str) -> None:
+def thread(g: ActiveGroup, scope: str) -> None:
     """fence.sc, .acq_rel or .release; membar: between threads, not between proxies."""
     if scope != "cta":
         publish(g, False)

@@ -13,20 +13,20 @@ import numpy as np
 
 from emulator.arithmetic.lanes import lane_list, row_of
 from emulator.errors import Fault
-from emulator.hardware.async_operations import Job
+from emulator.hardware.async_operations import AsyncOperation
 from emulator.ops.active_lanes import one_lane, pick
 from emulator.ops.mbarrier import barrier_at
 from emulator.ops.memory import shared_target
 
 if TYPE_CHECKING:
-    from emulator.hardware.warp import Group
+    from emulator.hardware.warp import ActiveGroup
 
 RESPONSE_BYTES = 16
 _CANCELED, _REFUSED = 0xC1C00001, 0xC1C00000
 _UNDEFINED = 0xFFFFFFFF  # coordinates of a response that cancelled nothing
 
 
-def try_cancel(g: Group, mask: int, response, barrier, everywhere: bool, who) -> None:
+def try_cancel(g: ActiveGroup, mask: int, response, barrier, everywhere: bool, issuer) -> None:
     """clusterlaunchcontrol.try_cancel.async: the response comes to shared memory, its bytes to the mbarrier.
 
     everywhere: .multicast::cluster::all, to the same offsets of every CTA of the cluster.
@@ -56,10 +56,10 @@ def try_cancel(g: Group, mask: int, response, barrier, everywhere: bool, who) ->
         data = np.array(words, np.uint32).view(np.uint8)
         for receiver, mbarrier in zip(receivers, notified, strict=True):
             receiver.alive("the response of clusterlaunchcontrol.try_cancel")
-            receiver.shared.write(offset, data, who)
-            mbarrier.complete(RESPONSE_BYTES, "clusterlaunchcontrol.try_cancel", who)
+            receiver.shared.write(offset, data, issuer)
+            mbarrier.complete(RESPONSE_BYTES, "clusterlaunchcontrol.try_cancel", issuer)
 
-    g.cta.machine.queues.load(Job(g.grid, g.issuer(who), run))
+    g.cta.machine.queues.load(AsyncOperation(g.grid, g.origin(issuer), run))
 
 
 def _words(response: tuple) -> list[np.ndarray]:

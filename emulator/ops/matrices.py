@@ -19,12 +19,12 @@ from emulator.ops.active_lanes import whole_warp
 from emulator.ops.memory import shared_target
 
 if TYPE_CHECKING:
-    from emulator.hardware.warp import Group
+    from emulator.hardware.warp import ActiveGroup
 
 ROW_BYTES = 16
 
 
-def _places(g: Group, mask: int, address, rows: int, instruction: str) -> np.ndarray:
+def _places(g: ActiveGroup, mask: int, address, rows: int, instruction: str) -> np.ndarray:
     """The rows' 32-bit addresses in this CTA's shared memory, from 32-bit or generic ones."""
     whole_warp(g, mask, instruction)
     if mask != FULL:
@@ -36,36 +36,36 @@ def _places(g: Group, mask: int, address, rows: int, instruction: str) -> np.nda
     return np.array([cta.rank << RANK_SHIFT | offset for cta, offset in found], np.uint32)
 
 
-def _loaded(g: Group, mask: int, address, rows: int, who) -> np.ndarray:
+def _loaded(g: ActiveGroup, mask: int, address, rows: int, issuer) -> np.ndarray:
     """uint8[rows, 16]"""
-    words = g.cta.shared.gather(_places(g, mask, address, rows, "ldmatrix"), 8, 2, None, who)
+    words = g.cta.shared.gather(_places(g, mask, address, rows, "ldmatrix"), 8, 2, None, issuer)
     return np.ascontiguousarray(words.T).view(np.uint8)
 
 
-def _stored(g: Group, mask: int, address, data: np.ndarray, who) -> None:
+def _stored(g: ActiveGroup, mask: int, address, data: np.ndarray, issuer) -> None:
     """data: uint8[rows, 16]"""
     places = _places(g, mask, address, len(data), "stmatrix")
     g.cta.machine.progress += 1
-    g.cta.shared.scatter(places, np.ascontiguousarray(data.view(np.uint64).T), None, who)
+    g.cta.shared.scatter(places, np.ascontiguousarray(data.view(np.uint64).T), None, issuer)
 
 
-def load_matrix(g: Group, mask: int, address, count: int, transposed: bool, who) -> np.ndarray:
+def load_matrix(g: ActiveGroup, mask: int, address, count: int, transposed: bool, issuer) -> np.ndarray:
     """ldmatrix.m8n8.xN.b16: uint32[count, 32]."""
-    halves = _loaded(g, mask, address, 8 * count, who).view(np.uint16).reshape(count, 8, 8)
+    halves = _loaded(g, mask, address, 8 * count, issuer).view(np.uint16).reshape(count, 8, 8)
     if transposed:
         halves = halves.transpose(0, 2, 1)
     return np.ascontiguousarray(halves).reshape(count, 64).view(np.uint32)
 
 
-def store_matrix(g: Group, mask: int, address, values: np.ndarray, transposed: bool, who) -> None:
+def store_matrix(g: ActiveGroup, mask: int, address, values: np.ndarray, transposed: bool, issuer) -> None:
     """stmatrix.m8n8.xN.b16 of uint32[count, 32], the inverse of `load_matrix`."""
     halves = np.ascontiguousarray(values).view(np.uint16).reshape(-1, 8, 8)
     if transposed:
         halves = halves.transpose(0, 2, 1)
-    _stored(g, mask, address, np.ascontiguousarray(halves).reshape(-1, 8).view(np.uint8), who)
+    _stored(g, mask, address, np.ascontiguousarray(halves).reshape(-1, 8).view(np.uint8), issuer)
 
 
-def move_matrix(g: Group, mask: int, value) -> np.ndarray:
+def move_matrix(g: ActiveGroup, mask: int, value) -> np.ndarray:
     """movmatrix.m8n8.trans.b16: an 8x8 matrix in registers, transposed."""
     whole_warp(g, mask, "movmatrix")
     if mask != FULL:
@@ -84,22 +84,22 @@ def _elements(rows: np.ndarray, bits: int) -> np.ndarray:
     return np.packbits(fields, axis=2, bitorder="little")[:, :, 0]
 
 
-def load_bytes(g: Group, mask: int, address, count: int, bits: int, who) -> np.ndarray:
+def load_bytes(g: ActiveGroup, mask: int, address, count: int, bits: int, issuer) -> np.ndarray:
     """ldmatrix.m8n16.xN: uint32[count, 32]. bits: of an element in shared memory."""
-    return _elements(_loaded(g, mask, address, 8 * count, who), bits).reshape(count, 128).view(np.uint32)
+    return _elements(_loaded(g, mask, address, 8 * count, issuer), bits).reshape(count, 128).view(np.uint32)
 
 
-def load_bytes_transposed(g: Group, mask: int, address, count: int, bits: int, who) -> np.ndarray:
+def load_bytes_transposed(g: ActiveGroup, mask: int, address, count: int, bits: int, issuer) -> np.ndarray:
     """ldmatrix.m16n16.xN.trans: uint32[2 count, 32].
 
     Lane t holds four rows of shared memory, from 4 (t % 4) on, of column t / 4, and in its second register those of
     column t / 4 + 8.
     """
-    columns = _elements(_loaded(g, mask, address, 16 * count, who), bits).reshape(count, 16, 16).transpose(0, 2, 1)
+    columns = _elements(_loaded(g, mask, address, 16 * count, issuer), bits).reshape(count, 16, 16).transpose(0, 2, 1)
     return np.ascontiguousarray(columns).reshape(2 * count, 128).view(np.uint32)
 
 
-def store_bytes_transposed(g: Group, mask: int, address, values: np.ndarray, who) -> None:
+def store_bytes_transposed(g: ActiveGroup, mask: int, address, values: np.ndarray, issuer) -> None:
     """stmatrix.m16n8.xN.trans.b8 of uint32[count, 32].
 
     Lane t holds rows 2 (t % 4) and the next of shared memory, first of column t / 4, then of column t / 4 + 8.
@@ -109,4 +109,4 @@ def store_bytes_transposed(g: Group, mask: int, address, values: np.ndarray, who
         np.ascontiguousarray(values).view(np.uint8).reshape(count, 8, 4, 2, 2)
     )  # column, row / 2, column / 8, row % 2
     rows = np.ascontiguousarray(parts.transpose(0, 2, 4, 3, 1)).reshape(8 * count, ROW_BYTES)
-    _stored(g, mask, address, rows, who)
+    _stored(g, mask, address, rows, issuer)

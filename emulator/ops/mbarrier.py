@@ -14,7 +14,7 @@ import numpy as np
 
 from emulator.arithmetic.lanes import lane_list
 from emulator.errors import Fault
-from emulator.hardware.async_operations import Job
+from emulator.hardware.async_operations import AsyncOperation
 from emulator.hardware.barriers import ARRIVAL, COMPLETION, MBarrier
 from emulator.hardware.memory import SHARED_BASE
 from emulator.hardware.tensor.order import arrives
@@ -22,13 +22,13 @@ from emulator.ops.active_lanes import pick
 from emulator.ops.memory import shared_target
 
 if TYPE_CHECKING:
-    from emulator.hardware.warp import Group
+    from emulator.hardware.warp import ActiveGroup
 
 MBARRIER_BYTES = 8
 STATE_BITS = 32
 
 
-def _place(g: Group, space: str | None, address: int):
+def _place(g: ActiveGroup, space: str | None, address: int):
     cta, offset = shared_target(g, address)
     if cta is not g.cta and space in ("shared", "shared::cta"):
         raise Fault(
@@ -42,12 +42,12 @@ def _place(g: Group, space: str | None, address: int):
     return cta, offset
 
 
-def barrier_at(g: Group, space: str | None, address: int) -> MBarrier:
+def barrier_at(g: ActiveGroup, space: str | None, address: int) -> MBarrier:
     cta, offset = _place(g, space, address)
     return cta.mbarrier(offset)
 
 
-def init(g: Group, mask: int, space: str | None, address, count, who) -> None:
+def init(g: ActiveGroup, mask: int, space: str | None, address, count, issuer) -> None:
     """Lanes of one instruction may name the same barrier as long as they give it the same count."""
     counts: dict[int, int] = {}
     for lane in lane_list(mask):
@@ -63,14 +63,14 @@ def init(g: Group, mask: int, space: str | None, address, count, who) -> None:
         existing = cta.mbarriers.get(offset)
         if existing is not None:
             raise Fault(f"mbarrier.init of a live barrier without mbarrier.inval: {existing} (PTX ISA, mbarrier.init)")
-        barrier = MBarrier(f"mbarrier at shared offset {offset:#x} of {cta.label}", expected, cta, who)
+        barrier = MBarrier(f"mbarrier at shared offset {offset:#x} of {cta.label}", expected, cta, issuer)
         barrier.hidden, barrier.time = "all", g.cta.machine.progress
         cta.hidden_barriers.append(barrier)
         cta.mbarriers[offset] = barrier
         cta.shared.place_barrier(offset, barrier)
 
 
-def invalidate(g: Group, mask: int, space: str | None, address: int, who) -> None:
+def invalidate(g: ActiveGroup, mask: int, space: str | None, address: int, issuer) -> None:
     cta, offset = _place(g, "shared", address)
     barrier = cta.mbarrier(offset)
     if barrier.waiters or barrier.bytes:
@@ -79,7 +79,7 @@ def invalidate(g: Group, mask: int, space: str | None, address: int, who) -> Non
     cta.shared.remove_barrier(offset)
 
 
-def _targets(g: Group, mask: int, space: str | None, address):
+def _targets(g: ActiveGroup, mask: int, space: str | None, address):
     """(barrier, lanes that name it)."""
     if isinstance(address, int):
         return [(barrier_at(g, space, address), mask.bit_count())]
@@ -99,7 +99,7 @@ def _per_lane(value, mask: int) -> int:
     return values.pop()
 
 
-def deliver(g: Group, barrier: MBarrier, who, action: Callable[[], None]) -> None:
+def deliver(g: ActiveGroup, barrier: MBarrier, issuer, action: Callable[[], None]) -> None:
     """Does something to a barrier: at once in the thread's own CTA, in another one when the schedule says so."""
     home = barrier.home
     if home is g.cta:
@@ -112,11 +112,11 @@ def deliver(g: Group, barrier: MBarrier, who, action: Callable[[], None]) -> Non
             home.met = home.machine.progress
         action()
 
-    g.cta.machine.queues.arrival(Job(g.grid, g.issuer(who), run))
+    g.cta.machine.queues.arrival(AsyncOperation(g.grid, g.origin(issuer), run))
 
 
 def arrive(
-    g: Group, mask: int, space: str | None, address, count, nbytes, drop: bool, who, completes: bool = True
+    g: ActiveGroup, mask: int, space: str | None, address, count, nbytes, drop: bool, issuer, completes: bool = True
 ) -> int:
     """arrive{_drop}{.expect_tx}{.noComplete}; every active lane arrives. Returns the state token: the phase before the
     arrival in the lower half, the pending count then in the upper one.
@@ -135,9 +135,9 @@ def arrive(
         def act(barrier: MBarrier = barrier, arrivals: int = count * lanes, expected: int = expected) -> None:
             if expected:
                 barrier.expect(expected)
-            barrier.arrive(arrivals, ARRIVAL, who, drop)
+            barrier.arrive(arrivals, ARRIVAL, issuer, drop)
 
-        deliver(g, barrier, who, act)
+        deliver(g, barrier, issuer, act)
     return state
 
 
@@ -146,19 +146,19 @@ def pending_count(state: int) -> int:
     return state >> STATE_BITS
 
 
-def expect_tx(g: Group, mask: int, space: str | None, address, nbytes, who) -> None:
+def expect_tx(g: ActiveGroup, mask: int, space: str | None, address, nbytes, issuer) -> None:
     g.cta.machine.progress += 1
     for barrier, lanes in _targets(g, mask, space, address):
-        deliver(g, barrier, who, partial(barrier.expect, _per_lane(nbytes, mask) * lanes))
+        deliver(g, barrier, issuer, partial(barrier.expect, _per_lane(nbytes, mask) * lanes))
 
 
-def complete_tx(g: Group, mask: int, space: str | None, address, nbytes, who) -> None:
+def complete_tx(g: ActiveGroup, mask: int, space: str | None, address, nbytes, issuer) -> None:
     g.cta.machine.progress += 1
     for barrier, lanes in _targets(g, mask, space, address):
-        deliver(g, barrier, who, partial(barrier.complete, _per_lane(nbytes, mask) * lanes, COMPLETION, who))
+        deliver(g, barrier, issuer, partial(barrier.complete, _per_lane(nbytes, mask) * lanes, COMPLETION, issuer))
 
 
-def _waited_for(g: Group, address: int) -> MBarrier:
+def _waited_for(g: ActiveGroup, address: int) -> MBarrier:
     """Threads wait for barriers of their own CTA only (PTX ISA, mbarrier.test_wait)."""
     return barrier_at(g, "shared", address)
 
@@ -168,7 +168,7 @@ def _check_parity(parity: int) -> None:
         raise Fault(f"phase parity {parity}: must be 0 or 1 (PTX ISA, mbarrier.test_wait)")
 
 
-def test_parity(g: Group, mask: int, space: str | None, address: int, parity: int, who) -> bool:
+def test_parity(g: ActiveGroup, mask: int, space: str | None, address: int, parity: int, issuer) -> bool:
     """One test. Lanes that test again for what they have not found and are two phases late have missed it."""
     _check_parity(parity)
     barrier, polled = _waited_for(g, address), g.warp.polled
@@ -193,7 +193,7 @@ def state_of(token: int | np.ndarray, mask: int) -> int:
     return pick(token & (bits if isinstance(token, int) else np.uint64(bits)), mask)
 
 
-def test_state(g: Group, mask: int, space: str | None, address: int, state: int, who) -> bool:
+def test_state(g: ActiveGroup, mask: int, space: str | None, address: int, state: int, issuer) -> bool:
     barrier = _waited_for(g, address)
     if barrier.phase - state not in (0, 1):
         raise Fault(
@@ -206,7 +206,7 @@ def test_state(g: Group, mask: int, space: str | None, address: int, state: int,
     return False
 
 
-def wait_parity(g: Group, mask: int, space: str | None, address: int, parity: int, who) -> bool:
+def wait_parity(g: ActiveGroup, mask: int, space: str | None, address: int, parity: int, issuer) -> bool:
     """A loop around try_wait.parity."""
     barrier = _waited_for(g, address)
     phase = barrier.phase
@@ -226,9 +226,9 @@ def wait_parity(g: Group, mask: int, space: str | None, address: int, parity: in
     return False
 
 
-def wait_state(g: Group, mask: int, space: str | None, address: int, state: int, who) -> bool:
+def wait_state(g: ActiveGroup, mask: int, space: str | None, address: int, state: int, issuer) -> bool:
     g.waiting = None
-    if test_state(g, mask, space, address, state, who):
+    if test_state(g, mask, space, address, state, issuer):
         return True
     barrier = _waited_for(g, address)
     g.waiting = (f"phase {barrier.phase}", barrier, barrier.phase)

@@ -17,7 +17,7 @@ from emulator.hardware.memory import RANK_SHIFT
 from emulator.hardware.words import misaligned
 
 if TYPE_CHECKING:
-    from emulator.hardware.warp import Group
+    from emulator.hardware.warp import ActiveGroup
 
 TAG_SHIFT = 56
 SHARED_TAG = 1
@@ -26,7 +26,7 @@ LINE = 128  # bytes of a cache line
 _ADDRESS_MASK = (1 << 32) - 1
 
 
-def shared_target(g: Group, address: int):
+def shared_target(g: ActiveGroup, address: int):
     """(CTA, offset) of a 32-bit shared::cluster address or a generic address of shared memory."""
     if address >> 32:
         if address >> TAG_SHIFT != SHARED_TAG:
@@ -39,7 +39,7 @@ def shared_target(g: Group, address: int):
     return cta, address & (1 << RANK_SHIFT) - 1
 
 
-def memory_of(g: Group, space: str, address: int):
+def memory_of(g: ActiveGroup, space: str, address: int):
     """(memory, address in it) for one address."""
     if space == "shared::cluster":
         return shared_target(g, address)[0].shared, address
@@ -53,29 +53,31 @@ def memory_of(g: Group, space: str, address: int):
     return g.grid.memory, address
 
 
-def load(g: Group, space: str, address: int, nbytes: int, count: int, who) -> tuple[int, ...]:
+def load(g: ActiveGroup, space: str, address: int, nbytes: int, count: int, issuer) -> tuple[int, ...]:
     """`count` words at one address, as unsigned integers."""
     if space == "shared":
-        return g.cta.shared.load_vector(address, nbytes, count, who)
+        return g.cta.shared.load_vector(address, nbytes, count, issuer)
     memory, address = memory_of(g, space, address)
-    return memory.load_vector(address, nbytes, count, who)
+    return memory.load_vector(address, nbytes, count, issuer)
 
 
-def store(g: Group, space: str, address: int, values: tuple[int, ...], nbytes: int, who) -> None:
+def store(g: ActiveGroup, space: str, address: int, values: tuple[int, ...], nbytes: int, issuer) -> None:
     g.cta.machine.progress += 1
     if space == "shared":
-        g.cta.shared.store_vector(address, values, nbytes, who)
+        g.cta.shared.store_vector(address, values, nbytes, issuer)
         return
     memory, address = memory_of(g, space, address)
-    memory.store_vector(address, values, nbytes, who)
+    memory.store_vector(address, values, nbytes, issuer)
 
 
-def load_lanes(g: Group, mask: int, space: str, address: np.ndarray, nbytes: int, count: int, who) -> np.ndarray:
+def load_lanes(
+    g: ActiveGroup, mask: int, space: str, address: np.ndarray, nbytes: int, count: int, issuer
+) -> np.ndarray:
     """uint[count, 32]; lanes outside the mask hold nothing of use."""
     if space == "global":
-        return g.grid.memory.gather(address, nbytes, count, only(mask), who)
+        return g.grid.memory.gather(address, nbytes, count, only(mask), issuer)
     if space == "shared":
-        return g.cta.shared.gather(_narrow(address), nbytes, count, only(mask), who)
+        return g.cta.shared.gather(_narrow(address), nbytes, count, only(mask), issuer)
     if space == "local":
         return g.warp.local.load(mask, address, nbytes, count)
     values = np.zeros((count, 32), UINTS[8 * nbytes])
@@ -83,19 +85,19 @@ def load_lanes(g: Group, mask: int, space: str, address: np.ndarray, nbytes: int
         found = (
             target.load(part, addresses, nbytes, count)
             if target is g.warp.local
-            else target.gather(addresses, nbytes, count, lanes(part), who)
+            else target.gather(addresses, nbytes, count, lanes(part), issuer)
         )
         values = np.where(lanes(part), found, values)
     return values
 
 
-def store_lanes(g: Group, mask: int, space: str, address: np.ndarray, values: np.ndarray, who) -> None:
+def store_lanes(g: ActiveGroup, mask: int, space: str, address: np.ndarray, values: np.ndarray, issuer) -> None:
     """values: uint[count, 32]."""
     g.cta.machine.progress += 1
     if space == "global":
-        g.grid.memory.scatter(address, values, only(mask), who)
+        g.grid.memory.scatter(address, values, only(mask), issuer)
     elif space == "shared":
-        g.cta.shared.scatter(_narrow(address), values, only(mask), who)
+        g.cta.shared.scatter(_narrow(address), values, only(mask), issuer)
     elif space == "local":
         g.warp.local.store(mask, address, values)
     else:
@@ -103,7 +105,7 @@ def store_lanes(g: Group, mask: int, space: str, address: np.ndarray, values: np
             if target is g.warp.local:
                 target.store(part, addresses, values)
             else:
-                target.scatter(addresses, values, lanes(part), who)
+                target.scatter(addresses, values, lanes(part), issuer)
 
 
 def check_alignment(mask: int, address, nbytes: int) -> None:
@@ -125,17 +127,17 @@ def check_line(mask: int, address, nbytes: int, instruction: str) -> list[int]:
     return places
 
 
-def discard_line(g: Group, mask: int, address, nbytes: int, who) -> None:
+def discard_line(g: ActiveGroup, mask: int, address, nbytes: int, issuer) -> None:
     """discard.L2: what the bytes hold then is not known."""
     for place in check_line(mask, address, nbytes, "discard"):
-        g.grid.memory.write(place, np.full(LINE, 0xFF, np.uint8), who, proxy="generic")
+        g.grid.memory.write(place, np.full(LINE, 0xFF, np.uint8), issuer, proxy="generic")
 
 
 def _narrow(address: np.ndarray) -> np.ndarray:
     return address if address.dtype == np.uint32 else address.astype(np.uint32)
 
 
-def _parts(g: Group, mask: int, space: str, address: np.ndarray):
+def _parts(g: ActiveGroup, mask: int, space: str, address: np.ndarray):
     """Splits lanes by the memory that their addresses lie in: (lanes, memory, addresses)."""
     active = lane_list(mask)
     keys = address >> np.asarray(RANK_SHIFT if space == "shared::cluster" else TAG_SHIFT, address.dtype)

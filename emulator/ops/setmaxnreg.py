@@ -9,10 +9,10 @@ from emulator.hardware.registers import REGISTERS, THREADS, WARPGROUP
 from emulator.ops.active_lanes import whole_warp
 
 if TYPE_CHECKING:
-    from emulator.hardware.warp import Group
+    from emulator.hardware.warp import ActiveGroup
 
 
-def set_registers(g: Group, mask: int, count: int, instruction: str) -> None:
+def set_registers(g: ActiveGroup, mask: int, count: int, instruction: str) -> None:
     """Registers per thread from now on. An increase blocks until there are as many: for ever, if the other warpgroups
     have asked for too many. What a warpgroup has that has not asked is not known, and not counted.
     """

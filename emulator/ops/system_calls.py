@@ -18,14 +18,14 @@ from emulator.errors import Fault
 from emulator.ops.memory import LOCAL_TAG, SHARED_TAG, TAG_SHIFT, shared_target
 
 if TYPE_CHECKING:
-    from emulator.hardware.warp import Group
+    from emulator.hardware.warp import ActiveGroup
 
 STRING_LIMIT = 1 << 16  # bytes
 _CONVERSION = re.compile(r"%(?P<flags>[-+ #0]*)(?P<width>\*|\d*)(?:\.(?P<precision>\*|\d*))?(?P<length>hh|h|ll|l|j|z|t|L)?(?P<kind>.)", re.S)  # fmt: skip
 _LONG = ("l", "ll", "j", "z", "t")
 
 
-def print_format(g: Group, mask: int, places: tuple[int, int, int], who) -> None:
+def print_format(g: ActiveGroup, mask: int, places: tuple[int, int, int], issuer) -> None:
     """vprintf(format, arguments) of each lane in turn: writes to standard output (CUDA C++ Programming Guide, "Formatted
     Output"). A launch that runs under several schedules prints under the first. places: of result, format, arguments.
     """
@@ -43,7 +43,7 @@ def print_format(g: Group, mask: int, places: tuple[int, int, int], who) -> None
         sys.stdout.flush()  # a forked child ends without doing so
 
 
-def check_index(g: Group, mask: int, index, count: int) -> None:
+def check_index(g: ActiveGroup, mask: int, index, count: int) -> None:
     """brx.idx: an index outside of the table is undefined (PTX ISA, "brx.idx")."""
     for lane in lane_list(mask):
         value = index if isinstance(index, int) else int(index[lane])
@@ -51,13 +51,13 @@ def check_index(g: Group, mask: int, index, count: int) -> None:
             raise Fault(f"brx.idx: index {value} of lane {lane}, the table has {count} targets")
 
 
-def unknown_function(g: Group, mask: int, pointer) -> None:
+def unknown_function(g: ActiveGroup, mask: int, pointer) -> None:
     """A call through a pointer that is not the address of a function that takes and returns as much."""
     address = pointer if isinstance(pointer, int) else int(pointer[lane_list(mask)[0]])
     raise Fault(f"call through {address:#x}, which is no function with these parameters that may be called here")
 
 
-def fail_assertion(g: Group, mask: int, places: tuple[int, ...], who) -> None:
+def fail_assertion(g: ActiveGroup, mask: int, places: tuple[int, ...], issuer) -> None:
     """__assertfail(message, file, line, function, character size) of the lowest lane."""
     lane = lane_list(mask)[0]
     message, file, function = (_string(g, lane, int(_word(g, mask, places[i], 8)[lane])) for i in (0, 1, 3))
@@ -70,11 +70,11 @@ SYSTEM_CALLS = {"vprintf": "print_format", "__assertfail": "fail_assertion"}
 """Function that a module may declare without a body -> function of this module."""
 
 
-def _word(g: Group, mask: int, place: int, nbytes: int) -> np.ndarray:
+def _word(g: ActiveGroup, mask: int, place: int, nbytes: int) -> np.ndarray:
     return g.warp.local.load(mask, np.full(32, place, np.uint32), nbytes, 1)[0]
 
 
-def _bytes(g: Group, lane: int, address: int, nbytes: int) -> bytes:
+def _bytes(g: ActiveGroup, lane: int, address: int, nbytes: int) -> bytes:
     """Bytes at a lane's generic address."""
     tag = address >> TAG_SHIFT
     if tag == LOCAL_TAG:
@@ -88,7 +88,7 @@ def _bytes(g: Group, lane: int, address: int, nbytes: int) -> bytes:
     return g.grid.memory.read(address, nbytes, None, "generic").tobytes()
 
 
-def _string(g: Group, lane: int, address: int) -> str:
+def _string(g: ActiveGroup, lane: int, address: int) -> str:
     if not address:
         return "(null)"
     text = bytearray()
@@ -100,7 +100,7 @@ def _string(g: Group, lane: int, address: int) -> str:
     raise Fault(f"the string at {address:#x} has no end within {STRING_LIMIT} bytes")
 
 
-def _formatted(g: Group, lane: int, format_: str, arguments: int) -> tuple[str, int]:
+def _formatted(g: ActiveGroup, lane: int, format_: str, arguments: int) -> tuple[str, int]:
     """(text, number of arguments). Arguments are laid out as in a C structure, after the default promotions."""
     position = count = 0
 

@@ -7,29 +7,29 @@ from typing import TYPE_CHECKING
 
 from emulator.arithmetic.lanes import lane_list
 from emulator.errors import Fault
-from emulator.hardware.async_operations import Job
+from emulator.hardware.async_operations import AsyncOperation
 from emulator.hardware.tensor.copy import Copy
-from emulator.hardware.tensor.core import Mma
+from emulator.hardware.tensor.core import Mma, MmaForm, MmaOperands
 from emulator.ops.active_lanes import one_lane, pick
 from emulator.ops.mbarrier import deliver
 from emulator.ops.memory import shared_target
 from emulator.ops.tmem import accesses, commits, group_ctas
 
 if TYPE_CHECKING:
-    from emulator.hardware.warp import Group
+    from emulator.hardware.warp import ActiveGroup
 
 
-def _submit(g: Group, mask: int, cta_group: int, who, instruction: str, run) -> None:
+def _submit(g: ActiveGroup, mask: int, cta_group: int, issuer, instruction: str, run) -> None:
     one_lane(mask, instruction)
     g.cta.use_cta_group(cta_group)
     # Operations of one thread run in order, and its commits count its own only (PTX ISA, "tcgen05.commit").
     thread = *g.warp.key, mask.bit_length()
-    ordered = commits(g, run) if instruction == "tcgen05.commit" else accesses(g, group_ctas(g, cta_group), run, who)
-    g.cta.machine.queues.tensor(thread, Job(g.grid, g.issuer(who), ordered))
+    ordered = commits(g, run) if instruction == "tcgen05.commit" else accesses(g, group_ctas(g, cta_group), run, issuer)
+    g.cta.machine.queues.tensor(thread, AsyncOperation(g.grid, g.origin(issuer), ordered))
 
 
 def copy(
-    g: Group,
+    g: ActiveGroup,
     mask: int,
     cta_group: int,
     shape: str,
@@ -37,7 +37,7 @@ def copy(
     source: str | None,
     taddr,
     descriptor: int,
-    who,
+    issuer,
 ) -> None:
     """tcgen05.cp. What can be wrong with it by itself is checked here, when it is issued."""
     one_lane(mask, "tcgen05.cp")
@@ -46,66 +46,37 @@ def copy(
     operation.check([cta.operands() for cta in ctas])
 
     def run() -> None:
-        operation.run([cta.operands() for cta in ctas], who)
+        operation.run([cta.operands() for cta in ctas], issuer)
 
-    _submit(g, mask, cta_group, who, "tcgen05.cp", run)
+    _submit(g, mask, cta_group, issuer, "tcgen05.cp", run)
 
 
-def mma(
-    g: Group,
-    mask: int,
-    cta_group: int,
-    kind: str,
-    scale_block: int | None,
-    d,
-    a,
-    b,
-    idesc,
-    sfa,
-    sfb,
-    accumulate: bool,
-    a_in_tmem: bool,
-    disabled: list,
-    d_shift: int,
-    shifts_a: bool,
-    who,
-) -> None:
-    """tcgen05.mma. What can be wrong with it by itself is checked here, when it is issued."""
+def mma(g: ActiveGroup, mask: int, form: MmaForm, operands: MmaOperands, issuer) -> None:
+    """tcgen05.mma. What can be wrong with it by itself is checked here, when it is issued.
+
+    operands: as the registers hold them, integers or rows of which the active lane counts.
+    """
     one_lane(mask, "tcgen05.mma")
-    if cta_group == 2 and g.cta.rank & 1:
+    if form.cta_group == 2 and g.cta.rank & 1:
         raise Fault(
             f"tcgen05.mma.cta_group::2 issued by CTA rank {g.cta.rank}: the even CTA of the pair issues it (PTX ISA, CTA Pair)"
         )
-    ctas = group_ctas(g, cta_group)
-    d, a, b, idesc, sfa, sfb = (pick(value, mask) for value in (d, a, b, idesc, sfa, sfb))
-    operation = Mma.decode(
-        kind,
-        cta_group,
-        scale_block,
-        d,
-        a,
-        b,
-        idesc,
-        sfa,
-        sfb,
-        accumulate,
-        a_in_tmem=a_in_tmem,
-        disabled=tuple(pick(word, mask) for word in disabled),
-        d_shift=d_shift,
-        shifts_a=shifts_a,
-    )
+    ctas = group_ctas(g, form.cta_group)
+    *values, accumulate, disabled = operands
+    values = (pick(value, mask) for value in values)
+    operation = Mma.decode(form, MmaOperands(*values, accumulate, tuple(pick(word, mask) for word in disabled)))
     operation.check([cta.operands() for cta in ctas])
 
     def run() -> None:
-        flops = operation.run([cta.operands() for cta in ctas], who)
+        flops = operation.run([cta.operands() for cta in ctas], issuer)
         counters = g.grid.counters
         counters.mma += 1
         counters.mma_flops += flops
 
-    _submit(g, mask, cta_group, who, "tcgen05.mma", run)
+    _submit(g, mask, form.cta_group, issuer, "tcgen05.mma", run)
 
 
-def commit(g: Group, mask: int, cta_group: int, barrier, multicast: int | None, who) -> None:
+def commit(g: ActiveGroup, mask: int, cta_group: int, barrier, multicast: int | None, issuer) -> None:
     """tcgen05.commit: an arrival when all earlier operations of the thread are done."""
     cta, offset = shared_target(g, pick(barrier, mask))
     if multicast is None:
@@ -119,6 +90,6 @@ def commit(g: Group, mask: int, cta_group: int, barrier, multicast: int | None, 
     def run() -> None:
         for cta, barrier in targets:
             cta.alive(f"tcgen05.commit, an arrival on the {barrier.name},")
-            deliver(g, barrier, who, partial(barrier.arrive, 1, "tcgen05.commit", who))
+            deliver(g, barrier, issuer, partial(barrier.arrive, 1, "tcgen05.commit", issuer))
 
-    _submit(g, mask, cta_group, who, "tcgen05.commit", run)
+    _submit(g, mask, cta_group, issuer, "tcgen05.commit", run)

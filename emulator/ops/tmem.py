@@ -22,10 +22,10 @@ from emulator.ops.memory import shared_target
 
 if TYPE_CHECKING:
     from emulator.hardware.cluster import Cta
-    from emulator.hardware.warp import Group
+    from emulator.hardware.warp import ActiveGroup
 
 
-def group_ctas(g: Group, cta_group: int):
+def group_ctas(g: ActiveGroup, cta_group: int):
     """The CTAs that an instruction of a CTA group works in, the even one first."""
     if cta_group == 1:
         return [g.cta]
@@ -35,7 +35,7 @@ def group_ctas(g: Group, cta_group: int):
     return [cluster.cta(g.cta.rank & ~1, g.cta), cluster.cta(g.cta.rank | 1, g.cta)]
 
 
-def wait_alloc(g: Group, mask: int, cta_group: int, destination: int, columns: int, who) -> bool:
+def wait_alloc(g: ActiveGroup, mask: int, cta_group: int, destination: int, columns: int, issuer) -> bool:
     """tcgen05.alloc; the base address goes to shared memory. With cta_group::2 it waits for the pair's other CTA."""
     whole_warp(g, mask, "tcgen05.alloc")
     g.waiting = None
@@ -51,7 +51,7 @@ def wait_alloc(g: Group, mask: int, cta_group: int, destination: int, columns: i
             ordering_fault(
                 "tcgen05.alloc.cta_group::2 where this warp has not heard of the other CTA: that has to have started, and "
                 'only a cluster barrier or a message of it on an mbarrier says so (PTX ISA, "tcgen05.alloc")',
-                (g.grid.entry.name, who[1]),
+                (g.grid.entry.name, issuer[1]),
             )
         pair = g.cta.cluster.allocations[g.cta.rank // 2]
         base = pair.take(g.cta.rank % 2, columns, [cta.tmem for cta in ctas])
@@ -68,20 +68,20 @@ def wait_alloc(g: Group, mask: int, cta_group: int, destination: int, columns: i
             return False
     g.cta.machine.progress += 1
     # Not as a thread's store: nobody would fence it for the async proxy.
-    g.cta.shared.write(offset, np.array([base], np.uint32).view(np.uint8), who, proxy="generic")
+    g.cta.shared.write(offset, np.array([base], np.uint32).view(np.uint8), issuer, proxy="generic")
     return True
 
 
-def dealloc(g: Group, mask: int, cta_group: int, address: int, columns: int, who) -> None:
+def dealloc(g: ActiveGroup, mask: int, cta_group: int, address: int, columns: int, issuer) -> None:
     whole_warp(g, mask, "tcgen05.dealloc")
     g.cta.use_cta_group(cta_group)
     g.cta.tmem.dealloc(address, columns)
-    g.cta.tmem.order.free(who, columns_mask(address, columns))
+    g.cta.tmem.order.free(issuer, columns_mask(address, columns))
     g.cta.machine.progress += 1
     g.cta.sm_tensor_memory.wake()
 
 
-def relinquish(g: Group, mask: int, cta_group: int, who) -> None:
+def relinquish(g: ActiveGroup, mask: int, cta_group: int, issuer) -> None:
     whole_warp(g, mask, "tcgen05.relinquish_alloc_permit")
     g.cta.use_cta_group(cta_group)
     g.cta.tmem.relinquish()
@@ -105,47 +105,57 @@ class _Pending:
             self.memory.read(self.place, self.values)
 
 
-def load(g: Group, mask: int, shape: str, num: int, packed: bool, taddr, half_split: int | None, who) -> np.ndarray:
+def load(
+    g: ActiveGroup, mask: int, shape: str, num: int, packed: bool, taddr, half_split: int | None, issuer
+) -> np.ndarray:
     """tcgen05.ld: uint32[registers, 32], which hold what was loaded once the load is complete."""
     whole_warp(g, mask, "tcgen05.ld")
     memory, user, quadrant = g.cta.tmem, g.warp.tensor, g.warp.index % 4
     place = memory.place("tcgen05.ld", shape, num, quadrant, pick(taddr, mask), packed, half_split or 0)
-    memory.order.access(who, user.own, user.after, touched_columns(place, quadrant), 0)
+    memory.order.access(issuer, user.own, user.after, touched_columns(place, quadrant), 0)
     user.touched = True
     finish_stores(g)
     # Where lanes have exited, generated code merges the result with the registers' old values at once.
     if mask != FULL or not g.cta.machine.postpones():
         return memory.read(place)
     values = np.full((place_registers(place), WARP_THREADS), POISON, np.uint32)
-    user.queue.append(_Pending(memory, who[1], place, values, False))
+    user.queue.append(_Pending(memory, issuer[1], place, values, False))
     return values
 
 
 def store(
-    g: Group, mask: int, shape: str, num: int, unpacked: bool, taddr, half_split: int | None, values: np.ndarray, who
+    g: ActiveGroup,
+    mask: int,
+    shape: str,
+    num: int,
+    unpacked: bool,
+    taddr,
+    half_split: int | None,
+    values: np.ndarray,
+    issuer,
 ) -> None:
     """tcgen05.st of uint32[registers, 32]."""
     whole_warp(g, mask, "tcgen05.st")
     g.cta.machine.progress += 1
     memory, user, quadrant = g.cta.tmem, g.warp.tensor, g.warp.index % 4
     place = memory.place("tcgen05.st", shape, num, quadrant, pick(taddr, mask), unpacked, half_split or 0)
-    memory.order.access(who, user.own, user.after, 0, touched_columns(place, quadrant))
+    memory.order.access(issuer, user.own, user.after, 0, touched_columns(place, quadrant))
     user.touched = True
     if user.queue or g.cta.machine.postpones():
-        user.queue.append(_Pending(memory, who[1], place, np.array(values), True))
+        user.queue.append(_Pending(memory, issuer[1], place, np.array(values), True))
     else:
         memory.write(place, values)
 
 
-def fence(g: Group, side: str) -> None:
+def fence(g: ActiveGroup, side: str) -> None:
     """tcgen05.fence::before_thread_sync or ::after_thread_sync."""
     (fence_before if side == "before" else fence_after)(g)
 
 
-def accesses(g: Group, ctas: list[Cta], run: Callable[[], None], who) -> Callable[[], None]:
+def accesses(g: ActiveGroup, ctas: list[Cta], run: Callable[[], None], issuer) -> Callable[[], None]:
     """What the tensor core does for one instruction, its accesses to tensor memory put in order with the others'."""
     finish_stores(g)
-    issued, memories = IssuedAccess(who), [cta.tmem for cta in ctas]
+    issued, memories = IssuedAccess(issuer), [cta.tmem for cta in ctas]
 
     def ordered() -> None:
         for memory in memories:
@@ -157,7 +167,7 @@ def accesses(g: Group, ctas: list[Cta], run: Callable[[], None], who) -> Callabl
     return ordered
 
 
-def commits(g: Group, run: Callable[[], None]) -> Callable[[], None]:
+def commits(g: ActiveGroup, run: Callable[[], None]) -> Callable[[], None]:
     """tcgen05.commit: its arrival releases what the warp has issued before it."""
     user, machine = g.warp.tensor, g.cta.machine
     release, user.issued = user.issued, Release()
@@ -169,24 +179,24 @@ def commits(g: Group, run: Callable[[], None]) -> Callable[[], None]:
     return released
 
 
-def finish_stores(g: Group) -> None:
+def finish_stores(g: ActiveGroup) -> None:
     """The warp goes on to use what it may have stored."""
     if any(pending.stores for pending in g.warp.tensor.queue):
         wait(g, "st")
 
 
-def wait_for(g: Group, mask: int, kind: str) -> None:
+def wait_for(g: ActiveGroup, mask: int, kind: str) -> None:
     """tcgen05.wait::ld or ::st."""
     whole_warp(g, mask, "tcgen05.wait")
     wait(g, kind)
 
 
-def wait(g: Group, kind: str) -> None:
+def wait(g: ActiveGroup, kind: str) -> None:
     queue = g.warp.tensor.queue
     _complete(queue, [i for i, pending in enumerate(queue) if pending.stores == (kind == "st")])
 
 
-def settle(g: Group, loads: tuple[int, ...]) -> None:
+def settle(g: ActiveGroup, loads: tuple[int, ...]) -> None:
     """Completes the loads of these instructions: what they loaded is used now."""
     queue = g.warp.tensor.queue
     _complete(queue, [i for i, pending in enumerate(queue) if pending.pc in loads])

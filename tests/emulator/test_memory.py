@@ -416,8 +416,8 @@ def test_an_observer_sees_every_access_once(space):
     shared = SharedMemory(1024)
     seen = []
 
-    def observe(kind, proxy, where, shape, strides, who):
-        seen.append((kind, proxy, where.tolist() if isinstance(where, np.ndarray) else where, shape, strides, who))
+    def observe(kind, proxy, where, shape, strides, issuer):
+        seen.append((kind, proxy, where.tolist() if isinstance(where, np.ndarray) else where, shape, strides, issuer))
 
     memory.observer = shared.observer = observe
     mask = np.array([True, False, True])

@@ -123,7 +123,7 @@ def test_waiting_for_all_but_the_newest_groups(newest, expected):
 STORED = """
     setp.ne.u32 %p2, %tid, 0; @%p2 bra STORED; st.shared.b32 [%r10], 9; fence.proxy.async.shared::cta;
     cp.async.bulk.global.shared::cta.bulk_group [%a1], [%r10], 16;
-STORED: {who} cp.async.bulk.commit_group;
+STORED: {guard} cp.async.bulk.commit_group;
 """
 
 
@@ -133,7 +133,7 @@ def test_waiting_for_the_reads_of_a_store_is_not_waiting_for_its_writes(read, se
     out = aligned(4)
     body = (
         SETUP
-        + STORED.format(who="")
+        + STORED.format(guard="")
         + f"""
         @%p2 bra SEEN; cp.async.bulk.wait_group{read} 0; ld.volatile.global.b32 %r1, [%a1];
         st.shared.b32 [%r10], 5; fence.proxy.async;
@@ -145,13 +145,13 @@ def test_waiting_for_the_reads_of_a_store_is_not_waiting_for_its_writes(read, se
     assert len({lanes(body, aligned(4), schedule=f"random:{seed}")[0] for seed in range(8)}) == (2 if read else 1)
 
 
-@pytest.mark.parametrize("who", ["", "@!%p2"])
-def test_groups_are_of_the_thread_that_issued_their_stores(who):
+@pytest.mark.parametrize("guard", ["", "@!%p2"])
+def test_groups_are_of_the_thread_that_issued_their_stores(guard):
     """Lane 1 waits for groups of its own, of which lane 0's store is none, even if the warp commits together."""
     out = aligned(4)
     body = (
         SETUP
-        + STORED.format(who=who)
+        + STORED.format(guard=guard)
         + """
         setp.ne.u32 %p3, %tid, 1; @%p3 bra OTHERS; cp.async.bulk.wait_group.read 0; st.shared.b32 [%r10], 5;
         fence.proxy.async; cp.async.bulk.wait_group 0;

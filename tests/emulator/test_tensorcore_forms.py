@@ -5,7 +5,6 @@ import pytest
 
 from emulator.errors import Fault
 from emulator.hardware.memory import GlobalMemory, SharedMemory
-from emulator.hardware.tensor.core import Mma
 from emulator.hardware.tensor.tmem import TensorMemory
 from emulator.hardware.tma import boxes as tma
 from emulator.hardware.tma.tensor_map import TensorMap
@@ -22,6 +21,7 @@ from tests.support.tensor_operands import (
     D,
     assert_close,
     copy,
+    decoded,
     descriptor,
     instruction,
     k_major_address,
@@ -269,7 +269,7 @@ def test_tensor_memory_may_be_gone_when_the_operation_runs():
     tmem.alloc(64)
     ctas = [(SharedMemory(200 * 1024), tmem)]
     operands = descriptor(A, 1024, 128), descriptor(B, 1024, 128)
-    operation = Mma.decode("f16", 1, None, 0, *operands, instruction("f16", 128, 64), 0, 0, False)
+    operation = decoded("f16", 1, None, 0, *operands, instruction("f16", 128, 64), 0, 0, False)
     operation.check(ctas)
     tmem.dealloc(0, 64)
     with pytest.raises(Fault, match="tcgen05.mma D: tensor memory column 0 .* is not allocated"):
@@ -286,10 +286,10 @@ def test_the_number_of_ctas_must_fit():
 def test_observers_see_every_chunk_read():
     problem = Problem(np.random.default_rng(8), 1, 128, 64, "mxf4nvf4", scale="ue4m3", block=16)
     seen = []
-    problem.ctas[0][0].observer = lambda kind, proxy, addresses, shape, strides, who: seen.append(
-        (kind, proxy, sorted(addresses.tolist()), shape, strides, who)
+    problem.ctas[0][0].observer = lambda kind, proxy, addresses, shape, strides, issuer: seen.append(
+        (kind, proxy, sorted(addresses.tolist()), shape, strides, issuer)
     )
-    problem.run(who="me")
+    problem.run(issuer="me")
 
     def chunks(start, rows):
         return sorted(

@@ -63,13 +63,13 @@ class Tensor:
             linear += self.bits
 
 
-def store_tile(tensor_map, coords, memory, shared, offset, who=None):
-    return tma.write_tile(tensor_map, coords, memory, tma.read_tile(tensor_map, coords, shared, offset, who), who)
+def store_tile(tensor_map, coords, memory, shared, offset, issuer=None):
+    return tma.write_tile(tensor_map, coords, memory, tma.read_tile(tensor_map, coords, shared, offset, issuer), issuer)
 
 
-def store_bulk(memory, address, shared, offset, nbytes, who=None):
+def store_bulk(memory, address, shared, offset, nbytes, issuer=None):
     tma.check_bulk(memory, address, shared, offset, nbytes, "load")
-    return tma.write_bulk(memory, address, tma.read_bulk(shared, offset, nbytes, who), who)
+    return tma.write_bulk(memory, address, tma.read_bulk(shared, offset, nbytes, issuer), issuer)
 
 
 def get_bits(data: np.ndarray, bit: int, width: int) -> int:

@@ -5,7 +5,7 @@ import numpy as np
 
 from emulator.hardware.memory import SharedMemory
 from emulator.hardware.tensor.copy import Copy
-from emulator.hardware.tensor.core import Mma
+from emulator.hardware.tensor.core import Mma, MmaForm, MmaOperands
 from emulator.hardware.tensor.tmem import TensorMemory
 
 A, B, SF = 0x2000, 0x12000, 0x1000
@@ -44,17 +44,21 @@ def make_cta(size=200 * 1024) -> tuple[SharedMemory, TensorMemory]:
     return SharedMemory(size), tmem
 
 
-def mma(ctas, *arguments, who=None, disabled=(), **options) -> int:
-    options["disabled"] = tuple(disabled)
-    operation = Mma.decode(*arguments, **options)
+def decoded(kind, cta_group, scale_block, d, a, b, idesc, sfa=0, sfb=0, accumulate=False, disabled=(), **form) -> Mma:
+    operands = MmaOperands(d, a, b, idesc, sfa, sfb, accumulate, tuple(disabled))
+    return Mma.decode(MmaForm(kind, cta_group, scale_block, **form), operands)
+
+
+def mma(ctas, *arguments, issuer=None, **options) -> int:
+    operation = decoded(*arguments, **options)
     operation.check(ctas)
-    return operation.run(ctas, who)
+    return operation.run(ctas, issuer)
 
 
-def copy(ctas, *arguments, who=None) -> None:
+def copy(ctas, *arguments, issuer=None) -> None:
     operation = Copy.decode(*arguments)
     operation.check(ctas)
-    operation.run(ctas, who)
+    operation.run(ctas, issuer)
 
 
 def descriptor(start, stride, mode=0, leading=16, base=0) -> int:

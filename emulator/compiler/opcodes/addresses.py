@@ -72,7 +72,7 @@ ROWS: list[Row] = [
     ignored(r"prefetch(?:\.global|\.local)?\.(?:L1|L2(?:::evict_(?:last|normal))?)"),
     ignored(r"prefetchu\.L1"),
     called(r"applypriority(?:\.global)?\.L2::evict_normal", "memory.check_line({m}, {0:x}, {1:i}, 'applypriority')", writes=0),
-    called(r"discard(?:\.global)?\.L2", "memory.discard_line(g, {m}, {0:x}, {1:i}, {who})", writes=0),
+    called(r"discard(?:\.global)?\.L2", "memory.discard_line(g, {m}, {0:x}, {1:i}, {issuer})", writes=0),
     called(rf"createpolicy\.fractional\.{_PRIORITIES}\.b64", "0", (1, 2)),
     called(rf"createpolicy\.range(?:\.global)?\.{_PRIORITIES}\.b64", "0", 4),
     called(r"createpolicy\.cvt\.L2\.b64", "0", 2),

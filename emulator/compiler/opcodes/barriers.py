@@ -29,24 +29,24 @@ def _reduce(code: Code, instruction: Instruction, match: re.Match) -> None:
 
 
 BARRIERS = [
-    called(r"(?P<bar>bar|barrier)(?:\.cta)?\.sync(?P<aligned>\.aligned)?", "barriers.wait(g, {m}, {bar} == 'bar' or {aligned:b}, {0:i}, {1:i}, {who})", (1, 2), writes=0, flow="wait"),
-    called(r"(?P<bar>bar|barrier)(?:\.cta)?\.arrive(?P<aligned>\.aligned)?", "barriers.arrive(g, {m}, {bar} == 'bar' or {aligned:b}, {0:i}, {1:i}, {who})", writes=0),
+    called(r"(?P<bar>bar|barrier)(?:\.cta)?\.sync(?P<aligned>\.aligned)?", "barriers.wait(g, {m}, {bar} == 'bar' or {aligned:b}, {0:i}, {1:i}, {issuer})", (1, 2), writes=0, flow="wait"),
+    called(r"(?P<bar>bar|barrier)(?:\.cta)?\.arrive(?P<aligned>\.aligned)?", "barriers.arrive(g, {m}, {bar} == 'bar' or {aligned:b}, {0:i}, {1:i}, {issuer})", writes=0),
     row(r"(?P<bar>bar|barrier)(?:\.cta)?\.red\.(?:(?P<op>popc)(?P<aligned>\.aligned)?\.u32)", _reduce, (3, 4), kind=always_uniform, flow="wait"),
     row(r"(?P<bar>bar|barrier)(?:\.cta)?\.red\.(?P<op>and|or)(?P<aligned>\.aligned)?\.pred", _reduce, (3, 4), kind=always_uniform, flow="wait"),
-    called(r"bar\.warp\.sync", "barriers.wait_warp(g, {m}, {0:i}, {who})", writes=0, flow="wait"),
+    called(r"bar\.warp\.sync", "barriers.wait_warp(g, {m}, {0:i}, {issuer})", writes=0, flow="wait"),
     called(
         r"barrier\.cluster\.arrive(?:\.release|(?P<relaxed>\.relaxed))?(?P<aligned>\.aligned)?",
-        "barriers.arrive_cluster(g, {m}, {aligned:b}, {relaxed:b}, {who})",
+        "barriers.arrive_cluster(g, {m}, {aligned:b}, {relaxed:b}, {issuer})",
         writes=0,
     ),
     called(
         r"barrier\.cluster\.wait(?:\.acquire)?(?P<aligned>\.aligned)?",
-        "barriers.wait_cluster(g, {m}, {aligned:b}, {who})",
+        "barriers.wait_cluster(g, {m}, {aligned:b}, {issuer})",
         writes=0,
         flow="wait",
     ),
-    called(r"griddepcontrol\.wait", "barriers.wait_for_grids(g, {who})", writes=0, flow="wait"),
-    called(r"griddepcontrol\.launch_dependents", "barriers.launch_dependents(g, {who})", writes=0, flow="wait"),
+    called(r"griddepcontrol\.wait", "barriers.wait_for_grids(g, {issuer})", writes=0, flow="wait"),
+    called(r"griddepcontrol\.launch_dependents", "barriers.launch_dependents(g, {issuer})", writes=0, flow="wait"),
     called(rf"fence{_SEM}?\.(?P<scope>cta|cluster|gpu|sys)|membar\.(?P<level>cta|gl|sys)", "fences.thread(g, {scope} or {level})", writes=0),
     ignored(r"fence\.(?:acquire|release)\.sync_restrict::shared::(?:cta|cluster)\.cluster"),
     called(r"fence\.mbarrier_init\.release\.cluster", "fences.mbarrier_init(g)", writes=0),
@@ -57,36 +57,36 @@ BARRIERS = [
 ]  # fmt: skip
 
 MBARRIERS = [
-    called(rf"mbarrier\.init{_BARRIER_SPACE}\.b64", "mbarrier.init(g, {m}, {space}, {0:x}, {1:v}, {who})", writes=0),
-    called(rf"mbarrier\.inval{_BARRIER_SPACE}\.b64", "mbarrier.invalidate(g, {m}, {space}, {0:a}, {who})", writes=0),
+    called(rf"mbarrier\.init{_BARRIER_SPACE}\.b64", "mbarrier.init(g, {m}, {space}, {0:x}, {1:v}, {issuer})", writes=0),
+    called(rf"mbarrier\.inval{_BARRIER_SPACE}\.b64", "mbarrier.invalidate(g, {m}, {space}, {0:a}, {issuer})", writes=0),
     called(
         rf"mbarrier\.arrive(?P<drop>_drop)?{_ARRIVE_ORDER}{_BARRIER_SPACE}\.b64",
-        "mbarrier.arrive(g, {m}, {space}, {1:x}, {2:v}, None, {drop:b}, {who})",
+        "mbarrier.arrive(g, {m}, {space}, {1:x}, {2:v}, None, {drop:b}, {issuer})",
         (2, 3),
         kind=always_uniform,
     ),
     called(
         rf"mbarrier\.arrive(?P<drop>_drop)?\.expect_tx{_ARRIVE_ORDER}{_BARRIER_SPACE}\.b64",
-        "mbarrier.arrive(g, {m}, {space}, {1:x}, None, {2:v}, {drop:b}, {who})",
+        "mbarrier.arrive(g, {m}, {space}, {1:x}, None, {2:v}, {drop:b}, {issuer})",
         kind=always_uniform,
     ),
     called(
         rf"mbarrier\.arrive(?P<drop>_drop)?\.noComplete{_ARRIVE_ORDER}{_BARRIER_SPACE}\.b64",
-        "mbarrier.arrive(g, {m}, {space}, {1:x}, {2:v}, None, {drop:b}, {who}, completes=False)",
+        "mbarrier.arrive(g, {m}, {space}, {1:x}, {2:v}, None, {drop:b}, {issuer}, completes=False)",
         kind=always_uniform,
     ),
     called(r"mbarrier\.pending_count\.b64", "mbarrier.pending_count({1:l})", kind=always_uniform),
-    called(rf"mbarrier\.expect_tx(?:\.relaxed)?{_SCOPE}?{_BARRIER_SPACE}\.b64", "mbarrier.expect_tx(g, {m}, {space}, {0:x}, {1:v}, {who})", writes=0),
-    called(rf"mbarrier\.complete_tx(?:\.relaxed)?{_SCOPE}?{_BARRIER_SPACE}\.b64", "mbarrier.complete_tx(g, {m}, {space}, {0:x}, {1:v}, {who})", writes=0),
+    called(rf"mbarrier\.expect_tx(?:\.relaxed)?{_SCOPE}?{_BARRIER_SPACE}\.b64", "mbarrier.expect_tx(g, {m}, {space}, {0:x}, {1:v}, {issuer})", writes=0),
+    called(rf"mbarrier\.complete_tx(?:\.relaxed)?{_SCOPE}?{_BARRIER_SPACE}\.b64", "mbarrier.complete_tx(g, {m}, {space}, {0:x}, {1:v}, {issuer})", writes=0),
     called(
         rf"mbarrier\.(?P<mode>test|try)_wait\.parity{_WAIT_ORDER}{_BARRIER_SPACE}\.b64",
-        "mbarrier.test_parity(g, {m}, {space}, {1:a}, {2:i}, {who})",
+        "mbarrier.test_parity(g, {m}, {space}, {1:a}, {2:i}, {issuer})",
         (3, 4),
         kind=always_uniform,
     ),
     called(
         rf"mbarrier\.(?P<mode>test|try)_wait{_WAIT_ORDER}{_BARRIER_SPACE}\.b64",
-        "mbarrier.test_state(g, {m}, {space}, {1:a}, mbarrier.state_of({2:v}, {m}), {who})",
+        "mbarrier.test_state(g, {m}, {space}, {1:a}, mbarrier.state_of({2:v}, {m}), {issuer})",
         (3, 4),
         kind=always_uniform,
     ),

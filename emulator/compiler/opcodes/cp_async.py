@@ -52,7 +52,7 @@ ROWS: list[Row] = [
     called(r"cp\.async\.wait_all", "cp_async.wait_copies(g, {m})", writes=0),
     called(
         r"cp\.async\.mbarrier\.arrive(?P<noinc>\.noinc)?(?:\.shared(?:::cta)?)?\.b64",
-        "cp_async.arrive(g, {m}, {noinc:b}, {0:x}, {who})",
+        "cp_async.arrive(g, {m}, {noinc:b}, {0:x}, {issuer})",
         writes=0,
     ),
 ]

@@ -53,7 +53,7 @@ ROWS: list[Row] = [
     called(
         r"clusterlaunchcontrol\.try_cancel\.async(?:\.shared::cta)?\.mbarrier::complete_tx::bytes"
         r"(?P<everywhere>\.multicast::cluster::all)?\.b128",
-        "launch_control.try_cancel(g, {m}, {0:x}, {1:x}, {everywhere:b}, {who})",
+        "launch_control.try_cancel(g, {m}, {0:x}, {1:x}, {everywhere:b}, {issuer})",
         writes=0,
     ),
     row(

@@ -50,7 +50,6 @@ class Row:
     writes: int = 1
     kind: Kind = same_as_sources
     flow: str = ""
-    inter_cta: bool = False  # communicates with other CTAs through global memory
     operands: frozenset[int] | None = None
     carry: frozenset[str] = frozenset()
 

@@ -64,12 +64,13 @@ def _mma(code: Code, instruction: Instruction, match: re.Match) -> None:
             "tcgen05.mma.ashift with .block_scale, .collector::a::fill or .collector::a::use (PTX ISA, tcgen05.mma)"
         )
     in_tmem = isinstance(a, Address)
-    operands = f"{code.address(d)}, {code.address(a) if in_tmem else code.value(a, 64)}, {code.value(b, 64)}, {code.value(idesc)}"
-    words = "[" + ", ".join(code.value(word) for word in disabled) + "]"
-    code.line(
-        f"tcgen05.mma(g, {code.mask}, {group}, {kind!r}, {block}, {operands}, {scales}, {code.boolean(rest[0])}, "
-        f"{in_tmem}, {words}, {d_shift}, {shifts_a}, (g, {code.pc}))"
+    form = f"tcgen05.MmaForm({kind!r}, {group}, {block}, {in_tmem}, {d_shift}, {shifts_a})"
+    words = "".join(f"{code.value(word)}, " for word in disabled)
+    operands = (
+        f"tcgen05.MmaOperands({code.address(d)}, {code.address(a) if in_tmem else code.value(a, 64)}, {code.value(b, 64)}, "
+        f"{code.value(idesc)}, {scales}, {code.boolean(rest[0])}, ({words}))"
     )
+    code.line(f"tcgen05.mma(g, {code.mask}, {form}, {operands}, (g, {code.pc}))")
 
 
 def _scale_block(code: Code, kind: str, scaled: bool, size: str | None) -> int | None:
@@ -107,12 +108,12 @@ _CTA_GROUP = r"\.cta_group::(?P<group>1|2)"
 ROWS: list[Row] = [
     called(
         rf"tcgen05\.alloc{_CTA_GROUP}\.sync\.aligned(?:\.shared::cta)?\.b32",
-        "tmem.wait_alloc(g, {m}, {group}, {0:a}, {1:i}, {who})",
+        "tmem.wait_alloc(g, {m}, {group}, {0:a}, {1:i}, {issuer})",
         writes=0,
         flow="wait",
     ),
-    called(rf"tcgen05\.dealloc{_CTA_GROUP}\.sync\.aligned\.b32", "tmem.dealloc(g, {m}, {group}, {0:i}, {1:i}, {who})", writes=0),
-    called(rf"tcgen05\.relinquish_alloc_permit{_CTA_GROUP}\.sync\.aligned", "tmem.relinquish(g, {m}, {group}, {who})", writes=0),
+    called(rf"tcgen05\.dealloc{_CTA_GROUP}\.sync\.aligned\.b32", "tmem.dealloc(g, {m}, {group}, {0:i}, {1:i}, {issuer})", writes=0),
+    called(rf"tcgen05\.relinquish_alloc_permit{_CTA_GROUP}\.sync\.aligned", "tmem.relinquish(g, {m}, {group}, {issuer})", writes=0),
     row(rf"tcgen05\.ld\.sync\.aligned\.{_TMEM_SHAPE}(?P<pack>\.pack::16b)?\.b32", _tensor_memory_load, kind=always_lanes),
     row(rf"tcgen05\.st\.sync\.aligned\.{_TMEM_SHAPE}(?P<pack>\.unpack::16b)?\.b32", _tensor_memory_store, writes=0),
     called(r"tcgen05\.wait::(?P<kind>ld|st)\.sync\.aligned", "tmem.wait_for(g, {m}, {kind})", writes=0),
@@ -120,7 +121,7 @@ ROWS: list[Row] = [
     called(
         rf"tcgen05\.cp{_CTA_GROUP}\.(?P<shape>128x256b|4x256b|128x128b|64x128b|32x128b)(?:\.(?P<cast>warpx2::02_13|warpx2::01_23|warpx4))?"
         r"(?:\.b8x16\.(?P<source>b6x16_p32|b4x16_p64))?",
-        "tcgen05.copy(g, {m}, {group}, {shape}, {cast}, {source}, {0:x}, {1:l}, {who})",
+        "tcgen05.copy(g, {m}, {group}, {shape}, {cast}, {source}, {0:x}, {1:l}, {issuer})",
         writes=0,
     ),
     row(
@@ -131,7 +132,7 @@ ROWS: list[Row] = [
     ),
     called(
         rf"tcgen05\.commit{_CTA_GROUP}\.mbarrier::arrive::one(?:\.shared::cluster)?(?:\.multicast::cluster)?\.b64",
-        "tcgen05.commit(g, {m}, {group}, {0:x}, {1:i}, {who})",
+        "tcgen05.commit(g, {m}, {group}, {0:x}, {1:i}, {issuer})",
         (1, 2),
         writes=0,
     ),

@@ -45,10 +45,10 @@ apart; PTX does not say).
 """
 
 
-def read_chunks(shared: SharedMemory, chunks: Chunks, who: object) -> np.ndarray:
+def read_chunks(shared: SharedMemory, chunks: Chunks, issuer: object) -> np.ndarray:
     """The chunks' bytes, uint8[..., 16 * last axis]."""
     if shared.observer is not None:
-        shared.observer("load", "async", chunks.places.ravel() * CHUNK, (CHUNK,), (1,), who)
+        shared.observer("load", "async", chunks.places.ravel() * CHUNK, (CHUNK,), (1,), issuer)
     return chunk_view(shared).take(chunks.places).view(np.uint8)
 
 
@@ -107,12 +107,12 @@ class Copy:
             tmem.check_columns(self.column, self.width, "tcgen05.cp")
             check_chunks(shared, self.chunks, self.descriptor, "tcgen05.cp")
 
-    def run(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]], who: object = None) -> None:
+    def run(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]], issuer: object = None) -> None:
         """Copy in each CTA, from its own shared to its own tensor memory."""
         columns = slice(self.column, self.column + self.width)
         for shared, tmem in ctas:
             tmem.check_columns(self.column, self.width, "tcgen05.cp", writes=True)
-            data = read_chunks(shared, self.chunks, who)
+            data = read_chunks(shared, self.chunks, issuer)
             if self.bits:
                 data = hold(unpad(data, self.bits), self.bits)
             words = data.view(np.uint32)

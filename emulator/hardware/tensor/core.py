@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -63,14 +63,47 @@ def _check_transposed_swizzle(descriptor: int, name: str, element: str) -> None:
         )
 
 
-def _operand(shared: SharedMemory, chunks: Chunks, element: str, transposed: bool, padded: bool, who: object):
+def _operand(shared: SharedMemory, chunks: Chunks, element: str, transposed: bool, padded: bool, issuer: object):
     """float32[rows, k] of an operand in shared memory."""
-    packed = read_chunks(shared, chunks, who)
+    packed = read_chunks(shared, chunks, issuer)
     if transposed:
         width = WIDTHS[element]
         by_k = packed.reshape(len(packed), -1).view(f"u{width}")
         packed = np.ascontiguousarray(by_k.T).view(np.uint8)
     return decode(packed, element, padded)
+
+
+class MmaForm(NamedTuple):
+    """The part of a tcgen05.mma that its text fixes.
+
+    kind: a key of `instruction.KINDS`. scale_block: elements per scale factor, 16, 32 or None. a_in_tmem: A is in tensor
+    memory. d_shift: scale-input-d. shifts_a: .ashift.
+    """
+
+    kind: str
+    cta_group: int
+    scale_block: int | None = None
+    a_in_tmem: bool = False
+    d_shift: int = 0
+    shifts_a: bool = False
+
+
+class MmaOperands(NamedTuple):
+    """The values that a tcgen05.mma reads when it is issued.
+
+    d, sfa, sfb: tensor memory addresses; no scale factors: 0. a, b: shared memory descriptors; a of a form with a_in_tmem
+    is a tensor memory address. idesc: the instruction descriptor. accumulate: enable-input-d. disabled: the words of
+    disable-output-lane.
+    """
+
+    d: int
+    a: int
+    b: int
+    idesc: int
+    sfa: int = 0
+    sfb: int = 0
+    accumulate: bool = False
+    disabled: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -97,45 +130,27 @@ class Mma:
 
     @staticmethod
     @lru_cache(maxsize=4096)
-    def decode(
-        kind: str,
-        cta_group: int,
-        scale_block: int | None,
-        d: int,
-        a: int,
-        b: int,
-        idesc: int,
-        sfa: int,
-        sfb: int,
-        accumulate: bool,
-        *,
-        a_in_tmem: bool = False,
-        disabled: tuple[int, ...] = (),
-        d_shift: int = 0,
-        shifts_a: bool = False,
-    ) -> Mma:
-        """kind: a key of mma_instruction.KINDS. scale_block: 16, 32 or None. d, sfa, sfb: tensor memory addresses. a,
-        b: shared memory descriptors; with a_in_tmem `a` is a tensor memory address. disabled: the words of
-        disable-output-lane. d_shift: scale-input-d. shifts_a: .ashift. Raises Fault.
-        """
-        op = decode_instruction(kind, cta_group, scale_block, idesc)
-        lane, column = split_address(d)
+    def decode(form: MmaForm, operands: MmaOperands) -> Mma:
+        """Raises Fault for a form or operands that are not legal, whatever the memories hold."""
+        op = decode_instruction(form.kind, form.cta_group, form.scale_block, operands.idesc)
+        a, b, disabled = operands.a, operands.b, operands.disabled
+        lane, column = split_address(operands.d)
         allowed = (0, 16) if op.layout == "F" else (0,)
         if lane not in allowed:
             raise Fault(
                 f"tcgen05.mma: D at lane {lane}, not allowed for M = {op.m}; must be {' or '.join(map(str, allowed))} "
                 f"({DATA_PATH})"
             )
-        if shifts_a and (not a_in_tmem or op.m < LANES):
+        if form.shifts_a and (not form.a_in_tmem or op.m < LANES):
             raise Fault(
                 f"tcgen05.mma.ashift with M = {op.m}; it needs A in tensor memory and M = 128 or 256 (PTX ISA, tcgen05.mma)"
             )
         a_chunks = None
-        if a_in_tmem:
+        if form.a_in_tmem:
             _check_a_in_tmem(op, a, lane)
         else:
             a_chunks = _operand_chunks("A", a, op.rows, op.a_type, op.a_transposed, op.k)
-        b_chunks = _operand_chunks("B", b, op.n // cta_group, op.b_type, op.b_transposed, op.k)
+        b_chunks = _operand_chunks("B", b, op.n // form.cta_group, op.b_type, op.b_transposed, op.k)
         masks = [sum(word << 32 * i for i, word in enumerate(disabled[j : j + 4])) for j in range(0, len(disabled), 4)]
         return Mma(
             op=op,
@@ -145,11 +160,11 @@ class Mma:
             b=b,
             a_chunks=a_chunks,
             b_chunks=b_chunks,
-            scales=_scales(op, sfa, sfb),
-            accumulate=accumulate,
+            scales=_scales(op, operands.sfa, operands.sfb),
+            accumulate=operands.accumulate,
             disabled=tuple(masks) if any(masks) else (),
-            d_shift=d_shift,
-            shifts_a=shifts_a,
+            d_shift=form.d_shift,
+            shifts_a=form.shifts_a,
         )
 
     def check(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]]) -> None:
@@ -164,21 +179,21 @@ class Mma:
             for scales in self.scales:
                 scales.check(tmem)
 
-    def run(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]], who: object = None) -> int:
+    def run(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]], issuer: object = None) -> int:
         """Do it. ctas: one, or (even, odd) of a pair. Returns the operations done (`MmaInstruction.flops`)."""
         op = self.op
         if len(ctas) != op.cta_group:
             raise ValueError(f"cta_group::{op.cta_group} needs {op.cta_group} CTAs, got {len(ctas)}")
         for _, tmem in ctas:
             tmem.check_columns(self.column, op.columns, "tcgen05.mma D", writes=True)
-        b_parts = [_operand(shared, self.b_chunks, op.b_type, op.b_transposed, op.padded, who) for shared, _ in ctas]
+        b_parts = [_operand(shared, self.b_chunks, op.b_type, op.b_transposed, op.padded, issuer) for shared, _ in ctas]
         b_values = b_parts[0] if len(b_parts) == 1 else np.concatenate(b_parts)
         with np.errstate(all="ignore"):
             for index, (shared, tmem) in enumerate(ctas):
                 if self.a_chunks is None:
                     a_values = decode(_a_from_tmem(op, self.a, tmem), op.a_type, op.padded, in_tmem=True)
                 else:
-                    a_values = _operand(shared, self.a_chunks, op.a_type, op.a_transposed, op.padded, who)
+                    a_values = _operand(shared, self.a_chunks, op.a_type, op.a_transposed, op.padded, issuer)
                 operands = [a_values, b_values]
                 for i, factors in enumerate(self.scales):
                     scales = factors.read(tmem)

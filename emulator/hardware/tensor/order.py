@@ -18,7 +18,7 @@ from emulator.errors import Fault, ordering_fault
 from emulator.hardware.barriers import label
 
 if TYPE_CHECKING:
-    from emulator.hardware.warp import Group, Warp
+    from emulator.hardware.warp import ActiveGroup, Warp
 
 COLUMNS, QUADRANTS = 512, 4
 ALL_QUADRANTS = (1 << QUADRANTS) - 1
@@ -63,12 +63,12 @@ class TensorUser:
 class _Epoch:
     """Columns that a warp has accessed under one release and that nobody has written since."""
 
-    __slots__ = ("reads", "release", "warp", "who", "writes")
+    __slots__ = ("reads", "release", "warp", "issuer", "writes")
 
     def __init__(self, warp: Warp, release: Release):
         self.warp, self.release = warp, release
         self.reads = self.writes = 0
-        self.who: tuple = ()
+        self.issuer: tuple = ()
 
 
 class TensorOrder:
@@ -79,11 +79,11 @@ class TensorOrder:
         self._last: Warp | None = None  # of the last access; nothing of another warp has been added since
         self._others = 0, 0  # columns that warps other than the last one have read, and written
 
-    def access(self, who: tuple, release: Release, after: int, reads: int, writes: int, frees: bool = False) -> None:
+    def access(self, issuer: tuple, release: Release, after: int, reads: int, writes: int, frees: bool = False) -> None:
         """Raises Fault for a conflict. who: (group, instruction). reads, writes: masks of columns. frees: it is a
         tcgen05.dealloc, which only has to find all complete: it is no asynchronous operation that a fence would order.
         """
-        warp = who[0].warp
+        warp = issuer[0].warp
         if warp is not self._last:
             self._last = warp
             self._gather_others()
@@ -91,7 +91,7 @@ class TensorOrder:
         if others_written & (reads | writes) or others_read & writes:
             for epoch in self._epochs:
                 if epoch.warp is not warp and (epoch.writes & (reads | writes) or epoch.reads & writes):
-                    _check(epoch, who, after, frees)
+                    _check(epoch, issuer, after, frees)
         mine = None
         for epoch in self._epochs:
             if epoch.release is release and epoch.warp is warp:
@@ -103,7 +103,7 @@ class TensorOrder:
             self._forget(writes, mine)
         mine.reads |= reads
         mine.writes |= writes
-        mine.who = who
+        mine.issuer = issuer
 
     def _gather_others(self) -> None:
         reads = writes = 0
@@ -126,20 +126,20 @@ class TensorOrder:
         if self._others != (0, 0):
             self._others = self._others[0] & ~columns, self._others[1] & ~columns
 
-    def free(self, who: tuple, columns: int) -> None:
+    def free(self, issuer: tuple, columns: int) -> None:
         """tcgen05.dealloc: as a write to them, of which nobody learns."""
-        user = who[0].warp.tensor
-        self.access(who, Release(), user.after, 0, columns, frees=True)
+        user = issuer[0].warp.tensor
+        self.access(issuer, Release(), user.after, 0, columns, frees=True)
         self._forget(columns)
         self._last = None
 
 
-def _check(epoch: _Epoch, who: tuple, after: int, frees: bool) -> None:
-    group, release = who[0], epoch.release
+def _check(epoch: _Epoch, issuer: tuple, after: int, frees: bool) -> None:
+    group, release = issuer[0], epoch.release
     instructions = group.grid.entry.instructions
-    before, now = instructions[epoch.who[1]].opcode, instructions[who[1]].opcode
-    conflict = f"{now} touches tensor memory columns of the {before} by {label(epoch.who)}"
-    place = group.grid.entry.name, epoch.who[1], who[1]
+    before, now = instructions[epoch.issuer[1]].opcode, instructions[issuer[1]].opcode
+    conflict = f"{now} touches tensor memory columns of the {before} by {label(epoch.issuer)}"
+    place = group.grid.entry.name, epoch.issuer[1], issuer[1]
     fences = group.grid.program.traits.tensor_fences and not frees
     if release.time is not None:
         if fences and after < release.time:
@@ -150,7 +150,7 @@ def _check(epoch: _Epoch, who: tuple, after: int, frees: bool) -> None:
         return
     if before.startswith(("tcgen05.mma", "tcgen05.cp")):
         raise Fault(f"{conflict}: no tcgen05.commit behind it has arrived (PTX ISA, tcgen05.commit)")
-    incomplete = any(pending.matches(epoch.who[1]) for pending in epoch.warp.tensor.queue)
+    incomplete = any(pending.matches(epoch.issuer[1]) for pending in epoch.warp.tensor.queue)
     if release.escaped or incomplete:
         kind = "ld" if before.startswith("tcgen05.ld") else "st"
         raise Fault(
@@ -167,30 +167,30 @@ def _check(epoch: _Epoch, who: tuple, after: int, frees: bool) -> None:
 class IssuedAccess:
     """What the tensor core touches for one MMA or copy. Attached to the memories of its CTAs while it runs."""
 
-    __slots__ = ("after", "release", "who")
+    __slots__ = ("after", "release", "issuer")
 
-    def __init__(self, who: tuple):
-        user = who[0].warp.tensor
-        self.who, self.release, self.after = who, user.issued, user.after
+    def __init__(self, issuer: tuple):
+        user = issuer[0].warp.tensor
+        self.issuer, self.release, self.after = issuer, user.issued, user.after
 
     def touch(self, order: TensorOrder, column: int, count: int, writes: bool) -> None:
         columns = columns_mask(column, count)
-        order.access(self.who, self.release, self.after, *((0, columns) if writes else (columns, 0)))
+        order.access(self.issuer, self.release, self.after, *((0, columns) if writes else (columns, 0)))
 
 
-def fence_before(g: Group) -> None:
+def fence_before(g: ActiveGroup) -> None:
     """tcgen05.fence::before_thread_sync."""
     user = g.warp.tensor
     if user.touched and not user.queue:
         _release(g)
 
 
-def fence_after(g: Group) -> None:
+def fence_after(g: ActiveGroup) -> None:
     """tcgen05.fence::after_thread_sync."""
     g.warp.tensor.after = g.warp.synced
 
 
-def arrives(g: Group) -> None:
+def arrives(g: ActiveGroup) -> None:
     """The warp, which has touched tensor memory, arrives on a barrier."""
     user = g.warp.tensor
     if user.queue:
@@ -199,7 +199,7 @@ def arrives(g: Group) -> None:
         _release(g)
 
 
-def _release(g: Group) -> None:
+def _release(g: ActiveGroup) -> None:
     machine, user = g.cta.machine, g.warp.tensor
     machine.progress += 1
     user.own.time = machine.progress

@@ -151,7 +151,7 @@ def load_tile(
     memory: GlobalMemory,
     shared: SharedMemory,
     dst_offset: int,
-    who: object = None,
+    issuer: object = None,
     rows: bool = False,
 ) -> int:
     """cp.async.bulk.tensor from global to shared memory, modes tile and (rows) tile::gather4.
@@ -161,8 +161,8 @@ def load_tile(
     any case.
     """
     check_tile(tensor_map, coords, shared, dst_offset, "store", rows)
-    _observe(shared, "store", dst_offset, tile_bytes(tensor_map, rows), who)
-    box, nbytes = _fetch(tensor_map, coords, memory, who, rows)
+    _observe(shared, "store", dst_offset, tile_bytes(tensor_map, rows), issuer)
+    box, nbytes = _fetch(tensor_map, coords, memory, issuer, rows)
     if tensor_map.swizzle:
         base, where = _places(tensor_map, dst_offset, rows)
         chunks = box.view(CHUNK_TYPE).reshape(where.shape)
@@ -173,14 +173,14 @@ def load_tile(
 
 
 def _fetch(
-    tensor_map: TensorMap, coords: Sequence[int], memory: GlobalMemory, who: object, rows: bool
+    tensor_map: TensorMap, coords: Sequence[int], memory: GlobalMemory, issuer: object, rows: bool
 ) -> tuple[np.ndarray, int]:
     """The box, uint8, and how many of its bytes were read from global memory."""
     box, nbytes = None, 0
     for part, place in _parts(coords, rows):
         clip = _clip(tensor_map, place)
         if clip.inside is None and not rows:
-            box = memory.strided(clip.address, clip.shape, clip.strides, who)
+            box = memory.strided(clip.address, clip.shape, clip.strides, issuer)
             return box, box.size
         if box is None:
             shape, fill = _shape(tensor_map, rows), tensor_map.fill
@@ -188,7 +188,7 @@ def _fetch(
         size = int(np.prod(clip.shape, dtype=np.int64))
         if size:
             target = box[part] if clip.inside is None else box[part][clip.inside]
-            target[...] = memory.strided(clip.address, clip.shape, clip.strides, who)
+            target[...] = memory.strided(clip.address, clip.shape, clip.strides, issuer)
         nbytes += size
     return box, nbytes
 
@@ -198,7 +198,7 @@ def read_tile(
     coords: Sequence[int],
     shared: SharedMemory,
     src_offset: int,
-    who: object = None,
+    issuer: object = None,
     rows: bool = False,
 ) -> np.ndarray:
     """The first half of cp.async.bulk.tensor from shared to global memory: the box, uint8, a copy.
@@ -207,7 +207,7 @@ def read_tile(
     instructions").
     """
     check_tile(tensor_map, coords, shared, src_offset, "load", rows)
-    _observe(shared, "load", src_offset, tile_bytes(tensor_map, rows), who)
+    _observe(shared, "load", src_offset, tile_bytes(tensor_map, rows), issuer)
     base, where = _places(tensor_map, src_offset, rows)
     chunks = chunk_view(shared)[base:].take(where)
     if tensor_map.flip:
@@ -220,7 +220,7 @@ def write_tile(
     coords: Sequence[int],
     memory: GlobalMemory,
     box: np.ndarray,
-    who: object = None,
+    issuer: object = None,
     rows: bool = False,
     operation: str | None = None,
 ) -> int:
@@ -237,7 +237,7 @@ def write_tile(
         if operation is not None:
             old = _present(memory, clip.address, clip.shape, clip.strides)
             data = combined(operation, tensor_map.element.name, old, data)
-        memory.write_strided(clip.address, clip.strides, data, who)
+        memory.write_strided(clip.address, clip.strides, data, issuer)
         nbytes += data.size
     return nbytes
 
@@ -249,10 +249,10 @@ def _present(memory: GlobalMemory, address: int, shape: tuple[int, ...], strides
     return np.ndarray(shape, np.uint8, allocation.frozen, address - allocation.start, strides)
 
 
-def _observe(shared: SharedMemory, kind: str, offset: int, nbytes: int, who: object) -> None:
+def _observe(shared: SharedMemory, kind: str, offset: int, nbytes: int, issuer: object) -> None:
     """A swizzled box fills the range of a plain one."""
     if shared.observer is not None:
-        shared.observer(kind, "async", offset, (nbytes,), (1,), who)
+        shared.observer(kind, "async", offset, (nbytes,), (1,), issuer)
 
 
 def _places(tensor_map: TensorMap, offset: int, rows: bool) -> tuple[int, np.ndarray]:
@@ -271,27 +271,27 @@ def check_bulk(memory: GlobalMemory, address: int, shared: SharedMemory, offset:
 
 
 def load_bulk(
-    memory: GlobalMemory, address: int, shared: SharedMemory, dst_offset: int, nbytes: int, who: object = None
+    memory: GlobalMemory, address: int, shared: SharedMemory, dst_offset: int, nbytes: int, issuer: object = None
 ) -> int:
     """cp.async.bulk from global to shared memory. All three numbers are multiples of 16. Returns the bytes read."""
     check_bulk(memory, address, shared, dst_offset, nbytes, "store")
     if nbytes:
-        shared.write(dst_offset, memory.read(address, nbytes, who), who)
+        shared.write(dst_offset, memory.read(address, nbytes, issuer), issuer)
     return nbytes
 
 
-def read_bulk(shared: SharedMemory, src_offset: int, nbytes: int, who: object = None) -> np.ndarray:
+def read_bulk(shared: SharedMemory, src_offset: int, nbytes: int, issuer: object = None) -> np.ndarray:
     """The first half of cp.async.bulk from shared to global memory: the bytes, a copy. Both numbers are multiples
     of 16.
     """
-    return shared.read(src_offset, nbytes, who).copy() if nbytes else np.empty(0, np.uint8)
+    return shared.read(src_offset, nbytes, issuer).copy() if nbytes else np.empty(0, np.uint8)
 
 
 def write_bulk(
     memory: GlobalMemory,
     address: int,
     data: np.ndarray,
-    who: object = None,
+    issuer: object = None,
     byte_mask: int | None = None,
     reduction: tuple[str, str] | None = None,
 ) -> int:
@@ -303,16 +303,16 @@ def write_bulk(
     if not data.size:
         return 0
     if byte_mask is not None:
-        return _write_masked(memory, address, data, byte_mask, who)
+        return _write_masked(memory, address, data, byte_mask, issuer)
     if reduction is not None:
         data = combined(*reduction, _present(memory, address, data.shape, (1,)), data)
-    memory.write(address, data, who)
+    memory.write(address, data, issuer)
     return data.size
 
 
-def _write_masked(memory: GlobalMemory, address: int, data: np.ndarray, byte_mask: int, who: object) -> int:
+def _write_masked(memory: GlobalMemory, address: int, data: np.ndarray, byte_mask: int, issuer: object) -> int:
     kept = [i for i in range(CHUNK) if byte_mask >> i & 1]
     rows = data.reshape(-1, CHUNK)
     for i in kept:
-        memory.write_strided(address + i, (CHUNK, 1), rows[:, i : i + 1], who)
+        memory.write_strided(address + i, (CHUNK, 1), rows[:, i : i + 1], issuer)
     return len(kept) * len(rows)

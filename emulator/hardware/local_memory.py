@@ -1,0 +1,37 @@
+"""Local memory of a warp's lanes (PTX ISA, "Local State Space")."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from emulator.arithmetic.lanes import UINTS, lane_list
+from emulator.errors import Fault
+
+
+class LocalMemory:
+    """Local memory of the lanes of a warp: uint8[32, size], poisoned."""
+
+    def __init__(self, size: int):
+        self.data = np.full((32, size), 0xFF, np.uint8)
+
+    def _places(self, mask: int, address: np.ndarray, width: int) -> list[tuple[int, int]]:
+        places = []
+        for lane in lane_list(mask):
+            offset = int(address[lane]) & 0xFFFFFFFF
+            if offset % width or offset + width > self.data.shape[1]:
+                raise Fault(
+                    f"access of {width} bytes at local address {offset:#x}: misaligned, or past {self.data.shape[1]:#x}"
+                )
+            places.append((lane, offset))
+        return places
+
+    def load(self, mask: int, address: np.ndarray, nbytes: int, count: int) -> np.ndarray:
+        values = np.zeros((count, 32), UINTS[8 * nbytes])
+        for lane, offset in self._places(mask, address, nbytes * count):
+            values[:, lane] = self.data[lane, offset : offset + nbytes * count].view(UINTS[8 * nbytes])
+        return values
+
+    def store(self, mask: int, address: np.ndarray, values: np.ndarray) -> None:
+        width = values.itemsize * len(values)
+        for lane, offset in self._places(mask, address, width):
+            self.data[lane, offset : offset + width] = np.ascontiguousarray(values[:, lane]).view(np.uint8)
