@@ -142,10 +142,10 @@ def test_example_computes_every_input(name, monkeypatch):
 
 
 def test_without_a_gpu_it_says_so(monkeypatch):
-    import eval as evaluation
+    from harness import devices
 
-    monkeypatch.setattr(evaluation, "has_hopper", lambda: False)
-    monkeypatch.setattr(evaluation, "has_b200", lambda: False)
+    monkeypatch.setattr(devices, "has_hopper", lambda: False)
+    monkeypatch.setattr(devices, "has_b200", lambda: False)
     monkeypatch.setattr("sys.argv", ["compare.py"])
     with pytest.raises(SystemExit, match="a B200 or a Hopper GPU is needed"):
         compare.main()
