@@ -33,7 +33,7 @@ class Device:
     name: str  # of --device
     title: str  # in a sentence, with its article
     timeout_s: float  # of one case
-    jobs: Mapping[str, Job]  # by the modes that the device offers
+    jobs: Mapping[str, Job] = field(repr=False)  # by the modes that the device offers
     emulator_variable: str | None = None  # EMULATOR in a process that `python -m emulator` has put on the device
     emulator_options: tuple[str, ...] = ()  # of the `python -m emulator` that does so
     has_schedules: bool = False  # the emulator runs each launch under schedules that can be chosen

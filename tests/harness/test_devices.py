@@ -1,6 +1,7 @@
 """The choice of a device, the restart on it, and the jobs of its modes."""
 
 import os
+import pickle
 import sys
 from types import SimpleNamespace
 from unittest.mock import MagicMock
@@ -8,8 +9,8 @@ from unittest.mock import MagicMock
 import pytest
 import torch
 
-from harness import devices, restart
-from harness.devices import B200, EMULATOR, DeviceError, choose_device, has_b200
+from harness import cases, devices, restart
+from harness.devices import B200, DEVICES, EMULATOR, HOPPER, MODES, DeviceError, choose_device, has_b200
 from harness.modes import run_mode
 from harness.restart import RESTARTED, restart_under_emulator, without_schedule
 from harness.results import Result
@@ -113,3 +114,53 @@ def test_what_a_mode_runs_on_a_gpu(mode, warm_ups, options):
     job = {"test": "check_case", "profile": "profile_case"}.get(mode, "time_case")
     warm_up = [(job, spec, {"limits": Limits(repeats, budget)}) for spec, repeats, budget in warm_ups]
     assert calls == [*warm_up, (job, "first", options), (job, "second", options)]
+
+
+def test_every_device_has_a_name_and_a_job_for_each_mode_that_it_offers():
+    assert {name: device.name for name, device in DEVICES.items()} == {name: name for name in DEVICES}
+    assert list(DEVICES) == ["b200", "hopper", "emulator"]
+    assert MODES == tuple(B200.jobs) == tuple(EMULATOR.jobs) == ("test", "benchmark", "leaderboard", "profile")
+    assert tuple(HOPPER.jobs) == ("test", "benchmark")
+    assert [device.timeout_s for device in (B200, HOPPER, EMULATOR)] == [240, 240, 1800]
+
+
+def test_jobs_that_time_have_limits_and_a_warm_up_and_the_others_neither():
+    timed = {cases.time_case, cases.time_pipeline}
+    for device in DEVICES.values():
+        for mode, job in device.jobs.items():
+            assert ("limits" in job.options) == (job.warm_up is not None) == (job.run in timed), (device, mode)
+    assert not timed & {job.run for job in EMULATOR.jobs.values()}, "the emulator never times"
+    assert cases.time_case not in {job.run for job in HOPPER.jobs.values()}, "a Hopper's times are no B200's"
+
+
+def test_a_baseline_is_timed_on_a_b200_only():
+    offered = [(name, mode) for name, device in DEVICES.items() for mode in MODES if device.offers_baseline(mode)]
+    assert offered == [("b200", "benchmark"), ("b200", "leaderboard")]
+
+
+def test_jobs_reach_the_worker():
+    """They cross by name, as importable functions."""
+    for device in DEVICES.values():
+        for job in device.jobs.values():
+            assert pickle.loads(pickle.dumps(job.run)) is job.run
+
+
+@pytest.mark.parametrize(("variable", "device"), [("1", EMULATOR), ("hopper", HOPPER), ("", None), ("0", None)])
+def test_the_device_under_the_emulator_is_known_by_its_variable(monkeypatch, variable, device):
+    monkeypatch.setenv("EMULATOR", variable)
+    assert devices.emulator_device() is device
+    monkeypatch.delenv("EMULATOR")
+    assert devices.emulator_device() is None
+
+
+@pytest.mark.parametrize(("mode", "runs"), [("test", 3), ("benchmark", 3), ("leaderboard", 1)])
+def test_leaderboard_alone_ends_at_the_first_failure(mode, runs):
+    report, asked = MagicMock(), []
+
+    def run(job, problem, spec, **options):
+        asked.append((job, options))
+        return Result(False)
+
+    assert not run_mode(mode, EMULATOR, GROUP_GEMM, ["first", "second", "third"], SimpleNamespace(run=run), report)
+    assert asked == [(EMULATOR.jobs[mode].run, {})] * runs
+    report.end.assert_called_once_with(False)
