@@ -18,7 +18,7 @@ def file_of(node_id):
 
 
 def longest_first(items, seconds):
-    """Order tests by the seconds of their file, in place; files without a record first, tests of a file as they were."""
+    """Sort tests in place by the seconds of their file, files without a record first; a file keeps its order."""
     items.sort(key=lambda item: (-seconds.get(file_of(item.nodeid), math.inf), file_of(item.nodeid)))
 
 
