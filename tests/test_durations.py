@@ -3,7 +3,9 @@
 import json
 from types import SimpleNamespace
 
-from tests.support.durations import FILE, Recorder, longest_first, recorded
+import pytest
+
+from tests.support.durations import FILE, Recorder, is_slow, longest_first, recorded
 
 
 def reports(*entries):
@@ -30,6 +32,22 @@ def test_a_record_has_all_phases_of_what_ran_and_keeps_other_files(tmp_path):
         recorder.add(report)
     recorder.merge_into(file, tmp_path)
     assert recorded(file) == {"a.py": 3.5, "b.py": 7.0, "c.py": 5.0}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "slow"), [({"a.py": 20.5}, True), ({"a.py": 20.0}, False), ({"b.py": 99.0}, False)]
+)
+def test_tests_of_long_files_are_slow(seconds, slow):
+    assert is_slow(SimpleNamespace(nodeid="a.py::one"), seconds) == slow
+
+
+def test_the_session_has_that_order_and_these_marks(request):
+    seconds = recorded()
+    items = request.session.items
+    assert items == sorted(items, key=lambda item: -seconds.get(item.nodeid.split("::")[0], float("inf")))
+    for item in items:
+        if is_slow(item, seconds):
+            assert item.get_closest_marker("slow")
 
 
 def test_no_record_is_an_empty_one(tmp_path):

@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from pathlib import Path
 
+SLOW_S = 20  # of a file
 FILE = Path(__file__).resolve().parents[1] / "durations.json"
 
 
@@ -15,6 +16,11 @@ def recorded(file=FILE):
 
 def file_of(node_id):
     return node_id.split("::", 1)[0]
+
+
+def is_slow(item, seconds):
+    """Whether the file of a test takes longer than SLOW_S by the record."""
+    return seconds.get(file_of(item.nodeid), 0) > SLOW_S
 
 
 def longest_first(items, seconds):
