@@ -1,11 +1,14 @@
 """The order of test files by recorded durations."""
 
 import json
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
 
-from tests.support.durations import FILE, Recorder, is_slow, longest_first, recorded
+from tests.support.commands import ROOT, clean_environment
+from tests.support.durations import FILE, SLOW_S, Recorder, is_slow, longest_first, recorded
 
 
 def reports(*entries):
@@ -41,13 +44,19 @@ def test_tests_of_long_files_are_slow(seconds, slow):
     assert is_slow(SimpleNamespace(nodeid="a.py::one"), seconds) == slow
 
 
-def test_the_session_has_that_order_and_these_marks(request):
+def collected(*arguments):
+    """Files of the tests that a session would run, in order."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *arguments]
+    process = subprocess.run(command, cwd=ROOT, env=clean_environment(), capture_output=True, text=True, timeout=100)
+    return list(dict.fromkeys(line.split("::")[0] for line in process.stdout.splitlines() if "::" in line))
+
+
+def test_a_session_has_that_order_and_marks_slow_files():
     seconds = recorded()
-    items = request.session.items
-    assert items == sorted(items, key=lambda item: -seconds.get(item.nodeid.split("::")[0], float("inf")))
-    for item in items:
-        if is_slow(item, seconds):
-            assert item.get_closest_marker("slow")
+    slow, *_, fast = sorted(seconds, key=lambda name: -seconds[name])
+    assert seconds[fast] < SLOW_S < seconds[slow]
+    assert collected(fast, slow) == [slow, fast]
+    assert collected(fast, slow, "-m", "slow") == [slow]
 
 
 def test_no_record_is_an_empty_one(tmp_path):
