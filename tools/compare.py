@@ -401,10 +401,10 @@ def main() -> None:
     if unknown := set(options.case or ()) - set(every):
         parser.error(f"case {min(unknown)}; {problem.name} has 1 to {len(every)}")
 
-    import eval as evaluation
+    from harness import devices
 
-    hopper = evaluation.has_hopper()
-    if not hopper and not evaluation.has_b200():
+    hopper = devices.has_hopper()
+    if not hopper and not devices.has_b200():
         sys.exit("compare.py: a B200 or a Hopper GPU is needed; there is neither")
     if hopper and os.environ.get("EMULATOR") != "hopper":
         os.environ["EMULATOR_HOPPER_MODE"] = "timing"

@@ -15,46 +15,18 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
 
 os.environ.setdefault("CUTE_DSL_ARCH", "sm_100a")  # read when the DSL is imported; its default is the GPU that is there
 
-import torch  # noqa: E402
 from rich import box  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
 import submission  # noqa: E402
+from harness.plan_report import PRODUCTS, Sizes, current_sms, describe, describe_gemv  # noqa: E402
 from task import SpecError, TestSpec  # noqa: E402
 
 SMS = 148
-PRODUCTS = {"group_gemm": 1, "gemm": 1, "dual_gemm": 2, "gemv": 0}  # as `submission` counts them, by problem
-
-Sizes = Sequence[tuple[int, int, int, int]]  # (M, N, K, L) of each group; other problems have one
-
-
-def describe(schedule: submission.Schedule) -> dict[str, str]:
-    """The figures of a schedule that people compare, as text."""
-    plan = schedule.plan
-    return {
-        "tile": f"{submission.WEIGHT_TILE * plan.cta_group}x{plan.token_tile}x{submission.K_TILE}",
-        "CTAs per MMA": f"{plan.cta_group}",
-        "shares of K": f"{plan.k_split}",
-        "CTAs per SM": f"{plan.ctas_per_sm}",
-        "stages": f"{plan.stages}",
-        "SMEM bytes": f"{plan.at.end:,}",
-        "tiles": f"{schedule.tiles}",
-        "waves": f"{schedule.waves}",
-        "CTAs": f"{schedule.ctas}",
-        "MB requested": f"{schedule.requested_bytes / 1e6:.1f}",
-    }
-
-
-def describe_gemv(size: tuple[int, int, int, int], sms: int) -> dict[str, str]:
-    """The same of a GEMV of (M, rows of b, K, L). Raises ValueError for sizes that the kernel cannot take."""
-    submission.tensor_layouts((tuple(size),), 0)
-    plan, words = submission.configure_gemv(*size, sms)
-    return {"warps along K": f"{plan.k_warps}", "teams": f"{plan.teams}", "CTAs per batch": f"{words[4]}"}
 
 
 def compare(schedule: submission.Schedule, overlapping: bool = True) -> list[dict[str, str]]:
@@ -84,19 +56,6 @@ def explain(sizes: Sizes, problem: str = "group_gemm", sms: int | None = None, o
         order = ", then ".join(submission.merits(launch.schedule, overlapping))
         count = f"{len(launch.groups)} group{'s' if len(launch.groups) > 1 else ''}"
         show(f"{count} on {sms} SMs; compared by {order}", compare(launch.schedule, overlapping))
-
-
-def plan_report(sizes: Sizes, problem: str = "group_gemm") -> dict[str, str]:
-    """What `custom_kernel` launches on the current device, as text; of several launches with " + " between them."""
-    if problem == "gemv":
-        return describe_gemv(sizes[0], current_sms())
-    launches = submission.configure(tuple(map(tuple, sizes)), current_sms(), products=PRODUCTS[problem])
-    rows = [describe(launch.schedule) for launch in launches]
-    return {name: " + ".join(row[name] for row in rows) for name in (rows[0] if rows else ())}
-
-
-def current_sms() -> int:
-    return submission.sm_count(torch.cuda.current_device())
 
 
 def show(title: str, rows: list[dict[str, str]]) -> None:

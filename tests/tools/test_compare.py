@@ -116,6 +116,7 @@ def test_rows_of_the_example(monkeypatch):
     assert compare.example_calls(path, False)[two] == (path, (256, 128), (2, 1))
 
 
+@pytest.mark.examples
 @pytest.mark.skipif(EXAMPLE is None, reason="NVIDIA_GROUPED_EXAMPLE names no file")
 @pytest.mark.parametrize("name", compare.EXAMPLES)
 def test_example_computes_every_input(name, monkeypatch):
@@ -142,10 +143,10 @@ def test_example_computes_every_input(name, monkeypatch):
 
 
 def test_without_a_gpu_it_says_so(monkeypatch):
-    import eval as evaluation
+    from harness import devices
 
-    monkeypatch.setattr(evaluation, "has_hopper", lambda: False)
-    monkeypatch.setattr(evaluation, "has_b200", lambda: False)
+    monkeypatch.setattr(devices, "has_hopper", lambda: False)
+    monkeypatch.setattr(devices, "has_b200", lambda: False)
     monkeypatch.setattr("sys.argv", ["compare.py"])
     with pytest.raises(SystemExit, match="a B200 or a Hopper GPU is needed"):
         compare.main()
