@@ -63,7 +63,7 @@ def load(path: Path) -> dict[str, Any] | None:
 def load_comparison(results: Path, name: str) -> dict[str, Any] | None:
     """A file of `tools.compare`, named DEVICE-PROBLEM.json after the GPU and the problem that it must be of.
 
-    Raises MeasurementError where the content is of another device or problem, or is no B200's although its name says so.
+    Raises MeasurementError if the content is of another device or problem, or a B200's file lacks the tensor core.
     """
     saved = load(results / f"{name}.json")
     if saved is None:
@@ -112,8 +112,8 @@ def shapes(benchmark: Benchmark) -> str:
     words = [f"{args['g']} groups"] if "g" in args else []
     for key in "nkm":
         if key in args:
-            values = args[key] if isinstance(args[key], tuple) else (args[key],)
-            different = sorted(set(values))
+            value = args[key]
+            different = sorted(set(value)) if isinstance(value, tuple) else [value]
             text = f"{different[0]}..{different[-1]}" if len(different) > 2 else ", ".join(map(str, different))
             words.append(f"{key.upper()} {text}")
     return ", ".join(words + ([f"batch of {args['l']}"] if args.get("l", 1) != 1 else []))
@@ -232,8 +232,8 @@ def emulator(results: Path, name: str) -> str:
         rows.append([f"{result.family}: {result.name}", time_text(result.seconds), low_to_high, rate_text(result)])
     table = markdown(["operation", "median", "range", "per unit of work"], rows)
     return (
-        f"{table}\n\n{saved['processor']}, Python {saved['python']}; `python -m emulator.bench`, one process and thread. "
-        "**Times of the emulator, not of any GPU.**"
+        f"{table}\n\n{saved['processor']}, Python {saved['python']}; `python -m emulator.bench`, "
+        "one process and thread. **Times of the emulator, not of any GPU.**"
     )
 
 
@@ -285,8 +285,8 @@ def main(arguments: list[str] | None = None) -> int:
             continue
         outdated += 1
         if options.check:
-            lines = [text.splitlines(keepends=True) for text in (old, new)]
-            sys.stdout.writelines(difflib.unified_diff(*lines, path.name, f"{path.name}, rewritten"))
+            before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
+            sys.stdout.writelines(difflib.unified_diff(before, after, path.name, f"{path.name}, rewritten"))
         else:
             path.write_text(new, encoding="utf-8")
             print(f"{path.name}: rewritten")
