@@ -55,9 +55,10 @@ def load(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        saved: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise MeasurementError(f"{path.name}: {error}") from None
+    return saved
 
 
 def load_comparison(results: Path, name: str) -> dict[str, Any] | None:
@@ -253,7 +254,7 @@ KINDS: dict[str, Callable[[Path, str], str]] = {
 def render(text: str, results: Path = RESULTS) -> str:
     """A document with all of its tables written anew. Raises MeasurementError for a table that is unknown or open."""
 
-    def table(match: re.Match) -> str:
+    def table(match: re.Match[str]) -> str:
         kind, _, name = match["name"].partition(" ")
         if kind not in KINDS:
             raise MeasurementError(f"table {match['name']!r}: {kind!r} is none of {', '.join(KINDS)}")
