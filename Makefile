@@ -5,6 +5,7 @@
 # make report   static figures of every configuration: SMEM, TMEM, registers, spills, machine code; needs no GPU
 # make soak   random shapes through every configuration in the emulator, for SECONDS (60)
 # make lint   formatting and static checks
+# make check   what CI runs
 #
 # Each sets up what it needs in a virtual environment. DSL=4.5.2 takes the nvidia-cutlass-dsl of the contest's runner,
 # SCHEDULES=late other schedules of the emulator for `make eval`.
@@ -19,7 +20,7 @@ SECONDS ?= 60
 PROBLEM ?= group_gemm
 TESTS ?= tests
 
-.PHONY: eval test benchmark report soak lint clean
+.PHONY: eval test benchmark report soak lint check clean
 
 eval: $(READY)
 	$(BIN)/python eval.py test --problem $(PROBLEM) --schedule $(SCHEDULES)
@@ -39,6 +40,9 @@ soak: $(READY)
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+check:
+	.ci/run
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)

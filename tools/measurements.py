@@ -1,0 +1,298 @@
+"""Tables of figures in README.md and docs/measurements.md, written from the committed files in docs/results.
+
+    python -m tools.measurements            rewrite every table
+    python -m tools.measurements --check    change nothing; print a diff and exit with 1 where a table is out of date
+
+A table stands between two comments, `<!-- table: KIND NAME -->` and `<!-- end -->`; the text between them is replaced.
+A table whose file is missing says which command writes the file.
+
+    kind            name              figures from
+    b200            PROBLEM           task.py: speed of light, best published; b200-PROBLEM.json: ours
+    comparison      DEVICE-PROBLEM    DEVICE-PROBLEM.json: every row but the configurations
+    configurations  DEVICE-PROBLEM    the same file: every configuration of the kernel
+    model                             model.json
+    emulator                          emulator.json
+
+DEVICE-PROBLEM.json is written by `python -m tools.compare --problem PROBLEM --save FILE`, model.json by
+`python -m tools.model --save FILE`, emulator.json by `python -m emulator.bench --json FILE`. Cases are numbered from 0,
+as `--case` numbers them. Times are microseconds, medians over the repeats.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from statistics import geometric_mean, median
+from typing import Any
+
+from emulator.bench import Result, rate_text, time_text
+from task import PROBLEMS, Benchmark, Problem, TestSpec
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "docs" / "results"
+DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "measurements.md")
+
+TABLE = re.compile(r"<!-- table: (?P<name>[^\n]*?) -->\n(?P<body>.*?)<!-- end -->", re.DOTALL)
+BEGIN, END = "<!-- table:", "<!-- end -->"
+CONFIGURATION = re.compile(r"ours, \d+x\d+, .*")  # rows of `tools.compare --shapes`
+OURS, IN_TURN = "ours", "ours, nothing promised"
+OMITTED = "omitted"  # tools.compare's value of "tensor core" on a Hopper
+NOT_MEASURED = "not measured"
+
+
+class MeasurementError(Exception):
+    """A table or a file that cannot be used; the text names it."""
+
+
+def load(path: Path) -> dict[str, Any] | None:
+    """The content of a saved file, or None where there is none. Raises MeasurementError for malformed JSON."""
+    if not path.exists():
+        return None
+    try:
+        saved: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise MeasurementError(f"{path.name}: {error}") from None
+    return saved
+
+
+def load_comparison(results: Path, name: str) -> dict[str, Any] | None:
+    """A file of `tools.compare`, named DEVICE-PROBLEM.json after the GPU and the problem that it must be of.
+
+    Raises MeasurementError if the content is of another device or problem, or a B200's file lacks the tensor core.
+    """
+    saved = load(results / f"{name}.json")
+    if saved is None:
+        return None
+    device, _, problem = name.partition("-")
+    if problem not in PROBLEMS:
+        raise MeasurementError(f"{name}.json: {problem!r} is none of {', '.join(PROBLEMS)}")
+    if device.lower() not in saved["device"].lower():
+        raise MeasurementError(f"{name}.json was measured on {saved['device']}")
+    if saved.get("problem", problem) != problem:
+        raise MeasurementError(f"{name}.json is of {saved['problem']}")
+    if device.lower() == "b200" and saved["tensor core"] == OMITTED:
+        raise MeasurementError(f"{name}.json: the tensor core was omitted; these are no times of a B200")
+    return saved
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Text
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; the first column is text, the others are figures."""
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def missing(command: str) -> str:
+    return f"*Not measured yet. `{command}` writes the file of this table.*"
+
+
+def compare_command(name: str) -> str:
+    _, _, problem = name.partition("-")
+    return f"python -m tools.compare --problem {problem} --shapes --save docs/results/{name}.json"
+
+
+def command_text(module: str, arguments: Sequence[str]) -> str:
+    """A command as it was typed; of absolute paths the last part only."""
+    shown = [Path(argument).name if Path(argument).is_absolute() else argument for argument in arguments]
+    return f"`{shlex.join(['python', '-m', module, *shown])}`"
+
+
+def shapes(benchmark: Benchmark) -> str:
+    """A case's sizes in words: "8 groups, N 4096, K 7168, M 64..248"."""
+    args = TestSpec.parse(benchmark.line).args
+    words = [f"{args['g']} groups"] if "g" in args else []
+    for key in "nkm":
+        if key in args:
+            value = args[key]
+            different = sorted(set(value)) if isinstance(value, tuple) else [value]
+            text = f"{different[0]}..{different[-1]}" if len(different) > 2 else ", ".join(map(str, different))
+            words.append(f"{key.upper()} {text}")
+    return ", ".join(words + ([f"batch of {args['l']}"] if args.get("l", 1) != 1 else []))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Times on a GPU
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def medians(saved: dict[str, Any], row: str) -> dict[int, float]:
+    """Microseconds by case of a row; nothing for a row that was not measured."""
+    return {int(case): median(times) for case, times in saved["us"].get(row, {}).items() if times}
+
+
+def spread(saved: dict[str, Any], rows: Iterable[str]) -> float:
+    """The widest distance of the 10th to the 90th percentile in these rows, as a share of the median."""
+    widths = [0.0]
+    for row in rows:
+        for times in map(sorted, filter(None, saved["us"][row].values())):
+            tenth = len(times) // 10
+            widths.append((times[-1 - tenth] - times[tenth]) / median(times))
+    return max(widths)
+
+
+def circumstances(saved: dict[str, Any], rows: Iterable[str]) -> str:
+    omitted = saved["tensor core"] == OMITTED
+    versions = [f"{name} {saved[name]}" for name in ("nvidia-cutlass-dsl", "torch") if name in saved]
+    return "; ".join(
+        [
+            f"{saved['device']}, {saved['sms']} SMs"
+            + (", **tensor core omitted: no times of a B200**" if omitted else ""),
+            command_text("tools.compare", saved["command"]),
+            ", ".join([*versions, f"submission.py {saved['submission.py sha256'][:12]}"]),
+            f"median us per call, 10th to 90th percentile within {spread(saved, rows):.1%} of it",
+        ]
+    )
+
+
+def comparison_table(saved: dict[str, Any], rows: list[str]) -> str:
+    cases = sorted({int(case) for row in rows for case in saved["us"][row]})
+    lines = []
+    for row in rows:
+        found = medians(saved, row)
+        cells = [f"{found[case]:.2f}" if case in found else "-" for case in cases]
+        lines.append([f"**{text}**" if row == OURS else text for text in (row, *cells)])
+    return f"{markdown(['us', *(f'case {case}' for case in cases)], lines)}\n\n{circumstances(saved, rows)}"
+
+
+def comparison(results: Path, name: str) -> str:
+    saved = load_comparison(results, name)
+    if saved is None:
+        return missing(compare_command(name))
+    return comparison_table(saved, [row for row in saved["us"] if not CONFIGURATION.fullmatch(row)])
+
+
+def configurations(results: Path, name: str) -> str:
+    saved = load_comparison(results, name)
+    rows = [row for row in saved["us"] if CONFIGURATION.fullmatch(row)] if saved is not None else []
+    return comparison_table(saved, rows) if saved is not None and rows else missing(compare_command(name))
+
+
+def ours_text(saved: dict[str, Any] | None, case: int) -> str:
+    """Calls as the contest times them, which overlap; and in turn, as published kernels' calls are."""
+    overlapping, in_turn = (medians(saved, row).get(case) if saved else None for row in (OURS, IN_TURN))
+    if overlapping is None:
+        return NOT_MEASURED
+    return f"{overlapping:.2f}" + (f" (in turn {in_turn:.2f})" if in_turn is not None else "")
+
+
+def b200(results: Path, name: str) -> str:
+    problem: Problem = PROBLEMS[name]
+    saved, cases = load_comparison(results, f"b200-{name}"), range(len(problem.benchmarks))
+    rows = [
+        [
+            f"{case}: {shapes(benchmark)}",
+            f"{benchmark.speed_of_light_us:#.3g}",
+            f"{benchmark.best_published_us:#.3g}",
+            ours_text(saved, case),
+        ]
+        for case, benchmark in enumerate(problem.benchmarks)
+    ]
+    limits = geometric_mean(benchmark.speed_of_light_us for benchmark in problem.benchmarks)
+    best = geometric_mean(benchmark.best_published_us for benchmark in problem.benchmarks)
+    ours = medians(saved, OURS) if saved else {}
+    mean = f"{geometric_mean(ours.values()):.2f}" if len(ours) == len(cases) else NOT_MEASURED
+    rows.append(["geometric mean of the column", f"{limits:.2f}", f"{best:.2f}", mean])
+    rows.append(["best published geometric mean of one submission", "", f"{problem.best_geomean_us:.2f}", ""])
+    table = markdown(["case (us on a B200)", "speed of light", "best published of the case", "ours"], rows)
+    return table + (f"\n\nOurs: {circumstances(saved, [OURS])}" if saved else "")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The model, and the emulator itself
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def model(results: Path, name: str) -> str:
+    saved = load(results / "model.json")
+    if saved is None:
+        return missing("python -m tools.model --save docs/results/model.json")
+    cases = saved["cases"]
+    header = ["modelled, not measured", *(f"case {case}" for case in range(len(cases)))]
+    return markdown(header, [[label, *(str(case[label]) for case in cases)] for label in cases[0]]) + (
+        f"\n\nA B200 with {saved['sms']} SMs, group GEMM; {command_text('tools.model', saved.get('command', ()))}"
+    )
+
+
+def emulator(results: Path, name: str) -> str:
+    saved = load(results / "emulator.json")
+    if saved is None:
+        return missing("python -m emulator.bench --json docs/results/emulator.json")
+    rows = []
+    for result in (Result(**fields) for fields in saved["results"]):
+        low_to_high = f"{time_text(result.low)} to {time_text(result.high)}"
+        rows.append([f"{result.family}: {result.name}", time_text(result.seconds), low_to_high, rate_text(result)])
+    table = markdown(["operation", "median", "range", "per unit of work"], rows)
+    return (
+        f"{table}\n\n{saved['processor']}, Python {saved['python']}; `python -m emulator.bench`, "
+        "one process and thread. **Times of the emulator, not of any GPU.**"
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Documents
+# ----------------------------------------------------------------------------------------------------------------------
+
+KINDS: dict[str, Callable[[Path, str], str]] = {
+    "b200": b200,
+    "comparison": comparison,
+    "configurations": configurations,
+    "model": model,
+    "emulator": emulator,
+}
+
+
+def render(text: str, results: Path = RESULTS) -> str:
+    """A document with all of its tables written anew. Raises MeasurementError for a table that is unknown or open."""
+
+    def table(match: re.Match[str]) -> str:
+        kind, _, name = match["name"].partition(" ")
+        if kind not in KINDS:
+            raise MeasurementError(f"table {match['name']!r}: {kind!r} is none of {', '.join(KINDS)}")
+        if BEGIN in match["body"]:
+            raise MeasurementError(f"table {match['name']!r} has no {END}")
+        try:
+            return f"{BEGIN} {match['name']} -->\n{KINDS[kind](results, name)}\n{END}"
+        except KeyError as error:
+            raise MeasurementError(f"table {match['name']!r}: there is no {error}") from None
+
+    written, count = TABLE.subn(table, text)
+    if count != text.count(BEGIN):
+        raise MeasurementError(f"{text.count(BEGIN)} tables begin and {count} of them end")
+    return written
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 where a table is out of date")
+    options = parser.parse_args(arguments)
+    outdated = 0
+    for path in DOCUMENTS:
+        old = path.read_text(encoding="utf-8")
+        try:
+            new = render(old, RESULTS)
+        except MeasurementError as error:
+            sys.exit(f"measurements: {path.name}: {error}")
+        if old == new:
+            continue
+        outdated += 1
+        if options.check:
+            before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
+            sys.stdout.writelines(difflib.unified_diff(before, after, path.name, f"{path.name}, rewritten"))
+        else:
+            path.write_text(new, encoding="utf-8")
+            print(f"{path.name}: rewritten")
+    return int(options.check and outdated > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
