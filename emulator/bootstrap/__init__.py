@@ -1,0 +1,1 @@
+"""A folder for PYTHONPATH: its `sitecustomize` puts every Python process on the device."""
