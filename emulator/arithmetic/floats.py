@@ -51,7 +51,7 @@ def canonical(values: np.ndarray) -> np.ndarray:
     return np.where(found, nan, values) if found.any() else values
 
 
-_NANS = {f16: np.array(0x7FFF, u16).view(f16), f32: np.array(0x7FFFFFFF, u32).view(f32)}
+_NANS: dict[type, np.ndarray] = {f16: np.array(0x7FFF, u16).view(f16), f32: np.array(0x7FFFFFFF, u32).view(f32)}
 
 
 def smaller(a: np.ndarray, b: np.ndarray, propagate: bool = False) -> np.ndarray:

@@ -40,7 +40,7 @@ def _tf32(values: np.ndarray, rounding: str) -> np.ndarray:
     bits = values.view(u32)
     half = u32(1 << TF32_DROPPED - 1)
     to_even = half - u32(1) + (bits >> u32(TF32_DROPPED) & u32(1))
-    added: dict[str, np.ndarray | u32] = {"rz": u32(0), "rna": half, "rn": to_even}
+    added: dict[str, np.ndarray | np.uint32] = {"rz": u32(0), "rna": half, "rn": to_even}
     rounded = (bits + added[rounding]) >> u32(TF32_DROPPED) << u32(TF32_DROPPED)
     return np.where(np.isfinite(values), rounded, canonical(values).view(u32))
 
