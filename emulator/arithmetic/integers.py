@@ -131,7 +131,7 @@ def divide(a: Value, b: Value, width: int, is_signed: bool) -> np.ndarray:
 
 
 def remainder(a: Value, b: Value, width: int, is_signed: bool) -> np.ndarray:
-    """rem: what `divide` leaves."""
+    """rem: a - b * (a / b) with the quotient of `divide`."""
     dtype = (INTS if is_signed else UINTS)[width]
     quotient = divide(a, b, width, is_signed)
     with np.errstate(over="ignore"):

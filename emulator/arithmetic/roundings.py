@@ -84,10 +84,8 @@ def _signed_zero(total: np.ndarray, a: np.ndarray, b: np.ndarray, rounding: str)
     return np.where((total == 0) & (np.signbit(a) | np.signbit(b)), total.dtype.type(-0.0), total)
 
 
-# The functions below take float32 or float64 and round by rn, rz, rm or rp.
-
-
 def rounded_sum(a: np.ndarray, b: np.ndarray, rounding: str) -> np.ndarray:
+    """a + b of float32 or float64, rounded by rz, rm or rp."""
     if a.dtype == f64:
         return _signed_zero(_directed("sum", a + b, (a, b), rounding), a, b, rounding)
     a, b = a.astype(f64), b.astype(f64)
@@ -95,12 +93,14 @@ def rounded_sum(a: np.ndarray, b: np.ndarray, rounding: str) -> np.ndarray:
 
 
 def rounded_product(a: np.ndarray, b: np.ndarray, rounding: str) -> np.ndarray:
+    """a * b of float32 or float64, rounded by rz, rm or rp."""
     if a.dtype == f64:
         return _directed("product", a * b, (a, b), rounding)
     return round_float(a.astype(f64) * b, f32, rounding)
 
 
 def rounded_fused(a: np.ndarray, b: np.ndarray, c: np.ndarray, rounding: str) -> np.ndarray:
+    """a * b + c of float32 or float64 with one rounding, by rz, rm or rp."""
     if a.dtype == f64:
         return _signed_zero(_directed("fused", fused_double(a, b, c), (a, b, c), rounding), a * b, c, rounding)
     product, c = a.astype(f64) * b, c.astype(f64)
@@ -108,10 +108,12 @@ def rounded_fused(a: np.ndarray, b: np.ndarray, c: np.ndarray, rounding: str) ->
 
 
 def rounded_quotient(a: np.ndarray, b: np.ndarray, rounding: str) -> np.ndarray:
+    """a / b of float32 or float64, rounded by rz, rm or rp."""
     return _directed("quotient", a / b, (a, b), rounding)
 
 
 def rounded_root(a: np.ndarray, rounding: str) -> np.ndarray:
+    """The square root of float32 or float64, rounded by rz, rm or rp."""
     return _directed("root", np.sqrt(a), (a,), rounding)
 
 

@@ -89,12 +89,15 @@ class Queues:
             self.run_one()
 
     def arrival(self, async_op: AsyncOperation) -> None:
+        """An arrival on an mbarrier of another CTA."""
         self._submit(self._arrivals, async_op)
 
     def load(self, async_op: AsyncOperation) -> None:
+        """A copy to shared memory."""
         self._submit(self._loads, async_op)
 
     def store(self, async_op: AsyncOperation) -> None:
+        """A copy from shared memory."""
         self._submit(self._stores, async_op)
 
     def tensor(self, thread: tuple, async_op: AsyncOperation) -> None:

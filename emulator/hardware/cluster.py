@@ -57,7 +57,7 @@ class Grid:
         )
         self.predecessors: list[Grid] = []  # grids that griddepcontrol.wait waits for
         self.waiters: list[ActiveGroup] = []  # groups that wait for the end of this grid
-        # mbarriers of exited CTAs whose phase had received bytes, but not as many as expected, or more.
+        # mbarriers of exited CTAs with a nonzero tx-count in a phase that has received bytes.
         self.unfinished: list[MBarrier] = []
         self.admitted = 0  # clusters that have started
         self.allowing = 0  # CTAs that have allowed dependents to start, or have exited

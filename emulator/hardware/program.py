@@ -41,7 +41,7 @@ class Program:
         return Traits.of(self.entry)
 
     def instruction_at(self, traceback: types.TracebackType | None) -> int | None:
-        """The index of the instruction whose generated code a traceback passes through last, None without any."""
+        """Index of the instruction whose generated code a traceback passes through last; None if there is none."""
         found = None
         while traceback is not None:
             if traceback.tb_frame.f_code.co_filename == self.filename:

@@ -58,7 +58,7 @@ class StoreMarks:
         self._marks[(place & _OFFSET) >> GRAIN_SHIFT] = number
 
     def fence(self, warp: Warp) -> None:
-        """fence.proxy.async of a warp: its own stores may be read, and those older than what it last waited for."""
+        """fence.proxy.async of a warp: its own stores may be read, and all made before the event it last waited for."""
         done = [n for n, of in self._stores.items() if of.issuer[0].warp is warp or of.time <= warp.synced]
         for number in done:
             group, index = self._stores.pop(number).issuer

@@ -1,7 +1,7 @@
 """The body of an entry or device function: a walk over its statements with a stack of scopes.
 
-An inline-assembly block or call sequence (`{ ... }`) opens a scope of its own for registers, variables and labels; what
-it declares gets a name that is unique in the body. `.loc` lines become `Instruction.source`.
+An inline-assembly block or call sequence (`{ ... }`) opens a scope of its own for registers, variables and labels;
+their names are made unique in the body. `.loc` lines become `Instruction.source`.
 """
 
 from __future__ import annotations

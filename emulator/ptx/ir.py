@@ -208,9 +208,16 @@ class Module:
     scope: Scope = field(default_factory=Scope)
 
 
-def located(reason: str, entry: Body, instruction: Instruction | None) -> EmulatorError:
-    """An error at an instruction, or in the entry as a whole."""
+def located(
+    reason: str,
+    entry: Body,
+    instruction: Instruction | None,
+    *,
+    cta: tuple[int, int, int] | None = None,
+    warp: int | None = None,
+) -> EmulatorError:
+    """An error at an instruction, or in the entry as a whole; cta and warp as in EmulatorError."""
     if instruction is None:
-        return EmulatorError(reason, kernel=entry.name)
+        return EmulatorError(reason, kernel=entry.name, cta=cta, warp=warp)
     line, text, source = instruction.line, instruction.text, instruction.source
-    return EmulatorError(reason, kernel=entry.name, ptx_line=line, ptx_text=text, source=source)
+    return EmulatorError(reason, kernel=entry.name, cta=cta, warp=warp, ptx_line=line, ptx_text=text, source=source)

@@ -75,7 +75,7 @@ class Copy:
     @staticmethod
     @lru_cache(maxsize=4096)
     def decode(shape: str, multicast: str | None, source_format: str | None, taddr: int, descriptor: int) -> Copy:
-        """The copy of an instruction and its operands. Raises Fault for what is not legal.
+        """The copy of an instruction and its operands. Raises Fault if they are not legal.
 
         shape: 128x256b, 4x256b, 128x128b, 64x128b or 32x128b. multicast: None, "warpx2::02_13", "warpx2::01_23" or
         "warpx4". source_format: None, "b4x16_p64" or "b6x16_p32". taddr: tensor memory address.

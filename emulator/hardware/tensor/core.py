@@ -123,7 +123,7 @@ class Mma:
     @staticmethod
     @lru_cache(maxsize=4096)
     def decode(form: MmaForm, operands: MmaOperands) -> Mma:
-        """The MMA of a form and its operands. Raises Fault for what is not legal, whatever the memories hold."""
+        """The MMA of a form and its operands. Raises Fault if they are not legal with any contents of the memories."""
         op = decode_instruction(form.kind, form.cta_group, form.scale_block, operands.idesc)
         a, b, disabled = operands.a, operands.b, operands.disabled
         lane, column = split_address(operands.d)

@@ -155,7 +155,7 @@ def _listed(values: Collection) -> str:
 
 @lru_cache(maxsize=1024)
 def decode_instruction(kind: str, cta_group: int, scale_block: int | None, idesc: int) -> MmaInstruction:
-    """The instruction descriptor of a dense tcgen05.mma without .ws. Raises Fault for what is not legal.
+    """The instruction descriptor of a dense tcgen05.mma without .ws. Raises Fault for an illegal one.
 
     kind: a key of KINDS. scale_block: 16 (.block16, .scale_vec::4X), 32 (.block32, .scale_vec::1X, ::2X) or None.
     """

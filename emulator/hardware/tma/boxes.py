@@ -3,8 +3,8 @@
 A box lies in shared memory densely packed, dimension 0 fastest, and swizzled (swizzle.py). Elements outside the tensor
 are filled on a load and dropped on a store (PTX ISA, "Tensor Dimension, size and format" and "cp.async.bulk.tensor").
 In the modes tile::gather4 and tile::scatter4 (`rows`) the box is four rows of a matrix, each with a coordinate of its
-own: coordinates are (column, row, row, row, row). Every function raises Fault for what the hardware does not allow, and
-passes the issuer to the memories' observers.
+own: coordinates are (column, row, row, row, row). Every function raises Fault for a copy that the hardware does not
+allow, and passes the issuer to the memories' observers.
 """
 
 from __future__ import annotations
