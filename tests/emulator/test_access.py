@@ -152,7 +152,7 @@ def test_address_spaces():
 
 
 def test_cache_hints():
-    """None changes what is loaded or stored; a discarded line holds nothing of use."""
+    """No hint changes the values loaded or stored; a discarded line is poisoned."""
     storage = np.zeros(512, np.uint32)
     data = storage[-storage.ctypes.data % 128 // 4 :][:64]
     data[:] = np.arange(64)

@@ -1,4 +1,4 @@
-"""mbarriers, named barriers, cluster barriers: what completes them, and what breaks their rules."""
+"""mbarriers, named barriers, cluster barriers: completion, and violations of their rules."""
 
 import numpy as np
 import pytest

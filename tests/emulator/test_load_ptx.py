@@ -282,7 +282,7 @@ def test_arguments_in_variables_and_registers():
 
 
 def test_calls_in_diverged_code():
-    """Odd threads call, with a limit on what the function adds; the guard is on the call itself."""
+    """Odd threads call, by a guard on the call itself; the function's addend is limited."""
     body = (
         "and.b32 %r3, %r1, 1; setp.ne.u32 %p1, %r3, 0; mul.lo.u32 %r4, %r1, 50; mov.u32 %r2, 9;"
         "@%p1 call (%r2), add, (%r4, %r1);" + STORE
@@ -345,7 +345,7 @@ def test_calls_through_pointers():
 
 
 def test_what_is_left_of_calls():
-    """Those of the driver's functions, and what a pointer to no function comes to; each with the call's own text."""
+    """Errors of the driver's functions, and of a pointer to no function; each has the text of the call."""
     body = "call (%r2), vprintf, (%rd1, %rd1); call (%r2), add, (%r1, %r1);\ncall (%r3), %rd1, (%r1, %r2);"
     head = f"{HEADER}{PRINTF.format(format=0)}{FUNCTIONS}"
     text = f"{head}.entry k(.param .u64 out) {{ {REGISTERS} {LOAD_OUT} {body} ret; }}"
@@ -468,7 +468,7 @@ print("after", out.tolist()[:4], "torch" in sys.modules)
 
 
 def test_printf_without_torch_under_several_schedules():
-    """Each schedule runs in a child of its own; what is printed is printed once and in its place."""
+    """Each schedule runs in a child of its own; its output is printed once and in order."""
     environment = {name: value for name, value in os.environ.items() if name[:6] not in ("EMULAT", "PYTHON")}
     environment |= {"EMULATOR_SCHEDULE": "late,random:1,eager", "EMULATOR_WORKERS": "2"}
     done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True)

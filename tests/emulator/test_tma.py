@@ -47,7 +47,7 @@ class Tensor:
         return coords[0] * self.bits + 8 * sum(c * s for c, s in zip(coords[1:], self.strides, strict=True))
 
     def swizzled(self, address) -> int:
-        """PTX ISA, "Swizzling Modes": the bits above the 128-byte line choose what is added to the bits below."""
+        """PTX ISA, "Swizzling Modes": the bits above the 128-byte line select the bits to add to those below."""
         line = address >> 7
         if self.atom == "16B":
             return address ^ (line & {0: 0, 32: 1, 64: 3, 128: 7}[self.swizzle]) << 4

@@ -11,7 +11,7 @@ from tests.support.small_kernels import entry, launch, store
 
 SCHEDULES = ["late", "eager", "random:1", "random:2"]
 
-# Four warps; warp 0 allocates. %r12: the address of the warp's own quadrant, of which it has stored its thread numbers.
+# Four warps; warp 0 allocates. %r12: the address of the warp's own quadrant, which holds its thread numbers.
 SETUP = """
     mov.u32 %r10, smem; shr.u32 %r11, %tid, 5; setp.ne.u32 %p1, %r11, 0; mov.u32 %r1, 0; @%p1 bra ALLOCATED;
     tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r10], 64;
@@ -73,7 +73,7 @@ def test_first_uses():
 
 @pytest.mark.parametrize("schedule", ["late", "random:1", "random:3"])
 def test_a_store_is_not_there_before_it_is_waited_for(schedule):
-    """Warps 0 and 4 reach the same quadrant. What warp 0 stores last is seen by warp 4 only behind its wait::st."""
+    """Warps 0 and 4 reach the same quadrant. Warp 4 sees the last store of warp 0 only after that warp's wait::st."""
     body = """
         setp.ne.u32 %p2, %r11, 0; mov.u32 %r20, 9; @%p2 bra STORED;
         tcgen05.st.sync.aligned.32x32b.x1.b32 [%r12], %r20; {wait}
@@ -155,7 +155,7 @@ def test_kernels_without_fences_are_not_held_to_them():
 
 
 def test_results_of_work_that_is_not_committed():
-    """Warp 0 reads what warp 1's lane has had copied, told by a barrier and not by a commit."""
+    """Warp 0 reads the columns of warp 1's copy after a barrier, but without a commit."""
     body = """
         setp.ne.u32 %p2, %tid, 32; @%p2 bra TOLD; add.u32 %r14, %r10, 2048; shr.u32 %r14, %r14, 4;
         cvt.u64.u32 %rd2, %r14;

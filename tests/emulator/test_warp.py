@@ -11,7 +11,7 @@ LANE = np.arange(32)
 
 
 def lanes(body, threads=32, **options):
-    """What each thread leaves in %r1."""
+    """%r1 of each thread, at the end."""
     out = np.full(threads, 0xDEAD, np.uint32)
     launch(body + store("%r1"), out, threads=threads, **options)
     return out.tolist()
