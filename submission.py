@@ -7,36 +7,37 @@
     dual GEMM     silu(A @ B1^T) * (A @ B2^T), scaled in the same way, both products in one pass over A
     GEMV          for every batch A @ b^T with a single row b
 
-Accumulation and silu are fp32, with one rounding at the end. A GEMV is a kernel of its own, described last; what comes
-before is about the other three, one warp-specialised kernel.
+Accumulation and silu are fp32, with one rounding at the end. One warp-specialised kernel computes the group GEMM, the
+GEMM and the dual GEMM; the GEMV has a kernel of its own, described last.
 
-A and B hold e2m1 values, two per byte; every 16 consecutive K elements share one e4m3 scale. In the shapes that matter
+A and B hold e2m1 values, two per byte; every 16 consecutive K elements share one e4m3 scale. In the contest's shapes
 B is the weight matrix (thousands of rows) and A the tokens of one expert (tens to hundreds), so the operands are
 swapped on the tensor core: weights take the MMA's M side, always 128 rows per CTA, and tokens its N side, whose width
 can follow the problem. The accumulator is C^T: TMEM lanes are weight rows, TMEM columns are tokens.
 
 Work: a tile is 128 weight rows (256 of a pair) x 64 to 256 tokens of one group over all its K, in k-tiles of 256
 elements. Tiles are numbered group by group, largest M first, token blocks of the same weight rows next to each other,
-so that CTAs that run side by side share a weight tile in L2. Cluster i of n takes tiles i, i + n, ...: nothing is
-looked up in memory. A tile of 256 tokens is two parts of 128, an accumulator each; a part without tokens costs nothing.
+so that CTAs that run side by side share a weight tile in L2. Cluster i of n takes tiles i, i + n, ...: the kernel looks
+nothing up in memory. A tile of 256 tokens is two parts of 128, an accumulator each; a part without tokens costs nothing.
 
-Residence: one CTA per SM stays for all its tiles, and the epilogue of one runs beside the loads of the next. Or two
-CTAs share an SM, each for one tile only, and the next CTA's loads run beside the epilogue of the one before.
+Residence: one persistent CTA per SM runs all its tiles, and the epilogue of one tile runs beside the loads of the next.
+Or two CTAs share an SM, each for one tile only, and one CTA's epilogue runs beside the next CTA's loads.
 
-Split K: where tiles are fewer than SMs, two or four MMAs of a cluster take a share of a tile's K each. In the end every
-share sends the others its sums of the tokens that they store, into SMEM that their stages no longer need.
+Split K: where tiles are fewer than SMs, a cluster has two or four MMAs (split-K ranks), and each multiplies a part of
+the tile's K. At the end every rank stores a part of the tile's tokens: the other ranks send it their sums for those
+tokens, into SMEM that its stages no longer need.
 
 Pairs (cta_group 2): two CTAs of a cluster share a tile. Each loads its own 128 weight rows, half of every part's tokens
 and all scale factors that it needs; the leader (even CTA) issues every MMA for both, and each stores its own half of
-C. Loads count on the barriers of the CTA they go to; the other CTA tells the leader when a stage is full, the
+C. Loads count on the barriers of the CTA they go to; the other CTA tells the leader when a stage is full, and the
 leader's commits arrive in both.
 
-Launches overlap: every launch lets the next one start as soon as its CTAs have their TMEM, a GEMV's at once. The next
-one's CTAs set themselves up wherever there is room and, as far as the caller promises that it is safe, load, compute
-and store before the end of the launch before them. Launches end in their order all the same.
+Overlap: every launch lets the next one start as soon as its CTAs have their TMEM; a GEMV does so at once. The next
+launch's CTAs set themselves up wherever there is room. As far as the caller promises that it is safe, they load,
+compute and store before the end of the launch ahead. Launches always end in order.
 
 Roles (192 threads)
-    warp    role        what it does
+    warp    role        work
     0-3     epilogue    accumulator -> fp16 -> C, from registers; warp w owns TMEM lanes 32w..32w+31
     4       load        one thread: operand tiles by tensor map, scale factors by plain bulk copies
     5       MMA         TMEM allocation; one thread: scale factors SMEM -> TMEM, MMAs, commits; in a pair's other CTA:
@@ -49,7 +50,8 @@ Pipelines (mbarriers; stage and phase are carried across tiles and never reset)
     MMA -> epilogue     acc_full     every CTA       1, by tcgen05.commit                        accumulators
     epilogue -> MMA     acc_empty    leader          4 per CTA, one per epilogue warp            accumulators
 
-The load role sets up its CTA's barriers and starts at once; neither TMEM allocation nor a pair's other CTA delays it.
+The load role initialises its CTA's barriers and starts at once; it waits neither for the TMEM allocation nor for a
+pair's other CTA.
 
 SMEM of a CTA (bytes from a base that is a multiple of 1024; P = products, T = token_tile / cta_group, A = atoms of 128
 tokens)
@@ -57,25 +59,22 @@ tokens)
     stages x  tokens    T x 128        e2m1 [part][row][256 of K], 128B swizzle
     stages x  SF        (P + A) x 2048 weights', then tokens' scale factors: 4 atoms of 128 rows x 64 of K each
               barriers  8 each, then the TMEM base address
-    split K, after the last MMA, from 0 on: the other shares' sums, fp32 [sender][product][token / 4][row][4]
+    split K, after the last MMA, from 0 on: the other ranks' sums, fp32 [sender][product][token / 4][row][4]
 
-TMEM (512 columns, 256 with two CTAs per SM; E = accumulators x P x tokens of a part)
-    0 .. E-1            accumulators [accumulator][product][token], two where they fit and more than one tile comes
-    E .. E+16P-1        weights' scale factors of one k-tile [product][64 of K], 4 columns each
-    E+16P ..            tokens' scale factors [part][64 of K][atom], 4 columns each
+TMEM holds the accumulators and the scale factors of one k-tile; `Plan` has the map of its columns.
 
 Tensor maps (per group: weights, tokens) are encoded by the JIT-compiled host code from a table of pointers and
 sizes and travel by value as kernel parameters: no workspace, no device-side edits, no copies. A reordered scale tensor
-already is a sequence of the 512-byte atoms that `tcgen05.cp` wants, so its k-tile is one contiguous copy.
+already is a sequence of the 512-byte atoms that `tcgen05.cp` reads, so its k-tile is one contiguous copy.
 
-GEMV: every byte of A and of its scales is read once and used once, by CUDA cores. A launch has some CTAs per batch, as
-many as run at once; each takes equally many consecutive rows. Its warps stand side by side along K, and where K is
-short in several such teams, which take the rows in turns. A lane owns 2 blocks of 16 elements: it converts its part of
-b once, into registers, and from then on reads nothing but A and its row-major scales, 18 bytes per row, four rows ahead:
+GEMV: CUDA cores read every byte of A and of its scales once and use it once. A launch has some CTAs per batch, as many
+as run at once; each takes equally many consecutive rows. The CTA's warps form one team along K or, where K is short,
+several teams that take the rows in turns. A lane owns 2 blocks of 16 elements: it converts its part of b once, into
+registers, and from then on reads nothing but A and its row-major scales, 18 bytes per row, four rows ahead:
 up to 73,728 bytes in flight per SM. Where K ends inside a warp, its last lanes repeat the last part of the row, with
-zeros for b's scales; where K is longer than a team, it goes round again. Products of e2m1 are exact in f16x2, each half
-a sum of 8 (at most 8 x 36, multiples of 1/4); one fp32 FMA per block multiplies their sum by both scales. Lanes add up
-in a butterfly, warps through SMEM ([row][warp of the team], fp32), always in the same order.
+zeros for b's scales; where K is longer than a team, the team goes round again. Products of e2m1 are exact in f16x2,
+each half a sum of 8 (at most 8 x 36, multiples of 1/4); one fp32 FMA per block multiplies their sum by both scales.
+Lanes add up in a butterfly, warps through SMEM ([row][warp of the team], fp32), always in the same order.
 """
 
 import contextlib
@@ -127,16 +126,16 @@ LEADER_MASK = 0xFEFFFFFF  # clears the rank bit of a shared address: the same pl
 SETUP_BARRIER, TEARDOWN_BARRIER = 1, 2  # named barriers; 0 is the CTA's
 LOW_HALVES, HIGH_HALVES = 0x5410, 0x3276  # prmt selectors: low halves of both operands; high ones, the second first
 WARP_ROWS = 32  # weight rows of an epilogue warp: the TMEM lanes that it can read
-SUM_BYTES = 16  # of four tokens' sums that shares of K send each other at once
+SUM_BYTES = 16  # four tokens' fp32 sums: one store between split-K ranks
 EPILOGUE_REGISTERS = 64  # accumulator columns that an epilogue thread reads from TMEM at once
 
-SM_SMEM = 228 * 1024  # bytes of SMEM per SM, of which every resident CTA takes SMEM_RESERVED more than it asks for
+SM_SMEM = 228 * 1024  # bytes per SM; every resident CTA takes SMEM_RESERVED more than it asks for
 SMEM_RESERVED = 1024
 TMEM_COLUMNS = 512  # per SM
 PARAMETER_BYTES = 32764  # kernel parameters per launch (PTX ISA, "Kernel Function Parameters")
 TENSOR_MAP_BYTES = 128
 
-ALIGNMENT = 16  # bytes, of every tensor's address
+ALIGNMENT = 16  # bytes; every tensor's address is a multiple
 EVICT_NORMAL = 0x1000000000000000  # L2 cache policies as CUTLASS's TMA::CacheHintSm90 encodes them
 EVICT_LAST = 0x14F0000000000000
 
@@ -148,16 +147,16 @@ TABLE_HEADER, TABLE_SIZES = 3, 4
 # GEMV.
 SF_BLOCK = 16  # elements of K that share a scale
 BLOCK_BYTES = SF_BLOCK // 2
-LANE_BLOCKS = 2  # of K, per lane and row: one load of 16 bytes, and one of 2 scales
-ROW_WORDS = LANE_BLOCKS * BLOCK_BYTES // 4 + 1  # of a lane, scales last
+LANE_BLOCKS = 2  # blocks of K per lane and row: one load of 16 bytes, and one of 2 scales
+ROW_WORDS = LANE_BLOCKS * BLOCK_BYTES // 4 + 1  # 32-bit words of a lane and row, scales last
 WARP_BLOCKS = 32 * LANE_BLOCKS
-ROWS_AT_ONCE = 2  # of a warp, whose sums the butterfly adds up together, one in each half of the lanes
-ROWS_AHEAD = 2 * ROWS_AT_ONCE  # of a warp, in flight
-WARPS = 32  # of a CTA, at most; one CTA per SM, so 64 registers per thread
-ROWS_MAX = 256  # per CTA
-BATCHES_MAX = 65535  # of a grid's y dimension
+ROWS_AT_ONCE = 2  # rows of a warp that one butterfly adds up, one in each half of the lanes
+ROWS_AHEAD = 2 * ROWS_AT_ONCE  # rows of a warp in flight
+WARPS = 32  # per CTA, at most; one CTA per SM, so 64 registers per thread
+ROWS_MAX = 256  # rows per CTA, at most
+BATCHES_MAX = 65535  # the most that a grid's y dimension takes
 
-# Its host table, int64 words: promises, M, K / SF_BLOCK, rows of b, rows per CTA, CTAs per batch, batches; addresses.
+# The GEMV's host table, int64 words: promises, M, K / SF_BLOCK, rows of b, rows per CTA, CTAs per batch, batches; addresses.
 GEMV_HEADER, GEMV_TENSORS = 7, 5
 
 LARGEST = 2**31 - 2**12  # sizes and tile numbers are 32-bit in the kernel, which adds a tile or a grid to them
@@ -179,31 +178,38 @@ def check_size(name: str, value: int, least: int, multiple: int, reason: str, mo
 Sizes = tuple[tuple[int, int, int], ...]  # (M, N, K) by group
 Problems = tuple[tuple[int, int, int, int], ...]  # (M, N, K, L) by group, a batch of L each
 
-# Byte offsets in SMEM; `end` is the size of the whole.
+# Byte offsets in SMEM; `end` is its size.
 SmemMap = namedtuple("SmemMap", "weights tokens scales full empty acc_full acc_empty tmem_address end")
 
 derived = functools.cached_property
 
 
+class Configuration(NamedTuple):
+    """The part of a `Plan` that a launch's sizes do not fix: `candidates` chooses it."""
+
+    token_tile: int
+    cta_group: int  # CTAs that share one MMA, and so a tile
+    ctas_per_sm: int  # CTAs that fit an SM at once: 1 for many tiles each, 2 for one tile each
+    k_split: int  # MMAs of a cluster, its split-K ranks, that each multiply a part of a tile's K
+
+
+Configurations = tuple[Configuration, ...] | None  # the configurations to choose among; None: all that are legal
+
+
 @dataclass(frozen=True)
 class Plan:
-    """Everything about the kernel that is fixed at compile time, derived from the tile sizes."""
+    """Everything about the GEMM kernel that is fixed at compile time; for the first fields see `Configuration`."""
 
     groups: int
     token_tile: int = 128
-    cta_group: int = 1  # CTAs that share one MMA, and so a tile
-    ctas_per_sm: int = 1  # CTAs that fit an SM at once: 1 for many tiles each, 2 for one tile each
-    k_split: int = 1  # MMAs of a cluster that share a tile's K, and add up their sums in the end
+    cta_group: int = 1
+    ctas_per_sm: int = 1
+    k_split: int = 1
     products: int = 1  # weights that share the tokens: C = A @ B^T, or C = silu(A @ B1^T) * (A @ B2^T)
 
     def __post_init__(self):
-        allowed = {
-            "token_tile": TOKEN_TILES,
-            "cta_group": CTA_GROUPS,
-            "ctas_per_sm": CTAS_PER_SM,
-            "k_split": K_SPLITS,
-            "products": PRODUCTS,
-        }
+        legal = TOKEN_TILES, CTA_GROUPS, CTAS_PER_SM, K_SPLITS, PRODUCTS
+        allowed = dict(zip((*Configuration._fields, "products"), legal))
         for name, values in allowed.items():
             if getattr(self, name) not in values:
                 raise ValueError(f"{name} is {getattr(self, name)}; the kernel is written for {values}")
@@ -222,14 +228,14 @@ class Plan:
             )
 
     cluster_ctas = derived(lambda self: self.cta_group * self.k_split)
-    # Short CTAs: the hardware hands out their tiles, the next launch's after this one's.
+    # Not persistent: one tile per CTA, assigned by the block scheduler, before any tile of the next launch.
     one_tile = derived(lambda self: self.ctas_per_sm > 1 or self.k_split > 1)
 
     # A tile has one or two parts, each with an accumulator and MMAs of its own.
     parts = derived(lambda self: ceil_div(self.token_tile, MMA_TOKENS))
     part_tokens = derived(lambda self: self.token_tile // self.parts)
     part_atoms = derived(lambda self: ceil_div(self.part_tokens, 128))  # of scale factors, per 64 of K
-    # Token rows of a part in one CTA's SMEM: CTAs that share an MMA halve its N side between them.
+    # Token rows of a part in one CTA's SMEM: the CTAs of a pair hold half of the MMA's N side each.
     token_rows = derived(lambda self: self.part_tokens // self.cta_group)
 
     weight_bytes = WEIGHT_TILE * K_TILE // 2
@@ -241,22 +247,26 @@ class Plan:
     fixed_bytes = derived(lambda self: 16 * (self.accumulators + 1))
     stages = derived(lambda self: (self.smem_capacity - self.fixed_bytes) // (self.stage_bytes + 16))
 
-    # Two accumulators, if they fit beside the scale factors and there is a next tile to compute while one is stored.
+    # Columns of TMEM (512, or 256 with two CTAs per SM; P = products, E = accumulators x P x tokens of a part):
+    #     0 .. E-1        accumulators [accumulator][product][token]; two if they fit and the CTA has a next tile
+    #     E .. E+16P-1    weights' scale factors of one k-tile [product][64 of K], 4 columns each
+    #     E+16P ..        tokens' scale factors [part][64 of K][atom], 4 columns each
     tmem_columns = derived(lambda self: TMEM_COLUMNS // self.ctas_per_sm)
     sf_columns = derived(lambda self: self.scale_bytes // SF_ATOM * SF_COLUMNS)
-    accumulator_columns = derived(lambda self: self.products * self.part_tokens)  # the products side by side
+    accumulator_columns = derived(lambda self: self.products * self.part_tokens)
     two_fit = derived(lambda self: 2 * self.accumulator_columns + self.sf_columns <= self.tmem_columns)
     accumulators = derived(lambda self: 2 if self.two_fit and not self.one_tile else 1)
     weight_sf_column = derived(lambda self: self.accumulators * self.accumulator_columns)
     token_sf_column = derived(lambda self: self.weight_sf_column + self.products * K_BLOCKS * SF_COLUMNS)
-    # Tokens that the epilogue reads from TMEM at once; and that a CTA adds up, of all shares of K.
+
+    # Tokens that the epilogue reads from TMEM at once; tokens of a tile that a split-K rank stores.
     epilogue_tokens = derived(lambda self: EPILOGUE_REGISTERS // self.products // (2 if self.k_split > 1 else 1))
     share_tokens = derived(lambda self: self.part_tokens // self.k_split)
-    share_bytes = derived(lambda self: self.products * self.share_tokens * WEIGHT_TILE * 4)
+    share_bytes = derived(lambda self: self.products * self.share_tokens * WEIGHT_TILE * 4)  # fp32 sums of one rank
 
     @functools.cached_property
     def at(self) -> SmemMap:
-        """Where everything starts in SMEM: arrays of equal parts, one after the other."""
+        """Byte offsets of the regions of SMEM, one after the other."""
         parts = (
             self.stages * self.products * self.weight_bytes,
             self.stages * self.token_bytes,
@@ -267,9 +277,35 @@ class Plan:
         return SmemMap(*itertools.accumulate(parts, initial=0))
 
 
+@functools.cache
+def max_groups(products: int) -> int:
+    """The most groups whose maps, addresses and four integers fit one launch's parameters, beside its own two, padded."""
+    of_group = (products + 1) * TENSOR_MAP_BYTES + (products + 2) * 8 + 4 * 4
+    return (PARAMETER_BYTES - TENSOR_MAP_BYTES) // of_group
+
+
+@functools.cache
+def shapes(products: int = 1) -> list[Configuration]:
+    """Every legal configuration: its accumulators fit TMEM."""
+    found = []
+    for shape in map(Configuration._make, itertools.product(TOKEN_TILES, CTA_GROUPS, CTAS_PER_SM, K_SPLITS)):
+        # Split K only at one CTA per SM: with two, overlapping launches already fill the chip.
+        if shape.ctas_per_sm == 1 or shape.k_split == 1:
+            with contextlib.suppress(ValueError):
+                Plan(1, *shape, products)
+                found.append(shape)
+    return found
+
+
+# Schedule penalties, in equivalent bytes of L2 traffic; fitted on an H200, calls back to back.
+PAIR_BYTES = 5_000_000  # clusters: their CTAs wait for each other
+SPLIT_BYTES = 550_000  # split K, per SM: CTAs wait for each other, add up, and leave no SM to the next launch
+ALONE_BYTES = 10_000_000  # one CTA per SM: no loads between the end of a CTA and the start of the next on its SM
+
+
 @dataclass(frozen=True)
 class Schedule:
-    """Which tiles a launch has and how many CTAs share them: the pure-Python twin of what the kernel computes.
+    """A launch's tiles and CTAs: the pure-Python twin of the kernel's own arithmetic.
 
     `sizes` holds (M, N, K) per group, none of them empty, in the order in which the tiles are numbered.
     """
@@ -286,7 +322,7 @@ class Schedule:
         return tuple(itertools.accumulate(tiles, initial=0))
 
     tiles = derived(lambda self: self.first_tiles[-1])
-    # Clusters that run at once, if all fit: how a GPU's SMs are grouped may leave some without a neighbour.
+    # Clusters that run at once, at most: the GPU's grouping of SMs may leave some without a neighbour.
     slots = derived(lambda self: self.sm_count * self.plan.ctas_per_sm // self.plan.cluster_ctas)
     waves = derived(lambda self: ceil_div(self.tiles, self.slots))
     clusters = derived(lambda self: self.tiles if self.plan.one_tile else min(self.tiles, self.slots))
@@ -295,7 +331,7 @@ class Schedule:
 
     @functools.cached_property
     def requested(self) -> dict[str, int]:
-        """Bytes by operand that the loads of all tiles read from memory, which is not what boxes have past M, N, K."""
+        """Bytes by operand that the loads of all tiles read from memory; boxes read nothing past M, N and K."""
         plan, total = self.plan, dict.fromkeys(("weights", "tokens", "weight SF", "token SF"), 0)
         for m, n, k in self.sizes:
             weight_tiles, token_tiles = ceil_div(n, WEIGHT_TILE * plan.cta_group), ceil_div(m, plan.token_tile)
@@ -321,25 +357,31 @@ class Schedule:
             work.append((group, (weight_block * plan.cta_group + rank) * WEIGHT_TILE, token_block * plan.token_tile))
         return work
 
+    def merits(self, overlapping: bool = True) -> dict[str, int]:
+        """The figures by which schedules are compared: the least wins, and the first difference decides.
 
-@functools.cache
-def max_groups(products: int) -> int:
-    """Groups whose parameters fit one launch: maps, addresses, four integers; and the two of the launch, padded."""
-    of_group = (products + 1) * TENSOR_MAP_BYTES + (products + 2) * 8 + 4 * 4
-    return (PARAMETER_BYTES - TENSOR_MAP_BYTES) // of_group
+        Overlapping launches share the SMs, so the bytes of all loads count; of one on its own, the busiest SM's.
+        """
+        plan = self.plan
+        if overlapping:
+            waiting = PAIR_BYTES * (plan.cluster_ctas > 1) + ALONE_BYTES * (plan.ctas_per_sm == 1)
+            cost = self.requested_bytes + waiting
+            return {"bytes and waits": cost, "tokens per tile": plan.token_tile, "split K": plan.k_split}
+        k_tiles = ceil_div(ceil_div(max(k for _, _, k in self.sizes), K_TILE), plan.k_split)
+        exchanged = SPLIT_BYTES + (plan.k_split - 1) * plan.share_bytes if plan.k_split > 1 else 0
+        busiest = self.waves * plan.ctas_per_sm * (k_tiles * plan.stage_bytes + exchanged)
+        return {"bytes of the busiest SM": busiest, "bytes": self.requested_bytes, "tokens per tile": plan.token_tile}
 
 
-@functools.cache
-def shapes(products: int = 1) -> list[tuple[int, int, int, int]]:
-    """(token_tile, cta_group, ctas_per_sm, k_split) of every configuration whose accumulators fit TMEM."""
-    found = []
-    for shape in itertools.product(TOKEN_TILES, CTA_GROUPS, CTAS_PER_SM, K_SPLITS):
-        # Where CTAs share SMs, more of them are had by launches that overlap.
-        if shape[2] == 1 or shape[3] == 1:
-            with contextlib.suppress(ValueError):
-                Plan(1, *shape, products)
-                found.append(shape)
-    return found
+def candidates(
+    sizes: Sizes, sms: int, overlapping: bool = True, products: int = 1, configurations: Configurations = None
+) -> list[Schedule]:
+    """The schedules of the configurations whose clusters fit the chip and whose K splits into k-tiles, best first."""
+    plans = [Plan(len(sizes), *shape, products) for shape in configurations or shapes(products)]
+    k_tiles = min(ceil_div(k, K_TILE) for _, _, k in sizes)
+    possible = [plan for plan in plans if plan.cluster_ctas <= sms and plan.k_split <= k_tiles]
+    schedules = [Schedule(plan, sizes, sms) for plan in possible]
+    return sorted(schedules, key=lambda schedule: tuple(schedule.merits(overlapping).values()))
 
 
 @dataclass(frozen=True)
@@ -608,15 +650,23 @@ def next_stage(stage: Int32, phase: Int32, stages: int) -> tuple[Int32, Int32]:
     return cutlass.select_(wrapped, Int32(0), stage + 1), cutlass.select_(wrapped, phase ^ 1, phase)
 
 
-class Gemm:
-    """Host launcher and device roles for one `Plan`; see the module's docstring for roles, pipelines and maps.
+@dataclass(frozen=True)
+class Cta:
+    """A CTA's place in its launch and the launch's sizes at trace time, read by all roles; M, N, K and first by group."""
 
-    `kernel` sets what all roles read: smem, cluster, clusters, rank in the pair and the pair's mask, share of K, tiles,
-    and by group first_tiles, ms, ns, ks.
-    """
-
-    def __init__(self, plan: Plan):
-        self.plan = plan
+    plan: Plan
+    smem: Int32  # base address
+    cluster: Int32
+    clusters: Int32
+    rank: Int32  # in the pair
+    split_rank: Int32  # of the pair, or of the CTA without one
+    pair: Int16  # mask of the pair's CTAs in the cluster
+    promises: Int32
+    tiles: Int32
+    ms: tuple
+    ns: tuple
+    ks: tuple
+    first_tiles: tuple
 
     def of_group(self, values: tuple, tile: Int32):
         """The entry of `values` for the group that owns a tile: a chain of selects, no memory."""
@@ -637,35 +687,42 @@ class Gemm:
         return cutlass.select_(token_row + self.plan.part_tokens < m, Int32(self.plan.parts), Int32(1))
 
     def k_range(self, tile: Int32) -> tuple[Int32, Int32]:
-        """First and last + 1 of this CTA's elements of K, a share of the tile's."""
+        """First and last + 1 of the elements of K that this CTA multiplies."""
         k, split = self.of_group(self.ks, tile), self.plan.k_split
         if split == 1:
             return Int32(0), k
-        k_tiles = (k + (K_TILE - 1)) // K_TILE
-        return self.share * k_tiles // split * K_TILE, cutlass.min((self.share + 1) * k_tiles // split * K_TILE, k)
+        k_tiles, rank = (k + (K_TILE - 1)) // K_TILE, self.split_rank
+        return rank * k_tiles // split * K_TILE, cutlass.min((rank + 1) * k_tiles // split * K_TILE, k)
+
+
+class Gemm:
+    """Host launcher and device roles for one `Plan`; see the module's docstring for roles, pipelines and maps."""
+
+    def __init__(self, plan: Plan):
+        self.plan = plan
 
     @cute.jit
-    def load(self, promises: Int32, weight_maps: list, token_maps: tuple, weight_scales: list, token_scales: tuple):
+    def load(self, cta: Cta, weight_maps: list, token_maps: tuple, weight_scales: list, token_scales: tuple):
         """Load role, one thread per CTA: fill a stage as soon as the MMA role has emptied it, weights before tokens."""
-        plan, smem, rank = self.plan, self.smem, self.rank
-        if promises & OPERANDS_READY == 0:
+        plan, smem, rank = self.plan, cta.smem, cta.rank
+        if cta.promises & OPERANDS_READY == 0:
             grid_wait()
         stage, phase = Int32(0), Int32(0)
-        for tile in cutlass.range(self.cluster, self.tiles, self.clusters, unroll=1):
-            weight_block, token_row, m = self.position(tile)
+        for tile in cutlass.range(cta.cluster, cta.tiles, cta.clusters, unroll=1):
+            weight_block, token_row, m = cta.position(tile)
             weight_block = weight_block * plan.cta_group + rank
-            n, k = self.of_group(self.ns, tile), self.of_group(self.ks, tile)
-            k_begin, k_end = self.k_range(tile)
-            token_map = self.of_group(token_maps, tile)
-            weight_map = [self.of_group(maps, tile) for maps in weight_maps]
+            n, k = cta.of_group(cta.ns, tile), cta.of_group(cta.ks, tile)
+            k_begin, k_end = cta.k_range(tile)
+            token_map = cta.of_group(token_maps, tile)
+            weight_map = [cta.of_group(maps, tile) for maps in weight_maps]
             # Scale factors of 128 rows are consecutive atoms, K fastest. A pair's second half may lie past N, where
             # whatever is multiplied is not stored: it takes the last rows' scale factors.
             row_sf = Int64(k // MMA_K) * SF_ATOM
             first_sf = cutlass.min(weight_block, (n - 1) // 128) * row_sf
-            weight_sf = [self.of_group(scales, tile) + first_sf for scales in weight_scales]
-            token_sf = self.of_group(token_scales, tile) + token_row // 128 * row_sf
+            weight_sf = [cta.of_group(scales, tile) + first_sf for scales in weight_scales]
+            token_sf = cta.of_group(token_scales, tile) + token_row // 128 * row_sf
             last_atom = (m - 1) // 128 - token_row // 128
-            parts = self.parts(token_row, m)
+            parts = cta.parts(token_row, m)
 
             for k_start in cutlass.range(k_begin, k_end, K_TILE, unroll=1):
                 full = smem + (plan.at.full + 8 * stage)
@@ -700,22 +757,22 @@ class Gemm:
             stage, phase = next_stage(stage, phase, plan.stages)
 
     @cute.jit
-    def mma(self, tmem: Int32):
+    def mma(self, cta: Cta, tmem: Int32):
         """MMA role, one thread: scale factors and MMAs in issue order; each part commits on its own.
 
         A pair's leader works for both; in the other CTA only `relay` has something to do.
         """
-        plan, smem, tiles = self.plan, self.smem, self.tiles
+        plan, smem, tiles = self.plan, cta.smem, cta.tiles
         if cutlass.const_expr(plan.cta_group == 2):
             # The other CTA has no tiles here. A branch around the role instead costs its loop the uniform registers.
-            tiles = cutlass.select_(self.rank == 0, tiles, Int32(0))
+            tiles = cutlass.select_(cta.rank == 0, tiles, Int32(0))
         # A shared address has the CTA's rank above its 18 bits, which a descriptor must not.
         local = smem & 0x3FFFF
         stage, phase = Int32(0), Int32(0)
         used = Int32(0)  # accumulators so far: which one is next, and in which phase
-        for tile in cutlass.range(self.cluster, tiles, self.clusters, unroll=1):
-            _, token_row, m = self.position(tile)
-            k_begin, k_end = self.k_range(tile)
+        for tile in cutlass.range(cta.cluster, tiles, cta.clusters, unroll=1):
+            _, token_row, m = cta.position(tile)
+            k_begin, k_end = cta.k_range(tile)
             # Atoms cover 128 rows; an odd tile of 64 or 192 tokens begins with the second half of one, two columns on.
             half_atom = token_row % 128 // 32
             for k_start in cutlass.range(k_begin, k_end, K_TILE, unroll=1):
@@ -735,26 +792,26 @@ class Gemm:
                         d = tmem + accumulator * plan.accumulator_columns
                         self.multiply(tmem, d, part, half_atom, k_left, k_done, (weights, tokens, scales))
                         if k_left <= K_TILE:
-                            tcgen05_commit(smem + (plan.at.acc_full + 8 * accumulator), self.pair, plan)
-                tcgen05_commit(smem + (plan.at.empty + 8 * stage), self.pair, plan)
+                            tcgen05_commit(smem + (plan.at.acc_full + 8 * accumulator), cta.pair, plan)
+                tcgen05_commit(smem + (plan.at.empty + 8 * stage), cta.pair, plan)
                 stage, phase = next_stage(stage, phase, plan.stages)
-            used += self.parts(token_row, m)
+            used += cta.parts(token_row, m)
         if cutlass.const_expr(plan.cta_group == 2):
             # The other CTA's last arrivals must come before this one's SMEM is given up.
             for _ in cutlass.range(0 if plan.one_tile else plan.accumulators, unroll=1):
                 empty = smem + (plan.at.acc_empty + 8 * (used % plan.accumulators))
                 mbarrier_wait(empty, used // plan.accumulators % 2 ^ 1)
                 used += 1
-            self.relay()
+            self.relay(cta)
 
     @cute.jit
-    def relay(self):
+    def relay(self, cta: Cta):
         """In a pair's other CTA, the MMA role's thread: tell the leader of every stage that is full here."""
-        plan, smem = self.plan, self.smem
-        tiles = cutlass.select_(self.rank == 1, self.tiles, Int32(0))
+        plan, smem = self.plan, cta.smem
+        tiles = cutlass.select_(cta.rank == 1, cta.tiles, Int32(0))
         stage, phase = Int32(0), Int32(0)
-        for tile in cutlass.range(self.cluster, tiles, self.clusters, unroll=1):
-            k_begin, k_end = self.k_range(tile)
+        for tile in cutlass.range(cta.cluster, tiles, cta.clusters, unroll=1):
+            k_begin, k_end = cta.k_range(tile)
             for _ in cutlass.range(k_begin, k_end, K_TILE, unroll=1):
                 full = smem + (plan.at.full + 8 * stage)
                 mbarrier_wait(full, phase)
@@ -798,24 +855,24 @@ class Gemm:
                     )
 
     @cute.jit
-    def epilogue(self, promises: Int32, tmem: Int32, warp: Int32, outputs: tuple):
+    def epilogue(self, cta: Cta, tmem: Int32, warp: Int32, outputs: tuple):
         """Epilogue role, one warp: its 32 weight rows of every part, `epilogue_tokens` tokens at a time.
 
         A thread reads one weight row and stores pairs of rows: even threads of even tokens, odd ones of odd tokens, so
         that a warp writes 64 consecutive bytes of each of two tokens at once.
         Unless promised otherwise, an earlier launch may still write the same C, or read it: stores come after its end.
         """
-        plan, smem = self.plan, self.smem
+        plan, smem = self.plan, cta.smem
         lane = cute.arch.lane_idx()
         odd = lane % 2
         selector = cutlass.select_(odd == 0, Int32(LOW_HALVES), Int32(HIGH_HALVES))
         used = Int32(0)
-        for tile in cutlass.range(self.cluster, self.tiles, self.clusters, unroll=1):
-            weight_block, token_row, m = self.position(tile)
-            n = self.of_group(self.ns, tile)
-            row = (weight_block * plan.cta_group + self.rank) * WEIGHT_TILE + warp * WARP_ROWS + lane - odd
+        for tile in cutlass.range(cta.cluster, cta.tiles, cta.clusters, unroll=1):
+            weight_block, token_row, m = cta.position(tile)
+            n = cta.of_group(cta.ns, tile)
+            row = (weight_block * plan.cta_group + cta.rank) * WEIGHT_TILE + warp * WARP_ROWS + lane - odd
             pitch = Int64(n) * 2  # bytes from one token to the next
-            output = self.of_group(outputs, tile) + (token_row + odd) * pitch + Int64(row) * 2
+            output = cta.of_group(outputs, tile) + (token_row + odd) * pitch + Int64(row) * 2
             tokens = cutlass.min(m - token_row, plan.token_tile)
             # N is even: both rows of the pair are stored, or none.
             stored_tokens = cutlass.select_(row < n, tokens - odd, Int32(0))
@@ -826,11 +883,11 @@ class Gemm:
                 tmem_fence_after_sync()
                 begin, end = part, cutlass.min(tokens, part + plan.part_tokens)
                 if cutlass.const_expr(plan.k_split > 1):
-                    self.exchange(source, warp * WARP_ROWS + lane)
-                    begin += self.share * plan.share_tokens
+                    self.exchange(cta, source, warp * WARP_ROWS + lane)
+                    begin += cta.split_rank * plan.share_tokens
                     end = cutlass.min(end, begin + plan.share_tokens)
                 for first in cutlass.range(begin, end, plan.epilogue_tokens, unroll=1):
-                    values = self.outputs(source + (first - part), first - begin, warp * WARP_ROWS + lane)
+                    values = self.outputs(smem, source + (first - part), first - begin, warp * WARP_ROWS + lane)
                     if cutlass.const_expr(not plan.one_tile):
                         if first + plan.epilogue_tokens >= end:
                             # This warp has read all that it wants of the accumulator.
@@ -838,18 +895,18 @@ class Gemm:
                             cute.arch.sync_warp()
                             with cute.arch.elect_one():
                                 mbarrier_arrive(smem + (plan.at.acc_empty + 8 * accumulator), plan)
-                    if promises & OUTPUT_FREE == 0:
+                    if cta.promises & OUTPUT_FREE == 0:
                         grid_wait()
                     for token in cutlass.range_constexpr(0, plan.epilogue_tokens, 2):
                         pair = transpose_pair(pack_f16x2(values[token], values[token + 1]), selector)
                         store_if_positive(stored_tokens - (first + token), output + (first + token) * pitch, pair)
                 used += 1
         # One CTA is enough to keep launches ending in their order; the others make room.
-        if self.cluster == 0:
+        if cta.cluster == 0:
             grid_wait()
 
     @cute.jit
-    def exchange(self, source: Int32, row: Int32):
+    def exchange(self, cta: Cta, source: Int32, row: Int32):
         """Split K, one epilogue warp: send each other share the sums of the tokens that it will store.
 
         They go where its stages were, [sender][product][token / 4][row][4] fp32; a sender is told by its distance.
@@ -859,9 +916,9 @@ class Gemm:
         cluster_arrive()
         cluster_wait()
         for distance in cutlass.range(1, plan.k_split, unroll=1):
-            share = (self.share + distance) % plan.k_split
-            buffer = self.smem + (plan.at.weights + (plan.k_split - distance - 1) * plan.share_bytes + row * SUM_BYTES)
-            target = cluster_address(buffer, share * plan.cta_group + self.rank)
+            share = (cta.split_rank + distance) % plan.k_split
+            buffer = cta.smem + (plan.at.weights + (plan.k_split - distance - 1) * plan.share_bytes + row * SUM_BYTES)
+            target = cluster_address(buffer, share * plan.cta_group + cta.rank)
             for first in cutlass.range(0, plan.share_tokens, plan.epilogue_tokens, unroll=1):
                 columns = [
                     source + (i * plan.part_tokens + share * plan.share_tokens + first) for i in range(plan.products)
@@ -874,7 +931,7 @@ class Gemm:
         cluster_arrive_release()
         cluster_wait()
 
-    def outputs(self, source: Int32, token: Int32, row: Int32) -> list[Int32]:
+    def outputs(self, smem: Int32, source: Int32, token: Int32, row: Int32) -> list[Int32]:
         """C of one weight row per thread, `epilogue_tokens` tokens from these columns on, as fp32 bits.
 
         Split K: token is the first of them among those of this share, to which the others' sums are added.
@@ -886,7 +943,7 @@ class Gemm:
                 at = plan.at.weights + sender * plan.share_bytes + row * SUM_BYTES
                 for j in range(0, plan.epilogue_tokens, 4):
                     quad = (i * plan.share_tokens + token + j) // 4 * (WEIGHT_TILE * SUM_BYTES)
-                    others = load_shared_f32x4(self.smem + at + quad)
+                    others = load_shared_f32x4(smem + at + quad)
                     values[j : j + 4] = map(add_f32, values[j : j + 4], others)
         return results[0] if plan.products == 1 else list(map(silu_times, *results))
 
@@ -895,20 +952,20 @@ class Gemm:
         """By group: maps of weights..., tokens; addresses of C, weight SF..., token SF; M, N, K and first tile."""
         plan = self.plan
         thread, _, _ = cute.arch.thread_idx()
-        cta, _, _ = cute.arch.block_idx()
-        ctas, _, _ = cute.arch.grid_dim()
+        block, _, _ = cute.arch.block_idx()
+        blocks, _, _ = cute.arch.grid_dim()
         warp = cute.arch.make_warp_uniform(thread // 32)
-        self.smem = smem = Int32(cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint())
-        self.cluster, self.clusters = cta // plan.cluster_ctas, ctas // plan.cluster_ctas
-        self.rank, self.share = cta % plan.cta_group, cta % plan.cluster_ctas // plan.cta_group
-        self.pair = Int16(PAIR << self.share * plan.cta_group) if plan.k_split > 1 else Int16(PAIR)
-        self.tiles, (self.ms, self.ns, self.ks, self.first_tiles) = tiles, sizes
+        smem = Int32(cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint())
+        cluster, clusters = block // plan.cluster_ctas, blocks // plan.cluster_ctas
+        rank, split_rank = block % plan.cta_group, block % plan.cluster_ctas // plan.cta_group
+        pair = Int16(PAIR << split_rank * plan.cta_group) if plan.k_split > 1 else Int16(PAIR)
+        cta = Cta(plan, smem, cluster, clusters, rank, split_rank, pair, promises, tiles, *sizes)
         *weight_maps, token_maps = [tuple(map(tensor_map_address, operand)) for operand in maps]
         outputs, *weight_scales, token_scales = addresses
 
         if warp == LOAD_WARP:
             with cute.arch.elect_one():
-                self.initialise_barriers()
+                self.initialise_barriers(smem, cta.rank)
             cute.arch.sync_warp()
         # The load warp's mbarriers are ready for the others, and for the other CTA of a pair.
         if cutlass.const_expr(plan.cta_group == 2):
@@ -916,7 +973,7 @@ class Gemm:
         if warp == LOAD_WARP:
             setup_arrive()
             with cute.arch.elect_one():
-                self.load(promises, weight_maps, token_maps, weight_scales, token_scales)
+                self.load(cta, weight_maps, token_maps, weight_scales, token_scales)
             cute.arch.sync_warp()
             if cutlass.const_expr(plan.cta_group == 2):
                 cluster_wait()
@@ -934,11 +991,11 @@ class Gemm:
             tmem = load_shared(smem + plan.at.tmem_address)
             if warp == MMA_WARP:
                 with cute.arch.elect_one():
-                    self.mma(tmem)
+                    self.mma(cta, tmem)
                 cute.arch.sync_warp()
                 self.attend_exchange()
             else:
-                self.epilogue(promises, tmem, warp, outputs)
+                self.epilogue(cta, tmem, warp, outputs)
             tmem_fence_before_sync()
             teardown_sync()
         if cutlass.const_expr(plan.cta_group == 2):
@@ -955,11 +1012,11 @@ class Gemm:
             cluster_arrive()
             cluster_wait()
 
-    def initialise_barriers(self):
-        plan, smem = self.plan, self.smem
+    def initialise_barriers(self, smem: Int32, rank: Int32):
+        plan = self.plan
         for stage in range(plan.stages):
             # A pair's leader needs the other CTA's word as well.
-            mbarrier_init(smem + (plan.at.full + 8 * stage), plan.cta_group - self.rank)
+            mbarrier_init(smem + (plan.at.full + 8 * stage), plan.cta_group - rank)
             mbarrier_init(smem + (plan.at.empty + 8 * stage), Int32(1))
         for accumulator in range(plan.accumulators):
             mbarrier_init(smem + (plan.at.acc_full + 8 * accumulator), Int32(1))
@@ -1129,11 +1186,6 @@ class Gemv:
 # Host side
 # ----------------------------------------------------------------------------------------------------------------------
 
-# What is lost beside the bytes, in bytes that L2 delivers meanwhile; fitted on an H200, calls back to back.
-PAIR_BYTES = 5_000_000  # where the CTAs of a pair wait for each other
-SPLIT_BYTES = 550_000  # of one SM, where shares of K wait for each other, add up, and leave no SM to the next launch
-ALONE_BYTES = 10_000_000  # where nothing is loaded between the end of a CTA and the start of the next on its SM
-
 
 def tensor_names(products: int) -> list[str]:
     """A group's tensors in the order of the host table; a GEMM's scale factors are the reordered ones."""
@@ -1302,31 +1354,6 @@ def sm_count(device: int) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-def merits(schedule: Schedule, overlapping: bool = True) -> dict[str, int]:
-    """What schedules are compared by, least first; the first difference decides.
-
-    Launches that overlap share the SMs, and what all of them must fetch counts; of one on its own the busiest SM.
-    """
-    plan = schedule.plan
-    if overlapping:
-        waiting = PAIR_BYTES * (plan.cluster_ctas > 1) + ALONE_BYTES * (plan.ctas_per_sm == 1)
-        cost = schedule.requested_bytes + waiting
-        return {"bytes and waits": cost, "tokens per tile": plan.token_tile, "shares of K": plan.k_split}
-    k_tiles = ceil_div(ceil_div(max(k for _, _, k in schedule.sizes), K_TILE), plan.k_split)
-    exchanged = SPLIT_BYTES + (plan.k_split - 1) * plan.share_bytes if plan.k_split > 1 else 0
-    busiest = schedule.waves * plan.ctas_per_sm * (k_tiles * plan.stage_bytes + exchanged)
-    return {"bytes of the busiest SM": busiest, "bytes": schedule.requested_bytes, "tokens per tile": plan.token_tile}
-
-
-def candidates(sizes: Sizes, sms: int, overlapping: bool = True, products: int = 1) -> list[Schedule]:
-    """The schedules worth comparing, best first."""
-    plans = [Plan(len(sizes), *shape, products) for shape in shapes(products)]
-    k_tiles = min(ceil_div(k, K_TILE) for _, _, k in sizes)
-    possible = [plan for plan in plans if plan.cluster_ctas <= sms and plan.k_split <= k_tiles]
-    schedules = [Schedule(plan, sizes, sms) for plan in possible]
-    return sorted(schedules, key=lambda schedule: tuple(merits(schedule, overlapping).values()))
-
-
 class Launch(NamedTuple):
     """One launch: its schedule, the groups of the call in the order of its tiles, and what fills the host table."""
 
@@ -1338,11 +1365,13 @@ class Launch(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1024)
-def configure(problems: Problems, sms: int, overlapping: bool = True, products: int = 1) -> tuple[Launch, ...]:
+def configure(
+    problems: Problems, sms: int, overlapping: bool = True, products: int = 1, configurations: Configurations = None
+) -> tuple[Launch, ...]:
     """Launches for groups of (M, N, K, L), each L groups: those without tokens left out, the others by descending M.
 
-    overlapping: whether the launch will load beside the end of the one before it.
-    Raises ValueError for sizes that the kernel cannot take.
+    overlapping: the launch loads beside the end of the one ahead of it. Raises ValueError for sizes that the kernel
+    cannot take.
     """
     layouts, count = tensor_layouts(problems, products), len(tensor_names(products))
     every = [(group, index) for group, problem in enumerate(problems) if problem[0] for index in range(problem[3])]
@@ -1351,7 +1380,7 @@ def configure(problems: Problems, sms: int, overlapping: bool = True, products: 
     for start in range(0, len(every), max_groups(products)):
         part = every[start : start + max_groups(products)]
         sizes = tuple(problems[group][:3] for group, _ in part)
-        schedule = candidates(sizes, sms, overlapping, products)[0]
+        schedule = candidates(sizes, sms, overlapping, products, configurations)[0]
         if schedule.tiles > LARGEST:
             raise ValueError(f"{schedule.tiles} tiles in one launch; tile numbers are 32-bit, at most {LARGEST}")
         words = [schedule.tiles, schedule.ctas]
@@ -1372,14 +1401,15 @@ def configure_gemv(m: int, b_rows: int, k: int, batches: int, sms: int) -> tuple
     return plan, array("q", (m, k // SF_BLOCK, b_rows, m // ctas, ctas, batches))
 
 
-def tables(call: Call, addresses: list[int], overlapping: bool) -> Iterator[tuple[Plan | GemvPlan, array]]:
+def tables(
+    call: Call, addresses: list[int], overlapping: bool, configurations: Configurations, sms: int
+) -> Iterator[tuple[Plan | GemvPlan, array]]:
     """The launches of a call: their plans and host tables, but for the promises."""
-    sms = sm_count(torch.cuda.current_device())
     if call.products == 0:
         plan, words = configure_gemv(*call.problems[0], sms)
         yield plan, words + array("q", addresses)
         return
-    for schedule, _, words, pick, offsets in configure(call.problems, sms, overlapping, call.products):
+    for schedule, _, words, pick, offsets in configure(call.problems, sms, overlapping, call.products, configurations):
         yield schedule.plan, words + array("q", map(operator.add, pick(addresses), offsets))
 
 
@@ -1388,6 +1418,24 @@ def compiled(plan: Plan | GemvPlan):
     """The compiled launcher of a plan; takes a pointer to the host table."""
     kernel = Gemm(plan) if isinstance(plan, Plan) else Gemv(plan)
     return cute.compile(kernel.launch, make_ptr(Int64, 0, cute.AddressSpace.generic, assumed_align=8))
+
+
+def run(
+    data: tuple,
+    operands_ready: bool = False,
+    output_free: bool = False,
+    configurations: Configurations = None,
+    sms: int | None = None,
+) -> output_t:
+    """`solve`, for tests and tools that force a GEMM's configuration or the number of SMs to plan for."""
+    call = unpack(data)
+    promises = array("q", (operands_ready * OPERANDS_READY | output_free * OUTPUT_FREE,))
+    addresses = check(call)
+    sms = sm_count(torch.cuda.current_device()) if sms is None else sms
+    for plan, table in tables(call, addresses, operands_ready, configurations, sms):
+        table = promises + table
+        compiled(plan)(make_ptr(Int64, table.buffer_info()[0], cute.AddressSpace.generic, assumed_align=8))
+    return call.outputs
 
 
 def solve(data: tuple, operands_ready: bool = False, output_free: bool = False) -> output_t:
@@ -1401,20 +1449,15 @@ def solve(data: tuple, operands_ready: bool = False, output_free: bool = False) 
         a [M, K/2, L] and b [N, K/2, L] float4_e2m1fn_x2, c [M, N, L] float16, reordered scales
         [32, 4, ceil(rows/128), 4, K/64, L] and row-major ones [rows, K/16, L] float8_e4m3fn. M >= 0 (GEMV 1), N a
         multiple of 8, K of 64. All but the scales that are not read are on the current device.
-    The kernel waits for the end of whatever is ahead of it in the queue before it loads operands and before it stores
-    c, except where the caller promises that it need not. Of every kernel that is still running, or was when the one
-    just ahead began:
+    The kernel waits for the end of all work ahead of it in the queue before it loads operands and before it stores c,
+    unless the caller promises that it need not. The promises are about every kernel that is still running, or was when
+    the kernel just ahead began:
     operands_ready: none of them writes operands of this call.
     output_free: none of them reads or writes c.
-    Launches on the device's default queue and returns at once; does nothing at all where every group is empty.
+    Launches on the device's default queue and returns at once; launches nothing where every group is empty.
     Raises ValueError before any launch where a constraint does not hold.
     """
-    call = unpack(data)
-    promises = array("q", (operands_ready * OPERANDS_READY | output_free * OUTPUT_FREE,))
-    for plan, table in tables(call, check(call), operands_ready):
-        table = promises + table
-        compiled(plan)(make_ptr(Int64, table.buffer_info()[0], cute.AddressSpace.generic, assumed_align=8))
-    return call.outputs
+    return run(data, operands_ready, output_free)
 
 
 def custom_kernel(data: input_t) -> output_t:
