@@ -17,8 +17,8 @@ can follow the problem. The accumulator is C^T: TMEM lanes are weight rows, TMEM
 
 Work: a tile is 128 weight rows (256 of a pair) x 64 to 256 tokens of one group over all its K, in k-tiles of 256
 elements. Tiles are numbered group by group, largest M first, token blocks of the same weight rows next to each other,
-so that CTAs that run side by side share a weight tile in L2. Cluster i of n takes tiles i, i + n, ...: the kernel looks
-nothing up in memory. A tile of 256 tokens is two parts of 128, an accumulator each; a part without tokens costs nothing.
+so that CTAs that run side by side share a weight tile in L2. Cluster i of n takes tiles i, i + n, ...: nothing is
+looked up in memory. A tile of 256 tokens is two parts of 128, an accumulator each; a part without tokens costs nothing.
 
 Residence: one persistent CTA per SM runs all its tiles, and the epilogue of one tile runs beside the loads of the next.
 Or two CTAs share an SM, each for one tile only, and one CTA's epilogue runs beside the next CTA's loads.
@@ -50,8 +50,7 @@ Pipelines (mbarriers; stage and phase are carried across tiles and never reset)
     MMA -> epilogue     acc_full     every CTA       1, by tcgen05.commit                        accumulators
     epilogue -> MMA     acc_empty    leader          4 per CTA, one per epilogue warp            accumulators
 
-The load role initialises its CTA's barriers and starts at once; it waits neither for the TMEM allocation nor for a
-pair's other CTA.
+The load role sets up its CTA's barriers and starts at once; neither TMEM allocation nor a pair's other CTA delays it.
 
 SMEM of a CTA (bytes from a base that is a multiple of 1024; P = products, T = token_tile / cta_group, A = atoms of 128
 tokens)
@@ -84,7 +83,7 @@ import math
 import operator
 from array import array
 from collections import namedtuple
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -652,21 +651,24 @@ def next_stage(stage: Int32, phase: Int32, stages: int) -> tuple[Int32, Int32]:
 
 @dataclass(frozen=True)
 class Cta:
-    """A CTA's place in its launch and the launch's sizes at trace time, read by all roles; M, N, K and first by group."""
+    """Trace-time state that all roles read: the CTA's place in the launch, and the sizes of all groups.
+
+    Frozen, so that the DSL does not carry it through the roles' loops.
+    """
 
     plan: Plan
     smem: Int32  # base address
     cluster: Int32
     clusters: Int32
-    rank: Int32  # in the pair
-    split_rank: Int32  # of the pair, or of the CTA without one
+    rank: Int32  # in the pair; 0 without one
+    split_rank: Int32  # of the pair, or of the CTA without one, in the cluster
     pair: Int16  # mask of the pair's CTAs in the cluster
     promises: Int32
     tiles: Int32
     ms: tuple
     ns: tuple
     ks: tuple
-    first_tiles: tuple
+    first_tiles: tuple  # numbers, by group
 
     def of_group(self, values: tuple, tile: Int32):
         """The entry of `values` for the group that owns a tile: a chain of selects, no memory."""
@@ -687,7 +689,7 @@ class Cta:
         return cutlass.select_(token_row + self.plan.part_tokens < m, Int32(self.plan.parts), Int32(1))
 
     def k_range(self, tile: Int32) -> tuple[Int32, Int32]:
-        """First and last + 1 of the elements of K that this CTA multiplies."""
+        """First and last + 1 of the elements of K that this CTA's split-K rank multiplies."""
         k, split = self.of_group(self.ks, tile), self.plan.k_split
         if split == 1:
             return Int32(0), k
@@ -715,8 +717,8 @@ class Gemm:
             k_begin, k_end = cta.k_range(tile)
             token_map = cta.of_group(token_maps, tile)
             weight_map = [cta.of_group(maps, tile) for maps in weight_maps]
-            # Scale factors of 128 rows are consecutive atoms, K fastest. A pair's second half may lie past N, where
-            # whatever is multiplied is not stored: it takes the last rows' scale factors.
+            # Scale factors of 128 rows are consecutive atoms, K fastest. A pair's second half may lie past N: no product
+            # of it is stored, so it takes the last rows' scale factors.
             row_sf = Int64(k // MMA_K) * SF_ATOM
             first_sf = cutlass.min(weight_block, (n - 1) // 128) * row_sf
             weight_sf = [cta.of_group(scales, tile) + first_sf for scales in weight_scales]
@@ -751,7 +753,7 @@ class Gemm:
                             atom_smem = scale_smem + (plan.products + atom) * SF_STAGE
                             bulk_load(atom_smem, atom_sf, sf_bytes, full, Int64(EVICT_LAST))
                 stage, phase = next_stage(stage, phase, plan.stages)
-        # Nobody else waits for the last commits; they must arrive before this CTA's SMEM is given up.
+        # No other role waits for the last commits; they must arrive before this CTA's SMEM is given up.
         for _ in cutlass.range(plan.stages, unroll=1):
             mbarrier_wait(smem + (plan.at.empty + 8 * stage), phase ^ 1)
             stage, phase = next_stage(stage, phase, plan.stages)
@@ -760,16 +762,16 @@ class Gemm:
     def mma(self, cta: Cta, tmem: Int32):
         """MMA role, one thread: scale factors and MMAs in issue order; each part commits on its own.
 
-        A pair's leader works for both; in the other CTA only `relay` has something to do.
+        A pair's leader issues for both CTAs; the other CTA only runs `relay`.
         """
         plan, smem, tiles = self.plan, cta.smem, cta.tiles
         if cutlass.const_expr(plan.cta_group == 2):
             # The other CTA has no tiles here. A branch around the role instead costs its loop the uniform registers.
             tiles = cutlass.select_(cta.rank == 0, tiles, Int32(0))
-        # A shared address has the CTA's rank above its 18 bits, which a descriptor must not.
+        # A shared address has the CTA's rank above its 18 bits; a descriptor must not.
         local = smem & 0x3FFFF
         stage, phase = Int32(0), Int32(0)
-        used = Int32(0)  # accumulators so far: which one is next, and in which phase
+        used = Int32(0)  # accumulators so far; tells the next one and its phase
         for tile in cutlass.range(cta.cluster, tiles, cta.clusters, unroll=1):
             _, token_row, m = cta.position(tile)
             k_begin, k_end = cta.k_range(tile)
@@ -790,14 +792,14 @@ class Gemm:
                         tmem_fence_after_sync()
                         k_left, k_done = k_end - k_start, k_start - k_begin
                         d = tmem + accumulator * plan.accumulator_columns
-                        self.multiply(tmem, d, part, half_atom, k_left, k_done, (weights, tokens, scales))
+                        self.multiply(tmem, d, part, half_atom, (k_left, k_done), (weights, tokens, scales))
                         if k_left <= K_TILE:
                             tcgen05_commit(smem + (plan.at.acc_full + 8 * accumulator), cta.pair, plan)
                 tcgen05_commit(smem + (plan.at.empty + 8 * stage), cta.pair, plan)
                 stage, phase = next_stage(stage, phase, plan.stages)
             used += cta.parts(token_row, m)
         if cutlass.const_expr(plan.cta_group == 2):
-            # The other CTA's last arrivals must come before this one's SMEM is given up.
+            # The other CTA's last arrivals must come before this CTA's SMEM is given up.
             for _ in cutlass.range(0 if plan.one_tile else plan.accumulators, unroll=1):
                 empty = smem + (plan.at.acc_empty + 8 * (used % plan.accumulators))
                 mbarrier_wait(empty, used // plan.accumulators % 2 ^ 1)
@@ -806,7 +808,7 @@ class Gemm:
 
     @cute.jit
     def relay(self, cta: Cta):
-        """In a pair's other CTA, the MMA role's thread: tell the leader of every stage that is full here."""
+        """MMA role in a pair's other CTA, one thread: tell the leader of every stage that is full here."""
         plan, smem = self.plan, cta.smem
         tiles = cutlass.select_(cta.rank == 1, cta.tiles, Int32(0))
         stage, phase = Int32(0), Int32(0)
@@ -819,21 +821,13 @@ class Gemm:
                 stage, phase = next_stage(stage, phase, plan.stages)
 
     @cute.jit
-    def multiply(
-        self,
-        tmem: Int32,
-        d: Int32,
-        part: cutlass.Constexpr,
-        half_atom: Int32,
-        k_left: Int32,
-        k_done: Int32,
-        stage: tuple,
-    ):
-        """A stage, descriptors of weights, tokens and scale factors, into one part's accumulator, which begins at d.
+    def multiply(self, tmem: Int32, d: Int32, part: cutlass.Constexpr, half_atom: Int32, k: tuple, stage: tuple):
+        """Multiply one part of a stage into its accumulator, which begins at column d.
 
-        The weights' scale factors are in TMEM already for all but the first part.
+        k: elements of K left, this stage's included, and done. stage: descriptors of weights, tokens, scale factors.
+        The first part's call copies the weights' scale factors to TMEM for all parts.
         """
-        plan, (weights, tokens, scales) = self.plan, stage
+        plan, (k_left, k_done), (weights, tokens, scales) = self.plan, k, stage
         for block in cutlass.range_constexpr(K_BLOCKS):
             if block * MMA_K < k_left:
                 token_sf = tmem + (plan.token_sf_column + (part * K_BLOCKS + block) * plan.part_atoms * SF_COLUMNS)
@@ -858,9 +852,9 @@ class Gemm:
     def epilogue(self, cta: Cta, tmem: Int32, warp: Int32, outputs: tuple):
         """Epilogue role, one warp: its 32 weight rows of every part, `epilogue_tokens` tokens at a time.
 
-        A thread reads one weight row and stores pairs of rows: even threads of even tokens, odd ones of odd tokens, so
-        that a warp writes 64 consecutive bytes of each of two tokens at once.
-        Unless promised otherwise, an earlier launch may still write the same C, or read it: stores come after its end.
+        A thread reads one weight row and stores pairs of rows, even threads for even tokens and odd threads for odd
+        ones, so that a warp writes 64 consecutive bytes of each of two tokens at once. Without the promise OUTPUT_FREE
+        an earlier launch may still read or write the same C: stores come after its end.
         """
         plan, smem = self.plan, cta.smem
         lane = cute.arch.lane_idx()
@@ -890,7 +884,7 @@ class Gemm:
                     values = self.outputs(smem, source + (first - part), first - begin, warp * WARP_ROWS + lane)
                     if cutlass.const_expr(not plan.one_tile):
                         if first + plan.epilogue_tokens >= end:
-                            # This warp has read all that it wants of the accumulator.
+                            # This warp has read the accumulator for the last time.
                             tmem_fence_before_sync()
                             cute.arch.sync_warp()
                             with cute.arch.elect_one():
@@ -901,29 +895,28 @@ class Gemm:
                         pair = transpose_pair(pack_f16x2(values[token], values[token + 1]), selector)
                         store_if_positive(stored_tokens - (first + token), output + (first + token) * pitch, pair)
                 used += 1
-        # One CTA is enough to keep launches ending in their order; the others make room.
+        # One cluster is enough to keep launches ending in order; the others make room.
         if cta.cluster == 0:
             grid_wait()
 
     @cute.jit
     def exchange(self, cta: Cta, source: Int32, row: Int32):
-        """Split K, one epilogue warp: send each other share the sums of the tokens that it will store.
+        """Split K, one epilogue warp: send every other split-K rank this rank's sums for the tokens that it stores.
 
-        They go where its stages were, [sender][product][token / 4][row][4] fp32; a sender is told by its distance.
+        They go where its stages were, [sender][product][token / 4][row][4] fp32; the distance of two ranks numbers the
+        sender.
         """
         plan = self.plan
-        # All of the cluster have done their MMAs, and read their stages; there is nothing else to be seen.
+        # Every CTA of the cluster has done its MMAs and read its stages. No memory is to be made visible: relaxed.
         cluster_arrive()
         cluster_wait()
         for distance in cutlass.range(1, plan.k_split, unroll=1):
-            share = (cta.split_rank + distance) % plan.k_split
+            to = (cta.split_rank + distance) % plan.k_split
             buffer = cta.smem + (plan.at.weights + (plan.k_split - distance - 1) * plan.share_bytes + row * SUM_BYTES)
-            target = cluster_address(buffer, share * plan.cta_group + cta.rank)
+            target = cluster_address(buffer, to * plan.cta_group + cta.rank)
             for first in cutlass.range(0, plan.share_tokens, plan.epilogue_tokens, unroll=1):
-                columns = [
-                    source + (i * plan.part_tokens + share * plan.share_tokens + first) for i in range(plan.products)
-                ]
-                sums = tmem_load_rows(columns, plan.epilogue_tokens)
+                columns = [i * plan.part_tokens + to * plan.share_tokens + first for i in range(plan.products)]
+                sums = tmem_load_rows([source + column for column in columns], plan.epilogue_tokens)
                 for i in cutlass.range_constexpr(plan.products):
                     for token in cutlass.range_constexpr(0, plan.epilogue_tokens, 4):
                         at = (i * plan.share_tokens + first + token) // 4 * (WEIGHT_TILE * SUM_BYTES)
@@ -932,9 +925,9 @@ class Gemm:
         cluster_wait()
 
     def outputs(self, smem: Int32, source: Int32, token: Int32, row: Int32) -> list[Int32]:
-        """C of one weight row per thread, `epilogue_tokens` tokens from these columns on, as fp32 bits.
+        """C of one weight row per thread and `epilogue_tokens` tokens, from TMEM column source on, as fp32 bits.
 
-        Split K: token is the first of them among those of this share, to which the others' sums are added.
+        Split K adds the other ranks' sums; token is the first of the tokens, counted from the first of this rank.
         """
         plan = self.plan
         results = tmem_load_rows([source + i * plan.part_tokens for i in range(plan.products)], plan.epilogue_tokens)
@@ -949,7 +942,7 @@ class Gemm:
 
     @cute.kernel
     def kernel(self, maps: tuple, addresses: tuple, sizes: tuple, tiles: Int32, promises: Int32):
-        """By group: maps of weights..., tokens; addresses of C, weight SF..., token SF; M, N, K and first tile."""
+        """maps of weights..., tokens; addresses of C, weight SF..., token SF; sizes M, N, K, first tile; each by group."""
         plan = self.plan
         thread, _, _ = cute.arch.thread_idx()
         block, _, _ = cute.arch.block_idx()
@@ -965,9 +958,9 @@ class Gemm:
 
         if warp == LOAD_WARP:
             with cute.arch.elect_one():
-                self.initialise_barriers(smem, cta.rank)
+                self.initialise_barriers(smem, rank)
             cute.arch.sync_warp()
-        # The load warp's mbarriers are ready for the others, and for the other CTA of a pair.
+        # Tell the other warps, and the other CTA of a pair, that the load warp has set up the mbarriers.
         if cutlass.const_expr(plan.cta_group == 2):
             cluster_arrive()
         if warp == LOAD_WARP:
@@ -983,7 +976,7 @@ class Gemm:
                 cluster_wait()
             if warp == MMA_WARP:
                 tmem_alloc(smem + plan.at.tmem_address, plan)
-                # Not before: a CTA of the next launch could take this one's columns, and then wait for its end.
+                # Not earlier: a CTA of the next launch could take this one's columns, and then wait for its end.
                 grid_launch_dependents()
                 tmem_fence_before_sync()
             setup_sync()
@@ -1007,7 +1000,7 @@ class Gemm:
             tmem_dealloc(load_shared(smem + plan.at.tmem_address), plan)
 
     def attend_exchange(self):
-        """Warps other than the epilogue's: barriers of a cluster take all of its threads."""
+        """The load and MMA warps' part in `exchange`: a cluster's barriers take all of its threads."""
         for _ in range(2 if self.plan.k_split > 1 else 0):
             cluster_arrive()
             cluster_wait()
@@ -1015,7 +1008,7 @@ class Gemm:
     def initialise_barriers(self, smem: Int32, rank: Int32):
         plan = self.plan
         for stage in range(plan.stages):
-            # A pair's leader needs the other CTA's word as well.
+            # In a pair's leader also the other CTA arrives.
             mbarrier_init(smem + (plan.at.full + 8 * stage), plan.cta_group - rank)
             mbarrier_init(smem + (plan.at.empty + 8 * stage), Int32(1))
         for accumulator in range(plan.accumulators):
@@ -1037,14 +1030,14 @@ class Gemm:
             layout = cute.make_composed_layout(cute.make_swizzle(3, 4, 3), 0, cute.make_ordered_layout(box, (1, 0)))
             return cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileG2SOp(), tensor, layout, box)[0]
 
-        def by_word(start, count):  # each the words of all groups
+        def by_word(start, count):  # a tuple over the groups for each of a group's `count` words
             return [tuple(words[start + count * group + i] for group in range(plan.groups)) for i in range(count)]
 
         sizes = tuple(tuple(map(Int32, column)) for column in by_word(TABLE_HEADER, TABLE_SIZES))
         operands = by_word(TABLE_HEADER + TABLE_SIZES * plan.groups, tensors)
         weights, tokens, others = operands[: plan.products], operands[plan.products], operands[plan.products + 1 :]
         ms, ns, ks, _ = sizes
-        maps = [tuple(operand_map(b, n, k, WEIGHT_TILE) for b, n, k in zip(of, ns, ks)) for of in weights]
+        maps = [tuple(operand_map(b, n, k, WEIGHT_TILE) for b, n, k in zip(bs, ns, ks)) for bs in weights]
         maps.append(tuple(operand_map(a, m, k, plan.token_rows) for a, m, k in zip(tokens, ms, ks)))
         self.kernel(tuple(maps), tuple(others), sizes, Int32(words[1]), Int32(words[0])).launch(
             grid=(Int32(words[2]), 1, 1),
@@ -1401,18 +1394,6 @@ def configure_gemv(m: int, b_rows: int, k: int, batches: int, sms: int) -> tuple
     return plan, array("q", (m, k // SF_BLOCK, b_rows, m // ctas, ctas, batches))
 
 
-def tables(
-    call: Call, addresses: list[int], overlapping: bool, configurations: Configurations, sms: int
-) -> Iterator[tuple[Plan | GemvPlan, array]]:
-    """The launches of a call: their plans and host tables, but for the promises."""
-    if call.products == 0:
-        plan, words = configure_gemv(*call.problems[0], sms)
-        yield plan, words + array("q", addresses)
-        return
-    for schedule, _, words, pick, offsets in configure(call.problems, sms, overlapping, call.products, configurations):
-        yield schedule.plan, words + array("q", map(operator.add, pick(addresses), offsets))
-
-
 @functools.cache
 def compiled(plan: Plan | GemvPlan):
     """The compiled launcher of a plan; takes a pointer to the host table."""
@@ -1432,7 +1413,15 @@ def run(
     promises = array("q", (operands_ready * OPERANDS_READY | output_free * OUTPUT_FREE,))
     addresses = check(call)
     sms = sm_count(torch.cuda.current_device()) if sms is None else sms
-    for plan, table in tables(call, addresses, operands_ready, configurations, sms):
+    if call.products == 0:
+        plan, words = configure_gemv(*call.problems[0], sms)
+        tables = [(plan, words + array("q", addresses))]
+    else:
+        launches = configure(call.problems, sms, operands_ready, call.products, configurations)
+        tables = [
+            (x.schedule.plan, x.words + array("q", map(operator.add, x.pick(addresses), x.offsets))) for x in launches
+        ]
+    for plan, table in tables:
         table = promises + table
         compiled(plan)(make_ptr(Int64, table.buffer_info()[0], cute.AddressSpace.generic, assumed_align=8))
     return call.outputs
