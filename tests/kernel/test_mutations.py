@@ -10,7 +10,7 @@ import torch
 
 import reference
 import submission
-from tests.support.configurations import EMULATED, force, set_chip
+from tests.support.configurations import EMULATED, set_chip, solver
 from tests.support.mutants import replaced, run_mutated, without, without_one
 
 emulator = pytest.importorskip("emulator")
@@ -164,16 +164,16 @@ def problem(*sizes):
 
 
 def outcomes(monkeypatch, mutate, shape, schedules=SCHEDULES, sizes=SIZES):
-    """Per schedule, one after the other: None if the result is right, else what was noticed."""
-    force(monkeypatch, shape)
+    """Per schedule, one after the other: None if the result is right, else the error or difference."""
+    solve = solver(shape, sms=shape[1])
     run_mutated(monkeypatch, mutate)
     data, want = problem(*sizes.items())
     for schedule in schedules:
-        set_chip(monkeypatch, shape[1], [schedule])
+        set_chip(monkeypatch, [schedule])
         for _, _, c in data[0]:
             c.fill_(float("nan"))
         try:
-            got = [c.clone() for c in submission.solve(data)]
+            got = [c.clone() for c in solve(data)]
         except emulator.EmulatorError as error:
             yield f"{error}"
         else:
