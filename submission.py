@@ -39,7 +39,8 @@ compute and store before the end of the launch ahead. Launches always end in ord
 Roles (192 threads)
     warp    role        work
     0-3     epilogue    accumulator -> fp16 -> C, from registers; warp w owns TMEM lanes 32w..32w+31
-    4       load        one thread: operand tiles by tensor map, scale factors by plain bulk copies
+    4       load        one thread: sets up barriers and starts at once, before TMEM and a pair's other CTA are ready;
+                        operand tiles by tensor map, scale factors by plain bulk copies
     5       MMA         TMEM allocation; one thread: scale factors SMEM -> TMEM, MMAs, commits; in a pair's other CTA:
                         tells the leader of full stages
 
@@ -49,8 +50,6 @@ Pipelines (mbarriers; stage and phase are carried across tiles and never reset)
     MMA -> load         empty        every CTA       1, by tcgen05.commit                        stages
     MMA -> epilogue     acc_full     every CTA       1, by tcgen05.commit                        accumulators
     epilogue -> MMA     acc_empty    leader          4 per CTA, one per epilogue warp            accumulators
-
-The load role sets up its CTA's barriers and starts at once; neither TMEM allocation nor a pair's other CTA delays it.
 
 SMEM of a CTA (bytes from a base that is a multiple of 1024; P = products, T = token_tile / cta_group, A = atoms of 128
 tokens)
@@ -110,16 +109,12 @@ SF_ATOM = 512  # bytes of scale factors of 128 rows x 64 of K
 SF_STAGE = K_BLOCKS * SF_ATOM
 SF_COLUMNS = 4  # TMEM columns that one atom fills (32 lanes x 4 columns x 4 bytes)
 
-EPILOGUE_WARPS = 4
-LOAD_WARP = 4
-MMA_WARP = 5
+EPILOGUE_WARPS, LOAD_WARP, MMA_WARP = 4, 4, 5  # the epilogue's number, the others' places
 THREADS = 32 * 6
 MMA_TOKENS = 192  # the widest part of a tile; two such accumulators and all scale factors fit TMEM
 TOKEN_TILES = (64, 128, 192, 256)
-CTA_GROUPS = (1, 2)
-CTAS_PER_SM = (1, 2)
 K_SPLITS = (1, 2, 4)
-PRODUCTS = (1, 2)
+CTA_GROUPS = CTAS_PER_SM = PRODUCTS = (1, 2)
 PAIR = 0b11  # mask of both CTAs of a cluster's first pair
 LEADER_MASK = 0xFEFFFFFF  # clears the rank bit of a shared address: the same place in the even CTA of the pair
 SETUP_BARRIER, TEARDOWN_BARRIER = 1, 2  # named barriers; 0 is the CTA's
@@ -155,7 +150,7 @@ WARPS = 32  # per CTA, at most; one CTA per SM, so 64 registers per thread
 ROWS_MAX = 256  # rows per CTA, at most
 BATCHES_MAX = 65535  # the most that a grid's y dimension takes
 
-# The GEMV's host table, int64 words: promises, M, K / SF_BLOCK, rows of b, rows per CTA, CTAs per batch, batches; addresses.
+# Its host table, int64 words: promises, M, K / SF_BLOCK, rows of b, rows per CTA, CTAs per batch, batches; addresses.
 GEMV_HEADER, GEMV_TENSORS = 7, 5
 
 LARGEST = 2**31 - 2**12  # sizes and tile numbers are 32-bit in the kernel, which adds a tile or a grid to them
@@ -207,9 +202,8 @@ class Plan:
     products: int = 1  # weights that share the tokens: C = A @ B^T, or C = silu(A @ B1^T) * (A @ B2^T)
 
     def __post_init__(self):
-        legal = TOKEN_TILES, CTA_GROUPS, CTAS_PER_SM, K_SPLITS, PRODUCTS
-        allowed = dict(zip((*Configuration._fields, "products"), legal))
-        for name, values in allowed.items():
+        allowed = TOKEN_TILES, CTA_GROUPS, CTAS_PER_SM, K_SPLITS, PRODUCTS
+        for name, values in zip((*Configuration._fields, "products"), allowed):
             if getattr(self, name) not in values:
                 raise ValueError(f"{name} is {getattr(self, name)}; the kernel is written for {values}")
         if not 1 <= self.groups <= max_groups(self.products):
@@ -278,7 +272,7 @@ class Plan:
 
 @functools.cache
 def max_groups(products: int) -> int:
-    """The most groups whose maps, addresses and four integers fit one launch's parameters, beside its own two, padded."""
+    """Groups that fit one launch's parameters: maps, addresses, four integers each; and two of the launch, padded."""
     of_group = (products + 1) * TENSOR_MAP_BYTES + (products + 2) * 8 + 4 * 4
     return (PARAMETER_BYTES - TENSOR_MAP_BYTES) // of_group
 
@@ -304,13 +298,10 @@ ALONE_BYTES = 10_000_000  # one CTA per SM: no loads between the end of a CTA an
 
 @dataclass(frozen=True)
 class Schedule:
-    """A launch's tiles and CTAs: the pure-Python twin of the kernel's own arithmetic.
-
-    `sizes` holds (M, N, K) per group, none of them empty, in the order in which the tiles are numbered.
-    """
+    """A launch's tiles and CTAs: the pure-Python twin of the kernel's own arithmetic."""
 
     plan: Plan
-    sizes: Sizes
+    sizes: Sizes  # no group is empty; in the order in which the tiles are numbered
     sm_count: int
 
     @functools.cached_property
@@ -363,8 +354,7 @@ class Schedule:
         """
         plan = self.plan
         if overlapping:
-            waiting = PAIR_BYTES * (plan.cluster_ctas > 1) + ALONE_BYTES * (plan.ctas_per_sm == 1)
-            cost = self.requested_bytes + waiting
+            cost = self.requested_bytes + PAIR_BYTES * (plan.cluster_ctas > 1) + ALONE_BYTES * (plan.ctas_per_sm == 1)
             return {"bytes and waits": cost, "tokens per tile": plan.token_tile, "split K": plan.k_split}
         k_tiles = ceil_div(ceil_div(max(k for _, _, k in self.sizes), K_TILE), plan.k_split)
         exchanged = SPLIT_BYTES + (plan.k_split - 1) * plan.share_bytes if plan.k_split > 1 else 0
@@ -385,10 +375,10 @@ def candidates(
 
 @dataclass(frozen=True)
 class GemvPlan:
-    """Everything about the kernel that is fixed at compile time."""
+    """Everything about the GEMV kernel that is fixed at compile time."""
 
-    k_warps: int  # warps of a team, side by side along K: each must have some of it
-    warps: int = WARPS  # of a CTA, at most: as many teams as fit
+    k_warps: int  # warps of a team, side by side along K; each must have some of it
+    warps: int = WARPS  # limit per CTA: as many teams as fit
 
     def __post_init__(self):
         check_size("warps", self.warps, 1, 1, "a thread has 64 registers", WARPS)
@@ -401,13 +391,13 @@ class GemvPlan:
 
 
 def gemv_plan(k: int) -> GemvPlan:
-    """The plan for K: a team spans it, or goes round as few times as it can, with as few warps as that takes."""
+    """The plan for K: a team with the fewest rounds over K and, among those, the fewest warps."""
     warps = ceil_div(k, WARP_BLOCKS * SF_BLOCK)
     return GemvPlan(ceil_div(warps, ceil_div(warps, WARPS)))
 
 
 def ctas_per_batch(plan: GemvPlan, m: int, batches: int, sms: int) -> int:
-    """CTAs that share a batch's rows: all that run at once, but a row for each team, and not more than fit SMEM."""
+    """CTAs that share a batch's rows: all that run at once, if every team has a row; more where SMEM is short."""
     return max(min(max(1, sms // batches), ceil_div(m, plan.teams)), ceil_div(m, ROWS_MAX))
 
 
@@ -417,7 +407,7 @@ def ctas_per_batch(plan: GemvPlan, m: int, batches: int, sms: int) -> int:
 
 
 def ptx(code: str, constraints: str, *operands, results: Sequence = ()) -> list:
-    """Emit one block of PTX; $0, $1, ... are the results, of these types, then the operands."""
+    """Emit one block of PTX; $0, $1, ... are the results, whose types are given, then the operands."""
     types = [kind.mlir_type for kind in results]
     returned = llvm.StructType.get_literal(types) if len(types) > 1 else next(iter(types), None)
     values = [operand.ir_value() for operand in operands]
@@ -429,7 +419,7 @@ def ptx(code: str, constraints: str, *operands, results: Sequence = ()) -> list:
 
 
 def instruction(code: str, constraints: str = "", *results):
-    """A function that emits this with its arguments as operands; it returns the result, or the list of several."""
+    """A function that emits this PTX with its arguments as operands and returns the result, or the list of several."""
 
     def emit(*operands):
         found = ptx(code, constraints, *operands, results=results)
@@ -443,24 +433,24 @@ mbarrier_arrive_expect_tx = instruction("mbarrier.arrive.expect_tx.shared::cta.b
 mbarrier_init = instruction("mbarrier.init.shared::cta.b64 [$0], $1;", "r,r")
 # Makes initialised mbarriers visible to the async proxy and the cluster (PTX ISA, "membar/fence").
 fence_mbarrier_init = instruction("fence.mbarrier_init.release.cluster;")
-# Relaxed: it orders what `fence_mbarrier_init` has released, and nothing waits for the SM's other memory traffic.
+# Relaxed: `fence_mbarrier_init` has released the barriers, and the arrival need not wait for other memory traffic.
 cluster_arrive = instruction("barrier.cluster.arrive.relaxed.aligned;")
 cluster_arrive_release = instruction("barrier.cluster.arrive.release.aligned;")
 cluster_wait = instruction("barrier.cluster.wait.acquire.aligned;")
-# Named barriers: of all warps before their work, where the load warp does not wait; of the others after it.
+# Named barriers: set-up takes all warps, and the load warp does not wait; teardown takes all but the load warp.
 setup_arrive = instruction(f"bar.arrive {SETUP_BARRIER}, {THREADS};")
 setup_sync = instruction(f"bar.sync {SETUP_BARRIER}, {THREADS};")
 teardown_sync = instruction(f"bar.sync {TEARDOWN_BARRIER}, {THREADS - 32};")
-# Barrier, parity. Returns once the phase of this parity has completed; parity 1 of a fresh barrier passes at once.
+# Barrier, parity: wait for the end of the phase of this parity; on a fresh barrier parity 1 passes at once.
 mbarrier_wait = instruction(
     "{\n\t.reg .pred done;\n\tWAIT:\n\tmbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1;\n\t"
     "@done bra DONE;\n\tbra WAIT;\n\tDONE:\n\t}",
     "r,r",
 )
 
-# The launch before this one is over, and what it wrote is visible (PTX ISA, "griddepcontrol").
+# Wait for the end of the launch ahead; its writes are visible then (PTX ISA, "griddepcontrol").
 grid_wait = instruction("griddepcontrol.wait;")
-# The next launch may start, wherever there is room, once every CTA of this one has come here.
+# Let the next launch start, wherever there is room, once every CTA of this one has executed it.
 grid_launch_dependents = instruction("griddepcontrol.launch_dependents;")
 
 # Bulk copies.
@@ -474,11 +464,11 @@ bulk_load = instruction(  # SMEM, address, bytes, barrier, policy
     "r,l,r,r,l",
 )
 
-# Order tcgen05 work after what this thread has just waited for, and before its next arrival.
+# Order tcgen05 work after this thread's last wait, and before its next arrival.
 tmem_fence_after_sync = instruction("tcgen05.fence::after_thread_sync;")
 tmem_fence_before_sync = instruction("tcgen05.fence::before_thread_sync;")
 
-# SMEM. The same place in another CTA of the cluster, by its rank; its stores are of 16 bytes.
+# SMEM. `cluster_address` takes an address and the rank of the CTA of the cluster that has the same place.
 cluster_address = instruction("mapa.shared::cluster.u32 $0, $1, $2;", "=r,r,r", Int32)
 store_shared_cluster = instruction("st.shared::cluster.v4.b32 [$0], {$1, $2, $3, $4};", "r,r,r,r,r")
 load_shared = instruction("ld.shared.b32 $0, [$1];", "=r,r", Int32)
@@ -486,19 +476,19 @@ load_shared_f32 = instruction("ld.shared.f32 $0, [$1];", "=f,r", Float32)
 load_shared_f32x4 = instruction("ld.shared.v4.f32 {$0, $1, $2, $3}, [$4];", "=f,=f,=f,=f,r", *[Float32] * 4)
 store_shared_f32 = instruction("st.shared.f32 [$0], $1;", "r,f")
 
-# The epilogue's arithmetic, on fp32 as bits. What the other shares of K have sent is added as it is loaded.
+# The epilogue's arithmetic, on fp32 as bits; `add_f32` adds another split-K rank's sum as it was loaded.
 add_f32 = instruction("add.f32 $0, $1, $2;", "=r,r,f", Int32)
-# silu(gate) * up, gate / (1 + 2^(-gate * log2 e)): a few fp32 ulps, right to the limits.
+# silu(gate) * up = gate / (1 + 2^(-gate * log2 e)) * up: within a few fp32 ulps, in the limits too.
 silu_times = instruction(
     "{\n\t.reg .f32 e;\n\tmul.f32 e, $1, 0fBFB8AA3B;\n\tex2.approx.f32 e, e;\n\tadd.f32 e, e, 0f3F800000;\n\t"
     "rcp.approx.f32 e, e;\n\tmul.f32 e, e, $1;\n\tmul.f32 $0, e, $2;\n\t}",
     "=r,r,r",
     Int32,
 )
-# Low and high one to a pair of fp16, rounded to nearest even.
+# Two fp32, the low one first, to a pair of fp16, rounded to nearest even.
 pack_f16x2 = instruction("cvt.rn.f16x2.f32 $0, $2, $1;", "=r,r,r", Int32)
-# Halves of this thread's pair and its neighbour's: both low ones by LOW_HALVES in even threads, both high ones by
-# HIGH_HALVES in odd threads.
+# From this thread's pair and its neighbour's: even threads take both low halves, by LOW_HALVES; odd threads take both
+# high halves, by HIGH_HALVES.
 transpose_pair = instruction(
     "{\n\t.reg .b32 other;\n\tshfl.sync.bfly.b32 other, $1, 1, 31, -1;\n\tprmt.b32 $0, $1, other, $2;\n\t}",
     "=r,r,r",
@@ -508,7 +498,7 @@ store_if_positive = instruction(  # count, address, value
     "{\n\t.reg .pred p;\n\tsetp.gt.s32 p, $0, 0;\n\t@p st.global.b32 [$1], $2;\n\t}", "r,l,r"
 )
 
-# The GEMV's arithmetic. Eight e2m1 values to four f16x2 of neighbours, lower one first; two e4m3 values to fp32.
+# The GEMV's arithmetic: eight e2m1 values to four f16x2 of neighbours, lower one first; two e4m3 values to fp32.
 unpack_e2m1 = instruction(
     "{\n\t.reg .b8 x<4>;\n\tmov.b32 {x0, x1, x2, x3}, $4;\n\tcvt.rn.f16x2.e2m1x2 $0, x0;\n\t"
     "cvt.rn.f16x2.e2m1x2 $1, x1;\n\tcvt.rn.f16x2.e2m1x2 $2, x2;\n\tcvt.rn.f16x2.e2m1x2 $3, x3;\n\t}",
@@ -521,7 +511,7 @@ unpack_e4m3 = instruction(
     "=f,=f,r",
     *[Float32] * 2,
 )
-# Sum of the products of 8 f16x2 and 8 f16x2: each half in fp16, then both in fp32.
+# Dot product of 8 f16x2 and 8 f16x2: each half's sum in fp16, then both halves in fp32.
 block_product = instruction(
     "{\n\t.reg .b32 pair;\n\t.reg .b16 low, high;\n\t.reg .f32 x, y;\n\tmul.rn.f16x2 pair, $1, $9;\n\t"
     + "".join(f"fma.rn.f16x2 pair, ${1 + i}, ${9 + i}, pair;\n\t" for i in range(1, 8))
@@ -533,8 +523,8 @@ fma = instruction("fma.rn.f32 $0, $1, $2, $3;", "=f,f,f,f", Float32)
 # Address, value: rounded to nearest even.
 store_f16 = instruction("{\n\t.reg .b16 h;\n\tcvt.rn.f16.f32 h, $1;\n\tst.global.b16 [$0], h;\n\t}", "l,f")
 
-# A lane's part of a row, if the first operand is positive: words of e2m1, then one of e4m3 scales; then the words to
-# return otherwise. Nothing of it is read again: it does not go to L1.
+# Load a lane's part of a row, words of e2m1 and one word of e4m3 scales, if the first operand is positive; otherwise
+# return the given words. No byte is read twice, so L1 is passed by.
 load_row = instruction(  # wanted, address of values, of scales, words
     "{\n\t.reg .pred p;\n\tsetp.gt.s32 p, $5, 0;\n\t"
     "@p ld.global.L1::no_allocate.v4.b32 {$0, $1, $2, $3}, [$6];\n\t"
@@ -552,8 +542,8 @@ def exchange(value: Float32, distance: int) -> Float32:
 def mbarrier_arrive(barrier: Int32, plan: Plan):
     """One arrival on the barrier at this address in the leader CTA.
 
-    At the default scope, as elsewhere for pairs: .cluster would drain all of the SM's memory traffic at every arrival,
-    and what is ordered here, a stage that TMA has filled or TMEM that has been read, is done when the thread goes on.
+    At the default scope, as elsewhere for pairs: .cluster would drain all of the SM's memory traffic at every arrival.
+    It is not needed: the stage that TMA has filled, or the read of TMEM, is complete when the thread goes on.
     """
     if plan.cta_group == 1:
         ptx("mbarrier.arrive.shared::cta.b64 _, [$0];", "r", barrier)
@@ -562,9 +552,9 @@ def mbarrier_arrive(barrier: Int32, plan: Plan):
 
 
 def tmem_alloc(smem: Int32, plan: Plan):
-    """Allocate the plan's columns; of a pair, in both CTAs, once both have started (PTX ISA, "tcgen05.alloc").
+    """Allocate the plan's columns, in both CTAs of a pair once both have started, and write the base address to SMEM.
 
-    The base address, the same in both, goes to SMEM.
+    A pair's CTAs get the same address (PTX ISA, "tcgen05.alloc").
     """
     alloc = f"tcgen05.alloc.cta_group::{plan.cta_group}.sync.aligned.shared::cta.b32"
     ptx(f"{alloc} [$0], {plan.tmem_columns};", "r", smem)
@@ -576,7 +566,7 @@ def tmem_dealloc(base: Int32, plan: Plan):
 
 
 def tcgen05_copy_sf(column: Int32, descriptor: Int64, plan: Plan):
-    """One 512-byte atom of scale factors to 4 TMEM columns, repeated in all four lane quarters; in each CTA its own."""
+    """Copy a 512-byte atom of scale factors to 4 TMEM columns, in all four lane quarters; each CTA copies its own."""
     ptx(f"tcgen05.cp.cta_group::{plan.cta_group}.32x128b.warpx4 [$0], $1;", "r,l", column, descriptor)
 
 
@@ -590,7 +580,7 @@ def tcgen05_mma(plan: Plan, *operands):
 
 
 def tcgen05_commit(barrier: Int32, pair: Int16, plan: Plan):
-    """One arrival, in every CTA of the pair, once all tcgen05 work issued by this thread so far has finished."""
+    """Arrive once in every CTA of the pair when all tcgen05 work issued by this thread so far has finished."""
     commit = f"tcgen05.commit.cta_group::{plan.cta_group}.mbarrier::arrive::one.shared::cluster"
     if plan.cta_group == 1:
         ptx(f"{commit}.b64 [$0];", "r", barrier)
@@ -614,10 +604,7 @@ def tmem_load_rows(addresses: list[Int32], count: int) -> list[list[Int32]]:
     return [registers[i * count : (i + 1) * count] for i in range(len(addresses))]
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Descriptors (PTX ISA, "Shared memory descriptor" and "Instruction descriptor")
-# ----------------------------------------------------------------------------------------------------------------------
-
+# Descriptors (PTX ISA, "Shared memory descriptor" and "Instruction descriptor").
 # K-major operand tile, 128B swizzle (code 2 at bit 61), 1024 bytes from one group of 8 rows to the next.
 OPERAND_DESCRIPTOR = 2 << 61 | 1 << 46 | (1024 >> 4) << 32 | 1 << 16
 # Scale factors: no swizzle, groups of 8 rows of 16 bytes follow each other.
@@ -629,7 +616,7 @@ def smem_descriptor(kind: int, address: Int32) -> Int64:
 
 
 def instruction_descriptor(plan: Plan) -> int:
-    """e2m1 x e2m1 with e4m3 scales, both operands K-major, M = WEIGHT_TILE per CTA, N = part_tokens."""
+    """For e2m1 x e2m1 with e4m3 scales, both operands K-major, M = WEIGHT_TILE per CTA, N = part_tokens."""
     return (WEIGHT_TILE * plan.cta_group >> 4) << 24 | (plan.part_tokens >> 3) << 17 | 1 << 10 | 1 << 7
 
 
@@ -651,10 +638,7 @@ def next_stage(stage: Int32, phase: Int32, stages: int) -> tuple[Int32, Int32]:
 
 @dataclass(frozen=True)
 class Cta:
-    """Trace-time state that all roles read: the CTA's place in the launch, and the sizes of all groups.
-
-    Frozen, so that the DSL does not carry it through the roles' loops.
-    """
+    """Trace-time state that all roles read. Frozen, so that the DSL does not carry it through the roles' loops."""
 
     plan: Plan
     smem: Int32  # base address
@@ -668,7 +652,7 @@ class Cta:
     ms: tuple
     ns: tuple
     ks: tuple
-    first_tiles: tuple  # numbers, by group
+    first_tiles: tuple  # of each group, like its M, N and K
 
     def of_group(self, values: tuple, tile: Int32):
         """The entry of `values` for the group that owns a tile: a chain of selects, no memory."""
@@ -717,8 +701,8 @@ class Gemm:
             k_begin, k_end = cta.k_range(tile)
             token_map = cta.of_group(token_maps, tile)
             weight_map = [cta.of_group(maps, tile) for maps in weight_maps]
-            # Scale factors of 128 rows are consecutive atoms, K fastest. A pair's second half may lie past N: no product
-            # of it is stored, so it takes the last rows' scale factors.
+            # Scale factors of 128 rows are consecutive atoms, K fastest. A pair's second half may lie past N: none of
+            # its products are stored, and it takes the last rows' scale factors.
             row_sf = Int64(k // MMA_K) * SF_ATOM
             first_sf = cutlass.min(weight_block, (n - 1) // 128) * row_sf
             weight_sf = [cta.of_group(scales, tile) + first_sf for scales in weight_scales]
@@ -903,8 +887,7 @@ class Gemm:
     def exchange(self, cta: Cta, source: Int32, row: Int32):
         """Split K, one epilogue warp: send every other split-K rank this rank's sums for the tokens that it stores.
 
-        They go where its stages were, [sender][product][token / 4][row][4] fp32; the distance of two ranks numbers the
-        sender.
+        They go where its stages were, fp32 [sender][product][token / 4][row][4]; the ranks' distance numbers a sender.
         """
         plan = self.plan
         # Every CTA of the cluster has done its MMAs and read its stages. No memory is to be made visible: relaxed.
@@ -942,11 +925,9 @@ class Gemm:
 
     @cute.kernel
     def kernel(self, maps: tuple, addresses: tuple, sizes: tuple, tiles: Int32, promises: Int32):
-        """maps of weights..., tokens; addresses of C, weight SF..., token SF; sizes M, N, K, first tile; each by group."""
+        """By group: maps of weights..., tokens; addresses of C, weight SF..., token SF; sizes M, N, K, first tile."""
         plan = self.plan
-        thread, _, _ = cute.arch.thread_idx()
-        block, _, _ = cute.arch.block_idx()
-        blocks, _, _ = cute.arch.grid_dim()
+        thread, block, blocks = cute.arch.thread_idx()[0], cute.arch.block_idx()[0], cute.arch.grid_dim()[0]
         warp = cute.arch.make_warp_uniform(thread // 32)
         smem = Int32(cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint())
         cluster, clusters = block // plan.cluster_ctas, blocks // plan.cluster_ctas
@@ -1039,12 +1020,9 @@ class Gemm:
         ms, ns, ks, _ = sizes
         maps = [tuple(operand_map(b, n, k, WEIGHT_TILE) for b, n, k in zip(bs, ns, ks)) for bs in weights]
         maps.append(tuple(operand_map(a, m, k, plan.token_rows) for a, m, k in zip(tokens, ms, ks)))
+        grid = Int32(words[2]), 1, 1
         self.kernel(tuple(maps), tuple(others), sizes, Int32(words[1]), Int32(words[0])).launch(
-            grid=(Int32(words[2]), 1, 1),
-            block=(THREADS, 1, 1),
-            cluster=(plan.cluster_ctas, 1, 1),
-            smem=plan.at.end,
-            use_pdl=True,
+            grid=grid, block=(THREADS, 1, 1), cluster=(plan.cluster_ctas, 1, 1), smem=plan.at.end, use_pdl=True
         )
 
 
@@ -1054,7 +1032,7 @@ class Gemm:
 
 
 class Gemv:
-    """Host launcher and device code for one plan; see the module's docstring."""
+    """Host launcher and device code for one `GemvPlan`; see the module's docstring."""
 
     def __init__(self, plan: GemvPlan):
         self.plan = plan
@@ -1063,10 +1041,10 @@ class Gemv:
     def multiply(
         self, block: Int32, a: Int64, sfa: Int64, b: Int64, sfb: Int64, blocks: Int32, rows: Int32, sums: Int32
     ):
-        """One warp: partial sums of its team's rows over its part of K; later parts add to those of the first.
+        """One warp: partial sums of its team's rows over its part of K; a later part adds to the sums of the first.
 
-        block: the first of the part, of all `blocks` of K. a, sfa, sums: of the team's first row; rows: of the CTA that
-        are left from there.
+        block: the part's first of all `blocks` of K. a, sfa, sums: addresses of the team's first row. rows: the CTA's
+        rows from that row on.
         """
         plan, nothing = self.plan, [Int32(0)] * ROW_WORDS
         lane = cute.arch.lane_idx()
@@ -1125,12 +1103,10 @@ class Gemv:
 
     @cute.kernel
     def kernel(self, addresses: tuple, m: Int32, blocks: Int32, b_rows: Int32, share: Int32, promises: Int32):
-        """addresses: of `tensor_names(0)`. blocks: K / SF_BLOCK. share: a CTA's rows; the first M % CTAs have one more."""
+        """addresses: of `tensor_names(0)`. blocks: K / SF_BLOCK. share: rows per CTA; M % CTAs have one more."""
         plan = self.plan
         a, b, sfa, sfb, c = addresses
-        thread, _, _ = cute.arch.thread_idx()
-        cta, batch, _ = cute.arch.block_idx()
-        ctas, _, _ = cute.arch.grid_dim()
+        thread, (cta, batch, _), ctas = cute.arch.thread_idx()[0], cute.arch.block_idx(), cute.arch.grid_dim()[0]
         warp = cute.arch.make_warp_uniform(thread // 32)
         smem = Int32(cute.arch.get_dyn_smem(cutlass.Uint8, 16).toint())
         grid_launch_dependents()
@@ -1148,7 +1124,7 @@ class Gemv:
             left, sums = rows - team, smem + (team * plan.k_warps + k_warp) * 4
             self.multiply(block, *operands, blocks, left, sums)
         cute.arch.sync_threads()
-        # An earlier launch may still read or write the same c.
+        # Without the promise an earlier launch may still read or write the same c.
         if promises & OUTPUT_FREE == 0:
             grid_wait()
         for row in cutlass.range(thread, rows, plan.threads, unroll=1):
@@ -1156,7 +1132,7 @@ class Gemv:
             for other in cutlass.range_constexpr(1, plan.k_warps):
                 total += load_shared_f32(smem + (row * plan.k_warps + other) * 4)
             store_f16(c + (Int64(batch) * m + (first + row)) * 2, total)
-        # One CTA is enough to keep launches ending in their order.
+        # One CTA is enough to keep launches ending in order.
         if cta + batch == 0:
             grid_wait()
 
@@ -1168,10 +1144,7 @@ class Gemv:
         sizes = [Int32(words[i]) for i in range(GEMV_HEADER)]
         promises, m, blocks, b_rows, share, ctas, batches = sizes
         self.kernel(addresses, m, blocks, b_rows, share, promises).launch(
-            grid=(ctas, batches, 1),
-            block=(self.plan.threads, 1, 1),
-            smem=self.plan.smem_bytes,
-            use_pdl=True,
+            grid=(ctas, batches, 1), block=(self.plan.threads, 1, 1), smem=self.plan.smem_bytes, use_pdl=True
         )
 
 
@@ -1193,7 +1166,7 @@ def matrix_layout(dtype: torch.dtype, rows: int, columns: int, batch: int) -> tu
 
 
 def sf_layout(rows: int, k: int, batch: int) -> tuple:
-    """Of reordered scale factors."""
+    """(dtype, shape, strides) of reordered scale factors."""
     blocks, pitch = ceil_div(rows, 128), k // MMA_K * SF_ATOM
     return torch.float8_e4m3fn, (32, 4, blocks, 4, k // MMA_K, batch), (16, 4, pitch, 1, SF_ATOM, blocks * pitch)
 
@@ -1234,10 +1207,7 @@ def tensor_layouts(problems: Problems, products: int = 1) -> list[tuple]:
 
 
 def check_tensor(tensor: torch.Tensor, device: int, name: str, dtype, shape: tuple, strides: tuple):
-    """Raise ValueError for what the kernel cannot take: dtype, device, shape, strides or alignment.
-
-    A stride counts only where its dimension has more than one entry; torch leaves the others open.
-    """
+    """Raise ValueError for a dtype, device, shape, strides or alignment that the kernel cannot take."""
     if not isinstance(tensor, torch.Tensor):
         raise ValueError(f"{name} is a {type(tensor).__name__}; expected a torch.Tensor")
     if tensor.dtype != dtype:
@@ -1247,6 +1217,7 @@ def check_tensor(tensor: torch.Tensor, device: int, name: str, dtype, shape: tup
     if tensor.shape != shape:
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}; expected {shape}")
     found = tensor.stride()
+    # A stride counts only where its dimension has more than one entry; torch leaves the others open.
     if 0 not in shape and any(size > 1 and a != b for size, a, b in zip(shape, found, strides)):
         raise ValueError(f"{name} has strides {found}; expected {strides} (elements)")
     if tensor.data_ptr() % ALIGNMENT:
@@ -1254,15 +1225,15 @@ def check_tensor(tensor: torch.Tensor, device: int, name: str, dtype, shape: tup
 
 
 class Call(NamedTuple):
-    """What a caller's tuple asks for: the tensors of all groups, one after the other, and (M, N, K, L) of each group.
+    """The content of a caller's tuple: the tensors of all groups, one after the other, and (M, N, K, L) by group.
 
-    products is 0 for a GEMV, whose N is the rows of b, of which the first counts.
+    products is 0 for a GEMV; its N is the number of rows of b, and only the first row counts.
     """
 
     products: int
     tensors: list[torch.Tensor]
     problems: Problems
-    outputs: Any  # what `solve` returns
+    outputs: Any  # the return value of `solve`
 
 
 def unpack(data: tuple) -> Call:
@@ -1287,7 +1258,7 @@ def unpack(data: tuple) -> Call:
 
 
 def problem_size(a: torch.Tensor, b: torch.Tensor) -> tuple[int, int, int, int]:
-    """(M, N, K, L) of a [M, K/2, L] and b [N, K/2, L]; what is wrong with them otherwise, `check` finds."""
+    """(M, N, K, L) of a [M, K/2, L] and b [N, K/2, L]. Raises ValueError unless both have 3 dimensions."""
     for name, tensor in (("a", a), ("b", b)):
         if not isinstance(tensor, torch.Tensor) or tensor.dim() != 3:
             found = tuple(tensor.shape) if isinstance(tensor, torch.Tensor) else type(tensor).__name__
@@ -1318,9 +1289,9 @@ def unpack_groups(data: tuple) -> Call:
 
 
 def check(call: Call) -> list[int]:
-    """Check every constraint of the kernel. Returns the addresses of the tensors.
+    """Check every constraint of the kernel and return the addresses of the tensors.
 
-    Raises ValueError naming the group, the value, the limit and the reason; nothing has been launched then.
+    Raises ValueError naming the group, the value, the limit and the reason.
     """
     tensors, device = call.tensors, torch.cuda.current_device()
     layouts = tensor_layouts(call.problems, call.products)
@@ -1348,13 +1319,13 @@ def sm_count(device: int) -> int:
 
 
 class Launch(NamedTuple):
-    """One launch: its schedule, the groups of the call in the order of its tiles, and what fills the host table."""
+    """One launch: its schedule, the groups of the call in the order of its tiles, and its host table's contents."""
 
     schedule: Schedule
     groups: tuple[int, ...]
     words: array  # tiles, CTAs, and every group's sizes and first tile
-    pick: operator.itemgetter  # of all tensors' addresses those of the groups
-    offsets: list[int]  # what to add to them: where a group of a batch begins
+    pick: operator.itemgetter  # the addresses of the groups' tensors from those of all tensors
+    offsets: list[int]  # bytes from those addresses to the groups' batch entries
 
 
 @functools.lru_cache(maxsize=1024)
@@ -1363,8 +1334,7 @@ def configure(
 ) -> tuple[Launch, ...]:
     """Launches for groups of (M, N, K, L), each L groups: those without tokens left out, the others by descending M.
 
-    overlapping: the launch loads beside the end of the one ahead of it. Raises ValueError for sizes that the kernel
-    cannot take.
+    overlapping: it loads beside the end of the launch ahead. Raises ValueError for sizes that the kernel cannot take.
     """
     layouts, count = tensor_layouts(problems, products), len(tensor_names(products))
     every = [(group, index) for group, problem in enumerate(problems) if problem[0] for index in range(problem[3])]
@@ -1376,9 +1346,8 @@ def configure(
         schedule = candidates(sizes, sms, overlapping, products, configurations)[0]
         if schedule.tiles > LARGEST:
             raise ValueError(f"{schedule.tiles} tiles in one launch; tile numbers are 32-bit, at most {LARGEST}")
-        words = [schedule.tiles, schedule.ctas]
-        for size, first_tile in zip(schedule.sizes, schedule.first_tiles):
-            words += [*size, first_tile]
+        rows = [(*size, first_tile) for size, first_tile in zip(schedule.sizes, schedule.first_tiles)]
+        words = [schedule.tiles, schedule.ctas, *itertools.chain(*rows)]
         tensors = [(count * group + tensor, index) for group, index in part for tensor in range(count)]
         offsets = [index * layouts[tensor][2][-1] * layouts[tensor][0].itemsize for tensor, index in tensors]
         pick = operator.itemgetter(*(tensor for tensor, _ in tensors))
@@ -1415,14 +1384,12 @@ def run(
     sms = sm_count(torch.cuda.current_device()) if sms is None else sms
     if call.products == 0:
         plan, words = configure_gemv(*call.problems[0], sms)
-        tables = [(plan, words + array("q", addresses))]
+        launches = [(plan, words, addresses)]
     else:
-        launches = configure(call.problems, sms, operands_ready, call.products, configurations)
-        tables = [
-            (x.schedule.plan, x.words + array("q", map(operator.add, x.pick(addresses), x.offsets))) for x in launches
-        ]
-    for plan, table in tables:
-        table = promises + table
+        found = configure(call.problems, sms, operands_ready, call.products, configurations)
+        launches = [(x.schedule.plan, x.words, map(operator.add, x.pick(addresses), x.offsets)) for x in found]
+    for plan, words, addresses in launches:
+        table = promises + words + array("q", addresses)
         compiled(plan)(make_ptr(Int64, table.buffer_info()[0], cute.AddressSpace.generic, assumed_align=8))
     return call.outputs
 
@@ -1450,5 +1417,5 @@ def solve(data: tuple, operands_ready: bool = False, output_free: bool = False) 
 
 
 def custom_kernel(data: input_t) -> output_t:
-    """The contest's entry point: calls that it times have their own operands and outputs, ready before the first."""
+    """The contest's entry point: timed calls have their own operands and outputs, ready before the first call."""
     return solve(data, operands_ready=True, output_free=True)

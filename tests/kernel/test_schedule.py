@@ -237,7 +237,7 @@ def test_requested_bytes_add_up_over_tiles_and_stages(schedule):
 
 
 def test_forced_configurations_are_the_only_candidates():
-    sizes, forced = ((64, 128, 7168),), (Configuration(192, 1, 2, 1), Configuration(64, 2, 1, 4))
+    sizes, forced = ((64, 128, 7168),), (Configuration(192, 1, 2, 1), Configuration(128, 2, 1, 4))
     found = candidates(sizes, 148, configurations=forced)
     assert {schedule.plan for schedule in found} == {Plan(1, *shape) for shape in forced}
     for shape in forced:
