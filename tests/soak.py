@@ -2,10 +2,11 @@
 
     python -m emulator --schedule eager,late,random:1 tests/soak.py [--seconds N] [--seed N]
 
-Prints each wrong call with the seed and sizes that repeat it, and exits with 1 if there was one. Group GEMMs of 1 to 16 groups,
-GEMMs and dual GEMMs of 1 to 3 batch entries; M 0..600, N 8..1024, K 64..2816; chips of 2, 5, 8 and 148 SMs; one to three
-calls in a row, which overlap. They share their outputs, and only the last one's are left to compare; or each has its
-own, which allows the promise that they are free. Compared bit for bit; a dual GEMM within the contest's tolerance.
+Prints each wrong call with the seed and sizes that repeat it, and exits with 1 if there was one. Group GEMMs of 1 to
+16 groups, GEMMs and dual GEMMs of 1 to 3 batch entries; M 0..600, N 8..1024, K 64..2816; chips of 2, 5, 8 and 148 SMs;
+one to three calls in a row, which overlap. Either they share their outputs, and only the last call's are compared; or
+each has its own, which allows the promise that they are free. Results must be bit-exact; a dual GEMM's must be within
+the contest's tolerance.
 """
 
 import argparse
@@ -68,7 +69,8 @@ def run(seed):
     inputs = [compared.generate_input(**sizes, seed=seed + call) for call in range(calls)]
     if shared:
         inputs = [with_outputs(problem, data, outputs_of(problem, inputs[0])) for data in inputs]
-    text = f"seed {seed}: {calls} calls, {problem}, {shape}, {sms} SMs, ready {ready}, shared {shared}, free {free}, {sizes}"
+    promises = f"ready {ready}, shared {shared}, free {free}"
+    text = f"seed {seed}: {calls} calls, {problem}, {tuple(shape)}, {sms} SMs, {promises}, {sizes}"
     wrong = []
     try:
         for data in inputs:

@@ -1,6 +1,6 @@
 """Checks on a Hopper GPU, each in a process of its own with a time limit, since a kernel may hang: one line for each.
 
-    python tests/hopper/hopper_checks.py [--limit SECONDS] [CHECK ...]     all checks, or those that begin with one of the names
+    python tests/hopper/hopper_checks.py [--limit SECONDS] [CHECK ...]    all checks, or those with one of these prefixes
 
 Needs a Hopper GPU, torch with CUDA, and nvidia-cutlass-dsl.
 """
@@ -102,9 +102,8 @@ def main():
     parser.add_argument("--limit", type=float, default=60, metavar="SECONDS")
     parser.add_argument("names", nargs="*", metavar="CHECK")
     options = parser.parse_args()
-    os.environ.setdefault(
-        "CUTE_DSL_ARCH", "sm_100a"
-    )  # read when the DSL is imported; its default is the GPU that is there
+    # The DSL reads it when it is imported; its default is the present GPU.
+    os.environ.setdefault("CUTE_DSL_ARCH", "sm_100a")
     sys.path.insert(0, str(ROOT))
     if "HOPPER_CHECK" in os.environ:
         checks()[os.environ["HOPPER_CHECK"]]()

@@ -1,4 +1,4 @@
-"""Calls back to back, whose launches overlap: what each may load and store before the one ahead of it is over."""
+"""Calls back to back, whose launches overlap: loads and stores before the end of the launch ahead."""
 
 import re
 
@@ -141,7 +141,7 @@ def test_a_call_may_overwrite_an_output_past_a_call_that_waits_for_nothing(solve
 
 
 def test_operands_ready_is_a_promise(monkeypatch):
-    """With it, the second call reads the first one's output too early: the model would notice a load before the wait."""
+    """With a false promise the second call reads the first one's output too early, and the emulator notices."""
     solve = use(monkeypatch, (128, 1, 2, 1))
     first, second = chained()
     solve(first)
@@ -151,7 +151,7 @@ def test_operands_ready_is_a_promise(monkeypatch):
 
 
 def test_output_free_is_a_promise(solve):
-    """With it, the second call stores before the first one, which then has the last word."""
+    """With a false promise the second call may store before the first one, whose output then stays."""
     first, second = small_calls_sharing_outputs()
     solve(first)
     solve(second, **PROMISED)
@@ -204,7 +204,7 @@ MIXES = [
 
 @pytest.mark.parametrize(("mix", "output_free"), [*((mix, True) for mix in MIXES), (MIXES[4], False)], ids=str)
 def test_launches_of_different_configurations_share_sms(monkeypatch, mix, output_free):
-    """Each takes other columns of TMEM and other shares of SMEM; a pair needs the same columns free on both its SMs."""
+    """Their CTAs take different TMEM columns and SMEM sizes; a pair needs the same columns free on both its SMs."""
     use(monkeypatch, mix[0])
     calls = (calls_apart if output_free else calls_sharing_outputs)(len(mix), sizes_for(*mix))
     for data, shape in zip(calls, mix):

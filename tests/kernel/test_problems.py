@@ -181,7 +181,7 @@ def test_loads_read_what_the_schedule_says(configuration):
 @pytest.mark.parametrize("products", submission.PRODUCTS)
 @pytest.mark.parametrize("k", [64, 256, 320, 512, 768, 832])
 def test_no_split_k_rank_is_without_a_k_tile(products, k):
-    """Plans with more ranks than the shortest group has k-tiles are no candidates, and the chosen one's result is right."""
+    """Plans with more ranks than the shortest group has k-tiles are no candidates; the chosen plan's result is right."""
     k_tiles = -(-k // 256)
     for overlapping in (False, True):
         found = submission.candidates(((64, 128, 4096), (64, 128, k)), 148, overlapping, products)
