@@ -227,7 +227,7 @@ class Plan:
     # A tile has one or two parts, each with an accumulator and MMAs of its own.
     parts = derived(lambda self: ceil_div(self.token_tile, MMA_TOKENS))
     part_tokens = derived(lambda self: self.token_tile // self.parts)
-    part_atoms = derived(lambda self: ceil_div(self.part_tokens, 128))  # of scale factors, per 64 of K
+    part_atoms = derived(lambda self: ceil_div(self.part_tokens, 128))  # atoms of scale factors per 64 of K
     # Token rows of a part in one CTA's SMEM: the CTAs of a pair hold half of the MMA's N side each.
     token_rows = derived(lambda self: self.part_tokens // self.cta_group)
 
@@ -645,14 +645,14 @@ class Cta:
     cluster: Int32
     clusters: Int32
     rank: Int32  # in the pair; 0 without one
-    split_rank: Int32  # of the pair, or of the CTA without one, in the cluster
+    split_rank: Int32  # which of the cluster's split-K ranks the CTA, or its pair, is
     pair: Int16  # mask of the pair's CTAs in the cluster
     promises: Int32
     tiles: Int32
     ms: tuple
     ns: tuple
     ks: tuple
-    first_tiles: tuple  # of each group, like its M, N and K
+    first_tiles: tuple  # number of each group's first tile
 
     def of_group(self, values: tuple, tile: Int32):
         """The entry of `values` for the group that owns a tile: a chain of selects, no memory."""

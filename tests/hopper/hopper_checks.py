@@ -1,6 +1,6 @@
 """Checks on a Hopper GPU, each in a process of its own with a time limit, since a kernel may hang: one line for each.
 
-    python tests/hopper/hopper_checks.py [--limit SECONDS] [CHECK ...]    all checks, or those with one of these prefixes
+    python tests/hopper/hopper_checks.py [--limit SECONDS] [CHECK ...]   all checks, or those with one of these prefixes
 
 Needs a Hopper GPU, torch with CUDA, and nvidia-cutlass-dsl.
 """

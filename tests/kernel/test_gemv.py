@@ -409,7 +409,7 @@ def right(data):
 
 @pytest.fixture
 def solve(monkeypatch):
-    """Of two SMs, on which launches meet."""
+    """A solver for two SMs, on which launches meet."""
     return prepare(monkeypatch, sms=2, schedules=OVERLAPPING, share_sms=True) if EMULATED else submission.solve
 
 

@@ -127,7 +127,7 @@ def test_scale_padding_is_never_used(configuration, m):
 
 @pytest.mark.skipif(not EMULATED, reason="the emulator counts bytes")
 def test_loads_read_what_the_schedule_says(configuration):
-    """Which tensor is read how often, over groups of different sizes."""
+    """Requested bytes of each operand, over groups of different sizes."""
     import emulator
 
     data = reference.generate_input(m=(130, 300, 40, 7), n=(264, 136, 8, 8), k=(320, 576, 64, 256), g=4, seed=6)

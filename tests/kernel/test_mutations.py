@@ -101,7 +101,7 @@ def half_atom_ignored(ptx):
 
 
 def second_atom_loaded_from_the_first(ptx):
-    """Of the three bulk loads of a stage the last reads what the one before it does."""
+    """The last of the three bulk loads of a stage reads the same bytes as the one before it."""
     weights, first, second = re.finditer(r"cp\.async\.bulk\.shared::cluster\.global\S+ \[\S+\], \[(\S+)\]", ptx)
     return ptx[: second.start(1)] + first[1] + ptx[second.end(1) :]
 

@@ -16,7 +16,7 @@ import submission
 from tests.support.configurations import EMULATED, EVERY, SHARED, label, label_with_products, solver
 
 REFERENCES = {1: reference.REFERENCES["gemm"], 2: reference.REFERENCES["dual_gemm"]}
-NOT_NEAREST = 1e-3  # of a dual GEMM's results: the most that may be another float16 than the nearest
+NOT_NEAREST = 1e-3  # largest fraction of a dual GEMM's results that may not be the nearest float16
 
 
 def generate(products, m, n, k, batches=1, seed=1):
@@ -181,7 +181,7 @@ def test_loads_read_what_the_schedule_says(configuration):
 @pytest.mark.parametrize("products", submission.PRODUCTS)
 @pytest.mark.parametrize("k", [64, 256, 320, 512, 768, 832])
 def test_no_split_k_rank_is_without_a_k_tile(products, k):
-    """Plans with more ranks than the shortest group has k-tiles are no candidates; the chosen plan's result is right."""
+    """Plans with more ranks than the shortest group has k-tiles are no candidates; the chosen plan is right."""
     k_tiles = -(-k // 256)
     for overlapping in (False, True):
         found = submission.candidates(((64, 128, 4096), (64, 128, k)), 148, overlapping, products)
