@@ -129,8 +129,16 @@ class Estimate:
         return FIRST_LATENCY_US + (SETUP_CYCLES + tail) / CLOCK_MHZ
 
 
-def estimate(sizes: list[tuple[int, int, int]], sms: int, overlapping: bool = True, products: int = 1) -> Estimate:
-    (launch,) = submission.configure(tuple((*size, 1) for size in sizes), sms, overlapping, products)
+def estimate(
+    sizes: list[tuple[int, int, int]],
+    sms: int,
+    overlapping: bool = True,
+    products: int = 1,
+    configurations: submission.Configurations = None,
+) -> Estimate:
+    """The estimate of one launch for groups of (M, N, K); configurations as `submission.configure` takes them."""
+    problems = tuple((*size, 1) for size in sizes)
+    (launch,) = submission.configure(problems, sms, overlapping, products, configurations)
     minimum = sum(2 * m * n + (m + products * n) * (k // 2 + k // 16) for m, n, k in sizes)
     return Estimate(launch.schedule, minimum)
 

@@ -31,9 +31,9 @@ SMS = 148
 
 def compare(schedule: submission.Schedule, overlapping: bool = True) -> list[dict[str, str]]:
     """A row for every candidate for a launch's sizes: its figures, and by which it lost to `schedule`, the first."""
-    best, rows = submission.merits(schedule, overlapping), []
+    best, rows = schedule.merits(overlapping), []
     for other in submission.candidates(schedule.sizes, schedule.sm_count, overlapping, schedule.plan.products):
-        values = submission.merits(other, overlapping)
+        values = other.merits(overlapping)
         lost = [f"{name}: {value:,} > {best[name]:,}" for name, value in values.items() if value > best[name]]
         rows.append({**describe(other), "lost by": lost[0] if rows else "chosen"})
     return rows
@@ -53,7 +53,7 @@ def explain(sizes: Sizes, problem: str = "group_gemm", sms: int | None = None, o
     if not launches:
         print("nothing to launch: no group has tokens")
     for launch in launches:
-        order = ", then ".join(submission.merits(launch.schedule, overlapping))
+        order = ", then ".join(launch.schedule.merits(overlapping))
         count = f"{len(launch.groups)} group{'s' if len(launch.groups) > 1 else ''}"
         show(f"{count} on {sms} SMs; compared by {order}", compare(launch.schedule, overlapping))
 

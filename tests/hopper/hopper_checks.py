@@ -1,6 +1,6 @@
 """Checks on a Hopper GPU, each in a process of its own with a time limit, since a kernel may hang: one line for each.
 
-    python tests/hopper_checks.py [--limit SECONDS] [CHECK ...]     all checks, or those that begin with one of the names
+    python tests/hopper/hopper_checks.py [--limit SECONDS] [CHECK ...]   all checks, or those with one of these prefixes
 
 Needs a Hopper GPU, torch with CUDA, and nvidia-cutlass-dsl.
 """
@@ -23,7 +23,7 @@ CASES = {
     "odd_tiles": [(193, 264, 320), (385, 136, 64), (320, 128, 256)],
     "many_tiles": [(384, 1024, 768), (130, 2048, 512)],
 }
-# With shares of K, of which each has a k-tile of 256.
+# With split K: every rank has a k-tile of 256.
 SHARED_CASES = {
     "one_tile": [(128, 128, 1024)],
     "edges": [(65, 120, 832), (7, 264, 1088), (300, 8, 1984)],
@@ -37,13 +37,6 @@ DUAL_CASES = {
 }
 
 
-def force(shape):
-    import submission
-
-    submission.shapes = lambda products=1: [shape]
-    submission.configure.cache_clear()
-
-
 def solve(sizes, shape):
     """One launch of a configuration, bit for bit against the float64 product."""
     import torch
@@ -51,12 +44,11 @@ def solve(sizes, shape):
     import reference
     import submission
 
-    force(shape)
     m, n, k = zip(*sizes)
     data = reference.generate_input(m=m, n=n, k=k, g=len(sizes), seed=1)
     for _, _, c in data[0]:
         c.fill_(float("nan"))
-    submission.solve(data)
+    submission.run(data, configurations=(shape,))
     torch.cuda.synchronize()
     found = [c.clone() for _, _, c in data[0]]
     for group, (ours, theirs) in enumerate(zip(found, reference.ref_kernel(data))):
@@ -73,11 +65,10 @@ def solve_dual(size, shape):
     import reference
     import submission
 
-    force(shape)
     m, n, k, batches = size
     data = reference.generate_dual_gemm_input(m=m, n=n, k=k, l=batches, seed=1)
     data[-1].fill_(float("nan"))
-    submission.solve(data)
+    submission.run(data, configurations=(shape,))
     torch.cuda.synchronize()
     passed, message = reference.REFERENCES["dual_gemm"].check(data, data[-1].clone())
     assert passed, message
@@ -111,9 +102,8 @@ def main():
     parser.add_argument("--limit", type=float, default=60, metavar="SECONDS")
     parser.add_argument("names", nargs="*", metavar="CHECK")
     options = parser.parse_args()
-    os.environ.setdefault(
-        "CUTE_DSL_ARCH", "sm_100a"
-    )  # read when the DSL is imported; its default is the GPU that is there
+    # The DSL reads it when it is imported; its default is the present GPU.
+    os.environ.setdefault("CUTE_DSL_ARCH", "sm_100a")
     sys.path.insert(0, str(ROOT))
     if "HOPPER_CHECK" in os.environ:
         checks()[os.environ["HOPPER_CHECK"]]()

@@ -25,9 +25,9 @@ def printed(capsys):
 def test_the_choice_and_what_the_others_lost_by(capsys):
     plans.explain([(192, 3072, 4096, 1), (320, 3072, 4096, 1), (0, 128, 128, 1)], sms=148)
     title, (header,), rows = printed(capsys)
-    assert title == "2 groups on 148 SMs; compared by bytes and waits, then tokens per tile, then shares of K:"
+    assert title == "2 groups on 148 SMs; compared by bytes and waits, then tokens per tile, then split K:"
     assert len(rows) == len(submission.shapes())
-    assert header[:4] == ["tile", "CTAs per MMA", "shares of K", "CTAs per SM"]
+    assert header[:4] == ["tile", "CTAs per MMA", "split K", "CTAs per SM"]
     assert header[-2:] == ["MB requested", "lost by"]
     assert rows[0][:4] == ["256x192x256", "2", "1", "2"] and rows[0][-1] == "chosen"
     assert all(" > " in row[-1] for row in rows[1:])
@@ -37,11 +37,11 @@ def test_the_choice_and_what_the_others_lost_by(capsys):
 
 
 def test_ties_in_bytes_and_tile(capsys):
-    """Shares of K load the same bytes."""
+    """Split K loads the same bytes."""
     plans.explain([(256, 4096, 7168, 1)], "dual_gemm", 148)
     title, _, rows = printed(capsys)
     assert title.startswith("1 group on 148 SMs")
-    assert {"shares of K: 2 > 1", "shares of K: 4 > 1"} <= {row[-1] for row in rows}
+    assert {"split K: 2 > 1", "split K: 4 > 1"} <= {row[-1] for row in rows}
 
 
 def test_a_tie_decided_by_the_tile(capsys):
