@@ -28,7 +28,7 @@ benchmark: $(READY)
 	$(BIN)/python eval.py benchmark --problem $(PROBLEM)
 
 report: $(READY)
-	$(BIN)/python report.py
+	$(BIN)/python -m tools.report
 
 test: $(READY)
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(TESTS)

@@ -1,4 +1,4 @@
-"""The tables of what is launched: the chosen configuration first, and by which figure each of the others lost."""
+"""The tables of launches: the chosen configuration comes first, the others with the figure by which they lost."""
 
 import re
 
@@ -6,6 +6,7 @@ import pytest
 
 import submission
 import task
+from harness import plan_report
 from tools import plans
 
 
@@ -61,19 +62,19 @@ def test_calls_in_turn_are_compared_by_the_busiest_sm(capsys):
 @pytest.mark.parametrize("problem", task.PROBLEMS)
 def test_every_problem_has_a_report_and_a_command(capsys, monkeypatch, problem):
     """`eval.py` shows the report's figures; the command takes the spec lines of the contest."""
-    monkeypatch.setattr(plans, "current_sms", lambda: 148)
+    monkeypatch.setattr(plan_report, "current_sms", lambda: 148)
     for benchmark in task.PROBLEMS[problem].benchmarks:
-        report = plans.plan_report(plans.sizes_of(benchmark.line, problem), problem)
+        report = plan_report.plan_report(plans.sizes_of(benchmark.line, problem), problem)
         plans.main([benchmark.line, "--problem", problem])
         _, (header,), rows = printed(capsys)
         assert [*report.items()] == [*zip(header, rows[0])][: len(report)]
 
 
 def test_several_launches_are_reported_side_by_side(monkeypatch):
-    monkeypatch.setattr(plans, "current_sms", lambda: 148)
+    monkeypatch.setattr(plan_report, "current_sms", lambda: 148)
     groups = submission.max_groups(1) + 1
-    assert plans.plan_report([(64, 128, 256, 1)] * groups)["tiles"] == f"{groups - 1} + 1"
-    assert plans.plan_report([(0, 128, 256, 1)]) == {}
+    assert plan_report.plan_report([(64, 128, 256, 1)] * groups)["tiles"] == f"{groups - 1} + 1"
+    assert plan_report.plan_report([(0, 128, 256, 1)]) == {}
 
 
 def test_nothing_to_launch_is_said(capsys):
@@ -102,5 +103,5 @@ def test_sizes_that_the_kernel_cannot_take_are_refused(problem, size, message):
     ],
 )
 def test_the_command_says_what_is_wrong_with_a_line(arguments, message):
-    with pytest.raises(SystemExit, match=f"^plans: .*{message}"):
+    with pytest.raises(SystemExit, match=f"^tools.plans: .*{message}"):
         plans.main(arguments)
