@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 if TYPE_CHECKING:  # eval.py reads this module where it may not need torch, which takes seconds to import
     import torch
@@ -28,6 +28,8 @@ input_t = TypeVar(
     "list[tuple[torch.Tensor, torch.Tensor]], list[tuple[int, int, int, int]]] | tuple[torch.Tensor, ...]",
 )
 output_t = TypeVar("output_t", bound="list[torch.Tensor] | torch.Tensor")
+
+SEED_STEP = 42  # between the seeds of one timing's inputs
 
 SpecValue = int | str | tuple[int, ...]
 
@@ -74,7 +76,7 @@ class TestSpec:
         """The same case with its public seed combined with the harness's secret one, as the contest combines them."""
         if "seed" not in self.args:
             return self
-        a, b = self.args["seed"], popcorn_seed
+        a, b = cast(int, self.args["seed"]), popcorn_seed
         return replace(self, args={**self.args, "seed": a + (a + b) * (a + b + 1) // 2})
 
 

@@ -1,0 +1,15 @@
+"""Runs the contest's cases on a submission: inputs, calls, checks, timings, reports. eval.py is the command line on top.
+
+A module imports only modules of the lines above its own, and nothing of eval.py or tools:
+
+    dsl, console, modules, timing
+    results, counts, plan_report
+    cases                           the jobs on one case, in the worker process
+    devices, worker                 where the jobs run
+    restart, options, protocol, tables
+    modes                           a mode on all cases of a problem
+"""
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]  # the folder of eval.py, submission.py and the package emulator

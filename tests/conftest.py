@@ -1,29 +1,62 @@
-"""Puts the whole session on the emulated device where there is no B200: the same test bodies run on either."""
+"""Puts the whole session on the emulated device if there is no B200, so that the same test bodies run on either.
+
+Orders the tests by recorded durations, and skips those marked `gpu` if their GPU is missing.
+"""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-import emulator
+import pytest
 
-# Asked of a process of its own: the emulator must be there before torch is imported here.
-QUESTION = "import eval; print(eval.has_b200())"
+import emulator
+from tests.support import durations
+
 ROOT = Path(__file__).resolve().parent.parent
-if subprocess.check_output([sys.executable, "-c", QUESTION], cwd=ROOT, text=True).strip() != "True":
-    # Where the tests are spread over the cores, launches need not be.
+
+# Asked of a process of its own, since the emulator must be activated before this process imports torch.
+QUESTION = "from harness import devices; print(*devices.cuda_capability() or ())"
+CAPABILITY = tuple(map(int, subprocess.check_output([sys.executable, "-c", QUESTION], cwd=ROOT, text=True).split()))
+if CAPABILITY != (10, 0):
+    # Tests that are spread over the cores leave none for the workers of a launch.
     emulator.activate(schedule="late", workers="1" if "PYTEST_XDIST_WORKER" in os.environ else None)
 
-# Files that take longest, longest first: spread over processes by file, none of them is to start last.
-LONGEST = [
-    f"test_{name}.py"
-    for name in (
-        *("report", "problems", "dependent_calls", "kernel", "mutations", "source_mutations", "gemv", "protocol"),
-        *("hopper_lower", "eval", "dependent_launch", "runtime", "reference", "torch_device"),
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--record-durations",
+        action="store_true",
+        help=f"write the seconds of each test file that ran to {durations.FILE.name}; run whole files with it",
     )
-]
+
+
+def pytest_configure(config):
+    # With xdist every report reaches the controller; its workers write nothing.
+    if config.getoption("--record-durations") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(RecordDurations(config.rootpath))
+
+
+class RecordDurations:
+    """The plugin behind --record-durations."""
+
+    def __init__(self, root):
+        self.root, self.recorder = root, durations.Recorder()
+
+    def pytest_runtest_logreport(self, report):
+        self.recorder.add(report)
+
+    def pytest_sessionfinish(self):
+        self.recorder.merge_into(durations.FILE, self.root)
 
 
 def pytest_collection_modifyitems(items):
-    places = {name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get(item.path.name, len(places)))
+    # Spread over processes by file, the longest file must not start last.
+    durations.longest_first(items, durations.recorded())
+
+
+def pytest_runtest_setup(item):
+    for marker in item.iter_markers("gpu"):
+        if marker.args != CAPABILITY:
+            major, minor = marker.args
+            pytest.skip(f"needs a GPU of compute capability {major}.{minor}")

@@ -6,7 +6,13 @@ import sys
 import pytest
 import torch
 
-import eval as harness_file
+from harness import devices
+from harness.cases import OMITTED, check_case, time_pipeline
+from harness.devices import B200, EMULATOR, HOPPER, DeviceError, choose_device
+from harness.restart import RESTARTED, restart_under_emulator
+from harness.results import Result
+from harness.tables import ConsoleReport
+from harness.timing import BENCHMARK, Stats
 from task import GROUP_GEMM
 from tests.support.commands import ROOT, run_eval
 from tests.support.emulated import run
@@ -16,7 +22,7 @@ from tests.support.emulated import run
 def gpu(monkeypatch):
     """Sets the capability of the GPU that there is, None for none."""
     monkeypatch.delenv("EMULATOR", raising=False)
-    monkeypatch.setattr(harness_file.ctypes, "CDLL", lambda name: None)
+    monkeypatch.setattr(devices.ctypes, "CDLL", lambda name: None)
 
     def have(capability):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: capability is not None)
@@ -26,29 +32,29 @@ def gpu(monkeypatch):
 
 
 def test_a_hopper_is_taken_where_there_is_one(gpu):
-    for capability, device in (((10, 0), "b200"), ((9, 0), "hopper"), ((8, 0), "emulator"), (None, "emulator")):
+    for capability, device in (((10, 0), B200), ((9, 0), HOPPER), ((8, 0), EMULATOR), (None, EMULATOR)):
         gpu(capability)
-        assert harness_file.choose_device(None) == device
-        assert harness_file.choose_device("emulator") == "emulator"
-    with pytest.raises(harness_file.DeviceError, match=r"does not have capability 9\.0"):
-        harness_file.choose_device("hopper")
+        assert choose_device(None) is device
+        assert choose_device(EMULATOR) is EMULATOR
+    with pytest.raises(DeviceError, match=r"does not have capability 9\.0"):
+        choose_device(HOPPER)
 
 
 def test_the_device_that_was_started_on_stays(gpu, monkeypatch):
     gpu((9, 0))
     monkeypatch.setenv("EMULATOR", "hopper")
-    assert harness_file.choose_device(None) == harness_file.choose_device("hopper") == "hopper"
-    for other in ("b200", "emulator"):
-        with pytest.raises(harness_file.DeviceError, match="cannot be had under"):
-            harness_file.choose_device(other)
+    assert choose_device(None) is choose_device(HOPPER) is HOPPER
+    for other in (B200, EMULATOR):
+        with pytest.raises(DeviceError, match="cannot be had under"):
+            choose_device(other)
 
 
 def test_the_restart_names_the_device(monkeypatch, capsys):
     restarts = []
     monkeypatch.setattr(os, "execve", lambda *arguments: restarts.append(arguments))
     monkeypatch.setattr(sys, "argv", ["eval.py", "test", "--case", "3"])
-    monkeypatch.delenv(harness_file.RESTARTED, raising=False)
-    harness_file.restart_under_emulator(None, "hopper")
+    monkeypatch.delenv(RESTARTED, raising=False)
+    restart_under_emulator(None, HOPPER)
     ((_, command, _),) = restarts
     assert command[1:] == ["-m", "emulator", "--device", "hopper", str(ROOT / "eval.py"), "test", "--case", "3"]
     assert "restarting on a Hopper GPU" in capsys.readouterr().err
@@ -60,10 +66,10 @@ def test_modes_that_a_hopper_does_not_have():
 
 
 def test_times_of_a_hopper_are_never_a_b200s(capsys):
-    stats = harness_file.Stats(3, 36e3, 0.0, 0.0, 36e3, 36e3)
-    result = harness_file.Result(True, stats=stats, plain_read=harness_file.Stats(3, 40e3, 0.0, 0.0, 40e3, 40e3))
+    stats = Stats(3, 36e3, 0.0, 0.0, 36e3, 36e3)
+    result = Result(True, stats=stats, plain_read=Stats(3, 40e3, 0.0, 0.0, 40e3, 40e3))
     specs = GROUP_GEMM.parse_specs([benchmark.line for benchmark in GROUP_GEMM.benchmarks])
-    report = harness_file.ConsoleReport(GROUP_GEMM, "a device · a file", list(range(len(specs))))
+    report = ConsoleReport(GROUP_GEMM, "a device · a file", list(range(len(specs))))
     with report:
         report.begin("benchmark", specs)
         for index, spec in enumerate(specs):
@@ -72,14 +78,15 @@ def test_times_of_a_hopper_are_never_a_b200s(capsys):
         report.end(True)
     text = " ".join(capsys.readouterr().out.split())
     assert "plain read" in text and "36.000 ± 0.000" in text and "0.90" in text
-    assert text.endswith(f"geomean 36.000 us, {harness_file.OMITTED}")
+    assert text.endswith(f"geomean 36.000 us, {OMITTED}")
     assert "published" not in text and "light" not in text
 
 
 def test_the_jobs_of_a_hopper():
-    job, options = harness_file.job_of_mode("benchmark", False, False, hopper=True)
-    assert job is harness_file.time_pipeline and options == {"limits": harness_file.BENCHMARK}
-    assert harness_file.job_of_mode("test", False, False, hopper=True) == (harness_file.check_case, {})
+    assert list(HOPPER.jobs) == ["test", "benchmark"]
+    benchmark, test = HOPPER.jobs["benchmark"], HOPPER.jobs["test"]
+    assert benchmark.run is time_pipeline and benchmark.options == {"limits": BENCHMARK}
+    assert test.run is check_case and test.options == {} and test.warm_up is None
 
 
 def test_programs_are_put_on_the_hopper_with_the_real_torch():

@@ -1,0 +1,86 @@
+"""Command-line options that several commands have: one name, one meaning and one help text each."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness import ROOT
+from harness.devices import DEVICES
+from task import GROUP_GEMM, PROBLEMS
+
+ALL = "all"  # --problem: every problem, one after the other
+B200_SMS = 148
+
+
+def command_parser(usage: str) -> argparse.ArgumentParser:
+    """A parser whose description is a module's docstring, printed as it stands."""
+    return argparse.ArgumentParser(
+        description=usage, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+
+
+def add_problem(parser: argparse.ArgumentParser, more: Sequence[str] = ()) -> None:
+    """--problem: a name of task.PROBLEMS or one of `more`."""
+    parser.add_argument("--problem", choices=(*PROBLEMS, *more), default=GROUP_GEMM.name, help="default: %(default)s")
+
+
+def add_case(parser: argparse.ArgumentParser, several: bool = False) -> None:
+    """--case: a number, or with `several` a list of numbers; None where it is not given."""
+    text = "run only this case, numbered from 0"
+    parser.add_argument(
+        "--case",
+        type=int,
+        action="append" if several else "store",
+        metavar="I",
+        help=f"{text}; may be repeated" if several else text,
+    )
+
+
+def add_submission(parser: argparse.ArgumentParser) -> None:
+    """--submission: a file that defines custom_kernel."""
+    parser.add_argument(
+        "--submission",
+        type=Path,
+        default=ROOT / "submission.py",
+        metavar="FILE",
+        help="file that defines custom_kernel; default: the project's submission.py",
+    )
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """--device: a name of devices.DEVICES; None where it is not given."""
+    parser.add_argument(
+        "--device",
+        choices=tuple(DEVICES),
+        help="default: b200 if the machine has one, else hopper if it has one, else emulator",
+    )
+
+
+def add_schedule(parser: argparse.ArgumentParser) -> None:
+    """--schedule: text for `python -m emulator`."""
+    parser.add_argument("--schedule", metavar="S[,S...]", help="passed on to the emulator if that is the device")
+
+
+def add_timeout(parser: argparse.ArgumentParser) -> None:
+    """--timeout: seconds above 0; None where it is not given."""
+    limits = ", ".join(f"{device.timeout_s} on {name}" for name, device in DEVICES.items())
+    parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help=f"limit for one case; default: {limits}")
+
+
+def add_sms(parser: argparse.ArgumentParser) -> None:
+    """--sms: an integer."""
+    parser.add_argument("--sms", type=int, default=B200_SMS, help="SMs to plan for; default: %(default)s, a B200's")
+
+
+def seconds(text: str) -> float:
+    """A positive number. Raises argparse.ArgumentTypeError."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return value

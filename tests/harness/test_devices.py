@@ -1,0 +1,166 @@
+"""The choice of a device, the restart on it, and the jobs of its modes."""
+
+import os
+import pickle
+import sys
+from types import SimpleNamespace
+from unittest.mock import MagicMock
+
+import pytest
+import torch
+
+from harness import cases, devices, restart
+from harness.devices import B200, DEVICES, EMULATOR, HOPPER, MODES, DeviceError, choose_device, has_b200
+from harness.modes import run_mode
+from harness.restart import RESTARTED, restart_under_emulator, without_schedule
+from harness.results import Result
+from harness.timing import Limits
+from task import GROUP_GEMM
+from tests.support.commands import ROOT, run_eval
+
+
+def test_a_python_without_the_packages_says_so(monkeypatch):
+    monkeypatch.setattr(restart.importlib.util, "find_spec", lambda name: None if name == "rich" else name)
+    with pytest.raises(DeviceError, match="has no package 'rich'; `make eval` sets up"):
+        restart.check_packages()
+
+
+def test_the_device_is_a_b200_where_there_is_one(monkeypatch):
+    monkeypatch.delenv("EMULATOR", raising=False)
+    for present, device in ((True, B200), (False, EMULATOR)):
+        monkeypatch.setattr(devices, "has_b200", lambda present=present: present)
+        assert choose_device(None) is device
+        assert choose_device(EMULATOR) is EMULATOR
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (10, 0))
+    assert choose_device(B200) is B200
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    with pytest.raises(DeviceError, match=r"capability 9\.0; a B200 has 10\.0"):
+        choose_device(B200)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(DeviceError, match="no CUDA device"):
+        choose_device(B200)
+    monkeypatch.setenv("EMULATOR", "1")
+    assert choose_device(None) is EMULATOR
+    with pytest.raises(DeviceError, match="cannot be had under"):
+        choose_device(B200)
+
+
+@pytest.mark.parametrize(("capability", "present"), [((10, 0), True), ((9, 0), False), ((10, 3), False)])
+def test_a_b200_is_known_by_its_capability(monkeypatch, capability, present):
+    monkeypatch.setattr(devices.ctypes, "CDLL", lambda name: None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *device: capability)
+    assert has_b200() == present
+
+
+def test_the_restart_keeps_arguments_and_happens_once(monkeypatch, capsys):
+    restarts = []
+    monkeypatch.setattr(os, "execve", lambda *arguments: restarts.append(arguments))
+    monkeypatch.setattr(sys, "argv", ["eval.py", "test", "--case", "3"])
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    restart_under_emulator("late,random:1")
+    ((program, command, environment),) = restarts
+    assert program == command[0] == sys.executable
+    assert command[1:] == [
+        "-m",
+        "emulator",
+        "--schedule",
+        "late,random:1",
+        str(ROOT / "eval.py"),
+        "test",
+        "--case",
+        "3",
+    ]
+    assert environment["PYTHONPATH"] == f"{ROOT}{os.pathsep}/elsewhere"
+    assert capsys.readouterr().err.count("\n") == 1
+
+    assert without_schedule(["test", "--schedule", "late", "--case", "3"]) == ["test", "--case", "3"]
+    assert without_schedule(["--schedule=late", "test"]) == ["test"]
+
+    monkeypatch.setenv(RESTARTED, environment[RESTARTED])
+    with pytest.raises(DeviceError, match="another package of that name"):
+        restart_under_emulator(None)
+
+
+def test_a_schedule_is_not_ignored_under_the_emulator():
+    run = run_eval("test", "--schedule", "late", EMULATOR="1")
+    assert run.returncode == 2
+    assert "give --schedule to python -m emulator" in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("mode", "warm_ups", "options"),
+    [
+        ("test", [], {}),
+        ("profile", [], {}),
+        ("benchmark", [("first", 100, 1e8)], {"limits": Limits(100, 10e9), "baseline": True}),
+        (
+            "leaderboard",
+            [("first", 50, 5e8), ("second", 50, 5e8)],
+            {"limits": Limits(100, 30e9), "baseline": True, "recheck": True},
+        ),
+    ],
+)
+def test_what_a_mode_runs_on_a_gpu(mode, warm_ups, options):
+    calls, report = [], MagicMock()
+
+    def run(job, problem, spec, **options):
+        calls.append((job.__name__, spec, options))
+        return Result(True)
+
+    worker = SimpleNamespace(run=run)
+    assert run_mode(mode, B200, GROUP_GEMM, ["first", "second"], worker, report, baseline=True)
+    job = {"test": "check_case", "profile": "profile_case"}.get(mode, "time_case")
+    warm_up = [(job, spec, {"limits": Limits(repeats, budget)}) for spec, repeats, budget in warm_ups]
+    assert calls == [*warm_up, (job, "first", options), (job, "second", options)]
+
+
+def test_every_device_has_a_name_and_a_job_for_each_mode_that_it_offers():
+    assert {name: device.name for name, device in DEVICES.items()} == {name: name for name in DEVICES}
+    assert list(DEVICES) == ["b200", "hopper", "emulator"]
+    assert MODES == tuple(B200.jobs) == tuple(EMULATOR.jobs) == ("test", "benchmark", "leaderboard", "profile")
+    assert tuple(HOPPER.jobs) == ("test", "benchmark")
+    assert [device.timeout_s for device in (B200, HOPPER, EMULATOR)] == [240, 240, 1800]
+
+
+def test_jobs_that_time_have_limits_and_a_warm_up_and_the_others_neither():
+    timed = {cases.time_case, cases.time_pipeline}
+    for device in DEVICES.values():
+        for mode, job in device.jobs.items():
+            assert ("limits" in job.options) == (job.warm_up is not None) == (job.run in timed), (device, mode)
+    assert not timed & {job.run for job in EMULATOR.jobs.values()}, "the emulator never times"
+    assert cases.time_case not in {job.run for job in HOPPER.jobs.values()}, "a Hopper's times are no B200's"
+
+
+def test_a_baseline_is_timed_on_a_b200_only():
+    offered = [(name, mode) for name, device in DEVICES.items() for mode in MODES if device.offers_baseline(mode)]
+    assert offered == [("b200", "benchmark"), ("b200", "leaderboard")]
+
+
+def test_jobs_reach_the_worker():
+    """They cross by name, as importable functions."""
+    for device in DEVICES.values():
+        for job in device.jobs.values():
+            assert pickle.loads(pickle.dumps(job.run)) is job.run
+
+
+@pytest.mark.parametrize(("variable", "device"), [("1", EMULATOR), ("hopper", HOPPER), ("", None), ("0", None)])
+def test_the_device_under_the_emulator_is_known_by_its_variable(monkeypatch, variable, device):
+    monkeypatch.setenv("EMULATOR", variable)
+    assert devices.emulator_device() is device
+    monkeypatch.delenv("EMULATOR")
+    assert devices.emulator_device() is None
+
+
+@pytest.mark.parametrize(("mode", "runs"), [("test", 3), ("benchmark", 3), ("leaderboard", 1)])
+def test_leaderboard_alone_ends_at_the_first_failure(mode, runs):
+    report, asked = MagicMock(), []
+
+    def run(job, problem, spec, **options):
+        asked.append((job, options))
+        return Result(False)
+
+    assert not run_mode(mode, EMULATOR, GROUP_GEMM, ["first", "second", "third"], SimpleNamespace(run=run), report)
+    assert asked == [(EMULATOR.jobs[mode].run, {})] * runs
+    report.end.assert_called_once_with(False)
