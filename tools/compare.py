@@ -33,7 +33,8 @@ import itertools
 import os
 import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ from harness.options import add_case, add_problem, command_parser
 from harness.timing import timing_inputs
 from task import PROBLEMS, Problem, TestSpec
 from tools import records
-from tools.peers import load_grouped_example, load_submission
+from tools.peers import Kernel, load_grouped_example, load_submission
 from tools.rings import memory_rows
 from tools.rows import Row, flush_buffer, kernel_time, time_row
 
@@ -68,11 +69,12 @@ Results = dict[str, dict[int, list[float]]]  # row -> case -> microseconds per c
 def ordinary_launches() -> Iterator[None]:
     """Launches on the Hopper path without their programmatic attribute."""
     from emulator.hopper import gpu
+    from emulator.machine.properties import LaunchConfig
 
     original = gpu.launch
 
-    def without(function, config, *rest) -> None:
-        original(function, dataclasses.replace(config, programmatic=False), *rest)
+    def without(function: Any, config: LaunchConfig, parameters: list[bytes], queue: int) -> None:
+        original(function, dataclasses.replace(config, programmatic=False), parameters, queue)
 
     gpu.launch = without
     try:
@@ -93,7 +95,7 @@ def bare_conversions() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def one_shape(submission, shape: tuple[int, int, int, int]) -> Iterator[None]:
+def one_shape(submission: Any, shape: tuple[int, int, int, int]) -> Iterator[None]:
     """Calls of solve() with this configuration of the kernel only."""
     original = submission.shapes
     submission.shapes = lambda products: [shape]
@@ -105,15 +107,17 @@ def one_shape(submission, shape: tuple[int, int, int, int]) -> Iterator[None]:
         submission.configure.cache_clear()
 
 
-def wrapped(call: Callable, context: Callable, *arguments) -> Callable:
-    def inside(data) -> Any:
+def wrapped(call: Kernel, context: Callable[..., AbstractContextManager[None]], *arguments: Any) -> Kernel:
+    """The call inside `context(*arguments)`."""
+
+    def inside(data: tuple[Any, ...]) -> Any:
         with context(*arguments):
             return call(data)
 
     return inside
 
 
-def example_calls(path: Path | None, hopper: bool) -> dict[str, Callable]:
+def example_calls(path: Path | None, hopper: bool) -> dict[str, Kernel]:
     """Rows of --example by name; none without a path."""
     if path is None:
         return {}
@@ -124,7 +128,10 @@ def example_calls(path: Path | None, hopper: bool) -> dict[str, Callable]:
     }
 
 
-def kernel_rows(submission, inputs: list[tuple], shapes: list[tuple], hopper: bool, of_gemv: bool) -> Iterator[Row]:
+def kernel_rows(
+    submission: Any, inputs: list[Any], shapes: Sequence[tuple[int, ...]], hopper: bool, of_gemv: bool
+) -> Iterator[Row]:
+    """The rows of the project's kernel. shapes: configurations to time one by one."""
     yield Row("ours", submission.custom_kernel, inputs)
     yield Row("ours, nothing promised", submission.solve, inputs)
     if hopper:

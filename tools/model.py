@@ -32,7 +32,7 @@ Sources of the constants
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,7 +94,7 @@ class Estimate:
         ctas = range(self.schedule.ctas)
         return [cycles * sum(k_tiles * parts for k_tiles, _, parts in self.tiles(cta)) for cta in ctas]
 
-    def by_sm(self, work: list[float]) -> list[float]:
+    def by_sm(self, work: Sequence[float]) -> list[float]:
         """Work of each SM, from the work of each CTA. Clusters go to neighbouring SMs, in order.
 
         Where clusters do not divide the number of SMs, the SMs left over have no work.
@@ -103,7 +103,7 @@ class Estimate:
         used = sms - sms % cluster
         return [sum(work[sm::used]) for sm in range(used)] + [0] * (sms - used)
 
-    def terms_us(self, share: Callable[[list[float]], float]) -> dict[str, float]:
+    def terms_us(self, share: Callable[[Sequence[float]], float]) -> dict[str, float]:
         """Microseconds of DRAM, SM and MMA. share: from the work of every CTA to the work of the deciding SM."""
         return {
             "DRAM": self.minimum_bytes / DRAM_BYTES_PER_US,
@@ -124,9 +124,9 @@ class Estimate:
     @property
     def alone_us(self) -> float:
         """Microseconds of set-up, first latency and tail, which a call in turn has to itself."""
-        tail = (
-            COMMIT_CYCLES + EPILOGUE_STEP_CYCLES * self.schedule.plan.part_tokens / self.schedule.plan.epilogue_tokens
-        )
+        plan = self.schedule.plan
+        steps: float = plan.part_tokens / plan.epilogue_tokens
+        tail = COMMIT_CYCLES + EPILOGUE_STEP_CYCLES * steps
         return FIRST_LATENCY_US + (SETUP_CYCLES + tail) / CLOCK_MHZ
 
 

@@ -9,9 +9,15 @@ import functools
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.modules import load_module
+
+if TYPE_CHECKING:
+    import torch
+
+Kernel = Callable[[tuple[Any, ...]], Any]  # custom_kernel
+Rows = tuple[tuple[int, ...], ...]  # of a table that the example reads: a row per group
 
 SF_VECTOR = 16
 SMALLEST = 32  # rows and columns of the tensors that the example is compiled with
@@ -19,9 +25,10 @@ MAP_WORDS = 16  # int64 words of a tensor map
 EXAMPLE_OPTIONS = "--opt-level 2"  # the example's own
 
 
-def load_submission(path: Path) -> Callable[[tuple], Any]:
+def load_submission(path: Path) -> Kernel:
     """custom_kernel of another submission file."""
-    return _module(path).custom_kernel
+    kernel: Kernel = _module(path).custom_kernel
+    return kernel
 
 
 def _module(path: Path) -> ModuleType:
@@ -31,7 +38,7 @@ def _module(path: Path) -> ModuleType:
 
 def load_grouped_example(
     path: Path, mma_tiler_mn: tuple[int, int], cluster_shape_mn: tuple[int, int]
-) -> Callable[[tuple], list]:
+) -> GroupedExample:
     """NVIDIA's grouped_blockscaled_gemm.py with NVFP4 operands and fp16 output, called as custom_kernel is.
 
     path: the unchanged file from NVIDIA/cutlass, examples/python/CuTeDSL/cute/blackwell/kernel/blockscaled_grouped_gemm.
@@ -48,17 +55,17 @@ class GroupedExample:
     launches.
     """
 
-    def __init__(self, kind: type, mma_tiler_mn: tuple[int, int], cluster_shape_mn: tuple[int, int]) -> None:
+    def __init__(self, kind: Any, mma_tiler_mn: tuple[int, int], cluster_shape_mn: tuple[int, int]) -> None:
         import torch
 
         self.kind, self.mma_tiler_mn, self.cluster_shape_mn = kind, mma_tiler_mn, cluster_shape_mn
         self.sms = torch.cuda.get_device_properties(0).multi_processor_count
         # Caches of the instance: they free compiled kernels and tensors together with it.
-        self.compiled = functools.cache(self.compiled)
-        self.arguments = functools.cache(self.arguments)
-        self.initial = functools.cache(self.initial)
+        self.compiled = functools.cache(self._compile)
+        self.arguments = functools.cache(self._make_arguments)
+        self.initial = functools.cache(self._make_initial)
 
-    def __call__(self, data: tuple) -> list:
+    def __call__(self, data: tuple[Any, ...]) -> list[torch.Tensor]:
         """Returns the list of c. data: (abc, sfasfb, sfasfb_reordered, problem_sizes) of reference.generate_input; l is 1."""
         import cutlass.torch
 
@@ -72,7 +79,7 @@ class GroupedExample:
         self.compiled(len(problems))(*arguments, cutlass.torch.current_stream())
         return [c for _, _, c in operands]
 
-    def compiled(self, groups: int) -> Callable:
+    def _compile(self, groups: int) -> Any:
         """The kernel for a number of groups of any sizes."""
         import cutlass.cute as cute
         import cutlass.torch
@@ -93,11 +100,11 @@ class GroupedExample:
             options=EXAMPLE_OPTIONS,
         )
 
-    def arguments(self, abc: tuple, scales: tuple, problems: tuple) -> tuple:
+    def _make_arguments(self, abc: Rows, scales: Rows, problems: Rows) -> tuple[Any, ...]:
         """Arguments of a compiled kernel, except for the CUDA stream. See tables."""
         return *self.initial(), *self.tables(abc, scales, problems)
 
-    def tables(self, abc: tuple, scales: tuple, problems: tuple) -> list:
+    def tables(self, abc: Rows, scales: Rows, problems: Rows) -> list[Any]:
         """The example's tensors of sizes and addresses, and its workspace.
 
         abc (groups, 3) and scales (groups, 2): addresses of a, b, c and of the reordered scales of a, b.
@@ -118,13 +125,13 @@ class GroupedExample:
         ]
         return [from_dlpack(tensor, assumed_align=16) for tensor in tensors]
 
-    def initial(self) -> tuple:
+    def _make_initial(self) -> tuple[Any, ...]:
         """Tensors a, b, c, sfa, sfb from which the example takes element types and major modes; their values do not matter."""
         import cutlass
         import torch
         from cutlass.cute.runtime import from_dlpack
 
-        def tensor(element: type, storage: torch.dtype):
+        def tensor(element: type, storage: torch.dtype) -> Any:
             values = torch.zeros((1, SMALLEST, SMALLEST), dtype=storage, device="cuda").permute(1, 2, 0)
             result = from_dlpack(values, assumed_align=16)
             result.element_type = element

@@ -27,7 +27,8 @@ LOST_BY = "lost by"
 
 def compare(schedule: submission.Schedule, overlapping: bool = True) -> list[dict[str, str]]:
     """A row for every candidate for a launch's sizes: its figures, and by which it lost to `schedule`, the first."""
-    best, rows = submission.merits(schedule, overlapping), []
+    best = submission.merits(schedule, overlapping)
+    rows: list[dict[str, str]] = []
     for other in submission.candidates(schedule.sizes, schedule.sm_count, overlapping, schedule.plan.products):
         values = submission.merits(other, overlapping)
         lost = [f"{name}: {value:,} > {best[name]:,}" for name, value in values.items() if value > best[name]]

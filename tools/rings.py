@@ -12,9 +12,9 @@ from tools.rows import Row
 
 if TYPE_CHECKING:
     import torch
+    from cuda.bindings.driver import CUfunction
 
     import submission
-    from emulator.hopper import gpu
 
 SOURCE = Path(__file__).resolve().parent / "ring.cu"
 MAX_GROUPS = 16  # ring.cu's kMaxGroups
@@ -45,7 +45,7 @@ class Work(ctypes.Structure):
 
 
 @functools.cache
-def ring_kernel() -> gpu.driver.CUfunction:
+def ring_kernel() -> CUfunction:
     """ring.cu, loaded on the current GPU."""
     from emulator.hopper import gpu, library
 

@@ -40,7 +40,9 @@ class Sass:
 
 def read_sass(listing: str) -> Sass:
     """Parse nvdisasm's listing. Padding behind the last instruction is left out."""
-    opcodes, operands, labels = [], [], {}
+    opcodes: list[str] = []
+    operands: list[str] = []
+    labels: dict[str, int] = {}
     for opcode, rest, label in _LINE.findall(listing):
         if label:
             labels[label] = len(opcodes)

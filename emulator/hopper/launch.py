@@ -12,6 +12,7 @@ import os
 import struct
 import sys
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from emulator.errors import EmulatorError
 from emulator.frontend.ptx import Entry
@@ -19,6 +20,9 @@ from emulator.hopper import MODES, gpu, library
 from emulator.hopper.lower import lower
 from emulator.hopper.maps import MapFacts, is_map, mark, patch
 from emulator.machine.properties import LaunchConfig
+
+if TYPE_CHECKING:
+    from cuda.bindings.driver import CUfunction
 
 TMEM_BYTES = 512 * 128 * 4  # per CTA, in the pool: [column][lane]
 CTAS_PER_SM = 8  # an SM has 2048 threads; a CTA has at least one warp of its own and the tensor core's four
@@ -33,7 +37,7 @@ FORWARDED = (
 class Loaded:
     """A kernel on the GPU, with the facts of its lowering (lower.Lowered)."""
 
-    function: gpu.driver.CUfunction
+    function: CUfunction
     extra_threads: int
     control_bytes: int
     asks: bool
@@ -56,10 +60,10 @@ class Hopper:
 
         if not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9:
             raise EmulatorError("the Hopper device needs a GPU of compute capability 9.0, and torch with CUDA")
-        torch.cuda.init()
+        torch.cuda.init()  # type: ignore[no-untyped-call]
         self._torch = torch
-        self._kernels: dict[tuple, Loaded] = {}
-        self._pool: tuple | None = None
+        self._kernels: dict[tuple[Any, ...], Loaded] = {}
+        self._pool: tuple[Any, Any] | None = None
 
     def launch(self, ptx: str, entry: Entry, config: LaunchConfig, values: list[bytes]) -> None:
         """Launch an entry of a sm_100a module. values: bytes of each parameter, in order."""

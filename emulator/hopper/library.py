@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import importlib
 import os
 import re
 import tempfile
@@ -57,9 +58,7 @@ def nvrtc() -> ModuleType:
             "install nvidia-cuda-nvrtc`; CUDA_HOME names a toolkit that has it.\n"
             f"{error}"
         ) from None
-    from cuda.bindings import nvrtc as bindings
-
-    return bindings
+    return importlib.import_module("cuda.bindings.nvrtc")
 
 
 def _call(function: Callable[..., tuple[Any, ...]], *arguments: Any) -> Any:

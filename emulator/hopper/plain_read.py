@@ -5,15 +5,19 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import cache
+from typing import TYPE_CHECKING
 
 from emulator.hopper import gpu, library
 from emulator.machine.properties import LaunchConfig
+
+if TYPE_CHECKING:
+    from cuda.bindings.driver import CUfunction
 
 THREADS, CTAS_PER_SM, VECTOR_BYTES = 512, 4, 16
 
 
 @cache
-def _function() -> gpu.driver.CUfunction:
+def _function() -> CUfunction:
     return gpu.Module(library.ptx(library.HERE / "plain_read.cu", "sm_90")).function("plain_read")
 
 
