@@ -9,18 +9,18 @@ it. The slowest of three terms decides:
     SM         bytes into the shared memory of all SMs, repeated tokens included, at SM_BYTES_PER_US for each SM
     MMA        cycles of all tensor cores, at CLOCK_MHZ
 
-EXPOSED_US is added: SMs start and end at different times, which overlapping launches do not hide. For calls in turn, the
-busiest SM decides instead of all SMs, and LAUNCH_US, set-up, first latency and tail are added. The hardware chooses the
-SM of a CTA; the model assigns clusters in order, CTA i to SM i modulo the number of SMs that whole clusters fill. With
-split K, each share of a tile loads its own k-tiles, and the partial sums that shares exchange count as bytes into shared
-memory.
+EXPOSED_US is added: SMs start and end at different times, which overlapping launches do not hide. For calls in turn,
+the busiest SM decides instead of all SMs, and LAUNCH_US, set-up, first latency and tail are added. The hardware chooses
+the SM of a CTA; the model assigns clusters in order, CTA i to SM i modulo the number of SMs that whole clusters fill.
+With split K, each share of a tile loads its own k-tiles, and the partial sums that shares exchange count as bytes into
+shared memory.
 
 Sources of the constants
     [S] SemiAnalysis, microbench-blackwell: TMA throughput on a B200. tma2d_tput_results.csv: 7.2 TB/s from DRAM with
-        64 KiB in flight per SM, 5.4 to 5.9 with 32 KiB. tma2dmcast_sweep_full.csv: 13.3 TB/s into 148 SMs where two CTAs
-        of a cluster read the same bytes, limited by DRAM: an SM takes at least 90 GB/s. tma2d_lat_results.csv: first
-        latency with all SMs loading, 8 KiB each.
-    [I] inferred from [S]: one block-scaled MMA of N tokens takes max(N / 2, 32 + N / 4) cycles, for one SM or for a pair.
+        64 KiB in flight per SM, 5.4 to 5.9 with 32 KiB. tma2dmcast_sweep_full.csv: 13.3 TB/s into 148 SMs where two
+        CTAs of a cluster read the same bytes, limited by DRAM: an SM takes at least 90 GB/s. tma2d_lat_results.csv:
+        first latency with all SMs loading, 8 KiB each.
+    [I] inferred from [S]: one block-scaled MMA of N tokens takes max(N / 2, 32 + N / 4) cycles, for one SM or a pair.
     [H] measured on an H200. EXPOSED_US: the time of case 0 without tensor-core work (tools.compare, docs/worklog.md:
         35.1 us) less the time of its bytes at 4.28 TB/s. LAUNCH_US and these 4.28 TB/s: an empty kernel and a copy,
         measured earlier, by no command of this project.

@@ -41,9 +41,9 @@ def load_grouped_example(
 ) -> GroupedExample:
     """NVIDIA's grouped_blockscaled_gemm.py with NVFP4 operands and fp16 output, called as custom_kernel is.
 
-    path: the unchanged file from NVIDIA/cutlass, examples/python/CuTeDSL/cute/blackwell/kernel/blockscaled_grouped_gemm.
-    mma_tiler_mn: rows of a (128, or 256 for MMAs of two SMs) by rows of b (128 or 256). cluster_shape_mn: CTAs; for MMAs
-    of two SMs the first is a multiple of 2.
+    path: the file as NVIDIA/cutlass has it, in examples/python/CuTeDSL/cute/blackwell/kernel/blockscaled_grouped_gemm.
+    mma_tiler_mn: rows of a (128, or 256 for MMAs of two SMs) by rows of b (128 or 256). cluster_shape_mn: CTAs; for
+    MMAs of two SMs the first is a multiple of 2.
     """
     return GroupedExample(_module(path).Sm100GroupedBlockScaledGemmKernel, mma_tiler_mn, cluster_shape_mn)
 
@@ -66,7 +66,7 @@ class GroupedExample:
         self.initial = functools.cache(self._make_initial)
 
     def __call__(self, data: tuple[Any, ...]) -> list[torch.Tensor]:
-        """Returns the list of c. data: (abc, sfasfb, sfasfb_reordered, problem_sizes) of reference.generate_input; l is 1."""
+        """Returns the list of c. data: the tuple of reference.generate_input with l = 1."""
         import cutlass.torch
 
         operands, _, scales, problems = data
@@ -126,7 +126,7 @@ class GroupedExample:
         return [from_dlpack(tensor, assumed_align=16) for tensor in tensors]
 
     def _make_initial(self) -> tuple[Any, ...]:
-        """Tensors a, b, c, sfa, sfb from which the example takes element types and major modes; their values do not matter."""
+        """Tensors a, b, c, sfa, sfb, from which the example takes element types and major modes, but no values."""
         import cutlass
         import torch
         from cutlass.cute.runtime import from_dlpack

@@ -5,9 +5,9 @@
     python -m tools.plans ... --sms 132                                         SMs to plan for; a B200 has 148
     python -m tools.plans ... --in-turn                                         calls that do not overlap
 
-From Python: `plans.explain(data[3])` for the input tuple of a group GEMM. A row of the table is a configuration; the chosen one
-comes first. The last column is the first figure in which the row is worse than the chosen one, with both values. "MB
-requested" counts the loads of all tiles. A GEMV has one plan for each K, so its table has one row.
+From Python: `plans.explain(data[3])` for the input tuple of a group GEMM. A row of the table is a configuration; the
+chosen one comes first. The last column is the first figure in which the row is worse than the chosen one, with both
+values. "MB requested" counts the loads of all tiles. A GEMV has one plan for each K, so its table has one row.
 """
 
 from __future__ import annotations

@@ -16,13 +16,11 @@ from harness import ROOT
 
 def add_save(parser: argparse.ArgumentParser) -> None:
     """--save: a file for all figures of the command; None where it is not given."""
-    parser.add_argument(
-        "--save", type=Path, metavar="FILE.json", help="save every figure, unrounded where it was timed"
-    )
+    parser.add_argument("--save", type=Path, metavar="FILE.json", help="save every figure")
 
 
 def versions(arguments: list[str] | None = None) -> dict[str, Any]:
-    """Versions of torch and the DSL, hash of submission.py and the command's arguments (None: those of this process)."""
+    """Versions of torch and the DSL, hash of submission.py, arguments of the command (None: of this process)."""
     import cutlass
     import torch
 

@@ -4,8 +4,8 @@
     python -m tools.report --keep FOLDER   keep PTX, cubin and SASS of each configuration as well
 
 Configurations are the token tiles, CTA groups, CTAs per SM and shares of K of the kernel: for one product at
-CONTEST_GROUPS groups, for two products at one group, and, for each CTA group and number of shares, at the most groups of
-a launch. A line names groups, products, tokens of a tile, CTAs per MMA, CTAs per SM and shares of K. Sources of the
+CONTEST_GROUPS groups, for two products at one group, and, for each CTA group and number of shares, at the most groups
+of a launch. A line names groups, products, tokens of a tile, CTAs per MMA, CTAs per SM and shares of K. Sources of the
 figures:
 
     SMEM, stages        the plan (`submission.Plan`): dynamic SMEM in bytes per CTA / its limit
@@ -220,7 +220,7 @@ def with_progress(plans: list[submission.Plan]) -> Iterable[submission.Plan]:
 
 def show(rows: list[Row]) -> None:
     """Print the tables."""
-    console = make_console(180, highlight=False)
+    console = make_console(190, highlight=False)
     for ptxas in sorted({row.assembled.ptxas for row in rows}):
         console.print(f"ptxas {release(ptxas)} for {ARCH}: {ptxas}", soft_wrap=True)
     names = (*rows[0].configuration, *rows[0].figures)

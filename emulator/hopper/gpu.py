@@ -1,4 +1,4 @@
-"""Loads PTX and launches it through the CUDA driver (cuda.bindings). Failures raise EmulatorError by the driver's name."""
+"""Loads PTX and launches it through the CUDA driver (cuda.bindings). Failures raise EmulatorError with their name."""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ TMEM_BYTES = 512 * 128 * 4  # per CTA, in the pool: [column][lane]
 CTAS_PER_SM = 8  # an SM has 2048 threads; a CTA has at least one warp of its own and the tensor core's four
 _CONTROL_ALIGNMENT = 16
 FORWARDED = (
-    "loads of a CTA pair (.cta_group::2) complete on the other CTA's barrier, in software on a Hopper, which takes longer "
-    "than the loads: the time of this kernel says nothing about a B200; times of kernels without pairs do"
+    "loads of a CTA pair (.cta_group::2) complete on the other CTA's barrier, on a Hopper by software that takes longer"
+    " than the loads: the time of this kernel means nothing, only times of kernels without pairs do"
 )
 
 

@@ -26,8 +26,8 @@ HERE = Path(__file__).resolve().parent
 # Without relocatable code, NVRTC specialises functions to the constants of the callers that it sees, and lowered PTX
 # calls them with others.
 OPTIONS = ("--relocatable-device-code=true", "--std=c++17")
-# Replaces NVRTC's own version, which a driver older than NVRTC refuses. 8.6 is the oldest with sm_100a and with all that
-# the library uses; drivers from CUDA 12.7 on take it. ptxas names any later feature that it meets.
+# Replaces NVRTC's own version, which a driver older than NVRTC refuses. 8.6 is the oldest with sm_100a and with every
+# feature that the library uses; drivers from CUDA 12.7 on take it and refuse a later feature by name.
 PTX_VERSION = "8.6"
 HOST_HEADERS = {
     "cstddef": "#define offsetof(type, member) ((size_t)&((type *)0)->member)\n",
@@ -44,8 +44,8 @@ HOST_HEADERS = {
 def nvrtc() -> ModuleType:
     """cuda.bindings.nvrtc with its library loaded.
 
-    cuda.pathfinder finds the library in NVIDIA's wheels, a conda environment, the toolkit of CUDA_HOME, or by the system's
-    loader. Raises EmulatorError where there is none.
+    cuda.pathfinder finds the library in NVIDIA's wheels, a conda environment, the toolkit of CUDA_HOME, or by the
+    system's loader. Raises EmulatorError where there is none.
     """
     try:
         loaded = load_nvidia_dynamic_lib("nvrtc")

@@ -22,7 +22,7 @@ def _function() -> CUfunction:
 
 
 def reader(nbytes: int) -> Callable[[], None]:
-    """A call that launches a read of `nbytes`, rounded down to 16, from a buffer of its own on torch's current queue."""
+    """A call that launches a read of `nbytes`, rounded down to 16, of its own buffer on torch's current queue."""
     import torch
 
     buffer = torch.zeros(max(nbytes, VECTOR_BYTES), dtype=torch.uint8, device="cuda")

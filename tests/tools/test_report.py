@@ -1,6 +1,8 @@
 """The compiled kernel in every configuration: the order of the PTX's instructions, and their cost by ptxas."""
 
 import functools
+import importlib.util
+import json
 import re
 
 import pytest
@@ -100,6 +102,9 @@ def test_a_main_loop_holds_one_k_tile(row):
 def test_table_has_every_figure(row):
     assert all(row.figures.values()) and all(row.configuration.values())
     assert row.figures["registers"] == str(row.assembled.registers)
+    (saved,) = json.loads(json.dumps(report.record([row])))["configurations"]
+    assert row.configuration.items() <= saved.items() and row.figures.items() <= saved.items()
+    assert saved["loops"] == row.main_loops
 
 
 @pytest.mark.parametrize("compiled", LOWERED, ids=str, indirect=True)
@@ -223,6 +228,13 @@ def test_missing_tool_is_named(monkeypatch):
         binaries.ReportError, match="ptxas is neither in site-packages nor on PATH.*nvidia-cuda-nvcc-cu12"
     ):
         binaries.assemble("")
+
+
+def test_missing_pyelftools_is_named(monkeypatch):
+    monkeypatch.setattr(binaries, "installed", lambda tool: [tool])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(binaries.ReportError, match=r"no package pyelftools; `pip install '\.\[report\]'` brings it"):
+        binaries.check_installed()
 
 
 @needs_tools
