@@ -37,18 +37,21 @@ def gpu() -> dict[str, Any]:
     import torch
 
     properties = torch.cuda.get_device_properties(0)
-    clocks = subprocess.run(
-        ["nvidia-smi", "--query-gpu=driver_version,clocks.max.sm,clocks.max.mem", "--format=csv,noheader"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
     return {
         "device": properties.name,
         "sms": properties.multi_processor_count,
-        "driver, max clocks": clocks.stdout.strip(),
+        "driver, max clocks": driver_and_clocks(),
         "tensor core": "omitted" if os.environ.get("EMULATOR") == "hopper" else "as it is",
     }
+
+
+def driver_and_clocks() -> str:
+    """Driver version and maximum SM and memory clocks by nvidia-smi, "unknown" where it is missing or fails."""
+    query = ["--query-gpu=driver_version,clocks.max.sm,clocks.max.mem", "--format=csv,noheader"]
+    try:
+        return subprocess.run(["nvidia-smi", *query], capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
 
 
 def save(path: Path, record: dict[str, Any]) -> None:
