@@ -1,8 +1,10 @@
 """The contest's inputs, reference results and check, one Reference per problem (REFERENCES).
 
-The module-level generate_input, ref_kernel and check_implementation are group GEMM's: the names that the contest's own
-file has. An ordinary CUDA program: everything is on device "cuda" but group GEMM's row-major scales, which the contest
-makes and keeps on the CPU.
+The contest's own file has the names generate_input, ref_kernel and check_implementation; here they are group GEMM's.
+All tensors are on device "cuda", except for group GEMM's row-major scales: the contest makes and keeps them on the CPU.
+
+L is the number of batch entries, 1 in group GEMM. In shapes mn is m or n, and rest_mn = ceil(mn / 128) and
+rest_k = ceil(k / 64) count scale atoms.
 """
 
 from __future__ import annotations
@@ -26,25 +28,27 @@ _INTEGER_OF_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32}
 
 @dataclass(frozen=True)
 class Reference:
-    """What one problem's outputs are checked against.
+    """One problem's inputs, expected outputs and tolerance.
 
-    data is the problem's input tuple, an output is a tensor or a list of tensors, as the problem defines.
+    `data` is the problem's input tuple (see task.input_t). An output is a tensor, or for group GEMM a list of tensors.
     """
 
     generate_input: Callable[..., tuple]
-    ref_kernel: Callable[[tuple], Any]  # data -> expected output; leaves data as it is
-    baseline: Callable[[tuple], Any]  # data -> output by torch's own kernels, from device memory only, to be timed
-    problem_sizes: Callable[[tuple], list[tuple[int, int, int, int]]]  # data -> (m, n, k, l) per group, or the one
-    minimum_traffic: Callable[[tuple], tuple[int, int]]  # data -> bytes that must be read and written at least once
+    ref_kernel: Callable[[tuple], Any]  # data -> expected output, newly allocated; does not change data
+    baseline: Callable[[tuple], Any]  # data -> output by torch's own kernels, reading device memory only; to be timed
+    problem_sizes: Callable[
+        [tuple], list[tuple[int, int, int, int]]
+    ]  # data -> (m, n, k, l) of each group or of the call
+    minimum_traffic: Callable[[tuple], tuple[int, int]]  # data -> (bytes read, bytes written) if each moves once
     rtol: float
     atol: float
 
     def check(self, data: tuple, output: Any) -> tuple[bool, str]:
-        """Compute the expected output of `data` and compare; see compare."""
+        """Compare an output with the expected one of `data`; see compare."""
         return self.compare(self.ref_kernel(data), output)
 
     def compare(self, expected: Any, output: Any) -> tuple[bool, str]:
-        """(passed, message): what differs and where, or how close a passing output is."""
+        """(passed, message). The message has the differing elements, or how close a passing output is."""
         return compare(expected, output, self.rtol, self.atol)
 
 
@@ -70,21 +74,22 @@ def random_e2m1(batches: int, mn: int, k: int) -> torch.Tensor:
 
 
 def random_c(batches: int, m: int, n: int) -> torch.Tensor:
-    """(m, n, batches) float16 on cuda, N contiguous: what an output holds before it is written."""
+    """(m, n, batches) float16 on cuda, N contiguous: the random content of an output before a call."""
     return torch.randn((batches, m, n), dtype=torch.float16, device="cuda").permute(1, 2, 0)
 
 
 def atoms_shape(batches: int, mn: int, sf_k: int) -> tuple[int, ...]:
-    """The dimensions of reordered scales in memory order: (batches, rest_mn, rest_k, 32, 4, 4)."""
+    """Shape of reordered scales in memory order: (batches, rest_mn, rest_k, 32, 4, 4). sf_k: scales of a row."""
     return batches, ceil_div(mn, SF_ATOM_ROWS), ceil_div(sf_k, SF_ATOM_SCALES), 32, 4, SF_ATOM_SCALES
 
 
 def reorder_scales(scales: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
-    """Row-major (mn, k // 16, l) float8_e4m3fn scales in the layout that tcgen05 and cuBLAS take.
+    """Scales in the layout of cuBLAS, whose atoms tcgen05.cp copies to TMEM (PTX ISA, "tcgen05.cp", .32x128b.warpx4).
 
-    padding, (l, rest_mn, rest_k, 32, 4, 4) float8_e4m3fn, supplies the bytes of rows past mn and columns past k // 16.
-    Returns (32, 4, rest_mn, 4, rest_k, l), whose memory is contiguous in the order of padding's dimensions: 512-byte
-    atoms in which row r, scale s is at byte (r % 32) * 16 + (r // 32) * 4 + s.
+    scales: (mn, k // 16, l) float8_e4m3fn, row-major. padding: (l, rest_mn, rest_k, 32, 4, 4) float8_e4m3fn, whose
+    bytes stay in rows past mn and columns past k // 16.
+    Returns (32, 4, rest_mn, 4, rest_k, l), contiguous in the order of padding's dimensions: 512-byte atoms in which
+    scale s of row r is byte (r % 32) * 16 + (r // 32) * 4 + s.
     """
     mn, sf_k, batches = scales.shape
     _, rest_mn, rest_k, *_ = padding.shape
@@ -142,7 +147,10 @@ def draw_scales(
     mn: int,
     k: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(row-major, reordered) scales on cuda, drawn in this order; draw(shape) returns what has a float8_e4m3fn value."""
+    """(row-major, reordered) float8_e4m3fn scales on cuda. First draw makes the values, then draw_padding the padding.
+
+    draw(shape) and draw_padding(shape) return tensors of any dtype that float8_e4m3fn can hold.
+    """
     sf_k = ceil_div(k, SF_VECTOR)
     scales = draw((batches, mn, sf_k)).to(torch.float8_e4m3fn).permute(1, 2, 0)
     padding = draw_padding(atoms_shape(batches, mn, sf_k)).to(torch.float8_e4m3fn)
@@ -150,12 +158,12 @@ def draw_scales(
 
 
 def integer_scales(end: int) -> Callable[[tuple[int, ...]], torch.Tensor]:
-    """Draws scales of 0 to end - 1, for draw_scales."""
+    """A draw for draw_scales: random integers of 0 to end - 1."""
     return lambda shape: torch.randint(0, end, shape, dtype=torch.int8, device="cuda")
 
 
 def check_sizes(**sizes: Any) -> None:
-    """Raise ValueError for a size that is a list or a word, as only group GEMM's are lists."""
+    """Raise ValueError for a size that is a list or a word: only group GEMM has lists."""
     for name, size in sizes.items():
         if not isinstance(size, int):
             raise ValueError(f"{name} is {size}; expected an integer")
@@ -164,8 +172,9 @@ def check_sizes(**sizes: Any) -> None:
 def generate_dual_gemm_input(m: int, n: int, k: int, l: int, seed: int) -> input_t:  # noqa: E741
     """Dual GEMM's input, c = silu(a @ b1^T) * (a @ b2^T).
 
-    Returns (a, b1, b2, sfa, sfb1, sfb2, sfa_reordered, sfb1_reordered, sfb2_reordered, c). The order of the random draws
-    is the contest's. It leaves the padding of the reordered scales uninitialized; here that is the largest scale.
+    Returns (a, b1, b2, sfa, sfb1, sfb2, sfa_reordered, sfb1_reordered, sfb2_reordered, c). The order of the random
+    draws is the contest's. The contest leaves the padding of the reordered scales uninitialized; here it is the largest
+    scale.
     """
     check_sizes(m=m, n=n, k=k, l=l)
     torch.manual_seed(seed)
@@ -197,9 +206,10 @@ def generate_gemm_input(m: int, n: int, k: int, l: int, seed: int) -> input_t:  
 
 
 def generate_gemv_input(m: int, k: int, l: int, seed: int) -> input_t:  # noqa: E741
-    """GEMV's input, c = a @ b^T with the first of b's 128 rows: values of 0 to 1.5, odd elements 0, scales of 0 to 2.
+    """GEMV's input, c = a @ b[0]^T; b has 128 rows. Values of 0 to 1.5, odd elements 0, scales of 0 to 2.
 
-    Returns (a, b, sfa, sfb, sfa_reordered, sfb_reordered, c), c (m, 1, l). The order of the random draws is the contest's.
+    Returns (a, b, sfa, sfb, sfa_reordered, sfb_reordered, c), c (m, 1, l). The order of the random draws is the
+    contest's.
     """
     check_sizes(m=m, k=k, l=l)
     torch.manual_seed(seed)
@@ -218,14 +228,14 @@ def generate_gemv_input(m: int, k: int, l: int, seed: int) -> input_t:  # noqa: 
 
 
 def has_native_scaled_mm() -> bool:
-    """Whether torch._scaled_mm multiplies e2m1 by this device's tensor cores."""
+    """Whether torch._scaled_mm multiplies e2m1 on this device's tensor cores."""
     return torch.cuda.get_device_capability() == (10, 0) and "emulated" not in torch.cuda.get_device_name()
 
 
 def dequantize(values: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-    """(mn, k) float64 from (mn, k // 2) float4_e2m1fn_x2 and (mn, k // 16) float8_e4m3fn.
+    """(mn, k) float64 values from (mn, k // 2) float4_e2m1fn_x2 and (mn, k // 16) float8_e4m3fn scales.
 
-    Element 2i is the low nibble of byte i.
+    The low nibble of byte i is element 2i, the high nibble element 2i + 1.
     """
     mn, pairs_per_row = values.shape
     e2m1 = torch.tensor([*_E2M1, *(-value for value in _E2M1)], dtype=torch.float64, device=values.device)
@@ -238,7 +248,7 @@ def dequantize(values: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
 def float64_mm(a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.Tensor) -> torch.Tensor:
     """(m, n) float64 product of dequantized a (m, k // 2) and b (n, k // 2).
 
-    Exact, in whatever order it is summed: with the contest's integer scales of at most 3, products are multiples of 1/4
+    The sum is exact in any order: with the contest's integer scales of at most 3, products are multiples of 1/4
     and at most 18 * 18, so a sum over any K below 2**42 fits float64's 53 bits; with scales in [0, 1], multiples of
     2**-9, products are multiples of 2**-20 and at most 36, which leaves K 2**27.
     """
@@ -249,7 +259,7 @@ def float64_mm(a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.T
 
 
 def blocked_scales(scales: torch.Tensor) -> torch.Tensor:
-    """The flat reordered scales that torch._scaled_mm takes, from row-major (mn, k // 16); zeros in the padding."""
+    """Flat reordered scales for torch._scaled_mm from row-major (mn, k // 16) ones; the padding is 0."""
     padding = torch.zeros(atoms_shape(1, *scales.shape), dtype=torch.int8, device="cuda").view(torch.float8_e4m3fn)
     return flat_scales(reorder_scales(scales.unsqueeze(2), padding), 0)
 
@@ -269,8 +279,8 @@ def scaled_mm(
 def round_to_float16(exact: torch.Tensor) -> torch.Tensor:
     """float16 from float64 or float32, rounded once; torch's own conversion may round to float32 in between.
 
-    float32 rounded to odd (towards zero, then the last bit set if that was inexact) keeps which side of two float16
-    values' middle a value is on.
+    The way through float32 rounds to odd: towards zero, then the last bit is set if the value was inexact. That keeps
+    the side of the midpoint between two float16 values on which a value lies.
     """
     single = exact.float()
     single = torch.where(single.abs() > exact.abs(), torch.nextafter(single, torch.zeros_like(single)), single)
@@ -280,7 +290,7 @@ def round_to_float16(exact: torch.Tensor) -> torch.Tensor:
 def product(a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.Tensor) -> torch.Tensor:
     """(m, n) product of a (m, k // 2) and b (n, k // 2) with row-major scales.
 
-    Exact float64; on a B200 the tensor cores' float32, which is what the contest compares with.
+    Exact float64; on a B200 the float32 result of its tensor cores, with which the contest compares.
     """
     if has_native_scaled_mm():
         return scaled_mm(a, b, blocked_scales(sfa), blocked_scales(sfb), torch.float32)
@@ -312,7 +322,7 @@ def gemv_ref_kernel(data: input_t) -> output_t:
     a, b, sfa, sfb, _, _, c = data
     result = torch.empty_like(c)
     for batch in range(c.shape[2]):
-        # The vector on the left: float64_mm keeps all of its left in float64, and a block of its right.
+        # The vector is the left operand: float64_mm holds all of its left operand in float64, one block of its right.
         exact = float64_mm(b[:1, :, batch], a[:, :, batch], sfb[:1, :, batch], sfa[:, :, batch])
         result[:, 0, batch] = round_to_float16(exact[0])
     return result
@@ -321,9 +331,10 @@ def gemv_ref_kernel(data: input_t) -> output_t:
 def dual_gemm_ref_kernel(data: input_t) -> output_t:
     """Dual GEMM's expected c, newly allocated: silu(A @ B1^T) * (A @ B2^T), rounded to float16 once.
 
-    Exact sums, silu and their product in float64; float32 in their place on a B200, as in the contest. Unlike the other
-    problems' these sums do not fit float32, so a right kernel is not bit-exact: it may be one spacing of float16 away
-    where the result is near the middle of two values, and more, well inside the tolerance, where a sum is near 0.
+    The sums are exact; silu and the product are float64. On a B200 all of them are float32, as in the contest. float32
+    does not hold these sums exactly, as it does those of the other problems, so a right kernel is not bit-exact. It may
+    differ by one float16 spacing where the result is near the midpoint of two values, and by more, well inside the
+    tolerance, where a sum is near 0.
     """
     c = data[-1]
     result = torch.empty_like(c)
@@ -340,12 +351,12 @@ def dual_gemm_ref_kernel(data: input_t) -> output_t:
 
 
 def stack_batches(results: list[torch.Tensor]) -> torch.Tensor:
-    """(m, n, l) from the batch entries' (m, n), without a copy if there is one."""
+    """(m, n, l) from l tensors (m, n); a single one is not copied."""
     return results[0].unsqueeze(2) if len(results) == 1 else torch.stack(results).permute(1, 2, 0)
 
 
 def group_gemm_baseline(data: input_t) -> output_t:
-    """Group GEMM by one torch._scaled_mm per group, with the scales that are reordered on the device already."""
+    """Group GEMM by one torch._scaled_mm per group, with the reordered scales of the input."""
     return [
         scaled_mm(a[:, :, 0], b[:, :, 0], flat_scales(sfa, 0), flat_scales(sfb, 0)).unsqueeze(2)
         for (a, b, _), (sfa, sfb) in zip(data[0], data[2])
@@ -372,34 +383,34 @@ def gemm_baseline(data: input_t) -> output_t:
 
 
 def gemv_baseline(data: input_t) -> output_t:
-    """GEMV by one torch._scaled_mm per batch entry, with all 128 rows of b, as torch multiplies no single one."""
+    """GEMV by one torch._scaled_mm per batch entry with all 128 rows of b: torch multiplies no single row."""
     return gemm_baseline(data)[:, :1]
 
 
 def group_gemm_minimum_traffic(data: input_t) -> tuple[int, int]:
-    """Bytes of every a, b, sfa and sfb, and of every c."""
+    """(bytes of every a, b, sfa and sfb, bytes of every c)."""
     loads = sum(tensor.nbytes for (a, b, _), scales in zip(data[0], data[1]) for tensor in (a, b, *scales))
     return loads, sum(c.nbytes for _, _, c in data[0])
 
 
 def dual_gemm_minimum_traffic(data: input_t) -> tuple[int, int]:
-    """Bytes of a, b1, b2 and their scales, and of c."""
+    """(bytes of a, b1, b2 and their scales, bytes of c)."""
     return sum(tensor.nbytes for tensor in data[:6]), data[-1].nbytes
 
 
 def gemm_minimum_traffic(data: input_t) -> tuple[int, int]:
-    """Bytes of a, b and their scales, and of c."""
+    """(bytes of a, b and their scales, bytes of c)."""
     return sum(tensor.nbytes for tensor in data[:4]), data[-1].nbytes
 
 
 def gemv_minimum_traffic(data: input_t) -> tuple[int, int]:
-    """Bytes of a, of the row of b that counts and of their scales, and of c."""
+    """(bytes of a, of the first row of b and of their scales, bytes of c)."""
     a, b, sfa, sfb, _, _, c = data
     return sum(tensor.nbytes for tensor in (a, b[:1], sfa, sfb[:1])), c.nbytes
 
 
 def size_of_c(data: input_t) -> list[tuple[int, int, int, int]]:
-    """(m, n, k, l) of a problem that has one c, its tuple's last."""
+    """[(m, n, k, l)] of a problem whose tuple ends with its one c."""
     m, n, batches = data[-1].shape
     return [(m, n, 2 * data[0].shape[1], batches)]
 
@@ -410,10 +421,10 @@ def size_of_c(data: input_t) -> list[tuple[int, int, int, int]]:
 
 
 def compare(expected: Any, output: Any, rtol: float, atol: float) -> tuple[bool, str]:
-    """Whether abs(got - want) <= atol + rtol * abs(want) everywhere, with NaN and infinities just where expected.
+    """Whether abs(got - want) <= atol + rtol * abs(want) everywhere, with NaN and infinities exactly where expected.
 
-    expected is a tensor or a list of tensors; output must have its length, shapes, dtypes and device.
-    Returns (passed, message); a failure's message names every tensor that differs and its first few differing elements.
+    expected: a tensor or a list of tensors. output must have the same length, shapes, dtypes and device.
+    Returns (passed, message). The message of a failure names every differing tensor and its first differing elements.
     """
     if isinstance(expected, torch.Tensor):
         expected, output, names = [expected], [output], ["c"]
@@ -464,7 +475,7 @@ def _same_bits(want: torch.Tensor, got: torch.Tensor) -> bool:
 
 
 def _mismatches(want: torch.Tensor, got: torch.Tensor, rtol: float, atol: float) -> torch.Tensor:
-    # In the output's own dtype, as in the contest: a value at the edge then passes here if and only if it passes there.
+    # In the dtype of the output, as in the contest: a value at the limit passes here if and only if it passes there.
     mismatched = (got - want).abs() > atol + rtol * want.abs()
     for is_special in (torch.isnan, torch.isposinf, torch.isneginf):
         mismatched |= is_special(got) != is_special(want)

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 
-if TYPE_CHECKING:  # eval.py reads this module where it may not need torch, which takes seconds to import
+if TYPE_CHECKING:  # eval.py needs this module before it needs torch, which takes seconds to import
     import torch
 
-# The contest's names for what the entry point takes and returns; which tuple it is tells the problem:
+# The contest's names for the entry point's argument and result. The length of the tuple tells the problem:
 # - group GEMM, 4: (abc, sfasfb, sfasfb_reordered, problem_sizes), lists over the groups of (a, b, c), (sfa, sfb),
 #   (sfa_reordered, sfb_reordered) and (m, n, k, l). Returns the list of c.
 # - dual GEMM, 10: (a, b1, b2, sfa, sfb1, sfb2, sfa_reordered, sfb1_reordered, sfb2_reordered, c). Returns c.
@@ -41,14 +41,14 @@ _ITEM = re.compile(rf"\s*({_KEY})\s*:\s*({_LIST}|{_WORD}|{_INTEGER})\s*")
 
 
 class SpecError(ValueError):
-    """A spec line or file that cannot be read; the text names the line and the part at fault."""
+    """A malformed spec line or an unreadable file; the text names the line and its malformed part."""
 
 
 @dataclass(frozen=True)
 class TestSpec:
-    """One case: the keyword arguments of generate_input, and the spec line they came from."""
+    """One case: the keyword arguments of generate_input, and their spec line."""
 
-    __test__ = False  # pytest would collect the class for its name
+    __test__ = False  # pytest takes a class of this name for tests
 
     line: str
     args: Mapping[str, SpecValue]
@@ -69,11 +69,11 @@ class TestSpec:
 
     @classmethod
     def from_args(cls, args: Mapping[str, SpecValue]) -> TestSpec:
-        """The inverse of parse: a case from generate_input's arguments, with its spec line written out."""
+        """The inverse of parse: the case with these arguments of generate_input, and the spec line made from them."""
         return cls("; ".join(f"{key}: {_format_value(value)}" for key, value in args.items()), dict(args))
 
     def combine_seed(self, popcorn_seed: int) -> TestSpec:
-        """The same case with its public seed combined with the harness's secret one, as the contest combines them."""
+        """The same case with the contest's combination of its public seed and the harness's secret one."""
         if "seed" not in self.args:
             return self
         a, b = cast(int, self.args["seed"]), popcorn_seed
@@ -97,11 +97,11 @@ def _format_value(value: SpecValue) -> str:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A timed case with the figures it is measured against, in microseconds on a B200."""
+    """A timed case with the figures to beat, in microseconds on a B200."""
 
     line: str
     speed_of_light_us: float  # the task authors' model: max(tensor core time, DRAM time) at 1.5 GHz
-    best_published_us: float
+    best_published_us: float  # the best of all submissions in this case; each case may have another submission's
 
 
 @dataclass(frozen=True)
@@ -110,14 +110,16 @@ class Problem:
 
     name: str
     leaderboard: str
-    parameters: tuple[str, ...]  # generate_input's arguments: the keys that a spec line must have
-    inputs_per_timing: int  # different inputs called back to back between one pair of CUDA events
+    parameters: tuple[str, ...]  # arguments of generate_input, which are the keys of a spec line
+    inputs_per_timing: int  # different inputs, one call each, back to back between one pair of CUDA events
     tests: tuple[str, ...]
     benchmarks: tuple[Benchmark, ...]
-    best_geomean_us: float  # the best published geometric mean over the benchmarks, of one submission
+    # The best geometric mean over the benchmarks that any single submission has published. It is not the geometric mean
+    # of the benchmarks' best_published_us, which are the figures of several submissions.
+    best_geomean_us: float
 
     def parse_specs(self, lines: Sequence[str]) -> list[TestSpec]:
-        """Read spec lines and check that each has exactly this problem's parameters. Raises SpecError."""
+        """Read spec lines. Raises SpecError for none, and for a line without exactly this problem's parameters."""
         specs = [TestSpec.parse(line) for line in lines]
         for spec in specs:
             if set(spec.args) != set(self.parameters):
@@ -145,7 +147,7 @@ class Problem:
             raise SpecError(f"spec file '{path}': {error}") from None
 
     def find_benchmark(self, spec: TestSpec) -> Benchmark | None:
-        """The benchmark whose shapes `spec` has (seeds may differ), if there is one."""
+        """The benchmark with the shapes of `spec` (seeds may differ), None if there is none."""
 
         def shapes(args: Mapping[str, SpecValue]) -> dict[str, SpecValue]:
             return {key: value for key, value in args.items() if key != "seed"}

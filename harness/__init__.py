@@ -1,4 +1,4 @@
-"""Runs the contest's cases on a submission: inputs, calls, checks, timings, reports. eval.py is the command line on top.
+"""Runs the contest's cases on a submission: inputs, calls, checks, timings, reports. eval.py is its command line.
 
 A module imports only modules of the lines above its own, and nothing of eval.py or tools:
 

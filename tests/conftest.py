@@ -1,6 +1,6 @@
 """Puts the whole session on the emulated device if there is no B200, so that the same test bodies run on either.
 
-Orders the tests by recorded durations, and skips those marked `gpu` if their GPU is missing.
+Orders the tests by recorded durations, marks those of long files `slow`, and skips those marked `gpu` without their GPU.
 """
 
 import os
@@ -50,9 +50,14 @@ class RecordDurations:
         self.recorder.merge_into(durations.FILE, self.root)
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
 def pytest_collection_modifyitems(items):
+    seconds = durations.recorded()
+    for item in items:
+        if durations.is_slow(item, seconds):
+            item.add_marker("slow")
     # Spread over processes by file, the longest file must not start last.
-    durations.longest_first(items, durations.recorded())
+    durations.longest_first(items, seconds)
 
 
 def pytest_runtest_setup(item):

@@ -1,9 +1,14 @@
 """The order of test files by recorded durations."""
 
 import json
+import subprocess
+import sys
 from types import SimpleNamespace
 
-from tests.support.durations import FILE, Recorder, longest_first, recorded
+import pytest
+
+from tests.support.commands import ROOT, clean_environment
+from tests.support.durations import FILE, SLOW_S, Recorder, is_slow, longest_first, recorded
 
 
 def reports(*entries):
@@ -30,6 +35,28 @@ def test_a_record_has_all_phases_of_what_ran_and_keeps_other_files(tmp_path):
         recorder.add(report)
     recorder.merge_into(file, tmp_path)
     assert recorded(file) == {"a.py": 3.5, "b.py": 7.0, "c.py": 5.0}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "slow"), [({"a.py": 20.5}, True), ({"a.py": 20.0}, False), ({"b.py": 99.0}, False)]
+)
+def test_tests_of_long_files_are_slow(seconds, slow):
+    assert is_slow(SimpleNamespace(nodeid="a.py::one"), seconds) == slow
+
+
+def collected(*arguments):
+    """Files of the tests that a session would run, in order."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *arguments]
+    process = subprocess.run(command, cwd=ROOT, env=clean_environment(), capture_output=True, text=True, timeout=100)
+    return list(dict.fromkeys(line.split("::")[0] for line in process.stdout.splitlines() if "::" in line))
+
+
+def test_a_session_has_that_order_and_marks_slow_files():
+    seconds = recorded()
+    slow, *_, fast = sorted(seconds, key=lambda name: -seconds[name])
+    assert seconds[fast] < SLOW_S < seconds[slow]
+    assert collected(fast, slow) == [slow, fast]
+    assert collected(fast, slow, "-m", "slow") == [slow]
 
 
 def test_no_record_is_an_empty_one(tmp_path):

@@ -22,6 +22,8 @@ pytest.importorskip("cutlass")
 DSL = importlib.metadata.version("nvidia-cutlass-dsl")
 OLD_DSL = DSL.startswith("4.5.")
 TUTORIAL = "cute/blackwell/tutorial/tutorial_gemm"
+pytestmark = pytest.mark.examples
+
 KERNELS = "cute/blackwell/kernel"
 BLOCK_SCALED = f"{KERNELS}/blockscaled_gemm/dense_blockscaled_gemm_persistent.py"
 GROUPED = f"{KERNELS}/blockscaled_grouped_gemm/grouped_blockscaled_gemm.py"

@@ -9,6 +9,7 @@ import torch
 
 from harness import timing
 from harness.timing import Limits, Stats
+from task import GEMV, GROUP_GEMM
 
 
 def test_statistics():
@@ -29,6 +30,18 @@ def test_the_calls_of_a_timing_are_back_to_back_on_a_flushed_l2(events):
     assert events == ["synchronize", f"flush {16000 * 2**20}", "record", *calls, "record", "synchronize"]
     assert nanoseconds == 1e6 / 4
     assert outputs == [-1, -2, -3, -4]
+
+
+def test_queued_is_called_between_the_last_call_and_the_end(events):
+    timing.time_back_to_back(lambda data: events.append("call"), [1, 2], lambda start: events.append("queued"))
+    assert events == ["record", "call", "call", "queued", "record", "synchronize"]
+
+
+def test_inputs_have_seeds_a_step_apart():
+    inputs = timing.timing_inputs(GEMV, lambda m, seed: (m, seed), {"m": 7, "seed": 100})
+    assert inputs == [(7, 100)]
+    inputs = timing.timing_inputs(GROUP_GEMM, lambda m, seed: (m, seed), {"m": 7, "seed": 100}, first=2)
+    assert inputs == [(7, 184 + 42 * index) for index in range(15)]
 
 
 def test_the_flush_fits_the_memory(events, monkeypatch):

@@ -1,4 +1,4 @@
-"""Plain torch submissions, good and bad: the M of a case's first group chooses the behaviour (M_OF gives it)."""
+"""Good and bad submissions in plain torch: the M of a case's first group, from M_OF, chooses the behaviour."""
 
 import math
 import multiprocessing

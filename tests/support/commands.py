@@ -1,4 +1,4 @@
-"""Runs eval.py in a process of its own: as the contest's harness does, or as a person does."""
+"""Runs of eval.py in a process of its own, as the contest's harness or as a person starts it."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ BEHAVIOURS = SUBMISSIONS / "behaviours.py"
 
 
 def clean_environment(**variables):
-    """The environment without what `python -m emulator`, under which the tests may run, adds to it."""
+    """The environment without the additions of `python -m emulator`, under which the tests may run."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("EMULATOR", "POPCORN"))}
     entries = environment.get("PYTHONPATH", "").split(os.pathsep)
     environment["PYTHONPATH"] = os.pathsep.join(entry for entry in entries if not entry.endswith("bootstrap"))
@@ -20,12 +20,14 @@ def clean_environment(**variables):
 
 
 def spec_line(behaviour):
+    """The spec line of a case in which BEHAVIOURS behaves so."""
     from tests.submissions.behaviours import M_OF, SEED_OF_CASE
 
     return f"m: [{M_OF[behaviour]}, 24]; n: [16, 8]; k: [64, 128]; g: 2; seed: {SEED_OF_CASE}"
 
 
 def write_specs(path, behaviours):
+    """Write a spec file with a case for each behaviour; returns its path."""
     path.write_text("".join(f"{spec_line(behaviour)}\n" for behaviour in behaviours))
     return path
 

@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from pathlib import Path
 
+SLOW_S = 20  # of a file
 FILE = Path(__file__).resolve().parents[1] / "durations.json"
 
 
@@ -17,8 +18,13 @@ def file_of(node_id):
     return node_id.split("::", 1)[0]
 
 
+def is_slow(item, seconds):
+    """Whether the file of a test takes longer than SLOW_S by the record."""
+    return seconds.get(file_of(item.nodeid), 0) > SLOW_S
+
+
 def longest_first(items, seconds):
-    """Order tests by the seconds of their file, in place; files without a record first, tests of a file as they were."""
+    """Sort tests in place by the seconds of their file, files without a record first; a file keeps its order."""
     items.sort(key=lambda item: (-seconds.get(file_of(item.nodeid), math.inf), file_of(item.nodeid)))
 
 

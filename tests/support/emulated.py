@@ -1,4 +1,4 @@
-"""Runs programs on the emulated device, each in a process of its own."""
+"""Runs of programs on the emulated device, each in a process of its own."""
 
 import json
 import os
@@ -14,7 +14,7 @@ PROGRAMS = ROOT / "tests" / "programs"
 
 
 def run(*arguments, options=(), **variables):
-    """`python -m emulator OPTIONS ARGUMENTS` with its text output."""
+    """Run `python -m emulator OPTIONS ARGUMENTS`; returns the completed process with its text output."""
     command = [sys.executable, "-m", "emulator", *map(str, (*options, *arguments))]
     environment = clean_environment(**variables)
     inherited = clean_environment()["PYTHONPATH"]
@@ -29,7 +29,7 @@ def checks(program):
 
 
 def outcomes(program, **variables):
-    """{check: "ok" or its traceback}: the checks of a file in tests/programs, one after the other in one process."""
+    """Run the checks of a file in tests/programs, all in one process. Returns {check: "ok" or its traceback}."""
     process = run("-m", "tests.support.emulated", program, **variables)
     lines = process.stdout.splitlines()
     assert process.returncode == 0 and lines, f"{program} ended with {process.returncode}\n{process.stderr}"

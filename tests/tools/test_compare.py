@@ -118,6 +118,7 @@ def test_rows_of_the_example(monkeypatch):
     assert compare.example_calls(path, False)[two] == (path, (256, 128), (2, 1))
 
 
+@pytest.mark.examples
 @pytest.mark.skipif(EXAMPLE is None, reason="NVIDIA_GROUPED_EXAMPLE names no file")
 @pytest.mark.parametrize("name", compare.EXAMPLES)
 def test_example_computes_every_input(name, monkeypatch):
