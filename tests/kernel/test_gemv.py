@@ -16,12 +16,12 @@ from emulator.ptx.module import parse
 from submission import GemvPlan, ceil_div
 from tests.support.configurations import EMULATED, PROMISED, set_chip
 from tests.support.mutants import calls_that_need, nth_replaced, replaced, run_mutated, without, without_wait
-from tools import report
+from tools import binaries, report
 
 SCHEDULES = ("eager", "late", "random:1")
 in_emulation = pytest.mark.skipif(not EMULATED, reason="overlaps launches and mutates PTX in emulation")
 needs_ptxas = pytest.mark.skipif(
-    not report.installed("ptxas"), reason="no ptxas in site-packages or on PATH; the extra `report` brings it"
+    not binaries.installed("ptxas"), reason="no ptxas in site-packages or on PATH; the extra `report` brings it"
 )
 
 # e4m3 codes of scales, and the unit that all of them are multiples of.
@@ -730,6 +730,6 @@ def test_instructions(compiled):
 
 @needs_ptxas
 def test_nothing_is_spilled(compiled):
-    assembled = report.assemble(compiled.ptx)
+    assembled = binaries.assemble(compiled.ptx)
     assert (assembled.spill_store_bytes, assembled.spill_load_bytes, assembled.stack_bytes) == (0, 0, 0)
     assert assembled.registers * compiled.plan.threads <= 65536

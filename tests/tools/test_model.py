@@ -1,5 +1,7 @@
 """The cost model's counts are those of the schedule; its sums follow from them."""
 
+import json
+
 import pytest
 
 import reference
@@ -14,7 +16,7 @@ def estimate(args, sms=148):
     return model.estimate(list(zip(args["m"], args["n"], args["k"])), sms)
 
 
-@pytest.mark.parametrize("args", CASES[2:], ids=["3", "4"])
+@pytest.mark.parametrize("args", CASES[2:], ids="23")
 def test_minimum_bytes_are_the_references(args):
     data = reference.generate_input(**args)
     assert estimate(args).minimum_bytes == sum(reference.group_gemm_minimum_traffic(data))
@@ -68,7 +70,7 @@ def test_the_busiest_sm(shape):
     assert uneven.in_turn_us["SM"] * model.SM_BYTES_PER_US == pytest.approx(tiles * load)
 
 
-@pytest.mark.parametrize("args", CASES, ids="1234")
+@pytest.mark.parametrize("args", CASES, ids="0123")
 def test_terms(args):
     found = estimate(args)
     overlapping, in_turn = found.overlapping_us, found.in_turn_us
@@ -82,8 +84,11 @@ def test_terms(args):
     assert all(overlapping[name] <= in_turn[name] for name in overlapping)
 
 
-def test_table(capsys, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["model.py"])
-    model.main()
+def test_table(capsys, tmp_path):
+    model.main(["--save", str(tmp_path / "model.json")])
     text = capsys.readouterr().out
-    assert "not a measurement" in text and "case 4" in text and text.count("DRAM") >= 3
+    assert "not a measurement" in text and "case 3" in text and text.count("DRAM") >= 3
+    saved = json.loads((tmp_path / "model.json").read_text())
+    assert saved["sms"] == 148 and len(saved["cases"]) == 4
+    for case in saved["cases"]:
+        assert all(name in text and value in text for name, value in case.items())
