@@ -81,7 +81,7 @@ class Estimate:
 
     @property
     def loads(self) -> list[int]:
-        """Bytes into the shared memory of each CTA: its loads, and the partial sums of the other shares of K."""
+        """Bytes into the shared memory of each CTA: its loads, and the partial sums of the other split-K ranks."""
         plan, ctas = self.schedule.plan, range(self.schedule.ctas)
         exchanged = (plan.k_split - 1) * plan.share_bytes
         return [self.loaded(cta) + len(self.tiles(cta)) * exchanged for cta in ctas]
@@ -161,14 +161,14 @@ def figures(found: Estimate, alone: Estimate) -> dict[str, str]:
     plan = schedule.plan
     return {
         "MB that must move": f"{found.minimum_bytes / 1e6:.1f}",
-        "tile, CTAs per MMA / per SM / shares of K": tile(plan),
+        "tile, CTAs per MMA / per SM / split K": tile(plan),
         "waves x CTAs": f"{schedule.waves} x {schedule.ctas}",
         "MB requested": f"{schedule.requested_bytes / 1e6:.1f}",
         "KB in flight per SM": f"{plan.stages * plan.stage_bytes * plan.ctas_per_sm / 1024:.0f}",
         **{f"{name} us, all SMs": f"{value:.1f}" for name, value in overlapping.items()},
         "calls that overlap, us": f"{overlapping[slowest] + EXPOSED_US:.1f}",
         "dominant": slowest,
-        "in turn: tile, CTAs per MMA / per SM / shares of K": tile(alone.schedule.plan),
+        "in turn: tile, CTAs per MMA / per SM / split K": tile(alone.schedule.plan),
         "KB into the busiest SM": f"{max(alone.loads) / 1e3:.0f}",
         **{f"{name} us, busiest SM": f"{value:.1f}" for name, value in in_turn.items()},
         "set-up, latency, tail us": f"{alone.alone_us:.1f}",

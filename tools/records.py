@@ -20,15 +20,19 @@ def add_save(parser: argparse.ArgumentParser) -> None:
 
 
 def versions(arguments: list[str] | None = None) -> dict[str, Any]:
-    """Versions of torch and the DSL, hash of submission.py, arguments of the command (None: of this process)."""
+    """Versions of torch and the DSL, hash of submission.py, arguments of the command (None: of this process).
+
+    An absolute path among the arguments is shortened to its last part: the file may be published.
+    """
     import cutlass
     import torch
 
+    arguments = sys.argv[1:] if arguments is None else arguments
     return {
         "torch": torch.__version__,
         "nvidia-cutlass-dsl": cutlass.__version__,
         "submission.py sha256": hashlib.sha256((ROOT / "submission.py").read_bytes()).hexdigest(),
-        "command": sys.argv[1:] if arguments is None else arguments,
+        "command": [Path(x).name if Path(x).is_absolute() else x for x in arguments],
     }
 
 

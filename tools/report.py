@@ -3,9 +3,9 @@
     python -m tools.report                 the tables; `make report` sets up the environment first
     python -m tools.report --keep FOLDER   keep PTX, cubin and SASS of each configuration as well
 
-Configurations are the token tiles, CTA groups, CTAs per SM and shares of K of the kernel: for one product at
+Configurations are the token tiles, CTA groups, CTAs per SM and split K of the kernel: for one product at
 CONTEST_GROUPS groups, for two products at one group, and, for each CTA group and number of shares, at the most groups
-of a launch. A line names groups, products, tokens of a tile, CTAs per MMA, CTAs per SM and shares of K. Sources of the
+of a launch. A line names groups, products, tokens of a tile, CTAs per MMA, CTAs per SM and split K. Sources of the
 figures:
 
     SMEM, stages        the plan (`submission.Plan`): dynamic SMEM in bytes per CTA / its limit
@@ -82,7 +82,7 @@ class Compiled:
 def configurations() -> list[submission.Plan]:
     """Plans of every shape of the kernel: of a GEMM at CONTEST_GROUPS groups, of a dual GEMM at one.
 
-    The largest launches of both follow, with the widest tile for each CTA group and number of shares of K.
+    The largest launches of both follow, with the widest tile for each CTA group and split K.
     """
     plans: list[submission.Plan] = []
     largest: dict[tuple[int, ...], submission.Plan] = {}
@@ -146,7 +146,7 @@ class Row:
             "tokens": f"{plan.token_tile}",
             "CTAs per MMA": f"{plan.cta_group}",
             "per SM": f"{plan.ctas_per_sm}",
-            "shares of K": f"{plan.k_split}",
+            "split K": f"{plan.k_split}",
         }
 
     @property

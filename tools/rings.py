@@ -94,7 +94,7 @@ def schedule_ring(schedule: submission.Schedule, buffer: torch.Tensor | None) ->
 
     plan = schedule.plan
     if plan.k_split > 1:
-        raise ValueError(f"{plan.k_split} shares of K; ring.cu's CTAs load all of it")
+        raise ValueError(f"split K by {plan.k_split}; ring.cu's CTAs load all of K")
     work = Work(group_count=len(schedule.sizes), tiles=schedule.tiles, ctas_per_tile=plan.cta_group, early=1)
     work.token_tile, work.part_tokens, work.stages = plan.token_tile, plan.part_tokens, plan.stages
     work.weight_bytes = plan.products * (plan.weight_bytes + submission.SF_STAGE)
