@@ -26,8 +26,8 @@ def float_row(
 ) -> Row:
     """A row of arithmetic.
 
-    operation: the opcode before its type, as a pattern with groups `rounding`, `ftz`, `sat` and `relu` for the modifiers
-    of these names. types: the legal types, separated by spaces.
+    operation: the opcode before its type, as a pattern with groups `rounding`, `ftz`, `sat` and `relu` for the
+    modifiers of these names. types: the legal types, separated by spaces.
     nearest: an expression of numbers {a}, {b}, {c}, rounded to nearest even. directed: one for any other {rounding}.
     sources: types of the sources if they differ from the result's; None for the last type in the opcode.
     """
