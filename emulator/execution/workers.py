@@ -1,6 +1,6 @@
 """Tasks in forked children: each sees the parent's memory as it was and changes only its own copy of it.
 
-`multiprocessing` carries the messages. It does not start the children: it refuses to in a worker of one of its own pools,
+`multiprocessing` carries the messages. It does not start the children: it refuses to in the workers of its own pools,
 and programs run kernels there.
 """
 
