@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from emulator.hardware.cluster import Cta
 
 
+Issuer = tuple["ActiveGroup", int]
+"""Who issues an operation: an active group and the index of the instruction that it executes."""
+
+
 class ReconvergencePoint:
     """The place where the lanes of a group that has parted become one group again.
 
@@ -47,6 +51,7 @@ class ActiveGroup:
         self.blocked = False
         # While the group waits: (text, what it waits for, phase or generation).
         self.waiting: tuple | None = None
+        self.reduced = 0  # generation of the named barrier on which the group executed bar.red last
         self.issued = 0  # warp instructions
 
     def origin(self, issuer: tuple[ActiveGroup, int]) -> tuple[tuple[int, int, int], int, int]:

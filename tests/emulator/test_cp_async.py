@@ -147,7 +147,8 @@ def test_groups_are_of_each_thread():
 def test_lanes_wait_for_their_own_copies(wait):
     data = source()
     body = f"""
-        setp.lt.u32 %p1, %tid, 9; cp.async.cg.shared.global [%r3], [%rd2], 16; cp.async.commit_group; @%p1 {wait}; {LOAD}
+        setp.lt.u32 %p1, %tid, 9; cp.async.cg.shared.global [%r3], [%rd2], 16; cp.async.commit_group; @%p1 {wait};
+        {LOAD}
     """
     expected = data.reshape(32, 4).copy()
     expected[9:] = POISON
@@ -216,7 +217,8 @@ def test_an_arrival_comes_behind_its_copies(seed):
 def test_arrivals_that_do_not_come(arrive, pending):
     """32 lanes arrive where 34 arrivals are expected, or add one for each of theirs: nobody gets on."""
     body = f"""
-        mbarrier.init.shared.b64 [%r2+2048], 34; bar.warp.sync -1; cp.async.mbarrier.arrive{arrive}.shared.b64 [%r2+2048];
+        mbarrier.init.shared.b64 [%r2+2048], 34; bar.warp.sync -1;
+        cp.async.mbarrier.arrive{arrive}.shared.b64 [%r2+2048];
     WAIT: mbarrier.try_wait.parity.shared.b64 %p2, [%r2+2048], 0; @!%p2 bra WAIT;
         mov.u32 %r4, 0;
     """

@@ -320,7 +320,8 @@ class TestDevice:
     def test_counters_are_each_launch_s_own(self, schedules):
         load = """
             setp.ne.u32 %p1, %tid, 0; @%p1 bra LOADED; mov.u32 %r1, smem; add.u32 %r2, %r1, 512;
-            mbarrier.init.shared.b64 [%r2], 1; fence.mbarrier_init.release.cluster; mbarrier.arrive.expect_tx.shared.b64 _, [%r2], 64;
+            mbarrier.init.shared.b64 [%r2], 1; fence.mbarrier_init.release.cluster;
+            mbarrier.arrive.expect_tx.shared.b64 _, [%r2], 64;
             cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%a0+64], 64, [%r2];
         W:  mbarrier.try_wait.parity.shared.b64 %p2, [%r2], 0; @!%p2 bra W;
         LOADED: bar.warp.sync -1;

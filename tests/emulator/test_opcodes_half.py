@@ -65,9 +65,12 @@ def rounded(name, sources, type_name):
 
 
 MODIFIERS = {
-    "f16": {"add": ["", ".rn", ".ftz", ".sat", ".rn.ftz.sat"], "fma": [".rn", ".rn.ftz", ".rn.sat", ".rn.relu", ".rn.ftz.relu", ".rn.oob", ".rn.oob.relu"]},
+    "f16": {
+        "add": ["", ".rn", ".ftz", ".sat", ".rn.ftz.sat"],
+        "fma": [".rn", ".rn.ftz", ".rn.sat", ".rn.relu", ".rn.ftz.relu", ".rn.oob", ".rn.oob.relu"],
+    },
     "bf16": {"add": ["", ".rn"], "fma": [".rn", ".rn.relu", ".rn.oob", ".rn.oob.relu"]},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("type_name,size", SHAPES)

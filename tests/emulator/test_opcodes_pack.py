@@ -1,5 +1,5 @@
-"""Every row of packed and narrow conversions: over all codes, over all f16 numbers, on ties, subnormals and numbers that
-saturate, against ml_dtypes, rational arithmetic or integers.
+"""Packed and narrow conversions: all codes, all f16 numbers, ties, subnormals and numbers that saturate, against
+ml_dtypes, rational arithmetic or integers.
 """
 
 from fractions import Fraction
@@ -122,7 +122,8 @@ def test_bytes_of_e2m1_unpack():
     text = """
         mad.wide.u32 %rd1, %tid, 4, %a1; ld.global.b32 %r1, [%rd1];
         .reg .b8 x<4>; mov.b32 {x0, x1, x2, x3}, %r1;
-        cvt.rn.f16x2.e2m1x2 %r2, x0; cvt.rn.f16x2.e2m1x2 %r3, x1; cvt.rn.f16x2.e2m1x2 %r4, x2; cvt.rn.f16x2.e2m1x2 %r5, x3;
+        cvt.rn.f16x2.e2m1x2 %r2, x0; cvt.rn.f16x2.e2m1x2 %r3, x1; cvt.rn.f16x2.e2m1x2 %r4, x2;
+        cvt.rn.f16x2.e2m1x2 %r5, x3;
         mad.wide.u32 %rd2, %tid, 16, %a0; st.global.v4.b32 [%rd2], {%r2, %r3, %r4, %r5};
     """
     launch(text, out, codes, threads=256)

@@ -42,8 +42,14 @@ def test_stores_that_are_fenced(schedule, store, fence, where):
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize(
     "store,writer",
-    [(PLAIN, ""), (ATOMIC, ""), (PLAIN, "fence.acq_rel.cluster;"), (f"fence.proxy.async; {PLAIN}", ""), (PLAIN, "fence.proxy.async.global;")],
-)  # fmt: skip
+    [
+        (PLAIN, ""),
+        (ATOMIC, ""),
+        (PLAIN, "fence.acq_rel.cluster;"),
+        (f"fence.proxy.async; {PLAIN}", ""),
+        (PLAIN, "fence.proxy.async.global;"),
+    ],
+)
 def test_stores_that_are_not(schedule, store, writer):
     with pytest.raises(
         EmulatorError, match="reads shared offset 0x4.0 through the async proxy, which warp [01] of .* has stored"
@@ -95,7 +101,8 @@ def test_bytes_that_a_copy_has_overwritten():
     body = """
         mov.u32 %r10, smem; mad.lo.u32 %r2, %tid, 4, %r10; setp.ne.u32 %p1, %tid, 0; @%p1 bra STORE;
         mbarrier.init.shared.b64 [%r10+1024], 1; fence.mbarrier_init.release.cluster;
-    STORE: st.shared.b32 [%r2], %tid; bar.sync 0; @%p1 bra DONE; mbarrier.arrive.expect_tx.shared.b64 _, [%r10+1024], 128;
+    STORE: st.shared.b32 [%r2], %tid; bar.sync 0; @%p1 bra DONE;
+    mbarrier.arrive.expect_tx.shared.b64 _, [%r10+1024], 128;
         cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r10], [%a1], 128, [%r10+1024];
     W:  mbarrier.try_wait.parity.shared.b64 %p2, [%r10+1024], 0; @!%p2 bra W;
         cp.async.bulk.global.shared::cta.bulk_group [%a0], [%r10], 128; cp.async.bulk.commit_group;
@@ -119,7 +126,8 @@ COPY = """
 """
 COMMIT = "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r10];"
 REMOTE = """
-    xor.b32 %r3, %rank, 1; mapa.shared::cluster.u32 %r4, %r10, %r3; mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r4];
+    xor.b32 %r3, %rank, 1; mapa.shared::cluster.u32 %r4, %r10, %r3;
+    mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r4];
 """
 INIT_FENCE = "fence.mbarrier_init.release.cluster;"
 MEET = "barrier.cluster.arrive{how}.aligned; barrier.cluster.wait.aligned;"
