@@ -24,7 +24,7 @@ def cluster_wait(statement: Statement, context: Context) -> str | None:
         return None
     block = Block()
     done = block.register("pred")
-    again = f"$hopper_wait_{statement.start}"
+    again = f"$hopper_wait_{statement.parsed.place.start}"
     block.add(f"{again}:")
     block.add(f"mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 {done}, [{CONTROL}], {PHASE};")
     block.add(f"@!{done} bra {again};")
