@@ -1,4 +1,4 @@
-"""Rules for barriers and for the end of threads, in which extra warps must not count."""
+"""Rules for barriers and for the end of threads: extra warps must not count in either."""
 
 from __future__ import annotations
 
@@ -47,5 +47,5 @@ def leave(statement: Statement, context: Context) -> str | None:
 
 
 def set_registers(statement: Statement, context: Context) -> str | None:
-    """setmaxnreg: the register budget is no longer the kernel's own once there are more warps."""
+    """setmaxnreg: dropped beside extra warps, whose registers the kernel's budget does not include."""
     return "" if context.extra else None
