@@ -17,8 +17,8 @@ PACKAGE = os.path.dirname(HERE)
 HOOKS = {
     "torch": ("emulator.host.torch_device", None, "install"),
     "tvm_ffi": ("emulator.host.torch_device", None, "install_tvm_ffi"),
-    "cutlass": ("emulator.host.runtime", "prepare", "install"),
-    "cutlass.cutlass_dsl.tvm_ffi_provider": ("emulator.host.runtime", None, "install_tvm_ffi"),
+    "cutlass": ("emulator.host.dsl", "prepare", "install"),
+    "cutlass.cutlass_dsl.tvm_ffi_provider": ("emulator.host.dsl", None, "install_tvm_ffi"),
     "cuda.bindings.driver": ("emulator.host.driver", None, "install_driver"),
     "cuda.bindings.runtime": ("emulator.host.driver", None, "install_runtime"),
 }

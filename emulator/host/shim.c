@@ -1,7 +1,7 @@
 /* Stands in for libcute_dsl_runtime.so, the library that CuTe DSL links its compiled host code against.
  *
  * The host code calls the CUDA runtime by these symbols. Loading a library, looking up a kernel, setting its
- * attributes and launching it are forwarded to Python (emulator/host/entry_points.py); the rest is answered here. All
+ * attributes and launching it are forwarded to Python (emulator/host/runtime.py); the rest is answered here. All
  * functions return a cudaError_t. Where a symbol is missing, the DSL fails at compile time with its name. */
 
 #include <stddef.h>
@@ -43,14 +43,14 @@ typedef struct {
     int32_t unknown_attribute; /* 0: none */
     uint64_t dynamic_shared_bytes;
     void *event; /* recorded by the launch; NULL: none */
-} launch_t; /* entry_points.Launch */
+} launch_t; /* runtime.Launch */
 
 typedef struct {
     uint32_t data_type, rank, interleave, swizzle, l2_promotion, fill;
     uint64_t address;
     const uint64_t *dims, *strides;
     const uint32_t *box, *element_strides;
-} tensor_map_t; /* entry_points.TensorMapArguments */
+} tensor_map_t; /* runtime.TensorMapArguments */
 
 static struct {
     int (*load)(void **library);

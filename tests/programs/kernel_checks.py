@@ -18,7 +18,7 @@ import emulator
 from emulator import toolchain
 from emulator.execution.device import Device, LaunchConfig
 from emulator.hardware.tma.tensor_map import TensorMap
-from emulator.host import events, runtime
+from emulator.host import dsl, events, runtime
 
 N = 70  # more than one CTA of 64 threads, and the last one is not full
 
@@ -94,9 +94,9 @@ def check_a_kernel_runs():
 
 def check_kernels_of_one_name_are_told_apart():
     x, view = vector()
-    before = len(runtime.captured)
+    before = len(dsl.captured)
     double, triple = cute.compile(make_scale(2.0), view, N), cute.compile(make_scale(3.0), view, N)
-    names, texts = zip(*runtime.captured[before:])
+    names, texts = zip(*dsl.captured[before:])
     assert names[0] == names[1] and texts[0] != texts[1]
     assert re.findall(r"\.entry (\w+)", texts[0]) == re.findall(r"\.entry (\w+)", texts[1])
     for scale, factor in ((double, 2), (triple, 3), (double, 2)):
@@ -108,10 +108,10 @@ def check_kernels_of_one_name_are_told_apart():
 def check_direct_calls_compile_once():
     x, view = vector()
     scale = make_scale(5.0)
-    before = len(runtime.captured)
+    before = len(dsl.captured)
     for _ in range(2):  # one line: nvidia-cutlass-dsl 4.5.2 compiles for every calling line
         scale(view, N)
-    assert x.tolist() == [25.0 * i for i in range(N)] and len(runtime.captured) == before + 1
+    assert x.tolist() == [25.0 * i for i in range(N)] and len(dsl.captured) == before + 1
 
 
 def check_a_broken_rule_raises_from_the_call():
@@ -176,7 +176,7 @@ def check_ptx_that_the_program_keeps_stays_its_own():
     with tempfile.TemporaryDirectory() as folder:
         scale = cute.compile(make_scale(2.0), view, N, options=f"--keep-ptx --dump-dir={folder}")
         (kept,) = Path(folder).glob("*.ptx")
-        assert kept.read_text() == scale.artifacts.PTX == runtime.captured[-1][1]
+        assert kept.read_text() == scale.artifacts.PTX == dsl.captured[-1][1]
         cute.compile(make_scale(3.0), view, N)
         assert len(list(Path(folder).iterdir())) == 1
 
