@@ -1,4 +1,4 @@
-"""PTX lowered for a Hopper GPU: ptxas assembles it for sm_90a, single instructions become these, others are refused."""
+"""PTX lowered for a Hopper GPU: ptxas assembles it for sm_90a; single instructions, by rule; refused instructions."""
 
 import re
 
