@@ -48,6 +48,7 @@ def workers(text: str) -> str:
 
 
 def make_parser() -> argparse.ArgumentParser:
+    """The command line's parser, without the checks of `parse`."""
     parser = argparse.ArgumentParser(
         prog="python -m emulator",
         usage="%(prog)s [--schedule S[,S...]] [--workers N] [--lenient] [--device DEVICE [--hopper-mode MODE]] "
@@ -62,7 +63,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--workers", type=workers, metavar="N", help="processes that share a launch; default: one per core"
     )
     parser.add_argument(
-        "--lenient", action="store_true", help="warn of broken rules of order (fences, a pair's allocation), go on"
+        "--lenient", action="store_true", help="only warn of broken rules of order (fences, a pair's allocation)"
     )
     parser.add_argument(
         "--device", choices=DEVICES, default="b200", help="emulated B200 or real Hopper GPU; default: %(default)s"
@@ -105,6 +106,7 @@ def interpreter_options() -> list[str]:
 
 
 def main() -> None:
+    """Replace this process by Python running the program."""
     options = parse(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()

@@ -11,10 +11,12 @@ MODELLED = "the software tensor core has block-scaled e2m1 MMAs with both operan
 
 
 def cta_group(statement: Statement) -> int:
+    """CTAs that execute the instruction together: 1 or 2."""
     return 2 if ".cta_group::2" in statement.opcode else 1
 
 
 def alloc(statement: Statement, context: Context) -> str:
+    """tcgen05.alloc: without tensor memory, address 0."""
     block, (target, columns) = Block(), statement.operands
     base = "0"
     if context.exact:
@@ -26,6 +28,7 @@ def alloc(statement: Statement, context: Context) -> str:
 
 
 def dealloc(statement: Statement, context: Context) -> str:
+    """tcgen05.dealloc."""
     block = Block()
     if context.exact:
         context.call(block, "hopper_dealloc", ("b32", statement.operands[1]))
@@ -33,6 +36,7 @@ def dealloc(statement: Statement, context: Context) -> str:
 
 
 def fence(statement: Statement, context: Context) -> str:
+    """tcgen05.fence and tcgen05.wait: tensor memory is global memory in exact mode."""
     return f"{statement.guard} fence.acq_rel.gpu;" if context.exact else ""
 
 
@@ -47,6 +51,7 @@ _COPIES = {
 
 
 def copy(statement: Statement, context: Context) -> str:
+    """tcgen05.cp."""
     shape = _COPIES.get(re.sub(r"tcgen05\.cp\.cta_group::[12]\.", "", statement.opcode))
     if shape is None:
         raise context.refuse(statement, "this shape is not modelled")
@@ -61,6 +66,7 @@ def copy(statement: Statement, context: Context) -> str:
 
 
 def mma(statement: Statement, context: Context) -> str:
+    """tcgen05.mma, block-scaled, of e2m1, both operands in shared memory."""
     kind, opcode = re.search(r"kind::(\w+)", statement.opcode), statement.opcode
     if (
         kind is None

@@ -7,6 +7,7 @@ from emulator.hopper.statements import Block, Statement
 
 
 def cluster_arrive(statement: Statement, context: Context) -> str | None:
+    """barrier.cluster.arrive: beside extra warps, an arrival of each warp on every CTA's Control."""
     if not context.extra:
         return None
     block = Block()
@@ -20,6 +21,7 @@ def cluster_arrive(statement: Statement, context: Context) -> str | None:
 
 
 def cluster_wait(statement: Statement, context: Context) -> str | None:
+    """barrier.cluster.wait: beside extra warps, a wait on the own Control's barrier."""
     if not context.extra:
         return None
     block = Block()
@@ -33,6 +35,7 @@ def cluster_wait(statement: Statement, context: Context) -> str | None:
 
 
 def cta_barrier(statement: Statement, context: Context) -> str | None:
+    """bar.sync and barrier.sync: beside extra warps, for the kernel's own threads. EmulatorError for .red."""
     if not context.extra:
         return None
     if ".red" in statement.opcode:
@@ -43,6 +46,7 @@ def cta_barrier(statement: Statement, context: Context) -> str | None:
 
 
 def leave(statement: Statement, context: Context) -> str | None:
+    """ret and exit: beside extra warps, a branch to the common end."""
     return f"{statement.guard} bra {EXIT};" if context.extra else None
 
 

@@ -28,4 +28,5 @@ def milliseconds(start: int, end: int) -> float:
 
 
 def destroy(handle: int) -> None:
+    """Forget an event, recorded or not."""
     _recorded.pop(handle, None)

@@ -139,11 +139,13 @@ def _ordinal(device: DeviceLike) -> int:
 
 
 def synchronize(device: DeviceLike = None) -> None:
+    """torch.cuda.synchronize: run the pending launches."""
     _ordinal(device)
     Device.current().synchronize()
 
 
 def get_device_properties(device: DeviceLike = None) -> SimpleNamespace:
+    """torch.cuda.get_device_properties: the names of torch's struct; sizes in bytes, clock rates in kHz."""
     _ordinal(device)
     properties = Device.current().properties
     return SimpleNamespace(
