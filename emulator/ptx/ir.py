@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from emulator.errors import EmulatorError
 
@@ -61,6 +62,13 @@ class Predicate:
     negated: bool
 
 
+class Place(NamedTuple):
+    """Characters [start, end) of Module.text."""
+
+    start: int
+    end: int
+
+
 @dataclass(frozen=True)
 class Instruction:
     opcode: str
@@ -69,6 +77,7 @@ class Instruction:
     line: int  # 1-based line of the PTX text
     text: str
     source: str | None = None  # "file.py:line"
+    place: Place = field(default=Place(0, 0), compare=False, repr=False)  # guard to semicolon
 
 
 @dataclass(frozen=True)
@@ -118,6 +127,8 @@ class Body:
     branch_targets: dict[str, list[str]] = field(default_factory=dict, kw_only=True)
     scope: Scope | None = field(default=None, kw_only=True, repr=False)
     line: int = field(default=0, kw_only=True)
+    place: Place = field(default=Place(0, 0), kw_only=True, repr=False)  # directive to closing brace
+    inside: Place = field(default=Place(0, 0), kw_only=True, repr=False)  # between the braces
 
 
 @dataclass
@@ -178,6 +189,7 @@ class Module:
     target: str
     version: str
     scope: Scope = field(default_factory=Scope)
+    text: str = field(default="", repr=False)  # of the module, its comments blanked
 
 
 def located(reason: str, entry: Body, instruction: Instruction | None, **place) -> EmulatorError:

@@ -11,8 +11,8 @@ import submission
 from emulator.hopper import MODES, library
 from emulator.hopper.lower import lower
 from emulator.hopper.maps import MapFacts, is_map
-from emulator.hopper.statements import without_comments
 from emulator.ptx.module import parse
+from emulator.ptx.syntax import without_comments
 from tests.support.configurations import EVERY
 from tests.support.ptx_rules import FORBIDDEN, ORDER, START, broken
 from tests.support.ptxas import assembles
