@@ -1,4 +1,4 @@
-/* A grid-stride read of contiguous memory, to measure the time that the memory takes for a number of bytes. */
+/* A grid-stride read of contiguous memory: what a Hopper's memory takes for so many bytes, as a measure. */
 
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +16,6 @@ extern "C" __global__ void plain_read(const uint4 *data, size_t count, uint32_t 
         for (int j = 0; j < UNROLL; j++) seen |= values[j].x ^ values[j].y ^ values[j].z ^ values[j].w;
     }
     for (; i < count; i += step) seen |= data[i].x ^ data[i].y ^ data[i].z ^ data[i].w;
-    /* Keeps the compiler from dropping the loads; the pointer is null. */
+    /* Keeps the loads; the pointer is null. */
     if (never && seen == 0x12345678) *never = seen;
 }
