@@ -1,6 +1,4 @@
-"""Tensor copies, tensor map edits and tcgen05.mma as a warp issues them. What they compute is tested in test_tma.py
-and others.
-"""
+"""Tensor copies, tensor map edits and tcgen05.mma as a warp issues them; test_tma.py and others test their results."""
 
 import numpy as np
 import pytest
@@ -81,7 +79,7 @@ def test_tensor_copies_of_every_rank(rank, schedule):
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("pair", [False, True])
 def test_multicast_to_the_cluster(pair, schedule):
-    """CTA 1 loads for both. With cta_group::2 and the leader's barrier, both halves are counted there."""
+    """CTA 1 loads for both. With cta_group::2 the leader's barrier counts both halves."""
     source = aligned(np.arange(64, dtype=np.uint32).reshape(4, 16))
     out = np.zeros(64, np.uint32)
     group = ".cta_group::2" if pair else ""
@@ -214,7 +212,7 @@ def test_bulk_reductions_to_global_memory(hint, schedule):
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_reductions_by_every_lane_are_as_many(schedule):
-    """ptxas puts a loop over the lanes around a reduction, and none around a plain store."""
+    """ptxas makes a loop over the lanes for a reduction, but not for a plain store."""
     out = aligned(np.zeros(32, np.uint32))
     body = f"""{SETUP} {STAGED}
         cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%a0], [%r10], 128; {DRAIN}"""
@@ -290,7 +288,7 @@ def test_stores_with_a_byte_mask(hint):
 
 
 def test_bytes_that_are_left_at_the_end():
-    """Bytes that came while others did not are an error; bytes of copies that nobody issued are not."""
+    """A part of the expected bytes is an error; bytes of copies that no thread has issued are none."""
     body = f"{SETUP} @%p1 bra A; mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 128; {{}}\nA:"
     launch(body.format(""), np.zeros(1, np.uint32), shared=16384)
     with pytest.raises(EmulatorError, match="the grid has ended, but mbarrier .* 64 bytes outstanding"):
@@ -337,7 +335,7 @@ LATE_ERRORS = {
 
 @pytest.mark.parametrize("reason", LATE_ERRORS)
 def test_what_is_known_at_issue_is_checked_then(reason):
-    """The kernel ends at once, before the copy is under way: the error is the copy's all the same."""
+    """The kernel ends at once, before the copy is under way: the error names the copy nevertheless."""
     tensor, wide = aligned(np.zeros((4, 16), np.uint32)), aligned(np.zeros((4, 16), np.int64))
     signed = aligned(tensor_map(wide.ctypes.data, (16, 4), (128,), (16, 1), "s64"))
     bulk = aligned(np.full(256, 0xFF, np.uint8))

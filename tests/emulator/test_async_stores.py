@@ -1,4 +1,4 @@
-"""st.async, red.async and st.bulk: what they write, where their bytes are counted, what they refuse."""
+"""st.async, red.async and st.bulk: results, barriers that count the bytes, refused operands."""
 
 import numpy as np
 import pytest
@@ -91,7 +91,7 @@ def test_generic_addresses():
     ],
 )
 def test_asynchronous_reductions(operation, function, schedule):
-    """Both operations of a lane go to one place; the lanes' places differ."""
+    """Both operations of a lane have one address; the lanes' addresses differ."""
     got = words(f"{RED}.{operation} [%r6], %r8, [%r7]; {RED}.{operation} [%r6], %r8, [%r7];", 8, 515, schedule)
     expected = [[function(function(515, int(b)), int(b)) & 0xFFFFFFFF for b in row] for row in OTHER]
     np.testing.assert_array_equal(got[:, :, 0], expected)

@@ -82,7 +82,7 @@ def test_compare_and_swap():
 
 
 def numbers(type_name, count, seed):
-    """Random numbers of all sizes, with zeros, subnormals, infinities and NaN among them."""
+    """Random numbers of all sizes, zeros, subnormals, infinities and NaN."""
     kind = np.dtype(TYPES[type_name])
     words = {2: np.uint16, 4: np.uint32, 8: np.uint64}[kind.itemsize]
     rng = np.random.default_rng(seed)
@@ -128,7 +128,7 @@ FORMS = [
     [(*form, space) for form in FORMS for space in ("global", "shared", "") if form[2] == 1 or space != "shared"],
 )
 def test_floats(operation, type_name, count, space, name):
-    """a1: PLACES vectors; a2: a vector per lane; a3: where each lane's old vector goes."""
+    """a1: PLACES vectors; a2: a vector per lane; a3: the place of each lane's old vector."""
     element = type_name.removesuffix("x2")
     size = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8}[element] * (2 if "x2" in type_name else 1)
     elements = count * (2 if "x2" in type_name else 1)

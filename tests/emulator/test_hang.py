@@ -1,4 +1,4 @@
-"""Reports of hangs: who is likely to have caused them. And exceptions of the emulator's own."""
+"""Reports of hangs, with their likely causes, and unforeseen exceptions of the emulator."""
 
 import numpy as np
 import pytest
@@ -72,7 +72,7 @@ def test_named_and_cluster_barriers():
 
 
 def test_an_exception_of_the_emulator_has_a_place(monkeypatch):
-    """Also what nobody has foreseen comes out as EmulatorError, at the instruction."""
+    """An unforeseen exception, too, becomes an EmulatorError at the instruction."""
 
     def broken(*arguments):
         raise ValueError("no such axis")

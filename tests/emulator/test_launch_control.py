@@ -99,7 +99,7 @@ def test_a_wide_register_that_lanes_write_apart():
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_clusters_that_share_the_chip_with_another_launch(schedule):
-    """Two SMs hold four CTAs of this size; they and those of the launch behind take over what has not started."""
+    """Two SMs hold four CTAs of this size; they and the next launch's take over the clusters that have not started."""
     properties = DeviceProperties(sm_count=2)
     body = "griddepcontrol.launch_dependents;" + TAKE_OVER.format(condition="", multicast="")
     kernel, counts = entry(body, 2), np.zeros((2, 2, 40), np.uint32)

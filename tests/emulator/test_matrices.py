@@ -47,7 +47,7 @@ def test_matrix_moves(count, transposed):
 
 
 def packed(elements, bits):
-    """Rows of 16 elements as 16 bytes: the elements close together, then padding of ones."""
+    """Rows of 16 packed elements as 16 bytes, padded with ones."""
     rows = np.full((len(elements), 16), 0xFF, np.uint8)
     for i, row in enumerate(elements):
         word = sum(int(element) << bits * j for j, element in enumerate(row))
@@ -108,7 +108,7 @@ def test_flat_matrices_of_bytes(count, name, bits, space):
 @pytest.mark.parametrize("space", [".shared", ""])
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_stores_of_transposed_bytes(count, space):
-    """The fragment is that of an accumulator of 16x8: rows t / 4 and t / 4 + 8, columns 2 (t % 4) and the next."""
+    """The fragment of a 16x8 accumulator: rows t / 4 and t / 4 + 8, columns 2 (t % 4) and 2 (t % 4) + 1."""
     fragments = np.random.default_rng(6).integers(0, 256, (count, 32, 4)).astype(np.uint8)
     memory = np.zeros((32, 16), np.uint8)
     load = "".join(f"ld.global.b32 %r{20 + i}, [%rd1+{128 * i}];" for i in range(count))

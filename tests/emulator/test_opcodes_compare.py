@@ -125,7 +125,7 @@ def test_flushed_comparison():
 
 
 def packed_columns(type_name):
-    """Two columns of pairs, their numbers [32, 2], the registers' bits."""
+    """Two columns of pairs: the numbers, [32, 2], and the registers' bits."""
     first, second = columns_of(type_name), columns_of(type_name)
     a, b = np.stack([first[0], second[1][::-1]], axis=1), np.stack([first[1], second[0][::-1]], axis=1)
     bits = [

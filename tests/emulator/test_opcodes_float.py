@@ -151,7 +151,7 @@ EXACT = {
 
 
 def rounded_root(value, name, rounding):
-    """Of a non-negative rational number: its root to many more bits than the format has, never exact by accident."""
+    """The root of a non-negative rational number to many more bits than the format has, never exact by accident."""
     scale = 2**2400
     root = isqrt(value.numerator * scale * scale // value.denominator)
     exact = Fraction(root, scale)
@@ -159,7 +159,7 @@ def rounded_root(value, name, rounding):
 
 
 def expected_number(name, sources, type_name, rounding):
-    """None where a source or the exact result is not a number other than zero."""
+    """The exact result; None if a source or the result is zero, infinite or NaN."""
     if (
         not all(map(isfinite, sources))
         or (name in ("div", "rcp") and sources[-1] == 0)

@@ -77,7 +77,7 @@ def test_a_load_that_nobody_waits_for_is_late():
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_polling_for_a_load(schedule):
-    """Shared memory is polled for the poison to go; the barrier is waited for only afterwards."""
+    """The lanes poll shared memory until the poison is gone, and wait for the barrier only then."""
     source = aligned(64)
     body = SETUP + BULK + "P: ld.volatile.shared.b32 %r2, [%r10]; setp.ne.u32 %p2, %r2, 0; @%p2 bra P; mov.u32 %r1, 6;"
     assert lanes(body + WAIT.format(n=0, place="%r11", parity=0), source, schedule=schedule) == [6] * 32
@@ -130,7 +130,7 @@ STORED: {guard} cp.async.bulk.commit_group;
 
 @pytest.mark.parametrize("read,seen", [(".read", 0), ("", 9)])
 def test_waiting_for_the_reads_of_a_store_is_not_waiting_for_its_writes(read, seen):
-    """What the store has written is there behind wait_group, not behind wait_group.read, and in the end."""
+    """A store's bytes are there after wait_group and at the end, but not after wait_group.read."""
     out = aligned(4)
     body = (
         SETUP
@@ -148,7 +148,7 @@ def test_waiting_for_the_reads_of_a_store_is_not_waiting_for_its_writes(read, se
 
 @pytest.mark.parametrize("guard", ["", "@!%p2"])
 def test_groups_are_of_the_thread_that_issued_their_stores(guard):
-    """Lane 1 waits for groups of its own, of which lane 0's store is none, even if the warp commits together."""
+    """Lane 1 waits for its own groups only: lane 0's store is in none of them, even if the warp commits together."""
     out = aligned(4)
     body = (
         SETUP
@@ -272,7 +272,7 @@ def test_a_copy_by_the_whole_warp():
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_copy_per_lane(schedule):
-    """Each lane loads its own 16 bytes and arrives with them."""
+    """Each lane loads its own 16 bytes and arrives for them."""
     source = aligned(128)
     source[:] = np.arange(128)
     body = (
@@ -440,7 +440,7 @@ def test_hang_of_warps_that_poll():
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_ctas_wait_for_each_other_through_global_memory(schedule):
-    """A ticket per CTA; each CTA spins until all have theirs."""
+    """Each CTA takes a ticket and spins until all CTAs have one."""
     body = """
         setp.ne.u32 %p1, %tid, 0; @%p1 bra SPIN; atom.global.add.u32 %r2, [%a1], 1;
     SPIN: ld.acquire.gpu.global.b32 %r1, [%a1]; setp.ne.u32 %p2, %r1, 5; @%p2 bra SPIN;

@@ -1,8 +1,8 @@
-"""Every rule that the emulator holds kernels to, in one table: a kernel that breaks it, and its legal twin.
+"""Every rule that the emulator enforces, in one table: a kernel that breaks it, and its legal twin.
 
 A row is (name, words of the error, text that breaks the rule, text that keeps it); both texts go to the same place of
-their family's kernel, its frame. The error names kernel, CTA and warp, and the PTX line of an instruction that stands
-in the breaking text or, where what is wrong shows only later, of `at`.
+their family's kernel, its frame. The error names kernel, CTA, warp and a line of PTX: that of an instruction in the
+breaking text or, if the error shows only later, of `at`.
 """
 
 import re
@@ -24,29 +24,27 @@ NOWHERE = "nowhere"
 
 @dataclass(frozen=True)
 class Rule:
-    """words: a regular expression. at: opcode of the PTX line of the error, if it is none of `broken`; NOWHERE if the
-    error is of no instruction. warp: of the error; None if the kernel is refused before it runs. map_fields: what the
-    broken kernel's tensor map has other than its twin's.
-    """
-
     name: str
     words: str
+    """Regular expression for the error."""
     broken: str
     legal: str
     at: str | None = None
+    """Opcode of the error's PTX line if it is none in `broken`; NOWHERE if the error names no instruction."""
     warp: int | None = 0
+    """The error's warp; None if the kernel is refused before it runs."""
     cta: tuple[int, int, int] = (0, 0, 0)
     map_fields: dict | None = None
+    """Fields in which the broken kernel's tensor map differs from its twin's."""
 
 
 class Family:
-    """Rules that share a frame: a kernel body with {} at the place of a rule's text. options: of `launch`. what: fields
-    that the rules have in common.
-    """
+    """Rules that share a frame: a kernel body with {} at the place of a rule's text."""
 
-    def __init__(self, frame: str, rows: list, options: dict | None = None, **what):
+    def __init__(self, frame: str, rows: list, options: dict | None = None, **common):
+        """options: of `launch`. common: fields of all rules that `rows` has as tuples."""
         self.frame, self.options = frame, options or {}
-        self.rules = [row if isinstance(row, Rule) else Rule(*row, **what) for row in rows]
+        self.rules = [row if isinstance(row, Rule) else Rule(*row, **common) for row in rows]
 
 
 def aligned(array):

@@ -1,6 +1,6 @@
-"""tcgen05.mma and tcgen05.cp issued by small kernels: operands of every form, and what is refused when they are issued.
+"""tcgen05.mma and tcgen05.cp issued by small kernels: operands of every form, and operands refused at issue.
 
-A kernel that must be refused goes on to a trap: what is found only when the operation is carried out is found too late.
+A kernel that must be refused goes on to a trap: an error found only when the operation happens is found too late.
 """
 
 import numpy as np
@@ -182,7 +182,7 @@ def test_block_scaled_kinds(kind, qualifiers):
 
 
 def test_copies_of_every_form():
-    """4x256b and the unpacking forms reach tensor memory; their bytes are tested in test_tensorcopy.py."""
+    """4x256b and the unpacking forms reach tensor memory; test_tensorcopy.py tests their bytes."""
     a = np.arange(128 * 32, dtype=np.int64).astype(np.uint8).reshape(128, 32)
     issue = """
         add.u32 %r7, %tmem, 0x50000;
