@@ -1,26 +1,32 @@
-# make eval   the contest's ten tests, on the B200 where there is one, else in the emulator under three schedules;
-#             PROBLEM=dual_gemm, gemm, gemv or all: those of another problem, or of all
-# make test   the project's own tests; need no GPU; TESTS="tests/test_kernel.py ..." some of them
+# make eval        the contest's ten tests, on a B200 if there is one, else in the emulator under three schedules;
+#                  PROBLEM=dual_gemm, gemm, gemv or all runs another problem's tests, or all forty
+# make test        the project's own tests; no GPU needed; TESTS="tests/kernel ..." runs some of them
 # make benchmark   the four benchmark shapes: timed on a B200, checked and counted in the emulator
-# make report   static figures of every configuration: SMEM, TMEM, registers, spills, machine code; needs no GPU
-# make soak   random shapes through every configuration in the emulator, for SECONDS (60)
-# make lint   formatting and static checks
-# make check   what CI runs
+# make report      SMEM, TMEM, registers, spills and machine code of every configuration; no GPU needed
+# make soak        random shapes through every configuration in the emulator, for SECONDS (60)
+# make lint        formatting, static checks, types, import contracts, generated tables
+# make check       what CI runs: all of the above and the contest runner's nvidia-cutlass-dsl 4.5.2, about half an hour
+# make lock        resolve the versions in tools/requirements anew
 #
-# Each sets up what it needs in a virtual environment. DSL=4.5.2 takes the nvidia-cutlass-dsl of the contest's runner,
-# SCHEDULES=late other schedules of the emulator for `make eval`.
+# Each target sets up what it needs in a virtual environment, with the versions in tools/requirements. DSL=4.5.2 takes the
+# nvidia-cutlass-dsl of the contest's runner, SCHEDULES=late other schedules of the emulator for `make eval`.
 
 PYTHON ?= python3
 DSL ?= 4.8.1
 VENV ?= .venv-dsl-$(DSL)
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+LOCK := tools/requirements/dsl-$(DSL).txt
 SCHEDULES ?= late,random:1,random:2
 SECONDS ?= 60
 PROBLEM ?= group_gemm
 TESTS ?= tests
 
-.PHONY: eval test benchmark report soak lint check clean
+# The tests whose kernels or host code nvidia-cutlass-dsl compiles.
+DSL_TESTS := $(addprefix tests/kernel/test_,kernel.py problems.py gemv.py dependent_calls.py check.py) \
+  $(addprefix tests/emulator/test_,runtime.py torch_device.py) tests/tools/test_plans.py
+
+.PHONY: eval test benchmark report soak lint check lock clean
 
 eval: $(READY)
 	$(BIN)/python eval.py test --problem $(PROBLEM) --schedule $(SCHEDULES)
@@ -29,7 +35,7 @@ benchmark: $(READY)
 	$(BIN)/python eval.py benchmark --problem $(PROBLEM)
 
 report: $(READY)
-	$(BIN)/python report.py
+	$(BIN)/python -m tools.report
 
 test: $(READY)
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(TESTS)
@@ -40,14 +46,40 @@ soak: $(READY)
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m tools.measurements --check
+
+define step
+	@printf '\n== %s: make %s\n' "$$(date +%T)" '$(1)'
+	@$(MAKE) --no-print-directory $(1)
+
+endef
 
 check:
-	.ci/run
+	$(call step,lint)
+	$(call step,test)
+	$(call step,eval)
+	$(call step,eval PROBLEM=all SCHEDULES=late)
+	$(call step,benchmark PROBLEM=all)
+	$(call step,soak)
+	$(call step,eval PROBLEM=all SCHEDULES=late DSL=4.5.2)
+	$(call step,test DSL=4.5.2 TESTS="$(DSL_TESTS)")
+	$(call step,soak DSL=4.5.2)
 
-$(READY): pyproject.toml
+lock:
+	$(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check uv
+	for version in 4.5.2 4.8.1; do \
+	  echo nvidia-cutlass-dsl==$$version | .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 \
+	    --extra dev --constraint - --no-annotate --no-header --no-emit-index-url --no-emit-find-links \
+	    pyproject.toml -o tools/requirements/dsl-$$version.txt || exit 1; done
+
+$(READY): pyproject.toml $(LOCK)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]' nvidia-cutlass-dsl==$(DSL)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(LOCK) --editable '.[test]' \
+	  nvidia-cutlass-dsl==$(DSL)
 	touch $@
 
 clean:
-	rm -rf .venv-dsl-* *.egg-info
+	rm -rf .venv-dsl-* .venv-lock *.egg-info

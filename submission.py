@@ -7,10 +7,10 @@
     dual GEMM     silu(A @ B1^T) * (A @ B2^T), scaled in the same way, both products in one pass over A
     GEMV          for every batch A @ b^T with a single row b
 
-Accumulation and silu are fp32, with one rounding at the end. A GEMV is a kernel of its own, described last; what comes
-before is about the other three, one warp-specialised kernel.
+Accumulation and silu are fp32, with one rounding at the end. One warp-specialised kernel computes the group GEMM, the
+GEMM and the dual GEMM; the GEMV has a kernel of its own, described last.
 
-A and B hold e2m1 values, two per byte; every 16 consecutive K elements share one e4m3 scale. In the shapes that matter
+A and B hold e2m1 values, two per byte; every 16 consecutive K elements share one e4m3 scale. In the contest's shapes
 B is the weight matrix (thousands of rows) and A the tokens of one expert (tens to hundreds), so the operands are
 swapped on the tensor core: weights take the MMA's M side, always 128 rows per CTA, and tokens its N side, whose width
 can follow the problem. The accumulator is C^T: TMEM lanes are weight rows, TMEM columns are tokens.
@@ -20,25 +20,27 @@ elements. Tiles are numbered group by group, largest M first, token blocks of th
 so that CTAs that run side by side share a weight tile in L2. Cluster i of n takes tiles i, i + n, ...: nothing is
 looked up in memory. A tile of 256 tokens is two parts of 128, an accumulator each; a part without tokens costs nothing.
 
-Residence: one CTA per SM stays for all its tiles, and the epilogue of one runs beside the loads of the next. Or two
-CTAs share an SM, each for one tile only, and the next CTA's loads run beside the epilogue of the one before.
+Residence: one persistent CTA per SM runs all its tiles, and the epilogue of one tile runs beside the loads of the next.
+Or two CTAs share an SM, each for one tile only, and one CTA's epilogue runs beside the next CTA's loads.
 
-Split K: where tiles are fewer than SMs, two or four MMAs of a cluster take a share of a tile's K each. In the end every
-share sends the others its sums of the tokens that they store, into SMEM that their stages no longer need.
+Split K: where tiles are fewer than SMs, a cluster has two or four MMAs (split-K ranks), and each multiplies a part of
+the tile's K. At the end every rank stores a part of the tile's tokens: the other ranks send it their sums for those
+tokens, into SMEM that its stages no longer need.
 
 Pairs (cta_group 2): two CTAs of a cluster share a tile. Each loads its own 128 weight rows, half of every part's tokens
 and all scale factors that it needs; the leader (even CTA) issues every MMA for both, and each stores its own half of
-C. Loads count on the barriers of the CTA they go to; the other CTA tells the leader when a stage is full, the
+C. Loads count on the barriers of the CTA they go to; the other CTA tells the leader when a stage is full, and the
 leader's commits arrive in both.
 
-Launches overlap: every launch lets the next one start as soon as its CTAs have their TMEM, a GEMV's at once. The next
-one's CTAs set themselves up wherever there is room and, as far as the caller promises that it is safe, load, compute
-and store before the end of the launch before them. Launches end in their order all the same.
+Overlap: every launch lets the next one start as soon as its CTAs have their TMEM; a GEMV does so at once. The next
+launch's CTAs set themselves up wherever there is room. As far as the caller promises that it is safe, they load,
+compute and store before the end of the launch ahead. Launches always end in order.
 
 Roles (192 threads)
-    warp    role        what it does
+    warp    role        work
     0-3     epilogue    accumulator -> fp16 -> C, from registers; warp w owns TMEM lanes 32w..32w+31
-    4       load        one thread: operand tiles by tensor map, scale factors by plain bulk copies
+    4       load        one thread: sets up barriers and starts at once, before TMEM and a pair's other CTA are ready;
+                        operand tiles by tensor map, scale factors by plain bulk copies
     5       MMA         TMEM allocation; one thread: scale factors SMEM -> TMEM, MMAs, commits; in a pair's other CTA:
                         tells the leader of full stages
 
@@ -49,33 +51,28 @@ Pipelines (mbarriers; stage and phase are carried across tiles and never reset)
     MMA -> epilogue     acc_full     every CTA       1, by tcgen05.commit                        accumulators
     epilogue -> MMA     acc_empty    leader          4 per CTA, one per epilogue warp            accumulators
 
-The load role sets up its CTA's barriers and starts at once; neither TMEM allocation nor a pair's other CTA delays it.
-
 SMEM of a CTA (bytes from a base that is a multiple of 1024; P = products, T = token_tile / cta_group, A = atoms of 128
 tokens)
     stages x  weights   P x 128 x 128  e2m1 [product][row][256 of K], 128B swizzle
     stages x  tokens    T x 128        e2m1 [part][row][256 of K], 128B swizzle
     stages x  SF        (P + A) x 2048 weights', then tokens' scale factors: 4 atoms of 128 rows x 64 of K each
               barriers  8 each, then the TMEM base address
-    split K, after the last MMA, from 0 on: the other shares' sums, fp32 [sender][product][token / 4][row][4]
+    split K, after the last MMA, from 0 on: the other ranks' sums, fp32 [sender][product][token / 4][row][4]
 
-TMEM (512 columns, 256 with two CTAs per SM; E = accumulators x P x tokens of a part)
-    0 .. E-1            accumulators [accumulator][product][token], two where they fit and more than one tile comes
-    E .. E+16P-1        weights' scale factors of one k-tile [product][64 of K], 4 columns each
-    E+16P ..            tokens' scale factors [part][64 of K][atom], 4 columns each
+TMEM holds the accumulators and the scale factors of one k-tile; `Plan` has the map of its columns.
 
 Tensor maps (per group: weights, tokens) are encoded by the JIT-compiled host code from a table of pointers and
 sizes and travel by value as kernel parameters: no workspace, no device-side edits, no copies. A reordered scale tensor
-already is a sequence of the 512-byte atoms that `tcgen05.cp` wants, so its k-tile is one contiguous copy.
+already is a sequence of the 512-byte atoms that `tcgen05.cp` reads, so its k-tile is one contiguous copy.
 
-GEMV: every byte of A and of its scales is read once and used once, by CUDA cores. A launch has some CTAs per batch, as
-many as run at once; each takes equally many consecutive rows. Its warps stand side by side along K, and where K is
-short in several such teams, which take the rows in turns. A lane owns 2 blocks of 16 elements: it converts its part of
-b once, into registers, and from then on reads nothing but A and its row-major scales, 18 bytes per row, four rows ahead:
+GEMV: CUDA cores read every byte of A and of its scales once and use it once. A launch has some CTAs per batch, as many
+as run at once; each takes equally many consecutive rows. The CTA's warps form one team along K or, where K is short,
+several teams that take the rows in turns. A lane owns 2 blocks of 16 elements: it converts its part of b once, into
+registers, and from then on reads nothing but A and its row-major scales, 18 bytes per row, four rows ahead:
 up to 73,728 bytes in flight per SM. Where K ends inside a warp, its last lanes repeat the last part of the row, with
-zeros for b's scales; where K is longer than a team, it goes round again. Products of e2m1 are exact in f16x2, each half
-a sum of 8 (at most 8 x 36, multiples of 1/4); one fp32 FMA per block multiplies their sum by both scales. Lanes add up
-in a butterfly, warps through SMEM ([row][warp of the team], fp32), always in the same order.
+zeros for b's scales; where K is longer than a team, the team goes round again. Products of e2m1 are exact in f16x2,
+each half a sum of 8 (at most 8 x 36, multiples of 1/4); one fp32 FMA per block multiplies their sum by both scales.
+Lanes add up in a butterfly, warps through SMEM ([row][warp of the team], fp32), always in the same order.
 """
 
 import contextlib
@@ -85,7 +82,7 @@ import math
 import operator
 from array import array
 from collections import namedtuple
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -112,31 +109,27 @@ SF_ATOM = 512  # bytes of scale factors of 128 rows x 64 of K
 SF_STAGE = K_BLOCKS * SF_ATOM
 SF_COLUMNS = 4  # TMEM columns that one atom fills (32 lanes x 4 columns x 4 bytes)
 
-EPILOGUE_WARPS = 4
-LOAD_WARP = 4
-MMA_WARP = 5
+EPILOGUE_WARPS, LOAD_WARP, MMA_WARP = 4, 4, 5  # the epilogue's number, the others' places
 THREADS = 32 * 6
 MMA_TOKENS = 192  # the widest part of a tile; two such accumulators and all scale factors fit TMEM
 TOKEN_TILES = (64, 128, 192, 256)
-CTA_GROUPS = (1, 2)
-CTAS_PER_SM = (1, 2)
 K_SPLITS = (1, 2, 4)
-PRODUCTS = (1, 2)
+CTA_GROUPS = CTAS_PER_SM = PRODUCTS = (1, 2)
 PAIR = 0b11  # mask of both CTAs of a cluster's first pair
 LEADER_MASK = 0xFEFFFFFF  # clears the rank bit of a shared address: the same place in the even CTA of the pair
 SETUP_BARRIER, TEARDOWN_BARRIER = 1, 2  # named barriers; 0 is the CTA's
 LOW_HALVES, HIGH_HALVES = 0x5410, 0x3276  # prmt selectors: low halves of both operands; high ones, the second first
 WARP_ROWS = 32  # weight rows of an epilogue warp: the TMEM lanes that it can read
-SUM_BYTES = 16  # of four tokens' sums that shares of K send each other at once
+SUM_BYTES = 16  # four tokens' fp32 sums: one store between split-K ranks
 EPILOGUE_REGISTERS = 64  # accumulator columns that an epilogue thread reads from TMEM at once
 
-SM_SMEM = 228 * 1024  # bytes of SMEM per SM, of which every resident CTA takes SMEM_RESERVED more than it asks for
+SM_SMEM = 228 * 1024  # bytes per SM; every resident CTA takes SMEM_RESERVED more than it asks for
 SMEM_RESERVED = 1024
 TMEM_COLUMNS = 512  # per SM
 PARAMETER_BYTES = 32764  # kernel parameters per launch (PTX ISA, "Kernel Function Parameters")
 TENSOR_MAP_BYTES = 128
 
-ALIGNMENT = 16  # bytes, of every tensor's address
+ALIGNMENT = 16  # bytes; every tensor's address is a multiple
 EVICT_NORMAL = 0x1000000000000000  # L2 cache policies as CUTLASS's TMA::CacheHintSm90 encodes them
 EVICT_LAST = 0x14F0000000000000
 
@@ -148,14 +141,14 @@ TABLE_HEADER, TABLE_SIZES = 3, 4
 # GEMV.
 SF_BLOCK = 16  # elements of K that share a scale
 BLOCK_BYTES = SF_BLOCK // 2
-LANE_BLOCKS = 2  # of K, per lane and row: one load of 16 bytes, and one of 2 scales
-ROW_WORDS = LANE_BLOCKS * BLOCK_BYTES // 4 + 1  # of a lane, scales last
+LANE_BLOCKS = 2  # blocks of K per lane and row: one load of 16 bytes, and one of 2 scales
+ROW_WORDS = LANE_BLOCKS * BLOCK_BYTES // 4 + 1  # 32-bit words of a lane and row, scales last
 WARP_BLOCKS = 32 * LANE_BLOCKS
-ROWS_AT_ONCE = 2  # of a warp, whose sums the butterfly adds up together, one in each half of the lanes
-ROWS_AHEAD = 2 * ROWS_AT_ONCE  # of a warp, in flight
-WARPS = 32  # of a CTA, at most; one CTA per SM, so 64 registers per thread
-ROWS_MAX = 256  # per CTA
-BATCHES_MAX = 65535  # of a grid's y dimension
+ROWS_AT_ONCE = 2  # rows of a warp that one butterfly adds up, one in each half of the lanes
+ROWS_AHEAD = 2 * ROWS_AT_ONCE  # rows of a warp in flight
+WARPS = 32  # per CTA, at most; one CTA per SM, so 64 registers per thread
+ROWS_MAX = 256  # rows per CTA, at most
+BATCHES_MAX = 65535  # the most that a grid's y dimension takes
 
 # Its host table, int64 words: promises, M, K / SF_BLOCK, rows of b, rows per CTA, CTAs per batch, batches; addresses.
 GEMV_HEADER, GEMV_TENSORS = 7, 5
@@ -179,32 +172,38 @@ def check_size(name: str, value: int, least: int, multiple: int, reason: str, mo
 Sizes = tuple[tuple[int, int, int], ...]  # (M, N, K) by group
 Problems = tuple[tuple[int, int, int, int], ...]  # (M, N, K, L) by group, a batch of L each
 
-# Byte offsets in SMEM; `end` is the size of the whole.
+# Byte offsets in SMEM; `end` is its size.
 SmemMap = namedtuple("SmemMap", "weights tokens scales full empty acc_full acc_empty tmem_address end")
 
 derived = functools.cached_property
 
 
+class Configuration(NamedTuple):
+    """The part of a `Plan` that a launch's sizes do not fix: `candidates` chooses it."""
+
+    token_tile: int
+    cta_group: int  # CTAs that share one MMA, and so a tile
+    ctas_per_sm: int  # CTAs that fit an SM at once: 1 for many tiles each, 2 for one tile each
+    k_split: int  # MMAs of a cluster, its split-K ranks, that each multiply a part of a tile's K
+
+
+Configurations = tuple[Configuration, ...] | None  # the configurations to choose among; None: all that are legal
+
+
 @dataclass(frozen=True)
 class Plan:
-    """Everything about the kernel that is fixed at compile time, derived from the tile sizes."""
+    """Everything about the GEMM kernel that is fixed at compile time; for the first fields see `Configuration`."""
 
     groups: int
     token_tile: int = 128
-    cta_group: int = 1  # CTAs that share one MMA, and so a tile
-    ctas_per_sm: int = 1  # CTAs that fit an SM at once: 1 for many tiles each, 2 for one tile each
-    k_split: int = 1  # MMAs of a cluster that share a tile's K, and add up their sums in the end
+    cta_group: int = 1
+    ctas_per_sm: int = 1
+    k_split: int = 1
     products: int = 1  # weights that share the tokens: C = A @ B^T, or C = silu(A @ B1^T) * (A @ B2^T)
 
     def __post_init__(self):
-        allowed = {
-            "token_tile": TOKEN_TILES,
-            "cta_group": CTA_GROUPS,
-            "ctas_per_sm": CTAS_PER_SM,
-            "k_split": K_SPLITS,
-            "products": PRODUCTS,
-        }
-        for name, values in allowed.items():
+        allowed = TOKEN_TILES, CTA_GROUPS, CTAS_PER_SM, K_SPLITS, PRODUCTS
+        for name, values in zip((*Configuration._fields, "products"), allowed):
             if getattr(self, name) not in values:
                 raise ValueError(f"{name} is {getattr(self, name)}; the kernel is written for {values}")
         if not 1 <= self.groups <= max_groups(self.products):
@@ -222,14 +221,14 @@ class Plan:
             )
 
     cluster_ctas = derived(lambda self: self.cta_group * self.k_split)
-    # Short CTAs: the hardware hands out their tiles, the next launch's after this one's.
+    # Not persistent: one tile per CTA, assigned by the block scheduler, before any tile of the next launch.
     one_tile = derived(lambda self: self.ctas_per_sm > 1 or self.k_split > 1)
 
     # A tile has one or two parts, each with an accumulator and MMAs of its own.
     parts = derived(lambda self: ceil_div(self.token_tile, MMA_TOKENS))
     part_tokens = derived(lambda self: self.token_tile // self.parts)
-    part_atoms = derived(lambda self: ceil_div(self.part_tokens, 128))  # of scale factors, per 64 of K
-    # Token rows of a part in one CTA's SMEM: CTAs that share an MMA halve its N side between them.
+    part_atoms = derived(lambda self: ceil_div(self.part_tokens, 128))  # atoms of scale factors per 64 of K
+    # Token rows of a part in one CTA's SMEM: the CTAs of a pair hold half of the MMA's N side each.
     token_rows = derived(lambda self: self.part_tokens // self.cta_group)
 
     weight_bytes = WEIGHT_TILE * K_TILE // 2
@@ -241,22 +240,26 @@ class Plan:
     fixed_bytes = derived(lambda self: 16 * (self.accumulators + 1))
     stages = derived(lambda self: (self.smem_capacity - self.fixed_bytes) // (self.stage_bytes + 16))
 
-    # Two accumulators, if they fit beside the scale factors and there is a next tile to compute while one is stored.
+    # Columns of TMEM (512, or 256 with two CTAs per SM; P = products, E = accumulators x P x tokens of a part):
+    #     0 .. E-1        accumulators [accumulator][product][token]; two if they fit and the CTA has a next tile
+    #     E .. E+16P-1    weights' scale factors of one k-tile [product][64 of K], 4 columns each
+    #     E+16P ..        tokens' scale factors [part][64 of K][atom], 4 columns each
     tmem_columns = derived(lambda self: TMEM_COLUMNS // self.ctas_per_sm)
     sf_columns = derived(lambda self: self.scale_bytes // SF_ATOM * SF_COLUMNS)
-    accumulator_columns = derived(lambda self: self.products * self.part_tokens)  # the products side by side
+    accumulator_columns = derived(lambda self: self.products * self.part_tokens)
     two_fit = derived(lambda self: 2 * self.accumulator_columns + self.sf_columns <= self.tmem_columns)
     accumulators = derived(lambda self: 2 if self.two_fit and not self.one_tile else 1)
     weight_sf_column = derived(lambda self: self.accumulators * self.accumulator_columns)
     token_sf_column = derived(lambda self: self.weight_sf_column + self.products * K_BLOCKS * SF_COLUMNS)
-    # Tokens that the epilogue reads from TMEM at once; and that a CTA adds up, of all shares of K.
+
+    # Tokens that the epilogue reads from TMEM at once; tokens of a tile that a split-K rank stores.
     epilogue_tokens = derived(lambda self: EPILOGUE_REGISTERS // self.products // (2 if self.k_split > 1 else 1))
     share_tokens = derived(lambda self: self.part_tokens // self.k_split)
-    share_bytes = derived(lambda self: self.products * self.share_tokens * WEIGHT_TILE * 4)
+    share_bytes = derived(lambda self: self.products * self.share_tokens * WEIGHT_TILE * 4)  # fp32 sums of one rank
 
     @functools.cached_property
     def at(self) -> SmemMap:
-        """Where everything starts in SMEM: arrays of equal parts, one after the other."""
+        """Byte offsets of the regions of SMEM, one after the other."""
         parts = (
             self.stages * self.products * self.weight_bytes,
             self.stages * self.token_bytes,
@@ -267,15 +270,38 @@ class Plan:
         return SmemMap(*itertools.accumulate(parts, initial=0))
 
 
+@functools.cache
+def max_groups(products: int) -> int:
+    """Groups that fit one launch's parameters: maps, addresses, four integers each; and two of the launch, padded."""
+    of_group = (products + 1) * TENSOR_MAP_BYTES + (products + 2) * 8 + 4 * 4
+    return (PARAMETER_BYTES - TENSOR_MAP_BYTES) // of_group
+
+
+@functools.cache
+def shapes(products: int = 1) -> list[Configuration]:
+    """Every legal configuration: its accumulators fit TMEM."""
+    found = []
+    for shape in map(Configuration._make, itertools.product(TOKEN_TILES, CTA_GROUPS, CTAS_PER_SM, K_SPLITS)):
+        # Split K only at one CTA per SM: with two, overlapping launches already fill the chip.
+        if shape.ctas_per_sm == 1 or shape.k_split == 1:
+            with contextlib.suppress(ValueError):
+                Plan(1, *shape, products)
+                found.append(shape)
+    return found
+
+
+# Schedule penalties, in equivalent bytes of L2 traffic; fitted on an H200, calls back to back.
+PAIR_BYTES = 5_000_000  # clusters: their CTAs wait for each other
+SPLIT_BYTES = 550_000  # split K, per SM: CTAs wait for each other, add up, and leave no SM to the next launch
+ALONE_BYTES = 10_000_000  # one CTA per SM: no loads between the end of a CTA and the start of the next on its SM
+
+
 @dataclass(frozen=True)
 class Schedule:
-    """Which tiles a launch has and how many CTAs share them: the pure-Python twin of what the kernel computes.
-
-    `sizes` holds (M, N, K) per group, none of them empty, in the order in which the tiles are numbered.
-    """
+    """A launch's tiles and CTAs: the pure-Python twin of the kernel's own arithmetic."""
 
     plan: Plan
-    sizes: Sizes
+    sizes: Sizes  # no group is empty; in the order in which the tiles are numbered
     sm_count: int
 
     @functools.cached_property
@@ -286,7 +312,7 @@ class Schedule:
         return tuple(itertools.accumulate(tiles, initial=0))
 
     tiles = derived(lambda self: self.first_tiles[-1])
-    # Clusters that run at once, if all fit: how a GPU's SMs are grouped may leave some without a neighbour.
+    # Clusters that run at once, at most: the GPU's grouping of SMs may leave some without a neighbour.
     slots = derived(lambda self: self.sm_count * self.plan.ctas_per_sm // self.plan.cluster_ctas)
     waves = derived(lambda self: ceil_div(self.tiles, self.slots))
     clusters = derived(lambda self: self.tiles if self.plan.one_tile else min(self.tiles, self.slots))
@@ -295,7 +321,7 @@ class Schedule:
 
     @functools.cached_property
     def requested(self) -> dict[str, int]:
-        """Bytes by operand that the loads of all tiles read from memory, which is not what boxes have past M, N, K."""
+        """Bytes by operand that the loads of all tiles read from memory; boxes read nothing past M, N and K."""
         plan, total = self.plan, dict.fromkeys(("weights", "tokens", "weight SF", "token SF"), 0)
         for m, n, k in self.sizes:
             weight_tiles, token_tiles = ceil_div(n, WEIGHT_TILE * plan.cta_group), ceil_div(m, plan.token_tile)
@@ -321,33 +347,38 @@ class Schedule:
             work.append((group, (weight_block * plan.cta_group + rank) * WEIGHT_TILE, token_block * plan.token_tile))
         return work
 
+    def merits(self, overlapping: bool = True) -> dict[str, int]:
+        """The figures by which schedules are compared: the least wins, and the first difference decides.
 
-@functools.cache
-def max_groups(products: int) -> int:
-    """Groups whose parameters fit one launch: maps, addresses, four integers; and the two of the launch, padded."""
-    of_group = (products + 1) * TENSOR_MAP_BYTES + (products + 2) * 8 + 4 * 4
-    return (PARAMETER_BYTES - TENSOR_MAP_BYTES) // of_group
+        Overlapping launches share the SMs, so the bytes of all loads count; of one on its own, the busiest SM's.
+        """
+        plan = self.plan
+        if overlapping:
+            cost = self.requested_bytes + PAIR_BYTES * (plan.cluster_ctas > 1) + ALONE_BYTES * (plan.ctas_per_sm == 1)
+            return {"bytes and waits": cost, "tokens per tile": plan.token_tile, "split K": plan.k_split}
+        k_tiles = ceil_div(ceil_div(max(k for _, _, k in self.sizes), K_TILE), plan.k_split)
+        exchanged = SPLIT_BYTES + (plan.k_split - 1) * plan.share_bytes if plan.k_split > 1 else 0
+        busiest = self.waves * plan.ctas_per_sm * (k_tiles * plan.stage_bytes + exchanged)
+        return {"bytes of the busiest SM": busiest, "bytes": self.requested_bytes, "tokens per tile": plan.token_tile}
 
 
-@functools.cache
-def shapes(products: int = 1) -> list[tuple[int, int, int, int]]:
-    """(token_tile, cta_group, ctas_per_sm, k_split) of every configuration whose accumulators fit TMEM."""
-    found = []
-    for shape in itertools.product(TOKEN_TILES, CTA_GROUPS, CTAS_PER_SM, K_SPLITS):
-        # Where CTAs share SMs, more of them are had by launches that overlap.
-        if shape[2] == 1 or shape[3] == 1:
-            with contextlib.suppress(ValueError):
-                Plan(1, *shape, products)
-                found.append(shape)
-    return found
+def candidates(
+    sizes: Sizes, sms: int, overlapping: bool = True, products: int = 1, configurations: Configurations = None
+) -> list[Schedule]:
+    """The schedules of the configurations whose clusters fit the chip and whose K splits into k-tiles, best first."""
+    plans = [Plan(len(sizes), *shape, products) for shape in configurations or shapes(products)]
+    k_tiles = min(ceil_div(k, K_TILE) for _, _, k in sizes)
+    possible = [plan for plan in plans if plan.cluster_ctas <= sms and plan.k_split <= k_tiles]
+    schedules = [Schedule(plan, sizes, sms) for plan in possible]
+    return sorted(schedules, key=lambda schedule: tuple(schedule.merits(overlapping).values()))
 
 
 @dataclass(frozen=True)
 class GemvPlan:
-    """Everything about the kernel that is fixed at compile time."""
+    """Everything about the GEMV kernel that is fixed at compile time."""
 
-    k_warps: int  # warps of a team, side by side along K: each must have some of it
-    warps: int = WARPS  # of a CTA, at most: as many teams as fit
+    k_warps: int  # warps of a team, side by side along K; each must have some of it
+    warps: int = WARPS  # limit per CTA: as many teams as fit
 
     def __post_init__(self):
         check_size("warps", self.warps, 1, 1, "a thread has 64 registers", WARPS)
@@ -360,13 +391,13 @@ class GemvPlan:
 
 
 def gemv_plan(k: int) -> GemvPlan:
-    """The plan for K: a team spans it, or goes round as few times as it can, with as few warps as that takes."""
+    """The plan for K: a team with the fewest rounds over K and, among those, the fewest warps."""
     warps = ceil_div(k, WARP_BLOCKS * SF_BLOCK)
     return GemvPlan(ceil_div(warps, ceil_div(warps, WARPS)))
 
 
 def ctas_per_batch(plan: GemvPlan, m: int, batches: int, sms: int) -> int:
-    """CTAs that share a batch's rows: all that run at once, but a row for each team, and not more than fit SMEM."""
+    """CTAs that share a batch's rows: all that run at once, if every team has a row; more where SMEM is short."""
     return max(min(max(1, sms // batches), ceil_div(m, plan.teams)), ceil_div(m, ROWS_MAX))
 
 
@@ -376,7 +407,7 @@ def ctas_per_batch(plan: GemvPlan, m: int, batches: int, sms: int) -> int:
 
 
 def ptx(code: str, constraints: str, *operands, results: Sequence = ()) -> list:
-    """Emit one block of PTX; $0, $1, ... are the results, of these types, then the operands."""
+    """Emit one block of PTX; $0, $1, ... are the results, whose types are given, then the operands."""
     types = [kind.mlir_type for kind in results]
     returned = llvm.StructType.get_literal(types) if len(types) > 1 else next(iter(types), None)
     values = [operand.ir_value() for operand in operands]
@@ -388,7 +419,7 @@ def ptx(code: str, constraints: str, *operands, results: Sequence = ()) -> list:
 
 
 def instruction(code: str, constraints: str = "", *results):
-    """A function that emits this with its arguments as operands; it returns the result, or the list of several."""
+    """A function that emits this PTX with its arguments as operands and returns the result, or the list of several."""
 
     def emit(*operands):
         found = ptx(code, constraints, *operands, results=results)
@@ -402,24 +433,24 @@ mbarrier_arrive_expect_tx = instruction("mbarrier.arrive.expect_tx.shared::cta.b
 mbarrier_init = instruction("mbarrier.init.shared::cta.b64 [$0], $1;", "r,r")
 # Makes initialised mbarriers visible to the async proxy and the cluster (PTX ISA, "membar/fence").
 fence_mbarrier_init = instruction("fence.mbarrier_init.release.cluster;")
-# Relaxed: it orders what `fence_mbarrier_init` has released, and nothing waits for the SM's other memory traffic.
+# Relaxed: `fence_mbarrier_init` has released the barriers, and the arrival need not wait for other memory traffic.
 cluster_arrive = instruction("barrier.cluster.arrive.relaxed.aligned;")
 cluster_arrive_release = instruction("barrier.cluster.arrive.release.aligned;")
 cluster_wait = instruction("barrier.cluster.wait.acquire.aligned;")
-# Named barriers: of all warps before their work, where the load warp does not wait; of the others after it.
+# Named barriers: set-up takes all warps, and the load warp does not wait; teardown takes all but the load warp.
 setup_arrive = instruction(f"bar.arrive {SETUP_BARRIER}, {THREADS};")
 setup_sync = instruction(f"bar.sync {SETUP_BARRIER}, {THREADS};")
 teardown_sync = instruction(f"bar.sync {TEARDOWN_BARRIER}, {THREADS - 32};")
-# Barrier, parity. Returns once the phase of this parity has completed; parity 1 of a fresh barrier passes at once.
+# Barrier, parity: wait for the end of the phase of this parity; on a fresh barrier parity 1 passes at once.
 mbarrier_wait = instruction(
     "{\n\t.reg .pred done;\n\tWAIT:\n\tmbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1;\n\t"
     "@done bra DONE;\n\tbra WAIT;\n\tDONE:\n\t}",
     "r,r",
 )
 
-# The launch before this one is over, and what it wrote is visible (PTX ISA, "griddepcontrol").
+# Wait for the end of the launch ahead; its writes are visible then (PTX ISA, "griddepcontrol").
 grid_wait = instruction("griddepcontrol.wait;")
-# The next launch may start, wherever there is room, once every CTA of this one has come here.
+# Let the next launch start, wherever there is room, once every CTA of this one has executed it.
 grid_launch_dependents = instruction("griddepcontrol.launch_dependents;")
 
 # Bulk copies.
@@ -433,11 +464,11 @@ bulk_load = instruction(  # SMEM, address, bytes, barrier, policy
     "r,l,r,r,l",
 )
 
-# Order tcgen05 work after what this thread has just waited for, and before its next arrival.
+# Order tcgen05 work after this thread's last wait, and before its next arrival.
 tmem_fence_after_sync = instruction("tcgen05.fence::after_thread_sync;")
 tmem_fence_before_sync = instruction("tcgen05.fence::before_thread_sync;")
 
-# SMEM. The same place in another CTA of the cluster, by its rank; its stores are of 16 bytes.
+# SMEM. `cluster_address` takes an address and the rank of the CTA of the cluster that has the same place.
 cluster_address = instruction("mapa.shared::cluster.u32 $0, $1, $2;", "=r,r,r", Int32)
 store_shared_cluster = instruction("st.shared::cluster.v4.b32 [$0], {$1, $2, $3, $4};", "r,r,r,r,r")
 load_shared = instruction("ld.shared.b32 $0, [$1];", "=r,r", Int32)
@@ -445,19 +476,19 @@ load_shared_f32 = instruction("ld.shared.f32 $0, [$1];", "=f,r", Float32)
 load_shared_f32x4 = instruction("ld.shared.v4.f32 {$0, $1, $2, $3}, [$4];", "=f,=f,=f,=f,r", *[Float32] * 4)
 store_shared_f32 = instruction("st.shared.f32 [$0], $1;", "r,f")
 
-# The epilogue's arithmetic, on fp32 as bits. What the other shares of K have sent is added as it is loaded.
+# The epilogue's arithmetic, on fp32 as bits; `add_f32` adds another split-K rank's sum as it was loaded.
 add_f32 = instruction("add.f32 $0, $1, $2;", "=r,r,f", Int32)
-# silu(gate) * up, gate / (1 + 2^(-gate * log2 e)): a few fp32 ulps, right to the limits.
+# silu(gate) * up = gate / (1 + 2^(-gate * log2 e)) * up: within a few fp32 ulps, in the limits too.
 silu_times = instruction(
     "{\n\t.reg .f32 e;\n\tmul.f32 e, $1, 0fBFB8AA3B;\n\tex2.approx.f32 e, e;\n\tadd.f32 e, e, 0f3F800000;\n\t"
     "rcp.approx.f32 e, e;\n\tmul.f32 e, e, $1;\n\tmul.f32 $0, e, $2;\n\t}",
     "=r,r,r",
     Int32,
 )
-# Low and high one to a pair of fp16, rounded to nearest even.
+# Two fp32, the low one first, to a pair of fp16, rounded to nearest even.
 pack_f16x2 = instruction("cvt.rn.f16x2.f32 $0, $2, $1;", "=r,r,r", Int32)
-# Halves of this thread's pair and its neighbour's: both low ones by LOW_HALVES in even threads, both high ones by
-# HIGH_HALVES in odd threads.
+# From this thread's pair and its neighbour's: even threads take both low halves, by LOW_HALVES; odd threads take both
+# high halves, by HIGH_HALVES.
 transpose_pair = instruction(
     "{\n\t.reg .b32 other;\n\tshfl.sync.bfly.b32 other, $1, 1, 31, -1;\n\tprmt.b32 $0, $1, other, $2;\n\t}",
     "=r,r,r",
@@ -467,7 +498,7 @@ store_if_positive = instruction(  # count, address, value
     "{\n\t.reg .pred p;\n\tsetp.gt.s32 p, $0, 0;\n\t@p st.global.b32 [$1], $2;\n\t}", "r,l,r"
 )
 
-# The GEMV's arithmetic. Eight e2m1 values to four f16x2 of neighbours, lower one first; two e4m3 values to fp32.
+# The GEMV's arithmetic: eight e2m1 values to four f16x2 of neighbours, lower one first; two e4m3 values to fp32.
 unpack_e2m1 = instruction(
     "{\n\t.reg .b8 x<4>;\n\tmov.b32 {x0, x1, x2, x3}, $4;\n\tcvt.rn.f16x2.e2m1x2 $0, x0;\n\t"
     "cvt.rn.f16x2.e2m1x2 $1, x1;\n\tcvt.rn.f16x2.e2m1x2 $2, x2;\n\tcvt.rn.f16x2.e2m1x2 $3, x3;\n\t}",
@@ -480,7 +511,7 @@ unpack_e4m3 = instruction(
     "=f,=f,r",
     *[Float32] * 2,
 )
-# Sum of the products of 8 f16x2 and 8 f16x2: each half in fp16, then both in fp32.
+# Dot product of 8 f16x2 and 8 f16x2: each half's sum in fp16, then both halves in fp32.
 block_product = instruction(
     "{\n\t.reg .b32 pair;\n\t.reg .b16 low, high;\n\t.reg .f32 x, y;\n\tmul.rn.f16x2 pair, $1, $9;\n\t"
     + "".join(f"fma.rn.f16x2 pair, ${1 + i}, ${9 + i}, pair;\n\t" for i in range(1, 8))
@@ -492,8 +523,8 @@ fma = instruction("fma.rn.f32 $0, $1, $2, $3;", "=f,f,f,f", Float32)
 # Address, value: rounded to nearest even.
 store_f16 = instruction("{\n\t.reg .b16 h;\n\tcvt.rn.f16.f32 h, $1;\n\tst.global.b16 [$0], h;\n\t}", "l,f")
 
-# A lane's part of a row, if the first operand is positive: words of e2m1, then one of e4m3 scales; then the words to
-# return otherwise. Nothing of it is read again: it does not go to L1.
+# Load a lane's part of a row, words of e2m1 and one word of e4m3 scales, if the first operand is positive; otherwise
+# return the given words. No byte is read twice, so L1 is passed by.
 load_row = instruction(  # wanted, address of values, of scales, words
     "{\n\t.reg .pred p;\n\tsetp.gt.s32 p, $5, 0;\n\t"
     "@p ld.global.L1::no_allocate.v4.b32 {$0, $1, $2, $3}, [$6];\n\t"
@@ -511,8 +542,8 @@ def exchange(value: Float32, distance: int) -> Float32:
 def mbarrier_arrive(barrier: Int32, plan: Plan):
     """One arrival on the barrier at this address in the leader CTA.
 
-    At the default scope, as elsewhere for pairs: .cluster would drain all of the SM's memory traffic at every arrival,
-    and what is ordered here, a stage that TMA has filled or TMEM that has been read, is done when the thread goes on.
+    At the default scope, as elsewhere for pairs: .cluster would drain all of the SM's memory traffic at every arrival.
+    It is not needed: the stage that TMA has filled, or the read of TMEM, is complete when the thread goes on.
     """
     if plan.cta_group == 1:
         ptx("mbarrier.arrive.shared::cta.b64 _, [$0];", "r", barrier)
@@ -521,9 +552,9 @@ def mbarrier_arrive(barrier: Int32, plan: Plan):
 
 
 def tmem_alloc(smem: Int32, plan: Plan):
-    """Allocate the plan's columns; of a pair, in both CTAs, once both have started (PTX ISA, "tcgen05.alloc").
+    """Allocate the plan's columns, in both CTAs of a pair once both have started, and write the base address to SMEM.
 
-    The base address, the same in both, goes to SMEM.
+    A pair's CTAs get the same address (PTX ISA, "tcgen05.alloc").
     """
     alloc = f"tcgen05.alloc.cta_group::{plan.cta_group}.sync.aligned.shared::cta.b32"
     ptx(f"{alloc} [$0], {plan.tmem_columns};", "r", smem)
@@ -535,7 +566,7 @@ def tmem_dealloc(base: Int32, plan: Plan):
 
 
 def tcgen05_copy_sf(column: Int32, descriptor: Int64, plan: Plan):
-    """One 512-byte atom of scale factors to 4 TMEM columns, repeated in all four lane quarters; in each CTA its own."""
+    """Copy a 512-byte atom of scale factors to 4 TMEM columns, in all four lane quarters; each CTA copies its own."""
     ptx(f"tcgen05.cp.cta_group::{plan.cta_group}.32x128b.warpx4 [$0], $1;", "r,l", column, descriptor)
 
 
@@ -549,7 +580,7 @@ def tcgen05_mma(plan: Plan, *operands):
 
 
 def tcgen05_commit(barrier: Int32, pair: Int16, plan: Plan):
-    """One arrival, in every CTA of the pair, once all tcgen05 work issued by this thread so far has finished."""
+    """Arrive once in every CTA of the pair when all tcgen05 work issued by this thread so far has finished."""
     commit = f"tcgen05.commit.cta_group::{plan.cta_group}.mbarrier::arrive::one.shared::cluster"
     if plan.cta_group == 1:
         ptx(f"{commit}.b64 [$0];", "r", barrier)
@@ -573,10 +604,7 @@ def tmem_load_rows(addresses: list[Int32], count: int) -> list[list[Int32]]:
     return [registers[i * count : (i + 1) * count] for i in range(len(addresses))]
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Descriptors (PTX ISA, "Shared memory descriptor" and "Instruction descriptor")
-# ----------------------------------------------------------------------------------------------------------------------
-
+# Descriptors (PTX ISA, "Shared memory descriptor" and "Instruction descriptor").
 # K-major operand tile, 128B swizzle (code 2 at bit 61), 1024 bytes from one group of 8 rows to the next.
 OPERAND_DESCRIPTOR = 2 << 61 | 1 << 46 | (1024 >> 4) << 32 | 1 << 16
 # Scale factors: no swizzle, groups of 8 rows of 16 bytes follow each other.
@@ -588,7 +616,7 @@ def smem_descriptor(kind: int, address: Int32) -> Int64:
 
 
 def instruction_descriptor(plan: Plan) -> int:
-    """e2m1 x e2m1 with e4m3 scales, both operands K-major, M = WEIGHT_TILE per CTA, N = part_tokens."""
+    """For e2m1 x e2m1 with e4m3 scales, both operands K-major, M = WEIGHT_TILE per CTA, N = part_tokens."""
     return (WEIGHT_TILE * plan.cta_group >> 4) << 24 | (plan.part_tokens >> 3) << 17 | 1 << 10 | 1 << 7
 
 
@@ -608,15 +636,23 @@ def next_stage(stage: Int32, phase: Int32, stages: int) -> tuple[Int32, Int32]:
     return cutlass.select_(wrapped, Int32(0), stage + 1), cutlass.select_(wrapped, phase ^ 1, phase)
 
 
-class Gemm:
-    """Host launcher and device roles for one `Plan`; see the module's docstring for roles, pipelines and maps.
+@dataclass(frozen=True)
+class Cta:
+    """Trace-time state that all roles read. Frozen, so that the DSL does not carry it through the roles' loops."""
 
-    `kernel` sets what all roles read: smem, cluster, clusters, rank in the pair and the pair's mask, share of K, tiles,
-    and by group first_tiles, ms, ns, ks.
-    """
-
-    def __init__(self, plan: Plan):
-        self.plan = plan
+    plan: Plan
+    smem: Int32  # base address
+    cluster: Int32
+    clusters: Int32
+    rank: Int32  # in the pair; 0 without one
+    split_rank: Int32  # which of the cluster's split-K ranks the CTA, or its pair, is
+    pair: Int16  # mask of the pair's CTAs in the cluster
+    promises: Int32
+    tiles: Int32
+    ms: tuple
+    ns: tuple
+    ks: tuple
+    first_tiles: tuple  # number of each group's first tile
 
     def of_group(self, values: tuple, tile: Int32):
         """The entry of `values` for the group that owns a tile: a chain of selects, no memory."""
@@ -637,35 +673,42 @@ class Gemm:
         return cutlass.select_(token_row + self.plan.part_tokens < m, Int32(self.plan.parts), Int32(1))
 
     def k_range(self, tile: Int32) -> tuple[Int32, Int32]:
-        """First and last + 1 of this CTA's elements of K, a share of the tile's."""
+        """First and last + 1 of the elements of K that this CTA's split-K rank multiplies."""
         k, split = self.of_group(self.ks, tile), self.plan.k_split
         if split == 1:
             return Int32(0), k
-        k_tiles = (k + (K_TILE - 1)) // K_TILE
-        return self.share * k_tiles // split * K_TILE, cutlass.min((self.share + 1) * k_tiles // split * K_TILE, k)
+        k_tiles, rank = (k + (K_TILE - 1)) // K_TILE, self.split_rank
+        return rank * k_tiles // split * K_TILE, cutlass.min((rank + 1) * k_tiles // split * K_TILE, k)
+
+
+class Gemm:
+    """Host launcher and device roles for one `Plan`; see the module's docstring for roles, pipelines and maps."""
+
+    def __init__(self, plan: Plan):
+        self.plan = plan
 
     @cute.jit
-    def load(self, promises: Int32, weight_maps: list, token_maps: tuple, weight_scales: list, token_scales: tuple):
+    def load(self, cta: Cta, weight_maps: list, token_maps: tuple, weight_scales: list, token_scales: tuple):
         """Load role, one thread per CTA: fill a stage as soon as the MMA role has emptied it, weights before tokens."""
-        plan, smem, rank = self.plan, self.smem, self.rank
-        if promises & OPERANDS_READY == 0:
+        plan, smem, rank = self.plan, cta.smem, cta.rank
+        if cta.promises & OPERANDS_READY == 0:
             grid_wait()
         stage, phase = Int32(0), Int32(0)
-        for tile in cutlass.range(self.cluster, self.tiles, self.clusters, unroll=1):
-            weight_block, token_row, m = self.position(tile)
+        for tile in cutlass.range(cta.cluster, cta.tiles, cta.clusters, unroll=1):
+            weight_block, token_row, m = cta.position(tile)
             weight_block = weight_block * plan.cta_group + rank
-            n, k = self.of_group(self.ns, tile), self.of_group(self.ks, tile)
-            k_begin, k_end = self.k_range(tile)
-            token_map = self.of_group(token_maps, tile)
-            weight_map = [self.of_group(maps, tile) for maps in weight_maps]
-            # Scale factors of 128 rows are consecutive atoms, K fastest. A pair's second half may lie past N, where
-            # whatever is multiplied is not stored: it takes the last rows' scale factors.
+            n, k = cta.of_group(cta.ns, tile), cta.of_group(cta.ks, tile)
+            k_begin, k_end = cta.k_range(tile)
+            token_map = cta.of_group(token_maps, tile)
+            weight_map = [cta.of_group(maps, tile) for maps in weight_maps]
+            # Scale factors of 128 rows are consecutive atoms, K fastest. A pair's second half may lie past N: none of
+            # its products are stored, and it takes the last rows' scale factors.
             row_sf = Int64(k // MMA_K) * SF_ATOM
             first_sf = cutlass.min(weight_block, (n - 1) // 128) * row_sf
-            weight_sf = [self.of_group(scales, tile) + first_sf for scales in weight_scales]
-            token_sf = self.of_group(token_scales, tile) + token_row // 128 * row_sf
+            weight_sf = [cta.of_group(scales, tile) + first_sf for scales in weight_scales]
+            token_sf = cta.of_group(token_scales, tile) + token_row // 128 * row_sf
             last_atom = (m - 1) // 128 - token_row // 128
-            parts = self.parts(token_row, m)
+            parts = cta.parts(token_row, m)
 
             for k_start in cutlass.range(k_begin, k_end, K_TILE, unroll=1):
                 full = smem + (plan.at.full + 8 * stage)
@@ -694,28 +737,28 @@ class Gemm:
                             atom_smem = scale_smem + (plan.products + atom) * SF_STAGE
                             bulk_load(atom_smem, atom_sf, sf_bytes, full, Int64(EVICT_LAST))
                 stage, phase = next_stage(stage, phase, plan.stages)
-        # Nobody else waits for the last commits; they must arrive before this CTA's SMEM is given up.
+        # No other role waits for the last commits; they must arrive before this CTA's SMEM is given up.
         for _ in cutlass.range(plan.stages, unroll=1):
             mbarrier_wait(smem + (plan.at.empty + 8 * stage), phase ^ 1)
             stage, phase = next_stage(stage, phase, plan.stages)
 
     @cute.jit
-    def mma(self, tmem: Int32):
+    def mma(self, cta: Cta, tmem: Int32):
         """MMA role, one thread: scale factors and MMAs in issue order; each part commits on its own.
 
-        A pair's leader works for both; in the other CTA only `relay` has something to do.
+        A pair's leader issues for both CTAs; the other CTA only runs `relay`.
         """
-        plan, smem, tiles = self.plan, self.smem, self.tiles
+        plan, smem, tiles = self.plan, cta.smem, cta.tiles
         if cutlass.const_expr(plan.cta_group == 2):
             # The other CTA has no tiles here. A branch around the role instead costs its loop the uniform registers.
-            tiles = cutlass.select_(self.rank == 0, tiles, Int32(0))
-        # A shared address has the CTA's rank above its 18 bits, which a descriptor must not.
+            tiles = cutlass.select_(cta.rank == 0, tiles, Int32(0))
+        # A shared address has the CTA's rank above its 18 bits; a descriptor must not.
         local = smem & 0x3FFFF
         stage, phase = Int32(0), Int32(0)
-        used = Int32(0)  # accumulators so far: which one is next, and in which phase
-        for tile in cutlass.range(self.cluster, tiles, self.clusters, unroll=1):
-            _, token_row, m = self.position(tile)
-            k_begin, k_end = self.k_range(tile)
+        used = Int32(0)  # accumulators so far; tells the next one and its phase
+        for tile in cutlass.range(cta.cluster, tiles, cta.clusters, unroll=1):
+            _, token_row, m = cta.position(tile)
+            k_begin, k_end = cta.k_range(tile)
             # Atoms cover 128 rows; an odd tile of 64 or 192 tokens begins with the second half of one, two columns on.
             half_atom = token_row % 128 // 32
             for k_start in cutlass.range(k_begin, k_end, K_TILE, unroll=1):
@@ -733,28 +776,28 @@ class Gemm:
                         tmem_fence_after_sync()
                         k_left, k_done = k_end - k_start, k_start - k_begin
                         d = tmem + accumulator * plan.accumulator_columns
-                        self.multiply(tmem, d, part, half_atom, k_left, k_done, (weights, tokens, scales))
+                        self.multiply(tmem, d, part, half_atom, (k_left, k_done), (weights, tokens, scales))
                         if k_left <= K_TILE:
-                            tcgen05_commit(smem + (plan.at.acc_full + 8 * accumulator), self.pair, plan)
-                tcgen05_commit(smem + (plan.at.empty + 8 * stage), self.pair, plan)
+                            tcgen05_commit(smem + (plan.at.acc_full + 8 * accumulator), cta.pair, plan)
+                tcgen05_commit(smem + (plan.at.empty + 8 * stage), cta.pair, plan)
                 stage, phase = next_stage(stage, phase, plan.stages)
-            used += self.parts(token_row, m)
+            used += cta.parts(token_row, m)
         if cutlass.const_expr(plan.cta_group == 2):
-            # The other CTA's last arrivals must come before this one's SMEM is given up.
+            # The other CTA's last arrivals must come before this CTA's SMEM is given up.
             for _ in cutlass.range(0 if plan.one_tile else plan.accumulators, unroll=1):
                 empty = smem + (plan.at.acc_empty + 8 * (used % plan.accumulators))
                 mbarrier_wait(empty, used // plan.accumulators % 2 ^ 1)
                 used += 1
-            self.relay()
+            self.relay(cta)
 
     @cute.jit
-    def relay(self):
-        """In a pair's other CTA, the MMA role's thread: tell the leader of every stage that is full here."""
-        plan, smem = self.plan, self.smem
-        tiles = cutlass.select_(self.rank == 1, self.tiles, Int32(0))
+    def relay(self, cta: Cta):
+        """MMA role in a pair's other CTA, one thread: tell the leader of every stage that is full here."""
+        plan, smem = self.plan, cta.smem
+        tiles = cutlass.select_(cta.rank == 1, cta.tiles, Int32(0))
         stage, phase = Int32(0), Int32(0)
-        for tile in cutlass.range(self.cluster, tiles, self.clusters, unroll=1):
-            k_begin, k_end = self.k_range(tile)
+        for tile in cutlass.range(cta.cluster, tiles, cta.clusters, unroll=1):
+            k_begin, k_end = cta.k_range(tile)
             for _ in cutlass.range(k_begin, k_end, K_TILE, unroll=1):
                 full = smem + (plan.at.full + 8 * stage)
                 mbarrier_wait(full, phase)
@@ -762,21 +805,13 @@ class Gemm:
                 stage, phase = next_stage(stage, phase, plan.stages)
 
     @cute.jit
-    def multiply(
-        self,
-        tmem: Int32,
-        d: Int32,
-        part: cutlass.Constexpr,
-        half_atom: Int32,
-        k_left: Int32,
-        k_done: Int32,
-        stage: tuple,
-    ):
-        """A stage, descriptors of weights, tokens and scale factors, into one part's accumulator, which begins at d.
+    def multiply(self, tmem: Int32, d: Int32, part: cutlass.Constexpr, half_atom: Int32, k: tuple, stage: tuple):
+        """Multiply one part of a stage into its accumulator, which begins at column d.
 
-        The weights' scale factors are in TMEM already for all but the first part.
+        k: elements of K left, this stage's included, and done. stage: descriptors of weights, tokens, scale factors.
+        The first part's call copies the weights' scale factors to TMEM for all parts.
         """
-        plan, (weights, tokens, scales) = self.plan, stage
+        plan, (k_left, k_done), (weights, tokens, scales) = self.plan, k, stage
         for block in cutlass.range_constexpr(K_BLOCKS):
             if block * MMA_K < k_left:
                 token_sf = tmem + (plan.token_sf_column + (part * K_BLOCKS + block) * plan.part_atoms * SF_COLUMNS)
@@ -798,24 +833,24 @@ class Gemm:
                     )
 
     @cute.jit
-    def epilogue(self, promises: Int32, tmem: Int32, warp: Int32, outputs: tuple):
+    def epilogue(self, cta: Cta, tmem: Int32, warp: Int32, outputs: tuple):
         """Epilogue role, one warp: its 32 weight rows of every part, `epilogue_tokens` tokens at a time.
 
-        A thread reads one weight row and stores pairs of rows: even threads of even tokens, odd ones of odd tokens, so
-        that a warp writes 64 consecutive bytes of each of two tokens at once.
-        Unless promised otherwise, an earlier launch may still write the same C, or read it: stores come after its end.
+        A thread reads one weight row and stores pairs of rows, even threads for even tokens and odd threads for odd
+        ones, so that a warp writes 64 consecutive bytes of each of two tokens at once. Without the promise OUTPUT_FREE
+        an earlier launch may still read or write the same C: stores come after its end.
         """
-        plan, smem = self.plan, self.smem
+        plan, smem = self.plan, cta.smem
         lane = cute.arch.lane_idx()
         odd = lane % 2
         selector = cutlass.select_(odd == 0, Int32(LOW_HALVES), Int32(HIGH_HALVES))
         used = Int32(0)
-        for tile in cutlass.range(self.cluster, self.tiles, self.clusters, unroll=1):
-            weight_block, token_row, m = self.position(tile)
-            n = self.of_group(self.ns, tile)
-            row = (weight_block * plan.cta_group + self.rank) * WEIGHT_TILE + warp * WARP_ROWS + lane - odd
+        for tile in cutlass.range(cta.cluster, cta.tiles, cta.clusters, unroll=1):
+            weight_block, token_row, m = cta.position(tile)
+            n = cta.of_group(cta.ns, tile)
+            row = (weight_block * plan.cta_group + cta.rank) * WEIGHT_TILE + warp * WARP_ROWS + lane - odd
             pitch = Int64(n) * 2  # bytes from one token to the next
-            output = self.of_group(outputs, tile) + (token_row + odd) * pitch + Int64(row) * 2
+            output = cta.of_group(outputs, tile) + (token_row + odd) * pitch + Int64(row) * 2
             tokens = cutlass.min(m - token_row, plan.token_tile)
             # N is even: both rows of the pair are stored, or none.
             stored_tokens = cutlass.select_(row < n, tokens - odd, Int32(0))
@@ -826,47 +861,45 @@ class Gemm:
                 tmem_fence_after_sync()
                 begin, end = part, cutlass.min(tokens, part + plan.part_tokens)
                 if cutlass.const_expr(plan.k_split > 1):
-                    self.exchange(source, warp * WARP_ROWS + lane)
-                    begin += self.share * plan.share_tokens
+                    self.exchange(cta, source, warp * WARP_ROWS + lane)
+                    begin += cta.split_rank * plan.share_tokens
                     end = cutlass.min(end, begin + plan.share_tokens)
                 for first in cutlass.range(begin, end, plan.epilogue_tokens, unroll=1):
-                    values = self.outputs(source + (first - part), first - begin, warp * WARP_ROWS + lane)
+                    values = self.outputs(smem, source + (first - part), first - begin, warp * WARP_ROWS + lane)
                     if cutlass.const_expr(not plan.one_tile):
                         if first + plan.epilogue_tokens >= end:
-                            # This warp has read all that it wants of the accumulator.
+                            # This warp has read the accumulator for the last time.
                             tmem_fence_before_sync()
                             cute.arch.sync_warp()
                             with cute.arch.elect_one():
                                 mbarrier_arrive(smem + (plan.at.acc_empty + 8 * accumulator), plan)
-                    if promises & OUTPUT_FREE == 0:
+                    if cta.promises & OUTPUT_FREE == 0:
                         grid_wait()
                     for token in cutlass.range_constexpr(0, plan.epilogue_tokens, 2):
                         pair = transpose_pair(pack_f16x2(values[token], values[token + 1]), selector)
                         store_if_positive(stored_tokens - (first + token), output + (first + token) * pitch, pair)
                 used += 1
-        # One CTA is enough to keep launches ending in their order; the others make room.
-        if self.cluster == 0:
+        # One cluster is enough to keep launches ending in order; the others make room.
+        if cta.cluster == 0:
             grid_wait()
 
     @cute.jit
-    def exchange(self, source: Int32, row: Int32):
-        """Split K, one epilogue warp: send each other share the sums of the tokens that it will store.
+    def exchange(self, cta: Cta, source: Int32, row: Int32):
+        """Split K, one epilogue warp: send every other split-K rank this rank's sums for the tokens that it stores.
 
-        They go where its stages were, [sender][product][token / 4][row][4] fp32; a sender is told by its distance.
+        They go where its stages were, fp32 [sender][product][token / 4][row][4]; the ranks' distance numbers a sender.
         """
         plan = self.plan
-        # All of the cluster have done their MMAs, and read their stages; there is nothing else to be seen.
+        # Every CTA of the cluster has done its MMAs and read its stages. No memory is to be made visible: relaxed.
         cluster_arrive()
         cluster_wait()
         for distance in cutlass.range(1, plan.k_split, unroll=1):
-            share = (self.share + distance) % plan.k_split
-            buffer = self.smem + (plan.at.weights + (plan.k_split - distance - 1) * plan.share_bytes + row * SUM_BYTES)
-            target = cluster_address(buffer, share * plan.cta_group + self.rank)
+            to = (cta.split_rank + distance) % plan.k_split
+            buffer = cta.smem + (plan.at.weights + (plan.k_split - distance - 1) * plan.share_bytes + row * SUM_BYTES)
+            target = cluster_address(buffer, to * plan.cta_group + cta.rank)
             for first in cutlass.range(0, plan.share_tokens, plan.epilogue_tokens, unroll=1):
-                columns = [
-                    source + (i * plan.part_tokens + share * plan.share_tokens + first) for i in range(plan.products)
-                ]
-                sums = tmem_load_rows(columns, plan.epilogue_tokens)
+                columns = [i * plan.part_tokens + to * plan.share_tokens + first for i in range(plan.products)]
+                sums = tmem_load_rows([source + column for column in columns], plan.epilogue_tokens)
                 for i in cutlass.range_constexpr(plan.products):
                     for token in cutlass.range_constexpr(0, plan.epilogue_tokens, 4):
                         at = (i * plan.share_tokens + first + token) // 4 * (WEIGHT_TILE * SUM_BYTES)
@@ -874,10 +907,10 @@ class Gemm:
         cluster_arrive_release()
         cluster_wait()
 
-    def outputs(self, source: Int32, token: Int32, row: Int32) -> list[Int32]:
-        """C of one weight row per thread, `epilogue_tokens` tokens from these columns on, as fp32 bits.
+    def outputs(self, smem: Int32, source: Int32, token: Int32, row: Int32) -> list[Int32]:
+        """C of one weight row per thread and `epilogue_tokens` tokens, from TMEM column source on, as fp32 bits.
 
-        Split K: token is the first of them among those of this share, to which the others' sums are added.
+        Split K adds the other ranks' sums; token is the first of the tokens, counted from the first of this rank.
         """
         plan = self.plan
         results = tmem_load_rows([source + i * plan.part_tokens for i in range(plan.products)], plan.epilogue_tokens)
@@ -886,37 +919,35 @@ class Gemm:
                 at = plan.at.weights + sender * plan.share_bytes + row * SUM_BYTES
                 for j in range(0, plan.epilogue_tokens, 4):
                     quad = (i * plan.share_tokens + token + j) // 4 * (WEIGHT_TILE * SUM_BYTES)
-                    others = load_shared_f32x4(self.smem + at + quad)
+                    others = load_shared_f32x4(smem + at + quad)
                     values[j : j + 4] = map(add_f32, values[j : j + 4], others)
         return results[0] if plan.products == 1 else list(map(silu_times, *results))
 
     @cute.kernel
     def kernel(self, maps: tuple, addresses: tuple, sizes: tuple, tiles: Int32, promises: Int32):
-        """By group: maps of weights..., tokens; addresses of C, weight SF..., token SF; M, N, K and first tile."""
+        """By group: maps of weights..., tokens; addresses of C, weight SF..., token SF; sizes M, N, K, first tile."""
         plan = self.plan
-        thread, _, _ = cute.arch.thread_idx()
-        cta, _, _ = cute.arch.block_idx()
-        ctas, _, _ = cute.arch.grid_dim()
+        thread, block, blocks = cute.arch.thread_idx()[0], cute.arch.block_idx()[0], cute.arch.grid_dim()[0]
         warp = cute.arch.make_warp_uniform(thread // 32)
-        self.smem = smem = Int32(cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint())
-        self.cluster, self.clusters = cta // plan.cluster_ctas, ctas // plan.cluster_ctas
-        self.rank, self.share = cta % plan.cta_group, cta % plan.cluster_ctas // plan.cta_group
-        self.pair = Int16(PAIR << self.share * plan.cta_group) if plan.k_split > 1 else Int16(PAIR)
-        self.tiles, (self.ms, self.ns, self.ks, self.first_tiles) = tiles, sizes
+        smem = Int32(cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint())
+        cluster, clusters = block // plan.cluster_ctas, blocks // plan.cluster_ctas
+        rank, split_rank = block % plan.cta_group, block % plan.cluster_ctas // plan.cta_group
+        pair = Int16(PAIR << split_rank * plan.cta_group) if plan.k_split > 1 else Int16(PAIR)
+        cta = Cta(plan, smem, cluster, clusters, rank, split_rank, pair, promises, tiles, *sizes)
         *weight_maps, token_maps = [tuple(map(tensor_map_address, operand)) for operand in maps]
         outputs, *weight_scales, token_scales = addresses
 
         if warp == LOAD_WARP:
             with cute.arch.elect_one():
-                self.initialise_barriers()
+                self.initialise_barriers(smem, rank)
             cute.arch.sync_warp()
-        # The load warp's mbarriers are ready for the others, and for the other CTA of a pair.
+        # Tell the other warps, and the other CTA of a pair, that the load warp has set up the mbarriers.
         if cutlass.const_expr(plan.cta_group == 2):
             cluster_arrive()
         if warp == LOAD_WARP:
             setup_arrive()
             with cute.arch.elect_one():
-                self.load(promises, weight_maps, token_maps, weight_scales, token_scales)
+                self.load(cta, weight_maps, token_maps, weight_scales, token_scales)
             cute.arch.sync_warp()
             if cutlass.const_expr(plan.cta_group == 2):
                 cluster_wait()
@@ -926,7 +957,7 @@ class Gemm:
                 cluster_wait()
             if warp == MMA_WARP:
                 tmem_alloc(smem + plan.at.tmem_address, plan)
-                # Not before: a CTA of the next launch could take this one's columns, and then wait for its end.
+                # Not earlier: a CTA of the next launch could take this one's columns, and then wait for its end.
                 grid_launch_dependents()
                 tmem_fence_before_sync()
             setup_sync()
@@ -934,11 +965,11 @@ class Gemm:
             tmem = load_shared(smem + plan.at.tmem_address)
             if warp == MMA_WARP:
                 with cute.arch.elect_one():
-                    self.mma(tmem)
+                    self.mma(cta, tmem)
                 cute.arch.sync_warp()
                 self.attend_exchange()
             else:
-                self.epilogue(promises, tmem, warp, outputs)
+                self.epilogue(cta, tmem, warp, outputs)
             tmem_fence_before_sync()
             teardown_sync()
         if cutlass.const_expr(plan.cta_group == 2):
@@ -950,16 +981,16 @@ class Gemm:
             tmem_dealloc(load_shared(smem + plan.at.tmem_address), plan)
 
     def attend_exchange(self):
-        """Warps other than the epilogue's: barriers of a cluster take all of its threads."""
+        """The load and MMA warps' part in `exchange`: a cluster's barriers take all of its threads."""
         for _ in range(2 if self.plan.k_split > 1 else 0):
             cluster_arrive()
             cluster_wait()
 
-    def initialise_barriers(self):
-        plan, smem = self.plan, self.smem
+    def initialise_barriers(self, smem: Int32, rank: Int32):
+        plan = self.plan
         for stage in range(plan.stages):
-            # A pair's leader needs the other CTA's word as well.
-            mbarrier_init(smem + (plan.at.full + 8 * stage), plan.cta_group - self.rank)
+            # In a pair's leader also the other CTA arrives.
+            mbarrier_init(smem + (plan.at.full + 8 * stage), plan.cta_group - rank)
             mbarrier_init(smem + (plan.at.empty + 8 * stage), Int32(1))
         for accumulator in range(plan.accumulators):
             mbarrier_init(smem + (plan.at.acc_full + 8 * accumulator), Int32(1))
@@ -980,21 +1011,18 @@ class Gemm:
             layout = cute.make_composed_layout(cute.make_swizzle(3, 4, 3), 0, cute.make_ordered_layout(box, (1, 0)))
             return cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileG2SOp(), tensor, layout, box)[0]
 
-        def by_word(start, count):  # each the words of all groups
+        def by_word(start, count):  # a tuple over the groups for each of a group's `count` words
             return [tuple(words[start + count * group + i] for group in range(plan.groups)) for i in range(count)]
 
         sizes = tuple(tuple(map(Int32, column)) for column in by_word(TABLE_HEADER, TABLE_SIZES))
         operands = by_word(TABLE_HEADER + TABLE_SIZES * plan.groups, tensors)
         weights, tokens, others = operands[: plan.products], operands[plan.products], operands[plan.products + 1 :]
         ms, ns, ks, _ = sizes
-        maps = [tuple(operand_map(b, n, k, WEIGHT_TILE) for b, n, k in zip(of, ns, ks)) for of in weights]
+        maps = [tuple(operand_map(b, n, k, WEIGHT_TILE) for b, n, k in zip(bs, ns, ks)) for bs in weights]
         maps.append(tuple(operand_map(a, m, k, plan.token_rows) for a, m, k in zip(tokens, ms, ks)))
+        grid = Int32(words[2]), 1, 1
         self.kernel(tuple(maps), tuple(others), sizes, Int32(words[1]), Int32(words[0])).launch(
-            grid=(Int32(words[2]), 1, 1),
-            block=(THREADS, 1, 1),
-            cluster=(plan.cluster_ctas, 1, 1),
-            smem=plan.at.end,
-            use_pdl=True,
+            grid=grid, block=(THREADS, 1, 1), cluster=(plan.cluster_ctas, 1, 1), smem=plan.at.end, use_pdl=True
         )
 
 
@@ -1004,7 +1032,7 @@ class Gemm:
 
 
 class Gemv:
-    """Host launcher and device code for one plan; see the module's docstring."""
+    """Host launcher and device code for one `GemvPlan`; see the module's docstring."""
 
     def __init__(self, plan: GemvPlan):
         self.plan = plan
@@ -1013,10 +1041,10 @@ class Gemv:
     def multiply(
         self, block: Int32, a: Int64, sfa: Int64, b: Int64, sfb: Int64, blocks: Int32, rows: Int32, sums: Int32
     ):
-        """One warp: partial sums of its team's rows over its part of K; later parts add to those of the first.
+        """One warp: partial sums of its team's rows over its part of K; a later part adds to the sums of the first.
 
-        block: the first of the part, of all `blocks` of K. a, sfa, sums: of the team's first row; rows: of the CTA that
-        are left from there.
+        block: the part's first of all `blocks` of K. a, sfa, sums: addresses of the team's first row. rows: the CTA's
+        rows from that row on.
         """
         plan, nothing = self.plan, [Int32(0)] * ROW_WORDS
         lane = cute.arch.lane_idx()
@@ -1075,12 +1103,10 @@ class Gemv:
 
     @cute.kernel
     def kernel(self, addresses: tuple, m: Int32, blocks: Int32, b_rows: Int32, share: Int32, promises: Int32):
-        """addresses: of `tensor_names(0)`. blocks: K / SF_BLOCK. share: a CTA's rows; the first M % CTAs have one more."""
+        """addresses: of `tensor_names(0)`. blocks: K / SF_BLOCK. share: rows per CTA; M % CTAs have one more."""
         plan = self.plan
         a, b, sfa, sfb, c = addresses
-        thread, _, _ = cute.arch.thread_idx()
-        cta, batch, _ = cute.arch.block_idx()
-        ctas, _, _ = cute.arch.grid_dim()
+        thread, (cta, batch, _), ctas = cute.arch.thread_idx()[0], cute.arch.block_idx(), cute.arch.grid_dim()[0]
         warp = cute.arch.make_warp_uniform(thread // 32)
         smem = Int32(cute.arch.get_dyn_smem(cutlass.Uint8, 16).toint())
         grid_launch_dependents()
@@ -1098,7 +1124,7 @@ class Gemv:
             left, sums = rows - team, smem + (team * plan.k_warps + k_warp) * 4
             self.multiply(block, *operands, blocks, left, sums)
         cute.arch.sync_threads()
-        # An earlier launch may still read or write the same c.
+        # Without the promise an earlier launch may still read or write the same c.
         if promises & OUTPUT_FREE == 0:
             grid_wait()
         for row in cutlass.range(thread, rows, plan.threads, unroll=1):
@@ -1106,7 +1132,7 @@ class Gemv:
             for other in cutlass.range_constexpr(1, plan.k_warps):
                 total += load_shared_f32(smem + (row * plan.k_warps + other) * 4)
             store_f16(c + (Int64(batch) * m + (first + row)) * 2, total)
-        # One CTA is enough to keep launches ending in their order.
+        # One CTA is enough to keep launches ending in order.
         if cta + batch == 0:
             grid_wait()
 
@@ -1118,21 +1144,13 @@ class Gemv:
         sizes = [Int32(words[i]) for i in range(GEMV_HEADER)]
         promises, m, blocks, b_rows, share, ctas, batches = sizes
         self.kernel(addresses, m, blocks, b_rows, share, promises).launch(
-            grid=(ctas, batches, 1),
-            block=(self.plan.threads, 1, 1),
-            smem=self.plan.smem_bytes,
-            use_pdl=True,
+            grid=(ctas, batches, 1), block=(self.plan.threads, 1, 1), smem=self.plan.smem_bytes, use_pdl=True
         )
 
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Host side
 # ----------------------------------------------------------------------------------------------------------------------
-
-# What is lost beside the bytes, in bytes that L2 delivers meanwhile; fitted on an H200, calls back to back.
-PAIR_BYTES = 5_000_000  # where the CTAs of a pair wait for each other
-SPLIT_BYTES = 550_000  # of one SM, where shares of K wait for each other, add up, and leave no SM to the next launch
-ALONE_BYTES = 10_000_000  # where nothing is loaded between the end of a CTA and the start of the next on its SM
 
 
 def tensor_names(products: int) -> list[str]:
@@ -1148,7 +1166,7 @@ def matrix_layout(dtype: torch.dtype, rows: int, columns: int, batch: int) -> tu
 
 
 def sf_layout(rows: int, k: int, batch: int) -> tuple:
-    """Of reordered scale factors."""
+    """(dtype, shape, strides) of reordered scale factors."""
     blocks, pitch = ceil_div(rows, 128), k // MMA_K * SF_ATOM
     return torch.float8_e4m3fn, (32, 4, blocks, 4, k // MMA_K, batch), (16, 4, pitch, 1, SF_ATOM, blocks * pitch)
 
@@ -1189,10 +1207,7 @@ def tensor_layouts(problems: Problems, products: int = 1) -> list[tuple]:
 
 
 def check_tensor(tensor: torch.Tensor, device: int, name: str, dtype, shape: tuple, strides: tuple):
-    """Raise ValueError for what the kernel cannot take: dtype, device, shape, strides or alignment.
-
-    A stride counts only where its dimension has more than one entry; torch leaves the others open.
-    """
+    """Raise ValueError for a dtype, device, shape, strides or alignment that the kernel cannot take."""
     if not isinstance(tensor, torch.Tensor):
         raise ValueError(f"{name} is a {type(tensor).__name__}; expected a torch.Tensor")
     if tensor.dtype != dtype:
@@ -1202,6 +1217,7 @@ def check_tensor(tensor: torch.Tensor, device: int, name: str, dtype, shape: tup
     if tensor.shape != shape:
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}; expected {shape}")
     found = tensor.stride()
+    # A stride counts only where its dimension has more than one entry; torch leaves the others open.
     if 0 not in shape and any(size > 1 and a != b for size, a, b in zip(shape, found, strides)):
         raise ValueError(f"{name} has strides {found}; expected {strides} (elements)")
     if tensor.data_ptr() % ALIGNMENT:
@@ -1209,15 +1225,15 @@ def check_tensor(tensor: torch.Tensor, device: int, name: str, dtype, shape: tup
 
 
 class Call(NamedTuple):
-    """What a caller's tuple asks for: the tensors of all groups, one after the other, and (M, N, K, L) of each group.
+    """The content of a caller's tuple: the tensors of all groups, one after the other, and (M, N, K, L) by group.
 
-    products is 0 for a GEMV, whose N is the rows of b, of which the first counts.
+    products is 0 for a GEMV; its N is the number of rows of b, and only the first row counts.
     """
 
     products: int
     tensors: list[torch.Tensor]
     problems: Problems
-    outputs: Any  # what `solve` returns
+    outputs: Any  # the return value of `solve`
 
 
 def unpack(data: tuple) -> Call:
@@ -1242,7 +1258,7 @@ def unpack(data: tuple) -> Call:
 
 
 def problem_size(a: torch.Tensor, b: torch.Tensor) -> tuple[int, int, int, int]:
-    """(M, N, K, L) of a [M, K/2, L] and b [N, K/2, L]; what is wrong with them otherwise, `check` finds."""
+    """(M, N, K, L) of a [M, K/2, L] and b [N, K/2, L]. Raises ValueError unless both have 3 dimensions."""
     for name, tensor in (("a", a), ("b", b)):
         if not isinstance(tensor, torch.Tensor) or tensor.dim() != 3:
             found = tuple(tensor.shape) if isinstance(tensor, torch.Tensor) else type(tensor).__name__
@@ -1273,9 +1289,9 @@ def unpack_groups(data: tuple) -> Call:
 
 
 def check(call: Call) -> list[int]:
-    """Check every constraint of the kernel. Returns the addresses of the tensors.
+    """Check every constraint of the kernel and return the addresses of the tensors.
 
-    Raises ValueError naming the group, the value, the limit and the reason; nothing has been launched then.
+    Raises ValueError naming the group, the value, the limit and the reason.
     """
     tensors, device = call.tensors, torch.cuda.current_device()
     layouts = tensor_layouts(call.problems, call.products)
@@ -1302,47 +1318,23 @@ def sm_count(device: int) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-def merits(schedule: Schedule, overlapping: bool = True) -> dict[str, int]:
-    """What schedules are compared by, least first; the first difference decides.
-
-    Launches that overlap share the SMs, and what all of them must fetch counts; of one on its own the busiest SM.
-    """
-    plan = schedule.plan
-    if overlapping:
-        waiting = PAIR_BYTES * (plan.cluster_ctas > 1) + ALONE_BYTES * (plan.ctas_per_sm == 1)
-        cost = schedule.requested_bytes + waiting
-        return {"bytes and waits": cost, "tokens per tile": plan.token_tile, "shares of K": plan.k_split}
-    k_tiles = ceil_div(ceil_div(max(k for _, _, k in schedule.sizes), K_TILE), plan.k_split)
-    exchanged = SPLIT_BYTES + (plan.k_split - 1) * plan.share_bytes if plan.k_split > 1 else 0
-    busiest = schedule.waves * plan.ctas_per_sm * (k_tiles * plan.stage_bytes + exchanged)
-    return {"bytes of the busiest SM": busiest, "bytes": schedule.requested_bytes, "tokens per tile": plan.token_tile}
-
-
-def candidates(sizes: Sizes, sms: int, overlapping: bool = True, products: int = 1) -> list[Schedule]:
-    """The schedules worth comparing, best first."""
-    plans = [Plan(len(sizes), *shape, products) for shape in shapes(products)]
-    k_tiles = min(ceil_div(k, K_TILE) for _, _, k in sizes)
-    possible = [plan for plan in plans if plan.cluster_ctas <= sms and plan.k_split <= k_tiles]
-    schedules = [Schedule(plan, sizes, sms) for plan in possible]
-    return sorted(schedules, key=lambda schedule: tuple(merits(schedule, overlapping).values()))
-
-
 class Launch(NamedTuple):
-    """One launch: its schedule, the groups of the call in the order of its tiles, and what fills the host table."""
+    """One launch: its schedule, the groups of the call in the order of its tiles, and its host table's contents."""
 
     schedule: Schedule
     groups: tuple[int, ...]
     words: array  # tiles, CTAs, and every group's sizes and first tile
-    pick: operator.itemgetter  # of all tensors' addresses those of the groups
-    offsets: list[int]  # what to add to them: where a group of a batch begins
+    pick: operator.itemgetter  # the addresses of the groups' tensors from those of all tensors
+    offsets: list[int]  # bytes from those addresses to the groups' batch entries
 
 
 @functools.lru_cache(maxsize=1024)
-def configure(problems: Problems, sms: int, overlapping: bool = True, products: int = 1) -> tuple[Launch, ...]:
+def configure(
+    problems: Problems, sms: int, overlapping: bool = True, products: int = 1, configurations: Configurations = None
+) -> tuple[Launch, ...]:
     """Launches for groups of (M, N, K, L), each L groups: those without tokens left out, the others by descending M.
 
-    overlapping: whether the launch will load beside the end of the one before it.
-    Raises ValueError for sizes that the kernel cannot take.
+    overlapping: it loads beside the end of the launch ahead. Raises ValueError for sizes that the kernel cannot take.
     """
     layouts, count = tensor_layouts(problems, products), len(tensor_names(products))
     every = [(group, index) for group, problem in enumerate(problems) if problem[0] for index in range(problem[3])]
@@ -1351,12 +1343,11 @@ def configure(problems: Problems, sms: int, overlapping: bool = True, products: 
     for start in range(0, len(every), max_groups(products)):
         part = every[start : start + max_groups(products)]
         sizes = tuple(problems[group][:3] for group, _ in part)
-        schedule = candidates(sizes, sms, overlapping, products)[0]
+        schedule = candidates(sizes, sms, overlapping, products, configurations)[0]
         if schedule.tiles > LARGEST:
             raise ValueError(f"{schedule.tiles} tiles in one launch; tile numbers are 32-bit, at most {LARGEST}")
-        words = [schedule.tiles, schedule.ctas]
-        for size, first_tile in zip(schedule.sizes, schedule.first_tiles):
-            words += [*size, first_tile]
+        rows = [(*size, first_tile) for size, first_tile in zip(schedule.sizes, schedule.first_tiles)]
+        words = [schedule.tiles, schedule.ctas, *itertools.chain(*rows)]
         tensors = [(count * group + tensor, index) for group, index in part for tensor in range(count)]
         offsets = [index * layouts[tensor][2][-1] * layouts[tensor][0].itemsize for tensor, index in tensors]
         pick = operator.itemgetter(*(tensor for tensor, _ in tensors))
@@ -1372,22 +1363,35 @@ def configure_gemv(m: int, b_rows: int, k: int, batches: int, sms: int) -> tuple
     return plan, array("q", (m, k // SF_BLOCK, b_rows, m // ctas, ctas, batches))
 
 
-def tables(call: Call, addresses: list[int], overlapping: bool) -> Iterator[tuple[Plan | GemvPlan, array]]:
-    """The launches of a call: their plans and host tables, but for the promises."""
-    sms = sm_count(torch.cuda.current_device())
-    if call.products == 0:
-        plan, words = configure_gemv(*call.problems[0], sms)
-        yield plan, words + array("q", addresses)
-        return
-    for schedule, _, words, pick, offsets in configure(call.problems, sms, overlapping, call.products):
-        yield schedule.plan, words + array("q", map(operator.add, pick(addresses), offsets))
-
-
 @functools.cache
 def compiled(plan: Plan | GemvPlan):
     """The compiled launcher of a plan; takes a pointer to the host table."""
     kernel = Gemm(plan) if isinstance(plan, Plan) else Gemv(plan)
     return cute.compile(kernel.launch, make_ptr(Int64, 0, cute.AddressSpace.generic, assumed_align=8))
+
+
+def run(
+    data: tuple,
+    operands_ready: bool = False,
+    output_free: bool = False,
+    configurations: Configurations = None,
+    sms: int | None = None,
+) -> output_t:
+    """`solve`, for tests and tools that force a GEMM's configuration or the number of SMs to plan for."""
+    call = unpack(data)
+    promises = array("q", (operands_ready * OPERANDS_READY | output_free * OUTPUT_FREE,))
+    addresses = check(call)
+    sms = sm_count(torch.cuda.current_device()) if sms is None else sms
+    if call.products == 0:
+        plan, words = configure_gemv(*call.problems[0], sms)
+        launches = [(plan, words, addresses)]
+    else:
+        found = configure(call.problems, sms, operands_ready, call.products, configurations)
+        launches = [(x.schedule.plan, x.words, map(operator.add, x.pick(addresses), x.offsets)) for x in found]
+    for plan, words, addresses in launches:
+        table = promises + words + array("q", addresses)
+        compiled(plan)(make_ptr(Int64, table.buffer_info()[0], cute.AddressSpace.generic, assumed_align=8))
+    return call.outputs
 
 
 def solve(data: tuple, operands_ready: bool = False, output_free: bool = False) -> output_t:
@@ -1401,22 +1405,17 @@ def solve(data: tuple, operands_ready: bool = False, output_free: bool = False) 
         a [M, K/2, L] and b [N, K/2, L] float4_e2m1fn_x2, c [M, N, L] float16, reordered scales
         [32, 4, ceil(rows/128), 4, K/64, L] and row-major ones [rows, K/16, L] float8_e4m3fn. M >= 0 (GEMV 1), N a
         multiple of 8, K of 64. All but the scales that are not read are on the current device.
-    The kernel waits for the end of whatever is ahead of it in the queue before it loads operands and before it stores
-    c, except where the caller promises that it need not. Of every kernel that is still running, or was when the one
-    just ahead began:
+    The kernel waits for the end of all work ahead of it in the queue before it loads operands and before it stores c,
+    unless the caller promises that it need not. The promises are about every kernel that is still running, or was when
+    the kernel just ahead began:
     operands_ready: none of them writes operands of this call.
     output_free: none of them reads or writes c.
-    Launches on the device's default queue and returns at once; does nothing at all where every group is empty.
+    Launches on the device's default queue and returns at once; launches nothing where every group is empty.
     Raises ValueError before any launch where a constraint does not hold.
     """
-    call = unpack(data)
-    promises = array("q", (operands_ready * OPERANDS_READY | output_free * OUTPUT_FREE,))
-    for plan, table in tables(call, check(call), operands_ready):
-        table = promises + table
-        compiled(plan)(make_ptr(Int64, table.buffer_info()[0], cute.AddressSpace.generic, assumed_align=8))
-    return call.outputs
+    return run(data, operands_ready, output_free)
 
 
 def custom_kernel(data: input_t) -> output_t:
-    """The contest's entry point: calls that it times have their own operands and outputs, ready before the first."""
+    """The contest's entry point: timed calls have their own operands and outputs, ready before the first call."""
     return solve(data, operands_ready=True, output_free=True)

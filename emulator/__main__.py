@@ -1,4 +1,4 @@
-"""python -m emulator [OPTIONS] SCRIPT ARGS...: starts the program again, in this process, on the emulated device."""
+"""python -m emulator [OPTIONS] SCRIPT ARGS...: restart this process as the program, on the emulated device."""
 
 from __future__ import annotations
 
@@ -12,21 +12,25 @@ from emulator.hopper import MODES
 
 SCHEDULE = re.compile(r"late|eager|random:\d+")
 
-DESCRIPTION = """Runs a Python program that uses torch's device "cuda" and CuTe DSL kernels on an emulated
-NVIDIA B200. The program is named as `python` itself takes it; what follows belongs to it."""
+DESCRIPTION = """Run a Python program that uses torch's device "cuda" and CuTe DSL kernels on an emulated NVIDIA B200.
 
-EPILOG = """A kernel is run once under every schedule; all must write the same bytes:
-  late           asynchronous work (copies, MMAs, stores) happens only when no warp can run
+SCRIPT, -m and -c mean what they mean to python; the arguments behind them belong to the program."""
+
+EPILOG = """schedules; a launch runs once under each, and all must write the same bytes:
+  late           asynchronous work (copies, MMAs, stores) happens when no warp can run
   eager          asynchronous work happens when it is issued
   random:SEED    warps and queues take turns at random
-With --device hopper, torch is the real one and launches go to a Hopper GPU, the kernel's sm_100a PTX lowered to sm_90a:
-  exact          tensor memory and tensor core in software on the GPU, results are a B200's
-  timing         tensor-core work is left out, results are worthless, the rest takes its real time
-  bare           the same, and conversions from e2m1 are one instruction with wrong values, as many as a B200 needs
-The environment variables EMULATOR_SCHEDULE, EMULATOR_WORKERS and EMULATOR_HOPPER_MODE give the defaults."""
+
+--device hopper: torch is the real one, and launches run on a Hopper GPU, their sm_100a PTX lowered to sm_90a:
+  exact          tensor memory and tensor core are software on the GPU; results are a B200's
+  timing         no tensor-core work; results are worthless, all other instructions take their real time
+  bare           timing, with each conversion from e2m1 as one instruction (a B200 needs one) with wrong values
+
+The environment variables EMULATOR_SCHEDULE, EMULATOR_WORKERS and EMULATOR_HOPPER_MODE set other defaults."""
 
 
 def schedules(text: str) -> str:
+    """The value of --schedule, checked. Raises argparse.ArgumentTypeError."""
     names = text.split(",")
     for schedule in names:
         if not SCHEDULE.fullmatch(schedule):
@@ -37,31 +41,43 @@ def schedules(text: str) -> str:
 
 
 def workers(text: str) -> str:
+    """The value of --workers, checked. Raises argparse.ArgumentTypeError."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of processes: an integer from 1 expected")
     return text
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
+def make_parser() -> argparse.ArgumentParser:
+    """The command line's parser, without the checks of `parse`."""
     parser = argparse.ArgumentParser(
         prog="python -m emulator",
-        usage="%(prog)s [--schedule S[,S...]] [--workers N] [--lenient] [--device D [--hopper-mode M]] "
+        usage="%(prog)s [--schedule S[,S...]] [--workers N] [--lenient] [--device DEVICE [--hopper-mode MODE]] "
         "(SCRIPT | -m MODULE | -c CODE) [ARGS...]",
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--schedule", type=schedules, metavar="S[,S...]", help="order of asynchronous work (late)")
-    parser.add_argument("--workers", type=workers, metavar="N", help="processes that share a launch (number of cores)")
+    parser.add_argument("--schedule", type=schedules, metavar="S[,S...]", help="orders of events; default: late")
     parser.add_argument(
-        "--lenient", action="store_true", help="broken rules of order (fences, a pair's allocation) only warn"
+        "--workers", type=workers, metavar="N", help="processes that share a launch; default: one per core"
     )
-    parser.add_argument("--device", choices=DEVICES, default="b200", help="emulated B200 (b200), or a Hopper GPU")
-    parser.add_argument("--hopper-mode", choices=MODES, help="what becomes of tensor-core work on a Hopper (exact)")
+    parser.add_argument(
+        "--lenient", action="store_true", help="only warn of broken rules of order (fences, a pair's allocation)"
+    )
+    parser.add_argument(
+        "--device", choices=DEVICES, default="b200", help="emulated B200 or real Hopper GPU; default: %(default)s"
+    )
+    parser.add_argument("--hopper-mode", choices=MODES, help="tensor-core work on a Hopper GPU; default: exact")
     parser.add_argument("-m", nargs=argparse.REMAINDER, metavar=("MODULE", "ARGS"), help="run a module as a script")
     parser.add_argument("-c", nargs=argparse.REMAINDER, metavar=("CODE", "ARGS"), help="run a program given as text")
     parser.add_argument("script", nargs=argparse.REMAINDER, metavar="SCRIPT ARGS", help="run a file")
+    return parser
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The options, with the program's own arguments as `program`. Exits with 2 for wrong usage."""
+    parser = make_parser()
     options = parser.parse_args(arguments)
     if options.m is not None or options.c is not None:
         flag, rest = ("-m", options.m) if options.m is not None else ("-c", options.c)
@@ -77,12 +93,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     if options.device != "hopper" and options.hopper_mode:
         parser.error("--hopper-mode is for --device hopper")
     if sys.flags.no_site or sys.flags.ignore_environment:
-        parser.error("python's -S, -E and -I keep a process off the emulated device: start without them")
+        parser.error("python's options -S, -E and -I keep a process off the emulated device: start without them")
     return options
 
 
 def interpreter_options() -> list[str]:
-    """The options that Python itself was started with, without the one that names this module."""
+    """The options that Python itself was started with, without the -m that names this module."""
     options = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv)]
     if options and options[-1].startswith("-") and options[-1].endswith("m"):
         options[-1:] = [options[-1][:-1]] if len(options[-1]) > 2 else []
@@ -90,6 +106,7 @@ def interpreter_options() -> list[str]:
 
 
 def main() -> None:
+    """Replace this process by Python running the program."""
     options = parse(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Puts processes on the emulated device: the environment that children inherit, and this process itself."""
+"""Puts processes on the emulated device: this process itself, and child processes by their environment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 from emulator.errors import LENIENT
 
 BOOTSTRAP = Path(__file__).resolve().parent / "bootstrap"
-
 
 DEVICES = {"b200": "1", "hopper": "hopper"}
 """Device -> the value of EMULATOR that puts a process on it."""
@@ -22,10 +21,11 @@ def environment(
     hopper_mode: str | None = None,
     lenient: bool = False,
 ) -> dict[str, str]:
-    """The environment of a process on the emulated device; its child processes inherit it.
+    """The environment of a process on the device; its child processes inherit it.
 
-    device: "b200", all software, or "hopper", a Hopper GPU (emulator/hopper); hopper_mode: one of its MODES.
-    lenient: whether broken rules of order are warnings (errors.ordering_fault).
+    schedule, workers: the options of `python -m emulator`. device: a name of DEVICES, "b200" (software) or "hopper" (a
+    Hopper GPU, emulator/hopper); hopper_mode: one of its MODES. lenient: broken rules of order are warnings
+    (errors.ordering_fault). A device "hopper" takes hopper_mode only.
     """
     variables = dict(os.environ)
     path = [str(BOOTSTRAP)]
@@ -36,7 +36,7 @@ def environment(
         if hopper_mode:
             variables["EMULATOR_HOPPER_MODE"] = hopper_mode
         return variables
-    # Launches are spread over processes already, and NumPy reads this once, when it is loaded.
+    # Workers share the cores already. NumPy's library reads the variable once, when it is loaded.
     variables["OPENBLAS_NUM_THREADS"] = "1"
     if schedule:
         variables["EMULATOR_SCHEDULE"] = schedule
@@ -48,10 +48,10 @@ def environment(
 
 
 def activate(schedule: str | None = None, workers: str | None = None) -> None:
-    """Put this process, and the children it will start, on the emulated device.
+    """Put this process, and the children that it starts later, on the emulated device.
 
-    `python -m emulator` does this for whole programs; here for a test session. Does nothing in a process that is there
-    already. Raises RuntimeError once torch, cutlass or NumPy has been imported: the emulator would come too late.
+    For test sessions; `python -m emulator` does it for whole programs. A process on the device stays as it is. Raises
+    RuntimeError where torch, cutlass or NumPy has been imported: the emulator would come too late.
     """
     if os.environ.get("EMULATOR") in DEVICES.values():
         return

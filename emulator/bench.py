@@ -1,8 +1,8 @@
-"""How long the emulator takes on this CPU, operation by operation: python -m emulator.bench [--json FILE] [--only TEXT]
+"""The emulator's time per operation on this CPU: python -m emulator.bench [--json FILE] [--repeats N] [--only TEXT]
 
-Each operation stands in the loop of a small PTX kernel that is launched with few and with many iterations; the
-difference, less that of the loop itself, is the time of the operations. One process and thread, one CTA (or one
-pair), schedule "late". They are times of the emulator on the CPU at hand and say nothing about a GPU.
+Each operation is in the loop of a small PTX kernel, which is launched with few and with many iterations. The
+difference, less that of an empty loop, is the time of the operations. One process and thread, one CTA or one pair,
+schedule "late". The times say nothing about a GPU.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ import emulator
 from emulator.bench_kernels import CASES, SHARED_BYTES, TILE_BYTES, Case, ptx
 from emulator.hardware.tma.encode import encode_tiled
 
-NOTE = "Times of the emulator on this CPU. No time of a GPU can be told from them."
-# The library behind NumPy's products reads its number of threads when it is loaded; `python -m emulator` sets it, too.
+NOTE = "Times of the emulator on this CPU; they say nothing about a GPU."
+# The library behind NumPy's products reads its number of threads when it is loaded.
 ENVIRONMENT = {"EMULATOR_SCHEDULE": "late", "EMULATOR_WORKERS": "1", "OPENBLAS_NUM_THREADS": "1"}
-LOOP_SECONDS = 0.04  # what a launch should take that is timed
+LOOP_SECONDS = 0.04  # of a timed launch, about
 
 
 @dataclass(frozen=True)
 class Result:
-    """seconds: per operation, the median; low, high: the range of the repeats. rate: seconds per unit of work."""
+    """The time of one operation."""
 
     family: str
     name: str
-    seconds: float
-    low: float
+    seconds: float  # median of the repeats
+    low: float  # least and most of the repeats
     high: float
-    rate: float | None = None
-    unit: str = ""
+    rate: float | None = None  # seconds per unit of work
+    unit: str = ""  # of work
 
 
 class Runner:
-    """The kernel of a case, to be launched with a number of iterations."""
+    """The kernel of a case, launched with a number of iterations."""
 
     def __init__(self, case: Case):
         self.case = case
@@ -57,14 +57,13 @@ class Runner:
     def launch(self, iterations: int) -> float:
         """Seconds of a launch."""
         args = (self._memory, self._map, ctypes.c_uint32(iterations))
+        ctas = self.case.cluster
         started = time.perf_counter()
-        self._kernel.launch(
-            self.case.cluster, self.case.threads, args, shared=SHARED_BYTES, cluster=self.case.cluster
-        )  # fmt: skip
+        self._kernel.launch(ctas, self.case.threads, args, shared=SHARED_BYTES, cluster=ctas)
         return time.perf_counter() - started
 
     def iterations(self, seconds: float) -> int:
-        """How many take that long."""
+        """The number of iterations that take about that long."""
         count = 2
         while (taken := self.launch(count)) < seconds / 2 and count < 1 << 20:
             count *= 2
@@ -77,7 +76,7 @@ class Runner:
 
 
 def _launches(repeats: int) -> list[float]:
-    """Seconds of a launch of an empty kernel, which has been translated."""
+    """Seconds of a launch of an empty kernel, after its translation."""
     text = ".version 8.8\n.target sm_100a\n.address_size 64\n.visible .entry k() { ret; }"
     kernel = emulator.load_ptx(text)["k"]
     taken = []
@@ -89,8 +88,10 @@ def _launches(repeats: int) -> list[float]:
 
 
 def _translations(repeats: int) -> list[float]:
-    """Seconds to parse and translate a line of PTX: the kernels of all cases with loops of 64 operations, a statement a
-    line, loaded and launched once, less a launch of the kernel that is there.
+    """Seconds to parse and translate a line of PTX.
+
+    The kernel has 64 copies of every warp instruction among the cases, a statement per line. Its second launch is
+    subtracted from its loading and first launch.
     """
     memory = emulator.array(np.zeros(TILE_BYTES, np.uint8))
     cases = [case for case in CASES if case.family == "warp instruction"]
@@ -122,13 +123,13 @@ def _result(family: str, name: str, taken: list[float], work: float = 0.0, unit:
 
 
 def measure(cases: Iterable[Case], repeats: int, seconds: float = LOOP_SECONDS) -> Iterator[Result]:
-    """The cases' results in their order. What a case subtracts is timed when it is first needed."""
+    """The results of the cases, in order. A case whose time is subtracted from others is timed when first needed."""
     known = {case.name: case for case in CASES}
     medians: dict[str, float] = {"": 0.0}
 
     def times(case: Case) -> list[float]:
         slopes = Runner(case).slopes(seconds, repeats)
-        # per operation: the loop counts once in an iteration, what another case is for once in each operation
+        # The loop counts once per iteration, another case once per operation.
         if case.free in ("", "loop"):
             return [(slope - base(case.free)) / case.per_loop for slope in slopes]
         return [(slope - base("loop")) / case.per_loop - base(case.free) for slope in slopes]
@@ -145,7 +146,7 @@ def measure(cases: Iterable[Case], repeats: int, seconds: float = LOOP_SECONDS) 
 
 
 def processor() -> str:
-    """What /proc/cpuinfo calls it, and the cores that this process may use."""
+    """Name of the processor, and number of cores that this process may use."""
     try:
         with open("/proc/cpuinfo") as file:
             names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
@@ -170,12 +171,13 @@ def rate_text(result: Result) -> str:
 
 
 def show(results: list[Result]) -> None:
+    """Print a table of the results."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
     table = Table(title=f"emulator, {processor()}", caption=NOTE, box=box.SIMPLE)
-    table.add_column("what")
+    table.add_column("operation")
     for column in ("median", "range", "per work"):
         table.add_column(column, justify="right", no_wrap=True)
     family = None
@@ -190,9 +192,11 @@ def show(results: list[Result]) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m emulator.bench", description=NOTE)
-    parser.add_argument("--json", metavar="FILE", help="write the results there, too, in seconds")
-    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="launches per operation (5)")
-    parser.add_argument("--only", default="", metavar="TEXT", help="what has this in its name or family")
+    parser.add_argument("--json", metavar="FILE", help="write the results to this file as well, in seconds")
+    parser.add_argument(
+        "--repeats", type=int, default=5, metavar="N", help="measurements per operation; default: %(default)s"
+    )
+    parser.add_argument("--only", default="", metavar="TEXT", help="measure operations with TEXT in name or family")
     options = parser.parse_args(arguments)
     if options.repeats < 1:
         parser.error(f"--repeats {options.repeats}: at least 1 expected")
@@ -201,7 +205,7 @@ def main(arguments: list[str] | None = None) -> None:
         return options.only.lower() in f"{family} {name}".lower()
 
     cases = [case for case in CASES if case.family != "loop" and wanted(case.family, case.name)]
-    others = [what for what in OTHERS if wanted(*what)]
+    others = [key for key in OTHERS if wanted(*key)]
     if not cases and not others:
         parser.error(f"--only {options.only!r}: nothing has this in its name")
     if not ENVIRONMENT.items() <= os.environ.items():
@@ -216,13 +220,13 @@ def main(arguments: list[str] | None = None) -> None:
         for result in measure(cases, options.repeats):
             results.append(result)
             progress.advance(task)
-        for what in others:
-            results.append(_result(*what, OTHERS[what](options.repeats)))
+        for key in others:
+            results.append(_result(*key, OTHERS[key](options.repeats)))
             progress.advance(task)
     if options.json:
         with open(options.json, "w") as file:
-            what = {"note": NOTE, "processor": processor(), "python": platform.python_version()}
-            json.dump(what | {"results": [asdict(result) for result in results]}, file, indent=1)
+            head = {"note": NOTE, "processor": processor(), "python": platform.python_version()}
+            json.dump({**head, "results": [asdict(result) for result in results]}, file, indent=1)
             file.write("\n")
     show(results)
 

@@ -1,16 +1,17 @@
-"""The kernels of the emulator's benchmark (bench.py): operations, each many times in the loop of a PTX kernel."""
+"""The PTX kernels of the emulator's benchmark (bench.py): a loop with many copies of one operation."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-UNROLL = 16  # operations per iteration, where nothing else is said
+UNROLL = 16  # operations per iteration, by default
 TILE_BYTES = 16384  # 128 rows of 128 bytes
 SHARED_BYTES = 4 * TILE_BYTES
 START = 1024  # shared offset of `smem`
 
 BEGIN = """
-    .reg .pred %p<10>; .reg .b16 %h<4>; .reg .b32 %r<100>; .reg .b64 %rd<20>; .reg .b32 %tid, %rank, %i, %n, %bar, %tmem;
+    .reg .pred %p<10>; .reg .b16 %h<4>; .reg .b32 %r<100>; .reg .b64 %rd<20>;
+    .reg .b32 %tid, %rank, %i, %n, %bar, %tmem;
     ld.param.b64 %rd1, [memory]; ld.param.b32 %n, [iterations]; mov.u32 %tid, %tid.x; mov.u32 %rank, %cluster_ctarank;
     mov.u32 %r1, smem; add.u32 %bar, %r1, 49152; mad.lo.u32 %r2, %tid, 16, %r1; mul.wide.u32 %rd2, %tid, 16;
     add.s64 %rd2, %rd1, %rd2; mov.u32 %r3, %tid; mov.u32 %r4, 1; mov.b32 %r5, 0x3F800000; mov.b32 %r6, 0x3C003C00;
@@ -19,42 +20,37 @@ BEGIN = """
 READY: barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
 """
 WAIT = "W{at}: mbarrier.try_wait.parity.shared.b64 %p2, [%bar], %r7; @!%p2 bra W{at}; xor.b32 %r7, %r7, 1;"
-LOAD = (
-    "@!%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%bar], {nbytes}; @!%p1 cp.async.bulk.{copy}, [%bar];" + WAIT
-)  # fmt: skip
+ARRIVE_AND_WAIT = "arrive and wait, one thread"  # name of a case
 ALLOC = "tcgen05.alloc.cta_group::{group}.sync.aligned.shared::cta.b32 [%r1], 512; ld.shared.b32 %tmem, [%r1];"
 DEALLOC = "tcgen05.dealloc.cta_group::{group}.sync.aligned.b32 %tmem, 512;"
-SCALES = 50176  # offset behind `smem`, of scale factors of 1.0
+SCALES = 50176  # offset of the scale factors, all 1.0, from `smem`
 
 
 @dataclass(frozen=True)
 class Case:
-    """setup, finish: PTX around the loop; operation: PTX, in which {at} is a number of its own. per_loop: how often it
-    stands in the loop. work: what one operation does, in `unit`s, for a second column. free: what is in the loop for
-    other reasons and is subtracted, the name of another case.
-    """
+    """An operation to measure."""
 
     family: str
     name: str
-    operation: str
-    setup: str = ""
-    finish: str = ""
-    per_loop: int = UNROLL
-    work: float = 0.0
+    operation: str  # PTX; {at} is the number of its copy
+    setup: str = ""  # PTX ahead of the loop
+    finish: str = ""  # PTX behind the loop
+    per_loop: int = UNROLL  # copies in the loop
+    work: float = 0.0  # of one operation, in `unit`s
     unit: str = ""
     threads: int = 32
-    cluster: int = 1
-    free: str = "loop"
+    cluster: int = 1  # CTAs
+    free: str = "loop"  # name of the case whose time is in the loop as well and is subtracted
 
 
 def _descriptor(offset: int, swizzle: int = 128) -> int:
-    """K-major rows of 128 bytes with the 128-byte swizzle, or of 16 bytes; eight of them at a stretch."""
+    """Shared memory descriptor of K-major groups of 8 rows: of 128 bytes, swizzled by 128, or of 16 bytes."""
     stride, mode = (1024, 2) if swizzle else (128, 0)
     return (START + offset) >> 4 | 1 << 16 | (stride >> 4) << 32 | 1 << 46 | mode << 61
 
 
 def _mma(kind: str, m: int, n: int, k: int, group: int) -> Case:
-    """MMAs of one thread, accumulating. Scale factors: of A in 4 columns from 384, of B in 8 from 448."""
+    """Accumulating MMAs of one thread. TMEM columns of the scale factors: A's 4 from 384, B's 8 from 448."""
     block = "" if kind == "f16" else ".block_scale.block16"
     scales = "" if kind == "f16" else "[%r91], [%r92], "
     types = 1 << 4 if kind == "f16" else 1 << 7 | 1 << 10
@@ -73,7 +69,8 @@ def _mma(kind: str, m: int, n: int, k: int, group: int) -> Case:
     """
     finish = f"""
         mov.b16 %h1, {2**group - 1};
-        @!%p6 tcgen05.commit.cta_group::{group}.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%bar], %h1;
+        @!%p6 tcgen05.commit.cta_group::{group}.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64
+            [%bar], %h1;
         {WAIT.format(at="L")} tcgen05.fence::after_thread_sync; {DEALLOC.format(group=group)}
     """
     name = f"{kind} {m} x {n} x {k}{', a pair of CTAs' if group == 2 else ''}"
@@ -81,39 +78,97 @@ def _mma(kind: str, m: int, n: int, k: int, group: int) -> Case:
 
 
 _BULK = "shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd1], {}"
-_TILE = "tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r1], [map, {%r8, %r8}]"
+_TILE = "tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r1], [map, {{%r8, %r8}}]"
 _STORES = "cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;"
 _WORDS = ", ".join(f"%r{20 + i}" for i in range(32))
+
+
+def _load(copy: str) -> str:
+    """A bulk load of TILE_BYTES by one thread, and the wait of its warp."""
+    arrive = f"@!%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%bar], {TILE_BYTES};"
+    return f"{arrive} @!%p1 cp.async.bulk.{copy}, [%bar];{WAIT}"
+
+
+def _copy(name: str, operation: str, setup: str = "", free: str = "loop") -> Case:
+    """A copy of TILE_BYTES."""
+    return Case("copy", name, operation, setup, work=TILE_BYTES, unit="byte", free=free)
+
 
 CASES = [
     Case("loop", "loop", "", per_loop=1, free=""),
     Case("warp instruction", "integer, the same in all lanes", "add.u32 %r4, %r4, 7;"),
     Case("warp instruction", "integer, by lane", "add.u32 %r3, %r3, %tid;"),
-    Case("warp instruction", "f32 FMA, by lane", "fma.rn.f32 %r9, %r8, %r5, %r9;", "cvt.rn.f32.u32 %r8, %tid; mov.b32 %r9, %r8;"),
-    Case("warp instruction", "f16x2 FMA, by lane", "fma.rn.f16x2 %r9, %r8, %r6, %r9;", "add.u32 %r8, %r6, %tid; mov.b32 %r9, %r8;"),
+    Case(
+        "warp instruction",
+        "f32 FMA, by lane",
+        "fma.rn.f32 %r9, %r8, %r5, %r9;",
+        "cvt.rn.f32.u32 %r8, %tid; mov.b32 %r9, %r8;",
+    ),
+    Case(
+        "warp instruction",
+        "f16x2 FMA, by lane",
+        "fma.rn.f16x2 %r9, %r8, %r6, %r9;",
+        "add.u32 %r8, %r6, %tid; mov.b32 %r9, %r8;",
+    ),
     Case("warp instruction", "shuffle", "shfl.sync.bfly.b32 %r9, %r3, 1, 31, -1;"),
-    Case("warp instruction", "branch around an add, taken by 24 lanes", "@%p3 bra D{at}; add.u32 %r3, %r3, 1;\nD{at}:", "setp.gt.u32 %p3, %tid, 7;"),
+    Case(
+        "warp instruction",
+        "branch around an add, taken by 24 lanes",
+        "@%p3 bra D{at}; add.u32 %r3, %r3, 1;\nD{at}:",
+        "setp.gt.u32 %p3, %tid, 7;",
+    ),
     Case("warp memory access", "shared load, 4 bytes a lane", "ld.shared.b32 %r9, [%r2];"),
     Case("warp memory access", "shared load, 16 bytes a lane", "ld.shared.v4.b32 {{%r20, %r21, %r22, %r23}}, [%r2];"),
     Case("warp memory access", "shared store, 4 bytes a lane", "st.shared.b32 [%r2], %r3;"),
     Case("warp memory access", "global load, 4 bytes a lane", "ld.global.b32 %r9, [%rd2];"),
     Case("warp memory access", "global load, 16 bytes a lane", "ld.global.v4.b32 {{%r20, %r21, %r22, %r23}}, [%rd2];"),
     Case("warp memory access", "global store, 4 bytes a lane", "st.global.b32 [%rd2], %r3;"),
-    Case("warp memory access", "tcgen05.ld 32x32b.x32 and its wait", f"tcgen05.ld.sync.aligned.32x32b.x32.b32 {{{{{_WORDS}}}}}, [%tmem]; tcgen05.wait::ld.sync.aligned;", ALLOC.format(group=1), DEALLOC.format(group=1)),
+    Case(
+        "warp memory access",
+        "tcgen05.ld 32x32b.x32 and its wait",
+        f"tcgen05.ld.sync.aligned.32x32b.x32.b32 {{{{{_WORDS}}}}}, [%tmem]; tcgen05.wait::ld.sync.aligned;",
+        ALLOC.format(group=1),
+        DEALLOC.format(group=1),
+    ),
     *(_mma("mxf4nvf4", 128, n, 64, 1) for n in (64, 128, 256)),
     *(_mma("mxf4nvf4", 256, n, 64, 2) for n in (128, 256)),
     *(_mma("f16", 128, n, 16, 1) for n in (128, 256)),
-    Case("mbarrier", "arrive and wait, one thread", "@!%p1 mbarrier.arrive.shared.b64 _, [%bar];" + WAIT),
-    Case("mbarrier", "hand-over to another warp and back", "@!%p1 mbarrier.arrive.shared.b64 _, [%bar]; @%p7 bra X{at};" + WAIT.replace("[%bar]", "[%bar+8]") + "bra Y{at};\nX{at}: " + WAIT.replace("W{at}", "V{at}") + "@!%p8 mbarrier.arrive.shared.b64 _, [%bar+8];\nY{at}:", "setp.gt.u32 %p7, %tid, 31; setp.ne.u32 %p8, %tid, 32;", threads=64),
-    Case("copy", "bulk load of 16 KB", LOAD.replace("{nbytes}", str(TILE_BYTES)).replace("{copy}", _BULK.format(TILE_BYTES)), work=TILE_BYTES, unit="byte", free="arrive and wait, one thread"),
-    Case("copy", "tile load of 128 x 128 bytes, 128-byte swizzle", LOAD.replace("{nbytes}", str(TILE_BYTES)).replace("{copy}", _TILE.replace("{", "{{").replace("}", "}}")), "mov.u32 %r8, 0;", work=TILE_BYTES, unit="byte", free="arrive and wait, one thread"),
-    Case("copy", "bulk store of 16 KB", f"@!%p1 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1], {TILE_BYTES};" + _STORES, work=TILE_BYTES, unit="byte"),
-    Case("copy", "tile store of 128 x 128 bytes, 128-byte swizzle", "@!%p1 cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [map, {{%r8, %r8}}], [%r1];" + _STORES, "mov.u32 %r8, 0;", work=TILE_BYTES, unit="byte"),
-]  # fmt: skip
+    Case("mbarrier", ARRIVE_AND_WAIT, "@!%p1 mbarrier.arrive.shared.b64 _, [%bar];" + WAIT),
+    Case(
+        "mbarrier",
+        "hand-over to another warp and back",
+        "@!%p1 mbarrier.arrive.shared.b64 _, [%bar]; @%p7 bra X{at};"
+        + WAIT.replace("[%bar]", "[%bar+8]")
+        + "bra Y{at};\nX{at}: "
+        + WAIT.replace("W{at}", "V{at}")
+        + "@!%p8 mbarrier.arrive.shared.b64 _, [%bar+8];\nY{at}:",
+        "setp.gt.u32 %p7, %tid, 31; setp.ne.u32 %p8, %tid, 32;",
+        threads=64,
+    ),
+    _copy("bulk load of 16 KB", _load(_BULK.format(TILE_BYTES)), free=ARRIVE_AND_WAIT),
+    _copy(
+        "tile load of 128 x 128 bytes, 128-byte swizzle",
+        _load(_TILE),
+        setup="mov.u32 %r8, 0;",
+        free=ARRIVE_AND_WAIT,
+    ),
+    _copy(
+        "bulk store of 16 KB",
+        f"@!%p1 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1], {TILE_BYTES};" + _STORES,
+    ),
+    _copy(
+        "tile store of 128 x 128 bytes, 128-byte swizzle",
+        "@!%p1 cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [map, {{%r8, %r8}}], [%r1];" + _STORES,
+        setup="mov.u32 %r8, 0;",
+    ),
+]
 
 
 def ptx(case: Case) -> str:
-    """The kernel of a case: parameters memory (device address), map (of 128 x 128 bytes of it) and iterations."""
+    """The kernel `k` of a case.
+
+    Its parameters: memory, the device address of TILE_BYTES; map, a tensor map of these as 128 x 128 bytes; iterations.
+    """
     operations = "\n".join(case.operation.format(at=i) for i in range(case.per_loop))
     return f"""
 .version 8.8

@@ -20,7 +20,7 @@ def describe(schedule: submission.Schedule) -> dict[str, str]:
     return {
         "tile": f"{submission.WEIGHT_TILE * plan.cta_group}x{plan.token_tile}x{submission.K_TILE}",
         "CTAs per MMA": f"{plan.cta_group}",
-        "shares of K": f"{plan.k_split}",
+        "split K": f"{plan.k_split}",
         "CTAs per SM": f"{plan.ctas_per_sm}",
         "stages": f"{plan.stages}",
         "SMEM bytes": f"{plan.at.end:,}",

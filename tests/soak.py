@@ -2,10 +2,11 @@
 
     python -m emulator --schedule eager,late,random:1 tests/soak.py [--seconds N] [--seed N]
 
-Prints each call that is wrong with what repeats it, and exits with 1 if there was one. Group GEMMs of 1 to 16 groups,
-GEMMs and dual GEMMs of 1 to 3 batch entries; M 0..600, N 8..1024, K 64..2816; chips of 2, 5, 8 and 148 SMs; one to three
-calls in a row, which overlap. They share their outputs, and only the last one's are left to compare; or each has its
-own, which allows the promise that they are free. Compared bit for bit; a dual GEMM within the contest's tolerance.
+Prints each wrong call with the seed and sizes that repeat it, and exits with 1 if there was one. Group GEMMs of 1 to
+16 groups, GEMMs and dual GEMMs of 1 to 3 batch entries; M 0..600, N 8..1024, K 64..2816; chips of 2, 5, 8 and 148 SMs;
+one to three calls in a row, which overlap. Either they share their outputs, and only the last call's are compared; or
+each has its own, which allows the promise that they are free. Results must be bit-exact; a dual GEMM's must be within
+the contest's tolerance.
 """
 
 import argparse
@@ -23,7 +24,7 @@ LARGEST_WORK = 1.5e9  # products per call, which bounds the seconds that one tak
 
 
 def sizes_of(rng, problem, k_split):
-    """generate_input's arguments of one call, but for the seed: every share of K has a k-tile of 256."""
+    """generate_input's arguments of one call, but for the seed: every split-K rank has a k-tile of 256."""
     while True:
         groups = rng.choice((1, 2, 3, 5, 8, 16)) if problem == "group_gemm" else rng.choice((1, 1, 2, 3))
         sizes = [
@@ -56,7 +57,7 @@ def with_outputs(problem, data, outputs):
 
 
 def run(seed):
-    """One random experiment. Returns what it was, and what was wrong or ""."""
+    """One random experiment. Returns its description and its error, "" if there is none."""
     rng = random.Random(seed)
     problem = rng.choice(("group_gemm", "group_gemm", "gemm", "dual_gemm"))
     shape = rng.choice(ALL_SHAPES[2 if problem == "dual_gemm" else 1])
@@ -64,18 +65,16 @@ def run(seed):
     sizes, calls = sizes_of(rng, problem, shape[3]), rng.choice((1, 1, 2, 3))
     ready, shared = rng.random() < 0.5, rng.random() < 0.5
     free = not shared and rng.random() < 0.7
-    submission.shapes = lambda products=1: [shape]
-    submission.sm_count = lambda device: sms
-    submission.configure.cache_clear()
     compared = reference.REFERENCES[problem]
     inputs = [compared.generate_input(**sizes, seed=seed + call) for call in range(calls)]
     if shared:
         inputs = [with_outputs(problem, data, outputs_of(problem, inputs[0])) for data in inputs]
-    text = f"seed {seed}: {calls} calls, {problem}, {shape}, {sms} SMs, ready {ready}, shared {shared}, free {free}, {sizes}"
+    promises = f"ready {ready}, shared {shared}, free {free}"
+    text = f"seed {seed}: {calls} calls, {problem}, {tuple(shape)}, {sms} SMs, {promises}, {sizes}"
     wrong = []
     try:
         for data in inputs:
-            submission.solve(data, operands_ready=ready, output_free=free)
+            submission.run(data, ready, free, (shape,), sms)
         last = {calls - 1} if shared else range(calls)
         found = {call: [c.clone() for c in outputs_of(problem, inputs[call])] for call in last}
     except Exception as error:

@@ -102,9 +102,8 @@ def compare_command(name: str) -> str:
 
 
 def command_text(module: str, arguments: Sequence[str]) -> str:
-    """A command as it was typed; of absolute paths the last part only."""
-    shown = [Path(argument).name if Path(argument).is_absolute() else argument for argument in arguments]
-    return f"`{shlex.join(['python', '-m', module, *shown])}`"
+    """A command as it was typed."""
+    return f"`{shlex.join(['python', '-m', module, *arguments])}`"
 
 
 def shapes(benchmark: Benchmark) -> str:

@@ -1,6 +1,5 @@
-// A kernel that only moves bytes, as many as a schedule of the real one and in the same pattern: persistent CTAs, a ring of
-// stages filled by plain bulk copies, tiles of weights with the tokens read again for each, and the output written.
-// Nothing is computed. For sm_90 and everything after it.
+// Moves the bytes of a schedule of the real kernel, in the same pattern, and computes nothing: persistent CTAs, a ring
+// of stages filled by plain bulk copies, tokens read again for each tile of weights, output written. sm_90 and later.
 
 #include <cstdint>
 
@@ -8,15 +7,15 @@ constexpr int kMaxGroups = 16;
 constexpr int kStoreBytes = 256;  // one token's outputs of one tile: 128 weight rows, fp16
 
 struct Group {
-    int64_t weights, tokens, output;  // addresses; output 0: nothing is stored
+    int64_t weights, tokens, output;  // addresses; output 0: no stores
     int32_t first_tile, token_blocks, k_tiles, m, n;
 };
 
 struct Work {
     Group groups[kMaxGroups];
     int32_t group_count, tiles, ctas_per_tile, token_tile, part_tokens;
-    int32_t stages, weight_bytes, part_bytes;  // bytes per stage of the weights, and of one part of the tokens
-    int32_t early;                             // loads come before the wait for the launch before this one
+    int32_t stages, weight_bytes, part_bytes;  // bytes of a stage: its weights, each part of its tokens
+    int32_t early;                             // loads do not wait for the previous launch
 };
 
 __device__ inline uint32_t shared_address(const void *pointer) {
@@ -35,7 +34,7 @@ __device__ inline void load(uint32_t smem, int64_t address, uint32_t bytes, uint
                  : "memory");
 }
 
-// A thread of warp 0 loads, one of warp 1 gives stages back as they fill, warp 2 stores. 96 threads.
+// Warp 0 loads and warp 1 frees each stage once it is full, with one thread each. Warp 2 stores.
 extern "C" __global__ void __launch_bounds__(96) ring(const __grid_constant__ Work work) {
     extern __shared__ __align__(128) uint8_t smem[];
     const int stage_bytes = work.weight_bytes + work.token_tile / work.part_tokens * work.part_bytes;

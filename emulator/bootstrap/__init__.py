@@ -1,1 +1,1 @@
-"""A folder for PYTHONPATH: its `sitecustomize` puts every Python process on the device."""
+"""A folder for PYTHONPATH: its `sitecustomize` puts every Python process on the emulated device."""

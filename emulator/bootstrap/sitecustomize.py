@@ -1,31 +1,39 @@
 """Puts a Python process on the emulated device.
 
-`python -m emulator` puts this folder on PYTHONPATH and sets EMULATOR, both inherited by child processes. Nothing is
-imported here: hooks wait for the modules that the emulator stands in for.
+`python -m emulator` puts this folder on PYTHONPATH and sets EMULATOR; child processes inherit both. No module of the
+emulator is imported here: hooks wait for the modules that need the device.
 """
+
+from __future__ import annotations
 
 import importlib
 import importlib.machinery
 import importlib.util
 import os
 import sys
+from collections.abc import Mapping, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PACKAGE = os.path.dirname(HERE)
 
-# module -> (module of the emulator, function called before it is executed, function called after)
-HOOKS = {
+# (module of the emulator, its function to call before the hooked module is executed, its function to call after)
+Hook = tuple[str, str | None, str | None]
+
+# hooked module -> hook
+HOOKS: dict[str, Hook] = {
     "torch": ("emulator.host.torch_device", None, "install"),
     "tvm_ffi": ("emulator.host.torch_device", None, "install_tvm_ffi"),
-    "cutlass": ("emulator.host.runtime", "prepare", "install"),
-    "cutlass.cutlass_dsl.tvm_ffi_provider": ("emulator.host.runtime", None, "install_tvm_ffi"),
+    "cutlass": ("emulator.host.dsl", "prepare", "install"),
+    "cutlass.cutlass_dsl.tvm_ffi_provider": ("emulator.host.dsl", None, "install_tvm_ffi"),
     "cuda.bindings.driver": ("emulator.host.driver", None, "install_driver"),
     "cuda.bindings.runtime": ("emulator.host.driver", None, "install_runtime"),
 }
 
-
 # On a Hopper GPU, torch and the driver are the real ones.
-HOPPER_HOOKS = {
+HOPPER_HOOKS: dict[str, Hook] = {
     "cutlass": HOOKS["cutlass"],
     "cutlass.cutlass_dsl.tvm_ffi_provider": HOOKS["cutlass.cutlass_dsl.tvm_ffi_provider"],
     "cuda.bindings.runtime": ("emulator.hopper.launch", None, "install_runtime"),
@@ -35,16 +43,16 @@ HOPPER_HOOKS = {
 class HookedLoader:
     """A module's own loader with calls before and after."""
 
-    def __init__(self, loader, module, before, after):
+    def __init__(self, loader: Any, module: str, before: str | None, after: str | None) -> None:
         self._loader, self._module, self._before, self._after = loader, module, before, after
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
 
-    def create_module(self, spec):
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self._loader.create_module(spec)
 
-    def exec_module(self, module):
+    def exec_module(self, module: Any) -> None:
         module.__loader__ = module.__spec__.loader = self._loader
         if self._before:
             getattr(importlib.import_module(self._module), self._before)()
@@ -56,10 +64,12 @@ class HookedLoader:
 class Finder:
     """Finds the emulator without a path entry, and hooks modules."""
 
-    def __init__(self, hooks):
+    def __init__(self, hooks: Mapping[str, Hook]) -> None:
         self.hooks = hooks
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         if name == "emulator":
             location = os.path.join(PACKAGE, "__init__.py")
             return importlib.util.spec_from_file_location(name, location, submodule_search_locations=[PACKAGE])
@@ -70,7 +80,8 @@ class Finder:
             if spec is not None and spec.loader is None:  # a folder of that name, which import takes for a package
                 return spec
             if spec is not None:
-                spec.loader = HookedLoader(spec.loader, *self.hooks[name])
+                loader: Any = HookedLoader(spec.loader, *self.hooks[name])
+                spec.loader = loader
                 return spec
         return None
 
@@ -79,13 +90,14 @@ def chain() -> None:
     """Runs the sitecustomize that this one hides."""
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != HERE]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
-    if spec is not None:
+    if spec is not None and spec.loader is not None:
         module = importlib.util.module_from_spec(spec)
         sys.modules["sitecustomize"] = module
         spec.loader.exec_module(module)
 
 
 def install() -> None:
+    """Hook the modules of the device that EMULATOR names."""
     sys.meta_path.insert(0, Finder(HOPPER_HOOKS if os.environ.get("EMULATOR") == "hopper" else HOOKS))
 
 

@@ -1,8 +1,8 @@
 """The carry flag CC.CF (PTX ISA, "Extended-Precision Integer Arithmetic Instructions").
 
-PTX leaves it unnamed in the instructions that write it (`.cc`) and read it (addc, subc, madc). Here it is a predicate
-register of the entry, a flag per lane, and becomes an operand of theirs: `d|%cc` where it is written, the last source
-where it is read. After a subtraction it holds the borrow.
+Instructions that write the flag (`.cc`) or read it (addc, subc, madc) do not name it. Here it is a predicate register
+of the entry and an explicit operand: `d|%cc` as a destination, the last source where it is read. After a subtraction it
+holds the borrow.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FLAG = Register("%cc", 1)
 
 
 def with_carry_flag(entry: Entry, rows: Sequence[Row]) -> Entry:
-    """The entry with the flag made explicit. rows: of its instructions."""
+    """The entry with the flag as a register. rows: the row of the opcode table for each instruction."""
     if not any(row.carry for row in rows):
         return entry
     instructions = [

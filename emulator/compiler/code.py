@@ -1,13 +1,14 @@
-"""Writes the Python text of instructions: destinations, masks and guards, around the operands of `sources.py`.
+"""Python text of instructions: destinations and masks; `compiler.sources` writes the source operands.
 
-Generated code names register i `r<i>`, the group of lanes that runs it `g`, and the lanes that are active `m` (a mask
-as an integer; `m1`, `m2`, ... inside of conditional parts). A uniform register is an unsigned integer (a bool for a
-predicate), any other a row (`lanes.py`), and a predicate of kind "bits" a mask.
+Generated code names register i `r<i>`, the active group that runs it `g`, and the mask of active lanes, an integer, `m`
+(`m1`, `m2`, ... inside of conditional parts). A uniform register is an unsigned integer (a bool for a predicate), any
+other a row (`arithmetic.lanes`), and a predicate of kind "bits" a mask.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from emulator.compiler.flow import Flow
@@ -15,34 +16,42 @@ from emulator.compiler.sources import Sources
 from emulator.ptx.ir import SINK, Address, Instruction, Register, Vector
 from emulator.ptx.types import type_width
 
-_CLAMP = re.compile(r"min\((\d+), (\d+)\)")  # of an immediate shift count
-# A test in a loop that does nothing else becomes a wait.
+_CLAMP = re.compile(r"min\((\d+), (\d+)\)")  # an immediate shift count, clamped
+# A test becomes a wait if its loop does nothing else.
 WAITING_FORMS = {"mbarrier.test_parity(": "mbarrier.wait_parity(", "mbarrier.test_state(": "mbarrier.wait_state("}
 
 
 class Code(Sources):
-    """Emits one segment of a program (see `translate.py`)."""
+    """The text of one segment (see `compiler.translate`), written instruction by instruction."""
 
-    def __init__(self, flow: Flow, numbers: dict[str, int], layout: dict[str, tuple[str, int]]):
-        super().__init__(flow, numbers, layout)
+    def __init__(self, flow: Flow, numbers: dict[str, int], symbols: dict[str, tuple[str, int]]) -> None:
+        super().__init__(flow, numbers, symbols)
         self.lines: list[tuple[str, int]] = []
+        """(text, index of the instruction) of each line."""
         self.depth = 1
+        """Levels of indentation."""
         self.pc = 0
+        """Index of the current instruction."""
+        self.kind = "uniform"
+        """Kind of the current instruction's result: "uniform", "lanes" or "bits"."""
+        self.writes = 0
+        """Number of the current instruction's destinations."""
+        self.waits = False
+        """Whether the current instruction may have to wait."""
         self._masks = 0
         self._temporaries = 0
-        self.kind = "uniform"  # of the current instruction's result
-        self.writes = 0  # destinations of the current instruction
-        self.waits = False  # whether the current instruction may have to wait
 
     def line(self, text: str) -> None:
         self.lines.append(("    " * self.depth + text, self.pc))
 
     def temporary(self) -> str:
+        """The name of a new local variable."""
         self._temporaries += 1
         return f"t{self._temporaries}"
 
     @contextmanager
-    def indented(self, header: str, mask: str | None = None):
+    def indented(self, header: str, mask: str | None = None) -> Iterator[None]:
+        """A block under a header line. mask: the name of the mask of lanes active in it, if it differs."""
         self.line(header)
         outer, self.mask = self.mask, mask or self.mask
         self.depth += 1
@@ -54,6 +63,7 @@ class Code(Sources):
         self.mask = outer
 
     def new_mask(self, bits: str) -> str:
+        """The name of a new mask: the active lanes in `bits`."""
         self._masks += 1
         name = f"m{self._masks}"
         self.line(f"{name} = {self.mask} & {bits}")
@@ -62,12 +72,15 @@ class Code(Sources):
     # Destinations
 
     def assign(self, operand: object, expression: str, kind: str) -> None:
-        """Write a value of a kind ("uniform", "lanes" or "bits") to a register; `_` takes none."""
-        if operand is SINK or operand == SINK:
+        """Emits the assignment of a value of a kind ("uniform", "lanes" or "bits") to a register.
+
+        Of an assignment to `_` only the evaluation of the expression is left.
+        """
+        if operand == SINK:
             self.line(expression)
             return
-        register, target = operand, self.flow.kinds[operand.name]
-        width = register.width
+        register = self.register(operand)
+        target, width = self.flow.kinds[register.name], register.width
         if kind == "uniform" and target != "uniform":
             if width == 1:
                 expression = f"(FULL if {expression} else 0)"
@@ -87,7 +100,7 @@ class Code(Sources):
         self.defined.add(register.name)
 
     def assign_parts(self, operand: object, expression: str, kind: str) -> None:
-        """Write the items of a sequence to the items of a vector operand."""
+        """Emits the assignment of a sequence to the items of a vector operand, or of its only item to a register."""
         items = operand.items if isinstance(operand, Vector) else (operand,)
         source = self.temporary()
         self.line(f"{source} = {expression}")
@@ -100,16 +113,17 @@ class Code(Sources):
     def compute(
         self, instruction: Instruction, type_name: str, scalar: str | None, lanes: str, sources: str, result: str | None
     ) -> None:
+        """Emits `d = f(a, b, ...)`; the parameters are those of `opcodes.rows.computed`."""
         destination, operands = instruction.operands[0], instruction.operands[1:]
         if len(operands) > len(sources):
             raise self.fail(f"{len(operands)} source operands, {len(sources)} expected")
         width = type_width(type_name)
-        wide = f"{type_name[0]}{2 * width}"
-        types = {"u": "u32", "i": "s32", "p": "pred", "w": wide, "q": f"u{width}"}
+        wide, unsigned = f"{type_name[0]}{2 * width}", f"u{width}"
+        types = {"u": "u32", "i": "s32", "p": "pred", "w": wide, "q": unsigned}
         typed = [types.get(letter, type_name) for letter in sources[: len(operands)]]
         names = dict(zip("abcde", typed))
-        result = {None: type_name, "wide": wide, "unsigned": f"u{width}"}.get(result, result)
-        for operand, of_type in ((destination, result), *zip(operands, typed)):
+        result_type = {"wide": wide, "unsigned": unsigned}.get(result, result) if result is not None else type_name
+        for operand, of_type in ((destination, result_type), *zip(operands, typed)):
             self.fits(operand, of_type)
         facts = {"n": width, "signed": type_name[0] == "s"}
         if self.kind == "uniform" and scalar is not None:
@@ -118,8 +132,8 @@ class Code(Sources):
                 for key, operand in zip("abcde", operands)
             }
             expression = _CLAMP.sub(lambda found: str(min(map(int, found.groups()))), scalar.format(**facts, **texts))
-            if result != "pred" and (result[0] == "s" or re.search(r"[-+*~(]|<<", scalar)):
-                expression = f"({expression}) & {(1 << type_width(result)) - 1}"
+            if result_type != "pred" and (result_type[0] == "s" or re.search(r"[-+*~(]|<<", scalar)):
+                expression = f"({expression}) & {(1 << type_width(result_type)) - 1}"
             self.assign(destination, expression, "uniform")
             return
         first_row = scalar is None or all(self.is_uniform(operand) for operand in operands)
@@ -128,16 +142,20 @@ class Code(Sources):
             for i, (key, operand) in enumerate(zip("abcde", operands))
         }
         expression = lanes.format(**facts, **texts)
-        if result != "pred" and result[0] not in "ub":
-            expression = f"({expression}).view(u{type_width(result)})"
+        if result_type != "pred" and result_type[0] not in "ub":
+            expression = f"({expression}).view(u{type_width(result_type)})"
         self.assign(destination, expression, "lanes")
 
     def call(self, instruction: Instruction, match: re.Match, template: str) -> None:
-        """Emit `template`, an expression, as a call. It may name, in braces: g, m (mask), pc, issuer; groups of the
-        opcode's match (as Python literals; `{name:b}` whether the group is there); and operands by index with a form:
-        `{1:i}` one integer for the active lanes, `{1:l}` the same of 64 bits, `{1:v}` an integer or a row, `{1:a}` an
-        address as one integer, `{1:x}` an address as integer or row, `{1:c}` the coordinates of a tensor address,
-        `{1:p}` one bool, `{1:r}` a list of rows or integers. Operands that are not there are None."""
+        """Emits an expression as a call. The template names in braces
+
+        - `{g}`, `{m}` (the mask), `{pc}`, `{issuer}`;
+        - groups of the opcode's match, as Python literals: `{name}`, or `{name:b}`, whether the group is there;
+        - operands by index, with a form: `{1:v}` an integer or a row, `{1:i}` one 32-bit integer for the active lanes,
+          `{1:l}` one 64-bit integer, `{1:x}` an address as an integer or a row, `{1:a}` an address as one integer.
+
+        Operands that the instruction does not have are None.
+        """
         destination = instruction.operands[0] if instruction.operands else None
         expression = self.fill(instruction, match, template)
         if self.waits:
@@ -151,6 +169,7 @@ class Code(Sources):
             self.line(expression)
 
     def fill(self, instruction: Instruction, match: re.Match, template: str) -> str:
+        """The template with the text for each name in braces."""
         fixed = {"g": "g", "m": self.mask, "pc": str(self.pc), "issuer": f"(g, {self.pc})"}
 
         def replace(found: re.Match) -> str:
@@ -167,6 +186,7 @@ class Code(Sources):
         return re.sub(r"\{(\w+)(?::(\w))?\}", replace, template)
 
     def form(self, operand: object, form: str) -> str:
+        """The text of an operand in a form that `call` names."""
         if operand is None:
             return "None"
         if form in "il":
@@ -178,11 +198,4 @@ class Code(Sources):
                 raise self.fail(f"an address is expected, not {operand}")
             text = self.address(operand)
             return text if form == "x" or self.flow.kind_of(operand.base) == "uniform" else f"pick({text}, {self.mask})"
-        if form == "c":
-            return self.coordinates(operand.coordinates or ())
-        if form == "p":
-            return self.boolean(operand)
-        if form == "r":
-            items = operand.items if isinstance(operand, Vector) else (operand,)
-            return "[" + ", ".join(self.value(item) for item in items) + "]"
         raise self.fail(f"unknown operand form {form!r}")

@@ -1,12 +1,12 @@
-"""Control flow of an entry: basic blocks, where lanes meet, live registers, and which registers are uniform in a warp.
+"""Control flow of an entry: basic blocks, reconvergence points, live registers, uniform registers.
 
-A register is *uniform* if all lanes that may read it hold the same value. It is then one Python integer, and whatever
-is computed from uniform registers is computed once for the warp. The rest are rows of 32 lanes.
+A register is *uniform* if all lanes that may read it hold the same value. It is then one Python integer, and results of
+uniform registers alone are computed once for the warp. Any other register is a row of 32 lanes.
 
-The lanes of a warp that part at a branch meet again where all ways from it lead, exits aside, and not before all of them are
-there (`warp.py`). So a register that is written on one side of such a branch needs a value per lane only if it is
-read behind the meeting point or on another side; every other write may replace the register as a whole. These are the
-`merged` registers.
+Lanes that part at a branch become one group again at the branch's reconvergence point, once all of them are there
+(`hardware.warp`): the first place to which all paths from the branch lead, exits aside. A register written on one side
+of such a branch must keep the other lanes' values only if it is read at or after that point, or on the other side.
+These registers are *merged*; a write to any other register replaces it as a whole.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 from emulator.ptx.ir import Address, Entry, Instruction, Negated, Pair, Register, Symbol, Vector
 
-KINDS = ("uniform", "bits", "lanes")  # of a register, from the narrowest to the widest
-EXIT = -1  # as a successor: threads exit; as a meeting point: there is none
+KINDS = ("uniform", "bits", "lanes")  # of a register or operand, from the narrowest to the widest
+EXIT = -1  # as a successor: threads exit; as a reconvergence point: there is none
 
 
 def registers_in(operand: object) -> list[Register]:
@@ -38,53 +38,66 @@ def registers_in(operand: object) -> list[Register]:
 
 @dataclass
 class Step:
-    """An instruction and what the opcode table says of its flow."""
+    """An instruction and its part in the control flow."""
 
     instruction: Instruction
     defines: list[Register]
-    uses: list[Register]  # the guard included
-    target: str | None = None  # label of a branch
-    ends: bool = False  # ret, exit
-    blocks: bool = False  # may have to wait: a program can be resumed here
-    # from the kinds of operands to the kind of the result: "uniform", "lanes" or, for predicates, "bits"
-    kind: Callable[[Callable[[object], str]], str] | None = None
+    uses: list[Register]
+    """Registers that it reads, the guard included."""
+    target: str | None
+    """Label of a branch."""
+    ends: bool
+    """Threads exit here."""
+    blocks: bool
+    """It may have to wait: a program can be resumed here."""
+    kind: Callable[[Callable[[object], str]], str]
+    """The kind of the result, from a function that gives the kind of an operand."""
 
 
 @dataclass
 class Block:
+    """A basic block: instructions `start` to `end`, without `end`. Blocks are named by their start."""
+
     start: int
     end: int
-    successors: list[int] = field(default_factory=list)  # start indices of blocks; EXIT
+    successors: list[int] = field(default_factory=list)
+    """Blocks, and EXIT if threads exit at its end."""
     predecessors: list[int] = field(default_factory=list)
     live_in: set[str] = field(default_factory=set)
-    join: int = EXIT  # where the lanes that part at its branch meet
+    """Registers whose values at its start may be read."""
+    join: int = EXIT
+    """Reconvergence point of the branch at its end."""
 
 
 class Flow:
-    """Blocks by the index of their first instruction, and the kind of every register.
+    """The control flow of an entry, and the kind of every register."""
 
-    kinds: name -> "uniform", "lanes" or "bits" (a predicate as an integer with a bit per lane).
-    merged: names of registers whose lanes may be written one part at a time.
-    divergent: starts of the blocks that end in a branch at which lanes may part.
-    """
-
-    def __init__(self, entry: Entry, steps: list[Step]):
+    def __init__(self, entry: Entry, steps: list[Step]) -> None:
         self.entry, self.steps = entry, steps
         self.blocks: dict[int, Block] = {}
+        """Blocks by their start, in the order of the instructions."""
+        self.kinds = {name: "uniform" for name in entry.registers}
+        """Register name -> "uniform", "lanes" or "bits" (a predicate as an integer with a bit per lane)."""
+        self.merged: set[str] = set()
+        """Registers that some of the lanes may write while the others keep their values."""
+        self.divergent: set[int] = set()
+        """Blocks that end in a branch at which lanes may part."""
         self._make_blocks()
         self._find_joins()
         self._find_live()
         self._classify()
 
-    def target(self, step: Step) -> int:
-        return self.entry.labels[step.target]
+    def target_of(self, step: Step) -> int | None:
+        """The instruction to which a step branches, None if it is no branch."""
+        return None if step.target is None else self.entry.labels[step.target]
 
     def _make_blocks(self) -> None:
         steps, count = self.steps, len(self.steps)
         leaders = {0}
         for index, step in enumerate(steps):
-            if step.target is not None:
-                leaders.add(self.target(step))
+            target = self.target_of(step)
+            if target is not None:
+                leaders.add(target)
             if (step.target is not None or step.ends) and index + 1 < count:
                 leaders.add(index + 1)
             if step.blocks:
@@ -93,8 +106,9 @@ class Flow:
         for start, end in zip(starts, [*starts[1:], count], strict=True):
             block, last = Block(start, end), steps[end - 1]
             guarded = last.instruction.predicate is not None
-            if last.target is not None:
-                block.successors.append(self.start_of(self.target(last)))
+            target = self.target_of(last)
+            if target is not None:
+                block.successors.append(self.start_of(target))
             if (last.target is None and not last.ends) or guarded:
                 block.successors.append(self.start_of(end))
             if last.ends:
@@ -106,15 +120,16 @@ class Flow:
                     self.blocks[successor].predecessors.append(block.start)
 
     def start_of(self, index: int) -> int:
+        """The block that starts at an instruction, EXIT behind the last one."""
         return index if index < len(self.steps) else EXIT
 
     def _find_joins(self) -> None:
-        """Where the lanes that part at a block's branch meet: its immediate post-dominator.
+        """Finds the reconvergence point of each block's branch: its immediate post-dominator.
 
-        Where there is none because some lanes exit on the way, it is the first block that all lanes pass which do not:
-        guarded exits are left out of account first, then all.
+        If the branch has none because lanes exit on the way, it is the first block that all other lanes pass: guarded
+        exits are ignored first, then all exits.
         """
-        for counted in (2, 1, 0):  # successors that a block whose exits count may have: any number, only EXIT, none
+        for counted in (2, 1, 0):  # exits count of blocks with any number of successors, of those with one, of none
             passed, reached = self._ways(counted)
             for block in self.blocks.values():
                 sides = {successor for successor in block.successors if successor != EXIT}
@@ -123,9 +138,9 @@ class Flow:
                     block.join = self._first(sides, passed[a] & passed[b] & reached[a] & reached[b])
 
     def _ways(self, counted: int) -> tuple[dict[int, set[int]], dict[int, set[int]]]:
-        """Per block the blocks on all ways from it, and those on some way; itself included.
+        """(block -> the blocks on all ways from it, block -> the blocks on some way), the block itself included.
 
-        Exits of blocks with more than `counted` successors are left out of account.
+        Exits of blocks with more than `counted` successors are ignored.
         """
         everything = set(self.blocks)
         passed = {start: everything for start in self.blocks}
@@ -143,7 +158,7 @@ class Flow:
         return passed, reached
 
     def _first(self, sides: set[int], common: set[int]) -> int:
-        """The one of the common blocks that is come to before the others, from whichever side."""
+        """The first common block on the ways from all sides; EXIT if the sides differ in that."""
         firsts = set()
         for side in sides:
             found, pending = set(), [side]
@@ -159,6 +174,7 @@ class Flow:
         return firsts.pop() if len(firsts) == 1 else EXIT
 
     def _find_live(self) -> None:
+        """Finds the registers that are live at the start of each block."""
         reads: dict[int, set[str]] = {}
         writes: dict[int, set[str]] = {}
         for block in self.blocks.values():
@@ -173,7 +189,7 @@ class Flow:
         while changed:
             changed = False
             for block in reversed(self.blocks.values()):
-                live = set()
+                live: set[str] = set()
                 for successor in block.successors:
                     if successor != EXIT:
                         live |= self.blocks[successor].live_in
@@ -193,9 +209,7 @@ class Flow:
         return found
 
     def _classify(self) -> None:
-        self.kinds = {name: "uniform" for name in self.entry.registers}
-        self.merged: set[str] = set()
-        self.divergent: set[int] = set()
+        """Finds the registers' kinds, the divergent blocks and the merged registers, which depend on each other."""
         definitions: dict[int, set[str]] = {
             block.start: {r.name for step in self.steps[block.start : block.end] for r in step.defines}
             for block in self.blocks.values()
@@ -214,13 +228,14 @@ class Flow:
                     changed = True
 
     def _spread_kinds(self) -> bool:
+        """Widens the kinds of results to what their operands make of them. Returns whether any has changed."""
         any_change, changed = False, True
         while changed:
             changed = False
             for step in self.steps:
                 guard = step.instruction.predicate
                 parted = guard is not None and self.kinds[guard.register.name] != "uniform"
-                result = step.kind(self.kind_of) if step.kind is not None else "uniform"
+                result = step.kind(self.kind_of)
                 for register in step.defines:
                     name, kind = register.name, result
                     if parted:
@@ -235,20 +250,21 @@ class Flow:
         return any_change
 
     def _merge_at(self, block: Block, definitions: dict[int, set[str]]) -> None:
+        """Marks the registers that must keep other lanes' values because lanes may part at the end of a block."""
         sides = [self.region(successor, block.join) for successor in set(block.successors)]
         live_at_join = self.blocks[block.join].live_in if block.join != EXIT else set()
         for side in sides:
-            written = set().union(*(definitions[start] for start in side))
+            written: set[str] = set().union(*(definitions[start] for start in side))
             self.merged |= written & live_at_join
             for other in sides:
                 if other is not side:
-                    touched = set().union(*(definitions[start] | self.blocks[start].live_in for start in other))
+                    touched: set[str] = set().union(
+                        *(definitions[start] | self.blocks[start].live_in for start in other)
+                    )
                     self.merged |= written & touched
 
     def kind_of(self, operand: object) -> str:
-        """The kind of an operand: "uniform" if all its registers are, "bits" if some predicate is a mask, else
-        "lanes".
-        """
+        """The kind of an operand: the widest of its registers' kinds."""
         return max(
             (self.kinds[register.name] for register in registers_in(operand)), key=KINDS.index, default="uniform"
         )
@@ -256,7 +272,8 @@ class Flow:
 
 def written_operands(instruction: Instruction, writes: int) -> tuple[list[Register], list[Register]]:
     """(defined, used) registers of an instruction whose first `writes` operands are destinations."""
-    defines, uses = [], []
+    defines: list[Register] = []
+    uses: list[Register] = []
     for index, operand in enumerate(instruction.operands):
         found = registers_in(operand)
         (defines if index < writes and not isinstance(operand, (Address, Symbol)) else uses).extend(found)

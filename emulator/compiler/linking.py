@@ -1,8 +1,8 @@
 """Entry -> entry without calls: device functions are expanded where they are called.
 
-A `.param` variable of a call is a place in local memory that caller and callee share, so that nothing is copied. What
-`brx.idx` does is written as a check and a chain of branches. Calls of the functions that a driver provides
-(`ops.system_calls`) stay. Instructions that are put in carry the line and the text of the one that they stand for.
+A `.param` variable of a call is a place in local memory that caller and callee share, so that nothing is copied.
+`brx.idx` becomes a check of its index and a chain of branches. Calls of functions that a driver provides
+(`ops.system_calls`) stay. New instructions have the line and the text of the instruction that they replace.
 """
 
 from __future__ import annotations
@@ -28,56 +28,60 @@ from emulator.ptx.ir import (
     Param,
     Predicate,
     Register,
+    Scope,
     Symbol,
     Variable,
     Vector,
     located,
 )
 
-INSTRUCTION_LIMIT = 200_000  # of an entry with its calls expanded
+INSTRUCTION_LIMIT = 200_000  # in an entry with its calls expanded
 
 _PARAM_ACCESS = re.compile(r"(ld|st)\.param(?:::func)?(?=\.)")
 
 
 def link(entry: Entry) -> Entry:
-    """The entry as `translate` takes it: its variables include those of the module that it uses.
+    """The entry without calls; its variables include those of its module that it uses.
 
     Raises EmulatorError at the call for recursive calls, for functions without a body, and for arguments that do not
     fit.
     """
-    return entry if entry.scope is None else _Linker(entry).linked
+    return entry if entry.scope is None else _Linker(entry, entry.scope).linked
 
 
 @dataclass
 class _Frame:
-    """One expansion of a body. suffix: of its registers' and labels' names. places: parameter -> the variable that
-    holds it. callers: the functions that it is in.
-    """
+    """One expansion of a body."""
 
     body: Body
     suffix: str
+    """Suffix of the names of its registers and labels."""
     places: dict[str, str]
+    """Parameter -> the variable that holds it."""
     callers: tuple[str, ...]
+    """The functions around it, itself included."""
 
     @property
     def end(self) -> str:
+        """The label behind its last instruction."""
         return f"end{self.suffix}"
 
 
 class _Linker:
-    def __init__(self, entry: Entry):
-        self.entry = entry
+    def __init__(self, entry: Entry, scope: Scope) -> None:
+        self.entry, self.scope = entry, scope
         self.linked = dataclasses.replace(
             entry, instructions=[], labels={}, registers={}, variables=dict(entry.variables)
         )
         self._numbers = itertools.count(1)
         self._used: set[str] = set()
-        self._functions = function_addresses(entry.scope)
+        self._functions = function_addresses(scope)
         self._expand(_Frame(entry, "", {}, ()))
-        module = entry.scope.variables
+        module = scope.variables
         self.linked.variables |= {name: module[name] for name in module if name in self._used}
 
     def _expand(self, frame: _Frame) -> None:
+        """Appends the instructions of a body."""
         body, linked = frame.body, self.linked
         linked.registers |= {
             r.name + frame.suffix: Register(r.name + frame.suffix, r.width) for r in body.registers.values()
@@ -100,6 +104,7 @@ class _Linker:
             self._place([frame.end])
 
     def _place(self, labels: list[str]) -> None:
+        """Puts labels in front of the next instruction."""
         for label in labels:
             self.linked.labels[label] = len(self.linked.instructions)
 
@@ -112,12 +117,13 @@ class _Linker:
 
     @staticmethod
     def _variable(frame: _Frame, variable: Variable) -> str:
-        """Shared memory is there once, whoever calls; what is local, once per expansion."""
+        """The expanded name of a variable: shared variables exist once per CTA, local ones once per expansion."""
         if not frame.callers:
             return variable.name
         return f"{frame.body.name}::{variable.name}" if variable.space == "shared" else variable.name + frame.suffix
 
     def _symbol(self, frame: _Frame, name: str) -> str:
+        """The expanded name of a parameter, variable or label; a variable of the module keeps its name."""
         if name in frame.places:
             return frame.places[name]
         if name in frame.body.variables:
@@ -127,20 +133,26 @@ class _Linker:
         self._used.add(name)
         return name
 
+    @staticmethod
+    def _renamed_register(frame: _Frame, register: Register) -> Register:
+        return Register(register.name + frame.suffix, register.width)
+
     def _renamed(self, frame: _Frame, operand: object) -> object:
+        """The operand with expanded names; the address of a function becomes an immediate."""
+
         def of(part: object) -> object:
             return self._renamed(frame, part)
 
         match operand:
-            case Register(name, width):
-                return Register(name + frame.suffix, width)
+            case Register():
+                return self._renamed_register(frame, operand)
             case Symbol(name):
                 if operand == SINK:
                     return operand
                 renamed = self._symbol(frame, name)
                 return Immediate(self._functions[name]) if renamed in self._functions else Symbol(renamed)
             case Negated(register):
-                return Negated(of(register))
+                return Negated(self._renamed_register(frame, register))
             case Vector(items):
                 return Vector(tuple(map(of, items)))
             case Pair(first, second):
@@ -153,7 +165,9 @@ class _Linker:
 
     def _instruction(self, frame: _Frame, instruction: Instruction) -> None:
         guard = instruction.predicate
-        predicate = None if guard is None else Predicate(self._renamed(frame, guard.register), guard.negated)
+        predicate = None
+        if guard is not None:
+            predicate = Predicate(self._renamed_register(frame, guard.register), guard.negated)
         name = instruction.opcode.partition(".")[0]
         if name in ("call", "brx"):
             self._guarded(frame, instruction, predicate)
@@ -165,7 +179,7 @@ class _Linker:
             self._emit(instruction, opcode, *operands, predicate=predicate)
 
     def _opcode(self, frame: _Frame, instruction: Instruction) -> str:
-        """Loads and stores of call parameters are local ones; an entry's own parameters are not."""
+        """The opcode: call parameters are loaded from and stored to local memory, an entry's parameters are not."""
         match = _PARAM_ACCESS.match(instruction.opcode)
         if match is None:
             return instruction.opcode
@@ -176,7 +190,7 @@ class _Linker:
         return f"{match[1]}.local{instruction.opcode[match.end() :]}"
 
     def _guarded(self, frame: _Frame, instruction: Instruction, predicate: Predicate | None) -> None:
-        """Expands an instruction to several, which a guard skips together."""
+        """Expands call or brx; the new instructions are skipped together if the guard does not hold."""
         skip = f"skip#{next(self._numbers)}"
         if predicate is not None:
             self._emit(instruction, "bra", Symbol(skip), predicate=Predicate(predicate.register, not predicate.negated))
@@ -188,6 +202,7 @@ class _Linker:
             self._place([skip])
 
     def _branch_indexed(self, frame: _Frame, instruction: Instruction) -> None:
+        """Expands brx.idx (PTX ISA, "brx.idx")."""
         targets = []
         if len(instruction.operands) == 2 and isinstance(instruction.operands[1], Symbol):
             targets = frame.body.branch_targets.get(instruction.operands[1].name, [])
@@ -209,6 +224,7 @@ class _Linker:
     # Calls
 
     def _call(self, frame: _Frame, instruction: Instruction) -> None:
+        """Expands call (PTX ISA, "call")."""
         operands = list(instruction.operands)
         results = operands.pop(0).items if operands and isinstance(operands[0], Vector) else ()
         target = operands[0] if operands else None
@@ -216,19 +232,12 @@ class _Linker:
         if isinstance(target, Register):
             self._call_through(frame, instruction, target, results, arguments)
             return
-        function = self.entry.scope.functions.get(target.name) if isinstance(target, Symbol) else None
+        function = self.scope.functions.get(target.name) if isinstance(target, Symbol) else None
         if function is None:
             raise self._fail(frame, instruction, f"{target} is not a function")
-        if (len(results), len(arguments)) != (len(function.results), len(function.params)):
-            raise self._fail(
-                frame,
-                instruction,
-                f"{len(arguments)} arguments and {len(results)} results for {function.name}, which has "
-                f"{len(function.params)} and {len(function.results)}",
-            )
-        if function.name in frame.callers:
-            way = " -> ".join((*frame.callers[frame.callers.index(function.name) :], function.name))
-            raise self._fail(frame, instruction, f"recursive calls are not modelled: {way}")
+        reason = self._refusal(frame, function, results, arguments)
+        if reason is not None:
+            raise self._fail(frame, instruction, reason)
         number = next(self._numbers)
         places = {}
         for params, given, loads in ((function.results, results, True), (function.params, arguments, False)):
@@ -245,13 +254,26 @@ class _Linker:
                 place = Address(Symbol(places[param.name]))
                 self._emit(instruction, f"ld.local.b{8 * param.size}", self._renamed(frame, result), place)
 
+    @staticmethod
+    def _refusal(frame: _Frame, function: Function, results: tuple, arguments: tuple) -> str | None:
+        """Why a function cannot be called here, or None."""
+        if (len(results), len(arguments)) != (len(function.results), len(function.params)):
+            return (
+                f"{len(arguments)} arguments and {len(results)} results for {function.name}, which has "
+                f"{len(function.params)} and {len(function.results)}"
+            )
+        if function.name in frame.callers:
+            way = " -> ".join((*frame.callers[frame.callers.index(function.name) :], function.name))
+            return f"recursive calls are not modelled: {way}"
+        return None
+
     def _call_through(
         self, frame: _Frame, instruction: Instruction, target: Register, results: tuple, arguments: tuple
     ) -> None:
-        """A call through a pointer: of the functions that it may be, by what they take, the one with that address."""
+        """Expands a call through a pointer: compares it with the addresses of all functions that fit the operands."""
         pointer, number = self._renamed(frame, target), next(self._numbers)
         differs = self._register(f"%call#{number}", 1)
-        for name, function in self.entry.scope.functions.items():
+        for name, function in self.scope.functions.items():
             if not function.defined or name in frame.callers or not self._fits(frame, function, results, arguments):
                 continue
             following = f"next#{next(self._numbers)}"
@@ -266,6 +288,7 @@ class _Linker:
         self._place([f"called#{number}"])
 
     def _fits(self, frame: _Frame, function: Function, results: tuple, arguments: tuple) -> bool:
+        """Whether a function has as many results and parameters, of these sizes where they are known."""
         if (len(results), len(arguments)) != (len(function.results), len(function.params)):
             return False
         pairs = zip((*results, *arguments), (*function.results, *function.params))
@@ -274,7 +297,7 @@ class _Linker:
     def _passed(
         self, frame: _Frame, instruction: Instruction, param: Param, argument: object, number: int, result: bool
     ) -> str:
-        """The variable that holds a parameter: the caller's, or a new one for what is in a register."""
+        """The variable that holds a parameter: the caller's, or a new one for a value in a register."""
         if isinstance(argument, Symbol) and argument != SINK:
             size = self._size(frame, argument)
             if size is None:
@@ -293,7 +316,7 @@ class _Linker:
 
     @staticmethod
     def _size(frame: _Frame, argument: object) -> int | None:
-        """Bytes of a .param variable, or of a parameter that is passed on; None for anything else."""
+        """Bytes of a .param variable or of a parameter that is passed on; None for any other argument."""
         own = [*frame.body.params, *frame.body.results] if isinstance(frame.body, Function) else []
         sizes = {param.name: param.size for param in own}
         sizes |= {v.name: v.size for v in frame.body.variables.values() if v.space == "param"}

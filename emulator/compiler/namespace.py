@@ -1,7 +1,7 @@
-"""The names that the code of segments may use.
+"""The names that generated code may use.
 
-Operations are named by their module (`mbarrier.arrive`, `memory.load`), arithmetic likewise (`floats.fused`). What
-plumbs values between registers and operations has no prefix: the row helpers below and NumPy.
+Operations and arithmetic are named by module (`mbarrier.arrive`, `memory.load`, `floats.fused`). Helpers that move
+values between registers and operations have no prefix: the row helpers below and NumPy.
 """
 
 from __future__ import annotations
@@ -53,11 +53,14 @@ _ROWS = {
     "signed": lanes.signed,
     "stack": lanes.stack,
 }
-_TYPES = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
-_TYPES |= {f"{letter}{8 * np.dtype(kind).itemsize}": kind for letter, kinds in (("u", lanes.UINTS), ("i", lanes.INTS)) for kind in kinds.values()}  # fmt: skip
+_TYPES: dict[str, object] = {
+    **{"f16": np.float16, "f32": np.float32, "f64": np.float64},
+    **{f"u{bits}": kind for bits, kind in lanes.UINTS.items()},
+    **{f"i{bits}": kind for bits, kind in lanes.INTS.items()},
+}
 
 
 def namespace() -> dict[str, object]:
-    """A new namespace, which takes the functions of one program's segments."""
+    """A new namespace for the functions of one program's segments."""
     modules = {module.__name__.rpartition(".")[2]: module for module in MODULES}
     return {"np": np, "where": np.where, "Fault": Fault, "DONE": DONE} | _TYPES | _ROWS | modules

@@ -1,4 +1,4 @@
-"""Which branches become `if` statements of a segment, and where lanes that have parted at the other ones meet."""
+"""Nesting of branches: short ones become `if` statements of a segment, at the others the active group parts."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ INLINE_LIMIT = 400  # instructions in an `if` statement
 
 
 class Nesting:
-    """stops: where lanes that have parted at a branch that is not nested meet; segments end there."""
+    """The branches of an entry that are nested."""
 
-    def __init__(self, flow: Flow):
+    def __init__(self, flow: Flow) -> None:
         self._flow = flow
         self._inlinable: dict[int, bool] = {}
         self.stops = {
             block.join for block in flow.blocks.values() if block.start in flow.divergent and not self.inlinable(block)
         }
+        """Reconvergence points of branches that are not nested. Segments end there."""
 
     def inlinable(self, block: Block) -> bool:
+        """Whether the branch at the end of a block becomes an `if` statement."""
         known = self._inlinable.get(block.start)
         if known is None:
-            self._inlinable[block.start] = False  # a loop back to this block
+            self._inlinable[block.start] = False  # for a side that loops back to this block
             last = self._flow.steps[block.end - 1]
             known = (
                 last.target is not None
@@ -33,7 +35,7 @@ class Nesting:
         return known
 
     def _side(self, start: int, join: int) -> int:
-        """Instructions from `start` to `join` if they can be nested in an `if` statement, else -1."""
+        """Number of instructions from `start` to `join`; -1 if an `if` statement cannot hold them."""
         count, current, seen = 0, start, set()
         while current != join:
             if current == EXIT or current in seen:

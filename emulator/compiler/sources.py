@@ -1,7 +1,7 @@
-"""Python text for the source operands of instructions, by the kinds of their registers (`flow.py`).
+"""Python text of source operands, by the kinds of their registers (`compiler.flow`).
 
-A uniform register is an unsigned integer (a bool for a predicate), any other a row (`lanes.py`), and a predicate of kind
-"bits" a mask.
+A uniform register is an unsigned integer (a bool for a predicate), any other a row (`arithmetic.lanes`), and a
+predicate of kind "bits" a mask.
 """
 
 from __future__ import annotations
@@ -16,18 +16,17 @@ _FLOATS = {"f16": "f16", "f32": "f32", "f64": "f64", "f16x2": "f16", "f32x2": "f
 
 
 class Sources:
-    """Generated code names register i `r<i>` and the group of lanes that runs it `g`.
+    """Reads registers as text: register i is `r<i>`, the active group is `g`."""
 
-    mask: the name of the mask of active lanes. defined: registers that the text so far has written; preload: those that
-    it reads before.
-    """
-
-    def __init__(self, flow: Flow, numbers: dict[str, int], layout: dict[str, tuple[str, int]]):
-        """numbers: register name -> index. layout: symbol -> (space, offset; the address for "global")."""
-        self.flow, self.numbers, self.layout = flow, numbers, layout
+    def __init__(self, flow: Flow, numbers: dict[str, int], symbols: dict[str, tuple[str, int]]) -> None:
+        """numbers: register name -> index. symbols: as `layout.Layout` has them."""
+        self.flow, self.numbers, self.symbols = flow, numbers, symbols
         self.mask = "m"
+        """Name of the mask of active lanes."""
         self.defined: set[str] = set()
+        """Registers that the text so far has written."""
         self.preload: set[str] = set()
+        """Registers that the text reads before it writes them."""
 
     def fail(self, reason: str) -> EmulatorError:
         return EmulatorError(reason)
@@ -35,7 +34,14 @@ class Sources:
     def kind_of(self, register: Register) -> str:
         return self.flow.kinds[register.name]
 
+    def register(self, operand: object) -> Register:
+        """The operand, which must be a register."""
+        if not isinstance(operand, Register):
+            raise self.fail(f"a register is expected, not {operand}")
+        return operand
+
     def name(self, register: Register) -> str:
+        """The local variable of a register, whose value the text needs."""
         if register.name not in self.defined:
             self.preload.add(register.name)
         return f"r{self.numbers[register.name]}"
@@ -44,7 +50,7 @@ class Sources:
         return special_is_uniform(operand) and self.flow.kind_of(operand) == "uniform"
 
     def value(self, operand: object, width: int = 32) -> str:
-        """An unsigned integer where the operand is uniform, else a row."""
+        """An unsigned integer if the operand is uniform, else a row. width: bits of an immediate."""
         if isinstance(operand, Register):
             name = self.name(operand)
             return f"lanes({name})" if operand.width == 1 and self.kind_of(operand) == "bits" else name
@@ -62,9 +68,10 @@ class Sources:
         raise self.fail(f"operand {operand} can't be used as a value here")
 
     def symbol(self, operand: Symbol) -> str:
-        if operand.name not in self.layout:
+        """The address of a parameter or a variable."""
+        if operand.name not in self.symbols:
             raise self.fail(f"symbol {operand.name!r} is not declared")
-        space, offset = self.layout[operand.name]
+        space, offset = self.symbols[operand.name]
         if space == "shared":
             return f"(g.cta.shared_base + {offset})"
         if space == "param":
@@ -72,6 +79,7 @@ class Sources:
         return str(offset)
 
     def fits(self, operand: object, type_name: str) -> None:
+        """Raises EmulatorError for a register of another width than the type's."""
         reason = misfit(operand, type_name)
         if reason is not None:
             raise self.fail(reason)
@@ -90,7 +98,7 @@ class Sources:
         return f"(({text} ^ {half}) - {half})"
 
     def lanes(self, operand: object, type_name: str, row: bool = False) -> str:
-        """A row viewed as the type, or a Python number that combines with such rows. row: always a row."""
+        """A row viewed as the type, or a Python number that combines with such rows. row: a row in any case."""
         width = type_width(type_name)
         self.fits(operand, type_name)
         if type_name in _FLOATS:
@@ -105,50 +113,50 @@ class Sources:
         text = self.value(operand, width)
         return f"{text}.view(i{width})" if type_name[0] == "s" else text
 
-    def predicate(self, operand: object) -> str:
+    def predicate(self, operand: object) -> tuple[str, str]:
+        """(local variable, kind) of a predicate register."""
         if not isinstance(operand, Register) or operand.width != 1:
             raise self.fail(f"operand {getattr(operand, 'name', operand)} is no predicate")
-        return self.name(operand)
+        return self.name(operand), self.kind_of(operand)
 
     def predicate_row(self, operand: object) -> str:
+        """A predicate as bool[32]."""
         if isinstance(operand, Negated):
             return f"~{self.predicate_row(operand.register)}"
         if isinstance(operand, Immediate):
             return "lanes(FULL)" if operand.value else "lanes(0)"
-        text = self.predicate(operand)
-        kind = self.kind_of(operand)
+        text, kind = self.predicate(operand)
         return {"uniform": f"lanes(FULL if {text} else 0)", "bits": f"lanes({text})", "lanes": text}[kind]
 
     def predicate_bits(self, operand: object) -> str:
-        """The lanes in which a predicate holds, as a mask."""
+        """A predicate as a mask: a bit per lane in which it holds."""
         if isinstance(operand, Negated):
             return f"({self.predicate_bits(operand.register)} ^ FULL)"
         if isinstance(operand, Immediate):
             return "FULL" if operand.value else "0"
-        text = self.predicate(operand)
-        kind = self.kind_of(operand)
+        text, kind = self.predicate(operand)
         return {"uniform": f"(FULL if {text} else 0)", "bits": text, "lanes": f"bits_of({text})"}[kind]
 
     def boolean(self, operand: object) -> str:
-        """A bool for the active lanes, which must agree on it."""
+        """A predicate as one bool, on which the active lanes must agree."""
         if isinstance(operand, Negated):
             return f"(not {self.boolean(operand.register)})"
         if isinstance(operand, Immediate):
             return str(bool(operand.value))
-        text = self.predicate(operand)
-        if self.kind_of(operand) == "uniform":
+        text, kind = self.predicate(operand)
+        if kind == "uniform":
             return text
         return f"agreed({self.predicate_bits(operand)}, {self.mask})"
 
     def single(self, operand: object, width: int = 32) -> str:
-        """An integer for the active lanes, which must agree on it."""
+        """One integer, on which the active lanes must agree."""
         if operand is None:
             return "None"
         text = self.value(operand, width)
         return text if self.is_uniform(operand) else f"pick({text}, {self.mask})"
 
     def address(self, operand: Address, width: int | None = None) -> str:
-        """Unsigned address of the base's width; an integer or a row."""
+        """The unsigned address, an integer or a row. width: bits of the address; None: those of the base."""
         base = operand.base
         if width is None:
             width = base.width if isinstance(base, Register) else 64
@@ -159,10 +167,3 @@ class Sources:
         if self.is_uniform(base):
             return f"({text} + {operand.offset} & {mask})"
         return f"({text} + {operand.offset & mask})"
-
-    def coordinates(self, items: tuple) -> str:
-        signed_items = [
-            str(item.value) if isinstance(item, Immediate) else f"(({self.single(item)} ^ 2147483648) - 2147483648)"
-            for item in items
-        ]
-        return f"({', '.join(signed_items)},)"

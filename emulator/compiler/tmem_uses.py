@@ -1,19 +1,21 @@
-"""Where results of tcgen05.ld are first used.
+"""First uses of the results of tcgen05.ld.
 
-A load is asynchronous, and its registers may be read only behind tcgen05.wait::ld. But ptxas keeps account of registers
-that are still to be written, so that without the wait an instruction that names one of them waits for it. So a load
-is over, at the latest, at the wait or at the first such instruction; which these are is found here, ahead of time.
+A load is asynchronous, and PTX allows its registers to be read only after tcgen05.wait::ld. ptxas, however, tracks
+registers with a pending write, so that without the wait the first instruction that reads one of them waits for it. A
+load is therefore complete at the wait or at that instruction, whichever comes first. This module finds these
+instructions ahead of time.
 """
 
 from __future__ import annotations
 
 from emulator.compiler.flow import EXIT, Flow, Step
 
-Pending = dict[str, frozenset[int]]  # register -> the loads, by index, whose result it may still be to receive
+Pending = dict[str, frozenset[int]]
+"""Register -> the loads, by index, that may not have written it yet."""
 
 
 def first_uses(flow: Flow) -> dict[int, frozenset[int]]:
-    """Index of an instruction -> the loads (indices) that must be over before it, of those that may not be."""
+    """Index of an instruction -> indices of the loads that must be complete before it and may not be."""
     if not any(_is_load(step) for step in flow.steps):
         return {}
     found: dict[int, frozenset[int]] = {}
@@ -53,7 +55,7 @@ def _step(index: int, step: Step, state: Pending, found: dict[int, frozenset[int
 
 
 def _merge(into: Pending, state: Pending) -> bool:
-    """Adds a state to the one in which a block may be entered. Returns whether that has grown."""
+    """Adds a state to those in which a block may be entered. Returns whether it adds anything."""
     grown = False
     for name, loads in state.items():
         known = into.get(name, frozenset())

@@ -1,1 +1,1 @@
-"""Launches: schedules, overlap, worker processes, hang reports and what schedules leave in memory."""
+"""Launches: schedules, overlapping launches, worker processes, reports of hangs, comparison of schedules."""

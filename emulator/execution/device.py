@@ -1,11 +1,12 @@
 """The device: launches, under one or several schedules, in this process or in forked ones.
 
 A launch runs once per schedule, each time from the same memory, and its clusters may be dealt to several workers. One
-schedule and one worker run in process; every other run happens in forked children, which see this process's memory
-copy-on-write and send back what they wrote. All schedules must leave the same bytes, or the launch raises.
+schedule with one worker runs in this process. Other runs happen in forked children, which see this process's memory
+copy-on-write and send back the bytes that they wrote. All schedules must leave the same bytes, or the launch raises.
 
-A kernel that executes griddepcontrol.launch_dependents is not run at once: the launch behind it may overlap it. Such
-launches are pending until something may see or change what they see, and then run together (overlap.py).
+A kernel with griddepcontrol.launch_dependents does not run at once, because the next launch may overlap it. Such
+launches are pending until a call may see their results or change their inputs, and then run together
+(`execution.overlap`).
 """
 
 from __future__ import annotations
@@ -33,38 +34,34 @@ from emulator.ptx.module import Entry
 
 __all__ = ["Device", "DeviceProperties", "LaunchConfig"]
 
-PARAMETER_ALIGNMENT = 128  # of the parameter buffer: a tensor map in it must be 64-byte aligned
-LONGEST_CHAIN = 4  # pending launches; memory that the program frees meanwhile stays until they have run
+PARAMETER_ALIGNMENT = 128  # bytes, of the parameter buffer: a tensor map in it must be 64-byte aligned
+LONGEST_CHAIN = 4  # pending launches; memory that the program frees meanwhile is kept until they have run
 
 memory_owners: list[Callable[[], object]] = []
-"""Each returns what must be kept for the device's allocations to last. Kernels know addresses only."""
+"""Each returns an object that keeps the program's memory alive while launches are pending, which hold addresses."""
 
 _current: Device | None = None
 
 
 @dataclass
 class _Translated:
-    """allows_dependents: whether the kernel has griddepcontrol.launch_dependents."""
-
     entry: Entry
     program: Program
     allows_dependents: bool
+    """Whether the kernel has griddepcontrol.launch_dependents."""
 
 
 class Device:
     """One B200. The environment is read by `current` only.
 
-    Of launches that may overlap, what goes wrong is raised by the call that runs them: the next launch that does not
-    overlap them, `synchronize`, `counters`, or a torch call that may see or change data.
-
-    schedules: names as scheduler.Schedule.parse takes them. workers: how many processes a launch may use at once.
-    progress: called with (clusters done, clusters in all) of the launch that runs, all of its schedules together.
-    properties: of the chip; one with few SMs makes CTAs share them. All of these may be changed between launches.
+    An error of a pending launch is raised by the call that runs it: the next launch that does not overlap it,
+    `synchronize`, `counters`, or a torch call that may see or change data.
     """
 
     def __init__(
         self, schedules: tuple[str, ...] = ("late",), workers: int = 1, properties: DeviceProperties | None = None
-    ):
+    ) -> None:
+        """Raises ValueError for schedules or a number of workers that are not legal; the attributes explain them."""
         if not schedules or len(set(schedules)) < len(schedules):
             raise ValueError(f"schedules must be at least one and differ: {schedules}")
         if workers < 1:
@@ -72,10 +69,14 @@ class Device:
         for schedule in schedules:
             scheduler.Schedule.parse(schedule)
         self.properties = properties or DeviceProperties()
-        self.memory = GlobalMemory()
+        """The chip's. Few SMs make CTAs share them. May be changed between launches, as the next three."""
         self.schedules = schedules
+        """Names as `Schedule.parse` takes them."""
         self.workers = workers
+        """Largest number of processes that a launch uses at once."""
         self.progress: Progress | None = None
+        """Called with (clusters done, clusters in all) of the running launch, its schedules taken together."""
+        self.memory = GlobalMemory()
         self._counters: list[LaunchCounters] = []
         self._cluster_seconds: dict[int, float] = {}
         self._chain: list[Launch] = []
@@ -86,8 +87,9 @@ class Device:
 
     @staticmethod
     def current() -> Device:
-        """The process's device, made at the first call from EMULATOR_SCHEDULE (default "late") and EMULATOR_WORKERS
-        (default: the cores that this process may use)."""
+        """The process's device. The first call makes it from EMULATOR_SCHEDULE (default: late) and EMULATOR_WORKERS
+        (default: the number of cores that this process may use).
+        """
         global _current
         if _current is None:
             schedules = os.environ.get("EMULATOR_SCHEDULE", "late").split(",")
@@ -99,16 +101,16 @@ class Device:
 
     @property
     def pending(self) -> int:
-        """Launches that are still to run."""
+        """Number of launches that are still to run."""
         return len(self._chain)
 
     def synchronize(self) -> None:
-        """Runs the pending launches and returns when none is running."""
+        """Runs the pending launches. Raises EmulatorError if one fails."""
         with self._lock:
             try:
                 self._run_pending()
             except EmulatorError as error:
-                # It says itself where in the kernel it is; where in the emulator that was noticed helps nobody.
+                # The error names its place in the kernel; the place in the emulator helps no one.
                 raise error.with_traceback(None) from None
 
     def counters(self) -> list[LaunchCounters]:
@@ -123,9 +125,9 @@ class Device:
     def launch(self, entry: Entry, config: LaunchConfig, params: list[bytes]) -> None:
         """Runs a kernel, or makes it pending. params: the bytes of each parameter, in the entry's order.
 
-        Raises EmulatorError for a launch that the device refuses and for a rule that the kernel, or a pending one,
-        breaks. What a failing kernel has written stays in memory if it ran in this process, and is lost if it ran in
-        others; launches that were to overlap with it are lost, too.
+        Raises EmulatorError for a launch that the device refuses, and for a rule that this kernel or a pending one
+        breaks. Bytes written by a failing kernel stay in memory if it ran in this process, and are lost if it ran in
+        forked ones; launches that were to overlap it do not run.
         """
         translated = self._translated(entry)
         config = with_clusters(entry, config)
@@ -141,7 +143,7 @@ class Device:
             if len(packed):
                 self.memory.register(parameters.ctypes.data, len(packed), "kernel parameters", writable=False)
             self._chain.append(launch)
-            # Again with every launch: the program may have allocated memory since the one before.
+            # With every launch: the program may have allocated memory since the last one.
             self._kept = [owner() for owner in memory_owners] if translated.allows_dependents else self._kept
             if not translated.allows_dependents or len(self._chain) == LONGEST_CHAIN:
                 self._run_pending()
@@ -173,14 +175,14 @@ class Device:
 
 
 def run_pending() -> None:
-    """Runs the pending launches of the current device, if there are any."""
+    """Runs the pending launches of the current device, if there is one."""
     if _current is not None and _current.pending:
         _current.synchronize()
 
 
 @atexit.register
 def _run_pending_at_exit() -> None:
-    """A process whose last launches fail must not end as if they had not."""
+    """A process whose last launches fail must end with an error."""
     try:
         run_pending()
     except Exception:

@@ -1,4 +1,4 @@
-"""The report of a hang: every warp that has not exited, what it waits for, and who is likely to have caused it."""
+"""The report of a hang: every warp that has not exited, its barrier, and the warps that have not arrived there."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from emulator.hardware.warp import ActiveGroup, Warp
 
 REPORTED_WARPS = 40
-REPORTED_CULPRITS = 8  # per barrier
+REPORTED_CULPRITS = 8  # warps per barrier
 
 
 def report(
     reason: str, resident: list[Cluster], notes: list[str]
 ) -> tuple[str, tuple[Grid, Cta, Warp, ActiveGroup] | None]:
-    """The text, and the first group that is still there. notes: what else is to be said."""
+    """(text, the first group that has not exited, with its grid, CTA and warp). notes: further lines of the text."""
     lines_of: dict[Grid, list[str]] = {}
     barriers: dict[int, tuple[object, Cta]] = {}
     first = None
@@ -61,7 +61,7 @@ def _whereabouts(warp: Warp) -> str:
 
 
 def _culprits(barrier: object, cta: Cta) -> list[str]:
-    """Who should have arrived, as far as that can be known, and where they are instead."""
+    """Lines on the warps that should have arrived, as far as they can be known, and where they are instead."""
     if isinstance(barrier, MBarrier):
         absent = [warp for warp, phase in barrier.phases.items() if phase < barrier.phase]
         what = f"has arrived in an earlier phase, not in phase {barrier.phase}"

@@ -1,11 +1,12 @@
 """Launches that overlap: programmatic dependent launch (CUDA Programming Guide; PTX ISA, griddepcontrol).
 
 A launch with the attribute starts once every CTA of the launch before it has executed
-`griddepcontrol.launch_dependents` or has exited, as far as SMs have room. Only `griddepcontrol.wait` tells it that the
-launch before it is over. It waits for that one alone: a launch that never waits may be over before its predecessor is.
+`griddepcontrol.launch_dependents` or has exited, as far as SMs have room. Only `griddepcontrol.wait` waits for the end
+of the launch before it, and for that launch alone: a launch that never waits may end before its predecessor.
 
-The schedules decide who is ahead. late: the newest launch does all it can before an older one goes on, so that whatever
-it should have waited for has not happened. eager: the oldest first. random: any, at paces that differ by launch, too.
+The schedules decide which launch is ahead. late: the newest does all it can before an older one goes on, so that work
+for which it should have waited has not happened. eager: the oldest first. random: any, at paces that also differ by
+launch.
 """
 
 from __future__ import annotations
@@ -17,18 +18,19 @@ import numpy as np
 from emulator.execution.scheduler import HANG_ROUNDS, PACES, Machine
 from emulator.hardware.async_operations import Schedule
 from emulator.hardware.barriers import wake
-from emulator.hardware.chip import Chip
+from emulator.hardware.chip import Chip, Sm
 from emulator.hardware.cluster import Cluster, Grid
 from emulator.hardware.properties import DeviceProperties
 from emulator.hardware.warp import ActiveGroup, Warp
 
-PATIENCE = 50  # turns per warp without an effect, until those at a slow pace get theirs under a random schedule
+PATIENCE = 50  # turns per ready warp without an effect, after which a random schedule serves warps in order
 
 
 class OverlappingMachine(Machine):
-    """A machine that runs grids together. grids: in launch order, each the predecessor of the next."""
+    """A machine that runs grids together."""
 
-    def __init__(self, schedule: Schedule, grids: Sequence[Grid], properties: DeviceProperties):
+    def __init__(self, schedule: Schedule, grids: Sequence[Grid], properties: DeviceProperties) -> None:
+        """grids: in launch order, each the predecessor of the next."""
         super().__init__(schedule)
         self.grids = grids
         self.chip = Chip(properties, schedule.kind, self.random)
@@ -38,8 +40,8 @@ class OverlappingMachine(Machine):
         self._room_seen: tuple | None = None
 
     def run_grids(self, report: Callable[[int], None] | None) -> None:
-        """report: called with the number of clusters that are over since the last call."""
-        idle, seen = 0, self.progress  # idle: turns since anything had an effect
+        """Runs the grids to their end. report: called with the number of newly ended clusters."""
+        idle, seen = 0, self.progress  # idle: turns without an effect
         retired = 0
         while True:
             retired += self._retire_exited(report)
@@ -69,7 +71,7 @@ class OverlappingMachine(Machine):
                     return
                 self._admit_to(grid, sms)
 
-    def _admit_to(self, grid: Grid, sms: list) -> None:
+    def _admit_to(self, grid: Grid, sms: list[Sm]) -> None:
         cluster = Cluster(self, grid, grid.admitted, sms)
         self.chip.occupy(cluster)
         grid.admitted += 1
@@ -82,7 +84,7 @@ class OverlappingMachine(Machine):
         return grid.admitted - 1
 
     def _act(self, idle: int) -> None:
-        """One turn of a warp, or one piece of asynchronous work."""
+        """Gives a warp a turn, or runs one asynchronous operation. idle: turns without an effect."""
         polling = idle > len(self.ready)
         if self.schedule.kind == "random":
             if self.ready and not (polling and self.queues.outstanding):
@@ -128,7 +130,7 @@ class OverlappingMachine(Machine):
         return next((warp for warp in self.ready if warp.cta.grid is grid), None)
 
     def _retire_exited(self, report: Callable[[int], None] | None) -> int:
-        """An SM has room again when a cluster has exited; stores that have read their source may still be queued."""
+        """Frees the SMs of clusters that have exited, whose stores may still be queued. Returns their number."""
         exited = self.take_finished()
         for cluster in exited:
             self.chip.release(cluster)
@@ -138,7 +140,7 @@ class OverlappingMachine(Machine):
 
 
 def run(grids: Sequence[Grid], schedule: Schedule, report: Callable[[int], None] | None = None) -> None:
-    """Runs grids, in launch order, each beside the one before it as far as that one allows. Raises EmulatorError."""
+    """Runs grids, in launch order, each beside its predecessor as far as that one allows. Raises EmulatorError."""
     for before, grid in zip(grids, grids[1:]):
         grid.predecessors = [before]
     with np.errstate(all="ignore"):

@@ -1,10 +1,11 @@
-"""Runs launches under every schedule, in this process or in forked ones, and settles what they leave in memory."""
+"""Runs of launches under every schedule, in this process or in forked ones, and their effect on memory."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -18,24 +19,26 @@ from emulator.hardware.program import Program
 from emulator.hardware.properties import DeviceProperties, LaunchConfig
 from emulator.hardware.traffic import PackedLoads, Traffic
 
-SPLIT_SECONDS = 0.1  # a run expected to be shorter is not worth its share of a second fork
+SPLIT_SECONDS = 0.1  # a run that is expected to be shorter is not split: a second fork costs more
 
 Progress = Callable[[int, int], None]
+"""Called with (clusters done, clusters in all)."""
 
 
 @dataclass
 class Launch:
-    """One launch on its way: what every run of it needs."""
+    """A launch that the device has accepted."""
 
     program: Program
     config: LaunchConfig
     parameters: np.ndarray
+    """uint8: the packed parameters, aligned and registered with the memory."""
     kernel: str
 
 
 @dataclass
 class _Part:
-    """What one worker sends back."""
+    """The results of one worker."""
 
     counters: LaunchCounters
     loads: PackedLoads
@@ -45,10 +48,7 @@ class _Part:
 
 @dataclass
 class Runner:
-    """Runs launches on a memory, as Device says.
-
-    cluster_seconds: what a cluster took, by the program's id; every run adds to it.
-    """
+    """Runs launches on a memory; the attributes are those of `device.Device`."""
 
     memory: GlobalMemory
     properties: DeviceProperties
@@ -56,6 +56,7 @@ class Runner:
     workers: int
     progress: Progress | None
     cluster_seconds: dict[int, float]
+    """id of a program -> seconds that a cluster of it took last."""
 
     def run(self, chain: list[Launch]) -> list[LaunchCounters]:
         """Runs launches of which each may overlap the one before it."""
@@ -76,39 +77,38 @@ class Runner:
         tasks = []
         for schedule in self.schedules:
             for first in range(shares):
-                name = f"{launch.kernel} under schedule {schedule}" + (
-                    f", part {first} of {shares}" if shares > 1 else ""
-                )
-                share = range(first, clusters, shares)
-                tasks.append((name, lambda report, s=schedule, c=share: self._part(launch, s, c, report)))
+                part_of = f", part {first} of {shares}" if shares > 1 else ""
+                name = f"{launch.kernel} under schedule {schedule}{part_of}"
+                tasks.append((name, partial(self._part, launch, schedule, range(first, clusters, shares))))
         parts = run_forked(tasks, self.workers, self._reporter(clusters * len(self.schedules)))
         runs = {s: parts[i * shares : (i + 1) * shares] for i, s in enumerate(self.schedules)}
         settle(self.memory, {s: [part.stores for part in of] for s, of in runs.items()}, launch.kernel)
-        first = runs[self.schedules[0]]
-        self.cluster_seconds[id(launch.program)] = sum(part.seconds for part in first) / clusters
-        counters, traffic = first[0].counters, Traffic()
-        for part in first[1:]:
+        shown = runs[self.schedules[0]]
+        self.cluster_seconds[id(launch.program)] = sum(part.seconds for part in shown) / clusters
+        counters, traffic = shown[0].counters, Traffic()
+        for part in shown[1:]:
             counters.merge(part.counters)
-        for part in first:
+        for part in shown:
             traffic.add_loads(self.memory, part.loads)
         counters.account(traffic)
         return counters
 
     def _run_together(self, chain: list[Launch]) -> list[LaunchCounters]:
+        """Runs overlapping launches. A run of them is not split over workers."""
         kernels = " overlapped by ".join(launch.kernel for launch in chain)
         report = self._reporter(sum(launch.config.clusters for launch in chain) * len(self.schedules))
         if len(self.schedules) == 1:
-            runs = self._overlap(chain, self.schedules[0], report)
-            for counters, traffic in runs:
+            measured = self._overlap(chain, self.schedules[0], report)
+            for counters, traffic in measured:
                 counters.account(traffic)
-            return [counters for counters, _ in runs]
+            return [counters for counters, _ in measured]
 
         def parts(report: Report, schedule: str) -> list[_Part]:
             runs = self._overlap(chain, schedule, report)
             return [_Part(counters, traffic.packed_loads(), journal(traffic)) for counters, traffic in runs]
 
-        tasks = [(f"{kernels} under schedule {s}", lambda report, s=s: parts(report, s)) for s in self.schedules]
-        runs = dict(zip(self.schedules, run_forked(tasks, self.workers, report), strict=True))
+        tasks = [(f"{kernels} under schedule {s}", partial(parts, schedule=s)) for s in self.schedules]
+        runs: dict[str, list[_Part]] = dict(zip(self.schedules, run_forked(tasks, self.workers, report), strict=True))
         settle(self.memory, {s: [part.stores for part in of] for s, of in runs.items()}, kernels)
         for part in runs[self.schedules[0]]:
             traffic = Traffic()
@@ -119,6 +119,7 @@ class Runner:
     def _overlap(
         self, chain: list[Launch], schedule: str, report: Report | None
     ) -> list[tuple[LaunchCounters, Traffic]]:
+        """(counters, traffic) of each launch, run together under one schedule."""
         grids = []
         for number, launch in enumerate(chain):
             config = launch.config
@@ -128,17 +129,17 @@ class Runner:
                 number, launch.program, config, launch.parameters, self.memory, counters, self.properties, title
             )
             grid.traffic = Traffic()
-            grids.append(grid)
+            grids.append((grid, grid.traffic))
         try:
-            overlap.run(grids, scheduler.Schedule.parse(schedule), report)
+            overlap.run([grid for grid, _ in grids], scheduler.Schedule.parse(schedule), report)
         finally:
             self.memory.traffic = None
-        for grid in grids:
-            grid.counters.stored_bytes = grid.traffic.stored_bytes
-        return [(grid.counters, grid.traffic) for grid in grids]
+        for grid, traffic in grids:
+            grid.counters.stored_bytes = traffic.stored_bytes
+        return [(grid.counters, traffic) for grid, traffic in grids]
 
     def _shares(self, launch: Launch, clusters: int) -> int:
-        """Parts into which the clusters of one run are dealt."""
+        """Number of parts into which the clusters of one run are dealt."""
         if launch.program.inter_cta or self.workers == 1:
             return 1
         seconds = self.cluster_seconds.get(id(launch.program))
@@ -159,12 +160,14 @@ class Runner:
         return report
 
     def _part(self, launch: Launch, schedule: str, clusters: range, report: Report) -> _Part:
+        """Runs a part of a launch in a worker."""
         counters, traffic, seconds = self._execute(launch, schedule, clusters, report)
         return _Part(counters, traffic.packed_loads(), journal(traffic), seconds)
 
     def _execute(
         self, launch: Launch, schedule: str, clusters: range, report: Report | None
     ) -> tuple[LaunchCounters, Traffic, float]:
+        """Runs clusters of a launch. Returns (counters, traffic, seconds)."""
         config = launch.config
         counters = LaunchCounters(launch.kernel, config.grid, config.cluster, schedule)
         traffic = self.memory.traffic = Traffic()
@@ -187,7 +190,7 @@ class Runner:
 
 
 def _reported(clusters: range, report: Report) -> Iterator[int]:
-    """The clusters; each counts as done when the next one is asked for."""
+    """The clusters. Each is reported as done when the machine takes the next one."""
     for cluster in clusters:
         yield cluster
         report(1)

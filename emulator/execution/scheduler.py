@@ -1,7 +1,7 @@
-"""Runs grids: admits clusters, lets warps run in turns, and drains asynchronous work as the schedule says.
+"""Runs grids: admits clusters, gives warps turns, and runs asynchronous operations as the schedule says.
 
-A warp runs until it has to wait or has used its quantum. Warps that wait are on the list of what they wait for and
-cost nothing. When no warp can run and nothing is outstanding, the kernel hangs, and the report says who waits for what.
+A warp runs until it has to wait or has used its quantum. A waiting group is among the waiters of its barrier and costs
+nothing. If no warp can run and no operation is outstanding, the kernel hangs (`execution.hang`).
 """
 
 from __future__ import annotations
@@ -28,47 +28,52 @@ if TYPE_CHECKING:
 
 __all__ = ["Machine", "Schedule", "run"]
 
-QUANTUM = 256  # segments that a warp runs before the next one's turn
-# Under a random schedule warps differ in how often it is their turn: races often need one warp far ahead of another.
+QUANTUM = 256  # segments that a warp runs in a turn
+# Under a random schedule some warps get fewer turns: races often need one warp far ahead of another.
 PACES = (1.0, 0.1, 0.01)
-HANG_ROUNDS = 2000  # turns of every warp without any effect on memory or a barrier
+HANG_ROUNDS = 2000  # turns of every warp without an effect on memory or a barrier: they poll for ever
 
 
 class Machine:
-    """The chip: resident clusters, warps that can run, and outstanding asynchronous work."""
+    """Resident clusters, warps that can run, and outstanding asynchronous operations."""
 
-    def __init__(self, schedule: Schedule):
+    def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
         self.queues = Queues(schedule, self._execute)
         self.random = self.queues.random
         self.ready: deque[Warp] = deque()
         self.resident: list[Cluster] = []
-        self.progress = 0  # grows with every effect that another warp could see
+        self.progress = 0  # the time: grows with every effect that another warp could see
         self._ticks = 0
-        self._warp_random = random.Random(schedule.seed)  # apart, so that other choices do not depend on these
+        self._warp_random = random.Random(schedule.seed)  # its own: the other choices must not depend on `postpones`
         self._finished: list[Cluster] = []
         self._admissions: Iterator[tuple[Grid, int]] = iter(())
 
     def clock(self) -> int:
-        """Cycles, in the sense that they grow."""
+        """A count of cycles that only grows."""
         self._ticks += 1
         return self._ticks
 
     def enqueue(self, warp: Warp) -> None:
+        """Gives the warp a turn: one of its groups can run."""
         if not warp.queued:
             warp.queued = True
             self.ready.append(warp)
 
     def admit(self, grid: Grid, number: int) -> None:
+        """Makes a cluster resident. number: its index in the grid."""
         if not self.resident:
-            # What happens to a cluster under a seed must not depend on which clusters this process has run before.
+            # A cluster's run under a seed must not depend on the clusters that this process has run before.
             self.random.seed(f"{self.schedule.seed}:{number}")
             self._warp_random.seed(f"{self.schedule.seed}:{number}")
         cluster = Cluster(self, grid, number)
         self.start(cluster)
 
     def cancel(self, grid: Grid) -> tuple[int, int, int] | None:
-        """Takes a cluster of the grid that has not started off those to run. Index of its first CTA; None: there is none."""
+        """Takes a cluster of the grid that has not started off those to run.
+
+        Returns the index (x, y, z) of its first CTA, None if all clusters have started.
+        """
         number = self._next_unstarted(grid)
         return None if number is None else grid.cancel(number)
 
@@ -77,6 +82,7 @@ class Machine:
         return None if following is None else following[1]
 
     def start(self, cluster: Cluster, pace: float = 1.0) -> None:
+        """Gives the warps of a new cluster their first turns. pace: of the cluster under a random schedule."""
         self.resident.append(cluster)
         cluster.grid.counters.ctas += cluster.size
         for cta in cluster.ctas:
@@ -86,11 +92,11 @@ class Machine:
                 self.enqueue(warp)
 
     def pause(self, group: ActiveGroup) -> bool:
-        """Ends the turn of a group behind which another launch may start. False where none can."""
+        """Ends the turn of a group after which another launch may start. Returns False if none can."""
         return False
 
     def postpones(self) -> bool:
-        """Whether asynchronous work of a warp, which nobody sees before the warp waits for it, is put off until then."""
+        """Whether a warp's asynchronous work that only the warp itself sees is put off until it waits for it."""
         if self.schedule.kind == "random":
             return self._warp_random.random() < 0.5
         return self.schedule.kind == "late"
@@ -99,16 +105,16 @@ class Machine:
         self._finished.append(cluster)
 
     def run(self, admissions: Iterator[tuple[Grid, int]], limit: int) -> None:
-        """Run clusters, at most `limit` resident at once, until there are no more."""
+        """Runs clusters, at most `limit` resident at once, to the end of the last one."""
         self._admissions = admissions
-        idle = 0  # turns since anything had an effect
+        idle = 0  # turns without an effect
         seen = self.progress
         more = True
         while True:
             while more and len(self.resident) < limit:
                 following = next(admissions, None)
                 more = following is not None
-                if more:
+                if following is not None:
                     self.admit(*following)
             if not self.resident:
                 return
@@ -135,7 +141,7 @@ class Machine:
                 self._retire()
 
     def turn(self) -> None:
-        """The turn of the warp that has waited longest, or under a random schedule of any."""
+        """Runs the warp that has waited longest for a turn; under a random schedule any, by their paces."""
         if self.schedule.kind == "random" and len(self.ready) > 1:
             chosen = self.random.choices(range(len(self.ready)), [warp.pace for warp in self.ready])[0]
             self.ready.rotate(-chosen)
@@ -162,7 +168,7 @@ class Machine:
             self.queues.run_one()
 
     def take_finished(self) -> list[Cluster]:
-        """Clusters whose CTAs have exited, no longer resident now."""
+        """Removes the clusters whose CTAs have exited from the resident ones, and returns them."""
         if not self._finished:
             return self._finished
         finished, self._finished = self._finished, []
@@ -189,7 +195,8 @@ class Machine:
         except EmulatorError:
             raise
         except Exception as error:
-            raise self._error(async_op.grid, *async_op.origin, _unforeseen(error)) from error
+            cta, warp, index = async_op.origin
+            raise self._error(async_op.grid, cta, warp, index, _unforeseen(error)) from error
         finally:
             memory.traffic = outer
 
@@ -203,7 +210,7 @@ class Machine:
         return located(reason, grid.entry, instruction, cta=cta, warp=warp)
 
     def notes(self) -> list[str]:
-        """What else a report of a hang should say."""
+        """Further lines for the report of a hang."""
         return []
 
     def hang(self, reason: str) -> EmulatorError:
@@ -215,11 +222,13 @@ class Machine:
         return self._error(grid, cta.index, warp.index, group.pc, text)
 
     def finish(self, grid: Grid) -> None:
-        """The grid is over: nothing may be left that was still to come."""
+        """Ends a grid. Raises EmulatorError if a barrier still expected bytes."""
         if grid.unfinished:
             barrier = grid.unfinished[0]
-            (group, index), text = barrier.initialiser, f"the grid has ended, but {barrier}"
-            raise self._error(grid, group.cta.index, group.warp.index, index, f"{text} (PTX ISA, mbarrier)")
+            assert barrier.initialiser is not None  # of every barrier of a CTA
+            group, index = barrier.initialiser
+            text = f"the grid has ended, but {barrier} (PTX ISA, mbarrier)"
+            raise self._error(grid, group.cta.index, group.warp.index, index, text)
         grid.finish()
 
 
@@ -237,9 +246,10 @@ def run(
     counters: LaunchCounters,
     properties: DeviceProperties | None = None,
 ) -> None:
-    """Run clusters of one grid. params: the packed parameters, uint8, 64-byte aligned and registered with `memory`.
+    """Runs clusters of one grid. Raises EmulatorError.
 
-    clusters: indices, x fastest; None for all. Raises EmulatorError.
+    params: uint8, the packed parameters, 64-byte aligned and registered with `memory`. clusters: indices, x fastest;
+    None for all.
     """
     grid = Grid(0, program, config, params, memory, counters, properties)
     machine = Machine(schedule)

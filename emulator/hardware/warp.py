@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from emulator.hardware.cluster import Cta
 
 
+Issuer = tuple["ActiveGroup", int]
+"""The issuer of an operation: (active group, index of the instruction that it executes)."""
+
+
 class ReconvergencePoint:
     """The instruction at which the lanes of a group that has parted become one group again."""
 
@@ -48,6 +52,7 @@ class ActiveGroup:
         self.cta, self.grid, self.registers = warp.cta, warp.cta.grid, warp.registers
         self.blocked = False
         self.waiting: tuple | None = None  # while the group waits: (text, object waited for, phase or generation)
+        self.reduced = 0  # generation of the named barrier on which the group executed bar.red last
         self.issued = 0  # warp instructions
 
     def origin(self, issuer: Issuer) -> tuple[tuple[int, int, int], int, int]:
@@ -130,10 +135,6 @@ class ActiveGroup:
         if self.bits and self.reconvergence is not None and self.reconvergence.pc == following:
             self.reconverge()
         return DONE
-
-
-Issuer = tuple[ActiveGroup, int]
-"""(active group, index of the instruction that it executes)."""
 
 
 class Warp:

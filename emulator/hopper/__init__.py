@@ -2,17 +2,23 @@
 
     python -m emulator --device hopper SCRIPT ARGS...
 
-Memory, TMA, mbarriers, clusters and launches are the hardware's. Tensor memory and the tensor core, which a Hopper
-lacks, are software in exact mode, so that results are those of a B200, and left out in timing mode, so that the time
-of everything else can be measured. Bare mode also leaves out what stands in for conversions from e2m1, which a B200 has
-in hardware: one instruction each, with wrong values.
+Memory, TMA, mbarriers, clusters and launches are the GPU's own. A Hopper has no tensor memory and no tcgen05 tensor
+core. The mode says what replaces them:
 
-    lower       the PTX of one kernel -> sm_90a; rules and rules_* have the instructions, statements reads the text
-    maps        tensor maps of 4-bit elements, which a Hopper does not know
-    library     the device functions that lowered PTX calls, in library.cu, compiled by NVRTC
+    exact       software on the GPU; results are a B200's
+    timing      nothing; results are worthless, all other instructions take their real time
+    bare        nothing, and a conversion from e2m1 is one instruction with wrong values: a B200 has one, and exact and
+                timing mode need several on a Hopper
+
+Modules:
+
+    lower       the PTX of one kernel -> sm_90a, by the rules of rules and rules_*
+    statements  instructions as they are written, and the blocks of PTX that replace them
+    maps        tensor maps of 4-bit elements, which a Hopper does not have
+    library     the device functions that lowered PTX calls (library.cu), compiled by NVRTC
     gpu         the CUDA driver
-    launch      kernels that have been loaded, and their launches
-    plain_read  a measure of the memory's speed, to time beside kernels
+    launch      loaded kernels and their launches
+    plain_read  a plain read of global memory, to time beside kernels
 """
 
 MODES = ("exact", "timing", "bare")

@@ -1,4 +1,4 @@
-"""What the rules share: what they are told of a kernel, and how they speak of operands."""
+"""Context and operand helpers of the lowering rules."""
 
 from __future__ import annotations
 
@@ -10,43 +10,44 @@ from emulator.hopper.statements import Block, Statement
 from emulator.ptx.ir import Entry, located
 
 CONTROL, PHASE, EXIT = "hopper_control", "hopper_phase", "$hopper_exit"
-"""Registers of a kernel with extra warps: address of its Control (control.cuh), parity of its next cluster barrier; and
-the label where its own threads end."""
+"""In a kernel with extra warps: register with the address of its Control (control.cuh), register with the parity of its
+next cluster barrier, and the label where its own threads end."""
 
 
 @dataclass
 class Context:
-    """What rules need to know of the kernel and of its launch.
-
-    maps: facts of the parameters that are tensor maps, by name. bare: whether conversions may be wrong. extra: whether the lowered kernel has extra warps.
-    threads: of the kernel as it was written. calls: set by rules that call the library; asks: by those that look for
-    the mark of a 4-bit map.
-    """
+    """The kernel and its launch, as the rules see them."""
 
     entry: Entry
-    exact: bool
-    ctas: int
-    threads: int
-    extra: bool
-    maps: dict[str, MapFacts]
-    bare: bool = False
+    exact: bool  # tensor memory and tensor core in software
+    ctas: int  # per cluster
+    threads: int  # of the kernel as it is written; 0 without extra warps
+    extra: bool  # the lowered kernel has extra warps
+    maps: dict[str, MapFacts]  # of the parameters that are tensor maps, by name
+    bare: bool = False  # conversions may be wrong
     origins: Origins = field(init=False)
-    calls: bool = False
-    asks: bool = False
+    calls: bool = False  # set by rules that call the library
+    asks: bool = False  # set by rules that look for the mark of a 4-bit map
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.origins = Origins(self.entry)
 
     def refuse(self, statement: Statement, reason: str) -> EmulatorError:
         return located(f"{statement.opcode} cannot be lowered to sm_90a: {reason}", self.entry, statement.parsed)
 
-    def call(self, block: Block, function: str, *arguments: tuple[str, str], result: tuple[str, str] | None = None):
+    def call(
+        self, block: Block, function: str, *arguments: tuple[str, str], result: tuple[str, str] | None = None
+    ) -> None:
+        """Add a library call with CONTROL as its first argument; the others and the result as in Block.call."""
         self.calls = True
         block.call(function, ("b32", CONTROL), *arguments, result=result)
 
 
 def asked(block: Block, context: Context, space: str, base: str, value: str) -> str:
-    """Half of a b32 `value` if the map at `base` is marked, else itself; space: "", ".shared" or ".global"."""
+    """Register with half of the b32 `value` if the map at `base` is marked, else with `value`.
+
+    space: of the map's address, ".shared", ".global" or "" for a generic one.
+    """
     half, found, four_bit = block.register(), block.register(), block.register("pred")
     context.asks = True
     block.add(f"ld{space}.u8 {found}, [{base}+{MARK_OFFSET}];")
@@ -57,6 +58,7 @@ def asked(block: Block, context: Context, space: str, base: str, value: str) -> 
 
 
 def word(number: int) -> tuple[str, str]:
+    """A number as an argument of a call."""
     return "b32", str(number)
 
 

@@ -1,4 +1,4 @@
-/* A CTA's Control, and how its words are reached. Included by library.cu, which says what they are for. */
+/* A CTA's Control and access to its words. Included by library.cu, which explains their use. */
 
 #pragma once
 
@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 
-constexpr uint32_t SLOTS = 32;        /* loads of one CTA that may be on their way to foreign barriers */
+constexpr uint32_t SLOTS = 32;        /* loads of one CTA in flight to barriers of other CTAs */
 constexpr uint32_t PENDING = 1 << 16; /* one CTA in Control.states */
 constexpr uint32_t SERVERS = 128;     /* threads of the software tensor core, one per lane of tensor memory */
 constexpr uint32_t LANES = 128, COLUMNS = 512;
@@ -14,7 +14,7 @@ constexpr uint32_t RANK_BIT = 24, OFFSET_MASK = (1u << RANK_BIT) - 1;
 
 struct Slot {
     uint64_t barrier; /* shadow: one arrival, by the issuer's expect_tx, and the bytes of the load */
-    uint64_t order;   /* what to forward; see order_of */
+    uint64_t order;   /* target barrier, bytes and parity; see order_of */
 };
 
 struct Job {
@@ -24,23 +24,23 @@ struct Job {
 enum { JOB_COPY, JOB_MMA, JOB_END };
 
 struct Control {
-    uint64_t cluster_barrier; /* stands in for barrier.cluster, in which extra warps would count */
+    uint64_t cluster_barrier; /* replaces barrier.cluster, which would count the extra warps */
     uint64_t posted, done;    /* mailbox: one arrival by the issuer, SERVERS by the servers */
-    alignas(8) uint32_t left; /* threads of the kernel that have ended; low half of 8 bytes */
+    alignas(8) uint32_t left; /* threads of the kernel that have ended; low half of a word of 8 bytes */
     uint32_t tmem;            /* slot of the pool */
-    uint32_t columns;         /* allocated; in use are the first */
+    uint32_t columns;         /* allocated columns, from the first on */
     uint32_t allocations, pair_allocations;
     uint32_t lock, jobs;      /* of the mailbox */
-    uint32_t issued;          /* loads to foreign barriers */
+    uint32_t issued;          /* loads to barriers of other CTAs */
     Job job;
-    uint32_t states[SLOTS]; /* of this CTA's loads: low half parity of the uses by receiving CTA, then how many CTAs
-                               still have to forward the one that is on its way */
+    uint32_t states[SLOTS]; /* of this CTA's loads. Low half: a bit per receiving CTA, the parity of the slot's uses.
+                               High half: CTAs that still have to forward the load in flight. */
     uint32_t padding[2];
 };
 static_assert(sizeof(Control) == 240, "lower.py has this size");
 #define AT(field) (control + (uint32_t)offsetof(Control, field))
 
-/* Behind the Control, where there is forwarding: slots[rank of the issuer][SLOTS]. */
+/* With forwarding, slots[rank of the issuer][SLOTS] follow the Control. */
 static __device__ uint32_t slot_at(uint32_t control, uint32_t issuer, uint32_t slot) {
     return control + (uint32_t)(sizeof(Control) + (issuer * SLOTS + slot) * sizeof(Slot));
 }
@@ -99,7 +99,9 @@ static __device__ uint32_t own_rank() {
     return rank;
 }
 
-static __device__ uint32_t in_cta(uint32_t address, uint32_t rank) { return (address & OFFSET_MASK) | rank << RANK_BIT; }
+static __device__ uint32_t in_cta(uint32_t address, uint32_t rank) {
+    return (address & OFFSET_MASK) | rank << RANK_BIT;
+}
 
 static __device__ void wait(uint32_t barrier, uint32_t parity) {
     uint32_t complete;

@@ -4,9 +4,8 @@
 
 #include "control.cuh"
 
-/* Loads whose barrier is in another CTA. Nothing here is ordered but by the barriers themselves, and in exact mode by
- * the forwarder's fence: a fence of cluster scope takes longer than all the rest. What both sides touch they touch by
- * atomic operations only. */
+/* Loads whose barrier is in another CTA. Only the barriers order them, and in exact mode the forwarder's fence: a fence
+ * of cluster scope takes longer than all the rest. Issuer and forwarder access common words by atomic operations. */
 
 static __device__ uint64_t order_of(uint32_t target, uint32_t bytes, uint32_t parity) {
     return (uint64_t)target << 32 | (uint64_t)parity << 31 | bytes;
@@ -26,8 +25,8 @@ static __device__ void put(uint32_t address, uint64_t value) {
                  : "memory");
 }
 
-/* The barrier that a load of `bytes` to each CTA of `mask` is to complete on. `meant`: the barrier of the sm_100a
- * instruction, which the CTA of each pair with the parity of its rank is to see signalled (PTX ISA,
+/* The barrier on which a load of `bytes` to each CTA of `mask` completes. `meant`: the barrier of the sm_100a
+ * instruction. In each receiving pair the CTA with the same rank parity as `meant` gets the signal (PTX ISA,
  * "cp.async.bulk.tensor", .cta_group::2). */
 extern "C" __device__ uint32_t hopper_load_barrier(uint32_t control, uint32_t meant, uint32_t bytes, uint32_t mask) {
     uint32_t rank = own_rank(), slot, state;
@@ -38,7 +37,7 @@ extern "C" __device__ uint32_t hopper_load_barrier(uint32_t control, uint32_t me
     do {
         asm volatile("atom.relaxed.cluster.shared::cta.or.b32 %0, [%1], 0;" : "=r"(state) : "r"(at) : "memory");
     } while (state >= PENDING);
-    /* The low half changes by exclusive or, and the counter is 0: one addition does both. */
+    /* The low half changes by exclusive or and the high half from 0: one addition does both. */
     uint32_t before = state;
     state ^= mask;
     asm volatile("red.relaxed.cluster.shared::cta.add.u32 [%0], %1;" ::"r"(at),
@@ -63,7 +62,7 @@ extern "C" __device__ uint32_t hopper_load_barrier(uint32_t control, uint32_t me
     return in_cta(shadow, mask >> rank & 1 ? rank : __ffs(mask) - 1);
 }
 
-/* Bytes of the box of a tensor map (emulator/tensormap.py has its layout). */
+/* Bytes of the box of a tensor map (layout: emulator/hardware/tma/tensor_map.py). */
 extern "C" __device__ uint32_t hopper_box_bytes(uint32_t control, uint64_t map) {
     const uint8_t *bytes = (const uint8_t *)map;
     uint32_t flags = *(const uint32_t *)(bytes + 8), steps = *(const uint32_t *)(bytes + 52);
@@ -75,12 +74,12 @@ extern "C" __device__ uint32_t hopper_box_bytes(uint32_t control, uint64_t map) 
     return size;
 }
 
-/* One warp; lane i has the slots i of every issuer. */
+/* The forwarding warp; lane i serves slot i of every issuer. */
 static __device__ void forward(uint32_t control, uint32_t threads, uint32_t ctas, bool exact) {
     uint32_t lane = threadIdx.x % 32, parities = 0;
     bool waiting = true, ended = false;
     while (waiting || !ended) {
-        /* Before the slots are looked at: what a thread has issued before it left is seen there. */
+        /* Read before the slots, so that they show every load that a thread issued before it left. */
         ended = (uint32_t)peek(AT(left)) == threads;
         waiting = false;
         for (uint32_t issuer = 0; issuer < ctas; issuer++) {

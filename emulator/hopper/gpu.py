@@ -1,137 +1,132 @@
-"""The CUDA driver by ctypes: what it takes to load PTX and to launch it. Failures raise EmulatorError by name."""
+"""Loads PTX and launches it through the CUDA driver (cuda.bindings). Failures raise EmulatorError with their name."""
 
 from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable
 from functools import cache
+from typing import Any
+
+from cuda.bindings import driver
 
 from emulator.errors import EmulatorError
 from emulator.hardware.properties import LaunchConfig
 
-# CUjit_option
-INFO_LOG, INFO_LOG_SIZE, ERROR_LOG, ERROR_LOG_SIZE = 3, 4, 5, 6
 LOG_BYTES = 16384
-# CUfunction_attribute
-MAX_DYNAMIC_SHARED_BYTES, NONPORTABLE_CLUSTER = 8, 14
-# CUlaunchAttributeID
-COOPERATIVE, CLUSTER_DIMENSION, PROGRAMMATIC = 2, 4, 6
-
-
-class Attribute(ctypes.Structure):
-    """CUlaunchAttribute."""
-
-    _fields_ = [("id", ctypes.c_int), ("padding", ctypes.c_int), ("value", ctypes.c_uint32 * 16)]
-
-
-class Config(ctypes.Structure):
-    """CUlaunchConfig."""
-
-    _fields_ = [
-        ("grid", ctypes.c_uint32 * 3),
-        ("block", ctypes.c_uint32 * 3),
-        ("shared_bytes", ctypes.c_uint32),
-        ("queue", ctypes.c_void_p),
-        ("attributes", ctypes.POINTER(Attribute)),
-        ("attribute_count", ctypes.c_uint32),
-    ]
-
-
-@cache
-def _driver() -> ctypes.CDLL:
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError as error:
-        raise EmulatorError(f"the Hopper device needs NVIDIA's driver: {error}") from None
-    driver.cuInit(0)
-    return driver
-
+MAX_DYNAMIC_SHARED_BYTES = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+NONPORTABLE_CLUSTER = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+SM_COUNT = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+SHARED_PER_BLOCK_OPTIN = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
 
 _thread = threading.local()
 
 
-def call(name: str, *arguments) -> None:
-    """Call a function of the driver in the primary context of device 0, torch's own."""
-    driver = _driver()
+def _result(function: Callable[..., tuple[Any, ...]], *arguments: Any) -> Any:
+    """Output of a driver function, None if it has none. Raises EmulatorError with the driver's name of the failure."""
+    status, *outputs = function(*arguments)
+    if status != driver.CUresult.CUDA_SUCCESS:
+        texts = [text(status)[1] or b"?" for text in (driver.cuGetErrorName, driver.cuGetErrorString)]
+        name, meaning = (text.decode() for text in texts)
+        raise EmulatorError(f"{function.__name__} failed: {int(status)} ({name}: {meaning})")
+    return outputs[0] if len(outputs) == 1 else tuple(outputs) or None
+
+
+@cache
+def _initialize() -> None:
+    try:
+        _result(driver.cuInit, 0)
+    except EmulatorError:
+        raise
+    except RuntimeError as error:  # cuda.bindings does not find the driver's library
+        raise EmulatorError(f"the Hopper device needs NVIDIA's driver: {error}") from None
+
+
+def call(function: Callable[..., tuple[Any, ...]], *arguments: Any) -> Any:
+    """Output of a driver function, called in the thread's current context.
+
+    A thread without one gets the primary context of device 0, which torch uses. Raises EmulatorError.
+    """
+    _initialize()
     if not getattr(_thread, "ready", False):
-        context = ctypes.c_void_p()
-        driver.cuCtxGetCurrent(ctypes.byref(context))
-        if not context:
-            driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
-            driver.cuCtxSetCurrent(context)
+        if not int(_result(driver.cuCtxGetCurrent)):
+            _result(driver.cuCtxSetCurrent, _result(driver.cuDevicePrimaryCtxRetain, 0))
         _thread.ready = True
-    status = getattr(driver, name)(*arguments)
-    if status:
-        raise EmulatorError(f"{name} failed: {_error_text(driver, status)}")
-
-
-def _error_text(driver: ctypes.CDLL, status: int) -> str:
-    parts = []
-    for function in (driver.cuGetErrorName, driver.cuGetErrorString):
-        text = ctypes.c_char_p()
-        function(status, ctypes.byref(text))
-        parts.append((text.value or b"?").decode())
-    return f"{status} ({': '.join(parts)})"
+    return _result(function, *arguments)
 
 
 class Module:
-    """PTX that the driver has assembled and loaded. Never unloaded: launches may still be under way."""
+    """PTX that the driver has assembled and loaded. Never unloaded: its kernels may still be running."""
 
-    def __init__(self, ptx: str):
-        self._handle = ctypes.c_void_p()
-        log = ctypes.create_string_buffer(LOG_BYTES)
-        options = (ctypes.c_int * 2)(ERROR_LOG, ERROR_LOG_SIZE)
-        values = (ctypes.c_void_p * 2)(ctypes.cast(log, ctypes.c_void_p), LOG_BYTES)
+    def __init__(self, ptx: str) -> None:
+        """Raises EmulatorError with the driver's log where it refuses the PTX."""
+        log = bytearray(LOG_BYTES)
+        options = {
+            driver.CUjit_option.CU_JIT_ERROR_LOG_BUFFER: log,
+            driver.CUjit_option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES: LOG_BYTES,
+        }
+        image = ptx.encode() + b"\0"
         try:
-            call("cuModuleLoadDataEx", ctypes.byref(self._handle), ptx.encode() + b"\0", 2, options, values)
+            self._handle = call(driver.cuModuleLoadDataEx, image, len(options), list(options), list(options.values()))
         except EmulatorError as error:
-            raise EmulatorError(f"{error}\n{log.value.decode(errors='replace')}".rstrip()) from None
+            text = log.partition(b"\0")[0].decode(errors="replace")
+            raise EmulatorError(f"{error}\n{text}".rstrip()) from None
 
-    def function(self, name: str) -> ctypes.c_void_p:
-        function = ctypes.c_void_p()
-        call("cuModuleGetFunction", ctypes.byref(function), self._handle, name.encode())
-        return function
+    def function(self, name: str) -> driver.CUfunction:
+        """The entry `name`."""
+        return call(driver.cuModuleGetFunction, self._handle, name.encode())
 
     def write(self, variable: str, data: bytes) -> None:
-        """Set a variable of the module, of exactly this size."""
-        address, size = ctypes.c_uint64(), ctypes.c_size_t()
-        call("cuModuleGetGlobal_v2", ctypes.byref(address), ctypes.byref(size), self._handle, variable.encode())
-        if size.value != len(data):
-            raise ValueError(f"{variable} has {size.value} bytes, not {len(data)}")
-        call("cuMemcpyHtoD_v2", address, data, ctypes.c_size_t(len(data)))
+        """Overwrite a variable of the module. Raises ValueError unless `data` has the variable's size."""
+        address, size = call(driver.cuModuleGetGlobal, self._handle, variable.encode())
+        if size != len(data):
+            raise ValueError(f"{variable} has {size} bytes, not {len(data)}")
+        call(driver.cuMemcpyHtoD, address, data, len(data))
 
 
-def set_attribute(function: ctypes.c_void_p, attribute: int, value: int) -> None:
-    call("cuFuncSetAttribute", function, attribute, value)
+def set_attribute(function: driver.CUfunction, attribute: driver.CUfunction_attribute, value: int) -> None:
+    call(driver.cuFuncSetAttribute, function, attribute, value)
 
 
 def device_attribute(number: int) -> int:
-    value = ctypes.c_int()
-    call("cuDeviceGetAttribute", ctypes.byref(value), int(number), 0)
-    return value.value
+    """Value of a CUdevice_attribute of device 0. Raises EmulatorError for a number that has none."""
+    try:
+        attribute = driver.CUdevice_attribute(number)
+    except ValueError:
+        raise EmulatorError(f"device attribute {number} is unknown to cuda.bindings") from None
+    return int(call(driver.cuDeviceGetAttribute, attribute, 0))
 
 
-def launch(function: ctypes.c_void_p, config: LaunchConfig, parameters: list[bytes], queue: int) -> None:
-    """Launch with the cluster, cooperative and programmatic attributes of `config`, on a queue of torch's."""
+def launch_config(config: LaunchConfig, queue: int) -> driver.CUlaunchConfig:
+    """The driver's form of `config`, with its cluster, cooperative and programmatic attributes."""
+    kinds = driver.CUlaunchAttributeID
     attributes = []
+
+    def add(kind: driver.CUlaunchAttributeID) -> driver.CUlaunchAttributeValue:
+        attributes.append(driver.CUlaunchAttribute())
+        attributes[-1].id = kind
+        return attributes[-1].value
+
     if config.cluster != (1, 1, 1):
-        attributes.append((CLUSTER_DIMENSION, config.cluster))
+        cluster = add(kinds.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION).clusterDim
+        cluster.x, cluster.y, cluster.z = config.cluster
     if config.programmatic:
-        attributes.append((PROGRAMMATIC, (1,)))
+        value = add(kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+        value.programmaticStreamSerializationAllowed = 1
     if config.cooperative:
-        attributes.append((COOPERATIVE, (1,)))
-    array = (Attribute * max(1, len(attributes)))()
-    for attribute, (number, words) in zip(array, attributes):
-        attribute.id = number
-        attribute.value[: len(words)] = words
-    configuration = Config(
-        (ctypes.c_uint32 * 3)(*config.grid),
-        (ctypes.c_uint32 * 3)(*config.block),
-        config.dynamic_shared_bytes,
-        queue,
-        array,
-        len(attributes),
-    )
+        add(kinds.CU_LAUNCH_ATTRIBUTE_COOPERATIVE).cooperative = 1
+    result = driver.CUlaunchConfig()
+    result.gridDimX, result.gridDimY, result.gridDimZ = config.grid
+    result.blockDimX, result.blockDimY, result.blockDimZ = config.block
+    result.sharedMemBytes = config.dynamic_shared_bytes
+    result.hStream = queue
+    result.attrs = attributes
+    result.numAttrs = len(attributes)
+    return result
+
+
+def launch(function: driver.CUfunction, config: LaunchConfig, parameters: list[bytes], queue: int) -> None:
+    """Launch an entry on one of torch's queues. parameters: the bytes of each, in the order of the entry's .param."""
     buffers = [ctypes.create_string_buffer(value, len(value)) for value in parameters]
     pointers = (ctypes.c_void_p * len(buffers))(*(ctypes.addressof(buffer) for buffer in buffers))
-    call("cuLaunchKernelEx", ctypes.byref(configuration), function, pointers, None)
+    call(driver.cuLaunchKernelEx, launch_config(config, queue), function, ctypes.addressof(pointers), 0)

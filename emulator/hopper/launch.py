@@ -1,12 +1,10 @@
-"""Launches on the Hopper GPU: parameters are patched, the kernel is lowered and loaded once, then launched.
+"""Launches on the Hopper GPU: lower and load a kernel once, patch its parameters, launch it.
 
-The launch goes to torch's current queue and returns at once; what fails on the GPU is reported by a later call, as
-CUDA does.
+A launch goes to torch's current queue and returns at once. A later call reports a failure on the GPU, as in CUDA.
 """
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import functools
 import math
@@ -14,6 +12,7 @@ import os
 import struct
 import sys
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from emulator.errors import EmulatorError
 from emulator.hardware.properties import LaunchConfig
@@ -22,26 +21,27 @@ from emulator.hopper.lower import lower
 from emulator.hopper.maps import MapFacts, is_map, mark, patch
 from emulator.ptx.module import Entry
 
-TMEM_BYTES = 512 * 128 * 4  # of a CTA, in the pool: [column][lane]
-SHARED_PER_BLOCK_OPTIN, SM_COUNT = 97, 16  # CUdevice_attribute
-CTAS_PER_SM = 8  # 2048 threads per SM, and at least one warp of the kernel's beside four of the tensor core
+if TYPE_CHECKING:
+    from cuda.bindings.driver import CUfunction
+
+TMEM_BYTES = 512 * 128 * 4  # per CTA, in the pool: [column][lane]
+CTAS_PER_SM = 8  # an SM has 2048 threads; a CTA has at least one warp of its own and the tensor core's four
 _CONTROL_ALIGNMENT = 16
 FORWARDED = (
-    "loads of a CTA pair (.cta_group::2) complete on the other CTA's barrier, which a Hopper does in software that takes "
-    "longer than the loads: this kernel's time says nothing, only that of a kernel without pairs does"
+    "loads of a CTA pair (.cta_group::2) complete on the other CTA's barrier, on a Hopper by software that takes longer"
+    " than the loads: the time of this kernel means nothing, only times of kernels without pairs do"
 )
 
 
 @dataclass
 class Loaded:
-    """A kernel on the GPU. shared_bytes: the most dynamic shared memory that it has been launched with."""
+    """A kernel on the GPU, with the facts of its lowering (lower.Lowered)."""
 
-    module: gpu.Module
-    function: ctypes.c_void_p
+    function: CUfunction
     extra_threads: int
     control_bytes: int
     asks: bool
-    shared_bytes: int = 0
+    shared_bytes: int = 0  # the most dynamic shared memory of a launch so far
 
 
 def mode() -> str:
@@ -55,15 +55,15 @@ def mode() -> str:
 class Hopper:
     """The GPU as the runtime sees it. Kernels are kept by PTX text: entry names repeat between compilations."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         import torch
 
         if not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9:
             raise EmulatorError("the Hopper device needs a GPU of compute capability 9.0, and torch with CUDA")
         torch.cuda.init()
         self._torch = torch
-        self._kernels: dict[tuple, Loaded] = {}
-        self._pool: tuple | None = None
+        self._kernels: dict[tuple[Any, ...], Loaded] = {}
+        self._pool: tuple[Any, Any] | None = None
 
     def launch(self, ptx: str, entry: Entry, config: LaunchConfig, values: list[bytes]) -> None:
         """Launch an entry of a sm_100a module. values: bytes of each parameter, in order."""
@@ -103,15 +103,15 @@ class Hopper:
             gpu.set_attribute(function, gpu.NONPORTABLE_CLUSTER, 1)
         if lowered.uses_tmem:
             module.write("hopper_pool", self._tensor_memory())
-        return Loaded(module, function, lowered.extra_threads, lowered.control_bytes, lowered.asks)
+        return Loaded(function, lowered.extra_threads, lowered.control_bytes, lowered.asks)
 
     def _tensor_memory(self) -> bytes:
-        """The library's Pool (control.cuh): as many slots as CTAs can run at once."""
+        """The library's Pool (control.cuh), with a slot for each CTA that can be resident on the GPU."""
         if self._pool is None:
-            slots = CTAS_PER_SM * gpu.device_attribute(SM_COUNT)
+            slots = CTAS_PER_SM * gpu.device_attribute(gpu.SM_COUNT)
             words = self._torch.empty(slots * TMEM_BYTES, dtype=self._torch.uint8, device="cuda")
             self._pool = words, self._torch.zeros(slots, dtype=self._torch.int32, device="cuda")
-            # Kernels run on other queues as well.
+            # Kernels on other queues use the pool too.
             self._torch.cuda.synchronize()
         words, taken = self._pool
         return struct.pack("<3Q", words.data_ptr(), taken.data_ptr(), taken.numel())
@@ -121,21 +121,21 @@ class Hopper:
 
     @functools.cached_property
     def shared_memory_limit(self) -> int:
-        """Bytes of dynamic shared memory that a CTA can have."""
-        return gpu.device_attribute(SHARED_PER_BLOCK_OPTIN)
+        """The most bytes of dynamic shared memory per CTA."""
+        return gpu.device_attribute(gpu.SHARED_PER_BLOCK_OPTIN)
 
     def attribute(self, number: int) -> int:
-        """A CUdevice_attribute of the GPU."""
+        """Value of a CUdevice_attribute of the GPU."""
         return gpu.device_attribute(number)
 
 
 def _widened(config: LaunchConfig, kernel: Loaded, entry: Entry) -> LaunchConfig:
-    """The launch with the extra warps and their memory."""
+    """The launch with the extra warps and their shared memory."""
     if not kernel.extra_threads:
         return config
     x, y, z = config.block
     shared = -(-config.dynamic_shared_bytes // _CONTROL_ALIGNMENT) * _CONTROL_ALIGNMENT + kernel.control_bytes
-    limit = gpu.device_attribute(SHARED_PER_BLOCK_OPTIN)
+    limit = gpu.device_attribute(gpu.SHARED_PER_BLOCK_OPTIN)
     if shared > limit:
         raise EmulatorError(
             f"{config.dynamic_shared_bytes} bytes of dynamic shared memory leave no room for the "
@@ -147,12 +147,12 @@ def _widened(config: LaunchConfig, kernel: Loaded, entry: Entry) -> LaunchConfig
 
 @functools.cache
 def current() -> Hopper:
-    """The process's GPU, made at the first call."""
+    """The GPU of this process."""
     return Hopper()
 
 
 def install_runtime() -> None:
-    """The DSL unloads its libraries through cuda.bindings; their handles here are the runtime's own (runtime.py)."""
+    """Make cuda.bindings.runtime.cudaLibraryUnload do nothing: the DSL calls it with handles of host/runtime.py."""
     import cuda.bindings.runtime as runtime
 
     runtime.cudaLibraryUnload = lambda library: (runtime.cudaError_t.cudaSuccess,)

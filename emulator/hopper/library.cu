@@ -1,21 +1,21 @@
-/* What sm_90a lacks of sm_100a, in software: functions that lowered PTX calls (see lower.py for when).
+/* Device functions that lowered PTX calls: instructions of sm_100a in software (lower.py decides on the calls).
  *
- * A lowered kernel has extra warps behind its own ones. In exact mode four of them are the tensor core: the thread that
- * issues a tcgen05.cp or tcgen05.mma posts it to its CTA's mailbox and goes on when it is done. Where a load of a CTA
- * pair (.cta_group::2) completes on a barrier of another CTA, which a Hopper TMA cannot do, it completes on a shadow
- * barrier beside its data instead, and one more warp hands the bytes on to the barrier that was meant.
+ * A lowered kernel has extra warps behind its own. In exact mode four of them are the tensor core: the thread that
+ * issues a tcgen05.cp or tcgen05.mma posts it to its CTA's mailbox and continues when it is done. A load of a CTA pair
+ * (.cta_group::2) may complete on a barrier of another CTA, which a Hopper's TMA cannot signal: it completes on a
+ * shadow barrier beside its data instead, and one more warp forwards the bytes to the intended barrier.
  *
- * Each CTA keeps a Control behind its dynamic shared memory. Addresses of shared memory are 32-bit ones of the cluster:
- * CTA rank << 24 | offset. Tensor memory is a slot of a pool in global memory, word [column][lane], taken for as long
- * as the CTA runs. */
+ * Each CTA keeps a Control behind its dynamic shared memory. Shared addresses are 32-bit cluster addresses: CTA
+ * rank << 24 | offset. Tensor memory is a slot of a pool in global memory, word [column][lane]; a CTA holds its slot
+ * until it ends. */
 
 #include "control.cuh"
 #include "tensorcore.cuh"
 #include "forwarding.cuh"
 
-/* Beginning and end of every thread */
+/* Start and end of every thread */
 
-/* threads: the kernel's own. rings: CTAs of the cluster if there is forwarding, else 0. with_tmem: 1 in exact mode. */
+/* threads: of the kernel itself. rings: CTAs per cluster with forwarding, else 0. with_tmem: 1 with tensor memory. */
 extern "C" __device__ void hopper_begin(uint32_t control, uint32_t threads, uint32_t ctas, uint32_t rings,
                                         uint32_t with_tmem) {
     if (threadIdx.x / 32 == threads / 32) {
@@ -39,8 +39,8 @@ extern "C" __device__ void hopper_begin(uint32_t control, uint32_t threads, uint
         asm volatile("barrier.sync 0;" ::: "memory");
 }
 
-/* The kernel's own threads, where they would have ended. The CTAs of a cluster end together: until then one may count
- * on the other's barriers and slots. */
+/* Called by the kernel's own threads at their end. The CTAs of a cluster end together: until then each may use the
+ * others' barriers and slots. */
 extern "C" __device__ void hopper_leave(uint32_t control, uint32_t threads, uint32_t ctas, uint32_t rings,
                                         uint32_t with_tmem) {
     uint32_t before;
@@ -49,7 +49,7 @@ extern "C" __device__ void hopper_leave(uint32_t control, uint32_t threads, uint
     if (ctas > 1) asm volatile("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
-/* The extra warps, from beginning to end. */
+/* The extra warps, from start to end. */
 extern "C" __device__ void hopper_serve(uint32_t control, uint32_t threads, uint32_t ctas, uint32_t rings,
                                         uint32_t with_tmem) {
     uint32_t server = threadIdx.x - threads;
@@ -60,7 +60,7 @@ extern "C" __device__ void hopper_serve(uint32_t control, uint32_t threads, uint
     __syncwarp();
     if (ctas > 1) asm volatile("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;" ::: "memory");
     if (with_tmem && threadIdx.x == blockDim.x - SERVERS) {
-        /* The last job is done: nobody is at work on the slot any more. */
+        /* The last job is done, so no thread uses the slot any more. */
         __threadfence();
         atomicExch(&hopper_pool.taken[load(AT(tmem))], 0);
     }

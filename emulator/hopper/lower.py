@@ -1,12 +1,12 @@
-"""PTX of a B200 kernel -> PTX that a Hopper runs.
+"""PTX of a B200 kernel -> PTX for a Hopper GPU.
 
-Everything that sm_90a has stays as it is; `rules` replaces the rest, where it stands in the text. In exact mode tensor
-memory and tensor core are calls of the library, and results are those of a B200. In timing mode copies to tensor
-memory and MMAs are dropped, loads from it give zeros and a commit is a plain arrival; what remains takes the time that
-it takes. What cannot be lowered raises EmulatorError with the instruction and its line.
+The lowered text keeps every instruction that sm_90a has; `rules` replaces the others where they stand. In exact mode
+tensor memory and tensor core are calls of the library (library.cu), and results are a B200's. In timing mode MMAs and
+copies to tensor memory are dropped, loads from it give zeros, and a commit is a plain arrival; all other instructions
+take their real time. EmulatorError names an instruction that cannot be lowered, with its line.
 
-Where the software needs warps of its own (library.cu), the launch starts them behind the kernel's own ones; they do
-not count in any barrier of the kernel's.
+Where the software needs warps of its own (library.cu), the launch starts them behind the kernel's own warps, and no
+barrier of the kernel counts them.
 """
 
 from __future__ import annotations
@@ -21,73 +21,65 @@ from emulator.hopper.context import CONTROL, EXIT, PHASE, Context
 from emulator.hopper.library import PTX_VERSION
 from emulator.hopper.maps import MapFacts
 from emulator.hopper.rules import reason_against, rule
-from emulator.hopper.statements import Block, Statement, span, statements, without_comments
+from emulator.hopper.statements import Block, Statement, statements
+from emulator.ptx.ir import Entry, Module
 from emulator.ptx.module import parse
+from emulator.ptx.syntax import without_comments
 
 SERVER_WARPS, FORWARDING_WARPS = 4, 1
 CONTROL_BYTES, RING_BYTES = 240, 32 * 16  # sizeof(Control), and of the slots of one issuing CTA, in control.cuh
 
 _SERVED = re.compile(r"tcgen05\.(alloc|cp|mma|ld|st)\.")
 _FORWARDED = re.compile(r"cp\.async\.bulk\.tensor\S*\.mbarrier\S*\.cta_group::2")
+_HEADER_LINE = re.compile(r"^\s*\.(version|target|address_size)[^\n]*", re.M)
+_DYNAMIC_MEMORY = re.compile(r"\.extern\s+\.shared\b[^;\[]*?([\w$]+)\s*\[\s*\]\s*;")
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """A module for sm_90a with one entry.
-
-    extra_threads: to be started behind the kernel's own. control_bytes: to be added to its dynamic shared memory,
-    which must be a multiple of 16 bytes. uses_tmem: whether the module's `hopper_pool` must be set. forwards: whether
-    loads complete on barriers of other CTAs, which takes software longer than the loads take. asks: whether maps of
-    4-bit elements must be marked (maps.mark).
-    """
+    """A module for sm_90a with one entry, and what a launch of it must add."""
 
     ptx: str
-    extra_threads: int
-    control_bytes: int
-    uses_tmem: bool
-    forwards: bool
-    asks: bool
+    extra_threads: int  # to start behind the kernel's own
+    control_bytes: int  # to add to its dynamic shared memory, which must be a multiple of 16 bytes
+    uses_tmem: bool  # the module's `hopper_pool` must be set
+    forwards: bool  # loads complete on barriers of other CTAs, in software that takes longer than the loads
+    asks: bool  # maps of 4-bit elements must be marked (maps.mark)
 
 
 def lower(text: str, name: str, mode: str, maps: dict[str, MapFacts], ctas: int, library: Callable[[], str]) -> Lowered:
     """Lower the entry `name` of a PTX module.
 
-    mode: one of MODES. maps: facts of the tensor maps among the parameters, by parameter name. ctas: size of
-    the launch's clusters. library: gives the PTX of library.cu, and is asked only if the kernel calls it.
+    mode: one of MODES. maps: facts of the tensor maps among the parameters, by parameter name. ctas: CTAs per cluster
+    of the launch. library: gives the PTX of library.cu; called only if the kernel needs it. Raises ValueError for
+    another mode, and EmulatorError for what a Hopper cannot do.
     """
     if mode not in MODES:
         raise ValueError(f"mode {mode!r}; must be one of {', '.join(MODES)}")
-    clean = without_comments(text)
-    entry = parse(text).entries[name]
-    start, body, end = span(clean, name)
-    found = list(statements(clean, body, end, entry))
+    module = parse(text)
+    entry = module.entries[name]
+    found = list(statements(module.text, entry))
     served = mode == "exact" and any(_SERVED.match(s.opcode) for s in found)
     rings = ctas if any(_FORWARDED.match(s.opcode) for s in found) else 0
     extra_threads = 32 * (SERVER_WARPS * served + FORWARDING_WARPS * bool(rings))
     threads = _threads(entry) if extra_threads else 0
     context = Context(entry, mode == "exact", ctas, threads, bool(extra_threads), maps, bare=mode == "bare")
-    code, position = [], body
-    for statement in found:
-        replacement = _replace(statement, context)
-        if replacement is not None:
-            code += clean[position : statement.start], replacement
-            position = statement.end
-    code.append(clean[position : end - 1])
-    header = clean[start:body]
-    dynamic, declaration = _dynamic_memory(clean)
+    code = _lowered_body(module.text, entry, found, context)
+    header = module.text[entry.place.start : entry.inside.start]
+    dynamic, declaration = _dynamic_memory(module.text)
     if extra_threads:
         context.calls = True
         header = re.sub(r"\.(req|max)ntid\s+[\d, ]+", f".reqntid {threads + extra_threads}, 1, 1\n", header)
         arguments = [("b32", CONTROL), *(("b32", str(int(value))) for value in (threads, ctas, rings, served))]
-        code = [_prologue(dynamic, rings, threads, arguments), *code, _epilogue(arguments)]
+        code = _prologue(dynamic, rings, threads, arguments) + code + _epilogue(arguments)
     functions = _functions(library()) if context.calls else ""
     ptx = "\n".join(
         (
             f".version {PTX_VERSION}\n.target sm_90a\n.address_size 64",
             declaration,
             functions,
-            _module_scope(clean, {entry.name: (start, end)}),
-            header + "".join(code) + "\n}",
+            _module_scope(module),
+            header + code + "\n}",
         )
     )
     return Lowered(
@@ -99,7 +91,7 @@ def _control_bytes(rings: int) -> int:
     return CONTROL_BYTES + rings * RING_BYTES
 
 
-def _threads(entry) -> int:
+def _threads(entry: Entry) -> int:
     if entry.reqntid is None or entry.reqntid[1:] != (1, 1) or entry.reqntid[0] % 32:
         raise EmulatorError(
             f"block of {entry.reqntid} threads: a kernel to which warps are added needs .reqntid with whole warps "
@@ -109,7 +101,21 @@ def _threads(entry) -> int:
     return entry.reqntid[0]
 
 
+def _lowered_body(text: str, entry: Entry, found: list[Statement], context: Context) -> str:
+    """The text between the entry's braces, its statements replaced by rule."""
+    code: list[str] = []
+    position = entry.inside.start
+    for statement in found:
+        replacement = _replace(statement, context)
+        if replacement is not None:
+            place = statement.parsed.place
+            code += text[position : place.start], replacement
+            position = place.end
+    return "".join((*code, text[position : entry.inside.end]))
+
+
 def _replace(statement: Statement, context: Context) -> str | None:
+    """PTX in place of the statement; None if it stays."""
     change = rule(statement.opcode)
     if change is not None:
         return change(statement, context)
@@ -122,15 +128,16 @@ def _replace(statement: Statement, context: Context) -> str | None:
     return None
 
 
-def _dynamic_memory(clean: str) -> tuple[str, str]:
+def _dynamic_memory(text: str) -> tuple[str, str]:
     """(name of the dynamic shared memory, its declaration if the module has none)."""
-    declared = re.search(r"\.extern\s+\.shared\b[^;\[]*?([\w$]+)\s*\[\s*\]\s*;", clean)
+    declared = _DYNAMIC_MEMORY.search(text)
     if declared:
         return declared[1], ""
     return "hopper_dynamic", ".extern .shared .align 16 .b8 hopper_dynamic[];"
 
 
 def _prologue(dynamic: str, rings: int, threads: int, arguments: list[tuple[str, str]]) -> str:
+    """The entry's first instructions: Control set up, and the extra warps sent to the library."""
     block = Block()
     size, thread, own = block.register(), block.register(), block.register("pred")
     block.add(f"mov.b32 {CONTROL}, {dynamic};")
@@ -148,6 +155,7 @@ def _prologue(dynamic: str, rings: int, threads: int, arguments: list[tuple[str,
 
 
 def _epilogue(arguments: list[tuple[str, str]]) -> str:
+    """The end of the kernel's own threads."""
     block = Block()
     block.call("hopper_leave", *arguments)
     block.add("ret;")
@@ -155,18 +163,15 @@ def _epilogue(arguments: list[tuple[str, str]]) -> str:
 
 
 def _functions(library: str) -> str:
-    """The library without its header, with functions that are only visible in the module."""
-    clean = re.sub(r"^\s*\.(version|target|address_size)[^\n]*", "", without_comments(library), flags=re.M)
-    return re.sub(r"\.visible\s+\.func", ".func", clean)
+    """The library's PTX without its header, its functions visible in the module only."""
+    return re.sub(r"\.visible\s+\.func", ".func", _HEADER_LINE.sub("", without_comments(library)))
 
 
-def _module_scope(clean: str, taken: dict[str, tuple[int, int]]) -> str:
-    """What stands outside of the entries: declarations. Debug sections are left out, they describe another text."""
+def _module_scope(module: Module) -> str:
+    """The declarations outside the entries. Debug sections are left out: they describe another text."""
     position, parts = 0, []
-    for match in re.finditer(r"\.entry\s+([\w$]+)", clean):
-        start, _, end = span(clean, match[1])
-        parts.append(clean[position:start])
-        position = end
-    parts.append(clean[position:])
-    outside = re.sub(r"\.section\s+[^{]*\{[^}]*\}", "", "".join(parts))
-    return re.sub(r"^\s*\.(version|target|address_size)[^\n]*", "", outside, flags=re.M)
+    for entry in sorted(module.entries.values(), key=lambda entry: entry.place):
+        parts.append(module.text[position : entry.place.start])
+        position = entry.place.end
+    parts.append(module.text[position:])
+    return _HEADER_LINE.sub("", re.sub(r"\.section\s+[^{]*\{[^}]*\}", "", "".join(parts)))

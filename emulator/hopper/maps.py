@@ -1,11 +1,12 @@
-"""Tensor maps of 4-bit elements on a GPU that does not know them.
+"""Tensor maps of 4-bit elements on a GPU that does not have them.
 
-A Hopper loads the same bytes through a map of U8 elements whose dimension 0 is half as large, in the box too, if the
-first coordinate is halved; shared memory then holds the same image, swizzle included. So maps among a launch's
-parameters are rewritten, and the instructions that use them are lowered accordingly. Which instruction uses which map
-is read off the PTX where an address comes from the parameters by moves and selects. Where it comes from memory (maps
-that a kernel edits in a workspace), the instruction asks the map itself, which then has a mark: as the box's size in a
-dimension that the tensor does not have.
+A Hopper loads the same bytes through a map of U8 elements with half the size in dimension 0, of the tensor and of the
+box, if the first coordinate is halved; the image in shared memory is the same, swizzle included. So the maps among a
+launch's parameters are rewritten, and the instructions that use them halve the coordinate.
+
+`Origins` follows an address through moves and selects to the parameters. An address from memory, as of a map that the
+kernel edits in a workspace, does not lead there: then the instruction looks for a mark in the map itself. The mark is
+the box's size in a dimension that the tensor does not have.
 """
 
 from __future__ import annotations
@@ -24,23 +25,25 @@ _ELEMENT_BITS = 0xF << 7 | 1 << 16  # element type and its variant, in the word 
 
 
 class MapFacts(NamedTuple):
-    """What lowering needs to know of a map. box_bytes: of its box in shared memory."""
+    """The properties of a tensor map that lowering needs."""
 
     four_bit: bool
-    box_bytes: int
+    box_bytes: int  # in shared memory
 
 
 def is_map(param: Param) -> bool:
-    """Whether a parameter has the form in which tensor maps travel by value."""
+    """Whether a parameter has the size and alignment of a tensor map passed by value."""
     return param.size == MAP_BYTES and param.align >= 64
 
 
 def patch(raw: bytes) -> tuple[bytes, MapFacts | None]:
-    """A by-value parameter of 128 bytes as a Hopper needs it, and what it is; unchanged and None if it is no map.
+    """(a by-value parameter of 128 bytes as a Hopper needs it, facts of the map).
 
-    Raises EmulatorError for a map that has no equal on a Hopper.
+    A parameter that is no map stays unchanged, and its facts are None. Raises EmulatorError for a map that has no equal
+    on a Hopper.
     """
-    # What a launch changes from call to call, addresses and sizes, is not looked at: decoding takes longer than all else.
+    # Decoding takes longer than the rest of a launch. The key leaves out the fields that change from call to call:
+    # addresses and sizes.
     key = raw[8:12] + raw[52:60]
     if key not in _known:
         _known[key] = _examine(raw)
@@ -57,7 +60,7 @@ def patch(raw: bytes) -> tuple[bytes, MapFacts | None]:
 
 
 def mark(patched: bytes) -> bytes:
-    """A patched map that had 4-bit elements, so that instructions can tell."""
+    """A patched map with the mark of 4-bit elements."""
     return patched[:MARK_OFFSET] + bytes((MARK_4_BIT,)) + patched[MARK_OFFSET + 1 :]
 
 
@@ -81,13 +84,14 @@ def _examine(raw: bytes) -> MapFacts | None:
     if tensor_map.rank > _MARKABLE_RANK and (tensor_map.element.bits == 4 or raw[MARK_OFFSET] == MARK_4_BIT):
         raise EmulatorError(
             f"a tensor map of {tensor_map.element.name} has {tensor_map.rank} dimensions, the last with a box of "
-            f"{tensor_map.box[-1]}: with 4-bit elements, or a box of {MARK_4_BIT + 1}, there may be only {_MARKABLE_RANK}"
+            f"{tensor_map.box[-1]}: with 4-bit elements, or a box of {MARK_4_BIT + 1}, there may be only "
+            f"{_MARKABLE_RANK}"
         )
     return MapFacts(tensor_map.element.bits == 4, tensor_map.box_bytes)
 
 
 class Origins:
-    """Which parameters a register of an entry may hold the address of."""
+    """Origins of the addresses in an entry's registers: the tensor map parameters that they may point to."""
 
     def __init__(self, entry: Entry):
         self._params = {param.name for param in entry.params if is_map(param)}
@@ -97,11 +101,12 @@ class Origins:
                 self._definitions.setdefault(register.name, []).append(instruction)
 
     def of(self, operand: object) -> frozenset[str] | None:
-        """Names of the tensor map parameters that `operand` may point to; None if it may point elsewhere."""
+        """Names of the tensor map parameters that `operand` may point to; None if it may point to other memory."""
         found: set[str] = set()
         return frozenset(found) if self._follow(operand, found, set()) else None
 
     def _follow(self, operand: object, found: set[str], seen: set[str]) -> bool:
+        """Add the names to `found`. Returns False if the operand may point to other memory."""
         if isinstance(operand, Symbol):
             found.add(operand.name)
             return operand.name in self._params
@@ -122,6 +127,7 @@ class Origins:
 
 
 def _registers(operands: tuple) -> list[Register]:
+    """The registers among operands, those of vectors and pairs included, those of addresses not."""
     registers = []
     for operand in operands:
         if isinstance(operand, Register):

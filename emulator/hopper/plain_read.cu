@@ -1,4 +1,4 @@
-/* A grid-stride read of contiguous memory: what a Hopper's memory takes for so many bytes, as a measure. */
+/* A grid-stride read of contiguous memory. Its time is a measure of the GPU's memory. */
 
 #include <cstddef>
 #include <cstdint>

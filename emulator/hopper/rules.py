@@ -1,7 +1,7 @@
-"""What becomes of each instruction that sm_90a lacks: one table from opcodes to rules.
+"""The table of lowering rules: opcode pattern -> rule, for the instructions that sm_90a lacks.
 
-A rule takes a statement and the context and returns the PTX that replaces it, its guard included, or None to leave it.
-`CANNOT` names what has no equal on a Hopper, with the reason.
+A rule takes a statement and the context. It returns the PTX that replaces the statement, guard included, or None if the
+statement stays. `CANNOT` lists the instructions that have no equal on a Hopper, with the reason.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from emulator.hopper.statements import Statement
 
 Rule = Callable[[Statement, Context], "str | None"]
 
+# (beginning of the opcode, reason); asked where no rule fits
 CANNOT = (
     (r"tcgen05\.", MODELLED),
     (r"clusterlaunchcontrol\.", "a Hopper has no cluster launch control"),
@@ -31,6 +32,7 @@ CANNOT = (
 
 
 def nothing(statement: Statement, context: Context) -> str:
+    """The rule that drops a statement."""
     return ""
 
 
@@ -56,10 +58,11 @@ RULES: tuple[tuple[str, Rule], ...] = (
     (r"cvt\.\S*e2m1x2", convert),
     (r"(ld|st)\.global\S*\.(v8\.[busf]32|v4\.[busf]64)$", wide_access),
 )
-"""Beginning of the opcode -> rule; the first that fits is taken."""
+"""(beginning of the opcode, rule); the first that fits is taken."""
 
 
 def rule(opcode: str) -> Rule | None:
+    """The rule for an opcode, None if it has none."""
     for pattern, function in RULES:
         if re.match(pattern, opcode):
             return function
@@ -67,5 +70,5 @@ def rule(opcode: str) -> Rule | None:
 
 
 def reason_against(opcode: str) -> str | None:
-    """Why an opcode that has no rule cannot be lowered; None if a Hopper has it, as far as is known here."""
+    """The reason why an opcode without a rule cannot be lowered; None if `CANNOT` does not list it."""
     return next((reason for pattern, reason in CANNOT if re.match(pattern, opcode)), None)

@@ -1,4 +1,4 @@
-"""Rules for tensor copies: 4-bit maps (maps.py), barriers in another CTA (forwarding.cuh), forms that sm_100 introduced."""
+"""Rules for tensor copies: 4-bit maps (maps.py), barriers in another CTA (forwarding.cuh), forms new in sm_100."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from emulator.hopper.statements import Block, Statement, split
 
 
 def _map_operand(statement: Statement) -> int:
+    """Index of the operand with the map: stores and prefetches have it first, loads after the destination."""
     return 0 if re.search(r"\.global\.shared|prefetch|reduce", statement.opcode) else 1
 
 
 def _facts(statement: Statement, context: Context) -> MapFacts | None:
-    """What the maps that the statement may use have in common; None if that has to be asked at run time."""
+    """Facts that all maps which the statement may use share; None if only the map tells, at run time."""
     place = statement.parsed.operands[_map_operand(statement)]
     names = context.origins.of(place.base) if place.offset == 0 else None
     facts = {context.maps.get(name) for name in names or ()}
@@ -45,7 +46,7 @@ def tensor_copy(statement: Statement, context: Context) -> str | None:
 
 
 def _shadow(block: Block, statement: Statement, context: Context, source: str, facts: MapFacts | None) -> str:
-    """The barrier that the load really completes on; see forwarding.cuh."""
+    """Register with the barrier that the load itself completes on (forwarding.cuh)."""
     meant, mask, shadow = address(block, statement.operands[2]), block.register(), block.register()
     if facts is None:
         bytes_ = block.register()
@@ -55,7 +56,7 @@ def _shadow(block: Block, statement: Statement, context: Context, source: str, f
     if ".multicast" in statement.opcode:
         block.add(f"cvt.u32.u16 {mask}, {statement.operands[3]};")
     else:
-        # One CTA: the one that the data goes to.
+        # The destination is in one CTA only.
         target = address(block, statement.operands[0])
         block.add(f"shr.u32 {mask}, {target}, 24;")
         block.add(f"shl.b32 {mask}, 1, {mask};")
@@ -64,7 +65,7 @@ def _shadow(block: Block, statement: Statement, context: Context, source: str, f
 
 
 def bulk_copy(statement: Statement, context: Context) -> str | None:
-    """cp.async.bulk without a tensor map: a CTA's own address is one of the cluster, the only form before sm_100."""
+    """cp.async.bulk without a tensor map: .shared::cta as destination is new in sm_100; the address fits both forms."""
     if ".shared::cta.global" not in statement.opcode:
         return None
     opcode = statement.opcode.replace(".shared::cta.global", ".shared::cluster.global")
@@ -72,7 +73,7 @@ def bulk_copy(statement: Statement, context: Context) -> str | None:
 
 
 def replace_field(statement: Statement, context: Context) -> str | None:
-    """tensormap.replace of a map in memory that may have had 4-bit elements."""
+    """tensormap.replace in a map that may have had 4-bit elements."""
     opcode = statement.opcode
     if ".elemtype" in opcode and statement.operands[-1].strip() in ("13", "14", "15"):
         raise context.refuse(statement, "a Hopper has no such element type")

@@ -1,4 +1,4 @@
-"""Rules for tensor memory and tensor core: calls of the library in exact mode, next to nothing in timing mode."""
+"""Rules for tensor memory and tensor core: calls of the library in exact mode, few instructions or none otherwise."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ MODELLED = "the software tensor core has block-scaled e2m1 MMAs with both operan
 
 
 def cta_group(statement: Statement) -> int:
+    """CTAs that execute the instruction together: 1 or 2."""
     return 2 if ".cta_group::2" in statement.opcode else 1
 
 
 def alloc(statement: Statement, context: Context) -> str:
+    """tcgen05.alloc: without tensor memory, address 0."""
     block, (target, columns) = Block(), statement.operands
     base = "0"
     if context.exact:
@@ -26,6 +28,7 @@ def alloc(statement: Statement, context: Context) -> str:
 
 
 def dealloc(statement: Statement, context: Context) -> str:
+    """tcgen05.dealloc."""
     block = Block()
     if context.exact:
         context.call(block, "hopper_dealloc", ("b32", statement.operands[1]))
@@ -33,6 +36,7 @@ def dealloc(statement: Statement, context: Context) -> str:
 
 
 def fence(statement: Statement, context: Context) -> str:
+    """tcgen05.fence and tcgen05.wait: tensor memory is global memory in exact mode."""
     return f"{statement.guard} fence.acq_rel.gpu;" if context.exact else ""
 
 
@@ -43,10 +47,11 @@ _COPIES = {
     "64x128b.warpx2::01_23": 64 << 8 | 1 << 4 | 2,
     "32x128b.warpx4": 32 << 8 | 1 << 4,
 }
-"""Shape of tcgen05.cp -> `shape` of copy() in tensorcore.cuh."""
+"""Shape of tcgen05.cp -> argument `shape` of copy() in tensorcore.cuh."""
 
 
 def copy(statement: Statement, context: Context) -> str:
+    """tcgen05.cp."""
     shape = _COPIES.get(re.sub(r"tcgen05\.cp\.cta_group::[12]\.", "", statement.opcode))
     if shape is None:
         raise context.refuse(statement, "this shape is not modelled")
@@ -61,6 +66,7 @@ def copy(statement: Statement, context: Context) -> str:
 
 
 def mma(statement: Statement, context: Context) -> str:
+    """tcgen05.mma, block-scaled, of e2m1, both operands in shared memory."""
     kind, opcode = re.search(r"kind::(\w+)", statement.opcode), statement.opcode
     if (
         kind is None
@@ -85,11 +91,11 @@ def mma(statement: Statement, context: Context) -> str:
 
 
 SHAPES = {"32x32b": 0, "16x64b": 1, "16x128b": 2, "16x256b": 3, "16x32bx2": 4}
-"""Shape of tcgen05.ld -> its number in tensorcore.cuh."""
+"""Shape of tcgen05.ld -> argument `shape` of hopper_tmem_address in tensorcore.cuh."""
 
 
 def fragment(shape: str, num: int) -> list[tuple[int, int]]:
-    """(lanes, columns) from a thread's first element to each of its registers (PTX ISA, "Matrix fragments")."""
+    """(lanes, columns) from a thread's first element to that of each register (PTX ISA, "Matrix fragments")."""
     if shape in ("32x32b", "16x32bx2"):
         return [(0, i) for i in range(num)]
     if shape == "16x64b":
@@ -139,7 +145,7 @@ def access(statement: Statement, context: Context) -> str:
 
 
 def _access_halves(block: Block, register: str, first: str, place: int, loads: bool) -> None:
-    """A register's halves are the low halves of two columns."""
+    """Load or store the halves of a register as the low halves of two columns."""
     low, high = block.register(), block.register()
     if loads:
         block.add(f"ld.global.cg.b32 {low}, [{first}+{place}];")
@@ -153,7 +159,8 @@ def _access_halves(block: Block, register: str, first: str, place: int, loads: b
 
 
 def commit(statement: Statement, context: Context) -> str:
-    # Without tensor-core work there is nothing to order, and a release of cluster scope would take its time.
+    """tcgen05.commit: an arrival, in exact mode behind the work that the library has finished by then."""
+    # Without tensor-core work there is nothing to order, and a release of cluster scope would cost time.
     block, form = Block(), "release" if context.exact else "relaxed"
     arrive = f"mbarrier.arrive.{form}.cluster.shared::cluster.b64 _,"
     if context.ctas == 1:

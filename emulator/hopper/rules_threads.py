@@ -1,4 +1,4 @@
-"""Rules for barriers and for the end of threads, in which extra warps must not count."""
+"""Rules for barriers and for the end of threads: extra warps must not count in either."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from emulator.hopper.statements import Block, Statement
 
 
 def cluster_arrive(statement: Statement, context: Context) -> str | None:
+    """barrier.cluster.arrive: beside extra warps, an arrival of each warp on every CTA's Control."""
     if not context.extra:
         return None
     block = Block()
@@ -20,11 +21,12 @@ def cluster_arrive(statement: Statement, context: Context) -> str | None:
 
 
 def cluster_wait(statement: Statement, context: Context) -> str | None:
+    """barrier.cluster.wait: beside extra warps, a wait on the own Control's barrier."""
     if not context.extra:
         return None
     block = Block()
     done = block.register("pred")
-    again = f"$hopper_wait_{statement.start}"
+    again = f"$hopper_wait_{statement.parsed.place.start}"
     block.add(f"{again}:")
     block.add(f"mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 {done}, [{CONTROL}], {PHASE};")
     block.add(f"@!{done} bra {again};")
@@ -33,6 +35,7 @@ def cluster_wait(statement: Statement, context: Context) -> str | None:
 
 
 def cta_barrier(statement: Statement, context: Context) -> str | None:
+    """bar.sync and barrier.sync: beside extra warps, for the kernel's own threads. EmulatorError for .red."""
     if not context.extra:
         return None
     if ".red" in statement.opcode:
@@ -43,9 +46,10 @@ def cta_barrier(statement: Statement, context: Context) -> str | None:
 
 
 def leave(statement: Statement, context: Context) -> str | None:
+    """ret and exit: beside extra warps, a branch to the common end."""
     return f"{statement.guard} bra {EXIT};" if context.extra else None
 
 
 def set_registers(statement: Statement, context: Context) -> str | None:
-    """setmaxnreg: the register budget is no longer the kernel's own once there are more warps."""
+    """setmaxnreg: dropped beside extra warps, whose registers the kernel's budget does not include."""
     return "" if context.extra else None

@@ -1,4 +1,4 @@
-"""Rules for arithmetic and for wide accesses."""
+"""Rules for arithmetic, conversions and wide accesses."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def convert(statement: Statement, context: Context) -> str:
 
 
 def _unpack_e2m1(block: Block, target: str, code: str) -> None:
-    """Two e2m1 numbers in a byte to f16x2, inline: kernels that convert all of their input do little else.
+    """Two e2m1 numbers in a byte to f16x2. Inline: some kernels convert all of their input and do little else.
 
-    The bits of an e2m1 number, its sign apart, are those of an fp16 number of 2**-14 times its value, 0.5 as a subnormal
-    one. The byte is brought to both halves at once, with multiplications that other pipes do than the rest.
+    The exponent and mantissa bits of e2m1, shifted to those of fp16, give 2**-14 times the value; 0.5 becomes a
+    subnormal number. Multiplications shift the byte into both halves at once, on another pipe than logic operations.
     """
     magnitudes, signs, scale = block.register(), block.register(), block.register()
     block.add(f"mul.lo.u32 {magnitudes}, {code}, {1 << 9 | 1 << 21};")
@@ -73,9 +73,8 @@ def _unpack_e2m1(block: Block, target: str, code: str) -> None:
 
 def wide_access(statement: Statement, context: Context) -> str:
     """256-bit loads and stores, as two of 128 bits."""
-    form = re.search(r"\.v([48])\.([busf])(32|64)$", statement.opcode)
     opcode = re.sub(r"\.L2::evict_\w+|\.L1::evict_\w+|\.L1::no_allocate|\.L2::\d+B", "", statement.opcode)
-    opcode = opcode.replace(f".v{form[1]}.", f".v{int(form[1]) // 2}.")
+    opcode = re.sub(r"\.v([48])\.", lambda form: f".v{int(form[1]) // 2}.", opcode)
     operands = list(statement.operands)
     loads = opcode.startswith("ld")
     at, values = (1, 0) if loads else (0, 1)

@@ -1,34 +1,25 @@
-"""The instructions of PTX text with their places in it, so that they can be replaced where they stand."""
+"""An entry's instructions as they are written, and blocks of PTX that replace them.
+
+The parser of emulator/ptx finds the instructions and their places in the text; the operands are cut from there.
+"""
 
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from emulator.ptx import syntax
 from emulator.ptx.ir import Entry, Instruction
-
-_NAME = r"[A-Za-z_$%][\w$%]*"
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
-_STATEMENT = re.compile(
-    rf"\s*(?:(?P<loc>\.loc\b[^\n]*)|(?P<label>{_NAME})\s*:(?!:)|(?P<brace>[{{}}])|(?P<text>[^;{{}}][^;]*);|(?P<end>\Z))"
-)
-_PARTS = re.compile(rf"(?:@(?P<not>!?)\s*(?P<guard>{_NAME})\s+)?(?P<opcode>[a-z][\w.:]*)\s*(?P<rest>.*)", re.S)
 
 
 @dataclass(frozen=True)
 class Statement:
-    """An instruction as it is written, and as it was parsed.
+    """An instruction as it is written, and as it was parsed."""
 
-    start, end: its characters, the semicolon included. guard: "@%p1", "@!%p1" or "". operands: as written.
-    """
-
-    start: int
-    end: int
-    guard: str
+    guard: str  # "@%p1", "@!%p1" or ""
     opcode: str
-    operands: tuple[str, ...]
+    operands: tuple[str, ...]  # as written, stripped
     parsed: Instruction
 
     @property
@@ -37,53 +28,24 @@ class Statement:
 
 
 def split(text: str) -> list[str]:
-    """`text` at the commas outside of brackets and braces, stripped."""
-    parts, depth, start = [], 0, 0
-    for index, character in enumerate(text):
-        depth += (character in "[{(") - (character in "]})")
-        if character == "," and depth == 0:
-            parts.append(text[start:index].strip())
-            start = index + 1
-    return [*parts, text[start:].strip()]
+    """`text` at the commas outside brackets and braces, stripped."""
+    return [part.strip() for part in syntax.split(text)]
 
 
-def without_comments(text: str) -> str:
-    """`text` with comments blanked; every other character keeps its place."""
-    return _COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
-
-
-def span(clean: str, name: str) -> tuple[int, int, int]:
-    """(start, start of the body, end) of an entry; start is that of its line, the body begins behind the brace."""
-    header = re.search(rf"^[^\n]*\.entry\s+{re.escape(name)}\b[^{{;]*\{{", clean, re.M)
-    depth = 1
-    for match in re.compile(r"[{}]").finditer(clean, header.end()):
-        depth += 1 if match.group() == "{" else -1
-        if depth == 0:
-            return header.start(), header.end(), match.end()
-    raise ValueError(f"the braces of {name} do not match")
-
-
-def statements(clean: str, body: int, end: int, entry: Entry) -> Iterator[Statement]:
-    """The instructions of an entry in order; `entry` is what the parser made of the same text."""
-    position, parsed = body, iter(entry.instructions)
-    while position < end - 1:
-        match = _STATEMENT.match(clean, position, end - 1)
-        position = match.end()
-        text = match["text"]
-        if text is None or text.startswith("."):
-            continue
-        parts = _PARTS.fullmatch(text.strip())
-        operands = tuple(split(parts["rest"])) if parts["rest"].strip() else ()
-        guard = f"@{parts['not']}{parts['guard']}" if parts["guard"] else ""
-        yield Statement(match.start("text"), match.end(), guard, parts["opcode"], operands, next(parsed))
+def statements(text: str, entry: Entry) -> Iterator[Statement]:
+    """The instructions of an entry in order. text: of the module that the entry was parsed from (Module.text)."""
+    for instruction in entry.instructions:
+        start, end = instruction.place
+        guard, opcode, operands = syntax.instruction(text[start:end].removesuffix(";"))
+        yield Statement(guard, opcode, tuple(operands), instruction)
 
 
 class Block:
-    """PTX that takes an instruction's place: lines in a scope of their own, with registers that nobody else has."""
+    """PTX that replaces an instruction: lines in a scope of their own, with registers that no other code uses."""
 
     _labels = itertools.count()
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._declarations: list[str] = []
         self._lines: list[str] = []
 
@@ -97,7 +59,7 @@ class Block:
         self._lines.append(line)
 
     def call(self, function: str, *arguments: tuple[str, str], result: tuple[str, str] | None = None) -> None:
-        """Call a device function. arguments, result: (kind, register or immediate), kind b32 or b64."""
+        """Add the call of a device function. arguments, result: (b32 or b64, register or immediate)."""
         self.add("{")
         for number, (kind, operand) in enumerate(arguments):
             self.add(f".param .{kind} hopper_argument_{number};")
@@ -112,7 +74,7 @@ class Block:
         self.add("}")
 
     def text(self, statement: Statement | None = None) -> str:
-        """The block; with the guard of `statement` around it if that has one."""
+        """The block, skipped where the guard of `statement`, if it has one, is false."""
         lines = ["{", *self._declarations]
         if statement is not None and statement.guard:
             label = f"$hopper_{next(self._labels)}"

@@ -16,7 +16,8 @@ static __device__ void take_tmem(uint32_t control) {
     store(AT(tmem), (uint32_t)slot);
 }
 
-/* tcgen05.alloc, by a whole warp: base address of `columns` more columns, filled with NaN. A pair does it together. */
+/* tcgen05.alloc by a whole warp: base address of `columns` more columns, filled with NaN. The CTAs of a pair wait for
+ * each other. */
 extern "C" __device__ uint32_t hopper_alloc(uint32_t control, uint32_t columns, uint32_t cta_group) {
     uint32_t base = load(AT(columns)), lane = threadIdx.x % 32;
     __syncwarp();
@@ -41,8 +42,9 @@ extern "C" __device__ void hopper_dealloc(uint32_t control, uint32_t columns) {
     if (threadIdx.x % 32 == 0) add(AT(columns), -columns);
 }
 
-/* Address in global memory of the calling lane's first word of a tcgen05.ld or .st; lower.py adds each register's
- * distance. shape: an index of lower.py's table. (PTX ISA, "Matrix fragments for shape .32x32b" and what follows.) */
+/* Global address of the calling lane's first word of a tcgen05.ld or .st; `fragment` in rules_tcgen05.py gives the
+ * distances of the registers, and its SHAPES the values of `shape` (PTX ISA, "Matrix fragments for shape .32x32b" and
+ * the sections behind). */
 extern "C" __device__ uint64_t hopper_tmem_address(uint32_t control, uint32_t taddr, uint32_t shape, uint32_t packed,
                                                    uint32_t half_split) {
     uint32_t t = threadIdx.x % 32, row = 0, column = 0, split = 0;
@@ -60,7 +62,7 @@ extern "C" __device__ uint64_t hopper_tmem_address(uint32_t control, uint32_t ta
     return (uint64_t)(tmem_of(control, own_rank()) + column * LANES + lane + row);
 }
 
-/* Tensor core: what the servers do. Bit layouts as in emulator/descriptors.py. */
+/* Tensor core: the servers' work. Bit layouts: emulator/hardware/tensor/descriptors.py and instruction.py. */
 
 struct Operand {
     uint32_t start, lead, stride, span;
@@ -75,7 +77,7 @@ struct Operand {
         span = mode == 2 ? 128 : mode == 4 ? 64 : mode == 6 ? 32 : 0;
     }
 
-    /* Address of a 16-byte chunk in the window of a CTA. */
+    /* Address of a 16-byte chunk in a CTA's shared memory. */
     __device__ uint32_t chunk(uint32_t rank, uint32_t row, uint32_t chunk) const {
         uint32_t linear = start + row / 8 * stride + row % 8 * (span ? span : 16) + chunk * (span ? 16 : lead);
         if (span) linear ^= (linear >> 7 & (span / 16 - 1)) << 4;
@@ -111,8 +113,9 @@ static __device__ float decode_scale(uint32_t code, bool ue8m0) {
     return exponent ? __uint_as_float((exponent + 120) << 23 | mantissa << 20) : mantissa * 0x1p-9f;
 }
 
-/* Four scale factors, one for every 16 elements. */
-static __device__ void decode_scales(uint32_t word, uint32_t first_byte, uint32_t block, bool ue8m0, float (&scales)[4]) {
+/* Four scale factors, one per 16 elements. */
+static __device__ void decode_scales(uint32_t word, uint32_t first_byte, uint32_t block, bool ue8m0,
+                                     float (&scales)[4]) {
     for (uint32_t i = 0; i < 4; i++) scales[i] = decode_scale(word >> 8 * (first_byte + i * 16 / block) & 255, ue8m0);
 }
 
@@ -157,15 +160,15 @@ static __device__ void multiply(uint32_t control, const Job &job, uint32_t row) 
                 }
                 float value = sums[0] + sum * sign;
                 __stcg(&d[column * LANES], __float_as_uint(value));
-                /* Rotated, so that the loop that is not unrolled has no array in local memory. */
+                /* Rotated, so that the loop, which is not unrolled, keeps its arrays in registers. */
                 for (uint32_t j = 0; j < 7; j++) sums[j] = sums[j + 1], b_words[j] = b_words[j + 1];
             }
         }
     }
 }
 
-/* job.shape: rows << 8 | chunks of a row << 4 | which 32 rows a quarter of the lanes gets: 0 all the first,
- * 1 warpx2::02_13, 2 warpx2::01_23, 3 each its own. */
+/* job.shape: rows << 8 | chunks per row << 4 | choice of the 32 rows for each quarter of the lanes: 0 the first rows
+ * for all, 1 warpx2::02_13, 2 warpx2::01_23, 3 its own rows for each. */
 static __device__ void copy(uint32_t control, const Job &job, uint32_t lane) {
     Operand source(job.a);
     uint32_t quarter = lane / 32, choice = job.shape & 15, chunks = job.shape >> 4 & 15;
@@ -200,7 +203,7 @@ static __device__ void run_jobs(uint32_t control, uint32_t server) {
     }
 }
 
-/* Hands a job to the servers and returns when it is done; the last one, JOB_END, at once. */
+/* Hand a job to the servers and wait until it is done; JOB_END, the last one, is not waited for. */
 static __device__ void post(uint32_t control, const Job &job) {
     while (exchange_if(AT(lock), 0, 1)) __nanosleep(64);
     const uint32_t *words = (const uint32_t *)&job;

@@ -1,1 +1,1 @@
-"""What host programs talk to: the DSL's runtime, cuda.bindings, torch's device "cuda", PTX modules."""
+"""The host's interfaces to the device: CuTe DSL's runtime, cuda.bindings, torch's device "cuda", PTX modules."""

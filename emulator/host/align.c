@@ -1,6 +1,6 @@
-/* Alignment of torch's allocations. CUDA's allocators return addresses that are multiples of 256 bytes or more, and
- * kernels rely on it; torch's CPU allocator asks posix_memalign for 64. align_allocations() points the entry for
- * posix_memalign in the import table of one loaded library to a function that asks for more. */
+/* Alignment of torch's allocations. CUDA's allocators align to 256 bytes or more, and kernels rely on it; torch's CPU
+ * allocator asks posix_memalign for 64. align_allocations() makes the import table of one loaded library point to a
+ * posix_memalign that aligns to more. */
 
 #define _GNU_SOURCE
 #include <elf.h>
@@ -71,7 +71,8 @@ static int visit(struct dl_phdr_info *object, size_t size, void *data) {
     return 1;
 }
 
-/* Number of entries replaced in the first loaded library whose path contains `library`. */
+/* Align the allocations of the first loaded library whose path contains `library` to `alignment` bytes or more. Returns
+ * the number of import table entries that were replaced. */
 int align_allocations(const char *library, size_t alignment) {
     struct search search = {library, 0};
     minimum_alignment = alignment;

@@ -1,14 +1,15 @@
-"""The calls of cuda.bindings that programs make around their launches, answered for the emulated device.
+"""cuda.bindings for the emulated device: the calls that programs make around their launches.
 
-Covered: initialisation, device queries, occupancy (what the DSL's HardwareInfo asks), memory, events and
-synchronisation. Every other function of cuda.bindings still looks for a driver and raises when there is none.
-Events tell the host's clock, as torch's do (see torch_cuda.py).
+Covered: initialisation, device queries, the occupancy queries of the DSL's HardwareInfo, memory, events and
+synchronisation. Every other function of cuda.bindings still looks for a driver and raises where there is none. Times of
+events are the host's clock (events.py).
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from typing import Any, SupportsInt
 
 import numpy as np
 
@@ -17,13 +18,17 @@ from emulator.hardware.properties import DeviceProperties, ctas_per_sm
 from emulator.host import events
 
 ALIGNMENT = 512  # bytes, of device allocations
-CUDA_VERSION = 13000  # the driver interface that the answers follow
+CUDA_VERSION = 13000  # of the driver interface that the answers follow
 
-# CUdevice_attribute, which cudaDeviceAttr agrees with
+# by number of CUdevice_attribute, which cudaDeviceAttr shares
 ATTRIBUTES: dict[int, Callable[[DeviceProperties], int]] = {
     1: lambda p: p.max_threads_per_block,
-    **{2 + axis: lambda p, axis=axis: p.max_block[axis] for axis in range(3)},
-    **{5 + axis: lambda p, axis=axis: p.max_grid[axis] for axis in range(3)},
+    2: lambda p: p.max_block[0],
+    3: lambda p: p.max_block[1],
+    4: lambda p: p.max_block[2],
+    5: lambda p: p.max_grid[0],
+    6: lambda p: p.max_grid[1],
+    7: lambda p: p.max_grid[2],
     8: lambda p: p.shared_memory_per_block,
     10: lambda p: p.warp_size,
     12: lambda p: p.registers_per_block,
@@ -66,42 +71,43 @@ def _allocate(nbytes: int) -> int:
     return address
 
 
-def _free(pointer) -> None:
+def _free(pointer: SupportsInt) -> None:
     _synchronize()
     Device.current().memory.release(int(pointer))
     del _buffers[int(pointer)]
 
 
-def _fill(pointer, value: int, count: int, dtype: type) -> None:
+def _fill(pointer: SupportsInt, value: int, count: int, dtype: type) -> None:
+    """Store `count` values of a NumPy type."""
     _synchronize()
     words = Device.current().memory.at(int(pointer), count * np.dtype(dtype).itemsize, "store")
     first = int(pointer) - words.start
     words.data[first : first + count * np.dtype(dtype).itemsize].view(dtype)[:] = value
 
 
-def _copy(target, source, count, kind) -> None:
+def _copy(target: SupportsInt, source: SupportsInt, count: int, kind: object) -> None:
     _synchronize()
     ctypes.memmove(int(target), int(source), count)
 
 
-def _record(event) -> None:
+def _record(event: SupportsInt) -> None:
     _synchronize()
     events.record(int(event))
 
 
-def _nothing(*arguments) -> None:
+def _nothing(*arguments: object) -> None:
     pass
 
 
-def _synchronize(*arguments) -> None:
+def _synchronize(*arguments: object) -> None:
     Device.current().synchronize()
 
 
-def _answers(success, functions: dict[str, Callable]) -> dict[str, Callable]:
-    """Functions in cuda.bindings' convention: a tuple of the status and what there is to return."""
+def _answers(success: object, functions: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., tuple[Any, ...]]]:
+    """Functions in cuda.bindings' convention: they return a tuple of the status and the result, if there is one."""
 
-    def wrap(function: Callable) -> Callable:
-        def answer(*arguments, **keywords):
+    def wrap(function: Callable[..., Any]) -> Callable[..., tuple[Any, ...]]:
+        def answer(*arguments: Any, **keywords: Any) -> tuple[Any, ...]:
             result = function(*arguments, **keywords)
             return (success,) if result is None else (success, result)
 
@@ -110,8 +116,8 @@ def _answers(success, functions: dict[str, Callable]) -> dict[str, Callable]:
     return {name: wrap(function) for name, function in functions.items()}
 
 
-def _max_active_clusters(kernel, config) -> int:
-    """Clusters that fit at once if any SMs could form one; a B200's GPCs may hold fewer."""
+def _max_active_clusters(kernel: object, config: Any) -> int:
+    """Clusters of a CUlaunchConfig that fit at once if any SMs can form one; a B200's GPCs may hold fewer."""
     properties = Device.current().properties
     threads = config.blockDimX * config.blockDimY * config.blockDimZ
     shape = [a.value.clusterDim for a in config.attrs if int(a.id) == 4]  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
@@ -120,12 +126,13 @@ def _max_active_clusters(kernel, config) -> int:
 
 
 def install_driver() -> None:
+    """Replace the covered functions of cuda.bindings.driver."""
     import cuda.bindings.driver as driver
 
     def properties() -> DeviceProperties:
         return Device.current().properties
 
-    functions = {
+    functions: dict[str, Callable[..., Any]] = {
         "cuInit": lambda flags: None,
         "cuDriverGetVersion": lambda: CUDA_VERSION,
         "cuDeviceGetCount": lambda: 1,
@@ -157,7 +164,7 @@ def install_driver() -> None:
         "cuMemsetD8Async": lambda pointer, value, count, queue: _fill(pointer, value, count, np.uint8),
         "cuMemsetD32": lambda pointer, value, count: _fill(pointer, value, count, np.uint32),
         "cuMemsetD32Async": lambda pointer, value, count, queue: _fill(pointer, value, count, np.uint32),
-        # A library handle here serves HardwareInfo's occupancy queries only: cubins hold no PTX to run.
+        # A library from here serves HardwareInfo's occupancy queries only: cubins hold no PTX to run.
         "cuLibraryLoadData": lambda *arguments: driver.CUlibrary(1),
         "cuLibraryEnumerateKernels": lambda count, library: [driver.CUkernel(1)],
         "cuLibraryUnload": _nothing,
@@ -177,9 +184,10 @@ def install_driver() -> None:
 
 
 def install_runtime() -> None:
+    """Replace the covered functions of cuda.bindings.runtime."""
     import cuda.bindings.runtime as runtime
 
-    functions = {
+    functions: dict[str, Callable[..., Any]] = {
         "cudaGetDeviceCount": lambda: 1,
         "cudaGetDevice": lambda: 0,
         "cudaSetDevice": _nothing,

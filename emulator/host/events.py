@@ -1,6 +1,6 @@
-"""Events of the device: points in its work that programs create, record and measure between.
+"""Events of the device: points in its work, with their times on the host's clock.
 
-Launches that are to run are run by whoever records or waits; an event is a time on the host's clock (see torch_cuda.py).
+Callers run the pending launches before they record an event or wait for one.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ _recorded: dict[int, float] = {}
 
 
 def create() -> int:
-    """A handle (cudaEvent_t, CUevent) that is not 0."""
+    """A new handle (cudaEvent_t, CUevent), not 0."""
     return next(_handles)
 
 
 def record(handle: int) -> None:
+    """Set the event's time to now."""
     _recorded[handle] = time.perf_counter()
 
 
 def milliseconds(start: int, end: int) -> float:
-    """Between two recorded events. KeyError with the handle of one that is not."""
+    """Time between two recorded events. Raises KeyError with the handle of an event that is not recorded."""
     return (_recorded[end] - _recorded[start]) * 1e3
 
 
 def destroy(handle: int) -> None:
+    """Forget an event, recorded or not."""
     _recorded.pop(handle, None)

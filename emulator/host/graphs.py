@@ -1,6 +1,6 @@
-"""CUDA graphs: launches that are recorded instead of run, and run again with every replay.
+"""CUDA graphs: launches are recorded instead of run, and every replay runs them.
 
-Only launches of kernels can be captured. A torch operation on the device would have to be recorded, too: there it raises.
+Only launches of kernels can be captured: a torch operation on the device raises NotImplementedError meanwhile.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ from collections.abc import Callable, Iterator
 
 from emulator.execution import device
 
+Pool = tuple[int, int]
 _capturing: list[Callable[[], None]] | None = None
 
 
 def capturing() -> bool:
+    """Whether a graph is being captured."""
     return _capturing is not None
 
 
 def submit(launch: Callable[[], None]) -> None:
-    """Runs a launch, or adds it to the graph that is being captured."""
+    """Run a launch, or add it to the graph that is being captured."""
     if _capturing is None:
         launch()
     else:
@@ -26,19 +28,22 @@ def submit(launch: Callable[[], None]) -> None:
 
 
 def refuse_while_capturing(what: str) -> None:
-    """NotImplementedError for work on the device that is no launch, if a graph is being captured."""
+    """Raise NotImplementedError for an operation that is no launch, if a graph is being captured."""
     if _capturing is not None:
         raise NotImplementedError(f"{what} while a CUDA graph is captured: the emulated device records launches only")
 
 
 class CUDAGraph:
-    """torch.cuda.CUDAGraph: the launches between capture_begin and capture_end. Device memory of then lives as long."""
+    """torch.cuda.CUDAGraph: the launches between capture_begin and capture_end.
+
+    The graph keeps the device memory that exists at capture_end.
+    """
 
     def __init__(self, keep_graph: bool = False):
         self._launches: list[Callable[[], None]] | None = None
         self._kept: list[object] = []
 
-    def capture_begin(self, pool=None, capture_error_mode: str = "global") -> None:
+    def capture_begin(self, pool: Pool | None = None, capture_error_mode: str = "global") -> None:
         global _capturing
         if _capturing is not None:
             raise RuntimeError("a CUDA graph is being captured already")
@@ -61,12 +66,14 @@ class CUDAGraph:
     def reset(self) -> None:
         self._launches, self._kept = None, []
 
-    def pool(self) -> tuple[int, int]:
+    def pool(self) -> Pool:
         return 0, 0
 
 
 @contextlib.contextmanager
-def graph(cuda_graph: CUDAGraph, pool=None, stream=None, capture_error_mode: str = "global") -> Iterator[None]:
+def graph(
+    cuda_graph: CUDAGraph, pool: Pool | None = None, stream: object = None, capture_error_mode: str = "global"
+) -> Iterator[None]:
     """torch.cuda.graph."""
     cuda_graph.capture_begin(pool, capture_error_mode)
     try:

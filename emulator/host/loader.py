@@ -9,28 +9,29 @@ import os
 import re
 import struct
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from emulator.errors import EmulatorError
 from emulator.execution import device
 from emulator.execution.device import Device
+from emulator.hardware.memory import GlobalMemory
 from emulator.hardware.properties import DeviceProperties, LaunchConfig
 from emulator.hardware.variables import module_memory
 from emulator.ptx.ir import Entry, Param
 from emulator.ptx.module import parse
 
-ALIGNMENT = 256  # of `array`, as of an allocation of the CUDA driver
+ALIGNMENT = 256  # bytes; the CUDA driver's
 
 _arrays: dict[int, weakref.ref] = {}
 _FLOATS = {"f16": "<e", "f32": "<f", "f64": "<d"}
 
 
-def array(data) -> np.ndarray:
-    """A copy of `data` (whatever np.asarray takes) in device memory: an ordinary array, 256-byte aligned, that kernels
-    may access to the byte as long as it lives.
-    """
+def array(data: npt.ArrayLike) -> np.ndarray:
+    """A copy of `data` in device memory: a NumPy array, 256-byte aligned, that kernels may access while it lives."""
     source = np.asarray(data)
     storage = np.empty(source.nbytes + ALIGNMENT, np.uint8)
     start = -storage.ctypes.data % ALIGNMENT
@@ -48,7 +49,7 @@ def _register(address: int, nbytes: int, owner: np.ndarray, name: str, writable:
     weakref.finalize(owner, _forget, memory, address).atexit = False
 
 
-def _forget(memory, address: int) -> None:
+def _forget(memory: GlobalMemory, address: int) -> None:
     memory.release(address)
     _arrays.pop(address, None)
 
@@ -61,7 +62,7 @@ device.memory_owners.append(_live_arrays)
 
 
 class Module:
-    """A loaded PTX module: `module["name"]` is a kernel; iterating gives the kernels' names."""
+    """A loaded PTX module: `module["name"]` is a kernel; iteration gives the kernels' names."""
 
     def __init__(self, text: str):
         self._module = parse(text)
@@ -73,11 +74,11 @@ class Module:
             raise KeyError(f"the module has no kernel {name!r}; it has {', '.join(self._kernels) or 'none'}")
         return self._kernels[name]
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[str]:
         return iter(self._kernels)
 
     def variable(self, name: str) -> np.ndarray:
-        """uint8[bytes] of a .global or .const variable, as kernels see it; what is stored to it is what they load."""
+        """uint8[bytes] of a .global or .const variable: the memory that kernels load and store. Raises KeyError."""
         Device.current().synchronize()
         memory = module_memory(self._module.scope)
         if name not in memory.bytes:
@@ -86,12 +87,12 @@ class Module:
 
 
 class Kernel:
-    """An entry of a module. name: of the entry; params: its parameters, in order."""
+    """An entry of a module."""
 
     def __init__(self, entry: Entry):
         self._entry = entry
         self.name = entry.name
-        self.params = tuple(entry.params)
+        self.params = tuple(entry.params)  # in the order of the entry's .param
 
     def launch(
         self,
@@ -106,21 +107,20 @@ class Kernel:
         nonportable_cluster: bool = False,
         wait: bool = True,
     ) -> None:
-        """Runs the kernel on the current device.
+        """Run the kernel on the current device.
 
-        grid: CTAs, block: threads, cluster: CTAs, each (x, y, z) or fewer of them. shared: bytes of dynamic shared
-        memory. args: one per parameter of the entry:
+        grid, block and cluster are (x, y, z) or fewer sizes: CTAs, threads per CTA, CTAs per cluster. shared: bytes of
+        dynamic shared memory. args: one per parameter of the entry:
 
-        - an array in device memory, of which the address is passed: of `emulator.array`, another NumPy array (which is
-          made known to the device as far as it owns memory, views with what they look into), or a torch tensor
-          on device "cuda";
-        - an int for an integer parameter, an int or float for a floating-point one; a NumPy scalar of the parameter's
-          size for either;
-        - bytes, an array of as many bytes or a ctypes structure for an array of bytes: structures, tensor maps.
+        - for an address, an array: one of `emulator.array`, a torch tensor on device "cuda", or another NumPy array,
+          whose memory (of a view, its base's) becomes device memory;
+        - for an integer parameter an int, for a floating-point one an int or float; for either a NumPy scalar of the
+          parameter's size;
+        - for an array of bytes (structures, tensor maps), bytes, an array of as many bytes or a ctypes structure.
 
-        wait: whether the launch is over when this returns; if not, it may be run later, beside those that follow with
-        `programmatic`. Raises EmulatorError for arguments that do not fit, for what the device refuses and for
-        whatever rule the kernel breaks.
+        wait: whether the launch has ended when this returns. Without it, the launch may run later, beside the
+        `programmatic` launches that follow. Raises EmulatorError for arguments that do not fit, for a launch that the
+        device refuses and for a rule that the kernel breaks.
         """
         if os.environ.get("EMULATOR") == "hopper":
             raise EmulatorError("PTX that is loaded as text runs on the emulated B200 only", kernel=self.name)
@@ -146,12 +146,13 @@ class Kernel:
         return EmulatorError(f"launch refused: {reason}", kernel=self.name)
 
     def _sizes(self, what: str, sizes: int | Sequence[int]) -> tuple[int, int, int]:
-        given = (sizes,) if isinstance(sizes, numbers.Integral) else tuple(sizes)
+        given = (sizes,) if isinstance(sizes, numbers.Integral) else tuple(cast(Sequence[int], sizes))
         if not 1 <= len(given) <= 3 or not all(isinstance(size, numbers.Integral) for size in given):
             raise self._fail(f"{what} {sizes}: one to three integers are expected")
-        return tuple(map(int, (*given, 1, 1)[:3]))
+        x, y, z = map(int, (*given, 1, 1)[:3])
+        return x, y, z
 
-    def _packed(self, param: Param, value: object) -> bytes:
+    def _packed(self, param: Param, value: Any) -> bytes:
         try:
             return _packed_array(param, value) if param.array else _packed_value(param, value)
         except (ValueError, TypeError, OverflowError, struct.error) as error:
@@ -159,20 +160,24 @@ class Kernel:
 
 
 def load_ptx(text: str) -> Module:
-    """Parse PTX for sm_100a (or a target it runs). Raises EmulatorError with the line for what is not understood;
-    instructions that are not modelled are refused when a kernel that has them is launched first.
+    """Parse PTX for sm_100a or a target whose PTX runs there.
+
+    Raises EmulatorError with the line for syntax that is not understood. The first launch of a kernel raises it for an
+    instruction that is not modelled.
     """
     return Module(text)
 
 
 def _check_target(target: str) -> None:
-    """PTX runs on its own and on later devices, that for sm_NNa on no other, for sm_NNf on the family only (PTX ISA,
-    ".target").
+    """Raise EmulatorError for a target whose PTX does not run on the device (PTX ISA, ".target").
+
+    PTX for sm_NN runs on later devices too, for sm_NNa on no other, for sm_NNf on the family only.
     """
     major, minor = DeviceProperties.capability
     name = target.partition(",")[0].strip()
-    number, specific = re.fullmatch(r"sm_(\d+)([af]?)", name).groups()
-    if int(number) > 10 * major + minor or (specific and int(number) != 10 * major + minor):
+    sm = re.fullmatch(r"sm_(\d+)([af]?)", name)
+    number, own = (int(sm[1]) if sm else 0), 10 * major + minor
+    if sm is None or number > own or (sm[2] and number != own):
         raise EmulatorError(f"PTX for {name}: a device of compute capability {major}.{minor} does not run it")
 
 
@@ -180,7 +185,7 @@ def _declared(param: Param) -> str:
     return f".{param.type}[{param.size // (int(param.type[1:]) // 8)}]" if param.array else f".{param.type}"
 
 
-def _packed_array(param: Param, value: object) -> bytes:
+def _packed_array(param: Param, value: Any) -> bytes:
     data = value.numpy() if hasattr(value, "data_ptr") else value
     if isinstance(data, ctypes.Structure | ctypes.Array | bytes | bytearray | memoryview):
         data = bytes(data)
@@ -193,7 +198,7 @@ def _packed_array(param: Param, value: object) -> bytes:
     return data
 
 
-def _packed_value(param: Param, value: object) -> bytes:
+def _packed_value(param: Param, value: Any) -> bytes:
     size, kind = param.size, param.type[0]
     if hasattr(value, "data_ptr") or isinstance(value, np.ndarray):
         if size != 8 or kind == "f":
@@ -210,21 +215,22 @@ def _packed_value(param: Param, value: object) -> bytes:
     if kind == "f" and isinstance(value, numbers.Real):
         return struct.pack(_FLOATS[param.type], value)
     if isinstance(value, numbers.Integral):
-        low, high = (0 if kind == "u" and value >= 0 else -(1 << 8 * size - 1)), 1 << 8 * size
-        if not low <= value < high:
+        integer, low, high = int(value), -(1 << 8 * size - 1), 1 << 8 * size
+        if not low <= integer < high:
             raise OverflowError(f"{value} does not fit {8 * size} bits")
-        return (int(value) & high - 1).to_bytes(size, "little")
+        return (integer & high - 1).to_bytes(size, "little")
     raise TypeError(f"{type(value).__name__} given")
 
 
-def _address(value: object) -> int:
-    """The device address of an array or tensor."""
+def _address(value: Any) -> int:
+    """The device address of an array or tensor; an array's memory becomes device memory. Raises ValueError."""
     memory = Device.current().memory
     if hasattr(value, "data_ptr"):
         address = value.data_ptr()
         if value.numel() and memory.allocation(address) is None:
             raise ValueError(
-                'the tensor is not on the emulated device: start the program by `python -m emulator` and take device "cuda"'
+                "the tensor is not on the emulated device: start the program by `python -m emulator` and take device "
+                '"cuda"'
             )
         return address
     address = value.ctypes.data

@@ -1,26 +1,23 @@
-"""CuTe DSL's runtime library, so that compiled functions run here: their PTX and their launches are taken over.
+"""The runtime library of CuTe DSL's host code: it loads libraries, gives kernels their attributes and launches them.
 
-The DSL's host code (grid, cluster, shared memory, tensor maps, parameters) runs as compiled. It is linked against
-shim.c instead of the DSL's own runtime library and launches into `_launch`, which hands the kernel to the device. The
-code image that the host code loads holds no PTX, so the PTX is kept from the compilation: while a compiled function
-loads its library, `_loading` says whose PTX the new library handle stands for. Entry names repeat between
-compilations; handles do not. Where EMULATOR is "hopper", the device is a Hopper GPU and emulator.hopper takes over.
+The host code of a compiled function (grid, cluster, shared memory, tensor maps, parameters) runs as compiled. It calls
+shim.c, which calls the functions here; `_launch` hands the kernel to the device. The code image that the host code
+loads holds no PTX, so the PTX of the compilation is kept: `loading` names the compiled function that a new library
+handle stands for. Entry names repeat between compilations; handles do not. Where EMULATOR is "hopper", launches go to
+emulator.hopper.
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import ctypes
 import functools
-import importlib.util
 import itertools
 import os
-import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from emulator import toolchain
 from emulator.errors import EmulatorError, Fault
@@ -28,14 +25,17 @@ from emulator.execution.device import Device, LaunchConfig
 from emulator.hardware.tma.encode import encode_tiled
 from emulator.hardware.tma.tensor_map import RULES, TENSOR_MAP_ALIGNMENT
 from emulator.host import driver, events, graphs
-from emulator.ptx.module import Entry, Module, parse
+from emulator.ptx.ir import Entry, Module
+from emulator.ptx.module import parse
+
+if TYPE_CHECKING:
+    from emulator.hopper.launch import Hopper
+
+    Pointer = ctypes._Pointer[ctypes.c_void_p]
 
 SUCCESS, LAUNCH_FAILURE = 0, 719  # cudaError_t
 # cudaFuncAttribute
 MAX_DYNAMIC_SHARED_BYTES, SHARED_CARVEOUT, NONPORTABLE_CLUSTER = 8, 9, 14
-
-captured: list[tuple[str, str]] = []
-"""(function name, PTX text) of every compilation in this process, in order."""
 
 
 class Launch(ctypes.Structure):
@@ -66,7 +66,7 @@ class TensorMapArguments(ctypes.Structure):
 
 @dataclass
 class Kernel:
-    """A kernel handle of the host code's."""
+    """The kernel that a handle of the host code stands for."""
 
     name: str
     ptx: str
@@ -79,15 +79,15 @@ class Kernel:
 
 @functools.cache
 def module(ptx: str) -> Module:
-    """The parsed PTX; the same text gives the same object, which the device keeps its translation by."""
+    """The parsed PTX. The same text gives the same object: the device keeps one translation per object."""
     return parse(ptx)
 
 
 class _State(threading.local):
-    """What a thread's host code is in the middle of."""
+    """The state of a thread's call into host code."""
 
-    compiled: object = None
-    failure: BaseException | None = None
+    compiled: object = None  # the function whose library the host code loads
+    failure: BaseException | None = None  # the first exception in a callback
 
 
 _state = _State()
@@ -97,8 +97,8 @@ _kernels: dict[int, Kernel] = {}
 
 
 @contextlib.contextmanager
-def _loading(compiled: object) -> Iterator[None]:
-    """Libraries loaded meanwhile hold the PTX of `compiled`."""
+def loading(compiled: object) -> Iterator[None]:
+    """Within the context, a library that the host code loads holds the PTX of `compiled`."""
     before, _state.compiled = _state.compiled, compiled
     try:
         yield
@@ -107,42 +107,63 @@ def _loading(compiled: object) -> Iterator[None]:
 
 
 def _raise_failure() -> None:
-    """Raises what a callback has caught; an exception cannot pass through the host code."""
+    """Raise the exception that a callback has caught; exceptions cannot pass through the host code."""
     failure, _state.failure = _state.failure, None
     if isinstance(failure, EmulatorError):
-        # It says itself where in the kernel it is; where in the emulator that was noticed helps nobody.
+        # The error names the place in the kernel; the place in the emulator helps nobody.
         raise failure.with_traceback(None) from None
     if failure is not None:
         raise failure
 
 
+def raising(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that calls host code, as one that raises the exceptions of the callbacks."""
+
+    @functools.wraps(original)
+    def method(*args: Any, **kwargs: Any) -> Any:
+        _state.failure = None
+        try:
+            result = original(*args, **kwargs)
+        except Exception:
+            # After a failure in a callback, this is only the DSL's report that the call has failed.
+            if _state.failure is None:
+                raise
+            result = None
+        _raise_failure()
+        return result
+
+    return method
+
+
 def _callback(function: Callable[..., int]) -> Callable[..., int]:
+    """A function for C: exceptions are kept for `raising`, and become an error code."""
+
     @functools.wraps(function)
-    def guarded(*arguments) -> int:
-        if _state.failure is not None:  # the host code goes on, but the call has failed
+    def guarded(*arguments: Any) -> int:
+        if _state.failure is not None:  # the host code continues after an error, but the call has failed
             return LAUNCH_FAILURE
         try:
             return function(*arguments)
-        except BaseException as failure:  # raised again by _raise_failure, when the host code has returned
+        except BaseException as failure:  # raised again when the host code has returned
             _state.failure = failure
             return LAUNCH_FAILURE
 
     return guarded
 
 
-def _load(library) -> int:
+def _load(library: Pointer) -> int:
     artifacts = getattr(_state.compiled, "artifacts", None)
     if artifacts is None or artifacts.PTX is None:
         raise EmulatorError(
-            "the code that is being loaded has no PTX: the emulator runs functions that were compiled in this process, "
-            "not object files or cubins"
+            "the code to load has no PTX: the emulator runs functions that were compiled in this process, not object "
+            "files or cubins"
         )
     library[0] = handle = next(_handles)
     _libraries[handle] = artifacts.PTX
     return SUCCESS
 
 
-def _get_kernel(kernel, library: int, name: bytes) -> int:
+def _get_kernel(kernel: Pointer, library: int, name: bytes) -> int:
     ptx = _libraries[library]
     if name.decode() not in module(ptx).entries:
         raise EmulatorError(
@@ -154,11 +175,11 @@ def _get_kernel(kernel, library: int, name: bytes) -> int:
     return SUCCESS
 
 
-def _hopper():
-    """The Hopper GPU, where this process's launches go to one, else None."""
+def _hopper() -> Hopper | None:
+    """The Hopper GPU if this process's launches go to one, else None."""
     if os.environ.get("EMULATOR") != "hopper":
         return None
-    from emulator.hopper import launch  # with the driver, and torch with CUDA
+    from emulator.hopper import launch  # needs the driver, and torch with CUDA
 
     return launch.current()
 
@@ -170,7 +191,7 @@ def _set_attribute(kernel: int, attribute: int, value: int) -> int:
         _kernels[kernel].nonportable_cluster = bool(value)
     elif attribute == MAX_DYNAMIC_SHARED_BYTES and value > limit:
         raise EmulatorError(
-            f"{value} bytes of dynamic shared memory asked for, the limit is {limit}", kernel=_kernels[kernel].name
+            f"{value} bytes of dynamic shared memory requested; the limit is {limit}", kernel=_kernels[kernel].name
         )
     elif attribute not in (MAX_DYNAMIC_SHARED_BYTES, SHARED_CARVEOUT):
         raise EmulatorError(f"kernel attribute {attribute} is not modelled", kernel=_kernels[kernel].name)
@@ -180,12 +201,12 @@ def _set_attribute(kernel: int, attribute: int, value: int) -> int:
 def _run(entry: Entry, config: LaunchConfig, values: list[bytes], event: int | None) -> None:
     Device.current().launch(entry, config, values)
     if event:
-        # It may be reached once every CTA has begun; who waits for it has the launch run to its end, which is later.
+        # On a GPU it may be recorded once every CTA has begun. Waiting for the end of the launch is safe: it is later.
         events.record(event)
 
 
-def _launch(handle: int, launch, parameters) -> int:
-    kernel, launch = _kernels[handle], launch[0]
+def _launch(handle: int, pointer: ctypes._Pointer[Launch], parameters: Pointer) -> int:
+    kernel, launch = _kernels[handle], pointer[0]
     if launch.unknown_attribute:
         raise EmulatorError(f"launch attribute {launch.unknown_attribute} is not modelled", kernel=kernel.name)
     config = LaunchConfig(
@@ -197,7 +218,7 @@ def _launch(handle: int, launch, parameters) -> int:
         cooperative=bool(launch.cooperative),
         nonportable_cluster=kernel.nonportable_cluster,
     )
-    # The host code's stack holds the parameters, and only until this call returns.
+    # The parameters are on the host code's stack, until this call returns.
     values = [ctypes.string_at(parameters[i], parameter.size) for i, parameter in enumerate(kernel.entry.params)]
     gpu = _hopper()
     if gpu:
@@ -209,22 +230,22 @@ def _launch(handle: int, launch, parameters) -> int:
     return SUCCESS
 
 
-def _device_attribute(value, attribute: int) -> int:
+def _device_attribute(value: ctypes._Pointer[ctypes.c_int], attribute: int) -> int:
     gpu = _hopper()
     value[0] = gpu.attribute(attribute) if gpu else driver.attribute(attribute)
     return SUCCESS
 
 
-def _encode(tensor_map: int, arguments) -> int:
+def _encode(tensor_map: int, arguments: ctypes._Pointer[TensorMapArguments]) -> int:
+    """cuTensorMapEncodeTiled to the address `tensor_map`."""
     a = arguments[0]
     rank = a.rank
     try:
         if tensor_map % TENSOR_MAP_ALIGNMENT:
             raise Fault(f"tensor map at {tensor_map:#x}: must be {TENSOR_MAP_ALIGNMENT}-byte aligned ({RULES})")
-        raw = encode_tiled(
-            a.data_type, a.address, a.dims[:rank], a.strides[: max(rank, 1) - 1], a.box[:rank], a.element_strides[:rank],
-            a.interleave, a.swizzle, a.l2_promotion, a.fill,
-        )  # fmt: skip
+        dims, strides, box = a.dims[:rank], a.strides[: max(rank, 1) - 1], a.box[:rank]
+        kinds = a.interleave, a.swizzle, a.l2_promotion, a.fill
+        raw = encode_tiled(a.data_type, a.address, dims, strides, box, a.element_strides[:rank], *kinds)
     except Fault as fault:
         raise EmulatorError(f"cuTensorMapEncodeTiled: {fault.reason}") from fault
     ctypes.memmove(tensor_map, raw, len(raw))
@@ -245,95 +266,8 @@ _CALLBACKS = [
 ]
 
 
-@functools.cache
-def _ptx_folder() -> str:
-    folder = tempfile.mkdtemp(prefix="emulator-ptx-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
-
-
-def prepare() -> None:
-    """Sets what the DSL reads when it is imported."""
-    register = toolchain.load("host/shim.c").emulator_register
-    register.argtypes = [ctypes.c_void_p] * len(_CALLBACKS)
-    register(*(ctypes.cast(callback, ctypes.c_void_p) for callback in _CALLBACKS))
-    os.environ["CUTE_DSL_LIBS"] = str(toolchain.build("host/shim.c"))
-    os.environ.setdefault("CUTE_DSL_ARCH", "sm_100a")
-    # What another process has put into the file cache comes without its PTX.
-    os.environ["CUTE_DSL_DISABLE_FILE_CACHING"] = "1"
-
-
-def install() -> None:
-    """Hooks the DSL: compilations keep their PTX, and calls raise what the emulator has raised."""
-    if importlib.util.find_spec("cutlass.base_dsl") is None:  # another package of the same name
-        return
-    from cutlass.base_dsl import compiler, jit_executor
-    from cutlass.cutlass_dsl import cuda_jit_executor
-
-    options, compiled = compiler.CompileOptions, cuda_jit_executor.CudaDialectJitCompiledFunction
-    options.apply_envar_settings = _keep_ptx(options.apply_envar_settings, compiler.KeepPTX)
-    compiled.__init__ = _capture(compiled.__init__)
-    compiled._load_cuda_library = _raising(_loads(compiled._load_cuda_library))
-    executor = jit_executor.JitExecutor
-    executor.run_compiled_program = _raising(executor.run_compiled_program)
-
-
-def install_tvm_ffi() -> None:
-    """The same for functions with TVM-FFI's calling convention, which load their library when they are first called."""
-    from cutlass.cutlass_dsl import tvm_ffi_provider
-
-    for kind in (tvm_ffi_provider.TVMFFIJitCompiledFunction, tvm_ffi_provider.TVMFFIJitCompiledFunctionWithKwargs):
-        kind.__call__ = _raising(_loads(kind.__call__))
-
-
-def _keep_ptx(original: Callable, option: type) -> Callable:
-    """CompileOptions.apply_envar_settings with the PTX kept. (CUTE_DSL_KEEP=ptx would switch the DSL's cache off.)"""
-
-    @functools.wraps(original)
-    def apply(options, environment, function_name: str) -> None:
-        keep = options.options[option]
-        ours = not (keep.value or environment.keep_ptx) or getattr(keep, "for_emulator", False)
-        keep.value = True
-        original(options, environment, function_name)
-        if ours:
-            keep.for_emulator = True
-            keep.dump_path = os.path.join(_ptx_folder(), function_name)
-            keep.full_ptx_path = os.path.join(_ptx_folder(), os.path.basename(keep.full_ptx_path))
-
-    return apply
-
-
-def _capture(original: Callable) -> Callable:
-    @functools.wraps(original)
-    def init(compiled, *args, **kwargs) -> None:
-        original(compiled, *args, **kwargs)
-        if compiled.artifacts is not None and compiled.artifacts.PTX is not None:
-            captured.append((compiled.function_name, compiled.artifacts.PTX))
-
-    return init
-
-
-def _loads(original: Callable) -> Callable:
-    @functools.wraps(original)
-    def method(compiled, *args, **kwargs):
-        with _loading(compiled):
-            return original(compiled, *args, **kwargs)
-
-    return method
-
-
-def _raising(original: Callable) -> Callable:
-    @functools.wraps(original)
-    def method(*args, **kwargs):
-        _state.failure = None
-        try:
-            result = original(*args, **kwargs)
-        except Exception:
-            # With a failure of ours, this is only the DSL's report that the call has failed.
-            if _state.failure is None:
-                raise
-            result = None
-        _raise_failure()
-        return result
-
-    return method
+def register() -> None:
+    """Make shim.c call the functions of this module."""
+    connect = toolchain.load("host/shim.c").emulator_register
+    connect.argtypes = [ctypes.c_void_p] * len(_CALLBACKS)
+    connect(*(ctypes.cast(callback, ctypes.c_void_p) for callback in _CALLBACKS))

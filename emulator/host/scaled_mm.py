@@ -1,19 +1,21 @@
-"""torch._scaled_mm with block scales in the tensor cores' layout, which torch has on CUDA devices only."""
+"""torch._scaled_mm with block scales in the tensor cores' layout, which torch offers on CUDA devices only."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 
 from emulator.arithmetic import numerics
 
-ATOM_ROWS, ATOM_SCALES = 128, 4  # one 512-byte atom of scales
+ATOM_ROWS, ATOM_SCALES = 128, 4  # of an atom of scales, 512 bytes
 
 
 def unblock(scales: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
-    """Scale factors stored as atoms of 128 rows x 4 scales, as (rows, columns) float64.
+    """(rows, columns) float64 of scale factors that are stored as atoms of 128 rows x 4 scales.
 
-    Row r, scale s of an atom is at byte (r % 32) * 16 + (r // 32) * 4 + s; atoms of one row block are adjacent
-    (cuBLAS, "1D Block Scaling Factors Layout").
+    Row r, scale s of an atom is at byte (r % 32) * 16 + (r // 32) * 4 + s; the atoms of a row block are adjacent
+    (cuBLAS, "1D Block Scaling Factors Layout"). Raises RuntimeError for another number of scales.
     """
     row_atoms, column_atoms = -(-rows // ATOM_ROWS), -(-columns // ATOM_SCALES)
     if scales.numel() != row_atoms * column_atoms * ATOM_ROWS * ATOM_SCALES:
@@ -27,7 +29,7 @@ def unblock(scales: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
 
 
 def _values(operand: torch.Tensor) -> torch.Tensor:
-    """(rows, K) float64 of an (rows, K // 2) float4_e2m1fn_x2 or an (rows, K) float8 operand."""
+    """(rows, K) float64 of a (rows, K // 2) float4_e2m1fn_x2 operand or a (rows, K) float8 operand."""
     if operand.dtype != torch.float4_e2m1fn_x2:
         return operand.double()
     codes = operand.view(torch.uint8)
@@ -36,19 +38,31 @@ def _values(operand: torch.Tensor) -> torch.Tensor:
 
 
 def round_once(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """float64 to `dtype` with one rounding to nearest even; torch goes through float32 and rounds twice."""
+    """float64 to `dtype`, rounded once to nearest even; torch converts by float32 and rounds twice."""
     if dtype in (torch.float32, torch.float64):
         return values.to(dtype)
     single = values.float()
-    # Round to odd: a float32 that is not exact gets its last bit set, so that the second rounding sees no false tie.
+    # Round to odd: an inexact float32 gets its last bit set, so that the second rounding sees no false tie.
     bits = single.view(torch.int32)
     toward_zero = bits - (single.double().abs() > values.abs()).int()
     inexact = (single.double() != values) & values.isfinite()
     return torch.where(inexact, toward_zero | 1, bits).view(torch.float32).to(dtype)
 
 
-def scaled_mm(a, b, scale_a, scale_b, bias=None, scale_result=None, out_dtype=None, **kwargs) -> torch.Tensor:
-    """(M, K) @ (K, N) with one scale per 16 (e4m3, fp4 operands) or 32 (e8m0) values along K; the rest is torch's."""
+def scaled_mm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    scale_a: torch.Tensor,
+    scale_b: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    scale_result: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    **kwargs: Any,
+) -> torch.Tensor:
+    """(M, K) @ (K, N) with a scale per 16 values along K (e4m3 scales, fp4 operands) or per 32 (e8m0 scales).
+
+    Other combinations go to torch. Raises RuntimeError as torch does for operands that do not fit.
+    """
     if scale_a.dtype == torch.float8_e4m3fn and a.dtype == torch.float4_e2m1fn_x2:
         block = 16
     elif scale_a.dtype == torch.float8_e8m0fnu:

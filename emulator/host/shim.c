@@ -1,8 +1,8 @@
 /* Stands in for libcute_dsl_runtime.so, the library that CuTe DSL links its compiled host code against.
  *
- * The host code calls the CUDA runtime through these symbols. Loading a library, looking up a kernel, setting its
- * attributes and launching it are forwarded to Python (emulator/runtime.py); the rest is answered here. All functions
- * return a cudaError_t; a symbol that is missing makes the DSL fail at compile time with its name. */
+ * The host code calls the CUDA runtime by these symbols. Loading a library, looking up a kernel, setting its
+ * attributes and launching it are forwarded to Python (emulator/host/runtime.py); the rest is answered here. All
+ * functions return a cudaError_t. Where a symbol is missing, the DSL fails at compile time with its name. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -11,8 +11,8 @@
 enum { SUCCESS = 0, INVALID_VALUE = 1 };
 enum { ATTRIBUTE_CLUSTER = 4, ATTRIBUTE_COOPERATIVE = 2, ATTRIBUTE_PROGRAMMATIC = 6 };
 enum { ATTRIBUTE_PROGRAMMATIC_EVENT = 7, ATTRIBUTE_COMPLETION_EVENT = 12 };
-/* Preferences without effect on results: cluster scheduling policy, priority, preferred cluster dimension (the device
- * may always take the regular one, and does), shared memory carveout. */
+/* Preferences without effect on results: cluster scheduling policy, priority, shared memory carveout, preferred cluster
+ * dimension (the device may always use the regular one, and does). */
 enum { HINT_CLUSTER_POLICY = 5, HINT_PRIORITY = 8, HINT_PREFERRED_CLUSTER = 11, HINT_CARVEOUT = 14 };
 
 typedef struct {
@@ -160,11 +160,11 @@ int _cuTensorMapEncodeTiled(void *tensor_map, uint32_t data_type, uint32_t rank,
     return python.encode(tensor_map, &arguments);
 }
 
-/* The original ends the process; here Python has kept the failure and raises it when the host code returns. */
+/* The original ends the process. Here Python keeps the failure and raises it when the host code returns. */
 void cuda_dialect_assert_success(int error) { (void)error; }
 
-/* TVM-FFI builds load their library on the first call. A call that fails must leave an error with the FFI, whose setters
- * arrive as arguments; the exception that the user sees is the one that Python has kept. */
+/* TVM-FFI builds load their library on the first call. A call that fails must leave an error with the FFI, whose
+ * setters are arguments here; the user sees the exception that Python has kept. */
 
 typedef void set_error_t(const char *kind, const char *message);
 typedef void set_error_parts_t(const char *kind, const char **parts, int32_t count);
@@ -186,7 +186,9 @@ int cuda_dialect_init_library_once(void **state, int (*init)(void **), int (*loa
 
 void cuda_dialect_unload_library_once(void **state) { *state = NULL; }
 
-const char *cuda_dialect_get_error_name(int error) { return error == SUCCESS ? "cudaSuccess" : "cudaErrorLaunchFailure"; }
+const char *cuda_dialect_get_error_name(int error) {
+    return error == SUCCESS ? "cudaSuccess" : "cudaErrorLaunchFailure";
+}
 
 void CuteDSLRT_TVMFFISetRaisedCudaError(set_error_parts_t *set_error, int error) {
     (void)error;
@@ -194,7 +196,7 @@ void CuteDSLRT_TVMFFISetRaisedCudaError(set_error_parts_t *set_error, int error)
     set_error("RuntimeError", &message, 1);
 }
 
-/* Called with the launch's figures when one of them is over the device's limit. */
+/* Called where a figure of the launch exceeds the device's limit; the figures are the other arguments. */
 void CuteDSLRT_TVMFFISetRaisedCudaLaunchError(set_error_parts_t *set_error, ...) {
     const char *message = "the launch exceeds a limit of the emulated device";
     set_error("RuntimeError", &message, 1);

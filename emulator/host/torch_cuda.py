@@ -1,14 +1,16 @@
 """torch.cuda for the emulated device.
 
-Torch operations are complete when the call returns, and so are launches, but for those that the next one may overlap:
-what is asked of a queue or an event runs them. `Event.elapsed_time` is the host's wall clock between two records: the
-time that the emulation took, no kernel time.
+Torch operations are complete when the call returns. So are launches, except those that the next launch may overlap:
+they are pending, and a call that asks a queue or an event runs them. `Event.elapsed_time` is the host's wall clock
+between two records: the time of the emulation, not of a kernel.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import torch
 
@@ -29,11 +31,14 @@ class MemoryInUse:
 
 memory_in_use = MemoryInUse()
 
+# as torch's functions take it: None is the current device
+DeviceLike = torch.device | str | int | None
+
 
 class Stream:
-    """A queue of the device. All queues are one."""
+    """torch.cuda.Stream: a queue of the device. All queues are one."""
 
-    def __init__(self, device=None, priority: int = 0, **kwargs):
+    def __init__(self, device: DeviceLike = None, priority: int = 0, **kwargs: Any):
         self.device = torch.device("cuda", 0)
         self.priority = priority
         self.device_index, self.device_type, self.stream_id = 0, 1, 0
@@ -67,15 +72,12 @@ DEFAULT_STREAM = Stream()
 
 
 class Event:
-    """A point in the device's work. elapsed_time: milliseconds of the host's clock between two recorded points.
+    """torch.cuda.Event: a point in the device's work."""
 
-    cuda_event: the handle, 0 until the event is recorded first, as torch's.
-    """
-
-    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **kwargs):
+    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **kwargs: Any):
         self.enable_timing = enable_timing
         self.device = torch.device("cuda", 0)
-        self.cuda_event = 0
+        self.cuda_event = 0  # the handle; 0 before the first record, as torch's
 
     def __del__(self) -> None:
         events.destroy(self.cuda_event)
@@ -96,6 +98,7 @@ class Event:
         return True
 
     def elapsed_time(self, end_event: Event) -> float:
+        """Milliseconds of the host's clock between two recorded events."""
         if not (self.enable_timing and end_event.enable_timing):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
         if not (self.cuda_event and end_event.cuda_event):
@@ -106,24 +109,27 @@ class Event:
 class Generator(torch._C.Generator):
     """torch.Generator whose device "cuda" draws from the CPU's algorithm."""
 
-    def __new__(cls, device="cpu"):
+    _device: torch.device
+
+    def __new__(cls, device: torch.device | str = "cpu") -> Generator:
         wanted = torch.device(device)
-        self = super().__new__(cls, device="cpu" if wanted.type == "cuda" else wanted)
+        # torch's stub has no __new__ for Generator.
+        self = super().__new__(cls, device="cpu" if wanted.type == "cuda" else wanted)  # type: ignore[call-arg]
         self._device = torch.device("cuda", 0) if wanted.type == "cuda" else wanted
         return self
 
     @property
-    def device(self) -> torch.device:
+    def device(self) -> torch.device:  # type: ignore[override]  # a plain attribute in torch's stub, read-only in torch
         return self._device
 
 
 @contextlib.contextmanager
-def _nothing(*args, **kwargs):
+def _nothing(*args: Any, **kwargs: Any) -> Iterator[None]:
     yield
 
 
-def _ordinal(device) -> int:
-    """0, the one device there is. RuntimeError for another."""
+def _ordinal(device: DeviceLike) -> int:
+    """0, the only device. Raises RuntimeError for another."""
     if isinstance(device, str):
         device = torch.device(device)
     index = getattr(device, "index", device)
@@ -132,12 +138,14 @@ def _ordinal(device) -> int:
     return 0
 
 
-def synchronize(device=None) -> None:
+def synchronize(device: DeviceLike = None) -> None:
+    """torch.cuda.synchronize: run the pending launches."""
     _ordinal(device)
     Device.current().synchronize()
 
 
-def get_device_properties(device=None) -> SimpleNamespace:
+def get_device_properties(device: DeviceLike = None) -> SimpleNamespace:
+    """torch.cuda.get_device_properties: the names of torch's struct; sizes in bytes, clock rates in kHz."""
     _ordinal(device)
     properties = Device.current().properties
     return SimpleNamespace(
@@ -163,20 +171,21 @@ def get_device_properties(device=None) -> SimpleNamespace:
 
 
 def _memory() -> MemoryInUse:
-    run_pending()  # launches that are to run keep what the program has freed
+    run_pending()  # pending launches keep memory that the program has freed
     return memory_in_use
 
 
-def _memory_info(device=None) -> tuple[int, int]:
+def _memory_info(device: DeviceLike = None) -> tuple[int, int]:
+    """(free, total) bytes."""
     total = Device.current().properties.total_memory
     return total - _memory().now, total
 
 
-def _reset_peak(device=None) -> None:
+def _reset_peak(device: DeviceLike = None) -> None:
     memory_in_use.peak = _memory().now
 
 
-def _no_graphs(*args, **kwargs):
+def _no_graphs(*args: Any, **kwargs: Any) -> NoReturn:
     raise NotImplementedError("CUDA graphs of torch operations are not modelled by the emulated device")
 
 
@@ -184,7 +193,7 @@ def _seed_all() -> None:
     torch.default_generator.seed()
 
 
-FUNCTIONS = {
+FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Stream": Stream,
     "Event": Event,
     "CUDAGraph": graphs.CUDAGraph,
@@ -235,7 +244,7 @@ FUNCTIONS = {
     "set_rng_state_all": lambda states: torch.set_rng_state(states[0]),
 }
 
-NVTX = {
+NVTX: dict[str, Callable[..., Any]] = {
     "range_push": lambda msg: 0,
     "range_pop": lambda: 0,
     "range_start": lambda msg: 0,
@@ -244,12 +253,18 @@ NVTX = {
     "range": _nothing,
 }
 
+PROFILER: dict[str, Callable[..., Any]] = {"start": lambda: None, "stop": lambda: None}
+
+PATCHES = (
+    (torch.cuda, FUNCTIONS),
+    (torch.cuda.nvtx, NVTX),
+    (torch.cuda.profiler, PROFILER),
+    (torch, {"Generator": Generator}),
+)
+
 
 def install() -> None:
-    """Replaces what torch.cuda needs a driver for."""
-    for name, function in FUNCTIONS.items():
-        setattr(torch.cuda, name, function)
-    for name, function in NVTX.items():
-        setattr(torch.cuda.nvtx, name, function)
-    torch.cuda.profiler.start = torch.cuda.profiler.stop = lambda: None
-    torch.Generator = Generator
+    """Replace the functions of torch.cuda that need a driver."""
+    for module, functions in PATCHES:
+        for name, function in functions.items():
+            setattr(module, name, function)

@@ -1,9 +1,9 @@
 """Device "cuda" for a torch that has none.
 
-A tensor of the device is a CPU tensor whose storage is registered as a device allocation. Whether a tensor is on the
-device is a property of its storage, so views follow. A `TorchFunctionMode` sees every torch call of the program: it
-replaces the device "cuda" by "cpu", registers the storages of results, copies where a tensor changes device, refuses
-to mix devices in an operation as torch does, and answers `.device` and its kin. Memory is released with its storage.
+A tensor of the device is a CPU tensor whose storage is registered as a device allocation; its views are on the device
+too. A `TorchFunctionMode` sees every torch call of the program. It replaces the device "cuda" by "cpu", registers the
+storages of results, copies a tensor that changes device, refuses to mix devices in an operation as torch does, and
+answers `.device` and other properties that depend on the device. Memory is released with its storage.
 
 Random numbers of the device come from torch's CPU generator. Sparse and quantized tensors of the device are refused.
 """
@@ -13,7 +13,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 import torch.utils._device
@@ -26,18 +27,24 @@ from emulator.host import graphs, torch_cuda
 from emulator.host.torch_memory import Tensor, call_on_cpu, check_devices, kind, on_device, place, tensors
 from emulator.host.torch_methods import ANSWERS, may_use_data
 
-ALIGNMENT = 512  # bytes; what torch's CUDA caching allocator rounds every block to
+ALIGNMENT = 512  # bytes; torch's CUDA caching allocator rounds every block to them
 
-# Functions that a graph may be captured around: they do nothing on the device.
+# Functions that do nothing on the device: they may be called while a graph is captured.
 UNRECORDED = {torch.empty, torch.empty_like, torch.empty_strided, Tensor.new_empty}
-# Functions whose result may share memory with data that is no tensor of the call's.
+# Functions whose result may share memory with data other than tensors.
 ALIASING = {torch.as_tensor, torch.asarray}
 
 
 class VirtualDevice(TorchFunctionMode):
-    """Runs torch calls on CPU tensors and keeps track of which of them are tensors of the device."""
+    """Runs torch calls on CPU tensors and keeps track of the tensors on the device."""
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
         if may_use_data(func, kwargs):
             run_pending()
         answer = ANSWERS.get(func)
@@ -49,8 +56,8 @@ class VirtualDevice(TorchFunctionMode):
         return self.call(func, args, dict(kwargs) if kwargs else {})
 
     @staticmethod
-    def call(func: Callable, args: tuple, kwargs: dict):
-        """Runs `func` on the CPU. Its result goes to the device that the call names, or where the inputs are."""
+    def call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run `func` on the CPU. The result is on the device that the call names, else on that of the inputs."""
         device = kwargs.get("device")
         if device is None and func in torch.utils._device._device_constructors():
             device = torch.utils._device.CURRENT_DEVICE
@@ -59,7 +66,7 @@ class VirtualDevice(TorchFunctionMode):
             kwargs["device"] = "cpu"
         if kwargs.get("pin_memory"):
             kwargs["pin_memory"] = False
-        if func is torch.tensor:  # copies whatever it is given; a list of device tensors makes a host tensor
+        if func is torch.tensor:  # copies its argument; a list of device tensors makes a host tensor
             sources = [source for source in args[:1] if isinstance(source, Tensor)]
         else:
             sources = [*tensors(args), *tensors(kwargs.values())]
@@ -72,9 +79,11 @@ class VirtualDevice(TorchFunctionMode):
         return place(call_on_cpu(func, args, kwargs), wanted, sources, explicit, func in ALIASING)
 
 
-def _from_dlpack(original: Callable) -> Callable:
+def _from_dlpack(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """torch.from_dlpack that shares the memory of a tensor on the device."""
+
     @functools.wraps(original)
-    def from_dlpack(ext_tensor, *args, **kwargs):
+    def from_dlpack(ext_tensor: Any, *args: Any, **kwargs: Any) -> Tensor:
         if isinstance(ext_tensor, Tensor) and ext_tensor.is_cuda:
             return ext_tensor.detach()
         return original(ext_tensor, *args, **kwargs)
@@ -82,8 +91,10 @@ def _from_dlpack(original: Callable) -> Callable:
     return from_dlpack
 
 
-def _start_on_device(start: Callable, mode: VirtualDevice) -> Callable:
-    """Thread.start for threads that see the device: function modes belong to a thread."""
+def _start_on_device(
+    start: Callable[[threading.Thread], None], mode: VirtualDevice
+) -> Callable[[threading.Thread], None]:
+    """Thread.start for threads that see the device: a function mode belongs to one thread."""
 
     @functools.wraps(start)
     def wrapped(thread: threading.Thread) -> None:
@@ -93,7 +104,7 @@ def _start_on_device(start: Callable, mode: VirtualDevice) -> Callable:
             with mode:
                 run()
 
-        thread.run = run_on_device
+        thread.run = run_on_device  # type: ignore[method-assign]  # a patch is the purpose
         start(thread)
 
     return wrapped
@@ -101,21 +112,24 @@ def _start_on_device(start: Callable, mode: VirtualDevice) -> Callable:
 
 @functools.cache
 def install() -> None:
-    """Gives this process the device. RuntimeError if torch's allocations cannot be aligned as a device's are."""
+    """Give this process the device. Raises RuntimeError if torch's allocations cannot be aligned as a device's are."""
     align = toolchain.load("host/align.c").align_allocations
     align.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
     if not align(b"libc10.so", ALIGNMENT):
         raise RuntimeError("torch's allocator could not be aligned: its libc10.so does not import posix_memalign")
     torch_cuda.install()
-    torch._C._cuda_getCurrentRawStream = lambda index: torch_cuda.DEFAULT_STREAM.cuda_stream
-    torch.from_dlpack = torch.utils.dlpack.from_dlpack = _from_dlpack(torch.from_dlpack)
-    torch.utils.dlpack.to_dlpack = torch.to_dlpack = Tensor.__dlpack__
+    torch._C._cuda_getCurrentRawStream = lambda device: torch_cuda.DEFAULT_STREAM.cuda_stream
+    exchange = {"from_dlpack": _from_dlpack(torch.utils.dlpack.from_dlpack), "to_dlpack": Tensor.__dlpack__}
+    for name, function in exchange.items():
+        setattr(torch, name, function)
+        setattr(torch.utils.dlpack, name, function)
     mode = VirtualDevice()
     mode.__enter__()
-    threading.Thread.start = _start_on_device(threading.Thread.start, mode)
+    start: Any = _start_on_device(threading.Thread.start, mode)
+    threading.Thread.start = start  # type: ignore[method-assign]  # a patch is the purpose
 
 
 def install_tvm_ffi() -> None:
-    """Makes TVM-FFI take tensors through `Tensor.__dlpack__`; its faster way reads the CPU as their device."""
+    """Make TVM-FFI take tensors by `Tensor.__dlpack__`; its faster way would find them on the CPU."""
     if hasattr(Tensor, "__dlpack_c_exchange_api__"):
         del Tensor.__dlpack_c_exchange_api__

@@ -1,13 +1,14 @@
-"""Which torch tensors are on the emulated device, and where results of operations go.
+"""The memory of torch tensors on the emulated device, and the placement of results.
 
-A tensor is on the device if its storage is a device allocation; views follow. The allocation is the storage's own CPU
-memory, registered with the device until the storage dies.
+A tensor is on the device if its storage is a device allocation; its views are on the device too. The allocation is the
+storage's own CPU memory, registered with the device until the storage dies.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import torch
 
@@ -21,7 +22,7 @@ Tensor = torch.Tensor
 
 
 class Allocation:
-    """The device's view of one torch storage: registered while the storage lives, wherever it moves."""
+    """The registration of one torch storage with the device, while the storage lives."""
 
     def __init__(self, name: str):
         self.name = name
@@ -29,7 +30,7 @@ class Allocation:
         self.nbytes = 0
 
     def update(self, storage: torch.UntypedStorage) -> None:
-        """Registers the storage's present range; it changes when torch resizes the storage."""
+        """Register the storage's present range; it changes when torch resizes the storage."""
         address, nbytes = storage.data_ptr(), storage.nbytes()
         if (address, nbytes) != (self.address, self.nbytes):
             self.release()
@@ -49,7 +50,7 @@ _storages: dict[Allocation, weakref.ref[torch.UntypedStorage]] = {}
 
 
 def live_storages() -> list[torch.UntypedStorage]:
-    """The storages that are on the device. Who holds them keeps their memory from being freed."""
+    """The storages on the device. A reference to them keeps their memory."""
     found = (storage() for storage in list(_storages.values()))
     return [storage for storage in found if storage is not None]
 
@@ -68,11 +69,12 @@ def _storage(tensor: Tensor) -> torch.UntypedStorage | None:
 
 def on_device(tensor: Tensor) -> bool:
     """Whether the tensor's storage is a device allocation."""
-    # torch keeps one Python object per storage alive as long as the storage, so that its attributes last.
+    # torch keeps one Python object per storage as long as the storage lives, with its attributes.
     return hasattr(_storage(tensor), "emulated_allocation")
 
 
 def put_on_device(tensor: Tensor) -> None:
+    """Make the tensor's storage a device allocation. Raises NotImplementedError for a tensor without plain storage."""
     storage = _storage(tensor)
     if storage is None:
         raise NotImplementedError(f"the emulated device has no tensors of layout {tensor.layout}, dtype {tensor.dtype}")
@@ -82,7 +84,7 @@ def put_on_device(tensor: Tensor) -> None:
     if allocation is None:
         shape = ", ".join(map(str, tensor.shape))
         allocation = Allocation(f"tensor {str(tensor.dtype).removeprefix('torch.')}[{shape}]")
-        storage.emulated_allocation = allocation
+        storage.emulated_allocation = allocation  # type: ignore[attr-defined]  # not in torch's stub
         _storages[allocation] = weakref.ref(storage)
         weakref.finalize(storage, _forget, allocation).atexit = False
     allocation.update(storage)
@@ -93,7 +95,8 @@ def _forget(allocation: Allocation) -> None:
     _storages.pop(allocation, None)
 
 
-def tensors(values) -> Iterator[Tensor]:
+def tensors(values: Iterable[object]) -> Iterator[Tensor]:
+    """The tensors among values and in their lists, tuples and dictionaries."""
     for value in values:
         if isinstance(value, Tensor):
             yield value
@@ -103,8 +106,8 @@ def tensors(values) -> Iterator[Tensor]:
             yield from tensors(value.values())
 
 
-def kind(device) -> str | None:
-    """ "cuda", "cpu" or another device type; None for what is no device."""
+def kind(device: object) -> str | None:
+    """ "cuda", "cpu" or another device type; None for an object that names no device. RuntimeError for another GPU."""
     if isinstance(device, int) and not isinstance(device, bool):
         device = torch.device("cuda", device)
     elif isinstance(device, str):
@@ -119,7 +122,7 @@ def kind(device) -> str | None:
     return device.type
 
 
-# Moves of data, which torch's CPU kernels do not have for all strides of these types.
+# Moves of data. torch's CPU kernels lack them for some strides of the types WITHOUT_KERNELS.
 MOVES = {
     Tensor.clone,
     Tensor.contiguous,
@@ -137,8 +140,8 @@ MOVES = {
 WITHOUT_KERNELS = {torch.float4_e2m1fn_x2}
 
 
-def call_on_cpu(func: Callable, args: tuple, kwargs: dict):
-    """func(*args, **kwargs), as a move of bytes where the CPU does not have it for a packed type."""
+def call_on_cpu(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """func(*args, **kwargs), as a move of bytes where torch's CPU kernels lack it for a packed type."""
     try:
         return func(*args, **kwargs)
     except NotImplementedError:
@@ -149,7 +152,7 @@ def call_on_cpu(func: Callable, args: tuple, kwargs: dict):
     return args[0] if func is Tensor.copy_ else result.view(kinds.pop()) if isinstance(result, Tensor) else result
 
 
-def _as_bytes(value):
+def _as_bytes(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.view(torch.uint8) if value.dtype in WITHOUT_KERNELS else value
     return type(value)(map(_as_bytes, value)) if isinstance(value, (list, tuple)) else value
@@ -159,11 +162,13 @@ def _copy(tensor: Tensor) -> Tensor:
     return call_on_cpu(Tensor.clone, (tensor,), {})
 
 
-def place(result, wanted: str | None, sources: Sequence[Tensor], explicit: bool = False, aliasing: bool = False):
-    """The result of a call, put on the device `wanted`.
+def place(
+    result: Any, wanted: str | None, sources: Sequence[Tensor], explicit: bool = False, aliasing: bool = False
+) -> Any:
+    """The result of a call, on the device `wanted`.
 
-    A result that shares memory with an input on the other device is copied if the program named the device itself.
-    aliasing: the result may share memory with data that is no tensor.
+    A result that shares memory with an input on the other device is copied if `explicit`: the program itself named the
+    device. aliasing: the result may share memory with data other than tensors.
     """
     if isinstance(result, (list, tuple)):
         for item in result:
@@ -183,10 +188,10 @@ def place(result, wanted: str | None, sources: Sequence[Tensor], explicit: bool 
     return result
 
 
-# Operations that take tensors of both devices; for indexing it is the indexed tensor that counts.
-CROSS_DEVICE = {
+# Operations that take tensors of both devices. An indexing operation is on the device of the indexed tensor.
+CROSS_DEVICE: set[Callable[..., Any]] = {
     Tensor.copy_,
-    Tensor.data.__set__,
+    Tensor.data.__set__,  # type: ignore[attr-defined]  # a descriptor; an attribute in torch's stub
     torch._has_compatible_shallow_copy_type,
     torch.as_tensor,
     torch.asarray,
@@ -195,8 +200,8 @@ CROSS_DEVICE = {
 INDEXING = {Tensor.__getitem__, Tensor.__setitem__, Tensor.index_put, Tensor.index_put_, torch.index_put}
 
 
-def check_devices(func: Callable, args: tuple, sources: Sequence[Tensor]) -> None:
-    """Raises what torch raises if tensors of both devices meet. Host tensors of no dimension go with any device."""
+def check_devices(func: Callable[..., Any], args: tuple[Any, ...], sources: Sequence[Tensor]) -> None:
+    """Raise torch's RuntimeError if tensors of both devices meet. A host tensor without dimensions fits any device."""
     if func in CROSS_DEVICE:
         return
     if func in INDEXING:

@@ -1,13 +1,13 @@
-"""Tensor methods and properties that tell devices apart, answered for tensors of the emulated device.
+"""Tensor methods and properties that depend on the device, for tensors of the emulated device.
 
-Every answer gets the function mode, the function that was called, and its arguments. The mode is off meanwhile.
+Every answer takes the function mode, the function that was called, and its arguments. The mode is off in answers.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,6 +17,7 @@ from emulator.host.torch_memory import DEVICE, Tensor, kind, on_device, place
 if TYPE_CHECKING:
     from emulator.host.torch_device import VirtualDevice
 
+Function = Callable[..., Any]
 CUDA_DEVICE_TYPE = 2  # DLPack's kDLCUDA
 
 _capsule_name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", ctypes.pythonapi))
@@ -25,7 +26,7 @@ _capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c
 )
 
 
-def _to(mode: VirtualDevice, func: Callable, tensor: Tensor, *args, **kwargs):
+def _to(mode: VirtualDevice, func: Function, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
     """Tensor.to with all its signatures: (device, dtype, ...), (dtype, ...), (other, ...)."""
     target = args[0] if args else kwargs.get("device", kwargs.get("other"))
     if isinstance(target, Tensor):
@@ -43,40 +44,49 @@ def _to(mode: VirtualDevice, func: Callable, tensor: Tensor, *args, **kwargs):
     return place(func(tensor, *args, **kwargs), wanted, [tensor], explicit)
 
 
-def _cuda(mode: VirtualDevice, func: Callable, tensor: Tensor, device=None, non_blocking=False, **kwargs):
+def _cuda(
+    mode: VirtualDevice,
+    func: Function,
+    tensor: Tensor,
+    device: object = None,
+    non_blocking: bool = False,
+    **kwargs: Any,
+) -> Any:
     return _to(mode, Tensor.to, tensor, DEVICE if device is None else device, **kwargs)
 
 
-def _cpu(mode: VirtualDevice, func: Callable, tensor: Tensor, **kwargs):
+def _cpu(mode: VirtualDevice, func: Function, tensor: Tensor, **kwargs: Any) -> Any:
     return _to(mode, Tensor.to, tensor, "cpu", **kwargs)
 
 
-def _device(mode: VirtualDevice, func: Callable, tensor: Tensor) -> torch.device:
+def _device(mode: VirtualDevice, func: Function, tensor: Tensor) -> torch.device:
     return DEVICE if on_device(tensor) else func(tensor)
 
 
-def _repr(mode: VirtualDevice, func: Callable, tensor: Tensor, **kwargs) -> str:
+def _repr(mode: VirtualDevice, func: Function, tensor: Tensor, **kwargs: Any) -> str:
     with mode:
         return torch._tensor_str._str(tensor, **kwargs)
 
 
-def _format(mode: VirtualDevice, func: Callable, tensor: Tensor, spec: str) -> str:
+def _format(mode: VirtualDevice, func: Function, tensor: Tensor, spec: str) -> str:
     return func(tensor, spec) if tensor.dim() == 0 else format(_repr(mode, func, tensor), spec)
 
 
-def _type(mode: VirtualDevice, func: Callable, tensor: Tensor, *args, **kwargs):
+def _type(mode: VirtualDevice, func: Function, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
     if args or kwargs:
         return mode.call(func, (tensor, *args), kwargs)
     name = func(tensor)
     return name.replace("torch.", "torch.cuda.", 1) if on_device(tensor) else name
 
 
-def _backward(mode: VirtualDevice, func: Callable, tensor: Tensor, gradient=None, *args, inputs=None, **kwargs) -> None:
+def _backward(
+    mode: VirtualDevice, func: Function, tensor: Tensor, gradient: Tensor | None = None, *args: Any, **kwargs: Any
+) -> None:
     with mode:  # backward functions written in Python are part of the program
-        torch.autograd.backward(tensor, gradient, *args, inputs=inputs, **kwargs)
+        torch.autograd.backward(tensor, gradient, *args, **kwargs)
 
 
-def _host_only(mode: VirtualDevice, func: Callable, tensor: Tensor, *args, **kwargs):
+def _host_only(mode: VirtualDevice, func: Function, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
     if on_device(tensor):
         raise TypeError(
             "can't convert cuda:0 device type tensor to numpy. "
@@ -85,8 +95,8 @@ def _host_only(mode: VirtualDevice, func: Callable, tensor: Tensor, *args, **kwa
     return func(tensor, *args, **kwargs)
 
 
-def _dlpack(mode: VirtualDevice, func: Callable, tensor: Tensor, **kwargs):
-    """The CPU's capsule, with the device in it that the tensor is on."""
+def _dlpack(mode: VirtualDevice, func: Function, tensor: Tensor, **kwargs: Any) -> Any:
+    """The CPU's DLPack capsule with the tensor's device in it."""
     if not on_device(tensor):
         return func(tensor, **kwargs)
     kwargs["stream"] = None
@@ -101,14 +111,15 @@ def _dlpack(mode: VirtualDevice, func: Callable, tensor: Tensor, **kwargs):
     return capsule
 
 
-ANSWERS: dict[Callable, Callable] = {
+ANSWERS: dict[Function, Function] = {
     torch.device: lambda mode, func, *args, **kwargs: func(*args, **kwargs),
     Tensor.to: _to,
     Tensor.cuda: _cuda,
     Tensor.cpu: _cpu,
     Tensor.device.__get__: _device,
-    Tensor.is_cuda.__get__: lambda mode, func, tensor: on_device(tensor),
-    Tensor.is_cpu.__get__: lambda mode, func, tensor: func(tensor) and not on_device(tensor),
+    # descriptors; torch's stub has attributes of type bool
+    Tensor.is_cuda.__get__: lambda mode, func, tensor: on_device(tensor),  # type: ignore[attr-defined]
+    Tensor.is_cpu.__get__: lambda mode, func, tensor: func(tensor) and not on_device(tensor),  # type: ignore[attr-defined]
     Tensor.get_device: lambda mode, func, tensor: 0 if on_device(tensor) else func(tensor),
     Tensor.type: _type,
     Tensor.__repr__: _repr,
@@ -124,7 +135,7 @@ ANSWERS: dict[Callable, Callable] = {
     torch._scaled_mm: lambda mode, func, *args, **kwargs: mode.call(scaled_mm.scaled_mm, args, kwargs),
 }
 
-# Calls that neither read nor write what tensors hold: launches before and behind them may overlap.
+# Calls that neither read nor write a tensor's data: launches before and behind them may overlap.
 _METHODS_WITHOUT_DATA = (
     *("size", "stride", "dim", "ndimension", "numel", "nelement", "element_size", "storage_offset", "data_ptr"),
     *("is_contiguous", "is_floating_point", "is_complex", "is_signed", "get_device", "__len__", "__hash__"),
@@ -139,7 +150,7 @@ WITHOUT_DATA = {
 }
 
 
-def may_use_data(func: Callable, kwargs: dict | None) -> bool:
+def may_use_data(func: Function, kwargs: dict | None) -> bool:
     """Whether a call of torch's may read or write what a tensor of the device holds. Getters of properties do not."""
     if func.__name__ == "__get__":
         return False

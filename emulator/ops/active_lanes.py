@@ -1,4 +1,4 @@
-"""Conditions on the active lanes of an instruction: how many, which, and whether they agree on an operand."""
+"""Conditions on the active lanes of an instruction: their number, and the values in which they must agree."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from emulator.errors import Fault
 if TYPE_CHECKING:
     from emulator.hardware.warp import ActiveGroup
 
+Operand = int | np.ndarray
+"""A source operand as generated code passes it: an integer if it is uniform in the warp, else a row of 32 lanes."""
 
-def pick(row: np.ndarray, mask: int) -> int:
-    """The value that all active lanes hold."""
+
+def pick(row: Operand, mask: int) -> int:
+    """The one value that all active lanes hold. Raises Fault if they differ."""
     if isinstance(row, int):
         return row
     active = row if mask == FULL else row[lanes(mask)]
@@ -25,7 +28,10 @@ def pick(row: np.ndarray, mask: int) -> int:
 
 
 def agreed(bits: int, mask: int) -> bool:
-    """The predicate's value if all active lanes agree on it."""
+    """The one value of a predicate in all active lanes. Raises Fault if they differ.
+
+    bits: a bit per lane in which the predicate holds.
+    """
     held = bits & mask
     if held and held != mask:
         raise Fault(f"the predicate must be the same in all active lanes, it holds in {held:#010x} of {mask:#010x}")
@@ -33,29 +39,30 @@ def agreed(bits: int, mask: int) -> bool:
 
 
 def one_lane(mask: int, instruction: str) -> None:
+    """Raises Fault unless exactly one lane executes the instruction."""
     if mask & (mask - 1):
         raise Fault(f"{instruction} is executed by {mask.bit_count()} lanes ({mask:#010x}); it must be issued by one")
 
 
 def whole_warp(g: ActiveGroup, mask: int, instruction: str) -> None:
-    """For `.sync.aligned` instructions: all threads of the warp must execute them together."""
+    """Raises Fault unless all live lanes of the warp are active: `.sync.aligned` instructions need them together."""
     if mask != g.warp.live:
         raise Fault(
-            f"{instruction} is executed by lanes {mask:#010x} of {g.warp.live:#010x}: the warp has diverged, and all of its "
-            "threads must execute the same .aligned instruction"
+            f"{instruction} is executed by lanes {mask:#010x} of {g.warp.live:#010x}: the warp has diverged, and "
+            "all of its threads must execute the same .aligned instruction"
         )
 
 
 def members(g: ActiveGroup, mask: int, membermask: int, instruction: str) -> None:
-    """For `.sync` instructions with a membermask: the active lanes must be in it, and all of its live lanes must be
-    here.
-    """
+    """Raises Fault unless the active lanes are exactly the live lanes of a `.sync` instruction's membermask."""
     if mask & ~membermask:
         raise Fault(
-            f"{instruction}: lanes {mask & ~membermask:#010x} execute it but are not in its membermask {membermask:#010x}"
+            f"{instruction}: lanes {mask & ~membermask:#010x} execute it but are not in its membermask "
+            f"{membermask:#010x}"
         )
     missing = membermask & g.warp.live & ~mask
     if missing:
         raise Fault(
-            f"{instruction}: membermask {membermask:#010x} names lanes {missing:#010x}, which have diverged and are elsewhere"
+            f"{instruction}: membermask {membermask:#010x} names lanes {missing:#010x}, which have diverged and are "
+            "elsewhere"
         )

@@ -1,7 +1,7 @@
-"""What st.async, red.async and st.bulk do (PTX ISA, "st.async", "red.async", "st.bulk").
+"""st.async, red.async and st.bulk (PTX ISA, "st.async", "red.async", "st.bulk").
 
-The asynchronous ones write shared memory of a CTA of the cluster when the schedule says so, and count their bytes on
-an mbarrier of that CTA. All of them belong to the generic proxy.
+st.async and red.async are asynchronous: the schedule decides when they write the shared memory of a CTA of the cluster
+and complete their bytes on an mbarrier of that CTA. All three belong to the generic proxy.
 """
 
 from __future__ import annotations
@@ -22,15 +22,19 @@ from emulator.ops.memory import shared_target
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from emulator.hardware.barriers import MBarrier
     from emulator.hardware.cluster import Cta
-    from emulator.hardware.warp import ActiveGroup
+    from emulator.hardware.warp import ActiveGroup, Issuer
+    from emulator.ops.active_lanes import Operand
 
 _BULK_LIMIT = 16777216  # bytes that one st.bulk may clear
 _BULK_UNIT = 8
 
 
-def _targets(g: ActiveGroup, mask: int, instruction: str, address, barrier, nbytes: int) -> Iterator[tuple]:
-    """(lane, CTA, offset in its shared memory, mbarrier) of each lane, checked as far as can be."""
+def _targets(
+    g: ActiveGroup, mask: int, instruction: str, address: Operand, barrier: Operand, nbytes: int
+) -> Iterator[tuple[int, Cta, int, MBarrier]]:
+    """(lane, CTA, offset in its shared memory, mbarrier) of each lane. Raises Fault for places that are not legal."""
     if g.cta.cluster.size == 1:
         raise Fault(f"{instruction} in a cluster of 1 CTA: must be more (PTX ISA, {instruction})")
     addresses, barriers = row_of(address, 64).tolist(), row_of(barrier, 64).tolist()
@@ -39,8 +43,8 @@ def _targets(g: ActiveGroup, mask: int, instruction: str, address, barrier, nbyt
         notified, _ = shared_target(g, barriers[lane])
         if notified is not cta:
             raise Fault(
-                f"{instruction}: the barrier is in CTA rank {notified.rank}, the destination in rank {cta.rank}, must be "
-                f"one CTA (PTX ISA, {instruction})"
+                f"{instruction}: the barrier is in CTA rank {notified.rank}, the destination in rank {cta.rank}, must "
+                f"be one CTA (PTX ISA, {instruction})"
             )
         if offset % nbytes:
             raise Fault(f"{instruction}: address {addresses[lane]:#x} is misaligned, {nbytes} bytes are stored at it")
@@ -49,7 +53,13 @@ def _targets(g: ActiveGroup, mask: int, instruction: str, address, barrier, nbyt
 
 
 def _submit(
-    g: ActiveGroup, cta: Cta, instruction: str, barrier, nbytes: int, write: Callable[[], None], issuer
+    g: ActiveGroup,
+    cta: Cta,
+    instruction: str,
+    barrier: MBarrier,
+    nbytes: int,
+    write: Callable[[], None],
+    issuer: Issuer,
 ) -> None:
     def run() -> None:
         cta.alive(instruction)
@@ -59,36 +69,45 @@ def _submit(
     g.cta.machine.queues.load(AsyncOperation(g.grid, g.origin(issuer), run))
 
 
-def store(g: ActiveGroup, mask: int, address, values: np.ndarray, barrier, issuer) -> None:
-    """st.async of uint[count, 32]: each lane's words to its own address."""
+def store(g: ActiveGroup, mask: int, address: Operand, values: np.ndarray, barrier: Operand, issuer: Issuer) -> None:
+    """st.async. values: uint[count, 32], the words of each lane, which go to the lane's own address."""
     g.cta.machine.progress += 1
     count, nbytes = len(values), values.itemsize
     for lane, cta, offset, notified in _targets(g, mask, "st.async", address, barrier, count * nbytes):
         words = tuple(values[:, lane].tolist())
 
-        def write(cta=cta, offset=offset, words=words) -> None:
+        def write(cta: Cta = cta, offset: int = offset, words: tuple[int, ...] = words) -> None:
             cta.shared.store_vector(cta.rank << RANK_SHIFT | offset, words, nbytes, issuer)
 
         _submit(g, cta, "st.async", notified, count * nbytes, write, issuer)
 
 
-def reduce(g: ActiveGroup, mask: int, operation: str, type_name: str, address, value, barrier, issuer) -> None:
-    """red.async: value is an integer or a row of the type's width."""
+def reduce(
+    g: ActiveGroup,
+    mask: int,
+    operation: str,
+    type_name: str,
+    address: Operand,
+    value: Operand,
+    barrier: Operand,
+    issuer: Issuer,
+) -> None:
+    """red.async. value: of the type's width."""
     g.cta.machine.progress += 1
     width = int(type_name[1:])
     row = row_of(value, width)
     for lane, cta, offset, notified in _targets(g, mask, "red.async", address, barrier, width // 8):
         place, operand = cta.rank << RANK_SHIFT | offset, int(row[lane])
 
-        def write(cta=cta, place=place, operand=operand) -> None:
+        def write(cta: Cta = cta, place: int = place, operand: int = operand) -> None:
             old = cta.shared.load(place, width // 8, issuer)
             cta.shared.store(place, modified(operation, type_name, old, operand), width // 8, issuer)
 
         _submit(g, cta, "red.async", notified, width // 8, write, issuer)
 
 
-def clear(g: ActiveGroup, mask: int, address, size, issuer) -> None:
-    """st.bulk: zeros to `size` bytes of this CTA's shared memory."""
+def clear(g: ActiveGroup, mask: int, address: Operand, size: Operand, issuer: Issuer) -> None:
+    """st.bulk: clears `size` bytes of this CTA's shared memory."""
     g.cta.machine.progress += 1
     addresses, sizes = row_of(address, 64).tolist(), row_of(size, 64).tolist()
     for lane in lane_list(mask):

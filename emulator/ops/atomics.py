@@ -1,4 +1,4 @@
-"""What atom and red do: read-modify-writes of the lanes of a warp, one lane after another (PTX ISA, "atom", "red")."""
+"""atom and red: read-modify-writes by the lanes of a warp, one lane after another (PTX ISA, "atom", "red")."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from emulator.ops.memory import LOCAL_TAG, SHARED_TAG, TAG_SHIFT, load_lanes, me
 from emulator.ptx.types import type_width
 
 if TYPE_CHECKING:
-    from emulator.hardware.warp import ActiveGroup
+    from emulator.hardware.warp import ActiveGroup, Issuer
+    from emulator.ops.active_lanes import Operand
 
 _INTEGER = {
     "add": lambda old, b, c: old + b,
@@ -30,10 +31,21 @@ _INTEGER = {
 }
 
 
-def atomic(g: ActiveGroup, mask: int, space: str, operation: str, type_name: str, address, b, c, issuer) -> np.ndarray:
-    """Lowest lane first. b, c: uint[elements, 32] operands (c None but for cas). Returns the old values in that shape.
+def atomic(
+    g: ActiveGroup,
+    mask: int,
+    space: str,
+    operation: str,
+    type_name: str,
+    address: Operand,
+    b: np.ndarray,
+    c: np.ndarray | None,
+    issuer: Issuer,
+) -> np.ndarray:
+    """Executes the lanes' operations, lowest lane first. Returns the old values, uint[elements, 32].
 
-    Each element is atomic by itself; the address must be aligned to the whole vector.
+    b: uint[elements, 32]. c: the same of cas, None for every other operation. Each element is atomic by itself; the
+    address must be aligned to the whole vector.
     """
     g.cta.machine.progress += 1
     if isinstance(address, int):
@@ -52,7 +64,7 @@ def _refuse_local(mask: int, address: np.ndarray) -> None:
 
 
 def modified(operation: str, type_name: str, old: int, b: int, c: int | None = None) -> int:
-    """The new value of an integer word, unsigned."""
+    """The new value, unsigned, of an integer word that holds `old`."""
     width = type_width(type_name)
     if type_name[0] == "s":
         old, b = signed(old, width), signed(b, width)
@@ -60,7 +72,15 @@ def modified(operation: str, type_name: str, old: int, b: int, c: int | None = N
 
 
 def _integer(
-    g: ActiveGroup, mask: int, space: str, operation: str, type_name: str, address, b, c, issuer
+    g: ActiveGroup,
+    mask: int,
+    space: str,
+    operation: str,
+    type_name: str,
+    address: np.ndarray,
+    b: np.ndarray,
+    c: np.ndarray | None,
+    issuer: Issuer,
 ) -> np.ndarray:
     nbytes = type_width(type_name) // 8
     old_values = np.zeros((1, 32), UINTS[8 * nbytes])
@@ -74,8 +94,17 @@ def _integer(
     return old_values
 
 
-def _floating(g: ActiveGroup, mask: int, space: str, operation: str, type_name: str, address, b, issuer) -> np.ndarray:
-    """Lanes with addresses of their own go together; of those that share one, each goes in a turn of its own."""
+def _floating(
+    g: ActiveGroup,
+    mask: int,
+    space: str,
+    operation: str,
+    type_name: str,
+    address: np.ndarray,
+    b: np.ndarray,
+    issuer: Issuer,
+) -> np.ndarray:
+    """Lanes whose addresses differ go together; lanes that share an address go in turns."""
     element = type_name.removesuffix("x2")
     count, nbytes = len(b), b.itemsize
     old_values = np.zeros_like(b)
@@ -91,8 +120,10 @@ def _floating(g: ActiveGroup, mask: int, space: str, operation: str, type_name: 
     return old_values
 
 
-def _in_shared(space: str, address: np.ndarray):
-    """Where f32 sums keep subnormal numbers: in shared memory, not in global memory (PTX ISA, "atom")."""
+def _in_shared(space: str, address: np.ndarray) -> bool | np.ndarray:
+    """The lanes that access shared memory: f32 sums keep subnormal numbers there, in global memory they flush them
+    (PTX ISA, "atom").
+    """
     if space == "generic":
         return address >> np.uint64(TAG_SHIFT) == SHARED_TAG
     return space != "global"
@@ -103,7 +134,7 @@ def _combined(operation: str, type_name: str, old: np.ndarray, b: np.ndarray) ->
 
 
 def _turns(mask: int, address: np.ndarray) -> Iterator[int]:
-    """Masks of lanes whose addresses differ; of those that share an address the lowest lane comes first."""
+    """Masks of lanes whose addresses differ; the lowest of the lanes that share an address comes first."""
     addresses = address.tolist()
     while mask:
         taken: dict[int, int] = {}

@@ -1,7 +1,8 @@
-"""What named barriers, warp and cluster barriers and grid dependencies do.
+"""Named barriers, warp and cluster barriers, and grid dependencies (PTX ISA, "bar", "barrier.cluster",
+"griddepcontrol").
 
-Functions named `wait_...` return False where the group has to wait; it is then on the list of what it waits for, and
-the instruction is executed again when it is woken.
+`wait` and functions named `wait_...` return False if the group has to wait. The group is then among the waiters of its
+barrier or grid, and executes the instruction again when it is woken.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from emulator.ops.active_lanes import whole_warp
 from emulator.ops.fences import publish
 
 if TYPE_CHECKING:
-    from emulator.hardware.warp import ActiveGroup
+    from emulator.hardware.warp import ActiveGroup, Issuer
 
 
-def _named(g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int | None, instruction: str):
+def _named(
+    g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int | None, instruction: str
+) -> tuple[NamedBarrier, int]:
+    """The barrier, and the number of threads that complete it. threads: the operand, None for all of the CTA."""
     if aligned:
         whole_warp(g, mask, instruction)
     elif mask != g.warp.live:
@@ -32,19 +36,20 @@ def _named(g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int |
 
 
 def _whole_warp_arrives(g: ActiveGroup, barrier: NamedBarrier, threads: int | None, needed: int) -> None:
-    """A barrier counts whole warps, however many of their lanes are left (PTX ISA, "bar")."""
+    """The warp arrives with all of its threads, exited lanes included: barriers count warps (PTX ISA, "bar")."""
     g.cta.machine.progress += 1
     if g.warp.tensor.touched:
         arrives(g)
     barrier.arrive(f"warp {g.warp.index}", WARP_THREADS, threads, needed)
 
 
-def arrive(g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int, issuer) -> None:
+def arrive(g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int, issuer: Issuer) -> None:
+    """bar.arrive."""
     barrier, needed = _named(g, mask, aligned, number, threads, "bar.arrive")
     _whole_warp_arrives(g, barrier, threads, needed)
 
 
-def wait(g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int | None, issuer) -> bool:
+def wait(g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int | None, issuer: Issuer) -> bool:
     """bar.sync."""
     if g.waiting is not None:
         kind, barrier, generation = g.waiting
@@ -66,9 +71,9 @@ def wait(g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int | N
 
 
 def wait_reduction(
-    g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int | None, predicate: int, issuer
+    g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int | None, predicate: int, issuer: Issuer
 ) -> bool:
-    """bar.red up to its result. predicate: the lanes in which it holds."""
+    """bar.red until its result is known. predicate: a bit per lane in which it holds."""
     if g.waiting is None:
         held, voters = g.cta.named_barrier(number).votes
         g.cta.named_barrier(number).votes = held + (predicate & mask).bit_count(), voters + mask.bit_count()
@@ -77,16 +82,17 @@ def wait_reduction(
 
 
 def reduction(g: ActiveGroup, number: int, operation: str) -> int | bool:
-    """The result of the bar.red that the group has just been through."""
+    """The result of the bar.red for which the group has just waited."""
     held, voters = g.cta.named_barrier(number).results[g.reduced]
     return {"popc": held, "and": held == voters, "or": held > 0}[operation]
 
 
-def wait_warp(g: ActiveGroup, mask: int, membermask: int, issuer) -> bool:
-    """bar.warp.sync: the lanes of the membermask meet here, at whichever of these instructions each of them is."""
+def wait_warp(g: ActiveGroup, mask: int, membermask: int, issuer: Issuer) -> bool:
+    """bar.warp.sync: the lanes of the membermask meet, each at any bar.warp.sync with that membermask."""
     if mask & ~membermask:
         raise Fault(
-            f"bar.warp.sync: lanes {mask & ~membermask:#010x} execute it but are not in its membermask {membermask:#010x}"
+            f"bar.warp.sync: lanes {mask & ~membermask:#010x} execute it but are not in its membermask "
+            f"{membermask:#010x}"
         )
     barrier = g.warp.barrier(membermask)
     if g.waiting is not None:
@@ -111,13 +117,15 @@ def wait_warp(g: ActiveGroup, mask: int, membermask: int, issuer) -> bool:
 # Clusters and grids
 
 
-def arrive_cluster(g: ActiveGroup, mask: int, aligned: bool, relaxed: bool, issuer) -> None:
+def arrive_cluster(g: ActiveGroup, mask: int, aligned: bool, relaxed: bool, issuer: Issuer) -> None:
+    """barrier.cluster.arrive; with `.relaxed` it publishes no mbarrier that the warp has initialised."""
     if aligned:
         whole_warp(g, mask, "barrier.cluster.arrive")
     again = g.warp.cluster_arrived & mask
     if again:
         raise Fault(
-            f"lanes {again:#010x} arrive twice on the cluster barrier without a wait in between (PTX ISA, barrier.cluster)"
+            f"lanes {again:#010x} arrive twice on the cluster barrier without a wait in between (PTX ISA, "
+            "barrier.cluster)"
         )
     g.cta.machine.progress += 1
     if g.warp.tensor.touched:
@@ -129,7 +137,8 @@ def arrive_cluster(g: ActiveGroup, mask: int, aligned: bool, relaxed: bool, issu
     g.cta.cluster.barrier.arrive(mask.bit_count(), issuer)
 
 
-def wait_cluster(g: ActiveGroup, mask: int, aligned: bool, issuer) -> bool:
+def wait_cluster(g: ActiveGroup, mask: int, aligned: bool, issuer: Issuer) -> bool:
+    """barrier.cluster.wait."""
     if aligned:
         whole_warp(g, mask, "barrier.cluster.wait")
     if mask & ~g.warp.cluster_arrived:
@@ -147,8 +156,8 @@ def wait_cluster(g: ActiveGroup, mask: int, aligned: bool, issuer) -> bool:
     return True
 
 
-def wait_for_grids(g: ActiveGroup, issuer) -> bool:
-    """griddepcontrol.wait: the grids that this one depends on are over and their writes visible (PTX ISA,
+def wait_for_grids(g: ActiveGroup, issuer: Issuer) -> bool:
+    """griddepcontrol.wait: the grids before this one have ended and their writes are visible (PTX ISA,
     griddepcontrol).
     """
     g.waiting = None
@@ -160,8 +169,8 @@ def wait_for_grids(g: ActiveGroup, issuer) -> bool:
     return True
 
 
-def launch_dependents(g: ActiveGroup, issuer) -> bool:
-    """griddepcontrol.launch_dependents: where another launch may start now, it may get ahead of these lanes."""
+def launch_dependents(g: ActiveGroup, issuer: Issuer) -> bool:
+    """griddepcontrol.launch_dependents: a launch that may start now may also get ahead of these lanes."""
     if g.cta.allows_dependents:
         g.waiting = None
         return True

@@ -1,5 +1,5 @@
-"""What bulk and tensor copies to global memory, with and without a reduction, and their groups do when a warp issues them
-(PTX ISA, "cp.async.bulk", "cp.reduce.async.bulk", "cp.async.bulk.commit_group", "cp.async.bulk.wait_group").
+"""Bulk and tensor copies from shared to global memory, with and without a reduction, and their groups (PTX ISA,
+"cp.async.bulk", "cp.reduce.async.bulk", "cp.async.bulk.commit_group", "cp.async.bulk.wait_group").
 """
 
 from __future__ import annotations
@@ -16,36 +16,56 @@ from emulator.ops.copies import REDUCTION, STORE, MapReader, issues, own_source,
 
 if TYPE_CHECKING:
     from emulator.hardware.cluster import Cta
-    from emulator.hardware.warp import ActiveGroup
+    from emulator.hardware.memory import GlobalMemory
+    from emulator.hardware.shared_memory import SharedMemory
+    from emulator.hardware.warp import ActiveGroup, Issuer
+    from emulator.ops.active_lanes import Operand
 
 
 class _Store:
-    """A store in its two parts: it reads shared memory, which may be waited for, and writes global memory."""
+    """A store in two parts: it reads shared memory, for which a thread may wait, then writes global memory."""
 
-    def __init__(self, cta: Cta, what: str, read: Callable, write: Callable):
-        self.cta, self.what, self._read, self._write = cta, what, read, write
-        self.data: np.ndarray | None = None
+    def __init__(
+        self, cta: Cta, what: str, read: Callable[[], np.ndarray], write: Callable[[np.ndarray], None]
+    ) -> None:
+        """what: the store's name in messages."""
+        self._cta, self._what, self._read, self._write = cta, what, read, write
+        self._data: np.ndarray | None = None
 
-    def read(self) -> None:
-        if self.data is None:
-            self.cta.alive(self.what)
-            self.data = self._read()
+    def prepare(self) -> None:
+        """Read shared memory, unless that has happened."""
+        self._source()
+
+    def _source(self) -> np.ndarray:
+        if self._data is None:
+            self._cta.alive(self._what)
+            self._data = self._read()
+        return self._data
 
     def __call__(self) -> None:
-        self.read()
-        self._write(self.data)
+        self._write(self._source())
 
 
-def _submit(g: ActiveGroup, mask: int, store: _Store, issuer) -> None:
-    async_op = AsyncOperation(g.grid, g.origin(issuer), store, store.read)
+def _submit(g: ActiveGroup, mask: int, store: _Store, issuer: Issuer) -> None:
+    async_op = AsyncOperation(g.grid, g.origin(issuer), store, store.prepare)
     g.warp.bulk_open.append((mask, async_op))
     g.cta.machine.queues.store(async_op)
 
 
 def store_tile(
-    g: ActiveGroup, mask: int, tensor_map, coordinates, source, rows: bool, operation: str | None, issuer
+    g: ActiveGroup,
+    mask: int,
+    tensor_map: Operand,
+    coordinates: tuple[Operand, ...],
+    source: Operand,
+    rows: bool,
+    operation: str | None,
+    issuer: Issuer,
 ) -> None:
-    """cp.async.bulk.tensor from shared to global memory; with an operation cp.reduce.async.bulk.tensor."""
+    """cp.async.bulk.tensor from shared to global memory; with an operation, cp.reduce.async.bulk.tensor.
+
+    rows: mode tile::scatter4.
+    """
     for address, coords, src in issues(
         mask, STORE if operation is None else REDUCTION, tensor_map, coordinates, source
     ):
@@ -55,42 +75,59 @@ def store_tile(
         if operation is not None:
             boxes.check_reduction(reader.issued, operation)
 
-        def read(reader=reader, place=place, shared=shared, offset=offset) -> np.ndarray:
+        def read(
+            reader: MapReader = reader,
+            place: tuple[int, ...] = place,
+            shared: SharedMemory = shared,
+            offset: int = offset,
+        ) -> np.ndarray:
             return boxes.read_tile(reader(), place, shared, offset, issuer, rows)
 
-        def write(box: np.ndarray, reader=reader, place=place) -> None:
+        def write(box: np.ndarray, reader: MapReader = reader, place: tuple[int, ...] = place) -> None:
             boxes.write_tile(reader(), place, g.grid.memory, box, issuer, rows, operation)
 
         _submit(g, mask, _Store(g.cta, "a tensor store", read, write), issuer)
 
 
-def store_bulk(g: ActiveGroup, mask: int, destination, source, nbytes, byte_mask, reduction, issuer) -> None:
-    """cp.async.bulk from shared to global memory; with a reduction (operation, type) cp.reduce.async.bulk."""
+def store_bulk(
+    g: ActiveGroup,
+    mask: int,
+    destination: Operand,
+    source: Operand,
+    nbytes: Operand,
+    byte_mask: Operand | None,
+    reduction: tuple[str, str] | None,
+    issuer: Issuer,
+) -> None:
+    """cp.async.bulk from shared to global memory; with a reduction (operation, type), cp.reduce.async.bulk."""
     operands = (destination, source, nbytes, byte_mask)
     for address, src, size, kept in issues(mask, STORE if reduction is None else REDUCTION, *operands):
         offset, shared, memory = own_source(g, src), g.cta.shared, g.grid.memory
         boxes.check_bulk(memory, address, shared, offset, size, "load")
 
-        def read(shared=shared, offset=offset, size=size) -> np.ndarray:
+        def read(shared: SharedMemory = shared, offset: int = offset, size: int = size) -> np.ndarray:
             return boxes.read_bulk(shared, offset, size, issuer)
 
-        def write(data: np.ndarray, memory=memory, address=address, kept=kept) -> None:
+        def write(
+            data: np.ndarray, memory: GlobalMemory = memory, address: int = address, kept: int | None = kept
+        ) -> None:
             boxes.write_bulk(memory, address, data, issuer, kept, reduction)
 
         _submit(g, mask, _Store(g.cta, "a bulk store", read, write), issuer)
 
 
-def commit_group(g: ActiveGroup, mask: int, issuer) -> None:
-    """cp.async.bulk.commit_group: each lane's stores since its last one form a group of that lane."""
+def commit_group(g: ActiveGroup, mask: int, issuer: Issuer) -> None:
+    """cp.async.bulk.commit_group: the stores that a lane has issued since its last commit form a group."""
     async_ops = [(lanes, async_op) for lanes, async_op in g.warp.bulk_open if lanes & mask]
     g.warp.bulk_open = [(lanes, async_op) for lanes, async_op in g.warp.bulk_open if not lanes & mask]
     g.warp.bulk_groups.append((mask, async_ops))
 
 
-def wait_group(g: ActiveGroup, mask: int, newest: int, read_only: bool, issuer) -> None:
-    """cp.async.bulk.wait_group{.read}: all but each lane's `newest` groups are done, or have read their sources.
+def wait_group(g: ActiveGroup, mask: int, newest: int, read_only: bool, issuer: Issuer) -> None:
+    """cp.async.bulk.wait_group: completes all but each lane's `newest` groups.
 
-    Tensor maps of the lanes' earlier loads have been read, too (PTX ISA, "cp.async.bulk.wait_group").
+    read_only: `.read`, the groups only read their sources. The tensor maps of the lanes' earlier loads are read, too
+    (PTX ISA, "cp.async.bulk.wait_group").
     """
     queues, groups = g.cta.machine.queues, g.warp.bulk_groups
     for lane in lane_list(mask):

@@ -1,11 +1,12 @@
-"""What bulk and tensor copies to shared memory do when a warp issues them (PTX ISA, "Asynchronous copy").
+"""Bulk and tensor copies to shared memory (PTX ISA, "Asynchronous copy").
 
-What is known when a copy is issued is checked then; the rest when it happens, which the schedule decides.
+The operands are checked when a warp issues the copy. The schedule decides when the copy happens; whatever may have
+changed by then is checked then.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,20 +20,26 @@ from emulator.ops.mbarrier import barrier_at
 from emulator.ops.memory import SHARED_TAG, TAG_SHIFT, shared_target
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from emulator.hardware.barriers import MBarrier
     from emulator.hardware.cluster import Cta
-    from emulator.hardware.warp import ActiveGroup
+    from emulator.hardware.warp import ActiveGroup, Issuer
+    from emulator.ops.active_lanes import Operand
 
 LOAD, STORE, REDUCTION = "load", "store", "reduction"
 Place = tuple["Cta", int]
+"""A CTA and an offset in its shared memory."""
 
 
-def issues(mask: int, kind: str, *operands) -> list[tuple]:
-    """The operands of each copy that the active lanes issue.
+def issues(mask: int, kind: str, *operands: Any) -> list[tuple]:
+    """The operands of each copy that the active lanes issue, as integers.
 
-    Equal operands in several lanes are one copy in a STORE, which the DSL issues from whole warps and the hardware
-    executes once per warp, as many in a REDUCTION, for which ptxas makes a loop over the lanes, and an error in a LOAD,
-    because every lane's bytes would be counted on the barrier.
+    operands: integers, rows, None, or tuples of these. Lanes with equal operands issue
+
+    - one copy in a STORE: the DSL issues it from whole warps, and the hardware executes it once per warp;
+    - a copy each in a REDUCTION, for which ptxas makes a loop over the lanes;
+    - none in a LOAD, which raises Fault: every lane's bytes would be counted on the barrier.
     """
     if not mask & (mask - 1):
         lane = mask.bit_length() - 1
@@ -49,43 +56,45 @@ def issues(mask: int, kind: str, *operands) -> list[tuple]:
     return distinct
 
 
-def _at(operand, lane: int):
+def _at(operand: Any, lane: int) -> Any:
     if isinstance(operand, tuple):
         return tuple(_at(item, lane) for item in operand)
     return int(operand[lane]) if isinstance(operand, np.ndarray) else operand
 
 
-def signed_coordinates(coordinates: tuple) -> tuple[int, ...]:
+def signed_coordinates(coordinates: tuple[int, ...]) -> tuple[int, ...]:
     return tuple((c & 0xFFFFFFFF ^ 0x80000000) - 0x80000000 for c in coordinates)
 
 
 class MapReader:
-    """Reads a tensor map when the copy does, or earlier when the issuing thread has waited for it.
+    """Reads a tensor map once: when the copy happens, or earlier if the issuing thread waits for the read."""
 
-    issued: the map at issue, which has to be a valid one: the hardware may read it at once.
-    """
-
-    def __init__(self, g: ActiveGroup, address: int, issuer):
+    def __init__(self, g: ActiveGroup, address: int, issuer: Issuer) -> None:
         if address >> TAG_SHIFT == SHARED_TAG:
             raise Fault(
-                "a tensor map in shared memory can't be used by a copy: it must be in global, constant or parameter memory"
+                "a tensor map in shared memory can't be used by a copy: it must be in global, constant or parameter "
+                "memory"
             )
         if address % TENSOR_MAP_ALIGNMENT:
             raise Fault(f"tensor map at {address:#x}: must be {TENSOR_MAP_ALIGNMENT}-byte aligned")
-        self._memory, self._address, self._who = g.grid.memory, address, issuer
+        self._memory, self._address, self._issuer = g.grid.memory, address, issuer
         found = self._memory.at(address, TENSOR_MAP_BYTES, "load")
+        # The map as it is at issue must be valid: the hardware may read it at once.
         self.issued = TensorMap.decode(found.frozen[address - found.start :][:TENSOR_MAP_BYTES])
         self._read: TensorMap | None = None
 
     def __call__(self) -> TensorMap:
         if self._read is None:
-            raw = self._memory.read(self._address, TENSOR_MAP_BYTES, self._who, proxy="tensormap")
+            raw = self._memory.read(self._address, TENSOR_MAP_BYTES, self._issuer, proxy="tensormap")
             self._read = TensorMap.decode(raw)
         return self._read
 
+    def prepare(self) -> None:
+        self()
+
 
 def own_source(g: ActiveGroup, address: int) -> int:
-    """Offset of a .shared::cta source."""
+    """The offset of a .shared::cta source, which must be in the issuer's CTA."""
     cta, offset = shared_target(g, address)
     if cta is not g.cta:
         raise Fault(f".shared::cta source {address:#x} is in CTA rank {cta.rank}")
@@ -95,8 +104,11 @@ def own_source(g: ActiveGroup, address: int) -> int:
 def _destinations(
     g: ActiveGroup, destination: int, barrier: int, multicast: int | None, pair: bool, own_only: bool
 ) -> list[tuple[Place, MBarrier]]:
-    """((CTA, offset), mbarrier) for each CTA that receives the copy (PTX ISA, "cp.async.bulk.tensor", .multicast,
+    """(destination, mbarrier) for each CTA that receives the copy (PTX ISA, "cp.async.bulk.tensor", .multicast,
     .cta_group).
+
+    multicast: a bit per CTA of the cluster, None without `.multicast`. pair: `.cta_group::2`. own_only: a destination
+    in another CTA is refused.
     """
     target, offset = shared_target(g, destination)
     signalled, barrier_offset = shared_target(g, barrier)
@@ -120,30 +132,38 @@ def _destinations(
 def load_tile(
     g: ActiveGroup,
     mask: int,
-    destination,
-    tensor_map,
-    coordinates,
-    barrier,
-    multicast,
-    pair,
+    destination: Operand,
+    tensor_map: Operand,
+    coordinates: tuple[Operand, ...],
+    barrier: Operand,
+    multicast: Operand | None,
+    pair: bool,
     own_only: bool,
     rows: bool,
-    issuer,
+    issuer: Issuer,
 ) -> None:
-    """cp.async.bulk.tensor from global to shared memory; rows: mode tile::gather4."""
+    """cp.async.bulk.tensor from global to shared memory. rows: mode tile::gather4."""
     operands = (destination, tensor_map, coordinates, barrier, multicast)
     for dst, address, coords, mbar, targets in issues(mask, LOAD, *operands):
         places = _destinations(g, dst, mbar, targets, pair, own_only)
         reader, place = MapReader(g, address, issuer), signed_coordinates(coords)
         for (cta, offset), _ in places:
             boxes.check_tile(reader.issued, place, cta.shared, offset, "store", rows)
-        async_op = AsyncOperation(g.grid, g.origin(issuer), _tile_load(g, reader, place, places, rows, issuer), reader)
+        load = _tile_load(g, reader, place, places, rows, issuer)
+        async_op = AsyncOperation(g.grid, g.origin(issuer), load, reader.prepare)
         if not g.grid.is_parameter(address):
             g.warp.map_reads.append((mask, async_op))
         g.cta.machine.queues.load(async_op)
 
 
-def _tile_load(g: ActiveGroup, reader: MapReader, coords: tuple[int, ...], places, rows: bool, issuer):
+def _tile_load(
+    g: ActiveGroup,
+    reader: MapReader,
+    coords: tuple[int, ...],
+    places: list[tuple[Place, MBarrier]],
+    rows: bool,
+    issuer: Issuer,
+) -> Callable[[], None]:
     def run() -> None:
         tensor_map = reader()
         nbytes = boxes.tile_bytes(tensor_map, rows)
@@ -160,7 +180,15 @@ def _tile_load(g: ActiveGroup, reader: MapReader, coords: tuple[int, ...], place
 
 
 def load_bulk(
-    g: ActiveGroup, mask: int, destination, source, nbytes, barrier, multicast, own_only: bool, issuer
+    g: ActiveGroup,
+    mask: int,
+    destination: Operand,
+    source: Operand,
+    nbytes: Operand,
+    barrier: Operand,
+    multicast: Operand | None,
+    own_only: bool,
+    issuer: Issuer,
 ) -> None:
     """cp.async.bulk from global to shared memory."""
     for dst, address, size, mbar, targets in issues(mask, LOAD, destination, source, nbytes, barrier, multicast):
@@ -168,7 +196,7 @@ def load_bulk(
         for (cta, offset), _ in places:
             boxes.check_bulk(g.grid.memory, address, cta.shared, offset, size, "store")
 
-        def run(address=address, size=size, places=places) -> None:
+        def run(address: int = address, size: int = size, places: list[tuple[Place, MBarrier]] = places) -> None:
             (first, offset), _ = places[0]
             first.alive("a bulk copy")
             boxes.load_bulk(g.grid.memory, address, first.shared, offset, size, issuer)
@@ -181,8 +209,17 @@ def load_bulk(
         g.cta.machine.queues.load(AsyncOperation(g.grid, g.origin(issuer), run))
 
 
-def copy_shared(g: ActiveGroup, mask: int, destination, source, nbytes, barrier, reduction, issuer) -> None:
-    """cp.async.bulk from this CTA's shared memory to a CTA of the cluster; with a reduction (operation, type)
+def copy_shared(
+    g: ActiveGroup,
+    mask: int,
+    destination: Operand,
+    source: Operand,
+    nbytes: Operand,
+    barrier: Operand,
+    reduction: tuple[str, str] | None,
+    issuer: Issuer,
+) -> None:
+    """cp.async.bulk from this CTA's shared memory to a CTA of the cluster; with a reduction (operation, type),
     cp.reduce.async.bulk.
     """
     kind = LOAD if reduction is None else REDUCTION
@@ -197,25 +234,34 @@ def copy_shared(g: ActiveGroup, mask: int, destination, source, nbytes, barrier,
         g.cta.shared.check(source_offset, size, "load")
         target.shared.check(offset, size, "store")
 
-        def run(target=target, offset=offset, source_offset=source_offset, size=size, notified=notified) -> None:
+        def run(
+            target: Cta = target,
+            offset: int = offset,
+            source_offset: int = source_offset,
+            size: int = size,
+            notified: MBarrier = notified,
+        ) -> None:
             target.alive("a bulk copy")
             data = g.cta.shared.read(source_offset, size, issuer)
             if reduction is not None:
-                data = combined(*reduction, target.shared.data[offset : offset + size], data)
+                operation, type_name = reduction
+                data = combined(operation, type_name, target.shared.data[offset : offset + size], data)
             target.shared.write(offset, data, issuer)
             notified.complete(size, "bulk copy", issuer)
 
         g.cta.machine.queues.load(AsyncOperation(g.grid, g.origin(issuer), run))
 
 
-def prefetch_tile(g: ActiveGroup, mask: int, tensor_map, coordinates, rows: bool, issuer) -> None:
-    """cp.async.bulk.prefetch.tensor moves nothing that is modelled; its tensor map and coordinates are checked."""
+def prefetch_tile(
+    g: ActiveGroup, mask: int, tensor_map: Operand, coordinates: tuple[Operand, ...], rows: bool, issuer: Issuer
+) -> None:
+    """cp.async.bulk.prefetch.tensor: checks the tensor map and the coordinates. The L2 cache is not modelled."""
     for address, coords in issues(mask, STORE, tensor_map, coordinates):
         boxes.check_map(MapReader(g, address, issuer).issued, signed_coordinates(coords), rows)
 
 
-def prefetch_bulk(g: ActiveGroup, mask: int, source, nbytes, issuer) -> None:
-    """cp.async.bulk.prefetch: the same; address and size are checked."""
+def prefetch_bulk(g: ActiveGroup, mask: int, source: Operand, nbytes: Operand, issuer: Issuer) -> None:
+    """cp.async.bulk.prefetch: checks address and size. The L2 cache is not modelled."""
     for address, size in issues(mask, STORE, source, nbytes):
         for what, value in (("global address", address), ("size", size)):
             if value % boxes.CHUNK:
@@ -227,8 +273,8 @@ def prefetch_bulk(g: ActiveGroup, mask: int, source, nbytes, issuer) -> None:
             g.grid.memory.at(address, size, "load")
 
 
-def prefetch_map(g: ActiveGroup, mask: int, tensor_map, issuer) -> None:
-    """prefetch.tensormap: the address is checked, what is there is not: it may be encoded later."""
+def prefetch_map(g: ActiveGroup, mask: int, tensor_map: Operand, issuer: Issuer) -> None:
+    """prefetch.tensormap: checks the address only. The tensor map may still be encoded later."""
     for (address,) in issues(mask, STORE, tensor_map):
         if address >> TAG_SHIFT == SHARED_TAG or address % TENSOR_MAP_ALIGNMENT:
             raise Fault(

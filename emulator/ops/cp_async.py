@@ -1,8 +1,8 @@
-"""What cp.async does: small copies of each thread from global to shared memory, in groups of that thread (PTX ISA,
-"cp.async", "cp.async.commit_group", "cp.async.wait_group", "cp.async.mbarrier.arrive").
+"""cp.async: small copies from global to shared memory by each thread, in groups of that thread (PTX ISA, "cp.async",
+"cp.async.commit_group", "cp.async.wait_group", "cp.async.mbarrier.arrive").
 
-One instruction of a warp is one job of the queues. Lanes that wait for theirs have them done, the others' stay
-outstanding: a schedule may let shared memory hold its old bytes until somebody waits.
+One instruction of a warp is one asynchronous operation. A lane that waits completes its own copy; the copies of the
+other lanes stay outstanding, so that a schedule may keep the old bytes in shared memory until their lanes wait.
 """
 
 from __future__ import annotations
@@ -22,21 +22,34 @@ from emulator.ops.memory import shared_target
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from emulator.hardware.warp import ActiveGroup
+    from emulator.hardware.barriers import MBarrier
+    from emulator.hardware.warp import ActiveGroup, Issuer
+    from emulator.ops.active_lanes import Operand
 
 _WORDS = {4: (4, 1), 8: (8, 1), 16: (8, 2)}  # size of a copy -> bytes and number of its words
 
 
 class LaneCopies:
-    """The copies that one instruction issued: of each lane `size` bytes, `counts` of them read, the rest zeros."""
+    """The copies that the lanes of a warp have issued with one instruction."""
 
     def __init__(
-        self, g: ActiveGroup, mask: int, places: np.ndarray, sources: np.ndarray, size: int, counts: np.ndarray, issuer
-    ):
+        self,
+        g: ActiveGroup,
+        mask: int,
+        places: np.ndarray,
+        sources: np.ndarray,
+        size: int,
+        counts: np.ndarray,
+        issuer: Issuer,
+    ) -> None:
+        """Each lane writes `size` bytes: `counts` bytes from its source, then zeros.
+
+        places, sources: uint32[32] in shared and uint64[32] in global memory. counts: uint32[32].
+        """
         self.cta, self.memory, self.issuer = g.cta, g.grid.memory, issuer
         self.places, self.sources, self.size, self.counts = places, sources, size, counts
-        self.left = mask
-        self.due = 0
+        self.left = mask  # lanes whose copy is outstanding
+        self.due = 0  # lanes that wait for their copy
         self.async_op = AsyncOperation(g.grid, g.origin(issuer), self.run, self.run_due)
 
     def run(self) -> None:
@@ -61,9 +74,19 @@ class LaneCopies:
         self.cta.shared.scatter(self.places, values, lanes(mask), self.issuer)
 
 
-def copy(g: ActiveGroup, mask: int, destination, source, size: int, source_size, ignored, issuer) -> None:
-    """cp.async.{ca,cg} of `size` bytes. source_size: None, or how many of them are read; ignored: None, or lanes of
-    which none are (bool[32]).
+def copy(
+    g: ActiveGroup,
+    mask: int,
+    destination: Operand,
+    source: Operand,
+    size: int,
+    source_size: Operand | None,
+    ignored: np.ndarray | None,
+    issuer: Issuer,
+) -> None:
+    """cp.async.{ca,cg} of `size` bytes, of which `source_size` are read (None: all) and the others are zeros.
+
+    ignored: bool[32], lanes that read nothing; None: no lane.
     """
     places, sources = _own_places(g, mask, row_of(destination, 64), size), row_of(source, 64)
     counts = row_of(size if source_size is None else source_size, 32)
@@ -77,7 +100,7 @@ def copy(g: ActiveGroup, mask: int, destination, source, size: int, source_size,
 
 
 def _own_places(g: ActiveGroup, mask: int, destination: np.ndarray, size: int) -> np.ndarray:
-    """32-bit addresses in this CTA's shared memory, from 32-bit or generic ones."""
+    """uint32[32]: 32-bit addresses in this CTA's shared memory. destination: 32-bit or generic addresses."""
     places = np.zeros(32, np.uint32)
     for lane in lane_list(mask):
         cta, offset = shared_target(g, int(destination[lane]))
@@ -104,7 +127,7 @@ def _check(active: np.ndarray, places: np.ndarray, sources: np.ndarray, size: in
 
 
 def _finish(g: ActiveGroup, mask: int, copies: Iterable[LaneCopies]) -> None:
-    """Have these copies done for the lanes of the mask."""
+    """Completes these copies for the lanes of the mask."""
     queues = g.cta.machine.queues
     for copy in copies:
         if copy.async_op.done or not copy.left & mask:
@@ -117,16 +140,16 @@ def _finish(g: ActiveGroup, mask: int, copies: Iterable[LaneCopies]) -> None:
 
 
 def commit_group(g: ActiveGroup, mask: int) -> None:
-    """cp.async.commit_group: what each lane has copied since its last one forms a group of that lane."""
+    """cp.async.commit_group: the copies that a lane has issued since its last commit form a group."""
     warp = g.warp
     warp.lane_copy_groups.append((mask, [copies for issued, copies in warp.lane_copies_open if issued & mask]))
     warp.lane_copies_open = [(left, copies) for issued, copies in warp.lane_copies_open if (left := issued & ~mask)]
 
 
 def wait_groups(g: ActiveGroup, mask: int, newest: int) -> None:
-    """cp.async.wait_group: all but each lane's `newest` groups are done."""
+    """cp.async.wait_group: completes all but each lane's `newest` groups."""
     groups = g.warp.lane_copy_groups
-    parts = [mask]  # of lanes that have committed the same groups
+    parts = [mask]  # each: lanes that have committed the same groups
     for committed, _ in groups:
         parts = [part for whole in parts for part in (whole & committed, whole & ~committed) if part]
     for part in parts:
@@ -138,7 +161,7 @@ def wait_groups(g: ActiveGroup, mask: int, newest: int) -> None:
 
 
 def wait_copies(g: ActiveGroup, mask: int) -> None:
-    """cp.async.wait_all: all copies of these lanes are done, in a group or not."""
+    """cp.async.wait_all: completes all copies of these lanes, in a group or not."""
     _finish(g, mask, _outstanding(g, mask))
 
 
@@ -148,10 +171,10 @@ def _outstanding(g: ActiveGroup, mask: int) -> list[LaneCopies]:
     return [copies for copies in dict.fromkeys(found) if copies.left & mask]
 
 
-def arrive(g: ActiveGroup, mask: int, counted: bool, address, issuer) -> None:
-    """cp.async.mbarrier.arrive: each lane arrives once its copies so far are done.
+def arrive(g: ActiveGroup, mask: int, counted: bool, address: Operand, issuer: Issuer) -> None:
+    """cp.async.mbarrier.arrive: each lane arrives when the copies that it has issued before are complete.
 
-    counted: the arrivals are among those that the barrier expects (.noinc); else each adds one to them first.
+    counted: `.noinc`, the barrier's expected arrivals include these; else each first adds one to the pending ones.
     """
     g.cta.machine.progress += 1
     for lane in lane_list(mask):
@@ -161,7 +184,7 @@ def arrive(g: ActiveGroup, mask: int, counted: bool, address, issuer) -> None:
             barrier.expect_arrival()
         before = _outstanding(g, 1 << lane)
 
-        def run(barrier=barrier, before=before, lane=lane) -> None:
+        def run(barrier: MBarrier = barrier, before: list[LaneCopies] = before, lane: int = lane) -> None:
             _finish(g, 1 << lane, before)
             barrier.arrive(1, ARRIVAL, issuer)
 

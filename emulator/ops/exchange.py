@@ -1,7 +1,12 @@
-"""Instructions in which the lanes of a warp exchange values: elect, shfl, vote, match, redux."""
+"""elect, shfl, vote, match, redux: the lanes of a warp exchange values (PTX ISA, "elect.sync", "shfl.sync",
+"vote.sync", "match.sync", "redux.sync").
+"""
 
 from __future__ import annotations
 
+import functools
+import operator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,19 +17,36 @@ from emulator.ops.active_lanes import members
 
 if TYPE_CHECKING:
     from emulator.hardware.warp import ActiveGroup
+    from emulator.ops.active_lanes import Operand
+
+
+_REDUCTIONS: dict[str, Callable[[int, int], int]] = {
+    "add": operator.add,
+    "min": min,
+    "max": max,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+}
 
 
 def elect(g: ActiveGroup, mask: int, membermask: int) -> int:
-    """The mask of the leader: the lowest lane. PTX promises only that it is the same one for the same membermask."""
+    """elect.sync: the mask of the leader, here the lowest lane.
+
+    PTX promises only that the same membermask elects the same lane.
+    """
     members(g, mask, membermask, "elect.sync")
     return mask & -mask
 
 
-def shuffle(g: ActiveGroup, mask: int, mode: str, a, b, c, membermask: int, instruction: str = "shfl.sync"):
-    """(value row, bool row "source in range"). A source lane that is not active leaves the value undefined: that
-    raises.
+def shuffle(
+    g: ActiveGroup, mask: int, mode: str, a: Operand, b: Operand, c: Operand, membermask: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """shfl.sync: (uint32[32] values, bool[32] whether the source lane is in range).
+
+    A value from a lane that is not active is undefined and raises Fault.
     """
-    members(g, mask, membermask, instruction)
+    members(g, mask, membermask, "shfl.sync")
     a, b, c = row_of(a, 32), row_of(b, 32), row_of(c, 32)
     clamp, segment = c & np.uint32(31), c >> np.uint32(8) & np.uint32(31)
     lane = LANE_ID.astype(np.int64)
@@ -48,12 +70,12 @@ def shuffle(g: ActiveGroup, mask: int, mode: str, a, b, c, membermask: int, inst
         absent = lanes(mask) & ~lanes(mask)[source]
         if absent.any():
             first = int(absent.argmax())
-            raise Fault(f"{instruction}: lane {first} reads lane {int(source[first])}, which does not take part")
+            raise Fault(f"shfl.sync: lane {first} reads lane {int(source[first])}, which does not take part")
     return a[source], in_range
 
 
-def vote(g: ActiveGroup, mask: int, mode: str, predicate: int, membermask: int):
-    """predicate: mask of the lanes in which it holds. A mask for ballot, else a bool."""
+def vote(g: ActiveGroup, mask: int, mode: str, predicate: int, membermask: int) -> int | bool:
+    """vote.sync: a mask for mode ballot, else a bool. predicate: a bit per lane in which it holds."""
     members(g, mask, membermask, "vote.sync")
     held = predicate & mask
     if mode == "ballot":
@@ -61,8 +83,8 @@ def vote(g: ActiveGroup, mask: int, mode: str, predicate: int, membermask: int):
     return {"all": held == mask, "any": bool(held), "uni": held in (0, mask)}[mode]
 
 
-def match_any(g: ActiveGroup, mask: int, value, width: int, membermask: int) -> np.ndarray:
-    """Per lane the mask of the lanes that hold the same value."""
+def match_any(g: ActiveGroup, mask: int, value: Operand, width: int, membermask: int) -> np.ndarray:
+    """match.any.sync: uint32[32], for each lane the mask of the lanes that hold the same value."""
     members(g, mask, membermask, "match.sync")
     row = row_of(value, width)
     active = lanes(mask)
@@ -70,14 +92,15 @@ def match_any(g: ActiveGroup, mask: int, value, width: int, membermask: int) -> 
     return np.array([bits_of(line) for line in equal], np.uint32)
 
 
-def match_all(g: ActiveGroup, mask: int, value, width: int, membermask: int) -> tuple[int, bool]:
+def match_all(g: ActiveGroup, mask: int, value: Operand, width: int, membermask: int) -> tuple[int, bool]:
+    """match.all.sync: the mask if all active lanes hold the same value, else 0; and whether they do."""
     members(g, mask, membermask, "match.sync")
     values = row_of(value, width)[lanes(mask)]
     same = bool((values == values[0]).all())
     return (mask if same else 0), same
 
 
-def reduce(g: ActiveGroup, mask: int, operation: str, value, type_name: str, membermask: int) -> int:
+def reduce(g: ActiveGroup, mask: int, operation: str, value: Operand, type_name: str, membermask: int) -> int:
     """redux.sync over the active lanes."""
     members(g, mask, membermask, "redux.sync")
     values = row_of(value, 32)[lanes(mask)]
@@ -88,18 +111,12 @@ def reduce(g: ActiveGroup, mask: int, operation: str, value, type_name: str, mem
         if ".NaN" in operation and np.isnan(numbers).any():
             return 0x7FFFFFFF
         return int(function.reduce(numbers).view(np.uint32))
-    numbers = [signed(int(value), 32) if type_name == "s32" else int(value) for value in values]
-    total = numbers[0]
-    for number in numbers[1:]:
-        total = {
-            "add": total + number, "min": min(total, number), "max": max(total, number),
-            "and": total & number, "or": total | number, "xor": total ^ number,
-        }[operation]  # fmt: skip
-    return total & FULL
+    integers = [signed(int(number), 32) if type_name == "s32" else int(number) for number in values]
+    return functools.reduce(_REDUCTIONS[operation], integers) & FULL
 
 
 def broadcast(row: np.ndarray, lane: int, mask: int) -> int:
-    """shfl.sync.idx of one lane's value to all."""
+    """shfl.sync.idx of one lane's value to all lanes. Raises Fault if that lane is not active."""
     lane &= 31
     if not mask >> lane & 1:
         raise Fault(f"shfl.sync reads lane {lane}, which does not take part")

@@ -1,7 +1,7 @@
 """Fences, and the visibility of initialised mbarriers (PTX ISA, "membar/fence", "fence.mbarrier_init").
 
-What arrives through the async proxy, and other CTAs, see a barrier's initialisation only behind a fence of the warp that
-initialised it, or of one that has waited for that warp since.
+The async proxy and other CTAs see an mbarrier's initialisation only after a fence of the warp that has initialised it,
+or of a warp that has waited for that warp since.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def proxy_async(g: ActiveGroup) -> None:
-    """fence.proxy.async."""
+    """fence.proxy.async: the warp's stores to shared memory and its barriers become visible to the async proxy."""
     for cta in g.cta.cluster.ctas:
         if cta.shared.marks is not None:
             cta.shared.marks.fence(g.warp)
@@ -21,24 +21,27 @@ def proxy_async(g: ActiveGroup) -> None:
 
 
 def publish(g: ActiveGroup, seen_by_async: bool, also_waited_for: bool = True) -> None:
-    """Barriers that this warp has initialised are seen by the cluster, and by the async proxy if so said; those of
-    another warp that it has waited for as well.
+    """The cluster sees the barriers that this warp has initialised.
+
+    seen_by_async: the async proxy sees them, too. also_waited_for: the same holds for barriers that another warp had
+    initialised when this warp last waited.
     """
     cta = g.cta
     if not cta.hidden_barriers:
         return
     for barrier in cta.hidden_barriers:
+        assert barrier.initialiser is not None  # hidden barriers are those that mbarrier.init has made
         if barrier.initialiser[0].warp is g.warp or (also_waited_for and barrier.time <= g.warp.synced):
             barrier.hidden = None if seen_by_async else barrier.hidden and "async"
     cta.hidden_barriers = [barrier for barrier in cta.hidden_barriers if barrier.hidden is not None]
 
 
 def mbarrier_init(g: ActiveGroup) -> None:
-    """fence.mbarrier_init.release.cluster: for the barriers that the same thread has initialised."""
+    """fence.mbarrier_init.release.cluster: publishes the barriers that the same thread has initialised."""
     publish(g, True, also_waited_for=False)
 
 
 def thread(g: ActiveGroup, scope: str) -> None:
-    """fence.sc, .acq_rel or .release; membar: between threads, not between proxies."""
+    """fence.sc, .acq_rel, .release and membar: order threads, not proxies."""
     if scope != "cta":
         publish(g, False)

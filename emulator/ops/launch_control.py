@@ -1,8 +1,8 @@
 """Cluster launch control: a running cluster takes over the work of one that has not started (PTX ISA,
 "clusterlaunchcontrol.try_cancel", "clusterlaunchcontrol.query_cancel").
 
-The 16-byte response is opaque to programs. Here its words are the x and y of the first CTA that was cancelled, its z,
-and a mark that says whether one was.
+The 16-byte response is opaque to programs. Here its four words are x, y and z of the first CTA of the cancelled
+cluster, and a mark that says whether a cluster has been cancelled.
 """
 
 from __future__ import annotations
@@ -19,30 +19,33 @@ from emulator.ops.mbarrier import barrier_at
 from emulator.ops.memory import shared_target
 
 if TYPE_CHECKING:
-    from emulator.hardware.warp import ActiveGroup
+    from emulator.hardware.warp import ActiveGroup, Issuer
+    from emulator.ops.active_lanes import Operand
 
 RESPONSE_BYTES = 16
 _CANCELED, _REFUSED = 0xC1C00001, 0xC1C00000
 _UNDEFINED = 0xFFFFFFFF  # coordinates of a response that cancelled nothing
 
 
-def try_cancel(g: ActiveGroup, mask: int, response, barrier, everywhere: bool, issuer) -> None:
-    """clusterlaunchcontrol.try_cancel.async: the response comes to shared memory, its bytes to the mbarrier.
+def try_cancel(
+    g: ActiveGroup, mask: int, response: Operand, barrier: Operand, everywhere: bool, issuer: Issuer
+) -> None:
+    """clusterlaunchcontrol.try_cancel.async: writes the response to shared memory, its bytes complete on the mbarrier.
 
-    everywhere: .multicast::cluster::all, to the same offsets of every CTA of the cluster.
+    everywhere: `.multicast::cluster::all`, at the same offsets in every CTA of the cluster.
     """
     one_lane(mask, "clusterlaunchcontrol.try_cancel")
-    response, barrier = pick(response, mask), pick(barrier, mask)
-    cta, offset = shared_target(g, response)
+    place, barrier_place = pick(response, mask), pick(barrier, mask)
+    cta, offset = shared_target(g, place)
     if cta is not g.cta:
-        raise Fault(f"clusterlaunchcontrol.try_cancel: response {response:#x} is in CTA rank {cta.rank}")
+        raise Fault(f"clusterlaunchcontrol.try_cancel: response {place:#x} is in CTA rank {cta.rank}")
     if offset % RESPONSE_BYTES:
         raise Fault(
             f"clusterlaunchcontrol.try_cancel: response at shared offset {offset:#x}, must be a multiple of "
             f"{RESPONSE_BYTES} (PTX ISA, clusterlaunchcontrol.try_cancel)"
         )
-    barrier_at(g, "shared", barrier)
-    _, barrier_offset = shared_target(g, barrier)
+    barrier_at(g, "shared", barrier_place)
+    _, barrier_offset = shared_target(g, barrier_place)
     cluster = g.cta.cluster
     ranks = range(cluster.size) if everywhere else (g.cta.rank,)
     receivers = [cluster.cta(rank, g.cta) for rank in ranks]
@@ -62,14 +65,14 @@ def try_cancel(g: ActiveGroup, mask: int, response, barrier, everywhere: bool, i
     g.cta.machine.queues.load(AsyncOperation(g.grid, g.origin(issuer), run))
 
 
-def _words(response: tuple) -> list[np.ndarray]:
-    """The four words of a 128-bit register, (low, high) as integers or rows, as rows of 64 bits."""
+def _words(response: tuple[Operand, Operand]) -> list[np.ndarray]:
+    """Four words of 32 bits, as uint64[32] each. response: the low and the high half of a 128-bit register."""
     low = np.uint64(0xFFFFFFFF)
     return [word for row in wide_rows(response) for word in (row & low, row >> np.uint64(32))]
 
 
-def canceled(mask: int, response: tuple) -> int:
-    """query_cancel.is_canceled: a bit for each lane."""
+def canceled(mask: int, response: tuple[Operand, Operand]) -> int:
+    """query_cancel.is_canceled: a bit per lane."""
     marks = _words(response)[3]
     bits = 0
     for lane in lane_list(mask):
@@ -83,12 +86,12 @@ def canceled(mask: int, response: tuple) -> int:
     return bits
 
 
-def first_cta(response: tuple) -> list[np.ndarray]:
-    """query_cancel.get_first_ctaid: rows of x, y, z and of what is undefined."""
+def first_cta(response: tuple[Operand, Operand]) -> list[np.ndarray]:
+    """query_cancel.get_first_ctaid: uint32[32] for each of x, y, z and a fourth, undefined word."""
     *coordinates, _ = _words(response)
     return [*(row.astype(np.uint32) for row in coordinates), row_of(_UNDEFINED, 32)]
 
 
-def wide_rows(response: tuple) -> list[np.ndarray]:
-    """mov.b128 to two 64-bit registers: rows."""
+def wide_rows(response: tuple[Operand, Operand]) -> list[np.ndarray]:
+    """mov.b128 to two 64-bit registers: uint64[32] each, the low half first."""
     return [row_of(half, 64) if isinstance(half, int) else half for half in response]

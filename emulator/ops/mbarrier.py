@@ -1,7 +1,7 @@
-"""What mbarrier operations do (PTX ISA, "mbarrier").
+"""mbarrier operations (PTX ISA, "mbarrier").
 
-Functions named `wait_...` return False where the group has to wait; it is then on the list of what it waits for, and
-the instruction is executed again when it is woken.
+Functions named `wait_...` return False if the group has to wait. The group is then among the barrier's waiters, and
+executes the instruction again when it is woken.
 """
 
 from __future__ import annotations
@@ -22,40 +22,44 @@ from emulator.ops.active_lanes import pick
 from emulator.ops.memory import shared_target
 
 if TYPE_CHECKING:
-    from emulator.hardware.warp import ActiveGroup
+    from emulator.hardware.cluster import Cta
+    from emulator.hardware.warp import ActiveGroup, Issuer
+    from emulator.ops.active_lanes import Operand
 
 MBARRIER_BYTES = 8
-STATE_BITS = 32
+STATE_BITS = 32  # a state token: the phase in its lower half, the pending count in its upper half
 
 
-def _place(g: ActiveGroup, space: str | None, address: int):
+def _place(g: ActiveGroup, space: str | None, address: int) -> tuple[Cta, int]:
     cta, offset = shared_target(g, address)
     if cta is not g.cta and space in ("shared", "shared::cta"):
         raise Fault(
-            f"address {address:#x} is in the shared memory of CTA rank {cta.rank}, the instruction takes this CTA's only"
+            f"address {address:#x} is in the shared memory of CTA rank {cta.rank}, the instruction takes this CTA's "
+            "only"
         )
     if offset % MBARRIER_BYTES or offset < SHARED_BASE or offset + MBARRIER_BYTES > len(cta.shared.data):
         raise Fault(
-            f"mbarrier at shared address {address:#x}: it must be 8-byte aligned and inside of the launch's shared memory "
-            "(PTX ISA, Size and alignment of mbarrier object)"
+            f"mbarrier at shared address {address:#x}: it must be 8-byte aligned and inside of the launch's shared "
+            "memory (PTX ISA, Size and alignment of mbarrier object)"
         )
     return cta, offset
 
 
 def barrier_at(g: ActiveGroup, space: str | None, address: int) -> MBarrier:
+    """The mbarrier at a shared::cluster or generic address. Raises Fault unless it is initialised."""
     cta, offset = _place(g, space, address)
     return cta.mbarrier(offset)
 
 
-def init(g: ActiveGroup, mask: int, space: str | None, address, count, issuer) -> None:
-    """Lanes of one instruction may name the same barrier as long as they give it the same count."""
+def init(g: ActiveGroup, mask: int, space: str | None, address: Operand, count: Operand, issuer: Issuer) -> None:
+    """mbarrier.init. Lanes may name the same barrier if they give it the same count."""
     counts: dict[int, int] = {}
     for lane in lane_list(mask):
         place, expected = (int(x[lane]) if isinstance(x, np.ndarray) else x for x in (address, count))
         if counts.setdefault(place, expected) != expected:
             raise Fault(
-                f"mbarrier.init of the barrier at {place:#x} with counts {counts[place]} and {expected} by lanes of one "
-                "instruction"
+                f"mbarrier.init of the barrier at {place:#x} with counts {counts[place]} and {expected} by lanes of "
+                "one instruction"
             )
     g.cta.machine.progress += 1
     for place, expected in counts.items():
@@ -70,7 +74,8 @@ def init(g: ActiveGroup, mask: int, space: str | None, address, count, issuer) -
         cta.shared.place_barrier(offset, barrier)
 
 
-def invalidate(g: ActiveGroup, mask: int, space: str | None, address: int, issuer) -> None:
+def invalidate(g: ActiveGroup, mask: int, space: str | None, address: int, issuer: Issuer) -> None:
+    """mbarrier.inval."""
     cta, offset = _place(g, "shared", address)
     barrier = cta.mbarrier(offset)
     if barrier.waiters or barrier.bytes:
@@ -79,8 +84,8 @@ def invalidate(g: ActiveGroup, mask: int, space: str | None, address: int, issue
     cta.shared.remove_barrier(offset)
 
 
-def _targets(g: ActiveGroup, mask: int, space: str | None, address):
-    """(barrier, lanes that name it)."""
+def _targets(g: ActiveGroup, mask: int, space: str | None, address: Operand) -> list[tuple[MBarrier, int]]:
+    """(barrier, number of active lanes that name it)."""
     if isinstance(address, int):
         return [(barrier_at(g, space, address), mask.bit_count())]
     counts: dict[int, int] = {}
@@ -90,7 +95,7 @@ def _targets(g: ActiveGroup, mask: int, space: str | None, address):
     return [(barrier_at(g, space, place), lanes) for place, lanes in counts.items()]
 
 
-def _per_lane(value, mask: int) -> int:
+def _per_lane(value: Operand, mask: int) -> int:
     if not isinstance(value, np.ndarray):
         return value
     values = {int(value[lane]) for lane in lane_list(mask)}
@@ -99,12 +104,13 @@ def _per_lane(value, mask: int) -> int:
     return values.pop()
 
 
-def deliver(g: ActiveGroup, barrier: MBarrier, issuer, action: Callable[[], None]) -> None:
-    """Does something to a barrier: at once in the thread's own CTA, in another one when the schedule says so."""
-    home = barrier.home
-    if home is g.cta:
+def deliver(g: ActiveGroup, barrier: MBarrier, issuer: Issuer, action: Callable[[], None]) -> None:
+    """Runs an action on a barrier: at once in the issuer's CTA; in another CTA the schedule decides when."""
+    if barrier.home is g.cta:
         action()
         return
+    assert barrier.home is not None  # every barrier of a CTA has one
+    home = barrier.home
 
     def run() -> None:
         home.alive(f"an arrival on the {barrier.name}")
@@ -116,10 +122,19 @@ def deliver(g: ActiveGroup, barrier: MBarrier, issuer, action: Callable[[], None
 
 
 def arrive(
-    g: ActiveGroup, mask: int, space: str | None, address, count, nbytes, drop: bool, issuer, completes: bool = True
+    g: ActiveGroup,
+    mask: int,
+    space: str | None,
+    address: Operand,
+    count: Operand | None,
+    nbytes: Operand | None,
+    drop: bool,
+    issuer: Issuer,
+    completes: bool = True,
 ) -> int:
-    """arrive{_drop}{.expect_tx}{.noComplete}; every active lane arrives. Returns the state token: the phase before the
-    arrival in the lower half, the pending count then in the upper one.
+    """mbarrier.arrive{_drop}{.expect_tx}{.noComplete} by every active lane. Returns the state token before the arrival.
+
+    count: arrivals per lane, None for 1. nbytes: bytes that each lane expects. completes: False for `.noComplete`.
     """
     count = 1 if count is None else _per_lane(count, mask)
     state = 0
@@ -146,20 +161,24 @@ def pending_count(state: int) -> int:
     return state >> STATE_BITS
 
 
-def expect_tx(g: ActiveGroup, mask: int, space: str | None, address, nbytes, issuer) -> None:
+def expect_tx(g: ActiveGroup, mask: int, space: str | None, address: Operand, nbytes: Operand, issuer: Issuer) -> None:
+    """mbarrier.expect_tx by every active lane."""
     g.cta.machine.progress += 1
     for barrier, lanes in _targets(g, mask, space, address):
         deliver(g, barrier, issuer, partial(barrier.expect, _per_lane(nbytes, mask) * lanes))
 
 
-def complete_tx(g: ActiveGroup, mask: int, space: str | None, address, nbytes, issuer) -> None:
+def complete_tx(
+    g: ActiveGroup, mask: int, space: str | None, address: Operand, nbytes: Operand, issuer: Issuer
+) -> None:
+    """mbarrier.complete_tx by every active lane."""
     g.cta.machine.progress += 1
     for barrier, lanes in _targets(g, mask, space, address):
         deliver(g, barrier, issuer, partial(barrier.complete, _per_lane(nbytes, mask) * lanes, COMPLETION, issuer))
 
 
 def _waited_for(g: ActiveGroup, address: int) -> MBarrier:
-    """Threads wait for barriers of their own CTA only (PTX ISA, mbarrier.test_wait)."""
+    """The barrier at an address of the issuer's CTA: threads wait for no others (PTX ISA, mbarrier.test_wait)."""
     return barrier_at(g, "shared", address)
 
 
@@ -168,8 +187,11 @@ def _check_parity(parity: int) -> None:
         raise Fault(f"phase parity {parity}: must be 0 or 1 (PTX ISA, mbarrier.test_wait)")
 
 
-def test_parity(g: ActiveGroup, mask: int, space: str | None, address: int, parity: int, issuer) -> bool:
-    """One test. Lanes that test again for what they have not found and are two phases late have missed it."""
+def test_parity(g: ActiveGroup, mask: int, space: str | None, address: int, parity: int, issuer: Issuer) -> bool:
+    """mbarrier.test_wait.parity or try_wait.parity, once.
+
+    Raises Fault if the lanes have tested for this phase before, in vain, and are two phases late: they have missed it.
+    """
     _check_parity(parity)
     barrier, polled = _waited_for(g, address), g.warp.polled
     key = barrier, mask, parity
@@ -188,12 +210,13 @@ def _missed(phase: int, barrier: MBarrier) -> Fault:
 
 
 def state_of(token: int | np.ndarray, mask: int) -> int:
-    """The phase of the active lanes' tokens, in which they must agree; what else a token holds differs by lane."""
+    """The phase in the active lanes' state tokens, in which they must agree. Their pending counts may differ."""
     bits = (1 << STATE_BITS) - 1
-    return pick(token & (bits if isinstance(token, int) else np.uint64(bits)), mask)
+    return token & bits if isinstance(token, int) else pick(token & np.uint64(bits), mask)
 
 
-def test_state(g: ActiveGroup, mask: int, space: str | None, address: int, state: int, issuer) -> bool:
+def test_state(g: ActiveGroup, mask: int, space: str | None, address: int, state: int, issuer: Issuer) -> bool:
+    """mbarrier.test_wait or try_wait with a state token, once. state: the token's phase."""
     barrier = _waited_for(g, address)
     if barrier.phase - state not in (0, 1):
         raise Fault(
@@ -206,8 +229,8 @@ def test_state(g: ActiveGroup, mask: int, space: str | None, address: int, state
     return False
 
 
-def wait_parity(g: ActiveGroup, mask: int, space: str | None, address: int, parity: int, issuer) -> bool:
-    """A loop around try_wait.parity."""
+def wait_parity(g: ActiveGroup, mask: int, space: str | None, address: int, parity: int, issuer: Issuer) -> bool:
+    """A loop around mbarrier.try_wait.parity or test_wait.parity that does nothing else."""
     barrier = _waited_for(g, address)
     phase = barrier.phase
     started = g.waiting
@@ -226,7 +249,8 @@ def wait_parity(g: ActiveGroup, mask: int, space: str | None, address: int, pari
     return False
 
 
-def wait_state(g: ActiveGroup, mask: int, space: str | None, address: int, state: int, issuer) -> bool:
+def wait_state(g: ActiveGroup, mask: int, space: str | None, address: int, state: int, issuer: Issuer) -> bool:
+    """A loop around mbarrier.try_wait or test_wait with a state token that does nothing else."""
     g.waiting = None
     if test_state(g, mask, space, address, state, issuer):
         return True

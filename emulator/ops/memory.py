@@ -1,8 +1,7 @@
-"""Loads and stores of the lanes of a warp, by state space. Every memory instruction of a program comes
-through here.
+"""Loads and stores of the lanes of a warp, by state space (PTX ISA, "ld", "st", "discard").
 
-Addresses are integers (uniform) or rows. `who` is (group, index of the instruction). Generic addresses of shared
-memory carry SHARED_TAG in their top byte, those of local memory LOCAL_TAG; everything else is global memory.
+Generic addresses have SHARED_TAG in their top byte if they are in shared memory, LOCAL_TAG if in local memory, and are
+in global memory otherwise.
 """
 
 from __future__ import annotations
@@ -13,11 +12,18 @@ import numpy as np
 
 from emulator.arithmetic.lanes import UINTS, lane_list, lanes, only
 from emulator.errors import Fault
+from emulator.hardware.local_memory import LocalMemory
 from emulator.hardware.memory import RANK_SHIFT
 from emulator.hardware.words import misaligned
 
 if TYPE_CHECKING:
-    from emulator.hardware.warp import ActiveGroup
+    from collections.abc import Iterator
+
+    from emulator.hardware.cluster import Cta
+    from emulator.hardware.memory import GlobalMemory
+    from emulator.hardware.shared_memory import SharedMemory
+    from emulator.hardware.warp import ActiveGroup, Issuer
+    from emulator.ops.active_lanes import Operand
 
 TAG_SHIFT = 56
 SHARED_TAG = 1
@@ -26,8 +32,8 @@ LINE = 128  # bytes of a cache line
 _ADDRESS_MASK = (1 << 32) - 1
 
 
-def shared_target(g: ActiveGroup, address: int):
-    """(CTA, offset) of a 32-bit shared::cluster address or a generic address of shared memory."""
+def shared_target(g: ActiveGroup, address: int) -> tuple[Cta, int]:
+    """(CTA, offset in its shared memory) of a 32-bit shared::cluster address or a generic address."""
     if address >> 32:
         if address >> TAG_SHIFT != SHARED_TAG:
             raise Fault(f"generic address {address:#x} is not in shared memory")
@@ -39,8 +45,8 @@ def shared_target(g: ActiveGroup, address: int):
     return cta, address & (1 << RANK_SHIFT) - 1
 
 
-def memory_of(g: ActiveGroup, space: str, address: int):
-    """(memory, address in it) for one address."""
+def memory_of(g: ActiveGroup, space: str, address: int) -> tuple[GlobalMemory | SharedMemory, int]:
+    """(memory, address in it) of one address that is no local one."""
     if space == "shared::cluster":
         return shared_target(g, address)[0].shared, address
     if space == "generic":
@@ -53,15 +59,16 @@ def memory_of(g: ActiveGroup, space: str, address: int):
     return g.grid.memory, address
 
 
-def load(g: ActiveGroup, space: str, address: int, nbytes: int, count: int, issuer) -> tuple[int, ...]:
-    """`count` words at one address, as unsigned integers."""
+def load(g: ActiveGroup, space: str, address: int, nbytes: int, count: int, issuer: Issuer) -> tuple[int, ...]:
+    """`count` consecutive words of `nbytes` bytes, unsigned, at an address that all active lanes share."""
     if space == "shared":
         return g.cta.shared.load_vector(address, nbytes, count, issuer)
     memory, address = memory_of(g, space, address)
     return memory.load_vector(address, nbytes, count, issuer)
 
 
-def store(g: ActiveGroup, space: str, address: int, values: tuple[int, ...], nbytes: int, issuer) -> None:
+def store(g: ActiveGroup, space: str, address: int, values: tuple[int, ...], nbytes: int, issuer: Issuer) -> None:
+    """Stores consecutive words of `nbytes` bytes at an address that all active lanes share."""
     g.cta.machine.progress += 1
     if space == "shared":
         g.cta.shared.store_vector(address, values, nbytes, issuer)
@@ -71,9 +78,9 @@ def store(g: ActiveGroup, space: str, address: int, values: tuple[int, ...], nby
 
 
 def load_lanes(
-    g: ActiveGroup, mask: int, space: str, address: np.ndarray, nbytes: int, count: int, issuer
+    g: ActiveGroup, mask: int, space: str, address: np.ndarray, nbytes: int, count: int, issuer: Issuer
 ) -> np.ndarray:
-    """uint[count, 32]; lanes outside the mask hold nothing of use."""
+    """uint[count, 32]: `count` words of `nbytes` bytes per lane. Lanes outside the mask are undefined."""
     if space == "global":
         return g.grid.memory.gather(address, nbytes, count, only(mask), issuer)
     if space == "shared":
@@ -82,17 +89,16 @@ def load_lanes(
         return g.warp.local.load(mask, address, nbytes, count)
     values = np.zeros((count, 32), UINTS[8 * nbytes])
     for part, target, addresses in _parts(g, mask, space, address):
-        found = (
-            target.load(part, addresses, nbytes, count)
-            if target is g.warp.local
-            else target.gather(addresses, nbytes, count, lanes(part), issuer)
-        )
+        if isinstance(target, LocalMemory):
+            found = target.load(part, addresses, nbytes, count)
+        else:
+            found = target.gather(addresses, nbytes, count, lanes(part), issuer)
         values = np.where(lanes(part), found, values)
     return values
 
 
-def store_lanes(g: ActiveGroup, mask: int, space: str, address: np.ndarray, values: np.ndarray, issuer) -> None:
-    """values: uint[count, 32]."""
+def store_lanes(g: ActiveGroup, mask: int, space: str, address: np.ndarray, values: np.ndarray, issuer: Issuer) -> None:
+    """Stores the words of each lane at the lane's own address. values: uint[count, 32]."""
     g.cta.machine.progress += 1
     if space == "global":
         g.grid.memory.scatter(address, values, only(mask), issuer)
@@ -102,21 +108,21 @@ def store_lanes(g: ActiveGroup, mask: int, space: str, address: np.ndarray, valu
         g.warp.local.store(mask, address, values)
     else:
         for part, target, addresses in _parts(g, mask, space, address):
-            if target is g.warp.local:
+            if isinstance(target, LocalMemory):
                 target.store(part, addresses, values)
             else:
                 target.scatter(addresses, values, lanes(part), issuer)
 
 
-def check_alignment(mask: int, address, nbytes: int) -> None:
-    """Fault unless all active lanes' addresses are multiples of `nbytes`."""
+def check_alignment(mask: int, address: Operand, nbytes: int) -> None:
+    """Raises Fault unless the active lanes' addresses are multiples of `nbytes`."""
     for place in [address] if isinstance(address, int) else address[lanes(mask)].tolist():
         if place % nbytes:
             raise misaligned("store", place, nbytes)
 
 
-def check_line(mask: int, address, nbytes: int, instruction: str) -> list[int]:
-    """The active lanes' addresses of cache lines, for instructions that act on one."""
+def check_line(mask: int, address: Operand, nbytes: int, instruction: str) -> list[int]:
+    """The active lanes' addresses for an instruction on cache lines. Raises Fault unless they are whole lines."""
     places = [address] if isinstance(address, int) else address[lanes(mask)].tolist()
     for place in places:
         if nbytes != LINE or place % LINE:
@@ -127,8 +133,8 @@ def check_line(mask: int, address, nbytes: int, instruction: str) -> list[int]:
     return places
 
 
-def discard_line(g: ActiveGroup, mask: int, address, nbytes: int, issuer) -> None:
-    """discard.L2: what the bytes hold then is not known."""
+def discard_line(g: ActiveGroup, mask: int, address: Operand, nbytes: int, issuer: Issuer) -> None:
+    """discard.L2: the bytes of the lines become undefined, here 0xff."""
     for place in check_line(mask, address, nbytes, "discard"):
         g.grid.memory.write(place, np.full(LINE, 0xFF, np.uint8), issuer, proxy="generic")
 
@@ -137,8 +143,10 @@ def _narrow(address: np.ndarray) -> np.ndarray:
     return address if address.dtype == np.uint32 else address.astype(np.uint32)
 
 
-def _parts(g: ActiveGroup, mask: int, space: str, address: np.ndarray):
-    """Splits lanes by the memory that their addresses lie in: (lanes, memory, addresses)."""
+def _parts(
+    g: ActiveGroup, mask: int, space: str, address: np.ndarray
+) -> Iterator[tuple[int, GlobalMemory | SharedMemory | LocalMemory, np.ndarray]]:
+    """(mask, memory, addresses) for each memory in which addresses of the active lanes lie."""
     active = lane_list(mask)
     keys = address >> np.asarray(RANK_SHIFT if space == "shared::cluster" else TAG_SHIFT, address.dtype)
     for key in sorted({int(keys[lane]) for lane in active}):

@@ -1,4 +1,4 @@
-"""setmaxnreg: registers per thread, by warpgroup (PTX ISA, "setmaxnreg")."""
+"""setmaxnreg: registers per thread of a warpgroup (PTX ISA, "setmaxnreg")."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 
 
 def set_registers(g: ActiveGroup, mask: int, count: int, instruction: str) -> None:
-    """Registers per thread from now on. An increase blocks until there are as many: for ever, if the other warpgroups
-    have asked for too many. What a warpgroup has that has not asked is not known, and not counted.
+    """setmaxnreg.inc or .dec to `count` registers per thread.
+
+    Raises Fault if the warpgroups have requested more registers than an SM has: the hardware would block for ever.
+    Warpgroups without a request are not counted, since their share is not known.
     """
     whole_warp(g, mask, instruction)
     requests = g.cta.register_requests

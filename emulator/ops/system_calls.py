@@ -1,7 +1,7 @@
-"""What expanded calls (`linking.py`) need while a kernel runs: the device functions that a driver provides, vprintf and
-__assertfail, and the checks of pointers and indices.
+"""Run-time part of calls that `compiler.linking` has expanded: vprintf and __assertfail, which a driver provides, and
+checks of function pointers and branch indices.
 
-Arguments are in local memory, where a call has put them.
+The arguments of a system call are variables in local memory.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import struct
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,16 +18,23 @@ from emulator.errors import Fault
 from emulator.ops.memory import LOCAL_TAG, SHARED_TAG, TAG_SHIFT, shared_target
 
 if TYPE_CHECKING:
-    from emulator.hardware.warp import ActiveGroup
+    from emulator.hardware.warp import ActiveGroup, Issuer
+    from emulator.ops.active_lanes import Operand
 
 STRING_LIMIT = 1 << 16  # bytes
-_CONVERSION = re.compile(r"%(?P<flags>[-+ #0]*)(?P<width>\*|\d*)(?:\.(?P<precision>\*|\d*))?(?P<length>hh|h|ll|l|j|z|t|L)?(?P<kind>.)", re.S)  # fmt: skip
+_CONVERSION = re.compile(
+    r"%(?P<flags>[-+ #0]*)(?P<width>\*|\d*)(?:\.(?P<precision>\*|\d*))?"
+    r"(?P<length>hh|h|ll|l|j|z|t|L)?(?P<kind>.)",
+    re.S,
+)
 _LONG = ("l", "ll", "j", "z", "t")
 
 
-def print_format(g: ActiveGroup, mask: int, places: tuple[int, int, int], issuer) -> None:
-    """vprintf(format, arguments) of each lane in turn: writes to standard output (CUDA C++ Programming Guide, "Formatted
-    Output"). A launch that runs under several schedules prints under the first. places: of result, format, arguments.
+def print_format(g: ActiveGroup, mask: int, places: tuple[int, int, int], issuer: Issuer) -> None:
+    """vprintf(format, arguments), lane by lane, to standard output (CUDA C++ Programming Guide, "Formatted Output").
+
+    places: offsets in local memory of the result, of the pointer to the format and of that to the arguments. A launch
+    under several schedules prints under the first one only.
     """
     result, *pointers = places
     formats, arguments = (_word(g, mask, place, 8) for place in pointers)
@@ -40,25 +47,28 @@ def print_format(g: ActiveGroup, mask: int, places: tuple[int, int, int], issuer
     g.cta.machine.progress += 1
     if g.grid.program.printing_schedule in (None, g.grid.counters.schedule):
         sys.stdout.write("".join(texts))
-        sys.stdout.flush()  # a forked child ends without doing so
+        sys.stdout.flush()  # forked children end without flushing
 
 
-def check_index(g: ActiveGroup, mask: int, index, count: int) -> None:
-    """brx.idx: an index outside of the table is undefined (PTX ISA, "brx.idx")."""
+def check_index(g: ActiveGroup, mask: int, index: Operand, count: int) -> None:
+    """Raises Fault for an index outside of the table of `count` targets (PTX ISA, "brx.idx")."""
     for lane in lane_list(mask):
         value = index if isinstance(index, int) else int(index[lane])
         if value >= count:
             raise Fault(f"brx.idx: index {value} of lane {lane}, the table has {count} targets")
 
 
-def unknown_function(g: ActiveGroup, mask: int, pointer) -> None:
-    """A call through a pointer that is not the address of a function that takes and returns as much."""
+def unknown_function(g: ActiveGroup, mask: int, pointer: Operand) -> None:
+    """Raises Fault: the pointer of a call is the address of no function with such parameters and results."""
     address = pointer if isinstance(pointer, int) else int(pointer[lane_list(mask)[0]])
     raise Fault(f"call through {address:#x}, which is no function with these parameters that may be called here")
 
 
-def fail_assertion(g: ActiveGroup, mask: int, places: tuple[int, ...], issuer) -> None:
-    """__assertfail(message, file, line, function, character size) of the lowest lane."""
+def fail_assertion(g: ActiveGroup, mask: int, places: tuple[int, ...], issuer: Issuer) -> None:
+    """__assertfail(message, file, line, function, character size): raises Fault for the lowest lane.
+
+    places: offsets of the arguments in local memory.
+    """
     lane = lane_list(mask)[0]
     message, file, function = (_string(g, lane, int(_word(g, mask, places[i], 8)[lane])) for i in (0, 1, 3))
     line = int(_word(g, mask, places[2], 4)[lane])
@@ -67,7 +77,7 @@ def fail_assertion(g: ActiveGroup, mask: int, places: tuple[int, ...], issuer) -
 
 
 SYSTEM_CALLS = {"vprintf": "print_format", "__assertfail": "fail_assertion"}
-"""Function that a module may declare without a body -> function of this module."""
+"""A device function that a module may declare without a body -> its implementation in this module."""
 
 
 def _word(g: ActiveGroup, mask: int, place: int, nbytes: int) -> np.ndarray:
@@ -101,10 +111,13 @@ def _string(g: ActiveGroup, lane: int, address: int) -> str:
 
 
 def _formatted(g: ActiveGroup, lane: int, format_: str, arguments: int) -> tuple[str, int]:
-    """(text, number of arguments). Arguments are laid out as in a C structure, after the default promotions."""
+    """(text, number of arguments). arguments: a generic address; they are laid out as in a C structure, after C's
+    default argument promotions.
+    """
     position = count = 0
 
-    def take(code: str) -> int | float:
+    def take(code: str) -> Any:
+        """The next argument. code: its format for `struct`."""
         nonlocal position, count
         size = struct.calcsize(code)
         position, count = -(-position // size) * size, count + 1

@@ -1,4 +1,6 @@
-"""What tcgen05.cp, mma and commit do: jobs of the issuing thread."""
+"""tcgen05.cp, mma and commit: asynchronous operations of the issuing thread (PTX ISA, "TensorCore 5th Generation
+Family Instructions").
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,18 @@ from emulator.ops.memory import shared_target
 from emulator.ops.tmem import accesses, commits, group_ctas
 
 if TYPE_CHECKING:
-    from emulator.hardware.warp import ActiveGroup
+    from collections.abc import Callable
+
+    from emulator.hardware.warp import ActiveGroup, Issuer
+    from emulator.ops.active_lanes import Operand
 
 
-def _submit(g: ActiveGroup, mask: int, cta_group: int, issuer, instruction: str, run) -> None:
+def _submit(
+    g: ActiveGroup, mask: int, cta_group: int, issuer: Issuer, instruction: str, run: Callable[[], None]
+) -> None:
     one_lane(mask, instruction)
     g.cta.use_cta_group(cta_group)
-    # Operations of one thread run in order, and its commits count its own only (PTX ISA, "tcgen05.commit").
+    # One thread's operations run in order, and its commits track no other thread's (PTX ISA, "tcgen05.commit").
     thread = *g.warp.key, mask.bit_length()
     ordered = commits(g, run) if instruction == "tcgen05.commit" else accesses(g, group_ctas(g, cta_group), run, issuer)
     g.cta.machine.queues.tensor(thread, AsyncOperation(g.grid, g.origin(issuer), ordered))
@@ -35,11 +42,14 @@ def copy(
     shape: str,
     multicast: str | None,
     source: str | None,
-    taddr,
+    taddr: Operand,
     descriptor: int,
-    issuer,
+    issuer: Issuer,
 ) -> None:
-    """tcgen05.cp. What can be wrong with it by itself is checked here, when it is issued."""
+    """tcgen05.cp. Raises Fault at issue for operands that are not legal by themselves.
+
+    source: the packed format in shared memory, None for a plain copy.
+    """
     one_lane(mask, "tcgen05.cp")
     ctas = group_ctas(g, cta_group)
     operation = Copy.decode(shape, multicast, source, pick(taddr, mask), descriptor)
@@ -51,20 +61,29 @@ def copy(
     _submit(g, mask, cta_group, issuer, "tcgen05.cp", run)
 
 
-def mma(g: ActiveGroup, mask: int, form: MmaForm, operands: MmaOperands, issuer) -> None:
-    """tcgen05.mma. What can be wrong with it by itself is checked here, when it is issued.
+def mma(g: ActiveGroup, mask: int, form: MmaForm, operands: MmaOperands, issuer: Issuer) -> None:
+    """tcgen05.mma. Raises Fault at issue for operands that are not legal by themselves.
 
-    operands: as the registers hold them, integers or rows of which the active lane counts.
+    operands: as generated code passes them; of a row the one active lane counts.
     """
     one_lane(mask, "tcgen05.mma")
     if form.cta_group == 2 and g.cta.rank & 1:
         raise Fault(
-            f"tcgen05.mma.cta_group::2 issued by CTA rank {g.cta.rank}: the even CTA of the pair issues it (PTX ISA, CTA Pair)"
+            f"tcgen05.mma.cta_group::2 issued by CTA rank {g.cta.rank}: the even CTA of the pair issues it (PTX ISA, "
+            "CTA Pair)"
         )
     ctas = group_ctas(g, form.cta_group)
-    *values, accumulate, disabled = operands
-    values = (pick(value, mask) for value in values)
-    operation = Mma.decode(form, MmaOperands(*values, accumulate, tuple(pick(word, mask) for word in disabled)))
+    picked = MmaOperands(
+        d=pick(operands.d, mask),
+        a=pick(operands.a, mask),
+        b=pick(operands.b, mask),
+        idesc=pick(operands.idesc, mask),
+        sfa=pick(operands.sfa, mask),
+        sfb=pick(operands.sfb, mask),
+        accumulate=operands.accumulate,
+        disabled=tuple(pick(word, mask) for word in operands.disabled),
+    )
+    operation = Mma.decode(form, picked)
     operation.check([cta.operands() for cta in ctas])
 
     def run() -> None:
@@ -76,8 +95,11 @@ def mma(g: ActiveGroup, mask: int, form: MmaForm, operands: MmaOperands, issuer)
     _submit(g, mask, form.cta_group, issuer, "tcgen05.mma", run)
 
 
-def commit(g: ActiveGroup, mask: int, cta_group: int, barrier, multicast: int | None, issuer) -> None:
-    """tcgen05.commit: an arrival when all earlier operations of the thread are done."""
+def commit(g: ActiveGroup, mask: int, cta_group: int, barrier: Operand, multicast: int | None, issuer: Issuer) -> None:
+    """tcgen05.commit: arrives on the mbarrier when all earlier operations of the thread are complete.
+
+    multicast: a bit per CTA of the cluster with an mbarrier at that offset; None: the barrier's own CTA.
+    """
     cta, offset = shared_target(g, pick(barrier, mask))
     if multicast is None:
         ctas = [cta]

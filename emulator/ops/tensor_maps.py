@@ -1,4 +1,4 @@
-"""Tensor maps that kernels edit and publish (PTX ISA, "tensormap.replace", "tensormap.cp_fenceproxy")."""
+"""Tensor maps edited and published by kernels (PTX ISA, "tensormap.replace", "tensormap.cp_fenceproxy")."""
 
 from __future__ import annotations
 
@@ -13,26 +13,37 @@ from emulator.ops.active_lanes import pick, whole_warp
 from emulator.ops.memory import shared_target
 
 if TYPE_CHECKING:
-    from emulator.hardware.warp import ActiveGroup
+    from emulator.hardware.warp import ActiveGroup, Issuer
+    from emulator.ops.active_lanes import Operand
 
 
 def replace_field(
-    g: ActiveGroup, mask: int, space: str, field: str, address, ordinal: int | None, value, issuer
+    g: ActiveGroup,
+    mask: int,
+    space: str,
+    field: str,
+    address: Operand,
+    ordinal: int | None,
+    value: Operand,
+    issuer: Issuer,
 ) -> None:
-    """tensormap.replace.tile of a tensor map in shared or global memory."""
-    address, value = pick(address, mask), pick(value, mask)
+    """tensormap.replace.tile of a tensor map in shared or global memory.
+
+    ordinal: the dimension, for fields that have one.
+    """
+    place, new_value = pick(address, mask), pick(value, mask)
     if space.startswith("shared"):
-        cta, offset = shared_target(g, address)
+        cta, offset = shared_target(g, place)
         raw = np.array(cta.shared.read(offset, TENSOR_MAP_BYTES, issuer, proxy="generic"))
-        tensor_map.edit(raw, field, ordinal, value)
+        tensor_map.edit(raw, field, ordinal, new_value)
         cta.shared.write(offset, raw, issuer, proxy="generic")
     else:
-        raw = np.array(g.grid.memory.read(address, TENSOR_MAP_BYTES, issuer, proxy="generic"))
-        tensor_map.edit(raw, field, ordinal, value)
-        g.grid.memory.write(address, raw, issuer, proxy="generic")
+        raw = np.array(g.grid.memory.read(place, TENSOR_MAP_BYTES, issuer, proxy="generic"))
+        tensor_map.edit(raw, field, ordinal, new_value)
+        g.grid.memory.write(place, raw, issuer, proxy="generic")
 
 
-def publish(g: ActiveGroup, mask: int, destination, source, nbytes: int, issuer) -> None:
+def publish(g: ActiveGroup, mask: int, destination: Operand, source: Operand, nbytes: int, issuer: Issuer) -> None:
     """tensormap.cp_fenceproxy: the whole warp copies one tensor map from shared to global memory."""
     whole_warp(g, mask, "tensormap.cp_fenceproxy")
     if nbytes != TENSOR_MAP_BYTES:

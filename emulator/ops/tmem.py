@@ -1,8 +1,9 @@
-"""What tcgen05.alloc, dealloc, ld, st and wait do when a warp issues them.
+"""tcgen05.alloc, dealloc, ld, st, wait and fence (PTX ISA, "TensorCore 5th Generation Family Instructions").
 
-Loads and stores of tensor memory are asynchronous. The schedule "eager" completes them at once, "late" as late as can
-be, "random" either way: a load at the warp's tcgen05.wait::ld, or before an instruction that needs its result
-(`tmem_uses.py`); a store at tcgen05.wait::st, or before the next access of its warp to tensor memory.
+Loads and stores of tensor memory are asynchronous. The schedule "eager" completes them at once, "late" as late as
+possible, "random" either way. A load completes at the latest at its warp's tcgen05.wait::ld or before an instruction
+that needs its result (`compiler.tmem_uses`); a store at tcgen05.wait::st or before its warp's next access to tensor
+memory.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from emulator.ops.memory import shared_target
 
 if TYPE_CHECKING:
     from emulator.hardware.cluster import Cta
-    from emulator.hardware.warp import ActiveGroup
+    from emulator.hardware.warp import ActiveGroup, Issuer
+    from emulator.ops.active_lanes import Operand
 
 
-def group_ctas(g: ActiveGroup, cta_group: int):
-    """The CTAs that an instruction of a CTA group works in, the even one first."""
+def group_ctas(g: ActiveGroup, cta_group: int) -> list[Cta]:
+    """The CTAs of the issuer's CTA group, the even one first."""
     if cta_group == 1:
         return [g.cta]
     cluster = g.cta.cluster
@@ -35,22 +37,23 @@ def group_ctas(g: ActiveGroup, cta_group: int):
     return [cluster.cta(g.cta.rank & ~1, g.cta), cluster.cta(g.cta.rank | 1, g.cta)]
 
 
-def wait_alloc(g: ActiveGroup, mask: int, cta_group: int, destination: int, columns: int, issuer) -> bool:
-    """tcgen05.alloc; the base address goes to shared memory. With cta_group::2 it waits for the pair's other CTA."""
+def wait_alloc(g: ActiveGroup, mask: int, cta_group: int, destination: int, columns: int, issuer: Issuer) -> bool:
+    """tcgen05.alloc: writes the base address to shared memory. With cta_group::2 it waits for the pair's other CTA."""
     whole_warp(g, mask, "tcgen05.alloc")
     g.waiting = None
     cta, offset = shared_target(g, destination)
     if cta is not g.cta or offset % 4:
         raise Fault(
-            f"tcgen05.alloc writes to shared address {destination:#x} in CTA rank {cta.rank}: must be in this CTA, 4-byte aligned"
+            f"tcgen05.alloc writes to shared address {destination:#x} in CTA rank {cta.rank}: must be in this CTA, "
+            "4-byte aligned"
         )
     g.cta.use_cta_group(cta_group)
     if cta_group == 2:
         ctas = group_ctas(g, cta_group)
         if g.cta.met is None or g.warp.synced < g.cta.met:
             ordering_fault(
-                "tcgen05.alloc.cta_group::2 where this warp has not heard of the other CTA: that has to have started, and "
-                'only a cluster barrier or a message of it on an mbarrier says so (PTX ISA, "tcgen05.alloc")',
+                "tcgen05.alloc.cta_group::2 where this warp has not heard of the other CTA: that has to have started, "
+                'and only a cluster barrier or a message of it on an mbarrier says so (PTX ISA, "tcgen05.alloc")',
                 (g.grid.entry.name, issuer[1]),
             )
         pair = g.cta.cluster.allocations[g.cta.rank // 2]
@@ -72,7 +75,8 @@ def wait_alloc(g: ActiveGroup, mask: int, cta_group: int, destination: int, colu
     return True
 
 
-def dealloc(g: ActiveGroup, mask: int, cta_group: int, address: int, columns: int, issuer) -> None:
+def dealloc(g: ActiveGroup, mask: int, cta_group: int, address: int, columns: int, issuer: Issuer) -> None:
+    """tcgen05.dealloc."""
     whole_warp(g, mask, "tcgen05.dealloc")
     g.cta.use_cta_group(cta_group)
     g.cta.tmem.dealloc(address, columns)
@@ -81,18 +85,20 @@ def dealloc(g: ActiveGroup, mask: int, cta_group: int, address: int, columns: in
     g.cta.sm_tensor_memory.wake()
 
 
-def relinquish(g: ActiveGroup, mask: int, cta_group: int, issuer) -> None:
+def relinquish(g: ActiveGroup, mask: int, cta_group: int, issuer: Issuer) -> None:
+    """tcgen05.relinquish_alloc_permit."""
     whole_warp(g, mask, "tcgen05.relinquish_alloc_permit")
     g.cta.use_cta_group(cta_group)
     g.cta.tmem.relinquish()
 
 
 class _Pending:
-    """A load or a store that is not complete. pc: of the instruction."""
+    """A load or a store that is not complete."""
 
     __slots__ = ("memory", "pc", "place", "stores", "values")
 
-    def __init__(self, memory: TensorMemory, pc: int, place: Place, values: np.ndarray, stores: bool):
+    def __init__(self, memory: TensorMemory, pc: int, place: Place, values: np.ndarray, stores: bool) -> None:
+        """pc: the index of the instruction. values: uint32[registers, 32], which a load fills in."""
         self.memory, self.pc, self.place, self.values, self.stores = memory, pc, place, values, stores
 
     def matches(self, pc: int) -> bool:
@@ -106,16 +112,23 @@ class _Pending:
 
 
 def load(
-    g: ActiveGroup, mask: int, shape: str, num: int, packed: bool, taddr, half_split: int | None, issuer
+    g: ActiveGroup,
+    mask: int,
+    shape: str,
+    num: int,
+    packed: bool,
+    taddr: Operand,
+    half_split: int | None,
+    issuer: Issuer,
 ) -> np.ndarray:
-    """tcgen05.ld: uint32[registers, 32], which hold what was loaded once the load is complete."""
+    """tcgen05.ld: uint32[registers, 32], which the load fills in when it completes."""
     whole_warp(g, mask, "tcgen05.ld")
     memory, user, quadrant = g.cta.tmem, g.warp.tensor, g.warp.index % 4
     place = memory.place("tcgen05.ld", shape, num, quadrant, pick(taddr, mask), packed, half_split or 0)
     memory.order.access(issuer, user.own, user.after, touched_columns(place, quadrant), 0)
     user.touched = True
     finish_stores(g)
-    # Where lanes have exited, generated code merges the result with the registers' old values at once.
+    # If lanes have exited, generated code merges the result with the registers' old values at once.
     if mask != FULL or not g.cta.machine.postpones():
         return memory.read(place)
     values = np.full((place_registers(place), WARP_THREADS), POISON, np.uint32)
@@ -129,12 +142,12 @@ def store(
     shape: str,
     num: int,
     unpacked: bool,
-    taddr,
+    taddr: Operand,
     half_split: int | None,
     values: np.ndarray,
-    issuer,
+    issuer: Issuer,
 ) -> None:
-    """tcgen05.st of uint32[registers, 32]."""
+    """tcgen05.st. values: uint32[registers, 32]."""
     whole_warp(g, mask, "tcgen05.st")
     g.cta.machine.progress += 1
     memory, user, quadrant = g.cta.tmem, g.warp.tensor, g.warp.index % 4
@@ -152,8 +165,8 @@ def fence(g: ActiveGroup, side: str) -> None:
     (fence_before if side == "before" else fence_after)(g)
 
 
-def accesses(g: ActiveGroup, ctas: list[Cta], run: Callable[[], None], issuer) -> Callable[[], None]:
-    """What the tensor core does for one instruction, its accesses to tensor memory put in order with the others'."""
+def accesses(g: ActiveGroup, ctas: list[Cta], run: Callable[[], None], issuer: Issuer) -> Callable[[], None]:
+    """The tensor core's work for one instruction, with its accesses to tensor memory checked against their order."""
     finish_stores(g)
     issued, memories = IssuedAccess(issuer), [cta.tmem for cta in ctas]
 
@@ -168,7 +181,7 @@ def accesses(g: ActiveGroup, ctas: list[Cta], run: Callable[[], None], issuer) -
 
 
 def commits(g: ActiveGroup, run: Callable[[], None]) -> Callable[[], None]:
-    """tcgen05.commit: its arrival releases what the warp has issued before it."""
+    """tcgen05.commit: the arrival `run` releases the accesses that the warp has issued before it."""
     user, machine = g.warp.tensor, g.cta.machine
     release, user.issued = user.issued, Release()
 
@@ -180,7 +193,7 @@ def commits(g: ActiveGroup, run: Callable[[], None]) -> Callable[[], None]:
 
 
 def finish_stores(g: ActiveGroup) -> None:
-    """The warp goes on to use what it may have stored."""
+    """Completes the warp's stores: its next access to tensor memory may need them."""
     if any(pending.stores for pending in g.warp.tensor.queue):
         wait(g, "st")
 
@@ -192,18 +205,19 @@ def wait_for(g: ActiveGroup, mask: int, kind: str) -> None:
 
 
 def wait(g: ActiveGroup, kind: str) -> None:
+    """Completes the warp's loads ("ld") or stores ("st") and all that was issued before them."""
     queue = g.warp.tensor.queue
     _complete(queue, [i for i, pending in enumerate(queue) if pending.stores == (kind == "st")])
 
 
 def settle(g: ActiveGroup, loads: tuple[int, ...]) -> None:
-    """Completes the loads of these instructions: what they loaded is used now."""
+    """Completes the loads of these instructions, whose results are needed now. loads: indices of instructions."""
     queue = g.warp.tensor.queue
     _complete(queue, [i for i, pending in enumerate(queue) if pending.pc in loads])
 
 
 def _complete(queue: list[_Pending], chosen: list[int]) -> None:
-    """A warp's loads and stores complete in order."""
+    """Completes the chosen operations, by index in the queue. A warp's loads and stores complete in order."""
     if chosen:
         for pending in queue[: chosen[-1] + 1]:
             pending.complete()

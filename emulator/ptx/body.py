@@ -19,6 +19,7 @@ from emulator.ptx.ir import (
     Instruction,
     Negated,
     Pair,
+    Place,
     Predicate,
     Register,
     Scope,
@@ -27,7 +28,7 @@ from emulator.ptx.ir import (
     Variable,
     Vector,
 )
-from emulator.ptx.syntax import NAME, VARIABLE, integer, number, split, variable
+from emulator.ptx.syntax import NAME, VARIABLE, instruction, integer, number, split, variable
 from emulator.ptx.types import SPECIAL_REGISTERS
 
 _STATEMENT = re.compile(
@@ -36,14 +37,10 @@ _STATEMENT = re.compile(
 )
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)")
 _REGISTERS = re.compile(r"\.reg\s+\.(pred|[busf]\d+)\s+(.*)", re.S)
-_GUARD = re.compile(rf"@(!?)\s*({NAME})\s+")
-_OPERATION = re.compile(r"([a-z][\w.:]*)\s*(.*)", re.S)
-
-
 _ADDRESS = re.compile(r"\s*([^+]*?)\s*(?:(\+)\s*(-?\w+)\s*)?")
 
-_Statement = tuple[str, str, int, str | None]
-"""(kind: a group of _STATEMENT, text, line of the PTX text, "file.py:line" where it is known)."""
+_Statement = tuple[str, str, int, str | None, Place]
+"""(kind: a group of _STATEMENT, text, line of the PTX text, "file.py:line" where it is known, place)."""
 
 
 class _Scope:
@@ -56,12 +53,12 @@ class _Scope:
 
 
 class BodyParser:
-    """Fills `body` from text[position:end], which are inside its braces. Raises EmulatorError with the line.
+    """Fills `body` from the text at `body.inside`. Raises EmulatorError with the line.
 
     files: the module's `.file` numbers -> names. line_starts: offsets of the text's lines.
     """
 
-    def __init__(self, text: str, position: int, end: int, body: Body, files: dict[int, str], line_starts: list[int]):
+    def __init__(self, text: str, body: Body, files: dict[int, str], line_starts: list[int]):
         self.body, self.files, self.line_starts = body, files, line_starts
         results = body.results if isinstance(body, Function) else []
         self.module = body.scope or Scope()
@@ -70,9 +67,8 @@ class BodyParser:
         self.opened = 0
         self.last_label = ""
         self.label_scopes: dict[int, dict[str, str]] = {0: {}}  # number of a scope -> label -> unique name
-        statements = self._statements(text, position, end)
-        for kind, value, line, source in statements:
-            self._statement(kind, value, line, source)
+        for statement in self._statements(text, *body.inside):
+            self._statement(*statement)
 
     def _statements(self, text: str, position: int, end: int) -> list[_Statement]:
         """The statements in order. Labels are bound to scopes here, so that they can be used before they appear."""
@@ -106,10 +102,10 @@ class BodyParser:
                 if value in self.label_scopes[scope]:
                     raise EmulatorError(f"label {value} stands twice", kernel=self.body.name, ptx_line=line)
                 self.label_scopes[scope][value] = value if scope == 0 else f"{value}@{scope}"
-            statements.append((kind, value.strip(), line, source))
+            statements.append((kind, value.strip(), line, source, Place(start, position)))
         return statements
 
-    def _statement(self, kind: str, value: str, line: int, source: str | None) -> None:
+    def _statement(self, kind: str, value: str, line: int, source: str | None, place: Place) -> None:
         if kind == "open":
             self.opened += 1
             self.scopes.append(_Scope(self.opened))
@@ -119,15 +115,17 @@ class BodyParser:
             self.last_label = self._label(value)
             self.body.labels[self.last_label] = len(self.body.instructions)
         else:
-            parse = self._directive if value.startswith(".") else self._instruction
             try:
-                parse(value, line, source)
+                if value.startswith("."):
+                    self._directive(value)
+                else:
+                    self._instruction(value, line, source, place)
             except ValueError as error:
                 raise EmulatorError(
                     str(error), kernel=self.body.name, ptx_line=line, ptx_text=" ".join(value.split()), source=source
                 ) from None
 
-    def _directive(self, text: str, line: int, source: str | None) -> None:
+    def _directive(self, text: str) -> None:
         registers = _REGISTERS.fullmatch(text)
         declared = VARIABLE.fullmatch(text)
         if registers:
@@ -177,18 +175,12 @@ class BodyParser:
             raise ValueError(f"{name!r} is not declared")
         return label
 
-    def _instruction(self, text: str, line: int, source: str | None) -> None:
-        statement, predicate = text, None
-        guard = _GUARD.match(statement)
-        if guard:
-            predicate = Predicate(self._predicate(guard.group(2)), bool(guard.group(1)))
-            statement = statement[guard.end() :]
-        operation = _OPERATION.fullmatch(statement.strip())
-        if operation is None:
-            raise ValueError("statement not understood")
-        opcode, rest = operation.groups()
-        operands = tuple(self._operand(part) for part in split(rest)) if rest.strip() else ()
-        self.body.instructions.append(Instruction(opcode, operands, predicate, line, " ".join(text.split()), source))
+    def _instruction(self, text: str, line: int, source: str | None, place: Place) -> None:
+        guard, opcode, parts = instruction(text)
+        predicate = Predicate(self._predicate(guard.lstrip("@!")), guard.startswith("@!")) if guard else None
+        operands = tuple(self._operand(part) for part in parts)
+        one_line = " ".join(text.split())
+        self.body.instructions.append(Instruction(opcode, operands, predicate, line, one_line, source, place))
 
     def _predicate(self, name: str) -> Register:
         found = self._lookup(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from emulator.errors import EmulatorError
 
@@ -79,6 +80,13 @@ class Predicate:
     negated: bool
 
 
+class Place(NamedTuple):
+    """Characters [start, end) of Module.text."""
+
+    start: int
+    end: int
+
+
 @dataclass(frozen=True)
 class Instruction:
     """One instruction of a body."""
@@ -89,6 +97,7 @@ class Instruction:
     line: int  # 1-based line of the PTX text
     text: str  # the statement, in one line
     source: str | None = None  # "file.py:line"
+    place: Place = field(default=Place(0, 0), compare=False, repr=False)  # guard to semicolon
 
 
 @dataclass(frozen=True)
@@ -143,6 +152,8 @@ class Body:
     branch_targets: dict[str, list[str]] = field(default_factory=dict, kw_only=True)
     scope: Scope | None = field(default=None, kw_only=True, repr=False)  # the module's declarations
     line: int = field(default=0, kw_only=True)  # of the header
+    place: Place = field(default=Place(0, 0), kw_only=True, repr=False)  # directive to closing brace
+    inside: Place = field(default=Place(0, 0), kw_only=True, repr=False)  # between the braces
 
 
 @dataclass
@@ -206,6 +217,7 @@ class Module:
     target: str  # "sm_100a"
     version: str  # of PTX, "8.7"
     scope: Scope = field(default_factory=Scope)
+    text: str = field(default="", repr=False)  # of the module, its comments blanked
 
 
 def located(

@@ -10,7 +10,7 @@ import re
 
 from emulator.errors import EmulatorError
 from emulator.ptx.body import BodyParser
-from emulator.ptx.ir import Body, Entry, Function, Instruction, Module, Param, Scope, Variable
+from emulator.ptx.ir import Body, Entry, Function, Instruction, Module, Param, Place, Scope, Variable
 from emulator.ptx.syntax import NAME, VARIABLE, parameter, split, variable, without_comments
 
 __all__ = ["Entry", "Instruction", "Module", "Param", "Variable", "parse"]
@@ -58,15 +58,15 @@ class _ModuleParser:
         self.entries: dict[str, Entry] = {}
         bodies = self._outside()
         files = {int(number): name for number, name in _FILE.findall(text)}
-        for body, start, end in bodies:
-            BodyParser(self.text, start, end, body, files, self.line_starts)
+        for body in bodies:
+            BodyParser(self.text, body, files, self.line_starts)
         dynamic = {v.name: v for v in self.scope.variables.values() if v.space == "shared" and v.extern}
         for entry in self.entries.values():
             entry.variables |= dynamic
-        self.module = Module(self.entries, target.group(1).strip(), version.group(1), self.scope)
+        self.module = Module(self.entries, target.group(1).strip(), version.group(1), self.scope, self.text)
 
-    def _outside(self) -> list[tuple[Body, int, int]]:
-        """Reads the text outside of braces. Returns (body, start, end) of each text inside."""
+    def _outside(self) -> list[Body]:
+        """Reads the text outside of braces. Returns the bodies, still to be read."""
         bodies, position = [], 0
         while position < len(self.text):
             match = _OUTSIDE.match(self.text, position)
@@ -82,8 +82,9 @@ class _ModuleParser:
                     body.line = self._line(match.start("head"))
                     if match["opens"] == "{":
                         end = _matching_brace(self.text, match.end() - 1)
-                        bodies.append((body, match.end(), end))
                         position = end + 1
+                        body.place, body.inside = Place(match.start("head"), position), Place(match.end(), end)
+                        bodies.append(body)
                 elif kind == "text":
                     self._declaration(match["text"].strip())
             except ValueError as error:

@@ -10,6 +10,7 @@ from emulator.ptx.ir import Immediate, Param, Relocation, Variable
 NAME = r"[A-Za-z_$%][\w$%]*"
 TYPE_BYTES = {"8": 1, "16": 2, "32": 4, "64": 8, "128": 16}
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+_INSTRUCTION = re.compile(rf"(?:@(?P<not>!?)\s*(?P<guard>{NAME})\s+)?(?P<opcode>[a-z][\w.:]*)\s*(?P<operands>.*)", re.S)
 _TYPE = r"\.([busf](?:8|16|32|64|128))"
 _PARAM = re.compile(rf"\.param\s+(?:\.align\s+(\d+)\s+)?{_TYPE}\s+(\.ptr[^,]*?\s)?({NAME})\s*(?:\[(\d+)\])?$", re.S)
 VARIABLE = re.compile(
@@ -43,6 +44,18 @@ def split(text: str, separator: str = ",") -> list[str]:
             start = index + 1
     parts.append(text[start:])
     return parts
+
+
+def instruction(text: str) -> tuple[str, str, list[str]]:
+    """(guard, opcode, operands) of an instruction without its semicolon; guard: "@%p1", "@!%p1" or "". ValueError if
+    it is not understood.
+    """
+    match = _INSTRUCTION.fullmatch(text.strip())
+    if match is None:
+        raise ValueError("statement not understood")
+    guard = f"@{match['not']}{match['guard']}" if match["guard"] else ""
+    operands = [part.strip() for part in split(match["operands"])] if match["operands"].strip() else []
+    return guard, match["opcode"], operands
 
 
 def integer(text: str) -> int:

@@ -1,10 +1,10 @@
 // C = A B^T on one SM per tile: f16 operands, f32 sums and output. A is [M, K], B [N, K], both K-major, C [M, N].
 //
 // A CTA of four warps computes a tile of 128 x 64. Thread 0 loads stages of 64 columns of K (TMA, 128-byte swizzle),
-// thread 32 multiplies them (tcgen05.mma, kind::f16), all threads store a row of the sums each.
+// thread 32 multiplies them (tcgen05.mma, kind::f16), and every thread stores a row of the sums.
 //
 //   barrier      producer -> consumer            arrivals
-//   full[s]      TMA -> MMA                      1, and the bytes of the stage
+//   full[s]      TMA -> MMA                      1, and the stage's bytes
 //   empty[s]     MMA -> TMA                      1, by tcgen05.commit
 //   finished     MMA -> epilogue                 1, by tcgen05.commit
 
@@ -55,7 +55,8 @@ gemm(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap 
             const int stage = step % STAGES, round = step / STAGES;
             wait(&full[stage], round & 1);
             asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory");
-            const uint64_t first = descriptor(stages + stage * STAGE_BYTES), second = descriptor(stages + stage * STAGE_BYTES + A_BYTES);
+            const uint64_t first = descriptor(stages + stage * STAGE_BYTES);
+            const uint64_t second = descriptor(stages + stage * STAGE_BYTES + A_BYTES);
             for (int part = 0; part < TILE_K / MMA_K; ++part) {
                 const int advance = part * MMA_K * 2 >> 4;
                 multiply(sums, first + advance, second + advance, step + part > 0);

@@ -1,4 +1,4 @@
-// What CUDA C++ makes of PTX beyond straight code: calls, constants, variables, assertions, clusters, wide integers.
+// CUDA C++ whose PTX has more than straight code: calls, constants, variables, assertions, clusters, wide integers.
 
 #include <cassert>
 #include <cstdint>
@@ -69,8 +69,10 @@ extern "C" __global__ void by_value(const __grid_constant__ Table table, int shi
 
 extern "C" __global__ void print(int value) {
     if (threadIdx.x < 2) {
-        printf("%d|%5d|%-5d|%05d|%+d|%u|%x|%#X|%o|%c|%%\n", value, value, value, value, value, 4000000000u, 255u, 255u, 8, 'q');
-        printf("[%s] %10.3f %e %g %lld %llu %hhd %.*f\n", greeting, 1.5 * value, 12345.678, 1e-7, -(1ll << 40), ~0ull, 300, 2, 2.0 / 3);
+        printf("%d|%5d|%-5d|%05d|%+d|%u|%x|%#X|%o|%c|%%\n", value, value, value, value, value, 4000000000u, 255u, 255u,
+               8, 'q');
+        printf("[%s] %10.3f %e %g %lld %llu %hhd %.*f\n", greeting, 1.5 * value, 12345.678, 1e-7, -(1ll << 40), ~0ull,
+               300, 2, 2.0 / 3);
     }
     if (threadIdx.x == 1) printf("last of %d arguments\n", printf("plain, "));
 }
@@ -102,12 +104,14 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) neighbours(int* out) {
 extern "C" __global__ void __launch_bounds__(64) bounded(int* out) { out[threadIdx.x] = 1; }
 
 extern "C" __global__ void counted(int* out, int limit) {
-    out[threadIdx.x] = __syncthreads_count(threadIdx.x < limit) + 100 * __syncthreads_or(threadIdx.x == limit) + 200 * __syncthreads_and(limit);
+    out[threadIdx.x] = __syncthreads_count(threadIdx.x < limit) + 100 * __syncthreads_or(threadIdx.x == limit) +
+                       200 * __syncthreads_and(limit);
 }
 
 extern "C" __global__ void halves(__half* out, const __half* in, int n) {
     __half2 sum = __float2half2_rn(0.f);
-    for (int i = 0; i < n; ++i) sum = __hfma2(reinterpret_cast<const __half2*>(in)[i], __half2half2(in[threadIdx.x]), sum);
+    const __half2* pairs = reinterpret_cast<const __half2*>(in);
+    for (int i = 0; i < n; ++i) sum = __hfma2(pairs[i], __half2half2(in[threadIdx.x]), sum);
     out[threadIdx.x] = __hadd(__low2half(sum), __high2half(sum));
 }
 

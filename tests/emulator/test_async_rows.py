@@ -1,6 +1,4 @@
-"""Tensor copies, tensor map edits and tcgen05.mma as a warp issues them. What they compute is tested in test_tma.py
-and others.
-"""
+"""Tensor copies, tensor map edits and tcgen05.mma as a warp issues them; test_tma.py and others test their results."""
 
 import numpy as np
 import pytest
@@ -81,7 +79,7 @@ def test_tensor_copies_of_every_rank(rank, schedule):
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("pair", [False, True])
 def test_multicast_to_the_cluster(pair, schedule):
-    """CTA 1 loads for both. With cta_group::2 and the leader's barrier, both halves are counted there."""
+    """CTA 1 loads for both. With cta_group::2 the leader's barrier counts both halves."""
     source = aligned(np.arange(64, dtype=np.uint32).reshape(4, 16))
     out = np.zeros(64, np.uint32)
     group = ".cta_group::2" if pair else ""
@@ -147,13 +145,16 @@ def test_tensor_maps_edited_on_the_device(schedule):
         %r2}}], [%r11+{bar}];
     L{i}:
     """
-    body = (
-        SETUP
-        + "mad.wide.u32 %rd1, %tid, 4, %a1; mad.lo.u32 %r3, %tid, 4, %r10; ld.global.b32 %r4, [%rd1]; st.shared.b32 [%r3+4096], %r4;"
+    body = SETUP + (
+        "mad.wide.u32 %rd1, %tid, 4, %a1; mad.lo.u32 %r3, %tid, 4, %r10; ld.global.b32 %r4, [%rd1]; "
+        "st.shared.b32 [%r3+4096], %r4;"
     )
     body += edit.format(i=3, bar=0, place=0) + edit.format(i=4, bar=8, place=128)
     body += WAIT.format(n=0, place="%r11", parity=0) + WAIT.format(n=1, place="%r11+8", parity=0)
-    body += "mad.lo.u32 %r5, %tid, 8, %r10; ld.shared.v2.b32 {%r6, %r7}, [%r5]; mad.wide.u32 %rd2, %tid, 8, %a0; st.global.v2.b32 [%rd2], {%r6, %r7};"
+    body += (
+        "mad.lo.u32 %r5, %tid, 8, %r10; ld.shared.v2.b32 {%r6, %r7}, [%r5]; mad.wide.u32 %rd2, %tid, 8, %a0; "
+        "st.global.v2.b32 [%rd2], {%r6, %r7};"
+    )
     launch(body, out, map_of(tensors[0], (2, 16)), work, tensors[1], tensors[2], shared=16384, schedule=schedule)
     assert out.tolist() == [*range(1032, 1064), *range(2032, 2064)]
 
@@ -211,7 +212,7 @@ def test_bulk_reductions_to_global_memory(hint, schedule):
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_reductions_by_every_lane_are_as_many(schedule):
-    """ptxas puts a loop over the lanes around a reduction, and none around a plain store."""
+    """ptxas makes a loop over the lanes for a reduction, but not for a plain store."""
     out = aligned(np.zeros(32, np.uint32))
     body = f"""{SETUP} {STAGED}
         cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%a0], [%r10], 128; {DRAIN}"""
@@ -228,7 +229,8 @@ def test_bulk_reductions_to_the_cluster(schedule):
         and.b32 %r12, %r11, 0x00FFFFFF; and.b32 %r13, %r10, 0x00FFFFFF; @%p1 bra A;
         @%p5 mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 256;
     A:  {SYNC} @%p1 bra B;
-        cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.u32 [%r13+512], [%r10], 128, [%r12];
+        cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.u32 [%r13+512], [%r10],
+        128, [%r12];
     B:  @!%p5 bra END; {WAIT.format(n=0, place="%r11", parity=0)}
         ld.shared.b32 %r4, [%r3+512]; mad.wide.u32 %rd1, %tid, 4, %a0; st.global.b32 [%rd1], %r4;
     END: {SYNC}"""
@@ -286,7 +288,7 @@ def test_stores_with_a_byte_mask(hint):
 
 
 def test_bytes_that_are_left_at_the_end():
-    """Bytes that came while others did not are an error; bytes of copies that nobody issued are not."""
+    """A part of the expected bytes is an error; bytes of copies that no thread has issued are none."""
     body = f"{SETUP} @%p1 bra A; mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 128; {{}}\nA:"
     launch(body.format(""), np.zeros(1, np.uint32), shared=16384)
     with pytest.raises(EmulatorError, match="the grid has ended, but mbarrier .* 64 bytes outstanding"):
@@ -299,10 +301,12 @@ LATE_ERRORS = {
         "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r10], [%a1], 24, [%r11];"
     ),
     "shared memory offset 0x448 is not a multiple of 128": (
-        "cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r10+72], [%a0, {%r1, %r2}], [%r11];"
+        "cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r10+72], [%a0, {%r1, "
+        "%r2}], [%r11];"
     ),
     "store of 128 bytes at shared offset 0x4400": (
-        "cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r10+16384], [%a0, {%r1, %r2}], [%r11];"
+        "cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r10+16384], [%a0, "
+        "{%r1, %r2}], [%r11];"
     ),
     "load of 128 bytes at shared offset 0x4400": (
         "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%a0, {%r1, %r2}], [%r10+16384];"
@@ -331,7 +335,7 @@ LATE_ERRORS = {
 
 @pytest.mark.parametrize("reason", LATE_ERRORS)
 def test_what_is_known_at_issue_is_checked_then(reason):
-    """The kernel ends at once, before the copy is under way: the error is the copy's all the same."""
+    """The kernel ends at once, before the copy is under way: the error names the copy nevertheless."""
     tensor, wide = aligned(np.zeros((4, 16), np.uint32)), aligned(np.zeros((4, 16), np.int64))
     signed = aligned(tensor_map(wide.ctypes.data, (16, 4), (128,), (16, 1), "s64"))
     bulk = aligned(np.full(256, 0xFF, np.uint8))
@@ -353,11 +357,17 @@ def test_what_is_known_at_issue_is_checked_then(reason):
         ("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f16 [%a0], [%r10], 16;", ".add.f16 is no reduction"),
         ("cp.reduce.async.bulk.global.shared::cta.bulk_group.min.noftz.f16 [%a0], [%r10], 16;", ".min.noftz.f16 is no"),
         (
-            "cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.f32 [%r10], [%r10], 16, [%r11];",
+            (
+                "cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.f32 [%r10], "
+                "[%r10], 16, [%r11];"
+            ),
             ".add.f32 is no reduction in shared::cluster memory",
         ),
         (
-            "cp.async.bulk.tensor.3d.global.shared::cta.tile::scatter4.bulk_group [%a0, {%r1, %r1, %r1, %r1, %r1}], [%r10];",
+            (
+                "cp.async.bulk.tensor.3d.global.shared::cta.tile::scatter4.bulk_group [%a0, {%r1, %r1, %r1, %r1, "
+                "%r1}], [%r10];"
+            ),
             "tile::scatter4 of 3 dimensions: there are two",
         ),
         (
@@ -438,7 +448,10 @@ def test_products_of_the_tensor_core(schedule):
         ("tcgen05.mma.cta_group::2.kind::f16 [%r1], %rd2, %rd3, %r1, %p1;", "in a cluster of 1 CTA"),
         ("tcgen05.commit.cta_group::1.mbarrier::arrive::one.b64 [%r10];", "was not initialised"),
         (
-            "mov.b16 %h1, 4; tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%r11], %h1;",
+            (
+                "mov.b16 %h1, 4; "
+                "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%r11], %h1;"
+            ),
             "multicast mask 0x0004",
         ),
     ],
@@ -453,9 +466,9 @@ def test_tensor_core_operations_that_are_refused(instruction, reason):
 
 
 def test_pairs_are_led_by_the_even_cta():
-    body = (
-        SETUP
-        + f"mov.u64 %rd2, 0; @%p1 bra A; setp.eq.u32 %p2, %rank, 0; @%p2 bra A; tcgen05.mma.cta_group::2.kind::f16 [%r1], %rd2, %rd2, %r1, %p2;\nA: {SYNC}"
+    body = SETUP + (
+        "mov.u64 %rd2, 0; @%p1 bra A; setp.eq.u32 %p2, %rank, 0; @%p2 bra A; "
+        f"tcgen05.mma.cta_group::2.kind::f16 [%r1], %rd2, %rd2, %r1, %p2;\nA: {SYNC}"
     )
     with pytest.raises(EmulatorError, match="issued by CTA rank 1: the even CTA of the pair"):
         launch(body, np.zeros(1, np.uint32), grid=2, cluster=2, shared=16384)

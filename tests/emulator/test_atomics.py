@@ -21,13 +21,24 @@ def lanes(body, *arrays):
 @pytest.mark.parametrize(
     "operation,start,operand,final",
     [
-        ("add.u32", 5, "%tid", 5 + 496), ("add.s32", 5, "2", 69), ("min.s32", -3, "%r9", -20), ("max.u32", 3, "%tid", 31), ("and.b32", 0xFF, "%r8", 0x40),
-        ("or.b32", 0, "%r7", -1), ("xor.b32", 1, "%r7", -2), ("exch.b32", 1, "%tid", 31), ("inc.u32", 30, "31", 30), ("dec.u32", 1, "31", 1),
+        ("add.u32", 5, "%tid", 5 + 496),
+        ("add.s32", 5, "2", 69),
+        ("min.s32", -3, "%r9", -20),
+        ("max.u32", 3, "%tid", 31),
+        ("and.b32", 0xFF, "%r8", 0x40),
+        ("or.b32", 0, "%r7", -1),
+        ("xor.b32", 1, "%r7", -2),
+        ("exch.b32", 1, "%tid", 31),
+        ("inc.u32", 30, "31", 30),
+        ("dec.u32", 1, "31", 1),
     ],
-)  # fmt: skip
+)
 def test_integers(operation, start, operand, final, space):
     place, dotted = "%r2" if space.startswith("shared") else "%a1", f".{space}" if space else ""
-    prepare = "shl.b32 %r7, 1, 0; mov.u32 %r6, 1; shl.b32 %r7, %r6, %tid; or.b32 %r8, %tid, 0x40; sub.u32 %r9, 11, %tid; mov.u32 %r2, smem;"
+    prepare = (
+        "shl.b32 %r7, 1, 0; mov.u32 %r6, 1; shl.b32 %r7, %r6, %tid; or.b32 %r8, %tid, 0x40; "
+        "sub.u32 %r9, 11, %tid; mov.u32 %r2, smem;"
+    )
     prepare += "ld.global.b32 %r3, [%a1]; st.shared.b32 [%r2], %r3;"
     counter = np.array([start & 0xFFFFFFFF], np.uint32)
     finish = "ld.shared.b32 %r4, [%r2]; st.global.b32 [%a1], %r4;" if place == "%r2" else ""
@@ -63,12 +74,15 @@ def test_compare_and_swap():
     )
     assert lanes(body, half) == [9] + [3] * 31 and half.tolist() == [7, 3]
     table = np.zeros(4, np.uint64)
-    body = "and.b32 %r2, %tid, 3; mad.wide.u32 %rd2, %r2, 8, %a1; mov.u64 %rd3, 1; atom.add.u64 %rd4, [%rd2], %rd3; cvt.u32.u64 %r1, %rd4;"
+    body = (
+        "and.b32 %r2, %tid, 3; mad.wide.u32 %rd2, %r2, 8, %a1; mov.u64 %rd3, 1; atom.add.u64 %rd4, [%rd2], %rd3; "
+        "cvt.u32.u64 %r1, %rd4;"
+    )
     assert lanes(body, table) == [i // 4 for i in range(32)] and table.tolist() == [8] * 4
 
 
 def numbers(type_name, count, seed):
-    """Random numbers of all sizes, with zeros, subnormals, infinities and NaN among them."""
+    """Random numbers of all sizes, zeros, subnormals, infinities and NaN."""
     kind = np.dtype(TYPES[type_name])
     words = {2: np.uint16, 4: np.uint32, 8: np.uint64}[kind.itemsize]
     rng = np.random.default_rng(seed)
@@ -98,11 +112,14 @@ def same(got, expected):
 
 
 FORMS = [
-    ("add", "f32", 1), ("add", "f32", 2), ("add", "f32", 4), ("add", "f64", 1),
+    ("add", "f32", 1),
+    ("add", "f32", 2),
+    ("add", "f32", 4),
+    ("add", "f64", 1),
     *[("add", half, count) for half in ("f16", "bf16") for count in (1, 2, 4, 8)],
     *[("add", half, count) for half in ("f16x2", "bf16x2") for count in (1, 2, 4)],
     *[(operation, half, 4) for half in ("f16", "bf16", "f16x2", "bf16x2") for operation in ("min", "max")],
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("name", ["atom", "red"])
@@ -111,7 +128,7 @@ FORMS = [
     [(*form, space) for form in FORMS for space in ("global", "shared", "") if form[2] == 1 or space != "shared"],
 )
 def test_floats(operation, type_name, count, space, name):
-    """a1: PLACES vectors; a2: a vector per lane; a3: where each lane's old vector goes."""
+    """a1: PLACES vectors; a2: a vector per lane; a3: the place of each lane's old vector."""
     element = type_name.removesuffix("x2")
     size = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8}[element] * (2 if "x2" in type_name else 1)
     elements = count * (2 if "x2" in type_name else 1)
@@ -137,7 +154,10 @@ def test_floats(operation, type_name, count, space, name):
     copy_in = copy_out = ""
     if space == "shared":
         place = "%r5"
-        copy_in = f"mov.u32 %r5, smem; mad.lo.u32 %r5, %r2, {size}, %r5; ld.global.b{8 * size} %{letter}9, [%rd2]; st.shared.b{8 * size} [%r5], %{letter}9; bar.warp.sync -1;"
+        copy_in = (
+            f"mov.u32 %r5, smem; mad.lo.u32 %r5, %r2, {size}, %r5; ld.global.b{8 * size} %{letter}9, [%rd2]; "
+            f"st.shared.b{8 * size} [%r5], %{letter}9; bar.warp.sync -1;"
+        )
         copy_out = (
             f"bar.warp.sync -1; ld.shared.b{8 * size} %{letter}9, [%r5]; st.global.b{8 * size} [%rd2], %{letter}9;"
         )
@@ -177,7 +197,10 @@ def test_where_subnormal_sums_are_flushed(word):
 def test_modifiers_in_any_order():
     word = np.array([1.0, 2.0], np.float32)
     lanes(
-        "mov.b32 %r1, 0f3F800000; red.relaxed.gpu.global.v2.f32.add [%a1], {%r1, %r1}; red.global.add.v2.f32 [%a1], {%r1, %r1};",
+        (
+            "mov.b32 %r1, 0f3F800000; red.relaxed.gpu.global.v2.f32.add [%a1], {%r1, %r1}; "
+            "red.global.add.v2.f32 [%a1], {%r1, %r1};"
+        ),
         word,
     )
     assert word.tolist() == [65.0, 66.0]
@@ -185,7 +208,10 @@ def test_modifiers_in_any_order():
     counter = np.array([10, 0], np.uint32)
     assert lanes(body, counter) == list(range(10, 42))
     lanes(
-        "mov.u64 %rd3, 0; mov.u32 %r1, 0; red.release.sys.global.L2::cache_hint.add.u32 [%a1], 1, %rd3; atom.add.u32 _, [%a1], 1;",
+        (
+            "mov.u64 %rd3, 0; mov.u32 %r1, 0; red.release.sys.global.L2::cache_hint.add.u32 [%a1], 1, %rd3; "
+            "atom.add.u32 _, [%a1], 1;"
+        ),
         counter,
     )
     assert counter[0] == 42 + 64
@@ -215,7 +241,10 @@ def test_modifiers_in_any_order():
         ("atom.global.add.v4.f32 {%r1, %r2, %r3, %r4}, [%a0+8], {%r1, %r2, %r3, %r4};", "misaligned by 8 bytes"),
         ("red.global.add.v2.f32 [%a0+128], {%r1, %r2};", "past the end of a0"),
         (
-            ".local .align 8 .b8 stack[8]; mov.u64 %rd1, stack; cvta.local.u64 %rd1, %rd1; atom.add.f32 %r1, [%rd1], %r2;",
+            (
+                ".local .align 8 .b8 stack[8]; mov.u64 %rd1, stack; cvta.local.u64 %rd1, %rd1; "
+                "atom.add.f32 %r1, [%rd1], %r2;"
+            ),
             "atomic at generic address .* of local memory",
         ),
     ],

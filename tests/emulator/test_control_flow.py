@@ -47,7 +47,7 @@ def mix(a, b):
 
 
 class Program:
-    """Statements as tuples, their PTX text, and what they do to one lane."""
+    """Statements as tuples, as PTX text, and as their effect on one lane."""
 
     def __init__(self, seed):
         self.random = random.Random(seed)
@@ -138,7 +138,7 @@ class Program:
     def text(self):
         start = [f"mov.u32 {name}, {3 * i + 1};" for i, name in enumerate(VARIABLES)]
         mixed = "mov.u32 %r42, 0;" + "".join(f"mad.lo.u32 %r42, %r42, 31, {name};" for name in self.results)
-        # All lanes that are left must have met again at the vote, which adds how many there are.
+        # All lanes that have not exited must be together at the vote, which adds their number.
         vote = (
             "setp.eq.u32 %p2, 0, 0; vote.sync.ballot.b32 %r43, %p2, -1; popc.b32 %r43, %r43; add.u32 %r42, %r42, %r43;"
         )

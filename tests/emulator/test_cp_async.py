@@ -1,4 +1,4 @@
-"""cp.async: what it copies, when the bytes are there under each schedule, its groups, and what it refuses."""
+"""cp.async: copied bytes, their time of arrival under each schedule, groups, refused operands."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def source(count=128):
 
 
 def words(body, *arrays, **options):
-    """What the threads leave in %r4 to %r7, uint32[32, 4]."""
+    """%r4 to %r7 of the threads, uint32[32, 4]."""
     out = aligned(128)
     save = "mad.wide.u32 %rd9, %tid, 16, %a0; st.global.v4.b32 [%rd9], {%r4, %r5, %r6, %r7};"
     launch(ADDRESSES + body + save, out, *arrays, **options)
@@ -106,7 +106,7 @@ def test_some_lanes_and_generic_addresses():
 
 @pytest.mark.parametrize("waiting", ["", "cp.async.commit_group;", "bar.sync 0;", "cp.async.wait_group 0;"])
 def test_bytes_that_nobody_waits_for_are_late(waiting):
-    """A group is waited for once it is committed, a barrier of threads waits for none."""
+    """A wait covers committed groups only; a barrier of threads waits for no group."""
     data = source()
     body = f"cp.async.cg.shared.global [%r3], [%rd2], 16; {waiting} {LOAD}"
     assert (words(body, data) == POISON).all()
@@ -115,7 +115,7 @@ def test_bytes_that_nobody_waits_for_are_late(waiting):
 
 @pytest.mark.parametrize("newest", [0, 1, 2, 3])
 def test_waiting_for_all_but_the_newest_groups(newest):
-    """Three groups of four bytes, an empty one behind the first."""
+    """Three groups of four bytes, and an empty one after the first."""
     data = source()
     body = f"""
         cp.async.ca.shared.global [%r3], [%rd2], 4; cp.async.commit_group; cp.async.commit_group;
@@ -147,7 +147,8 @@ def test_groups_are_of_each_thread():
 def test_lanes_wait_for_their_own_copies(wait):
     data = source()
     body = f"""
-        setp.lt.u32 %p1, %tid, 9; cp.async.cg.shared.global [%r3], [%rd2], 16; cp.async.commit_group; @%p1 {wait}; {LOAD}
+        setp.lt.u32 %p1, %tid, 9; cp.async.cg.shared.global [%r3], [%rd2], 16; cp.async.commit_group; @%p1 {wait};
+        {LOAD}
     """
     expected = data.reshape(32, 4).copy()
     expected[9:] = POISON
@@ -183,7 +184,7 @@ def test_a_pipeline_of_two_stages(schedule):
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("arrive,count", [("", 1), (".noinc", 33), (".noinc.shared::cta", 33), (".shared", 1)])
 def test_arrival_on_a_barrier(arrive, count, schedule):
-    """Without .noinc every arrival is one that the barrier expects more; the last one of the phase is lane 0's."""
+    """Without .noinc the barrier expects one arrival more for each; lane 0 has the last one of the phase."""
     data = source()
     place = "%rd5" if not arrive.endswith(("shared", "cta")) else "%r9"
     body = f"""
@@ -199,7 +200,7 @@ def test_arrival_on_a_barrier(arrive, count, schedule):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_an_arrival_comes_behind_its_copies(seed):
-    """Lane 0 alone: whatever order the schedule takes jobs in, the bytes are there when the phase ends."""
+    """Lane 0 alone: the bytes are there when the phase ends, in any order of the asynchronous operations."""
     data = source()
     body = f"""
         mov.u32 %r4, 0; setp.ne.u32 %p1, %tid, 0; @%p1 bra END;
@@ -214,9 +215,10 @@ def test_an_arrival_comes_behind_its_copies(seed):
 
 @pytest.mark.parametrize("arrive,pending", [(".noinc", 2), ("", 34)])
 def test_arrivals_that_do_not_come(arrive, pending):
-    """32 lanes arrive where 34 arrivals are expected, or add one for each of theirs: nobody gets on."""
+    """32 lanes arrive where 34 arrivals are expected, or each adds one: the kernel hangs."""
     body = f"""
-        mbarrier.init.shared.b64 [%r2+2048], 34; bar.warp.sync -1; cp.async.mbarrier.arrive{arrive}.shared.b64 [%r2+2048];
+        mbarrier.init.shared.b64 [%r2+2048], 34; bar.warp.sync -1;
+        cp.async.mbarrier.arrive{arrive}.shared.b64 [%r2+2048];
     WAIT: mbarrier.try_wait.parity.shared.b64 %p2, [%r2+2048], 0; @!%p2 bra WAIT;
         mov.u32 %r4, 0;
     """

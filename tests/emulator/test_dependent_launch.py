@@ -1,4 +1,4 @@
-"""Programmatic dependent launch: which launches overlap, what waits for what, what co-resident CTAs share."""
+"""Programmatic dependent launch: overlap of launches, waits, resources that co-resident CTAs share."""
 
 import subprocess
 import sys
@@ -46,7 +46,7 @@ EVERYWHERE = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;\n"
 
 
 def words(text):
-    """PTX takes no products in addresses."""
+    """PTX allows no products in addresses."""
     while "4*" in text:
         before, after = text.split("4*", 1)
         number = after[: next(i for i, c in enumerate(after) if not c.isdigit())]
@@ -60,7 +60,7 @@ def kernel(name, *parts):
 
 
 class Bench:
-    """A device with an array of 64 words, to whose address every launch gets a pointer."""
+    """A device with an array of 64 words; every launch gets its address."""
 
     def __init__(self, schedules=("late",), workers=1, **properties):
         self.device = Device(tuple(schedules), workers, DeviceProperties(**properties))
@@ -173,7 +173,7 @@ class TestWait:
 
     @pytest.mark.parametrize("waits", [True, False])
     def test_it_is_for_the_launch_just_before(self, waits):
-        """Where the second launch never waits, it is over early, and the third one waits for that one only."""
+        """A second launch that never waits ends early, and the third one waits for that one only."""
         first = kernel("first", TRIGGER, AWAIT.format(word=0) if not waits else "", STORE.format(word=4, value=7))
         second = kernel("second", TRIGGER, WAIT if waits else "")
         third = kernel("third", WAIT, COPY.format(source=4, word=1), SET.format(word=0))
@@ -182,7 +182,7 @@ class TestWait:
             assert bench.results()[:5] == [1, 7 if waits else 0, 0, 0, 7]
 
     def test_a_hang_says_what_is_waited_for(self):
-        """CTA 3 of the first launch never ends; so many CTAs wait for it that not all are listed."""
+        """CTA 3 of the first launch never ends; more CTAs wait for it than the report lists."""
         forever = """
             mov.u32 %r1, %ctaid.x; setp.ne.u32 %p1, %r1, 3; @%p1 bra END; mov.u32 %r2, smem;
             setp.ne.u32 %p1, %tid, 0; @%p1 bra END; mbarrier.init.shared.b64 [%r2], 1;
@@ -199,7 +199,7 @@ class TestWait:
 
 
 class TestSharedSm:
-    """What CTAs of one SM share. The chips here are small, so that CTAs meet."""
+    """Resources that the CTAs of an SM share. The chips are small, so that CTAs meet."""
 
     @pytest.mark.parametrize("columns, fits", [(256, True), (512, False)])
     def test_columns_taken_before_the_wait_may_be_those_that_the_first_launch_needs(self, columns, fits):
@@ -257,7 +257,7 @@ class TestSharedSm:
     @pytest.mark.parametrize("first, second, room", ROOM)
     @pytest.mark.parametrize("schedule", ["late", "eager", "random:1"])
     def test_an_sm_has_room_for_so_much(self, first, second, room, schedule, monkeypatch):
-        """On one SM the second launch starts early or it does not; on two SMs it always does."""
+        """On one SM the second launch may start early; on two SMs it always does."""
         monkeypatch.setattr(overlap, "HANG_ROUNDS", 100)
         assert Bench([schedule], sm_count=2).launch(FIRST, **first).launch(SECOND, **second).results()[1] == 5
         bench = Bench([schedule], sm_count=1).launch(FIRST, **first)
@@ -320,7 +320,8 @@ class TestDevice:
     def test_counters_are_each_launch_s_own(self, schedules):
         load = """
             setp.ne.u32 %p1, %tid, 0; @%p1 bra LOADED; mov.u32 %r1, smem; add.u32 %r2, %r1, 512;
-            mbarrier.init.shared.b64 [%r2], 1; fence.mbarrier_init.release.cluster; mbarrier.arrive.expect_tx.shared.b64 _, [%r2], 64;
+            mbarrier.init.shared.b64 [%r2], 1; fence.mbarrier_init.release.cluster;
+            mbarrier.arrive.expect_tx.shared.b64 _, [%r2], 64;
             cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%a0+64], 64, [%r2];
         W:  mbarrier.try_wait.parity.shared.b64 %p2, [%r2], 0; @!%p2 bra W;
         LOADED: bar.warp.sync -1;

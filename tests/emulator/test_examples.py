@@ -1,7 +1,7 @@
 """NVIDIA's CuTe DSL examples and the contest's starters, byte for byte as published, on the emulated device.
 
-They are not part of this repository. NVIDIA_EXAMPLES names the folder examples/python/CuTeDSL of NVIDIA/cutlass,
-CONTEST_PROBLEMS the folder problems/nvidia of gpu-mode/reference-kernels; without them the tests are skipped.
+This repository does not contain them. NVIDIA_EXAMPLES names the folder examples/python/CuTeDSL of NVIDIA/cutlass, and
+CONTEST_PROBLEMS the folder problems/nvidia of gpu-mode/reference-kernels. Tests whose folder is not named are skipped.
 """
 
 import importlib.metadata
@@ -66,7 +66,8 @@ EXAMPLES = [
     ),
     (
         BLOCK_SCALED,
-        f"--mma_tiler_mn 128,64 --cluster_shape_mn 1,2 --mnkl 256,256,256,2 --sf_dtype Float8E8M0FNU --sf_vec_size 32 {ONCE}",
+        "--mma_tiler_mn 128,64 --cluster_shape_mn 1,2 --mnkl 256,256,256,2 --sf_dtype Float8E8M0FNU --sf_vec_size 32 "
+        f"{ONCE}",
         "float16",
         256 * 256 * 2,
     ),
@@ -77,7 +78,7 @@ EXAMPLES = [
         256 * 384,
     ),
 ]
-# The published files use names that a DSL this old does not have.
+# These files use names that nvidia-cutlass-dsl 4.5 does not have.
 NEEDS_NEWER_DSL = {BLOCK_SCALED, f"{TUTORIAL}/fp16_gemm_4.py", f"{TUTORIAL}/fp16_gemm_6.py"}
 
 
@@ -92,7 +93,7 @@ def folder(variable):
     ("example", "arguments", "c_type", "elements"), EXAMPLES, ids=[f"{Path(e[0]).stem} {e[1][:60]}" for e in EXAMPLES]
 )
 def test_example(example, arguments, c_type, elements):
-    """Bit-exact, or within the bound of a float32 sum: see example_runner.py."""
+    """Every element is within the bound of a float32 sum (example_runner.py)."""
     path = folder("NVIDIA_EXAMPLES") / example
     if OLD_DSL and example in NEEDS_NEWER_DSL:
         pytest.skip(f"{path.name} needs a newer nvidia-cutlass-dsl than {DSL}")
@@ -125,7 +126,7 @@ def task_lines(task, section):
 
 @pytest.mark.parametrize("name", STARTERS)
 def test_starter_in_the_contests_harness(name, tmp_path):
-    """All of the problem's tests, by the contest's eval.py."""
+    """The contest's eval.py passes all tests of the problem."""
     problem = folder("CONTEST_PROBLEMS") / name
     if not OLD_DSL:
         pytest.skip(f"the contest's eval.py imports cutlass...OpError, which nvidia-cutlass-dsl {DSL} does not have")
@@ -157,8 +158,9 @@ def test_starter_in_the_contests_harness(name, tmp_path):
 
 @pytest.mark.parametrize("name", STARTERS)
 def test_starter_against_an_exact_product(name):
-    """One of the problem's tests, against a reference in float64 that is rounded once. silu is approximated, in the
-    kernel as in the hardware's instructions: there the problem's tolerance stands.
+    """One test of the problem, against a float64 reference that is rounded once.
+
+    The dual GEMM is compared with the problem's tolerance: its kernel and the hardware's instructions approximate silu.
     """
     problem = folder("CONTEST_PROBLEMS") / name
     if not OLD_DSL:

@@ -1,4 +1,4 @@
-"""Reports of hangs: who is likely to have caused them. And exceptions of the emulator's own."""
+"""Reports of hangs, with their likely causes, and unforeseen exceptions of the emulator."""
 
 import numpy as np
 import pytest
@@ -57,10 +57,13 @@ def test_named_and_cluster_barriers():
         "shr.u32 %r11, %tid, 5; setp.eq.u32 %p1, %r11, 1; @%p1 bra OTHER; bar.sync 3, 64; OTHER: bar.sync 4, 64;", 64
     )
     assert (
-        "named barrier 3: 32 of 64 threads, arrived: warp 0\n      has not arrived: warp 1 of CTA (0, 0, 0), at PTX line"
-        in text
+        "named barrier 3: 32 of 64 threads, arrived: warp 0\n      has not arrived: warp 1 of CTA (0, 0, 0), "
+        "at PTX line"
+    ) in text
+    body = (
+        "setp.eq.u32 %p1, %rank, 1; @%p1 bra OTHER; barrier.cluster.arrive.aligned; "
+        "barrier.cluster.wait.aligned; OTHER: bar.sync 4, 64;"
     )
-    body = "setp.eq.u32 %p1, %rank, 1; @%p1 bra OTHER; barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; OTHER: bar.sync 4, 64;"
     text = hang(body, 32, grid=2, cluster=2)
     assert (
         "cluster barrier: 32 of 64 threads arrived" in text
@@ -69,7 +72,7 @@ def test_named_and_cluster_barriers():
 
 
 def test_an_exception_of_the_emulator_has_a_place(monkeypatch):
-    """Also what nobody has foreseen comes out as EmulatorError, at the instruction."""
+    """An unforeseen exception, too, becomes an EmulatorError at the instruction."""
 
     def broken(*arguments):
         raise ValueError("no such axis")

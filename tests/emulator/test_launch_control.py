@@ -18,7 +18,8 @@ TAKE_OVER = """
     @%p1 bra READY; mbarrier.init.shared.b64 [%r11], 1; fence.mbarrier_init.release.cluster;
 READY: barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
 AGAIN: @%p1 bra WAIT; mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 16;
-    {condition} clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes{multicast}.b128 [%r10], [%r11];
+    {condition} clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes{multicast}.b128
+    [%r10], [%r11];
 WAIT: mbarrier.try_wait.parity.shared.b64 %p9, [%r11], %r9; @!%p9 bra WAIT;
     xor.b32 %r9, %r9, 1;
     ld.shared.v2.b64 {{%rd3, %rd4}}, [%r10]; .reg .b128 %h128; mov.b128 %h128, {{%rd3, %rd4}};
@@ -67,7 +68,7 @@ def test_requests_that_are_refused(reason):
 
 
 def test_one_thread_asks():
-    body = """mov.u32 %r10, smem; clusterlaunchcontrol.try_cancel.async.mbarrier::complete_tx::bytes.b128 [%r10], [%r10];"""
+    body = "mov.u32 %r10, smem; clusterlaunchcontrol.try_cancel.async.mbarrier::complete_tx::bytes.b128 [%r10], [%r10];"
     with pytest.raises(EmulatorError, match="is executed by 32 lanes"):
         launch(body, np.zeros(1, np.uint32))
 
@@ -98,7 +99,7 @@ def test_a_wide_register_that_lanes_write_apart():
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_clusters_that_share_the_chip_with_another_launch(schedule):
-    """Two SMs hold four CTAs of this size; they and those of the launch behind take over what has not started."""
+    """Two SMs hold four CTAs of this size; they and the next launch's take over the clusters that have not started."""
     properties = DeviceProperties(sm_count=2)
     body = "griddepcontrol.launch_dependents;" + TAKE_OVER.format(condition="", multicast="")
     kernel, counts = entry(body, 2), np.zeros((2, 2, 40), np.uint32)

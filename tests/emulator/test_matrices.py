@@ -1,4 +1,4 @@
-"""ldmatrix, stmatrix and movmatrix, every shape and type, element by element as the PTX ISA describes their fragments."""
+"""ldmatrix, stmatrix and movmatrix: every shape and type, element by element, against the PTX ISA's fragments."""
 
 import numpy as np
 import pytest
@@ -21,9 +21,16 @@ def test_matrix_moves(count, transposed):
     copy_in = "".join(
         f"ld.global.b32 %r{30 + i}, [%rd1+{128 * i}]; st.shared.b32 [%r3+{128 * i}], %r{30 + i};" for i in range(count)
     )
-    addresses = "mov.u32 %r2, smem; mad.lo.u32 %r3, %tid, 4, %r2; mad.lo.u32 %r4, %tid, 16, %r2; mad.wide.u32 %rd1, %tid, 4, %a1;"
+    addresses = (
+        "mov.u32 %r2, smem; mad.lo.u32 %r3, %tid, 4, %r2; mad.lo.u32 %r4, %tid, 16, %r2; "
+        "mad.wide.u32 %rd1, %tid, 4, %a1;"
+    )
     save = "".join(f"st.global.b32 [%rd2+{128 * i}], %r{20 + i};" for i in range(count))
-    body = f"{addresses} {copy_in} bar.warp.sync -1; ldmatrix.sync.aligned.m8n8.x{count}{transposed}.shared.b16 {items}, [%r4]; mad.wide.u32 %rd2, %tid, 4, %a0; {save}"
+    body = (
+        f"{addresses} {copy_in} bar.warp.sync -1; "
+        f"ldmatrix.sync.aligned.m8n8.x{count}{transposed}.shared.b16 {items}, [%r4]; "
+        f"mad.wide.u32 %rd2, %tid, 4, %a0; {save}"
+    )
     launch(body, out, matrices)
     np.testing.assert_array_equal(out, words)
     load = "".join(f"ld.global.b32 %r{20 + i}, [%rd1+{128 * i}];" for i in range(count))
@@ -40,7 +47,7 @@ def test_matrix_moves(count, transposed):
 
 
 def packed(elements, bits):
-    """Rows of 16 elements as 16 bytes: the elements close together, then padding of ones."""
+    """Rows of 16 packed elements as 16 bytes, padded with ones."""
     rows = np.full((len(elements), 16), 0xFF, np.uint8)
     for i, row in enumerate(elements):
         word = sum(int(element) << bits * j for j, element in enumerate(row))
@@ -49,13 +56,14 @@ def packed(elements, bits):
 
 
 def loaded(instruction, memory, registers, generic=False):
-    """What `instruction` leaves in so many registers: uint8[registers, 32 lanes, 4]. Lane i has the address of row i."""
+    """uint8[registers, 32 lanes, 4]: the registers after an instruction. Lane i has the address of row i."""
     out = np.zeros((registers, 32), np.uint32)
     items = "{" + ", ".join(f"%r{20 + i}" for i in range(registers)) + "}"
     address = "cvt.u64.u32 %rd3, %r4; cvta.shared.u64 %rd3, %rd3;" if generic else ""
     save = "".join(f"st.global.b32 [%rd2+{128 * i}], %r{20 + i};" for i in range(registers))
     body = f"""
-        mov.u32 %r2, smem; mad.lo.u32 %r4, %tid, 16, %r2; mad.wide.u32 %rd1, %tid, 16, %a1; mad.wide.u32 %rd2, %tid, 4, %a0;
+        mov.u32 %r2, smem; mad.lo.u32 %r4, %tid, 16, %r2; mad.wide.u32 %rd1, %tid, 16, %a1;
+        mad.wide.u32 %rd2, %tid, 4, %a0;
         ld.global.v2.b64 {{%rd5, %rd6}}, [%rd1]; st.shared.v2.b64 [%r4], {{%rd5, %rd6}}; bar.warp.sync -1; {address}
         {instruction} {items}, [{"%rd3" if generic else "%r4"}]; {save}
     """
@@ -100,15 +108,17 @@ def test_flat_matrices_of_bytes(count, name, bits, space):
 @pytest.mark.parametrize("space", [".shared", ""])
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_stores_of_transposed_bytes(count, space):
-    """The fragment is that of an accumulator of 16x8: rows t / 4 and t / 4 + 8, columns 2 (t % 4) and the next."""
+    """The fragment of a 16x8 accumulator: rows t / 4 and t / 4 + 8, columns 2 (t % 4) and 2 (t % 4) + 1."""
     fragments = np.random.default_rng(6).integers(0, 256, (count, 32, 4)).astype(np.uint8)
     memory = np.zeros((32, 16), np.uint8)
     load = "".join(f"ld.global.b32 %r{20 + i}, [%rd1+{128 * i}];" for i in range(count))
     items = ", ".join(f"%r{20 + i}" for i in range(count))
     place = "%r4" if space else "%rd3"
     body = f"""
-        mov.u32 %r2, smem; mad.lo.u32 %r4, %tid, 16, %r2; mad.wide.u32 %rd1, %tid, 4, %a1; mad.wide.u32 %rd2, %tid, 16, %a0;
-        mov.u64 %rd5, 0; st.shared.v2.b64 [%r4], {{%rd5, %rd5}}; cvt.u64.u32 %rd3, %r4; cvta.shared.u64 %rd3, %rd3; bar.warp.sync -1;
+        mov.u32 %r2, smem; mad.lo.u32 %r4, %tid, 16, %r2; mad.wide.u32 %rd1, %tid, 4, %a1;
+        mad.wide.u32 %rd2, %tid, 16, %a0;
+        mov.u64 %rd5, 0; st.shared.v2.b64 [%r4], {{%rd5, %rd5}}; cvt.u64.u32 %rd3, %r4; cvta.shared.u64 %rd3, %rd3;
+        bar.warp.sync -1;
         {load} stmatrix.sync.aligned.m16n8.x{count}.trans{space}.b8 [{place}], {{{items}}}; bar.warp.sync -1;
         ld.shared.v2.b64 {{%rd5, %rd6}}, [%r4]; st.global.b64 [%rd2], %rd5; st.global.b64 [%rd2+8], %rd6;
     """

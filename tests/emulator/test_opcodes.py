@@ -130,9 +130,15 @@ def test_dot_products(a_sign, b_sign):
 
 
 PAIRS = {
-    "add.u16x2": lambda a, b: a + b, "add.s16x2": lambda a, b: a + b, "min.u16x2": min, "max.u16x2": max, "min.s16x2": min, "max.s16x2": max,
-    "min.relu.s16x2": lambda a, b: max(min(a, b), 0), "max.relu.s16x2": lambda a, b: max(a, b, 0),
-}  # fmt: skip
+    "add.u16x2": lambda a, b: a + b,
+    "add.s16x2": lambda a, b: a + b,
+    "min.u16x2": min,
+    "max.u16x2": max,
+    "min.s16x2": min,
+    "max.s16x2": max,
+    "min.relu.s16x2": lambda a, b: max(min(a, b), 0),
+    "max.relu.s16x2": lambda a, b: max(a, b, 0),
+}
 
 
 @pytest.mark.parametrize("opcode", PAIRS)
@@ -325,7 +331,8 @@ def test_truth_table_with_predicate(name):
     out, sources = np.zeros((32, 2), np.uint32), np.array(columns, np.uint32).T.copy()
     TESTED.add(f"lop3.{name}.b32")
     text = f"""
-        mad.wide.u32 %rd1, %tid, 12, %a1; ld.global.b32 %r1, [%rd1]; ld.global.b32 %r2, [%rd1+4]; ld.global.b32 %r3, [%rd1+8];
+        mad.wide.u32 %rd1, %tid, 12, %a1; ld.global.b32 %r1, [%rd1]; ld.global.b32 %r2, [%rd1+4];
+        ld.global.b32 %r3, [%rd1+8];
         setp.lt.u32 %p1, %tid, 9; lop3.{name}.b32 %r4|%p2, %r1, %r2, %r3, 0xE0, %p1; selp.b32 %r5, 1, 0, %p2;
         mov.u32 %r6, 3; mov.u32 %r7, 4; setp.eq.u32 %p3, %r6, 3; lop3.{name}.b32 _|%p4, %r6, %r7, %r6, 0xC0, %p3;
         @%p4 add.u32 %r5, %r5, 2;
@@ -377,8 +384,8 @@ def named_opcodes():
 
 
 def test_every_row_is_tested():
-    """By a test above, which must have run in this process, or by an opcode that stands in another test's text. The rows
-    of other files are checked there.
+    """By a test above, which must have run in this process, or by an opcode in another test's text. Other files check
+    their own rows.
     """
     if len(TESTED) < 100:
         pytest.skip("the other tests of this file did not run in this process")

@@ -1,4 +1,4 @@
-"""Every instruction with the carry flag, in chains, against Python integers: per lane, uniform, and where lanes part."""
+"""Instructions with the carry flag, in chains, against Python integers: per lane, uniform, and after lanes part."""
 
 import numpy as np
 import pytest

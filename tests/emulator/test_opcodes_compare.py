@@ -37,13 +37,15 @@ def compare(opcode, width, columns, uniform, boolean=""):
     for case in range(8 if uniform else 1):
         if uniform:
             text.append(
-                f"mov.b64 %rd1, %a1; mov.b64 %rd2, %a2; add.s64 %rd1, %rd1, {case * width // 8}; add.s64 %rd2, %rd2, {case * width // 8};"
+                f"mov.b64 %rd1, %a1; mov.b64 %rd2, %a2; add.s64 %rd1, %rd1, {case * width // 8}; "
+                f"add.s64 %rd2, %rd2, {case * width // 8};"
             )
         else:
             text.append(f"mad.wide.u32 %rd1, %tid, {width // 8}, %a1; mad.wide.u32 %rd2, %tid, {width // 8}, %a2;")
         text.append(f"ld.global.b{width} {r}1, [%rd1]; ld.global.b{width} {r}2, [%rd2]; setp.ne.b32 %p3, %tid, 99;")
         text.append(
-            f"{opcode} %p1|%p2, {r}1, {r}2{boolean}; selp.b32 %r5, 1, 0, %p1; selp.b32 %r6, 2, 0, %p2; add.u32 %r5, %r5, %r6;"
+            f"{opcode} %p1|%p2, {r}1, {r}2{boolean}; selp.b32 %r5, 1, 0, %p1; selp.b32 %r6, 2, 0, %p2; "
+            "add.u32 %r5, %r5, %r6;"
         )
         address = f"%a0+{4 * case}" if uniform else "%rd3"
         text.append(f"mad.wide.u32 %rd3, %tid, 4, %a0; st.global.b32 [{address}], %r5;")
@@ -123,7 +125,7 @@ def test_flushed_comparison():
 
 
 def packed_columns(type_name):
-    """Two columns of pairs, their numbers [32, 2], the registers' bits."""
+    """Two columns of pairs: the numbers, [32, 2], and the registers' bits."""
     first, second = columns_of(type_name), columns_of(type_name)
     a, b = np.stack([first[0], second[1][::-1]], axis=1), np.stack([first[1], second[0][::-1]], axis=1)
     bits = [

@@ -45,7 +45,7 @@ def test_narrow_conversion_extends_to_the_register():
 
 
 def code(value, type_name):
-    """The register's bits of a number that the type has."""
+    """The bits of a register that holds a number of the type."""
     with np.errstate(all="ignore"):
         return int(np.array(value, FLOATS[type_name]).view(f"u{WIDTHS[type_name] // 8}"))
 
@@ -68,7 +68,7 @@ def test_integer_to_float(to, of):
 
 
 def source_numbers(type_name, seed):
-    """Of a type: special numbers, integers and halves, random magnitudes, and results that lie on ties."""
+    """Numbers of a type: special ones, integers and halves, random magnitudes, ties of the result."""
     rng = np.random.default_rng(seed)
     ties = [
         1 + 2.0**-8,

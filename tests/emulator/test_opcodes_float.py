@@ -11,16 +11,30 @@ from tests.support.opcode_runs import FLOAT32, TESTED, floats, flushed, round_ex
 from tests.support.small_kernels import launch
 
 UNARY_FLOAT = {
-    "neg.f32": np.negative, "abs.f32": np.abs, "rcp.rn.f32": lambda a: 1 / a, "rcp.approx.ftz.f32": lambda a: 1 / a, "sqrt.rn.f32": np.sqrt,
-    "ex2.approx.f32": np.exp2, "lg2.approx.f32": np.log2, "sin.approx.f32": np.sin, "cos.approx.f32": np.cos, "tanh.approx.f32": np.tanh,
+    "neg.f32": np.negative,
+    "abs.f32": np.abs,
+    "rcp.rn.f32": lambda a: 1 / a,
+    "rcp.approx.ftz.f32": lambda a: 1 / a,
+    "sqrt.rn.f32": np.sqrt,
+    "ex2.approx.f32": np.exp2,
+    "lg2.approx.f32": np.log2,
+    "sin.approx.f32": np.sin,
+    "cos.approx.f32": np.cos,
+    "tanh.approx.f32": np.tanh,
     "rsqrt.approx.f32": lambda a: (1 / np.sqrt(a.astype(np.float64))).astype(np.float32),
-}  # fmt: skip
+}
 
 
 BINARY_FLOAT = {
-    "add.f32": np.add, "sub.rn.f32": np.subtract, "mul.f32": np.multiply, "div.rn.f32": np.divide, "min.f32": np.fmin, "max.f32": np.fmax,
-    "min.NaN.f32": np.minimum, "max.NaN.f32": np.maximum,
-}  # fmt: skip
+    "add.f32": np.add,
+    "sub.rn.f32": np.subtract,
+    "mul.f32": np.multiply,
+    "div.rn.f32": np.divide,
+    "min.f32": np.fmin,
+    "max.f32": np.fmax,
+    "min.NaN.f32": np.minimum,
+    "max.NaN.f32": np.maximum,
+}
 
 
 def test_float_literals():
@@ -137,7 +151,7 @@ EXACT = {
 
 
 def rounded_root(value, name, rounding):
-    """Of a non-negative rational number: its root to many more bits than the format has, never exact by accident."""
+    """The root of a non-negative rational number to many more bits than the format has, never exact by accident."""
     scale = 2**2400
     root = isqrt(value.numerator * scale * scale // value.denominator)
     exact = Fraction(root, scale)
@@ -145,7 +159,7 @@ def rounded_root(value, name, rounding):
 
 
 def expected_number(name, sources, type_name, rounding):
-    """None where a source or the exact result is not a number other than zero."""
+    """The exact result; None if a source or the result is zero, infinite or NaN."""
     if (
         not all(map(isfinite, sources))
         or (name in ("div", "rcp") and sources[-1] == 0)

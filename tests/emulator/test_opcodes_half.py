@@ -36,7 +36,7 @@ def register_bits(values, size):
 
 
 def results(opcode, type_name, size, columns):
-    """Of numbers in registers that hold `size` of them each: uint16, as many as there are numbers."""
+    """uint16, one for each number, from registers that hold `size` numbers each."""
     width, suffix = 16 * size, "x2" if size == 2 else ""
     bits = [register_bits(column, size) for column in columns]
     return run(f"{opcode}.{type_name}{suffix}", [width] * len(columns), width, bits).view(np.uint16)
@@ -54,7 +54,7 @@ def flushed(values):
 
 
 def rounded(name, sources, type_name):
-    """The result with one rounding; of what is not finite, or zero, by NumPy in double."""
+    """The result with one rounding; zeros and numbers that are not finite by NumPy, in float64."""
     sources = [float(source) for source in sources]
     function = EXACT[name][1]
     with np.errstate(all="ignore"):
@@ -65,9 +65,12 @@ def rounded(name, sources, type_name):
 
 
 MODIFIERS = {
-    "f16": {"add": ["", ".rn", ".ftz", ".sat", ".rn.ftz.sat"], "fma": [".rn", ".rn.ftz", ".rn.sat", ".rn.relu", ".rn.ftz.relu", ".rn.oob", ".rn.oob.relu"]},
+    "f16": {
+        "add": ["", ".rn", ".ftz", ".sat", ".rn.ftz.sat"],
+        "fma": [".rn", ".rn.ftz", ".rn.sat", ".rn.relu", ".rn.ftz.relu", ".rn.oob", ".rn.oob.relu"],
+    },
     "bf16": {"add": ["", ".rn"], "fma": [".rn", ".rn.relu", ".rn.oob", ".rn.oob.relu"]},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("type_name,size", SHAPES)
@@ -100,7 +103,7 @@ def test_arithmetic(name, type_name, size):
 
 
 def test_fma_of_bf16_rounds_once():
-    """A float32 between would be a tie of bf16 that the exact result is not."""
+    """An intermediate float32 would be a tie of bf16; the exact result is not."""
     a, b = (np.full(32, value, ml_dtypes.bfloat16) for value in (7 / 4, 37 / 64))  # 1 + 3 / 256, half way
     c = np.array([2.0**-40, -(2.0**-40), 2.0**-33, -(2.0**-100)] * 8, ml_dtypes.bfloat16)
     got = results("fma.rn", "bf16", 1, [a, b, c])

@@ -1,5 +1,5 @@
-"""Every row of packed and narrow conversions: over all codes, over all f16 numbers, on ties, subnormals and numbers that
-saturate, against ml_dtypes, rational arithmetic or integers.
+"""Packed and narrow conversions: all codes, all f16 numbers, ties, subnormals and numbers that saturate, against
+ml_dtypes, rational arithmetic or integers.
 """
 
 from fractions import Fraction
@@ -23,7 +23,7 @@ ALL_HALVES = np.arange(1 << 16, dtype=np.uint16)
 
 
 def codes_of(values, name):
-    """Small floats' codes of float32 numbers: to nearest even, saturating, NaN as PTX has it."""
+    """Codes of float32 numbers in a narrow format: to nearest even, saturating, NaN as PTX defines it."""
     dtype = SMALL[name]
     limit = float(ml_dtypes.finfo(dtype).max)
     with np.errstate(all="ignore"):
@@ -116,13 +116,14 @@ def test_scaled_unpacking(name):
 
 
 def test_bytes_of_e2m1_unpack():
-    """As ptxas takes it: the source is an 8-bit register. All bytes, in all four places of a word."""
+    """An 8-bit register as the source, as ptxas requires. All bytes, in all four places of a word."""
     codes = np.random.default_rng(5).permuted(np.tile(np.arange(256, dtype=np.uint8), (4, 1)), axis=1).T.copy()
     out = np.zeros((256, 4, 2), np.float16)
     text = """
         mad.wide.u32 %rd1, %tid, 4, %a1; ld.global.b32 %r1, [%rd1];
         .reg .b8 x<4>; mov.b32 {x0, x1, x2, x3}, %r1;
-        cvt.rn.f16x2.e2m1x2 %r2, x0; cvt.rn.f16x2.e2m1x2 %r3, x1; cvt.rn.f16x2.e2m1x2 %r4, x2; cvt.rn.f16x2.e2m1x2 %r5, x3;
+        cvt.rn.f16x2.e2m1x2 %r2, x0; cvt.rn.f16x2.e2m1x2 %r3, x1; cvt.rn.f16x2.e2m1x2 %r4, x2;
+        cvt.rn.f16x2.e2m1x2 %r5, x3;
         mad.wide.u32 %rd2, %tid, 16, %a0; st.global.v4.b32 [%rd2], {%r2, %r3, %r4, %r5};
     """
     launch(text, out, codes, threads=256)
@@ -133,7 +134,7 @@ def test_bytes_of_e2m1_unpack():
 
 
 def test_bytes_of_e2m1_pack():
-    """As ptxas takes it: the result is an 8-bit register, of four f32 sources and of pairs."""
+    """An 8-bit register as the result, as ptxas requires, from f32 sources and from pairs."""
     values = np.random.default_rng(2).normal(scale=3, size=(64, 4)).astype(np.float32)
     out = np.zeros((64, 4), np.uint8)
     text = """
@@ -155,7 +156,7 @@ def test_bytes_of_e2m1_pack():
 
 
 def scale_code(value, rounding, saturates):
-    """Of a number's magnitude, by its logarithm."""
+    """The code of a number's magnitude, by its logarithm."""
     if np.isnan(value):
         return 0xFF
     if np.isinf(value):
@@ -274,7 +275,7 @@ def test_tf32(rounding):
 
 @pytest.mark.parametrize("name", HALVES)
 def test_stochastic_rounding(name):
-    """The random bits are added to those that are cut off, as integers."""
+    """The random bits are added to the bits that are cut off, as integers."""
     rng = np.random.default_rng(4)
     a, b = ((rng.normal(size=256) * 2.0 ** rng.integers(-10, 10, 256)).astype(np.float32) for _ in range(2))
     a[np.abs(a) < 2.0**-12] = b[np.abs(b) < 2.0**-12] = 1.25 + 2.0**-14  # normal numbers of f16 only

@@ -1,4 +1,4 @@
-"""Fences between the proxies: what threads store, and barriers that they initialise, as the async proxy sees them."""
+"""Fences between the proxies: threads' stores and initialised barriers as the async proxy sees them."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ def aligned(count):
     return storage[-storage.ctypes.data % 128 :][: 4 * count].view(np.uint32)
 
 
-# Two warps store 256 bytes, lane 0 has them copied to global memory.
+# Two warps store 256 bytes; lane 0 issues a copy of them to global memory.
 STORED = """
     mov.u32 %r10, smem; mad.lo.u32 %r2, %tid, 4, %r10; {store} {writer} bar.sync 0; {issuer}
     setp.ne.u32 %p1, %tid, 0; @%p1 bra DONE; cp.async.bulk.global.shared::cta.bulk_group [%a0], [%r10], 256;
@@ -32,7 +32,7 @@ FENCES = ["fence.proxy.async.shared::cta;", "fence.proxy.async;"]
 @pytest.mark.parametrize("fence", FENCES)
 @pytest.mark.parametrize("where", ["writer", "issuer"])
 def test_stores_that_are_fenced(schedule, store, fence, where):
-    """By the warps that store, or behind the barrier by the one that has the copy made."""
+    """A fence by the warps that store or, after the barrier, by the warp that issues the copy."""
     out = aligned(64)
     fences = {"writer": "", "issuer": "", where: fence}
     launch(STORED.format(store=store, **fences), out, threads=64, schedule=schedule)
@@ -42,8 +42,14 @@ def test_stores_that_are_fenced(schedule, store, fence, where):
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize(
     "store,writer",
-    [(PLAIN, ""), (ATOMIC, ""), (PLAIN, "fence.acq_rel.cluster;"), (f"fence.proxy.async; {PLAIN}", ""), (PLAIN, "fence.proxy.async.global;")],
-)  # fmt: skip
+    [
+        (PLAIN, ""),
+        (ATOMIC, ""),
+        (PLAIN, "fence.acq_rel.cluster;"),
+        (f"fence.proxy.async; {PLAIN}", ""),
+        (PLAIN, "fence.proxy.async.global;"),
+    ],
+)
 def test_stores_that_are_not(schedule, store, writer):
     with pytest.raises(
         EmulatorError, match="reads shared offset 0x4.0 through the async proxy, which warp [01] of .* has stored"
@@ -53,7 +59,7 @@ def test_stores_that_are_not(schedule, store, writer):
 
 
 def test_lenient_runs_warn_once(monkeypatch):
-    """One warning for each pair of instructions, however many lanes, warps and launches; the copy is made."""
+    """One warning for each pair of instructions, for any number of lanes, warps and launches; the copy happens."""
     monkeypatch.setenv("EMULATOR_LENIENT", "1")
     monkeypatch.setattr(errors, "_reported", set())
     out = aligned(64)
@@ -64,14 +70,14 @@ def test_lenient_runs_warn_once(monkeypatch):
 
 
 def test_a_fence_of_the_other_warp_alone():
-    """Before the barrier, the fence of warp 1 says nothing of what warp 0 has stored."""
+    """Before the barrier, a fence of warp 1 does not cover warp 0's stores."""
     only_second = "setp.lt.u32 %p2, %tid, 32; @%p2 bra SECOND; fence.proxy.async; SECOND:"
     with pytest.raises(EmulatorError, match="which warp 0 of"):
         launch(STORED.format(store=PLAIN, writer=only_second, issuer=""), aligned(64), threads=64)
 
 
 def test_stores_to_another_cta():
-    """CTA 1 stores to CTA 0, which has the bytes copied."""
+    """CTA 1 stores to CTA 0, which copies the bytes."""
     body = """
         mov.u32 %r10, smem; barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; setp.eq.u32 %p2, %rank, 0;
         @%p2 bra STORED; mapa.shared::cluster.u32 %r11, %r10, 0; mad.lo.u32 %r2, %tid, 4, %r11;
@@ -89,13 +95,14 @@ def test_stores_to_another_cta():
 
 
 def test_bytes_that_a_copy_has_overwritten():
-    """What was stored unfenced is gone once other bytes have been copied over it."""
+    """An unfenced store is forgotten once a copy has overwritten its bytes."""
     source, out = aligned(32), aligned(32)
     source[:] = 5
     body = """
         mov.u32 %r10, smem; mad.lo.u32 %r2, %tid, 4, %r10; setp.ne.u32 %p1, %tid, 0; @%p1 bra STORE;
         mbarrier.init.shared.b64 [%r10+1024], 1; fence.mbarrier_init.release.cluster;
-    STORE: st.shared.b32 [%r2], %tid; bar.sync 0; @%p1 bra DONE; mbarrier.arrive.expect_tx.shared.b64 _, [%r10+1024], 128;
+    STORE: st.shared.b32 [%r2], %tid; bar.sync 0; @%p1 bra DONE;
+    mbarrier.arrive.expect_tx.shared.b64 _, [%r10+1024], 128;
         cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r10], [%a1], 128, [%r10+1024];
     W:  mbarrier.try_wait.parity.shared.b64 %p2, [%r10+1024], 0; @!%p2 bra W;
         cp.async.bulk.global.shared::cta.bulk_group [%a0], [%r10], 128; cp.async.bulk.commit_group;
@@ -119,7 +126,8 @@ COPY = """
 """
 COMMIT = "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r10];"
 REMOTE = """
-    xor.b32 %r3, %rank, 1; mapa.shared::cluster.u32 %r4, %r10, %r3; mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r4];
+    xor.b32 %r3, %rank, 1; mapa.shared::cluster.u32 %r4, %r10, %r3;
+    mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r4];
 """
 INIT_FENCE = "fence.mbarrier_init.release.cluster;"
 MEET = "barrier.cluster.arrive{how}.aligned; barrier.cluster.wait.aligned;"

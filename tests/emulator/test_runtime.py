@@ -1,4 +1,4 @@
-"""The stand-in for CuTe DSL's runtime library: compiled functions launch on the emulated device."""
+"""The replacement of CuTe DSL's runtime library: compiled functions launch on the emulated device."""
 
 import importlib.util
 import os

@@ -77,7 +77,7 @@ def test_a_load_that_nobody_waits_for_is_late():
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_polling_for_a_load(schedule):
-    """Shared memory is polled for the poison to go; the barrier is waited for only afterwards."""
+    """The lanes poll shared memory until the poison is gone, and wait for the barrier only then."""
     source = aligned(64)
     body = SETUP + BULK + "P: ld.volatile.shared.b32 %r2, [%r10]; setp.ne.u32 %p2, %r2, 0; @%p2 bra P; mov.u32 %r1, 6;"
     assert lanes(body + WAIT.format(n=0, place="%r11", parity=0), source, schedule=schedule) == [6] * 32
@@ -109,7 +109,8 @@ def test_waiting_for_all_but_the_newest_groups(newest, expected):
     body = (
         SETUP
         + f"""
-        @%p1 bra DONE; st.shared.b32 [%r10], 1; fence.proxy.async.shared::cta; cp.async.bulk.global.shared::cta.bulk_group [%a1], [%r10], 16;
+        @%p1 bra DONE; st.shared.b32 [%r10], 1; fence.proxy.async.shared::cta;
+        cp.async.bulk.global.shared::cta.bulk_group [%a1], [%r10], 16;
         cp.async.bulk.commit_group;
         cp.async.bulk.global.shared::cta.bulk_group [%a1+16], [%r10], 16; cp.async.bulk.commit_group;
         cp.async.bulk.wait_group.read {newest}; st.shared.b32 [%r10], 2; fence.proxy.async; cp.async.bulk.wait_group 0;
@@ -129,7 +130,7 @@ STORED: {guard} cp.async.bulk.commit_group;
 
 @pytest.mark.parametrize("read,seen", [(".read", 0), ("", 9)])
 def test_waiting_for_the_reads_of_a_store_is_not_waiting_for_its_writes(read, seen):
-    """What the store has written is there behind wait_group, not behind wait_group.read, and in the end."""
+    """A store's bytes are there after wait_group and at the end, but not after wait_group.read."""
     out = aligned(4)
     body = (
         SETUP
@@ -147,7 +148,7 @@ def test_waiting_for_the_reads_of_a_store_is_not_waiting_for_its_writes(read, se
 
 @pytest.mark.parametrize("guard", ["", "@!%p2"])
 def test_groups_are_of_the_thread_that_issued_their_stores(guard):
-    """Lane 1 waits for groups of its own, of which lane 0's store is none, even if the warp commits together."""
+    """Lane 1 waits for its own groups only: lane 0's store is in none of them, even if the warp commits together."""
     out = aligned(4)
     body = (
         SETUP
@@ -221,14 +222,35 @@ def test_multicast_and_remote_copies(schedule):
 @pytest.mark.parametrize(
     "copy,reason",
     [
-        ("cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r10], [%a1], 24, [%r11];", "size 0x18 is not a multiple of 16"),
-        ("cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r10], [%a1+8], 16, [%r11];", "is not a multiple of 16"),
-        ("cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r10], [%a1], 512, [%r11];", "past the end of a1"),
-        ("cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r10+4080], [%a1], 32, [%r11];", "shared memory"),
-        ("cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r10], [%a1], 16, [%r11+16];", "was not initialised"),
-        ("mov.b16 %h1, 2; cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r10], [%a1], 16, [%r11], %h1;", "multicast mask 0x0002"),
+        (
+            "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r10], [%a1], 24, [%r11];",
+            "size 0x18 is not a multiple of 16",
+        ),
+        (
+            "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r10], [%a1+8], 16, [%r11];",
+            "is not a multiple of 16",
+        ),
+        (
+            "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r10], [%a1], 512, [%r11];",
+            "past the end of a1",
+        ),
+        (
+            "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r10+4080], [%a1], 32, [%r11];",
+            "shared memory",
+        ),
+        (
+            "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r10], [%a1], 16, [%r11+16];",
+            "was not initialised",
+        ),
+        (
+            (
+                "mov.b16 %h1, 2; cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+                "[%r10], [%a1], 16, [%r11], %h1;"
+            ),
+            "multicast mask 0x0002",
+        ),
     ],
-)  # fmt: skip
+)
 def test_copies_that_are_refused(copy, reason):
     with pytest.raises(EmulatorError, match=reason) as error:
         lanes(
@@ -250,7 +272,7 @@ def test_a_copy_by_the_whole_warp():
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_copy_per_lane(schedule):
-    """Each lane loads its own 16 bytes and arrives with them."""
+    """Each lane loads its own 16 bytes and arrives for them."""
     source = aligned(128)
     source[:] = np.arange(128)
     body = (
@@ -418,7 +440,7 @@ def test_hang_of_warps_that_poll():
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_ctas_wait_for_each_other_through_global_memory(schedule):
-    """A ticket per CTA; each CTA spins until all have theirs."""
+    """Each CTA takes a ticket and spins until all CTAs have one."""
     body = """
         setp.ne.u32 %p1, %tid, 0; @%p1 bra SPIN; atom.global.add.u32 %r2, [%a1], 1;
     SPIN: ld.acquire.gpu.global.b32 %r1, [%a1]; setp.ne.u32 %p2, %r1, 5; @%p2 bra SPIN;
@@ -490,7 +512,7 @@ def test_a_pair_allocates_once_both_have_started():
 @pytest.mark.parametrize("schedule", ["late", "random:1"])
 @pytest.mark.parametrize("skips,missing", [(1, None), (0, "the even CTA has not issued it")])
 def test_hang_of_a_pair_in_which_one_cta_allocates(schedule, skips, missing):
-    """Without the even CTA's alloc the odd one waits for ever; without the odd one's its columns are never given back."""
+    """Without the even CTA's alloc the odd CTA waits for ever; without the odd CTA's its columns stay allocated."""
     skipped = f"{MEET} {MEET} bra END;"
     body = PAIR.format(rank=skips, delay=skipped, after="") + "END:"
     with pytest.raises(EmulatorError, match=missing or "exits with tensor memory allocated") as error:
@@ -507,7 +529,8 @@ RACE = """
 READY: bar.sync 0; mov.u32 %r2, 0; setp.eq.u32 %p2, %r11, 1; @%p2 bra CONSUMER;
 PRODUCER: and.b32 %r3, %r2, 127; mad.lo.u32 %r4, %r3, 4, %r10; st.shared.b32 [%r4], %r2; add.u32 %r2, %r2, 1;
     st.volatile.shared.b32 [%r10+1024], %r2; mov.u32 %r7, 0;
-WORK: add.u32 %r7, %r7, 1; setp.lt.u32 %p3, %r7, 4; @%p3 bra WORK; setp.lt.u32 %p3, %r2, 512; @%p3 bra PRODUCER; bra END;
+WORK: add.u32 %r7, %r7, 1; setp.lt.u32 %p3, %r7, 4; @%p3 bra WORK; setp.lt.u32 %p3, %r2, 512; @%p3 bra PRODUCER;
+    bra END;
 CONSUMER: ld.volatile.shared.b32 %r5, [%r10+1024]; setp.le.u32 %p3, %r5, %r2; @%p3 bra CONSUMER;
     and.b32 %r3, %r2, 127; mad.lo.u32 %r4, %r3, 4, %r10; ld.shared.b32 %r6, [%r4]; setp.ne.u32 %p4, %r6, %r2;
     selp.b32 %r1, 1, %r1, %p4; add.u32 %r2, %r2, 1; setp.lt.u32 %p3, %r2, 512; @%p3 bra CONSUMER;
@@ -516,7 +539,7 @@ END:
 
 
 def test_random_schedules_let_a_warp_fall_far_behind(monkeypatch):
-    """A producer that never waits for its consumer overwrites what has not been read only when it is 128 items ahead."""
+    """A producer that never waits for its consumer overwrites unread items only when it is 128 of them ahead."""
 
     def caught():
         return [seed for seed in range(4, 12) if any(lanes(RACE, threads=64, schedule=f"random:{seed}"))]

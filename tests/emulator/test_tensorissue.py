@@ -1,6 +1,6 @@
-"""tcgen05.mma and tcgen05.cp issued by small kernels: operands of every form, and what is refused when they are issued.
+"""tcgen05.mma and tcgen05.cp issued by small kernels: operands of every form, and operands refused at issue.
 
-A kernel that must be refused goes on to a trap: what is found only when the operation is carried out is found too late.
+A kernel that must be refused goes on to a trap: an error found only when the operation happens is found too late.
 """
 
 import numpy as np
@@ -54,9 +54,9 @@ def body(instruction_text, idesc=0, a=0, b=0, group=1, copy=""):
         b=b,
         idesc=idesc,
     )
-    return (
-        begin
-        + f"or.pred %p, %leader, %zero; setp.ne.u32 %p2, %rank, 0; or.pred %p, %p, %p2;\n@%p bra ISSUED;\n{instruction_text}\nISSUED:"
+    return begin + (
+        "or.pred %p, %leader, %zero; setp.ne.u32 %p2, %rank, 0; "
+        f"or.pred %p, %p, %p2;\n@%p bra ISSUED;\n{instruction_text}\nISSUED:"
     )
 
 
@@ -65,7 +65,8 @@ WAIT = """
 COMMITTED: mov.u32 %r5, 0;
 POLL: mbarrier.try_wait.parity.shared.b64 %p3, [%bar], %r5; @!%p3 bra POLL;
     tcgen05.fence::after_thread_sync; shl.b32 %r6, %r1, 21; add.u32 %r6, %r6, %tmem; mad.wide.u32 %rd3, %tid, 64, %a0;
-    tcgen05.ld.sync.aligned.32x32b.x16.b32 {%r20, %r21, %r22, %r23, %r24, %r25, %r26, %r27, %r28, %r29, %r30, %r31, %r32,
+    tcgen05.ld.sync.aligned.32x32b.x16.b32 {%r20, %r21, %r22, %r23, %r24, %r25, %r26, %r27, %r28, %r29, %r30, %r31,
+    %r32,
     %r33, %r34, %r35}, [%r6]; tcgen05.wait::ld.sync.aligned;
 """ + "".join(f"st.global.b32 [%rd3+{4 * i}], %r{20 + i};" for i in range(16))
 END = """
@@ -83,7 +84,7 @@ def aligned(array):
 
 
 def image(rows):
-    """Rows of 32 bytes as an unswizzled tile: chunks 128 bytes apart, groups of eight rows 256. 8 KB, of 128 threads."""
+    """8 KB: rows of 32 bytes as an unswizzled tile, chunks 128 bytes apart, groups of eight rows 256 bytes apart."""
     groups = rows.view(np.uint8).reshape(-1, 8, 2, 16).transpose(0, 2, 1, 3)
     return aligned(np.resize(groups, 8192))
 
@@ -109,7 +110,8 @@ def test_plain_kinds(kind, d, schedule):
     )
     issue = f"""
         tcgen05.mma.cta_group::1.kind::{kind} [%tmem], %a, %b, %idesc, %zero;
-        tcgen05.mma.cta_group::1.kind::{kind}.collector::a::lastuse [%tmem], %a, %b, %idesc, {{%r2, %r2, %r2, %r2}}, %one;
+        tcgen05.mma.cta_group::1.kind::{kind}.collector::a::lastuse [%tmem], %a, %b, %idesc, {{%r2, %r2, %r2, %r2}},
+        %one;
     """
     out = run(issue, instruction(kind, 128, 16, d=d), a[0], b[0], schedule)
     once = a[1] @ b[1].T
@@ -180,7 +182,7 @@ def test_block_scaled_kinds(kind, qualifiers):
 
 
 def test_copies_of_every_form():
-    """4x256b and the unpacking forms reach tensor memory; their bytes are tested in test_tensorcopy.py."""
+    """4x256b and the unpacking forms reach tensor memory; test_tensorcopy.py tests their bytes."""
     a = np.arange(128 * 32, dtype=np.int64).astype(np.uint8).reshape(128, 32)
     issue = """
         add.u32 %r7, %tmem, 0x50000;
@@ -236,7 +238,10 @@ SWIZZLED = descriptor(SHARED_BASE + OTHER, 1024, 128)
         ("tcgen05.cp.cta_group::1.128x256b [%tmem+252], %a;", 0, A_TILE, 0, "tcgen05.cp: tensor memory column 256"),
         ("tcgen05.cp.cta_group::1.64x128b [%tmem], %a;", 0, A_TILE, 0, "tcgen05.cp.64x128b; must be "),
         (
-            "tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale.block16 [%tmem], %a, %b, %idesc, [%sfa], [%sfb+54], %zero;",
+            (
+                "tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale.block16 [%tmem], %a, %b, %idesc, [%sfa], "
+                "[%sfb+54], %zero;"
+            ),
             instruction("mxf4nvf4", 128, 96),
             A_TILE,
             B_TILE,

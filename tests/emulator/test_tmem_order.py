@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from emulator.compiler.flow import Flow
-from emulator.compiler.tmem_uses import first_uses
-from emulator.compiler.translate import Translator
+from emulator.compiler.plan import plan
 from emulator.errors import EmulatorError
 from tests.support.small_kernels import entry, launch, store
 
@@ -56,9 +54,9 @@ def test_a_load_is_used_behind_a_branch_and_in_a_loop(schedule):
 
 def uses(body):
     """First uses as {text: texts of the loads}."""
-    translator = Translator(entry(SETUP + body + FREE + store("%r1")))
-    texts = [instruction.text for instruction in translator.entry.instructions]
-    found = first_uses(Flow(translator.entry, translator.steps))
+    planned = plan(entry(SETUP + body + FREE + store("%r1")))
+    texts = [instruction.text for instruction in planned.entry.instructions]
+    found = planned.first_uses
     return {texts[index].split()[0]: {texts[load].split()[1] for load in loads} for index, loads in found.items()}
 
 

@@ -1,4 +1,4 @@
-"""The virtual CUDA device for torch, and `python -m emulator` that puts programs on it."""
+"""Device "cuda" for torch, and `python -m emulator`, which puts programs on it."""
 
 import os
 import subprocess
@@ -120,7 +120,7 @@ def test_another_sitecustomize_still_runs(tmp_path):
 
 
 def test_a_folder_that_is_named_like_a_hooked_module(tmp_path):
-    """import takes it for a package without __init__.py."""
+    """For import it is a package without __init__.py."""
     (tmp_path / "tvm_ffi").mkdir()
     code = (
         f"import os; os.chdir({str(tmp_path)!r}); import sys; sys.path = ['.']; import tvm_ffi; print(tvm_ffi.__file__)"

@@ -46,7 +46,7 @@ def driver(monkeypatch):
     monkeypatch.setattr(gpu, "Module", recorder.module)
     monkeypatch.setattr(gpu, "launch", recorder.launch)
     monkeypatch.setattr(gpu, "set_attribute", lambda *arguments: recorder.attributes.append(arguments))
-    monkeypatch.setattr(gpu, "device_attribute", {launch.SHARED_PER_BLOCK_OPTIN: LIMIT, launch.SM_COUNT: 2}.get)
+    monkeypatch.setattr(gpu, "device_attribute", {gpu.SHARED_PER_BLOCK_OPTIN: LIMIT, gpu.SM_COUNT: 2}.get)
     monkeypatch.setattr(library, "ptx", lambda source="library.cu": ".version 9.0\n.target sm_90a\n.address_size 64\n")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *device: (9, 0))

@@ -1,6 +1,9 @@
 """Device code in CUDA C++, compiled by NVRTC without a GPU or a CUDA toolkit."""
 
+import types
+
 import pytest
+from cuda.pathfinder import DynamicLibNotFoundError
 
 from emulator.errors import EmulatorError
 from emulator.hopper import library
@@ -44,19 +47,22 @@ def test_errors_of_the_source_are_shown(no_results, tmp_path):
         library.ptx(source)
 
 
-def test_without_nvrtc_it_says_where_it_was_sought(monkeypatch, tmp_path):
-    monkeypatch.setattr(library, "SONAMES", ("libnvrtc.so.0",))
-    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-    with pytest.raises(EmulatorError, match="pip install nvidia-cuda-nvrtc") as caught:
+def test_without_nvrtc_it_says_how_to_get_one(monkeypatch):
+    def absent(name):
+        raise DynamicLibNotFoundError(f"no {name} in CUDA_HOME")
+
+    monkeypatch.setattr(library, "load_nvidia_dynamic_lib", absent)
+    with pytest.raises(EmulatorError, match="(?s)pip install nvidia-cuda-nvrtc.*no nvrtc in CUDA_HOME"):
         library.nvrtc.__wrapped__()
-    assert "libnvrtc.so.0 is neither in" in caught.value.reason and f"{tmp_path}/lib64" in caught.value.reason
 
 
-def test_a_toolkit_serves_without_wheels(monkeypatch, tmp_path):
-    found = library.nvrtc()._name
-    (tmp_path / "lib64").mkdir()
-    (tmp_path / "lib64" / "libnvrtc.so.13").symlink_to(found)
-    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-    monkeypatch.setattr(library.importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(library.sys, "prefix", str(tmp_path / "none"))
-    assert library.nvrtc.__wrapped__()._name == f"{tmp_path}/lib64/libnvrtc.so.13"
+def test_nvrtc_needs_no_rpath_to_its_builtins(monkeypatch, tmp_path):
+    """The libnvrtc of CUDA 13.0 wheels has none: the builtins beside it are loaded first."""
+    opened = []
+    (tmp_path / "libnvrtc-builtins.so.13.0").touch()
+    (tmp_path / "libnvrtc-builtins.alt.so.13.0").touch()
+    found = types.SimpleNamespace(abs_path=str(tmp_path / "libnvrtc.so.13"))
+    monkeypatch.setattr(library, "load_nvidia_dynamic_lib", lambda name: found)
+    monkeypatch.setattr(library.ctypes, "CDLL", opened.append)
+    assert library.nvrtc.__wrapped__() is library.nvrtc()
+    assert opened == [str(tmp_path / "libnvrtc-builtins.so.13.0")]

@@ -1,4 +1,4 @@
-"""PTX lowered for a Hopper GPU: what ptxas says of it for sm_90a, what becomes of single instructions, what is refused."""
+"""PTX lowered for a Hopper GPU: ptxas assembles it for sm_90a; single instructions, by rule; refused instructions."""
 
 import re
 
@@ -13,7 +13,9 @@ from emulator.hopper import MODES, library
 from emulator.hopper.lower import lower
 from emulator.hopper.maps import MARK_4_BIT, MARK_OFFSET, MapFacts
 from emulator.hopper.rules_tcgen05 import SHAPES, fragment
-from emulator.hopper.statements import without_comments
+from emulator.hopper.statements import statements
+from emulator.ptx.module import parse
+from emulator.ptx.syntax import without_comments
 from tests.support import small_kernels
 from tests.support.ptxas import assembles
 
@@ -50,12 +52,13 @@ def no_library():
 
 
 def lowered(body, mode="timing", maps=MAPS, ctas=1, library_ptx=no_library):
-    """The lowered text of KERNEL with `body`, without what stands around it, blanks made equal."""
+    """KERNEL with `body`, lowered."""
     text = HEADER + KERNEL.replace("BODY", body)
     return lower(text, "k", mode, maps, ctas, library_ptx)
 
 
 def flat(result):
+    """The lowered text on one line, without comments."""
     return " ".join(without_comments(result.ptx).split())
 
 
@@ -85,7 +88,8 @@ def flat(result):
         "cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%rd1, {%r2, %r3}];",
         "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd4], 16, [%r2];",
         "tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%r1], 0, %r2;",
-        "bar.sync 0; barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned; mov.u32 %r2, %ntid.x;",
+        "bar.sync 0; barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned; "
+        "mov.u32 %r2, %ntid.x;",
         "@%p1 ret; bar.sync 3, 64; elect.sync %r2|%p2, -1; @%p2 exit;",
         "setmaxnreg.inc.sync.aligned.u32 128;",
         "fma.rn.f32x2 %rd5, %rd6, %rd7, %rd8; add.f32x2 %rd5, %rd5, %rd6;",
@@ -97,7 +101,7 @@ def flat(result):
     ],
 )
 def test_instructions_assemble(body, mode):
-    """In exact mode an allocation beside makes every kernel one with extra warps."""
+    """In exact mode the allocation beside it gives every kernel extra warps."""
     beside = "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 32;\n"
     assert assembles(lowered(beside + body, mode, ctas=2, library_ptx=library.ptx).ptx)
 
@@ -138,6 +142,20 @@ def test_extra_warps_need_whole_warps_along_x():
             lower(text.replace(".reqntid 128, 1, 1", reqntid), "k", "exact", {}, 1, no_library)
 
 
+def test_statements_are_cut_from_their_places():
+    """Comments, line breaks and blanks do not shift the place of an instruction behind them."""
+    body = "@!%p1  mov.b32 %r2 , /* a; b */ 1 ; { .reg .b32 t; // }\n L: mov.b64 {t,\n %r3}, %rd4; } @ %p2 bra L2; L2:"
+    module = parse(HEADER + KERNEL.replace("BODY", body))
+    found = list(statements(module.text, module.entries["k"]))[-4:-1]
+    assert [(s.guard, s.opcode, s.operands) for s in found] == [
+        ("@!%p1", "mov.b32", ("%r2", "1")),
+        ("", "mov.b64", ("{t,\n %r3}", "%rd4")),
+        ("@%p2", "bra", ("L2",)),
+    ]
+    texts = [module.text[slice(*s.parsed.place)] for s in found]
+    assert [text.split()[0] for text in texts] == ["@!%p1", "mov.b64", "@"] and all(text[-1] == ";" for text in texts)
+
+
 def test_a_kernel_of_sm_90_stays_as_it_is():
     body = "bar.sync 0; @%p1 ret; mov.u32 %r2, %ntid.x; fence.proxy.async.shared::cta;"
     result = lowered(body, "exact")
@@ -152,11 +170,12 @@ def test_only_the_entry_asked_for_is_kept():
 
 
 def test_coordinates_of_4_bit_maps_are_halved():
-    load = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1], [{}, {{%r2, %r3}}], [%r4];"
-    two = flat(lowered(load.format("%rd3")))
+    load = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+    load += " [%r1], [%rd3, {%r2, %r3}], [%r4];"
+    two = flat(lowered(load))
     assert re.search(r"shr\.s32 (\w+), %r2, 1; cp\.async\.bulk\.tensor\.2d\S+ \[%r1\], \[%rd3, \{\1, %r3\}\]", two)
     bytes_only = dict.fromkeys(MAPS, MapFacts(False, 4096))
-    assert "shr.s32" not in flat(lowered(load.format("%rd3"), maps=bytes_only))
+    assert "shr.s32" not in flat(lowered(load, maps=bytes_only))
 
 
 @pytest.mark.parametrize(
@@ -175,7 +194,7 @@ def test_a_map_that_is_not_known_is_asked(base, maps):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_loads_that_signal_another_cta_are_forwarded(mode):
-    """A Hopper's TMA counts on barriers of its own CTA only; a warp of the lowered kernel passes the bytes on."""
+    """A Hopper's TMA signals barriers of its own CTA only; a warp of the lowered kernel passes the bytes on."""
     load = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
     body = f"{load}.cta_group::2 [%r1], [%rd3, {{%r2, %r3}}], [%r4];"
     result = lowered(body, mode, ctas=2, library_ptx=library.ptx)
@@ -192,7 +211,7 @@ def test_a_commit_without_tensor_core_is_an_arrival():
 
 
 def run_lowered(monkeypatch, body, *arrays, threads):
-    """A small kernel, lowered without the library and run by the emulator. Returns its text."""
+    """Lower a small kernel without the library and run it on the emulator. Returns its text."""
     result = lower(small_kernels.module(body, len(arrays)), "k", "exact", {}, 1, no_library)
     monkeypatch.setattr(small_kernels, "module", lambda *arguments: result.ptx)
     small_kernels.launch(body, *arrays, threads=threads)
@@ -200,7 +219,7 @@ def run_lowered(monkeypatch, body, *arrays, threads):
 
 
 def test_unpacking_of_e2m1_is_exact(monkeypatch):
-    """All bytes, both zeros and 0.5 among them, with a guard and into a register that the next instruction reads."""
+    """Every byte, both zeros and 0.5 among them, under a guard, into a register that the next instruction reads."""
     codes, out = np.arange(256, dtype=np.uint8), np.full((256, 2), np.nan, np.float16)
     text = run_lowered(
         monkeypatch,
@@ -221,7 +240,7 @@ def test_unpacking_of_e2m1_is_exact(monkeypatch):
 
 @pytest.mark.parametrize("form", ["v8.b32", "v4.b64"])
 def test_wide_accesses_become_two(monkeypatch, form):
-    """The address register of the load may be one that it overwrites."""
+    """The load may overwrite its own address register."""
     given = np.arange(32 * 32 + 32, dtype=np.uint8)[: 32 * 32].reshape(32, 32)
     given = np.ascontiguousarray(given[np.random.default_rng(3).permutation(32)])
     storage = np.zeros(2 * given.nbytes + 64, np.uint8)
@@ -244,7 +263,7 @@ def test_wide_accesses_become_two(monkeypatch, form):
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("num", [1, 2, 8])
 def test_fragments_are_the_emulators(shape, num):
-    """A register's distance from the thread's first one does not depend on the thread."""
+    """The distance of a register from the thread's first one is the same in every thread."""
     places = tmem_fragment(shape, num, False, 0)
     distances = places - places[0]
     assert (distances == distances[:, :1]).all()

@@ -1,4 +1,4 @@
-"""Tensor maps patched for a Hopper GPU."""
+"""Tensor maps rewritten for a Hopper GPU."""
 
 import json
 from pathlib import Path

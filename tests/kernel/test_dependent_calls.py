@@ -1,4 +1,4 @@
-"""Calls back to back, whose launches overlap: what each may load and store before the one ahead of it is over."""
+"""Calls back to back, whose launches overlap: loads and stores before the end of the launch ahead."""
 
 import re
 
@@ -6,8 +6,7 @@ import pytest
 import torch
 
 import reference
-import submission
-from tests.support.configurations import EMULATED, force, label, set_chip
+from tests.support.configurations import EMULATED, PROMISED, label, set_chip, solver
 from tests.support.mutants import calls_that_need, run_mutated, without_wait
 
 emulator = pytest.importorskip("emulator")
@@ -15,38 +14,40 @@ pytestmark = pytest.mark.skipif(not EMULATED, reason="overlaps launches in emula
 
 SCHEDULES = ("late", "eager", "random:1")
 SIZES = {"m": (136,), "n": (264,), "k": (320,), "g": 1}
-SHARED_SIZES = {**SIZES, "k": (832,)}  # a k-tile for each of four shares
+SHARED_SIZES = {**SIZES, "k": (832,)}  # a k-tile for each of four split-K ranks
 
 
-# Every tile, one-SM and two-SM, whole and half SMs with each, and shares of K.
+# Every tile, one-SM and two-SM, whole and half SMs with each, and split K.
 SHAPES = [
     *((64, 1, 1, 1), (64, 2, 2, 1), (128, 1, 2, 1), (128, 2, 1, 1), (192, 1, 1, 1), (192, 2, 2, 1), (256, 1, 1, 1)),
     *((256, 2, 1, 1), (128, 1, 1, 4), (192, 2, 1, 2)),
 ]
 
 
-# One for each way that a launch waits: tiles are a matter of what comes between the waits.
+# One for each way that a launch waits; the tile does not change its waits.
 WAYS = [(64, 1, 1, 1), (64, 2, 2, 1), (128, 1, 2, 1), (128, 2, 1, 1), (128, 1, 1, 4), (192, 2, 1, 2)]
 
 
-@pytest.fixture(params=SHAPES, ids=label)
-def shape(request, monkeypatch):
-    """Each configuration on a chip of four SMs, or two clusters', so that launches meet on them."""
-    use(monkeypatch, request.param)
-    return request.param
-
-
 @pytest.fixture(params=WAYS, ids=label)
-def way(request, monkeypatch):
-    use(monkeypatch, request.param)
+def way(request):
     return request.param
+
+
+@pytest.fixture
+def solve(monkeypatch, way):
+    return use(monkeypatch, way)
 
 
 def use(monkeypatch, shape, mutate=None, schedules=SCHEDULES):
-    set_chip(monkeypatch, max(4, 2 * shape[1] * shape[3]), schedules, share_sms=True)
-    force(monkeypatch, shape)
+    """A solver for one configuration on a chip of four SMs, or two clusters', so that launches meet on them."""
+    set_chip(monkeypatch, schedules, sms_for(shape))
     if mutate:
         run_mutated(monkeypatch, mutate)
+    return solver(shape, sms=sms_for(shape))
+
+
+def sms_for(shape):
+    return max(4, 2 * shape[1] * shape[3])
 
 
 def sizes_for(*shapes):
@@ -75,25 +76,26 @@ def wrong(data):
     return [not torch.equal(ours, theirs) for ours, theirs in zip(found, reference.ref_kernel(data))]
 
 
-def test_the_last_of_calls_that_share_their_output_stays(way):
+def test_the_last_of_calls_that_share_their_output_stays(solve, way):
     calls = calls_sharing_outputs(3, sizes_for(way))
     for data in calls:
-        submission.solve(data, operands_ready=True)
+        solve(data, operands_ready=True)
     assert not any(wrong(calls[-1]))
 
 
-def test_calls_with_free_outputs(shape):
-    """What the contest times: nothing is waited for but the end of the call before, at the end."""
-    calls = calls_apart(3, sizes_for(shape))
+@pytest.mark.parametrize("shape", SHAPES, ids=label)
+def test_calls_with_free_outputs(monkeypatch, shape):
+    """As the contest times them: a launch waits only for the end of the one before, at its own end."""
+    solve, calls = use(monkeypatch, shape), calls_apart(3, sizes_for(shape))
     for data in calls:
-        submission.custom_kernel(data)
+        solve(data, **PROMISED)
     assert not any(bad for data in calls for bad in wrong(data))
 
 
-def test_repeated_calls_of_one_input(way):
+def test_repeated_calls_of_one_input(solve, way):
     data = reference.generate_input(**sizes_for(way), seed=4)
     for _ in range(2):
-        submission.custom_kernel(data)
+        solve(data, **PROMISED)
     assert not any(wrong(data))
 
 
@@ -113,46 +115,46 @@ def bystander():
 
 
 @pytest.mark.parametrize("output_free", [False, True])
-def test_a_call_may_consume_the_output_of_the_one_before(way, output_free):
+def test_a_call_may_consume_the_output_of_the_one_before(solve, output_free):
     first, second = chained()
-    submission.solve(first)
-    submission.solve(second, output_free=output_free)
+    solve(first)
+    solve(second, output_free=output_free)
     assert not any(wrong(second))
 
 
-def test_a_call_may_consume_an_output_past_a_call_that_waits_for_nothing(way):
+def test_a_call_may_consume_an_output_past_a_call_that_waits_for_nothing(solve):
     """The third call waits for the end of the second, which comes after the end of the first."""
     first, third = chained()
     second = bystander()
-    submission.solve(first)
-    submission.custom_kernel(second)
-    submission.solve(third)
+    solve(first)
+    solve(second, **PROMISED)
+    solve(third)
     assert not any(wrong(second) + wrong(third))
 
 
-def test_a_call_may_overwrite_an_output_past_a_call_that_waits_for_nothing(way):
+def test_a_call_may_overwrite_an_output_past_a_call_that_waits_for_nothing(solve):
     (first, third), second = small_calls_sharing_outputs(), bystander()
-    submission.solve(first)
-    submission.custom_kernel(second)
-    submission.solve(third, operands_ready=True)
+    solve(first)
+    solve(second, **PROMISED)
+    solve(third, operands_ready=True)
     assert not any(wrong(second) + wrong(third))
 
 
 def test_operands_ready_is_a_promise(monkeypatch):
-    """With it, the second call reads the first one's output too early: the model would notice a load before the wait."""
-    use(monkeypatch, (128, 1, 2, 1))
+    """With a false promise the second call reads the first one's output too early, and the emulator notices."""
+    solve = use(monkeypatch, (128, 1, 2, 1))
     first, second = chained()
-    submission.solve(first)
-    submission.solve(second, operands_ready=True)
+    solve(first)
+    solve(second, operands_ready=True)
     with pytest.raises(emulator.EmulatorError, match="schedules disagree"):
         wrong(second)
 
 
-def test_output_free_is_a_promise(way):
-    """With it, the second call stores before the first one, which then has the last word."""
+def test_output_free_is_a_promise(solve):
+    """With a false promise the second call may store before the first one, whose output then stays."""
     first, second = small_calls_sharing_outputs()
-    submission.solve(first)
-    submission.custom_kernel(second)
+    solve(first)
+    solve(second, **PROMISED)
     with pytest.raises(emulator.EmulatorError, match="schedules disagree"):
         wrong(second)
 
@@ -163,11 +165,11 @@ NEEDS = calls_that_need(chained, small_calls_sharing_outputs, bystander)
 @pytest.mark.parametrize("wait", NEEDS)
 @pytest.mark.parametrize("shape", WAYS, ids=label)
 def test_each_missing_wait_is_noticed(monkeypatch, shape, wait):
-    use(monkeypatch, shape, without_wait(wait))
+    solve = use(monkeypatch, shape, without_wait(wait))
     calls = NEEDS[wait]()
     try:
         for data, promises in calls:
-            submission.solve(data, **promises)
+            solve(data, **promises)
         noticed = wrong(calls[-1][0])
     except emulator.EmulatorError as error:
         noticed = ["schedules disagree" in str(error)]
@@ -183,10 +185,10 @@ def test_a_trigger_before_the_allocation_is_noticed_where_two_ctas_meet(monkeypa
         ptx = re.sub(r"(tcgen05\.(?:alloc|dealloc)[^;]*), 256;", r"\1, 512;", ptx)
         return re.sub(r"(tcgen05\.alloc)", rf"{trigger} \1", ptx)
 
-    use(monkeypatch, (128, 1, 2, 1), mutate, ("late", "random:1", "random:2", "random:3"))
+    solve = use(monkeypatch, (128, 1, 2, 1), mutate, ("late", "random:1", "random:2", "random:3"))
     with pytest.raises(emulator.EmulatorError, match="hangs"):
         for data in calls_sharing_outputs(4, SIZES):
-            submission.solve(data, operands_ready=True)
+            solve(data, operands_ready=True)
         torch.cuda.synchronize()
 
 
@@ -202,10 +204,9 @@ MIXES = [
 
 @pytest.mark.parametrize(("mix", "output_free"), [*((mix, True) for mix in MIXES), (MIXES[4], False)], ids=str)
 def test_launches_of_different_configurations_share_sms(monkeypatch, mix, output_free):
-    """Each takes other columns of TMEM and other shares of SMEM; a pair needs the same columns free on both its SMs."""
+    """Their CTAs take different TMEM columns and SMEM sizes; a pair needs the same columns free on both its SMs."""
     use(monkeypatch, mix[0])
     calls = (calls_apart if output_free else calls_sharing_outputs)(len(mix), sizes_for(*mix))
     for data, shape in zip(calls, mix):
-        force(monkeypatch, shape)
-        submission.solve(data, operands_ready=True, output_free=output_free)
+        solver(shape, sms=sms_for(mix[0]))(data, operands_ready=True, output_free=output_free)
     assert not any(bad for data in (calls if output_free else calls[-1:]) for bad in wrong(data))

@@ -1,4 +1,4 @@
-"""The GEMV: its plans, its kernel bit for bit, calls that overlap, what it refuses, and broken kernels that are noticed."""
+"""The GEMV: its plans, its kernel bit for bit, overlapping and refused calls, and broken kernels that are noticed."""
 
 import functools
 import itertools
@@ -14,14 +14,14 @@ import submission
 import task
 from emulator.ptx.module import parse
 from submission import GemvPlan, ceil_div
-from tests.support.configurations import EMULATED, set_chip
+from tests.support.configurations import EMULATED, PROMISED, set_chip
 from tests.support.mutants import calls_that_need, nth_replaced, replaced, run_mutated, without, without_wait
-from tools import report
+from tools import binaries, report
 
 SCHEDULES = ("eager", "late", "random:1")
 in_emulation = pytest.mark.skipif(not EMULATED, reason="overlaps launches and mutates PTX in emulation")
 needs_ptxas = pytest.mark.skipif(
-    not report.installed("ptxas"), reason="no ptxas in site-packages or on PATH; the extra `report` brings it"
+    not binaries.installed("ptxas"), reason="no ptxas in site-packages or on PATH; the extra `report` brings it"
 )
 
 # e4m3 codes of scales, and the unit that all of them are multiples of.
@@ -77,23 +77,27 @@ def same(ours, theirs):
     return torch.equal(ours.contiguous().view(torch.int16), theirs.contiguous().view(torch.int16))
 
 
-def solve_and_compare(data, unit=None):
+def solve_and_compare(data, unit=None, solve=submission.solve):
     """Bit for bit. unit: every product is a multiple of it; checks that fp32 sums of them are exact, in any order."""
     if unit is not None:
         assert magnitudes(data).max() < 2**24 * unit
-    got = submission.solve(data)
+    got = solve(data)
     assert got is data[-1], "solve returns the caller's tensor"
     assert same(got.clone(), reference.gemv_ref_kernel(data))
 
 
 def prepare(monkeypatch, plan=None, sms=None, schedules=None, mutate=None, share_sms=False):
-    """From now on this plan for every K, this chip (see `set_chip`), and every kernel's PTX mutated."""
+    """A solver for so many SMs; from now on with this plan for every K, these schedules, every kernel's PTX mutated.
+
+    share_sms: the emulated chip has no more SMs either, so that launches meet on them.
+    """
     if plan is not None:
         monkeypatch.setattr(submission, "gemv_plan", lambda k: plan)
     monkeypatch.setattr(submission, "configure_gemv", functools.lru_cache(submission.configure_gemv.__wrapped__))
-    set_chip(monkeypatch, sms, schedules, share_sms)
+    set_chip(monkeypatch, schedules, sms if share_sms else None)
     if mutate is not None:
         run_mutated(monkeypatch, mutate)
+    return functools.partial(submission.run, sms=sms)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -195,10 +199,10 @@ CHEAP = [spec for spec in task.GEMV.tests if sizes_of(spec)["m"] * sizes_of(spec
 @pytest.mark.parametrize("spec", CHEAP)
 def test_contest_tests(monkeypatch, spec):
     """The cheap ones; the others are those of `eval.py test`."""
-    prepare(monkeypatch, schedules=SCHEDULES)
+    solve = prepare(monkeypatch, schedules=SCHEDULES)
     data = reference.generate_gemv_input(**sizes_of(spec))
     data[-1].fill_(torch.nan)
-    solve_and_compare(data, unit=1 / 4)
+    solve_and_compare(data, unit=1 / 4, solve=solve)
 
 
 def test_there_are_cheap_contest_tests():
@@ -209,14 +213,14 @@ def test_there_are_cheap_contest_tests():
 @pytest.mark.parametrize("m", [1, 7, 129])
 def test_ragged_shapes(monkeypatch, m, k):
     for batches, sms in ((1, 1), (3, 3), (1, 148)):
-        prepare(monkeypatch, sms=sms, schedules=("late",))
-        solve_and_compare(generate(m, k, batches, seed=m + k), unit=1 / 4)
+        solve = prepare(monkeypatch, sms=sms, schedules=("late",))
+        solve_and_compare(generate(m, k, batches, seed=m + k), unit=1 / 4, solve=solve)
 
 
 @pytest.mark.parametrize("k", [1088, 4160])
 def test_schedules_agree(monkeypatch, k):
-    prepare(monkeypatch, sms=3, schedules=SCHEDULES)
-    solve_and_compare(generate(19, k, 3), unit=1 / 4)
+    solve = prepare(monkeypatch, sms=3, schedules=SCHEDULES)
+    solve_and_compare(generate(19, k, 3), unit=1 / 4, solve=solve)
 
 
 @pytest.mark.parametrize("b_rows", [1, 5, 128])
@@ -235,24 +239,24 @@ ROUND_AGAIN = {
 
 @pytest.mark.parametrize("plan", ROUND_AGAIN, ids=str)
 def test_k_longer_than_a_team_goes_round_again(monkeypatch, plan):
-    prepare(monkeypatch, plan, sms=2)
+    solve = prepare(monkeypatch, plan, sms=2)
     for k in ROUND_AGAIN[plan]:
-        solve_and_compare(generate(11, k, seed=k), unit=1 / 4)
+        solve_and_compare(generate(11, k, seed=k), unit=1 / 4, solve=solve)
 
 
 def test_k_longer_than_the_widest_team(monkeypatch):
     """33 warps' K: two rounds of 17, the last of which has two lanes' parts."""
     plan = submission.gemv_plan(32832)
     assert (plan.k_warps, plan.teams) == (17, 1)
-    prepare(monkeypatch, sms=2)
-    solve_and_compare(generate(5, 32832), unit=1 / 4)
+    solve = prepare(monkeypatch, sms=2)
+    solve_and_compare(generate(5, 32832), unit=1 / 4, solve=solve)
 
 
 @pytest.mark.parametrize("rows", [255, 256, 257])
 def test_as_many_rows_as_a_cta_takes(monkeypatch, rows):
     """K 4160 makes six teams, which do not divide the most rows."""
-    prepare(monkeypatch, sms=1)
-    solve_and_compare(generate(rows, 4160, seed=rows), unit=1 / 4)
+    solve = prepare(monkeypatch, sms=1)
+    solve_and_compare(generate(rows, 4160, seed=rows), unit=1 / 4, solve=solve)
 
 
 @pytest.mark.parametrize(
@@ -262,9 +266,9 @@ def test_as_many_rows_as_a_cta_takes(monkeypatch, rows):
 )
 def test_extreme_scales(monkeypatch, of_a, of_b):
     """Signed ones too. Of the largest scales most sums are beyond float16 and become infinite."""
-    prepare(monkeypatch, sms=3)
+    solve = prepare(monkeypatch, sms=3)
     data = generate(129, 1088, of_a=of_a, of_b=of_b)
-    solve_and_compare(data, unit=of_a[1] * of_b[1] / 4)
+    solve_and_compare(data, unit=of_a[1] * of_b[1] / 4, solve=solve)
     finite = data[-1].isfinite().float().mean()
     assert finite < 0.1 if of_a is of_b is LARGEST else finite > 0.1
     assert not data[-1].isnan().any()
@@ -272,7 +276,7 @@ def test_extreme_scales(monkeypatch, of_a, of_b):
 
 def test_every_pair_of_codes(monkeypatch):
     """Row 16 i + j has code i where b has code j, and zeros elsewhere: each product by itself."""
-    prepare(monkeypatch, sms=3)
+    solve = prepare(monkeypatch, sms=3)
     a, b, sfa, sfb, *rest = generate(256, 256, b_rows=1)
     place = torch.arange(256, device="cuda")
     codes = torch.zeros((256, 256), dtype=torch.uint8, device="cuda")
@@ -283,16 +287,16 @@ def test_every_pair_of_codes(monkeypatch):
     for scales in (sfa, sfb):
         scales.view(torch.uint8).fill_(0x38)
     data = (a, b, sfa, sfb, *rest)
-    solve_and_compare(data, unit=1 / 4)
+    solve_and_compare(data, unit=1 / 4, solve=solve)
     assert len(set(data[-1].flatten().tolist())) == 37, "as many products as there are"
 
 
 @pytest.mark.parametrize("k", [1088, 6208])
 def test_any_finite_scales(monkeypatch, k):
     """Sums do not fit fp32: in at most 1% of the rows the rounding error shows, as one spacing of float16."""
-    prepare(monkeypatch, sms=3)
+    solve = prepare(monkeypatch, sms=3)
     data = generate(256, k, of_a=FINITE, of_b=SMALL)
-    found, want = submission.solve(data).clone(), reference.gemv_ref_kernel(data)
+    found, want = solve(data).clone(), reference.gemv_ref_kernel(data)
     assert found.isfinite().float().mean() > 0.9
     bits = [tensor.contiguous().view(torch.int16).int() for tensor in (found, want)]
     ordered = [torch.where(of < 0, -(of & 0x7FFF), of) for of in bits]
@@ -314,13 +318,13 @@ def inside(tensor, poison, rows):
 @pytest.mark.parametrize(("m", "k", "batches", "sms"), [(7, 64, 1, 148), (129, 1088, 3, 3), (37, 4160, 2, 1)])
 def test_nothing_outside_is_used_or_written(monkeypatch, m, k, batches, sms):
     """Neighbours of every operand are poison, those of c canaries."""
-    prepare(monkeypatch, sms=sms)
+    solve = prepare(monkeypatch, sms=sms)
     a, b, sfa, sfb, *_, c = data = generate(m, k, batches)
     want = reference.gemv_ref_kernel(data)
     poisoned = [inside(t, poison, 128) for t, poison in ((a, 0x77), (b, 0x77), (sfa, NAN), (sfb, NAN), (c, 0x5A))]
     before = [buffer.clone() for _, buffer, _ in poisoned]
     *operands, output = [tensor for tensor, _, _ in poisoned]
-    submission.solve((*operands, None, None, output))
+    solve((*operands, None, None, output))
     found = [buffer.clone() for _, buffer, _ in poisoned]
     assert all(torch.equal(*pair) for pair in zip(found[:-1], before[:-1])), "operands stay as they are"
     where = poisoned[-1][2]
@@ -359,8 +363,8 @@ WITHOUT_SHRINKING = (Phase.explicit, Phase.generate)  # which would compile hund
 def test_random_legal_shapes_and_plans(plan_and_k, m, batches, b_rows, sms, seed):
     plan, k = plan_and_k
     with pytest.MonkeyPatch.context() as patch:
-        prepare(patch, plan, sms)
-        solve_and_compare(generate(m, k, batches, b_rows, seed), unit=1 / 4)
+        solve = prepare(patch, plan, sms)
+        solve_and_compare(generate(m, k, batches, b_rows, seed), unit=1 / 4, solve=solve)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -404,59 +408,59 @@ def right(data):
 
 
 @pytest.fixture
-def few_sms(monkeypatch):
-    if EMULATED:
-        prepare(monkeypatch, sms=2, schedules=OVERLAPPING, share_sms=True)
+def solve(monkeypatch):
+    """A solver for two SMs, on which launches meet."""
+    return prepare(monkeypatch, sms=2, schedules=OVERLAPPING, share_sms=True) if EMULATED else submission.solve
 
 
 @pytest.mark.parametrize("operands_ready", [False, True])
-def test_the_last_of_calls_that_share_their_output_stays(few_sms, operands_ready):
+def test_the_last_of_calls_that_share_their_output_stays(solve, operands_ready):
     calls = sharing_c(3)
     for data in calls:
-        submission.solve(data, operands_ready=operands_ready)
+        solve(data, operands_ready=operands_ready)
     assert right(calls[-1])
 
 
-def test_calls_with_free_outputs(few_sms):
-    """What the contest times."""
+def test_calls_with_free_outputs(solve):
+    """As the contest times them."""
     calls = [generate(m, k, seed=m) for m, k in ((20, 1088), (40, 448), (7, 4160))]
     for data in calls:
-        submission.custom_kernel(data)
+        solve(data, **PROMISED)
     assert all(map(right, calls))
 
 
-def test_repeated_calls_of_one_input(few_sms):
+def test_repeated_calls_of_one_input(solve):
     data = generate(20, 1088)
     for _ in range(2):
-        submission.custom_kernel(data)
+        solve(data, **PROMISED)
     assert right(data)
 
 
 @pytest.mark.parametrize("output_free", [False, True])
-def test_a_call_may_consume_the_output_of_the_one_before(few_sms, output_free):
+def test_a_call_may_consume_the_output_of_the_one_before(solve, output_free):
     first, second = chained()
-    submission.solve(first)
-    submission.solve(second, output_free=output_free)
+    solve(first)
+    solve(second, output_free=output_free)
     assert right(second)
 
 
-def test_a_call_may_consume_an_output_past_a_call_that_waits_for_nothing(few_sms):
+def test_a_call_may_consume_an_output_past_a_call_that_waits_for_nothing(solve):
     """The third call waits for the end of the second, which comes after the end of the first."""
     (first, third), second = chained(), bystander()
-    submission.solve(first)
-    submission.custom_kernel(second)
-    submission.solve(third)
+    solve(first)
+    solve(second, **PROMISED)
+    solve(third)
     assert right(second) and right(third)
 
 
-def test_a_gemm_between_two_gemvs(few_sms):
+def test_a_gemm_between_two_gemvs(solve):
     """Kernels of different kinds on the same SMs, each with the output of the one before as an operand."""
     first, last = generate(128, 64, seed=1), generate(20, 512, b_rows=1, seed=2)
     (((_, b, c),), *rest) = reference.generate_input(m=(2,), n=(128,), k=(256,), g=1, seed=3)
     gemm = ([(as_operand(first[-1].permute(2, 1, 0), 2), b, c)], *rest)
     last = (last[0], as_operand(c.permute(2, 0, 1)[:, :1], 1), *last[2:])
     for data in (first, gemm, last):
-        submission.solve(data)
+        solve(data)
     assert right(first) and right(last)
     assert same(c.clone(), reference.ref_kernel(gemm)[0])
 
@@ -467,16 +471,16 @@ def test_promises_are_used(monkeypatch, promise):
     """A wrong one makes the result depend on who is first."""
     import emulator
 
-    prepare(monkeypatch, sms=2, schedules=OVERLAPPING, share_sms=True)
+    solve = prepare(monkeypatch, sms=2, schedules=OVERLAPPING, share_sms=True)
     first, second = chained() if promise == "operands_ready" else sharing_c(2)
-    submission.solve(first)
-    submission.solve(second, operands_ready=True, output_free=promise == "output_free")
+    solve(first)
+    solve(second, operands_ready=True, output_free=promise == "output_free")
     with pytest.raises(emulator.EmulatorError, match="schedules disagree"):
         right(second)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What is refused
+# Refused calls
 # ----------------------------------------------------------------------------------------------------------------------
 
 A, B, SFA, SFB, _, _, C = range(7)
@@ -602,7 +606,7 @@ ROUNDS = GemvPlan(1, warps=2)  # and the third round
 SCALE_LOAD = r"ld\.global\.L1::no_allocate\.b16 (%r\d+), \[(%rd\d+)\];"
 WRONG = "^wrong result$"
 
-# Name, mutation, plan, and what is noticed.
+# Name, mutation, plan, and the expected error or result.
 MUTATIONS = [
     ("no barrier before sums are added", without(r"bar\.sync"), TAILS, WRONG),
     (
@@ -655,14 +659,14 @@ MUTATIONS = [
 
 
 def noticed(schedule, monkeypatch, calls, **how):
-    """What is wrong under this schedule: the last call's result, or what the emulator raises; None if all is well."""
+    """The error under this schedule: a wrong last result or the emulator's reason; None if all is well."""
     import emulator
 
     with monkeypatch.context() as patch:
-        prepare(patch, sms=2, schedules=(schedule,), share_sms=True, **how)
+        solve = prepare(patch, sms=2, schedules=(schedule,), share_sms=True, **how)
         try:
             for data, promises in calls():
-                submission.solve(data, **promises)
+                solve(data, **promises)
             return None if right(data) else "wrong result"
         except emulator.EmulatorError as error:
             return error.reason
@@ -698,7 +702,7 @@ def test_each_missing_wait_is_noticed(monkeypatch, wait):
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What the compiler made of it
+# The compiled kernel
 # ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -726,6 +730,6 @@ def test_instructions(compiled):
 
 @needs_ptxas
 def test_nothing_is_spilled(compiled):
-    assembled = report.assemble(compiled.ptx)
+    assembled = binaries.assemble(compiled.ptx)
     assert (assembled.spill_store_bytes, assembled.spill_load_bytes, assembled.stack_bytes) == (0, 0, 0)
     assert assembled.registers * compiled.plan.threads <= 65536

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 import reference
 import submission
-from tests.support.configurations import EMULATED, WHOLE, force, label
+from tests.support.configurations import EMULATED, PROMISED, WHOLE, label, solver
 
 
-def solve_and_compare(sizes, seed=1):
+def solve_and_compare(sizes, seed=1, solve=submission.solve):
     m, n, k = zip(*sizes)
     data = reference.generate_input(m=m, n=n, k=k, g=len(sizes), seed=seed)
-    got = submission.solve(data)
+    got = solve(data)
     outputs = [c for _, _, c in data[0]]
     assert all(ours is theirs for ours, theirs in zip(got, outputs)), "solve returns the caller's tensors"
     found = [c.clone() for c in got]
@@ -22,16 +22,12 @@ def solve_and_compare(sizes, seed=1):
         assert torch.equal(ours.view(torch.int16), theirs.view(torch.int16)), f"group {group} of {sizes}"
 
 
-@pytest.fixture
-def few_sms(monkeypatch):
-    """Three SMs, so that a CTA runs many tiles and every pipeline wraps."""
-    monkeypatch.setattr(submission, "sm_count", lambda device: 3)
+FEW_SMS = 3  # a CTA runs many tiles, and every pipeline wraps
 
 
 @pytest.fixture(params=WHOLE, ids=label)
-def configuration(request, monkeypatch):
-    """Each configuration that does not share K in turn, whatever would be chosen; the others are test_problems.py's."""
-    force(monkeypatch, request.param)
+def configuration(request):
+    """Each configuration without split K; test_problems.py has the others."""
     return request.param
 
 
@@ -47,28 +43,37 @@ def configuration(request, monkeypatch):
     ids=str,
 )
 def test_tails(sizes, configuration):
-    solve_and_compare(sizes)
+    solve_and_compare(sizes, solve=solver(configuration))
 
 
-def test_many_tiles_per_cta(few_sms, configuration):
+def test_many_tiles_per_cta(configuration):
     """Stages and accumulators wrap across tiles of different groups, with one part and with two."""
-    solve_and_compare([(300, 264, 576), (130, 136, 256), (16, 256, 1088), (385, 128, 64)])
+    sizes = [(300, 264, 576), (130, 136, 256), (16, 256, 1088), (385, 128, 64)]
+    solve_and_compare(sizes, solve=solver(configuration, sms=FEW_SMS))
 
 
-@pytest.fixture(params=[shape for shape in WHOLE if shape[0] == 192], ids=str)
-def tiles_of_192(request, monkeypatch):
-    force(monkeypatch, request.param)
+@pytest.fixture(params=[shape for shape in WHOLE if shape.token_tile == 192], ids=label)
+def tiles_of_192(request):
     return request.param
 
 
 @pytest.mark.parametrize("m", [64, 65, 128, 192, 193, 256, 257, 320, 384, 385])
 def test_tiles_of_one_and_a_half_atoms(tiles_of_192, m):
     """Odd tiles begin in the middle of an atom of scale factors; the second atom of a tile may lie past M."""
-    solve_and_compare([(m, 136, 320)], seed=m)
+    solve_and_compare([(m, 136, 320)], m, solver(tiles_of_192))
 
 
-def test_tiles_of_one_and_a_half_atoms_one_after_the_other(few_sms, tiles_of_192):
-    solve_and_compare([(385, 264, 320), (320, 136, 64), (193, 136, 832), (128, 8, 256)])
+def test_tiles_of_one_and_a_half_atoms_one_after_the_other(tiles_of_192):
+    sizes = [(385, 264, 320), (320, 136, 64), (193, 136, 832), (128, 8, 256)]
+    solve_and_compare(sizes, solve=solver(tiles_of_192, sms=FEW_SMS))
+
+
+def test_the_contest_s_entry_point_promises_everything(monkeypatch):
+    """And returns what `solve` returns; solve promises nothing by itself."""
+    calls = []
+    monkeypatch.setattr(submission, "run", lambda *arguments: calls.append(arguments) or "outputs")
+    assert submission.custom_kernel("data") == submission.solve("data") == "outputs"
+    assert calls == [("data", *PROMISED.values()), ("data", False, False)]
 
 
 def test_empty_groups_are_dropped():
@@ -99,7 +104,7 @@ def test_nothing_outside_c_is_written(configuration, m):
     buffer = torch.full((guard + m * n + guard,), 777.0, dtype=torch.float16, device="cuda")
     c = buffer[guard : guard + m * n].view(1, m, n).permute(1, 2, 0)
     data = ([(a, b, c)], scales, reordered, sizes)
-    submission.solve(data)
+    solver(configuration)(data)
     found = buffer.clone()
     want = reference.ref_kernel(data)[0]
     assert torch.equal(found[guard : guard + m * n].view(m, n), want[:, :, 0])
@@ -115,21 +120,21 @@ def test_scale_padding_is_never_used(configuration, m):
         last = tensor.view(torch.uint8)[:, :, -1]
         past = rows[rows >= size % 128]
         last[past % 32, past // 32] = 0x7F
-    submission.solve(data)
+    solver(configuration)(data)
     found = data[0][0][2].clone()
     assert torch.equal(found, reference.ref_kernel(data)[0])
 
 
 @pytest.mark.skipif(not EMULATED, reason="the emulator counts bytes")
 def test_loads_read_what_the_schedule_says(configuration):
-    """Which tensor is read how often, over groups of different sizes."""
+    """Requested bytes of each operand, over groups of different sizes."""
     import emulator
 
     data = reference.generate_input(m=(130, 300, 40, 7), n=(264, 136, 8, 8), k=(320, 576, 64, 256), g=4, seed=6)
     emulator.reset_counters()
-    submission.solve(data)
+    solver(configuration)(data)
     (counters,) = emulator.counters()
-    (launch,) = submission.configure(tuple(data[3]), submission.sm_count(0), False)
+    (launch,) = submission.configure(tuple(data[3]), submission.sm_count(0), False, 1, (configuration,))
     requested = {int(key.partition("@")[2] or key, 16): count for key, (count, _) in counters.per_allocation.items()}
     found = dict.fromkeys(launch.schedule.requested, 0)
     for (a, b, _), (sfa, sfb) in zip(data[0], data[2]):

@@ -1,5 +1,5 @@
-"""A check that has never caught anything is unproven: break the kernel's synchronisation, one instruction at a time, and
-the emulator must notice under its default schedules, by an error or by a wrong result."""
+"""The kernel's PTX with its synchronisation broken, one instruction at a time: the emulator must notice each under its
+default schedules, by an error or by a wrong result. A check that has never failed is unproven."""
 
 import functools
 import itertools
@@ -10,22 +10,22 @@ import torch
 
 import reference
 import submission
-from tests.support.configurations import EMULATED, force, set_chip
+from tests.support.configurations import EMULATED, set_chip, solver
 from tests.support.mutants import replaced, run_mutated, without, without_one
 
 emulator = pytest.importorskip("emulator")
 pytestmark = pytest.mark.skipif(not EMULATED, reason="mutates PTX in the emulator")
 
 SCHEDULES = ("late", "random:1", "random:2")
-# For one CTA or pair: more tiles than there are accumulators, more k-tiles than there are stages.
+# For one CTA or pair: more tiles than accumulators, more k-tiles than stages.
 SIZES = {"m": (200, 130, 64), "n": (384, 128, 256), "k": (512, 64, 1280), "g": 3, "seed": 5}
 
 WAIT = re.compile(r"(mbarrier\.try_wait\S+ done, \[\S+\], \S+;\s*@done bra DONE;\s*)bra WAIT;")
 ARRIVE = r"mbarrier\.arrive\.shared::(?:cta|cluster)"
-# In the order of the PTX, one part per tile; the last two only where CTAs work in pairs, MMA_END where they have many tiles.
+# Waits in the order of the PTX, for one part per tile; the last two only for pairs, MMA_END only for many tiles.
 LOAD_EMPTY, LOAD_END, MMA_FULL, MMA_ACCUMULATOR, MMA_END, RELAY_FULL = range(6)
 EPILOGUE_ACCUMULATOR = -1
-# Fences of tensor memory, in the order of the PTX: those behind its allocation come first, those before it is freed last.
+# Fences of tensor memory in the order of the PTX: the first follow its allocation, the last precede its end.
 GIVEN_BACK, FULL_STAGE, ACCUMULATOR = 1, 1, 2
 
 
@@ -101,7 +101,7 @@ def half_atom_ignored(ptx):
 
 
 def second_atom_loaded_from_the_first(ptx):
-    """Of the three bulk loads of a stage the last reads what the one before it does."""
+    """The last of the three bulk loads of a stage reads the same bytes as the one before it."""
     weights, first, second = re.finditer(r"cp\.async\.bulk\.shared::cluster\.global\S+ \[\S+\], \[(\S+)\]", ptx)
     return ptx[: second.start(1)] + first[1] + ptx[second.end(1) :]
 
@@ -142,7 +142,7 @@ PAIR_MUTATIONS = {
 }
 
 
-# Of short tiles, where one role is soon far ahead of another.
+# Short tiles, on which one role is soon far ahead of another.
 SHORT_SIZES = {**SIZES, "k": (64, 64, 256)}
 SHORT_SCHEDULES = tuple(f"random:{seed}" for seed in range(1, 7))
 given_back_early = replaced(
@@ -164,16 +164,16 @@ def problem(*sizes):
 
 
 def outcomes(monkeypatch, mutate, shape, schedules=SCHEDULES, sizes=SIZES):
-    """Per schedule, one after the other: None if the result is right, else what was noticed."""
-    force(monkeypatch, shape)
+    """Per schedule, one after the other: None if the result is right, else the error or difference."""
+    solve = solver(shape, sms=shape[1])
     run_mutated(monkeypatch, mutate)
     data, want = problem(*sizes.items())
     for schedule in schedules:
-        set_chip(monkeypatch, shape[1], [schedule])
+        set_chip(monkeypatch, [schedule])
         for _, _, c in data[0]:
             c.fill_(float("nan"))
         try:
-            got = [c.clone() for c in submission.solve(data)]
+            got = [c.clone() for c in solve(data)]
         except emulator.EmulatorError as error:
             yield f"{error}"
         else:
@@ -222,10 +222,10 @@ def test_mutation_is_noticed_where_tiles_are_short(monkeypatch, name, mutate, sh
 
 @pytest.mark.parametrize("shape", [(128, 2, 1, 1), (192, 2, 2, 1)], ids=str)
 def test_nothing_arrives_in_a_cta_that_has_exited(monkeypatch, shape):
-    """Roles wait for all that is still to arrive in their CTA. The barrier at a pair's end, which they do not rely on,
-    would often hide it from the emulator: with the waits alone all is well, and without
-    the leader's the other CTA's epilogue arrives in a CTA that is no more. Where CTAs have one tile each, no epilogue
-    gives an accumulator back, and the leader has nothing to wait for."""
+    """Roles wait for all arrivals in their CTA before they end. The barrier at a pair's end would often hide a missing
+    wait, so it is left out: with the waits nothing goes wrong; without the leader's wait the other CTA's epilogue
+    arrives in a CTA that has exited. Where CTAs have one tile each, no epilogue frees an accumulator, and the leader
+    has nothing to wait for."""
     schedules = ("late", "eager", *(f"random:{seed}" for seed in range(4, 8)))
     assert not any(outcomes(monkeypatch, without_the_last_barrier, shape, schedules))
     if submission.Plan(1, *shape).one_tile:

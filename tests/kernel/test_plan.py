@@ -78,8 +78,8 @@ def test_parts_and_their_atoms_cover_the_tile(plan):
 
 
 @pytest.mark.parametrize("plan", [plan for plan in PLANS if plan.k_split > 1], ids=str)
-def test_the_other_shares_sums_fit_where_the_stages_were(plan):
-    """Barriers and the TMEM address behind the stages stay: the CTA gives its TMEM back after the exchange."""
+def test_the_other_split_k_ranks_sums_fit_where_the_stages_were(plan):
+    """Barriers and the TMEM address behind the stages stay: the CTA frees its TMEM after the exchange."""
     assert plan.k_split * plan.share_tokens == plan.token_tile and plan.share_tokens % plan.epilogue_tokens == 0
     assert plan.epilogue_tokens % 2 == 0, "tokens are stored in pairs"
     received = [128 * 4 * plan.products * plan.share_tokens] * (plan.k_split - 1)
@@ -107,7 +107,7 @@ def test_unknown_number_of_ctas_per_sm_is_refused(ctas_per_sm):
 
 
 @pytest.mark.parametrize("k_split", [0, 3, 8])
-def test_unknown_number_of_shares_is_refused(k_split):
+def test_unknown_k_split_is_refused(k_split):
     with pytest.raises(ValueError, match=f"k_split is {k_split}"):
         Plan(1, 128, 1, 1, k_split)
 
@@ -133,7 +133,7 @@ def test_tiles_whose_accumulators_do_not_fit_are_refused(shape, products, messag
 
 
 @pytest.mark.parametrize(("tile", "k_split", "share"), [(64, 4, 16), (192, 4, 48), (256, 2, 64)])
-def test_shares_that_are_no_whole_steps_of_the_epilogue_are_refused(tile, k_split, share):
+def test_tokens_of_a_split_k_rank_that_are_no_whole_steps_of_the_epilogue_are_refused(tile, k_split, share):
     with pytest.raises(ValueError, match=f"{k_split} shares of K with tiles of {tile} tokens; .* {share} tokens"):
         Plan(1, tile, 1, 1, k_split)
 
@@ -147,7 +147,7 @@ def test_group_count_is_limited_by_the_parameters(products, limit):
             Plan(groups, products=products)
 
 
-def test_shapes_are_what_a_plan_takes_where_shares_of_k_have_an_sm_each():
+def test_shapes_are_all_that_a_plan_takes_with_split_k_at_one_cta_per_sm_only():
     for products in submission.PRODUCTS:
         for shape in itertools.product((64, 128, 192, 256), (1, 2), (1, 2), (1, 2, 4)):
             try:

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import reference
 import submission
-from tests.support.configurations import EMULATED, EVERY, SHARED, force, label, label_with_products
+from tests.support.configurations import EMULATED, EVERY, SHARED, label, label_with_products, solver
 
 REFERENCES = {1: reference.REFERENCES["gemm"], 2: reference.REFERENCES["dual_gemm"]}
-NOT_NEAREST = 1e-3  # of a dual GEMM's results: the most that may be another float16 than the nearest
+NOT_NEAREST = 1e-3  # largest fraction of a dual GEMM's results that may not be the nearest float16
 
 
 def generate(products, m, n, k, batches=1, seed=1):
@@ -55,35 +55,35 @@ def compare(data, found, products):
     assert int(distance.count_nonzero()) <= max(2, NOT_NEAREST * distance.numel())
 
 
-def solve_and_compare(products, m, n, k, batches=1, seed=1, **promises):
+def solve_and_compare(products, m, n, k, batches=1, seed=1, solve=submission.solve):
     data, memory, guard = guarded(generate(products, m, n, k, batches, seed))
-    got = submission.solve(data, **promises)
+    got = solve(data)
     assert got is data[-1], "solve returns the caller's tensor"
     compare(data, got.clone(), products)
     canaries = torch.cat([memory[:guard], memory[-guard:]])
     assert bool((canaries == 777.0).all()), "written outside of c"
 
 
-# One of those without shares of K, of which test_kernel.py runs every one, and all others.
+# Without split K only one, since test_kernel.py runs them all; and all others.
 CONFIGURATIONS = [case for case in EVERY if case[1] == 2 or case[0][3] > 1 or case[0] == (128, 2, 1, 1)]
 
 
 @pytest.fixture(params=CONFIGURATIONS, ids=lambda case: label_with_products(*case))
-def configuration(request, monkeypatch):
-    """(shape, products), whatever would be chosen."""
-    force(monkeypatch, request.param[0])
+def configuration(request):
+    """(shape, products)."""
     return request.param
 
 
 def shortest_k(shape):
-    """The least K that gives every share a k-tile, the last with 64 elements."""
+    """The least K that gives every split-K rank a k-tile, the last with 64 elements."""
     return 256 * (shape[3] - 1) + 64
 
 
 def test_a_ragged_problem(configuration):
-    """Past M and N of the last tile, shares of different length, and a last k-tile that is short."""
+    """Tiles past M and N, split-K ranks with different numbers of k-tiles, and a short last k-tile."""
     shape, products = configuration
-    solve_and_compare(products, 2 * shape[0] - 57, 128 * shape[1] + 8, shortest_k(shape) + 320)
+    n, k = 128 * shape[1] + 8, shortest_k(shape) + 320
+    solve_and_compare(products, 2 * shape[0] - 57, n, k, solve=solver(shape))
 
 
 @pytest.mark.parametrize(
@@ -91,31 +91,28 @@ def test_a_ragged_problem(configuration):
     [(shape, 1) for shape in SHARED]
     + [((64, 1, 2, 1), 2), ((192, 2, 1, 1), 2), ((64, 2, 1, 4), 2), ((192, 1, 1, 2), 2)],
 )
-def test_batches(monkeypatch, shape, products):
-    """Three groups of one launch; with few tokens, where the last shares have none to store."""
-    force(monkeypatch, shape)
-    solve_and_compare(products, 9, 136, shortest_k(shape), 3)
+def test_batches(shape, products):
+    """Three groups of one launch; with so few tokens that the last split-K ranks have none to store."""
+    solve_and_compare(products, 9, 136, shortest_k(shape), 3, solve=solver(shape))
 
 
 @pytest.mark.parametrize("shape", [(128, 1, 1, 1), (64, 2, 2, 1), (128, 2, 1, 4)], ids=label)
-def test_batches_of_a_group_gemm(monkeypatch, shape):
+def test_batches_of_a_group_gemm(shape):
     """Groups of different sizes with one to three entries each, some without tokens."""
-    force(monkeypatch, shape)
     sizes = [(70, 136, 1088, 3), (0, 128, 256, 2), (7, 264, 832, 1), (200, 8, 1024, 2)]
     inputs = [generate(1, m, n, k, batches, seed) for seed, (m, n, k, batches) in enumerate(sizes)]
     a, b, _, _, sfa, sfb, c = zip(*inputs)
-    got = submission.solve((list(zip(a, b, c)), None, list(zip(sfa, sfb)), sizes))
+    got = solver(shape)((list(zip(a, b, c)), None, list(zip(sfa, sfb)), sizes))
     assert all(ours is theirs for ours, theirs in zip(got, c)) and len(got) == len(c)
     for data in inputs:
         compare(data, data[-1].clone(), 1)
 
 
 @pytest.mark.parametrize("shape", [(192, 1, 1, 2), (64, 2, 1, 2)], ids=label)
-def test_groups_that_share_k(monkeypatch, shape):
+def test_groups_that_share_k(shape):
     """Groups with different numbers of k-tiles."""
-    force(monkeypatch, shape)
     data = reference.generate_input(m=(130, 7), n=(264, 8), k=(1088, 512), g=2, seed=3)
-    got = [c.clone() for c in submission.solve(data)]
+    got = [c.clone() for c in solver(shape)(data)]
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(got, reference.ref_kernel(data)))
 
 
@@ -132,7 +129,7 @@ def test_without_tokens_nothing_is_launched(monkeypatch, products):
 
 @st.composite
 def problems(draw):
-    """(shape, products, M, N, K, L): random legal sizes, and a shape of the kernel whose shares they fill."""
+    """(shape, products, M, N, K, L): random legal sizes, and a configuration whose split-K ranks they fill."""
     shape, products = draw(st.sampled_from(EVERY))
     k_tiles = draw(st.integers(shape[3], shape[3] + 3))
     k = 256 * k_tiles - 64 * draw(st.integers(0, 3))
@@ -150,9 +147,7 @@ def test_random_legal_problems(monkeypatch, schedule):
     @given(problems(), st.integers(0, 2**31))
     def check(problem, seed):
         shape, products, *sizes = problem
-        with pytest.MonkeyPatch.context() as patch:
-            force(patch, shape)
-            solve_and_compare(products, *sizes, seed=seed)
+        solve_and_compare(products, *sizes, seed=seed, solve=solver(shape))
 
     check()
 
@@ -167,9 +162,9 @@ def test_loads_read_what_the_schedule_says(configuration):
     *inputs, _ = data = generate(products, m, n, k, 1, seed=6)
     operands = [inputs[1 : 1 + products], inputs[:1], inputs[-products:], inputs[-products - 1 : -products]]
     emulator.reset_counters()
-    submission.solve(data)
+    solver(shape)(data)
     (counters,) = emulator.counters()
-    (launch,) = submission.configure(((m, n, k, 1),), submission.sm_count(0), False, products)
+    (launch,) = submission.configure(((m, n, k, 1),), submission.sm_count(0), False, products, (shape,))
     requested = {int(key.partition("@")[2] or key, 16): count for key, (count, _) in counters.per_allocation.items()}
     found = {
         name: sum(requested[tensor.untyped_storage().data_ptr()] for tensor in tensors)
@@ -179,14 +174,14 @@ def test_loads_read_what_the_schedule_says(configuration):
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Shares of K
+# Split K
 # ----------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("products", submission.PRODUCTS)
 @pytest.mark.parametrize("k", [64, 256, 320, 512, 768, 832])
-def test_no_share_is_without_a_k_tile(products, k):
-    """Plans with more shares than the shortest group has k-tiles are no candidates, and what is chosen is right."""
+def test_no_split_k_rank_is_without_a_k_tile(products, k):
+    """Plans with more ranks than the shortest group has k-tiles are no candidates; the chosen plan is right."""
     k_tiles = -(-k // 256)
     for overlapping in (False, True):
         found = submission.candidates(((64, 128, 4096), (64, 128, k)), 148, overlapping, products)
@@ -206,25 +201,23 @@ def constant(rows, k, values, scale=1.0):
 
 
 @pytest.mark.parametrize("shape", SHARED, ids=label)
-def test_every_share_counts_once(monkeypatch, shape):
-    """K-tile t of weight row n and token m has a value of its own, so that no sum that lacks one, has one twice or is
-    another token's or row's is right."""
-    force(monkeypatch, shape)
+def test_every_split_k_rank_counts_once(shape):
+    """Each k-tile of a weight row and token has a value of its own: a sum is wrong if it lacks one, has one twice, or
+    belongs to another token or row."""
     m, n, k = shape[0], 128 * shape[1], 1280
     generator = torch.Generator().manual_seed(shape[3])
     a, sfa, sfa_reordered = constant(m, k, torch.randint(0, 16, (m, k // 16), generator=generator))
     b, sfb, sfb_reordered = constant(n, k, torch.randint(0, 16, (n, k // 16), generator=generator))
     c = torch.full((1, m, n), float("nan"), dtype=torch.float16, device="cuda").permute(1, 2, 0)
     data = (a, b, sfa, sfb, sfa_reordered, sfb_reordered, c)
-    submission.solve(data)
+    solver(shape)(data)
     compare(data, c.clone(), 1)
 
 
 @pytest.mark.parametrize("shape", SHARED, ids=label)
-def test_sums_of_shares_keep_what_float16_would_lose(monkeypatch, shape):
-    """2**17 in one share and minus that in another, where float16 ends at 65504, leave the 3 of a third or of the
-    first: shares are exchanged and added in fp32."""
-    force(monkeypatch, shape)
+def test_split_k_ranks_add_up_in_fp32(shape):
+    """2**17 in one rank and minus that in another are beyond float16, which ends at 65504; their sum leaves the small
+    product of the first: ranks exchange and add fp32."""
     m, n, k = shape[0], 128 * shape[1], 1024
     plus, minus, one = 0b0110, 0b1110, 0b0010  # 4, -4, 1
     tokens, weights = torch.zeros(m, 64, dtype=torch.int64), torch.zeros(n, 64, dtype=torch.int64)
@@ -234,7 +227,7 @@ def test_sums_of_shares_keep_what_float16_would_lose(monkeypatch, shape):
     a, sfa, sfa_reordered = constant(m, k, tokens, 8.0)
     b, sfb, sfb_reordered = constant(n, k, weights, 8.0)
     c = torch.full((1, m, n), float("nan"), dtype=torch.float16, device="cuda").permute(1, 2, 0)
-    submission.solve((a, b, sfa, sfb, sfa_reordered, sfb_reordered, c))
+    solver(shape)((a, b, sfa, sfb, sfa_reordered, sfb_reordered, c))
     assert 15 * 16 * 16 * 64 > 65504 and bool((c.clone() == 16 * 64).all())
 
 
@@ -248,10 +241,9 @@ UPS = (-2.0, -1.0, 0.0, 0.5, 1.0, 20.0)
 
 
 @pytest.mark.parametrize("shape", [(64, 1, 2, 1), (128, 2, 1, 1), (128, 2, 1, 4)], ids=label)
-def test_silu_to_the_limits(monkeypatch, shape):
-    """Where 2^x overflows or is nothing, and at 0: every weight row has a gate and a factor of its own, 16 products of a
-    scale, and zeros in the other k-tiles."""
-    force(monkeypatch, shape)
+def test_silu_to_the_limits(shape):
+    """Gates at which 2^x overflows or vanishes, and 0: every weight row has a gate and a factor of its own, 16 products
+    of a scale, and zeros in the other k-tiles."""
     pairs = torch.tensor(list(itertools.product(GATES, UPS)), dtype=torch.float32)
     m, n, k = 64, len(pairs), 1024
     tokens = torch.zeros(m, 64, dtype=torch.int64)
@@ -268,7 +260,7 @@ def test_silu_to_the_limits(monkeypatch, shape):
     (b1, sfb1, sfb1_reordered), (b2, sfb2, sfb2_reordered) = weights(pairs[:, 0]), weights(pairs[:, 1])
     c = torch.full((1, m, n), float("nan"), dtype=torch.float16, device="cuda").permute(1, 2, 0)
     data = (a, b1, b2, sfa, sfb1, sfb2, sfa_reordered, sfb1_reordered, sfb2_reordered, c)
-    submission.solve(data)
+    solver(shape)(data)
     found, want = c.clone(), reference.dual_gemm_ref_kernel(data)
     gate, up = pairs.double().T
     exact = (gate * torch.sigmoid(gate) * up).expand(m, n)

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from submission import (
     PRODUCTS,
     WEIGHT_TILE,
+    Configuration,
     Plan,
     Schedule,
     candidates,
     ceil_div,
     configure,
     max_groups,
-    merits,
     shapes,
 )
 from tests.support.configurations import EVERY
@@ -25,7 +25,7 @@ SIZES = st.lists(
 ).map(tuple)
 SCHEDULES = st.builds(
     lambda sizes, shape, sms: Schedule(Plan(len(sizes), *shape[0], shape[1]), sizes, sms),
-    SIZES.map(lambda sizes: tuple((m, n, k + 192 * 4) for m, n, k in sizes)),  # a k-tile for each of four shares
+    SIZES.map(lambda sizes: tuple((m, n, k + 192 * 4) for m, n, k in sizes)),  # a k-tile for each of four split-K ranks
     st.sampled_from(EVERY),
     st.sampled_from([2, 5, 8, 132, 148]),
 ).filter(lambda schedule: schedule.plan.cluster_ctas <= schedule.sm_count)
@@ -33,7 +33,7 @@ SCHEDULES = st.builds(
 
 @settings(max_examples=200, deadline=None)
 @given(SCHEDULES)
-def test_every_tile_runs_exactly_once_in_every_share_of_k(schedule):
+def test_every_tile_runs_exactly_once_in_every_split_k_rank(schedule):
     ran = [tile for cta in range(schedule.ctas) for tile in schedule.tiles_of(cta)]
     weight_rows = WEIGHT_TILE * schedule.plan.cta_group
     wanted = [
@@ -44,7 +44,7 @@ def test_every_tile_runs_exactly_once_in_every_share_of_k(schedule):
     ]
     assert sorted(ran) == sorted(wanted * schedule.plan.k_split)
     plan = schedule.plan
-    for cta in range(schedule.ctas):  # the shares of a cluster have the tiles of its first one
+    for cta in range(schedule.ctas):  # all split-K ranks of a cluster have the same tiles
         first = cta // plan.cluster_ctas * plan.cluster_ctas + cta % plan.cta_group
         assert schedule.tiles_of(cta) == schedule.tiles_of(first)
 
@@ -52,12 +52,12 @@ def test_every_tile_runs_exactly_once_in_every_share_of_k(schedule):
 @settings(max_examples=200, deadline=None)
 @given(SCHEDULES)
 def test_every_token_is_stored_exactly_once_by_every_weight_tile(schedule):
-    """Shares of K divide a tile's tokens among them: the twin of the epilogue's bounds."""
+    """Split-K ranks divide a tile's tokens among them: the twin of the epilogue's bounds."""
     plan, stored = schedule.plan, {}
     for cta in range(schedule.ctas):
-        share = cta % plan.cluster_ctas // plan.cta_group
+        split_rank = cta % plan.cluster_ctas // plan.cta_group
         for group, weight_row, token in schedule.tiles_of(cta):
-            begin = token + share * (plan.token_tile // plan.k_split)
+            begin = token + split_rank * (plan.token_tile // plan.k_split)
             tokens = range(begin, min(begin + plan.token_tile // plan.k_split, schedule.sizes[group][0]))
             stored.setdefault((group, weight_row), []).extend(tokens)
     assert {key[0] for key in stored} == set(range(len(schedule.sizes)))
@@ -102,7 +102,7 @@ BENCHMARKS = [
 
 @pytest.mark.parametrize(("sizes", "shape", "ctas", "waves"), BENCHMARKS)
 def test_configuration_of_the_benchmark_cases(sizes, shape, ctas, waves):
-    """What the stated order of comparison picks on 148 SMs; the tile is found, not looked up."""
+    """The choice of `merits` on 148 SMs; the tile is found, not looked up."""
     (launch,) = configure(tuple((*size, 1) for size in sizes), 148)
     schedule = launch.schedule
     plan = schedule.plan
@@ -147,7 +147,7 @@ BALANCE = (1.21, 1.32, 1.0, 1.0)
 
 @pytest.mark.parametrize(("sizes", "balance"), list(zip([case[0] for case in BENCHMARKS], BALANCE)))
 def test_ctas_load_about_the_same(sizes, balance):
-    """Bytes of the busiest CTA over the mean: what a wave's last CTA makes the others wait for."""
+    """Bytes of the busiest CTA over the mean: the others wait for a wave's last CTA."""
     (launch,) = configure(tuple((*size, 1) for size in sizes), 148)
     schedule, plan = launch.schedule, launch.schedule.plan
 
@@ -161,7 +161,7 @@ def test_ctas_load_about_the_same(sizes, balance):
 
 
 def cost(schedule):
-    """What decides, counted tile by tile: bytes requested, and so many more for waits."""
+    """The figures that decide, counted tile by tile: bytes requested, and penalties for waits."""
     plan = schedule.plan
     waits = 5_000_000 * (plan.cta_group * plan.k_split > 1) + 10_000_000 * (plan.ctas_per_sm == 1)
     return sum(walk(schedule).values()) + waits, plan.token_tile, plan.k_split
@@ -170,20 +170,20 @@ def cost(schedule):
 @settings(max_examples=50, deadline=None)
 @given(SIZES, st.sampled_from([1, 2, 5, 132, 148]), st.sampled_from(PRODUCTS))
 def test_the_chosen_schedule_has_the_fewest_bytes_and_waits(sizes, sms, products):
-    """Among those whose clusters fit the chip, and whose shares of K have a k-tile each in every group."""
+    """Among those whose clusters fit the chip and whose split-K ranks have a k-tile each in every group."""
     found, k_tiles = candidates(sizes, sms, True, products), min(ceil_div(k, 256) for _, _, k in sizes)
-    possible = [shape for shape in shapes(products) if shape[1] * shape[3] <= sms and shape[3] <= k_tiles]
+    possible = [shape for shape in shapes(products) if shape[1] * shape[3] <= sms and shape.k_split <= k_tiles]
     plans = [schedule.plan for schedule in found]
     assert sorted((p.token_tile, p.cta_group, p.ctas_per_sm, p.k_split) for p in plans) == possible
     assert [cost(schedule) for schedule in found] == sorted(map(cost, found))
-    assert [tuple(merits(schedule).values()) for schedule in found] == [cost(schedule) for schedule in found]
+    assert [tuple(schedule.merits().values()) for schedule in found] == [cost(schedule) for schedule in found]
 
 
 @settings(max_examples=100, deadline=None)
 @given(SCHEDULES)
 def test_no_sm_loads_more_than_a_launch_on_its_own_is_judged_by(schedule):
     """CTAs given out in order, each tile with all the stages and parts that the longest and fullest has."""
-    merit = merits(schedule, overlapping=False)
+    merit = schedule.merits(overlapping=False)
     assert list(merit) == ["bytes of the busiest SM", "bytes", "tokens per tile"]
     plan, loads = schedule.plan, [0] * schedule.sm_count
     for cta in range(schedule.ctas):
@@ -198,10 +198,10 @@ def test_no_sm_loads_more_than_a_launch_on_its_own_is_judged_by(schedule):
 @given(SIZES, st.sampled_from([2, 148]), st.booleans(), st.sampled_from(PRODUCTS))
 def test_candidates_come_in_the_order_of_their_merits(sizes, sms, overlapping, products):
     schedules = candidates(sizes, sms, overlapping, products)
-    found = [tuple(merits(schedule, overlapping).values()) for schedule in schedules]
+    found = [tuple(schedule.merits(overlapping).values()) for schedule in schedules]
     assert found == sorted(found)
     (launch,) = configure(tuple((*size, 1) for size in sorted(sizes, reverse=True)), sms, overlapping, products)
-    assert tuple(merits(launch.schedule, overlapping).values()) == found[0]
+    assert tuple(launch.schedule.merits(overlapping).values()) == found[0]
 
 
 def test_half_a_pair_without_rows_is_no_work():
@@ -216,11 +216,11 @@ def walk(schedule):
     part_rows = part // plan.cta_group
     total = dict.fromkeys(schedule.requested, 0)
     for cta in range(schedule.ctas):
-        rank, share = cta % plan.cta_group, cta // plan.cta_group % plan.k_split
+        rank, split = cta % plan.cta_group, cta // plan.cta_group % plan.k_split
         for group, weight_row, token in schedule.tiles_of(cta):
             m, n, k = schedule.sizes[group]
             starts = range(0, k, 256)
-            for k_start in starts[share * len(starts) // plan.k_split : (share + 1) * len(starts) // plan.k_split]:
+            for k_start in starts[split * len(starts) // plan.k_split : (split + 1) * len(starts) // plan.k_split]:
                 row_bytes, sf_bytes = min(256, k - k_start) // 2, min(256, k - k_start) * 8
                 total["weights"] += plan.products * max(0, min(128, n - weight_row)) * row_bytes
                 total["weight SF"] += plan.products * sf_bytes
@@ -234,3 +234,14 @@ def walk(schedule):
 @given(SCHEDULES)
 def test_requested_bytes_add_up_over_tiles_and_stages(schedule):
     assert walk(schedule) == schedule.requested
+
+
+def test_forced_configurations_are_the_only_candidates():
+    sizes, forced = ((64, 128, 7168),), (Configuration(192, 1, 2, 1), Configuration(128, 2, 1, 4))
+    found = candidates(sizes, 148, configurations=forced)
+    assert {schedule.plan for schedule in found} == {Plan(1, *shape) for shape in forced}
+    for shape in forced:
+        (launch,) = configure(((64, 128, 7168, 1),), 148, configurations=(shape,))
+        assert launch.schedule.plan == Plan(1, *shape)
+    (launch,) = configure(((64, 128, 7168, 1),), 148, configurations=forced)
+    assert launch.schedule == found[0]

@@ -1,5 +1,5 @@
-"""Shares of K and dual GEMMs broken in the kernel's source, one line at a time: the emulator must notice each under its
-default schedules, by an error or by a wrong result. What is broken in the PTX, test_mutations.py has."""
+"""Split K and dual GEMMs broken in the kernel's source, one line at a time: the emulator must notice each under its
+default schedules, by an error or by a wrong result. test_mutations.py breaks the PTX."""
 
 import importlib.util
 import itertools
@@ -10,7 +10,7 @@ import pytest
 
 import reference
 import submission
-from tests.support.configurations import EMULATED, force, label, set_chip
+from tests.support.configurations import EMULATED, label, set_chip
 
 emulator = pytest.importorskip("emulator")
 pytestmark = pytest.mark.skipif(not EMULATED, reason="runs in the emulator")
@@ -34,19 +34,17 @@ def mutant(folder, replacements):
 
 
 def outcomes(monkeypatch, folder, replacements, shape, products, schedules=SCHEDULES):
-    """Per schedule: None if the result is right, else what was noticed. Two tiles, of which the second is ragged."""
+    """Per schedule: None if the result is right, else the error or difference. Two tiles, the second ragged."""
     module = mutant(folder, replacements)
-    force(monkeypatch, shape)
-    monkeypatch.setattr(module, "shapes", submission.shapes)
     compared = reference.REFERENCES["gemm" if products == 1 else "dual_gemm"]
     sizes = {"m": shape[0] - 28, "n": 128 * shape[1] + 8, "k": 256 * (3 * shape[3] + 1) - 64, "l": 1, "seed": 11}
     want = compared.ref_kernel(compared.generate_input(**sizes))
     for schedule in schedules:
-        set_chip(monkeypatch, schedules=[schedule])
+        set_chip(monkeypatch, [schedule])
         data = compared.generate_input(**sizes)
         data[-1].fill_(float("nan"))
         try:
-            found = module.solve(data).clone()
+            found = module.run(data, configurations=(shape,)).clone()
         except emulator.EmulatorError as error:
             yield schedule, f"{error}"
         else:
@@ -64,25 +62,28 @@ CLUSTER = {
         ("        cluster_arrive_release()\n        cluster_wait()\n", ""),
         ATTEND_ONCE,
     ],
-    "sums are sent to another share": [
-        ("(buffer, share * plan.cta_group", "(buffer, (share + 1) % plan.k_split * plan.cta_group")
+    "sums are sent to another rank": [
+        ("(buffer, to * plan.cta_group", "(buffer, (to + 1) % plan.k_split * plan.cta_group")
     ],
 }
 EXCHANGE = {
-    "sums of another share's tokens are sent": [
-        ("i * plan.part_tokens + share * plan.share_tokens", "i * plan.part_tokens + self.share * plan.share_tokens")
+    "sums of another rank's tokens are sent": [
+        ("i * plan.part_tokens + to * plan.share_tokens", "i * plan.part_tokens + cta.split_rank * plan.share_tokens")
     ],
     "one sender's sums are not added": [("in range(plan.k_split - 1):", "in range(1, plan.k_split - 1):")],
-    "a share begins a k-tile late": [
-        ("return self.share * k_tiles // split * K_TILE,", "return (self.share * k_tiles // split + 1) * K_TILE,")
+    "a rank begins a k-tile late": [
+        ("return rank * k_tiles // split * K_TILE,", "return (rank * k_tiles // split + 1) * K_TILE,")
     ],
-    "a share ends a k-tile early": [
-        ("(self.share + 1) * k_tiles // split * K_TILE,", "((self.share + 1) * k_tiles // split - 1) * K_TILE,")
+    "a rank ends a k-tile early": [
+        ("(rank + 1) * k_tiles // split * K_TILE,", "((rank + 1) * k_tiles // split - 1) * K_TILE,")
     ],
-    "another share's tokens are stored": [
-        ("begin += self.share * plan.share_tokens", "begin += (plan.k_split - 1 - self.share) * plan.share_tokens")
+    "another rank's tokens are stored": [
+        (
+            "begin += cta.split_rank * plan.share_tokens",
+            "begin += (plan.k_split - 1 - cta.split_rank) * plan.share_tokens",
+        )
     ],
-    "a share stores the next one's tokens as well": [
+    "a rank stores the next one's tokens as well": [
         ("end = cutlass.min(end, begin + plan.share_tokens)", "end = cutlass.min(end, begin + 2 * plan.share_tokens)")
     ],
 }
@@ -90,10 +91,10 @@ MORE_SENDERS = {
     "senders write over each other's sums": [("(plan.k_split - distance - 1) * plan.share_bytes", "0")],
 }
 PAIRS = {
-    "commits of all shares arrive in the first pair": [
-        ("Int16(PAIR << self.share * plan.cta_group) if plan.k_split > 1 else Int16(PAIR)", "Int16(PAIR)")
+    "commits of all ranks arrive in the first pair": [
+        ("Int16(PAIR << split_rank * plan.cta_group) if plan.k_split > 1 else Int16(PAIR)", "Int16(PAIR)")
     ],
-    "both CTAs of a pair send to the leader": [("share * plan.cta_group + self.rank)", "share * plan.cta_group)")],
+    "both CTAs of a pair send to the leader": [("to * plan.cta_group + cta.rank)", "to * plan.cta_group)")],
 }
 DUAL = {
     "the second product takes the first one's scale factors in TMEM": [
@@ -113,7 +114,7 @@ DUAL = {
     "the products share an accumulator": [("d + i * plan.part_tokens,", "d,")],
     "silu of the second product": [("silu_times, *results", "silu_times, *results[::-1]")],
 }
-DUAL_SHARES = {
+DUAL_SPLIT = {
     "only the first product's sums are added": [("in enumerate(results):", "in enumerate(results[:1]):")],
     "the second product's sums are sent over the first one's": [
         ("(i * plan.share_tokens + first + token) // 4", "(first + token) // 4")
@@ -122,7 +123,7 @@ DUAL_SHARES = {
 # CLUSTER is broken in pairs of CTAs as well, which meet at the same barriers; EXCHANGE does not know of pairs.
 CASES = [
     *((name, change, (128, 1, 1, 4), 1) for name, change in (CLUSTER | EXCHANGE | MORE_SENDERS).items()),
-    *((name, change, (64, 2, 1, 2), 2) for name, change in (CLUSTER | PAIRS | DUAL_SHARES).items()),
+    *((name, change, (64, 2, 1, 2), 2) for name, change in (CLUSTER | PAIRS | DUAL_SPLIT).items()),
     *((name, change, (64, 1, 2, 1), 2) for name, change in DUAL.items()),
 ]
 

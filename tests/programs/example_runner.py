@@ -1,11 +1,12 @@
-"""Runs a GEMM example unmodified and compares what it computes with products in float64.
+"""Runs a GEMM example unmodified and compares its results with products in float64.
 
-`python example_runner.py C_TYPE EXAMPLE ARGUMENTS...` on the emulated device. The example computes its own reference with
-torch.einsum or torch._scaled_mm and compares with torch.testing.assert_close: from the first two the operands are taken,
-from the last the kernel's result. A sum of K products in float32, in any order, is within K 2**-24 sum |a b| of the exact
-one (to first order), and rounding to C's type is monotonic: every element of the result must lie between the rounded
-ends of that interval. The last line printed is JSON: elements compared, how many lie outside, how many differ from the
-exact product rounded once.
+    python -m emulator example_runner.py C_TYPE EXAMPLE ARGUMENTS...
+
+The example computes a reference with torch.einsum or torch._scaled_mm and compares by torch.testing.assert_close. The
+runner takes the operands from the first two and the kernel's result from the last. A float32 sum of K products, in any
+order, is within K 2**-24 sum |a b| of the exact sum (to first order), and rounding to C's type is monotonic. So every
+element of the result must lie between the rounded ends of that interval. The last line printed is JSON: the numbers of
+elements compared, of those outside their interval, and of those that differ from the exact product rounded once.
 """
 
 import json
@@ -25,7 +26,7 @@ einsum, scaled_mm, assert_close = torch.einsum, torch._scaled_mm, torch.testing.
 
 
 def product(a, b, equation="mk,nk->mn"):
-    """Exact product (float64) and how far a float32 sum may be off."""
+    """(exact product in float64, bound of a float32 sum's error)."""
     exact = einsum(equation, a.double(), b.double())
     k = a.shape[equation.partition(",")[0].index("k")]
     return exact, k * UNIT_ROUNDOFF * einsum(equation, a.double().abs(), b.double().abs())
@@ -64,7 +65,10 @@ def recorded_scaled_mm(a, b, scale_a, scale_b, *args, **kwargs):
 
 
 def rounded(wide, dtype):
-    """float64 to `dtype`, to nearest even, once: torch goes through float32, where a last bit of 1 marks what is lost."""
+    """float64 to `dtype`, rounded once to nearest even.
+
+    torch converts by float32 and rounds twice; a last bit of 1 in an inexact float32 prevents false ties.
+    """
     single = wide.float()
     if dtype == torch.float32:
         return wide.float()

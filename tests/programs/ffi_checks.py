@@ -1,4 +1,4 @@
-"""Kernels with TVM-FFI's calling convention; run on the emulated device by test_runtime.py where tvm_ffi is there."""
+"""Kernels with TVM-FFI's calling convention; test_runtime.py runs them on the emulated device if tvm_ffi is there."""
 
 import cutlass.cute as cute
 import torch

@@ -1,4 +1,4 @@
-"""CuTe DSL programs of a few lines; run on the emulated device by test_runtime.py."""
+"""CuTe DSL programs of a few lines; test_runtime.py runs them on the emulated device."""
 
 import ctypes
 import re
@@ -18,13 +18,13 @@ import emulator
 from emulator import toolchain
 from emulator.execution.device import Device, LaunchConfig
 from emulator.hardware.tma.tensor_map import TensorMap
-from emulator.host import events, runtime
+from emulator.host import dsl, events, runtime
 
-N = 70  # more than one CTA of 64 threads, and the last one is not full
+N = 70  # elements: two CTAs of 64 threads, the second not full
 
 
 def make_scale(factor):
-    """x *= factor, as a host function whose name and kernel's name do not depend on the factor."""
+    """Host function for x *= factor. Its name and its kernel's name do not depend on the factor."""
 
     @cute.kernel
     def scale_kernel(x: cute.Tensor, n: cutlass.Int32):
@@ -68,7 +68,7 @@ def caught(function, *args):
 
 
 class Launches:
-    """Takes the place of the device's `launch` inside a with statement."""
+    """Replaces the device's `launch` within a with statement."""
 
     def __init__(self, launch):
         self.launch = launch
@@ -94,9 +94,9 @@ def check_a_kernel_runs():
 
 def check_kernels_of_one_name_are_told_apart():
     x, view = vector()
-    before = len(runtime.captured)
+    before = len(dsl.captured)
     double, triple = cute.compile(make_scale(2.0), view, N), cute.compile(make_scale(3.0), view, N)
-    names, texts = zip(*runtime.captured[before:])
+    names, texts = zip(*dsl.captured[before:])
     assert names[0] == names[1] and texts[0] != texts[1]
     assert re.findall(r"\.entry (\w+)", texts[0]) == re.findall(r"\.entry (\w+)", texts[1])
     for scale, factor in ((double, 2), (triple, 3), (double, 2)):
@@ -108,10 +108,10 @@ def check_kernels_of_one_name_are_told_apart():
 def check_direct_calls_compile_once():
     x, view = vector()
     scale = make_scale(5.0)
-    before = len(runtime.captured)
-    for _ in range(2):  # one line: nvidia-cutlass-dsl 4.5.2 compiles for every calling line
+    before = len(dsl.captured)
+    for _ in range(2):  # nvidia-cutlass-dsl 4.5.2 compiles for every calling line, so one line calls twice
         scale(view, N)
-    assert x.tolist() == [25.0 * i for i in range(N)] and len(runtime.captured) == before + 1
+    assert x.tolist() == [25.0 * i for i in range(N)] and len(dsl.captured) == before + 1
 
 
 def check_a_broken_rule_raises_from_the_call():
@@ -176,13 +176,13 @@ def check_ptx_that_the_program_keeps_stays_its_own():
     with tempfile.TemporaryDirectory() as folder:
         scale = cute.compile(make_scale(2.0), view, N, options=f"--keep-ptx --dump-dir={folder}")
         (kept,) = Path(folder).glob("*.ptx")
-        assert kept.read_text() == scale.artifacts.PTX == runtime.captured[-1][1]
+        assert kept.read_text() == scale.artifacts.PTX == dsl.captured[-1][1]
         cute.compile(make_scale(3.0), view, N)
         assert len(list(Path(folder).iterdir())) == 1
 
 
 def launched(*attributes, ptx=""):
-    """The status of a launch of 4 CTAs with attributes (id, 16 words), as compiled host code makes it."""
+    """Status of a launch of 4 CTAs with attributes (id, 16 words), by the call that compiled host code makes."""
     shim, handle = toolchain.load("host/shim.c"), 1 << 40
     runtime._kernels[handle] = runtime.Kernel("kernel", ptx)
     # cudaLaunchAttribute: id, padding, 64 bytes; cudaLaunchConfig_t: grid, block, shared bytes, queue, attributes
@@ -209,7 +209,7 @@ EMPTY = ".version 8.8\n.target sm_100a\n.address_size 64\n.visible .entry kernel
 
 
 def check_attributes_of_launches():
-    """The regular cluster is taken, not the preferred one, and a launch records the events that it is given."""
+    """A launch uses the regular cluster size, not the preferred one, and records the events among its attributes."""
     configs = []
     with Launches(lambda entry, config, values: configs.append(config)):
         assert launched((4, *words(2, 1, 1)), (11, *words(4, 1, 1)), (5, *words(1)), ptx=EMPTY) == runtime.SUCCESS
@@ -240,7 +240,7 @@ def check_tensor_maps_are_encoded():
     assert (decoded.box, decoded.element_strides, decoded.swizzle, decoded.fill_nan) == ((32, 8), (1, 2), 64, True)
     assert decoded.element.name == "f16"
     assert status(place, 0x7F0000001008) == runtime.LAUNCH_FAILURE
-    # Whatever the host code does next fails, too: it may not look at the status.
+    # Later calls fail too: the host code need not check the status of the first.
     assert status(place, 0x7F0000001000) == runtime.LAUNCH_FAILURE
     assert "cuTensorMapEncodeTiled: tensor map address 0x7f0000001008" in str(caught(runtime._raise_failure))
     assert status(place + 32, 0x7F0000001000) == runtime.LAUNCH_FAILURE

@@ -1,4 +1,4 @@
-"""Torch programs with launches that are pending; run on the emulated device by test_dependent_launch.py."""
+"""Torch programs with pending launches; test_dependent_launch.py runs them on the emulated device."""
 
 import gc
 
@@ -12,7 +12,7 @@ from emulator.host import driver
 from tests.support.small_kernels import entry, store
 
 TRIGGER = "griddepcontrol.launch_dependents;\n"
-WORDS = 1 << 20  # of an allocation large enough to leave the process when it is freed
+WORDS = 1 << 20  # of a large allocation, whose memory leaves the process when it is freed
 
 
 def launch(x, *parts, programmatic=False):
@@ -25,7 +25,7 @@ def pending():
 
 
 def fresh():
-    """A tensor to which a pending launch stores 5."""
+    """A tensor to which a pending launch will store 5."""
     x = torch.zeros(32, dtype=torch.int32, device="cuda")
     launch(x, TRIGGER, "mov.u32 %r1, 5;", store("%r1"))
     assert pending() == 1
@@ -115,7 +115,7 @@ def check_the_driver_s_calls_run_what_is_pending():
 
 
 def check_freed_memory_lasts_until_the_launch_has_run():
-    """The launches copy a tensor that is gone when they run, and whose place others would have."""
+    """The program has freed the tensor when the launch on it runs; new tensors must not get its memory before."""
     copy = "ld.param.b64 %rd9, [a0]; add.s64 %rd9, %rd9, 4096; mul.wide.u32 %rd8, %tid, 4; add.s64 %rd9, %rd9, %rd8;"
     copy += "ld.global.b32 %r1, [%rd9]; add.u32 %r1, %r1, 1; st.global.b32 [%rd9], %r1;"
     for words in (WORDS, 4096):

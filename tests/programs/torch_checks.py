@@ -1,4 +1,4 @@
-"""Torch programs of a few lines for device "cuda"; run on the emulated device by test_torch_device.py."""
+"""Torch programs of a few lines for device "cuda"; test_torch_device.py runs them on the emulated device."""
 
 import copy
 import ctypes
@@ -245,7 +245,7 @@ def check_narrow_formats():
 
 
 def blocked_scales(scales):
-    """Row-major (rows, columns) scales as atoms of 128 x 4, rows and columns filled up with 7."""
+    """Row-major (rows, columns) scales as atoms of 128 x 4, padded with 7."""
     rows, columns = scales.shape
     padded = np.full((-(-rows // 128) * 128, -(-columns // 4) * 4), 7.0)
     padded[:rows, :columns] = scales

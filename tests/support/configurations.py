@@ -1,4 +1,4 @@
-"""The kernel's configurations and the chip, and how a test takes one of them whatever would be chosen."""
+"""The kernel's configurations and the chip, and how a test forces one of them."""
 
 import dataclasses
 import functools
@@ -8,13 +8,14 @@ import torch
 import submission
 
 EMULATED = "emulated" in torch.cuda.get_device_name()
-WHOLE = [shape for shape in submission.shapes() if shape[3] == 1]  # a tile's K is one MMA's
-SHARED = [shape for shape in submission.shapes() if shape[3] > 1]  # of one product
+WHOLE = [shape for shape in submission.shapes() if shape.k_split == 1]  # one MMA multiplies all of a tile's K
+SHARED = [shape for shape in submission.shapes() if shape.k_split > 1]  # split K, of one product
 EVERY = [(shape, products) for products in submission.PRODUCTS for shape in submission.shapes(products)]
+PROMISED = {"operands_ready": True, "output_free": True}  # as `submission.custom_kernel` promises
 
 
 def label(shape):
-    """What pytest calls a shape."""
+    """pytest's name for a configuration."""
     return "{} tokens, {}-SM, {} per SM, K by {}".format(*shape)
 
 
@@ -22,19 +23,16 @@ def label_with_products(shape, products):
     return f"{label(shape)}, {'dual' if products == 2 else 'single'}"
 
 
-def force(monkeypatch, *shapes):
-    """Let `configure` choose among these shapes only, with a cache of its own."""
-    monkeypatch.setattr(submission, "shapes", lambda products=1: list(shapes))
-    monkeypatch.setattr(submission, "configure", functools.lru_cache(submission.configure.__wrapped__))
+def solver(*shapes, sms=None):
+    """`submission.solve` with these configurations only, planned for so many SMs (None: all of the device)."""
+    return functools.partial(submission.run, configurations=shapes, sms=sms)
 
 
-def set_chip(monkeypatch, sms=None, schedules=None, share_sms=False):
-    """From now on as many SMs for `solve` as said, and these schedules for the emulator; None leaves them as they are.
+def set_chip(monkeypatch, schedules=None, sms=None):
+    """From now on the emulated chip has these schedules and so many SMs, on which launches meet; None leaves them.
 
-    share_sms: the emulated chip has no more SMs either, so that launches meet on them.
+    A solver plans for its own number of SMs.
     """
-    if sms is not None:
-        monkeypatch.setattr(submission, "sm_count", lambda device: sms)
     if not EMULATED:
         return
     from emulator.execution.device import Device
@@ -42,5 +40,5 @@ def set_chip(monkeypatch, sms=None, schedules=None, share_sms=False):
     device = Device.current()
     if schedules is not None:
         monkeypatch.setattr(device, "schedules", tuple(schedules))
-    if share_sms:
+    if sms is not None:
         monkeypatch.setattr(device, "properties", dataclasses.replace(device.properties, sm_count=sms))

@@ -1,4 +1,4 @@
-"""Kernels broken in their PTX: changes by pattern, launches that run the changed text, and calls that notice."""
+"""Kernels broken in their PTX: changes by pattern, launches that run the changed text, calls that need each wait."""
 
 import functools
 import re
@@ -8,7 +8,7 @@ WAITS = LOAD_WAIT, STORE_WAIT, LAST_WAIT = "before loads", "before stores", "CTA
 
 
 def run_mutated(monkeypatch, mutate):
-    """From now on launches run their kernels' PTX as `mutate` changes it; what the DSL has compiled stays as it is."""
+    """From now on launches run their kernels' PTX as `mutate` changes it; the DSL's compiled kernels stay unchanged."""
     from emulator.host import runtime
     from emulator.ptx.module import parse
 
@@ -47,7 +47,7 @@ def without_one(opcode, which):
 
 
 def without_wait(wait):
-    """Drop one of the kernel's waits for the launch ahead of it."""
+    """Drop one of the kernel's waits for the launch ahead."""
 
     def mutate(ptx):
         assert len(re.findall(WAIT_FOR_LAUNCHES, ptx)) == len(WAITS)
@@ -57,10 +57,10 @@ def without_wait(wait):
 
 
 def calls_that_need(chained, sharing_outputs, bystander):
-    """For each wait a function that makes calls, (data, promises), of which the last goes wrong without it.
+    """For each wait a function that makes calls, (data, promises); without the wait the last call's result is wrong.
 
-    chained() makes two calls, the second of which reads what the first writes; sharing_outputs() two that write the
-    same tensors; bystander() one that has nothing to do with the others.
+    chained() makes two calls, the second with the first one's output as an operand; sharing_outputs() two calls that
+    write the same tensors; bystander() one call that shares nothing with the others.
     """
 
     def consumed():

@@ -1,4 +1,4 @@
-"""nvcc, as its wheels install it (the `test` extra of pyproject.toml) or as a toolkit does: CUDA C++ -> PTX."""
+"""CUDA C++ -> PTX by nvcc, from its wheels (the `test` extra of pyproject.toml) or a CUDA toolkit."""
 
 import functools
 import importlib.util
@@ -35,7 +35,7 @@ needs_nvcc = pytest.mark.skipif(
 
 @functools.cache
 def ptx(source, *options):
-    """PTX for sm_100a of a file of tests/cuda."""
+    """PTX for sm_100a of a file in tests/cuda."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "kernel.ptx"
         command = [nvcc(), "-arch=sm_100a", "-std=c++17", "-ptx", "-o", target, *options, SOURCES / source]

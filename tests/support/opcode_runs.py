@@ -1,4 +1,4 @@
-"""How the tests of opcodes run an instruction: per lane, and on uniform values; and references that round exactly."""
+"""Runs of one instruction, per lane and on uniform values, and references that round exactly."""
 
 import struct
 from fractions import Fraction
@@ -104,7 +104,7 @@ def typed(reference, type_name):
 
 
 def untested(rows: list[Row]) -> list[str]:
-    """Patterns of rows that no test of this process ran."""
+    """Patterns of the rows that no test of this process has run."""
     return [row.pattern.pattern for row in rows if not any(map(row.pattern.fullmatch, TESTED))]
 
 

@@ -1,8 +1,8 @@
-"""Rules of the PTX ISA on what must stand between two instructions, checked on every path through a kernel's PTX.
+"""Rules of the PTX ISA on the order of instructions, checked on every path through a kernel's PTX.
 
-Only what the emulator does not notice by itself: lanes of a warp run together there, and a fence of tensor memory is
-not asked for around alloc and dealloc. The check is of the text: paths are those of the control flow graph, whatever the
-predicates, and an instruction behind a predicate orders nothing.
+The rules are those that the emulator does not check: it runs the lanes of a warp together, and it asks for no fence of
+tensor memory around alloc and dealloc. The check reads the text: it takes every path of the control flow graph,
+whatever the predicates, and an instruction behind a predicate orders nothing.
 """
 
 import re
@@ -14,9 +14,9 @@ from emulator.ptx.module import parse
 
 @dataclass(frozen=True)
 class Between:
-    """On every path from an instruction that matches `first` to one that matches `then` there is a `needed` one.
+    """Every path from an instruction that matches `first` to one that matches `then` passes one that matches `needed`.
 
-    All three are regular expressions that an opcode starts with; START as `first` is the kernel's beginning.
+    All three are regular expressions for the start of an opcode; START as `first` is the kernel's beginning.
     """
 
     first: str
@@ -25,7 +25,7 @@ class Between:
     why: str
 
 
-# Arrivals by which other threads learn that this one got here; bar.warp.sync is none, the lanes of a warp run together.
+# Arrivals that tell other threads how far this one is. bar.warp.sync is none: it tells only lanes of the same warp.
 ARRIVAL = r"(mbarrier\.arrive|bar\.sync|bar\.arrive|barrier\.)"
 WAIT = r"(mbarrier\.try_wait|bar\.sync|barrier\.cluster\.wait|barrier\.sync)"
 START = ""
@@ -35,7 +35,7 @@ ORDER = {
         START,
         r"tcgen05\.alloc",
         r"griddepcontrol\.launch_dependents",
-        "a CTA of the next launch could take the columns of one that has not got them yet, and wait for its end",
+        "a CTA of the next launch could take the columns before this one has its own, and then wait for its end",
     ),
     "tcgen05.fence::before_thread_sync": Between(
         r"tcgen05\.(alloc|relinquish_alloc_permit)",
@@ -53,7 +53,7 @@ ORDER = {
         r"(mbarrier\.init|tcgen05\.ld)",
         r"bar\.warp\.sync",
         r"(mbarrier\.arrive|bar\.arrive)",
-        "one lane arrives for what all lanes have read, or all for what one lane has set up; only a warp barrier says so",
+        "one lane arrives for reads of all lanes, or all lanes for one lane's set-up; only a warp barrier orders them",
     ),
 }
 
@@ -102,9 +102,9 @@ def first_unordered(entry: Entry, rule: Between) -> Instruction | None:
 
 
 def broken(ptx: str) -> dict[str, str]:
-    """Rules that a module's only kernel breaks, by name, with what breaks them.
+    """Rules that a module's only kernel breaks, by name, with the offending line or variable.
 
-    An ordering rule is broken as well where the kernel has no `first` or no `then`: it would hold of nothing.
+    An ordering rule is also broken where the kernel has no `first` or no `then`: there is nothing that it would check.
     """
     (entry,) = parse(ptx).entries.values()
     found = {}

@@ -1,16 +1,16 @@
-"""ptxas for PTX that was lowered for a Hopper GPU."""
+"""ptxas, to check PTX that was lowered for a Hopper GPU."""
 
 import subprocess
 
 import pytest
 
-from tools import report
+from tools import binaries
 
-PTXAS = report.installed("ptxas")
+PTXAS = binaries.installed("ptxas")
 
 
 def assembles(ptx):
-    """Whether one of the ptxas here takes the PTX; asserts its message otherwise."""
+    """True if an installed ptxas takes the PTX for sm_90a. AssertionError with its message otherwise."""
     if not PTXAS:
         pytest.skip("no ptxas in site-packages or on PATH; the extra `report` brings one")
     refusals = []

@@ -1,4 +1,4 @@
-"""What compare.py times beside the kernel: a ring of copies with the schedule's own traffic, and others' kernels.
+"""The rows of tools.compare beside the kernel: a ring of copies with the schedule's own traffic, and other kernels.
 
 NVIDIA_GROUPED_EXAMPLE names grouped_blockscaled_gemm.py from NVIDIA/cutlass for the tests that need it.
 """
@@ -11,9 +11,11 @@ import pytest
 import torch
 
 import reference
+from emulator.__main__ import parse
 from emulator.hopper import library
+from harness import devices
 from submission import SMEM_RESERVED, Plan, Schedule, ceil_div, shapes
-from tools import compare, peers
+from tools import compare, peers, rings
 
 EXAMPLE = os.environ.get("NVIDIA_GROUPED_EXAMPLE")
 SIZES = ((300, 384, 1024), (130, 256, 512), (64, 256, 256))
@@ -24,7 +26,7 @@ def test_ring_moves_what_the_schedule_moves(shape):
     """Bytes that ring.cu's loops would load and store, summed over its CTAs, against the schedule's tiles."""
     schedule = Schedule(Plan(len(SIZES), *shape), SIZES, 8)
     plan = schedule.plan
-    work, nbytes = compare.schedule_ring(schedule, None)
+    work, nbytes = rings.schedule_ring(schedule, None)
     ctas, loaded, stored, furthest = schedule.ctas, 0, 0, 0
     for cta in range(ctas):
         rank, step = cta % work.ctas_per_tile, ctas // work.ctas_per_tile
@@ -35,7 +37,7 @@ def test_ring_moves_what_the_schedule_moves(shape):
             tokens = min(group.m - token_block * work.token_tile, work.token_tile)
             parts = ceil_div(tokens, work.part_tokens)
             loaded += group.k_tiles * (work.weight_bytes + parts * work.part_bytes)
-            stored += tokens * compare.STORE_BYTES
+            stored += tokens * rings.STORE_BYTES
             part = (token_block * (work.token_tile // work.part_tokens) + parts - 1) * work.ctas_per_tile + rank
             furthest = max(
                 furthest,
@@ -58,30 +60,30 @@ def test_ring_moves_what_the_schedule_moves(shape):
 
 @pytest.mark.parametrize("nbytes", [144_600_000, 81_900_000, 18_500_000, 11_700_000])
 def test_plain_ring_moves_its_bytes(nbytes):
-    work = compare.plain_ring(1 << 20, nbytes, 132, True)
+    work = rings.plain_ring(1 << 20, nbytes, 132, True)
     loaded = work.tiles * work.groups[0].k_tiles * work.weight_bytes
     assert 0.98 * nbytes <= loaded <= nbytes
-    assert work.weight_bytes % 128 == 0 and work.weight_bytes <= compare.RING_STAGE
-    assert compare.ring_shared_bytes(work) <= compare.SMEM_BYTES
+    assert work.weight_bytes % 128 == 0 and work.weight_bytes <= rings.RING_STAGE
+    assert rings.ring_shared_bytes(work) <= rings.SMEM_BYTES
 
 
 @pytest.mark.parametrize("shape", [shape for shape in shapes() if shape[3] == 1], ids=str)
 def test_ring_fits_shared_memory(shape):
-    work, _ = compare.schedule_ring(Schedule(Plan(len(SIZES), *shape), SIZES, 8), None)
-    assert compare.ring_shared_bytes(work) + SMEM_RESERVED <= 228 * 1024
+    work, _ = rings.schedule_ring(Schedule(Plan(len(SIZES), *shape), SIZES, 8), None)
+    assert rings.ring_shared_bytes(work) + SMEM_RESERVED <= 228 * 1024
 
 
 def test_structures_are_those_of_the_kernel():
     """Fields of ring.cu's structs, in order; all are int64 first, then int32, so there is no padding between them."""
-    text = (compare.HERE / "ring.cu").read_text()
-    for kind, skip in ((compare.Group, 0), (compare.Work, 1)):
+    text = rings.SOURCE.read_text()
+    for kind, skip in ((rings.Group, 0), (rings.Work, 1)):
         body = re.sub(r"//.*", "", re.search(rf"struct {kind.__name__} {{(.*?)}};", text, re.S)[1])
         names = [name for line in re.findall(r"int(?:64|32)_t ([^;]+);", body) for name in line.split(", ")]
         assert names == [name for name, _ in kind._fields_[skip:]]
 
 
 def test_ring_compiles():
-    assert ".visible .entry ring(" in library.ptx(compare.HERE / "ring.cu", "sm_90")
+    assert ".visible .entry ring(" in library.ptx(rings.SOURCE, "sm_90")
 
 
 def test_submissions_are_loaded_from_their_paths(tmp_path):
@@ -143,10 +145,36 @@ def test_example_computes_every_input(name, monkeypatch):
 
 
 def test_without_a_gpu_it_says_so(monkeypatch):
-    from harness import devices
-
     monkeypatch.setattr(devices, "has_hopper", lambda: False)
     monkeypatch.setattr(devices, "has_b200", lambda: False)
-    monkeypatch.setattr("sys.argv", ["compare.py"])
     with pytest.raises(SystemExit, match="a B200 or a Hopper GPU is needed"):
-        compare.main()
+        compare.main([])
+
+
+def test_cases_are_numbered_from_0(capsys):
+    """As in eval.py."""
+    assert compare.parse_arguments(["--case", "0", "--case", "3"])[1] == [0, 3]
+    assert compare.parse_arguments([])[1] == [0, 1, 2, 3]
+    for outside in ("4", "-1"):
+        with pytest.raises(SystemExit):
+            compare.parse_arguments(["--case", outside])
+        assert f"--case {outside}: the cases are numbered 0 to 3" in capsys.readouterr().err
+    compare.show({"ours": {0: [1.0, 3.0, 2.0]}}, [0, 3], "title")
+    text = capsys.readouterr().out
+    assert "case 0" in text and "case 3" in text and "2.00 (1.00-3.00)" in text
+
+
+def test_on_a_hopper_it_restarts_without_tensor_core_work(monkeypatch):
+    """The command must be one that `python -m emulator` takes."""
+    monkeypatch.setattr(devices, "has_hopper", lambda: True)
+    monkeypatch.setattr(devices, "emulator_device", lambda: None)
+
+    def execv(path, command):
+        raise SystemExit(command[command.index("emulator") + 1 :])
+
+    monkeypatch.setattr(os, "execv", execv)
+    with pytest.raises(SystemExit) as stopped:
+        compare.main(["--case", "0", "--shapes"])
+    options = parse(stopped.value.code)
+    assert (options.device, options.hopper_mode) == ("hopper", "timing")
+    assert options.program == ["-m", "tools.compare", "--case", "0", "--shapes"]

@@ -1,5 +1,6 @@
-"""The tables of what is launched: the chosen configuration first, and by which figure each of the others lost."""
+"""The tables of launches: the chosen configuration comes first, the others with the figure by which they lost."""
 
+import json
 import re
 
 import pytest
@@ -25,9 +26,9 @@ def printed(capsys):
 def test_the_choice_and_what_the_others_lost_by(capsys):
     plans.explain([(192, 3072, 4096, 1), (320, 3072, 4096, 1), (0, 128, 128, 1)], sms=148)
     title, (header,), rows = printed(capsys)
-    assert title == "2 groups on 148 SMs; compared by bytes and waits, then tokens per tile, then shares of K:"
+    assert title == "2 groups on 148 SMs; compared by bytes and waits, then tokens per tile, then split K:"
     assert len(rows) == len(submission.shapes())
-    assert header[:4] == ["tile", "CTAs per MMA", "shares of K", "CTAs per SM"]
+    assert header[:4] == ["tile", "CTAs per MMA", "split K", "CTAs per SM"]
     assert header[-2:] == ["MB requested", "lost by"]
     assert rows[0][:4] == ["256x192x256", "2", "1", "2"] and rows[0][-1] == "chosen"
     assert all(" > " in row[-1] for row in rows[1:])
@@ -37,11 +38,11 @@ def test_the_choice_and_what_the_others_lost_by(capsys):
 
 
 def test_ties_in_bytes_and_tile(capsys):
-    """Shares of K load the same bytes."""
+    """Split K loads the same bytes."""
     plans.explain([(256, 4096, 7168, 1)], "dual_gemm", 148)
     title, _, rows = printed(capsys)
     assert title.startswith("1 group on 148 SMs")
-    assert {"shares of K: 2 > 1", "shares of K: 4 > 1"} <= {row[-1] for row in rows}
+    assert {"split K: 2 > 1", "split K: 4 > 1"} <= {row[-1] for row in rows}
 
 
 def test_a_tie_decided_by_the_tile(capsys):
@@ -51,12 +52,17 @@ def test_a_tie_decided_by_the_tile(capsys):
     assert "tokens per tile: 128 > 64" in {row[-1] for row in rows}
 
 
-def test_calls_in_turn_are_compared_by_the_busiest_sm(capsys):
-    plans.main(["m: 256; n: 4096; k: 7168; l: 1", "--problem", "dual_gemm", "--in-turn", "--sms", "132"])
+def test_calls_in_turn_are_compared_by_the_busiest_sm(capsys, tmp_path):
+    path = tmp_path / "plans.json"
+    arguments = ["m: 256; n: 4096; k: 7168; l: 1", "--problem", "dual_gemm", "--in-turn", "--sms", "132"]
+    plans.main(arguments)
     title, _, rows = printed(capsys)
     assert title == "1 group on 132 SMs; compared by bytes of the busiest SM, then bytes, then tokens per tile:"
     (launch,) = submission.configure(((256, 4096, 7168, 1),), 132, False, 2)
     assert rows[0] == [*plans.describe(launch.schedule).values(), "chosen"]
+    plans.main([*arguments, "--save", str(path)])
+    (saved,) = json.loads(path.read_text())["launches"]
+    assert f"{saved['title']}:" == title and [list(row.values()) for row in saved["rows"]] == rows
 
 
 @pytest.mark.parametrize("problem", task.PROBLEMS)
@@ -103,5 +109,5 @@ def test_sizes_that_the_kernel_cannot_take_are_refused(problem, size, message):
     ],
 )
 def test_the_command_says_what_is_wrong_with_a_line(arguments, message):
-    with pytest.raises(SystemExit, match=f"^plans: .*{message}"):
+    with pytest.raises(SystemExit, match=f"^tools.plans: .*{message}"):
         plans.main(arguments)

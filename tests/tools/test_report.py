@@ -1,6 +1,8 @@
-"""What the compiler made of every configuration: the order of the PTX's instructions, and what ptxas spends on them."""
+"""The compiled kernel in every configuration: the order of the PTX's instructions, and their cost by ptxas."""
 
 import functools
+import importlib.util
+import json
 import re
 
 import pytest
@@ -9,17 +11,17 @@ import submission
 from emulator.hopper import MODES, library
 from emulator.hopper.lower import lower
 from emulator.hopper.maps import MapFacts, is_map
-from emulator.hopper.statements import without_comments
 from emulator.ptx.module import parse
+from emulator.ptx.syntax import without_comments
 from tests.support.configurations import EVERY
 from tests.support.ptx_rules import FORBIDDEN, ORDER, START, broken
 from tests.support.ptxas import assembles
-from tools import report
+from tools import binaries, report, sass
 
 PLANS = report.configurations()
 compile_plan = functools.cache(report.compile_plan)
 needs_tools = pytest.mark.skipif(
-    not (report.installed("ptxas") and report.installed("nvdisasm")),
+    not (binaries.installed("ptxas") and binaries.installed("nvdisasm")),
     reason="no ptxas or no nvdisasm in site-packages or on PATH; the extra `report` brings both",
 )
 
@@ -100,6 +102,9 @@ def test_a_main_loop_holds_one_k_tile(row):
 def test_table_has_every_figure(row):
     assert all(row.figures.values()) and all(row.configuration.values())
     assert row.figures["registers"] == str(row.assembled.registers)
+    (saved,) = json.loads(json.dumps(report.record([row])))["configurations"]
+    assert row.configuration.items() <= saved.items() and row.figures.items() <= saved.items()
+    assert saved["loops"] == row.main_loops
 
 
 @pytest.mark.parametrize("compiled", LOWERED, ids=str, indirect=True)
@@ -185,10 +190,10 @@ def added(ptx, code):
 def test_spills_are_noticed():
     """88 registers do not hold 64 columns and the choice among as many groups as a launch takes; ptxas wants 82."""
     ptx = compile_plan(submission.Plan(submission.max_groups(1), 256, 2)).ptx
-    assembled = report.assemble(re.sub(r"(\.reqntid[^\n]*)", r"\1 .maxnreg 88", ptx))
+    assembled = binaries.assemble(re.sub(r"(\.reqntid[^\n]*)", r"\1 .maxnreg 88", ptx))
     assert assembled.registers <= 88
     assert assembled.spill_store_bytes > 0 and assembled.spill_load_bytes > 0 and assembled.stack_bytes > 0
-    counts = report.disassemble(assembled.cubin).counts()
+    counts = sass.read_sass(binaries.disassembly(assembled.cubin)).counts()
     assert all(counts[opcode] for opcode in report.LOCAL)
 
 
@@ -198,37 +203,44 @@ def test_local_memory_is_noticed(ptx):
     code = """{ .local .align 4 .b8 depot[64]; .reg .b32 a, p; .reg .pred q;
         mov.b32 a, %tid.x; and.b32 a, a, 60; mov.b32 p, depot; add.u32 p, p, a;
         st.local.b32 [p], a; ld.local.b32 a, [depot]; setp.eq.b32 q, a, 5; @q trap; }"""
-    assembled = report.assemble(added(ptx, code))
-    counts = report.disassemble(assembled.cubin).counts()
+    assembled = binaries.assemble(added(ptx, code))
+    counts = sass.read_sass(binaries.disassembly(assembled.cubin)).counts()
     assert (assembled.stack_bytes, counts["STL"], counts["LDL"]) == (64, 1, 1)
 
 
 @needs_tools
 def test_ptx_that_does_not_assemble_is_refused(ptx):
-    with pytest.raises(report.ReportError, match=r"refuses the PTX:\n.*no_such"):
-        report.assemble(ptx.replace("fence.mbarrier_init", "fence.no_such"))
+    with pytest.raises(binaries.ReportError, match=r"refuses the PTX:\n.*no_such"):
+        binaries.assemble(ptx.replace("fence.mbarrier_init", "fence.no_such"))
 
 
 @needs_tools
 def test_ptx_of_a_newer_compiler_is_refused(ptx):
     with pytest.raises(
-        report.ReportError, match=r"no ptxas knows this PTX version:\n.*ptxas: Unsupported .version 99.0"
+        binaries.ReportError, match=r"no ptxas knows this PTX version:\n.*ptxas: Unsupported .version 99.0"
     ):
-        report.assemble(re.sub(r"\.version \S+", ".version 99.0", ptx))
+        binaries.assemble(re.sub(r"\.version \S+", ".version 99.0", ptx))
 
 
 def test_missing_tool_is_named(monkeypatch):
-    monkeypatch.setattr(report, "installed", lambda tool: [])
+    monkeypatch.setattr(binaries, "installed", lambda tool: [])
     with pytest.raises(
-        report.ReportError, match="ptxas is neither in site-packages nor on PATH.*nvidia-cuda-nvcc-cu12"
+        binaries.ReportError, match="ptxas is neither in site-packages nor on PATH.*nvidia-cuda-nvcc-cu12"
     ):
-        report.assemble("")
+        binaries.assemble("")
+
+
+def test_missing_pyelftools_is_named(monkeypatch):
+    monkeypatch.setattr(binaries, "installed", lambda tool: [tool])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(binaries.ReportError, match=r"no package pyelftools; `pip install '\.\[report\]'` brings it"):
+        binaries.check_installed()
 
 
 @needs_tools
 def test_other_machine_code_is_noticed(ptx):
     code, again, other = (
-        report.machine_code(report.assemble(text).cubin)
+        binaries.machine_code(binaries.assemble(text).cubin)
         for text in (ptx, ptx, re.sub(r"(shfl\.sync\.bfly\.b32 other, \S+) 1,", r"\1 2,", ptx))
     )
     assert code and code == again and code != other
@@ -236,7 +248,7 @@ def test_other_machine_code_is_noticed(ptx):
 
 def test_innermost_loop_of_a_listing():
     """Loops within loops, two branches back to one label, a retry that branches back from outside of its loop, padding."""
-    sass = report.read_sass("""
+    found = sass.read_sass("""
         /*0000*/                   S2R R0, SR_TID.X ;
 .L_x_0:
         /*0010*/                   UIADD3 UR4, UPT, UPT, UR4, 0x1, URZ ;
@@ -258,9 +270,9 @@ def test_innermost_loop_of_a_listing():
         /*00e0*/                   NOP;
 .L_x_4:
 """)
-    assert len(sass.opcodes) == 13 and sass.opcodes[4] == "UTMALDG.2D"
-    assert sass.main_loops(("UTMALDG",)) == [{"SYNCS": 1, "BRA": 3, "UTMALDG": 1, "NOP": 1}]
-    assert sass.main_loops(("UTCOMMA",)) == []
+    assert len(found.opcodes) == 13 and found.opcodes[4] == "UTMALDG.2D"
+    assert found.main_loops(("UTMALDG",)) == [{"SYNCS": 1, "BRA": 3, "UTMALDG": 1, "NOP": 1}]
+    assert found.main_loops(("UTCOMMA",)) == []
 
 
 def test_compilations_after_a_report_keep_nothing():

@@ -15,7 +15,7 @@ _PRIORITIES = r"L2::evict_(?:last|normal|first|unchanged)(?:\.L2::evict_(?:first
 
 
 def _convert_address(code: Code, instruction: Instruction, match: re.Match) -> None:
-    """cvta: shared and local addresses get or lose their tag, global and parameter addresses are generic ones."""
+    """cvta: shared and local addresses get or lose their tag; global and parameter addresses stay as they are."""
     destination, source = instruction.operands
     space, to_space = match.group("space"), match.group("to") is not None
     if isinstance(source, Address):
@@ -49,7 +49,7 @@ def _rank_mask(match: re.Match) -> int:
 
 
 def _is_space(code: Code, instruction: Instruction, match: re.Match) -> None:
-    """isspacep: by the tag. Shared addresses of another CTA are in shared::cluster only."""
+    """isspacep: tests the tag. Shared addresses of another CTA are in shared::cluster only."""
     destination, source = instruction.operands
     space, text = match.group("space"), code.value(source, 64)
     if code.kind == "lanes":
@@ -65,15 +65,22 @@ def _is_space(code: Code, instruction: Instruction, match: re.Match) -> None:
 
 
 ROWS: list[Row] = [
-    row(r"cvta(?P<to>\.to)?\.(?P<space>global|shared::cta|shared::cluster|shared|local|param|const)\.u(?:32|64)", _convert_address),
+    row(
+        r"cvta(?P<to>\.to)?\.(?P<space>global|shared::cta|shared::cluster|shared|local|param|const)\.u(?:32|64)",
+        _convert_address,
+    ),
     row(r"mapa(?:\.(?P<space>shared::cluster))?\.u(?:32|64)", _map_address),
     row(r"isspacep\.(?P<space>global|shared::cta|shared::cluster|shared|local|param)(?:::entry)?", _is_space),
     called(r"getctarank(?:\.shared::cluster)?\.u(?:32|64)", "{1:v} >> 24 & 0xff"),
     ignored(r"prefetch(?:\.global|\.local)?\.(?:L1|L2(?:::evict_(?:last|normal))?)"),
     ignored(r"prefetchu\.L1"),
-    called(r"applypriority(?:\.global)?\.L2::evict_normal", "memory.check_line({m}, {0:x}, {1:i}, 'applypriority')", writes=0),
+    called(
+        r"applypriority(?:\.global)?\.L2::evict_normal",
+        "memory.check_line({m}, {0:x}, {1:i}, 'applypriority')",
+        writes=0,
+    ),
     called(r"discard(?:\.global)?\.L2", "memory.discard_line(g, {m}, {0:x}, {1:i}, {issuer})", writes=0),
     called(rf"createpolicy\.fractional\.{_PRIORITIES}\.b64", "0", (1, 2)),
     called(rf"createpolicy\.range(?:\.global)?\.{_PRIORITIES}\.b64", "0", 4),
     called(r"createpolicy\.cvt\.L2\.b64", "0", 2),
-]  # fmt: skip
+]

@@ -49,10 +49,8 @@ def _reduce(code: Code, instruction: Instruction, match: re.Match) -> None:
             f"red.async.{operation}.{type_name} does not exist: .{operation} takes {', '.join(_REDUCTIONS[operation])} "
             "(PTX ISA, red.async)"
         )
-    operand = code.value(value, type_width(type_name))
-    code.line(
-        f"async_stores.reduce(g, {code.mask}, {operation!r}, {type_name!r}, {address}, {operand}, {barrier}, (g, {code.pc}))"
-    )
+    places = f"{address}, {code.value(value, type_width(type_name))}, {barrier}"
+    code.line(f"async_stores.reduce(g, {code.mask}, {operation!r}, {type_name!r}, {places}, (g, {code.pc}))")
 
 
 def _clear(code: Code, instruction: Instruction, match: re.Match) -> None:

@@ -31,7 +31,7 @@ _ATOM = {
     "rounding": ("noftz",),
     "hint": HINT,
 }
-# There is no value to return, so neither exch nor cas, nor an acquire.
+# red returns no value: it has neither exch nor cas, nor acquire.
 _RED = _ATOM | {
     "order": ("relaxed", "release"),
     "operation": tuple(operation for operation in _SCALARS if operation not in ("exch", "cas")),

@@ -21,18 +21,38 @@ def _reduce(code: Code, instruction: Instruction, match: re.Match) -> None:
     aligned = match.group("bar") == "bar" or match.group("aligned") is not None
     count = code.single(threads[0]) if threads else "None"
     number = code.single(number)
-    code.line(
-        f"if not barriers.wait_reduction(g, {code.mask}, {aligned}, {number}, {count}, {code.predicate_bits(predicate)}, (g, {code.pc})): "
-        f"return {~code.pc}"
-    )
+    operands = f"{aligned}, {number}, {count}, {code.predicate_bits(predicate)}"
+    code.line(f"if not barriers.wait_reduction(g, {code.mask}, {operands}, (g, {code.pc})): return {~code.pc}")
     code.assign(destination, f"barriers.reduction(g, {number}, {match.group('op')!r})", "uniform")
 
 
 BARRIERS = [
-    called(r"(?P<bar>bar|barrier)(?:\.cta)?\.sync(?P<aligned>\.aligned)?", "barriers.wait(g, {m}, {bar} == 'bar' or {aligned:b}, {0:i}, {1:i}, {issuer})", (1, 2), writes=0, flow="wait"),
-    called(r"(?P<bar>bar|barrier)(?:\.cta)?\.arrive(?P<aligned>\.aligned)?", "barriers.arrive(g, {m}, {bar} == 'bar' or {aligned:b}, {0:i}, {1:i}, {issuer})", writes=0),
-    row(r"(?P<bar>bar|barrier)(?:\.cta)?\.red\.(?:(?P<op>popc)(?P<aligned>\.aligned)?\.u32)", _reduce, (3, 4), kind=always_uniform, flow="wait"),
-    row(r"(?P<bar>bar|barrier)(?:\.cta)?\.red\.(?P<op>and|or)(?P<aligned>\.aligned)?\.pred", _reduce, (3, 4), kind=always_uniform, flow="wait"),
+    called(
+        r"(?P<bar>bar|barrier)(?:\.cta)?\.sync(?P<aligned>\.aligned)?",
+        "barriers.wait(g, {m}, {bar} == 'bar' or {aligned:b}, {0:i}, {1:i}, {issuer})",
+        (1, 2),
+        writes=0,
+        flow="wait",
+    ),
+    called(
+        r"(?P<bar>bar|barrier)(?:\.cta)?\.arrive(?P<aligned>\.aligned)?",
+        "barriers.arrive(g, {m}, {bar} == 'bar' or {aligned:b}, {0:i}, {1:i}, {issuer})",
+        writes=0,
+    ),
+    row(
+        r"(?P<bar>bar|barrier)(?:\.cta)?\.red\.(?:(?P<op>popc)(?P<aligned>\.aligned)?\.u32)",
+        _reduce,
+        (3, 4),
+        kind=always_uniform,
+        flow="wait",
+    ),
+    row(
+        r"(?P<bar>bar|barrier)(?:\.cta)?\.red\.(?P<op>and|or)(?P<aligned>\.aligned)?\.pred",
+        _reduce,
+        (3, 4),
+        kind=always_uniform,
+        flow="wait",
+    ),
     called(r"bar\.warp\.sync", "barriers.wait_warp(g, {m}, {0:i}, {issuer})", writes=0, flow="wait"),
     called(
         r"barrier\.cluster\.arrive(?:\.release|(?P<relaxed>\.relaxed))?(?P<aligned>\.aligned)?",
@@ -47,14 +67,18 @@ BARRIERS = [
     ),
     called(r"griddepcontrol\.wait", "barriers.wait_for_grids(g, {issuer})", writes=0, flow="wait"),
     called(r"griddepcontrol\.launch_dependents", "barriers.launch_dependents(g, {issuer})", writes=0, flow="wait"),
-    called(rf"fence{_SEM}?\.(?P<scope>cta|cluster|gpu|sys)|membar\.(?P<level>cta|gl|sys)", "fences.thread(g, {scope} or {level})", writes=0),
+    called(
+        rf"fence{_SEM}?\.(?P<scope>cta|cluster|gpu|sys)|membar\.(?P<level>cta|gl|sys)",
+        "fences.thread(g, {scope} or {level})",
+        writes=0,
+    ),
     ignored(r"fence\.(?:acquire|release)\.sync_restrict::shared::(?:cta|cluster)\.cluster"),
     called(r"fence\.mbarrier_init\.release\.cluster", "fences.mbarrier_init(g)", writes=0),
     ignored(r"fence\.proxy\.(?:alias|async\.global)"),
     called(r"fence\.proxy\.async(?:\.(?:shared::cta|shared::cluster))?", "fences.proxy_async(g)", writes=0),
     ignored(r"fence\.proxy\.async::generic\.(?:acquire|release)\.sync_restrict::shared::(?:cta|cluster)\.cluster"),
     ignored(rf"fence\.proxy\.tensormap::generic\.(?:acquire|release){_SCOPE}"),
-]  # fmt: skip
+]
 
 MBARRIERS = [
     called(rf"mbarrier\.init{_BARRIER_SPACE}\.b64", "mbarrier.init(g, {m}, {space}, {0:x}, {1:v}, {issuer})", writes=0),
@@ -76,8 +100,16 @@ MBARRIERS = [
         kind=always_uniform,
     ),
     called(r"mbarrier\.pending_count\.b64", "mbarrier.pending_count({1:l})", kind=always_uniform),
-    called(rf"mbarrier\.expect_tx(?:\.relaxed)?{_SCOPE}?{_BARRIER_SPACE}\.b64", "mbarrier.expect_tx(g, {m}, {space}, {0:x}, {1:v}, {issuer})", writes=0),
-    called(rf"mbarrier\.complete_tx(?:\.relaxed)?{_SCOPE}?{_BARRIER_SPACE}\.b64", "mbarrier.complete_tx(g, {m}, {space}, {0:x}, {1:v}, {issuer})", writes=0),
+    called(
+        rf"mbarrier\.expect_tx(?:\.relaxed)?{_SCOPE}?{_BARRIER_SPACE}\.b64",
+        "mbarrier.expect_tx(g, {m}, {space}, {0:x}, {1:v}, {issuer})",
+        writes=0,
+    ),
+    called(
+        rf"mbarrier\.complete_tx(?:\.relaxed)?{_SCOPE}?{_BARRIER_SPACE}\.b64",
+        "mbarrier.complete_tx(g, {m}, {space}, {0:x}, {1:v}, {issuer})",
+        writes=0,
+    ),
     called(
         rf"mbarrier\.(?P<mode>test|try)_wait\.parity{_WAIT_ORDER}{_BARRIER_SPACE}\.b64",
         "mbarrier.test_parity(g, {m}, {space}, {1:a}, {2:i}, {issuer})",
@@ -90,6 +122,6 @@ MBARRIERS = [
         (3, 4),
         kind=always_uniform,
     ),
-]  # fmt: skip
+]
 
 ROWS: list[Row] = [*BARRIERS, *MBARRIERS]

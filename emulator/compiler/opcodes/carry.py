@@ -11,7 +11,7 @@ from emulator.compiler.opcodes.rows import Row, row
 from emulator.ptx.ir import SINK, Instruction, Pair
 from emulator.ptx.types import type_width
 
-# Operation -> function of `carry.py` for unsigned and for signed types, number of operands.
+# Operation -> functions of `arithmetic.carry` for unsigned and for signed types, number of operands.
 _FUNCTIONS = {
     "add": ("carry.add", "carry.add", 3),
     "sub": ("carry.subtract", "carry.subtract", 3),

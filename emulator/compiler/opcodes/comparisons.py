@@ -33,11 +33,12 @@ def comparison(operator: str, a: str, b: str, is_float: bool) -> str:
 
 
 def _compared(code: Code, a: object, b: object, match: re.Match) -> str:
-    """The comparison of two sources as rows, or as integers where the result is uniform."""
+    """The comparison of two sources: of integers if the result is uniform, else of rows."""
     type_name, operator = match.group("type"), match.group("op")
     if "f" in type_name:
         flush = match.groupdict().get("ftz") is not None
-        return comparison(operator, *(numbers(code, operand, type_name, flush) for operand in (a, b)), True)
+        first, second = numbers(code, a, type_name, flush), numbers(code, b, type_name, flush)
+        return comparison(operator, first, second, True)
     if code.kind == "uniform":
         return comparison(operator, code.integer(a, type_name), code.integer(b, type_name), False)
     first_row = code.is_uniform(a) and code.is_uniform(b)
@@ -45,7 +46,7 @@ def _compared(code: Code, a: object, b: object, match: re.Match) -> str:
 
 
 def _combining(code: Code, combined: list, match: re.Match, pairs: bool = False) -> str:
-    """The Boolean operation with the third source, as the end of an expression. pairs: once for each half."""
+    """The Boolean operation with the third source, as the end of an expression. pairs: for both halves of pairs."""
     if (match.group("combine") is None) != (not combined):
         raise code.fail("a combining operation and a third source go together")
     if not combined:
@@ -57,7 +58,7 @@ def _combining(code: Code, combined: list, match: re.Match, pairs: bool = False)
 
 
 def _setp(code: Code, instruction: Instruction, match: re.Match) -> None:
-    """setp.CmpOp{.BoolOp}{.ftz}.type p{|q}, a, b{, {!}c}: q has the complement, or the upper half of a pair."""
+    """setp.CmpOp{.BoolOp}{.ftz}.type p{|q}, a, b{, {!}c}: q gets the complement, or the result of the upper halves."""
     destination, a, b, *combined = instruction.operands
     result, ending = _compared(code, a, b, match), _combining(code, combined, match)
     if not isinstance(destination, Pair):
@@ -81,8 +82,8 @@ _ONE = {"f32": 0x3F800000, "f16": 0x3C00, "bf16": 0x3F80}
 
 
 def _set(code: Code, instruction: Instruction, match: re.Match) -> None:
-    """set.CmpOp{.BoolOp}{.ftz}.dtype.stype d, a, b{, {!}c}: all bits or 1.0 where the comparison holds, in each half
-    for sources that are pairs.
+    """set.CmpOp{.BoolOp}{.ftz}.dtype.stype d, a, b{, {!}c}: all bits, or 1.0, where the comparison holds; of pairs in
+    each half.
     """
     destination, a, b, *combined = instruction.operands
     type_name, result = match.group("type"), match.group("result")
@@ -117,7 +118,7 @@ def _select_by_sign(code: Code, instruction: Instruction, match: re.Match) -> No
     code.assign(destination, f"where({chosen} >= 0, {first}, {second})", "lanes")
 
 
-# Of a row of numbers {a} (PTX ISA, "testp").
+# Property -> expression of a row of numbers {a} (PTX ISA, "testp").
 _PROPERTIES = {
     "finite": "np.isfinite({a})",
     "infinite": "np.isinf({a})",
@@ -156,19 +157,31 @@ ROWS: list[Row] = [
     row(rf"setp\.(?P<op>{_INTEGER_COMPARED}){_COMBINE}\.(?P<type>{_INTEGER_TYPES})", _setp, (3, 4)),
     row(rf"setp\.(?P<op>{_FLOAT_COMPARED}){_COMBINE}{_FTZ}\.(?P<type>f16|f16x2|f32)", _setp, (3, 4), kind=always_lanes),
     row(rf"setp\.(?P<op>{_FLOAT_COMPARED}){_COMBINE}\.(?P<type>bf16|bf16x2|f64)", _setp, (3, 4), kind=always_lanes),
-    row(rf"set\.(?P<op>{_INTEGER_COMPARED}){_COMBINE}\.(?P<result>u32|s32|f32|f16|bf16)\.(?P<type>{_INTEGER_TYPES})", _set, (3, 4), kind=always_lanes),
+    row(
+        rf"set\.(?P<op>{_INTEGER_COMPARED}){_COMBINE}\.(?P<result>u32|s32|f32|f16|bf16)\.(?P<type>{_INTEGER_TYPES})",
+        _set,
+        (3, 4),
+        kind=always_lanes,
+    ),
     *(
         row(
             rf"set\.(?P<op>{_FLOAT_COMPARED}){_COMBINE}{ftz}\.(?P<result>{results})\.(?P<type>{types})",
-            _set, (3, 4), kind=always_lanes,
+            _set,
+            (3, 4),
+            kind=always_lanes,
         )
         for results, types, ftz in _FLOAT_SETS
     ),
     row(rf"selp\.(?P<type>{_INTEGER_TYPES}|f32|f64)", _selp, 4, kind=same_as_sources),
     computed(
-        "slct", f"{BITS} {INTEGERS} f32 f64", "{a} if {c} >= 0 else {b}", "where({c} >= 0, row_of({a}, {n}), row_of({b}, {n}))", "qqi",
-        "unsigned", ending=r"\.s32",
+        "slct",
+        f"{BITS} {INTEGERS} f32 f64",
+        "{a} if {c} >= 0 else {b}",
+        "where({c} >= 0, row_of({a}, {n}), row_of({b}, {n}))",
+        "qqi",
+        "unsigned",
+        ending=r"\.s32",
     ),
     row(rf"slct(?P<ftz>\.ftz)?\.(?P<type>{_INTEGER_TYPES}|f32|f64)\.f32", _select_by_sign, 4, kind=always_lanes),
     row(rf"testp\.(?P<op>{'|'.join(_PROPERTIES)})\.(?P<type>f32|f64)", _test_property, 2, kind=always_lanes),
-]  # fmt: skip
+]

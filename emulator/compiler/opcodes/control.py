@@ -11,7 +11,7 @@ from emulator.ptx.ir import Immediate, Instruction
 
 
 def _ends(code: Code, instruction: Instruction, match: re.Match) -> None:
-    raise AssertionError("control flow is emitted by translate.py")
+    raise AssertionError("control flow is emitted by segments.py")
 
 
 def _trap(code: Code, instruction: Instruction, match: re.Match) -> None:
@@ -19,7 +19,7 @@ def _trap(code: Code, instruction: Instruction, match: re.Match) -> None:
 
 
 def _hint(code: Code, instruction: Instruction, match: re.Match) -> None:
-    """It takes time, or is seen by tools only."""
+    """Takes time, or is visible to tools only."""
 
 
 def _system_call(code: Code, instruction: Instruction, match: re.Match) -> None:
@@ -42,7 +42,7 @@ ROWS: list[Row] = [
     row(r"nanosleep\.u32", _hint, 1, writes=0),
     row(r"pmevent(?:\.mask)?", _hint, 1, writes=0),
     row(r"setmaxnreg\.(?:inc|dec)\.sync\.aligned\.u32", _set_registers, writes=0),
-    # What is left of them when calls are expanded (linking.py):
+    # Instructions that compiler.linking leaves or writes in the place of calls and brx.idx:
     called(r"brx\.idx(?:\.uni)?", "system_calls.check_index(g, {m}, {0:v}, {1:i})", writes=0),
     called(r"call\.unknown", "system_calls.unknown_function(g, {m}, {0:v})", writes=0),
     row(rf"call\.(?P<function>{'|'.join(SYSTEM_CALLS)})", _system_call, writes=0),

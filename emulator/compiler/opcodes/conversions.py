@@ -52,7 +52,7 @@ _FLOAT = "f16|bf16|f32|f64"
 
 
 def _from_integer(code: Code, operand: object, type_name: str) -> str:
-    """The source's low bits with the type's sign: an integer or a row of exactly that width."""
+    """The source's low bits with the type's sign: an integer, or a row of the type's width."""
     width = type_width(type_name)
     text = code.value(operand, width)
     register_width = getattr(operand, "width", width)
@@ -103,7 +103,8 @@ def _long_to_double(code: Code, instruction: Instruction, match: re.Match) -> No
 
 
 def _narrowed(code: Code, destination: object, text: str, match: re.Match) -> None:
-    """Write a row of numbers as the type, rounding and modifiers of the opcode say."""
+    """Emits the assignment of a row of numbers, converted by the type, rounding and modifiers of the opcode."""
+    register_width = code.register(destination).width
     groups = match.groupdict()
     rounding, modifiers = groups.get("rounding") or "rn", groups.get("modifiers") or ""
     if rounding in _INTEGRAL:
@@ -115,8 +116,8 @@ def _narrowed(code: Code, destination: object, text: str, match: re.Match) -> No
     )
     if groups.get("ftz") and groups["to"] == "f32":
         text = f"floats.flush({text}.view(f32)).view(u32)"
-    if destination.width > type_width(groups["to"]):
-        text = f"{text}.astype(u{destination.width})"
+    if register_width > type_width(groups["to"]):
+        text = f"{text}.astype(u{register_width})"
     code.assign(destination, text, "lanes")
 
 
@@ -146,9 +147,21 @@ _NARROW_INTEGER = "u8|s8|u16|s16|u32|s32"
 ROWS: list[Row] = [
     row(rf"mov\.(?P<type>{_WORD})", _mov, 2),
     row(rf"cvt(?P<sat>\.sat)?\.(?P<to>{_INTEGER})\.(?P<type>{_INTEGER})", _integer_to_integer, 2),
-    row(rf"cvt\.(?P<rounding>rn|rz|rm|rp){_FTZ_SAT}\.(?P<to>f16|f32)\.(?P<type>{_INTEGER})", _integer_to_float, 2, kind=always_lanes),
-    row(rf"cvt\.(?P<rounding>rn|rz|rm|rp)\.(?P<to>bf16)\.(?P<type>{_INTEGER})", _integer_to_float, 2, kind=always_lanes),
-    row(rf"cvt\.(?P<rounding>rn|rz|rm|rp)(?P<sat>\.sat)?\.(?P<to>f64)\.(?P<type>{_NARROW_INTEGER})", _integer_to_float, 2, kind=always_lanes),
+    row(
+        rf"cvt\.(?P<rounding>rn|rz|rm|rp){_FTZ_SAT}\.(?P<to>f16|f32)\.(?P<type>{_INTEGER})",
+        _integer_to_float,
+        2,
+        kind=always_lanes,
+    ),
+    row(
+        rf"cvt\.(?P<rounding>rn|rz|rm|rp)\.(?P<to>bf16)\.(?P<type>{_INTEGER})", _integer_to_float, 2, kind=always_lanes
+    ),
+    row(
+        rf"cvt\.(?P<rounding>rn|rz|rm|rp)(?P<sat>\.sat)?\.(?P<to>f64)\.(?P<type>{_NARROW_INTEGER})",
+        _integer_to_float,
+        2,
+        kind=always_lanes,
+    ),
     row(r"cvt\.rn\.f64\.(?P<type>u64|s64)", _long_to_double, 2, kind=always_lanes),
     row(
         rf"cvt\.(?P<rounding>rni|rzi|rmi|rpi)(?P<ftz>\.ftz)?(?:\.sat)?\.(?P<to>{_INTEGER})\.(?P<type>{_FLOAT})",
@@ -168,4 +181,4 @@ ROWS: list[Row] = [
         2,
         kind=always_lanes,
     ),
-]  # fmt: skip
+]

@@ -1,5 +1,5 @@
-"""Rows of the opcode table: bulk and tensor copies, reductions, tensor map edits (PTX ISA, "Data Movement and Conversion
-Instructions: Asynchronous copy").
+"""Rows of the opcode table: bulk and tensor copies, reductions, tensor map edits (PTX ISA, "Data Movement and
+Conversion Instructions: Asynchronous copy").
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _rows(code: Code, tensor_map: Address, match: re.Match) -> bool:
 
 
 def _coordinates(code: Code, tensor_map: Address) -> str:
-    return "(" + ", ".join(code.value(item) for item in tensor_map.coordinates) + ",)"
+    return "(" + ", ".join(code.value(item) for item in tensor_map.coordinates or ()) + ",)"
 
 
 def _tile_store(code: Code, instruction: Instruction, match: re.Match) -> None:
@@ -99,15 +99,15 @@ def _bulk_shared(code: Code, instruction: Instruction, match: re.Match) -> None:
 
 
 def _reduction(code: Code, match: re.Match, space: str) -> tuple[str, str] | None:
-    """(operation, element type), None without one."""
+    """(operation, element type) of a reduction, None for a copy."""
     if "operation" not in match.re.groupindex:
         return None
     operation, type_name = match.group("operation"), match.group("type")
     types = OPERATIONS[space].get(operation, ())
     if type_name not in types:
         raise code.fail(
-            f".{operation}.{type_name} is no reduction in {space} memory; types of .{operation}: {', '.join(types) or 'none'} "
-            "(PTX ISA, cp.reduce.async.bulk)"
+            f".{operation}.{type_name} is no reduction in {space} memory; types of .{operation}: "
+            f"{', '.join(types) or 'none'} (PTX ISA, cp.reduce.async.bulk)"
         )
     # In a bulk reduction sums of f32 flush subnormals; tensor maps have a type for that.
     return operation, "f32.ftz" if type_name == "f32" else type_name

@@ -65,16 +65,15 @@ def _shuffle(code: Code, instruction: Instruction, match: re.Match) -> None:
 
 def _vote(code: Code, instruction: Instruction, match: re.Match) -> None:
     destination, predicate, membermask = instruction.operands
-    call = f"exchange.vote(g, {code.mask}, {match.group('mode')!r}, {code.predicate_bits(predicate)}, {code.single(membermask)})"
-    code.assign(destination, call, "uniform")
+    operands = f"{match.group('mode')!r}, {code.predicate_bits(predicate)}, {code.single(membermask)}"
+    code.assign(destination, f"exchange.vote(g, {code.mask}, {operands})", "uniform")
 
 
 def _match_all(code: Code, instruction: Instruction, match: re.Match) -> None:
     destination, a, membermask = instruction.operands
     result = code.temporary()
-    code.line(
-        f"{result} = exchange.match_all(g, {code.mask}, {code.value(a)}, {match.group('width')}, {code.single(membermask)})"
-    )
+    operands = f"{code.value(a)}, {match.group('width')}, {code.single(membermask)}"
+    code.line(f"{result} = exchange.match_all(g, {code.mask}, {operands})")
     targets = (destination.first, destination.second) if isinstance(destination, Pair) else (destination,)
     for i, target in enumerate(targets):
         if target != SINK:
@@ -86,7 +85,9 @@ ROWS: list[Row] = [
     row(r"shfl\.sync\.(?P<mode>idx|up|down|bfly)\.b32", _shuffle, kind=_shuffle_kind),
     row(r"vote\.sync\.(?P<mode>ballot)\.b32", _vote, kind=always_uniform),
     row(r"vote\.sync\.(?P<mode>all|any|uni)\.pred", _vote, kind=always_uniform),
-    called(r"match\.any\.sync\.b(?P<width>32|64)", "exchange.match_any(g, {m}, {1:v}, {width}, {2:i})", kind=always_lanes),
+    called(
+        r"match\.any\.sync\.b(?P<width>32|64)", "exchange.match_any(g, {m}, {1:v}, {width}, {2:i})", kind=always_lanes
+    ),
     row(r"match\.all\.sync\.b(?P<width>32|64)", _match_all, kind=always_uniform),
     called(
         r"redux\.sync\.(?P<op>add|min|max|and|or|xor)\.(?P<type>u32|s32|b32)",
@@ -99,4 +100,4 @@ ROWS: list[Row] = [
         kind=always_uniform,
     ),
     called(r"activemask\.b32", "{m}", kind=always_uniform),
-]  # fmt: skip
+]

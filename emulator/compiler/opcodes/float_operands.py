@@ -1,7 +1,7 @@
-"""Python text for floating-point operands: registers read as rows of numbers, rows of numbers as registers' bits.
+"""Python text of floating-point operands: registers as rows of numbers, rows of numbers as registers.
 
-f16 and f32 and their pairs are viewed in place; bf16 is widened to float32. A pair's row has 64 numbers, the lower one
-of each lane first.
+f16, f32 and their pairs are viewed in place; bf16 is widened to float32. The row of a pair has 64 numbers, the lower
+half of each lane first.
 """
 
 from __future__ import annotations
@@ -21,6 +21,6 @@ def numbers(code: Code, operand: object, type_name: str, flush: bool = False) ->
 
 
 def bits(text: str, type_name: str) -> str:
-    """The register's row of a row of numbers (float32 for bf16)."""
+    """A row of numbers (float32 for bf16) as the row of a register."""
     width = type_width(type_name)
     return f"floats.to_bf16({text}, {width})" if type_name.startswith("bf16") else f"({text}).view(u{width})"

@@ -1,4 +1,4 @@
-"""How a row of floating-point arithmetic is made; `opcodes_float.py` and `opcodes_half.py` hold the rows."""
+"""Makers of rows for floating-point arithmetic; `opcodes.floats` and `opcodes.halves` have the rows."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ ABS = r"(?P<abs>\.abs)"
 EXTREMES = {"min": "floats.smaller", "max": "floats.larger"}
 
 
-def float_row(operation: str, types: str, nearest: str, directed: str | None = None, sources: tuple = ()) -> Row:
-    """operation: the opcode before its type, as a pattern; a group `rounding` says how to round, groups `ftz`, `sat` and
-    `relu` are the modifiers of these names.
+def float_row(
+    operation: str, types: str, nearest: str, directed: str = "", sources: tuple[str | None, ...] = ()
+) -> Row:
+    """A row of arithmetic.
 
-    nearest: an expression of the sources' numbers {a}, {b}, {c}, rounded to nearest even. directed: with any other
-    {rounding}. sources: the types of the sources where they are not all the result's; None for the opcode's last type,
-    group `of`.
+    operation: the opcode before its type, as a pattern with groups `rounding`, `ftz`, `sat` and `relu` for the
+    modifiers of these names. types: the legal types, separated by spaces.
+    nearest: an expression of numbers {a}, {b}, {c}, rounded to nearest even. directed: one for any other {rounding}.
+    sources: types of the sources if they differ from the result's; None for the last type in the opcode.
     """
 
-    def expression(texts: list[str], groups: dict) -> str:
+    def expression(texts: list[str], groups: dict[str, str | None]) -> str:
         rounding = groups.get("rounding")
         template = nearest if rounding in (None, "rn") else directed
         return template.format(**dict(zip("abc", texts, strict=False)), rounding=repr(rounding))
@@ -40,9 +42,9 @@ def float_row(operation: str, types: str, nearest: str, directed: str | None = N
 
 
 def extreme_row(operation: str, modifiers: str, types: str, operands: tuple[int, ...] = (3,)) -> Row:
-    """min or max of two or three sources. The modifiers' groups `nan`, `xorsign` and `abs` are those of these names."""
+    """A row of min or max of two or three sources. modifiers: a pattern with groups `nan`, `xorsign` and `abs`."""
 
-    def expression(texts: list[str], groups: dict) -> str:
+    def expression(texts: list[str], groups: dict[str, str | None]) -> str:
         compared = [f"np.abs({text})" for text in texts] if groups.get("abs") else texts
         result, *others = compared
         for other in others:
@@ -55,9 +57,9 @@ def extreme_row(operation: str, modifiers: str, types: str, operands: tuple[int,
 def _row(
     operation: str,
     types: str,
-    expression: Callable[[list[str], dict], str],
+    expression: Callable[[list[str], dict[str, str | None]], str],
     operands: tuple[int, ...],
-    sources: tuple = (),
+    sources: tuple[str | None, ...] = (),
     ending: str = "",
 ) -> Row:
     def emit(code: Code, instruction: Instruction, match: re.Match) -> None:

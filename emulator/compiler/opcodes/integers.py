@@ -9,7 +9,7 @@ import re
 
 from emulator.arithmetic.integers import PERMUTE_MODES
 from emulator.compiler.code import Code
-from emulator.compiler.opcodes.rows import Row, called, computed, row, widest_source
+from emulator.compiler.opcodes.rows import Emit, Row, called, computed, row, widest_source
 from emulator.ptx.ir import SINK, Immediate, Instruction, Pair
 from emulator.ptx.types import type_width
 
@@ -17,14 +17,17 @@ INTEGERS = "u16 s16 u32 s32 u64 s64"
 BITS = "b16 b32 b64"
 
 
-def by_lane(pattern: str, types: str, function: str, sources: str = "abc", result: str | None = None, ending: str = ""):
-    """A rare instruction as a function of one lane's integers, as of `rows.computed`."""
+def by_lane(
+    pattern: str, types: str, function: str, sources: str = "abc", result: str | None = None, ending: str = ""
+) -> Row:
+    """A rare instruction, computed lane by lane. function: an expression of integers, as `rows.computed` takes it."""
     names = [letter for letter in "abcde" if f"{{{letter}}}" in function]
     body = function
     for letter in names:
         body = body.replace(f"{{{letter}}}", letter)
     width = result[1:] if result and result[1:].isdigit() else "{n}"
-    lanes = f"integers.per_lane(lambda {', '.join(names)}: {body}, {width}, {', '.join(f'{{{letter}}}' for letter in names)})"
+    sources_text = ", ".join(f"{{{letter}}}" for letter in names)
+    lanes = f"integers.per_lane(lambda {', '.join(names)}: {body}, {width}, {sources_text})"
     return computed(pattern, types, function, lanes, sources, result or "unsigned", ending)
 
 
@@ -37,14 +40,22 @@ ARITHMETIC = [
     computed(r"mad\.lo", INTEGERS, "{a} * {b} + {c}", "{a} * {b} + {c}", "qqq", "unsigned"),
     computed(r"mul\.hi", INTEGERS, "{a} * {b} >> {n}", "integers.multiply_high({a}, {b}, {n}, {signed})"),
     computed(
-        r"mad\.hi", INTEGERS, "({a} * {b} >> {n}) + {c}",
-        "integers.multiply_high({a}, {b}, {n}, {signed}).view(UINTS[{n}]) + {c}", "abq", "unsigned",
+        r"mad\.hi",
+        INTEGERS,
+        "({a} * {b} >> {n}) + {c}",
+        "integers.multiply_high({a}, {b}, {n}, {signed}).view(UINTS[{n}]) + {c}",
+        "abq",
+        "unsigned",
     ),
     by_lane(r"mad\.hi\.sat", "s32", "integers.clamped(({a} * {b} >> {n}) + {c}, {n})"),
     computed(r"mul\.wide", "u16 u32", "{a} * {b}", "np.multiply({a}, {b}, dtype=UINTS[2 * {n}])", result="wide"),
     computed(r"mul\.wide", "s16 s32", "{a} * {b}", "np.multiply({a}, {b}, dtype=INTS[2 * {n}])", result="wide"),
-    computed(r"mad\.wide", "u16 u32", "{a} * {b} + {c}", "np.multiply({a}, {b}, dtype=UINTS[2 * {n}]) + {c}", "abw", "wide"),
-    computed(r"mad\.wide", "s16 s32", "{a} * {b} + {c}", "np.multiply({a}, {b}, dtype=INTS[2 * {n}]) + {c}", "abw", "wide"),
+    computed(
+        r"mad\.wide", "u16 u32", "{a} * {b} + {c}", "np.multiply({a}, {b}, dtype=UINTS[2 * {n}]) + {c}", "abw", "wide"
+    ),
+    computed(
+        r"mad\.wide", "s16 s32", "{a} * {b} + {c}", "np.multiply({a}, {b}, dtype=INTS[2 * {n}]) + {c}", "abw", "wide"
+    ),
     by_lane(r"mul24\.lo", "u32 s32", "integers.product24({a}, {b}, {signed})", "qq"),
     by_lane(r"mul24\.hi", "u32 s32", "integers.product24({a}, {b}, {signed}) >> 16", "qq"),
     by_lane(r"mad24\.lo", "u32 s32", "integers.product24({a}, {b}, {signed}) + {c}", "qqq"),
@@ -62,24 +73,46 @@ ARITHMETIC = [
     by_lane(r"dp4a\.u32", "u32 s32", "integers.dot_bytes({a}, {b}, {c}, False, {signed})", "qqq"),
     by_lane(r"dp4a\.s32", "u32 s32", "integers.dot_bytes({a}, {b}, {c}, True, {signed})", "qqq"),
     *(
-        by_lane(rf"dp2a\.{half}\.{kind}32", "u32 s32", f"integers.dot_halves({{a}}, {{b}}, {{c}}, {kind == 's'}, {{signed}}, {half == 'hi'})", "qqq")
-        for half in ("lo", "hi") for kind in "us"
+        by_lane(
+            rf"dp2a\.{half}\.{kind}32",
+            "u32 s32",
+            f"integers.dot_halves({{a}}, {{b}}, {{c}}, {kind == 's'}, {{signed}}, {half == 'hi'})",
+            "qqq",
+        )
+        for half in ("lo", "hi")
+        for kind in "us"
     ),
-]  # fmt: skip
+]
 
 _PAIRS = "(({}).view(u32))"
 PACKED = [
-    computed("add", "u16x2 s16x2", None, _PAIRS.format("integers.halves({a}, u16) + integers.halves({b}, u16)"), "qq", "u32"),
+    computed(
+        "add", "u16x2 s16x2", None, _PAIRS.format("integers.halves({a}, u16) + integers.halves({b}, u16)"), "qq", "u32"
+    ),
     *(
-        computed(name, types, None, _PAIRS.format(f"{function}(integers.halves({{a}}, {dtype}), integers.halves({{b}}, {dtype}))"), "qq", "u32")
+        computed(
+            name,
+            types,
+            None,
+            _PAIRS.format(f"{function}(integers.halves({{a}}, {dtype}), integers.halves({{b}}, {dtype}))"),
+            "qq",
+            "u32",
+        )
         for name, function in (("min", "np.minimum"), ("max", "np.maximum"))
         for types, dtype in (("u16x2", "u16"), ("s16x2", "i16"))
     ),
     *(
-        computed(rf"{name}\.relu", "s16x2", None, _PAIRS.format(f"np.maximum({function}(integers.halves({{a}}, i16), integers.halves({{b}}, i16)), i16(0))"), "qq", "u32")
+        computed(
+            rf"{name}\.relu",
+            "s16x2",
+            None,
+            _PAIRS.format(f"np.maximum({function}(integers.halves({{a}}, i16), integers.halves({{b}}, i16)), i16(0))"),
+            "qq",
+            "u32",
+        )
         for name, function in (("min", "np.minimum"), ("max", "np.maximum"))
     ),
-]  # fmt: skip
+]
 
 BIT_FIELDS = [
     computed("popc", "b32 b64", "{a}.bit_count()", "integers.bit_count({a})", result="u32"),
@@ -90,18 +123,36 @@ BIT_FIELDS = [
     by_lane("bfe", "u32 s32 u64 s64", "integers.extract_field({a}, {b}, {c}, {n}, {signed})", "quu"),
     by_lane("bfi", "b32 b64", "integers.insert_field({a}, {b}, {c}, {d}, {n})", "abuu"),
     by_lane("fns", "b32", "integers.find_nth_set({a}, {b}, {c})", "uui"),
-    *(by_lane(rf"bmsk\.{mode}", "b32", f"integers.bit_mask({{a}}, {{b}}, {mode == 'clamp'})") for mode in ("clamp", "wrap")),
     *(
-        by_lane(rf"szext\.{mode}", "u32 s32", f"integers.extend_bits({{a}}, {{b}}, {{signed}}, {mode == 'clamp'})", "uu")
+        by_lane(rf"bmsk\.{mode}", "b32", f"integers.bit_mask({{a}}, {{b}}, {mode == 'clamp'})")
         for mode in ("clamp", "wrap")
     ),
-    computed("prmt", "b32", "integers.permute_bytes({a}, {b}, {c})", "integers.permute_bytes_row(row_of({a}, 32), row_of({b}, 32), {c})"),
-    *(by_lane("prmt", "b32", f"integers.permute_mode({{a}}, {{b}}, {{c}}, {mode!r})", ending=rf"\.{mode}") for mode in PERMUTE_MODES),
     *(
-        by_lane(rf"shf\.{way}\.{mode}", "b32", f"integers.funnel_shift({{a}}, {{b}}, {{c}}, {way == 'l'}, {mode == 'clamp'})")
-        for way in "lr" for mode in ("wrap", "clamp")
+        by_lane(
+            rf"szext\.{mode}", "u32 s32", f"integers.extend_bits({{a}}, {{b}}, {{signed}}, {mode == 'clamp'})", "uu"
+        )
+        for mode in ("clamp", "wrap")
     ),
-]  # fmt: skip
+    computed(
+        "prmt",
+        "b32",
+        "integers.permute_bytes({a}, {b}, {c})",
+        "integers.permute_bytes_row(row_of({a}, 32), row_of({b}, 32), {c})",
+    ),
+    *(
+        by_lane("prmt", "b32", f"integers.permute_mode({{a}}, {{b}}, {{c}}, {mode!r})", ending=rf"\.{mode}")
+        for mode in PERMUTE_MODES
+    ),
+    *(
+        by_lane(
+            rf"shf\.{way}\.{mode}",
+            "b32",
+            f"integers.funnel_shift({{a}}, {{b}}, {{c}}, {way == 'l'}, {mode == 'clamp'})",
+        )
+        for way in "lr"
+        for mode in ("wrap", "clamp")
+    ),
+]
 
 _SHIFTS = {
     "shl": ("{a} << min({b}, {n})", "{a} << {b}", "integers.shift_left({a}, {b}, {n})"),
@@ -110,7 +161,7 @@ _SHIFTS = {
 
 
 def _shift(code: Code, instruction: Instruction, match: re.Match) -> None:
-    """Counts are clamped at the width. The lanes' expression is simpler for an immediate count below it."""
+    """shl and shr: counts are clamped to the width. An immediate count below it has a simpler expression of rows."""
     count = instruction.operands[2]
     scalar, simple, lanes = _SHIFTS[match.group("op")]
     immediate = isinstance(count, Immediate) and 0 <= count.value < type_width(match.group("type"))
@@ -147,7 +198,8 @@ LOGIC = [
 ]
 
 
-def _predicate_logic(symbol: str):
+def _predicate_logic(symbol: str) -> Emit:
+    """The emitter of an operation on predicates: &, |, ^, ~ or = (a copy)."""
     scalar = {"&": "{a} and {b}", "|": "{a} or {b}", "^": "{a} is not {b}", "~": "not {a}", "=": "{a}"}[symbol]
     wide = {"~": "{a} ^ FULL", "=": "{a}"}.get(symbol, f"{{a}} {symbol} {{b}}")
     rows = {"~": "~{a}", "=": "{a}"}.get(symbol, f"{{a}} {symbol} {{b}}")

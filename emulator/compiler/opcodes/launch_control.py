@@ -1,8 +1,8 @@
 """Rows of the opcode table: cluster launch control and the 128-bit registers that it uses (PTX ISA,
 "clusterlaunchcontrol.try_cancel", "clusterlaunchcontrol.query_cancel", "mov").
 
-A 128-bit register is a pair of 64-bit values, each an integer or a row. It takes part in no merging of lanes: one that
-is read where lanes that have written it apart have met is refused.
+A 128-bit register is a pair of 64-bit values, each an integer or a row. Its lanes are not merged: a program that reads
+one after parts of a warp have written it is refused.
 """
 
 from __future__ import annotations

@@ -32,20 +32,26 @@ _LOAD = _STORE | {
 }
 _UNIFORM_LOAD = {"space": ("global",), "vector": ("v2", "v4"), "type": _STORE["type"]}
 _CLASSES = {"ld": _LOAD, "ldu": _UNIFORM_LOAD, "st": _STORE}
-# The space as `ops.memory` names it. Parameters and constants lie in global memory here, where they are read-only.
-_SPACES = {None: "generic", "shared::cta": "shared", "param": "global", "param::entry": "global", "const": "global"}
-_EXCLUSIVE = (  # classes of which no two may be in one instruction
-    ("operator", "level1"), ("operator", "level2"), ("operator", "device"), ("device", "vector"), ("device", "nc"),
-)  # fmt: skip
-_OF_GLOBAL = ("level1", "level2", "hint", "prefetch", "nc", "device")  # and of generic addresses
+# Space -> the name that `ops.memory` has for it. Parameters and constants are in global memory here, read-only.
+_SPACES = {"shared::cta": "shared", "param": "global", "param::entry": "global", "const": "global"}
+_EXCLUSIVE = (  # pairs of classes that exclude each other
+    ("operator", "level1"),
+    ("operator", "level2"),
+    ("operator", "device"),
+    ("device", "vector"),
+    ("device", "nc"),
+)
+# Classes for global and generic addresses only.
+_OF_GLOBAL = ("level1", "level2", "hint", "prefetch", "nc", "device")
 _ORDERED = ("relaxed", "acquire", "release")
 
 
 def _parsed(code: Code, instruction: Instruction, match: re.Match) -> tuple[dict[str, str], str, int, int]:
-    """(modifiers by class, space, width, count), of an instruction that exists."""
+    """(modifiers by class, space, bits per element, elements). Raises EmulatorError if PTX has no such instruction."""
     name = match.group("name")
     found = classified(code, name, match.group("modifiers"), _CLASSES[name])
-    space = _SPACES.get(found.get("space"), found.get("space"))
+    declared = found.get("space")
+    space = "generic" if declared is None else _SPACES.get(declared, declared)
     width, count = type_width(found["type"]), int(found.get("vector", "v1")[1:])
     reason = _conflict(found, space, width, count)
     if reason is not None:
@@ -57,6 +63,7 @@ def _parsed(code: Code, instruction: Instruction, match: re.Match) -> tuple[dict
 
 
 def _conflict(found: dict[str, str], space: str, width: int, count: int) -> str | None:
+    """Why modifiers cannot stand together, or None."""
     order, declared = found.get("order"), found.get("space", "global")
     for kinds in _EXCLUSIVE:
         both = [found[kind] for kind in kinds if kind in found]
@@ -85,10 +92,8 @@ def _conflict(found: dict[str, str], space: str, width: int, count: int) -> str 
 
 
 def _size_conflict(found: dict[str, str], space: str, width: int, count: int) -> str | None:
-    bits, limit = (
-        width * count,
-        256 if space in ("global", "generic") and found.get("space") in (None, "global") else 128,
-    )
+    bits = width * count
+    limit = 256 if space in ("global", "generic") and found.get("space") in (None, "global") else 128
     if bits > limit:
         return f"an access of {bits} bits per lane; the limit is 128, in global memory 256"
     if count == 8 and width not in (8, 32):
@@ -139,8 +144,8 @@ def _load(code: Code, instruction: Instruction, match: re.Match) -> None:
 
 
 def _load_kind(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
-    """Local memory differs from lane to lane, and a generic address may lie there; anything else is one value where
-    the address is one.
+    """A row for local memory, which differs from lane to lane, and for generic addresses, which may be local; for other
+    memory uniform if the address is.
     """
     parts = set(instruction.opcode.split("."))
     elsewhere = parts & {space for space in _LOAD["space"] if space != "local"}
@@ -158,7 +163,7 @@ def _store(code: Code, instruction: Instruction, match: re.Match) -> None:
 
 
 def _store_parts(code: Code, space: str, address: Address, items: tuple, width: int) -> None:
-    """Elements given as `_` are not written; the others are, each by itself."""
+    """Emits a store of each element that is not `_`."""
     code.line(f"memory.check_alignment({code.mask}, {code.address(address)}, {width * len(items) // 8})")
     for i, item in enumerate(items):
         if item != SINK:

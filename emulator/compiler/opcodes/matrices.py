@@ -10,7 +10,7 @@ from emulator.compiler.code import Code
 from emulator.compiler.opcodes.rows import Row, always_lanes, called, row
 from emulator.ptx.ir import Address, Instruction, Vector
 
-_BITS = {"b8": 8, "b8x16.b6x16_p32": 6, "b8x16.b4x16_p64": 4}  # of an element in shared memory
+_BITS = {"b8": 8, "b8x16.b6x16_p32": 6, "b8x16.b4x16_p64": 4}  # per element in shared memory
 
 
 def _items(code: Code, operand: object, count: int, match: re.Match) -> tuple:
@@ -58,10 +58,30 @@ _SHARED = r"(?:\.shared(?:::cta)?)?"
 _PADDED = r"b8x16\.(?:b6x16_p32|b4x16_p64)"
 
 ROWS: list[Row] = [
-    row(rf"ldmatrix\.sync\.aligned\.(?P<shape>m8n8)\.x(?P<count>1|2|4)(?P<trans>\.trans)?{_SHARED}\.b16", _load, 2, kind=always_lanes),
-    row(rf"ldmatrix\.sync\.aligned\.(?P<shape>m8n16)\.x(?P<count>1|2|4){_SHARED}\.(?P<type>{_PADDED})", _load_bytes, 2, kind=always_lanes),
-    row(rf"ldmatrix\.sync\.aligned\.(?P<shape>m16n16)\.x(?P<count>1|2)\.trans{_SHARED}\.(?P<type>b8|{_PADDED})", _load_bytes, 2, kind=always_lanes),
-    row(rf"stmatrix\.sync\.aligned\.(?P<shape>m8n8)\.x(?P<count>1|2|4)(?P<trans>\.trans)?{_SHARED}\.b16", _store, 2, writes=0),
+    row(
+        rf"ldmatrix\.sync\.aligned\.(?P<shape>m8n8)\.x(?P<count>1|2|4)(?P<trans>\.trans)?{_SHARED}\.b16",
+        _load,
+        2,
+        kind=always_lanes,
+    ),
+    row(
+        rf"ldmatrix\.sync\.aligned\.(?P<shape>m8n16)\.x(?P<count>1|2|4){_SHARED}\.(?P<type>{_PADDED})",
+        _load_bytes,
+        2,
+        kind=always_lanes,
+    ),
+    row(
+        rf"ldmatrix\.sync\.aligned\.(?P<shape>m16n16)\.x(?P<count>1|2)\.trans{_SHARED}\.(?P<type>b8|{_PADDED})",
+        _load_bytes,
+        2,
+        kind=always_lanes,
+    ),
+    row(
+        rf"stmatrix\.sync\.aligned\.(?P<shape>m8n8)\.x(?P<count>1|2|4)(?P<trans>\.trans)?{_SHARED}\.b16",
+        _store,
+        2,
+        writes=0,
+    ),
     row(rf"stmatrix\.sync\.aligned\.(?P<shape>m16n8)\.x(?P<count>1|2|4)\.trans{_SHARED}\.b8", _store, 2, writes=0),
     called(r"movmatrix\.sync\.aligned\.m8n8\.trans\.b16", "matrices.move_matrix(g, {m}, {1:v})", kind=always_lanes),
-]  # fmt: skip
+]

@@ -1,6 +1,4 @@
-"""The modifiers of an opcode by what they say, for instructions that take them in any order (PTX ISA, "ld", "st",
-"atom").
-"""
+"""Modifiers of an opcode, classified, for instructions that take them in any order (PTX ISA, "ld", "st", "atom")."""
 
 from __future__ import annotations
 
@@ -16,7 +14,8 @@ HINT = ("L2::cache_hint",)
 def classified(code: Code, name: str, text: str, classes: dict[str, tuple[str, ...]]) -> dict[str, str]:
     """ ".global.v2.b32" -> {"space": "global", "vector": "v2", "type": "b32"}.
 
-    classes: class -> its modifiers. Fails for a modifier of no class, for a second one of a class, and without a type.
+    classes: class -> its modifiers. Raises EmulatorError for a modifier of no class, for a second modifier of a class,
+    and without a type.
     """
     found: dict[str, str] = {}
     for modifier in text.split(".")[1:]:

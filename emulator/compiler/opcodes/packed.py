@@ -1,7 +1,7 @@
 """Rows of the opcode table: cvt to and from packed numbers and tf32, cvt.pack (PTX ISA, "cvt", "cvt.pack").
 
-Of the forms of four numbers with random bits (`.rs` to e4m3x4, e2m1x4, ...) PTX gives the layout of the bits in pictures
-only; they are not modelled.
+Conversions of four numbers with random bits (`.rs` to e4m3x4, e2m1x4, ...) are not modelled: the PTX ISA shows the
+layout of their bits in pictures only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _flags(match: re.Match) -> str:
 
 
 def _columns(code: Code, sources: list, type_name: str) -> str:
-    """The numbers of a register: of two f32 sources, the second one lowest, or of a packed one."""
+    """The two numbers of a register as columns, from two f32 sources, the second one lowest, or a packed source."""
     if type_name == "f32":
         return f"packing.columns({', '.join(numbers(code, source, 'f32') for source in reversed(sources))})"
     return f"{numbers(code, sources[0], type_name)}.reshape(32, 2)"
@@ -33,8 +33,8 @@ def _bits(name: str) -> int:
 
 def _pack(code: Code, instruction: Instruction, match: re.Match) -> None:
     destination, *sources = instruction.operands
-    name = match.group("to")
-    codes = f"packing.narrow({_columns(code, sources, match.group('type'))}, {name!r}, {match.group('rounding')!r}, {_flags(match)})"
+    name, columns = match.group("to"), _columns(code, sources, match.group("type"))
+    codes = f"packing.narrow({columns}, {name!r}, {match.group('rounding')!r}, {_flags(match)})"
     code.assign(destination, f"packing.packed({codes}, {_bits(name)}, {destination.width})", "lanes")
 
 
@@ -77,14 +77,21 @@ ROWS: list[Row] = [
     row(rf"cvt\.(?P<rounding>rn|rz){_MODIFIERS}\.(?P<to>f16|bf16)x2\.(?P<type>f32)", _pack, 3, kind=always_lanes),
     row(rf"cvt\.rs{_MODIFIERS}\.(?P<to>f16|bf16)x2\.f32", _pack_stochastic, 4, kind=always_lanes),
     row(rf"cvt\.(?P<rounding>rn){_SATURATING}\.(?P<to>{_SMALL})x2\.(?P<type>f32)", _pack, 3, kind=always_lanes),
-    row(rf"cvt\.(?P<rounding>rn){_SATURATING}\.(?P<to>{_SMALL})x2\.(?P<type>f16x2|bf16x2)", _pack, 2, kind=always_lanes),
+    row(
+        rf"cvt\.(?P<rounding>rn){_SATURATING}\.(?P<to>{_SMALL})x2\.(?P<type>f16x2|bf16x2)", _pack, 2, kind=always_lanes
+    ),
     row(rf"cvt\.(?P<rounding>rz|rp){_SATFINITE}\.(?P<to>ue8m0)x2\.(?P<type>f32)", _pack, 3, kind=always_lanes),
     row(rf"cvt\.(?P<rounding>rz|rp){_SATFINITE}\.(?P<to>ue8m0)x2\.(?P<type>bf16x2)", _pack, 2, kind=always_lanes),
     row(rf"cvt\.rn{_RELU}\.(?P<to>f16|bf16)x2\.(?P<of>{_SMALL})x2", _unpack, 2, kind=always_lanes),
-    row(rf"cvt\.rn{_RELU}(?P<scaled>\.scaled::n2::ue8m0)\.(?P<to>bf16)x2\.(?P<of>{_SMALL})x2", _unpack, 3, kind=always_lanes),
+    row(
+        rf"cvt\.rn{_RELU}(?P<scaled>\.scaled::n2::ue8m0)\.(?P<to>bf16)x2\.(?P<of>{_SMALL})x2",
+        _unpack,
+        3,
+        kind=always_lanes,
+    ),
     row(r"cvt\.rn(?P<modifiers>)\.(?P<to>bf16)x2\.(?P<of>ue8m0)x2", _unpack, 2, kind=always_lanes),
     row(rf"cvt\.(?P<rounding>rn|rz){_MODIFIERS}\.tf32\.f32", _round_to_tf32, 2, kind=always_lanes),
     row(rf"cvt\.(?P<rounding>rna){_SATFINITE}\.tf32\.f32", _round_to_tf32, 2, kind=always_lanes),
     row(r"cvt\.pack\.sat\.(?P<sign>[us])(?P<width>16)\.s32", _pack_integers, 3, kind=always_lanes),
     row(r"cvt\.pack\.sat\.(?P<sign>[us])(?P<width>2|4|8)\.s32\.b32", _pack_integers, 4, kind=always_lanes),
-]  # fmt: skip
+]

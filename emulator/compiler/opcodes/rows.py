@@ -1,7 +1,7 @@
-"""What a row of the opcode table is, and the common ways to make one.
+"""A row of the opcode table, and common ways to make one.
 
-A row matches whole opcodes by a regular expression and emits Python for an instruction through `code.Code`. Operands
-are given to the emitted text either as Python integers (uniform) or as NumPy rows of 32 lanes.
+A row matches whole opcodes by a regular expression and emits Python text for an instruction through `code.Code`. In the
+text an operand is a Python integer if it is uniform, else a NumPy row of 32 lanes.
 """
 
 from __future__ import annotations
@@ -9,24 +9,27 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from emulator.ptx.ir import Instruction
 
 if TYPE_CHECKING:
     from emulator.compiler.code import Code
 
-KindOf = Callable[[object], str]  # operand -> "uniform", "bits" or "lanes" (see `flow.py`)
+KindOf = Callable[[object], str]
+"""Operand -> "uniform", "bits" or "lanes" (see `compiler.flow`)."""
 Kind = Callable[[Instruction, int, KindOf], str]
+"""(instruction, number of its destinations, kinds of operands) -> the kind of its result."""
+Emit = Callable[["Code", Instruction, re.Match[str]], None]
 
 
 def same_as_sources(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
-    """Uniform if every source is."""
+    """Uniform if every source is, else a row."""
     return "uniform" if all(kind_of(operand) == "uniform" for operand in instruction.operands[writes:]) else "lanes"
 
 
 def widest_source(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
-    """For predicates: a mask as long as no source is a row."""
+    """Of predicates: uniform if every source is, a mask if no source is a row, else a row."""
     return max((kind_of(operand) for operand in instruction.operands[writes:]), key=("uniform", "bits", "lanes").index)
 
 
@@ -40,18 +43,19 @@ def always_lanes(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
 
 @dataclass(frozen=True)
 class Row:
-    """pattern: of the whole opcode. writes: how many leading operands are destinations. flow: "", "branch", "exit" or
-    "wait" (may have to wait; emitted as the first instruction of a segment). operands: how many operands the
-    instruction may have, destinations included; None where `emit` unpacks them and so refuses any other number.
-    carry: what the instruction does with the carry flag, of "in" and "out" (see `carry.py`)."""
+    """The instructions whose whole opcode matches a pattern."""
 
-    pattern: re.Pattern
-    emit: Callable[[Code, Instruction, re.Match], None]
+    pattern: re.Pattern[str]
+    emit: Emit
     writes: int = 1
+    """Number of leading operands that are destinations."""
     kind: Kind = same_as_sources
     flow: str = ""
+    """"branch", "exit", "wait" (may have to wait; the first instruction of a segment), or "" for none of these."""
     operands: frozenset[int] | None = None
+    """Legal numbers of operands, destinations included; None if `emit` unpacks them and so refuses any other number."""
     carry: frozenset[str] = frozenset()
+    """Use of the carry flag: "in" if the instruction reads it, "out" if it writes it (see `compiler.carry`)."""
 
     def refusal(self, instruction: Instruction) -> str | None:
         """Why the row does not take an instruction of its opcode, or None."""
@@ -62,14 +66,14 @@ class Row:
         return f"{instruction.opcode} with {count} operands; it takes {expected}"
 
 
-def row(pattern: str, emit: Callable, operands: int | tuple[int, ...] | None = None, **options) -> Row:
-    """operands: the number of operands, or the numbers that there may be."""
+def row(pattern: str, emit: Emit, operands: int | tuple[int, ...] | None = None, **options: Any) -> Row:
+    """operands: the legal number of operands, or the legal numbers. options: other attributes of the row."""
     counts = (operands,) if isinstance(operands, int) else operands
     return Row(re.compile(pattern), emit, operands=None if counts is None else frozenset(counts), **options)
 
 
 def sources_named(template: str) -> int:
-    """How many sources an expression names: {a}, {b}, ..."""
+    """The number of different sources, {a}, {b}, ..., in an expression."""
     return len(set(re.findall(r"\{([a-e])\}", template)))
 
 
@@ -82,13 +86,14 @@ def computed(
     result: str | None = None,
     ending: str = "",
 ) -> Row:
-    """`d = f(a, b, ...)`: the expressions name their sources {a}, {b}, {c} and the type's width in bits as {n}.
+    """An instruction `d = f(a, b, ...)` with one operand for each source that the expressions name.
 
-    pattern, ending: the opcode up to its type and after it. types: its types. sources: one letter per operand: "q"
-    the type's width unsigned, "w" twice its width, "u" and "i" 32 bits unsigned and signed, "p" a predicate; any
-    other letter stands for the type itself. scalar None: there is no expression for integers, the result is a row.
-    result: the type of the result if it differs, or "wide" for twice the width, "unsigned" for the same width where
-    the sign makes no difference. The instruction has one operand for each source that the expressions name.
+    pattern, ending: the opcode before and after its type. types: the legal types, separated by spaces.
+    scalar, lanes: expressions of integers and of rows. They name the sources {a}, {b}, ..., the type's width in bits
+    {n} and whether it is signed {signed}. scalar is None if the result is always a row.
+    sources: a letter per source for its type: "q" the type's width, unsigned; "w" twice the width; "u" and "i" 32 bits,
+    unsigned and signed; "p" a predicate; any other letter the type itself.
+    result: type of the result; None for the type itself, "wide" for twice its width, "unsigned" for it without a sign.
     """
 
     def emit(code: Code, instruction: Instruction, match: re.Match) -> None:
@@ -99,10 +104,10 @@ def computed(
     return row(rf"(?:{pattern})\.(?P<type>{types.replace(' ', '|')}){ending}", emit, operands, kind=kind)
 
 
-def called(pattern: str, template: str, operands: int | tuple[int, ...] | None = None, **options) -> Row:
-    """An instruction that is one call; see `code.Code.call` for what the template may name.
+def called(pattern: str, template: str, operands: int | tuple[int, ...] | None = None, **options: Any) -> Row:
+    """An instruction that is one call, written as a template of `code.Code.call`.
 
-    operands: as of `row`; by default as many as the template names, which suits whatever has no optional operands.
+    operands: as in `row`; None if all operands are mandatory and the template names the last one.
     """
     if operands is None:
         named = [int(index) for index in re.findall(r"\{(\d+)", template)]
@@ -115,5 +120,5 @@ def called(pattern: str, template: str, operands: int | tuple[int, ...] | None =
 
 
 def ignored(pattern: str) -> Row:
-    """An instruction without an effect on what is modelled (hints)."""
+    """An instruction without an effect in the model: a hint."""
     return row(pattern, lambda code, instruction, match: None, writes=0)

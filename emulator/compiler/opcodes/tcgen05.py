@@ -37,26 +37,17 @@ def _split(code: Code, operands: list, match: re.Match) -> str:
 
 
 def _mma(code: Code, instruction: Instruction, match: re.Match) -> None:
-    """[d], a, b, idesc, {[sfa], [sfb],} {disable-output-lane,} enable-input-d {, scale-input-d}; a: a descriptor or an
-    address in tensor memory.
+    """[d], a, b, idesc, {[sfa], [sfb],} {disable-output-lane,} enable-input-d {, scale-input-d}
+
+    a: a descriptor in a 64-bit register, or an address in tensor memory.
     """
     kind, group = match.group("kind"), int(match.group("group"))
     block = _scale_block(code, kind, match.group("scaled") is not None, match.group("scale"))
     d, a, b, idesc, *rest = instruction.operands
     scales = "0, 0"
     if block:
-        if len(rest) != 3:
-            raise code.fail(f"tcgen05.mma.kind::{kind}.block_scale ends in [scale-A], [scale-B], enable-input-d")
-        scales = f"{code.address(rest[0])}, {code.address(rest[1])}"
-        rest = rest[2:]
-    disabled = ()
-    if rest and isinstance(rest[0], Vector):
-        disabled, rest = rest[0].items, rest[1:]
-        if len(disabled) != 4 * group or block:
-            raise code.fail(
-                f"disable-output-lane of {len(disabled)} words; it has {4 * group} for cta_group::{group}, and there is "
-                "none with block scaling"
-            )
+        scales, rest = _scale_factors(code, kind, rest)
+    disabled, rest = _disabled_lanes(code, rest, group, block)
     d_shift = _scale_input_d(code, kind, rest)
     shifts_a = match.group("shifts") is not None
     if shifts_a and (block or match.group("collector") in ("fill", "use")):
@@ -65,16 +56,34 @@ def _mma(code: Code, instruction: Instruction, match: re.Match) -> None:
         )
     in_tmem = isinstance(a, Address)
     form = f"tcgen05.MmaForm({kind!r}, {group}, {block}, {in_tmem}, {d_shift}, {shifts_a})"
+    matrices = f"{code.address(d)}, {code.address(a) if in_tmem else code.value(a, 64)}, {code.value(b, 64)}"
     words = "".join(f"{code.value(word)}, " for word in disabled)
-    operands = (
-        f"tcgen05.MmaOperands({code.address(d)}, {code.address(a) if in_tmem else code.value(a, 64)}, {code.value(b, 64)}, "
-        f"{code.value(idesc)}, {scales}, {code.boolean(rest[0])}, ({words}))"
-    )
-    code.line(f"tcgen05.mma(g, {code.mask}, {form}, {operands}, (g, {code.pc}))")
+    operands = f"{matrices}, {code.value(idesc)}, {scales}, {code.boolean(rest[0])}, ({words})"
+    code.line(f"tcgen05.mma(g, {code.mask}, {form}, tcgen05.MmaOperands({operands}), (g, {code.pc}))")
+
+
+def _scale_factors(code: Code, kind: str, operands: list) -> tuple[str, list]:
+    """(addresses of the scale factors of A and B, the operands behind them)."""
+    if len(operands) != 3:
+        raise code.fail(f"tcgen05.mma.kind::{kind}.block_scale ends in [scale-A], [scale-B], enable-input-d")
+    return f"{code.address(operands[0])}, {code.address(operands[1])}", operands[2:]
+
+
+def _disabled_lanes(code: Code, operands: list, group: int, block: int | None) -> tuple[tuple, list]:
+    """(words of disable-output-lane, none without it; the operands behind them)."""
+    if not operands or not isinstance(operands[0], Vector):
+        return (), operands
+    words = operands[0].items
+    if len(words) != 4 * group or block:
+        raise code.fail(
+            f"disable-output-lane of {len(words)} words; it has {4 * group} for cta_group::{group}, and there is "
+            "none with block scaling"
+        )
+    return words, operands[1:]
 
 
 def _scale_block(code: Code, kind: str, scaled: bool, size: str | None) -> int | None:
-    """Elements per scale factor by the opcode's qualifiers, None without scaling."""
+    """Elements per scale factor, None without block scaling. scaled: `.block_scale`. size: the scale vector size."""
     blocks = SCALE_BLOCKS.get(kind)
     if scaled != (blocks is not None):
         raise code.fail(
@@ -85,18 +94,20 @@ def _scale_block(code: Code, kind: str, scaled: bool, size: str | None) -> int |
     if blocks is None or size not in blocks:
         legal = ", ".join(f".{name}" for name in blocks or () if name) or "none"
         raise code.fail(
-            f"tcgen05.mma.kind::{kind} with {f'.{size}' if size else 'no .scale_vectorsize'}; must be {legal} ({BLOCK_SCALING})"
+            f"tcgen05.mma.kind::{kind} with {f'.{size}' if size else 'no .scale_vectorsize'}; must be {legal} "
+            f"({BLOCK_SCALING})"
         )
     return blocks[size]
 
 
 def _scale_input_d(code: Code, kind: str, operands: list) -> int:
-    """The immediate after enable-input-d, 0 where there is none."""
+    """The immediate scale-input-d behind enable-input-d, 0 without one."""
     if len(operands) == 1:
         return 0
     if len(operands) != 2 or not isinstance(operands[1], Immediate) or not KINDS[kind].scales_d:
         raise code.fail(
-            "tcgen05.mma ends in enable-input-d and, for kinds f16 and tf32, an immediate scale-input-d (PTX ISA, tcgen05.mma)"
+            "tcgen05.mma ends in enable-input-d and, for kinds f16 and tf32, an immediate scale-input-d (PTX ISA, "
+            "tcgen05.mma)"
         )
     if not 0 <= operands[1].value <= 15:
         raise code.fail(f"scale-input-d is {operands[1].value}, must be 0 to 15 (PTX ISA, tcgen05.mma)")
@@ -112,20 +123,32 @@ ROWS: list[Row] = [
         writes=0,
         flow="wait",
     ),
-    called(rf"tcgen05\.dealloc{_CTA_GROUP}\.sync\.aligned\.b32", "tmem.dealloc(g, {m}, {group}, {0:i}, {1:i}, {issuer})", writes=0),
-    called(rf"tcgen05\.relinquish_alloc_permit{_CTA_GROUP}\.sync\.aligned", "tmem.relinquish(g, {m}, {group}, {issuer})", writes=0),
-    row(rf"tcgen05\.ld\.sync\.aligned\.{_TMEM_SHAPE}(?P<pack>\.pack::16b)?\.b32", _tensor_memory_load, kind=always_lanes),
+    called(
+        rf"tcgen05\.dealloc{_CTA_GROUP}\.sync\.aligned\.b32",
+        "tmem.dealloc(g, {m}, {group}, {0:i}, {1:i}, {issuer})",
+        writes=0,
+    ),
+    called(
+        rf"tcgen05\.relinquish_alloc_permit{_CTA_GROUP}\.sync\.aligned",
+        "tmem.relinquish(g, {m}, {group}, {issuer})",
+        writes=0,
+    ),
+    row(
+        rf"tcgen05\.ld\.sync\.aligned\.{_TMEM_SHAPE}(?P<pack>\.pack::16b)?\.b32", _tensor_memory_load, kind=always_lanes
+    ),
     row(rf"tcgen05\.st\.sync\.aligned\.{_TMEM_SHAPE}(?P<pack>\.unpack::16b)?\.b32", _tensor_memory_store, writes=0),
     called(r"tcgen05\.wait::(?P<kind>ld|st)\.sync\.aligned", "tmem.wait_for(g, {m}, {kind})", writes=0),
     called(r"tcgen05\.fence::(?P<side>before|after)_thread_sync", "tmem.fence(g, {side})", writes=0),
     called(
-        rf"tcgen05\.cp{_CTA_GROUP}\.(?P<shape>128x256b|4x256b|128x128b|64x128b|32x128b)(?:\.(?P<cast>warpx2::02_13|warpx2::01_23|warpx4))?"
+        rf"tcgen05\.cp{_CTA_GROUP}\.(?P<shape>128x256b|4x256b|128x128b|64x128b|32x128b)"
+        r"(?:\.(?P<cast>warpx2::02_13|warpx2::01_23|warpx4))?"
         r"(?:\.b8x16\.(?P<source>b6x16_p32|b4x16_p64))?",
         "tcgen05.copy(g, {m}, {group}, {shape}, {cast}, {source}, {0:x}, {1:l}, {issuer})",
         writes=0,
     ),
     row(
-        rf"tcgen05\.mma{_CTA_GROUP}\.kind::(?P<kind>f16|tf32|f8f6f4|i8|mxf8f6f4|mxf4nvf4|mxf4)(?P<scaled>\.block_scale)?(?:\.(?P<scale>scale_vec::[124]X|block16|block32))?"
+        rf"tcgen05\.mma{_CTA_GROUP}\.kind::(?P<kind>f16|tf32|f8f6f4|i8|mxf8f6f4|mxf4nvf4|mxf4)"
+        r"(?P<scaled>\.block_scale)?(?:\.(?P<scale>scale_vec::[124]X|block16|block32))?"
         r"(?P<shifts>\.ashift)?(?:\.collector::a::(?P<collector>fill|use|lastuse|discard))?",
         _mma,
         writes=0,
@@ -136,4 +159,4 @@ ROWS: list[Row] = [
         (1, 2),
         writes=0,
     ),
-]  # fmt: skip
+]

@@ -1,0 +1,50 @@
+"""The analysis of an entry, from which the text of its segments is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from emulator.compiler import carry
+from emulator.compiler.flow import Flow
+from emulator.compiler.layout import Layout, lay_out
+from emulator.compiler.linking import link
+from emulator.compiler.nesting import Nesting
+from emulator.compiler.steps import Match, rows_of, steps_of
+from emulator.compiler.tmem_uses import first_uses
+from emulator.errors import EmulatorError
+from emulator.ptx.ir import Entry
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the segments of an entry depend on. Lists are by index of the instruction."""
+
+    entry: Entry
+    """With calls expanded and the carry flag as a register."""
+    rows: list[Match]
+    flow: Flow
+    nesting: Nesting
+    layout: Layout
+    numbers: dict[str, int]
+    """Register name -> its index in a warp's list of registers."""
+    first_uses: dict[int, frozenset[int]]
+    """Instruction -> the tcgen05.ld instructions that must be complete before it (`tmem_uses`)."""
+
+
+def plan(entry: Entry) -> Plan:
+    """Raises EmulatorError, with instruction and line, for whatever is not modelled."""
+    entry = link(entry)
+    rows = rows_of(entry)
+    if not entry.instructions:
+        raise EmulatorError("the entry has no instructions", kernel=entry.name)
+    entry = carry.with_carry_flag(entry, [row for row, _ in rows])
+    flow = Flow(entry, steps_of(entry, rows))
+    return Plan(
+        entry=entry,
+        rows=rows,
+        flow=flow,
+        nesting=Nesting(flow),
+        layout=lay_out(entry),
+        numbers={name: number for number, name in enumerate(entry.registers)},
+        first_uses=first_uses(flow),
+    )

@@ -1,0 +1,130 @@
+"""NVIDIA's ptxas and nvdisasm: where they are, what they say of a kernel; and the machine code in a cubin."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.dsl import ARCH
+
+WHEELS = {"ptxas": "nvidia-cuda-nvcc-cu12", "nvdisasm": "nvidia-cuda-nvdisasm"}  # of the extra "report"
+EXTRA = "`pip install '.[report]'` brings it"
+
+
+class ReportError(Exception):
+    """A tool is missing or refuses its input."""
+
+
+def installed(tool: str) -> list[str]:
+    """Paths of a tool: in NVIDIA's wheels, those of CUDA 12 before those of CUDA 13, then on PATH."""
+    spec = importlib.util.find_spec("nvidia")
+    folders = (spec.submodule_search_locations if spec is not None else None) or ()
+    wheels = [path for folder in folders for path in Path(folder).glob(f"*/bin/{tool}")]
+    on_path = shutil.which(tool)
+    return [str(path) for path in sorted(wheels, key=lambda path: path.parts[-3] != "cuda_nvcc")] + [
+        path for path in (on_path,) if path
+    ]
+
+
+def required(tool: str) -> list[str]:
+    """The same; raises ReportError where there is none."""
+    found = installed(tool)
+    if not found:
+        raise ReportError(f"{tool} is neither in site-packages nor on PATH; {EXTRA} ({WHEELS[tool]})")
+    return found
+
+
+def check_installed() -> None:
+    """Raise ReportError unless every tool and pyelftools are there."""
+    for tool in WHEELS:
+        required(tool)
+    if importlib.util.find_spec("elftools") is None:
+        raise ReportError(f"there is no package pyelftools; {EXTRA}")
+
+
+def release(tool: str) -> str:
+    """CUDA release of a tool, "12.9.86"."""
+    version = subprocess.run([tool, "--version"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"V([\d.]+)", version)
+    if found is None:
+        raise ReportError(f"{tool} --version names no release:\n{version.strip()}")
+    return found[1]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# ptxas
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Assembled:
+    """The output of `ptxas -v`. Registers and stack are of the function that needs most, spills are sums."""
+
+    ptxas: str  # path
+    cubin: bytes
+    registers: int  # 32-bit, per thread
+    stack_bytes: int  # per thread
+    spill_store_bytes: int
+    spill_load_bytes: int
+    warnings: tuple[str, ...]
+
+
+def assemble(ptx: str) -> Assembled:
+    """Run the first ptxas that knows the PTX's version, at its default -O3, which is the DSL's level too.
+
+    Raises ReportError with ptxas's message where it refuses the PTX.
+    """
+    refusals = []
+    for ptxas in required("ptxas"):
+        with tempfile.TemporaryDirectory(prefix="report-") as folder:
+            source, target = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
+            source.write_text(ptx)
+            command = [ptxas, "-v", f"-arch={ARCH}", str(source), "-o", str(target)]
+            result = subprocess.run(command, capture_output=True, text=True)
+            log = result.stdout + result.stderr
+            if result.returncode == 0:
+                return _assembled(ptxas, log, target.read_bytes())
+        if "Unsupported .version" not in log:
+            raise ReportError(f"{ptxas} refuses the PTX:\n{log.strip()}")
+        refusals.append(f"{ptxas}: {log.strip().splitlines()[0].rpartition('fatal')[2].strip(' :')}")
+    raise ReportError("no ptxas knows this PTX version:\n" + "\n".join(refusals))
+
+
+def _assembled(ptxas: str, log: str, cubin: bytes) -> Assembled:
+    registers = [int(count) for count in re.findall(r"Used (\d+) registers", log)]
+    memory = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log)
+    if not registers or not memory:
+        raise ReportError(f"{ptxas} -v states no registers or no spills:\n{log.strip()}")
+    stack, stores, loads = zip(*(map(int, line) for line in memory))
+    warnings = tuple(line.strip() for line in log.splitlines() if "warning" in line.lower())
+    return Assembled(ptxas, cubin, max(registers), max(stack), sum(stores), sum(loads), warnings)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Cubins
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def machine_code(cubin: bytes) -> bytes:
+    """The .text sections of a cubin, an ELF file, without the names of its kernels. Needs pyelftools."""
+    from elftools.elf.elffile import ELFFile
+
+    sections = ELFFile(io.BytesIO(cubin)).iter_sections()
+    return b"".join(section.data() for section in sections if section.name.startswith(".text."))
+
+
+def disassembly(cubin: bytes) -> str:
+    """nvdisasm's listing of the code in a cubin. Raises ReportError where it refuses the cubin."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        result = subprocess.run([required("nvdisasm")[0], "-c", file.name], capture_output=True, text=True)
+    if result.returncode:
+        raise ReportError(f"nvdisasm refuses the cubin: {result.stderr.strip()}")
+    return result.stdout

@@ -1,0 +1,137 @@
+"""Rows of `tools.compare` that only move bytes: a plain read, and rings of bulk copies (ring.cu)."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tools.rows import Row
+
+if TYPE_CHECKING:
+    import torch
+    from cuda.bindings.driver import CUfunction
+
+    import submission
+
+SOURCE = Path(__file__).resolve().parent / "ring.cu"
+MAX_GROUPS = 16  # ring.cu's kMaxGroups
+STORE_BYTES = 256  # ring.cu's kStoreBytes
+RING_STAGE, RING_STAGES, RING_THREADS = 16384, 12, 96
+LINE = 128  # bytes of an L2 line
+SMEM_BYTES = 227 * 1024
+
+
+class Group(ctypes.Structure):
+    """ring.cu's Group."""
+
+    _fields_ = [(name, ctypes.c_int64) for name in ("weights", "tokens", "output")] + [
+        (name, ctypes.c_int32) for name in ("first_tile", "token_blocks", "k_tiles", "m", "n")
+    ]
+
+
+class Work(ctypes.Structure):
+    """ring.cu's Work."""
+
+    _fields_ = [("groups", Group * MAX_GROUPS)] + [
+        (name, ctypes.c_int32)
+        for name in (
+            *("group_count", "tiles", "ctas_per_tile", "token_tile", "part_tokens"),
+            *("stages", "weight_bytes", "part_bytes", "early"),
+        )
+    ]
+
+
+@functools.cache
+def ring_kernel() -> CUfunction:
+    """ring.cu, loaded on the current GPU."""
+    from emulator.hopper import gpu, library
+
+    function = gpu.Module(library.ptx(SOURCE, "sm_90")).function("ring")
+    gpu.set_attribute(function, gpu.MAX_DYNAMIC_SHARED_BYTES, SMEM_BYTES)
+    return function
+
+
+def ring_shared_bytes(work: Work) -> int:
+    """Dynamic shared memory of the ring: stages, store buffer, mbarriers."""
+    stage_bytes = work.weight_bytes + work.token_tile // work.part_tokens * work.part_bytes
+    return int(work.stages * stage_bytes + STORE_BYTES + 8 * (2 * work.stages + 2))
+
+
+def run_ring(ctas: int, programmatic: bool, work: Work) -> None:
+    """Launch the ring on torch's current queue."""
+    import torch
+
+    from emulator.hardware.properties import LaunchConfig
+    from emulator.hopper import gpu
+
+    config = LaunchConfig(
+        (ctas, 1, 1), (RING_THREADS, 1, 1), (1, 1, 1), ring_shared_bytes(work), programmatic=programmatic
+    )
+    gpu.launch(ring_kernel(), config, [bytes(work)], torch.cuda.current_stream().cuda_stream)
+
+
+def plain_ring(address: int, nbytes: int, sms: int, early: bool) -> Work:
+    """A ring over `nbytes` at an address, an equal and contiguous share per SM, rounded down to whole lines.
+
+    early: whether loads come before the wait for the previous launch.
+    """
+    k_tiles = -(-nbytes // (sms * RING_STAGE))
+    work = Work(group_count=1, tiles=sms, ctas_per_tile=1, token_tile=1, part_tokens=1, early=early)
+    work.stages, work.weight_bytes = RING_STAGES, nbytes // (sms * k_tiles * LINE) * LINE
+    work.groups[0] = Group(weights=address, token_blocks=1, k_tiles=k_tiles, n=128)
+    return work
+
+
+def schedule_ring(schedule: submission.Schedule, buffer: torch.Tensor | None) -> tuple[Work, int]:
+    """(ring with the schedule's loads and stores, bytes of its operands and outputs).
+
+    buffer: memory for operands and outputs, one after the other; None to learn its size. Raises ValueError for split K.
+    """
+    import submission
+
+    plan = schedule.plan
+    if plan.k_split > 1:
+        raise ValueError(f"split K by {plan.k_split}; ring.cu's CTAs load all of K")
+    work = Work(group_count=len(schedule.sizes), tiles=schedule.tiles, ctas_per_tile=plan.cta_group, early=1)
+    work.token_tile, work.part_tokens, work.stages = plan.token_tile, plan.part_tokens, plan.stages
+    work.weight_bytes = plan.products * (plan.weight_bytes + submission.SF_STAGE)
+    work.part_bytes = plan.part_token_bytes + plan.part_atoms * submission.SF_STAGE
+    at = start = buffer.data_ptr() if buffer is not None else 0
+    for index, ((m, n, k), first) in enumerate(zip(schedule.sizes, schedule.first_tiles)):
+        k_tiles = -(-k // submission.K_TILE)
+        weight_blocks = -(-n // (submission.WEIGHT_TILE * plan.cta_group)) * plan.cta_group
+        token_blocks = -(-m // plan.token_tile)
+        columns = weight_blocks * submission.WEIGHT_TILE
+        group = Group(first_tile=first, token_blocks=token_blocks, k_tiles=k_tiles, m=m, n=columns)
+        group.weights, at = at, at + weight_blocks * k_tiles * work.weight_bytes
+        group.tokens, at = at, at + token_blocks * plan.parts * plan.cta_group * k_tiles * work.part_bytes
+        group.output, at = at, at + m * columns * 2
+        work.groups[index] = group
+    return work, at - start
+
+
+def memory_rows(nbytes: int, schedule: submission.Schedule | None, sms: int, calls: int) -> Iterator[Row]:
+    """The rows of this module, with a buffer per call.
+
+    nbytes: of the plain read and the plain rings. schedule: of the ring with the kernel's traffic; None leaves it out.
+    """
+    import torch
+
+    from emulator.hopper import plain_read
+
+    def buffers(size: int) -> list[torch.Tensor]:
+        return [torch.zeros(size, dtype=torch.uint8, device="cuda") for _ in range(calls)]
+
+    yield Row("plain read", lambda read: read(), [plain_read.reader(nbytes) for _ in range(calls)])
+    memory = buffers(nbytes)
+    for name, programmatic in (("ring, launches in turn", False), ("ring, loads before the wait", True)):
+        works = [plain_ring(buffer.data_ptr(), nbytes, sms, programmatic) for buffer in memory]
+        yield Row(name, functools.partial(run_ring, sms, programmatic), works)
+    del memory
+    if schedule is not None and schedule.plan.k_split == 1:
+        memory = buffers(schedule_ring(schedule, None)[1])
+        works = [schedule_ring(schedule, buffer)[0] for buffer in memory]
+        yield Row("ring, our traffic", functools.partial(run_ring, schedule.ctas, True), works)

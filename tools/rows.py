@@ -1,0 +1,74 @@
+"""Rows of `tools.compare`: one thing to call on every input of a case, and the time that a call takes on the GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from harness.timing import time_back_to_back
+
+if TYPE_CHECKING:
+    import torch
+
+FLUSH_BYTES = 512 * 2**20  # several times the L2 of any GPU
+WAIT_CYCLES = 10_000_000  # first length of the kernel that hides the host's work
+LONGEST_WAIT_CYCLES = 100_000_000
+
+
+@dataclasses.dataclass
+class Row:
+    """A row in one case. A timing calls `call` with each of `inputs`, back to back."""
+
+    name: str
+    call: Callable[[Any], Any]
+    inputs: list[Any]
+
+
+def flush_buffer() -> torch.Tensor:
+    """The buffer whose initialization flushes L2."""
+    import torch
+
+    return torch.empty(FLUSH_BYTES // 4, device="cuda")
+
+
+def time_row(row: Row, flush: torch.Tensor, repeats: int) -> tuple[list[float], bool]:
+    """(microseconds per call of each repeat, whether the host's work was hidden). A first repeat is not counted.
+
+    A kernel that waits, longer and longer up to LONGEST_WAIT_CYCLES, runs while the host launches every call. It hides
+    the host's work unless a call waits for the GPU.
+    """
+    import torch
+
+    hidden = False
+
+    def call(data: Any) -> None:  # outputs are dropped at once, so that their memory is free for the next call
+        row.call(data)
+
+    def queued(start: torch.cuda.Event) -> None:
+        nonlocal hidden
+        hidden = not start.query()  # type: ignore[no-untyped-call]
+
+    durations: list[float] = []
+    cycles = WAIT_CYCLES
+    while len(durations) <= repeats:
+        flush.zero_()
+        torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
+        nanoseconds, _ = time_back_to_back(call, row.inputs, queued)
+        if hidden or cycles > LONGEST_WAIT_CYCLES:
+            durations.append(nanoseconds / 1e3)
+        else:
+            cycles *= 2
+    return durations[1:], hidden
+
+
+def kernel_time(row: Row) -> float:
+    """Microseconds per call that kernels and copies ran on the GPU, summed by torch's profiler."""
+    import torch
+
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        for data in row.inputs:
+            row.call(data)
+        torch.cuda.synchronize()
+    total: float = sum(event.self_device_time_total for event in profiler.key_averages())
+    return total / len(row.inputs)
