@@ -1,7 +1,7 @@
 """The emulator's two exceptions, and its warning.
 
-`Fault` is raised where a rule is broken and says only what was wrong. The scheduler knows who broke it and turns the
-fault into an `EmulatorError`, the one exception that a user of the emulator sees.
+The code that checks a rule raises `Fault`, which says only what is wrong. The scheduler knows which warp broke the rule
+and turns the fault into an `EmulatorError`, the one exception that a user of the emulator sees.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import warnings
 
 
 class Fault(Exception):
-    """A broken rule without its place: value, limit, reason and, for hardware rules, the section of the PTX ISA."""
+    """A broken rule without its place. The reason has value, limit, rule and, for hardware, the PTX ISA's section."""
 
     def __init__(self, reason: str):
         super().__init__(reason)
@@ -19,11 +19,9 @@ class Fault(Exception):
 
 
 class EmulatorError(RuntimeError):
-    """What went wrong in an emulated kernel, and where.
+    """A broken rule in an emulated kernel, and its place.
 
-    kernel: entry name; cta: (x, y, z) of the CTA in the grid; warp: index in the CTA; ptx_line: 1-based line of the
-    PTX text; ptx_text: the statement; source: "file.py:line" if the PTX has line information; reason: value, limit
-    and rule. Everything but `reason` is None where it is not known (a launch that was refused has no warp).
+    All attributes but `reason` are None where they are not known: a launch that was refused has no warp.
     """
 
     def __init__(
@@ -37,13 +35,13 @@ class EmulatorError(RuntimeError):
         ptx_text: str | None = None,
         source: str | None = None,
     ):
-        self.reason = reason
-        self.kernel = kernel
-        self.cta = cta
-        self.warp = warp
-        self.ptx_line = ptx_line
-        self.ptx_text = ptx_text
-        self.source = source
+        self.reason = reason  # value, limit and rule
+        self.kernel = kernel  # entry name
+        self.cta = cta  # (x, y, z) in the grid
+        self.warp = warp  # index in the CTA
+        self.ptx_line = ptx_line  # 1-based line of the PTX text
+        self.ptx_text = ptx_text  # the statement
+        self.source = source  # "file.py:line", if the PTX has line information
         super().__init__(self._message())
 
     def _message(self) -> str:
@@ -59,12 +57,12 @@ class EmulatorError(RuntimeError):
             lines.append(f"  source   {self.source}")
         return "\n".join(lines)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple:
         return _rebuild, (type(self), self.reason, {k: v for k, v in self.__dict__.items() if k != "reason"})
 
 
 class OrderingWarning(UserWarning):
-    """What `ordering_fault` says in a lenient run."""
+    """The warning that `ordering_fault` issues in place of a Fault in a lenient run."""
 
 
 LENIENT = "EMULATOR_LENIENT"
@@ -72,9 +70,10 @@ _reported: set[tuple] = set()
 
 
 def ordering_fault(reason: str, place: tuple) -> None:
-    """A rule of order is broken that a GPU does not check and may get away with: missing fences, a pair's allocation.
+    """Reports a broken rule of order that a GPU does not check and that may do no harm: a missing fence.
 
-    A Fault, unless the environment has EMULATOR_LENIENT=1: then a warning, one for each place (of any hashable kind).
+    Raises Fault; with EMULATOR_LENIENT=1 in the environment it warns instead, once for each `place` (any hashable
+    tuple).
     """
     if os.environ.get(LENIENT) != "1":
         raise Fault(reason)

@@ -1,4 +1,4 @@
-"""Compiles the package's C files with the system's compiler, once per user and source text."""
+"""Compiles the package's C files with the system's C compiler, once per user, compiler and source text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ HERE = Path(__file__).resolve().parent
 
 
 def cache_folder() -> Path:
-    """A folder of this user's that survives the process; falls back to one under the temporary folder."""
+    """A folder for compiled libraries that survives the process: in the user's cache, else in the temporary folder.
+
+    Raises RuntimeError if it belongs to another user.
+    """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sm100-emulator"
     try:
         cache.mkdir(parents=True, exist_ok=True)
@@ -29,7 +32,7 @@ def cache_folder() -> Path:
 
 @cache
 def build(source: str) -> Path:
-    """The shared library made of a C file of the package, named relative to it ("host/shim.c").
+    """The shared library compiled from a C file, named relative to the package ("host/shim.c").
 
     Raises RuntimeError if there is no compiler or it fails.
     """
@@ -54,5 +57,5 @@ def build(source: str) -> Path:
 
 @cache
 def load(source: str) -> ctypes.CDLL:
-    """`build`, loaded into this process."""
+    """The library of `build`, loaded into this process."""
     return ctypes.CDLL(str(build(source)))

@@ -1,1 +1,1 @@
-"""What instructions compute: integers, floating-point numbers with every rounding, narrow formats."""
+"""The arithmetic of instructions: integers, floating-point numbers with every rounding, narrow formats."""

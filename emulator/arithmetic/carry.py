@@ -36,6 +36,7 @@ def multiply_high(a: int, b: int, c: int, flag: int, width: int) -> tuple[int, b
 
 
 def multiply_high_signed(a: int, b: int, c: int, flag: int, width: int) -> tuple[int, bool]:
+    """The upper half of the signed a * b, plus c and the flag."""
     product = signed(a, width) * signed(b, width)
     return add(product >> width & (1 << width) - 1, c, flag, width)
 

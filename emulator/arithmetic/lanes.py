@@ -11,8 +11,8 @@ from functools import lru_cache
 import numpy as np
 
 FULL = 0xFFFFFFFF
-UINTS = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
-INTS = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
+UINTS: dict[int, type[np.unsignedinteger]] = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
+INTS: dict[int, type[np.signedinteger]] = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
 LANE_ID = np.arange(32, dtype=np.uint32)
 
 
@@ -42,23 +42,25 @@ def _constant_row(value: int, width: int) -> np.ndarray:
 
 
 def row_of(value: int | np.ndarray, width: int) -> np.ndarray:
-    """A row that holds an integer in every lane; rows pass through, contiguous so that they can be viewed as pairs."""
+    """A row that holds an integer in every lane; a row as it is, but contiguous, so that it can be viewed as pairs."""
     if isinstance(value, int):
         return _constant_row(value, width)
     return value if value.flags.c_contiguous else np.ascontiguousarray(value)
 
 
 def lane_list(bits: int) -> list[int]:
+    """Mask bits -> numbers of the lanes."""
     return [lane for lane in range(32) if bits >> lane & 1]
 
 
 def signed(value: int, width: int) -> int:
+    """The low `width` bits as a two's complement number."""
     half = 1 << width - 1
     return ((value & (1 << width) - 1) ^ half) - half
 
 
 def extend(row: np.ndarray, width: int, is_signed: bool) -> np.ndarray:
-    """Loaded words -> a register of `width` bits."""
+    """A row of loaded words -> a register's row of `width` bits, sign- or zero-extended."""
     if row.dtype.itemsize * 8 == width:
         return row
     if is_signed:
@@ -66,7 +68,7 @@ def extend(row: np.ndarray, width: int, is_signed: bool) -> np.ndarray:
     return row.astype(UINTS[width])
 
 
-def stack(values: list, width: int) -> np.ndarray:
+def stack(values: list[int | np.ndarray], width: int) -> np.ndarray:
     """Rows and integers -> uint[count, 32] of a width."""
     rows = [
         row_of(value & (1 << width) - 1, width) if isinstance(value, int) else value.astype(UINTS[width], copy=False)

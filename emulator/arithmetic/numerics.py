@@ -1,38 +1,29 @@
-"""The narrow number formats of the tensor core, as tables of float32.
+"""The narrow number formats as tables: the float32 value of every code.
 
 | format | codes | source |
 |---|---|---|
 | e2m1 | 16: sign, 2 exponent bits, 1 mantissa bit; no NaN, no infinity | OCP Microscaling Formats, FP4 |
+| e2m3, e3m2 | 64: sign, exponent, mantissa; no NaN, no infinity | OCP Microscaling Formats, FP6 |
 | e4m3 | 256: the "fn" variant, 0x7f and 0xff are NaN, no infinity | OCP 8-bit Floating Point |
-| ue4m3 | e4m3 of a scale factor: unsigned, the top bit is taken as absent | PTX ISA, Block Scaling |
+| e5m2 | 256: infinities and NaNs as in IEEE 754 | OCP 8-bit Floating Point |
+| ue4m3 | e4m3 of a scale factor: unsigned, the top bit is ignored | PTX ISA, Block Scaling |
 | ue8m0 | 256 powers of two from 2**-127 to 2**127, 0xff is NaN | OCP Microscaling Formats, E8M0 |
 """
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 
-
-def _minifloat(codes: int, exponent_bits: int, mantissa_bits: int) -> np.ndarray:
-    """float32 values of every code of a format with IEEE-style bias and subnormals, and with no reserved exponent."""
-    code = np.arange(codes)
-    sign = np.where(code >> (exponent_bits + mantissa_bits), -1.0, 1.0)
-    exponent = code >> mantissa_bits & (1 << exponent_bits) - 1
-    fraction = (code & (1 << mantissa_bits) - 1) / (1 << mantissa_bits)
-    bias = (1 << exponent_bits - 1) - 1
-    magnitude = np.where(exponent == 0, fraction * 2.0 ** (1 - bias), (1 + fraction) * 2.0 ** (exponent - bias))
-    return (sign * magnitude).astype(np.float32)
-
-
-def _e4m3() -> np.ndarray:
-    values = _minifloat(256, 4, 3)
-    values[[0x7F, 0xFF]] = np.nan
-    return values
-
-
-def _ue8m0() -> np.ndarray:
-    powers = 2.0 ** (np.arange(255) - 127.0)
-    return np.append(powers, np.nan).astype(np.float32)
+DTYPES: dict[str, np.dtype] = {
+    "e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "e5m2": np.dtype(ml_dtypes.float8_e5m2),
+    "e2m1": np.dtype(ml_dtypes.float4_e2m1fn),
+    "e2m3": np.dtype(ml_dtypes.float6_e2m3fn),
+    "e3m2": np.dtype(ml_dtypes.float6_e3m2fn),
+    "ue8m0": np.dtype(ml_dtypes.float8_e8m0fnu),
+}
+"""Format -> NumPy type; a code of less than 8 bits is the low part of a byte."""
 
 
 def _frozen(table: np.ndarray) -> np.ndarray:
@@ -40,20 +31,27 @@ def _frozen(table: np.ndarray) -> np.ndarray:
     return table
 
 
-E2M1 = _frozen(_minifloat(16, 2, 1))
+def _decoded(dtype: np.dtype) -> np.ndarray:
+    """float32 value of every code. All NaNs are the same one: a code's sign and payload mean nothing."""
+    codes = np.arange(1 << ml_dtypes.finfo(dtype).bits).astype(np.uint8)
+    values = codes.view(dtype).astype(np.float32)
+    return _frozen(np.where(np.isnan(values), np.float32(np.nan), values))
+
+
+DECODED: dict[str, np.ndarray] = {name: _decoded(dtype) for name, dtype in DTYPES.items()}
+"""Format -> float32[codes]."""
+
+E2M1 = DECODED["e2m1"]
 """float32[16]."""
 
-E4M3 = _frozen(_e4m3())
-"""float32[256]."""
-
-UE4M3 = _frozen(np.concatenate([E4M3[:128], E4M3[:128]]))
+UE4M3 = _frozen(np.tile(DECODED["e4m3"][:128], 2))
 """float32[256]. That the top bit is ignored is an assumption; PTX defines no code with it set."""
 
-UE8M0 = _frozen(_ue8m0())
+UE8M0 = DECODED["ue8m0"]
 """float32[256]."""
 
 E2M1_PAIRS = _frozen(np.stack([E2M1[np.arange(256) & 15], E2M1[np.arange(256) >> 4]], axis=1).view(np.uint64).ravel())
-"""uint64[256]: the two float32 of a byte, low nibble (the even element) first, as one item to be taken at a time."""
+"""uint64[256]: the two float32 of a byte as one item, the low nibble's (the even element) first."""
 
 
 def unpack_e2m1(packed: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Conversion to narrow floating-point formats, and several narrow numbers in one register (PTX ISA, "cvt").
 
-Numbers come as float arrays of any shape and leave as codes of the same shape. The numbers of a register are the
+Numbers are float arrays of any shape, and their codes have the same shape. The numbers packed in one register are the
 columns of an array, the lowest one first.
 """
 
@@ -16,7 +16,7 @@ from emulator.arithmetic.roundings import bf16_bits, odd_float32, round_float
 u8, u16, u32, u64 = np.uint8, np.uint16, np.uint32, np.uint64
 f16, f32, f64 = np.float16, np.float32, np.float64
 
-TF32_DROPPED = 13  # of the 23 bits of a float32's mantissa
+TF32_DROPPED = 13  # bits of a float32's mantissa that tf32 does not have
 
 
 def _half(values: np.ndarray, rounding: str) -> np.ndarray:
@@ -39,8 +39,9 @@ def _double(values: np.ndarray, rounding: str) -> np.ndarray:
 def _tf32(values: np.ndarray, rounding: str) -> np.ndarray:
     bits = values.view(u32)
     half = u32(1 << TF32_DROPPED - 1)
-    added = {"rz": u32(0), "rna": half, "rn": half - u32(1) + (bits >> u32(TF32_DROPPED) & u32(1))}[rounding]
-    rounded = (bits + added) >> u32(TF32_DROPPED) << u32(TF32_DROPPED)
+    to_even = half - u32(1) + (bits >> u32(TF32_DROPPED) & u32(1))
+    added: dict[str, np.ndarray | np.uint32] = {"rz": u32(0), "rna": half, "rn": to_even}
+    rounded = (bits + added[rounding]) >> u32(TF32_DROPPED) << u32(TF32_DROPPED)
     return np.where(np.isfinite(values), rounded, canonical(values).view(u32))
 
 
@@ -55,8 +56,9 @@ _LARGEST = {
 def narrow(
     values: np.ndarray, name: str, rounding: str = "rn", satfinite: bool = False, relu: bool = False
 ) -> np.ndarray:
-    """Numbers -> codes of a format: f16, bf16, f32, f64, tf32, one of `minifloats.FORMATS` (which saturate always) or
-    ue8m0.
+    """Numbers -> codes of a format: f16, bf16, f32, f64, tf32, ue8m0 or a key of `minifloats.FORMATS`.
+
+    rounding: rn, rz, rm, rp, or rna (tf32). Formats of `minifloats.FORMATS` round to nearest and always saturate.
     """
     if name == "ue8m0":
         return encode_scale(values, rounding == "rp", satfinite)
@@ -69,10 +71,10 @@ def narrow(
 
 
 def stochastic(values: np.ndarray, name: str, random: np.ndarray, satfinite: bool, relu: bool) -> np.ndarray:
-    """`.rs` of float32[n, 2] to f16 or bf16: random bits are added to those that are cut off, and a carry rounds away
-    from zero. random: uint32[n], its upper half for the second column; f16 uses 13 bits of a half.
+    """`.rs` of float32[n, 2] to f16 or bf16: random bits are added to the bits cut off; a carry rounds away from zero.
 
-    PTX leaves open to which bits they are added where an f16 result is subnormal: here to the first ones cut off.
+    random: uint32[n], the upper half for the second column; f16 uses 13 bits of a half. Where an f16 result is
+    subnormal, they are added to the first bits cut off (PTX leaves open to which).
     """
     values = rectify(values) if relu else values
     if satfinite:
@@ -85,7 +87,7 @@ def stochastic(values: np.ndarray, name: str, random: np.ndarray, satfinite: boo
     wide = values.astype(f64)
     kept = round_float(wide, f16, "rz")
     step = np.abs(np.nextafter(kept, np.copysign(f16(np.inf), kept)).astype(f64) - kept)
-    step = np.where(np.isfinite(step), step, 32.0)  # of the largest numbers
+    step = np.where(np.isfinite(step), step, 32.0)  # the largest numbers have an infinite neighbour
     cut = np.floor(np.abs(wide - kept) / step * (1 << 13))
     away = np.isfinite(values) & (cut + (random & u32(0x1FFF)) >= 1 << 13)
     return canonical(np.where(away, np.nextafter(kept, np.copysign(f16(np.inf), kept)), kept)).view(u16)
@@ -115,7 +117,7 @@ def unpacked(row: np.ndarray, name: str) -> np.ndarray:
 
 
 def pack_integers(a: np.ndarray, b: np.ndarray, c: np.ndarray, width: int, is_signed: bool) -> np.ndarray:
-    """cvt.pack: int32 rows saturated to a width, `b` lowest, then `a`, then the low bits of `c`."""
+    """cvt.pack: int32 rows saturated to a width; `b` is lowest, then `a`, then the low bits of `c`."""
     low, high = (-(1 << width - 1), (1 << width - 1) - 1) if is_signed else (0, (1 << width) - 1)
     parts = [np.clip(row.view(INTS[32]), low, high).view(u32) & u32((1 << width) - 1) for row in (b, a)]
     above = c << u32(2 * width) if width < 16 else u32(0)

@@ -1,9 +1,11 @@
 """Element-wise reductions of asynchronous copies (PTX ISA, "cp.reduce.async.bulk", "cp.reduce.async.bulk.tensor").
 
-Each element of the destination becomes op(destination, source), in the element's own type: integers wrap, floats are
-rounded to nearest even, `inc` and `dec` wrap at the source as `atom` does. Sums of "f32.ftz" flush subnormal inputs and
-results to zeros of the same sign: bulk sums of f32 do, tensor sums if the tensor map's type says so (an assumption).
-f16, bf16 (always `.noftz`) and f64 keep theirs. Minimum and maximum prefer numbers to NaN and order -0 below +0.
+Each element of the destination becomes op(destination, source) in the element's own type: integers wrap, floats are
+rounded to nearest even, `inc` and `dec` wrap at the source as `atom` does. Minimum and maximum prefer numbers to NaN
+and order -0 below +0.
+
+Sums of "f32.ftz" flush subnormal inputs and results to zeros of the same sign. Bulk sums of f32 do so, and tensor sums
+where the tensor map's element type says so (an assumption). Sums of f16, bf16 (always `.noftz`) and f64 do not.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from emulator.arithmetic.floats import bf16_bits, flush, from_bf16
+from emulator.arithmetic.floats import flush, from_bf16
+from emulator.arithmetic.roundings import bf16_bits
 
 _INTEGERS = ("u32", "s32", "u64")
 OPERATIONS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -38,7 +41,7 @@ OPERATIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "max": ("u32", "s32"),
     },
 }
-"""Destination -> operation -> element types, of cp.reduce.async.bulk."""
+"""cp.reduce.async.bulk: destination's space -> operation -> element types."""
 
 TENSOR_OPERATIONS: dict[str, tuple[str, ...]] = {
     "add": ("u32", "s32", "u64", "f16", "bf16", "f32", "f32.ftz", "f64"),
@@ -50,7 +53,7 @@ TENSOR_OPERATIONS: dict[str, tuple[str, ...]] = {
     "or": ("u32", "s32", "u64", "s64"),
     "xor": ("u32", "s32", "u64", "s64"),
 }
-"""Operation -> element types of the tensor map, of cp.reduce.async.bulk.tensor: those of the bulk form."""
+"""cp.reduce.async.bulk.tensor: operation -> element types of the tensor map."""
 
 _DTYPES = {
     **{"u32": np.uint32, "b32": np.uint32, "s32": np.int32, "u64": np.uint64, "b64": np.uint64, "s64": np.int64},
@@ -102,10 +105,10 @@ def _canonical(values: np.ndarray) -> np.ndarray:
 
 
 def combined(operation: str, type_name: str, old: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """op(old, new) of each element.
+    """op(old, new) of each element, uint8 of the sources' shape.
 
-    operation: a key of OPERATIONS; type_name: an element type that is listed there. old, new: uint8[..., n], whole
-    elements along the last axis, contiguous there. Returns uint8 of the same shape.
+    operation, type_name: as in OPERATIONS or TENSOR_OPERATIONS. old, new: uint8[..., n], whole elements along the last
+    axis, contiguous there.
     """
     combine = _COMBINE[operation.partition(".")[0]]
     a, b = (np.ascontiguousarray(part).view(_DTYPES[type_name]) for part in (old, new))

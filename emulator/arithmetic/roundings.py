@@ -1,12 +1,13 @@
-"""Exact roundings that NumPy lacks: toward zero, down and up (`.rz`, `.rm`, `.rp`), and one rounding only where a value
-is computed in a wider type first.
+"""Exact roundings that NumPy lacks (PTX ISA, "Floating Point Instructions"): toward zero, down and up (`.rz`, `.rm`,
+`.rp`), and a single rounding of results that are computed in a wider type first.
 
-A float64 *rounded to odd* (inexact values have their last bit set) rounds to any format of at most 51 bits exactly as
-the unrounded value does. Rows are arrays of any length; PTX ISA, "Floating Point Instructions".
+A float64 *rounded to odd* (an inexact value has its last bit set) rounds to any format of at most 51 bits exactly as
+the unrounded value does. Rows are arrays of any length.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from math import inf, isfinite
 
@@ -15,19 +16,19 @@ import numpy as np
 u16, u32, u64 = np.uint16, np.uint32, np.uint64
 f16, f32, f64 = np.float16, np.float32, np.float64
 
-# Of the exact result less a number n; of the root, what has the same sign.
-_RESIDUALS = {
+_RESIDUALS: dict[str, Callable[..., Fraction]] = {
     "sum": lambda n, a, b: a + b - n,
     "product": lambda n, a, b: a * b - n,
     "quotient": lambda n, a, b: a / b - n,
     "root": lambda n, a: a - n * n,
     "fused": lambda n, a, b, c: a * b + c - n,
 }
+"""Operation -> the exact result minus a number n; for the root, a difference of the same sign."""
 
 
 def round_float(values: np.ndarray, dtype: type, rounding: str) -> np.ndarray:
-    """float64 -> a float type: rn, or toward zero, -inf, +inf (rz, rm, rp)."""
-    nearest = values.astype(dtype)
+    """float64 -> a float type: to nearest (rn), toward zero (rz), -inf (rm) or +inf (rp)."""
+    nearest: np.ndarray = values.astype(dtype)
     if rounding == "rn":
         return nearest
     back = nearest.astype(f64)
@@ -48,7 +49,7 @@ def odd_sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def odd_float32(values: np.ndarray) -> np.ndarray:
-    """float64 -> float32, rounded to odd."""
+    """float64 -> float32, rounded to odd: for a later rounding to at most 22 bits."""
     kept = round_float(values, f32, "rz")
     return (kept.view(u32) | ((kept != values) & ~np.isnan(values)).astype(u32)).view(f32)
 
@@ -77,13 +78,14 @@ def bf16_bits(values: np.ndarray, rounding: str = "rn") -> np.ndarray:
 
 
 def _signed_zero(total: np.ndarray, a: np.ndarray, b: np.ndarray, rounding: str) -> np.ndarray:
-    """Rounded down, a sum of zero is -0 unless both terms are +0 (IEEE 754, 6.3)."""
+    """The sum with the sign of a zero: rounded down, it is -0 unless both terms are +0 (IEEE 754, 6.3)."""
     if rounding != "rm":
         return total
     return np.where((total == 0) & (np.signbit(a) | np.signbit(b)), total.dtype.type(-0.0), total)
 
 
 def rounded_sum(a: np.ndarray, b: np.ndarray, rounding: str) -> np.ndarray:
+    """a + b of float32 or float64, rounded by rz, rm or rp."""
     if a.dtype == f64:
         return _signed_zero(_directed("sum", a + b, (a, b), rounding), a, b, rounding)
     a, b = a.astype(f64), b.astype(f64)
@@ -91,12 +93,14 @@ def rounded_sum(a: np.ndarray, b: np.ndarray, rounding: str) -> np.ndarray:
 
 
 def rounded_product(a: np.ndarray, b: np.ndarray, rounding: str) -> np.ndarray:
+    """a * b of float32 or float64, rounded by rz, rm or rp."""
     if a.dtype == f64:
         return _directed("product", a * b, (a, b), rounding)
     return round_float(a.astype(f64) * b, f32, rounding)
 
 
 def rounded_fused(a: np.ndarray, b: np.ndarray, c: np.ndarray, rounding: str) -> np.ndarray:
+    """a * b + c of float32 or float64 with one rounding, by rz, rm or rp."""
     if a.dtype == f64:
         return _signed_zero(_directed("fused", fused_double(a, b, c), (a, b, c), rounding), a * b, c, rounding)
     product, c = a.astype(f64) * b, c.astype(f64)
@@ -104,15 +108,17 @@ def rounded_fused(a: np.ndarray, b: np.ndarray, c: np.ndarray, rounding: str) ->
 
 
 def rounded_quotient(a: np.ndarray, b: np.ndarray, rounding: str) -> np.ndarray:
+    """a / b of float32 or float64, rounded by rz, rm or rp."""
     return _directed("quotient", a / b, (a, b), rounding)
 
 
 def rounded_root(a: np.ndarray, rounding: str) -> np.ndarray:
+    """The square root of float32 or float64, rounded by rz, rm or rp."""
     return _directed("root", np.sqrt(a), (a,), rounding)
 
 
 def fused_double(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """a * b + c of float64 with one rounding to nearest, one number after the other."""
+    """a * b + c of float64 with one rounding to nearest, element by element in rational arithmetic."""
     result = a * b + c
     for i, values in enumerate(zip(a.tolist(), b.tolist(), c.tolist(), strict=True)):
         if all(map(isfinite, values)):
@@ -131,7 +137,7 @@ def _nearest(exact: Fraction) -> float:
 
 
 def _directed(kind: str, nearest: np.ndarray, sources: tuple[np.ndarray, ...], rounding: str) -> np.ndarray:
-    """The neighbour of every nearest number that the rounding asks for, by rational arithmetic, one after the other."""
+    """float64 results rounded to nearest -> rounded as asked, element by element in rational arithmetic."""
     result = nearest.copy()
     for i, values in enumerate(zip(*(row.tolist() for row in sources), strict=True)):
         number = nearest[i]

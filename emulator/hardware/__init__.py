@@ -1,1 +1,1 @@
-"""What a launch runs on: SMs, clusters, CTAs and warps, barriers, memories and their allocations."""
+"""The hardware that a launch runs on: SMs, clusters, CTAs and warps, barriers, memories and their allocations."""

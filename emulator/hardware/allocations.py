@@ -1,4 +1,4 @@
-"""The live allocations of global memory: ranges of this process's own memory that a kernel may touch."""
+"""The live allocations of global memory: ranges of this process's memory that a kernel may access."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ class Allocation:
         self.name = name
         self.writable = writable
         data = _HOST[start - _HOST_FIRST : start - _HOST_FIRST + nbytes]
-        self.frozen = memoryview(data).toreadonly()
-        self.view = memoryview(data) if writable else self.frozen
+        self.frozen = data.data.toreadonly()
+        self.view = data.data if writable else self.frozen
         self.data = data if writable else np.frombuffer(self.view, np.uint8)
         self.words: dict[tuple[int, int], Words] = {}
 
     def lanes(self, nbytes: int, count: int) -> Words:
+        """The allocation's words of `count` elements of `nbytes` bytes, for lanes' addresses (uint64)."""
         words = self.words.get((nbytes, count))
         if words is None:
             words = self.words[nbytes, count] = Words(self.data, self.start, nbytes, count, np.uint64)
@@ -46,7 +47,7 @@ NO_ALLOCATION = Allocation(_HOST_FIRST, 0, "", False)
 
 
 class Allocations:
-    """Allocations by address. The host never hands out the bytes of one twice, so live ones do not overlap."""
+    """The live allocations by address; they do not overlap."""
 
     def __init__(self) -> None:
         self._live: dict[int, Allocation] = {}
@@ -94,7 +95,10 @@ class Allocations:
         return before if before is not None and address < before.end else None
 
     def at(self, address: int, nbytes: int, kind: str) -> Allocation:
-        """The live allocation that holds `nbytes` bytes at `address`; Fault if there is none, or none to store to."""
+        """The live allocation that holds `nbytes` bytes at `address`. kind: "load" or "store".
+
+        Raises Fault if there is none, or if it is read-only and the access a store.
+        """
         recent = self._recent
         if recent.start <= address and address + nbytes <= recent.end and (recent.writable or kind == "load"):
             return recent

@@ -1,7 +1,7 @@
-"""Asynchronous operations: the queues they wait in, and the schedules that decide when they happen.
+"""Async operations: the queues they wait in, and the schedules that decide when they happen.
 
-Bulk copies, tensor copies, remote arrivals and tensor core operations are asynchronous. The tensor core operations of one
-issuing thread run in order (PTX ISA, "tcgen05 Memory Consistency Model"); copies are not ordered among each other.
+Bulk copies, tensor copies, remote arrivals and tensor core operations are asynchronous. The tensor core operations of
+one issuing thread run in order (PTX ISA, "tcgen05 Memory Consistency Model"); copies are not ordered among each other.
 """
 
 from __future__ import annotations
@@ -10,20 +10,27 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from emulator.hardware.cluster import Grid
 
 AT_ISSUE = 0.25  # chance that the random schedule runs an operation when one is issued
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """When asynchronous operations happen, and in which order warps run.
+    """The order of asynchronous operations and of warps.
 
-    eager: at issue. late: when no warp can go on; arrivals in other CTAs first, then the tensor core, stores, and loads
-    last. random: at any time and in any order that the hardware might choose, warps in any order, from a seed.
+    | kind | asynchronous operations happen |
+    |---|---|
+    | eager | when they are issued |
+    | late | when no warp can run: arrivals in other CTAs first, then the tensor core's, stores, and loads last |
+    | random | at any time and in any order that the hardware might choose; warps run in any order |
     """
 
     kind: str
-    seed: int = 0
+    seed: int = 0  # of "random"
 
     @staticmethod
     def parse(text: str) -> Schedule:
@@ -37,24 +44,30 @@ class Schedule:
 
 
 class AsyncOperation:
-    """The work that an asynchronous instruction leaves behind.
-
-    origin: (CTA index, warp index, instruction index) for messages. action: the work. prepare: its first part, which may
-    be over before the whole is: reading the tensor map, or a store's source.
-    """
+    """The work that an asynchronous instruction leaves behind."""
 
     __slots__ = ("action", "done", "grid", "origin", "prepare")
 
-    def __init__(self, grid, origin: tuple, action: Callable[[], None], prepare: Callable[[], None] | None = None):
+    def __init__(
+        self,
+        grid: Grid,
+        origin: tuple[tuple[int, int, int], int, int],
+        action: Callable[[], None],
+        prepare: Callable[[], None] | None = None,
+    ):
         self.grid = grid
-        self.origin = origin
+        self.origin = origin  # (index of the CTA, of the warp, of the instruction), for messages
         self.action = action
+        # The first part, which a thread may wait for separately: reading the tensor map, or a store's source.
         self.prepare = prepare
         self.done = False
 
 
 class Queues:
-    """All asynchronous work that is outstanding, and the choice of what is next."""
+    """All outstanding asynchronous operations, and the choice of the next one.
+
+    execute(operation, action) calls the action, an operation's own or its first part, on the operation's behalf.
+    """
 
     def __init__(self, schedule: Schedule, execute: Callable[[AsyncOperation, Callable[[], None]], None]):
         self.schedule = schedule
@@ -63,7 +76,7 @@ class Queues:
         self._arrivals: deque[AsyncOperation] = deque()
         self._loads: deque[AsyncOperation] = deque()
         self._stores: deque[AsyncOperation] = deque()
-        self._tensor: dict[tuple, deque[AsyncOperation]] = {}
+        self._tensor: dict[tuple, deque[AsyncOperation]] = {}  # by issuing thread
         self.outstanding = 0
 
     def _submit(self, queue: deque[AsyncOperation], async_op: AsyncOperation) -> None:
@@ -76,15 +89,19 @@ class Queues:
             self.run_one()
 
     def arrival(self, async_op: AsyncOperation) -> None:
+        """An arrival on an mbarrier of another CTA."""
         self._submit(self._arrivals, async_op)
 
     def load(self, async_op: AsyncOperation) -> None:
+        """A copy to shared memory."""
         self._submit(self._loads, async_op)
 
     def store(self, async_op: AsyncOperation) -> None:
+        """A copy from shared memory."""
         self._submit(self._stores, async_op)
 
     def tensor(self, thread: tuple, async_op: AsyncOperation) -> None:
+        """An operation of the tensor core. thread: key of the issuing thread."""
         queue = self._tensor.get(thread)
         if queue is None:
             queue = self._tensor[thread] = deque()
@@ -101,7 +118,7 @@ class Queues:
     def prepare(self, async_ops: list[AsyncOperation]) -> None:
         """Do the first part of these operations now: a thread has waited for it."""
         for async_op in async_ops:
-            if not async_op.done:
+            if not async_op.done and async_op.prepare is not None:
                 self._execute(async_op, async_op.prepare)
 
     def force(self, async_ops: list[AsyncOperation]) -> None:
@@ -112,7 +129,7 @@ class Queues:
                 self._run(queue, queue.index(async_op))
 
     def _queues(self) -> tuple[deque[AsyncOperation], ...]:
-        """In the order of the schedule "late"."""
+        """The queues in the order of the schedule "late"."""
         return self._arrivals, *self._tensor.values(), self._stores, self._loads
 
     def run_one(self) -> None:
@@ -127,7 +144,7 @@ class Queues:
                 self._run(queue, 0)
                 return
 
-    def run_one_of(self, grid) -> None:
+    def run_one_of(self, grid: Grid) -> None:
         """Run the first operation of a grid, in the order of the schedule "late". There must be one."""
         for queue in self._queues():
             for index, async_op in enumerate(queue):
@@ -136,6 +153,6 @@ class Queues:
                     return
 
     def forget_tensor_queues(self, prefix: tuple) -> None:
-        """Drop the empty tensor core queues of a cluster or a grid that is over; prefix: of their threads' keys."""
+        """Drop the empty tensor core queues of a cluster or grid that is over. prefix: start of its threads' keys."""
         for thread in [thread for thread in self._tensor if thread[: len(prefix)] == prefix]:
             del self._tensor[thread]

@@ -1,7 +1,7 @@
 """Barriers: mbarrier objects in shared memory, named barriers of a CTA, and the barrier of a cluster.
 
-Phases are integers that only grow, so that a waiter that would see its parity again two phases later is found out.
-A group of lanes that has to wait is put on the barrier's list and woken when the phase ends.
+Phases are integers that only grow, so that a wait that sees its parity again two phases later is noticed. An active
+group that has to wait is put on the barrier's list and woken when the phase ends.
 """
 
 from __future__ import annotations
@@ -13,62 +13,64 @@ from emulator.errors import Fault, ordering_fault
 if TYPE_CHECKING:
     from emulator.hardware.cluster import Cta
     from emulator.hardware.machine import Machine
-    from emulator.hardware.warp import ActiveGroup, Warp
+    from emulator.hardware.warp import ActiveGroup, Issuer, Warp
 
 COUNT_LIMIT = (1 << 20) - 1  # largest expected, pending and tx count (PTX ISA, "Size and alignment of mbarrier object")
 
 KEPT_RESULTS = 16  # uses of a named barrier for which a warp may still ask for the result of bar.red
 ARRIVAL, COMPLETION = "arrival", "complete_tx"
-BY_THREAD = (ARRIVAL, COMPLETION)  # how something arrives that a thread does itself
+BY_THREAD = (ARRIVAL, COMPLETION)  # names of the arrivals that a thread performs itself
 
 
-def label(issuer: tuple[ActiveGroup, int]) -> str:
-    """For messages: the warp and the line of PTX of (group, index of the instruction)."""
+def label(issuer: Issuer) -> str:
+    """An issuer in a message: its warp, CTA and line of PTX."""
     group, index = issuer
     return f"warp {group.warp.index} of {group.cta.label} at PTX line {group.grid.entry.instructions[index].line}"
 
 
 def wake(waiters: list[ActiveGroup]) -> None:
+    """Lets the groups run again and empties the list."""
     for group in waiters:
         group.wake()
     waiters.clear()
 
 
 class MBarrier:
-    """One mbarrier object. expected: arrivals per phase; pending: those still missing; bytes: expected minus
-    arrived.
-
-    home: the CTA in whose shared memory it is. initialiser: (group, index of the instruction). time: of the
-    initialisation; ended: of the last phase's end. hidden: from whom no fence has made that visible yet: "all" outside of the CTA's own threads, only
-    the "async" proxy, or None. delivered: whether bytes have come in this phase. phases: of each warp that has arrived, the phase in which it did so last.
-    """
+    """One mbarrier object (PTX ISA, "mbarrier")."""
 
     __slots__ = (
-        "bytes", "ended", "delivered", "expected", "hidden", "home", "initialiser", "last", "name", "pending", "phase", "phases", "time", "waiters",
-    )  # fmt: skip
+        *("bytes", "delivered", "ended", "expected", "hidden", "home", "initialiser", "last", "name", "pending"),
+        *("phase", "phases", "time", "waiters"),
+    )
 
-    def __init__(self, name: str, count: int, home: Cta | None = None, initialiser: tuple | None = None):
+    def __init__(self, name: str, count: int, home: Cta | None = None, initialiser: Issuer | None = None):
         if not 1 <= count <= COUNT_LIMIT:
             raise Fault(f"mbarrier.init with count {count}: must be 1 to {COUNT_LIMIT} (PTX ISA, mbarrier.init)")
-        self.name = name
-        self.expected = self.pending = count
-        self.bytes = 0
-        self.delivered = False
+        self.name = name  # in messages
+        self.expected = count  # arrivals per phase
+        self.pending = count  # arrivals still missing in this phase
+        self.bytes = 0  # tx-count: bytes expected minus bytes arrived
+        self.delivered = False  # bytes have arrived in this phase
         self.phase = 0
+        self.phases: dict[Warp, int] = {}  # warps that have arrived -> the phase of their last arrival
         self.waiters: list[ActiveGroup] = []
-        self.last: tuple[str, tuple] | None = None  # how and by whom something last arrived
-        self.home, self.initialiser = home, initialiser
+        self.last: tuple[str, Issuer] | None = None  # last arrival: kind and issuer
+        self.home = home  # the CTA in whose shared memory it lies
+        self.initialiser = initialiser
+        # Who may not see the initialisation yet, since no fence has followed: "all" but the CTA's own threads, only the
+        # "async" proxy, or None.
         self.hidden: str | None = None
-        self.time = self.ended = 0
-        self.phases: dict[Warp, int] = {}
+        self.time = 0  # of the initialisation
+        self.ended = 0  # time when the last phase ended
 
-    def arrive(self, count: int, how: str, issuer: tuple, drop: bool = False) -> None:
+    def arrive(self, count: int, how: str, issuer: Issuer, drop: bool = False) -> None:
+        """`count` arrivals. how: their kind, for messages. drop: expect as many less from the next phase on."""
         if self.hidden is not None:
             self._check_visible(how, issuer)
         if count > self.pending:
             raise Fault(
-                f"{count} arrival(s) on {self.name}, but phase {self.phase} has {self.pending} pending of {self.expected}: "
-                "the count would underflow (PTX ISA, Phase of the mbarrier object)"
+                f"{count} arrival(s) on {self.name}, but phase {self.phase} has {self.pending} pending of "
+                f"{self.expected}: the count would underflow (PTX ISA, Phase of the mbarrier object)"
             )
         self.last = how, issuer
         if issuer is not None:
@@ -87,13 +89,12 @@ class MBarrier:
         self.pending += 1
 
     def expect(self, nbytes: int) -> None:
+        """expect_tx: this phase waits for bytes more."""
         self.bytes += nbytes
         self._check_bytes()
 
-    def complete(self, nbytes: int, how: str, issuer: tuple) -> None:
-        """complete_tx: bytes have arrived. They may arrive before they are expected, as long as an arrival is
-        pending.
-        """
+    def complete(self, nbytes: int, how: str, issuer: Issuer) -> None:
+        """complete_tx: bytes have arrived, before they are expected if an arrival is still pending."""
         if self.hidden is not None:
             self._check_visible(how, issuer)
         home = self.home
@@ -105,22 +106,23 @@ class MBarrier:
         self._check_bytes()
         self._complete_phase()
 
-    def _check_visible(self, how: str, issuer: tuple) -> None:
+    def _check_visible(self, how: str, issuer: Issuer) -> None:
         by_thread = how in BY_THREAD
-        if by_thread and (self.hidden == "async" or issuer[0].cta is self.home):
+        if self.initialiser is None or (by_thread and (self.hidden == "async" or issuer[0].cta is self.home)):
             return
         through = "from another CTA" if by_thread else "through the async proxy"
         ordering_fault(
-            f"{how} of {label(issuer)} reaches the {self.name} {through}, which may not see that {label(self.initialiser)} has "
-            "initialised it: fence.mbarrier_init is missing behind that (PTX ISA, membar/fence)",
+            f"{how} of {label(issuer)} reaches the {self.name} {through}, which may not see that "
+            f"{label(self.initialiser)} has initialised it: fence.mbarrier_init is missing behind that "
+            "(PTX ISA, membar/fence)",
             (issuer[0].grid.entry.name, self.initialiser[1], issuer[1]),
         )
 
     def _check_bytes(self) -> None:
         if not -COUNT_LIMIT <= self.bytes <= COUNT_LIMIT:
             raise Fault(
-                f"tx-count of {self.name} would be {self.bytes}; the limit is {COUNT_LIMIT} either way (PTX ISA, Tracking asynchronous "
-                "operations by the mbarrier object)"
+                f"tx-count of {self.name} would be {self.bytes}; the limit is {COUNT_LIMIT} either way "
+                "(PTX ISA, Tracking asynchronous operations by the mbarrier object)"
             )
 
     def _complete_phase(self) -> None:
@@ -134,7 +136,7 @@ class MBarrier:
                 wake(self.waiters)
 
     def passed(self, parity: int) -> bool:
-        """Whether the phase with that parity is over; the phase before the first one counts as such."""
+        """Whether the phase with that parity is over. Before the first phase ends, parity 1 has passed."""
         return self.phase & 1 != parity
 
     def __str__(self) -> str:
@@ -142,33 +144,31 @@ class MBarrier:
             f"{self.bytes} bytes outstanding" if self.bytes >= 0 else f"{-self.bytes} bytes more than were expected"
         )
         last = "nobody has arrived yet" if self.last is None else f"last: {self.last[0]} of {label(self.last[1])}"
-        return f"{self.name}: phase {self.phase}, {self.pending} of {self.expected} arrivals pending, {outstanding}, {last}"
+        pending = f"{self.pending} of {self.expected} arrivals pending"
+        return f"{self.name}: phase {self.phase}, {pending}, {outstanding}, {last}"
 
 
 class NamedBarrier:
-    """Barrier `number` of a CTA (bar, barrier.cta).
-
-    count: of threads in the current use, None for all that have not exited. needed: what that is in threads. votes:
-    (threads for which the predicate of bar.red holds, threads that execute bar.red); results: these of the last uses.
-    """
+    """A named barrier of a CTA (bar, barrier.cta), or the one of a mask of lanes (bar.warp.sync)."""
 
     def __init__(self, number: int, machine: Machine | None = None):
         self.number, self.machine = number, machine
+        self.generation = 0  # number of completed uses
         self.ended = 0  # time when it was completed last
-        self.count: int | None = None
-        self.needed = 0
+        self.count: int | None = None  # threads that the instructions of this use name; None: all that have not exited
+        self.needed = 0  # threads that this use waits for
         self.arrived: list[tuple[str, int]] = []  # (warp, threads)
-        self.votes = 0, 0
-        self.results: dict[int, tuple[int, int]] = {}  # by generation
-        self.generation = 0
+        self.votes = 0, 0  # bar.red: (threads whose predicate holds, threads that execute it)
+        self.results: dict[int, tuple[int, int]] = {}  # generation -> its votes, of the last uses
         self.waiters: list[ActiveGroup] = []
 
     @property
     def present(self) -> int:
+        """Threads that have arrived."""
         return sum(threads for _, threads in self.arrived)
 
     def arrive(self, warp: str, threads: int, count: int | None, needed: int) -> None:
-        """One warp arrives with `threads` threads."""
+        """`threads` threads of one warp arrive. warp: its name in messages; count, needed: as the attributes."""
         if self.arrived and self.count != count:
             raise Fault(
                 f"barrier {self.number} is used with {count or 'all'} threads while {self._names()} wait(s) for "
@@ -178,12 +178,13 @@ class NamedBarrier:
         self.arrived.append((warp, threads))
         if self.present > needed:
             raise Fault(
-                f"{self.present} threads have arrived on barrier {self.number}, which waits for {needed}: {self._names()} (PTX ISA, bar)"
+                f"{self.present} threads have arrived on barrier {self.number}, which waits for {needed}: "
+                f"{self._names()} (PTX ISA, bar)"
             )
         self.settle(needed)
 
     def settle(self, needed: int) -> None:
-        """Complete the barrier if all are there."""
+        """Complete the barrier if the threads that it waits for have arrived."""
         self.needed = needed
         if self.arrived and self.present >= needed:
             self.arrived = []
@@ -204,24 +205,25 @@ class NamedBarrier:
 
 
 class ClusterBarrier:
-    """barrier.cluster: all threads of the cluster that have not exited."""
+    """The barrier of a cluster (barrier.cluster), which waits for all threads that have not exited."""
 
     def __init__(self, threads: int, machine: Machine | None = None):
         self.threads, self.machine = threads, machine
+        self.generation = 0  # number of completed phases
         self.ended = 0  # time when it was completed last
-        self.arrived = 0
+        self.arrived = 0  # threads
         self.departed = 0  # threads that have arrived and then exited
-        self.generation = 0
         self.waiters: list[ActiveGroup] = []
-        self.last: tuple | None = None
+        self.last: Issuer | None = None  # of the last arrival
 
-    def arrive(self, lanes: int, issuer: tuple) -> None:
+    def arrive(self, lanes: int, issuer: Issuer) -> None:
+        """A number of lanes arrive."""
         self.arrived += lanes
         self.last = issuer
         self._settle()
 
     def leave(self, waiting: int, arrived: int) -> None:
-        """Threads have exited: some that had not arrived in this phase, and some that had."""
+        """Threads have exited: `waiting` that had not arrived in this phase, and `arrived` that had."""
         self.threads -= waiting
         self.departed += arrived
         self._settle()

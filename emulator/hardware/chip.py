@@ -1,4 +1,4 @@
-"""The chip's streaming multiprocessors: what is free on each of them, and which a new cluster gets."""
+"""The chip's streaming multiprocessors: the free resources of each, and the placement of clusters on them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ TPC_SMS = 2  # SMs that share a texture processing cluster; the CTAs of a pair a
 
 
 class SmTensorMemory:
-    """The tensor memory columns of an SM, who holds some and who waits for some."""
+    """The tensor memory of an SM, which its CTAs share."""
 
     def __init__(self) -> None:
         self.allocator = ColumnAllocator()
-        self.ctas: list[Cta] = []
-        self.waiters: list[ActiveGroup] = []
+        self.ctas: list[Cta] = []  # on the SM
+        self.waiters: list[ActiveGroup] = []  # for columns
 
     def wake(self) -> None:
+        """Columns have been freed."""
         wake(self.waiters)
 
     def __str__(self) -> str:
@@ -34,19 +35,21 @@ class SmTensorMemory:
 
 
 class Sm:
-    """One SM. shared, threads, blocks: what is free."""
+    """One SM and its free resources."""
 
     def __init__(self, index: int, properties: DeviceProperties):
         self.index = index
         self.tensor_memory = SmTensorMemory()
-        self.shared = properties.shared_memory_per_sm
-        self.threads = properties.max_threads_per_sm
-        self.blocks = properties.max_blocks_per_sm
+        self.shared = properties.shared_memory_per_sm  # bytes free
+        self.threads = properties.max_threads_per_sm  # free
+        self.blocks = properties.max_blocks_per_sm  # CTAs for which there is room
 
 
 class Chip:
-    """All SMs. A cluster gets adjacent ones, a CTA each: "late" takes the fullest that still have room, so that CTAs
-    compete for what they share; "eager" the emptiest; "random" any.
+    """All SMs. A cluster gets adjacent SMs, one for each CTA.
+
+    policy, a schedule's kind: "late" takes the fullest SMs that have room, so that CTAs compete for shared resources,
+    "eager" the emptiest, "random" any, by `source`.
     """
 
     def __init__(self, properties: DeviceProperties, policy: str, source: random.Random):
@@ -54,13 +57,16 @@ class Chip:
         self.sms = [Sm(index, properties) for index in range(properties.sm_count)]
 
     def _needs(self, grid: Grid) -> tuple[int, int]:
-        """Bytes of shared memory and threads that a CTA takes."""
+        """Bytes of shared memory and threads that a CTA occupies."""
         x, y, z = grid.config.block
         threads = -(-x * y * z // WARP_THREADS) * WARP_THREADS
         return grid.shared_bytes + self.properties.shared_memory_reserved_per_block, threads
 
     def place(self, grid: Grid) -> list[Sm] | None:
-        """The SMs for another cluster of the grid, None while there is no room. EmulatorError if there never is."""
+        """The SMs for another cluster of the grid, None while there is no room.
+
+        Raises EmulatorError for a cluster of more CTAs than the chip has SMs.
+        """
         x, y, z = grid.config.cluster
         size = x * y * z
         shared, threads = self._needs(grid)
@@ -83,11 +89,13 @@ class Chip:
         return choose(room, key=lambda window: sum(sm.blocks for sm in window))
 
     def occupy(self, cluster: Cluster) -> None:
+        """A cluster becomes resident on its SMs."""
         self._change(cluster, 1)
         for cta in cluster.ctas:
             cta.sm_tensor_memory.ctas.append(cta)
 
     def release(self, cluster: Cluster) -> None:
+        """A cluster has left its SMs."""
         self._change(cluster, -1)
         for cta in cluster.ctas:
             cta.sm_tensor_memory.ctas.remove(cta)

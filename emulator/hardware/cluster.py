@@ -1,4 +1,4 @@
-"""What is resident on the chip: grids, clusters and CTAs with their memories and barriers."""
+"""Grids, clusters and CTAs, with their memories and barriers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from emulator.errors import Fault
 from emulator.hardware.barriers import ClusterBarrier, MBarrier, NamedBarrier, wake
 from emulator.hardware.chip import Sm
-from emulator.hardware.memory import RANK_SHIFT, SHARED_BASE, SharedMemory
+from emulator.hardware.memory import RANK_SHIFT, SHARED_BASE
 from emulator.hardware.properties import WARP_THREADS, DeviceProperties
 from emulator.hardware.registers import check_requests
+from emulator.hardware.shared_memory import SharedMemory
 from emulator.hardware.store_marks import StoreMarks
 from emulator.hardware.tensor.tmem import TensorMemory
 from emulator.hardware.warp import ActiveGroup, Warp
@@ -22,17 +23,12 @@ if TYPE_CHECKING:
     from emulator.hardware.machine import Machine
     from emulator.hardware.memory import GlobalMemory
     from emulator.hardware.program import Program
-    from emulator.hardware.properties import LaunchConfig
+    from emulator.hardware.properties import Dim3, LaunchConfig
+    from emulator.hardware.traffic import Traffic
 
 
 class Grid:
-    """One launch. number: its place among launches that may overlap; title: names it in messages where several do.
-
-    predecessors: grids that `griddepcontrol.wait` waits for; waiters: groups that wait for this one.
-    admitted: clusters; allowing: CTAs that have allowed dependents to start, or have exited; jobs: asynchronous work
-    that is outstanding. unfinished: barriers of CTAs that have exited on which bytes had still to come, or to be
-    expected. traffic: what it moves to and from global memory, None if nobody counts.
-    """
+    """One launch."""
 
     def __init__(
         self,
@@ -45,29 +41,38 @@ class Grid:
         properties: DeviceProperties | None = None,
         title: str = "",
     ):
-        self.number, self.program, self.config, self.memory, self.counters = number, program, config, memory, counters
+        self.number = number  # place among launches that may overlap
+        self.title = title  # name in messages where launches overlap
+        self.program, self.config, self.memory, self.counters = program, config, memory, counters
         self.entry = program.entry
-        self.parameters = parameters
+        self.parameters = parameters  # uint8, as the kernel reads them
         self.param_address = parameters.ctypes.data
         self.properties = properties or DeviceProperties()
         self.sm_count = self.properties.sm_count
-        self.title = title
-        self.traffic = memory.traffic
-        self.clusters = tuple(grid // cluster for grid, cluster in zip(config.grid, config.cluster, strict=True))
-        self.predecessors: list[Grid] = []
-        self.waiters: list[ActiveGroup] = []
+        self.traffic: Traffic | None = memory.traffic  # to and from global memory; None if it is not counted
+        self.clusters: Dim3 = (
+            config.grid[0] // config.cluster[0],
+            config.grid[1] // config.cluster[1],
+            config.grid[2] // config.cluster[2],
+        )
+        self.predecessors: list[Grid] = []  # grids that griddepcontrol.wait waits for
+        self.waiters: list[ActiveGroup] = []  # groups that wait for the end of this grid
+        # mbarriers of exited CTAs with a nonzero tx-count in a phase that has received bytes.
         self.unfinished: list[MBarrier] = []
-        self.admitted = self.allowing = self.exited = self.outstanding = 0
+        self.admitted = 0  # clusters that have started
+        self.allowing = 0  # CTAs that have allowed dependents to start, or have exited
+        self.exited = 0  # CTAs
+        self.outstanding = 0  # asynchronous operations
         self.finished = False
 
     @property
     def shared_bytes(self) -> int:
-        """Shared memory of a CTA."""
+        """Bytes of shared memory of a CTA."""
         return self.program.dynamic_shared_offset + self.config.dynamic_shared_bytes
 
     @property
     def allows_dependents(self) -> bool:
-        """Whether a launch behind this one may start: every CTA has said so or has exited (PTX ISA, griddepcontrol)."""
+        """Whether the next launch may start: every CTA has allowed it or has exited (PTX ISA, griddepcontrol)."""
         return self.allowing == self.config.ctas
 
     @property
@@ -76,29 +81,32 @@ class Grid:
         return self.exited == self.config.ctas and not self.outstanding
 
     def is_parameter(self, address: int) -> bool:
+        """Whether a host address is one of the parameters' bytes."""
         return self.param_address <= address < self.param_address + len(self.parameters)
 
-    def cancel(self, number: int) -> tuple[int, int, int]:
-        """A cluster that has not started does not run. Returns the index of its first CTA."""
+    def cancel(self, number: int) -> Dim3:
+        """Cluster `number` has not started and never will. Returns the index (x, y, z) of its first CTA."""
         size = self.config.ctas // self.config.clusters
         self.exited += size
         self.allowing += size
-        return tuple(c * s for c, s in zip(_unravel(number, self.clusters), self.config.cluster, strict=True))
+        return _cta_index(_unravel(number, self.clusters), self.config.cluster, (0, 0, 0))
 
     def finish(self) -> None:
+        """The grid is complete and its results are visible."""
         self.finished = True
         wake(self.waiters)
 
     def __str__(self) -> str:
         left = f"{self.config.ctas - self.exited} of {self.config.ctas} CTAs have not exited"
-        return f"the end of {self.title or 'the launch'}: {left}, {self.outstanding} asynchronous operations are outstanding"
+        operations = f"{self.outstanding} asynchronous operations are outstanding"
+        return f"the end of {self.title or 'the launch'}: {left}, {operations}"
 
 
 class PairedAllocation:
     """tcgen05.alloc with cta_group::2: the CTAs of a pair perform it together (PTX ISA, "Issue Granularity").
 
-    Both get columns at the same address: cta_group::2 instructions take one for both. The odd CTA waits for the even
-    one, which need not wait: the ISA only says that they may block.
+    Both get columns at the same address, since cta_group::2 instructions take one address for both. The odd CTA waits
+    for the even one. The even CTA does not wait: the ISA only says that the CTAs may block.
     """
 
     def __init__(self) -> None:
@@ -106,7 +114,7 @@ class PairedAllocation:
         self.waiters: list[ActiveGroup] = []
 
     def take(self, rank: int, columns: int, memories: list[TensorMemory]) -> int | None:
-        """The address for the CTA of that rank in the pair; None while it has to wait."""
+        """The address for the CTA of `rank` in the pair, None while it has to wait. memories: (even, odd)."""
         if rank == 0:
             base = memories[0].alloc_with(memories[1], columns)
             if base is not None:
@@ -128,14 +136,15 @@ class PairedAllocation:
 
 
 class Cta:
-    """index: (x, y, z) in the grid; rank: in the cluster; label: for messages."""
+    """One CTA: its warps, shared and tensor memory, and barriers."""
 
-    def __init__(
-        self, cluster: Cluster, rank: int, index: tuple[int, int, int], cluster_index: tuple[int, int, int], sm: Sm
-    ):
-        self.cluster, self.rank, self.index, self.cluster_index = cluster, rank, index, cluster_index
+    def __init__(self, cluster: Cluster, rank: int, index: Dim3, cluster_index: Dim3, sm: Sm):
+        self.cluster = cluster
+        self.rank = rank  # in the cluster
+        self.index = index  # (x, y, z) in the grid
+        self.cluster_index = cluster_index  # (x, y, z) in the cluster
         self.grid, self.machine = cluster.grid, cluster.machine
-        self.label = f"CTA {index}" + (f" of {self.grid.title}" if self.grid.title else "")
+        self.label = f"CTA {index}" + (f" of {self.grid.title}" if self.grid.title else "")  # in messages
         self.sm = sm.index
         config = self.grid.config
         self.shared = SharedMemory(self.grid.shared_bytes, rank)
@@ -144,12 +153,12 @@ class Cta:
         self.tmem = TensorMemory(self.sm_tensor_memory.allocator)
         if self.grid.program.traits.async_reads:
             self.shared.marks = StoreMarks(self.shared)
-        self.mbarriers: dict[int, MBarrier] = {}
-        self.register_requests: dict[int, list[int]] = {}  # of setmaxnreg, by warp
-        self.hidden_barriers: list[MBarrier] = []  # whose initialisation somebody may not see yet
+        self.mbarriers: dict[int, MBarrier] = {}  # by offset
+        self.register_requests: dict[int, list[int]] = {}  # warp -> counts of its setmaxnreg
+        self.hidden_barriers: list[MBarrier] = []  # mbarriers with `hidden` set
         self._named: dict[int, NamedBarrier] = {}
-        self._cta_group: int | None = None
-        self.met: int | None = None  # time since when it has known that the other CTAs of the cluster have started
+        self._cta_group: int | None = None  # of the tcgen05 instructions so far
+        self.met: int | None = None  # first time at which the other CTAs of the cluster were known to have started
         self.allows_dependents = False
         self.exited = False
         x, y, z = config.block
@@ -158,35 +167,41 @@ class Cta:
         self.warps = [Warp(self, i, min(WARP_THREADS, self.live_threads - WARP_THREADS * i)) for i in range(count)]
 
     def mbarrier(self, offset: int) -> MBarrier:
+        """The mbarrier at an offset of shared memory. Raises Fault if there is none, or the CTA has exited."""
         if self.exited:
             raise Fault(f"mbarrier at shared offset {offset:#x} of {self.label}, which has exited")
         barrier = self.mbarriers.get(offset)
         if barrier is None:
             raise Fault(
-                f"there is no mbarrier at shared offset {offset:#x} of {self.label}: it was not initialised (PTX ISA, mbarrier.init)"
+                f"there is no mbarrier at shared offset {offset:#x} of {self.label}: it was not initialised "
+                "(PTX ISA, mbarrier.init)"
             )
         return barrier
 
     def named_barrier(self, number: int) -> NamedBarrier:
+        """Named barrier `number`, made when it is first used."""
         if number not in self._named:
             self._named[number] = NamedBarrier(number, self.machine)
         return self._named[number]
 
     def counted_threads(self) -> int:
-        """Threads that a named barrier without a count waits for: whole warps that have not exited."""
+        """Threads that a named barrier without a count waits for: those of whole warps that have not exited."""
         return WARP_THREADS * sum(warp.live != 0 for warp in self.warps)
 
     def operands(self) -> tuple[SharedMemory, TensorMemory]:
+        """The memories of a tensor core operation. Raises Fault if the CTA has exited."""
         self.alive("a tensor core operation")
         return self.shared, self.tmem
 
     def alive(self, user: str) -> None:
+        """Raises Fault, naming the user, if the CTA has exited."""
         if self.exited:
             raise Fault(f"{user} reaches {self.label}, which has exited")
 
     def use_cta_group(self, cta_group: int) -> None:
-        """All tcgen05 instructions of a kernel must have the same .cta_group (PTX ISA, "tcgen05 instructions:
-        .cta_group").
+        """A tcgen05 instruction of the CTA has this .cta_group. Raises Fault if an earlier one had another.
+
+        All tcgen05 instructions of a kernel must have the same (PTX ISA, "tcgen05 instructions: .cta_group").
         """
         if self._cta_group is None:
             self._cta_group = cta_group
@@ -196,12 +211,14 @@ class Cta:
             )
 
     def allow_dependents(self) -> None:
+        """griddepcontrol.launch_dependents of one of its threads, or the CTA's exit."""
         if not self.allows_dependents:
             self.allows_dependents = True
             self.grid.allowing += 1
             self.machine.progress += 1
 
     def thread_exit(self, warp: Warp, lanes: int) -> None:
+        """Lanes of a warp have exited."""
         self.live_threads -= lanes.bit_count()
         if warp.live == 0:
             for barrier in self._named.values():
@@ -218,7 +235,7 @@ class Cta:
 
     def _check_exit(self) -> None:
         check_requests(self)
-        # Producers of CuTe DSL 4.5.2 end with bytes expected of copies that they do not issue: nobody waits for those.
+        # Producers of CuTe DSL 4.5.2 end with expect_tx for copies that they do not issue; no warp waits for those.
         barriers = self.mbarriers.values()
         self.grid.unfinished += [barrier for barrier in barriers if barrier.bytes and barrier.delivered]
         if self.tmem.allocations:
@@ -231,7 +248,7 @@ class Cta:
 class Cluster:
     """CTAs that are resident together. number: index of the cluster in the grid, x fastest.
 
-    sms: where the CTAs are, by rank; None: each alone on an SM.
+    sms: the CTAs' SMs, by rank; None: each CTA is alone on an SM.
     """
 
     def __init__(self, machine: Machine, grid: Grid, number: int, sms: list[Sm] | None = None):
@@ -241,18 +258,17 @@ class Cluster:
         self.index = _unravel(number, grid.clusters)
         x, y, z = grid.config.block
         self.barrier = ClusterBarrier(x * y * z * self.size, machine)
-        self.live = self.size
+        self.live = self.size  # CTAs that have not exited
         self.allocations = [PairedAllocation() for _ in range(self.size // 2)]
         first = number * self.size
         self.sms = sms or [Sm((first + rank) % grid.sm_count, grid.properties) for rank in range(self.size)]
         self.ctas: list[Cta] = []
         for rank in range(self.size):
             within = _unravel(rank, shape)
-            index = tuple(c * s + w for c, s, w in zip(self.index, shape, within, strict=True))
-            self.ctas.append(Cta(self, rank, index, within, self.sms[rank]))
+            self.ctas.append(Cta(self, rank, _cta_index(self.index, shape, within), within, self.sms[rank]))
 
     def cta(self, rank: int, asking: Cta) -> Cta:
-        """The CTA of a rank, which must be alive unless it is the one that asks."""
+        """The CTA of a rank. Raises Fault if it has exited, unless it is the one that asks."""
         if rank >= self.size:
             raise Fault(f"CTA rank {rank} in a cluster of {self.size}")
         found = self.ctas[rank]
@@ -263,6 +279,7 @@ class Cluster:
         return found
 
     def peer(self, rank: int) -> Cta:
+        """The CTA that a shared memory address names. Raises Fault if it has exited."""
         if rank >= self.size:
             raise Fault(f"shared address names CTA rank {rank} of a cluster of {self.size}")
         found = self.ctas[rank]
@@ -270,10 +287,17 @@ class Cluster:
         return found
 
     def cta_exit(self) -> None:
+        """One of the CTAs has exited."""
         self.live -= 1
         if self.live == 0:
             self.machine.cluster_done(self)
 
 
-def _unravel(number: int, shape: tuple[int, int, int]) -> tuple[int, int, int]:
+def _cta_index(cluster: Dim3, shape: Dim3, within: Dim3) -> Dim3:
+    """Index in the grid of the CTA at `within` a cluster."""
+    (a, b, c), (x, y, z), (u, v, w) = cluster, shape, within
+    return a * x + u, b * y + v, c * z + w
+
+
+def _unravel(number: int, shape: Dim3) -> Dim3:
     return number % shape[0], number // shape[0] % shape[1], number // (shape[0] * shape[1])

@@ -1,4 +1,4 @@
-"""What a launch did, counted."""
+"""Counts of a launch's events."""
 
 from __future__ import annotations
 
@@ -11,33 +11,32 @@ Dim3 = tuple[int, int, int]
 
 @dataclass
 class LaunchCounters:
-    """Counts of one launch; of the first schedule, where it ran under several.
+    """Counts of one launch, under the first schedule if it ran under several.
 
-    Bytes: "requested" counts every repeat, "unique" counts each touched 32-byte sector once. Loads are those of the
-    async proxy (TMA tensor and bulk copies), stores are all stores to global memory.
+    "requested" bytes count every repeat, "unique" bytes each touched 32-byte sector once.
     """
 
-    kernel: str
-    grid: Dim3
-    cluster: Dim3
+    kernel: str  # entry name
+    grid: Dim3  # CTAs
+    cluster: Dim3  # CTAs
     schedule: str
     ctas: int = 0
     warp_instructions: int = 0
-    mma: int = 0
-    mma_flops: int = 0
-    stored_bytes: int = 0
-    tma_load_requested_bytes: int = 0
+    mma: int = 0  # tcgen05.mma instructions
+    mma_flops: int = 0  # their multiplications and additions
+    stored_bytes: int = 0  # requested, by all stores to global memory
+    tma_load_requested_bytes: int = 0  # by loads of the async proxy: tensor and bulk copies
     tma_load_unique_bytes: int = 0
     per_allocation: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Loads: allocation ("name@address", or the address alone) -> (requested, unique) bytes."""
+    """Allocation ("name@address", or the address alone) -> (requested, unique) bytes of the async proxy's loads."""
 
     def merge(self, other: LaunchCounters) -> None:
-        """Adds the events of another part of the same launch. Loads are added by `account`, from the parts' marks."""
+        """Adds the events of another part of the same launch, except loads: `account` adds those, from all marks."""
         for name in ("ctas", "warp_instructions", "mma", "mma_flops", "stored_bytes"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def account(self, traffic: Traffic) -> None:
-        """Adds the loads that `traffic` has seen."""
+        """Adds the loads that `traffic` has recorded."""
         for allocation, loads in traffic.loads.items():
             unique = int(loads.marks.sum(dtype=int)) * SECTOR
             address = f"{allocation.start:#x}"
@@ -47,4 +46,5 @@ class LaunchCounters:
             self.tma_load_unique_bytes += unique
 
     def as_dict(self) -> dict:
+        """The counts by name, for JSON."""
         return asdict(self)

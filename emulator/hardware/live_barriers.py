@@ -1,7 +1,7 @@
-"""The mbarriers that live in a CTA's shared memory: which bytes are theirs, and which part is free of them.
+"""The live mbarriers of a CTA's shared memory: the bytes that they occupy, and the largest part without any.
 
-The eight bytes of a live mbarrier are opaque: nothing but mbarrier operations may read or write them until
-mbarrier.inval (PTX ISA, "mbarrier").
+The eight bytes of a live mbarrier are opaque: until mbarrier.inval only mbarrier operations may read or write them
+(PTX ISA, "mbarrier").
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ MBARRIER_BYTES = 8
 
 
 class LiveBarriers:
-    """Of offsets [low, high) of shared memory. opening: the largest part (low, high) without a barrier."""
+    """The live mbarriers in offsets [low, high) of shared memory."""
 
     def __init__(self, low: int, high: int):
         self.low, self.high = low, high
-        self.opening = low, high
+        self.opening = low, high  # the largest part without a barrier: its first offset and end
         self._barriers: dict[int, object] = {}  # by offset
         self._guarded = np.zeros((high >> 3) + 1, bool)  # by offset / 8
 
     def place(self, offset: int, barrier: object) -> None:
-        """barrier: its text names it in messages."""
+        """A barrier lives at `offset` from now on. barrier: any object whose text names it in messages."""
         self._barriers[offset] = barrier
         self._guarded[offset >> 3] = True
         self._find_opening()
 
     def remove(self, offset: int) -> None:
+        """The barrier at `offset` is no longer live."""
         del self._barriers[offset]
         self._guarded[offset >> 3] = False
         self._find_opening()
@@ -41,14 +42,14 @@ class LiveBarriers:
         self.opening = max(openings, key=lambda part: part[1] - part[0])
 
     def clear_of(self, places: np.ndarray, width: int) -> np.ndarray:
-        """Whether naturally aligned words of `width` bytes, 32 at most, at these offsets touch no barrier: bool[n]."""
+        """bool[n]: whether the aligned words of `width` <= 32 bytes at offsets `places` touch no barrier."""
         clear = ~self._guarded[places >> 3]
         for further in range(MBARRIER_BYTES, width, MBARRIER_BYTES):
             clear &= ~self._guarded[places + further >> 3]
         return clear
 
     def check(self, offset: int, nbytes: int, kind: str) -> None:
-        """Fault if any of the bytes are a barrier's."""
+        """Raises Fault if a live barrier has any of the bytes. kind: "load" or "store"."""
         barriers = self._barriers
         if not barriers or not nbytes:
             return

@@ -1,4 +1,4 @@
-"""The hardware's view of the machine that runs it: time, the warps' turns and asynchronous work."""
+"""The hardware's view of the scheduler that runs it: time, the warps' turns and asynchronous operations."""
 
 from __future__ import annotations
 
@@ -11,32 +11,29 @@ if TYPE_CHECKING:
 
 
 class Machine(Protocol):
-    """Runs warps and asynchronous operations in the order of a schedule.
-
-    progress: the time; it grows with every effect that another warp could see.
-    """
+    """Runs warps and asynchronous operations in the order of a schedule."""
 
     schedule: Schedule
     queues: Queues
-    progress: int
+    progress: int  # the time, which grows with every effect that another warp can see
 
     def clock(self) -> int:
         """A count of cycles that only grows."""
 
     def enqueue(self, warp: Warp) -> None:
-        """Give the warp a turn: one of its groups can run."""
+        """Give the warp a turn, since one of its groups can run."""
 
     def cluster_done(self, cluster: Cluster) -> None:
         """All CTAs of the cluster have exited."""
 
     def cancel(self, grid: Grid) -> tuple[int, int, int] | None:
-        """Take a cluster of the grid that has not started off those to run.
+        """Cancel a cluster of the grid that has not started.
 
         Returns the index (x, y, z) of its first CTA, None if all clusters have started.
         """
 
     def pause(self, group: ActiveGroup) -> bool:
-        """End the turn of a group behind which another launch may start. Returns False where none can."""
+        """End the turn of a group, so that another launch may start first. Returns False if none can."""
 
     def postpones(self) -> bool:
-        """Whether a warp's asynchronous work that only the warp itself sees is put off until it waits for it."""
+        """Whether asynchronous work that only its own warp can observe is delayed until the warp waits for it."""

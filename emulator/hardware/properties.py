@@ -1,19 +1,23 @@
-"""The modelled device: its properties, and the limits that a launch must keep."""
+"""The modelled device: its properties, and the check of a launch against its limits."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from emulator.errors import EmulatorError
 from emulator.ptx.ir import Entry
 
 Dim3 = tuple[int, int, int]
+"""(x, y, z)."""
+
+_Refuse = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """An NVIDIA B200. Sizes in bytes, clocks in kHz.
+    """An NVIDIA B200. Sizes are in bytes, clocks in kHz.
 
     Memory size, bus, L2 and SM count: cudaGetDeviceProperties of a B200 (github.com/pytorch/ao, pull request 4002).
     Per-SM and per-block limits: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", 10.0.
@@ -48,11 +52,11 @@ WARP_THREADS = DeviceProperties.warp_size
 
 @dataclass(frozen=True)
 class LaunchConfig:
-    """A launch as the host asked for it. grid, block and cluster are (x, y, z), the grid counted in CTAs."""
+    """A launch as the host requests it."""
 
-    grid: Dim3
-    block: Dim3
-    cluster: Dim3 = (1, 1, 1)
+    grid: Dim3  # CTAs
+    block: Dim3  # threads
+    cluster: Dim3 = (1, 1, 1)  # CTAs
     dynamic_shared_bytes: int = 0
     programmatic: bool = False  # programmatic stream serialization
     cooperative: bool = False
@@ -60,19 +64,19 @@ class LaunchConfig:
 
     @property
     def ctas(self) -> int:
+        """CTAs of the grid."""
         return math.prod(self.grid)
 
     @property
     def clusters(self) -> int:
+        """Clusters of the grid."""
         return self.ctas // math.prod(self.cluster)
 
 
 def with_clusters(entry: Entry, config: LaunchConfig) -> LaunchConfig:
-    """The launch in the clusters that the kernel requires, where the host has not asked for any (PTX ISA,
-    ".reqnctapercluster").
-    """
-    asked = config.cluster != (1, 1, 1)
-    return config if asked or entry.cluster is None else replace(config, cluster=entry.cluster)
+    """The launch with the kernel's required cluster shape (PTX ISA, ".reqnctapercluster") if the host requests none."""
+    requested = config.cluster != (1, 1, 1)
+    return config if requested or entry.cluster is None else replace(config, cluster=entry.cluster)
 
 
 def check_launch(entry: Entry, config: LaunchConfig, properties: DeviceProperties) -> None:
@@ -81,6 +85,12 @@ def check_launch(entry: Entry, config: LaunchConfig, properties: DevicePropertie
     def refuse(reason: str) -> None:
         raise EmulatorError(f"launch refused: {reason}", kernel=entry.name)
 
+    _check_grid(entry, config, properties, refuse)
+    _check_cluster(entry, config, properties, refuse)
+    _check_resources(entry, config, properties, refuse)
+
+
+def _check_grid(entry: Entry, config: LaunchConfig, properties: DeviceProperties, refuse: _Refuse) -> None:
     for axis, size, limit in zip("xyz", config.grid, properties.max_grid):
         if not 1 <= size <= limit:
             refuse(f"grid {config.grid}: {axis} must be 1 to {limit}")
@@ -93,9 +103,11 @@ def check_launch(entry: Entry, config: LaunchConfig, properties: DevicePropertie
     if entry.reqntid is not None and tuple(entry.reqntid) != tuple(config.block):
         refuse(f"block {config.block} is not the {tuple(entry.reqntid)} that the kernel requires (.reqntid)")
     if entry.maxntid is not None and threads > math.prod(entry.maxntid):
-        limit = f"{math.prod(entry.maxntid)} that the kernel allows (.maxntid {entry.maxntid})"
-        refuse(f"block {config.block} has {threads} threads, more than the {limit}")
+        allowed = f"{math.prod(entry.maxntid)} that the kernel allows (.maxntid {entry.maxntid})"
+        refuse(f"block {config.block} has {threads} threads, more than the {allowed}")
 
+
+def _check_cluster(entry: Entry, config: LaunchConfig, properties: DeviceProperties, refuse: _Refuse) -> None:
     if min(config.cluster) < 1:
         refuse(f"cluster {config.cluster}: every axis must be at least 1")
     for axis, size, cluster in zip("xyz", config.grid, config.cluster):
@@ -113,6 +125,8 @@ def check_launch(entry: Entry, config: LaunchConfig, properties: DevicePropertie
             f"cluster {config.cluster} has {cluster_ctas} CTAs, the kernel allows {entry.max_cluster} (.maxclusterrank)"
         )
 
+
+def _check_resources(entry: Entry, config: LaunchConfig, properties: DeviceProperties, refuse: _Refuse) -> None:
     static = static_shared_bytes(entry)
     shared = static + config.dynamic_shared_bytes
     if config.dynamic_shared_bytes < 0 or shared > properties.shared_memory_per_block_optin:
@@ -124,14 +138,15 @@ def check_launch(entry: Entry, config: LaunchConfig, properties: DevicePropertie
     if parameters > properties.max_parameter_bytes:
         refuse(f"{parameters} bytes of parameters, the limit is {properties.max_parameter_bytes}")
     if config.cooperative:
-        resident = properties.sm_count * ctas_per_sm(threads, shared, properties)
+        resident = properties.sm_count * ctas_per_sm(math.prod(config.block), shared, properties)
         if config.ctas > resident:
             refuse(f"cooperative launch of {config.ctas} CTAs, {resident} fit on the device at once")
 
 
 def static_shared_bytes(entry: Entry) -> int:
-    """Bytes of the entry's `.shared` variables, in order; `.extern` ones are the launch's dynamic memory. Those of the
-    module and of device functions count once the entry is linked (linking.py).
+    """Bytes of the entry's `.shared` variables, laid out in order, without `.extern` ones (dynamic shared memory).
+
+    Variables of the module and of device functions count only once the entry is linked (compiler/linking.py).
     """
     end = 0
     for variable in entry.variables.values():
@@ -141,7 +156,7 @@ def static_shared_bytes(entry: Entry) -> int:
 
 
 def ctas_per_sm(threads: int, shared_bytes: int, properties: DeviceProperties) -> int:
-    """CTAs that fit on one SM by threads and shared memory (registers are not known from PTX)."""
+    """CTAs that fit on one SM by threads and shared memory; PTX does not say how many registers they take."""
     return min(
         properties.max_blocks_per_sm,
         properties.max_threads_per_sm // (-(-threads // properties.warp_size) * properties.warp_size),

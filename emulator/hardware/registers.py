@@ -1,4 +1,4 @@
-"""Register allocation of a CTA's warpgroups, as far as setmaxnreg tells (PTX ISA, "setmaxnreg")."""
+"""Register allocation of a CTA's warpgroups, as far as it follows from setmaxnreg (PTX ISA, "setmaxnreg")."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from emulator.hardware.cluster import Cta
 
 WARPGROUP = 4  # warps
-THREADS = 128  # of a warpgroup
+THREADS = 128  # threads of a warpgroup
 REGISTERS = 1 << 16  # 32-bit registers of an SM
 
 
 def check_requests(cta: Cta) -> None:
-    """All warps of a warpgroup must execute the same setmaxnreg."""
+    """Raises Fault unless all warps of each warpgroup have executed the same setmaxnreg instructions."""
     for first in range(0, len(cta.warps), WARPGROUP):
         indices = range(first, min(first + WARPGROUP, len(cta.warps)))
         asked = {index: cta.register_requests.get(index, []) for index in indices}

@@ -1,7 +1,7 @@
-"""What one launch moves to and from global memory.
+"""The traffic of one launch to and from global memory.
 
-For loads of the async proxy: bytes asked for and, per allocation, a mark for each 32-byte sector touched. For stores:
-bytes asked for and a mark for each byte written, from which the launch's result can be carried to another process.
+Loads of the async proxy: requested bytes and, per allocation, a mark for each 32-byte sector touched. Stores: requested
+bytes and a mark for each byte written, from which the launch's result can be carried to another process.
 """
 
 from __future__ import annotations
@@ -20,30 +20,28 @@ SECTOR = 32  # bytes; the unit in which L2 and DRAM move data
 
 
 PackedLoads = dict[int, tuple[int, np.ndarray]]
-"""By an allocation's address: bytes asked for, marks as bits."""
+"""Address of an allocation -> (requested bytes, marks as bits)."""
 
 
 class Marks:
-    """One byte per sector (loads) or per byte (stores) of an allocation, and the bytes asked for, repeats included.
-
-    Stores: [low, high) holds every mark, so that a large allocation need not be searched for a few.
-    """
+    """The loads from one allocation, or the stores to it."""
 
     __slots__ = ("high", "low", "marks", "origin", "requested", "view", "words")
 
     def __init__(self, origin: int, length: int):
-        self.requested = 0
-        self.origin = origin
-        self.marks = np.zeros(length, np.uint8)
-        self.view = memoryview(self.marks)
+        self.requested = 0  # bytes, repeats included
+        self.origin = origin  # address of the first mark's sector or byte
+        self.marks = np.zeros(length, np.uint8)  # one per sector (loads) or byte (stores)
+        self.view = self.marks.data
+        # Every mark of stores is in [low, high), so that a large allocation need not be searched for a few.
         self.low = length
         self.high = 0
-        self.words: dict = {}
+        self.words: dict[int, np.ndarray] = {}  # width of a word in bytes -> the marks of each word as one item
 
 
 @lru_cache(maxsize=4096)
 def extent(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int]:
-    """First byte and end of a box, relative to its address."""
+    """First byte and end of a box of bytes, relative to its address."""
     if len(shape) != len(strides) or strides[-1] != 1 or min(shape) < 1:
         raise ValueError(
             f"a box needs one stride per axis, contiguous bytes last and no empty axis: {shape}, {strides}"
@@ -54,7 +52,7 @@ def extent(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int]:
 
 @lru_cache(maxsize=4096)
 def _sectors(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, tuple[int, ...], tuple[int, ...] | None]:
-    """Bytes of a box, shape of its sectors and, if all rows start on a sector when the first does, their strides."""
+    """(bytes of a box, shape in sectors, strides in sectors); no strides if rows may start inside a sector."""
     nbytes = int(np.prod(shape))
     sectors = (*shape[:-1], -(-shape[-1] // SECTOR))
     if any(stride % SECTOR for n, stride in zip(shape[:-1], strides) if n > 1):
@@ -64,7 +62,7 @@ def _sectors(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, tup
 
 @lru_cache(maxsize=256)
 def _rows(shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
-    """Offsets of a box's rows, int64[rows]."""
+    """int64[rows]: offsets of a box's rows in bytes."""
     offsets = np.zeros(1, np.int64)
     for n, stride in zip(shape[:-1], strides):
         offsets = (offsets[:, None] + np.arange(n) * stride).ravel()
@@ -72,7 +70,7 @@ def _rows(shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
 
 
 class Traffic:
-    """loads, stores: Marks per allocation. Called by the memory that this object is attached to."""
+    """The loads and stores of a launch, by allocation. The memory that it is attached to reports them."""
 
     def __init__(self) -> None:
         self.loads: dict[Allocation, Marks] = {}
@@ -80,17 +78,22 @@ class Traffic:
 
     @property
     def stored_bytes(self) -> int:
+        """Bytes requested by all stores."""
         return sum(stores.requested for stores in self.stores.values())
 
     def packed_loads(self) -> PackedLoads:
+        """The loads, for `add_loads` in another process."""
         return {
             allocation.start: (loads.requested, np.packbits(loads.marks)) for allocation, loads in self.loads.items()
         }
 
     def add_loads(self, memory: Allocations, packed: PackedLoads) -> None:
-        """Adds loads that another process has seen."""
+        """Adds loads that another process has recorded, whose allocations are live here too."""
         for start, (requested, bits) in packed.items():
-            entry = self._loaded(memory.allocation(start))
+            allocation = memory.allocation(start)
+            if allocation is None:
+                raise ValueError(f"no live allocation at {start:#x}")
+            entry = self._loaded(allocation)
             entry.requested += requested
             entry.marks |= np.unpackbits(bits, count=len(entry.marks))
 
@@ -102,6 +105,7 @@ class Traffic:
         return entry
 
     def load(self, allocation: Allocation, address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+        """The async proxy loads a box of bytes."""
         entry = self._loaded(allocation)
         nbytes, sectors, sector_strides = _sectors(shape, strides)
         entry.requested += nbytes
@@ -122,6 +126,7 @@ class Traffic:
         return entry
 
     def store(self, allocation: Allocation, address: int, nbytes: int) -> None:
+        """Adjacent bytes are stored."""
         entry = self._stored(allocation)
         entry.requested += nbytes
         offset = address - entry.origin
@@ -132,6 +137,7 @@ class Traffic:
         entry.marks[offset : offset + nbytes] = 1
 
     def store_box(self, allocation: Allocation, address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+        """A box of bytes is stored."""
         entry = self._stored(allocation)
         entry.requested += _sectors(shape, strides)[0]
         offset = address - entry.origin
@@ -143,13 +149,14 @@ class Traffic:
         np.ndarray(shape, np.uint8, entry.view, offset, strides).fill(1)
 
     def store_lanes(self, allocation: Allocation, index: np.ndarray, width: int) -> None:
-        """index: int64[lanes], of the allocation's words that are aligned to their `width` bytes."""
+        """The lanes of a warp store aligned words of `width` bytes. index: int64[lanes], in the allocation's words."""
         entry = self._stored(allocation)
         entry.requested += width * len(index)
         words = entry.words.get(width)
         if words is None:
             first = -allocation.start % width
             length = (len(entry.marks) - first) // width
-            entry.low, entry.high = 0, len(entry.marks)  # lanes' lowest and highest word would cost more than they save
+            # The lanes' lowest and highest word would take longer to find than a search of all marks.
+            entry.low, entry.high = 0, len(entry.marks)
             words = entry.words[width] = entry.marks[first:][: length * width].view(f"V{width}")
         words[index] = _ONES[width]

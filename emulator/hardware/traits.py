@@ -1,4 +1,4 @@
-"""What a kernel as a whole uses, where rules depend on it."""
+"""The features of a whole kernel that rules of order depend on."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ _READERS = ("tcgen05.mma", "tcgen05.cp.", "cp.async.bulk.", "cp.reduce.async.bul
 
 @dataclass(frozen=True)
 class Traits:
-    """tensor_fences: there is a tcgen05.fence. async_reads: the async proxy may read shared memory."""
+    """Features that a kernel uses anywhere."""
 
-    tensor_fences: bool
-    async_reads: bool
+    tensor_fences: bool  # it has a tcgen05.fence
+    async_reads: bool  # it has an instruction by which the async proxy reads shared memory
 
     @staticmethod
     def of(entry: Entry) -> Traits:
+        """The features of an entry with its calls expanded."""
         opcodes = {instruction.opcode for instruction in entry.instructions}
         return Traits(
             any(opcode.startswith("tcgen05.fence") for opcode in opcodes),
@@ -26,6 +27,6 @@ class Traits:
 
 
 def _reads_shared(opcode: str) -> bool:
-    """Copies name their destination's space before their source's."""
+    """Whether a reader's source is shared memory. Copies name their destination's space before their source's."""
     sources = ".global.shared::cta", ".shared::cluster.shared::cta"
     return opcode.startswith("tcgen05.") or any(source in opcode for source in sources)

@@ -1,4 +1,4 @@
-"""Memory of a module's .global and .const variables: laid out, initialised, and registered with a device's memory."""
+"""The memory of a module's .global and .const variables: layout, initialisation, and registration with a device."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ if TYPE_CHECKING:
     from emulator.hardware.memory import GlobalMemory
 
 CONSTANT_BYTES = 64 << 10  # PTX ISA, "Constant State Space"
-FUNCTION_TAG = 3 << 56  # of the addresses of functions, which lie in no memory
-_ALIGNMENT = 256  # of every variable, and so bytes between the end of one and the start of another
+FUNCTION_TAG = 3 << 56  # in the addresses of functions, which lie in no memory
+_ALIGNMENT = 256  # bytes, of every variable; keeps them apart
 
 _memories: WeakKeyDictionary[Scope, ModuleMemory] = WeakKeyDictionary()
 
 
 class ModuleMemory:
-    """One allocation per variable, so that an access past the end of one is noticed. They are as they were initialised
-    (zero without an initialiser) when the module is loaded, and keep what kernels store (PTX ISA, "Initializers").
+    """The variables of a module, each an allocation of its own, so that an access past the end of one is noticed.
+
+    They are initialised once, when the module is loaded, to zero without an initialiser (PTX ISA, "Initializers").
     """
 
     def __init__(self, scope: Scope):
@@ -61,7 +62,7 @@ class ModuleMemory:
             )
 
     def register(self, memory: GlobalMemory) -> None:
-        """Makes the variables accessible; does nothing if they are."""
+        """Makes the variables accessible to kernels, unless they are already."""
         for name, address in self.addresses.items():
             variable = self.variables[name]
             if memory.allocation(address) is None:
@@ -69,6 +70,7 @@ class ModuleMemory:
 
 
 def function_addresses(scope: Scope) -> dict[str, int]:
+    """Name of a device function -> its address, for comparisons and indirect calls only."""
     return {name: FUNCTION_TAG + 16 * number for number, name in enumerate(scope.functions, 1)}
 
 

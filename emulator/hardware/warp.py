@@ -1,8 +1,9 @@
-"""Warps: the registers of 32 lanes, and the groups into which the lanes have parted.
+"""Warps: the registers of 32 lanes, and the active groups into which the lanes have parted.
 
-A warp starts as one group. At a branch that not all lanes take, the group parts into two. Both may run, the one that is
-behind first. They become one group again at the reconvergence point, the first place to which all paths from the branch
-lead, once all lanes that have not exited are there. NVIDIA's compilers make the same of structured code.
+A warp starts as one active group. At a branch that not all lanes take, the group parts into two. Both may run; the one
+whose next instruction comes first in the text goes first. They become one group again at the reconvergence point, the
+first instruction to which all paths from the branch lead, once all lanes that have not exited have arrived. NVIDIA's
+compilers place the same points in structured code.
 """
 
 from __future__ import annotations
@@ -20,55 +21,53 @@ if TYPE_CHECKING:
     from emulator.hardware.cluster import Cta
 
 
-Issuer = tuple["ActiveGroup", int]
-"""Who issues an operation: an active group and the index of the instruction that it executes."""
-
-
 class ReconvergencePoint:
-    """The place where the lanes of a group that has parted become one group again.
-
-    pc: index of the instruction. expected: lanes that have not exited. arrived: lanes that wait here.
-    parent: the point of the group that parted.
-    """
+    """The instruction at which the lanes of a group that has parted become one group again."""
 
     __slots__ = ("arrived", "expected", "parent", "pc")
 
     def __init__(self, pc: int, expected: int, parent: ReconvergencePoint | None):
-        self.pc, self.expected, self.parent = pc, expected, parent
-        self.arrived = 0
+        self.pc = pc  # index of the instruction
+        self.expected = expected  # lanes of the group that parted, less those that have exited
+        self.parent = parent  # the point of the group that parted
+        self.arrived = 0  # lanes that wait here
 
 
 class ActiveGroup:
-    """Lanes of a warp that run together. An issuer is a pair (group, index of the instruction)."""
+    """Lanes of a warp that run together."""
 
     __slots__ = (
         *("bits", "blocked", "cta", "grid", "issued", "pc", "reconvergence", "reduced", "registers", "waiting", "warp"),
     )
 
     def __init__(self, warp: Warp, bits: int, pc: int, reconvergence: ReconvergencePoint | None):
-        self.warp, self.bits, self.pc, self.reconvergence = warp, bits, pc, reconvergence
+        self.warp = warp
+        self.bits = bits  # mask of the lanes
+        self.pc = pc  # index of the next instruction
+        self.reconvergence = reconvergence  # where the group next ends; None: nowhere
         self.cta, self.grid, self.registers = warp.cta, warp.cta.grid, warp.registers
         self.blocked = False
-        # While the group waits: (text, what it waits for, phase or generation).
-        self.waiting: tuple | None = None
+        self.waiting: tuple | None = None  # while the group waits: (text, object waited for, phase or generation)
         self.reduced = 0  # generation of the named barrier on which the group executed bar.red last
         self.issued = 0  # warp instructions
 
-    def origin(self, issuer: tuple[ActiveGroup, int]) -> tuple[tuple[int, int, int], int, int]:
-        """(index of the CTA, index of the warp, index of the instruction), for messages of asynchronous operations."""
+    def origin(self, issuer: Issuer) -> tuple[tuple[int, int, int], int, int]:
+        """(index of the CTA, of the warp, of the instruction), for messages of asynchronous operations."""
         return self.cta.index, self.warp.index, issuer[1]
 
     def clock(self) -> int:
+        """A count of cycles that only grows."""
         return self.cta.machine.clock()
 
     def wake(self) -> None:
+        """The group need not wait any longer."""
         self.blocked = False
         self.cta.machine.enqueue(self.warp)
 
     def split(self, taken: int, target: int, following: int, join: int) -> int:
-        """A branch to `target` that the lanes `taken` take; the others go on at `following`, both meet at `join`.
+        """A branch to `target` that the lanes `taken` take; the others continue at `following`.
 
-        Returns the next instruction if all lanes go the same way, else DONE.
+        join: the reconvergence point of both. Returns the next instruction if all lanes go the same way, else DONE.
         """
         if taken == self.bits:
             return target
@@ -85,15 +84,17 @@ class ActiveGroup:
         return DONE
 
     def reconverge(self) -> None:
-        """The group is at its reconvergence point: it ends, or goes on with all lanes if it is the last to come."""
+        """The group ends at its reconvergence point. If it is the last to arrive, a group of all lanes starts there."""
         point = self.reconvergence
+        if point is None:
+            raise ValueError("a group that has no reconvergence point cannot arrive at it")
         point.arrived |= self.bits
         self.warp.groups.remove(self)
         self.warp.issued += self.issued
         self._resume(point)
 
     def _resume(self, point: ReconvergencePoint | None) -> None:
-        """Continue behind a reconvergence point once all lanes that are still alive have come."""
+        """Start the group that continues at a reconvergence point, once all lanes that have not exited have arrived."""
         while point is not None and point.arrived == point.expected:
             if point.expected == 0:
                 point = point.parent
@@ -105,7 +106,7 @@ class ActiveGroup:
             return
 
     def leave(self, lanes: int) -> int:
-        """Lanes exit. Returns DONE: if lanes are left, `leave_some` says where they go on."""
+        """Lanes exit. Returns DONE: the group ends, or `leave_some` lets its other lanes continue."""
         self.warp.exit(lanes)
         self.bits &= ~lanes
         point = self.reconvergence
@@ -122,7 +123,7 @@ class ActiveGroup:
         return DONE
 
     def leave_some(self, lanes: int, following: int) -> int:
-        """Lanes exit, the others go on at `following`. Returns `following` if no lane exits, else DONE."""
+        """Lanes exit, the others continue at `following`. Returns `following` if no lane exits, else DONE."""
         if not lanes:
             return following
         self.leave(lanes)
@@ -132,30 +133,33 @@ class ActiveGroup:
         return DONE
 
 
+Issuer = tuple[ActiveGroup, int]
+"""(active group, index of the instruction that it executes)."""
+
+
 class Warp:
-    """live: lanes that have not exited. queued: it is in the scheduler's list of warps that can run. pace: how often a
-    random schedule gives it a turn, relative to the others.
-    """
+    """One warp of a CTA."""
 
     def __init__(self, cta: Cta, index: int, threads: int):
         self.cta, self.index = cta, index
-        self.registers = list(cta.grid.program.registers)
-        self.live = (1 << threads) - 1
+        self.registers: list = list(cta.grid.program.registers)  # rows of 32 lanes; an integer: the same in every lane
+        self.live = (1 << threads) - 1  # lanes that have not exited
         self.groups = [ActiveGroup(self, self.live, 0, None)]
-        self.queued = False
-        self.pace = 1.0
-        self.issued = 0
-        self.cluster_arrived = 0
-        self.cluster_generation = 0
-        self.tensor = TensorUser()
-        self.synced = -1  # time when the last of what it has waited for was there
+        self.queued = False  # it is in the scheduler's list of warps that can run
+        self.pace = 1.0  # how often a random schedule gives it a turn, relative to the others
+        self.issued = 0  # warp instructions of groups that have ended
+        self.cluster_arrived = 0  # lanes that have arrived at the cluster's barrier and not waited yet
+        self.cluster_generation = 0  # of that barrier, when they arrived
+        self.tensor: TensorUser = TensorUser()
+        self.synced = -1  # time of the latest event that the warp has waited for
         self.polled: dict = {}  # (mbarrier, lanes, parity) -> the phase that they have tested for in vain
-        self.bulk_open: list = []  # (lanes, job): stores not yet in a group
-        self.bulk_groups: list = []  # (lanes, [(lanes, job)]), oldest first
-        self.lane_copies_open: list = []  # (lanes, cp_async.LaneCopies): not yet in a group
+        # Asynchronous copies that the warp may wait for, each with the mask of lanes that issued or committed them.
+        self.bulk_open: list = []  # (lanes, operation): stores not yet committed to a group
+        self.bulk_groups: list = []  # (lanes, [(lanes, operation)]), oldest first
+        self.lane_copies_open: list = []  # (lanes, cp_async.LaneCopies): not yet committed to a group
         self.lane_copy_groups: list = []  # (lanes, [cp_async.LaneCopies]), oldest first
-        self.map_reads: list = []  # (lanes, job): loads whose tensor map may still be read
-        self.key = (cta.grid.number, cta.cluster.number, cta.rank, index)
+        self.map_reads: list = []  # (lanes, operation): loads whose tensor map may still be read
+        self.key = (cta.grid.number, cta.cluster.number, cta.rank, index)  # start of its threads' keys in Queues
         self.local = LocalMemory(cta.grid.program.local_bytes)
         width, height, _ = cta.grid.config.block
         thread = np.arange(32, dtype=np.uint32) + np.uint32(32 * index)
@@ -168,18 +172,19 @@ class Warp:
         self._preferred: ActiveGroup | None = None
 
     def barrier(self, membermask: int) -> NamedBarrier:
-        """bar.warp.sync's barrier of those lanes."""
+        """The barrier of bar.warp.sync for a mask of lanes."""
         if membermask not in self._barriers:
             self._barriers[membermask] = NamedBarrier(-1)
         return self._barriers[membermask]
 
     def exit(self, lanes: int) -> None:
+        """Lanes exit."""
         self.live &= ~lanes
         self.cta.machine.progress += 1
         self.cta.thread_exit(self, lanes)
 
     def run(self, quantum: int) -> bool:
-        """Run up to `quantum` segments. Returns whether the warp can go on at once."""
+        """Run up to `quantum` segments. Returns whether a group can run on without waiting."""
         segments = self.cta.grid.program.segments
         while quantum > 0:
             group = self._next_group()
@@ -189,7 +194,7 @@ class Warp:
             pc = group.pc
             while quantum > 0:
                 group.pc = pc
-                pc = segments[pc](group)
+                pc = segments[pc](group)  # type: ignore[misc]  # None only where no segment starts
                 quantum -= 1
                 if pc < 0:
                     break
@@ -200,14 +205,14 @@ class Warp:
                     break
             if pc >= 0:
                 group.pc = pc
-                self._preferred = group.reconvergence and self._another(group)
+                self._preferred = self._another(group) if group.reconvergence is not None else None
             elif pc != DONE:
                 group.pc = ~pc
                 group.blocked = True
         return bool(self._next_group())
 
     def _another(self, group: ActiveGroup) -> ActiveGroup | None:
-        """The group whose turn it is after one that may be polling for what another group does."""
+        """The next group to run after one that may be polling for an effect of another group."""
         groups = [other for other in self.groups if not other.blocked]
         return groups[(groups.index(group) + 1) % len(groups)]
 

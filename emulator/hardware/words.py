@@ -1,4 +1,4 @@
-"""Naturally aligned words in a range of bytes, for one lane (struct) or for the lanes of a warp (NumPy)."""
+"""Naturally aligned words in a range of bytes, read and written for one lane (struct) or a warp's lanes (NumPy)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ _POSITIVE = np.array(np.iinfo(np.int64).max, np.uint64)
 
 
 def misaligned(kind: str, address: int, width: int) -> Fault:
+    """The Fault for an access of `width` bytes that is not aligned to its size. kind: "load" or "store"."""
     return Fault(
         f"{kind} of {width} bytes at {address:#x}: misaligned by {address & (width - 1)} bytes, an access must be "
         f"aligned to its size (PTX ISA, Addresses as Operands)"
@@ -24,9 +25,9 @@ def misaligned(kind: str, address: int, width: int) -> Fault:
 class Words:
     """The naturally aligned words of one width in a range of bytes, indexed by lanes' addresses.
 
-    An address is turned into an index by rotating its distance from the first word right by log2(width): an address
-    outside the range or misaligned becomes an index outside the array, so that NumPy's own bounds check finds both
-    (IndexError, raised before anything is stored).
+    The index of a word is its address's distance from the first word, rotated right by log2(width). A misaligned
+    address and one outside the range both give an index outside the array, so that NumPy's own bounds check finds them:
+    it raises IndexError before anything is stored.
     """
 
     __slots__ = ("down", "lanes", "origin", "plain", "up", "wide")
@@ -46,6 +47,7 @@ class Words:
         self.up = np.array(np.dtype(address_type).itemsize * 8 - shift, address_type) if shift else None
 
     def index(self, addresses: np.ndarray) -> np.ndarray:
+        """int64[lanes]: indices of the words, out of bounds where an address is not a word's."""
         index = addresses - self.origin
         if self.up is not None:
             index = (index >> self.down) | (index << self.up)

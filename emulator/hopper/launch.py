@@ -60,7 +60,7 @@ class Hopper:
 
         if not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9:
             raise EmulatorError("the Hopper device needs a GPU of compute capability 9.0, and torch with CUDA")
-        torch.cuda.init()  # type: ignore[no-untyped-call]
+        torch.cuda.init()
         self._torch = torch
         self._kernels: dict[tuple[Any, ...], Loaded] = {}
         self._pool: tuple[Any, Any] | None = None

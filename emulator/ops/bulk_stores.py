@@ -16,7 +16,8 @@ from emulator.ops.copies import REDUCTION, STORE, MapReader, issues, own_source,
 
 if TYPE_CHECKING:
     from emulator.hardware.cluster import Cta
-    from emulator.hardware.memory import GlobalMemory, SharedMemory
+    from emulator.hardware.memory import GlobalMemory
+    from emulator.hardware.shared_memory import SharedMemory
     from emulator.hardware.warp import ActiveGroup, Issuer
     from emulator.ops.active_lanes import Operand
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from emulator.hardware.cluster import Cta
-    from emulator.hardware.memory import GlobalMemory, SharedMemory
+    from emulator.hardware.memory import GlobalMemory
+    from emulator.hardware.shared_memory import SharedMemory
     from emulator.hardware.warp import ActiveGroup, Issuer
     from emulator.ops.active_lanes import Operand
 

@@ -1,7 +1,7 @@
 """The body of an entry or device function: a walk over its statements with a stack of scopes.
 
-Inline-assembly blocks and call sequences (`{ ... }`) open a scope of their own for registers, variables and labels; each
-gets a name that is unique in its body. `.loc` lines become `Instruction.source`.
+An inline-assembly block or call sequence (`{ ... }`) opens a scope of its own for registers, variables and labels;
+their names are made unique in the body. `.loc` lines become `Instruction.source`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from emulator.ptx.ir import (
     Place,
     Predicate,
     Register,
+    Scope,
     Special,
     Symbol,
     Variable,
@@ -38,25 +39,47 @@ _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)")
 _REGISTERS = re.compile(r"\.reg\s+\.(pred|[busf]\d+)\s+(.*)", re.S)
 
 
+_ADDRESS = re.compile(r"\s*([^+]*?)\s*(?:(\+)\s*(-?\w+)\s*)?")
+
+_Statement = tuple[str, str, int, str | None, Place]
+"""(kind: a group of _STATEMENT, text, line of the PTX text, "file.py:line" where it is known, place in the text)."""
+
+
+class _Scope:
+    """The declarations between a pair of braces."""
+
+    def __init__(self, number: int = 0):
+        self.number = number  # 0: the body itself
+        self.suffix = f"@{number}" if number else ""  # makes names unique in the body
+        self.declared: dict[str, Register | Variable] = {}
+
+
 class BodyParser:
-    """Fills `body` from the text at `body.inside`. line_starts: of the text's lines."""
+    """Fills `body` from the text at `body.inside`. Raises EmulatorError with the line.
+
+    files: the module's `.file` numbers -> names. line_starts: offsets of the text's lines.
+    """
 
     def __init__(self, text: str, body: Body, files: dict[int, str], line_starts: list[int]):
         self.body, self.files, self.line_starts = body, files, line_starts
         results = body.results if isinstance(body, Function) else []
+        self.module = body.scope or Scope()
         self.known = {param.name for param in (*body.params, *results)}
-        self.scopes: list[dict[str, object]] = [{}]
-        self.unique = 0
+        self.scopes = [_Scope()]
+        self.opened = 0
+        self.last_label = ""
+        self.label_scopes: dict[int, dict[str, str]] = {0: {}}  # number of a scope -> label -> unique name
         for statement in self._statements(text, *body.inside):
             self._statement(*statement)
 
-    def _statements(self, text: str, position: int, end: int) -> list[tuple[str, str, int, str | None, Place]]:
+    def _statements(self, text: str, position: int, end: int) -> list[_Statement]:
         """The statements in order. Labels are bound to scopes here, so that they can be used before they appear."""
-        statements, source, line, line_starts, scope_id, stack = [], None, 0, self.line_starts, 0, [0]
-        self.label_scopes: dict[int, dict[str, str]] = {0: {}}
+        statements: list[_Statement] = []
+        source: str | None = None
+        line, line_starts, scope_id, stack = 0, self.line_starts, 0, [0]
         while position < end:
             match = _STATEMENT.match(text, position, end)
-            if match is None:
+            if match is None or match.lastgroup is None:
                 raise EmulatorError("syntax not understood", ptx_line=text.count("\n", 0, position) + 1)
             kind, value, position = match.lastgroup, match.group(match.lastgroup), match.end()
             start = match.start(kind)
@@ -86,8 +109,8 @@ class BodyParser:
 
     def _statement(self, kind: str, value: str, line: int, source: str | None, place: Place) -> None:
         if kind == "open":
-            self.unique += 1
-            self.scopes.append({"": self.unique})
+            self.opened += 1
+            self.scopes.append(_Scope(self.opened))
         elif kind == "close":
             self.scopes.pop()
         elif kind == "label":
@@ -114,7 +137,7 @@ class BodyParser:
                 self._declare(name.strip(), width)
         elif declared:
             parsed = variable(declared)
-            unique = replace(parsed, name=parsed.name + self._suffix)
+            unique = replace(parsed, name=parsed.name + self.scopes[-1].suffix)
             self._bind(parsed.name, unique)
             self.body.variables[unique.name] = unique
         elif text.startswith(".branchtargets"):
@@ -125,35 +148,30 @@ class BodyParser:
         elif not text.startswith(".pragma"):
             raise ValueError("directive not understood")
 
-    @property
-    def _suffix(self) -> str:
-        scope = self.scopes[-1]
-        return f"@{scope['']}" if "" in scope else ""
-
     def _declare(self, name: str, width: int) -> None:
         family = re.fullmatch(r"(.*)<(\d+)>", name)
         names = [f"{family.group(1)}{i}" for i in range(int(family.group(2)))] if family else [name]
-        suffix = self._suffix
+        suffix = self.scopes[-1].suffix
         for name in names:
             register = Register(name + suffix, width)
             self._bind(name, register)
             self.body.registers[register.name] = register
 
     def _bind(self, name: str, declared: Register | Variable) -> None:
-        if name in self.scopes[-1]:
+        if name in self.scopes[-1].declared:
             raise ValueError(f"{name} is declared twice")
-        self.scopes[-1][name] = declared
+        self.scopes[-1].declared[name] = declared
 
     def _label(self, name: str) -> str:
         for scope in reversed(self.scopes):
-            label = self.label_scopes[scope.get("", 0)].get(name)
+            label = self.label_scopes[scope.number].get(name)
             if label is not None:
                 return label
         return name
 
     def _symbol(self, name: str) -> str:
         """The unique name of a label, parameter, function or variable of the module."""
-        label, module = self._label(name), self.body.scope
+        label, module = self._label(name), self.module
         declared = name in self.known or name in module.variables or name in module.functions
         if label == name and name not in self.label_scopes[0] and not declared:
             raise ValueError(f"{name!r} is not declared")
@@ -174,13 +192,14 @@ class BodyParser:
             raise ValueError(f"register {name!r} has {found.width} bits; a predicate is expected")
         return found
 
-    def _lookup(self, name: str) -> object | None:
+    def _lookup(self, name: str) -> Register | Variable | None:
         for scope in reversed(self.scopes):
-            if name in scope:
-                return scope[name]
+            if name in scope.declared:
+                return scope.declared[name]
         return None
 
     def _operand(self, text: str) -> object:
+        """The operand that the text of one means. ValueError if it is not understood."""
         text = text.strip()
         if text == "_":
             return SINK
@@ -219,7 +238,10 @@ class BodyParser:
         if len(parts) > 1:
             vector = self._operand(parts[1])
             coordinates = vector.items if isinstance(vector, Vector) else (vector,)
-        base, sign, offset = re.fullmatch(r"\s*([^+]*?)\s*(?:(\+)\s*(-?\w+)\s*)?", parts[0]).groups()
+        match = _ADDRESS.fullmatch(parts[0])
+        if match is None:
+            raise ValueError(f"address [{text.strip()}] not understood")
+        base, sign, offset = match.groups()
         if sign is None and re.fullmatch(rf"{NAME}\s*-\s*\w+", base):
             base, offset = base.split("-")
             offset = "-" + offset.strip()

@@ -1,6 +1,7 @@
 """PTX text -> Module: entries and device functions with their parameters, variables and instructions.
 
-Only the syntax is handled here. What a module declares outside of its bodies is in its `Scope`, which all of them share.
+Only the syntax is handled here. The declarations outside of the bodies are in the module's `Scope`, which all bodies
+share.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from emulator.ptx.syntax import NAME, VARIABLE, parameter, split, variable, with
 __all__ = ["Entry", "Instruction", "Module", "Param", "Variable", "parse"]
 
 _OUTSIDE = re.compile(
-    r"\s*(?:(?P<line>\.(?:version|target|address_size)\b[^.\n]*(?:\.\d+)?|\.(?:file|loc)\b[^\n]*)|(?P<section>\.section\b[^{;]*\{)"
+    r"\s*(?:(?P<line>\.(?:version|target|address_size)\b[^.\n]*(?:\.\d+)?|\.(?:file|loc)\b[^\n]*)"
+    r"|(?P<section>\.section\b[^{;]*\{)"
     r"|(?P<head>(?:\.(?:visible|extern|weak|common)\s+)*\.(?:entry|func)\b(?:[^{;(]|\([^()]*\))*)(?P<opens>[{;])"
     r"|(?P<text>[^;]+);|(?P<end>\Z))"
 )
@@ -24,7 +26,7 @@ _HEAD = re.compile(
 )
 _FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"')
 _SIZES = {"reqntid": "reqntid", "maxntid": "maxntid", "reqnctapercluster": "cluster"}
-# They say how to compile, or allow what need not be used.
+# Directives that only guide compilation.
 _WITHOUT_EFFECT = {"minnctapersm", "maxnctapersm", "maxnreg", "explicitcluster", "noreturn", "abi_preserve"}
 
 
@@ -43,7 +45,7 @@ def _matching_brace(text: str, start: int) -> int:
 
 
 class _ModuleParser:
-    """Declarations first, then the bodies: they may use what is declared behind them."""
+    """Reads the declarations first, then the bodies, which may use variables and functions declared behind them."""
 
     def __init__(self, text: str):
         self.text = without_comments(text.rstrip("\0"))  # DSL 4.5.2 keeps the C string's end
@@ -64,11 +66,11 @@ class _ModuleParser:
         self.module = Module(self.entries, target.group(1).strip(), version.group(1), self.scope, self.text)
 
     def _outside(self) -> list[Body]:
-        """Reads what stands outside of braces. Returns the bodies, still to be read."""
+        """Reads the text outside of braces. Returns the bodies, whose insides are still to be read."""
         bodies, position = [], 0
         while position < len(self.text):
             match = _OUTSIDE.match(self.text, position)
-            if match is None:
+            if match is None or match.lastgroup is None:
                 raise EmulatorError("syntax not understood", ptx_line=self._line(position))
             position = match.end()
             kind = "head" if match["head"] else match.lastgroup

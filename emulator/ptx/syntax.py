@@ -27,12 +27,12 @@ _ADDRESS_OF = re.compile(
 
 
 def without_comments(text: str) -> str:
-    """`text` with comments blanked; every other character keeps its place."""
+    """`text` with blanks in place of comments: every other character keeps its offset and line."""
     return _COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
 
 
 def split(text: str, separator: str = ",") -> list[str]:
-    """Split at separators outside of brackets and braces."""
+    """The parts of `text` between the separators outside of brackets, braces and parentheses."""
     parts, depth, start = [], 0, 0
     for index, character in enumerate(text):
         if character in "[{(":
@@ -59,7 +59,7 @@ def instruction(text: str) -> tuple[str, str, list[str]]:
 
 
 def integer(text: str) -> int:
-    """An integer literal (PTX ISA, "Integer Constants"): a leading 0 says octal."""
+    """An integer literal (PTX ISA, "Integer Constants"); a leading 0 means octal."""
     digits = text.strip().rstrip("U")
     negative, digits = digits.startswith("-"), digits.lstrip("-")
     value = int(digits, 8) if re.fullmatch(r"0\d+", digits) else int(digits, 0)
@@ -67,6 +67,7 @@ def integer(text: str) -> int:
 
 
 def number(text: str) -> Immediate | None:
+    """An integer or floating-point literal, None for any other text."""
     if _INTEGER.match(text):
         return Immediate(integer(text))
     if re.fullmatch(r"0[fF][0-9a-fA-F]{8}", text):
@@ -94,7 +95,8 @@ def variable(match: re.Match) -> Variable:
     type_name, space = match["type"], match["space"]
     element = TYPE_BYTES[type_name[1:]]
     dims = [int(dim or 0) for dim in re.findall(r"\[(\d*)\]", match["dims"])]
-    data, relocations = None, ()
+    data: bytes | None = None
+    relocations: tuple[Relocation, ...] = ()
     if match["initial"] is not None:
         if space not in ("global", "const"):
             raise ValueError(f".{space} variables have no initialiser")
@@ -114,11 +116,12 @@ def variable(match: re.Match) -> Variable:
 
 
 def _initial(text: str, type_name: str, dims: list[int]) -> tuple[bytes, tuple[Relocation, ...]]:
-    """Bytes and relocations of an initialiser; those of inner dimensions are filled up with zeros."""
+    """Bytes and relocations of an initialiser; an inner dimension's bytes are filled up with zeros."""
     element = TYPE_BYTES[type_name[1:]]
     if not text.startswith("{"):
         return _element(text, type_name)
-    data, relocations = b"", []
+    data = b""
+    relocations: list[Relocation] = []
     row = element
     for dim in dims[1:]:
         row *= dim
@@ -148,7 +151,7 @@ def _element(text: str, type_name: str) -> tuple[bytes, tuple[Relocation, ...]]:
 
 
 def _float_bits(literal: Immediate, type_name: str) -> int:
-    """The bits of a number in a floating-point type, or unchanged in an untyped one of its width."""
+    """The bits of a number in a floating-point type, or in an untyped one of the number's width. Raises ValueError."""
     width = 8 * TYPE_BYTES[type_name[1:]]
     if literal.float_width == width:
         return literal.value

@@ -1,5 +1,6 @@
-"""Types, immediates and special registers: what PTX text means without a declaration (PTX ISA, "Fundamental Types",
-"Special Registers").
+"""The names that PTX text uses without a declaration: types and special registers; and the bits of immediates.
+
+PTX ISA, "Fundamental Types", "Special Registers".
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ SPECIAL_REGISTERS = frozenset(
 
 
 def type_width(type_name: str) -> int:
+    """Bits of a type: "u32", "f16x2", "pred"."""
     if type_name == "pred":
         return 1
     bits, _, count = re.sub(r"^[a-z]+", "", type_name).partition("x")
@@ -35,7 +37,7 @@ def type_width(type_name: str) -> int:
 
 
 def immediate_bits(operand: Immediate, width: int) -> int:
-    """The immediate as an unsigned integer of a width; a 64-bit literal is rounded for a 32-bit float."""
+    """The immediate as an unsigned integer of a width; a float64 literal is rounded to float32 if the width is 32."""
     if operand.float_width == 64 and width == 32:
         value = struct.unpack("<d", struct.pack("<Q", operand.value))[0]
         return int(np.float32(value).view(np.uint32))

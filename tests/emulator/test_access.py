@@ -65,9 +65,15 @@ def test_parameters():
     assert "table[32]" in text
     entry = ptx.parse(text).entries["k"]
     assert entry.param_offsets() == {"a0": 0, "n": 8, "table": 16, "": 48}
-    body = "ld.param.v2.b32 {%r1, %r2}, [a0]; mov.b64 %rd2, a0; ld.param.b32 %r3, [%rd2+4]; sub.u32 %r1, %r3, %r2; add.u32 %r1, %r1, 3;"
+    body = (
+        "ld.param.v2.b32 {%r1, %r2}, [a0]; mov.b64 %rd2, a0; ld.param.b32 %r3, [%rd2+4]; "
+        "sub.u32 %r1, %r3, %r2; add.u32 %r1, %r1, 3;"
+    )
     assert lanes(body) == [3] * 32
-    body = "mov.b64 %rd2, a0; cvta.param.u64 %rd3, %rd2; ld.b64 %rd4, [%rd3]; setp.eq.u64 %p1, %rd4, %a0; selp.b32 %r1, 1, 0, %p1;"
+    body = (
+        "mov.b64 %rd2, a0; cvta.param.u64 %rd3, %rd2; ld.b64 %rd4, [%rd3]; "
+        "setp.eq.u64 %p1, %rd4, %a0; selp.b32 %r1, 1, 0, %p1;"
+    )
     assert lanes(body) == [1] * 32
 
 
@@ -120,7 +126,8 @@ def test_local_memory():
     assert lanes(body) == expected.tolist()
     with pytest.raises(EmulatorError, match="past 0x20"):
         lanes(
-            ".local .align 8 .b8 stack[32]; mov.u64 %rd2, stack; mad.wide.u32 %rd2, %tid, 8, %rd2; ld.local.b32 %r1, [%rd2];"
+            ".local .align 8 .b8 stack[32]; mov.u64 %rd2, stack; mad.wide.u32 %rd2, %tid, 8, %rd2; "
+            "ld.local.b32 %r1, [%rd2];"
         )
 
 
@@ -130,12 +137,14 @@ def test_address_spaces():
         isspacep.global %p3, %a0;
         cvta.to.shared.u64 %rd4, %rd3; setp.eq.u64 %p4, %rd4, %rd2; cvta.to.global.u64 %rd5, %a0;
         setp.eq.u64 %p5, %rd5, %a0;
-        isspacep.shared::cluster %p6, %rd3; isspacep.local %p7, %rd3; mov.b64 %rd8, a0; cvta.param.u64 %rd8, %rd8; isspacep.param %p9, %rd8; isspacep.param::entry %p10, %a0;
+        isspacep.shared::cluster %p6, %rd3; isspacep.local %p7, %rd3; mov.b64 %rd8, a0; cvta.param.u64 %rd8, %rd8;
+        isspacep.param %p9, %rd8; isspacep.param::entry %p10, %a0;
         mapa.u64 %rd6, %rd3, 0;
         setp.eq.u64 %p8, %rd6, %rd3;
         selp.b32 %r1, 1, 0, %p1; @%p2 add.u32 %r1, %r1, 2; @%p3 add.u32 %r1, %r1, 4; @%p4 add.u32 %r1, %r1, 8;
         @%p5 add.u32 %r1, %r1, 16;
-        @%p9 add.u32 %r1, %r1, 256; @%p10 add.u32 %r1, %r1, 512; @%p6 add.u32 %r1, %r1, 32; @%p7 add.u32 %r1, %r1, 64; @%p8 add.u32 %r1, %r1, 128;
+        @%p9 add.u32 %r1, %r1, 256; @%p10 add.u32 %r1, %r1, 512; @%p6 add.u32 %r1, %r1, 32;
+        @%p7 add.u32 %r1, %r1, 64; @%p8 add.u32 %r1, %r1, 128;
         prefetch.global.L2 [%a0]; prefetchu.L1 [%a0]; createpolicy.fractional.L2::evict_first.b64 %rd7, 1.0;
         ld.global.L2::cache_hint.b32 %r2, [%a0], %rd7;
     """
@@ -149,13 +158,18 @@ def test_cache_hints():
     data[:] = np.arange(64)
     body = """
         applypriority.global.L2::evict_normal [%a1], 128; prefetch.L2::evict_last [%a1]; prefetch.local.L1 [%a1];
-        createpolicy.range.global.L2::evict_last.L2::evict_unchanged.b64 %rd3, [%a1], 1024, 4096; createpolicy.cvt.L2.b64 %rd3, %rd3;
+        createpolicy.range.global.L2::evict_last.L2::evict_unchanged.b64 %rd3, [%a1], 1024, 4096;
+        createpolicy.cvt.L2.b64 %rd3, %rd3;
         mad.wide.u32 %rd2, %tid, 4, %a1;
-        ld.global.L1::evict_first.L2::cache_hint.L2::128B.b32 %r1, [%rd2], %rd3; ld.global.ca.nc.b32 %r2, [%rd2]; add.u32 %r1, %r1, %r2;
-        ld.global.cs.L2::cache_hint.b32 %r2, [%rd2], %rd3; add.u32 %r1, %r1, %r2; ldu.global.b32 %r2, [%rd2]; add.u32 %r1, %r1, %r2;
-        ld.L2::64B.L2::cache_hint.b32 %r2, [%rd2], %rd3; add.u32 %r1, %r1, %r2; ld.global.acquire.gpu.b32 %r2, [%rd2]; add.u32 %r1, %r1, %r2;
+        ld.global.L1::evict_first.L2::cache_hint.L2::128B.b32 %r1, [%rd2], %rd3; ld.global.ca.nc.b32 %r2, [%rd2];
+        add.u32 %r1, %r1, %r2;
+        ld.global.cs.L2::cache_hint.b32 %r2, [%rd2], %rd3; add.u32 %r1, %r1, %r2; ldu.global.b32 %r2, [%rd2];
+        add.u32 %r1, %r1, %r2;
+        ld.L2::64B.L2::cache_hint.b32 %r2, [%rd2], %rd3; add.u32 %r1, %r1, %r2;
+        ld.global.acquire.gpu.b32 %r2, [%rd2]; add.u32 %r1, %r1, %r2;
         ld.mmio.relaxed.sys.global.b32 %r2, [%rd2]; add.u32 %r1, %r1, %r2;
-        ld.global.nc.L1::evict_last.L2::evict_first.L2::cache_hint.L2::256B.v8.b32 {%r10, %r11, %r12, %r13, %r14, %r15, %r16, %r17}, [%a1+32], %rd3; add.u32 %r1, %r1, %r10;
+        ld.global.nc.L1::evict_last.L2::evict_first.L2::cache_hint.L2::256B.v8.b32
+            {%r10, %r11, %r12, %r13, %r14, %r15, %r16, %r17}, [%a1+32], %rd3; add.u32 %r1, %r1, %r10;
     """
     assert lanes(body, data) == (7 * LANE + 8).tolist()
     assert (
@@ -171,7 +185,10 @@ def test_stores_of_some_elements():
     data = storage[-storage.ctypes.data % 32 // 4 :][:256]
     data[:] = 5
     out = np.zeros(1, np.uint32)
-    body = "mad.wide.u32 %rd1, %tid, 32, %a1; mov.u32 %r1, 7; st.global.L2::evict_last.v8.f32 [%rd1], {%tid, _, %r1, %r1, _, _, %tid, _};"
+    body = (
+        "mad.wide.u32 %rd1, %tid, 32, %a1; mov.u32 %r1, 7; "
+        "st.global.L2::evict_last.v8.f32 [%rd1], {%tid, _, %r1, %r1, _, _, %tid, _};"
+    )
     launch(body, out, data)
     expected = np.full((32, 8), 5)
     expected[:, [0, 6]], expected[:, [2, 3]] = LANE[:, None], 7
@@ -249,5 +266,6 @@ def test_programs_that_communicate_through_global_memory():
     assert inter_cta("atom.global.add.u32 %r1, [%a0], 1;") and inter_cta("ld.acquire.gpu.global.b32 %r1, [%a0];")
     assert inter_cta("red.release.gpu.global.add.u32 [%a0], 1;") and inter_cta("ld.volatile.b32 %r1, [%a0];")
     assert not inter_cta(
-        "ld.global.b32 %r1, [%a0]; mov.u32 %r2, smem; atom.shared.add.u32 %r1, [%r2], 1; ld.volatile.shared.b32 %r1, [%r2];"
+        "ld.global.b32 %r1, [%a0]; mov.u32 %r2, smem; atom.shared.add.u32 %r1, [%r2], 1; "
+        "ld.volatile.shared.b32 %r1, [%r2];"
     )

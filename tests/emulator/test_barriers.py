@@ -377,7 +377,8 @@ def test_pending_counts_and_arrivals_that_do_not_complete():
         INIT.format(count=5)
         + """
         mov.u32 %r1, 0; @%p1 bra END; mbarrier.arrive.noComplete.shared.b64 %rd3, [%r10], 3;
-        mbarrier.arrive.shared::cta.b64 %rd4, [%r10]; mbarrier.pending_count.b64 %r2, %rd3; mbarrier.pending_count.b64 %r3, %rd4;
+        mbarrier.arrive.shared::cta.b64 %rd4, [%r10]; mbarrier.pending_count.b64 %r2, %rd3;
+        mbarrier.pending_count.b64 %r3, %rd4;
         mad.lo.u32 %r1, %r2, 10, %r3; mbarrier.arrive.shared.b64 _, [%r10];
         mbarrier.test_wait.shared.b64 %p3, [%r10], %rd4; @!%p3 mov.u32 %r1, 0;
     END:
@@ -457,8 +458,8 @@ def test_bytes_that_are_still_to_come_at_the_end():
 
 def test_invalidation_with_bytes_outstanding():
     body = (
-        INIT.format(count=2)
-        + "mov.u32 %r1, 0; @%p1 bra A; mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r10], 64; mbarrier.inval.shared.b64 [%r10]; A:"
+        INIT.format(count=2) + "mov.u32 %r1, 0; @%p1 bra A; mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r10], 64; "
+        "mbarrier.inval.shared.b64 [%r10]; A:"
     )
     with pytest.raises(EmulatorError, match="mbarrier.inval of a barrier in use: .* 64 bytes outstanding"):
         lanes(body)
@@ -482,5 +483,25 @@ def test_register_counts(body, reason):
 
 
 def test_register_counts_that_fit():
-    body = "mov.u32 %r1, 3; setp.gt.u32 %p1, %tid, 127; @%p1 bra MORE; setmaxnreg.dec.sync.aligned.u32 40; bra END; MORE: setmaxnreg.inc.sync.aligned.u32 232; END:"
+    body = (
+        "mov.u32 %r1, 3; setp.gt.u32 %p1, %tid, 127; @%p1 bra MORE; "
+        "setmaxnreg.dec.sync.aligned.u32 40; bra END; MORE: setmaxnreg.inc.sync.aligned.u32 232; "
+        ""
+        ""
+        ""
+        ""
+        ""
+        ""
+        ""
+        ""
+        ""
+        ""
+        ""
+        ""
+        ""
+        ""
+        ""
+        ""
+        "END:"
+    )
     assert lanes(body, threads=384) == [3] * 384

@@ -23,7 +23,8 @@ LOAD_OUT = "ld.param.b64 %rd1, [out]; mov.u32 %r1, %tid.x; mul.wide.u32 %rd2, %r
 
 def load(body, params=".param .u64 out", declarations="", directives=""):
     """A module with entry `k`; %rd1 holds `out`, %r1 the thread, %rd2 the address of out[thread]."""
-    text = f"{HEADER}{declarations}\n.visible .entry k({params}) {directives}\n{{ {REGISTERS} {LOAD_OUT}\n{body}\nret; }}\n"
+    head = f"{HEADER}{declarations}\n.visible .entry k({params}) {directives}\n"
+    text = f"{head}{{ {REGISTERS} {LOAD_OUT}\n{body}\nret; }}\n"
     return emulator.load_ptx(text)
 
 
@@ -346,7 +347,8 @@ def test_calls_through_pointers():
 def test_what_is_left_of_calls():
     """Those of the driver's functions, and what a pointer to no function comes to; each with the call's own text."""
     body = "call (%r2), vprintf, (%rd1, %rd1); call (%r2), add, (%r1, %r1);\ncall (%r3), %rd1, (%r1, %r2);"
-    text = f"{HEADER}{PRINTF.format(format=0)}{FUNCTIONS}.entry k(.param .u64 out) {{ {REGISTERS} {LOAD_OUT} {body} ret; }}"
+    head = f"{HEADER}{PRINTF.format(format=0)}{FUNCTIONS}"
+    text = f"{head}.entry k(.param .u64 out) {{ {REGISTERS} {LOAD_OUT} {body} ret; }}"
     linked = link(ptx.parse(text).entries["k"])
     left = {i.opcode: i.text for i in linked.instructions if i.opcode.startswith(("call", "brx"))}
     assert left == {

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from emulator.errors import Fault
-from emulator.hardware.memory import SHARED_BASE, GlobalMemory, SharedMemory
+from emulator.hardware.memory import SHARED_BASE, GlobalMemory
+from emulator.hardware.shared_memory import SharedMemory
 from emulator.hardware.traffic import SECTOR, Traffic
 
 ELEMENTS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}

@@ -7,7 +7,7 @@ from emulator.hardware.tensor.instruction import SCALE_BLOCKS, decode_instructio
 from tests.support.tensor_operands import FORMATS, K, instruction
 
 EIGHTS, SIXTEENS, THIRTY_TWOS = set(range(8, 257, 8)), set(range(16, 257, 16)), set(range(32, 257, 32))
-# PTX ISA, "Various combinations of .kind and shapes", dense and without .ws: kind -> (block or None, D), cta_group -> (M, N)
+# PTX ISA, "Various combinations of .kind and shapes", dense, without .ws: kind -> (block, D), cta_group -> (M, N)
 SHAPES = {
     "f16": ((None, "f32"), {1: ({64, 128}, EIGHTS), 2: ({128, 256}, SIXTEENS)}),
     "tf32": ((None, "f32"), {1: ({64, 128}, EIGHTS), 2: ({128, 256}, SIXTEENS)}),

@@ -1,4 +1,4 @@
-"""The number format tables against ml_dtypes, over all codes."""
+"""The number format tables against the formats' definitions and ml_dtypes, over all codes."""
 
 import ml_dtypes
 import numpy as np
@@ -16,16 +16,40 @@ def same(actual: np.ndarray, expected: np.ndarray) -> bool:
     return actual.dtype == np.float32 and np.array_equal(np.isnan(actual), nan) and bool(bits.all())
 
 
+def defined(exponent_bits: int, mantissa_bits: int) -> np.ndarray:
+    """float32 of every code of a format with a sign, IEEE-style bias and subnormals, and no reserved exponent."""
+    code = np.arange(1 << 1 + exponent_bits + mantissa_bits)
+    sign = np.where(code >> exponent_bits + mantissa_bits, -1.0, 1.0)
+    exponent = code >> mantissa_bits & (1 << exponent_bits) - 1
+    fraction = (code & (1 << mantissa_bits) - 1) / (1 << mantissa_bits)
+    bias = (1 << exponent_bits - 1) - 1
+    magnitude = np.where(exponent == 0, fraction * 2.0 ** (1 - bias), (1 + fraction) * 2.0 ** (exponent - bias))
+    return (sign * magnitude).astype(np.float32)
+
+
 @pytest.mark.parametrize(
-    ("table", "reference", "codes"),
+    ("name", "bits", "special"),
     [
-        (numerics.E2M1, ml_dtypes.float4_e2m1fn, BYTES[:16]),
-        (numerics.E4M3, ml_dtypes.float8_e4m3fn, BYTES),
-        (numerics.UE8M0, ml_dtypes.float8_e8m0fnu, BYTES),
+        ("e2m1", (2, 1), {}),
+        ("e2m3", (2, 3), {}),
+        ("e3m2", (3, 2), {}),
+        ("e4m3", (4, 3), {0x7F: np.nan, 0xFF: np.nan}),
+        (
+            "e5m2",
+            (5, 2),
+            {0x7C: np.inf, 0xFC: -np.inf} | {s | code: np.nan for s in (0, 0x80) for code in (0x7D, 0x7E, 0x7F)},
+        ),
     ],
 )
-def test_tables(table, reference, codes):
-    assert same(table[codes], codes.view(reference).astype(np.float32))
+def test_tables(name, bits, special):
+    expected = defined(*bits)
+    for code, value in special.items():
+        expected[code] = value
+    assert same(numerics.DECODED[name], expected)
+
+
+def test_scale_exponents():
+    assert same(numerics.UE8M0, np.append(2.0 ** (np.arange(255) - 127.0), np.nan).astype(np.float32))
 
 
 def test_unsigned_e4m3_ignores_the_top_bit():
@@ -47,5 +71,5 @@ def test_bf16_over_all_codes():
 
 
 def test_tables_cannot_be_changed():
-    for table in (numerics.E2M1, numerics.E4M3, numerics.UE4M3, numerics.UE8M0, numerics.E2M1_PAIRS):
+    for table in (*numerics.DECODED.values(), numerics.UE4M3, numerics.E2M1_PAIRS):
         assert not table.flags.writeable

@@ -1,4 +1,4 @@
-"""Shared memory descriptors: fields, illegal ones, and where the chunks of operands lie, against addresses by the byte."""
+"""Shared memory descriptors: fields, illegal values, and the places of operands' chunks, against byte addresses."""
 
 import numpy as np
 import pytest

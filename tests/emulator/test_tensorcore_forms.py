@@ -1,10 +1,11 @@
-"""What else tcgen05.mma has: accumulators of 16 bits, A in tensor memory, disabled lanes, negation; and illegal operands."""
+"""Further forms of tcgen05.mma: 16-bit accumulators, A in tensor memory, disabled lanes, negation; illegal operands."""
 
 import numpy as np
 import pytest
 
 from emulator.errors import Fault
-from emulator.hardware.memory import GlobalMemory, SharedMemory
+from emulator.hardware.memory import GlobalMemory
+from emulator.hardware.shared_memory import SharedMemory
 from emulator.hardware.tensor.tmem import TensorMemory
 from emulator.hardware.tma import boxes as tma
 from emulator.hardware.tma.tensor_map import TensorMap

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from emulator.errors import Fault
-from emulator.hardware.memory import GlobalMemory, SharedMemory
+from emulator.hardware.memory import GlobalMemory
+from emulator.hardware.shared_memory import SharedMemory
 from emulator.hardware.tma import boxes as tma
+from emulator.hardware.tma.swizzle import swizzle
 from emulator.hardware.tma.tensor_map import TensorMap
 from tests.support.encoding import tensor_map
 
@@ -166,7 +168,7 @@ ROWS = [
 
 
 def four_rows(tensor, coords, offset):
-    """(bit address in shared memory, bit offset in the tensor or None): four boxes one row high, one below the other."""
+    """(bit address in shared memory, bit offset in the tensor or None): four boxes of one row, one below the other."""
     for i, row in enumerate(coords[1:]):
         for j in range(tensor.box[0]):
             linear = (i * tensor.box[0] + j) * tensor.bits
@@ -223,8 +225,8 @@ def test_bytes_that_a_mask_leaves_out():
 def test_every_swizzle_is_its_own_inverse_and_stays_in_its_line():
     chunks = np.arange(4096)
     for span, atom in ((0, 16), (32, 16), (64, 16), (128, 16), (128, 32), (128, 64)):
-        places = tma.swizzle(chunks, span, atom)
-        assert np.array_equal(tma.swizzle(places, span, atom), chunks)
+        places = swizzle(chunks, span, atom)
+        assert np.array_equal(swizzle(places, span, atom), chunks)
         assert np.array_equal(places // 8, chunks // 8)
         assert (span == 0) == np.array_equal(places, chunks)
 

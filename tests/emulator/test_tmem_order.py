@@ -100,7 +100,8 @@ READ_THEN_COPY = """
 COPY: setp.ne.u32 %p4, %r11, 1; @%p4 bra DONE; bar.sync 1, 64; {copier_after} @%p2 bra DONE;
     mbarrier.init.shared.b64 [%r10+1024], 1; fence.mbarrier_init.release.cluster;
     add.u32 %r14, %r10, 2048; shr.u32 %r14, %r14, 4; and.b32 %r14, %r14, 0x3fff; cvt.u64.u32 %rd2, %r14;
-    or.b64 %rd2, %rd2, 0x0000400800000000; ld.shared.b32 %r15, [%r10]; tcgen05.cp.cta_group::1.32x128b.warpx4 [%r15], %rd2;
+    or.b64 %rd2, %rd2, 0x0000400800000000; ld.shared.b32 %r15, [%r10];
+    tcgen05.cp.cta_group::1.32x128b.warpx4 [%r15], %rd2;
     tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r10+1024];
 W:  mbarrier.try_wait.parity.shared.b64 %p5, [%r10+1024], 0; @!%p5 bra W;
 DONE:
@@ -154,8 +155,10 @@ def test_kernels_without_fences_are_not_held_to_them():
 def test_results_of_work_that_is_not_committed():
     """Warp 0 reads what warp 1's lane has had copied, told by a barrier and not by a commit."""
     body = """
-        setp.ne.u32 %p2, %tid, 32; @%p2 bra TOLD; add.u32 %r14, %r10, 2048; shr.u32 %r14, %r14, 4; cvt.u64.u32 %rd2, %r14;
-        or.b64 %rd2, %rd2, 0x0000400800000000; ld.shared.b32 %r15, [%r10]; tcgen05.cp.cta_group::1.32x128b.warpx4 [%r15+8], %rd2;
+        setp.ne.u32 %p2, %tid, 32; @%p2 bra TOLD; add.u32 %r14, %r10, 2048; shr.u32 %r14, %r14, 4;
+        cvt.u64.u32 %rd2, %r14;
+        or.b64 %rd2, %rd2, 0x0000400800000000; ld.shared.b32 %r15, [%r10];
+        tcgen05.cp.cta_group::1.32x128b.warpx4 [%r15+8], %rd2;
     TOLD: bar.sync 0; @%p1 bra END; tcgen05.ld.sync.aligned.32x32b.x1.b32 %r1, [%r12+8];
     END:
     """

@@ -128,7 +128,8 @@ def test_early_exit_of_some_lanes():
 def test_lanes_meet_in_a_part_that_ends_in_a_wait_and_an_exit():
     """The role of a warp as the DSL writes it: its only way out is the branch of the last wait to the common `ret`."""
     body = """
-        mov.u32 %r10, smem; setp.ne.u32 %p1, %tid, 0; @%p1 bra READY; mbarrier.init.shared.b64 [%r10], 1; mbarrier.init.shared.b64 [%r10+8], 1;
+        mov.u32 %r10, smem; setp.ne.u32 %p1, %tid, 0; @%p1 bra READY; mbarrier.init.shared.b64 [%r10], 1;
+        mbarrier.init.shared.b64 [%r10+8], 1;
     READY: bar.sync 0; setp.ge.u32 %p2, %tid, 32; @%p2 bra OTHER; mov.u32 %r2, 0;
     LOOP: elect.sync _|%p3, -1; not.pred %p4, %p3; @%p4 bra SKIP; st.shared.b32 [%r10+64], %r2;
     SKIP: elect.sync _|%p3, -1; not.pred %p4, %p3; @%p4 bra NEXT;

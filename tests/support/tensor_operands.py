@@ -3,7 +3,7 @@
 import ml_dtypes
 import numpy as np
 
-from emulator.hardware.memory import SharedMemory
+from emulator.hardware.shared_memory import SharedMemory
 from emulator.hardware.tensor.copy import Copy
 from emulator.hardware.tensor.core import Mma, MmaForm, MmaOperands
 from emulator.hardware.tensor.tmem import TensorMemory

@@ -1,1 +1,1 @@
-"""Tensor memory and the tensor core: allocation, order, descriptors, copies and MMAs (PTX ISA, tcgen05)."""
+"""Tensor memory and the tensor core: allocation, order of accesses, descriptors, copies, MMAs (PTX ISA, tcgen05)."""

@@ -1,4 +1,4 @@
-"""tcgen05.cp: from shared to tensor memory."""
+"""tcgen05.cp: copies from shared to tensor memory."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from emulator.hardware.tensor.tmem import COLUMNS, LANES, QUADRANT, TensorMemory
 from emulator.hardware.tma.swizzle import CHUNK, chunk_view
 
 if TYPE_CHECKING:
-    from emulator.hardware.memory import SharedMemory
+    from emulator.hardware.shared_memory import SharedMemory
+    from emulator.hardware.warp import Issuer
 
 _QUADRANTS = LANES // QUADRANT
 
 
 class _Shape(NamedTuple):
-    """rows and 16-byte chunks of a row of the source; which 32 rows, or which row, go to each quadrant of lanes."""
+    """The source of a copy, and its distribution over the quadrants of lanes."""
 
     rows: int
-    row_chunks: int
-    source: tuple[int, ...]
+    row_chunks: int  # 16-byte chunks per row
+    source: tuple[int, ...]  # per quadrant: the group of 32 rows that it gets; of 4x256b, the row
 
 
 _SHAPES = {
@@ -37,15 +38,15 @@ _SHAPES = {
     ("32x128b", "warpx4"): _Shape(32, 1, (0, 0, 0, 0)),
     ("4x256b", None): _Shape(4, 2, (0, 1, 2, 3)),
 }
-"""(shape, multicast) -> what is copied (PTX ISA, "tcgen05.cp").
+"""(shape, multicast) -> source and distribution (PTX ISA, "tcgen05.cp").
 
-That a row of two chunks (256b) lies in shared memory as an operand's row does is an assumption. The rows of 4x256b go
-to one lane of each quadrant, the one that the address names (CUTLASS, copy_traits_sm100.hpp, which has them 32 lanes
-apart; PTX does not say).
+It is an assumption that a row of two chunks (256b) has the layout of an operand's row in shared memory. Each row of
+4x256b goes to one lane of a quadrant, the lane that the address names: CUTLASS (copy_traits_sm100.hpp) has them 32
+lanes apart; PTX does not say.
 """
 
 
-def read_chunks(shared: SharedMemory, chunks: Chunks, issuer: object) -> np.ndarray:
+def read_chunks(shared: SharedMemory, chunks: Chunks, issuer: Issuer | None) -> np.ndarray:
     """The chunks' bytes, uint8[..., 16 * last axis]."""
     if shared.observer is not None:
         shared.observer("load", "async", chunks.places.ravel() * CHUNK, (CHUNK,), (1,), issuer)
@@ -53,7 +54,7 @@ def read_chunks(shared: SharedMemory, chunks: Chunks, issuer: object) -> np.ndar
 
 
 def check_chunks(shared: SharedMemory, chunks: Chunks, descriptor: int, user: str) -> None:
-    """Raise Fault unless the chunks lie in the CTA's shared memory."""
+    """Raises Fault, naming the user, unless the chunks lie in the CTA's shared memory."""
     try:
         shared.check_range(chunks.lowest * CHUNK, (chunks.highest + 1 - chunks.lowest) * CHUNK)
     except Fault as fault:
@@ -62,22 +63,22 @@ def check_chunks(shared: SharedMemory, chunks: Chunks, descriptor: int, user: st
 
 @dataclass(frozen=True)
 class Copy:
-    """One tcgen05.cp, checked as far as it can be when it is issued. chunks: where its source lies. bits: of elements
-    that it unpacks to bytes, 0 for none.
-    """
+    """One tcgen05.cp, checked as far as it can be when it is issued."""
 
     shape: _Shape
-    lane: int
-    column: int
-    descriptor: int
-    chunks: Chunks
-    bits: int
+    lane: int  # of the destination
+    column: int  # of the destination
+    descriptor: int  # shared memory descriptor
+    chunks: Chunks  # of the source
+    bits: int  # of elements that are unpacked to bytes, 0: none are
 
     @staticmethod
     @lru_cache(maxsize=4096)
     def decode(shape: str, multicast: str | None, source_format: str | None, taddr: int, descriptor: int) -> Copy:
-        """shape: 128x256b, 4x256b, 128x128b, 64x128b or 32x128b. multicast: None, "warpx2::02_13", "warpx2::01_23" or
-        "warpx4". source_format: None, "b4x16_p64" or "b6x16_p32". taddr: tensor memory address. Raises Fault.
+        """The copy of an instruction and its operands. Raises Fault if they are not legal.
+
+        shape: 128x256b, 4x256b, 128x128b, 64x128b or 32x128b. multicast: None, "warpx2::02_13", "warpx2::01_23" or
+        "warpx4". source_format: None, "b4x16_p64" or "b6x16_p32". taddr: tensor memory address.
         """
         if (shape, multicast) not in _SHAPES:
             legal = ", ".join(".".join(filter(None, key)) for key in _SHAPES)
@@ -102,12 +103,12 @@ class Copy:
         return self.shape.row_chunks * CHUNK // 4
 
     def check(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]]) -> None:
-        """Raise Fault unless source and destination exist in every CTA."""
+        """Raises Fault unless source and destination exist in every CTA."""
         for shared, tmem in ctas:
             tmem.check_columns(self.column, self.width, "tcgen05.cp")
             check_chunks(shared, self.chunks, self.descriptor, "tcgen05.cp")
 
-    def run(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]], issuer: object = None) -> None:
+    def run(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]], issuer: Issuer | None = None) -> None:
         """Copy in each CTA, from its own shared to its own tensor memory."""
         columns = slice(self.column, self.column + self.width)
         for shared, tmem in ctas:

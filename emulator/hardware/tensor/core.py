@@ -1,16 +1,16 @@
 """The tensor core: tcgen05.mma.
 
-Operands are decoded to numbers and multiplied by a matrix product; the order and the width of the hardware's
-accumulation inside one instruction are not modelled. Elements, scaled elements and products of two of them are exact;
-they are summed in float32 (in float64 with ue8m0 scale factors, whose range float32 does not have), rounded to
-float32 and added to D in float32. Whatever the order, one instruction's result is within
+Operands are decoded to numbers and multiplied by a matrix product. The order and the width of the hardware's
+accumulation inside one instruction are not modelled. Elements, scaled elements and products of two of them are exact.
+The products are summed in float32 (in float64 with ue8m0 scale factors, whose range exceeds float32's), and the sum is
+rounded to float32 and added to D in float32. In any order of summation, one instruction's result is within
 
     K 2**-24 / (1 - K 2**-24) * (sum over k of |a b| + |D|)
 
 of the exact sum, K being the elements of a row (8 to 64); it is exact where every partial sum has at most 24
 significant bits. A 16-bit D is rounded once more. kind::i8 is exact.
 
-A pair of CTAs (cta_group::2) is given as (even, odd); a call does the work of both.
+A pair of CTAs (cta_group::2) is given as (even, odd), and one call does the work of both.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from emulator.hardware.tensor.tmem import COLUMNS, LANES, POISON, QUADRANT, Tens
 from emulator.hardware.tma.swizzle import CHUNK
 
 if TYPE_CHECKING:
-    from emulator.hardware.memory import SharedMemory
+    from emulator.hardware.shared_memory import SharedMemory
+    from emulator.hardware.warp import Issuer
 
 _QUADRANTS = LANES // QUADRANT
 _ROW_CHUNKS = OPERAND_ROW_BYTES // CHUNK
@@ -41,7 +42,7 @@ DATA_PATH = "PTX ISA, tcgen05: Data Path Layout Organization"
 
 
 def _operand_chunks(name: str, descriptor: int, rows: int, element: str, transposed: bool, k: int) -> Chunks:
-    """Where the rows of A or B lie that one CTA contributes."""
+    """The chunks of the rows of A or B that lie in one CTA's shared memory."""
     try:
         if transposed:
             _check_transposed_swizzle(descriptor, name, element)
@@ -57,13 +58,15 @@ def _check_transposed_swizzle(descriptor: int, name: str, element: str) -> None:
     wide = matrix.atom > CHUNK
     if wide != (WIDTHS[element] == 4):
         raise matrix.refuse(
-            f"transposed {name} of type {element} {'must not' if wide else 'must'} have 128-byte swizzling with 32-byte "
-            "atoms (mode 1)",
+            f"transposed {name} of type {element} {'must not' if wide else 'must'} have 128-byte swizzling with "
+            "32-byte atoms (mode 1)",
             "PTX ISA, tcgen05: Valid Combinations of Type-Size, Major-ness and Swizzling",
         )
 
 
-def _operand(shared: SharedMemory, chunks: Chunks, element: str, transposed: bool, padded: bool, issuer: object):
+def _operand(
+    shared: SharedMemory, chunks: Chunks, element: str, transposed: bool, padded: bool, issuer: Issuer | None
+) -> np.ndarray:
     """float32[rows, k] of an operand in shared memory."""
     packed = read_chunks(shared, chunks, issuer)
     if transposed:
@@ -74,64 +77,53 @@ def _operand(shared: SharedMemory, chunks: Chunks, element: str, transposed: boo
 
 
 class MmaForm(NamedTuple):
-    """The part of a tcgen05.mma that its text fixes.
+    """The part of a tcgen05.mma that its text fixes."""
 
-    kind: a key of `instruction.KINDS`. scale_block: elements per scale factor, 16, 32 or None. a_in_tmem: A is in tensor
-    memory. d_shift: scale-input-d. shifts_a: .ashift.
-    """
-
-    kind: str
+    kind: str  # a key of `instruction.KINDS`
     cta_group: int
-    scale_block: int | None = None
+    scale_block: int | None = None  # elements per scale factor, 16 or 32
     a_in_tmem: bool = False
-    d_shift: int = 0
-    shifts_a: bool = False
+    d_shift: int = 0  # scale-input-d
+    shifts_a: bool = False  # .ashift
 
 
 class MmaOperands(NamedTuple):
-    """The values that a tcgen05.mma reads when it is issued.
+    """The values that a tcgen05.mma reads when it is issued."""
 
-    d, sfa, sfb: tensor memory addresses; no scale factors: 0. a, b: shared memory descriptors; a of a form with a_in_tmem
-    is a tensor memory address. idesc: the instruction descriptor. accumulate: enable-input-d. disabled: the words of
-    disable-output-lane.
-    """
-
-    d: int
-    a: int
-    b: int
-    idesc: int
-    sfa: int = 0
-    sfb: int = 0
-    accumulate: bool = False
-    disabled: tuple[int, ...] = ()
+    d: int  # tensor memory address
+    a: int  # shared memory descriptor, or tensor memory address
+    b: int  # shared memory descriptor
+    idesc: int  # instruction descriptor
+    sfa: int = 0  # tensor memory address of A's scale factors
+    sfb: int = 0  # tensor memory address of B's scale factors
+    accumulate: bool = False  # enable-input-d
+    disabled: tuple[int, ...] = ()  # disable-output-lane, 32-bit words
 
 
 @dataclass(frozen=True)
 class Mma:
-    """One tcgen05.mma, checked as far as it can be when it is issued: D = A B (+ D / 2**d_shift if `accumulate`), A
-    and B scaled by block where the kind has scale factors (PTX ISA, "tcgen05.mma").
+    """One tcgen05.mma, checked as far as it can be when it is issued (PTX ISA, "tcgen05.mma").
 
-    lane, column: of D. a, b: descriptors, `a` a tensor memory address if a_chunks is None. scales: of A and of B, none
-    without block scaling. disabled: lanes that D keeps, one number of 128 bits per CTA. shifts_a: .ashift.
+    D = A B (+ D / 2**d_shift if `accumulate`); the kinds with scale factors scale A and B by block.
     """
 
     op: MmaInstruction
-    lane: int
-    column: int
-    a: int
+    lane: int  # of D
+    column: int  # of D
+    a: int  # as in MmaOperands
     b: int
-    a_chunks: Chunks | None
+    a_chunks: Chunks | None  # None: A is in tensor memory
     b_chunks: Chunks
-    scales: tuple[ScaleFactors, ...]
+    scales: tuple[ScaleFactors, ...]  # of A and of B; empty without block scaling
     accumulate: bool
-    disabled: tuple[int, ...]
+    disabled: tuple[int, ...]  # lanes that D keeps, a mask of 128 bits per CTA; empty: none
     d_shift: int
     shifts_a: bool
 
     @staticmethod
     @lru_cache(maxsize=4096)
     def decode(form: MmaForm, operands: MmaOperands) -> Mma:
-        """Raises Fault for a form or operands that are not legal, whatever the memories hold."""
+        """The MMA of a form and its operands. Raises Fault if they are not legal with any contents of the memories."""
         op = decode_instruction(form.kind, form.cta_group, form.scale_block, operands.idesc)
         a, b, disabled = operands.a, operands.b, operands.disabled
         lane, column = split_address(operands.d)
@@ -143,7 +135,8 @@ class Mma:
             )
         if form.shifts_a and (not form.a_in_tmem or op.m < LANES):
             raise Fault(
-                f"tcgen05.mma.ashift with M = {op.m}; it needs A in tensor memory and M = 128 or 256 (PTX ISA, tcgen05.mma)"
+                f"tcgen05.mma.ashift with M = {op.m}; it needs A in tensor memory and M = 128 or 256 "
+                "(PTX ISA, tcgen05.mma)"
             )
         a_chunks = None
         if form.a_in_tmem:
@@ -168,7 +161,7 @@ class Mma:
         )
 
     def check(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]]) -> None:
-        """Raise Fault unless all operands exist in every CTA."""
+        """Raises Fault unless all operands exist in every CTA."""
         for shared, tmem in ctas:
             tmem.check_columns(self.column, self.op.columns, "tcgen05.mma D")
             if self.a_chunks is None:
@@ -179,8 +172,8 @@ class Mma:
             for scales in self.scales:
                 scales.check(tmem)
 
-    def run(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]], issuer: object = None) -> int:
-        """Do it. ctas: one, or (even, odd) of a pair. Returns the operations done (`MmaInstruction.flops`)."""
+    def run(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]], issuer: Issuer | None = None) -> int:
+        """Executes the MMA. ctas: one, or (even, odd) of a pair. Returns `MmaInstruction.flops`."""
         op = self.op
         if len(ctas) != op.cta_group:
             raise ValueError(f"cta_group::{op.cta_group} needs {op.cta_group} CTAs, got {len(ctas)}")
@@ -277,10 +270,10 @@ def _check_a_in_tmem(op: MmaInstruction, taddr: int, d_lane: int) -> None:
 
 
 def _shift_rows(tmem: TensorMemory, column: int) -> None:
-    """.ashift: when the product is done, every row of A takes the next one's elements, except the last of 32 lanes.
+    """.ashift: after the product, every row of A takes the next row's elements, except the last row of each quadrant.
 
-    PTX says "shifts the rows of the A matrix down by one row, except for the last row"; which way, when and that it is
-    so in each quadrant was observed on a B200 (CUTLASS, examples/.../tcgen05/1cta_mma_a_from_tmem.py).
+    PTX says "shifts the rows of the A matrix down by one row, except for the last row". The direction, the time and the
+    division into quadrants were observed on a B200 (CUTLASS, examples/.../tcgen05/1cta_mma_a_from_tmem.py).
     """
     tmem.check_columns(column, OPERAND_ROW_BYTES // 4, "tcgen05.mma.ashift A", writes=True)
     quadrants = tmem.words.reshape(_QUADRANTS, QUADRANT, COLUMNS)[:, :, column : column + OPERAND_ROW_BYTES // 4]
@@ -288,7 +281,7 @@ def _shift_rows(tmem: TensorMemory, column: int) -> None:
 
 
 def _a_from_tmem(op: MmaInstruction, taddr: int, tmem: TensorMemory) -> np.ndarray:
-    """A out of tensor memory, uint8[rows, 32]: in the lanes of D's rows, packed (PTX ISA, "Packing formats")."""
+    """uint8[rows, 32]: A in tensor memory, packed, in the lanes of D's rows (PTX ISA, "Packing formats")."""
     lane, column = split_address(taddr)
     width = OPERAND_ROW_BYTES // 4
     tmem.check_columns(column, width, "tcgen05.mma A")

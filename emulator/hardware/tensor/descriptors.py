@@ -1,9 +1,9 @@
-"""The shared memory descriptor of a tcgen05 operation: where an operand lies in shared memory.
+"""The shared memory descriptor of a tcgen05 operation: the place and layout of an operand in shared memory.
 
-It is decoded completely: reserved bits, modes of other architectures, strides that are missing, and rows that cross the
-end of the swizzle's span raise Fault by name. PTX ISA, tcgen05: "Shared Memory Descriptor", "Major-ness supported by Strides", "Shared
-Memory Layout and Swizzling"; the strides between 16-byte chunks are those of CUTLASS's canonical layouts
-(cute/arch/mma_sm100_desc.hpp).
+The descriptor is decoded completely. Reserved bits, modes of other architectures, missing strides, and rows that cross
+the end of the swizzle's span raise Fault by name. PTX ISA, tcgen05: "Shared Memory Descriptor", "Major-ness supported
+by Strides", "Shared Memory Layout and Swizzling"; the strides between 16-byte chunks are those of CUTLASS's canonical
+layouts (cute/arch/mma_sm100_desc.hpp).
 """
 
 from __future__ import annotations
@@ -22,27 +22,22 @@ STRIDES = "PTX ISA, tcgen05: Major-ness supported by Strides"
 SWIZZLING = "PTX ISA, tcgen05: Shared Memory Layout and Swizzling"
 
 _MODES = {0: (0, CHUNK), 1: (128, 2 * CHUNK), 2: (128, CHUNK), 4: (64, CHUNK), 6: (32, CHUNK)}
-"""Bits 61-63 -> (span, atom): bytes within which, and units in which, chunks trade places."""
+"""Swizzling mode (bits 61-63) -> (span, atom) in bytes: atoms trade places within a span."""
 
 _CORE_ROWS = 8
 
 
 @dataclass(frozen=True)
 class SmemDescriptor:
-    """A matrix in shared memory, made of 16-byte chunks.
+    """A matrix in shared memory, made of 16-byte chunks."""
 
-    start: byte offset in the CTA's window. leading, stride: the two strides in bytes (see `k_major`, `mn_major`).
-    swizzle: span in bytes, 0 for none. atom: bytes that the swizzle keeps together, 16 or 32. base: 128-byte units by
-    which the swizzle's pattern starts behind its natural boundary.
-    """
-
-    value: int
-    start: int
-    leading: int
-    stride: int
-    swizzle: int
-    atom: int
-    base: int
+    value: int  # the 64-bit descriptor
+    start: int  # byte offset in the CTA's window
+    leading: int  # leading dimension byte offset (see `k_major`, `mn_major`)
+    stride: int  # stride dimension byte offset
+    swizzle: int  # span in bytes, 0: none
+    atom: int  # bytes that the swizzle keeps together, 16 or 32
+    base: int  # 128-byte units by which the swizzle's pattern starts after its natural boundary
 
     @staticmethod
     @lru_cache(maxsize=4096)
@@ -74,15 +69,16 @@ class SmemDescriptor:
         return SmemDescriptor(value, (value & 0x3FFF) << 4, leading, stride, span, atom, base)
 
     def refuse(self, what: str, section: str) -> Fault:
+        """The Fault for this descriptor."""
         return Fault(f"shared memory descriptor {self.value:#018x}: {what} ({section})")
 
     def require_stride(self, name: str, stride: int) -> None:
-        """Raise Fault unless a stride that the operand needs is there."""
+        """Raises Fault if a stride that the operand needs is 0."""
         if not stride:
             raise self.refuse(f"{name} is 0, but the operand has more than one group along it", STRIDES)
 
     def require_span(self, starts: np.ndarray, nbytes: int) -> None:
-        """Raise Fault if that many adjacent bytes from one of the starts cross the end of the swizzle's span."""
+        """Raises Fault if `nbytes` adjacent bytes from one of the starts cross the end of the swizzle's span."""
         inside = int((starts % self.swizzle).max())
         if inside + nbytes > self.swizzle:
             raise self.refuse(
@@ -92,18 +88,18 @@ class SmemDescriptor:
             )
 
     def swizzled(self, linear: np.ndarray) -> np.ndarray:
-        """Chunk numbers of byte offsets (int64, any shape).
+        """Chunk numbers of unswizzled byte offsets (int64, any shape).
 
-        The pattern goes by absolute addresses; the base offset moves its start (PTX ISA: (pattern start >> 7) & 7).
+        The pattern depends on absolute addresses; the base offset moves its start (PTX ISA: (pattern start >> 7) & 7).
         """
         shift = 8 * self.base
         return swizzle(linear // CHUNK - shift, self.swizzle, self.atom) + shift
 
 
 class Chunks(NamedTuple):
-    """places: int64, which 16-byte items of the CTA's window an operand has. lowest, highest: the extremes of them."""
+    """The 16-byte items of a CTA's window that an operand consists of."""
 
-    places: np.ndarray
+    places: np.ndarray  # int64, numbers of the items
     lowest: int
     highest: int
 
@@ -116,11 +112,10 @@ def _chunks(matrix: SmemDescriptor, linear: np.ndarray) -> Chunks:
 
 @lru_cache(maxsize=4096)
 def k_major(descriptor: int, rows: int, row_chunks: int) -> Chunks:
-    """Places of a K-major operand, int64[rows, row_chunks].
+    """The chunks of a K-major operand, int64[rows, row_chunks].
 
-    Eight rows make a group, `stride` apart from the next. Within a group rows are a span apart, and a row's chunks
-    adjacent, whatever `leading` holds, which is not used; without swizzling rows are 16 bytes apart and a row's chunks
-    `leading`.
+    Groups of eight rows are `stride` apart. With swizzling a group's rows are a span apart and a row's chunks adjacent;
+    `leading` is not used. Without swizzling a group's rows are 16 bytes apart and a row's chunks `leading`.
     """
     matrix = SmemDescriptor.decode(descriptor)
     span = matrix.swizzle
@@ -137,11 +132,11 @@ def k_major(descriptor: int, rows: int, row_chunks: int) -> Chunks:
 
 @lru_cache(maxsize=4096)
 def mn_major(descriptor: int, k: int, row_chunks: int) -> Chunks:
-    """Places of an M- or N-major operand, int64[k, row_chunks]: one row per element of K, chunks along M or N.
+    """The chunks of an M- or N-major operand, int64[k, row_chunks]: one row per element of K, chunks along M or N.
 
-    With swizzling a span of M or N and eight elements of K (four with 32-byte atoms), a span apart, make an atom;
-    atoms are `leading` apart along M or N, `stride` along K. Without swizzling a chunk of M or N and eight elements of
-    K, 16 bytes apart, do, and it is the other way round.
+    With swizzling an atom is a span of M or N by eight elements of K (four with 32-byte atoms), which are a span apart;
+    atoms are `leading` apart along M or N and `stride` along K. Without swizzling an atom is a chunk of M or N by eight
+    elements of K, which are 16 bytes apart; atoms are `stride` apart along M or N and `leading` along K.
     """
     matrix = SmemDescriptor.decode(descriptor)
     row, chunk = np.arange(k)[:, None], np.arange(row_chunks)

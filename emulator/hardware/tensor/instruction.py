@@ -1,17 +1,18 @@
-"""The instruction descriptor of tcgen05.mma: what the instruction computes, and which combinations are legal.
+"""The instruction descriptor of tcgen05.mma: shapes, types, and the combinations of them that are legal.
 
-It is decoded completely: a field that contradicts the instruction, a reserved bit that is set, and a shape or type that
-the kind does not have raise Fault with the field, its value, what is legal, and the section of the PTX ISA (release
-9.2: "Matrix Shape", "Instruction Descriptor", "Block Scaling", "Transpose and Negate operations"). Where CUTLASS's
-static assertions ask for larger steps of N than the PTX ISA's table of shapes (f16 with M = 128, A in tensor memory),
-the table counts.
+The descriptor is decoded completely. A field that contradicts the instruction, a reserved bit that is set, and a shape
+or type that the kind does not have raise Fault with the field, its value, the legal values, and the section of the PTX
+ISA (release 9.2: "Matrix Shape", "Instruction Descriptor", "Block Scaling", "Transpose and Negate operations"). Where
+CUTLASS's static assertions require larger steps of N than the PTX ISA's table of shapes (f16 with M = 128, A in tensor
+memory), the table decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 from emulator.errors import Fault
 
@@ -34,27 +35,22 @@ _TRANSPOSABLE_BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "
 
 @dataclass(frozen=True)
 class Kind:
-    """What a kind of tcgen05.mma allows.
+    """The shapes and types that a kind of tcgen05.mma allows."""
 
-    k: elements of a row in one instruction. m, n: cta_group -> values of M and N. types: code -> type of A and B.
-    results: code -> type of D, and the types of A and B that it goes with. scales: block -> scale types.
-    b_format_bits: size of the field that has B's type. scales_d: whether it has the operand scale-input-d.
-    """
-
-    k: int
-    types: dict[int, str]
-    results: dict[int, tuple[str, Collection[str]]]
-    m: dict[int, Collection[int]]
-    n: dict[int, Collection[int]]
-    scales: dict[int, tuple[str, ...]]
-    b_format_bits: int = 3
+    k: int  # elements of a row in one instruction
+    types: Mapping[int, str]  # code -> type of A and B
+    results: Mapping[int, tuple[str, Collection[str]]]  # code -> type of D, and the types of A and B that go with it
+    m: Mapping[int, Collection[int]]  # cta_group -> values of M
+    n: Mapping[int, Collection[int]]  # cta_group -> values of N
+    scales: Mapping[int, tuple[str, ...]]  # elements per scale factor -> scale types
+    b_format_bits: int = 3  # size of the field of B's type
     transposes: bool = True
     negates: bool = True
-    scales_d: bool = False
+    scales_d: bool = False  # it has the operand scale-input-d
 
 
-# Of kinds mxf4 and mxf4nvf4 B's format has two bits. The third is reserved, but CUTLASS sets it
-# (examples/.../tcgen05/2cta_mma_blockscale_m128.py): it is not looked at.
+# In kinds mxf4 and mxf4nvf4 the field of B's type has two bits. The third bit is reserved, but CUTLASS sets it
+# (examples/.../tcgen05/2cta_mma_blockscale_m128.py), so it is ignored.
 _E2M1, _F32 = {1: "e2m1"}, {1: ("f32", ("e2m1", *_NARROW_TYPES.values()))}
 KINDS = {
     "f16": Kind(
@@ -102,30 +98,24 @@ SCALE_BLOCKS: dict[str, dict[str | None, int]] = {
 
 @dataclass(frozen=True)
 class MmaInstruction:
-    """A decoded, legal instruction descriptor. m, n, k: of the whole instruction, both CTAs of a pair together.
-
-    a_type, b_type: e2m1, e2m3, e3m2, e4m3, e5m2, f16, bf16, tf32, u8 or s8. d_type: f32, f16 or s32. scale_type: ue4m3,
-    ue8m0 or None. block: elements per scale factor, 0 for none. sfa_id, sfb_id: byte of the 32-bit word where a row's
-    scale factors start. negate: the product changes its sign. a_transposed: A is M-major, not K-major; b_transposed: B
-    is N-major. saturate: s32 sums stop at the largest and smallest value instead of wrapping.
-    """
+    """A decoded, legal instruction descriptor."""
 
     kind: str
     cta_group: int
-    m: int
+    m: int  # of the whole instruction, both CTAs of a pair together
     n: int
     k: int
-    a_type: str
+    a_type: str  # e2m1, e2m3, e3m2, e4m3, e5m2, f16, bf16, tf32, u8 or s8
     b_type: str
-    d_type: str
-    scale_type: str | None
-    block: int
-    sfa_id: int
+    d_type: str  # f32, f16 or s32
+    scale_type: str | None  # ue4m3 or ue8m0
+    block: int  # elements per scale factor, 0: none
+    sfa_id: int  # byte of a 32-bit word where the scale factors of a row of A start
     sfb_id: int
-    negate: bool
-    a_transposed: bool
-    b_transposed: bool
-    saturate: bool
+    negate: bool  # the product changes its sign
+    a_transposed: bool  # A is M-major, not K-major
+    b_transposed: bool  # B is N-major, not K-major
+    saturate: bool  # s32 sums stop at the largest and smallest value instead of wrapping
 
     @cached_property
     def rows(self) -> int:
@@ -165,7 +155,7 @@ def _listed(values: Collection) -> str:
 
 @lru_cache(maxsize=1024)
 def decode_instruction(kind: str, cta_group: int, scale_block: int | None, idesc: int) -> MmaInstruction:
-    """The instruction descriptor of a dense tcgen05.mma without .ws.
+    """The instruction descriptor of a dense tcgen05.mma without .ws. Raises Fault for an illegal one.
 
     kind: a key of KINDS. scale_block: 16 (.block16, .scale_vec::4X), 32 (.block32, .scale_vec::1X, ::2X) or None.
     """
@@ -182,17 +172,15 @@ def decode_instruction(kind: str, cta_group: int, scale_block: int | None, idesc
         raise _refuse(idesc, f"sparsity bits 0-2 are {idesc & 7}, must be 0 without .sp")
     if idesc >> 6 & 1:
         raise _refuse(idesc, "reserved bit 6 is set, must be 0")
-    common = _block_scaled_fields(idesc, kind, rules, block) if rules.scales else _plain_fields(idesc, kind, rules)
+    own = _block_scaled_fields(idesc, kind, rules, block) if rules.scales else _plain_fields(idesc, kind, rules)
     a_type, b_type = _operand_types(idesc, kind, rules)
-    if not {a_type, b_type} <= set(common.pop("inputs")):
-        raise _refuse(
-            idesc, f"D of type {common['d_type']} with A of type {a_type} and B of type {b_type}", MATRIX_SHAPE
-        )
+    if not {a_type, b_type} <= set(own.inputs):
+        raise _refuse(idesc, f"D of type {own.d_type} with A of type {a_type} and B of type {b_type}", MATRIX_SHAPE)
     negate_a, negate_b = idesc >> 13 & 1, idesc >> 14 & 1
     if not rules.negates and (negate_a or negate_b):
         raise _refuse(idesc, f"negated A or B (bits 13, 14), not supported by kind::{kind}", TRANSPOSE)
-    transposed = {"a_transposed": bool(idesc >> 15 & 1), "b_transposed": bool(idesc >> 16 & 1)}
-    m, n = _shape(idesc, kind, cta_group, rules, transposed["b_transposed"], b_type)
+    b_transposed = bool(idesc >> 16 & 1)
+    m, n = _shape(idesc, kind, cta_group, rules, b_transposed, b_type)
     return MmaInstruction(
         kind=kind,
         cta_group=cta_group,
@@ -201,10 +189,15 @@ def decode_instruction(kind: str, cta_group: int, scale_block: int | None, idesc
         k=rules.k,
         a_type=a_type,
         b_type=b_type,
+        d_type=own.d_type,
+        scale_type=own.scale_type,
         block=block,
+        sfa_id=own.sfa_id,
+        sfb_id=own.sfb_id,
         negate=bool(negate_a ^ negate_b),
-        **transposed,
-        **common,
+        a_transposed=bool(idesc >> 15 & 1),
+        b_transposed=b_transposed,
+        saturate=own.saturate,
     )
 
 
@@ -240,7 +233,18 @@ def _operand_types(idesc: int, kind: str, rules: Kind) -> list[str]:
     return found
 
 
-def _plain_fields(idesc: int, kind: str, rules: Kind) -> dict:
+class _Fields(NamedTuple):
+    """The fields whose bits differ between kinds with and without block scaling."""
+
+    d_type: str
+    inputs: Collection[str]  # types of A and B that go with d_type
+    saturate: bool = False
+    scale_type: str | None = None
+    sfa_id: int = 0
+    sfb_id: int = 0
+
+
+def _plain_fields(idesc: int, kind: str, rules: Kind) -> _Fields:
     if idesc & (1 << 23 | 1 << 29):
         raise _refuse(idesc, f"reserved bits 23 or 29 are set for kind::{kind}")
     if idesc >> 30:
@@ -253,11 +257,10 @@ def _plain_fields(idesc: int, kind: str, rules: Kind) -> dict:
         legal = ", ".join(f"{legal} ({element})" for legal, (element, _) in rules.results.items())
         raise _refuse(idesc, f"format of D is {code}; kind::{kind} has {legal}")
     d_type, inputs = rules.results[code]
-    unscaled = {"scale_type": None, "sfa_id": 0, "sfb_id": 0}
-    return {"d_type": d_type, "inputs": inputs, "saturate": saturate, **unscaled}
+    return _Fields(d_type, inputs, saturate)
 
 
-def _block_scaled_fields(idesc: int, kind: str, rules: Kind, block: int) -> dict:
+def _block_scaled_fields(idesc: int, kind: str, rules: Kind, block: int) -> _Fields:
     if idesc >> 3 & 1:
         raise _refuse(idesc, f"reserved bit 3 is set for kind::{kind}")
     if idesc >> 31:
@@ -278,4 +281,4 @@ def _block_scaled_fields(idesc: int, kind: str, rules: Kind, block: int) -> dict
                 SCALE_FACTOR_ID,
             )
     d_type, inputs = rules.results[1]
-    return {"d_type": d_type, "inputs": inputs, "saturate": False, "scale_type": scale_type, **ids}
+    return _Fields(d_type, inputs, scale_type=scale_type, sfa_id=ids["sfa_id"], sfb_id=ids["sfb_id"])

@@ -1,12 +1,12 @@
 """Order of accesses to tensor memory by different warps (PTX ISA, "tcgen05.fence", "tcgen05.wait", "tcgen05.commit").
 
-An access is over for other warps once it has been released: MMAs and copies by the arrival of a commit that follows
-them; tcgen05.ld and st, once they are complete, by tcgen05.fence::before_thread_sync. Who then touches the same columns
-in a conflicting way, from another warp, must have executed tcgen05.fence::after_thread_sync since.
+Other warps may rely on an access once it has been released: an MMA or copy is released when a later commit arrives on
+its mbarrier; a tcgen05.ld or st, once it is complete, by tcgen05.fence::before_thread_sync. A warp that then makes a
+conflicting access to the same columns must have executed tcgen05.fence::after_thread_sync since the release.
 
-Kernels without any tcgen05.fence are not held to it: NVIDIA's DSL emits none, and ptxas and the hardware let it be. Of
-them only what no fence could mend is refused: an access to the results of an uncommitted MMA, and one over a load or a
-store that was not complete when its warp last arrived on a barrier.
+Kernels without any tcgen05.fence are exempt from the rule about fences: NVIDIA's DSL emits none, and ptxas and the
+hardware accept that. For them two errors remain, which no fence could mend: an access to the columns of an uncommitted
+MMA, and an access to those of a load or store that was not complete when its warp last arrived on a barrier.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from emulator.errors import Fault, ordering_fault
 from emulator.hardware.barriers import label
 
 if TYPE_CHECKING:
-    from emulator.hardware.warp import ActiveGroup, Warp
+    from emulator.hardware.warp import ActiveGroup, Issuer, Warp
 
 COLUMNS, QUADRANTS = 512, 4
 ALL_QUADRANTS = (1 << QUADRANTS) - 1
@@ -26,62 +26,63 @@ ALL_QUADRANTS = (1 << QUADRANTS) - 1
 
 @lru_cache(maxsize=4096)
 def columns_mask(column: int, count: int, quadrants: int = ALL_QUADRANTS) -> int:
-    """Bit 512 q + c for each quadrant q of lanes, which is bit q of `quadrants`, and each column c."""
+    """The mask of `count` columns from `column` on: bit 512 q + c for column c of quadrant q of lanes.
+
+    quadrants: the quadrants as a mask of four bits.
+    """
     columns = ((1 << count) - 1) << column
     return sum(columns << COLUMNS * q for q in range(QUADRANTS) if quadrants >> q & 1)
 
 
 class Release:
-    """What accesses wait for together. time: when they were released, None before that; escaped: the warp has arrived
-    on a barrier while one of its loads or stores was not complete.
-    """
+    """The release that a warp's accesses since its previous one have in common."""
 
     __slots__ = ("escaped", "time")
 
     def __init__(self) -> None:
-        self.time: int | None = None
-        self.escaped = False
+        self.time: int | None = None  # when it happened; None: not yet
+        self.escaped = False  # the warp has arrived on a barrier while one of its loads or stores was not complete
 
 
 class TensorUser:
-    """A warp as a user of tensor memory. queue: its loads and stores that are not complete, oldest first.
-
-    after: up to when it knows of releases, since its last fence::after_thread_sync: the time when what it had waited for
-    before that was there. own: release of its loads and stores since the last one; issued:
-    of the MMAs and copies since the last commit. touched: it has loads or stores that are not released.
-    """
+    """A warp as a user of tensor memory."""
 
     __slots__ = ("after", "issued", "own", "queue", "touched")
 
     def __init__(self) -> None:
-        self.queue: list = []
-        self.after = -1
-        self.own, self.issued = Release(), Release()
-        self.touched = False
+        self.queue: list = []  # loads and stores (ops.tmem) that are not complete, oldest first
+        self.after = -1  # releases up to this time are visible to the warp, as of its last fence::after_thread_sync
+        self.own = Release()  # the next release of its loads and stores
+        self.issued = Release()  # the next release of its MMAs and copies, by a commit
+        self.touched = False  # it has loads or stores that are not released
 
 
 class _Epoch:
-    """Columns that a warp has accessed under one release and that nobody has written since."""
+    """Columns that a warp has accessed under one release and that no warp has written since."""
 
-    __slots__ = ("reads", "release", "warp", "issuer", "writes")
+    __slots__ = ("issuer", "reads", "release", "warp", "writes")
 
-    def __init__(self, warp: Warp, release: Release):
-        self.warp, self.release = warp, release
-        self.reads = self.writes = 0
-        self.issuer: tuple = ()
+    def __init__(self, issuer: Issuer, release: Release):
+        self.warp, self.release = issuer[0].warp, release
+        self.reads = self.writes = 0  # masks of columns
+        self.issuer = issuer  # of the last access
 
 
 class TensorOrder:
-    """Who accessed which tensor memory columns of a CTA last."""
+    """The last accesses to the tensor memory columns of a CTA, by warp and release."""
 
     def __init__(self) -> None:
         self._epochs: list[_Epoch] = []
-        self._last: Warp | None = None  # of the last access; nothing of another warp has been added since
+        self._last: Warp | None = None  # the warp of the last access
         self._others = 0, 0  # columns that warps other than the last one have read, and written
 
-    def access(self, issuer: tuple, release: Release, after: int, reads: int, writes: int, frees: bool = False) -> None:
-        """Raises Fault for a conflict. who: (group, instruction). reads, writes: masks of columns. frees: it is a
-        tcgen05.dealloc, which only has to find all complete: it is no asynchronous operation that a fence would order.
+    def access(
+        self, issuer: Issuer, release: Release, after: int, reads: int, writes: int, frees: bool = False
+    ) -> None:
+        """Records an access. Raises Fault if an earlier one of another warp conflicts with it.
+
+        after: as TensorUser.after. reads, writes: masks of columns. frees: the access is a tcgen05.dealloc, which is
+        not asynchronous: earlier accesses must be complete, but no fence is needed.
         """
         warp = issuer[0].warp
         if warp is not self._last:
@@ -97,7 +98,7 @@ class TensorOrder:
             if epoch.release is release and epoch.warp is warp:
                 mine = epoch
         if mine is None:
-            mine = _Epoch(warp, release)
+            mine = _Epoch(issuer, release)
             self._epochs.append(mine)
         if writes & ~mine.writes:
             self._forget(writes, mine)
@@ -114,7 +115,7 @@ class TensorOrder:
         self._others = reads, writes
 
     def _forget(self, columns: int, kept: _Epoch | None = None) -> None:
-        """What was done to columns that are written now matters no more."""
+        """Earlier accesses to columns that are now written cannot conflict with later ones."""
         emptied = False
         for epoch in self._epochs:
             if epoch is not kept:
@@ -126,15 +127,16 @@ class TensorOrder:
         if self._others != (0, 0):
             self._others = self._others[0] & ~columns, self._others[1] & ~columns
 
-    def free(self, issuer: tuple, columns: int) -> None:
-        """tcgen05.dealloc: as a write to them, of which nobody learns."""
+    def free(self, issuer: Issuer, columns: int) -> None:
+        """tcgen05.dealloc, checked as a write that is never released. The columns' next owner starts afresh."""
         user = issuer[0].warp.tensor
         self.access(issuer, Release(), user.after, 0, columns, frees=True)
         self._forget(columns)
         self._last = None
 
 
-def _check(epoch: _Epoch, issuer: tuple, after: int, frees: bool) -> None:
+def _check(epoch: _Epoch, issuer: Issuer, after: int, frees: bool) -> None:
+    """Raises Fault if the order of an access after a conflicting epoch of another warp is not ensured."""
     group, release = issuer[0], epoch.release
     instructions = group.grid.entry.instructions
     before, now = instructions[epoch.issuer[1]].opcode, instructions[issuer[1]].opcode
@@ -144,7 +146,8 @@ def _check(epoch: _Epoch, issuer: tuple, after: int, frees: bool) -> None:
     if release.time is not None:
         if fences and after < release.time:
             ordering_fault(
-                f"{conflict}: tcgen05.fence::after_thread_sync is missing since that was released (PTX ISA, tcgen05.fence)",
+                f"{conflict}: tcgen05.fence::after_thread_sync is missing since that was released "
+                "(PTX ISA, tcgen05.fence)",
                 place,
             )
         return
@@ -165,15 +168,16 @@ def _check(epoch: _Epoch, issuer: tuple, after: int, frees: bool) -> None:
 
 
 class IssuedAccess:
-    """What the tensor core touches for one MMA or copy. Attached to the memories of its CTAs while it runs."""
+    """The accesses of one MMA or copy. Attached to the tensor memories of its CTAs while it runs."""
 
-    __slots__ = ("after", "release", "issuer")
+    __slots__ = ("after", "issuer", "release")
 
-    def __init__(self, issuer: tuple):
+    def __init__(self, issuer: Issuer):
         user = issuer[0].warp.tensor
-        self.issuer, self.release, self.after = issuer, user.issued, user.after
+        self.issuer, self.release, self.after = issuer, user.issued, user.after  # as when it was issued
 
     def touch(self, order: TensorOrder, column: int, count: int, writes: bool) -> None:
+        """The tensor core reads or writes `count` columns from `column` on, in all lanes."""
         columns = columns_mask(column, count)
         order.access(self.issuer, self.release, self.after, *((0, columns) if writes else (columns, 0)))
 

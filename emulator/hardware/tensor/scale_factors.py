@@ -1,9 +1,10 @@
 """Scale factors of block-scaled MMAs in tensor memory.
 
-Row r, block i of an operand: byte `first_byte` + i of lane r % 32, column r / 32, the same in every quadrant of 32
-lanes (PTX ISA, tcgen05: "Block Scaling", "Scale Factor A ID", "Scale Factor B ID"). With M = 128 for a pair of CTAs
-lanes 0-63 compute the lower half of N and lanes 64-127 the upper half, and each half of the lanes holds the factors
-of B's rows that it needs only (CUTLASS, examples/.../tcgen05/2cta_mma_blockscale_m128.py).
+The factor of block i of an operand's row r is byte `first_byte` + i of the word in lane r % 32, column r / 32, and the
+same in every quadrant of 32 lanes (PTX ISA, tcgen05: "Block Scaling", "Scale Factor A ID", "Scale Factor B ID"). With
+M = 128 for a pair of CTAs, lanes 0-63 compute the lower half of N and lanes 64-127 the upper half, and each half of the
+lanes holds only the factors of the rows of B that it needs (CUTLASS,
+examples/.../tcgen05/2cta_mma_blockscale_m128.py).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from emulator.arithmetic.numerics import UE4M3, UE8M0
 from emulator.errors import Fault
 from emulator.hardware.tensor.tmem import LANES, QUADRANT, TensorMemory, split_address
 
-# Products with ue8m0 need more than float32's exponents: 2**127 and 2**-127 may scale the same product.
+# Products with ue8m0 exceed float32's range of exponents: 2**127 and 2**-127 may scale the same product.
 _TABLES = {
     (name, block): np.repeat(table.astype(dtype)[:, None], block, axis=1)
     for name, table, dtype in (("ue4m3", UE4M3, np.float32), ("ue8m0", UE8M0, np.float64))
@@ -25,33 +26,28 @@ _TABLES = {
 """(scale type, block) -> float[256, block]: a code's value once for each element that it scales."""
 
 _QUADRANTS = LANES // QUADRANT
-_ID_BITS = 0x3FFFFFFF  # the upper two bits of an address are a kernel's own note of the byte
+_ID_BITS = 0x3FFFFFFF  # mask: kernels note the scale factor ID in the upper two bits of an address
 
 
 @dataclass(frozen=True)
 class ScaleFactors:
-    """The scale factors of A or of B in one MMA.
+    """The scale factors of A or of B in one MMA."""
 
-    column, columns: where they are. rows: of the operand. halves: 2 if each half of the lanes has half of the rows,
-    else 1. first_byte: of a word, where a row's factors start. count: of a row. scale_type: ue4m3 or ue8m0. block:
-    elements per factor. user: name for messages.
-    """
-
-    column: int
+    column: int  # the first one that holds them
     columns: int
-    rows: int
-    halves: int
-    first_byte: int
-    count: int
-    scale_type: str
-    block: int
-    user: str
+    rows: int  # of the operand
+    halves: int  # 2 if each half of the lanes holds the factors of half of the rows, else 1
+    first_byte: int  # of a row's factors in their word
+    count: int  # factors of a row
+    scale_type: str  # ue4m3 or ue8m0
+    block: int  # elements per factor
+    user: str  # name in messages
 
     @staticmethod
     def at(
         taddr: int, rows: int, halves: int, first_byte: int, count: int, scale_type: str, block: int, user: str
     ) -> ScaleFactors:
-        """The factors at a tensor memory address. Raises Fault for a lane other than 0."""
+        """The factors at tensor memory address `taddr`. Raises Fault for a lane other than 0."""
         lane, column = split_address(taddr & _ID_BITS)
         if lane:
             raise Fault(f"{user} at lane {lane}; must be 0 (PTX ISA, tcgen05: Block Scaling)")
@@ -59,7 +55,7 @@ class ScaleFactors:
         return ScaleFactors(column, columns, rows, halves, first_byte, count, scale_type, block, user)
 
     def check(self, tmem: TensorMemory) -> None:
-        """Raise Fault unless their columns are allocated."""
+        """Raises Fault unless their columns are allocated."""
         tmem.check_columns(self.column, self.columns, self.user)
 
     def read(self, tmem: TensorMemory) -> np.ndarray:
@@ -87,14 +83,17 @@ class ScaleFactors:
         return values.reshape(-1, self.count * self.block)[: self.rows // self.halves]
 
     def _check_copies(self, codes: np.ndarray, first: int) -> None:
-        """Codes uint8[quadrants, 32, columns, count] of the quadrants from `first` on, which must be the same."""
+        """Raises Fault unless codes uint8[quadrants, 32, columns, count] are the same in all quadrants.
+
+        first: number of the first quadrant.
+        """
         by_row = codes.transpose(0, 2, 1, 3).reshape(len(codes), -1, codes.shape[-1])[:, : self.rows // self.halves]
         differing = np.argwhere(by_row != by_row[0])
         if len(differing):
             quadrant, row, _ = differing[0].tolist()
             lanes = [row % QUADRANT + QUADRANT * (first + index) for index in (0, quadrant)]
             raise Fault(
-                f"{self.user}: row {row} in column {self.column + row // QUADRANT} differs between lanes {lanes[0]} and "
-                f"{lanes[1]}; scale factors are needed in quadrants {first} to {first + len(codes) - 1} alike "
+                f"{self.user}: row {row} in column {self.column + row // QUADRANT} differs between lanes {lanes[0]} "
+                f"and {lanes[1]}; scale factors are needed in quadrants {first} to {first + len(codes) - 1} alike "
                 "(PTX ISA, tcgen05: Block Scaling)"
             )

@@ -1,8 +1,8 @@
 """Tensor memory: allocation of columns, and tcgen05.ld and tcgen05.st between it and the registers of a warp.
 
-Tensor memory of a CTA has 128 lanes (rows) of 512 columns of 32 bits. An address holds the lane in bits 16-31 and the
-column in bits 0-15 (PTX ISA, "Tensor Memory Addressing"). A warp reaches only the 32 lanes of its quadrant, 32 * (warp
-index % 4) and on.
+The tensor memory of a CTA has 128 lanes (rows) of 512 columns of 32 bits. An address holds the lane in bits 16-31 and
+the column in bits 0-15 (PTX ISA, "Tensor Memory Addressing"). A warp reaches only the 32 lanes of its quadrant, from
+32 * (warp index % 4) on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ALLOCATION_UNIT = 32
 POISON = 0xFFFFFFFF
 
 Place = tuple[int, str, int, bool, int]
-"""Of an access of a warp: index of the addressed word, shape, .num, whether 16-bit elements are packed, split offset."""
+"""A warp's access: (index of the addressed word, shape, .num, whether 16-bit elements are packed, split offset)."""
 
 
 def split_address(taddr: int) -> tuple[int, int]:
@@ -30,49 +30,49 @@ def split_address(taddr: int) -> tuple[int, int]:
 
 
 class ColumnAllocator:
-    """Which of an SM's 512 columns are taken; shared by the CTAs that reside on the SM."""
+    """The free columns of an SM's 512, which its CTAs share. Counts are multiples of 32."""
 
     def __init__(self) -> None:
         self._free = bytearray(b"\1" * (COLUMNS // ALLOCATION_UNIT))
 
     def find(self, columns: int, other: ColumnAllocator | None = None) -> int | None:
-        """Lowest base of that many adjacent columns that are free here, and on the other SM as well; None without."""
+        """The lowest base of `columns` adjacent columns that are free here, and on the other SM if one is given."""
         free = self._free if other is None else bytes(map(min, self._free, other._free))
         first = free.find(b"\1" * (columns // ALLOCATION_UNIT))
         return None if first < 0 else first * ALLOCATION_UNIT
 
     def take(self, base: int, columns: int) -> None:
+        """The columns are allocated."""
         first, units = base // ALLOCATION_UNIT, columns // ALLOCATION_UNIT
         self._free[first : first + units] = bytes(units)
 
     def give_back(self, base: int, columns: int) -> None:
+        """The columns are free again."""
         first, units = base // ALLOCATION_UNIT, columns // ALLOCATION_UNIT
         self._free[first : first + units] = b"\1" * units
 
 
 class TensorMemory:
-    """The tensor memory that one CTA sees: only columns that it allocated can be used; fresh ones hold 0xFFFFFFFF.
-
-    words: uint32[128, 512]; floats: the same words as float32. allocations: base column -> columns. issued: the
-    operation of the tensor core that runs now, None between them.
-    """
+    """Tensor memory as one CTA sees it. It may use only the columns that it has allocated, at first full of 0xFF."""
 
     def __init__(self, allocator: ColumnAllocator | None = None) -> None:
-        self.allocations: dict[int, int] = {}
+        self.allocations: dict[int, int] = {}  # base -> columns
         self._allocator = allocator or ColumnAllocator()
-        self._owned = bytearray(COLUMNS)
+        self._owned = bytearray(COLUMNS)  # 1 for each allocated column
         self._may_allocate = True
         self.order = TensorOrder()
-        self.issued: IssuedAccess | None = None
+        self.issued: IssuedAccess | None = None  # the tensor core operation that runs now
 
-    # Made when they are first used: there may be thousands of CTAs at once that use no tensor memory.
+    # Arrays are made when they are first used: thousands of CTAs that use no tensor memory may be resident at once.
 
     @cached_property
     def words(self) -> np.ndarray:
+        """uint32[128, 512]."""
         return np.full((LANES, COLUMNS), POISON, np.uint32)
 
     @cached_property
     def floats(self) -> np.ndarray:
+        """float32[128, 512], a view of the words."""
         return self.words.view(np.float32)
 
     @cached_property
@@ -88,7 +88,7 @@ class TensorMemory:
         return base
 
     def alloc_with(self, other: TensorMemory, columns: int) -> int | None:
-        """tcgen05.alloc of a CTA pair, at the same address in both: instructions of the pair name one for both."""
+        """tcgen05.alloc of a CTA pair, at one address in both CTAs, since the pair's instructions name one for both."""
         for memory in (self, other):
             memory._check_alloc(columns)
         base = self._allocator.find(columns, other._allocator)
@@ -112,7 +112,7 @@ class TensorMemory:
         self.words[:, base : base + columns] = POISON
 
     def dealloc(self, taddr: int, columns: int) -> None:
-        """tcgen05.dealloc of a whole allocation."""
+        """tcgen05.dealloc. Raises Fault for anything but a whole allocation."""
         if self.allocations.get(taddr) != columns:
             live = ", ".join(f"{width} at {base:#x}" for base, width in self.allocations.items()) or "none"
             raise Fault(
@@ -124,12 +124,13 @@ class TensorMemory:
         self._allocator.give_back(taddr, columns)
 
     def relinquish(self) -> None:
-        """tcgen05.relinquish_alloc_permit: this CTA allocates no more."""
+        """tcgen05.relinquish_alloc_permit: this CTA may not allocate any more."""
         self._may_allocate = False
 
     def check_columns(self, column: int, count: int, user: str, writes: bool = False) -> None:
-        """Raise Fault, naming `user`, unless `count` columns from `column` on are allocated by this CTA and may be
-        touched now.
+        """Raises Fault, naming `user`, unless this CTA has allocated `count` columns from `column` on.
+
+        While a tensor core operation runs, the columns count as accessed by it, and Fault is raised for a conflict.
         """
         if column + count > COLUMNS:
             raise Fault(f"{user}: tensor memory columns {column} to {column + count - 1}; limit {COLUMNS - 1}")
@@ -148,14 +149,14 @@ class TensorMemory:
     ) -> np.ndarray:
         """tcgen05.ld.SHAPE.xNUM: uint32[registers, 32 lanes of the warp].
 
-        shape: 32x32b, 16x64b, 16x128b, 16x256b or 16x32bx2. warp_in_group: warp index % 4. pack: .pack::16b, two
-        columns' low halves in a register. half_split: the immediate of 16x32bx2, columns from the first half's to the
-        second's.
+        shape: 32x32b, 16x64b, 16x128b, 16x256b or 16x32bx2. warp_in_group: warp index % 4. pack: .pack::16b, the low
+        halves of two columns go to one register. half_split: the immediate of 16x32bx2, the distance in columns of the
+        second half from the first.
         """
         return self.read(self.place("tcgen05.ld", shape, num, warp_in_group, taddr, pack, half_split))
 
     def read(self, place: Place, values: np.ndarray | None = None) -> np.ndarray:
-        """The load of a place that has been checked; into `values` where it is given."""
+        """uint32[registers, 32] at a place that has been checked; written to `values` if it is given."""
         start, shape, num, pack, half_split = place
         found = self._flat[start:].take(fragment(shape, num, pack, half_split))
         if pack:
@@ -178,20 +179,20 @@ class TensorMemory:
     ) -> None:
         """tcgen05.st.SHAPE.xNUM of values uint32[registers, 32]; arguments as for `load`.
 
-        unpack: .unpack::16b, a register's halves go to the low halves of two columns. The high halves, of which PTX
-        says nothing, are poisoned.
+        unpack: .unpack::16b, a register's halves go to the low halves of two columns. The columns' high halves are
+        poisoned, since PTX does not define them.
         """
         self.write(self.place("tcgen05.st", shape, num, warp_in_group, taddr, unpack, half_split), values)
 
     def write(self, place: Place, values: np.ndarray) -> None:
-        """The store to a place that has been checked."""
+        """Stores values uint32[registers, 32] to a place that has been checked."""
         start, shape, num, unpack, half_split = place
         if unpack:
             values = np.stack([values, values >> 16]) | np.uint32(POISON << 16 & POISON)
         self._flat[start:][fragment(shape, num, unpack, half_split)] = values
 
     def place(self, name: str, shape: str, num: int, warp: int, taddr: int, packed: bool, half_split: int) -> Place:
-        """Where an access goes, if it is legal."""
+        """The place of an access, arguments as for `load`. Raises Fault, naming the instruction, if it is not legal."""
         lane, column = split_address(taddr)
         lanes, row_registers, widest = _SHAPES.get(shape, (0, 0, 0))
         if not lanes:
@@ -225,13 +226,13 @@ _SHAPES = {
 
 
 def place_registers(place: Place) -> int:
-    """Registers per lane of an access."""
+    """Registers per lane that an access reads or writes."""
     _, shape, num, packed, half_split = place
     return fragment(shape, num, packed, half_split).shape[-2]
 
 
 def touched_columns(place: Place, quadrant: int) -> int:
-    """The columns of an access as a mask (`tmem_order.columns_mask`)."""
+    """The columns of an access as a mask (`order.columns_mask`). quadrant: the warp's."""
     start, shape, num, packed, half_split = place
     count = num * _SHAPES[shape][1] * (2 if packed else 1)
     mask = columns_mask(start % COLUMNS, count, 1 << quadrant)
@@ -243,10 +244,10 @@ _NUMS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 @lru_cache(maxsize=256)
 def fragment(shape: str, num: int, packed: bool, half_split: int) -> np.ndarray:
-    """Which word each register of each lane holds, relative to the addressed one: int64[registers, 32].
+    """int64[registers, 32]: the word that each register of each lane holds, relative to the addressed word.
 
-    With 16-bit packing int64[2, registers, 32]: the words of the low and of the high half. PTX ISA, "Matrix fragments
-    for shape .32x32b" and the sections that follow it.
+    With 16-bit packing int64[2, registers, 32]: the words of the low and of the high half (PTX ISA, "Matrix fragments
+    for shape .32x32b" and the sections that follow it).
     """
     thread = np.arange(32)
     repeat = np.arange(num)[:, None]

@@ -1,1 +1,1 @@
-"""The tensor memory accelerator: tensor maps, swizzles, and the boxes that it moves."""
+"""The tensor memory accelerator (TMA): tensor maps, swizzles, and copies of boxes."""

@@ -1,10 +1,10 @@
 """Tensor and bulk copies between global and shared memory: the movement of bytes, without barriers, queues or order.
 
-A box arrives in shared memory densely packed, dimension 0 fastest, and is then swizzled (swizzle.py). Elements outside
-the tensor are filled on a load and dropped on a store (PTX ISA, "Tensor Dimension, size and format" and
-"cp.async.bulk.tensor"). With the modes tile::gather4 and tile::scatter4 the box is four rows of a matrix, each with a
-coordinate of its own: coordinates are (column, row, row, row, row). Every function raises Fault for what the hardware
-does not allow, and hands `who` to the memories' observers.
+A box lies in shared memory densely packed, dimension 0 fastest, and swizzled (swizzle.py). Elements outside the tensor
+are filled on a load and dropped on a store (PTX ISA, "Tensor Dimension, size and format" and "cp.async.bulk.tensor").
+In the modes tile::gather4 and tile::scatter4 (`rows`) the box is four rows of a matrix, each with a coordinate of its
+own: coordinates are (column, row, row, row, row). Every function raises Fault for a copy that the hardware does not
+allow, and passes the issuer to the memories' observers.
 """
 
 from __future__ import annotations
@@ -17,30 +17,28 @@ import numpy as np
 
 from emulator.arithmetic.reductions import TENSOR_OPERATIONS, combined
 from emulator.errors import Fault
-from emulator.hardware.tma.swizzle import CHUNK, CHUNK_TYPE, chunk_view, flipped, places, swizzle
+from emulator.hardware.tma.swizzle import CHUNK, CHUNK_TYPE, chunk_view, flipped, places
 from emulator.hardware.tma.tensor_map import PADDED_TYPES, TensorMap
 from emulator.hardware.traffic import extent
 
 if TYPE_CHECKING:
-    from emulator.hardware.memory import GlobalMemory, SharedMemory
+    from emulator.hardware.memory import GlobalMemory
+    from emulator.hardware.shared_memory import SharedMemory
+    from emulator.hardware.warp import Issuer
 
-__all__ = ["CHUNK", "chunk_view", "swizzle"]
+__all__ = ["CHUNK", "GATHERED_ROWS"]
 
 TILE_ALIGNMENT = 128
 GATHERED_ROWS = 4
 
 
 class _Clip(NamedTuple):
-    """The part of a box that lies inside the tensor.
+    """The part of a box that lies inside the tensor; axes from the outermost dimension on, the last one in bytes."""
 
-    inside: slices of the box, outermost dimension first, the last one in bytes; None if the whole box is inside.
-    address, shape, strides: the same part in global memory, last axis in bytes; shape has a 0 where nothing is inside.
-    """
-
-    inside: tuple[slice, ...] | None
-    address: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    inside: tuple[slice, ...] | None  # of the box; None: all of it
+    address: int  # in global memory
+    shape: tuple[int, ...]  # has a 0 if nothing is inside
+    strides: tuple[int, ...]  # in global memory, bytes
 
 
 @lru_cache(maxsize=8192)
@@ -70,12 +68,15 @@ def _clip(tensor_map: TensorMap, coords: tuple[int, ...]) -> _Clip:
 
 
 def tile_bytes(tensor_map: TensorMap, rows: bool = False) -> int:
-    """Bytes of a box in shared memory, which a load adds to the barrier whether clipped or not. rows: as check_map."""
+    """Bytes of a box in shared memory: the bytes that a load adds to the mbarrier, whether it is clipped or not."""
     return tensor_map.inner_bytes * GATHERED_ROWS if rows else tensor_map.box_bytes
 
 
 def check_map(tensor_map: TensorMap, coords: Sequence[int], rows: bool = False) -> None:
-    """Fault unless TMA takes these coordinates with this map. rows: the modes tile::gather4 and tile::scatter4."""
+    """Raises Fault unless TMA accepts these coordinates with this map.
+
+    coords: in elements, dimension 0 first. rows: the modes tile::gather4 and tile::scatter4.
+    """
     instruction = "cp.async.bulk.tensor"
     if rows:
         if tensor_map.rank != 2 or tensor_map.box[1] != 1:
@@ -101,9 +102,9 @@ def check_map(tensor_map: TensorMap, coords: Sequence[int], rows: bool = False) 
 def check_tile(
     tensor_map: TensorMap, coords: Sequence[int], shared: SharedMemory, offset: int, kind: str, rows: bool = False
 ) -> None:
-    """Fault unless the copy is legal, as far as that can be said without looking at global memory.
+    """Raises Fault unless the copy is legal, whatever the state of global memory.
 
-    offset: of the box in shared memory, bytes; kind: "store" into shared memory, or "load"; rows: as check_map.
+    offset: of the box in shared memory, bytes. kind: "store" into shared memory, or "load". coords, rows: as check_map.
     """
     check_map(tensor_map, coords, rows)
     if offset % TILE_ALIGNMENT:
@@ -120,7 +121,7 @@ def check_tile(
 
 
 def check_reduction(tensor_map: TensorMap, operation: str) -> None:
-    """Fault unless cp.reduce.async.bulk.tensor has the operation for the map's elements."""
+    """Raises Fault unless cp.reduce.async.bulk.tensor has the operation for the map's element type."""
     types = TENSOR_OPERATIONS[operation]
     if tensor_map.element.name not in types:
         raise Fault(
@@ -130,7 +131,7 @@ def check_reduction(tensor_map: TensorMap, operation: str) -> None:
 
 
 def _parts(coords: Sequence[int], rows: bool) -> Iterator[tuple[slice, tuple[int, ...]]]:
-    """(outermost slice of the box, coordinates) of the boxes that a copy consists of."""
+    """(slice of the box's outermost axis, coordinates) of each part of a copy that is a box in the tensor."""
     if not rows:
         yield slice(None), tuple(coords)
         return
@@ -140,7 +141,7 @@ def _parts(coords: Sequence[int], rows: bool) -> Iterator[tuple[slice, tuple[int
 
 
 def _shape(tensor_map: TensorMap, rows: bool) -> tuple[int, ...]:
-    """Of the box as bytes, outermost dimension first."""
+    """Shape of the box as bytes, outermost dimension first."""
     outer = (GATHERED_ROWS,) if rows else tensor_map.counts[:0:-1]
     return (*outer, tensor_map.inner_bytes)
 
@@ -151,14 +152,13 @@ def load_tile(
     memory: GlobalMemory,
     shared: SharedMemory,
     dst_offset: int,
-    issuer: object = None,
+    issuer: Issuer | None = None,
     rows: bool = False,
 ) -> int:
     """cp.async.bulk.tensor from global to shared memory, modes tile and (rows) tile::gather4.
 
-    coords: one per dimension, dimension 0 first, in elements, may lie outside; rows: column and four rows. dst_offset:
-    bytes, a multiple of 128. Returns the bytes read from global memory; `tile_bytes` are written to shared memory in
-    any case.
+    coords: as check_map, may lie outside the tensor. dst_offset: bytes, a multiple of 128. Returns the bytes read from
+    global memory; `tile_bytes` are always written to shared memory.
     """
     check_tile(tensor_map, coords, shared, dst_offset, "store", rows)
     _observe(shared, "store", dst_offset, tile_bytes(tensor_map, rows), issuer)
@@ -173,18 +173,19 @@ def load_tile(
 
 
 def _fetch(
-    tensor_map: TensorMap, coords: Sequence[int], memory: GlobalMemory, issuer: object, rows: bool
+    tensor_map: TensorMap, coords: Sequence[int], memory: GlobalMemory, issuer: Issuer | None, rows: bool
 ) -> tuple[np.ndarray, int]:
-    """The box, uint8, and how many of its bytes were read from global memory."""
-    box, nbytes = None, 0
-    for part, place in _parts(coords, rows):
-        clip = _clip(tensor_map, place)
-        if clip.inside is None and not rows:
+    """The box, uint8, and the number of its bytes that were read from global memory."""
+    if not rows:
+        clip = _clip(tensor_map, tuple(coords))
+        if clip.inside is None:
             box = memory.strided(clip.address, clip.shape, clip.strides, issuer)
             return box, box.size
-        if box is None:
-            shape, fill = _shape(tensor_map, rows), tensor_map.fill
-            box = np.zeros(shape, np.uint8) if fill == b"\0" else np.resize(np.frombuffer(fill, np.uint8), shape)
+    shape, fill = _shape(tensor_map, rows), tensor_map.fill
+    box = np.zeros(shape, np.uint8) if fill == b"\0" else np.resize(np.frombuffer(fill, np.uint8), shape)
+    nbytes = 0
+    for part, place in _parts(coords, rows):
+        clip = _clip(tensor_map, place)
         size = int(np.prod(clip.shape, dtype=np.int64))
         if size:
             target = box[part] if clip.inside is None else box[part][clip.inside]
@@ -198,13 +199,13 @@ def read_tile(
     coords: Sequence[int],
     shared: SharedMemory,
     src_offset: int,
-    issuer: object = None,
+    issuer: Issuer | None = None,
     rows: bool = False,
 ) -> np.ndarray:
     """The first half of cp.async.bulk.tensor from shared to global memory: the box, uint8, a copy.
 
     Modes tile and (rows) tile::scatter4. Coordinates must not be negative (PTX ISA, "Restriction on Tensor Copy
-    instructions").
+    instructions"). src_offset: bytes, a multiple of 128.
     """
     check_tile(tensor_map, coords, shared, src_offset, "load", rows)
     _observe(shared, "load", src_offset, tile_bytes(tensor_map, rows), issuer)
@@ -220,13 +221,13 @@ def write_tile(
     coords: Sequence[int],
     memory: GlobalMemory,
     box: np.ndarray,
-    issuer: object = None,
+    issuer: Issuer | None = None,
     rows: bool = False,
     operation: str | None = None,
 ) -> int:
-    """The second half: what lies inside the tensor goes to global memory. Returns the bytes written.
+    """The second half: the box's elements inside the tensor go to global memory. Returns the bytes written.
 
-    operation: of cp.reduce.async.bulk.tensor, by which elements are combined with those that are there.
+    operation: of cp.reduce.async.bulk.tensor, which combines them with the elements in memory.
     """
     nbytes = 0
     for part, place in _parts(coords, rows):
@@ -243,14 +244,14 @@ def write_tile(
 
 
 def _present(memory: GlobalMemory, address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
-    """What a reduction combines with, uint8[shape]: L2 does that, so it is no load of an SM's."""
+    """uint8[shape] of global memory that a reduction combines with. L2 reads it, so it is no load of an SM."""
     low, high = extent(shape, strides)
     allocation = memory.at(address + low, high - low, "store")
     return np.ndarray(shape, np.uint8, allocation.frozen, address - allocation.start, strides)
 
 
-def _observe(shared: SharedMemory, kind: str, offset: int, nbytes: int, issuer: object) -> None:
-    """A swizzled box fills the range of a plain one."""
+def _observe(shared: SharedMemory, kind: str, offset: int, nbytes: int, issuer: Issuer | None) -> None:
+    """Reports a box to the observer as a range, which a swizzled box fills like a plain one."""
     if shared.observer is not None:
         shared.observer(kind, "async", offset, (nbytes,), (1,), issuer)
 
@@ -261,7 +262,7 @@ def _places(tensor_map: TensorMap, offset: int, rows: bool) -> tuple[int, np.nda
 
 
 def check_bulk(memory: GlobalMemory, address: int, shared: SharedMemory, offset: int, nbytes: int, kind: str) -> None:
-    """Fault unless a bulk copy between these places is legal. kind: "store" into shared memory, or "load"."""
+    """Raises Fault unless a bulk copy between these places is legal. kind: "store" into shared memory, or "load"."""
     for what, value in (("global address", address), ("shared memory offset", offset), ("size", nbytes)):
         if value % CHUNK:
             raise Fault(f"cp.async.bulk: {what} {value:#x} is not a multiple of {CHUNK} (PTX ISA, cp.async.bulk)")
@@ -271,18 +272,22 @@ def check_bulk(memory: GlobalMemory, address: int, shared: SharedMemory, offset:
 
 
 def load_bulk(
-    memory: GlobalMemory, address: int, shared: SharedMemory, dst_offset: int, nbytes: int, issuer: object = None
+    memory: GlobalMemory, address: int, shared: SharedMemory, dst_offset: int, nbytes: int, issuer: Issuer | None = None
 ) -> int:
-    """cp.async.bulk from global to shared memory. All three numbers are multiples of 16. Returns the bytes read."""
+    """cp.async.bulk from global to shared memory. Returns the bytes read.
+
+    address, dst_offset, nbytes: multiples of 16.
+    """
     check_bulk(memory, address, shared, dst_offset, nbytes, "store")
     if nbytes:
         shared.write(dst_offset, memory.read(address, nbytes, issuer), issuer)
     return nbytes
 
 
-def read_bulk(shared: SharedMemory, src_offset: int, nbytes: int, issuer: object = None) -> np.ndarray:
-    """The first half of cp.async.bulk from shared to global memory: the bytes, a copy. Both numbers are multiples
-    of 16.
+def read_bulk(shared: SharedMemory, src_offset: int, nbytes: int, issuer: Issuer | None = None) -> np.ndarray:
+    """The first half of cp.async.bulk from shared to global memory: uint8[nbytes], a copy.
+
+    src_offset, nbytes: multiples of 16.
     """
     return shared.read(src_offset, nbytes, issuer).copy() if nbytes else np.empty(0, np.uint8)
 
@@ -291,13 +296,13 @@ def write_bulk(
     memory: GlobalMemory,
     address: int,
     data: np.ndarray,
-    issuer: object = None,
+    issuer: Issuer | None = None,
     byte_mask: int | None = None,
     reduction: tuple[str, str] | None = None,
 ) -> int:
-    """The second half. Returns the bytes written.
+    """The second half: data uint8[nbytes] goes to global memory. Returns the bytes written.
 
-    byte_mask: of .cp_mask, bit i says whether byte i of every 16 is written. reduction: (operation, element type) of
+    byte_mask: of .cp_mask; byte i of every 16 is written if bit i is set. reduction: (operation, element type) of
     cp.reduce.async.bulk.
     """
     if not data.size:
@@ -310,7 +315,7 @@ def write_bulk(
     return data.size
 
 
-def _write_masked(memory: GlobalMemory, address: int, data: np.ndarray, byte_mask: int, issuer: object) -> int:
+def _write_masked(memory: GlobalMemory, address: int, data: np.ndarray, byte_mask: int, issuer: Issuer | None) -> int:
     kept = [i for i in range(CHUNK) if byte_mask >> i & 1]
     rows = data.reshape(-1, CHUNK)
     for i in kept:

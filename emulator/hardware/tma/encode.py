@@ -1,13 +1,13 @@
 """Encodes tensor maps as cuTensorMapEncodeTiled does (CUDA Driver API, "Tensor Map Object Management").
 
-The bits are those that tensormap.py documents. What a field cannot hold is refused here; the other rules are checked by
-decoding what was encoded, so that a map is made if and only if a copy takes it.
+The bits are those that `tensor_map.py` documents. Values that a field cannot hold are refused here. The other rules are
+checked by decoding the result, so that a map is encoded if and only if a copy accepts it.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from emulator.errors import Fault
 from emulator.hardware.tma.tensor_map import FLIPPED, RULES, TENSOR_MAP_BYTES, TensorMap
@@ -42,15 +42,20 @@ def encode_tiled(
     """The 128 bytes of a tensor map; the last 64 are zero.
 
     data_type, interleave, swizzle, l2_promotion, fill_nan: the driver's enumerators. dims, box, element_strides: in
-    elements, dimension 0 (contiguous) first; strides: bytes, of dimensions 1 and up. Raises Fault, naming the field,
-    for what the driver refuses.
+    elements, dimension 0 (contiguous) first. strides: bytes, of dimensions 1 and up. Raises Fault, naming the field,
+    where the driver refuses.
     """
     rank = len(dims)
     if not 1 <= rank <= 5:
         raise Fault(f"tensor map rank {rank}; limit 1 to 5 ({RULES})")
-    known = {"data type": (data_type, DATA_TYPES), "swizzle": (swizzle, SWIZZLES)}
-    known |= {"interleave": (interleave, range(3)), "L2 promotion": (l2_promotion, range(4))}
-    for what, (value, values) in (known | {"out-of-bounds fill": (fill_nan, range(2))}).items():
+    known: tuple[tuple[str, int, Container[int]], ...] = (
+        ("data type", data_type, DATA_TYPES),
+        ("swizzle", swizzle, SWIZZLES),
+        ("interleave", interleave, range(3)),
+        ("L2 promotion", l2_promotion, range(4)),
+        ("out-of-bounds fill", fill_nan, range(2)),
+    )
+    for what, value, values in known:
         if value not in values:
             raise Fault(f"tensor map {what} {value} is not known ({RULES})")
     _limit("size", dims, 1, 1 << 32)

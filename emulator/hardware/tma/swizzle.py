@@ -1,13 +1,14 @@
-"""Where the 16-byte chunks of a tile lie in shared memory (PTX ISA, "Swizzling Modes").
+"""The places of a tile's 16-byte chunks in shared memory (PTX ISA, "Swizzling Modes").
 
-A tile is packed densely and then permuted: atoms within a line of 128 bytes change places by the absolute address in
-shared memory, not by their place in the tile. With line = address / 128, the atom's number a within the line becomes
+A tile is packed densely and then permuted: atoms change places within a line of 128 bytes, depending on the absolute
+address in shared memory, not on the place in the tile. With line = address / 128, the number a of an atom in its line
+becomes
 
     span 128: a ^= line & 7 (atoms of 16 bytes), line & 3 (32 bytes), line & 1 (64 bytes)
     span 64: a ^= line & 3        span 32: a ^= line & 1        (16 bytes)
 
-With 8-byte flip (atoms of 32 bytes only) the halves of every 16-byte chunk change places in odd lines: every
-alternate row, says the CUDA Driver API; that these are the odd ones is an assumption.
+With 8-byte flip (atoms of 32 bytes only) the halves of every 16-byte chunk change places in odd lines. The CUDA Driver
+API says "every alternate row"; that these are the odd lines is an assumption.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from emulator.hardware.memory import SharedMemory
+    from emulator.hardware.shared_memory import SharedMemory
 
 CHUNK = 16
 _CHUNKS_PER_LINE = 8
 _PERIOD = 1024  # bytes after which every pattern repeats
-# (span, atom) in bytes -> which bits of the line's number change the chunk's, and by how much they are shifted
+# (span, atom) in bytes -> (bits of the line's number that change the chunk's, their shift)
 _PATTERNS = {
     (0, 16): (0, 0),
     (32, 16): (1, 0),
@@ -32,14 +33,14 @@ _PATTERNS = {
     (128, 32): (3, 1),
     (128, 64): (1, 2),
 }
-# A 16-byte item that NumPy moves as one, without looking at it.
+# An item type of 16 bytes, which NumPy moves without interpreting them.
 CHUNK_TYPE = np.complex128
 
 
 def swizzle(chunks: np.ndarray, span: int, atom: int = 16) -> np.ndarray:
-    """Where the hardware puts 16-byte chunks: absolute chunk numbers (int64, any shape) to absolute chunk numbers.
+    """Chunk numbers (address / 16, int64, any shape) of an unswizzled tile -> those where the hardware puts the chunks.
 
-    span: 32, 64 or 128 bytes, 0 for none; atom: 16, with a span of 128 also 32 or 64 bytes.
+    span: 32, 64 or 128 bytes, 0 for none. atom: 16 bytes; with a span of 128 also 32 or 64.
     """
     bits, shift = _PATTERNS[span, atom]
     return chunks ^ (chunks // _CHUNKS_PER_LINE & bits) << shift
@@ -60,13 +61,16 @@ def _relative_places(first_chunk: int, rows: int, row_chunks: int, span: int, at
 
 
 def places(offset: int, rows: int, row_bytes: int, span: int, atom: int) -> tuple[int, np.ndarray]:
-    """A chunk number and the places of a tile's chunks relative to it, int64[rows, chunks per row]; offset: bytes."""
+    """The chunks of a swizzled tile: a chunk number, and int64[rows, chunks per row] relative to it.
+
+    offset: of the tile in shared memory, bytes. span, atom: as for `swizzle`.
+    """
     base = offset & -_PERIOD
     return base // CHUNK, _relative_places((offset - base) // CHUNK, rows, row_bytes // CHUNK, span, atom)
 
 
 def flipped(chunks: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Chunks (CHUNK_TYPE, any shape) with their 8-byte halves swapped where their place is in an odd line."""
+    """Chunks (CHUNK_TYPE, any shape) with their 8-byte halves swapped if their place is in an odd line."""
     halves = np.ascontiguousarray(chunks).view(np.uint64).reshape(*chunks.shape, 2)
     odd = (places // _CHUNKS_PER_LINE & 1).astype(bool)
     return np.where(odd[..., None], halves[..., ::-1], halves).view(CHUNK_TYPE)[..., 0]

@@ -1,6 +1,6 @@
 """The 128-byte tensor map (CUtensorMap) of tiled tensor copies: decoding, and editing as `tensormap.replace` does.
 
-Only the first 64 bytes carry the description; what a host encoder leaves in the rest is of no meaning. Little endian:
+Only the first 64 bytes describe the tensor; the rest is ignored. Little endian:
 
 | byte | bits | field |
 |---|---|---|
@@ -18,8 +18,8 @@ Only the first 64 bytes carry the description; what a host encoder leaves in the
 | 52-53 | 3 each | element stride of dimensions 0..4, minus 1 |
 | 55-59 | 8 each | box size of dimensions 0..4, minus 1 |
 
-The format is not published. This table was read off maps encoded by NVIDIA's encoders with known arguments and off the
-code that ptxas emits for `tensormap.replace`. The rules that are checked are those of cuTensorMapEncodeTiled (CUDA
+The format is not published. This table was derived from maps that NVIDIA's encoders made of known arguments, and from
+the code that ptxas emits for `tensormap.replace`. The rules that are checked are those of cuTensorMapEncodeTiled (CUDA
 Driver API) and of PTX ISA, "Tensor Dimension, size and format" and "Restriction on Tensor Copy instructions".
 """
 
@@ -40,11 +40,11 @@ TENSOR_MAP_ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class ElementType:
-    """An element type of a tensor map: its name, its bits in global memory, the NaN that fills (floats only)."""
+    """An element type of a tensor map."""
 
     name: str
-    bits: int
-    nan: bytes | None = None
+    bits: int  # in global memory
+    nan: bytes | None = None  # the fill NaN, of floats
 
 
 _NAN16 = b"\xff\x7f"
@@ -79,31 +79,26 @@ INTERLEAVES = {0: "none", 1: "16B", 2: "32B"}
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A decoded tensor map. Dimension 0 is the contiguous one; sizes, boxes and element strides count elements.
+    """A decoded tensor map. Tuples start with dimension 0, the contiguous one."""
 
-    strides: bytes, of dimensions 1..rank-1. swizzle: span in bytes, 0 for none; atom: bytes that stay together in it;
-    flip: 8-byte halves change places in odd lines (swizzle.py). box: the traversed extent, of which every
-    element_strides[i]-th element is copied.
-    """
-
-    address: int
+    address: int  # of the tensor in global memory
     rank: int
     element: ElementType
-    interleave: str
-    swizzle: int
-    atom: int
-    flip: bool
-    fill_nan: bool
-    dims: tuple[int, ...]
-    strides: tuple[int, ...]
-    box: tuple[int, ...]
+    interleave: str  # a value of INTERLEAVES
+    swizzle: int  # span in bytes, 0: none
+    atom: int  # bytes that the swizzle keeps together
+    flip: bool  # 8-byte halves change places in odd lines (swizzle.py)
+    fill_nan: bool  # elements outside the tensor read as NaN, not as zero
+    dims: tuple[int, ...]  # elements
+    strides: tuple[int, ...]  # bytes, of dimensions 1 to rank - 1
+    box: tuple[int, ...]  # elements traversed, of which every element_strides[i]-th is copied
     element_strides: tuple[int, ...]
 
     @staticmethod
     def decode(raw: bytes | bytearray | memoryview | np.ndarray) -> TensorMap:
-        """The tensor map in the first 64 bytes of `raw` (bytes, or uint8[>=64]). Cached by those bytes.
+        """The tensor map in the first 64 bytes of `raw` (bytes, or uint8[>=64]).
 
-        Raises Fault, naming the field, for encodings that are not known and for maps that no driver would have made.
+        Raises Fault, naming the field, for unknown encodings and for maps that the driver refuses to make.
         """
         return _decode(bytes(raw[:SIGNIFICANT_BYTES]))
 
@@ -114,21 +109,21 @@ class TensorMap:
 
     @cached_property
     def inner_bytes(self) -> int:
-        """Bytes of a row of the box (dimension 0) in shared memory, which is also the distance of its rows."""
+        """Bytes of a row of the box (dimension 0) in shared memory, where its rows are adjacent."""
         return self.counts[0] * self.element.bits // 8
 
     @cached_property
     def box_bytes(self) -> int:
-        """Bytes of the whole box in shared memory: what a load adds to the barrier, clipped or not."""
+        """Bytes of the whole box in shared memory, which a load adds to the mbarrier, whether it is clipped or not."""
         return self.inner_bytes * int(np.prod(self.counts[1:], dtype=np.int64))
 
     @cached_property
     def fill(self) -> bytes:
-        """One element of what stands for elements outside the tensor, repeated to at least one byte.
+        """The bytes of an element outside the tensor; a single zero byte if elements are filled with zeros.
 
-        PTX leaves open which NaN it is; all bits but the sign set is an assumption.
+        PTX leaves the fill NaN open; it is assumed to have all bits set but the sign.
         """
-        return self.element.nan if self.fill_nan else b"\0"
+        return self.element.nan if self.fill_nan and self.element.nan is not None else b"\0"
 
 
 @lru_cache(maxsize=4096)
@@ -153,8 +148,8 @@ def _decode(raw: bytes) -> TensorMap:
         raise Fault("tensor map swizzle of 96 bytes is not modelled")
     if atomicity and span != 128:
         raise Fault(
-            f"tensor map swizzle of {span} bytes with atoms of {ATOMS[atomicity]} bytes; other atoms than 16 bytes take a "
-            "swizzle of 128 bytes (PTX ISA, Swizzling Modes)"
+            f"tensor map swizzle of {span} bytes with atoms of {ATOMS[atomicity]} bytes; other atoms than 16 bytes "
+            "take a swizzle of 128 bytes (PTX ISA, Swizzling Modes)"
         )
     high = words[7]
     tensor_map = TensorMap(
@@ -176,7 +171,7 @@ def _decode(raw: bytes) -> TensorMap:
 
 
 def _check(tensor_map: TensorMap) -> None:
-    """Raise Fault unless the driver would have made this map."""
+    """Raises Fault for a map that the driver refuses to make."""
     name = tensor_map.element.name
     wide = tensor_map.interleave == "32B" or name in PADDED_TYPES
     alignment = 32 if wide else 16
@@ -234,24 +229,26 @@ def edit(raw: np.ndarray, field: str, ordinal: int | None, value: int) -> None:
 
     field: global_address, rank, box_dim, global_dim, global_stride, element_stride, elemtype, interleave_layout,
     swizzle_mode, swizzle_atomicity or fill_mode. ordinal: the dimension (for global_stride, dimension - 1), None for
-    fields without one. value: as in the instruction, so for rank the rank minus one, for strides bytes (PTX ISA,
-    "tensormap.replace").
+    fields without one. value: the instruction's operand: of rank the rank minus one, of global_stride bytes (PTX ISA,
+    "tensormap.replace"). Raises Fault for values that the instruction does not allow.
     """
-    limits = {"box_dim": 4, "global_dim": 4, "element_stride": 4, "global_stride": 3}
-    if field in limits:
+    if field in _ORDINALS:
         if ordinal is None:
             raise Fault(f"tensormap.replace {field} needs an ordinal (PTX ISA, tensormap.replace)")
-        _range(f"{field} ordinal", ordinal, 0, limits[field])
+        _range(f"{field} ordinal", ordinal, 0, _ORDINALS[field])
+        _edit_dimension(raw, field, ordinal, value)
     elif ordinal is not None:
         raise Fault(f"tensormap.replace {field} takes no ordinal, got {ordinal} (PTX ISA, tensormap.replace)")
+    else:
+        _edit_field(raw, field, value)
+
+
+_ORDINALS = {"box_dim": 4, "global_dim": 4, "element_stride": 4, "global_stride": 3}
+"""Field with an ordinal -> the largest one."""
+
+
+def _edit_dimension(raw: np.ndarray, field: str, ordinal: int, value: int) -> None:
     match field:
-        case "global_address":
-            if value % 16:
-                raise Fault(f"tensormap.replace global_address {value:#x} is not a multiple of 16 ({RULES})")
-            raw[:8].view("<u8")[0] = value
-        case "rank":
-            _range(field, value, 0, 4)
-            _set_bits(raw, 8, 4, 3, value)
         case "box_dim":
             _range(field, value, 1, 256)
             raw[55 + ordinal] = value - 1
@@ -266,6 +263,17 @@ def edit(raw: np.ndarray, field: str, ordinal: int | None, value: int) -> None:
         case "element_stride":
             _range(field, value, 1, 8)
             _set_bits(raw, 52, 3 * ordinal, 3, value - 1)
+
+
+def _edit_field(raw: np.ndarray, field: str, value: int) -> None:
+    match field:
+        case "global_address":
+            if value % 16:
+                raise Fault(f"tensormap.replace global_address {value:#x} is not a multiple of 16 ({RULES})")
+            raw[:8].view("<u8")[0] = value
+        case "rank":
+            _range(field, value, 0, 4)
+            _set_bits(raw, 8, 4, 3, value)
         case "elemtype":
             _range(field, value, 0, len(_ELEMTYPE_CODES) - 1)
             _set_bits(raw, 8, 7, 4, _ELEMTYPE_CODES[value])

@@ -1,0 +1,178 @@
+"""The shared memory of a CTA as a kernel sees it; callers and observers as in `memory.py`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from emulator.errors import Fault
+from emulator.hardware.live_barriers import MBARRIER_BYTES, LiveBarriers
+from emulator.hardware.memory import RANK_SHIFT, SHARED_BASE, Observer
+from emulator.hardware.words import STRUCT, Words, misaligned
+
+if TYPE_CHECKING:
+    from emulator.hardware.store_marks import StoreMarks
+    from emulator.hardware.warp import Issuer
+
+
+class SharedMemory:
+    """Shared memory of one CTA: `size` bytes from offset 0x400 on, each 0xFF until written.
+
+    Lanes' addresses are whole 32-bit shared addresses (rank << 24 | offset) and must carry this CTA's rank; copies take
+    offsets. Only mbarrier operations may touch a live mbarrier's bytes.
+    """
+
+    def __init__(self, size: int, rank: int = 0):
+        self.rank = rank  # of the CTA in its cluster
+        self.data = np.full(SHARED_BASE + size, 0xFF, np.uint8)  # by offset in the CTA's window
+        self.observer: Observer | None = None
+        self.marks: StoreMarks | None = None  # where there are some, they record threads' stores, not the observer
+        self._view = self.data.data
+        self._live = LiveBarriers(SHARED_BASE, len(self.data))
+        # (bytes, count) -> the words, everywhere and in the largest part without barriers. Lanes first try the latter,
+        # where they need not be checked against barriers.
+        self._everywhere: dict[tuple[int, int], Words] = {}
+        self._open: dict[tuple[int, int], Words] = {}
+
+    def place_barrier(self, offset: int, barrier: object) -> None:
+        """An mbarrier lives in the eight bytes at `offset` from now on."""
+        self._live.place(offset, barrier)
+        self._open.clear()
+
+    def remove_barrier(self, offset: int) -> None:
+        """The bytes of the mbarrier at `offset` are ordinary memory again, poisoned."""
+        self._live.remove(offset)
+        self._open.clear()
+        self.data[offset : offset + MBARRIER_BYTES] = 0xFF
+
+    def check_range(self, offset: int, nbytes: int, kind: str = "load") -> None:
+        """Raises Fault unless `nbytes` bytes at `offset` lie in the CTA's shared memory. kind: "load" or "store"."""
+        if offset < SHARED_BASE or offset + nbytes > len(self.data):
+            raise Fault(
+                f"{kind} of {nbytes} bytes at shared offset {offset:#x} of CTA rank {self.rank}: the launch's shared "
+                f"memory is [{SHARED_BASE:#x}, {len(self.data):#x})"
+            )
+
+    def check(self, offset: int, nbytes: int, kind: str = "load") -> None:
+        """Raises Fault as `check_range`, and if the bytes overlap a live mbarrier."""
+        self.check_range(offset, nbytes, kind)
+        self._live.check(offset, nbytes, kind)
+
+    def _lane(self, address: int, width: int, kind: str) -> int:
+        if address & (width - 1):
+            raise misaligned(kind, address, width)
+        if address >> RANK_SHIFT != self.rank:
+            raise Fault(
+                f"{kind} at shared address {address:#x} names CTA rank {address >> RANK_SHIFT}, not {self.rank}"
+            )
+        offset = address & ((1 << RANK_SHIFT) - 1)
+        self.check(offset, width, kind)
+        return offset
+
+    def load(self, address: int, nbytes: int, issuer: Issuer | None = None) -> int:
+        """As GlobalMemory.load, with a 32-bit shared address."""
+        return self.load_vector(address, nbytes, 1, issuer)[0]
+
+    def load_vector(self, address: int, nbytes: int, count: int, issuer: Issuer | None = None) -> tuple[int, ...]:
+        """As GlobalMemory.load_vector, with a 32-bit shared address."""
+        offset = self._lane(address, nbytes * count, "load")
+        if self.observer is not None:
+            self.observer("load", "generic", offset, (nbytes * count,), (1,), issuer)
+        return STRUCT[nbytes, count].unpack_from(self._view, offset)
+
+    def store(self, address: int, value: int, nbytes: int, issuer: Issuer | None = None) -> None:
+        """As GlobalMemory.store, with a 32-bit shared address."""
+        self.store_vector(address, (value,), nbytes, issuer)
+
+    def store_vector(self, address: int, values: tuple[int, ...], nbytes: int, issuer: Issuer | None = None) -> None:
+        """As GlobalMemory.store_vector, with a 32-bit shared address."""
+        offset = self._lane(address, nbytes * len(values), "store")
+        if self.marks is not None:
+            self.marks.stored(offset, self._known(issuer))
+        elif self.observer is not None:
+            self.observer("store", "generic", offset, (nbytes * len(values),), (1,), issuer)
+        STRUCT[nbytes, len(values)].pack_into(self._view, offset, *values)
+
+    def _lanes(self, nbytes: int, count: int) -> Words:
+        """The words of the largest part without barriers."""
+        words = self._open.get((nbytes, count))
+        if words is None:
+            words = self._open[nbytes, count] = self._words(*self._live.opening, nbytes, count)
+        return words
+
+    def _all_lanes(self, nbytes: int, count: int) -> Words:
+        words = self._everywhere.get((nbytes, count))
+        if words is None:
+            words = self._everywhere[nbytes, count] = self._words(SHARED_BASE, len(self.data), nbytes, count)
+        return words
+
+    def _words(self, low: int, high: int, nbytes: int, count: int) -> Words:
+        return Words(self.data[low:high], (self.rank << RANK_SHIFT) + low, nbytes, count, np.uint32)
+
+    def gather(
+        self,
+        addresses: np.ndarray,
+        nbytes: int,
+        count: int = 1,
+        mask: np.ndarray | None = None,
+        issuer: Issuer | None = None,
+    ) -> np.ndarray:
+        """As GlobalMemory.gather, with addresses uint32[lanes]."""
+        try:
+            values = self._lanes(nbytes, count).load(addresses, mask)
+        except IndexError:
+            self._explain(addresses if mask is None else addresses[mask], nbytes * count, "load")
+            values = self._all_lanes(nbytes, count).load(addresses, mask)
+        if self.observer is not None:
+            active = addresses if mask is None else addresses[mask]
+            self.observer("load", "generic", active & 0xFFFFFF, (nbytes * count,), (1,), issuer)
+        return values
+
+    def scatter(
+        self, addresses: np.ndarray, values: np.ndarray, mask: np.ndarray | None = None, issuer: Issuer | None = None
+    ) -> None:
+        """As GlobalMemory.scatter, with addresses uint32[lanes]."""
+        if mask is not None:
+            addresses, values = addresses.compress(mask), values.compress(mask, axis=1)
+        count, nbytes = len(values), values.itemsize
+        if self.observer is not None and self.marks is None:
+            self._explain(addresses, nbytes * count, "store")
+            self.observer("store", "generic", addresses & 0xFFFFFF, (nbytes * count,), (1,), issuer)
+        try:
+            self._lanes(nbytes, count).store(addresses, values)
+        except IndexError:
+            self._explain(addresses, nbytes * count, "store")
+            self._all_lanes(nbytes, count).store(addresses, values)
+        if self.marks is not None:
+            self.marks.stored(addresses, self._known(issuer))
+
+    @staticmethod
+    def _known(issuer: Issuer | None) -> Issuer:
+        if issuer is None:
+            raise ValueError("a store that the async proxy may read needs an issuer")
+        return issuer
+
+    def _explain(self, addresses: np.ndarray, width: int, kind: str) -> None:
+        """Raises Fault for the first lane whose access is not allowed, if there is one."""
+        words = self._all_lanes(1, 1)
+        index = words.index(addresses)
+        good = (index >= 0) & (index <= len(words.lanes) - width) & (addresses & np.uint32(width - 1) == 0)
+        good &= self._live.clear_of(np.where(good, addresses & 0xFFFFFF, 0), width)
+        if not good.all():
+            for address in addresses[~good].tolist():
+                self._lane(address, width, kind)
+
+    def read(self, offset: int, nbytes: int, issuer: Issuer | None = None, proxy: str = "async") -> np.ndarray:
+        """uint8[nbytes] at an offset, a view."""
+        self.check(offset, nbytes, "load")
+        if self.observer is not None:
+            self.observer("load", proxy, offset, (nbytes,), (1,), issuer)
+        return self.data[offset : offset + nbytes]
+
+    def write(self, offset: int, data: np.ndarray, issuer: Issuer | None = None, proxy: str = "async") -> None:
+        """Writes data uint8[nbytes] to an offset."""
+        self.check(offset, len(data), "store")
+        if self.observer is not None:
+            self.observer("store", proxy, offset, (len(data),), (1,), issuer)
+        self.data[offset : offset + len(data)] = data
