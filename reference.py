@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from task import input_t, output_t
+Data = tuple[Any, ...]  # one of the contest's input tuples, task.input_t
 
 SF_VECTOR = 16  # consecutive K elements that share a scale
 SF_ATOM_ROWS = 128  # a reordered scale atom: 128 rows x 4 scales = 512 bytes
@@ -100,7 +100,7 @@ def reorder_scales(scales: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
     return atoms.view(torch.float8_e4m3fn).permute(3, 4, 1, 5, 2, 0)
 
 
-def generate_input(m: tuple[int, ...], n: tuple[int, ...], k: tuple[int, ...], g: int, seed: int) -> input_t:
+def generate_input(m: tuple[int, ...], n: tuple[int, ...], k: tuple[int, ...], g: int, seed: int) -> Data:
     """Group GEMM's input for `g` groups of (m[i], n[i], k[i]).
 
     Returns (abc, sfasfb, sfasfb_reordered, problem_sizes), lists over the groups of
@@ -169,7 +169,7 @@ def check_sizes(**sizes: Any) -> None:
             raise ValueError(f"{name} is {size}; expected an integer")
 
 
-def generate_dual_gemm_input(m: int, n: int, k: int, l: int, seed: int) -> input_t:  # noqa: E741
+def generate_dual_gemm_input(m: int, n: int, k: int, l: int, seed: int) -> Data:  # noqa: E741
     """Dual GEMM's input, c = silu(a @ b1^T) * (a @ b2^T).
 
     Returns (a, b1, b2, sfa, sfb1, sfb2, sfa_reordered, sfb1_reordered, sfb2_reordered, c). The order of the random
@@ -191,7 +191,7 @@ def generate_dual_gemm_input(m: int, n: int, k: int, l: int, seed: int) -> input
     return *values, *scales, *reordered, c
 
 
-def generate_gemm_input(m: int, n: int, k: int, l: int, seed: int) -> input_t:  # noqa: E741
+def generate_gemm_input(m: int, n: int, k: int, l: int, seed: int) -> Data:  # noqa: E741
     """GEMM's input, c = a @ b^T: every e2m1 value, scales of 0 to 3.
 
     Returns (a, b, sfa, sfb, sfa_reordered, sfb_reordered, c). The order of the random draws is the contest's.
@@ -205,7 +205,7 @@ def generate_gemm_input(m: int, n: int, k: int, l: int, seed: int) -> input_t:  
     return a, b, *scales, *reordered, c
 
 
-def generate_gemv_input(m: int, k: int, l: int, seed: int) -> input_t:  # noqa: E741
+def generate_gemv_input(m: int, k: int, l: int, seed: int) -> Data:  # noqa: E741
     """GEMV's input, c = a @ b[0]^T; b has 128 rows. Values of 0 to 1.5, odd elements 0, scales of 0 to 2.
 
     Returns (a, b, sfa, sfb, sfa_reordered, sfb_reordered, c), c (m, 1, l). The order of the random draws is the
@@ -306,18 +306,18 @@ def gemm(a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.Tensor,
     return result
 
 
-def ref_kernel(data: input_t) -> output_t:
+def ref_kernel(data: Data) -> list[torch.Tensor]:
     """Group GEMM's expected c tensors, newly allocated: A @ B^T per group, rounded to float16 once."""
     return [gemm(a, b, sfa, sfb, c) for (a, b, c), (sfa, sfb) in zip(data[0], data[1])]
 
 
-def gemm_ref_kernel(data: input_t) -> output_t:
+def gemm_ref_kernel(data: Data) -> torch.Tensor:
     """GEMM's expected c, newly allocated: A @ B^T, rounded to float16 once."""
     a, b, sfa, sfb, _, _, c = data
     return gemm(a, b, sfa, sfb, c)
 
 
-def gemv_ref_kernel(data: input_t) -> output_t:
+def gemv_ref_kernel(data: Data) -> torch.Tensor:
     """GEMV's expected c, newly allocated: A times the first row of B, rounded to float16 once."""
     a, b, sfa, sfb, _, _, c = data
     result = torch.empty_like(c)
@@ -328,7 +328,7 @@ def gemv_ref_kernel(data: input_t) -> output_t:
     return result
 
 
-def dual_gemm_ref_kernel(data: input_t) -> output_t:
+def dual_gemm_ref_kernel(data: Data) -> torch.Tensor:
     """Dual GEMM's expected c, newly allocated: silu(A @ B1^T) * (A @ B2^T), rounded to float16 once.
 
     The sums are exact; silu and the product are float64. On a B200 all of them are float32, as in the contest. float32
@@ -355,7 +355,7 @@ def stack_batches(results: list[torch.Tensor]) -> torch.Tensor:
     return results[0].unsqueeze(2) if len(results) == 1 else torch.stack(results).permute(1, 2, 0)
 
 
-def group_gemm_baseline(data: input_t) -> output_t:
+def group_gemm_baseline(data: Data) -> list[torch.Tensor]:
     """Group GEMM by one torch._scaled_mm per group, with the reordered scales of the input."""
     return [
         scaled_mm(a[:, :, 0], b[:, :, 0], flat_scales(sfa, 0), flat_scales(sfb, 0)).unsqueeze(2)
@@ -363,7 +363,7 @@ def group_gemm_baseline(data: input_t) -> output_t:
     ]
 
 
-def dual_gemm_baseline(data: input_t) -> output_t:
+def dual_gemm_baseline(data: Data) -> torch.Tensor:
     """Dual GEMM by two torch._scaled_mm to float32, silu, product and conversion, per batch entry."""
     a, b1, b2, _, _, _, sfa, sfb1, sfb2, c = data
     results = []
@@ -375,41 +375,41 @@ def dual_gemm_baseline(data: input_t) -> output_t:
     return stack_batches(results)
 
 
-def gemm_baseline(data: input_t) -> output_t:
+def gemm_baseline(data: Data) -> torch.Tensor:
     """GEMM by one torch._scaled_mm per batch entry."""
     a, b, _, _, sfa, sfb, c = data
     batches = range(c.shape[2])
     return stack_batches([scaled_mm(a[:, :, i], b[:, :, i], flat_scales(sfa, i), flat_scales(sfb, i)) for i in batches])
 
 
-def gemv_baseline(data: input_t) -> output_t:
+def gemv_baseline(data: Data) -> torch.Tensor:
     """GEMV by one torch._scaled_mm per batch entry with all 128 rows of b: torch multiplies no single row."""
     return gemm_baseline(data)[:, :1]
 
 
-def group_gemm_minimum_traffic(data: input_t) -> tuple[int, int]:
+def group_gemm_minimum_traffic(data: Data) -> tuple[int, int]:
     """(bytes of every a, b, sfa and sfb, bytes of every c)."""
     loads = sum(tensor.nbytes for (a, b, _), scales in zip(data[0], data[1]) for tensor in (a, b, *scales))
     return loads, sum(c.nbytes for _, _, c in data[0])
 
 
-def dual_gemm_minimum_traffic(data: input_t) -> tuple[int, int]:
+def dual_gemm_minimum_traffic(data: Data) -> tuple[int, int]:
     """(bytes of a, b1, b2 and their scales, bytes of c)."""
     return sum(tensor.nbytes for tensor in data[:6]), data[-1].nbytes
 
 
-def gemm_minimum_traffic(data: input_t) -> tuple[int, int]:
+def gemm_minimum_traffic(data: Data) -> tuple[int, int]:
     """(bytes of a, b and their scales, bytes of c)."""
     return sum(tensor.nbytes for tensor in data[:4]), data[-1].nbytes
 
 
-def gemv_minimum_traffic(data: input_t) -> tuple[int, int]:
+def gemv_minimum_traffic(data: Data) -> tuple[int, int]:
     """(bytes of a, of the first row of b and of their scales, bytes of c)."""
     a, b, sfa, sfb, _, _, c = data
     return sum(tensor.nbytes for tensor in (a, b[:1], sfa, sfb[:1])), c.nbytes
 
 
-def size_of_c(data: input_t) -> list[tuple[int, int, int, int]]:
+def size_of_c(data: Data) -> list[tuple[int, int, int, int]]:
     """[(m, n, k, l)] of a problem whose tuple ends with its one c."""
     m, n, batches = data[-1].shape
     return [(m, n, 2 * data[0].shape[1], batches)]

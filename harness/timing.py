@@ -84,7 +84,7 @@ def time_back_to_back(
     """
     import torch
 
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
     outputs = [call(data) for data in inputs]
     if queued:

@@ -1,6 +1,6 @@
 """Puts the whole session on the emulated device if there is no B200, so that the same test bodies run on either.
 
-Orders the tests by recorded durations, marks those of long files `slow`, and skips those marked `gpu` without their GPU.
+Orders the tests by recorded durations, marks those of long files `slow`, and skips those marked `gpu` if it is missing.
 """
 
 import os

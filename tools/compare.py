@@ -160,7 +160,8 @@ def compare(problem: Problem, cases: list[int], options: argparse.Namespace, hop
         for case in cases:
             args = TestSpec.parse(problem.benchmarks[case].line).args
             inputs = timing_inputs(problem, described.generate_input, args)
-            schedule, every = None, []
+            schedule = None
+            every: list[submission.Configuration] = []
             if products:
                 sizes = tuple(map(tuple, described.problem_sizes(inputs[0])))
                 (launched, *_) = submission.configure(sizes, sms, products=products)

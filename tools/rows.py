@@ -47,13 +47,13 @@ def time_row(row: Row, flush: torch.Tensor, repeats: int) -> tuple[list[float], 
 
     def queued(start: torch.cuda.Event) -> None:
         nonlocal hidden
-        hidden = not start.query()  # type: ignore[no-untyped-call]
+        hidden = not start.query()
 
     durations: list[float] = []
     cycles = WAIT_CYCLES
     while len(durations) <= repeats:
         flush.zero_()
-        torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
+        torch.cuda._sleep(cycles)
         nanoseconds, _ = time_back_to_back(call, row.inputs, queued)
         if hidden or cycles > LONGEST_WAIT_CYCLES:
             durations.append(nanoseconds / 1e3)

@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from emulator.hardware.cluster import Cta
 
 
-Issuer = tuple["ActiveGroup", int]
-"""The issuer of an operation: (active group, index of the instruction that it executes)."""
-
-
 class ReconvergencePoint:
     """The instruction at which the lanes of a group that has parted become one group again."""
 
@@ -135,6 +131,10 @@ class ActiveGroup:
         if self.bits and self.reconvergence is not None and self.reconvergence.pc == following:
             self.reconverge()
         return DONE
+
+
+Issuer = tuple[ActiveGroup, int]
+"""(active group, index of the instruction that it executes)."""
 
 
 class Warp:

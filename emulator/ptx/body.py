@@ -37,10 +37,12 @@ _STATEMENT = re.compile(
 )
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)")
 _REGISTERS = re.compile(r"\.reg\s+\.(pred|[busf]\d+)\s+(.*)", re.S)
+
+
 _ADDRESS = re.compile(r"\s*([^+]*?)\s*(?:(\+)\s*(-?\w+)\s*)?")
 
 _Statement = tuple[str, str, int, str | None, Place]
-"""(kind: a group of _STATEMENT, text, line of the PTX text, "file.py:line" where it is known, place)."""
+"""(kind: a group of _STATEMENT, text, line of the PTX text, "file.py:line" where it is known, place in the text)."""
 
 
 class _Scope:

@@ -66,7 +66,7 @@ class _ModuleParser:
         self.module = Module(self.entries, target.group(1).strip(), version.group(1), self.scope, self.text)
 
     def _outside(self) -> list[Body]:
-        """Reads the text outside of braces. Returns the bodies, still to be read."""
+        """Reads the text outside of braces. Returns the bodies, whose insides are still to be read."""
         bodies, position = [], 0
         while position < len(self.text):
             match = _OUTSIDE.match(self.text, position)

@@ -26,8 +26,8 @@ needs_tools = pytest.mark.skipif(
 )
 
 
-# Of the largest launches, which take seconds to compile, those of whole K, and of halves of it for pairs of CTAs: shares
-# and the choice among many groups are in different places of the kernel, and all other launches have every share.
+# The largest launches take seconds to compile: only those with whole K are compiled, and pairs with K split by two. Split
+# K and the choice among many groups are in different places of the kernel, and all other launches have every split.
 COMPILED = [plan for plan in PLANS if plan.groups <= report.CONTEST_GROUPS or plan.k_split <= plan.cta_group]
 LOWERED = [plan for plan in PLANS if plan.groups == report.CONTEST_GROUPS and plan.k_split != 2]
 
@@ -247,7 +247,7 @@ def test_other_machine_code_is_noticed(ptx):
 
 
 def test_innermost_loop_of_a_listing():
-    """Loops within loops, two branches back to one label, a retry that branches back from outside of its loop, padding."""
+    """Loops within loops, two branches back to one label, a retry that branches back from outside its loop, padding."""
     found = sass.read_sass("""
         /*0000*/                   S2R R0, SR_TID.X ;
 .L_x_0:
