@@ -84,7 +84,8 @@ def test_terms(args):
     assert all(overlapping[name] <= in_turn[name] for name in overlapping)
 
 
-def test_table(capsys, tmp_path):
+def test_table(capsys, tmp_path, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)  # pytest-xdist sets it, and the table would be folded
     model.main(["--save", str(tmp_path / "model.json")])
     text = capsys.readouterr().out
     assert "not a measurement" in text and "case 3" in text and text.count("DRAM") >= 3

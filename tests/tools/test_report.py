@@ -26,8 +26,8 @@ needs_tools = pytest.mark.skipif(
 )
 
 
-# The largest launches take seconds to compile: only those with whole K are compiled, and pairs with K split by two. Split
-# K and the choice among many groups are in different places of the kernel, and all other launches have every split.
+# The largest launches take seconds to compile: only those with whole K are compiled, and pairs with K split by two.
+# Split K and the choice among many groups are in different places of the kernel; all other launches have every split.
 COMPILED = [plan for plan in PLANS if plan.groups <= report.CONTEST_GROUPS or plan.k_split <= plan.cta_group]
 LOWERED = [plan for plan in PLANS if plan.groups == report.CONTEST_GROUPS and plan.k_split != 2]
 
