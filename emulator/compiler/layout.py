@@ -10,7 +10,7 @@ from emulator.ptx.ir import Entry, Variable
 
 @dataclass
 class Layout:
-    """Where symbols are, and the memory that they take."""
+    """Places of the symbols, and the memory that they take."""
 
     symbols: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Name -> (space, offset in it; the address for "global")."""

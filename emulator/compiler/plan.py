@@ -17,7 +17,7 @@ from emulator.ptx.ir import Entry
 
 @dataclass(frozen=True)
 class Plan:
-    """What the segments of an entry depend on. Lists are by index of the instruction."""
+    """Everything that the segments of an entry depend on. Lists are by index of the instruction."""
 
     entry: Entry
     """With calls expanded and the carry flag as a register."""

@@ -59,7 +59,7 @@ class Runner:
     """id of a program -> seconds that a cluster of it took last."""
 
     def run(self, chain: list[Launch]) -> list[LaunchCounters]:
-        """Runs launches of which each may overlap the one before it."""
+        """Run launches; each may overlap the one before it."""
         for launch in chain:
             launch.program.printing_schedule = self.schedules[0]
         return [self._run(chain[0])] if len(chain) == 1 else self._run_together(chain)

@@ -108,8 +108,9 @@ class MBarrier:
 
     def _check_visible(self, how: str, issuer: Issuer) -> None:
         by_thread = how in BY_THREAD
-        if self.initialiser is None or (by_thread and (self.hidden == "async" or issuer[0].cta is self.home)):
+        if by_thread and (self.hidden == "async" or issuer[0].cta is self.home):
             return
+        assert self.initialiser is not None  # `mbarrier.init` hides a barrier and names its initialiser together
         through = "from another CTA" if by_thread else "through the async proxy"
         ordering_fault(
             f"{how} of {label(issuer)} reaches the {self.name} {through}, which may not see that "

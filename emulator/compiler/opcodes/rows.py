@@ -29,7 +29,7 @@ def same_as_sources(instruction: Instruction, writes: int, kind_of: KindOf) -> s
 
 
 def widest_source(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
-    """Of predicates: uniform if every source is, a mask if no source is a row, else a row."""
+    """The kind of a predicate: uniform if every source is, a mask if no source is a row, else a row."""
     return max((kind_of(operand) for operand in instruction.operands[writes:]), key=("uniform", "bits", "lanes").index)
 
 
