@@ -1,11 +1,12 @@
-# make eval        the contest's ten tests, on a B200 if there is one, else in the emulator under three schedules;
+# make eval        the contest's ten tests: on a B200 or a Hopper GPU if there is one, else in the emulator, three schedules;
 #                  PROBLEM=dual_gemm, gemm, gemv or all runs another problem's tests, or all forty
 # make test        the project's own tests; no GPU needed; TESTS="tests/kernel ..." runs some of them
-# make benchmark   the four benchmark shapes: timed on a B200, checked and counted in the emulator
+# make benchmark   the benchmark shapes: timed on a GPU (a Hopper's tensor core omitted), checked and counted in the emulator
 # make report      SMEM, TMEM, registers, spills and machine code of every configuration; no GPU needed
 # make soak        random shapes through every configuration in the emulator, for SECONDS (60)
 # make lint        formatting, static checks, types, import contracts, generated tables
-# make check       what CI runs: all of the above and the contest runner's nvidia-cutlass-dsl 4.5.2, about half an hour
+# make check       what CI runs: lint, test, eval, benchmark and soak, also on the contest runner's nvidia-cutlass-dsl 4.5.2;
+#                  about twenty minutes on two cores
 # make lock        resolve the versions in tools/requirements anew
 #
 # Each target sets up what it needs in a virtual environment, with the versions in tools/requirements. DSL=4.5.2 takes the

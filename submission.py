@@ -21,11 +21,12 @@ so that CTAs that run side by side share a weight tile in L2. Cluster i of n tak
 looked up in memory. A tile of 256 tokens is two parts of 128, an accumulator each; a part without tokens costs nothing.
 
 Residence: one persistent CTA per SM runs all its tiles, and the epilogue of one tile runs beside the loads of the next.
-Or two CTAs share an SM, each for one tile only, and one CTA's epilogue runs beside the next CTA's loads.
+Or two CTAs share an SM, each for one tile only, and one CTA's epilogue runs beside the next CTA's loads. With split K
+a CTA has an SM for itself, and one tile.
 
-Split K: where tiles are fewer than SMs, a cluster has two or four MMAs (split-K ranks), and each multiplies a part of
-the tile's K. At the end every rank stores a part of the tile's tokens: the other ranks send it their sums for those
-tokens, into SMEM that its stages no longer need.
+Split K, for calls in turn that have few tiles: a cluster has two or four MMAs (split-K ranks), and each multiplies a
+part of the tile's K. At the end every rank stores a part of the tile's tokens: the other ranks send it their sums for
+those tokens, into SMEM that its stages no longer need.
 
 Pairs (cta_group 2): two CTAs of a cluster share a tile. Each loads its own 128 weight rows, half of every part's tokens
 and all scale factors that it needs; the leader (even CTA) issues every MMA for both, and each stores its own half of
@@ -46,10 +47,12 @@ Roles (192 threads)
 
 Pipelines (mbarriers; stage and phase are carried across tiles and never reset)
     edge                barrier      in              arrivals per phase                          depth
-    load -> MMA         full         every CTA       1 and the bytes of a stage; leader: 1 per CTA        stages
+    load -> MMA         full         every CTA       1 with the stage's bytes; in a pair's       stages
+                                                     leader 1 more, from the other CTA
     MMA -> load         empty        every CTA       1, by tcgen05.commit                        stages
     MMA -> epilogue     acc_full     every CTA       1, by tcgen05.commit                        accumulators
-    epilogue -> MMA     acc_empty    leader          4 per CTA, one per epilogue warp            accumulators
+    epilogue -> MMA     acc_empty    leader          4 per CTA, one per epilogue warp; none      accumulators
+                                                     where a CTA has one tile only
 
 SMEM of a CTA (bytes from a base that is a multiple of 1024; P = products, T = token_tile / cta_group, A = atoms of 128
 tokens)
@@ -65,9 +68,10 @@ Tensor maps (per group: weights, tokens) are encoded by the JIT-compiled host co
 sizes and travel by value as kernel parameters: no workspace, no device-side edits, no copies. A reordered scale tensor
 already is a sequence of the 512-byte atoms that `tcgen05.cp` reads, so its k-tile is one contiguous copy.
 
-GEMV: CUDA cores read every byte of A and of its scales once and use it once. A launch has some CTAs per batch, as many
-as run at once; each takes equally many consecutive rows. The CTA's warps form one team along K or, where K is short,
-several teams that take the rows in turns. A lane owns 2 blocks of 16 elements: it converts its part of b once, into
+GEMV: CUDA cores read every byte of A and of its scales once and use it once. A launch has as
+many CTAs per batch as run at once, if every team has a row, and more where a CTA would have more than 256 rows; each
+takes consecutive rows, equally many but for one. The CTA's warps form one team along K or, where K is short, several
+teams that take the rows in turns. A lane owns 2 blocks of 16 elements: it converts its part of b once, into
 registers, and from then on reads nothing but A and its row-major scales, 18 bytes per row, four rows ahead:
 up to 73,728 bytes in flight per SM. Where K ends inside a warp, its last lanes repeat the last part of the row, with
 zeros for b's scales; where K is longer than a team, the team goes round again. Products of e2m1 are exact in f16x2,
@@ -183,7 +187,7 @@ class Configuration(NamedTuple):
 
     token_tile: int
     cta_group: int  # CTAs that share one MMA, and so a tile
-    ctas_per_sm: int  # CTAs that fit an SM at once: 1 for many tiles each, 2 for one tile each
+    ctas_per_sm: int  # CTAs that fit an SM at once: 1 for many tiles each (split K: one), 2 for one each
     k_split: int  # MMAs of a cluster, its split-K ranks, that each multiply a part of a tile's K
 
 
@@ -397,7 +401,7 @@ def gemv_plan(k: int) -> GemvPlan:
 
 
 def ctas_per_batch(plan: GemvPlan, m: int, batches: int, sms: int) -> int:
-    """CTAs that share a batch's rows: all that run at once, if every team has a row; more where SMEM is short."""
+    """CTAs that share a batch's rows: all that run at once, if every team has a row; more past ROWS_MAX rows each."""
     return max(min(max(1, sms // batches), ceil_div(m, plan.teams)), ceil_div(m, ROWS_MAX))
 
 

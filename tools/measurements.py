@@ -20,7 +20,6 @@ as `--case` numbers them. Times are microseconds, medians over the repeats.
 
 from __future__ import annotations
 
-import argparse
 import difflib
 import json
 import re
@@ -32,6 +31,7 @@ from statistics import geometric_mean, median
 from typing import Any
 
 from emulator.bench import Result, rate_text, time_text
+from harness.options import command_parser
 from task import PROBLEMS, Benchmark, Problem, TestSpec
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -271,7 +271,8 @@ def render(text: str, results: Path = RESULTS) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_parser(__doc__)
+    parser.prog = "python -m tools.measurements"
     parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 where a table is out of date")
     options = parser.parse_args(arguments)
     outdated = 0

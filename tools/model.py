@@ -1,4 +1,4 @@
-"""Models the time of each benchmark case on a B200, term by term, from the kernel's schedule. Nothing here is measured.
+"""Models the time of the group GEMM's benchmark cases on a B200, term by term, from the schedule. Nothing is measured.
 
     python -m tools.model [--sms N] [--save FILE.json]
 
