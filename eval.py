@@ -122,10 +122,10 @@ def run(args: argparse.Namespace, device: Device, selections: list[Selection], p
     timeout_s = args.timeout or device.timeout_s
     if protocol_fd is not None:
         (selected,) = selections
-        with ProtocolReport(protocol_fd) as report:
+        with ProtocolReport(protocol_fd) as protocol:
             with Worker(args.submission, timeout_s, output_beside(protocol_fd)) as worker:
-                passed = run_mode(args.mode, device, selected.problem, selected.specs, worker, report, args.baseline)
-            report.end(passed)  # when no process of the submission is left
+                passed = run_mode(args.mode, device, selected.problem, selected.specs, worker, protocol, args.baseline)
+            protocol.end(passed)  # when no process of the submission is left
         return passed
 
     with Worker(args.submission, timeout_s) as worker:

@@ -171,7 +171,7 @@ def check_call(trial: Trial, slot: int, data: Any, clone: bool, counted: bool) -
     expected: list[Any] = []
     launches = trial.call([slot], clone, counted, meanwhile=lambda: expected.append(reference.ref_kernel(data)))
     passed, message = trial.compare(slot, expected[0])
-    sizes = tuple(tuple(size) for size in reference.problem_sizes(data))
+    sizes = tuple(reference.problem_sizes(data))
     return Checked(passed, message, launches, sizes, reference.minimum_traffic(data)), expected[0]
 
 

@@ -11,7 +11,8 @@ import selectors
 import socket
 import struct
 import time
-from typing import Literal, TypeVar
+from contextlib import suppress
+from typing import Literal
 
 import msgspec
 
@@ -24,7 +25,7 @@ class MalformedMessage(Exception):
     """Bytes that are no message, or a message of another kind than was due."""
 
 
-class Message(msgspec.Struct, tag=True, tag_field="message", frozen=True, forbid_unknown_fields=True):
+class Message(msgspec.Struct, tag=True, tag_field="message", forbid_unknown_fields=True):
     """What crosses: plain data."""
 
 
@@ -212,40 +213,46 @@ class Failed(Message):
 Reply = Ready | Done | Called | Outputs | Timed | Profiled | Planned | Finished | Failed
 
 
-class Numbered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A request or a reply with its number: requests count from 1."""
+class NumberedRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A request; they count from 1."""
 
     number: int
-    body: Request | Reply
+    body: Request
 
 
-DECODER = msgspec.json.Decoder(Numbered)
-ENCODER = msgspec.json.Encoder()
-AnyMessage = TypeVar("AnyMessage", bound=Message)
+class NumberedReply(msgspec.Struct, forbid_unknown_fields=True):
+    """A reply, with the number of its request."""
+
+    number: int
+    body: Reply
+
+
+REQUESTS = msgspec.json.Decoder(NumberedRequest)
+REPLIES = msgspec.json.Decoder(NumberedReply)
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Transport
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def encode(number: int, body: Request | Reply) -> bytes:
+def encode(message: NumberedRequest | NumberedReply) -> bytes:
     """A message as it crosses."""
-    text = ENCODER.encode(Numbered(number, body))
+    text = msgspec.json.encode(message)
     return LENGTH.pack(len(text)) + text
 
 
-def decode(text: bytes, number: int, *expected: type[AnyMessage]) -> AnyMessage:
-    """The body of a message with this number, of an expected class. Raises MalformedMessage."""
+def decode_reply(text: bytes, number: int, *expected: type[Message]) -> Message:
+    """The body of the reply to this request, of an expected class. Raises MalformedMessage."""
     try:
-        message = DECODER.decode(text)
+        reply = REPLIES.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedMessage(f"{error} in {text[:100]!r}") from None
-    if message.number != number:
-        raise MalformedMessage(f"number {message.number}, expected {number}")
-    if not isinstance(message.body, expected):
+        raise MalformedMessage(f"{error}, in {text[:100]!r}") from None
+    if reply.number != number:
+        raise MalformedMessage(f"the reply to request {reply.number}, where that to {number} is due")
+    if not isinstance(reply.body, expected):
         names = " or ".join(one.__name__ for one in expected)
-        raise MalformedMessage(f"{type(message.body).__name__}, expected {names}")
-    return message.body
+        raise MalformedMessage(f"{type(reply.body).__name__}, where {names} is due")
+    return reply.body
 
 
 def receive(connection: socket.socket) -> bytes | None:
@@ -270,6 +277,11 @@ class Channel:
         self.selector = selectors.DefaultSelector()
         self.selector.register(process, selectors.EVENT_READ)
         self.selector.register(connection, selectors.EVENT_READ)
+
+    def hang_up(self) -> None:
+        """Let the other side, if it is there, read the end."""
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         self.selector.close()

@@ -13,6 +13,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -34,8 +35,9 @@ def load_submission(path: str) -> ModuleType:
 class Runner:
     """Carries out requests. A slot holds an input, and what the last call on it has returned."""
 
-    def __init__(self, path: str, memory: SharedMemory):
-        self.path, self.memory = path, memory
+    def __init__(self, load: Callable[[], ModuleType], memory: SharedMemory):
+        """load: returns the submission's module, or raises what its import raises."""
+        self.load, self.memory = load, memory
         self.inputs: dict[int, Any] = {}
         self.outputs: dict[int, tuple[Any, Any]] = {}  # slot -> (input, which may be a copy of the slot's, output)
         self.handlers: dict[type, Callable[[Any], messages.Reply]] = {
@@ -60,7 +62,7 @@ class Runner:
 
     @property
     def custom_kernel(self) -> Callable[[Any], Any]:
-        return load_submission(self.path).custom_kernel
+        return self.load().custom_kernel
 
     def store(self, request: messages.Store) -> messages.Reply:
         from harness.shared_memory import fill_all, load
@@ -85,9 +87,11 @@ class Runner:
                 self.outputs[slot] = data, kernel(data)
 
         torch.cuda.synchronize()
-        launches = count_launches(call_all) if request.counted else call_all()
+        if request.counted:
+            return messages.Called(count_launches(call_all))
+        call_all()
         torch.cuda.synchronize()
-        return messages.Called(launches or ())
+        return messages.Called()
 
     def fetch(self, request: messages.Fetch) -> messages.Reply:
         from harness.outputs import describe, save_expected
@@ -119,7 +123,7 @@ class Runner:
         return messages.Profiled(profile(self.custom_kernel, self.inputs[request.slot]))
 
     def plan(self, request: messages.Plan) -> messages.Reply:
-        plan = plan_of(load_submission(self.path), request.problem, list(request.sizes))
+        plan = plan_of(self.load(), request.problem, list(request.sizes))
         return messages.Planned({str(label): str(figure) for label, figure in plan.items()})
 
     def finish(self, request: messages.Finish) -> messages.Reply:
@@ -180,12 +184,13 @@ def main() -> None:
 
     for fd in (socket_fd, memory_fd):
         os.set_inheritable(fd, False)
-    runner = Runner(path, SharedMemory(memory_fd))
+    runner = Runner(partial(load_submission, path), SharedMemory(memory_fd))
     connection = socket.socket(fileno=socket_fd)
-    connection.sendall(messages.encode(0, messages.Ready(torch.cuda.get_device_name())))
+    ready = messages.Ready(torch.cuda.get_device_name())
+    connection.sendall(messages.encode(messages.NumberedReply(0, ready)))
     while (text := messages.receive(connection)) is not None:
-        request = messages.DECODER.decode(text)
-        connection.sendall(messages.encode(request.number, runner.answer(request.body)))
+        request = messages.REQUESTS.decode(text)
+        connection.sendall(messages.encode(messages.NumberedReply(request.number, runner.answer(request.body))))
 
 
 if __name__ == "__main__":

@@ -10,10 +10,10 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from harness import ROOT, messages
 from harness.cases import Case
@@ -55,7 +55,7 @@ class WorkerProcess:
         self.spared = children()
         self.number = 0  # of the last request
         self.deadline = time.monotonic() + START_TIMEOUT_S
-        self.remark = f"{START_TIMEOUT_S} s: the worker was killed (while it started)"
+        self.limit = f"{START_TIMEOUT_S} s: the worker was killed (while it started)"
         ours, theirs = socket.socketpair()
         memory = sealed_memory()
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
@@ -72,16 +72,17 @@ class WorkerProcess:
             )
         self.pidfd = os.pidfd_open(self.process.pid)
         self.channel = Channel(ours, self.pidfd)
+        self.is_held = True  # the descriptors are open
 
         from harness.shared_memory import SharedMemory  # imports torch, while the process does so too
 
         self.memory = SharedMemory(memory)
-        self.device = self._receive(messages.Ready).device
+        self.device = cast(messages.Ready, self._receive(messages.Ready)).device
 
     def begin_case(self, timeout_s: float) -> None:
         """Give the requests that follow this time, together."""
         self.deadline = time.monotonic() + timeout_s
-        self.remark = f"{timeout_s:g} s: the worker was killed (--timeout sets the limit)"
+        self.limit = f"{timeout_s:g} s: the worker was killed (--timeout sets the limit)"
 
     def ask(self, request: messages.Request, reply: type[Body], meanwhile: Callable[[], Any] | None = None) -> Body:
         """The reply to a request, of this class. meanwhile: called while the worker works.
@@ -89,61 +90,59 @@ class WorkerProcess:
         Raises WorkerLost, or SubmissionFailed for an exception in the worker.
         """
         self.number += 1
-        try:
-            self.channel.send(messages.encode(self.number, request), self.deadline)
-        except TimeoutError:
-            raise self._timeout() from None
-        except Lost:
-            raise self._death() from None
+        with self._ending():
+            self.channel.send(messages.encode(messages.NumberedRequest(self.number, request)), self.deadline)
         if meanwhile:
             meanwhile()
         answer = self._receive(reply, messages.Failed)
         if isinstance(answer, messages.Failed):
             raise SubmissionFailed(answer)
-        return answer
+        return cast(Body, answer)
 
-    def _receive(self, *expected: type[Body]) -> Body:
+    def _receive(self, *expected: type[messages.Message]) -> messages.Message:
+        with self._ending():
+            return messages.decode_reply(self.channel.receive(self.deadline), self.number, *expected)
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """Turns what the channel raises into WorkerLost, and ends the process."""
         try:
-            return messages.decode(self.channel.receive(self.deadline), self.number, *expected)
+            yield
         except TimeoutError:
-            raise self._timeout() from None
+            self.kill()
+            raise WorkerLost(f"no result after {self.limit}") from None
         except Lost:
-            raise self._death() from None
+            how = self._how_it_ended()
+            self.kill()
+            raise WorkerLost(f"the worker process {how}") from None
         except MalformedMessage as error:
             self.kill()
-            raise WorkerLost(f"the worker sent what is no message: {error}") from None
+            raise WorkerLost(f"the worker process sent no valid message: {error}") from None
 
     def finish(self) -> None:
         """Close the socket, so that a waiting worker returns and a profiler around it writes its report; then kill."""
-        self.channel.close()
+        self.channel.hang_up()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(EXIT_TIMEOUT_S)
         self.kill()
 
     def kill(self) -> None:
         """End the process and all that it has started."""
-        self.channel.close()
-        if self.pidfd is not None:
-            os.close(self.pidfd)
+        if self.is_held:
+            self.is_held = False
+            self.channel.close()
             self.memory.close()
-            self.pidfd = None
+            os.close(self.pidfd)
         end_descendants(self.spared)
         self.process.wait()
 
-    def _timeout(self) -> WorkerLost:
-        self.kill()
-        return WorkerLost(f"no result after {self.remark}")
-
-    def _death(self) -> WorkerLost:
-        """Also for a socket that the worker has closed without an end."""
+    def _how_it_ended(self) -> str:
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(EXIT_TIMEOUT_S)
         code = self.process.returncode
-        self.kill()
         if code is None:
-            return WorkerLost("the worker process closed its socket")
-        how = f"exited with code {code}" if code >= 0 else f"was killed by signal {-code} ({signal.strsignal(-code)})"
-        return WorkerLost(f"the worker process {how}")
+            return "closed its socket"
+        return f"exited with code {code}" if code >= 0 else f"was killed by signal {-code} ({signal.strsignal(-code)})"
 
 
 class Worker:
