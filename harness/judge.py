@@ -16,7 +16,7 @@ from harness import messages
 from harness.cases import REHEARSAL_SLOTS, Case
 from harness.counts import launches_text
 from harness.results import Result
-from harness.timing import Limits, Stats, measure, repeat
+from harness.timing import Limits, Stats, measure, release_memory, repeat
 
 if TYPE_CHECKING:  # it imports torch
     from harness.shared_memory import SharedMemory
@@ -186,7 +186,16 @@ def hand_over(trial: Trial, first: int) -> list[Any]:
     for slot, data in enumerate(trial.case.timing_inputs(first)):
         expected.append(trial.case.reference.ref_kernel(data))
         trial.store(slot, data)
+    release_memory()
     return expected
+
+
+def measure_here(trial: Trial, call: Callable[[Any], Any], inputs: list[Any], limits: Limits) -> Stats:
+    """Time calls of this process, with the device to itself."""
+    trial.worker.ask(messages.Finish(), messages.Finished)
+    stats = measure(call, inputs, limits)
+    release_memory()
+    return stats
 
 
 def time_calls(trial: Trial, limits: Limits, recheck: Callable[[], str] | None = None) -> Stats | str:
@@ -237,7 +246,7 @@ def time_case(trial: Trial, limits: Limits, recheck: bool = False, baseline: boo
         passed, message = trial.case.reference.compare(want, trial.case.reference.baseline(data))
         if not passed:
             return Result(False, f"the baseline is wrong: input {index} of {count}: {message}")
-    reference = measure(trial.case.reference.baseline, inputs, limits)
+    reference = measure_here(trial, trial.case.reference.baseline, inputs, limits)
     message = f"baseline torch._scaled_mm {reference.mean / 1e3:.3f} us, {reference.mean / stats.mean:.2f}x the time"
     return Result(True, message, stats=stats, baseline=reference)
 
@@ -253,10 +262,12 @@ def time_pipeline(trial: Trial, limits: Limits) -> Result:
     for slot, data in enumerate(trial.case.timing_inputs(first=1)):
         minimum_bytes.append(sum(trial.case.reference.minimum_traffic(data)))
         trial.store(slot, data)
+    release_memory()
     trial.call(list(range(len(minimum_bytes))), clone=True)
     stats = time_calls(trial, limits)
     assert isinstance(stats, Stats), "nothing is rechecked"
-    reads = measure(lambda read: read(), [plain_read.reader(count) for count in minimum_bytes], limits)
+    readers = [plain_read.reader(count) for count in minimum_bytes]
+    reads = measure_here(trial, lambda read: read(), readers, limits)
     return Result(True, f"{OMITTED}; plain read {reads.mean / 1e3:.3f} us", stats=stats, plain_read=reads)
 
 
