@@ -53,13 +53,16 @@ def units(options):
     return (range(first, min(first + UNIT, most)) for first in starts)
 
 
+def command(*arguments):
+    """Python's arguments of a soak on this device."""
+    device = {"1": ["-m", "emulator"], "hopper": ["-m", "emulator", "--device", "hopper"]}
+    return [*device.get(os.environ.get("EMULATOR"), []), "tests/soak.py", *arguments]
+
+
 def repeat_command(options, number):
     """The command that runs one problem again."""
-    device = ["--device", "hopper"] if os.environ.get("EMULATOR") == "hopper" else []
-    words = ["python", *(["-m", "emulator", *device] if "EMULATOR" in os.environ else []), "tests/soak.py"]
-    if options.submission != DEFAULTS.submission:
-        words += ["--submission", str(options.submission)]
-    return shlex.join([*words, "--seed", str(options.seed), "--only", str(number)])
+    submission = ["--submission", str(options.submission)] if options.submission != DEFAULTS.submission else []
+    return shlex.join(["python", *command(*submission, "--seed", str(options.seed), "--only", str(number))])
 
 
 def make_parser():
@@ -119,7 +122,8 @@ def soak(options, console, summary, pool):
 def main(arguments=None):
     options = parse(arguments)
     console, summary = make_console(), Summary(options.jobs)
-    make_arguments = options.seed, options.submission, sys.argv[1:] if arguments is None else arguments
+    full_command = command(*(sys.argv[1:] if arguments is None else arguments))
+    make_arguments = options.seed, options.submission, full_command
     pool = Pool(make_runner, make_arguments, units(options), options.jobs, options.limit)
     interrupted = False
     try:

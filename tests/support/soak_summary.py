@@ -84,10 +84,10 @@ class Summary:
         return table
 
     def record(self):
-        """Every count, for a file."""
-        traits = collections.defaultdict(dict)
+        """Every count, for a file; "counts" has the problems by category and value."""
+        counts = {"problem": dict(sorted(self.kinds.items()))}
         for category, value in self.ordered():
-            traits[category][value] = self.traits[category, value]
+            counts.setdefault(category, {})[value] = self.traits[category, value]
         return {
             "problems": self.done,
             "wrong": dict(sorted(self.wrong.items())),
@@ -96,6 +96,5 @@ class Summary:
             "jobs": self.jobs,
             "seconds": round(self.elapsed, 1),
             "compile share": round(self.compile_share, 3),
-            "kinds": dict(sorted(self.kinds.items())),
-            **traits,
+            "counts": counts,
         }

@@ -200,8 +200,9 @@ def test_wrong_problems_and_lost_processes_are_counted_and_printed(monkeypatch, 
     assert all(f"tests/soak.py --seed 3 --only {number}\n" in output for number in (1, 2))
     assert "12 problems, 22 calls of 1.1e+03 products, 2 wrong" in output and "50% of their time compiling" in output
     saved = json.loads(file.read_text())
-    assert saved["wrong"] == {"1": "no answer", "2": "gemm"} and saved["schedule"] == {"late": 11}
-    assert saved["problems"] == 12 and saved["kinds"] == {"gemm": 11, "no answer": 1}
+    assert saved["wrong"] == {"1": "no answer", "2": "gemm"} and saved["problems"] == 12
+    counts = {"problem": {"gemm": 11, "no answer": 1}, "configuration": {"0": 6, "1": 5}, "schedule": {"late": 11}}
+    assert saved["counts"] == counts
 
 
 def test_a_soak_without_a_wrong_problem_passes(monkeypatch, capsys):
