@@ -248,21 +248,13 @@ def soak(results: Path, name: str) -> str:
     rows = [["problems", *(f"**{saved['problems']:,}**" for saved in files)]]
     rows += [["wrong", *(f"**{len(saved['wrong'])}**" for saved in files)]]
     rows += [["calls", *(f"{saved['calls']:,}" for saved in files)]]
-    found = {
-        (category, value): None
-        for saved in files
-        for category in saved["counts"]
-        for value in saved["counts"][category]
-    }
-    for category in dict.fromkeys(category for category, _ in found):
-        values = [value for of, value in found if of == category]
+    for category in dict.fromkeys(category for saved in files for category in saved["counts"]):
         counts = [saved["counts"].get(category, {}) for saved in files]
+        values = list(dict.fromkeys(value for of_file in counts for value in of_file))
         if len(values) > MOST_VALUES:
-            rows.append([f"{category}: different ones", *(f"{len(of_file)}" for of_file in counts)])
+            rows.append([f"{category}: different ones", *(str(len(of_file)) for of_file in counts)])
         else:
-            rows += [
-                [f"{category}: {value}", *(f"{of_file.get(value, 0):,}" for of_file in counts)] for value in values
-            ]
+            rows += [[f"{category}: {x}", *(f"{of_file.get(x, 0):,}" for of_file in counts)] for x in values]
     captions = [
         f"{saved['device']}: `{shlex.join(['python', *saved['command']])}`, {saved['seconds']:.0f} s in {saved['jobs']} "
         f"processes; nvidia-cutlass-dsl {saved['nvidia-cutlass-dsl']}, torch {saved['torch']}, "
