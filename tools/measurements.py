@@ -255,12 +255,15 @@ def soak(results: Path, name: str) -> str:
             rows.append([f"{category}: different ones", *(str(len(of_file)) for of_file in counts)])
         else:
             rows += [[f"{category}: {x}", *(f"{of_file.get(x, 0):,}" for of_file in counts)] for x in values]
-    captions = [
-        f"{saved['device']}: `{shlex.join(['python', *saved['command']])}`, {saved['seconds']:.0f} s in {saved['jobs']} "
-        f"processes; nvidia-cutlass-dsl {saved['nvidia-cutlass-dsl']}, torch {saved['torch']}, "
-        f"submission.py {saved['submission.py sha256'][:12]}"
-        for saved in files
-    ]
+    captions = []
+    for saved in files:
+        command, spent = (
+            shlex.join(["python", *saved["command"]]),
+            f"{saved['seconds']:.0f} s in {saved['jobs']} processes",
+        )
+        versions = ", ".join(f"{name} {saved[name]}" for name in ("nvidia-cutlass-dsl", "torch"))
+        kernel = f"submission.py {saved['submission.py sha256'][:12]}"
+        captions.append(f"{saved['device']}: `{command}`; {spent}; {versions}, {kernel}")
     return "\n\n".join([markdown(["", *(saved["device"] for saved in files)], rows), *captions])
 
 

@@ -166,7 +166,7 @@ def test_soak(tmp_path):
         "| configuration: different ones | 42 | 0 |",
     ]
     assert (
-        first.startswith("a CPU: `python tests/soak.py --problems 10000`, 301 s in 16 processes") and "H100" in second
+        first.startswith("a CPU: `python tests/soak.py --problems 10000`; 301 s in 16 processes") and "H100" in second
     )
 
 
