@@ -73,7 +73,7 @@ def make_parser():
     parser.add_argument("--jobs", type=int, default=jobs, metavar="N", help="processes; default: %(default)s")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of all problems; default: %(default)s")
     parser.add_argument("--only", type=int, metavar="NUMBER", help="run this problem, and print what it is")
-    parser.add_argument("--limit", type=float, default=120, metavar="S", help="for one problem; default: %(default)s")
+    parser.add_argument("--limit", type=float, default=300, metavar="S", help="for one problem; default: %(default)s")
     add_submission(parser)
     add_save(parser)
     return parser

@@ -1,5 +1,6 @@
 """The soak: its problems are legal, the same at every draw and of every kind; its judgement notices what is wrong."""
 
+import functools
 import json
 import shlex
 import subprocess
@@ -16,8 +17,12 @@ from tests.support import soak_memory
 from tests.support.commands import ROOT, clean_environment
 from tests.support.soak_draws import PALETTES, UNIT, draw, kernel_of, longest_k
 
-PROBLEMS = [draw(submission, 5, number) for number in range(0, 840, 4)]
 KINDS = "group_gemm", "gemm", "dual_gemm", "gemv"
+
+
+@functools.cache
+def problems():
+    return [draw(submission, 5, number) for number in range(0, 840, 4)]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -31,7 +36,7 @@ def overlap(blocks, others):
 
 def test_calls_are_legal():
     """Sizes of the contract, addresses that loads can take, and nothing in the memory of a call's own outputs."""
-    for problem in PROBLEMS:
+    for problem in problems():
         for call in problem.calls:
             assert all(group.k % 64 == 0 < group.k and group.m >= (call.products == 0) for group in call.groups)
             assert all(group.n % 8 == 0 < group.n or call.products == 0 for group in call.groups)
@@ -44,7 +49,7 @@ def test_calls_are_legal():
 
 
 def test_promises_are_true_of_all_earlier_calls():
-    for problem in PROBLEMS:
+    for problem in problems():
         for number, call in enumerate(problem.calls):
             earlier = problem.calls[:number]
             written = [block for other in earlier for block in other.outputs()]
@@ -55,7 +60,7 @@ def test_promises_are_true_of_all_earlier_calls():
 
 def test_expected_results_are_exact():
     """Sums fit fp32 in any order, and no call reads a dual GEMM's output, whose last bit is open."""
-    for problem in PROBLEMS:
+    for problem in problems():
         for number, call in enumerate(problem.calls):
             assert max(group.k for group in call.groups) <= longest_k(call.palette)
             open_bits = [block for other in problem.calls[:number] if other.products == 2 for block in other.outputs()]
@@ -103,8 +108,8 @@ def test_a_unit_launches_one_kernel_and_small_companions():
 
 
 def test_problems_are_of_every_kind():
-    found = {trait for problem in PROBLEMS for trait in problem.traits()}
-    assert {problem.kind for problem in PROBLEMS} == set(KINDS)
+    found = {trait for problem in problems() for trait in problem.traits()}
+    assert {problem.kind for problem in problems()} == set(KINDS)
     wanted = {
         "memory": {"own storages", "slices", "one storage"},
         "calls in a row": set("12346"),
@@ -116,7 +121,7 @@ def test_problems_are_of_every_kind():
     }
     for category, values in wanted.items():
         assert values <= {value for of, value in found if of == category}
-    calls = [call for problem in PROBLEMS for call in problem.calls]
+    calls = [call for problem in problems() for call in problem.calls]
     work = sorted(call.work for call in calls)
     assert work[9 * len(work) // 10] < 2e7 and 1e8 < work[-1] < 1.5e9
     assert {call.sms for call in calls} >= {None, 2, 148}
@@ -149,13 +154,13 @@ def solved(problem):
 
 def small(kind, calls=1):
     """The problem of this kind with the fewest products."""
-    found = [x for x in PROBLEMS if {call.kind for call in x.calls} == {kind} and len(x.calls) >= calls]
+    found = [x for x in problems() if {call.kind for call in x.calls} == {kind} and len(x.calls) >= calls]
     return min(found, key=lambda problem: sum(call.work or 1e9 for call in problem.calls))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_expected_bytes_are_those_of_another_implementation(kind):
-    for problem in [x for x in PROBLEMS if x.kind == kind and sum(call.work for call in x.calls) < 3e5][:6]:
+    for problem in [x for x in problems() if x.kind == kind and sum(call.work for call in x.calls) < 3e5][:6]:
         assert soak_memory.differences(problem, *solved(problem)) == [], problem.describe()
 
 
