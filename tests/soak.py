@@ -5,12 +5,12 @@
     python -m emulator --device hopper tests/soak.py ...        on a Hopper GPU, in exact mode
 
 Problems are numbered from 0, and one follows from the seed and its number alone. A problem is one to six calls in a
-row: of all four problems, with 1 to 64 groups or batch entries (a GEMV's up to 200) and some that are empty, with every
-configuration given and with the schedule's own choice, for chips of 2 to 148 SMs. M is 0..768, N 8..1024 and K
-64..4096, a GEMV's K up to 96 K; most calls have less than 2e7 products, some up to 1.5e9. Tensors are whole storages,
-slices of larger ones, or all in one storage. Dimensions of size 1 may have any stride; padding, and scales that no
-kernel may read, are garbage. Calls have all promises that are true of them or fewer: without a promise they read what
-an earlier call writes, and write what an earlier call reads or writes.
+row: of all four problems, with 1 to 64 groups or batch entries (a GEMV's up to 300) and some that are empty, with every
+configuration given and with the schedule's own choice, for chips of 2 to 148 SMs. M is up to 800, N to 1024 and K to
+4096, a GEMV's M to 2000 and K to 95 K; most calls have less than 2e7 products, some up to 1.5e9. Tensors are whole
+storages, slices of larger ones, or all in one storage. Dimensions of size 1 may have any stride; padding, and scales
+that no kernel may read, are garbage. Calls promise what is true of them or less: without a promise they read what an
+earlier call writes, and write what an earlier call reads or writes.
 
 Every byte of memory is compared with what it must be; a dual GEMM's result may be the float16 value next to it. In the
 emulator a problem runs under one to three schedules. A wrong problem is printed with the command that repeats it; so is
@@ -125,21 +125,21 @@ def main(arguments=None):
     full_command = command(*(sys.argv[1:] if arguments is None else arguments))
     make_arguments = options.seed, options.submission, full_command
     pool = Pool(make_runner, make_arguments, units(options), options.jobs, options.limit)
-    interrupted = False
+    code = 0
     try:
         soak(options, console, summary, pool)
     except KeyboardInterrupt:
-        interrupted = True
+        code = 130
     except PoolError as error:
         print(f"soak: {error}", file=sys.stderr)
-        return 2
+        code = 2
     about = pool.about or {}
     if summary.done and options.only is None:
         console.print(summary.table(about.get("configurations", 0)))
     console.print(summary.line(), markup=False, highlight=False, soft_wrap=True)
     if options.save:
         save(options.save, {**about, **summary.record()})
-    return 130 if interrupted else int(not summary.done or bool(summary.wrong))
+    return code or int(not summary.done or bool(summary.wrong))
 
 
 if __name__ == "__main__":

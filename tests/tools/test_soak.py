@@ -223,6 +223,13 @@ def test_time_ends_a_soak(monkeypatch, capsys):
     assert "0 problems" in capsys.readouterr().out, "none was run: that proves nothing"
 
 
+def test_a_soak_that_cannot_start_says_so(monkeypatch, capfd, tmp_path):
+    monkeypatch.setattr(soak, "make_runner", SoakAnswers)
+    assert soak.main(["--problems", "1", "--jobs", "1", "--submission", str(tmp_path / "absent.py")]) == 2
+    error = capfd.readouterr().err
+    assert "soak: a worker did not start: the process died, exit code 1" in error and "absent.py" in error
+
+
 @pytest.mark.parametrize("words", [["--problems", "0"], ["--jobs", "0"], ["--only", "-1"]])
 def test_wrong_usage(words, capsys):
     with pytest.raises(SystemExit, match="2"):
