@@ -57,6 +57,7 @@ class ActiveGroup:
 
     def clock(self) -> int:
         """A count of cycles that only grows."""
+        self.warp.clock_reads += 1
         return self.cta.machine.clock()
 
     def wake(self) -> None:
@@ -148,6 +149,8 @@ class Warp:
         self.queued = False  # it is in the scheduler's list of warps that can run
         self.pace = 1.0  # how often a random schedule gives it a turn, relative to the others
         self.issued = 0  # warp instructions of groups that have ended
+        self.ran = 0  # lanes that have run since a look (`execution.spins`)
+        self.clock_reads = 0
         self.cluster_arrived = 0  # lanes that have arrived at the cluster's barrier and not waited yet
         self.cluster_generation = 0  # of that barrier, when they arrived
         self.tensor: TensorUser = TensorUser()
@@ -191,6 +194,7 @@ class Warp:
             if group is None:
                 return False
             self._preferred = None
+            self.ran |= group.bits
             pc = group.pc
             while quantum > 0:
                 group.pc = pc
@@ -210,6 +214,10 @@ class Warp:
                 group.pc = ~pc
                 group.blocked = True
         return bool(self._next_group())
+
+    def prefer(self, group: ActiveGroup) -> None:
+        """The group runs first in the warp's next turn."""
+        self._preferred = group
 
     def _another(self, group: ActiveGroup) -> ActiveGroup | None:
         """The next group to run after one that may be polling for an effect of another group."""
