@@ -20,12 +20,13 @@ TURN_INSTRUCTIONS = 1 << 14  # that few turns exceed
 
 
 class Tally:
-    """Warp instructions of a run: of each of its parts, which may be in forked children of this process."""
+    """Warp instructions of a run."""
 
-    def __init__(self, limit: int = MAX_INSTRUCTIONS, parts: int = 1) -> None:
-        """limit: of the whole run."""
+    def __init__(self, limit: int = MAX_INSTRUCTIONS, parts: int = 0) -> None:
+        """parts: into which the run is divided, each in a forked child of this process; 0: the run is in this one."""
         self.limit = limit
-        self._counts = memoryview(mmap.mmap(-1, 8 * parts)).cast("q")  # forked children share anonymous maps
+        # Forked children share anonymous maps.
+        self._counts = memoryview(mmap.mmap(-1, 8 * parts) if parts else bytearray(8)).cast("q")
 
     def set(self, part: int, count: int) -> None:
         """`count` instructions of a part, by number, have been executed."""

@@ -44,7 +44,8 @@ class OverlappingMachine(Machine):
 
     def run_grids(self) -> None:
         """Runs the grids to their end."""
-        idle = seen = 0  # turns without an effect; effects: events that could have changed what a lane reads
+        idle = look = 0  # turns without an effect; those at which the next look is due
+        seen = 0  # effects: events that could have changed what a lane reads
         retired = 0
         while True:
             retired += self._retire_exited()
@@ -59,12 +60,14 @@ class OverlappingMachine(Machine):
             if room != self._room_seen:
                 self._room_seen = room
                 self._admit_all()
-            if idle > len(self.ready) > 0 and not self.queues.outstanding and self.spins_for_ever(idle):
-                raise self.hang(SPINNING)
+            if idle > len(self.ready) > 0 and idle >= look and not self.queues.outstanding:
+                if look and self.spins_for_ever():
+                    raise self.hang(SPINNING)
+                look = idle + self.look_turns * (len(self.ready) + 1)
             self._act(idle)
             effects = self.progress - self.quiet
             if effects != seen:
-                seen, idle = effects, 0
+                seen, idle, look = effects, 0, 0
                 self.delayed += 1
             else:
                 idle += 1

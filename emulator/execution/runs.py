@@ -69,9 +69,10 @@ class Runner:
     def _run(self, launch: Launch) -> LaunchCounters:
         clusters = launch.config.clusters
         shares = self._shares(launch, clusters)
-        tallies = {schedule: Tally(self.max_instructions, shares) for schedule in self.schedules}
+        is_here = len(self.schedules) == 1 and shares == 1
+        tallies = {schedule: Tally(self.max_instructions, 0 if is_here else shares) for schedule in self.schedules}
         report = self._reporter([launch], tallies)
-        if len(self.schedules) == 1 and shares == 1:
+        if is_here:
             schedule = self.schedules[0]
             meter = Meter(tallies[schedule], 0, report)
             counters, traffic, seconds = self._execute(launch, schedule, range(clusters), meter)
@@ -101,9 +102,10 @@ class Runner:
     def _run_together(self, chain: list[Launch]) -> list[LaunchCounters]:
         """Runs overlapping launches. A run of them is not split over workers."""
         kernels = " overlapped by ".join(launch.kernel for launch in chain)
-        tallies = {schedule: Tally(self.max_instructions) for schedule in self.schedules}
+        is_here = len(self.schedules) == 1
+        tallies = {schedule: Tally(self.max_instructions, 0 if is_here else 1) for schedule in self.schedules}
         report = self._reporter(chain, tallies)
-        if len(self.schedules) == 1:
+        if is_here:
             schedule = self.schedules[0]
             measured = self._overlap(chain, schedule, Meter(tallies[schedule], 0, report))
             for counters, traffic in measured:

@@ -56,9 +56,10 @@ class Machine:
         self.quiet = 0  # events among them that have changed nothing that a lane can read
         self.meter = meter or Meter()
         self._spins = Spins()
+        self.look_turns = LOOK_TURNS[schedule.kind]
         self._ticks = 0
         self.delayed = 0  # turns with an effect, since an asynchronous operation has happened last
-        self._uncounted = 0  # turns until the warp instructions are counted
+        self._count_at = 0  # ticks
         self._warp_random = random.Random(schedule.seed)  # its own: the other choices must not depend on `postpones`
         self._finished: list[Cluster] = []
         self._admissions: Iterator[tuple[Grid, int]] = iter(())
@@ -127,7 +128,7 @@ class Machine:
         room: clusters that the device holds. More than the limit are resident once those that are wait for others.
         """
         self._admissions = admissions
-        idle = 0  # turns without an effect
+        idle = look = 0  # turns without an effect; those at which the next look is due
         seen = 0  # effects: events that could have changed what a lane reads
         more = True
         while True:
@@ -143,7 +144,7 @@ class Machine:
                 self.turn()
                 effects = self.progress - self.quiet
                 if effects != seen:
-                    seen, idle = effects, 0
+                    seen, idle, look = effects, 0, 0
                     if self.queues.outstanding:
                         self.delayed += 1
                         if self.delayed > OVERDUE_TURNS and self.delayed > OVERDUE_TURNS * len(self.ready):
@@ -154,10 +155,12 @@ class Machine:
                         if self.queues.outstanding:
                             self.queues.run_one()
                             idle = 0
-                        elif self.spins_for_ever(idle):
-                            if not more or limit >= room:
-                                raise self.hang(SPINNING)
-                            limit, idle = room, 0
+                        elif idle >= look:
+                            if look and self.spins_for_ever():
+                                if not more or limit >= room:
+                                    raise self.hang(SPINNING)
+                                limit = room
+                            look = idle + self.look_turns * (len(self.ready) + 1)
             elif self.queues.outstanding:
                 self.queues.run_one()
             elif not self._finished:
@@ -181,9 +184,8 @@ class Machine:
         warp.queued = False
         quantum = self.random.randrange(1, 9) if at_random else QUANTUM
         self._ticks += 1
-        self._uncounted -= 1
-        if self._uncounted < 0:
-            self._uncounted = self._counted()
+        if self._ticks > self._count_at:
+            self._count()
         grid = warp.cta.grid
         grid.memory.traffic = grid.traffic
         try:
@@ -216,24 +218,19 @@ class Machine:
         for cluster in self.take_finished():
             self.queues.forget_tensor_queues((cluster.grid.number, cluster.number))
 
-    def spins_for_ever(self, idle: int) -> bool:
-        """Whether the warps that can run, while nothing is outstanding, are known to go round for ever.
-
-        idle: turns in a row without an effect. Most calls do not look.
-        """
-        if idle % (LOOK_TURNS * (len(self.ready) + 1)):
-            return False
+    def spins_for_ever(self) -> bool:
+        """Whether the warps that can run, while nothing is outstanding, are known to go round for ever."""
         outlook = self._spins.look(self.ready, self.progress - self.quiet, self._ticks)
         if outlook is Outlook.CLOCK:
             self._ticks += self._spins.skip(self._ticks)
         return outlook is Outlook.HANG
 
-    def _counted(self) -> int:
-        """Turns until the next count of the warp instructions. Raises EmulatorError if they exceed the run's limit."""
+    def _count(self) -> None:
+        """Counts the warp instructions. Raises EmulatorError if they exceed the run's limit."""
         turns = self.meter.count(self.resident)
         if turns < 0:
             raise self._reported(f"stopped after {self.meter.tally.total} warp instructions (--max-instructions)")
-        return turns
+        self._count_at = self._ticks + turns
 
     # Errors
 

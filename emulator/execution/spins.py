@@ -2,14 +2,14 @@
 
 An effect is whatever could change what a lane reads: a write that changes bytes, an arrival, a copy that lands, an
 exit. The time between two effects is an epoch. Within it a lane's future depends on its own state alone, whatever the
-order of the turns, so that a warp goes round for ever if all of its lanes have run and it is back in a state in which
+order of the turns, so that a warp goes round for ever if all of its groups have run and it is back in a state in which
 it has been in the same epoch. If all warps that can run do so, and no asynchronous operation is outstanding, no effect
 will come: the kernel hangs. Any other spin goes on.
 
 A state is whatever a warp's next instructions depend on: the places of its active groups, registers, local memory,
 and the asynchronous work that the warp alone can see. It is looked at between turns, so an engine that runs many
-instructions in a turn need only have put it back into the warp by then. States are kept at looks 1, 2, 4, 8, ... of an
-epoch and compared at every look (Brent's cycle detection), so that a spin of any period is found and a look costs the
+instructions in a turn need only have put it back into the warp by then. Each look compares with a few earlier states,
+which are farther and farther apart as in Brent's cycle detection: a spin of any period is found, and a look costs the
 same however long a spin lasts.
 
 A warp that reads the clock does not repeat, since time goes on: it may wait for a deadline. If no warp would do
@@ -21,7 +21,6 @@ sleeps repeats.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,10 @@ import numpy as np
 if TYPE_CHECKING:
     from emulator.hardware.warp import ActiveGroup, Warp
 
-LOOK_TURNS = 16  # turns of every warp that can run, between two looks
+LOOK_TURNS = {"late": 8, "eager": 8, "random": 64}
+"""Turns of every warp that can run between two looks, by the kind of the schedule: random turns are shorter."""
+
+KEPT_STATES = 16  # of a warp; one would do, but under a random schedule more are met again sooner
 
 
 class Outlook(Enum):
@@ -44,22 +46,28 @@ class Outlook(Enum):
 class State:
     """The state of a warp at a look."""
 
-    __slots__ = ("_groups", "_local", "_registers", "_work", "clock_reads")
+    __slots__ = ("_issued", "_local", "_places", "_registers", "_work", "clock_reads")
 
     def __init__(self, warp: Warp) -> None:
-        self._groups = _places(warp)
+        self._places = _places(warp)
         self._registers = list(warp.registers)  # rows are never changed in place
-        self._local = warp.local.data.copy()
+        self._local = warp.local.data
         self._work = _own_work(warp)
+        self._issued = {group: group.issued for group in warp.groups if not group.blocked}
         self.clock_reads = warp.clock_reads
 
-    def holds(self, warp: Warp) -> bool:
-        """Whether the warp is in this state, whatever the clock says."""
+    def keep(self) -> None:
+        """The state outlasts the look."""
+        self._local = self._local.copy()
+
+    def repeats(self, earlier: State) -> bool:
+        """Whether the warp has come round to an earlier state, whatever the clock says."""
         return (
-            self._groups == _places(warp)
-            and all(map(_equal, self._registers, warp.registers))
-            and np.array_equal(self._local, warp.local.data)
-            and self._work == _own_work(warp)
+            self._places == earlier._places
+            and all(map(_equal, self._registers, earlier._registers))
+            and np.array_equal(self._local, earlier._local)
+            and self._work == earlier._work
+            and all(earlier._issued.get(group) != issued for group, issued in self._issued.items())
         )
 
 
@@ -95,35 +103,30 @@ def _equal(a: Any, b: Any) -> bool:
     return a is b or (np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b)
 
 
-@dataclass(slots=True)
 class _Watch:
     """A warp in an epoch."""
 
-    state: State
-    looks: int = 1
-    due: int = 2
-    """The look at which the next state is kept."""
-    repeats: bool = False
-    reads_clock: bool = False
-    """It repeats but for its reads of the clock."""
+    __slots__ = ("_kept", "_looks", "_stride", "reads_clock", "repeats")
+
+    def __init__(self) -> None:
+        self._looks, self._stride = 0, 1
+        self._kept: list[State] = []
+        self.repeats = False
+        self.reads_clock = False  # it repeats but for its reads of the clock
 
     def look(self, warp: Warp) -> None:
-        self.looks += 1
-        if self.state.holds(warp):
-            starved = next((group for group in warp.groups if not group.blocked and group.bits & ~warp.ran), None)
-            if starved is not None:
-                warp.prefer(starved)
-            elif self.state.clock_reads != warp.clock_reads:
+        state = State(warp)
+        for earlier in self._kept:
+            if state.repeats(earlier):
+                self.repeats |= state.clock_reads == earlier.clock_reads
                 self.reads_clock = True
-            else:
-                self.repeats = True
-        if self.looks == self.due:
-            self.due *= 2
-            self.keep(warp)
-
-    def keep(self, warp: Warp) -> None:
-        """Later looks compare with the warp's present state."""
-        self.state, self.reads_clock, warp.ran = State(warp), False, 0
+        self._looks += 1
+        if self._looks % self._stride == 0:
+            state.keep()
+            self._kept.append(state)
+        if len(self._kept) == KEPT_STATES:
+            del self._kept[::2]
+            self._stride *= 2
 
 
 class Spins:
@@ -150,9 +153,8 @@ class Spins:
         for warp in ready:
             watch = self._watches.get(warp)
             if watch is None:
-                self._watches[warp] = watch = _Watch(State(warp))
-                warp.ran = 0
-            elif not watch.repeats:
+                watch = self._watches[warp] = _Watch()
+            if not watch.repeats:
                 watch.look(warp)
             if watch.repeats:
                 continue
@@ -164,7 +166,5 @@ class Spins:
 
     def skip(self, clock: int) -> int:
         """Cycles by which the clock may go forward, since nothing else happens. clock: cycles."""
-        for warp, watch in self._watches.items():
-            if watch.reads_clock:
-                watch.keep(warp)
+        self._watches = {warp: watch for warp, watch in self._watches.items() if watch.repeats}
         return 1 + (clock - self._began) // 8

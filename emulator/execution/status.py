@@ -23,8 +23,9 @@ INTERVAL = 0.1  # seconds between two changes of what is shown
 
 def is_shown() -> bool:
     """Whether this process shows progress: standard error is a terminal, and no other process has been chosen."""
-    chosen = os.environ.setdefault(PROCESS, str(os.getpid()))
-    return chosen == str(os.getpid()) and sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
+    if sys.stderr is None or sys.stderr.closed or not sys.stderr.isatty():
+        return False
+    return os.environ.setdefault(PROCESS, str(os.getpid())) == str(os.getpid())
 
 
 class Status:
