@@ -7,6 +7,7 @@ its children inherit. A harness that shows progress of its own runs its kernels 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ PROCESS = "EMULATOR_PROGRESS"
 """Variable: the number of the process that shows progress; any other value: none does."""
 
 DELAY = 3.0  # seconds; shorter launches show nothing
+TITLE = 40  # characters
 INTERVAL = 0.1  # seconds between two changes of what is shown
 
 
@@ -32,7 +34,7 @@ class Status:
     """A line on standard error about the launch that runs, from its `DELAY`th second on until `close`."""
 
     def __init__(self, title: str) -> None:
-        self._title = title
+        self._title = title if len(title) <= TITLE else title[: TITLE - 1] + "…"
         self._next = time.monotonic() + DELAY
         self._line: _Line | _PlainLine | None = None
 
@@ -78,10 +80,11 @@ class _Line:
             redirect_stderr=False,
         )
         self._task: TaskID = self._progress.add_task(title, total=None, instructions="0")
-        self._progress.start()
 
     def show(self, done: int, total: int, instructions: int) -> None:
-        self._progress.update(self._task, completed=done, total=total, instructions=f"{instructions:,}", refresh=True)
+        self._progress.update(self._task, completed=done, total=total, instructions=f"{instructions:,}")
+        self._progress.start()
+        self._progress.refresh()
 
     def close(self) -> None:
         self._progress.stop()
@@ -95,7 +98,7 @@ class _PlainLine:
 
     def show(self, done: int, total: int, instructions: int) -> None:
         text = f"{self._title}: {done}/{total} CTAs, {instructions:,} warp instructions"
-        self._write(f"\r{text[: os.get_terminal_size(sys.stderr.fileno()).columns - 1]}\x1b[K")
+        self._write(f"\r{text[: shutil.get_terminal_size().columns - 1]}\x1b[K")
 
     def close(self) -> None:
         self._write("\r\x1b[K")
