@@ -150,7 +150,7 @@ WITHOUT_DATA = {
 }
 # What uses the data of a storage; the function mode sees none of these calls.
 STORAGE_USES = (
-    *((torch.UntypedStorage, name) for name in ("__getitem__", "__setitem__", "copy_", "fill_", "resize_")),
+    *((torch.UntypedStorage, name) for name in ("__getitem__", "__setitem__", "copy_", "fill_")),
     (torch, "save"),
 )
 
