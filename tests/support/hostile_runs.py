@@ -1,0 +1,284 @@
+"""Runs of eval.py on hostile submissions, as the contest starts it, and what must be true after each.
+
+A process that runs them is the reaper of all that eval.py's processes leave behind, so nothing that survives is missed.
+"""
+
+import ctypes
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.submissions.hostile.kit import FAILS, FIRST_M, PASSES, Kind
+from tests.support.commands import ROOT, clean_environment
+
+SUBMISSION = Path("tests/submissions/hostile/submission.py")
+TREE = ("eval.py", "reference.py", "task.py", "submission.py", "emulator", "harness", "tests")  # of a copy
+CODES = (0, 112)
+LONGEST_LINE = 1 << 20  # characters of a line of the protocol
+LIMIT_S = 120  # of a run, beyond its cases' --timeout
+GRACE_S = 0.5  # after eval.py's end, for processes that it has killed
+MEMORY_LIMIT = 24 << 30  # bytes of address space for each process of a run
+PR_SET_CHILD_SUBREAPER = 36
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of eval.py: a case per kind, in this order."""
+
+    kinds: tuple[Kind, ...]
+
+    @property
+    def name(self) -> str:
+        return self.kinds[0].family if len(self.kinds) > 1 and not self.kinds[0].then else self.kinds[0].name
+
+
+@dataclass
+class Outcome:
+    """What a run did; `problems` is empty if all is as it should be."""
+
+    run: Run
+    seconds: float
+    problems: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # kind's name -> what slipped
+    lines: list[str] = field(default_factory=list)
+    output: str = ""
+
+    def add(self, kind: Kind, text: str) -> None:
+        self.problems[kind.name].append(text)
+
+
+def plan(kinds: dict[str, Kind], names: list[str]) -> list[Run]:
+    """The runs of the named kinds and families, of all if none is named: one per family, and one per kind alone."""
+    chosen = [kind for kind in kinds.values() if not names or kind.name in names or kind.family in names]
+    together, runs = defaultdict(list), []
+    for kind in chosen:
+        if kind.alone:
+            runs.append(Run((kind, *(kinds[name] for name in kind.then))))
+        else:
+            together[kind.family].append(kind)
+    return [*(Run(tuple(group)) for group in together.values()), *runs]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A run
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def execute(run: Run) -> Outcome:
+    """Run eval.py and judge its conduct. Every process that it leaves is killed."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
+        return _execute(run, Path(folder))
+
+
+def _execute(run: Run, folder: Path) -> Outcome:
+    first = run.kinds[0]
+    root = copied_tree(folder / "tree") if first.copied_tree else ROOT
+    before, digest = children(), tree_digest(root) if first.copied_tree else ""
+    lines = [case_line(run, index) for index in range(len(run.kinds))]
+    (folder / "specs.txt").write_text("".join(f"{line}\n" for line in lines))
+    environment = clean_environment(
+        HOSTILE=",".join(kind.name for kind in run.kinds),
+        HOSTILE_FOLDER=str(folder),
+        HOSTILE_TREE=str(root) if first.copied_tree else "",
+        HOSTILE_RUNNER=str(os.getpid()),
+        PYTHONPATH=str(root),
+        PYTHONDONTWRITEBYTECODE="1" if first.copied_tree else "",
+    )
+    began = time.monotonic()
+    reading, writing = os.pipe()
+    process = subprocess.Popen(
+        [
+            *(sys.executable, root / "eval.py", first.mode, folder / "specs.txt", "--problem", first.problem),
+            *("--submission", root / SUBMISSION, "--device", "emulator", "--schedule", "late"),
+            *("--timeout", f"{first.timeout_s:g}"),
+        ],
+        env={**environment, "POPCORN_FD": str(writing)},
+        pass_fds=(writing,),
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    os.close(writing)
+    protocol, output = Drain(reading), Drain(process.stdout.fileno())
+    outcome = Outcome(run, 0)
+    try:
+        code = process.wait(LIMIT_S + first.timeout_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        code = process.wait()
+        outcome.add(first, f"the harness hung: killed after {LIMIT_S + first.timeout_s:g} s")
+    protocol.mark()
+    outcome.seconds = time.monotonic() - began
+    left = survivors(before)
+    if left:
+        outcome.add(first, f"survivors: {', '.join(left)}")
+    end_children(before)
+    protocol.thread.join()
+    output.thread.join()
+    process.stdout.close()
+    os.close(reading)
+    if protocol.late():
+        outcome.add(first, f"written after the harness's end: {protocol.late()[:100]!r}")
+    if (folder / "ran-in-the-harness").exists() and (folder / "ran-in-the-harness").read_text() == str(process.pid):
+        outcome.add(first, "code of the submission ran in the harness")
+    if first.copied_tree and tree_digest(root) != digest:
+        outcome.add(first, "files of the project were changed")
+    outcome.output = output.text()
+    outcome.lines = protocol.text().splitlines()
+    judge_lines(outcome, code, lines)
+    return outcome
+
+
+def case_line(run: Run, index: int) -> str:
+    """The spec line of a run's case: a small one whose first M tells the kind, or the kind's own."""
+    default = f"m: [{FIRST_M + index}, 24]; n: [16, 8]; k: [64, 128]; g: 2; seed: 1111"
+    return run.kinds[index].line or default
+
+
+def copied_tree(folder: Path) -> Path:
+    """A copy of what eval.py needs."""
+    folder.mkdir()
+    for name in TREE:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+def tree_digest(root: Path) -> str:
+    """A hash of all names and contents in a folder."""
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*")):
+        digest.update(str(path.relative_to(root)).encode())
+        if path.is_file():
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+class Drain:
+    """Reads a descriptor to its end in a thread, and keeps the first megabytes."""
+
+    KEPT = 64 << 20
+
+    def __init__(self, fd: int):
+        self.fd, self.data, self.marked = fd, bytearray(), None
+        self.thread = threading.Thread(target=self.read, daemon=True)
+        self.thread.start()
+
+    def read(self) -> None:
+        while part := os.read(self.fd, 1 << 16):
+            if len(self.data) < self.KEPT:
+                self.data += part
+
+    def mark(self) -> None:
+        """What comes from now on is late; what was written before is read in time."""
+        self.thread.join(GRACE_S)
+        self.marked = len(self.data)
+
+    def late(self) -> bytes:
+        return bytes(self.data[self.marked :])
+
+    def text(self) -> str:
+        return self.data.decode(errors="replace")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is left of a run
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def children() -> dict[int, str]:
+    """Process id -> description of every process that descends from this one and runs."""
+    found, parents = {}, {}
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            with suppress(OSError), open(f"/proc/{name}/stat") as file:
+                head, _, tail = file.read().rpartition(")")
+                state, parent, *rest = tail.split()
+                threads = int(rest[15])
+                parents[int(name)] = int(parent)
+                if state != "Z" or threads > 1:  # a process without its first thread looks like a zombie
+                    found[int(name)] = f"{name} ({head.partition('(')[2]}, state {state})"
+    ours = {os.getpid()}
+    while more := {process for process, parent in parents.items() if parent in ours} - ours:
+        ours |= more
+    return {process: text for process, text in found.items() if process in ours and process != os.getpid()}
+
+
+def survivors(before: dict[int, str]) -> list[str]:
+    """Descriptions of the processes that are still there after a moment."""
+    end = time.monotonic() + GRACE_S
+    while (left := [text for process, text in children().items() if process not in before]) and time.monotonic() < end:
+        time.sleep(0.02)
+    return left
+
+
+def end_children(before: dict[int, str]) -> None:
+    """Kill and reap what runs that did not run before."""
+    while left := children().keys() - before.keys():
+        for process in left:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        time.sleep(0.001)
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The lines of the protocol
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def judge_lines(outcome: Outcome, code: int, specs: list[str]) -> None:
+    """Compare the lines with those that the harness must write for these cases, and the verdicts with the right ones."""
+    run, lines = outcome.run, list(outcome.lines)
+    first = run.kinds[0]
+    key = "test" if first.mode == "test" else "benchmark"
+    passed = []
+
+    def take(prefix: str) -> str | None:
+        if lines and lines[0].startswith(f"{prefix}: "):
+            return lines.pop(0).removeprefix(f"{prefix}: ")
+        return None
+
+    take(f"{key}-count")
+    for index, (kind, spec) in enumerate(zip(run.kinds, specs)):
+        if first.mode == "leaderboard" and not all(passed):
+            break
+        status = take(f"{key}.{index}.status") if take(f"{key}.{index}.spec") == spec else None
+        text = take(f"{key}.{index}.message" if status == "pass" else f"{key}.{index}.error")
+        if status not in ("pass", "fail") or text is None:
+            outcome.add(kind, f"the harness crashed: no result, exit code {code}")
+            break
+        passed.append(status == "pass")
+        if status == "pass" and kind.verdict == FAILS:
+            outcome.add(kind, "a wrong result passed")
+        if status == "fail" and kind.verdict == PASSES:
+            outcome.add(kind, f"a right result was refused: {text[:200]}")
+    else:
+        if take("check") != ("pass" if all(passed) else "fail"):
+            outcome.add(run.kinds[-1], f"the harness crashed: no verdict, exit code {code}")
+        elif code != (0 if all(passed) else 112):
+            outcome.add(run.kinds[-1], f"the harness crashed: exit code {code} after its verdict")
+    if lines:
+        outcome.add(first, f"lines that the harness did not write: {lines[0][:100]!r}")
+    for index, kind in enumerate(run.kinds):
+        of_case = [line for line in outcome.lines if line.startswith(f"{key}.{index}.")]
+        if any(len(line) > LONGEST_LINE for line in of_case):
+            outcome.add(kind, f"a line of {max(map(len, of_case))} characters")
+        if any(not character.isprintable() for line in of_case for character in line):
+            outcome.add(kind, "control characters in a line")
