@@ -93,7 +93,7 @@ def main():
     if unknown := set(options.names) - known:
         parser.error(f"{', '.join(sorted(unknown))}: no such kind or family")
     console = make_console()
-    runs = hostile_runs.plan(KINDS, options.names)
+    runs = hostile_runs.plan(options.names)
     if options.list:
         for kind in KINDS.values():
             print(f"{kind.family:14}{kind.name:28}{kind.tries}")

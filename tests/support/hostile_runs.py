@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.submissions.hostile.kit import FAILS, FIRST_M, PASSES, Kind
+from tests.submissions.hostile.register import KINDS
 from tests.support.commands import ROOT, clean_environment
 
 SUBMISSION = Path("tests/submissions/hostile/submission.py")
@@ -35,7 +36,11 @@ PR_SET_CHILD_SUBREAPER = 36
 class Run:
     """One run of eval.py: a case per kind, in this order."""
 
-    kinds: tuple[Kind, ...]
+    names: tuple[str, ...]
+
+    @property
+    def kinds(self) -> list[Kind]:
+        return [KINDS[name] for name in self.names]
 
     @property
     def name(self) -> str:
@@ -56,15 +61,15 @@ class Outcome:
         self.problems[kind.name].append(text)
 
 
-def plan(kinds: dict[str, Kind], names: list[str]) -> list[Run]:
+def plan(names: list[str]) -> list[Run]:
     """The runs of the named kinds and families, of all if none is named: one per family, and one per kind alone."""
-    chosen = [kind for kind in kinds.values() if not names or kind.name in names or kind.family in names]
+    chosen = [kind for kind in KINDS.values() if not names or kind.name in names or kind.family in names]
     together, runs = defaultdict(list), []
     for kind in chosen:
         if kind.alone:
-            runs.append(Run((kind, *(kinds[name] for name in kind.then))))
+            runs.append(Run((kind.name, *kind.then)))
         else:
-            together[kind.family].append(kind)
+            together[kind.family].append(kind.name)
     return [*(Run(tuple(group)) for group in together.values()), *runs]
 
 
@@ -84,10 +89,10 @@ def _execute(run: Run, folder: Path) -> Outcome:
     first = run.kinds[0]
     root = copied_tree(folder / "tree") if first.copied_tree else ROOT
     before, digest = children(), tree_digest(root) if first.copied_tree else ""
-    lines = [case_line(run, index) for index in range(len(run.kinds))]
+    lines = [case_line(run, index) for index in range(len(run.names))]
     (folder / "specs.txt").write_text("".join(f"{line}\n" for line in lines))
     environment = clean_environment(
-        HOSTILE=",".join(kind.name for kind in run.kinds),
+        HOSTILE=",".join(run.names),
         HOSTILE_FOLDER=str(folder),
         HOSTILE_TREE=str(root) if first.copied_tree else "",
         HOSTILE_RUNNER=str(os.getpid()),
@@ -263,6 +268,8 @@ def judge_lines(outcome: Outcome, code: int, specs: list[str]) -> None:
         text = take(f"{key}.{index}.message" if status == "pass" else f"{key}.{index}.error")
         if status not in ("pass", "fail") or text is None:
             outcome.add(kind, f"the harness crashed: no result, exit code {code}")
+            for unseen in run.kinds[index + 1 :]:
+                outcome.add(unseen, "not run: the harness had crashed")
             break
         passed.append(status == "pass")
         if status == "pass" and kind.verdict == FAILS:
