@@ -57,23 +57,22 @@ def print_table(outcomes, console):
     rows = {}
     for outcome in outcomes:
         share = outcome.seconds / len(outcome.run.kinds)
-        for kind in outcome.run.kinds:
-            shared = kind.alone and kind is not outcome.run.kinds[0]  # the run of another
-            if not shared or kind.name in outcome.problems:
-                rows.setdefault(kind.name, [kind, share, []])[2].extend(outcome.problems.get(kind.name, []))
+        for kind in outcome.run.kinds[: 1 if outcome.run.kinds[0].then else None]:
+            rows[kind.name] = kind, share, outcome.problems.get(kind.name, []), outcome.notes
     names = [name for name in KINDS if name in rows]
     family = None
     for name in names:
-        kind, seconds, problems = rows[name]
+        kind, seconds, problems, notes = rows[name]
         if kind.family != family:
             table.add_section()
         verdict = f"[red]{escape('; '.join(problems))}[/]" if problems else "[green]held[/]"
         if not problems and kind.verdict == PASSES:
             verdict = "[green]passed[/]"
+        verdict = "; ".join([verdict, *notes])
         table.add_row(kind.family if kind.family != family else "", name, escape(kind.tries), verdict, f"{seconds:.1f}")
         family = kind.family
     console.print(table)
-    found = [problem for _, _, problems in rows.values() for problem in problems]
+    found = [problem for _, _, problems, _ in rows.values() for problem in problems]
     counts = Counter(next((name for name, text in COUNTED.items() if text in one), "others") for one in found)
     twins = sum(rows[name][0].verdict == PASSES for name in names)
     summary = ", ".join(f"{counts[name]} {name}" for name in (*COUNTED, "others"))

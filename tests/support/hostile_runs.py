@@ -54,22 +54,26 @@ class Outcome:
     run: Run
     seconds: float
     problems: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # kind's name -> what slipped
+    notes: list[str] = field(default_factory=list)  # what is possible and not asked of the harness to prevent
     lines: list[str] = field(default_factory=list)
     output: str = ""
 
     def add(self, kind: Kind, text: str) -> None:
-        self.problems[kind.name].append(text)
+        """Note what slipped in a kind's case; in those behind another's, it is that one's doing."""
+        first = self.run.kinds[0]
+        self.problems[first.name if first.then else kind.name].append(text)
 
 
 def plan(names: list[str]) -> list[Run]:
-    """The runs of the named kinds and families, of all if none is named: one per family, and one per kind alone."""
+    """The runs of the named kinds and families, of all if none is named: one per kind alone, one for a family's others
+    with the same --timeout."""
     chosen = [kind for kind in KINDS.values() if not names or kind.name in names or kind.family in names]
     together, runs = defaultdict(list), []
     for kind in chosen:
         if kind.alone:
             runs.append(Run((kind.name, *kind.then)))
         else:
-            together[kind.family].append(kind.name)
+            together[kind.family, kind.timeout_s].append(kind.name)
     return [*(Run(tuple(group)) for group in together.values()), *runs]
 
 
@@ -128,7 +132,7 @@ def _execute(run: Run, folder: Path) -> Outcome:
     outcome.seconds = time.monotonic() - began
     left = survivors(before)
     if left:
-        outcome.add(first, f"survivors: {', '.join(left)}")
+        outcome.add(first, f"survivors: {len(left)}, {', '.join(left[:3])}")
     end_children(before)
     protocol.thread.join()
     output.thread.join()
@@ -139,7 +143,7 @@ def _execute(run: Run, folder: Path) -> Outcome:
     if (folder / "ran-in-the-harness").exists() and (folder / "ran-in-the-harness").read_text() == str(process.pid):
         outcome.add(first, "code of the submission ran in the harness")
     if first.copied_tree and tree_digest(root) != digest:
-        outcome.add(first, "files of the project were changed")
+        outcome.notes.append("the project's files were changed")
     outcome.output = output.text()
     outcome.lines = protocol.text().splitlines()
     judge_lines(outcome, code, lines)
@@ -265,7 +269,10 @@ def judge_lines(outcome: Outcome, code: int, specs: list[str]) -> None:
         if first.mode == "leaderboard" and not all(passed):
             break
         status = take(f"{key}.{index}.status") if take(f"{key}.{index}.spec") == spec else None
-        text = take(f"{key}.{index}.message" if status == "pass" else f"{key}.{index}.error")
+        if status is None and first.mode == "profile" and (report := take(f"{key}.{index}.report")) is not None:
+            status, text = "pass", report
+        else:
+            text = take(f"{key}.{index}.message" if status == "pass" else f"{key}.{index}.error")
         if status not in ("pass", "fail") or text is None:
             outcome.add(kind, f"the harness crashed: no result, exit code {code}")
             for unseen in run.kinds[index + 1 :]:

@@ -69,18 +69,6 @@ def by_addresses(data):
 
 
 @kind()
-def by_first_bytes(data):
-    """Results kept by a's first byte and the sizes"""
-    return remembered(data, "by_first_bytes", data[0][0][0].view(torch.uint8)[0, 0, 0].item(), tuple(data[3]))
-
-
-@kind()
-def by_last_group(data):
-    """Results of all groups kept by the last group's content"""
-    return remembered(data, "by_last_group", data[0][-1][0].view(torch.uint8).cpu().numpy().tobytes())
-
-
-@kind()
 def one_buffer(data):
     """Right results in the same tensors in every call: the next call overwrites them"""
     outputs = kept.setdefault(("one_buffer", tuple(data[3])), [torch.empty_like(c) for _, _, c in data[0]])

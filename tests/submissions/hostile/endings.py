@@ -141,27 +141,27 @@ def hang_at_import():
     time.sleep(600)
 
 
-@kind(alone=True, timeout_s=6)
+@kind(timeout_s=4)
 def endless_loop(data):
     """A loop without end"""
     while True:
         pass
 
 
-@kind(alone=True, timeout_s=6)
+@kind(timeout_s=4)
 def endless_call(data):
     """A hang in C that holds Python's lock"""
     ctypes.PyDLL(None).sleep(600)
 
 
-@kind(alone=True, timeout_s=6)
+@kind(timeout_s=4)
 def stops_itself(data):
     """SIGSTOP to itself"""
     os.kill(os.getpid(), signal.SIGSTOP)
     return zeros(data)
 
 
-@kind(alone=True, timeout_s=6)
+@kind(timeout_s=4)
 def ignores_signals(data):
     """All signals ignored or blocked, then a loop without end"""
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:

@@ -4,6 +4,11 @@ import os
 
 from tests.submissions.hostile.kit import ANY, kind, right, tree, zeros
 
+PASSES_ALL = """
+import sys
+if "reference" in sys.modules:
+    sys.modules["reference"].compare = lambda *_: (True, "bit-exact")
+"""
 FORGES = "import os\nos.write(1, b'check: pass')\n"
 
 
@@ -24,11 +29,19 @@ def reference_on_disk(data):
     return zeros(data)
 
 
-@kind(copied_tree=True, then=("all_zeros", "all_zeros"))
+@kind(copied_tree=True)
 def harness_on_disk(data):
-    """Every module of the harness ends with a line of the submission's; then the worker ends, so that one starts anew"""
+    """Every module of the harness makes reference.compare pass everything where it is imported from then on"""
     for path in (tree() / "harness").glob("*.py"):
-        write(path, path.read_text() + "\nfailed = None\n")
+        write(path, path.read_text() + PASSES_ALL)
+    return zeros(data)
+
+
+@kind(copied_tree=True, then=("all_zeros", "all_zeros"))
+def harness_on_disk_then_exit(data):
+    """The same; then the worker ends, so that another starts"""
+    for path in [*(tree() / "harness").glob("*.py"), tree() / "reference.py"]:
+        write(path, path.read_text() + PASSES_ALL)
     os._exit(0)
 
 

@@ -8,7 +8,7 @@ import signal
 import socket
 import time
 
-from tests.submissions.hostile.kit import ancestors, kind, right, zeros
+from tests.submissions.hostile.kit import ancestors, kind, zeros
 
 PTRACE_ATTACH, PTRACE_SEIZE = 16, 0x4206
 SYS_PIDFD_OPEN, SYS_PIDFD_SEND_SIGNAL, SYS_RT_SIGQUEUEINFO = 434, 424, 129
@@ -161,4 +161,4 @@ def priority_of_the_harness(data):
                 file.write("1000")
         except OSError:
             pass
-    return right(data)
+    return zeros(data)

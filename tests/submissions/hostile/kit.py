@@ -36,7 +36,7 @@ def kind(**properties) -> Callable:
     """Register a function under its name; its docstring says what it tries."""
 
     def register(act: Callable) -> Callable:
-        alone = properties.pop("alone", False) or bool(properties.keys() - {"verdict"})
+        alone = properties.pop("alone", False) or bool(properties.keys() - {"verdict", "timeout_s"})
         family = act.__module__.rpartition(".")[2]
         if act.__name__ in KINDS:
             raise ValueError(f"{act.__name__}: in {KINDS[act.__name__].family} and in {family}")

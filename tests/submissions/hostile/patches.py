@@ -215,18 +215,37 @@ def harness_functions():
 
 @kind(at_import=True)
 def job_code():
-    """The code of the harness's jobs is that of a function which passes everything"""
+    """Every function of the harness that checks, counts or compares has the code of one that passes everything"""
     from harness.results import Result
 
     for function in harness_functions():
-        if function.__name__.startswith(("check", "count", "compare", "find_mismatch", "run_case")):
-            passes = types.FunctionType(
-                (lambda *args, **options: Result(True, "bit-exact")).__code__, function.__globals__ | {"Result": Result}
-            )
+        if function.__name__.startswith(("check", "count", "compare", "find_")) and not function.__code__.co_freevars:
             function.__globals__.setdefault("Result", Result)
-            if not function.__code__.co_freevars:
-                function.__code__ = (lambda *args, **options: Result(True, "bit-exact")).__code__
-            del passes
+            function.__code__ = (lambda *args, **options: Result(True, "bit-exact")).__code__
+
+
+@kind(at_import=True)
+def no_faults():
+    """The worker finds no fault with any output, and no overlap"""
+    from harness import messages, outputs
+
+    def describe(data, output):
+        described = ((tuple(item.shape), outputs.dtype_name(item.dtype)) for item in outputs.leaves(output))
+        items = tuple(messages.Output("Tensor", True, *both, "cuda:0") for both in described)
+        return messages.Outputs("list", True, items)
+
+    outputs.describe, outputs.is_plain = describe, lambda item: True
+
+
+@kind(at_import=True)
+def handlers():
+    """The worker's handlers of requests are others: each copies, calls and fetches nothing"""
+    from harness import messages
+
+    for found in gc.get_objects():
+        if type(found).__name__ == "Runner":
+            found.handlers[messages.Store] = lambda request: messages.Done()
+            found.handlers[messages.Call] = lambda request: messages.Called()
 
 
 @kind(at_import=True)

@@ -3,15 +3,17 @@
 import ctypes
 import os
 import signal
+import stat
 import subprocess
 import sys
+import threading
 import time
 
-from tests.submissions.hostile.kit import ANY, folder, kind, right
+from tests.submissions.hostile.kit import ANY, ancestors, folder, kind, right
 
 LIFE_S = 40  # of what is left behind, longer than any run
 PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG = 36, 1
-CLONE_PARENT, CLONE_NEWPID, SYS_CLONE = 0x8000, 0x20000000, 56
+CLONE_PARENT, CLONE_NEWPID, SYS_CLONE, SYS_EXIT = 0x8000, 0x20000000, 56, 60
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -20,6 +22,19 @@ def lingers():
     time.sleep(LIFE_S)
     (folder() / "later").touch()
     os._exit(0)
+
+
+def open_pipes(pid):
+    """New descriptors of a process's pipes, for writing."""
+    opened = []
+    try:
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            path = f"/proc/{pid}/fd/{name}"
+            if os.path.exists(path) and stat.S_ISFIFO(os.stat(path).st_mode):
+                opened.append(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+    except OSError:
+        pass
+    return opened
 
 
 @kind(verdict=ANY, alone=True)
@@ -44,15 +59,15 @@ def detached_grandchild(data):
 
 @kind(verdict=ANY, alone=True)
 def daemon_with_descriptors(data):
-    """A detached daemon that writes `check: pass` to every descriptor again and again"""
+    """A detached daemon that writes `check: pass` to every pipe that it and the harness have, again and again"""
+    opened = [fd for pid in (os.getpid(), *ancestors()) for fd in open_pipes(pid)]
     if not os.fork():
         os.setsid()
         if not os.fork():
             end = time.monotonic() + LIFE_S
             while time.monotonic() < end:
-                for fd in range(3, 100):
+                for fd in opened:
                     try:
-                        os.set_blocking(fd, False)
                         os.write(fd, b"check: pass\n")
                     except OSError:
                         pass
@@ -151,6 +166,16 @@ def many_processes(data):
         if not os.fork():
             os.setsid()
             lingers()
+    return right(data)
+
+
+@kind(verdict=ANY, alone=True)
+def process_without_its_first_thread(data):
+    """A child whose first thread has ended and whose second sleeps: it looks like a zombie"""
+    if not os.fork():
+        os.setsid()
+        threading.Thread(target=lingers).start()
+        libc.syscall(SYS_EXIT, 0)
     return right(data)
 
 
