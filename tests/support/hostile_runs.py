@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.submissions.hostile.kit import FAILS, FIRST_M, PASSES, Kind
+from tests.submissions.hostile.kit import FAILS, FIRST_M, PASSES, TIMEOUT_S, Kind
 from tests.submissions.hostile.register import KINDS
 from tests.support.commands import ROOT, clean_environment
 
@@ -26,9 +26,8 @@ SUBMISSION = Path("tests/submissions/hostile/submission.py")
 TREE = ("eval.py", "reference.py", "task.py", "submission.py", "emulator", "harness", "tests")  # of a copy
 CODES = (0, 112)
 LONGEST_LINE = 1 << 20  # characters of a line of the protocol
-LIMIT_S = 120  # of a run, beyond its cases' --timeout
+LIMIT_S, LIMIT_PER_CASE_S = 60, 20  # of a run, where no case takes the time of its --timeout
 GRACE_S = 0.5  # after eval.py's end, for processes that it has killed
-MEMORY_LIMIT = 24 << 30  # bytes of address space for each process of a run
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -84,9 +83,13 @@ def plan(names: list[str]) -> list[Run]:
 
 def execute(run: Run) -> Outcome:
     """Run eval.py and judge its conduct. Every process that it leaves is killed."""
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
-    with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
-        return _execute(run, Path(folder))
+    prctl = ctypes.CDLL(None).prctl
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    try:
+        with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
+            return _execute(run, Path(folder))
+    finally:
+        prctl(PR_SET_CHILD_SUBREAPER, 0)
 
 
 def _execute(run: Run, folder: Path) -> Outcome:
@@ -103,51 +106,59 @@ def _execute(run: Run, folder: Path) -> Outcome:
         PYTHONPATH=str(root),
         PYTHONDONTWRITEBYTECODE="1" if first.copied_tree else "",
     )
+    protocol, output = Drain(), Drain()
+    if first.protocol != "person":
+        environment["POPCORN_FD"] = str(protocol.writing)
+    shown = protocol.writing if first.protocol == "output" else output.writing
     began = time.monotonic()
-    reading, writing = os.pipe()
     process = subprocess.Popen(
         [
             *(sys.executable, root / "eval.py", first.mode, folder / "specs.txt", "--problem", first.problem),
             *("--submission", root / SUBMISSION, "--device", "emulator", "--schedule", "late"),
             *("--timeout", f"{first.timeout_s:g}"),
         ],
-        env={**environment, "POPCORN_FD": str(writing)},
-        pass_fds=(writing,),
+        env=environment,
+        pass_fds=[protocol.writing],
         cwd=folder,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        stdout=shown,
+        stderr=shown,
         start_new_session=True,
     )
-    os.close(writing)
-    protocol, output = Drain(reading), Drain(process.stdout.fileno())
+    protocol.start()
+    output.start()
     outcome = Outcome(run, 0)
     try:
-        code = process.wait(LIMIT_S + first.timeout_s)
+        code = process.wait(limit_s(run))
     except subprocess.TimeoutExpired:
         process.kill()
         code = process.wait()
-        outcome.add(first, f"the harness hung: killed after {LIMIT_S + first.timeout_s:g} s")
+        outcome.add(first, f"the harness hung: killed after {limit_s(run):g} s")
     protocol.mark()
     outcome.seconds = time.monotonic() - began
     left = survivors(before)
     if left:
         outcome.add(first, f"survivors: {len(left)}, {', '.join(left[:3])}")
     end_children(before)
-    protocol.thread.join()
-    output.thread.join()
-    process.stdout.close()
-    os.close(reading)
-    if protocol.late():
-        outcome.add(first, f"written after the harness's end: {protocol.late()[:100]!r}")
+    outcome.output = output.end()
+    outcome.lines = protocol.end().splitlines()
+    if late := protocol.late():
+        outcome.add(first, f"written after the harness's end: {late[:100]!r}")
     if (folder / "ran-in-the-harness").exists() and (folder / "ran-in-the-harness").read_text() == str(process.pid):
         outcome.add(first, "code of the submission ran in the harness")
     if first.copied_tree and tree_digest(root) != digest:
         outcome.notes.append("the project's files were changed")
-    outcome.output = output.text()
-    outcome.lines = protocol.text().splitlines()
-    judge_lines(outcome, code, lines)
+    if first.protocol == "person":
+        judge_summary(outcome, code)
+    else:
+        judge_lines(outcome, code, lines)
     return outcome
+
+
+def limit_s(run: Run) -> float:
+    """Seconds after which a run is one of a harness that hangs."""
+    hanging = sum(kind.timeout_s for kind in run.kinds if kind.timeout_s != TIMEOUT_S)
+    return LIMIT_S + LIMIT_PER_CASE_S * len(run.names) + hanging
 
 
 def case_line(run: Run, index: int) -> str:
@@ -178,17 +189,22 @@ def tree_digest(root: Path) -> str:
 
 
 class Drain:
-    """Reads a descriptor to its end in a thread, and keeps the first megabytes."""
+    """A pipe whose content a thread reads to its end; the first megabytes are kept."""
 
     KEPT = 64 << 20
 
-    def __init__(self, fd: int):
-        self.fd, self.data, self.marked = fd, bytearray(), None
-        self.thread = threading.Thread(target=self.read, daemon=True)
+    def __init__(self) -> None:
+        self.reading, self.writing = os.pipe()
+        self.data, self.marked = bytearray(), 0
+        self.thread = threading.Thread(target=self._read)
+
+    def start(self) -> None:
+        """Leave the writing end to others, and read."""
+        os.close(self.writing)
         self.thread.start()
 
-    def read(self) -> None:
-        while part := os.read(self.fd, 1 << 16):
+    def _read(self) -> None:
+        while part := os.read(self.reading, 1 << 16):
             if len(self.data) < self.KEPT:
                 self.data += part
 
@@ -197,11 +213,14 @@ class Drain:
         self.thread.join(GRACE_S)
         self.marked = len(self.data)
 
+    def end(self) -> str:
+        """All text, once nobody can write any more."""
+        self.thread.join()
+        os.close(self.reading)
+        return self.data.decode(errors="replace")
+
     def late(self) -> bytes:
         return bytes(self.data[self.marked :])
-
-    def text(self) -> str:
-        return self.data.decode(errors="replace")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -248,15 +267,28 @@ def end_children(before: dict[int, str]) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The lines of the protocol
+# What the harness says
 # ---------------------------------------------------------------------------------------------------------------------
+
+
+def judge_summary(outcome: Outcome, code: int) -> None:
+    """Compare the end of a person's table, and the exit code, with those of one failed case."""
+    first = outcome.run.kinds[0]
+    if code != 112:
+        outcome.add(first, f"the harness crashed: exit code {code}")
+    last = outcome.output.rstrip("\n").rpartition("\n")[2]
+    if last != "0 passed, 1 failed":
+        outcome.add(first, f"the last line is not the harness's: {last[:100]!r}")
+    _, _, table = outcome.output.rpartition("FAILED: ")
+    if any(not character.isprintable() for character in table.replace("\n", "")):
+        outcome.add(first, "control characters in the table")
 
 
 def judge_lines(outcome: Outcome, code: int, specs: list[str]) -> None:
     """Compare the lines with those that the harness must write for these cases, and the verdicts with the right ones."""
-    run, lines = outcome.run, list(outcome.lines)
-    first = run.kinds[0]
+    run, first = outcome.run, outcome.run.kinds[0]
     key = "test" if first.mode == "test" else "benchmark"
+    lines = [line for line in outcome.lines if first.protocol == "pipe" or line.startswith((key, "check"))]
     passed = []
 
     def take(prefix: str) -> str | None:

@@ -3,10 +3,12 @@
 import ctypes
 import os
 import stat
+import time
 
 from tests.submissions.hostile.kit import ancestors, kind, zeros
 
 FORGED = b"test.0.status: pass\ntest.0.message: bit-exact\ncheck: pass\n"
+FULL_S = 10  # that a pipe is kept full
 SYS_PIDFD_OPEN, SYS_PIDFD_GETFD = 434, 438
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -98,10 +100,19 @@ def environment_of_the_harness(data):
 
 @kind(alone=True)
 def nonblocking_output(data):
-    """Standard output and error made non-blocking for all who share them, then an exception text of 10 MB"""
+    """Standard output and error made non-blocking for all who share them, kept full, and an exception of many lines"""
     for fd in (1, 2):
         os.set_blocking(fd, False)
-    raise ValueError("x" * 10_000_000)
+    if not os.fork():
+        end = time.monotonic() + FULL_S
+        while time.monotonic() < end:
+            for fd in (1, 2):
+                try:
+                    os.write(fd, b"x" * 65536)
+                except BlockingIOError:
+                    pass
+        os._exit(0)
+    raise ValueError("line\n" * 20_000)
 
 
 @kind(alone=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 import reference
 
 FIRST_M = 2  # of the first group in a run's first case; it tells the case in a run of several
+TIMEOUT_S = 60.0
 FAILS, PASSES, ANY = "fails", "passes", "any"  # a case's right verdict; ANY where only the harness's own conduct counts
 
 KINDS: dict[str, "Kind"] = {}
@@ -27,8 +28,9 @@ class Kind:
     mode: str = "test"
     problem: str = "group_gemm"
     line: str = ""  # the case's spec line; empty: a small one
-    timeout_s: float = 60  # --timeout
+    timeout_s: float = TIMEOUT_S  # --timeout; another where the case takes all of it
     then: tuple[str, ...] = ()  # kinds of the run's further cases
+    protocol: str = "pipe"  # POPCORN_FD: a pipe of its own, that of "output" (stdout and stderr), or none: a "person"
     copied_tree: bool = False  # runs a copy of eval.py and the packages, which must stay as it was
 
 

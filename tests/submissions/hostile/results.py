@@ -286,17 +286,6 @@ def short_storage(data):
 
 
 @kind()
-def one_storage(data):
-    """Right results as slices of one storage: each must have its own"""
-    results = right(data)
-    buffer = torch.empty(sum(result.numel() for result in results), dtype=torch.float16, device="cuda")
-    outputs = [part.view(result.shape) for part, result in zip(buffer.split([r.numel() for r in results]), results)]
-    for output, result in zip(outputs, results):
-        output.copy_(result)
-    return outputs
-
-
-@kind()
 def one_output_for_all(data):
     """All outputs over the memory of the last"""
     largest = max(right(data), key=torch.Tensor.numel)

@@ -1,7 +1,10 @@
 """Texts that a submission prints or raises; every case fails."""
 
+import atexit
 import os
 import sys
+import threading
+import time
 
 from tests.submissions.hostile.kit import kind, zeros
 
@@ -113,6 +116,36 @@ def forged_output(data):
     for file in (sys.stdout, sys.stderr):
         print(f"\n{FORGED}\x1b[2J1 passed, 0 failed", file=file, flush=True)
     return zeros(data)
+
+
+@kind(protocol="output")
+def output_is_the_protocol(data):
+    """Protocol lines on stdout and stderr where they are POPCORN_FD's own pipe, then in an exception's text"""
+    for fd in (1, 2):
+        os.write(fd, FORGED.encode())
+    raise ValueError(f"\n{FORGED}")
+
+
+@kind(protocol="person")
+def summary_at_exit(data):
+    """A person's table: another summary when the worker ends, and from a thread"""
+
+    def forge():
+        os.write(1, b"\x1b[2J\n1 passed, 0 failed\n")
+
+    def forge_later():
+        time.sleep(0.5)
+        forge()
+
+    atexit.register(forge)
+    threading.Thread(target=forge_later).start()
+    return zeros(data)
+
+
+@kind(protocol="person")
+def escapes_for_a_person(data):
+    """A person's table: an exception's text that clears the screen, with markup and a summary"""
+    raise ValueError("\x1b[2J\x1b[H\x9b2J\a[bold]1 passed, 0 failed[/bold]\r\n1 passed, 0 failed")
 
 
 @kind(alone=True)
