@@ -2,7 +2,7 @@
 
     python eval.py test                  the test cases
     python eval.py benchmark             the benchmark cases, timed; the emulator checks and counts, it never times
-    python eval.py leaderboard           the same on inputs that were not seen before, with every timed output checked
+    python eval.py leaderboard           the same on inputs that were not seen before; timed outputs are checked
     python eval.py profile               where a B200 spends its time, or every count of the emulator
     python eval.py test --problem gemm   another of the contest's problems; all: every problem, one after the other
     python eval.py MODE SPECFILE --case 2                one case (numbered from 0) of a spec file

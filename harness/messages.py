@@ -117,7 +117,7 @@ class Plan(Message):
 
 
 class Finish(Message):
-    """Forget all slots. Answer: Finished."""
+    """Forget all slots and give cached device memory back. Answer: Finished."""
 
 
 Request = Store | Call | Fetch | Time | Overwrite | Profile | Plan | Finish

@@ -35,13 +35,26 @@ class SharedMemory:
         return len(self.bytes)
 
     def map(self, count: int) -> None:
-        """Map the first `count` bytes, unless they are."""
+        """Map the first `count` bytes, unless they are. A GPU copies from and to them at full speed."""
         if len(self.bytes) < count:
+            self._unmap()
             self.bytes = torch.frombuffer(mmap.mmap(self.fd, count), dtype=torch.uint8)
+            if has_gpu():
+                torch.cuda.cudart().cudaHostRegister(self.bytes.data_ptr(), count, 0)
+
+    def _unmap(self) -> None:
+        if len(self.bytes) and has_gpu():
+            torch.cuda.cudart().cudaHostUnregister(self.bytes.data_ptr())
+        self.bytes = torch.empty(0, dtype=torch.uint8)
 
     def close(self) -> None:
-        self.bytes = torch.empty(0, dtype=torch.uint8)
+        self._unmap()
         os.close(self.fd)
+
+
+def has_gpu() -> bool:
+    """Whether device "cuda" is a GPU: torch has CUDA, and the emulator has not taken its place."""
+    return torch.version.cuda is not None and "emulated" not in torch.cuda.get_device_name()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
