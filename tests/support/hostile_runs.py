@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.submissions.hostile.kit import FAILS, FIRST_M, PASSES, TIMEOUT_S, Kind
+from tests.submissions.hostile.kit import FAILS, FIRST_M, PASSES, PROOF, TIMEOUT_S, Kind
 from tests.submissions.hostile.register import KINDS
 from tests.support.commands import ROOT, clean_environment
 
@@ -51,7 +51,7 @@ class Outcome:
     """What a run did; `problems` is empty if all is as it should be."""
 
     run: Run
-    seconds: float
+    seconds: float = 0
     problems: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # kind's name -> what slipped
     notes: list[str] = field(default_factory=list)  # what is possible and not asked of the harness to prevent
     lines: list[str] = field(default_factory=list)
@@ -87,72 +87,77 @@ def execute(run: Run) -> Outcome:
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     try:
         with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
-            return _execute(run, Path(folder))
+            began = time.monotonic()
+            outcome = _execute(run, Path(folder))
+            outcome.seconds = time.monotonic() - began
+            return outcome
     finally:
         prctl(PR_SET_CHILD_SUBREAPER, 0)
 
 
 def _execute(run: Run, folder: Path) -> Outcome:
-    first = run.kinds[0]
+    first, outcome = run.kinds[0], Outcome(run)
     root = copied_tree(folder / "tree") if first.copied_tree else ROOT
-    before, digest = children(), tree_digest(root) if first.copied_tree else ""
-    lines = [case_line(run, index) for index in range(len(run.names))]
-    (folder / "specs.txt").write_text("".join(f"{line}\n" for line in lines))
-    environment = clean_environment(
-        HOSTILE=",".join(run.names),
-        HOSTILE_FOLDER=str(folder),
-        HOSTILE_TREE=str(root) if first.copied_tree else "",
-        HOSTILE_RUNNER=str(os.getpid()),
-        PYTHONPATH=str(root),
-        PYTHONDONTWRITEBYTECODE="1" if first.copied_tree else "",
-    )
+    digest = tree_digest(root) if first.copied_tree else ""
+    before = children()
     protocol, output = Drain(), Drain()
+    process = start_eval(run, root, folder, protocol.writing, output.writing)
+    protocol.start()
+    output.start()
+    try:
+        process.wait(limit_s(run))
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        outcome.add(first, f"the harness hung: killed after {limit_s(run):g} s")
+    protocol.mark()
+    left = survivors(before)
+    if left:
+        outcome.add(first, f"survivors: {len(left)}, {', '.join(left[:3])}")
+    end_children(before)
+    outcome.lines, outcome.output = protocol.end().splitlines(), output.end()
+    if late := protocol.late():
+        outcome.add(first, f"written after the harness's end: {late[:100]!r}")
+    if (folder / PROOF).exists() and (folder / PROOF).read_text() == str(process.pid):
+        outcome.add(first, "code of the submission ran in the harness")
+    if first.copied_tree and tree_digest(root) != digest:
+        outcome.notes.append("the project's files were changed")
+    if first.protocol == "person":
+        judge_summary(outcome, process.returncode)
+    else:
+        judge_lines(outcome, process.returncode, case_lines(run))
+    return outcome
+
+
+def start_eval(run: Run, root: Path, folder: Path, protocol: int, output: int) -> subprocess.Popen:
+    """eval.py in a session of its own. root: of the project. protocol, output: descriptors for writing."""
+    first = run.kinds[0]
+    (folder / "specs.txt").write_text("".join(f"{line}\n" for line in case_lines(run)))
+    variables = {
+        "HOSTILE": ",".join(run.names),
+        "HOSTILE_FOLDER": str(folder),
+        "HOSTILE_RUNNER": str(os.getpid()),
+        "PYTHONPATH": str(root),
+    }
+    if first.copied_tree:
+        variables |= {"HOSTILE_TREE": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
     if first.protocol != "person":
-        environment["POPCORN_FD"] = str(protocol.writing)
-    shown = protocol.writing if first.protocol == "output" else output.writing
-    began = time.monotonic()
-    process = subprocess.Popen(
+        variables["POPCORN_FD"] = str(protocol)
+    shown = protocol if first.protocol == "output" else output
+    return subprocess.Popen(
         [
             *(sys.executable, root / "eval.py", first.mode, folder / "specs.txt", "--problem", first.problem),
             *("--submission", root / SUBMISSION, "--device", "emulator", "--schedule", "late"),
             *("--timeout", f"{first.timeout_s:g}"),
         ],
-        env=environment,
-        pass_fds=[protocol.writing],
+        env=clean_environment(**variables),
+        pass_fds=[protocol],
         cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=shown,
         stderr=shown,
         start_new_session=True,
     )
-    protocol.start()
-    output.start()
-    outcome = Outcome(run, 0)
-    try:
-        code = process.wait(limit_s(run))
-    except subprocess.TimeoutExpired:
-        process.kill()
-        code = process.wait()
-        outcome.add(first, f"the harness hung: killed after {limit_s(run):g} s")
-    protocol.mark()
-    outcome.seconds = time.monotonic() - began
-    left = survivors(before)
-    if left:
-        outcome.add(first, f"survivors: {len(left)}, {', '.join(left[:3])}")
-    end_children(before)
-    outcome.output = output.end()
-    outcome.lines = protocol.end().splitlines()
-    if late := protocol.late():
-        outcome.add(first, f"written after the harness's end: {late[:100]!r}")
-    if (folder / "ran-in-the-harness").exists() and (folder / "ran-in-the-harness").read_text() == str(process.pid):
-        outcome.add(first, "code of the submission ran in the harness")
-    if first.copied_tree and tree_digest(root) != digest:
-        outcome.notes.append("the project's files were changed")
-    if first.protocol == "person":
-        judge_summary(outcome, code)
-    else:
-        judge_lines(outcome, code, lines)
-    return outcome
 
 
 def limit_s(run: Run) -> float:
@@ -161,10 +166,10 @@ def limit_s(run: Run) -> float:
     return LIMIT_S + LIMIT_PER_CASE_S * len(run.names) + hanging
 
 
-def case_line(run: Run, index: int) -> str:
-    """The spec line of a run's case: a small one whose first M tells the kind, or the kind's own."""
-    default = f"m: [{FIRST_M + index}, 24]; n: [16, 8]; k: [64, 128]; g: 2; seed: 1111"
-    return run.kinds[index].line or default
+def case_lines(run: Run) -> list[str]:
+    """The spec line of each case: a small one whose first M tells the kind, or the kind's own."""
+    default = "m: [{}, 24]; n: [16, 8]; k: [64, 128]; g: 2; seed: 1111"
+    return [kind.line or default.format(FIRST_M + index) for index, kind in enumerate(run.kinds)]
 
 
 def copied_tree(folder: Path) -> Path:

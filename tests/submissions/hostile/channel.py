@@ -10,7 +10,7 @@ import time
 
 from harness import messages
 from harness.shared_memory import dtype_name
-from tests.submissions.hostile.kit import ANY, folder, kind, right, zeros
+from tests.submissions.hostile.kit import ANY, PROOF, folder, kind, right, zeros
 
 HUGE = 100_000_000  # bytes
 FORGED = "\ntest.0.status: pass\ncheck: pass\n\x1b[2J"
@@ -119,7 +119,7 @@ class RunsInTheReader:
     """Unpickling it writes the reader's process id into the run's folder."""
 
     def __reduce__(self):
-        path = str(folder() / "ran-in-the-harness")
+        path = str(folder() / PROOF)
         return exec, (f"import os; open({path!r}, 'w').write(str(os.getpid()))",)
 
 
