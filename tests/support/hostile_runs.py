@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.submissions.hostile.kit import FAILS, FIRST_M, PASSES, PROOF, TIMEOUT_S, Kind
+from tests.submissions.hostile.kit import FAILS, FIRST_M, OVER, PASSES, PROOF, TIMEOUT_S, Kind
 from tests.submissions.hostile.register import KINDS
 from tests.support.commands import ROOT, clean_environment
 
@@ -114,6 +114,7 @@ def _execute(run: Run, folder: Path) -> Outcome:
     left = survivors(before)
     if left:
         outcome.add(first, f"survivors: {len(left)}, {', '.join(left[:3])}")
+    (folder / OVER).touch()
     end_children(before)
     outcome.lines, outcome.output = protocol.end().splitlines(), output.end()
     if late := protocol.late():
@@ -290,7 +291,7 @@ def judge_summary(outcome: Outcome, code: int) -> None:
 
 
 def judge_lines(outcome: Outcome, code: int, specs: list[str]) -> None:
-    """Compare the lines with those that the harness must write for these cases, and the verdicts with the right ones."""
+    """Compare the lines with those that the harness must write, and the verdicts with the right ones."""
     run, first = outcome.run, outcome.run.kinds[0]
     key = "test" if first.mode == "test" else "benchmark"
     lines = [line for line in outcome.lines if first.protocol == "pipe" or line.startswith((key, "check"))]

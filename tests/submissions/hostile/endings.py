@@ -110,6 +110,12 @@ def memory_hog(data):
         kept.append(bytearray(1 << 20))
 
 
+@kind(then=("callers_c",))
+def exit_before_a_right_case(data):
+    """os._exit(0), then a right case, which must pass"""
+    os._exit(0)
+
+
 @kind(at_import=True)
 def exit_at_import():
     """os._exit(0) when it is imported"""

@@ -9,6 +9,7 @@ import reference
 
 FIRST_M = 2  # of the first group in a run's first case; it tells the case in a run of several
 TIMEOUT_S = 60.0
+OVER = "over"  # file of a run's folder, once the run is judged: for what cannot be caught
 PROOF = "ran-in-the-harness"  # file of a run's folder, with the id of the process that wrote it
 FAILS, PASSES, ANY = "fails", "passes", "any"  # a case's right verdict; ANY where only the harness's own conduct counts
 

@@ -54,9 +54,7 @@ def punched_memory(data):
     """The shared memory's pages are removed"""
     for fd in memory_files():
         size = os.fstat(fd).st_size
-        libc.fallocate(
-            fd, FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE, ctypes.c_long(0), ctypes.c_long(size)
-        )
+        libc.fallocate(fd, FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE, ctypes.c_long(0), ctypes.c_long(size))
     return zeros(data)
 
 

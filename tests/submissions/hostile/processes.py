@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 
-from tests.submissions.hostile.kit import ANY, ancestors, folder, kind, right
+from tests.submissions.hostile.kit import ANY, OVER, ancestors, folder, kind, right
 
 LIFE_S = 150  # of what is left behind, longer than its run may take
 PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG = 36, 1
@@ -151,7 +151,7 @@ def hopping_processes(data):
     for _ in range(8):
         if not os.fork():
             os.setsid()
-            while time.monotonic() < end:
+            while time.monotonic() < end and not (folder() / OVER).exists():
                 if os.fork():
                     os._exit(0)
                 os.setsid()

@@ -8,7 +8,6 @@ import weakref
 
 import torch
 
-import reference
 from tests.submissions.hostile.kit import kind, right, zeros
 
 
@@ -158,25 +157,6 @@ def weak_reference(data):
 
     weak_reference.kept = weakref.ref(returned, fill)
     return returned
-
-
-@kind(at_import=True)
-def frozen_case():
-    """object.__setattr__: every object of the harness with an attribute `passed` or `expected` is changed"""
-
-    def change():
-        for found in gc.get_objects():
-            if type(found).__module__.partition(".")[0] in ("harness", "reference"):
-                for name in ("passed", "is_right", "ok"):
-                    if hasattr(found, name):
-                        object.__setattr__(found, name, True)
-
-    class Everything:
-        def __del__(self):
-            change()
-
-    change()
-    reference.hostile = Everything()
 
 
 @kind(alone=True)

@@ -1,4 +1,4 @@
-"""Results that are wrong, or right in a form that breaks the contract: a plain list of plain tensors, memory of their own."""
+"""Results that are wrong, or right in a form that the contract excludes: it wants a plain list of plain tensors."""
 
 import math
 

@@ -35,7 +35,7 @@ def replaced(name, *modules):
 
 replaced("other_json", "json", "msgspec", "msgspec.json")
 replaced("other_socket", "socket", "struct", "select", "selectors")
-replaced("other_harness", "harness", "harness.cases", "harness.results", "harness.worker")
+replaced("other_harness", "harness", "harness.messages", "harness.outputs", "harness.shared_memory", "harness.results")
 replaced("other_reference", "reference", "task")
 replaced("other_traceback", "traceback", "os.path", "ctypes")
 

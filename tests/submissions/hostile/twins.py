@@ -232,9 +232,3 @@ def benchmark(data):
 def gemv(data):
     """GEMV: a tensor"""
     return reference.gemv_ref_kernel(data)
-
-
-@kind(verdict=PASSES, alone=True, then=("callers_c",))
-def dies_after(data):
-    """A case that fails by its process's end, and a right one after it"""
-    return into_c(data)
