@@ -10,7 +10,7 @@ import time
 
 from harness import messages
 from harness.shared_memory import dtype_name
-from tests.submissions.hostile.kit import ANY, PROOF, folder, kind, right, zeros
+from tests.submissions.hostile.kit import ANY, PROOF, folder, kind, patch, right, zeros
 
 HUGE = 100_000_000  # bytes
 FORGED = "\ntest.0.status: pass\ncheck: pass\n\x1b[2J"
@@ -242,7 +242,7 @@ def replies_with(body):
             numbered = messages.NumberedReply(numbered.number, body)
         return encode(numbered)
 
-    messages.encode = changed
+    patch(messages, "encode", changed)
 
 
 @kind()
@@ -293,7 +293,7 @@ def counts_launches(*launches):
             return framed(json.dumps({"number": numbered.number, "body": body}).encode())
         return encode(numbered)
 
-    messages.encode = changed
+    patch(messages, "encode", changed)
 
 
 @kind(mode="benchmark", verdict=ANY)
@@ -320,7 +320,21 @@ def many_launches(data):
 @kind(mode="benchmark", verdict=ANY)
 def plan_with_escapes(data):
     """Mode benchmark, right results: a plan of lines of the protocol"""
-    sys.modules["submission"].plan_report = lambda sizes: {FORGED: FORGED, "\udcff": "\ud800", "x" * 10**7: 1}
+    sys.modules["submission"].plan_report = lambda sizes: {FORGED: FORGED}
+    return right(data)
+
+
+@kind(mode="benchmark", verdict=ANY)
+def plan_at_length(data):
+    """Mode benchmark, right results: a plan with a label of 10 MB"""
+    sys.modules["submission"].plan_report = lambda sizes: {"x" * 10**7: 1}
+    return right(data)
+
+
+@kind(mode="benchmark", verdict=ANY)
+def plan_of_surrogates(data):
+    """Mode benchmark, right results: a plan of half surrogate pairs"""
+    sys.modules["submission"].plan_report = lambda sizes: {"\udcff": "\ud800"}
     return right(data)
 
 
@@ -346,7 +360,7 @@ def finish_fails(data):
             numbered = messages.NumberedReply(numbered.number, messages.Failed("no end", ""))
         return encode(numbered)
 
-    messages.encode = changed
+    patch(messages, "encode", changed)
     return zeros(data)
 
 
