@@ -10,7 +10,8 @@ from emulator.hardware.properties import DeviceProperties
 from tests.support.small_kernels import entry, launch, store
 
 SCHEDULES = ["late", "eager", "random:1", "random:2"]
-BOUND = 30_000_000  # warp instructions: a spin that should end, or be named a hang, and does not, fails a test soon
+# Warp instructions after which a test fails whose spin does not end, or is not named a hang.
+BOUND, HANG_BOUND = 30_000_000, 3_000_000
 
 # Counts to {n} without a store or a barrier. Labels are named by {name}, registers are %r4{name} and %p4.
 COUNT = (
@@ -41,7 +42,7 @@ def run(body, words=4, **options):
 
 def hang(body, *arrays, **options):
     with pytest.raises(EmulatorError) as error:
-        launch(body, *(arrays or (np.zeros(4, np.uint32),)), max_instructions=BOUND, **options)
+        launch(body, *(arrays or (np.zeros(4, np.uint32),)), max_instructions=HANG_BOUND, **options)
     text = str(error.value)
     assert text.startswith("the kernel hangs: all warps that can run poll without an effect"), text
     return text
