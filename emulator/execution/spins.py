@@ -1,10 +1,10 @@
 """Spins: warps that run without an effect. One is a hang if it repeats, and legal otherwise.
 
-An effect is whatever could change what a lane reads: a write that changes bytes, an arrival, a copy that lands, an
-exit. The time between two effects is an epoch. Within it a lane's future depends on its own state alone, whatever the
-order of the turns, so that a warp goes round for ever if all of its groups have run and it is back in a state in which
-it has been in the same epoch. If all warps that can run do so, and no asynchronous operation is outstanding, no effect
-will come: the kernel hangs. Any other spin goes on.
+An effect is whatever could change what a lane reads: a store, an atomic that changes a word, an arrival, a copy that
+lands, an exit. The time between two effects is an epoch. Within it a lane's future depends on its own state alone,
+whatever the order of the turns, so that a warp goes round for ever if all of its groups have run and it is back in a
+state in which it has been in the same epoch. If all warps that can run do so, and no asynchronous operation is
+outstanding, no effect will come: the kernel hangs. Any other spin goes on.
 
 A state is whatever a warp's next instructions depend on: the places of its active groups, registers, local memory,
 and the asynchronous work that the warp alone can see. It is looked at between turns, so an engine that runs many

@@ -86,12 +86,13 @@ class TestLoopsThatEnd:
         assert run("mov.u32 %r30, 9999;" + steps + SET.format(word=0), schedule=schedule)[0] == 1
 
     def test_a_group_of_lanes_for_each_turn(self, schedule):
-        """Every lane is in a loop of its own. The last one's is short, and ends those of the others."""
+        """All lanes but the last are in loops of their own. That one ends them after two of its turns, one in 32."""
         part = "".join(f"setp.eq.u32 %p7, %tid, {i}; @%p7 bra L{i};" for i in range(31))
         loops = "".join(
             f"L{i}: ld.volatile.global.b32 %r5, [%a0]; setp.eq.u32 %p6, %r5, 0; @%p6 bra L{i}; ret;" for i in range(31)
         )
-        assert run(part + "bra LAST;" + loops + "LAST:" + SET.format(word=0), schedule=schedule)[0] == 1
+        steps = "".join(f"B{i}: setp.eq.u32 %p7, %tid, {i}; @%p7 bra B{i};" for i in range(20))
+        assert run(part + "bra B0;" + loops + steps + SET.format(word=0), schedule=schedule)[0] == 1
 
     def test_a_lock_that_is_held_for_long(self, schedule):
         """A compare-and-swap that fails has no effect; the one that succeeds ends the spin."""
