@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 LOOK_TURNS = {"late": 8, "eager": 8, "random": 64}
 """Turns of every warp that can run between two looks, by the kind of the schedule: random turns are shorter."""
 
+LONGEST_SKIP = 10**9  # cycles
+
 KEPT_STATES = 16  # of a warp; one would do, but under a random schedule more are met again sooner
 
 
@@ -167,4 +169,4 @@ class Spins:
     def skip(self, clock: int) -> int:
         """Cycles by which the clock may go forward, since nothing else happens. clock: cycles."""
         self._watches = {warp: watch for warp, watch in self._watches.items() if watch.repeats}
-        return 1 + (clock - self._began) // 8
+        return min(1 + (clock - self._began) // 8, LONGEST_SKIP)
