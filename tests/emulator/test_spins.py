@@ -63,11 +63,12 @@ class TestLoopsThatEnd:
         body = PART + COUNT.format(name=0, n=n) + SET.format(word=0) + "ret; OTHER:" + POLL.format(word=0)
         assert run(body + SET.format(word=4), threads=64, schedule=schedule)[:2] == [1, 1]
 
-    def test_taking_turns(self, schedule):
+    @pytest.mark.parametrize("effect", [SET, "red.global.add.u32 [%a0+{word}], 1;"])
+    def test_taking_turns(self, schedule, effect):
         """Each warp polls for as long as the other one counts."""
-        first = COUNT.format(name=0, n=6_000) + SET.format(word=0) + POLL.format(word=4)
-        second = POLL.format(word=0) + COUNT.format(name=1, n=6_000) + SET.format(word=4)
-        assert run(PART + first + "ret; OTHER:" + second, threads=64, schedule=schedule)[:2] == [1, 1]
+        first = COUNT.format(name=0, n=6_000) + effect.format(word=0) + POLL.format(word=4)
+        second = POLL.format(word=0) + COUNT.format(name=1, n=6_000) + effect.format(word=4)
+        assert all(run(PART + first + "ret; OTHER:" + second, threads=64, schedule=schedule)[:2])
 
     def test_counting_in_local_memory(self, schedule):
         """Nothing but local memory tells one iteration from the next, as in code that is not optimised."""
