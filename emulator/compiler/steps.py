@@ -24,7 +24,7 @@ def rows_of(entry: Entry) -> list[Match]:
         found = lookup(instruction.opcode)
         if found is None:
             raise located(f"instruction {instruction.opcode} is not modelled", entry, instruction)
-        refusal = found[0].refusal(instruction) or misplaced_destination(instruction, found[0].writes)
+        refusal = found[0].refusal(instruction, found[1]) or misplaced_destination(instruction, found[0].writes)
         if refusal is not None:
             raise located(refusal, entry, instruction)
         rows.append(found)

@@ -7,7 +7,8 @@ import re
 from emulator.compiler.code import Code
 from emulator.compiler.opcodes.float_operands import numbers
 from emulator.compiler.opcodes.rows import Row, always_lanes, row
-from emulator.ptx.ir import Instruction, Vector
+from emulator.compiler.signatures import shown
+from emulator.ptx.ir import SINK, Address, Instruction, Register, Symbol, Vector
 from emulator.ptx.types import type_width
 
 _WORD = "b16|u16|s16|f16|bf16|b32|u32|s32|f32|f16x2|bf16x2|b64|u64|s64|f64|f32x2"
@@ -15,13 +16,27 @@ _WORD = "b16|u16|s16|f16|bf16|b32|u32|s32|f32|f16x2|bf16x2|b64|u64|s64|f64|f32x2
 
 def _mov(code: Code, instruction: Instruction, match: re.Match) -> None:
     destination, source = instruction.operands
-    width = type_width(match.group("type"))
+    type_name = match.group("type")
+    width = type_width(type_name)
+    for operand in (destination, source):
+        if isinstance(operand, Vector):
+            _check_parts(code, operand, type_name)
+        elif not isinstance(operand, Symbol | Address):
+            code.fits(operand, type_name)
     if isinstance(destination, Vector):
         _unpack(code, destination, source, width)
     elif isinstance(source, Vector):
         _pack(code, destination, source, width)
     else:
-        code.assign(destination, code.value(source, width), code.kind)
+        code.assign(destination, code.value(source, width, type_name), code.kind)
+
+
+def _check_parts(code: Code, operand: Vector, type_name: str) -> None:
+    """Raises EmulatorError unless the items of a vector are two or four equal parts of a type (PTX ISA, "mov")."""
+    count, width = len(operand.items), type_width(type_name)
+    if count not in (2, 4) or type_name[0] != "b" or width // count < 8:
+        raise code.fail(f"{shown(operand)} for type .{type_name}: two or four parts of untyped bits are expected")
+    code.fits(operand, f"b{width // count}*")
 
 
 def _unpack(code: Code, destination: Vector, source: object, width: int) -> None:
@@ -33,7 +48,8 @@ def _unpack(code: Code, destination: Vector, source: object, width: int) -> None
             value = f"{text} >> {part * i} & {mask}" if i else f"{text} & {mask}"
         else:
             value = f"({text} >> u{width}({part * i})).astype(u{part})" if i else f"{text}.astype(u{part})"
-        code.assign(item, value, code.kind) if item.name != "_" else None
+        if item != SINK:
+            code.assign(item, value, code.kind)
 
 
 def _pack(code: Code, destination: object, source: Vector, width: int) -> None:
@@ -51,10 +67,19 @@ _INTEGER = "u8|s8|u16|s16|u32|s32|u64|s64"
 _FLOAT = "f16|bf16|f32|f64"
 
 
+def _at_least(code: Code, operand: object, type_name: str) -> None:
+    """Raises EmulatorError for a register that is narrower than its type (PTX ISA, "Operand Size Exceeding
+    Instruction-Type Size").
+    """
+    if isinstance(operand, Register) and operand.width < type_width(type_name):
+        code.fits(operand, type_name)
+
+
 def _from_integer(code: Code, operand: object, type_name: str) -> str:
     """The source's low bits with the type's sign: an integer, or a row of the type's width."""
     width = type_width(type_name)
-    text = code.value(operand, width)
+    _at_least(code, operand, type_name)
+    text = code.value(operand, width, type_name)
     register_width = getattr(operand, "width", width)
     if code.is_uniform(operand):
         text = f"({text} & {(1 << width) - 1})" if register_width > width else text
@@ -66,6 +91,7 @@ def _from_integer(code: Code, operand: object, type_name: str) -> str:
 def _integer_to_integer(code: Code, instruction: Instruction, match: re.Match) -> None:
     destination, source = instruction.operands
     to, register_width = match.group("to"), destination.width
+    _at_least(code, destination, to)
     text = _from_integer(code, source, match.group("type"))
     width, is_signed = type_width(to), to[0] == "s"
     low, high = (-(1 << width - 1), (1 << width - 1) - 1) if is_signed else (0, (1 << width) - 1)
@@ -99,6 +125,7 @@ def _long_to_double(code: Code, instruction: Instruction, match: re.Match) -> No
     text = _from_integer(code, source, match.group("type"))
     letter = "i" if match.group("type")[0] == "s" else "u"
     text = f"np.full(32, {text}, {letter}64)" if code.is_uniform(source) else text
+    code.fits(destination, "f64")
     code.assign(destination, f"{text}.astype(f64).view(u64)", "lanes")
 
 
@@ -106,6 +133,7 @@ def _narrowed(code: Code, destination: object, text: str, match: re.Match) -> No
     """Emits the assignment of a row of numbers, converted by the type, rounding and modifiers of the opcode."""
     register_width = code.register(destination).width
     groups = match.groupdict()
+    _at_least(code, destination, groups["to"])
     rounding, modifiers = groups.get("rounding") or "rn", groups.get("modifiers") or ""
     if rounding in _INTEGRAL:
         text, rounding = f"{_INTEGRAL[rounding]}({text})", "rn"
@@ -127,6 +155,7 @@ _INTEGRAL = {"rni": "np.rint", "rzi": "np.trunc", "rmi": "np.floor", "rpi": "np.
 def _float_to_integer(code: Code, instruction: Instruction, match: re.Match) -> None:
     destination, source = instruction.operands
     to = match.group("to")
+    _at_least(code, destination, to)
     text = numbers(code, source, match.group("type"), match.group("ftz") is not None)
     text = f"floats.float_to_int({text}, {type_width(to)}, {to[0] == 's'}, {match.group('rounding')!r})"
     if type_width(to) < destination.width:

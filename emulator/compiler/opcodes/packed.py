@@ -75,7 +75,7 @@ _SATFINITE = r"(?P<modifiers>\.satfinite)?"
 
 ROWS: list[Row] = [
     row(rf"cvt\.(?P<rounding>rn|rz){_MODIFIERS}\.(?P<to>f16|bf16)x2\.(?P<type>f32)", _pack, 3, kind=always_lanes),
-    row(rf"cvt\.rs{_MODIFIERS}\.(?P<to>f16|bf16)x2\.f32", _pack_stochastic, 4, kind=always_lanes),
+    row(rf"cvt\.rs{_MODIFIERS}\.(?P<to>f16|bf16)x2\.f32", _pack_stochastic, kind=always_lanes, takes="b32 f32 f32 b32"),
     row(rf"cvt\.(?P<rounding>rn){_SATURATING}\.(?P<to>{_SMALL})x2\.(?P<type>f32)", _pack, 3, kind=always_lanes),
     row(
         rf"cvt\.(?P<rounding>rn){_SATURATING}\.(?P<to>{_SMALL})x2\.(?P<type>f16x2|bf16x2)", _pack, 2, kind=always_lanes
@@ -90,8 +90,13 @@ ROWS: list[Row] = [
         kind=always_lanes,
     ),
     row(r"cvt\.rn(?P<modifiers>)\.(?P<to>bf16)x2\.(?P<of>ue8m0)x2", _unpack, 2, kind=always_lanes),
-    row(rf"cvt\.(?P<rounding>rn|rz){_MODIFIERS}\.tf32\.f32", _round_to_tf32, 2, kind=always_lanes),
-    row(rf"cvt\.(?P<rounding>rna){_SATFINITE}\.tf32\.f32", _round_to_tf32, 2, kind=always_lanes),
-    row(r"cvt\.pack\.sat\.(?P<sign>[us])(?P<width>16)\.s32", _pack_integers, 3, kind=always_lanes),
-    row(r"cvt\.pack\.sat\.(?P<sign>[us])(?P<width>2|4|8)\.s32\.b32", _pack_integers, 4, kind=always_lanes),
+    row(rf"cvt\.(?P<rounding>rn|rz){_MODIFIERS}\.tf32\.f32", _round_to_tf32, kind=always_lanes, takes="b32 f32"),
+    row(rf"cvt\.(?P<rounding>rna){_SATFINITE}\.tf32\.f32", _round_to_tf32, kind=always_lanes, takes="b32 f32"),
+    row(r"cvt\.pack\.sat\.(?P<sign>[us])(?P<width>16)\.s32", _pack_integers, kind=always_lanes, takes="b32 s32 s32"),
+    row(
+        r"cvt\.pack\.sat\.(?P<sign>[us])(?P<width>2|4|8)\.s32\.b32",
+        _pack_integers,
+        kind=always_lanes,
+        takes="b32 s32 s32 b32",
+    ),
 ]
