@@ -5,6 +5,7 @@ A signature has a word for each operand, in order; `{name}` in it is a group of 
 | word | operand |
 |---|---|
 | a type, `u32` | a register of the type's width or a literal that fits |
+| `u32+` | a register of at least that width or a literal that fits |
 | `p` | a predicate |
 | `[]`, `[,]` | an address without, with coordinates |
 | `#` | an integer literal |
@@ -77,6 +78,10 @@ def misfit(operand: object, word: str) -> str | None:
         return f"a register is expected, not {shown(operand)}"
     if word.startswith("%"):
         return misfit(operand, word[1:])
+    if word.endswith("+"):
+        word = word[:-1]
+        wider = isinstance(operand, Register) and operand.width >= type_width(word)
+        return None if wider else misfit(operand, word)
     if word.startswith("_"):
         return None if operand == SINK else misfit(operand, word[1:])
     return _misfit_of_type(operand, "pred" if word == "p" else word)

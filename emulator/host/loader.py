@@ -15,6 +15,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from emulator.compiler.translate import translate
 from emulator.errors import EmulatorError
 from emulator.execution import device
 from emulator.execution.device import Device
@@ -93,6 +94,10 @@ class Kernel:
         self._entry = entry
         self.name = entry.name
         self.params = tuple(entry.params)  # in the order of the entry's .param
+
+    def check(self) -> None:
+        """Translates the kernel, as its first launch does. Raises EmulatorError for what is not modelled."""
+        translate(self._entry)
 
     def launch(
         self,

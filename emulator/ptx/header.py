@@ -40,7 +40,7 @@ FIRST_VERSION = {target: version for version, names in _TARGETS_BY_VERSION.items
 """Target -> the first PTX version, (major, minor), that has it."""
 _OPTIONS = ("debug", "texmode_unified", "texmode_independent")  # of .target, without an effect here
 _ADDRESS_BITS = 64
-_VERSION = re.compile(r"\s*\.version\s+(\d+)\.(\d+)(?=\s)")
+_VERSION = re.compile(r"\s*\.version\s+(\d{1,4})\.(\d{1,4})(?=\s)")
 _TARGET = re.compile(r"\s*\.target\s+(\w+(?:\s*,\s*\w+)*)(?=\s|\Z)")
 _ADDRESS_SIZE = re.compile(r"\s*\.address_size\b\s*(\d+)?")
 

@@ -8,7 +8,7 @@ from emulator.compiler.code import Code
 from emulator.compiler.opcodes.float_operands import numbers
 from emulator.compiler.opcodes.rows import Row, always_lanes, row
 from emulator.compiler.signatures import shown
-from emulator.ptx.ir import SINK, Address, Instruction, Register, Symbol, Vector
+from emulator.ptx.ir import SINK, Address, Instruction, Symbol, Vector
 from emulator.ptx.types import type_width
 
 _WORD = "b16|u16|s16|f16|bf16|b32|u32|s32|f32|f16x2|bf16x2|b64|u64|s64|f64|f32x2"
@@ -67,18 +67,9 @@ _INTEGER = "u8|s8|u16|s16|u32|s32|u64|s64"
 _FLOAT = "f16|bf16|f32|f64"
 
 
-def _at_least(code: Code, operand: object, type_name: str) -> None:
-    """Raises EmulatorError for a register that is narrower than its type (PTX ISA, "Operand Size Exceeding
-    Instruction-Type Size").
-    """
-    if isinstance(operand, Register) and operand.width < type_width(type_name):
-        code.fits(operand, type_name)
-
-
 def _from_integer(code: Code, operand: object, type_name: str) -> str:
     """The source's low bits with the type's sign: an integer, or a row of the type's width."""
     width = type_width(type_name)
-    _at_least(code, operand, type_name)
     text = code.value(operand, width, type_name)
     register_width = getattr(operand, "width", width)
     if code.is_uniform(operand):
@@ -91,7 +82,6 @@ def _from_integer(code: Code, operand: object, type_name: str) -> str:
 def _integer_to_integer(code: Code, instruction: Instruction, match: re.Match) -> None:
     destination, source = instruction.operands
     to, register_width = match.group("to"), destination.width
-    _at_least(code, destination, to)
     text = _from_integer(code, source, match.group("type"))
     width, is_signed = type_width(to), to[0] == "s"
     low, high = (-(1 << width - 1), (1 << width - 1) - 1) if is_signed else (0, (1 << width) - 1)
@@ -125,7 +115,6 @@ def _long_to_double(code: Code, instruction: Instruction, match: re.Match) -> No
     text = _from_integer(code, source, match.group("type"))
     letter = "i" if match.group("type")[0] == "s" else "u"
     text = f"np.full(32, {text}, {letter}64)" if code.is_uniform(source) else text
-    code.fits(destination, "f64")
     code.assign(destination, f"{text}.astype(f64).view(u64)", "lanes")
 
 
@@ -133,7 +122,6 @@ def _narrowed(code: Code, destination: object, text: str, match: re.Match) -> No
     """Emits the assignment of a row of numbers, converted by the type, rounding and modifiers of the opcode."""
     register_width = code.register(destination).width
     groups = match.groupdict()
-    _at_least(code, destination, groups["to"])
     rounding, modifiers = groups.get("rounding") or "rn", groups.get("modifiers") or ""
     if rounding in _INTEGRAL:
         text, rounding = f"{_INTEGRAL[rounding]}({text})", "rn"
@@ -155,7 +143,6 @@ _INTEGRAL = {"rni": "np.rint", "rzi": "np.trunc", "rmi": "np.floor", "rpi": "np.
 def _float_to_integer(code: Code, instruction: Instruction, match: re.Match) -> None:
     destination, source = instruction.operands
     to = match.group("to")
-    _at_least(code, destination, to)
     text = numbers(code, source, match.group("type"), match.group("ftz") is not None)
     text = f"floats.float_to_int({text}, {type_width(to)}, {to[0] == 's'}, {match.group('rounding')!r})"
     if type_width(to) < destination.width:
@@ -170,44 +157,48 @@ def _float_to_float(code: Code, instruction: Instruction, match: re.Match) -> No
     _narrowed(code, destination, numbers(code, source, match.group("type"), flush), match)
 
 
+_CONVERTED = "{to}+ {type}+"
 _FTZ_SAT = r"(?P<ftz>\.ftz)?(?P<sat>\.sat)?"
 _NARROW_INTEGER = "u8|s8|u16|s16|u32|s32"
 
 ROWS: list[Row] = [
     row(rf"mov\.(?P<type>{_WORD})", _mov, 2),
-    row(rf"cvt(?P<sat>\.sat)?\.(?P<to>{_INTEGER})\.(?P<type>{_INTEGER})", _integer_to_integer, 2),
+    row(rf"cvt(?P<sat>\.sat)?\.(?P<to>{_INTEGER})\.(?P<type>{_INTEGER})", _integer_to_integer, takes=_CONVERTED),
     row(
         rf"cvt\.(?P<rounding>rn|rz|rm|rp){_FTZ_SAT}\.(?P<to>f16|f32)\.(?P<type>{_INTEGER})",
         _integer_to_float,
-        2,
         kind=always_lanes,
+        takes=_CONVERTED,
     ),
     row(
-        rf"cvt\.(?P<rounding>rn|rz|rm|rp)\.(?P<to>bf16)\.(?P<type>{_INTEGER})", _integer_to_float, 2, kind=always_lanes
+        rf"cvt\.(?P<rounding>rn|rz|rm|rp)\.(?P<to>bf16)\.(?P<type>{_INTEGER})",
+        _integer_to_float,
+        kind=always_lanes,
+        takes=_CONVERTED,
     ),
     row(
         rf"cvt\.(?P<rounding>rn|rz|rm|rp)(?P<sat>\.sat)?\.(?P<to>f64)\.(?P<type>{_NARROW_INTEGER})",
         _integer_to_float,
-        2,
         kind=always_lanes,
+        takes=_CONVERTED,
     ),
-    row(r"cvt\.rn\.f64\.(?P<type>u64|s64)", _long_to_double, 2, kind=always_lanes),
+    row(r"cvt\.rn\.f64\.(?P<type>u64|s64)", _long_to_double, kind=always_lanes, takes="f64 {type}+"),
     row(
         rf"cvt\.(?P<rounding>rni|rzi|rmi|rpi)(?P<ftz>\.ftz)?(?:\.sat)?\.(?P<to>{_INTEGER})\.(?P<type>{_FLOAT})",
         _float_to_integer,
-        2,
         kind=always_lanes,
+        takes=_CONVERTED,
     ),
     row(
         rf"cvt(?:\.(?P<rounding>rn|rz|rm|rp|rni|rzi|rmi|rpi))?{_FTZ_SAT}\.(?P<to>{_FLOAT})\.(?P<type>{_FLOAT})",
         _float_to_float,
-        2,
         kind=always_lanes,
+        takes=_CONVERTED,
     ),
     row(
         r"cvt\.(?P<rounding>rn|rz)(?P<modifiers>(?:\.relu|\.satfinite)+)\.(?P<to>f16|bf16)\.(?P<type>f32)",
         _float_to_float,
-        2,
         kind=always_lanes,
+        takes=_CONVERTED,
     ),
 ]

@@ -141,6 +141,9 @@ def _load(code: Code, instruction: Instruction, match: re.Match) -> None:
     destination, address = instruction.operands[:2]
     _check_address(code, address, found.get("space"))
     items = _items(code, destination, count, width, sinks=True)
+    for item in items:
+        if item != SINK:
+            code.register(item)
     is_signed = found["type"][0] == "s"
     words = code.temporary()
     if code.kind == "uniform":

@@ -35,7 +35,7 @@ def _pack(code: Code, instruction: Instruction, match: re.Match) -> None:
     destination, *sources = instruction.operands
     name, columns = match.group("to"), _columns(code, sources, match.group("type"))
     codes = f"packing.narrow({columns}, {name!r}, {match.group('rounding')!r}, {_flags(match)})"
-    code.assign(destination, f"packing.packed({codes}, {_bits(name)}, {destination.width})", "lanes")
+    code.assign(destination, f"packing.packed({codes}, {_bits(name)}, {code.register(destination).width})", "lanes")
 
 
 def _pack_stochastic(code: Code, instruction: Instruction, match: re.Match) -> None:
@@ -47,10 +47,13 @@ def _pack_stochastic(code: Code, instruction: Instruction, match: re.Match) -> N
 
 def _unpack(code: Code, instruction: Instruction, match: re.Match) -> None:
     destination, source, *scale = instruction.operands
-    text = f"packing.unpacked(row_of({code.value(source, source.width)}, {source.width}), {match.group('of')!r})"
+    width = code.register(source).width
+    text = f"packing.unpacked(row_of({code.value(source)}, {width}), {match.group('of')!r})"
     if match.groupdict().get("scaled"):
+        code.fits(scale[0], "b16")
         text = f"{text} * packing.unpacked(row_of({code.value(scale[0], 16)}, 16), 'ue8m0')"
     codes = f"packing.narrow({text}, {match.group('to')!r}, 'rn', {_flags(match)})"
+    code.fits(destination, "b32")
     code.assign(destination, f"packing.packed({codes}, 16, 32)", "lanes")
 
 
