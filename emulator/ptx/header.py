@@ -50,6 +50,7 @@ class Header(NamedTuple):
 
     version: str  # of PTX, "8.7"
     target: str  # with its options, "sm_100a, debug"
+    target_line: int  # 1-based
     end: int  # characters
 
 
@@ -60,9 +61,11 @@ def header(text: str) -> Header:
     option that is not known, for a target that the version does not have, and for addresses of other than 64 bits.
     """
 
+    def line(position: int) -> int:
+        return text.count("\n", 0, position + len(text[position:]) - len(text[position:].lstrip())) + 1
+
     def refuse(position: int, reason: str) -> EmulatorError:
-        position += len(text[position:]) - len(text[position:].lstrip())
-        return EmulatorError(reason, ptx_line=text.count("\n", 0, position) + 1)
+        return EmulatorError(reason, ptx_line=line(position))
 
     version = _VERSION.match(text)
     if version is None:
@@ -93,4 +96,4 @@ def header(text: str) -> Header:
             target.end(),
             f".address_size {size[1] or 'without a number'}: addresses of the device have {_ADDRESS_BITS} bits",
         )
-    return Header(f"{number[0]}.{number[1]}", ", ".join((name, *options)), (size or target).end())
+    return Header(f"{number[0]}.{number[1]}", ", ".join((name, *options)), line(version.end()), (size or target).end())

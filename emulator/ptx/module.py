@@ -58,7 +58,7 @@ class _ModuleParser:
         dynamic = {v.name: v for v in self.scope.variables.values() if v.space == "shared" and v.extern}
         for entry in self.entries.values():
             entry.variables |= dynamic
-        self.module = Module(self.entries, start.target, start.version, self.scope, self.text)
+        self.module = Module(self.entries, start.target, start.version, self.scope, self.text, start.target_line)
 
     def _fail(self, position: int, reason: str, statement: str | None = None) -> EmulatorError:
         line = self.text.count("\n", 0, position) + 1
