@@ -3,7 +3,7 @@
 # make test        the project's own tests; no GPU needed; TESTS="tests/kernel ..." runs some of them
 # make benchmark   the benchmark shapes: timed on a GPU (a Hopper's tensor core omitted), checked and counted in the emulator
 # make report      SMEM, TMEM, registers, spills and machine code of every configuration; no GPU needed
-# make soak        random shapes through every configuration in the emulator, for SECONDS (60)
+# make soak        random problems through every configuration in the emulator, for SECONDS (60); SEED=2 for others
 # make lint        formatting, static checks, types, import contracts, generated tables
 # make check       what CI runs: lint, test, eval, benchmark and soak, also on the contest runner's nvidia-cutlass-dsl 4.5.2;
 #                  about twenty minutes on two cores
@@ -20,6 +20,7 @@ READY := $(VENV)/.ready
 LOCK := tools/requirements/dsl-$(DSL).txt
 SCHEDULES ?= late,random:1,random:2
 SECONDS ?= 60
+SEED ?= 1
 PROBLEM ?= group_gemm
 TESTS ?= tests
 
@@ -42,7 +43,7 @@ test: $(READY)
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(TESTS)
 
 soak: $(READY)
-	$(BIN)/python -m emulator --schedule eager,late,random:1 tests/soak.py --seconds $(SECONDS)
+	$(BIN)/python -m emulator tests/soak.py --seconds $(SECONDS) --seed $(SEED)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -2,7 +2,7 @@
 
     python eval.py test                  the test cases
     python eval.py benchmark             the benchmark cases, timed; the emulator checks and counts, it never times
-    python eval.py leaderboard           the same on inputs that were not seen before, with every timed output checked
+    python eval.py leaderboard           the same on inputs that were not seen before; timed outputs are checked
     python eval.py profile               where a B200 spends its time, or every count of the emulator
     python eval.py test --problem gemm   another of the contest's problems; all: every problem, one after the other
     python eval.py MODE SPECFILE --case 2                one case (numbered from 0) of a spec file
@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from harness import options
 from harness.devices import B200, DEVICES, MODES, Device, DeviceError, Job, choose_device, emulator_device
 from harness.modes import run_mode
-from harness.protocol import ProtocolReport, usable_fd
+from harness.protocol import ProtocolReport, output_beside, usable_fd
 from harness.restart import RESTARTED, check_packages, restart_under_emulator
 from harness.tables import ConsoleReport, print_total
 from harness.worker import Worker
@@ -119,25 +119,32 @@ def prepare_environment(job: Job) -> None:
 
 def run(args: argparse.Namespace, device: Device, selections: list[Selection], protocol_fd: int | None) -> bool:
     """Run and report the selected cases. Returns whether all passed."""
-    with Worker(args.submission, args.timeout or device.timeout_s) as worker:
-        if protocol_fd is not None:
-            (selected,) = selections
-            return run_mode(
-                args.mode, device, selected.problem, selected.specs, worker, ProtocolReport(protocol_fd), args.baseline
-            )
+    timeout_s = args.timeout or device.timeout_s
+    if protocol_fd is not None:
+        (selected,) = selections
+        with ProtocolReport(protocol_fd) as protocol:
+            with Worker(args.submission, timeout_s, output_beside(protocol_fd)) as worker:
+                passed = run_mode(args.mode, device, selected.problem, selected.specs, worker, protocol, args.baseline)
+            protocol.end(passed)  # when no process of the submission is left
+        return passed
+
+    with Worker(args.submission, timeout_s) as worker:
         name = worker.device_name()
         if args.schedule and device.has_schedules:
             name += f", schedules {args.schedule}"
         headline = f"{name} · {args.submission}"
         reports = [ConsoleReport(selected.problem, headline, selected.numbers) for selected in selections]
-        passed: list[bool] = []
+        outcomes: list[bool] = []
         for selected, report in zip(selections, reports):
-            if passed:
+            if outcomes:
                 print(flush=True)
-            passed.append(run_mode(args.mode, device, selected.problem, selected.specs, worker, report, args.baseline))
-        if len(reports) > 1:
-            print_total(reports)
-        return all(passed)
+            with report:
+                passed = run_mode(args.mode, device, selected.problem, selected.specs, worker, report, args.baseline)
+                report.end(passed)
+            outcomes.append(passed)
+    if len(reports) > 1:
+        print_total(reports)
+    return all(outcomes)
 
 
 def main() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import fcntl
 import os
+import subprocess
 import sys
 from dataclasses import fields
 
@@ -22,6 +23,20 @@ def usable_fd(text: str) -> int | None:
     except (ValueError, OSError, OverflowError):
         return None
     return fd if writable else None
+
+
+def output_beside(fd: int) -> int | None:
+    """A worker's stdout and stderr: None for this process's own, DEVNULL where one of them is the protocol's file."""
+    own = [output for output in (1, 2) if is_open(output)]
+    return subprocess.DEVNULL if any(os.path.sameopenfile(fd, output) for output in own) else None
+
+
+def is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
 
 
 class ProtocolReport:

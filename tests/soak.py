@@ -1,107 +1,145 @@
-"""Random legal shapes through every configuration of the kernel, back to back, for as long as wanted.
+"""Random legal problems through every configuration of the kernel, in as many processes as there are cores.
 
-    python -m emulator --schedule eager,late,random:1 tests/soak.py [--seconds N] [--seed N]
+    python -m emulator tests/soak.py [--problems N] [--seconds S] [--jobs N] [--seed N] [--save FILE.json]
+    python -m emulator tests/soak.py --seed N --only NUMBER     one of them again
+    python -m emulator --device hopper tests/soak.py ...        on a Hopper GPU, in exact mode
 
-Prints each wrong call with the seed and sizes that repeat it, and exits with 1 if there was one. Group GEMMs of 1 to
-16 groups, GEMMs and dual GEMMs of 1 to 3 batch entries; M 0..600, N 8..1024, K 64..2816; chips of 2, 5, 8 and 148 SMs;
-one to three calls in a row, which overlap. Either they share their outputs, and only the last call's are compared; or
-each has its own, which allows the promise that they are free. Results must be bit-exact; a dual GEMM's must be within
-the contest's tolerance.
+Problems are numbered from 0, and one follows from the seed and its number alone. A problem is one to six calls in a
+row: of all four problems, with 1 to 64 groups or batch entries (a GEMV's up to 300) and some that are empty, with every
+configuration given and with the schedule's own choice, for chips of 2 to 148 SMs. M is up to 800, N to 1024 and K to
+4096, a GEMV's M to 2000 and K to 95 K; most calls have less than 2e7 products, some up to 1.5e9. Tensors are whole
+storages, slices of larger ones, or all in one storage. Dimensions of size 1 may have any stride; padding, and scales
+that no kernel may read, are garbage. Calls promise what is true of them or less: without a promise they read what an
+earlier call writes, and write what an earlier call reads or writes.
+
+Every byte of memory is compared with what it must be; a dual GEMM's result may be the float16 value next to it. In the
+emulator a problem runs under one to three schedules. A wrong problem is printed with the command that repeats it; so is
+one whose process dies, or is not done within --limit seconds. Exits with 1 if a problem was wrong or none was run, with
+2 if a process cannot start, and with 130 if interrupted.
 """
 
-import argparse
-import random
+import itertools
+import math
+import os
+import shlex
 import sys
-import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import reference  # noqa: E402
-import submission  # noqa: E402
+from harness.console import make_console  # noqa: E402
+from harness.options import add_submission, command_parser  # noqa: E402
+from tests.support.process_pool import Pool, PoolError  # noqa: E402
+from tests.support.soak_draws import UNIT  # noqa: E402
+from tests.support.soak_summary import Summary  # noqa: E402
+from tools.records import add_save, save  # noqa: E402
 
-LARGEST_WORK = 1.5e9  # products per call, which bounds the seconds that one takes
-
-
-def sizes_of(rng, problem, k_split):
-    """generate_input's arguments of one call, but for the seed: every split-K rank has a k-tile of 256."""
-    while True:
-        groups = rng.choice((1, 2, 3, 5, 8, 16)) if problem == "group_gemm" else rng.choice((1, 1, 2, 3))
-        sizes = [
-            (
-                rng.choice((0, rng.randint(1, 64), rng.randint(1, 600))),
-                8 * rng.randint(1, 128),
-                256 * (k_split - 1) + 64 * rng.randint(1, 32),
-            )
-            for _ in range(groups)
-        ]
-        if problem != "group_gemm":
-            sizes = [sizes[0]] * groups
-        if sum(m * n * k for m, n, k in sizes) < LARGEST_WORK:
-            break
-    m, n, k = zip(*sizes)
-    if problem == "group_gemm":
-        return {"m": m, "n": n, "k": k, "g": groups}
-    return {"m": m[0], "n": n[0], "k": k[0], "l": groups}
+SECONDS = 60  # where neither a number of problems nor a time is given
 
 
-def outputs_of(problem, data):
-    return [c for _, _, c in data[0]] if problem == "group_gemm" else [data[-1]]
+def make_runner(*arguments):
+    """In a worker: what answers there. This process has no need of torch and the kernel."""
+    from tests.support.soak_worker import Runner
+
+    return Runner(*arguments)
 
 
-def with_outputs(problem, data, outputs):
-    """The same call into other tensors."""
-    if problem == "group_gemm":
-        return ([(a, b, c) for (a, b, _), c in zip(data[0], outputs)], *data[1:])
-    return (*data[:-1], *outputs)
+def units(options):
+    """The numbers of the problems in lists that launch one kernel each."""
+    if options.only is not None:
+        return [[options.only]]
+    most = math.inf if options.problems is None else options.problems
+    starts = itertools.takewhile(lambda first: first < most, itertools.count(0, UNIT))
+    return (range(first, min(first + UNIT, most)) for first in starts)
 
 
-def run(seed):
-    """One random experiment. Returns its description and its error, "" if there is none."""
-    rng = random.Random(seed)
-    problem = rng.choice(("group_gemm", "group_gemm", "gemm", "dual_gemm"))
-    shape = rng.choice(ALL_SHAPES[2 if problem == "dual_gemm" else 1])
-    sms = rng.choice([sms for sms in (2, 5, 8, 148) if sms >= shape[1] * shape[3]])
-    sizes, calls = sizes_of(rng, problem, shape[3]), rng.choice((1, 1, 2, 3))
-    ready, shared = rng.random() < 0.5, rng.random() < 0.5
-    free = not shared and rng.random() < 0.7
-    compared = reference.REFERENCES[problem]
-    inputs = [compared.generate_input(**sizes, seed=seed + call) for call in range(calls)]
-    if shared:
-        inputs = [with_outputs(problem, data, outputs_of(problem, inputs[0])) for data in inputs]
-    promises = f"ready {ready}, shared {shared}, free {free}"
-    text = f"seed {seed}: {calls} calls, {problem}, {tuple(shape)}, {sms} SMs, {promises}, {sizes}"
-    wrong = []
+def command(*arguments):
+    """Python's arguments of a soak on this device."""
+    device = {"1": ["-m", "emulator"], "hopper": ["-m", "emulator", "--device", "hopper"]}
+    return [*device.get(os.environ.get("EMULATOR"), []), "tests/soak.py", *arguments]
+
+
+def repeat_command(options, number):
+    """The command that runs one problem again."""
+    submission = ["--submission", str(options.submission)] if options.submission != DEFAULTS.submission else []
+    return shlex.join(["python", *command(*submission, "--seed", str(options.seed), "--only", str(number))])
+
+
+def make_parser():
+    parser = command_parser(__doc__)
+    parser.add_argument("--problems", type=int, metavar="N", help="run the problems 0 to N-1")
+    parser.add_argument("--seconds", type=float, metavar="S", help=f"begin none later ({SECONDS} without --problems)")
+    jobs = len(os.sched_getaffinity(0))
+    parser.add_argument("--jobs", type=int, default=jobs, metavar="N", help="processes; default: %(default)s")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of all problems; default: %(default)s")
+    parser.add_argument("--only", type=int, metavar="NUMBER", help="run this problem, and print what it is")
+    parser.add_argument("--limit", type=float, default=300, metavar="S", help="for one problem; default: %(default)s")
+    add_submission(parser)
+    add_save(parser)
+    return parser
+
+
+DEFAULTS = make_parser().parse_args([])
+
+
+def parse(arguments):
+    """The options, checked. Exits with 2 for wrong usage."""
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    for name, least in (("problems", 1), ("jobs", 1), ("only", 0)):
+        value = getattr(options, name)
+        if value is not None and value < least:
+            parser.error(f"--{name} is {value}; it must be at least {least}")
+    if options.problems is options.seconds is options.only is None:
+        options.seconds = SECONDS
+    return options
+
+
+def soak(options, console, summary, pool):
+    """Run the problems, count them and print the wrong ones."""
+    from rich import progress
+
+    columns = progress.BarColumn(), "{task.fields[text]}", progress.TimeElapsedColumn()
+    with progress.Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=1 if options.only is not None else options.problems or options.seconds, text="")
+
+        def stop():
+            done = summary.elapsed if options.problems is None and options.only is None else summary.done
+            text = f"{summary.done:,} problems, {len(summary.wrong)} wrong, {summary.rate:.1f}/s"
+            bar.update(task, completed=done, text=text)
+            return options.seconds is not None and summary.elapsed > options.seconds
+
+        for number, answer, reason in pool.answers(stop):
+            summary.add(number, answer)
+            text = answer["text"] if answer else f"problem {number}"
+            errors = answer["errors"] if answer else [reason]
+            if options.only is not None or errors:
+                again = [f"  again: {repeat_command(options, number)}"] if errors else []
+                lines = [("WRONG: " if errors else "") + text, *(f"  {error}" for error in errors), *again]
+                console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+
+
+def main(arguments=None):
+    options = parse(arguments)
+    console, summary = make_console(), Summary(options.jobs)
+    full_command = command(*(sys.argv[1:] if arguments is None else arguments))
+    make_arguments = options.seed, options.submission, full_command
+    pool = Pool(make_runner, make_arguments, units(options), options.jobs, options.limit)
+    code = 0
     try:
-        for data in inputs:
-            submission.run(data, ready, free, (shape,), sms)
-        last = {calls - 1} if shared else range(calls)
-        found = {call: [c.clone() for c in outputs_of(problem, inputs[call])] for call in last}
-    except Exception as error:
-        return text, f"{type(error).__name__}: {error}"
-    for call, outputs in found.items():
-        passed, message = compared.check(inputs[call], outputs if problem == "group_gemm" else outputs[0])
-        if not passed or (message != "bit-exact" and problem != "dual_gemm"):
-            wrong.append(f"call {call}: {message}")
-    return text, "\n    ".join(wrong)
-
-
-ALL_SHAPES = {products: submission.shapes(products) for products in submission.PRODUCTS}
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    end, done, failed, seed = time.monotonic() + options.seconds, 0, 0, options.seed * 1_000_000
-    while time.monotonic() < end:
-        text, problem = run(seed)
-        if problem:
-            print(f"{text}\n    {problem}", flush=True)
-        done, failed, seed = done + 1, failed + bool(problem), seed + 10
-    print(f"{done} experiments, {failed} wrong")
-    return int(failed > 0)
+        soak(options, console, summary, pool)
+    except KeyboardInterrupt:
+        code = 130
+    except PoolError as error:
+        print(f"soak: {error}", file=sys.stderr)
+        code = 2
+    about = pool.about or {}
+    if summary.done and options.only is None:
+        console.print(summary.table(about.get("configurations", 0)))
+    console.print(summary.line(), markup=False, highlight=False, soft_wrap=True)
+    if options.save:
+        save(options.save, {**about, **summary.record()})
+    return code or int(not summary.done or bool(summary.wrong))
 
 
 if __name__ == "__main__":

@@ -12,10 +12,12 @@ A table whose file is missing says which command writes the file.
     configurations  DEVICE-PROBLEM    the same file: every configuration of the kernel
     model                             model.json
     emulator                          emulator.json
+    soak                              every soak-NAME.json, a column each
 
 DEVICE-PROBLEM.json is written by `python -m tools.compare --problem PROBLEM --save FILE`, model.json by
-`python -m tools.model --save FILE`, emulator.json by `python -m emulator.bench --json FILE`. Cases are numbered from 0,
-as `--case` numbers them. Times are microseconds, medians over the repeats.
+`python -m tools.model --save FILE`, emulator.json by `python -m emulator.bench --json FILE`, soak-NAME.json by
+`python -m emulator tests/soak.py --save FILE`. Cases are numbered from 0, as `--case` numbers them. Times are
+microseconds, medians over the repeats.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ CONFIGURATION = re.compile(r"ours, \d+x\d+, .*")  # rows of `tools.compare --sha
 OURS, IN_TURN = "ours", "ours, nothing promised"
 OMITTED = "omitted"  # tools.compare's value of "tensor core" on a Hopper
 NOT_MEASURED = "not measured"
+MOST_VALUES = 8  # rows of a category in a soak's table
 
 
 class MeasurementError(Exception):
@@ -237,6 +240,33 @@ def emulator(results: Path, name: str) -> str:
     )
 
 
+def soak(results: Path, name: str) -> str:
+    """Problems that tests/soak.py ran, by what they were; a category of many values is a number of values."""
+    files = [load(path) or {} for path in sorted(results.glob("soak-*.json"))]
+    if not files:
+        return missing("python -m emulator tests/soak.py --problems 10000 --save docs/results/soak-emulator.json")
+    rows = [["problems", *(f"**{saved['problems']:,}**" for saved in files)]]
+    rows += [["wrong", *(f"**{len(saved['wrong'])}**" for saved in files)]]
+    rows += [["calls", *(f"{saved['calls']:,}" for saved in files)]]
+    for category in dict.fromkeys(category for saved in files for category in saved["counts"]):
+        counts = [saved["counts"].get(category, {}) for saved in files]
+        values = list(dict.fromkeys(value for of_file in counts for value in of_file))
+        if len(values) > MOST_VALUES:
+            rows.append([f"{category}: different ones", *(str(len(of_file)) for of_file in counts)])
+        else:
+            rows += [[f"{category}: {x}", *(f"{of_file.get(x, 0):,}" for of_file in counts)] for x in values]
+    captions = []
+    for saved in files:
+        command, spent = (
+            shlex.join(["python", *saved["command"]]),
+            f"{saved['seconds']:.0f} s in {saved['jobs']} processes",
+        )
+        versions = ", ".join(f"{name} {saved[name]}" for name in ("nvidia-cutlass-dsl", "torch"))
+        kernel = f"submission.py {saved['submission.py sha256'][:12]}"
+        captions.append(f"{saved['device']}: `{command}`; {spent}; {versions}, {kernel}")
+    return "\n\n".join([markdown(["", *(saved["device"] for saved in files)], rows), *captions])
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 # Documents
 # ----------------------------------------------------------------------------------------------------------------------
@@ -247,6 +277,7 @@ KINDS: dict[str, Callable[[Path, str], str]] = {
     "configurations": configurations,
     "model": model,
     "emulator": emulator,
+    "soak": soak,
 }
 
 

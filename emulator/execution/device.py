@@ -23,7 +23,8 @@ import numpy as np
 
 from emulator.compiler import translate
 from emulator.errors import EmulatorError
-from emulator.execution import scheduler
+from emulator.execution import scheduler, status
+from emulator.execution.meter import MAX_INSTRUCTIONS
 from emulator.execution.runs import Launch, Progress, Runner
 from emulator.hardware.counters import LaunchCounters
 from emulator.hardware.memory import GlobalMemory
@@ -59,23 +60,33 @@ class Device:
     """
 
     def __init__(
-        self, schedules: tuple[str, ...] = ("late",), workers: int = 1, properties: DeviceProperties | None = None
+        self,
+        schedules: tuple[str, ...] = ("late",),
+        workers: int = 1,
+        properties: DeviceProperties | None = None,
+        max_instructions: int = MAX_INSTRUCTIONS,
     ) -> None:
-        """Raises ValueError for schedules or a number of workers that are not legal; the attributes explain them."""
+        """Raises ValueError for schedules or numbers that are not legal; the attributes explain them."""
         if not schedules or len(set(schedules)) < len(schedules):
             raise ValueError(f"schedules must be at least one and differ: {schedules}")
         if workers < 1:
             raise ValueError(f"workers must be at least 1: {workers}")
+        if max_instructions < 1:
+            raise ValueError(f"max_instructions must be at least 1: {max_instructions}")
         for schedule in schedules:
             scheduler.Schedule.parse(schedule)
         self.properties = properties or DeviceProperties()
-        """The chip's. Few SMs make CTAs share them. May be changed between launches, as the next three."""
+        """The chip's. Few SMs make CTAs share them. May be changed between launches, as the next four."""
         self.schedules = schedules
         """Names as `Schedule.parse` takes them."""
         self.workers = workers
         """Largest number of processes that a launch uses at once."""
+        self.max_instructions = max_instructions
+        """Warp instructions after which a launch, with those that overlap it, is stopped under a schedule."""
         self.progress: Progress | None = None
-        """Called with (clusters done, clusters in all) of the running launch, its schedules taken together."""
+        """Called with (CTAs done, CTAs in all, warp instructions) of the running launch, its schedules taken together.
+        None: a terminal shows them (`status`).
+        """
         self.memory = GlobalMemory()
         self._counters: list[LaunchCounters] = []
         self._cluster_seconds: dict[int, float] = {}
@@ -87,16 +98,15 @@ class Device:
 
     @staticmethod
     def current() -> Device:
-        """The process's device. The first call makes it from EMULATOR_SCHEDULE (default: late) and EMULATOR_WORKERS
-        (default: the number of cores that this process may use).
+        """The process's device. The first call makes it from EMULATOR_SCHEDULE (default: late), EMULATOR_WORKERS
+        (default: the number of cores that this process may use) and EMULATOR_MAX_INSTRUCTIONS.
         """
         global _current
         if _current is None:
             schedules = os.environ.get("EMULATOR_SCHEDULE", "late").split(",")
-            workers = os.environ.get("EMULATOR_WORKERS") or str(len(os.sched_getaffinity(0)))
-            if not workers.isdecimal():
-                raise ValueError(f"EMULATOR_WORKERS must be a positive integer: {workers!r}")
-            _current = Device(tuple(schedule.strip() for schedule in schedules), int(workers))
+            workers = _number("EMULATOR_WORKERS", len(os.sched_getaffinity(0)))
+            limit = _number("EMULATOR_MAX_INSTRUCTIONS", MAX_INSTRUCTIONS)
+            _current = Device(tuple(schedule.strip() for schedule in schedules), workers, max_instructions=limit)
         return _current
 
     @property
@@ -152,12 +162,21 @@ class Device:
         chain, self._chain = self._chain, []
         if not chain:
             return
+        shown = status.Status(chain[-1].kernel) if self.progress is None and status.is_shown() else None
         try:
             runner = Runner(
-                self.memory, self.properties, self.schedules, self.workers, self.progress, self._cluster_seconds
+                self.memory,
+                self.properties,
+                self.schedules,
+                self.workers,
+                self.max_instructions,
+                self.progress or shown,
+                self._cluster_seconds,
             )
             self._counters += runner.run(chain)
         finally:
+            if shown is not None:
+                shown.close()
             for launch in chain:
                 if len(launch.parameters):
                     self.memory.release(launch.parameters.ctypes.data)
@@ -172,6 +191,14 @@ class Device:
             if entry.scope is not None:
                 module_memory(entry.scope).register(self.memory)
         return known
+
+
+def _number(variable: str, default: int) -> int:
+    """The value of an environment variable. Raises ValueError unless it is a number without a sign."""
+    text = os.environ.get(variable) or str(default)
+    if not text.isdecimal():
+        raise ValueError(f"{variable} must be a positive integer: {text!r}")
+    return int(text)
 
 
 def run_pending() -> None:

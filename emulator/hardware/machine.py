@@ -15,7 +15,8 @@ class Machine(Protocol):
 
     schedule: Schedule
     queues: Queues
-    progress: int  # the time, which grows with every effect that another warp can see
+    progress: int  # the time, which grows with every event that another warp may see
+    quiet: int  # events among them that have changed nothing that a lane can read
 
     def clock(self) -> int:
         """A count of cycles that only grows."""

@@ -80,6 +80,7 @@ def invalidate(g: ActiveGroup, mask: int, space: str | None, address: int, issue
     barrier = cta.mbarrier(offset)
     if barrier.waiters or barrier.bytes:
         raise Fault(f"mbarrier.inval of a barrier in use: {barrier} (PTX ISA, mbarrier.inval)")
+    g.cta.machine.progress += 1
     del cta.mbarriers[offset]
     cta.shared.remove_barrier(offset)
 

@@ -206,19 +206,19 @@ def wait_for(g: ActiveGroup, mask: int, kind: str) -> None:
 
 def wait(g: ActiveGroup, kind: str) -> None:
     """Completes the warp's loads ("ld") or stores ("st") and all that was issued before them."""
-    queue = g.warp.tensor.queue
-    _complete(queue, [i for i, pending in enumerate(queue) if pending.stores == (kind == "st")])
+    _complete(g, [i for i, pending in enumerate(g.warp.tensor.queue) if pending.stores == (kind == "st")])
 
 
 def settle(g: ActiveGroup, loads: tuple[int, ...]) -> None:
     """Completes the loads of these instructions, whose results are needed now. loads: indices of instructions."""
-    queue = g.warp.tensor.queue
-    _complete(queue, [i for i, pending in enumerate(queue) if pending.pc in loads])
+    _complete(g, [i for i, pending in enumerate(g.warp.tensor.queue) if pending.pc in loads])
 
 
-def _complete(queue: list[_Pending], chosen: list[int]) -> None:
+def _complete(g: ActiveGroup, chosen: list[int]) -> None:
     """Completes the chosen operations, by index in the queue. A warp's loads and stores complete in order."""
+    queue = g.warp.tensor.queue
     if chosen:
         for pending in queue[: chosen[-1] + 1]:
             pending.complete()
+            g.cta.machine.progress += pending.stores
         del queue[: chosen[-1] + 1]

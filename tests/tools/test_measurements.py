@@ -135,6 +135,41 @@ def test_emulator(tmp_path):
     assert "a CPU, 2 cores" in rows[-1] and "not of any GPU" in rows[-1]
 
 
+def saved_soak(device, **counts):
+    versions = {"torch": "2.13.0", "nvidia-cutlass-dsl": "4.8.1", "submission.py sha256": "0123456789abcdef"}
+    figures = {"problems": 10000, "wrong": {"17": "gemm"}, "calls": 30000, "seconds": 301.4, "jobs": 16}
+    return {
+        "device": device,
+        "command": ["tests/soak.py", "--problems", "10000"],
+        **versions,
+        **figures,
+        "counts": counts,
+    }
+
+
+def test_soak(tmp_path):
+    assert "python -m emulator tests/soak.py --problems 10000 --save" in table("soak", tmp_path)[0]
+    configurations = {str(number): 7 for number in range(42)}
+    one = saved_soak("a CPU", problem={"gemm": 6000, "gemv": 4000}, schedule={"late": 1}, configuration=configurations)
+    saved(tmp_path, "soak-emulator", one)
+    saved(tmp_path, "soak-h100", saved_soak("H100", problem={"gemm": 9999}))
+    *rows, _, first, _, second = table("soak", tmp_path)
+    assert rows == [
+        "|  | a CPU | H100 |",
+        "| --- | ---: | ---: |",
+        "| problems | **10,000** | **10,000** |",
+        "| wrong | **1** | **1** |",
+        "| calls | 30,000 | 30,000 |",
+        "| problem: gemm | 6,000 | 9,999 |",
+        "| problem: gemv | 4,000 | 0 |",
+        "| schedule: late | 1 | 0 |",
+        "| configuration: different ones | 42 | 0 |",
+    ]
+    assert (
+        first.startswith("a CPU: `python tests/soak.py --problems 10000`; 301 s in 16 processes") and "H100" in second
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

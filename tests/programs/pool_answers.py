@@ -1,0 +1,40 @@
+"""Workers for tests of tests/support/process_pool.py."""
+
+import os
+import time
+
+
+class Answers:
+    """Answers, dies, hangs or wants to be replaced, as the question says."""
+
+    def __init__(self, about):
+        self.about = about
+        if about == "cannot start":
+            raise RuntimeError(about)
+
+    def __call__(self, question):
+        what, _, number = question.partition(" ")
+        if what == "die":
+            os._exit(3)
+        if what == "hang":
+            time.sleep(600)
+        return {"number": number, "process": os.getpid(), "restart": what == "restart"}
+
+
+class SoakAnswers:
+    """In the place of tests.support.soak_worker.Runner: problem 1 kills its process, 2 is wrong, all others pass."""
+
+    about = {"device": "none", "configurations": 7}
+
+    def __init__(self, seed, path, command):
+        self.seed = seed
+        path.read_text()  # as one that runs the submission does
+
+    def __call__(self, number):
+        if number == 1:
+            os._exit(3)
+        figures = {"calls": 2, "work": 100, "seconds": 0.5, "compile_seconds": 0.25}
+        errors = ["late: call 0, group 0, c: 1 of 8 elements differ"] if number == 2 else []
+        traits = [("schedule", "late"), ("configuration", f"{number % 2}")]
+        texts = {"kind": "gemm", "text": f"problem {number} of seed {self.seed}", "errors": errors, "restart": False}
+        return {"number": number, "traits": traits, **figures, **texts}

@@ -1,0 +1,140 @@
+"""What a random problem is: up to six calls of `submission.solve` in a row, and where in memory their tensors lie.
+
+tests/support/soak_draws.py draws problems, and tests/support/soak_memory.py makes their tensors.
+"""
+
+import itertools
+from dataclasses import dataclass
+
+MOST_ENTRIES = 64  # groups or batch entries that are not empty
+OPERANDS = {0: ("a", "b"), 1: ("a", "b"), 2: ("a", "b1", "b2")}  # by products; a GEMV has 0
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What a unit compiles. products 0: a GEMV whose teams have `k_warps` warps."""
+
+    products: int
+    entries: int = 1  # groups or batch entries with tokens
+    shape: tuple | None = None  # the configuration
+    k_warps: int = 0
+    chosen: bool = False  # by the schedule: calls name no configuration, if their sizes lead to this one
+
+
+@dataclass(frozen=True)
+class Block:
+    """Bytes of a storage."""
+
+    storage: int
+    offset: int
+    size: int
+
+    def overlaps(self, other):
+        apart = self.offset + self.size <= other.offset or other.offset + other.size <= self.offset
+        return self.storage == other.storage and self.size > 0 < other.size and not apart
+
+
+@dataclass(frozen=True)
+class Group:
+    """Sizes, and the block of each tensor that the kernel reads or writes, by name; a GEMV's n is b's rows."""
+
+    m: int
+    n: int
+    k: int
+    l: int  # noqa: E741
+    blocks: dict[str, Block]
+
+    def rows(self, name):
+        return self.m if name in ("a", "sfa", "c") else self.n
+
+
+@dataclass(frozen=True)
+class Call:
+    kind: str  # a name of reference.REFERENCES
+    products: int
+    groups: tuple[Group, ...]
+    configurations: tuple | None
+    sms: int | None
+    ready: bool
+    free: bool
+    palette: tuple
+
+    def blocks(self):
+        return [block for group in self.groups for block in group.blocks.values()]
+
+    def outputs(self):
+        return [group.blocks["c"] for group in self.groups]
+
+    def operands(self):
+        return [block for group in self.groups for name, block in group.blocks.items() if name != "c"]
+
+    @property
+    def entries(self):
+        return sum(group.l for group in self.groups if group.m)
+
+    @property
+    def work(self):
+        """Products of two elements."""
+        return sum(g.m * (g.n if self.products else 1) * g.k * g.l for g in self.groups) * max(1, self.products)
+
+
+@dataclass(frozen=True)
+class Problem:
+    seed: int
+    number: int
+    kind: str  # of the calls that launch its unit's kernel
+    kernel: Kernel
+    calls: tuple[Call, ...]
+    storages: tuple[int, ...]  # bytes of each
+    layout: str
+    chip: int  # SMs of the emulated chip
+    schedules: tuple[str, ...]
+
+    def describe(self):
+        """A line for the problem, and one for each call."""
+        schedules = " ".join(self.schedules)
+        lines = [f"problem {self.number}, {self.kind}: {self.layout} on {self.chip} SMs, schedules {schedules}"]
+        for number, call in enumerate(self.calls):
+            sizes = " ".join(f"{g.m}x{g.n}x{g.k}" + f"x{g.l}" * (g.l > 1) for g in call.groups)
+            shape = tuple(call.configurations[0]) if call.configurations else None
+            promises = [name for name in ("ready", "free") if getattr(call, name)]
+            over = [f"{a} over {b}" for a, b in self.overlaps(number)]
+            words = [f"configuration {shape}", f"SMs {call.sms}", f"promises {' and '.join(promises) or 'none'}", *over]
+            lines.append(f"  call {number}: {call.kind} {sizes}; {', '.join(words)}")
+        return "\n".join(lines)
+
+    def overlaps(self, number):
+        """Pairs of "operand" and "output" that a call has in memory of an earlier one: {(of the call, of that)}."""
+        call, found = self.calls[number], set()
+        for earlier in self.calls[:number]:
+            for ours, theirs in itertools.product(("operand", "output"), repeat=2):
+                pairs = itertools.product(getattr(call, f"{ours}s")(), getattr(earlier, f"{theirs}s")())
+                if any(a.overlaps(b) for a, b in pairs):
+                    found.add((ours, theirs))
+        return sorted(found)
+
+    def traits(self):
+        """(category, value) of all that a summary counts, once for a problem."""
+        found = {("memory", self.layout), ("calls in a row", str(len(self.calls)))}
+        found |= {("schedule", schedule.partition(":")[0]) for schedule in self.schedules}
+        for number, call in enumerate(self.calls):
+            found.add(("promises", f"ready {call.ready}, free {call.free}".lower()))
+            found.add(("groups and batches", bucket(call.entries)))
+            found |= {("overlap", f"{a} over an earlier {b}") for a, b in self.overlaps(number)}
+        kernel = self.kernel
+        if kernel.products:
+            given = any(call.configurations for call in self.calls if call.products == kernel.products)
+            found.add(("configuration is", "given" if given else "the schedule's choice"))
+            found.add(("configuration", f"{tuple(kernel.shape)}, products {kernel.products}"))
+        else:
+            found.add(("GEMV warps along K", str(kernel.k_warps)))
+        return sorted(found)
+
+
+def bucket(entries):
+    """A range of numbers of groups, as text."""
+    limits = (0, 1, 4, 8, 16, 32, MOST_ENTRIES)
+    for below, limit in zip((-1, *limits), limits):
+        if entries <= limit:
+            return str(limit) if limit == below + 1 else f"{below + 1} to {limit}"
+    return f"more than {MOST_ENTRIES}"
