@@ -47,7 +47,10 @@ def check_type(dtype: np.dtype) -> None:
 
 
 def address_of(value: Any) -> int:
-    """The device address of an array or tensor; an array's memory becomes device memory. Raises ValueError, TypeError."""
+    """The device address of an array or tensor; an array's memory becomes device memory.
+
+    Raises ValueError or TypeError for what has none.
+    """
     memory = Device.current().memory
     if hasattr(value, "data_ptr"):
         try:
