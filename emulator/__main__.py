@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
+from collections.abc import Callable
 
 from emulator.activation import DEVICES, environment
 from emulator.execution.meter import MAX_INSTRUCTIONS
+from emulator.execution.settings import CHECKS
 from emulator.hopper import MODES
-
-SCHEDULE = re.compile(r"late|eager|random:\d+")
 
 DESCRIPTION = """Run a Python program that uses torch's device "cuda" and CuTe DSL kernels on an emulated NVIDIA B200.
 
@@ -34,31 +33,17 @@ The environment variables EMULATOR_SCHEDULE, EMULATOR_WORKERS, EMULATOR_MAX_INST
 other defaults."""
 
 
-def schedules(text: str) -> str:
-    """The value of --schedule, checked. Raises argparse.ArgumentTypeError."""
-    names = text.split(",")
-    for schedule in names:
-        if not SCHEDULE.fullmatch(schedule):
-            raise argparse.ArgumentTypeError(f"{schedule!r} is no schedule: late, eager or random:SEED expected")
-        if names.count(schedule) > 1:
-            raise argparse.ArgumentTypeError(f"{schedule!r} is given twice")
-    return text
+def checked(name: str) -> Callable[[str], str]:
+    """The type of a setting's option: its text, checked. It raises argparse.ArgumentTypeError."""
 
+    def check(text: str) -> str:
+        try:
+            CHECKS[name](text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        return text
 
-def workers(text: str) -> str:
-    """The value of --workers, checked. Raises argparse.ArgumentTypeError."""
-    return _positive(text, "processes")
-
-
-def instructions(text: str) -> str:
-    """The value of --max-instructions, checked. Raises argparse.ArgumentTypeError."""
-    return _positive(text, "warp instructions")
-
-
-def _positive(text: str, of: str) -> str:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of {of}: an integer from 1 expected")
-    return text
+    return check
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -72,16 +57,18 @@ def make_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--schedule", type=schedules, metavar="S[,S...]", help="orders of events; default: late")
     parser.add_argument(
-        "--workers", type=workers, metavar="N", help="processes that share a launch; default: one per core"
+        "--schedule", type=checked("schedule"), metavar="S[,S...]", help="orders of events; default: late"
+    )
+    parser.add_argument(
+        "--workers", type=checked("workers"), metavar="N", help="processes that share a launch; default: one per core"
     )
     parser.add_argument(
         "--lenient", action="store_true", help="only warn of broken rules of order (fences, a pair's allocation)"
     )
     parser.add_argument(
         "--max-instructions",
-        type=instructions,
+        type=checked("max_instructions"),
         metavar="N",
         help=f"stop a launch after so many warp instructions, and say where it is; default: {MAX_INSTRUCTIONS}",
     )

@@ -18,12 +18,13 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from emulator.compiler import translate
 from emulator.errors import EmulatorError
-from emulator.execution import scheduler, status
+from emulator.execution import scheduler, settings, status
 from emulator.execution.meter import MAX_INSTRUCTIONS
 from emulator.execution.runs import Launch, Progress, Runner
 from emulator.hardware.counters import LaunchCounters
@@ -99,14 +100,15 @@ class Device:
     @staticmethod
     def current() -> Device:
         """The process's device. The first call makes it from EMULATOR_SCHEDULE (default: late), EMULATOR_WORKERS
-        (default: the number of cores that this process may use) and EMULATOR_MAX_INSTRUCTIONS.
+        (default: the number of cores that this process may use) and EMULATOR_MAX_INSTRUCTIONS. Raises EmulatorError for
+        values that are not legal.
         """
         global _current
         if _current is None:
-            schedules = os.environ.get("EMULATOR_SCHEDULE", "late").split(",")
-            workers = _number("EMULATOR_WORKERS", len(os.sched_getaffinity(0)))
-            limit = _number("EMULATOR_MAX_INSTRUCTIONS", MAX_INSTRUCTIONS)
-            _current = Device(tuple(schedule.strip() for schedule in schedules), workers, max_instructions=limit)
+            schedules = _setting("schedule", "late")
+            workers = _setting("workers", min(len(os.sched_getaffinity(0)), settings.WORKER_LIMIT))
+            limit = _setting("max_instructions", MAX_INSTRUCTIONS)
+            _current = Device(schedules, workers, max_instructions=limit)
         return _current
 
     @property
@@ -193,12 +195,13 @@ class Device:
         return known
 
 
-def _number(variable: str, default: int) -> int:
-    """The value of an environment variable. Raises ValueError unless it is a number without a sign."""
-    text = os.environ.get(variable) or str(default)
-    if not text.isdecimal():
-        raise ValueError(f"{variable} must be a positive integer: {text!r}")
-    return int(text)
+def _setting(name: str, default: object) -> Any:
+    """The value of a setting, by its environment variable. Raises EmulatorError if that is not legal."""
+    variable = f"EMULATOR_{name.upper()}"
+    try:
+        return settings.CHECKS[name](os.environ.get(variable) or str(default))
+    except ValueError as error:
+        raise EmulatorError(f"environment variable {variable}: {error}") from None
 
 
 def run_pending() -> None:

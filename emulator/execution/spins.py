@@ -1,10 +1,10 @@
 """Spins: warps that run without an effect. One is a hang if it repeats, and legal otherwise.
 
-An effect is whatever could change what a lane reads: a write that changes bytes, an arrival, a copy that lands, an
-exit. The time between two effects is an epoch. Within it a lane's future depends on its own state alone, whatever the
-order of the turns, so that a warp goes round for ever if all of its groups have run and it is back in a state in which
-it has been in the same epoch. If all warps that can run do so, and no asynchronous operation is outstanding, no effect
-will come: the kernel hangs. Any other spin goes on.
+An effect is whatever could change what a lane reads: a store, an atomic that changes a word, an arrival, a copy that
+lands, an exit. The time between two effects is an epoch. Within it a lane's future depends on its own state alone,
+whatever the order of the turns, so that a warp goes round for ever if all of its groups have run and it is back in a
+state in which it has been in the same epoch. If all warps that can run do so, and no asynchronous operation is
+outstanding, no effect will come: the kernel hangs. Any other spin goes on.
 
 A state is whatever a warp's next instructions depend on: the places of its active groups, registers, local memory,
 and the asynchronous work that the warp alone can see. It is looked at between turns, so an engine that runs many
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 LOOK_TURNS = {"late": 8, "eager": 8, "random": 64}
 """Turns of every warp that can run between two looks, by the kind of the schedule: random turns are shorter."""
+
+LONGEST_SKIP = 10**9  # cycles
 
 KEPT_STATES = 16  # of a warp; one would do, but under a random schedule more are met again sooner
 
@@ -167,4 +169,4 @@ class Spins:
     def skip(self, clock: int) -> int:
         """Cycles by which the clock may go forward, since nothing else happens. clock: cycles."""
         self._watches = {warp: watch for warp, watch in self._watches.items() if watch.repeats}
-        return 1 + (clock - self._began) // 8
+        return min(1 + (clock - self._began) // 8, LONGEST_SKIP)

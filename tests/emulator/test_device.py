@@ -520,5 +520,5 @@ class TestLaunches:
             monkeypatch.setattr(device_module, "_current", None)
             with monkeypatch.context() as context:
                 context.setenv(name, value)
-                with pytest.raises(ValueError):
+                with pytest.raises(EmulatorError, match=f"environment variable {name}: "):
                     Device.current()

@@ -96,7 +96,7 @@ class TestOption:
     def test_no_number(self, value):
         process = run("-c", "", options=(f"--max-instructions={value}",))
         assert process.returncode == 2
-        assert f"{value!r} is no number of warp instructions: an integer from 1 expected" in process.stderr
+        assert f"{value!r} is no number of warp instructions: an integer from 1 to " in process.stderr
 
     def test_not_for_a_gpu(self):
         process = run("-c", "", options=("--device", "hopper", "--max-instructions", "5"))
@@ -111,7 +111,7 @@ class TestOption:
         for value in ("0", "many"):
             monkeypatch.setattr(device_module, "_current", None)
             monkeypatch.setenv("EMULATOR_MAX_INSTRUCTIONS", value)
-            with pytest.raises(ValueError, match=r"EMULATOR_MAX_INSTRUCTIONS must be|max_instructions must be"):
+            with pytest.raises(EmulatorError, match=f"EMULATOR_MAX_INSTRUCTIONS: {value!r} is no number of warp instr"):
                 Device.current()
 
     @pytest.mark.parametrize("schedules", ["late", "late,random:1"])
