@@ -51,16 +51,6 @@ def spaced_rows(data):
 
 
 @kind(verdict=PASSES)
-def slices(data):
-    """Slices of one fresh tensor that do not overlap"""
-    results = right(data)
-    parts = torch.empty(sum(map(torch.numel, results)), dtype=torch.float16, device="cuda").split(
-        [result.numel() for result in results]
-    )
-    return [part.view(result.shape).copy_(result) for part, result in zip(parts, results)]
-
-
-@kind(verdict=PASSES)
 def views_of_c(data):
     """Other tensor objects over the caller's c"""
     return [c.view(c.shape) for c in into_c(data)]
