@@ -53,6 +53,7 @@ class Machine:
         self.resident: list[Cluster] = []
         self.progress = 0  # the time: grows with every event that another warp may see
         self.quiet = 0  # events among them that have changed nothing that a lane can read
+        self.running: AsyncOperation | None = None
         self.meter = meter or Meter()
         self._spins = Spins()
         self.look_turns = LOOK_TURNS[schedule.kind]
@@ -238,6 +239,7 @@ class Machine:
         self.delayed = 0
         memory = async_op.grid.memory
         outer, memory.traffic = memory.traffic, async_op.grid.traffic
+        cause, self.running = self.running, async_op
         try:
             action()
         except Fault as fault:
@@ -249,7 +251,7 @@ class Machine:
             cta, warp, index = async_op.origin
             raise self._error(async_op.grid, cta, warp, index, _unforeseen(error)) from error
         finally:
-            memory.traffic = outer
+            memory.traffic, self.running = outer, cause
 
     def _located(self, warp: Warp, error: Exception, reason: str) -> EmulatorError:
         grid = warp.cta.grid

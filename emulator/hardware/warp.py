@@ -18,7 +18,7 @@ from emulator.hardware.program import DONE
 from emulator.hardware.tensor.order import TensorUser
 
 if TYPE_CHECKING:
-    from emulator.hardware.cluster import Cta
+    from emulator.hardware.cluster import Cta, Grid
 
 
 class ReconvergencePoint:
@@ -39,6 +39,7 @@ class ActiveGroup:
     __slots__ = (
         *("bits", "blocked", "cta", "grid", "issued", "pc", "reconvergence", "reduced", "registers", "waiting", "warp"),
     )
+    grid: Grid
 
     def __init__(self, warp: Warp, bits: int, pc: int, reconvergence: ReconvergencePoint | None):
         self.warp = warp
@@ -154,6 +155,7 @@ class Warp:
         self.cluster_generation = 0  # of that barrier, when they arrived
         self.tensor: TensorUser = TensorUser()
         self.synced = -1  # time of the latest event that the warp has waited for
+        self.known: int = 1 << cta.rank  # mask of the ranks whose CTAs have started, as far as the warp has heard
         self.polled: dict = {}  # (mbarrier, lanes, parity) -> the phase that they have tested for in vain
         # Asynchronous copies that the warp may wait for, each with the mask of lanes that issued or committed them.
         self.bulk_open: list = []  # (lanes, operation): stores not yet committed to a group

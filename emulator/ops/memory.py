@@ -15,6 +15,7 @@ from emulator.errors import Fault
 from emulator.hardware.local_memory import LocalMemory
 from emulator.hardware.memory import RANK_SHIFT
 from emulator.hardware.words import misaligned
+from emulator.ops.peers import check_started
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +43,7 @@ def shared_target(g: ActiveGroup, address: int) -> tuple[Cta, int]:
     cta = g.cta
     if rank != cta.rank:
         cta = cta.cluster.peer(rank)
+        check_started(g, cta)
     return cta, address & (1 << RANK_SHIFT) - 1
 
 
@@ -162,4 +164,6 @@ def _parts(
         elif space == "generic":
             yield part, (g.warp.local if key == LOCAL_TAG else g.grid.memory), address
         else:
-            yield part, g.cta.cluster.cta(key, g.cta).shared, _narrow(address)
+            cta = g.cta.cluster.cta(key, g.cta)
+            check_started(g, cta)
+            yield part, cta.shared, _narrow(address)

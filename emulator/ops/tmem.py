@@ -50,7 +50,7 @@ def wait_alloc(g: ActiveGroup, mask: int, cta_group: int, destination: int, colu
     g.cta.use_cta_group(cta_group)
     if cta_group == 2:
         ctas = group_ctas(g, cta_group)
-        if g.cta.met is None or g.warp.synced < g.cta.met:
+        if not g.warp.known >> (g.cta.rank ^ 1) & 1:
             ordering_fault(
                 "tcgen05.alloc.cta_group::2 where this warp has not heard of the other CTA: that has to have started, "
                 'and only a cluster barrier or a message of it on an mbarrier says so (PTX ISA, "tcgen05.alloc")',

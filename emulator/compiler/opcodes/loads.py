@@ -157,6 +157,8 @@ def _load(code: Code, instruction: Instruction, match: re.Match) -> None:
         code.line(
             f"{words} = memory.load_lanes(g, {code.mask}, {space!r}, {text}, {width // 8}, {count}, (g, {code.pc}))"
         )
+    if found.get("order", "weak") != "weak":
+        code.line(f"messages.hear(g, {code.mask}, {code.address(address)})")
     for i, item in enumerate(items):
         if item == SINK:
             continue
@@ -187,6 +189,8 @@ def _store(code: Code, instruction: Instruction, match: re.Match) -> None:
             code.fits(item, found["type"])
         elif item != SINK:
             code.value(item)
+    if found.get("order", "weak") != "weak":
+        code.line(f"messages.tell(g, {code.mask}, {code.address(address)})")
     if SINK in items:
         _store_parts(code, space, address, items, found["type"])
     else:
