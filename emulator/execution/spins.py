@@ -62,11 +62,19 @@ class State:
         """The state outlasts the look."""
         self._local = self._local.copy()
 
+    def same_register(self, earlier: State, number: int) -> bool:
+        """Whether one register holds what it held in an earlier state."""
+        return _equal(self._registers[number], earlier._registers[number])
+
+    def different_register(self, earlier: State) -> int | None:
+        """The first register that does not hold what it held in an earlier state."""
+        same = map(_equal, self._registers, earlier._registers)
+        return next((number for number, equal in enumerate(same) if not equal), None)
+
     def repeats(self, earlier: State) -> bool:
-        """Whether the warp has come round to an earlier state, whatever the clock says."""
+        """Whether the warp has come round to an earlier state with the same registers, whatever the clock says."""
         return (
             self._places == earlier._places
-            and all(map(_equal, self._registers, earlier._registers))
             and np.array_equal(self._local, earlier._local)
             and self._work == earlier._work
             and all(earlier._issued.get(group) != issued for group, issued in self._issued.items())
@@ -108,18 +116,22 @@ def _equal(a: Any, b: Any) -> bool:
 class _Watch:
     """A warp in an epoch."""
 
-    __slots__ = ("_kept", "_looks", "_stride", "reads_clock", "repeats")
+    __slots__ = ("_changing", "_kept", "_looks", "_stride", "reads_clock", "repeats")
 
     def __init__(self) -> None:
         self._looks, self._stride = 0, 1
         self._kept: list[State] = []
+        self._changing: int | None = None  # the register that has last told two states apart, and may do so again
         self.repeats = False
         self.reads_clock = False  # it repeats but for its reads of the clock
 
     def look(self, warp: Warp) -> None:
         state = State(warp)
         for earlier in self._kept:
-            if state.repeats(earlier):
+            if self._changing is not None and not state.same_register(earlier, self._changing):
+                continue
+            self._changing = state.different_register(earlier)
+            if self._changing is None and state.repeats(earlier):
                 self.repeats |= state.clock_reads == earlier.clock_reads
                 self.reads_clock = True
         self._looks += 1
