@@ -71,7 +71,7 @@ class Runner:
             "traits": problem.traits() if self.chip else [x for x in problem.traits() if x[0] != "schedule"],
             "errors": errors,
             "text": problem.describe(),
-            "restart": broken,  # after an exception the device may not be as it was
+            "restart": broken and self.chip is None,  # a GPU's error stays with its process
         }
 
     def run(self, problem, storages, schedule):
