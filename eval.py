@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from harness import options
 from harness.devices import B200, DEVICES, MODES, Device, DeviceError, Job, choose_device, emulator_device
 from harness.modes import run_mode
-from harness.protocol import ProtocolReport, output_beside, usable_fd
+from harness.protocol import ProtocolReport, usable_fd
 from harness.restart import RESTARTED, check_packages, restart_under_emulator
 from harness.tables import ConsoleReport, print_total
 from harness.worker import Worker
@@ -123,25 +123,26 @@ def run(args: argparse.Namespace, device: Device, selections: list[Selection], p
     if protocol_fd is not None:
         (selected,) = selections
         with ProtocolReport(protocol_fd) as protocol:
-            with Worker(args.submission, timeout_s, output_beside(protocol_fd)) as worker:
+            with Worker(args.submission, timeout_s, protocol.worker_output) as worker:
                 passed = run_mode(args.mode, device, selected.problem, selected.specs, worker, protocol, args.baseline)
             protocol.end(passed)  # when no process of the submission is left
         return passed
 
+    reports: list[ConsoleReport] = []
+    outcomes: list[bool] = []
     with Worker(args.submission, timeout_s) as worker:
         name = worker.device_name()
         if args.schedule and device.has_schedules:
             name += f", schedules {args.schedule}"
-        headline = f"{name} · {args.submission}"
-        reports = [ConsoleReport(selected.problem, headline, selected.numbers) for selected in selections]
-        outcomes: list[bool] = []
-        for selected, report in zip(selections, reports):
-            if outcomes:
+        for selected in selections:
+            if reports:
+                reports[-1].end(outcomes[-1])
                 print(flush=True)
-            with report:
+            reports.append(ConsoleReport(selected.problem, f"{name} · {args.submission}", selected.numbers))
+            with reports[-1] as report:
                 passed = run_mode(args.mode, device, selected.problem, selected.specs, worker, report, args.baseline)
-                report.end(passed)
             outcomes.append(passed)
+    reports[-1].end(outcomes[-1])  # when no process of the submission is left
     if len(reports) > 1:
         print_total(reports)
     return all(outcomes)

@@ -1,19 +1,25 @@
 """Keeps a worker process to itself, and ends all that it has started.
 
 A process in a Landlock domain cannot reach a process outside of it through ptrace, /proc/PID/fd or /proc/PID/mem, and
-from ABI 6 (Linux 6.12) on it cannot send it a signal either; see Documentation/userspace-api/landlock.rst.
+from ABI 6 (Linux 6.12) on it cannot send it a signal either; see Documentation/userspace-api/landlock.rst. A seccomp
+filter keeps it from setting the limits of others.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import platform
 import signal
+import struct
 import time
 from contextlib import suppress
+from typing import NoReturn
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
+PR_SET_SECCOMP = 22
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 
@@ -26,6 +32,13 @@ SCOPE_SIGNAL = 1 << 1
 LEAST_ABI = 2  # the first in which renames can be allowed
 SCOPES_ABI = 6
 
+SECCOMP_MODE_FILTER = 2
+SECCOMP_RET_ALLOW = 0x7FFF0000
+SECCOMP_RET_ERRNO = 0x00050000
+PRLIMIT64 = {"x86_64": (0xC000003E, 302), "aarch64": (0xC00000B7, 261)}  # machine -> (AUDIT_ARCH_*, system call)
+BPF_LOAD_WORD, BPF_JUMP_EQUAL, BPF_RETURN = 0x20, 0x15, 0x06
+AT_NUMBER, AT_ARCHITECTURE, AT_ARGUMENT_0 = 0, 4, 16  # offsets in struct seccomp_data
+
 END_TIMEOUT_S = 10
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -33,6 +46,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 class _Ruleset(ctypes.Structure):
     _fields_ = [(name, ctypes.c_uint64) for name in ("handled_access_fs", "handled_access_net", "scoped")]
+
+
+class _Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
 
 
 class _PathBeneath(ctypes.Structure):
@@ -59,26 +76,90 @@ def protect_from_children() -> None:
     _libc.prctl(PR_SET_DUMPABLE, 0)
 
 
-def confine() -> bool:
-    """Put this thread and all that it starts into a Landlock domain of its own. Returns False without Landlock.
+def confine() -> int:
+    """Put this thread and all that it starts into a Landlock domain of its own. Returns Landlock's ABI, 0 without it.
 
     Files, networks and devices stay as they are. To be called before a second thread starts.
     """
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a killed judge must not leave a hung kernel behind
+    _checked(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    _forbid_limits_of_others()
     abi = landlock_abi()
     if abi < LEAST_ABI:
-        return False
+        return 0
     ruleset = _Ruleset(ACCESS_FS_REFER, 0, SCOPE_ABSTRACT_UNIX_SOCKET | SCOPE_SIGNAL if abi >= SCOPES_ABI else 0)
     size = ctypes.sizeof(_Ruleset) if abi >= SCOPES_ABI else _Ruleset.handled_access_net.offset
     rules = _checked(_libc.syscall(LANDLOCK_CREATE_RULESET, ctypes.byref(ruleset), ctypes.c_size_t(size), 0))
     root = os.open("/", os.O_PATH | os.O_CLOEXEC)
     anywhere = _PathBeneath(ACCESS_FS_REFER, root)
     _checked(_libc.syscall(LANDLOCK_ADD_RULE, rules, RULE_PATH_BENEATH, ctypes.byref(anywhere), 0))
-    _checked(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     _checked(_libc.syscall(LANDLOCK_RESTRICT_SELF, rules, 0))
     os.close(root)
     os.close(rules)
-    return True
+    return abi
+
+
+def _forbid_limits_of_others() -> None:
+    """Refuse prlimit of a process that is named by its number, with EPERM: Landlock does not see that system call."""
+    if platform.machine() not in PRLIMIT64:
+        return
+    architecture, prlimit = PRLIMIT64[platform.machine()]
+    instructions = [
+        (BPF_LOAD_WORD, 0, 0, AT_ARCHITECTURE),
+        (BPF_JUMP_EQUAL, 0, 5, architecture),
+        (BPF_LOAD_WORD, 0, 0, AT_NUMBER),
+        (BPF_JUMP_EQUAL, 0, 2, prlimit),
+        (BPF_LOAD_WORD, 0, 0, AT_ARGUMENT_0),
+        (BPF_JUMP_EQUAL, 0, 1, 0),
+        (BPF_RETURN, 0, 0, SECCOMP_RET_ALLOW),
+        (BPF_RETURN, 0, 0, SECCOMP_RET_ERRNO | errno.EPERM),
+    ]
+    text = b"".join(struct.pack("HBBI", *instruction) for instruction in instructions)
+    _libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(_Program(len(instructions), text)))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The keeper of a worker
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def fork_confined(judge: int) -> None:
+    """Confine this process and return in a child that is confined further; the process itself becomes its keeper.
+
+    The keeper ends when the child does, in the same way, or by SIGTERM. Before, it kills every process of its domain:
+    one system call reaches all of them, however fast they fork. The child cannot reach the keeper, whose domain is
+    not its own. Without signals' scopes there is no keeper, and this process returns. judge: the parent's number.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
+    if confine() >= SCOPES_ABI:
+        child = os.fork()
+        if child:
+            _keep(child, judge)
+        confine()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGCHLD})
+
+
+def _keep(child: int, judge: int) -> NoReturn:
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    status = None
+    while status is None:
+        number = signal.sigwait({signal.SIGTERM, signal.SIGCHLD})
+        ended, found = os.waitpid(child, os.WNOHANG)
+        if ended:
+            status = found
+        elif number == signal.SIGTERM:
+            status = signal.SIGKILL
+    try:
+        os.kill(judge, 0)
+    except PermissionError:  # so no signal leaves the domain, and -1 means the processes in it
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(-1, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    if os.WIFSIGNALED(status):
+        signal.signal(os.WTERMSIG(status), signal.SIG_DFL) if os.WTERMSIG(status) != signal.SIGKILL else None
+        os.kill(os.getpid(), os.WTERMSIG(status))
+    os._exit(os.WEXITSTATUS(status))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -117,13 +198,13 @@ def end_descendants(spared: set[int]) -> bool:
     """Kill this process's children other than `spared`, with all that descends from them, and wait until they are gone.
 
     protect_from_children must have been called before they started: a descendant whose parent ends is then a child of
-    this process. They are stopped before they are killed, so that none starts another meanwhile. Returns whether all
+    this process. They are stopped before they are killed, so that fewer start others meanwhile. Returns whether all
     are gone after END_TIMEOUT_S.
     """
     deadline = time.monotonic() + END_TIMEOUT_S
     while found := _descendants(spared):
         stopped: set[int] = set()
-        while fresh := found - stopped:
+        while (fresh := found - stopped) and time.monotonic() < deadline:
             _send(signal.SIGSTOP, fresh)
             stopped |= fresh
             found = _descendants(spared)

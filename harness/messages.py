@@ -12,13 +12,18 @@ import socket
 import struct
 import time
 from contextlib import suppress
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 LENGTH = struct.Struct("!I")
 MAX_BYTES = 64 * 2**20  # of a message; the longest are the counts of a call with many launches
-MAX_CHARACTERS = 100_000  # of an error's text and its traceback
+MAX_TEXT = 100_000  # characters of an error, its traceback or a report
+MAX_NAME = 200  # characters of a type's, a device's or a kernel's name
+
+
+Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
+Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME)]
 
 
 class MalformedMessage(Exception):
@@ -130,7 +135,7 @@ Request = Store | Call | Fetch | Time | Overwrite | Profile | Plan | Finish
 class Ready(Message):
     """The worker runs; the reply to no request, with number 0."""
 
-    device: str
+    device: Name
 
 
 class Done(Message):
@@ -140,10 +145,10 @@ class Done(Message):
 class Launch(Message):
     """Counts of one launch on the emulator; the fields are those of its counters."""
 
-    kernel: str
+    kernel: Text
     grid: tuple[int, int, int]
     cluster: tuple[int, int, int]
-    schedule: str
+    schedule: Name
     ctas: int
     warp_instructions: int
     mma: int
@@ -151,7 +156,7 @@ class Launch(Message):
     stored_bytes: int
     tma_load_requested_bytes: int
     tma_load_unique_bytes: int
-    per_allocation: dict[str, tuple[int, int]]
+    per_allocation: dict[Text, tuple[int, int]]
 
 
 class Called(Message):
@@ -163,18 +168,18 @@ class Called(Message):
 class Output(Message):
     """One item of what a call returned."""
 
-    type: str
+    type: Name
     is_plain: bool  # a torch.Tensor, not of a subclass, and strided
     shape: tuple[int, ...] = ()
-    dtype: str = ""
-    device: str = ""
-    fault: str = ""  # with whose memory it overlaps; empty if it may be where it is
+    dtype: Name = ""
+    device: Name = ""
+    fault: Name = ""  # with whose memory it overlaps; empty if it may be where it is
 
 
 class Outputs(Message):
     """What a call returned. A tensor of the expected shape and dtype has been copied to its place."""
 
-    container: str  # type of what the items are in; empty for a lone tensor
+    container: Name  # type of what the items are in; empty for a lone tensor
     is_plain: bool  # a list, not of a subclass, or a lone tensor
     items: tuple[Output, ...]
 
@@ -188,13 +193,13 @@ class Timed(Message):
 class Profiled(Message):
     """A profiler's report, as text; empty where a profiler outside of the process makes it."""
 
-    report: str
+    report: Text
 
 
 class Planned(Message):
     """Label -> figure; empty for a submission that gives no account."""
 
-    plan: dict[str, str]
+    plan: dict[Name, Name]
 
 
 class Finished(Message):
@@ -206,8 +211,8 @@ class Finished(Message):
 class Failed(Message):
     """The request raised an exception."""
 
-    error: str
-    traceback: str
+    error: Text
+    traceback: Text
 
 
 Reply = Ready | Done | Called | Outputs | Timed | Profiled | Planned | Finished | Failed

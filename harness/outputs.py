@@ -1,6 +1,6 @@
 """What a call returned: the worker's description of it, and the judge's verdict on the description.
 
-An output is a list of tensors for group GEMM and a tensor for the other problems. Each lies in memory of its own or is
+An output is a list of tensors for group GEMM and a tensor for the other problems. Each has a storage of its own or is
 the caller's c. Values are compared from the tensors' bytes, which cross separately.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from harness.messages import Output, Outputs, Tensor
+from harness.messages import MAX_NAME, Output, Outputs, Tensor
 from harness.shared_memory import dtype_name, element_bytes, span, tensors
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -41,50 +41,68 @@ def describe(data: Any, output: Any) -> Outputs:
     """What a call on the input tuple `data` returned."""
     items, faults = leaves(output), overlaps(data, output)
     described = tuple(
-        Output(type(item).__name__, True, tuple(item.shape), dtype_name(item.dtype), str(item.device), fault)
+        Output(type_text(item), True, tuple(item.shape), dtype_name(item.dtype), str(item.device), fault)
         if is_plain(item)
         else Output(type_text(item), False)
         for item, fault in zip(items, faults)
     )
     if isinstance(output, torch.Tensor):
         return Outputs("", True, described)
-    return Outputs(type(output).__name__, type(output) is list, described)
+    return Outputs(type(output).__name__[:MAX_NAME], type(output) is list, described)
 
 
 def type_text(item: Any) -> str:
-    """The type of an item that is not plain."""
-    name = type(item).__name__
-    if type(item) is not torch.Tensor:
+    """The type of an item, and what is odd about a tensor that is not plain."""
+    name = type(item).__name__[:MAX_NAME]
+    if type(item) is not torch.Tensor or is_plain(item):
         return name
     return f"a {name} on device {item.device}" if item.device.type == "meta" else f"a {name} of layout {item.layout}"
 
 
 def overlaps(data: Any, output: Any) -> list[str]:
-    """For each item, with what its memory overlaps; empty if it is the caller's c or memory of its own."""
+    """For each item, with whose storage its own overlaps; empty if it is the caller's c or has a storage of its own."""
     own_c = [group[2] for group in data[0]] if isinstance(data[0], list) else [data[-1]]
     read = [tensor for tensor in tensors(data) if isinstance(tensor, torch.Tensor)]
     items = leaves(output)
     found = []
     for index, item in enumerate(items):
-        others = [(f"the output of group {i}", other) for i, other in enumerate(items[:index])]
+        others = [(f"the output of group {i}", other) for i, other in enumerate(items) if i != index]
         c = own_c[index] if index < len(own_c) else None
         others += [("an input", tensor) for tensor in read if tensor is not c]
-        found.append(next((name for name, other in others if share_memory(item, other)), ""))
+        is_c = is_plain(item) and c is not None and extent(item) == extent(c)
+        overlapping = share_memory if is_c else share_storage
+        found.append(next((name for name, other in others if overlapping(item, other)), ""))
     return found
 
 
 def share_memory(one: Any, other: Any) -> bool:
     """Whether the spans of two tensors overlap; False for what has no elements in memory."""
-    if not (is_plain(one) and is_plain(other) and one.device == other.device):
-        return False
-    (begin, end), (other_begin, other_end) = (extent(tensor) for tensor in (one, other))
-    return max(begin, other_begin) < min(end, other_end)
+    return _on_one_device(one, other) and _overlap(extent(one), extent(other))
+
+
+def share_storage(one: Any, other: Any) -> bool:
+    """Whether the storages of two tensors overlap, whatever part of them the tensors are."""
+    return _on_one_device(one, other) and _overlap(storage_extent(one), storage_extent(other))
+
+
+def _on_one_device(one: Any, other: Any) -> bool:
+    return is_plain(one) and is_plain(other) and one.device == other.device and bool(one.numel() and other.numel())
+
+
+def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return max(one[0], other[0]) < min(one[1], other[1])
 
 
 def extent(tensor: torch.Tensor) -> tuple[int, int]:
     """(address of the first byte, address after the last)."""
     begin = tensor.data_ptr()
     return begin, begin + span(tuple(tensor.shape), tensor.stride()) * tensor.element_size()
+
+
+def storage_extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """(address of the first byte of the tensor's storage, address after the last)."""
+    storage = tensor.untyped_storage()
+    return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -127,4 +145,4 @@ def _item_fault(want: torch.Tensor, item: Output) -> str:
         return f"dtype is torch.{item.dtype}, expected {want.dtype}"
     if item.device != str(want.device):
         return f"device is {item.device}, expected {want.device}"
-    return f"its memory overlaps {item.fault}" if item.fault else ""
+    return f"its storage overlaps that of {item.fault}" if item.fault else ""

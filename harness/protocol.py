@@ -25,10 +25,9 @@ def usable_fd(text: str) -> int | None:
     return fd if writable else None
 
 
-def output_beside(fd: int) -> int | None:
-    """A worker's stdout and stderr: None for this process's own, DEVNULL where one of them is the protocol's file."""
-    own = [output for output in (1, 2) if is_open(output)]
-    return subprocess.DEVNULL if any(os.path.sameopenfile(fd, output) for output in own) else None
+def is_output(fd: int) -> bool:
+    """Whether `fd` is the same file as this process's stdout or stderr."""
+    return any(os.path.sameopenfile(fd, output) for output in (1, 2) if is_open(output))
 
 
 def is_open(fd: int) -> bool:
@@ -44,6 +43,7 @@ class ProtocolReport:
 
     def __init__(self, fd: int):
         os.set_inheritable(fd, False)
+        self.is_output = is_output(fd)
         self.file = os.fdopen(fd, "w")
         self.key = ""  # of the mode's lines
 
@@ -52,6 +52,11 @@ class ProtocolReport:
 
     def __exit__(self, *_: object) -> None:
         self.file.close()
+
+    @property
+    def worker_output(self) -> int | None:
+        """The worker's stdout and stderr: None for this process's own, DEVNULL where one of them is the protocol's."""
+        return subprocess.DEVNULL if self.is_output else None
 
     def log(self, key: str, value: object) -> None:
         """Write one line; the lines of a value are joined."""
@@ -71,7 +76,8 @@ class ProtocolReport:
     def case_ends(self, index: int, result: Result) -> None:
         prefix = f"{self.key}.{index}"
         if not result.passed:
-            print(result.traceback, file=sys.stderr, end="", flush=True)
+            if not self.is_output:
+                print(result.traceback, file=sys.stderr, end="", flush=True)
             self.log(f"{prefix}.status", "fail")
             self.log(f"{prefix}.error", result.message)
         elif result.report is not None:

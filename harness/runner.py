@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from harness import ROOT, messages
-from harness.confinement import confine
+from harness.confinement import fork_confined
 from harness.modules import load_module
 from harness.timing import release_memory, time_calls
 from task import GROUP_GEMM
@@ -59,7 +59,7 @@ class Runner:
         except BaseException as error:  # SystemExit included
             text = "".join(traceback.format_exception(error))
             message = f"{type(error).__name__}: {error}"
-            return messages.Failed(printable(message), printable(text))
+            return messages.Failed(printable(message, messages.MAX_TEXT), printable(text, messages.MAX_TEXT))
 
     @property
     def custom_kernel(self) -> Callable[[Any], Any]:
@@ -119,11 +119,12 @@ class Runner:
     def profile(self, request: messages.Profile) -> messages.Reply:
         from harness.profiling import profile
 
-        return messages.Profiled(profile(self.custom_kernel, self.inputs[request.slot]))
+        report = profile(self.custom_kernel, self.inputs[request.slot])
+        return messages.Profiled(printable(report, messages.MAX_TEXT))
 
     def plan(self, request: messages.Plan) -> messages.Reply:
         plan = plan_of(self.load(), request.problem, list(request.sizes))
-        return messages.Planned({str(label): str(figure) for label, figure in plan.items()})
+        return messages.Planned({printable(label): printable(figure) for label, figure in plan.items()})
 
     def finish(self, request: messages.Finish) -> messages.Reply:
         self.inputs.clear()
@@ -132,9 +133,9 @@ class Runner:
         return messages.Finished(device_is_usable())
 
 
-def printable(text: str) -> str:
-    """Text that JSON can hold, of at most messages.MAX_CHARACTERS."""
-    return text[: messages.MAX_CHARACTERS].encode(errors="backslashreplace").decode()
+def printable(value: object, limit: int = messages.MAX_NAME) -> str:
+    """Text that JSON can hold, of at most `limit` characters."""
+    return str(value).encode(errors="backslashreplace").decode()[:limit]
 
 
 def device_is_usable() -> bool:
@@ -177,7 +178,7 @@ def plan_of(submission: ModuleType, problem: str, sizes: list[tuple[int, int, in
 
 def main() -> None:
     path, socket_fd, memory_fd = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    confine()
+    fork_confined(os.getppid())
     import torch
 
     from harness.shared_memory import SharedMemory

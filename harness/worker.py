@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import importlib
 import os
 import signal
 import socket
@@ -46,6 +47,12 @@ def sealed_memory() -> int:
     return fd
 
 
+def preload() -> None:
+    """Import what the judge needs, before the submission can change files."""
+    for name in ("reference", "harness.outputs", "harness.shared_memory"):
+        importlib.import_module(name)
+
+
 class WorkerProcess:
     """One process and the socket to it."""
 
@@ -74,7 +81,8 @@ class WorkerProcess:
         self.channel = Channel(ours, self.pidfd)
         self.is_held = True  # the descriptors are open
 
-        from harness.shared_memory import SharedMemory  # imports torch, while the process does so too
+        preload()  # imports torch, while the process does so too
+        from harness.shared_memory import SharedMemory
 
         self.memory = SharedMemory(memory)
         self.device = cast(messages.Ready, self._receive(messages.Ready)).device
@@ -133,6 +141,9 @@ class WorkerProcess:
             self.channel.close()
             self.memory.close()
             os.close(self.pidfd)
+        self.process.terminate()  # the keeper, if there is one, kills all that it keeps
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(EXIT_TIMEOUT_S)
         end_descendants(self.spared)
         self.process.wait()
 
@@ -181,14 +192,21 @@ class Worker:
             process = self._running()
             process.begin_case(self.timeout_s)
             result = self._judge(process, job, problem, spec, options)
-            is_usable = process.ask(messages.Finish(), messages.Finished).is_usable
+            is_usable = self._is_usable(process)
         except WorkerLost as lost:
             self.process = None
-            return Result(False, str(lost))
+            return Result(False, str(lost)).cleaned()
         if not is_usable:
             process.kill()
             self.process = None
-        return result
+        return result.cleaned()
+
+    @staticmethod
+    def _is_usable(process: WorkerProcess) -> bool:
+        try:
+            return process.ask(messages.Finish(), messages.Finished).is_usable
+        except SubmissionFailed:
+            return False
 
     def _judge(
         self,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from emulator.hardware.cluster import Cluster
 
 MAX_INSTRUCTIONS = 10**11
-"""Default limit of a run: hours, at the ten million warp instructions per second of the simplest loops."""
+"""Default limit of a run: hours, at the ten million per second of the simplest loops."""
 
 COUNTED_TURNS = 256  # turns between two counts, and
 TURNS_PER_WARP = 16  # turns more for each resident warp, so that a count costs little beside them

@@ -36,7 +36,6 @@ QUANTUM = 256  # segments that a warp runs in a turn
 # Under a random schedule some warps get fewer turns: races often need one warp far ahead of another.
 PACES = (1.0, 0.1, 0.01)
 OVERDUE_TURNS = 64  # turns of each warp that can run: warps that have effects for so long may spin, and starve others
-CLOCK_MASK = (1 << 64) - 1
 
 WAITING = "no warp can run and no asynchronous work is outstanding"
 SPINNING = "all warps that can run poll without an effect, and each is back in a state in which it was before"
@@ -60,7 +59,7 @@ class Machine:
         self.look_turns = LOOK_TURNS[schedule.kind]
         self._ticks = 0
         self.delayed = 0  # turns with an effect, since an asynchronous operation has happened last
-        self._count_at = 0  # ticks
+        self._count_at = 0  # ticks at which the warp instructions are counted next
         self._warp_random = random.Random(schedule.seed)  # its own: the other choices must not depend on `postpones`
         self._finished: list[Cluster] = []
         self._admissions: Iterator[tuple[Grid, int]] = iter(())
@@ -68,7 +67,7 @@ class Machine:
     def clock(self) -> int:
         """A count of cycles that only grows."""
         self._ticks += 1
-        return self._ticks & CLOCK_MASK
+        return self._ticks
 
     def enqueue(self, warp: Warp) -> None:
         """Gives the warp a turn: one of its groups can run."""

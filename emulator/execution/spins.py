@@ -1,10 +1,10 @@
 """Spins: warps that run without an effect. One is a hang if it repeats, and legal otherwise.
 
-An effect is whatever could change what a lane reads: a write that changes bytes, an arrival, a copy that lands, an
-exit. The time between two effects is an epoch. Within it a lane's future depends on its own state alone, whatever the
-order of the turns, so that a warp goes round for ever if all of its groups have run and it is back in a state in which
-it has been in the same epoch. If all warps that can run do so, and no asynchronous operation is outstanding, no effect
-will come: the kernel hangs. Any other spin goes on.
+An effect is whatever could change what a lane reads: a store, an atomic that changes a word, an arrival, a copy that
+lands, an exit. The time between two effects is an epoch. Within it a lane's future depends on its own state alone,
+whatever the order of the turns, so that a warp goes round for ever if all of its groups have run and it is back in a
+state in which it has been in the same epoch. If all warps that can run do so, and no asynchronous operation is
+outstanding, no effect will come: the kernel hangs. Any other spin goes on.
 
 A state is whatever a warp's next instructions depend on: the places of its active groups, registers, local memory,
 and the asynchronous work that the warp alone can see. It is looked at between turns, so an engine that runs many
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 LOOK_TURNS = {"late": 8, "eager": 8, "random": 64}
 """Turns of every warp that can run between two looks, by the kind of the schedule: random turns are shorter."""
+
+LONGEST_SKIP = 10**9  # cycles
 
 KEPT_STATES = 16  # of a warp; one would do, but under a random schedule more are met again sooner
 
@@ -60,11 +62,19 @@ class State:
         """The state outlasts the look."""
         self._local = self._local.copy()
 
+    def same_register(self, earlier: State, number: int) -> bool:
+        """Whether one register holds what it held in an earlier state."""
+        return _equal(self._registers[number], earlier._registers[number])
+
+    def different_register(self, earlier: State) -> int | None:
+        """The first register that does not hold what it held in an earlier state."""
+        same = map(_equal, self._registers, earlier._registers)
+        return next((number for number, equal in enumerate(same) if not equal), None)
+
     def repeats(self, earlier: State) -> bool:
-        """Whether the warp has come round to an earlier state, whatever the clock says."""
+        """Whether the warp has come round to an earlier state with the same registers, whatever the clock says."""
         return (
             self._places == earlier._places
-            and all(map(_equal, self._registers, earlier._registers))
             and np.array_equal(self._local, earlier._local)
             and self._work == earlier._work
             and all(earlier._issued.get(group) != issued for group, issued in self._issued.items())
@@ -106,18 +116,22 @@ def _equal(a: Any, b: Any) -> bool:
 class _Watch:
     """A warp in an epoch."""
 
-    __slots__ = ("_kept", "_looks", "_stride", "reads_clock", "repeats")
+    __slots__ = ("_changing", "_kept", "_looks", "_stride", "reads_clock", "repeats")
 
     def __init__(self) -> None:
         self._looks, self._stride = 0, 1
         self._kept: list[State] = []
+        self._changing: int | None = None  # the register that has last told two states apart, and may do so again
         self.repeats = False
         self.reads_clock = False  # it repeats but for its reads of the clock
 
     def look(self, warp: Warp) -> None:
         state = State(warp)
         for earlier in self._kept:
-            if state.repeats(earlier):
+            if self._changing is not None and not state.same_register(earlier, self._changing):
+                continue
+            self._changing = state.different_register(earlier)
+            if self._changing is None and state.repeats(earlier):
                 self.repeats |= state.clock_reads == earlier.clock_reads
                 self.reads_clock = True
         self._looks += 1
@@ -167,4 +181,4 @@ class Spins:
     def skip(self, clock: int) -> int:
         """Cycles by which the clock may go forward, since nothing else happens. clock: cycles."""
         self._watches = {warp: watch for warp, watch in self._watches.items() if watch.repeats}
-        return 1 + (clock - self._began) // 8
+        return min(1 + (clock - self._began) // 8, LONGEST_SKIP)

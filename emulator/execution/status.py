@@ -24,7 +24,10 @@ INTERVAL = 0.1  # seconds between two changes of what is shown
 
 
 def is_shown() -> bool:
-    """Whether this process shows progress: standard error is a terminal, and no other process has been chosen."""
+    """Whether this process shows progress: standard error is a terminal, and no other process is chosen.
+
+    The first process that asks chooses itself.
+    """
     if sys.stderr is None or sys.stderr.closed or not sys.stderr.isatty():
         return False
     return os.environ.setdefault(PROCESS, str(os.getpid())) == str(os.getpid())

@@ -67,7 +67,8 @@ ACCESSES = {
         *(3, 0),
     ),
     "clusterlaunchcontrol": (
-        "clusterlaunchcontrol.try_cancel.async.mbarrier::complete_tx::bytes.multicast::cluster::all.b128 [%r10], [%r11];",
+        "clusterlaunchcontrol.try_cancel.async.mbarrier::complete_tx::bytes.multicast::cluster::all.b128"
+        " [%r10], [%r11];",
         *(1, 32),
     ),
 }
@@ -248,7 +249,8 @@ def test_knowledge_is_of_one_cta():
 
 
 PAIRED = """
-    mov.u32 %r10, smem; add.u32 %r11, %r10, 1024; setp.gt.u32 %p2, %tid, 31; setp.ne.u32 %p3, %tid, 32; setp.ne.u32 %p4, %rank, 0;
+    mov.u32 %r10, smem; add.u32 %r11, %r10, 1024;
+    setp.gt.u32 %p2, %tid, 31; setp.ne.u32 %p3, %tid, 32; setp.ne.u32 %p4, %rank, 0;
     setp.ne.u32 %p5, %tid, 0; @%p5 bra READY; mbarrier.init.shared.b64 [%r11], 1; fence.mbarrier_init.release.cluster;
 READY: bar.sync 0;
     barrier.cluster.arrive.aligned; @%p2 bra COPIES; barrier.cluster.wait.aligned;

@@ -10,7 +10,8 @@ from emulator.hardware.properties import DeviceProperties
 from tests.support.small_kernels import entry, launch, store
 
 SCHEDULES = ["late", "eager", "random:1", "random:2"]
-BOUND = 30_000_000  # warp instructions: a spin that should end, or be named a hang, and does not, fails a test soon
+# Warp instructions after which a test fails whose spin does not end, or is not named a hang.
+BOUND, HANG_BOUND = 30_000_000, 3_000_000
 
 # Counts to {n} without a store or a barrier. Labels are named by {name}, registers are %r4{name} and %p4.
 COUNT = (
@@ -41,7 +42,7 @@ def run(body, words=4, **options):
 
 def hang(body, *arrays, **options):
     with pytest.raises(EmulatorError) as error:
-        launch(body, *(arrays or (np.zeros(4, np.uint32),)), max_instructions=BOUND, **options)
+        launch(body, *(arrays or (np.zeros(4, np.uint32),)), max_instructions=HANG_BOUND, **options)
     text = str(error.value)
     assert text.startswith("the kernel hangs: all warps that can run poll without an effect"), text
     return text
@@ -62,16 +63,37 @@ class TestLoopsThatEnd:
         body = PART + COUNT.format(name=0, n=n) + SET.format(word=0) + "ret; OTHER:" + POLL.format(word=0)
         assert run(body + SET.format(word=4), threads=64, schedule=schedule)[:2] == [1, 1]
 
+    @pytest.mark.parametrize("effect", [SET, "red.global.add.u32 [%a0+{word}], 1;"])
+    def test_taking_turns(self, schedule, effect):
+        """Each warp polls for as long as the other one counts."""
+        first = COUNT.format(name=0, n=6_000) + effect.format(word=0) + POLL.format(word=4)
+        second = POLL.format(word=0) + COUNT.format(name=1, n=6_000) + effect.format(word=4)
+        assert all(run(PART + first + "ret; OTHER:" + second, threads=64, schedule=schedule)[:2])
+
     def test_counting_in_local_memory(self, schedule):
-        """As compilers write it without optimisation: every variable is in local memory."""
+        """Nothing but local memory tells one iteration from the next, as in code that is not optimised."""
         body = """
             .local .align 4 .b8 stack[8]; mov.u32 %r1, 0; st.local.b32 [stack], %r1;
         L:  ld.local.b32 %r1, [stack]; add.u32 %r1, %r1, 1; st.local.b32 [stack], %r1;
-            setp.lt.u32 %p1, %r1, 3000; @%p1 bra L;
+            setp.lt.u32 %p1, %r1, 3000; mov.u32 %r1, 0; @%p1 bra L; ld.local.b32 %r1, [stack];
         """
         out = np.zeros(32, np.uint32)
         launch(body + store("%r1"), out, schedule=schedule)
         assert set(out.tolist()) == {3000}
+
+    def test_a_long_way_without_a_loop(self, schedule):
+        """Nothing but the place tells one segment from the next."""
+        steps = "".join(f"B{i}: setp.eq.u32 %p7, %r30, {i}; @%p7 bra B{i};" for i in range(1500))
+        assert run("mov.u32 %r30, 9999;" + steps + SET.format(word=0), schedule=schedule)[0] == 1
+
+    def test_a_group_of_lanes_for_each_turn(self, schedule):
+        """All lanes but the last are in loops of their own. That one ends them after two of its turns, one in 32."""
+        part = "".join(f"setp.eq.u32 %p7, %tid, {i}; @%p7 bra L{i};" for i in range(31))
+        loops = "".join(
+            f"L{i}: ld.volatile.global.b32 %r5, [%a0]; setp.eq.u32 %p6, %r5, 0; @%p6 bra L{i}; ret;" for i in range(31)
+        )
+        steps = "".join(f"B{i}: setp.eq.u32 %p7, %tid, {i}; @%p7 bra B{i};" for i in range(20))
+        assert run(part + "bra B0;" + loops + steps + SET.format(word=0), schedule=schedule)[0] == 1
 
     def test_a_lock_that_is_held_for_long(self, schedule):
         """A compare-and-swap that fails has no effect; the one that succeeds ends the spin."""
@@ -219,13 +241,16 @@ class TestHangs:
         hang(body, threads=96, schedule=schedule)
 
     def test_a_long_period(self, schedule):
-        """A generator of period 1024 between two polls."""
+        """A counter that starts anew at a prime, so that turns end at all of its values."""
         body = """
-            mov.u32 %r2, 1;
-        L:  mad.lo.u32 %r2, %r2, 5, 3; and.b32 %r2, %r2, 1023; ld.volatile.global.b32 %r3, [%a0];
-            setp.eq.u32 %p1, %r3, 0; @%p1 bra L;
+            mov.u32 %r2, 0;
+        L:  add.u32 %r2, %r2, 1; setp.eq.u32 %p2, %r2, 251; selp.b32 %r2, 0, %r2, %p2;
+            ld.volatile.global.b32 %r3, [%a0]; setp.eq.u32 %p1, %r3, 0; @%p1 bra L;
         """
         hang(body, schedule=schedule)
+
+    def test_after_long_work(self, schedule):
+        hang(COUNT.format(name=0, n=20_000) + POLL.format(word=0), schedule=schedule)
 
     @pytest.mark.parametrize("poll", ["cas.b32 %r5, [%a0], 0, 1", "exch.b32 %r5, [%a0], 1", "or.b32 %r5, [%a0], 0"])
     def test_a_lock_that_nobody_frees(self, schedule, poll):

@@ -27,18 +27,21 @@ def program(setting=""):
     """
 
 
+WITHOUT_RICH = "sys.modules['rich'] = None; "
 SOON = "status.DELAY = status.INTERVAL = 0.01"
 CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {program(SOON)!r}])"
 
 
 def on_terminal(text, *options, stderr=True, **variables):
-    """What `python -m emulator OPTIONS -c TEXT` writes to a terminal. stderr: whether its standard error is one."""
+    """What `python -m emulator OPTIONS -c TEXT` writes to a terminal. stderr: whether its standard error is one, too;
+    else it must stay empty.
+    """
     path = os.pathsep.join([str(ROOT), clean_environment()["PYTHONPATH"]])
     variables = {"PYTHONPATH": path, "TERM": "xterm", "COLUMNS": "120", **variables}
     terminal, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "emulator", *options, "-c", text],
-        env=clean_environment(**variables), stdout=theirs, stderr=theirs if stderr else subprocess.DEVNULL,
+        env=clean_environment(**variables), stdout=theirs, stderr=theirs if stderr else subprocess.PIPE,
     )  # fmt: skip
     os.close(theirs)
     written = b""
@@ -48,12 +51,13 @@ def on_terminal(text, *options, stderr=True, **variables):
     except OSError:  # nobody has the other end any longer
         pass
     os.close(terminal)
-    assert process.wait(timeout=60) == 0, written
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0 and not errors, (written, errors)
     return re.sub(r"\x1b\[[\d;]*m", "", written.decode())  # without colours
 
 
 @pytest.mark.parametrize("options", [(), ("--schedule", "late,eager"), ("--workers", "2")])
-@pytest.mark.parametrize("without", ["", "sys.modules['rich'] = None; "])
+@pytest.mark.parametrize("without", ["", WITHOUT_RICH])
 def test_a_long_launch(options, without):
     text = on_terminal(program(without + SOON), *options)
     total = 8 if "--schedule" in options else 4
@@ -70,10 +74,17 @@ def test_a_long_launch(options, without):
     [
         (program(), True, {}),
         (program(SOON), False, {}),
+        (program(WITHOUT_RICH + SOON), False, {}),
         (program(SOON), True, {"EMULATOR_PROGRESS": "0"}),
         (CHILD, True, {}),
     ],
-    ids=["a short launch", "no terminal", "turned off", "a child of a process on the device"],
+    ids=[
+        "a short launch",
+        "no terminal",
+        "no terminal and no rich",
+        "turned off",
+        "a child of a process on the device",
+    ],
 )
 def test_nothing_else(text, stderr, variables):
     assert on_terminal(text, stderr=stderr, **variables) == "done\r\n"

@@ -188,7 +188,7 @@ class EmptyList(list):
         (lambda x, c: [2.0], "group 0: got float, expected a tensor"),
         (lambda x, c: [(2 * x)[None]], "group 0: shape is (1, 1), expected (1,)"),
         (lambda x, c: [2 * x.float()], "group 0: dtype is torch.float32, expected torch.float16"),
-        (lambda x, c: [x.mul_(2)], "group 0: its memory overlaps an input"),
+        (lambda x, c: [x.mul_(2)], "group 0: its storage overlaps that of an input"),
     ],
 )
 def test_an_output_is_a_plain_list_of_plain_tensors(no_device, kernel, message):

@@ -16,17 +16,17 @@ def group_data(*sizes):
     return abc, [], [], [(size, 1, 1, 1) for size in sizes]
 
 
-def test_outputs_may_be_the_callers_c_or_memory_of_their_own():
+def test_outputs_may_be_the_callers_c_or_storages_of_their_own():
     data = group_data(8, 8)
     c = [group[2] for group in data[0]]
     assert overlaps(data, c) == ["", ""]
     assert overlaps(data, [torch.zeros(8), torch.zeros(8)]) == ["", ""]
-    assert overlaps(data, [c[0], c[0]]) == ["", "the output of group 0"]
+    assert overlaps(data, [c[0], c[0]]) == ["the output of group 1", "the output of group 0"]
     assert overlaps(data, c[::-1]) == ["an input", "an input"]
     assert overlaps(data, [data[0][1][0], c[1]]) == ["an input", ""]
     both = torch.zeros(12, dtype=torch.float16)
-    assert overlaps(data, [both[:8], both[4:]]) == ["", "the output of group 0"]
-    assert overlaps(data, [both[:4], both[4:]]) == ["", ""]
+    assert overlaps(data, [both[:4], both[4:]]) == ["the output of group 1", "the output of group 0"]
+    assert overlaps(data, [both[:4], torch.zeros(8)]) == ["", ""]
     assert overlaps(group_data(0, 0), [both[:0], both[:0]]) == ["", ""], "what is empty overlaps nothing"
 
 
@@ -37,7 +37,7 @@ def test_a_lone_tensor_is_asked_for():
     assert find_fault(want, describe(data, [torch.ones(4)])) == "output is of type list, expected a tensor"
     assert find_fault(want, describe(data, None)) == "output is of type NoneType, expected a tensor"
     assert find_fault(want, describe(data, torch.ones(4).as_subclass(Subclass))) == "c: got Subclass, expected a tensor"
-    assert find_fault(want, describe(data, data[0])) == "c: its memory overlaps an input"
+    assert find_fault(want, describe(data, data[0])) == "c: its storage overlaps that of an input"
 
 
 class Subclass(torch.Tensor):
