@@ -8,7 +8,6 @@ from emulator.errors import EmulatorError
 from emulator.hardware.variables import module_memory
 from emulator.ptx.ir import Entry, Variable
 
-
 LOCAL_BYTES = 512 << 10  # per thread (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability")
 
 

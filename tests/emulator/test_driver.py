@@ -1,4 +1,4 @@
-"""The calls of cuda.bindings misused: an EmulatorError names the function, the value and the limit; legal twins succeed."""
+"""The calls of cuda.bindings misused: an EmulatorError names function, value and limit; legal twins succeed."""
 
 import os
 

@@ -1,10 +1,11 @@
-"""PTX that ptxas refuses, and literals that it would cut off, are EmulatorErrors with the line; a legal twin beside each.
+"""PTX that ptxas refuses, and literals that it would cut off: EmulatorErrors with the line, a legal twin beside each.
 
 A row is (what is wrong, words of the error, text that is refused, its twin). Both texts go to the same place.
 """
 
 import re
 
+import numpy as np
 import pytest
 
 import emulator
@@ -653,10 +654,9 @@ def test_operands(reason, broken, legal):
 
 def test_literals_are_converted():
     """A 32-bit literal of an f64 operand is widened, and a sum takes numbers where it takes bits otherwise."""
-    import numpy as np
-
     text = (
-        f"{HEADER}.entry k(.param .u64 a) {{ {REGISTERS} ld.param.u64 %rd1, [a]; mov.f64 %rd2, 0f3FC00000; mov.u32 %r1, 1;"
+        f"{HEADER}.entry k(.param .u64 a) {{ {REGISTERS} ld.param.u64 %rd1, [a]; mov.u32 %r1, 1;"
+        "mov.f64 %rd2, 0f3FC00000;"
         "slct.f32.s32 %r2, 2.5, 0f00000000, %r1; copysign.f32 %r3, -1.0, 3.0;"
         "st.global.f64 [%rd1], %rd2; st.global.f64 [%rd1+8], 0f40200000;"
         "st.global.f32 [%rd1+16], %r2; st.global.f32 [%rd1+20], %r3; ret; }"
