@@ -157,8 +157,8 @@ class _Linker:
                 return Vector(tuple(map(of, items)))
             case Pair(first, second):
                 return Pair(of(first), of(second))
-            case Address(base, offset, coordinates):
-                return Address(of(base), offset, None if coordinates is None else tuple(map(of, coordinates)))
+            case Address(base, offset, coordinates, direct):
+                return Address(of(base), offset, None if coordinates is None else tuple(map(of, coordinates)), direct)
         return operand
 
     # Instructions

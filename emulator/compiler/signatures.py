@@ -85,7 +85,7 @@ def _address_check(coordinates: bool) -> Check:
     expected = f"an address {'with' if coordinates else 'without'} coordinates is expected"
 
     def check(operand: object) -> str | None:
-        if isinstance(operand, Address) and (operand.coordinates is not None) == coordinates:
+        if isinstance(operand, Address) and (operand.coordinates is not None) == coordinates and not operand.direct:
             return None
         return f"{expected}, not {shown(operand)}"
 
@@ -163,7 +163,9 @@ def shown(operand: object) -> str:
             return "{" + ", ".join(map(shown, items)) + "}"
         case Pair(first, second):
             return f"{shown(first)}|{shown(second)}"
-        case Address(base, offset, coordinates):
+        case Address(base, offset, coordinates, direct):
             place = shown(base) + (f"+{offset}" if offset else "")
+            if direct:
+                return place
             return f"[{place}]" if coordinates is None else f"[{place}, {shown(Vector(coordinates))}]"
     return "nothing" if operand is None else str(operand)

@@ -66,10 +66,6 @@ class Sources:
             if expression is None:
                 raise self.fail(f"special register {operand.name} is not modelled")
             return expression
-        if isinstance(operand, Symbol):
-            return self.symbol(operand)
-        if isinstance(operand, Address):
-            return self.address(operand)
         raise self.fail(f"operand {shown(operand)} can't be used as a value here")
 
     def literal(self, operand: Immediate, type_name: str) -> int:
@@ -78,6 +74,24 @@ class Sources:
             return literal_bits(operand, type_name)
         except ValueError as error:
             raise self.fail(str(error)) from None
+
+    def place(self, operand: object, width: int, space: str | None = None) -> str:
+        """The address of a variable or parameter, "v" or "v+4", as a value of `width` bits, or a register's value.
+
+        space: that of the variable, None for any. Raises EmulatorError for what is none, and for too few bits.
+        """
+        symbol = operand.base if isinstance(operand, Address) and operand.direct else operand
+        if not isinstance(symbol, Symbol):
+            self.fits(operand, f"b{width}")
+            return self.value(operand, width)
+        text = self.symbol(symbol)
+        own = self.symbols[symbol.name][0]
+        needed = 32 if own in ("shared", "local") else 64
+        if space not in (None, own):
+            raise self.fail(f"{symbol.name} is a .{own} variable, .{space} is expected")
+        if width < needed:
+            raise self.fail(f"the address of {symbol.name} has {needed} bits, more than .b{width} has")
+        return self.sum(operand, needed) if isinstance(operand, Address) else text
 
     def symbol(self, operand: Symbol) -> str:
         """The address of a parameter or a variable."""
@@ -169,14 +183,18 @@ class Sources:
 
     def address(self, operand: object, width: int | None = None) -> str:
         """The unsigned address, an integer or a row. width: bits of the address; None: those of the base."""
-        if not isinstance(operand, Address):
-            raise self.fail(f"an address is expected, not {shown(operand)}")
+        if not isinstance(operand, Address) or operand.direct:
+            raise self.fail(f"an address in brackets is expected, not {shown(operand)}")
+        return self.sum(operand, width)
+
+    def sum(self, operand: Address, width: int | None = None) -> str:
+        """The base and the offset of an address, added; width as in `address`."""
         base = operand.base
         if isinstance(base, Register) and base.width not in (32, 64):
             raise self.fail(f"register {base.name} has {base.width} bits, an address has 32 or 64")
         if width is None:
             width = base.width if isinstance(base, Register) else 64
-        text = self.value(base, width)
+        text = self.symbol(base) if isinstance(base, Symbol) else self.value(base, width)
         if operand.offset == 0:
             return text
         mask = (1 << width) - 1

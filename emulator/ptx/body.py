@@ -274,7 +274,10 @@ class BodyParser:
             return Symbol(self._symbol(text))
         offset = re.fullmatch(rf"({NAME})\s*\+\s*(-?\w+)", text)
         if offset:
-            return Address(self._single(offset.group(1)), _offset(offset.group(2)))
+            base = self._single(offset.group(1))
+            if not isinstance(base, Symbol) or base == SINK:
+                raise ValueError(f"operand {text!r} not understood: only a variable's address can have an offset")
+            return Address(base, _offset(offset.group(2)), direct=True)
         raise ValueError(f"operand {text!r} not understood")
 
     def _address(self, text: str) -> Address:

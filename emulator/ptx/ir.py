@@ -62,11 +62,12 @@ class Pair:
 
 @dataclass(frozen=True)
 class Address:
-    """The operand "[base + offset]", or "[map, {c0, c1}]" of a tensor copy."""
+    """The operand "[base + offset]", "[map, {c0, c1}]" of a tensor copy, or without brackets "variable + offset"."""
 
     base: object  # Register, Symbol or Immediate
     offset: int = 0  # bytes
     coordinates: tuple | None = None  # of a tensor copy
+    direct: bool = False  # without brackets: the address itself, as a source of mov
 
 
 SINK = Symbol("_")

@@ -525,10 +525,15 @@ def test_literals(reason, broken, legal):
 
 
 @rows(
-    ("no address", "an address is expected, not %rd1", "ld.global.u32 %r1, %rd1;", "ld.global.u32 %r1, [%rd1];"),
+    (
+        "no address",
+        "an address in brackets is expected, not %rd1",
+        "ld.global.u32 %r1, %rd1;",
+        "ld.global.u32 %r1, [%rd1];",
+    ),
     (
         "operands exchanged",
-        "is no register|address is expected",
+        "address in brackets is expected, not %r1",
         "st.global.u32 %r1, [%rd1];",
         "st.global.u32 [%rd1], %r1;",
     ),
@@ -641,6 +646,45 @@ def test_literals(reason, broken, legal):
         "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%r1];",
         "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r1];",
     ),
+    ("brackets", r"not \[smem\]", "mov.u32 %r1, [smem];", "mov.u32 %r1, smem;"),
+    (
+        "brackets of a converted address",
+        r"not \[smem\]",
+        "cvta.shared.u64 %rd1, [smem];",
+        "cvta.shared.u64 %rd1, smem+4;",
+    ),
+    (
+        "no brackets",
+        "an address in brackets is expected, not smem.4",
+        "ld.shared.u32 %r1, smem+4;",
+        "ld.shared.u32 %r1, [smem+4];",
+    ),
+    (
+        "global address in 32 bits",
+        "the address of word has 64 bits, more than .b32",
+        "mov.u32 %r1, word;",
+        "mov.u64 %rd1, word+4;",
+    ),
+    ("parameter's address in 32 bits", "the address of a has 64 bits", "mov.u32 %r1, a;", "mov.u64 %rd1, a;"),
+    ("address as a float", "of type .f32 is expected, not smem", "mov.f32 %r1, smem;", "mov.b32 %r1, smem;"),
+    (
+        "another space",
+        "word is a .global variable, .shared is expected",
+        "cvta.shared.u64 %rd1, word;",
+        "cvta.global.u64 %rd1, word;",
+    ),
+    (
+        "mapped global",
+        "word is a .global variable",
+        "mapa.shared::cluster.u32 %r1, word, 0;",
+        "mapa.shared::cluster.u32 %r1, smem, 0;",
+    ),
+    (
+        "offset of a register",
+        "only a variable's address can have an offset",
+        "mov.u32 %r1, %r2+4;",
+        "mov.u32 %r1, smem+4;",
+    ),
     (
         "generic address of 32 bits",
         "register %r1 has 32 bits",
@@ -649,7 +693,8 @@ def test_literals(reason, broken, legal):
     ),
 )
 def test_operands(reason, broken, legal):
-    check(f"{HEADER}.entry e(.param .u64 a) {{ {REGISTERS}\n{{}}\nE: ret; }}\n", reason, broken, legal)
+    variables = ".shared .b8 smem[64]; .global .u32 word;"
+    check(f"{HEADER}{variables} .entry e(.param .u64 a) {{ {REGISTERS}\n{{}}\nE: ret; }}\n", reason, broken, legal)
 
 
 def test_literals_are_converted():

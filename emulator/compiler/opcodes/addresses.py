@@ -7,10 +7,11 @@ import re
 from emulator.compiler.code import Code
 from emulator.compiler.opcodes.rows import Row, called, ignored, row
 from emulator.ops.memory import LOCAL_TAG, SHARED_TAG, TAG_SHIFT
-from emulator.ptx.ir import Address, Instruction, Register
+from emulator.ptx.ir import Instruction
 
 _SHARED_BITS = SHARED_TAG << TAG_SHIFT
 _LOCAL_BITS = LOCAL_TAG << TAG_SHIFT
+_OWN_SPACES = {"shared::cta": "shared", "shared::cluster": "shared", "const": "global"}  # as `Sources.place` has them
 _PRIORITIES = r"L2::evict_(?:last|normal|first|unchanged)(?:\.L2::evict_(?:first|unchanged))?"
 
 
@@ -20,12 +21,9 @@ def _convert_address(code: Code, instruction: Instruction, match: re.Match) -> N
     space, to_space = match.group("space"), match.group("to") is not None
     if match.group("type") == "u32":
         raise code.fail("32-bit generic addresses are not modelled")
-    if isinstance(source, Register):
+    if to_space:
         code.fits(source, "u64")
-    if isinstance(source, Address):
-        text = code.address(source, 64)
-    else:
-        text = code.value(source, 64)
+    text = code.place(source, 64, _OWN_SPACES.get(space, space))
     tag = {"shared": _SHARED_BITS, "local": _LOCAL_BITS}.get(space.partition("::")[0], 0)
     if tag and to_space:
         text = f"{text} & {(1 << 32) - 1}"
@@ -37,7 +35,7 @@ def _convert_address(code: Code, instruction: Instruction, match: re.Match) -> N
 def _map_address(code: Code, instruction: Instruction, match: re.Match) -> None:
     """mapa: the same offset in the CTA of another rank."""
     destination, source, rank = instruction.operands
-    address = code.address(source) if isinstance(source, Address) else code.value(source, 32)
+    address = code.place(source, destination.width, "shared")
     if code.kind != "uniform":
         width = destination.width
         address, rank_text = f"row_of({address}, {width})", f"row_of({code.value(rank)}, 32).astype(u{width})"

@@ -21,14 +21,17 @@ def _mov(code: Code, instruction: Instruction, match: re.Match) -> None:
     for operand in (destination, source):
         if isinstance(operand, Vector):
             _check_parts(code, operand, type_name)
-        elif not isinstance(operand, Symbol | Address):
+        elif operand is destination or type_name[0] == "f" or not isinstance(operand, Symbol | Address):
             code.fits(operand, type_name)
     if isinstance(destination, Vector):
         _unpack(code, destination, source, width)
     elif isinstance(source, Vector):
         _pack(code, destination, source, width)
     else:
-        code.assign(destination, code.value(source, width, type_name), code.kind)
+        text = (
+            code.place(source, width) if isinstance(source, Symbol | Address) else code.value(source, width, type_name)
+        )
+        code.assign(destination, text, code.kind)
 
 
 def _check_parts(code: Code, operand: Vector, type_name: str) -> None:
@@ -41,7 +44,7 @@ def _check_parts(code: Code, operand: Vector, type_name: str) -> None:
 
 def _unpack(code: Code, destination: Vector, source: object, width: int) -> None:
     part = width // len(destination.items)
-    text = code.value(source, width)
+    text = code.place(source, width)
     mask = (1 << part) - 1
     for i, item in enumerate(destination.items):
         if code.kind == "uniform":
