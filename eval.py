@@ -2,7 +2,7 @@
 
     python eval.py test                  the test cases
     python eval.py benchmark             the benchmark cases, timed; the emulator checks and counts, it never times
-    python eval.py leaderboard           the same on inputs that were not seen before, with every timed output checked
+    python eval.py leaderboard           the same on inputs that were not seen before; timed outputs are checked
     python eval.py profile               where a B200 spends its time, or every count of the emulator
     python eval.py test --problem gemm   another of the contest's problems; all: every problem, one after the other
     python eval.py MODE SPECFILE --case 2                one case (numbered from 0) of a spec file
@@ -119,25 +119,33 @@ def prepare_environment(job: Job) -> None:
 
 def run(args: argparse.Namespace, device: Device, selections: list[Selection], protocol_fd: int | None) -> bool:
     """Run and report the selected cases. Returns whether all passed."""
-    with Worker(args.submission, args.timeout or device.timeout_s) as worker:
-        if protocol_fd is not None:
-            (selected,) = selections
-            return run_mode(
-                args.mode, device, selected.problem, selected.specs, worker, ProtocolReport(protocol_fd), args.baseline
-            )
+    timeout_s = args.timeout or device.timeout_s
+    if protocol_fd is not None:
+        (selected,) = selections
+        with ProtocolReport(protocol_fd) as protocol:
+            with Worker(args.submission, timeout_s, protocol.worker_output) as worker:
+                passed = run_mode(args.mode, device, selected.problem, selected.specs, worker, protocol, args.baseline)
+            protocol.end(passed)  # when no process of the submission is left
+        return passed
+
+    reports: list[ConsoleReport] = []
+    outcomes: list[bool] = []
+    with Worker(args.submission, timeout_s) as worker:
         name = worker.device_name()
         if args.schedule and device.has_schedules:
             name += f", schedules {args.schedule}"
-        headline = f"{name} · {args.submission}"
-        reports = [ConsoleReport(selected.problem, headline, selected.numbers) for selected in selections]
-        passed: list[bool] = []
-        for selected, report in zip(selections, reports):
-            if passed:
+        for selected in selections:
+            if reports:
+                reports[-1].end(outcomes[-1])
                 print(flush=True)
-            passed.append(run_mode(args.mode, device, selected.problem, selected.specs, worker, report, args.baseline))
-        if len(reports) > 1:
-            print_total(reports)
-        return all(passed)
+            reports.append(ConsoleReport(selected.problem, f"{name} · {args.submission}", selected.numbers))
+            with reports[-1] as report:
+                passed = run_mode(args.mode, device, selected.problem, selected.specs, worker, report, args.baseline)
+            outcomes.append(passed)
+    reports[-1].end(outcomes[-1])  # when no process of the submission is left
+    if len(reports) > 1:
+        print_total(reports)
+    return all(outcomes)
 
 
 def main() -> int:

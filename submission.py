@@ -85,6 +85,7 @@ import itertools
 import math
 import operator
 from array import array
+from bisect import bisect_left, bisect_right
 from collections import namedtuple
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -1197,35 +1198,52 @@ def gemv_layouts(m: int, b_rows: int, k: int, batch: int) -> list[tuple]:
     return [matrix_layout(*shape, batch) for shape in (*shapes, (torch.float16, m, 1))]
 
 
+class Layouts(NamedTuple):
+    """What a call's tensors must be, an entry for each: group by group, in the order of `tensor_names`."""
+
+    names: list[str]  # for messages
+    dtypes: list[torch.dtype]
+    shapes: list[tuple[int, ...]]
+    strides: list[tuple[int, ...]]  # elements; they leave no gaps
+    sizes: list[int]  # bytes
+
+
 @functools.lru_cache(maxsize=1024)
-def tensor_layouts(problems: Problems, products: int = 1) -> list[tuple]:
-    """Layouts of all groups of (M, N, K, L), one after the other; products 0 is a GEMV. Raises ValueError."""
+def tensor_layouts(problems: Problems, products: int = 1) -> Layouts:
+    """For all groups of (M, N, K, L); products 0 is a GEMV. Raises ValueError for sizes that the kernel cannot take."""
     rows = []
     for group, problem in enumerate(problems):
+        prefix = f"group {group}: " if len(problems) > 1 else ""
         try:
-            sizes = map(operator.index, problem)
-            rows += gemm_layouts(*sizes, products) if products else gemv_layouts(*sizes)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"group {group}: {error}" if len(problems) > 1 else str(error)) from None
-    return rows
+            layouts = gemm_layouts(*problem, products) if products else gemv_layouts(*problem)
+        except ValueError as error:
+            raise ValueError(f"{prefix}{error}") from None
+        for name, (dtype, shape, strides) in zip(tensor_names(products), layouts):
+            rows.append((prefix + name, dtype, shape, strides, math.prod(shape) * dtype.itemsize))
+    return Layouts(*([row[column] for row in rows] for column in range(len(Layouts._fields))))
 
 
-def check_tensor(tensor: torch.Tensor, device: int, name: str, dtype, shape: tuple, strides: tuple):
-    """Raise ValueError for a dtype, device, shape, strides or alignment that the kernel cannot take."""
+def check_tensor(tensor: torch.Tensor, device: int, name: str, dtype, shape: tuple, strides: tuple, needed: int):
+    """Raise ValueError for a dtype, shape, memory, device or strides that the kernel cannot take."""
     if not isinstance(tensor, torch.Tensor):
         raise ValueError(f"{name} is a {type(tensor).__name__}; expected a torch.Tensor")
     if tensor.dtype != dtype:
         raise ValueError(f"{name} has dtype {tensor.dtype}; expected {dtype}")
+    try:
+        size, found, storage = tuple(tensor.shape), tensor.stride(), tensor.untyped_storage()
+        there = max(0, storage.nbytes() - tensor.storage_offset() * dtype.itemsize) if storage.data_ptr() else 0
+    except RuntimeError:  # sparse, nested, traced
+        found = f"{name} is {tensor.layout}, a {type(tensor).__name__} without plain memory"
+        raise ValueError(f"{found}: it has 0 bytes, {needed} needed") from None
+    if size != shape:
+        raise ValueError(f"{name} has shape {size}; expected {shape}")
+    if there < needed:
+        raise ValueError(f"{name} has {there} bytes of memory from its first element on; {needed} needed")
     if tensor.get_device() != device:
         raise ValueError(f"{name} is on {tensor.device}; expected the current device, cuda:{device}")
-    if tensor.shape != shape:
-        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; expected {shape}")
-    found = tensor.stride()
     # A stride counts only where its dimension has more than one entry; torch leaves the others open.
     if 0 not in shape and any(size > 1 and a != b for size, a, b in zip(shape, found, strides)):
         raise ValueError(f"{name} has strides {found}; expected {strides} (elements)")
-    if tensor.data_ptr() % ALIGNMENT:
-        raise ValueError(f"{name} starts at address {tensor.data_ptr():#x}; loads need a multiple of {ALIGNMENT} bytes")
 
 
 class Call(NamedTuple):
@@ -1272,7 +1290,7 @@ def problem_size(a: torch.Tensor, b: torch.Tensor) -> tuple[int, int, int, int]:
 
 
 def unpack_groups(data: tuple) -> Call:
-    """The group GEMM's lists. Raises ValueError for another structure."""
+    """The group GEMM's lists. Raises ValueError for another structure, and for sizes that are no integers."""
     operands, _, reordered, problems = data
     try:
         lengths = len(operands), len(reordered), len(problems)
@@ -1282,39 +1300,63 @@ def unpack_groups(data: tuple) -> Call:
     if len(set(lengths)) > 1:
         text = "{} groups of operands, {} of reordered scales, {} of problem sizes: the lists must be of one length"
         raise ValueError(text.format(*lengths))
-    tensors, sizes = [], []
-    try:
-        for (a, b, c), (sfa, sfb), (m, n, k, batch) in zip(operands, reordered, problems):
-            tensors += b, a, c, sfb, sfa
-            sizes.append((m, n, k, batch))
-    except (TypeError, ValueError):
-        raise ValueError(f"group {len(sizes)}: expected (a, b, c), (sfa, sfb) and (m, n, k, l)") from None
-    return Call(1, tensors, tuple(sizes), [c for _, _, c in operands])
+    tensors, sizes, outputs = [], [], []
+    for group, (abc, scales, size) in enumerate(zip(operands, reordered, problems)):
+        try:
+            # Python's own integers: what is remembered of 64 would be found for 64.0 too, which is equal.
+            (a, b, c), (sfa, sfb), (m, n, k, batch) = abc, scales, map(operator.index, size)
+        except (TypeError, ValueError) as error:
+            expected = "expected (a, b, c), (sfa, sfb) and (m, n, k, l), integers"
+            raise ValueError(f"group {group}: {expected}; its sizes are {size}: {error}") from None
+        tensors += b, a, c, sfb, sfa
+        sizes.append((m, n, k, batch))
+        outputs.append(c)
+    return Call(1, tensors, tuple(sizes), outputs)
 
 
-def check(call: Call) -> list[int]:
-    """Check every constraint of the kernel and return the addresses of the tensors.
+def check(call: Call) -> tuple[int, ...]:
+    """Check every tensor of a call by itself and return their addresses, which `check_addresses` checks.
 
     Raises ValueError naming the group, the value, the limit and the reason.
     """
     tensors, device = call.tensors, torch.cuda.current_device()
     layouts = tensor_layouts(call.problems, call.products)
     try:
-        addresses = [tensor.data_ptr() for tensor in tensors]
+        addresses = tuple(map(torch.Tensor.data_ptr, tensors))
+        there = map(torch.UntypedStorage.nbytes, map(torch.Tensor.untyped_storage, tensors))
+        if any(map(torch.Tensor.storage_offset, tensors)):
+            there = (size - tensor.storage_offset() * tensor.itemsize for size, tensor in zip(there, tensors))
         usual = (
-            [(tensor.dtype, tensor.shape, tensor.stride()) for tensor in tensors] == layouts
+            [tensor.dtype for tensor in tensors] == layouts.dtypes
+            and [tensor.shape for tensor in tensors] == layouts.shapes
+            and list(map(torch.Tensor.stride, tensors)) == layouts.strides
             and set(map(torch.Tensor.get_device, tensors)) <= {device}
-            and math.gcd(ALIGNMENT, *addresses) == ALIGNMENT
+            and all(map(operator.le, layouts.sizes, there))
         )
-    except (AttributeError, TypeError):
+    except (AttributeError, TypeError, RuntimeError):
         usual = False
     if not usual:
-        names = tensor_names(call.products)
-        for index, (tensor, layout) in enumerate(zip(tensors, layouts)):
-            group, of_group = divmod(index, len(names))
-            prefix = f"group {group}: " if len(call.problems) > 1 else ""
-            check_tensor(tensor, device, prefix + names[of_group], *layout)
+        for tensor, *expected in zip(tensors, *layouts):
+            check_tensor(tensor, device, *expected)
     return addresses
+
+
+def check_addresses(addresses: tuple[int, ...], problems: Problems, products: int):
+    """Raise ValueError for a tensor without an aligned address, or a c that shares bytes with another tensor."""
+    names, _, _, _, sizes = tensor_layouts(problems, products)
+    for name, start, size in zip(names, addresses, sizes):
+        if start % ALIGNMENT or (size and not start):
+            raise ValueError(f"{name} starts at address {start:#x}; loads need a multiple of {ALIGNMENT} bytes, not 0")
+    of_group, ends = tensor_names(products), list(map(operator.add, addresses, sizes))
+    starts_in_order, ends_in_order = sorted(addresses), sorted(ends)
+    for c in range(of_group.index("c"), len(names), len(of_group)):
+        # Tensors that start before c's end, less those that end before its start: c and all that overlap it.
+        if bisect_left(starts_in_order, ends[c]) - bisect_right(ends_in_order, addresses[c]) > 1:
+            for other, name in enumerate(names):
+                start, end = max(addresses[c], addresses[other]), min(ends[c], ends[other])
+                if other != c and start < end:
+                    both = f"{names[c]} and {name} share bytes {start:#x} to {end - 1:#x}"
+                    raise ValueError(f"{both}; a c has its memory for itself, only operands may share theirs")
 
 
 @functools.cache
@@ -1327,9 +1369,8 @@ class Launch(NamedTuple):
 
     schedule: Schedule
     groups: tuple[int, ...]
-    words: array  # tiles, CTAs, and every group's sizes and first tile
-    pick: operator.itemgetter  # the addresses of the groups' tensors from those of all tensors
-    offsets: list[int]  # bytes from those addresses to the groups' batch entries
+    words: list[int]  # tiles, CTAs, and every group's sizes and first tile
+    places: list[tuple[int, int]]  # every group's tensors: number in the call, bytes from there to the batch entry
 
 
 @functools.lru_cache(maxsize=1024)
@@ -1353,25 +1394,47 @@ def configure(
         rows = [(*size, first_tile) for size, first_tile in zip(schedule.sizes, schedule.first_tiles)]
         words = [schedule.tiles, schedule.ctas, *itertools.chain(*rows)]
         tensors = [(count * group + tensor, index) for group, index in part for tensor in range(count)]
-        offsets = [index * layouts[tensor][2][-1] * layouts[tensor][0].itemsize for tensor, index in tensors]
-        pick = operator.itemgetter(*(tensor for tensor, _ in tensors))
-        launches.append(Launch(schedule, tuple(group for group, _ in part), array("q", words), pick, offsets))
+        places = [(tensor, index * layouts.sizes[tensor] // problems[tensor // count][3]) for tensor, index in tensors]
+        launches.append(Launch(schedule, tuple(group for group, _ in part), words, places))
     return tuple(launches)
 
 
 @functools.lru_cache(maxsize=1024)
-def configure_gemv(m: int, b_rows: int, k: int, batches: int, sms: int) -> tuple[GemvPlan, array]:
+def configure_gemv(m: int, b_rows: int, k: int, batches: int, sms: int) -> tuple[GemvPlan, list[int]]:
     """The plan for these sizes, and the host table but for the promises and the addresses."""
     plan = gemv_plan(k)
     ctas = ctas_per_batch(plan, m, batches, sms)
-    return plan, array("q", (m, k // SF_BLOCK, b_rows, m // ctas, ctas, batches))
+    return plan, [m, k // SF_BLOCK, b_rows, m // ctas, ctas, batches]
+
+
+def host_pointer(address: int) -> cute.Pointer:
+    return make_ptr(Int64, address, cute.AddressSpace.generic, assumed_align=8)
 
 
 @functools.cache
 def compiled(plan: Plan | GemvPlan):
     """The compiled launcher of a plan; takes a pointer to the host table."""
     kernel = Gemm(plan) if isinstance(plan, Plan) else Gemv(plan)
-    return cute.compile(kernel.launch, make_ptr(Int64, 0, cute.AddressSpace.generic, assumed_align=8))
+    return cute.compile(kernel.launch, host_pointer(0))
+
+
+@functools.lru_cache(maxsize=1024)
+def host_tables(
+    addresses: tuple, problems: Problems, products: int, promises: int, sms: int, configurations: Configurations
+) -> list[tuple]:
+    """Plan, pointer to the host table, and table of a call's launches. Raises ValueError as `check_addresses` does.
+
+    The arguments are numbers and all that the result depends on; what a tensor is may change, so `check` always asks.
+    """
+    check_addresses(addresses, problems, products)
+    if products == 0:
+        plan, words = configure_gemv(*problems[0], sms)
+        launches = [(plan, [*words, *addresses])]
+    else:
+        found = configure(problems, sms, bool(promises & OPERANDS_READY), products, configurations)
+        launches = [(x.schedule.plan, [*x.words, *(addresses[i] + offset for i, offset in x.places)]) for x in found]
+    tables = [(plan, array("q", [promises, *words])) for plan, words in launches]
+    return [(plan, host_pointer(table.buffer_info()[0]), table) for plan, table in tables]
 
 
 def run(
@@ -1382,19 +1445,14 @@ def run(
     sms: int | None = None,
 ) -> output_t:
     """`solve`, for tests and tools that force a GEMM's configuration or the number of SMs to plan for."""
+    if {type(operands_ready), type(output_free)} != {bool}:
+        found = f"operands_ready is {operands_ready!r}, output_free is {output_free!r}"
+        raise TypeError(f"{found}; a promise is True or False")
     call = unpack(data)
-    promises = array("q", (operands_ready * OPERANDS_READY | output_free * OUTPUT_FREE,))
-    addresses = check(call)
+    promises = operands_ready * OPERANDS_READY | output_free * OUTPUT_FREE
     sms = sm_count(torch.cuda.current_device()) if sms is None else sms
-    if call.products == 0:
-        plan, words = configure_gemv(*call.problems[0], sms)
-        launches = [(plan, words, addresses)]
-    else:
-        found = configure(call.problems, sms, operands_ready, call.products, configurations)
-        launches = [(x.schedule.plan, x.words, map(operator.add, x.pick(addresses), x.offsets)) for x in found]
-    for plan, words, addresses in launches:
-        table = promises + words + array("q", addresses)
-        compiled(plan)(make_ptr(Int64, table.buffer_info()[0], cute.AddressSpace.generic, assumed_align=8))
+    for plan, pointer, _ in host_tables(check(call), call.problems, call.products, promises, sms, configurations):
+        compiled(plan)(pointer)
     return call.outputs
 
 
@@ -1408,14 +1466,15 @@ def solve(data: tuple, operands_ready: bool = False, output_free: bool = False) 
         (a, b1, b2, sfa, sfb1, sfb2, sfa_reordered, sfb1_reordered, sfb2_reordered, c), silu(a @ b1^T) * (a @ b2^T).
         a [M, K/2, L] and b [N, K/2, L] float4_e2m1fn_x2, c [M, N, L] float16, reordered scales
         [32, 4, ceil(rows/128), 4, K/64, L] and row-major ones [rows, K/16, L] float8_e4m3fn. M >= 0 (GEMV 1), N a
-        multiple of 8, K of 64. All but the scales that are not read are on the current device.
+        multiple of 8, K of 64: integers of any type, bool included. All but the scales that are not read are on the
+        current device. A c shares memory with no other of these tensors; operands may share theirs.
     The kernel waits for the end of all work ahead of it in the queue before it loads operands and before it stores c,
     unless the caller promises that it need not. The promises are about every kernel that is still running, or was when
     the kernel just ahead began:
-    operands_ready: none of them writes operands of this call.
-    output_free: none of them reads or writes c.
+    operands_ready: True if none of them writes operands of this call.
+    output_free: True if none of them reads or writes c.
     Launches on the device's default queue and returns at once; launches nothing where every group is empty.
-    Raises ValueError before any launch where a constraint does not hold.
+    Raises ValueError before any launch where a constraint does not hold, TypeError for a promise that is no bool.
     """
     return run(data, operands_ready, output_free)
 

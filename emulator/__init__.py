@@ -32,7 +32,8 @@ __all__ = ["EmulatorError", "activate", "array", "counters", "load_ptx", "reset_
 def load_ptx(text: str) -> Module:
     """A module of PTX text: `load_ptx(text)["kernel"].launch(grid, block, args, shared=..., cluster=...)`.
 
-    Arguments as for `host.loader.Kernel.launch`. Raises EmulatorError with the line of text that is not understood.
+    Arguments as for `host.loader.Kernel.launch`. Raises EmulatorError for anything but text, and with the line of text
+    that is not understood.
     """
     from emulator.host import loader
 
@@ -40,10 +41,13 @@ def load_ptx(text: str) -> Module:
 
 
 def array(data: ArrayLike) -> np.ndarray:
-    """A copy of `data` (anything that NumPy makes an array of) in device memory, 256-byte aligned, for `load_ptx`."""
-    from emulator.host import loader
+    """A copy of `data` (anything that NumPy makes an array of) in device memory, 256-byte aligned, for `load_ptx`.
 
-    return loader.array(data)
+    Raises EmulatorError for what is no array, for Python objects and for a foreign byte order.
+    """
+    from emulator.host import arrays
+
+    return arrays.array(data)
 
 
 def synchronize() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
+from collections.abc import Callable
 
 from emulator.activation import DEVICES, environment
+from emulator.execution.meter import MAX_INSTRUCTIONS
+from emulator.execution.settings import CHECKS
 from emulator.hopper import MODES
-
-SCHEDULE = re.compile(r"late|eager|random:\d+")
 
 DESCRIPTION = """Run a Python program that uses torch's device "cuda" and CuTe DSL kernels on an emulated NVIDIA B200.
 
@@ -26,44 +26,51 @@ EPILOG = """schedules; a launch runs once under each, and all must write the sam
   timing         no tensor-core work; results are worthless, all other instructions take their real time
   bare           timing, with each conversion from e2m1 as one instruction (a B200 needs one) with wrong values
 
-The environment variables EMULATOR_SCHEDULE, EMULATOR_WORKERS and EMULATOR_HOPPER_MODE set other defaults."""
+A launch of more than a few seconds shows its progress where standard error is a terminal, in the first process only:
+its children show none. The environment variable EMULATOR_PROGRESS=0 turns that off.
+
+The environment variables EMULATOR_SCHEDULE, EMULATOR_WORKERS, EMULATOR_MAX_INSTRUCTIONS and EMULATOR_HOPPER_MODE set
+other defaults."""
 
 
-def schedules(text: str) -> str:
-    """The value of --schedule, checked. Raises argparse.ArgumentTypeError."""
-    names = text.split(",")
-    for schedule in names:
-        if not SCHEDULE.fullmatch(schedule):
-            raise argparse.ArgumentTypeError(f"{schedule!r} is no schedule: late, eager or random:SEED expected")
-        if names.count(schedule) > 1:
-            raise argparse.ArgumentTypeError(f"{schedule!r} is given twice")
-    return text
+def checked(name: str) -> Callable[[str], str]:
+    """The type of a setting's option: its text, checked. It raises argparse.ArgumentTypeError."""
 
+    def check(text: str) -> str:
+        try:
+            CHECKS[name](text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        return text
 
-def workers(text: str) -> str:
-    """The value of --workers, checked. Raises argparse.ArgumentTypeError."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of processes: an integer from 1 expected")
-    return text
+    return check
 
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line's parser, without the checks of `parse`."""
     parser = argparse.ArgumentParser(
         prog="python -m emulator",
-        usage="%(prog)s [--schedule S[,S...]] [--workers N] [--lenient] [--device DEVICE [--hopper-mode MODE]] "
-        "(SCRIPT | -m MODULE | -c CODE) [ARGS...]",
+        usage="%(prog)s [--schedule S[,S...]] [--workers N] [--lenient] [--max-instructions N] "
+        "[--device DEVICE [--hopper-mode MODE]] (SCRIPT | -m MODULE | -c CODE) [ARGS...]",
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--schedule", type=schedules, metavar="S[,S...]", help="orders of events; default: late")
     parser.add_argument(
-        "--workers", type=workers, metavar="N", help="processes that share a launch; default: one per core"
+        "--schedule", type=checked("schedule"), metavar="S[,S...]", help="orders of events; default: late"
+    )
+    parser.add_argument(
+        "--workers", type=checked("workers"), metavar="N", help="processes that share a launch; default: one per core"
     )
     parser.add_argument(
         "--lenient", action="store_true", help="only warn of broken rules of order (fences, a pair's allocation)"
+    )
+    parser.add_argument(
+        "--max-instructions",
+        type=checked("max_instructions"),
+        metavar="N",
+        help=f"stop a launch after so many warp instructions, and say where it is; default: {MAX_INSTRUCTIONS}",
     )
     parser.add_argument(
         "--device", choices=DEVICES, default="b200", help="emulated B200 or real Hopper GPU; default: %(default)s"
@@ -88,8 +95,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             parser.error(f"cannot find the script {rest[0]!r}")
     if not rest:
         parser.error("a program is needed: SCRIPT, -m MODULE or -c CODE")
-    if options.device == "hopper" and (options.schedule or options.workers or options.lenient):
-        parser.error("--schedule, --workers and --lenient are for the emulated B200")
+    emulated = options.schedule, options.workers, options.lenient, options.max_instructions
+    if options.device == "hopper" and any(emulated):
+        parser.error("--schedule, --workers, --lenient and --max-instructions are for the emulated B200")
     if options.device != "hopper" and options.hopper_mode:
         parser.error("--hopper-mode is for --device hopper")
     if sys.flags.no_site or sys.flags.ignore_environment:
@@ -111,7 +119,14 @@ def main() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     command = [sys.executable, *interpreter_options(), *options.program]
-    variables = environment(options.schedule, options.workers, options.device, options.hopper_mode, options.lenient)
+    variables = environment(
+        options.schedule,
+        options.workers,
+        options.device,
+        options.hopper_mode,
+        options.lenient,
+        options.max_instructions,
+    )
     os.execve(sys.executable, command, variables)
 
 

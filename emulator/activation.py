@@ -6,7 +6,9 @@ import os
 import sys
 from pathlib import Path
 
-from emulator.errors import LENIENT
+from emulator.errors import LENIENT, EmulatorError
+from emulator.execution.settings import CHECKS
+from emulator.execution.status import PROCESS
 
 BOOTSTRAP = Path(__file__).resolve().parent / "bootstrap"
 
@@ -20,12 +22,13 @@ def environment(
     device: str = "b200",
     hopper_mode: str | None = None,
     lenient: bool = False,
+    max_instructions: str | None = None,
 ) -> dict[str, str]:
     """The environment of a process on the device; its child processes inherit it.
 
-    schedule, workers: the options of `python -m emulator`. device: a name of DEVICES, "b200" (software) or "hopper" (a
-    Hopper GPU, emulator/hopper); hopper_mode: one of its MODES. lenient: broken rules of order are warnings
-    (errors.ordering_fault). A device "hopper" takes hopper_mode only.
+    schedule, workers, max_instructions: the options of `python -m emulator`. device: a name of DEVICES, "b200"
+    (software) or "hopper" (a Hopper GPU, emulator/hopper); hopper_mode: one of its MODES. lenient: broken rules of
+    order are warnings (errors.ordering_fault). A device "hopper" takes hopper_mode only.
     """
     variables = dict(os.environ)
     path = [str(BOOTSTRAP)]
@@ -38,27 +41,50 @@ def environment(
         return variables
     # Workers share the cores already. NumPy's library reads the variable once, when it is loaded.
     variables["OPENBLAS_NUM_THREADS"] = "1"
+    variables.setdefault(PROCESS, str(os.getpid()))  # not a child that starts first
     if schedule:
         variables["EMULATOR_SCHEDULE"] = schedule
     if workers:
         variables["EMULATOR_WORKERS"] = workers
+    if max_instructions:
+        variables["EMULATOR_MAX_INSTRUCTIONS"] = max_instructions
     if lenient:
         variables[LENIENT] = "1"
     return variables
 
 
-def activate(schedule: str | None = None, workers: str | None = None) -> None:
+def activate(
+    schedule: str | None = None, workers: str | int | None = None, max_instructions: str | int | None = None
+) -> None:
     """Put this process, and the children that it starts later, on the emulated device.
 
+    schedule, workers, max_instructions: the options of `python -m emulator`, None for their defaults.
     For test sessions; `python -m emulator` does it for whole programs. A process on the device stays as it is. Raises
-    RuntimeError where torch, cutlass or NumPy has been imported: the emulator would come too late.
+    EmulatorError for settings that are not legal, and where torch, cutlass or NumPy has been imported: the emulator
+    would come too late.
     """
+    texts = {
+        name: None if value is None else _checked(name, value)
+        for name, value in (("schedule", schedule), ("workers", workers), ("max_instructions", max_instructions))
+    }
     if os.environ.get("EMULATOR") in DEVICES.values():
         return
     late = [name for name in ("torch", "cutlass", "numpy") if name in sys.modules]
     if late:
-        raise RuntimeError(f"emulator.activate() comes after the import of {', '.join(late)}; call it before")
-    os.environ.update(environment(schedule, workers))
+        raise EmulatorError(f"emulator.activate() comes after the import of {', '.join(late)}; call it before")
+    os.environ.update(environment(texts["schedule"], texts["workers"], max_instructions=texts["max_instructions"]))
     from emulator.bootstrap.sitecustomize import install
 
     install()
+
+
+def _checked(name: str, value: object) -> str:
+    """The text of a setting. Raises EmulatorError if it is not legal."""
+    numeric = isinstance(value, int) and not isinstance(value, bool) and name != "schedule"
+    if not (isinstance(value, str) or numeric):
+        raise EmulatorError(f"emulator.activate({name}={value!r}): a str is expected, not {type(value).__name__}")
+    try:
+        CHECKS[name](str(value))
+    except ValueError as error:
+        raise EmulatorError(f"emulator.activate({name}={value!r}): {error}") from None
+    return str(value)

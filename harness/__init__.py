@@ -1,10 +1,13 @@
 """Runs the contest's cases on a submission: inputs, calls, checks, timings, reports. eval.py is its command line.
 
-A module imports only modules of the lines above its own, and nothing of eval.py or tools:
+The judge, which is eval.py's own process, makes inputs and expected outputs and compares; the worker process imports
+the submission and calls it. A module imports only modules of the lines above its own, and nothing of eval.py or tools:
 
-    dsl, console, modules, timing
-    results, counts, plan_report
-    cases                           the jobs on one case, in the worker process
+    dsl, console, modules, timing, messages, confinement
+    results, counts, plan_report, cases, shared_memory
+    outputs, profiling
+    judge                           the jobs on one case
+    runner                          the worker process
     devices, worker                 where the jobs run
     restart, options, protocol, tables
     modes                           a mode on all cases of a problem

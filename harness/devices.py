@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.cases import check_case, count_case, count_launches, profile_case, time_case, time_pipeline
+from harness.judge import check_case, count_case, count_launches, profile_case, time_case, time_pipeline
 from harness.results import Result
 from harness.timing import BENCHMARK, BENCHMARK_WARM_UP, LEADERBOARD, LEADERBOARD_WARM_UP, Limits
 

@@ -20,23 +20,22 @@ def run_mode(
 ) -> bool:
     """Run and report every case; mode leaderboard ends at the first failure. Returns whether every case passed.
 
+    The report's end is left to the caller.
     mode: one that the device offers. baseline: time torch's own kernels as well, in the modes that can.
     """
     job = device.jobs[mode]
     options = {**job.options, **({"baseline": baseline} if job.has_baseline else {})}
     passed = True
-    with report:
-        report.begin(mode, specs)
-        if job.warm_up:
-            report.working("warming up")
-            for spec in specs if job.warms_up_every_case else specs[:1]:
-                worker.run(job.run, problem, spec, limits=job.warm_up)
-        for index, spec in enumerate(specs):
-            report.case_begins(index, spec)
-            result = worker.run(job.run, problem, spec, **options)
-            report.case_ends(index, result)
-            passed = passed and result.passed
-            if mode == "leaderboard" and not passed:
-                break
-        report.end(passed)
+    report.begin(mode, specs)
+    if job.warm_up:
+        report.working("warming up")
+        for spec in specs if job.warms_up_every_case else specs[:1]:
+            worker.run(job.run, problem, spec, limits=job.warm_up)
+    for index, spec in enumerate(specs):
+        report.case_begins(index, spec)
+        result = worker.run(job.run, problem, spec, **options)
+        report.case_ends(index, result)
+        passed = passed and result.passed
+        if mode == "leaderboard" and not passed:
+            break
     return passed

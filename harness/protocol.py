@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import fcntl
 import os
+import subprocess
 import sys
 from dataclasses import fields
 
@@ -24,11 +25,25 @@ def usable_fd(text: str) -> int | None:
     return fd if writable else None
 
 
+def is_output(fd: int) -> bool:
+    """Whether `fd` is the same file as this process's stdout or stderr."""
+    return any(os.path.sameopenfile(fd, output) for output in (1, 2) if is_open(output))
+
+
+def is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
 class ProtocolReport:
     """Reports a mode's cases as lines of the protocol."""
 
     def __init__(self, fd: int):
         os.set_inheritable(fd, False)
+        self.is_output = is_output(fd)
         self.file = os.fdopen(fd, "w")
         self.key = ""  # of the mode's lines
 
@@ -37,6 +52,11 @@ class ProtocolReport:
 
     def __exit__(self, *_: object) -> None:
         self.file.close()
+
+    @property
+    def worker_output(self) -> int | None:
+        """The worker's stdout and stderr: None for this process's own, DEVNULL where one of them is the protocol's."""
+        return subprocess.DEVNULL if self.is_output else None
 
     def log(self, key: str, value: object) -> None:
         """Write one line; the lines of a value are joined."""
@@ -56,7 +76,8 @@ class ProtocolReport:
     def case_ends(self, index: int, result: Result) -> None:
         prefix = f"{self.key}.{index}"
         if not result.passed:
-            print(result.traceback, file=sys.stderr, end="", flush=True)
+            if not self.is_output:
+                print(result.traceback, file=sys.stderr, end="", flush=True)
             self.log(f"{prefix}.status", "fail")
             self.log(f"{prefix}.error", result.message)
         elif result.report is not None:

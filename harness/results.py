@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.timing import Stats
@@ -20,3 +20,25 @@ class Result:
     plain_read: Stats | None = None  # a read of the bytes that the case must move; with tensor-core work omitted
     counts: dict[str, Any] | None = None  # made by cases.count_case, shown by harness.counts
     report: str | None = None  # text of the profile mode
+
+    def cleaned(self) -> Result:
+        """The same with control characters as escape sequences: texts of a submission reach terminals and protocols."""
+        return replace(
+            self,
+            message=clean(self.message),
+            traceback=clean(self.traceback),
+            counts=clean(self.counts),
+            report=clean(self.report),
+        )
+
+
+def clean(value: Any) -> Any:
+    """Nested dicts, lists and tuples of texts and figures, with each text's unprintable characters escaped."""
+    if isinstance(value, str):
+        kept = "\n\t"
+        return "".join(c if c.isprintable() or c in kept else c.encode("unicode_escape").decode() for c in value)
+    if isinstance(value, dict):
+        return {clean(key): clean(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(clean, value))
+    return value

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness import counts
-from harness.cases import OMITTED
 from harness.console import geomean, make_console, make_table
+from harness.judge import OMITTED
 from harness.results import Result
 from harness.timing import Stats
 from task import Benchmark, Problem, TestSpec

@@ -8,7 +8,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from task import SEED_STEP, Problem
 
@@ -55,15 +55,19 @@ class Stats:
         return cls(runs, statistics.fmean(durations), std, std / math.sqrt(runs), min(durations), max(durations))
 
 
+def timing_arguments(problem: Problem, args: Mapping[str, Any], first: int = 0) -> list[dict[str, Any]]:
+    """generate_input's arguments for the inputs of one timing, whose seeds are SEED_STEP apart.
+
+    args: those of the case. first: number of the first input; number 0 has the seed of `args`.
+    """
+    return [{**args, "seed": args["seed"] + SEED_STEP * (first + i)} for i in range(problem.inputs_per_timing)]
+
+
 def timing_inputs(
     problem: Problem, generate_input: Callable[..., tuple[Any, ...]], args: Mapping[str, Any], first: int = 0
 ) -> list[tuple[Any, ...]]:
-    """The inputs of one timing: generate_input with seeds SEED_STEP apart.
-
-    args: generate_input's arguments. first: number of the first input; number 0 has the seed of `args`.
-    """
-    seeds = (args["seed"] + SEED_STEP * (first + i) for i in range(problem.inputs_per_timing))
-    return [generate_input(**{**args, "seed": seed}) for seed in seeds]
+    """The inputs of one timing; see timing_arguments."""
+    return [generate_input(**arguments) for arguments in timing_arguments(problem, args, first)]
 
 
 @functools.cache
@@ -73,6 +77,13 @@ def l2_flush_elements() -> int:
 
     free_bytes, _ = torch.cuda.mem_get_info()
     return min(L2_FLUSH_ELEMENTS, int(free_bytes * L2_FLUSH_SHARE) // 4)
+
+
+def release_memory() -> None:
+    """Give cached device memory back: the judge and the worker share a device, and each flush takes most of it."""
+    import torch
+
+    torch.cuda.empty_cache()
 
 
 def time_back_to_back(
@@ -104,32 +115,24 @@ def time_calls(call: Callable[[Any], Any], inputs: list[Any]) -> tuple[float, li
     return time_back_to_back(call, inputs)
 
 
-@overload
-def measure(call: Callable[[Any], Any], inputs: list[Any], limits: Limits, recheck: None = None) -> Stats: ...
+def measure(call: Callable[[Any], Any], inputs: list[Any], limits: Limits) -> Stats:
+    """`repeat` for calls of this process."""
+    stats = repeat(lambda: time_calls(call, inputs)[0], limits)
+    assert isinstance(stats, Stats), "nothing is rechecked"
+    return stats
 
 
-@overload
-def measure(
-    call: Callable[[Any], Any], inputs: list[Any], limits: Limits, recheck: Callable[[list[Any]], str] | None
-) -> Stats | str: ...
+def repeat(time_once: Callable[[], float], limits: Limits, recheck: Callable[[], str] | None = None) -> Stats | str:
+    """Repeat a timing until the contest's stop rules or `limits` end it.
 
-
-def measure(
-    call: Callable[[Any], Any],
-    inputs: list[Any],
-    limits: Limits,
-    recheck: Callable[[list[Any]], str] | None = None,
-) -> Stats | str:
-    """Repeat time_calls until the contest's stop rules or `limits` end it.
-
-    recheck is called with the outputs of each repeat. If it returns a text, the timing ends and that text is returned.
+    time_once: returns nanoseconds per call. recheck: called after each repeat; if it returns a text, the timing ends
+    and that text is returned.
     """
     durations: list[float] = []
     began = time.perf_counter_ns()
     for _ in range(limits.repeats):
-        duration, outputs = time_calls(call, inputs)
-        durations.append(duration)
-        mismatch = recheck(outputs) if recheck else ""
+        durations.append(time_once())
+        mismatch = recheck() if recheck else ""
         if mismatch:
             return mismatch
         elapsed = time.perf_counter_ns() - began

@@ -1,158 +1,169 @@
-"""The process that runs cases. It may hang or die with a submission: the harness notices and starts another.
-
-Classes here and in harness.cases have the same module names in both processes, so results cross as they are. Exceptions
-cross as text, since those of the DSL do not pickle.
-"""
+"""The worker process as the judge holds it: started, asked, timed out, ended with all that it has started."""
 
 from __future__ import annotations
 
-import ctypes
-import multiprocessing
-import multiprocessing.connection
+import fcntl
+import importlib
 import os
 import signal
+import socket
+import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
+from harness import ROOT, messages
 from harness.cases import Case
-from harness.modules import load_module
+from harness.confinement import children, end_descendants, protect_from_children
+from harness.judge import Body, Trial
+from harness.messages import Channel, Lost, MalformedMessage
 from harness.results import Result
-from task import PROBLEMS, Problem, TestSpec
+from task import Problem, TestSpec
 
 START_TIMEOUT_S = 180  # of importing torch and the emulator
 EXIT_TIMEOUT_S = 10
-LIVENESS_INTERVAL_S = 0.2
-PR_SET_PDEATHSIG = 1
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# In the worker
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-def load_submission(path: str) -> ModuleType:
-    """The module `submission` from the file at `path`, imported once."""
-    return sys.modules.get("submission") or load_module("submission", path)
-
-
-def device_is_usable() -> bool:
-    """False after an error that CUDA reports from every later call."""
-    import torch
-
-    try:
-        torch.cuda.synchronize()
-    except Exception:
-        return False
-    return True
-
-
-def worker_main(connection: multiprocessing.connection.Connection, submission_path: str) -> None:
-    """Send the device's name, then answer every (job, problem's name, args, options) with a pair.
-
-    The pair is a Result and whether this process can run another case.
-    """
-    os.setsid()  # the parent kills the session: the worker and every process that a submission has started
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a killed harness must not leave a hung kernel behind
-    import torch
-
-    import reference
-
-    connection.send(torch.cuda.get_device_name())
-    while True:
-        try:
-            job, problem, args, options = connection.recv()
-        except EOFError:
-            return
-        try:
-            submission = load_submission(submission_path)
-            result = job(Case(PROBLEMS[problem], reference.REFERENCES[problem], submission, args), **options)
-        except BaseException as error:  # SystemExit included
-            text = "".join(traceback.format_exception(error))
-            result = Result(False, f"{type(error).__name__}: {error}", traceback=text)
-        connection.send((result, device_is_usable()))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# In the harness
-# ---------------------------------------------------------------------------------------------------------------------
 
 
 class WorkerLost(Exception):
-    """The worker died or exceeded its time; the text says how. Its process has ended."""
+    """The worker died, exceeded its time or broke the protocol; the text says how. Its processes have ended."""
+
+
+class SubmissionFailed(Exception):
+    """A request raised an exception in the worker."""
+
+    def __init__(self, failed: messages.Failed):
+        super().__init__(failed.error)
+        self.traceback = failed.traceback
+
+
+def sealed_memory() -> int:
+    """A descriptor of empty memory that can grow but not shrink, and takes no further seals."""
+    fd = os.memfd_create("judge", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
+    return fd
+
+
+def preload() -> None:
+    """Import what the judge needs, before the submission can change files."""
+    for name in ("reference", "harness.outputs", "harness.shared_memory"):
+        importlib.import_module(name)
 
 
 class WorkerProcess:
-    """One spawned process and the pipe to it."""
+    """One process and the socket to it."""
 
-    def __init__(self, submission: Path):
-        context = multiprocessing.get_context("spawn")
-        self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=worker_main, args=(theirs, str(submission)))
-        self.process.start()
-        theirs.close()
+    def __init__(self, submission: Path, output: int | None = None):
+        """output: descriptor for the process's stdout and stderr, None for those of this process."""
+        protect_from_children()
+        self.spared = children()
+        self.number = 0  # of the last request
+        self.deadline = time.monotonic() + START_TIMEOUT_S
+        self.limit = f"{START_TIMEOUT_S} s: the worker was killed (while it started)"
+        ours, theirs = socket.socketpair()
+        memory = sealed_memory()
+        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        descriptors = theirs.fileno(), memory
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "harness.runner", str(submission.resolve()), *map(str, descriptors)],
+                env={**os.environ, "PYTHONPATH": path},
+                pass_fds=descriptors,
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+        self.pidfd = os.pidfd_open(self.process.pid)
+        self.channel = Channel(ours, self.pidfd)
+        self.is_held = True  # the descriptors are open
 
-    def ask(self, request: tuple[Any, ...], timeout_s: float) -> Any:
-        """The worker's answer to a request. Raises WorkerLost."""
+        preload()  # imports torch, while the process does so too
+        from harness.shared_memory import SharedMemory
+
+        self.memory = SharedMemory(memory)
+        self.device = cast(messages.Ready, self._receive(messages.Ready)).device
+
+    def begin_case(self, timeout_s: float) -> None:
+        """Give the requests that follow this time, together."""
+        self.deadline = time.monotonic() + timeout_s
+        self.limit = f"{timeout_s:g} s: the worker was killed (--timeout sets the limit)"
+
+    def ask(self, request: messages.Request, reply: type[Body], meanwhile: Callable[[], Any] | None = None) -> Body:
+        """The reply to a request, of this class. meanwhile: called while the worker works.
+
+        Raises WorkerLost, or SubmissionFailed for an exception in the worker.
+        """
+        self.number += 1
+        with self._ending():
+            self.channel.send(messages.encode(messages.NumberedRequest(self.number, request)), self.deadline)
+        if meanwhile:
+            meanwhile()
+        answer = self._receive(reply, messages.Failed)
+        if isinstance(answer, messages.Failed):
+            raise SubmissionFailed(answer)
+        return cast(Body, answer)
+
+    def _receive(self, *expected: type[messages.Message]) -> messages.Message:
+        with self._ending():
+            return messages.decode_reply(self.channel.receive(self.deadline), self.number, *expected)
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """Turns what the channel raises into WorkerLost, and ends the process."""
         try:
-            self.connection.send(request)
-        except OSError:
-            raise self._death() from None
-        return self.receive(timeout_s, "--timeout sets the limit")
-
-    def receive(self, timeout_s: float, remark: str) -> Any:
-        """The next object that the worker sends. remark: about the limit. Raises WorkerLost."""
-        deadline = time.monotonic() + timeout_s
-        # Polling for death, not waiting for the pipe's end: a process that outlives the worker may hold the pipe open.
-        while self.process.is_alive() and time.monotonic() < deadline:
-            if self.connection.poll(LIVENESS_INTERVAL_S):
-                break
-        try:
-            if self.connection.poll():
-                return self.connection.recv()
-        except (EOFError, OSError):
-            raise self._death() from None
-        if not self.process.is_alive():
-            raise self._death()
-        self.kill()
-        raise WorkerLost(f"no result after {timeout_s:g} s: the worker was killed ({remark})")
+            yield
+        except TimeoutError:
+            self.kill()
+            raise WorkerLost(f"no result after {self.limit}") from None
+        except Lost:
+            how = self._how_it_ended()
+            self.kill()
+            raise WorkerLost(f"the worker process {how}") from None
+        except MalformedMessage as error:
+            self.kill()
+            raise WorkerLost(f"the worker process sent no valid message: {error}") from None
 
     def finish(self) -> None:
-        """Close the pipe, so that a waiting worker returns and a profiler around it can write its report; then kill."""
-        self.connection.close()
-        self.process.join(EXIT_TIMEOUT_S)
+        """Close the socket, so that a waiting worker returns and a profiler around it writes its report; then kill."""
+        self.channel.hang_up()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(EXIT_TIMEOUT_S)
         self.kill()
 
     def kill(self) -> None:
         """End the process and all that it has started."""
-        pid = self.process.pid
-        assert pid is not None, "the process was started by __init__"
-        try:
-            os.killpg(pid, signal.SIGKILL)
-        except ProcessLookupError:  # not yet the leader of its group, or over
-            self.process.kill()
-        self.process.join()
-        self.connection.close()
+        if self.is_held:
+            self.is_held = False
+            self.channel.close()
+            self.memory.close()
+            os.close(self.pidfd)
+        self.process.terminate()  # the keeper, if there is one, kills all that it keeps
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(EXIT_TIMEOUT_S)
+        end_descendants(self.spared)
+        self.process.wait()
 
-    def _death(self) -> WorkerLost:
-        self.process.join()
-        code = self.process.exitcode
-        assert code is not None, "the process was joined"
-        self.kill()
-        how = f"exited with code {code}" if code >= 0 else f"was killed by signal {-code} ({signal.strsignal(-code)})"
-        return WorkerLost(f"the worker process {how}")
+    def _how_it_ended(self) -> str:
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(EXIT_TIMEOUT_S)
+        code = self.process.returncode
+        if code is None:
+            return "closed its socket"
+        return f"exited with code {code}" if code >= 0 else f"was killed by signal {-code} ({signal.strsignal(-code)})"
 
 
 class Worker:
-    """Runs cases in a worker process, and starts another process when the last one had to end."""
+    """Runs cases with a worker process, and starts another process when the last one had to end."""
 
-    def __init__(self, submission: Path, timeout_s: float):
+    def __init__(self, submission: Path, timeout_s: float, output: int | None = None):
+        """output: see WorkerProcess."""
         self.submission = submission
         self.timeout_s = timeout_s  # of one case
+        self.output = output
         self.process: WorkerProcess | None = None
         self.device = ""
 
@@ -172,27 +183,53 @@ class Worker:
         try:
             self._running()
         except WorkerLost as lost:
-            self.process = None
             return f"no device ({lost})"
         return self.device
 
     def run(self, job: Callable[..., Result], problem: Problem, spec: TestSpec, **options: Any) -> Result:
-        """Run `job` on a case. A worker that dies or exceeds its time gives a failed Result."""
-        request = job, problem.name, dict(spec.args), options
+        """Run `job` on a case. A worker that dies, exceeds its time or breaks the protocol gives a failed Result."""
         try:
             process = self._running()
-            answer: tuple[Result, bool] = process.ask(request, self.timeout_s)
+            process.begin_case(self.timeout_s)
+            result = self._judge(process, job, problem, spec, options)
+            is_usable = self._is_usable(process)
         except WorkerLost as lost:
             self.process = None
-            return Result(False, str(lost))
-        result, is_usable = answer
+            return Result(False, str(lost)).cleaned()
         if not is_usable:
             process.kill()
             self.process = None
-        return result
+        return result.cleaned()
+
+    @staticmethod
+    def _is_usable(process: WorkerProcess) -> bool:
+        try:
+            return process.ask(messages.Finish(), messages.Finished).is_usable
+        except SubmissionFailed:
+            return False
+
+    def _judge(
+        self,
+        process: WorkerProcess,
+        job: Callable[..., Result],
+        problem: Problem,
+        spec: TestSpec,
+        options: dict[str, Any],
+    ) -> Result:
+        import reference
+
+        try:
+            return job(Trial(Case(problem, reference.REFERENCES[problem.name], spec.args), process), **options)
+        except SubmissionFailed as failed:
+            return Result(False, str(failed), traceback=failed.traceback)
+        except WorkerLost:
+            raise
+        except Exception as error:  # of the judge: a case whose inputs cannot be made, memory that is not there
+            text = "".join(traceback.format_exception(error))
+            return Result(False, f"{type(error).__name__}: {error}", traceback=text)
 
     def _running(self) -> WorkerProcess:
         if self.process is None:
-            self.process = WorkerProcess(self.submission)
-            self.device = self.process.receive(START_TIMEOUT_S, "while it started")
+            self.process = WorkerProcess(self.submission, self.output)
+            self.device = self.process.device
         return self.process

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from emulator.compiler.flow import Flow
 from emulator.compiler.sources import Sources
-from emulator.ptx.ir import SINK, Address, Instruction, Register, Vector
+from emulator.ptx.ir import SINK, Immediate, Instruction, Register, Vector
 from emulator.ptx.types import type_width
 
 _CLAMP = re.compile(r"min\((\d+), (\d+)\)")  # an immediate shift count, clamped
@@ -114,10 +114,15 @@ class Code(Sources):
         self, instruction: Instruction, type_name: str, scalar: str | None, lanes: str, sources: str, result: str | None
     ) -> None:
         """Emits `d = f(a, b, ...)`; the parameters are those of `opcodes.rows.computed`."""
-        destination, operands = instruction.operands[0], instruction.operands[1:]
-        if len(operands) > len(sources):
-            raise self.fail(f"{len(operands)} source operands, {len(sources)} expected")
+        destination, *operands = instruction.operands
         width = type_width(type_name)
+        if type_name[0] == "f":  # sources that are taken as bits have numbers for literals all the same
+            operands = [
+                Immediate(self.literal(operand, type_name))
+                if isinstance(operand, Immediate) and letter == "q"
+                else operand
+                for operand, letter in zip(operands, sources)
+            ]
         wide, unsigned = f"{type_name[0]}{2 * width}", f"u{width}"
         types = {"u": "u32", "i": "s32", "p": "pred", "w": wide, "q": unsigned}
         typed = [types.get(letter, type_name) for letter in sources[: len(operands)]]
@@ -194,8 +199,6 @@ class Code(Sources):
         if form == "v":
             return self.value(operand)
         if form in "ax":
-            if not isinstance(operand, Address):
-                raise self.fail(f"an address is expected, not {operand}")
             text = self.address(operand)
-            return text if form == "x" or self.flow.kind_of(operand.base) == "uniform" else f"pick({text}, {self.mask})"
+            return text if form == "x" or self.flow.kind_of(operand) == "uniform" else f"pick({text}, {self.mask})"
         raise self.fail(f"unknown operand form {form!r}")

@@ -25,6 +25,7 @@ from emulator.ops import (
     matrices,
     mbarrier,
     memory,
+    messages,
     setmaxnreg,
     system_calls,
     tcgen05,
@@ -35,7 +36,7 @@ from emulator.ops import (
 MODULES = (
     *(carry, floats, integers, packing, roundings),
     *(active_lanes, async_stores, atomics, barriers, bulk_stores, copies, cp_async, exchange, fences, launch_control),
-    *(matrices, mbarrier, memory, setmaxnreg, system_calls, tcgen05, tensor_maps, tmem),
+    *(matrices, mbarrier, memory, messages, setmaxnreg, system_calls, tcgen05, tensor_maps, tmem),
 )
 
 _ROWS = {

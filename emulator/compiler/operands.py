@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from emulator.ptx.ir import SINK, Address, Instruction, Pair, Register, Special, Vector
-from emulator.ptx.types import type_width
 
 _VECTORS = {
     "ctaid": "cta.index",
@@ -69,10 +68,3 @@ def misplaced_destination(instruction: Instruction, writes: int) -> str | None:
             if not isinstance(item, Register | Address) and item != SINK:
                 return f"a destination of {instruction.opcode} is no register"
     return None
-
-
-def misfit(operand: object, type_name: str) -> str | None:
-    """Why a register cannot be an operand of a type, or None (PTX ISA, "Operand Type Checking")."""
-    if not isinstance(operand, Register) or operand.width == type_width(type_name):
-        return None
-    return f"register {operand.name} has {operand.width} bits, the operand's type .{type_name} {type_width(type_name)}"

@@ -36,7 +36,7 @@ def plan(entry: Entry) -> Plan:
     entry = link(entry)
     rows = rows_of(entry)
     if not entry.instructions:
-        raise EmulatorError("the entry has no instructions", kernel=entry.name)
+        raise EmulatorError("the entry has no instructions", kernel=entry.name, ptx_line=entry.line or None)
     entry = carry.with_carry_flag(entry, [row for row, _ in rows])
     flow = Flow(entry, steps_of(entry, rows))
     return Plan(

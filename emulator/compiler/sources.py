@@ -7,10 +7,12 @@ predicate of kind "bits" a mask.
 from __future__ import annotations
 
 from emulator.compiler.flow import Flow
-from emulator.compiler.operands import LANE_SPECIALS, UNIFORM_SPECIALS, misfit, special_is_uniform
+from emulator.compiler.operands import LANE_SPECIALS, UNIFORM_SPECIALS, special_is_uniform
+from emulator.compiler.signatures import misfit, shown
 from emulator.errors import EmulatorError
 from emulator.ptx.ir import Address, Immediate, Negated, Register, Special, Symbol
-from emulator.ptx.types import immediate_bits, type_width
+from emulator.ptx.literals import literal_bits
+from emulator.ptx.types import type_width
 
 _FLOATS = {"f16": "f16", "f32": "f32", "f64": "f64", "f16x2": "f16", "f32x2": "f32"}
 
@@ -37,7 +39,7 @@ class Sources:
     def register(self, operand: object) -> Register:
         """The operand, which must be a register."""
         if not isinstance(operand, Register):
-            raise self.fail(f"a register is expected, not {operand}")
+            raise self.fail(f"a register is expected, not {shown(operand)}")
         return operand
 
     def name(self, register: Register) -> str:
@@ -49,13 +51,16 @@ class Sources:
     def is_uniform(self, operand: object) -> bool:
         return special_is_uniform(operand) and self.flow.kind_of(operand) == "uniform"
 
-    def value(self, operand: object, width: int = 32) -> str:
-        """An unsigned integer if the operand is uniform, else a row. width: bits of an immediate."""
+    def value(self, operand: object, width: int = 32, type_name: str | None = None) -> str:
+        """An unsigned integer if the operand is uniform, else a row.
+
+        width, type_name: of a literal, whose type is by default untyped bits.
+        """
         if isinstance(operand, Register):
             name = self.name(operand)
             return f"lanes({name})" if operand.width == 1 and self.kind_of(operand) == "bits" else name
         if isinstance(operand, Immediate):
-            return str(immediate_bits(operand, width))
+            return str(self.literal(operand, type_name or f"b{width}"))
         if isinstance(operand, Special):
             expression = UNIFORM_SPECIALS.get(operand.name) or LANE_SPECIALS.get(operand.name)
             if expression is None:
@@ -65,7 +70,14 @@ class Sources:
             return self.symbol(operand)
         if isinstance(operand, Address):
             return self.address(operand)
-        raise self.fail(f"operand {operand} can't be used as a value here")
+        raise self.fail(f"operand {shown(operand)} can't be used as a value here")
+
+    def literal(self, operand: Immediate, type_name: str) -> int:
+        """A literal's bits in a type. Raises EmulatorError if it does not fit."""
+        try:
+            return literal_bits(operand, type_name)
+        except ValueError as error:
+            raise self.fail(str(error)) from None
 
     def symbol(self, operand: Symbol) -> str:
         """The address of a parameter or a variable."""
@@ -79,7 +91,7 @@ class Sources:
         return str(offset)
 
     def fits(self, operand: object, type_name: str) -> None:
-        """Raises EmulatorError for a register of another width than the type's."""
+        """Raises EmulatorError for a register of another width than the type's, and for what is no value of it."""
         reason = misfit(operand, type_name)
         if reason is not None:
             raise self.fail(reason)
@@ -88,7 +100,7 @@ class Sources:
         """A Python integer with the type's sign; the operand must be uniform."""
         width = type_width(type_name)
         if isinstance(operand, Immediate):
-            bits = immediate_bits(operand, width)
+            bits = self.literal(operand, type_name)
             return f"({bits - (1 << width)})" if type_name[0] == "s" and bits >> width - 1 else str(bits)
         self.fits(operand, type_name)
         text = self.value(operand, width)
@@ -102,12 +114,12 @@ class Sources:
         width = type_width(type_name)
         self.fits(operand, type_name)
         if type_name in _FLOATS:
-            return f"row_of({self.value(operand, width)}, {width}).view({_FLOATS[type_name]})"
+            return f"row_of({self.value(operand, width, type_name)}, {width}).view({_FLOATS[type_name]})"
         if type_name == "pred":
             return self.predicate_row(operand)
         if self.is_uniform(operand):
             if row:
-                text = f"row_of({self.value(operand, width)}, {width})"
+                text = f"row_of({self.value(operand, width, type_name)}, {width})"
                 return f"{text}.view(i{width})" if type_name[0] == "s" else text
             return self.integer(operand, type_name)
         text = self.value(operand, width)
@@ -116,7 +128,7 @@ class Sources:
     def predicate(self, operand: object) -> tuple[str, str]:
         """(local variable, kind) of a predicate register."""
         if not isinstance(operand, Register) or operand.width != 1:
-            raise self.fail(f"operand {getattr(operand, 'name', operand)} is no predicate")
+            raise self.fail(f"operand {shown(operand)} is no predicate")
         return self.name(operand), self.kind_of(operand)
 
     def predicate_row(self, operand: object) -> str:
@@ -155,9 +167,14 @@ class Sources:
         text = self.value(operand, width)
         return text if self.is_uniform(operand) else f"pick({text}, {self.mask})"
 
-    def address(self, operand: Address, width: int | None = None) -> str:
+    def address(self, operand: object, width: int | None = None) -> str:
         """The unsigned address, an integer or a row. width: bits of the address; None: those of the base."""
+        reason = misfit(operand, "[]") and misfit(operand, "[,]")
+        if reason is not None or not isinstance(operand, Address):
+            raise self.fail(f"an address is expected, not {shown(operand)}")
         base = operand.base
+        if isinstance(base, Register) and base.width not in (32, 64):
+            raise self.fail(f"register {base.name} has {base.width} bits, an address has 32 or 64")
         if width is None:
             width = base.width if isinstance(base, Register) else 64
         text = self.value(base, width)

@@ -9,6 +9,7 @@ from emulator.compiler.flow import Step, written_operands
 from emulator.compiler.opcodes.rows import Row
 from emulator.compiler.opcodes.table import lookup
 from emulator.compiler.operands import misplaced_destination, special_is_uniform
+from emulator.compiler.signatures import shown
 from emulator.ptx.ir import Entry, Instruction, Symbol, located
 
 BRANCH_CHAIN = 8  # unconditional branches to branches that are followed
@@ -18,13 +19,19 @@ Match = tuple[Row, re.Match[str]]
 
 
 def rows_of(entry: Entry) -> list[Match]:
-    """The row of each instruction. Raises EmulatorError for instructions and operands that are not modelled."""
+    """The row of each instruction. Raises EmulatorError for instructions and operands that are not modelled, and for a
+    branch target that is no label.
+    """
     rows = []
     for instruction in entry.instructions:
         found = lookup(instruction.opcode)
         if found is None:
             raise located(f"instruction {instruction.opcode} is not modelled", entry, instruction)
-        refusal = found[0].refusal(instruction) or misplaced_destination(instruction, found[0].writes)
+        refusal = found[0].refusal(instruction, found[1]) or misplaced_destination(instruction, found[0].writes)
+        if refusal is None and found[0].flow == "branch":
+            label = instruction.operands[0]
+            if not isinstance(label, Symbol) or label.name not in entry.labels:
+                refusal = f"branch target {shown(label)} is not a label"
         if refusal is not None:
             raise located(refusal, entry, instruction)
         rows.append(found)
@@ -32,7 +39,7 @@ def rows_of(entry: Entry) -> list[Match]:
 
 
 def steps_of(entry: Entry, rows: list[Match]) -> list[Step]:
-    """The steps of an entry. Raises EmulatorError for a branch target that is no label."""
+    """The steps of an entry."""
     return [_step(entry, rows, index) for index in range(len(entry.instructions))]
 
 
@@ -41,10 +48,7 @@ def _step(entry: Entry, rows: list[Match], index: int) -> Step:
     defines, uses = written_operands(instruction, row.writes)
     target, ends = None, row.flow == "exit"
     if row.flow == "branch":
-        label = instruction.operands[0] if len(instruction.operands) == 1 else None
-        if not isinstance(label, Symbol) or label.name not in entry.labels:
-            raise located(f"branch target {label} is not a label", entry, instruction)
-        target = label.name
+        target = instruction.operands[0].name
         if _is_exit(entry, rows, _goes_to(entry, entry.labels[target], False)):
             target, ends = None, True
 

@@ -18,12 +18,14 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from emulator.compiler import translate
 from emulator.errors import EmulatorError
-from emulator.execution import scheduler
+from emulator.execution import scheduler, settings, status
+from emulator.execution.meter import MAX_INSTRUCTIONS
 from emulator.execution.runs import Launch, Progress, Runner
 from emulator.hardware.counters import LaunchCounters
 from emulator.hardware.memory import GlobalMemory
@@ -59,23 +61,33 @@ class Device:
     """
 
     def __init__(
-        self, schedules: tuple[str, ...] = ("late",), workers: int = 1, properties: DeviceProperties | None = None
+        self,
+        schedules: tuple[str, ...] = ("late",),
+        workers: int = 1,
+        properties: DeviceProperties | None = None,
+        max_instructions: int = MAX_INSTRUCTIONS,
     ) -> None:
-        """Raises ValueError for schedules or a number of workers that are not legal; the attributes explain them."""
+        """Raises ValueError for schedules or numbers that are not legal; the attributes explain them."""
         if not schedules or len(set(schedules)) < len(schedules):
             raise ValueError(f"schedules must be at least one and differ: {schedules}")
         if workers < 1:
             raise ValueError(f"workers must be at least 1: {workers}")
+        if max_instructions < 1:
+            raise ValueError(f"max_instructions must be at least 1: {max_instructions}")
         for schedule in schedules:
             scheduler.Schedule.parse(schedule)
         self.properties = properties or DeviceProperties()
-        """The chip's. Few SMs make CTAs share them. May be changed between launches, as the next three."""
+        """The chip's. Few SMs make CTAs share them. May be changed between launches, as the next four."""
         self.schedules = schedules
         """Names as `Schedule.parse` takes them."""
         self.workers = workers
         """Largest number of processes that a launch uses at once."""
+        self.max_instructions = max_instructions
+        """Warp instructions after which a launch, with those that overlap it, is stopped under a schedule."""
         self.progress: Progress | None = None
-        """Called with (clusters done, clusters in all) of the running launch, its schedules taken together."""
+        """Called with (CTAs done, CTAs in all, warp instructions) of the running launch, its schedules taken together.
+        None: a terminal shows them (`status`).
+        """
         self.memory = GlobalMemory()
         self._counters: list[LaunchCounters] = []
         self._cluster_seconds: dict[int, float] = {}
@@ -87,16 +99,16 @@ class Device:
 
     @staticmethod
     def current() -> Device:
-        """The process's device. The first call makes it from EMULATOR_SCHEDULE (default: late) and EMULATOR_WORKERS
-        (default: the number of cores that this process may use).
+        """The process's device. The first call makes it from EMULATOR_SCHEDULE (default: late), EMULATOR_WORKERS
+        (default: the number of cores that this process may use) and EMULATOR_MAX_INSTRUCTIONS. Raises EmulatorError for
+        values that are not legal.
         """
         global _current
         if _current is None:
-            schedules = os.environ.get("EMULATOR_SCHEDULE", "late").split(",")
-            workers = os.environ.get("EMULATOR_WORKERS") or str(len(os.sched_getaffinity(0)))
-            if not workers.isdecimal():
-                raise ValueError(f"EMULATOR_WORKERS must be a positive integer: {workers!r}")
-            _current = Device(tuple(schedule.strip() for schedule in schedules), int(workers))
+            schedules = _setting("schedule", "late")
+            workers = _setting("workers", min(len(os.sched_getaffinity(0)), settings.WORKER_LIMIT))
+            limit = _setting("max_instructions", MAX_INSTRUCTIONS)
+            _current = Device(schedules, workers, max_instructions=limit)
         return _current
 
     @property
@@ -152,12 +164,21 @@ class Device:
         chain, self._chain = self._chain, []
         if not chain:
             return
+        shown = status.Status(chain[-1].kernel) if self.progress is None and status.is_shown() else None
         try:
             runner = Runner(
-                self.memory, self.properties, self.schedules, self.workers, self.progress, self._cluster_seconds
+                self.memory,
+                self.properties,
+                self.schedules,
+                self.workers,
+                self.max_instructions,
+                self.progress or shown,
+                self._cluster_seconds,
             )
             self._counters += runner.run(chain)
         finally:
+            if shown is not None:
+                shown.close()
             for launch in chain:
                 if len(launch.parameters):
                     self.memory.release(launch.parameters.ctypes.data)
@@ -172,6 +193,15 @@ class Device:
             if entry.scope is not None:
                 module_memory(entry.scope).register(self.memory)
         return known
+
+
+def _setting(name: str, default: object) -> Any:
+    """The value of a setting, by its environment variable. Raises EmulatorError if that is not legal."""
+    variable = f"EMULATOR_{name.upper()}"
+    try:
+        return settings.CHECKS[name](os.environ.get(variable) or str(default))
+    except ValueError as error:
+        raise EmulatorError(f"environment variable {variable}: {error}") from None
 
 
 def run_pending() -> None:

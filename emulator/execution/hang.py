@@ -1,4 +1,6 @@
-"""The report of a hang: every warp that has not exited, its barrier, and the warps that have not arrived there."""
+"""The report of a hang, or of a run that is stopped: every warp that has not exited, its barrier, and the warps that
+have not arrived there.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ REPORTED_CULPRITS = 8  # warps per barrier
 
 
 def report(
-    reason: str, resident: list[Cluster], notes: list[str]
+    headline: str, resident: list[Cluster], notes: list[str]
 ) -> tuple[str, tuple[Grid, Cta, Warp, ActiveGroup] | None]:
     """(text, the first group that has not exited, with its grid, CTA and warp). notes: further lines of the text."""
     lines_of: dict[Grid, list[str]] = {}
@@ -34,7 +36,7 @@ def report(
         lines += [*of_grid[:shown], *more]
     for barrier, cta in barriers.values():
         lines += [f"  {barrier}", *(f"      {line}" for line in _culprits(barrier, cta))]
-    return "\n".join([f"the kernel hangs: {reason}", *lines, *(f"  {note}" for note in notes)]), first
+    return "\n".join([headline, *lines, *(f"  {note}" for note in notes)]), first
 
 
 def _waiting_line(group: ActiveGroup, barriers: dict[int, tuple[object, Cta]]) -> str:

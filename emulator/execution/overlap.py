@@ -11,11 +11,12 @@ launch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from emulator.execution.scheduler import HANG_ROUNDS, PACES, Machine
+from emulator.execution.meter import Meter
+from emulator.execution.scheduler import OVERDUE_TURNS, PACES, SPINNING, WAITING, Machine
 from emulator.hardware.async_operations import Schedule
 from emulator.hardware.barriers import wake
 from emulator.hardware.chip import Chip, Sm
@@ -29,9 +30,11 @@ PATIENCE = 50  # turns per ready warp without an effect, after which a random sc
 class OverlappingMachine(Machine):
     """A machine that runs grids together."""
 
-    def __init__(self, schedule: Schedule, grids: Sequence[Grid], properties: DeviceProperties) -> None:
-        """grids: in launch order, each the predecessor of the next."""
-        super().__init__(schedule)
+    def __init__(
+        self, schedule: Schedule, grids: Sequence[Grid], properties: DeviceProperties, meter: Meter | None = None
+    ) -> None:
+        """grids: in launch order, each the predecessor of the next. meter: as of `Machine`."""
+        super().__init__(schedule, meter)
         self.grids = grids
         self.chip = Chip(properties, schedule.kind, self.random)
         self._order = grids[::-1] if schedule.kind == "late" else grids
@@ -39,26 +42,35 @@ class OverlappingMachine(Machine):
         self._paused: list[ActiveGroup] = []
         self._room_seen: tuple | None = None
 
-    def run_grids(self, report: Callable[[int], None] | None) -> None:
-        """Runs the grids to their end. report: called with the number of newly ended clusters."""
-        idle, seen = 0, self.progress  # idle: turns without an effect
+    def run_grids(self) -> None:
+        """Runs the grids to their end."""
+        idle = look = 0  # turns without an effect; those at which the next look is due
+        seen = 0  # effects: events that could have changed what a lane reads
         retired = 0
         while True:
-            retired += self._retire_exited(report)
+            retired += self._retire_exited()
             for grid in self.grids:
                 if not grid.finished and grid.complete:
                     self.finish(grid)
                     self.queues.forget_tensor_queues((grid.number,))
             if all(grid.finished for grid in self.grids):
+                self.meter.count(())
                 return
             room = retired, sum(grid.allowing for grid in self.grids)
             if room != self._room_seen:
                 self._room_seen = room
                 self._admit_all()
-            if idle > HANG_ROUNDS * (len(self.ready) + 1):
-                raise self.hang("all warps that can run poll without an effect")
+            if idle > len(self.ready) > 0 and idle >= look and not self.queues.outstanding:
+                if look and self.spins_for_ever():
+                    raise self.hang(SPINNING)
+                look = idle + self.look_turns * (len(self.ready) + 1)
             self._act(idle)
-            seen, idle = (self.progress, 0) if self.progress != seen else (seen, idle + 1)
+            effects = self.progress - self.quiet
+            if effects != seen:
+                seen, idle, look = effects, 0, 0
+                self.delayed += 1
+            else:
+                idle += 1
 
     def _admit_all(self) -> None:
         """Admits clusters in launch order while there is room and the launch before them allows it."""
@@ -92,8 +104,10 @@ class OverlappingMachine(Machine):
             if self.queues.outstanding:
                 return self.queues.run_one()
         else:
+            # Warps that have had effects for long may spin: after so many turns all have as many in order.
+            in_order = self.delayed // (OVERDUE_TURNS * (len(self.ready) + 1)) % 2 == 1
             for grid in self._order:
-                warp = None if polling else self._first_ready(grid)
+                warp = None if polling or in_order else self._first_ready(grid)
                 if warp is not None:
                     self.ready.remove(warp)
                     return self.run_warp(warp)
@@ -101,7 +115,7 @@ class OverlappingMachine(Machine):
                     return self.queues.run_one_of(grid)
             if self.ready:
                 return self.turn()
-        raise self.hang("no warp can run and no asynchronous work is outstanding")
+        raise self.hang(WAITING)
 
     def pause(self, group: ActiveGroup) -> bool:
         self._paused.append(group)
@@ -129,19 +143,20 @@ class OverlappingMachine(Machine):
     def _first_ready(self, grid: Grid) -> Warp | None:
         return next((warp for warp in self.ready if warp.cta.grid is grid), None)
 
-    def _retire_exited(self, report: Callable[[int], None] | None) -> int:
+    def _retire_exited(self) -> int:
         """Frees the SMs of clusters that have exited, whose stores may still be queued. Returns their number."""
         exited = self.take_finished()
         for cluster in exited:
             self.chip.release(cluster)
-            if report is not None:
-                report(1)
         return len(exited)
 
 
-def run(grids: Sequence[Grid], schedule: Schedule, report: Callable[[int], None] | None = None) -> None:
-    """Runs grids, in launch order, each beside its predecessor as far as that one allows. Raises EmulatorError."""
+def run(grids: Sequence[Grid], schedule: Schedule, meter: Meter | None = None) -> None:
+    """Runs grids, in launch order, each beside its predecessor as far as that one allows. Raises EmulatorError.
+
+    meter: as of `Machine`.
+    """
     for before, grid in zip(grids, grids[1:]):
         grid.predecessors = [before]
     with np.errstate(all="ignore"):
-        OverlappingMachine(schedule, grids, grids[0].properties).run_grids(report)
+        OverlappingMachine(schedule, grids, grids[0].properties, meter).run_grids()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from emulator.execution import overlap, scheduler
 from emulator.execution.journal import Journal, journal, settle
+from emulator.execution.meter import Meter, Tally
 from emulator.execution.workers import Report, run_forked
 from emulator.hardware.cluster import Grid
 from emulator.hardware.counters import LaunchCounters
@@ -21,8 +22,8 @@ from emulator.hardware.traffic import PackedLoads, Traffic
 
 SPLIT_SECONDS = 0.1  # a run that is expected to be shorter is not split: a second fork costs more
 
-Progress = Callable[[int, int], None]
-"""Called with (clusters done, clusters in all)."""
+Progress = Callable[[int, int, int], None]
+"""Called with (CTAs done, CTAs in all, warp instructions)."""
 
 
 @dataclass
@@ -54,6 +55,7 @@ class Runner:
     properties: DeviceProperties
     schedules: tuple[str, ...]
     workers: int
+    max_instructions: int
     progress: Progress | None
     cluster_seconds: dict[int, float]
     """id of a program -> seconds that a cluster of it took last."""
@@ -67,20 +69,24 @@ class Runner:
     def _run(self, launch: Launch) -> LaunchCounters:
         clusters = launch.config.clusters
         shares = self._shares(launch, clusters)
-        if len(self.schedules) == 1 and shares == 1:
-            report = self._reporter(clusters)
-            counters, traffic, seconds = self._execute(launch, self.schedules[0], range(clusters), report)
+        is_here = len(self.schedules) == 1 and shares == 1
+        tallies = {schedule: Tally(self.max_instructions, 0 if is_here else shares) for schedule in self.schedules}
+        report = self._reporter([launch], tallies)
+        if is_here:
+            schedule = self.schedules[0]
+            meter = Meter(tallies[schedule], 0, report)
+            counters, traffic, seconds = self._execute(launch, schedule, range(clusters), meter)
             counters.account(traffic)
             self.cluster_seconds[id(launch.program)] = seconds / clusters
             return counters
 
         tasks = []
-        for schedule in self.schedules:
-            for first in range(shares):
-                part_of = f", part {first} of {shares}" if shares > 1 else ""
+        for schedule, tally in tallies.items():
+            for part in range(shares):
+                part_of = f", part {part} of {shares}" if shares > 1 else ""
                 name = f"{launch.kernel} under schedule {schedule}{part_of}"
-                tasks.append((name, partial(self._part, launch, schedule, range(first, clusters, shares))))
-        parts = run_forked(tasks, self.workers, self._reporter(clusters * len(self.schedules)))
+                tasks.append((name, partial(self._part, launch, schedule, range(part, clusters, shares), tally, part)))
+        parts = run_forked(tasks, self.workers, report)
         runs = {s: parts[i * shares : (i + 1) * shares] for i, s in enumerate(self.schedules)}
         settle(self.memory, {s: [part.stores for part in of] for s, of in runs.items()}, launch.kernel)
         shown = runs[self.schedules[0]]
@@ -96,15 +102,18 @@ class Runner:
     def _run_together(self, chain: list[Launch]) -> list[LaunchCounters]:
         """Runs overlapping launches. A run of them is not split over workers."""
         kernels = " overlapped by ".join(launch.kernel for launch in chain)
-        report = self._reporter(sum(launch.config.clusters for launch in chain) * len(self.schedules))
-        if len(self.schedules) == 1:
-            measured = self._overlap(chain, self.schedules[0], report)
+        is_here = len(self.schedules) == 1
+        tallies = {schedule: Tally(self.max_instructions, 0 if is_here else 1) for schedule in self.schedules}
+        report = self._reporter(chain, tallies)
+        if is_here:
+            schedule = self.schedules[0]
+            measured = self._overlap(chain, schedule, Meter(tallies[schedule], 0, report))
             for counters, traffic in measured:
                 counters.account(traffic)
             return [counters for counters, _ in measured]
 
         def parts(report: Report, schedule: str) -> list[_Part]:
-            runs = self._overlap(chain, schedule, report)
+            runs = self._overlap(chain, schedule, Meter(tallies[schedule], 0, report))
             return [_Part(counters, traffic.packed_loads(), journal(traffic)) for counters, traffic in runs]
 
         tasks = [(f"{kernels} under schedule {s}", partial(parts, schedule=s)) for s in self.schedules]
@@ -116,9 +125,7 @@ class Runner:
             part.counters.account(traffic)
         return [part.counters for part in runs[self.schedules[0]]]
 
-    def _overlap(
-        self, chain: list[Launch], schedule: str, report: Report | None
-    ) -> list[tuple[LaunchCounters, Traffic]]:
+    def _overlap(self, chain: list[Launch], schedule: str, meter: Meter) -> list[tuple[LaunchCounters, Traffic]]:
         """(counters, traffic) of each launch, run together under one schedule."""
         grids = []
         for number, launch in enumerate(chain):
@@ -131,7 +138,7 @@ class Runner:
             grid.traffic = Traffic()
             grids.append((grid, grid.traffic))
         try:
-            overlap.run([grid for grid, _ in grids], scheduler.Schedule.parse(schedule), report)
+            overlap.run([grid for grid, _ in grids], scheduler.Schedule.parse(schedule), meter)
         finally:
             self.memory.traffic = None
         for grid, traffic in grids:
@@ -147,25 +154,27 @@ class Runner:
             return 1
         return min(self.workers, clusters)
 
-    def _reporter(self, total: int) -> Report | None:
+    def _reporter(self, chain: list[Launch], tallies: dict[str, Tally]) -> Report | None:
+        """Adds CTAs to those that are done, and passes the state of the runs on. tallies: of each schedule's run."""
         progress, done = self.progress, 0
         if progress is None:
             return None
+        total = sum(launch.config.ctas for launch in chain) * len(tallies)
 
-        def report(units: int) -> None:
+        def report(ctas: int) -> None:
             nonlocal done
-            done += units
-            progress(done, total)
+            done += ctas
+            progress(done, total, sum(tally.total for tally in tallies.values()))
 
         return report
 
-    def _part(self, launch: Launch, schedule: str, clusters: range, report: Report) -> _Part:
+    def _part(self, launch: Launch, schedule: str, clusters: range, tally: Tally, part: int, report: Report) -> _Part:
         """Runs a part of a launch in a worker."""
-        counters, traffic, seconds = self._execute(launch, schedule, clusters, report)
+        counters, traffic, seconds = self._execute(launch, schedule, clusters, Meter(tally, part, report))
         return _Part(counters, traffic.packed_loads(), journal(traffic), seconds)
 
     def _execute(
-        self, launch: Launch, schedule: str, clusters: range, report: Report | None
+        self, launch: Launch, schedule: str, clusters: range, meter: Meter
     ) -> tuple[LaunchCounters, Traffic, float]:
         """Runs clusters of a launch. Returns (counters, traffic, seconds)."""
         config = launch.config
@@ -179,18 +188,12 @@ class Runner:
                 launch.parameters,
                 self.memory,
                 scheduler.Schedule.parse(schedule),
-                clusters if report is None else _reported(clusters, report),
+                clusters,
                 counters,
                 self.properties,
+                meter,
             )
         finally:
             self.memory.traffic = None
         counters.stored_bytes = traffic.stored_bytes
         return counters, traffic, time.perf_counter() - start
-
-
-def _reported(clusters: range, report: Report) -> Iterator[int]:
-    """The clusters. Each is reported as done when the machine takes the next one."""
-    for cluster in clusters:
-        yield cluster
-        report(1)

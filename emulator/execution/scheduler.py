@@ -1,7 +1,8 @@
 """Runs grids: admits clusters, gives warps turns, and runs asynchronous operations as the schedule says.
 
 A warp runs until it has to wait or has used its quantum. A waiting group is among the waiters of its barrier and costs
-nothing. If no warp can run and no operation is outstanding, the kernel hangs (`execution.hang`).
+nothing. If no warp can run and no operation is outstanding, or all that can run repeat (`execution.spins`), the kernel
+hangs (`execution.hang`).
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ import numpy as np
 
 from emulator.errors import EmulatorError, Fault
 from emulator.execution import hang
+from emulator.execution.meter import Meter
+from emulator.execution.spins import LOOK_TURNS, Outlook, Spins
 from emulator.hardware.async_operations import AsyncOperation, Queues, Schedule
 from emulator.hardware.cluster import Cluster, Grid
+from emulator.hardware.properties import ctas_per_sm
 from emulator.hardware.warp import ActiveGroup, Warp
 from emulator.ptx.ir import located
 
@@ -31,20 +35,31 @@ __all__ = ["Machine", "Schedule", "run"]
 QUANTUM = 256  # segments that a warp runs in a turn
 # Under a random schedule some warps get fewer turns: races often need one warp far ahead of another.
 PACES = (1.0, 0.1, 0.01)
-HANG_ROUNDS = 2000  # turns of every warp without an effect on memory or a barrier: they poll for ever
+OVERDUE_TURNS = 64  # turns of each warp that can run: warps that have effects for so long may spin, and starve others
+
+WAITING = "no warp can run and no asynchronous work is outstanding"
+SPINNING = "all warps that can run poll without an effect, and each is back in a state in which it was before"
 
 
 class Machine:
     """Resident clusters, warps that can run, and outstanding asynchronous operations."""
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: Schedule, meter: Meter | None = None) -> None:
+        """meter: None counts without a report, up to the default limit."""
         self.schedule = schedule
         self.queues = Queues(schedule, self._execute)
         self.random = self.queues.random
         self.ready: deque[Warp] = deque()
         self.resident: list[Cluster] = []
-        self.progress = 0  # the time: grows with every effect that another warp could see
+        self.progress = 0  # the time: grows with every event that another warp may see
+        self.quiet = 0  # events among them that have changed nothing that a lane can read
+        self.running: AsyncOperation | None = None
+        self.meter = meter or Meter()
+        self._spins = Spins()
+        self.look_turns = LOOK_TURNS[schedule.kind]
         self._ticks = 0
+        self.delayed = 0  # turns with an effect, since an asynchronous operation has happened last
+        self._count_at = 0  # ticks at which the warp instructions are counted next
         self._warp_random = random.Random(schedule.seed)  # its own: the other choices must not depend on `postpones`
         self._finished: list[Cluster] = []
         self._admissions: Iterator[tuple[Grid, int]] = iter(())
@@ -75,7 +90,10 @@ class Machine:
         Returns the index (x, y, z) of its first CTA, None if all clusters have started.
         """
         number = self._next_unstarted(grid)
-        return None if number is None else grid.cancel(number)
+        if number is None:
+            return None
+        self.meter.over(grid.config.ctas // grid.config.clusters, 0)
+        return grid.cancel(number)
 
     def _next_unstarted(self, grid: Grid) -> int | None:
         following = next(self._admissions, None)
@@ -104,11 +122,14 @@ class Machine:
     def cluster_done(self, cluster: Cluster) -> None:
         self._finished.append(cluster)
 
-    def run(self, admissions: Iterator[tuple[Grid, int]], limit: int) -> None:
-        """Runs clusters, at most `limit` resident at once, to the end of the last one."""
+    def run(self, admissions: Iterator[tuple[Grid, int]], limit: int, room: int = 0) -> None:
+        """Runs clusters, at most `limit` resident at once, to the end of the last one.
+
+        room: clusters that the device holds. More than the limit are resident once those that are wait for others.
+        """
         self._admissions = admissions
-        idle = 0  # turns without an effect
-        seen = self.progress
+        idle = look = 0  # turns without an effect; those at which the next look is due
+        seen = 0  # effects: events that could have changed what a lane reads
         more = True
         while True:
             while more and len(self.resident) < limit:
@@ -117,22 +138,33 @@ class Machine:
                 if following is not None:
                     self.admit(*following)
             if not self.resident:
+                self.meter.count(())
                 return
             if self.ready:
                 self.turn()
-                if self.progress != seen:
-                    seen, idle = self.progress, 0
+                effects = self.progress - self.quiet
+                if effects != seen:
+                    seen, idle, look = effects, 0, 0
+                    if self.queues.outstanding:
+                        self.delayed += 1
+                        if self.delayed > OVERDUE_TURNS and self.delayed > OVERDUE_TURNS * len(self.ready):
+                            self.queues.run_one()
                 else:
                     idle += 1
-                    if idle > len(self.ready) and self.queues.outstanding:
-                        self.queues.run_one()
-                        idle = 0
-                    elif idle > HANG_ROUNDS * (len(self.ready) + 1):
-                        raise self.hang("all warps that can run poll without an effect")
+                    if idle > len(self.ready):
+                        if self.queues.outstanding:
+                            self.queues.run_one()
+                            idle = 0
+                        elif idle >= look:
+                            if look and self.spins_for_ever():
+                                if not more or limit >= room:
+                                    raise self.hang(SPINNING)
+                                limit = room
+                            look = idle + self.look_turns * (len(self.ready) + 1)
             elif self.queues.outstanding:
                 self.queues.run_one()
             elif not self._finished:
-                raise self.hang("no warp can run and no asynchronous work is outstanding")
+                raise self.hang(WAITING)
             if self._finished and not self.queues.outstanding:
                 self._retire()
             elif self._finished and not self.ready:
@@ -152,6 +184,8 @@ class Machine:
         warp.queued = False
         quantum = self.random.randrange(1, 9) if at_random else QUANTUM
         self._ticks += 1
+        if self._ticks > self._count_at:
+            self._count()
         grid = warp.cta.grid
         grid.memory.traffic = grid.traffic
         try:
@@ -172,21 +206,40 @@ class Machine:
         if not self._finished:
             return self._finished
         finished, self._finished = self._finished, []
+        self._spins.forget()
         for cluster in finished:
             self.resident.remove(cluster)
-            cluster.grid.counters.warp_instructions += sum(warp.issued for cta in cluster.ctas for warp in cta.warps)
+            issued = sum(warp.issued for cta in cluster.ctas for warp in cta.warps)
+            cluster.grid.counters.warp_instructions += issued
+            self.meter.over(cluster.size, issued)
         return finished
 
     def _retire(self) -> None:
         for cluster in self.take_finished():
             self.queues.forget_tensor_queues((cluster.grid.number, cluster.number))
 
+    def spins_for_ever(self) -> bool:
+        """Whether the warps that can run, while nothing is outstanding, are known to go round for ever."""
+        outlook = self._spins.look(self.ready, self.progress - self.quiet, self._ticks)
+        if outlook is Outlook.CLOCK:
+            self._ticks += self._spins.skip(self._ticks)
+        return outlook is Outlook.HANG
+
+    def _count(self) -> None:
+        """Counts the warp instructions. Raises EmulatorError if they exceed the run's limit."""
+        turns = self.meter.count(self.resident)
+        if turns < 0:
+            raise self._reported(f"stopped after {self.meter.tally.total} warp instructions (--max-instructions)")
+        self._count_at = self._ticks + turns
+
     # Errors
 
     def _execute(self, async_op: AsyncOperation, action: Callable[[], None]) -> None:
         self.progress += 1
+        self.delayed = 0
         memory = async_op.grid.memory
         outer, memory.traffic = memory.traffic, async_op.grid.traffic
+        cause, self.running = self.running, async_op
         try:
             action()
         except Fault as fault:
@@ -198,7 +251,7 @@ class Machine:
             cta, warp, index = async_op.origin
             raise self._error(async_op.grid, cta, warp, index, _unforeseen(error)) from error
         finally:
-            memory.traffic = outer
+            memory.traffic, self.running = outer, cause
 
     def _located(self, warp: Warp, error: Exception, reason: str) -> EmulatorError:
         grid = warp.cta.grid
@@ -214,8 +267,12 @@ class Machine:
         return []
 
     def hang(self, reason: str) -> EmulatorError:
-        """The error for a hang, at the first warp that has not exited."""
-        text, first = hang.report(reason, self.resident, self.notes())
+        """The error for a hang."""
+        return self._reported(f"the kernel hangs: {reason}")
+
+    def _reported(self, headline: str) -> EmulatorError:
+        """An error that says where each warp is, at the first warp that has not exited."""
+        text, first = hang.report(headline, self.resident, self.notes())
         if first is None:
             return EmulatorError(text)
         grid, cta, warp, group = first
@@ -245,6 +302,7 @@ def run(
     clusters: Iterable[int] | None,
     counters: LaunchCounters,
     properties: DeviceProperties | None = None,
+    meter: Meter | None = None,
 ) -> None:
     """Runs clusters of one grid. Raises EmulatorError.
 
@@ -252,11 +310,15 @@ def run(
     None for all.
     """
     grid = Grid(0, program, config, params, memory, counters, properties)
-    machine = Machine(schedule)
+    machine = Machine(schedule, meter)
     size = config.cluster[0] * config.cluster[1] * config.cluster[2]
-    limit = max(1, grid.sm_count // size) if program.inter_cta else 1
+    limit, room = 1, 1
+    if program.inter_cta:
+        limit = max(1, grid.sm_count // size)
+        threads = config.block[0] * config.block[1] * config.block[2]
+        room = grid.sm_count * ctas_per_sm(threads, grid.shared_bytes, grid.properties) // size
     total = grid.clusters[0] * grid.clusters[1] * grid.clusters[2]
     numbers = range(total) if clusters is None else clusters
     with np.errstate(all="ignore"):
-        machine.run(((grid, number) for number in numbers), limit)
+        machine.run(((grid, number) for number in numbers), limit, room)
     machine.finish(grid)

@@ -11,6 +11,7 @@ import numpy as np
 from emulator.errors import Fault
 from emulator.hardware.words import Words
 
+NULL_PAGE = 0x1000  # bytes from address 0 on, which a null pointer and small offsets from it reach
 _HOST_FIRST = 0x10000
 _HOST_END = 1 << 47
 _HOST = np.ctypeslib.as_array((ctypes.c_uint8 * (_HOST_END - _HOST_FIRST)).from_address(_HOST_FIRST))
@@ -113,6 +114,8 @@ class Allocations:
 
 def _miss(address: int, nbytes: int, before: Allocation | None, after: Allocation | None) -> str:
     end = address + nbytes
+    if 0 <= address < NULL_PAGE:
+        return "null pointer" + (f" and an offset of {address} bytes" if address else "")
     if before is not None and address < before.end:
         return f"the last {end - before.end} bytes are past the end of {before}"
     if after is not None and end > after.start:

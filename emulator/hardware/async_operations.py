@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from emulator.hardware.cluster import Grid
+    from emulator.hardware.warp import ActiveGroup, Issuer
 
 AT_ISSUE = 0.25  # chance that the random schedule runs an operation when one is issued
 
@@ -46,17 +47,19 @@ class Schedule:
 class AsyncOperation:
     """The work that an asynchronous instruction leaves behind."""
 
-    __slots__ = ("action", "done", "grid", "origin", "prepare")
+    __slots__ = ("action", "done", "grid", "known", "origin", "prepare")
 
     def __init__(
         self,
-        grid: Grid,
-        origin: tuple[tuple[int, int, int], int, int],
+        g: ActiveGroup,
+        issuer: Issuer,
         action: Callable[[], None],
         prepare: Callable[[], None] | None = None,
     ):
-        self.grid = grid
-        self.origin = origin  # (index of the CTA, of the warp, of the instruction), for messages
+        self.grid = g.grid
+        self.origin = g.origin(issuer)  # (index of the CTA, of the warp, of the instruction), for messages
+        cause = g.cta.machine.running
+        self.known: int = g.warp.known if cause is None else cause.known  # as when it was issued (`Warp.known`)
         self.action = action
         # The first part, which a thread may wait for separately: reading the tensor map, or a store's source.
         self.prepare = prepare

@@ -39,8 +39,8 @@ class MBarrier:
     """One mbarrier object (PTX ISA, "mbarrier")."""
 
     __slots__ = (
-        *("bytes", "delivered", "ended", "expected", "hidden", "home", "initialiser", "last", "name", "pending"),
-        *("phase", "phases", "time", "waiters"),
+        *("bytes", "delivered", "ended", "expected", "heard", "hidden", "home", "initialiser", "last", "name", "news"),
+        *("pending", "phase", "phases", "time", "waiters"),
     )
 
     def __init__(self, name: str, count: int, home: Cta | None = None, initialiser: Issuer | None = None):
@@ -62,6 +62,8 @@ class MBarrier:
         self.hidden: str | None = None
         self.time = 0  # of the initialisation
         self.ended = 0  # time when the last phase ended
+        self.heard = 0  # what those who have arrived knew (`Warp.known`)
+        self.news = 0  # the same, of the phases that are over
 
     def arrive(self, count: int, how: str, issuer: Issuer, drop: bool = False) -> None:
         """`count` arrivals. how: their kind, for messages. drop: expect as many less from the next phase on."""
@@ -75,6 +77,7 @@ class MBarrier:
         self.last = how, issuer
         if issuer is not None:
             self.phases[issuer[0].warp] = self.phase
+            self._hear(issuer)
         self.pending -= count
         if drop:
             self.expected -= count
@@ -97,14 +100,22 @@ class MBarrier:
         """complete_tx: bytes have arrived, before they are expected if an arrival is still pending."""
         if self.hidden is not None:
             self._check_visible(how, issuer)
-        home = self.home
-        if home is not None and home.met is None and issuer[0].cta is not home:
-            home.met = home.machine.progress
+        self._hear(issuer)
         self.bytes -= nbytes
         self.delivered = True
         self.last = how, issuer
         self._check_bytes()
         self._complete_phase()
+
+    def _hear(self, issuer: Issuer) -> None:
+        if self.home is not None:
+            running = self.home.machine.running
+            self.heard |= issuer[0].warp.known if running is None else running.known
+
+    def passed_by(self, warp: Warp) -> None:
+        """A warp has seen that the last phase is over."""
+        warp.synced = max(warp.synced, self.ended)
+        warp.known |= self.news
 
     def _check_visible(self, how: str, issuer: Issuer) -> None:
         by_thread = how in BY_THREAD
@@ -129,6 +140,7 @@ class MBarrier:
     def _complete_phase(self) -> None:
         if self.pending == 0 and self.bytes == 0:
             self.phase += 1
+            self.news = self.heard
             if self.home is not None:
                 self.ended = self.home.machine.progress
             self.delivered = False
@@ -159,6 +171,8 @@ class NamedBarrier:
         self.count: int | None = None  # threads that the instructions of this use name; None: all that have not exited
         self.needed = 0  # threads that this use waits for
         self.arrived: list[tuple[str, int]] = []  # (warp, threads)
+        self.heard = 0  # what those who have arrived knew (`Warp.known`)
+        self.news = 0  # the same, of the last completed use
         self.votes = 0, 0  # bar.red: (threads whose predicate holds, threads that execute it)
         self.results: dict[int, tuple[int, int]] = {}  # generation -> its votes, of the last uses
         self.waiters: list[ActiveGroup] = []
@@ -168,14 +182,17 @@ class NamedBarrier:
         """Threads that have arrived."""
         return sum(threads for _, threads in self.arrived)
 
-    def arrive(self, warp: str, threads: int, count: int | None, needed: int) -> None:
-        """`threads` threads of one warp arrive. warp: its name in messages; count, needed: as the attributes."""
+    def arrive(self, warp: str, threads: int, count: int | None, needed: int, known: int = 0) -> None:
+        """`threads` threads of one warp arrive. warp: its name in messages; count, needed: as the attributes; known: as
+        `Warp.known`.
+        """
         if self.arrived and self.count != count:
             raise Fault(
                 f"barrier {self.number} is used with {count or 'all'} threads while {self._names()} wait(s) for "
                 f"{self.count or 'all'} (PTX ISA, bar)"
             )
         self.count = count
+        self.heard |= known
         self.arrived.append((warp, threads))
         if self.present > needed:
             raise Fault(
@@ -196,6 +213,9 @@ class NamedBarrier:
             if self.machine is not None:
                 self.ended = self.machine.progress
             self.generation += 1
+            self.news, self.heard = self.heard, 0
+            for group in self.waiters:
+                group.warp.known |= self.news
             wake(self.waiters)
 
     def _names(self) -> str:

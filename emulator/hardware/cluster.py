@@ -158,7 +158,6 @@ class Cta:
         self.hidden_barriers: list[MBarrier] = []  # mbarriers with `hidden` set
         self._named: dict[int, NamedBarrier] = {}
         self._cta_group: int | None = None  # of the tcgen05 instructions so far
-        self.met: int | None = None  # first time at which the other CTAs of the cluster were known to have started
         self.allows_dependents = False
         self.exited = False
         x, y, z = config.block
@@ -259,6 +258,7 @@ class Cluster:
         x, y, z = grid.config.block
         self.barrier = ClusterBarrier(x * y * z * self.size, machine)
         self.live = self.size  # CTAs that have not exited
+        self.told: dict[int, int] = {}  # address of a word that warps pass on -> what they knew (`Warp.known`)
         self.allocations = [PairedAllocation() for _ in range(self.size // 2)]
         first = number * self.size
         self.sms = sms or [Sm((first + rank) % grid.sm_count, grid.properties) for rank in range(self.size)]

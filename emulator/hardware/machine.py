@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from emulator.hardware.async_operations import Queues, Schedule
+    from emulator.hardware.async_operations import AsyncOperation, Queues, Schedule
     from emulator.hardware.cluster import Cluster, Grid
     from emulator.hardware.warp import ActiveGroup, Warp
 
@@ -15,7 +15,9 @@ class Machine(Protocol):
 
     schedule: Schedule
     queues: Queues
-    progress: int  # the time, which grows with every effect that another warp can see
+    progress: int  # the time, which grows with every event that another warp may see
+    quiet: int  # events among them that have changed nothing that a lane can read
+    running: AsyncOperation | None  # the asynchronous operation that happens at this moment
 
     def clock(self) -> int:
         """A count of cycles that only grows."""

@@ -18,7 +18,7 @@ from emulator.hardware.program import DONE
 from emulator.hardware.tensor.order import TensorUser
 
 if TYPE_CHECKING:
-    from emulator.hardware.cluster import Cta
+    from emulator.hardware.cluster import Cta, Grid
 
 
 class ReconvergencePoint:
@@ -39,6 +39,7 @@ class ActiveGroup:
     __slots__ = (
         *("bits", "blocked", "cta", "grid", "issued", "pc", "reconvergence", "reduced", "registers", "waiting", "warp"),
     )
+    grid: Grid
 
     def __init__(self, warp: Warp, bits: int, pc: int, reconvergence: ReconvergencePoint | None):
         self.warp = warp
@@ -57,6 +58,7 @@ class ActiveGroup:
 
     def clock(self) -> int:
         """A count of cycles that only grows."""
+        self.warp.clock_reads += 1
         return self.cta.machine.clock()
 
     def wake(self) -> None:
@@ -148,10 +150,12 @@ class Warp:
         self.queued = False  # it is in the scheduler's list of warps that can run
         self.pace = 1.0  # how often a random schedule gives it a turn, relative to the others
         self.issued = 0  # warp instructions of groups that have ended
+        self.clock_reads = 0
         self.cluster_arrived = 0  # lanes that have arrived at the cluster's barrier and not waited yet
         self.cluster_generation = 0  # of that barrier, when they arrived
         self.tensor: TensorUser = TensorUser()
         self.synced = -1  # time of the latest event that the warp has waited for
+        self.known: int = 1 << cta.rank  # mask of the ranks whose CTAs have started, as far as the warp has heard
         self.polled: dict = {}  # (mbarrier, lanes, parity) -> the phase that they have tested for in vain
         # Asynchronous copies that the warp may wait for, each with the mask of lanes that issued or committed them.
         self.bulk_open: list = []  # (lanes, operation): stores not yet committed to a group
@@ -170,6 +174,7 @@ class Warp:
         )
         self._barriers: dict[int, NamedBarrier] = {}
         self._preferred: ActiveGroup | None = None
+        self._served = 0  # lowest lane, as a mask, of the group that was preferred last
 
     def barrier(self, membermask: int) -> NamedBarrier:
         """The barrier of bar.warp.sync for a mask of lanes."""
@@ -205,16 +210,24 @@ class Warp:
                     break
             if pc >= 0:
                 group.pc = pc
-                self._preferred = self._another(group) if group.reconvergence is not None else None
             elif pc != DONE:
                 group.pc = ~pc
                 group.blocked = True
+        if len(self.groups) > 1:
+            self._preferred = self._another()
         return bool(self._next_group())
 
-    def _another(self, group: ActiveGroup) -> ActiveGroup | None:
-        """The next group to run after one that may be polling for an effect of another group."""
-        groups = [other for other in self.groups if not other.blocked]
-        return groups[(groups.index(group) + 1) % len(groups)]
+    def _another(self) -> ActiveGroup | None:
+        """The group that goes first in the next turn: those of this one may have polled for an effect of it.
+
+        Groups take turns by their lowest lane. Lanes last, groups part and meet: in an order of groups, a loop in which
+        they do might come round to the same ones for ever.
+        """
+        groups = sorted((group.bits & -group.bits, group) for group in self.groups if not group.blocked)
+        if not groups:
+            return None
+        self._served, chosen = next((pair for pair in groups if pair[0] > self._served), groups[0])
+        return chosen
 
     def _next_group(self) -> ActiveGroup | None:
         best = self._preferred

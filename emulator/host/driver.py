@@ -8,13 +8,17 @@ events are the host's clock (events.py).
 from __future__ import annotations
 
 import ctypes
+import operator
 from collections.abc import Callable
 from typing import Any, SupportsInt
 
 import numpy as np
 
+from emulator.errors import EmulatorError, Fault
 from emulator.execution.device import Device
+from emulator.hardware.allocations import NULL_PAGE
 from emulator.hardware.properties import DeviceProperties, ctas_per_sm
+from emulator.hardware.words import misaligned
 from emulator.host import events
 
 ALIGNMENT = 512  # bytes, of device allocations
@@ -53,18 +57,35 @@ ATTRIBUTES: dict[int, Callable[[DeviceProperties], int]] = {
 
 
 def attribute(number: int) -> int:
-    """Value of a CUdevice_attribute. NotImplementedError with the number for one that is not modelled."""
-    answer = ATTRIBUTES.get(int(number))
+    """Value of a CUdevice_attribute. Raises EmulatorError with the number for one that is not modelled."""
+    answer = ATTRIBUTES.get(number) if isinstance(number, int) else None
     if answer is None:
-        raise NotImplementedError(f"device attribute {number!r} is not modelled")
+        raise EmulatorError(f"device attribute {number!r} is not modelled")
     return answer(Device.current().properties)
 
 
 _buffers: dict[int, np.ndarray] = {}
+_COPY_KINDS = ((False, False), (False, True), (True, False), (True, True), (False, False))
+"""cudaMemcpyKind -> whether (source, destination) are device memory; the last one leaves it to the addresses."""
 
 
-def _allocate(nbytes: int) -> int:
-    buffer = np.empty(nbytes + ALIGNMENT, np.uint8)
+def _integer(value: Any, what: str, low: int = 0, high: int = (1 << 64) - 1) -> int:
+    """An integer or a handle of cuda.bindings. Raises Fault unless it is within the limits."""
+    try:
+        number = int(value) if hasattr(value, "getPtr") else operator.index(value)
+    except TypeError:
+        raise Fault(f"{what} {value!r}: an integer is expected") from None
+    if not low <= number <= high:
+        raise Fault(f"{what} {number}: must be {low} to {high}")
+    return number
+
+
+def _allocate(size: object) -> int:
+    nbytes = _integer(size, "size", 1, Device.current().properties.total_memory)
+    try:
+        buffer = np.empty(nbytes + ALIGNMENT, np.uint8)
+    except MemoryError:
+        raise Fault(f"size {nbytes}: this machine has not that much memory") from None
     address = buffer.ctypes.data + -buffer.ctypes.data % ALIGNMENT
     Device.current().memory.register(address, nbytes, f"cuMemAlloc({nbytes})")
     _buffers[address] = buffer
@@ -72,27 +93,62 @@ def _allocate(nbytes: int) -> int:
 
 
 def _free(pointer: SupportsInt) -> None:
+    """Frees an allocation; a null pointer is none."""
     _synchronize()
-    Device.current().memory.release(int(pointer))
-    del _buffers[int(pointer)]
+    address = _integer(pointer, "pointer")
+    if address and address not in _buffers:
+        raise Fault(f"pointer {address:#x}: no allocation of this interface starts there, or it is free already")
+    if address:
+        Device.current().memory.release(address)
+        del _buffers[address]
 
 
 def _fill(pointer: SupportsInt, value: int, count: int, dtype: type) -> None:
     """Store `count` values of a NumPy type."""
     _synchronize()
-    words = Device.current().memory.at(int(pointer), count * np.dtype(dtype).itemsize, "store")
-    first = int(pointer) - words.start
-    words.data[first : first + count * np.dtype(dtype).itemsize].view(dtype)[:] = value
+    address, size = _integer(pointer, "pointer"), np.dtype(dtype).itemsize
+    nbytes = size * _integer(count, "count")
+    filler = _integer(value, "value", 0, (1 << 8 * size) - 1)
+    if address % size:
+        raise misaligned("fill", address, size)
+    if nbytes:
+        words = Device.current().memory.at(address, nbytes, "store")
+        words.data[address - words.start :][:nbytes].view(dtype)[:] = filler
+
+
+def _fill_low_byte(pointer: SupportsInt, value: int, count: int) -> None:
+    """cudaMemset: the value is an int, of which the low byte counts."""
+    _fill(pointer, _integer(value, "value", -(1 << 31), (1 << 31) - 1) & 0xFF, count, np.uint8)
 
 
 def _copy(target: SupportsInt, source: SupportsInt, count: int, kind: object) -> None:
+    """cudaMemcpy. Device addresses are checked; host addresses must be good, as on any machine."""
     _synchronize()
-    ctypes.memmove(int(target), int(source), count)
+    nbytes, number = _integer(count, "count"), _integer(kind, "cudaMemcpyKind", 0, len(_COPY_KINDS) - 1)
+    memory = Device.current().memory
+    sides = ((_integer(source, "source"), "load"), (_integer(target, "destination"), "store"))
+    for (address, access), on_device in zip(sides, _COPY_KINDS[number]):
+        if nbytes and on_device:
+            memory.at(address, nbytes, access)
+        elif nbytes and address < NULL_PAGE:
+            raise Fault(f"{access} of {nbytes} bytes at {address:#x}: null pointer")
+    ctypes.memmove(sides[1][0], sides[0][0], nbytes)
 
 
 def _record(event: SupportsInt) -> None:
     _synchronize()
-    events.record(int(event))
+    events.record(_integer(event, "event"))
+
+
+def _elapsed(start: SupportsInt, end: SupportsInt) -> float:
+    try:
+        return events.milliseconds(_integer(start, "event"), _integer(end, "event"))
+    except KeyError as missing:
+        raise Fault(f"event {missing} has not been recorded") from None
+
+
+def _only_device(ordinal: object) -> int:
+    return _integer(ordinal, "device", 0, 0)
 
 
 def _nothing(*arguments: object) -> None:
@@ -104,25 +160,44 @@ def _synchronize(*arguments: object) -> None:
 
 
 def _answers(success: object, functions: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., tuple[Any, ...]]]:
-    """Functions in cuda.bindings' convention: they return a tuple of the status and the result, if there is one."""
+    """Functions in cuda.bindings' convention: they return a tuple of the status and the result, if there is one.
 
-    def wrap(function: Callable[..., Any]) -> Callable[..., tuple[Any, ...]]:
+    Instead of another status they raise EmulatorError, which says what is wrong.
+    """
+
+    def wrap(name: str, function: Callable[..., Any]) -> Callable[..., tuple[Any, ...]]:
         def answer(*arguments: Any, **keywords: Any) -> tuple[Any, ...]:
-            result = function(*arguments, **keywords)
+            try:
+                result = function(*arguments, **keywords)
+            except Fault as fault:
+                raise EmulatorError(f"{name}: {fault.reason}") from None
             return (success,) if result is None else (success, result)
 
         return answer
 
-    return {name: wrap(function) for name, function in functions.items()}
+    return {name: wrap(name, function) for name, function in functions.items()}
 
 
 def _max_active_clusters(kernel: object, config: Any) -> int:
     """Clusters of a CUlaunchConfig that fit at once if any SMs can form one; a B200's GPCs may hold fewer."""
     properties = Device.current().properties
-    threads = config.blockDimX * config.blockDimY * config.blockDimZ
+    if not hasattr(config, "blockDimX"):
+        raise Fault(f"config {config!r}: a CUlaunchConfig is expected")
+    threads = _threads(config.blockDimX * config.blockDimY * config.blockDimZ)
     shape = [a.value.clusterDim for a in config.attrs if int(a.id) == 4]  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
     size = shape[0].x * shape[0].y * shape[0].z if shape else 1
     return properties.sm_count * ctas_per_sm(threads, config.sharedMemBytes, properties) // size
+
+
+def _threads(count: object) -> int:
+    return _integer(count, "threads", 1, Device.current().properties.max_threads_per_block)
+
+
+def _available_shared(count: object) -> int:
+    """Bytes of dynamic shared memory for each of so many CTAs of an SM."""
+    properties = Device.current().properties
+    per_cta = properties.shared_memory_per_sm // _integer(count, "blocks", 1, properties.max_blocks_per_sm)
+    return min(properties.shared_memory_per_block_optin, per_cta - properties.shared_memory_reserved_per_block)
 
 
 def install_driver() -> None:
@@ -136,9 +211,11 @@ def install_driver() -> None:
         "cuInit": lambda flags: None,
         "cuDriverGetVersion": lambda: CUDA_VERSION,
         "cuDeviceGetCount": lambda: 1,
-        "cuDeviceGet": lambda ordinal: driver.CUdevice(ordinal),
+        "cuDeviceGet": lambda ordinal: driver.CUdevice(_only_device(ordinal)),
         "cuDeviceGetAttribute": lambda number, device: attribute(number),
-        "cuDeviceGetName": lambda length, device: properties().name.encode()[: length - 1] + b"\0",
+        "cuDeviceGetName": lambda length, device: (
+            properties().name.encode()[: _integer(length, "length", 1) - 1] + b"\0"
+        ),
         "cuDeviceTotalMem": lambda device: properties().total_memory,
         "cuCtxCreate": lambda *arguments: driver.CUcontext(1),
         "cuCtxDestroy": _synchronize,
@@ -156,9 +233,9 @@ def install_driver() -> None:
         "cuEventRecord": lambda event, queue=None: _record(event),
         "cuEventSynchronize": _synchronize,
         "cuEventQuery": _synchronize,
-        "cuEventElapsedTime": lambda start, end: events.milliseconds(int(start), int(end)),
-        "cuEventDestroy": lambda event: events.destroy(int(event)),
-        "cuMemAlloc": lambda nbytes: driver.CUdeviceptr(_allocate(int(nbytes))),
+        "cuEventElapsedTime": _elapsed,
+        "cuEventDestroy": lambda event: events.destroy(_integer(event, "event")),
+        "cuMemAlloc": lambda nbytes: driver.CUdeviceptr(_allocate(nbytes)),
         "cuMemFree": _free,
         "cuMemsetD8": lambda pointer, value, count: _fill(pointer, value, count, np.uint8),
         "cuMemsetD8Async": lambda pointer, value, count, queue: _fill(pointer, value, count, np.uint8),
@@ -170,12 +247,9 @@ def install_driver() -> None:
         "cuLibraryUnload": _nothing,
         "cuKernelGetFunction": lambda kernel: driver.CUfunction(1),
         "cuFuncSetAttribute": _nothing,
-        "cuOccupancyAvailableDynamicSMemPerBlock": lambda function, blocks, threads: min(
-            properties().shared_memory_per_block_optin,
-            properties().shared_memory_per_sm // blocks - properties().shared_memory_reserved_per_block,
-        ),
+        "cuOccupancyAvailableDynamicSMemPerBlock": lambda function, blocks, threads: _available_shared(blocks),
         "cuOccupancyMaxActiveBlocksPerMultiprocessor": lambda function, threads, shared: ctas_per_sm(
-            threads, shared, properties()
+            _threads(threads), _integer(shared, "shared memory"), properties()
         ),
         "cuOccupancyMaxActiveClusters": _max_active_clusters,
     }
@@ -190,7 +264,7 @@ def install_runtime() -> None:
     functions: dict[str, Callable[..., Any]] = {
         "cudaGetDeviceCount": lambda: 1,
         "cudaGetDevice": lambda: 0,
-        "cudaSetDevice": _nothing,
+        "cudaSetDevice": lambda ordinal: _nothing(_only_device(ordinal)),
         "cudaDriverGetVersion": lambda: CUDA_VERSION,
         "cudaRuntimeGetVersion": lambda: CUDA_VERSION,
         "cudaDeviceGetAttribute": lambda number, device: attribute(number),
@@ -203,12 +277,12 @@ def install_runtime() -> None:
         "cudaEventRecord": lambda event, queue=None: _record(event),
         "cudaEventSynchronize": _synchronize,
         "cudaEventQuery": _synchronize,
-        "cudaEventElapsedTime": lambda start, end: events.milliseconds(int(start), int(end)),
-        "cudaEventDestroy": lambda event: events.destroy(int(event)),
-        "cudaMalloc": lambda nbytes: _allocate(int(nbytes)),
+        "cudaEventElapsedTime": _elapsed,
+        "cudaEventDestroy": lambda event: events.destroy(_integer(event, "event")),
+        "cudaMalloc": lambda nbytes: _allocate(nbytes) if nbytes else 0,
         "cudaFree": _free,
-        "cudaMemset": lambda pointer, value, count: _fill(pointer, value, count, np.uint8),
-        "cudaMemsetAsync": lambda pointer, value, count, queue: _fill(pointer, value, count, np.uint8),
+        "cudaMemset": lambda pointer, value, count: _fill_low_byte(pointer, value, count),
+        "cudaMemsetAsync": lambda pointer, value, count, queue: _fill_low_byte(pointer, value, count),
         "cudaMemcpy": _copy,
         "cudaLibraryUnload": _nothing,
         "cudaGetLastError": lambda: None,

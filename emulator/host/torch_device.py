@@ -24,8 +24,17 @@ from torch.overrides import TorchFunctionMode
 from emulator import toolchain
 from emulator.execution.device import run_pending
 from emulator.host import graphs, torch_cuda
-from emulator.host.torch_memory import Tensor, call_on_cpu, check_devices, kind, on_device, place, tensors
-from emulator.host.torch_methods import ANSWERS, may_use_data
+from emulator.host.torch_memory import (
+    Tensor,
+    call_on_cpu,
+    check_devices,
+    kind,
+    on_device,
+    place,
+    tensors,
+    update_allocation,
+)
+from emulator.host.torch_methods import ANSWERS, STORAGE_USES, may_use_data
 
 ALIGNMENT = 512  # bytes; torch's CUDA caching allocator rounds every block to them
 
@@ -91,6 +100,29 @@ def _from_dlpack(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return from_dlpack
 
 
+def _behind_pending(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, called when pending launches have run."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        run_pending()
+        return function(*args, **kwargs)
+
+    return wrapped
+
+
+def _resize(original: Callable[..., None]) -> Callable[..., None]:
+    """UntypedStorage.resize_, which moves the storage: its allocation moves with it."""
+
+    @functools.wraps(original)
+    def resize_(storage: torch.UntypedStorage, size: int) -> None:
+        run_pending()
+        original(storage, size)
+        update_allocation(storage)
+
+    return resize_
+
+
 def _start_on_device(
     start: Callable[[threading.Thread], None], mode: VirtualDevice
 ) -> Callable[[threading.Thread], None]:
@@ -123,6 +155,10 @@ def install() -> None:
     for name, function in exchange.items():
         setattr(torch, name, function)
         setattr(torch.utils.dlpack, name, function)
+    for owner, name in STORAGE_USES:
+        setattr(owner, name, _behind_pending(getattr(owner, name)))
+    storage: Any = torch.UntypedStorage
+    storage.resize_ = _resize(storage.resize_)
     mode = VirtualDevice()
     mode.__enter__()
     start: Any = _start_on_device(threading.Thread.start, mode)

@@ -90,6 +90,13 @@ def put_on_device(tensor: Tensor) -> None:
     allocation.update(storage)
 
 
+def update_allocation(storage: torch.UntypedStorage) -> None:
+    """Register the present range of a storage that is on the device."""
+    allocation = getattr(storage, "emulated_allocation", None)
+    if allocation is not None:
+        allocation.update(storage)
+
+
 def _forget(allocation: Allocation) -> None:
     allocation.release()
     _storages.pop(allocation, None)

@@ -141,13 +141,18 @@ _METHODS_WITHOUT_DATA = (
     *("is_contiguous", "is_floating_point", "is_complex", "is_signed", "get_device", "__len__", "__hash__"),
     *("__dlpack__", "__dlpack_device__", "record_stream", "new_empty"),
     *("detach", "view", "view_as", "as_strided", "permute", "transpose", "t", "squeeze", "unsqueeze", "expand"),
-    *("narrow", "select", "unbind"),
+    *("narrow", "select", "unbind", "untyped_storage"),
 )
 WITHOUT_DATA = {
     *(getattr(Tensor, name) for name in _METHODS_WITHOUT_DATA),
     *(torch.device, torch.numel, torch.is_floating_point, torch.is_complex),
     *(torch.empty, torch.empty_like, torch.empty_strided),
 }
+# What uses the data of a storage; the function mode sees none of these calls.
+STORAGE_USES = (
+    *((torch.UntypedStorage, name) for name in ("__getitem__", "__setitem__", "copy_", "fill_")),
+    (torch, "save"),
+)
 
 
 def may_use_data(func: Function, kwargs: dict | None) -> bool:

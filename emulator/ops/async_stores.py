@@ -66,7 +66,7 @@ def _submit(
         write()
         barrier.complete(nbytes, COMPLETION, issuer)
 
-    g.cta.machine.queues.load(AsyncOperation(g.grid, g.origin(issuer), run))
+    g.cta.machine.queues.load(AsyncOperation(g, issuer, run))
 
 
 def store(g: ActiveGroup, mask: int, address: Operand, values: np.ndarray, barrier: Operand, issuer: Issuer) -> None:

@@ -47,14 +47,20 @@ def atomic(
     b: uint[elements, 32]. c: the same of cas, None for every other operation. Each element is atomic by itself; the
     address must be aligned to the whole vector.
     """
-    g.cta.machine.progress += 1
+    machine = g.cta.machine
+    before = machine.progress
+    machine.progress += 1
     if isinstance(address, int):
         address = row_of(address, 64 if space in ("global", "generic") else 32)
     if space == "generic":
         _refuse_local(mask, address)
     if type_name.startswith(("f", "bf")):
-        return _floating(g, mask, space, operation, type_name, address, b, issuer)
-    return _integer(g, mask, space, operation, type_name, address, b, c, issuer)
+        old, changes = _floating(g, mask, space, operation, type_name, address, b, issuer)
+    else:
+        old, changes = _integer(g, mask, space, operation, type_name, address, b, c, issuer)
+    if not changes:
+        machine.quiet += machine.progress - before
+    return old
 
 
 def _refuse_local(mask: int, address: np.ndarray) -> None:
@@ -81,17 +87,21 @@ def _integer(
     b: np.ndarray,
     c: np.ndarray | None,
     issuer: Issuer,
-) -> np.ndarray:
+) -> tuple[np.ndarray, bool]:
+    """(old values, whether a word has changed)."""
     nbytes = type_width(type_name) // 8
     old_values = np.zeros((1, 32), UINTS[8 * nbytes])
+    changes = False
     for lane in lane_list(mask):
         place = int(address[lane])
         memory, place = (g.cta.shared, place) if space == "shared" else memory_of(g, space, place)
         old = memory.load(place, nbytes, issuer)
         third = None if c is None else int(c[0, lane])
-        memory.store(place, modified(operation, type_name, old, int(b[0, lane]), third), nbytes, issuer)
+        new = modified(operation, type_name, old, int(b[0, lane]), third)
+        memory.store(place, new, nbytes, issuer)
+        changes |= new != old
         old_values[0, lane] = old
-    return old_values
+    return old_values, changes
 
 
 def _floating(
@@ -103,11 +113,14 @@ def _floating(
     address: np.ndarray,
     b: np.ndarray,
     issuer: Issuer,
-) -> np.ndarray:
-    """Lanes whose addresses differ go together; lanes that share an address go in turns."""
+) -> tuple[np.ndarray, bool]:
+    """(old values, whether a word has changed). Lanes whose addresses differ go together; lanes that share an address
+    go in turns.
+    """
     element = type_name.removesuffix("x2")
     count, nbytes = len(b), b.itemsize
     old_values = np.zeros_like(b)
+    changes = False
     for part in _turns(mask, address):
         old = np.ascontiguousarray(load_lanes(g, part, space, address, nbytes, count, issuer))
         operand = np.ascontiguousarray(b)
@@ -117,7 +130,8 @@ def _floating(
         store_lanes(g, part, space, address, new, issuer)
         lanes = lane_list(part)
         old_values[:, lanes] = old[:, lanes]
-    return old_values
+        changes |= bool((old != new)[:, lanes].any())
+    return old_values, changes
 
 
 def _in_shared(space: str, address: np.ndarray) -> bool | np.ndarray:

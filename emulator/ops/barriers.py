@@ -40,7 +40,7 @@ def _whole_warp_arrives(g: ActiveGroup, barrier: NamedBarrier, threads: int | No
     g.cta.machine.progress += 1
     if g.warp.tensor.touched:
         arrives(g)
-    barrier.arrive(f"warp {g.warp.index}", WARP_THREADS, threads, needed)
+    barrier.arrive(f"warp {g.warp.index}", WARP_THREADS, threads, needed, g.warp.known)
 
 
 def arrive(g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int, issuer: Issuer) -> None:
@@ -64,6 +64,7 @@ def wait(g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int | N
     _whole_warp_arrives(g, barrier, threads, needed)
     if barrier.generation != generation:
         g.warp.synced = max(g.warp.synced, barrier.ended)
+        g.warp.known |= barrier.news
         return True
     g.waiting = ("", barrier, generation)
     barrier.waiters.append(g)
@@ -150,8 +151,7 @@ def wait_cluster(g: ActiveGroup, mask: int, aligned: bool, issuer: Issuer) -> bo
         return False
     g.waiting = None
     g.warp.synced = max(g.warp.synced, barrier.ended)
-    if g.cta.met is None:
-        g.cta.met = barrier.ended
+    g.warp.known |= (1 << g.cta.cluster.size) - 1
     g.warp.cluster_arrived &= ~mask
     return True
 

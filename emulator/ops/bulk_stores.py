@@ -47,7 +47,7 @@ class _Store:
 
 
 def _submit(g: ActiveGroup, mask: int, store: _Store, issuer: Issuer) -> None:
-    async_op = AsyncOperation(g.grid, g.origin(issuer), store, store.prepare)
+    async_op = AsyncOperation(g, issuer, store, store.prepare)
     g.warp.bulk_open.append((mask, async_op))
     g.cta.machine.queues.store(async_op)
 

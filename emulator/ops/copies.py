@@ -18,6 +18,7 @@ from emulator.hardware.tma import boxes
 from emulator.hardware.tma.tensor_map import TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES, TensorMap
 from emulator.ops.mbarrier import barrier_at
 from emulator.ops.memory import SHARED_TAG, TAG_SHIFT, shared_target
+from emulator.ops.peers import check_started
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,8 +125,10 @@ def _destinations(
     found = []
     for rank in lane_list(multicast):
         receiver = g.cta.cluster.cta(rank, g.cta)
-        notified = (rank & ~1) | (signalled.rank & 1) if pair else rank
-        found.append(((receiver, offset), g.cta.cluster.cta(notified, g.cta).mbarrier(barrier_offset)))
+        notified = g.cta.cluster.cta((rank & ~1) | (signalled.rank & 1) if pair else rank, g.cta)
+        check_started(g, receiver)
+        check_started(g, notified)
+        found.append(((receiver, offset), notified.mbarrier(barrier_offset)))
     return found
 
 
@@ -150,7 +153,7 @@ def load_tile(
         for (cta, offset), _ in places:
             boxes.check_tile(reader.issued, place, cta.shared, offset, "store", rows)
         load = _tile_load(g, reader, place, places, rows, issuer)
-        async_op = AsyncOperation(g.grid, g.origin(issuer), load, reader.prepare)
+        async_op = AsyncOperation(g, issuer, load, reader.prepare)
         if not g.grid.is_parameter(address):
             g.warp.map_reads.append((mask, async_op))
         g.cta.machine.queues.load(async_op)
@@ -206,7 +209,7 @@ def load_bulk(
             for _, notified in places:
                 notified.complete(size, "bulk copy", issuer)
 
-        g.cta.machine.queues.load(AsyncOperation(g.grid, g.origin(issuer), run))
+        g.cta.machine.queues.load(AsyncOperation(g, issuer, run))
 
 
 def copy_shared(
@@ -249,7 +252,7 @@ def copy_shared(
             target.shared.write(offset, data, issuer)
             notified.complete(size, "bulk copy", issuer)
 
-        g.cta.machine.queues.load(AsyncOperation(g.grid, g.origin(issuer), run))
+        g.cta.machine.queues.load(AsyncOperation(g, issuer, run))
 
 
 def prefetch_tile(

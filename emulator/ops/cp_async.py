@@ -50,7 +50,7 @@ class LaneCopies:
         self.places, self.sources, self.size, self.counts = places, sources, size, counts
         self.left = mask  # lanes whose copy is outstanding
         self.due = 0  # lanes that wait for their copy
-        self.async_op = AsyncOperation(g.grid, g.origin(issuer), self.run, self.run_due)
+        self.async_op = AsyncOperation(g, issuer, self.run, self.run_due)
 
     def run(self) -> None:
         self._copy(self.left)
@@ -188,4 +188,4 @@ def arrive(g: ActiveGroup, mask: int, counted: bool, address: Operand, issuer: I
             _finish(g, 1 << lane, before)
             barrier.arrive(1, ARRIVAL, issuer)
 
-        g.cta.machine.queues.load(AsyncOperation(g.grid, g.origin(issuer), run))
+        g.cta.machine.queues.load(AsyncOperation(g, issuer, run))

@@ -17,6 +17,7 @@ from emulator.hardware.async_operations import AsyncOperation
 from emulator.ops.active_lanes import one_lane, pick
 from emulator.ops.mbarrier import barrier_at
 from emulator.ops.memory import shared_target
+from emulator.ops.peers import check_started
 
 if TYPE_CHECKING:
     from emulator.hardware.warp import ActiveGroup, Issuer
@@ -49,6 +50,8 @@ def try_cancel(
     cluster = g.cta.cluster
     ranks = range(cluster.size) if everywhere else (g.cta.rank,)
     receivers = [cluster.cta(rank, g.cta) for rank in ranks]
+    for receiver in receivers:
+        check_started(g, receiver)
     notified = [receiver.mbarrier(barrier_offset) for receiver in receivers]
     for receiver in receivers:
         receiver.shared.check(offset, RESPONSE_BYTES, "store")
@@ -62,7 +65,7 @@ def try_cancel(
             receiver.shared.write(offset, data, issuer)
             mbarrier.complete(RESPONSE_BYTES, "clusterlaunchcontrol.try_cancel", issuer)
 
-    g.cta.machine.queues.load(AsyncOperation(g.grid, g.origin(issuer), run))
+    g.cta.machine.queues.load(AsyncOperation(g, issuer, run))
 
 
 def _words(response: tuple[Operand, Operand]) -> list[np.ndarray]:

@@ -80,6 +80,7 @@ def invalidate(g: ActiveGroup, mask: int, space: str | None, address: int, issue
     barrier = cta.mbarrier(offset)
     if barrier.waiters or barrier.bytes:
         raise Fault(f"mbarrier.inval of a barrier in use: {barrier} (PTX ISA, mbarrier.inval)")
+    g.cta.machine.progress += 1
     del cta.mbarriers[offset]
     cta.shared.remove_barrier(offset)
 
@@ -114,11 +115,9 @@ def deliver(g: ActiveGroup, barrier: MBarrier, issuer: Issuer, action: Callable[
 
     def run() -> None:
         home.alive(f"an arrival on the {barrier.name}")
-        if home.met is None:
-            home.met = home.machine.progress
         action()
 
-    g.cta.machine.queues.arrival(AsyncOperation(g.grid, g.origin(issuer), run))
+    g.cta.machine.queues.arrival(AsyncOperation(g, issuer, run))
 
 
 def arrive(
@@ -197,7 +196,7 @@ def test_parity(g: ActiveGroup, mask: int, space: str | None, address: int, pari
     key = barrier, mask, parity
     if barrier.passed(parity):
         polled.pop(key, None)
-        g.warp.synced = max(g.warp.synced, barrier.ended)
+        barrier.passed_by(g.warp)
         return True
     phase = polled.setdefault(key, barrier.phase)
     if barrier.phase >= phase + 2:
@@ -224,7 +223,7 @@ def test_state(g: ActiveGroup, mask: int, space: str | None, address: int, state
             "(PTX ISA, mbarrier.test_wait)"
         )
     if barrier.phase != state:
-        g.warp.synced = max(g.warp.synced, barrier.ended)
+        barrier.passed_by(g.warp)
         return True
     return False
 
@@ -242,7 +241,7 @@ def wait_parity(g: ActiveGroup, mask: int, space: str | None, address: int, pari
     if phase & 1 != parity:
         if g.warp.polled:
             g.warp.polled.pop((barrier, mask, parity), None)
-        g.warp.synced = max(g.warp.synced, barrier.ended)
+        barrier.passed_by(g.warp)
         return True
     g.waiting = (f"parity {parity}", barrier, phase)
     barrier.waiters.append(g)

@@ -15,6 +15,7 @@ from emulator.errors import Fault
 from emulator.hardware.local_memory import LocalMemory
 from emulator.hardware.memory import RANK_SHIFT
 from emulator.hardware.words import misaligned
+from emulator.ops.peers import check_started
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +43,7 @@ def shared_target(g: ActiveGroup, address: int) -> tuple[Cta, int]:
     cta = g.cta
     if rank != cta.rank:
         cta = cta.cluster.peer(rank)
+        check_started(g, cta)
     return cta, address & (1 << RANK_SHIFT) - 1
 
 
@@ -99,19 +101,24 @@ def load_lanes(
 
 def store_lanes(g: ActiveGroup, mask: int, space: str, address: np.ndarray, values: np.ndarray, issuer: Issuer) -> None:
     """Stores the words of each lane at the lane's own address. values: uint[count, 32]."""
-    g.cta.machine.progress += 1
+    if space == "local":
+        g.warp.local.store(mask, address, values)
+        return
+    machine = g.cta.machine
+    machine.progress += 1
     if space == "global":
         g.grid.memory.scatter(address, values, only(mask), issuer)
     elif space == "shared":
         g.cta.shared.scatter(_narrow(address), values, only(mask), issuer)
-    elif space == "local":
-        g.warp.local.store(mask, address, values)
     else:
+        private = True
         for part, target, addresses in _parts(g, mask, space, address):
             if isinstance(target, LocalMemory):
                 target.store(part, addresses, values)
             else:
                 target.scatter(addresses, values, lanes(part), issuer)
+                private = False
+        machine.quiet += private
 
 
 def check_alignment(mask: int, address: Operand, nbytes: int) -> None:
@@ -135,6 +142,7 @@ def check_line(mask: int, address: Operand, nbytes: int, instruction: str) -> li
 
 def discard_line(g: ActiveGroup, mask: int, address: Operand, nbytes: int, issuer: Issuer) -> None:
     """discard.L2: the bytes of the lines become undefined, here 0xff."""
+    g.cta.machine.progress += 1
     for place in check_line(mask, address, nbytes, "discard"):
         g.grid.memory.write(place, np.full(LINE, 0xFF, np.uint8), issuer, proxy="generic")
 
@@ -156,4 +164,6 @@ def _parts(
         elif space == "generic":
             yield part, (g.warp.local if key == LOCAL_TAG else g.grid.memory), address
         else:
-            yield part, g.cta.cluster.cta(key, g.cta).shared, _narrow(address)
+            cta = g.cta.cluster.cta(key, g.cta)
+            check_started(g, cta)
+            yield part, cta.shared, _narrow(address)

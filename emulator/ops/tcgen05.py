@@ -15,11 +15,13 @@ from emulator.hardware.tensor.core import Mma, MmaForm, MmaOperands
 from emulator.ops.active_lanes import one_lane, pick
 from emulator.ops.mbarrier import deliver
 from emulator.ops.memory import shared_target
+from emulator.ops.peers import check_started
 from emulator.ops.tmem import accesses, commits, group_ctas
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from emulator.hardware.cluster import Cta
     from emulator.hardware.warp import ActiveGroup, Issuer
     from emulator.ops.active_lanes import Operand
 
@@ -32,7 +34,15 @@ def _submit(
     # One thread's operations run in order, and its commits track no other thread's (PTX ISA, "tcgen05.commit").
     thread = *g.warp.key, mask.bit_length()
     ordered = commits(g, run) if instruction == "tcgen05.commit" else accesses(g, group_ctas(g, cta_group), run, issuer)
-    g.cta.machine.queues.tensor(thread, AsyncOperation(g.grid, g.origin(issuer), ordered))
+    g.cta.machine.queues.tensor(thread, AsyncOperation(g, issuer, ordered))
+
+
+def started_ctas(g: ActiveGroup, cta_group: int) -> list[Cta]:
+    """The CTAs whose memories an instruction uses, the even one first."""
+    ctas = group_ctas(g, cta_group)
+    for cta in ctas:
+        check_started(g, cta)
+    return ctas
 
 
 def copy(
@@ -51,7 +61,7 @@ def copy(
     source: the packed format in shared memory, None for a plain copy.
     """
     one_lane(mask, "tcgen05.cp")
-    ctas = group_ctas(g, cta_group)
+    ctas = started_ctas(g, cta_group)
     operation = Copy.decode(shape, multicast, source, pick(taddr, mask), descriptor)
     operation.check([cta.operands() for cta in ctas])
 
@@ -72,7 +82,7 @@ def mma(g: ActiveGroup, mask: int, form: MmaForm, operands: MmaOperands, issuer:
             f"tcgen05.mma.cta_group::2 issued by CTA rank {g.cta.rank}: the even CTA of the pair issues it (PTX ISA, "
             "CTA Pair)"
         )
-    ctas = group_ctas(g, form.cta_group)
+    ctas = started_ctas(g, form.cta_group)
     picked = MmaOperands(
         d=pick(operands.d, mask),
         a=pick(operands.a, mask),
@@ -107,6 +117,8 @@ def commit(g: ActiveGroup, mask: int, cta_group: int, barrier: Operand, multicas
         if multicast >> g.cta.cluster.size or not multicast:
             raise Fault(f"multicast mask {multicast:#06x} for a cluster of {g.cta.cluster.size} CTAs")
         ctas = [g.cta.cluster.cta(rank, g.cta) for rank in lane_list(multicast)]
+        for receiver in ctas:
+            check_started(g, receiver)
     targets = [(cta, cta.mbarrier(offset)) for cta in ctas]
 
     def run() -> None:

@@ -32,6 +32,7 @@ def replace_field(
     ordinal: the dimension, for fields that have one.
     """
     place, new_value = pick(address, mask), pick(value, mask)
+    g.cta.machine.progress += 1
     if space.startswith("shared"):
         cta, offset = shared_target(g, place)
         raw = np.array(cta.shared.read(offset, TENSOR_MAP_BYTES, issuer, proxy="generic"))

@@ -50,7 +50,7 @@ def wait_alloc(g: ActiveGroup, mask: int, cta_group: int, destination: int, colu
     g.cta.use_cta_group(cta_group)
     if cta_group == 2:
         ctas = group_ctas(g, cta_group)
-        if g.cta.met is None or g.warp.synced < g.cta.met:
+        if not g.warp.known >> (g.cta.rank ^ 1) & 1:
             ordering_fault(
                 "tcgen05.alloc.cta_group::2 where this warp has not heard of the other CTA: that has to have started, "
                 'and only a cluster barrier or a message of it on an mbarrier says so (PTX ISA, "tcgen05.alloc")',
@@ -206,19 +206,19 @@ def wait_for(g: ActiveGroup, mask: int, kind: str) -> None:
 
 def wait(g: ActiveGroup, kind: str) -> None:
     """Completes the warp's loads ("ld") or stores ("st") and all that was issued before them."""
-    queue = g.warp.tensor.queue
-    _complete(queue, [i for i, pending in enumerate(queue) if pending.stores == (kind == "st")])
+    _complete(g, [i for i, pending in enumerate(g.warp.tensor.queue) if pending.stores == (kind == "st")])
 
 
 def settle(g: ActiveGroup, loads: tuple[int, ...]) -> None:
     """Completes the loads of these instructions, whose results are needed now. loads: indices of instructions."""
-    queue = g.warp.tensor.queue
-    _complete(queue, [i for i, pending in enumerate(queue) if pending.pc in loads])
+    _complete(g, [i for i, pending in enumerate(g.warp.tensor.queue) if pending.pc in loads])
 
 
-def _complete(queue: list[_Pending], chosen: list[int]) -> None:
+def _complete(g: ActiveGroup, chosen: list[int]) -> None:
     """Completes the chosen operations, by index in the queue. A warp's loads and stores complete in order."""
+    queue = g.warp.tensor.queue
     if chosen:
         for pending in queue[: chosen[-1] + 1]:
             pending.complete()
+            g.cta.machine.progress += pending.stores
         del queue[: chosen[-1] + 1]

@@ -28,18 +28,24 @@ from emulator.ptx.ir import (
     Variable,
     Vector,
 )
-from emulator.ptx.syntax import NAME, VARIABLE, instruction, integer, number, split, variable
+from emulator.ptx.literals import integer, number
+from emulator.ptx.syntax import NAME, VARIABLE, instruction, split, variable
 from emulator.ptx.types import SPECIAL_REGISTERS
 
+REGISTER_LIMIT = 1 << 20  # registers of a body
+OFFSET_BITS = 32  # of the constant in an address, signed (PTX ISA, "Addresses as Operands")
 _STATEMENT = re.compile(
-    rf"\s*(?:(?P<loc>\.loc\b[^\n]*)|(?P<file>\.file\b[^\n]*)|(?P<label>{NAME})\s*:(?!:)|(?P<open>\{{)|(?P<close>\}})"
-    r"|(?P<text>[^;{}][^;]*);|(?P<end>\Z))"
+    rf"(?P<loc>\.loc\b[^\n{{}};]*)|(?P<label>{NAME})\s*:(?!:)|(?P<open>\{{)|(?P<close>\}})|(?P<text>[^;{{}}][^;]*);"
 )
+_BLANK = re.compile(r"\s*")
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)")
-_REGISTERS = re.compile(r"\.reg\s+\.(pred|[busf]\d+)\s+(.*)", re.S)
-
-
+_REGISTERS = re.compile(r"\.reg\s+\.(pred|b(?:8|16|32|64|128)|[us](?:8|16|32|64)|f(?:16|32|64))\s+(.*)", re.S)
+_FAMILY = re.compile(rf"({NAME}|%)<\s*(\d+)\s*>")
+_PROTOTYPE = re.compile(r"(?:\([^()]*\)\s*)?_\s*(?:\([^()]*\)\s*)?(?:\.[a-z][\w\s,.]*)?")
+_PRAGMA = re.compile(r'\.pragma\s*"[^"\n]*"')
 _ADDRESS = re.compile(r"\s*([^+]*?)\s*(?:(\+)\s*(-?\w+)\s*)?")
+
+_CLOSING = {"[": "]", "{": "}", "(": ")"}
 
 _Statement = tuple[str, str, int, str | None, Place]
 """(kind: a group of _STATEMENT, text, line of the PTX text, "file.py:line" where it is known, place in the text)."""
@@ -64,7 +70,8 @@ class BodyParser:
         self.body, self.files, self.line_starts = body, files, line_starts
         results = body.results if isinstance(body, Function) else []
         self.module = body.scope or Scope()
-        self.known = {param.name for param in (*body.params, *results)}
+        self.parameters = {param.name for param in (*body.params, *results)}
+        self.known = set(self.parameters)
         self.scopes = [_Scope()]
         self.opened = 0
         self.last_label = ""
@@ -77,27 +84,30 @@ class BodyParser:
         statements: list[_Statement] = []
         source: str | None = None
         line, line_starts, scope_id, stack = 0, self.line_starts, 0, [0]
-        while position < end:
-            match = _STATEMENT.match(text, position, end)
-            if match is None or match.lastgroup is None:
-                raise EmulatorError("syntax not understood", ptx_line=text.count("\n", 0, position) + 1)
-            kind, value, position = match.lastgroup, match.group(match.lastgroup), match.end()
-            start = match.start(kind)
+        while (start := _BLANK.match(text, position, end).end()) < end:  # type: ignore[union-attr]
             while line < len(line_starts) and line_starts[line] <= start:
                 line += 1
+            match = _STATEMENT.match(text, start, end)
+            if match is None or match.lastgroup is None:
+                rest = text[start:end].partition("\n")[0].strip()
+                reason = f"syntax not understood: a semicolon is missing behind {rest!r}"
+                if rest.startswith(";"):
+                    reason = "syntax not understood: a statement is missing in front of the semicolon"
+                raise EmulatorError(reason, kernel=self.body.name, ptx_line=line, ptx_text=rest)
+            kind, value, position = match.lastgroup, match.group(match.lastgroup), match.end()
             if kind == "loc":
                 loc = _LOC.match(value)
                 source = f"{self.files.get(int(loc.group(1)), '?')}:{loc.group(2)}" if loc else source
                 continue
-            if kind == "file":
-                continue
-            if kind == "end":
-                break
             if kind == "open":
                 scope_id += 1
                 stack.append(scope_id)
                 self.label_scopes[scope_id] = {}
             elif kind == "close":
+                if len(stack) == 1:
+                    raise EmulatorError(
+                        "unbalanced braces: no brace is open here", kernel=self.body.name, ptx_line=line
+                    )
                 stack.pop()
             elif kind == "label":
                 scope = stack[-1]
@@ -105,6 +115,8 @@ class BodyParser:
                     raise EmulatorError(f"label {value} stands twice", kernel=self.body.name, ptx_line=line)
                 self.label_scopes[scope][value] = value if scope == 0 else f"{value}@{scope}"
             statements.append((kind, value.strip(), line, source, Place(start, position)))
+        if len(stack) > 1:
+            raise EmulatorError("unbalanced braces: a block is not closed", kernel=self.body.name, ptx_line=line)
         return statements
 
     def _statement(self, kind: str, value: str, line: int, source: str | None, place: Place) -> None:
@@ -137,28 +149,52 @@ class BodyParser:
                 self._declare(name.strip(), width)
         elif declared:
             parsed = variable(declared)
+            if parsed.extern:
+                raise ValueError(".extern variables stand outside of functions")
+            if parsed.space in ("global", "const"):
+                raise ValueError(f".{parsed.space} variables of a function are not modelled: declare it outside")
             unique = replace(parsed, name=parsed.name + self.scopes[-1].suffix)
             self._bind(parsed.name, unique)
             self.body.variables[unique.name] = unique
-        elif text.startswith(".branchtargets"):
-            targets = [self._label(name.strip()) for name in text.removeprefix(".branchtargets").split(",")]
-            self.body.branch_targets[self.last_label] = targets
-        elif text.startswith((".callprototype", ".calltargets")):
-            self.known.add(self.last_label)
-        elif not text.startswith(".pragma"):
+        elif text.startswith((".branchtargets", ".callprototype", ".calltargets")):
+            self._list(*text.split(maxsplit=1))
+        elif not _PRAGMA.fullmatch(text):
             raise ValueError("directive not understood")
 
+    def _list(self, directive: str, text: str = "") -> None:
+        """The targets of a branch, or the prototype or targets of a call, under the label in front."""
+        if self.body.labels.get(self.last_label) != len(self.body.instructions):
+            raise ValueError(f"{directive} without a label in front (PTX ISA, {directive})")
+        if directive == ".branchtargets":
+            targets = [self._label(name.strip()) for name in text.split(",")]
+            for target in targets:
+                if not any(target in labels.values() for labels in self.label_scopes.values()):
+                    raise ValueError(f"branch target {target!r} is no label")
+            self.body.branch_targets[self.last_label] = targets
+            return
+        if directive == ".callprototype":
+            understood = _PROTOTYPE.fullmatch(text) is not None
+        else:
+            understood = all(name.strip() in self.module.functions for name in text.split(","))
+        if not understood:
+            raise ValueError(f"{directive} {text}".rstrip() + " not understood")
+        self.known.add(self.last_label)
+
     def _declare(self, name: str, width: int) -> None:
-        family = re.fullmatch(r"(.*)<(\d+)>", name)
-        names = [f"{family.group(1)}{i}" for i in range(int(family.group(2)))] if family else [name]
+        family = _FAMILY.fullmatch(name)
+        if family is None and not re.fullmatch(NAME, name):
+            raise ValueError(f"{name!r} is no name of a register")
+        count = integer(family[2]) if family else 1
+        if len(self.body.registers) + count > REGISTER_LIMIT:
+            raise ValueError(f"{name} declares {count} registers; a body can have {REGISTER_LIMIT} in the emulator")
         suffix = self.scopes[-1].suffix
-        for name in names:
-            register = Register(name + suffix, width)
-            self._bind(name, register)
+        for each in (f"{family[1]}{i}" for i in range(count)) if family else (name,):
+            register = Register(each + suffix, width)
+            self._bind(each, register)
             self.body.registers[register.name] = register
 
     def _bind(self, name: str, declared: Register | Variable) -> None:
-        if name in self.scopes[-1].declared:
+        if name in self.scopes[-1].declared or (len(self.scopes) == 1 and name in self.parameters):
             raise ValueError(f"{name} is declared twice")
         self.scopes[-1].declared[name] = declared
 
@@ -201,16 +237,25 @@ class BodyParser:
     def _operand(self, text: str) -> object:
         """The operand that the text of one means. ValueError if it is not understood."""
         text = text.strip()
-        if text == "_":
-            return SINK
+        if text[:1] in _CLOSING and (len(text) == 1 or text[-1] != _CLOSING[text[0]]):
+            raise ValueError(f"operand {text!r} does not end in {_CLOSING[text[0]]!r}")
         if text.startswith("["):
             return self._address(text[1:-1])
         if text.startswith(("{", "(")):
             inner = text[1:-1].strip()
-            return Vector(tuple(self._operand(part) for part in split(inner)) if inner else ())
+            return Vector(tuple(self._single(part) for part in split(inner)) if inner else ())
         if "|" in text:
-            first, second = text.split("|")
-            return Pair(self._operand(first), self._operand(second))
+            parts = text.split("|")
+            if len(parts) != 2:
+                raise ValueError(f"operand {text!r} has {len(parts)} parts, d|p has two")
+            return Pair(self._single(parts[0]), self._single(parts[1]))
+        return self._single(text)
+
+    def _single(self, text: str) -> object:
+        """An operand that is no address, vector or pair."""
+        text = text.strip()
+        if text == "_":
+            return SINK
         if text.startswith("!"):
             return Negated(self._predicate(text[1:].strip()))
         found = self._lookup(text)
@@ -229,23 +274,34 @@ class BodyParser:
             return Symbol(self._symbol(text))
         offset = re.fullmatch(rf"({NAME})\s*\+\s*(-?\w+)", text)
         if offset:
-            return Address(self._operand(offset.group(1)), integer(offset.group(2)))
+            return Address(self._single(offset.group(1)), _offset(offset.group(2)))
         raise ValueError(f"operand {text!r} not understood")
 
     def _address(self, text: str) -> Address:
         parts = split(text)
         coordinates = None
-        if len(parts) > 1:
+        if len(parts) > 2:
+            raise ValueError(f"address [{text.strip()}] not understood")
+        if len(parts) == 2:
             vector = self._operand(parts[1])
-            coordinates = vector.items if isinstance(vector, Vector) else (vector,)
+            if not isinstance(vector, Vector) or not vector.items:
+                raise ValueError(f"address [{text.strip()}]: coordinates in braces are expected behind the comma")
+            coordinates = vector.items
         match = _ADDRESS.fullmatch(parts[0])
         if match is None:
             raise ValueError(f"address [{text.strip()}] not understood")
-        base, sign, offset = match.groups()
-        if sign is None and re.fullmatch(rf"{NAME}\s*-\s*\w+", base):
-            base, offset = base.split("-")
-            offset = "-" + offset.strip()
-        found = self._operand(base)
-        if not isinstance(found, (Register, Symbol, Immediate)):
+        base, _, offset = match.groups()
+        found = self._single(base)
+        if not isinstance(found, (Register, Symbol, Immediate)) or found == SINK:
             raise ValueError(f"address [{text.strip()}] not understood")
-        return Address(found, integer(offset) if offset else 0, coordinates)
+        return Address(found, _offset(offset) if offset else 0, coordinates)
+
+
+def _offset(text: str) -> int:
+    """The constant in an address. ValueError unless it is a signed number of OFFSET_BITS bits."""
+    value = integer(text)
+    if not -(1 << OFFSET_BITS - 1) <= value < 1 << OFFSET_BITS - 1:
+        raise ValueError(
+            f"offset {value} of an address does not fit {OFFSET_BITS} signed bits (PTX ISA, Addresses as Operands)"
+        )
+    return value

@@ -218,6 +218,7 @@ class Module:
     version: str  # of PTX, "8.7"
     scope: Scope = field(default_factory=Scope)
     text: str = field(default="", repr=False)  # of the module, its comments blanked
+    target_line: int = 0  # 1-based
 
 
 def located(

@@ -10,24 +10,26 @@ import re
 
 from emulator.errors import EmulatorError
 from emulator.ptx.body import BodyParser
+from emulator.ptx.directives import function_directives, set_sizes
+from emulator.ptx.header import header
 from emulator.ptx.ir import Body, Entry, Function, Instruction, Module, Param, Place, Scope, Variable
-from emulator.ptx.syntax import NAME, VARIABLE, parameter, split, variable, without_comments
+from emulator.ptx.syntax import NAME, VARIABLE, foreign_character, parameters, variable, without_comments
 
 __all__ = ["Entry", "Instruction", "Module", "Param", "Variable", "parse"]
 
 _OUTSIDE = re.compile(
-    r"\s*(?:(?P<line>\.(?:version|target|address_size)\b[^.\n]*(?:\.\d+)?|\.(?:file|loc)\b[^\n]*)"
-    r"|(?P<section>\.section\b[^{;]*\{)"
-    r"|(?P<head>(?:\.(?:visible|extern|weak|common)\s+)*\.(?:entry|func)\b(?:[^{;(]|\([^()]*\))*)(?P<opens>[{;])"
-    r"|(?P<text>[^;]+);|(?P<end>\Z))"
+    r'(?P<file>\.file\s+\d+\s+"[^"\n]*"(?:\s*,\s*\d+\s*,\s*\d+)?)'
+    r"|(?P<section>\.section\s+\.?[\w.$]+\s*\{)"
+    r"|(?P<head>(?:\.(?:visible|extern|weak|common)\s+)?\.(?:entry|func)\b(?:[^{};()]|\([^(){};]*\))*)(?P<opens>[{;])"
+    r'|(?P<pragma>\.pragma\s*"[^"\n]*"\s*;)'
+    r"|(?P<text>[^;{}][^;]*);"
 )
 _HEAD = re.compile(
-    rf"[^(]*?\.(entry|func)\s*(?:\(([^()]*)\)\s*)?({NAME})\s*(?:\(([^()]*)\)\s*)?((?:\.[a-z]\w*[\s\d,]*)*)", re.S
+    rf"(?:\.(\w+)\s+)?\.(entry|func)\s*(?:\(([^()]*)\)\s*)?({NAME})\s*(?:\(([^()]*)\)\s*)?(\.[^()]*)?", re.S
 )
 _FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"')
-_SIZES = {"reqntid": "reqntid", "maxntid": "maxntid", "reqnctapercluster": "cluster"}
-# Directives that only guide compilation.
-_WITHOUT_EFFECT = {"minnctapersm", "maxnctapersm", "maxnreg", "explicitcluster", "noreturn", "abi_preserve"}
+_BRACE = re.compile(r"[{}]")
+_BLANK = re.compile(r"\s*")
 
 
 def parse(text: str) -> Module:
@@ -35,105 +37,161 @@ def parse(text: str) -> Module:
     return _ModuleParser(text).module
 
 
-def _matching_brace(text: str, start: int) -> int:
-    depth = 0
-    for match in re.compile(r"[{}]").finditer(text, start):
-        depth += 1 if match.group() == "{" else -1
-        if depth == 0:
-            return match.start()
-    raise EmulatorError("unbalanced braces", ptx_line=text.count("\n", 0, start) + 1)
-
-
 class _ModuleParser:
     """Reads the declarations first, then the bodies, which may use variables and functions declared behind them."""
 
     def __init__(self, text: str):
         self.text = without_comments(text.rstrip("\0"))  # DSL 4.5.2 keeps the C string's end
-        version = re.search(r"\.version\s+([\d.]+)", self.text)
-        target = re.search(r"\.target\s+([\w, ]+)", self.text)
-        if version is None or target is None:
-            raise EmulatorError("not a PTX module: .version or .target is missing")
+        foreign = foreign_character(self.text)
+        if foreign is not None:
+            raise self._fail(foreign, f"character {self.text[foreign]!r}: PTX is ASCII (PTX ISA, Source Format)")
+        start = header(self.text)
         self.line_starts = [0] + [match.end() for match in re.finditer("\n", self.text)]
         self.scope = Scope()
         self.entries: dict[str, Entry] = {}
-        bodies = self._outside()
-        files = {int(number): name for number, name in _FILE.findall(text)}
+        self.initialised: list[tuple[Variable, int]] = []  # variables that hold addresses, each with its place
+        bodies = self._outside(start.end)
+        self._check_addresses()
+        files = {int(number): name for number, name in _FILE.findall(self.text)}
         for body in bodies:
             BodyParser(self.text, body, files, self.line_starts)
         dynamic = {v.name: v for v in self.scope.variables.values() if v.space == "shared" and v.extern}
         for entry in self.entries.values():
             entry.variables |= dynamic
-        self.module = Module(self.entries, target.group(1).strip(), version.group(1), self.scope, self.text)
+        self.module = Module(self.entries, start.target, start.version, self.scope, self.text, start.target_line)
 
-    def _outside(self) -> list[Body]:
+    def _fail(self, position: int, reason: str, statement: str | None = None) -> EmulatorError:
+        line = self.text.count("\n", 0, position) + 1
+        return EmulatorError(reason, ptx_line=line, ptx_text=None if statement is None else " ".join(statement.split()))
+
+    def _outside(self, position: int) -> list[Body]:
         """Reads the text outside of braces. Returns the bodies, whose insides are still to be read."""
-        bodies, position = [], 0
-        while position < len(self.text):
+        bodies: list[Body] = []
+        while (position := _BLANK.match(self.text, position).end()) < len(self.text):  # type: ignore[union-attr]
             match = _OUTSIDE.match(self.text, position)
             if match is None or match.lastgroup is None:
-                raise EmulatorError("syntax not understood", ptx_line=self._line(position))
-            position = match.end()
+                raise self._unread(position)
+            start, position = position, match.end()
             kind = "head" if match["head"] else match.lastgroup
             try:
                 if kind == "section":
-                    position = _matching_brace(self.text, match.end() - 1) + 1
+                    position = self._closing_brace(match.end() - 1) + 1
                 elif kind == "head":
                     body = self._head(match["head"], match["opens"] == "{")
-                    body.line = self._line(match.start("head"))
+                    body.line = self.text.count("\n", 0, start) + 1
                     if match["opens"] == "{":
-                        end = _matching_brace(self.text, match.end() - 1)
+                        end = self._closing_brace(match.end() - 1)
                         position = end + 1
-                        body.place, body.inside = Place(match.start("head"), position), Place(match.end(), end)
+                        body.place, body.inside = Place(start, position), Place(match.end(), end)
                         bodies.append(body)
                 elif kind == "text":
-                    self._declaration(match["text"].strip())
+                    self._declaration(match["text"].strip(), start)
             except ValueError as error:
-                line = self._line(match.start(kind))
-                raise EmulatorError(str(error), ptx_line=line, ptx_text=" ".join(match[kind].split())) from None
+                raise self._fail(start, str(error), match[kind]) from None
         return bodies
 
-    def _line(self, position: int) -> int:
-        return self.text.count("\n", 0, position) + 1
+    def _unread(self, position: int) -> EmulatorError:
+        """The error for text at module level that begins no declaration, function or section."""
+        line = self.text[position:].partition("\n")[0]
+        if line.startswith("}"):
+            return self._fail(position, "surplus closing brace: no brace is open", line)
+        return self._fail(position, "syntax not understood", line)
+
+    def _closing_brace(self, start: int) -> int:
+        depth = 0
+        for match in _BRACE.finditer(self.text, start):
+            depth += 1 if match.group() == "{" else -1
+            if depth == 0:
+                return match.start()
+        raise self._fail(start, "unbalanced braces: this one is never closed")
 
     def _head(self, text: str, opens: bool) -> Body:
         match = _HEAD.fullmatch(text.strip())
         if match is None:
             raise ValueError("header not understood")
-        kind, results, name, params, directives = match.groups()
-        parameters = [parameter(part) for part in split(params or "") if part.strip()]
+        linking, kind, results, name, params, directives = match.groups()
+        found = parameters(params or "")
         if kind == "entry":
             if not opens:
                 raise ValueError(f"entry {name} has no body")
-            entry = Entry(name, parameters, scope=self.scope)
-            self._directives(entry, directives)
+            if results is not None:
+                raise ValueError(f"entry {name} has results: only functions have them")
+            self._check_new(name, "entry")
+            entry = Entry(name, found, scope=self.scope)
+            set_sizes(entry, directives or "")
             self.entries[name] = entry
             return entry
-        found = [parameter(part) for part in split(results or "") if part.strip()]
-        known = self.scope.functions.get(name)
-        function = Function(name, parameters, found, opens, scope=self.scope)
-        if known is None or opens:
+        if linking == "extern" and opens:
+            raise ValueError(f"function {name} is .extern: it has no body here")
+        function_directives(directives or "")
+        function = Function(name, found, parameters(results or ""), opens, scope=self.scope)
+        self._check_function(function)
+        if name not in self.scope.functions or opens:
             self.scope.functions[name] = function
         return function
 
-    def _directives(self, entry: Entry, text: str) -> None:
-        for name, values in re.findall(r"\.(\w+)([\s\d,]*)", text):
-            sizes = [int(value) for value in re.findall(r"\d+", values)]
-            if name in _SIZES and 1 <= len(sizes) <= 3:
-                setattr(entry, _SIZES[name], tuple((sizes + [1, 1])[:3]))
-            elif name == "maxclusterrank" and len(sizes) == 1:
-                entry.max_cluster = sizes[0]
-            elif name not in _WITHOUT_EFFECT:
-                raise ValueError(f"directive .{name} {values.strip()}".rstrip() + " not understood")
+    def _check_new(self, name: str, kind: str) -> None:
+        """ValueError if something of another kind, or another entry, has the name."""
+        for other, names in (
+            ("entry", self.entries),
+            ("function", self.scope.functions),
+            ("variable", self.scope.variables),
+        ):
+            if name in names and (other != kind or kind == "entry"):
+                raise ValueError(
+                    f"{kind} {name}: the module has {'an' if other == 'entry' else 'a'} {other} of this name"
+                )
 
-    def _declaration(self, text: str) -> None:
+    def _check_function(self, function: Function) -> None:
+        """ValueError for a second body, or a prototype that differs from the one before."""
+        name = function.name
+        self._check_new(name, "function")
+        own = [param.name for param in (*function.results, *function.params)]
+        if len(set(own)) < len(own):
+            raise ValueError(f"function {name} has a parameter and a result of one name: {', '.join(own)}")
+        known = self.scope.functions.get(name)
+        if known is None:
+            return
+        if known.defined and function.defined:
+            raise ValueError(f"function {name} is defined twice")
+        for what in ("results", "params"):
+            before, now = ([(p.type, p.size) for p in getattr(f, what)] for f in (known, function))
+            if before != now:
+                raise ValueError(f"function {name} is declared with {what} of other types before: {before}, here {now}")
+
+    def _declaration(self, text: str, place: int) -> None:
         match = VARIABLE.fullmatch(text)
         if match is None:
-            if text.startswith(".pragma"):
-                return
+            if text.startswith((".version", ".target", ".address_size")):
+                raise ValueError(f"{text.split()[0]} stands once, at the start of the module")
             raise ValueError("declaration not understood")
         parsed = variable(match)
         if parsed.space in ("local", "param"):
             raise ValueError(f".{parsed.space} variables stand inside of functions")
+        self._check_new(parsed.name, "variable")
         known = self.scope.variables.get(parsed.name)
+        if known is not None:
+            if not (known.extern or parsed.extern):
+                raise ValueError(f"variable {parsed.name} is declared twice")
+            if (known.space, known.size, known.align) != (parsed.space, parsed.size, parsed.align):
+                raise ValueError(f"variable {parsed.name} is declared otherwise before")
+            if known.extern and not match["linking"]:
+                raise ValueError(f"variable {parsed.name} is declared .extern before: it must be .visible here")
         if known is None or known.extern:
             self.scope.variables[parsed.name] = parsed
+        if parsed.relocations:
+            self.initialised.append((parsed, place))
+
+    def _check_addresses(self) -> None:
+        """Raises EmulatorError for a variable that holds the address of something else than a variable or function."""
+        for holder, place in self.initialised:
+            for relocation in holder.relocations:
+                other = self.scope.variables.get(relocation.name)
+                if other is None and relocation.name in self.scope.functions and not relocation.addend:
+                    continue
+                if other is None or other.space not in ("global", "const") or other.extern:
+                    raise self._fail(
+                        place,
+                        f"variable {holder.name} holds the address of {relocation.name}, which is no .global or .const "
+                        "variable and no function of the module (PTX ISA, Initializers)",
+                    )

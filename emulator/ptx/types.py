@@ -1,4 +1,4 @@
-"""The names that PTX text uses without a declaration: types and special registers; and the bits of immediates.
+"""The names that PTX text uses without a declaration: types and special registers.
 
 PTX ISA, "Fundamental Types", "Special Registers".
 """
@@ -6,11 +6,6 @@ PTX ISA, "Fundamental Types", "Special Registers".
 from __future__ import annotations
 
 import re
-import struct
-
-import numpy as np
-
-from emulator.ptx.ir import Immediate
 
 _OF_THREE_AXES = ("tid", "ntid", "ctaid", "nctaid", "cluster_ctaid", "cluster_nctaid", "clusterid", "nclusterid")
 SPECIAL_REGISTERS = frozenset(
@@ -34,11 +29,3 @@ def type_width(type_name: str) -> int:
         return 1
     bits, _, count = re.sub(r"^[a-z]+", "", type_name).partition("x")
     return int(bits) * int(count or 1)
-
-
-def immediate_bits(operand: Immediate, width: int) -> int:
-    """The immediate as an unsigned integer of a width; a float64 literal is rounded to float32 if the width is 32."""
-    if operand.float_width == 64 and width == 32:
-        value = struct.unpack("<d", struct.pack("<Q", operand.value))[0]
-        return int(np.float32(value).view(np.uint32))
-    return operand.value & (1 << width) - 1

@@ -253,7 +253,8 @@ def test_waiting_for_the_barrier_of_another_cta(wait):
         INIT.format(count=1)
         + f"""
         barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; xor.b32 %r2, %rank, 1; mov.u64 %rd2, 0;
-        mapa.shared::cluster.u32 %r12, %r10, %r2; cvta.shared::cluster.u64 %rd1, %r12; mov.u32 %r1, 0; {wait}
+        mapa.shared::cluster.u32 %r12, %r10, %r2; cvt.u64.u32 %rd1, %r12; cvta.shared::cluster.u64 %rd1, %rd1;
+        mov.u32 %r1, 0; {wait}
     """
     )
     with pytest.raises(EmulatorError, match="the instruction takes this CTA's only"):

@@ -231,7 +231,7 @@ def test_arrivals_that_do_not_come(arrive, pending):
     [
         ("cp.async.cg.shared.global [%r3], [%rd2], 8;", "cp-size 8: must be 16"),
         ("cp.async.ca.shared.global [%r3], [%rd2], 12;", "cp-size 12: must be 4 or 8 or 16"),
-        ("cp.async.ca.shared.global [%r3], [%rd2], %r2;", "cp-size in a register"),
+        ("cp.async.ca.shared.global [%r3], [%rd2], %r2;", "an integer literal is expected, not %r2"),
         ("cp.async.ca.shared.global [%r3], [%rd2], 4, 5;", "src-size 5 is larger than cp-size 4"),
         ("cp.async.ca.shared.global.L2::cache_hint [%r3], [%rd2], 4;", "0 operands after cp-size, 1 or 2 expected"),
         ("cp.async.ca.shared.global [%r3], [%rd2], 4, 4, %rd2;", "2 operands after cp-size, 0 or 1 expected"),
@@ -241,7 +241,7 @@ def test_arrivals_that_do_not_come(arrive, pending):
         ("cp.async.ca.shared.global [%r3], [%rd2+16], 16;", "past the end of a1"),
         ("cp.async.ca.shared.global [%r3], [%rd2+16], 16, 3;", "past the end of a1"),
         ("add.u32 %r3, %r3, 0x1000000; cp.async.ca.shared.global [%r3], [%rd2], 16;", "CTA rank 1"),
-        ("cp.async.wait_group %r2;", "takes a constant"),
+        ("cp.async.wait_group %r2;", "an integer literal is expected, not %r2"),
     ],
 )
 def test_copies_that_are_refused(copy, reason):

@@ -403,13 +403,13 @@ class TestLaunches:
     def test_every_way_to_run_gives_the_same(self, schedules, count):
         device, out = make_device(schedules, count)
         progress = []
-        device.progress = lambda done, total: progress.append((done, total))
+        device.progress = lambda *state: progress.append(state)
         kernel = entry(ADD)
         for bias in (5, 7):
             device.launch(kernel, LaunchConfig((40, 1, 1), (64, 1, 1)), [u64(out.ctypes.data), u32(bias)])
             assert np.array_equal(out, np.arange(64 * 40) + bias)
         device.synchronize()
-        assert progress[-1] == (40 * len(schedules), 40 * len(schedules))
+        assert progress[-1] == (40 * len(schedules), 40 * len(schedules), 800 * len(schedules))
         first, second = device.counters()
         assert first.as_dict() == second.as_dict()
         assert (first.kernel, first.grid, first.cluster, first.schedule) == ("add", (40, 1, 1), (1, 1, 1), schedules[0])
@@ -520,5 +520,5 @@ class TestLaunches:
             monkeypatch.setattr(device_module, "_current", None)
             with monkeypatch.context() as context:
                 context.setenv(name, value)
-                with pytest.raises(ValueError):
+                with pytest.raises(EmulatorError, match=f"environment variable {name}: "):
                     Device.current()

@@ -13,7 +13,7 @@ import emulator
 from emulator.compiler.linking import link
 from emulator.errors import EmulatorError
 from emulator.execution.device import Device
-from emulator.host import loader
+from emulator.host import arrays
 from emulator.ptx import module as ptx
 
 HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
@@ -550,7 +550,7 @@ def test_setmaxnreg_of_a_diverged_warp():
 
 def test_arrays_keep_no_registration_behind():
     gc.collect()
-    before = len(loader._arrays)
+    before = len(arrays._arrays)
     run("mov.u32 %r2, 1;" + STORE)
     gc.collect()
-    assert len(loader._arrays) == before
+    assert len(arrays._arrays) == before

@@ -467,7 +467,7 @@ def test_instructions_without_an_effect():
     body = """
         mov.u32 %r1, 4; fence.acq_rel.gpu; membar.gl; fence.proxy.async; fence.proxy.alias; fence.sc.cluster;
         nanosleep.u32 20; pmevent 3;
-        fence.proxy.tensormap::generic.acquire.gpu [%a0], 128;
+        fence.proxy.tensormap::generic.release.gpu; fence.proxy.tensormap::generic.acquire.gpu [%a0], 128;
         fence.proxy.async::generic.acquire.sync_restrict::shared::cluster.cluster;
         fence.acquire.sync_restrict::shared::cluster.cluster; setmaxnreg.dec.sync.aligned.u32 40;
         griddepcontrol.wait; griddepcontrol.launch_dependents;

@@ -68,9 +68,10 @@ def test_a_module_from_a_path(tmp_path, monkeypatch):
 
 
 LAYERS = [
-    {"dsl", "console", "modules", "timing"},
-    {"results", "counts", "plan_report"},
-    {"cases"},
+    {"dsl", "console", "modules", "timing", "messages", "confinement"},
+    {"results", "counts", "plan_report", "cases", "shared_memory"},
+    {"outputs", "profiling"},
+    {"judge", "runner"},
     {"devices", "worker"},
     {"restart", "options", "protocol", "tables"},
     {"modes"},

@@ -52,22 +52,22 @@ def test_the_flush_fits_the_memory(events, monkeypatch):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Makes time_calls take its results and its own duration from a list of (ns per call, ns elapsed)."""
+    """A timing that takes its results and its own duration from a list of (ns per call, ns elapsed)."""
     schedule = SimpleNamespace(entries=iter(()), now=0)
 
-    def time_calls(kernel, inputs):
+    def time_once():
         duration, elapsed = next(schedule.entries)
         schedule.now += elapsed
-        return duration, []
+        return duration
 
-    monkeypatch.setattr(timing, "time_calls", time_calls)
+    schedule.time_once = time_once
     monkeypatch.setattr(timing.time, "perf_counter_ns", lambda: schedule.now)
     return schedule
 
 
 def repeats(clock, limits, duration_of, elapsed):
     clock.entries = iter((duration_of(index), elapsed) for index in range(1000))
-    return timing.measure(None, [], limits).runs
+    return timing.repeat(clock.time_once, limits).runs
 
 
 def test_stop_rules(clock):
@@ -88,4 +88,4 @@ def test_a_rechecks_text_ends_the_timing(clock):
     clock.entries = iter([(1.0, 1e9)] * 10)
     texts = iter(["", "", "wrong"])
     limits = Limits(100, math.inf)
-    assert timing.measure(None, [], limits, lambda outputs: next(texts)) == "wrong"
+    assert timing.repeat(clock.time_once, limits, lambda: next(texts)) == "wrong"

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from harness import devices
-from harness.cases import OMITTED, check_case, time_pipeline
 from harness.devices import B200, EMULATOR, HOPPER, DeviceError, choose_device
+from harness.judge import OMITTED, check_case, time_pipeline
 from harness.restart import RESTARTED, restart_under_emulator
 from harness.results import Result
 from harness.tables import ConsoleReport

@@ -112,7 +112,7 @@ def test_addresses_and_sizes(data):
     (a, b, c), (sfa, sfb) = data[0][0], data[2][0]
     call = submission.unpack(data)
     addresses, problems = submission.check(call), call.problems
-    assert addresses[:5] == [t.data_ptr() for t in (b, a, c, sfb, sfa)] and problems == tuple(data[3])
+    assert addresses[:5] == tuple(t.data_ptr() for t in (b, a, c, sfb, sfa)) and problems == tuple(data[3])
 
 
 @pytest.mark.parametrize("where", [OPERANDS, SCALES, 3])
@@ -126,12 +126,6 @@ def test_a_group_with_too_few_members_is_named(data, where):
 def test_something_else_than_a_tensor(data):
     with pytest.raises(ValueError, match="group 1: a is a list; expected a torch.Tensor"):
         submission.solve(replaced(data, OPERANDS, 1, 0, lambda t: [1, 2]))
-
-
-@pytest.mark.parametrize("value", [64.5, "64", None])
-def test_sizes_that_are_no_integers(data, value):
-    with pytest.raises(ValueError, match="group 0: .* cannot be interpreted as an integer"):
-        submission.solve(replaced(data, SIZES_AT, 0, 0, lambda _: value))
 
 
 def test_a_group_that_is_nothing(data):
@@ -167,14 +161,14 @@ def test_what_is_found_in_a_gemm(gemm):
     a, b, _, _, sfa, sfb, c = gemm
     call = submission.unpack(gemm)
     assert (call.products, call.problems, call.outputs) == (1, ((72, 136, 256, 2),), c)
-    assert submission.check(call) == [t.data_ptr() for t in (b, a, c, sfb, sfa)]
+    assert submission.check(call) == tuple(t.data_ptr() for t in (b, a, c, sfb, sfa))
 
 
 def test_what_is_found_in_a_dual_gemm(dual):
     a, b1, b2, _, _, _, sfa, sfb1, sfb2, c = dual
     call = submission.unpack(dual)
     assert (call.products, call.problems, call.outputs) == (2, ((72, 136, 256, 2),), c)
-    assert submission.check(call) == [t.data_ptr() for t in (b1, b2, a, c, sfb1, sfb2, sfa)]
+    assert submission.check(call) == tuple(t.data_ptr() for t in (b1, b2, a, c, sfb1, sfb2, sfa))
 
 
 def changed(data, places, name, change):

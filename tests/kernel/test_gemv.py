@@ -93,7 +93,8 @@ def prepare(monkeypatch, plan=None, sms=None, schedules=None, mutate=None, share
     """
     if plan is not None:
         monkeypatch.setattr(submission, "gemv_plan", lambda k: plan)
-    monkeypatch.setattr(submission, "configure_gemv", functools.lru_cache(submission.configure_gemv.__wrapped__))
+    for remembered in ("configure_gemv", "host_tables"):
+        monkeypatch.setattr(submission, remembered, functools.lru_cache(getattr(submission, remembered).__wrapped__))
     set_chip(monkeypatch, schedules, sms if share_sms else None)
     if mutate is not None:
         run_mutated(monkeypatch, mutate)

@@ -124,7 +124,7 @@ def test_launches_hold_every_batch_entry_with_tokens_once_by_descending_m(proble
     assert ms == sorted(ms, reverse=True)
     count, seen = 2 * products + 3, [0] * len(problems)
     bases = [tensor << 40 for tensor in range(count * len(problems))]
-    for schedule, groups, words, pick, offsets in launches:
+    for schedule, groups, words, places in launches:
         assert schedule.sizes == tuple(problems[group][:3] for group in groups) and schedule.plan.products == products
         assert len(groups) <= max_groups(products)
         assert list(words[:2]) == [schedule.tiles, schedule.ctas]
@@ -138,7 +138,7 @@ def test_launches_hold_every_batch_entry_with_tokens_once_by_descending_m(proble
             pitches += [ceil_div(n, 128) * 128 * k // 16] * products + [ceil_div(m, 128) * 128 * k // 16]
             wanted += [bases[count * group + i] + seen[group] * pitch for i, pitch in enumerate(pitches)]
             seen[group] += 1
-        assert [address + offset for address, offset in zip(pick(bases), offsets)] == wanted
+        assert [bases[tensor] + offset for tensor, offset in places] == wanted
 
 
 # 128 and 224 tiles on 74 pairs of SMs: two waves and four, the last of them part empty.

@@ -1,6 +1,7 @@
 """Torch programs with pending launches; test_dependent_launch.py runs them on the emulated device."""
 
 import gc
+import tempfile
 
 import numpy as np
 import torch
@@ -39,8 +40,16 @@ def check_metadata_is_no_use_of_data():
     asked += (x.requires_grad, x.nbytes, x.itemsize, x.view(4, 8).shape, x.detach().shape, x.is_floating_point())
     asked += (torch.empty(3, device="cuda").shape, torch.empty_like(x).shape, x.permute(0).stride(), x.T.shape)
     asked += (isinstance(x, torch.Tensor), torch.is_tensor(x), torch.cuda.current_device(), hash(x), x.__dlpack__())
+    asked += (x.untyped_storage().nbytes(), x.untyped_storage().data_ptr(), len(x.untyped_storage()))
     assert len(asked) and pending() == 1
     assert x.tolist() == [5] * 32 and pending() == 0
+
+
+def saved_storage(x):
+    with tempfile.TemporaryFile() as file:
+        torch.save(x.untyped_storage(), file)
+        file.seek(0)
+        return torch.load(file).tolist()[::4]
 
 
 def check_every_use_of_data_runs_what_is_pending():
@@ -55,6 +64,10 @@ def check_every_use_of_data_runs_what_is_pending():
         "iter": lambda x: [int(v) for v in x],
         "repr": lambda x: [5] * 32 if "5, 5" in repr(x) else None,
         "equal": lambda x: [5] * 32 if torch.equal(x, torch.full_like(x, 5)) else None,
+        "storage": lambda x: list(x.untyped_storage())[::4],
+        "storage's list": lambda x: x.untyped_storage().tolist()[::4],
+        "storage's copy": lambda x: x.untyped_storage().clone().tolist()[::4],
+        "storage's file": saved_storage,
         "synchronize": lambda x: torch.cuda.synchronize() or x.tolist(),
     }
     for name, use in uses.items():
@@ -69,6 +82,15 @@ def check_a_write_comes_behind_what_is_pending():
     x = fresh()
     x[:4] = 9
     assert x.tolist() == [9] * 4 + [5] * 28
+    x = fresh()
+    x.untyped_storage().fill_(1)
+    assert x.tolist() == [0x01010101] * 32
+    x = fresh()
+    x.untyped_storage()[0] = 7
+    assert x.tolist() == [7] + [5] * 31
+    x = fresh()
+    x.untyped_storage().resize_(64)
+    assert x[:16].tolist() == [5] * 16
 
 
 def check_queues_events_and_counters_run_what_is_pending():

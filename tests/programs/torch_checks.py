@@ -49,6 +49,21 @@ def check_factories_make_device_tensors():
     assert allocation_of(host) is None
 
 
+def check_a_storage_that_is_resized_moves_its_allocation():
+    for size in (0, 64, 1 << 20):
+        x = torch.zeros(32, dtype=torch.int32, device="cuda")
+        before = x.data_ptr()
+        x.untyped_storage().resize_(size)
+        found = allocation_of(x) if size else None
+        assert (found.end - found.start if found else 0) == size and x.is_cuda
+        assert Device.current().memory.allocation(before) in (None, found)
+        others = [torch.zeros(32, dtype=torch.int32, device="cuda") for _ in range(4)]  # one may get the old memory
+        assert all(allocation_of(other).start == other.data_ptr() for other in others)
+    host = torch.zeros(32)
+    host.untyped_storage().resize_(1 << 10)
+    assert allocation_of(host) is None
+
+
 def check_results_are_where_their_inputs_are():
     x = torch.arange(6.0, device="cuda").reshape(2, 3)
     results = [x + 1, 2 * x, x.t(), x[0], x.sum(), x.half(), x.view(torch.int32), x @ x.t(), torch.cat([x, x])]

@@ -1,7 +1,6 @@
 """Good and bad submissions in plain torch: the M of a case's first group, from M_OF, chooses the behaviour."""
 
 import math
-import multiprocessing
 import os
 import sys
 import time
@@ -10,6 +9,7 @@ from pathlib import Path
 import torch
 
 import reference
+from task import SEED_STEP
 
 SEED_OF_CASE = 1111
 POPCORN_SEED = 77
@@ -104,17 +104,18 @@ def breaks_the_device(data, output):
 
 
 def checks_its_surroundings(data, output):
-    assert multiprocessing.parent_process() is not None
     assert os.environ["CUTE_DSL_DISABLE_FILE_CACHING"] == "1"
     assert not {"POPCORN_SEED", "POPCORN_FD"} & set(os.environ)
     return output
 
 
 def checks_its_seed(data, output):
+    """The seeds of the calls are a step apart."""
     m, n, k, _ = zip(*data[3])
-    want = reference.generate_input(m, n, k, len(m), COMBINED_SEED)
-    for ours, theirs in zip(data[0], want[0]):
-        assert torch.equal(ours[2], theirs[2])
+    seeds = [COMBINED_SEED + SEED_STEP * call for call in range(3)]
+    inputs = [reference.generate_input(m, n, k, len(m), seed) for seed in seeds]
+    drawn = [all(torch.equal(a[2], b[2]) for a, b in zip(one[0], data[0])) for one in inputs]
+    assert drawn.count(True) == 1
     return output
 
 

@@ -4,6 +4,7 @@ import numpy as np
 
 from emulator.compiler import translate
 from emulator.execution import scheduler
+from emulator.execution.meter import MAX_INSTRUCTIONS, Meter, Tally
 from emulator.hardware.counters import LaunchCounters
 from emulator.hardware.memory import GlobalMemory
 from emulator.hardware.properties import LaunchConfig
@@ -31,7 +32,19 @@ def entry(body, arguments=1, declarations=""):
     return ptx.parse(module(body, arguments, declarations)).entries["k"]
 
 
-def launch(body, *arrays, threads=32, grid=1, cluster=1, shared=4096, schedule="late", declarations="", block=None):
+def launch(
+    body,
+    *arrays,
+    threads=32,
+    grid=1,
+    cluster=1,
+    shared=4096,
+    schedule="late",
+    declarations="",
+    block=None,
+    properties=None,
+    max_instructions=MAX_INSTRUCTIONS,
+):
     """Run a body with the arrays' addresses as parameters. Returns the launch's counters."""
     kernel = entry(body, len(arrays), declarations)
     program = translate.translate(kernel)
@@ -46,7 +59,8 @@ def launch(body, *arrays, threads=32, grid=1, cluster=1, shared=4096, schedule="
     memory.register(parameters.ctypes.data, max(len(packed), 1), "parameters")
     config = LaunchConfig((grid, 1, 1), block or (threads, 1, 1), (cluster, 1, 1), shared)
     counters = LaunchCounters("k", config.grid, config.cluster, schedule)
-    scheduler.run(program, config, parameters, memory, scheduler.Schedule.parse(schedule), None, counters)
+    meter, order = Meter(Tally(max_instructions)), scheduler.Schedule.parse(schedule)
+    scheduler.run(program, config, parameters, memory, order, None, counters, properties, meter)
     return counters
 
 

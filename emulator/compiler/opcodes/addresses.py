@@ -7,7 +7,7 @@ import re
 from emulator.compiler.code import Code
 from emulator.compiler.opcodes.rows import Row, called, ignored, row
 from emulator.ops.memory import LOCAL_TAG, SHARED_TAG, TAG_SHIFT
-from emulator.ptx.ir import Address, Instruction
+from emulator.ptx.ir import Address, Instruction, Register
 
 _SHARED_BITS = SHARED_TAG << TAG_SHIFT
 _LOCAL_BITS = LOCAL_TAG << TAG_SHIFT
@@ -18,6 +18,10 @@ def _convert_address(code: Code, instruction: Instruction, match: re.Match) -> N
     """cvta: shared and local addresses get or lose their tag; global and parameter addresses stay as they are."""
     destination, source = instruction.operands
     space, to_space = match.group("space"), match.group("to") is not None
+    if match.group("type") == "u32":
+        raise code.fail("32-bit generic addresses are not modelled")
+    if isinstance(source, Register):
+        code.fits(source, "u64")
     if isinstance(source, Address):
         text = code.address(source, 64)
     else:
@@ -27,8 +31,6 @@ def _convert_address(code: Code, instruction: Instruction, match: re.Match) -> N
         text = f"{text} & {(1 << 32) - 1}"
     elif tag:
         text = f"{text} | u64({tag})" if code.kind == "lanes" else f"{text} | {tag}"
-    if destination.width == 32:
-        raise code.fail("32-bit generic addresses are not modelled")
     code.assign(destination, text, code.kind)
 
 
@@ -66,21 +68,27 @@ def _is_space(code: Code, instruction: Instruction, match: re.Match) -> None:
 
 ROWS: list[Row] = [
     row(
-        r"cvta(?P<to>\.to)?\.(?P<space>global|shared::cta|shared::cluster|shared|local|param|const)\.u(?:32|64)",
+        r"cvta(?P<to>\.to)?\.(?P<space>global|shared::cta|shared::cluster|shared|local|param|const)\.(?P<type>u32|u64)",
         _convert_address,
+        takes="{type} .",
     ),
-    row(r"mapa(?:\.(?P<space>shared::cluster))?\.u(?:32|64)", _map_address),
-    row(r"isspacep\.(?P<space>global|shared::cta|shared::cluster|shared|local|param)(?:::entry)?", _is_space),
-    called(r"getctarank(?:\.shared::cluster)?\.u(?:32|64)", "{1:v} >> 24 & 0xff"),
-    ignored(r"prefetch(?:\.global|\.local)?\.(?:L1|L2(?:::evict_(?:last|normal))?)"),
-    ignored(r"prefetchu\.L1"),
+    row(r"mapa(?:\.(?P<space>shared::cluster))?\.(?P<type>u32|u64)", _map_address, takes="{type} . u32"),
+    row(
+        r"isspacep\.(?P<space>global|shared::cta|shared::cluster|shared|local|param)(?:::entry)?",
+        _is_space,
+        takes="p u64",
+    ),
+    called(r"getctarank(?:\.shared::cluster)?\.(?P<type>u32|u64)", "{1:v} >> 24 & 0xff", takes="u32 {type}"),
+    ignored(r"prefetch(?:\.global|\.local)?\.(?:L1|L2(?:::evict_(?:last|normal))?)", "[]"),
+    ignored(r"prefetchu\.L1", "[]"),
     called(
         r"applypriority(?:\.global)?\.L2::evict_normal",
         "memory.check_line({m}, {0:x}, {1:i}, 'applypriority')",
         writes=0,
+        takes="[] #",
     ),
-    called(r"discard(?:\.global)?\.L2", "memory.discard_line(g, {m}, {0:x}, {1:i}, {issuer})", writes=0),
-    called(rf"createpolicy\.fractional\.{_PRIORITIES}\.b64", "0", (1, 2)),
-    called(rf"createpolicy\.range(?:\.global)?\.{_PRIORITIES}\.b64", "0", 4),
-    called(r"createpolicy\.cvt\.L2\.b64", "0", 2),
+    called(r"discard(?:\.global)?\.L2", "memory.discard_line(g, {m}, {0:x}, {1:i}, {issuer})", writes=0, takes="[] #"),
+    called(rf"createpolicy\.fractional\.{_PRIORITIES}\.b64", "0", takes="b64 f32?"),
+    called(rf"createpolicy\.range(?:\.global)?\.{_PRIORITIES}\.b64", "0", takes="b64 [] u32 u32"),
+    called(r"createpolicy\.cvt\.L2\.b64", "0", takes="b64 b64"),
 ]

@@ -8,7 +8,7 @@ import re
 
 from emulator.compiler.code import Code
 from emulator.compiler.opcodes.rows import Row, row
-from emulator.ptx.ir import Address, Immediate, Instruction, Vector
+from emulator.ptx.ir import Instruction, Vector
 from emulator.ptx.types import type_width
 
 _TYPES = "b32|u32|s32|f32|b64|u64|s64|f64"
@@ -21,42 +21,42 @@ _REDUCTIONS = {
 _COUNTED = r"(?:\.shared::cluster)?\.mbarrier::complete_tx::bytes"
 
 
-def _places(code: Code, instruction: Instruction) -> tuple[str, object, str]:
+def _places(code: Code, instruction: Instruction, type_name: str) -> tuple[str, object, str]:
     """[a], b, [mbar]"""
     address, value, barrier = instruction.operands
-    if not isinstance(address, Address) or not isinstance(barrier, Address):
-        raise code.fail("the first and the third operand must be addresses")
+    code.fits(value, f"{type_name}*")
     return code.address(address), value, code.address(barrier)
 
 
 def _store(code: Code, instruction: Instruction, match: re.Match) -> None:
-    address, value, barrier = _places(code, instruction)
-    width, count = type_width(match.group("type")), int(match.group("count") or 1)
+    type_name = match.group("type")
+    address, value, barrier = _places(code, instruction, type_name)
+    width, count = type_width(type_name), int(match.group("count") or 1)
     items = value.items if isinstance(value, Vector) else (value,)
     if len(items) != count or width * count > 128:
         raise code.fail(
             f"st.async of {len(items)} elements of {width} bits: .v{count} needs {count}, and the limit is 128 bits"
         )
-    values = f"stack([{', '.join(code.value(item, width) for item in items)}], {width})"
+    values = f"stack([{', '.join(code.value(item, width, type_name) for item in items)}], {width})"
     code.line(f"async_stores.store(g, {code.mask}, {address}, {values}, {barrier}, (g, {code.pc}))")
 
 
 def _reduce(code: Code, instruction: Instruction, match: re.Match) -> None:
-    address, value, barrier = _places(code, instruction)
     operation, type_name = match.group("op"), match.group("type")
+    address, value, barrier = _places(code, instruction, type_name)
     if type_name not in _REDUCTIONS[operation]:
         raise code.fail(
             f"red.async.{operation}.{type_name} does not exist: .{operation} takes {', '.join(_REDUCTIONS[operation])} "
             "(PTX ISA, red.async)"
         )
-    places = f"{address}, {code.value(value, type_width(type_name))}, {barrier}"
+    places = f"{address}, {code.value(value, type_width(type_name), type_name)}, {barrier}"
     code.line(f"async_stores.reduce(g, {code.mask}, {operation!r}, {type_name!r}, {places}, (g, {code.pc}))")
 
 
 def _clear(code: Code, instruction: Instruction, match: re.Match) -> None:
     """[a], size, initval"""
     address, size, initial = instruction.operands
-    if not isinstance(initial, Immediate) or initial.value != 0:
+    if initial.value != 0:
         raise code.fail("st.bulk writes zeros only: initval must be 0 (PTX ISA, st.bulk)")
     code.line(f"async_stores.clear(g, {code.mask}, {code.address(address)}, {code.value(size, 64)}, (g, {code.pc}))")
 
@@ -69,14 +69,16 @@ def _refused(pattern: str, reason: str) -> Row:
 
 
 ROWS: list[Row] = [
-    row(rf"st\.async(?:\.weak)?{_COUNTED}(?:\.v(?P<count>2|4))?\.(?P<type>{_TYPES})", _store, 3, writes=0),
+    row(
+        rf"st\.async(?:\.weak)?{_COUNTED}(?:\.v(?P<count>2|4))?\.(?P<type>{_TYPES})", _store, writes=0, takes="[] . []"
+    ),
     row(
         rf"red\.async\.relaxed\.cluster{_COUNTED}\.(?P<op>{'|'.join(_REDUCTIONS)})\.(?P<type>[bsu](?:32|64))",
         _reduce,
-        3,
         writes=0,
+        takes="[] {type} []",
     ),
-    row(r"st\.bulk(?:\.weak)?(?:\.shared::cta)?", _clear, 3, writes=0),
+    row(r"st\.bulk(?:\.weak)?(?:\.shared::cta)?", _clear, writes=0, takes="[] u64 #"),
     _refused(
         r"(?:st|red)\.async\.(?:mmio\.)?release\..+", "asynchronous stores to global memory are for devices' registers"
     ),

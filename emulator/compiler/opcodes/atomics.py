@@ -7,7 +7,7 @@ import re
 from emulator.compiler.code import Code
 from emulator.compiler.opcodes.modifiers import HINT, SCOPES, classified
 from emulator.compiler.opcodes.rows import Row, always_lanes, row
-from emulator.ptx.ir import Address, Instruction, Vector
+from emulator.ptx.ir import Instruction, Vector
 from emulator.ptx.types import type_width
 
 _SCALARS = {
@@ -64,28 +64,37 @@ def _emit(code: Code, instruction: Instruction, match: re.Match) -> None:
     _check(code, name, found)
     operands = instruction.operands[1:] if name == "atom" else instruction.operands
     expected = 2 + (found["operation"] == "cas") + ("hint" in found)
-    if len(operands) != expected or not isinstance(operands[0], Address):
+    if len(operands) != expected:
         raise code.fail(f"{len(operands)} operands after the destination, {expected} expected")
     address, *sources = operands
-    count, width = int(found.get("vector", "v1")[1:]), type_width(found["type"])
-    values = [_stacked(code, source, count, width) for source in sources[: 2 if found["operation"] == "cas" else 1]]
+    if "hint" in found:
+        code.fits(sources[-1], "b64")
+    count = int(found.get("vector", "v1")[1:])
+    taken = sources[: 2 if found["operation"] == "cas" else 1]
+    values = [_stacked(code, source, count, found["type"]) for source in taken]
     space = {None: "generic", "shared::cta": "shared"}.get(found.get("space"), found.get("space"))
     place = f"{space!r}, {found['operation']!r}, {found['type']!r}, {code.address(address)}"
     call = f"atomics.atomic(g, {code.mask}, {place}, {', '.join((values + ['None'])[:2])}, (g, {code.pc}))"
+    code.line(f"messages.tell(g, {code.mask}, {code.address(address)})")
     if name == "red":
         code.line(call)
         return
+    code.line(f"messages.hear(g, {code.mask}, {code.address(address)})")
     destination = instruction.operands[0]
+    code.fits(destination, f"_{found['type']}{'*' if count > 1 else ''}")
     if count > 1 and len(destination.items if isinstance(destination, Vector) else ()) != count:
         raise code.fail(f"the destination must be a vector of {count}")
     code.assign_parts(destination, call, "lanes")
 
 
-def _stacked(code: Code, source: object, count: int, width: int) -> str:
+def _stacked(code: Code, source: object, count: int, type_name: str) -> str:
+    width = type_width(type_name)
     items = source.items if isinstance(source, Vector) else (source,)
     if len(items) != count:
         raise code.fail(f"an operand of {len(items)} elements, {count} expected")
-    return f"stack([{', '.join(code.value(item, width) for item in items)}], {width})"
+    for item in items:
+        code.fits(item, type_name)
+    return f"stack([{', '.join(code.value(item, width, type_name) for item in items)}], {width})"
 
 
 ROWS: list[Row] = [

@@ -18,6 +18,8 @@ _ARRIVE_ORDER = r"(?:\.(?:release|relaxed))?(?:\.(?:cta|cluster))?"
 def _reduce(code: Code, instruction: Instruction, match: re.Match) -> None:
     """d, barrier{, threads}, {!}predicate"""
     destination, number, *threads, predicate = instruction.operands
+    for operand in (number, *threads):
+        code.fits(operand, "u32")
     aligned = match.group("bar") == "bar" or match.group("aligned") is not None
     count = code.single(threads[0]) if threads else "None"
     number = code.single(number)
@@ -30,30 +32,31 @@ BARRIERS = [
     called(
         r"(?P<bar>bar|barrier)(?:\.cta)?\.sync(?P<aligned>\.aligned)?",
         "barriers.wait(g, {m}, {bar} == 'bar' or {aligned:b}, {0:i}, {1:i}, {issuer})",
-        (1, 2),
         writes=0,
         flow="wait",
+        takes="u32 u32?",
     ),
     called(
         r"(?P<bar>bar|barrier)(?:\.cta)?\.arrive(?P<aligned>\.aligned)?",
         "barriers.arrive(g, {m}, {bar} == 'bar' or {aligned:b}, {0:i}, {1:i}, {issuer})",
         writes=0,
+        takes="u32 u32",
     ),
     row(
         r"(?P<bar>bar|barrier)(?:\.cta)?\.red\.(?:(?P<op>popc)(?P<aligned>\.aligned)?\.u32)",
         _reduce,
-        (3, 4),
         kind=always_uniform,
         flow="wait",
+        takes="u32 u32 . .?",
     ),
     row(
         r"(?P<bar>bar|barrier)(?:\.cta)?\.red\.(?P<op>and|or)(?P<aligned>\.aligned)?\.pred",
         _reduce,
-        (3, 4),
         kind=always_uniform,
         flow="wait",
+        takes="p u32 . .?",
     ),
-    called(r"bar\.warp\.sync", "barriers.wait_warp(g, {m}, {0:i}, {issuer})", writes=0, flow="wait"),
+    called(r"bar\.warp\.sync", "barriers.wait_warp(g, {m}, {0:i}, {issuer})", writes=0, flow="wait", takes="b32"),
     called(
         r"barrier\.cluster\.arrive(?:\.release|(?P<relaxed>\.relaxed))?(?P<aligned>\.aligned)?",
         "barriers.arrive_cluster(g, {m}, {aligned:b}, {relaxed:b}, {issuer})",
@@ -77,50 +80,65 @@ BARRIERS = [
     ignored(r"fence\.proxy\.(?:alias|async\.global)"),
     called(r"fence\.proxy\.async(?:\.(?:shared::cta|shared::cluster))?", "fences.proxy_async(g)", writes=0),
     ignored(r"fence\.proxy\.async::generic\.(?:acquire|release)\.sync_restrict::shared::(?:cta|cluster)\.cluster"),
-    ignored(rf"fence\.proxy\.tensormap::generic\.(?:acquire|release){_SCOPE}"),
+    ignored(rf"fence\.proxy\.tensormap::generic\.acquire{_SCOPE}", "[] #"),
+    ignored(rf"fence\.proxy\.tensormap::generic\.release{_SCOPE}"),
 ]
 
 MBARRIERS = [
-    called(rf"mbarrier\.init{_BARRIER_SPACE}\.b64", "mbarrier.init(g, {m}, {space}, {0:x}, {1:v}, {issuer})", writes=0),
-    called(rf"mbarrier\.inval{_BARRIER_SPACE}\.b64", "mbarrier.invalidate(g, {m}, {space}, {0:a}, {issuer})", writes=0),
+    called(
+        rf"mbarrier\.init{_BARRIER_SPACE}\.b64",
+        "mbarrier.init(g, {m}, {space}, {0:x}, {1:v}, {issuer})",
+        writes=0,
+        takes="[] u32",
+    ),
+    called(
+        rf"mbarrier\.inval{_BARRIER_SPACE}\.b64",
+        "mbarrier.invalidate(g, {m}, {space}, {0:a}, {issuer})",
+        writes=0,
+        takes="[]",
+    ),
     called(
         rf"mbarrier\.arrive(?P<drop>_drop)?{_ARRIVE_ORDER}{_BARRIER_SPACE}\.b64",
         "mbarrier.arrive(g, {m}, {space}, {1:x}, {2:v}, None, {drop:b}, {issuer})",
-        (2, 3),
         kind=always_uniform,
+        takes="_b64 [] u32?",
     ),
     called(
         rf"mbarrier\.arrive(?P<drop>_drop)?\.expect_tx{_ARRIVE_ORDER}{_BARRIER_SPACE}\.b64",
         "mbarrier.arrive(g, {m}, {space}, {1:x}, None, {2:v}, {drop:b}, {issuer})",
         kind=always_uniform,
+        takes="_b64 [] u32",
     ),
     called(
         rf"mbarrier\.arrive(?P<drop>_drop)?\.noComplete{_ARRIVE_ORDER}{_BARRIER_SPACE}\.b64",
         "mbarrier.arrive(g, {m}, {space}, {1:x}, {2:v}, None, {drop:b}, {issuer}, completes=False)",
         kind=always_uniform,
+        takes="_b64 [] u32",
     ),
-    called(r"mbarrier\.pending_count\.b64", "mbarrier.pending_count({1:l})", kind=always_uniform),
+    called(r"mbarrier\.pending_count\.b64", "mbarrier.pending_count({1:l})", kind=always_uniform, takes="u32 b64"),
     called(
         rf"mbarrier\.expect_tx(?:\.relaxed)?{_SCOPE}?{_BARRIER_SPACE}\.b64",
         "mbarrier.expect_tx(g, {m}, {space}, {0:x}, {1:v}, {issuer})",
         writes=0,
+        takes="[] u32",
     ),
     called(
         rf"mbarrier\.complete_tx(?:\.relaxed)?{_SCOPE}?{_BARRIER_SPACE}\.b64",
         "mbarrier.complete_tx(g, {m}, {space}, {0:x}, {1:v}, {issuer})",
         writes=0,
+        takes="[] u32",
     ),
     called(
         rf"mbarrier\.(?P<mode>test|try)_wait\.parity{_WAIT_ORDER}{_BARRIER_SPACE}\.b64",
         "mbarrier.test_parity(g, {m}, {space}, {1:a}, {2:i}, {issuer})",
-        (3, 4),
         kind=always_uniform,
+        takes="p [] u32 u32?",
     ),
     called(
         rf"mbarrier\.(?P<mode>test|try)_wait{_WAIT_ORDER}{_BARRIER_SPACE}\.b64",
         "mbarrier.test_state(g, {m}, {space}, {1:a}, mbarrier.state_of({2:v}, {m}), {issuer})",
-        (3, 4),
         kind=always_uniform,
+        takes="p [] b64 u32?",
     ),
 ]
 

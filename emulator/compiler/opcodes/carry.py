@@ -43,7 +43,7 @@ def _carrying(operation: str, reads: bool, writes: bool) -> Row:
     name, _, half = operation.partition(".")
     pattern = name + "c" * reads + (rf"\.{half}" if half else "") + r"\.cc" * writes + r"\.(?P<type>[us](?:32|64))"
     carry = frozenset({"in"} if reads else ()) | frozenset({"out"} if writes else ())
-    return row(pattern, emit, count, carry=carry)
+    return row(pattern, emit, carry=carry, takes=" ".join(["{type}"] * count))
 
 
 ROWS: list[Row] = [

@@ -97,15 +97,13 @@ def _set(code: Code, instruction: Instruction, match: re.Match) -> None:
 
 def _selp(code: Code, instruction: Instruction, match: re.Match) -> None:
     destination, a, b, predicate = instruction.operands
-    width = type_width(match.group("type"))
+    type_name = match.group("type")
+    width = type_width(type_name)
+    first, second = (code.value(x, width, type_name) for x in (a, b))
     if code.kind == "uniform":
-        code.assign(
-            destination, f"{code.value(a, width)} if {code.boolean(predicate)} else {code.value(b, width)}", "uniform"
-        )
+        code.assign(destination, f"{first} if {code.boolean(predicate)} else {second}", "uniform")
         return
-    first, second = (
-        f"u{width}({code.value(x, width)})" if code.is_uniform(x) else code.value(x, width) for x in (a, b)
-    )
+    first, second = (f"u{width}({text})" if code.is_uniform(x) else text for x, text in ((a, first), (b, second)))
     code.assign(destination, f"where({code.predicate_row(predicate)}, {first}, {second})", "lanes")
 
 
@@ -113,7 +111,7 @@ def _select_by_sign(code: Code, instruction: Instruction, match: re.Match) -> No
     """slct{.ftz}.dtype.f32 d, a, b, c: a where c >= 0, b where c is negative or NaN."""
     destination, a, b, c = instruction.operands
     width = type_width(match.group("type"))
-    first, second = (f"row_of({code.value(x, width)}, {width})" for x in (a, b))
+    first, second = (f"row_of({code.value(x, width, match.group('type'))}, {width})" for x in (a, b))
     chosen = numbers(code, c, "f32", match.group("ftz") is not None)
     code.assign(destination, f"where({chosen} >= 0, {first}, {second})", "lanes")
 
@@ -141,6 +139,7 @@ _FLOAT_COMPARED = "|".join([*_ORDERED, *_UNORDERED, "num", "nan"])
 _INTEGER_TYPES = (INTEGERS + " " + BITS).replace(" ", "|")
 _COMBINE = r"(?:\.(?P<combine>and|or|xor))?"
 _FTZ = r"(?P<ftz>\.ftz)?"
+_SETP, _SET = "p|p {type} {type} p?", "{result} {type} {type} p?"
 _FLOAT_SETS = (  # results, sources, modifier
     ("u32|s32|f32", "f32", _FTZ),
     ("u32|s32|f32", "f64", ""),
@@ -154,25 +153,32 @@ _FLOAT_SETS = (  # results, sources, modifier
 )
 
 ROWS: list[Row] = [
-    row(rf"setp\.(?P<op>{_INTEGER_COMPARED}){_COMBINE}\.(?P<type>{_INTEGER_TYPES})", _setp, (3, 4)),
-    row(rf"setp\.(?P<op>{_FLOAT_COMPARED}){_COMBINE}{_FTZ}\.(?P<type>f16|f16x2|f32)", _setp, (3, 4), kind=always_lanes),
-    row(rf"setp\.(?P<op>{_FLOAT_COMPARED}){_COMBINE}\.(?P<type>bf16|bf16x2|f64)", _setp, (3, 4), kind=always_lanes),
+    row(rf"setp\.(?P<op>{_INTEGER_COMPARED}){_COMBINE}\.(?P<type>{_INTEGER_TYPES})", _setp, takes=_SETP),
+    row(
+        rf"setp\.(?P<op>{_FLOAT_COMPARED}){_COMBINE}{_FTZ}\.(?P<type>f16|f16x2|f32)",
+        _setp,
+        kind=always_lanes,
+        takes=_SETP,
+    ),
+    row(
+        rf"setp\.(?P<op>{_FLOAT_COMPARED}){_COMBINE}\.(?P<type>bf16|bf16x2|f64)", _setp, kind=always_lanes, takes=_SETP
+    ),
     row(
         rf"set\.(?P<op>{_INTEGER_COMPARED}){_COMBINE}\.(?P<result>u32|s32|f32|f16|bf16)\.(?P<type>{_INTEGER_TYPES})",
         _set,
-        (3, 4),
         kind=always_lanes,
+        takes=_SET,
     ),
     *(
         row(
             rf"set\.(?P<op>{_FLOAT_COMPARED}){_COMBINE}{ftz}\.(?P<result>{results})\.(?P<type>{types})",
             _set,
-            (3, 4),
             kind=always_lanes,
+            takes=_SET,
         )
         for results, types, ftz in _FLOAT_SETS
     ),
-    row(rf"selp\.(?P<type>{_INTEGER_TYPES}|f32|f64)", _selp, 4, kind=same_as_sources),
+    row(rf"selp\.(?P<type>{_INTEGER_TYPES}|f32|f64)", _selp, kind=same_as_sources, takes="{type} {type} {type} p"),
     computed(
         "slct",
         f"{BITS} {INTEGERS} f32 f64",
@@ -182,6 +188,16 @@ ROWS: list[Row] = [
         "unsigned",
         ending=r"\.s32",
     ),
-    row(rf"slct(?P<ftz>\.ftz)?\.(?P<type>{_INTEGER_TYPES}|f32|f64)\.f32", _select_by_sign, 4, kind=always_lanes),
-    row(rf"testp\.(?P<op>{'|'.join(_PROPERTIES)})\.(?P<type>f32|f64)", _test_property, 2, kind=always_lanes),
+    row(
+        rf"slct(?P<ftz>\.ftz)?\.(?P<type>{_INTEGER_TYPES}|f32|f64)\.f32",
+        _select_by_sign,
+        kind=always_lanes,
+        takes="{type} {type} {type} f32",
+    ),
+    row(
+        rf"testp\.(?P<op>{'|'.join(_PROPERTIES)})\.(?P<type>f32|f64)",
+        _test_property,
+        kind=always_lanes,
+        takes="p {type}",
+    ),
 ]

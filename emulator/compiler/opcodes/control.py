@@ -6,6 +6,7 @@ import re
 
 from emulator.compiler.code import Code
 from emulator.compiler.opcodes.rows import Row, called, row
+from emulator.compiler.signatures import shown
 from emulator.ops.system_calls import SYSTEM_CALLS
 from emulator.ptx.ir import Immediate, Instruction
 
@@ -31,7 +32,7 @@ def _set_registers(code: Code, instruction: Instruction, match: re.Match) -> Non
     """setmaxnreg: the count is 24 to 256, in steps of 8 (PTX ISA, "setmaxnreg")."""
     (count,) = instruction.operands
     if not isinstance(count, Immediate) or not 24 <= count.value <= 256 or count.value % 8:
-        raise code.fail(f"register count {count}: an immediate from 24 to 256 in steps of 8 is expected")
+        raise code.fail(f"register count {shown(count)}: an immediate from 24 to 256 in steps of 8 is expected")
     code.line(f"setmaxnreg.set_registers(g, {code.mask}, {count.value}, {match.group()!r})")
 
 
@@ -39,9 +40,9 @@ ROWS: list[Row] = [
     row(r"bra(?:\.uni)?", _ends, 1, writes=0, flow="branch"),
     row(r"ret(?:\.uni)?|exit", _ends, 0, writes=0, flow="exit"),
     row(r"trap|brkpt", _trap, 0, writes=0),
-    row(r"nanosleep\.u32", _hint, 1, writes=0),
-    row(r"pmevent(?:\.mask)?", _hint, 1, writes=0),
-    row(r"setmaxnreg\.(?:inc|dec)\.sync\.aligned\.u32", _set_registers, writes=0),
+    row(r"nanosleep\.u32", _hint, writes=0, takes="u32"),
+    row(r"pmevent(?:\.mask)?", _hint, writes=0, takes="#"),
+    row(r"setmaxnreg\.(?:inc|dec)\.sync\.aligned\.u32", _set_registers, 1, writes=0),
     # Instructions that compiler.linking leaves or writes in the place of calls and brx.idx:
     called(r"brx\.idx(?:\.uni)?", "system_calls.check_index(g, {m}, {0:v}, {1:i})", writes=0),
     called(r"call\.unknown", "system_calls.unknown_function(g, {m}, {0:v})", writes=0),

@@ -7,7 +7,8 @@ import re
 from emulator.compiler.code import Code
 from emulator.compiler.opcodes.float_operands import numbers
 from emulator.compiler.opcodes.rows import Row, always_lanes, row
-from emulator.ptx.ir import Instruction, Vector
+from emulator.compiler.signatures import shown
+from emulator.ptx.ir import SINK, Address, Instruction, Symbol, Vector
 from emulator.ptx.types import type_width
 
 _WORD = "b16|u16|s16|f16|bf16|b32|u32|s32|f32|f16x2|bf16x2|b64|u64|s64|f64|f32x2"
@@ -15,13 +16,27 @@ _WORD = "b16|u16|s16|f16|bf16|b32|u32|s32|f32|f16x2|bf16x2|b64|u64|s64|f64|f32x2
 
 def _mov(code: Code, instruction: Instruction, match: re.Match) -> None:
     destination, source = instruction.operands
-    width = type_width(match.group("type"))
+    type_name = match.group("type")
+    width = type_width(type_name)
+    for operand in (destination, source):
+        if isinstance(operand, Vector):
+            _check_parts(code, operand, type_name)
+        elif not isinstance(operand, Symbol | Address):
+            code.fits(operand, type_name)
     if isinstance(destination, Vector):
         _unpack(code, destination, source, width)
     elif isinstance(source, Vector):
         _pack(code, destination, source, width)
     else:
-        code.assign(destination, code.value(source, width), code.kind)
+        code.assign(destination, code.value(source, width, type_name), code.kind)
+
+
+def _check_parts(code: Code, operand: Vector, type_name: str) -> None:
+    """Raises EmulatorError unless the items of a vector are two or four equal parts of a type (PTX ISA, "mov")."""
+    count, width = len(operand.items), type_width(type_name)
+    if count not in (2, 4) or type_name[0] != "b" or width // count < 8:
+        raise code.fail(f"{shown(operand)} for type .{type_name}: two or four parts of untyped bits are expected")
+    code.fits(operand, f"b{width // count}*")
 
 
 def _unpack(code: Code, destination: Vector, source: object, width: int) -> None:
@@ -33,7 +48,8 @@ def _unpack(code: Code, destination: Vector, source: object, width: int) -> None
             value = f"{text} >> {part * i} & {mask}" if i else f"{text} & {mask}"
         else:
             value = f"({text} >> u{width}({part * i})).astype(u{part})" if i else f"{text}.astype(u{part})"
-        code.assign(item, value, code.kind) if item.name != "_" else None
+        if item != SINK:
+            code.assign(item, value, code.kind)
 
 
 def _pack(code: Code, destination: object, source: Vector, width: int) -> None:
@@ -54,7 +70,7 @@ _FLOAT = "f16|bf16|f32|f64"
 def _from_integer(code: Code, operand: object, type_name: str) -> str:
     """The source's low bits with the type's sign: an integer, or a row of the type's width."""
     width = type_width(type_name)
-    text = code.value(operand, width)
+    text = code.value(operand, width, type_name)
     register_width = getattr(operand, "width", width)
     if code.is_uniform(operand):
         text = f"({text} & {(1 << width) - 1})" if register_width > width else text
@@ -141,44 +157,48 @@ def _float_to_float(code: Code, instruction: Instruction, match: re.Match) -> No
     _narrowed(code, destination, numbers(code, source, match.group("type"), flush), match)
 
 
+_CONVERTED = "{to}+ {type}+"
 _FTZ_SAT = r"(?P<ftz>\.ftz)?(?P<sat>\.sat)?"
 _NARROW_INTEGER = "u8|s8|u16|s16|u32|s32"
 
 ROWS: list[Row] = [
     row(rf"mov\.(?P<type>{_WORD})", _mov, 2),
-    row(rf"cvt(?P<sat>\.sat)?\.(?P<to>{_INTEGER})\.(?P<type>{_INTEGER})", _integer_to_integer, 2),
+    row(rf"cvt(?P<sat>\.sat)?\.(?P<to>{_INTEGER})\.(?P<type>{_INTEGER})", _integer_to_integer, takes=_CONVERTED),
     row(
         rf"cvt\.(?P<rounding>rn|rz|rm|rp){_FTZ_SAT}\.(?P<to>f16|f32)\.(?P<type>{_INTEGER})",
         _integer_to_float,
-        2,
         kind=always_lanes,
+        takes=_CONVERTED,
     ),
     row(
-        rf"cvt\.(?P<rounding>rn|rz|rm|rp)\.(?P<to>bf16)\.(?P<type>{_INTEGER})", _integer_to_float, 2, kind=always_lanes
+        rf"cvt\.(?P<rounding>rn|rz|rm|rp)\.(?P<to>bf16)\.(?P<type>{_INTEGER})",
+        _integer_to_float,
+        kind=always_lanes,
+        takes=_CONVERTED,
     ),
     row(
         rf"cvt\.(?P<rounding>rn|rz|rm|rp)(?P<sat>\.sat)?\.(?P<to>f64)\.(?P<type>{_NARROW_INTEGER})",
         _integer_to_float,
-        2,
         kind=always_lanes,
+        takes=_CONVERTED,
     ),
-    row(r"cvt\.rn\.f64\.(?P<type>u64|s64)", _long_to_double, 2, kind=always_lanes),
+    row(r"cvt\.rn\.f64\.(?P<type>u64|s64)", _long_to_double, kind=always_lanes, takes="f64 {type}+"),
     row(
         rf"cvt\.(?P<rounding>rni|rzi|rmi|rpi)(?P<ftz>\.ftz)?(?:\.sat)?\.(?P<to>{_INTEGER})\.(?P<type>{_FLOAT})",
         _float_to_integer,
-        2,
         kind=always_lanes,
+        takes=_CONVERTED,
     ),
     row(
         rf"cvt(?:\.(?P<rounding>rn|rz|rm|rp|rni|rzi|rmi|rpi))?{_FTZ_SAT}\.(?P<to>{_FLOAT})\.(?P<type>{_FLOAT})",
         _float_to_float,
-        2,
         kind=always_lanes,
+        takes=_CONVERTED,
     ),
     row(
         r"cvt\.(?P<rounding>rn|rz)(?P<modifiers>(?:\.relu|\.satfinite)+)\.(?P<to>f16|bf16)\.(?P<type>f32)",
         _float_to_float,
-        2,
         kind=always_lanes,
+        takes=_CONVERTED,
     ),
 ]

@@ -12,6 +12,7 @@ from emulator.compiler.opcodes.rows import Row, called, row
 from emulator.hardware.tma.boxes import GATHERED_ROWS
 from emulator.ptx.ir import Address, Instruction
 
+_OPTIONS = {"multicast": "b16", "hint": "b64", "kept": "b16"}  # modifier -> type of its operand, in order
 _ROW_MODES = ("gather4", "scatter4")
 
 
@@ -29,9 +30,11 @@ def _tile_load(code: Code, instruction: Instruction, match: re.Match) -> None:
 
 def _options(code: Code, operands: list, match: re.Match) -> list:
     groups = match.groupdict()
-    expected = sum(bool(groups.get(name)) for name in ("multicast", "hint", "kept"))
-    if len(operands) != expected:
-        raise code.fail(f"{len(operands)} optional operands where the modifiers ask for {expected}")
+    types = [type_name for name, type_name in _OPTIONS.items() if groups.get(name)]
+    if len(operands) != len(types):
+        raise code.fail(f"{len(operands)} optional operands where the modifiers ask for {len(types)}")
+    for operand, type_name in zip(operands, types):
+        code.fits(operand, type_name)
     return operands
 
 
@@ -48,6 +51,8 @@ def _rows(code: Code, tensor_map: Address, match: re.Match) -> bool:
 
 
 def _coordinates(code: Code, tensor_map: Address) -> str:
+    for item in tensor_map.coordinates or ():
+        code.fits(item, "s32")
     return "(" + ", ".join(code.value(item) for item in tensor_map.coordinates or ()) + ",)"
 
 
@@ -129,62 +134,89 @@ ROWS: list[Row] = [
         rf"(?:\.cta_group::[12])?{_HINT}(?:\.cta_group::[12])?",
         _tile_load,
         writes=0,
+        takes="[] [,] [] .? .?",
     ),
     row(
         rf"cp\.async\.bulk\.tensor\.(?P<rank>[1-5])d\.global\.shared::cta{_MODE}\.bulk_group{_HINT}",
         _tile_store,
         writes=0,
+        takes="[,] [] b64?",
     ),
     row(
         rf"cp\.reduce\.async\.bulk\.tensor\.(?P<rank>[1-5])d\.global\.shared::cta\.(?P<operation>{_OPERATIONS})"
         rf"(?P<mode>\.tile)?\.bulk_group{_HINT}",
         _tile_store,
         writes=0,
+        takes="[,] [] b64?",
     ),
-    row(rf"cp\.async\.bulk\.(?P<space>shared::cta|shared::cluster)\.global{_ARRIVAL}{_HINT}", _bulk_load, writes=0),
+    row(
+        rf"cp\.async\.bulk\.(?P<space>shared::cta|shared::cluster)\.global{_ARRIVAL}{_HINT}",
+        _bulk_load,
+        writes=0,
+        takes="[] [] u32 [] .? .?",
+    ),
     row(
         r"cp\.async\.bulk\.shared::cluster\.shared::cta\.mbarrier::complete_tx::bytes",
         _bulk_shared,
         writes=0,
+        takes="[] [] u32 []",
     ),
     row(
         rf"cp\.reduce\.async\.bulk\.shared::cluster\.shared::cta\.mbarrier::complete_tx::bytes\.{_ELEMENTS}",
         _bulk_shared,
         writes=0,
+        takes="[] [] u32 []",
     ),
     row(
         rf"cp\.async\.bulk\.global\.shared::cta\.bulk_group{_HINT}(?P<kept>\.cp_mask)?",
         _bulk_store,
         writes=0,
+        takes="[] [] u32 .? .?",
     ),
-    row(rf"cp\.reduce\.async\.bulk\.global\.shared::cta\.bulk_group{_HINT}\.{_ELEMENTS}", _bulk_store, writes=0),
+    row(
+        rf"cp\.reduce\.async\.bulk\.global\.shared::cta\.bulk_group{_HINT}\.{_ELEMENTS}",
+        _bulk_store,
+        writes=0,
+        takes="[] [] u32 b64?",
+    ),
     called(r"cp\.async\.bulk\.commit_group", "bulk_stores.commit_group(g, {m}, {issuer})", writes=0),
     called(
         r"cp\.async\.bulk\.wait_group(?P<read>\.read)?",
         "bulk_stores.wait_group(g, {m}, {0:i}, {read:b}, {issuer})",
         writes=0,
+        takes="#",
     ),
-    row(rf"cp\.async\.bulk\.prefetch\.tensor\.(?P<rank>[1-5])d\.L2\.global{_MODE}{_HINT}", _tile_prefetch, writes=0),
+    row(
+        rf"cp\.async\.bulk\.prefetch\.tensor\.(?P<rank>[1-5])d\.L2\.global{_MODE}{_HINT}",
+        _tile_prefetch,
+        writes=0,
+        takes="[,] b64?",
+    ),
     called(
         r"cp\.async\.bulk\.prefetch\.L2\.global(?:\.L2::cache_hint)?",
         "copies.prefetch_bulk(g, {m}, {0:x}, {1:v}, {issuer})",
-        operands=(2, 3),
         writes=0,
+        takes="[] u32 b64?",
     ),
-    called(r"prefetch(?:\.param|\.const)?\.tensormap", "copies.prefetch_map(g, {m}, {0:x}, {issuer})", writes=0),
+    called(
+        r"prefetch(?:\.param|\.const)?\.tensormap", "copies.prefetch_map(g, {m}, {0:x}, {issuer})", writes=0, takes="[]"
+    ),
     called(
         _REPLACE.replace("{}", _ORDINAL_FIELDS),
         "tensor_maps.replace_field(g, {m}, {space}, {field}, {0:x}, {1:i}, {2:v}, {issuer})",
         writes=0,
+        takes="[] # b{width}",
     ),
     called(
         _REPLACE.replace("{}", _PLAIN_FIELDS),
         "tensor_maps.replace_field(g, {m}, {space}, {field}, {0:x}, None, {1:l}, {issuer})",
         writes=0,
+        takes="[] b{width}",
     ),
     called(
         r"tensormap\.cp_fenceproxy\.global\.shared::cta\.tensormap::generic\.release\.(?:cta|cluster|gpu|sys)\.sync\.aligned",
         "tensor_maps.publish(g, {m}, {0:x}, {1:x}, {2:i}, {issuer})",
         writes=0,
+        takes="[] [] #",
     ),
 ]

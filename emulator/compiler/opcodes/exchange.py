@@ -81,23 +81,28 @@ def _match_all(code: Code, instruction: Instruction, match: re.Match) -> None:
 
 
 ROWS: list[Row] = [
-    row(r"elect\.sync", _elect, kind=_elect_kind),
-    row(r"shfl\.sync\.(?P<mode>idx|up|down|bfly)\.b32", _shuffle, kind=_shuffle_kind),
-    row(r"vote\.sync\.(?P<mode>ballot)\.b32", _vote, kind=always_uniform),
-    row(r"vote\.sync\.(?P<mode>all|any|uni)\.pred", _vote, kind=always_uniform),
+    row(r"elect\.sync", _elect, kind=_elect_kind, takes="b32|p b32"),
+    row(r"shfl\.sync\.(?P<mode>idx|up|down|bfly)\.b32", _shuffle, kind=_shuffle_kind, takes="b32|p b32 b32 b32 b32"),
+    row(r"vote\.sync\.(?P<mode>ballot)\.b32", _vote, kind=always_uniform, takes="b32 p b32"),
+    row(r"vote\.sync\.(?P<mode>all|any|uni)\.pred", _vote, kind=always_uniform, takes="p p b32"),
     called(
-        r"match\.any\.sync\.b(?P<width>32|64)", "exchange.match_any(g, {m}, {1:v}, {width}, {2:i})", kind=always_lanes
+        r"match\.any\.sync\.b(?P<width>32|64)",
+        "exchange.match_any(g, {m}, {1:v}, {width}, {2:i})",
+        kind=always_lanes,
+        takes="b32 b{width} b32",
     ),
-    row(r"match\.all\.sync\.b(?P<width>32|64)", _match_all, kind=always_uniform),
+    row(r"match\.all\.sync\.b(?P<width>32|64)", _match_all, kind=always_uniform, takes="b32|p b{width} b32"),
     called(
         r"redux\.sync\.(?P<op>add|min|max|and|or|xor)\.(?P<type>u32|s32|b32)",
         "exchange.reduce(g, {m}, {op}, {1:v}, {type}, {2:i})",
         kind=always_uniform,
+        takes="{type} {type} b32",
     ),
     called(
         r"redux\.sync\.(?P<op>(?:min|max)(?:\.abs)?(?:\.NaN)?)\.(?P<type>f32)",
         "exchange.reduce(g, {m}, {op}, {1:v}, {type}, {2:i})",
         kind=always_uniform,
+        takes="{type} {type} b32",
     ),
-    called(r"activemask\.b32", "{m}", kind=always_uniform),
+    called(r"activemask\.b32", "{m}", kind=always_uniform, takes="b32"),
 ]

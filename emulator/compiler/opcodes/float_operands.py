@@ -15,7 +15,8 @@ VIEWS = {"f16": "f16", "f16x2": "f16", "f32": "f32", "f32x2": "f32", "f64": "f64
 def numbers(code: Code, operand: object, type_name: str, flush: bool = False) -> str:
     """An operand as a row of numbers. flush: subnormals of f16 and f32 become zeros (`.ftz`)."""
     width = type_width(type_name)
-    text = f"row_of({code.value(operand, width)}, {width})"
+    code.fits(operand, type_name)
+    text = f"row_of({code.value(operand, width, type_name)}, {width})"
     text = f"floats.from_bf16({text})" if type_name.startswith("bf16") else f"{text}.view({VIEWS[type_name]})"
     return f"floats.flush({text})" if flush else text
 

@@ -66,6 +66,7 @@ def _row(
         groups, (destination, *operands) = match.groupdict(), instruction.operands
         result_type, flush = groups["type"], groups.get("ftz") is not None
         source_types = [name or groups["of"] for name in sources] or [result_type] * len(operands)
+        code.fits(destination, result_type)
         texts = [numbers(code, *source, flush) for source in zip(operands, source_types, strict=True)]
         texts = [f"{text}.astype(f32)" if sources else text for text in texts]
         text = expression(texts, groups)

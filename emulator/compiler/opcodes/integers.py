@@ -193,8 +193,8 @@ LOGIC = [
     computed("not", BITS, "~{a}", "~{a}"),
     computed("cnot", BITS, "int({a} == 0)", "({a} == 0).astype(UINTS[{n}])"),
     row(r"(?P<op>shl|shr)\.(?P<type>[bus](?:16|32|64))", _shift, 3),
-    called(r"lop3\.b32", "integers.logic3({1:v}, {2:v}, {3:v}, {4:i})"),
-    row(r"lop3\.(?P<combine>and|or)\.b32", _logic_with_predicate, 6),
+    called(r"lop3\.b32", "integers.logic3({1:v}, {2:v}, {3:v}, {4:i})", takes="b32 b32 b32 b32 #"),
+    row(r"lop3\.(?P<combine>and|or)\.b32", _logic_with_predicate, takes="b32|p b32 b32 b32 # p"),
 ]
 
 
@@ -217,11 +217,11 @@ def _predicate_logic(symbol: str) -> Emit:
 
 
 PREDICATES = [
-    row(r"and\.pred", _predicate_logic("&"), 3, kind=widest_source),
-    row(r"or\.pred", _predicate_logic("|"), 3, kind=widest_source),
-    row(r"xor\.pred", _predicate_logic("^"), 3, kind=widest_source),
-    row(r"not\.pred", _predicate_logic("~"), 2, kind=widest_source),
-    row(r"mov\.pred", _predicate_logic("="), 2, kind=widest_source),
+    row(r"and\.pred", _predicate_logic("&"), kind=widest_source, takes="p p p"),
+    row(r"or\.pred", _predicate_logic("|"), kind=widest_source, takes="p p p"),
+    row(r"xor\.pred", _predicate_logic("^"), kind=widest_source, takes="p p p"),
+    row(r"not\.pred", _predicate_logic("~"), kind=widest_source, takes="p p"),
+    row(r"mov\.pred", _predicate_logic("="), kind=widest_source, takes="p p"),
 ]
 
 ROWS: list[Row] = [*ARITHMETIC, *PACKED, *BIT_FIELDS, *LOGIC, *PREDICATES]

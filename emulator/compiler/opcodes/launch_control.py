@@ -11,6 +11,7 @@ import re
 
 from emulator.compiler.code import Code
 from emulator.compiler.opcodes.rows import KindOf, Row, always_lanes, called, row
+from emulator.compiler.signatures import shown
 from emulator.ptx.ir import Instruction, Register, Vector
 
 
@@ -21,6 +22,10 @@ def _bits(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
 def _pack(code: Code, instruction: Instruction, match: re.Match) -> None:
     """d, {a, b} or {a, b}, d or d, d"""
     destination, source = instruction.operands
+    for operand in (destination, source):
+        if isinstance(operand, Vector) and len(operand.items) != 2:
+            raise code.fail(f"{shown(operand)} for 128 bits: two of 64 bits are expected")
+        code.fits(operand, "b64*" if isinstance(operand, Vector) else "%b128")
     if isinstance(destination, Vector) and isinstance(source, Register):
         code.assign_parts(destination, f"launch_control.wide_rows({code.value(source, 128)})", "lanes")
         return
@@ -55,6 +60,7 @@ ROWS: list[Row] = [
         r"(?P<everywhere>\.multicast::cluster::all)?\.b128",
         "launch_control.try_cancel(g, {m}, {0:x}, {1:x}, {everywhere:b}, {issuer})",
         writes=0,
+        takes="[] []",
     ),
     row(
         rf"{_QUERY}\.is_canceled\.pred\.b128",
@@ -63,8 +69,13 @@ ROWS: list[Row] = [
             f"launch_control.canceled({code.mask}, {code.value(instruction.operands[1], 128)})",
             "bits",
         ),
-        2,
         kind=_bits,
+        takes="p %b128",
     ),
-    row(rf"{_QUERY}\.get_first_ctaid(?:::(?P<axis>[xyz])\.b32|\.v4\.b32)\.b128", _first_cta, 2, kind=always_lanes),
+    row(
+        rf"{_QUERY}\.get_first_ctaid(?:::(?P<axis>[xyz])\.b32|\.v4\.b32)\.b128",
+        _first_cta,
+        kind=always_lanes,
+        takes="b32* %b128",
+    ),
 ]

@@ -7,7 +7,8 @@ import re
 from emulator.compiler.code import Code
 from emulator.compiler.opcodes.modifiers import HINT, SCOPES, classified
 from emulator.compiler.opcodes.rows import KindOf, Row, row, same_as_sources
-from emulator.ptx.ir import SINK, Address, Instruction, Register, Vector
+from emulator.compiler.signatures import shown
+from emulator.ptx.ir import SINK, Address, Immediate, Instruction, Register, Symbol, Vector
 from emulator.ptx.types import type_width
 
 _LEVEL1 = ("evict_normal", "evict_unchanged", "evict_first", "evict_last", "no_allocate")
@@ -108,17 +109,41 @@ def _items(code: Code, operand: object, count: int, width: int, sinks: bool) -> 
     if len(items) != count:
         raise code.fail(f"an operand of {len(items)} elements, {count} expected")
     for item in items:
-        if item == SINK and not sinks:
-            raise code.fail("_ is not a source here")
+        if item == SINK and not (sinks and count > 1):
+            raise code.fail("_ is not a source here" if not sinks else "_ stands among the elements of a vector only")
         if isinstance(item, Register) and item.width < width:
             raise code.fail(f"register {item.name} has {item.width} bits, the access {width}")
+    widths = {item.width for item in items if isinstance(item, Register)}
+    if len(widths) > 1:
+        raise code.fail(f"registers of {' and '.join(map(str, sorted(widths)))} bits in one operand {shown(operand)}")
     return items
+
+
+def _check_address(code: Code, operand: object, space: str | None) -> None:
+    """Raises EmulatorError for what is no address, and for a parameter's address outside of .param."""
+    code.address(operand)
+    assert isinstance(operand, Address)
+    if operand.coordinates is not None:
+        raise code.fail(f"an address without coordinates is expected, not {shown(operand)}")
+    base = operand.base
+    if isinstance(base, Immediate) and space != "local":
+        raise code.fail(f"address {base.value} is a literal: ptxas takes those for .local only")
+    if isinstance(base, Register) and base.width != 64 and space in (None, "global", "const"):
+        raise code.fail(f"register {base.name} has {base.width} bits, a global or generic address 64")
+    if isinstance(base, Symbol):
+        own = code.symbols[base.name][0]
+        if (own == "param") != (space in ("param", "param::entry")) and space is not None:
+            raise code.fail(f"{base.name} is a .{own} variable, the access is to .{space} (PTX ISA, State Spaces)")
 
 
 def _load(code: Code, instruction: Instruction, match: re.Match) -> None:
     found, space, width, count = _parsed(code, instruction, match)
     destination, address = instruction.operands[:2]
+    _check_address(code, address, found.get("space"))
     items = _items(code, destination, count, width, sinks=True)
+    for item in items:
+        if item != SINK:
+            code.register(item)
     is_signed = found["type"][0] == "s"
     words = code.temporary()
     if code.kind == "uniform":
@@ -132,6 +157,8 @@ def _load(code: Code, instruction: Instruction, match: re.Match) -> None:
         code.line(
             f"{words} = memory.load_lanes(g, {code.mask}, {space!r}, {text}, {width // 8}, {count}, (g, {code.pc}))"
         )
+    if found.get("order", "weak") != "weak":
+        code.line(f"messages.hear(g, {code.mask}, {code.address(address)})")
     for i, item in enumerate(items):
         if item == SINK:
             continue
@@ -153,27 +180,37 @@ def _load_kind(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
 
 
 def _store(code: Code, instruction: Instruction, match: re.Match) -> None:
-    _, space, width, count = _parsed(code, instruction, match)
+    found, space, width, count = _parsed(code, instruction, match)
     address, source = instruction.operands[:2]
+    _check_address(code, address, found.get("space"))
     items = _items(code, source, count, width, sinks=width * count == 256)
+    for item in items:
+        if isinstance(item, Immediate):
+            code.fits(item, found["type"])
+        elif item != SINK:
+            code.value(item)
+    if found.get("order", "weak") != "weak":
+        code.line(f"messages.tell(g, {code.mask}, {code.address(address)})")
     if SINK in items:
-        _store_parts(code, space, address, items, width)
+        _store_parts(code, space, address, items, found["type"])
     else:
-        _store_words(code, space, address, items, width)
+        _store_words(code, space, address, items, found["type"])
 
 
-def _store_parts(code: Code, space: str, address: Address, items: tuple, width: int) -> None:
+def _store_parts(code: Code, space: str, address: Address, items: tuple, type_name: str) -> None:
     """Emits a store of each element that is not `_`."""
+    width = type_width(type_name)
     code.line(f"memory.check_alignment({code.mask}, {code.address(address)}, {width * len(items) // 8})")
     for i, item in enumerate(items):
         if item != SINK:
-            _store_words(code, space, Address(address.base, address.offset + i * width // 8), (item,), width)
+            _store_words(code, space, Address(address.base, address.offset + i * width // 8), (item,), type_name)
 
 
-def _store_words(code: Code, space: str, address: Address, items: tuple, width: int) -> None:
+def _store_words(code: Code, space: str, address: Address, items: tuple, type_name: str) -> None:
+    width = type_width(type_name)
     uniform = code.is_uniform(address.base) and all(code.is_uniform(item) for item in items)
     if uniform and space not in ("local", "generic"):
-        texts = [_truncated(code, item, width) for item in items]
+        texts = [_truncated(code, item, type_name) for item in items]
         code.line(
             f"memory.store(g, {space!r}, {code.address(address)}, ({', '.join(texts)},), {width // 8}, (g, {code.pc}))"
         )
@@ -181,7 +218,7 @@ def _store_words(code: Code, space: str, address: Address, items: tuple, width: 
     text = code.address(address)
     if code.is_uniform(address.base):
         text = f"row_of({text}, {_address_width(address, space)})"
-    values = ", ".join(code.value(item, width) for item in items)
+    values = ", ".join(code.value(item, width, type_name) for item in items)
     code.line(f"memory.store_lanes(g, {code.mask}, {space!r}, {text}, stack([{values}], {width}), (g, {code.pc}))")
 
 
@@ -191,8 +228,9 @@ def _address_width(address: Address, space: str) -> int:
     return 32 if space in ("local", "shared", "shared::cluster") else 64
 
 
-def _truncated(code: Code, item: object, width: int) -> str:
-    text = code.value(item, width)
+def _truncated(code: Code, item: object, type_name: str) -> str:
+    width = type_width(type_name)
+    text = code.value(item, width, type_name)
     return f"{text} & {(1 << width) - 1}" if isinstance(item, Register) and item.width > width else text
 
 

@@ -8,7 +8,7 @@ import re
 
 from emulator.compiler.code import Code
 from emulator.compiler.opcodes.rows import Row, always_lanes, called, row
-from emulator.ptx.ir import Address, Instruction, Vector
+from emulator.ptx.ir import Instruction, Vector
 
 _BITS = {"b8": 8, "b8x16.b6x16_p32": 6, "b8x16.b4x16_p64": 4}  # per element in shared memory
 
@@ -20,17 +20,11 @@ def _items(code: Code, operand: object, count: int, match: re.Match) -> tuple:
     return items
 
 
-def _place(code: Code, address: object) -> str:
-    if not isinstance(address, Address):
-        raise code.fail(f"an address is expected, not {address}")
-    return code.address(address)
-
-
 def _load(code: Code, instruction: Instruction, match: re.Match) -> None:
     destination, address = instruction.operands
     count, transposed = int(match.group("count")), match.group("trans") is not None
     _items(code, destination, count, match)
-    place = f"g, {code.mask}, {_place(code, address)}, {count}"
+    place = f"g, {code.mask}, {code.address(address)}, {count}"
     code.assign_parts(destination, f"matrices.load_matrix({place}, {transposed}, (g, {code.pc}))", "lanes")
 
 
@@ -39,7 +33,7 @@ def _load_bytes(code: Code, instruction: Instruction, match: re.Match) -> None:
     count, square = int(match.group("count")), match.group("shape") == "m16n16"
     _items(code, destination, 2 * count if square else count, match)
     function = "matrices.load_bytes_transposed" if square else "matrices.load_bytes"
-    place = f"g, {code.mask}, {_place(code, address)}, {count}"
+    place = f"g, {code.mask}, {code.address(address)}, {count}"
     code.assign_parts(destination, f"{function}({place}, {_BITS[match.group('type')]}, (g, {code.pc}))", "lanes")
 
 
@@ -47,7 +41,7 @@ def _store(code: Code, instruction: Instruction, match: re.Match) -> None:
     address, source = instruction.operands
     items = _items(code, source, int(match.group("count")), match)
     values = f"stack([{', '.join(code.value(item) for item in items)}], 32)"
-    place = f"g, {code.mask}, {_place(code, address)}, {values}"
+    place = f"g, {code.mask}, {code.address(address)}, {values}"
     if match.group("shape") == "m16n8":
         code.line(f"matrices.store_bytes_transposed({place}, (g, {code.pc}))")
     else:
@@ -61,27 +55,37 @@ ROWS: list[Row] = [
     row(
         rf"ldmatrix\.sync\.aligned\.(?P<shape>m8n8)\.x(?P<count>1|2|4)(?P<trans>\.trans)?{_SHARED}\.b16",
         _load,
-        2,
         kind=always_lanes,
+        takes="b32* []",
     ),
     row(
         rf"ldmatrix\.sync\.aligned\.(?P<shape>m8n16)\.x(?P<count>1|2|4){_SHARED}\.(?P<type>{_PADDED})",
         _load_bytes,
-        2,
         kind=always_lanes,
+        takes="b32* []",
     ),
     row(
         rf"ldmatrix\.sync\.aligned\.(?P<shape>m16n16)\.x(?P<count>1|2)\.trans{_SHARED}\.(?P<type>b8|{_PADDED})",
         _load_bytes,
-        2,
         kind=always_lanes,
+        takes="b32* []",
     ),
     row(
         rf"stmatrix\.sync\.aligned\.(?P<shape>m8n8)\.x(?P<count>1|2|4)(?P<trans>\.trans)?{_SHARED}\.b16",
         _store,
-        2,
         writes=0,
+        takes="[] b32*",
     ),
-    row(rf"stmatrix\.sync\.aligned\.(?P<shape>m16n8)\.x(?P<count>1|2|4)\.trans{_SHARED}\.b8", _store, 2, writes=0),
-    called(r"movmatrix\.sync\.aligned\.m8n8\.trans\.b16", "matrices.move_matrix(g, {m}, {1:v})", kind=always_lanes),
+    row(
+        rf"stmatrix\.sync\.aligned\.(?P<shape>m16n8)\.x(?P<count>1|2|4)\.trans{_SHARED}\.b8",
+        _store,
+        writes=0,
+        takes="[] b32*",
+    ),
+    called(
+        r"movmatrix\.sync\.aligned\.m8n8\.trans\.b16",
+        "matrices.move_matrix(g, {m}, {1:v})",
+        kind=always_lanes,
+        takes="b32 b32",
+    ),
 ]

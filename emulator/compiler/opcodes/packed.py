@@ -35,7 +35,7 @@ def _pack(code: Code, instruction: Instruction, match: re.Match) -> None:
     destination, *sources = instruction.operands
     name, columns = match.group("to"), _columns(code, sources, match.group("type"))
     codes = f"packing.narrow({columns}, {name!r}, {match.group('rounding')!r}, {_flags(match)})"
-    code.assign(destination, f"packing.packed({codes}, {_bits(name)}, {destination.width})", "lanes")
+    code.assign(destination, f"packing.packed({codes}, {_bits(name)}, {code.register(destination).width})", "lanes")
 
 
 def _pack_stochastic(code: Code, instruction: Instruction, match: re.Match) -> None:
@@ -47,10 +47,13 @@ def _pack_stochastic(code: Code, instruction: Instruction, match: re.Match) -> N
 
 def _unpack(code: Code, instruction: Instruction, match: re.Match) -> None:
     destination, source, *scale = instruction.operands
-    text = f"packing.unpacked(row_of({code.value(source, source.width)}, {source.width}), {match.group('of')!r})"
+    width = code.register(source).width
+    text = f"packing.unpacked(row_of({code.value(source)}, {width}), {match.group('of')!r})"
     if match.groupdict().get("scaled"):
+        code.fits(scale[0], "b16")
         text = f"{text} * packing.unpacked(row_of({code.value(scale[0], 16)}, 16), 'ue8m0')"
     codes = f"packing.narrow({text}, {match.group('to')!r}, 'rn', {_flags(match)})"
+    code.fits(destination, "b32")
     code.assign(destination, f"packing.packed({codes}, 16, 32)", "lanes")
 
 
@@ -75,7 +78,7 @@ _SATFINITE = r"(?P<modifiers>\.satfinite)?"
 
 ROWS: list[Row] = [
     row(rf"cvt\.(?P<rounding>rn|rz){_MODIFIERS}\.(?P<to>f16|bf16)x2\.(?P<type>f32)", _pack, 3, kind=always_lanes),
-    row(rf"cvt\.rs{_MODIFIERS}\.(?P<to>f16|bf16)x2\.f32", _pack_stochastic, 4, kind=always_lanes),
+    row(rf"cvt\.rs{_MODIFIERS}\.(?P<to>f16|bf16)x2\.f32", _pack_stochastic, kind=always_lanes, takes="b32 f32 f32 b32"),
     row(rf"cvt\.(?P<rounding>rn){_SATURATING}\.(?P<to>{_SMALL})x2\.(?P<type>f32)", _pack, 3, kind=always_lanes),
     row(
         rf"cvt\.(?P<rounding>rn){_SATURATING}\.(?P<to>{_SMALL})x2\.(?P<type>f16x2|bf16x2)", _pack, 2, kind=always_lanes
@@ -90,8 +93,13 @@ ROWS: list[Row] = [
         kind=always_lanes,
     ),
     row(r"cvt\.rn(?P<modifiers>)\.(?P<to>bf16)x2\.(?P<of>ue8m0)x2", _unpack, 2, kind=always_lanes),
-    row(rf"cvt\.(?P<rounding>rn|rz){_MODIFIERS}\.tf32\.f32", _round_to_tf32, 2, kind=always_lanes),
-    row(rf"cvt\.(?P<rounding>rna){_SATFINITE}\.tf32\.f32", _round_to_tf32, 2, kind=always_lanes),
-    row(r"cvt\.pack\.sat\.(?P<sign>[us])(?P<width>16)\.s32", _pack_integers, 3, kind=always_lanes),
-    row(r"cvt\.pack\.sat\.(?P<sign>[us])(?P<width>2|4|8)\.s32\.b32", _pack_integers, 4, kind=always_lanes),
+    row(rf"cvt\.(?P<rounding>rn|rz){_MODIFIERS}\.tf32\.f32", _round_to_tf32, kind=always_lanes, takes="b32 f32"),
+    row(rf"cvt\.(?P<rounding>rna){_SATFINITE}\.tf32\.f32", _round_to_tf32, kind=always_lanes, takes="b32 f32"),
+    row(r"cvt\.pack\.sat\.(?P<sign>[us])(?P<width>16)\.s32", _pack_integers, kind=always_lanes, takes="b32 s32 s32"),
+    row(
+        r"cvt\.pack\.sat\.(?P<sign>[us])(?P<width>2|4|8)\.s32\.b32",
+        _pack_integers,
+        kind=always_lanes,
+        takes="b32 s32 s32 b32",
+    ),
 ]

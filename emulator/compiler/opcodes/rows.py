@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from emulator.compiler.signatures import counts, mismatch
 from emulator.ptx.ir import Instruction
 
 if TYPE_CHECKING:
@@ -56,20 +57,27 @@ class Row:
     """Legal numbers of operands, destinations included; None if `emit` unpacks them and so refuses any other number."""
     carry: frozenset[str] = frozenset()
     """Use of the carry flag: "in" if the instruction reads it, "out" if it writes it (see `compiler.carry`)."""
+    takes: str = ""
+    """Types of the operands (see `compiler.signatures`); empty if `emit` checks them."""
 
-    def refusal(self, instruction: Instruction) -> str | None:
+    def refusal(self, instruction: Instruction, match: re.Match[str]) -> str | None:
         """Why the row does not take an instruction of its opcode, or None."""
         count = len(instruction.operands)
-        if self.operands is None or count in self.operands:
-            return None
-        expected = " or ".join(map(str, sorted(self.operands)))
-        return f"{instruction.opcode} with {count} operands; it takes {expected}"
+        if self.operands is not None and count not in self.operands:
+            expected = " or ".join(map(str, sorted(self.operands)))
+            return f"{instruction.opcode} with {count} operands; it takes {expected}"
+        return mismatch(instruction, self.takes, match) if self.takes else None
 
 
 def row(pattern: str, emit: Emit, operands: int | tuple[int, ...] | None = None, **options: Any) -> Row:
-    """operands: the legal number of operands, or the legal numbers. options: other attributes of the row."""
-    counts = (operands,) if isinstance(operands, int) else operands
-    return Row(re.compile(pattern), emit, operands=None if counts is None else frozenset(counts), **options)
+    """operands: the legal number of operands, or the legal numbers; by default those of `takes`, if it is given.
+
+    options: other attributes of the row.
+    """
+    if operands is None and "takes" in options:
+        return Row(re.compile(pattern), emit, operands=counts(options["takes"]), **options)
+    numbers = (operands,) if isinstance(operands, int) else operands
+    return Row(re.compile(pattern), emit, operands=None if numbers is None else frozenset(numbers), **options)
 
 
 def sources_named(template: str) -> int:
@@ -107,9 +115,9 @@ def computed(
 def called(pattern: str, template: str, operands: int | tuple[int, ...] | None = None, **options: Any) -> Row:
     """An instruction that is one call, written as a template of `code.Code.call`.
 
-    operands: as in `row`; None if all operands are mandatory and the template names the last one.
+    operands: as in `row`; by default those that `takes` or, without it, the template names.
     """
-    if operands is None:
+    if operands is None and "takes" not in options:
         named = [int(index) for index in re.findall(r"\{(\d+)", template)]
         operands = max([options.get("writes", 1) - 1, *named]) + 1
 
@@ -119,6 +127,6 @@ def called(pattern: str, template: str, operands: int | tuple[int, ...] | None =
     return row(pattern, emit, operands, **options)
 
 
-def ignored(pattern: str) -> Row:
-    """An instruction without an effect in the model: a hint."""
-    return row(pattern, lambda code, instruction, match: None, writes=0)
+def ignored(pattern: str, takes: str = "") -> Row:
+    """An instruction without an effect in the model: a hint. takes: as in `Row`; none if it has no operands."""
+    return row(pattern, lambda code, instruction, match: None, writes=0, takes=takes)

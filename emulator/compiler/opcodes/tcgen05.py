@@ -22,6 +22,8 @@ def _tensor_memory_load(code: Code, instruction: Instruction, match: re.Match) -
 def _tensor_memory_store(code: Code, instruction: Instruction, match: re.Match) -> None:
     taddr, *split, source = instruction.operands
     items = source.items if isinstance(source, Vector) else (source,)
+    for item in items:
+        code.fits(item, "b32")
     values = ", ".join(code.value(item) for item in items)
     code.line(
         f"tmem.store(g, {code.mask}, {match.group('shape')!r}, {match.group('num')}, {bool(match.group('pack'))}, "
@@ -55,6 +57,10 @@ def _mma(code: Code, instruction: Instruction, match: re.Match) -> None:
             "tcgen05.mma.ashift with .block_scale, .collector::a::fill or .collector::a::use (PTX ISA, tcgen05.mma)"
         )
     in_tmem = isinstance(a, Address)
+    if not in_tmem:
+        code.fits(a, "b64")
+    for word in disabled:
+        code.fits(word, "b32")
     form = f"tcgen05.MmaForm({kind!r}, {group}, {block}, {in_tmem}, {d_shift}, {shifts_a})"
     matrices = f"{code.address(d)}, {code.address(a) if in_tmem else code.value(a, 64)}, {code.value(b, 64)}"
     words = "".join(f"{code.value(word)}, " for word in disabled)
@@ -122,11 +128,13 @@ ROWS: list[Row] = [
         "tmem.wait_alloc(g, {m}, {group}, {0:a}, {1:i}, {issuer})",
         writes=0,
         flow="wait",
+        takes="[] u32",
     ),
     called(
         rf"tcgen05\.dealloc{_CTA_GROUP}\.sync\.aligned\.b32",
         "tmem.dealloc(g, {m}, {group}, {0:i}, {1:i}, {issuer})",
         writes=0,
+        takes="b32 u32",
     ),
     called(
         rf"tcgen05\.relinquish_alloc_permit{_CTA_GROUP}\.sync\.aligned",
@@ -134,9 +142,17 @@ ROWS: list[Row] = [
         writes=0,
     ),
     row(
-        rf"tcgen05\.ld\.sync\.aligned\.{_TMEM_SHAPE}(?P<pack>\.pack::16b)?\.b32", _tensor_memory_load, kind=always_lanes
+        rf"tcgen05\.ld\.sync\.aligned\.{_TMEM_SHAPE}(?P<pack>\.pack::16b)?\.b32",
+        _tensor_memory_load,
+        kind=always_lanes,
+        takes="b32* [] #?",
     ),
-    row(rf"tcgen05\.st\.sync\.aligned\.{_TMEM_SHAPE}(?P<pack>\.unpack::16b)?\.b32", _tensor_memory_store, writes=0),
+    row(
+        rf"tcgen05\.st\.sync\.aligned\.{_TMEM_SHAPE}(?P<pack>\.unpack::16b)?\.b32",
+        _tensor_memory_store,
+        writes=0,
+        takes="[] . .?",
+    ),
     called(r"tcgen05\.wait::(?P<kind>ld|st)\.sync\.aligned", "tmem.wait_for(g, {m}, {kind})", writes=0),
     called(r"tcgen05\.fence::(?P<side>before|after)_thread_sync", "tmem.fence(g, {side})", writes=0),
     called(
@@ -145,6 +161,7 @@ ROWS: list[Row] = [
         r"(?:\.b8x16\.(?P<source>b6x16_p32|b4x16_p64))?",
         "tcgen05.copy(g, {m}, {group}, {shape}, {cast}, {source}, {0:x}, {1:l}, {issuer})",
         writes=0,
+        takes="[] b64",
     ),
     row(
         rf"tcgen05\.mma{_CTA_GROUP}\.kind::(?P<kind>f16|tf32|f8f6f4|i8|mxf8f6f4|mxf4nvf4|mxf4)"
@@ -152,11 +169,18 @@ ROWS: list[Row] = [
         r"(?P<shifts>\.ashift)?(?:\.collector::a::(?P<collector>fill|use|lastuse|discard))?",
         _mma,
         writes=0,
+        takes="[] . b64 b32 . .? .? .?",
     ),
     called(
-        rf"tcgen05\.commit{_CTA_GROUP}\.mbarrier::arrive::one(?:\.shared::cluster)?(?:\.multicast::cluster)?\.b64",
-        "tcgen05.commit(g, {m}, {group}, {0:x}, {1:i}, {issuer})",
-        (1, 2),
+        rf"tcgen05\.commit{_CTA_GROUP}\.mbarrier::arrive::one(?:\.shared::cluster)?\.b64",
+        "tcgen05.commit(g, {m}, {group}, {0:x}, None, {issuer})",
         writes=0,
+        takes="[]",
+    ),
+    called(
+        rf"tcgen05\.commit{_CTA_GROUP}\.mbarrier::arrive::one(?:\.shared::cluster)?\.multicast::cluster\.b64",
+        "tcgen05.commit(g, {m}, {group}, {0:x}, {1:i}, {issuer})",
+        writes=0,
+        takes="[] b16",
     ),
 ]

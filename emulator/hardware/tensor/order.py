@@ -206,5 +206,6 @@ def arrives(g: ActiveGroup) -> None:
 def _release(g: ActiveGroup) -> None:
     machine, user = g.cta.machine, g.warp.tensor
     machine.progress += 1
+    machine.quiet += 1
     user.own.time = machine.progress
     user.own, user.touched = Release(), False

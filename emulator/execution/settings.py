@@ -1,0 +1,39 @@
+"""Settings of the device as text: values of options and of environment variables, checked. Imports no NumPy."""
+
+from __future__ import annotations
+
+import re
+
+WORKER_LIMIT = 1024  # processes
+_SCHEDULE = re.compile(r"late|eager|random:[0-9]{1,20}")
+
+
+def schedules(text: str) -> tuple[str, ...]:
+    """Names of schedules, separated by commas. Raises ValueError for what is no schedule and for one given twice."""
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if not _SCHEDULE.fullmatch(name):
+            raise ValueError(f"{name!r} is no schedule: late, eager or random:SEED expected")
+        if names.count(name) > 1:
+            raise ValueError(f"{name!r} is given twice")
+    return names
+
+
+def workers(text: str) -> int:
+    """A number of processes. Raises ValueError."""
+    return _positive(text, "processes", WORKER_LIMIT)
+
+
+def instructions(text: str) -> int:
+    """A number of warp instructions. Raises ValueError."""
+    return _positive(text, "warp instructions", (1 << 63) - 1)
+
+
+def _positive(text: str, of: str, limit: int) -> int:
+    if not re.fullmatch("[0-9]{1,20}", text) or not 1 <= int(text) <= limit:
+        raise ValueError(f"{text!r} is no number of {of}: an integer from 1 to {limit} expected")
+    return int(text)
+
+
+CHECKS = {"schedule": schedules, "workers": workers, "max_instructions": instructions}
+"""Setting -> the check of its text."""

@@ -1,0 +1,286 @@
+"""The jobs that a mode runs on a case: check, count, time, profile. They run in the judge, which never imports the
+submission: it makes inputs and expected outputs, has the worker call the submission, and compares the outputs' bytes
+in its own memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import msgspec
+
+from harness import messages
+from harness.cases import REHEARSAL_SLOTS, Case
+from harness.counts import launches_text
+from harness.results import Result
+from harness.timing import Limits, Stats, measure, release_memory, repeat, time_calls
+
+if TYPE_CHECKING:  # it imports torch
+    from harness.shared_memory import SharedMemory
+
+NOT_CHECKED = "output not checked"
+OMITTED = "Hopper, tensor core omitted"
+WARM_UP_REPEATS = 3  # the first timing of a process loads modules and allocates the flush
+
+Body = TypeVar("Body", bound=messages.Message)
+Value = TypeVar("Value")
+
+
+class Asks(Protocol):
+    """The worker process, as the jobs see it."""
+
+    memory: SharedMemory
+
+    def ask(self, request: messages.Request, reply: type[Body], meanwhile: Callable[[], Any] | None = None) -> Body:
+        """The reply to a request, of this class. meanwhile: called while the worker works."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A case before the judge: the case and the worker process that calls the submission."""
+
+    case: Case
+    worker: Asks
+
+    def store(self, slot: int, data: Any, in_place: bool = False) -> None:
+        """Hand an input over. in_place: into the memory of the slot's last one."""
+        from harness.shared_memory import layout_of, save
+
+        layout, end = layout_of(data)
+        size = self.worker.memory.require(end)
+        save(data, layout, self.worker.memory.bytes)
+        self.worker.ask(messages.Store(slot, layout, size, in_place), messages.Done)
+
+    def call(
+        self, slots: list[int], clone: bool, counted: bool = False, meanwhile: Callable[[], Any] | None = None
+    ) -> tuple[messages.Launch, ...]:
+        """Call the submission on the slots' inputs; see messages.Call. Returns the counts of the launches."""
+        request = messages.Call(tuple(slots), clone, counted)
+        return self.worker.ask(request, messages.Called, meanwhile).launches
+
+    def compare(self, slot: int, expected: Any) -> tuple[bool, str]:
+        """(passed, message) of the output of the last call on the slot; see Reference.compare."""
+        import torch
+
+        from harness.outputs import find_fault
+        from harness.shared_memory import contiguous_places, fill
+
+        wanted = [expected] if isinstance(expected, torch.Tensor) else expected
+        places, end = contiguous_places(wanted)
+        size = self.worker.memory.require(end)
+        outputs = self.worker.ask(messages.Fetch(slot, places, size), messages.Outputs)
+        fault = find_fault(expected, outputs)
+        if fault:
+            return False, fault
+        copies = [
+            fill(torch.empty(want.shape, dtype=want.dtype, device=want.device), place, self.worker.memory.bytes)
+            for want, place in zip(wanted, places)
+        ]
+        return self.case.reference.compare(expected, copies if isinstance(expected, list) else copies[0])
+
+    def find_mismatch(self, expected: list[Any]) -> str:
+        """The first of the slots 0, 1, ... whose output is wrong, and its differences; empty if all are right."""
+        for slot, want in enumerate(expected):
+            passed, message = self.compare(slot, want)
+            if not passed:
+                return f"input {slot} of {len(expected)}: {message}"
+        return ""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Check and count
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The outcome of calls, with what a report counts of the first call of the case itself."""
+
+    passed: bool
+    message: str
+    launches: tuple[messages.Launch, ...] = ()
+    sizes: tuple[tuple[int, int, int, int], ...] = ()  # (m, n, k, l) of each group or of the call
+    minimum_traffic: tuple[int, int] = (0, 0)  # bytes read and written if each moves once
+
+
+def check_case(trial: Trial) -> Result:
+    """Call the submission and check its outputs: three calls of a small case, one of a large one after a rehearsal."""
+    checked = check_calls(trial, counted=False)
+    return Result(checked.passed, checked.message)
+
+
+def count_case(trial: Trial) -> Result:
+    """check_case on the emulator, with the counts that harness.counts shows."""
+    checked = check_calls(trial, counted=True)
+    if not checked.passed:
+        return Result(False, checked.message)
+    load_bytes, store_bytes = checked.minimum_traffic
+    plan = trial.worker.ask(messages.Plan(trial.case.problem.name, checked.sizes), messages.Planned).plan
+    counts = {
+        "launches": [msgspec.structs.asdict(launch) for launch in checked.launches],
+        "plan": plan,
+        "minimum_load_bytes": load_bytes,
+        "minimum_store_bytes": store_bytes,
+    }
+    return Result(True, checked.message, counts=counts)
+
+
+def count_launches(trial: Trial) -> Result:
+    """count_case with every count of every launch as the report."""
+    result = count_case(trial)
+    return replace(result, counts=None, report=launches_text(result.counts)) if result.counts else result
+
+
+def check_calls(trial: Trial, counted: bool) -> Checked:
+    """Check a small case by several calls, a large one by a rehearsal and one call."""
+    rehearsed = trial.case.rehearsal()
+    if rehearsed is trial.case:
+        return check_repeated_calls(trial, counted)
+    checked = check_repeated_calls(Trial(rehearsed, trial.worker), counted=False)
+    if not checked.passed:
+        sizes = "; ".join(f"{name}: {value}" for name, value in rehearsed.args.items())
+        return Checked(False, f"a small case of the same structure, {sizes}: {checked.message}")
+    data = trial.case.input()
+    trial.store(0, data)
+    return check_call(trial, 0, data, clone=True, counted=counted)[0]
+
+
+def check_repeated_calls(trial: Trial, counted: bool) -> Checked:
+    """Three calls on different inputs, the first as the contest calls, the third at the addresses of the second.
+
+    A result that is right once only, that stays where an earlier call's was, or that a later call overwrites, fails.
+    """
+    for number, slot in enumerate(REHEARSAL_SLOTS):
+        data = trial.case.input(number)
+        trial.store(slot, data, in_place=slot in REHEARSAL_SLOTS[:number])
+        checked, expected = check_call(trial, slot, data, clone=number == 0, counted=counted and number == 0)
+        if not checked.passed:
+            prefix = f"call {number + 1} of {len(REHEARSAL_SLOTS)}, with other values: " if number else ""
+            return Checked(False, prefix + checked.message)
+        if number == 0:
+            first, expected_of_first = checked, expected
+    passed, message = trial.compare(0, expected_of_first)
+    return first if passed else Checked(False, f"the output of call 1, after later calls: {message}")
+
+
+def check_call(trial: Trial, slot: int, data: Any, clone: bool, counted: bool) -> tuple[Checked, Any]:
+    """Call the submission on the slot, whose input is `data`, and compare. Returns also the expected output."""
+    reference = trial.case.reference
+    expected: list[Any] = []
+    launches = trial.call([slot], clone, counted, meanwhile=lambda: expected.append(reference.ref_kernel(data)))
+    passed, message = trial.compare(slot, expected[0])
+    sizes = tuple(reference.problem_sizes(data))
+    return Checked(passed, message, launches, sizes, reference.minimum_traffic(data)), expected[0]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Time
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def hand_over(trial: Trial, first: int) -> list[Any]:
+    """Store the inputs of one timing in slots 0, 1, ... and return the expected outputs."""
+    expected = []
+    for slot, data in enumerate(trial.case.timing_inputs(first)):
+        expected.append(trial.case.reference.ref_kernel(data))
+        trial.store(slot, data)
+    release_memory()
+    return expected
+
+
+def measure_here(trial: Trial, call: Callable[[Any], Any], inputs: list[Any], limits: Limits) -> Stats:
+    """Time calls of this process, with the device to itself."""
+    trial.worker.ask(messages.Finish(), messages.Finished)
+    for _ in range(WARM_UP_REPEATS):
+        time_calls(call, inputs)
+    stats = measure(call, inputs, limits)
+    release_memory()
+    return stats
+
+
+def time_submission(trial: Trial, limits: Limits, recheck: Callable[[], str] | None = None) -> Stats | str:
+    """Time the calls on the stored inputs, in the worker; see timing.repeat."""
+    slots = trial.case.problem.inputs_per_timing
+
+    def time_once() -> float:
+        nanoseconds = trial.worker.ask(messages.Time(slots), messages.Timed).nanoseconds
+        if not 0 < nanoseconds < math.inf:
+            raise messages.MalformedMessage(f"a duration of {nanoseconds} ns")
+        return nanoseconds
+
+    return repeat(time_once, limits, recheck)
+
+
+def time_case(trial: Trial, limits: Limits, recheck: bool = False, baseline: bool = False) -> Result:
+    """Check the outputs of one timing's calls, then time the calls.
+
+    recheck: time other inputs than those checked first, check every output of every repeat, and overwrite the outputs
+    after each repeat, so that a submission cannot pass by leaving the results of an earlier repeat in place.
+    baseline: check and time torch's own kernels on the same inputs as well, in this process.
+    """
+    count = trial.case.problem.inputs_per_timing
+    first = 1
+    expected = hand_over(trial, first)
+    trial.call(list(range(count)), clone=True)
+    mismatch = trial.find_mismatch(expected)
+    if mismatch:
+        return Result(False, mismatch)
+    if recheck:
+        first += count
+        expected = hand_over(trial, first)
+
+    def check_and_overwrite() -> str:
+        mismatch = trial.find_mismatch(expected)
+        if not mismatch:
+            trial.worker.ask(messages.Overwrite(count), messages.Done)
+        return mismatch
+
+    stats = time_submission(trial, limits, check_and_overwrite if recheck else None)
+    if isinstance(stats, str):
+        return Result(False, f"a timed output is wrong: {stats}")
+    if not baseline:
+        return Result(True, stats=stats)
+
+    inputs = list(trial.case.timing_inputs(first))
+    for index, (data, want) in enumerate(zip(inputs, expected)):
+        passed, message = trial.case.reference.compare(want, trial.case.reference.baseline(data))
+        if not passed:
+            return Result(False, f"the baseline is wrong: input {index} of {count}: {message}")
+    reference = measure_here(trial, trial.case.reference.baseline, inputs, limits)
+    message = f"baseline torch._scaled_mm {reference.mean / 1e3:.3f} us, {reference.mean / stats.mean:.2f}x the time"
+    return Result(True, message, stats=stats, baseline=reference)
+
+
+def time_pipeline(trial: Trial, limits: Limits) -> Result:
+    """Time calls on a Hopper GPU with tensor-core work omitted, then plain reads of the bytes that the case must move.
+
+    Outputs are not checked: without tensor-core work they are wrong.
+    """
+    from emulator.hopper import plain_read
+
+    minimum_bytes = []
+    for slot, data in enumerate(trial.case.timing_inputs(first=1)):
+        minimum_bytes.append(sum(trial.case.reference.minimum_traffic(data)))
+        trial.store(slot, data)
+    release_memory()
+    trial.call(list(range(len(minimum_bytes))), clone=True)
+    stats = time_submission(trial, limits)
+    assert isinstance(stats, Stats), "nothing is rechecked"
+    readers = [plain_read.reader(count) for count in minimum_bytes]
+    reads = measure_here(trial, lambda read: read(), readers, limits)
+    return Result(True, f"{OMITTED}; plain read {reads.mean / 1e3:.3f} us", stats=stats, plain_read=reads)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Profile
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def profile_case(trial: Trial) -> Result:
+    """A profiler's report on one call; see harness.profiling."""
+    trial.store(0, trial.case.input())
+    report = trial.worker.ask(messages.Profile(0), messages.Profiled).report
+    return Result(True, NOT_CHECKED, report=report)

@@ -1,0 +1,335 @@
+"""Messages between the judge and the worker process: their schema, and the socket that carries them as JSON.
+
+A message is a length of four bytes, most significant first, and that many bytes of JSON. The judge sends a Request and
+the worker answers with a Reply of the same number. msgspec checks both against the classes here; what does not fit
+raises MalformedMessage.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import struct
+import time
+from contextlib import suppress
+from typing import Annotated, Literal
+
+import msgspec
+
+LENGTH = struct.Struct("!I")
+MAX_BYTES = 64 * 2**20  # of a message; the longest are the counts of a call with many launches
+MAX_TEXT = 100_000  # characters of an error, its traceback or a report
+MAX_NAME = 200  # characters of a type's, a device's or a kernel's name
+
+
+Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
+Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME)]
+
+
+class MalformedMessage(Exception):
+    """Bytes that are no message, or a message of another kind than was due."""
+
+
+class Message(msgspec.Struct, tag=True, tag_field="message", forbid_unknown_fields=True):
+    """What crosses: plain data."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Data: an input tuple, with its tensors' bytes in the shared memory
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+class Tensor(Message):
+    """A tensor: elements in a span of memory that starts at the first one."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]  # in elements
+    dtype: str  # torch's name, without "torch."
+    device: str  # "cuda" or "cpu"
+    offset: int  # of the first element in the shared memory, in bytes
+
+
+class Nested(Message):
+    """A tuple or a list of tensors, integers and sequences."""
+
+    kind: Literal["tuple", "list"]
+    items: tuple[Tensor | Nested | int, ...]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Requests
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+class Store(Message):
+    """Make the input tuple `data` from the shared memory and keep it under the number `slot`. Answer: Done.
+
+    in_place: the slot's tensors, which have the same layout, take the new values.
+    """
+
+    slot: int
+    data: Nested
+    memory_bytes: int  # size of the shared memory
+    in_place: bool = False
+
+
+class Call(Message):
+    """Call the submission on the inputs of the slots, in turn, then wait for the device. Answer: Called.
+
+    clone: call it on a copy of each input, made right before, as the contest does.
+    counted: have the emulator count the launches.
+    """
+
+    slots: tuple[int, ...]
+    clone: bool
+    counted: bool = False
+
+
+class Fetch(Message):
+    """Copy what the last call on the slot returned to the shared memory. Answer: Outputs.
+
+    places: expected shape and dtype of each tensor, with the place of its contiguous elements.
+    """
+
+    slot: int
+    places: tuple[Tensor, ...]
+    memory_bytes: int
+
+
+class Time(Message):
+    """Call the submission on the inputs of slots 0 to `slots` - 1, back to back between two events. Answer: Timed."""
+
+    slots: int
+
+
+class Overwrite(Message):
+    """Fill the outputs of slots 0 to `slots` - 1 with NaN. Answer: Done."""
+
+    slots: int
+
+
+class Profile(Message):
+    """Profile one call on the slot's input. Answer: Profiled."""
+
+    slot: int
+
+
+class Plan(Message):
+    """Give the submission's own account of its launches for these sizes. Answer: Planned."""
+
+    problem: str
+    sizes: tuple[tuple[int, int, int, int], ...]  # (M, N, K, L) of each group
+
+
+class Finish(Message):
+    """Forget all slots and give cached device memory back. Answer: Finished."""
+
+
+Request = Store | Call | Fetch | Time | Overwrite | Profile | Plan | Finish
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Replies
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+class Ready(Message):
+    """The worker runs; the reply to no request, with number 0."""
+
+    device: Name
+
+
+class Done(Message):
+    """The request has been carried out."""
+
+
+class Launch(Message):
+    """Counts of one launch on the emulator; the fields are those of its counters."""
+
+    kernel: Text
+    grid: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    schedule: Name
+    ctas: int
+    warp_instructions: int
+    mma: int
+    mma_flops: int
+    stored_bytes: int
+    tma_load_requested_bytes: int
+    tma_load_unique_bytes: int
+    per_allocation: dict[Text, tuple[int, int]]
+
+
+class Called(Message):
+    """The calls have returned and the device has finished them."""
+
+    launches: tuple[Launch, ...] = ()
+
+
+class Output(Message):
+    """One item of what a call returned."""
+
+    type: Name
+    is_plain: bool  # a torch.Tensor, not of a subclass, and strided
+    shape: tuple[int, ...] = ()
+    dtype: Name = ""
+    device: Name = ""
+    fault: Name = ""  # with whose memory it overlaps; empty if it may be where it is
+
+
+class Outputs(Message):
+    """What a call returned. A tensor of the expected shape and dtype has been copied to its place."""
+
+    container: Name  # type of what the items are in; empty for a lone tensor
+    is_plain: bool  # a list, not of a subclass, or a lone tensor
+    items: tuple[Output, ...]
+
+
+class Timed(Message):
+    """Nanoseconds per call."""
+
+    nanoseconds: float
+
+
+class Profiled(Message):
+    """A profiler's report, as text; empty where a profiler outside of the process makes it."""
+
+    report: Text
+
+
+class Planned(Message):
+    """Label -> figure; empty for a submission that gives no account."""
+
+    plan: dict[Name, Name]
+
+
+class Finished(Message):
+    """Whether the worker's device can run another case."""
+
+    is_usable: bool
+
+
+class Failed(Message):
+    """The request raised an exception."""
+
+    error: Text
+    traceback: Text
+
+
+Reply = Ready | Done | Called | Outputs | Timed | Profiled | Planned | Finished | Failed
+
+
+class NumberedRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A request; they count from 1."""
+
+    number: int
+    body: Request
+
+
+class NumberedReply(msgspec.Struct, forbid_unknown_fields=True):
+    """A reply, with the number of its request."""
+
+    number: int
+    body: Reply
+
+
+REQUESTS = msgspec.json.Decoder(NumberedRequest)
+REPLIES = msgspec.json.Decoder(NumberedReply)
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Transport
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def encode(message: NumberedRequest | NumberedReply) -> bytes:
+    """A message as it crosses."""
+    text = msgspec.json.encode(message)
+    return LENGTH.pack(len(text)) + text
+
+
+def decode_reply(text: bytes, number: int, *expected: type[Message]) -> Message:
+    """The body of the reply to this request, of an expected class. Raises MalformedMessage."""
+    try:
+        reply = REPLIES.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedMessage(f"{error}, in {text[:100]!r}") from None
+    if reply.number != number:
+        raise MalformedMessage(f"the reply to request {reply.number}, where that to {number} is due")
+    if not isinstance(reply.body, expected):
+        names = " or ".join(one.__name__ for one in expected)
+        raise MalformedMessage(f"{type(reply.body).__name__}, where {names} is due")
+    return reply.body
+
+
+def receive(connection: socket.socket) -> bytes | None:
+    """The next message's JSON, None at the end; waits for ever."""
+    header = connection.recv(LENGTH.size, socket.MSG_WAITALL)
+    if len(header) < LENGTH.size:
+        return None
+    return connection.recv(LENGTH.unpack(header)[0], socket.MSG_WAITALL)
+
+
+class Lost(Exception):
+    """The other side's process has ended."""
+
+
+class Channel:
+    """The judge's end of the socket. The process behind the other end may do anything: no wait is without an end."""
+
+    def __init__(self, connection: socket.socket, process: int):
+        """process: a pidfd of the worker, which tells its end although another process may hold the socket open."""
+        self.connection, self.process = connection, process
+        connection.setblocking(False)
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(process, selectors.EVENT_READ)
+        self.selector.register(connection, selectors.EVENT_READ)
+
+    def hang_up(self) -> None:
+        """Let the other side, if it is there, read the end."""
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        self.selector.close()
+        self.connection.close()
+
+    def send(self, data: bytes, deadline: float) -> None:
+        """Send all bytes. Raises Lost, or TimeoutError at the deadline (of time.monotonic)."""
+        while data:
+            self._wait(selectors.EVENT_WRITE, deadline)
+            try:
+                data = data[self.connection.send(data) :]
+            except OSError:
+                raise Lost from None
+
+    def receive(self, deadline: float) -> bytes:
+        """The next message's JSON. Raises Lost, TimeoutError, or MalformedMessage for a length above the limit."""
+        (length,) = LENGTH.unpack(self._receive(LENGTH.size, deadline))
+        if length > MAX_BYTES:
+            raise MalformedMessage(f"a length of {length} bytes, the limit is {MAX_BYTES}")
+        return self._receive(length, deadline)
+
+    def _receive(self, count: int, deadline: float) -> bytes:
+        data = bytearray()
+        while len(data) < count:
+            self._wait(selectors.EVENT_READ, deadline)
+            try:
+                part = self.connection.recv(count - len(data))
+            except OSError:
+                raise Lost from None
+            if not part:
+                raise Lost
+            data += part
+        return bytes(data)
+
+    def _wait(self, event: int, deadline: float) -> None:
+        """Until the socket is ready. What a process sent before its end can still be read."""
+        self.selector.modify(self.connection, event)
+        while True:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise TimeoutError
+            ready = {key.fd for key, _ in self.selector.select(remaining)}
+            if self.connection.fileno() in ready:
+                return
+            if self.process in ready:
+                raise Lost

@@ -1,0 +1,148 @@
+"""What a call returned: the worker's description of it, and the judge's verdict on the description.
+
+An output is a list of tensors for group GEMM and a tensor for the other problems. Each has a storage of its own or is
+the caller's c. Values are compared from the tensors' bytes, which cross separately.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from harness.messages import MAX_NAME, Output, Outputs, Tensor
+from harness.shared_memory import dtype_name, element_bytes, span, tensors
+
+# ---------------------------------------------------------------------------------------------------------------------
+# In the worker
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def leaves(output: Any) -> list[Any]:
+    """The items of a list or tuple, or the one item."""
+    return list(output) if isinstance(output, (list, tuple)) else [output]
+
+
+def is_plain(item: Any) -> bool:
+    """Whether an item is a strided torch.Tensor, of no subclass, whose elements are there."""
+    return type(item) is torch.Tensor and item.layout is torch.strided and item.device.type != "meta"
+
+
+def save_expected(output: Any, places: tuple[Tensor, ...], memory: torch.Tensor) -> None:
+    """Copy the elements of each tensor that has the shape and dtype of its place to there."""
+    for item, place in zip(leaves(output), places):
+        if is_plain(item) and tuple(item.shape) == place.shape and dtype_name(item.dtype) == place.dtype:
+            source = element_bytes(item.detach().contiguous())
+            memory[place.offset : place.offset + len(source)].copy_(source)
+
+
+def describe(data: Any, output: Any) -> Outputs:
+    """What a call on the input tuple `data` returned."""
+    items, faults = leaves(output), overlaps(data, output)
+    described = tuple(
+        Output(type_text(item), True, tuple(item.shape), dtype_name(item.dtype), str(item.device), fault)
+        if is_plain(item)
+        else Output(type_text(item), False)
+        for item, fault in zip(items, faults)
+    )
+    if isinstance(output, torch.Tensor):
+        return Outputs("", True, described)
+    return Outputs(type(output).__name__[:MAX_NAME], type(output) is list, described)
+
+
+def type_text(item: Any) -> str:
+    """The type of an item, and what is odd about a tensor that is not plain."""
+    name = type(item).__name__[:MAX_NAME]
+    if type(item) is not torch.Tensor or is_plain(item):
+        return name
+    return f"a {name} on device {item.device}" if item.device.type == "meta" else f"a {name} of layout {item.layout}"
+
+
+def overlaps(data: Any, output: Any) -> list[str]:
+    """For each item, with whose storage its own overlaps; empty if it is the caller's c or has a storage of its own."""
+    own_c = [group[2] for group in data[0]] if isinstance(data[0], list) else [data[-1]]
+    read = [tensor for tensor in tensors(data) if isinstance(tensor, torch.Tensor)]
+    items = leaves(output)
+    found = []
+    for index, item in enumerate(items):
+        others = [(f"the output of group {i}", other) for i, other in enumerate(items) if i != index]
+        c = own_c[index] if index < len(own_c) else None
+        others += [("an input", tensor) for tensor in read if tensor is not c]
+        is_c = is_plain(item) and c is not None and extent(item) == extent(c)
+        overlapping = share_memory if is_c else share_storage
+        found.append(next((name for name, other in others if overlapping(item, other)), ""))
+    return found
+
+
+def share_memory(one: Any, other: Any) -> bool:
+    """Whether the spans of two tensors overlap; False for what has no elements in memory."""
+    return _on_one_device(one, other) and _overlap(extent(one), extent(other))
+
+
+def share_storage(one: Any, other: Any) -> bool:
+    """Whether the storages of two tensors overlap, whatever part of them the tensors are."""
+    return _on_one_device(one, other) and _overlap(storage_extent(one), storage_extent(other))
+
+
+def _on_one_device(one: Any, other: Any) -> bool:
+    return is_plain(one) and is_plain(other) and one.device == other.device and bool(one.numel() and other.numel())
+
+
+def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return max(one[0], other[0]) < min(one[1], other[1])
+
+
+def extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """(address of the first byte, address after the last)."""
+    begin = tensor.data_ptr()
+    return begin, begin + span(tuple(tensor.shape), tensor.stride()) * tensor.element_size()
+
+
+def storage_extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """(address of the first byte of the tensor's storage, address after the last)."""
+    storage = tensor.untyped_storage()
+    return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# In the judge
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def named(expected: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """(name, tensor) of each expected tensor."""
+    if isinstance(expected, torch.Tensor):
+        yield "c", expected
+    else:
+        yield from ((f"group {index}", tensor) for index, tensor in enumerate(expected))
+
+
+def find_fault(expected: Any, outputs: Outputs) -> str:
+    """Why the described outputs cannot be compared with the expected ones; empty if they can.
+
+    expected: a tensor or a list of tensors.
+    """
+    wanted = list(named(expected))
+    if isinstance(expected, list):
+        if not outputs.is_plain or not outputs.container:
+            type_name = outputs.container or "Tensor"
+            return f"output is of type {type_name}, expected a list of {len(wanted)} tensors"
+        if len(outputs.items) != len(wanted):
+            return f"output has {len(outputs.items)} tensors, expected {len(wanted)}"
+    elif outputs.container or len(outputs.items) != 1:
+        return f"output is of type {outputs.container}, expected a tensor"
+    faults = [(name, _item_fault(tensor, item)) for (name, tensor), item in zip(wanted, outputs.items)]
+    return "\n".join(f"{name}: {fault}" for name, fault in faults if fault)
+
+
+def _item_fault(want: torch.Tensor, item: Output) -> str:
+    if not item.is_plain:
+        return f"got {item.type}, expected a tensor"
+    if item.shape != tuple(want.shape):
+        return f"shape is {item.shape}, expected {tuple(want.shape)}"
+    if item.dtype != dtype_name(want.dtype):
+        return f"dtype is torch.{item.dtype}, expected {want.dtype}"
+    if item.device != str(want.device):
+        return f"device is {item.device}, expected {want.device}"
+    return f"its storage overlaps that of {item.fault}" if item.fault else ""

@@ -1,0 +1,33 @@
+"""One call of a submission under torch's profiler, or marked for Nsight Compute."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from harness.shared_memory import clone
+
+
+def profile(kernel: Callable[[Any], Any], data: Any) -> str:
+    """The table of torch's profiler for one call; under ncu (POPCORN_NCU) one call in the NVTX range custom_kernel."""
+    import torch
+
+    if os.environ.get("POPCORN_NCU", "0").lower() not in ("", "0", "false"):
+        cloned = clone(data)
+        torch.cuda.synchronize()
+        with torch.cuda.nvtx.range("custom_kernel"):
+            kernel(cloned)
+            torch.cuda.synchronize()
+        return ""
+
+    from torch.profiler import ProfilerActivity, profile, record_function
+
+    kernel(clone(data))  # compiles
+    cloned = clone(data)
+    torch.cuda.synchronize()
+    activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+    with profile(activities=activities) as profiler, record_function("custom_kernel"):
+        kernel(cloned)
+        torch.cuda.synchronize()
+    return profiler.key_averages().table(sort_by="self_cuda_time_total", row_limit=20)

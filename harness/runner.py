@@ -1,0 +1,198 @@
+"""The worker process: it imports the submission and calls it on request. Nothing that it says is trusted.
+
+    python -m harness.runner SUBMISSION SOCKET MEMORY    descriptors of its end of the socket and of the shared memory
+
+It may hang or die with a submission; the judge notices and starts another.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from harness import ROOT, messages
+from harness.confinement import fork_confined
+from harness.modules import load_module
+from harness.timing import release_memory, time_calls
+from task import GROUP_GEMM
+
+if TYPE_CHECKING:  # it imports torch, which the process does after it is confined
+    from harness.shared_memory import SharedMemory
+
+
+def load_submission(path: str) -> ModuleType:
+    """The module `submission` from the file at `path`, imported once."""
+    return sys.modules.get("submission") or load_module("submission", path)
+
+
+class Runner:
+    """Carries out requests. A slot holds an input, and what the last call on it has returned."""
+
+    def __init__(self, load: Callable[[], ModuleType], memory: SharedMemory):
+        """load: returns the submission's module, or raises what its import raises."""
+        self.load, self.memory = load, memory
+        self.inputs: dict[int, Any] = {}
+        self.outputs: dict[int, tuple[Any, Any]] = {}  # slot -> (input, which may be a copy of the slot's, output)
+        self.handlers: dict[type, Callable[[Any], messages.Reply]] = {
+            messages.Store: self.store,
+            messages.Call: self.call,
+            messages.Fetch: self.fetch,
+            messages.Time: self.time,
+            messages.Overwrite: self.overwrite,
+            messages.Profile: self.profile,
+            messages.Plan: self.plan,
+            messages.Finish: self.finish,
+        }
+
+    def answer(self, request: messages.Request) -> messages.Reply:
+        """Carry out a request; an exception is the reply's text, since those of the DSL do not cross."""
+        try:
+            return self.handlers[type(request)](request)
+        except BaseException as error:  # SystemExit included
+            text = "".join(traceback.format_exception(error))
+            message = f"{type(error).__name__}: {error}"
+            return messages.Failed(printable(message, messages.MAX_TEXT), printable(text, messages.MAX_TEXT))
+
+    @property
+    def custom_kernel(self) -> Callable[[Any], Any]:
+        return self.load().custom_kernel
+
+    def store(self, request: messages.Store) -> messages.Reply:
+        from harness.shared_memory import fill_all, load
+
+        self.memory.map(request.memory_bytes)
+        if request.in_place:
+            fill_all(self.inputs[request.slot], request.data, self.memory.bytes)
+        else:
+            self.inputs[request.slot] = load(request.data, self.memory.bytes)
+        return messages.Done()
+
+    def call(self, request: messages.Call) -> messages.Reply:
+        import torch
+
+        from harness.shared_memory import clone
+
+        kernel = self.custom_kernel
+
+        def call_all() -> None:
+            for slot in request.slots:
+                data = clone(self.inputs[slot]) if request.clone else self.inputs[slot]
+                self.outputs[slot] = data, kernel(data)
+
+        torch.cuda.synchronize()
+        if request.counted:
+            return messages.Called(count_launches(call_all))
+        call_all()
+        torch.cuda.synchronize()
+        return messages.Called()
+
+    def fetch(self, request: messages.Fetch) -> messages.Reply:
+        from harness.outputs import describe, save_expected
+
+        self.memory.map(request.memory_bytes)
+        data, output = self.outputs[request.slot]
+        save_expected(output, request.places, self.memory.bytes)
+        return describe(data, output)
+
+    def time(self, request: messages.Time) -> messages.Reply:
+        inputs = [self.inputs[slot] for slot in range(request.slots)]
+        nanoseconds, outputs = time_calls(self.custom_kernel, inputs)
+        self.outputs = dict(enumerate(zip(inputs, outputs)))
+        return messages.Timed(nanoseconds)
+
+    def overwrite(self, request: messages.Overwrite) -> messages.Reply:
+        from harness.outputs import leaves
+
+        for slot in range(request.slots):
+            for tensor in leaves(self.outputs[slot][1]):
+                tensor.fill_(float("nan"))
+        return messages.Done()
+
+    def profile(self, request: messages.Profile) -> messages.Reply:
+        from harness.profiling import profile
+
+        report = profile(self.custom_kernel, self.inputs[request.slot])
+        return messages.Profiled(printable(report, messages.MAX_TEXT))
+
+    def plan(self, request: messages.Plan) -> messages.Reply:
+        plan = plan_of(self.load(), request.problem, list(request.sizes))
+        return messages.Planned({printable(label): printable(figure) for label, figure in plan.items()})
+
+    def finish(self, request: messages.Finish) -> messages.Reply:
+        self.inputs.clear()
+        self.outputs.clear()
+        release_memory()
+        return messages.Finished(device_is_usable())
+
+
+def printable(value: object, limit: int = messages.MAX_NAME) -> str:
+    """Text that JSON can hold, of at most `limit` characters."""
+    return str(value).encode(errors="backslashreplace").decode()[:limit]
+
+
+def device_is_usable() -> bool:
+    """False after an error that CUDA reports from every later call."""
+    import torch
+
+    try:
+        torch.cuda.synchronize()
+    except Exception:
+        return False
+    return True
+
+
+def count_launches(call: Callable[[], None]) -> tuple[messages.Launch, ...]:
+    """The emulator's counts of each launch that the call makes."""
+    import torch
+
+    emulator = sys.modules["emulator"]
+    emulator.reset_counters()
+    call()
+    torch.cuda.synchronize()
+    return tuple(messages.Launch(**counters.as_dict()) for counters in emulator.counters())
+
+
+def plan_of(submission: ModuleType, problem: str, sizes: list[tuple[int, int, int, int]]) -> dict[str, Any]:
+    """The submission's own account of its launches: label -> figure. Empty for a submission that gives none.
+
+    A submission gives one by a function plan_report(problem_sizes), which is asked for group GEMM only, or
+    plan_report(problem_sizes, problem), which is asked for every problem. harness.plan_report has the project's own.
+    """
+    plan_report: Callable[..., dict[str, Any]] | None = getattr(submission, "plan_report", None)
+    if Path(getattr(submission, "__file__", None) or "").resolve() == ROOT / "submission.py":
+        from harness.plan_report import plan_report
+    if plan_report is None:
+        return {}
+    if "problem" in inspect.signature(plan_report).parameters:
+        return plan_report(sizes, problem=problem)
+    return plan_report(sizes) if problem == GROUP_GEMM.name else {}
+
+
+def main() -> None:
+    path, socket_fd, memory_fd = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    fork_confined(os.getppid())
+    import torch
+
+    from harness.shared_memory import SharedMemory
+
+    for fd in (socket_fd, memory_fd):
+        os.set_inheritable(fd, False)
+    runner = Runner(partial(load_submission, path), SharedMemory(memory_fd))
+    connection = socket.socket(fileno=socket_fd)
+    ready = messages.Ready(torch.cuda.get_device_name())
+    connection.sendall(messages.encode(messages.NumberedReply(0, ready)))
+    while (text := messages.receive(connection)) is not None:
+        request = messages.REQUESTS.decode(text)
+        connection.sendall(messages.encode(messages.NumberedReply(request.number, runner.answer(request.body))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""The harness's own processes, attacked from the worker: memory, signals, limits."""
+
+import ctypes
+import fcntl
+import os
+import resource
+import signal
+import socket
+import time
+
+from tests.submissions.hostile.kit import ancestors, kind, zeros
+
+PTRACE_ATTACH, PTRACE_SEIZE = 16, 0x4206
+SYS_PIDFD_OPEN, SYS_PIDFD_SEND_SIGNAL, SYS_RT_SIGQUEUEINFO = 434, 424, 129
+F_SETSIG = 10
+CHUNK = 1 << 22
+libc = ctypes.CDLL(None, use_errno=True)
+libc.process_vm_readv.restype = libc.process_vm_writev.restype = ctypes.c_ssize_t
+
+
+def writable_ranges(pid):
+    """(start, end) of the process's writable memory without names, its heap included."""
+    try:
+        with open(f"/proc/{pid}/maps") as maps:
+            entries = [line.split() for line in maps]
+    except OSError:
+        return
+    for span, access, *_, name in (entry if len(entry) > 5 else [*entry, ""] for entry in entries):
+        if access.startswith("rw") and name in ("", "[heap]"):
+            start, end = (int(address, 16) for address in span.split("-"))
+            yield start, min(end, start + (1 << 28))
+
+
+@kind(alone=True)
+def memory_file(data):
+    """/proc/PID/mem: every "fail" of the harness's memory becomes "pass" """
+    for pid in ancestors():
+        try:
+            memory = os.open(f"/proc/{pid}/mem", os.O_RDWR)
+        except OSError:
+            continue
+        for start, end in writable_ranges(pid):
+            for base in range(start, end, CHUNK):
+                try:
+                    content = os.pread(memory, min(CHUNK, end - base), base)
+                    changed = content.replace(b"fail", b"pass")
+                    if changed != content:
+                        os.pwrite(memory, changed, base)
+                except OSError:
+                    pass
+    return zeros(data)
+
+
+class Span(ctypes.Structure):
+    """struct iovec"""
+
+    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+
+
+@kind(alone=True)
+def process_vm_writev(data):
+    """process_vm_writev: the same"""
+    buffer = ctypes.create_string_buffer(CHUNK)
+    for pid in ancestors():
+        for start, end in writable_ranges(pid):
+            for base in range(start, end, CHUNK):
+                ours = Span(ctypes.addressof(buffer), min(CHUNK, end - base))
+                theirs = Span(base, ours.length)
+                size = libc.process_vm_readv(pid, ctypes.byref(ours), 1, ctypes.byref(theirs), 1, 0)
+                at = buffer.raw[: max(size, 0)].find(b"fail")
+                while at >= 0:
+                    buffer[at : at + 4] = b"pass"
+                    ours, theirs = Span(ctypes.addressof(buffer) + at, 4), Span(base + at, 4)
+                    libc.process_vm_writev(pid, ctypes.byref(ours), 1, ctypes.byref(theirs), 1, 0)
+                    at = buffer.raw[:size].find(b"fail")
+    return zeros(data)
+
+
+@kind(alone=True, timeout_s=10)
+def ptrace_attach(data):
+    """ptrace: the harness is attached to and stays stopped"""
+    for pid in ancestors():
+        libc.ptrace(PTRACE_ATTACH, pid, 0, 0)
+    outputs = zeros(data)
+    time.sleep(2)
+    return outputs
+
+
+@kind(alone=True)
+def kills_the_harness(data):
+    """SIGKILL to the harness"""
+    for pid in ancestors():
+        os.kill(pid, signal.SIGKILL)
+    return zeros(data)
+
+
+@kind(alone=True)
+def interrupts_the_harness(data):
+    """SIGINT and SIGTERM to the harness"""
+    for pid in ancestors():
+        os.kill(pid, signal.SIGINT)
+        os.kill(pid, signal.SIGTERM)
+    return zeros(data)
+
+
+@kind(alone=True, timeout_s=10)
+def stops_the_harness(data):
+    """SIGSTOP to the harness"""
+    for pid in ancestors():
+        os.kill(pid, signal.SIGSTOP)
+    return zeros(data)
+
+
+@kind(alone=True)
+def signals_by_other_calls(data):
+    """SIGKILL to the harness by pidfd_send_signal, tgkill, rt_sigqueueinfo and to its group"""
+    information = ctypes.create_string_buffer(128)
+    information[8:9] = b"\xff"  # si_code is SI_QUEUE, -1
+    information[9:12] = b"\xff" * 3
+    for pid in ancestors():
+        process = libc.syscall(SYS_PIDFD_OPEN, pid, 0)
+        libc.syscall(SYS_PIDFD_SEND_SIGNAL, process, signal.SIGKILL, None, 0)
+        libc.tgkill(pid, pid, signal.SIGKILL)
+        libc.syscall(SYS_RT_SIGQUEUEINFO, pid, signal.SIGKILL, information)
+        if os.getpgid(pid) == pid:  # the run's own group
+            libc.killpg(pid, signal.SIGKILL)
+    return zeros(data)
+
+
+@kind(alone=True)
+def signal_of_a_file(data):
+    """SIGKILL to the harness as the signal of a socket that gets data (F_SETOWN, F_SETSIG)"""
+    ours, theirs = socket.socketpair()
+    for pid in ancestors():
+        fcntl.fcntl(ours, F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(ours, fcntl.F_SETOWN, pid)
+        fcntl.fcntl(ours, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+        theirs.send(b"x")
+    return zeros(data)
+
+
+@kind(then=("all_zeros",))
+def limits_of_the_harness(data):
+    """prlimit: no memory, descriptors, files or seconds for the harness; then this process ends"""
+    for pid in ancestors():
+        for limit in (resource.RLIMIT_AS, resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE, resource.RLIMIT_CPU):
+            try:
+                resource.prlimit(pid, limit, (1, 1))
+            except OSError:
+                pass
+    os._exit(5)
+
+
+@kind(alone=True)
+def priority_of_the_harness(data):
+    """The harness gets the lowest priority, and is the first that a lack of memory ends"""
+    for pid in ancestors():
+        try:
+            os.setpriority(os.PRIO_PROCESS, pid, 19)
+            with open(f"/proc/{pid}/oom_score_adj", "w") as file:
+                file.write("1000")
+        except OSError:
+            pass
+    return zeros(data)

@@ -1,0 +1,117 @@
+"""What hostile submissions share: their register, plain results, patches, and the processes that they may attack."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import reference
+
+FIRST_M = 2  # of the first group in a run's first case; it tells the case in a run of several
+TIMEOUT_S = 60.0
+OVER = "over"  # file of a run's folder, once the run is judged: for what cannot be caught
+PROOF = "ran-in-the-harness"  # file of a run's folder, with the id of the process that wrote it
+FAILS, PASSES, ANY = "fails", "passes", "any"  # a case's right verdict; ANY where only the harness's own conduct counts
+
+KINDS: dict[str, "Kind"] = {}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One hostile submission or legal twin."""
+
+    name: str
+    tries: str  # in a sentence
+    family: str
+    act: Callable  # custom_kernel; with at_import a function without arguments, and every result is zeros
+    verdict: str = FAILS
+    at_import: bool = False
+    alone: bool = False  # in a run of eval.py of its own, not in its family's
+    mode: str = "test"
+    problem: str = "group_gemm"
+    line: str = ""  # the case's spec line; empty: a small one
+    timeout_s: float = TIMEOUT_S  # --timeout; another where the case takes all of it
+    then: tuple[str, ...] = ()  # kinds of the run's further cases
+    protocol: str = "pipe"  # POPCORN_FD: a pipe of its own, that of "output" (stdout and stderr), or none: a "person"
+    copied_tree: bool = False  # runs a copy of eval.py and the packages, which must stay as it was
+
+
+def kind(**properties) -> Callable:
+    """Register a function under its name; its docstring says what it tries."""
+
+    def register(act: Callable) -> Callable:
+        alone = properties.pop("alone", False) or bool(properties.keys() - {"verdict", "timeout_s"})
+        family = act.__module__.rpartition(".")[2]
+        if act.__name__ in KINDS:
+            raise ValueError(f"{act.__name__}: in {KINDS[act.__name__].family} and in {family}")
+        KINDS[act.__name__] = Kind(act.__name__, act.__doc__, family, act, alone=alone, **properties)
+        return act
+
+    return register
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Results
+# ---------------------------------------------------------------------------------------------------------------------
+
+right = reference.ref_kernel  # group GEMM's, in newly allocated tensors
+
+
+def zeros(data):
+    """The caller's c, zeroed: what costs nothing, and is wrong."""
+    return data[-1].zero_() if len(data) != 4 else [c.zero_() for _, _, c in data[0]]
+
+
+def into_c(data):
+    """The right result in the caller's c tensors."""
+    return [c.copy_(result) for (_, _, c), result in zip(data[0], right(data))]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Patches
+# ---------------------------------------------------------------------------------------------------------------------
+
+_patched: list[tuple[object, str, list]] = []
+
+
+def patch(owner, name, value):
+    """Set an attribute until `undo`, which the next call of custom_kernel does first."""
+    _patched.append((owner, name, [vars(owner)[name]] if name in vars(owner) else []))
+    setattr(owner, name, value)
+
+
+def undo():
+    while _patched:
+        owner, name, was = _patched.pop()
+        if was:
+            setattr(owner, name, *was)
+        else:
+            delattr(owner, name)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Other processes and files
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def folder() -> Path:
+    """The run's own folder, for what a submission leaves behind."""
+    return Path(os.environ["HOSTILE_FOLDER"])
+
+
+def tree() -> Path:
+    """The copy of the project that a run with copied_tree uses. Raises KeyError in other runs."""
+    return Path(os.environ["HOSTILE_TREE"])
+
+
+def ancestors() -> list[int]:
+    """The harness's processes above this one, the nearest first: all below the one that runs the hostile submissions.
+
+    No submission writes to, or signals, a process that is neither among these nor its own child.
+    """
+    runner, pid, found = int(os.environ["HOSTILE_RUNNER"]), os.getppid(), []
+    while pid not in (0, 1, runner):
+        found.append(pid)
+        status = Path(f"/proc/{pid}/status").read_text()
+        pid = int(status.split("PPid:")[1].split()[0])
+    return found

@@ -1,0 +1,224 @@
+"""Processes that a submission starts and leaves behind; results are right, and either verdict is."""
+
+import ctypes
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+
+from tests.submissions.hostile.kit import ANY, OVER, ancestors, folder, kind, right
+
+LIFE_S = 150  # of what is left behind, longer than its run may take
+PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG = 36, 1
+CLONE_PARENT, CLONE_NEWPID, SYS_CLONE, SYS_EXIT = 0x8000, 0x20000000, 56, 60
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def lingers():
+    """What a child does: nothing for long; then a file appears."""
+    time.sleep(LIFE_S)
+    (folder() / "later").touch()
+    os._exit(0)
+
+
+def open_pipes(pid):
+    """New descriptors of a process's pipes, for writing."""
+    opened = []
+    try:
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            path = f"/proc/{pid}/fd/{name}"
+            if os.path.exists(path) and stat.S_ISFIFO(os.stat(path).st_mode):
+                opened.append(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+    except OSError:
+        pass
+    return opened
+
+
+@kind(verdict=ANY, alone=True)
+def sleeping_child(data):
+    """A child that sleeps"""
+    if not os.fork():
+        lingers()
+    return right(data)
+
+
+@kind(verdict=ANY, alone=True)
+def detached_grandchild(data):
+    """A grandchild with a session of its own, whose parent has ended"""
+    if not os.fork():
+        os.setsid()
+        if not os.fork():
+            lingers()
+        os._exit(0)
+    os.wait()
+    return right(data)
+
+
+@kind(verdict=ANY, alone=True)
+def daemon_with_descriptors(data):
+    """A detached daemon that writes `check: pass` to every pipe that it and the harness have, again and again"""
+    opened = [fd for pid in (os.getpid(), *ancestors()) for fd in open_pipes(pid)]
+    if not os.fork():
+        os.setsid()
+        if not os.fork():
+            end = time.monotonic() + LIFE_S
+            while time.monotonic() < end:
+                for fd in opened:
+                    try:
+                        os.write(fd, b"check: pass\n")
+                    except OSError:
+                        pass
+                time.sleep(0.05)
+        os._exit(0)
+    os.wait()
+    return right(data)
+
+
+@kind(verdict=ANY, alone=True)
+def stubborn_child(data):
+    """A child that ignores and blocks all signals"""
+    if not os.fork():
+        os.setsid()
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        lingers()
+    return right(data)
+
+
+@kind(verdict=ANY, alone=True)
+def stopped_child(data):
+    """A child that has stopped itself"""
+    if not os.fork():
+        os.setsid()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        os._exit(0)
+    return right(data)
+
+
+@kind(verdict=ANY, alone=True)
+def child_of_the_harness(data):
+    """clone(CLONE_PARENT): a sibling of the worker, in a session of its own"""
+    if not libc.syscall(SYS_CLONE, CLONE_PARENT | signal.SIGCHLD, None, None, None, None):
+        libc.setsid()
+        libc.sleep(LIFE_S)
+        libc._exit(0)
+    return right(data)
+
+
+@kind(verdict=ANY, alone=True)
+def own_reaper(data):
+    """A daemon that adopts its own descendants"""
+    if not os.fork():
+        os.setsid()
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        for _ in range(3):
+            if not os.fork():
+                os.setsid()
+                if not os.fork():
+                    lingers()
+                os._exit(0)
+        lingers()
+    return right(data)
+
+
+@kind(verdict=ANY, alone=True)
+def own_namespace(data):
+    """A daemon in a namespace of process ids of its own, where the kernel allows one"""
+    if not os.fork():
+        libc.unshare(CLONE_NEWPID)
+        if not os.fork():
+            os.setsid()
+            lingers()
+        os._exit(0)
+    os.wait()
+    return right(data)
+
+
+@kind(verdict=ANY, alone=True)
+def program_without_environment(data):
+    """Another program, detached, with an empty environment and no descriptors"""
+    command = [sys.executable, "-S", "-c", f"import time; time.sleep({LIFE_S})"]
+    subprocess.Popen(command, env={}, start_new_session=True, stdin=-3, stdout=-3, stderr=-3)
+    return right(data)
+
+
+@kind(verdict=ANY, alone=True)
+def hopping_processes(data):
+    """Eight daemons that are new processes every few milliseconds"""
+    end = time.monotonic() + LIFE_S
+    for _ in range(8):
+        if not os.fork():
+            os.setsid()
+            while time.monotonic() < end and not (folder() / OVER).exists():
+                if os.fork():
+                    os._exit(0)
+                os.setsid()
+            os._exit(0)
+        os.wait()
+    return right(data)
+
+
+@kind(verdict=ANY, alone=True)
+def many_processes(data):
+    """Fifty processes in sessions of their own"""
+    for _ in range(50):
+        if not os.fork():
+            os.setsid()
+            lingers()
+    return right(data)
+
+
+@kind(verdict=ANY, alone=True)
+def process_without_its_first_thread(data):
+    """A child whose first thread has ended and whose second sleeps: it looks like a zombie"""
+    if not os.fork():
+        os.setsid()
+        threading.Thread(target=lingers).start()
+        libc.syscall(SYS_EXIT, 0)
+    return right(data)
+
+
+@kind(verdict=ANY, alone=True, timeout_s=8)
+def child_and_hang(data):
+    """A detached grandchild, and a hang"""
+    detached_grandchild(data)
+    time.sleep(600)
+
+
+@kind(verdict=ANY, alone=True)
+def child_and_death(data):
+    """A detached grandchild, and the worker's death"""
+    detached_grandchild(data)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@kind(verdict=ANY, at_import=True)
+def child_at_import():
+    """A detached grandchild of the import"""
+    if not os.fork():
+        os.setsid()
+        if not os.fork():
+            lingers()
+        os._exit(0)
+    os.wait()
+
+
+@kind(verdict=ANY, alone=True)
+def child_at_exit(data):
+    """A detached grandchild that is started when the worker ends"""
+    import atexit
+
+    atexit.register(detached_grandchild, ((), ()))
+    return right(data)
+
+
+@kind(verdict=ANY, alone=True)
+def no_death_signal(data):
+    """The worker asks not to be killed with its parent, and holds its socket in a child"""
+    libc.prctl(PR_SET_PDEATHSIG, 0)
+    if not os.fork():
+        os.setsid()
+        lingers()
+    return right(data)

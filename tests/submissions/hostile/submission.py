@@ -1,0 +1,17 @@
+"""The submission whose kinds HOSTILE names; where there are several, M of a case's first group chooses."""
+
+import os
+
+from tests.submissions.hostile import kit, register
+
+names = os.environ["HOSTILE"].split(",")
+kinds = [register.KINDS[name] for name in names]
+for chosen in kinds:
+    if chosen.at_import:
+        chosen.act()
+
+
+def custom_kernel(data):
+    kit.undo()
+    chosen = kinds[data[3][0][0] - kit.FIRST_M] if len(kinds) > 1 else kinds[0]
+    return kit.zeros(data) if chosen.at_import else chosen.act(data)
