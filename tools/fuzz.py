@@ -1,6 +1,6 @@
 """Mutates PTX modules and loads and translates them in the emulator: nothing but EmulatorError may come of it.
 
-    python -m tools.fuzz [--inputs 10000] [--seed 0] [--only I] [FILE.ptx ...]
+    python -m tools.fuzz [--inputs 10000] [--seed 0] [--only I] [--save FILE.json] [FILE.ptx ...]
 
 An input is an excerpt of a module with one or more random changes of its characters, tokens, lines or instructions. The
 modules are the emulator's benchmark kernels, the project's kernel in CONFIGURATIONS, and the files, which the emulator
@@ -22,6 +22,7 @@ import random
 import resource
 import signal
 import sys
+import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -29,13 +30,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import emulator
 from emulator.bench_kernels import CASES, ptx
 from emulator.errors import EmulatorError
 from harness.console import make_console, make_table
 from harness.options import command_parser
+from tools import records
 from tools.mutations import LEVELS, Input, Mutator
 
 LIMIT_SECONDS = 5.0
@@ -46,7 +48,7 @@ OUTCOMES = ACCEPTED, PARSER, TRANSLATION, FAILED, LATE = (
 )
 BAD = FAILED, LATE
 CONFIGURATIONS = ((128, 1, 1, 1), (64, 2, 1, 2))  # tokens of a tile, CTAs per MMA, CTAs per SM, split K
-_SHORTENING = 400  # trials
+_SHORTENING = 1000  # trials
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,13 @@ def run(texts: Sequence[str], numbers: Sequence[int], seed: int, progress: bool 
     return tally
 
 
+def record(tally: Tally, modules: int, seconds: float, arguments: list[str] | None) -> dict[str, Any]:
+    """All figures, for --save."""
+    bad = {place: {"input": number, "text": tried.text} for place, (number, tried) in tally.bad.items()}
+    counts = {level: {kind: counts[kind] for kind in OUTCOMES} for level, counts in tally.counts.items()}
+    return {**records.versions(arguments), "modules": modules, "seconds": seconds, "counts": counts, "bad": bad}
+
+
 def compiled() -> list[str]:
     """PTX of the project's kernel."""
     import submission
@@ -195,13 +204,17 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--inputs", type=int, default=10_000, metavar="N", help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="default: %(default)s")
     parser.add_argument("--only", type=int, metavar="I", help="try input I only")
+    records.add_save(parser)
     parser.add_argument("files", type=Path, nargs="*", metavar="FILE.ptx", help="modules beside the project's own")
     options = parser.parse_args(arguments)
     if options.inputs < 1:
         parser.error(f"--inputs {options.inputs}: at least 1 expected")
     texts = [*map(ptx, CASES), *compiled(), *(path.read_text() for path in options.files)]
     numbers = range(options.inputs) if options.only is None else [options.only]
+    start = time.monotonic()
     tally = run(texts, numbers, options.seed, progress=True)
+    if options.save:
+        records.save(options.save, record(tally, len(texts), time.monotonic() - start, arguments))
     show(tally)
     sys.exit(1 if tally.bad else 0)
 

@@ -13,11 +13,12 @@ A table whose file is missing says which command writes the file.
     model                             model.json
     emulator                          emulator.json
     soak                              every soak-NAME.json, a column each
+    fuzz                              fuzz.json
 
 DEVICE-PROBLEM.json is written by `python -m tools.compare --problem PROBLEM --save FILE`, model.json by
 `python -m tools.model --save FILE`, emulator.json by `python -m emulator.bench --json FILE`, soak-NAME.json by
-`python -m emulator tests/soak.py --save FILE`. Cases are numbered from 0, as `--case` numbers them. Times are
-microseconds, medians over the repeats.
+`python -m emulator tests/soak.py --save FILE`, fuzz.json by `python -m tools.fuzz --save FILE`. Cases are numbered from
+0, as `--case` numbers them. Times are microseconds, medians over the repeats.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ CONFIGURATION = re.compile(r"ours, \d+x\d+, .*")  # rows of `tools.compare --sha
 OURS, IN_TURN = "ours", "ours, nothing promised"
 OMITTED = "omitted"  # tools.compare's value of "tensor core" on a Hopper
 NOT_MEASURED = "not measured"
+DSL = "nvidia-cutlass-dsl"
 MOST_VALUES = 8  # rows of a category in a soak's table
 
 
@@ -267,6 +269,22 @@ def soak(results: Path, name: str) -> str:
     return "\n\n".join([markdown(["", *(saved["device"] for saved in files)], rows), *captions])
 
 
+def fuzz(results: Path, name: str) -> str:
+    """Inputs of `tools.fuzz` by the level of their last mutation."""
+    saved = load(results / "fuzz.json")
+    if saved is None:
+        return missing("python -m tools.fuzz --save docs/results/fuzz.json")
+    outcomes = list(next(iter(saved["counts"].values())))
+    everything = {kind: sum(counts[kind] for counts in saved["counts"].values()) for kind in outcomes}
+    rows = [
+        [level, *(f"{count:,}" for count in (sum(counts.values()), *counts.values()))]
+        for level, counts in {**saved["counts"], "**all**": everything}.items()
+    ]
+    command = shlex.join(["python", "-m", "tools.fuzz", *saved["command"]])
+    caption = f"`{command}`; {saved['seconds']:.0f} s, {saved['modules']} modules; {DSL} {saved[DSL]}"
+    return f"{markdown(['last mutation', 'inputs', *outcomes], rows)}\n\n{caption}"
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 # Documents
 # ----------------------------------------------------------------------------------------------------------------------
@@ -278,6 +296,7 @@ KINDS: dict[str, Callable[[Path, str], str]] = {
     "model": model,
     "emulator": emulator,
     "soak": soak,
+    "fuzz": fuzz,
 }
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from emulator.errors import EmulatorError
 from emulator.hardware.variables import module_memory
 from emulator.ptx.ir import Entry, Variable
+
+LOCAL_BYTES = 512 << 10  # per thread (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability")
 
 
 @dataclass
@@ -23,7 +26,7 @@ class Layout:
 
 
 def lay_out(entry: Entry) -> Layout:
-    """The layout of an entry with its calls expanded."""
+    """The layout of an entry with its calls expanded. Raises EmulatorError for more local memory than a thread has."""
     layout = Layout({name: ("param", offset) for name, offset in entry.param_offsets().items() if name})
     dynamic = []
     for variable in entry.variables.values():
@@ -39,6 +42,9 @@ def lay_out(entry: Entry) -> Layout:
             layout.local_bytes = offset + variable.size
         elif not variable.extern:
             layout.symbols[variable.name] = ("global", _global_address(entry, variable))
+    if layout.local_bytes > LOCAL_BYTES:
+        reason = f"{layout.local_bytes} bytes of local memory per thread, the limit is {LOCAL_BYTES}"
+        raise EmulatorError(reason, kernel=entry.name, ptx_line=entry.line or None)
     layout.dynamic_offset = _aligned(layout.static_shared, max((variable.align for variable in dynamic), default=16))
     for variable in dynamic:
         layout.symbols[variable.name] = ("shared", layout.dynamic_offset)

@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from emulator.errors import EmulatorError
+from emulator.hardware.properties import DeviceProperties
 from emulator.ptx.ir import Scope, Variable
 
 if TYPE_CHECKING:
@@ -31,13 +32,19 @@ class ModuleMemory:
         constant = sum(variable.size for variable in found if variable.space == "const")
         if constant > CONSTANT_BYTES:
             raise EmulatorError(f"{constant} bytes of .const variables, the limit is {CONSTANT_BYTES}")
+        total = sum(variable.size for variable in found) - constant
+        if total > DeviceProperties.total_memory:
+            raise EmulatorError(f"{total} bytes of .global variables, the device has {DeviceProperties.total_memory}")
         offsets, end = {}, _ALIGNMENT
         for variable in found:
             align = max(variable.align, _ALIGNMENT)
             offsets[variable.name] = -(-end // align) * align
             end = offsets[variable.name] + variable.size + 1
         largest = max([_ALIGNMENT, *(variable.align for variable in found)])
-        storage = np.zeros(end + largest, np.uint8)
+        try:
+            storage = np.zeros(end + largest, np.uint8)
+        except MemoryError:
+            raise EmulatorError(f"{total} bytes of .global variables: this machine has not that much memory") from None
         base = -(-storage.ctypes.data // largest) * largest
         self.variables = {variable.name: variable for variable in found}
         self.addresses = {name: base + offset for name, offset in offsets.items()}

@@ -279,7 +279,7 @@ def install_runtime() -> None:
         "cudaEventQuery": _synchronize,
         "cudaEventElapsedTime": _elapsed,
         "cudaEventDestroy": lambda event: events.destroy(_integer(event, "event")),
-        "cudaMalloc": lambda nbytes: _allocate(nbytes) if nbytes else 0,
+        "cudaMalloc": lambda nbytes: 0 if nbytes == 0 else _allocate(nbytes),
         "cudaFree": _free,
         "cudaMemset": lambda pointer, value, count: _fill_low_byte(pointer, value, count),
         "cudaMemsetAsync": lambda pointer, value, count, queue: _fill_low_byte(pointer, value, count),

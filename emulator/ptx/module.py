@@ -164,7 +164,12 @@ class _ModuleParser:
         if match is None:
             if text.startswith((".version", ".target", ".address_size")):
                 raise ValueError(f"{text.split()[0]} stands once, at the start of the module")
-            raise ValueError("declaration not understood")
+            hint = (
+                ""
+                if text.startswith(".")
+                else ": it is outside of every body, perhaps because a brace above is surplus"
+            )
+            raise ValueError(f"declaration not understood{hint}")
         parsed = variable(match)
         if parsed.space in ("local", "param"):
             raise ValueError(f".{parsed.space} variables stand inside of functions")
