@@ -21,19 +21,15 @@ A word that ends in `?` may be left out, as may those behind it.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 
 from emulator.ptx.ir import SINK, Address, Immediate, Instruction, Negated, Pair, Register, Special, Symbol, Vector
 from emulator.ptx.literals import literal_bits
 from emulator.ptx.types import type_width
 
-
-@lru_cache(maxsize=1024)
-def _words(signature: str, match: re.Match[str] | None) -> tuple[str, ...]:
-    text = signature
-    if "{" in text and match is not None:
-        text = text.format(**match.groupdict(default=""))
-    return tuple(text.split())
+Check = Callable[[object], "str | None"]
+"""Operand -> why it does not have the type of a word, or None."""
 
 
 def counts(signature: str) -> frozenset[int]:
@@ -45,8 +41,8 @@ def counts(signature: str) -> frozenset[int]:
 
 def mismatch(instruction: Instruction, signature: str, match: re.Match[str]) -> str | None:
     """Why the operands of an instruction do not have the types of a signature, or None."""
-    for operand, word in zip(instruction.operands, _words(signature, match)):
-        reason = misfit(operand, word.removesuffix("?"))
+    for operand, check in zip(instruction.operands, _checks(signature, match)):
+        reason = check(operand)
         if reason is not None:
             return reason
     return None
@@ -54,58 +50,102 @@ def mismatch(instruction: Instruction, signature: str, match: re.Match[str]) -> 
 
 def misfit(operand: object, word: str) -> str | None:
     """Why an operand does not have the type of a word, or None."""
+    return _check(word)(operand)
+
+
+@lru_cache(maxsize=4096)
+def _checks(signature: str, match: re.Match[str]) -> tuple[Check, ...]:
+    text = signature.format(**match.groupdict(default="")) if "{" in signature else signature
+    return tuple(_check(word.removesuffix("?")) for word in text.split())
+
+
+@lru_cache(maxsize=256)
+def _check(word: str) -> Check:
     if word == ".":
-        return None
+        return lambda operand: None
     if word in ("[]", "[,]"):
-        if isinstance(operand, Address) and (operand.coordinates is not None) == (word == "[,]"):
-            return None
-        return f"an address {'with' if word == '[,]' else 'without'} coordinates is expected, not {shown(operand)}"
+        return _address_check(word == "[,]")
     if word == "#":
-        if isinstance(operand, Immediate) and not operand.float_width:
-            return None
-        return f"an integer literal is expected, not {shown(operand)}"
+        return _literal_check
     if word.endswith("*"):
-        items = operand.items if isinstance(operand, Vector) else (operand,)
-        return next((reason for item in items if item != SINK and (reason := misfit(item, word[:-1]))), None)
+        return _items_check(_check(word[:-1]))
     if "|" in word:
-        first, second = word.split("|")
+        return _pair_check(*word.split("|"))
+    if word.startswith("%"):
+        return _register_check(_check(word[1:]))
+    if word.startswith("_"):
+        inner = _check(word[1:])
+        return lambda operand: None if operand == SINK else inner(operand)
+    if word.endswith("+"):
+        return _type_check(word[:-1], wider=True)
+    return _type_check("pred" if word == "p" else word)
+
+
+def _address_check(coordinates: bool) -> Check:
+    expected = f"an address {'with' if coordinates else 'without'} coordinates is expected"
+
+    def check(operand: object) -> str | None:
+        if isinstance(operand, Address) and (operand.coordinates is not None) == coordinates:
+            return None
+        return f"{expected}, not {shown(operand)}"
+
+    return check
+
+
+def _literal_check(operand: object) -> str | None:
+    if isinstance(operand, Immediate) and not operand.float_width:
+        return None
+    return f"an integer literal is expected, not {shown(operand)}"
+
+
+def _items_check(inner: Check) -> Check:
+    def check(operand: object) -> str | None:
+        items = operand.items if isinstance(operand, Vector) else (operand,)
+        return next((reason for item in items if item != SINK and (reason := inner(item))), None)
+
+    return check
+
+
+def _pair_check(first: str, second: str) -> Check:
+    def check(operand: object) -> str | None:
         if not isinstance(operand, Pair):
             return misfit(operand, first)
         if operand.first == operand.second == SINK:
             return "one of two destinations must be a register"
         return misfit(operand.first, f"_{first}") or misfit(operand.second, f"_{second}")
-    if word.startswith("%") and not isinstance(operand, Register):
-        return f"a register is expected, not {shown(operand)}"
-    if word.startswith("%"):
-        return misfit(operand, word[1:])
-    if word.endswith("+"):
-        word = word[:-1]
-        wider = isinstance(operand, Register) and operand.width >= type_width(word)
-        return None if wider else misfit(operand, word)
-    if word.startswith("_"):
-        return None if operand == SINK else misfit(operand, word[1:])
-    return _misfit_of_type(operand, "pred" if word == "p" else word)
+
+    return check
 
 
-def _misfit_of_type(operand: object, type_name: str) -> str | None:
+def _register_check(inner: Check) -> Check:
+    def check(operand: object) -> str | None:
+        return inner(operand) if isinstance(operand, Register) else f"a register is expected, not {shown(operand)}"
+
+    return check
+
+
+def _type_check(type_name: str, wider: bool = False) -> Check:
+    """wider: registers may have more bits than the type."""
     width = type_width(type_name)
-    if isinstance(operand, Register):
-        if operand.width == width:
+
+    def check(operand: object) -> str | None:
+        if isinstance(operand, Register):
+            if operand.width == width or (wider and operand.width > width):
+                return None
+            if type_name == "pred":
+                return f"{operand.name} is no predicate, it has {operand.width} bits"
+            return f"register {operand.name} has {operand.width} bits, the operand's type .{type_name} {width}"
+        if isinstance(operand, Immediate) and type_name != "pred":
+            try:
+                literal_bits(operand, type_name)
+            except ValueError as error:
+                return str(error)
             return None
-        if type_name == "pred":
-            return f"{operand.name} is no predicate, it has {operand.width} bits"
-        return f"register {operand.name} has {operand.width} bits, the operand's type .{type_name} {width}"
-    if type_name == "pred" and isinstance(operand, Negated | Immediate):
-        return None
-    if isinstance(operand, Special):
-        return None
-    if isinstance(operand, Immediate):
-        try:
-            literal_bits(operand, type_name)
-        except ValueError as error:
-            return str(error)
-        return None
-    return f"a register or a literal of type .{type_name} is expected, not {shown(operand)}"
+        if isinstance(operand, Special) or (type_name == "pred" and isinstance(operand, Negated | Immediate)):
+            return None
+        return f"a register or a literal of type .{type_name} is expected, not {shown(operand)}"
+
+    return check
 
 
 def shown(operand: object) -> str:

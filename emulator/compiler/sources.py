@@ -169,8 +169,7 @@ class Sources:
 
     def address(self, operand: object, width: int | None = None) -> str:
         """The unsigned address, an integer or a row. width: bits of the address; None: those of the base."""
-        reason = misfit(operand, "[]") and misfit(operand, "[,]")
-        if reason is not None or not isinstance(operand, Address):
+        if not isinstance(operand, Address):
             raise self.fail(f"an address is expected, not {shown(operand)}")
         base = operand.base
         if isinstance(base, Register) and base.width not in (32, 64):

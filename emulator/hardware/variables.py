@@ -31,10 +31,9 @@ class ModuleMemory:
         found = [v for v in scope.variables.values() if v.space in ("global", "const") and not v.extern and v.size]
         constant = sum(variable.size for variable in found if variable.space == "const")
         if constant > CONSTANT_BYTES:
-            raise EmulatorError(f"{constant} bytes of .const variables, the limit is {CONSTANT_BYTES}")
-        total = sum(variable.size for variable in found) - constant
-        if total > DeviceProperties.total_memory:
-            raise EmulatorError(f"{total} bytes of .global variables, the device has {DeviceProperties.total_memory}")
+            raise _too_many(found, "const", f"the limit is {CONSTANT_BYTES}")
+        if sum(variable.size for variable in found) - constant > DeviceProperties.total_memory:
+            raise _too_many(found, "global", f"the device has {DeviceProperties.total_memory}")
         offsets, end = {}, _ALIGNMENT
         for variable in found:
             align = max(variable.align, _ALIGNMENT)
@@ -44,7 +43,7 @@ class ModuleMemory:
         try:
             storage = np.zeros(end + largest, np.uint8)
         except MemoryError:
-            raise EmulatorError(f"{total} bytes of .global variables: this machine has not that much memory") from None
+            raise _too_many(found, "global", "which this machine has not") from None
         base = -(-storage.ctypes.data // largest) * largest
         self.variables = {variable.name: variable for variable in found}
         self.addresses = {name: base + offset for name, offset in offsets.items()}
@@ -59,9 +58,7 @@ class ModuleMemory:
         if variable.initial is not None:
             data[:] = np.frombuffer(variable.initial, np.uint8)
         for place in variable.relocations:
-            address = self.addresses.get(place.name) or self.functions.get(place.name)
-            if address is None:
-                raise EmulatorError(f"variable {variable.name} holds the address of {place.name}: not modelled")
+            address = (self.addresses | self.functions)[place.name]  # the parser has refused any other
             shift = (place.mask & -place.mask).bit_length() - 1
             value = (address + place.addend & place.mask) >> shift
             data[place.offset : place.offset + place.size] = np.frombuffer(
@@ -74,6 +71,14 @@ class ModuleMemory:
             variable = self.variables[name]
             if memory.allocation(address) is None:
                 memory.register(address, variable.size, f"variable {name}", writable=variable.space == "global")
+
+
+def _too_many(variables: list[Variable], space: str, limit: str) -> EmulatorError:
+    """The error for the bytes of a space's variables, at the largest one."""
+    own = [variable for variable in variables if variable.space == space]
+    largest = max(own, key=lambda variable: variable.size)
+    reason = f"{sum(variable.size for variable in own)} bytes of .{space} variables, {limit}"
+    return EmulatorError(reason, ptx_line=largest.line, ptx_text=largest.name)
 
 
 def function_addresses(scope: Scope) -> dict[str, int]:

@@ -137,6 +137,7 @@ class Variable:
     extern: bool = False
     initial: bytes | None = None
     relocations: tuple[Relocation, ...] = ()
+    line: int | None = field(default=None, compare=False, repr=False)  # 1-based, of a module's
 
 
 @dataclass

@@ -7,6 +7,7 @@ share.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from emulator.errors import EmulatorError
 from emulator.ptx.body import BodyParser
@@ -170,7 +171,7 @@ class _ModuleParser:
                 else ": it is outside of every body, perhaps because a brace above is surplus"
             )
             raise ValueError(f"declaration not understood{hint}")
-        parsed = variable(match)
+        parsed = replace(variable(match), line=self.text.count("\n", 0, place) + 1)
         if parsed.space in ("local", "param"):
             raise ValueError(f".{parsed.space} variables stand inside of functions")
         self._check_new(parsed.name, "variable")

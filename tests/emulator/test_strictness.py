@@ -890,6 +890,13 @@ FENCES = [
         {"grid": 2, "cluster": 2},
         at="tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32",
     ),
+    Family(
+        BEGIN + "xor.b32 %r2, %rank, 1; mapa.shared::cluster.u32 %r7, %r10, %r2; {}"
+        "st.shared::cluster.b32 [%r7], 1;" + MEET,
+        [("another CTA is accessed once it has started", "where this warp has not heard of that CTA", "", MEET)],
+        {"grid": 2, "cluster": 2},
+        at="st.shared::cluster.b32",
+    ),
 ]
 
 # Warp 0 loads from tensor memory, then lane 0 of warp 1 has tcgen05.cp write there, then warp 0 loads again.
