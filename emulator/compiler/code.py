@@ -141,7 +141,8 @@ class Code(Sources):
                 expression = f"({expression}) & {(1 << type_width(result_type)) - 1}"
             self.assign(destination, expression, "uniform")
             return
-        first_row = scalar is None or all(self.is_uniform(operand) for operand in operands)
+        # Two integers would have a result that no row can hold.
+        first_row = scalar is None or all(self.is_uniform(operand) for operand in operands[:2])
         texts = {
             key: self.lanes(operand, names[key], row=first_row and i == 0)
             for i, (key, operand) in enumerate(zip("abcde", operands))

@@ -20,7 +20,7 @@ from emulator.compiler.opcodes import packed as opcodes_pack
 from emulator.compiler.opcodes import table as opcodes
 from emulator.errors import EmulatorError
 from tests.support.opcode_runs import TESTED, check_integers, operands, s, typed, untested
-from tests.support.small_kernels import entry, launch
+from tests.support.small_kernels import entry, launch, store
 
 ELSEWHERE = [
     opcodes_carry,
@@ -395,6 +395,30 @@ def test_every_row_is_tested():
     rows = [row for row in opcodes.TABLE if id(row) not in others]
     missing = [row.pattern.pattern for row in rows if not any(map(row.pattern.fullmatch, named))]
     assert not missing, missing
+
+
+@pytest.mark.parametrize(
+    "opcode",
+    ["mad.lo.u16", "mad.lo.u32", "mad.lo.s64", "mad.hi.u32", "mad.hi.s64", "mad.wide.u16", "mad.wide.s32", "sad.s32"],
+)
+def test_a_third_source_by_lane(opcode):
+    """The first two are the same in all lanes, their product or difference fits no register of their width."""
+    width = int(opcode[-2:])
+    wide = 2 * width if "wide" in opcode else width
+    a, b = (1 << width) - 3, (1 << width - 1) + 5
+    names = {16: "%h", 32: "%r", 64: "%rd"}
+    first, second, zero, c, d = (
+        f"{names[bits]}{i}" for bits, i in zip((width, width, width, wide, wide), range(10, 15))
+    )
+    uniform = f"mov.b{width} {first}, {a}; mov.b{width} {second}, {b}; cvt.u{wide}.u32 {c}, %tid;"
+    by_lane = f"cvt.u{width}.u32 {zero}, %tid; sub.u{width} {zero}, {zero}, {zero};"
+    by_lane += "".join(f"add.u{width} {source}, {source}, {zero};" for source in (first, second))
+    results = []
+    for sources in (uniform, uniform + by_lane):
+        out = np.zeros(32, f"u{wide // 8}")
+        launch(f"{sources} {opcode} {d}, {first}, {second}, {c};" + store(d, f"b{wide}"), out)
+        results.append(out.tolist())
+    assert results[0] == results[1] and len(set(results[0])) > 1
 
 
 @pytest.mark.parametrize(
