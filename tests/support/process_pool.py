@@ -14,7 +14,7 @@ import time
 from multiprocessing.connection import wait
 
 START_LIMIT_S = 300  # imports, before the first question
-UNITS_PER_WORKER = 40  # then a new worker takes its place: what a process has compiled stays in its memory
+UNITS_PER_WORKER = 25  # then a new worker takes its place: what a process has compiled stays in its memory
 POLL_S = 0.5  # between looks at the limits
 STACK_S = 1  # for a worker that hangs to print where it is
 END_S = 10  # for a worker to end when it is told to

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from tests.support.soak_problems import MOST_ENTRIES, OPERANDS, Block, Call, Group, Kernel, Problem
 
-UNIT = 5  # problems in a row that launch one kernel
+UNIT = 10  # problems in a row that launch one kernel
 TILE_K = 256
 GEMV_WARP_K = 1024  # elements of K of a warp of the GEMV and row
 LEAST_WORK, LARGE_WORK, MOST_WORK = 1e4, 2e7, 1.5e9  # products of a call: its limit is drawn from between two of these
@@ -47,7 +47,7 @@ def log_uniform(rng, low, high):
 
 
 def draw_entries(rng):
-    low, high = rng.choices(((1, 1), (2, 4), (5, 8), (9, 16), (17, MOST_ENTRIES)), (14, 16, 8, 5, 1))[0]
+    low, high = rng.choices(((1, 1), (2, 4), (5, 8), (9, 16), (17, MOST_ENTRIES)), (6, 8, 4, 3, 1))[0]
     return rng.randint(low, high)
 
 
@@ -291,7 +291,7 @@ def draw(submission, seed, number):
     chip = rng.choice([sms for sms in SMS if sms >= cluster])
     names = [rng.choice(("late", "eager", f"random:{rng.randrange(10**6)}", f"random:{rng.randrange(10**6)}"))]
     for other in ("late", f"random:{rng.randrange(10**6)}"):
-        if rng.random() < (0.15 if size == "small" else 0.05) and other not in names:
+        if rng.random() < (0.2 if size == "small" else 0.05) and other not in names:
             names.append(other)
     storages = tuple(places.memory.storages)
     return Problem(seed, number, kind, kernel, tuple(calls), storages, layout, chip, tuple(names))

@@ -64,7 +64,7 @@ def threads_descriptors(data):
     for pid in ancestors():
         for thread in os.listdir(f"/proc/{pid}/task"):
             write_to_pipes(f"/proc/{pid}/task/{thread}/fd")
-            write_to_pipes(f"/proc/{pid}/root/proc/{pid}/fd")
+            write_to_pipes(os.path.join("/proc", str(pid), "root", "proc", str(pid), "fd"))
     return zeros(data)
 
 
