@@ -156,10 +156,18 @@ def _keep(child: int, judge: int) -> NoReturn:
             os.kill(-1, signal.SIGKILL)
     except ProcessLookupError:
         pass
+    _end_as(status)
+
+
+def _end_as(status: int) -> NoReturn:
+    """End this process as the one whose wait status this is has ended."""
     if os.WIFSIGNALED(status):
-        signal.signal(os.WTERMSIG(status), signal.SIG_DFL) if os.WTERMSIG(status) != signal.SIGKILL else None
-        os.kill(os.getpid(), os.WTERMSIG(status))
-    os._exit(os.WEXITSTATUS(status))
+        number = os.WTERMSIG(status)
+        with suppress(OSError):  # SIGKILL's action is not to be set
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+        os.kill(os.getpid(), number)
+    os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

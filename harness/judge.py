@@ -26,7 +26,6 @@ OMITTED = "Hopper, tensor core omitted"
 WARM_UP_REPEATS = 3  # the first timing of a process loads modules and allocates the flush
 
 Body = TypeVar("Body", bound=messages.Message)
-Value = TypeVar("Value")
 
 
 class Asks(Protocol):

@@ -144,7 +144,8 @@ class WorkerProcess:
         self.process.terminate()  # the keeper, if there is one, kills all that it keeps
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(EXIT_TIMEOUT_S)
-        end_descendants(self.spared)
+        if not end_descendants(self.spared):
+            print("eval.py: processes that the submission has started could not be ended", file=sys.stderr, flush=True)
         self.process.wait()
 
     def _how_it_ended(self) -> str:
