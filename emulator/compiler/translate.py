@@ -1,79 +1,106 @@
-"""Entry -> Program: the segments of the entry, compiled.
-
-A segment starts where a program can be entered or resumed (the start, branch targets, instructions that may wait) and
-runs to the next such place; short forward branches are made part of it as `if` statements. A segment's function takes
-the active group that runs it and returns the index of the next instruction, ~index if the group has to wait at that
-instruction, or DONE if the group has parted or ended. Registers are in a list between segments and in local variables
-within one.
-"""
+"""Entry -> Program: the entry's row code, and what runs it."""
 
 from __future__ import annotations
 
-import itertools
-from typing import TYPE_CHECKING, Any
+import os
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from emulator.arithmetic import lanes
-from emulator.compiler.namespace import namespace
-from emulator.compiler.plan import Plan, plan
-from emulator.compiler.segments import Segment
-from emulator.hardware.program import Program
+import numpy as np
+
+from emulator.compiler.flow import EXIT, Flow
+from emulator.compiler.plan import plan
+from emulator.compiler.rowcode.assembler import OP, library
+from emulator.compiler.rowcode.control import RowCode
+from emulator.compiler.rowcode.registers import Slots
+from emulator.hardware.native import FAULT, LEAVE, LEAVE_SOME, PythonRow
+from emulator.hardware.program import DONE, Program
 from emulator.ptx.ir import Entry, Instruction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from emulator.hardware.warp import ActiveGroup
 
-POISON = 0xFFFFFFFFFFFFFFFF  # what registers hold before they are written
-
-_file_numbers = itertools.count(1)
+ENGINE = "EMULATOR_ENGINE"
 
 
-def translate(entry: Entry) -> Program:
-    """Raises EmulatorError, with instruction and line, for whatever is not modelled."""
+def translate(entry: Entry, kernels: bool | None = None) -> Program:
+    """kernels: False executes every instruction by its Python row; None: unless EMULATOR_ENGINE is "python".
+
+    Raises EmulatorError, with instruction and line, for whatever is not modelled.
+    """
     planned = plan(entry)
-    source, line_map = _text(planned)
-    filename = f"<ptx {next(_file_numbers)} {planned.entry.name}>"
+    code = RowCode(planned, os.environ.get(ENGINE) != "python" if kernels is None else kernels)
+    runner = Runner(code)
     return Program(
         entry=planned.entry,
-        segments=_compiled(source, filename, len(planned.rows)),
-        registers=[_initial(planned, name, register.width) for name, register in planned.entry.registers.items()],
+        run=runner.run,
+        registers=code.slots.file(),
+        python_row=runner.python_row,
+        live_words=_live_words(planned.flow, code.slots),
         static_shared=planned.layout.static_shared,
         dynamic_shared_offset=planned.layout.dynamic_offset,
         local_bytes=planned.layout.local_bytes,
         inter_cta=any(_communicates(instruction) for instruction in planned.entry.instructions),
-        filename=filename,
-        source=source,
-        line_map=line_map,
     )
 
 
-def _text(planned: Plan) -> tuple[str, list[int]]:
-    """(functions of all segments that the entry reaches, index of the instruction for each line)."""
-    pending, lines, seen = [0], [], {0}
-    while pending:
-        segment = Segment(planned, pending.pop())
-        lines += segment.lines()
-        for exit_ in sorted(segment.exits - seen):
-            seen.add(exit_)
-            pending.append(exit_)
-    return "\n".join(text for text, _ in lines) + "\n", [pc for _, pc in lines]
+class Runner:
+    """Runs the groups of a program's warps."""
+
+    def __init__(self, code: RowCode) -> None:
+        ops, self._descriptions = code.code.assembled()
+        self._ops, self._python_rows = ops, code.python_rows
+        self._addresses = {start: ops.ctypes.data + OP.itemsize * index for start, index in code.starts.items()}
+        self._run_ops = library().run_ops
+        self._group: ActiveGroup | None = None
+        self._error: BaseException | None = None
+        self.python_row = PythonRow(self._python)
+
+    def run(self, group: ActiveGroup, quantum: int) -> tuple[int, int]:
+        """As `Program.run`."""
+        registers, machine = group.warp.registers, group.cta.machine
+        registers.enter(group, quantum)
+        context, self._group = registers.context, group
+        result = self._run_ops(registers.context_address, self._addresses[group.pc])
+        group.issued += context.issued
+        machine.progress += context.progress
+        context.issued = context.progress = 0
+        if result == FAULT:
+            error, self._error = self._error, None
+            assert error is not None
+            raise error
+        if result == DONE:
+            if context.action == LEAVE:
+                result = group.leave(context.lanes)
+            elif context.action == LEAVE_SOME:
+                result = group.leave_some(context.lanes, context.following)
+            else:
+                result = group.split(context.lanes, context.target, context.following, context.join)
+        return quantum - context.quantum, result
+
+    def _python(self, index: int, mask: int) -> int:
+        """A `PythonRow`."""
+        group = self._group
+        assert group is not None
+        context, machine = group.warp.registers.context, group.cta.machine
+        machine.progress += context.progress
+        context.progress = 0
+        try:
+            return self._python_rows.run(index, group, mask) or 0
+        except BaseException as error:
+            self._error = error
+            return FAULT
 
 
-def _compiled(source: str, filename: str, count: int) -> list[Callable[[ActiveGroup], int] | None]:
-    """Segments by the index of their first instruction, None for instructions that start none."""
-    names: dict[str, Any] = namespace()
-    exec(compile(source, filename, "exec"), names)
-    return [names.get(f"s{index}") for index in range(count)]
+def _live_words(flow: Flow, slots: Slots) -> Callable[[int], np.ndarray]:
+    """As `Program.live_words`."""
 
+    @lru_cache(maxsize=None)
+    def words(start: int) -> np.ndarray:
+        return slots.words_of(flow.blocks[start].live_in if start != EXIT else ())
 
-def _initial(planned: Plan, name: str, width: int) -> object:
-    """The value of a register before it is written."""
-    kind = planned.flow.kinds[name]
-    if width == 1:
-        return {"uniform": False, "bits": 0, "lanes": lanes.lanes(0)}[kind]
-    value = POISON & (1 << width) - 1
-    return value if kind == "uniform" else lanes.row_of(value, width)
+    return words
 
 
 def _communicates(instruction: Instruction) -> bool:

@@ -191,11 +191,11 @@ class Machine:
         try:
             runnable = warp.run(quantum)
         except Fault as fault:
-            raise self._located(warp, fault, fault.reason) from fault
+            raise self._located(warp, fault.reason) from fault
         except EmulatorError:
             raise
         except Exception as error:
-            raise self._located(warp, error, _unforeseen(error)) from error
+            raise self._located(warp, _unforeseen(error)) from error
         if runnable:
             self.enqueue(warp)
         while at_random and self.queues.outstanding and self.random.random() < 0.4:
@@ -253,10 +253,8 @@ class Machine:
         finally:
             memory.traffic, self.running = outer, cause
 
-    def _located(self, warp: Warp, error: Exception, reason: str) -> EmulatorError:
-        grid = warp.cta.grid
-        index = grid.program.instruction_at(error.__traceback__)
-        return self._error(grid, warp.cta.index, warp.index, index, reason)
+    def _located(self, warp: Warp, reason: str) -> EmulatorError:
+        return self._error(warp.cta.grid, warp.cta.index, warp.index, warp.registers.context.pc, reason)
 
     def _error(self, grid: Grid, cta: tuple, warp: int, index: int | None, reason: str) -> EmulatorError:
         instruction = grid.entry.instructions[index] if index is not None else None

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -52,7 +52,7 @@ class State:
 
     def __init__(self, warp: Warp) -> None:
         self._places = _places(warp)
-        self._registers = list(warp.registers)  # rows are never changed in place
+        self._registers = _live_registers(warp)
         self._local = warp.local.data
         self._work = _own_work(warp)
         self._issued = {group: group.issued for group in warp.groups if not group.blocked}
@@ -62,19 +62,11 @@ class State:
         """The state outlasts the look."""
         self._local = self._local.copy()
 
-    def same_register(self, earlier: State, number: int) -> bool:
-        """Whether one register holds what it held in an earlier state."""
-        return _equal(self._registers[number], earlier._registers[number])
-
-    def different_register(self, earlier: State) -> int | None:
-        """The first register that does not hold what it held in an earlier state."""
-        same = map(_equal, self._registers, earlier._registers)
-        return next((number for number, equal in enumerate(same) if not equal), None)
-
     def repeats(self, earlier: State) -> bool:
-        """Whether the warp has come round to an earlier state with the same registers, whatever the clock says."""
+        """Whether the warp has come round to an earlier state, whatever the clock says."""
         return (
-            self._places == earlier._places
+            self._registers == earlier._registers
+            and self._places == earlier._places
             and np.array_equal(self._local, earlier._local)
             and self._work == earlier._work
             and all(earlier._issued.get(group) != issued for group, issued in self._issued.items())
@@ -94,6 +86,20 @@ def _place(group: ActiveGroup) -> tuple:
     return group.bits, group.pc, group.blocked, group.waiting is not None, points
 
 
+def _live_registers(warp: Warp) -> bytes:
+    """The registers that the warp's groups may read, and those that are read where they reconverge."""
+    starts = set()
+    for group in warp.groups:
+        starts.add(group.pc)
+        point = group.reconvergence
+        while point is not None:
+            starts.add(point.pc)
+            point = point.parent
+    words = warp.registers.data.view(np.uint64)
+    live_words = warp.cta.grid.program.live_words
+    return b"".join(words[live_words(start)].tobytes() for start in sorted(starts))
+
+
 def _own_work(warp: Warp) -> tuple[list, ...]:
     """Asynchronous work by identity: loads and stores of tensor memory, whose rows are filled in when they complete,
     and the groups of copies.
@@ -108,30 +114,21 @@ def _own_work(warp: Warp) -> tuple[list, ...]:
     )
 
 
-def _equal(a: Any, b: Any) -> bool:
-    """Whether two registers, integers or rows, hold the same."""
-    return a is b or (np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b)
-
-
 class _Watch:
     """A warp in an epoch."""
 
-    __slots__ = ("_changing", "_kept", "_looks", "_stride", "reads_clock", "repeats")
+    __slots__ = ("_kept", "_looks", "_stride", "reads_clock", "repeats")
 
     def __init__(self) -> None:
         self._looks, self._stride = 0, 1
         self._kept: list[State] = []
-        self._changing: int | None = None  # the register that has last told two states apart, and may do so again
         self.repeats = False
         self.reads_clock = False  # it repeats but for its reads of the clock
 
     def look(self, warp: Warp) -> None:
         state = State(warp)
         for earlier in self._kept:
-            if self._changing is not None and not state.same_register(earlier, self._changing):
-                continue
-            self._changing = state.different_register(earlier)
-            if self._changing is None and state.repeats(earlier):
+            if state.repeats(earlier):
                 self.repeats |= state.clock_reads == earlier.clock_reads
                 self.reads_clock = True
         self._looks += 1

@@ -53,7 +53,7 @@ class Allocations:
     def __init__(self) -> None:
         self._live: dict[int, Allocation] = {}
         self._changes = itertools.count(1)
-        self._version = 0
+        self.version = 0  # differs after each change
         self._index: tuple[int, list[int], list[Allocation]] = (0, [], [])
         self._recent = NO_ALLOCATION
         self._recent_lanes = NO_ALLOCATION
@@ -67,25 +67,28 @@ class Allocations:
             if other is not None and address < other.end and other.start < address + nbytes:
                 raise ValueError(f"{nbytes} bytes at {address:#x} overlap the live {other}")
         self._live[address] = Allocation(address, nbytes, name, writable)
-        self._version = next(self._changes)
+        self.version = next(self._changes)
 
     def release(self, address: int) -> None:
         """Ends the life of the allocation that starts at `address`. KeyError if there is none."""
         allocation = self._live.pop(address)
-        self._version = next(self._changes)
+        self.version = next(self._changes)
         for cached in ("_recent", "_recent_lanes"):
             if getattr(self, cached) is allocation:
                 setattr(self, cached, NO_ALLOCATION)
 
+    def snapshot(self) -> tuple[int, list[Allocation]]:
+        """(version, live allocations in order of their addresses)."""
+        # Finalizers of host tensors release allocations at any moment: the version is taken before the list.
+        version, live = self.version, self._live.copy()
+        return version, [live[start] for start in sorted(live)]
+
     def neighbours(self, address: int) -> tuple[Allocation | None, Allocation | None]:
         """The last live allocation that starts at or before `address`, and the first that starts after it."""
         version, starts, allocations = self._index
-        # Finalizers of host tensors release allocations at any moment: the index carries the version it was built from.
-        while version != self._version:
-            version = self._version
-            live = self._live.copy()
-            starts = sorted(live)
-            allocations = [live[start] for start in starts]
+        while version != self.version:
+            version, allocations = self.snapshot()
+            starts = [allocation.start for allocation in allocations]
             self._index = (version, starts, allocations)
         i = bisect_right(starts, address)
         return allocations[i - 1] if i else None, allocations[i] if i < len(allocations) else None

@@ -10,6 +10,7 @@ from emulator.hardware.barriers import ClusterBarrier, MBarrier, NamedBarrier, w
 from emulator.hardware.chip import Sm
 from emulator.hardware.memory import RANK_SHIFT, SHARED_BASE
 from emulator.hardware.properties import WARP_THREADS, DeviceProperties
+from emulator.hardware.native import AllocationTable
 from emulator.hardware.registers import check_requests
 from emulator.hardware.shared_memory import SharedMemory
 from emulator.hardware.store_marks import StoreMarks
@@ -50,6 +51,7 @@ class Grid:
         self.properties = properties or DeviceProperties()
         self.sm_count = self.properties.sm_count
         self.traffic: Traffic | None = memory.traffic  # to and from global memory; None if it is not counted
+        self.allocation_table: AllocationTable | None = None  # for compiled code
         self.clusters: Dim3 = (
             config.grid[0] // config.cluster[0],
             config.grid[1] // config.cluster[1],
@@ -80,6 +82,17 @@ class Grid:
         """Whether all CTAs have exited and all asynchronous work is done."""
         return self.exited == self.config.ctas and not self.outstanding
 
+    def renew_allocation_table(self) -> AllocationTable:
+        """The table of the memory's live allocations, made anew."""
+        self.settle_stores()
+        self.allocation_table = AllocationTable(self)
+        return self.allocation_table
+
+    def settle_stores(self) -> None:
+        """Adds the stores of compiled code so far to the launch's traffic."""
+        if self.allocation_table is not None:
+            self.allocation_table.settle()
+
     def is_parameter(self, address: int) -> bool:
         """Whether a host address is one of the parameters' bytes."""
         return self.param_address <= address < self.param_address + len(self.parameters)
@@ -94,6 +107,7 @@ class Grid:
     def finish(self) -> None:
         """The grid is complete and its results are visible."""
         self.finished = True
+        self.settle_stores()
         wake(self.waiters)
 
     def __str__(self) -> str:

@@ -22,18 +22,18 @@ class LiveBarriers:
         self.low, self.high = low, high
         self.opening = low, high  # the largest part without a barrier: its first offset and end
         self._barriers: dict[int, object] = {}  # by offset
-        self._guarded = np.zeros((high >> 3) + 1, bool)  # by offset / 8
+        self.guarded = np.zeros((high >> 3) + 1, bool)  # bool: whether one is there, by offset / 8
 
     def place(self, offset: int, barrier: object) -> None:
         """A barrier lives at `offset` from now on. barrier: any object whose text names it in messages."""
         self._barriers[offset] = barrier
-        self._guarded[offset >> 3] = True
+        self.guarded[offset >> 3] = True
         self._find_opening()
 
     def remove(self, offset: int) -> None:
         """The barrier at `offset` is no longer live."""
         del self._barriers[offset]
-        self._guarded[offset >> 3] = False
+        self.guarded[offset >> 3] = False
         self._find_opening()
 
     def _find_opening(self) -> None:
@@ -43,9 +43,9 @@ class LiveBarriers:
 
     def clear_of(self, places: np.ndarray, width: int) -> np.ndarray:
         """bool[n]: whether the aligned words of `width` <= 32 bytes at offsets `places` touch no barrier."""
-        clear = ~self._guarded[places >> 3]
+        clear = ~self.guarded[places >> 3]
         for further in range(MBARRIER_BYTES, width, MBARRIER_BYTES):
-            clear &= ~self._guarded[places + further >> 3]
+            clear &= ~self.guarded[places + further >> 3]
         return clear
 
     def check(self, offset: int, nbytes: int, kind: str) -> None:
@@ -55,7 +55,7 @@ class LiveBarriers:
             return
         if nbytes <= MBARRIER_BYTES and offset % nbytes == 0 and offset & -MBARRIER_BYTES not in barriers:
             return
-        touched = self._guarded[offset >> 3 : (offset + nbytes + 7) >> 3]
+        touched = self.guarded[offset >> 3 : (offset + nbytes + 7) >> 3]
         if touched.any():
             barrier = barriers[(offset >> 3) + int(touched.argmax()) << 3]
             raise Fault(

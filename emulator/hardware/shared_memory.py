@@ -29,20 +29,27 @@ class SharedMemory:
         self.observer: Observer | None = None
         self.marks: StoreMarks | None = None  # where there are some, they record threads' stores, not the observer
         self._view = self.data.data
-        self._live = LiveBarriers(SHARED_BASE, len(self.data))
+        self.live_barriers = LiveBarriers(SHARED_BASE, len(self.data))
         # (bytes, count) -> the words, everywhere and in the largest part without barriers. Lanes first try the latter,
         # where they need not be checked against barriers.
         self._everywhere: dict[tuple[int, int], Words] = {}
         self._open: dict[tuple[int, int], Words] = {}
 
+    @property
+    def plain(self) -> int:
+        """Accesses of threads that need no call: 1 (loads), 3 (stores, too), or 0."""
+        if self.marks is not None:
+            return 1
+        return 3 if self.observer is None else 0
+
     def place_barrier(self, offset: int, barrier: object) -> None:
         """An mbarrier lives in the eight bytes at `offset` from now on."""
-        self._live.place(offset, barrier)
+        self.live_barriers.place(offset, barrier)
         self._open.clear()
 
     def remove_barrier(self, offset: int) -> None:
         """The bytes of the mbarrier at `offset` are ordinary memory again, poisoned."""
-        self._live.remove(offset)
+        self.live_barriers.remove(offset)
         self._open.clear()
         self.data[offset : offset + MBARRIER_BYTES] = 0xFF
 
@@ -57,7 +64,7 @@ class SharedMemory:
     def check(self, offset: int, nbytes: int, kind: str = "load") -> None:
         """Raises Fault as `check_range`, and if the bytes overlap a live mbarrier."""
         self.check_range(offset, nbytes, kind)
-        self._live.check(offset, nbytes, kind)
+        self.live_barriers.check(offset, nbytes, kind)
 
     def _lane(self, address: int, width: int, kind: str) -> int:
         if address & (width - 1):
@@ -98,7 +105,7 @@ class SharedMemory:
         """The words of the largest part without barriers."""
         words = self._open.get((nbytes, count))
         if words is None:
-            words = self._open[nbytes, count] = self._words(*self._live.opening, nbytes, count)
+            words = self._open[nbytes, count] = self._words(*self.live_barriers.opening, nbytes, count)
         return words
 
     def _all_lanes(self, nbytes: int, count: int) -> Words:
@@ -158,7 +165,7 @@ class SharedMemory:
         words = self._all_lanes(1, 1)
         index = words.index(addresses)
         good = (index >= 0) & (index <= len(words.lanes) - width) & (addresses & np.uint32(width - 1) == 0)
-        good &= self._live.clear_of(np.where(good, addresses & 0xFFFFFF, 0), width)
+        good &= self.live_barriers.clear_of(np.where(good, addresses & 0xFFFFFF, 0), width)
         if not good.all():
             for address in addresses[~good].tolist():
                 self._lane(address, width, kind)

@@ -118,7 +118,8 @@ class Traffic:
         reach = np.arange(sectors[-1] + 1)
         entry.marks[np.minimum(first[:, None] + reach, last[:, None])] = 1
 
-    def _stored(self, allocation: Allocation) -> Marks:
+    def stored(self, allocation: Allocation) -> Marks:
+        """The stores to an allocation."""
         entry = self.stores.get(allocation)
         if entry is None:
             length = -(-(allocation.end - allocation.start) // MARK_PADDING) * MARK_PADDING
@@ -127,7 +128,7 @@ class Traffic:
 
     def store(self, allocation: Allocation, address: int, nbytes: int) -> None:
         """Adjacent bytes are stored."""
-        entry = self._stored(allocation)
+        entry = self.stored(allocation)
         entry.requested += nbytes
         offset = address - entry.origin
         if offset < entry.low:
@@ -138,7 +139,7 @@ class Traffic:
 
     def store_box(self, allocation: Allocation, address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
         """A box of bytes is stored."""
-        entry = self._stored(allocation)
+        entry = self.stored(allocation)
         entry.requested += _sectors(shape, strides)[0]
         offset = address - entry.origin
         low, high = extent(shape, strides)
@@ -150,7 +151,7 @@ class Traffic:
 
     def store_lanes(self, allocation: Allocation, index: np.ndarray, width: int) -> None:
         """The lanes of a warp store aligned words of `width` bytes. index: int64[lanes], in the allocation's words."""
-        entry = self._stored(allocation)
+        entry = self.stored(allocation)
         entry.requested += width * len(index)
         words = entry.words.get(width)
         if words is None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from emulator.hardware.barriers import NamedBarrier
 from emulator.hardware.local_memory import LocalMemory
+from emulator.hardware.native import Registers
 from emulator.hardware.program import DONE
 from emulator.hardware.tensor.order import TensorUser
 
@@ -36,9 +37,7 @@ class ReconvergencePoint:
 class ActiveGroup:
     """Lanes of a warp that run together."""
 
-    __slots__ = (
-        *("bits", "blocked", "cta", "grid", "issued", "pc", "reconvergence", "reduced", "registers", "waiting", "warp"),
-    )
+    __slots__ = (*("bits", "blocked", "cta", "grid", "issued", "pc", "reconvergence", "reduced", "waiting", "warp"),)
     grid: Grid
 
     def __init__(self, warp: Warp, bits: int, pc: int, reconvergence: ReconvergencePoint | None):
@@ -46,7 +45,7 @@ class ActiveGroup:
         self.bits = bits  # mask of the lanes
         self.pc = pc  # index of the next instruction
         self.reconvergence = reconvergence  # where the group next ends; None: nowhere
-        self.cta, self.grid, self.registers = warp.cta, warp.cta.grid, warp.registers
+        self.cta, self.grid = warp.cta, warp.cta.grid
         self.blocked = False
         self.waiting: tuple | None = None  # while the group waits: (text, object waited for, phase or generation)
         self.reduced = 0  # generation of the named barrier on which the group executed bar.red last
@@ -144,7 +143,6 @@ class Warp:
 
     def __init__(self, cta: Cta, index: int, threads: int):
         self.cta, self.index = cta, index
-        self.registers: list = list(cta.grid.program.registers)  # rows of 32 lanes; an integer: the same in every lane
         self.live = (1 << threads) - 1  # lanes that have not exited
         self.groups = [ActiveGroup(self, self.live, 0, None)]
         self.queued = False  # it is in the scheduler's list of warps that can run
@@ -172,6 +170,8 @@ class Warp:
             thread // np.uint32(width) % np.uint32(height),
             thread // np.uint32(width * height),
         )
+        program = cta.grid.program
+        self.registers = Registers(program.registers, self.groups[0], program.python_row)
         self._barriers: dict[int, NamedBarrier] = {}
         self._preferred: ActiveGroup | None = None
         self._served = 0  # lowest lane, as a mask, of the group that was preferred last
@@ -190,29 +190,24 @@ class Warp:
 
     def run(self, quantum: int) -> bool:
         """Run up to `quantum` segments. Returns whether a group can run on without waiting."""
-        segments = self.cta.grid.program.segments
+        run = self.cta.grid.program.run
         while quantum > 0:
             group = self._next_group()
             if group is None:
                 return False
             self._preferred = None
-            pc = group.pc
             while quantum > 0:
-                group.pc = pc
-                pc = segments[pc](group)  # type: ignore[misc]  # None only where no segment starts
-                quantum -= 1
-                if pc < 0:
+                spent, pc = run(group, quantum)
+                quantum -= spent
+                if pc == DONE:
+                    break
+                group.pc, group.blocked = (pc, False) if pc >= 0 else (~pc, True)
+                if group.blocked:
                     break
                 point = group.reconvergence
                 if point is not None and pc == point.pc:
                     group.reconverge()
-                    pc = DONE
                     break
-            if pc >= 0:
-                group.pc = pc
-            elif pc != DONE:
-                group.pc = ~pc
-                group.blocked = True
         if len(self.groups) > 1:
             self._preferred = self._another()
         return bool(self._next_group())

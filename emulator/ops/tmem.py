@@ -95,11 +95,13 @@ def relinquish(g: ActiveGroup, mask: int, cta_group: int, issuer: Issuer) -> Non
 class _Pending:
     """A load or a store that is not complete."""
 
-    __slots__ = ("memory", "pc", "place", "stores", "values")
+    __slots__ = ("memory", "pc", "place", "rows", "stores", "values")
 
     def __init__(self, memory: TensorMemory, pc: int, place: Place, values: np.ndarray, stores: bool) -> None:
         """pc: the index of the instruction. values: uint32[registers, 32], which a load fills in."""
         self.memory, self.pc, self.place, self.values, self.stores = memory, pc, place, values, stores
+        self.rows: list[tuple[np.ndarray, int]] = []
+        """Destinations of a load: (row of a register, index of its value)."""
 
     def matches(self, pc: int) -> bool:
         return self.pc == pc
@@ -109,6 +111,8 @@ class _Pending:
             self.memory.write(self.place, self.values)
         else:
             self.memory.read(self.place, self.values)
+            for row, number in self.rows:
+                row[:] = self.values[number]
 
 
 def load(

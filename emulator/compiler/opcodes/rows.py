@@ -1,7 +1,8 @@
 """A row of the opcode table, and common ways to make one.
 
-A row matches whole opcodes by a regular expression and emits Python text for an instruction through `code.Code`. In the
-text an operand is a Python integer if it is uniform, else a NumPy row of 32 lanes.
+A row matches whole opcodes by a regular expression. It emits an instruction as kernels (`rowcode.assembler`), if there
+are some, and as Python text (`code.Code`), which says what is legal, does what kernels leave out, and raises the errors.
+In the text an operand is a Python integer if it is uniform, else a NumPy row of 32 lanes.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ from emulator.ptx.ir import Instruction
 
 if TYPE_CHECKING:
     from emulator.compiler.code import Code
+    from emulator.compiler.rowcode.assembler import Assembler
 
 KindOf = Callable[[object], str]
 """Operand -> "uniform", "bits" or "lanes" (see `compiler.flow`)."""
 Kind = Callable[[Instruction, int, KindOf], str]
 """(instruction, number of its destinations, kinds of operands) -> the kind of its result."""
 Emit = Callable[["Code", Instruction, re.Match[str]], None]
+Kernels = Callable[["Assembler", Instruction, re.Match[str]], None]
+"""Raises Unsupported for what it leaves to the Python text."""
 
 
 def same_as_sources(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
@@ -59,6 +63,8 @@ class Row:
     """Use of the carry flag: "in" if the instruction reads it, "out" if it writes it (see `compiler.carry`)."""
     takes: str = ""
     """Types of the operands (see `compiler.signatures`); empty if `emit` checks them."""
+    kernels: Kernels | None = None
+    """Emits the instruction as kernels; None if there are none, and the Python text runs."""
 
     def refusal(self, instruction: Instruction, match: re.Match[str]) -> str | None:
         """Why the row does not take an instruction of its opcode, or None."""
@@ -93,6 +99,7 @@ def computed(
     sources: str = "abc",
     result: str | None = None,
     ending: str = "",
+    kernel: str | None = None,
 ) -> Row:
     """An instruction `d = f(a, b, ...)` with one operand for each source that the expressions name.
 
@@ -102,14 +109,25 @@ def computed(
     sources: a letter per source for its type: "q" the type's width, unsigned; "w" twice the width; "u" and "i" 32 bits,
     unsigned and signed; "p" a predicate; any other letter the type itself.
     result: type of the result; None for the type itself, "wide" for twice its width, "unsigned" for it without a sign.
+    kernel: name of its kernel, as `rowcode.assembler.Assembler.compute` takes it.
     """
 
     def emit(code: Code, instruction: Instruction, match: re.Match) -> None:
         code.compute(instruction, match.group("type"), scalar, lanes, sources, result)
 
+    def kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+        assert kernel is not None
+        code.compute(instruction, match.group("type"), kernel, sources)
+
     kind = same_as_sources if scalar is not None else always_lanes
     operands = 1 + sources_named(lanes)
-    return row(rf"(?:{pattern})\.(?P<type>{types.replace(' ', '|')}){ending}", emit, operands, kind=kind)
+    return row(
+        rf"(?:{pattern})\.(?P<type>{types.replace(' ', '|')}){ending}",
+        emit,
+        operands,
+        kind=kind,
+        kernels=kernels if kernel else None,
+    )
 
 
 def called(pattern: str, template: str, operands: int | tuple[int, ...] | None = None, **options: Any) -> Row:

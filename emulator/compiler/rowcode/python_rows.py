@@ -1,0 +1,108 @@
+"""The Python rows of a program's instructions, as functions on a warp's register file.
+
+`p<index>(g, m)` executes one instruction for the lanes m of the active group g. It returns None, or ~index if the group
+has to wait. Instructions without a kernel are compiled together when the first of them runs, the others, whose kernels
+call them for rare accesses and errors, one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from emulator.compiler.code import Code
+from emulator.compiler.namespace import namespace
+from emulator.compiler.plan import Plan
+from emulator.compiler.rowcode.registers import WORD, Slots
+from emulator.errors import EmulatorError
+from emulator.ops import tmem
+from emulator.ptx.ir import located
+
+if TYPE_CHECKING:
+    from emulator.hardware.warp import ActiveGroup
+
+Function = Callable[["ActiveGroup", int], "int | None"]
+
+
+class PythonRows:
+    """The functions of a program's instructions, by index."""
+
+    def __init__(self, plan: Plan, slots: Slots) -> None:
+        self._plan, self._slots = plan, slots
+        self.without_kernel: set[int] = set()
+        self._texts: dict[int, str] = {}
+        self._names: dict[str, Any] = {}
+        self._loads = {i for i, step in enumerate(plan.flow.steps) if step.instruction.opcode.startswith("tcgen05.ld")}
+
+    def add(self, index: int) -> None:
+        """Writes an instruction's function. Raises EmulatorError for operands that do not fit."""
+        if index not in self._texts:
+            self._texts[index] = self._text(index)
+
+    def run(self, index: int, g: ActiveGroup, mask: int) -> int | None:
+        """Executes an instruction; ~index: completes the loads of tensor memory that it needs."""
+        if index < 0:
+            tmem.settle(g, tuple(sorted(self._plan.first_uses[~index])))
+            return None
+        function = self._names.get(f"p{index}") or self._compiled(index)
+        result = function(g, mask)
+        if index in self._loads:
+            self._deliver(index, g)
+        return result
+
+    def _compiled(self, index: int) -> Function:
+        if not self._names:
+            self._names = namespace()
+        chosen = sorted(self.without_kernel) if index in self.without_kernel else [index]
+        text = "".join(self._texts[i] for i in chosen)
+        exec(compile(text, f"<ptx {self._plan.entry.name}>", "exec"), self._names)
+        return self._names[f"p{index}"]
+
+    def _deliver(self, index: int, g: ActiveGroup) -> None:
+        """The results of a load of tensor memory that is outstanding go to its registers when it completes."""
+        queue = g.warp.tensor.queue
+        if queue and queue[-1].matches(index):
+            rows, slots = g.warp.registers.rows, self._slots
+            found = [slots[register.name] for register in self._plan.flow.steps[index].defines]
+            queue[-1].rows = [(rows[slot.offset, slot.width], i) for i, slot in enumerate(found)]
+
+    def _text(self, index: int) -> str:
+        plan, step = self._plan, self._plan.flow.steps[index]
+        row, match = plan.rows[index]
+        code = Code(plan.flow, plan.numbers, plan.layout.symbols)
+        code.pc, code.kind = index, step.kind(plan.flow.kind_of)
+        code.writes, code.waits = row.writes, step.blocks
+        try:
+            if step.instruction.predicate is not None:
+                for register in step.defines:
+                    code.name(register)
+            row.emit(code, step.instruction, match)
+        except EmulatorError as error:
+            raise located(error.reason, plan.entry, step.instruction) from None
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise located(f"operands not understood: {error}", plan.entry, step.instruction) from error
+        loads = [self._load(name) for name in sorted(code.preload)]
+        stores = [self._store(name) for name in sorted(code.defined)]
+        head = [f"def p{index}(g, m):", "    W = g.warp.registers.words; R = g.warp.registers.rows"]
+        return "\n".join([*head, *loads, *(text for text, _ in code.lines), *stores]) + "\n"
+
+    def _parts(self, name: str) -> tuple[str, str, str]:
+        """(local variable, kind, text of the register's word)."""
+        word = f"W[{self._slots[name].offset // WORD}]"
+        return f"r{self._plan.numbers[name]}", self._plan.flow.kinds[name], word
+
+    def _load(self, name: str) -> str:
+        local, kind, word = self._parts(name)
+        slot = self._slots[name]
+        if slot.row:
+            return f"    {local} = R[{slot.offset}, {slot.width}].copy()"
+        if not slot.predicate or kind == "bits":
+            return f"    {local} = {word}"
+        return f"    {local} = " + (f"bool({word})" if kind == "uniform" else f"lanes({word})")
+
+    def _store(self, name: str) -> str:
+        local, kind, word = self._parts(name)
+        slot = self._slots[name]
+        if slot.row:
+            return f"    R[{slot.offset}, {slot.width}][:] = {local}"
+        return f"    {word} = " + (f"bits_of({local})" if kind == "lanes" else f"int({local})")

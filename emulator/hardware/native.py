@@ -1,0 +1,160 @@
+"""The structures that compiled code works on (native/engine.h): registers of a warp, live allocations, its context."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from emulator.hardware.cluster import Grid
+    from emulator.hardware.warp import ActiveGroup
+
+ALIGNMENT = 64  # bytes, of a register file and of the rows in it
+LANES = 32
+FAULT = -(1 << 30) + 1  # a Python row has raised an exception
+LEAVE, LEAVE_SOME, SPLIT = 1, 2, 3  # Context.action
+
+_ROW_TYPES = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
+
+
+class Allocation(ctypes.Structure):
+    """A live allocation."""
+
+    _fields_ = [
+        ("start", ctypes.c_uint64),
+        ("end", ctypes.c_uint64),
+        ("marks", ctypes.c_void_p),
+        ("requested", ctypes.c_int64),
+        ("low", ctypes.c_int64),
+        ("high", ctypes.c_int64),
+        ("writable", ctypes.c_int64),
+    ]
+
+
+PythonRow = ctypes.PYFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_uint32)
+"""(index of the instruction, mask) -> 0, ~index if the group has to wait, or FAULT."""
+
+
+class Context(ctypes.Structure):
+    """What compiled code knows of a warp and of the group that runs."""
+
+    _fields_ = [
+        ("file", ctypes.c_void_p),
+        ("mask", ctypes.c_uint32),
+        ("live", ctypes.c_uint32),
+        ("shared", ctypes.c_void_p),
+        ("shared_end", ctypes.c_uint64),
+        ("guarded", ctypes.c_void_p),
+        ("rank", ctypes.c_uint32),
+        ("shared_plain", ctypes.c_uint32),
+        ("allocations", ctypes.c_void_p),
+        ("allocation_count", ctypes.c_int64),
+        ("recent", ctypes.c_int64),
+        ("progress", ctypes.c_int64),
+        ("issued", ctypes.c_int64),
+        ("python", PythonRow),
+        ("stop", ctypes.c_int32),
+        ("quantum", ctypes.c_int32),
+        ("result", ctypes.c_int32),
+        ("pc", ctypes.c_int32),
+        ("action", ctypes.c_int32),
+        ("target", ctypes.c_int32),
+        ("following", ctypes.c_int32),
+        ("join", ctypes.c_int32),
+        ("lanes", ctypes.c_uint32),
+    ]
+
+
+class AllocationTable:
+    """The live allocations of a launch's memory, with the marks of its stores."""
+
+    def __init__(self, grid: Grid) -> None:
+        memory, traffic = grid.memory, grid.traffic
+        self.version, live = memory.snapshot()
+        self.entries = (Allocation * (len(live) + 1))()
+        self.count = len(live)
+        self._marks = []
+        for entry, allocation in zip(self.entries, live, strict=False):
+            entry.start, entry.end, entry.writable = allocation.start, allocation.end, allocation.writable
+            if traffic is not None and allocation.writable:
+                marks = traffic.stored(allocation)
+                entry.marks, entry.low = marks.marks.ctypes.data, len(marks.marks)
+                self._marks.append((entry, marks))
+
+    def settle(self) -> None:
+        """Adds the stores so far to the launch's traffic."""
+        for entry, marks in self._marks:
+            if entry.requested:
+                marks.requested += entry.requested
+                marks.low, marks.high = min(marks.low, entry.low), max(marks.high, entry.high)
+                entry.requested = 0
+
+
+@dataclass(frozen=True)
+class RegisterFile:
+    """The register file of a program's warps."""
+
+    initial: np.ndarray
+    """uint8: every slot before the first instruction."""
+    specials: list[tuple[int, int, bool, Callable[[ActiveGroup], Any]]]
+    """(offset, bits, whether it is a row, value) of each special register that the program reads."""
+
+
+class _Rows(dict):
+    """(offset, bits of an element) -> the row there, uint[32], a view of the file."""
+
+    def __init__(self, file: np.ndarray) -> None:
+        self._file = file
+
+    def __missing__(self, key: tuple[int, int]) -> np.ndarray:
+        offset, width = key
+        row = self[key] = self._file[offset : offset + LANES * width // 8].view(_ROW_TYPES[width])
+        return row
+
+
+class Registers:
+    """A warp's register file, and its context."""
+
+    __slots__ = ("_table", "context", "context_address", "data", "rows", "words")
+
+    def __init__(self, form: RegisterFile, group: ActiveGroup, python: Any) -> None:
+        """group: the warp's first. python: the program's PythonRow."""
+        storage = np.empty(len(form.initial) + ALIGNMENT, np.uint8)
+        self.data = storage[-storage.ctypes.data % ALIGNMENT :][: len(form.initial)]
+        self.data[:] = form.initial
+        self.words = self.data.data.cast("Q")
+        """The file as 64-bit words."""
+        self.rows = _Rows(self.data)
+        for offset, width, is_row, value in form.specials:
+            if is_row:
+                self.rows[offset, width][:] = value(group)
+            else:
+                self.words[offset // 8] = value(group)
+        shared = group.cta.shared
+        self._table: AllocationTable | None = None
+        self.context = context = Context()
+        context.file = self.data.ctypes.data
+        context.shared, context.shared_end = shared.data.ctypes.data, len(shared.data)
+        context.guarded = shared.live_barriers.guarded.ctypes.data
+        context.rank = shared.rank
+        context.python = python
+        self.context_address = ctypes.addressof(context)
+
+    def enter(self, group: ActiveGroup, quantum: int) -> None:
+        """A turn of a group begins. quantum: segments."""
+        context, grid = self.context, group.grid
+        context.mask, context.live = group.bits, group.warp.live
+        context.stop = -1 if group.reconvergence is None else group.reconvergence.pc
+        context.quantum = quantum
+        context.shared_plain = group.cta.shared.plain
+        table = grid.allocation_table
+        if table is None or table.version != grid.memory.version:
+            table = grid.renew_allocation_table()
+        if table is not self._table:
+            self._table, context.allocations = table, ctypes.addressof(table.entries)
+            context.recent = 0
+        context.allocation_count = table.count if grid.memory.observer is None else 0

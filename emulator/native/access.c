@@ -1,0 +1,209 @@
+// Loads and stores of global and shared memory, with their checks.
+//
+// An access that is plain and proven legal is done here: all lanes in one live allocation or in the CTA's own shared
+// memory, aligned, clear of live mbarriers, watched by nobody. For any other the instruction's Python row is called,
+// which raises the error or does the rare legal thing.
+
+#include "engine.h"
+
+enum { SHARED_BASE = 0x400, RANK_SHIFT = 24 };
+enum { GLOBAL, SHARED };
+enum { NOTHING, ROW, ONE, CONSTANT };
+
+// ld or st; compiler/rowcode/accesses.py packs it.
+typedef struct {
+    s32 space, is_store;
+    s32 by_lane;         // lanes have addresses of their own
+    s32 uniform;         // one access for the warp
+    s32 address_bits, nbytes, count, is_signed;
+    s32 address;         // slot; -1: the displacement is the address
+    s32 unused;
+    s64 displacement;
+    struct {
+        s32 kind, width; // width: bits of the register
+        s64 place;       // slot, or the constant
+    } items[8];
+} Access;
+
+static Allocation *allocation_at(Context *ctx, u64 address) {
+    Allocation *all = ctx->allocations, *recent = &all[ctx->recent];
+    if (recent->start <= address && address < recent->end) return recent;
+    s64 low = 0, high = ctx->allocation_count;
+    while (low < high) {
+        s64 middle = (low + high) / 2;
+        if (all[middle].start <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == 0 || address >= all[low - 1].end) return 0;
+    ctx->recent = low - 1;
+    return &all[low - 1];
+}
+
+// The active lanes' lowest and highest address, and the bits that any of their addresses has.
+static void span(const u64 *at, u32 mask, u64 *low, u64 *high, u64 *bits) {
+    u64 l = UINT64_MAX, h = 0, b = 0;
+    for (int i = 0; i < LANES; i++) {
+        u64 on = -(u64)(mask >> i & 1), below = at[i] | ~on, above = at[i] & on;
+        l = below < l ? below : l;
+        h = above > h ? above : h;
+        b |= above;
+    }
+    *low = l, *high = h, *bits = b;
+}
+
+// Whether a live mbarrier has any of the bytes.
+static int touches_barrier(const Context *ctx, u64 offset, u64 width) {
+    for (u64 i = offset >> 3; i <= (offset + width - 1) >> 3; i++)
+        if (ctx->guarded[i]) return 1;
+    return 0;
+}
+
+#define LOAD_ROW(T, W)                                             \
+    do {                                                           \
+        W *out = (W *)to;                                          \
+        for (int l = 0; l < LANES; l++)                            \
+            if (mask == FULL || mask >> l & 1) {                   \
+                T word;                                            \
+                memcpy(&word, (const u8 *)at[l], sizeof word);     \
+                out[l] = (W)word;                                  \
+            }                                                      \
+    } while (0)
+#define CASE(NBYTES, WIDTH, SIGNED) case NBYTES << 8 | WIDTH | SIGNED
+
+static void load_row(u8 *to, int width, const u64 *at, int nbytes, int is_signed, u32 mask) {
+    switch (nbytes << 8 | width | is_signed) {
+    CASE(1, 8, 0): CASE(1, 8, 1): LOAD_ROW(u8, u8); break;
+    CASE(1, 16, 0): LOAD_ROW(u8, u16); break;
+    CASE(1, 16, 1): LOAD_ROW(s8, u16); break;
+    CASE(1, 32, 0): LOAD_ROW(u8, u32); break;
+    CASE(1, 32, 1): LOAD_ROW(s8, u32); break;
+    CASE(1, 64, 0): LOAD_ROW(u8, u64); break;
+    CASE(1, 64, 1): LOAD_ROW(s8, u64); break;
+    CASE(2, 16, 0): CASE(2, 16, 1): LOAD_ROW(u16, u16); break;
+    CASE(2, 32, 0): LOAD_ROW(u16, u32); break;
+    CASE(2, 32, 1): LOAD_ROW(s16, u32); break;
+    CASE(2, 64, 0): LOAD_ROW(u16, u64); break;
+    CASE(2, 64, 1): LOAD_ROW(s16, u64); break;
+    CASE(4, 32, 0): CASE(4, 32, 1): LOAD_ROW(u32, u32); break;
+    CASE(4, 64, 0): LOAD_ROW(u32, u64); break;
+    CASE(4, 64, 1): LOAD_ROW(s32, u64); break;
+    CASE(8, 64, 0): CASE(8, 64, 1): LOAD_ROW(u64, u64); break;
+    }
+}
+
+static u64 word_at(u64 address, int nbytes, int is_signed, int width) {
+    u64 value = 0;
+    int unused = 64 - 8 * nbytes;
+    memcpy(&value, (const u8 *)address, (size_t)nbytes);
+    if (is_signed) value = (u64)((s64)(value << unused) >> unused);
+    return width < 64 ? value & ((1ull << width) - 1) : value;
+}
+
+static void load_items(Context *ctx, const Access *access, u64 *at, u32 mask) {
+    for (int i = 0; i < access->count; i++) {
+        int width = access->items[i].width;
+        u8 *to = ctx->file + access->items[i].place;
+        if (access->items[i].kind == ONE) {
+            u64 value = word_at(at[0], access->nbytes, access->is_signed, width);
+            memcpy(to, &value, 8);
+        } else if (access->items[i].kind == ROW) {
+            load_row(to, width, at, access->nbytes, access->is_signed, mask);
+        }
+        for (int l = 0; l < LANES; l++) at[l] += (u64)access->nbytes;
+    }
+}
+
+static void store_items(const Context *ctx, const Access *access, u64 *at, u32 mask) {
+    int nbytes = access->nbytes;
+    for (int i = 0; i < access->count; i++) {
+        const u8 *from = (const u8 *)&access->items[i].place;
+        int step = access->items[i].kind == ROW ? access->items[i].width / 8 : 0;
+        if (access->items[i].kind != CONSTANT) from = ctx->file + access->items[i].place;
+        for (int l = 0; l < LANES; l++, from += step) {
+            u8 *to = (u8 *)at[l];
+            if (access->uniform ? !l : mask >> l & 1) switch (nbytes) {
+                case 1: memcpy(to, from, 1); break;
+                case 2: memcpy(to, from, 2); break;
+                case 4: memcpy(to, from, 4); break;
+                default: memcpy(to, from, 8); break;
+                }
+            at[l] += (u64)nbytes;
+        }
+    }
+}
+
+// The lanes' addresses.
+static void addresses(const Context *ctx, const Access *access, u64 *at) {
+    u64 displacement = (u64)access->displacement, base = 0;
+    if (access->by_lane && access->address_bits == 32) {
+        const u32 *row = (const u32 *)(ctx->file + access->address);
+        for (int l = 0; l < LANES; l++) at[l] = (u32)(row[l] + (u32)displacement);
+        return;
+    }
+    if (access->by_lane) {
+        const u64 *row = (const u64 *)(ctx->file + access->address);
+        for (int l = 0; l < LANES; l++) at[l] = row[l] + displacement;
+        return;
+    }
+    if (access->address >= 0) memcpy(&base, ctx->file + access->address, 8);
+    base += displacement;
+    if (access->address_bits == 32) base = (u32)base;
+    for (int l = 0; l < LANES; l++) at[l] = base;
+}
+
+// Whether the access, from offset `low` to `high + width`, is plain. Turns shared addresses into the host's.
+static int shared_is_plain(const Context *ctx, const Access *access, u64 *at, u32 mask, u64 low, u64 high, u64 width) {
+    u64 origin = (u64)ctx->rank << RANK_SHIFT;
+    if (!(ctx->shared_plain >> access->is_store & 1) || low < origin + SHARED_BASE || high + width > origin + ctx->shared_end)
+        return 0;
+    if (access->by_lane) {
+        u8 found = 0;
+        for (int l = 0; l < LANES; l++) found |= ctx->guarded[((mask >> l & 1 ? at[l] : low) - origin) >> 3];
+        if (width > 8)
+            for (int l = 0; l < LANES; l++)
+                if (mask >> l & 1) found |= (u8)touches_barrier(ctx, at[l] - origin, width);
+        if (found) return 0;
+    } else if (touches_barrier(ctx, low - origin, width)) {
+        return 0;
+    }
+    for (int l = 0; l < LANES; l++) at[l] += (u64)ctx->shared - origin;
+    return 1;
+}
+
+// As `shared_is_plain`. Marks the bytes that a store writes.
+static int global_is_plain(Context *ctx, const Access *access, const u64 *at, u32 mask, u64 low, u64 high, u64 width) {
+    Allocation *allocation = allocation_at(ctx, low);
+    if (!allocation || high + width > allocation->end) return 0;
+    if (!access->is_store) return 1;
+    if (!allocation->writable) return 0;
+    if (!allocation->marks) return 1;
+    s64 first = (s64)(low - allocation->start), end = (s64)(high + width - allocation->start);
+    if (first < allocation->low) allocation->low = first;
+    if (end > allocation->high) allocation->high = end;
+    if (access->uniform) mask = 1;
+    allocation->requested += (s64)width * __builtin_popcount(mask);
+    for (int l = 0; l < LANES; l++)
+        if (mask >> l & 1) memset(allocation->marks + (at[l] - allocation->start), 1, width);
+    return 1;
+}
+
+KERNEL(access) {
+    const Access *access = (const Access *)op->x;
+    u32 mask = ctx->mask;
+    u64 at[LANES], width = (u64)(access->nbytes * access->count), low, high, bits;
+    addresses(ctx, access, at);
+    span(at, access->by_lane ? mask : 1, &low, &high, &bits);
+    int plain = !(bits & (width - 1)) && (access->space == SHARED
+                    ? shared_is_plain(ctx, access, at, mask, low, high, width)
+                    : global_is_plain(ctx, access, at, mask, low, high, width));
+    if (!plain) return after(ctx, op, ctx->python(op->pc, mask));
+    if (access->is_store) {
+        ctx->progress++;
+        store_items(ctx, access, at, mask);
+    } else {
+        load_items(ctx, access, at, mask);
+    }
+    return op + 1;
+}

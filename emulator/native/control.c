@@ -1,0 +1,73 @@
+// Control flow: the loop over Ops, jumps, masks of nested branches, and the ends of turns.
+
+#include "engine.h"
+
+// Runs a group from an Op to the end of its turn.
+s32 run_ops(Context *ctx, const Op *op) {
+    while (op) op = op->run(ctx, op);
+    return ctx->result;
+}
+
+// Counts a block's warp instructions.
+KERNEL(count) { ctx->issued += op->x; return op + 1; }
+
+// An instruction that has no kernel.
+KERNEL(python) { return after(ctx, op, ctx->python(op->pc, ctx->mask)); }
+
+// Loads of tensor memory whose results the next instruction uses complete.
+KERNEL(settle) { return after(ctx, op, ctx->python(~op->pc, ctx->mask)); }
+
+// Skips x Ops unless the predicate a, the same in every lane, is b.
+KERNEL(unless) { return *AT(u32, a) == (u32)op->b ? op + 1 : op + op->x; }
+
+// Lanes in which the predicate a holds, or with b those in which it does not, become the active ones; d keeps the mask.
+// Skips x Ops if there are none.
+KERNEL(narrow) {
+    u32 bits = *AT(u32, a), outer = ctx->mask, inner = outer & (op->b ? ~bits : bits);
+    *AT(u32, d) = outer;
+    if (!inner) return op + op->x;
+    ctx->mask = inner;
+    return op + 1;
+}
+
+KERNEL(restore) { ctx->mask = *AT(u32, a); return op + 1; }
+
+// On to the segment at instruction b, x Ops from here. The turn ends there if it has been long enough, or at the
+// group's reconvergence point.
+KERNEL(go) {
+    if (ctx->quantum == 1 || op->b == ctx->stop) return ends(ctx, op, op->b);
+    ctx->quantum--;
+    return op + op->x;
+}
+
+static const Op *act(Context *ctx, const Op *op, s32 action, u32 lanes) {
+    ctx->action = action;
+    ctx->lanes = lanes;
+    return ends(ctx, op, DONE);
+}
+
+// The group exits.
+KERNEL(leave) { return act(ctx, op, LEAVE, ctx->mask); }
+
+// Lanes in which the predicate a holds, or with c those in which it does not, exit; the others go on at b.
+KERNEL(leave_some) {
+    u32 bits = *AT(u32, a);
+    ctx->following = op->b;
+    return act(ctx, op, LEAVE_SOME, ctx->mask & (op->c ? ~bits : bits));
+}
+
+// Lanes in which the predicate d holds, or with c those in which it does not, go on at a, the others at b. They meet at x.
+KERNEL(split) {
+    u32 bits = *AT(u32, d), taken = ctx->mask & (op->c ? ~bits : bits);
+    if (taken == ctx->mask || !taken) return ends(ctx, op, taken ? op->a : op->b);
+    ctx->target = op->a;
+    ctx->following = op->b;
+    ctx->join = (s32)op->x;
+    return act(ctx, op, SPLIT, taken);
+}
+
+// Offsets of Context's and Allocation's fields and the size of Op, by which a test compares Python's declarations.
+const s32 layout[] = {
+    sizeof(Context), sizeof(Allocation), sizeof(Op), offsetof(Context, shared), offsetof(Context, allocations),
+    offsetof(Context, python), offsetof(Context, lanes), offsetof(Allocation, writable), offsetof(Op, x),
+};

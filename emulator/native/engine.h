@@ -1,0 +1,167 @@
+// What compiled kernels share: the structures that Python declares again in hardware/native.py, and macros.
+//
+// A program is an array of Ops. Each names a kernel, a C function that works on the warp's register file and returns the
+// next Op, or NULL if the turn ends; Context.result then says why. A slot of the register file holds a row of 32 lanes,
+// or one value that is the same in every lane, in 8 bytes. A predicate is a mask of lanes, or 0 or 1.
+
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define LANES 32
+#define FULL 0xffffffffu
+
+typedef uint8_t u8;
+typedef uint16_t u16;
+typedef uint32_t u32;
+typedef uint64_t u64;
+typedef int8_t s8;
+typedef int16_t s16;
+typedef int32_t s32;
+typedef int64_t s64;
+typedef _Float16 f16;
+typedef float f32;
+typedef double f64;
+
+// A live allocation of global memory; arrays of them are in order of the addresses and end with an empty one.
+typedef struct {
+    u64 start, end;      // addresses
+    u8 *marks;           // one per byte, for stores; NULL: stores are not counted
+    s64 requested;       // bytes of the stores
+    s64 low, high;       // offsets: all marks that stores have set are in [low, high)
+    s64 writable;
+} Allocation;
+
+typedef struct {
+    u8 *file;            // registers
+    u32 mask, live;      // lanes of the group; lanes of the warp that have not exited
+    u8 *shared;          // by offset in the CTA's window
+    u64 shared_end;      // offset
+    const u8 *guarded;   // whether a live mbarrier occupies the bytes, by offset / 8
+    u32 rank;
+    u32 shared_plain;    // bit 0: loads from shared memory need no observer; bit 1: nor do stores
+    Allocation *allocations;
+    s64 allocation_count, recent;
+    s64 progress, issued;  // events that other warps may see, warp instructions: those of this turn so far
+    s32 (*python)(s32 pc, u32 mask);  // the Python row of an instruction: 0, ~pc if the group has to wait, or FAULT
+    s32 stop;            // index of the group's reconvergence point, or -1
+    s32 quantum;         // segments left
+    s32 result;          // index of the next instruction, or what `python` returned, or DONE
+    s32 pc;              // instruction of the Op that has ended the turn
+    s32 action;          // what Python has to do if the result is DONE
+    s32 target, following, join;
+    u32 lanes;           // of the action
+} Context;
+
+enum { DONE = -(1 << 30), FAULT = DONE + 1 };
+enum { LEAVE = 1, LEAVE_SOME, SPLIT };
+
+typedef struct Op Op;
+typedef const Op *(*Kernel)(Context *, const Op *);
+struct Op {
+    Kernel run;
+    s32 d, a, b, c;  // slots: offsets in the register file
+    u32 flags;       // bits 0 to 2: source a, b, c is one value; KEEPS
+    s32 pc;          // index of the instruction
+    s64 x;           // a constant, a distance in Ops, or the address of a description
+};
+
+enum { KEEPS = 8 };  // lanes that are not active keep their value
+
+#define KERNEL(NAME) const Op *k_##NAME(Context *restrict ctx, const Op *restrict op)
+#define AT(T, x) ((T *)(ctx->file + op->x))
+
+// The turn ends with a result, and with it a segment.
+static inline const Op *ends(Context *ctx, const Op *op, s32 result) {
+    ctx->quantum--;
+    ctx->result = result;
+    ctx->pc = op->pc;
+    return 0;
+}
+
+// The next Op, or the end of the turn if a function that may call Python has not returned 0.
+static inline const Op *after(Context *ctx, const Op *op, s32 result) { return result ? ends(ctx, op, result) : op + 1; }
+
+static inline u32 lane_bit(int lane) { return 1u << lane; }
+
+#define COMMIT(BITS)                                                                   \
+    static inline void commit##BITS(Context *ctx, const Op *op, const void *row) {      \
+        u##BITS *d = AT(u##BITS, d);                                                   \
+        const u##BITS *r = row;                                                        \
+        u32 mask = ctx->mask;                                                          \
+        if (mask == FULL || !(op->flags & KEEPS))                                      \
+            for (int l = 0; l < LANES; l++) d[l] = r[l];                               \
+        else                                                                           \
+            for (int l = 0; l < LANES; l++) d[l] = mask & lane_bit(l) ? r[l] : d[l];   \
+    }
+COMMIT(8) COMMIT(16) COMMIT(32) COMMIT(64)
+
+// Writes a row to the destination; its elements are items of 1, 2, 4 or 8 bytes per lane.
+#define COMMIT_ROW(row)                                        \
+    do {                                                       \
+        if (sizeof row == 32) commit8(ctx, op, row);           \
+        else if (sizeof row == 64) commit16(ctx, op, row);     \
+        else if (sizeof row == 128) commit32(ctx, op, row);    \
+        else commit64(ctx, op, row);                           \
+    } while (0)
+
+// Declares source x as a row of n elements of T. Of one value each lane gets all of its n / 32 elements.
+#define SOURCE(T, x, bit, n)                                                       \
+    T x##_row[n];                                                                  \
+    const T *x = AT(const T, x);                                                   \
+    if (op->flags & 1 << bit) {                                                    \
+        if ((n) * sizeof(T) == 128) {                                              \
+            u32 word; memcpy(&word, x, 4);                                         \
+            for (int l = 0; l < LANES; l++) memcpy((u32 *)x##_row + l, &word, 4);  \
+        } else if ((n) * sizeof(T) == 256) {                                       \
+            u64 word; memcpy(&word, x, 8);                                         \
+            for (int l = 0; l < LANES; l++) memcpy((u64 *)x##_row + l, &word, 8);  \
+        } else {                                                                   \
+            for (int l = 0; l < (n); l++) x##_row[l] = x[0];                       \
+        }                                                                          \
+        x = x##_row;                                                               \
+    }
+#define STORE_ONE(T, value) do { u64 word = 0; T v = (value); memcpy(&word, &v, sizeof v); *AT(u64, d) = word; } while (0)
+
+// A kernel for rows and one, with _s, for values that are the same in every lane. E: an expression of x, y and z.
+#define UNARY(NAME, D, A, n, E)                                                    \
+    KERNEL(NAME) {                                                                 \
+        SOURCE(A, a, 0, n)                                                         \
+        D r[n];                                                                    \
+        for (int l = 0; l < (n); l++) { A x = a[l]; r[l] = E; }                    \
+        COMMIT_ROW(r);                                                             \
+        return op + 1;                                                             \
+    }                                                                              \
+    KERNEL(NAME##_s) { A x = *AT(A, a); STORE_ONE(D, E); return op + 1; }
+#define BINARY(NAME, D, A, B, n, E)                                                \
+    KERNEL(NAME) {                                                                 \
+        SOURCE(A, a, 0, n) SOURCE(B, b, 1, n)                                      \
+        D r[n];                                                                    \
+        for (int l = 0; l < (n); l++) { A x = a[l]; B y = b[l]; r[l] = E; }        \
+        COMMIT_ROW(r);                                                             \
+        return op + 1;                                                             \
+    }                                                                              \
+    KERNEL(NAME##_s) { A x = *AT(A, a); B y = *AT(B, b); STORE_ONE(D, E); return op + 1; }
+#define TERNARY(NAME, D, A, B, C, n, E)                                            \
+    KERNEL(NAME) {                                                                 \
+        SOURCE(A, a, 0, n) SOURCE(B, b, 1, n) SOURCE(C, c, 2, n)                   \
+        D r[n];                                                                    \
+        for (int l = 0; l < (n); l++) { A x = a[l]; B y = b[l]; C z = c[l]; r[l] = E; } \
+        COMMIT_ROW(r);                                                             \
+        return op + 1;                                                             \
+    }                                                                              \
+    KERNEL(NAME##_s) { A x = *AT(A, a); B y = *AT(B, b); C z = *AT(C, c); STORE_ONE(D, E); return op + 1; }
+
+// A comparison: a mask of the lanes in which it holds.
+#define COMPARED(NAME, A, E)                                                       \
+    KERNEL(NAME) {                                                                 \
+        SOURCE(A, a, 0, LANES) SOURCE(A, b, 1, LANES)                              \
+        u32 m = 0;                                                                 \
+        for (int l = 0; l < LANES; l++) { A x = a[l], y = b[l]; m |= (E) ? lane_bit(l) : 0; } \
+        u32 *d = AT(u32, d);                                                       \
+        *d = op->flags & KEEPS ? (m & ctx->mask) | (*d & ~ctx->mask) : m;          \
+        return op + 1;                                                             \
+    }                                                                              \
+    KERNEL(NAME##_s) { A x = *AT(A, a), y = *AT(A, b); *AT(u64, d) = (E) != 0; return op + 1; }
