@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -96,7 +96,7 @@ class Runner:
 def _live_words(flow: Flow, slots: Slots) -> Callable[[int], np.ndarray]:
     """As `Program.live_words`."""
 
-    @lru_cache(maxsize=None)
+    @cache
     def words(start: int) -> np.ndarray:
         return slots.words_of(flow.blocks[start].live_in if start != EXIT else ())
 

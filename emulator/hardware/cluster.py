@@ -9,8 +9,8 @@ from emulator.errors import Fault
 from emulator.hardware.barriers import ClusterBarrier, MBarrier, NamedBarrier, wake
 from emulator.hardware.chip import Sm
 from emulator.hardware.memory import RANK_SHIFT, SHARED_BASE
-from emulator.hardware.properties import WARP_THREADS, DeviceProperties
 from emulator.hardware.native import AllocationTable
+from emulator.hardware.properties import WARP_THREADS, DeviceProperties
 from emulator.hardware.registers import check_requests
 from emulator.hardware.shared_memory import SharedMemory
 from emulator.hardware.store_marks import StoreMarks

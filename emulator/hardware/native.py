@@ -74,21 +74,23 @@ class AllocationTable:
 
     def __init__(self, grid: Grid) -> None:
         memory, traffic = grid.memory, grid.traffic
+        self._traffic = traffic
         self.version, live = memory.snapshot()
         self.entries = (Allocation * (len(live) + 1))()
         self.count = len(live)
-        self._marks = []
+        self._stored = []
         for entry, allocation in zip(self.entries, live, strict=False):
             entry.start, entry.end, entry.writable = allocation.start, allocation.end, allocation.writable
             if traffic is not None and allocation.writable:
-                marks = traffic.stored(allocation)
-                entry.marks, entry.low = marks.marks.ctypes.data, len(marks.marks)
-                self._marks.append((entry, marks))
+                marks = traffic.prepared(allocation).marks
+                entry.marks, entry.low = marks.ctypes.data, len(marks)
+                self._stored.append((entry, allocation))
 
     def settle(self) -> None:
         """Adds the stores so far to the launch's traffic."""
-        for entry, marks in self._marks:
-            if entry.requested:
+        for entry, allocation in self._stored:
+            if entry.requested and self._traffic is not None:
+                marks = self._traffic.stored(allocation)
                 marks.requested += entry.requested
                 marks.low, marks.high = min(marks.low, entry.low), max(marks.high, entry.high)
                 entry.requested = 0

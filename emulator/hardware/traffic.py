@@ -75,6 +75,7 @@ class Traffic:
     def __init__(self) -> None:
         self.loads: dict[Allocation, Marks] = {}
         self.stores: dict[Allocation, Marks] = {}
+        self._prepared: dict[Allocation, Marks] = {}
 
     @property
     def stored_bytes(self) -> int:
@@ -119,11 +120,19 @@ class Traffic:
         entry.marks[np.minimum(first[:, None] + reach, last[:, None])] = 1
 
     def stored(self, allocation: Allocation) -> Marks:
-        """The stores to an allocation."""
+        """The stores to an allocation, of which there are some."""
         entry = self.stores.get(allocation)
         if entry is None:
+            entry = self.stores[allocation] = self.prepared(allocation)
+            del self._prepared[allocation]
+        return entry
+
+    def prepared(self, allocation: Allocation) -> Marks:
+        """The marks of the stores to an allocation, of which there may be none so far."""
+        entry = self.stores.get(allocation) or self._prepared.get(allocation)
+        if entry is None:
             length = -(-(allocation.end - allocation.start) // MARK_PADDING) * MARK_PADDING
-            entry = self.stores[allocation] = Marks(allocation.start, length)
+            entry = self._prepared[allocation] = Marks(allocation.start, length)
         return entry
 
     def store(self, allocation: Allocation, address: int, nbytes: int) -> None:

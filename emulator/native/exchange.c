@@ -3,15 +3,13 @@
 #include "engine.h"
 
 enum { UP, DOWN, BUTTERFLY, INDEX };
-enum { ROW, ONE, CONSTANT };
 
 // shfl.sync of a row; opcodes/exchange.py packs it.
 typedef struct {
     s32 mode, source, target, holds;  // slots; holds: of the predicate, or -1
-    s32 lane_kind, clamp;
+    s32 by_lane, clamp;               // by_lane: every lane names a lane of its own
     u32 members;
-    s32 unused;
-    s64 lane;                         // slot, or the constant
+    s32 lane;                         // slot
 } Shuffle;
 
 KERNEL(shuffle) {
@@ -19,11 +17,9 @@ KERNEL(shuffle) {
     if (ctx->mask != FULL || shuffle->members != FULL) return after(ctx, op, ctx->python(op->pc, ctx->mask));
     s32 lanes[LANES], in_range[LANES];
     s32 clamp = shuffle->clamp & 31, segment = shuffle->clamp >> 8 & 31;
-    u32 one = (u32)shuffle->lane;
-    const u32 *row = (const u32 *)(ctx->file + (shuffle->lane_kind == CONSTANT ? 0 : shuffle->lane));
-    if (shuffle->lane_kind == ONE) one = *row;
+    const u32 *row = (const u32 *)(ctx->file + shuffle->lane);
     for (int l = 0; l < LANES; l++) {
-        s32 b = (shuffle->lane_kind == ROW ? row[l] : one) & 31;
+        s32 b = (s32)row[shuffle->by_lane ? l : 0] & 31;
         s32 lowest = l & segment, highest = lowest | (clamp & ~segment);
         s32 from = shuffle->mode == UP          ? l - b
                    : shuffle->mode == DOWN      ? l + b

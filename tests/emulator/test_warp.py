@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from emulator.compiler import translate
+from emulator.compiler.plan import plan
 from emulator.errors import EmulatorError
 from tests.support.small_kernels import entry, launch, store
 
@@ -313,6 +313,6 @@ def test_uniform_registers_are_found():
     LOOP: elect.sync _|%p1, -1; @!%p1 bra SKIP; mad.lo.u32 %r4, %r3, 8, %r5; st.shared.b32 [%r4], %r2;
     SKIP: add.u32 %r3, %r3, 1; setp.lt.u32 %p2, %r3, 4; @%p2 bra LOOP;
     """
-    program = translate.translate(entry(body, 0))
-    assert "store_lanes" not in program.source and "np." not in program.source and "split" not in program.source
-    assert "shuffle" not in program.source and "broadcast" in program.source
+    kinds = plan(entry(body, 0)).flow.kinds
+    assert {name: kinds[f"%r{name}"] for name in range(1, 6)} == {1: "lanes", **{i: "uniform" for i in (2, 3, 4, 5)}}
+    assert (kinds["%p1"], kinds["%p2"]) == ("bits", "uniform")

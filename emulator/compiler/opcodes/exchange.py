@@ -5,10 +5,16 @@
 from __future__ import annotations
 
 import re
+import struct
 
 from emulator.compiler.code import Code
 from emulator.compiler.opcodes.rows import KindOf, Row, always_lanes, always_uniform, called, row
+from emulator.compiler.rowcode.assembler import Assembler, Unsupported
 from emulator.ptx.ir import SINK, Immediate, Instruction, Pair
+from emulator.ptx.literals import literal_bits
+
+_MODES = ("up", "down", "bfly", "idx")
+_SHUFFLE = struct.Struct("<6iIi")  # of the kernel (native/exchange.c)
 
 
 def _elect_kind(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
@@ -63,6 +69,20 @@ def _shuffle(code: Code, instruction: Instruction, match: re.Match) -> None:
             code.assign(target, f"{result}[{i}]", "lanes")
 
 
+def _shuffle_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    destination, a, b, c, membermask = instruction.operands
+    target, holds = (destination.first, destination.second) if isinstance(destination, Pair) else (destination, SINK)
+    if not isinstance(c, Immediate) or not isinstance(membermask, Immediate) or code.guarded:
+        raise Unsupported
+    if not all(map(code.is_row, (a, target))) or (holds != SINK and not code.is_row(holds)):
+        raise Unsupported
+    lane = code.source(b, "b32")
+    places = code.slots[a.name].offset, code.slots[target.name].offset
+    holder = -1 if holds == SINK else code.slots[holds.name].offset
+    members, mode = literal_bits(membermask, "b32"), _MODES.index(match.group("mode"))
+    code.emit_described("shuffle", _SHUFFLE.pack(mode, *places, holder, lane.row, c.value, members, lane.offset))
+
+
 def _vote(code: Code, instruction: Instruction, match: re.Match) -> None:
     destination, predicate, membermask = instruction.operands
     operands = f"{match.group('mode')!r}, {code.predicate_bits(predicate)}, {code.single(membermask)}"
@@ -82,7 +102,13 @@ def _match_all(code: Code, instruction: Instruction, match: re.Match) -> None:
 
 ROWS: list[Row] = [
     row(r"elect\.sync", _elect, kind=_elect_kind, takes="b32|p b32"),
-    row(r"shfl\.sync\.(?P<mode>idx|up|down|bfly)\.b32", _shuffle, kind=_shuffle_kind, takes="b32|p b32 b32 b32 b32"),
+    row(
+        r"shfl\.sync\.(?P<mode>idx|up|down|bfly)\.b32",
+        _shuffle,
+        kind=_shuffle_kind,
+        kernels=_shuffle_kernels,
+        takes="b32|p b32 b32 b32 b32",
+    ),
     row(r"vote\.sync\.(?P<mode>ballot)\.b32", _vote, kind=always_uniform, takes="b32 p b32"),
     row(r"vote\.sync\.(?P<mode>all|any|uni)\.pred", _vote, kind=always_uniform, takes="p p b32"),
     called(

@@ -7,6 +7,8 @@ import re
 from emulator.compiler.code import Code
 from emulator.compiler.opcodes.modifiers import HINT, SCOPES, classified
 from emulator.compiler.opcodes.rows import KindOf, Row, row, same_as_sources
+from emulator.compiler.rowcode.accesses import access
+from emulator.compiler.rowcode.assembler import Assembler, Unsupported
 from emulator.compiler.signatures import shown
 from emulator.ptx.ir import SINK, Address, Immediate, Instruction, Register, Symbol, Vector
 from emulator.ptx.types import type_width
@@ -170,6 +172,26 @@ def _load(code: Code, instruction: Instruction, match: re.Match) -> None:
         code.assign(item, text, code.kind)
 
 
+def _plain(code: Assembler, instruction: Instruction, match: re.Match, store: bool) -> None:
+    """The kernel of a weak access. Its modifiers are legal: the Python text has been written."""
+    parts = match.group("modifiers")[1:].split(".")
+    found = {kind: part for part in parts for kind, names in _CLASSES[match.group("name")].items() if part in names}
+    address, items = instruction.operands[0 if store else 1], instruction.operands[1 if store else 0]
+    items = items.items if isinstance(items, Vector) else (items,)
+    declared = found.get("space", "generic")
+    if found.get("order", "weak") != "weak" or (store and SINK in items):
+        raise Unsupported
+    access(code, store, _SPACES.get(declared, declared), address, items, found["type"])
+
+
+def _load_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    _plain(code, instruction, match, store=False)
+
+
+def _store_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    _plain(code, instruction, match, store=True)
+
+
 def _load_kind(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
     """A row for local memory, which differs from lane to lane, and for generic addresses, which may be local; for other
     memory uniform if the address is.
@@ -235,6 +257,6 @@ def _truncated(code: Code, item: object, type_name: str) -> str:
 
 
 ROWS: list[Row] = [
-    row(r"(?P<name>ldu?)(?P<modifiers>\.(?!param::func).+)", _load, kind=_load_kind),
-    row(r"(?P<name>st)(?P<modifiers>\.(?!async|bulk|param).+)", _store, writes=0),
+    row(r"(?P<name>ldu?)(?P<modifiers>\.(?!param::func).+)", _load, kind=_load_kind, kernels=_load_kernels),
+    row(r"(?P<name>st)(?P<modifiers>\.(?!async|bulk|param).+)", _store, writes=0, kernels=_store_kernels),
 ]

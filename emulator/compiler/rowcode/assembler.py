@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 
 from emulator import toolchain
-from emulator.compiler.plan import Plan
+from emulator.compiler.flow import Flow
 from emulator.compiler.rowcode.registers import PARAMETERS, SHARED_BASE, Slots
 from emulator.ptx.ir import SINK, Address, Immediate, Instruction, Negated, Register, Special, Symbol
 from emulator.ptx.literals import literal_bits
@@ -52,8 +52,9 @@ def address_of(kernel: str) -> int:
 class Assembler:
     """Collects a program's operations."""
 
-    def __init__(self, plan: Plan, slots: Slots) -> None:
-        self.plan, self.flow, self.slots = plan, plan.flow, slots
+    def __init__(self, flow: Flow, symbols: dict[str, tuple[str, int]], slots: Slots) -> None:
+        """symbols: as `layout.Layout` has them."""
+        self.flow, self.symbols, self.slots = flow, symbols, slots
         self.pc = 0
         """Index of the current instruction."""
         self.kind = "uniform"
@@ -154,7 +155,7 @@ class Assembler:
 
     def base(self, symbol: Symbol) -> tuple[int | None, int]:
         """(slot of the base of a symbol's space, None for an absolute address; offset from there)."""
-        space, offset = self.plan.layout.symbols[symbol.name]
+        space, offset = self.symbols[symbol.name]
         return (self.slots[_BASES[space]].offset if space in _BASES else None), offset
 
     def is_row(self, operand: object) -> bool:

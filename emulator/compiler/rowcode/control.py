@@ -28,7 +28,7 @@ class RowCode:
         self._plan, self._flow, self._steps, self._kernels = plan, plan.flow, plan.flow.steps, kernels
         self.slots = slots_of(plan.entry, plan.flow)
         self.python_rows = PythonRows(plan, self.slots)
-        self.code = Assembler(plan, self.slots)
+        self.code = Assembler(plan.flow, plan.layout.symbols, self.slots)
         self.starts: dict[int, int] = {}
         """First instruction of a segment -> index of its first operation."""
         self._start = 0  # of the current segment
