@@ -11,10 +11,10 @@ import numpy as np
 
 from emulator.compiler.flow import EXIT, Flow
 from emulator.compiler.plan import plan
-from emulator.compiler.rowcode.assembler import OP, library
+from emulator.compiler.rowcode.assembler import OP
 from emulator.compiler.rowcode.control import RowCode
 from emulator.compiler.rowcode.registers import Slots
-from emulator.hardware.native import FAULT, LEAVE, LEAVE_SOME, PythonRow
+from emulator.hardware.native import FAULT, LEAVE, LEAVE_SOME, PythonRow, library
 from emulator.hardware.program import DONE, Program
 from emulator.ptx.ir import Entry, Instruction
 

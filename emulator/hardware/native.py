@@ -5,9 +5,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from emulator import toolchain
 
 if TYPE_CHECKING:
     from emulator.hardware.cluster import Grid
@@ -19,6 +22,19 @@ FAULT = -(1 << 30) + 1  # a Python row has raised an exception
 LEAVE, LEAVE_SOME, SPLIT = 1, 2, 3  # Context.action
 
 _ROW_TYPES = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """The compiled code. RuntimeError if there is no C compiler."""
+    compiled = toolchain.load("native")
+    compiled.run_ops.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    compiled.fragment_to_rows.argtypes = [
+        *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p),
+        ctypes.c_int32,
+    ]
+    compiled.fragment_to_rows.restype = None
+    return compiled
 
 
 class Allocation(ctypes.Structure):
@@ -145,6 +161,21 @@ class Registers:
         context.rank = shared.rank
         context.python = python
         self.context_address = ctypes.addressof(context)
+
+    def fill(self, slots: np.ndarray, mask: int, words: np.ndarray, start: int, places: np.ndarray) -> None:
+        """Fills rows with a fragment of tensor memory, for the lanes in the mask.
+
+        slots: int32[registers], negative for none. places: as `tensor.tmem.fragment`, relative to word `start`.
+        """
+        library().fragment_to_rows(
+            self.context.file,
+            slots.ctypes.data,
+            len(slots),
+            mask,
+            words.ctypes.data + words.itemsize * start,
+            places.ctypes.data,
+            places.ndim == 3,
+        )
 
     def enter(self, group: ActiveGroup, quantum: int) -> None:
         """A turn of a group begins. quantum: segments."""

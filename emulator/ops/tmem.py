@@ -9,15 +9,15 @@ memory.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from emulator.arithmetic.lanes import FULL
 from emulator.errors import Fault, ordering_fault
-from emulator.hardware.properties import WARP_THREADS
 from emulator.hardware.tensor.order import IssuedAccess, Release, columns_mask, fence_after, fence_before
-from emulator.hardware.tensor.tmem import POISON, Place, TensorMemory, place_registers, touched_columns
+from emulator.hardware.tensor.tmem import fragment, touched_columns
 from emulator.ops.active_lanes import pick, whole_warp
 from emulator.ops.memory import shared_target
 
@@ -95,24 +95,14 @@ def relinquish(g: ActiveGroup, mask: int, cta_group: int, issuer: Issuer) -> Non
 class _Pending:
     """A load or a store that is not complete."""
 
-    __slots__ = ("memory", "pc", "place", "rows", "stores", "values")
+    __slots__ = ("complete", "pc", "stores")
 
-    def __init__(self, memory: TensorMemory, pc: int, place: Place, values: np.ndarray, stores: bool) -> None:
-        """pc: the index of the instruction. values: uint32[registers, 32], which a load fills in."""
-        self.memory, self.pc, self.place, self.values, self.stores = memory, pc, place, values, stores
-        self.rows: list[tuple[np.ndarray, int]] = []
-        """Destinations of a load: (row of a register, index of its value)."""
+    def __init__(self, pc: int, stores: bool, complete: Callable[[], None]) -> None:
+        """pc: the index of the instruction. complete: does the work."""
+        self.pc, self.stores, self.complete = pc, stores, complete
 
     def matches(self, pc: int) -> bool:
         return self.pc == pc
-
-    def complete(self) -> None:
-        if self.stores:
-            self.memory.write(self.place, self.values)
-        else:
-            self.memory.read(self.place, self.values)
-            for row, number in self.rows:
-                row[:] = self.values[number]
 
 
 def load(
@@ -123,21 +113,22 @@ def load(
     packed: bool,
     taddr: Operand,
     half_split: int | None,
+    destinations: np.ndarray,
     issuer: Issuer,
-) -> np.ndarray:
-    """tcgen05.ld: uint32[registers, 32], which the load fills in when it completes."""
+) -> None:
+    """tcgen05.ld. destinations: int32[registers], the slots that it writes when it completes (`Registers.fill`)."""
     whole_warp(g, mask, "tcgen05.ld")
     memory, user, quadrant = g.cta.tmem, g.warp.tensor, g.warp.index % 4
     place = memory.place("tcgen05.ld", shape, num, quadrant, pick(taddr, mask), packed, half_split or 0)
     memory.order.access(issuer, user.own, user.after, touched_columns(place, quadrant), 0)
     user.touched = True
     finish_stores(g)
-    # If lanes have exited, generated code merges the result with the registers' old values at once.
+    fill = partial(g.warp.registers.fill, destinations, mask, memory.words, place[0], fragment(*place[1:]))
+    # Of a warp whose lanes have exited in part the load is not postponed; the other schedules' choices depend on that.
     if mask != FULL or not g.cta.machine.postpones():
-        return memory.read(place)
-    values = np.full((place_registers(place), WARP_THREADS), POISON, np.uint32)
-    user.queue.append(_Pending(memory, issuer[1], place, values, False))
-    return values
+        fill()
+    else:
+        user.queue.append(_Pending(issuer[1], False, fill))
 
 
 def store(
@@ -159,7 +150,7 @@ def store(
     memory.order.access(issuer, user.own, user.after, 0, touched_columns(place, quadrant))
     user.touched = True
     if user.queue or g.cta.machine.postpones():
-        user.queue.append(_Pending(memory, issuer[1], place, np.array(values), True))
+        user.queue.append(_Pending(issuer[1], True, partial(memory.write, place, np.array(values))))
     else:
         memory.write(place, values)
 

@@ -52,6 +52,11 @@ def test_a_load_is_used_behind_a_branch_and_in_a_loop(schedule):
     assert lanes(body, schedule=schedule) == [3 * i for i in range(128)]
 
 
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_write_behind_a_load_of_the_same_register_stays(schedule):
+    assert lanes(LOAD + "mov.u32 %r1, 5; tcgen05.wait::ld.sync.aligned;", schedule=schedule) == [5] * 128
+
+
 def uses(body):
     """First uses as {text: texts of the loads}."""
     planned = plan(entry(SETUP + body + FREE + store("%r1")))
@@ -64,7 +69,7 @@ def test_first_uses():
     loads = "".join(f"tcgen05.ld.sync.aligned.32x32b.x1.b32 %r{n}, [%r12];" for n in (21, 22))
     assert uses(loads + "xor.b32 %r1, %r22, %r21; and.b32 %r2, %r21, 1;") == {"xor.b32": {"%r21,", "%r22,"}}
     assert uses(loads + "tcgen05.wait::ld.sync.aligned; and.b32 %r2, %r21, 1;") == {}
-    assert uses(loads + "mov.u32 %r21, 3; and.b32 %r2, %r21, 1;") == {}
+    assert uses(loads + "mov.u32 %r21, 3; and.b32 %r2, %r21, 1;") == {"mov.u32": {"%r21,"}}
     branch = "setp.eq.u32 %p3, %r11, 0; @%p3 bra A; tcgen05.wait::ld.sync.aligned; A: and.b32 %r2, %r21, 1;"
     assert uses(loads + branch) == {"and.b32": {"%r21,"}}
 

@@ -11,12 +11,11 @@ from emulator.ptx.ir import Address, Immediate, Instruction, Vector
 
 
 def _tensor_memory_load(code: Code, instruction: Instruction, match: re.Match) -> None:
-    destination, taddr, *split = instruction.operands
-    call = (
+    _, taddr, *split = instruction.operands
+    code.line(
         f"tmem.load(g, {code.mask}, {match.group('shape')!r}, {match.group('num')}, {bool(match.group('pack'))}, "
-        f"{code.address(taddr)}, {_split(code, split, match)}, (g, {code.pc}))"
+        f"{code.address(taddr)}, {_split(code, split, match)}, destinations[{code.pc}], (g, {code.pc}))"
     )
-    code.assign_parts(destination, call, "lanes")
 
 
 def _tensor_memory_store(code: Code, instruction: Instruction, match: re.Match) -> None:

@@ -9,9 +9,9 @@ from functools import cache
 
 import numpy as np
 
-from emulator import toolchain
 from emulator.compiler.flow import Flow
 from emulator.compiler.rowcode.registers import PARAMETERS, SHARED_BASE, Slots
+from emulator.hardware.native import library
 from emulator.ptx.ir import SINK, Address, Immediate, Instruction, Negated, Register, Special, Symbol
 from emulator.ptx.literals import literal_bits
 from emulator.ptx.types import type_width
@@ -33,14 +33,6 @@ class Source:
 
     offset: int
     row: bool
-
-
-@cache
-def library() -> ctypes.CDLL:
-    """The compiled kernels. RuntimeError if there is no C compiler."""
-    kernels = toolchain.load("native")
-    kernels.run_ops.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-    return kernels
 
 
 @cache

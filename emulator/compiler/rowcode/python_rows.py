@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from emulator.compiler.code import Code
 from emulator.compiler.namespace import namespace
 from emulator.compiler.plan import Plan
 from emulator.compiler.rowcode.registers import WORD, Slots
 from emulator.errors import EmulatorError
 from emulator.ops import tmem
-from emulator.ptx.ir import located
+from emulator.ptx.ir import Register, Vector, located
 
 if TYPE_CHECKING:
     from emulator.hardware.warp import ActiveGroup
@@ -32,7 +34,6 @@ class PythonRows:
         self.without_kernel: set[int] = set()
         self._texts: dict[int, str] = {}
         self._names: dict[str, Any] = {}
-        self._loads = {i for i, step in enumerate(plan.flow.steps) if step.instruction.opcode.startswith("tcgen05.ld")}
 
     def add(self, index: int) -> None:
         """Writes an instruction's function. Raises EmulatorError for operands that do not fit."""
@@ -45,26 +46,26 @@ class PythonRows:
             tmem.settle(g, tuple(sorted(self._plan.first_uses[~index])))
             return None
         function = self._names.get(f"p{index}") or self._compiled(index)
-        result = function(g, mask)
-        if index in self._loads:
-            self._deliver(index, g)
-        return result
+        return function(g, mask)
 
     def _compiled(self, index: int) -> Function:
         if not self._names:
-            self._names = namespace()
+            self._names = namespace() | {"destinations": self._destinations()}
         chosen = sorted(self.without_kernel) if index in self.without_kernel else [index]
         text = "".join(self._texts[i] for i in chosen)
         exec(compile(text, f"<ptx {self._plan.entry.name}>", "exec"), self._names)
         return self._names[f"p{index}"]
 
-    def _deliver(self, index: int, g: ActiveGroup) -> None:
-        """The results of a load of tensor memory that is outstanding go to its registers when it completes."""
-        queue = g.warp.tensor.queue
-        if queue and queue[-1].matches(index):
-            rows, slots = g.warp.registers.rows, self._slots
-            found = [slots[register.name] for register in self._plan.flow.steps[index].defines]
-            queue[-1].rows = [(rows[slot.offset, slot.width], i) for i, slot in enumerate(found)]
+    def _destinations(self) -> dict[int, np.ndarray]:
+        """tcgen05.ld -> int32[registers]: the slots of its destinations, -1 for `_`. It writes them when it completes."""
+        found = {}
+        for index, step in enumerate(self._plan.flow.steps):
+            if step.instruction.opcode.startswith("tcgen05.ld"):
+                destination = step.instruction.operands[0]
+                items = destination.items if isinstance(destination, Vector) else (destination,)
+                slots = [self._slots[x.name].offset if isinstance(x, Register) else -1 for x in items]
+                found[index] = np.array(slots, np.int32)
+        return found
 
     def _text(self, index: int) -> str:
         plan, step = self._plan, self._plan.flow.steps[index]

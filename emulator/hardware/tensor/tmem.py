@@ -225,12 +225,6 @@ _SHAPES = {
 """Shape -> (lanes of tensor memory, columns per repetition, largest .num)."""
 
 
-def place_registers(place: Place) -> int:
-    """Registers per lane that an access reads or writes."""
-    _, shape, num, packed, half_split = place
-    return fragment(shape, num, packed, half_split).shape[-2]
-
-
 def touched_columns(place: Place, quadrant: int) -> int:
     """The columns of an access as a mask (`order.columns_mask`). quadrant: the warp's."""
     start, shape, num, packed, half_split = place
