@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from emulator.errors import EmulatorError
-from emulator.ops import memory as access
+from emulator.ops import barriers
 from tests.support.small_kernels import launch
 
 INIT = """
@@ -77,11 +77,9 @@ def test_an_exception_of_the_emulator_has_a_place(monkeypatch):
     def broken(*arguments):
         raise ValueError("no such axis")
 
-    monkeypatch.setattr(access, "store_lanes", broken)
+    monkeypatch.setattr(barriers, "wait_cluster", broken)
     with pytest.raises(
         EmulatorError, match="the emulator failed at this instruction: ValueError: no such axis"
     ) as error:
-        launch(
-            "mul.wide.u32 %rd1, %tid, 4; add.s64 %rd1, %a0, %rd1; st.global.b32 [%rd1], %tid;", np.zeros(32, np.uint32)
-        )
-    assert error.value.ptx_text.startswith("st.global.b32") and error.value.warp == 0 and error.value.cta == (0, 0, 0)
+        launch("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;", np.zeros(32, np.uint32))
+    assert error.value.ptx_text.startswith("barrier.cluster.wait") and error.value.warp == 0 and error.value.cta == (0, 0, 0)
