@@ -1,8 +1,8 @@
 """First uses of the results of tcgen05.ld.
 
 A load is asynchronous, and PTX allows its registers to be read only after tcgen05.wait::ld. ptxas, however, tracks
-registers with a pending write, so that without the wait the first instruction that reads or writes one of them waits for
-it. A load is therefore complete at the wait or at that instruction, whichever comes first. This module finds these
+registers with a pending write, so that without the wait the first instruction that reads or writes one of them waits
+for it. A load is therefore complete at the wait or at that instruction, whichever comes first. This module finds these
 instructions ahead of time.
 """
 

@@ -64,8 +64,7 @@ class Runner:
         context, self._group = registers.context, group
         result = self._run_ops(registers.context_address, self._addresses[group.pc])
         group.issued += context.issued
-        machine.progress += context.progress
-        context.issued = context.progress = 0
+        context.issued, machine.progress = 0, context.progress
         if result == FAULT:
             error, self._error = self._error, None
             assert error is not None
@@ -84,13 +83,14 @@ class Runner:
         group = self._group
         assert group is not None
         context, machine = group.warp.registers.context, group.cta.machine
-        machine.progress += context.progress
-        context.progress = 0
+        machine.progress = context.progress
         try:
-            return self._python_rows.run(index, group, mask) or 0
+            result = self._python_rows.run(index, group, mask) or 0
         except BaseException as error:
             self._error = error
-            return FAULT
+            result = FAULT
+        context.progress = machine.progress
+        return result
 
 
 def _live_words(flow: Flow, slots: Slots) -> Callable[[int], np.ndarray]:

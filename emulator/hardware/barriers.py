@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from emulator.errors import Fault, ordering_fault
+from emulator.hardware.native import WARPS, Barrier
 
 if TYPE_CHECKING:
     from emulator.hardware.cluster import Cta
@@ -35,35 +36,56 @@ def wake(waiters: list[ActiveGroup]) -> None:
     waiters.clear()
 
 
-class MBarrier:
-    """One mbarrier object (PTX ISA, "mbarrier")."""
+class MBarrier(Barrier):
+    """One mbarrier object (PTX ISA, "mbarrier").
 
-    __slots__ = (
-        *("bytes", "delivered", "ended", "expected", "heard", "hidden", "home", "initialiser", "last", "name", "news"),
-        *("pending", "phase", "phases", "time", "waiters"),
-    )
+    Fields, which compiled code reads and changes, too: `expected`, arrivals per phase; `pending`, arrivals still
+    missing in this phase; `bytes`, the tx-count: bytes expected minus bytes arrived; `delivered`, whether bytes have
+    arrived in this phase; `phase`; `ended`, the time when the last phase ended; `heard`, what those who have arrived
+    knew (`Warp.known`), and `news`, the same of the phases that are over; `waiting`, the number of waiters.
+    """
+
+    __hash__ = object.__hash__  # structures have none
 
     def __init__(self, name: str, count: int, home: Cta | None = None, initialiser: Issuer | None = None):
         if not 1 <= count <= COUNT_LIMIT:
             raise Fault(f"mbarrier.init with count {count}: must be 1 to {COUNT_LIMIT} (PTX ISA, mbarrier.init)")
+        super().__init__(expected=count, pending=count, last_pc=-1, warp_phases=(-1,) * WARPS)
         self.name = name  # in messages
-        self.expected = count  # arrivals per phase
-        self.pending = count  # arrivals still missing in this phase
-        self.bytes = 0  # tx-count: bytes expected minus bytes arrived
-        self.delivered = False  # bytes have arrived in this phase
-        self.phase = 0
-        self.phases: dict[Warp, int] = {}  # warps that have arrived -> the phase of their last arrival
+        self._phases: dict[Warp, int] = {}  # of arrivals that compiled code has not performed
         self.waiters: list[ActiveGroup] = []
-        self.last: tuple[str, Issuer] | None = None  # last arrival: kind and issuer
+        self._last: tuple[str, Issuer] | None = None
         self.home = home  # the CTA in whose shared memory it lies
         self.initialiser = initialiser
         # Who may not see the initialisation yet, since no fence has followed: "all" but the CTA's own threads, only the
         # "async" proxy, or None.
         self.hidden: str | None = None
         self.time = 0  # of the initialisation
-        self.ended = 0  # time when the last phase ended
-        self.heard = 0  # what those who have arrived knew (`Warp.known`)
-        self.news = 0  # the same, of the phases that are over
+
+    @property
+    def last(self) -> tuple[str, Issuer] | None:
+        """The last arrival: kind and issuer."""
+        if self.last_pc < 0 or self.home is None:
+            return self._last
+        return ARRIVAL, (self.home.warps[self.last_warp].first_group, self.last_pc)
+
+    @last.setter
+    def last(self, arrival: tuple[str, Issuer]) -> None:
+        self._last, self.last_pc = arrival, -1
+
+    @property
+    def phases(self) -> dict[Warp, int]:
+        """Warps that have arrived -> the phase of their last arrival."""
+        found = dict(self._phases)
+        for warp, phase in zip(self.home.warps if self.home is not None else (), self.warp_phases):
+            if phase >= 0:
+                found[warp] = max(phase, found.get(warp, 0))
+        return found
+
+    def await_phase(self, group: ActiveGroup) -> None:
+        """A group waits for the end of the phase."""
+        self.waiters.append(group)
+        self.waiting = len(self.waiters)
 
     def arrive(self, count: int, how: str, issuer: Issuer, drop: bool = False) -> None:
         """`count` arrivals. how: their kind, for messages. drop: expect as many less from the next phase on."""
@@ -76,7 +98,7 @@ class MBarrier:
             )
         self.last = how, issuer
         if issuer is not None:
-            self.phases[issuer[0].warp] = self.phase
+            self._phases[issuer[0].warp] = self.phase
             self._hear(issuer)
         self.pending -= count
         if drop:
@@ -147,6 +169,7 @@ class MBarrier:
             self.pending = self.expected
             if self.waiters:
                 wake(self.waiters)
+                self.waiting = 0
 
     def passed(self, parity: int) -> bool:
         """Whether the phase with that parity is over. Before the first phase ends, parity 1 has passed."""

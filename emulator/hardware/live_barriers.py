@@ -6,11 +6,13 @@ The eight bytes of a live mbarrier are opaque: until mbarrier.inval only mbarrie
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 
 import numpy as np
 
 from emulator.errors import Fault
+from emulator.hardware.native import Barrier
 
 MBARRIER_BYTES = 8
 
@@ -22,17 +24,23 @@ class LiveBarriers:
         self.low, self.high = low, high
         self.opening = low, high  # the largest part without a barrier: its first offset and end
         self._barriers: dict[int, object] = {}  # by offset
+        self.addresses = np.zeros(
+            (high >> 3) + 1, np.uint64
+        )  # of the barriers in this process, 0 for none; by offset / 8
         self.guarded = np.zeros((high >> 3) + 1, bool)  # bool: whether one is there, by offset / 8
 
     def place(self, offset: int, barrier: object) -> None:
         """A barrier lives at `offset` from now on. barrier: any object whose text names it in messages."""
         self._barriers[offset] = barrier
+        if isinstance(barrier, Barrier):
+            self.addresses[offset >> 3] = ctypes.addressof(barrier)
         self.guarded[offset >> 3] = True
         self._find_opening()
 
     def remove(self, offset: int) -> None:
         """The barrier at `offset` is no longer live."""
         del self._barriers[offset]
+        self.addresses[offset >> 3] = 0
         self.guarded[offset >> 3] = False
         self._find_opening()
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 ALIGNMENT = 64  # bytes, of a register file and of the rows in it
 LANES = 32
+WARPS = 32  # of a CTA, at most
 FAULT = -(1 << 30) + 1  # a Python row has raised an exception
 LEAVE, LEAVE_SOME, SPLIT = 1, 2, 3  # Context.action
 
@@ -82,6 +83,32 @@ class Context(ctypes.Structure):
         ("following", ctypes.c_int32),
         ("join", ctypes.c_int32),
         ("lanes", ctypes.c_uint32),
+        ("warp", ctypes.c_int32),
+        ("known", ctypes.c_uint64),
+        ("synced", ctypes.c_int64),
+        ("barriers", ctypes.c_void_p),
+        ("resumed", ctypes.c_int32),
+        ("polled", ctypes.c_int32),
+        ("touched", ctypes.c_int32),
+    ]
+
+
+class Barrier(ctypes.Structure):
+    """The part of an mbarrier that compiled code knows (`barriers.MBarrier`)."""
+
+    _fields_ = [
+        ("expected", ctypes.c_int32),
+        ("pending", ctypes.c_int32),
+        ("bytes", ctypes.c_int64),
+        ("phase", ctypes.c_int64),
+        ("ended", ctypes.c_int64),
+        ("heard", ctypes.c_uint64),
+        ("news", ctypes.c_uint64),
+        ("delivered", ctypes.c_int32),
+        ("waiting", ctypes.c_int32),
+        ("last_warp", ctypes.c_int32),
+        ("last_pc", ctypes.c_int32),
+        ("warp_phases", ctypes.c_int64 * WARPS),
     ]
 
 
@@ -158,7 +185,9 @@ class Registers:
         context.file = self.data.ctypes.data
         context.shared, context.shared_end = shared.data.ctypes.data, len(shared.data)
         context.guarded = shared.live_barriers.guarded.ctypes.data
-        context.rank = shared.rank
+        context.rank, context.warp = shared.rank, group.warp.index
+        context.barriers = shared.live_barriers.addresses.ctypes.data
+        context.known, context.synced = 1 << shared.rank, -1
         context.python = python
         self.context_address = ctypes.addressof(context)
 
@@ -182,7 +211,8 @@ class Registers:
         context, grid = self.context, group.grid
         context.mask, context.live = group.bits, group.warp.live
         context.stop = -1 if group.reconvergence is None else group.reconvergence.pc
-        context.quantum = quantum
+        context.quantum, context.progress = quantum, group.cta.machine.progress
+        context.resumed = group.waiting is not None
         context.shared_plain = group.cta.shared.plain
         table = grid.allocation_table
         if table is None or table.version != grid.memory.version:

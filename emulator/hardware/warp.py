@@ -151,9 +151,6 @@ class Warp:
         self.clock_reads = 0
         self.cluster_arrived = 0  # lanes that have arrived at the cluster's barrier and not waited yet
         self.cluster_generation = 0  # of that barrier, when they arrived
-        self.tensor: TensorUser = TensorUser()
-        self.synced = -1  # time of the latest event that the warp has waited for
-        self.known: int = 1 << cta.rank  # mask of the ranks whose CTAs have started, as far as the warp has heard
         self.polled: dict = {}  # (mbarrier, lanes, parity) -> the phase that they have tested for in vain
         # Asynchronous copies that the warp may wait for, each with the mask of lanes that issued or committed them.
         self.bulk_open: list = []  # (lanes, operation): stores not yet committed to a group
@@ -171,10 +168,30 @@ class Warp:
             thread // np.uint32(width * height),
         )
         program = cta.grid.program
-        self.registers = Registers(program.registers, self.groups[0], program.python_row)
+        self.first_group = self.groups[0]  # names the warp in messages of what any of its groups has done
+        self.registers = Registers(program.registers, self.first_group, program.python_row)
+        self.tensor: TensorUser = TensorUser(self.registers.context)
         self._barriers: dict[int, NamedBarrier] = {}
         self._preferred: ActiveGroup | None = None
         self._served = 0  # lowest lane, as a mask, of the group that was preferred last
+
+    @property
+    def synced(self) -> int:
+        """Time of the latest event that the warp has waited for, -1 before the first."""
+        return self.registers.context.synced
+
+    @synced.setter
+    def synced(self, time: int) -> None:
+        self.registers.context.synced = time
+
+    @property
+    def known(self) -> int:
+        """Mask of the ranks whose CTAs have started, as far as the warp has heard."""
+        return self.registers.context.known
+
+    @known.setter
+    def known(self, ranks: int) -> None:
+        self.registers.context.known = ranks
 
     def barrier(self, membermask: int) -> NamedBarrier:
         """The barrier of bar.warp.sync for a mask of lanes."""

@@ -68,6 +68,7 @@ KERNEL(split) {
 
 // Offsets of Context's and Allocation's fields and the size of Op, by which a test compares Python's declarations.
 const s32 layout[] = {
-    sizeof(Context), sizeof(Allocation), sizeof(Op), offsetof(Context, shared), offsetof(Context, allocations),
-    offsetof(Context, python), offsetof(Context, lanes), offsetof(Allocation, writable), offsetof(Op, x),
+    sizeof(Context), sizeof(Allocation), sizeof(Barrier), sizeof(Op), offsetof(Context, shared),
+    offsetof(Context, python), offsetof(Context, touched), offsetof(Allocation, writable), offsetof(Barrier, phases),
+    offsetof(Op, x),
 };

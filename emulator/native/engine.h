@@ -34,6 +34,19 @@ typedef struct {
     s64 writable;
 } Allocation;
 
+// An mbarrier (hardware/barriers.py).
+typedef struct {
+    s32 expected, pending;  // arrivals per phase; still missing in this phase
+    s64 bytes;              // tx-count
+    s64 phase;
+    s64 ended;              // time when the last phase ended
+    u64 heard, news;        // what those who have arrived knew: in this phase, in those that are over
+    s32 delivered;          // bytes have arrived in this phase
+    s32 waiting;            // groups that wait
+    s32 last_warp, last_pc; // of the last arrival if compiled code has performed it, else -1
+    s64 phases[32];         // of the last arrival of each warp of the CTA that compiled code has performed; -1: none
+} Barrier;
+
 typedef struct {
     u8 *file;            // registers
     u32 mask, live;      // lanes of the group; lanes of the warp that have not exited
@@ -44,7 +57,8 @@ typedef struct {
     u32 shared_plain;    // bit 0: loads from shared memory need no observer; bit 1: nor do stores
     Allocation *allocations;
     s64 allocation_count, recent;
-    s64 progress, issued;  // events that other warps may see, warp instructions: those of this turn so far
+    s64 progress;        // the time: events that other warps may see
+    s64 issued;          // warp instructions of this turn so far
     s32 (*python)(s32 pc, u32 mask);  // the Python row of an instruction: 0, ~pc if the group has to wait, or FAULT
     s32 stop;            // index of the group's reconvergence point, or -1
     s32 quantum;         // segments left
@@ -53,6 +67,13 @@ typedef struct {
     s32 action;          // what Python has to do if the result is DONE
     s32 target, following, join;
     u32 lanes;           // of the action
+    s32 warp;            // index in the CTA
+    u64 known;           // ranks whose CTAs have started, as far as the warp has heard
+    s64 synced;          // time of the latest event that the warp has waited for
+    Barrier **barriers;  // live mbarriers, by offset / 8
+    s32 resumed;         // the group has waited at the instruction with which the turn starts
+    s32 polled;          // the warp has tested mbarriers in vain
+    s32 touched;         // it has used tensor memory and not released it
 } Context;
 
 enum { DONE = -(1 << 30), FAULT = DONE + 1 };
@@ -68,7 +89,7 @@ struct Op {
     s64 x;           // a constant, a distance in Ops, or the address of a description
 };
 
-enum { KEEPS = 8 };  // lanes that are not active keep their value
+enum { KEEPS = 8, TO_ROW = 16 };  // lanes that are not active keep their value; the result goes to every lane of a row
 
 #define KERNEL(NAME) const Op *k_##NAME(Context *restrict ctx, const Op *restrict op)
 #define AT(T, x) ((T *)(ctx->file + op->x))
@@ -85,6 +106,39 @@ static inline const Op *ends(Context *ctx, const Op *op, s32 result) {
 static inline const Op *after(Context *ctx, const Op *op, s32 result) { return result ? ends(ctx, op, result) : op + 1; }
 
 static inline u32 lane_bit(int lane) { return 1u << lane; }
+
+// Whether the active lanes are the live ones of a membermask (PTX ISA, "shfl.sync").
+static inline int are_members(const Context *ctx, u32 members) {
+    return !(ctx->mask & ~members) && !(members & ctx->live & ~ctx->mask);
+}
+
+// Writes a result that all lanes share to the destination.
+static inline void write_word(Context *ctx, const Op *op, u32 value) {
+    if (!(op->flags & TO_ROW)) {
+        *AT(u64, d) = value;
+        return;
+    }
+    for (int l = 0; l < LANES; l++)
+        if (!(op->flags & KEEPS) || ctx->mask >> l & 1) AT(u32, d)[l] = value;
+}
+
+static inline void write_long(Context *ctx, const Op *op, u64 value) {
+    for (int l = 0; l < (op->flags & TO_ROW ? LANES : 1); l++)
+        if (!(op->flags & KEEPS) || ctx->mask >> l & 1) AT(u64, d)[l] = value;
+}
+
+// Writes a predicate given as a mask.
+static inline void write_mask(Context *ctx, const Op *op, u32 bits) {
+    u32 *d = AT(u32, d);
+    *d = op->flags & KEEPS ? (bits & ctx->mask) | (*d & ~ctx->mask) : bits;
+}
+
+static inline void write_truth(Context *ctx, const Op *op, int holds) {
+    if (op->flags & TO_ROW)
+        write_mask(ctx, op, holds ? FULL : 0);
+    else
+        *AT(u64, d) = holds != 0;
+}
 
 #define COMMIT(BITS)                                                                   \
     static inline void commit##BITS(Context *ctx, const Op *op, const void *row) {      \

@@ -36,3 +36,55 @@ KERNEL(shuffle) {
     if (shuffle->holds >= 0) memcpy(ctx->file + shuffle->holds, &holds, 4);
     return op + 1;
 }
+
+// shfl.sync.idx of the value in lane b, which all lanes share, to the whole warp; x: membermask.
+KERNEL(broadcast) {
+    u32 lane = *AT(u32, b) & 31;
+    if (!are_members(ctx, (u32)op->x) || !(ctx->mask >> lane & 1)) return after(ctx, op, ctx->python(op->pc, ctx->mask));
+    write_word(ctx, op, op->flags & 1 ? *AT(u32, a) : AT(u32, a)[lane]);
+    return op + 1;
+}
+
+// elect.sync: the leader's lane; c: the slot of the predicate; x: membermask.
+KERNEL(elect) {
+    if (!are_members(ctx, (u32)op->x)) return after(ctx, op, ctx->python(op->pc, ctx->mask));
+    u32 leader = ctx->mask & -ctx->mask;
+    write_word(ctx, op, (u32)__builtin_ctz(leader));
+    u32 *holds = AT(u32, c), keeps = op->b ? ~ctx->mask : 0;
+    *holds = leader | (*holds & keeps);
+    return op + 1;
+}
+
+// vote.sync; x: membermask.
+#define VOTE(NAME, WRITE, E)                                                                                       \
+    KERNEL(vote_##NAME) {                                                                                          \
+        if (!are_members(ctx, (u32)op->x)) return after(ctx, op, ctx->python(op->pc, ctx->mask));                  \
+        u32 bits = *AT(u32, a), held = (op->flags & 1 ? -bits : bits) & ctx->mask;                                 \
+        WRITE(ctx, op, E);                                                                                         \
+        return op + 1;                                                                                             \
+    }
+VOTE(ballot, write_word, held)
+VOTE(all, write_truth, held == ctx->mask)
+VOTE(any, write_truth, held != 0)
+VOTE(uni, write_truth, held == 0 || held == ctx->mask)
+
+// redux.sync; x: membermask.
+#define REDUCTION(NAME, T, START, E)                                                                               \
+    KERNEL(redux_##NAME) {                                                                                         \
+        if (!are_members(ctx, (u32)op->x)) return after(ctx, op, ctx->python(op->pc, ctx->mask));                  \
+        SOURCE(T, a, 0, LANES)                                                                                     \
+        T y = START;                                                                                               \
+        for (int l = 0; l < LANES; l++) { T x = ctx->mask >> l & 1 ? a[l] : START; y = E; }                        \
+        write_word(ctx, op, (u32)y);                                                                               \
+        return op + 1;                                                                                             \
+    }
+REDUCTION(add_u32, u32, 0, x + y)
+REDUCTION(min_u32, u32, FULL, x < y ? x : y)
+REDUCTION(max_u32, u32, 0, x > y ? x : y)
+REDUCTION(min_s32, s32, INT32_MAX, x < y ? x : y)
+REDUCTION(max_s32, s32, INT32_MIN, x > y ? x : y)
+REDUCTION(and_u32, u32, FULL, x & y)
+REDUCTION(or_u32, u32, 0, x | y)
+REDUCTION(xor_u32, u32, 0, x ^ y)
+
+KERNEL(activemask) { write_word(ctx, op, ctx->mask); return op + 1; }

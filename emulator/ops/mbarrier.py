@@ -196,9 +196,11 @@ def test_parity(g: ActiveGroup, mask: int, space: str | None, address: int, pari
     key = barrier, mask, parity
     if barrier.passed(parity):
         polled.pop(key, None)
+        g.warp.registers.context.polled = len(polled)
         barrier.passed_by(g.warp)
         return True
     phase = polled.setdefault(key, barrier.phase)
+    g.warp.registers.context.polled = len(polled)
     if barrier.phase >= phase + 2:
         raise _missed(phase, barrier)
     return False
@@ -241,10 +243,11 @@ def wait_parity(g: ActiveGroup, mask: int, space: str | None, address: int, pari
     if phase & 1 != parity:
         if g.warp.polled:
             g.warp.polled.pop((barrier, mask, parity), None)
+            g.warp.registers.context.polled = len(g.warp.polled)
         barrier.passed_by(g.warp)
         return True
     g.waiting = (f"parity {parity}", barrier, phase)
-    barrier.waiters.append(g)
+    barrier.await_phase(g)
     return False
 
 
@@ -255,5 +258,5 @@ def wait_state(g: ActiveGroup, mask: int, space: str | None, address: int, state
         return True
     barrier = _waited_for(g, address)
     g.waiting = (f"phase {barrier.phase}", barrier, barrier.phase)
-    barrier.waiters.append(g)
+    barrier.await_phase(g)
     return False

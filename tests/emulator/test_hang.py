@@ -82,4 +82,8 @@ def test_an_exception_of_the_emulator_has_a_place(monkeypatch):
         EmulatorError, match="the emulator failed at this instruction: ValueError: no such axis"
     ) as error:
         launch("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;", np.zeros(32, np.uint32))
-    assert error.value.ptx_text.startswith("barrier.cluster.wait") and error.value.warp == 0 and error.value.cta == (0, 0, 0)
+    assert (
+        error.value.ptx_text.startswith("barrier.cluster.wait")
+        and error.value.warp == 0
+        and error.value.cta == (0, 0, 0)
+    )

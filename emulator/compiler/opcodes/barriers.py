@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import struct
 
 from emulator.compiler.code import Code
 from emulator.compiler.opcodes.rows import Row, always_uniform, called, ignored, row
-from emulator.ptx.ir import Instruction
+from emulator.compiler.rowcode.assembler import Assembler, Unsupported
+from emulator.ptx.ir import Address, Instruction, Register
 
 _SCOPE = r"(?:\.(?:cta|cluster|gpu|sys))"
 _SEM = r"(?:\.(?:sc|acq_rel|acquire|release))"
@@ -84,6 +86,51 @@ BARRIERS = [
     ignored(rf"fence\.proxy\.tensormap::generic\.release{_SCOPE}"),
 ]
 
+_OPERATION = struct.Struct("<2iq4i")  # of the kernels (native/barriers.c)
+
+
+def _operation(
+    code: Assembler, address: object, count: object = None, nbytes: object = None, parity: object = None
+) -> bytes:
+    """The description of an mbarrier operation. Raises Unsupported for generic addresses and values by lane."""
+    if not isinstance(address, Address) or address.coordinates is not None:
+        raise Unsupported
+    slot, displacement, by_lane = code.address(address)
+    if isinstance(address.base, Register) and address.base.width != 32:
+        raise Unsupported
+    values = []
+    for operand in (count, nbytes, parity):
+        source = None if operand is None else code.source(operand, "u32")
+        if source is not None and source.row:
+            raise Unsupported
+        values.append(-1 if source is None else source.offset)
+    return _OPERATION.pack(slot, by_lane, displacement, *values, 0)
+
+
+def _arrive_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    state, address, *count = instruction.operands
+    if match.group("drop") or match.group("space") in (None, "shared::cluster"):
+        raise Unsupported
+    description = _operation(code, address, count[0] if count else None)
+    code.shared_result("mbarrier_arrive", state, x=code.described(description))
+
+
+def _arrive_expect_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    state, address, nbytes = instruction.operands
+    if match.group("drop") or match.group("space") in (None, "shared::cluster"):
+        raise Unsupported
+    description = _operation(code, address, nbytes=nbytes)
+    code.shared_result("mbarrier_arrive", state, x=code.described(description))
+
+
+def _wait_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    holds, address, parity = instruction.operands[:3]
+    if match.group("space") is None:
+        raise Unsupported
+    description = _operation(code, address, parity=parity)
+    code.shared_result("mbarrier_wait", holds, x=code.described(description))
+
+
 MBARRIERS = [
     called(
         rf"mbarrier\.init{_BARRIER_SPACE}\.b64",
@@ -101,12 +148,14 @@ MBARRIERS = [
         rf"mbarrier\.arrive(?P<drop>_drop)?{_ARRIVE_ORDER}{_BARRIER_SPACE}\.b64",
         "mbarrier.arrive(g, {m}, {space}, {1:x}, {2:v}, None, {drop:b}, {issuer})",
         kind=always_uniform,
+        kernels=_arrive_kernels,
         takes="_b64 [] u32?",
     ),
     called(
         rf"mbarrier\.arrive(?P<drop>_drop)?\.expect_tx{_ARRIVE_ORDER}{_BARRIER_SPACE}\.b64",
         "mbarrier.arrive(g, {m}, {space}, {1:x}, None, {2:v}, {drop:b}, {issuer})",
         kind=always_uniform,
+        kernels=_arrive_expect_kernels,
         takes="_b64 [] u32",
     ),
     called(
@@ -132,6 +181,7 @@ MBARRIERS = [
         rf"mbarrier\.(?P<mode>test|try)_wait\.parity{_WAIT_ORDER}{_BARRIER_SPACE}\.b64",
         "mbarrier.test_parity(g, {m}, {space}, {1:a}, {2:i}, {issuer})",
         kind=always_uniform,
+        kernels=_wait_kernels,
         takes="p [] u32 u32?",
     ),
     called(

@@ -74,6 +74,11 @@ def _shuffle_kernels(code: Assembler, instruction: Instruction, match: re.Match)
     target, holds = (destination.first, destination.second) if isinstance(destination, Pair) else (destination, SINK)
     if not isinstance(c, Immediate) or not isinstance(membermask, Immediate) or code.guarded:
         raise Unsupported
+    if code.kind == "uniform":
+        source, lane = code.source(a, "b32"), code.source(b, "b32")
+        members = literal_bits(membermask, "b32")
+        code.shared_result("broadcast", destination, source.offset, lane.offset, flags=int(not source.row), x=members)
+        return
     if not all(map(code.is_row, (a, target))) or (holds != SINK and not code.is_row(holds)):
         raise Unsupported
     lane = code.source(b, "b32")
@@ -89,6 +94,40 @@ def _vote(code: Code, instruction: Instruction, match: re.Match) -> None:
     code.assign(destination, f"exchange.vote(g, {code.mask}, {operands})", "uniform")
 
 
+def _members(membermask: object) -> int:
+    """A membermask that is a literal."""
+    if not isinstance(membermask, Immediate):
+        raise Unsupported
+    return literal_bits(membermask, "b32")
+
+
+def _elect_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    destination, membermask = instruction.operands
+    leader, holds = destination.first, destination.second
+    keeps = code.guarded or (holds != SINK and holds.name in code.flow.merged)
+    slot = code.temporary(1, row=True).offset if holds == SINK else code.slots[holds.name].offset
+    code.shared_result("elect", leader, b=int(keeps), c=slot, x=_members(membermask))
+
+
+def _vote_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    destination, predicate, membermask = instruction.operands
+    held, members = code.source(predicate, "pred"), _members(membermask)
+    code.shared_result(f"vote_{match.group('mode')}", destination, held.offset, flags=int(not held.row), x=members)
+
+
+def _reduce_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    destination, value, membermask = instruction.operands
+    operation, type_name = match.group("op"), match.group("type")
+    signed = type_name == "s32" and operation in ("min", "max")
+    source, members = code.source(value, type_name), _members(membermask)
+    kernel = f"redux_{operation}_{'s32' if signed else 'u32'}"
+    code.shared_result(kernel, destination, source.offset, flags=int(not source.row), x=members)
+
+
+def _active_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    code.shared_result("activemask", instruction.operands[0])
+
+
 def _match_all(code: Code, instruction: Instruction, match: re.Match) -> None:
     destination, a, membermask = instruction.operands
     result = code.temporary()
@@ -101,7 +140,7 @@ def _match_all(code: Code, instruction: Instruction, match: re.Match) -> None:
 
 
 ROWS: list[Row] = [
-    row(r"elect\.sync", _elect, kind=_elect_kind, takes="b32|p b32"),
+    row(r"elect\.sync", _elect, kind=_elect_kind, kernels=_elect_kernels, takes="b32|p b32"),
     row(
         r"shfl\.sync\.(?P<mode>idx|up|down|bfly)\.b32",
         _shuffle,
@@ -109,8 +148,8 @@ ROWS: list[Row] = [
         kernels=_shuffle_kernels,
         takes="b32|p b32 b32 b32 b32",
     ),
-    row(r"vote\.sync\.(?P<mode>ballot)\.b32", _vote, kind=always_uniform, takes="b32 p b32"),
-    row(r"vote\.sync\.(?P<mode>all|any|uni)\.pred", _vote, kind=always_uniform, takes="p p b32"),
+    row(r"vote\.sync\.(?P<mode>ballot)\.b32", _vote, kind=always_uniform, kernels=_vote_kernels, takes="b32 p b32"),
+    row(r"vote\.sync\.(?P<mode>all|any|uni)\.pred", _vote, kind=always_uniform, kernels=_vote_kernels, takes="p p b32"),
     called(
         r"match\.any\.sync\.b(?P<width>32|64)",
         "exchange.match_any(g, {m}, {1:v}, {width}, {2:i})",
@@ -122,6 +161,7 @@ ROWS: list[Row] = [
         r"redux\.sync\.(?P<op>add|min|max|and|or|xor)\.(?P<type>u32|s32|b32)",
         "exchange.reduce(g, {m}, {op}, {1:v}, {type}, {2:i})",
         kind=always_uniform,
+        kernels=_reduce_kernels,
         takes="{type} {type} b32",
     ),
     called(
@@ -130,5 +170,5 @@ ROWS: list[Row] = [
         kind=always_uniform,
         takes="{type} {type} b32",
     ),
-    called(r"activemask\.b32", "{m}", kind=always_uniform, takes="b32"),
+    called(r"activemask\.b32", "{m}", kind=always_uniform, kernels=_active_kernels, takes="b32"),
 ]

@@ -1,8 +1,8 @@
 """A row of the opcode table, and common ways to make one.
 
 A row matches whole opcodes by a regular expression. It emits an instruction as kernels (`rowcode.assembler`), if there
-are some, and as Python text (`code.Code`), which says what is legal, does what kernels leave out, and raises the errors.
-In the text an operand is a Python integer if it is uniform, else a NumPy row of 32 lanes.
+are some, and as Python text (`code.Code`), which says what is legal, does what kernels leave out, and raises errors. In
+the text an operand is a Python integer if it is uniform, else a NumPy row of 32 lanes.
 """
 
 from __future__ import annotations

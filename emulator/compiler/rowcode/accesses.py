@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from emulator.compiler.rowcode.assembler import Assembler, Unsupported
-from emulator.ptx.ir import SINK, Address, Immediate, Register, Symbol
+from emulator.ptx.ir import SINK, Address, Immediate, Register
 from emulator.ptx.literals import literal_bits
 from emulator.ptx.types import type_width
 
@@ -19,7 +19,7 @@ def access(code: Assembler, store: bool, space: str, address: Address, items: tu
     """Emits ld or st of items to or from `space`. Raises Unsupported for spaces without a kernel."""
     if space not in SPACES:
         raise Unsupported
-    slot, displacement, by_lane = _place(code, address)
+    slot, displacement, by_lane = code.address(address)
     width = type_width(type_name)
     described = [_item(code, item, type_name, store) for item in items]
     if by_lane and not store and any(kind == ONE for kind, *_ in described):
@@ -33,17 +33,6 @@ def access(code: Assembler, store: bool, space: str, address: Address, items: tu
     code.emit_described(
         "access", _HEAD.pack(*map(int, head), displacement) + b"".join(_ITEM.pack(*item) for item in described)
     )
-
-
-def _place(code: Assembler, address: Address) -> tuple[int, int, bool]:
-    """(slot of the base, -1 if there is none; displacement in bytes; whether the slot holds a row)."""
-    base = address.base
-    if isinstance(base, Register):
-        return code.slots[base.name].offset, address.offset, code.is_row(base)
-    if isinstance(base, Symbol):
-        slot, offset = code.base(base)
-        return -1 if slot is None else slot, offset + address.offset, False
-    raise Unsupported
 
 
 def _item(code: Assembler, item: object, type_name: str, store: bool) -> tuple[int, int, int]:

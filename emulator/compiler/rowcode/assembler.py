@@ -16,7 +16,7 @@ from emulator.ptx.ir import SINK, Address, Immediate, Instruction, Negated, Regi
 from emulator.ptx.literals import literal_bits
 from emulator.ptx.types import type_width
 
-KEEPS = 8  # flag of an operation: lanes that are not active keep the destination's value
+KEEPS, TO_ROW = 8, 16  # flags: lanes that are not active keep the destination's value; a shared result goes to a row
 OP = np.dtype(
     [("run", "u8"), ("d", "i4"), ("a", "i4"), ("b", "i4"), ("c", "i4"), ("flags", "u4"), ("pc", "i4"), ("x", "i8")]
 )
@@ -71,8 +71,13 @@ class Assembler:
 
     def emit_described(self, kernel: str, description: bytes) -> None:
         """Adds an operation whose x is the address of a description, a multiple of 8 bytes."""
-        self._described.append(self.emit(kernel, x=len(self._descriptions)))
+        self.emit(kernel, x=self.described(description))
+
+    def described(self, description: bytes) -> int:
+        """The x of the next operation: it becomes the address of a description, a multiple of 8 bytes."""
+        self._described.append(len(self._ops))
         self._descriptions += description
+        return len(self._descriptions) - len(description)
 
     def patch(self, index: int, target: int | None = None) -> None:
         """The jump at `index` leads to the operation `target`; None: to the next one."""
@@ -145,6 +150,16 @@ class Assembler:
         self.emit("add_64_s", total.offset, base, self.constant(offset).offset)
         return total
 
+    def address(self, address: Address) -> tuple[int, int, bool]:
+        """(slot of the base, -1 if there is none; displacement in bytes; whether the slot holds a row)."""
+        base = address.base
+        if isinstance(base, Register):
+            return self.slots[base.name].offset, address.offset, self.is_row(base)
+        if isinstance(base, Symbol):
+            slot, offset = self.base(base)
+            return -1 if slot is None else slot, offset + address.offset, False
+        raise Unsupported
+
     def base(self, symbol: Symbol) -> tuple[int | None, int]:
         """(slot of the base of a symbol's space, None for an absolute address; offset from there)."""
         space, offset = self.symbols[symbol.name]
@@ -167,6 +182,21 @@ class Assembler:
             raise Unsupported
         keeps = row and (self.guarded or destination.name in self.flow.merged)
         self._operation(kernel, self.slots[destination.name].offset, row, sources, KEEPS if keeps else 0, x)
+
+    def shared_result(
+        self, kernel: str, destination: object, a: int = 0, b: int = 0, c: int = 0, **others: int
+    ) -> None:
+        """Adds an operation whose one result all lanes share; the destination may be a row, or `_`."""
+        if destination == SINK:
+            self.emit(kernel, self.temporary(64, row=False).offset, a, b, c, **others)
+            return
+        if not isinstance(destination, Register):
+            raise Unsupported
+        flags = others.pop("flags", 0)
+        if self.is_row(destination):
+            keeps = self.guarded or destination.name in self.flow.merged
+            flags |= TO_ROW | (KEEPS if keeps else 0)
+        self.emit(kernel, self.slots[destination.name].offset, a, b, c, flags=flags, **others)
 
     def intermediate(self, kernel: str, width: int, sources: Sequence[Source], x: int = 0) -> Source:
         """`kernel(sources)` in a new slot. width: bits of the result."""

@@ -200,7 +200,7 @@ class RowCode:
         code.kind = step.kind(self._flow.kind_of)
         count = len(code)
         try:
-            if row.kernels is None or step.blocks or not self._kernels:
+            if row.kernels is None or not self._kernels:
                 raise Unsupported
             row.kernels(code, step.instruction, match)
         except Unsupported:

@@ -57,7 +57,7 @@ class PythonRows:
         return self._names[f"p{index}"]
 
     def _destinations(self) -> dict[int, np.ndarray]:
-        """tcgen05.ld -> int32[registers]: the slots of its destinations, -1 for `_`. It writes them when it completes."""
+        """tcgen05.ld -> int32[registers]: the slots of its destinations, -1 for `_`; a load writes them late."""
         found = {}
         for index, step in enumerate(self._plan.flow.steps):
             if step.instruction.opcode.startswith("tcgen05.ld"):

@@ -18,6 +18,7 @@ from emulator.errors import Fault, ordering_fault
 from emulator.hardware.barriers import label
 
 if TYPE_CHECKING:
+    from emulator.hardware.native import Context
     from emulator.hardware.warp import ActiveGroup, Issuer, Warp
 
 COLUMNS, QUADRANTS = 512, 4
@@ -47,14 +48,23 @@ class Release:
 class TensorUser:
     """A warp as a user of tensor memory."""
 
-    __slots__ = ("after", "issued", "own", "queue", "touched")
+    __slots__ = ("_context", "after", "issued", "own", "queue")
 
-    def __init__(self) -> None:
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self.queue: list = []  # loads and stores (ops.tmem) that are not complete, oldest first
         self.after = -1  # releases up to this time are visible to the warp, as of its last fence::after_thread_sync
         self.own = Release()  # the next release of its loads and stores
         self.issued = Release()  # the next release of its MMAs and copies, by a commit
-        self.touched = False  # it has loads or stores that are not released
+
+    @property
+    def touched(self) -> bool:
+        """Whether the warp has loads or stores that are not released."""
+        return bool(self._context.touched)
+
+    @touched.setter
+    def touched(self, touched: bool) -> None:
+        self._context.touched = touched
 
 
 class _Epoch:
