@@ -14,7 +14,7 @@ from emulator.compiler.plan import plan
 from emulator.compiler.rowcode.assembler import OP
 from emulator.compiler.rowcode.control import RowCode
 from emulator.compiler.rowcode.registers import Slots
-from emulator.hardware.native import FAULT, LEAVE, LEAVE_SOME, PythonRow, library
+from emulator.hardware.native import FAULT, LEAVE, LEAVE_SOME, WAITS, Barrier, Context, PythonRow, Wake, library
 from emulator.hardware.program import DONE, Program
 from emulator.ptx.ir import Entry, Instruction
 
@@ -36,7 +36,7 @@ def translate(entry: Entry, kernels: bool | None = None) -> Program:
         entry=planned.entry,
         run=runner.run,
         registers=code.slots.file(),
-        python_row=runner.python_row,
+        calls=runner.calls,
         live_words=_live_words(planned.flow, code.slots),
         static_shared=planned.layout.static_shared,
         dynamic_shared_offset=planned.layout.dynamic_offset,
@@ -55,16 +55,20 @@ class Runner:
         self._run_ops = library().run_ops
         self._group: ActiveGroup | None = None
         self._error: BaseException | None = None
-        self.python_row = PythonRow(self._python)
+        self.calls = PythonRow(self._python), Wake(self._wake)
 
     def run(self, group: ActiveGroup, quantum: int) -> tuple[int, int]:
         """As `Program.run`."""
-        registers, machine = group.warp.registers, group.cta.machine
+        registers, machine, waiting = group.warp.registers, group.cta.machine, group.waiting
         registers.enter(group, quantum)
         context, self._group = registers.context, group
         result = self._run_ops(registers.context_address, self._addresses[group.pc])
         group.issued += context.issued
         context.issued, machine.progress = 0, context.progress
+        if waiting is not None and waiting is group.waiting and not context.waited:
+            group.waiting = None
+        if result == WAITS:
+            return quantum - context.quantum, self._wait(group, context)
         if result == FAULT:
             error, self._error = self._error, None
             assert error is not None
@@ -78,12 +82,27 @@ class Runner:
                 result = group.split(context.lanes, context.target, context.following, context.join)
         return quantum - context.quantum, result
 
+    def _wake(self, offset: int) -> None:
+        """A `Wake`."""
+        assert self._group is not None
+        self._group.cta.mbarriers[offset].wake()
+
+    @staticmethod
+    def _wait(group: ActiveGroup, context: Context) -> int:
+        """The group waits for an mbarrier. Returns what a turn does."""
+        barrier = group.cta.mbarriers[Barrier.from_address(context.waited).offset]
+        group.waiting = (f"parity {context.parity}", barrier, context.waited_phase)
+        barrier.await_phase(group)
+        return ~context.pc
+
     def _python(self, index: int, mask: int) -> int:
         """A `PythonRow`."""
         group = self._group
         assert group is not None
         context, machine = group.warp.registers.context, group.cta.machine
         machine.progress = context.progress
+        if not context.waited:
+            group.waiting = None
         try:
             result = self._python_rows.run(index, group, mask) or 0
         except BaseException as error:

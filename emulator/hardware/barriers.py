@@ -6,6 +6,7 @@ group that has to wait is put on the barrier's list and woken when the phase end
 
 from __future__ import annotations
 
+import ctypes
 from typing import TYPE_CHECKING
 
 from emulator.errors import Fault, ordering_fault
@@ -51,6 +52,7 @@ class MBarrier(Barrier):
         if not 1 <= count <= COUNT_LIMIT:
             raise Fault(f"mbarrier.init with count {count}: must be 1 to {COUNT_LIMIT} (PTX ISA, mbarrier.init)")
         super().__init__(expected=count, pending=count, last_pc=-1, warp_phases=(-1,) * WARPS)
+        self.address = ctypes.addressof(self)
         self.name = name  # in messages
         self._phases: dict[Warp, int] = {}  # of arrivals that compiled code has not performed
         self.waiters: list[ActiveGroup] = []
@@ -81,6 +83,11 @@ class MBarrier(Barrier):
             if phase >= 0:
                 found[warp] = max(phase, found.get(warp, 0))
         return found
+
+    def wake(self) -> None:
+        """Those who wait run again."""
+        wake(self.waiters)
+        self.waiting = 0
 
     def await_phase(self, group: ActiveGroup) -> None:
         """A group waits for the end of the phase."""
@@ -168,8 +175,7 @@ class MBarrier(Barrier):
             self.delivered = False
             self.pending = self.expected
             if self.waiters:
-                wake(self.waiters)
-                self.waiting = 0
+                self.wake()
 
     def passed(self, parity: int) -> bool:
         """Whether the phase with that parity is over. Before the first phase ends, parity 1 has passed."""

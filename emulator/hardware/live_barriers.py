@@ -6,7 +6,6 @@ The eight bytes of a live mbarrier are opaque: until mbarrier.inval only mbarrie
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 
 import numpy as np
@@ -33,7 +32,7 @@ class LiveBarriers:
         """A barrier lives at `offset` from now on. barrier: any object whose text names it in messages."""
         self._barriers[offset] = barrier
         if isinstance(barrier, Barrier):
-            self.addresses[offset >> 3] = ctypes.addressof(barrier)
+            self.addresses[offset >> 3], barrier.offset = barrier.address, offset
         self.guarded[offset >> 3] = True
         self._find_opening()
 

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 ALIGNMENT = 64  # bytes, of a register file and of the rows in it
 LANES = 32
 WARPS = 32  # of a CTA, at most
-FAULT = -(1 << 30) + 1  # a Python row has raised an exception
+FAULT = -(1 << 30) + 1  # result of a turn: a Python row has raised an exception
+WAITS = FAULT + 1  # the group has to wait for the mbarrier Context.waited
+ANYTHING = 1  # Context.waited of a group that waits for no mbarrier
 LEAVE, LEAVE_SOME, SPLIT = 1, 2, 3  # Context.action
 
 _ROW_TYPES = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
@@ -56,6 +58,10 @@ PythonRow = ctypes.PYFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_uint32)
 """(index of the instruction, mask) -> 0, ~index if the group has to wait, or FAULT."""
 
 
+Wake = ctypes.PYFUNCTYPE(None, ctypes.c_int32)
+"""(offset of an mbarrier in the CTA's shared memory): the groups that wait for it run again."""
+
+
 class Context(ctypes.Structure):
     """What compiled code knows of a warp and of the group that runs."""
 
@@ -87,7 +93,10 @@ class Context(ctypes.Structure):
         ("known", ctypes.c_uint64),
         ("synced", ctypes.c_int64),
         ("barriers", ctypes.c_void_p),
-        ("resumed", ctypes.c_int32),
+        ("waited", ctypes.c_void_p),
+        ("waited_phase", ctypes.c_int64),
+        ("wake", Wake),
+        ("parity", ctypes.c_int32),
         ("polled", ctypes.c_int32),
         ("touched", ctypes.c_int32),
     ]
@@ -95,6 +104,8 @@ class Context(ctypes.Structure):
 
 class Barrier(ctypes.Structure):
     """The part of an mbarrier that compiled code knows (`barriers.MBarrier`)."""
+
+    address: int  # in this process
 
     _fields_ = [
         ("expected", ctypes.c_int32),
@@ -108,6 +119,8 @@ class Barrier(ctypes.Structure):
         ("waiting", ctypes.c_int32),
         ("last_warp", ctypes.c_int32),
         ("last_pc", ctypes.c_int32),
+        ("offset", ctypes.c_int32),
+        ("unused", ctypes.c_int32),
         ("warp_phases", ctypes.c_int64 * WARPS),
     ]
 
@@ -166,8 +179,8 @@ class Registers:
 
     __slots__ = ("_table", "context", "context_address", "data", "rows", "words")
 
-    def __init__(self, form: RegisterFile, group: ActiveGroup, python: Any) -> None:
-        """group: the warp's first. python: the program's PythonRow."""
+    def __init__(self, form: RegisterFile, group: ActiveGroup, calls: tuple[Any, Any]) -> None:
+        """group: the warp's first. calls: `Program.calls`."""
         storage = np.empty(len(form.initial) + ALIGNMENT, np.uint8)
         self.data = storage[-storage.ctypes.data % ALIGNMENT :][: len(form.initial)]
         self.data[:] = form.initial
@@ -188,7 +201,7 @@ class Registers:
         context.rank, context.warp = shared.rank, group.warp.index
         context.barriers = shared.live_barriers.addresses.ctypes.data
         context.known, context.synced = 1 << shared.rank, -1
-        context.python = python
+        context.python, context.wake = calls
         self.context_address = ctypes.addressof(context)
 
     def fill(self, slots: np.ndarray, mask: int, words: np.ndarray, start: int, places: np.ndarray) -> None:
@@ -212,7 +225,13 @@ class Registers:
         context.mask, context.live = group.bits, group.warp.live
         context.stop = -1 if group.reconvergence is None else group.reconvergence.pc
         context.quantum, context.progress = quantum, group.cta.machine.progress
-        context.resumed = group.waiting is not None
+        waiting = group.waiting
+        if waiting is None:
+            context.waited = None
+        elif isinstance(waiting[1], Barrier):
+            context.waited, context.waited_phase = waiting[1].address, waiting[2]
+        else:
+            context.waited = ANYTHING
         context.shared_plain = group.cta.shared.plain
         table = grid.allocation_table
         if table is None or table.version != grid.memory.version:

@@ -28,7 +28,7 @@ class Program:
     # instruction), the index's complement if the group has to wait, or DONE.
     run: Callable[[ActiveGroup, int], tuple[int, int]]
     registers: RegisterFile
-    python_row: object  # `native.PythonRow`
+    calls: tuple[object, object]  # `native.PythonRow` and `native.Wake`
     live_words: Callable[[int], np.ndarray]  # index of an instruction -> 64-bit words of live registers
     static_shared: int  # bytes of .shared variables
     dynamic_shared_offset: int  # bytes, from the start of a CTA's shared memory

@@ -169,7 +169,7 @@ class Warp:
         )
         program = cta.grid.program
         self.first_group = self.groups[0]  # names the warp in messages of what any of its groups has done
-        self.registers = Registers(program.registers, self.first_group, program.python_row)
+        self.registers = Registers(program.registers, self.first_group, program.calls)
         self.tensor: TensorUser = TensorUser(self.registers.context)
         self._barriers: dict[int, NamedBarrier] = {}
         self._preferred: ActiveGroup | None = None

@@ -1,4 +1,4 @@
-// mbarriers of the warp's own CTA: arrivals that nobody waits for, and waits for phases that are over.
+// mbarriers of the warp's own CTA: arrivals and waits.
 //
 // For anything else, another CTA's barrier or a broken rule, the instruction's Python row is called.
 
@@ -8,32 +8,35 @@ enum { RANK_SHIFT = 24, COUNT_LIMIT = (1 << 20) - 1 };
 
 // An mbarrier operation; compiler/opcodes/barriers.py packs it.
 typedef struct {
-    s32 address;       // slot, 32 bits; -1: the displacement is the address
-    s32 by_lane;       // lanes have addresses of their own
+    s32 address;        // slot; -1: the displacement is the address
+    s32 wide;           // the slot has 64 bits per lane
     s64 displacement;
-    s32 count, bytes;  // slots of values that all lanes share: arrivals and bytes expected, or -1
-    s32 parity, unused;
+    s32 count, bytes, parity;  // slots, or -1: arrivals, bytes expected, parity of the phase
+    u32 rows;           // bits: address, count, bytes, parity is a row, not one value
 } Operation;
+
+enum { ADDRESS = 1, COUNT = 2, BYTES = 4, PARITY = 8 };
+
+// The value in a slot on which the active lanes must agree. Returns 0 if they do not.
+static int agreed(const Context *ctx, const Operation *operation, s32 slot, int row, int wide, u64 *value) {
+    int first = operation->rows & row ? __builtin_ctz(ctx->mask) : 0;
+    const u32 *narrow = (const u32 *)(ctx->file + slot);
+    const u64 *words = (const u64 *)(ctx->file + slot);
+    *value = wide ? words[first] : narrow[first];
+    if (operation->rows & row)
+        for (int l = 0; l < LANES; l++)
+            if (ctx->mask >> l & 1 && *value != (wide ? words[l] : narrow[l])) return 0;
+    return 1;
+}
 
 // The mbarrier that all active lanes name, NULL if it is none of the CTA's.
 static Barrier *barrier_at(const Context *ctx, const Operation *operation) {
-    u32 address = (u32)operation->displacement;
-    if (operation->by_lane) {
-        const u32 *row = (const u32 *)(ctx->file + operation->address);
-        u32 first = row[__builtin_ctz(ctx->mask)];
-        for (int l = 0; l < LANES; l++)
-            if (ctx->mask >> l & 1 && row[l] != first) return 0;
-        address += first;
-    } else if (operation->address >= 0) {
-        address += *(const u32 *)(ctx->file + operation->address);
-    }
-    u32 offset = address & ((1 << RANK_SHIFT) - 1);
+    u64 address = 0;
+    if (operation->address >= 0 && !agreed(ctx, operation, operation->address, ADDRESS, operation->wide, &address)) return 0;
+    address += (u64)operation->displacement;
+    u64 offset = address & ((1 << RANK_SHIFT) - 1);
     if (address >> RANK_SHIFT != ctx->rank || offset & 7 || offset + 8 > ctx->shared_end) return 0;
     return ctx->barriers[offset >> 3];
-}
-
-static s64 shared_value(const Context *ctx, s32 slot, s64 otherwise) {
-    return slot < 0 ? otherwise : *(const u32 *)(ctx->file + slot);
 }
 
 static void end_phase_if_complete(Context *ctx, Barrier *barrier) {
@@ -43,15 +46,18 @@ static void end_phase_if_complete(Context *ctx, Barrier *barrier) {
     barrier->ended = ctx->progress;
     barrier->delivered = 0;
     barrier->pending = barrier->expected;
+    if (barrier->waiting) ctx->wake(barrier->offset);
 }
 
 // mbarrier.arrive, .expect_tx or without; the destination gets the state before the arrival.
 KERNEL(mbarrier_arrive) {
     const Operation *operation = (const Operation *)op->x;
     Barrier *barrier = barrier_at(ctx, operation);
-    s64 lanes = __builtin_popcount(ctx->mask);
-    s64 arrivals = lanes * shared_value(ctx, operation->count, 1), bytes = lanes * shared_value(ctx, operation->bytes, 0);
-    if (!barrier || barrier->waiting || ctx->touched || arrivals > barrier->pending || barrier->bytes + bytes > COUNT_LIMIT)
+    u64 count = 1, expected = 0;
+    int legal = operation->count < 0 || agreed(ctx, operation, operation->count, COUNT, 0, &count);
+    legal &= operation->bytes < 0 || agreed(ctx, operation, operation->bytes, BYTES, 0, &expected);
+    s64 lanes = __builtin_popcount(ctx->mask), arrivals = lanes * (s64)count, bytes = lanes * (s64)expected;
+    if (!barrier || !legal || ctx->touched || arrivals > barrier->pending || barrier->bytes + bytes > COUNT_LIMIT)
         return after(ctx, op, ctx->python(op->pc, ctx->mask));
     ctx->progress++;
     write_long(ctx, op, (u64)barrier->pending << 32 | (u64)barrier->phase);
@@ -65,13 +71,22 @@ KERNEL(mbarrier_arrive) {
     return op + 1;
 }
 
-// mbarrier.test_wait.parity or try_wait.parity of a phase that is over.
+// mbarrier.test_wait.parity or try_wait.parity. With b it is the whole of a loop that waits for the phase.
 KERNEL(mbarrier_wait) {
     const Operation *operation = (const Operation *)op->x;
     Barrier *barrier = barrier_at(ctx, operation);
-    u32 parity = (u32)shared_value(ctx, operation->parity, 0);
-    if (!barrier || parity > 1 || ctx->resumed || ctx->polled || (barrier->phase & 1) == parity)
-        return after(ctx, op, ctx->python(op->pc, ctx->mask));
+    u64 parity;
+    int legal = agreed(ctx, operation, operation->parity, PARITY, 0, &parity) && parity <= 1;
+    int is_first = !ctx->waited || (ctx->waited == barrier && barrier->phase < ctx->waited_phase + 2);
+    if (!barrier || !legal || !is_first || ctx->polled) return after(ctx, op, ctx->python(op->pc, ctx->mask));
+    if (((u64)barrier->phase & 1) == parity) {
+        if (!op->b) return after(ctx, op, ctx->python(op->pc, ctx->mask));
+        ctx->waited = barrier;
+        ctx->waited_phase = barrier->phase;
+        ctx->parity = (s32)parity;
+        return ends(ctx, op, WAITS);
+    }
+    ctx->waited = 0;
     if (ctx->synced < barrier->ended) ctx->synced = barrier->ended;
     ctx->known |= barrier->news;
     write_truth(ctx, op, 1);

@@ -57,9 +57,11 @@ KERNEL(leave_some) {
 }
 
 // Lanes in which the predicate d holds, or with c those in which it does not, go on at a, the others at b. They meet at x.
+// The next two Ops go to a and to b, if all lanes do.
 KERNEL(split) {
     u32 bits = *AT(u32, d), taken = ctx->mask & (op->c ? ~bits : bits);
-    if (taken == ctx->mask || !taken) return ends(ctx, op, taken ? op->a : op->b);
+    if (taken == ctx->mask) return op + 1;
+    if (!taken) return op + 2;
     ctx->target = op->a;
     ctx->following = op->b;
     ctx->join = (s32)op->x;

@@ -44,6 +44,7 @@ typedef struct {
     s32 delivered;          // bytes have arrived in this phase
     s32 waiting;            // groups that wait
     s32 last_warp, last_pc; // of the last arrival if compiled code has performed it, else -1
+    s32 offset, unused;     // in the CTA's shared memory
     s64 phases[32];         // of the last arrival of each warp of the CTA that compiled code has performed; -1: none
 } Barrier;
 
@@ -62,7 +63,7 @@ typedef struct {
     s32 (*python)(s32 pc, u32 mask);  // the Python row of an instruction: 0, ~pc if the group has to wait, or FAULT
     s32 stop;            // index of the group's reconvergence point, or -1
     s32 quantum;         // segments left
-    s32 result;          // index of the next instruction, or what `python` returned, or DONE
+    s32 result;          // index of the next instruction, or what `python` returned, DONE, or WAITS
     s32 pc;              // instruction of the Op that has ended the turn
     s32 action;          // what Python has to do if the result is DONE
     s32 target, following, join;
@@ -71,12 +72,16 @@ typedef struct {
     u64 known;           // ranks whose CTAs have started, as far as the warp has heard
     s64 synced;          // time of the latest event that the warp has waited for
     Barrier **barriers;  // live mbarriers, by offset / 8
-    s32 resumed;         // the group has waited at the instruction with which the turn starts
+    const void *waited;  // the mbarrier that the group has waited for last, 1 for anything else;
+                         // NULL: it has gone on since
+    s64 waited_phase;
+    void (*wake)(s32 offset);  // the groups that wait for the mbarrier at an offset of the CTA's shared memory run again
+    s32 parity;          // of the phase that the group has to wait for, if the result is WAITS
     s32 polled;          // the warp has tested mbarriers in vain
     s32 touched;         // it has used tensor memory and not released it
 } Context;
 
-enum { DONE = -(1 << 30), FAULT = DONE + 1 };
+enum { DONE = -(1 << 30), FAULT = DONE + 1, WAITS = DONE + 2 };
 enum { LEAVE = 1, LEAVE_SOME, SPLIT };
 
 typedef struct Op Op;

@@ -86,25 +86,23 @@ BARRIERS = [
     ignored(rf"fence\.proxy\.tensormap::generic\.release{_SCOPE}"),
 ]
 
-_OPERATION = struct.Struct("<2iq4i")  # of the kernels (native/barriers.c)
+_OPERATION = struct.Struct("<2iq3iI")  # of the kernels (native/barriers.c)
 
 
 def _operation(
     code: Assembler, address: object, count: object = None, nbytes: object = None, parity: object = None
 ) -> bytes:
-    """The description of an mbarrier operation. Raises Unsupported for generic addresses and values by lane."""
+    """The description of an mbarrier operation. Raises Unsupported for what is no address in brackets."""
     if not isinstance(address, Address) or address.coordinates is not None:
         raise Unsupported
     slot, displacement, by_lane = code.address(address)
-    if isinstance(address.base, Register) and address.base.width != 32:
-        raise Unsupported
-    values = []
-    for operand in (count, nbytes, parity):
+    wide = not isinstance(address.base, Register) or address.base.width == 64
+    values, rows = [], int(by_lane)
+    for i, operand in enumerate((count, nbytes, parity), start=1):
         source = None if operand is None else code.source(operand, "u32")
-        if source is not None and source.row:
-            raise Unsupported
+        rows |= (source is not None and source.row) << i
         values.append(-1 if source is None else source.offset)
-    return _OPERATION.pack(slot, by_lane, displacement, *values, 0)
+    return _OPERATION.pack(slot, wide, displacement, *values, rows)
 
 
 def _arrive_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
@@ -128,7 +126,7 @@ def _wait_kernels(code: Assembler, instruction: Instruction, match: re.Match) ->
     if match.group("space") is None:
         raise Unsupported
     description = _operation(code, address, parity=parity)
-    code.shared_result("mbarrier_wait", holds, x=code.described(description))
+    code.shared_result("mbarrier_wait", holds, b=int(code.waits), x=code.described(description))
 
 
 MBARRIERS = [

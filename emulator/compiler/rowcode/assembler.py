@@ -53,6 +53,8 @@ class Assembler:
         """Kind of its result (`compiler.flow`)."""
         self.guarded = False
         """Whether only lanes in which its guard holds execute it."""
+        self.waits = False
+        """Whether it may have to wait."""
         self._ops: list[tuple[int, int, int, int, int, int, int, int]] = []
         self._kernels: dict[str, int] = {}
         self._descriptions = bytearray()

@@ -117,8 +117,11 @@ class RowCode:
             self._leave(target)
             code.patch(skip)
             return following, False
-        self._exits |= {target, following, block.join} - {EXIT}
+        if block.join != EXIT:
+            self._exits.add(block.join)
         code.emit("split", self._slot(guard), target, following, guard.negated, x=block.join)
+        self._leave(target)
+        self._leave(following)
         return None
 
     def _exit(self, block: Block, guard: Predicate | None) -> tuple[int, bool] | None:
@@ -197,7 +200,7 @@ class RowCode:
     def _operations(self, index: int, step: Step) -> None:
         """Emits an instruction's kernels, or a call of its Python row."""
         code, (row, match) = self.code, self._plan.rows[index]
-        code.kind = step.kind(self._flow.kind_of)
+        code.kind, code.waits = step.kind(self._flow.kind_of), step.blocks
         count = len(code)
         try:
             if row.kernels is None or not self._kernels:
