@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,6 +35,11 @@ class SharedMemory:
         # where they need not be checked against barriers.
         self._everywhere: dict[tuple[int, int], Words] = {}
         self._open: dict[tuple[int, int], Words] = {}
+
+    @cached_property
+    def address(self) -> int:
+        """Of offset 0, in this process."""
+        return self.data.ctypes.data
 
     def place_barrier(self, offset: int, barrier: object) -> None:
         """An mbarrier lives in the eight bytes at `offset` from now on."""

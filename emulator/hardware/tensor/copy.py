@@ -46,10 +46,15 @@ lanes apart; PTX does not say.
 """
 
 
-def read_chunks(shared: SharedMemory, chunks: Chunks, issuer: Issuer | None) -> np.ndarray:
-    """The chunks' bytes, uint8[..., 16 * last axis]."""
+def observe_chunks(shared: SharedMemory, chunks: Chunks, issuer: Issuer | None) -> None:
+    """The memory's observer, if there is one, learns that the chunks are read."""
     if shared.observer is not None:
         shared.observer("load", "async", chunks.places.ravel() * CHUNK, (CHUNK,), (1,), issuer)
+
+
+def read_chunks(shared: SharedMemory, chunks: Chunks, issuer: Issuer | None) -> np.ndarray:
+    """The chunks' bytes, uint8[..., 16 * last axis]."""
+    observe_chunks(shared, chunks, issuer)
     return chunk_view(shared).take(chunks.places).view(np.uint8)
 
 

@@ -71,6 +71,11 @@ class TensorMemory:
         return np.full((LANES, COLUMNS), POISON, np.uint32)
 
     @cached_property
+    def address(self) -> int:
+        """Of the words, in this process."""
+        return self.words.ctypes.data
+
+    @cached_property
     def floats(self) -> np.ndarray:
         """float32[128, 512], a view of the words."""
         return self.words.view(np.float32)
