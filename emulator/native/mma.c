@@ -4,7 +4,7 @@
 
 /* Python's lock protects them: the library's functions run under it. */
 static union emu_matrix a_matrix, b_rows, b_panels;
-static float sums[EMU_LANES * EMU_PANEL] __attribute__((aligned(64)));
+static float sums[EMU_STRIP * EMU_PANEL] __attribute__((aligned(64)));
 
 struct range {
     int low, high; /* exponents: multiples of 2**low, less than 2**high in magnitude */
@@ -45,14 +45,12 @@ static enum emu_precision precision_of(const struct emu_mma *call, const uint32_
 /* To nearest even. */
 static uint16_t float_to_half(float value) {
     uint32_t bits = emu_bits(value), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7FFFFFFF;
-    if (magnitude > 0x7F800000)
-        return sign | 0x7E00;
-    if (magnitude >= 0x47800000)
-        return sign | 0x7C00;
-    if (magnitude < 0x38800000)
-        /* Adding 2**-1 rounds to multiples of 2**-24, the unit of subnormal halves. */
-        return sign | (emu_bits(emu_float(magnitude) + 0.5f) - 0x3F000000);
-    return sign | (magnitude - 0x38000000 + 0xFFF + (magnitude >> 13 & 1)) >> 13;
+    /* Adding 2**-1 rounds to multiples of 2**-24, the unit of subnormal halves. */
+    uint32_t subnormal = emu_bits(emu_float(magnitude) + 0.5f) - 0x3F000000;
+    uint32_t normal = (magnitude - 0x38000000 + 0xFFF + (magnitude >> 13 & 1)) >> 13;
+    uint32_t finite = magnitude < 0x38800000 ? subnormal : normal;
+    uint32_t half = magnitude > 0x7F800000 ? 0x7E00 : magnitude >= 0x47800000 ? 0x7C00 : finite;
+    return sign | half;
 }
 
 static void accumulate_f32(const struct emu_mma *call, uint32_t *words, const float *row, int count) {
@@ -77,43 +75,55 @@ static void accumulate_f16(const struct emu_mma *call, uint32_t *words, const fl
 }
 
 static void accumulate_s32(const struct emu_mma *call, uint32_t *words, const float *row, int count) {
-    for (int i = 0; i < count; i++) {
-        int64_t sum = (int64_t)row[i] + (call->accumulate ? (int32_t)words[i] : 0);
-        if (call->saturate)
-            sum = sum > INT32_MAX ? INT32_MAX : sum < INT32_MIN ? INT32_MIN : sum;
-        words[i] = (uint32_t)sum;
-    }
+    if (!call->accumulate)
+        for (int i = 0; i < count; i++)
+            words[i] = (uint32_t)(int32_t)row[i];
+    else if (!call->saturate)
+        for (int i = 0; i < count; i++)
+            words[i] += (uint32_t)(int32_t)row[i];
+    else
+        for (int i = 0; i < count; i++) {
+            int64_t sum = (int64_t)(int32_t)words[i] + (int32_t)row[i];
+            words[i] = (uint32_t)(sum > INT32_MAX ? INT32_MAX : sum < INT32_MIN ? INT32_MIN : sum);
+        }
 }
 
-/* One panel's columns of D, from `column` on in tensor memory, in the lanes of a part of N. */
-static void accumulate(const struct emu_mma *call, const uint32_t *disabled, int part, int column, int count,
-                       uint32_t *tensor) {
-    for (int row = 0; row < call->a.rows; row++) {
-        int lane = call->spread ? row / 16 * EMU_QUADRANT + row % 16 + call->lane : row + part * (EMU_LANES / 2);
+/* EMU_STRIP rows of D by `count` columns, in the lanes of a part of N. */
+struct block {
+    int part, row, column, count;
+};
+
+static void accumulate(const struct emu_mma *call, const uint32_t *disabled, struct block d, uint32_t *tensor) {
+    for (int i = 0; i < EMU_STRIP; i++) {
+        int row = d.row + i, below = row + d.part * (EMU_LANES / 2);
+        int lane = call->spread ? row / 16 * EMU_QUADRANT + row % 16 + call->lane : below;
         if (disabled[lane / 32] >> lane % 32 & 1)
             continue;
-        uint32_t *words = tensor + lane * EMU_COLUMNS + column;
-        const float *from = sums + row * EMU_PANEL;
+        uint32_t *words = tensor + lane * EMU_COLUMNS + call->column + d.column;
+        const float *from = sums + i * EMU_PANEL;
         if (call->d_type == EMU_D_F16)
-            accumulate_f16(call, words, from, count);
+            accumulate_f16(call, words, from, d.count);
         else if (call->d_type == EMU_D_S32)
-            accumulate_s32(call, words, from, count);
-        else if (count == EMU_PANEL)
+            accumulate_s32(call, words, from, d.count);
+        else if (d.count == EMU_PANEL)
             accumulate_f32(call, words, from, EMU_PANEL);
         else
-            accumulate_f32(call, words, from, count);
+            accumulate_f32(call, words, from, d.count);
     }
 }
 
 static void multiply(const struct emu_mma *call, const struct emu_cta *cta, const uint32_t *disabled,
                      enum emu_precision precision) {
     int count = call->n / call->parts, panel = 0;
+    emu_begin(precision);
     for (int part = 0; part < call->parts; part++)
-        for (int column = 0; column < count; column += EMU_PANEL) {
-            int columns = count - column < EMU_PANEL ? count - column : EMU_PANEL;
-            emu_multiply(precision, &a_matrix, call->a.rows, call->k, &b_panels, panel++, sums);
-            accumulate(call, disabled, part, call->column + column, columns, cta->tensor);
-        }
+        for (int column = 0; column < count; column += EMU_PANEL, panel++)
+            for (int row = 0; row < call->a.rows; row += EMU_STRIP) {
+                int columns = count - column < EMU_PANEL ? count - column : EMU_PANEL;
+                emu_multiply(precision, &a_matrix, row, call->k, &b_panels, panel, sums);
+                accumulate(call, disabled, (struct block){part, row, column, columns}, cta->tensor);
+            }
+    emu_end(precision);
 }
 
 int emu_mma(const struct emu_mma *call, const uint8_t *shared, uint32_t *tensor, const uint8_t *odd_shared,

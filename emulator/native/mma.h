@@ -17,7 +17,8 @@
 enum {
     EMU_ROW_BYTES = 32,  /* of an operand in one instruction */
     EMU_CHUNK = 16,      /* bytes that lie together in shared memory */
-    EMU_PANEL = 32,      /* columns of D that are computed together */
+    EMU_STRIP = 32,      /* rows of D that are computed together */
+    EMU_PANEL = 32,      /* and columns */
     EMU_MAX_ROWS = 256,  /* of an operand: N; A has up to 128 in a CTA */
     EMU_MAX_K = 64,
     EMU_LANES = 128,
@@ -28,7 +29,7 @@ enum {
 };
 
 enum emu_format {
-    EMU_NIBBLES, /* two 4-bit codes a byte */
+    EMU_PAIRS,  /* two 4-bit codes a byte */
     EMU_BYTES,   /* a code a byte */
     EMU_PADDED,  /* 16 codes of `bits` bits, then padding, in 16 bytes */
     EMU_HELD,    /* a code of `bits` bits in the middle of a byte */
@@ -44,7 +45,7 @@ enum emu_precision { EMU_IN_BF16, EMU_IN_FLOAT, EMU_IN_DOUBLE };
 struct emu_operand {
     const int64_t *chunks;    /* numbers of the 16-byte items in shared memory, [rows][2] or, transposed, [k][...];
                                  0: in tensor memory */
-    const float *values;      /* of codes; 0 where elements are numbers themselves */
+    const float *values;      /* of codes, or float[256][2] of PAIRS; 0 where elements are numbers themselves */
     const float *scales;      /* values of scale factors' 256 codes; 0: none */
     const uint16_t *products; /* bfloat16[256][16]: a scale factor's code, times a 4-bit element's; else 0 */
     int32_t format;           /* emu_format */
@@ -127,12 +128,15 @@ void emu_decode(const struct emu_operand *operand, int rows, int k, const uint8_
 
 /* mma_multiply.c */
 int emu_amx(void);
-void emu_nibbles_to_bf16(const struct emu_operand *operand, int rows, const uint8_t *packed, const uint32_t *codes,
+void emu_pairs_to_bf16(const struct emu_operand *operand, int rows, const uint8_t *packed, const uint32_t *codes,
                          uint16_t *out);
 void emu_arrange(const struct emu_mma *call, enum emu_precision precision, const union emu_matrix *rows,
                  union emu_matrix *panels);
-/* sums: float[rows][EMU_PANEL]. */
-void emu_multiply(enum emu_precision precision, const union emu_matrix *a, int rows, int k,
+/* Around calls of emu_multiply. */
+void emu_begin(enum emu_precision precision);
+void emu_end(enum emu_precision precision);
+/* sums, float[EMU_STRIP][EMU_PANEL], of the rows of A from `row` on by a panel of B. */
+void emu_multiply(enum emu_precision precision, const union emu_matrix *a, int row, int k,
                   const union emu_matrix *panels, int panel, float *sums);
 
 #endif

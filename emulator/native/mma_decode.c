@@ -80,70 +80,65 @@ int emu_fetch_scales(const struct emu_operand *operand, const struct emu_cta *ct
     return 0;
 }
 
-static void codes_of_row(const struct emu_operand *operand, const uint8_t *packed, uint8_t *codes) {
-    int bits = operand->bits, mask = (1 << bits) - 1;
+/* 16 bytes hold 16 codes of 4 or 6 bits, then padding; eight codes begin at a byte. */
+static void unpack_chunk(const uint8_t *chunk, int bits, uint8_t *codes) {
+    for (int start = 0; start < EMU_CHUNK; start += 8) {
+        uint64_t word;
+        memcpy(&word, chunk + start / 8 * bits, sizeof word);
+        for (int i = 0; i < 8; i++)
+            codes[start + i] = word >> bits * i & ((1 << bits) - 1);
+    }
+}
+
+static void look_up(const float *values, const uint8_t *codes, float *out) {
+    for (int i = 0; i < EMU_ROW_BYTES; i++)
+        out[i] = values[codes[i]];
+}
+
+static void elements_of_row(const struct emu_operand *operand, const uint8_t *packed, float *out) {
+    int bits = operand->bits;
+    uint8_t codes[EMU_ROW_BYTES];
     switch (operand->format) {
-    case EMU_NIBBLES:
-        for (int i = 0; i < EMU_ROW_BYTES; i++) {
-            codes[2 * i] = packed[i] & 15;
-            codes[2 * i + 1] = packed[i] >> 4;
-        }
+    case EMU_PAIRS:
+        for (int i = 0; i < EMU_ROW_BYTES; i++)
+            memcpy(out + 2 * i, operand->values + 2 * packed[i], 2 * sizeof *out);
+        break;
+    case EMU_BYTES:
+        look_up(operand->values, packed, out);
         break;
     case EMU_PADDED:
-        for (int i = 0; i < EMU_ROW_BYTES; i++) {
-            const uint8_t *chunk = packed + (i & EMU_CHUNK);
-            int at = i % EMU_CHUNK * bits;
-            /* The byte behind a code's first one is still in the chunk: 16 codes take at most 12 bytes. */
-            codes[i] = (chunk[at / 8] | chunk[at / 8 + 1] << 8) >> at % 8 & mask;
-        }
+        unpack_chunk(packed, bits, codes);
+        unpack_chunk(packed + EMU_CHUNK, bits, codes + EMU_CHUNK);
+        look_up(operand->values, codes, out);
         break;
     case EMU_HELD:
         for (int i = 0; i < EMU_ROW_BYTES; i++)
-            codes[i] = packed[i] >> (8 - bits) / 2 & mask;
-        break;
-    default:
-        memcpy(codes, packed, EMU_ROW_BYTES);
+            codes[i] = packed[i] >> (8 - bits) / 2 & ((1 << bits) - 1);
+        look_up(operand->values, codes, out);
     }
 }
 
-static void elements_of_row(const struct emu_operand *operand, int k, const uint8_t *packed, float *out) {
-    uint8_t codes[EMU_MAX_K];
-    uint16_t halves[EMU_ROW_BYTES / 2];
-    uint32_t words[EMU_ROW_BYTES / 4];
-    switch (operand->format) {
-    case EMU_F16:
-        memcpy(halves, packed, EMU_ROW_BYTES);
-        for (int i = 0; i < EMU_ROW_BYTES / 2; i++)
+static void decode_numbers(int format, int nbytes, const void *packed, float *out) {
+    const uint16_t *halves = packed;
+    const uint32_t *words = packed;
+    if (format == EMU_F16)
+        for (int i = 0; i < nbytes / 2; i++)
             out[i] = emu_half_to_float(halves[i]);
-        break;
-    case EMU_BF16:
-        memcpy(halves, packed, EMU_ROW_BYTES);
-        for (int i = 0; i < EMU_ROW_BYTES / 2; i++)
+    else if (format == EMU_BF16)
+        for (int i = 0; i < nbytes / 2; i++)
             out[i] = emu_float((uint32_t)halves[i] << 16);
-        break;
-    case EMU_TF32:
-        memcpy(words, packed, EMU_ROW_BYTES);
-        for (int i = 0; i < EMU_ROW_BYTES / 4; i++)
+    else
+        for (int i = 0; i < nbytes / 4; i++)
             /* The low 13 bits are not part of a tf32. */
             out[i] = emu_float(words[i] & 0xFFFFE000);
-        break;
-    default:
-        codes_of_row(operand, packed, codes);
-        for (int i = 0; i < k; i++)
-            out[i] = operand->values[codes[i]];
-    }
 }
 
-void emu_decode(const struct emu_operand *operand, int rows, int k, const uint8_t *packed, const uint32_t *codes,
-                enum emu_precision precision, union emu_matrix *out) {
-    if (precision == EMU_IN_BF16 && operand->products) {
-        emu_nibbles_to_bf16(operand, rows, packed, codes, out->bf16);
-        return;
-    }
+static void decode_codes(const struct emu_operand *operand, int rows, int k, const uint8_t *packed,
+                         const uint32_t *codes, enum emu_precision precision, union emu_matrix *out) {
     int block = operand->scales ? k / operand->scale_count : k;
     for (int row = 0; row < rows; row++) {
         float elements[EMU_MAX_K], factors[4] = {1};
-        elements_of_row(operand, k, packed + row * EMU_ROW_BYTES, elements);
+        elements_of_row(operand, packed + row * EMU_ROW_BYTES, elements);
         if (operand->scales)
             for (int i = 0; i < operand->scale_count; i++)
                 factors[i] = operand->scales[codes[row] >> 8 * i & 0xFF];
@@ -159,4 +154,14 @@ void emu_decode(const struct emu_operand *operand, int rows, int k, const uint8_
                     out->bf16[at + i] = emu_bits(elements[start + i] * factor) >> 16;
         }
     }
+}
+
+void emu_decode(const struct emu_operand *operand, int rows, int k, const uint8_t *packed, const uint32_t *codes,
+                enum emu_precision precision, union emu_matrix *out) {
+    if (!operand->values)
+        decode_numbers(operand->format, rows * EMU_ROW_BYTES, packed, out->f32);
+    else if (precision == EMU_IN_BF16 && operand->products)
+        emu_pairs_to_bf16(operand, rows, packed, codes, out->bf16);
+    else
+        decode_codes(operand, rows, k, packed, codes, precision, out);
 }

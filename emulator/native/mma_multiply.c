@@ -15,50 +15,57 @@
  * float, so the other CPUs get the same sums. */
 #if defined(__AVX512F__)
 enum { VECTOR = 64, ROWS = 8, VECTORS = 2 };
-#define FUSED_F32(a, b, c) ((v_f32)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
-#define FUSED_F64(a, b, c) ((v_f64)_mm512_fmadd_pd((__m512d)(a), (__m512d)(b), (__m512d)(c)))
+#define FUSED_f32(a, b, c) ((v_f32)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
+#define FUSED_f64(a, b, c) ((v_f64)_mm512_fmadd_pd((__m512d)(a), (__m512d)(b), (__m512d)(c)))
 #elif defined(__FMA__)
 enum { VECTOR = 32, ROWS = 4, VECTORS = 2 };
-#define FUSED_F32(a, b, c) ((v_f32)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
-#define FUSED_F64(a, b, c) ((v_f64)_mm256_fmadd_pd((__m256d)(a), (__m256d)(b), (__m256d)(c)))
+#define FUSED_f32(a, b, c) ((v_f32)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
+#define FUSED_f64(a, b, c) ((v_f64)_mm256_fmadd_pd((__m256d)(a), (__m256d)(b), (__m256d)(c)))
 #elif defined(__ARM_FEATURE_FMA) && defined(__ARM_NEON)
 enum { VECTOR = 16, ROWS = 4, VECTORS = 4 };
-#define FUSED_F32(a, b, c) ((v_f32)vfmaq_f32((float32x4_t)(c), (float32x4_t)(a), (float32x4_t)(b)))
-#define FUSED_F64(a, b, c) ((v_f64)vfmaq_f64((float64x2_t)(c), (float64x2_t)(a), (float64x2_t)(b)))
+#define FUSED_f32(a, b, c) ((v_f32)vfmaq_f32((float32x4_t)(c), (float32x4_t)(a), (float32x4_t)(b)))
+#define FUSED_f64(a, b, c) ((v_f64)vfmaq_f64((float64x2_t)(c), (float64x2_t)(a), (float64x2_t)(b)))
 #else
 enum { VECTOR = 16, ROWS = 4, VECTORS = 2 };
-#define FUSED_F32(a, b, c) ((a) * (b) + (c))
-#define FUSED_F64(a, b, c) ((a) * (b) + (c))
+#define FUSED_f32(a, b, c) ((a) * (b) + (c))
+#define FUSED_f64(a, b, c) ((a) * (b) + (c))
 #endif
 
 typedef float v_f32 __attribute__((vector_size(VECTOR)));
 typedef double v_f64 __attribute__((vector_size(VECTOR)));
+typedef v_f32 v_f32_in_memory __attribute__((aligned(4), may_alias));
+typedef v_f64 v_f64_in_memory __attribute__((aligned(8), may_alias));
 
-/* sums[rows][EMU_PANEL] = a[rows][k] panel[k][EMU_PANEL], in blocks of ROWS by VECTORS that stay in registers. */
-#define DEFINE_PRODUCT(name, real, vector, fused)                                                                    \
-    static void name(const real *a, int rows, int k, const real *panel, float *sums) {                               \
+static void store_f32(float *to, v_f32 values) { *(v_f32_in_memory *)to = values; }
+
+static void store_f64(float *to, v_f64 values) {
+    for (unsigned lane = 0; lane < VECTOR / sizeof *to / 2; lane++)
+        to[lane] = values[lane];
+}
+
+/* sums[EMU_STRIP][EMU_PANEL] = a[EMU_STRIP][k] panel[k][EMU_PANEL], in blocks of ROWS by VECTORS kept in registers. */
+#define DEFINE_PRODUCT(type, real)                                                                                   \
+    static void multiply_##type(const real *a, int k, const real *panel, float *sums) {                              \
         enum { LANES = VECTOR / sizeof(real), WIDTH = LANES * VECTORS };                                             \
         for (int column = 0; column < EMU_PANEL; column += WIDTH)                                                    \
-            for (int row = 0; row < rows; row += ROWS) {                                                             \
-                vector sum[ROWS][VECTORS] = {0};                                                                     \
+            for (int row = 0; row < EMU_STRIP; row += ROWS) {                                                        \
+                v_##type sum[ROWS][VECTORS] = {0};                                                                   \
                 for (int i = 0; i < k; i++) {                                                                        \
-                    vector b[VECTORS];                                                                               \
-                    memcpy(b, panel + i * EMU_PANEL + column, sizeof b);                                             \
+                    const v_##type##_in_memory *b = (const void *)(panel + i * EMU_PANEL + column);                  \
                     for (int r = 0; r < ROWS; r++) {                                                                 \
-                        vector element = a[(row + r) * k + i] - (vector){0};                                         \
+                        v_##type element = a[(row + r) * k + i] - (v_##type){0};                                     \
                         for (int v = 0; v < VECTORS; v++)                                                            \
-                            sum[r][v] = fused(element, b[v], sum[r][v]);                                             \
+                            sum[r][v] = FUSED_##type(element, b[v], sum[r][v]);                                      \
                     }                                                                                                \
                 }                                                                                                    \
                 for (int r = 0; r < ROWS; r++)                                                                       \
                     for (int v = 0; v < VECTORS; v++)                                                                \
-                        for (int lane = 0; lane < LANES; lane++)                                                     \
-                            sums[(row + r) * EMU_PANEL + column + v * LANES + lane] = sum[r][v][lane];               \
+                        store_##type(sums + (row + r) * EMU_PANEL + column + v * LANES, sum[r][v]);                  \
             }                                                                                                        \
     }
 
-DEFINE_PRODUCT(multiply_f32, float, v_f32, FUSED_F32)
-DEFINE_PRODUCT(multiply_f64, double, v_f64, FUSED_F64)
+DEFINE_PRODUCT(f32, float)
+DEFINE_PRODUCT(f64, double)
 
 #if defined(__AMX_BF16__) && defined(__AVX512BW__) && defined(__linux__)
 #include <sys/syscall.h>
@@ -69,48 +76,51 @@ enum { TILE_ROWS = 16, TILE_BYTES = 64, TILE_K = 32 };
 
 static int has_amx(void) { return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0; }
 
-struct tile_configuration {
+/* Of all eight tiles. It is constant data because GCC takes the instruction for a reader of its first bytes only. */
+static const struct {
     uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];
     uint8_t rows[16];
+} configuration = {
+    .palette = 1,
+    .row_bytes = {TILE_BYTES, TILE_BYTES, TILE_BYTES, TILE_BYTES, TILE_BYTES, TILE_BYTES, TILE_BYTES, TILE_BYTES},
+    .rows = {TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS},
 };
 
-/* sums[rows][EMU_PANEL] = a[rows][k] panel[k / 2][EMU_PANEL], elements in pairs: 32 rows in four tiles at a time. */
-static void multiply_bf16(const uint16_t *a, int rows, int k, const uint32_t *panel, float *sums) {
-    struct tile_configuration configuration = {.palette = 1};
-    for (int tile = 0; tile < 8; tile++) {
-        configuration.row_bytes[tile] = TILE_BYTES;
-        configuration.rows[tile] = TILE_ROWS;
-    }
+static void begin_bf16(void) {
     _tile_loadconfig(&configuration);
-    for (int row = 0; row < rows; row += 2 * TILE_ROWS) {
-        float *upper = sums + row * EMU_PANEL, *lower = upper + TILE_ROWS * EMU_PANEL;
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
-        for (int i = 0; i < k; i += TILE_K) {
-            const uint16_t *a_tile = a + row * k + i;
-            const uint32_t *b_tile = panel + i / 2 * EMU_PANEL;
-            _tile_loadd(4, a_tile, k * 2);
-            _tile_loadd(5, a_tile + TILE_ROWS * k, k * 2);
-            _tile_loadd(6, b_tile, EMU_PANEL * 4);
-            _tile_loadd(7, b_tile + TILE_ROWS, EMU_PANEL * 4);
-            _tile_dpbf16ps(0, 4, 6);
-            _tile_dpbf16ps(1, 4, 7);
-            _tile_dpbf16ps(2, 5, 6);
-            _tile_dpbf16ps(3, 5, 7);
-        }
-        _tile_stored(0, upper, EMU_PANEL * 4);
-        _tile_stored(1, upper + TILE_ROWS, EMU_PANEL * 4);
-        _tile_stored(2, lower, EMU_PANEL * 4);
-        _tile_stored(3, lower + TILE_ROWS, EMU_PANEL * 4);
+    /* Operands are in memory: GCC does not know that tiles are loaded from it. */
+    __asm__ volatile("" ::: "memory");
+}
+
+static void end_bf16(void) { _tile_release(); }
+
+/* sums[EMU_STRIP][EMU_PANEL] = a[EMU_STRIP][k] panel[k / 2][EMU_PANEL], elements in pairs: two by two tiles. */
+static void multiply_bf16(const uint16_t *a, int k, const uint32_t *panel, float *sums) {
+    float *lower = sums + TILE_ROWS * EMU_PANEL;
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int i = 0; i < k; i += TILE_K) {
+        const uint32_t *b = panel + i / 2 * EMU_PANEL;
+        _tile_loadd(4, a + i, k * 2);
+        _tile_loadd(5, a + TILE_ROWS * k + i, k * 2);
+        _tile_loadd(6, b, EMU_PANEL * 4);
+        _tile_loadd(7, b + TILE_ROWS, EMU_PANEL * 4);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
     }
-    _tile_release();
+    _tile_stored(0, sums, EMU_PANEL * 4);
+    _tile_stored(1, sums + TILE_ROWS, EMU_PANEL * 4);
+    _tile_stored(2, lower, EMU_PANEL * 4);
+    _tile_stored(3, lower + TILE_ROWS, EMU_PANEL * 4);
 }
 
 /* 16 bytes are 32 elements, of two blocks of 16: one shuffle of a table of twice 16 products takes them all. */
-void emu_nibbles_to_bf16(const struct emu_operand *operand, int rows, const uint8_t *packed, const uint32_t *codes,
+void emu_pairs_to_bf16(const struct emu_operand *operand, int rows, const uint8_t *packed, const uint32_t *codes,
                          uint16_t *out) {
     const __m128i low = _mm_set1_epi8(15), second = _mm_set1_epi8(16);
     int shift = operand->scale_count == 4 ? 8 : 0; /* to the second block's factor, if it has one of its own */
@@ -134,12 +144,16 @@ void emu_nibbles_to_bf16(const struct emu_operand *operand, int rows, const uint
 static int has_amx(void) { return 0; }
 
 /* Never called: without AMX nothing is decoded to bfloat16. */
-static void multiply_bf16(const uint16_t *a, int rows, int k, const uint32_t *panel, float *sums) {
-    (void)a, (void)rows, (void)k, (void)panel, (void)sums;
+static void begin_bf16(void) {}
+
+static void end_bf16(void) {}
+
+static void multiply_bf16(const uint16_t *a, int k, const uint32_t *panel, float *sums) {
+    (void)a, (void)k, (void)panel, (void)sums;
 }
 
-void emu_nibbles_to_bf16(const struct emu_operand *operand, int rows, const uint8_t *packed, const uint32_t *codes,
-                         uint16_t *out) {
+void emu_pairs_to_bf16(const struct emu_operand *operand, int rows, const uint8_t *packed, const uint32_t *codes,
+                       uint16_t *out) {
     (void)operand, (void)rows, (void)packed, (void)codes, (void)out;
 }
 
@@ -206,12 +220,22 @@ void emu_arrange(const struct emu_mma *call, enum emu_precision precision, const
     }
 }
 
-void emu_multiply(enum emu_precision precision, const union emu_matrix *a, int rows, int k,
+void emu_begin(enum emu_precision precision) {
+    if (precision == EMU_IN_BF16)
+        begin_bf16();
+}
+
+void emu_end(enum emu_precision precision) {
+    if (precision == EMU_IN_BF16)
+        end_bf16();
+}
+
+void emu_multiply(enum emu_precision precision, const union emu_matrix *a, int row, int k,
                   const union emu_matrix *panels, int panel, float *sums) {
     if (precision == EMU_IN_BF16)
-        multiply_bf16(a->bf16, rows, k, panels->words + panel * (k / 2) * EMU_PANEL, sums);
+        multiply_bf16(a->bf16 + row * k, k, panels->words + panel * (k / 2) * EMU_PANEL, sums);
     else if (precision == EMU_IN_FLOAT)
-        multiply_f32(a->f32, rows, k, panels->f32 + panel * k * EMU_PANEL, sums);
+        multiply_f32(a->f32 + row * k, k, panels->f32 + panel * k * EMU_PANEL, sums);
     else
-        multiply_f64(a->f64, rows, k, panels->f64 + panel * k * EMU_PANEL, sums);
+        multiply_f64(a->f64 + row * k, k, panels->f64 + panel * k * EMU_PANEL, sums);
 }

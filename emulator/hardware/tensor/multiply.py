@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from emulator import toolchain
-from emulator.arithmetic.numerics import DECODED, E2M1, UE4M3, UE8M0
+from emulator.arithmetic.numerics import DECODED, E2M1, E2M1_PAIRS, UE4M3, UE8M0
 from emulator.hardware.tensor.elements import NARROW_BITS
 from emulator.hardware.tensor.instruction import OPERAND_ROW_BYTES
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from emulator.hardware.tensor.scale_factors import ScaleFactors
     from emulator.hardware.tensor.tmem import TensorMemory
 
-_NIBBLES, _BYTES, _PADDED, _HELD, _F16, _BF16, _TF32 = range(7)
+_PAIRS, _BYTES, _PADDED, _HELD, _F16, _BF16, _TF32 = range(7)
 _WHOLE = {"f16": _F16, "bf16": _BF16, "tf32": _TF32}
 _D_TYPES = {"f32": 0, "f16": 1, "s32": 2}
 _SCALES = {"ue4m3": UE4M3, "ue8m0": UE8M0}
@@ -172,12 +172,13 @@ def _operand(element: str, op: MmaInstruction, place: Place, scales: ScaleFactor
     operand.low, operand.high = _exponents(values)
     operand.bits = NARROW_BITS.get(element, 8)
     if op.k * operand.bits == OPERAND_ROW_BYTES * 8:
-        operand.format = _BYTES if operand.bits == 8 else _NIBBLES
+        operand.format = _BYTES if operand.bits == 8 else _PAIRS
     else:
         operand.format = _HELD if place.chunks is None else _PADDED
     if scales is not None:
         operand.scales = _SCALES[scales.scale_type].ctypes.data
-        if operand.format == _NIBBLES:
+        if operand.format == _PAIRS:
+            operand.values = E2M1_PAIRS.ctypes.data
             operand.products = _PRODUCTS[scales.scale_type].ctypes.data
         operand.scale_column, operand.scale_byte, operand.scale_count = scales.column, scales.first_byte, scales.count
         operand.scale_rows, operand.scale_parts = scales.rows // scales.halves, scales.halves
