@@ -28,6 +28,7 @@ from emulator.hardware.tensor.descriptors import Chunks, SmemDescriptor, k_major
 from emulator.hardware.tensor.elements import WIDTHS
 from emulator.hardware.tensor.instruction import OPERAND_ROW_BYTES, MmaInstruction, decode_instruction
 from emulator.hardware.tensor.multiply import Multiplication, Place, Result
+from emulator.hardware.tensor.order import columns_mask
 from emulator.hardware.tensor.scale_factors import ScaleFactors
 from emulator.hardware.tensor.tmem import COLUMNS, LANES, QUADRANT, TensorMemory, split_address
 from emulator.hardware.tma.swizzle import CHUNK
@@ -151,14 +152,28 @@ class Mma:
     def check(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]]) -> None:
         """Raises Fault unless all operands exist in every CTA."""
         for shared, tmem in ctas:
-            tmem.check_columns(self.column, self.op.columns, "tcgen05.mma D")
-            if self.a_chunks is None:
-                tmem.check_columns(split_address(self.a)[1], OPERAND_ROW_BYTES // 4, "tcgen05.mma A")
-            else:
+            self._check_columns(tmem)
+            if self.a_chunks is not None:
                 check_chunks(shared, self.a_chunks, self.a, "tcgen05.mma A")
             check_chunks(shared, self.b_chunks, self.b, "tcgen05.mma B")
-            for scales in self.scales:
-                scales.check(tmem)
+
+    def _check_columns(self, tmem: TensorMemory) -> None:
+        tmem.check_columns(self.column, self.op.columns, "tcgen05.mma D")
+        if self.a_chunks is None:
+            tmem.check_columns(split_address(self.a)[1], OPERAND_ROW_BYTES // 4, "tcgen05.mma A")
+        for scales in self.scales:
+            scales.check(tmem)
+
+    @cached_property
+    def _touched(self) -> tuple[int, int]:
+        """The columns that are read besides D, and those that are written, as masks."""
+        reads, writes = 0, columns_mask(self.column, self.op.columns)
+        if self.a_chunks is None:
+            a_columns = columns_mask(split_address(self.a)[1], OPERAND_ROW_BYTES // 4)
+            reads, writes = a_columns, writes | (a_columns if self.shifts_a else 0)
+        for scales in self.scales:
+            reads |= columns_mask(scales.column, scales.columns)
+        return reads, writes
 
     @cached_property
     def _multiplication(self) -> Multiplication:
@@ -173,17 +188,13 @@ class Mma:
         op = self.op
         if len(ctas) != op.cta_group:
             raise ValueError(f"cta_group::{op.cta_group} needs {op.cta_group} CTAs, got {len(ctas)}")
-        for _, tmem in ctas:
-            tmem.check_columns(self.column, op.columns, "tcgen05.mma D", writes=True)
-        for shared, _ in ctas:
-            observe_chunks(shared, self.b_chunks, issuer)
         for shared, tmem in ctas:
-            if self.a_chunks is None:
-                tmem.check_columns(split_address(self.a)[1], OPERAND_ROW_BYTES // 4, "tcgen05.mma A")
-            else:
+            self._check_columns(tmem)
+            tmem.touch(*self._touched)
+            observe_chunks(shared, self.b_chunks, issuer)
+        if self.a_chunks is not None:
+            for shared, _ in ctas:
                 observe_chunks(shared, self.a_chunks, issuer)
-            for scales in self.scales:
-                scales.check(tmem)
         if not self._multiplication.run(ctas):
             self._refuse_copies([tmem for _, tmem in ctas])
         if self.shifts_a:
@@ -232,6 +243,5 @@ def _shift_rows(tmem: TensorMemory, column: int) -> None:
     PTX says "shifts the rows of the A matrix down by one row, except for the last row". The direction, the time and the
     division into quadrants were observed on a B200 (CUTLASS, examples/.../tcgen05/1cta_mma_a_from_tmem.py).
     """
-    tmem.check_columns(column, OPERAND_ROW_BYTES // 4, "tcgen05.mma.ashift A", writes=True)
     quadrants = tmem.words.reshape(_QUADRANTS, QUADRANT, COLUMNS)[:, :, column : column + OPERAND_ROW_BYTES // 4]
     quadrants[:, :-1] = quadrants[:, 1:].copy()

@@ -152,8 +152,8 @@ class Multiplication:
 
     def run(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]]) -> bool:
         """Computes D in every CTA. False: copies of A or of scale factors differ, and D may be computed in part."""
-        addresses = [memory.address for memories in ctas for memory in memories]
-        return not self._function(self._address, *addresses, *(0,) * (4 - len(addresses)))
+        (shared, tensor), (odd_shared, odd_tensor) = ctas[0], ctas[-1]
+        return not self._function(self._address, shared.address, tensor.address, odd_shared.address, odd_tensor.address)
 
 
 def _mask_words(masks: tuple[int, ...]) -> tuple[int, ...]:
