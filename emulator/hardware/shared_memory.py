@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,6 +42,11 @@ class SharedMemory:
         if self.marks is not None:
             return 1
         return 3 if self.observer is None else 0
+
+    @cached_property
+    def address(self) -> int:
+        """Of offset 0, in this process."""
+        return self.data.ctypes.data
 
     def place_barrier(self, offset: int, barrier: object) -> None:
         """An mbarrier lives in the eight bytes at `offset` from now on."""

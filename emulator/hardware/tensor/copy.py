@@ -12,6 +12,7 @@ import numpy as np
 from emulator.errors import Fault
 from emulator.hardware.tensor.descriptors import Chunks, k_major
 from emulator.hardware.tensor.elements import SOURCE_BITS, hold, unpad
+from emulator.hardware.tensor.order import columns_mask
 from emulator.hardware.tensor.tmem import COLUMNS, LANES, QUADRANT, TensorMemory, split_address
 from emulator.hardware.tma.swizzle import CHUNK, chunk_view
 
@@ -46,10 +47,15 @@ lanes apart; PTX does not say.
 """
 
 
-def read_chunks(shared: SharedMemory, chunks: Chunks, issuer: Issuer | None) -> np.ndarray:
-    """The chunks' bytes, uint8[..., 16 * last axis]."""
+def observe_chunks(shared: SharedMemory, chunks: Chunks, issuer: Issuer | None) -> None:
+    """The memory's observer, if there is one, learns that the chunks are read."""
     if shared.observer is not None:
         shared.observer("load", "async", chunks.places.ravel() * CHUNK, (CHUNK,), (1,), issuer)
+
+
+def read_chunks(shared: SharedMemory, chunks: Chunks, issuer: Issuer | None) -> np.ndarray:
+    """The chunks' bytes, uint8[..., 16 * last axis]."""
+    observe_chunks(shared, chunks, issuer)
     return chunk_view(shared).take(chunks.places).view(np.uint8)
 
 
@@ -112,7 +118,8 @@ class Copy:
         """Copy in each CTA, from its own shared to its own tensor memory."""
         columns = slice(self.column, self.column + self.width)
         for shared, tmem in ctas:
-            tmem.check_columns(self.column, self.width, "tcgen05.cp", writes=True)
+            tmem.check_columns(self.column, self.width, "tcgen05.cp")
+            tmem.touch(0, columns_mask(self.column, self.width))
             data = read_chunks(shared, self.chunks, issuer)
             if self.bits:
                 data = hold(unpad(data, self.bits), self.bits)

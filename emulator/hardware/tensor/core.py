@@ -17,18 +17,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import numpy as np
 
 from emulator.errors import Fault
-from emulator.hardware.tensor.copy import check_chunks, read_chunks
+from emulator.hardware.tensor.copy import check_chunks, observe_chunks
 from emulator.hardware.tensor.descriptors import Chunks, SmemDescriptor, k_major, mn_major
-from emulator.hardware.tensor.elements import WIDTHS, decode
+from emulator.hardware.tensor.elements import WIDTHS
 from emulator.hardware.tensor.instruction import OPERAND_ROW_BYTES, MmaInstruction, decode_instruction
+from emulator.hardware.tensor.multiply import Multiplication, Place, Result
+from emulator.hardware.tensor.order import columns_mask
 from emulator.hardware.tensor.scale_factors import ScaleFactors
-from emulator.hardware.tensor.tmem import COLUMNS, LANES, POISON, QUADRANT, TensorMemory, split_address
+from emulator.hardware.tensor.tmem import COLUMNS, LANES, QUADRANT, TensorMemory, split_address
 from emulator.hardware.tma.swizzle import CHUNK
 
 if TYPE_CHECKING:
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
 
 _QUADRANTS = LANES // QUADRANT
 _ROW_CHUNKS = OPERAND_ROW_BYTES // CHUNK
-_INT32 = np.iinfo(np.int32)
 DATA_PATH = "PTX ISA, tcgen05: Data Path Layout Organization"
 
 
@@ -62,18 +63,6 @@ def _check_transposed_swizzle(descriptor: int, name: str, element: str) -> None:
             "32-byte atoms (mode 1)",
             "PTX ISA, tcgen05: Valid Combinations of Type-Size, Major-ness and Swizzling",
         )
-
-
-def _operand(
-    shared: SharedMemory, chunks: Chunks, element: str, transposed: bool, padded: bool, issuer: Issuer | None
-) -> np.ndarray:
-    """float32[rows, k] of an operand in shared memory."""
-    packed = read_chunks(shared, chunks, issuer)
-    if transposed:
-        width = WIDTHS[element]
-        by_k = packed.reshape(len(packed), -1).view(f"u{width}")
-        packed = np.ascontiguousarray(by_k.T).view(np.uint8)
-    return decode(packed, element, padded)
 
 
 class MmaForm(NamedTuple):
@@ -163,58 +152,67 @@ class Mma:
     def check(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]]) -> None:
         """Raises Fault unless all operands exist in every CTA."""
         for shared, tmem in ctas:
-            tmem.check_columns(self.column, self.op.columns, "tcgen05.mma D")
-            if self.a_chunks is None:
-                tmem.check_columns(split_address(self.a)[1], OPERAND_ROW_BYTES // 4, "tcgen05.mma A")
-            else:
+            self._check_columns(tmem)
+            if self.a_chunks is not None:
                 check_chunks(shared, self.a_chunks, self.a, "tcgen05.mma A")
             check_chunks(shared, self.b_chunks, self.b, "tcgen05.mma B")
-            for scales in self.scales:
-                scales.check(tmem)
+
+    def _check_columns(self, tmem: TensorMemory) -> None:
+        tmem.check_columns(self.column, self.op.columns, "tcgen05.mma D")
+        if self.a_chunks is None:
+            tmem.check_columns(split_address(self.a)[1], OPERAND_ROW_BYTES // 4, "tcgen05.mma A")
+        for scales in self.scales:
+            scales.check(tmem)
+
+    @cached_property
+    def _touched(self) -> tuple[int, int]:
+        """The columns that are read besides D, and those that are written, as masks."""
+        reads, writes = 0, columns_mask(self.column, self.op.columns)
+        if self.a_chunks is None:
+            a_columns = columns_mask(split_address(self.a)[1], OPERAND_ROW_BYTES // 4)
+            reads, writes = a_columns, writes | (a_columns if self.shifts_a else 0)
+        for scales in self.scales:
+            reads |= columns_mask(scales.column, scales.columns)
+        return reads, writes
+
+    @cached_property
+    def _multiplication(self) -> Multiplication:
+        op = self.op
+        a = Place(self.a_chunks, op.a_transposed, WIDTHS.get(op.a_type, 1), op.rows, split_address(self.a)[1])
+        b = Place(self.b_chunks, op.b_transposed, WIDTHS.get(op.b_type, 1), op.n // op.cta_group, 0)
+        result = Result(self.lane, self.column, self.accumulate, self.disabled, self.d_shift)
+        return Multiplication(op, a, b, self.scales, result)
 
     def run(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]], issuer: Issuer | None = None) -> int:
         """Executes the MMA. ctas: one, or (even, odd) of a pair. Returns `MmaInstruction.flops`."""
         op = self.op
         if len(ctas) != op.cta_group:
             raise ValueError(f"cta_group::{op.cta_group} needs {op.cta_group} CTAs, got {len(ctas)}")
-        for _, tmem in ctas:
-            tmem.check_columns(self.column, op.columns, "tcgen05.mma D", writes=True)
-        b_parts = [_operand(shared, self.b_chunks, op.b_type, op.b_transposed, op.padded, issuer) for shared, _ in ctas]
-        b_values = b_parts[0] if len(b_parts) == 1 else np.concatenate(b_parts)
-        with np.errstate(all="ignore"):
-            for index, (shared, tmem) in enumerate(ctas):
-                if self.a_chunks is None:
-                    a_values = decode(_a_from_tmem(op, self.a, tmem), op.a_type, op.padded, in_tmem=True)
-                else:
-                    a_values = _operand(shared, self.a_chunks, op.a_type, op.a_transposed, op.padded, issuer)
-                operands = [a_values, b_values]
-                for i, factors in enumerate(self.scales):
-                    scales = factors.read(tmem)
-                    operands[i] = np.multiply(operands[i], scales, out=scales)
-                product = np.matmul(operands[0], operands[1].T).astype(np.float32, copy=False)
-                disabled = self.disabled[index] if self.disabled else 0
-                self._update(tmem, np.negative(product) if op.negate else product, disabled)
-                if self.shifts_a:
-                    _shift_rows(tmem, split_address(self.a)[1])
+        for shared, tmem in ctas:
+            self._check_columns(tmem)
+            tmem.touch(*self._touched)
+            observe_chunks(shared, self.b_chunks, issuer)
+        if self.a_chunks is not None:
+            for shared, _ in ctas:
+                observe_chunks(shared, self.a_chunks, issuer)
+        if not self._multiplication.run(ctas):
+            self._refuse_copies([tmem for _, tmem in ctas])
+        if self.shifts_a:
+            for _, tmem in ctas:
+                _shift_rows(tmem, split_address(self.a)[1])
         return op.flops
 
-    def _update(self, tmem: TensorMemory, product: np.ndarray, disabled: int) -> None:
-        """D = product (+ D), product float32[rows, n], except in the disabled lanes."""
-        op = self.op
-        columns = slice(self.column, self.column + op.columns)
-        kept = np.array([bool(disabled >> lane & 1) for lane in range(LANES)]) if disabled else None
-        before = tmem.words[kept, columns] if disabled else None
-        words, shape = tmem.words[:, columns], product.shape
-        if op.layout == "F":
-            words = tmem.words.reshape(_QUADRANTS, QUADRANT, COLUMNS)[:, self.lane : self.lane + 16, columns]
-            shape = _QUADRANTS, 16, op.columns
-        elif op.layout == "B":
-            words = tmem.words.reshape(2, LANES // 2, COLUMNS)[:, :, columns]
-            product = product.reshape(op.rows, 2, op.columns).swapaxes(0, 1)
-            shape = product.shape
-        _ACCUMULATE[op.d_type](words, product.reshape(shape), self.accumulate, self.d_shift, op.saturate)
-        if disabled:
-            tmem.words[kept, columns] = before
+    def _refuse_copies(self, memories: Sequence[TensorMemory]) -> NoReturn:
+        """Raises Fault for the first copies of A or of scale factors that differ."""
+        for tmem in memories:
+            if self.a_chunks is None and self.op.layout == "B":
+                column = split_address(self.a)[1]
+                upper, lower = np.split(tmem.words[:, column : column + OPERAND_ROW_BYTES // 4], 2)
+                if not np.array_equal(upper, lower):
+                    raise Fault(f"tcgen05.mma: A in lanes 64-127 differs from lanes 0-63 ({DATA_PATH}, Layout B)")
+            for scales in self.scales:
+                scales.check_copies(tmem)
+        raise AssertionError("copies of operands in tensor memory differ only for the C library")
 
 
 def _scales(op: MmaInstruction, sfa: int, sfb: int) -> tuple[ScaleFactors, ...]:
@@ -226,36 +224,6 @@ def _scales(op: MmaInstruction, sfa: int, sfb: int) -> tuple[ScaleFactors, ...]:
         ScaleFactors.at(sfa, op.rows, 1, op.sfa_id, *common, "tcgen05.mma SFA"),
         ScaleFactors.at(sfb, op.n, halves, op.sfb_id, *common, "tcgen05.mma SFB"),
     )
-
-
-def _accumulate_f32(words: np.ndarray, product: np.ndarray, accumulate: bool, d_shift: int, saturate: bool) -> None:
-    values = words.view(np.float32)
-    if not accumulate:
-        values[...] = product
-    elif d_shift:
-        np.add(np.ldexp(values, -d_shift), product, out=values)
-    else:
-        np.add(values, product, out=values)
-
-
-def _accumulate_f16(words: np.ndarray, product: np.ndarray, accumulate: bool, d_shift: int, saturate: bool) -> None:
-    if accumulate:
-        before = words.astype(np.uint16).view(np.float16).astype(np.float32)
-        product = product + np.ldexp(before, -d_shift)
-    # A 16-bit element takes the low half of a word (PTX ISA, Packing format for matrix D in Tensor Memory).
-    words[...] = product.astype(np.float16).view(np.uint16) | np.uint32(POISON << 16 & POISON)
-
-
-def _accumulate_s32(words: np.ndarray, product: np.ndarray, accumulate: bool, d_shift: int, saturate: bool) -> None:
-    total = product.astype(np.int64)
-    if accumulate:
-        total += words.view(np.int32)
-    if saturate:
-        total = total.clip(_INT32.min, _INT32.max)
-    words.view(np.int32)[...] = total.astype(np.int32)
-
-
-_ACCUMULATE = {"f32": _accumulate_f32, "f16": _accumulate_f16, "s32": _accumulate_s32}
 
 
 def _check_a_in_tmem(op: MmaInstruction, taddr: int, d_lane: int) -> None:
@@ -275,21 +243,5 @@ def _shift_rows(tmem: TensorMemory, column: int) -> None:
     PTX says "shifts the rows of the A matrix down by one row, except for the last row". The direction, the time and the
     division into quadrants were observed on a B200 (CUTLASS, examples/.../tcgen05/1cta_mma_a_from_tmem.py).
     """
-    tmem.check_columns(column, OPERAND_ROW_BYTES // 4, "tcgen05.mma.ashift A", writes=True)
     quadrants = tmem.words.reshape(_QUADRANTS, QUADRANT, COLUMNS)[:, :, column : column + OPERAND_ROW_BYTES // 4]
     quadrants[:, :-1] = quadrants[:, 1:].copy()
-
-
-def _a_from_tmem(op: MmaInstruction, taddr: int, tmem: TensorMemory) -> np.ndarray:
-    """uint8[rows, 32]: A in tensor memory, packed, in the lanes of D's rows (PTX ISA, "Packing formats")."""
-    lane, column = split_address(taddr)
-    width = OPERAND_ROW_BYTES // 4
-    tmem.check_columns(column, width, "tcgen05.mma A")
-    words = tmem.words[:, column : column + width]
-    if op.layout == "F":
-        words = words.reshape(_QUADRANTS, QUADRANT, width)[:, lane : lane + 16]
-    elif op.layout == "B":
-        if not np.array_equal(words[:64], words[64:]):
-            raise Fault(f"tcgen05.mma: A in lanes 64-127 differs from lanes 0-63 ({DATA_PATH}, Layout B)")
-        words = words[:64]
-    return np.ascontiguousarray(words).view(np.uint8).reshape(op.rows, OPERAND_ROW_BYTES)

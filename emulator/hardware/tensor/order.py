@@ -186,10 +186,9 @@ class IssuedAccess:
         user = issuer[0].warp.tensor
         self.issuer, self.release, self.after = issuer, user.issued, user.after  # as when it was issued
 
-    def touch(self, order: TensorOrder, column: int, count: int, writes: bool) -> None:
-        """The tensor core reads or writes `count` columns from `column` on, in all lanes."""
-        columns = columns_mask(column, count)
-        order.access(self.issuer, self.release, self.after, *((0, columns) if writes else (columns, 0)))
+    def touch(self, order: TensorOrder, reads: int, writes: int) -> None:
+        """The tensor core reads and writes these columns (masks)."""
+        order.access(self.issuer, self.release, self.after, reads, writes)
 
 
 def fence_before(g: ActiveGroup) -> None:

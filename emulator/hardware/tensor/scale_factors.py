@@ -13,17 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emulator.arithmetic.numerics import UE4M3, UE8M0
 from emulator.errors import Fault
 from emulator.hardware.tensor.tmem import LANES, QUADRANT, TensorMemory, split_address
-
-# Products with ue8m0 exceed float32's range of exponents: 2**127 and 2**-127 may scale the same product.
-_TABLES = {
-    (name, block): np.repeat(table.astype(dtype)[:, None], block, axis=1)
-    for name, table, dtype in (("ue4m3", UE4M3, np.float32), ("ue8m0", UE8M0, np.float64))
-    for block in (16, 32)
-}
-"""(scale type, block) -> float[256, block]: a code's value once for each element that it scales."""
 
 _QUADRANTS = LANES // QUADRANT
 _ID_BITS = 0x3FFFFFFF  # mask: kernels note the scale factor ID in the upper two bits of an address
@@ -58,29 +49,12 @@ class ScaleFactors:
         """Raises Fault unless their columns are allocated."""
         tmem.check_columns(self.column, self.columns, self.user)
 
-    def read(self, tmem: TensorMemory) -> np.ndarray:
-        """The factor of every element of the operand, float[rows, count * block]: float32 of ue4m3, float64 of ue8m0.
-
-        Raises Fault where the copies in the quadrants differ for a row that is in use.
-        """
-        self.check(tmem)
-        raw = tmem.words[:, self.column : self.column + self.columns].tobytes()
-        codes = np.ndarray((_QUADRANTS, QUADRANT, self.columns, 4), np.uint8, raw)
-        if self.count != 4:
-            codes = codes[..., self.first_byte : self.first_byte + self.count]
-        if self.halves > 1:
-            parts = np.split(codes, self.halves)
-            for half, part in enumerate(parts):
-                self._check_copies(part, half * len(part))
-            return np.concatenate([self._values(part) for part in parts])
-        if raw != raw[: len(raw) // _QUADRANTS] * _QUADRANTS:
-            self._check_copies(codes, 0)
-        return self._values(codes)
-
-    def _values(self, codes: np.ndarray) -> np.ndarray:
-        # Any 8-bit code is an index of the table; "wrap" only spares the check.
-        values = _TABLES[self.scale_type, self.block].take(codes[0].swapaxes(0, 1), axis=0, mode="wrap")
-        return values.reshape(-1, self.count * self.block)[: self.rows // self.halves]
+    def check_copies(self, tmem: TensorMemory) -> None:
+        """Raises Fault where the copies in the quadrants differ for a row that is in use."""
+        words = np.ascontiguousarray(tmem.words[:, self.column : self.column + self.columns])
+        codes = words.view(np.uint8).reshape(_QUADRANTS, QUADRANT, self.columns, 4)
+        for half, part in enumerate(np.split(codes[..., self.first_byte : self.first_byte + self.count], self.halves)):
+            self._check_copies(part, half * len(part))
 
     def _check_copies(self, codes: np.ndarray, first: int) -> None:
         """Raises Fault unless codes uint8[quadrants, 32, columns, count] are the same in all quadrants.

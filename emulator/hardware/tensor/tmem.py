@@ -71,6 +71,11 @@ class TensorMemory:
         return np.full((LANES, COLUMNS), POISON, np.uint32)
 
     @cached_property
+    def address(self) -> int:
+        """Of the words, in this process."""
+        return self.words.ctypes.data
+
+    @cached_property
     def floats(self) -> np.ndarray:
         """float32[128, 512], a view of the words."""
         return self.words.view(np.float32)
@@ -127,11 +132,8 @@ class TensorMemory:
         """tcgen05.relinquish_alloc_permit: this CTA may not allocate any more."""
         self._may_allocate = False
 
-    def check_columns(self, column: int, count: int, user: str, writes: bool = False) -> None:
-        """Raises Fault, naming `user`, unless this CTA has allocated `count` columns from `column` on.
-
-        While a tensor core operation runs, the columns count as accessed by it, and Fault is raised for a conflict.
-        """
+    def check_columns(self, column: int, count: int, user: str) -> None:
+        """Raises Fault, naming `user`, unless this CTA has allocated `count` columns from `column` on."""
         if column + count > COLUMNS:
             raise Fault(f"{user}: tensor memory columns {column} to {column + count - 1}; limit {COLUMNS - 1}")
         missing = self._owned.find(b"\0", column, column + count)
@@ -141,8 +143,14 @@ class TensorMemory:
                 f"{user}: tensor memory column {missing} (of {column} to {column + count - 1}) is not allocated; "
                 f"allocated: {live} (PTX ISA, Tensor Memory Allocation)"
             )
+
+    def touch(self, reads: int, writes: int) -> None:
+        """The tensor core operation that runs, if one does, accesses these columns (masks, `order.columns_mask`).
+
+        Raises Fault for a conflict with another warp's access.
+        """
         if self.issued is not None:
-            self.issued.touch(self.order, column, count, writes)
+            self.issued.touch(self.order, reads, writes)
 
     def load(
         self, shape: str, num: int, warp_in_group: int, taddr: int, *, pack: bool = False, half_split: int = 0
