@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from emulator.errors import Fault
+from emulator.hardware.copying import Window
 from emulator.hardware.live_barriers import MBARRIER_BYTES, LiveBarriers
 from emulator.hardware.memory import RANK_SHIFT, SHARED_BASE, Observer
 from emulator.hardware.words import STRUCT, Words, misaligned
@@ -34,6 +37,12 @@ class SharedMemory:
         # where they need not be checked against barriers.
         self._everywhere: dict[tuple[int, int], Words] = {}
         self._open: dict[tuple[int, int], Words] = {}
+
+    @cached_property
+    def window(self) -> int:
+        """Address of the structure that compiled copies take."""
+        self._window = Window(self.data.ctypes.data, len(self.data), self.live_barriers.guarded.ctypes.data)
+        return ctypes.addressof(self._window)
 
     @property
     def plain(self) -> int:
