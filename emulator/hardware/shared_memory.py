@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from emulator.hardware.store_marks import StoreMarks
     from emulator.hardware.warp import Issuer
 
+CHECKED_LIMIT = 1000  # ranges of bytes that are known to be legal
+
 
 class SharedMemory:
     """Shared memory of one CTA: `size` bytes from offset 0x400 on, each 0xFF until written.
@@ -35,6 +37,7 @@ class SharedMemory:
         self.live_barriers = LiveBarriers(SHARED_BASE, len(self.data))
         # (bytes, count) -> the words, everywhere and in the largest part without barriers. Lanes first try the latter,
         # where they need not be checked against barriers.
+        self._checked: set[tuple[int, int]] = set()  # (offset, bytes) of accesses that `check` has allowed
         self._everywhere: dict[tuple[int, int], Words] = {}
         self._open: dict[tuple[int, int], Words] = {}
 
@@ -55,6 +58,7 @@ class SharedMemory:
         """An mbarrier lives in the eight bytes at `offset` from now on."""
         self.live_barriers.place(offset, barrier)
         self._open.clear()
+        self._checked.clear()
 
     def remove_barrier(self, offset: int) -> None:
         """The bytes of the mbarrier at `offset` are ordinary memory again, poisoned."""
@@ -72,8 +76,13 @@ class SharedMemory:
 
     def check(self, offset: int, nbytes: int, kind: str = "load") -> None:
         """Raises Fault as `check_range`, and if the bytes overlap a live mbarrier."""
+        if (offset, nbytes) in self._checked:
+            return
         self.check_range(offset, nbytes, kind)
         self.live_barriers.check(offset, nbytes, kind)
+        if len(self._checked) > CHECKED_LIMIT:
+            self._checked.clear()
+        self._checked.add((offset, nbytes))
 
     def _lane(self, address: int, width: int, kind: str) -> int:
         if address & (width - 1):

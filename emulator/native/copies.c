@@ -137,13 +137,17 @@ static inline __attribute__((always_inline)) void move_row(const Tile *tile, u8 
     }
     u64 chunk = place / CHUNK, end = chunk + (u64)tile->row_bytes / CHUNK;
     for (; chunk < end; chunk++, row += CHUNK) {
-        u64 line = chunk / LINE_CHUNKS, half = tile->flip && line & 1 ? 8 : 0;
+        u64 line = chunk / LINE_CHUNKS, half = line & (u64)tile->flip ? 8 : 0;
         u8 *there = shared + CHUNK * (chunk ^ (line & (u64)tile->pattern) << tile->shift);
+        if (!half) {
+            memcpy(load ? there : row, load ? row : there, CHUNK);
+            continue;
+        }
         u64 words[2];
         memcpy(words, load ? row : there, CHUNK);
         u8 *to = load ? there : row;
         memcpy(to + half, &words[0], 8);
-        memcpy(to + (half ^ 8), &words[1], 8);
+        memcpy(to, &words[1], 8);
     }
 }
 
@@ -246,7 +250,7 @@ s64 write_bulk(Traffic *stores, u64 address, const u8 *data, u64 nbytes) {
     return (s64)nbytes;
 }
 
-// tcgen05.cp without unpacking: one row of chunks for each lane of tensor memory that it writes.
+// tcgen05.cp without unpacking: a row of chunks for each lane of tensor memory that it writes.
 typedef struct {
     s64 lanes, row_chunks;
     const s64 *places;   // chunks of shared memory, [rows][row_chunks]
@@ -254,10 +258,10 @@ typedef struct {
     const s64 *rows;     // [lanes]: the lane's row
 } TensorCopy;
 
-void copy_to_tensor_memory(const TensorCopy *copy, const u8 *shared, u32 *tensor) {
+void copy_to_tensor_memory(const TensorCopy *copy, const Window *window, u32 *words) {
     for (s64 l = 0; l < copy->lanes; l++) {
         const s64 *chunks = copy->places + copy->rows[l] * copy->row_chunks;
         for (s64 i = 0; i < copy->row_chunks; i++)
-            memcpy(tensor + copy->words[l] + i * CHUNK / 4, shared + CHUNK * chunks[i], CHUNK);
+            memcpy(words + copy->words[l] + i * CHUNK / 4, window->data + CHUNK * chunks[i], CHUNK);
     }
 }
