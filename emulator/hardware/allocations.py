@@ -55,6 +55,7 @@ class Allocations:
         self._changes = itertools.count(1)
         self.version = 0  # differs after each change
         self._index: tuple[int, list[int], list[Allocation]] = (0, [], [])
+        self._found: tuple[int, dict[int, Allocation]] = (0, {})  # by addresses that were looked for at that version
         self._recent = NO_ALLOCATION
         self._recent_lanes = NO_ALLOCATION
 
@@ -97,6 +98,17 @@ class Allocations:
         """The live allocation that `address` lies in."""
         before, _ = self.neighbours(address)
         return before if before is not None and address < before.end else None
+
+    def _holding(self, address: int) -> Allocation:
+        """As `allocation`, NO_ALLOCATION if there is none. For addresses of tensors, of which there are few."""
+        version, found = self._found
+        if version != self.version:
+            found = {}
+            self._found = self.version, found
+        allocation = found.get(address)
+        if allocation is None:
+            allocation = found[address] = self.allocation(address) or NO_ALLOCATION
+        return allocation
 
     def at(self, address: int, nbytes: int, kind: str) -> Allocation:
         """The live allocation that holds `nbytes` bytes at `address`. kind: "load" or "store".

@@ -47,7 +47,7 @@ class Schedule:
 class AsyncOperation:
     """The work that an asynchronous instruction leaves behind."""
 
-    __slots__ = ("action", "done", "grid", "known", "origin", "prepare")
+    __slots__ = ("_group", "_issuer", "action", "done", "grid", "known", "prepare")
 
     def __init__(
         self,
@@ -57,13 +57,18 @@ class AsyncOperation:
         prepare: Callable[[], None] | None = None,
     ):
         self.grid = g.grid
-        self.origin = g.origin(issuer)  # (index of the CTA, of the warp, of the instruction), for messages
+        self._group, self._issuer = g, issuer
         cause = g.cta.machine.running
         self.known: int = g.warp.known if cause is None else cause.known  # as when it was issued (`Warp.known`)
         self.action = action
         # The first part, which a thread may wait for separately: reading the tensor map, or a store's source.
         self.prepare = prepare
         self.done = False
+
+    @property
+    def origin(self) -> tuple[tuple[int, int, int], int, int]:
+        """(index of the CTA, of the warp, of the instruction), for messages."""
+        return self._group.origin(self._issuer)
 
 
 class Queues:

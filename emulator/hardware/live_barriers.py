@@ -23,10 +23,10 @@ class LiveBarriers:
         self.low, self.high = low, high
         self.opening = low, high  # the largest part without a barrier: its first offset and end
         self._barriers: dict[int, object] = {}  # by offset
-        self.addresses = np.zeros(
-            (high >> 3) + 1, np.uint64
-        )  # of the barriers in this process, 0 for none; by offset / 8
-        self.guarded = np.zeros((high >> 3) + 1, bool)  # bool: whether one is there, by offset / 8
+        # Addresses of the barriers in this process, 0 for none; by offset / 8.
+        self.addresses = np.zeros((high >> 3) + 1, np.uint64)
+        self._bytes = bytearray((high >> 3) + 1)  # 1 if one is there, by offset / 8
+        self.guarded = np.frombuffer(self._bytes, bool)  # the same
 
     def place(self, offset: int, barrier: object) -> None:
         """A barrier lives at `offset` from now on. barrier: any object whose text names it in messages."""
@@ -62,9 +62,9 @@ class LiveBarriers:
             return
         if nbytes <= MBARRIER_BYTES and offset % nbytes == 0 and offset & -MBARRIER_BYTES not in barriers:
             return
-        touched = self.guarded[offset >> 3 : (offset + nbytes + 7) >> 3]
-        if touched.any():
-            barrier = barriers[(offset >> 3) + int(touched.argmax()) << 3]
+        touched = self._bytes.find(1, offset >> 3, (offset + nbytes + 7) >> 3)
+        if touched >= 0:
+            barrier = barriers[touched << 3]
             raise Fault(
                 f"{kind} of {nbytes} bytes at shared offset {offset:#x} touches a live barrier, whose bytes are opaque "
                 f"until mbarrier.inval (PTX ISA, mbarrier): {barrier}"

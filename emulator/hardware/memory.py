@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.hardware.allocations import NO_ALLOCATION, Allocation, Allocations
-from emulator.hardware.traffic import Traffic, extent
+from emulator.hardware.traffic import Marks, Traffic, extent
 from emulator.hardware.words import STRUCT, UINT, misaligned
 
 if TYPE_CHECKING:
@@ -39,6 +39,27 @@ class GlobalMemory(Allocations):
         super().__init__()
         self.traffic: Traffic | None = None  # of the launch that runs, if it is counted
         self.observer: Observer | None = None
+
+    def counted_loads(self, address: int) -> Marks | None:
+        """The launch's loads from the allocation that holds an address.
+
+        None unless compiled copies can add to them: there are some already, and they are counted, but not observed.
+        """
+        traffic, found = self.traffic, self._recent
+        if traffic is None or self.observer is not None:
+            return None
+        if not found.start <= address < found.end:
+            found = self._holding(address)
+        return traffic.loads.get(found)
+
+    def counted_stores(self, address: int) -> Marks | None:
+        """As `counted_loads`, of stores; None for a read-only allocation."""
+        traffic, found = self.traffic, self._recent
+        if traffic is None or self.observer is not None:
+            return None
+        if not found.start <= address < found.end:
+            found = self._holding(address)
+        return traffic.stores.get(found) if found.writable else None
 
     # One lane
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from emulator.errors import Fault
+from emulator.hardware.copying import Window
 from emulator.hardware.live_barriers import MBARRIER_BYTES, LiveBarriers
 from emulator.hardware.memory import RANK_SHIFT, SHARED_BASE, Observer
 from emulator.hardware.words import STRUCT, Words, misaligned
@@ -15,6 +17,8 @@ from emulator.hardware.words import STRUCT, Words, misaligned
 if TYPE_CHECKING:
     from emulator.hardware.store_marks import StoreMarks
     from emulator.hardware.warp import Issuer
+
+CHECKED_LIMIT = 1000  # ranges of bytes that are known to be legal
 
 
 class SharedMemory:
@@ -33,8 +37,15 @@ class SharedMemory:
         self.live_barriers = LiveBarriers(SHARED_BASE, len(self.data))
         # (bytes, count) -> the words, everywhere and in the largest part without barriers. Lanes first try the latter,
         # where they need not be checked against barriers.
+        self._checked: set[tuple[int, int]] = set()  # (offset, bytes) of accesses that `check` has allowed
         self._everywhere: dict[tuple[int, int], Words] = {}
         self._open: dict[tuple[int, int], Words] = {}
+
+    @cached_property
+    def window(self) -> int:
+        """Address of the structure that compiled copies take."""
+        self._window = Window(self.data.ctypes.data, len(self.data), self.live_barriers.guarded.ctypes.data)
+        return ctypes.addressof(self._window)
 
     @property
     def plain(self) -> int:
@@ -52,6 +63,7 @@ class SharedMemory:
         """An mbarrier lives in the eight bytes at `offset` from now on."""
         self.live_barriers.place(offset, barrier)
         self._open.clear()
+        self._checked.clear()
 
     def remove_barrier(self, offset: int) -> None:
         """The bytes of the mbarrier at `offset` are ordinary memory again, poisoned."""
@@ -69,8 +81,13 @@ class SharedMemory:
 
     def check(self, offset: int, nbytes: int, kind: str = "load") -> None:
         """Raises Fault as `check_range`, and if the bytes overlap a live mbarrier."""
+        if (offset, nbytes) in self._checked:
+            return
         self.check_range(offset, nbytes, kind)
         self.live_barriers.check(offset, nbytes, kind)
+        if len(self._checked) > CHECKED_LIMIT:
+            self._checked.clear()
+        self._checked.add((offset, nbytes))
 
     def _lane(self, address: int, width: int, kind: str) -> int:
         if address & (width - 1):

@@ -6,10 +6,13 @@ bytes and a mark for each byte written, from which the launch's result can be ca
 
 from __future__ import annotations
 
+import ctypes
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from emulator.hardware.copying import AllocationTraffic
 
 if TYPE_CHECKING:
     from emulator.hardware.allocations import Allocation, Allocations
@@ -23,19 +26,20 @@ PackedLoads = dict[int, tuple[int, np.ndarray]]
 """Address of an allocation -> (requested bytes, marks as bits)."""
 
 
-class Marks:
+class Marks(AllocationTraffic):
     """The loads from one allocation, or the stores to it."""
 
-    __slots__ = ("high", "low", "marks", "origin", "requested", "view", "words")
+    requested: int  # bytes, repeats included
+    origin: int  # address of the first mark's sector or byte
+    # Every mark of stores is in [low, high), so that a large allocation need not be searched for a few.
+    low: int
+    high: int
 
-    def __init__(self, origin: int, length: int):
-        self.requested = 0  # bytes, repeats included
-        self.origin = origin  # address of the first mark's sector or byte
+    def __init__(self, allocation: Allocation, origin: int, length: int):
         self.marks = np.zeros(length, np.uint8)  # one per sector (loads) or byte (stores)
+        super().__init__(allocation.start, allocation.end, self.marks.ctypes.data, origin, 0, length, 0)
+        self.address = ctypes.addressof(self)  # for compiled code
         self.view = self.marks.data
-        # Every mark of stores is in [low, high), so that a large allocation need not be searched for a few.
-        self.low = length
-        self.high = 0
         self.words: dict[int, np.ndarray] = {}  # width of a word in bytes -> the marks of each word as one item
 
 
@@ -102,7 +106,7 @@ class Traffic:
         entry = self.loads.get(allocation)
         if entry is None:
             origin = allocation.start & -SECTOR
-            entry = self.loads[allocation] = Marks(origin, -(-(allocation.end - origin) // SECTOR))
+            entry = self.loads[allocation] = Marks(allocation, origin, -(-(allocation.end - origin) // SECTOR))
         return entry
 
     def load(self, allocation: Allocation, address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
@@ -132,7 +136,7 @@ class Traffic:
         entry = self.stores.get(allocation) or self._prepared.get(allocation)
         if entry is None:
             length = -(-(allocation.end - allocation.start) // MARK_PADDING) * MARK_PADDING
-            entry = self._prepared[allocation] = Marks(allocation.start, length)
+            entry = self._prepared[allocation] = Marks(allocation, allocation.start, length)
         return entry
 
     def store(self, allocation: Allocation, address: int, nbytes: int) -> None:

@@ -66,9 +66,8 @@ def store_tile(
 
     rows: mode tile::scatter4.
     """
-    for address, coords, src in issues(
-        mask, STORE if operation is None else REDUCTION, tensor_map, coordinates, source
-    ):
+    kind = STORE if operation is None else REDUCTION
+    for address, src, *coords in issues(mask, kind, tensor_map, source, *coordinates):
         offset = own_source(g, src)
         reader, place, shared = MapReader(g, address, issuer), signed_coordinates(coords), g.cta.shared
         boxes.check_tile(reader.issued, place, shared, offset, "load", rows)

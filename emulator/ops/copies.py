@@ -15,7 +15,7 @@ from emulator.arithmetic.reductions import combined
 from emulator.errors import Fault
 from emulator.hardware.async_operations import AsyncOperation
 from emulator.hardware.tma import boxes
-from emulator.hardware.tma.tensor_map import TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES, TensorMap
+from emulator.hardware.tma.tensor_map import SIGNIFICANT_BYTES, TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES, TensorMap
 from emulator.ops.mbarrier import barrier_at
 from emulator.ops.memory import SHARED_TAG, TAG_SHIFT, shared_target
 from emulator.ops.peers import check_started
@@ -36,19 +36,20 @@ Place = tuple["Cta", int]
 def issues(mask: int, kind: str, *operands: Any) -> list[tuple]:
     """The operands of each copy that the active lanes issue, as integers.
 
-    operands: integers, rows, None, or tuples of these. Lanes with equal operands issue
+    operands: integers, rows, or None. Lanes with equal operands issue
 
     - one copy in a STORE: the DSL issues it from whole warps, and the hardware executes it once per warp;
     - a copy each in a REDUCTION, for which ptxas makes a loop over the lanes;
     - none in a LOAD, which raises Fault: every lane's bytes would be counted on the barrier.
     """
     if not mask & (mask - 1):
+        if np.ndarray not in map(type, operands):
+            return [operands]
         lane = mask.bit_length() - 1
         return [tuple(_at(operand, lane) for operand in operands)]
     if kind == REDUCTION:
         return [tuple(_at(operand, lane) for operand in operands) for lane in lane_list(mask)]
-    flat = [item for operand in operands for item in (operand if isinstance(operand, tuple) else (operand,))]
-    if not any(isinstance(item, np.ndarray) for item in flat):
+    if np.ndarray not in map(type, operands):
         distinct = [operands]
     else:
         distinct = list(dict.fromkeys(tuple(_at(operand, lane) for operand in operands) for lane in lane_list(mask)))
@@ -58,17 +59,17 @@ def issues(mask: int, kind: str, *operands: Any) -> list[tuple]:
 
 
 def _at(operand: Any, lane: int) -> Any:
-    if isinstance(operand, tuple):
-        return tuple(_at(item, lane) for item in operand)
     return int(operand[lane]) if isinstance(operand, np.ndarray) else operand
 
 
-def signed_coordinates(coordinates: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple((c & 0xFFFFFFFF ^ 0x80000000) - 0x80000000 for c in coordinates)
+def signed_coordinates(coordinates: list[int]) -> tuple[int, ...]:
+    return tuple([(c & 0xFFFFFFFF ^ 0x80000000) - 0x80000000 for c in coordinates])
 
 
 class MapReader:
     """Reads a tensor map once: when the copy happens, or earlier if the issuing thread waits for the read."""
+
+    __slots__ = ("_address", "_found", "_issuer", "_memory", "_read", "_version", "issued")
 
     def __init__(self, g: ActiveGroup, address: int, issuer: Issuer) -> None:
         if address >> TAG_SHIFT == SHARED_TAG:
@@ -78,16 +79,25 @@ class MapReader:
             )
         if address % TENSOR_MAP_ALIGNMENT:
             raise Fault(f"tensor map at {address:#x}: must be {TENSOR_MAP_ALIGNMENT}-byte aligned")
-        self._memory, self._address, self._issuer = g.grid.memory, address, issuer
-        found = self._memory.at(address, TENSOR_MAP_BYTES, "load")
+        self._memory = memory = g.grid.memory
+        self._address, self._issuer, self._version = address, issuer, memory.version
+        self._found = memory.at(address, TENSOR_MAP_BYTES, "load")
         # The map as it is at issue must be valid: the hardware may read it at once.
-        self.issued = TensorMap.decode(found.frozen[address - found.start :][:TENSOR_MAP_BYTES])
+        self.issued = self._decoded()
         self._read: TensorMap | None = None
+
+    def _decoded(self) -> TensorMap:
+        place = self._address - self._found.start
+        return TensorMap.decode(self._found.frozen[place : place + SIGNIFICANT_BYTES])
 
     def __call__(self) -> TensorMap:
         if self._read is None:
-            raw = self._memory.read(self._address, TENSOR_MAP_BYTES, self._issuer, proxy="tensormap")
-            self._read = TensorMap.decode(raw)
+            memory = self._memory
+            if memory.observer is not None or memory.version != self._version:
+                raw = memory.read(self._address, TENSOR_MAP_BYTES, self._issuer, proxy="tensormap")
+                self._read = TensorMap.decode(raw)
+            else:
+                self._read = self._decoded()
         return self._read
 
     def prepare(self) -> None:
@@ -119,7 +129,8 @@ def _destinations(
         # .cta_group::2 allows the barrier to be in the peer CTA of the pair; without it both are in one CTA.
         if signalled is not target and not (pair and signalled.rank ^ target.rank == 1):
             raise Fault(f"the barrier is in CTA rank {signalled.rank}, the destination in rank {target.rank}")
-        return [((target, offset), barrier_at(g, None, barrier))]
+        notified = None if signalled.exited else signalled.mbarriers.get(barrier_offset)
+        return [((target, offset), notified or barrier_at(g, None, barrier))]
     if multicast >> g.cta.cluster.size or not multicast:
         raise Fault(f"multicast mask {multicast:#06x} for a cluster of {g.cta.cluster.size} CTAs")
     found = []
@@ -146,8 +157,8 @@ def load_tile(
     issuer: Issuer,
 ) -> None:
     """cp.async.bulk.tensor from global to shared memory. rows: mode tile::gather4."""
-    operands = (destination, tensor_map, coordinates, barrier, multicast)
-    for dst, address, coords, mbar, targets in issues(mask, LOAD, *operands):
+    operands = (destination, tensor_map, barrier, multicast)
+    for dst, address, mbar, targets, *coords in issues(mask, LOAD, *operands, *coordinates):
         places = _destinations(g, dst, mbar, targets, pair, own_only)
         reader, place = MapReader(g, address, issuer), signed_coordinates(coords)
         for (cta, offset), _ in places:
@@ -259,7 +270,7 @@ def prefetch_tile(
     g: ActiveGroup, mask: int, tensor_map: Operand, coordinates: tuple[Operand, ...], rows: bool, issuer: Issuer
 ) -> None:
     """cp.async.bulk.prefetch.tensor: checks the tensor map and the coordinates. The L2 cache is not modelled."""
-    for address, coords in issues(mask, STORE, tensor_map, coordinates):
+    for address, *coords in issues(mask, STORE, tensor_map, *coordinates):
         boxes.check_map(MapReader(g, address, issuer).issued, signed_coordinates(coords), rows)
 
 

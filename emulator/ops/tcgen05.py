@@ -39,7 +39,12 @@ def _submit(
 
 def started_ctas(g: ActiveGroup, cta_group: int) -> list[Cta]:
     """The CTAs whose memories an instruction uses, the even one first."""
+    if cta_group == 1:
+        return [g.cta]
     ctas = group_ctas(g, cta_group)
+    first = ctas[0].rank
+    if g.warp.known >> first & 3 == 3:
+        return ctas
     for cta in ctas:
         check_started(g, cta)
     return ctas

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from emulator.errors import Fault
+from emulator.hardware.copying import TensorCopy, library
 from emulator.hardware.tensor.descriptors import Chunks, k_major
 from emulator.hardware.tensor.elements import SOURCE_BITS, hold, unpad
 from emulator.hardware.tensor.order import columns_mask
@@ -108,6 +110,21 @@ class Copy:
         """Columns written."""
         return self.shape.row_chunks * CHUNK // 4
 
+    @cached_property
+    def compiled(self) -> int | None:
+        """Address of the structure that compiled code takes; None if elements are unpacked."""
+        if self.bits:
+            return None
+        words = np.arange(LANES * COLUMNS).reshape(_QUADRANTS, QUADRANT, COLUMNS)[:, :, self.column]
+        if self.shape.rows == _QUADRANTS:
+            words, rows = words[:, self.lane], np.arange(_QUADRANTS)
+        else:
+            rows = np.array(self.shape.source)[:, None] * QUADRANT + np.arange(QUADRANT)
+        tables = [np.ascontiguousarray(table.ravel(), np.int64) for table in (self.chunks.places, words, rows)]
+        structure = TensorCopy(words.size, self.shape.row_chunks, *(table.ctypes.data for table in tables))
+        self.__dict__["_kept"] = structure, tables
+        return ctypes.addressof(structure)
+
     def check(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]]) -> None:
         """Raises Fault unless source and destination exist in every CTA."""
         for shared, tmem in ctas:
@@ -120,6 +137,9 @@ class Copy:
         for shared, tmem in ctas:
             tmem.check_columns(self.column, self.width, "tcgen05.cp")
             tmem.touch(0, columns_mask(self.column, self.width))
+            if shared.observer is None and self.compiled is not None:
+                library().copy_to_tensor_memory(self.compiled, shared.window, tmem.address)
+                continue
             data = read_chunks(shared, self.chunks, issuer)
             if self.bits:
                 data = hold(unpad(data, self.bits), self.bits)

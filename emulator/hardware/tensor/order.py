@@ -84,6 +84,7 @@ class TensorOrder:
     def __init__(self) -> None:
         self._epochs: list[_Epoch] = []
         self._last: Warp | None = None  # the warp of the last access
+        self._mine: _Epoch | None = None  # the epoch of the last access
         self._others = 0, 0  # columns that warps other than the last one have read, and written
 
     def access(
@@ -103,13 +104,16 @@ class TensorOrder:
             for epoch in self._epochs:
                 if epoch.warp is not warp and (epoch.writes & (reads | writes) or epoch.reads & writes):
                     _check(epoch, issuer, after, frees)
-        mine = None
-        for epoch in self._epochs:
-            if epoch.release is release and epoch.warp is warp:
-                mine = epoch
-        if mine is None:
-            mine = _Epoch(issuer, release)
-            self._epochs.append(mine)
+        mine = self._mine
+        if mine is None or mine.release is not release or mine.warp is not warp:
+            mine = None
+            for epoch in self._epochs:
+                if epoch.release is release and epoch.warp is warp:
+                    mine = epoch
+            if mine is None:
+                mine = _Epoch(issuer, release)
+                self._epochs.append(mine)
+            self._mine = mine
         if writes & ~mine.writes:
             self._forget(writes, mine)
         mine.reads |= reads
@@ -142,7 +146,7 @@ class TensorOrder:
         user = issuer[0].warp.tensor
         self.access(issuer, Release(), user.after, 0, columns, frees=True)
         self._forget(columns)
-        self._last = None
+        self._last = self._mine = None
 
 
 def _check(epoch: _Epoch, issuer: Issuer, after: int, frees: bool) -> None:

@@ -9,6 +9,7 @@ allow, and passes the issuer to the memories' observers.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,6 +18,7 @@ import numpy as np
 
 from emulator.arithmetic.reductions import TENSOR_OPERATIONS, combined
 from emulator.errors import Fault
+from emulator.hardware.copying import REFUSED, buffer, coordinates, library
 from emulator.hardware.tma.swizzle import CHUNK, CHUNK_TYPE, chunk_view, flipped, places
 from emulator.hardware.tma.tensor_map import PADDED_TYPES, TensorMap
 from emulator.hardware.traffic import extent
@@ -30,6 +32,8 @@ __all__ = ["CHUNK", "GATHERED_ROWS"]
 
 TILE_ALIGNMENT = 128
 GATHERED_ROWS = 4
+Data = ctypes.Array
+"""Bytes on their way from shared to global memory, uint8[n]; of a box densely packed."""
 
 
 class _Clip(NamedTuple):
@@ -86,17 +90,28 @@ def check_map(tensor_map: TensorMap, coords: Sequence[int], rows: bool = False) 
             )
     elif len(coords) != tensor_map.rank:
         raise Fault(f"{instruction}: {len(coords)} coordinates for a tensor map of rank {tensor_map.rank}")
-    if tensor_map.interleave != "none":
-        raise Fault(f"{instruction}: interleave {tensor_map.interleave} is not modelled")
-    if tensor_map.element.name in PADDED_TYPES:
-        raise Fault(f"{instruction}: element type {tensor_map.element.name} is not modelled")
-    if tensor_map.element_strides[0] != 1:
-        raise Fault(
-            f"{instruction}: element stride {tensor_map.element_strides[0]} in dimension 0; "
-            "TMA has none there (cuTensorMapEncodeTiled, CUDA Driver API)"
-        )
+    if not tensor_map.modelled:
+        raise _not_modelled(tensor_map)
     if tensor_map.element.bits == 4 and coords[0] % 2:
         raise Fault(f"{instruction}: coordinate {coords[0]} of 4-bit elements is not at a byte boundary")
+
+
+def _not_modelled(tensor_map: TensorMap) -> Fault:
+    instruction = "cp.async.bulk.tensor"
+    if tensor_map.interleave != "none":
+        return Fault(f"{instruction}: interleave {tensor_map.interleave} is not modelled")
+    if tensor_map.element.name in PADDED_TYPES:
+        return Fault(f"{instruction}: element type {tensor_map.element.name} is not modelled")
+    return Fault(
+        f"{instruction}: element stride {tensor_map.element_strides[0]} in dimension 0; "
+        "TMA has none there (cuTensorMapEncodeTiled, CUDA Driver API)"
+    )
+
+
+def _fits(tensor_map: TensorMap, coords: Sequence[int], rows: bool) -> bool:
+    """Whether `check_map` passes for a map that is modelled."""
+    fits = len(coords) == tensor_map.rank if not rows else tensor_map.rank == 2 and tensor_map.box[1] == 1
+    return fits and not (coords[0] & 1 and tensor_map.element.bits == 4)
 
 
 def check_tile(
@@ -160,6 +175,13 @@ def load_tile(
     coords: as check_map, may lie outside the tensor. dst_offset: bytes, a multiple of 128. Returns the bytes read from
     global memory; `tile_bytes` are always written to shared memory.
     """
+    if shared.observer is None and (tile := tensor_map.tile) is not None and _fits(tensor_map, coords, rows):
+        loads = memory.counted_loads(tensor_map.address)
+        if loads is not None:
+            place, parts = coordinates(coords), GATHERED_ROWS if rows else 1
+            nbytes = library().load_tile(tile, loads.address, shared.window, dst_offset, place, parts)
+            if nbytes != REFUSED:
+                return nbytes
     check_tile(tensor_map, coords, shared, dst_offset, "store", rows)
     _observe(shared, "store", dst_offset, tile_bytes(tensor_map, rows), issuer)
     box, nbytes = _fetch(tensor_map, coords, memory, issuer, rows)
@@ -201,26 +223,30 @@ def read_tile(
     src_offset: int,
     issuer: Issuer | None = None,
     rows: bool = False,
-) -> np.ndarray:
-    """The first half of cp.async.bulk.tensor from shared to global memory: the box, uint8, a copy.
+) -> Data:
+    """The first half of cp.async.bulk.tensor from shared to global memory: the box, a copy.
 
     Modes tile and (rows) tile::scatter4. Coordinates must not be negative (PTX ISA, "Restriction on Tensor Copy
     instructions"). src_offset: bytes, a multiple of 128.
     """
+    if shared.observer is None and (tile := tensor_map.tile) is not None and _fits(tensor_map, coords, rows):
+        parts, box = GATHERED_ROWS if rows else 1, buffer(tile_bytes(tensor_map, rows))
+        if min(coords) >= 0 and library().read_tile(tile, shared.window, src_offset, parts, box) != REFUSED:
+            return box
     check_tile(tensor_map, coords, shared, src_offset, "load", rows)
     _observe(shared, "load", src_offset, tile_bytes(tensor_map, rows), issuer)
     base, where = _places(tensor_map, src_offset, rows)
     chunks = chunk_view(shared)[base:].take(where)
     if tensor_map.flip:
         chunks = flipped(chunks, where)
-    return chunks.view(np.uint8).reshape(_shape(tensor_map, rows))
+    return np.ctypeslib.as_ctypes(chunks.view(np.uint8).reshape(-1))
 
 
 def write_tile(
     tensor_map: TensorMap,
     coords: Sequence[int],
     memory: GlobalMemory,
-    box: np.ndarray,
+    box: Data,
     issuer: Issuer | None = None,
     rows: bool = False,
     operation: str | None = None,
@@ -229,12 +255,19 @@ def write_tile(
 
     operation: of cp.reduce.async.bulk.tensor, which combines them with the elements in memory.
     """
-    nbytes = 0
+    if operation is None and (tile := tensor_map.tile) is not None:
+        stores = memory.counted_stores(tensor_map.address)
+        if stores is not None:
+            parts = GATHERED_ROWS if rows else 1
+            nbytes = library().write_tile(tile, stores.address, coordinates(coords), parts, box)
+            if nbytes != REFUSED:
+                return nbytes
+    nbytes, whole = 0, np.ctypeslib.as_array(box).reshape(_shape(tensor_map, rows))
     for part, place in _parts(coords, rows):
         clip = _clip(tensor_map, place)
         if 0 in clip.shape:
             continue
-        data = box[part] if clip.inside is None else box[part][clip.inside]
+        data = whole[part] if clip.inside is None else whole[part][clip.inside]
         if operation is not None:
             old = _present(memory, clip.address, clip.shape, clip.strides)
             data = combined(operation, tensor_map.element.name, old, data)
@@ -278,41 +311,58 @@ def load_bulk(
 
     address, dst_offset, nbytes: multiples of 16.
     """
+    if nbytes and shared.observer is None:
+        loads = memory.counted_loads(address)
+        if loads is not None:
+            copied = library().load_bulk(loads.address, shared.window, address, dst_offset, nbytes)
+            if copied != REFUSED:
+                return nbytes
     check_bulk(memory, address, shared, dst_offset, nbytes, "store")
     if nbytes:
         shared.write(dst_offset, memory.read(address, nbytes, issuer), issuer)
     return nbytes
 
 
-def read_bulk(shared: SharedMemory, src_offset: int, nbytes: int, issuer: Issuer | None = None) -> np.ndarray:
-    """The first half of cp.async.bulk from shared to global memory: uint8[nbytes], a copy.
+def read_bulk(shared: SharedMemory, src_offset: int, nbytes: int, issuer: Issuer | None = None) -> Data:
+    """The first half of cp.async.bulk from shared to global memory: its data, a copy.
 
     src_offset, nbytes: multiples of 16.
     """
-    return shared.read(src_offset, nbytes, issuer).copy() if nbytes else np.empty(0, np.uint8)
+    data = buffer(nbytes)
+    if shared.observer is None and nbytes:
+        if library().read_bulk(shared.window, src_offset, nbytes, data) != REFUSED:
+            return data
+    if nbytes:
+        np.ctypeslib.as_array(data)[:] = shared.read(src_offset, nbytes, issuer)
+    return data
 
 
 def write_bulk(
     memory: GlobalMemory,
     address: int,
-    data: np.ndarray,
+    data: Data,
     issuer: Issuer | None = None,
     byte_mask: int | None = None,
     reduction: tuple[str, str] | None = None,
 ) -> int:
-    """The second half: data uint8[nbytes] goes to global memory. Returns the bytes written.
+    """The second half: the data goes to global memory. Returns the bytes written.
 
     byte_mask: of .cp_mask; byte i of every 16 is written if bit i is set. reduction: (operation, element type) of
     cp.reduce.async.bulk.
     """
-    if not data.size:
+    if not len(data):
         return 0
+    if byte_mask is None and reduction is None:
+        stores = memory.counted_stores(address)
+        if stores is not None and library().write_bulk(stores.address, address, data, len(data)) != REFUSED:
+            return len(data)
+    written = np.ctypeslib.as_array(data)
     if byte_mask is not None:
-        return _write_masked(memory, address, data, byte_mask, issuer)
+        return _write_masked(memory, address, written, byte_mask, issuer)
     if reduction is not None:
-        data = combined(*reduction, _present(memory, address, data.shape, (1,)), data)
-    memory.write(address, data, issuer)
-    return data.size
+        written = combined(*reduction, _present(memory, address, written.shape, (1,)), written)
+    memory.write(address, written, issuer)
+    return written.size
 
 
 def _write_masked(memory: GlobalMemory, address: int, data: np.ndarray, byte_mask: int, issuer: Issuer | None) -> int:

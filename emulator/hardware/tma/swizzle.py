@@ -25,7 +25,7 @@ CHUNK = 16
 _CHUNKS_PER_LINE = 8
 _PERIOD = 1024  # bytes after which every pattern repeats
 # (span, atom) in bytes -> (bits of the line's number that change the chunk's, their shift)
-_PATTERNS = {
+PATTERNS = {
     (0, 16): (0, 0),
     (32, 16): (1, 0),
     (64, 16): (3, 0),
@@ -42,7 +42,7 @@ def swizzle(chunks: np.ndarray, span: int, atom: int = 16) -> np.ndarray:
 
     span: 32, 64 or 128 bytes, 0 for none. atom: 16 bytes; with a span of 128 also 32 or 64.
     """
-    bits, shift = _PATTERNS[span, atom]
+    bits, shift = PATTERNS[span, atom]
     return chunks ^ (chunks // _CHUNKS_PER_LINE & bits) << shift
 
 

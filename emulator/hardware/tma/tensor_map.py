@@ -25,12 +25,15 @@ Driver API) and of PTX ISA, "Tensor Dimension, size and format" and "Restriction
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
 
 from emulator.errors import Fault
+from emulator.hardware.copying import FILL_BYTES, RANKS, Tile
+from emulator.hardware.tma.swizzle import PATTERNS
 
 RULES = "cuTensorMapEncodeTiled, CUDA Driver API"
 SIGNIFICANT_BYTES = 64
@@ -124,6 +127,27 @@ class TensorMap:
         PTX leaves the fill NaN open; it is assumed to have all bits set but the sign.
         """
         return self.element.nan if self.fill_nan and self.element.nan is not None else b"\0"
+
+    @cached_property
+    def modelled(self) -> bool:
+        """Whether copies with this map are modelled (`boxes.check_map`)."""
+        return self.interleave == "none" and self.element.name not in PADDED_TYPES and self.element_strides[0] == 1
+
+    @cached_property
+    def tile(self) -> int | None:
+        """Address of the structure that compiled copies take; None if they do not copy with this map."""
+        reach = self.address + (self.dims[0] * self.element.bits + 7) // 8
+        reach += sum((dim - 1) * stride for dim, stride in zip(self.dims[1:], self.strides))
+        if not self.modelled or reach >= 1 << 63:
+            return None
+        bits, shift = PATTERNS[self.swizzle, self.atom]
+        fill = (self.fill * FILL_BYTES)[:FILL_BYTES]
+        ones = (1,) * (RANKS - self.rank)
+        self.__dict__["_tile"] = tile = Tile(
+            *(self.address, self.element.bits, self.inner_bytes, bits, shift, self.flip, tuple(fill)),
+            *((*self.dims, *ones), (0, *self.strides), (*self.counts, *ones), (*self.element_strides, *ones)),
+        )
+        return ctypes.addressof(tile)
 
 
 @lru_cache(maxsize=4096)
