@@ -29,8 +29,8 @@ EPILOG = """schedules; a launch runs once under each, and all must write the sam
 A launch of more than a few seconds shows its progress where standard error is a terminal, in the first process only:
 its children show none. The environment variable EMULATOR_PROGRESS=0 turns that off.
 
-The environment variables EMULATOR_SCHEDULE, EMULATOR_WORKERS, EMULATOR_MAX_INSTRUCTIONS and EMULATOR_HOPPER_MODE set
-other defaults."""
+The environment variables EMULATOR_SCHEDULE, EMULATOR_WORKERS, EMULATOR_MAX_INSTRUCTIONS, EMULATOR_ENGINE and
+EMULATOR_HOPPER_MODE set other defaults."""
 
 
 def checked(name: str) -> Callable[[str], str]:
@@ -50,7 +50,7 @@ def make_parser() -> argparse.ArgumentParser:
     """The command line's parser, without the checks of `parse`."""
     parser = argparse.ArgumentParser(
         prog="python -m emulator",
-        usage="%(prog)s [--schedule S[,S...]] [--workers N] [--lenient] [--max-instructions N] "
+        usage="%(prog)s [--schedule S[,S...]] [--workers N] [--lenient] [--max-instructions N] [--engine E] "
         "[--device DEVICE [--hopper-mode MODE]] (SCRIPT | -m MODULE | -c CODE) [ARGS...]",
         description=DESCRIPTION,
         epilog=EPILOG,
@@ -71,6 +71,12 @@ def make_parser() -> argparse.ArgumentParser:
         type=checked("max_instructions"),
         metavar="N",
         help=f"stop a launch after so many warp instructions, and say where it is; default: {MAX_INSTRUCTIONS}",
+    )
+    parser.add_argument(
+        "--engine",
+        type=checked("engine"),
+        metavar="E",
+        help="native (default), or python: every instruction by its Python row, a hundred times slower, to compare",
     )
     parser.add_argument(
         "--device", choices=DEVICES, default="b200", help="emulated B200 or real Hopper GPU; default: %(default)s"
@@ -95,9 +101,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             parser.error(f"cannot find the script {rest[0]!r}")
     if not rest:
         parser.error("a program is needed: SCRIPT, -m MODULE or -c CODE")
-    emulated = options.schedule, options.workers, options.lenient, options.max_instructions
+    emulated = options.schedule, options.workers, options.lenient, options.max_instructions, options.engine
     if options.device == "hopper" and any(emulated):
-        parser.error("--schedule, --workers, --lenient and --max-instructions are for the emulated B200")
+        parser.error("--schedule, --workers, --lenient, --max-instructions and --engine are for the emulated B200")
     if options.device != "hopper" and options.hopper_mode:
         parser.error("--hopper-mode is for --device hopper")
     if sys.flags.no_site or sys.flags.ignore_environment:
@@ -126,6 +132,7 @@ def main() -> None:
         options.hopper_mode,
         options.lenient,
         options.max_instructions,
+        options.engine,
     )
     os.execve(sys.executable, command, variables)
 

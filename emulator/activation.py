@@ -23,10 +23,11 @@ def environment(
     hopper_mode: str | None = None,
     lenient: bool = False,
     max_instructions: str | None = None,
+    engine: str | None = None,
 ) -> dict[str, str]:
     """The environment of a process on the device; its child processes inherit it.
 
-    schedule, workers, max_instructions: the options of `python -m emulator`. device: a name of DEVICES, "b200"
+    schedule, workers, max_instructions, engine: the options of `python -m emulator`. device: a name of DEVICES, "b200"
     (software) or "hopper" (a Hopper GPU, emulator/hopper); hopper_mode: one of its MODES. lenient: broken rules of
     order are warnings (errors.ordering_fault). A device "hopper" takes hopper_mode only.
     """
@@ -48,6 +49,8 @@ def environment(
         variables["EMULATOR_WORKERS"] = workers
     if max_instructions:
         variables["EMULATOR_MAX_INSTRUCTIONS"] = max_instructions
+    if engine:
+        variables["EMULATOR_ENGINE"] = engine
     if lenient:
         variables[LENIENT] = "1"
     return variables

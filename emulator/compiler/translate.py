@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING
@@ -21,16 +20,14 @@ from emulator.ptx.ir import Entry, Instruction
 if TYPE_CHECKING:
     from emulator.hardware.warp import ActiveGroup
 
-ENGINE = "EMULATOR_ENGINE"
 
-
-def translate(entry: Entry, kernels: bool | None = None) -> Program:
-    """kernels: False executes every instruction by its Python row; None: unless EMULATOR_ENGINE is "python".
+def translate(entry: Entry, kernels: bool = True) -> Program:
+    """kernels: False executes every instruction by its Python row.
 
     Raises EmulatorError, with instruction and line, for whatever is not modelled.
     """
     planned = plan(entry)
-    code = RowCode(planned, os.environ.get(ENGINE) != "python" if kernels is None else kernels)
+    code = RowCode(planned, kernels)
     runner = Runner(code)
     return Program(
         entry=planned.entry,

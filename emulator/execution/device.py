@@ -66,6 +66,7 @@ class Device:
         workers: int = 1,
         properties: DeviceProperties | None = None,
         max_instructions: int = MAX_INSTRUCTIONS,
+        engine: str = "native",
     ) -> None:
         """Raises ValueError for schedules or numbers that are not legal; the attributes explain them."""
         if not schedules or len(set(schedules)) < len(schedules):
@@ -84,6 +85,8 @@ class Device:
         """Largest number of processes that a launch uses at once."""
         self.max_instructions = max_instructions
         """Warp instructions after which a launch, with those that overlap it, is stopped under a schedule."""
+        self.engine = settings.engine(engine)
+        """"native", or "python": instructions run by their Python rows alone."""
         self.progress: Progress | None = None
         """Called with (CTAs done, CTAs in all, warp instructions) of the running launch, its schedules taken together.
         None: a terminal shows them (`status`).
@@ -100,15 +103,15 @@ class Device:
     @staticmethod
     def current() -> Device:
         """The process's device. The first call makes it from EMULATOR_SCHEDULE (default: late), EMULATOR_WORKERS
-        (default: the number of cores that this process may use) and EMULATOR_MAX_INSTRUCTIONS. Raises EmulatorError for
-        values that are not legal.
+        (default: the number of cores that this process may use), EMULATOR_MAX_INSTRUCTIONS and EMULATOR_ENGINE. Raises
+        EmulatorError for values that are not legal.
         """
         global _current
         if _current is None:
             schedules = _setting("schedule", "late")
             workers = _setting("workers", min(len(os.sched_getaffinity(0)), settings.WORKER_LIMIT))
             limit = _setting("max_instructions", MAX_INSTRUCTIONS)
-            _current = Device(schedules, workers, max_instructions=limit)
+            _current = Device(schedules, workers, max_instructions=limit, engine=_setting("engine", "native"))
         return _current
 
     @property
@@ -187,7 +190,7 @@ class Device:
     def _translated(self, entry: Entry) -> _Translated:
         known = self._programs.get(id(entry))
         if known is None:
-            program = translate.translate(entry)
+            program = translate.translate(entry, self.engine == "native")
             allows = any(i.opcode == "griddepcontrol.launch_dependents" for i in program.entry.instructions)
             known = self._programs[id(entry)] = _Translated(entry, program, allows)
             if entry.scope is not None:

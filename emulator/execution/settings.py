@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+ENGINES = ("native", "python")
 WORKER_LIMIT = 1024  # processes
 _SCHEDULE = re.compile(r"late|eager|random:[0-9]{1,20}")
 
@@ -35,5 +36,12 @@ def _positive(text: str, of: str, limit: int) -> int:
     return int(text)
 
 
-CHECKS = {"schedule": schedules, "workers": workers, "max_instructions": instructions}
+def engine(text: str) -> str:
+    """The name of an engine. Raises ValueError."""
+    if text not in ENGINES:
+        raise ValueError(f"{text!r} is no engine: {' or '.join(ENGINES)} expected")
+    return text
+
+
+CHECKS = {"engine": engine, "schedule": schedules, "workers": workers, "max_instructions": instructions}
 """Setting -> the check of its text."""

@@ -106,6 +106,9 @@ class Barrier(ctypes.Structure):
     """The part of an mbarrier that compiled code knows (`barriers.MBarrier`)."""
 
     address: int  # in this process
+    pending: int
+    bytes: int
+    phase: int
 
     _fields_ = [
         ("expected", ctypes.c_int32),

@@ -42,14 +42,14 @@ class ActiveGroup:
 
     def __init__(self, warp: Warp, bits: int, pc: int, reconvergence: ReconvergencePoint | None):
         self.warp = warp
-        self.bits = bits  # mask of the lanes
+        self.bits: int = bits  # mask of the lanes
         self.pc = pc  # index of the next instruction
         self.reconvergence = reconvergence  # where the group next ends; None: nowhere
         self.cta, self.grid = warp.cta, warp.cta.grid
-        self.blocked = False
+        self.blocked: bool = False
         self.waiting: tuple | None = None  # while the group waits: (text, object waited for, phase or generation)
         self.reduced = 0  # generation of the named barrier on which the group executed bar.red last
-        self.issued = 0  # warp instructions
+        self.issued: int = 0  # warp instructions
 
     def origin(self, issuer: Issuer) -> tuple[tuple[int, int, int], int, int]:
         """(index of the CTA, of the warp, of the instruction), for messages of asynchronous operations."""
@@ -143,11 +143,11 @@ class Warp:
 
     def __init__(self, cta: Cta, index: int, threads: int):
         self.cta, self.index = cta, index
-        self.live = (1 << threads) - 1  # lanes that have not exited
+        self.live: int = (1 << threads) - 1  # lanes that have not exited
         self.groups = [ActiveGroup(self, self.live, 0, None)]
         self.queued = False  # it is in the scheduler's list of warps that can run
         self.pace = 1.0  # how often a random schedule gives it a turn, relative to the others
-        self.issued = 0  # warp instructions of groups that have ended
+        self.issued: int = 0  # warp instructions of groups that have ended
         self.clock_reads = 0
         self.cluster_arrived = 0  # lanes that have arrived at the cluster's barrier and not waited yet
         self.cluster_generation = 0  # of that barrier, when they arrived
@@ -159,7 +159,7 @@ class Warp:
         self.lane_copy_groups: list = []  # (lanes, [cp_async.LaneCopies]), oldest first
         self.map_reads: list = []  # (lanes, operation): loads whose tensor map may still be read
         self.key = (cta.grid.number, cta.cluster.number, cta.rank, index)  # start of its threads' keys in Queues
-        self.local = LocalMemory(cta.grid.program.local_bytes)
+        self.local: LocalMemory = LocalMemory(cta.grid.program.local_bytes)
         width, height, _ = cta.grid.config.block
         thread = np.arange(32, dtype=np.uint32) + np.uint32(32 * index)
         self.tid = (

@@ -10,7 +10,7 @@ import struct
 from emulator.compiler.code import Code
 from emulator.compiler.opcodes.rows import KindOf, Row, always_lanes, always_uniform, called, row
 from emulator.compiler.rowcode.assembler import Assembler, Unsupported
-from emulator.ptx.ir import SINK, Immediate, Instruction, Pair
+from emulator.ptx.ir import SINK, Immediate, Instruction, Pair, Register
 from emulator.ptx.literals import literal_bits
 
 _MODES = ("up", "down", "bfly", "idx")
@@ -79,13 +79,14 @@ def _shuffle_kernels(code: Assembler, instruction: Instruction, match: re.Match)
         members = literal_bits(membermask, "b32")
         code.shared_result("broadcast", destination, source.offset, lane.offset, flags=int(not source.row), x=members)
         return
-    if not all(map(code.is_row, (a, target))) or (holds != SINK and not code.is_row(holds)):
+    places = [code.slots[x.name].offset for x in (a, target, holds) if isinstance(x, Register) and code.is_row(x)]
+    if len(places) < 3 - (holds == SINK):
         raise Unsupported
+    if holds == SINK:
+        places.append(-1)
     lane = code.source(b, "b32")
-    places = code.slots[a.name].offset, code.slots[target.name].offset
-    holder = -1 if holds == SINK else code.slots[holds.name].offset
     members, mode = literal_bits(membermask, "b32"), _MODES.index(match.group("mode"))
-    code.emit_described("shuffle", _SHUFFLE.pack(mode, *places, holder, lane.row, c.value, members, lane.offset))
+    code.emit_described("shuffle", _SHUFFLE.pack(mode, *places, lane.row, c.value, members, lane.offset))
 
 
 def _vote(code: Code, instruction: Instruction, match: re.Match) -> None:
@@ -103,9 +104,11 @@ def _members(membermask: object) -> int:
 
 def _elect_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
     destination, membermask = instruction.operands
+    assert isinstance(destination, Pair)
     leader, holds = destination.first, destination.second
-    keeps = code.guarded or (holds != SINK and holds.name in code.flow.merged)
-    slot = code.temporary(1, row=True).offset if holds == SINK else code.slots[holds.name].offset
+    keeps, slot = code.guarded, code.temporary(1, row=True).offset
+    if isinstance(holds, Register):
+        keeps, slot = keeps or holds.name in code.flow.merged, code.slots[holds.name].offset
     code.shared_result("elect", leader, b=int(keeps), c=slot, x=_members(membermask))
 
 

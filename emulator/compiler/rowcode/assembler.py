@@ -187,19 +187,18 @@ class Assembler:
         self._operation(kernel, self.slots[destination.name].offset, row, sources, KEEPS if keeps else 0, x)
 
     def shared_result(
-        self, kernel: str, destination: object, a: int = 0, b: int = 0, c: int = 0, **others: int
+        self, kernel: str, destination: object, a: int = 0, b: int = 0, c: int = 0, flags: int = 0, x: int = 0
     ) -> None:
         """Adds an operation whose one result all lanes share; the destination may be a row, or `_`."""
         if destination == SINK:
-            self.emit(kernel, self.temporary(64, row=False).offset, a, b, c, **others)
+            self.emit(kernel, self.temporary(64, row=False).offset, a, b, c, flags, x)
             return
         if not isinstance(destination, Register):
             raise Unsupported
-        flags = others.pop("flags", 0)
         if self.is_row(destination):
             keeps = self.guarded or destination.name in self.flow.merged
             flags |= TO_ROW | (KEEPS if keeps else 0)
-        self.emit(kernel, self.slots[destination.name].offset, a, b, c, flags=flags, **others)
+        self.emit(kernel, self.slots[destination.name].offset, a, b, c, flags, x)
 
     def intermediate(self, kernel: str, width: int, sources: Sequence[Source], x: int = 0, row: bool = False) -> Source:
         """`kernel(sources)` in a new slot. width: bits of the result. row: a row in any case."""
@@ -214,8 +213,8 @@ class Assembler:
             flags, x = flags | (0 if fourth.row else FOURTH), fourth.offset
         for i, source in enumerate(sources):
             flags |= (not source.row) << i
-        places = [source.offset for source in sources] + [0] * (3 - len(sources))
-        self.emit(kernel if row else f"{kernel}_s", d, *places, flags=flags, x=x)
+        a, b, c = [source.offset for source in sources] + [0] * (3 - len(sources))
+        self.emit(kernel if row else f"{kernel}_s", d, a, b, c, flags, x)
 
     def compute(self, instruction: Instruction, type_name: str, kernel: str, sources: str, x: int = 0) -> None:
         """`d = kernel(a, b, ...)`; sources as in `opcodes.rows.computed`.

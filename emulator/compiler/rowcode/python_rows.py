@@ -34,6 +34,7 @@ class PythonRows:
         self.without_kernel: set[int] = set()
         self._texts: dict[int, str] = {}
         self._names: dict[str, Any] = {}
+        self._functions: dict[int, Function] = {}
 
     def add(self, index: int) -> None:
         """Writes an instruction's function. Raises EmulatorError for operands that do not fit."""
@@ -45,16 +46,18 @@ class PythonRows:
         if index < 0:
             tmem.settle(g, tuple(sorted(self._plan.first_uses[~index])))
             return None
-        function = self._names.get(f"p{index}") or self._compiled(index)
+        function = self._functions.get(index) or self._compiled(index)
         return function(g, mask)
 
     def _compiled(self, index: int) -> Function:
         if not self._names:
-            self._names = namespace() | {"destinations": self._destinations()}
+            self._names.update(namespace(), destinations=self._destinations())
         chosen = sorted(self.without_kernel) if index in self.without_kernel else [index]
         text = "".join(self._texts[i] for i in chosen)
         exec(compile(text, f"<ptx {self._plan.entry.name}>", "exec"), self._names)
-        return self._names[f"p{index}"]
+        for i in chosen:
+            self._functions[i] = self._names[f"p{i}"]
+        return self._functions[index]
 
     def _destinations(self) -> dict[int, np.ndarray]:
         """tcgen05.ld -> int32[registers]: the slots of its destinations, -1 for `_`; a load writes them late."""

@@ -81,11 +81,6 @@ class TensorMemory:
         return self.words.view(np.float32)
 
     @cached_property
-    def address(self) -> int:
-        """Of the words, for compiled code."""
-        return self.words.ctypes.data
-
-    @cached_property
     def _flat(self) -> np.ndarray:
         return self.words.reshape(-1)
 
