@@ -13,7 +13,7 @@ from emulator.compiler.plan import plan
 from emulator.compiler.rowcode.assembler import OP
 from emulator.compiler.rowcode.control import RowCode
 from emulator.compiler.rowcode.registers import Slots
-from emulator.hardware.native import FAULT, LEAVE, LEAVE_SOME, WAITS, Barrier, Context, PythonRow, Wake, library
+from emulator.hardware.native import FAULT, LEAVE, LEAVE_SOME, WAITS, Barrier, Calls, Context, PythonRow, Wake, library
 from emulator.hardware.program import DONE, Program
 from emulator.ptx.ir import Entry, Instruction
 
@@ -21,14 +21,16 @@ if TYPE_CHECKING:
     from emulator.hardware.warp import ActiveGroup
 
 
-def translate(entry: Entry, kernels: bool = True) -> Program:
-    """kernels: False executes every instruction by its Python row.
+def translate(entry: Entry, kernels: bool = True, watch: int = 0, watcher: int = 0) -> Program:
+    """kernels: False executes every instruction by its Python row. watch: address of a C function that is called before
+    each instruction with `watcher`, the warp's context and an operation that names the instruction (native/engine.h).
+    The operations that follow that one execute it.
 
     Raises EmulatorError, with instruction and line, for whatever is not modelled.
     """
     planned = plan(entry)
-    code = RowCode(planned, kernels)
-    runner = Runner(code)
+    code = RowCode(planned, kernels, watched=watch != 0)
+    runner = Runner(code, watch, watcher)
     return Program(
         entry=planned.entry,
         run=runner.run,
@@ -45,14 +47,14 @@ def translate(entry: Entry, kernels: bool = True) -> Program:
 class Runner:
     """Runs the groups of a program's warps."""
 
-    def __init__(self, code: RowCode) -> None:
+    def __init__(self, code: RowCode, watch: int, watcher: int) -> None:
         ops, self._descriptions = code.code.assembled()
         self._ops, self._python_rows = ops, code.python_rows
         self._addresses = {start: ops.ctypes.data + OP.itemsize * index for start, index in code.starts.items()}
         self._run_ops = library().run_ops
         self._group: ActiveGroup | None = None
         self._error: BaseException | None = None
-        self.calls = PythonRow(self._python), Wake(self._wake)
+        self.calls = Calls(PythonRow(self._python), Wake(self._wake), watch, watcher)
 
     def run(self, group: ActiveGroup, quantum: int) -> tuple[int, int]:
         """As `Program.run`."""

@@ -99,6 +99,8 @@ class Context(ctypes.Structure):
         ("parity", ctypes.c_int32),
         ("polled", ctypes.c_int32),
         ("touched", ctypes.c_int32),
+        ("watch", ctypes.c_void_p),
+        ("watcher", ctypes.c_void_p),
     ]
 
 
@@ -156,6 +158,20 @@ class AllocationTable:
 
 
 @dataclass(frozen=True)
+class Calls:
+    """What compiled code calls."""
+
+    python: Any
+    """`PythonRow`."""
+    wake: Any
+    """`Wake`."""
+    watch: int = 0
+    """Address of a function (native/engine.h, Context.watch) that programs translated to be watched call; 0: none."""
+    watcher: int = 0
+    """Its first argument."""
+
+
+@dataclass(frozen=True)
 class RegisterFile:
     """The register file of a program's warps."""
 
@@ -182,7 +198,7 @@ class Registers:
 
     __slots__ = ("_table", "context", "context_address", "data", "rows", "words")
 
-    def __init__(self, form: RegisterFile, group: ActiveGroup, calls: tuple[Any, Any]) -> None:
+    def __init__(self, form: RegisterFile, group: ActiveGroup, calls: Calls) -> None:
         """group: the warp's first. calls: `Program.calls`."""
         storage = np.empty(len(form.initial) + ALIGNMENT, np.uint8)
         self.data = storage[-storage.ctypes.data % ALIGNMENT :][: len(form.initial)]
@@ -204,7 +220,8 @@ class Registers:
         context.rank, context.warp = shared.rank, group.warp.index
         context.barriers = shared.live_barriers.addresses.ctypes.data
         context.known, context.synced = 1 << shared.rank, -1
-        context.python, context.wake = calls
+        context.python, context.wake = calls.python, calls.wake
+        context.watch, context.watcher = calls.watch, calls.watcher
         self.context_address = ctypes.addressof(context)
 
     def fill(self, slots: np.ndarray, mask: int, words: np.ndarray, start: int, places: np.ndarray) -> None:

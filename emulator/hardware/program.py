@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from emulator.hardware.native import RegisterFile
+from emulator.hardware.native import Calls, RegisterFile
 from emulator.hardware.traits import Traits
 from emulator.ptx.ir import Entry
 
@@ -28,7 +28,7 @@ class Program:
     # instruction), the index's complement if the group has to wait, or DONE.
     run: Callable[[ActiveGroup, int], tuple[int, int]]
     registers: RegisterFile
-    calls: tuple[object, object]  # `native.PythonRow` and `native.Wake`
+    calls: Calls
     live_words: Callable[[int], np.ndarray]  # index of an instruction -> 64-bit words of live registers
     static_shared: int  # bytes of .shared variables
     dynamic_shared_offset: int  # bytes, from the start of a CTA's shared memory

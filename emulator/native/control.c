@@ -14,6 +14,9 @@ KERNEL(count) { ctx->issued += op->x; return op + 1; }
 // An instruction that has no kernel.
 KERNEL(python) { return after(ctx, op, ctx->python(op->pc, ctx->mask)); }
 
+// Before an instruction of a watched program, whose Ops follow.
+KERNEL(watch) { ctx->watch(ctx->watcher, ctx, op); return op + 1; }
+
 // Loads of tensor memory whose results the next instruction uses complete.
 KERNEL(settle) { return after(ctx, op, ctx->python(~op->pc, ctx->mask)); }
 
@@ -71,6 +74,6 @@ KERNEL(split) {
 // Offsets of Context's and Allocation's fields and the size of Op, by which a test compares Python's declarations.
 const s32 layout[] = {
     sizeof(Context), sizeof(Allocation), sizeof(Barrier), sizeof(Op), offsetof(Context, shared),
-    offsetof(Context, python), offsetof(Context, touched), offsetof(Allocation, writable), offsetof(Barrier, phases),
+    offsetof(Context, python), offsetof(Context, touched), offsetof(Context, watcher), offsetof(Allocation, writable), offsetof(Barrier, phases),
     offsetof(Op, x),
 };

@@ -48,7 +48,10 @@ typedef struct {
     s64 phases[32];         // of the last arrival of each warp of the CTA that compiled code has performed; -1: none
 } Barrier;
 
-typedef struct {
+typedef struct Context Context;
+typedef struct Op Op;
+
+struct Context {
     u8 *file;            // registers
     u32 mask, live;      // lanes of the group; lanes of the warp that have not exited
     u8 *shared;          // by offset in the CTA's window
@@ -79,12 +82,13 @@ typedef struct {
     s32 parity;          // of the phase that the group has to wait for, if the result is WAITS
     s32 polled;          // the warp has tested mbarriers in vain
     s32 touched;         // it has used tensor memory and not released it
-} Context;
+    void (*watch)(void *watcher, Context *ctx, const Op *op);  // called before each instruction, in programs that are watched
+    void *watcher;
+};
 
 enum { DONE = -(1 << 30), FAULT = DONE + 1, WAITS = DONE + 2 };
 enum { LEAVE = 1, LEAVE_SOME, SPLIT };
 
-typedef struct Op Op;
 typedef const Op *(*Kernel)(Context *, const Op *);
 struct Op {
     Kernel run;

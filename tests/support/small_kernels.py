@@ -44,10 +44,14 @@ def launch(
     block=None,
     properties=None,
     max_instructions=MAX_INSTRUCTIONS,
+    **translation,
 ):
-    """Run a body with the arrays' addresses as parameters. Returns the launch's counters."""
+    """Run a body with the arrays' addresses as parameters. Returns the launch's counters.
+
+    translation: further arguments of translate.translate.
+    """
     kernel = entry(body, len(arrays), declarations)
-    program = translate.translate(kernel)
+    program = translate.translate(kernel, **translation)
     memory = GlobalMemory()
     for i, array in enumerate(arrays):
         memory.register(array.ctypes.data, array.nbytes, f"a{i}")

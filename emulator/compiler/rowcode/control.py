@@ -20,12 +20,13 @@ SEGMENT_LIMIT = 3000  # instructions
 class RowCode:
     """The row code of an entry."""
 
-    def __init__(self, plan: Plan, kernels: bool = True) -> None:
-        """kernels: False leaves every instruction to its Python row.
+    def __init__(self, plan: Plan, kernels: bool = True, watched: bool = False) -> None:
+        """kernels: False leaves every instruction to its Python row. watched: an operation `watch` is before each.
 
         Raises EmulatorError, with instruction and line, for whatever is not modelled.
         """
         self._plan, self._flow, self._steps, self._kernels = plan, plan.flow, plan.flow.steps, kernels
+        self._watched = watched
         self.slots = slots_of(plan.entry, plan.flow)
         self.python_rows = PythonRows(plan, self.slots)
         self.code = Assembler(plan.flow, plan.layout.symbols, self.slots)
@@ -101,6 +102,8 @@ class RowCode:
         code, last = self.code, self._steps[block.end - 1]
         code.pc = block.end - 1
         guard = last.instruction.predicate
+        if self._watched and (last.ends or last.target is not None):
+            code.emit("watch")
         if last.ends:
             return self._exit(block, guard)
         label, following = self._flow.target_of(last), self._flow.start_of(block.end)
@@ -201,6 +204,8 @@ class RowCode:
         """Emits an instruction's kernels, or a call of its Python row."""
         code, (row, match) = self.code, self._plan.rows[index]
         code.kind, code.waits = step.kind(self._flow.kind_of), step.blocks
+        if self._watched:
+            code.emit("watch")
         count = len(code)
         try:
             if row.kernels is None or not self._kernels:

@@ -1,0 +1,69 @@
+"""Row code: structures that C and Python share, watched programs, kernels against Python rows."""
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from emulator.compiler.plan import plan
+from emulator.compiler.rowcode.assembler import OP
+from emulator.compiler.rowcode.control import RowCode
+from emulator.hardware import native
+from tests.support.small_kernels import entry, launch, store
+
+BRANCHES = """
+    and.b32 %r1, %tid, 3; setp.eq.u32 %p1, %r1, 1; mov.u32 %r2, 7; mov.u32 %r3, 0;
+LOOP: @%p1 add.u32 %r2, %r2, %tid; @%p1 bra ODD; xor.b32 %r2, %r2, 5; bra NEXT;
+ODD: shl.b32 %r2, %r2, 1;
+NEXT: add.u32 %r3, %r3, 1; setp.lt.u32 %p2, %r3, 9; @%p2 bra LOOP;
+    shfl.sync.bfly.b32 %r4, %r2, 3, 31, -1; vote.sync.ballot.b32 %r5, %p1, -1; add.u32 %r2, %r4, %r5;
+"""
+
+
+def test_structures_are_laid_out_alike():
+    shared = (ctypes.c_int32 * 11).in_dll(native.library(), "layout")
+    context, allocation, barrier = native.Context, native.Allocation, native.Barrier
+    assert list(shared) == [
+        *(ctypes.sizeof(context), ctypes.sizeof(allocation), ctypes.sizeof(barrier), OP.itemsize),
+        *(context.shared.offset, context.python.offset, context.touched.offset, context.watcher.offset),
+        *(allocation.writable.offset, barrier.warp_phases.offset, OP.fields["x"][1]),
+    ]
+
+
+@pytest.mark.parametrize("schedule", ["late", "random:3"])
+def test_kernels_do_what_python_rows_do(schedule):
+    results = []
+    for kernels in (True, False):
+        out = np.zeros(64, np.uint32)
+        counters = launch(BRANCHES + store("%r2"), out, threads=64, schedule=schedule, kernels=kernels)
+        results.append((out.tolist(), counters))
+    assert results[0] == results[1] and len(set(results[0][0])) > 4
+
+
+def test_python_rows_can_run_everything():
+    assert RowCode(plan(entry(BRANCHES)), kernels=False).python_rows.without_kernel >= {2, 3, 4}
+    assert not RowCode(plan(entry(BRANCHES))).python_rows.without_kernel
+
+
+def test_a_watched_program_names_every_instruction():
+    """Before each instruction, with the lanes that execute it; a program that is not watched calls nothing."""
+    seen = []
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(native.Context), ctypes.c_void_p)
+    def watch(watcher, context, op):
+        pc = np.frombuffer((ctypes.c_uint8 * OP.itemsize).from_address(op), OP)["pc"][0]
+        seen.append((watcher, int(pc), context.contents.mask))
+
+    body = (
+        "setp.lt.u32 %p1, %tid, 5; mov.u32 %r1, 1; @%p1 add.u32 %r1, %r1, 2; @!%p1 bra END; sub.u32 %r1, %r1, 1; END:"
+    )
+    out = np.zeros(32, np.uint32)
+    launch(body + store("%r1"), out, watch=ctypes.cast(watch, ctypes.c_void_p).value, watcher=77)
+    assert out.tolist() == [2] * 5 + [1] * 27 and {watcher for watcher, _, _ in seen} == {77}
+    texts = [instruction.opcode for instruction in plan(entry(body + store("%r1"))).entry.instructions]
+    lanes = {texts[pc]: mask for _, pc, mask in seen}
+    assert lanes["add.u32"] == lanes["sub.u32"] == 0b11111 and lanes["setp.lt.u32"] == lanes["ret"] == 0xFFFFFFFF
+    assert [pc for _, pc, _ in seen] == list(range(len(texts)))
+    before = len(seen)
+    launch(body + store("%r1"), out)
+    assert len(seen) == before
