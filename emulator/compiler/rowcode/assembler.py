@@ -125,7 +125,10 @@ class Assembler:
         if isinstance(operand, Register) and operand.width == width:
             return Source(self.slots[operand.name].offset, self.is_row(operand))
         if isinstance(operand, Immediate) and type_name != "pred":
-            return self.constant(literal_bits(operand, type_name))
+            try:
+                return self.constant(literal_bits(operand, type_name))
+            except ValueError:  # a literal of another type, which the Python row converts
+                raise Unsupported from None
         if isinstance(operand, Immediate):
             return self.constant(int(bool(operand.value)))
         if isinstance(operand, Special) and operand.name in self.slots:
