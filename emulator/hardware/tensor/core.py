@@ -1,14 +1,14 @@
 """The tensor core: tcgen05.mma.
 
-Operands are decoded to numbers and multiplied by a matrix product. The order and the width of the hardware's
-accumulation inside one instruction are not modelled. Elements, scaled elements and products of two of them are exact.
-The products are summed in float32 (in float64 with ue8m0 scale factors, whose range exceeds float32's), and the sum is
-rounded to float32 and added to D in float32. In any order of summation, one instruction's result is within
+Operands are decoded to numbers and multiplied as matrices, in C (native/mma.h). The order and the width of the
+hardware's accumulation inside one instruction are not modelled. Elements, scaled elements and products of two of them
+are exact. The products are summed in float32 (in float64 where ue8m0 scale factors exceed float32's range), and the sum
+is rounded to float32 and added to D in float32. In any order of summation, one instruction's result is within
 
     K 2**-24 / (1 - K 2**-24) * (sum over k of |a b| + |D|)
 
 of the exact sum, K being the elements of a row (8 to 64); it is exact where every partial sum has at most 24
-significant bits. A 16-bit D is rounded once more. kind::i8 is exact.
+significant bits. A 16-bit D is rounded once more. kind::i8 is exact. The order depends on whether the CPU has AMX.
 
 A pair of CTAs (cta_group::2) is given as (even, odd), and one call does the work of both.
 """
