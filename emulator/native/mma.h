@@ -18,7 +18,8 @@ enum {
     EMU_ROW_BYTES = 32,  /* of an operand in one instruction */
     EMU_CHUNK = 16,      /* bytes that lie together in shared memory */
     EMU_STRIP = 32,      /* rows of D that are computed together */
-    EMU_PANEL = 32,      /* and columns */
+    EMU_BLOCK = 64,      /* and columns: a few cache lines of a lane */
+    EMU_PANEL = 32,      /* columns that are multiplied together */
     EMU_MAX_ROWS = 256,  /* of an operand: N; A has up to 128 in a CTA */
     EMU_MAX_K = 64,
     EMU_LANES = 128,
@@ -135,7 +136,7 @@ void emu_arrange(const struct emu_mma *call, enum emu_precision precision, const
 /* Around calls of emu_multiply. */
 void emu_begin(enum emu_precision precision);
 void emu_end(enum emu_precision precision);
-/* sums, float[EMU_STRIP][EMU_PANEL], of the rows of A from `row` on by a panel of B. */
+/* sums, float[EMU_STRIP][EMU_BLOCK], the first EMU_PANEL of each row: the rows of A from `row` on by a panel of B. */
 void emu_multiply(enum emu_precision precision, const union emu_matrix *a, int row, int k,
                   const union emu_matrix *panels, int panel, float *sums);
 
