@@ -80,7 +80,7 @@ struct emu_mma {
     uint32_t disabled[2][4]; /* per CTA, a bit per lane that keeps D */
 };
 
-/* An operand's rows as numbers, A's [rows][k]; of B in panels, [panel][k][EMU_PANEL], with bfloat16 in pairs along K. */
+/* An operand as numbers: [rows][k], or B in panels, [panel][k][EMU_PANEL], with bfloat16 in pairs along K. */
 union emu_matrix {
     uint16_t bf16[EMU_MAX_ROWS * EMU_MAX_K];
     uint32_t words[EMU_MAX_ROWS * EMU_MAX_K];
@@ -94,7 +94,7 @@ struct emu_cta {
     uint32_t *tensor;
 };
 
-/* Returns 0, or 1 if copies of A or of scale factors in tensor memory differ: D is unchanged or in part computed then. */
+/* Returns 0, or 1 if copies of A or of scale factors in tensor memory differ: D may be computed in part then. */
 int emu_mma(const struct emu_mma *call, const uint8_t *shared, uint32_t *tensor, const uint8_t *odd_shared,
             uint32_t *odd_tensor);
 
