@@ -25,8 +25,7 @@ from emulator.bench_kernels import CASES, SHARED_BYTES, TILE_BYTES, Case, ptx
 from emulator.hardware.tma.encode import encode_tiled
 
 NOTE = "Times of the emulator on this CPU; they say nothing about a GPU."
-# The library behind NumPy's products reads its number of threads when it is loaded.
-ENVIRONMENT = {"EMULATOR_SCHEDULE": "late", "EMULATOR_WORKERS": "1", "OPENBLAS_NUM_THREADS": "1"}
+ENVIRONMENT = {"EMULATOR_SCHEDULE": "late", "EMULATOR_WORKERS": "1"}
 LOOP_SECONDS = 0.04  # of a timed launch, about
 
 

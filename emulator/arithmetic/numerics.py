@@ -52,14 +52,3 @@ UE8M0 = DECODED["ue8m0"]
 
 E2M1_PAIRS = _frozen(np.stack([E2M1[np.arange(256) & 15], E2M1[np.arange(256) >> 4]], axis=1).view(np.uint64).ravel())
 """uint64[256]: the two float32 of a byte as one item, the low nibble's (the even element) first."""
-
-
-def unpack_e2m1(packed: np.ndarray) -> np.ndarray:
-    """float32[..., 2 n] of uint8[..., n] with two e2m1 elements per byte, the even element in the low nibble."""
-    # Any byte is an index of the table; "wrap" only spares the check.
-    return E2M1_PAIRS.take(packed, mode="wrap").view(np.float32)
-
-
-def bf16_to_f32(bits: np.ndarray) -> np.ndarray:
-    """float32 of bfloat16 bit patterns (uint16), NaN payloads kept."""
-    return (bits.astype(np.uint32) << 16).view(np.float32)

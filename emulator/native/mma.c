@@ -4,7 +4,7 @@
 
 /* Python's lock protects them: the library's functions run under it. */
 static union emu_matrix a_matrix, b_rows, b_panels;
-static float sums[EMU_STRIP * EMU_PANEL] __attribute__((aligned(64)));
+static float sums[EMU_STRIP * EMU_BLOCK] __attribute__((aligned(64)));
 
 struct range {
     int low, high; /* exponents: multiples of 2**low, less than 2**high in magnitude */
@@ -100,13 +100,13 @@ static void accumulate(const struct emu_mma *call, const uint32_t *disabled, str
         if (disabled[lane / 32] >> lane % 32 & 1)
             continue;
         uint32_t *words = tensor + lane * EMU_COLUMNS + call->column + d.column;
-        const float *from = sums + i * EMU_PANEL;
+        const float *from = sums + i * EMU_BLOCK;
         if (call->d_type == EMU_D_F16)
             accumulate_f16(call, words, from, d.count);
         else if (call->d_type == EMU_D_S32)
             accumulate_s32(call, words, from, d.count);
-        else if (d.count == EMU_PANEL)
-            accumulate_f32(call, words, from, EMU_PANEL);
+        else if (d.count == EMU_BLOCK)
+            accumulate_f32(call, words, from, EMU_BLOCK);
         else
             accumulate_f32(call, words, from, d.count);
     }
@@ -117,12 +117,16 @@ static void multiply(const struct emu_mma *call, const struct emu_cta *cta, cons
     int count = call->n / call->parts, panel = 0;
     emu_begin(precision);
     for (int part = 0; part < call->parts; part++)
-        for (int column = 0; column < count; column += EMU_PANEL, panel++)
+        for (int column = 0; column < count; column += EMU_BLOCK) {
+            int columns = count - column < EMU_BLOCK ? count - column : EMU_BLOCK;
+            int panels = (columns + EMU_PANEL - 1) / EMU_PANEL;
             for (int row = 0; row < call->a.rows; row += EMU_STRIP) {
-                int columns = count - column < EMU_PANEL ? count - column : EMU_PANEL;
-                emu_multiply(precision, &a_matrix, row, call->k, &b_panels, panel, sums);
+                for (int i = 0; i < panels; i++)
+                    emu_multiply(precision, &a_matrix, row, call->k, &b_panels, panel + i, sums + i * EMU_PANEL);
                 accumulate(call, disabled, (struct block){part, row, column, columns}, cta->tensor);
             }
+            panel += panels;
+        }
     emu_end(precision);
 }
 

@@ -18,7 +18,8 @@ enum {
     EMU_ROW_BYTES = 32,  /* of an operand in one instruction */
     EMU_CHUNK = 16,      /* bytes that lie together in shared memory */
     EMU_STRIP = 32,      /* rows of D that are computed together */
-    EMU_PANEL = 32,      /* and columns */
+    EMU_BLOCK = 64,      /* and columns: a few cache lines of a lane */
+    EMU_PANEL = 32,      /* columns that are multiplied together */
     EMU_MAX_ROWS = 256,  /* of an operand: N; A has up to 128 in a CTA */
     EMU_MAX_K = 64,
     EMU_LANES = 128,
@@ -79,7 +80,7 @@ struct emu_mma {
     uint32_t disabled[2][4]; /* per CTA, a bit per lane that keeps D */
 };
 
-/* An operand's rows as numbers, A's [rows][k]; of B in panels, [panel][k][EMU_PANEL], with bfloat16 in pairs along K. */
+/* An operand as numbers: [rows][k], or B in panels, [panel][k][EMU_PANEL], with bfloat16 in pairs along K. */
 union emu_matrix {
     uint16_t bf16[EMU_MAX_ROWS * EMU_MAX_K];
     uint32_t words[EMU_MAX_ROWS * EMU_MAX_K];
@@ -93,7 +94,7 @@ struct emu_cta {
     uint32_t *tensor;
 };
 
-/* Returns 0, or 1 if copies of A or of scale factors in tensor memory differ: D is unchanged or in part computed then. */
+/* Returns 0, or 1 if copies of A or of scale factors in tensor memory differ: D may be computed in part then. */
 int emu_mma(const struct emu_mma *call, const uint8_t *shared, uint32_t *tensor, const uint8_t *odd_shared,
             uint32_t *odd_tensor);
 
@@ -135,7 +136,7 @@ void emu_arrange(const struct emu_mma *call, enum emu_precision precision, const
 /* Around calls of emu_multiply. */
 void emu_begin(enum emu_precision precision);
 void emu_end(enum emu_precision precision);
-/* sums, float[EMU_STRIP][EMU_PANEL], of the rows of A from `row` on by a panel of B. */
+/* sums, float[EMU_STRIP][EMU_BLOCK], the first EMU_PANEL of each row: the rows of A from `row` on by a panel of B. */
 void emu_multiply(enum emu_precision precision, const union emu_matrix *a, int row, int k,
                   const union emu_matrix *panels, int panel, float *sums);
 

@@ -43,7 +43,7 @@ static void store_f64(float *to, v_f64 values) {
         to[lane] = values[lane];
 }
 
-/* sums[EMU_STRIP][EMU_PANEL] = a[EMU_STRIP][k] panel[k][EMU_PANEL], in blocks of ROWS by VECTORS kept in registers. */
+/* sums[EMU_STRIP][EMU_BLOCK] = a[EMU_STRIP][k] panel[k][EMU_PANEL], in blocks of ROWS by VECTORS kept in registers. */
 #define DEFINE_PRODUCT(type, real)                                                                                   \
     static void multiply_##type(const real *a, int k, const real *panel, float *sums) {                              \
         enum { LANES = VECTOR / sizeof(real), WIDTH = LANES * VECTORS };                                             \
@@ -60,7 +60,7 @@ static void store_f64(float *to, v_f64 values) {
                 }                                                                                                    \
                 for (int r = 0; r < ROWS; r++)                                                                       \
                     for (int v = 0; v < VECTORS; v++)                                                                \
-                        store_##type(sums + (row + r) * EMU_PANEL + column + v * LANES, sum[r][v]);                  \
+                        store_##type(sums + (row + r) * EMU_BLOCK + column + v * LANES, sum[r][v]);                  \
             }                                                                                                        \
     }
 
@@ -95,9 +95,9 @@ static void begin_bf16(void) {
 
 static void end_bf16(void) { _tile_release(); }
 
-/* sums[EMU_STRIP][EMU_PANEL] = a[EMU_STRIP][k] panel[k / 2][EMU_PANEL], elements in pairs: two by two tiles. */
+/* sums[EMU_STRIP][EMU_BLOCK] = a[EMU_STRIP][k] panel[k / 2][EMU_PANEL], elements in pairs: two by two tiles. */
 static void multiply_bf16(const uint16_t *a, int k, const uint32_t *panel, float *sums) {
-    float *lower = sums + TILE_ROWS * EMU_PANEL;
+    float *lower = sums + TILE_ROWS * EMU_BLOCK;
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
@@ -113,10 +113,10 @@ static void multiply_bf16(const uint16_t *a, int k, const uint32_t *panel, float
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
     }
-    _tile_stored(0, sums, EMU_PANEL * 4);
-    _tile_stored(1, sums + TILE_ROWS, EMU_PANEL * 4);
-    _tile_stored(2, lower, EMU_PANEL * 4);
-    _tile_stored(3, lower + TILE_ROWS, EMU_PANEL * 4);
+    _tile_stored(0, sums, EMU_BLOCK * 4);
+    _tile_stored(1, sums + TILE_ROWS, EMU_BLOCK * 4);
+    _tile_stored(2, lower, EMU_BLOCK * 4);
+    _tile_stored(3, lower + TILE_ROWS, EMU_BLOCK * 4);
 }
 
 /* 16 bytes are 32 elements, of two blocks of 16: one shuffle of a table of twice 16 products takes them all. */

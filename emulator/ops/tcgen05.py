@@ -7,6 +7,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from emulator.arithmetic.lanes import lane_list
 from emulator.errors import Fault
 from emulator.hardware.async_operations import AsyncOperation
@@ -76,6 +78,22 @@ def copy(
     _submit(g, mask, cta_group, issuer, "tcgen05.cp", run)
 
 
+def _picked(operands: MmaOperands, mask: int) -> MmaOperands:
+    """The operands with the values of the active lane in place of rows."""
+    if np.ndarray not in map(type, (*operands, *operands.disabled)):
+        return operands
+    return MmaOperands(
+        d=pick(operands.d, mask),
+        a=pick(operands.a, mask),
+        b=pick(operands.b, mask),
+        idesc=pick(operands.idesc, mask),
+        sfa=pick(operands.sfa, mask),
+        sfb=pick(operands.sfb, mask),
+        accumulate=operands.accumulate,
+        disabled=tuple(pick(word, mask) for word in operands.disabled),
+    )
+
+
 def mma(g: ActiveGroup, mask: int, form: MmaForm, operands: MmaOperands, issuer: Issuer) -> None:
     """tcgen05.mma. Raises Fault at issue for operands that are not legal by themselves.
 
@@ -88,17 +106,7 @@ def mma(g: ActiveGroup, mask: int, form: MmaForm, operands: MmaOperands, issuer:
             "CTA Pair)"
         )
     ctas = started_ctas(g, form.cta_group)
-    picked = MmaOperands(
-        d=pick(operands.d, mask),
-        a=pick(operands.a, mask),
-        b=pick(operands.b, mask),
-        idesc=pick(operands.idesc, mask),
-        sfa=pick(operands.sfa, mask),
-        sfb=pick(operands.sfb, mask),
-        accumulate=operands.accumulate,
-        disabled=tuple(pick(word, mask) for word in operands.disabled),
-    )
-    operation = Mma.decode(form, picked)
+    operation = Mma.decode(form, _picked(operands, mask))
     operation.check([cta.operands() for cta in ctas])
 
     def run() -> None:

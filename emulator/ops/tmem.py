@@ -189,7 +189,8 @@ def commits(g: ActiveGroup, run: Callable[[], None]) -> Callable[[], None]:
 
 def finish_stores(g: ActiveGroup) -> None:
     """Completes the warp's stores: its next access to tensor memory may need them."""
-    if any(pending.stores for pending in g.warp.tensor.queue):
+    queue = g.warp.tensor.queue
+    if queue and any(pending.stores for pending in queue):
         wait(g, "st")
 
 

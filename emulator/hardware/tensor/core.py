@@ -1,14 +1,14 @@
 """The tensor core: tcgen05.mma.
 
-Operands are decoded to numbers and multiplied by a matrix product. The order and the width of the hardware's
-accumulation inside one instruction are not modelled. Elements, scaled elements and products of two of them are exact.
-The products are summed in float32 (in float64 with ue8m0 scale factors, whose range exceeds float32's), and the sum is
-rounded to float32 and added to D in float32. In any order of summation, one instruction's result is within
+Operands are decoded to numbers and multiplied as matrices, in C (native/mma.h). The order and the width of the
+hardware's accumulation inside one instruction are not modelled. Elements, scaled elements and products of two of them
+are exact. The products are summed in float32 (in float64 where ue8m0 scale factors exceed float32's range), and the sum
+is rounded to float32 and added to D in float32. In any order of summation, one instruction's result is within
 
     K 2**-24 / (1 - K 2**-24) * (sum over k of |a b| + |D|)
 
 of the exact sum, K being the elements of a row (8 to 64); it is exact where every partial sum has at most 24
-significant bits. A 16-bit D is rounded once more. kind::i8 is exact.
+significant bits. A 16-bit D is rounded once more. kind::i8 is exact. The order depends on whether the CPU has AMX.
 
 A pair of CTAs (cta_group::2) is given as (even, odd), and one call does the work of both.
 """
@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
+from operator import or_
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import numpy as np
@@ -158,6 +159,8 @@ class Mma:
             check_chunks(shared, self.b_chunks, self.b, "tcgen05.mma B")
 
     def _check_columns(self, tmem: TensorMemory) -> None:
+        if not (self._reads | self._writes) & ~tmem.owned:
+            return
         tmem.check_columns(self.column, self.op.columns, "tcgen05.mma D")
         if self.a_chunks is None:
             tmem.check_columns(split_address(self.a)[1], OPERAND_ROW_BYTES // 4, "tcgen05.mma A")
@@ -165,15 +168,21 @@ class Mma:
             scales.check(tmem)
 
     @cached_property
-    def _touched(self) -> tuple[int, int]:
-        """The columns that are read besides D, and those that are written, as masks."""
-        reads, writes = 0, columns_mask(self.column, self.op.columns)
-        if self.a_chunks is None:
-            a_columns = columns_mask(split_address(self.a)[1], OPERAND_ROW_BYTES // 4)
-            reads, writes = a_columns, writes | (a_columns if self.shifts_a else 0)
-        for scales in self.scales:
-            reads |= columns_mask(scales.column, scales.columns)
-        return reads, writes
+    def _writes(self) -> int:
+        """The columns that are written, as a mask."""
+        columns = columns_mask(self.column, self.op.columns)
+        return columns | self._a_columns if self.shifts_a else columns
+
+    @cached_property
+    def _reads(self) -> int:
+        """The columns that are read besides D's, as a mask."""
+        return reduce(or_, (columns_mask(scales.column, scales.columns) for scales in self.scales), self._a_columns)
+
+    @cached_property
+    def _a_columns(self) -> int:
+        if self.a_chunks is not None:
+            return 0
+        return columns_mask(split_address(self.a)[1], OPERAND_ROW_BYTES // 4)
 
     @cached_property
     def _multiplication(self) -> Multiplication:
@@ -190,7 +199,7 @@ class Mma:
             raise ValueError(f"cta_group::{op.cta_group} needs {op.cta_group} CTAs, got {len(ctas)}")
         for shared, tmem in ctas:
             self._check_columns(tmem)
-            tmem.touch(*self._touched)
+            tmem.touch(self._reads, self._writes)
             observe_chunks(shared, self.b_chunks, issuer)
         if self.a_chunks is not None:
             for shared, _ in ctas:

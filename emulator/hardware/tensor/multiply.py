@@ -14,6 +14,7 @@ import numpy as np
 
 from emulator import toolchain
 from emulator.arithmetic.numerics import DECODED, E2M1, E2M1_PAIRS, UE4M3, UE8M0
+from emulator.errors import Fault
 from emulator.hardware.tensor.elements import NARROW_BITS
 from emulator.hardware.tensor.instruction import OPERAND_ROW_BYTES
 
@@ -104,7 +105,10 @@ class Result(NamedTuple):
 
 @lru_cache
 def _library() -> ctypes.CDLL:
-    library = toolchain.load("native")
+    try:
+        library = toolchain.load("native")
+    except RuntimeError as error:
+        raise Fault(f"tcgen05.mma: {error}") from None
     library.emu_mma.argtypes = [ctypes.c_void_p] * 5
     library.emu_mma_amx.argtypes = [ctypes.c_int]
     return library

@@ -59,6 +59,7 @@ class TensorMemory:
         self.allocations: dict[int, int] = {}  # base -> columns
         self._allocator = allocator or ColumnAllocator()
         self._owned = bytearray(COLUMNS)  # 1 for each allocated column
+        self.owned = 0  # the same as a mask, in every quadrant (`order.columns_mask`)
         self._may_allocate = True
         self.order = TensorOrder()
         self.issued: IssuedAccess | None = None  # the tensor core operation that runs now
@@ -114,6 +115,7 @@ class TensorMemory:
         self._allocator.take(base, columns)
         self.allocations[base] = columns
         self._owned[base : base + columns] = b"\1" * columns
+        self.owned |= columns_mask(base, columns)
         self.words[:, base : base + columns] = POISON
 
     def dealloc(self, taddr: int, columns: int) -> None:
@@ -126,6 +128,7 @@ class TensorMemory:
             )
         del self.allocations[taddr]
         self._owned[taddr : taddr + columns] = bytes(columns)
+        self.owned &= ~columns_mask(taddr, columns)
         self._allocator.give_back(taddr, columns)
 
     def relinquish(self) -> None:
