@@ -6,6 +6,8 @@ and the raw bits of a register (`lanes.py`) say so.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from emulator.arithmetic.lanes import INTS, UINTS
@@ -51,6 +53,20 @@ def canonical(values: np.ndarray) -> np.ndarray:
     return np.where(found, nan, values) if found.any() else values
 
 
+def with_nan(values: np.ndarray, *sources: np.ndarray) -> np.ndarray:
+    """NaN results: the canonical one, of float64 the first source that is NaN, made quiet, else the default one."""
+    if values.dtype != f64:
+        return canonical(values)
+    found = np.isnan(values)
+    if not found.any():
+        return values
+    bits = np.full(values.shape, _DEFAULT_NAN, u64)
+    for source in reversed(sources):
+        bits = np.where(np.isnan(source), source.view(u64) | _QUIET, bits)
+    return np.where(found, bits.view(f64), values)
+
+
+_DEFAULT_NAN, _QUIET = u64(0xFFF8 << 48), u64(1 << 51)
 _NANS: dict[type, np.ndarray] = {f16: np.array(0x7FFF, u16).view(f16), f32: np.array(0x7FFFFFFF, u32).view(f32)}
 
 
@@ -76,6 +92,16 @@ def signed_by(magnitude: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray
     """`.xorsign`: the sign of a result that is not NaN is the exclusive or of the sources' signs."""
     negative = (np.signbit(a) ^ np.signbit(b)) & ~np.isnan(magnitude)
     return np.where(negative, -magnitude, magnitude)
+
+
+def in_double(function: Callable, values: np.ndarray) -> np.ndarray:
+    """A function computed in float64 and rounded to nearest."""
+    return function(values.astype(f64)).astype(values.dtype)
+
+
+def odd_in_double(function: Callable, values: np.ndarray) -> np.ndarray:
+    """A function computed in float64, as float32 that rounds to bf16 as that result does."""
+    return odd_float32(function(values.astype(f64)))
 
 
 def reciprocal_root(values: np.ndarray) -> np.ndarray:

@@ -1,81 +1,143 @@
-// Floating-point arithmetic, comparisons and conversions. A NaN of a result is the one that NVIDIA GPUs make.
+// Floating-point sums, products, quotients and roots, to nearest even (PTX ISA, "Floating Point Instructions", "Half
+// Precision Floating Point Instructions").
+//
+// k_<operation>_<type>, and with _m the same with modifiers in Op.x.
 
-#include <math.h>
+#include "numbers.h"
 
-#include "engine.h"
-
-static inline f32 nan32(f32 x) {
-    u32 n = 0x7fffffff;
-    f32 q;
-    memcpy(&q, &n, 4);
-    return x != x ? q : x;
-}
-
-static inline f16 nan16(f16 x) {  // by integers: gcc 12 does not vectorise the comparison of halves
-    u16 b;
-    memcpy(&b, &x, 2);
-    b = (u16)((b & 0x7fff) > 0x7c00 ? 0x7fff : b);
-    memcpy(&x, &b, 2);
-    return x;
-}
-
-#define ARITHMETIC(NAME, T, n, CANONICAL, FMA)                      \
-    BINARY(add_##NAME, T, T, T, n, CANONICAL(x + y))                \
-    BINARY(sub_##NAME, T, T, T, n, CANONICAL(x - y))                \
-    BINARY(mul_##NAME, T, T, T, n, CANONICAL(x * y))                \
-    TERNARY(fma_##NAME, T, T, T, T, n, CANONICAL(FMA))
-#ifdef __AVX512FP16__
-#define FMA16 __builtin_fmaf16(x, y, z)
-#else
-#define FMA16 (f16)((f64)x * y + z) // no sum that is inexact in double is a tie in half
-#endif
-ARITHMETIC(f32, f32, 32, nan32, __builtin_fmaf(x, y, z))
-ARITHMETIC(f32x2, f32, 64, nan32, __builtin_fmaf(x, y, z))
-ARITHMETIC(f64, f64, 32, , __builtin_fma(x, y, z))
-ARITHMETIC(f16, f16, 32, nan16, FMA16)
-ARITHMETIC(f16x2, f16, 64, nan16, FMA16)
-BINARY(div_f32, f32, f32, f32, 32, nan32(x / y))
-
-COMPARED(eq_f32, f32, x == y)
-COMPARED(ne_f32, f32, x < y || x > y)
-COMPARED(lt_f32, f32, x < y)
-COMPARED(le_f32, f32, x <= y)
-COMPARED(gt_f32, f32, x > y)
-COMPARED(ge_f32, f32, x >= y)
-
-UNARY(cvt_f32_f16, f32, f16, 32, nan32((f32)x))
-UNARY(cvt_f16_f32, f16, f32, 32, nan16((f16)x))
-
-static inline u32 pair16(f32 high, f32 low) {
-    f16 h = nan16((f16)high), g = nan16((f16)low);
-    u16 x, y;
-    memcpy(&x, &h, 2);
-    memcpy(&y, &g, 2);
-    return (u32)x << 16 | y;
-}
-BINARY(cvt_f16x2_f32, u32, f32, f32, LANES, pair16(x, y))
-
-KERNEL(cvt_f16x2_e2m1x2) {  // the bits in a half are 2**14 times too small
-    SOURCE(u8, a, 0, LANES)
-    u32 r[LANES];
-    for (int l = 0; l < LANES; l++) {
-        u32 w = a[l];
-        r[l] = (w << 9 & 0x0e00) | (w << 12 & 0x8000) | (w << 21 & 0x0e000000) | (w << 24 & 0x80000000);
+#define ONE_SOURCE(NAME, F, n, E)                                                                    \
+    KERNEL(NAME) {                                                                                   \
+        TAKE_##F(a, 0, n)                                                                            \
+        NUMBER_##F r[n];                                                                             \
+        for (int l = 0; l < n; l++) { NUMBER_##F x = av[l]; r[l] = CANONICAL_##F(E, x, x, x); }      \
+        GIVE_##F(n);                                                                                 \
+        return op + 1;                                                                               \
     }
-    f16 *h = (f16 *)r;
-    for (int l = 0; l < 64; l++) h[l] *= (f16)16384.0f;
-    COMMIT_ROW(r);
-    return op + 1;
-}
+#define TWO_SOURCES(NAME, F, n, E)                                                                   \
+    KERNEL(NAME) {                                                                                   \
+        TAKE_##F(a, 0, n) TAKE_##F(b, 1, n)                                                          \
+        NUMBER_##F r[n];                                                                             \
+        for (int l = 0; l < n; l++) { NUMBER_##F x = av[l], y = bv[l]; r[l] = CANONICAL_##F(E, x, y, y); } \
+        GIVE_##F(n);                                                                                 \
+        return op + 1;                                                                               \
+    }
+#define THREE_SOURCES(NAME, F, n, E)                                                                 \
+    KERNEL(NAME) {                                                                                   \
+        TAKE_##F(a, 0, n) TAKE_##F(b, 1, n) TAKE_##F(c, 2, n)                                        \
+        NUMBER_##F r[n];                                                                             \
+        for (int l = 0; l < n; l++) {                                                                \
+            NUMBER_##F x = av[l], y = bv[l], z = cv[l];                                              \
+            r[l] = CANONICAL_##F(E, x, y, z);                                                        \
+        }                                                                                            \
+        GIVE_##F(n);                                                                                 \
+        return op + 1;                                                                               \
+    }
 
-KERNEL(cvt_f16x2_e4m3x2) {  // the bits in a half are 2**8 times too small
-    SOURCE(u16, a, 0, LANES)
-    const u8 *octets = (const u8 *)a;
-    u16 r[64];
-    for (int l = 0; l < 64; l++) r[l] = (u16)((octets[l] & 0x7f) << 7 | (octets[l] & 0x80) << 8);
-    f16 *h = (f16 *)r;
-    for (int l = 0; l < 64; l++) h[l] *= (f16)256.0f;
-    for (int l = 0; l < 64; l++) r[l] = (octets[l] & 0x7f) == 0x7f ? 0x7fff : r[l];
-    COMMIT_ROW(r);
-    return op + 1;
+// With modifiers
+#define TINY(F) f32 tiny = op->x & FTZ ? TINY_##F : 0;
+#define ONE_MODIFIED(NAME, F, n, E)                                                                  \
+    KERNEL(NAME) {                                                                                   \
+        TAKE_##F(a, 0, n) TINY(F)                                                                    \
+        f32 r[n];                                                                                    \
+        for (int l = 0; l < n; l++) { f32 x = flushed(av[l], tiny); r[l] = CANONICAL_##F(E, x, x, x); } \
+        FINISH_##F(n);                                                                               \
+        return op + 1;                                                                               \
+    }
+#define TWO_MODIFIED(NAME, F, n, E)                                                                  \
+    KERNEL(NAME) {                                                                                   \
+        TAKE_##F(a, 0, n) TAKE_##F(b, 1, n) TINY(F)                                                  \
+        f32 r[n];                                                                                    \
+        for (int l = 0; l < n; l++) {                                                                \
+            f32 x = flushed(av[l], tiny), y = flushed(bv[l], tiny);                                  \
+            r[l] = CANONICAL_##F(E, x, y, y);                                                        \
+        }                                                                                            \
+        FINISH_##F(n);                                                                               \
+        return op + 1;                                                                               \
+    }
+#define THREE_MODIFIED(NAME, F, n, E)                                                                \
+    KERNEL(NAME) {                                                                                   \
+        TAKE_##F(a, 0, n) TAKE_##F(b, 1, n) TAKE_##F(c, 2, n) TINY(F)                                \
+        f32 r[n];                                                                                    \
+        for (int l = 0; l < n; l++) {                                                                \
+            f32 x = flushed(av[l], tiny), y = flushed(bv[l], tiny), z = flushed(cv[l], tiny);        \
+            r[l] = CANONICAL_##F(E, x, y, z);                                                        \
+        }                                                                                            \
+        if (op->x & OOB) without_##F(r, a, b, n);                                                    \
+        FINISH_##F(n);                                                                               \
+        return op + 1;                                                                               \
+    }
+
+// `.oob`: the result is 0 where a factor is the NaN that tensor copies fill with (PTX ISA, "fma").
+static inline void without_fill(f32 *r, const u16 *a, const u16 *b, int n) {
+    for (int l = 0; l < n; l++) r[l] = a[l] == 0x7fff || b[l] == 0x7fff ? 0 : r[l];
 }
+#define without_f16 without_fill
+#define without_bf16 without_fill
+#define without_f32(r, a, b, n) (void)0
+
+#define ARITHMETIC(NAME, F, n, PRODUCT, FUSED)                                                       \
+    TWO_SOURCES(add_##NAME, F, n, x + y)                                                             \
+    TWO_SOURCES(sub_##NAME, F, n, x - y)                                                             \
+    TWO_SOURCES(mul_##NAME, F, n, PRODUCT)                                                           \
+    THREE_SOURCES(fma_##NAME, F, n, FUSED)
+#define MODIFIED(NAME, F, n, PRODUCT, FUSED)                                                         \
+    TWO_MODIFIED(add_##NAME##_m, F, n, x + y)                                                        \
+    TWO_MODIFIED(sub_##NAME##_m, F, n, x - y)                                                        \
+    TWO_MODIFIED(mul_##NAME##_m, F, n, PRODUCT)                                                      \
+    THREE_MODIFIED(fma_##NAME##_m, F, n, FUSED)
+#define BOTH(NAME, F, n, PRODUCT, FUSED) ARITHMETIC(NAME, F, n, PRODUCT, FUSED) MODIFIED(NAME, F, n, PRODUCT, FUSED)
+
+BOTH(f32, f32, 32, x * y, __builtin_fmaf(x, y, z))
+BOTH(f32x2, f32, 64, x * y, __builtin_fmaf(x, y, z))
+ARITHMETIC(f64, f64, 32, x * y, __builtin_fma(x, y, z))
+// A product of halves is exact in f32, and a sum rounds to half as the exact one does: 24 bits hold twice 11, and two more.
+BOTH(f16, f16, 32, x * y, odd_sum(x * y, z))
+BOTH(f16x2, f16, 64, x * y, odd_sum(x * y, z))
+// A product of bf16 may be too small for f32.
+#define BRAIN_PRODUCT odd_single((f64)x * y)
+#define BRAIN_FUSED odd_single(odd_sum_f64((f64)x * y, z))
+BOTH(bf16, bf16, 32, BRAIN_PRODUCT, BRAIN_FUSED)
+BOTH(bf16x2, bf16, 64, BRAIN_PRODUCT, BRAIN_FUSED)
+
+#define DIVIDING(NAME, KIND, F, ONE, SQRT)                                                           \
+    TWO_##KIND(div_##NAME, F, 32, x / y)                                                             \
+    ONE_##KIND(rcp_##NAME, F, 32, ONE / x)                                                           \
+    ONE_##KIND(sqrt_##NAME, F, 32, SQRT(x))
+#define TWO_SOURCE TWO_SOURCES
+DIVIDING(f32, SOURCE, f32, 1.0f, __builtin_sqrtf)
+DIVIDING(f32_m, MODIFIED, f32, 1.0f, __builtin_sqrtf)
+DIVIDING(f64, SOURCE, f64, 1.0, __builtin_sqrt)
+// rsqrt.approx, computed in double
+ONE_MODIFIED(rsqrt_f32, f32, 32, (f32)(1 / __builtin_sqrt((f64)x)))
+ONE_SOURCE(rsqrt_f64, f64, 32, 1 / __builtin_sqrt(x))
+
+// neg and abs change the sign's bit, of NaNs too, but for bf16, whose NaNs become the canonical one; flushed by 16 or 32
+// bits if the exponent is 0.
+#define SIGNS(NAME, U, n, EXPONENT, E)                                                               \
+    KERNEL(NAME) {                                                                                   \
+        SOURCE(U, a, 0, n)                                                                           \
+        U r[n], sign = (U)1 << (8 * sizeof(U) - 1), exponent = op->x & FTZ ? EXPONENT : 0;           \
+        for (int l = 0; l < n; l++) {                                                                \
+            U x = a[l];                                                                              \
+            x = exponent && !(x & exponent) ? x & sign : x;                                          \
+            r[l] = E;                                                                                \
+        }                                                                                            \
+        COMMIT_ROW(r);                                                                               \
+        return op + 1;                                                                               \
+    }
+#define SIGNS_OF(NAME, U, n, EXPONENT)                                                               \
+    SIGNS(neg_##NAME, U, n, EXPONENT, (U)(x ^ sign))                                                 \
+    SIGNS(abs_##NAME, U, n, EXPONENT, (U)(x & ~sign))
+SIGNS_OF(f32, u32, 32, 0x7f800000)
+SIGNS_OF(f64, u64, 32, 0)
+SIGNS_OF(f16, u16, 32, 0x7c00)
+SIGNS_OF(f16x2, u16, 64, 0x7c00)
+#define BRAIN_SIGNS(NAME, n)                                                                         \
+    SIGNS(neg_##NAME, u16, n, 0, (x & 0x7fff) > 0x7f80 ? 0x7fff : (u16)(x ^ sign))                   \
+    SIGNS(abs_##NAME, u16, n, 0, (x & 0x7fff) > 0x7f80 ? 0x7fff : (u16)(x & ~sign))
+BRAIN_SIGNS(bf16, 32)
+BRAIN_SIGNS(bf16x2, 64)
+
+// copysign: the sign of the first source, the magnitude of the second
+BINARY(copysign_f32, u32, u32, u32, LANES, (x & 0x80000000) | (y & 0x7fffffff))
+BINARY(copysign_f64, u64, u64, u64, LANES, (x >> 63 << 63) | (y << 1 >> 1))

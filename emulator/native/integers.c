@@ -1,6 +1,6 @@
-// Integer arithmetic, logic, bit fields, comparisons, selection, moves and predicates.
+// Integers of one width: arithmetic, logic, shifts, comparisons, selection; moves, cvt among integers, predicates.
 
-#include "engine.h"
+#include "arithmetic.h"
 
 #define OF_WIDTH(B)                                                                 \
     BINARY(add_##B, u##B, u##B, u##B, LANES, x + y)                                 \
@@ -12,6 +12,10 @@
     BINARY(xor_##B, u##B, u##B, u##B, LANES, x ^ y)                                 \
     UNARY(not_##B, u##B, u##B, LANES, ~x)                                           \
     UNARY(neg_##B, u##B, u##B, LANES, -x)                                           \
+    UNARY(abs_##B, u##B, u##B, LANES, (s##B)x < 0 ? -x : x)                         \
+    UNARY(cnot_##B, u##B, u##B, LANES, x == 0)                                      \
+    TERNARY(sad_u##B, u##B, u##B, u##B, u##B, LANES, (u##B)(z + (x > y ? x - y : y - x)))          \
+    TERNARY(sad_s##B, u##B, s##B, s##B, u##B, LANES, (u##B)(z + (x > y ? (u##B)x - (u##B)y : (u##B)y - (u##B)x))) \
     UNARY(mov_##B, u##B, u##B, LANES, x)                                            \
     BINARY(min_u##B, u##B, u##B, u##B, LANES, x < y ? x : y)                        \
     BINARY(max_u##B, u##B, u##B, u##B, LANES, x > y ? x : y)                        \
@@ -44,19 +48,6 @@ OF_WIDTH(16)
 OF_WIDTH(32)
 OF_WIDTH(64)
 
-BINARY(mulwide_u32, u64, u32, u32, LANES, (u64)x * y)
-BINARY(mulwide_s32, s64, s32, s32, LANES, (s64)x * y)
-BINARY(mulwide_u16, u32, u16, u16, LANES, (u32)x * y)
-BINARY(mulwide_s16, s32, s16, s16, LANES, (s32)x * y)
-TERNARY(madwide_u16, u32, u16, u16, u32, LANES, (u32)x * y + z)
-TERNARY(madwide_s16, u32, s16, s16, u32, LANES, (u32)((s32)x * y) + z)
-TERNARY(madwide_u32, u64, u32, u32, u64, LANES, (u64)x * y + z)
-TERNARY(madwide_s32, u64, s32, s32, u64, LANES, (u64)((s64)x * y) + z)
-BINARY(mulhi_u32, u32, u32, u32, LANES, (u32)((u64)x * y >> 32))
-BINARY(mulhi_s32, s32, s32, s32, LANES, (s32)((s64)x * y >> 32))
-UNARY(popc_32, u32, u32, LANES, (u32)__builtin_popcount(x))
-UNARY(popc_64, u32, u64, LANES, (u32)__builtin_popcountll(x))
-
 // cvt among integers: k_cvt_<register>_<source>
 #define RESIZE(A, D) UNARY(cvt_##D##_##A, D, A, LANES, (D)x)
 #define RESIZES(A) \
@@ -87,17 +78,6 @@ PARTS(64, 16)
 PARTS(32, 16)
 PARTS(32, 8)
 PARTS(16, 8)
-
-static inline u32 permuted(u32 a, u32 b, u32 selector) {
-    u64 both = (u64)b << 32 | a;
-    u32 r = 0;
-    for (int i = 0; i < 4; i++) {
-        u32 code = selector >> 4 * i & 15, octet = (u32)(both >> 8 * (code & 7)) & 0xff;
-        r |= (code & 8 ? -(octet >> 7) & 0xff : octet) << 8 * i;
-    }
-    return r;
-}
-TERNARY(prmt_32, u32, u32, u32, u32, LANES, permuted(x, y, z))
 
 // Predicates: masks, or 0 and 1
 #define PREDICATE(NAME, E)                                                          \

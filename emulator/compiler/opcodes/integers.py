@@ -6,6 +6,7 @@ PTX ISA, "Integer Arithmetic Instructions", "Logic and Shift Instructions", "prm
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from emulator.arithmetic.integers import PERMUTE_MODES
 from emulator.compiler.code import Code
@@ -13,14 +14,26 @@ from emulator.compiler.opcodes.rows import Emit, Row, called, computed, row, wid
 from emulator.ptx.ir import SINK, Immediate, Instruction, Pair
 from emulator.ptx.types import type_width
 
+if TYPE_CHECKING:
+    from emulator.compiler.rowcode.assembler import Assembler
+
 INTEGERS = "u16 s16 u32 s32 u64 s64"
 BITS = "b16 b32 b64"
 
 
 def by_lane(
-    pattern: str, types: str, function: str, sources: str = "abc", result: str | None = None, ending: str = ""
+    pattern: str,
+    types: str,
+    function: str,
+    sources: str = "abc",
+    result: str | None = None,
+    ending: str = "",
+    kernel: str | None = None,
+    constant: int = 0,
 ) -> Row:
-    """A rare instruction, computed lane by lane. function: an expression of integers, as `rows.computed` takes it."""
+    """A rare instruction, its Python text lane by lane. function: an expression of integers, as `rows.computed` takes
+    it, and the other parameters too.
+    """
     names = [letter for letter in "abcde" if f"{{{letter}}}" in function]
     body = function
     for letter in names:
@@ -28,17 +41,19 @@ def by_lane(
     width = result[1:] if result and result[1:].isdigit() else "{n}"
     sources_text = ", ".join(f"{{{letter}}}" for letter in names)
     lanes = f"integers.per_lane(lambda {', '.join(names)}: {body}, {width}, {sources_text})"
-    return computed(pattern, types, function, lanes, sources, result or "unsigned", ending)
+    return computed(pattern, types, function, lanes, sources, result or "unsigned", ending, kernel, constant)
 
 
 ARITHMETIC = [
-    computed("add", INTEGERS, "{a} + {b}", "{a} + {b}", "qq", "unsigned"),
-    computed("sub", INTEGERS, "{a} - {b}", "{a} - {b}", "qq", "unsigned"),
-    by_lane(r"add\.sat", "s32", "integers.clamped({a} + {b}, {n})"),
-    by_lane(r"sub\.sat", "s32", "integers.clamped({a} - {b}, {n})"),
-    computed(r"mul\.lo", INTEGERS, "{a} * {b}", "{a} * {b}", "qq", "unsigned"),
-    computed(r"mad\.lo", INTEGERS, "{a} * {b} + {c}", "{a} * {b} + {c}", "qqq", "unsigned"),
-    computed(r"mul\.hi", INTEGERS, "{a} * {b} >> {n}", "integers.multiply_high({a}, {b}, {n}, {signed})"),
+    computed("add", INTEGERS, "{a} + {b}", "{a} + {b}", "qq", "unsigned", kernel="add_{w}"),
+    computed("sub", INTEGERS, "{a} - {b}", "{a} - {b}", "qq", "unsigned", kernel="sub_{w}"),
+    by_lane(r"add\.sat", "s32", "integers.clamped({a} + {b}, {n})", kernel="addsat_s32"),
+    by_lane(r"sub\.sat", "s32", "integers.clamped({a} - {b}, {n})", kernel="subsat_s32"),
+    computed(r"mul\.lo", INTEGERS, "{a} * {b}", "{a} * {b}", "qq", "unsigned", kernel="mul_{w}"),
+    computed(r"mad\.lo", INTEGERS, "{a} * {b} + {c}", "{a} * {b} + {c}", "qqq", "unsigned", kernel="mad_{w}"),
+    computed(
+        r"mul\.hi", INTEGERS, "{a} * {b} >> {n}", "integers.multiply_high({a}, {b}, {n}, {signed})", kernel="mulhi_{t}"
+    ),
     computed(
         r"mad\.hi",
         INTEGERS,
@@ -46,38 +61,89 @@ ARITHMETIC = [
         "integers.multiply_high({a}, {b}, {n}, {signed}).view(UINTS[{n}]) + {c}",
         "abq",
         "unsigned",
+        kernel="madhi_{t}",
     ),
-    by_lane(r"mad\.hi\.sat", "s32", "integers.clamped(({a} * {b} >> {n}) + {c}, {n})"),
-    computed(r"mul\.wide", "u16 u32", "{a} * {b}", "np.multiply({a}, {b}, dtype=UINTS[2 * {n}])", result="wide"),
-    computed(r"mul\.wide", "s16 s32", "{a} * {b}", "np.multiply({a}, {b}, dtype=INTS[2 * {n}])", result="wide"),
+    by_lane(r"mad\.hi\.sat", "s32", "integers.clamped(({a} * {b} >> {n}) + {c}, {n})", kernel="madhisat_s32"),
     computed(
-        r"mad\.wide", "u16 u32", "{a} * {b} + {c}", "np.multiply({a}, {b}, dtype=UINTS[2 * {n}]) + {c}", "abw", "wide"
+        r"mul\.wide",
+        "u16 u32",
+        "{a} * {b}",
+        "np.multiply({a}, {b}, dtype=UINTS[2 * {n}])",
+        result="wide",
+        kernel="mulwide_{t}",
     ),
     computed(
-        r"mad\.wide", "s16 s32", "{a} * {b} + {c}", "np.multiply({a}, {b}, dtype=INTS[2 * {n}]) + {c}", "abw", "wide"
+        r"mul\.wide",
+        "s16 s32",
+        "{a} * {b}",
+        "np.multiply({a}, {b}, dtype=INTS[2 * {n}])",
+        result="wide",
+        kernel="mulwide_{t}",
     ),
-    by_lane(r"mul24\.lo", "u32 s32", "integers.product24({a}, {b}, {signed})", "qq"),
-    by_lane(r"mul24\.hi", "u32 s32", "integers.product24({a}, {b}, {signed}) >> 16", "qq"),
-    by_lane(r"mad24\.lo", "u32 s32", "integers.product24({a}, {b}, {signed}) + {c}", "qqq"),
-    by_lane(r"mad24\.hi", "u32 s32", "(integers.product24({a}, {b}, {signed}) >> 16) + {c}", "qqq"),
-    by_lane(r"mad24\.hi\.sat", "s32", "integers.clamped((integers.product24({a}, {b}, True) >> 16) + {c}, 32)"),
-    computed("div", INTEGERS, "integers.divide_scalar({a}, {b})", "integers.divide({a}, {b}, {n}, {signed})"),
-    computed("rem", INTEGERS, "integers.remainder_scalar({a}, {b})", "integers.remainder({a}, {b}, {n}, {signed})"),
-    computed("min", INTEGERS, "min({a}, {b})", "np.minimum({a}, {b})"),
-    computed("max", INTEGERS, "max({a}, {b})", "np.maximum({a}, {b})"),
-    computed(r"min\.relu", "s32", "max(min({a}, {b}), 0)", "np.maximum(np.minimum({a}, {b}), 0)"),
-    computed(r"max\.relu", "s32", "max({a}, {b}, 0)", "np.maximum(np.maximum({a}, {b}), 0)"),
-    computed("neg", "s16 s32 s64", "-{a}", "-{a}", "q", "unsigned"),
-    computed("abs", "s16 s32 s64", "abs({a})", "np.abs({a})"),
-    computed("sad", INTEGERS, "{c} + abs({a} - {b})", "{c} + (np.maximum({a}, {b}) - np.minimum({a}, {b}))"),
-    by_lane(r"dp4a\.u32", "u32 s32", "integers.dot_bytes({a}, {b}, {c}, False, {signed})", "qqq"),
-    by_lane(r"dp4a\.s32", "u32 s32", "integers.dot_bytes({a}, {b}, {c}, True, {signed})", "qqq"),
+    computed(
+        r"mad\.wide",
+        "u16 u32",
+        "{a} * {b} + {c}",
+        "np.multiply({a}, {b}, dtype=UINTS[2 * {n}]) + {c}",
+        "abw",
+        "wide",
+        kernel="madwide_{t}",
+    ),
+    computed(
+        r"mad\.wide",
+        "s16 s32",
+        "{a} * {b} + {c}",
+        "np.multiply({a}, {b}, dtype=INTS[2 * {n}]) + {c}",
+        "abw",
+        "wide",
+        kernel="madwide_{t}",
+    ),
+    by_lane(r"mul24\.lo", "u32 s32", "integers.product24({a}, {b}, {signed})", "qq", kernel="mul24lo_{t}"),
+    by_lane(r"mul24\.hi", "u32 s32", "integers.product24({a}, {b}, {signed}) >> 16", "qq", kernel="mul24hi_{t}"),
+    by_lane(r"mad24\.lo", "u32 s32", "integers.product24({a}, {b}, {signed}) + {c}", "qqq", kernel="mad24lo_{t}"),
+    by_lane(
+        r"mad24\.hi", "u32 s32", "(integers.product24({a}, {b}, {signed}) >> 16) + {c}", "qqq", kernel="mad24hi_{t}"
+    ),
+    by_lane(
+        r"mad24\.hi\.sat",
+        "s32",
+        "integers.clamped((integers.product24({a}, {b}, True) >> 16) + {c}, 32)",
+        kernel="mad24hisat_s32",
+    ),
+    computed(
+        "div",
+        INTEGERS,
+        "integers.divide_scalar({a}, {b})",
+        "integers.divide({a}, {b}, {n}, {signed})",
+        kernel="div_{t}",
+    ),
+    computed(
+        "rem",
+        INTEGERS,
+        "integers.remainder_scalar({a}, {b})",
+        "integers.remainder({a}, {b}, {n}, {signed})",
+        kernel="rem_{t}",
+    ),
+    computed("min", INTEGERS, "min({a}, {b})", "np.minimum({a}, {b})", kernel="min_{t}"),
+    computed("max", INTEGERS, "max({a}, {b})", "np.maximum({a}, {b})", kernel="max_{t}"),
+    computed(r"min\.relu", "s32", "max(min({a}, {b}), 0)", "np.maximum(np.minimum({a}, {b}), 0)", kernel="minrelu_{t}"),
+    computed(r"max\.relu", "s32", "max({a}, {b}, 0)", "np.maximum(np.maximum({a}, {b}), 0)", kernel="maxrelu_{t}"),
+    computed("neg", "s16 s32 s64", "-{a}", "-{a}", "q", "unsigned", kernel="neg_{w}"),
+    computed("abs", "s16 s32 s64", "abs({a})", "np.abs({a})", kernel="abs_{w}"),
+    computed(
+        "sad", INTEGERS, "{c} + abs({a} - {b})", "{c} + (np.maximum({a}, {b}) - np.minimum({a}, {b}))", kernel="sad_{t}"
+    ),
+    by_lane(
+        r"dp4a\.u32", "u32 s32", "integers.dot_bytes({a}, {b}, {c}, False, {signed})", "qqq", kernel="dp4a_u32_{t}"
+    ),
+    by_lane(r"dp4a\.s32", "u32 s32", "integers.dot_bytes({a}, {b}, {c}, True, {signed})", "qqq", kernel="dp4a_s32_{t}"),
     *(
         by_lane(
             rf"dp2a\.{half}\.{kind}32",
             "u32 s32",
             f"integers.dot_halves({{a}}, {{b}}, {{c}}, {kind == 's'}, {{signed}}, {half == 'hi'})",
             "qqq",
+            kernel=f"dp2a{half}_{kind}32_{{t}}",
         )
         for half in ("lo", "hi")
         for kind in "us"
@@ -87,7 +153,13 @@ ARITHMETIC = [
 _PAIRS = "(({}).view(u32))"
 PACKED = [
     computed(
-        "add", "u16x2 s16x2", None, _PAIRS.format("integers.halves({a}, u16) + integers.halves({b}, u16)"), "qq", "u32"
+        "add",
+        "u16x2 s16x2",
+        None,
+        _PAIRS.format("integers.halves({a}, u16) + integers.halves({b}, u16)"),
+        "qq",
+        "u32",
+        kernel="add_u16x2",
     ),
     *(
         computed(
@@ -97,6 +169,7 @@ PACKED = [
             _PAIRS.format(f"{function}(integers.halves({{a}}, {dtype}), integers.halves({{b}}, {dtype}))"),
             "qq",
             "u32",
+            kernel=name + "_{f}",
         )
         for name, function in (("min", "np.minimum"), ("max", "np.maximum"))
         for types, dtype in (("u16x2", "u16"), ("s16x2", "i16"))
@@ -109,27 +182,42 @@ PACKED = [
             _PAIRS.format(f"np.maximum({function}(integers.halves({{a}}, i16), integers.halves({{b}}, i16)), i16(0))"),
             "qq",
             "u32",
+            kernel=name + "relu_{f}",
         )
         for name, function in (("min", "np.minimum"), ("max", "np.maximum"))
     ),
 ]
 
 BIT_FIELDS = [
-    computed("popc", "b32 b64", "{a}.bit_count()", "integers.bit_count({a})", result="u32"),
-    computed("clz", "b32 b64", "{n} - {a}.bit_length()", "integers.leading_zeros({a}, {n})", result="u32"),
-    by_lane("brev", "b32 b64", "integers.reverse_bits({a}, {n})"),
-    by_lane("bfind", "u32 s32 u64 s64", "integers.find_leading({a}, {n}, {signed}, False)", result="u32"),
-    by_lane(r"bfind\.shiftamt", "u32 s32 u64 s64", "integers.find_leading({a}, {n}, {signed}, True)", result="u32"),
-    by_lane("bfe", "u32 s32 u64 s64", "integers.extract_field({a}, {b}, {c}, {n}, {signed})", "quu"),
-    by_lane("bfi", "b32 b64", "integers.insert_field({a}, {b}, {c}, {d}, {n})", "abuu"),
-    by_lane("fns", "b32", "integers.find_nth_set({a}, {b}, {c})", "uui"),
+    computed("popc", "b32 b64", "{a}.bit_count()", "integers.bit_count({a})", result="u32", kernel="popc_{w}"),
+    computed(
+        "clz", "b32 b64", "{n} - {a}.bit_length()", "integers.leading_zeros({a}, {n})", result="u32", kernel="clz_{w}"
+    ),
+    by_lane("brev", "b32 b64", "integers.reverse_bits({a}, {n})", kernel="brev_{w}"),
+    by_lane(
+        "bfind", "u32 s32 u64 s64", "integers.find_leading({a}, {n}, {signed}, False)", result="u32", kernel="bfind_{t}"
+    ),
+    by_lane(
+        r"bfind\.shiftamt",
+        "u32 s32 u64 s64",
+        "integers.find_leading({a}, {n}, {signed}, True)",
+        result="u32",
+        kernel="bfindshift_{t}",
+    ),
+    by_lane("bfe", "u32 s32 u64 s64", "integers.extract_field({a}, {b}, {c}, {n}, {signed})", "quu", kernel="bfe_{t}"),
+    by_lane("bfi", "b32 b64", "integers.insert_field({a}, {b}, {c}, {d}, {n})", "abuu", kernel="bfi_{w}"),
+    by_lane("fns", "b32", "integers.find_nth_set({a}, {b}, {c})", "uui", kernel="fns_32"),
     *(
-        by_lane(rf"bmsk\.{mode}", "b32", f"integers.bit_mask({{a}}, {{b}}, {mode == 'clamp'})")
+        by_lane(rf"bmsk\.{mode}", "b32", f"integers.bit_mask({{a}}, {{b}}, {mode == 'clamp'})", kernel=f"bmsk_{mode}")
         for mode in ("clamp", "wrap")
     ),
     *(
         by_lane(
-            rf"szext\.{mode}", "u32 s32", f"integers.extend_bits({{a}}, {{b}}, {{signed}}, {mode == 'clamp'})", "uu"
+            rf"szext\.{mode}",
+            "u32 s32",
+            f"integers.extend_bits({{a}}, {{b}}, {{signed}}, {mode == 'clamp'})",
+            "uu",
+            kernel=f"szext_{mode}_{{t}}",
         )
         for mode in ("clamp", "wrap")
     ),
@@ -138,16 +226,25 @@ BIT_FIELDS = [
         "b32",
         "integers.permute_bytes({a}, {b}, {c})",
         "integers.permute_bytes_row(row_of({a}, 32), row_of({b}, 32), {c})",
+        kernel="prmt_32",
     ),
     *(
-        by_lane("prmt", "b32", f"integers.permute_mode({{a}}, {{b}}, {{c}}, {mode!r})", ending=rf"\.{mode}")
-        for mode in PERMUTE_MODES
+        by_lane(
+            "prmt",
+            "b32",
+            f"integers.permute_mode({{a}}, {{b}}, {{c}}, {mode!r})",
+            ending=rf"\.{mode}",
+            kernel="prmt_mode",
+            constant=sum(selector << 16 * i for i, selector in enumerate(selectors)),
+        )
+        for mode, selectors in PERMUTE_MODES.items()
     ),
     *(
         by_lane(
             rf"shf\.{way}\.{mode}",
             "b32",
             f"integers.funnel_shift({{a}}, {{b}}, {{c}}, {way == 'l'}, {mode == 'clamp'})",
+            kernel=f"shf_{way}_{mode}",
         )
         for way in "lr"
         for mode in ("wrap", "clamp")
@@ -166,6 +263,25 @@ def _shift(code: Code, instruction: Instruction, match: re.Match) -> None:
     scalar, simple, lanes = _SHIFTS[match.group("op")]
     immediate = isinstance(count, Immediate) and 0 <= count.value < type_width(match.group("type"))
     code.compute(instruction, match.group("type"), scalar, simple if immediate else lanes, "au", None)
+
+
+def _shift_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    code.compute(instruction, match.group("type"), {"shl": "shl_{w}", "shr": "shr_{t}"}[match.group("op")], "au")
+
+
+def _logic_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    """lop3, with or without a Boolean operation."""
+    destination, *operands = instruction.operands
+    sources = [code.source(operand, "b32") for operand in operands[:3]]
+    table = operands[3].value & 0xFF
+    if not isinstance(destination, Pair):
+        code.operation("lop3_32", destination, sources, table)
+        return
+    result = code.intermediate("lop3_32", 32, sources, table)
+    holds = code.intermediate("ne_32", 1, [result, code.constant(0)])
+    combined = code.source(operands[4], "pred")
+    code.operation("mov_32", destination.first, [result])
+    code.operation(f"{match.group('combine')}_pred", destination.second, [holds, combined])
 
 
 def _logic_with_predicate(code: Code, instruction: Instruction, match: re.Match) -> None:
@@ -187,14 +303,18 @@ def _logic_with_predicate(code: Code, instruction: Instruction, match: re.Match)
 
 
 LOGIC = [
-    computed("and", BITS, "{a} & {b}", "{a} & {b}"),
-    computed("or", BITS, "{a} | {b}", "{a} | {b}"),
-    computed("xor", BITS, "{a} ^ {b}", "{a} ^ {b}"),
-    computed("not", BITS, "~{a}", "~{a}"),
-    computed("cnot", BITS, "int({a} == 0)", "({a} == 0).astype(UINTS[{n}])"),
-    row(r"(?P<op>shl|shr)\.(?P<type>[bus](?:16|32|64))", _shift, 3),
-    called(r"lop3\.b32", "integers.logic3({1:v}, {2:v}, {3:v}, {4:i})", takes="b32 b32 b32 b32 #"),
-    row(r"lop3\.(?P<combine>and|or)\.b32", _logic_with_predicate, takes="b32|p b32 b32 b32 # p"),
+    computed("and", BITS, "{a} & {b}", "{a} & {b}", kernel="and_{w}"),
+    computed("or", BITS, "{a} | {b}", "{a} | {b}", kernel="or_{w}"),
+    computed("xor", BITS, "{a} ^ {b}", "{a} ^ {b}", kernel="xor_{w}"),
+    computed("not", BITS, "~{a}", "~{a}", kernel="not_{w}"),
+    computed("cnot", BITS, "int({a} == 0)", "({a} == 0).astype(UINTS[{n}])", kernel="cnot_{w}"),
+    row(r"(?P<op>shl|shr)\.(?P<type>[bus](?:16|32|64))", _shift, 3, kernels=_shift_kernels),
+    called(
+        r"lop3\.b32", "integers.logic3({1:v}, {2:v}, {3:v}, {4:i})", takes="b32 b32 b32 b32 #", kernels=_logic_kernels
+    ),
+    row(
+        r"lop3\.(?P<combine>and|or)\.b32", _logic_with_predicate, takes="b32|p b32 b32 b32 # p", kernels=_logic_kernels
+    ),
 ]
 
 
@@ -216,12 +336,20 @@ def _predicate_logic(symbol: str) -> Emit:
     return emit
 
 
+def _predicate_row(name: str, symbol: str, takes: str) -> Row:
+    def kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+        destination, *operands = instruction.operands
+        code.operation(f"{name}_pred", destination, [code.source(operand, "pred") for operand in operands])
+
+    return row(rf"{name}\.pred", _predicate_logic(symbol), kind=widest_source, takes=takes, kernels=kernels)
+
+
 PREDICATES = [
-    row(r"and\.pred", _predicate_logic("&"), kind=widest_source, takes="p p p"),
-    row(r"or\.pred", _predicate_logic("|"), kind=widest_source, takes="p p p"),
-    row(r"xor\.pred", _predicate_logic("^"), kind=widest_source, takes="p p p"),
-    row(r"not\.pred", _predicate_logic("~"), kind=widest_source, takes="p p"),
-    row(r"mov\.pred", _predicate_logic("="), kind=widest_source, takes="p p"),
+    _predicate_row("and", "&", "p p p"),
+    _predicate_row("or", "|", "p p p"),
+    _predicate_row("xor", "^", "p p p"),
+    _predicate_row("not", "~", "p p"),
+    _predicate_row("mov", "=", "p p"),
 ]
 
 ROWS: list[Row] = [*ARITHMETIC, *PACKED, *BIT_FIELDS, *LOGIC, *PREDICATES]

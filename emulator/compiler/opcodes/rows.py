@@ -100,6 +100,8 @@ def computed(
     result: str | None = None,
     ending: str = "",
     kernel: str | None = None,
+    constant: int = 0,
+    kernels: Kernels | None = None,
 ) -> Row:
     """An instruction `d = f(a, b, ...)` with one operand for each source that the expressions name.
 
@@ -109,15 +111,16 @@ def computed(
     sources: a letter per source for its type: "q" the type's width, unsigned; "w" twice the width; "u" and "i" 32 bits,
     unsigned and signed; "p" a predicate; any other letter the type itself.
     result: type of the result; None for the type itself, "wide" for twice its width, "unsigned" for it without a sign.
-    kernel: name of its kernel, as `rowcode.assembler.Assembler.compute` takes it.
+    kernel, constant: name of its kernel and the constant for it, as `rowcode.assembler.Assembler.compute` has them.
+    kernels: emits it as kernels, if one is not enough.
     """
 
     def emit(code: Code, instruction: Instruction, match: re.Match) -> None:
         code.compute(instruction, match.group("type"), scalar, lanes, sources, result)
 
-    def kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    def single(code: Assembler, instruction: Instruction, match: re.Match) -> None:
         assert kernel is not None
-        code.compute(instruction, match.group("type"), kernel, sources)
+        code.compute(instruction, match.group("type"), kernel, sources, constant)
 
     kind = same_as_sources if scalar is not None else always_lanes
     operands = 1 + sources_named(lanes)
@@ -126,7 +129,7 @@ def computed(
         emit,
         operands,
         kind=kind,
-        kernels=kernels if kernel else None,
+        kernels=kernels or (single if kernel else None),
     )
 
 

@@ -17,6 +17,7 @@ from emulator.ptx.literals import literal_bits
 from emulator.ptx.types import type_width
 
 KEEPS, TO_ROW = 8, 16  # flags: lanes that are not active keep the destination's value; a shared result goes to a row
+FOURTH = 32  # flag of an operation with four sources, of which x is the last one's slot: that is one value
 OP = np.dtype(
     [("run", "u8"), ("d", "i4"), ("a", "i4"), ("b", "i4"), ("c", "i4"), ("flags", "u4"), ("pc", "i4"), ("x", "i8")]
 )
@@ -200,27 +201,30 @@ class Assembler:
             flags |= TO_ROW | (KEEPS if keeps else 0)
         self.emit(kernel, self.slots[destination.name].offset, a, b, c, flags=flags, **others)
 
-    def intermediate(self, kernel: str, width: int, sources: Sequence[Source], x: int = 0) -> Source:
-        """`kernel(sources)` in a new slot. width: bits of the result."""
-        row = any(source.row for source in sources)
+    def intermediate(self, kernel: str, width: int, sources: Sequence[Source], x: int = 0, row: bool = False) -> Source:
+        """`kernel(sources)` in a new slot. width: bits of the result. row: a row in any case."""
+        row = row or any(source.row for source in sources)
         result = self.temporary(width, row)
         self._operation(kernel, result.offset, row, sources, 0, x)
         return result
 
     def _operation(self, kernel: str, d: int, row: bool, sources: Sequence[Source], flags: int, x: int) -> None:
+        if len(sources) == 4:
+            *sources, fourth = sources
+            flags, x = flags | (0 if fourth.row else FOURTH), fourth.offset
         for i, source in enumerate(sources):
             flags |= (not source.row) << i
         places = [source.offset for source in sources] + [0] * (3 - len(sources))
         self.emit(kernel if row else f"{kernel}_s", d, *places, flags=flags, x=x)
 
-    def compute(self, instruction: Instruction, type_name: str, kernel: str, sources: str) -> None:
+    def compute(self, instruction: Instruction, type_name: str, kernel: str, sources: str, x: int = 0) -> None:
         """`d = kernel(a, b, ...)`; sources as in `opcodes.rows.computed`.
 
-        kernel: names the type's width {w}, width and sign {t}, and name {f}.
+        kernel: names the type's width {w}, width and sign {t}, and name {f}. x: its constant.
         """
         destination, *operands = instruction.operands
         width = type_width(type_name)
         types = {"u": "u32", "i": "s32", "p": "pred", "w": f"{type_name[0]}{2 * width}", "q": f"u{width}"}
         typed = [self.source(x, types.get(letter, type_name)) for x, letter in zip(operands, sources, strict=False)]
         signed = ("s" if type_name[0] == "s" else "u") + str(width)
-        self.operation(kernel.format(w=width, t=signed, f=type_name), destination, typed)
+        self.operation(kernel.format(w=width, t=signed, f=type_name), destination, typed, x)
