@@ -33,7 +33,8 @@ def _single(values: np.ndarray, rounding: str) -> np.ndarray:
 
 
 def _double(values: np.ndarray, rounding: str) -> np.ndarray:
-    return values.astype(f64).view(u64)
+    single = values if values.dtype == f64 else canonical(values.astype(f32))
+    return single.astype(f64).view(u64)
 
 
 def _tf32(values: np.ndarray, rounding: str) -> np.ndarray:

@@ -4,7 +4,7 @@
 
 #include "engine.h"
 
-enum { FOURTH = 16 };  // flag of an Op whose x is the slot of a fourth source: it is one value
+enum { FOURTH = 32 };  // flag of an Op whose x is the slot of a fourth source: it is one value
 
 // As TERNARY, with a fourth source w, whose slot is the Op's x.
 #define QUATERNARY(NAME, D, A, B, C, W, n, E)                                                       \

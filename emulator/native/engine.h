@@ -98,7 +98,7 @@ struct Op {
     s64 x;           // a constant, a distance in Ops, or the address of a description
 };
 
-enum { KEEPS = 8, TO_ROW = 32 };  // lanes that are not active keep their value; the result goes to every lane of a row
+enum { KEEPS = 8, TO_ROW = 16 };  // lanes that are not active keep their value; the result goes to every lane of a row
 
 #define KERNEL(NAME) const Op *k_##NAME(Context *restrict ctx, const Op *restrict op)
 #define AT(T, x) ((T *)(ctx->file + op->x))

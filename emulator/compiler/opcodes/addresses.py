@@ -6,11 +6,15 @@ import re
 
 from emulator.compiler.code import Code
 from emulator.compiler.opcodes.rows import Row, called, ignored, row
+from emulator.compiler.rowcode.assembler import Assembler, Source, Unsupported
+from emulator.compiler.rowcode.registers import SHARED_BASE
 from emulator.ops.memory import LOCAL_TAG, SHARED_TAG, TAG_SHIFT
 from emulator.ptx.ir import Instruction
+from emulator.ptx.types import type_width
 
 _SHARED_BITS = SHARED_TAG << TAG_SHIFT
 _LOCAL_BITS = LOCAL_TAG << TAG_SHIFT
+_TAGS = {"shared": _SHARED_BITS, "local": _LOCAL_BITS}
 _OWN_SPACES = {"shared::cta": "shared", "shared::cluster": "shared", "const": "global"}  # as `Sources.place` has them
 _PRIORITIES = r"L2::evict_(?:last|normal|first|unchanged)(?:\.L2::evict_(?:first|unchanged))?"
 
@@ -24,12 +28,23 @@ def _convert_address(code: Code, instruction: Instruction, match: re.Match) -> N
     if to_space:
         code.fits(source, "u64")
     text = code.place(source, 64, _OWN_SPACES.get(space, space))
-    tag = {"shared": _SHARED_BITS, "local": _LOCAL_BITS}.get(space.partition("::")[0], 0)
+    tag = _TAGS.get(space.partition("::")[0], 0)
     if tag and to_space:
         text = f"{text} & {(1 << 32) - 1}"
     elif tag:
         text = f"{text} | u64({tag})" if code.kind == "lanes" else f"{text} | {tag}"
     code.assign(destination, text, code.kind)
+
+
+def _convert_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    destination, source = instruction.operands
+    value, tag = code.place(source, "u64"), _TAGS.get(match.group("space").partition("::")[0], 0)
+    if not tag:
+        code.operation("mov_64", destination, [value])
+    elif match.group("to") is not None:
+        code.operation("and_64", destination, [value, code.constant((1 << 32) - 1)])
+    else:
+        code.operation("or_64", destination, [value, code.constant(tag)])
 
 
 def _map_address(code: Code, instruction: Instruction, match: re.Match) -> None:
@@ -42,6 +57,19 @@ def _map_address(code: Code, instruction: Instruction, match: re.Match) -> None:
         code.assign(destination, f"{address} & u{width}({_rank_mask(match)}) | {rank_text} << u{width}(24)", "lanes")
     else:
         code.assign(destination, f"{address} & {_rank_mask(match)} | {code.value(rank)} << 24", "uniform")
+
+
+def _map_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    destination, source, rank = instruction.operands
+    width = type_width(match.group("type"))
+    ranks = code.source(rank, "u32")
+    if width == 64:
+        ranks = code.intermediate("cvt_u64_u32", 64, [ranks])
+    offset = code.intermediate(
+        f"and_{width}", width, [code.place(source, f"u{width}"), code.constant(_rank_mask(match))]
+    )
+    upper = code.intermediate(f"shl_{width}", width, [ranks, code.constant(24)])
+    code.operation(f"or_{width}", destination, [offset, upper])
 
 
 def _rank_mask(match: re.Match) -> int:
@@ -64,19 +92,58 @@ def _is_space(code: Code, instruction: Instruction, match: re.Match) -> None:
     code.assign(destination, tests.get(space, own), code.kind)
 
 
+def _space_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    destination, source = instruction.operands
+    value, space = code.source(source, "u64"), match.group("space")
+    if space == "param":
+        raise Unsupported
+    tags = {"shared::cluster": SHARED_TAG, "local": LOCAL_TAG, "global": 0}
+    if space in tags:
+        shift, wanted = code.constant(56), code.constant(tags[space])
+    else:
+        shift, base = code.constant(24), Source(code.slots[SHARED_BASE].offset, False)
+        tagged = code.intermediate("or_64", 64, [base, code.constant(_SHARED_BITS)])
+        wanted = code.intermediate("shr_u64", 64, [tagged, shift])
+    code.operation("eq_64", destination, [code.intermediate("shr_u64", 64, [value, shift]), wanted])
+
+
+def _rank_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    destination, source = instruction.operands
+    width = type_width(match.group("type"))
+    above = code.intermediate(f"shr_u{width}", width, [code.source(source, f"u{width}"), code.constant(24)])
+    rank = code.intermediate(f"and_{width}", width, [above, code.constant(0xFF)])
+    code.operation(f"cvt_u32_u{width}", destination, [rank])
+
+
+def _policy_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    code.operation("mov_64", instruction.operands[0], [code.constant(0)])
+
+
 ROWS: list[Row] = [
     row(
         r"cvta(?P<to>\.to)?\.(?P<space>global|shared::cta|shared::cluster|shared|local|param|const)\.(?P<type>u32|u64)",
         _convert_address,
+        kernels=_convert_kernels,
         takes="{type} .",
     ),
-    row(r"mapa(?:\.(?P<space>shared::cluster))?\.(?P<type>u32|u64)", _map_address, takes="{type} . u32"),
+    row(
+        r"mapa(?:\.(?P<space>shared::cluster))?\.(?P<type>u32|u64)",
+        _map_address,
+        kernels=_map_kernels,
+        takes="{type} . u32",
+    ),
     row(
         r"isspacep\.(?P<space>global|shared::cta|shared::cluster|shared|local|param)(?:::entry)?",
         _is_space,
+        kernels=_space_kernels,
         takes="p u64",
     ),
-    called(r"getctarank(?:\.shared::cluster)?\.(?P<type>u32|u64)", "{1:v} >> 24 & 0xff", takes="u32 {type}"),
+    called(
+        r"getctarank(?:\.shared::cluster)?\.(?P<type>u32|u64)",
+        "{1:v} >> 24 & 0xff",
+        takes="u32 {type}",
+        kernels=_rank_kernels,
+    ),
     ignored(r"prefetch(?:\.global|\.local)?\.(?:L1|L2(?:::evict_(?:last|normal))?)", "[]"),
     ignored(r"prefetchu\.L1", "[]"),
     called(
@@ -86,7 +153,9 @@ ROWS: list[Row] = [
         takes="[] #",
     ),
     called(r"discard(?:\.global)?\.L2", "memory.discard_line(g, {m}, {0:x}, {1:i}, {issuer})", writes=0, takes="[] #"),
-    called(rf"createpolicy\.fractional\.{_PRIORITIES}\.b64", "0", takes="b64 f32?"),
-    called(rf"createpolicy\.range(?:\.global)?\.{_PRIORITIES}\.b64", "0", takes="b64 [] u32 u32"),
-    called(r"createpolicy\.cvt\.L2\.b64", "0", takes="b64 b64"),
+    called(rf"createpolicy\.fractional\.{_PRIORITIES}\.b64", "0", takes="b64 f32?", kernels=_policy_kernels),
+    called(
+        rf"createpolicy\.range(?:\.global)?\.{_PRIORITIES}\.b64", "0", takes="b64 [] u32 u32", kernels=_policy_kernels
+    ),
+    called(r"createpolicy\.cvt\.L2\.b64", "0", takes="b64 b64", kernels=_policy_kernels),
 ]

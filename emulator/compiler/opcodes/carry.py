@@ -8,6 +8,7 @@ import re
 
 from emulator.compiler.code import Code
 from emulator.compiler.opcodes.rows import Row, row
+from emulator.compiler.rowcode.assembler import Assembler
 from emulator.ptx.ir import SINK, Instruction, Pair
 from emulator.ptx.types import type_width
 
@@ -18,6 +19,8 @@ _FUNCTIONS = {
     "mad.lo": ("carry.multiply_low", "carry.multiply_low", 4),
     "mad.hi": ("carry.multiply_high", "carry.multiply_high_signed", 4),
 }
+
+_PRODUCTS = {"mad.lo": "mul_{w}", "mad.hi": "mulhi_{t}"}
 
 
 def _carrying(operation: str, reads: bool, writes: bool) -> Row:
@@ -40,10 +43,27 @@ def _carrying(operation: str, reads: bool, writes: bool) -> Row:
             if target != SINK:
                 code.assign(target, f"{result}[{i}]", code.kind)
 
+    def kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+        destination, *operands = instruction.operands
+        type_name = match.group("type")
+        width, sign = type_width(type_name), type_name[0] if operation == "mad.hi" else ""
+        flag = code.source(operands.pop(), "pred") if reads else code.constant(0)
+        sources = [code.source(operand, type_name) for operand in operands]
+        if count == 4:
+            product = _PRODUCTS[operation].format(t=f"{sign}{width}", w=width)
+            sources = [code.intermediate(product, width, sources[:2]), sources[2]]
+        kernel = f"{'subc' if operation == 'sub' else 'addc'}_{width}"
+        if not isinstance(destination, Pair):
+            code.operation(kernel, destination, [*sources, flag])
+            return
+        carried = code.intermediate(f"{kernel}_flag", 1, [*sources, flag])
+        code.operation(kernel, destination.first, [*sources, flag])
+        code.operation("mov_pred", destination.second, [carried])
+
     name, _, half = operation.partition(".")
     pattern = name + "c" * reads + (rf"\.{half}" if half else "") + r"\.cc" * writes + r"\.(?P<type>[us](?:32|64))"
     carry = frozenset({"in"} if reads else ()) | frozenset({"out"} if writes else ())
-    return row(pattern, emit, carry=carry, takes=" ".join(["{type}"] * count))
+    return row(pattern, emit, kernels=kernels, carry=carry, takes=" ".join(["{type}"] * count))
 
 
 ROWS: list[Row] = [

@@ -6,17 +6,14 @@ PTX ISA, "Comparison and Selection Instructions", "Half Precision Comparison Ins
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
 
 from emulator.compiler.code import Code
+from emulator.compiler.opcodes import comparison_kernels as kernels
 from emulator.compiler.opcodes.float_operands import numbers
 from emulator.compiler.opcodes.integers import BITS, INTEGERS
 from emulator.compiler.opcodes.rows import Row, always_lanes, computed, row, same_as_sources
 from emulator.ptx.ir import SINK, Instruction, Pair
 from emulator.ptx.types import type_width
-
-if TYPE_CHECKING:
-    from emulator.compiler.rowcode.assembler import Assembler, Source
 
 _ORDERED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _UNSIGNED = {"lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
@@ -82,124 +79,6 @@ def _setp(code: Code, instruction: Instruction, match: re.Match) -> None:
             code.assign(target, name, code.kind)
 
 
-# Comparison of floats -> kernel, whether its sources are exchanged, whether its result is inverted.
-_FLOAT_KERNELS = {
-    "eq": ("eq", False, False),
-    "ne": ("ltgt", False, False),
-    "lt": ("lt", False, False),
-    "le": ("le", False, False),
-    "gt": ("lt", True, False),
-    "ge": ("le", True, False),
-    "equ": ("ltgt", False, True),
-    "neu": ("eq", False, True),
-    "ltu": ("le", True, True),
-    "leu": ("lt", True, True),
-    "gtu": ("le", False, True),
-    "geu": ("lt", False, True),
-    "num": ("num", False, False),
-    "nan": ("num", False, True),
-}
-_UNSIGNED_KERNELS = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
-_INVERTED, _FLUSHED = 1, 2  # native/compare.c
-
-
-class _Test(NamedTuple):
-    """A comparison as a kernel."""
-
-    kernel: str
-    sources: list[Source]
-    x: int
-    row: bool  # whether the result is a row in any case
-
-    def result(self, code: Assembler) -> Source:
-        return code.intermediate(self.kernel, 1, self.sources, self.x, self.row)
-
-
-def _float_test(operator: str, type_name: str, sources: list[Source], flush: bool) -> _Test:
-    """The comparison of two sources of f16, bf16, f32 or f64."""
-    kernel, exchanged, inverted = _FLOAT_KERNELS[operator]
-    x = _INVERTED * inverted + _FLUSHED * flush
-    return _Test(f"{kernel}_{type_name}", sources[::-1] if exchanged else sources, x, True)
-
-
-def _tests(code: Assembler, a: object, b: object, match: re.Match) -> list[_Test]:
-    """The comparison of two operands; of pairs the two of their halves, the lower ones first."""
-    type_name, operator = match.group("type"), match.group("op")
-    sources = [code.source(operand, type_name) for operand in (a, b)]
-    flush = match.groupdict().get("ftz") is not None
-    if type_name.endswith("x2"):
-        halves = [[code.intermediate("part_32_16", 16, [x], shift) for x in sources] for shift in (0, 16)]
-        return [_float_test(operator, type_name[:-2], half, flush) for half in halves]
-    if "f" in type_name:
-        return [_float_test(operator, type_name, sources, flush)]
-    name = _UNSIGNED_KERNELS.get(operator, operator)
-    sign = "" if name in ("eq", "ne") else "s" if type_name[0] == "s" else "u"
-    return [_Test(f"{name}_{sign}{type_width(type_name)}", sources, 0, False)]
-
-
-def _combined(code: Assembler, holds: list[Source], combined: list, match: re.Match) -> list[Source]:
-    """Predicates after the Boolean operation with the third source."""
-    if not combined:
-        return holds
-    third = code.source(combined[0], "pred")
-    return [code.intermediate(f"{match.group('combine')}_pred", 1, [x, third]) for x in holds]
-
-
-def _setp_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
-    destination, a, b, *combined = instruction.operands
-    test, *upper = _tests(code, a, b, match)
-    if not isinstance(destination, Pair) and not combined:
-        code.operation(test.kernel, destination, test.sources, test.x)
-        return
-    targets, holds = [destination], [test.result(code)]
-    if isinstance(destination, Pair):
-        targets = [destination.first, destination.second]
-        holds.append(upper[0].result(code) if upper else code.intermediate("not_pred", 1, holds))
-    for target, value in zip(targets, _combined(code, holds, combined, match), strict=True):
-        code.operation("mov_pred", target, [value])
-
-
-def _set_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
-    destination, a, b, *combined = instruction.operands
-    pairs, result = match.group("type").endswith("x2"), match.group("result")
-    width = 16 if pairs else type_width(result)
-    holds = _combined(code, [test.result(code) for test in _tests(code, a, b, match)], combined, match)
-    one = code.constant(_ONE.get(result.removesuffix("x2"), (1 << width) - 1))
-    if not pairs:
-        code.operation(f"selp_{width}", destination, [one, code.constant(0), *holds])
-        return
-    halves = [code.intermediate("selp_16", 16, [one, code.constant(0), x]) for x in holds]
-    code.operation("join_32_16", destination, halves)
-
-
-def _selp_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
-    destination, a, b, predicate = instruction.operands
-    type_name = match.group("type")
-    sources = [code.source(a, type_name), code.source(b, type_name), code.source(predicate, "pred")]
-    code.operation(f"selp_{type_width(type_name)}", destination, sources)
-
-
-def _slct_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
-    """slct.type.s32, and slct{.ftz}.type.f32."""
-    destination, a, b, c = instruction.operands
-    type_name, zero = match.group("type"), code.constant(0)
-    if instruction.opcode.endswith(".s32"):
-        test = _Test("ge_s32", [code.source(c, "s32"), zero], 0, False)
-    else:
-        test = _float_test("ge", "f32", [code.source(c, "f32"), zero], match.group("ftz") is not None)
-    sources = [code.source(a, type_name), code.source(b, type_name), test.result(code)]
-    code.operation(f"selp_{type_width(type_name)}", destination, sources)
-
-
-def _property_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
-    destination, a = instruction.operands
-    type_name = match.group("type")
-    code.operation(f"{match.group('op')}_{type_name}", destination, [code.source(a, type_name)])
-
-
-_ONE = {"f32": 0x3F800000, "f16": 0x3C00, "bf16": 0x3F80}
-
-
 def _set(code: Code, instruction: Instruction, match: re.Match) -> None:
     """set.CmpOp{.BoolOp}{.ftz}.dtype.stype d, a, b{, {!}c}: all bits, or 1.0, where the comparison holds; of pairs in
     each half.
@@ -209,7 +88,7 @@ def _set(code: Code, instruction: Instruction, match: re.Match) -> None:
     pairs = type_name.endswith("x2")
     holds, ending = _compared(code, a, b, match), _combining(code, combined, match, pairs)
     width = 16 if pairs else type_width(result)
-    one = _ONE.get(result.removesuffix("x2"), (1 << width) - 1)
+    one = kernels.ONE.get(result.removesuffix("x2"), (1 << width) - 1)
     text = f"np.where({holds}{ending}, u{width}({one}), u{width}(0))"
     code.assign(destination, f"{text}.view(u32)" if pairs else text, "lanes")
 
@@ -276,28 +155,28 @@ ROWS: list[Row] = [
         rf"setp\.(?P<op>{_INTEGER_COMPARED}){_COMBINE}\.(?P<type>{_INTEGER_TYPES})",
         _setp,
         takes=_SETP,
-        kernels=_setp_kernels,
+        kernels=kernels.setp,
     ),
     row(
         rf"setp\.(?P<op>{_FLOAT_COMPARED}){_COMBINE}{_FTZ}\.(?P<type>f16|f16x2|f32)",
         _setp,
         kind=always_lanes,
         takes=_SETP,
-        kernels=_setp_kernels,
+        kernels=kernels.setp,
     ),
     row(
         rf"setp\.(?P<op>{_FLOAT_COMPARED}){_COMBINE}\.(?P<type>bf16|bf16x2|f64)",
         _setp,
         kind=always_lanes,
         takes=_SETP,
-        kernels=_setp_kernels,
+        kernels=kernels.setp,
     ),
     row(
         rf"set\.(?P<op>{_INTEGER_COMPARED}){_COMBINE}\.(?P<result>u32|s32|f32|f16|bf16)\.(?P<type>{_INTEGER_TYPES})",
         _set,
         kind=always_lanes,
         takes=_SET,
-        kernels=_set_kernels,
+        kernels=kernels.set_,
     ),
     *(
         row(
@@ -305,7 +184,7 @@ ROWS: list[Row] = [
             _set,
             kind=always_lanes,
             takes=_SET,
-            kernels=_set_kernels,
+            kernels=kernels.set_,
         )
         for results, types, ftz in _FLOAT_SETS
     ),
@@ -314,7 +193,7 @@ ROWS: list[Row] = [
         _selp,
         kind=same_as_sources,
         takes="{type} {type} {type} p",
-        kernels=_selp_kernels,
+        kernels=kernels.selp,
     ),
     computed(
         "slct",
@@ -324,20 +203,20 @@ ROWS: list[Row] = [
         "qqi",
         "unsigned",
         ending=r"\.s32",
-        kernels=_slct_kernels,
+        kernels=kernels.slct,
     ),
     row(
         rf"slct(?P<ftz>\.ftz)?\.(?P<type>{_INTEGER_TYPES}|f32|f64)\.f32",
         _select_by_sign,
         kind=always_lanes,
         takes="{type} {type} {type} f32",
-        kernels=_slct_kernels,
+        kernels=kernels.slct,
     ),
     row(
         rf"testp\.(?P<op>{'|'.join(_PROPERTIES)})\.(?P<type>f32|f64)",
         _test_property,
         kind=always_lanes,
         takes="p {type}",
-        kernels=_property_kernels,
+        kernels=kernels.test_property,
     ),
 ]

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from emulator.compiler.code import Code
+from emulator.compiler.opcodes import conversion_kernels as kernels
 from emulator.compiler.opcodes.float_operands import numbers
 from emulator.compiler.opcodes.rows import Row, always_lanes, row
 from emulator.compiler.signatures import shown
-from emulator.ptx.ir import SINK, Address, Instruction, Register, Symbol, Vector
+from emulator.ptx.ir import SINK, Address, Instruction, Symbol, Vector
 from emulator.ptx.types import type_width
-
-if TYPE_CHECKING:
-    from emulator.compiler.rowcode.assembler import Assembler, Source
 
 _WORD = "b16|u16|s16|f16|bf16|b32|u32|s32|f32|f16x2|bf16x2|b64|u64|s64|f64|f32x2"
 
@@ -70,28 +67,6 @@ def _pack(code: Code, destination: object, source: Vector, width: int) -> None:
         code.assign(destination, f"floats.interleave(({rows},), u{width})", "lanes")
 
 
-def _mov_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
-    destination, source = instruction.operands
-    type_name = match.group("type")
-    width = type_width(type_name)
-    if isinstance(destination, Vector):
-        part = width // len(destination.items)
-        value = code.place(source, type_name)
-        for i, item in enumerate(destination.items):
-            code.operation(f"part_{width}_{part}", item, [value], part * i)
-    elif isinstance(source, Vector):
-        part = width // len(source.items)
-        items = [code.source(item, f"b{part}") for item in source.items]
-        while len(items) > 2:
-            part *= 2
-            items = [
-                code.intermediate(f"join_{part}_{part // 2}", part, items[i : i + 2]) for i in range(0, len(items), 2)
-            ]
-        code.operation(f"join_{width}_{part}", destination, items)
-    else:
-        code.operation(f"mov_{width}", destination, [code.place(source, type_name)])
-
-
 _INTEGER = "u8|s8|u16|s16|u32|s32|u64|s64"
 _FLOAT = "f16|bf16|f32|f64"
 
@@ -106,48 +81,6 @@ def _from_integer(code: Code, operand: object, type_name: str) -> str:
         return f"signed({text}, {width})" if type_name[0] == "s" else text
     text = f"{text}.astype(u{width})" if register_width != width else text
     return f"{text}.view(i{width})" if type_name[0] == "s" else text
-
-
-def resized(code: Assembler, value: Source, of: str, to: str) -> Source:
-    """A value of an integer type, extended or cut off. Types: "s32"."""
-    return value if of[1:] == to[1:] else code.intermediate(f"cvt_{to}_{of}", type_width(to), [value])
-
-
-def low_part(code: Assembler, operand: object, type_name: str) -> Source:
-    """The low bits of a register as a value of a type, or a literal of it."""
-    if isinstance(operand, Register) and operand.width > type_width(type_name):
-        return resized(code, code.source(operand, f"u{operand.width}"), f"u{operand.width}", f"u{type_name[1:]}")
-    return code.source(operand, type_name)
-
-
-def _integer_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
-    destination, source = instruction.operands
-    to, of = match.group("to"), match.group("type")
-    value = low_part(code, source, of)
-    if match.group("sat"):
-        if type_width(of) == 8:
-            of, value = "s32", resized(code, value, of, "s32")
-        value = _saturated(code, value, of, to)
-    width = getattr(destination, "width", type_width(to))
-    if type_width(to) < width:
-        value, of = resized(code, value, of, to), to
-    code.operation(f"cvt_u{width}_{of}", destination, [value])
-
-
-def _saturated(code: Assembler, value: Source, of: str, to: str) -> Source:
-    """A value of a type of at least 16 bits, clamped to the numbers that it has in common with another one."""
-    (low, high), (least, most) = (
-        (-(1 << type_width(name) - 1), (1 << type_width(name) - 1) - 1)
-        if name[0] == "s"
-        else (0, (1 << type_width(name)) - 1)
-        for name in (to, of)
-    )
-    width = type_width(of)
-    if high < most:
-        value = code.intermediate(f"min_{of}", width, [value, code.constant(high)])
-    if low > least:
-        value = code.intermediate(f"max_{of}", width, [value, code.constant(low)])
-    return value
 
 
 def _integer_to_integer(code: Code, instruction: Instruction, match: re.Match) -> None:
@@ -233,48 +166,60 @@ _FTZ_SAT = r"(?P<ftz>\.ftz)?(?P<sat>\.sat)?"
 _NARROW_INTEGER = "u8|s8|u16|s16|u32|s32"
 
 ROWS: list[Row] = [
-    row(rf"mov\.(?P<type>{_WORD})", _mov, 2, kernels=_mov_kernels),
+    row(rf"mov\.(?P<type>{_WORD})", _mov, 2, kernels=kernels.mov),
     row(
         rf"cvt(?P<sat>\.sat)?\.(?P<to>{_INTEGER})\.(?P<type>{_INTEGER})",
         _integer_to_integer,
         takes=_CONVERTED,
-        kernels=_integer_kernels,
+        kernels=kernels.integer_to_integer,
     ),
     row(
         rf"cvt\.(?P<rounding>rn|rz|rm|rp){_FTZ_SAT}\.(?P<to>f16|f32)\.(?P<type>{_INTEGER})",
         _integer_to_float,
         kind=always_lanes,
+        kernels=kernels.integer_to_float,
         takes=_CONVERTED,
     ),
     row(
         rf"cvt\.(?P<rounding>rn|rz|rm|rp)\.(?P<to>bf16)\.(?P<type>{_INTEGER})",
         _integer_to_float,
         kind=always_lanes,
+        kernels=kernels.integer_to_float,
         takes=_CONVERTED,
     ),
     row(
         rf"cvt\.(?P<rounding>rn|rz|rm|rp)(?P<sat>\.sat)?\.(?P<to>f64)\.(?P<type>{_NARROW_INTEGER})",
         _integer_to_float,
         kind=always_lanes,
+        kernels=kernels.integer_to_float,
         takes=_CONVERTED,
     ),
-    row(r"cvt\.rn\.f64\.(?P<type>u64|s64)", _long_to_double, kind=always_lanes, takes="f64 {type}+"),
+    row(
+        r"cvt\.rn\.f64\.(?P<type>u64|s64)",
+        _long_to_double,
+        kind=always_lanes,
+        kernels=kernels.long_to_double,
+        takes="f64 {type}+",
+    ),
     row(
         rf"cvt\.(?P<rounding>rni|rzi|rmi|rpi)(?P<ftz>\.ftz)?(?:\.sat)?\.(?P<to>{_INTEGER})\.(?P<type>{_FLOAT})",
         _float_to_integer,
         kind=always_lanes,
+        kernels=kernels.float_to_integer,
         takes=_CONVERTED,
     ),
     row(
         rf"cvt(?:\.(?P<rounding>rn|rz|rm|rp|rni|rzi|rmi|rpi))?{_FTZ_SAT}\.(?P<to>{_FLOAT})\.(?P<type>{_FLOAT})",
         _float_to_float,
         kind=always_lanes,
+        kernels=kernels.float_to_float,
         takes=_CONVERTED,
     ),
     row(
         r"cvt\.(?P<rounding>rn|rz)(?P<modifiers>(?:\.relu|\.satfinite)+)\.(?P<to>f16|bf16)\.(?P<type>f32)",
         _float_to_float,
         kind=always_lanes,
+        kernels=kernels.float_to_float,
         takes=_CONVERTED,
     ),
 ]

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from emulator.compiler.code import Code
 from emulator.compiler.opcodes.float_operands import bits, numbers
 from emulator.compiler.opcodes.rows import Kernels, Row, always_lanes, row, sources_named
+from emulator.compiler.rowcode.assembler import Assembler, Source
 from emulator.ptx.ir import Instruction
 from emulator.ptx.types import type_width
-
-if TYPE_CHECKING:
-    from emulator.compiler.rowcode.assembler import Assembler, Source
 
 ROUND = r"\.(?P<rounding>rn|rz|rm|rp)"
 MAYBE_ROUND = rf"(?:{ROUND})?"

@@ -6,16 +6,13 @@ PTX ISA, "Integer Arithmetic Instructions", "Logic and Shift Instructions", "prm
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from emulator.arithmetic.integers import PERMUTE_MODES
 from emulator.compiler.code import Code
 from emulator.compiler.opcodes.rows import Emit, Row, called, computed, row, widest_source
+from emulator.compiler.rowcode.assembler import Assembler
 from emulator.ptx.ir import SINK, Immediate, Instruction, Pair
 from emulator.ptx.types import type_width
-
-if TYPE_CHECKING:
-    from emulator.compiler.rowcode.assembler import Assembler
 
 INTEGERS = "u16 s16 u32 s32 u64 s64"
 BITS = "b16 b32 b64"

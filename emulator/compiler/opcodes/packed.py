@@ -10,6 +10,7 @@ import re
 
 from emulator.arithmetic.minifloats import FORMATS
 from emulator.compiler.code import Code
+from emulator.compiler.opcodes import conversion_kernels as kernels
 from emulator.compiler.opcodes.float_operands import numbers
 from emulator.compiler.opcodes.rows import Row, always_lanes, row
 from emulator.ptx.ir import Instruction
@@ -77,28 +78,94 @@ _RELU = r"(?P<modifiers>\.relu)?"
 _SATFINITE = r"(?P<modifiers>\.satfinite)?"
 
 ROWS: list[Row] = [
-    row(rf"cvt\.(?P<rounding>rn|rz){_MODIFIERS}\.(?P<to>f16|bf16)x2\.(?P<type>f32)", _pack, 3, kind=always_lanes),
-    row(rf"cvt\.rs{_MODIFIERS}\.(?P<to>f16|bf16)x2\.f32", _pack_stochastic, kind=always_lanes, takes="b32 f32 f32 b32"),
-    row(rf"cvt\.(?P<rounding>rn){_SATURATING}\.(?P<to>{_SMALL})x2\.(?P<type>f32)", _pack, 3, kind=always_lanes),
     row(
-        rf"cvt\.(?P<rounding>rn){_SATURATING}\.(?P<to>{_SMALL})x2\.(?P<type>f16x2|bf16x2)", _pack, 2, kind=always_lanes
+        rf"cvt\.(?P<rounding>rn|rz){_MODIFIERS}\.(?P<to>f16|bf16)x2\.(?P<type>f32)",
+        _pack,
+        3,
+        kernels=kernels.pack,
+        kind=always_lanes,
     ),
-    row(rf"cvt\.(?P<rounding>rz|rp){_SATFINITE}\.(?P<to>ue8m0)x2\.(?P<type>f32)", _pack, 3, kind=always_lanes),
-    row(rf"cvt\.(?P<rounding>rz|rp){_SATFINITE}\.(?P<to>ue8m0)x2\.(?P<type>bf16x2)", _pack, 2, kind=always_lanes),
-    row(rf"cvt\.rn{_RELU}\.(?P<to>f16|bf16)x2\.(?P<of>{_SMALL})x2", _unpack, 2, kind=always_lanes),
+    row(
+        rf"cvt\.rs{_MODIFIERS}\.(?P<to>f16|bf16)x2\.f32",
+        _pack_stochastic,
+        kernels=kernels.pack_stochastic,
+        kind=always_lanes,
+        takes="b32 f32 f32 b32",
+    ),
+    row(
+        rf"cvt\.(?P<rounding>rn){_SATURATING}\.(?P<to>{_SMALL})x2\.(?P<type>f32)",
+        _pack,
+        3,
+        kernels=kernels.pack,
+        kind=always_lanes,
+    ),
+    row(
+        rf"cvt\.(?P<rounding>rn){_SATURATING}\.(?P<to>{_SMALL})x2\.(?P<type>f16x2|bf16x2)",
+        _pack,
+        2,
+        kernels=kernels.pack,
+        kind=always_lanes,
+    ),
+    row(
+        rf"cvt\.(?P<rounding>rz|rp){_SATFINITE}\.(?P<to>ue8m0)x2\.(?P<type>f32)",
+        _pack,
+        3,
+        kernels=kernels.pack,
+        kind=always_lanes,
+    ),
+    row(
+        rf"cvt\.(?P<rounding>rz|rp){_SATFINITE}\.(?P<to>ue8m0)x2\.(?P<type>bf16x2)",
+        _pack,
+        2,
+        kernels=kernels.pack,
+        kind=always_lanes,
+    ),
+    row(
+        rf"cvt\.rn{_RELU}\.(?P<to>f16|bf16)x2\.(?P<of>{_SMALL})x2",
+        _unpack,
+        2,
+        kernels=kernels.unpack,
+        kind=always_lanes,
+    ),
     row(
         rf"cvt\.rn{_RELU}(?P<scaled>\.scaled::n2::ue8m0)\.(?P<to>bf16)x2\.(?P<of>{_SMALL})x2",
         _unpack,
         3,
+        kernels=kernels.unpack,
         kind=always_lanes,
     ),
-    row(r"cvt\.rn(?P<modifiers>)\.(?P<to>bf16)x2\.(?P<of>ue8m0)x2", _unpack, 2, kind=always_lanes),
-    row(rf"cvt\.(?P<rounding>rn|rz){_MODIFIERS}\.tf32\.f32", _round_to_tf32, kind=always_lanes, takes="b32 f32"),
-    row(rf"cvt\.(?P<rounding>rna){_SATFINITE}\.tf32\.f32", _round_to_tf32, kind=always_lanes, takes="b32 f32"),
-    row(r"cvt\.pack\.sat\.(?P<sign>[us])(?P<width>16)\.s32", _pack_integers, kind=always_lanes, takes="b32 s32 s32"),
+    row(
+        r"cvt\.rn(?P<modifiers>)\.(?P<to>bf16)x2\.(?P<of>ue8m0)x2",
+        _unpack,
+        2,
+        kernels=kernels.unpack,
+        kind=always_lanes,
+    ),
+    row(
+        rf"cvt\.(?P<rounding>rn|rz){_MODIFIERS}\.tf32\.f32",
+        _round_to_tf32,
+        kernels=kernels.round_to_tf32,
+        kind=always_lanes,
+        takes="b32 f32",
+    ),
+    row(
+        rf"cvt\.(?P<rounding>rna){_SATFINITE}\.tf32\.f32",
+        _round_to_tf32,
+        kernels=kernels.round_to_tf32,
+        kind=always_lanes,
+        takes="b32 f32",
+    ),
+    row(
+        r"cvt\.pack\.sat\.(?P<sign>[us])(?P<width>16)\.s32",
+        _pack_integers,
+        kernels=kernels.pack_integers,
+        kind=always_lanes,
+        takes="b32 s32 s32",
+    ),
     row(
         r"cvt\.pack\.sat\.(?P<sign>[us])(?P<width>2|4|8)\.s32\.b32",
         _pack_integers,
+        kernels=kernels.pack_integers,
         kind=always_lanes,
         takes="b32 s32 s32 b32",
     ),

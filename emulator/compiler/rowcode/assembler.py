@@ -16,8 +16,8 @@ from emulator.ptx.ir import SINK, Address, Immediate, Instruction, Negated, Regi
 from emulator.ptx.literals import literal_bits
 from emulator.ptx.types import type_width
 
-KEEPS, TO_ROW = 8, 32  # flags: lanes that are not active keep the destination's value; a shared result goes to a row
-FOURTH = 16  # flag of an operation with four sources, of which x is the last one's slot: that is one value
+KEEPS, TO_ROW = 8, 16  # flags: lanes that are not active keep the destination's value; a shared result goes to a row
+FOURTH = 32  # flag of an operation with four sources, of which x is the last one's slot: that is one value
 OP = np.dtype(
     [("run", "u8"), ("d", "i4"), ("a", "i4"), ("b", "i4"), ("c", "i4"), ("flags", "u4"), ("pc", "i4"), ("x", "i8")]
 )
