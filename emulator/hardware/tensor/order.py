@@ -75,6 +75,8 @@ class TensorOrder:
         self._epochs: list[_Epoch] = []
         self._last: Warp | None = None  # the warp of the last access
         self._mine: _Epoch | None = None  # the epoch of the last access
+        # (first column, number, whether it writes) of accesses in that epoch that touch none of the others' columns.
+        self._clear: set[tuple[int, int, bool]] = set()
         self._others = 0, 0  # columns that warps other than the last one have read, and written
 
     def access(
@@ -104,6 +106,7 @@ class TensorOrder:
                 mine = _Epoch(issuer, release)
                 self._epochs.append(mine)
             self._mine = mine
+            self._clear.clear()
         if writes & ~mine.writes:
             self._forget(writes, mine)
         mine.reads |= reads
@@ -137,6 +140,19 @@ class TensorOrder:
         self.access(issuer, Release(), user.after, 0, columns, frees=True)
         self._forget(columns)
         self._last = self._mine = None
+
+    def touch(
+        self, issuer: Issuer, release: Release, after: int, column: int, count: int, writes: bool
+    ) -> None:
+        """As `access`, of `count` columns from `column` on, in all lanes."""
+        mine, place = self._mine, (column, count, writes)
+        if mine is not None and mine.release is release and mine.warp is issuer[0].warp and place in self._clear:
+            mine.issuer = issuer
+            return
+        columns = columns_mask(column, count)
+        self.access(issuer, release, after, *((0, columns) if writes else (columns, 0)))
+        if not columns & (self._others[0] | self._others[1]):
+            self._clear.add(place)
 
 
 def _check(epoch: _Epoch, issuer: Issuer, after: int, frees: bool) -> None:
@@ -182,8 +198,7 @@ class IssuedAccess:
 
     def touch(self, order: TensorOrder, column: int, count: int, writes: bool) -> None:
         """The tensor core reads or writes `count` columns from `column` on, in all lanes."""
-        columns = columns_mask(column, count)
-        order.access(self.issuer, self.release, self.after, *((0, columns) if writes else (columns, 0)))
+        order.touch(self.issuer, self.release, self.after, column, count, writes)
 
 
 def fence_before(g: ActiveGroup) -> None:
