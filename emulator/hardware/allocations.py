@@ -99,8 +99,8 @@ class Allocations:
         before, _ = self.neighbours(address)
         return before if before is not None and address < before.end else None
 
-    def _holding(self, address: int) -> Allocation:
-        """As `allocation`, NO_ALLOCATION if there is none. For addresses of tensors, of which there are few."""
+    def holding(self, address: int) -> Allocation:
+        """As `allocation`, NO_ALLOCATION if there is none. For addresses that are looked for again and again."""
         version, found = self._found
         if version != self.version:
             found = {}

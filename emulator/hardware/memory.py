@@ -49,7 +49,7 @@ class GlobalMemory(Allocations):
         if traffic is None or self.observer is not None:
             return None
         if not found.start <= address < found.end:
-            found = self._holding(address)
+            found = self.holding(address)
         return traffic.loads.get(found)
 
     def counted_stores(self, address: int) -> Marks | None:
@@ -58,7 +58,7 @@ class GlobalMemory(Allocations):
         if traffic is None or self.observer is not None:
             return None
         if not found.start <= address < found.end:
-            found = self._holding(address)
+            found = self.holding(address)
         return traffic.stores.get(found) if found.writable else None
 
     # One lane

@@ -71,9 +71,13 @@ class SharedMemory:
         self._open.clear()
         self.data[offset : offset + MBARRIER_BYTES] = 0xFF
 
+    def has(self, offset: int, end: int) -> bool:
+        """Whether the bytes at offsets [offset, end) lie in the CTA's shared memory."""
+        return offset >= SHARED_BASE and end <= len(self.data)
+
     def check_range(self, offset: int, nbytes: int, kind: str = "load") -> None:
         """Raises Fault unless `nbytes` bytes at `offset` lie in the CTA's shared memory. kind: "load" or "store"."""
-        if offset < SHARED_BASE or offset + nbytes > len(self.data):
+        if not self.has(offset, offset + nbytes):
             raise Fault(
                 f"{kind} of {nbytes} bytes at shared offset {offset:#x} of CTA rank {self.rank}: the launch's shared "
                 f"memory is [{SHARED_BASE:#x}, {len(self.data):#x})"

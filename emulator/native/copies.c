@@ -53,8 +53,8 @@ static int is_open(const Window *window, u64 offset, u64 nbytes) {
 static int holds(const Traffic *traffic, u64 first, u64 end) { return traffic->start <= first && end <= traffic->end; }
 
 static void mark_loaded(const Traffic *loads, u64 address, u64 nbytes) {
-    u64 offset = address - loads->origin, last = (offset + nbytes - 1) / SECTOR;
-    for (u64 i = offset / SECTOR; i <= last; i++) loads->marks[i] = 1;
+    u64 offset = address - loads->origin, first = offset / SECTOR;
+    memset(loads->marks + first, 1, (offset + nbytes - 1) / SECTOR - first + 1);
 }
 
 static void mark_stored(const Traffic *stores, u64 address, u64 nbytes) {

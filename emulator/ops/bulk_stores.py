@@ -129,7 +129,11 @@ def wait_group(g: ActiveGroup, mask: int, newest: int, read_only: bool, issuer: 
     (PTX ISA, "cp.async.bulk.wait_group").
     """
     queues, groups = g.cta.machine.queues, g.warp.bulk_groups
-    for lane in lane_list(mask):
+    issuers = 0
+    for committed, async_ops in groups:
+        for lanes, _ in async_ops:
+            issuers |= committed & lanes
+    for lane in lane_list(mask & issuers):
         own = [async_ops for lanes, async_ops in groups if lanes >> lane & 1]
         due = [
             async_op

@@ -81,14 +81,16 @@ class MapReader:
             raise Fault(f"tensor map at {address:#x}: must be {TENSOR_MAP_ALIGNMENT}-byte aligned")
         self._memory = memory = g.grid.memory
         self._address, self._issuer, self._version = address, issuer, memory.version
-        self._found = memory.at(address, TENSOR_MAP_BYTES, "load")
+        self._found = memory.holding(address)
+        if address + TENSOR_MAP_BYTES > self._found.end:
+            self._found = memory.at(address, TENSOR_MAP_BYTES, "load")
         # The map as it is at issue must be valid: the hardware may read it at once.
         self.issued = self._decoded()
         self._read: TensorMap | None = None
 
     def _decoded(self) -> TensorMap:
         place = self._address - self._found.start
-        return TensorMap.decode(self._found.frozen[place : place + SIGNIFICANT_BYTES])
+        return TensorMap.decode(bytes(self._found.frozen[place : place + SIGNIFICANT_BYTES]))
 
     def __call__(self) -> TensorMap:
         if self._read is None:

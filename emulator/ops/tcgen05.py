@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 
 def _submit(
-    g: ActiveGroup, mask: int, cta_group: int, issuer: Issuer, instruction: str, run: Callable[[], None]
+    g: ActiveGroup, mask: int, cta_group: int, issuer: Issuer, run: Callable[[], None], ctas: list[Cta] | None = None
 ) -> None:
-    one_lane(mask, instruction)
+    """ctas: whose tensor memory is accessed; None for a commit."""
     g.cta.use_cta_group(cta_group)
     # One thread's operations run in order, and its commits track no other thread's (PTX ISA, "tcgen05.commit").
     thread = *g.warp.key, mask.bit_length()
-    ordered = commits(g, run) if instruction == "tcgen05.commit" else accesses(g, group_ctas(g, cta_group), run, issuer)
+    ordered = commits(g, run) if ctas is None else accesses(g, ctas, run, issuer)
     g.cta.machine.queues.tensor(thread, AsyncOperation(g, issuer, ordered))
 
 
@@ -75,7 +75,7 @@ def copy(
     def run() -> None:
         operation.run([cta.operands() for cta in ctas], issuer)
 
-    _submit(g, mask, cta_group, issuer, "tcgen05.cp", run)
+    _submit(g, mask, cta_group, issuer, run, ctas)
 
 
 def _picked(operands: MmaOperands, mask: int) -> MmaOperands:
@@ -115,7 +115,7 @@ def mma(g: ActiveGroup, mask: int, form: MmaForm, operands: MmaOperands, issuer:
         counters.mma += 1
         counters.mma_flops += flops
 
-    _submit(g, mask, form.cta_group, issuer, "tcgen05.mma", run)
+    _submit(g, mask, form.cta_group, issuer, run, ctas)
 
 
 def commit(g: ActiveGroup, mask: int, cta_group: int, barrier: Operand, multicast: int | None, issuer: Issuer) -> None:
@@ -139,4 +139,5 @@ def commit(g: ActiveGroup, mask: int, cta_group: int, barrier: Operand, multicas
             cta.alive(f"tcgen05.commit, an arrival on the {barrier.name},")
             deliver(g, barrier, issuer, partial(barrier.arrive, 1, "tcgen05.commit", issuer))
 
-    _submit(g, mask, cta_group, issuer, "tcgen05.commit", run)
+    one_lane(mask, "tcgen05.commit")
+    _submit(g, mask, cta_group, issuer, run)

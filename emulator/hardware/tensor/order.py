@@ -85,6 +85,8 @@ class TensorOrder:
         self._epochs: list[_Epoch] = []
         self._last: Warp | None = None  # the warp of the last access
         self._mine: _Epoch | None = None  # the epoch of the last access
+        # (columns read, columns written) of accesses in that epoch that touch none of the others' columns.
+        self._clear: set[tuple[int, int]] = set()
         self._others = 0, 0  # columns that warps other than the last one have read, and written
 
     def access(
@@ -114,6 +116,7 @@ class TensorOrder:
                 mine = _Epoch(issuer, release)
                 self._epochs.append(mine)
             self._mine = mine
+            self._clear.clear()
         if writes & ~mine.writes:
             self._forget(writes, mine)
         mine.reads |= reads
@@ -147,6 +150,16 @@ class TensorOrder:
         self.access(issuer, Release(), user.after, 0, columns, frees=True)
         self._forget(columns)
         self._last = self._mine = None
+
+    def touch(self, issuer: Issuer, release: Release, after: int, reads: int, writes: int) -> None:
+        """As `access`, by the tensor core, which comes back to the same columns."""
+        mine, place = self._mine, (reads, writes)
+        if mine is not None and mine.release is release and mine.warp is issuer[0].warp and place in self._clear:
+            mine.issuer = issuer
+            return
+        self.access(issuer, release, after, reads, writes)
+        if not (reads | writes) & (self._others[0] | self._others[1]):
+            self._clear.add(place)
 
 
 def _check(epoch: _Epoch, issuer: Issuer, after: int, frees: bool) -> None:
@@ -192,7 +205,7 @@ class IssuedAccess:
 
     def touch(self, order: TensorOrder, reads: int, writes: int) -> None:
         """The tensor core reads and writes these columns (masks)."""
-        order.access(self.issuer, self.release, self.after, reads, writes)
+        order.touch(self.issuer, self.release, self.after, reads, writes)
 
 
 def fence_before(g: ActiveGroup) -> None:
