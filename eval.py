@@ -28,6 +28,7 @@ from dataclasses import dataclass
 
 from harness import options
 from harness.devices import B200, DEVICES, MODES, Device, DeviceError, Job, choose_device, emulator_device
+from harness.interpreter import leave
 from harness.modes import run_mode
 from harness.protocol import ProtocolReport, usable_fd
 from harness.restart import RESTARTED, check_packages, restart_under_emulator
@@ -184,7 +185,8 @@ def main() -> int:
 
 if __name__ == "__main__":
     try:
-        sys.exit(main())
+        code = main()
     except KeyboardInterrupt:
         print("eval.py: interrupted", file=sys.stderr)
-        sys.exit(EXIT_INTERRUPTED)
+        code = EXIT_INTERRUPTED
+    leave(code)

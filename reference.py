@@ -23,6 +23,8 @@ SF_ATOM_SCALES = 4
 MISMATCHES_SHOWN = 5
 
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+_LARGEST_INT8_SCALE = 10  # twice an element, 2 * 6 * 10 at most, fits int8
+_LARGEST_INT8_K = 2**17  # a sum of so many products of two such integers fits int32
 _INTEGER_OF_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32}
 
 
@@ -70,7 +72,7 @@ def random_e2m1(batches: int, mn: int, k: int) -> torch.Tensor:
     """(mn, k // 2, batches) float4_e2m1fn_x2 on cuda, K contiguous, random values of magnitude up to 1.5."""
     keep_sign_and_two_low_bits = 0b1011_1011
     pairs = torch.randint(255, size=(batches, mn, k // 2), dtype=torch.uint8, device="cuda")
-    return pack_e2m1(pairs & keep_sign_and_two_low_bits)
+    return pack_e2m1(pairs.bitwise_and_(keep_sign_and_two_low_bits))
 
 
 def random_c(batches: int, m: int, n: int) -> torch.Tensor:
@@ -229,20 +231,35 @@ def generate_gemv_input(m: int, k: int, l: int, seed: int) -> Data:  # noqa: E74
 
 def has_native_scaled_mm() -> bool:
     """Whether torch._scaled_mm multiplies e2m1 on this device's tensor cores."""
-    return torch.cuda.get_device_capability() == (10, 0) and "emulated" not in torch.cuda.get_device_name()
+    return torch.cuda.get_device_capability() == (10, 0) and not is_emulated()
 
 
-def dequantize(values: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-    """(mn, k) float64 values from (mn, k // 2) float4_e2m1fn_x2 and (mn, k // 16) float8_e4m3fn scales.
+def is_emulated() -> bool:
+    """Whether device "cuda" is the CPU."""
+    return "emulated" in torch.cuda.get_device_name()
+
+
+def decode(values: torch.Tensor, factor: float, dtype: torch.dtype) -> torch.Tensor:
+    """(mn, k // 16, 16) elements of (mn, k // 2) float4_e2m1fn_x2 times a factor that makes them fit the dtype.
 
     The low nibble of byte i is element 2i, the high nibble element 2i + 1.
     """
     mn, pairs_per_row = values.shape
-    e2m1 = torch.tensor([*_E2M1, *(-value for value in _E2M1)], dtype=torch.float64, device=values.device)
+    e2m1 = torch.tensor([*_E2M1, *(-value for value in _E2M1)], device=values.device).mul_(factor).to(dtype)
     byte = torch.arange(256, device=values.device)
     pair_of_byte = torch.stack((e2m1[byte & 15], e2m1[byte >> 4]), dim=1)
-    elements = pair_of_byte.index_select(0, values.view(torch.uint8).flatten().int()).view(mn, -1, SF_VECTOR)
-    return elements.mul_(scales.to(values.device).double().unsqueeze(2)).view(mn, 2 * pairs_per_row)
+    indices = values.view(torch.uint8).flatten().int()
+    if dtype is torch.int8:  # selects pairs as numbers of 16 bits, four times as fast
+        pairs = pair_of_byte.view(torch.int16).flatten().index_select(0, indices).view(torch.int8)
+    else:
+        pairs = pair_of_byte.index_select(0, indices)
+    return pairs.view(mn, 2 * pairs_per_row // SF_VECTOR, SF_VECTOR)
+
+
+def dequantize(values: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """(mn, k) float64 values from (mn, k // 2) float4_e2m1fn_x2 and (mn, k // 16) float8_e4m3fn scales."""
+    elements = decode(values, 1, torch.float64)
+    return elements.mul_(scales.to(values.device).double().unsqueeze(2)).flatten(1)
 
 
 def float64_mm(a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.Tensor) -> torch.Tensor:
@@ -256,6 +273,32 @@ def float64_mm(a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.T
     left = dequantize(a, sfa)
     blocks = zip(b.view(torch.uint8).split(rows_per_block), sfb.split(rows_per_block))
     return torch.cat([left @ dequantize(values, scales).T for values, scales in blocks], dim=1)
+
+
+def fits_int8(scales: torch.Tensor, k: int) -> bool:
+    """Whether integer_mm takes float8_e4m3fn scales of an operand with this K."""
+    single = scales.float()
+    return 0 < k <= _LARGEST_INT8_K and bool(((single == single.round()) & (single.abs() <= _LARGEST_INT8_SCALE)).all())
+
+
+def integer_mm(a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.Tensor) -> torch.Tensor:
+    """float64_mm with integer scales of at most 10, in a tenth of its time on a CPU.
+
+    The sum is exact: twice an element is an integer that int8 holds, and int32 holds the sum of up to 2**17 products.
+    """
+
+    def doubled(values: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+        elements = decode(values, 2, torch.int8)
+        return elements.mul_(scales.to(values.device).to(torch.int8).unsqueeze(2)).flatten(1)
+
+    return torch._int_mm(doubled(a, sfa), doubled(b, sfb).T).double() / 4
+
+
+def exact_mm(a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.Tensor) -> torch.Tensor:
+    """The exact (m, n) float64 product; the faster of two ways to the same bits."""
+    k = 2 * a.shape[1]
+    multiply = integer_mm if is_emulated() and fits_int8(sfa, k) and fits_int8(sfb, k) else float64_mm
+    return multiply(a, b, sfa, sfb)
 
 
 def blocked_scales(scales: torch.Tensor) -> torch.Tensor:
@@ -294,7 +337,7 @@ def product(a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.Tens
     """
     if has_native_scaled_mm():
         return scaled_mm(a, b, blocked_scales(sfa), blocked_scales(sfb), torch.float32)
-    return float64_mm(a, b, sfa, sfb)
+    return exact_mm(a, b, sfa, sfb)
 
 
 def gemm(a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
@@ -322,8 +365,8 @@ def gemv_ref_kernel(data: Data) -> torch.Tensor:
     a, b, sfa, sfb, _, _, c = data
     result = torch.empty_like(c)
     for batch in range(c.shape[2]):
-        # The vector is the left operand: float64_mm holds all of its left operand in float64, one block of its right.
-        exact = float64_mm(b[:1, :, batch], a[:, :, batch], sfb[:1, :, batch], sfa[:, :, batch])
+        # float64_mm holds all of its left operand in float64, but one block of its right one.
+        exact = exact_mm(b[:1, :, batch], a[:, :, batch], sfb[:1, :, batch], sfa[:, :, batch])
         result[:, 0, batch] = round_to_float16(exact[0])
     return result
 

@@ -42,6 +42,7 @@ def environment(
         return variables
     # Workers share the cores already. NumPy's library reads the variable once, when it is loaded.
     variables["OPENBLAS_NUM_THREADS"] = "1"
+    variables.setdefault("OMP_WAIT_POLICY", "passive")  # torch's threads would spin on cores that workers need
     variables.setdefault(PROCESS, str(os.getpid()))  # not a child that starts first
     if schedule:
         variables["EMULATOR_SCHEDULE"] = schedule

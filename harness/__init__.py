@@ -3,7 +3,7 @@
 The judge, which is eval.py's own process, makes inputs and expected outputs and compares; the worker process imports
 the submission and calls it. A module imports only modules of the lines above its own, and nothing of eval.py or tools:
 
-    dsl, console, modules, timing, messages, confinement
+    dsl, console, modules, interpreter, timing, messages, confinement
     results, counts, plan_report, cases, shared_memory
     outputs, profiling
     judge                           the jobs on one case

@@ -1,8 +1,9 @@
-"""A case: its inputs and expected outputs, and the small case by which a large one is rehearsed."""
+"""A case: its inputs, made before they are needed, and the small case by which a large one is rehearsed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,10 @@ class Case:
         """An input: number 0 has the case's seed, the next ones' are SEED_STEP apart."""
         return self.reference.generate_input(**{**self.args, "seed": self.args["seed"] + SEED_STEP * number})
 
+    def identity(self) -> tuple[Any, ...]:
+        """Equal for cases with the same inputs."""
+        return self.problem.name, *sorted(self.args.items())
+
     def timing_inputs(self, first: int) -> Iterator[Data]:
         """The inputs of one timing, each made when it is asked for; see timing.timing_arguments."""
         for args in timing_arguments(self.problem, self.args, first):
@@ -45,6 +50,25 @@ class Case:
             return self
         smaller = {name: _at_most(self.args[name], limit) for name, limit in SMALL_SIZES.items() if name in self.args}
         return Case(self.problem, self.reference, {**self.args, **smaller})
+
+
+class Inputs:
+    """Inputs that the judge makes ahead, in its own memory, while the worker calls the submission on others."""
+
+    def __init__(self) -> None:
+        self.made: dict[tuple[Any, ...], Data] = {}
+
+    def prepare(self, case: Case, number: int = 0) -> None:
+        """Make an input, unless it is there. One that cannot be made raises its exception when it is taken."""
+        key = case.identity(), number
+        if key not in self.made:
+            with suppress(Exception):
+                self.made[key] = case.input(number)
+
+    def take(self, case: Case, number: int = 0) -> Data:
+        """The input, which is forgotten here."""
+        key = case.identity(), number
+        return self.made.pop(key) if key in self.made else case.input(number)
 
 
 def _as_tuple(value: SpecValue) -> tuple[int, ...]:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
 from harness import messages
-from harness.cases import REHEARSAL_SLOTS, Case
+from harness.cases import REHEARSAL_SLOTS, Case, Inputs
 from harness.counts import launches_text
 from harness.results import Result
 from harness.timing import Limits, Stats, measure, release_memory, repeat, time_calls
@@ -43,6 +43,8 @@ class Trial:
 
     case: Case
     worker: Asks
+    inputs: Inputs = field(default_factory=Inputs)
+    following: Case | None = None  # whose first input is needed next; it is made while the worker is busy
 
     def store(self, slot: int, data: Any, in_place: bool = False) -> None:
         """Hand an input over. in_place: into the memory of the slot's last one."""
@@ -138,13 +140,13 @@ def check_calls(trial: Trial, counted: bool) -> Checked:
     rehearsed = trial.case.rehearsal()
     if rehearsed is trial.case:
         return check_repeated_calls(trial, counted)
-    checked = check_repeated_calls(Trial(rehearsed, trial.worker), counted=False)
+    checked = check_repeated_calls(replace(trial, case=rehearsed, following=trial.case), counted=False)
     if not checked.passed:
         sizes = "; ".join(f"{name}: {value}" for name, value in rehearsed.args.items())
         return Checked(False, f"a small case of the same structure, {sizes}: {checked.message}")
-    data = trial.case.input()
+    data = trial.inputs.take(trial.case)
     trial.store(0, data)
-    return check_call(trial, 0, data, clone=True, counted=counted)[0]
+    return check_call(trial, 0, data, clone=True, counted=counted, ahead=[(trial.following, 0)])[0]
 
 
 def check_repeated_calls(trial: Trial, counted: bool) -> Checked:
@@ -152,10 +154,13 @@ def check_repeated_calls(trial: Trial, counted: bool) -> Checked:
 
     A result that is right once only, that stays where an earlier call's was, or that a later call overwrites, fails.
     """
+    last = len(REHEARSAL_SLOTS) - 1
     for number, slot in enumerate(REHEARSAL_SLOTS):
-        data = trial.case.input(number)
+        data = trial.inputs.take(trial.case, number)
         trial.store(slot, data, in_place=slot in REHEARSAL_SLOTS[:number])
-        checked, expected = check_call(trial, slot, data, clone=number == 0, counted=counted and number == 0)
+        is_first = number == 0  # it has the compilation, so the judge has time for two inputs
+        ahead = [(trial.case if number < last else None, number + 1), (trial.following if is_first else None, 0)]
+        checked, expected = check_call(trial, slot, data, is_first, counted and is_first, ahead)
         if not checked.passed:
             prefix = f"call {number + 1} of {len(REHEARSAL_SLOTS)}, with other values: " if number else ""
             return Checked(False, prefix + checked.message)
@@ -165,11 +170,23 @@ def check_repeated_calls(trial: Trial, counted: bool) -> Checked:
     return first if passed else Checked(False, f"the output of call 1, after later calls: {message}")
 
 
-def check_call(trial: Trial, slot: int, data: Any, clone: bool, counted: bool) -> tuple[Checked, Any]:
-    """Call the submission on the slot, whose input is `data`, and compare. Returns also the expected output."""
+def check_call(
+    trial: Trial, slot: int, data: Any, clone: bool, counted: bool, ahead: list[tuple[Case | None, int]]
+) -> tuple[Checked, Any]:
+    """Call the submission on the slot, whose input is `data`, and compare. Returns also the expected output.
+
+    ahead: inputs to make while the worker works: cases, if there are any, and numbers.
+    """
     reference = trial.case.reference
     expected: list[Any] = []
-    launches = trial.call([slot], clone, counted, meanwhile=lambda: expected.append(reference.ref_kernel(data)))
+
+    def work() -> None:
+        expected.append(reference.ref_kernel(data))
+        for case, number in ahead:
+            if case:
+                trial.inputs.prepare(case, number)
+
+    launches = trial.call([slot], clone, counted, meanwhile=work)
     passed, message = trial.compare(slot, expected[0])
     sizes = tuple(reference.problem_sizes(data))
     return Checked(passed, message, launches, sizes, reference.minimum_traffic(data)), expected[0]

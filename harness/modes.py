@@ -31,9 +31,9 @@ def run_mode(
         report.working("warming up")
         for spec in specs if job.warms_up_every_case else specs[:1]:
             worker.run(job.run, problem, spec, limits=job.warm_up)
-    for index, spec in enumerate(specs):
+    for index, (spec, following) in enumerate(zip(specs, [*specs[1:], None])):
         report.case_begins(index, spec)
-        result = worker.run(job.run, problem, spec, **options)
+        result = worker.run(job.run, problem, spec, following, **options)
         report.case_ends(index, result)
         passed = passed and result.passed
         if mode == "leaderboard" and not passed:

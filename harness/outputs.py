@@ -7,6 +7,7 @@ the caller's c. Values are compared from the tensors' bytes, which cross separat
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -59,50 +60,51 @@ def type_text(item: Any) -> str:
     return f"a {name} on device {item.device}" if item.device.type == "meta" else f"a {name} of layout {item.layout}"
 
 
+@dataclass(frozen=True)
+class Extent:
+    """Where a tensor is: addresses of the first byte and after the last one, of its elements and of its storage."""
+
+    device: torch.device
+    elements: tuple[int, int]
+    storage: tuple[int, int]
+
+    def shares_elements(self, other: Extent) -> bool:
+        return self.device == other.device and _overlap(self.elements, other.elements)
+
+    def shares_storage(self, other: Extent) -> bool:
+        """Whether the storages overlap, whatever part of them the tensors are."""
+        return self.device == other.device and _overlap(self.storage, other.storage)
+
+
+def extent(item: Any) -> Extent | None:
+    """Where an item of an output or an input is; None for what has no elements in memory."""
+    if not is_plain(item) or not item.numel():
+        return None
+    begin, storage = item.data_ptr(), item.untyped_storage()
+    end = begin + span(tuple(item.shape), item.stride()) * item.element_size()
+    return Extent(item.device, (begin, end), (storage.data_ptr(), storage.data_ptr() + storage.nbytes()))
+
+
 def overlaps(data: Any, output: Any) -> list[str]:
     """For each item, with whose storage its own overlaps; empty if it is the caller's c or has a storage of its own."""
     own_c = [group[2] for group in data[0]] if isinstance(data[0], list) else [data[-1]]
-    read = [tensor for tensor in tensors(data) if isinstance(tensor, torch.Tensor)]
-    items = leaves(output)
+    read = [(tensor, extent(tensor)) for tensor in tensors(data)]
+    items = [extent(item) for item in leaves(output)]
     found = []
     for index, item in enumerate(items):
         others = [(f"the output of group {i}", other) for i, other in enumerate(items) if i != index]
         c = own_c[index] if index < len(own_c) else None
-        others += [("an input", tensor) for tensor in read if tensor is not c]
-        is_c = is_plain(item) and c is not None and extent(item) == extent(c)
-        overlapping = share_memory if is_c else share_storage
-        found.append(next((name for name, other in others if overlapping(item, other)), ""))
+        others += [("an input", place) for tensor, place in read if tensor is not c]
+        place_of_c = extent(c)
+        is_c = item is not None and place_of_c is not None and item.elements == place_of_c.elements
+        overlapping = Extent.shares_elements if is_c else Extent.shares_storage
+        names = (name for name, other in others if item and other and overlapping(item, other))
+        found.append(next(names, ""))
     return found
-
-
-def share_memory(one: Any, other: Any) -> bool:
-    """Whether the spans of two tensors overlap; False for what has no elements in memory."""
-    return _on_one_device(one, other) and _overlap(extent(one), extent(other))
-
-
-def share_storage(one: Any, other: Any) -> bool:
-    """Whether the storages of two tensors overlap, whatever part of them the tensors are."""
-    return _on_one_device(one, other) and _overlap(storage_extent(one), storage_extent(other))
-
-
-def _on_one_device(one: Any, other: Any) -> bool:
-    return is_plain(one) and is_plain(other) and one.device == other.device and bool(one.numel() and other.numel())
 
 
 def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
     return max(one[0], other[0]) < min(one[1], other[1])
-
-
-def extent(tensor: torch.Tensor) -> tuple[int, int]:
-    """(address of the first byte, address after the last)."""
-    begin = tensor.data_ptr()
-    return begin, begin + span(tuple(tensor.shape), tensor.stride()) * tensor.element_size()
-
-
-def storage_extent(tensor: torch.Tensor) -> tuple[int, int]:
-    """(address of the first byte of the tensor's storage, address after the last)."""
-    storage = tensor.untyped_storage()
-    return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
 
 
 # ---------------------------------------------------------------------------------------------------------------------

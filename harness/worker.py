@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import importlib
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -13,12 +14,14 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 from harness import ROOT, messages
-from harness.cases import Case
+from harness.cases import Case, Inputs
 from harness.confinement import children, end_descendants, protect_from_children
+from harness.interpreter import without_collection
 from harness.judge import Body, Trial
 from harness.messages import Channel, Lost, MalformedMessage
 from harness.results import Result
@@ -49,8 +52,9 @@ def sealed_memory() -> int:
 
 def preload() -> None:
     """Import what the judge needs, before the submission can change files."""
-    for name in ("reference", "harness.outputs", "harness.shared_memory"):
-        importlib.import_module(name)
+    with without_collection():
+        for name in ("reference", "harness.outputs", "harness.shared_memory"):
+            importlib.import_module(name)
 
 
 class WorkerProcess:
@@ -130,8 +134,9 @@ class WorkerProcess:
     def finish(self) -> None:
         """Close the socket, so that a waiting worker returns and a profiler around it writes its report; then kill."""
         self.channel.hang_up()
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(EXIT_TIMEOUT_S)
+        end = select.poll()  # at once; Popen.wait with a time would look every 50 ms
+        end.register(self.pidfd, select.POLLIN)
+        end.poll(EXIT_TIMEOUT_S * 1000)
         self.kill()
 
     def kill(self) -> None:
@@ -167,6 +172,7 @@ class Worker:
         self.output = output
         self.process: WorkerProcess | None = None
         self.device = ""
+        self.inputs = Inputs()
 
     def __enter__(self) -> Worker:
         return self
@@ -187,12 +193,22 @@ class Worker:
             return f"no device ({lost})"
         return self.device
 
-    def run(self, job: Callable[..., Result], problem: Problem, spec: TestSpec, **options: Any) -> Result:
-        """Run `job` on a case. A worker that dies, exceeds its time or breaks the protocol gives a failed Result."""
+    def run(
+        self,
+        job: Callable[..., Result],
+        problem: Problem,
+        spec: TestSpec,
+        following: TestSpec | None = None,
+        **options: Any,
+    ) -> Result:
+        """Run `job` on a case. A worker that dies, exceeds its time or breaks the protocol gives a failed Result.
+
+        following: the case of the next run, if it is known.
+        """
         try:
             process = self._running()
             process.begin_case(self.timeout_s)
-            result = self._judge(process, job, problem, spec, options)
+            result = self._judge(process, job, problem, spec, following, options)
             is_usable = self._is_usable(process)
         except WorkerLost as lost:
             self.process = None
@@ -215,12 +231,18 @@ class Worker:
         job: Callable[..., Result],
         problem: Problem,
         spec: TestSpec,
+        following: TestSpec | None,
         options: dict[str, Any],
     ) -> Result:
         import reference
 
+        case = Case(problem, reference.REFERENCES[problem.name], spec.args)
+        later = None
+        if following:
+            with suppress(Exception):  # of sizes that are no numbers; the next run reports them
+                later = replace(case, args=following.args).rehearsal()
         try:
-            return job(Trial(Case(problem, reference.REFERENCES[problem.name], spec.args), process), **options)
+            return job(Trial(case, process, self.inputs, later), **options)
         except SubmissionFailed as failed:
             return Result(False, str(failed), traceback=failed.traceback)
         except WorkerLost:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from emulator import toolchain
-from emulator.host import runtime
+from emulator.host import compile_cache, runtime
 
 captured: list[tuple[str, str]] = []
 """(function name, PTX text) of every compilation in this process, in order."""
@@ -39,6 +39,7 @@ def install() -> None:
 
     options, compiled = compiler.CompileOptions, cuda_jit_executor.CudaDialectJitCompiledFunction
     options.apply_envar_settings = _keep_ptx(options.apply_envar_settings, compiler.KeepPTX)
+    compiler.Compiler.compile = compile_cache.cached(compiler.Compiler.compile)
     compiled.__init__ = _capture(compiled.__init__)
     compiled._load_cuda_library = runtime.raising(_loads(compiled._load_cuda_library))
     executor = jit_executor.JitExecutor

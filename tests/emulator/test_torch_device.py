@@ -61,9 +61,11 @@ def test_spawned_children_are_on_the_device(tmp_path):
 
 
 def test_options_reach_the_process():
-    code = "import os; print(*map(os.environ.get, ('EMULATOR_SCHEDULE', 'EMULATOR_WORKERS', 'OPENBLAS_NUM_THREADS')))"
-    assert run("-c", code, options=("--schedule", "late,random:7", "--workers=3")).stdout == "late,random:7 3 1\n"
-    assert run("-c", code, EMULATOR_SCHEDULE="eager").stdout == "eager None 1\n"
+    names = "EMULATOR_SCHEDULE", "EMULATOR_WORKERS", "OPENBLAS_NUM_THREADS", "OMP_WAIT_POLICY"
+    code = f"import os; print(*map(os.environ.get, {names}))"
+    options = ("--schedule", "late,random:7", "--workers=3")
+    assert run("-c", code, options=options).stdout == "late,random:7 3 1 passive\n"
+    assert run("-c", code, EMULATOR_SCHEDULE="eager", OMP_WAIT_POLICY="active").stdout == "eager None 1 active\n"
 
 
 @pytest.mark.parametrize(

@@ -102,10 +102,11 @@ def test_a_schedule_is_not_ignored_under_the_emulator():
     ],
 )
 def test_what_a_mode_runs_on_a_gpu(mode, warm_ups, options):
-    calls, report = [], MagicMock()
+    calls, followed, report = [], [], MagicMock()
 
-    def run(job, problem, spec, **options):
+    def run(job, problem, spec, following=None, **options):
         calls.append((job.__name__, spec, options))
+        followed.append(following)
         return Result(True)
 
     worker = SimpleNamespace(run=run)
@@ -113,6 +114,7 @@ def test_what_a_mode_runs_on_a_gpu(mode, warm_ups, options):
     job = {"test": "check_case", "profile": "profile_case"}.get(mode, "time_case")
     warm_up = [(job, spec, {"limits": Limits(repeats, budget)}) for spec, repeats, budget in warm_ups]
     assert calls == [*warm_up, (job, "first", options), (job, "second", options)]
+    assert followed[len(warm_up) :] == ["second", None]
 
 
 def test_every_device_has_a_name_and_a_job_for_each_mode_that_it_offers():
@@ -149,7 +151,7 @@ def test_the_device_under_the_emulator_is_known_by_its_variable(monkeypatch, var
 def test_leaderboard_alone_ends_at_the_first_failure(mode, runs):
     report, asked = MagicMock(), []
 
-    def run(job, problem, spec, **options):
+    def run(job, problem, spec, following, **options):
         asked.append((job, options))
         return Result(False)
 

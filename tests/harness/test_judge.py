@@ -3,6 +3,7 @@
 import contextlib
 import math
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 
 import reference
 from harness import messages, profiling
-from harness.cases import Case
+from harness.cases import Case, Inputs
 from harness.judge import Trial, check_case, time_case
 from harness.runner import plan_of
 from harness.timing import Limits
@@ -102,6 +103,33 @@ def test_a_small_case_is_called_three_times_with_values_of_its_own(no_device):
     first, second, third = addresses
     assert (first[2], second[2], third[2]) == (100, 142, 184)
     assert second[:2] == third[:2] and not {*first[:2]} & {*second[:2]}
+
+
+def test_inputs_are_made_once_while_the_worker_works_on_others(no_device):
+    doubling, seen = Doubling(), []
+
+    def kernel(data):
+        seen.append((float(data[0]), list(doubling.seeds)))
+        return double(data)
+
+    trial = doubling.trial(kernel)
+    following = Case(doubling.problem, doubling, {"seed": 7})
+    assert check_case(replace(trial, following=following)).passed
+    assert doubling.seeds == [100, 142, 7, 184]
+    assert seen == [(100, [100]), (142, [100, 142, 7]), (184, [100, 142, 7, 184])]
+    assert check_case(replace(trial, case=following)).passed
+    assert doubling.seeds[4:] == [49, 91] and [value for value, _ in seen[3:]] == [7, 49, 91]
+    assert not trial.inputs.made
+
+
+def test_an_input_that_cannot_be_made_fails_its_own_case(no_device):
+    doubling, inputs = Doubling(), Inputs()
+    wrong = Case(doubling.problem, doubling, {"seed": "none"})
+    inputs.prepare(wrong)
+    inputs.prepare(Case(doubling.problem, doubling, {"seed": 1}))
+    assert float(inputs.take(Case(doubling.problem, doubling, {"seed": 1}))[0]) == 1
+    with pytest.raises(TypeError):
+        inputs.take(wrong)
 
 
 def test_what_is_right_once_only_fails(no_device):

@@ -327,6 +327,51 @@ def test_sizes_and_traffic_of_the_sister_problems(problem):
     assert (entry.rtol, entry.atol) == (1e-3, 1e-3)
 
 
+def extreme_operand(mn, k, value, scale):
+    byte = E2M1.index(value) * 0x11
+    values = torch.full((mn, k // 2), byte, dtype=torch.uint8, device="cuda").view(torch.float4_e2m1fn_x2)
+    return values, torch.full((mn, k // 16), scale, device="cuda").to(torch.float8_e4m3fn)
+
+
+def random_operand(mn, k, largest):
+    values = torch.randint(0, 256, (mn, k // 2), dtype=torch.uint8, device="cuda").view(torch.float4_e2m1fn_x2)
+    return values, torch.randint(-largest, largest + 1, (mn, k // 16), device="cuda").to(torch.float8_e4m3fn)
+
+
+on_a_cpu = pytest.mark.skipif(not reference.is_emulated(), reason="a GPU multiplies in float64")
+
+
+@on_a_cpu
+@pytest.mark.parametrize("k", [16, 7168, reference._LARGEST_INT8_K])
+def test_the_integer_product_is_the_float64_product(k):
+    torch.manual_seed(k)
+    for left, right in (
+        (random_operand(3, k, 10), random_operand(5, k, 10)),
+        (extreme_operand(2, k, 6.0, 10), extreme_operand(3, k, 6.0, -10)),
+    ):
+        arguments = left[0], right[0], left[1], right[1]
+        assert reference.fits_int8(left[1], k) and reference.fits_int8(right[1], k)
+        assert torch.equal(
+            reference.integer_mm(*arguments).view(torch.int64), reference.float64_mm(*arguments).view(torch.int64)
+        )
+
+
+@on_a_cpu
+@pytest.mark.parametrize("scale", [0.5, 11, 448, 2.0**-9, math.nan])
+def test_scales_that_int8_cannot_hold_are_multiplied_in_float64(scale):
+    """One such scale among others, in either operand."""
+    torch.manual_seed(1)
+    left, right = random_operand(4, 64, 3), random_operand(6, 64, 3)
+    for scales in (left[1], right[1]):
+        kept = scales.clone()
+        scales[2, 1] = scale
+        arguments = left[0], right[0], left[1], right[1]
+        found, want = reference.exact_mm(*arguments), reference.float64_mm(*arguments)
+        assert torch.equal(found.isnan(), want.isnan()) and torch.equal(found.nan_to_num(), want.nan_to_num())
+        scales.copy_(kept)
+    assert not reference.fits_int8(left[1], 2 * reference._LARGEST_INT8_K)
+
+
 def test_every_e2m1_value_is_dequantized():
     every_byte = torch.arange(256, dtype=torch.uint8, device="cuda").reshape(2, 128).view(torch.float4_e2m1fn_x2)
     scales = torch.tensor([[0.5] * 16, [448.0] * 16], device="cuda").to(torch.float8_e4m3fn)
