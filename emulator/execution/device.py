@@ -96,7 +96,7 @@ class Device:
         self._cluster_seconds: dict[int, float] = {}
         self._chain: list[Launch] = []
         self._kept: list[object] = []
-        self._programs: dict[int, _Translated] = {}
+        self._programs: dict[tuple[int, str], _Translated] = {}
         # Reentrant: a finalizer that runs inside of a launch may call torch, which synchronizes.
         self._lock = threading.RLock()
 
@@ -188,11 +188,11 @@ class Device:
             self._kept = []
 
     def _translated(self, entry: Entry) -> _Translated:
-        known = self._programs.get(id(entry))
+        known = self._programs.get((id(entry), self.engine))
         if known is None:
             program = translate.translate(entry, self.engine == "native")
             allows = any(i.opcode == "griddepcontrol.launch_dependents" for i in program.entry.instructions)
-            known = self._programs[id(entry)] = _Translated(entry, program, allows)
+            known = self._programs[id(entry), self.engine] = _Translated(entry, program, allows)
             if entry.scope is not None:
                 module_memory(entry.scope).register(self.memory)
         return known
