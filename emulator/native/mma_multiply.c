@@ -7,7 +7,7 @@
 
 #if defined(__AVX512F__) || defined(__FMA__) || defined(__AMX_BF16__)
 #include <immintrin.h>
-#elif defined(__ARM_FEATURE_FMA) && defined(__ARM_NEON)
+#elif defined(__aarch64__)
 #include <arm_neon.h>
 #endif
 
@@ -21,7 +21,7 @@ enum { VECTOR = 64, ROWS = 8, VECTORS = 2 };
 enum { VECTOR = 32, ROWS = 4, VECTORS = 2 };
 #define FUSED_f32(a, b, c) ((v_f32)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
 #define FUSED_f64(a, b, c) ((v_f64)_mm256_fmadd_pd((__m256d)(a), (__m256d)(b), (__m256d)(c)))
-#elif defined(__ARM_FEATURE_FMA) && defined(__ARM_NEON)
+#elif defined(__aarch64__)
 enum { VECTOR = 16, ROWS = 4, VECTORS = 4 };
 #define FUSED_f32(a, b, c) ((v_f32)vfmaq_f32((float32x4_t)(c), (float32x4_t)(a), (float32x4_t)(b)))
 #define FUSED_f64(a, b, c) ((v_f64)vfmaq_f64((float64x2_t)(c), (float64x2_t)(a), (float64x2_t)(b)))

@@ -359,6 +359,7 @@ def test_cpus_without_vectors_or_fused_products_compute_the_same_sums(amx, monke
     monkeypatch.setattr(toolchain, "_FOLDER_OPTIONS", options)
     plain = ctypes.PyDLL(str(toolchain.build.__wrapped__("native")))
     plain.emu_mma.argtypes = [ctypes.c_void_p] * 5
+    plain.emu_mma_amx(0)
     native = multiply._library()
     cases = [
         *(("mxf4nvf4", {"scale": scale, "block": 16}) for scale in ("ue4m3", "ue8m0")),

@@ -73,7 +73,7 @@ def test_options_count(folder, monkeypatch):
 
 def test_a_file_that_does_not_compile(folder):
     (folder / "bad.c").write_text("int bad(void) { return missing; }\n")
-    with pytest.raises(RuntimeError, match=r"bad\.c failed:\n(.*\n)*.*missing\W* undeclared"):
+    with pytest.raises(RuntimeError, match=r"bad\.c failed:\n(.*\n)*.*missing"):
         build(folder)
     assert not list((toolchain.cache_folder()).iterdir())
 
@@ -81,5 +81,5 @@ def test_a_file_that_does_not_compile(folder):
 def test_files_that_do_not_link(folder):
     (folder / "two.c").unlink()
     (folder / "again.c").write_text("int six(void) { return 6; }\n")
-    with pytest.raises(RuntimeError, match="multiple definition"):
+    with pytest.raises(RuntimeError, match="six"):
         build(folder)
