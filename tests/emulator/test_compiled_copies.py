@@ -121,7 +121,10 @@ def copies(draw, store: bool) -> Copy:
     counts = [16 * draw(st.integers(1, widest // 16)) * 8 // bits]
     counts += [1 if rows else draw(st.integers(1, 9 if rank < 4 else 3)) for _ in range(rank - 1)]
     steps = [1] + [1 if rows else draw(st.integers(1, 3)) for _ in range(rank - 1)]
-    dims = [2 * draw(st.integers(1, counts[0])), *(draw(st.integers(1, 12 if rank < 4 else 5)) for _ in range(rank - 1))]
+    dims = [
+        2 * draw(st.integers(1, counts[0])),
+        *(draw(st.integers(1, 12 if rank < 4 else 5)) for _ in range(rank - 1)),
+    ]
     strides, reach = [], dims[0] * bits // 8
     for dim in dims[1:]:
         least = 0 if not store and draw(st.integers(0, 3)) == 0 else -(-reach // 16) * 16
