@@ -9,7 +9,7 @@ from emulator.errors import Fault
 from emulator.hardware.barriers import ClusterBarrier, MBarrier, NamedBarrier, wake
 from emulator.hardware.chip import Sm
 from emulator.hardware.memory import RANK_SHIFT, SHARED_BASE
-from emulator.hardware.native import AllocationTable
+from emulator.hardware.native import AllocationTable, context_of
 from emulator.hardware.properties import WARP_THREADS, DeviceProperties
 from emulator.hardware.registers import check_requests
 from emulator.hardware.shared_memory import SharedMemory
@@ -176,6 +176,7 @@ class Cta:
         self.exited = False
         x, y, z = config.block
         self.live_threads = x * y * z
+        self.context = context_of(self.shared, self.grid.program.calls)
         count = -(-self.live_threads // WARP_THREADS)
         self.warps = [Warp(self, i, min(WARP_THREADS, self.live_threads - WARP_THREADS * i)) for i in range(count)]
 

@@ -14,6 +14,7 @@ from emulator import toolchain
 
 if TYPE_CHECKING:
     from emulator.hardware.cluster import Grid
+    from emulator.hardware.shared_memory import SharedMemory
     from emulator.hardware.warp import ActiveGroup
 
 ALIGNMENT = 64  # bytes, of a register file and of the rows in it
@@ -171,6 +172,18 @@ class Calls:
     """Its first argument."""
 
 
+def context_of(shared: SharedMemory, calls: Calls) -> Context:
+    """What the contexts of a CTA's warps have in common."""
+    context = Context()
+    context.shared, context.shared_end = shared.address, len(shared.data)
+    context.guarded = shared.live_barriers.guarded.ctypes.data
+    context.barriers = shared.live_barriers.addresses.ctypes.data
+    context.rank, context.known, context.synced = shared.rank, 1 << shared.rank, -1
+    context.python, context.wake = calls.python, calls.wake
+    context.watch, context.watcher = calls.watch, calls.watcher
+    return context
+
+
 @dataclass(frozen=True)
 class RegisterFile:
     """The register file of a program's warps."""
@@ -198,10 +211,13 @@ class Registers:
 
     __slots__ = ("_table", "context", "context_address", "data", "rows", "words")
 
-    def __init__(self, form: RegisterFile, group: ActiveGroup, calls: Calls) -> None:
-        """group: the warp's first. calls: `Program.calls`."""
-        storage = np.empty(len(form.initial) + ALIGNMENT, np.uint8)
-        self.data = storage[-storage.ctypes.data % ALIGNMENT :][: len(form.initial)]
+    def __init__(self, form: RegisterFile, group: ActiveGroup) -> None:
+        """group: the warp's first."""
+        size = len(form.initial)
+        storage = np.empty(size + ALIGNMENT, np.uint8)
+        address = storage.__array_interface__["data"][0]
+        skipped = -address % ALIGNMENT
+        self.data = storage[skipped : skipped + size]
         self.data[:] = form.initial
         self.words = self.data.data.cast("Q")
         """The file as 64-bit words."""
@@ -211,17 +227,9 @@ class Registers:
                 self.rows[offset, width][:] = value(group)
             else:
                 self.words[offset // 8] = value(group)
-        shared = group.cta.shared
         self._table: AllocationTable | None = None
-        self.context = context = Context()
-        context.file = self.data.ctypes.data
-        context.shared, context.shared_end = shared.data.ctypes.data, len(shared.data)
-        context.guarded = shared.live_barriers.guarded.ctypes.data
-        context.rank, context.warp = shared.rank, group.warp.index
-        context.barriers = shared.live_barriers.addresses.ctypes.data
-        context.known, context.synced = 1 << shared.rank, -1
-        context.python, context.wake = calls.python, calls.wake
-        context.watch, context.watcher = calls.watch, calls.watcher
+        self.context = context = Context.from_buffer_copy(group.cta.context)
+        context.file, context.warp = address + skipped, group.warp.index
         self.context_address = ctypes.addressof(context)
 
     def fill(self, slots: np.ndarray, mask: int, words: np.ndarray, start: int, places: np.ndarray) -> None:

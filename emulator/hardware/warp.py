@@ -8,6 +8,7 @@ compilers place the same points in structured code.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +17,7 @@ from emulator.hardware.barriers import NamedBarrier
 from emulator.hardware.local_memory import LocalMemory
 from emulator.hardware.native import Registers
 from emulator.hardware.program import DONE
+from emulator.hardware.properties import WARP_THREADS
 from emulator.hardware.tensor.order import TensorUser
 
 if TYPE_CHECKING:
@@ -134,6 +136,13 @@ class ActiveGroup:
         return DONE
 
 
+@lru_cache(maxsize=256)
+def _tid(warp: int, width: int, height: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    thread = np.arange(WARP_THREADS, dtype=np.uint32) + np.uint32(WARP_THREADS * warp)
+    row = thread // np.uint32(width)
+    return thread % np.uint32(width), row % np.uint32(height), row // np.uint32(height)
+
+
 Issuer = tuple[ActiveGroup, int]
 """(active group, index of the instruction that it executes)."""
 
@@ -160,20 +169,17 @@ class Warp:
         self.map_reads: list = []  # (lanes, operation): loads whose tensor map may still be read
         self.key = (cta.grid.number, cta.cluster.number, cta.rank, index)  # start of its threads' keys in Queues
         self.local: LocalMemory = LocalMemory(cta.grid.program.local_bytes)
-        width, height, _ = cta.grid.config.block
-        thread = np.arange(32, dtype=np.uint32) + np.uint32(32 * index)
-        self.tid = (
-            thread % np.uint32(width),
-            thread // np.uint32(width) % np.uint32(height),
-            thread // np.uint32(width * height),
-        )
-        program = cta.grid.program
         self.first_group = self.groups[0]  # names the warp in messages of what any of its groups has done
-        self.registers = Registers(program.registers, self.first_group, program.calls)
+        self.registers = Registers(cta.grid.program.registers, self.first_group)
         self.tensor: TensorUser = TensorUser(self.registers.context)
         self._barriers: dict[int, NamedBarrier] = {}
         self._preferred: ActiveGroup | None = None
         self._served = 0  # lowest lane, as a mask, of the group that was preferred last
+
+    @property
+    def tid(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """uint32[32] each: %tid.x, .y and .z."""
+        return _tid(self.index, *self.cta.grid.config.block[:2])
 
     @property
     def synced(self) -> int:
