@@ -62,9 +62,12 @@ def extend_bits(value: int, length: int, is_signed: bool, clamp: bool) -> int:
 
 def find_nth_set(mask: int, base: int, offset: int) -> int:
     """fns: the position of the |offset|-th set bit from `base` upwards, or downwards for a negative offset."""
-    step = -1 if offset < 0 else 1
     left = max(abs(offset) - 1, 0)
-    for position in (base,) if offset == 0 else range(base, -1 if offset < 0 else 32, step):
+    if offset == 0:
+        positions = range(base, base + 1)
+    else:
+        positions = range(min(base, 31), -1, -1) if offset < 0 else range(base, 32)
+    for position in positions:
         if mask >> position & 1:
             if left == 0:
                 return position

@@ -186,9 +186,9 @@ PACKED = [
 ]
 
 BIT_FIELDS = [
-    computed("popc", "b32 b64", "{a}.bit_count()", "integers.bit_count({a})", result="u32", kernel="popc_{w}"),
+    computed("popc", "b32 b64", "({a}).bit_count()", "integers.bit_count({a})", result="u32", kernel="popc_{w}"),
     computed(
-        "clz", "b32 b64", "{n} - {a}.bit_length()", "integers.leading_zeros({a}, {n})", result="u32", kernel="clz_{w}"
+        "clz", "b32 b64", "{n} - ({a}).bit_length()", "integers.leading_zeros({a}, {n})", result="u32", kernel="clz_{w}"
     ),
     by_lane("brev", "b32 b64", "integers.reverse_bits({a}, {n})", kernel="brev_{w}"),
     by_lane(

@@ -150,4 +150,7 @@ def called(pattern: str, template: str, operands: int | tuple[int, ...] | None =
 
 def ignored(pattern: str, takes: str = "") -> Row:
     """An instruction without an effect in the model: a hint. takes: as in `Row`; none if it has no operands."""
-    return row(pattern, lambda code, instruction, match: None, writes=0, takes=takes)
+
+    def nothing(code: object, instruction: Instruction, match: re.Match) -> None: ...
+
+    return row(pattern, nothing, writes=0, takes=takes, kernels=nothing)

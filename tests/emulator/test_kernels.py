@@ -1,0 +1,187 @@
+"""Every arithmetic row of the opcode table: its kernels give the bytes that its Python text gives.
+
+The operands differ from lane to lane, are the same in all lanes, or both; the instruction runs in all lanes, in those of
+a guard, or on one side of a branch.
+"""
+
+import itertools
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from emulator.compiler.opcodes.table import TABLE
+from emulator.compiler.plan import plan
+from emulator.compiler.rowcode.assembler import address_of
+from emulator.compiler.rowcode.control import RowCode
+from emulator.ptx.ir import Immediate, Pair, Register, Vector
+from tests.support import opcode_cases
+from tests.support.opcode_cases import ARITHMETIC, LITERALS, POOL, WIDTHS, forms, is_legal, register, sampled, spellings
+from tests.support.small_kernels import entry, launch
+
+SPELLINGS = 10  # of a row that are tried, if it has more
+EACH = 3  # registers of a sort of numbers
+SORTS = ("bits", "integers", "counts", "f16", "bf16", "f32", "f64", "all", "few", "none")
+FLOATS = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}
+LEFT_TO_PYTHON = r"isspacep\.param.*|cvt\.\w+\.ftz.*\.(?:f16|bf16|f64)"
+"""Opcodes without a kernel. That of `.ftz` is no PTX: sources of these types have none."""
+
+
+def numbers(sort, rng, count):
+    """Numbers of a floating-point type: ordinary ones, of all magnitudes, and special ones."""
+    dtype, info = FLOATS[sort], ml_dtypes.finfo(FLOATS[sort])
+    with np.errstate(all="ignore"):
+        values = (rng.normal(size=count) * 2.0 ** (rng.integers(0, 2, count) * rng.integers(-30, 30, count))).astype(dtype)
+        special = [0, -0.0, 1, -1, 0.5, 1.5, 2.5, 448, 1e9, np.inf, -np.inf, np.nan, -np.nan, 1e-7, -6e-8, 65519.0]
+        special += [float(info.max), -float(info.max), float(info.tiny), -float(info.smallest_subnormal)]
+        values[rng.permutation(count)[:12]] = rng.permutation(np.array(special, dtype))[:12]
+    return values
+
+
+def pool(width, sort, rng):
+    """uint64[32]: values of a sort in registers of a width."""
+    if sort in FLOATS and np.dtype(FLOATS[sort]).itemsize * 8 <= width:
+        count = 32 * width // (np.dtype(FLOATS[sort]).itemsize * 8)
+        return numbers(sort, rng, count).view(f"u{width // 8}").astype(np.uint64)
+    values = rng.integers(0, 1 << 64, 32, np.uint64, False) >> np.uint64(64 - width)
+    if sort == "integers":
+        top = 1 << width - 1
+        values = values >> rng.integers(0, width, 32).astype(np.uint64)
+        values[:8] = rng.permutation(np.array([0, 1, top - 1, top, 2 * top - 1, 2 * top - 2, 7, top + 1], np.uint64))
+    elif sort == "counts":
+        values = rng.integers(0, 70, 32).astype(np.uint64)
+    return values
+
+
+class Program:
+    """PTX of many instructions, each of whose results is stored."""
+
+    def __init__(self, seed):
+        self.rng = np.random.default_rng(seed)
+        self.setup, self.body, self.stores, self.declared = [], [], [], []
+        self.values = []
+        self.count = 0
+        for width in WIDTHS:
+            for number in range(POOL):
+                self._fill(width, number)
+
+    def _fill(self, width, number):
+        offset = 256 * len(self.values)
+        self.values.append(pool(max(width, 8), SORTS[number // EACH], self.rng))
+        for kind, address in (("v", f"%rd0+{offset}"), ("u", f"%a1+{offset + 8 * (number % 32)}")):
+            name = f"%{kind}{width}_{number}"
+            self.declared.append(f".reg .{'pred' if width == 1 else f'b{width}'} {name};")
+            if width > 1:
+                self.setup.append(f"ld.global.b{width} {name}, [{address}];")
+            else:
+                self.setup.append(f"ld.global.b8 %h0, [{address}]; and.b16 %h0, %h0, 1; setp.ne.b16 {name}, %h0, 0;")
+
+    def add(self, opcode, operands, guard=""):
+        """guard: "@%v1_0 " for lanes in which it holds; the others keep what the destinations had."""
+        destination, *sources = operands
+        texts = [text(self._result(item)) for item in self._parts(destination)]
+        joined = text(destination).replace("%", "%%")
+        names = iter(texts)
+        joined = re.sub(r"%%d\d+_\d+", lambda found: next(names), joined)
+        self.body.append(f"{guard}{opcode} {joined}{''.join(', ' + text(source) for source in sources)};")
+
+    def _parts(self, destination):
+        if isinstance(destination, Pair):
+            return destination.first, destination.second
+        return destination.items if isinstance(destination, Vector) else (destination,)
+
+    def _result(self, like):
+        """A new destination, with a value of its own before, which is stored in the end."""
+        width, name = like.width, f"%x{self.count}"
+        self.declared.append(f".reg .{'pred' if width == 1 else f'b{width}'} {name};")
+        before = f"%v{width}_{self.rng.integers(EACH)}"
+        move = {1: "mov.pred", 8: "cvt.u8.u8"}.get(width, f"mov.b{width}")
+        self.setup.append(f"{move} {name}, {before};")
+        source = name
+        if width == 1:
+            self.stores.append(f"selp.b32 %r0, 1, 0, {name};")
+            source, width = "%r0", 32
+        self.stores.append(f"st.global.b{width} [%rd1+{256 * self.count}], {source};")
+        self.count += 1
+        return Register(name, like.width)
+
+    def ptx(self, branch):
+        """branch: the instructions are on one side of a branch that lanes take differently."""
+        start, end = ("@%v1_2 bra AFTER;", "AFTER:") if branch else ("", "")
+        head = "mul.wide.u32 %rd2, %tid, 8; add.s64 %rd0, %a1, %rd2; add.s64 %rd1, %a0, %rd2;"
+        return "\n".join([*self.declared, head, *self.setup, start, *self.body, end, *self.stores])
+
+    def bytes(self, branch):
+        out = np.zeros((self.count, 32), np.uint64)
+        launch(self.ptx(branch), out, np.stack(self.values))
+        return out
+
+
+def text(operand):
+    if isinstance(operand, Pair):
+        return f"{text(operand.first)}|{text(operand.second)}"
+    if isinstance(operand, Vector):
+        return "{" + ", ".join(map(text, operand.items)) + "}"
+    if isinstance(operand, Immediate):
+        return next((name for name, literal in LITERALS.items() if literal == operand), str(operand.value))
+    return operand.name
+
+
+def sorts_of(opcode):
+    """The sorts of numbers that suit an opcode."""
+    suited = [sort for sort in FLOATS if re.search(rf"(?<![a-z]){sort}(?!\d)", opcode)]
+    return 3 * suited + ["integers", "counts", "bits"]
+
+
+def drawn(row, match, form, kinds, rng):
+    """The form's operands with registers of some sort and kind, or literals."""
+    suited = sorts_of(match.string)
+    sort = rng.choice(suited)
+
+    def one(operand):
+        if isinstance(operand, Vector):
+            return Vector(tuple(map(one, operand.items)))
+        if not isinstance(operand, Register):
+            return operand
+        chosen = sort if rng.random() < 0.7 else rng.choice(suited)
+        return register(rng.choice(kinds), operand.width, EACH * SORTS.index(chosen) + int(rng.integers(EACH)))
+
+    operands = [form[0], *map(one, form[1:])]
+    if len(kinds) > 1:
+        place = int(rng.integers(1, len(operands)))
+        literal = (*operands[:place], LITERALS[rng.choice(list(LITERALS))], *operands[place + 1 :])
+        if is_legal(row, match, literal):
+            return literal
+    return tuple(operands)
+
+
+def program_of(name):
+    """A program of the rows of a module, and the opcodes in it."""
+    program = Program(len(name))
+    opcodes = []
+    for row in ARITHMETIC[name]:
+        for opcode in sampled(spellings(row.pattern.pattern), SPELLINGS, program.rng):
+            match = row.pattern.fullmatch(opcode)
+            for form in forms(row, match):
+                for kinds, guard in (("v", ""), ("u", ""), ("vu", "@%v1_0 "), ("vu", "@!%u1_0 ")):
+                    program.add(opcode, drawn(row, match, form, list(kinds), program.rng), guard)
+                opcodes.append(opcode)
+    return program, opcodes
+
+
+@pytest.fixture(scope="module")
+def programs():
+    return {}
+
+
+@pytest.mark.parametrize("branch", [False, True], ids=["straight", "branch"])
+@pytest.mark.parametrize("name", ARITHMETIC)
+def test_kernels_and_python_rows_agree(name, branch, monkeypatch, programs):
+    program, opcodes = programs.setdefault(name, None) or programs.setdefault(name, program_of(name))
+    assert opcodes
+    got = program.bytes(branch)
+    monkeypatch.setenv("EMULATOR_ENGINE", "python")
+    expected = program.bytes(branch)
+    wrong = np.flatnonzero((got != expected).any(axis=1)).tolist()
+    assert not wrong
