@@ -15,7 +15,8 @@ from emulator.arithmetic.reductions import combined
 from emulator.errors import Fault
 from emulator.hardware.async_operations import AsyncOperation
 from emulator.hardware.tma import boxes
-from emulator.hardware.tma.tensor_map import SIGNIFICANT_BYTES, TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES, TensorMap
+from emulator.hardware.tma.known_maps import map_at
+from emulator.hardware.tma.tensor_map import TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES, TensorMap
 from emulator.ops.mbarrier import barrier_at
 from emulator.ops.memory import SHARED_TAG, TAG_SHIFT, shared_target
 from emulator.ops.peers import check_started
@@ -69,7 +70,7 @@ def signed_coordinates(coordinates: list[int]) -> tuple[int, ...]:
 class MapReader:
     """Reads a tensor map once: when the copy happens, or earlier if the issuing thread waits for the read."""
 
-    __slots__ = ("_address", "_found", "_issuer", "_memory", "_read", "_version", "issued")
+    __slots__ = ("_address", "_issuer", "_known", "_memory", "_read", "issued")
 
     def __init__(self, g: ActiveGroup, address: int, issuer: Issuer) -> None:
         if address >> TAG_SHIFT == SHARED_TAG:
@@ -79,27 +80,20 @@ class MapReader:
             )
         if address % TENSOR_MAP_ALIGNMENT:
             raise Fault(f"tensor map at {address:#x}: must be {TENSOR_MAP_ALIGNMENT}-byte aligned")
-        self._memory = memory = g.grid.memory
-        self._address, self._issuer, self._version = address, issuer, memory.version
-        self._found = memory.holding(address)
-        if address + TENSOR_MAP_BYTES > self._found.end:
-            self._found = memory.at(address, TENSOR_MAP_BYTES, "load")
+        self._memory, self._address, self._issuer = g.grid.memory, address, issuer
+        self._known = map_at(self._memory, address)
         # The map as it is at issue must be valid: the hardware may read it at once.
-        self.issued = self._decoded()
+        self.issued = self._known.decoded()
         self._read: TensorMap | None = None
-
-    def _decoded(self) -> TensorMap:
-        place = self._address - self._found.start
-        return TensorMap.decode(bytes(self._found.frozen[place : place + SIGNIFICANT_BYTES]))
 
     def __call__(self) -> TensorMap:
         if self._read is None:
             memory = self._memory
-            if memory.observer is not None or memory.version != self._version:
+            if memory.observer is not None or memory.version != self._known.version:
                 raw = memory.read(self._address, TENSOR_MAP_BYTES, self._issuer, proxy="tensormap")
                 self._read = TensorMap.decode(raw)
             else:
-                self._read = self._decoded()
+                self._read = self._known.decoded()
         return self._read
 
     def prepare(self) -> None:
