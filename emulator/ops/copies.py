@@ -14,8 +14,9 @@ from emulator.arithmetic.lanes import lane_list
 from emulator.arithmetic.reductions import combined
 from emulator.errors import Fault
 from emulator.hardware.async_operations import AsyncOperation
-from emulator.hardware.tma import boxes
+from emulator.hardware.tma import boxes, rules
 from emulator.hardware.tma.known_maps import map_at
+from emulator.hardware.tma.swizzle import CHUNK
 from emulator.hardware.tma.tensor_map import TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES, TensorMap
 from emulator.ops.mbarrier import barrier_at
 from emulator.ops.memory import SHARED_TAG, TAG_SHIFT, shared_target
@@ -125,8 +126,8 @@ def _destinations(
         # .cta_group::2 allows the barrier to be in the peer CTA of the pair; without it both are in one CTA.
         if signalled is not target and not (pair and signalled.rank ^ target.rank == 1):
             raise Fault(f"the barrier is in CTA rank {signalled.rank}, the destination in rank {target.rank}")
-        notified = None if signalled.exited else signalled.mbarriers.get(barrier_offset)
-        return [((target, offset), notified or barrier_at(g, None, barrier))]
+        live = None if signalled.exited else signalled.mbarriers.get(barrier_offset)
+        return [((target, offset), live or barrier_at(g, None, barrier))]
     if multicast >> g.cta.cluster.size or not multicast:
         raise Fault(f"multicast mask {multicast:#06x} for a cluster of {g.cta.cluster.size} CTAs")
     found = []
@@ -158,7 +159,7 @@ def load_tile(
         places = _destinations(g, dst, mbar, targets, pair, own_only)
         reader, place = MapReader(g, address, issuer), signed_coordinates(coords)
         for (cta, offset), _ in places:
-            boxes.check_tile(reader.issued, place, cta.shared, offset, "store", rows)
+            rules.check_tile(reader.issued, place, cta.shared, offset, "store", rows)
         load = _tile_load(g, reader, place, places, rows, issuer)
         async_op = AsyncOperation(g, issuer, load, reader.prepare)
         if not g.grid.is_parameter(address):
@@ -176,7 +177,7 @@ def _tile_load(
 ) -> Callable[[], None]:
     def run() -> None:
         tensor_map = reader()
-        nbytes = boxes.tile_bytes(tensor_map, rows)
+        nbytes = rules.tile_bytes(tensor_map, rows)
         (first, offset), _ = places[0]
         first.alive("a tensor copy")
         boxes.load_tile(tensor_map, coords, g.grid.memory, first.shared, offset, issuer, rows)
@@ -204,7 +205,7 @@ def load_bulk(
     for dst, address, size, mbar, targets in issues(mask, LOAD, destination, source, nbytes, barrier, multicast):
         places = _destinations(g, dst, mbar, targets, False, own_only)
         for (cta, offset), _ in places:
-            boxes.check_bulk(g.grid.memory, address, cta.shared, offset, size, "store")
+            rules.check_bulk(g.grid.memory, address, cta.shared, offset, size, "store")
 
         def run(address: int = address, size: int = size, places: list[tuple[Place, MBarrier]] = places) -> None:
             (first, offset), _ = places[0]
@@ -237,10 +238,8 @@ def copy_shared(
         ((target, offset), notified) = _destinations(g, dst, mbar, None, False, False)[0]
         source_offset = own_source(g, src)
         for what, value in (("destination", offset), ("source", source_offset), ("size", size)):
-            if value % boxes.CHUNK:
-                raise Fault(
-                    f"cp.async.bulk: {what} {value:#x} is not a multiple of {boxes.CHUNK} (PTX ISA, cp.async.bulk)"
-                )
+            if value % CHUNK:
+                raise Fault(f"cp.async.bulk: {what} {value:#x} is not a multiple of {CHUNK} (PTX ISA, cp.async.bulk)")
         g.cta.shared.check(source_offset, size, "load")
         target.shared.check(offset, size, "store")
 
@@ -267,16 +266,16 @@ def prefetch_tile(
 ) -> None:
     """cp.async.bulk.prefetch.tensor: checks the tensor map and the coordinates. The L2 cache is not modelled."""
     for address, *coords in issues(mask, STORE, tensor_map, *coordinates):
-        boxes.check_map(MapReader(g, address, issuer).issued, signed_coordinates(coords), rows)
+        rules.check_map(MapReader(g, address, issuer).issued, signed_coordinates(coords), rows)
 
 
 def prefetch_bulk(g: ActiveGroup, mask: int, source: Operand, nbytes: Operand, issuer: Issuer) -> None:
     """cp.async.bulk.prefetch: checks address and size. The L2 cache is not modelled."""
     for address, size in issues(mask, STORE, source, nbytes):
         for what, value in (("global address", address), ("size", size)):
-            if value % boxes.CHUNK:
+            if value % CHUNK:
                 raise Fault(
-                    f"cp.async.bulk.prefetch: {what} {value:#x} is not a multiple of {boxes.CHUNK} (PTX ISA, "
+                    f"cp.async.bulk.prefetch: {what} {value:#x} is not a multiple of {CHUNK} (PTX ISA, "
                     "cp.async.bulk.prefetch)"
                 )
         if size:
