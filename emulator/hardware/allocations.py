@@ -12,6 +12,7 @@ from emulator.errors import Fault
 from emulator.hardware.words import Words
 
 NULL_PAGE = 0x1000  # bytes from address 0 on, which a null pointer and small offsets from it reach
+FOUND_LIMIT = 4096  # addresses whose allocation is remembered
 _HOST_FIRST = 0x10000
 _HOST_END = 1 << 47
 _HOST = np.ctypeslib.as_array((ctypes.c_uint8 * (_HOST_END - _HOST_FIRST)).from_address(_HOST_FIRST))
@@ -107,6 +108,8 @@ class Allocations:
             self._found = self.version, found
         allocation = found.get(address)
         if allocation is None:
+            if len(found) >= FOUND_LIMIT:
+                found.clear()
             allocation = found[address] = self.allocation(address) or NO_ALLOCATION
         return allocation
 

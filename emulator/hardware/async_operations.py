@@ -147,10 +147,14 @@ class Queues:
             ordered = queue is not self._stores and queue is not self._loads and queue is not self._arrivals
             self._run(queue, 0 if ordered else self.random.randrange(len(queue)))
             return
-        for queue in self._queues():
+        queue = self._arrivals or self._first_tensor() or self._stores or self._loads
+        self._run(queue, 0)
+
+    def _first_tensor(self) -> deque[AsyncOperation] | None:
+        for queue in self._tensor.values():
             if queue:
-                self._run(queue, 0)
-                return
+                return queue
+        return None
 
     def run_one_of(self, grid: Grid) -> None:
         """Run the first operation of a grid, in the order of the schedule "late". There must be one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from functools import cache
 from struct import Struct
 
@@ -88,7 +89,7 @@ def library() -> ctypes.CDLL:
     return found
 
 
-def coordinates(coords: tuple[int, ...]) -> bytes:
+def coordinates(coords: Sequence[int]) -> bytes:
     """At most five coordinates as five int64, further ones 0."""
     return _COORDINATES[len(coords)].pack(*coords)
 

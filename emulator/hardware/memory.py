@@ -24,6 +24,7 @@ from emulator.hardware.traffic import Marks, Traffic, extent
 from emulator.hardware.words import STRUCT, UINT, misaligned
 
 if TYPE_CHECKING:
+    from emulator.hardware.tma.known_maps import KnownMap
     from emulator.hardware.warp import Issuer
 
 SHARED_BASE = 0x400  # the first 1 KiB of a CTA's shared window belongs to the system
@@ -38,6 +39,7 @@ class GlobalMemory(Allocations):
     def __init__(self) -> None:
         super().__init__()
         self.traffic: Traffic | None = None  # of the launch that runs, if it is counted
+        self.tensor_maps: dict[int, KnownMap] = {}  # that copies have used, by address
         self.observer: Observer | None = None
 
     def counted_loads(self, address: int) -> Marks | None:

@@ -7,11 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from emulator.arithmetic.lanes import lane_list
 from emulator.hardware.async_operations import AsyncOperation
-from emulator.hardware.tma import boxes
+from emulator.hardware.tma import boxes, rules
 from emulator.ops.copies import REDUCTION, STORE, MapReader, issues, own_source, signed_coordinates
 
 if TYPE_CHECKING:
@@ -26,17 +24,17 @@ class _Store:
     """A store in two parts: it reads shared memory, for which a thread may wait, then writes global memory."""
 
     def __init__(
-        self, cta: Cta, what: str, read: Callable[[], np.ndarray], write: Callable[[np.ndarray], None]
+        self, cta: Cta, what: str, read: Callable[[], boxes.Data], write: Callable[[boxes.Data], None]
     ) -> None:
         """what: the store's name in messages."""
         self._cta, self._what, self._read, self._write = cta, what, read, write
-        self._data: np.ndarray | None = None
+        self._data: boxes.Data | None = None
 
     def prepare(self) -> None:
         """Read shared memory, unless that has happened."""
         self._source()
 
-    def _source(self) -> np.ndarray:
+    def _source(self) -> boxes.Data:
         if self._data is None:
             self._cta.alive(self._what)
             self._data = self._read()
@@ -70,19 +68,19 @@ def store_tile(
     for address, src, *coords in issues(mask, kind, tensor_map, source, *coordinates):
         offset = own_source(g, src)
         reader, place, shared = MapReader(g, address, issuer), signed_coordinates(coords), g.cta.shared
-        boxes.check_tile(reader.issued, place, shared, offset, "load", rows)
+        rules.check_tile(reader.issued, place, shared, offset, "load", rows)
         if operation is not None:
-            boxes.check_reduction(reader.issued, operation)
+            rules.check_reduction(reader.issued, operation)
 
         def read(
             reader: MapReader = reader,
             place: tuple[int, ...] = place,
             shared: SharedMemory = shared,
             offset: int = offset,
-        ) -> np.ndarray:
+        ) -> boxes.Data:
             return boxes.read_tile(reader(), place, shared, offset, issuer, rows)
 
-        def write(box: np.ndarray, reader: MapReader = reader, place: tuple[int, ...] = place) -> None:
+        def write(box: boxes.Data, reader: MapReader = reader, place: tuple[int, ...] = place) -> None:
             boxes.write_tile(reader(), place, g.grid.memory, box, issuer, rows, operation)
 
         _submit(g, mask, _Store(g.cta, "a tensor store", read, write), issuer)
@@ -102,13 +100,13 @@ def store_bulk(
     operands = (destination, source, nbytes, byte_mask)
     for address, src, size, kept in issues(mask, STORE if reduction is None else REDUCTION, *operands):
         offset, shared, memory = own_source(g, src), g.cta.shared, g.grid.memory
-        boxes.check_bulk(memory, address, shared, offset, size, "load")
+        rules.check_bulk(memory, address, shared, offset, size, "load")
 
-        def read(shared: SharedMemory = shared, offset: int = offset, size: int = size) -> np.ndarray:
+        def read(shared: SharedMemory = shared, offset: int = offset, size: int = size) -> boxes.Data:
             return boxes.read_bulk(shared, offset, size, issuer)
 
         def write(
-            data: np.ndarray, memory: GlobalMemory = memory, address: int = address, kept: int | None = kept
+            data: boxes.Data, memory: GlobalMemory = memory, address: int = address, kept: int | None = kept
         ) -> None:
             boxes.write_bulk(memory, address, data, issuer, kept, reduction)
 

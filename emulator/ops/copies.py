@@ -14,8 +14,10 @@ from emulator.arithmetic.lanes import lane_list
 from emulator.arithmetic.reductions import combined
 from emulator.errors import Fault
 from emulator.hardware.async_operations import AsyncOperation
-from emulator.hardware.tma import boxes
-from emulator.hardware.tma.tensor_map import SIGNIFICANT_BYTES, TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES, TensorMap
+from emulator.hardware.tma import boxes, rules
+from emulator.hardware.tma.known_maps import map_at
+from emulator.hardware.tma.swizzle import CHUNK
+from emulator.hardware.tma.tensor_map import TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES, TensorMap
 from emulator.ops.mbarrier import barrier_at
 from emulator.ops.memory import SHARED_TAG, TAG_SHIFT, shared_target
 from emulator.ops.peers import check_started
@@ -69,7 +71,7 @@ def signed_coordinates(coordinates: list[int]) -> tuple[int, ...]:
 class MapReader:
     """Reads a tensor map once: when the copy happens, or earlier if the issuing thread waits for the read."""
 
-    __slots__ = ("_address", "_found", "_issuer", "_memory", "_read", "_version", "issued")
+    __slots__ = ("_address", "_issuer", "_known", "_memory", "_read", "issued")
 
     def __init__(self, g: ActiveGroup, address: int, issuer: Issuer) -> None:
         if address >> TAG_SHIFT == SHARED_TAG:
@@ -79,27 +81,20 @@ class MapReader:
             )
         if address % TENSOR_MAP_ALIGNMENT:
             raise Fault(f"tensor map at {address:#x}: must be {TENSOR_MAP_ALIGNMENT}-byte aligned")
-        self._memory = memory = g.grid.memory
-        self._address, self._issuer, self._version = address, issuer, memory.version
-        self._found = memory.holding(address)
-        if address + TENSOR_MAP_BYTES > self._found.end:
-            self._found = memory.at(address, TENSOR_MAP_BYTES, "load")
+        self._memory, self._address, self._issuer = g.grid.memory, address, issuer
+        self._known = map_at(self._memory, address)
         # The map as it is at issue must be valid: the hardware may read it at once.
-        self.issued = self._decoded()
+        self.issued = self._known.decoded()
         self._read: TensorMap | None = None
-
-    def _decoded(self) -> TensorMap:
-        place = self._address - self._found.start
-        return TensorMap.decode(bytes(self._found.frozen[place : place + SIGNIFICANT_BYTES]))
 
     def __call__(self) -> TensorMap:
         if self._read is None:
             memory = self._memory
-            if memory.observer is not None or memory.version != self._version:
+            if memory.observer is not None or memory.version != self._known.version:
                 raw = memory.read(self._address, TENSOR_MAP_BYTES, self._issuer, proxy="tensormap")
                 self._read = TensorMap.decode(raw)
             else:
-                self._read = self._decoded()
+                self._read = self._known.decoded()
         return self._read
 
     def prepare(self) -> None:
@@ -131,8 +126,8 @@ def _destinations(
         # .cta_group::2 allows the barrier to be in the peer CTA of the pair; without it both are in one CTA.
         if signalled is not target and not (pair and signalled.rank ^ target.rank == 1):
             raise Fault(f"the barrier is in CTA rank {signalled.rank}, the destination in rank {target.rank}")
-        notified = None if signalled.exited else signalled.mbarriers.get(barrier_offset)
-        return [((target, offset), notified or barrier_at(g, None, barrier))]
+        live = None if signalled.exited else signalled.mbarriers.get(barrier_offset)
+        return [((target, offset), live or barrier_at(g, None, barrier))]
     if multicast >> g.cta.cluster.size or not multicast:
         raise Fault(f"multicast mask {multicast:#06x} for a cluster of {g.cta.cluster.size} CTAs")
     found = []
@@ -164,7 +159,7 @@ def load_tile(
         places = _destinations(g, dst, mbar, targets, pair, own_only)
         reader, place = MapReader(g, address, issuer), signed_coordinates(coords)
         for (cta, offset), _ in places:
-            boxes.check_tile(reader.issued, place, cta.shared, offset, "store", rows)
+            rules.check_tile(reader.issued, place, cta.shared, offset, "store", rows)
         load = _tile_load(g, reader, place, places, rows, issuer)
         async_op = AsyncOperation(g, issuer, load, reader.prepare)
         if not g.grid.is_parameter(address):
@@ -182,7 +177,7 @@ def _tile_load(
 ) -> Callable[[], None]:
     def run() -> None:
         tensor_map = reader()
-        nbytes = boxes.tile_bytes(tensor_map, rows)
+        nbytes = rules.tile_bytes(tensor_map, rows)
         (first, offset), _ = places[0]
         first.alive("a tensor copy")
         boxes.load_tile(tensor_map, coords, g.grid.memory, first.shared, offset, issuer, rows)
@@ -210,7 +205,7 @@ def load_bulk(
     for dst, address, size, mbar, targets in issues(mask, LOAD, destination, source, nbytes, barrier, multicast):
         places = _destinations(g, dst, mbar, targets, False, own_only)
         for (cta, offset), _ in places:
-            boxes.check_bulk(g.grid.memory, address, cta.shared, offset, size, "store")
+            rules.check_bulk(g.grid.memory, address, cta.shared, offset, size, "store")
 
         def run(address: int = address, size: int = size, places: list[tuple[Place, MBarrier]] = places) -> None:
             (first, offset), _ = places[0]
@@ -243,10 +238,8 @@ def copy_shared(
         ((target, offset), notified) = _destinations(g, dst, mbar, None, False, False)[0]
         source_offset = own_source(g, src)
         for what, value in (("destination", offset), ("source", source_offset), ("size", size)):
-            if value % boxes.CHUNK:
-                raise Fault(
-                    f"cp.async.bulk: {what} {value:#x} is not a multiple of {boxes.CHUNK} (PTX ISA, cp.async.bulk)"
-                )
+            if value % CHUNK:
+                raise Fault(f"cp.async.bulk: {what} {value:#x} is not a multiple of {CHUNK} (PTX ISA, cp.async.bulk)")
         g.cta.shared.check(source_offset, size, "load")
         target.shared.check(offset, size, "store")
 
@@ -273,16 +266,16 @@ def prefetch_tile(
 ) -> None:
     """cp.async.bulk.prefetch.tensor: checks the tensor map and the coordinates. The L2 cache is not modelled."""
     for address, *coords in issues(mask, STORE, tensor_map, *coordinates):
-        boxes.check_map(MapReader(g, address, issuer).issued, signed_coordinates(coords), rows)
+        rules.check_map(MapReader(g, address, issuer).issued, signed_coordinates(coords), rows)
 
 
 def prefetch_bulk(g: ActiveGroup, mask: int, source: Operand, nbytes: Operand, issuer: Issuer) -> None:
     """cp.async.bulk.prefetch: checks address and size. The L2 cache is not modelled."""
     for address, size in issues(mask, STORE, source, nbytes):
         for what, value in (("global address", address), ("size", size)):
-            if value % boxes.CHUNK:
+            if value % CHUNK:
                 raise Fault(
-                    f"cp.async.bulk.prefetch: {what} {value:#x} is not a multiple of {boxes.CHUNK} (PTX ISA, "
+                    f"cp.async.bulk.prefetch: {what} {value:#x} is not a multiple of {CHUNK} (PTX ISA, "
                     "cp.async.bulk.prefetch)"
                 )
         if size:

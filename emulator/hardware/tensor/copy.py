@@ -111,6 +111,11 @@ class Copy:
         return self.shape.row_chunks * CHUNK // 4
 
     @cached_property
+    def columns(self) -> int:
+        """Those columns as a mask (`order.columns_mask`)."""
+        return columns_mask(self.column, self.width)
+
+    @cached_property
     def compiled(self) -> int | None:
         """Address of the structure that compiled code takes; None if elements are unpacked."""
         if self.bits:
@@ -135,10 +140,9 @@ class Copy:
 
     def run(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]], issuer: Issuer | None = None) -> None:
         """Copy in each CTA, from its own shared to its own tensor memory."""
-        columns = slice(self.column, self.column + self.width)
         for shared, tmem in ctas:
             tmem.check_columns(self.column, self.width, "tcgen05.cp")
-            tmem.touch(0, columns_mask(self.column, self.width))
+            tmem.touch(0, self.columns)
             if shared.observer is None and self.compiled is not None:
                 library().copy_to_tensor_memory(self.compiled, shared.window, tmem.address)
                 continue
@@ -146,7 +150,7 @@ class Copy:
             if self.bits:
                 data = hold(unpad(data, self.bits), self.bits)
             words = data.view(np.uint32)
-            quadrants = tmem.words.reshape(_QUADRANTS, QUADRANT, COLUMNS)[:, :, columns]
+            quadrants = tmem.words.reshape(_QUADRANTS, QUADRANT, COLUMNS)[:, :, self.column :][:, :, : self.width]
             if self.shape.rows == QUADRANT:
                 quadrants[...] = words
             elif self.shape.rows == _QUADRANTS:

@@ -5,6 +5,9 @@ are filled on a load and dropped on a store (PTX ISA, "Tensor Dimension, size an
 In the modes tile::gather4 and tile::scatter4 (`rows`) the box is four rows of a matrix, each with a coordinate of its
 own: coordinates are (column, row, row, row, row). Every function raises Fault for a copy that the hardware does not
 allow, and passes the issuer to the memories' observers.
+
+Compiled code (native/copies.c) makes the copies that nobody observes and whose allocation has been copied from or to
+before. It refuses what it can't prove legal; the way behind it, in NumPy, does the rest and raises the errors.
 """
 
 from __future__ import annotations
@@ -16,11 +19,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from emulator.arithmetic.reductions import TENSOR_OPERATIONS, combined
-from emulator.errors import Fault
+from emulator.arithmetic.reductions import combined
 from emulator.hardware.copying import REFUSED, buffer, coordinates, library
+from emulator.hardware.tma.rules import GATHERED_ROWS, check_bulk, check_tile, fits, tile_bytes
 from emulator.hardware.tma.swizzle import CHUNK, CHUNK_TYPE, chunk_view, flipped, places
-from emulator.hardware.tma.tensor_map import PADDED_TYPES, TensorMap
+from emulator.hardware.tma.tensor_map import TensorMap
 from emulator.hardware.traffic import extent
 
 if TYPE_CHECKING:
@@ -28,10 +31,8 @@ if TYPE_CHECKING:
     from emulator.hardware.shared_memory import SharedMemory
     from emulator.hardware.warp import Issuer
 
-__all__ = ["CHUNK", "GATHERED_ROWS"]
+__all__ = ["GATHERED_ROWS", "check_bulk", "tile_bytes"]
 
-TILE_ALIGNMENT = 128
-GATHERED_ROWS = 4
 Data = ctypes.Array
 """Bytes on their way from shared to global memory, uint8[n]; of a box densely packed."""
 
@@ -71,80 +72,6 @@ def _clip(tensor_map: TensorMap, coords: tuple[int, ...]) -> _Clip:
     return _Clip(None if whole else tuple(inside[::-1]), address, tuple(shape[::-1]), tuple(strides[::-1]))
 
 
-def tile_bytes(tensor_map: TensorMap, rows: bool = False) -> int:
-    """Bytes of a box in shared memory: the bytes that a load adds to the mbarrier, whether it is clipped or not."""
-    return tensor_map.inner_bytes * GATHERED_ROWS if rows else tensor_map.box_bytes
-
-
-def check_map(tensor_map: TensorMap, coords: Sequence[int], rows: bool = False) -> None:
-    """Raises Fault unless TMA accepts these coordinates with this map.
-
-    coords: in elements, dimension 0 first. rows: the modes tile::gather4 and tile::scatter4.
-    """
-    instruction = "cp.async.bulk.tensor"
-    if rows:
-        if tensor_map.rank != 2 or tensor_map.box[1] != 1:
-            raise Fault(
-                f"{instruction} of four rows: the tensor map has rank {tensor_map.rank} and a box of {tensor_map.box}; "
-                "the rank must be 2 and the box one row high (PTX ISA, tile::gather4 and tile::scatter4 modes)"
-            )
-    elif len(coords) != tensor_map.rank:
-        raise Fault(f"{instruction}: {len(coords)} coordinates for a tensor map of rank {tensor_map.rank}")
-    if not tensor_map.modelled:
-        raise _not_modelled(tensor_map)
-    if tensor_map.element.bits == 4 and coords[0] % 2:
-        raise Fault(f"{instruction}: coordinate {coords[0]} of 4-bit elements is not at a byte boundary")
-
-
-def _not_modelled(tensor_map: TensorMap) -> Fault:
-    instruction = "cp.async.bulk.tensor"
-    if tensor_map.interleave != "none":
-        return Fault(f"{instruction}: interleave {tensor_map.interleave} is not modelled")
-    if tensor_map.element.name in PADDED_TYPES:
-        return Fault(f"{instruction}: element type {tensor_map.element.name} is not modelled")
-    return Fault(
-        f"{instruction}: element stride {tensor_map.element_strides[0]} in dimension 0; "
-        "TMA has none there (cuTensorMapEncodeTiled, CUDA Driver API)"
-    )
-
-
-def _fits(tensor_map: TensorMap, coords: Sequence[int], rows: bool) -> bool:
-    """Whether `check_map` passes for a map that is modelled."""
-    fits = len(coords) == tensor_map.rank if not rows else tensor_map.rank == 2 and tensor_map.box[1] == 1
-    return fits and not (coords[0] & 1 and tensor_map.element.bits == 4)
-
-
-def check_tile(
-    tensor_map: TensorMap, coords: Sequence[int], shared: SharedMemory, offset: int, kind: str, rows: bool = False
-) -> None:
-    """Raises Fault unless the copy is legal, whatever the state of global memory.
-
-    offset: of the box in shared memory, bytes. kind: "store" into shared memory, or "load". coords, rows: as check_map.
-    """
-    check_map(tensor_map, coords, rows)
-    if offset % TILE_ALIGNMENT:
-        raise Fault(
-            f"cp.async.bulk.tensor: shared memory offset {offset:#x} is not a multiple of {TILE_ALIGNMENT} "
-            "(PTX ISA, cp.async.bulk.tensor)"
-        )
-    if kind == "load" and min(coords) < 0:
-        raise Fault(
-            f"cp.async.bulk.tensor to global memory: coordinates {tuple(coords)}, must not be negative "
-            "(PTX ISA, Restriction on Tensor Copy instructions)"
-        )
-    shared.check(offset, tile_bytes(tensor_map, rows), kind)
-
-
-def check_reduction(tensor_map: TensorMap, operation: str) -> None:
-    """Raises Fault unless cp.reduce.async.bulk.tensor has the operation for the map's element type."""
-    types = TENSOR_OPERATIONS[operation]
-    if tensor_map.element.name not in types:
-        raise Fault(
-            f"cp.reduce.async.bulk.tensor .{operation} of {tensor_map.element.name} elements; there is one of "
-            f"{', '.join(types)} (PTX ISA, cp.reduce.async.bulk)"
-        )
-
-
 def _parts(coords: Sequence[int], rows: bool) -> Iterator[tuple[slice, tuple[int, ...]]]:
     """(slice of the box's outermost axis, coordinates) of each part of a copy that is a box in the tensor."""
     if not rows:
@@ -175,7 +102,7 @@ def load_tile(
     coords: as check_map, may lie outside the tensor. dst_offset: bytes, a multiple of 128. Returns the bytes read from
     global memory; `tile_bytes` are always written to shared memory.
     """
-    if shared.observer is None and (tile := tensor_map.tile) is not None and _fits(tensor_map, coords, rows):
+    if shared.observer is None and (tile := tensor_map.tile) is not None and fits(tensor_map, coords, rows):
         loads = memory.counted_loads(tensor_map.address)
         if loads is not None:
             place, parts = coordinates(coords), GATHERED_ROWS if rows else 1
@@ -229,7 +156,7 @@ def read_tile(
     Modes tile and (rows) tile::scatter4. Coordinates must not be negative (PTX ISA, "Restriction on Tensor Copy
     instructions"). src_offset: bytes, a multiple of 128.
     """
-    if shared.observer is None and (tile := tensor_map.tile) is not None and _fits(tensor_map, coords, rows):
+    if shared.observer is None and (tile := tensor_map.tile) is not None and fits(tensor_map, coords, rows):
         parts, box = GATHERED_ROWS if rows else 1, buffer(tile_bytes(tensor_map, rows))
         if min(coords) >= 0 and library().read_tile(tile, shared.window, src_offset, parts, box) != REFUSED:
             return box
@@ -292,16 +219,6 @@ def _observe(shared: SharedMemory, kind: str, offset: int, nbytes: int, issuer: 
 def _places(tensor_map: TensorMap, offset: int, rows: bool) -> tuple[int, np.ndarray]:
     inner = tensor_map.inner_bytes
     return places(offset, tile_bytes(tensor_map, rows) // inner, inner, tensor_map.swizzle, tensor_map.atom)
-
-
-def check_bulk(memory: GlobalMemory, address: int, shared: SharedMemory, offset: int, nbytes: int, kind: str) -> None:
-    """Raises Fault unless a bulk copy between these places is legal. kind: "store" into shared memory, or "load"."""
-    for what, value in (("global address", address), ("shared memory offset", offset), ("size", nbytes)):
-        if value % CHUNK:
-            raise Fault(f"cp.async.bulk: {what} {value:#x} is not a multiple of {CHUNK} (PTX ISA, cp.async.bulk)")
-    if nbytes:
-        memory.at(address, nbytes, "load" if kind == "store" else "store")
-        shared.check(offset, nbytes, kind)
 
 
 def load_bulk(
