@@ -309,6 +309,31 @@ def test_a_barrier_beside_the_box_is_no_obstacle():
         assert load(setting, plain()) == 4 * 64
 
 
+@pytest.mark.parametrize("observed", [False, True])
+def test_a_barrier_that_is_placed_between_two_copies(observed):
+    setting = Setting(plain())
+    if observed:
+        setting.shared.observer = lambda *access: None
+    load(setting, plain())
+    setting.shared.place_barrier(0x840, "a barrier")
+    with pytest.raises(Fault, match="live barrier"):
+        load(setting, plain())
+    setting.shared.remove_barrier(0x840)
+    assert load(setting, plain()) == 4 * 64
+
+
+@pytest.mark.parametrize("run", [load, store])
+def test_an_allocation_that_is_replaced_between_two_copies(run):
+    """The second allocation starts behind the tensor's first bytes."""
+    setting = Setting(plain(coords=[0, 0]))
+    run(setting, plain(coords=[0, 0]))
+    address, size = setting.allocation.ctypes.data, len(setting.allocation)
+    setting.memory.release(address)
+    setting.memory.register(address + 32, size - 32)
+    with pytest.raises(Fault, match="the first 16 bytes are before"):
+        run(setting, plain(coords=[0, 0]))
+
+
 @pytest.mark.parametrize("run", [load, store])
 def test_a_first_copy_is_counted_like_the_next(run):
     setting = Setting(plain())

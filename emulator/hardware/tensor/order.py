@@ -149,7 +149,7 @@ class TensorOrder:
         user = issuer[0].warp.tensor
         self.access(issuer, Release(), user.after, 0, columns, frees=True)
         self._forget(columns)
-        self._last = self._mine = None
+        self._last = None
 
     def touch(self, issuer: Issuer, release: Release, after: int, reads: int, writes: int) -> None:
         """As `access`, by the tensor core, which comes back to the same columns."""
