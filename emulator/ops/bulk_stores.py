@@ -65,7 +65,7 @@ def store_tile(
     rows: mode tile::scatter4.
     """
     kind = STORE if operation is None else REDUCTION
-    for address, src, *coords in issues(mask, kind, tensor_map, source, *coordinates):
+    for address, src, *coords in issues(mask, kind, (tensor_map, source, *coordinates)):
         offset = own_source(g, src)
         reader, place, shared = MapReader(g, address, issuer), signed_coordinates(coords), g.cta.shared
         rules.check_tile(reader.issued, place, shared, offset, "load", rows)
@@ -98,7 +98,7 @@ def store_bulk(
 ) -> None:
     """cp.async.bulk from shared to global memory; with a reduction (operation, type), cp.reduce.async.bulk."""
     operands = (destination, source, nbytes, byte_mask)
-    for address, src, size, kept in issues(mask, STORE if reduction is None else REDUCTION, *operands):
+    for address, src, size, kept in issues(mask, STORE if reduction is None else REDUCTION, operands):
         offset, shared, memory = own_source(g, src), g.cta.shared, g.grid.memory
         rules.check_bulk(memory, address, shared, offset, size, "load")
 

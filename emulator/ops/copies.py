@@ -35,7 +35,7 @@ Place = tuple["Cta", int]
 """A CTA and an offset in its shared memory."""
 
 
-def issues(mask: int, kind: str, *operands: Any) -> list[tuple]:
+def issues(mask: int, kind: str, operands: tuple) -> list[tuple]:
     """The operands of each copy that the active lanes issue, as integers.
 
     operands: integers, rows, or None. Lanes with equal operands issue
@@ -154,8 +154,8 @@ def load_tile(
     issuer: Issuer,
 ) -> None:
     """cp.async.bulk.tensor from global to shared memory. rows: mode tile::gather4."""
-    operands = (destination, tensor_map, barrier, multicast)
-    for dst, address, mbar, targets, *coords in issues(mask, LOAD, *operands, *coordinates):
+    operands = (destination, tensor_map, barrier, multicast, *coordinates)
+    for dst, address, mbar, targets, *coords in issues(mask, LOAD, operands):
         places = _destinations(g, dst, mbar, targets, pair, own_only)
         reader, place = MapReader(g, address, issuer), signed_coordinates(coords)
         for (cta, offset), _ in places:
@@ -202,7 +202,7 @@ def load_bulk(
     issuer: Issuer,
 ) -> None:
     """cp.async.bulk from global to shared memory."""
-    for dst, address, size, mbar, targets in issues(mask, LOAD, destination, source, nbytes, barrier, multicast):
+    for dst, address, size, mbar, targets in issues(mask, LOAD, (destination, source, nbytes, barrier, multicast)):
         places = _destinations(g, dst, mbar, targets, False, own_only)
         for (cta, offset), _ in places:
             rules.check_bulk(g.grid.memory, address, cta.shared, offset, size, "store")
@@ -234,7 +234,7 @@ def copy_shared(
     cp.reduce.async.bulk.
     """
     kind = LOAD if reduction is None else REDUCTION
-    for dst, src, size, mbar in issues(mask, kind, destination, source, nbytes, barrier):
+    for dst, src, size, mbar in issues(mask, kind, (destination, source, nbytes, barrier)):
         ((target, offset), notified) = _destinations(g, dst, mbar, None, False, False)[0]
         source_offset = own_source(g, src)
         for what, value in (("destination", offset), ("source", source_offset), ("size", size)):
@@ -265,13 +265,13 @@ def prefetch_tile(
     g: ActiveGroup, mask: int, tensor_map: Operand, coordinates: tuple[Operand, ...], rows: bool, issuer: Issuer
 ) -> None:
     """cp.async.bulk.prefetch.tensor: checks the tensor map and the coordinates. The L2 cache is not modelled."""
-    for address, *coords in issues(mask, STORE, tensor_map, *coordinates):
+    for address, *coords in issues(mask, STORE, (tensor_map, *coordinates)):
         rules.check_map(MapReader(g, address, issuer).issued, signed_coordinates(coords), rows)
 
 
 def prefetch_bulk(g: ActiveGroup, mask: int, source: Operand, nbytes: Operand, issuer: Issuer) -> None:
     """cp.async.bulk.prefetch: checks address and size. The L2 cache is not modelled."""
-    for address, size in issues(mask, STORE, source, nbytes):
+    for address, size in issues(mask, STORE, (source, nbytes)):
         for what, value in (("global address", address), ("size", size)):
             if value % CHUNK:
                 raise Fault(
@@ -284,7 +284,7 @@ def prefetch_bulk(g: ActiveGroup, mask: int, source: Operand, nbytes: Operand, i
 
 def prefetch_map(g: ActiveGroup, mask: int, tensor_map: Operand, issuer: Issuer) -> None:
     """prefetch.tensormap: checks the address only. The tensor map may still be encoded later."""
-    for (address,) in issues(mask, STORE, tensor_map):
+    for (address,) in issues(mask, STORE, (tensor_map,)):
         if address >> TAG_SHIFT == SHARED_TAG or address % TENSOR_MAP_ALIGNMENT:
             raise Fault(
                 f"prefetch.tensormap of {address:#x}: must be a {TENSOR_MAP_ALIGNMENT}-byte aligned address in global, "
