@@ -1,26 +1,25 @@
 """Every arithmetic row of the opcode table: its kernels give the bytes that its Python text gives.
 
-The operands differ from lane to lane, are the same in all lanes, or both; the instruction runs in all lanes, in those of
-a guard, or on one side of a branch.
+The operands differ from lane to lane, are the same in all lanes, or both; the instruction runs in all lanes, in those
+of a guard, or on one side of a branch.
 """
 
 import itertools
+import os
 import re
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from emulator.compiler.opcodes.table import TABLE
 from emulator.compiler.plan import plan
-from emulator.compiler.rowcode.assembler import address_of
 from emulator.compiler.rowcode.control import RowCode
+from emulator.compiler.translate import ENGINE
 from emulator.ptx.ir import Immediate, Pair, Register, Vector
-from tests.support import opcode_cases
 from tests.support.opcode_cases import ARITHMETIC, LITERALS, POOL, WIDTHS, forms, is_legal, register, sampled, spellings
 from tests.support.small_kernels import entry, launch
 
-SPELLINGS = 10  # of a row that are tried, if it has more
+SPELLINGS = int(os.environ.get("SPELLINGS") or 10)  # of a row that are tried, if it has more
 EACH = 3  # registers of a sort of numbers
 SORTS = ("bits", "integers", "counts", "f16", "bf16", "f32", "f64", "all", "few", "none")
 FLOATS = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}
@@ -32,7 +31,9 @@ def numbers(sort, rng, count):
     """Numbers of a floating-point type: ordinary ones, of all magnitudes, and special ones."""
     dtype, info = FLOATS[sort], ml_dtypes.finfo(FLOATS[sort])
     with np.errstate(all="ignore"):
-        values = (rng.normal(size=count) * 2.0 ** (rng.integers(0, 2, count) * rng.integers(-30, 30, count))).astype(dtype)
+        values = (rng.normal(size=count) * 2.0 ** (rng.integers(0, 2, count) * rng.integers(-30, 30, count))).astype(
+            dtype
+        )
         special = [0, -0.0, 1, -1, 0.5, 1.5, 2.5, 448, 1e9, np.inf, -np.inf, np.nan, -np.nan, 1e-7, -6e-8, 65519.0]
         special += [float(info.max), -float(info.max), float(info.tiny), -float(info.smallest_subnormal)]
         values[rng.permutation(count)[:12]] = rng.permutation(np.array(special, dtype))[:12]
@@ -61,7 +62,8 @@ class Program:
         self.rng = np.random.default_rng(seed)
         self.setup, self.body, self.stores, self.declared = [], [], [], []
         self.values = []
-        self.count = 0
+        self.patterns = set()
+        self.writers = []  # instruction of each result
         for width in WIDTHS:
             for number in range(POOL):
                 self._fill(width, number)
@@ -80,11 +82,11 @@ class Program:
     def add(self, opcode, operands, guard=""):
         """guard: "@%v1_0 " for lanes in which it holds; the others keep what the destinations had."""
         destination, *sources = operands
-        texts = [text(self._result(item)) for item in self._parts(destination)]
-        joined = text(destination).replace("%", "%%")
-        names = iter(texts)
-        joined = re.sub(r"%%d\d+_\d+", lambda found: next(names), joined)
-        self.body.append(f"{guard}{opcode} {joined}{''.join(', ' + text(source) for source in sources)};")
+        first, results = len(self.writers), [self._result(item).name for item in self._parts(destination)]
+        names = iter(results)
+        written = re.sub(r"%d\d+_\d+", lambda found: next(names), text(destination))
+        self.body.append(f"{guard}{opcode} {', '.join([written, *map(text, sources)])};")
+        self.writers[first:] = [self.body[-1]] * len(results)
 
     def _parts(self, destination):
         if isinstance(destination, Pair):
@@ -93,7 +95,7 @@ class Program:
 
     def _result(self, like):
         """A new destination, with a value of its own before, which is stored in the end."""
-        width, name = like.width, f"%x{self.count}"
+        width, name = like.width, f"%x{len(self.writers)}"
         self.declared.append(f".reg .{'pred' if width == 1 else f'b{width}'} {name};")
         before = f"%v{width}_{self.rng.integers(EACH)}"
         move = {1: "mov.pred", 8: "cvt.u8.u8"}.get(width, f"mov.b{width}")
@@ -102,8 +104,8 @@ class Program:
         if width == 1:
             self.stores.append(f"selp.b32 %r0, 1, 0, {name};")
             source, width = "%r0", 32
-        self.stores.append(f"st.global.b{width} [%rd1+{256 * self.count}], {source};")
-        self.count += 1
+        self.stores.append(f"st.global.b{width} [%rd1+{256 * len(self.writers)}], {source};")
+        self.writers.append(None)
         return Register(name, like.width)
 
     def ptx(self, branch):
@@ -113,7 +115,7 @@ class Program:
         return "\n".join([*self.declared, head, *self.setup, start, *self.body, end, *self.stores])
 
     def bytes(self, branch):
-        out = np.zeros((self.count, 32), np.uint64)
+        out = np.zeros((len(self.writers), 32), np.uint64)
         launch(self.ptx(branch), out, np.stack(self.values))
         return out
 
@@ -148,7 +150,7 @@ def drawn(row, match, form, kinds, rng):
         return register(rng.choice(kinds), operand.width, EACH * SORTS.index(chosen) + int(rng.integers(EACH)))
 
     operands = [form[0], *map(one, form[1:])]
-    if len(kinds) > 1:
+    if len(kinds) > 1 and len(operands) > 1:
         place = int(rng.integers(1, len(operands)))
         literal = (*operands[:place], LITERALS[rng.choice(list(LITERALS))], *operands[place + 1 :])
         if is_legal(row, match, literal):
@@ -157,31 +159,53 @@ def drawn(row, match, form, kinds, rng):
 
 
 def program_of(name):
-    """A program of the rows of a module, and the opcodes in it."""
+    """A program of the rows of a module."""
     program = Program(len(name))
-    opcodes = []
     for row in ARITHMETIC[name]:
         for opcode in sampled(spellings(row.pattern.pattern), SPELLINGS, program.rng):
             match = row.pattern.fullmatch(opcode)
             for form in forms(row, match):
+                program.patterns.add(row.pattern.pattern)
                 for kinds, guard in (("v", ""), ("u", ""), ("vu", "@%v1_0 "), ("vu", "@!%u1_0 ")):
                     program.add(opcode, drawn(row, match, form, list(kinds), program.rng), guard)
-                opcodes.append(opcode)
-    return program, opcodes
+    return program
 
 
 @pytest.fixture(scope="module")
 def programs():
-    return {}
+    return {name: program_of(name) for name in ARITHMETIC}
 
 
 @pytest.mark.parametrize("branch", [False, True], ids=["straight", "branch"])
 @pytest.mark.parametrize("name", ARITHMETIC)
 def test_kernels_and_python_rows_agree(name, branch, monkeypatch, programs):
-    program, opcodes = programs.setdefault(name, None) or programs.setdefault(name, program_of(name))
-    assert opcodes
+    program = programs[name]
     got = program.bytes(branch)
-    monkeypatch.setenv("EMULATOR_ENGINE", "python")
+    monkeypatch.setenv(ENGINE, "python")
     expected = program.bytes(branch)
     wrong = np.flatnonzero((got != expected).any(axis=1)).tolist()
-    assert not wrong
+    assert got.any() and [program.writers[result] for result in wrong] == []
+
+
+@pytest.mark.parametrize("name", ARITHMETIC)
+def test_kernels_do_all_of_it(name, programs):
+    """No instruction but the few that are named is left to its Python row, and every kernel is in the library."""
+    planned = plan(entry(programs[name].ptx(branch=False), 2))
+    code = RowCode(planned)
+    code.code.assembled()
+    left = {planned.flow.steps[index].instruction.opcode for index in code.python_rows.without_kernel}
+    assert sorted(opcode for opcode in left if not re.fullmatch(LEFT_TO_PYTHON, opcode)) == []
+
+
+def test_every_row_has_kernels():
+    rows = [row for row in itertools.chain(*ARITHMETIC.values()) if row.kernels is None]
+    assert [row.pattern.pattern for row in rows] == []
+
+
+def test_every_row_is_tried(programs):
+    """At least one opcode of every row has operands that the test can write."""
+    patterns = {row.pattern.pattern for row in itertools.chain(*ARITHMETIC.values())}
+    untried = patterns - {pattern for program in programs.values() for pattern in program.patterns}
+    assert untried == {
+        row.pattern.pattern for row in ARITHMETIC["addresses"] if "createpolicy\\.range" in row.pattern.pattern
+    }

@@ -50,13 +50,15 @@ def _convert_kernels(code: Assembler, instruction: Instruction, match: re.Match)
 def _map_address(code: Code, instruction: Instruction, match: re.Match) -> None:
     """mapa: the same offset in the CTA of another rank."""
     destination, source, rank = instruction.operands
-    address = code.place(source, destination.width, "shared")
+    width = destination.width
+    address, ones = code.place(source, width, "shared"), (1 << width) - 1
     if code.kind != "uniform":
-        width = destination.width
         address, rank_text = f"row_of({address}, {width})", f"row_of({code.value(rank)}, 32).astype(u{width})"
-        code.assign(destination, f"{address} & u{width}({_rank_mask(match)}) | {rank_text} << u{width}(24)", "lanes")
+        code.assign(
+            destination, f"{address} & u{width}({_rank_mask(match) & ones}) | {rank_text} << u{width}(24)", "lanes"
+        )
     else:
-        code.assign(destination, f"{address} & {_rank_mask(match)} | {code.value(rank)} << 24", "uniform")
+        code.assign(destination, f"({address} & {_rank_mask(match)} | {code.value(rank)} << 24) & {ones}", "uniform")
 
 
 def _map_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:

@@ -46,8 +46,8 @@ def resized(code: Assembler, value: Source, of: str, to: str) -> Source:
 
 
 def low_part(code: Assembler, operand: object, type_name: str) -> Source:
-    """The low bits of a register as a value of a type, or a literal of it."""
-    if isinstance(operand, Register) and operand.width > type_width(type_name):
+    """The low bits of a register, with zeros above if it is narrower, as a value of a type; or a literal of it."""
+    if isinstance(operand, Register) and operand.width != type_width(type_name):
         return resized(code, code.source(operand, f"u{operand.width}"), f"u{operand.width}", f"u{type_name[1:]}")
     return code.source(operand, type_name)
 
