@@ -134,6 +134,8 @@ def fused_double(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
             exact = x * y + z
             if exact:
                 result[i] = _nearest(exact)
+        elif isfinite(values[0]) and isfinite(values[1]):
+            result[i] = values[2]  # infinite or NaN, whatever the product
     return result
 
 

@@ -38,7 +38,7 @@ def _convert_address(code: Code, instruction: Instruction, match: re.Match) -> N
 
 def _convert_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
     destination, source = instruction.operands
-    value, tag = code.place(source, "u64"), _TAGS.get(match.group("space").partition("::")[0], 0)
+    value, tag = code.place(source, "b64"), _TAGS.get(match.group("space").partition("::")[0], 0)
     if not tag:
         code.operation("mov_64", destination, [value])
     elif match.group("to") is not None:
@@ -68,7 +68,7 @@ def _map_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> 
     if width == 64:
         ranks = code.intermediate("cvt_u64_u32", 64, [ranks])
     offset = code.intermediate(
-        f"and_{width}", width, [code.place(source, f"u{width}"), code.constant(_rank_mask(match))]
+        f"and_{width}", width, [code.place(source, f"b{width}"), code.constant(_rank_mask(match))]
     )
     upper = code.intermediate(f"shl_{width}", width, [ranks, code.constant(24)])
     code.operation(f"or_{width}", destination, [offset, upper])

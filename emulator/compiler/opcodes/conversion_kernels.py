@@ -132,7 +132,7 @@ def integer_to_float(code: Assembler, instruction: Instruction, match: re.Match)
     if to == "f64":
         constant &= SATURATED  # no integer of 32 bits is rounded, and those of 64 bits are to nearest
     if to in ("f32", "f64") and not constant:
-        code.operation(f"cvt_{to}_{of}", destination, [value])
+        to_register(code, destination, f"cvt_{to}_{of}", type_width(to), [value], 0)
         return
     exact = f"cvt_f64_{of}" if type_width(of) == 32 else f"odd_f64_{of}"
     double = code.intermediate(exact, 64, [value], row=True)
