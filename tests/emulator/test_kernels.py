@@ -14,7 +14,6 @@ import pytest
 
 from emulator.compiler.plan import plan
 from emulator.compiler.rowcode.control import RowCode
-from emulator.compiler.translate import ENGINE
 from emulator.ptx.ir import Immediate, Pair, Register, Vector
 from tests.support.opcode_cases import ARITHMETIC, LITERALS, POOL, WIDTHS, forms, is_legal, register, sampled, spellings
 from tests.support.small_kernels import entry, launch
@@ -114,9 +113,9 @@ class Program:
         head = "mul.wide.u32 %rd2, %tid, 8; add.s64 %rd0, %a1, %rd2; add.s64 %rd1, %a0, %rd2;"
         return "\n".join([*self.declared, head, *self.setup, start, *self.body, end, *self.stores])
 
-    def bytes(self, branch):
+    def bytes(self, branch, kernels):
         out = np.zeros((len(self.writers), 32), np.uint64)
-        launch(self.ptx(branch), out, np.stack(self.values))
+        launch(self.ptx(branch), out, np.stack(self.values), kernels=kernels)
         return out
 
 
@@ -178,11 +177,9 @@ def programs():
 
 @pytest.mark.parametrize("branch", [False, True], ids=["straight", "branch"])
 @pytest.mark.parametrize("name", ARITHMETIC)
-def test_kernels_and_python_rows_agree(name, branch, monkeypatch, programs):
+def test_kernels_and_python_rows_agree(name, branch, programs):
     program = programs[name]
-    got = program.bytes(branch)
-    monkeypatch.setenv(ENGINE, "python")
-    expected = program.bytes(branch)
+    got, expected = program.bytes(branch, kernels=True), program.bytes(branch, kernels=False)
     wrong = np.flatnonzero((got != expected).any(axis=1)).tolist()
     assert got.any() and [program.writers[result] for result in wrong] == []
 
