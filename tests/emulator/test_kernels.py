@@ -19,11 +19,27 @@ from tests.support.opcode_cases import ARITHMETIC, LITERALS, POOL, WIDTHS, forms
 from tests.support.small_kernels import entry, launch
 
 SPELLINGS = int(os.environ.get("SPELLINGS") or 10)  # of a row that are tried, if it has more
-EACH = 3  # registers of a sort of numbers
+EACH = 4  # registers of a sort of numbers: two of all, two that hold every pair of its edges
 SORTS = ("bits", "integers", "counts", "f16", "bf16", "f32", "f64", "all", "few", "none")
 FLOATS = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}
+CASES = (("v", ""), ("e", ""), ("e", ""), ("u", ""), ("vu", "@%v1_0 "), ("vu", "@!%u1_0 "))
+"""Kinds of the operands, "e" for extreme values by lane; guard."""
 LEFT_TO_PYTHON = r"isspacep\.param.*|cvt\.\w+\.ftz.*\.(?:f16|bf16|f64)"
 """Opcodes without a kernel. That of `.ftz` is no PTX: sources of these types have none."""
+
+
+EDGES = {"counts": (0, 1, 31, 32, 64), "floats": (0.0, -0.0, np.inf, -1.0, np.nan)}
+
+
+def edges(width, sort, second):
+    """uint64[32]: five extreme values of a sort; with those of the other register every pair of them."""
+    order = np.arange(32 * 4) // 5 % 5 if second else np.arange(32 * 4) % 5
+    if sort in FLOATS and np.dtype(FLOATS[sort]).itemsize * 8 <= width:
+        dtype = np.dtype(FLOATS[sort])
+        values = np.array(EDGES["floats"], dtype)[order[: 4 * width // dtype.itemsize]]
+        return values.view(f"u{width // 8}").astype(np.uint64)
+    top = 1 << width - 1
+    return np.array(EDGES.get(sort, (0, 1, top - 1, top, 2 * top - 1)), np.uint64)[order[:32]]
 
 
 def numbers(sort, rng, count):
@@ -69,7 +85,10 @@ class Program:
 
     def _fill(self, width, number):
         offset = 256 * len(self.values)
-        self.values.append(pool(max(width, 8), SORTS[number // EACH], self.rng))
+        sort, place = SORTS[number // EACH], number % EACH
+        extreme = place >= EACH // 2 and width > 1
+        values = edges(width, sort, place % 2) if extreme else pool(max(width, 8), sort, self.rng)
+        self.values.append(values)
         for kind, address in (("v", f"%rd0+{offset}"), ("u", f"%a1+{offset + 8 * (number % 32)}")):
             name = f"%{kind}{width}_{number}"
             self.declared.append(f".reg .{'pred' if width == 1 else f'b{width}'} {name};")
@@ -135,8 +154,9 @@ def sorts_of(opcode):
     return 3 * suited + ["integers", "counts", "bits"]
 
 
-def drawn(row, match, form, kinds, rng):
-    """The form's operands with registers of some sort and kind, or literals."""
+def drawn(row, match, form, kinds, extreme, rng):
+    """The form's operands with registers of some sort and kind, extreme ones or others, or literals."""
+    order = itertools.count()
     suited = sorts_of(match.string)
     sort = rng.choice(suited)
 
@@ -145,8 +165,9 @@ def drawn(row, match, form, kinds, rng):
             return Vector(tuple(map(one, operand.items)))
         if not isinstance(operand, Register):
             return operand
-        chosen = sort if rng.random() < 0.7 else rng.choice(suited)
-        return register(rng.choice(kinds), operand.width, EACH * SORTS.index(chosen) + int(rng.integers(EACH)))
+        chosen = sort if extreme or rng.random() < 0.7 else rng.choice(suited)
+        place = EACH // 2 + next(order) % 2 if extreme else int(rng.integers(EACH))
+        return register(rng.choice(kinds), operand.width, EACH * SORTS.index(chosen) + place)
 
     operands = [form[0], *map(one, form[1:])]
     if len(kinds) > 1 and len(operands) > 1:
@@ -165,8 +186,10 @@ def program_of(name):
             match = row.pattern.fullmatch(opcode)
             for form in forms(row, match):
                 program.patterns.add(row.pattern.pattern)
-                for kinds, guard in (("v", ""), ("u", ""), ("vu", "@%v1_0 "), ("vu", "@!%u1_0 ")):
-                    program.add(opcode, drawn(row, match, form, list(kinds), program.rng), guard)
+                for kinds, guard in CASES:
+                    extreme = kinds == "e"
+                    operands = drawn(row, match, form, list("v" if extreme else kinds), extreme, program.rng)
+                    program.add(opcode, operands, guard)
     return program
 
 
