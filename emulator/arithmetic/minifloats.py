@@ -47,8 +47,9 @@ def encode(values: np.ndarray, name: str) -> np.ndarray:
 
 
 def decode(codes: np.ndarray, name: str) -> np.ndarray:
-    """Codes uint8 -> float32: of a key of FORMATS, or of the scale format ue8m0."""
-    return DECODED[name][codes]
+    """Codes uint8 -> float32: of a key of FORMATS, or of the scale format ue8m0. Bits above a code's are ignored."""
+    table = DECODED[name]
+    return table[codes & np.uint8(len(table) - 1)]
 
 
 def encode_scale(values: np.ndarray, up: bool, saturates: bool = True) -> np.ndarray:

@@ -77,19 +77,24 @@ def bf16_bits(values: np.ndarray, rounding: str = "rn") -> np.ndarray:
     return np.where(np.isnan(values), u16(0x7FFF), (bits >> u32(16)).astype(u16))
 
 
-def _signed_zero(total: np.ndarray, a: np.ndarray, b: np.ndarray, rounding: str) -> np.ndarray:
-    """The sum with the sign of a zero: rounded down, it is -0 unless both terms are +0 (IEEE 754, 6.3)."""
+def _signed_zero(result: np.ndarray, zero: np.ndarray, a: np.ndarray, b: np.ndarray, rounding: str) -> np.ndarray:
+    """The sum a + b with the sign of a zero: rounded down, it is -0 unless both terms are +0 (IEEE 754, 6.3).
+
+    zero: where the exact sum is zero.
+    """
     if rounding != "rm":
-        return total
-    return np.where((total == 0) & (np.signbit(a) | np.signbit(b)), total.dtype.type(-0.0), total)
+        return result
+    return np.where(zero & (np.signbit(a) | np.signbit(b)), result.dtype.type(-0.0), result)
 
 
 def rounded_sum(a: np.ndarray, b: np.ndarray, rounding: str) -> np.ndarray:
     """a + b of float32 or float64, rounded by rz, rm or rp."""
     if a.dtype == f64:
-        return _signed_zero(_directed("sum", a + b, (a, b), rounding), a, b, rounding)
+        result = _directed("sum", a + b, (a, b), rounding)
+        return _signed_zero(result, result == 0, a, b, rounding)
     a, b = a.astype(f64), b.astype(f64)
-    return _signed_zero(round_float(odd_sum(a, b), f32, rounding), a, b, rounding)
+    total = odd_sum(a, b)
+    return _signed_zero(round_float(total, f32, rounding), total == 0, a, b, rounding)
 
 
 def rounded_product(a: np.ndarray, b: np.ndarray, rounding: str) -> np.ndarray:
@@ -102,9 +107,12 @@ def rounded_product(a: np.ndarray, b: np.ndarray, rounding: str) -> np.ndarray:
 def rounded_fused(a: np.ndarray, b: np.ndarray, c: np.ndarray, rounding: str) -> np.ndarray:
     """a * b + c of float32 or float64 with one rounding, by rz, rm or rp."""
     if a.dtype == f64:
-        return _signed_zero(_directed("fused", fused_double(a, b, c), (a, b, c), rounding), a * b, c, rounding)
+        result = _directed("fused", fused_double(a, b, c), (a, b, c), rounding)
+        zero = np.array([not r and not Fraction(x) * Fraction(y) + Fraction(z) for r, x, y, z in zip(result, a, b, c)])
+        return _signed_zero(result, zero, a * b, c, rounding)
     product, c = a.astype(f64) * b, c.astype(f64)
-    return _signed_zero(round_float(odd_sum(product, c), f32, rounding), product, c, rounding)
+    total = odd_sum(product, c)
+    return _signed_zero(round_float(total, f32, rounding), total == 0, product, c, rounding)
 
 
 def rounded_quotient(a: np.ndarray, b: np.ndarray, rounding: str) -> np.ndarray:
@@ -126,6 +134,8 @@ def fused_double(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
             exact = x * y + z
             if exact:
                 result[i] = _nearest(exact)
+        elif isfinite(values[0]) and isfinite(values[1]):
+            result[i] = values[2]  # infinite or NaN, whatever the product
     return result
 
 

@@ -62,8 +62,8 @@ static inline f64 hyperbolic_tangent(f64 x) {
     return x == x ? r : x;
 }
 
-// sin(x + quarter * pi / 2) for |x| < 2**20, where pi / 2 in three parts leaves an exact difference
-static inline f64 sine(f64 x, s64 quarter) {
+// sin(x + quarter * pi / 2), for |x| < 2**20, where pi / 2 in three parts leaves an exact difference
+static inline f64 turned(f64 x, s64 quarter) {
     f64 k = __builtin_rint(x * (2 / 3.14159265358979323846));
     f64 r = ((x - k * 0x1.921fb544p0) - k * 0x1.0b4611a6p-34) - k * 0x1.3198a2e037073p-69, t = r * r;
     s64 turn = (s64)bits_of_f64(k + 0x1.8p52) + quarter;
@@ -87,6 +87,8 @@ static inline f64 sine(f64 x, s64 quarter) {
     f64 value = turn & 1 ? q * t + 1 : p * t * r + r;
     return turn & 2 ? -value : value;
 }
+static inline f64 sine(f64 x) { return x == 0 ? x : turned(x, 0); }  // -0 stays
+static inline f64 cosine(f64 x) { return turned(x, 1); }
 
 #define FUNCTION(NAME, F, n, E, ROUNDED)                                                             \
     KERNEL(NAME) {                                                                                   \
@@ -108,21 +110,21 @@ HALF_FUNCTIONS(f16x2, f16, 64)
 HALF_FUNCTIONS(bf16, bf16, 32)
 HALF_FUNCTIONS(bf16x2, bf16, 64)
 
-#define CIRCULAR(NAME, QUARTER, EXACT)                                                               \
+#define CIRCULAR(NAME, NEAR, FAR)                                                                  \
     KERNEL(NAME) {                                                                                   \
         TAKE_f32(a, 0, 32)                                                                           \
         f32 tiny = op->x & FTZ ? TINY_f32 : 0, r[32];                                                \
         u32 large = 0;                                                                               \
         for (int l = 0; l < 32; l++) {                                                               \
             f64 x = flushed(av[l], tiny);                                                            \
-            r[l] = (f32)sine(x, QUARTER);                                                            \
+            r[l] = (f32)NEAR(x);                                                                    \
             large |= !(__builtin_fabs(x) < 0x1p20);                                                  \
         }                                                                                            \
         if (large)                                                                                   \
             for (int l = 0; l < 32; l++)                                                             \
-                if (!(__builtin_fabsf(av[l]) < 0x1p20f)) r[l] = nan32((f32)EXACT((f64)av[l]));       \
+                if (!(__builtin_fabsf(av[l]) < 0x1p20f)) r[l] = nan32((f32)FAR((f64)av[l]));         \
         FINISH_f32(32);                                                                              \
         return op + 1;                                                                               \
     }
-CIRCULAR(sin_f32, 0, sin)
-CIRCULAR(cos_f32, 1, cos)
+CIRCULAR(sin_f32, sine, sin)
+CIRCULAR(cos_f32, cosine, cos)

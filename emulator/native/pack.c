@@ -128,6 +128,7 @@ static inline u16 half_by_chance(f32 x, u32 random) {
     int exponent = magnitude >> 10 ? (int)(magnitude >> 10) - 15 : -14;
     f64 kept = magnitude >> 10 ? (magnitude & 0x3ff) + 0x400 : magnitude;  // in units of the last place
     f64 unit = f64_of((u64)(1023 + 10 - exponent) << 52), cut = (__builtin_fabs((f64)x) * unit - kept) * 0x1p13;
+    cut = cut < 0x1p13 ? cut : 0x1p13;
     return (u16)(code + ((u32)cut + (random & 0x1fff) >= 1 << 13));
 }
 #define BY_CHANCE(NAME, ROUNDED, LARGEST)                                                            \

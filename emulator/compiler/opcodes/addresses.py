@@ -38,7 +38,7 @@ def _convert_address(code: Code, instruction: Instruction, match: re.Match) -> N
 
 def _convert_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
     destination, source = instruction.operands
-    value, tag = code.place(source, "u64"), _TAGS.get(match.group("space").partition("::")[0], 0)
+    value, tag = code.place(source, "b64"), _TAGS.get(match.group("space").partition("::")[0], 0)
     if not tag:
         code.operation("mov_64", destination, [value])
     elif match.group("to") is not None:
@@ -50,13 +50,15 @@ def _convert_kernels(code: Assembler, instruction: Instruction, match: re.Match)
 def _map_address(code: Code, instruction: Instruction, match: re.Match) -> None:
     """mapa: the same offset in the CTA of another rank."""
     destination, source, rank = instruction.operands
-    address = code.place(source, destination.width, "shared")
+    width = destination.width
+    address, ones = code.place(source, width, "shared"), (1 << width) - 1
     if code.kind != "uniform":
-        width = destination.width
         address, rank_text = f"row_of({address}, {width})", f"row_of({code.value(rank)}, 32).astype(u{width})"
-        code.assign(destination, f"{address} & u{width}({_rank_mask(match)}) | {rank_text} << u{width}(24)", "lanes")
+        code.assign(
+            destination, f"{address} & u{width}({_rank_mask(match) & ones}) | {rank_text} << u{width}(24)", "lanes"
+        )
     else:
-        code.assign(destination, f"{address} & {_rank_mask(match)} | {code.value(rank)} << 24", "uniform")
+        code.assign(destination, f"({address} & {_rank_mask(match)} | {code.value(rank)} << 24) & {ones}", "uniform")
 
 
 def _map_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
@@ -66,7 +68,7 @@ def _map_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> 
     if width == 64:
         ranks = code.intermediate("cvt_u64_u32", 64, [ranks])
     offset = code.intermediate(
-        f"and_{width}", width, [code.place(source, f"u{width}"), code.constant(_rank_mask(match))]
+        f"and_{width}", width, [code.place(source, f"b{width}"), code.constant(_rank_mask(match))]
     )
     upper = code.intermediate(f"shl_{width}", width, [ranks, code.constant(24)])
     code.operation(f"or_{width}", destination, [offset, upper])

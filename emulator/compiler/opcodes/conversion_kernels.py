@@ -46,8 +46,8 @@ def resized(code: Assembler, value: Source, of: str, to: str) -> Source:
 
 
 def low_part(code: Assembler, operand: object, type_name: str) -> Source:
-    """The low bits of a register as a value of a type, or a literal of it."""
-    if isinstance(operand, Register) and operand.width > type_width(type_name):
+    """The low bits of a register, with zeros above if it is narrower, as a value of a type; or a literal of it."""
+    if isinstance(operand, Register) and operand.width != type_width(type_name):
         return resized(code, code.source(operand, f"u{operand.width}"), f"u{operand.width}", f"u{type_name[1:]}")
     return code.source(operand, type_name)
 
@@ -132,7 +132,7 @@ def integer_to_float(code: Assembler, instruction: Instruction, match: re.Match)
     if to == "f64":
         constant &= SATURATED  # no integer of 32 bits is rounded, and those of 64 bits are to nearest
     if to in ("f32", "f64") and not constant:
-        code.operation(f"cvt_{to}_{of}", destination, [value])
+        to_register(code, destination, f"cvt_{to}_{of}", type_width(to), [value], 0)
         return
     exact = f"cvt_f64_{of}" if type_width(of) == 32 else f"odd_f64_{of}"
     double = code.intermediate(exact, 64, [value], row=True)

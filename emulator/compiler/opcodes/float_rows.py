@@ -90,7 +90,7 @@ def float_row(
     sources: types of the sources if they differ from the result's; None for the last type in the opcode.
     kernel: the operation's name; by default the opcode's letters.
     """
-    name = kernel or re.match(r"\w+", operation)[0]
+    name = kernel or re.split(r"\W", operation)[0]
 
     def expression(texts: list[str], groups: dict[str, str | None]) -> str:
         rounding = groups.get("rounding")

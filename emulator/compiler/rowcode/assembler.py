@@ -227,6 +227,8 @@ class Assembler:
         destination, *operands = instruction.operands
         width = type_width(type_name)
         types = {"u": "u32", "i": "s32", "p": "pred", "w": f"{type_name[0]}{2 * width}", "q": f"u{width}"}
+        if type_name[0] == "f":
+            types["q"] = type_name  # for literals
         typed = [self.source(x, types.get(letter, type_name)) for x, letter in zip(operands, sources, strict=False)]
         signed = ("s" if type_name[0] == "s" else "u") + str(width)
         self.operation(kernel.format(w=width, t=signed, f=type_name), destination, typed, x)
