@@ -23,6 +23,7 @@ _FOLDER_OPTIONS = (
     "-march=native",
     "-ffp-contract=off",
     "-fno-math-errno",
+    "-fno-trapping-math",
     "-fno-strict-aliasing",
 )
 

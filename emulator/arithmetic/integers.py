@@ -105,7 +105,8 @@ def permute_mode(a: int, b: int, control: int, mode: str) -> int:
 
 def shift_left(a: Value, b: Value, width: int) -> np.ndarray:
     """shl; counts are clamped at the width (PTX ISA, "shl")."""
-    a, b = row_of(a, width), row_of(b, 32)
+    a = row_of(a & (1 << width) - 1, width) if isinstance(a, int) else a
+    b = row_of(b, 32)
     count = np.minimum(b, np.uint32(width - 1)).astype(a.dtype)
     return np.where(b >= width, a.dtype.type(0), a << count)
 

@@ -47,15 +47,17 @@ static inline f32 nan32(f32 x) { return x != x ? f32_of(0x7fffffff) : x; }
 // a + b rounded to odd: an inexact sum has its last bit set, so that a later rounding to two bits less is exact.
 static inline f32 odd_sum(f32 a, f32 b) {
     f32 total = a + b, carried = total - a, error = (a - (total - carried)) + (b - carried);
-    u32 bits = bits_of(total), away = (error > 0) == (total > 0);
-    u32 inexact = (error < 0 || error > 0) & ((bits & 0x7f800000) != 0x7f800000) & !(bits & 1);
-    return f32_of(inexact ? bits - 1 + 2 * away : bits);
+    u32 bits = bits_of(total), step = (error > 0 ? 1u : -1u), changed;
+    step = total > 0 ? step : -step;
+    changed = error != 0 ? bits + (bits & 1 ? 0 : step) : bits;
+    return f32_of((bits & 0x7f800000) == 0x7f800000 ? bits : changed);
 }
 static inline f64 odd_sum_f64(f64 a, f64 b) {
     f64 total = a + b, carried = total - a, error = (a - (total - carried)) + (b - carried);
-    u64 bits = bits_of_f64(total), away = (error > 0) == (total > 0), infinite = (u64)0x7ff << 52;
-    u64 inexact = (error < 0 || error > 0) & ((bits & infinite) != infinite) & !(bits & 1);
-    return f64_of(inexact ? bits - 1 + 2 * away : bits);
+    u64 bits = bits_of_f64(total), infinite = (u64)0x7ff << 52, step = error > 0 ? 1 : -(u64)1, changed;
+    step = total > 0 ? step : -step;
+    changed = error != 0 ? bits + (bits & 1 ? 0 : step) : bits;
+    return f64_of((bits & infinite) == infinite ? bits : changed);
 }
 static inline f32 odd_single(f64 x) {
     f32 nearest = (f32)x;

@@ -25,7 +25,7 @@ ARITHMETIC = {module.__name__.rpartition(".")[2]: [row for row in module.ROWS if
 """Module of the table -> its rows that compute something."""
 WIDTHS = (1, 8, 16, 32, 64)
 LITERALS = {"5": Immediate(5), "-3": Immediate(-3), "0f3FC00000": Immediate(0x3FC00000, 32)}
-POOL = 40  # registers of each width and kind
+POOL = 28  # registers of each width and kind
 _REPEATS = 2  # at most, of a part that may be repeated without a limit
 
 
