@@ -13,7 +13,9 @@ from task import SEED_STEP, Problem, SpecValue
 if TYPE_CHECKING:  # it imports torch
     from reference import Data, Reference
 
-SMALL_PRODUCTS = 2**28  # multiplications of a case that is called several times: the emulator takes a second for it
+# Of a case that is called several times, at most: the emulator, or the judge, takes a second for one call.
+SMALL_PRODUCTS = 2**28  # multiplications
+SMALL_ELEMENTS = 2**25  # of the matrices A and B
 SMALL_SIZES = {"m": 136, "n": 384, "k": 768}  # a rehearsal's sizes are at most these
 REHEARSAL_SLOTS = (0, 1, 1)  # of the calls of a small case: the third is at the addresses of the second
 
@@ -41,12 +43,23 @@ class Case:
 
     def products(self) -> int:
         """Multiplications of a call."""
-        sizes = [_as_tuple(self.args.get(name, 1)) for name in ("m", "n", "k")]
-        return self.args.get("l", 1) * sum(m * n * k for m, n, k in zip(*_same_length(sizes)))
+        return self.args.get("l", 1) * sum(m * n * k for m, n, k in self._sizes())
+
+    def elements(self) -> int:
+        """Elements of A and B, of all groups and batch entries."""
+        return self.args.get("l", 1) * sum((m + n) * k for m, n, k in self._sizes())
+
+    def _sizes(self) -> list[tuple[int, ...]]:
+        return list(zip(*_same_length([_as_tuple(self.args.get(name, 1)) for name in ("m", "n", "k")])))
+
+    @property
+    def small(self) -> bool:
+        """Whether it is called several times."""
+        return self.products() <= SMALL_PRODUCTS and self.elements() <= SMALL_ELEMENTS
 
     def rehearsal(self) -> Case:
         """This case if it is small, else one of the same problem with as many groups and batch entries, but small."""
-        if self.products() <= SMALL_PRODUCTS:
+        if self.small:
             return self
         smaller = {name: _at_most(self.args[name], limit) for name, limit in SMALL_SIZES.items() if name in self.args}
         return Case(self.problem, self.reference, {**self.args, **smaller})

@@ -169,6 +169,8 @@ def test_a_large_case_is_called_once_after_a_small_one_of_its_structure(no_devic
     assert case.rehearsal().args == small
     assert case.rehearsal().rehearsal() is not case
     assert Case(GROUP_GEMM, None, small).rehearsal().args is small
+    vectors = Case(PROBLEMS["gemv"], None, {"m": 4096, "k": 16384, "l": 1, "seed": 1})
+    assert vectors.products() < 2**28 and vectors.elements() == 4097 * 16384 and not vectors.small
     assert Case(PROBLEMS["gemv"], None, {"m": 7168, "k": 16384, "l": 4, "seed": 1}).rehearsal().args == {
         "m": 136, "k": 768, "l": 4, "seed": 1
     }  # fmt: skip
