@@ -13,12 +13,14 @@ from emulator.compiler.plan import plan
 from emulator.compiler.rowcode.assembler import OP
 from emulator.compiler.rowcode.control import RowCode
 from emulator.compiler.rowcode.registers import Slots
-from emulator.hardware.native import FAULT, LEAVE, LEAVE_SOME, WAITS, Barrier, Calls, Context, PythonRow, Wake, library
+from emulator.hardware.native import FAULT, LEAVE, LEAVE_SOME, WAITS, Barrier, Calls, PythonRow, Wake, library
 from emulator.hardware.program import DONE, Program
 from emulator.ptx.ir import Entry, Instruction
 
 if TYPE_CHECKING:
     from emulator.hardware.warp import ActiveGroup
+
+PARITIES = ("parity 0", "parity 1")  # what a group waits for
 
 
 def translate(entry: Entry, kernels: bool = True, watch: int = 0, watcher: int = 0) -> Program:
@@ -62,12 +64,15 @@ class Runner:
         registers.enter(group, quantum)
         context, self._group = registers.context, group
         result = self._run_ops(registers.context_address, self._addresses[group.pc])
-        group.issued += context.issued
-        context.issued, machine.progress = 0, context.progress
-        if waiting is not None and waiting is group.waiting and not context.waited:
+        left, machine.progress, issued, waited, phase = registers.left()
+        group.issued += issued
+        if waiting is not None and waiting is group.waiting and not waited:
             group.waiting = None
         if result == WAITS:
-            return quantum - context.quantum, self._wait(group, context)
+            barrier = group.cta.mbarriers[Barrier.from_address(waited).offset]
+            group.waiting = (PARITIES[context.parity], barrier, phase)
+            barrier.await_phase(group)
+            return quantum - left, ~context.pc
         if result == FAULT:
             error, self._error = self._error, None
             assert error is not None
@@ -79,20 +84,12 @@ class Runner:
                 result = group.leave_some(context.lanes, context.following)
             else:
                 result = group.split(context.lanes, context.target, context.following, context.join)
-        return quantum - context.quantum, result
+        return quantum - left, result
 
     def _wake(self, offset: int) -> None:
         """A `Wake`."""
         assert self._group is not None
         self._group.cta.mbarriers[offset].wake()
-
-    @staticmethod
-    def _wait(group: ActiveGroup, context: Context) -> int:
-        """The group waits for an mbarrier. Returns what a turn does."""
-        barrier = group.cta.mbarriers[Barrier.from_address(context.waited).offset]
-        group.waiting = (f"parity {context.parity}", barrier, context.waited_phase)
-        barrier.await_phase(group)
-        return ~context.pc
 
     def _python(self, index: int, mask: int) -> int:
         """A `PythonRow`."""

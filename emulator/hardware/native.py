@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -70,19 +71,22 @@ class Context(ctypes.Structure):
         ("file", ctypes.c_void_p),
         ("mask", ctypes.c_uint32),
         ("live", ctypes.c_uint32),
+        ("stop", ctypes.c_int32),
+        ("quantum", ctypes.c_int32),
+        ("progress", ctypes.c_int64),
+        ("issued", ctypes.c_int64),
+        ("waited", ctypes.c_void_p),
+        ("waited_phase", ctypes.c_int64),
+        ("shared_plain", ctypes.c_uint32),
+        ("parity", ctypes.c_int32),
         ("shared", ctypes.c_void_p),
         ("shared_end", ctypes.c_uint64),
         ("guarded", ctypes.c_void_p),
         ("rank", ctypes.c_uint32),
-        ("shared_plain", ctypes.c_uint32),
         ("allocations", ctypes.c_void_p),
         ("allocation_count", ctypes.c_int64),
         ("recent", ctypes.c_int64),
-        ("progress", ctypes.c_int64),
-        ("issued", ctypes.c_int64),
         ("python", PythonRow),
-        ("stop", ctypes.c_int32),
-        ("quantum", ctypes.c_int32),
         ("result", ctypes.c_int32),
         ("pc", ctypes.c_int32),
         ("action", ctypes.c_int32),
@@ -94,15 +98,16 @@ class Context(ctypes.Structure):
         ("known", ctypes.c_uint64),
         ("synced", ctypes.c_int64),
         ("barriers", ctypes.c_void_p),
-        ("waited", ctypes.c_void_p),
-        ("waited_phase", ctypes.c_int64),
         ("wake", Wake),
-        ("parity", ctypes.c_int32),
         ("polled", ctypes.c_int32),
         ("touched", ctypes.c_int32),
         ("watch", ctypes.c_void_p),
         ("watcher", ctypes.c_void_p),
     ]
+
+
+_TURN, _TURN_OFFSET = struct.Struct("<IIiiqqQqI"), Context.mask.offset
+_LEFT, _LEFT_OFFSET = struct.Struct("<iqqQq"), Context.quantum.offset
 
 
 class Barrier(ctypes.Structure):
@@ -209,7 +214,7 @@ class _Rows(dict):
 class Registers:
     """A warp's register file, and its context."""
 
-    __slots__ = ("_table", "context", "context_address", "data", "rows", "words")
+    __slots__ = ("_observed", "_table", "context", "context_address", "data", "rows", "words")
 
     def __init__(self, form: RegisterFile, group: ActiveGroup) -> None:
         """group: the warp's first."""
@@ -228,6 +233,7 @@ class Registers:
             else:
                 self.words[offset // 8] = value(group)
         self._table: AllocationTable | None = None
+        self._observed = False  # the memory has an observer: the table is not used
         self.context = context = Context.from_buffer_copy(group.cta.context)
         context.file, context.warp = address + skipped, group.warp.index
         self.context_address = ctypes.addressof(context)
@@ -249,22 +255,26 @@ class Registers:
 
     def enter(self, group: ActiveGroup, quantum: int) -> None:
         """A turn of a group begins. quantum: segments."""
-        context, grid = self.context, group.grid
-        context.mask, context.live = group.bits, group.warp.live
-        context.stop = -1 if group.reconvergence is None else group.reconvergence.pc
-        context.quantum, context.progress = quantum, group.cta.machine.progress
-        waiting = group.waiting
-        if waiting is None:
-            context.waited = None
-        elif isinstance(waiting[1], Barrier):
-            context.waited, context.waited_phase = waiting[1].address, waiting[2]
-        else:
-            context.waited = ANYTHING
-        context.shared_plain = group.cta.shared.plain
-        table = grid.allocation_table
-        if table is None or table.version != grid.memory.version:
-            table = grid.renew_allocation_table()
-        if table is not self._table:
-            self._table, context.allocations = table, ctypes.addressof(table.entries)
-            context.recent = 0
-        context.allocation_count = table.count if grid.memory.observer is None else 0
+        cta, memory, point, waiting = group.cta, group.grid.memory, group.reconvergence, group.waiting
+        waited = phase = 0
+        if waiting is not None:
+            waited, phase = (waiting[1].address, waiting[2]) if isinstance(waiting[1], Barrier) else (ANYTHING, 0)
+        stop, time, plain = -1 if point is None else point.pc, cta.machine.progress, cta.shared.plain
+        # One call, since a field of a structure takes as long.
+        _TURN.pack_into(
+            self.context, _TURN_OFFSET, group.bits, group.warp.live, stop, quantum, time, 0, waited, phase, plain
+        )
+        table = group.grid.allocation_table
+        if table is None or table.version != memory.version:
+            table = group.grid.renew_allocation_table()
+        if table is not self._table or (memory.observer is not None) != self._observed:
+            self._use(table, memory.observer is not None)
+
+    def left(self) -> tuple[int, int, int, int, int]:
+        """What the end of a turn leaves: (quantum, progress, issued, waited, waited_phase), as in native/engine.h."""
+        return _LEFT.unpack_from(self.context, _LEFT_OFFSET)
+
+    def _use(self, table: AllocationTable, observed: bool) -> None:
+        context, self._table, self._observed = self.context, table, observed
+        context.allocations, context.recent = ctypes.addressof(table.entries), 0
+        context.allocation_count = 0 if observed else table.count

@@ -233,7 +233,7 @@ class Warp:
                     break
         if len(self.groups) > 1:
             self._preferred = self._another()
-        return bool(self._next_group())
+        return self._next_group() is not None
 
     def _another(self) -> ActiveGroup | None:
         """The group that goes first in the next turn: those of this one may have polled for an effect of it.
@@ -248,11 +248,14 @@ class Warp:
         return chosen
 
     def _next_group(self) -> ActiveGroup | None:
+        groups = self.groups
+        if len(groups) == 1:
+            return None if groups[0].blocked else groups[0]
         best = self._preferred
-        if best is not None and not best.blocked and best in self.groups:
+        if best is not None and not best.blocked and best in groups:
             return best
         best = None
-        for group in self.groups:
+        for group in groups:
             if not group.blocked and (best is None or group.pc < best.pc):
                 best = group
         return best

@@ -53,19 +53,24 @@ typedef struct Op Op;
 
 struct Context {
     u8 *file;            // registers
+    // Of a turn: set at its start, and read at its end (hardware/native.py, Registers.enter and left).
     u32 mask, live;      // lanes of the group; lanes of the warp that have not exited
+    s32 stop;            // index of the group's reconvergence point, or -1
+    s32 quantum;         // segments left
+    s64 progress;        // the time: events that other warps may see
+    s64 issued;          // warp instructions of this turn so far
+    const void *waited;  // the mbarrier that the group has waited for last, 1 for anything else;
+                         // NULL: it has gone on since
+    s64 waited_phase;
+    u32 shared_plain;    // bit 0: loads from shared memory need no observer; bit 1: nor do stores
+    s32 parity;          // of the phase that the group has to wait for, if the result is WAITS
     u8 *shared;          // by offset in the CTA's window
     u64 shared_end;      // offset
     const u8 *guarded;   // whether a live mbarrier occupies the bytes, by offset / 8
     u32 rank;
-    u32 shared_plain;    // bit 0: loads from shared memory need no observer; bit 1: nor do stores
     Allocation *allocations;
     s64 allocation_count, recent;
-    s64 progress;        // the time: events that other warps may see
-    s64 issued;          // warp instructions of this turn so far
     s32 (*python)(s32 pc, u32 mask);  // the Python row of an instruction: 0, ~pc if the group has to wait, or FAULT
-    s32 stop;            // index of the group's reconvergence point, or -1
-    s32 quantum;         // segments left
     s32 result;          // index of the next instruction, or what `python` returned, DONE, or WAITS
     s32 pc;              // instruction of the Op that has ended the turn
     s32 action;          // what Python has to do if the result is DONE
@@ -75,11 +80,7 @@ struct Context {
     u64 known;           // ranks whose CTAs have started, as far as the warp has heard
     s64 synced;          // time of the latest event that the warp has waited for
     Barrier **barriers;  // live mbarriers, by offset / 8
-    const void *waited;  // the mbarrier that the group has waited for last, 1 for anything else;
-                         // NULL: it has gone on since
-    s64 waited_phase;
     void (*wake)(s32 offset);  // the groups that wait for the mbarrier at an offset of the CTA's shared memory run again
-    s32 parity;          // of the phase that the group has to wait for, if the result is WAITS
     s32 polled;          // the warp has tested mbarriers in vain
     s32 touched;         // it has used tensor memory and not released it
     void (*watch)(void *watcher, Context *ctx, const Op *op);  // called before each instruction, in programs that are watched
