@@ -18,7 +18,7 @@ from emulator.ptx.ir import Immediate, Pair, Register, Vector
 from tests.support.opcode_cases import ARITHMETIC, LITERALS, POOL, WIDTHS, forms, is_legal, register, sampled, spellings
 from tests.support.small_kernels import entry, launch
 
-SPELLINGS = int(os.environ.get("SPELLINGS") or 10)  # of a row that are tried, if it has more
+SPELLINGS = int(os.environ.get("SPELLINGS") or 4)  # of a row that are tried, if it has more
 EACH = 4  # registers of a sort of numbers: two of all, two that hold every pair of its edges
 SORTS = ("bits", "integers", "counts", "f16", "bf16", "f32", "f64")
 FLOATS = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}
