@@ -61,6 +61,7 @@ endef
 check:
 	$(call step,lint)
 	$(call step,test)
+	$(call step,test TESTS=tests/tools/test_report.py LARGEST=1)
 	$(call step,eval)
 	$(call step,eval PROBLEM=all SCHEDULES=late)
 	$(call step,benchmark PROBLEM=all)
