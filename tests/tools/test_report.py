@@ -27,9 +27,9 @@ needs_tools = pytest.mark.skipif(
 )
 
 
-# The largest launches take seconds to compile: with LARGEST=1 in the environment, as in `make check`, those with whole K
-# are compiled, and pairs with K split by two. Split K and the choice among many groups are in different places of the
-# kernel; all other launches have every split.
+# The largest launches take seconds to compile: with LARGEST=1 in the environment, as in `make check`, those with whole
+# K are compiled, and pairs with K split by two. Split K and the choice among many groups are in different places of
+# the kernel; all other launches have every split.
 LARGEST = os.environ.get("LARGEST") == "1"
 COMPILED = [
     plan for plan in PLANS if plan.groups <= report.CONTEST_GROUPS or (LARGEST and plan.k_split <= plan.cta_group)
