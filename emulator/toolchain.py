@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -67,10 +68,26 @@ def _cpu_flags() -> bytes:
     return next((line for line in lines if line.lower().startswith((b"flags", b"features"))), b"")
 
 
-def _run_together(commands: list[list[str]]) -> None:
-    """Runs the commands at the same time. Raises RuntimeError with the messages of the first that fails."""
+def _show(text: str) -> None:
+    """Shows a line in the place of the last one, where standard error is a terminal. An empty text erases it."""
+    if sys.stderr is not None and sys.stderr.isatty() and os.environ.get("EMULATOR_PROGRESS") != "0":
+        sys.stderr.write(f"\r\x1b[K{text}")
+        sys.stderr.flush()
+
+
+def _run_together(commands: list[list[str]], shown: bool = False) -> None:
+    """Runs the commands at the same time. Raises RuntimeError with the messages of the first that fails.
+
+    shown: a terminal shows how many are done.
+    """
     processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for command in commands]
-    messages = [process.communicate()[1] for process in processes]
+    messages = []
+    for done, process in enumerate(processes):
+        if shown:
+            _show(f"compiling the emulator's kernels, once on this machine: {done} of {len(processes)} files")
+        messages.append(process.communicate()[1])
+    if shown:
+        _show("")
     for command, process, text in zip(commands, processes, messages):
         if process.returncode:
             raise RuntimeError(f"{' '.join(command)} failed:\n{text}")
@@ -97,7 +114,7 @@ def build(source: str) -> Path:
             made = Path(scratch) / library.name
             objects = [str(Path(scratch) / f"{path.stem}.o") for path in files]
             compile_ = [compiler.path, *options, "-c", "-o"]
-            _run_together([[*compile_, object_, str(path)] for object_, path in zip(objects, files)])
+            _run_together([[*compile_, object_, str(path)] for object_, path in zip(objects, files)], shown=whole)
             _run_together([[compiler.path, "-shared", *options, "-o", str(made), *objects, "-ldl", "-lm"]])
             # Processes that build at the same time each put a complete file in place.
             os.replace(made, library)

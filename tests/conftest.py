@@ -3,6 +3,7 @@
 Orders the tests by recorded durations, marks those of long files `slow`, and skips those marked `gpu` if it is missing.
 """
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import emulator
+from emulator import toolchain
 from tests.support import durations
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,6 +34,10 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    if CAPABILITY != (10, 0) and not hasattr(config, "workerinput"):
+        # Once, and not by every worker; a test of what a terminal shows must not come first.
+        with contextlib.suppress(RuntimeError):  # no compiler: the tests say so
+            toolchain.build("native")
     # With xdist every report reaches the controller; its workers write nothing.
     if config.getoption("--record-durations") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(RecordDurations(config.rootpath))
