@@ -1,12 +1,12 @@
-"""Entry -> Program: PTX instructions become Python functions, which warps run.
+"""Entry -> Program: PTX instructions become row code, arrays of compiled operations, which warps run.
 
 ptx.ir.Entry
   | linking     calls expanded, brx.idx as branches
   | carry       the flag CC.CF as a register
   | steps       row of the opcode table (opcodes/) per instruction, registers read and written, branch targets
   | flow        basic blocks, reconvergence points, live registers, uniform registers
-  | nesting     short branches as `if` statements
-  | segments    Python text of one function per segment: sources (operands), code (instructions)
-  v translate   text compiled in the names of namespace
+  | nesting     short branches that need not end a turn
+  | rowcode     slots, operations, control flow; a Python function per instruction: sources (operands), code
+  v translate   addresses of kernels, and what runs them
 hardware.program.Program
 """

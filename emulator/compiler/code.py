@@ -1,15 +1,13 @@
-"""Python text of instructions: destinations and masks; `compiler.sources` writes the source operands.
+"""Python text of instructions: destinations; `compiler.sources` writes the source operands.
 
-Generated code names register i `r<i>`, the active group that runs it `g`, and the mask of active lanes, an integer, `m`
-(`m1`, `m2`, ... inside of conditional parts). A uniform register is an unsigned integer (a bool for a predicate), any
-other a row (`arithmetic.lanes`), and a predicate of kind "bits" a mask.
+The text names register i `r<i>`, the active group that runs it `g`, and the mask of active lanes, an integer, `m`. A
+uniform register is an unsigned integer (a bool for a predicate), any other a row (`arithmetic.lanes`), and a predicate
+of kind "bits" a mask.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from emulator.compiler.flow import Flow
 from emulator.compiler.sources import Sources
@@ -22,52 +20,28 @@ WAITING_FORMS = {"mbarrier.test_parity(": "mbarrier.wait_parity(", "mbarrier.tes
 
 
 class Code(Sources):
-    """The text of one segment (see `compiler.translate`), written instruction by instruction."""
+    """The text of one instruction, which `rowcode.python_rows` makes a function."""
 
     def __init__(self, flow: Flow, numbers: dict[str, int], symbols: dict[str, tuple[str, int]]) -> None:
         super().__init__(flow, numbers, symbols)
-        self.lines: list[tuple[str, int]] = []
-        """(text, index of the instruction) of each line."""
-        self.depth = 1
-        """Levels of indentation."""
+        self.lines: list[str] = []
         self.pc = 0
-        """Index of the current instruction."""
+        """Index of the instruction."""
         self.kind = "uniform"
-        """Kind of the current instruction's result: "uniform", "lanes" or "bits"."""
+        """Kind of its result: "uniform", "lanes" or "bits"."""
         self.writes = 0
-        """Number of the current instruction's destinations."""
+        """Number of its destinations."""
         self.waits = False
-        """Whether the current instruction may have to wait."""
-        self._masks = 0
+        """Whether it may have to wait."""
         self._temporaries = 0
 
     def line(self, text: str) -> None:
-        self.lines.append(("    " * self.depth + text, self.pc))
+        self.lines.append(f"    {text}")
 
     def temporary(self) -> str:
         """The name of a new local variable."""
         self._temporaries += 1
         return f"t{self._temporaries}"
-
-    @contextmanager
-    def indented(self, header: str, mask: str | None = None) -> Iterator[None]:
-        """A block under a header line. mask: the name of the mask of lanes active in it, if it differs."""
-        self.line(header)
-        outer, self.mask = self.mask, mask or self.mask
-        self.depth += 1
-        start = len(self.lines)
-        yield
-        if len(self.lines) == start:
-            self.line("pass")
-        self.depth -= 1
-        self.mask = outer
-
-    def new_mask(self, bits: str) -> str:
-        """The name of a new mask: the active lanes in `bits`."""
-        self._masks += 1
-        name = f"m{self._masks}"
-        self.line(f"{name} = {self.mask} & {bits}")
-        return name
 
     # Destinations
 

@@ -62,6 +62,6 @@ _TYPES: dict[str, object] = {
 
 
 def namespace() -> dict[str, object]:
-    """A new namespace for the functions of one program's segments."""
+    """A new namespace for the functions of one program's instructions."""
     modules = {module.__name__.rpartition(".")[2]: module for module in MODULES}
     return {"np": np, "where": np.where, "Fault": Fault, "DONE": DONE} | _TYPES | _ROWS | modules

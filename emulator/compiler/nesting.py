@@ -1,10 +1,10 @@
-"""Nesting of branches: short ones become `if` statements of a segment, at the others the active group parts."""
+"""Nesting of branches: the lanes of short ones become the active ones for a while, at the others the group parts."""
 
 from __future__ import annotations
 
 from emulator.compiler.flow import EXIT, Block, Flow
 
-INLINE_LIMIT = 400  # instructions in an `if` statement
+INLINE_LIMIT = 400  # instructions of a nested branch
 
 
 class Nesting:
@@ -19,7 +19,7 @@ class Nesting:
         """Reconvergence points of branches that are not nested. Segments end there."""
 
     def inlinable(self, block: Block) -> bool:
-        """Whether the branch at the end of a block becomes an `if` statement."""
+        """Whether the branch at the end of a block is nested."""
         known = self._inlinable.get(block.start)
         if known is None:
             self._inlinable[block.start] = False  # for a side that loops back to this block
@@ -35,7 +35,7 @@ class Nesting:
         return known
 
     def _side(self, start: int, join: int) -> int:
-        """Number of instructions from `start` to `join`; -1 if an `if` statement cannot hold them."""
+        """Number of instructions from `start` to `join`; -1 if the side cannot be nested."""
         count, current, seen = 0, start, set()
         while current != join:
             if current == EXIT or current in seen:

@@ -1,4 +1,4 @@
-"""The analysis of an entry, from which the text of its segments is written."""
+"""The analysis of an entry, from which its row code is written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from emulator.ptx.ir import Entry
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that the segments of an entry depend on. Lists are by index of the instruction."""
+    """Everything that the row code of an entry depends on. Lists are by index of the instruction."""
 
     entry: Entry
     """With calls expanded and the carry flag as a register."""

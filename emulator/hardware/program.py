@@ -21,7 +21,7 @@ DONE = -(1 << 30)  # the result of a turn in which the group has parted or ended
 
 @dataclass
 class Program:
-    """A kernel as code in segments: runs of instructions that an active group executes at a stretch."""
+    """A kernel as row code in segments: runs of instructions that an active group executes at a stretch."""
 
     entry: Entry  # with its calls expanded
     # Runs a group from its next instruction, for a number of segments at most. Returns (segments run, index of the next

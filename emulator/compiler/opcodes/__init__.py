@@ -1,1 +1,1 @@
-"""The opcode table: a row maps a family of opcodes to the code that a segment gets for it."""
+"""The opcode table: a row maps a family of opcodes to its kernels and its Python text."""

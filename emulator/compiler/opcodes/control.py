@@ -12,7 +12,7 @@ from emulator.ptx.ir import Immediate, Instruction
 
 
 def _ends(code: Code, instruction: Instruction, match: re.Match) -> None:
-    raise AssertionError("control flow is emitted by segments.py")
+    raise AssertionError("control flow is emitted by rowcode/control.py")
 
 
 def _trap(code: Code, instruction: Instruction, match: re.Match) -> None:

@@ -88,7 +88,7 @@ class PythonRows:
         loads = [self._load(name) for name in sorted(code.preload)]
         stores = [self._store(name) for name in sorted(code.defined)]
         head = [f"def p{index}(g, m):", "    W = g.warp.registers.words; R = g.warp.registers.rows"]
-        return "\n".join([*head, *loads, *(text for text, _ in code.lines), *stores]) + "\n"
+        return "\n".join([*head, *loads, *code.lines, *stores]) + "\n"
 
     def _parts(self, name: str) -> tuple[str, str, str]:
         """(local variable, kind, text of the register's word)."""
