@@ -9,7 +9,8 @@ from emulator.compiler.plan import plan
 from emulator.compiler.rowcode.assembler import OP
 from emulator.compiler.rowcode.control import RowCode
 from emulator.hardware import native
-from tests.support.small_kernels import entry, launch, store
+from tests.support.emulated import run
+from tests.support.small_kernels import entry, launch, module, store
 
 BRANCHES = """
     and.b32 %r1, %tid, 3; setp.eq.u32 %p1, %r1, 1; mov.u32 %r2, 7; mov.u32 %r3, 0;
@@ -67,3 +68,21 @@ def test_a_watched_program_names_every_instruction():
     before = len(seen)
     launch(body + store("%r1"), out)
     assert len(seen) == before
+
+
+def test_ctrl_c_stops_a_kernel_that_spins():
+    """It counts, so that no state repeats; the signal is answered between two turns."""
+    spin = module("mov.u64 %rd2, 0; A: add.u64 %rd2, %rd2, 1; bra A;", 0)
+    program = f"""if True:
+        import os, signal, threading, time
+        import emulator
+        kernel = emulator.load_ptx({spin!r})["k"]
+        threading.Timer(0.3, lambda: (started.append(time.monotonic()), os.kill(os.getpid(), signal.SIGINT))).start()
+        started = []
+        try:
+            kernel.launch(1, 32)
+        except KeyboardInterrupt:
+            print(time.monotonic() - started[0] < 1)
+    """
+    process = run("-c", program, options=("--workers", "1"))
+    assert (process.returncode, process.stdout) == (0, "True\n"), process.stderr
