@@ -13,7 +13,7 @@ from emulator.compiler.plan import plan
 from emulator.compiler.rowcode.assembler import OP
 from emulator.compiler.rowcode.control import RowCode
 from emulator.compiler.rowcode.registers import Slots
-from emulator.hardware.native import FAULT, LEAVE, LEAVE_SOME, WAITS, Barrier, Calls, PythonRow, Wake, library
+from emulator.hardware.native import FAULT, LEAVE, LEAVE_SOME, WAITS, Calls, PythonRow, Wake, library
 from emulator.hardware.program import DONE, Program
 from emulator.ptx.ir import Entry, Instruction
 
@@ -64,15 +64,15 @@ class Runner:
         registers.enter(group, quantum)
         context, self._group = registers.context, group
         result = self._run_ops(registers.context_address, self._addresses[group.pc])
-        left, machine.progress, issued, waited, phase = registers.left()
+        left, machine.progress, issued, waited, phase, parity, pc = registers.left()
         group.issued += issued
         if waiting is not None and waiting is group.waiting and not waited:
             group.waiting = None
         if result == WAITS:
-            barrier = group.cta.mbarriers[Barrier.from_address(waited).offset]
-            group.waiting = (PARITIES[context.parity], barrier, phase)
+            barrier = group.cta.shared.live_barriers.by_address[waited]
+            group.waiting = (PARITIES[parity], barrier, phase)
             barrier.await_phase(group)
-            return quantum - left, ~context.pc
+            return quantum - left, ~pc
         if result == FAULT:
             error, self._error = self._error, None
             assert error is not None

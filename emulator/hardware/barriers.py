@@ -86,8 +86,10 @@ class MBarrier(Barrier):
 
     def wake(self) -> None:
         """Those who wait run again."""
-        wake(self.waiters)
-        self.waiting = 0
+        waiters, self.waiters, self.waiting = self.waiters, [], 0
+        for group in waiters:
+            group.blocked = False
+            group.cta.machine.enqueue(group.warp)
 
     def await_phase(self, group: ActiveGroup) -> None:
         """A group waits for the end of the phase."""

@@ -23,6 +23,7 @@ class LiveBarriers:
         self.low, self.high = low, high
         self.opening = low, high  # the largest part without a barrier: its first offset and end
         self._barriers: dict[int, object] = {}  # by offset
+        self.by_address: dict[int, Barrier] = {}  # those that compiled code knows
         # Addresses of the barriers in this process, 0 for none; by offset / 8.
         self.addresses = np.zeros((high >> 3) + 1, np.uint64)
         self._bytes = bytearray((high >> 3) + 1)  # 1 if one is there, by offset / 8
@@ -33,12 +34,15 @@ class LiveBarriers:
         self._barriers[offset] = barrier
         if isinstance(barrier, Barrier):
             self.addresses[offset >> 3], barrier.offset = barrier.address, offset
+            self.by_address[barrier.address] = barrier
         self.guarded[offset >> 3] = True
         self._find_opening()
 
     def remove(self, offset: int) -> None:
         """The barrier at `offset` is no longer live."""
-        del self._barriers[offset]
+        barrier = self._barriers.pop(offset)
+        if isinstance(barrier, Barrier):
+            del self.by_address[barrier.address]
         self.addresses[offset >> 3] = 0
         self.guarded[offset >> 3] = False
         self._find_opening()

@@ -79,6 +79,8 @@ class Context(ctypes.Structure):
         ("waited_phase", ctypes.c_int64),
         ("shared_plain", ctypes.c_uint32),
         ("parity", ctypes.c_int32),
+        ("pc", ctypes.c_int32),
+        ("result", ctypes.c_int32),
         ("shared", ctypes.c_void_p),
         ("shared_end", ctypes.c_uint64),
         ("guarded", ctypes.c_void_p),
@@ -87,8 +89,6 @@ class Context(ctypes.Structure):
         ("allocation_count", ctypes.c_int64),
         ("recent", ctypes.c_int64),
         ("python", PythonRow),
-        ("result", ctypes.c_int32),
-        ("pc", ctypes.c_int32),
         ("action", ctypes.c_int32),
         ("target", ctypes.c_int32),
         ("following", ctypes.c_int32),
@@ -107,7 +107,7 @@ class Context(ctypes.Structure):
 
 
 _TURN, _TURN_OFFSET = struct.Struct("<IIiiqqQqI"), Context.mask.offset
-_LEFT, _LEFT_OFFSET = struct.Struct("<iqqQq"), Context.quantum.offset
+_LEFT, _LEFT_OFFSET = struct.Struct("<iqqQq4xii"), Context.quantum.offset
 
 
 class Barrier(ctypes.Structure):
@@ -270,8 +270,8 @@ class Registers:
         if table is not self._table or (memory.observer is not None) != self._observed:
             self._use(table, memory.observer is not None)
 
-    def left(self) -> tuple[int, int, int, int, int]:
-        """What the end of a turn leaves: (quantum, progress, issued, waited, waited_phase), as in native/engine.h."""
+    def left(self) -> tuple[int, int, int, int, int, int, int]:
+        """What a turn leaves, as in native/engine.h: (quantum, progress, issued, waited, waited_phase, parity, pc)."""
         return _LEFT.unpack_from(self.context, _LEFT_OFFSET)
 
     def _use(self, table: AllocationTable, observed: bool) -> None:

@@ -64,6 +64,8 @@ struct Context {
     s64 waited_phase;
     u32 shared_plain;    // bit 0: loads from shared memory need no observer; bit 1: nor do stores
     s32 parity;          // of the phase that the group has to wait for, if the result is WAITS
+    s32 pc;              // instruction of the Op that has ended the turn
+    s32 result;          // index of the next instruction, or what `python` returned, DONE, or WAITS
     u8 *shared;          // by offset in the CTA's window
     u64 shared_end;      // offset
     const u8 *guarded;   // whether a live mbarrier occupies the bytes, by offset / 8
@@ -71,8 +73,6 @@ struct Context {
     Allocation *allocations;
     s64 allocation_count, recent;
     s32 (*python)(s32 pc, u32 mask);  // the Python row of an instruction: 0, ~pc if the group has to wait, or FAULT
-    s32 result;          // index of the next instruction, or what `python` returned, DONE, or WAITS
-    s32 pc;              // instruction of the Op that has ended the turn
     s32 action;          // what Python has to do if the result is DONE
     s32 target, following, join;
     u32 lanes;           // of the action
