@@ -10,7 +10,6 @@ import numpy as np
 
 from emulator.arithmetic import carry, floats, integers, lanes, packing, roundings
 from emulator.errors import Fault
-from emulator.hardware.program import DONE
 from emulator.ops import (
     active_lanes,
     async_stores,
@@ -64,4 +63,4 @@ _TYPES: dict[str, object] = {
 def namespace() -> dict[str, object]:
     """A new namespace for the functions of one program's instructions."""
     modules = {module.__name__.rpartition(".")[2]: module for module in MODULES}
-    return {"np": np, "where": np.where, "Fault": Fault, "DONE": DONE} | _TYPES | _ROWS | modules
+    return {"np": np, "where": np.where, "Fault": Fault} | _TYPES | _ROWS | modules

@@ -18,7 +18,7 @@ UNIFORM_SPECIALS = {
     "%cluster_ctarank": "g.cta.rank",
     "%cluster_nctarank": "g.cta.cluster.size",
     "%warpid": "g.warp.index",
-    "%nwarpid": "len(g.cta.warps)",
+    "%nwarpid": "(g.grid.config.block[0] * g.grid.config.block[1] * g.grid.config.block[2] + 31) // 32",
     "%smid": "g.cta.sm",
     "%nsmid": "g.grid.sm_count",
     "%gridid": "g.grid.number",

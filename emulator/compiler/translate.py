@@ -13,14 +13,13 @@ from emulator.compiler.plan import plan
 from emulator.compiler.rowcode.assembler import OP
 from emulator.compiler.rowcode.control import RowCode
 from emulator.compiler.rowcode.registers import Slots
+from emulator.hardware.barriers import PARITIES
 from emulator.hardware.native import FAULT, LEAVE, LEAVE_SOME, WAITS, Calls, PythonRow, Wake, library
 from emulator.hardware.program import DONE, Program
 from emulator.ptx.ir import Entry, Instruction
 
 if TYPE_CHECKING:
     from emulator.hardware.warp import ActiveGroup
-
-PARITIES = ("parity 0", "parity 1")  # what a group waits for
 
 
 def translate(entry: Entry, kernels: bool = True, watch: int = 0, watcher: int = 0) -> Program:
@@ -62,8 +61,11 @@ class Runner:
         """As `Program.run`."""
         registers, machine, waiting = group.warp.registers, group.cta.machine, group.waiting
         registers.enter(group, quantum)
-        context, self._group = registers.context, group
-        result = self._run_ops(registers.context_address, self._addresses[group.pc])
+        context, outer, self._group = registers.context, self._group, group
+        try:
+            result = self._run_ops(registers.context_address, self._addresses[group.pc])
+        finally:
+            self._group = outer
         left, machine.progress, issued, waited, phase, parity, pc = registers.left()
         group.issued += issued
         if waiting is not None and waiting is group.waiting and not waited:
@@ -75,8 +77,8 @@ class Runner:
             return quantum - left, ~pc
         if result == FAULT:
             error, self._error = self._error, None
-            assert error is not None
-            raise error
+            # Without an error a signal has ended the Python function before it could keep one.
+            raise error or KeyboardInterrupt
         if result == DONE:
             if context.action == LEAVE:
                 result = group.leave(context.lanes)
@@ -88,24 +90,28 @@ class Runner:
 
     def _wake(self, offset: int) -> None:
         """A `Wake`."""
-        assert self._group is not None
-        self._group.cta.mbarriers[offset].wake()
+        group = self._group
+        assert group is not None
+        group.cta.mbarriers[offset].wake()
+        group.warp.registers.context.answer = 0
 
-    def _python(self, index: int, mask: int) -> int:
+    def _python(self, index: int, mask: int) -> None:
         """A `PythonRow`."""
         group = self._group
         assert group is not None
         context, machine = group.warp.registers.context, group.cta.machine
         machine.progress = context.progress
-        if not context.waited:
+        waited = context.waited
+        if not waited:
             group.waiting = None
         try:
-            result = self._python_rows.run(index, group, mask) or 0
+            answer = self._python_rows.run(index, group, mask) or 0
         except BaseException as error:
-            self._error = error
-            result = FAULT
+            self._error, answer = error, FAULT
         context.progress = machine.progress
-        return result
+        if waited and group.waiting is None:
+            context.waited = None
+        context.answer = answer
 
 
 def _live_words(flow: Flow, slots: Slots) -> Callable[[int], np.ndarray]:

@@ -7,10 +7,10 @@ state in which it has been in the same epoch. If all warps that can run do so, a
 outstanding, no effect will come: the kernel hangs. Any other spin goes on.
 
 A state is whatever a warp's next instructions depend on: the places of its active groups, registers, local memory,
-and the asynchronous work that the warp alone can see. It is looked at between turns, so an engine that runs many
-instructions in a turn need only have put it back into the warp by then. Each look compares with a few earlier states,
-which are farther and farther apart as in Brent's cycle detection: a spin of any period is found, and a look costs the
-same however long a spin lasts.
+and the asynchronous work that the warp alone can see. It is looked at between turns, when nothing else is live in the
+register file: no nested branch lasts longer than a turn. Each look compares with a few earlier states, which are
+farther and farther apart as in Brent's cycle detection: a spin of any period is found, and a look costs the same
+however long a spin lasts.
 
 A warp that reads the clock does not repeat, since time goes on: it may wait for a deadline. If no warp would do
 anything else, the clock goes forward faster, by an eighth of the time that the epoch has lasted at each look. Deadlines

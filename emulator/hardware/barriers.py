@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 COUNT_LIMIT = (1 << 20) - 1  # largest expected, pending and tx count (PTX ISA, "Size and alignment of mbarrier object")
 
 KEPT_RESULTS = 16  # uses of a named barrier for which a warp may still ask for the result of bar.red
+PARITIES = ("parity 0", "parity 1")  # what a group waits for
 ARRIVAL, COMPLETION = "arrival", "complete_tx"
 BY_THREAD = (ARRIVAL, COMPLETION)  # names of the arrivals that a thread performs itself
 

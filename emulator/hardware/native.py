@@ -56,12 +56,12 @@ class Allocation(ctypes.Structure):
     ]
 
 
-PythonRow = ctypes.PYFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_uint32)
-"""(index of the instruction, mask) -> 0, ~index if the group has to wait, or FAULT."""
+PythonRow = ctypes.PYFUNCTYPE(None, ctypes.c_int32, ctypes.c_uint32)
+"""(index of the instruction, mask): executes it. Context.answer: 0, ~index if the group has to wait, or FAULT."""
 
 
 Wake = ctypes.PYFUNCTYPE(None, ctypes.c_int32)
-"""(offset of an mbarrier in the CTA's shared memory): the groups that wait for it run again."""
+"""(offset of an mbarrier in the CTA's shared memory): the groups that wait for it run again. Context.answer: 0."""
 
 
 class Context(ctypes.Structure):
@@ -89,6 +89,7 @@ class Context(ctypes.Structure):
         ("allocation_count", ctypes.c_int64),
         ("recent", ctypes.c_int64),
         ("python", PythonRow),
+        ("answer", ctypes.c_int64),
         ("action", ctypes.c_int32),
         ("target", ctypes.c_int32),
         ("following", ctypes.c_int32),
@@ -276,5 +277,7 @@ class Registers:
 
     def _use(self, table: AllocationTable, observed: bool) -> None:
         context, self._table, self._observed = self.context, table, observed
-        context.allocations, context.recent = ctypes.addressof(table.entries), 0
-        context.allocation_count = 0 if observed else table.count
+        # An observed memory has no allocations for compiled code, only the empty entry behind the last.
+        first = table.count if observed else 0
+        context.allocations = ctypes.addressof(table.entries) + ctypes.sizeof(Allocation) * first
+        context.recent, context.allocation_count = 0, table.count - first

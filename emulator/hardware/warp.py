@@ -68,14 +68,10 @@ class ActiveGroup:
         self.cta.machine.enqueue(self.warp)
 
     def split(self, taken: int, target: int, following: int, join: int) -> int:
-        """A branch to `target` that the lanes `taken` take; the others continue at `following`.
+        """A branch to `target` that the lanes `taken` take, some but not all; the others continue at `following`.
 
-        join: the reconvergence point of both. Returns the next instruction if all lanes go the same way, else DONE.
+        join: the reconvergence point of both. Returns DONE.
         """
-        if taken == self.bits:
-            return target
-        if not taken:
-            return following
         point = ReconvergencePoint(join, self.bits, self.reconvergence)
         other = ActiveGroup(self.warp, self.bits & ~taken, following, point)
         groups = self.warp.groups

@@ -6,7 +6,6 @@
 
 #include "engine.h"
 
-enum { SHARED_BASE = 0x400, RANK_SHIFT = 24 };
 enum { GLOBAL, SHARED };
 enum { NOTHING, ROW, ONE, CONSTANT };
 
@@ -155,8 +154,8 @@ static void addresses(const Context *ctx, const Access *access, u64 *at) {
 
 // Whether the access, from offset `low` to `high + width`, is plain. Turns shared addresses into the host's.
 static int shared_is_plain(const Context *ctx, const Access *access, u64 *at, u32 mask, u64 low, u64 high, u64 width) {
-    u64 origin = (u64)ctx->rank << RANK_SHIFT;
-    if (!(ctx->shared_plain >> access->is_store & 1) || low < origin + SHARED_BASE || high + width > origin + ctx->shared_end)
+    u64 origin = (u64)ctx->rank << RANK_SHIFT, end = origin + ctx->shared_end;
+    if (!(ctx->shared_plain >> access->is_store & 1) || low < origin + SHARED_BASE || high > end || width > end - high)
         return 0;
     if (access->by_lane) {
         u8 found = 0;
@@ -175,7 +174,7 @@ static int shared_is_plain(const Context *ctx, const Access *access, u64 *at, u3
 // As `shared_is_plain`. Marks the bytes that a store writes.
 static int global_is_plain(Context *ctx, const Access *access, const u64 *at, u32 mask, u64 low, u64 high, u64 width) {
     Allocation *allocation = allocation_at(ctx, low);
-    if (!allocation || high + width > allocation->end) return 0;
+    if (!allocation || high > allocation->end || width > allocation->end - high) return 0;
     if (!access->is_store) return 1;
     if (!allocation->writable) return 0;
     if (!allocation->marks) return 1;
@@ -198,7 +197,7 @@ KERNEL(access) {
     int plain = !(bits & (width - 1)) && (access->space == SHARED
                     ? shared_is_plain(ctx, access, at, mask, low, high, width)
                     : global_is_plain(ctx, access, at, mask, low, high, width));
-    if (!plain) return after(ctx, op, ctx->python(op->pc, mask));
+    if (!plain) return to_python(ctx, op);
     if (access->is_store) {
         ctx->progress++;
         store_items(ctx, access, at, mask);

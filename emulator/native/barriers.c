@@ -4,7 +4,7 @@
 
 #include "engine.h"
 
-enum { RANK_SHIFT = 24, COUNT_LIMIT = (1 << 20) - 1 };
+enum { COUNT_LIMIT = (1 << 20) - 1 };
 
 // An mbarrier operation; compiler/opcodes/barriers.py packs it.
 typedef struct {
@@ -39,14 +39,18 @@ static Barrier *barrier_at(const Context *ctx, const Operation *operation) {
     return ctx->barriers[offset >> 3];
 }
 
-static void end_phase_if_complete(Context *ctx, Barrier *barrier) {
-    if (barrier->pending || barrier->bytes) return;
+// Returns Python's answer.
+static s32 end_phase_if_complete(Context *ctx, Barrier *barrier) {
+    if (barrier->pending || barrier->bytes) return 0;
     barrier->phase++;
     barrier->news = barrier->heard;
     barrier->ended = ctx->progress;
     barrier->delivered = 0;
     barrier->pending = barrier->expected;
-    if (barrier->waiting) ctx->wake(barrier->offset);
+    if (!barrier->waiting) return 0;
+    ctx->answer = FAULT;
+    ctx->wake(barrier->offset);
+    return (s32)ctx->answer;
 }
 
 // mbarrier.arrive, .expect_tx or without; the destination gets the state before the arrival.
@@ -58,7 +62,7 @@ KERNEL(mbarrier_arrive) {
     legal &= operation->bytes < 0 || agreed(ctx, operation, operation->bytes, BYTES, 0, &expected);
     s64 lanes = __builtin_popcount(ctx->mask), arrivals = lanes * (s64)count, bytes = lanes * (s64)expected;
     if (!barrier || !legal || ctx->touched || arrivals > barrier->pending || barrier->bytes + bytes > COUNT_LIMIT)
-        return after(ctx, op, ctx->python(op->pc, ctx->mask));
+        return to_python(ctx, op);
     ctx->progress++;
     write_long(ctx, op, (u64)barrier->pending << 32 | (u64)barrier->phase);
     barrier->last_warp = ctx->warp;
@@ -67,8 +71,7 @@ KERNEL(mbarrier_arrive) {
     barrier->heard |= ctx->known;
     barrier->bytes += bytes;
     barrier->pending -= (s32)arrivals;
-    end_phase_if_complete(ctx, barrier);
-    return op + 1;
+    return after(ctx, op, end_phase_if_complete(ctx, barrier));
 }
 
 // mbarrier.test_wait.parity or try_wait.parity. With b it is the whole of a loop that waits for the phase.
@@ -78,9 +81,9 @@ KERNEL(mbarrier_wait) {
     u64 parity;
     int legal = agreed(ctx, operation, operation->parity, PARITY, 0, &parity) && parity <= 1;
     int is_first = !ctx->waited || (ctx->waited == barrier && barrier->phase < ctx->waited_phase + 2);
-    if (!barrier || !legal || !is_first || ctx->polled) return after(ctx, op, ctx->python(op->pc, ctx->mask));
+    if (!barrier || !legal || !is_first || ctx->polled) return to_python(ctx, op);
     if (((u64)barrier->phase & 1) == parity) {
-        if (!op->b) return after(ctx, op, ctx->python(op->pc, ctx->mask));
+        if (!op->b) return to_python(ctx, op);
         ctx->waited = barrier;
         ctx->waited_phase = barrier->phase;
         ctx->parity = (s32)parity;

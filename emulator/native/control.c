@@ -12,13 +12,13 @@ s32 run_ops(Context *ctx, const Op *op) {
 KERNEL(count) { ctx->issued += op->x; return op + 1; }
 
 // An instruction that has no kernel.
-KERNEL(python) { return after(ctx, op, ctx->python(op->pc, ctx->mask)); }
+KERNEL(python) { return to_python(ctx, op); }
 
 // Before an instruction of a watched program, whose Ops follow.
 KERNEL(watch) { ctx->watch(ctx->watcher, ctx, op); return op + 1; }
 
 // Loads of tensor memory whose results the next instruction uses complete.
-KERNEL(settle) { return after(ctx, op, ctx->python(~op->pc, ctx->mask)); }
+KERNEL(settle) { return after(ctx, op, answer_of(ctx, ~op->pc)); }
 
 // Skips x Ops unless the predicate a, the same in every lane, is b.
 KERNEL(unless) { return *AT(u32, a) == (u32)op->b ? op + 1 : op + op->x; }

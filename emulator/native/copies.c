@@ -6,7 +6,7 @@
 
 #include "engine.h"
 
-enum { REFUSED = -1, RANKS = 5, CHUNK = 16, LINE_CHUNKS = 8, SECTOR = 32, GATHERED_ROWS = 4, SHARED_BASE = 0x400 };
+enum { REFUSED = -1, RANKS = 5, CHUNK = 16, LINE_CHUNKS = 8, SECTOR = 32, GATHERED_ROWS = 4 };
 enum { TILE_ALIGNMENT = 128, ROW_LIMIT = 256 * 8 };
 
 // The shared memory of a CTA.

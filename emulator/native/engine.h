@@ -13,6 +13,8 @@
 #define LANES 32
 #define FULL 0xffffffffu
 
+enum { SHARED_BASE = 0x400, RANK_SHIFT = 24 };  // of shared addresses (hardware/memory.py)
+
 typedef uint8_t u8;
 typedef uint16_t u16;
 typedef uint32_t u32;
@@ -72,7 +74,10 @@ struct Context {
     u32 rank;
     Allocation *allocations;
     s64 allocation_count, recent;
-    s32 (*python)(s32 pc, u32 mask);  // the Python row of an instruction: 0, ~pc if the group has to wait, or FAULT
+    void (*python)(s32 pc, u32 mask);  // the Python row of an instruction
+    // What `python` or `wake` has put here: 0, ~pc if the group has to wait, or FAULT. It is FAULT before the call: a
+    // signal may end a Python function before its first instruction, and ctypes then returns anything.
+    s64 answer;
     s32 action;          // what Python has to do if the result is DONE
     s32 target, following, join;
     u32 lanes;           // of the action
@@ -112,8 +117,17 @@ static inline const Op *ends(Context *ctx, const Op *op, s32 result) {
     return 0;
 }
 
-// The next Op, or the end of the turn if a function that may call Python has not returned 0.
-static inline const Op *after(Context *ctx, const Op *op, s32 result) { return result ? ends(ctx, op, result) : op + 1; }
+// The next Op, or the end of the turn if Python's answer is not 0.
+static inline const Op *after(Context *ctx, const Op *op, s32 answer) { return answer ? ends(ctx, op, answer) : op + 1; }
+
+// The answer of an instruction's Python row.
+static inline s32 answer_of(Context *ctx, s32 pc) {
+    ctx->answer = FAULT;
+    ctx->python(pc, ctx->mask);
+    return (s32)ctx->answer;
+}
+
+static inline const Op *to_python(Context *ctx, const Op *op) { return after(ctx, op, answer_of(ctx, op->pc)); }
 
 static inline u32 lane_bit(int lane) { return 1u << lane; }
 

@@ -14,7 +14,7 @@ typedef struct {
 
 KERNEL(shuffle) {
     const Shuffle *shuffle = (const Shuffle *)op->x;
-    if (ctx->mask != FULL || shuffle->members != FULL) return after(ctx, op, ctx->python(op->pc, ctx->mask));
+    if (ctx->mask != FULL || shuffle->members != FULL) return to_python(ctx, op);
     s32 lanes[LANES], in_range[LANES];
     s32 clamp = shuffle->clamp & 31, segment = shuffle->clamp >> 8 & 31;
     const u32 *row = (const u32 *)(ctx->file + shuffle->lane);
@@ -40,14 +40,14 @@ KERNEL(shuffle) {
 // shfl.sync.idx of the value in lane b, which all lanes share, to the whole warp; x: membermask.
 KERNEL(broadcast) {
     u32 lane = *AT(u32, b) & 31;
-    if (!are_members(ctx, (u32)op->x) || !(ctx->mask >> lane & 1)) return after(ctx, op, ctx->python(op->pc, ctx->mask));
+    if (!are_members(ctx, (u32)op->x) || !(ctx->mask >> lane & 1)) return to_python(ctx, op);
     write_word(ctx, op, op->flags & 1 ? *AT(u32, a) : AT(u32, a)[lane]);
     return op + 1;
 }
 
 // elect.sync: the leader's lane; c: the slot of the predicate; x: membermask.
 KERNEL(elect) {
-    if (!are_members(ctx, (u32)op->x)) return after(ctx, op, ctx->python(op->pc, ctx->mask));
+    if (!are_members(ctx, (u32)op->x)) return to_python(ctx, op);
     u32 leader = ctx->mask & -ctx->mask;
     write_word(ctx, op, (u32)__builtin_ctz(leader));
     u32 *holds = AT(u32, c), keeps = op->b ? ~ctx->mask : 0;
@@ -58,7 +58,7 @@ KERNEL(elect) {
 // vote.sync; x: membermask.
 #define VOTE(NAME, WRITE, E)                                                                                       \
     KERNEL(vote_##NAME) {                                                                                          \
-        if (!are_members(ctx, (u32)op->x)) return after(ctx, op, ctx->python(op->pc, ctx->mask));                  \
+        if (!are_members(ctx, (u32)op->x)) return to_python(ctx, op);                                              \
         u32 bits = *AT(u32, a), held = (op->flags & 1 ? -bits : bits) & ctx->mask;                                 \
         WRITE(ctx, op, E);                                                                                         \
         return op + 1;                                                                                             \
@@ -71,7 +71,7 @@ VOTE(uni, write_truth, held == 0 || held == ctx->mask)
 // redux.sync; x: membermask.
 #define REDUCTION(NAME, T, START, E)                                                                               \
     KERNEL(redux_##NAME) {                                                                                         \
-        if (!are_members(ctx, (u32)op->x)) return after(ctx, op, ctx->python(op->pc, ctx->mask));                  \
+        if (!are_members(ctx, (u32)op->x)) return to_python(ctx, op);                                              \
         SOURCE(T, a, 0, LANES)                                                                                     \
         T y = START;                                                                                               \
         for (int l = 0; l < LANES; l++) { T x = ctx->mask >> l & 1 ? a[l] : START; y = E; }                        \

@@ -15,7 +15,7 @@ import numpy as np
 from emulator.arithmetic.lanes import lane_list
 from emulator.errors import Fault
 from emulator.hardware.async_operations import AsyncOperation
-from emulator.hardware.barriers import ARRIVAL, COMPLETION, MBarrier
+from emulator.hardware.barriers import ARRIVAL, COMPLETION, PARITIES, MBarrier
 from emulator.hardware.memory import SHARED_BASE
 from emulator.hardware.tensor.order import arrives
 from emulator.ops.active_lanes import pick
@@ -246,7 +246,7 @@ def wait_parity(g: ActiveGroup, mask: int, space: str | None, address: int, pari
             g.warp.registers.context.polled = len(g.warp.polled)
         barrier.passed_by(g.warp)
         return True
-    g.waiting = (f"parity {parity}", barrier, phase)
+    g.waiting = (PARITIES[parity], barrier, phase)
     barrier.await_phase(g)
     return False
 

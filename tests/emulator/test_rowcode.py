@@ -1,14 +1,20 @@
 """Row code: structures that C and Python share, watched programs, kernels against Python rows."""
 
 import ctypes
+import gc
 
 import numpy as np
 import pytest
 
+from emulator.compiler import translate
+from emulator.compiler.operands import LANE_SPECIALS, UNIFORM_SPECIALS
 from emulator.compiler.plan import plan
 from emulator.compiler.rowcode.assembler import OP
 from emulator.compiler.rowcode.control import RowCode
+from emulator.errors import EmulatorError
 from emulator.hardware import native
+from emulator.hardware.cluster import Grid
+from emulator.hardware.memory import GlobalMemory
 from tests.support.emulated import run
 from tests.support.small_kernels import entry, launch, module, store
 
@@ -86,3 +92,93 @@ def test_ctrl_c_stops_a_kernel_that_spins():
     """
     process = run("-c", program, options=("--workers", "1"))
     assert (process.returncode, process.stdout) == (0, "True\n"), process.stderr
+
+
+def test_interrupts_in_python_rows_are_not_lost():
+    """A signal may end the Python function that compiled code calls before its first instruction."""
+    loop = module("A: bar.sync 0; bra A;", 0)
+    program = f"""if True:
+        import signal
+        import emulator
+        kernel = emulator.load_ptx({loop!r})["k"]
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        caught = 0
+        for _ in range(12):
+            signal.setitimer(signal.ITIMER_REAL, 0.03)
+            try:
+                kernel.launch(1, 32)
+            except KeyboardInterrupt:
+                caught += 1
+        print(caught)
+    """
+    assert run("-c", program, options=("--workers", "1")).stdout == "12\n"
+
+
+BOTH = pytest.mark.parametrize("kernels", [True, False], ids=["kernels", "Python rows"])
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "body, reason",
+    [
+        ("mov.u64 %rd2, 0; ld.shared.b32 %r1, [%rd2+-4];", "shared"),
+        ("mov.u64 %rd2, 0; st.shared.b32 [%rd2+-4], %tid;", "shared"),
+        (
+            "setp.eq.u32 %p1, %tid, 31; selp.b64 %rd2, -4, %a0, %p1; ld.global.b32 %r1, [%rd2];",
+            "load of 4 bytes at 0xfffffffffffffffc",
+        ),
+        (
+            "setp.eq.u32 %p1, %tid, 31; selp.b64 %rd2, -8, %a0, %p1; st.global.b64 [%rd2], %rd2;",
+            "store of 8 bytes at 0xfffffffffffffff8",
+        ),
+    ],
+)
+def test_accesses_at_the_end_of_the_address_space(kernels, body, reason):
+    with pytest.raises(EmulatorError, match=reason):
+        launch(body, np.zeros(32, np.uint32), kernels=kernels)
+
+
+@pytest.mark.parametrize("text", ["ld.global.b64 %q, [%a0];", "st.global.b64 [%a0], %q;"])
+def test_wide_registers_are_refused_in_accesses(text):
+    with pytest.raises(EmulatorError, match="register %q has 128 bits: ld and st of those are not modelled"):
+        launch(f".reg .b128 %q; mov.b128 %q, {{%a0, %a0}}; {text}", np.zeros(4, np.uint32))
+
+
+@BOTH
+def test_every_special_register_can_be_read(kernels):
+    """Those that are modelled, by threads of a CTA whose warps do not all exist yet when the first one starts."""
+    names = [name for name in (*UNIFORM_SPECIALS, *LANE_SPECIALS) if "64" not in name and name != "%globaltimer"]
+    body = "\n".join(f"mov.u32 %r1, {name};" for name in names)
+    launch(body, np.zeros(1, np.uint32), threads=96, kernels=kernels)
+    out = np.zeros(96, np.uint32)
+    launch("mov.u32 %r1, %nwarpid;" + store("%r1"), out, threads=96, kernels=kernels)
+    assert set(out.tolist()) == {3}
+
+
+@BOTH
+def test_unused_bits_of_a_shuffles_clamp(kernels):
+    out = np.zeros(32, np.uint32)
+    launch("shfl.sync.down.b32 %r1, %tid, 1, 0xffff001f, -1;" + store("%r1"), out, kernels=kernels)
+    assert out.tolist() == [*range(1, 32), 31]
+
+
+@BOTH
+def test_every_access_to_an_observed_memory_is_seen(monkeypatch, kernels):
+    seen, start = [], GlobalMemory.__init__
+
+    def observed(memory):
+        start(memory)
+        memory.observer = lambda kind, *others: seen.append(kind)
+
+    monkeypatch.setattr(GlobalMemory, "__init__", observed)
+    body = "mul.wide.u32 %rd2, %tid, 4; add.s64 %rd2, %a0, %rd2; ld.global.b32 %r1, [%rd2]; st.global.b32 [%rd2], %r1;"
+    launch(body, np.zeros(32, np.uint32), kernels=kernels)
+    assert seen == ["load", "load", "store"]  # the first is the parameter's
+
+
+def test_a_program_keeps_no_grid(monkeypatch):
+    programs, translated = [], translate.translate
+    monkeypatch.setattr(translate, "translate", lambda *a, **o: programs.append(translated(*a, **o)) or programs[-1])
+    launch("mov.u32 %r1, 1;" + store("%r1"), np.zeros(32, np.uint32))
+    gc.collect()
+    assert len(programs) == 1 and not [grid for grid in gc.get_objects() if isinstance(grid, Grid)]

@@ -86,7 +86,8 @@ def _shuffle_kernels(code: Assembler, instruction: Instruction, match: re.Match)
         places.append(-1)
     lane = code.source(b, "b32")
     members, mode = literal_bits(membermask, "b32"), _MODES.index(match.group("mode"))
-    code.emit_described("shuffle", _SHUFFLE.pack(mode, *places, lane.row, c.value, members, lane.offset))
+    clamp = literal_bits(c, "b32") & 0x1F1F
+    code.emit_described("shuffle", _SHUFFLE.pack(mode, *places, lane.row, clamp, members, lane.offset))
 
 
 def _vote(code: Code, instruction: Instruction, match: re.Match) -> None:

@@ -115,6 +115,8 @@ def _items(code: Code, operand: object, count: int, width: int, sinks: bool) -> 
             raise code.fail("_ is not a source here" if not sinks else "_ stands among the elements of a vector only")
         if isinstance(item, Register) and item.width < width:
             raise code.fail(f"register {item.name} has {item.width} bits, the access {width}")
+        if isinstance(item, Register) and item.width > 64:
+            raise code.fail(f"register {item.name} has {item.width} bits: ld and st of those are not modelled")
     widths = {item.width for item in items if isinstance(item, Register)}
     if len(widths) > 1:
         raise code.fail(f"registers of {' and '.join(map(str, sorted(widths)))} bits in one operand {shown(operand)}")

@@ -77,9 +77,6 @@ class PythonRows:
         code.pc, code.kind = index, step.kind(plan.flow.kind_of)
         code.writes, code.waits = row.writes, step.blocks
         try:
-            if step.instruction.predicate is not None:
-                for register in step.defines:
-                    code.name(register)
             row.emit(code, step.instruction, match)
         except EmulatorError as error:
             raise located(error.reason, plan.entry, step.instruction) from None
