@@ -1,8 +1,9 @@
 """The device: launches, under one or several schedules, in this process or in forked ones.
 
-A launch runs once per schedule, each time from the same memory, and its clusters may be dealt to several workers. One
-schedule with one worker runs in this process. Other runs happen in forked children, which see this process's memory
-copy-on-write and send back the bytes that they wrote. All schedules must leave the same bytes, or the launch raises.
+A launch runs once per schedule, each time from the same memory, and its clusters may be dealt to several workers. With
+one worker and little memory the runs are in this process. Others happen in forked children, which see this process's
+memory copy-on-write and send back the bytes that they wrote. All schedules must leave the same bytes, or the launch
+raises.
 
 A kernel with griddepcontrol.launch_dependents does not run at once, because the next launch may overlap it. Such
 launches are pending until a call may see their results or change their inputs, and then run together
@@ -141,8 +142,8 @@ class Device:
         """Runs a kernel, or makes it pending. params: the bytes of each parameter, in the entry's order.
 
         Raises EmulatorError for a launch that the device refuses, and for a rule that this kernel or a pending one
-        breaks. Bytes written by a failing kernel stay in memory if it ran in this process, and are lost if it ran in
-        forked ones; launches that were to overlap it do not run.
+        breaks. Bytes written by a failing kernel stay in memory if it ran in this process under one schedule, and are
+        lost otherwise; launches that were to overlap it do not run.
         """
         translated = self._translated(entry)
         config = with_clusters(entry, config)

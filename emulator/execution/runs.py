@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from emulator.execution import overlap, scheduler
 from emulator.execution.journal import Journal, journal, settle
 from emulator.execution.meter import Meter, Tally
-from emulator.execution.workers import Report, run_forked
+from emulator.execution.workers import Report, Task, run_forked
 from emulator.hardware.cluster import Grid
 from emulator.hardware.counters import LaunchCounters
 from emulator.hardware.memory import GlobalMemory
@@ -20,7 +21,13 @@ from emulator.hardware.program import Program
 from emulator.hardware.properties import DeviceProperties, LaunchConfig
 from emulator.hardware.traffic import PackedLoads, Traffic
 
+SNAPSHOT_BYTES = 1 << 24  # of memory that is copied and put back at most: two milliseconds
 SPLIT_SECONDS = 0.1  # a run that is expected to be shorter is not split: a second fork costs more
+
+
+def _unreported(units: int) -> None:
+    """Nobody wants to know what is done."""
+
 
 Progress = Callable[[int, int, int], None]
 """Called with (CTAs done, CTAs in all, warp instructions)."""
@@ -86,7 +93,7 @@ class Runner:
                 part_of = f", part {part} of {shares}" if shares > 1 else ""
                 name = f"{launch.kernel} under schedule {schedule}{part_of}"
                 tasks.append((name, partial(self._part, launch, schedule, range(part, clusters, shares), tally, part)))
-        parts = run_forked(tasks, self.workers, report)
+        parts = self._run_apart(tasks, report)
         runs = {s: parts[i * shares : (i + 1) * shares] for i, s in enumerate(self.schedules)}
         settle(self.memory, {s: [part.stores for part in of] for s, of in runs.items()}, launch.kernel)
         shown = runs[self.schedules[0]]
@@ -117,13 +124,28 @@ class Runner:
             return [_Part(counters, traffic.packed_loads(), journal(traffic)) for counters, traffic in runs]
 
         tasks = [(f"{kernels} under schedule {s}", partial(parts, schedule=s)) for s in self.schedules]
-        runs: dict[str, list[_Part]] = dict(zip(self.schedules, run_forked(tasks, self.workers, report), strict=True))
+        runs: dict[str, list[_Part]] = dict(zip(self.schedules, self._run_apart(tasks, report), strict=True))
         settle(self.memory, {s: [part.stores for part in of] for s, of in runs.items()}, kernels)
         for part in runs[self.schedules[0]]:
             traffic = Traffic()
             traffic.add_loads(self.memory, part.loads)
             part.counters.account(traffic)
         return [part.counters for part in runs[self.schedules[0]]]
+
+    def _run_apart(self, tasks: Sequence[tuple[str, Task]], report: Report | None) -> list[Any]:
+        """As `workers.run_forked`: each task sees the memory as it is now, and leaves it so.
+
+        One worker takes the memory's bytes back after each task if there are few: that is faster than a fork.
+        """
+        if self.workers > 1 or self.memory.writable_bytes > SNAPSHOT_BYTES:
+            return run_forked(tasks, self.workers, report)
+        before, results = self.memory.contents(), []
+        for _, task in tasks:
+            try:
+                results.append(task(report or _unreported))
+            finally:
+                self.memory.put_back(before)
+        return results
 
     def _overlap(self, chain: list[Launch], schedule: str, meter: Meter) -> list[tuple[LaunchCounters, Traffic]]:
         """(counters, traffic) of each launch, run together under one schedule."""

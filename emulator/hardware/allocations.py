@@ -85,6 +85,21 @@ class Allocations:
         version, live = self.version, self._live.copy()
         return version, [live[start] for start in sorted(live)]
 
+    @property
+    def writable_bytes(self) -> int:
+        """Bytes of all writable allocations."""
+        return sum(allocation.end - allocation.start for allocation in self.snapshot()[1] if allocation.writable)
+
+    def contents(self) -> dict[Allocation, np.ndarray]:
+        """A copy of the bytes of every writable allocation."""
+        return {allocation: allocation.data.copy() for allocation in self.snapshot()[1] if allocation.writable}
+
+    def put_back(self, contents: dict[Allocation, np.ndarray]) -> None:
+        """Gives those of the allocations that live still the bytes that they had."""
+        for allocation, data in contents.items():
+            if self._live.get(allocation.start) is allocation:
+                allocation.data[:] = data
+
     def neighbours(self, address: int) -> tuple[Allocation | None, Allocation | None]:
         """The last live allocation that starts at or before `address`, and the first that starts after it."""
         version, starts, allocations = self._index

@@ -11,7 +11,7 @@ import pytest
 
 from emulator.errors import EmulatorError
 from emulator.execution import device as device_module
-from emulator.execution import workers
+from emulator.execution import runs, workers
 from emulator.execution.device import Device, DeviceProperties, LaunchConfig
 from emulator.execution.journal import journal, settle
 from emulator.hardware.memory import GlobalMemory
@@ -522,3 +522,53 @@ class TestLaunches:
                 context.setenv(name, value)
                 with pytest.raises(EmulatorError, match=f"environment variable {name}: "):
                     Device.current()
+
+
+# Writes 7 to a word, and then to one that is not there.
+FAULTY = """
+.visible .entry faulty(.param .u64 out) .reqntid 32, 1, 1
+{
+    .reg .b64 %rd<2>;
+    ld.param.b64 %rd1, [out];
+    st.global.b32 [%rd1], 7;
+    st.global.b32 [%rd1+4096], 7;
+    ret;
+}
+"""
+
+
+@pytest.mark.parametrize("limit", [1 << 24, 63], ids=["here", "forked"])
+class TestSchedulesOfOneWorker:
+    """They run in this process if the memory is small, and see none of each other's bytes."""
+
+    @pytest.fixture
+    def device(self, monkeypatch, limit):
+        monkeypatch.setattr(runs, "SNAPSHOT_BYTES", limit)
+        return Device(("late", "eager", "random:1"))
+
+    def test_every_run_starts_from_the_same_memory(self, monkeypatch, device, limit):
+        out = np.full(16, 5, np.uint32)
+        device.memory.register(out.ctypes.data, out.nbytes, "out")
+        forked, fork = [], os.fork
+        monkeypatch.setattr(os, "fork", lambda: forked.append(1) or fork())
+        device.launch(entry(COUNT), LaunchConfig((3, 1, 1), (32, 1, 1)), [u64(out.ctypes.data)])
+        assert out.tolist() == [5 + 96, *[5] * 15] and bool(forked) == (limit < 64)
+        assert [counters.ctas for counters in device.counters()] == [3]
+
+    def test_a_failing_kernel_leaves_nothing(self, device):
+        out = np.full(16, 5, np.uint32)
+        device.memory.register(out.ctypes.data, out.nbytes, "out")
+        with pytest.raises(EmulatorError, match="byte.s. past the end of out"):
+            device.launch(entry(FAULTY), LaunchConfig((1, 1, 1), (32, 1, 1)), [u64(out.ctypes.data)])
+        assert out.tolist() == [5] * 16
+
+    def test_schedules_that_disagree(self, device):
+        source, out = np.arange(32, dtype=np.uint32), np.zeros(32, np.uint32)
+        for array, name in ((source, "source"), (out, "out")):
+            device.memory.register(array.ctypes.data, array.nbytes, name)
+        arguments = [u64(source.ctypes.data), u64(out.ctypes.data)]
+        with pytest.raises(EmulatorError, match="schedules disagree"):
+            device.launch(entry(COPY.format(wait="")), LaunchConfig((1, 1, 1), (32, 1, 1), (1, 1, 1), 2048), arguments)
+        assert not out.any()
+        device.launch(entry(COPY.format(wait=WAIT)), LaunchConfig((1, 1, 1), (32, 1, 1), (1, 1, 1), 2048), arguments)
+        assert out.tolist() == list(range(32))
