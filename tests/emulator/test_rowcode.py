@@ -181,4 +181,5 @@ def test_a_program_keeps_no_grid(monkeypatch):
     monkeypatch.setattr(translate, "translate", lambda *a, **o: programs.append(translated(*a, **o)) or programs[-1])
     launch("mov.u32 %r1, 1;" + store("%r1"), np.zeros(32, np.uint32))
     gc.collect()
-    assert len(programs) == 1 and not [grid for grid in gc.get_objects() if isinstance(grid, Grid)]
+    (program,) = programs
+    assert not [thing for thing in gc.get_objects() if type(thing) is Grid and thing.program is program]
