@@ -1,7 +1,7 @@
 """Rows of 32 lanes and masks of lanes: conversion between them, widening, stacking.
 
-A row is an array of 32 lanes (uint16, uint32, uint64, or bool for a predicate). Rows are never changed in place, so
-that registers may share them. A mask of lanes is an integer with bit i for lane i.
+A row is an array of 32 lanes (uint16, uint32, uint64, or bool for a predicate). Operations change no row in place: what
+they get is a copy of a register's slot. A mask of lanes is an integer with bit i for lane i.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Control flow of an entry: basic blocks, reconvergence points, live registers, uniform registers.
 
-A register is *uniform* if all lanes that may read it hold the same value. It is then one Python integer, and results of
+A register is *uniform* if all lanes that may read it hold the same value. It is then one value, and results of
 uniform registers alone are computed once for the warp. Any other register is a row of 32 lanes.
 
 Lanes that part at a branch become one group again at the branch's reconvergence point, once all of them are there

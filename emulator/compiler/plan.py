@@ -26,7 +26,7 @@ class Plan:
     nesting: Nesting
     layout: Layout
     numbers: dict[str, int]
-    """Register name -> its index in a warp's list of registers."""
+    """Register name -> its number in the Python text of instructions."""
     first_uses: dict[int, frozenset[int]]
     """Instruction -> the tcgen05.ld instructions that must be complete before it (`tmem_uses`)."""
 

@@ -71,9 +71,9 @@ KERNEL(split) {
     return act(ctx, op, SPLIT, taken);
 }
 
-// Offsets of Context's and Allocation's fields and the size of Op, by which a test compares Python's declarations.
+// Sizes and offsets of structures, and numbers, that Python declares, too: a test compares them.
 const s32 layout[] = {
     sizeof(Context), sizeof(Allocation), sizeof(Barrier), sizeof(Op), offsetof(Context, shared),
     offsetof(Context, python), offsetof(Context, touched), offsetof(Context, watcher), offsetof(Allocation, writable), offsetof(Barrier, phases),
-    offsetof(Op, x),
+    offsetof(Op, x), DONE, FAULT, WAITS, LEAVE, LEAVE_SOME, SPLIT, KEEPS, TO_ROW,
 };

@@ -9,12 +9,13 @@ import pytest
 from emulator.compiler import translate
 from emulator.compiler.operands import LANE_SPECIALS, UNIFORM_SPECIALS
 from emulator.compiler.plan import plan
-from emulator.compiler.rowcode.assembler import OP
+from emulator.compiler.rowcode.assembler import KEEPS, OP, TO_ROW
 from emulator.compiler.rowcode.control import RowCode
 from emulator.errors import EmulatorError
 from emulator.hardware import native
 from emulator.hardware.cluster import Grid
 from emulator.hardware.memory import GlobalMemory
+from emulator.hardware.program import DONE
 from tests.support.emulated import run
 from tests.support.small_kernels import entry, launch, module, store
 
@@ -28,12 +29,13 @@ NEXT: add.u32 %r3, %r3, 1; setp.lt.u32 %p2, %r3, 9; @%p2 bra LOOP;
 
 
 def test_structures_are_laid_out_alike():
-    shared = (ctypes.c_int32 * 11).in_dll(native.library(), "layout")
+    shared = (ctypes.c_int32 * 19).in_dll(native.library(), "layout")
     context, allocation, barrier = native.Context, native.Allocation, native.Barrier
     assert list(shared) == [
         *(ctypes.sizeof(context), ctypes.sizeof(allocation), ctypes.sizeof(barrier), OP.itemsize),
         *(context.shared.offset, context.python.offset, context.touched.offset, context.watcher.offset),
         *(allocation.writable.offset, barrier.warp_phases.offset, OP.fields["x"][1]),
+        *(DONE, native.FAULT, native.WAITS, native.LEAVE, native.LEAVE_SOME, native.SPLIT, KEEPS, TO_ROW),
     ]
 
 
