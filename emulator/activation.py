@@ -64,8 +64,8 @@ def activate(
 
     schedule, workers, max_instructions: the options of `python -m emulator`, None for their defaults.
     For test sessions; `python -m emulator` does it for whole programs. A process on the device stays as it is. Raises
-    EmulatorError for settings that are not legal, and where torch, cutlass or NumPy has been imported: the emulator
-    would come too late.
+    EmulatorError for settings that are not legal, and where torch, cutlass, NumPy or Triton has been imported: the
+    emulator would come too late.
     """
     texts = {
         name: None if value is None else _checked(name, value)
@@ -73,7 +73,7 @@ def activate(
     }
     if os.environ.get("EMULATOR") in DEVICES.values():
         return
-    late = [name for name in ("torch", "cutlass", "numpy") if name in sys.modules]
+    late = [name for name in ("torch", "cutlass", "numpy", "triton") if name in sys.modules]
     if late:
         raise EmulatorError(f"emulator.activate() comes after the import of {', '.join(late)}; call it before")
     os.environ.update(environment(texts["schedule"], texts["workers"], max_instructions=texts["max_instructions"]))
