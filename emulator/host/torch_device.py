@@ -38,8 +38,6 @@ from emulator.host.torch_methods import ANSWERS, STORAGE_USES, may_use_data
 
 ALIGNMENT = 512  # bytes; torch's CUDA caching allocator rounds every block to them
 
-# Functions that do nothing on the device: they may be called while a graph is captured.
-UNRECORDED = {torch.empty, torch.empty_like, torch.empty_strided, Tensor.new_empty}
 # Functions whose result may share memory with data other than tensors.
 ALIASING = {torch.as_tensor, torch.asarray}
 
@@ -80,7 +78,7 @@ class VirtualDevice(TorchFunctionMode):
         else:
             sources = [*tensors(args), *tensors(kwargs.values())]
         explicit = wanted is not None
-        if graphs.capturing() and func not in UNRECORDED and (wanted == "cuda" or any(map(on_device, sources))):
+        if graphs.capturing() and may_use_data(func, kwargs) and (wanted == "cuda" or any(map(on_device, sources))):
             graphs.refuse_while_capturing(f"torch.{func.__name__}")
         if any(on_device(source) for source in sources):
             check_devices(func, args, sources)

@@ -172,7 +172,7 @@ class CudaUtils:
 
     @staticmethod
     def launch(*arguments: Any) -> None:
-        """A launch with the arguments that Triton's launcher gives, of which tuples and constants are to be resolved."""
+        """A launch, with the arguments of Triton's launcher: the kernel's may hold constants and tuples."""
         if len(arguments) != _LAUNCH_ARGUMENTS:
             raise unknown_interface(f"its launcher passes {len(arguments)} arguments, {_LAUNCH_ARGUMENTS} are known")
         x, y, z, _, function, cooperative, programmatic, sizes, metadata, enter, leave, *rest = arguments

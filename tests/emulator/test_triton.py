@@ -1,0 +1,30 @@
+"""Triton and Gluon programs on the emulated device."""
+
+import pytest
+
+from tests.support.emulated import checks, outcomes
+
+pytest.importorskip("triton", reason="Triton is not installed (pip install '.[triton]')")
+
+SCHEDULES = "late,eager,random:1"
+
+
+@pytest.fixture(scope="module")
+def kernels():
+    # Triton puts no fence.mbarrier_init behind barriers that only its own CTA uses.
+    return outcomes("triton_checks.py", EMULATOR_SCHEDULE=SCHEDULES, EMULATOR_LENIENT="1")
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory):
+    return outcomes("triton_driver_checks.py", TRITON_CACHE_DIR=str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.mark.parametrize("name", checks("triton_checks.py"))
+def test_kernels(kernels, name):
+    assert kernels[name] == "ok", kernels[name]
+
+
+@pytest.mark.parametrize("name", checks("triton_driver_checks.py"))
+def test_driver(driver, name):
+    assert driver[name] == "ok", driver[name]
