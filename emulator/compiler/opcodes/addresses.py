@@ -23,7 +23,7 @@ _PRIORITIES = r"L2::evict_(?:last|normal|first|unchanged)(?:\.L2::evict_(?:first
 def _convert_address(code: Code, instruction: Instruction, match: re.Match) -> None:
     """cvta: shared and local addresses get or lose their tag, global ones stay as they are.
 
-    A parameter's address is the low half of its generic one where the kernel keeps it in 32 bits: it gets the high half.
+    A parameter's address may be kept in 32 bits, the low half of the generic one: it gets the high half.
     """
     destination, source = instruction.operands
     space, to_space = match.group("space"), match.group("to") is not None
