@@ -1,7 +1,7 @@
 """torch._scaled_grouped_mm, with block or row scales, which torch offers on CUDA devices only.
 
-The groups of a 2-D operand lie behind each other along one dimension, and `offs` says where each ends: rows of `a` beside
-a 3-D `b`, columns of `b` beside a 3-D `a`, the K dimension of both if both are 2-D.
+The groups of a 2-D operand lie behind each other along one dimension, and `offs` says where each ends: rows of `a`
+beside a 3-D `b`, columns of `b` beside a 3-D `a`, the K dimension of both if both are 2-D.
 """
 
 from __future__ import annotations

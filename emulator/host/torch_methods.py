@@ -121,7 +121,7 @@ ANSWERS: dict[Function, Function] = {
     Tensor.backward: torch_autograd.plain,
     torch.autograd.backward: torch_autograd.plain,
     torch.autograd.grad: torch_autograd.gradients,
-    Tensor.grad.__get__: torch_autograd.gradient_of,  # type: ignore[attr-defined]  # a descriptor
+    Tensor.grad.__get__: torch_autograd.gradient_of,  # type: ignore[union-attr]  # a descriptor
     Tensor.register_hook: torch_autograd.register_hook,
     Tensor.numpy: _host_only,
     Tensor.__array__: _host_only,
