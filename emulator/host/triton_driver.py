@@ -12,6 +12,7 @@ import ctypes
 import itertools
 import operator
 import os
+import re
 import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +35,9 @@ _SHARED_OPTIN, _REGISTERS, _SM_COUNT, _WARP_SIZE, _MEMORY_CLOCK, _BUS_WIDTH = 97
 
 _INTEGERS = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "u1": 1, "u8": 1, "u16": 2, "u32": 4, "u64": 8}
 
+_INLINE = re.compile(r"// begin inline asm\n.*?// end inline asm\n", re.DOTALL)
+_LOCATION = re.compile(r"^\s*\.loc\b.*$", re.MULTILINE)
+
 _handles = itertools.count(1)
 _kernels: dict[int, runtime.Kernel] = {}
 
@@ -45,10 +49,15 @@ class _State(threading.local):
 _state = _State()
 
 
+def _without_locations(block: re.Match[str]) -> str:
+    """Inline assembly with the source line before it: LLVM counts the lines of the assembly as lines of the source."""
+    return _LOCATION.sub("", block[0])
+
+
 @contextlib.contextmanager
 def loading(ptx: str) -> Iterator[None]:
     """Within the context, the cubin that Triton loads is that of `ptx`."""
-    before, _state.ptx = _state.ptx, ptx
+    before, _state.ptx = _state.ptx, _INLINE.sub(_without_locations, ptx)
     try:
         yield
     finally:

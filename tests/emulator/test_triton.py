@@ -1,8 +1,11 @@
 """Triton and Gluon programs on the emulated device."""
 
+import re
+
 import pytest
 
-from tests.support.emulated import checks, outcomes
+from tests.support.commands import ROOT
+from tests.support.emulated import checks, outcomes, run
 
 pytest.importorskip("triton", reason="Triton is not installed (pip install '.[triton]')")
 
@@ -28,3 +31,12 @@ def test_kernels(kernels, name):
 @pytest.mark.parametrize("name", checks("triton_driver_checks.py"))
 def test_driver(driver, name):
     assert driver[name] == "ok", driver[name]
+
+
+def test_worked_example(tmp_path):
+    text = (ROOT / "docs" / "triton.md").read_text()
+    program = tmp_path / "matmul.py"
+    program.write_text(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1])
+    command, output = re.search(r"\$ python -m emulator (.*) matmul.py\n(.*)\n```", text).groups()
+    process = run(program, options=command.split())
+    assert process.stdout.splitlines()[-1:] == [output], process.stderr

@@ -1,5 +1,7 @@
 """Triton and Gluon kernels of a few lines; test_triton.py runs them on the emulated device."""
 
+import inspect
+
 import torch
 import triton
 import triton.language as tl
@@ -37,7 +39,8 @@ def check_out_of_bounds_access_names_its_line():
         add(x, x, out, 1001)
     except emulator.EmulatorError as error:
         assert "past the end of tensor float32[1000]" in error.reason, error
-        assert error.kernel == "add_kernel" and "triton_checks.py:" in error.source, error
+        line = inspect.getsourcelines(add_kernel.fn)[1] + 3  # the decorator, the head, one line
+        assert error.kernel == "add_kernel" and error.source.endswith(f"triton_checks.py:{line}"), error
         assert error.cta == (3, 0, 0), error
     else:
         raise AssertionError("an access past the end of a tensor was not refused")
@@ -125,6 +128,8 @@ def check_matmul_with_descriptors_of_the_host():
 
 
 def check_matmul_with_clusters():
+    if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 9):
+        return  # Triton's compiler refuses the kernel
     compiled = described(128, 128, 128, ctas=2)
     assert compiled.metadata.num_ctas == 2
     (launch,) = list(emulator.counters())[-1:]
