@@ -79,6 +79,24 @@ def _type(mode: VirtualDevice, func: Function, tensor: Tensor, *args: Any, **kwa
     return name.replace("torch.", "torch.cuda.", 1) if on_device(tensor) else name
 
 
+def _layer_norm(
+    mode: VirtualDevice,
+    func: Function,
+    input: Tensor,
+    normalized_shape: Any,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Layer normalisation with sums in float32, as on a GPU; torch's CPU kernel sums gradients in the narrow type."""
+    narrow = input.dtype
+    if on_device(input) and narrow in (torch.float16, torch.bfloat16):
+        weight, bias = (None if one is None else mode.call(Tensor.float, (one,), {}) for one in (weight, bias))
+        wide = mode.call(func, (mode.call(Tensor.float, (input,), {}), normalized_shape, weight, bias, eps), {})
+        return mode.call(Tensor.to, (wide, narrow), {})
+    return mode.call(func, (input, normalized_shape, weight, bias, eps), {})
+
+
 def _host_only(mode: VirtualDevice, func: Function, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
     if on_device(tensor):
         raise TypeError(
@@ -123,6 +141,7 @@ ANSWERS: dict[Function, Function] = {
     torch.autograd.grad: torch_autograd.gradients,
     Tensor.grad.__get__: torch_autograd.gradient_of,  # type: ignore[union-attr]  # a descriptor
     Tensor.register_hook: torch_autograd.register_hook,
+    torch.nn.functional.layer_norm: _layer_norm,
     Tensor.numpy: _host_only,
     Tensor.__array__: _host_only,
     Tensor.pin_memory: lambda mode, func, tensor, *args: tensor,

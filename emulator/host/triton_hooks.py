@@ -39,9 +39,24 @@ def install_driver() -> None:
     for name in compilers:
         setattr(driver, name, lambda *arguments, **keywords: triton_driver.CudaUtils())
     driver.libcuda_dirs = lambda: []
+    _install_cublas()
     kind: Any = driver.CudaDriver
     kind.is_active = staticmethod(lambda: True)
     kind.get_current_target = _target
+
+
+def _install_cublas() -> None:
+    """Replace Triton's binding of cuBLAS, which needs a GPU."""
+    from triton._C.libtriton import nvidia
+
+    if hasattr(nvidia, "cublas"):
+        nvidia.cublas.CublasLt = _cublas
+
+
+def _cublas(workspace: Any) -> Any:
+    from emulator.host import triton_cublas  # imports torch, which a program may not have
+
+    return triton_cublas.CublasLt(workspace)
 
 
 def _refuse(driver: Any, what: str) -> None:

@@ -132,6 +132,21 @@ def check_training_step():
     assert losses[-1] < losses[0] and all(p.grad.is_cuda for p in model.parameters())
 
 
+def check_layer_norm_sums_in_float32():
+    for dtype in (torch.float16, torch.bfloat16):
+        torch.manual_seed(0)
+        x, dy = (torch.randn(600, 64, device="cuda").to(dtype) for _ in range(2))
+        norm = torch.nn.LayerNorm(64, device="cuda", dtype=dtype)
+        x.requires_grad_()
+        norm(x).backward(dy)
+        exact = [t.detach().double().requires_grad_() for t in (x, norm.weight, norm.bias)]
+        torch.nn.functional.layer_norm(exact[0], (64,), *exact[1:]).backward(dy.double())
+        assert x.grad.dtype == norm.bias.grad.dtype == dtype
+        for ours, right in zip((norm.weight, norm.bias), exact[1:]):
+            error = (ours.grad.double() - right.grad).abs().max() / right.grad.abs().max()
+            assert error <= 0.51 * torch.finfo(dtype).eps, (dtype, error)
+
+
 def check_profiles():
     x = torch.ones(8, 8, device="cuda")
     said = io.StringIO()

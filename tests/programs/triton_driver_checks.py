@@ -161,6 +161,28 @@ def check_parameters():
     refused(TypeError, packed, "nvTmaDesc", b"")
 
 
+def check_cublas():
+    from triton._C.libtriton import nvidia
+
+    cublas = nvidia.cublas.CublasLt(torch.empty(1, dtype=torch.uint8, device="cuda"))
+    a, b = (torch.randint(-4, 5, (rows, 32), device="cuda").half() for rows in (8, 16))
+    c, d = torch.empty(8, 16, dtype=torch.float16, device="cuda"), torch.ones(8, 16, device="cuda")
+    cublas.matmul(a, b, c)
+    assert torch.equal(c, a @ b.T)
+    cublas.gemm(a, b, c, d, 2.0, -1.0)
+    assert torch.equal(d, (a @ b.T).float())
+    ones = torch.full((512,), 127, dtype=torch.uint8, device="cuda")
+    cublas.block_scaled_matmul_mxfp8(a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn), c, ones, ones)
+    assert torch.equal(c, a @ b.T)
+    packed = torch.full((8, 16), 0x22, dtype=torch.uint8, device="cuda")
+    result, scales = torch.empty(8, 8, dtype=torch.bfloat16, device="cuda"), torch.full((512,), 0x40, device="cuda")
+    scales = scales.to(torch.uint8)
+    cublas.block_scaled_matmul_nvfp4(packed, packed, result, scales, scales)
+    assert torch.equal(result, torch.full_like(result, 32 * 4))
+    assert "(M, K) and (N, K)" in refused(RuntimeError, cublas.matmul, a, b[:, :16], c)
+    assert "a result of (8, 16)" in refused(RuntimeError, cublas.matmul, a, b, c[:4])
+
+
 def check_tensor_map_that_the_driver_refuses():
     fill = triton_driver.CudaUtils.fill_tma_descriptor_tiled
     assert "stride 6 " in refused(emulator.EmulatorError, fill, 0, 0, 2, 9, [8, 8], [8, 3], [3, 1], 0)
