@@ -35,8 +35,8 @@ def test_driver(driver, name):
 
 def test_worked_example(tmp_path):
     text = (ROOT / "docs" / "triton.md").read_text()
-    program = tmp_path / "matmul.py"
+    program = tmp_path / "my_script.py"
     program.write_text(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1])
-    command, output = re.search(r"\$ python -m emulator (.*) matmul.py\n(.*)\n```", text).groups()
+    command, output = re.search(r"\$ python -m emulator (.*) my_script.py\n(.*)\n```", text).groups()
     process = run(program, options=command.split())
     assert process.stdout.splitlines()[-1:] == [output], process.stderr
