@@ -26,7 +26,6 @@ TRITON_HOOKS: dict[str, Hook] = {
     "triton.backends.nvidia.driver": ("emulator.host.triton_hooks", None, "install_driver"),
     "triton.backends.nvidia.compiler": ("emulator.host.triton_hooks", None, "install_compiler"),
     "triton.compiler.compiler": ("emulator.host.triton_hooks", None, "install_loading"),
-    "triton.testing": ("emulator.host.triton_hooks", None, "install_testing"),
 }
 
 # hooked module -> hook
@@ -38,9 +37,10 @@ HOOKS: dict[str, Hook] = {
     "cuda.bindings.driver": ("emulator.host.driver", None, "install_driver"),
     "cuda.bindings.runtime": ("emulator.host.driver", None, "install_runtime"),
     **TRITON_HOOKS,
+    "triton.testing": ("emulator.host.triton_hooks", None, "install_testing"),
 }
 
-# On a Hopper GPU, torch and the driver are the real ones.
+# On a Hopper GPU, torch and the driver are the real ones, and so are times.
 HOPPER_HOOKS: dict[str, Hook] = {
     "cutlass": HOOKS["cutlass"],
     "cutlass.cutlass_dsl.tvm_ffi_provider": HOOKS["cutlass.cutlass_dsl.tvm_ffi_provider"],

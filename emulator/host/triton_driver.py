@@ -169,7 +169,7 @@ class CudaUtils:
             )
         kernel = runtime.Kernel(name, _state.ptx)
         entry = kernel.entry  # parses the PTX
-        x, y, z = entry.reqntid or entry.maxntid or (Device.current().properties.max_threads_per_block, 1, 1)
+        x, y, z = entry.reqntid or entry.maxntid or (DeviceProperties.max_threads_per_block, 1, 1)
         used = cubin.resources(image, name) or cubin.Resources(0, 0)
         handle = next(_handles)
         _kernels[handle] = kernel
