@@ -29,6 +29,7 @@ TESTED = ("3.7.1", "3.9.0")  # versions of Triton
 MAX_PORTABLE_CLUSTER = DeviceProperties.max_portable_cluster
 _L2_PROMOTION_128B = 2  # CUtensorMapL2promotion
 _LAUNCH_ARGUMENTS = 16
+_MOST_REGISTERS = 255  # of a thread: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"
 
 # CUdevice_attribute
 _SHARED_OPTIN, _REGISTERS, _SM_COUNT, _WARP_SIZE, _MEMORY_CLOCK, _BUS_WIDTH = 97, 12, 16, 10, 36, 37
@@ -100,7 +101,7 @@ def _pointer(value: Any) -> bytes:
     if value is None:
         return bytes(8)
     if isinstance(value, int):
-        return struct.pack("<Q", value)
+        return _integer("u64", value)
     if not hasattr(value, "data_ptr"):
         raise TypeError("Pointer argument must be either uint64 or have data_ptr method")
     address = value.data_ptr()
@@ -161,7 +162,7 @@ class CudaUtils:
     def load_binary(name: str, image: bytes, shared: int, device: int) -> tuple[int, int, int, int, int]:
         """(module, function, registers, spilled words, threads per CTA at most) of a kernel.
 
-        Registers and spills are ptxas', 0 where it has not run.
+        Registers and spills are ptxas'. Where it has not run, they are the most registers that so many threads can have.
         """
         if _state.ptx is None:
             raise EmulatorError(
@@ -170,10 +171,12 @@ class CudaUtils:
         kernel = runtime.Kernel(name, _state.ptx)
         entry = kernel.entry  # parses the PTX
         x, y, z = entry.reqntid or entry.maxntid or (DeviceProperties.max_threads_per_block, 1, 1)
-        used = cubin.resources(image, name) or cubin.Resources(0, 0)
+        threads = x * y * z
+        most = min(DeviceProperties.registers_per_block // threads, _MOST_REGISTERS)
+        used = cubin.resources(image, name) or cubin.Resources(most, 0)
         handle = next(_handles)
         _kernels[handle] = kernel
-        return handle, handle, used.registers, used.local_bytes // 4, x * y * z
+        return handle, handle, used.registers, used.local_bytes // 4, threads
 
     @staticmethod
     def unload_module(module: int) -> None:

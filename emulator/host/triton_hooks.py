@@ -18,7 +18,9 @@ from emulator.hardware.properties import DeviceProperties
 from emulator.host import triton_driver
 
 COMPILERS = ("compile_module_from_file", "compile_module_from_src")  # of a C module; a version has one of them
-NO_PTXAS = "Triton's ptxas does not start, so kernels run without its checks; registers and spills are reported as 0"
+NO_PTXAS = (
+    "Triton's ptxas does not start, so kernels run without its checks; numbers of registers are the most there are"
+)
 ONE_RUN = "Triton's benchmarks run each candidate once; a time is the emulator's own, and says nothing of a B200"
 
 
