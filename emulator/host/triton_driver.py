@@ -162,7 +162,7 @@ class CudaUtils:
     def load_binary(name: str, image: bytes, shared: int, device: int) -> tuple[int, int, int, int, int]:
         """(module, function, registers, spilled words, threads per CTA at most) of a kernel.
 
-        Registers and spills are ptxas'. Where it has not run, they are the most registers that so many threads can have.
+        Registers and spills are those of ptxas, or the most registers that so many threads can have, and 0.
         """
         if _state.ptx is None:
             raise EmulatorError(
