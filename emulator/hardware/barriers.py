@@ -10,7 +10,7 @@ import ctypes
 from typing import TYPE_CHECKING
 
 from emulator.errors import Fault, ordering_fault
-from emulator.hardware.native import WARPS, Barrier
+from emulator.hardware.native import WARPS, Barrier, library
 
 if TYPE_CHECKING:
     from emulator.hardware.cluster import Cta
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 COUNT_LIMIT = (1 << 20) - 1  # largest expected, pending and tx count (PTX ISA, "Size and alignment of mbarrier object")
 
 KEPT_RESULTS = 16  # uses of a named barrier for which a warp may still ask for the result of bar.red
-PARITIES = ("parity 0", "parity 1")  # what a group waits for
 ARRIVAL, COMPLETION = "arrival", "complete_tx"
 BY_THREAD = (ARRIVAL, COMPLETION)  # names of the arrivals that a thread performs itself
 
@@ -44,7 +43,8 @@ class MBarrier(Barrier):
     Fields, which compiled code reads and changes, too: `expected`, arrivals per phase; `pending`, arrivals still
     missing in this phase; `bytes`, the tx-count: bytes expected minus bytes arrived; `delivered`, whether bytes have
     arrived in this phase; `phase`; `ended`, the time when the last phase ended; `heard`, what those who have arrived
-    knew (`Warp.known`), and `news`, the same of the phases that are over; `waiting`, the number of waiters.
+    knew (`Warp.known`), and `news`, the same of the phases that are over; `waiting`, the number of `waiters`, and
+    `first`, the list of those that compiled code keeps.
     """
 
     __hash__ = object.__hash__  # structures have none
@@ -85,8 +85,15 @@ class MBarrier(Barrier):
                 found[warp] = max(phase, found.get(warp, 0))
         return found
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a group waits."""
+        return self.first is not None or self.waiting > 0
+
     def wake(self) -> None:
         """Those who wait run again."""
+        if self.first:
+            library().wake_listed(self.address)
         waiters, self.waiters, self.waiting = self.waiters, [], 0
         for group in waiters:
             group.blocked = False
@@ -177,7 +184,7 @@ class MBarrier(Barrier):
                 self.ended = self.home.machine.progress
             self.delivered = False
             self.pending = self.expected
-            if self.waiters:
+            if self.is_awaited:
                 self.wake()
 
     def passed(self, parity: int) -> bool:

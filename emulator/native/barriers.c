@@ -47,6 +47,7 @@ static s32 end_phase_if_complete(Context *ctx, Barrier *barrier) {
     barrier->ended = ctx->progress;
     barrier->delivered = 0;
     barrier->pending = barrier->expected;
+    wake_listed(barrier);
     if (!barrier->waiting) return 0;
     ctx->answer = FAULT;
     ctx->wake(barrier->offset);

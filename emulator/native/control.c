@@ -73,7 +73,8 @@ KERNEL(split) {
 
 // Sizes and offsets of structures, and numbers, that Python declares, too: a test compares them.
 const s32 layout[] = {
-    sizeof(Context), sizeof(Allocation), sizeof(Barrier), sizeof(Op), offsetof(Context, shared),
-    offsetof(Context, python), offsetof(Context, touched), offsetof(Context, watcher), offsetof(Allocation, writable), offsetof(Barrier, phases),
-    offsetof(Op, x), DONE, FAULT, WAITS, LEAVE, LEAVE_SOME, SPLIT, KEEPS, TO_ROW,
+    sizeof(Context), sizeof(Allocation), sizeof(Barrier), sizeof(Op), sizeof(Turns), offsetof(Context, shared),
+    offsetof(Context, python), offsetof(Context, touched), offsetof(Context, watcher), offsetof(Context, listed),
+    offsetof(Allocation, writable), offsetof(Barrier, phases), offsetof(Op, x), offsetof(Turns, current),
+    DONE, FAULT, WAITS, LEAVE, LEAVE_SOME, SPLIT, KEEPS, TO_ROW, LOOK, SERVE, CONCLUDE,
 };

@@ -1,0 +1,97 @@
+"""The turns that compiled code gives to warps (native/turns.c): the ring of warps that can run, and their order."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from emulator.hardware.native import TurnState, library
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from emulator.hardware.native import Context
+    from emulator.hardware.warp import ActiveGroup, Warp
+
+LOOK, SERVE, CONCLUDE = range(3)  # why compiled turns end
+
+_INDEX = {name: getattr(TurnState, name).offset // 8 for name, _ in TurnState._fields_}
+PROGRESS, QUIET, TICKS, LIMIT = (_INDEX[name] for name in ("progress", "quiet", "ticks", "limit"))
+EFFECTS, IDLE, DELAYED = (_INDEX[name] for name in ("effects", "idle", "delayed"))
+OUTSTANDING, STALE, CURRENT = (_INDEX[name] for name in ("outstanding", "stale", "current"))
+_HEAD, _COUNT, _ROOM = (_INDEX[name] for name in ("head", "count", "room"))
+
+
+class Turns:
+    """The warps that can run, in order, and the counts that Python and compiled code both keep in `words`."""
+
+    def __init__(self) -> None:
+        self._state = TurnState()
+        self.address = ctypes.addressof(self._state)
+        self.words = memoryview(self._state).cast("B").cast("q")
+        """The structure's fields, by the indices above."""
+        self._warps: dict[int, Warp] = {}  # by the address of their contexts
+        self._ring = (ctypes.c_void_p * 0)()
+        self._enqueue, self._dequeue = library().enqueue, library().dequeue
+
+    def join(self, warps: Iterable[Warp], starts: int) -> None:
+        """Warps of a new cluster, which are not in the ring yet. starts: as `Program.starts`."""
+        self._state.starts = starts
+        for warp in warps:
+            self._warps[warp.registers.context_address] = warp
+            warp.registers.context.turns = self.address
+        room = 1 << len(self._warps).bit_length()
+        if room > self.words[_ROOM]:
+            waiting = [warp.registers.context_address for warp in self]
+            self._ring = (ctypes.c_void_p * room)(*waiting)
+            self._state.ready = ctypes.addressof(self._ring)
+            self.words[_ROOM], self.words[_HEAD] = room, 0
+
+    def leave(self, warps: Iterable[Warp]) -> None:
+        """The cluster of these warps is over. One that was woken for nothing may still be in the ring."""
+        gone = {warp.registers.context_address for warp in warps}
+        left = [warp.registers.context_address for warp in self if warp.registers.context_address not in gone]
+        if len(left) < len(self):
+            self._ring[: len(left)] = left
+            self.words[_HEAD], self.words[_COUNT] = 0, len(left)
+        for address in gone:
+            del self._warps[address]
+
+    def settle(self) -> None:
+        """All warps become what compiled code has made of them."""
+        for warp in self._warps.values():
+            if warp.groups:
+                warp.settle()
+
+    @property
+    def warps(self) -> Iterable[Warp]:
+        """Those that have joined."""
+        return self._warps.values()
+
+    @property
+    def current(self) -> Warp:
+        """The warp whose turn it is, or was last."""
+        return self._warps[self.words[CURRENT]]
+
+    def group(self) -> ActiveGroup:
+        """The one group of the warp whose turn it is."""
+        return self._warps[self.words[CURRENT]].groups[0]
+
+    def append(self, warp: Warp) -> None:
+        """The warp can run. It takes its turn behind the others, unless it is in the ring."""
+        self._enqueue(warp.registers.context_address)
+
+    def popleft(self) -> Warp:
+        """The warp that has waited longest, which leaves the ring."""
+        return self._warps[self._dequeue(self.address)]
+
+    def __len__(self) -> int:
+        return self.words[_COUNT]
+
+    def __iter__(self) -> Iterator[Warp]:
+        head, count, mask = self.words[_HEAD], self.words[_COUNT], self.words[_ROOM] - 1
+        for place in range(head, head + count):
+            address = self._ring[place & mask]
+            assert address is not None
+            yield self._warps[address]
