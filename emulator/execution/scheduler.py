@@ -168,6 +168,7 @@ class Machine:
         self._admissions = admissions
         if self.schedule.kind != "random":
             self.ready = self.turns
+            self.turns.set_limits(QUANTUM, OVERDUE_TURNS)
         ready, queues, words = self.ready, self.queues, self.turns.words
         look = 0  # turns without an effect at which the next look is due
         seen = 0  # effects: events that could have changed what a lane reads

@@ -19,6 +19,7 @@ LOOK, SERVE, CONCLUDE = range(3)  # why compiled turns end
 _INDEX = {name: getattr(TurnState, name).offset // 8 for name, _ in TurnState._fields_}
 PROGRESS, QUIET, TICKS, LIMIT = (_INDEX[name] for name in ("progress", "quiet", "ticks", "limit"))
 EFFECTS, IDLE, DELAYED = (_INDEX[name] for name in ("effects", "idle", "delayed"))
+_QUANTUM, _OVERDUE = (_INDEX[name] for name in ("quantum", "overdue"))
 OUTSTANDING, STALE, CURRENT = (_INDEX[name] for name in ("outstanding", "stale", "current"))
 _HEAD, _COUNT, _ROOM = (_INDEX[name] for name in ("head", "count", "room"))
 
@@ -34,6 +35,10 @@ class Turns:
         self._warps: dict[int, Warp] = {}  # by the address of their contexts
         self._ring = (ctypes.c_void_p * 0)()
         self._enqueue, self._dequeue = library().enqueue, library().dequeue
+
+    def set_limits(self, quantum: int, overdue: int) -> None:
+        """quantum: segments of a turn; overdue: limit of `DELAYED` for each warp."""
+        self.words[_QUANTUM], self.words[_OVERDUE] = quantum, overdue
 
     def join(self, warps: Iterable[Warp], starts: int) -> None:
         """Warps of a new cluster, which are not in the ring yet. starts: as `Program.starts`."""

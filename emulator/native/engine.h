@@ -61,10 +61,12 @@ typedef struct {
     s64 head, count;        // place of the first; warps
     const Op *const *starts;  // by instruction: the Op with which a segment starts there
     s64 progress, quiet;    // as of Python's machine
+    s64 quantum;            // segments of a turn
     s64 ticks, limit;       // turns so far; at which compiled code ends
     s64 effects;            // events so far that could have changed what a lane reads
     s64 idle;               // turns since the last of them
     s64 delayed;            // turns with an effect, since an asynchronous operation has happened last
+    s64 overdue;            // limit of these, for each warp that can run
     s64 outstanding;        // asynchronous operations
     s64 stale;              // the live allocations have changed
     Context *current;       // whose turn it is

@@ -2,8 +2,6 @@
 
 #include "engine.h"
 
-enum { QUANTUM = 256, OVERDUE_TURNS = 64 };
-
 // The group of the warp can run.
 void enqueue(Context *ctx) {
     Turns *turns = ctx->turns;
@@ -57,7 +55,7 @@ static int wait_listed(Context *ctx) {
 
 // A turn of a warp that has one group. Returns 0 if Python has to end it.
 static int take_turn(Turns *turns, Context *ctx) {
-    ctx->quantum = QUANTUM;
+    ctx->quantum = (s32)turns->quantum;
     ctx->progress = turns->progress;
     ctx->moved = 1;
     s32 result = run_ops(ctx, ctx->resume);
@@ -82,7 +80,7 @@ static int goes_on(Turns *turns) {
     turns->effects = effects;
     turns->idle = 0;
     if (!turns->outstanding) return 1;
-    return ++turns->delayed <= OVERDUE_TURNS * (turns->count ? turns->count : 1);
+    return ++turns->delayed <= turns->overdue * (turns->count ? turns->count : 1);
 }
 
 // Gives turns to the warps that can run, in order. Returns why it ends: LOOK, nothing is left to do or Python has to

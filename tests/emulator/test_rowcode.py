@@ -16,6 +16,7 @@ from emulator.hardware import native
 from emulator.hardware.cluster import Grid
 from emulator.hardware.memory import GlobalMemory
 from emulator.hardware.program import DONE
+from emulator.hardware.turns import CONCLUDE, LOOK, SERVE
 from tests.support.emulated import run
 from tests.support.small_kernels import entry, launch, module, store
 
@@ -29,13 +30,14 @@ NEXT: add.u32 %r3, %r3, 1; setp.lt.u32 %p2, %r3, 9; @%p2 bra LOOP;
 
 
 def test_structures_are_laid_out_alike():
-    shared = (ctypes.c_int32 * 19).in_dll(native.library(), "layout")
-    context, allocation, barrier = native.Context, native.Allocation, native.Barrier
+    shared = (ctypes.c_int32 * 25).in_dll(native.library(), "layout")
+    context, allocation, barrier, turns = native.Context, native.Allocation, native.Barrier, native.TurnState
     assert list(shared) == [
-        *(ctypes.sizeof(context), ctypes.sizeof(allocation), ctypes.sizeof(barrier), OP.itemsize),
+        *(*map(ctypes.sizeof, (context, allocation, barrier)), OP.itemsize, ctypes.sizeof(turns)),
         *(context.shared.offset, context.python.offset, context.touched.offset, context.watcher.offset),
-        *(allocation.writable.offset, barrier.warp_phases.offset, OP.fields["x"][1]),
-        *(DONE, native.FAULT, native.WAITS, native.LEAVE, native.LEAVE_SOME, native.SPLIT, KEEPS, TO_ROW),
+        *(context.listed.offset, allocation.writable.offset, barrier.warp_phases.offset, OP.fields["x"][1]),
+        *(turns.current.offset, DONE, native.FAULT, native.WAITS, native.LEAVE, native.LEAVE_SOME, native.SPLIT),
+        *(KEEPS, TO_ROW, LOOK, SERVE, CONCLUDE),
     ]
 
 
