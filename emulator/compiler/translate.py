@@ -97,7 +97,7 @@ class Runner:
         result = context.result
         if result == WAITS:
             group.warp.registers.hear_of_wait(group)
-            group.waiting[1].await_phase(group)
+            group.cta.shared.live_barriers.by_address[context.waited].await_phase(group)
             result = ~context.pc
         elif result == FAULT:
             error, self._error = self._error, None

@@ -37,6 +37,7 @@ from emulator.hardware.turns import (
     Turns,
 )
 from emulator.hardware.warp import ActiveGroup, Warp
+from emulator.ops import copies
 from emulator.ptx.ir import located
 
 if TYPE_CHECKING:
@@ -79,6 +80,22 @@ class Machine:
         self._warp_random = random.Random(schedule.seed)  # its own: the other choices must not depend on `postpones`
         self._finished: list[Cluster] = []
         self._admissions: Iterator[tuple[Grid, int]] = iter(())
+
+    @property
+    def outstanding(self) -> int:
+        """Asynchronous operations."""
+        loads = self.turns.loads
+        return self.queues.outstanding if loads is None else self.queues.outstanding + len(loads)
+
+    def run_one(self) -> None:
+        """Runs an asynchronous operation, chosen by the schedule. There must be one."""
+        loads = self.turns.loads
+        if not loads or self.queues.outstanding_first:
+            self.queues.run_one()
+            return
+        load = loads.take()
+        async_op = copies.pending_load(load, self.turns.warp_at(load.issuer))
+        self._execute(async_op, async_op.action)
 
     def clock(self) -> int:
         """A count of cycles that only grows."""
@@ -169,7 +186,7 @@ class Machine:
         if self.schedule.kind != "random":
             self.ready = self.turns
             self.turns.set_limits(QUANTUM, OVERDUE_TURNS)
-        ready, queues, words = self.ready, self.queues, self.turns.words
+        ready, words = self.ready, self.turns.words
         look = 0  # turns without an effect at which the next look is due
         seen = 0  # effects: events that could have changed what a lane reads
         more = True
@@ -188,11 +205,11 @@ class Machine:
                     seen, look = words[EFFECTS], 0
                 idle = words[IDLE]
                 if not idle:
-                    if queues.outstanding and self.delayed > OVERDUE_TURNS * max(1, len(ready)):
-                        queues.run_one()
+                    if self.outstanding and self.delayed > OVERDUE_TURNS * max(1, len(ready)):
+                        self.run_one()
                 elif idle > len(ready):
-                    if queues.outstanding:
-                        queues.run_one()
+                    if self.outstanding:
+                        self.run_one()
                         words[IDLE] = 0
                     elif idle >= look:
                         if look and self.spins_for_ever():
@@ -200,15 +217,15 @@ class Machine:
                                 raise self.hang(SPINNING)
                             limit = room
                         look = idle + self.look_turns * (len(ready) + 1)
-            elif queues.outstanding:
-                queues.run_one()
+            elif self.outstanding:
+                self.run_one()
             elif not self._finished:
                 raise self.hang(WAITING)
-            if self._finished and not queues.outstanding:
+            if self._finished and not self.outstanding:
                 self._retire()
             elif self._finished and not ready:
-                while queues.outstanding:
-                    queues.run_one()
+                while self.outstanding:
+                    self.run_one()
                 self._retire()
 
     def _advance(self) -> None:
@@ -223,7 +240,7 @@ class Machine:
             if ticks >= self._count_at:
                 self._count()
             words[LIMIT] = max(ticks + 1, min(ticks + TURNS_AT_ONCE, self._count_at))
-            words[PROGRESS], words[QUIET], words[OUTSTANDING] = self.progress, self.quiet, self.queues.outstanding
+            words[PROGRESS], words[QUIET], words[OUTSTANDING] = self.progress, self.quiet, self.outstanding
             why = grid.program.run_turns(turns)
             self.progress = words[PROGRESS]
             if why == LOOK:
@@ -239,7 +256,7 @@ class Machine:
             words[IDLE] += 1
         else:
             words[EFFECTS], words[IDLE] = effects, 0
-            words[DELAYED] += self.queues.outstanding > 0
+            words[DELAYED] += self.outstanding > 0
 
     def _look_up(self, grid: Grid) -> None:
         """Compiled code sees the live allocations as they are."""
@@ -253,7 +270,7 @@ class Machine:
 
     def turn(self) -> None:
         """Runs the warp that has waited longest for a turn; under a random schedule any, by their paces."""
-        if self.schedule.kind == "random" and len(self.ready) > 1:
+        if isinstance(self.ready, deque) and self.schedule.kind == "random" and len(self.ready) > 1:
             chosen = self.random.choices(range(len(self.ready)), [warp.pace for warp in self.ready])[0]
             self.ready.rotate(-chosen)
         self.run_warp(self.ready.popleft())

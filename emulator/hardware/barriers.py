@@ -21,6 +21,8 @@ COUNT_LIMIT = (1 << 20) - 1  # largest expected, pending and tx count (PTX ISA, 
 
 KEPT_RESULTS = 16  # uses of a named barrier for which a warp may still ask for the result of bar.red
 ARRIVAL, COMPLETION = "arrival", "complete_tx"
+TILE_LOAD = "tensor copy"
+KINDS = (ARRIVAL, TILE_LOAD)  # of arrivals that compiled code performs
 BY_THREAD = (ARRIVAL, COMPLETION)  # names of the arrivals that a thread performs itself
 
 
@@ -60,9 +62,7 @@ class MBarrier(Barrier):
         self._last: tuple[str, Issuer] | None = None
         self.home = home  # the CTA in whose shared memory it lies
         self.initialiser = initialiser
-        # Who may not see the initialisation yet, since no fence has followed: "all" but the CTA's own threads, only the
-        # "async" proxy, or None.
-        self.hidden: str | None = None
+        self._hidden: str | None = None
         self.time = 0  # of the initialisation
 
     @property
@@ -70,11 +70,22 @@ class MBarrier(Barrier):
         """The last arrival: kind and issuer."""
         if self.last_pc < 0 or self.home is None:
             return self._last
-        return ARRIVAL, (self.home.warps[self.last_warp].first_group, self.last_pc)
+        return KINDS[self.last_kind], (self.home.warps[self.last_warp].first_group, self.last_pc)
 
     @last.setter
     def last(self, arrival: tuple[str, Issuer]) -> None:
         self._last, self.last_pc = arrival, -1
+
+    @property
+    def hidden(self) -> str | None:
+        """Who may not see the initialisation yet, since no fence has followed: "all" but the CTA's own threads, only
+        the "async" proxy, or None.
+        """
+        return self._hidden
+
+    @hidden.setter
+    def hidden(self, who: str | None) -> None:
+        self._hidden, self.hides = who, who is not None
 
     @property
     def phases(self) -> dict[Warp, int]:
@@ -106,7 +117,7 @@ class MBarrier(Barrier):
 
     def arrive(self, count: int, how: str, issuer: Issuer, drop: bool = False) -> None:
         """`count` arrivals. how: their kind, for messages. drop: expect as many less from the next phase on."""
-        if self.hidden is not None:
+        if self._hidden is not None:
             self._check_visible(how, issuer)
         if count > self.pending:
             raise Fault(
@@ -137,7 +148,7 @@ class MBarrier(Barrier):
 
     def complete(self, nbytes: int, how: str, issuer: Issuer) -> None:
         """complete_tx: bytes have arrived, before they are expected if an arrival is still pending."""
-        if self.hidden is not None:
+        if self._hidden is not None:
             self._check_visible(how, issuer)
         self._hear(issuer)
         self.bytes -= nbytes

@@ -17,6 +17,7 @@ class Machine(Protocol):
     schedule: Schedule
     queues: Queues
     progress: int  # the time, which grows with every event that another warp may see
+    turns: Turns
     quiet: int  # events among them that have changed nothing that a lane can read
     running: AsyncOperation | None  # the asynchronous operation that happens at this moment
 

@@ -42,6 +42,8 @@ def library() -> ctypes.CDLL:
     compiled.fragment_to_rows.restype = None
     for name in ("enqueue", "dequeue", "wake_listed", "run_turns"):
         getattr(compiled, name).argtypes = [ctypes.c_void_p]
+    compiled.learn_route.argtypes = compiled.forget_routes.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    compiled.learn_route.restype = compiled.forget_routes.restype = None
     compiled.enqueue.restype = compiled.wake_listed.restype = None
     compiled.dequeue.restype = ctypes.c_void_p
     return compiled
@@ -147,6 +149,8 @@ class Barrier(ctypes.Structure):
         ("last_warp", ctypes.c_int32),
         ("last_pc", ctypes.c_int32),
         ("offset", ctypes.c_int32),
+        ("last_kind", ctypes.c_int32),
+        ("hides", ctypes.c_int32),
         ("unused", ctypes.c_int32),
         ("warp_phases", ctypes.c_int64 * WARPS),
         ("first", ctypes.c_void_p),
@@ -175,6 +179,7 @@ class TurnState(ctypes.Structure):
         ("outstanding", ctypes.c_int64),
         ("stale", ctypes.c_int64),
         ("current", ctypes.c_void_p),
+        ("loads", ctypes.c_void_p),
     ]
 
 

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from emulator.hardware.native import TurnState, library
+from emulator.hardware.routes import Loads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from emulator.hardware.native import Context
     from emulator.hardware.warp import ActiveGroup, Warp
 
 LOOK, SERVE, CONCLUDE = range(3)  # why compiled turns end
 
-_INDEX = {name: getattr(TurnState, name).offset // 8 for name, _ in TurnState._fields_}
+_INDEX = {field[0]: getattr(TurnState, field[0]).offset // 8 for field in TurnState._fields_}
 PROGRESS, QUIET, TICKS, LIMIT = (_INDEX[name] for name in ("progress", "quiet", "ticks", "limit"))
 EFFECTS, IDLE, DELAYED = (_INDEX[name] for name in ("effects", "idle", "delayed"))
 _QUANTUM, _OVERDUE = (_INDEX[name] for name in ("quantum", "overdue"))
@@ -32,13 +32,16 @@ class Turns:
         self.address = ctypes.addressof(self._state)
         self.words = memoryview(self._state).cast("B").cast("q")
         """The structure's fields, by the indices above."""
+        self.in_use = False  # compiled code gives turns
+        self.loads: Loads | None = None  # tile loads that compiled code issues, once there are any
         self._warps: dict[int, Warp] = {}  # by the address of their contexts
         self._ring = (ctypes.c_void_p * 0)()
         self._enqueue, self._dequeue = library().enqueue, library().dequeue
 
     def set_limits(self, quantum: int, overdue: int) -> None:
-        """quantum: segments of a turn; overdue: limit of `DELAYED` for each warp."""
+        """Compiled code gives the turns. quantum: segments of a turn; overdue: limit of `DELAYED` for each warp."""
         self.words[_QUANTUM], self.words[_OVERDUE] = quantum, overdue
+        self.in_use = True
 
     def join(self, warps: Iterable[Warp], starts: int) -> None:
         """Warps of a new cluster, which are not in the ring yet. starts: as `Program.starts`."""
@@ -58,10 +61,22 @@ class Turns:
         gone = {warp.registers.context_address for warp in warps}
         left = [warp.registers.context_address for warp in self if warp.registers.context_address not in gone]
         if len(left) < len(self):
-            self._ring[: len(left)] = left
+            for place, address in enumerate(left):
+                self._ring[place] = address
             self.words[_HEAD], self.words[_COUNT] = 0, len(left)
+        memories = {self._warps[address].cta.shared for address in gone}
         for address in gone:
             del self._warps[address]
+        if self.loads is not None:
+            for memory in memories:
+                self.loads.forget(memory)
+
+    def use_loads(self) -> Loads:
+        """Compiled code may issue tile loads from now on."""
+        if self.loads is None:
+            self.loads = Loads()
+            self._state.loads = self.loads.address
+        return self.loads
 
     def settle(self) -> None:
         """All warps become what compiled code has made of them."""
@@ -73,6 +88,10 @@ class Turns:
     def warps(self) -> Iterable[Warp]:
         """Those that have joined."""
         return self._warps.values()
+
+    def warp_at(self, address: int) -> Warp:
+        """The warp with a context at this address."""
+        return self._warps[address]
 
     @property
     def current(self) -> Warp:

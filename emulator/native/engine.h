@@ -49,10 +49,14 @@ typedef struct Barrier {
     s32 delivered;          // bytes have arrived in this phase
     s32 waiting;            // groups that wait and that Python keeps
     s32 last_warp, last_pc; // of the last arrival if compiled code has performed it, else -1
-    s32 offset, unused;     // in the CTA's shared memory
+    s32 offset;             // in the CTA's shared memory
+    s32 last_kind;          // of the last arrival, if compiled code has performed it: BY_THREAD, BY_TILE_LOAD
+    s32 hides, unused;      // somebody may not see its initialisation
     s64 phases[32];         // of the last arrival of each warp of the CTA that compiled code has performed; -1: none
     Context *first, *last;  // list of the warps whose one group waits; all have waited longer than those of Python
 } Barrier;
+
+enum { BY_THREAD, BY_TILE_LOAD };
 
 // The turns of a machine's warps (execution/turns.py). Every field has 8 bytes.
 typedef struct {
@@ -67,9 +71,10 @@ typedef struct {
     s64 idle;               // turns since the last of them
     s64 delayed;            // turns with an effect, since an asynchronous operation has happened last
     s64 overdue;            // limit of these, for each warp that can run
-    s64 outstanding;        // asynchronous operations
+    s64 outstanding;        // asynchronous operations that Python keeps
     s64 stale;              // the live allocations have changed
     Context *current;       // whose turn it is
+    struct Loads *loads;    // tile loads (loads.h), NULL: all are Python's
 } Turns;
 
 enum { LOOK, SERVE, CONCLUDE };  // why compiled turns end (turns.c)
@@ -163,6 +168,17 @@ static inline const Op *to_python(Context *ctx, const Op *op) { return after(ctx
 
 s32 run_ops(Context *ctx, const Op *op);
 void wake_listed(Barrier *barrier);
+
+// Ends the phase of an mbarrier at a time if it is complete. Returns whether it was: those who wait have to be woken.
+static inline int ends_phase(Barrier *barrier, s64 time) {
+    if (barrier->pending || barrier->bytes) return 0;
+    barrier->phase++;
+    barrier->news = barrier->heard;
+    barrier->ended = time;
+    barrier->delivered = 0;
+    barrier->pending = barrier->expected;
+    return 1;
+}
 
 static inline u32 lane_bit(int lane) { return 1u << lane; }
 

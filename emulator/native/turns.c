@@ -1,6 +1,6 @@
 // Turns of warps, one after another, as long as none of them needs Python (execution/scheduler.py).
 
-#include "engine.h"
+#include "loads.h"
 
 // The group of the warp can run.
 void enqueue(Context *ctx) {
@@ -73,20 +73,27 @@ static int take_turn(Turns *turns, Context *ctx) {
     return 1;
 }
 
+static s64 pending(const Turns *turns) { return turns->loads ? turns->loads->count : 0; }
+
 // Whether Python may leave the next turn to compiled code, too.
 static int goes_on(Turns *turns) {
     s64 effects = turns->progress - turns->quiet;
     if (effects == turns->effects) return ++turns->idle <= turns->count;
     turns->effects = effects;
     turns->idle = 0;
-    if (!turns->outstanding) return 1;
+    if (!turns->outstanding && !pending(turns)) return 1;
     return ++turns->delayed <= turns->overdue * (turns->count ? turns->count : 1);
 }
 
-// Gives turns to the warps that can run, in order. Returns why it ends: LOOK, nothing is left to do or Python has to
-// look after the rest; SERVE, the warp `current` needs Python's turn; CONCLUDE, Python has to end its turn.
+// Gives turns to the warps that can run, in order, and executes a tile load when none can. Returns why it ends: LOOK,
+// Python has to look after the rest, if there is any; SERVE, the warp `current` needs Python's turn; CONCLUDE, Python has
+// to end its turn.
 s32 run_turns(Turns *turns) {
-    while (turns->count && turns->ticks < turns->limit && !turns->stale) {
+    while (turns->ticks < turns->limit && !turns->stale) {
+        if (!turns->count) {
+            if (turns->outstanding || !pending(turns) || !run_load(turns)) break;
+            continue;
+        }
         Context *ctx = turns->current = dequeue(turns);
         turns->ticks++;
         if (!ctx->is_single) return SERVE;
