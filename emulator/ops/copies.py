@@ -183,12 +183,16 @@ def _let_repeat(g: ActiveGroup, operands: Operands, tensor_map: TensorMap, place
 
 
 def pending_load(load: Load, warp: Warp) -> AsyncOperation:
-    """A tile load that compiled code has issued for a warp and can't execute. Raises Fault."""
-    g, issuer = warp.first_group, (warp.first_group, load.pc)
-    route = load.route
-    places = _destinations(g, route.destination, route.barrier, None, False, False)
-    reader = MapReader(g, route.map, issuer)
-    async_op = AsyncOperation(g, issuer, _tile_load(g, reader, tuple(load.at[: route.rank]), places, False, issuer))
+    """A tile load that compiled code has issued for a warp and can't execute."""
+    g, route = warp.first_group, load.route
+    issuer = g, load.pc
+
+    def run() -> None:
+        g.cta.alive("a tensor copy")
+        places = [((g.cta, route.offset), barrier_at(g, None, route.barrier))]
+        _tile_load(g, MapReader(g, route.map, issuer), tuple(load.at[: route.rank]), places, False, issuer)()
+
+    async_op = AsyncOperation(g, issuer, run)
     async_op.known = load.known
     return async_op
 
