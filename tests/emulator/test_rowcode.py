@@ -90,6 +90,7 @@ def test_ctrl_c_stops_a_kernel_that_spins():
     program = f"""if True:
         import os, signal, threading, time
         import emulator
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
         kernel = emulator.load_ptx({spin!r})["k"]
         threading.Timer(0.3, lambda: (started.append(time.monotonic()), os.kill(os.getpid(), signal.SIGINT))).start()
         started = []
