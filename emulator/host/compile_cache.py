@@ -1,9 +1,7 @@
 """Compiled functions on disk: the DSL lowers a module that it has lowered before by reading the result.
 
 An entry is named by what decides the result: the module's bytecode, the pass pipeline, the DSL's library and settings.
-It holds the lowered module, with the host code, and the kernels' PTX, which the passes would write to a file. A digest
-tells an entry that is cut off. Whoever can write to the folder decides what is executed, as with the emulator's own
-libraries there.
+It holds the lowered module, with the host code, and the kernels' PTX, which the passes would write to a file.
 """
 
 from __future__ import annotations
@@ -15,14 +13,12 @@ import io
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emulator import toolchain
+from emulator import store
 
 MAX_ENTRIES = 512  # of about 150 KB
 _PTX_PATH = re.compile(r"dump-ptx-path='([^']+)'")
@@ -43,13 +39,13 @@ class Lowered:
 
     def pack(self) -> bytes:
         parts = b"".join(len(part).to_bytes(8, "big") + part for part in (self.suffix.encode(), self.ptx, self.module))
-        return hashlib.sha256(parts).digest() + parts
+        return store.sealed(parts)
 
     @classmethod
     def unpack(cls, data: bytes) -> Lowered | None:
         """The packed result; None for other bytes."""
-        digest, rest = data[:32], data[32:]
-        if hashlib.sha256(rest).digest() != digest:
+        rest = store.unsealed(data)
+        if rest is None:
             return None
         parts = []
         while rest:
@@ -74,7 +70,10 @@ def cached(original: Compile) -> Compile:
             or any(o in pipeline for o in _OTHER_FILES)
         ):
             return original(compiler, module, pipeline, *args, **kwargs)
-        entry = _folder() / _key(module, pipeline.replace(path[0], ""), args, kwargs)
+        folder = _folder()
+        if folder is None:
+            return original(compiler, module, pipeline, *args, **kwargs)
+        entry = folder / _key(module, pipeline.replace(path[0], ""), args, kwargs)
         lowered = _read(entry)
         if lowered:
             Path(path[1] + lowered.suffix).write_bytes(lowered.ptx)
@@ -96,11 +95,8 @@ def _ptx_files(path: str) -> list[str]:
     return glob.glob(glob.escape(path) + "*.ptx")
 
 
-@functools.cache
-def _folder() -> Path:
-    folder = toolchain.cache_folder() / "compiled"
-    folder.mkdir(exist_ok=True)
-    return folder
+def _folder() -> Path | None:
+    return store.folder("compiled")
 
 
 @functools.cache
@@ -129,23 +125,12 @@ def _key(module: Any, pipeline: str, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def _read(entry: Path) -> Lowered | None:
-    try:
-        data = entry.read_bytes()
-        os.utime(entry)  # the entries used last are kept
-    except OSError:
-        return None
-    return Lowered.unpack(data)
+    data = store.read(entry)
+    return None if data is None else Lowered.unpack(data)
 
 
 def _write(entry: Path, lowered: Lowered) -> None:
-    """Put an entry in place, whole; a full disk or a folder that cannot be written is no error."""
-    with suppress(OSError):
-        with tempfile.NamedTemporaryFile(dir=entry.parent, delete=False) as file:
-            file.write(lowered.pack())
-        os.replace(file.name, entry)
-        entries = sorted(entry.parent.iterdir(), key=lambda one: one.stat().st_mtime_ns)
-        for old in entries[:-MAX_ENTRIES]:
-            old.unlink(missing_ok=True)
+    store.write(entry, lowered.pack(), MAX_ENTRIES)
 
 
 def _replace(module: Any, bytecode: bytes) -> None:
