@@ -12,7 +12,6 @@ import submission
 from emulator.hopper import MODES, library
 from emulator.hopper.lower import lower
 from emulator.hopper.maps import MapFacts, is_map
-from emulator.ptx.module import parse
 from emulator.ptx.syntax import without_comments
 from tests.support.configurations import EVERY
 from tests.support.ptx_rules import FORBIDDEN, ORDER, START, broken
@@ -115,7 +114,7 @@ def test_table_has_every_figure(row):
 @pytest.mark.parametrize("compiled", LOWERED, ids=str, indirect=True)
 @pytest.mark.parametrize("mode", MODES)
 def test_what_is_lowered_for_a_hopper_gpu_assembles(compiled, mode):
-    (entry,) = parse(compiled.ptx).entries.values()
+    entry = compiled.entry
     maps = {param.name: MapFacts(index < 2, 4096) for index, param in enumerate(entry.params) if is_map(param)}
     result = lower(compiled.ptx, entry.name, mode, maps, compiled.plan.cta_group, library.ptx)
     assert result.extra_threads == 128 * (mode == "exact") and not result.forwards
