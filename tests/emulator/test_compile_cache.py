@@ -13,7 +13,7 @@ from tests.support.emulated import PROGRAMS, run
 
 pytest.importorskip("cutlass")
 
-# For each factor: the PTX's digest, how often passes ran, and whether the result is right. "damage" breaks all entries.
+# For each factor: the PTX's digest, how often passes ran, whether the result is right. "damage" breaks all entries.
 PROGRAM = """
 import hashlib, sys
 from kernel_checks import N, make_scale, vector
@@ -41,9 +41,8 @@ def scaled(folder, *factors):
     """[(PTX's digest, pass pipelines that ran)] of the kernels for these factors."""
     process = run("-c", PROGRAM, *factors, PYTHONPATH=str(PROGRAMS), XDG_CACHE_HOME=str(folder), EMULATOR_WORKERS="1")
     lines = [line.split() for line in process.stdout.splitlines()]
-    assert len(lines) == len(factors) - factors.count("damage") and all(line[2] == "True" for line in lines), (
-        process.stderr
-    )
+    launches = len(factors) - factors.count("damage")
+    assert len(lines) == launches and all(line[2] == "True" for line in lines), process.stderr
     return [(digest, int(count)) for digest, count, _ in lines]
 
 
