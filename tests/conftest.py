@@ -70,7 +70,8 @@ def pytest_collection_modifyitems(items):
     durations.longest_first(items, seconds)
 
 
-def pytest_collection_finish():
+@pytest.hookimpl(tryfirst=True)  # with xdist in the controller too, which collects nothing
+def pytest_runtestloop():
     gc.freeze()
     gc.enable()
 
