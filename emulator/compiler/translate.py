@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.compiler.flow import EXIT, Flow
+from emulator.compiler.flow import EXIT
 from emulator.compiler.plan import plan
-from emulator.compiler.rowcode.assembler import OP
 from emulator.compiler.rowcode.control import RowCode
-from emulator.compiler.rowcode.registers import Slots
+from emulator.compiler.rowcode.image import OP, Image
+from emulator.compiler.rowcode.python_rows import PythonRows
+from emulator.compiler.stored import StoredEntry, keep
 from emulator.hardware.native import ANYTHING, FAULT, LEAVE, LEAVE_SOME, WAITS, Calls, PythonRow, Wake, library
 from emulator.hardware.program import DONE, Program
 from emulator.ptx.ir import Entry, Instruction
@@ -29,34 +30,43 @@ def translate(entry: Entry, kernels: bool = True, watch: int = 0, watcher: int =
 
     Raises EmulatorError, with instruction and line, for whatever is not modelled.
     """
-    planned = plan(entry)
-    code = RowCode(planned, kernels, watched=watch != 0)
-    runner = Runner(code, watch, watcher)
+    if isinstance(entry, StoredEntry) and (watch or not kernels):
+        entry = entry.parsed()
+    linked: Entry
+    if isinstance(entry, StoredEntry):
+        linked, image, inter_cta = entry, entry.image, entry.inter_cta
+    else:
+        planned = plan(entry)
+        linked, image = planned.entry, RowCode(planned, kernels, watched=watch != 0).image()
+        inter_cta = any(_communicates(instruction) for instruction in linked.instructions)
+        if kernels and not watch:
+            keep(entry, linked, image, inter_cta)
+    runner = Runner(image, watch, watcher)
     return Program(
-        entry=planned.entry,
+        entry=linked,
         run=runner.run,
         run_turns=runner.run_turns,
         conclude=runner.conclude,
         starts=runner.starts,
-        registers=code.slots.file(),
+        registers=image.register_file(),
         calls=runner.calls,
-        live_words=_live_words(planned.flow, code.slots),
-        static_shared=planned.layout.static_shared,
-        dynamic_shared_offset=planned.layout.dynamic_offset,
-        local_bytes=planned.layout.local_bytes,
-        inter_cta=any(_communicates(instruction) for instruction in planned.entry.instructions),
+        live_words=_live_words(image),
+        static_shared=image.static_shared,
+        dynamic_shared_offset=image.dynamic_shared_offset,
+        local_bytes=image.local_bytes,
+        inter_cta=inter_cta,
     )
 
 
 class Runner:
     """Runs the groups of a program's warps."""
 
-    def __init__(self, code: RowCode, watch: int, watcher: int) -> None:
-        ops, self._descriptions = code.code.assembled()
-        self._ops, self._python_rows = ops, code.python_rows
-        self.starts = np.zeros(max(code.starts) + 1, np.uint64)
+    def __init__(self, image: Image, watch: int, watcher: int) -> None:
+        ops, self._descriptions = image.assembled()
+        self._ops, self._python_rows = ops, PythonRows(image)
+        self.starts = np.zeros(max(image.starts) + 1, np.uint64)
         """As `Program.starts`."""
-        for start, index in code.starts.items():
+        for start, index in image.starts.items():
             self.starts[start] = ops.ctypes.data + OP.itemsize * index
         self._addresses = self.starts.tolist()
         self._run_ops, self._run_turns = library().run_ops, library().run_turns
@@ -148,12 +158,12 @@ class Runner:
         return self._turns.group()
 
 
-def _live_words(flow: Flow, slots: Slots) -> Callable[[int], np.ndarray]:
+def _live_words(image: Image) -> Callable[[int], np.ndarray]:
     """As `Program.live_words`."""
 
     @cache
     def words(start: int) -> np.ndarray:
-        return slots.words_of(flow.blocks[start].live_in if start != EXIT else ())
+        return np.frombuffer(image.live_words[start], np.int32) if start != EXIT else np.empty(0, np.int32)
 
     return words
 

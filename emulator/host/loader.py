@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from emulator.compiler import stored
 from emulator.compiler.translate import translate
 from emulator.errors import EmulatorError
 from emulator.execution.device import Device
@@ -15,14 +16,13 @@ from emulator.hardware.properties import DeviceProperties, LaunchConfig
 from emulator.hardware.variables import module_memory
 from emulator.host import arguments
 from emulator.ptx.ir import Entry
-from emulator.ptx.module import parse
 
 
 class Module:
     """A loaded PTX module: `module["name"]` is a kernel; iteration gives the kernels' names."""
 
     def __init__(self, text: str):
-        self._module = parse(text)
+        self._module = stored.module(text)
         _check_target(self._module.target, self._module.target_line)
         self._kernels = {name: Kernel(entry) for name, entry in self._module.entries.items()}
 

@@ -9,8 +9,9 @@ import pytest
 from emulator.compiler import translate
 from emulator.compiler.operands import LANE_SPECIALS, UNIFORM_SPECIALS
 from emulator.compiler.plan import plan
-from emulator.compiler.rowcode.assembler import KEEPS, OP, TO_ROW
+from emulator.compiler.rowcode.assembler import KEEPS, TO_ROW
 from emulator.compiler.rowcode.control import RowCode
+from emulator.compiler.rowcode.image import OP
 from emulator.errors import EmulatorError
 from emulator.hardware import native, routes
 from emulator.hardware.barriers import ARRIVAL, KINDS, TILE_LOAD
