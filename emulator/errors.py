@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class Fault(Exception):
@@ -62,11 +64,27 @@ class EmulatorError(RuntimeError):
 
 
 class OrderingWarning(UserWarning):
-    """The warning that `ordering_fault` issues in place of a Fault in a lenient run."""
+    """The warning that `ordering_fault` (in a lenient run) and `doubt` issue in place of a Fault."""
 
 
 LENIENT = "EMULATOR_LENIENT"
+_LEVELS = {"1": True, "0": False}
 _reported: set[tuple] = set()
+_chosen: list[bool | None] = []  # by `leniency`, the innermost last
+
+
+@contextmanager
+def leniency(lenient: bool | None) -> Iterator[None]:
+    """Inside, `lenient` decides as EMULATOR_LENIENT does: True as 1, False as 0. None leaves it as it is."""
+    _chosen.append(_is_lenient() if lenient is None else lenient)
+    try:
+        yield
+    finally:
+        _chosen.pop()
+
+
+def _is_lenient() -> bool | None:
+    return _chosen[-1] if _chosen else _LEVELS.get(os.environ.get(LENIENT, ""))
 
 
 def ordering_fault(reason: str, place: tuple) -> None:
@@ -75,11 +93,23 @@ def ordering_fault(reason: str, place: tuple) -> None:
     Raises Fault; with EMULATOR_LENIENT=1 in the environment it warns instead, once for each `place` (any hashable
     tuple).
     """
-    if os.environ.get(LENIENT) != "1":
+    _report(reason, place, fails=_is_lenient() is not True)
+
+
+def doubt(reason: str, place: tuple) -> None:
+    """Reports what the PTX ISA does not allow or leaves open, and what kernels that run on B200s do all the same.
+
+    Warns, once for each `place` (any hashable tuple); with EMULATOR_LENIENT=0 in the environment it raises Fault.
+    """
+    _report(reason, place, fails=_is_lenient() is False)
+
+
+def _report(reason: str, place: tuple, fails: bool) -> None:
+    if fails:
         raise Fault(reason)
     if place not in _reported:
         _reported.add(place)
-        warnings.warn(reason, OrderingWarning, stacklevel=2)
+        warnings.warn(reason, OrderingWarning, stacklevel=3)
 
 
 def _rebuild(cls: type[EmulatorError], reason: str, attributes: dict) -> EmulatorError:

@@ -179,10 +179,10 @@ def _tile_load(
         tensor_map = reader()
         nbytes = rules.tile_bytes(tensor_map, rows)
         (first, offset), _ = places[0]
-        first.alive("a tensor copy")
+        first.alive("a tensor copy", issuer)
         boxes.load_tile(tensor_map, coords, g.grid.memory, first.shared, offset, issuer, rows)
         for (cta, _), _ in places[1:]:
-            cta.alive("a tensor copy")
+            cta.alive("a tensor copy", issuer)
             cta.shared.write(offset, first.shared.data[offset : offset + nbytes], issuer)
         for _, barrier in places:
             barrier.complete(nbytes, "tensor copy", issuer)
@@ -209,10 +209,10 @@ def load_bulk(
 
         def run(address: int = address, size: int = size, places: list[tuple[Place, MBarrier]] = places) -> None:
             (first, offset), _ = places[0]
-            first.alive("a bulk copy")
+            first.alive("a bulk copy", issuer)
             boxes.load_bulk(g.grid.memory, address, first.shared, offset, size, issuer)
             for (cta, _), _ in places[1:]:
-                cta.alive("a bulk copy")
+                cta.alive("a bulk copy", issuer)
                 cta.shared.write(offset, first.shared.data[offset : offset + size], issuer)
             for _, notified in places:
                 notified.complete(size, "bulk copy", issuer)
@@ -250,7 +250,7 @@ def copy_shared(
             size: int = size,
             notified: MBarrier = notified,
         ) -> None:
-            target.alive("a bulk copy")
+            target.alive("a bulk copy", issuer)
             data = g.cta.shared.read(source_offset, size, issuer)
             if reduction is not None:
                 operation, type_name = reduction

@@ -61,7 +61,7 @@ def try_cancel(
         words = (_UNDEFINED,) * 3 + (_REFUSED,) if first is None else (*first, _CANCELED)
         data = np.array(words, np.uint32).view(np.uint8)
         for receiver, mbarrier in zip(receivers, notified, strict=True):
-            receiver.alive("the response of clusterlaunchcontrol.try_cancel")
+            receiver.alive("the response of clusterlaunchcontrol.try_cancel", issuer)
             receiver.shared.write(offset, data, issuer)
             mbarrier.complete(RESPONSE_BYTES, "clusterlaunchcontrol.try_cancel", issuer)
 
