@@ -1,8 +1,9 @@
 """Entry -> entry without calls: device functions are expanded where they are called.
 
 A `.param` variable of a call is a place in local memory that caller and callee share, so that nothing is copied.
-`brx.idx` becomes a check of its index and a chain of branches. Calls of functions that a driver provides
-(`ops.system_calls`) stay. New instructions have the line and the text of the instruction that they replace.
+`brx.idx` becomes a check of its index and a chain of branches, a 128-bit register two of 64 bits (`wide`). Calls of
+functions that a driver provides (`ops.system_calls`) stay. New instructions have the line and the text of the
+instruction that they replace.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import itertools
 import re
 from dataclasses import dataclass
 
+from emulator.compiler import wide
 from emulator.errors import EmulatorError
 from emulator.hardware.variables import function_addresses
 from emulator.ops.system_calls import SYSTEM_CALLS
@@ -83,9 +85,9 @@ class _Linker:
     def _expand(self, frame: _Frame) -> None:
         """Appends the instructions of a body."""
         body, linked = frame.body, self.linked
-        linked.registers |= {
-            r.name + frame.suffix: Register(r.name + frame.suffix, r.width) for r in body.registers.values()
-        }
+        for register in body.registers.values():
+            renamed = self._renamed_register(frame, register)
+            linked.registers |= {part.name: part for part in (renamed, *wide.registers(renamed))}
         for variable in body.variables.values():
             name = self._variable(frame, variable)
             linked.variables[name] = dataclasses.replace(variable, name=name)
@@ -109,9 +111,13 @@ class _Linker:
             self.linked.labels[label] = len(self.linked.instructions)
 
     def _emit(self, origin: Instruction, opcode: str, *operands: object, predicate: Predicate | None = None) -> None:
-        self.linked.instructions.append(
-            dataclasses.replace(origin, opcode=opcode, operands=operands, predicate=predicate)
-        )
+        try:
+            self.linked.instructions += [
+                dataclasses.replace(origin, opcode=name, operands=parts, predicate=predicate)
+                for name, parts in wide.split(opcode, operands)
+            ]
+        except ValueError as error:
+            raise located(str(error), self.entry, origin) from None
 
     # Names
 

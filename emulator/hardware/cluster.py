@@ -211,8 +211,8 @@ class Cta:
     def alive(self, user: str, issuer: Issuer | None = None) -> None:
         """Raises Fault, naming the user, if the CTA has exited.
 
-        issuer: of a copy or a commit. One of the CTA's own is a doubt only: shipped kernels leave some behind, though no
-        document promises that hardware keeps the shared memory for them.
+        issuer: of a copy or a commit. One of the CTA's own is a doubt only: shipped kernels leave some behind, though
+        no document promises that hardware keeps the shared memory for them.
         """
         if not self.exited:
             return
