@@ -25,6 +25,7 @@ from emulator.compiler.opcodes import (
     matrices,
     packed,
     tcgen05,
+    warp_mma,
 )
 from emulator.compiler.opcodes.order import orders
 from emulator.compiler.opcodes.rows import Row
@@ -49,6 +50,7 @@ TABLE: list[Row] = [
     *copies.ROWS,
     *launch_control.ROWS,
     *tcgen05.ROWS,
+    *warp_mma.ROWS,
 ]
 
 
