@@ -177,7 +177,7 @@ def _tile_load(
 ) -> Callable[[], None]:
     def run() -> None:
         tensor_map = reader()
-        nbytes = rules.tile_bytes(tensor_map, rows)
+        nbytes, counted = rules.tile_bytes(tensor_map, rows), rules.counted_bytes(tensor_map, rows)
         (first, offset), _ = places[0]
         first.alive("a tensor copy", issuer)
         boxes.load_tile(tensor_map, coords, g.grid.memory, first.shared, offset, issuer, rows)
@@ -185,7 +185,7 @@ def _tile_load(
             cta.alive("a tensor copy", issuer)
             cta.shared.write(offset, first.shared.data[offset : offset + nbytes], issuer)
         for _, barrier in places:
-            barrier.complete(nbytes, "tensor copy", issuer)
+            barrier.complete(counted, "tensor copy", issuer)
 
     return run
 
