@@ -1,7 +1,7 @@
 """mma.sync: the fragments of a warp's matrices, and their product (PTX ISA, "Warp-level Matrix Instructions: mma").
 
-A is M x K, B K x 8, C and D are M x 8; M is 8 or 16. A register holds `per` adjacent elements, as many as 32 bits hold, or
-one f64.
+A is M x K, B K x 8, C and D are M x 8; M is 8 or 16. A register holds `per` adjacent elements, as many as 32 bits hold,
+or one f64.
 With g = lane / 4 and t = lane % 4,
 
 - register r of A holds row g + 8 (r % 2), from column per (t + 4 (r / 2)) on; with M = 8 row g, column per (t + 4 r),

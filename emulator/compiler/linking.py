@@ -45,9 +45,11 @@ _PARAM_ACCESS = re.compile(r"(ld|st)\.param(?:::func)?(?=\.)")
 def link(entry: Entry) -> Entry:
     """The entry without calls; its variables include those of its module that it uses.
 
-    Raises EmulatorError at the call for recursive calls, for functions without a body, and for arguments that do not
-    fit.
+    Raises EmulatorError for an entry that is not understood, and at the call for recursive calls, for functions that
+    are not understood or have no body, and for arguments that do not fit.
     """
+    if entry.error is not None:
+        raise entry.error
     return entry if entry.scope is None else _Linker(entry, entry.scope).linked
 
 
@@ -241,6 +243,8 @@ class _Linker:
         function = self.scope.functions.get(target.name) if isinstance(target, Symbol) else None
         if function is None:
             raise self._fail(frame, instruction, f"{target} is not a function")
+        if function.error is not None:
+            raise _of_called(function, function.error, self.entry)
         reason = self._refusal(frame, function, results, arguments)
         if reason is not None:
             raise self._fail(frame, instruction, reason)
@@ -280,7 +284,8 @@ class _Linker:
         pointer, number = self._renamed(frame, target), next(self._numbers)
         differs = self._register(f"%call#{number}", 1)
         for name, function in self.scope.functions.items():
-            if not function.defined or name in frame.callers or not self._fits(frame, function, results, arguments):
+            usable = function.defined and function.error is None and name not in frame.callers
+            if not usable or not self._fits(frame, function, results, arguments):
                 continue
             following = f"next#{next(self._numbers)}"
             address = Immediate(self._functions[name])
@@ -331,3 +336,10 @@ class _Linker:
     def _fail(self, frame: _Frame, instruction: Instruction, reason: str) -> EmulatorError:
         inside = f" (in {' -> '.join(frame.callers)})" if frame.callers else ""
         return located(reason + inside, self.entry, instruction)
+
+
+def _of_called(function: Function, error: EmulatorError, entry: Entry) -> EmulatorError:
+    """The error of a function that an entry calls."""
+    reason = f"{error.reason} (in function {function.name}, which the kernel calls)"
+    line, text, source = error.ptx_line, error.ptx_text, error.source
+    return EmulatorError(reason, kernel=entry.name, ptx_line=line, ptx_text=text, source=source)

@@ -83,6 +83,8 @@ class Kernel:
         `programmatic` launches that follow. Raises EmulatorError for arguments that do not fit, for a launch that the
         device refuses and for a rule that the kernel breaks.
         """
+        if self._entry.error is not None:
+            raise self._entry.error
         if os.environ.get("EMULATOR") == "hopper":
             raise EmulatorError("PTX that is loaded as text runs on the emulated B200 only", kernel=self.name)
         try:
@@ -121,8 +123,9 @@ class Kernel:
 def load_ptx(text: str) -> Module:
     """Parse PTX for sm_100a or a target whose PTX runs there.
 
-    Raises EmulatorError with the line for syntax that is not understood, and for anything but text. The first launch of
-    a kernel raises it for an instruction that is not modelled; `Kernel.check` does so without a launch.
+    Raises EmulatorError with the line for syntax that is not understood outside of functions, and for anything but
+    text. The first launch of a kernel raises it for what is not understood of it or of the functions that it calls, and
+    for an instruction that is not modelled; `Kernel.check` does so without a launch.
     """
     if not isinstance(text, str):
         hint = ": decode it" if isinstance(text, bytes | bytearray | memoryview) else ""

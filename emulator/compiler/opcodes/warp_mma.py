@@ -1,7 +1,7 @@
 """Rows of the opcode table: mma.sync (PTX ISA, "Warp-level Matrix Instructions: mma").
 
-Not modelled are block scaling and .kind::f8f6f4, which other chips have, and what nobody compiles for this one: single-bit
-operands, m8n8k4 of f16.
+Not modelled are block scaling and .kind::f8f6f4, which other chips have, and what nobody compiles for this one:
+single-bit operands, m8n8k4 of f16.
 """
 
 from __future__ import annotations
@@ -104,7 +104,15 @@ def _kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None
     code.emit_described("warp_mma", head + struct.pack(f"<{_SOURCES}i", *slots))
 
 
+def _of_hopper(code: Code, instruction: Instruction, match: re.Match) -> None:
+    raise code.fail(
+        f"instruction {instruction.opcode} is not modelled: wgmma is of sm_90a only, sm_100a has tcgen05.mma "
+        "(PTX ISA, wgmma)"
+    )
+
+
 ROWS: list[Row] = [
+    row(r"wgmma\..+", _of_hopper, writes=0, operands=tuple(range(10))),
     row(
         r"mma\.sync\.aligned\.(?P<shape>m(?P<m>8|16)n8k(?P<k>4|8|16|32|64))\.row\.col(?P<sat>\.satfinite)?"
         r"\.(?P<d>f16|f32|f64|s32)\.(?P<a>{0})\.(?P<b>{0})\.(?P<c>f16|f32|f64|s32)".format("|".join(_FORMS)),

@@ -89,7 +89,7 @@ def _shape(tensor_map: TensorMap, rows: bool) -> tuple[int, ...]:
 
 
 def _padded(tensor_map: TensorMap, box: np.ndarray) -> np.ndarray:
-    """The box's rows as they are in shared memory: behind 16 elements the padding, which PTX does not define, is poison."""
+    """The box's rows as they are in shared memory. The padding behind 16 elements, which PTX leaves open, is poison."""
     groups = box.reshape(-1, 2 * tensor_map.element.bits)
     wide = np.full((len(groups), CHUNK), 0xFF, np.uint8)
     wide[:, : groups.shape[1]] = groups
