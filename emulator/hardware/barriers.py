@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING
 
-from emulator.errors import Fault, ordering_fault
+from emulator.errors import Fault, doubt, ordering_fault
 from emulator.hardware.native import WARPS, Barrier, library
 
 if TYPE_CHECKING:
@@ -52,18 +52,30 @@ class MBarrier(Barrier):
     __hash__ = object.__hash__  # structures have none
 
     def __init__(self, name: str, count: int, home: Cta | None = None, initialiser: Issuer | None = None):
-        if not 1 <= count <= COUNT_LIMIT:
-            raise Fault(f"mbarrier.init with count {count}: must be 1 to {COUNT_LIMIT} (PTX ISA, mbarrier.init)")
-        super().__init__(expected=count, pending=count, last_pc=-1, warp_phases=(-1,) * WARPS)
+        super().__init__(last_pc=-1, warp_phases=(-1,) * WARPS)
         self.address = ctypes.addressof(self)
         self.name = name  # in messages
         self._phases: dict[Warp, int] = {}  # of arrivals that compiled code has not performed
         self.waiters: list[ActiveGroup] = []
         self._last: tuple[str, Issuer] | None = None
         self.home = home  # the CTA in whose shared memory it lies
-        self.initialiser = initialiser
+        self.initialiser: Issuer | None = None
+        self.initialise(count, initialiser)
         self._hidden: str | None = None
         self.time = 0  # of the initialisation
+
+    def initialise(self, count: int, initialiser: Issuer | None) -> None:
+        """Sets the count of arrivals per phase. The barrier is new, or nobody has touched it."""
+        if not 1 <= count <= COUNT_LIMIT:
+            raise Fault(f"mbarrier.init with count {count}: must be 1 to {COUNT_LIMIT} (PTX ISA, mbarrier.init)")
+        self.expected = self.pending = count
+        self.initialiser = initialiser
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether nobody has arrived, waits, or has expected bytes since the initialisation."""
+        idle = not (self.phase or self.bytes or self.delivered or self.is_awaited)
+        return idle and self.pending == self.expected and self.last is None
 
     @property
     def last(self) -> tuple[str, Issuer] | None:
@@ -173,7 +185,9 @@ class MBarrier(Barrier):
             return
         assert self.initialiser is not None  # `mbarrier.init` hides a barrier and names its initialiser together
         through = "from another CTA" if by_thread else "through the async proxy"
-        ordering_fault(
+        # A CTA barrier separates the CTA's own threads from the initialisation in everything that Triton compiles.
+        report = doubt if issuer[0].cta is self.home else ordering_fault
+        report(
             f"{how} of {label(issuer)} reaches the {self.name} {through}, which may not see that "
             f"{label(self.initialiser)} has initialised it: fence.mbarrier_init is missing behind that "
             "(PTX ISA, membar/fence)",

@@ -188,8 +188,10 @@ def pending_load(load: Load, warp: Warp) -> AsyncOperation:
     issuer = g, load.pc
 
     def run() -> None:
-        g.cta.alive("a tensor copy")
-        places = [((g.cta, route.offset), barrier_at(g, None, route.barrier))]
+        g.cta.alive("a tensor copy", issuer)
+        live = g.cta.shared.live_barriers.by_address.get(route.target)
+        barrier = g.cta.mbarriers[live.offset] if live is not None else barrier_at(g, None, route.barrier)
+        places = [((g.cta, route.offset), barrier)]
         _tile_load(g, MapReader(g, route.map, issuer), tuple(load.at[: route.rank]), places, False, issuer)()
 
     async_op = AsyncOperation(g, issuer, run)
@@ -207,15 +209,15 @@ def _tile_load(
 ) -> Callable[[], None]:
     def run() -> None:
         tensor_map = reader()
-        nbytes = rules.tile_bytes(tensor_map, rows)
+        nbytes, counted = rules.tile_bytes(tensor_map, rows), rules.counted_bytes(tensor_map, rows)
         (first, offset), _ = places[0]
-        first.alive("a tensor copy")
+        first.alive("a tensor copy", issuer)
         boxes.load_tile(tensor_map, coords, g.grid.memory, first.shared, offset, issuer, rows)
         for (cta, _), _ in places[1:]:
-            cta.alive("a tensor copy")
+            cta.alive("a tensor copy", issuer)
             cta.shared.write(offset, first.shared.data[offset : offset + nbytes], issuer)
         for _, barrier in places:
-            barrier.complete(nbytes, TILE_LOAD, issuer)
+            barrier.complete(counted, TILE_LOAD, issuer)
 
     return run
 
@@ -239,10 +241,10 @@ def load_bulk(
 
         def run(address: int = address, size: int = size, places: list[tuple[Place, MBarrier]] = places) -> None:
             (first, offset), _ = places[0]
-            first.alive("a bulk copy")
+            first.alive("a bulk copy", issuer)
             boxes.load_bulk(g.grid.memory, address, first.shared, offset, size, issuer)
             for (cta, _), _ in places[1:]:
-                cta.alive("a bulk copy")
+                cta.alive("a bulk copy", issuer)
                 cta.shared.write(offset, first.shared.data[offset : offset + size], issuer)
             for _, notified in places:
                 notified.complete(size, "bulk copy", issuer)
@@ -280,7 +282,7 @@ def copy_shared(
             size: int = size,
             notified: MBarrier = notified,
         ) -> None:
-            target.alive("a bulk copy")
+            target.alive("a bulk copy", issuer)
             data = g.cta.shared.read(source_offset, size, issuer)
             if reduction is not None:
                 operation, type_name = reduction

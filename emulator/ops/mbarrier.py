@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.arithmetic.lanes import lane_list
-from emulator.errors import Fault
+from emulator.errors import Fault, doubt
 from emulator.hardware.async_operations import AsyncOperation
 from emulator.hardware.barriers import ARRIVAL, COMPLETION, MBarrier
 from emulator.hardware.memory import SHARED_BASE
@@ -67,12 +67,19 @@ def init(g: ActiveGroup, mask: int, space: str | None, address: Operand, count: 
         cta, offset = _place(g, "shared", place)
         existing = cta.mbarriers.get(offset)
         if existing is not None:
-            raise Fault(f"mbarrier.init of a live barrier without mbarrier.inval: {existing} (PTX ISA, mbarrier.init)")
-        barrier = MBarrier(f"mbarrier at shared offset {offset:#x} of {cta.label}", expected, cta, issuer)
+            reason = f"mbarrier.init of a live barrier without mbarrier.inval: {existing} (PTX ISA, mbarrier.init)"
+            if not existing.is_untouched:
+                raise Fault(reason)
+            # A second initialisation before any use leaves the same object: DSL 4.3.5 compiles that.
+            doubt(reason, (g.grid.entry.name, issuer[1], "init"))
+            existing.initialise(expected, issuer)
+        barrier = existing or MBarrier(f"mbarrier at shared offset {offset:#x} of {cta.label}", expected, cta, issuer)
+        if barrier.hidden is None:
+            cta.hidden_barriers.append(barrier)
         barrier.hidden, barrier.time = "all", g.cta.machine.progress
-        cta.hidden_barriers.append(barrier)
-        cta.mbarriers[offset] = barrier
-        cta.shared.place_barrier(offset, barrier)
+        if existing is None:
+            cta.mbarriers[offset] = barrier
+            cta.shared.place_barrier(offset, barrier)
 
 
 def invalidate(g: ActiveGroup, mask: int, space: str | None, address: int, issuer: Issuer) -> None:

@@ -150,7 +150,7 @@ def test_accesses_at_the_end_of_the_address_space(kernels, body, reason):
 
 @pytest.mark.parametrize("text", ["ld.global.b64 %q, [%a0];", "st.global.b64 [%a0], %q;"])
 def test_wide_registers_are_refused_in_accesses(text):
-    with pytest.raises(EmulatorError, match="register %q has 128 bits: ld and st of those are not modelled"):
+    with pytest.raises(EmulatorError, match="register %q has 128 bits, the access 64"):
         launch(f".reg .b128 %q; mov.b128 %q, {{%a0, %a0}}; {text}", np.zeros(4, np.uint32))
 
 

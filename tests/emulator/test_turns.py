@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from emulator.compiler.translate import Runner
-from emulator.errors import EmulatorError
+from emulator.errors import EmulatorError, OrderingWarning
 from emulator.hardware.tma.encode import encode_tiled
 from emulator.hardware.traffic import Traffic
 from emulator.ops import copies
@@ -174,7 +174,6 @@ def test_tile_loads(schedule, rows):
     "change, reason",
     [
         ({"before": "@%p4 add.u32 %r10, %r10, 1;", "data_type": 13}, "coordinate 1 of 4-bit elements"),
-        ({"behind": "@%p4 mbarrier.expect_tx.shared.b64 [%r2], 512; @%p4 exit;"}, "exited"),
         ({"before": "add.u32 %r11, %r1, 64; @%p4 mbarrier.init.shared.b64 [%r11], 1;"}, "touches a live barrier"),
     ],
 )
@@ -184,3 +183,9 @@ def test_a_load_that_is_no_longer_legal(change, reason, kernels):
     with pytest.raises(EmulatorError, match=reason) as error:
         load(6, kernels=kernels, **options)
     assert "cp.async.bulk.tensor.2d" in str(error.value)
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+def test_a_load_whose_cta_has_exited_is_doubted(kernels):
+    with pytest.warns(OrderingWarning, match="a tensor copy reaches CTA .* which has exited"):
+        load(6, kernels=kernels, behind="@%p4 exit;")

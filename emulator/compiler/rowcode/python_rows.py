@@ -16,7 +16,7 @@ from emulator.compiler.code import Code
 from emulator.compiler.namespace import namespace
 from emulator.compiler.plan import Plan
 from emulator.compiler.rowcode.image import Image
-from emulator.compiler.rowcode.registers import WIDE, WORD, Slots
+from emulator.compiler.rowcode.registers import WORD, Slots
 from emulator.errors import EmulatorError
 from emulator.ops import tmem
 from emulator.ptx.ir import Register, Vector, located
@@ -75,8 +75,6 @@ class PythonTexts:
     def _load(self, name: str) -> str:
         local, kind, word = self._parts(name)
         slot = self._slots[name]
-        if slot.width == WIDE:
-            return f"    {local} = (R[{slot.offset}, 64].copy(), R[{slot.upper}, 64].copy())"
         if slot.row:
             return f"    {local} = R[{slot.offset}, {slot.width}].copy()"
         if not slot.predicate or kind == "bits":
@@ -86,8 +84,6 @@ class PythonTexts:
     def _store(self, name: str) -> str:
         local, kind, word = self._parts(name)
         slot = self._slots[name]
-        if slot.width == WIDE:
-            return f"    R[{slot.offset}, 64][:], R[{slot.upper}, 64][:] = {local}"
         if slot.row:
             return f"    R[{slot.offset}, {slot.width}][:] = {local}"
         return f"    {word} = " + (f"bits_of({local})" if kind == "lanes" else f"int({local})")

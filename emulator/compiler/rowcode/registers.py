@@ -5,7 +5,6 @@
 | uniform | 8 bytes, the unsigned value; a predicate is 0 or 1 |
 | a row of predicates | 8 bytes, the mask in the lower four |
 | any other row | 32 words of the register's width, lane 0 first, aligned to 64 bytes |
-| 128 bits, uniform or not | a row of the lower 64 bits, and behind it one of the upper 64 bits |
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from emulator.compiler.operands import LANE_SPECIALS, UNIFORM_SPECIALS
 from emulator.hardware.native import ALIGNMENT, LANES
 from emulator.ptx.ir import Entry, Special
 
-WIDE = 128  # bits of the registers that are two rows
 WORD = 8  # bytes of a slot that holds no row
 POISON = 0xFFFFFFFFFFFFFFFF  # what registers hold before they are written
 SHARED_BASE, PARAMETERS = "%shared_base", "%parameters"  # slots of addresses that operands name by symbols
@@ -37,11 +35,6 @@ class Slot:
     width: int  # bits of the register
     row: bool  # 32 words, else one
     predicate: bool
-
-    @property
-    def upper(self) -> int:
-        """The offset of the row of the upper 64 bits of 128."""
-        return self.offset + LANES * 64 // 8
 
     @property
     def words(self) -> range:
@@ -67,7 +60,7 @@ class Slots:
 
     def add(self, name: str, width: int, row: bool) -> Slot:
         """A new slot. width: bits. A row of predicates is a mask."""
-        row = (row and width > 1) or width == WIDE
+        row = row and width > 1
         nbytes, alignment = (LANES * width // 8, ALIGNMENT) if row else (WORD, WORD)
         offset = -(-self.size // alignment) * alignment
         self.size = offset + nbytes
