@@ -220,19 +220,32 @@ def _launch(handle: int, pointer: ctypes._Pointer[Launch], parameters: Pointer) 
     )
     # The parameters are on the host code's stack, until this call returns.
     values = [ctypes.string_at(parameters[i], parameter.size) for i, parameter in enumerate(kernel.entry.params)]
-    gpu = _hopper()
-    if gpu:
-        if launch.event:
-            raise EmulatorError("a launch that records an event is not modelled on a Hopper GPU", kernel=kernel.name)
-        gpu.launch(kernel.ptx, kernel.entry, config, values)
-    else:
-        graphs.submit(functools.partial(_run, kernel.entry, config, values, launch.event))
+    submit(kernel, config, values, launch.event)
     return SUCCESS
 
 
-def _device_attribute(value: ctypes._Pointer[ctypes.c_int], attribute: int) -> int:
+def submit(kernel: Kernel, config: LaunchConfig, values: list[bytes], event: int | None = None) -> None:
+    """Launch a kernel on the device that EMULATOR names, or add the launch to the graph that is being captured.
+
+    values: bytes of each parameter, in order. event: the handle of an event to record, or None.
+    """
     gpu = _hopper()
-    value[0] = gpu.attribute(attribute) if gpu else driver.attribute(attribute)
+    if gpu is None:
+        graphs.submit(functools.partial(_run, kernel.entry, config, values, event))
+    elif event:
+        raise EmulatorError("a launch that records an event is not modelled on a Hopper GPU", kernel=kernel.name)
+    else:
+        gpu.launch(kernel.ptx, kernel.entry, config, values)
+
+
+def device_attribute(number: int) -> int:
+    """Value of a CUdevice_attribute of the device that EMULATOR names. Raises EmulatorError for an unknown number."""
+    gpu = _hopper()
+    return gpu.attribute(number) if gpu else driver.attribute(number)
+
+
+def _device_attribute(value: ctypes._Pointer[ctypes.c_int], attribute: int) -> int:
+    value[0] = device_attribute(attribute)
     return SUCCESS
 
 
