@@ -5,6 +5,7 @@ import signal
 import numpy as np
 import pytest
 
+from emulator import errors
 from emulator.compiler.translate import Runner
 from emulator.errors import EmulatorError, OrderingWarning
 from emulator.hardware.tma.encode import encode_tiled
@@ -186,6 +187,7 @@ def test_a_load_that_is_no_longer_legal(change, reason, kernels):
 
 
 @pytest.mark.parametrize("kernels", [True, False])
-def test_a_load_whose_cta_has_exited_is_doubted(kernels):
+def test_a_load_whose_cta_has_exited_is_doubted(kernels, monkeypatch):
+    monkeypatch.setattr(errors, "_reported", set())
     with pytest.warns(OrderingWarning, match="a tensor copy reaches CTA .* which has exited"):
         load(6, kernels=kernels, behind="@%p4 exit;")
