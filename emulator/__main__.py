@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 
 from emulator.activation import DEVICES, environment
+from emulator.cuda_programs import programs
+from emulator.errors import EmulatorError
 from emulator.execution.meter import MAX_INSTRUCTIONS
 from emulator.execution.settings import CHECKS
 from emulator.hopper import MODES
@@ -124,7 +126,6 @@ def main() -> None:
     options = parse(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
-    command = [sys.executable, *interpreter_options(), *options.program]
     variables = environment(
         options.schedule,
         options.workers,
@@ -134,7 +135,13 @@ def main() -> None:
         options.max_instructions,
         options.engine,
     )
-    os.execve(sys.executable, command, variables)
+    command = [sys.executable, *interpreter_options(), *options.program]
+    if programs.is_program(options.program[0]):
+        try:
+            command, variables = programs.command(options.program, variables)
+        except (EmulatorError, RuntimeError) as error:
+            sys.exit(f"python -m emulator: {error}")
+    os.execve(command[0], command, variables)
 
 
 if __name__ == "__main__":
