@@ -3,7 +3,7 @@
 The format is not documented. This is what `fatbinary` of CUDA 12 and 13 writes, little endian: a wrapper (u32 magic,
 u32 version, u64 address of the data), whose data is a sequence of blocks (u32 magic, u16 version, u16 header bytes, u64
 bytes behind the header), each with images: u16 kind, u16 version, u32 header bytes, u64 bytes behind the header, u32
-bytes of compressed data, 12 bytes that do not matter here, u32 architecture, 8 bytes, u64 flags, 8 bytes, u64 bytes
+bytes of compressed data, 8 bytes that do not matter here, u32 architecture, 8 bytes, u64 flags, 8 bytes, u64 bytes
 when decompressed.
 """
 
@@ -19,7 +19,7 @@ from emulator.errors import EmulatorError
 
 WRAPPER_MAGIC, BLOCK_MAGIC = 0x466243B1, 0xBA55ED50
 _BLOCK = struct.Struct("<IHHQ")
-_IMAGE = struct.Struct("<HHIQI12xI8xQ8xQ")
+_IMAGE = struct.Struct("<HHIQI8xI8xQ8xQ")
 PTX, MACHINE_CODE = 1, 2
 _LZ4, _ZSTD = 0x2000, 0x8000  # flags
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"

@@ -7,7 +7,8 @@ from pathlib import Path
 from emulator import toolchain
 
 LINKED, PROGRAM = "linked", "program"
-_SONAMES = {LINKED: "libemulator_cudart.so", PROGRAM: "libcudart.so.13"}
+LINKED_NAME = "libemulator_cudart.so"
+_SONAMES = {LINKED: LINKED_NAME, PROGRAM: "libcudart.so.13"}
 
 
 def library(kind: str) -> Path:

@@ -68,7 +68,8 @@ def rewritten(arguments: list[str]) -> list[str]:
         raise Usage("relocatable device code (-rdc=true, -dc) is not modelled: it is linked as machine code")
     target = architecture(architectures)
     kept += ["-gencode", f"arch=compute_{target},code=compute_{target}", "-cudart", "none"]
-    kept += ["--compress-mode=none"]
+    # torch for CUDA pins the runtime's headers, to a version before the compiler's; they fit.
+    kept += ["--compress-mode=none", "-DCCCL_DISABLE_CTK_COMPATIBILITY_CHECK"]
     if not any(a in ("-c", "--compile", "-ptx", "-cubin", "-fatbin", "-E", "-M", "-MM") for a in arguments):
         library = any(a in ("-shared", "--shared", "-lib", "--lib") for a in arguments)
         kept += [f"-L{toolkit.home() / ('lib64' if library else 'lib64/program')}", "-lcudart"]

@@ -138,7 +138,7 @@ def _torch_headers() -> tuple[Path, str] | None:
         if count != 1:
             raise EmulatorError(f"torch's TensorBase.h is not as in torch 2.13: {pattern} is {count} times there")
     text, count = re.subn(r"(\n  C10_ALWAYS_INLINE Device device\(\) const)", rf"\n{_EMULATED}\1", text)
-    include = '#include "emulator/device_tensors.h"\n'
+    include = '#include <emulator/device_tensors.h>\n'
     return folder, text.replace("#pragma once\n", f"#pragma once\n{include}", 1)
 
 

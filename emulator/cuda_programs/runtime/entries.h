@@ -44,6 +44,9 @@ ENTRY(1, cudaEventCreate) ENTRY(2, cudaEventCreateWithFlags) ENTRY(2, cudaEventR
 ENTRY(3, cudaEventRecordWithFlags) ENTRY(1, cudaEventSynchronize) ENTRY(1, cudaEventQuery)
 ENTRY(3, cudaEventElapsedTime) ENTRY(1, cudaEventDestroy)
 
+/* Tensors of torch (extensions.py) */
+ENTRY(1, emulator_has_storage)
+
 /* The driver (driver.py) */
 ENTRY(1, cuInit) ENTRY(1, cuDriverGetVersion) ENTRY(2, cuDeviceGet) ENTRY(1, cuDeviceGetCount)
 ENTRY(3, cuDeviceGetName) ENTRY(2, cuDeviceTotalMem_v2) ENTRY(3, cuDeviceGetAttribute) ENTRY(1, cuCtxGetCurrent)
