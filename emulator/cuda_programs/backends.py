@@ -8,7 +8,9 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from typing import Protocol
+from typing import Any, Protocol
+
+import numpy as np
 
 from emulator.cuda_programs import status
 from emulator.cuda_programs.modules import Kernel, Variable
@@ -17,6 +19,8 @@ from emulator.execution.device import Device, LaunchConfig
 from emulator.hardware.properties import DeviceProperties
 from emulator.hardware.variables import module_memory
 from emulator.host import driver, events, graphs
+
+_WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 
 
 class Backend(Protocol):
@@ -109,7 +113,7 @@ class Emulated:
         driver.copy(target, source, nbytes, kind)
 
     def fill(self, address: int, value: int, count: int, size: int) -> None:
-        driver.fill(address, value, count, size)
+        driver.fill(address, value, count, _WORDS[size])
 
     def variable(self, variable: Variable) -> tuple[int, int]:
         scope = variable.module.parsed.scope
@@ -144,7 +148,7 @@ class Hopper:
 
         launch.current().launch(kernel.module.text, kernel.entry, config, values)
 
-    def _call(self, name: str, *arguments: object) -> object:
+    def _call(self, name: str, *arguments: object) -> Any:
         from cuda.bindings import driver as cuda
 
         from emulator.hopper import gpu
@@ -155,7 +159,7 @@ class Hopper:
         self._call("cuCtxSynchronize")
 
     def allocate(self, nbytes: int, on_host: bool) -> int:
-        return int(self._call("cuMemAllocManaged", nbytes, 1) if on_host else self._call("cuMemAlloc", nbytes))  # type: ignore[call-overload]
+        return int(self._call("cuMemAllocManaged", nbytes, 1) if on_host else self._call("cuMemAlloc", nbytes))
 
     def free(self, address: int) -> None:
         if address:
@@ -169,7 +173,7 @@ class Hopper:
 
     def allocation(self, address: int) -> int | None:
         try:
-            start, _ = self._call("cuMemGetAddressRange", address)  # type: ignore[misc]
+            start, _ = self._call("cuMemGetAddressRange", address)
         except EmulatorError:
             return None
         return int(start)
@@ -196,7 +200,7 @@ class Hopper:
         return DeviceProperties()
 
     def memory(self) -> tuple[int, int]:
-        free, total = self._call("cuMemGetInfo")  # type: ignore[misc]
+        free, total = self._call("cuMemGetInfo")
         return int(free), int(total)
 
     def record(self, event: int) -> None:

@@ -1,4 +1,4 @@
-"""Connects runtime/ to the functions of this package: in Python for extensions, or in a program that has started Python."""
+"""Connects runtime/ to the functions of this package, in Python or in a program that has started Python."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from emulator.errors import EmulatorError
 from emulator.execution.device import run_pending
 
 __all__ = ["connect", "devices", "driver", "kernels", "launches", "memory", "queues"]
+
 
 @functools.cache
 def connect() -> Any:

@@ -11,8 +11,8 @@ from emulator.cuda_programs.entries import ADDRESS, HANDLE, INT, SIZE, U64, UINT
 from emulator.cuda_programs.properties import filled
 from emulator.host.driver import CUDA_VERSION
 
-# CUdevice_attribute -> value, of those that emulator.host.driver does not answer. They are a B200's with any driver, but
-# for those that name a place: PCI bus, device and domain.
+# CUdevice_attribute -> value, of those that emulator.host.driver does not answer. They are a B200's, but for those that
+# name a place: PCI bus, device and domain.
 _ATTRIBUTES = {
     9: 64 << 10,  # constant memory
     11: 2**31 - 1,  # pitch

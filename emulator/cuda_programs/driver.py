@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from pathlib import Path
+from typing import Any
 
 from emulator.cuda_programs import modules, status
 from emulator.cuda_programs.backends import current
@@ -54,14 +55,17 @@ def get_variable(address: int, nbytes: int, module: int, name: int) -> None:
             put(result, ctypes.c_size_t, value)
 
 
-def _array(address: int, count: int, kind: type) -> list[int]:
+def _array(address: int, count: int, kind: Any) -> list[int]:
     if count > 0 and not address:
         raise Fault("a null pointer for an array of the tensor map's dimensions")
-    return list((kind * count).from_address(address)) if count > 0 else []  # type: ignore[operator]  # a ctypes type
+    return list((kind * count).from_address(address)) if count > 0 else []
 
 
 @entry(
-    "cuTensorMapEncodeTiled", *(ADDRESS, INT, UINT, ADDRESS), *(ADDRESS, ADDRESS, ADDRESS, ADDRESS), *(INT, INT, INT, INT)
+    "cuTensorMapEncodeTiled",
+    *(ADDRESS, INT, UINT, ADDRESS),
+    *(ADDRESS, ADDRESS, ADDRESS, ADDRESS),
+    *(INT, INT, INT, INT),
 )
 def encode(
     result: int,

@@ -7,7 +7,7 @@ import sys
 
 from emulator.cuda_programs import modules, status
 from emulator.cuda_programs.backends import current, strings
-from emulator.cuda_programs.entries import ADDRESS, HANDLE, SIZE, UINT, U64, entry
+from emulator.cuda_programs.entries import ADDRESS, HANDLE, SIZE, U64, UINT, entry
 from emulator.errors import EmulatorError
 from emulator.execution.device import LaunchConfig
 

@@ -75,7 +75,7 @@ class Kernel:
 
     @property
     def dynamic_shared_limit(self) -> int:
-        """The most bytes of dynamic shared memory of a launch: what the program has set, else 48 KiB with the static."""
+        """The most bytes of dynamic shared memory of a launch: what the program has set, else 48 KiB less static."""
         if self._dynamic_shared_limit is not None:
             return self._dynamic_shared_limit
         return max(0, DeviceProperties.shared_memory_per_block - self.static_shared_bytes)

@@ -1,6 +1,6 @@
 """NVIDIA's nvcc, or the host's C++ compiler, for programs on the device: what toolkit.home()/bin runs.
 
-    python nvcc.py nvcc ARGS...     NVIDIA's nvcc with ARGS; architectures become PTX for the device, the CUDA runtime ours
+    python nvcc.py nvcc ARGS...     NVIDIA's nvcc with ARGS, for PTX that the device runs and our CUDA runtime
     python nvcc.py g++ ARGS...      g++ with ARGS
 
 Object files are kept in the user's cache and found there by their contents: compiler, options, source, headers.
@@ -26,7 +26,16 @@ from emulator import toolchain
 from emulator.cuda_programs import toolkit
 from emulator.errors import EmulatorError
 
-_WITH_VALUE = ("-gencode", "--generate-code", "-arch", "--gpu-architecture", "-code", "--gpu-code", "-cudart", "--cudart")
+_WITH_VALUE = (
+    "-gencode",
+    "--generate-code",
+    "-arch",
+    "--gpu-architecture",
+    "-code",
+    "--gpu-code",
+    "-cudart",
+    "--cudart",
+)
 _PARTS = re.compile(r"(?:compute|sm|lto)_(\d+)([af]?)")
 _SUFFIXES = (".cu", ".cpp", ".cc", ".cxx", ".c", ".C")
 BEST = 100
@@ -45,7 +54,9 @@ def architecture(values: list[str]) -> str:
     if not found or any(value in ("native", "all", "all-major") for value in values):
         found.add((BEST, "a"))
     # "f" is for the family, which ends in "a" here, since PTX for it runs nowhere else.
-    runs = [(number, "a" if suffix else "") for number, suffix in found if number <= BEST and (not suffix or number == BEST)]
+    runs = [
+        (number, "a" if suffix else "") for number, suffix in found if number <= BEST and (not suffix or number == BEST)
+    ]
     if not runs:
         names = ", ".join(sorted(f"sm_{number}{suffix}" for number, suffix in found))
         raise Usage(f"the device, a B200, runs no code for {names}: compile for sm_100a")
@@ -131,12 +142,14 @@ def _compile(command: list[str], output: Path, folder: Path) -> int:
     """Run a compiler and keep the object it makes, with the contents of the headers that may change."""
     rule = Path(f"{output}.d")
     asked = str(rule) in command
-    done = subprocess.run(command if asked else [*command, "-MD", "-MF", str(rule)], stderr=subprocess.PIPE, check=False)
+    done = subprocess.run(
+        command if asked else [*command, "-MD", "-MF", str(rule)], stderr=subprocess.PIPE, check=False
+    )
     messages = done.stderr.decode(errors="replace")
     sys.stderr.write(messages)
     if done.returncode or not rule.exists():
         return done.returncode
-    fixed = ("/usr/", str(toolkit.nvcc().parents[1]), *(str(f) for f in toolkit.include_folders()))
+    fixed = ("/usr/", str(toolkit.nvcc().parents[1]), str(toolkit.home()))
     fixed += tuple(f"{place}/torch/" for place in sys.path if place)
     headers = [path for path in _dependencies(rule.read_text()) if not os.path.realpath(path).startswith(fixed)]
     folder.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,7 @@ from emulator.errors import EmulatorError
 
 _ELF = b"\x7fELF"
 _INSIDE = "from emulator.cuda_programs import programs; programs.run_library()"
-_REGISTRATION = b"__cudaRegisterFatBinary\0"
+_REGISTRATION, _KERNELS = b"__cudaRegisterFatBinary\0", b".nv_fatbin\0"
 
 
 def is_program(path: str) -> bool:
@@ -60,8 +60,11 @@ def _check(path: Path) -> None:
     contents = path.read_bytes()
     for runtime in (b"libcudart.so.11", b"libcudart.so.12"):
         if runtime + b"\0" in contents:
-            raise EmulatorError(f"{path.name} is linked with {runtime.decode()}: compile it with CUDA 13 (extra `cuda`)")
-    if _REGISTRATION not in contents and b"libcuda.so.1" not in contents:
+            raise EmulatorError(
+                f"{path.name} is linked with {runtime.decode()}: compile it with CUDA 13 (extra `cuda`)"
+            )
+    registers = _REGISTRATION in contents  # its name is in the symbol table, of which `strip` leaves what is dynamic
+    if not registers and (_KERNELS in contents or b"libcuda.so.1" not in contents):
         raise EmulatorError(
             f"{path.name} is no CUDA program, or its symbols are gone and the CUDA runtime is in it: compile it with "
             "-cudart shared, or do not strip it"

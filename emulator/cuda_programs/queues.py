@@ -7,7 +7,7 @@ import itertools
 
 from emulator.cuda_programs import status
 from emulator.cuda_programs.backends import current
-from emulator.cuda_programs.entries import ADDRESS, HANDLE, INT, SIZE, UINT, U64, entry, put
+from emulator.cuda_programs.entries import ADDRESS, HANDLE, INT, SIZE, U64, UINT, entry, put
 from emulator.host import events, graphs
 
 _queues = itertools.count(16)  # handles; 0, 1 and 2 name the default queues

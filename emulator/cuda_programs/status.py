@@ -165,7 +165,7 @@ def failed(name: str, code: int, reason: str) -> int:
 
 
 def kernel_failed(name: str, error: EmulatorError) -> int:
-    """Note the error of a kernel or launch, to be raised by Python where it has called, else printed. Returns its code."""
+    """Note the error of a kernel or launch, which Python raises where it has called; else print it. Returns its code."""
     global _sticky
     code = code_of(error)
     if code not in _REFUSED:

@@ -2,7 +2,7 @@
 
     bin/nvcc, bin/c++       nvcc.py as NVIDIA's nvcc and as the host's compiler
     include                 NVIDIA's
-    lib64                   libcudart.so and libcuda.so for libraries; libc10_cuda.so, libtorch_cuda.so, which torch links
+    lib64                   libcudart.so and libcuda.so for libraries; libc10_cuda.so, libtorch_cuda.so for torch's link
     lib64/program           libcudart.so for executables
     torch                   headers of torch that know the device's tensors
 
@@ -72,7 +72,7 @@ def home() -> Path:
     except EmulatorError:
         include = None
     torch = _torch_headers()
-    contents = repr((libraries, include, torch, sys.executable, os.environ.get("CXX"))).encode()
+    contents = repr((toolchain.HERE, libraries, include, torch, sys.executable, os.environ.get("CXX"))).encode()
     key = hashlib.sha256(contents + Path(__file__).read_bytes()).hexdigest()[:16]
     place = toolchain.cache_folder() / f"toolkit-{key}"
     if not place.exists():
@@ -138,7 +138,7 @@ def _torch_headers() -> tuple[Path, str] | None:
         if count != 1:
             raise EmulatorError(f"torch's TensorBase.h is not as in torch 2.13: {pattern} is {count} times there")
     text, count = re.subn(r"(\n  C10_ALWAYS_INLINE Device device\(\) const)", rf"\n{_EMULATED}\1", text)
-    include = '#include <emulator/device_tensors.h>\n'
+    include = "#include <emulator/device_tensors.h>\n"
     return folder, text.replace("#pragma once\n", f"#pragma once\n{include}", 1)
 
 
@@ -165,7 +165,7 @@ def libpython() -> Path:
     found = next((place for place in places if place.exists()), None)
     if found is None:
         raise EmulatorError(
-            f"a stand-alone CUDA program needs Python's shared library, libpython{numbers}.so, and this Python has none: "
+            f"a stand-alone program needs Python's shared library, libpython{numbers}.so, and this Python has none: "
             f"install it (Debian: libpython{numbers}), or use a Python of conda, uv or pyenv --enable-shared"
         )
     return found
