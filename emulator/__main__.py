@@ -99,7 +99,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         options.program = [flag, *rest]
     else:
         rest = options.program = options.script
-        if rest and not os.path.exists(rest[0]):
+        if rest and not os.path.exists(rest[0]) and rest[0] != programs.NVCC:
             parser.error(f"cannot find the script {rest[0]!r}")
     if not rest:
         parser.error("a program is needed: SCRIPT, -m MODULE or -c CODE")

@@ -10,6 +10,7 @@ import ctypes
 import hashlib
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -19,14 +20,15 @@ from emulator import toolchain
 from emulator.cuda_programs.libraries import PROGRAM, library
 from emulator.errors import EmulatorError
 
+NVCC = "nvcc"
 _ELF = b"\x7fELF"
+_SYMBOLS, _DYNAMIC_SYMBOLS = 2, 11  # types of sections
 _INSIDE = "from emulator.cuda_programs import programs; programs.run_library()"
-_REGISTRATION, _KERNELS = b"__cudaRegisterFatBinary\0", b".nv_fatbin\0"
 
 
 def is_program(path: str) -> bool:
-    """Whether a file is a .cu file, or an executable or library of the system."""
-    if path.endswith(".cu"):
+    """Whether a file is a .cu file, or an executable or library of the system; or the name of our nvcc."""
+    if path.endswith(".cu") or path == NVCC:
         return True
     try:
         with open(path, "rb") as file:
@@ -40,6 +42,10 @@ def command(program: list[str], variables: dict[str, str]) -> tuple[list[str], d
 
     Raises EmulatorError for a program that cannot run, and for a .cu file that does not compile.
     """
+    if program[0] == NVCC:
+        from emulator.cuda_programs import toolkit
+
+        return [str(toolkit.home() / "bin" / NVCC), *program[1:]], dict(os.environ)
     on_gpu = variables.get("EMULATOR") == "hopper"
     path = Path(program[0]).resolve()
     if path.suffix == ".cu":
@@ -63,12 +69,26 @@ def _check(path: Path) -> None:
             raise EmulatorError(
                 f"{path.name} is linked with {runtime.decode()}: compile it with CUDA 13 (extra `cuda`)"
             )
-    registers = _REGISTRATION in contents  # its name is in the symbol table, of which `strip` leaves what is dynamic
-    if not registers and (_KERNELS in contents or b"libcuda.so.1" not in contents):
+    names = _symbol_names(contents)
+    if b"__cudaRegisterFatBinary" not in names and (b".nv_fatbin\0" in contents or b"cuInit" not in names):
         raise EmulatorError(
             f"{path.name} is no CUDA program, or its symbols are gone and the CUDA runtime is in it: compile it with "
             "-cudart shared, or do not strip it"
         )
+
+
+def _symbol_names(file: bytes) -> set[bytes]:
+    """The names in the symbol tables of an executable, of 64-bit ELF (man 5 elf)."""
+    sections, size, count = struct.unpack_from("<Q10xHH", file, 0x28)
+    headers = [
+        struct.unpack_from("<4xI16xQQI", file, sections + size * i) for i in range(count)
+    ]  # type, place, size, link
+    names: set[bytes] = set()
+    for kind, _, _, strings in headers:
+        if kind in (_SYMBOLS, _DYNAMIC_SYMBOLS):
+            _, place, length, _ = headers[strings]
+            names.update(file[place : place + length].split(b"\0"))
+    return names
 
 
 def _environment(path: Path, variables: dict[str, str]) -> dict[str, str]:

@@ -165,7 +165,8 @@ def failed(name: str, code: int, reason: str) -> int:
 
 
 def kernel_failed(name: str, error: EmulatorError) -> int:
-    """Note the error of a kernel or launch, which Python raises where it has called; else print it. Returns its code."""
+    """Note the error of a kernel or launch. Python raises it where it has called, else it is printed. Returns its code.
+    """
     global _sticky
     code = code_of(error)
     if code not in _REFUSED:

@@ -161,10 +161,8 @@ def test_structures_are_as_nvidia_declares_them(tmp_path):
             lines.append(f'printf("%zu\\n", offsetof({name}, {field}));')
             expected.append(getattr(structure, ours.get(field, field) if fields else field).offset)
     source = tmp_path / "sizes.cpp"
-    body = "\n".join(lines)
-    source.write_text(
-        f"#include <cuda.h>\n#include <cuda_runtime_api.h>\n#include <cstddef>\n#include <cstdio>\nint main() {{ {body} }}"
-    )
+    headers = "\n".join(f"#include <{name}>" for name in ("cuda.h", "cuda_runtime_api.h", "cstddef", "cstdio"))
+    source.write_text(f"{headers}\nint main() {{ {' '.join(lines)} }}\n")
     include = toolkit.home() / "include"
     subprocess.run(["g++", f"-I{include}", "-o", tmp_path / "sizes", source], check=True)
     printed = subprocess.run([tmp_path / "sizes"], capture_output=True, text=True, check=True).stdout
