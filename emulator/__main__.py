@@ -16,7 +16,9 @@ from emulator.hopper import MODES
 
 DESCRIPTION = """Run a Python program that uses torch's device "cuda" and CuTe DSL kernels on an emulated NVIDIA B200.
 
-SCRIPT, -m and -c mean what they mean to python; the arguments behind them belong to the program."""
+SCRIPT, -m and -c mean what they mean to python; the arguments behind them belong to the program. SCRIPT may also be a
+program of CUDA C++: an executable, a library with a `main`, or a .cu file, which is compiled first. "nvcc ARGS" runs
+NVIDIA's compiler for such programs."""
 
 EPILOG = """schedules; a launch runs once under each, and all must write the same bytes:
   late           asynchronous work (copies, MMAs, stores) happens when no warp can run
