@@ -25,7 +25,7 @@ Hook = tuple[str, str | None, str | None]
 # hooked module -> hook
 HOOKS: dict[str, Hook] = {
     "torch": ("emulator.cuda_programs.extensions", None, "install"),
-    "torch.utils.cpp_extension": ("emulator.cuda_programs.builds", "prepare", "install"),
+    "torch.utils.cpp_extension": ("emulator.cuda_programs.builds", None, "install"),
     "tvm_ffi": ("emulator.host.torch_device", None, "install_tvm_ffi"),
     "cutlass": ("emulator.host.dsl", "prepare", "install"),
     "cutlass.cutlass_dsl.tvm_ffi_provider": ("emulator.host.dsl", None, "install_tvm_ffi"),

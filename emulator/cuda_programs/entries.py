@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import sys
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -55,9 +53,8 @@ def _guarded(name: str, function: Callable[..., Any], always: bool) -> Callable[
             return status.failed(name, status.INVALID_VALUE, fault.reason)
         except EmulatorError as error:
             return status.kernel_failed(name, error)
-        except BaseException:  # nothing may pass through the C code
-            traceback.print_exc(file=sys.stderr)
-            return status.failed(name, status.UNKNOWN, "the emulator itself has failed")
+        except BaseException as error:  # nothing may pass through the C code
+            return status.broken(name, error)
 
     return guarded
 

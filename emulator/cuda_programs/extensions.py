@@ -8,8 +8,10 @@ Python code.
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.machinery
 import os
+import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -24,8 +26,9 @@ from emulator.execution.device import run_pending
 from emulator.host import torch_device
 from emulator.host.torch_memory import kind, on_device, place, storage_addresses, tensors
 
-_TORCHS = {"aten", "prim", "prims", "profiler", "inductor", "quantized", "sparse", "_c10d_functional", "higher_order"}
-"""Namespaces of torch's own operations."""
+_CONNECTION = "emulator.cuda_programs.connection"  # imported when a library of ours is loaded
+_operations: set[str] = set()
+"""The operations of torch.ops that libraries of ours have registered, "namespace::name"."""
 
 
 @entries.entry("emulator_has_storage", entries.ADDRESS, always=True)
@@ -41,7 +44,7 @@ class ExtensionCall(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = dict(kwargs or {})
-        if func.namespace not in _TORCHS:
+        if func._schema.name in _operations:
             return self._own(func, args, kwargs)
         with torch._C.DisableTorchFunction():
             run_pending()
@@ -100,32 +103,72 @@ def wrap(module: ModuleType) -> None:
             setattr(module, name, on_the_device(value))
 
 
+def _loading(load: Callable[[], Any]) -> Any:
+    """The result of `load`, which loads a library of ours: the operations that it registers are noted."""
+    before = set(torch._C._dispatch_get_all_op_names())
+    result = load()
+    added = {name.partition(".")[0] for name in set(torch._C._dispatch_get_all_op_names()) - before}
+    if added and not _operations:
+        for kind in (torch._ops.OpOverload, torch._ops.OpOverloadPacket):
+            changed: Any = kind
+            changed.__call__ = _call(changed.__call__)
+    _operations.update(added)
+    return result
+
+
+def _call(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The call of an operation of torch.ops, which sees the device if it is ours."""
+    on_device = on_the_device(original)
+
+    @functools.wraps(original)
+    def call(operation: Any, /, *arguments: Any, **keywords: Any) -> Any:
+        name = getattr(operation, "_qualified_op_name", None) or operation._schema.name
+        return (on_device if name in _operations else original)(operation, *arguments, **keywords)
+
+    return call
+
+
 def _create(original: Callable[..., ModuleType]) -> Callable[..., ModuleType]:
     """ExtensionFileLoader.create_module that finds runtime/ and wraps what was built against it."""
 
     @functools.wraps(original)
     def create_module(loader: Any, spec: Any) -> ModuleType:
+        if _CONNECTION in sys.modules and is_ours(loader.path):
+            return _loading(lambda: original(loader, spec))
         try:
             return original(loader, spec)
         except ImportError as error:
             if LINKED_NAME not in str(error):
                 raise
-        from emulator.cuda_programs import connection
-
-        connection.connect()
-        return original(loader, spec)
+        importlib.import_module(_CONNECTION).connect()
+        return _loading(lambda: original(loader, spec))
 
     return create_module
 
 
 def _execute(original: Callable[..., None]) -> Callable[..., None]:
+    """ExtensionFileLoader.exec_module that wraps what was built against runtime/."""
+
     @functools.wraps(original)
     def exec_module(loader: Any, module: ModuleType) -> None:
         original(loader, module)
-        if is_ours(loader.path):
+        if _CONNECTION in sys.modules and is_ours(loader.path):
             wrap(module)
 
     return exec_module
+
+
+def _load_library(original: Callable[..., None]) -> Callable[..., None]:
+    """torch.ops.load_library that finds runtime/."""
+
+    @functools.wraps(original)
+    def load_library(namespace: Any, path: Any) -> None:
+        if not is_ours(str(path)):
+            return original(namespace, path)
+        importlib.import_module(_CONNECTION).connect()
+        return _loading(lambda: original(namespace, path))
+
+    return load_library
 
 
 @functools.cache
@@ -135,40 +178,12 @@ def is_ours(path: str) -> bool:
         return LINKED_NAME.encode() in file.read()
 
 
-def _load_library(original: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(original)
-    def load_library(namespace: Any, path: str) -> None:
-        if is_ours(path):
-            from emulator.cuda_programs import connection
-
-            connection.connect()
-        original(namespace, path)
-
-    return load_library
-
-
-def _call(original: Callable[..., Any]) -> Callable[..., Any]:
-    """The call of an operation of torch.ops, on the device for those of extensions."""
-
-    @functools.wraps(original)
-    def call(operation: Any, /, *arguments: Any, **keywords: Any) -> Any:
-        name = getattr(operation, "_qualified_op_name", None) or operation.name()
-        if name.partition("::")[0] in _TORCHS:
-            return original(operation, *arguments, **keywords)
-        return on_the_device(original)(operation, *arguments, **keywords)
-
-    return call
-
-
 def install_calls() -> None:
-    """Hook the loading and the calls of extensions."""
+    """Hook the loading of extensions."""
     loader: Any = importlib.machinery.ExtensionFileLoader
     loader.create_module, loader.exec_module = _create(loader.create_module), _execute(loader.exec_module)
     namespace: Any = torch._ops._Ops
     namespace.load_library = _load_library(namespace.load_library)
-    for operation in (torch._ops.OpOverload, torch._ops.OpOverloadPacket):
-        changed: Any = operation
-        changed.__call__ = _call(changed.__call__)
 
 
 def install() -> None:

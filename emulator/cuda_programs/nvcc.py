@@ -149,7 +149,7 @@ def _compile(command: list[str], output: Path, folder: Path) -> int:
     sys.stderr.write(messages)
     if done.returncode or not rule.exists():
         return done.returncode
-    fixed = ("/usr/", str(toolkit.nvcc().parents[1]), str(toolkit.home()))
+    fixed: tuple[str, ...] = ("/usr/", str(toolkit.nvcc().parents[1]), str(toolkit.home()))
     fixed += tuple(f"{place}/torch/" for place in sys.path if place)
     headers = [path for path in _dependencies(rule.read_text()) if not os.path.realpath(path).startswith(fixed)]
     folder.mkdir(parents=True, exist_ok=True)
@@ -175,6 +175,8 @@ def main(arguments: list[str]) -> int:
         headers = [f"-I{folder}" for folder in toolkit.include_folders()]
         if compiler == "nvcc":
             return run([str(toolkit.nvcc()), *headers, *rewritten(rest)])
+        if "-c" not in rest and "-ltorch" in rest:  # TensorBase.h calls runtime/ in host code, too
+            rest = [*rest, f"-L{toolkit.home() / 'lib64'}", "-lcudart"]
         return run([compiler, *headers, *rest])
     except (Usage, EmulatorError, RuntimeError) as error:
         print(f"{compiler}: {error}", file=sys.stderr)

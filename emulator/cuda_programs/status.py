@@ -12,6 +12,7 @@ import functools
 import re
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -177,6 +178,15 @@ def kernel_failed(name: str, error: EmulatorError) -> int:
     return code
 
 
+def broken(name: str, error: BaseException) -> int:
+    """Note an exception that is no error of the program: Ctrl-C, or a fault of the emulator. Returns a code."""
+    if _state.calls:
+        _state.failure = _state.failure or error
+        return failed(name, UNKNOWN, "")
+    traceback.print_exception(error, file=sys.stderr)
+    return failed(name, UNKNOWN, "the emulator itself has failed")
+
+
 def raising(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that runs C++ code, as one that raises the EmulatorError of the kernels that it launches.
 
@@ -185,6 +195,8 @@ def raising(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*arguments: Any, **keywords: Any) -> Any:
+        if not _state.calls:
+            _state.failure = None
         _state.calls += 1
         try:
             result = function(*arguments, **keywords)
@@ -197,7 +209,9 @@ def raising(function: Callable[..., Any]) -> Callable[..., Any]:
         if _state.failure is not None and not _state.calls:
             failure, _state.failure = _state.failure, None
             reset()
-            raise failure.with_traceback(None) from None
+            if isinstance(failure, EmulatorError):  # its place in the kernel counts, that in the emulator helps nobody
+                raise failure.with_traceback(None) from None
+            raise failure
         return result
 
     return call

@@ -72,7 +72,7 @@ def home() -> Path:
     except EmulatorError:
         include = None
     torch = _torch_headers()
-    contents = repr((toolchain.HERE, libraries, include, torch, sys.executable, os.environ.get("CXX"))).encode()
+    contents = repr((toolchain.HERE, libraries, include, torch, sys.executable, _host_compiler())).encode()
     key = hashlib.sha256(contents + Path(__file__).read_bytes()).hexdigest()[:16]
     place = toolchain.cache_folder() / f"toolkit-{key}"
     if not place.exists():
@@ -85,14 +85,17 @@ def home() -> Path:
     return place
 
 
+def _host_compiler() -> str:
+    return os.environ.get("CXX") or "c++"
+
+
 def _fill(folder: Path, libraries: tuple[Path, Path], include: Path | None, torch: tuple[Path, str] | None) -> None:
     for name in ("bin", "lib64/program", "nvvm"):
         (folder / name).mkdir(parents=True)
-    for name, compiler in (("nvcc", "nvcc"), ("c++", os.environ.get("CXX") or "c++")):
+    for name, compiler in (("nvcc", "nvcc"), ("c++", _host_compiler())):
         script = folder / "bin" / name
-        script.write_text(
-            f'#!/bin/sh\nexec "{sys.executable}" "{toolchain.HERE / "cuda_programs" / "nvcc.py"}" "{compiler}" "$@"\n'
-        )
+        run = f'"{sys.executable}" "{toolchain.HERE / "cuda_programs" / "nvcc.py"}" "{compiler}"'
+        script.write_text(f'#!/bin/sh\nCXX="{_host_compiler()}" exec {run} "$@"\n')
         script.chmod(0o755)
     if include:
         (folder / "include").symlink_to(include)
