@@ -30,7 +30,8 @@ TRITON_HOOKS: dict[str, Hook] = {
 
 # hooked module -> hook
 HOOKS: dict[str, Hook] = {
-    "torch": ("emulator.host.torch_device", None, "install"),
+    "torch": ("emulator.cuda_programs.extensions", None, "install"),
+    "torch.utils.cpp_extension": ("emulator.cuda_programs.builds", None, "install"),
     "tvm_ffi": ("emulator.host.torch_device", None, "install_tvm_ffi"),
     "cutlass": ("emulator.host.dsl", "prepare", "install"),
     "cutlass.cutlass_dsl.tvm_ffi_provider": ("emulator.host.dsl", None, "install_tvm_ffi"),
@@ -45,6 +46,8 @@ HOPPER_HOOKS: dict[str, Hook] = {
     "cutlass": HOOKS["cutlass"],
     "cutlass.cutlass_dsl.tvm_ffi_provider": HOOKS["cutlass.cutlass_dsl.tvm_ffi_provider"],
     "cuda.bindings.runtime": ("emulator.hopper.launch", None, "install_runtime"),
+    "torch": ("emulator.cuda_programs.extensions", None, "install_calls"),
+    "torch.utils.cpp_extension": HOOKS["torch.utils.cpp_extension"],
     **TRITON_HOOKS,
 }
 

@@ -138,8 +138,19 @@ class Device:
         self.synchronize()
         self._counters.clear()
 
-    def launch(self, entry: Entry, config: LaunchConfig, params: list[bytes]) -> None:
+    def launch(
+        self,
+        entry: Entry,
+        config: LaunchConfig,
+        params: list[bytes],
+        schedules: tuple[str, ...] | None = None,
+        lenient: bool | None = None,
+    ) -> None:
         """Runs a kernel, or makes it pending. params: the bytes of each parameter, in the entry's order.
+
+        schedules: the launch's own, None for the device's. lenient: True makes broken rules of order warnings, False
+        doubts errors (`errors.doubt`), None leaves it to EMULATOR_LENIENT. A launch overlaps those with the same of
+        both.
 
         Raises EmulatorError for a launch that the device refuses, and for a rule that this kernel or a pending one
         breaks. Bytes written by a failing kernel stay in memory if it ran in this process under one schedule, and are
@@ -151,9 +162,10 @@ class Device:
         packed = np.frombuffer(entry.pack(params), np.uint8)
         parameters = _parameter_memory(len(packed))
         parameters[:] = packed
-        launch = Launch(translated.program, config, parameters, entry.name)
+        launch = Launch(translated.program, config, parameters, entry.name, schedules or self.schedules, lenient)
         with self._lock:
-            if not config.programmatic or config.cooperative:
+            alike = all((x.schedules, x.lenient) == (launch.schedules, lenient) for x in self._chain)
+            if not config.programmatic or config.cooperative or not alike:
                 self._run_pending()
             if len(packed):
                 self.memory.register(parameters.ctypes.data, len(packed), "kernel parameters", writable=False)
@@ -172,7 +184,7 @@ class Device:
             runner = Runner(
                 self.memory,
                 self.properties,
-                self.schedules,
+                chain[0].schedules,
                 self.workers,
                 self.max_instructions,
                 self.progress or shown,

@@ -80,7 +80,8 @@ def _integer(value: Any, what: str, low: int = 0, high: int = (1 << 64) - 1) -> 
     return number
 
 
-def _allocate(size: object) -> int:
+def allocate(size: object) -> int:
+    """The address of so many bytes of device memory. Raises Fault."""
     nbytes = _integer(size, "size", 1, Device.current().properties.total_memory)
     try:
         buffer = np.empty(nbytes + ALIGNMENT, np.uint8)
@@ -92,7 +93,7 @@ def _allocate(size: object) -> int:
     return address
 
 
-def _free(pointer: SupportsInt) -> None:
+def free(pointer: SupportsInt) -> None:
     """Frees an allocation; a null pointer is none."""
     _synchronize()
     address = _integer(pointer, "pointer")
@@ -103,7 +104,7 @@ def _free(pointer: SupportsInt) -> None:
         del _buffers[address]
 
 
-def _fill(pointer: SupportsInt, value: int, count: int, dtype: type) -> None:
+def fill(pointer: SupportsInt, value: int, count: int, dtype: type) -> None:
     """Store `count` values of a NumPy type."""
     _synchronize()
     address, size = _integer(pointer, "pointer"), np.dtype(dtype).itemsize
@@ -118,10 +119,10 @@ def _fill(pointer: SupportsInt, value: int, count: int, dtype: type) -> None:
 
 def _fill_low_byte(pointer: SupportsInt, value: int, count: int) -> None:
     """cudaMemset: the value is an int, of which the low byte counts."""
-    _fill(pointer, _integer(value, "value", -(1 << 31), (1 << 31) - 1) & 0xFF, count, np.uint8)
+    fill(pointer, _integer(value, "value", -(1 << 31), (1 << 31) - 1) & 0xFF, count, np.uint8)
 
 
-def _copy(target: SupportsInt, source: SupportsInt, count: int, kind: object) -> None:
+def copy(target: SupportsInt, source: SupportsInt, count: int, kind: object) -> None:
     """cudaMemcpy. Device addresses are checked; host addresses must be good, as on any machine."""
     _synchronize()
     nbytes, number = _integer(count, "count"), _integer(kind, "cudaMemcpyKind", 0, len(_COPY_KINDS) - 1)
@@ -240,12 +241,12 @@ def install_driver() -> None:
         "cuEventQuery": _synchronize,
         "cuEventElapsedTime": _elapsed,
         "cuEventDestroy": lambda event: events.destroy(_integer(event, "event")),
-        "cuMemAlloc": lambda nbytes: driver.CUdeviceptr(_allocate(nbytes)),
-        "cuMemFree": _free,
-        "cuMemsetD8": lambda pointer, value, count: _fill(pointer, value, count, np.uint8),
-        "cuMemsetD8Async": lambda pointer, value, count, queue: _fill(pointer, value, count, np.uint8),
-        "cuMemsetD32": lambda pointer, value, count: _fill(pointer, value, count, np.uint32),
-        "cuMemsetD32Async": lambda pointer, value, count, queue: _fill(pointer, value, count, np.uint32),
+        "cuMemAlloc": lambda nbytes: driver.CUdeviceptr(allocate(nbytes)),
+        "cuMemFree": free,
+        "cuMemsetD8": lambda pointer, value, count: fill(pointer, value, count, np.uint8),
+        "cuMemsetD8Async": lambda pointer, value, count, queue: fill(pointer, value, count, np.uint8),
+        "cuMemsetD32": lambda pointer, value, count: fill(pointer, value, count, np.uint32),
+        "cuMemsetD32Async": lambda pointer, value, count, queue: fill(pointer, value, count, np.uint32),
         # A library from here serves HardwareInfo's occupancy queries only: cubins hold no PTX to run.
         "cuLibraryLoadData": lambda *arguments: driver.CUlibrary(1),
         "cuLibraryEnumerateKernels": lambda count, library: [driver.CUkernel(1)],
@@ -284,11 +285,11 @@ def install_runtime() -> None:
         "cudaEventQuery": _synchronize,
         "cudaEventElapsedTime": _elapsed,
         "cudaEventDestroy": lambda event: events.destroy(_integer(event, "event")),
-        "cudaMalloc": lambda nbytes: 0 if nbytes == 0 else _allocate(nbytes),
-        "cudaFree": _free,
+        "cudaMalloc": lambda nbytes: 0 if nbytes == 0 else allocate(nbytes),
+        "cudaFree": free,
         "cudaMemset": lambda pointer, value, count: _fill_low_byte(pointer, value, count),
         "cudaMemsetAsync": lambda pointer, value, count, queue: _fill_low_byte(pointer, value, count),
-        "cudaMemcpy": _copy,
+        "cudaMemcpy": copy,
         "cudaLibraryUnload": _nothing,
         "cudaGetLastError": lambda: None,
     }

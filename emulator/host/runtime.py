@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from emulator import toolchain
+from emulator.compiler import stored
 from emulator.errors import EmulatorError, Fault
 from emulator.execution.device import Device, LaunchConfig
 from emulator.hardware.tma.encode import encode_tiled
 from emulator.hardware.tma.tensor_map import RULES, TENSOR_MAP_ALIGNMENT
 from emulator.host import driver, events, graphs
 from emulator.ptx.ir import Entry, Module
-from emulator.ptx.module import parse
 
 if TYPE_CHECKING:
     from emulator.hopper.launch import Hopper
@@ -80,7 +80,7 @@ class Kernel:
 @functools.cache
 def module(ptx: str) -> Module:
     """The parsed PTX. The same text gives the same object: the device keeps one translation per object."""
-    return parse(ptx)
+    return stored.module(ptx)
 
 
 class _State(threading.local):

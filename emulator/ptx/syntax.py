@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 
+from emulator.ptx.expressions import constant
 from emulator.ptx.ir import Param, Relocation, Variable
-from emulator.ptx.literals import fits, integer, literal_bits, number
+from emulator.ptx.literals import fits, integer, literal_bits
 
 NAME = r"(?:[A-Za-z][\w$]*|[_$%][\w$]+)"
 TYPE_BYTES = {"8": 1, "16": 2, "32": 4, "64": 8, "128": 16}
@@ -17,9 +18,10 @@ _INSTRUCTION = re.compile(rf"(?:@(?P<not>!?)\s*(?P<guard>{NAME})\s+)?(?P<opcode>
 _TYPE = r"\.(b(?:8|16|32|64|128)|[us](?:8|16|32|64)|f(?:16|32|64))"
 _POINTER = r"\.ptr\b(?:\s*\.(?:const|global|local|shared))?(?:\s*\.align\s+(\d+))?\s"
 _PARAM = re.compile(rf"\.param\s+(?:\.align\s+(\d+)\s+)?{_TYPE}\s+({_POINTER})?\s*({NAME})\s*(?:\[(\w+)\])?$", re.S)
+_MANAGED = r"(?:\.attribute\(\s*\.managed\s*\)\s*)?"
 VARIABLE = re.compile(
     rf"(?:\.(?P<linking>extern|visible|weak|common)\s+)?\.(?P<space>shared|local|global|const|param)\s+"
-    rf"(?:\.align\s+(?P<align>\d+)\s+)?(?:\.attribute\(\s*\.managed\s*\)\s*)?{_TYPE.replace('(', '(?P<type>', 1)}\s+"
+    rf"{_MANAGED}(?:\.align\s+(?P<align>\d+)\s+)?{_MANAGED}{_TYPE.replace('(', '(?P<type>', 1)}\s+"
     rf"(?P<name>{NAME})\s*(?P<dims>(?:\[\w*\]\s*)*)(?:=\s*(?P<initial>.*))?$",
     re.S,
 )
@@ -163,7 +165,7 @@ def _initial(text: str, type_name: str, dims: list[int]) -> tuple[bytes, tuple[R
 
 def _element(text: str, type_name: str) -> tuple[bytes, tuple[Relocation, ...]]:
     size = TYPE_BYTES[type_name[1:]]
-    literal = number(text)
+    literal = constant(text)
     if literal is not None:
         return literal_bits(literal, type_name).to_bytes(size, "little"), ()
     match = _ADDRESS_OF.fullmatch(text)

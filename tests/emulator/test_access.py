@@ -213,7 +213,8 @@ def test_stores_of_some_elements():
     [
         ("ld.global.v8.b16 {%h1, %h2, %h3, %h4, %h5, %h6, %h7, %h8}, [%a0];", ".v8 of 16 bits"),
         ("ld.shared.v4.b64 {%rd1, %rd2, %rd3, %rd4}, [smem];", "the limit is 128, in global memory 256"),
-        ("ld.global.b128 %rd1, [%a0];", "128-bit registers are not modelled"),
+        ("ld.global.b128 %rd1, [%a0];", "a 128-bit register is expected, not %rd1"),
+        ("ld.global.v8.b128 {%rd1, %rd2}, [%a0];", "at most 256 bits"),
         ("ld.global.f16 %h1, [%a0];", "ld has no .f16"),
         ("ld.global [%a0], %r1;", "ld without a type"),
         ("ld.global.L2::evict_last.b32 %r1, [%a0];", "needs an access of 256 bits, this one has 32"),
