@@ -61,11 +61,13 @@ class ExtensionCall(TorchDispatchMode):
             return place(func(*args, **kwargs), wanted, sources, explicit)
 
     def _own(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """An operation of an extension: its kernel for CUDA where it has one, with this mode in force."""
-        keys = torch._C.DispatchKey
-        cuda = func.has_kernel_for_dispatch_key(keys.CUDA)
+        """An operation of an extension: its kernel for CUDA, else that for the CPU, with this mode in force."""
+        has_kernel = torch._C._dispatch_has_computed_kernel_for_dispatch_key
+        key = next((key for key in ("CUDA", "CPU") if has_kernel(func.name(), key)), None)
+        if key is None:
+            raise NotImplementedError(f"{func.name()} has no kernel for CUDA")
         with self:
-            return func._op_dk(keys.CUDA if cuda else keys.CPU, *args, **kwargs)
+            return func._op_dk(getattr(torch._C.DispatchKey, key), *args, **kwargs)
 
 
 _mode = ExtensionCall()
