@@ -12,6 +12,7 @@ import importlib
 import importlib.machinery
 import os
 import sys
+import threading
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -70,8 +71,11 @@ class ExtensionCall(TorchDispatchMode):
             return func._op_dk(getattr(torch._C.DispatchKey, key), *args, **kwargs)
 
 
-_mode = ExtensionCall()
-_depth = 0
+class _Thread(threading.local):
+    inside = False  # whether a call is under way
+
+
+_mode, _thread = ExtensionCall(), _Thread()
 
 
 def on_the_device(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -80,16 +84,15 @@ def on_the_device(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*arguments: Any, **keywords: Any) -> Any:
-        global _depth
-        if _depth or os.environ.get("EMULATOR") == "hopper":
+        if _thread.inside or os.environ.get("EMULATOR") == "hopper":
             return raising(*arguments, **keywords)
         run_pending()
-        _depth += 1
+        _thread.inside = True
         try:
             with _mode:
                 return raising(*arguments, **keywords)
         finally:
-            _depth -= 1
+            _thread.inside = False
 
     return call
 

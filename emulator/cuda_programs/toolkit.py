@@ -24,7 +24,7 @@ import tempfile
 from pathlib import Path
 
 from emulator import toolchain
-from emulator.cuda_programs.libraries import LINKED, PROGRAM, library
+from emulator.cuda_programs.libraries import LINKED, LINKED_NAME, PROGRAM, library
 from emulator.errors import EmulatorError
 
 MISSING = (
@@ -100,6 +100,7 @@ def _fill(folder: Path, libraries: tuple[Path, Path], include: Path | None, torc
     if include:
         (folder / "include").symlink_to(include)
     linked, program = libraries
+    (folder / "lib64" / LINKED_NAME).symlink_to(linked)
     for name in ("libcudart.so", "libcuda.so"):
         (folder / "lib64" / name).symlink_to(linked)
         (folder / "lib64" / "program" / name).symlink_to(program)
