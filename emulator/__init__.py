@@ -4,6 +4,7 @@
     python -m emulator ./a.out ARGS...      a program of CUDA C++, or a .cu file
     emulator.counters()                     in the program: event counts of each launch
     emulator.load_ptx(text)["kernel"].launch(grid, block, args)     a kernel of PTX text; needs no torch and no DSL
+    emulator.tensor_map(array, box)         a tensor map, as cuTensorMapEncodeTiled makes it
     emulator.EmulatorError                  raised by a launch whose kernel breaks a rule of the hardware
 
 Torch tensors of the device are host memory that is registered as a device allocation. A launch runs the DSL's own
@@ -15,30 +16,52 @@ the launching call returns, unless it lets the next launch start early: then it 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from emulator.activation import activate
 from emulator.errors import EmulatorError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     from numpy.typing import ArrayLike
 
     from emulator.hardware.counters import LaunchCounters
     from emulator.host.loader import Module
 
-__all__ = ["EmulatorError", "activate", "array", "counters", "load_ptx", "reset_counters", "synchronize"]
+__all__ = [
+    "EmulatorError",
+    "activate",
+    "array",
+    "counters",
+    "load_ptx",
+    "reset_counters",
+    "synchronize",
+    "tensor_map",
+]
 
 
-def load_ptx(text: str) -> Module:
+def load_ptx(text: str, schedule: str | None = None, lenient: bool | None = None) -> Module:
     """A module of PTX text: `load_ptx(text)["kernel"].launch(grid, block, args, shared=..., cluster=...)`.
 
-    Arguments as for `host.loader.Kernel.launch`. Raises EmulatorError for anything but text, and with the line of text
-    that is not understood.
+    Arguments as for `host.loader.Kernel.launch`; schedule and lenient are those of launches that name none. Raises
+    EmulatorError for anything but text, and with the line of text that is not understood.
     """
     from emulator.host import loader
 
-    return loader.load_ptx(text)
+    return loader.load_ptx(text, schedule, lenient)
+
+
+def tensor_map(array: Any, box: Sequence[int], **options: Any) -> bytes:
+    """The 128 bytes of a tensor map over an array, for a kernel's parameter, as cuTensorMapEncodeTiled makes them.
+
+    box: elements, the contiguous dimension first. options: as for `host.tensor_maps.tensor_map`: swizzle, element,
+    dims, strides, element_strides, interleave, l2_promotion, fill. Raises EmulatorError where the driver refuses.
+    """
+    from emulator.host import tensor_maps
+
+    return tensor_maps.tensor_map(array, box, **options)
 
 
 def array(data: ArrayLike) -> np.ndarray:

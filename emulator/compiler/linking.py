@@ -1,8 +1,9 @@
 """Entry -> entry without calls: device functions are expanded where they are called.
 
 A `.param` variable of a call is a place in local memory that caller and callee share, so that nothing is copied.
-`brx.idx` becomes a check of its index and a chain of branches. Calls of functions that a driver provides
-(`ops.system_calls`) stay. New instructions have the line and the text of the instruction that they replace.
+`brx.idx` becomes a check of its index and a chain of branches, a 128-bit register two of 64 bits (`wide`). Calls of
+functions that a driver provides (`ops.system_calls`) stay. New instructions have the line and the text of the
+instruction that they replace.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import itertools
 import re
 from dataclasses import dataclass
 
+from emulator.compiler import wide
 from emulator.errors import EmulatorError
 from emulator.hardware.variables import function_addresses
 from emulator.ops.system_calls import SYSTEM_CALLS
@@ -43,9 +45,11 @@ _PARAM_ACCESS = re.compile(r"(ld|st)\.param(?:::func)?(?=\.)")
 def link(entry: Entry) -> Entry:
     """The entry without calls; its variables include those of its module that it uses.
 
-    Raises EmulatorError at the call for recursive calls, for functions without a body, and for arguments that do not
-    fit.
+    Raises EmulatorError for an entry that is not understood, and at the call for recursive calls, for functions that
+    are not understood or have no body, and for arguments that do not fit.
     """
+    if entry.error is not None:
+        raise entry.error
     return entry if entry.scope is None else _Linker(entry, entry.scope).linked
 
 
@@ -83,9 +87,9 @@ class _Linker:
     def _expand(self, frame: _Frame) -> None:
         """Appends the instructions of a body."""
         body, linked = frame.body, self.linked
-        linked.registers |= {
-            r.name + frame.suffix: Register(r.name + frame.suffix, r.width) for r in body.registers.values()
-        }
+        for register in body.registers.values():
+            renamed = self._renamed_register(frame, register)
+            linked.registers |= {part.name: part for part in (renamed, *wide.registers(renamed))}
         for variable in body.variables.values():
             name = self._variable(frame, variable)
             linked.variables[name] = dataclasses.replace(variable, name=name)
@@ -109,9 +113,13 @@ class _Linker:
             self.linked.labels[label] = len(self.linked.instructions)
 
     def _emit(self, origin: Instruction, opcode: str, *operands: object, predicate: Predicate | None = None) -> None:
-        self.linked.instructions.append(
-            dataclasses.replace(origin, opcode=opcode, operands=operands, predicate=predicate)
-        )
+        try:
+            self.linked.instructions += [
+                dataclasses.replace(origin, opcode=name, operands=parts, predicate=predicate)
+                for name, parts in wide.split(opcode, operands)
+            ]
+        except ValueError as error:
+            raise located(str(error), self.entry, origin) from None
 
     # Names
 
@@ -235,6 +243,8 @@ class _Linker:
         function = self.scope.functions.get(target.name) if isinstance(target, Symbol) else None
         if function is None:
             raise self._fail(frame, instruction, f"{target} is not a function")
+        if function.error is not None:
+            raise _of_called(function, function.error, self.entry)
         reason = self._refusal(frame, function, results, arguments)
         if reason is not None:
             raise self._fail(frame, instruction, reason)
@@ -274,7 +284,8 @@ class _Linker:
         pointer, number = self._renamed(frame, target), next(self._numbers)
         differs = self._register(f"%call#{number}", 1)
         for name, function in self.scope.functions.items():
-            if not function.defined or name in frame.callers or not self._fits(frame, function, results, arguments):
+            usable = function.defined and function.error is None and name not in frame.callers
+            if not usable or not self._fits(frame, function, results, arguments):
                 continue
             following = f"next#{next(self._numbers)}"
             address = Immediate(self._functions[name])
@@ -325,3 +336,10 @@ class _Linker:
     def _fail(self, frame: _Frame, instruction: Instruction, reason: str) -> EmulatorError:
         inside = f" (in {' -> '.join(frame.callers)})" if frame.callers else ""
         return located(reason + inside, self.entry, instruction)
+
+
+def _of_called(function: Function, error: EmulatorError, entry: Entry) -> EmulatorError:
+    """The error of a function that an entry calls."""
+    reason = f"{error.reason} (in function {function.name}, which the kernel calls)"
+    line, text, source = error.ptx_line, error.ptx_text, error.source
+    return EmulatorError(reason, kernel=entry.name, ptx_line=line, ptx_text=text, source=source)

@@ -9,7 +9,7 @@ from emulator.compiler.flow import Flow
 from emulator.compiler.layout import Layout, lay_out
 from emulator.compiler.linking import link
 from emulator.compiler.nesting import Nesting
-from emulator.compiler.steps import Match, rows_of, steps_of
+from emulator.compiler.steps import Match, in_order, rows_of, steps_of
 from emulator.compiler.tmem_uses import first_uses
 from emulator.errors import EmulatorError
 from emulator.ptx.ir import Entry
@@ -20,7 +20,7 @@ class Plan:
     """Everything that the row code of an entry depends on. Lists are by index of the instruction."""
 
     entry: Entry
-    """With calls expanded and the carry flag as a register."""
+    """With calls expanded, modifiers in their rows' order and the carry flag as a register."""
     rows: list[Match]
     flow: Flow
     nesting: Nesting
@@ -37,6 +37,7 @@ def plan(entry: Entry) -> Plan:
     rows = rows_of(entry)
     if not entry.instructions:
         raise EmulatorError("the entry has no instructions", kernel=entry.name, ptx_line=entry.line or None)
+    entry = in_order(entry, rows)
     entry = carry.with_carry_flag(entry, [row for row, _ in rows])
     flow = Flow(entry, steps_of(entry, rows))
     return Plan(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 from emulator.compiler.flow import Step, written_operands
 from emulator.compiler.opcodes.rows import Row
@@ -36,6 +37,12 @@ def rows_of(entry: Entry) -> list[Match]:
             raise located(refusal, entry, instruction)
         rows.append(found)
     return rows
+
+
+def in_order(entry: Entry, rows: list[Match]) -> Entry:
+    """The entry with the modifiers of each opcode in its row's order."""
+    pairs = zip(entry.instructions, rows, strict=True)
+    return replace(entry, instructions=[replace(i, opcode=match.string) for i, (_, match) in pairs])
 
 
 def steps_of(entry: Entry, rows: list[Match]) -> list[Step]:

@@ -138,8 +138,19 @@ class Device:
         self.synchronize()
         self._counters.clear()
 
-    def launch(self, entry: Entry, config: LaunchConfig, params: list[bytes]) -> None:
+    def launch(
+        self,
+        entry: Entry,
+        config: LaunchConfig,
+        params: list[bytes],
+        schedules: tuple[str, ...] | None = None,
+        lenient: bool | None = None,
+    ) -> None:
         """Runs a kernel, or makes it pending. params: the bytes of each parameter, in the entry's order.
+
+        schedules: the launch's own, None for the device's. lenient: True makes broken rules of order warnings, False
+        doubts errors (`errors.doubt`), None leaves it to EMULATOR_LENIENT. A launch overlaps those with the same of
+        both.
 
         Raises EmulatorError for a launch that the device refuses, and for a rule that this kernel or a pending one
         breaks. Bytes written by a failing kernel stay in memory if it ran in this process under one schedule, and are
@@ -149,12 +160,12 @@ class Device:
         config = with_clusters(entry, config)
         check_launch(translated.program.entry, config, self.properties)
         packed = np.frombuffer(entry.pack(params), np.uint8)
-        storage = np.zeros(len(packed) + 2 * PARAMETER_ALIGNMENT, np.uint8)
-        parameters = storage[-storage.ctypes.data % PARAMETER_ALIGNMENT :][: len(packed)]
+        parameters = _parameter_memory(len(packed))
         parameters[:] = packed
-        launch = Launch(translated.program, config, parameters, entry.name)
+        launch = Launch(translated.program, config, parameters, entry.name, schedules or self.schedules, lenient)
         with self._lock:
-            if not config.programmatic or config.cooperative:
+            alike = all((x.schedules, x.lenient) == (launch.schedules, lenient) for x in self._chain)
+            if not config.programmatic or config.cooperative or not alike:
                 self._run_pending()
             if len(packed):
                 self.memory.register(parameters.ctypes.data, len(packed), "kernel parameters", writable=False)
@@ -173,7 +184,7 @@ class Device:
             runner = Runner(
                 self.memory,
                 self.properties,
-                self.schedules,
+                chain[0].schedules,
                 self.workers,
                 self.max_instructions,
                 self.progress or shown,
@@ -197,6 +208,16 @@ class Device:
             if entry.scope is not None:
                 module_memory(entry.scope).register(self.memory)
         return known
+
+
+def _parameter_memory(nbytes: int) -> np.ndarray:
+    """uint8[nbytes], aligned, whose addresses have the same high half: a kernel may keep the low half only."""
+    storage = np.zeros(2 * (nbytes + PARAMETER_ALIGNMENT), np.uint8)
+    start = storage.ctypes.data
+    first = start + -start % PARAMETER_ALIGNMENT
+    if first >> 32 != first + nbytes - 1 >> 32:
+        first += -first % (1 << 32)
+    return storage[first - start :][:nbytes]
 
 
 def _setting(name: str, default: object) -> Any:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from emulator.errors import EmulatorError, leniency
 from emulator.execution import overlap, scheduler
 from emulator.execution.journal import Journal, journal, settle
 from emulator.execution.meter import Meter, Tally
@@ -23,6 +25,16 @@ from emulator.hardware.traffic import PackedLoads, Traffic
 
 SNAPSHOT_BYTES = 1 << 24  # of memory that is copied and put back at most: two milliseconds
 SPLIT_SECONDS = 0.1  # a run that is expected to be shorter is not split: a second fork costs more
+
+
+@contextmanager
+def _named(schedule: str) -> Iterator[None]:
+    """Errors inside say under which schedule they happened."""
+    try:
+        yield
+    except EmulatorError as error:
+        error.schedule = schedule
+        raise
 
 
 def _unreported(units: int) -> None:
@@ -42,6 +54,10 @@ class Launch:
     parameters: np.ndarray
     """uint8: the packed parameters, aligned and registered with the memory."""
     kernel: str
+    schedules: tuple[str, ...]
+    """Those of the device, or the launch's own."""
+    lenient: bool | None = None
+    """As `errors.leniency` takes it."""
 
 
 @dataclass
@@ -71,7 +87,13 @@ class Runner:
         """Run launches; each may overlap the one before it."""
         for launch in chain:
             launch.program.printing_schedule = self.schedules[0]
-        return [self._run(chain[0])] if len(chain) == 1 else self._run_together(chain)
+        try:
+            with leniency(chain[0].lenient):
+                return [self._run(chain[0])] if len(chain) == 1 else self._run_together(chain)
+        except EmulatorError as error:
+            if error.schedule is not None:
+                error.passed = self.schedules[: self.schedules.index(error.schedule)]
+            raise
 
     def _run(self, launch: Launch) -> LaunchCounters:
         clusters = launch.config.clusters
@@ -160,7 +182,8 @@ class Runner:
             grid.traffic = Traffic()
             grids.append((grid, grid.traffic))
         try:
-            overlap.run([grid for grid, _ in grids], scheduler.Schedule.parse(schedule), meter)
+            with _named(schedule):
+                overlap.run([grid for grid, _ in grids], scheduler.Schedule.parse(schedule), meter)
         finally:
             self.memory.traffic = None
         for grid, traffic in grids:
@@ -204,17 +227,18 @@ class Runner:
         traffic = self.memory.traffic = Traffic()
         start = time.perf_counter()
         try:
-            scheduler.run(
-                launch.program,
-                config,
-                launch.parameters,
-                self.memory,
-                scheduler.Schedule.parse(schedule),
-                clusters,
-                counters,
-                self.properties,
-                meter,
-            )
+            with _named(schedule):
+                scheduler.run(
+                    launch.program,
+                    config,
+                    launch.parameters,
+                    self.memory,
+                    scheduler.Schedule.parse(schedule),
+                    clusters,
+                    counters,
+                    self.properties,
+                    meter,
+                )
         finally:
             self.memory.traffic = None
         counters.stored_bytes = traffic.stored_bytes

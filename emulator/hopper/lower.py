@@ -58,6 +58,9 @@ def lower(text: str, name: str, mode: str, maps: dict[str, MapFacts], ctas: int,
         raise ValueError(f"mode {mode!r}; must be one of {', '.join(MODES)}")
     module = parse(text)
     entry = module.entries[name]
+    errors = [body.error for body in (entry, *module.scope.functions.values()) if body.error is not None]
+    if errors:
+        raise errors[0]
     found = list(statements(module.text, entry))
     served = mode == "exact" and any(_SERVED.match(s.opcode) for s in found)
     rings = ctas if any(_FORWARDED.match(s.opcode) for s in found) else 0

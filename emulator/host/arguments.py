@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from emulator.execution import settings
 from emulator.host.arrays import address_of, check_type
 from emulator.ptx.ir import Param
 
@@ -59,6 +60,20 @@ def flag(what: str, value: Any) -> bool:
     if not isinstance(value, bool | np.bool_):
         raise TypeError(f"{what} {shown(value)}: True or False is expected")
     return bool(value)
+
+
+def choice(what: str, value: Any) -> bool | None:
+    """True, False or None."""
+    return None if value is None else flag(what, value)
+
+
+def schedules(value: Any) -> tuple[str, ...] | None:
+    """Names of schedules from a text with commas; None for None."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise TypeError(f"schedule {shown(value)}: a text such as 'late,random:1' is expected")
+    return settings.schedules(value)
 
 
 def arguments(value: Any) -> Sequence:

@@ -148,7 +148,8 @@ def _elapsed(start: SupportsInt, end: SupportsInt) -> float:
         raise Fault(f"event {missing} has not been recorded") from None
 
 
-def _only_device(ordinal: object) -> int:
+def only_device(ordinal: object) -> int:
+    """0, the only device. Raises Fault for another."""
     return _integer(ordinal, "device", 0, 0)
 
 
@@ -179,15 +180,19 @@ def _answers(success: object, functions: dict[str, Callable[..., Any]]) -> dict[
     return {name: wrap(name, function) for name, function in functions.items()}
 
 
-def _max_active_clusters(kernel: object, config: Any) -> int:
-    """Clusters of a CUlaunchConfig that fit at once if any SMs can form one; a B200's GPCs may hold fewer."""
+def max_active_clusters(threads: int, shared_bytes: int, size: int) -> int:
+    """Clusters of `size` CTAs that fit at once if any SMs can form one; a B200's GPCs may hold fewer."""
     properties = Device.current().properties
+    return properties.sm_count * ctas_per_sm(threads, shared_bytes, properties) // size
+
+
+def _max_active_clusters(kernel: object, config: Any) -> int:
+    """max_active_clusters of a CUlaunchConfig."""
     if not hasattr(config, "blockDimX"):
         raise Fault(f"config {config!r}: a CUlaunchConfig is expected")
     threads = _threads(config.blockDimX * config.blockDimY * config.blockDimZ)
     shape = [a.value.clusterDim for a in config.attrs if int(a.id) == 4]  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-    size = shape[0].x * shape[0].y * shape[0].z if shape else 1
-    return properties.sm_count * ctas_per_sm(threads, config.sharedMemBytes, properties) // size
+    return max_active_clusters(threads, config.sharedMemBytes, shape[0].x * shape[0].y * shape[0].z if shape else 1)
 
 
 def _threads(count: object) -> int:
@@ -212,7 +217,7 @@ def install_driver() -> None:
         "cuInit": lambda flags: None,
         "cuDriverGetVersion": lambda: CUDA_VERSION,
         "cuDeviceGetCount": lambda: 1,
-        "cuDeviceGet": lambda ordinal: driver.CUdevice(_only_device(ordinal)),
+        "cuDeviceGet": lambda ordinal: driver.CUdevice(only_device(ordinal)),
         "cuDeviceGetAttribute": lambda number, device: attribute(number),
         "cuDeviceGetName": lambda length, device: (
             properties().name.encode()[: _integer(length, "length", 1) - 1] + b"\0"
@@ -265,7 +270,7 @@ def install_runtime() -> None:
     functions: dict[str, Callable[..., Any]] = {
         "cudaGetDeviceCount": lambda: 1,
         "cudaGetDevice": lambda: 0,
-        "cudaSetDevice": lambda ordinal: _nothing(_only_device(ordinal)),
+        "cudaSetDevice": lambda ordinal: _nothing(only_device(ordinal)),
         "cudaDriverGetVersion": lambda: CUDA_VERSION,
         "cudaRuntimeGetVersion": lambda: CUDA_VERSION,
         "cudaDeviceGetAttribute": lambda number, device: attribute(number),

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from emulator.compiler import stored
 from emulator.compiler.translate import translate
 from emulator.errors import EmulatorError
 from emulator.execution.device import Device
@@ -15,16 +16,16 @@ from emulator.hardware.properties import DeviceProperties, LaunchConfig
 from emulator.hardware.variables import module_memory
 from emulator.host import arguments
 from emulator.ptx.ir import Entry
-from emulator.ptx.module import parse
 
 
 class Module:
     """A loaded PTX module: `module["name"]` is a kernel; iteration gives the kernels' names."""
 
-    def __init__(self, text: str):
-        self._module = parse(text)
+    def __init__(self, text: str, schedule: str | None = None, lenient: bool | None = None):
+        """schedule, lenient: of launches that do not name their own."""
+        self._module = stored.module(text)
         _check_target(self._module.target, self._module.target_line)
-        self._kernels = {name: Kernel(entry) for name, entry in self._module.entries.items()}
+        self._kernels = {name: Kernel(entry, schedule, lenient) for name, entry in self._module.entries.items()}
 
     def __getitem__(self, name: str) -> Kernel:
         if name not in self._kernels:
@@ -46,8 +47,8 @@ class Module:
 class Kernel:
     """An entry of a module."""
 
-    def __init__(self, entry: Entry):
-        self._entry = entry
+    def __init__(self, entry: Entry, schedule: str | None = None, lenient: bool | None = None):
+        self._entry, self._schedule, self._lenient = entry, schedule, lenient
         self.name = entry.name
         self.params = tuple(entry.params)  # in the order of the entry's .param
 
@@ -67,6 +68,8 @@ class Kernel:
         cooperative: bool = False,
         nonportable_cluster: bool = False,
         wait: bool = True,
+        schedule: str | None = None,
+        lenient: bool | None = None,
     ) -> None:
         """Run the kernel on the current device.
 
@@ -79,10 +82,16 @@ class Kernel:
           parameter's size;
         - for an array of bytes (structures, tensor maps), bytes, an array of as many bytes or a ctypes structure.
 
+        schedule: those of this launch, "late,random:1"; None for the module's, and without one the device's. lenient:
+        True turns broken rules of order into warnings, False turns doubts into errors, None leaves it to the module,
+        and without a choice there to EMULATOR_LENIENT (docs/emulator.md, "Rules").
+
         wait: whether the launch has ended when this returns. Without it, the launch may run later, beside the
         `programmatic` launches that follow. Raises EmulatorError for arguments that do not fit, for a launch that the
         device refuses and for a rule that the kernel breaks.
         """
+        if self._entry.error is not None:
+            raise self._entry.error
         if os.environ.get("EMULATOR") == "hopper":
             raise EmulatorError("PTX that is loaded as text runs on the emulated B200 only", kernel=self.name)
         try:
@@ -96,11 +105,13 @@ class Kernel:
                 nonportable_cluster=arguments.flag("nonportable_cluster", nonportable_cluster),
             )
             wait = arguments.flag("wait", wait)
+            schedules = arguments.schedules(self._schedule if schedule is None else schedule)
+            chosen = arguments.choice("lenient", self._lenient if lenient is None else lenient)
             values = self._packed(arguments.arguments(args))
         except (ValueError, TypeError, OverflowError) as error:
             raise EmulatorError(f"launch refused: {error}", kernel=self.name) from None
         current = Device.current()
-        current.launch(self._entry, config, values)
+        current.launch(self._entry, config, values, schedules, chosen)
         if wait:
             current.synchronize()
 
@@ -118,18 +129,25 @@ class Kernel:
         return values
 
 
-def load_ptx(text: str) -> Module:
-    """Parse PTX for sm_100a or a target whose PTX runs there.
+def load_ptx(text: str, schedule: str | None = None, lenient: bool | None = None) -> Module:
+    """Parse PTX for sm_100a or a target whose PTX runs there. schedule, lenient: of its kernels' launches, as
+    `Kernel.launch` takes them.
 
-    Raises EmulatorError with the line for syntax that is not understood, and for anything but text. The first launch of
-    a kernel raises it for an instruction that is not modelled; `Kernel.check` does so without a launch.
+    Raises EmulatorError with the line for syntax that is not understood outside of functions, and for anything but
+    text. The first launch of a kernel raises it for what is not understood of it or of the functions that it calls, and
+    for an instruction that is not modelled; `Kernel.check` does so without a launch.
     """
     if not isinstance(text, str):
         hint = ": decode it" if isinstance(text, bytes | bytearray | memoryview) else ""
         raise EmulatorError(f"load_ptx takes the text of a module, a str; {type(text).__name__} given{hint}")
     if "\n" not in text and text.endswith(".ptx"):
         raise EmulatorError(f"load_ptx takes the text of a module, not the name of its file: {text[:200]!r}")
-    return Module(text)
+    try:
+        arguments.schedules(schedule)
+        arguments.choice("lenient", lenient)
+    except (ValueError, TypeError) as error:
+        raise EmulatorError(f"load_ptx: {error}") from None
+    return Module(text, schedule, lenient)
 
 
 def _check_target(target: str, line: int) -> None:

@@ -62,7 +62,7 @@ def _submit(
     issuer: Issuer,
 ) -> None:
     def run() -> None:
-        cta.alive(instruction)
+        cta.alive(instruction, issuer)
         write()
         barrier.complete(nbytes, COMPLETION, issuer)
 

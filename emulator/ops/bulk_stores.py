@@ -13,7 +13,6 @@ from emulator.hardware.tma import boxes, rules
 from emulator.ops.copies import REDUCTION, STORE, MapReader, issues, own_source, signed_coordinates
 
 if TYPE_CHECKING:
-    from emulator.hardware.cluster import Cta
     from emulator.hardware.memory import GlobalMemory
     from emulator.hardware.shared_memory import SharedMemory
     from emulator.hardware.warp import ActiveGroup, Issuer
@@ -24,10 +23,14 @@ class _Store:
     """A store in two parts: it reads shared memory, for which a thread may wait, then writes global memory."""
 
     def __init__(
-        self, cta: Cta, what: str, read: Callable[[], boxes.Data], write: Callable[[boxes.Data], None]
+        self,
+        what: str,
+        issuer: Issuer,
+        read: Callable[[], boxes.Data],
+        write: Callable[[boxes.Data], None],
     ) -> None:
         """what: the store's name in messages."""
-        self._cta, self._what, self._read, self._write = cta, what, read, write
+        self._what, self._issuer, self._read, self._write = what, issuer, read, write
         self._data: boxes.Data | None = None
 
     def prepare(self) -> None:
@@ -36,7 +39,7 @@ class _Store:
 
     def _source(self) -> boxes.Data:
         if self._data is None:
-            self._cta.alive(self._what)
+            self._issuer[0].cta.alive(self._what, self._issuer)
             self._data = self._read()
         return self._data
 
@@ -83,7 +86,7 @@ def store_tile(
         def write(box: boxes.Data, reader: MapReader = reader, place: tuple[int, ...] = place) -> None:
             boxes.write_tile(reader(), place, g.grid.memory, box, issuer, rows, operation)
 
-        _submit(g, mask, _Store(g.cta, "a tensor store", read, write), issuer)
+        _submit(g, mask, _Store("a tensor store", issuer, read, write), issuer)
 
 
 def store_bulk(
@@ -110,7 +113,7 @@ def store_bulk(
         ) -> None:
             boxes.write_bulk(memory, address, data, issuer, kept, reduction)
 
-        _submit(g, mask, _Store(g.cta, "a bulk store", read, write), issuer)
+        _submit(g, mask, _Store("a bulk store", issuer, read, write), issuer)
 
 
 def commit_group(g: ActiveGroup, mask: int, issuer: Issuer) -> None:

@@ -14,6 +14,8 @@ from emulator.arithmetic.lanes import lane_list
 from emulator.arithmetic.reductions import combined
 from emulator.errors import Fault
 from emulator.hardware.async_operations import AsyncOperation
+from emulator.hardware.barriers import TILE_LOAD
+from emulator.hardware.routes import Operands
 from emulator.hardware.tma import boxes, rules
 from emulator.hardware.tma.known_maps import map_at
 from emulator.hardware.tma.swizzle import CHUNK
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
 
     from emulator.hardware.barriers import MBarrier
     from emulator.hardware.cluster import Cta
-    from emulator.hardware.warp import ActiveGroup, Issuer
+    from emulator.hardware.routes import Load
+    from emulator.hardware.warp import ActiveGroup, Issuer, Warp
     from emulator.ops.active_lanes import Operand
 
 LOAD, STORE, REDUCTION = "load", "store", "reduction"
@@ -164,7 +167,36 @@ def load_tile(
         async_op = AsyncOperation(g, issuer, load, reader.prepare)
         if not g.grid.is_parameter(address):
             g.warp.map_reads.append((mask, async_op))
+        elif targets is None and not rows:
+            _let_repeat(g, Operands(dst, address, mbar), reader.issued, places[0])
         g.cta.machine.queues.load(async_op)
+
+
+def _let_repeat(g: ActiveGroup, operands: Operands, tensor_map: TensorMap, place: tuple[Place, MBarrier]) -> None:
+    """Compiled code may issue and execute this tile load the next time, if it can."""
+    ((cta, offset), barrier), machine, memory = place, g.cta.machine, g.grid.memory
+    if machine.schedule.kind != "late" or not machine.turns.in_use:
+        return
+    marks = memory.counted_loads(tensor_map.address)
+    if marks is not None and tensor_map.tile is not None and cta is g.cta and barrier.home is cta:
+        machine.turns.use_loads().learn(operands, cta.shared, offset, tensor_map, marks, barrier)
+
+
+def pending_load(load: Load, warp: Warp) -> AsyncOperation:
+    """A tile load that compiled code has issued for a warp and can't execute."""
+    g, route = warp.first_group, load.route
+    issuer = g, load.pc
+
+    def run() -> None:
+        g.cta.alive("a tensor copy", issuer)
+        live = g.cta.shared.live_barriers.by_address.get(route.target)
+        barrier = g.cta.mbarriers[live.offset] if live is not None else barrier_at(g, None, route.barrier)
+        places = [((g.cta, route.offset), barrier)]
+        _tile_load(g, MapReader(g, route.map, issuer), tuple(load.at[: route.rank]), places, False, issuer)()
+
+    async_op = AsyncOperation(g, issuer, run)
+    async_op.known = load.known
+    return async_op
 
 
 def _tile_load(
@@ -177,15 +209,15 @@ def _tile_load(
 ) -> Callable[[], None]:
     def run() -> None:
         tensor_map = reader()
-        nbytes = rules.tile_bytes(tensor_map, rows)
+        nbytes, counted = rules.tile_bytes(tensor_map, rows), rules.counted_bytes(tensor_map, rows)
         (first, offset), _ = places[0]
-        first.alive("a tensor copy")
+        first.alive("a tensor copy", issuer)
         boxes.load_tile(tensor_map, coords, g.grid.memory, first.shared, offset, issuer, rows)
         for (cta, _), _ in places[1:]:
-            cta.alive("a tensor copy")
+            cta.alive("a tensor copy", issuer)
             cta.shared.write(offset, first.shared.data[offset : offset + nbytes], issuer)
         for _, barrier in places:
-            barrier.complete(nbytes, "tensor copy", issuer)
+            barrier.complete(counted, TILE_LOAD, issuer)
 
     return run
 
@@ -209,10 +241,10 @@ def load_bulk(
 
         def run(address: int = address, size: int = size, places: list[tuple[Place, MBarrier]] = places) -> None:
             (first, offset), _ = places[0]
-            first.alive("a bulk copy")
+            first.alive("a bulk copy", issuer)
             boxes.load_bulk(g.grid.memory, address, first.shared, offset, size, issuer)
             for (cta, _), _ in places[1:]:
-                cta.alive("a bulk copy")
+                cta.alive("a bulk copy", issuer)
                 cta.shared.write(offset, first.shared.data[offset : offset + size], issuer)
             for _, notified in places:
                 notified.complete(size, "bulk copy", issuer)
@@ -250,7 +282,7 @@ def copy_shared(
             size: int = size,
             notified: MBarrier = notified,
         ) -> None:
-            target.alive("a bulk copy")
+            target.alive("a bulk copy", issuer)
             data = g.cta.shared.read(source_offset, size, issuer)
             if reduction is not None:
                 operation, type_name = reduction

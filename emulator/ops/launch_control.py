@@ -61,7 +61,7 @@ def try_cancel(
         words = (_UNDEFINED,) * 3 + (_REFUSED,) if first is None else (*first, _CANCELED)
         data = np.array(words, np.uint32).view(np.uint8)
         for receiver, mbarrier in zip(receivers, notified, strict=True):
-            receiver.alive("the response of clusterlaunchcontrol.try_cancel")
+            receiver.alive("the response of clusterlaunchcontrol.try_cancel", issuer)
             receiver.shared.write(offset, data, issuer)
             mbarrier.complete(RESPONSE_BYTES, "clusterlaunchcontrol.try_cancel", issuer)
 
@@ -71,7 +71,8 @@ def try_cancel(
 def _words(response: tuple[Operand, Operand]) -> list[np.ndarray]:
     """Four words of 32 bits, as uint64[32] each. response: the low and the high half of a 128-bit register."""
     low = np.uint64(0xFFFFFFFF)
-    return [word for row in wide_rows(response) for word in (row & low, row >> np.uint64(32))]
+    rows = [row_of(half, 64) if isinstance(half, int) else half for half in response]
+    return [word for row in rows for word in (row & low, row >> np.uint64(32))]
 
 
 def canceled(mask: int, response: tuple[Operand, Operand]) -> int:
@@ -93,8 +94,3 @@ def first_cta(response: tuple[Operand, Operand]) -> list[np.ndarray]:
     """query_cancel.get_first_ctaid: uint32[32] for each of x, y, z and a fourth, undefined word."""
     *coordinates, _ = _words(response)
     return [*(row.astype(np.uint32) for row in coordinates), row_of(_UNDEFINED, 32)]
-
-
-def wide_rows(response: tuple[Operand, Operand]) -> list[np.ndarray]:
-    """mov.b128 to two 64-bit registers: uint64[32] each, the low half first."""
-    return [row_of(half, 64) if isinstance(half, int) else half for half in response]

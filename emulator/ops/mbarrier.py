@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.arithmetic.lanes import lane_list
-from emulator.errors import Fault
+from emulator.errors import Fault, doubt
 from emulator.hardware.async_operations import AsyncOperation
-from emulator.hardware.barriers import ARRIVAL, COMPLETION, PARITIES, MBarrier
+from emulator.hardware.barriers import ARRIVAL, COMPLETION, MBarrier
 from emulator.hardware.memory import SHARED_BASE
+from emulator.hardware.native import PARITIES
 from emulator.hardware.tensor.order import arrives
 from emulator.ops.active_lanes import pick
 from emulator.ops.memory import shared_target
@@ -66,19 +67,26 @@ def init(g: ActiveGroup, mask: int, space: str | None, address: Operand, count: 
         cta, offset = _place(g, "shared", place)
         existing = cta.mbarriers.get(offset)
         if existing is not None:
-            raise Fault(f"mbarrier.init of a live barrier without mbarrier.inval: {existing} (PTX ISA, mbarrier.init)")
-        barrier = MBarrier(f"mbarrier at shared offset {offset:#x} of {cta.label}", expected, cta, issuer)
+            reason = f"mbarrier.init of a live barrier without mbarrier.inval: {existing} (PTX ISA, mbarrier.init)"
+            if not existing.is_untouched:
+                raise Fault(reason)
+            # A second initialisation before any use leaves the same object: DSL 4.3.5 compiles that.
+            doubt(reason, (g.grid.entry.name, issuer[1], "init"))
+            existing.initialise(expected, issuer)
+        barrier = existing or MBarrier(f"mbarrier at shared offset {offset:#x} of {cta.label}", expected, cta, issuer)
+        if barrier.hidden is None:
+            cta.hidden_barriers.append(barrier)
         barrier.hidden, barrier.time = "all", g.cta.machine.progress
-        cta.hidden_barriers.append(barrier)
-        cta.mbarriers[offset] = barrier
-        cta.shared.place_barrier(offset, barrier)
+        if existing is None:
+            cta.mbarriers[offset] = barrier
+            cta.shared.place_barrier(offset, barrier)
 
 
 def invalidate(g: ActiveGroup, mask: int, space: str | None, address: int, issuer: Issuer) -> None:
     """mbarrier.inval."""
     cta, offset = _place(g, "shared", address)
     barrier = cta.mbarrier(offset)
-    if barrier.waiters or barrier.bytes:
+    if barrier.is_awaited or barrier.bytes:
         raise Fault(f"mbarrier.inval of a barrier in use: {barrier} (PTX ISA, mbarrier.inval)")
     g.cta.machine.progress += 1
     del cta.mbarriers[offset]

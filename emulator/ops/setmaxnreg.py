@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from emulator.errors import Fault
-from emulator.hardware.registers import REGISTERS, THREADS, WARPGROUP
+from emulator.hardware.registers import REGISTERS, requested
 from emulator.ops.active_lanes import whole_warp
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ def set_registers(g: ActiveGroup, mask: int, count: int, instruction: str) -> No
     if before and (count < before[-1] if ".inc" in instruction else count > before[-1]):
         raise Fault(f"{instruction} to {count} registers from {before[-1]} (PTX ISA, setmaxnreg)")
     before.append(count)
-    asked = {index // WARPGROUP: counts[-1] for index, counts in requests.items()}
-    total = THREADS * sum(asked.values())
+    total = requested(requests)
     if total > REGISTERS:
         raise Fault(f"{instruction} to {count}: warpgroups have asked for {total} registers, an SM has {REGISTERS}")

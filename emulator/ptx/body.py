@@ -10,6 +10,7 @@ import re
 from dataclasses import replace
 
 from emulator.errors import EmulatorError
+from emulator.ptx.expressions import constant, whole
 from emulator.ptx.ir import (
     SINK,
     Address,
@@ -28,9 +29,9 @@ from emulator.ptx.ir import (
     Variable,
     Vector,
 )
-from emulator.ptx.literals import integer, number
+from emulator.ptx.literals import integer
 from emulator.ptx.syntax import NAME, VARIABLE, instruction, split, variable
-from emulator.ptx.types import SPECIAL_REGISTERS
+from emulator.ptx.types import SPECIAL_REGISTERS, type_width
 
 REGISTER_LIMIT = 1 << 20  # registers of a body
 OFFSET_BITS = 32  # of the constant in an address, signed (PTX ISA, "Addresses as Operands")
@@ -39,13 +40,19 @@ _STATEMENT = re.compile(
 )
 _BLANK = re.compile(r"\s*")
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)")
-_REGISTERS = re.compile(r"\.reg\s+\.(pred|b(?:8|16|32|64|128)|[us](?:8|16|32|64)|f(?:16|32|64))\s+(.*)", re.S)
+_REGISTERS = re.compile(
+    r"\.reg\s+(?:\.align\s+\d+\s+)?(?:\.v(?P<count>[24])\s+)?"
+    r"\.(?P<type>pred|b(?:8|16|32|64|128)|[us](?:8|16|32|64)|f(?:16x2|16|32|64))\s+(?P<names>.*)",
+    re.S,
+)
+_ELEMENTS = ("xyzw", "rgba")  # of a vector register
 _FAMILY = re.compile(rf"({NAME}|%)<\s*(\d+)\s*>")
 _PROTOTYPE = re.compile(r"(?:\([^()]*\)\s*)?_\s*(?:\([^()]*\)\s*)?(?:\.[a-z][\w\s,.]*)?")
 _PRAGMA = re.compile(r'\.pragma\s*"[^"\n]*"')
-_ADDRESS = re.compile(r"\s*([^+]*?)\s*(?:(\+)\s*(-?\w+)\s*)?")
+_ADDRESS = re.compile(r"\s*([^+]*?)\s*(?:\+\s*(.+?)\s*)?", re.S)
 
 _CLOSING = {"[": "]", "{": "}", "(": ")"}
+_CONSTANT_STARTS = "0123456789.(+-~!W"  # of constant expressions
 
 _Statement = tuple[str, str, int, str | None, Place]
 """(kind: a group of _STATEMENT, text, line of the PTX text, "file.py:line" where it is known, place in the text)."""
@@ -57,7 +64,7 @@ class _Scope:
     def __init__(self, number: int = 0):
         self.number = number  # 0: the body itself
         self.suffix = f"@{number}" if number else ""  # makes names unique in the body
-        self.declared: dict[str, Register | Variable] = {}
+        self.declared: dict[str, Register | Vector | Variable] = {}
 
 
 class BodyParser:
@@ -143,19 +150,20 @@ class BodyParser:
         registers = _REGISTERS.fullmatch(text)
         declared = VARIABLE.fullmatch(text)
         if registers:
-            kind, names = registers.groups()
-            width = 1 if kind == "pred" else int(kind[1:])
-            for name in names.split(","):
-                self._declare(name.strip(), width)
+            for name in registers["names"].split(","):
+                self._declare(name.strip(), type_width(registers["type"]), int(registers["count"] or 1))
         elif declared:
             parsed = variable(declared)
             if parsed.extern:
                 raise ValueError(".extern variables stand outside of functions")
-            if parsed.space in ("global", "const"):
-                raise ValueError(f".{parsed.space} variables of a function are not modelled: declare it outside")
             unique = replace(parsed, name=parsed.name + self.scopes[-1].suffix)
+            if parsed.space in ("global", "const"):
+                unique = replace(unique, name=f"{self.body.name}::{unique.name}")
+                self._check_relocations(parsed)
+                self.module.variables[unique.name] = unique
+            else:
+                self.body.variables[unique.name] = unique
             self._bind(parsed.name, unique)
-            self.body.variables[unique.name] = unique
         elif text.startswith((".branchtargets", ".callprototype", ".calltargets")):
             self._list(*text.split(maxsplit=1))
         elif not _PRAGMA.fullmatch(text):
@@ -180,20 +188,43 @@ class BodyParser:
             raise ValueError(f"{directive} {text}".rstrip() + " not understood")
         self.known.add(self.last_label)
 
-    def _declare(self, name: str, width: int) -> None:
+    def _check_relocations(self, variable: Variable) -> None:
+        """ValueError if a variable holds the address of what is not at module level."""
+        for relocation in variable.relocations:
+            other = self.module.variables.get(relocation.name)
+            is_variable = other is not None and other.space in ("global", "const")
+            if not is_variable and relocation.name not in self.module.functions:
+                raise ValueError(
+                    f"variable {variable.name} holds the address of {relocation.name}, which is no .global or .const "
+                    "variable and no function of the module (PTX ISA, Initializers)"
+                )
+
+    def _declare(self, name: str, width: int, elements: int = 1) -> None:
         family = _FAMILY.fullmatch(name)
         if family is None and not re.fullmatch(NAME, name):
             raise ValueError(f"{name!r} is no name of a register")
         count = integer(family[2]) if family else 1
+        if width == 1 and elements > 1:
+            raise ValueError(f"{name}: predicates are no vectors (PTX ISA, Vectors)")
+        count *= elements
         if len(self.body.registers) + count > REGISTER_LIMIT:
             raise ValueError(f"{name} declares {count} registers; a body can have {REGISTER_LIMIT} in the emulator")
-        suffix = self.scopes[-1].suffix
-        for each in (f"{family[1]}{i}" for i in range(count)) if family else (name,):
-            register = Register(each + suffix, width)
-            self._bind(each, register)
-            self.body.registers[register.name] = register
+        for each in (f"{family[1]}{i}" for i in range(count // elements)) if family else (name,):
+            if elements == 1:
+                self._bind(each, self._register(each, width))
+                continue
+            parts = tuple(self._register(f"{each}.{letter}", width) for letter in _ELEMENTS[0][:elements])
+            self._bind(each, Vector(parts))
+            for letters in _ELEMENTS:
+                for letter, part in zip(letters, parts):
+                    self._bind(f"{each}.{letter}", part)
 
-    def _bind(self, name: str, declared: Register | Variable) -> None:
+    def _register(self, name: str, width: int) -> Register:
+        register = Register(name + self.scopes[-1].suffix, width)
+        self.body.registers[register.name] = register
+        return register
+
+    def _bind(self, name: str, declared: Register | Vector | Variable) -> None:
         if name in self.scopes[-1].declared or (len(self.scopes) == 1 and name in self.parameters):
             raise ValueError(f"{name} is declared twice")
         self.scopes[-1].declared[name] = declared
@@ -228,7 +259,7 @@ class BodyParser:
             raise ValueError(f"register {name!r} has {found.width} bits; a predicate is expected")
         return found
 
-    def _lookup(self, name: str) -> Register | Variable | None:
+    def _lookup(self, name: str) -> Register | Vector | Variable | None:
         for scope in reversed(self.scopes):
             if name in scope.declared:
                 return scope.declared[name]
@@ -237,6 +268,10 @@ class BodyParser:
     def _operand(self, text: str) -> object:
         """The operand that the text of one means. ValueError if it is not understood."""
         text = text.strip()
+        if text[:1] in _CONSTANT_STARTS and not _is_list(text):
+            value = constant(text)
+            if value is not None:
+                return value
         if text[:1] in _CLOSING and (len(text) == 1 or text[-1] != _CLOSING[text[0]]):
             raise ValueError(f"operand {text!r} does not end in {_CLOSING[text[0]]!r}")
         if text.startswith("["):
@@ -265,14 +300,14 @@ class BodyParser:
             return found
         if text in SPECIAL_REGISTERS:
             return Special(text)
-        literal = number(text)
-        if literal is not None:
-            return literal
+        value = constant(text)
+        if value is not None:
+            return value
         if re.fullmatch(NAME, text):
             if text.startswith("%"):
                 raise ValueError(f"register {text!r} is neither declared nor a special register that is modelled")
             return Symbol(self._symbol(text))
-        offset = re.fullmatch(rf"({NAME})\s*\+\s*(-?\w+)", text)
+        offset = re.fullmatch(rf"({NAME})\s*\+\s*(.+)", text, re.S)
         if offset:
             base = self._single(offset.group(1))
             if not isinstance(base, Symbol) or base == SINK:
@@ -293,16 +328,30 @@ class BodyParser:
         match = _ADDRESS.fullmatch(parts[0])
         if match is None:
             raise ValueError(f"address [{text.strip()}] not understood")
-        base, _, offset = match.groups()
+        base, offset = match.groups()
+        if offset is not None and constant(offset) is None:
+            raise ValueError(
+                f"address [{text.strip()}] not understood: a register or variable and a constant are expected"
+            )
         found = self._single(base)
         if not isinstance(found, (Register, Symbol, Immediate)) or found == SINK:
             raise ValueError(f"address [{text.strip()}] not understood")
         return Address(found, _offset(offset) if offset else 0, coordinates)
 
 
+def _is_list(text: str) -> bool:
+    """Whether the text is in parentheses as a whole: the results or arguments of a call."""
+    depth = 0
+    for index, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if depth == 0:
+            return character == ")" and index == len(text) - 1
+    return False
+
+
 def _offset(text: str) -> int:
     """The constant in an address. ValueError unless it is a signed number of OFFSET_BITS bits."""
-    value = integer(text)
+    value = whole(text)
     if not -(1 << OFFSET_BITS - 1) <= value < 1 << OFFSET_BITS - 1:
         raise ValueError(
             f"offset {value} of an address does not fit {OFFSET_BITS} signed bits (PTX ISA, Addresses as Operands)"

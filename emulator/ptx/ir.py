@@ -154,6 +154,7 @@ class Body:
     branch_targets: dict[str, list[str]] = field(default_factory=dict, kw_only=True)
     scope: Scope | None = field(default=None, kw_only=True, repr=False)  # the module's declarations
     line: int = field(default=0, kw_only=True)  # of the header
+    error: EmulatorError | None = field(default=None, kw_only=True, repr=False)  # why it is not understood
     place: Place = field(default=Place(0, 0), kw_only=True, repr=False)  # directive to closing brace
     inside: Place = field(default=Place(0, 0), kw_only=True, repr=False)  # between the braces
 
@@ -174,6 +175,7 @@ class Entry(Body):
     maxntid: tuple[int, int, int] | None = None  # threads of a CTA, at most
     cluster: tuple[int, int, int] | None = None  # CTAs of a cluster, exactly
     max_cluster: int | None = None  # CTAs of a cluster, at most
+    stored_at: tuple | None = field(default=None, kw_only=True, compare=False, repr=False)  # `compiler.stored`
 
     def param_offsets(self) -> dict[str, int]:
         """Byte offset of every parameter in the packed buffer, and under "" the size of the buffer."""

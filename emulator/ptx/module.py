@@ -34,7 +34,10 @@ _BLANK = re.compile(r"\s*")
 
 
 def parse(text: str) -> Module:
-    """Parse a PTX module. Raises EmulatorError with the line for syntax that is not known."""
+    """Parse a PTX module. Raises EmulatorError with the line for syntax that is not known.
+
+    What is not understood of one entry or function refuses that alone: it is the `error` of the body.
+    """
     return _ModuleParser(text).module
 
 
@@ -55,7 +58,11 @@ class _ModuleParser:
         self._check_addresses()
         files = {int(number): name for number, name in _FILE.findall(self.text)}
         for body in bodies:
-            BodyParser(self.text, body, files, self.line_starts)
+            if body.error is None:
+                try:
+                    BodyParser(self.text, body, files, self.line_starts)
+                except EmulatorError as error:
+                    body.error = error
         dynamic = {v.name: v for v in self.scope.variables.values() if v.space == "shared" and v.extern}
         for entry in self.entries.values():
             entry.variables |= dynamic
@@ -78,7 +85,7 @@ class _ModuleParser:
                 if kind == "section":
                     position = self._closing_brace(match.end() - 1) + 1
                 elif kind == "head":
-                    body = self._head(match["head"], match["opens"] == "{")
+                    body = self._head(match["head"], match["opens"] == "{", start)
                     body.line = self.text.count("\n", 0, start) + 1
                     if match["opens"] == "{":
                         end = self._closing_brace(match.end() - 1)
@@ -106,27 +113,40 @@ class _ModuleParser:
                 return match.start()
         raise self._fail(start, "unbalanced braces: this one is never closed")
 
-    def _head(self, text: str, opens: bool) -> Body:
+    def _head(self, text: str, opens: bool, place: int) -> Body:
         match = _HEAD.fullmatch(text.strip())
         if match is None:
             raise ValueError("header not understood")
         linking, kind, results, name, params, directives = match.groups()
-        found = parameters(params or "")
+        failure: EmulatorError | None = None
+        found: list[Param] = []
+        returned: list[Param] = []
+        try:
+            found, returned = parameters(params or ""), parameters(results or "")
+            if kind == "func":
+                function_directives(directives or "")
+        except ValueError as error:
+            failure = self._fail(place, str(error), text)
         if kind == "entry":
             if not opens:
                 raise ValueError(f"entry {name} has no body")
             if results is not None:
                 raise ValueError(f"entry {name} has results: only functions have them")
             self._check_new(name, "entry")
-            entry = Entry(name, found, scope=self.scope)
-            set_sizes(entry, directives or "")
+            entry = Entry(name, found, scope=self.scope, error=failure)
+            try:
+                set_sizes(entry, directives or "")
+            except ValueError as error:
+                entry.error = entry.error or self._fail(place, str(error), text)
             self.entries[name] = entry
             return entry
         if linking == "extern" and opens:
             raise ValueError(f"function {name} is .extern: it has no body here")
-        function_directives(directives or "")
-        function = Function(name, found, parameters(results or ""), opens, scope=self.scope)
-        self._check_function(function)
+        function = Function(name, found, returned, opens, scope=self.scope, error=failure)
+        if failure is None:
+            self._check_function(function)
+        else:
+            self._check_new(name, "function")
         if name not in self.scope.functions or opens:
             self.scope.functions[name] = function
         return function

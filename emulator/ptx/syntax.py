@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 
+from emulator.ptx.expressions import constant
 from emulator.ptx.ir import Param, Relocation, Variable
-from emulator.ptx.literals import fits, integer, literal_bits, number
+from emulator.ptx.literals import fits, integer, literal_bits
 
 NAME = r"(?:[A-Za-z][\w$]*|[_$%][\w$]+)"
 TYPE_BYTES = {"8": 1, "16": 2, "32": 4, "64": 8, "128": 16}
@@ -164,7 +165,7 @@ def _initial(text: str, type_name: str, dims: list[int]) -> tuple[bytes, tuple[R
 
 def _element(text: str, type_name: str) -> tuple[bytes, tuple[Relocation, ...]]:
     size = TYPE_BYTES[type_name[1:]]
-    literal = number(text)
+    literal = constant(text)
     if literal is not None:
         return literal_bits(literal, type_name).to_bytes(size, "little"), ()
     match = _ADDRESS_OF.fullmatch(text)

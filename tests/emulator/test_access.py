@@ -77,6 +77,17 @@ def test_parameters():
     assert lanes(body) == [1] * 32
 
 
+@pytest.mark.parametrize("lane", ["0", "%tid"])
+def test_parameter_address_of_32_bits(lane):
+    """`cvta.param` of the low half, which is what an address of the space has, gives the generic address."""
+    body = (
+        f"mov.b32 %r2, a0; shl.b32 %r3, {lane}, 0; and.b32 %r3, %r3, 0; add.u32 %r2, %r2, %r3; cvt.u64.u32 %rd2, %r2; "
+        "cvta.param.u64 %rd3, %rd2; ld.b64 %rd4, [%rd3]; "
+        "setp.eq.u64 %p1, %rd4, %a0; selp.b32 %r1, 1, 0, %p1;"
+    )
+    assert lanes(body) == [1] * 32
+
+
 @pytest.mark.parametrize("space", [".shared", ".shared::cta", ".shared::cluster", ""])
 def test_shared_memory(space):
     address = "mov.u32 %r2, smem; mad.lo.u32 %r3, %tid, 8, %r2; "
@@ -202,7 +213,8 @@ def test_stores_of_some_elements():
     [
         ("ld.global.v8.b16 {%h1, %h2, %h3, %h4, %h5, %h6, %h7, %h8}, [%a0];", ".v8 of 16 bits"),
         ("ld.shared.v4.b64 {%rd1, %rd2, %rd3, %rd4}, [smem];", "the limit is 128, in global memory 256"),
-        ("ld.global.b128 %rd1, [%a0];", "128-bit registers are not modelled"),
+        ("ld.global.b128 %rd1, [%a0];", "a 128-bit register is expected, not %rd1"),
+        ("ld.global.v8.b128 {%rd1, %rd2}, [%a0];", "at most 256 bits"),
         ("ld.global.f16 %h1, [%a0];", "ld has no .f16"),
         ("ld.global [%a0], %r1;", "ld without a type"),
         ("ld.global.L2::evict_last.b32 %r1, [%a0];", "needs an access of 256 bits, this one has 32"),

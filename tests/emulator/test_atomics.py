@@ -225,7 +225,7 @@ def test_modifiers_in_any_order():
         ("atom.global.add.s64 %rd1, [%a0], %rd2;", "atom.add.s64 does not exist"),
         ("atom.global.and.u32 %r1, [%a0], %r2;", "atom.and.u32 does not exist"),
         ("atom.global.exch.b16 %h1, [%a0], %h2;", "atom.exch.b16 does not exist"),
-        ("atom.global.exch.b128 %rd1, [%a0], %rd2;", "128-bit registers are not modelled"),
+        ("atom.global.exch.b128 %rd1, [%a0], %rd2;", "128-bit atomics are not modelled"),
         ("atom.global.add.f16x2 %r1, [%a0], %r2;", "they must have it"),
         ("atom.global.add.noftz.u32 %r1, [%a0], %r2;", ".noftz belongs to f16"),
         ("atom.global.min.noftz.f16x2 %r1, [%a0], %r2;", "atom.min.f16x2 does not exist"),

@@ -80,23 +80,6 @@ def test_what_is_no_response():
         launch(body, np.zeros(1, np.uint32))
 
 
-def test_wide_registers_are_moved():
-    out = np.zeros((32, 2), np.uint64)
-    body = """.reg .b128 %w, %v; cvt.u64.u32 %rd1, %tid; mov.u64 %rd2, 0x123456789abcdef0; mov.b128 %w, {%rd1, %rd2};
-        mov.b128 %v, %w; mov.b128 {%rd3, %rd4}, %v; mad.wide.u32 %rd5, %tid, 16, %a0;
-        st.global.v2.b64 [%rd5], {%rd3, %rd4};"""
-    launch(body, out)
-    assert out[:, 0].tolist() == list(range(32)) and (out[:, 1] == 0x123456789ABCDEF0).all()
-
-
-def test_a_wide_register_that_lanes_write_apart():
-    body = """.reg .b128 %w; mov.u64 %rd1, 1; setp.ne.u32 %p1, %tid, 0; @%p1 bra A; mov.b128 %w, {%rd1, %rd1}; bra B;
-        A: mov.b128 %w, {%a0, %rd1};
-        B: mov.b128 {%rd3, %rd4}, %w;"""
-    with pytest.raises(EmulatorError, match="parts of a warp have written apart is not modelled"):
-        launch(body, np.zeros(1, np.uint64))
-
-
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_clusters_that_share_the_chip_with_another_launch(schedule):
     """Two SMs hold four CTAs of this size; they and the next launch's take over the clusters that have not started."""

@@ -12,7 +12,7 @@ import pytest
 import emulator
 from emulator.compiler.linking import link
 from emulator.errors import EmulatorError
-from emulator.execution.device import Device
+from emulator.execution.device import Device, LaunchConfig
 from emulator.host import arrays
 from emulator.ptx import module as ptx
 
@@ -554,3 +554,90 @@ def test_arrays_keep_no_registration_behind():
     run("mov.u32 %r2, 1;" + STORE)
     gc.collect()
     assert len(arrays._arrays) == before
+
+
+# Of two kernels and three functions one each is not understood.
+PARTLY = """.version 8.8
+.target sm_100a
+.address_size 64
+.func (.param .b32 r) wrong(.param .b32 a)
+{
+    .reg .b32 %r<3>; what.is.this %r0;;
+    ret;
+}
+.func odd(.reg .b32 a) { ret; }
+.visible .entry calls(.param .u64 out)
+{
+    .reg .b64 %d; .param .b32 x; .param .b32 y;
+    call (x), wrong, (y);
+    ret;
+}
+.visible .entry broken(.param .u64 out) { .reg .b32 %r; mov.b32 %r, %nothing; ret; }
+.visible .entry asks(.param .u64 out) { wgmma.fence.sync.aligned; ret; }
+.visible .entry good(.param .u64 out)
+{
+    .reg .b64 %d; ld.param.u64 %d, [out]; st.global.u32 [%d], 4 * (2 + 1) - 1; ret;
+}
+"""
+
+
+def test_one_bad_function_does_not_refuse_the_others():
+    module = emulator.load_ptx(PARTLY)
+    out = emulator.array(np.zeros(1, np.uint32))
+    module["good"].launch(1, 1, [out])
+    assert out[0] == 11
+    for run in (lambda kernel: kernel.launch(1, 1, [out]), lambda kernel: kernel.check()):
+        with pytest.raises(EmulatorError, match="register '%nothing' is neither declared") as error:
+            run(module["broken"])
+        assert (error.value.kernel, error.value.ptx_line) == ("broken", 16)
+        with pytest.raises(
+            EmulatorError, match="statement is missing.*in function wrong, which the kernel calls"
+        ) as error:
+            run(module["calls"])
+        assert (error.value.kernel, error.value.ptx_line) == ("calls", 6)
+        with pytest.raises(EmulatorError, match="wgmma is of sm_90a only, sm_100a has tcgen05.mma"):
+            run(module["asks"])
+
+
+def test_a_function_whose_header_is_not_understood_is_refused_where_it_is_called():
+    text = PARTLY.replace("call (x), wrong, (y);", "call odd, (y);")
+    with pytest.raises(EmulatorError, match="parameter not understood: '.reg .b32 a' .in function odd, which"):
+        emulator.load_ptx(text)["calls"].check()
+
+
+DECLARED = """.version 8.8
+.target sm_100a
+.address_size 64
+.const .b32 table[4] = {10, 20, 30 + 5, 1 << 6};
+.visible .entry k(.param .u64 out)
+{
+    .reg .b64 %d<4>; .reg .b32 %r<4>; .reg .f16x2 %packed; .reg .f16 %h<2>; .reg .v2 .b32 %pair; .reg .v4 .f32 %quad<2>;
+    .reg .align 8 .b32 %aligned;
+    .global .b32 own[2] = {7, 8}; .const .b64 place = table;
+    ld.param.u64 %d0, [out];
+    mov.b32 %packed, 0x40003c00; add.f16x2 %packed, %packed, %packed; st.global.b32 [%d0], %packed;
+    mov.b32 {%h0, %h1}, %packed; add.f16 %h0, %h0, %h1; st.global.b16 [%d0 + 2 * 2], %h0;
+    mov.u64 %d1, own; ld.global.b32 %r0, [%d1+(1)*4]; ld.global.b32 %aligned, [own];
+    st.global.b32 [%d0+8], %r0; st.global.b32 [%d0+3<<2], %aligned;
+    ld.const.u64 %d2, [place]; ld.b32 %r1, [%d2+ 8 - 4]; st.global.b32 [%d0+16], %r1;
+    ld.global.v2.b32 %pair, [own]; st.global.v2.b32 [%d0+24], %pair; add.u32 %pair.x, %pair.x, %pair.g;
+    st.global.b32 [%d0+32], %pair.x;
+    mov.f32 %quad1.x, 1.5 + 2.0 * 2.0; mov.f32 %quad1.w, -(1.0); st.global.b32 [%d0+36], %quad1.r;
+    st.global.b32 [%d0+40], %quad1.a; mov.u64 %d3, table; ld.const.b32 %r2, [table+12]; st.global.b32 [%d0+44], %r2;
+    ret;
+}
+"""
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+def test_declarations_and_constants_that_ptxas_takes(kernels):
+    """Packed and vector registers, variables of the module inside of a body, constant expressions."""
+    device, text = Device(("late",), engine="native" if kernels else "python"), DECLARED
+    out = np.zeros(12, np.uint32)
+    kernel = emulator.load_ptx(text)["k"]._entry
+    device.memory.register(out.ctypes.data, out.nbytes, "out")
+    device.launch(kernel, LaunchConfig((1, 1, 1), (1, 1, 1)), [out.ctypes.data.to_bytes(8, "little")])
+    assert out[:2].tolist() == [0x44004000, 0x4600]
+    assert out[2:5].tolist() == [8, 7, 20]
+    assert out[6:9].tolist() == [7, 8, 15]
+    assert out[9:11].view(np.float32).tolist() == [5.5, -1.0] and out[11] == 64

@@ -273,3 +273,30 @@ def test_the_tensor_core_of_a_pair(schedule):
     with pytest.raises(EmulatorError, match=REFUSED) as error:
         launch(PAIRED.format(met="", late="bar.sync 1, 64;"), threads=64, grid=2, cluster=2, schedule=schedule)
     assert error.value.ptx_text.startswith("@!%p3 tcgen05.cp.cta_group::2")
+
+
+# CTA 1 arrives on CTA 0's mbarrier behind the cluster barrier; warp 1 of both allocates behind a CTA barrier.
+PAIR_ALLOCATES = """
+    mov.u32 %r10, smem; setp.ne.u32 %p1, %tid, 0; @%p1 bra READY; mbarrier.init.shared.b64 [%r10], 1;
+    fence.mbarrier_init.release.cluster;
+READY: {meet} mapa.shared::cluster.u32 %r4, %r10, 0; setp.ne.u32 %p2, %rank, 1; or.pred %p2, %p1, %p2;
+    @!%p2 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r4];
+    bar.sync 0; setp.lt.u32 %p3, %tid, 32; @%p3 bra WAIT;
+    tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%r10+8], 32; ld.shared.b32 %r5, [%r10+8];
+    barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+    tcgen05.dealloc.cta_group::2.sync.aligned.b32 %r5, 32; bra END;
+WAIT: barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; setp.ne.u32 %p2, %rank, 0; @%p2 bra END;
+W:  mbarrier.try_wait.parity.shared.b64 %p4, [%r10], 0; @!%p4 bra W;
+END: barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+"""
+
+
+@pytest.mark.parametrize("schedule", (*SCHEDULES, *(f"random:{seed}" for seed in range(10, 20))))
+def test_a_pair_allocates_while_messages_arrive(schedule):
+    """A remote arrival does not make the cluster barrier that comes first forgotten."""
+    launch(PAIR_ALLOCATES.format(meet=MEET), threads=64, grid=2, cluster=2, schedule=schedule)
+
+
+def test_a_pair_that_has_not_met_may_not_allocate():
+    with pytest.raises(EmulatorError, match="has not heard of that CTA"):
+        launch(PAIR_ALLOCATES.format(meet="bar.sync 0;"), threads=64, grid=2, cluster=2, schedule="eager")

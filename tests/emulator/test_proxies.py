@@ -151,7 +151,8 @@ MEET = "barrier.cluster.arrive{how}.aligned; barrier.cluster.wait.aligned;"
         (REMOTE, "", ".relaxed", "from another CTA"),
     ],
 )
-def test_who_sees_that_a_barrier_is_initialised(schedule, arrival, fence, how, missing):
+def test_who_sees_that_a_barrier_is_initialised(monkeypatch, schedule, arrival, fence, how, missing):
+    monkeypatch.setenv("EMULATOR_LENIENT", "0")
     body = INITIALISED.format(fence=fence, meet=MEET.format(how=how), arrival=arrival)
     if missing is None:
         launch(body, aligned(32), grid=2, cluster=2, schedule=schedule)

@@ -1,5 +1,7 @@
 """The PTX parser: scopes, operands, parameters, line information, and errors that name the line."""
 
+import re
+
 import pytest
 
 from emulator.errors import EmulatorError
@@ -140,9 +142,9 @@ def test_lines_and_sources(entry):
 )
 def test_errors_name_the_line(line, reason):
     text = f".version 8.8\n.target sm_100a\n.visible .entry k()\n{{\n.reg .b32 %r<2>;\n{line}\nret;\n}}\n"
-    with pytest.raises(EmulatorError, match=reason) as error:
-        ptx.parse(text)
-    assert error.value.ptx_line == 6 and line.endswith((error.value.ptx_text or "") + ";")
+    error = ptx.parse(text).entries["k"].error
+    assert re.search(reason, error.reason) and error.kernel == "k"
+    assert error.ptx_line == 6 and line.endswith((error.ptx_text or "") + ";")
 
 
 def test_not_a_module():
@@ -217,16 +219,30 @@ def test_what_stands_outside_of_entries():
         (".local .b32 x;", ".local variables stand inside of functions"),
         (".global .b32 x = what?;", "initial value 'what\\?' not understood"),
         (".surfref s;", "declaration not understood"),
-        (".visible .entry other(.param .b32);", "parameter not understood: '.param .b32'"),
         (".visible .entry other(.param .b32 a);", "entry other has no body"),
-        (".visible .entry other() .unknown 3 { ret; }", "directive .unknown 3 not understood"),
-        (".func f(.reg .b32 a) { ret; }", "parameter not understood: '.reg .b32 a'"),
     ],
 )
 def test_errors_outside_of_entries_name_the_line(line, reason):
     with pytest.raises(EmulatorError, match=reason) as error:
         ptx.parse(f".version 8.8\n.target sm_100a\n\n{line}\n.visible .entry k() {{ ret; }}")
     assert error.value.ptx_line == 4 and line.startswith(error.value.ptx_text)
+
+
+@pytest.mark.parametrize(
+    "line,reason",
+    [
+        (".visible .entry other(.param .b32) { ret; }", "parameter not understood: '.param .b32'"),
+        (".visible .entry other() .unknown 3 { ret; }", "directive .unknown 3 not understood"),
+        (".func other(.reg .b32 a) { ret; }", "parameter not understood: '.reg .b32 a'"),
+        (".func (.reg .b32 r) other() { ret; }", "parameter not understood: '.reg .b32 r'"),
+        (".func other() .unknown 3 { ret; }", "directive .unknown 3 of a function not understood"),
+    ],
+)
+def test_errors_in_a_header_refuse_that_body_alone(line, reason):
+    module = ptx.parse(f".version 8.8\n.target sm_100a\n\n{line}\n.visible .entry k() {{ ret; }}")
+    other = module.entries.get("other") or module.scope.functions["other"]
+    assert module.entries["k"].error is None and reason in other.error.reason
+    assert other.error.ptx_line == 4 and line.startswith(other.error.ptx_text)
 
 
 def test_a_module_on_one_line():

@@ -1,8 +1,11 @@
 """Schedules, asynchronous copies, the tensor core's queue, clusters, and the reports of hangs and of errors."""
 
+import warnings
+
 import numpy as np
 import pytest
 
+from emulator import errors
 from emulator.errors import EmulatorError
 from emulator.execution import scheduler
 from emulator.execution.scheduler import Schedule
@@ -163,7 +166,8 @@ def test_groups_are_of_the_thread_that_issued_their_stores(guard):
     assert out[0] == 5
 
 
-def test_stores_that_outlive_their_cta():
+def test_stores_that_outlive_their_cta(monkeypatch):
+    monkeypatch.setenv("EMULATOR_LENIENT", "0")
     body = (
         SETUP
         + "@%p1 bra D; cp.async.bulk.global.shared::cta.bulk_group [%a1], [%r10], 128; cp.async.bulk.commit_group; D:"
@@ -173,9 +177,29 @@ def test_stores_that_outlive_their_cta():
     assert error.value.ptx_text.startswith("cp.async.bulk.global") and error.value.warp == 0
 
 
-def test_bytes_that_arrive_at_a_dead_cta():
+def test_bytes_that_arrive_at_a_dead_cta(monkeypatch):
+    monkeypatch.setenv("EMULATOR_LENIENT", "0")
     with pytest.raises(EmulatorError, match="a bulk copy reaches CTA .*, which has exited"):
         lanes(SETUP + BULK, aligned(64), schedule="late")
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_commits_to_barriers_of_a_cta_that_has_exited(monkeypatch, schedule):
+    """A CTA's own last commit is a doubt if it has exited; one to another CTA that has exited is refused."""
+    monkeypatch.setattr(errors, "_reported", set())
+    body = """
+        mov.u32 %r10, smem; setp.ne.u32 %p1, %tid, 0; mov.b16 %h1, 1; setp.eq.u32 %p2, %rank, 0;
+        @%p1 bra READY; mbarrier.init.shared.b64 [%r10], 2; fence.mbarrier_init.release.cluster;
+    READY: barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; {} @%p1 bra END;
+        tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%r10], %h1;
+    END:
+    """
+    with warnings.catch_warnings(record=True) as found:
+        launch(body.format("@!%p2 bra END;"), grid=2, cluster=2, schedule=schedule)
+    assert len(found) == (schedule != "eager")
+    later = "@%p2 bra END; mov.u32 %r1, 0; L: add.u32 %r1, %r1, 1; setp.lt.u32 %p3, %r1, 3000; @%p3 bra L;"
+    with pytest.raises(EmulatorError, match="exited"):
+        launch(body.format(later), grid=2, cluster=2, schedule=schedule)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import emulator
+from emulator import errors
 from emulator.errors import EmulatorError
 from tests.support.encoding import block_scaled_idesc, f16_idesc, smem_descriptor, tensor_map
 from tests.support.small_kernels import launch
@@ -36,6 +37,8 @@ class Rule:
     cta: tuple[int, int, int] = (0, 0, 0)
     map_fields: dict | None = None
     """Fields in which the broken kernel's tensor map differs from its twin's."""
+    strict: bool = False
+    """The error is a warning unless EMULATOR_LENIENT is 0."""
 
 
 class Family:
@@ -353,8 +356,17 @@ MBARRIERS = Family(
         (
             "re-initialised while live",
             "of a live barrier without mbarrier.inval",
-            "mbarrier.init.shared.b64 [%r11], 1;",
+            "mbarrier.arrive.shared.b64 _, [%r11]; mbarrier.init.shared.b64 [%r11], 1;",
             "mbarrier.inval.shared.b64 [%r11]; mbarrier.init.shared.b64 [%r11], 1;",
+        ),
+        Rule(
+            "re-initialised while live and untouched",
+            "of a live barrier without mbarrier.inval",
+            "mbarrier.init.shared.b64 [%r11], 1; mbarrier.arrive.shared.b64 _, [%r11];" + WAIT,
+            "mbarrier.inval.shared.b64 [%r11]; mbarrier.init.shared.b64 [%r11], 1;"
+            + "mbarrier.arrive.shared.b64 _, [%r11];"
+            + WAIT,
+            strict=True,
         ),
         (
             "count of 0",
@@ -790,13 +802,20 @@ TRY_WAIT = "mbarrier.try_wait.parity.shared.b64"
 ENDS = Family(
     BEGIN + INIT.format(count=1) + "{}",
     [
-        (
+        Rule(
             "bytes arrive at a dead CTA",
             "a bulk copy reaches CTA .*, which has exited",
             EXPECT.format(128) + FILL,
             EXPECT.format(128) + FILL + WAIT,
+            strict=True,
         ),
-        ("a store outlives its CTA", "a bulk store reaches CTA .*, which has exited", EMPTY, EMPTY + DRAIN),
+        Rule(
+            "a store outlives its CTA",
+            "a bulk store reaches CTA .*, which has exited",
+            EMPTY,
+            EMPTY + DRAIN,
+            strict=True,
+        ),
         Rule(
             "some of the expected bytes have come",
             "the grid has ended, but mbarrier .* 64 bytes outstanding",
@@ -870,6 +889,20 @@ FENCES = [
         BEGIN + UNFENCED + EXPECT.format(128) + FILL + WAIT,
         [("fence.mbarrier_init before a copy", "fence.mbarrier_init is missing", "", INIT_FENCE)],
         at="cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes",
+        strict=True,
+    ),
+    Family(
+        BEGIN
+        + UNFENCED
+        + "setp.ne.u32 %p3, %rank, 0; @!%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 128;"
+        + MEET.replace("arrive", "arrive.relaxed")
+        + "or.pred %p3, %p1, %p3; mov.b16 %h2, 3;"
+        + "@!%p3 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+        + ".multicast::cluster [%r10], [%a0], 128, [%r11], %h2;"
+        + WAIT,
+        [("fence.mbarrier_init before another CTA's copy", "fence.mbarrier_init is missing", "", INIT_FENCE)],
+        {"grid": 2, "cluster": 2},
+        at="cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster",
     ),
     Family(
         BEGIN
@@ -961,6 +994,19 @@ REGISTERS = [
                 "to 64 registers from 72",
                 SETMAXNREG.format("dec", 72) + SETMAXNREG.format("inc", 64),
                 SETMAXNREG.format("dec", 64) + SETMAXNREG.format("inc", 72),
+            ),
+            Rule(
+                "one setmaxnreg for a warpgroup",
+                "all must execute the same",
+                "setp.gt.u32 %p2, %tid, 31; @%p2 bra OTHER;"
+                + SETMAXNREG.format("dec", 64)
+                + "bra END; OTHER:"
+                + SETMAXNREG.format("dec", 96)
+                + "END: st.shared.b32 [%r10], %r1;",
+                SETMAXNREG.format("dec", 64),
+                at="ret",
+                warp=3,
+                strict=True,
             ),
             Rule(
                 "setmaxnreg by a warp of a warpgroup",
@@ -1082,7 +1128,12 @@ def opcodes(text):
 
 
 @pytest.mark.parametrize("family,rule", RULES)
-def test_rule(family, rule):
+def test_rule(family, rule, monkeypatch):
+    if rule.strict:
+        monkeypatch.setattr(errors, "_reported", set())
+        with pytest.warns(errors.OrderingWarning, match=rule.words):
+            run(family, rule.broken, rule.map_fields)
+        monkeypatch.setenv("EMULATOR_LENIENT", "0")
     with pytest.raises(EmulatorError, match=rule.words) as caught:
         run(family, rule.broken, rule.map_fields)
     error = caught.value

@@ -99,6 +99,18 @@ GOOD = {"address": 0x1000, "dims": (64, 64, 8), "strides": (256, 65536), "box": 
             {"address": 0x1010, "dims": (128, 64, 8), "box": (128, 8, 1), "element": "b4x16_p64"},
             r"not a multiple of 32",
         ),
+        (
+            {"address": 0x1020, "dims": (256, 64, 8), "box": (64, 8, 1), "element": "b6x16_p32"},
+            r"its box 64; must be",
+        ),
+        (
+            {"dims": (128, 64, 8), "box": (128, 8, 1), "element": "b6x16_p32", "swizzle": 64},
+            r"swizzle of 64 bytes: must be none or 128",
+        ),
+        (
+            {"dims": (128, 64, 8), "box": (128, 8, 1), "element": "b4x16_p64", "swizzle": 128, "atom": "32B flip"},
+            r"swizzle of 128 bytes with 8-byte flip: must be none or 128 without the flip",
+        ),
         ({"interleave": 2}, r"swizzle 0 with interleave 32B"),
         ({"interleave": 1, "dims": (64, 64), "strides": (256,), "box": (16, 8)}, r"rank 2 with interleave 16B"),
         (

@@ -275,8 +275,8 @@ def test_a_store_has_no_negative_coordinates():
             "interleave 16B is not modelled",
         ),
         (
-            {"dims": (128, 8, 4), "strides": (64, 512), "box": (128, 8, 1), "element": "b4x16_p64"},
-            "b4x16_p64 is not modelled",
+            {"dims": (128, 8, 4), "strides": (256, 4096), "box": (16, 8, 1), "element_strides": (2, 1, 1)},
+            "element stride 2 in dimension 0",
         ),
     ],
 )

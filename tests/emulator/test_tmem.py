@@ -83,14 +83,31 @@ def test_packed_16_bit_elements(shape):
     assert (target.words[changed] >> 16 == 0xFFFF).all()
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_quadrant_is_the_warps(shape):
+    """Lane 0, and lanes from 128 on, mean the same place as the warp's own lanes: hardware masks them."""
+    tmem, split = filled(), 32 if shape == "16x32bx2" else 0
+    for warp, within in np.ndindex(4, 1 if shape == "32x32b" else 2):
+        own = 32 * warp + 16 * within
+        expected = tmem.load(shape, 1, warp, own << 16, half_split=split)
+        for lane in (16 * within, 128 + own, 128 + 16 * within, 384 + own):
+            assert np.array_equal(tmem.load(shape, 1, warp, lane << 16, half_split=split), expected)
+            target = filled()
+            target.words[:] = 1 << 31
+            target.store(shape, 1, warp, lane << 16, expected, half_split=split)
+            changed = target.words != 1 << 31
+            assert np.array_equal(target.words[changed], tmem.words[changed])
+            assert changed.any(axis=1).nonzero()[0].min() == own
+
+
 @pytest.mark.parametrize(
     ("shape", "num", "warp", "taddr", "message"),
     [
-        ("32x32b", 8, 1, 0, "lane 0 of warp 1 of its group; the warp reaches lanes 32 to 63"),
+        ("32x32b", 8, 1, 64 << 16, "lane 64 of warp 1 of its group; the warp reaches lanes 32 to 63"),
         ("32x32b", 8, 1, 48 << 16, "lane 48 of warp 1"),
         ("16x256b", 8, 0, 32 << 16, "lane 32 of warp 0"),
         ("16x256b", 8, 0, 8 << 16, "lane 8 of warp 0"),
-        ("16x64b", 1, 3, 128 << 16, "lane 128 of warp 3"),
+        ("16x64b", 1, 3, 160 << 16, "lane 160 of warp 3"),
         ("32x32b", 3, 0, 0, r"x3: .num must be a power of two up to 128"),
         ("16x128b", 128, 0, 0, r"x128: .num must be a power of two up to 64"),
         ("16x256b", 64, 0, 0, r"x64: .num must be a power of two up to 32"),

@@ -3,7 +3,7 @@
 import numpy as np
 
 ELEMENT_CODES = {"u8": 0, "u16": 1, "u32": 2, "s32": 3, "u64": 4, "f16": 6, "f32": 7, "f64": 9, "bf16": 10, "b4x16": 11}
-ELEMENT_CODES |= {"b4x16_p64": 12, "s64": 5, "f32.ftz": 8}
+ELEMENT_CODES |= {"b4x16_p64": 12, "b6x16_p32": 13, "s64": 5, "f32.ftz": 8}
 ATOM_CODES = {"16B": 0, "32B": 1, "32B flip": 2, "64B": 3}
 SWIZZLE_CODES = {0: 0, 32: 1, 64: 2, 128: 3}
 

@@ -43,7 +43,7 @@ def _check(code: Code, name: str, found: dict[str, str]) -> None:
     operation, type_name, vector = found["operation"], found["type"], found.get("vector")
     what = f"{name}.{operation}" + (f".{vector}" if vector else "") + f".{type_name}"
     if type_name == "b128":
-        raise code.fail(f"{what}: 128-bit registers are not modelled")
+        raise code.fail(f"{what}: 128-bit atomics are not modelled")
     if vector and int(vector[1:]) not in _VECTORS.get(operation, {}).get(type_name, ()):
         raise code.fail(f"{what} does not exist (PTX ISA, {name}, vector types)")
     if not vector and type_name not in _SCALARS[operation]:

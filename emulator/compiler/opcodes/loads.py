@@ -24,7 +24,7 @@ _STORE = {
     "level2": ("L2::evict_normal", "L2::evict_first", "L2::evict_last"),
     "hint": HINT,
     "vector": ("v2", "v4", "v8"),
-    "type": tuple(f"{letter}{bits}" for letter in "bus" for bits in (8, 16, 32, 64)) + ("f32", "f64", "b128"),
+    "type": tuple(f"{letter}{bits}" for letter in "bus" for bits in (8, 16, 32, 64)) + ("f32", "f64"),
 }
 _LOAD = _STORE | {
     "order": ("weak", "volatile", "relaxed", "acquire"),
@@ -89,8 +89,6 @@ def _conflict(found: dict[str, str], space: str, width: int, count: int) -> str 
         return ".mmio goes with .relaxed.sys"
     if "nc" in found and "space" not in found:
         return ".nc is for global memory"
-    if width == 128:
-        return "128-bit registers are not modelled"
     return _size_conflict(found, space, width, count)
 
 
@@ -116,7 +114,7 @@ def _items(code: Code, operand: object, count: int, width: int, sinks: bool) -> 
         if isinstance(item, Register) and item.width < width:
             raise code.fail(f"register {item.name} has {item.width} bits, the access {width}")
         if isinstance(item, Register) and item.width > 64:
-            raise code.fail(f"register {item.name} has {item.width} bits: ld and st of those are not modelled")
+            raise code.fail(f"register {item.name} has {item.width} bits, the access {width}")
     widths = {item.width for item in items if isinstance(item, Register)}
     if len(widths) > 1:
         raise code.fail(f"registers of {' and '.join(map(str, sorted(widths)))} bits in one operand {shown(operand)}")

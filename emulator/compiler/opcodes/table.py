@@ -25,7 +25,9 @@ from emulator.compiler.opcodes import (
     matrices,
     packed,
     tcgen05,
+    warp_mma,
 )
+from emulator.compiler.opcodes.order import orders
 from emulator.compiler.opcodes.rows import Row
 
 TABLE: list[Row] = [
@@ -48,13 +50,26 @@ TABLE: list[Row] = [
     *copies.ROWS,
     *launch_control.ROWS,
     *tcgen05.ROWS,
+    *warp_mma.ROWS,
 ]
 
 
 @lru_cache(maxsize=4096)
 def lookup(opcode: str) -> tuple[Row, re.Match[str]] | None:
-    """The first row that matches an opcode, and the match; None if the instruction is not modelled."""
-    for row in TABLE:
+    """The first row that matches an opcode, and the match; None if the instruction is not modelled.
+
+    The match's string is the opcode with its modifiers in the order that the row has them.
+    """
+    found = _lookup(opcode, TABLE)
+    if found is not None:
+        return found
+    first = opcode.partition(".")[0]
+    rows = [row for row in TABLE if re.match(rf"\W|{first}\b", row.pattern.pattern)]
+    return next((found for other in orders(opcode) if (found := _lookup(other, rows)) is not None), None)
+
+
+def _lookup(opcode: str, rows: list[Row]) -> tuple[Row, re.Match[str]] | None:
+    for row in rows:
         match = row.pattern.fullmatch(opcode)
         if match is not None:
             return row, match

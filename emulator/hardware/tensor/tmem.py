@@ -210,13 +210,16 @@ class TensorMemory:
             raise Fault(f"{name}.{shape}: not a shape (PTX ISA, {name})")
         if num not in _NUMS or num > widest:
             raise Fault(f"{name}.{shape}.x{num}: .num must be a power of two up to {widest} (PTX ISA, {name})")
-        quadrant = QUADRANT * warp
-        if lane != quadrant and (lanes == QUADRANT or lane != quadrant + lanes):
+        quadrant, within = QUADRANT * warp, lane % QUADRANT
+        # Shipped kernels count on it that hardware takes the quadrant from the warp and only the rest from the address:
+        # they pass the allocation's own address, of lane 0, in every warp, or add 32 lanes for each warp of the CTA.
+        if lane % LANES - within not in (0, quadrant) or within % lanes:
             raise Fault(
                 f"{name}.{shape}: lane {lane} of warp {warp} of its group; the warp reaches lanes {quadrant} to "
                 f"{quadrant + QUADRANT - 1}, an access of {lanes} lanes starts at a multiple of {lanes} "
                 f"(PTX ISA, {name})"
             )
+        lane = quadrant + within
         if half_split and shape != "16x32bx2":
             raise Fault(f"{name}.{shape}: only 16x32bx2 has a split offset (PTX ISA, {name})")
         columns = num * row_registers * (2 if packed else 1)

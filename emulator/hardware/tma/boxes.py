@@ -85,7 +85,15 @@ def _parts(coords: Sequence[int], rows: bool) -> Iterator[tuple[slice, tuple[int
 def _shape(tensor_map: TensorMap, rows: bool) -> tuple[int, ...]:
     """Shape of the box as bytes, outermost dimension first."""
     outer = (GATHERED_ROWS,) if rows else tensor_map.counts[:0:-1]
-    return (*outer, tensor_map.inner_bytes)
+    return (*outer, tensor_map.packed_bytes)
+
+
+def _padded(tensor_map: TensorMap, box: np.ndarray) -> np.ndarray:
+    """The box's rows as they are in shared memory. The padding behind 16 elements, which PTX leaves open, is poison."""
+    groups = box.reshape(-1, 2 * tensor_map.element.bits)
+    wide = np.full((len(groups), CHUNK), 0xFF, np.uint8)
+    wide[:, : groups.shape[1]] = groups
+    return wide.reshape(*box.shape[:-1], tensor_map.inner_bytes)
 
 
 def load_tile(
@@ -112,6 +120,8 @@ def load_tile(
     check_tile(tensor_map, coords, shared, dst_offset, "store", rows)
     _observe(shared, "store", dst_offset, tile_bytes(tensor_map, rows), issuer)
     box, nbytes = _fetch(tensor_map, coords, memory, issuer, rows)
+    if tensor_map.padded:
+        box = _padded(tensor_map, box)
     if tensor_map.swizzle:
         base, where = _places(tensor_map, dst_offset, rows)
         chunks = box.view(CHUNK_TYPE).reshape(where.shape)
@@ -166,7 +176,10 @@ def read_tile(
     chunks = chunk_view(shared)[base:].take(where)
     if tensor_map.flip:
         chunks = flipped(chunks, where)
-    return np.ctypeslib.as_ctypes(chunks.view(np.uint8).reshape(-1))
+    data = chunks.view(np.uint8).reshape(-1)
+    if tensor_map.padded:
+        data = np.ascontiguousarray(data.reshape(-1, CHUNK)[:, : 2 * tensor_map.element.bits]).reshape(-1)
+    return np.ctypeslib.as_ctypes(data)
 
 
 def write_tile(

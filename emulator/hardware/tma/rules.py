@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from emulator.arithmetic.reductions import TENSOR_OPERATIONS
 from emulator.errors import Fault
 from emulator.hardware.tma.swizzle import CHUNK
-from emulator.hardware.tma.tensor_map import PADDED_TYPES, TensorMap
+from emulator.hardware.tma.tensor_map import TensorMap
 
 if TYPE_CHECKING:
     from emulator.hardware.memory import GlobalMemory
@@ -16,11 +16,21 @@ if TYPE_CHECKING:
 
 TILE_ALIGNMENT = 128
 GATHERED_ROWS = 4
+PADDED_UNIT = 128  # elements of padded types
+RESTRICTIONS = "PTX ISA, Restriction on Tensor Copy instructions"
 
 
 def tile_bytes(tensor_map: TensorMap, rows: bool = False) -> int:
-    """Bytes of a box in shared memory: the bytes that a load adds to the mbarrier, whether it is clipped or not."""
+    """Bytes of a box in shared memory."""
     return tensor_map.inner_bytes * GATHERED_ROWS if rows else tensor_map.box_bytes
+
+
+def counted_bytes(tensor_map: TensorMap, rows: bool = False) -> int:
+    """Bytes that a load adds to the mbarrier, whether it is clipped or not: those of the elements, without padding.
+
+    PTX leaves open whether padding counts. CUTLASS's collectives for mixed 8-, 6- and 4-bit operands do not expect it.
+    """
+    return tensor_map.packed_bytes * (GATHERED_ROWS if rows else tensor_map.rows)
 
 
 def fits(tensor_map: TensorMap, coords: Sequence[int], rows: bool) -> bool:
@@ -47,14 +57,17 @@ def check_map(tensor_map: TensorMap, coords: Sequence[int], rows: bool = False) 
         raise _not_modelled(tensor_map)
     if tensor_map.element.bits == 4 and coords[0] % 2:
         raise Fault(f"{instruction}: coordinate {coords[0]} of 4-bit elements is not at a byte boundary")
+    if tensor_map.padded and coords[0] % PADDED_UNIT:
+        raise Fault(
+            f"{instruction}: coordinate {coords[0]} of {tensor_map.element.name} elements is not a multiple of "
+            f"{PADDED_UNIT} ({RESTRICTIONS})"
+        )
 
 
 def _not_modelled(tensor_map: TensorMap) -> Fault:
     instruction = "cp.async.bulk.tensor"
     if tensor_map.interleave != "none":
         return Fault(f"{instruction}: interleave {tensor_map.interleave} is not modelled")
-    if tensor_map.element.name in PADDED_TYPES:
-        return Fault(f"{instruction}: element type {tensor_map.element.name} is not modelled")
     return Fault(
         f"{instruction}: element stride {tensor_map.element_strides[0]} in dimension 0; "
         "TMA has none there (cuTensorMapEncodeTiled, CUDA Driver API)"
@@ -74,10 +87,11 @@ def check_tile(
             f"cp.async.bulk.tensor: shared memory offset {offset:#x} is not a multiple of {TILE_ALIGNMENT} "
             "(PTX ISA, cp.async.bulk.tensor)"
         )
+    if kind == "load" and tensor_map.element.name == "b4x16_p64":
+        raise Fault(f"cp.async.bulk.tensor to global memory does not have b4x16_p64 elements ({RESTRICTIONS})")
     if kind == "load" and min(coords) < 0:
         raise Fault(
-            f"cp.async.bulk.tensor to global memory: coordinates {tuple(coords)}, must not be negative "
-            "(PTX ISA, Restriction on Tensor Copy instructions)"
+            f"cp.async.bulk.tensor to global memory: coordinates {tuple(coords)}, must not be negative ({RESTRICTIONS})"
         )
     shared.check(offset, tile_bytes(tensor_map, rows), kind)
 

@@ -111,14 +111,29 @@ class TensorMap:
         return tuple(-(-box // step) for box, step in zip(self.box, self.element_strides, strict=True))
 
     @cached_property
-    def inner_bytes(self) -> int:
-        """Bytes of a row of the box (dimension 0) in shared memory, where its rows are adjacent."""
+    def packed_bytes(self) -> int:
+        """Bytes of a row of the box (dimension 0) in global memory."""
         return self.counts[0] * self.element.bits // 8
 
     @cached_property
+    def inner_bytes(self) -> int:
+        """Bytes of a row of the box in shared memory, where its rows are adjacent. 16 padded elements have 16 bytes."""
+        return self.counts[0] if self.padded else self.packed_bytes
+
+    @cached_property
+    def rows(self) -> int:
+        """Rows of the box."""
+        return int(np.prod(self.counts[1:], dtype=np.int64))
+
+    @cached_property
+    def padded(self) -> bool:
+        """Whether padding follows every 16 elements in shared memory (PTX ISA, "Sub-byte types")."""
+        return self.element.name in PADDED_TYPES
+
+    @cached_property
     def box_bytes(self) -> int:
-        """Bytes of the whole box in shared memory, which a load adds to the mbarrier, whether it is clipped or not."""
-        return self.inner_bytes * int(np.prod(self.counts[1:], dtype=np.int64))
+        """Bytes of the whole box in shared memory."""
+        return self.inner_bytes * self.rows
 
     @cached_property
     def fill(self) -> bytes:
@@ -131,14 +146,14 @@ class TensorMap:
     @cached_property
     def modelled(self) -> bool:
         """Whether copies with this map are modelled (`boxes.check_map`)."""
-        return self.interleave == "none" and self.element.name not in PADDED_TYPES and self.element_strides[0] == 1
+        return self.interleave == "none" and self.element_strides[0] == 1
 
     @cached_property
     def tile(self) -> int | None:
         """Address of the structure that compiled copies take; None if they do not copy with this map."""
         reach = self.address + (self.dims[0] * self.element.bits + 7) // 8
         reach += sum((dim - 1) * stride for dim, stride in zip(self.dims[1:], self.strides))
-        if not self.modelled or reach >= 1 << 63:
+        if not self.modelled or self.padded or reach >= 1 << 63:
             return None
         bits, shift = PATTERNS[self.swizzle, self.atom]
         fill = (self.fill * FILL_BYTES)[:FILL_BYTES]
@@ -219,6 +234,12 @@ def _check(tensor_map: TensorMap) -> None:
             raise Fault(
                 f"tensor map of {name}: dimension 0 is {tensor_map.dims[0]} and its box {tensor_map.box[0]}; "
                 f"must be a multiple of 128, and 128 ({RULES})"
+            )
+        if tensor_map.swizzle not in (0, 128) or tensor_map.flip:
+            raise Fault(
+                f"tensor map of {name} with a swizzle of {tensor_map.swizzle} bytes"
+                f"{' with 8-byte flip' if tensor_map.flip else ''}: must be none or 128 without the flip "
+                "(PTX ISA, Restriction on Tensor Copy instructions)"
             )
         return
     if name == "b4x16" and tensor_map.dims[0] % 2:

@@ -1,0 +1,69 @@
+"""The order of an opcode's modifiers.
+
+The PTX ISA writes them in one order; ptxas takes them in any, and shipped PTX uses that. Only modifiers of one class,
+two types or two state spaces, mean different things by their order.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+
+FREE_LIMIT = 8  # modifiers whose orders are tried
+
+_NAMES = {
+    "bar": "warp sync arrive red",
+    "barrier": "cta cluster sync arrive wait red",
+    "clusterlaunchcontrol": "try_cancel query_cancel async is_canceled get_first_ctaid",
+    "cp": "async bulk tensor reduce prefetch commit_group wait_group wait_all mbarrier arrive",
+    "createpolicy": "fractional range cvt",
+    "cvt": "pack",
+    "cvta": "to",
+    "fence": "proxy",
+    "mad": "lo hi wide",
+    "madc": "lo hi",
+    "mbarrier": "init inval arrive arrive_drop expect_tx complete_tx test_wait try_wait parity pending_count",
+    "mul": "lo hi wide",
+    "prefetch": "tensormap",
+    "red": "async",
+    "setmaxnreg": "inc dec",
+    "st": "async bulk",
+    "tensormap": "replace cp_fenceproxy",
+}
+"""First part of an opcode -> the parts that belong to the instruction's name if they follow it."""
+_CLASSES = {
+    "type": r"pred|[bus]\d+|b?f\d+(?:x\d+)?|tf32|u?e\dm\d(?:x\d+)?|b\d+x\d+(?:_p\d+)?",
+    "space": r"(?:shared|param)(?:::\w+)?|global|local|const",
+    "layout": "row|col",
+    "priority": r"L\d::evict_\w+",
+}
+_CLASS = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _CLASSES.items()))
+
+
+def _name_length(parts: list[str]) -> int:
+    """Parts of an opcode that are its instruction's name; 0 if one of them stands apart."""
+    if parts[0] == "tcgen05":
+        return 2
+    following = _NAMES.get(parts[0], "").split()
+    length = 1 + len(list(itertools.takewhile(lambda part: part in following, parts[1:])))
+    return 0 if set(following) & set(parts[length:]) else length
+
+
+def orders(opcode: str) -> Iterator[str]:
+    """The opcodes of the same meaning, modifiers in other orders; none if there are more than FREE_LIMIT."""
+    parts = opcode.split(".")
+    length = _name_length(parts)
+    name, modifiers = parts[:length], parts[length:]
+    if not name or len(modifiers) > FREE_LIMIT:
+        return
+    matches = [_CLASS.fullmatch(modifier) for modifier in modifiers]
+    kinds = [match.lastgroup if match else None for match in matches]
+    fixed = [
+        (a, b)
+        for a, b in itertools.combinations(range(len(kinds)), 2)
+        if (kinds[a] is not None and kinds[a] == kinds[b]) or modifiers[a] == modifiers[b]
+    ]
+    for chosen in itertools.permutations(range(len(modifiers))):
+        if all(chosen.index(a) < chosen.index(b) for a, b in fixed):
+            yield ".".join((*name, *(modifiers[index] for index in chosen)))
