@@ -7,7 +7,7 @@ import pytest
 
 from emulator import errors
 from emulator.errors import EmulatorError
-from emulator.execution import scheduler
+from emulator.execution import machine
 from emulator.execution.scheduler import Schedule
 from tests.support.small_kernels import launch, store
 
@@ -569,5 +569,5 @@ def test_random_schedules_let_a_warp_fall_far_behind(monkeypatch):
         return [seed for seed in range(4, 12) if any(lanes(RACE, threads=64, schedule=f"random:{seed}"))]
 
     assert caught()
-    monkeypatch.setattr(scheduler, "PACES", (1.0,))
+    monkeypatch.setattr(machine, "PACES", (1.0,))
     assert not caught()
