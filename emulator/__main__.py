@@ -8,13 +8,17 @@ import sys
 from collections.abc import Callable
 
 from emulator.activation import DEVICES, environment
+from emulator.cuda_programs import programs
+from emulator.errors import EmulatorError
 from emulator.execution.meter import MAX_INSTRUCTIONS
 from emulator.execution.settings import CHECKS
 from emulator.hopper import MODES
 
 DESCRIPTION = """Run a Python program that uses torch's device "cuda" and CuTe DSL kernels on an emulated NVIDIA B200.
 
-SCRIPT, -m and -c mean what they mean to python; the arguments behind them belong to the program."""
+SCRIPT, -m and -c mean what they mean to python; the arguments behind them belong to the program. SCRIPT may also be a
+program of CUDA C++: an executable, a library with a `main`, or a .cu file, which is compiled first. "nvcc ARGS" runs
+NVIDIA's compiler for such programs."""
 
 EPILOG = """schedules; a launch runs once under each, and all must write the same bytes:
   late           asynchronous work (copies, MMAs, stores) happens when no warp can run
@@ -97,7 +101,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         options.program = [flag, *rest]
     else:
         rest = options.program = options.script
-        if rest and not os.path.exists(rest[0]):
+        if rest and not os.path.exists(rest[0]) and rest[0] != programs.NVCC:
             parser.error(f"cannot find the script {rest[0]!r}")
     if not rest:
         parser.error("a program is needed: SCRIPT, -m MODULE or -c CODE")
@@ -124,7 +128,6 @@ def main() -> None:
     options = parse(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
-    command = [sys.executable, *interpreter_options(), *options.program]
     variables = environment(
         options.schedule,
         options.workers,
@@ -134,7 +137,13 @@ def main() -> None:
         options.max_instructions,
         options.engine,
     )
-    os.execve(sys.executable, command, variables)
+    command = [sys.executable, *interpreter_options(), *options.program]
+    if programs.is_program(options.program[0]):
+        try:
+            command, variables = programs.command(options.program, variables)
+        except (EmulatorError, RuntimeError) as error:
+            sys.exit(f"python -m emulator: {error}")
+    os.execve(command[0], command, variables)
 
 
 if __name__ == "__main__":

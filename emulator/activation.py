@@ -68,8 +68,8 @@ def activate(
     schedule, workers, max_instructions: the options of `python -m emulator`, None for their defaults. lenient: True as
     --lenient, False turns doubts into errors (errors.doubt), None leaves EMULATOR_LENIENT as it is.
     For test sessions; `python -m emulator` does it for whole programs. A process on the device stays as it is. Raises
-    EmulatorError for settings that are not legal, and where torch, cutlass or NumPy has been imported: the emulator
-    would come too late.
+    EmulatorError for settings that are not legal, and where torch, cutlass, NumPy or Triton has been imported: the
+    emulator would come too late.
     """
     texts = {
         name: None if value is None else _checked(name, value)
@@ -79,7 +79,7 @@ def activate(
         raise EmulatorError(f"emulator.activate(lenient={lenient!r}): True, False or None is expected")
     if os.environ.get("EMULATOR") in DEVICES.values():
         return
-    late = [name for name in ("torch", "cutlass", "numpy") if name in sys.modules]
+    late = [name for name in ("torch", "cutlass", "numpy", "triton") if name in sys.modules]
     if late:
         raise EmulatorError(f"emulator.activate() comes after the import of {', '.join(late)}; call it before")
     os.environ.update(environment(texts["schedule"], texts["workers"], max_instructions=texts["max_instructions"]))

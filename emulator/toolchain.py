@@ -68,7 +68,7 @@ def _cpu_flags() -> bytes:
     return next((line for line in lines if line.lower().startswith((b"flags", b"features"))), b"")
 
 
-def _show(text: str) -> None:
+def show(text: str) -> None:
     """Shows a line in the place of the last one, where standard error is a terminal. An empty text erases it."""
     if sys.stderr is not None and sys.stderr.isatty() and os.environ.get("EMULATOR_PROGRESS") != "0":
         sys.stderr.write(f"\r\x1b[K{text}")
@@ -84,29 +84,29 @@ def _run_together(commands: list[list[str]], shown: bool = False) -> None:
     messages = []
     for done, process in enumerate(processes):
         if shown:
-            _show(f"compiling the emulator's kernels, once on this machine: {done} of {len(processes)} files")
+            show(f"compiling the emulator's C files, once on this machine: {done} of {len(processes)} files")
         messages.append(process.communicate()[1])
     if shown:
-        _show("")
+        show("")
     for command, process, text in zip(commands, processes, messages):
         if process.returncode:
             raise RuntimeError(f"{' '.join(command)} failed:\n{text}")
 
 
 @cache
-def build(source: str) -> Path:
+def build(source: str, link: tuple[str, ...] = ()) -> Path:
     """The shared library of a C file ("host/shim.c") or of all C files of a folder ("native"), relative to the package.
 
-    A file is compiled for any CPU of its architecture, a folder for this one. Raises RuntimeError if there is no
-    compiler or it fails.
+    link: further options for the linker. A file is compiled for any CPU of its architecture, a folder for this one.
+    Raises RuntimeError if there is no compiler or it fails.
     """
     compiler, place = _compiler(), HERE / source
     whole = place.is_dir()
     files = sorted(place.glob("*.c")) if whole else [place]
-    headers = sorted(place.glob("*.h")) if whole else []
+    headers = [*sorted(place.glob("*.h")), *sorted(place.glob("*.map"))] if whole else []
     options = _FOLDER_OPTIONS if whole else _FILE_OPTIONS
     inputs = [(path.name, path.read_bytes()) for path in files + headers]
-    identity = inputs, options, compiler.version, _cpu_flags() if whole else b""
+    identity = inputs, options, link, compiler.version, _cpu_flags() if whole else b""
     key = hashlib.sha256(repr(identity).encode()).hexdigest()[:16]
     library = cache_folder() / f"{place.stem}-{key}.so"
     if not library.exists():
@@ -115,7 +115,7 @@ def build(source: str) -> Path:
             objects = [str(Path(scratch) / f"{path.stem}.o") for path in files]
             compile_ = [compiler.path, *options, "-c", "-o"]
             _run_together([[*compile_, object_, str(path)] for object_, path in zip(objects, files)], shown=whole)
-            _run_together([[compiler.path, "-shared", *options, "-o", str(made), *objects, "-ldl", "-lm"]])
+            _run_together([[compiler.path, "-shared", *options, "-o", str(made), *objects, *link, "-ldl", "-lm"]])
             # Processes that build at the same time each put a complete file in place.
             os.replace(made, library)
     return library

@@ -4,6 +4,7 @@ Orders the tests by recorded durations, marks those of long files `slow`, and sk
 """
 
 import contextlib
+import gc
 import os
 import subprocess
 import sys
@@ -14,6 +15,9 @@ import pytest
 import emulator
 from emulator import toolchain
 from tests.support import durations
+
+# Imports and collection make objects that stay: they are not searched for garbage, while they are made nor later.
+gc.disable()
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -64,6 +68,12 @@ def pytest_collection_modifyitems(items):
             item.add_marker("slow")
     # Spread over processes by file, the longest file must not start last.
     durations.longest_first(items, seconds)
+
+
+@pytest.hookimpl(tryfirst=True)  # with xdist in the controller too, which collects nothing
+def pytest_runtestloop():
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_runtest_setup(item):

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import io
+import marshal
+import os
 import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+from emulator import store
 from harness.dsl import ARCH
 
 WHEELS = {"ptxas": "nvidia-cuda-nvcc-cu12", "nvdisasm": "nvidia-cuda-nvdisasm"}  # of the extra "report"
+MAX_ENTRIES = 1024  # of runs, about 100 KB each
 EXTRA = "`pip install '.[report]'` brings it"
 
 
@@ -57,6 +64,39 @@ def release(tool: str) -> str:
     return found[1]
 
 
+class Ran(NamedTuple):
+    """The end of a tool's process."""
+
+    code: int
+    stdout: str
+    stderr: str
+    output: bytes  # of the file that it was to write; empty if there is none
+
+
+def run(tool: str, options: Sequence[str], source: bytes, writes: bool = False) -> Ran:
+    """Run a tool on a file with these bytes. A success is kept on disk: the next run with the same tool is its result.
+
+    writes: the tool takes the name of a file to write, behind `-o`.
+    """
+    status = os.stat(tool)
+    identity = repr((tool, status.st_size, status.st_mtime_ns, options, writes)).encode()
+    folder = store.folder("tools")
+    entry = folder and folder / hashlib.sha256(len(identity).to_bytes(8, "big") + identity + source).hexdigest()
+    kept = store.unsealed(store.read(entry) or b"") if entry else None
+    if kept is not None:
+        return Ran(*marshal.loads(kept))
+    with tempfile.TemporaryDirectory(prefix="report-") as scratch:
+        given, target = Path(scratch, "kernel"), Path(scratch, "written")
+        given.write_bytes(source)
+        command = [tool, *options, str(given), *(("-o", str(target)) if writes else ())]
+        result = subprocess.run(command, capture_output=True, text=True)
+        written = target.read_bytes() if target.is_file() else b""
+    ran = Ran(result.returncode, result.stdout, result.stderr, written)
+    if entry and ran.code == 0:
+        store.write(entry, store.sealed(marshal.dumps(tuple(ran))), MAX_ENTRIES)
+    return ran
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 # ptxas
 # ----------------------------------------------------------------------------------------------------------------------
@@ -82,14 +122,10 @@ def assemble(ptx: str) -> Assembled:
     """
     refusals = []
     for ptxas in required("ptxas"):
-        with tempfile.TemporaryDirectory(prefix="report-") as folder:
-            source, target = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
-            source.write_text(ptx)
-            command = [ptxas, "-v", f"-arch={ARCH}", str(source), "-o", str(target)]
-            result = subprocess.run(command, capture_output=True, text=True)
-            log = result.stdout + result.stderr
-            if result.returncode == 0:
-                return _assembled(ptxas, log, target.read_bytes())
+        ran = run(ptxas, ["-v", f"-arch={ARCH}"], ptx.encode(), writes=True)
+        log = ran.stdout + ran.stderr
+        if ran.code == 0:
+            return _assembled(ptxas, log, ran.output)
         if "Unsupported .version" not in log:
             raise ReportError(f"{ptxas} refuses the PTX:\n{log.strip()}")
         refusals.append(f"{ptxas}: {log.strip().splitlines()[0].rpartition('fatal')[2].strip(' :')}")
@@ -121,10 +157,7 @@ def machine_code(cubin: bytes) -> bytes:
 
 def disassembly(cubin: bytes) -> str:
     """nvdisasm's listing of the code in a cubin. Raises ReportError where it refuses the cubin."""
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        result = subprocess.run([required("nvdisasm")[0], "-c", file.name], capture_output=True, text=True)
-    if result.returncode:
-        raise ReportError(f"nvdisasm refuses the cubin: {result.stderr.strip()}")
-    return result.stdout
+    ran = run(required("nvdisasm")[0], ["-c"], cubin)
+    if ran.code:
+        raise ReportError(f"nvdisasm refuses the cubin: {ran.stderr.strip()}")
+    return ran.stdout

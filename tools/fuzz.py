@@ -33,6 +33,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 import emulator
+from emulator import store
 from emulator.bench_kernels import CASES, ptx
 from emulator.errors import EmulatorError
 from harness.console import make_console, make_table
@@ -87,7 +88,8 @@ def examine(text: str) -> Outcome:
     stage = PARSER
     signal.setitimer(signal.ITIMER_REAL, LIMIT_SECONDS)
     try:
-        module = emulator.load_ptx(text)
+        with store.unused():
+            module = emulator.load_ptx(text)
         stage = TRANSLATION
         for name in module:
             module[name].check()

@@ -35,10 +35,12 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import submission
+from emulator.ptx.ir import Entry
 from emulator.ptx.module import parse
 from harness.console import make_console, make_table
 from harness.dsl import ARCH
@@ -67,11 +69,16 @@ class Compiled:
     cubin: bytes
     seconds: float  # wall time of cute.compile
 
+    @cached_property
+    def entry(self) -> Entry:
+        """The kernel of the PTX."""
+        (entry,) = parse(self.ptx).entries.values()
+        return entry
+
     @property
     def parameter_bytes(self) -> int:
         """Size of the packed parameters (PTX ISA, "Kernel Function Parameters")."""
-        (entry,) = parse(self.ptx).entries.values()
-        return entry.param_offsets()[""]
+        return self.entry.param_offsets()[""]
 
     @property
     def tmem_allocated(self) -> list[int]:
@@ -149,7 +156,7 @@ class Row:
             "split K": f"{plan.k_split}",
         }
 
-    @property
+    @cached_property
     def figures(self) -> dict[str, str]:
         """The other columns of the table."""
         plan, assembled = self.compiled.plan, self.assembled
@@ -173,7 +180,7 @@ class Row:
             "same code": "yes" if self.same_code else "no",
         }
 
-    @property
+    @cached_property
     def main_loops(self) -> dict[str, list[Counter[str]]]:
         """Instruction counts of the main loops of each role."""
         return {role: self.sass.main_loops(opcodes) for role, opcodes in ROLES.items()}

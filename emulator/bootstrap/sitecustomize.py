@@ -22,21 +22,33 @@ PACKAGE = os.path.dirname(HERE)
 # (module of the emulator, its function to call before the hooked module is executed, its function to call after)
 Hook = tuple[str, str | None, str | None]
 
+TRITON_HOOKS: dict[str, Hook] = {
+    "triton.backends.nvidia.driver": ("emulator.host.triton_hooks", None, "install_driver"),
+    "triton.backends.nvidia.compiler": ("emulator.host.triton_hooks", None, "install_compiler"),
+    "triton.compiler.compiler": ("emulator.host.triton_hooks", None, "install_loading"),
+}
+
 # hooked module -> hook
 HOOKS: dict[str, Hook] = {
-    "torch": ("emulator.host.torch_device", None, "install"),
+    "torch": ("emulator.cuda_programs.extensions", None, "install"),
+    "torch.utils.cpp_extension": ("emulator.cuda_programs.builds", None, "install"),
     "tvm_ffi": ("emulator.host.torch_device", None, "install_tvm_ffi"),
     "cutlass": ("emulator.host.dsl", "prepare", "install"),
     "cutlass.cutlass_dsl.tvm_ffi_provider": ("emulator.host.dsl", None, "install_tvm_ffi"),
     "cuda.bindings.driver": ("emulator.host.driver", None, "install_driver"),
     "cuda.bindings.runtime": ("emulator.host.driver", None, "install_runtime"),
+    **TRITON_HOOKS,
+    "triton.testing": ("emulator.host.triton_hooks", None, "install_testing"),
 }
 
-# On a Hopper GPU, torch and the driver are the real ones.
+# On a Hopper GPU, torch and the driver are the real ones, and so are times.
 HOPPER_HOOKS: dict[str, Hook] = {
     "cutlass": HOOKS["cutlass"],
     "cutlass.cutlass_dsl.tvm_ffi_provider": HOOKS["cutlass.cutlass_dsl.tvm_ffi_provider"],
     "cuda.bindings.runtime": ("emulator.hopper.launch", None, "install_runtime"),
+    "torch": ("emulator.cuda_programs.extensions", None, "install_calls"),
+    "torch.utils.cpp_extension": HOOKS["torch.utils.cpp_extension"],
+    **TRITON_HOOKS,
 }
 
 

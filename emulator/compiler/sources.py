@@ -86,11 +86,14 @@ class Sources:
             return self.value(operand, width)
         text = self.symbol(symbol)
         own = self.symbols[symbol.name][0]
-        needed = 32 if own in ("shared", "local") else 64
+        needed = 32 if own in ("shared", "local", "param") else 64
         if space not in (None, own):
             raise self.fail(f"{symbol.name} is a .{own} variable, .{space} is expected")
         if width < needed:
             raise self.fail(f"the address of {symbol.name} has {needed} bits, more than .b{width} has")
+        if own == "param":
+            text = self.sum(operand, 64) if isinstance(operand, Address) else text
+            return text if width >= 64 else f"({text} & {(1 << width) - 1})"
         return self.sum(operand, needed) if isinstance(operand, Address) else text
 
     def symbol(self, operand: Symbol) -> str:

@@ -160,8 +160,7 @@ class Device:
         config = with_clusters(entry, config)
         check_launch(translated.program.entry, config, self.properties)
         packed = np.frombuffer(entry.pack(params), np.uint8)
-        storage = np.zeros(len(packed) + 2 * PARAMETER_ALIGNMENT, np.uint8)
-        parameters = storage[-storage.ctypes.data % PARAMETER_ALIGNMENT :][: len(packed)]
+        parameters = _parameter_memory(len(packed))
         parameters[:] = packed
         launch = Launch(translated.program, config, parameters, entry.name, schedules or self.schedules, lenient)
         with self._lock:
@@ -209,6 +208,16 @@ class Device:
             if entry.scope is not None:
                 module_memory(entry.scope).register(self.memory)
         return known
+
+
+def _parameter_memory(nbytes: int) -> np.ndarray:
+    """uint8[nbytes], aligned, whose addresses have the same high half: a kernel may keep the low half only."""
+    storage = np.zeros(2 * (nbytes + PARAMETER_ALIGNMENT), np.uint8)
+    start = storage.ctypes.data
+    first = start + -start % PARAMETER_ALIGNMENT
+    if first >> 32 != first + nbytes - 1 >> 32:
+        first += -first % (1 << 32)
+    return storage[first - start :][:nbytes]
 
 
 def _setting(name: str, default: object) -> Any:

@@ -11,6 +11,7 @@ launch.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
@@ -109,6 +110,7 @@ class OverlappingMachine(Machine):
             for grid in self._order:
                 warp = None if polling or in_order else self._first_ready(grid)
                 if warp is not None:
+                    assert isinstance(self.ready, deque)  # as in every run of several grids
                     self.ready.remove(warp)
                     return self.run_warp(warp)
                 if grid.outstanding:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +22,22 @@ from emulator.execution.spins import LOOK_TURNS, Outlook, Spins
 from emulator.hardware.async_operations import AsyncOperation, Queues, Schedule
 from emulator.hardware.cluster import Cluster, Grid
 from emulator.hardware.properties import ctas_per_sm
+from emulator.hardware.turns import (
+    CONCLUDE,
+    DELAYED,
+    EFFECTS,
+    IDLE,
+    LIMIT,
+    LOOK,
+    OUTSTANDING,
+    PROGRESS,
+    QUIET,
+    STALE,
+    TICKS,
+    Turns,
+)
 from emulator.hardware.warp import ActiveGroup, Warp
+from emulator.ops import copies
 from emulator.ptx.ir import located
 
 if TYPE_CHECKING:
@@ -33,6 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["Machine", "Schedule", "run"]
 
 QUANTUM = 256  # segments that a warp runs in a turn
+TURNS_AT_ONCE = 64  # of compiled code, at most: signals wait for its end
 # Under a random schedule some warps get fewer turns: races often need one warp far ahead of another.
 PACES = (1.0, 0.1, 0.01)
 OVERDUE_TURNS = 64  # turns of each warp that can run: warps that have effects for so long may spin, and starve others
@@ -49,7 +66,8 @@ class Machine:
         self.schedule = schedule
         self.queues = Queues(schedule, self._execute)
         self.random = self.queues.random
-        self.ready: deque[Warp] = deque()
+        self.turns = Turns()
+        self.ready: deque[Warp] | Turns = deque()  # `turns` where compiled code gives warps their turns
         self.resident: list[Cluster] = []
         self.progress = 0  # the time: grows with every event that another warp may see
         self.quiet = 0  # events among them that have changed nothing that a lane can read
@@ -57,21 +75,53 @@ class Machine:
         self.meter = meter or Meter()
         self._spins = Spins()
         self.look_turns = LOOK_TURNS[schedule.kind]
-        self._ticks = 0
-        self.delayed = 0  # turns with an effect, since an asynchronous operation has happened last
+        self._allocations: tuple = ()  # version and whether they are observed, as compiled code knows them
         self._count_at = 0  # ticks at which the warp instructions are counted next
         self._warp_random = random.Random(schedule.seed)  # its own: the other choices must not depend on `postpones`
         self._finished: list[Cluster] = []
         self._admissions: Iterator[tuple[Grid, int]] = iter(())
 
+    @property
+    def outstanding(self) -> int:
+        """Asynchronous operations."""
+        loads = self.turns.loads
+        return self.queues.outstanding if loads is None else self.queues.outstanding + len(loads)
+
+    def run_one(self) -> None:
+        """Runs an asynchronous operation, chosen by the schedule. There must be one."""
+        loads = self.turns.loads
+        if not loads or self.queues.outstanding_first:
+            self.queues.run_one()
+            return
+        load = loads.take()
+        async_op = copies.pending_load(load, self.turns.warp_at(load.issuer))
+        self._execute(async_op, async_op.action)
+
     def clock(self) -> int:
         """A count of cycles that only grows."""
-        self._ticks += 1
-        return self._ticks
+        self.turns.words[TICKS] += 1
+        return self.turns.words[TICKS]
+
+    @property
+    def delayed(self) -> int:
+        """Turns with an effect, since an asynchronous operation has happened last."""
+        return self.turns.words[DELAYED]
+
+    @delayed.setter
+    def delayed(self, count: int) -> None:
+        self.turns.words[DELAYED] = count
+
+    def tell(self, turns: Turns) -> None:
+        words = turns.words
+        words[QUIET], words[OUTSTANDING] = self.quiet, self.queues.outstanding
+        if self.resident[0].grid.memory.version != self._allocations[0]:
+            words[STALE] = 1
 
     def enqueue(self, warp: Warp) -> None:
         """Gives the warp a turn: one of its groups can run."""
-        if not warp.queued:
+        if self.ready is self.turns:
+            self.ready.append(warp)
+        elif not warp.queued:
             warp.queued = True
             self.ready.append(warp)
 
@@ -103,6 +153,11 @@ class Machine:
         """Gives the warps of a new cluster their first turns. pace: of the cluster under a random schedule."""
         self.resident.append(cluster)
         cluster.grid.counters.ctas += cluster.size
+        if self.ready is self.turns:
+            warps = [warp for cta in cluster.ctas for warp in cta.warps]
+            self.turns.join(warps, cluster.grid.program.starts.ctypes.data)
+            for warp in warps:
+                warp.offer()
         for cta in cluster.ctas:
             for warp in cta.warps:
                 if self.schedule.kind == "random":
@@ -128,7 +183,11 @@ class Machine:
         room: clusters that the device holds. More than the limit are resident once those that are wait for others.
         """
         self._admissions = admissions
-        idle = look = 0  # turns without an effect; those at which the next look is due
+        if self.schedule.kind != "random":
+            self.ready = self.turns
+            self.turns.set_limits(QUANTUM, OVERDUE_TURNS)
+        ready, words = self.ready, self.turns.words
+        look = 0  # turns without an effect at which the next look is due
         seen = 0  # effects: events that could have changed what a lane reads
         more = True
         while True:
@@ -140,41 +199,78 @@ class Machine:
             if not self.resident:
                 self.meter.count(())
                 return
-            if self.ready:
-                self.turn()
-                effects = self.progress - self.quiet
-                if effects != seen:
-                    seen, idle, look = effects, 0, 0
-                    if self.queues.outstanding:
-                        self.delayed += 1
-                        if self.delayed > OVERDUE_TURNS and self.delayed > OVERDUE_TURNS * len(self.ready):
-                            self.queues.run_one()
-                else:
-                    idle += 1
-                    if idle > len(self.ready):
-                        if self.queues.outstanding:
-                            self.queues.run_one()
-                            idle = 0
-                        elif idle >= look:
-                            if look and self.spins_for_ever():
-                                if not more or limit >= room:
-                                    raise self.hang(SPINNING)
-                                limit = room
-                            look = idle + self.look_turns * (len(self.ready) + 1)
-            elif self.queues.outstanding:
-                self.queues.run_one()
+            if ready:
+                self._advance()
+                if words[EFFECTS] != seen:
+                    seen, look = words[EFFECTS], 0
+                idle = words[IDLE]
+                if not idle:
+                    if self.outstanding and self.delayed > OVERDUE_TURNS * max(1, len(ready)):
+                        self.run_one()
+                elif idle > len(ready):
+                    if self.outstanding:
+                        self.run_one()
+                        words[IDLE] = 0
+                    elif idle >= look:
+                        if look and self.spins_for_ever():
+                            if not more or limit >= room:
+                                raise self.hang(SPINNING)
+                            limit = room
+                        look = idle + self.look_turns * (len(ready) + 1)
+            elif self.outstanding:
+                self.run_one()
             elif not self._finished:
                 raise self.hang(WAITING)
-            if self._finished and not self.queues.outstanding:
+            if self._finished and not self.outstanding:
                 self._retire()
-            elif self._finished and not self.ready:
-                while self.queues.outstanding:
-                    self.queues.run_one()
+            elif self._finished and not ready:
+                while self.outstanding:
+                    self.run_one()
                 self._retire()
+
+    def _advance(self) -> None:
+        """Gives turns to warps that can run: one under a random schedule, else as many as compiled code can."""
+        turns, words = self.turns, self.turns.words
+        if self.ready is not turns:
+            self.turn()
+        else:
+            grid = self.resident[0].grid
+            self._look_up(grid)
+            ticks = words[TICKS]
+            if ticks >= self._count_at:
+                self._count()
+            words[LIMIT] = max(ticks + 1, min(ticks + TURNS_AT_ONCE, self._count_at))
+            words[PROGRESS], words[QUIET], words[OUTSTANDING] = self.progress, self.quiet, self.outstanding
+            why = grid.program.run_turns(turns)
+            self.progress = words[PROGRESS]
+            if why == LOOK:
+                return
+            warp = turns.current
+            runnable = self._served(warp, warp.conclude if why == CONCLUDE else partial(warp.run, QUANTUM))
+            if warp.groups:
+                warp.offer()
+            if runnable:
+                turns.append(warp)
+        effects = self.progress - self.quiet
+        if effects == words[EFFECTS]:
+            words[IDLE] += 1
+        else:
+            words[EFFECTS], words[IDLE] = effects, 0
+            words[DELAYED] += self.outstanding > 0
+
+    def _look_up(self, grid: Grid) -> None:
+        """Compiled code sees the live allocations as they are."""
+        memory = grid.memory
+        memory.traffic = grid.traffic
+        known = memory.version, memory.observer is not None
+        if known != self._allocations:
+            self._allocations, self.turns.words[STALE] = known, 0
+            for warp in self.turns.warps:
+                warp.registers.look_up(grid)
 
     def turn(self) -> None:
         """Runs the warp that has waited longest for a turn; under a random schedule any, by their paces."""
-        if self.schedule.kind == "random" and len(self.ready) > 1:
+        if isinstance(self.ready, deque) and self.schedule.kind == "random" and len(self.ready) > 1:
             chosen = self.random.choices(range(len(self.ready)), [warp.pace for warp in self.ready])[0]
             self.ready.rotate(-chosen)
         self.run_warp(self.ready.popleft())
@@ -183,23 +279,27 @@ class Machine:
         at_random = self.schedule.kind == "random"
         warp.queued = False
         quantum = self.random.randrange(1, 9) if at_random else QUANTUM
-        self._ticks += 1
-        if self._ticks > self._count_at:
+        words = self.turns.words
+        words[TICKS] += 1
+        if words[TICKS] > self._count_at:
             self._count()
         grid = warp.cta.grid
         grid.memory.traffic = grid.traffic
+        if self._served(warp, partial(warp.run, quantum)):
+            self.enqueue(warp)
+        while at_random and self.queues.outstanding and self.random.random() < 0.4:
+            self.queues.run_one()
+
+    def _served(self, warp: Warp, turn: Callable[[], bool]) -> bool:
+        """Python's part of a warp's turn. Returns whether the warp can run on."""
         try:
-            runnable = warp.run(quantum)
+            return turn()
         except Fault as fault:
             raise self._located(warp, fault.reason) from fault
         except EmulatorError:
             raise
         except Exception as error:
             raise self._located(warp, _unforeseen(error)) from error
-        if runnable:
-            self.enqueue(warp)
-        while at_random and self.queues.outstanding and self.random.random() < 0.4:
-            self.queues.run_one()
 
     def take_finished(self) -> list[Cluster]:
         """Removes the clusters whose CTAs have exited from the resident ones, and returns them."""
@@ -209,6 +309,8 @@ class Machine:
         self._spins.forget()
         for cluster in finished:
             self.resident.remove(cluster)
+            if self.ready is self.turns:
+                self.turns.leave(warp for cta in cluster.ctas for warp in cta.warps)
             issued = sum(warp.issued for cta in cluster.ctas for warp in cta.warps)
             cluster.grid.counters.warp_instructions += issued
             self.meter.over(cluster.size, issued)
@@ -220,17 +322,20 @@ class Machine:
 
     def spins_for_ever(self) -> bool:
         """Whether the warps that can run, while nothing is outstanding, are known to go round for ever."""
-        outlook = self._spins.look(self.ready, self.progress - self.quiet, self._ticks)
+        self.turns.settle()
+        words = self.turns.words
+        outlook = self._spins.look(self.ready, self.progress - self.quiet, words[TICKS])
         if outlook is Outlook.CLOCK:
-            self._ticks += self._spins.skip(self._ticks)
+            words[TICKS] += self._spins.skip(words[TICKS])
         return outlook is Outlook.HANG
 
     def _count(self) -> None:
         """Counts the warp instructions. Raises EmulatorError if they exceed the run's limit."""
+        self.turns.settle()
         turns = self.meter.count(self.resident)
         if turns < 0:
             raise self._reported(f"stopped after {self.meter.tally.total} warp instructions (--max-instructions)")
-        self._count_at = self._ticks + turns
+        self._count_at = self.turns.words[TICKS] + turns
 
     # Errors
 
@@ -270,6 +375,7 @@ class Machine:
 
     def _reported(self, headline: str) -> EmulatorError:
         """An error that says where each warp is, at the first warp that has not exited."""
+        self.turns.settle()
         text, first = hang.report(headline, self.resident, self.notes())
         if first is None:
             return EmulatorError(text)

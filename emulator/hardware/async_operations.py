@@ -96,6 +96,11 @@ class Queues:
         elif self.schedule.kind == "random" and self.random.random() < AT_ISSUE:
             self.run_one()
 
+    @property
+    def outstanding_first(self) -> int:
+        """Operations that the schedule "late" runs before any load."""
+        return self.outstanding - len(self._loads)
+
     def arrival(self, async_op: AsyncOperation) -> None:
         """An arrival on an mbarrier of another CTA."""
         self._submit(self._arrivals, async_op)

@@ -10,7 +10,7 @@ import ctypes
 from typing import TYPE_CHECKING
 
 from emulator.errors import Fault, doubt, ordering_fault
-from emulator.hardware.native import WARPS, Barrier
+from emulator.hardware.native import WARPS, Barrier, library
 
 if TYPE_CHECKING:
     from emulator.hardware.cluster import Cta
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 COUNT_LIMIT = (1 << 20) - 1  # largest expected, pending and tx count (PTX ISA, "Size and alignment of mbarrier object")
 
 KEPT_RESULTS = 16  # uses of a named barrier for which a warp may still ask for the result of bar.red
-PARITIES = ("parity 0", "parity 1")  # what a group waits for
 ARRIVAL, COMPLETION = "arrival", "complete_tx"
+TILE_LOAD = "tensor copy"
+KINDS = (ARRIVAL, TILE_LOAD)  # of arrivals that compiled code performs
 BY_THREAD = (ARRIVAL, COMPLETION)  # names of the arrivals that a thread performs itself
 
 
@@ -44,7 +45,8 @@ class MBarrier(Barrier):
     Fields, which compiled code reads and changes, too: `expected`, arrivals per phase; `pending`, arrivals still
     missing in this phase; `bytes`, the tx-count: bytes expected minus bytes arrived; `delivered`, whether bytes have
     arrived in this phase; `phase`; `ended`, the time when the last phase ended; `heard`, what those who have arrived
-    knew (`Warp.known`), and `news`, the same of the phases that are over; `waiting`, the number of waiters.
+    knew (`Warp.known`), and `news`, the same of the phases that are over; `waiting`, the number of `waiters`, and
+    `first`, the list of those that compiled code keeps.
     """
 
     __hash__ = object.__hash__  # structures have none
@@ -59,9 +61,7 @@ class MBarrier(Barrier):
         self.home = home  # the CTA in whose shared memory it lies
         self.initialiser: Issuer | None = None
         self.initialise(count, initialiser)
-        # Who may not see the initialisation yet, since no fence has followed: "all" but the CTA's own threads, only the
-        # "async" proxy, or None.
-        self.hidden: str | None = None
+        self._hidden: str | None = None
         self.time = 0  # of the initialisation
 
     def initialise(self, count: int, initialiser: Issuer | None) -> None:
@@ -74,7 +74,7 @@ class MBarrier(Barrier):
     @property
     def is_untouched(self) -> bool:
         """Whether nobody has arrived, waits, or has expected bytes since the initialisation."""
-        idle = not (self.phase or self.bytes or self.delivered or self.waiters)
+        idle = not (self.phase or self.bytes or self.delivered or self.is_awaited)
         return idle and self.pending == self.expected and self.last is None
 
     @property
@@ -82,11 +82,22 @@ class MBarrier(Barrier):
         """The last arrival: kind and issuer."""
         if self.last_pc < 0 or self.home is None:
             return self._last
-        return ARRIVAL, (self.home.warps[self.last_warp].first_group, self.last_pc)
+        return KINDS[self.last_kind], (self.home.warps[self.last_warp].first_group, self.last_pc)
 
     @last.setter
     def last(self, arrival: tuple[str, Issuer]) -> None:
         self._last, self.last_pc = arrival, -1
+
+    @property
+    def hidden(self) -> str | None:
+        """Who may not see the initialisation yet, since no fence has followed: "all" but the CTA's own threads, only
+        the "async" proxy, or None.
+        """
+        return self._hidden
+
+    @hidden.setter
+    def hidden(self, who: str | None) -> None:
+        self._hidden, self.hides = who, who is not None
 
     @property
     def phases(self) -> dict[Warp, int]:
@@ -97,8 +108,15 @@ class MBarrier(Barrier):
                 found[warp] = max(phase, found.get(warp, 0))
         return found
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a group waits."""
+        return self.first is not None or self.waiting > 0
+
     def wake(self) -> None:
         """Those who wait run again."""
+        if self.first:
+            library().wake_listed(self.address)
         waiters, self.waiters, self.waiting = self.waiters, [], 0
         for group in waiters:
             group.blocked = False
@@ -111,7 +129,7 @@ class MBarrier(Barrier):
 
     def arrive(self, count: int, how: str, issuer: Issuer, drop: bool = False) -> None:
         """`count` arrivals. how: their kind, for messages. drop: expect as many less from the next phase on."""
-        if self.hidden is not None:
+        if self._hidden is not None:
             self._check_visible(how, issuer)
         if count > self.pending:
             raise Fault(
@@ -142,7 +160,7 @@ class MBarrier(Barrier):
 
     def complete(self, nbytes: int, how: str, issuer: Issuer) -> None:
         """complete_tx: bytes have arrived, before they are expected if an arrival is still pending."""
-        if self.hidden is not None:
+        if self._hidden is not None:
             self._check_visible(how, issuer)
         self._hear(issuer)
         self.bytes -= nbytes
@@ -191,7 +209,7 @@ class MBarrier(Barrier):
                 self.ended = self.home.machine.progress
             self.delivered = False
             self.pending = self.expected
-            if self.waiters:
+            if self.is_awaited:
                 self.wake()
 
     def passed(self, parity: int) -> bool:

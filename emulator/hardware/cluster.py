@@ -254,6 +254,7 @@ class Cta:
         self.cluster.barrier.leave((lanes & ~arrived).bit_count(), arrived.bit_count())
         if self.live_threads == 0:
             self.exited = True
+            self.shared.close()
             self._check_exit()
             self.allow_dependents()
             self.grid.exited += 1

@@ -19,7 +19,13 @@ _COORDINATES = [Struct(f"={n}q{8 * (RANKS - n)}x") for n in range(RANKS + 1)]
 class Window(ctypes.Structure):
     """The shared memory of a CTA."""
 
-    _fields_ = [("data", ctypes.c_void_p), ("end", ctypes.c_uint64), ("guarded", ctypes.c_void_p)]
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("end", ctypes.c_uint64),
+        ("guarded", ctypes.c_void_p),
+        ("observed", ctypes.c_int64),
+        ("closed", ctypes.c_int64),
+    ]
 
 
 class AllocationTraffic(ctypes.Structure):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from emulator.hardware.async_operations import AsyncOperation, Queues, Schedule
     from emulator.hardware.cluster import Cluster, Grid
+    from emulator.hardware.turns import Turns
     from emulator.hardware.warp import ActiveGroup, Warp
 
 
@@ -16,8 +17,12 @@ class Machine(Protocol):
     schedule: Schedule
     queues: Queues
     progress: int  # the time, which grows with every event that another warp may see
+    turns: Turns
     quiet: int  # events among them that have changed nothing that a lane can read
     running: AsyncOperation | None  # the asynchronous operation that happens at this moment
+
+    def tell(self, turns: Turns) -> None:
+        """Compiled code hears what a Python row has done."""
 
     def clock(self) -> int:
         """A count of cycles that only grows."""

@@ -24,6 +24,7 @@ WARPS = 32  # of a CTA, at most
 FAULT = -(1 << 30) + 1  # result of a turn: a Python row has raised an exception
 WAITS = FAULT + 1  # the group has to wait for the mbarrier Context.waited
 ANYTHING = 1  # Context.waited of a group that waits for no mbarrier
+PARITIES = ("parity 0", "parity 1")  # what a group waits for
 LEAVE, LEAVE_SOME, SPLIT = 1, 2, 3  # Context.action
 
 _ROW_TYPES = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
@@ -39,6 +40,12 @@ def library() -> ctypes.CDLL:
         ctypes.c_int32,
     ]
     compiled.fragment_to_rows.restype = None
+    for name in ("enqueue", "dequeue", "wake_listed", "run_turns"):
+        getattr(compiled, name).argtypes = [ctypes.c_void_p]
+    compiled.learn_route.argtypes = compiled.forget_routes.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    compiled.learn_route.restype = compiled.forget_routes.restype = None
+    compiled.enqueue.restype = compiled.wake_listed.restype = None
+    compiled.dequeue.restype = ctypes.c_void_p
     return compiled
 
 
@@ -104,6 +111,16 @@ class Context(ctypes.Structure):
         ("touched", ctypes.c_int32),
         ("watch", ctypes.c_void_p),
         ("watcher", ctypes.c_void_p),
+        ("turns", ctypes.c_void_p),
+        ("resume", ctypes.c_void_p),
+        ("at", ctypes.c_int32),
+        ("is_single", ctypes.c_int32),
+        ("blocked", ctypes.c_int32),
+        ("queued", ctypes.c_int32),
+        ("moved", ctypes.c_int32),
+        ("unused", ctypes.c_int32),
+        ("next", ctypes.c_void_p),
+        ("listed", ctypes.c_void_p),
     ]
 
 
@@ -132,8 +149,37 @@ class Barrier(ctypes.Structure):
         ("last_warp", ctypes.c_int32),
         ("last_pc", ctypes.c_int32),
         ("offset", ctypes.c_int32),
+        ("last_kind", ctypes.c_int32),
+        ("hides", ctypes.c_int32),
         ("unused", ctypes.c_int32),
         ("warp_phases", ctypes.c_int64 * WARPS),
+        ("first", ctypes.c_void_p),
+        ("last_listed", ctypes.c_void_p),
+    ]
+
+
+class TurnState(ctypes.Structure):
+    """What compiled code knows of the turns of a machine's warps (`turns.Turns`)."""
+
+    _fields_ = [
+        ("ready", ctypes.c_void_p),
+        ("room", ctypes.c_int64),
+        ("head", ctypes.c_int64),
+        ("count", ctypes.c_int64),
+        ("starts", ctypes.c_void_p),
+        ("progress", ctypes.c_int64),
+        ("quiet", ctypes.c_int64),
+        ("quantum", ctypes.c_int64),
+        ("ticks", ctypes.c_int64),
+        ("limit", ctypes.c_int64),
+        ("effects", ctypes.c_int64),
+        ("idle", ctypes.c_int64),
+        ("delayed", ctypes.c_int64),
+        ("overdue", ctypes.c_int64),
+        ("outstanding", ctypes.c_int64),
+        ("stale", ctypes.c_int64),
+        ("current", ctypes.c_void_p),
+        ("loads", ctypes.c_void_p),
     ]
 
 
@@ -256,20 +302,35 @@ class Registers:
 
     def enter(self, group: ActiveGroup, quantum: int) -> None:
         """A turn of a group begins. quantum: segments."""
-        cta, memory, point, waiting = group.cta, group.grid.memory, group.reconvergence, group.waiting
-        waited = phase = 0
-        if waiting is not None:
-            waited, phase = (waiting[1].address, waiting[2]) if isinstance(waiting[1], Barrier) else (ANYTHING, 0)
+        cta, point = group.cta, group.reconvergence
+        waited, phase = _waited(group)
         stop, time, plain = -1 if point is None else point.pc, cta.machine.progress, cta.shared.plain
         # One call, since a field of a structure takes as long.
         _TURN.pack_into(
             self.context, _TURN_OFFSET, group.bits, group.warp.live, stop, quantum, time, 0, waited, phase, plain
         )
-        table = group.grid.allocation_table
+        self.look_up(group.grid)
+
+    def look_up(self, grid: Grid) -> None:
+        """Compiled code sees the live allocations as they are."""
+        table, memory = grid.allocation_table, grid.memory
         if table is None or table.version != memory.version:
-            table = group.grid.renew_allocation_table()
+            table = grid.renew_allocation_table()
         if table is not self._table or (memory.observer is not None) != self._observed:
             self._use(table, memory.observer is not None)
+
+    def hear_of_wait(self, group: ActiveGroup) -> None:
+        """The group waits for what compiled code says."""
+        context = self.context
+        if not context.waited:
+            group.waiting = None
+        elif context.waited != ANYTHING:
+            barrier = group.cta.shared.live_barriers.by_address.get(context.waited)
+            group.waiting = (PARITIES[context.parity], barrier, context.waited_phase)
+
+    def tell_of_wait(self, group: ActiveGroup) -> None:
+        """Compiled code hears for what the group waits."""
+        self.context.waited, self.context.waited_phase = _waited(group)
 
     def left(self) -> tuple[int, int, int, int, int, int, int]:
         """What a turn leaves, as in native/engine.h: (quantum, progress, issued, waited, waited_phase, parity, pc)."""
@@ -281,3 +342,11 @@ class Registers:
         first = table.count if observed else 0
         context.allocations = ctypes.addressof(table.entries) + ctypes.sizeof(Allocation) * first
         context.recent, context.allocation_count = 0, table.count - first
+
+
+def _waited(group: ActiveGroup) -> tuple[int, int]:
+    """(Context.waited, Context.waited_phase) of a group."""
+    waiting = group.waiting
+    if waiting is None:
+        return 0, 0
+    return (waiting[1].address, waiting[2]) if isinstance(waiting[1], Barrier) else (ANYTHING, 0)

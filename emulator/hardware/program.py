@@ -14,6 +14,7 @@ from emulator.ptx.ir import Entry
 if TYPE_CHECKING:
     import numpy as np
 
+    from emulator.hardware.turns import Turns
     from emulator.hardware.warp import ActiveGroup
 
 DONE = -(1 << 30)  # the result of a turn in which the group has parted or ended
@@ -27,6 +28,11 @@ class Program:
     # Runs a group from its next instruction, for a number of segments at most. Returns (segments run, index of the next
     # instruction), the index's complement if the group has to wait, or DONE.
     run: Callable[[ActiveGroup, int], tuple[int, int]]
+    # Gives turns to warps that can run (`turns.Turns`). Returns why it ends.
+    run_turns: Callable[[Turns], int]
+    # Ends a part of a turn that compiled code has begun. Returns (segments left, as `run`).
+    conclude: Callable[[ActiveGroup], tuple[int, int]]
+    starts: np.ndarray  # uint64: by instruction, the address of the operation with which a segment starts, else 0
     registers: RegisterFile
     calls: Calls
     live_words: Callable[[int], np.ndarray]  # index of an instruction -> 64-bit words of live registers

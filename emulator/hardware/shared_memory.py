@@ -31,8 +31,10 @@ class SharedMemory:
     def __init__(self, size: int, rank: int = 0):
         self.rank = rank  # of the CTA in its cluster
         self.data = np.full(SHARED_BASE + size, 0xFF, np.uint8)  # by offset in the CTA's window
-        self.observer: Observer | None = None
+        self._observer: Observer | None = None
+        self.closed = False  # the CTA has exited
         self.marks: StoreMarks | None = None  # where there are some, they record threads' stores, not the observer
+        self._window: Window | None = None  # once it has been asked for
         self._view = self.data.data
         self.live_barriers = LiveBarriers(SHARED_BASE, len(self.data))
         # (bytes, count) -> the words, everywhere and in the largest part without barriers. Lanes first try the latter,
@@ -44,8 +46,26 @@ class SharedMemory:
     @cached_property
     def window(self) -> int:
         """Address of the structure that compiled copies take."""
-        self._window = Window(self.data.ctypes.data, len(self.data), self.live_barriers.guarded.ctypes.data)
+        guarded = self.live_barriers.guarded.ctypes.data
+        self._window = Window(self.data.ctypes.data, len(self.data), guarded, self._observer is not None, self.closed)
         return ctypes.addressof(self._window)
+
+    @property
+    def observer(self) -> Observer | None:
+        """It is called for each access."""
+        return self._observer
+
+    @observer.setter
+    def observer(self, observer: Observer | None) -> None:
+        self._observer = observer
+        if self._window is not None:
+            self._window.observed = observer is not None
+
+    def close(self) -> None:
+        """The CTA has exited."""
+        self.closed = True
+        if self._window is not None:
+            self._window.closed = True
 
     @property
     def plain(self) -> int:

@@ -218,18 +218,53 @@ class Warp:
             while quantum > 0:
                 spent, pc = run(group, quantum)
                 quantum -= spent
-                if pc == DONE:
-                    break
-                group.pc, group.blocked = (pc, False) if pc >= 0 else (~pc, True)
-                if group.blocked:
-                    break
-                point = group.reconvergence
-                if point is not None and pc == point.pc:
-                    group.reconverge()
+                if not self._goes_on(group, pc):
                     break
         if len(self.groups) > 1:
             self._preferred = self._another()
         return self._next_group() is not None
+
+    def conclude(self) -> bool:
+        """Ends a turn that compiled code has begun. Returns as `run`."""
+        group = self.settle()
+        left, pc = self.cta.grid.program.conclude(group)
+        self._goes_on(group, pc)
+        return self.run(left)
+
+    def settle(self) -> ActiveGroup:
+        """The first group becomes what compiled code has made of it. Returns it."""
+        group = self.groups[0]
+        context = self.registers.context
+        if context.moved:
+            context.moved = 0
+            group.pc, group.blocked = context.at, bool(context.blocked)
+            group.issued += context.issued
+            context.issued = 0
+            self.registers.hear_of_wait(group)
+        return group
+
+    def offer(self) -> None:
+        """Compiled code may give the warp its next turns, if it has one group."""
+        context, groups = self.registers.context, self.groups
+        context.is_single = len(groups) == 1
+        if context.is_single:
+            group = groups[0]
+            self.registers.enter(group, 0)
+            context.at, context.blocked = group.pc, group.blocked
+            context.resume = self.cta.grid.program.starts[group.pc].item()
+
+    def _goes_on(self, group: ActiveGroup, pc: int) -> bool:
+        """Whether a group can run on in this turn. pc: what its last part returned, as `Program.run`."""
+        if pc == DONE:
+            return False
+        group.pc, group.blocked = (pc, False) if pc >= 0 else (~pc, True)
+        if group.blocked:
+            return False
+        point = group.reconvergence
+        if point is not None and pc == point.pc:
+            group.reconverge()
+            return False
+        return True
 
     def _another(self) -> ActiveGroup | None:
         """The group that goes first in the next turn: those of this one may have polled for an effect of it.

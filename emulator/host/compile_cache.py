@@ -1,9 +1,8 @@
 """Compiled functions on disk: the DSL lowers a module that it has lowered before by reading the result.
 
 An entry is named by what decides the result: the module's bytecode, the pass pipeline, the DSL's library and settings.
-It holds the lowered module, with the host code, and the kernels' PTX, which the passes would write to a file. A digest
-tells an entry that is cut off. Whoever can write to the folder decides what is executed, as with the emulator's own
-libraries there.
+It holds the lowered module, with the host code, and the kernels' PTX, which the passes would write to a file, as the
+cubin where one is asked for.
 """
 
 from __future__ import annotations
@@ -15,19 +14,17 @@ import io
 import os
 import re
 import sys
-import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emulator import toolchain
+from emulator import store
 
 MAX_ENTRIES = 512  # of about 150 KB
-_PTX_PATH = re.compile(r"dump-ptx-path='([^']+)'")
-# Options that write or read other files, which no entry holds.
-_OTHER_FILES = ("dump-cubin-path", "flatten-locs-output-json-path", "link-libraries")
+# Options that write PATH.sm_100a.ptx and the like, and those for other files, which no entry holds.
+_PATHS = re.compile(r"dump-(ptx|cubin)-path='([^']+)'")
+_OTHER_FILES = ("flatten-locs-output-json-path", "link-libraries")
 _REPORTS = ("warnings_filter", "remark_output", "collect_compiler_diagnostics")  # arguments of Compiler.compile
 
 Compile = Callable[..., Any]
@@ -37,26 +34,26 @@ Compile = Callable[..., Any]
 class Lowered:
     """What the passes make of a module."""
 
-    suffix: str  # of the PTX file's path behind the pipeline's
-    ptx: bytes
+    files: dict[str, bytes]  # suffix behind the pipeline's path, ".sm_100a.ptx" -> content
     module: bytes  # bytecode
 
     def pack(self) -> bytes:
-        parts = b"".join(len(part).to_bytes(8, "big") + part for part in (self.suffix.encode(), self.ptx, self.module))
-        return hashlib.sha256(parts).digest() + parts
+        fields = [self.module, *(part for name, data in self.files.items() for part in (name.encode(), data))]
+        return store.sealed(b"".join(len(part).to_bytes(8, "big") + part for part in fields))
 
     @classmethod
     def unpack(cls, data: bytes) -> Lowered | None:
         """The packed result; None for other bytes."""
-        digest, rest = data[:32], data[32:]
-        if hashlib.sha256(rest).digest() != digest:
+        rest = store.unsealed(data)
+        if rest is None:
             return None
         parts = []
         while rest:
             size = int.from_bytes(rest[:8], "big")
             parts.append(rest[8 : 8 + size])
             rest = rest[8 + size :]
-        return cls(parts[0].decode(), *parts[1:])
+        module, *files = parts
+        return cls({name.decode(): data for name, data in zip(files[::2], files[1::2])}, module)
 
 
 def cached(original: Compile) -> Compile:
@@ -64,43 +61,46 @@ def cached(original: Compile) -> Compile:
 
     @functools.wraps(original)
     def compile(compiler: Any, module: Any, pipeline: str, *args: Any, **kwargs: Any) -> Any:
-        path = _PTX_PATH.search(pipeline)
+        paths = dict(_PATHS.findall(pipeline))
         reports = any(kwargs.get(name) for name in _REPORTS)
+        folder = _folder()
         if (
-            path is None
+            "ptx" not in paths
+            or len(set(paths.values())) > 1
             or args[1:]
             or reports
             or compiler._post_compile_hook
             or any(o in pipeline for o in _OTHER_FILES)
+            or folder is None
         ):
             return original(compiler, module, pipeline, *args, **kwargs)
-        entry = _folder() / _key(module, pipeline.replace(path[0], ""), args, kwargs)
+        (path,) = set(paths.values())
+        entry = folder / _key(module, _PATHS.sub(r"dump-\1", pipeline), args, kwargs)
         lowered = _read(entry)
         if lowered:
-            Path(path[1] + lowered.suffix).write_bytes(lowered.ptx)
+            for suffix, content in lowered.files.items():
+                Path(path + suffix).write_bytes(content)
             _replace(module, lowered.module)
             return module
-        for stale in _ptx_files(path[1]):
+        for stale in _written(path, paths):
             os.remove(stale)
         result = original(compiler, module, pipeline, *args, **kwargs)
-        made = _ptx_files(path[1])
-        if len(made) == 1:
-            ptx = Path(made[0]).read_bytes()
-            _write(entry, Lowered(made[0].removeprefix(path[1]), ptx, _bytecode(module)))
+        made = _written(path, paths)
+        if len(made) == len(paths):
+            files = {one.removeprefix(path): Path(one).read_bytes() for one in made}
+            _write(entry, Lowered(files, _bytecode(module)))
         return result
 
     return compile
 
 
-def _ptx_files(path: str) -> list[str]:
-    return glob.glob(glob.escape(path) + "*.ptx")
+def _written(path: str, kinds: Iterable[str]) -> list[str]:
+    """The files that a pipeline writes."""
+    return [file for kind in kinds for file in glob.glob(f"{glob.escape(path)}*.{kind}")]
 
 
-@functools.cache
-def _folder() -> Path:
-    folder = toolchain.cache_folder() / "compiled"
-    folder.mkdir(exist_ok=True)
-    return folder
+def _folder() -> Path | None:
+    return store.folder("compiled")
 
 
 @functools.cache
@@ -129,23 +129,12 @@ def _key(module: Any, pipeline: str, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def _read(entry: Path) -> Lowered | None:
-    try:
-        data = entry.read_bytes()
-        os.utime(entry)  # the entries used last are kept
-    except OSError:
-        return None
-    return Lowered.unpack(data)
+    data = store.read(entry)
+    return None if data is None else Lowered.unpack(data)
 
 
 def _write(entry: Path, lowered: Lowered) -> None:
-    """Put an entry in place, whole; a full disk or a folder that cannot be written is no error."""
-    with suppress(OSError):
-        with tempfile.NamedTemporaryFile(dir=entry.parent, delete=False) as file:
-            file.write(lowered.pack())
-        os.replace(file.name, entry)
-        entries = sorted(entry.parent.iterdir(), key=lambda one: one.stat().st_mtime_ns)
-        for old in entries[:-MAX_ENTRIES]:
-            old.unlink(missing_ok=True)
+    store.write(entry, lowered.pack(), MAX_ENTRIES)
 
 
 def _replace(module: Any, bytecode: bytes) -> None:

@@ -80,7 +80,8 @@ def _integer(value: Any, what: str, low: int = 0, high: int = (1 << 64) - 1) -> 
     return number
 
 
-def _allocate(size: object) -> int:
+def allocate(size: object) -> int:
+    """The address of so many bytes of device memory. Raises Fault."""
     nbytes = _integer(size, "size", 1, Device.current().properties.total_memory)
     try:
         buffer = np.empty(nbytes + ALIGNMENT, np.uint8)
@@ -92,7 +93,7 @@ def _allocate(size: object) -> int:
     return address
 
 
-def _free(pointer: SupportsInt) -> None:
+def free(pointer: SupportsInt) -> None:
     """Frees an allocation; a null pointer is none."""
     _synchronize()
     address = _integer(pointer, "pointer")
@@ -103,7 +104,7 @@ def _free(pointer: SupportsInt) -> None:
         del _buffers[address]
 
 
-def _fill(pointer: SupportsInt, value: int, count: int, dtype: type) -> None:
+def fill(pointer: SupportsInt, value: int, count: int, dtype: type) -> None:
     """Store `count` values of a NumPy type."""
     _synchronize()
     address, size = _integer(pointer, "pointer"), np.dtype(dtype).itemsize
@@ -118,10 +119,10 @@ def _fill(pointer: SupportsInt, value: int, count: int, dtype: type) -> None:
 
 def _fill_low_byte(pointer: SupportsInt, value: int, count: int) -> None:
     """cudaMemset: the value is an int, of which the low byte counts."""
-    _fill(pointer, _integer(value, "value", -(1 << 31), (1 << 31) - 1) & 0xFF, count, np.uint8)
+    fill(pointer, _integer(value, "value", -(1 << 31), (1 << 31) - 1) & 0xFF, count, np.uint8)
 
 
-def _copy(target: SupportsInt, source: SupportsInt, count: int, kind: object) -> None:
+def copy(target: SupportsInt, source: SupportsInt, count: int, kind: object) -> None:
     """cudaMemcpy. Device addresses are checked; host addresses must be good, as on any machine."""
     _synchronize()
     nbytes, number = _integer(count, "count"), _integer(kind, "cudaMemcpyKind", 0, len(_COPY_KINDS) - 1)
@@ -147,7 +148,8 @@ def _elapsed(start: SupportsInt, end: SupportsInt) -> float:
         raise Fault(f"event {missing} has not been recorded") from None
 
 
-def _only_device(ordinal: object) -> int:
+def only_device(ordinal: object) -> int:
+    """0, the only device. Raises Fault for another."""
     return _integer(ordinal, "device", 0, 0)
 
 
@@ -178,15 +180,19 @@ def _answers(success: object, functions: dict[str, Callable[..., Any]]) -> dict[
     return {name: wrap(name, function) for name, function in functions.items()}
 
 
-def _max_active_clusters(kernel: object, config: Any) -> int:
-    """Clusters of a CUlaunchConfig that fit at once if any SMs can form one; a B200's GPCs may hold fewer."""
+def max_active_clusters(threads: int, shared_bytes: int, size: int) -> int:
+    """Clusters of `size` CTAs that fit at once if any SMs can form one; a B200's GPCs may hold fewer."""
     properties = Device.current().properties
+    return properties.sm_count * ctas_per_sm(threads, shared_bytes, properties) // size
+
+
+def _max_active_clusters(kernel: object, config: Any) -> int:
+    """max_active_clusters of a CUlaunchConfig."""
     if not hasattr(config, "blockDimX"):
         raise Fault(f"config {config!r}: a CUlaunchConfig is expected")
     threads = _threads(config.blockDimX * config.blockDimY * config.blockDimZ)
     shape = [a.value.clusterDim for a in config.attrs if int(a.id) == 4]  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-    size = shape[0].x * shape[0].y * shape[0].z if shape else 1
-    return properties.sm_count * ctas_per_sm(threads, config.sharedMemBytes, properties) // size
+    return max_active_clusters(threads, config.sharedMemBytes, shape[0].x * shape[0].y * shape[0].z if shape else 1)
 
 
 def _threads(count: object) -> int:
@@ -211,7 +217,7 @@ def install_driver() -> None:
         "cuInit": lambda flags: None,
         "cuDriverGetVersion": lambda: CUDA_VERSION,
         "cuDeviceGetCount": lambda: 1,
-        "cuDeviceGet": lambda ordinal: driver.CUdevice(_only_device(ordinal)),
+        "cuDeviceGet": lambda ordinal: driver.CUdevice(only_device(ordinal)),
         "cuDeviceGetAttribute": lambda number, device: attribute(number),
         "cuDeviceGetName": lambda length, device: (
             properties().name.encode()[: _integer(length, "length", 1) - 1] + b"\0"
@@ -235,12 +241,12 @@ def install_driver() -> None:
         "cuEventQuery": _synchronize,
         "cuEventElapsedTime": _elapsed,
         "cuEventDestroy": lambda event: events.destroy(_integer(event, "event")),
-        "cuMemAlloc": lambda nbytes: driver.CUdeviceptr(_allocate(nbytes)),
-        "cuMemFree": _free,
-        "cuMemsetD8": lambda pointer, value, count: _fill(pointer, value, count, np.uint8),
-        "cuMemsetD8Async": lambda pointer, value, count, queue: _fill(pointer, value, count, np.uint8),
-        "cuMemsetD32": lambda pointer, value, count: _fill(pointer, value, count, np.uint32),
-        "cuMemsetD32Async": lambda pointer, value, count, queue: _fill(pointer, value, count, np.uint32),
+        "cuMemAlloc": lambda nbytes: driver.CUdeviceptr(allocate(nbytes)),
+        "cuMemFree": free,
+        "cuMemsetD8": lambda pointer, value, count: fill(pointer, value, count, np.uint8),
+        "cuMemsetD8Async": lambda pointer, value, count, queue: fill(pointer, value, count, np.uint8),
+        "cuMemsetD32": lambda pointer, value, count: fill(pointer, value, count, np.uint32),
+        "cuMemsetD32Async": lambda pointer, value, count, queue: fill(pointer, value, count, np.uint32),
         # A library from here serves HardwareInfo's occupancy queries only: cubins hold no PTX to run.
         "cuLibraryLoadData": lambda *arguments: driver.CUlibrary(1),
         "cuLibraryEnumerateKernels": lambda count, library: [driver.CUkernel(1)],
@@ -264,7 +270,7 @@ def install_runtime() -> None:
     functions: dict[str, Callable[..., Any]] = {
         "cudaGetDeviceCount": lambda: 1,
         "cudaGetDevice": lambda: 0,
-        "cudaSetDevice": lambda ordinal: _nothing(_only_device(ordinal)),
+        "cudaSetDevice": lambda ordinal: _nothing(only_device(ordinal)),
         "cudaDriverGetVersion": lambda: CUDA_VERSION,
         "cudaRuntimeGetVersion": lambda: CUDA_VERSION,
         "cudaDeviceGetAttribute": lambda number, device: attribute(number),
@@ -279,11 +285,11 @@ def install_runtime() -> None:
         "cudaEventQuery": _synchronize,
         "cudaEventElapsedTime": _elapsed,
         "cudaEventDestroy": lambda event: events.destroy(_integer(event, "event")),
-        "cudaMalloc": lambda nbytes: 0 if nbytes == 0 else _allocate(nbytes),
-        "cudaFree": _free,
+        "cudaMalloc": lambda nbytes: 0 if nbytes == 0 else allocate(nbytes),
+        "cudaFree": free,
         "cudaMemset": lambda pointer, value, count: _fill_low_byte(pointer, value, count),
         "cudaMemsetAsync": lambda pointer, value, count, queue: _fill_low_byte(pointer, value, count),
-        "cudaMemcpy": _copy,
+        "cudaMemcpy": copy,
         "cudaLibraryUnload": _nothing,
         "cudaGetLastError": lambda: None,
     }

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
+from emulator.compiler import stored
 from emulator.compiler.translate import translate
 from emulator.errors import EmulatorError
 from emulator.execution.device import Device
@@ -15,7 +16,6 @@ from emulator.hardware.properties import DeviceProperties, LaunchConfig
 from emulator.hardware.variables import module_memory
 from emulator.host import arguments
 from emulator.ptx.ir import Entry
-from emulator.ptx.module import parse
 
 NAMES_SHOWN = 5  # of a module's kernels or variables, where one is not among them
 
@@ -25,7 +25,7 @@ class Module:
 
     def __init__(self, text: str, schedule: str | None = None, lenient: bool | None = None):
         """schedule, lenient: of launches that do not name their own."""
-        self._module = parse(text)
+        self._module = stored.module(text)
         _check_target(self._module.target, self._module.target_line)
         self._kernels = {name: Kernel(entry, schedule, lenient) for name, entry in self._module.entries.items()}
 

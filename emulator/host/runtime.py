@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from emulator import toolchain
+from emulator.compiler import stored
 from emulator.errors import EmulatorError, Fault
 from emulator.execution.device import Device, LaunchConfig
 from emulator.hardware.tma.encode import encode_tiled
 from emulator.hardware.tma.tensor_map import RULES, TENSOR_MAP_ALIGNMENT
 from emulator.host import driver, events, graphs
 from emulator.ptx.ir import Entry, Module
-from emulator.ptx.module import parse
 
 if TYPE_CHECKING:
     from emulator.hopper.launch import Hopper
@@ -80,7 +80,7 @@ class Kernel:
 @functools.cache
 def module(ptx: str) -> Module:
     """The parsed PTX. The same text gives the same object: the device keeps one translation per object."""
-    return parse(ptx)
+    return stored.module(ptx)
 
 
 class _State(threading.local):
@@ -220,19 +220,32 @@ def _launch(handle: int, pointer: ctypes._Pointer[Launch], parameters: Pointer) 
     )
     # The parameters are on the host code's stack, until this call returns.
     values = [ctypes.string_at(parameters[i], parameter.size) for i, parameter in enumerate(kernel.entry.params)]
-    gpu = _hopper()
-    if gpu:
-        if launch.event:
-            raise EmulatorError("a launch that records an event is not modelled on a Hopper GPU", kernel=kernel.name)
-        gpu.launch(kernel.ptx, kernel.entry, config, values)
-    else:
-        graphs.submit(functools.partial(_run, kernel.entry, config, values, launch.event))
+    submit(kernel, config, values, launch.event)
     return SUCCESS
 
 
-def _device_attribute(value: ctypes._Pointer[ctypes.c_int], attribute: int) -> int:
+def submit(kernel: Kernel, config: LaunchConfig, values: list[bytes], event: int | None = None) -> None:
+    """Launch a kernel on the device that EMULATOR names, or add the launch to the graph that is being captured.
+
+    values: bytes of each parameter, in order. event: the handle of an event to record, or None.
+    """
     gpu = _hopper()
-    value[0] = gpu.attribute(attribute) if gpu else driver.attribute(attribute)
+    if gpu is None:
+        graphs.submit(functools.partial(_run, kernel.entry, config, values, event))
+    elif event:
+        raise EmulatorError("a launch that records an event is not modelled on a Hopper GPU", kernel=kernel.name)
+    else:
+        gpu.launch(kernel.ptx, kernel.entry, config, values)
+
+
+def device_attribute(number: int) -> int:
+    """Value of a CUdevice_attribute of the device that EMULATOR names. Raises EmulatorError for an unknown number."""
+    gpu = _hopper()
+    return gpu.attribute(number) if gpu else driver.attribute(number)
+
+
+def _device_attribute(value: ctypes._Pointer[ctypes.c_int], attribute: int) -> int:
+    value[0] = device_attribute(attribute)
     return SUCCESS
 
 

@@ -28,7 +28,7 @@ def unblock(scales: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
     return atoms[:rows, :columns]
 
 
-def _values(operand: torch.Tensor) -> torch.Tensor:
+def values_of(operand: torch.Tensor) -> torch.Tensor:
     """(rows, K) float64 of a (rows, K // 2) float4_e2m1fn_x2 operand or a (rows, K) float8 operand."""
     if operand.dtype != torch.float4_e2m1fn_x2:
         return operand.double()
@@ -77,7 +77,7 @@ def scaled_mm(
         raise RuntimeError("mat1 must be row-major and mat2 column-major")
     products = []
     for operand, scales in ((a, scale_a), (b.t(), scale_b)):
-        values = _values(operand)
+        values = values_of(operand)
         factors = unblock(scales, values.shape[0], -(-values.shape[1] // block))
         products.append(values * factors.repeat_interleave(block, dim=1)[:, : values.shape[1]])
     result = products[0] @ products[1].t()

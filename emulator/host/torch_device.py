@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from emulator import toolchain
 from emulator.execution.device import run_pending
-from emulator.host import graphs, torch_cuda
+from emulator.host import graphs, torch_autograd, torch_cuda, torch_profiler
 from emulator.host.torch_memory import (
     Tensor,
     call_on_cpu,
@@ -38,8 +38,6 @@ from emulator.host.torch_methods import ANSWERS, STORAGE_USES, may_use_data
 
 ALIGNMENT = 512  # bytes; torch's CUDA caching allocator rounds every block to them
 
-# Functions that do nothing on the device: they may be called while a graph is captured.
-UNRECORDED = {torch.empty, torch.empty_like, torch.empty_strided, Tensor.new_empty}
 # Functions whose result may share memory with data other than tensors.
 ALIASING = {torch.as_tensor, torch.asarray}
 
@@ -80,7 +78,7 @@ class VirtualDevice(TorchFunctionMode):
         else:
             sources = [*tensors(args), *tensors(kwargs.values())]
         explicit = wanted is not None
-        if graphs.capturing() and func not in UNRECORDED and (wanted == "cuda" or any(map(on_device, sources))):
+        if graphs.capturing() and may_use_data(func, kwargs) and (wanted == "cuda" or any(map(on_device, sources))):
             graphs.refuse_while_capturing(f"torch.{func.__name__}")
         if any(on_device(source) for source in sources):
             check_devices(func, args, sources)
@@ -89,15 +87,20 @@ class VirtualDevice(TorchFunctionMode):
 
 
 def _from_dlpack(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """torch.from_dlpack that shares the memory of a tensor on the device."""
+    """torch.from_dlpack that shares the memory of a tensor on the device; torch refuses one that requires gradients."""
 
     @functools.wraps(original)
     def from_dlpack(ext_tensor: Any, *args: Any, **kwargs: Any) -> Tensor:
-        if isinstance(ext_tensor, Tensor) and ext_tensor.is_cuda:
+        if isinstance(ext_tensor, Tensor) and ext_tensor.is_cuda and not ext_tensor.requires_grad:
             return ext_tensor.detach()
         return original(ext_tensor, *args, **kwargs)
 
     return from_dlpack
+
+
+def _to_dlpack(tensor: Tensor) -> Any:
+    """torch.to_dlpack, which takes tensors that require gradients; Tensor.__dlpack__ refuses them."""
+    return tensor.detach().__dlpack__()
 
 
 def _behind_pending(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -151,7 +154,7 @@ def install() -> None:
         raise RuntimeError("torch's allocator could not be aligned: its libc10.so does not import posix_memalign")
     torch_cuda.install()
     torch._C._cuda_getCurrentRawStream = lambda device: torch_cuda.DEFAULT_STREAM.cuda_stream
-    exchange = {"from_dlpack": _from_dlpack(torch.utils.dlpack.from_dlpack), "to_dlpack": Tensor.__dlpack__}
+    exchange = {"from_dlpack": _from_dlpack(torch.utils.dlpack.from_dlpack), "to_dlpack": _to_dlpack}
     for name, function in exchange.items():
         setattr(torch, name, function)
         setattr(torch.utils.dlpack, name, function)
@@ -161,11 +164,23 @@ def install() -> None:
     storage.resize_ = _resize(storage.resize_)
     mode = VirtualDevice()
     mode.__enter__()
+    torch_autograd.install(mode)
+    torch_profiler.install()
     start: Any = _start_on_device(threading.Thread.start, mode)
     threading.Thread.start = start  # type: ignore[method-assign]  # a patch is the purpose
 
 
 def install_tvm_ffi() -> None:
     """Make TVM-FFI take tensors by `Tensor.__dlpack__`; its faster way would find them on the CPU."""
+    import tvm_ffi
+
     if hasattr(Tensor, "__dlpack_c_exchange_api__"):
         del Tensor.__dlpack_c_exchange_api__
+    original = tvm_ffi.from_dlpack
+
+    @functools.wraps(original)
+    def from_dlpack(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        # The faster way takes tensors that require gradients.
+        return original(tensor.detach() if isinstance(tensor, Tensor) else tensor, *args, **kwargs)
+
+    tvm_ffi.from_dlpack = from_dlpack

@@ -26,6 +26,7 @@ class Allocation:
 
     def __init__(self, name: str):
         self.name = name
+        self.storage = 0  # the address of the c10::StorageImpl
         self.address = 0
         self.nbytes = 0
 
@@ -47,6 +48,8 @@ class Allocation:
 
 
 _storages: dict[Allocation, weakref.ref[torch.UntypedStorage]] = {}
+storage_addresses: set[int] = set()
+"""The address of each c10::StorageImpl on the device, as C++ code knows it."""
 
 
 def live_storages() -> list[torch.UntypedStorage]:
@@ -86,6 +89,8 @@ def put_on_device(tensor: Tensor) -> None:
         allocation = Allocation(f"tensor {str(tensor.dtype).removeprefix('torch.')}[{shape}]")
         storage.emulated_allocation = allocation  # type: ignore[attr-defined]  # not in torch's stub
         _storages[allocation] = weakref.ref(storage)
+        allocation.storage = storage._cdata
+        storage_addresses.add(allocation.storage)
         weakref.finalize(storage, _forget, allocation).atexit = False
     allocation.update(storage)
 
@@ -100,6 +105,7 @@ def update_allocation(storage: torch.UntypedStorage) -> None:
 def _forget(allocation: Allocation) -> None:
     allocation.release()
     _storages.pop(allocation, None)
+    storage_addresses.discard(allocation.storage)
 
 
 def tensors(values: Iterable[object]) -> Iterator[Tensor]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from emulator.host import scaled_mm
+from emulator.host import scaled_grouped_mm, scaled_mm, torch_autograd
 from emulator.host.torch_memory import DEVICE, Tensor, kind, on_device, place
 
 if TYPE_CHECKING:
@@ -79,11 +79,22 @@ def _type(mode: VirtualDevice, func: Function, tensor: Tensor, *args: Any, **kwa
     return name.replace("torch.", "torch.cuda.", 1) if on_device(tensor) else name
 
 
-def _backward(
-    mode: VirtualDevice, func: Function, tensor: Tensor, gradient: Tensor | None = None, *args: Any, **kwargs: Any
-) -> None:
-    with mode:  # backward functions written in Python are part of the program
-        torch.autograd.backward(tensor, gradient, *args, **kwargs)
+def _layer_norm(
+    mode: VirtualDevice,
+    func: Function,
+    input: Tensor,
+    normalized_shape: Any,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Layer normalisation with sums in float32, as on a GPU; torch's CPU kernel sums gradients in the narrow type."""
+    narrow = input.dtype
+    if on_device(input) and narrow in (torch.float16, torch.bfloat16):
+        weight, bias = (None if one is None else mode.call(Tensor.float, (one,), {}) for one in (weight, bias))
+        wide = mode.call(func, (mode.call(Tensor.float, (input,), {}), normalized_shape, weight, bias, eps), {})
+        return mode.call(Tensor.to, (wide, narrow), {})
+    return mode.call(func, (input, normalized_shape, weight, bias, eps), {})
 
 
 def _host_only(mode: VirtualDevice, func: Function, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -125,7 +136,12 @@ ANSWERS: dict[Function, Function] = {
     Tensor.__repr__: _repr,
     Tensor.__format__: _format,
     Tensor.tolist: lambda mode, func, tensor: func(tensor),
-    Tensor.backward: _backward,
+    Tensor.backward: torch_autograd.plain,
+    torch.autograd.backward: torch_autograd.plain,
+    torch.autograd.grad: torch_autograd.gradients,
+    Tensor.grad.__get__: torch_autograd.gradient_of,  # type: ignore[union-attr]  # a descriptor
+    Tensor.register_hook: torch_autograd.register_hook,
+    torch.nn.functional.layer_norm: _layer_norm,
     Tensor.numpy: _host_only,
     Tensor.__array__: _host_only,
     Tensor.pin_memory: lambda mode, func, tensor, *args: tensor,
@@ -133,6 +149,12 @@ ANSWERS: dict[Function, Function] = {
     Tensor.__dlpack__: _dlpack,
     Tensor.__dlpack_device__: lambda mode, func, t: (CUDA_DEVICE_TYPE, 0) if on_device(t) else func(t),
     torch._scaled_mm: lambda mode, func, *args, **kwargs: mode.call(scaled_mm.scaled_mm, args, kwargs),
+    torch._scaled_grouped_mm: lambda mode, func, *args, **kwargs: mode.call(
+        scaled_grouped_mm.scaled_grouped_mm, args, kwargs
+    ),
+    torch._scaled_grouped_mm_v2: lambda mode, func, *args, **kwargs: mode.call(
+        scaled_grouped_mm.scaled_grouped_mm_v2, args, kwargs
+    ),
 }
 
 # Calls that neither read nor write a tensor's data: launches before and behind them may overlap.

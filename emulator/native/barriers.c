@@ -41,12 +41,8 @@ static Barrier *barrier_at(const Context *ctx, const Operation *operation) {
 
 // Returns Python's answer.
 static s32 end_phase_if_complete(Context *ctx, Barrier *barrier) {
-    if (barrier->pending || barrier->bytes) return 0;
-    barrier->phase++;
-    barrier->news = barrier->heard;
-    barrier->ended = ctx->progress;
-    barrier->delivered = 0;
-    barrier->pending = barrier->expected;
+    if (!ends_phase(barrier, ctx->progress)) return 0;
+    wake_listed(barrier);
     if (!barrier->waiting) return 0;
     ctx->answer = FAULT;
     ctx->wake(barrier->offset);
@@ -67,6 +63,7 @@ KERNEL(mbarrier_arrive) {
     write_long(ctx, op, (u64)barrier->pending << 32 | (u64)barrier->phase);
     barrier->last_warp = ctx->warp;
     barrier->last_pc = op->pc;
+    barrier->last_kind = BY_THREAD;
     barrier->phases[ctx->warp] = barrier->phase;
     barrier->heard |= ctx->known;
     barrier->bytes += bytes;

@@ -1,6 +1,6 @@
 // Control flow: the loop over Ops, jumps, masks of nested branches, and the ends of turns.
 
-#include "engine.h"
+#include "loads.h"
 
 // Runs a group from an Op to the end of its turn.
 s32 run_ops(Context *ctx, const Op *op) {
@@ -73,7 +73,9 @@ KERNEL(split) {
 
 // Sizes and offsets of structures, and numbers, that Python declares, too: a test compares them.
 const s32 layout[] = {
-    sizeof(Context), sizeof(Allocation), sizeof(Barrier), sizeof(Op), offsetof(Context, shared),
-    offsetof(Context, python), offsetof(Context, touched), offsetof(Context, watcher), offsetof(Allocation, writable), offsetof(Barrier, phases),
-    offsetof(Op, x), DONE, FAULT, WAITS, LEAVE, LEAVE_SOME, SPLIT, KEEPS, TO_ROW,
+    sizeof(Context), sizeof(Allocation), sizeof(Barrier), sizeof(Op), sizeof(Turns), offsetof(Context, shared),
+    offsetof(Context, python), offsetof(Context, touched), offsetof(Context, watcher), offsetof(Context, listed),
+    offsetof(Allocation, writable), offsetof(Barrier, phases), offsetof(Op, x), offsetof(Turns, current),
+    sizeof(Window), sizeof(Route), sizeof(Load), sizeof(Loads), ROUTES, PENDING, BY_THREAD, BY_TILE_LOAD,
+    DONE, FAULT, WAITS, LEAVE, LEAVE_SOME, SPLIT, KEEPS, TO_ROW, LOOK, SERVE, CONCLUDE,
 };

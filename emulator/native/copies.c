@@ -4,37 +4,10 @@
 // that is not proven legal does nothing and returns REFUSED: then Python's own way raises the error or does the rare
 // legal thing. The structures are declared again in hardware/copying.py.
 
-#include "engine.h"
+#include "copies.h"
 
-enum { REFUSED = -1, RANKS = 5, CHUNK = 16, LINE_CHUNKS = 8, SECTOR = 32, GATHERED_ROWS = 4 };
+enum { LINE_CHUNKS = 8, SECTOR = 32, GATHERED_ROWS = 4 };
 enum { TILE_ALIGNMENT = 128, ROW_LIMIT = 256 * 8 };
-
-// The shared memory of a CTA.
-typedef struct {
-    u8 *data;            // by offset in the CTA's window
-    u64 end;             // offset
-    const u8 *guarded;   // whether a live mbarrier occupies the bytes, by offset / 8
-} Window;
-
-// An allocation of global memory, and the traffic to or from it.
-typedef struct {
-    u64 start, end;      // addresses
-    u8 *marks;           // one per sector (loads) or byte (stores)
-    u64 origin;          // address of the first mark's sector or byte
-    s64 requested;       // bytes, repeats included
-    s64 low, high;       // of stores: every mark is in [low, high)
-} Traffic;
-
-// A tensor map, decoded; unused dimensions have size and count 1. No address inside the tensor overflows.
-typedef struct {
-    u64 address;
-    s64 bits;            // of an element
-    s64 row_bytes;       // of a row of the box, a multiple of 16
-    s64 pattern, shift;  // of the swizzle: bits of a line's number that change a chunk's, and their shift
-    s64 flip;            // the halves of chunks in odd lines change places
-    u8 fill[CHUNK];      // 16 bytes outside the tensor
-    s64 dims[RANKS], strides[RANKS], counts[RANKS], steps[RANKS];  // strides in bytes, steps and the others in elements
-} Tile;
 
 // The part of a box that lies inside the tensor.
 typedef struct {

@@ -36,22 +36,48 @@ typedef struct {
     s64 writable;
 } Allocation;
 
+typedef struct Context Context;
+typedef struct Op Op;
+
 // An mbarrier (hardware/barriers.py).
-typedef struct {
+typedef struct Barrier {
     s32 expected, pending;  // arrivals per phase; still missing in this phase
     s64 bytes;              // tx-count
     s64 phase;
     s64 ended;              // time when the last phase ended
     u64 heard, news;        // what those who have arrived knew: in this phase, in those that are over
     s32 delivered;          // bytes have arrived in this phase
-    s32 waiting;            // groups that wait
+    s32 waiting;            // groups that wait and that Python keeps
     s32 last_warp, last_pc; // of the last arrival if compiled code has performed it, else -1
-    s32 offset, unused;     // in the CTA's shared memory
+    s32 offset;             // in the CTA's shared memory
+    s32 last_kind;          // of the last arrival, if compiled code has performed it: BY_THREAD, BY_TILE_LOAD
+    s32 hides, unused;      // somebody may not see its initialisation
     s64 phases[32];         // of the last arrival of each warp of the CTA that compiled code has performed; -1: none
+    Context *first, *last;  // list of the warps whose one group waits; all have waited longer than those of Python
 } Barrier;
 
-typedef struct Context Context;
-typedef struct Op Op;
+enum { BY_THREAD, BY_TILE_LOAD };
+
+// The turns of a machine's warps (execution/turns.py). Every field has 8 bytes.
+typedef struct {
+    Context **ready;        // ring of the warps that can run
+    s64 room;               // places in it, a power of two
+    s64 head, count;        // place of the first; warps
+    const Op *const *starts;  // by instruction: the Op with which a segment starts there
+    s64 progress, quiet;    // as of Python's machine
+    s64 quantum;            // segments of a turn
+    s64 ticks, limit;       // turns so far; at which compiled code ends
+    s64 effects;            // events so far that could have changed what a lane reads
+    s64 idle;               // turns since the last of them
+    s64 delayed;            // turns with an effect, since an asynchronous operation has happened last
+    s64 overdue;            // limit of these, for each warp that can run
+    s64 outstanding;        // asynchronous operations that Python keeps
+    s64 stale;              // the live allocations have changed
+    Context *current;       // whose turn it is
+    struct Loads *loads;    // tile loads (loads.h), NULL: all are Python's
+} Turns;
+
+enum { LOOK, SERVE, CONCLUDE };  // why compiled turns end (turns.c)
 
 struct Context {
     u8 *file;            // registers
@@ -90,6 +116,17 @@ struct Context {
     s32 touched;         // it has used tensor memory and not released it
     void (*watch)(void *watcher, Context *ctx, const Op *op);  // called before each instruction, in programs that are watched
     void *watcher;
+    // Of compiled turns (turns.c).
+    Turns *turns;
+    const Op *resume;    // with which the one group of the warp goes on
+    s32 at;              // the instruction
+    s32 is_single;       // the warp has one group, of which all this is true
+    s32 blocked;         // it waits
+    s32 queued;          // the warp is in the ring
+    s32 moved;           // Python does not know yet where the group is
+    s32 unused;
+    Context *next;       // in the list of the mbarrier `listed`
+    Barrier *listed;
 };
 
 enum { DONE = -(1 << 30), FAULT = DONE + 1, WAITS = DONE + 2 };
@@ -128,6 +165,20 @@ static inline s32 answer_of(Context *ctx, s32 pc) {
 }
 
 static inline const Op *to_python(Context *ctx, const Op *op) { return after(ctx, op, answer_of(ctx, op->pc)); }
+
+s32 run_ops(Context *ctx, const Op *op);
+void wake_listed(Barrier *barrier);
+
+// Ends the phase of an mbarrier at a time if it is complete. Returns whether it was: those who wait have to be woken.
+static inline int ends_phase(Barrier *barrier, s64 time) {
+    if (barrier->pending || barrier->bytes) return 0;
+    barrier->phase++;
+    barrier->news = barrier->heard;
+    barrier->ended = time;
+    barrier->delivered = 0;
+    barrier->pending = barrier->expected;
+    return 1;
+}
 
 static inline u32 lane_bit(int lane) { return 1u << lane; }
 

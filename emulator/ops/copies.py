@@ -14,6 +14,8 @@ from emulator.arithmetic.lanes import lane_list
 from emulator.arithmetic.reductions import combined
 from emulator.errors import Fault
 from emulator.hardware.async_operations import AsyncOperation
+from emulator.hardware.barriers import TILE_LOAD
+from emulator.hardware.routes import Operands
 from emulator.hardware.tma import boxes, rules
 from emulator.hardware.tma.known_maps import map_at
 from emulator.hardware.tma.swizzle import CHUNK
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
 
     from emulator.hardware.barriers import MBarrier
     from emulator.hardware.cluster import Cta
-    from emulator.hardware.warp import ActiveGroup, Issuer
+    from emulator.hardware.routes import Load
+    from emulator.hardware.warp import ActiveGroup, Issuer, Warp
     from emulator.ops.active_lanes import Operand
 
 LOAD, STORE, REDUCTION = "load", "store", "reduction"
@@ -164,7 +167,36 @@ def load_tile(
         async_op = AsyncOperation(g, issuer, load, reader.prepare)
         if not g.grid.is_parameter(address):
             g.warp.map_reads.append((mask, async_op))
+        elif targets is None and not rows:
+            _let_repeat(g, Operands(dst, address, mbar), reader.issued, places[0])
         g.cta.machine.queues.load(async_op)
+
+
+def _let_repeat(g: ActiveGroup, operands: Operands, tensor_map: TensorMap, place: tuple[Place, MBarrier]) -> None:
+    """Compiled code may issue and execute this tile load the next time, if it can."""
+    ((cta, offset), barrier), machine, memory = place, g.cta.machine, g.grid.memory
+    if machine.schedule.kind != "late" or not machine.turns.in_use:
+        return
+    marks = memory.counted_loads(tensor_map.address)
+    if marks is not None and tensor_map.tile is not None and cta is g.cta and barrier.home is cta:
+        machine.turns.use_loads().learn(operands, cta.shared, offset, tensor_map, marks, barrier)
+
+
+def pending_load(load: Load, warp: Warp) -> AsyncOperation:
+    """A tile load that compiled code has issued for a warp and can't execute."""
+    g, route = warp.first_group, load.route
+    issuer = g, load.pc
+
+    def run() -> None:
+        g.cta.alive("a tensor copy", issuer)
+        live = g.cta.shared.live_barriers.by_address.get(route.target)
+        barrier = g.cta.mbarriers[live.offset] if live is not None else barrier_at(g, None, route.barrier)
+        places = [((g.cta, route.offset), barrier)]
+        _tile_load(g, MapReader(g, route.map, issuer), tuple(load.at[: route.rank]), places, False, issuer)()
+
+    async_op = AsyncOperation(g, issuer, run)
+    async_op.known = load.known
+    return async_op
 
 
 def _tile_load(
@@ -185,7 +217,7 @@ def _tile_load(
             cta.alive("a tensor copy", issuer)
             cta.shared.write(offset, first.shared.data[offset : offset + nbytes], issuer)
         for _, barrier in places:
-            barrier.complete(counted, "tensor copy", issuer)
+            barrier.complete(counted, TILE_LOAD, issuer)
 
     return run
 

@@ -15,8 +15,9 @@ import numpy as np
 from emulator.arithmetic.lanes import lane_list
 from emulator.errors import Fault, doubt
 from emulator.hardware.async_operations import AsyncOperation
-from emulator.hardware.barriers import ARRIVAL, COMPLETION, PARITIES, MBarrier
+from emulator.hardware.barriers import ARRIVAL, COMPLETION, MBarrier
 from emulator.hardware.memory import SHARED_BASE
+from emulator.hardware.native import PARITIES
 from emulator.hardware.tensor.order import arrives
 from emulator.ops.active_lanes import pick
 from emulator.ops.memory import shared_target
@@ -85,7 +86,7 @@ def invalidate(g: ActiveGroup, mask: int, space: str | None, address: int, issue
     """mbarrier.inval."""
     cta, offset = _place(g, "shared", address)
     barrier = cta.mbarrier(offset)
-    if barrier.waiters or barrier.bytes:
+    if barrier.is_awaited or barrier.bytes:
         raise Fault(f"mbarrier.inval of a barrier in use: {barrier} (PTX ISA, mbarrier.inval)")
     g.cta.machine.progress += 1
     del cta.mbarriers[offset]

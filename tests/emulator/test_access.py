@@ -77,6 +77,17 @@ def test_parameters():
     assert lanes(body) == [1] * 32
 
 
+@pytest.mark.parametrize("lane", ["0", "%tid"])
+def test_parameter_address_of_32_bits(lane):
+    """`cvta.param` of the low half, which is what an address of the space has, gives the generic address."""
+    body = (
+        f"mov.b32 %r2, a0; shl.b32 %r3, {lane}, 0; and.b32 %r3, %r3, 0; add.u32 %r2, %r2, %r3; cvt.u64.u32 %rd2, %r2; "
+        "cvta.param.u64 %rd3, %rd2; ld.b64 %rd4, [%rd3]; "
+        "setp.eq.u64 %p1, %rd4, %a0; selp.b32 %r1, 1, 0, %p1;"
+    )
+    assert lanes(body) == [1] * 32
+
+
 @pytest.mark.parametrize("space", [".shared", ".shared::cta", ".shared::cluster", ""])
 def test_shared_memory(space):
     address = "mov.u32 %r2, smem; mad.lo.u32 %r3, %tid, 8, %r2; "

@@ -6,22 +6,29 @@ from pathlib import Path
 
 import pytest
 
+from emulator import toolchain
 from emulator.host import compile_cache
 from emulator.host.compile_cache import Lowered
 from tests.support.emulated import PROGRAMS, run
 
 pytest.importorskip("cutlass")
 
-# For each factor: the PTX's digest, how often passes ran, and whether the result is right.
+# For each factor: the PTX's digest, how often passes ran, whether the result is right. "damage" breaks all entries.
 PROGRAM = """
 import hashlib, sys
 from kernel_checks import N, make_scale, vector
 from cutlass._mlir.passmanager import PassManager
-from emulator.host import dsl
+from emulator.host import compile_cache, dsl
 
 parsed, parse = [], PassManager.parse
 PassManager.parse = lambda *args, **kwargs: parsed.append(args) or parse(*args, **kwargs)
-for factor in map(float, sys.argv[1:]):
+for argument in sys.argv[1:]:
+    if argument == "damage":
+        for number, entry in enumerate(sorted(compile_cache._folder().iterdir())):
+            data = bytearray(entry.read_bytes())
+            entry.write_bytes((b"", data[:-1], data[:-1] + bytes([data[-1] ^ 1]))[number])
+        continue
+    factor = float(argument)
     x, view = vector()
     make_scale(factor)(view, N)
     right = x.tolist() == [factor * i for i in range(N)]
@@ -34,31 +41,39 @@ def scaled(folder, *factors):
     """[(PTX's digest, pass pipelines that ran)] of the kernels for these factors."""
     process = run("-c", PROGRAM, *factors, PYTHONPATH=str(PROGRAMS), XDG_CACHE_HOME=str(folder), EMULATOR_WORKERS="1")
     lines = [line.split() for line in process.stdout.splitlines()]
-    assert len(lines) == len(factors) and all(line[2] == "True" for line in lines), process.stderr
+    launches = len(factors) - factors.count("damage")
+    assert len(lines) == launches and all(line[2] == "True" for line in lines), process.stderr
     return [(digest, int(count)) for digest, count, _ in lines]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A cache that holds nothing but the emulator's own libraries, which take long to compile."""
+    cache = tmp_path / "sm100-emulator"
+    cache.mkdir()
+    for library in toolchain.cache_folder().glob("*.so"):
+        (cache / library.name).symlink_to(library)
+    return tmp_path
 
 
 def entries(folder):
     return sorted((folder / "sm100-emulator" / "compiled").iterdir())
 
 
-def test_a_function_is_lowered_once_and_its_entry_is_checked(tmp_path):
-    first = scaled(tmp_path, "2", "3")
+def test_a_function_is_lowered_once_and_its_entry_is_checked(folder):
+    first = scaled(folder, "2", "3")
     assert [count > 0 for _, count in first] == [True, True] and first[0][0] != first[1][0]
-    assert len(entries(tmp_path)) == 2
-    again = scaled(tmp_path, "3", "2", "5")
+    assert len(entries(folder)) == 2
+    again = scaled(folder, "3", "2", "5", "damage", "2", "3", "5", "5", "3", "2")
     assert again[:2] == [(first[1][0], 0), (first[0][0], 0)] and again[2][1] > 0
-    for number, entry in enumerate(entries(tmp_path)):
-        data = bytearray(entry.read_bytes())
-        entry.write_bytes((b"", data[:-1], data[:-1] + bytes([data[-1] ^ 1]))[number])
-    repaired = scaled(tmp_path, "2", "3", "5")
+    repaired, kept = again[3:6], again[6:]
     assert [digest for digest, _ in repaired] == [first[0][0], first[1][0], again[2][0]]
     assert all(count > 0 for _, count in repaired)
-    assert [count for _, count in scaled(tmp_path, "2", "3", "5")] == [0, 0, 0]
+    assert kept == [(digest, 0) for digest, _ in repaired[::-1]]
 
 
 def test_a_packed_result_is_read_back_and_nothing_else_is():
-    lowered = Lowered(".sm_100a.ptx", b"PTX", b"\0module\xff")
+    lowered = Lowered({".sm_100a.ptx": b"PTX", ".sm_100a.cubin": b"\0\xff"}, b"\0module\xff")
     packed = lowered.pack()
     assert Lowered.unpack(packed) == lowered
     assert [Lowered.unpack(packed[:size]) for size in range(len(packed))] == [None] * len(packed)
@@ -67,7 +82,7 @@ def test_a_packed_result_is_read_back_and_nothing_else_is():
 
 def test_the_entries_used_last_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(compile_cache, "MAX_ENTRIES", 3)
-    lowered = Lowered("", b"", b"")
+    lowered = Lowered({}, b"")
     for number, name in enumerate("abc"):
         compile_cache._write(tmp_path / name, lowered)
         os.utime(tmp_path / name, (time.time() - 100 + number,) * 2)
@@ -78,43 +93,60 @@ def test_the_entries_used_last_are_kept(tmp_path, monkeypatch):
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path):
     missing = tmp_path / "missing"
-    compile_cache._write(missing / "entry", Lowered("", b"", b""))
+    compile_cache._write(missing / "entry", Lowered({}, b""))
     assert not missing.exists() and compile_cache._read(missing / "entry") is None
 
 
 class Pipeline:
-    """A compiler whose passes write PTX and count their runs."""
+    """A compiler whose passes write PTX and cubin where they are asked to, and count their runs."""
 
     _post_compile_hook = None
     runs = 0
 
     def compile(self, module, pipeline, *args, **kwargs):
         self.runs += 1
-        path = pipeline.partition("dump-ptx-path='")[2].partition("'")[0]
-        if path:
-            Path(path + ".ptx").write_text("PTX")
+        for kind in ("ptx", "cubin"):
+            path = pipeline.partition(f"dump-{kind}-path='")[2].partition("'")[0]
+            if path:
+                Path(f"{path}.sm_100a.{kind}").write_text(f"{kind} of {module}")
         return module
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "kept"),
     [
-        {"pipeline": "passes{dump-ptx-path='PATH' dump-cubin-path='x'}"},
-        {"pipeline": "passes{}"},
-        {"pipeline": "passes{dump-ptx-path='PATH' link-libraries=x.bc}"},
-        {"warnings_filter": "all"},
-        {"_post_compile_hook": print},
-        {},
+        ({"pipeline": "passes{dump-cubin-path='PATH' dump-ptx-path='OTHER'}"}, None),
+        ({"pipeline": "passes{dump-cubin-path='PATH'}"}, None),
+        ({"pipeline": "passes{}"}, None),
+        ({"pipeline": "passes{dump-ptx-path='PATH' link-libraries=x.bc}"}, None),
+        ({"warnings_filter": "all"}, None),
+        ({"_post_compile_hook": print}, None),
+        ({}, ["ptx"]),
+        ({"pipeline": "passes{dump-cubin-path='PATH' dump-ptx-path='PATH'}"}, ["cubin", "ptx"]),
     ],
 )
-def test_only_what_an_entry_holds_is_kept(tmp_path, monkeypatch, change):
+def test_only_what_an_entry_holds_is_kept(tmp_path, monkeypatch, change, kept):
     monkeypatch.setattr(compile_cache, "_folder", lambda: tmp_path)
     monkeypatch.setattr(compile_cache, "_bytecode", lambda module: b"module")
     monkeypatch.setattr(compile_cache, "_replace", lambda module, bytecode: None)
     compiler, options = Pipeline(), dict(change)
     compiler._post_compile_hook = options.pop("_post_compile_hook", None)
-    pipeline = options.pop("pipeline", "passes{dump-ptx-path='PATH'}").replace("PATH", str(tmp_path / "k"))
+    pipeline = options.pop("pipeline", "passes{dump-ptx-path='PATH'}").replace("OTHER", str(tmp_path / "other"))
     compile = compile_cache.cached(Pipeline.compile)
-    for _ in range(2):
-        assert compile(compiler, "module", pipeline, "sm_100a", **options) == "module"
-    assert compiler.runs == (2 if change else 1)
+    for number in range(2):
+        out = tmp_path / f"files{number}"
+        out.mkdir()
+        assert compile(compiler, "k", pipeline.replace("PATH", str(out / "k")), "sm_100a", **options) == "k"
+        written = {file.name: file.read_text() for file in out.iterdir()}
+        assert kept is None or written == {f"k.sm_100a.{kind}": f"{kind} of k" for kind in kept}
+    assert compiler.runs == (1 if kept else 2)
+
+
+def test_with_and_without_a_cubin_are_different_entries(tmp_path, monkeypatch):
+    monkeypatch.setattr(compile_cache, "_folder", lambda: tmp_path)
+    monkeypatch.setattr(compile_cache, "_bytecode", lambda module: b"module")
+    monkeypatch.setattr(compile_cache, "_replace", lambda module, bytecode: None)
+    compile, compiler = compile_cache.cached(Pipeline.compile), Pipeline()
+    for options in ("dump-ptx-path='PATH'", "dump-cubin-path='PATH' dump-ptx-path='PATH'"):
+        compile(compiler, "k", f"passes{{{options}}}".replace("PATH", str(tmp_path / "k")), "sm_100a")
+    assert compiler.runs == 2

@@ -211,9 +211,9 @@ def test_kernels_and_python_rows_agree(name, branch, programs):
 def test_kernels_do_all_of_it(name, programs):
     """No instruction but the few that are named is left to its Python row, and every kernel is in the library."""
     planned = plan(entry(programs[name].ptx(branch=False), 2))
-    code = RowCode(planned)
-    code.code.assembled()
-    left = {planned.flow.steps[index].instruction.opcode for index in code.python_rows.without_kernel}
+    image = RowCode(planned).image()
+    image.assembled()
+    left = {planned.entry.instructions[index].opcode for index in image.without_kernel}
     assert sorted(opcode for opcode in left if not re.fullmatch(LEFT_TO_PYTHON, opcode)) == []
 
 

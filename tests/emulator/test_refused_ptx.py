@@ -668,7 +668,6 @@ def test_literals(reason, broken, legal):
         "mov.u32 %r1, word;",
         "mov.u64 %rd1, word+4;",
     ),
-    ("parameter's address in 32 bits", "the address of a has 64 bits", "mov.u32 %r1, a;", "mov.u64 %rd1, a;"),
     ("address as a float", "of type .f32 is expected, not smem", "mov.f32 %r1, smem;", "mov.b32 %r1, smem;"),
     (
         "another space",

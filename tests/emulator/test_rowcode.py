@@ -9,13 +9,17 @@ import pytest
 from emulator.compiler import translate
 from emulator.compiler.operands import LANE_SPECIALS, UNIFORM_SPECIALS
 from emulator.compiler.plan import plan
-from emulator.compiler.rowcode.assembler import KEEPS, OP, TO_ROW
+from emulator.compiler.rowcode.assembler import KEEPS, TO_ROW
 from emulator.compiler.rowcode.control import RowCode
+from emulator.compiler.rowcode.image import OP
 from emulator.errors import EmulatorError
-from emulator.hardware import native
+from emulator.hardware import native, routes
+from emulator.hardware.barriers import ARRIVAL, KINDS, TILE_LOAD
 from emulator.hardware.cluster import Grid
+from emulator.hardware.copying import Window
 from emulator.hardware.memory import GlobalMemory
 from emulator.hardware.program import DONE
+from emulator.hardware.turns import CONCLUDE, LOOK, SERVE
 from tests.support.emulated import run
 from tests.support.small_kernels import entry, launch, module, store
 
@@ -29,13 +33,16 @@ NEXT: add.u32 %r3, %r3, 1; setp.lt.u32 %p2, %r3, 9; @%p2 bra LOOP;
 
 
 def test_structures_are_laid_out_alike():
-    shared = (ctypes.c_int32 * 19).in_dll(native.library(), "layout")
-    context, allocation, barrier = native.Context, native.Allocation, native.Barrier
+    shared = (ctypes.c_int32 * 33).in_dll(native.library(), "layout")
+    context, allocation, barrier, turns = native.Context, native.Allocation, native.Barrier, native.TurnState
     assert list(shared) == [
-        *(ctypes.sizeof(context), ctypes.sizeof(allocation), ctypes.sizeof(barrier), OP.itemsize),
+        *(*map(ctypes.sizeof, (context, allocation, barrier)), OP.itemsize, ctypes.sizeof(turns)),
         *(context.shared.offset, context.python.offset, context.touched.offset, context.watcher.offset),
-        *(allocation.writable.offset, barrier.warp_phases.offset, OP.fields["x"][1]),
-        *(DONE, native.FAULT, native.WAITS, native.LEAVE, native.LEAVE_SOME, native.SPLIT, KEEPS, TO_ROW),
+        *(context.listed.offset, allocation.writable.offset, barrier.warp_phases.offset, OP.fields["x"][1]),
+        *(turns.current.offset, *map(ctypes.sizeof, (Window, routes.Route, routes.Load, routes.LoadState))),
+        *(routes.ROUTES, routes.PENDING, KINDS.index(ARRIVAL), KINDS.index(TILE_LOAD)),
+        *(DONE, native.FAULT, native.WAITS, native.LEAVE, native.LEAVE_SOME, native.SPLIT),
+        *(KEEPS, TO_ROW, LOOK, SERVE, CONCLUDE),
     ]
 
 
@@ -84,6 +91,7 @@ def test_ctrl_c_stops_a_kernel_that_spins():
     program = f"""if True:
         import os, signal, threading, time
         import emulator
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
         kernel = emulator.load_ptx({spin!r})["k"]
         threading.Timer(0.3, lambda: (started.append(time.monotonic()), os.kill(os.getpid(), signal.SIGINT))).start()
         started = []

@@ -35,6 +35,16 @@ def test_torch(results, name):
     assert results[name] == "ok", results[name]
 
 
+@pytest.fixture(scope="module")
+def gradient_results():
+    return outcomes("torch_gradient_checks.py")
+
+
+@pytest.mark.parametrize("name", checks("torch_gradient_checks.py"))
+def test_gradients(gradient_results, name):
+    assert gradient_results[name] == "ok", gradient_results[name]
+
+
 def test_script_runs_as_python_runs_it(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(

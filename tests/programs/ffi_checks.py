@@ -2,6 +2,7 @@
 
 import cutlass.cute as cute
 import torch
+import tvm_ffi
 from cutlass.cute.runtime import from_dlpack
 from kernel_checks import Launches, N, caught, make_scale
 
@@ -50,3 +51,10 @@ def check_code_without_ptx_is_refused():
 def check_host_tensors_are_refused():
     scale = compiled(2.0, torch.ones(N, device="cuda"))
     assert "device_type=cuda" in str(caught(scale, torch.ones(N), N))
+
+
+def check_tensors_that_require_gradients_are_taken():
+    x = torch.ones(3, device="cuda", requires_grad=True)
+    echo = tvm_ffi.get_global_func("testing.echo")
+    for taken in (tvm_ffi.from_dlpack(x), tvm_ffi.from_dlpack(x.detach()), echo(x)):
+        assert "cuda" in str(taken.device), taken.device

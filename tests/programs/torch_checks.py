@@ -295,6 +295,73 @@ def check_scaled_mm():
     raises(RuntimeError, "column-major", torch._scaled_mm, a, b.t().contiguous(), scale_a, scale_b)
 
 
+def quantized(shape, kind, generator):
+    """(values, operand, scales as (rows, columns)) of random rows along K. kind: "nvfp4", "mxfp8" or "rows"."""
+    rows, k = shape
+    if kind == "nvfp4":
+        codes = generator.integers(0, 256, (rows, k // 2), dtype=np.uint8)
+        nibbles = np.stack([codes & 15, codes >> 4], -1).reshape(rows, k)
+        values = np.where(nibbles & 8, -1, 1) * np.take(E2M1, nibbles & 7)
+        operand = torch.tensor(codes).cuda().view(torch.float4_e2m1fn_x2)
+    else:
+        values = generator.integers(-4, 5, (rows, k)).astype(float)
+        operand = torch.tensor(values).to(torch.float8_e4m3fn).cuda()
+    scales = 2.0 ** generator.integers(-2, 3, (rows, {"nvfp4": k // 16, "mxfp8": -(-k // 32), "rows": 1}[kind]))
+    width = {"nvfp4": 16, "mxfp8": 32, "rows": k}[kind]
+    return values * scales.repeat(width, axis=1)[:, :k], operand, scales
+
+
+def stored_scales(groups, kind):
+    """Each group's scales behind the last one's, as torch takes them."""
+    if kind == "rows":
+        return torch.tensor(np.concatenate(groups)[:, 0]).float().cuda()
+    dtype = torch.float8_e4m3fn if kind == "nvfp4" else torch.float8_e8m0fnu
+    return torch.cat([blocked_scales(group) for group in groups]).to(dtype).cuda()
+
+
+def check_scaled_grouped_mm():
+    generator = np.random.default_rng(2)
+    sizes, n, k = (32, 0, 130), 24, 96
+    offs = torch.tensor(np.cumsum(sizes), dtype=torch.int32, device="cuda")
+    for kind in ("rows", "mxfp8", "nvfp4"):
+        a = [quantized((m, k), kind, generator) for m in sizes]
+        b = [quantized((n, k), kind, generator) for _ in sizes]
+        flat = torch.cat([operand for _, operand, _ in a])
+        stacked = torch.stack([operand for _, operand, _ in b]).transpose(-2, -1)
+        scale_a, scale_b = (stored_scales([scales for *_, scales in group], kind) for group in (a, b))
+        scale_b = scale_b.view(len(sizes), -1)
+        expected = np.concatenate([x @ y.T for (x, *_), (y, *_) in zip(a, b)])
+        result = torch._scaled_grouped_mm(flat, stacked, scale_a, scale_b, offs=offs, out_dtype=torch.float32)
+        assert result.is_cuda and np.array_equal(result.cpu().numpy(), expected), kind
+        halves = torch.tensor([0.5, 2.0, 4.0], device="cuda")
+        lists = ([scale_a, halves], [0], [0], [scale_b, halves], [0], [0])
+        result = torch._scaled_grouped_mm_v2(flat, stacked, *lists, offs, None, torch.float32)
+        factors = np.repeat([0.25, 4, 16], sizes)[:, None]
+        assert np.array_equal(result.cpu().numpy(), expected * factors), kind
+    raises(RuntimeError, "offs", torch._scaled_grouped_mm, flat, stacked, scale_a, scale_b)
+    raises(RuntimeError, "Bias", torch._scaled_grouped_mm, flat, stacked, scale_a, scale_b, offs, halves)
+    raises(RuntimeError, "block scales", torch._scaled_grouped_mm, flat, stacked, scale_a[:-1], scale_b, offs)
+
+
+def check_scaled_grouped_mm_along_k_and_in_batches():
+    generator = np.random.default_rng(3)
+    sizes, m, n = (64, 160), 40, 24
+    for kind in ("mxfp8", "nvfp4"):
+        a, b = ([quantized((rows, k), kind, generator) for k in sizes] for rows in (m, n))
+        flat_a, flat_b = (torch.cat([operand for _, operand, _ in group], dim=1) for group in (a, b))
+        scale_a, scale_b = (stored_scales([scales for *_, scales in group], kind) for group in (a, b))
+        offs = torch.tensor(np.cumsum(sizes), dtype=torch.int32, device="cuda")
+        result = torch._scaled_grouped_mm(flat_a, flat_b.t(), scale_a, scale_b, offs, out_dtype=torch.float32)
+        expected = np.stack([x @ y.T for (x, *_), (y, *_) in zip(a, b)])
+        assert np.array_equal(result.cpu().numpy(), expected), kind
+        a, b = ([quantized((rows, 64), kind, generator) for _ in sizes] for rows in (m, n))
+        stacked_a, stacked_b = (torch.stack([operand for _, operand, _ in group]) for group in (a, b))
+        scale_a, scale_b = (stored_scales([scales for *_, scales in group], kind).view(2, -1) for group in (a, b))
+        result = torch._scaled_grouped_mm(stacked_a, stacked_b.mT, scale_a, scale_b, out_dtype=torch.float32)
+        expected = np.stack([x @ y.T for (x, *_), (y, *_) in zip(a, b)])
+        assert np.array_equal(result.cpu().numpy(), expected), kind
+
+
 def check_results_are_rounded_once():
     from emulator.host.scaled_mm import round_once
 

@@ -12,14 +12,14 @@ def run_mutated(monkeypatch, mutate):
 
     What the emulator reports as a doubt is an error.
     """
+    from emulator.compiler import stored
     from emulator.host import runtime
-    from emulator.ptx.module import parse
 
     @functools.cache
     def mutated(ptx):
         text = mutate(ptx)
         assert text != ptx, "the mutation did not apply"
-        return parse(text)
+        return stored.module(text)
 
     monkeypatch.setenv("EMULATOR_LENIENT", "0")
     monkeypatch.setattr(runtime.Kernel, "entry", property(lambda kernel: mutated(kernel.ptx).entries[kernel.name]))

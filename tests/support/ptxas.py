@@ -1,7 +1,5 @@
 """ptxas, to check PTX that was lowered for a Hopper GPU."""
 
-import subprocess
-
 import pytest
 
 from tools import binaries
@@ -15,9 +13,8 @@ def assembles(ptx):
         pytest.skip("no ptxas in site-packages or on PATH; the extra `report` brings one")
     refusals = []
     for ptxas in PTXAS:
-        command = [ptxas, "-arch=sm_90a", "-o", "/dev/null", "/dev/stdin"]
-        result = subprocess.run(command, input=ptx, capture_output=True, text=True)
-        if result.returncode == 0:
+        result = binaries.run(ptxas, ["-arch=sm_90a"], ptx.encode(), writes=True)
+        if result.code == 0:
             return True
         refusals.append(result.stdout + result.stderr)
     if all("Unsupported .version" in refusal for refusal in refusals):

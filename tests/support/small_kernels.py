@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from emulator.compiler import translate
+from emulator.compiler import stored, translate
 from emulator.execution import scheduler
 from emulator.execution.meter import MAX_INSTRUCTIONS, Meter, Tally
 from emulator.hardware.counters import LaunchCounters
@@ -32,36 +32,48 @@ def entry(body, arguments=1, declarations=""):
     return ptx.parse(module(body, arguments, declarations)).entries["k"]
 
 
-def launch(
-    body,
-    *arrays,
-    threads=32,
+def launch(body, *arrays, declarations="", threads=32, block=None, **options):
+    """Run a body with the arrays' addresses as parameters. Returns the launch's counters.
+
+    options: those of launch_entry.
+    """
+    values = [array.ctypes.data.to_bytes(8, "little") for array in arrays]
+    # Tests run the same body under several schedules: a long one is translated once, and kept for the next session.
+    kernel = stored.module(module(body, len(arrays), declarations)).entries["k"]
+    return launch_entry(kernel, values, arrays, block=block or (threads, 1, 1), **options)
+
+
+def launch_entry(
+    kernel,
+    values,
+    arrays,
+    block=(32, 1, 1),
     grid=1,
     cluster=1,
     shared=4096,
     schedule="late",
-    declarations="",
-    block=None,
     properties=None,
     max_instructions=MAX_INSTRUCTIONS,
+    traffic=None,
     **translation,
 ):
-    """Run a body with the arrays' addresses as parameters. Returns the launch's counters.
+    """Run an entry. Returns the launch's counters.
 
-    translation: further arguments of translate.translate.
+    values: bytes of each parameter. arrays: global memory. traffic: a Traffic that counts it. translation: further
+    arguments of translate.translate.
     """
-    kernel = entry(body, len(arrays), declarations)
     program = translate.translate(kernel, **translation)
     memory = GlobalMemory()
     for i, array in enumerate(arrays):
         memory.register(array.ctypes.data, array.nbytes, f"a{i}")
     module_memory(kernel.scope).register(memory)
-    storage = np.zeros(256 + 8 * len(arrays), np.uint8)
-    packed = kernel.pack([array.ctypes.data.to_bytes(8, "little") for array in arrays])
+    packed = kernel.pack(values)
+    storage = np.zeros(256 + len(packed), np.uint8)
     parameters = storage[-storage.ctypes.data % 128 :][: len(packed)]
     parameters[:] = np.frombuffer(packed, np.uint8)
     memory.register(parameters.ctypes.data, max(len(packed), 1), "parameters")
-    config = LaunchConfig((grid, 1, 1), block or (threads, 1, 1), (cluster, 1, 1), shared)
+    memory.traffic = traffic
+    config = LaunchConfig((grid, 1, 1), block, (cluster, 1, 1), shared)
     counters = LaunchCounters("k", config.grid, config.cluster, schedule)
     meter, order = Meter(Tally(max_instructions)), scheduler.Schedule.parse(schedule)
     scheduler.run(program, config, parameters, memory, order, None, counters, properties, meter)

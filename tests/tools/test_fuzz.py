@@ -7,7 +7,8 @@ import shutil
 import pytest
 
 import emulator
-from emulator import bench_kernels
+from emulator import bench_kernels, store
+from emulator.compiler import stored
 from emulator.errors import EmulatorError
 from tests.support import nvcc
 from tools import fuzz, measurements
@@ -42,6 +43,13 @@ def test_excerpts_are_legal_and_mutations_change_them(modules):
             assert mutator.make(random.Random(number)) == mutator.make(random.Random(number))
             for mutate in LEVELS.values():
                 assert any(mutate(mutator, text, rng) != text for _ in range(10))
+
+
+def test_inputs_are_translated_and_not_kept(monkeypatch):
+    monkeypatch.setattr(store, "read", lambda entry: pytest.fail("read"))
+    monkeypatch.setattr(store, "write", lambda *args: pytest.fail("written"))
+    long = KERNELS[0].replace("ret;", "mov.u32 %r1, 0;" * stored.LEAST_INSTRUCTIONS + "ret;")
+    assert long != KERNELS[0] and fuzz.examine(long) == fuzz.Outcome(fuzz.ACCEPTED)
 
 
 def planted(monkeypatch, fails):

@@ -9,10 +9,10 @@ import re
 import pytest
 
 import submission
+from emulator import store
 from emulator.hopper import MODES, library
 from emulator.hopper.lower import lower
 from emulator.hopper.maps import MapFacts, is_map
-from emulator.ptx.module import parse
 from emulator.ptx.syntax import without_comments
 from tests.support.configurations import EVERY
 from tests.support.ptx_rules import FORBIDDEN, ORDER, START, broken
@@ -115,7 +115,7 @@ def test_table_has_every_figure(row):
 @pytest.mark.parametrize("compiled", LOWERED, ids=str, indirect=True)
 @pytest.mark.parametrize("mode", MODES)
 def test_what_is_lowered_for_a_hopper_gpu_assembles(compiled, mode):
-    (entry,) = parse(compiled.ptx).entries.values()
+    entry = compiled.entry
     maps = {param.name: MapFacts(index < 2, 4096) for index, param in enumerate(entry.params) if is_map(param)}
     result = lower(compiled.ptx, entry.name, mode, maps, compiled.plan.cta_group, library.ptx)
     assert result.extra_threads == 128 * (mode == "exact") and not result.forwards
@@ -225,6 +225,43 @@ def test_ptx_of_a_newer_compiler_is_refused(ptx):
         binaries.ReportError, match=r"no ptxas knows this PTX version:\n.*ptxas: Unsupported .version 99.0"
     ):
         binaries.assemble(re.sub(r"\.version \S+", ".version 99.0", ptx))
+
+
+TOOL = """#!/bin/sh
+echo "$@" >> {log}
+cat "$2"
+grep -q refused "$2" && exit 1
+test "$3" = -o && cp "$2" "$4"
+exit 0
+"""
+
+
+def test_a_tool_runs_once_on_the_same_bytes(tmp_path, monkeypatch):
+    kept, tool, log = tmp_path / "kept", tmp_path / "tool", tmp_path / "log"
+    kept.mkdir()
+    monkeypatch.setattr(store, "_folder", lambda name: kept)
+    tool.write_text(TOOL.format(log=log))
+    tool.chmod(0o700)
+
+    def runs(options, source, writes=False):
+        """(how often the tool runs for two calls, their result)."""
+        log.write_text("")
+        first, second = (binaries.run(str(tool), options, source, writes) for _ in range(2))
+        assert first == second
+        return log.read_text().count("\n"), first
+
+    assert runs(["-a"], b"text") == (1, binaries.Ran(0, "text", "", b""))
+    assert runs(["-a"], b"text", writes=True) == (1, binaries.Ran(0, "text", "", b"text"))
+    assert runs(["-a"], b"text")[0] == 0
+    assert runs(["-b"], b"text")[0] == 1 and runs(["-a"], b"more")[0] == 1
+    assert runs(["-a"], b"refused") == (2, binaries.Ran(1, "refused", "", b""))
+    for entry in kept.iterdir():
+        entry.write_bytes(entry.read_bytes()[:-1])
+    assert runs(["-a"], b"text")[0] == 1
+    tool.write_text(TOOL.format(log=log) + "\n")
+    assert runs(["-a"], b"text")[0] == 1
+    monkeypatch.setattr(store, "_folder", lambda name: None)
+    assert runs(["-a"], b"text")[0] == 2
 
 
 def test_missing_tool_is_named(monkeypatch):

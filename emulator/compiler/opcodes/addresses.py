@@ -14,13 +14,17 @@ from emulator.ptx.types import type_width
 
 _SHARED_BITS = SHARED_TAG << TAG_SHIFT
 _LOCAL_BITS = LOCAL_TAG << TAG_SHIFT
+_HIGH_HALF = (1 << 64) - (1 << 32)
 _TAGS = {"shared": _SHARED_BITS, "local": _LOCAL_BITS}
 _OWN_SPACES = {"shared::cta": "shared", "shared::cluster": "shared", "const": "global"}  # as `Sources.place` has them
 _PRIORITIES = r"L2::evict_(?:last|normal|first|unchanged)(?:\.L2::evict_(?:first|unchanged))?"
 
 
 def _convert_address(code: Code, instruction: Instruction, match: re.Match) -> None:
-    """cvta: shared and local addresses get or lose their tag; global and parameter addresses stay as they are."""
+    """cvta: shared and local addresses get or lose their tag, global ones stay as they are.
+
+    A parameter's address may be kept in 32 bits, the low half of the generic one: it gets the high half.
+    """
     destination, source = instruction.operands
     space, to_space = match.group("space"), match.group("to") is not None
     if match.group("type") == "u32":
@@ -33,11 +37,16 @@ def _convert_address(code: Code, instruction: Instruction, match: re.Match) -> N
         text = f"{text} & {(1 << 32) - 1}"
     elif tag:
         text = f"{text} | u64({tag})" if code.kind == "lanes" else f"{text} | {tag}"
+    elif space == "param" and not to_space:
+        low, high = (1 << 32) - 1, f"(g.grid.param_address & {_HIGH_HALF})"
+        text = f"{text} & u64({low}) | u64({high})" if code.kind == "lanes" else f"{text} & {low} | {high}"
     code.assign(destination, text, code.kind)
 
 
 def _convert_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
     destination, source = instruction.operands
+    if match.group("space") == "param" and match.group("to") is None:
+        raise Unsupported
     value, tag = code.place(source, "b64"), _TAGS.get(match.group("space").partition("::")[0], 0)
     if not tag:
         code.operation("mov_64", destination, [value])

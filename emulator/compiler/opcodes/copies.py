@@ -5,12 +5,14 @@ Conversion Instructions: Asynchronous copy").
 from __future__ import annotations
 
 import re
+import struct
 
 from emulator.arithmetic.reductions import OPERATIONS, TENSOR_OPERATIONS
 from emulator.compiler.code import Code
 from emulator.compiler.opcodes.rows import Row, called, row
+from emulator.compiler.rowcode.assembler import Assembler, Unsupported
 from emulator.hardware.tma.boxes import GATHERED_ROWS
-from emulator.ptx.ir import Address, Instruction
+from emulator.ptx.ir import Address, Instruction, Register
 
 _OPTIONS = {"multicast": "b16", "hint": "b64", "kept": "b16"}  # modifier -> type of its operand, in order
 _ROW_MODES = ("gather4", "scatter4")
@@ -26,6 +28,31 @@ def _tile_load(code: Code, instruction: Instruction, match: re.Match) -> None:
     coordinates = _coordinates(code, tensor_map)
     places = f"{code.address(destination)}, {code.address(tensor_map)}, {coordinates}, {code.address(barrier)}"
     code.line(f"copies.load_tile(g, {code.mask}, {places}, {multicast}, {pair}, {own}, {rows}, (g, {code.pc}))")
+
+
+_OPERANDS = struct.Struct("<8iII3qq")  # of the kernel (native/loads.c)
+
+
+def _tile_load_kernel(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    destination, tensor_map, barrier, *_ = instruction.operands
+    coordinates = tensor_map.coordinates or ()
+    plain = match.group("mode") not in _ROW_MODES and not match.group("multicast")
+    if not plain or ".cta_group::2" in instruction.opcode:
+        raise Unsupported
+    slots, displacements, rows, wide = [], [], 0, 0
+    for i, address in enumerate((destination, tensor_map, barrier)):
+        slot, displacement, by_lane = code.address(address)
+        slots.append(slot)
+        displacements.append(displacement)
+        rows |= by_lane << i
+        wide |= (not isinstance(address.base, Register) or address.base.width == 64) << i
+    for i, item in enumerate(coordinates, start=3):
+        source = code.source(item, "s32")
+        slots.append(source.offset)
+        rows |= source.row << i
+    slots += [-1] * (8 - len(slots))
+    description = _OPERANDS.pack(*slots, rows, wide, *displacements, len(coordinates))
+    code.emit("tile_load", x=code.described(description))
 
 
 def _options(code: Code, operands: list, match: re.Match) -> list:
@@ -134,6 +161,7 @@ ROWS: list[Row] = [
         rf"(?:\.cta_group::[12])?{_HINT}(?:\.cta_group::[12])?",
         _tile_load,
         writes=0,
+        kernels=_tile_load_kernel,
         takes="[] [,] [] .? .?",
     ),
     row(

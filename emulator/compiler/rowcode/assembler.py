@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from typing import Any
 
 import numpy as np
 
 from emulator.compiler.flow import Flow
+from emulator.compiler.rowcode.image import OP
 from emulator.compiler.rowcode.registers import PARAMETERS, SHARED_BASE, Slots
-from emulator.hardware.native import library
 from emulator.ptx.ir import SINK, Address, Immediate, Instruction, Negated, Register, Special, Symbol
 from emulator.ptx.literals import literal_bits
 from emulator.ptx.types import type_width
 
 KEEPS, TO_ROW = 8, 16  # flags: lanes that are not active keep the destination's value; a shared result goes to a row
 FOURTH = 32  # flag of an operation with four sources, of which x is the last one's slot: that is one value
-OP = np.dtype(
-    [("run", "u8"), ("d", "i4"), ("a", "i4"), ("b", "i4"), ("c", "i4"), ("flags", "u4"), ("pc", "i4"), ("x", "i8")]
-)
 _BASES = {"shared": SHARED_BASE, "param": PARAMETERS}
 
 
@@ -34,12 +30,6 @@ class Source:
 
     offset: int
     row: bool
-
-
-@cache
-def address_of(kernel: str) -> int:
-    """The address of a kernel by its name. AttributeError if there is none."""
-    return ctypes.cast(getattr(library(), f"k_{kernel}"), ctypes.c_void_p).value or 0
 
 
 class Assembler:
@@ -92,14 +82,14 @@ class Assembler:
         del self._ops[count:]
         self._described = [index for index in self._described if index < count]
 
-    def assembled(self) -> tuple[np.ndarray, np.ndarray]:
-        """(operations, as OP; their descriptions, uint8, which must live as long)."""
-        addresses = np.array([address_of(kernel) for kernel in self._kernels], np.uint64)
-        ops = np.array(self._ops, OP)
-        descriptions = np.frombuffer(bytes(self._descriptions) or bytes(8), np.uint8)
-        ops["run"] = addresses[ops["run"].astype(np.int64)]
-        ops["x"][self._described] += descriptions.ctypes.data
-        return ops, descriptions
+    def assembled(self) -> dict[str, Any]:
+        """The fields of `Image` that say what the operations are."""
+        return {
+            "kernels": list(self._kernels),
+            "ops": np.array(self._ops, OP).tobytes(),
+            "described": self._described,
+            "descriptions": bytes(self._descriptions),
+        }
 
     # Operands
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from emulator.compiler.flow import EXIT, Block, Step
 from emulator.compiler.plan import Plan
 from emulator.compiler.rowcode.assembler import Assembler, Unsupported
-from emulator.compiler.rowcode.python_rows import PythonRows
+from emulator.compiler.rowcode.image import Image
+from emulator.compiler.rowcode.python_rows import PythonTexts
 from emulator.compiler.rowcode.registers import slots_of
 from emulator.errors import EmulatorError
 from emulator.ptx.ir import Predicate, located
@@ -28,7 +29,7 @@ class RowCode:
         self._plan, self._flow, self._steps, self._kernels = plan, plan.flow, plan.flow.steps, kernels
         self._watched = watched
         self.slots = slots_of(plan.entry, plan.flow)
-        self.python_rows = PythonRows(plan, self.slots)
+        self.python_rows = PythonTexts(plan, self.slots)
         self.code = Assembler(plan.flow, plan.layout.symbols, self.slots)
         self.starts: dict[int, int] = {}
         """First instruction of a segment -> index of its first operation."""
@@ -37,6 +38,26 @@ class RowCode:
         self._exits: set[int] = set()  # instructions at which a group may go on after it
         self._jumps: list[tuple[int, int]] = []
         self._emit_all()
+
+    def image(self) -> Image:
+        """The row code as plain data."""
+        planned, flow, slots, texts = self._plan, self._flow, self.slots, self.python_rows
+        places = {*self.starts, *(block.join for block in flow.blocks.values())} - {EXIT}
+        return Image(
+            name=planned.entry.name,
+            **self.code.assembled(),
+            starts=self.starts,
+            registers=slots.initial(),
+            specials=slots.special_texts(),
+            texts=texts.by_index,
+            without_kernel=sorted(texts.without_kernel),
+            destinations=texts.destinations(),
+            first_uses={index: sorted(loads) for index, loads in planned.first_uses.items()},
+            live_words={place: slots.words_of(flow.blocks[place].live_in) for place in places},
+            static_shared=planned.layout.static_shared,
+            dynamic_shared_offset=planned.layout.dynamic_offset,
+            local_bytes=planned.layout.local_bytes,
+        )
 
     def _emit_all(self) -> None:
         pending, seen = [0], {0}

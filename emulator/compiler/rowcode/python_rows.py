@@ -15,6 +15,7 @@ import numpy as np
 from emulator.compiler.code import Code
 from emulator.compiler.namespace import namespace
 from emulator.compiler.plan import Plan
+from emulator.compiler.rowcode.image import Image
 from emulator.compiler.rowcode.registers import WORD, Slots
 from emulator.errors import EmulatorError
 from emulator.ops import tmem
@@ -26,48 +27,27 @@ if TYPE_CHECKING:
 Function = Callable[["ActiveGroup", int], "int | None"]
 
 
-class PythonRows:
-    """The functions of a program's instructions, by index."""
+class PythonTexts:
+    """Writes the functions' texts."""
 
     def __init__(self, plan: Plan, slots: Slots) -> None:
         self._plan, self._slots = plan, slots
         self.without_kernel: set[int] = set()
-        self._texts: dict[int, str] = {}
-        self._names: dict[str, Any] = {}
-        self._functions: dict[int, Function] = {}
+        self.by_index: dict[int, str] = {}
 
     def add(self, index: int) -> None:
         """Writes an instruction's function. Raises EmulatorError for operands that do not fit."""
-        if index not in self._texts:
-            self._texts[index] = self._text(index)
+        if index not in self.by_index:
+            self.by_index[index] = self._text(index)
 
-    def run(self, index: int, g: ActiveGroup, mask: int) -> int | None:
-        """Executes an instruction; ~index: completes the loads of tensor memory that it needs."""
-        if index < 0:
-            tmem.settle(g, tuple(sorted(self._plan.first_uses[~index])))
-            return None
-        function = self._functions.get(index) or self._compiled(index)
-        return function(g, mask)
-
-    def _compiled(self, index: int) -> Function:
-        if not self._names:
-            self._names.update(namespace(), destinations=self._destinations())
-        chosen = sorted(self.without_kernel) if index in self.without_kernel else [index]
-        text = "".join(self._texts[i] for i in chosen)
-        exec(compile(text, f"<ptx {self._plan.entry.name}>", "exec"), self._names)
-        for i in chosen:
-            self._functions[i] = self._names[f"p{i}"]
-        return self._functions[index]
-
-    def _destinations(self) -> dict[int, np.ndarray]:
-        """tcgen05.ld -> int32[registers]: the slots of its destinations, -1 for `_`; a load writes them late."""
+    def destinations(self) -> dict[int, list[int]]:
+        """tcgen05.ld -> for each register, the slot of its destination, -1 for `_`; a load writes them late."""
         found = {}
         for index, step in enumerate(self._plan.flow.steps):
             if step.instruction.opcode.startswith("tcgen05.ld"):
                 destination = step.instruction.operands[0]
                 items = destination.items if isinstance(destination, Vector) else (destination,)
-                slots = [self._slots[x.name].offset if isinstance(x, Register) else -1 for x in items]
-                found[index] = np.array(slots, np.int32)
+                found[index] = [self._slots[x.name].offset if isinstance(x, Register) else -1 for x in items]
         return found
 
     def _text(self, index: int) -> str:
@@ -107,3 +87,32 @@ class PythonRows:
         if slot.row:
             return f"    R[{slot.offset}, {slot.width}][:] = {local}"
         return f"    {word} = " + (f"bits_of({local})" if kind == "lanes" else f"int({local})")
+
+
+class PythonRows:
+    """The functions of a program's instructions, by index."""
+
+    def __init__(self, image: Image) -> None:
+        self._image = image
+        self._without_kernel = set(image.without_kernel)
+        self._names: dict[str, Any] = {}
+        self._functions: dict[int, Function] = {}
+
+    def run(self, index: int, g: ActiveGroup, mask: int) -> int | None:
+        """Executes an instruction; ~index: completes the loads of tensor memory that it needs."""
+        if index < 0:
+            tmem.settle(g, tuple(self._image.first_uses[~index]))
+            return None
+        function = self._functions.get(index) or self._compiled(index)
+        return function(g, mask)
+
+    def _compiled(self, index: int) -> Function:
+        if not self._names:
+            slots = {load: np.array(found, np.int32) for load, found in self._image.destinations.items()}
+            self._names.update(namespace(), destinations=slots)
+        chosen = sorted(self._without_kernel) if index in self._without_kernel else [index]
+        text = "".join(self._image.texts[i] for i in chosen)
+        exec(compile(text, f"<ptx {self._image.name}>", "exec"), self._names)
+        for i in chosen:
+            self._functions[i] = self._names[f"p{i}"]
+        return self._functions[index]

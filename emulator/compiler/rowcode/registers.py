@@ -9,16 +9,15 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from emulator.compiler.flow import Flow
-from emulator.compiler.namespace import namespace
 from emulator.compiler.operands import LANE_SPECIALS, UNIFORM_SPECIALS
-from emulator.hardware.native import ALIGNMENT, LANES, RegisterFile
+from emulator.hardware.native import ALIGNMENT, LANES
 from emulator.ptx.ir import Entry, Special
 
 WORD = 8  # bytes of a slot that holds no row
@@ -74,7 +73,7 @@ class Slots:
     def __contains__(self, name: str) -> bool:
         return name in self.by_name
 
-    def file(self) -> RegisterFile:
+    def initial(self) -> bytes:
         """The register file as every warp starts with it."""
         initial = np.full(-(-self.size // WORD) * WORD, POISON & 0xFF, np.uint8)
         words = initial.view(np.uint64)
@@ -83,16 +82,16 @@ class Slots:
                 words[slot.offset // WORD] = 0 if slot.predicate else POISON & (1 << slot.width) - 1
         for offset, value in self.constants.items():
             words[offset // WORD] = value
-        names = namespace()
-        return RegisterFile(initial, [self._special(name, text, names) for name, text in self.specials.items()])
+        return initial.tobytes()
 
-    def _special(self, name: str, text: str, names: dict[str, Any]) -> tuple:
-        slot = self.by_name[name]
-        return slot.offset, slot.width, slot.row, eval(f"lambda g: {text}", names)
+    def special_texts(self) -> list[tuple[int, int, bool, str]]:
+        """(offset, bits, whether it is a row, text of its value) of each special register that the program reads."""
+        found = [(self.by_name[name], text) for name, text in self.specials.items()]
+        return [(slot.offset, slot.width, slot.row, text) for slot, text in found]
 
-    def words_of(self, registers: Iterable[str]) -> np.ndarray:
-        """int64: the words of these registers' slots, in order."""
-        return np.array([word for name in sorted(registers) for word in self.by_name[name].words], np.int64)
+    def words_of(self, registers: Iterable[str]) -> bytes:
+        """int32s: the words of these registers' slots, in order."""
+        return array("i", [word for name in sorted(registers) for word in self.by_name[name].words]).tobytes()
 
 
 def slots_of(entry: Entry, flow: Flow) -> Slots:

@@ -1,0 +1,222 @@
+"""Where a program runs: the emulated B200, or a Hopper GPU (`python -m emulator --device hopper`).
+
+Both have the methods of `Backend`. Addresses are integers, sizes are in bytes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from typing import Any, Protocol
+
+import numpy as np
+
+from emulator.cuda_programs import status
+from emulator.cuda_programs.modules import Kernel, Variable
+from emulator.errors import EmulatorError, Fault
+from emulator.execution.device import Device, LaunchConfig
+from emulator.hardware.properties import DeviceProperties
+from emulator.hardware.variables import module_memory
+from emulator.host import driver, events, graphs
+
+_WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
+
+
+class Backend(Protocol):
+    """A device as the entry points see it."""
+
+    def launch(self, kernel: Kernel, config: LaunchConfig, values: list[bytes]) -> None:
+        """Launch a kernel. values: the bytes of each parameter."""
+
+    def synchronize(self) -> None:
+        """Return when all work is done. Raises EmulatorError for a kernel that has failed."""
+
+    def allocate(self, nbytes: int, on_host: bool) -> int:
+        """Device memory, or host memory that kernels may access too."""
+
+    def free(self, address: int) -> None:
+        """Release what `allocate` has returned. Raises Fault for any other address."""
+
+    def share(self, address: int, nbytes: int) -> None:
+        """Let kernels access host memory of the program."""
+
+    def unshare(self, address: int) -> None:
+        """End `share`."""
+
+    def allocation(self, address: int) -> int | None:
+        """The start of the allocation that holds an address; None if it is not the device's."""
+
+    def copy(self, target: int, source: int, nbytes: int, kind: int) -> None:
+        """cudaMemcpy, by cudaMemcpyKind."""
+
+    def fill(self, address: int, value: int, count: int, size: int) -> None:
+        """Store `count` values of 1, 2 or 4 bytes."""
+
+    def variable(self, variable: Variable) -> tuple[int, int]:
+        """Address and size of a variable."""
+
+    def attribute(self, number: int) -> int:
+        """A CUdevice_attribute. Raises EmulatorError for one that is not known."""
+
+    def properties(self) -> DeviceProperties:
+        """The limits that launches are checked against."""
+
+    def memory(self) -> tuple[int, int]:
+        """Free and total bytes."""
+
+    def record(self, event: int) -> None:
+        """Set an event's time to the end of the work so far."""
+
+
+class Emulated:
+    """The emulated B200."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[int, int] = {}
+        self._shared: set[int] = set()
+
+    def launch(self, kernel: Kernel, config: LaunchConfig, values: list[bytes]) -> None:
+        graphs.submit(functools.partial(Device.current().launch, kernel.entry, config, values))
+
+    def synchronize(self) -> None:
+        Device.current().synchronize()
+
+    def allocate(self, nbytes: int, on_host: bool) -> int:
+        address = driver.allocate(nbytes)
+        self._sizes[address] = nbytes
+        return address
+
+    def free(self, address: int) -> None:
+        driver.free(address)
+        self._sizes.pop(address, None)
+
+    def share(self, address: int, nbytes: int) -> None:
+        try:
+            Device.current().memory.register(address, nbytes, f"cudaHostRegister({nbytes})")
+        except ValueError as error:
+            raise Fault(str(error)) from None
+        self._shared.add(address)
+
+    def unshare(self, address: int) -> None:
+        if address not in self._shared:
+            raise Fault(f"{address:#x} has not been registered")
+        self.synchronize()
+        self._shared.remove(address)
+        Device.current().memory.release(address)
+
+    def allocation(self, address: int) -> int | None:
+        found = Device.current().memory.allocation(address)
+        return None if found is None else found.start
+
+    def copy(self, target: int, source: int, nbytes: int, kind: int) -> None:
+        driver.copy(target, source, nbytes, kind)
+
+    def fill(self, address: int, value: int, count: int, size: int) -> None:
+        driver.fill(address, value, count, _WORDS[size])
+
+    def variable(self, variable: Variable) -> tuple[int, int]:
+        scope = variable.module.parsed.scope
+        memory = module_memory(scope)
+        if variable.name not in memory.addresses:
+            raise status.Refused(status.INVALID_SYMBOL, f"the module has no variable {variable.name!r}")
+        memory.register(Device.current().memory)
+        return memory.addresses[variable.name], memory.variables[variable.name].size
+
+    def attribute(self, number: int) -> int:
+        return driver.attribute(number)
+
+    def properties(self) -> DeviceProperties:
+        return Device.current().properties
+
+    def memory(self) -> tuple[int, int]:
+        total = self.properties().total_memory
+        return total - Device.current().memory.writable_bytes, total
+
+    def record(self, event: int) -> None:
+        self.synchronize()
+        events.record(event)
+
+
+class Hopper:
+    """A Hopper GPU, whose memory is the program's. All queues are torch's current one. Variables are refused: each
+    kernel is lowered to a module of its own.
+    """
+
+    def launch(self, kernel: Kernel, config: LaunchConfig, values: list[bytes]) -> None:
+        from emulator.hopper import launch  # needs the driver, and torch with CUDA
+
+        launch.current().launch(kernel.module.text, kernel.entry, config, values)
+
+    def _call(self, name: str, *arguments: object) -> Any:
+        from cuda.bindings import driver as cuda
+
+        from emulator.hopper import gpu
+
+        return gpu.call(getattr(cuda, name), *arguments)
+
+    def synchronize(self) -> None:
+        self._call("cuCtxSynchronize")
+
+    def allocate(self, nbytes: int, on_host: bool) -> int:
+        return int(self._call("cuMemAllocManaged", nbytes, 1) if on_host else self._call("cuMemAlloc", nbytes))
+
+    def free(self, address: int) -> None:
+        if address:
+            self._call("cuMemFree", address)
+
+    def share(self, address: int, nbytes: int) -> None:
+        self._call("cuMemHostRegister", address, nbytes, 0)
+
+    def unshare(self, address: int) -> None:
+        self._call("cuMemHostUnregister", address)
+
+    def allocation(self, address: int) -> int | None:
+        try:
+            start, _ = self._call("cuMemGetAddressRange", address)
+        except EmulatorError:
+            return None
+        return int(start)
+
+    def copy(self, target: int, source: int, nbytes: int, kind: int) -> None:
+        if nbytes:
+            self.synchronize()
+            self._call("cuMemcpy", target, source, nbytes)
+
+    def fill(self, address: int, value: int, count: int, size: int) -> None:
+        if count:
+            self.synchronize()
+            self._call(f"cuMemsetD{8 * size}", address, value, count)
+
+    def variable(self, variable: Variable) -> tuple[int, int]:
+        raise EmulatorError(f"variable {variable.name}: variables of a module are not modelled on a Hopper GPU")
+
+    def attribute(self, number: int) -> int:
+        from emulator.hopper import gpu
+
+        return gpu.device_attribute(number)
+
+    def properties(self) -> DeviceProperties:
+        return DeviceProperties()
+
+    def memory(self) -> tuple[int, int]:
+        free, total = self._call("cuMemGetInfo")
+        return int(free), int(total)
+
+    def record(self, event: int) -> None:
+        self.synchronize()
+        events.record(event)
+
+
+@functools.cache
+def current() -> Backend:
+    """The device of this process, by EMULATOR."""
+    return Hopper() if os.environ.get("EMULATOR") == "hopper" else Emulated()
+
+
+def strings(pointer: int, sizes: list[int]) -> list[bytes]:
+    """The bytes of each parameter, from the array of their addresses (void **) that a launch passes."""
+    if sizes and not pointer:
+        raise status.Refused(status.INVALID_VALUE, f"a null pointer for the arguments of {len(sizes)} parameters")
+    addresses = (ctypes.c_size_t * len(sizes)).from_address(pointer) if sizes else ()
+    return [ctypes.string_at(address, size) for address, size in zip(addresses, sizes)]

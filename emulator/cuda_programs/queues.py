@@ -1,0 +1,74 @@
+"""Entry points for queues and events. All queues are one, in the order of the calls; times are the host's clock."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+
+from emulator.cuda_programs import status
+from emulator.cuda_programs.backends import current
+from emulator.cuda_programs.entries import ADDRESS, HANDLE, INT, SIZE, U64, UINT, entry, put
+from emulator.host import events, graphs
+
+_queues = itertools.count(16)  # handles; 0, 1 and 2 name the default queues
+
+
+@entry("cudaStreamCreate", ADDRESS)
+@entry("cudaStreamCreateWithFlags cuStreamCreate", ADDRESS, UINT)
+@entry("cudaStreamCreateWithPriority cuStreamCreateWithPriority", ADDRESS, UINT, INT)
+def create_queue(result: int, *options: int) -> None:
+    put(result, ctypes.c_size_t, next(_queues))
+
+
+@entry("cudaStreamDestroy cuStreamDestroy_v2 cudaStreamSynchronize cuStreamSynchronize", HANDLE)
+@entry("cudaStreamQuery cuStreamQuery cudaEventSynchronize cuEventSynchronize cudaEventQuery cuEventQuery", HANDLE)
+@entry("cudaDeviceSynchronize cuCtxSynchronize")
+def synchronize(*handle: int) -> None:
+    current().synchronize()
+
+
+@entry("cudaStreamWaitEvent cuStreamWaitEvent", HANDLE, HANDLE, UINT)
+@entry("cudaStreamSetAttribute", HANDLE, INT, ADDRESS)
+@entry("cudaStreamAttachMemAsync", HANDLE, ADDRESS, SIZE, UINT)
+def nothing(*arguments: int) -> None:
+    """What is in order already."""
+
+
+@entry("cudaStreamGetPriority cudaStreamGetFlags cudaStreamGetDevice", HANDLE, ADDRESS)
+def queue_property(queue: int, result: int) -> None:
+    put(result, ctypes.c_int32, 0)
+
+
+@entry("cudaStreamGetId", HANDLE, ADDRESS)
+def queue_number(queue: int, result: int) -> None:
+    put(result, U64, queue)
+
+
+@entry("cudaStreamIsCapturing", HANDLE, ADDRESS)
+def is_capturing(queue: int, result: int) -> None:
+    put(result, ctypes.c_int32, int(graphs.capturing()))
+
+
+@entry("cudaEventCreate", ADDRESS)
+@entry("cudaEventCreateWithFlags cuEventCreate", ADDRESS, UINT)
+def create_event(result: int, flags: int = 0) -> None:
+    put(result, ctypes.c_size_t, events.create())
+
+
+@entry("cudaEventRecord cuEventRecord", HANDLE, HANDLE)
+@entry("cudaEventRecordWithFlags", HANDLE, HANDLE, UINT)
+def record(event: int, *queue: int) -> None:
+    current().record(event)
+
+
+@entry("cudaEventElapsedTime cuEventElapsedTime cuEventElapsedTime_v2", ADDRESS, HANDLE, HANDLE)
+def elapsed_time(result: int, start: int, end: int) -> None:
+    try:
+        put(result, ctypes.c_float, events.milliseconds(start, end))
+    except KeyError as missing:
+        raise status.Refused(status.INVALID_HANDLE, f"event {missing} has not been recorded") from None
+
+
+@entry("cudaEventDestroy cuEventDestroy_v2", HANDLE)
+def destroy_event(event: int) -> None:
+    events.destroy(event)

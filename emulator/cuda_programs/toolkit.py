@@ -1,0 +1,174 @@
+"""A folder that looks like a CUDA toolkit: our nvcc, NVIDIA's headers, and runtime/ in the place of its libraries.
+
+    bin/nvcc, bin/c++       nvcc.py as NVIDIA's nvcc and as the host's compiler
+    include                 NVIDIA's
+    lib64                   libcudart.so and libcuda.so for libraries; libc10_cuda.so, libtorch_cuda.so for torch's link
+    lib64/program           libcudart.so for executables
+    torch                   headers of torch that know the device's tensors
+
+NVIDIA's compiler comes from PyPI (the extra `cuda`) or is the one of CUDA_HOME, CUDA_PATH or PATH.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+from emulator import toolchain
+from emulator.cuda_programs.libraries import LINKED, PROGRAM, library
+from emulator.errors import EmulatorError
+
+MISSING = (
+    "CUDA C++ needs NVIDIA's compiler: pip install 'nvfp4-b200[cuda]' (nvidia-cuda-nvcc, nvidia-nvvm, nvidia-cuda-crt, "
+    "nvidia-cuda-runtime and nvidia-cuda-cccl of PyPI), or set CUDA_HOME to a CUDA toolkit from 12.8 on"
+)
+HEADERS = toolchain.HERE / "cuda_programs" / "torch_headers"
+
+
+@functools.cache
+def nvcc() -> Path:
+    """NVIDIA's nvcc. Raises EmulatorError, which names the extra, if there is none that knows sm_100."""
+    namespace = importlib.util.find_spec("nvidia")
+    folders = [Path(place) / "cu13" for place in (namespace.submodule_search_locations or () if namespace else ())]
+    folders += [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    found = [folder / "bin" / "nvcc" for folder in folders]
+    found += [Path(path) for path in [shutil.which("nvcc")] if path]
+    for path in found:
+        if os.access(path, os.X_OK) and not _is_ours(path) and _knows_sm_100(path):
+            return path
+    raise EmulatorError(MISSING)
+
+
+def _is_ours(path: Path) -> bool:
+    return b"cuda_programs" in path.read_bytes()[:1000]
+
+
+def _knows_sm_100(path: Path) -> bool:
+    listed = subprocess.run([path, "--list-gpu-code"], capture_output=True, text=True, check=False).stdout
+    return "sm_100" in listed.split()
+
+
+@functools.cache
+def version() -> str:
+    """What NVIDIA's nvcc says of its version."""
+    return subprocess.run([nvcc(), "--version"], capture_output=True, text=True, check=True).stdout
+
+
+@functools.cache
+def home() -> Path:
+    """The folder, made when it is first asked for. It exists without NVIDIA's compiler, too."""
+    libraries = library(LINKED), library(PROGRAM)
+    try:
+        include: Path | None = nvcc().parents[1] / "include"
+    except EmulatorError:
+        include = None
+    torch = _torch_headers()
+    contents = repr((toolchain.HERE, libraries, include, torch, sys.executable, _host_compiler())).encode()
+    key = hashlib.sha256(contents + Path(__file__).read_bytes()).hexdigest()[:16]
+    place = toolchain.cache_folder() / f"toolkit-{key}"
+    if not place.exists():
+        made = Path(tempfile.mkdtemp(dir=place.parent))
+        _fill(made, libraries, include, torch)
+        try:
+            made.rename(place)
+        except OSError:  # another process was first
+            shutil.rmtree(made)
+    return place
+
+
+def _host_compiler() -> str:
+    return os.environ.get("CXX") or "c++"
+
+
+def _fill(folder: Path, libraries: tuple[Path, Path], include: Path | None, torch: tuple[Path, str] | None) -> None:
+    for name in ("bin", "lib64/program", "nvvm"):
+        (folder / name).mkdir(parents=True)
+    for name, compiler in (("nvcc", "nvcc"), ("c++", _host_compiler())):
+        script = folder / "bin" / name
+        run = f'"{sys.executable}" "{toolchain.HERE / "cuda_programs" / "nvcc.py"}" "{compiler}"'
+        script.write_text(f'#!/bin/sh\nCXX="{_host_compiler()}" exec {run} "$@"\n')
+        script.chmod(0o755)
+    if include:
+        (folder / "include").symlink_to(include)
+    linked, program = libraries
+    for name in ("libcudart.so", "libcuda.so"):
+        (folder / "lib64" / name).symlink_to(linked)
+        (folder / "lib64" / "program" / name).symlink_to(program)
+    for name in ("libc10_cuda.so", "libtorch_cuda.so"):  # scripts of the linker
+        (folder / "lib64" / name).write_text("INPUT(-lcudart)\n")
+    if torch:
+        base = folder / "torch" / "ATen" / "core" / "TensorBase.h"
+        base.parent.mkdir(parents=True)
+        base.write_text(torch[1])
+
+
+_ACCESSORS = (
+    (r"inline Device device\(\) const \{", "emulated() ? Device(kCUDA, 0) : "),
+    (r"DeviceIndex get_device\(\) const \{", "emulated() ? DeviceIndex(0) : "),
+    (r"bool is_cpu\(\) const \{", "!emulated() && "),
+    (r"bool is_cuda\(\) const \{", "emulated() || "),
+)
+"""Methods of at::TensorBase, and what their results depend on first."""
+
+
+def _torch_headers() -> tuple[Path, str] | None:
+    """(folder of torch's headers, TensorBase.h with accessors that know the device's tensors), if torch has no CUDA.
+
+    Raises EmulatorError for a torch whose header has not the accessors that we know.
+    """
+    spec = importlib.util.find_spec("torch")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    folder = Path(spec.submodule_search_locations[0])
+    if not re.search(r"^cuda(:.*)? = None", (folder / "version.py").read_text(), re.M):
+        return None
+    text = (folder / "include" / "ATen" / "core" / "TensorBase.h").read_text()
+    for pattern, condition in _ACCESSORS:
+        text, count = re.subn(
+            rf"(?:inline )?({pattern.removeprefix('inline ')}[^}}]*?return )(impl_->\w+\(\);)",
+            rf"C10_ALWAYS_INLINE \1{condition}\2",
+            text,
+        )
+        if count != 1:
+            raise EmulatorError(f"torch's TensorBase.h is not as in torch 2.13: {pattern} is {count} times there")
+    text, count = re.subn(r"(\n  C10_ALWAYS_INLINE Device device\(\) const)", rf"\n{_EMULATED}\1", text)
+    include = "#include <emulator/device_tensors.h>\n"
+    return folder, text.replace("#pragma once\n", f"#pragma once\n{include}", 1)
+
+
+_EMULATED = """  // Whether the tensor is on the emulated device.
+  C10_ALWAYS_INLINE bool emulated() const {
+    return impl_->has_storage() && emulator_has_storage(impl_->unsafe_storage().unsafeGetStorageImpl());
+  }
+"""
+
+
+def include_folders() -> list[Path]:
+    """Folders of headers that come before torch's own."""
+    place = home() / "torch"
+    return [place, HEADERS] if place.exists() else []
+
+
+def libpython() -> Path:
+    """The shared library of this Python. Raises EmulatorError if there is none."""
+    folder = sysconfig.get_config_var("LIBDIR") or ""
+    names = [sysconfig.get_config_var(name) for name in ("INSTSONAME", "LDLIBRARY")]
+    numbers = f"{sys.version_info.major}.{sys.version_info.minor}"
+    places = [Path(folder) / name for name in names if name and ".so" in name]
+    places += [Path(sys.base_prefix) / "lib" / f"libpython{numbers}.so.1.0"]
+    found = next((place for place in places if place.exists()), None)
+    if found is None:
+        raise EmulatorError(
+            f"a stand-alone program needs Python's shared library, libpython{numbers}.so, and this Python has none: "
+            f"install it (Debian: libpython{numbers}), or use a Python of conda, uv or pyenv --enable-shared"
+        )
+    return found

@@ -1,0 +1,4 @@
+// See emulator/cuda.h.
+#pragma once
+
+#include <emulator/cuda.h>

@@ -1,0 +1,38 @@
+// Structures of bulk and tensor copies that Python declares again in hardware/copying.py.
+
+#pragma once
+
+#include "engine.h"
+
+enum { REFUSED = -1, RANKS = 5, CHUNK = 16 };
+
+// The shared memory of a CTA.
+typedef struct {
+    u8 *data;            // by offset in the CTA's window
+    u64 end;             // offset
+    const u8 *guarded;   // whether a live mbarrier occupies the bytes, by offset / 8
+    s64 observed;        // accesses are to be reported: compiled code does not copy
+    s64 closed;          // the CTA has exited
+} Window;
+
+// An allocation of global memory, and the traffic to or from it.
+typedef struct {
+    u64 start, end;      // addresses
+    u8 *marks;           // one per sector (loads) or byte (stores)
+    u64 origin;          // address of the first mark's sector or byte
+    s64 requested;       // bytes, repeats included
+    s64 low, high;       // of stores: every mark is in [low, high)
+} Traffic;
+
+// A tensor map, decoded; unused dimensions have size and count 1. No address inside the tensor overflows.
+typedef struct {
+    u64 address;
+    s64 bits;            // of an element
+    s64 row_bytes;       // of a row of the box, a multiple of 16
+    s64 pattern, shift;  // of the swizzle: bits of a line's number that change a chunk's, and their shift
+    s64 flip;            // the halves of chunks in odd lines change places
+    u8 fill[CHUNK];      // 16 bytes outside the tensor
+    s64 dims[RANKS], strides[RANKS], counts[RANKS], steps[RANKS];  // strides in bytes, steps and the others in elements
+} Tile;
+
+s64 load_tile(const Tile *tile, Traffic *loads, const Window *window, u64 offset, const s64 *at, int parts);

@@ -1,0 +1,83 @@
+// Tile loads from their issue to the end of a barrier's phase, under the schedule "late".
+//
+// Python executes the first loads between two places and lets compiled code repeat them (hardware/routes.py): whatever
+// depends on the operands alone is known to be legal. What may change is checked here; if it has, Python does the load.
+
+#include "loads.h"
+
+enum { COUNT_LIMIT = (1 << 20) - 1 };
+
+// The operands of an instruction; compiler/opcodes/copies.py packs it.
+typedef struct {
+    s32 slots[3 + RANKS];        // destination, tensor map, mbarrier, coordinates; -1: the displacement is the value
+    u32 rows, wide;              // bits: the slot holds a row; it has 64 bits per lane
+    s64 displacements[3];
+    s64 rank;
+} Operands;
+
+static u64 operand(const Context *ctx, const Operands *operands, int i, int lane) {
+    u64 displacement = i < 3 ? (u64)operands->displacements[i] : 0;
+    if (operands->slots[i] < 0) return displacement;
+    const u8 *slot = ctx->file + operands->slots[i];
+    if (!(operands->rows >> i & 1)) lane = 0;
+    return displacement + (operands->wide >> i & 1 ? ((const u64 *)slot)[lane] : ((const u32 *)slot)[lane]);
+}
+
+// cp.async.bulk.tensor to shared memory.
+KERNEL(tile_load) {
+    const Operands *operands = (const Operands *)op->x;
+    Loads *loads = ctx->turns ? ctx->turns->loads : 0;
+    if (!loads || !ctx->mask || ctx->mask & (ctx->mask - 1) || loads->count == PENDING) return to_python(ctx, op);
+    int lane = __builtin_ctz(ctx->mask);
+    u64 destination = operand(ctx, operands, 0, lane), map = operand(ctx, operands, 1, lane);
+    u64 barrier = operand(ctx, operands, 2, lane);
+    const Route *route = &loads->routes[place(destination, map, barrier, ctx->shared)];
+    if (route->destination != destination || route->map != map || route->barrier != barrier) return to_python(ctx, op);
+    if (route->shared != ctx->shared || route->rank != operands->rank)
+        return to_python(ctx, op);
+    if (ctx->barriers[route->target->offset >> 3] != route->target) return to_python(ctx, op);
+    Load *load = &loads->pending[(loads->first + loads->count) % PENDING];
+    memset(load->at, 0, sizeof load->at);
+    for (int i = 0; i < operands->rank; i++) load->at[i] = (s32)operand(ctx, operands, 3 + i, lane);
+    if (load->at[0] & 1 && route->tile->bits == 4) return to_python(ctx, op);
+    load->route = *route;
+    load->issuer = ctx;
+    load->pc = op->pc;
+    load->known = ctx->known;
+    loads->count++;
+    return op + 1;
+}
+
+// A route that Python has found legal.
+void learn_route(Loads *loads, const Route *route) {
+    loads->routes[place(route->destination, route->map, route->barrier, route->shared)] = *route;
+}
+
+// The CTA of this shared memory is no more.
+void forget_routes(Loads *loads, const u8 *shared) {
+    for (int i = 0; i < ROUTES; i++)
+        if (loads->routes[i].shared == shared) loads->routes[i].shared = 0;
+}
+
+// Executes the load that was issued first. Returns 0 if Python has to do it.
+int run_load(Turns *turns) {
+    Loads *loads = turns->loads;
+    const Load *load = &loads->pending[loads->first % PENDING];
+    const Route *route = &load->route;
+    Barrier *barrier = route->target;
+    if (route->window->closed || route->window->observed || barrier->hides || barrier->waiting) return 0;
+    if (barrier->bytes - route->nbytes < -COUNT_LIMIT) return 0;
+    if (load_tile(route->tile, route->loads, route->window, route->offset, load->at, 1) == REFUSED) return 0;
+    loads->first++;
+    loads->count--;
+    turns->progress++;
+    turns->delayed = 0;
+    barrier->heard |= load->known;
+    barrier->bytes -= route->nbytes;
+    barrier->delivered = 1;
+    barrier->last_warp = load->issuer->warp;
+    barrier->last_pc = (s32)load->pc;
+    barrier->last_kind = BY_TILE_LOAD;
+    if (ends_phase(barrier, turns->progress)) wake_listed(barrier);
+    return 1;
+}

@@ -1,0 +1,42 @@
+// Tile loads that compiled code repeats (loads.c); hardware/routes.py declares the structures again.
+
+#pragma once
+
+#include "copies.h"
+
+enum { ROUTES = 4096, PENDING = 64 };
+
+// A tile load that Python has found legal. Every field has 8 bytes.
+typedef struct {
+    u64 destination, map, barrier;  // operands
+    const u8 *shared;               // of the CTA that issues it and receives it
+    const Window *window;           // the same memory
+    const Tile *tile;
+    Traffic *loads;                 // from the tensor's allocation
+    Barrier *target;
+    u64 offset;                     // of the destination
+    s64 nbytes;                     // that arrive at the barrier
+    s64 rank;                       // of the tensor map
+} Route;
+
+// A load that has been issued.
+typedef struct {
+    Route route;
+    s64 at[RANKS];                  // coordinates
+    Context *issuer;
+    s64 pc;                         // of the instruction
+    u64 known;                      // ranks that the issuer had heard of
+} Load;
+
+typedef struct Loads {
+    Route routes[ROUTES];           // by `place`
+    Load pending[PENDING];          // a ring
+    s64 first, count;
+} Loads;
+
+// The place of a route in the table.
+static inline u64 place(u64 destination, u64 map, u64 barrier, const u8 *shared) {
+    return (destination >> 7 ^ map >> 6 ^ barrier >> 3 ^ (u64)shared >> 4) % ROUTES;
+}
+
+int run_load(Turns *turns);

@@ -1,0 +1,107 @@
+// Turns of warps, one after another, as long as none of them needs Python (execution/scheduler.py).
+
+#include "loads.h"
+
+// The group of the warp can run.
+void enqueue(Context *ctx) {
+    Turns *turns = ctx->turns;
+    ctx->blocked = 0;
+    if (ctx->queued) return;
+    ctx->queued = 1;
+    turns->ready[(turns->head + turns->count++) & (turns->room - 1)] = ctx;
+}
+
+// The warp that has waited longest for a turn, which is no longer queued. There must be one.
+Context *dequeue(Turns *turns) {
+    Context *ctx = turns->ready[turns->head & (turns->room - 1)];
+    turns->head++;
+    turns->count--;
+    ctx->queued = 0;
+    return ctx;
+}
+
+// The warps in the mbarrier's list can run.
+void wake_listed(Barrier *barrier) {
+    Context *ctx = barrier->first;
+    barrier->first = barrier->last = 0;
+    while (ctx) {
+        Context *next = ctx->next;
+        ctx->next = 0;
+        ctx->listed = 0;
+        ctx->moved |= ctx->is_single && ctx->blocked;
+        enqueue(ctx);
+        ctx = next;
+    }
+}
+
+static void go_on_at(Context *ctx, s32 pc) {
+    ctx->at = pc;
+    ctx->resume = ctx->turns->starts[pc];
+}
+
+// The group waits for the mbarrier. Returns 0 if it can't be in the list: Python has to put it in its own.
+static int wait_listed(Context *ctx) {
+    Barrier *barrier = (Barrier *)ctx->waited;
+    if (barrier->waiting || (ctx->listed && ctx->listed != barrier)) return 0;
+    go_on_at(ctx, ctx->pc);
+    ctx->blocked = 1;
+    if (ctx->listed) return 1;
+    ctx->listed = barrier;
+    if (barrier->last) barrier->last->next = ctx;
+    else barrier->first = ctx;
+    barrier->last = ctx;
+    return 1;
+}
+
+// A turn of a warp that has one group. Returns 0 if Python has to end it.
+static int take_turn(Turns *turns, Context *ctx) {
+    ctx->quantum = (s32)turns->quantum;
+    ctx->progress = turns->progress;
+    ctx->moved = 1;
+    s32 result = run_ops(ctx, ctx->resume);
+    turns->progress = ctx->progress;
+    if (result == WAITS) return wait_listed(ctx);
+    if (result >= 0) {
+        if (result == ctx->stop) return 0;
+        go_on_at(ctx, result);
+        enqueue(ctx);
+        return 1;
+    }
+    if (result <= WAITS) return 0;
+    go_on_at(ctx, ~result);
+    ctx->blocked = 1;
+    return 1;
+}
+
+static s64 pending(const Turns *turns) { return turns->loads ? turns->loads->count : 0; }
+
+// Whether Python may leave the next turn to compiled code, too.
+static int goes_on(Turns *turns) {
+    s64 effects = turns->progress - turns->quiet;
+    if (effects == turns->effects) return ++turns->idle <= turns->count;
+    turns->effects = effects;
+    turns->idle = 0;
+    if (!turns->outstanding && !pending(turns)) return 1;
+    return ++turns->delayed <= turns->overdue * (turns->count ? turns->count : 1);
+}
+
+// Gives turns to the warps that can run, in order, and executes a tile load when none can. Returns why it ends: LOOK,
+// Python has to look after the rest, if there is any; SERVE, the warp `current` needs Python's turn; CONCLUDE, Python has
+// to end its turn.
+s32 run_turns(Turns *turns) {
+    while (turns->ticks < turns->limit && !turns->stale) {
+        if (!turns->count) {
+            if (turns->outstanding || !pending(turns) || !run_load(turns)) break;
+            continue;
+        }
+        Context *ctx = turns->current = dequeue(turns);
+        turns->ticks++;
+        if (!ctx->is_single) return SERVE;
+        if (!take_turn(turns, ctx)) {
+            ctx->is_single = 0;
+            return CONCLUDE;
+        }
+        if (!goes_on(turns)) break;
+    }
+    return LOOK;
+}

@@ -1,0 +1,309 @@
+// Checks of the CUDA runtime that test_cuda_programs.py calls: each returns 0, or the line that fails.
+#include <cooperative_groups.h>
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include <cstring>
+
+#define CHECK(condition) \
+    do {                 \
+        if (!(condition)) return __LINE__; \
+    } while (0)
+#define OK(call) CHECK((call) == cudaSuccess)
+
+__constant__ float factors[4];
+__device__ int count = 5;
+__managed__ int managed = 7;
+
+__global__ void add(const float *x, const float *y, float *z, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) z[i] = x[i] + y[i];
+}
+
+__global__ void scale(float *x) {
+    x[threadIdx.x] *= factors[threadIdx.x % 4];
+    if (threadIdx.x == 0) count += 1, managed += 1;
+}
+
+__global__ void reverse(int *x, int n) {
+    extern __shared__ int buffer[];
+    buffer[n - 1 - threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    x[threadIdx.x] = buffer[threadIdx.x];
+}
+
+__global__ void ranks(int *x) {
+    auto cluster = cooperative_groups::this_cluster();
+    if (threadIdx.x == 0) x[blockIdx.x] = 10 * cluster.num_blocks() + cluster.block_rank();
+}
+
+__global__ void __launch_bounds__(64) bounded(int *x) {
+    __shared__ int buffer[300];
+    buffer[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    x[threadIdx.x] = buffer[63 - threadIdx.x];
+}
+
+__global__ void store(int *x, int index) { x[index] = 1; }
+
+extern "C" int vector_add() {
+    const int n = 200;
+    float host[n], *x, *z;
+    for (int i = 0; i < n; i++) host[i] = i;
+    OK(cudaMalloc(&x, sizeof host));
+    OK(cudaMallocAsync(&z, sizeof host, 0));
+    OK(cudaMemcpy(x, host, sizeof host, cudaMemcpyHostToDevice));
+    cudaStream_t queue;
+    OK(cudaStreamCreateWithFlags(&queue, cudaStreamNonBlocking));
+    add<<<2, 128, 0, queue>>>(x, x, z, n);
+    OK(cudaGetLastError());
+    OK(cudaMemcpyAsync(host, z, sizeof host, cudaMemcpyDefault, queue));
+    OK(cudaStreamSynchronize(queue));
+    OK(cudaStreamDestroy(queue));
+    for (int i = 0; i < n; i++) CHECK(host[i] == 2 * i);
+    OK(cudaFree(x));
+    OK(cudaFreeAsync(z, 0));
+    return 0;
+}
+
+extern "C" int symbols() {
+    float host[8] = {1, 1, 1, 1, 1, 1, 1, 1}, *x, four[4] = {1, 2, 3, 4};
+    int seen;
+    void *address;
+    size_t size;
+    OK(cudaMalloc(&x, sizeof host));
+    OK(cudaMemcpy(x, host, sizeof host, cudaMemcpyHostToDevice));
+    OK(cudaMemcpyToSymbol(factors, four, sizeof four));
+    OK(cudaMemcpyToSymbol(factors, four, sizeof(float), 2 * sizeof(float)));
+    CHECK(managed == 7);
+    scale<<<1, 8>>>(x);
+    OK(cudaMemcpy(host, x, sizeof host, cudaMemcpyDeviceToHost));
+    for (int i = 0; i < 8; i++) CHECK(host[i] == (i % 4 == 2 ? 1 : i % 4 + 1));
+    OK(cudaMemcpyFromSymbol(&seen, count, sizeof seen));
+    CHECK(seen == 6 && managed == 8);
+    OK(cudaGetSymbolAddress(&address, count));
+    OK(cudaGetSymbolSize(&size, factors));
+    CHECK(size == sizeof four);
+    OK(cudaMemcpy(&seen, address, sizeof seen, cudaMemcpyDeviceToHost));
+    CHECK(seen == 6);
+    CHECK(cudaMemcpyToSymbol(factors, four, sizeof four, 1) == cudaErrorInvalidValue);
+    CHECK(cudaGetSymbolAddress(&address, host) == cudaErrorInvalidSymbol);
+    return 0;
+}
+
+extern "C" int dynamic_shared() {
+    const int n = 256, most = 232448;
+    int host[n], *x;
+    for (int i = 0; i < n; i++) host[i] = i;
+    OK(cudaMalloc(&x, sizeof host));
+    OK(cudaMemcpy(x, host, sizeof host, cudaMemcpyHostToDevice));
+    reverse<<<1, n, 48 * 1024>>>(x, n);
+    OK(cudaGetLastError());
+    reverse<<<1, n, 48 * 1024 + 1>>>(x, n);
+    CHECK(cudaPeekAtLastError() == cudaErrorInvalidValue && cudaGetLastError() == cudaErrorInvalidValue);
+    OK(cudaGetLastError());
+    OK(cudaFuncSetAttribute(reverse, cudaFuncAttributeMaxDynamicSharedMemorySize, most));
+    CHECK(cudaFuncSetAttribute(reverse, cudaFuncAttributeMaxDynamicSharedMemorySize, most + 1) == cudaErrorInvalidValue);
+    reverse<<<1, n, most>>>(x, n);
+    OK(cudaDeviceSynchronize());
+    OK(cudaMemcpy(host, x, sizeof host, cudaMemcpyDeviceToHost));
+    for (int i = 0; i < n; i++) CHECK(host[i] == i);
+    return 0;
+}
+
+extern "C" int clusters() {
+    int host[4], *x;
+    OK(cudaMalloc(&x, sizeof host));
+    cudaLaunchAttribute attributes[3];
+    attributes[0].id = cudaLaunchAttributeClusterDimension;
+    attributes[0].val.clusterDim = {2, 1, 1};
+    attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[1].val.programmaticStreamSerializationAllowed = 1;
+    attributes[2].id = cudaLaunchAttributePriority;
+    attributes[2].val.priority = 0;
+    cudaLaunchConfig_t config = {4, 32, 0, 0, attributes, 3};
+    OK(cudaLaunchKernelEx(&config, ranks, x));
+    OK(cudaMemcpy(host, x, sizeof host, cudaMemcpyDeviceToHost));
+    for (int i = 0; i < 4; i++) CHECK(host[i] == 20 + i % 2);
+    int fit;
+    OK(cudaOccupancyMaxActiveClusters(&fit, ranks, &config));
+    CHECK(fit == 148 * 32 / 2);
+    config.gridDim = 3;
+    CHECK(cudaLaunchKernelEx(&config, ranks, x) == cudaErrorInvalidClusterSize);
+    config.gridDim = 16, attributes[0].val.clusterDim = {16, 1, 1};
+    CHECK(cudaLaunchKernelEx(&config, ranks, x) == cudaErrorInvalidClusterSize);
+    OK(cudaFuncSetAttribute(ranks, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
+    OK(cudaFree(x));
+    OK(cudaMalloc(&x, 16 * sizeof *x));
+    OK(cudaLaunchKernelEx(&config, ranks, x));
+    OK(cudaMemcpy(host, x + 12, sizeof host, cudaMemcpyDeviceToHost));
+    for (int i = 0; i < 4; i++) CHECK(host[i] == 160 + 12 + i);
+    return 0;
+}
+
+extern "C" int cooperative() {
+    int host[2], *x;
+    OK(cudaMalloc(&x, sizeof host));
+    void *arguments[] = {&x};
+    OK(cudaLaunchCooperativeKernel((void *)ranks, 2, 32, arguments, 0, 0));
+    OK(cudaMemcpy(host, x, sizeof host, cudaMemcpyDeviceToHost));
+    CHECK(host[0] == 10 && host[1] == 10);
+    CHECK(cudaLaunchCooperativeKernel((void *)ranks, 148 * 32 + 1, 32, arguments, 0, 0) ==
+          cudaErrorCooperativeLaunchTooLarge);
+    return 0;
+}
+
+extern "C" int occupancy() {
+    cudaFuncAttributes attributes;
+    int resident;
+    size_t free;
+    OK(cudaFuncGetAttributes(&attributes, bounded));
+    CHECK(attributes.sharedSizeBytes == 1200 && attributes.maxThreadsPerBlock == 64);
+    CHECK(attributes.maxDynamicSharedSizeBytes == 48 * 1024 - 1200 && attributes.binaryVersion == 100);
+    OK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, bounded, 64, 0));
+    CHECK(resident == 32);
+    OK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, bounded, 64, 100000));
+    CHECK(resident == 2);
+    OK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, add, 1024, 0));
+    CHECK(resident == 2);
+    OK(cudaOccupancyAvailableDynamicSMemPerBlock(&free, bounded, 2, 64));
+    CHECK(free == 228 * 1024 / 2 - 1024 - 1200);
+    return 0;
+}
+
+extern "C" int device() {
+    cudaDeviceProp properties;
+    int value;
+    OK(cudaGetDeviceProperties(&properties, 0));
+    CHECK(strstr(properties.name, "B200") && properties.major == 10 && properties.minor == 0);
+    CHECK(properties.multiProcessorCount == 148 && properties.sharedMemPerBlockOptin == 232448);
+    CHECK(properties.maxGridSize[2] == 65535 && properties.clusterLaunch == 1 && properties.warpSize == 32);
+    OK(cudaDeviceGetAttribute(&value, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
+    CHECK(value == 232448);
+    CHECK(cudaSetDevice(1) == cudaErrorInvalidDevice);
+    CHECK(cudaGetDeviceCount(&value) == cudaSuccess && value == 1);
+    CHECK(cudaDeviceGetAttribute(&value, (cudaDeviceAttr)9999, 0) != cudaSuccess);
+    cudaGetLastError();
+    return 0;
+}
+
+extern "C" int memory() {
+    char host[6][4] = {"abc", "def", "ghi"}, back[6][4] = {};
+    char *rows, *pinned;
+    size_t pitch;
+    OK(cudaMallocPitch(&rows, &pitch, 4, 3));
+    CHECK(pitch >= 4 && pitch % 256 == 0);
+    OK(cudaMemset2D(rows, pitch, 'x', pitch, 3));
+    OK(cudaMemcpy2D(rows, pitch, host, 4, 3, 3, cudaMemcpyHostToDevice));
+    OK(cudaMemcpy2D(back, 4, rows, pitch, 4, 3, cudaMemcpyDeviceToHost));
+    CHECK(memcmp(back, "abcxdefxghix", 12) == 0);
+    OK(cudaMallocHost(&pinned, 16));
+    OK(cudaMemset(pinned, 3, 16));
+    CHECK(pinned[15] == 3);
+    cudaPointerAttributes attributes;
+    OK(cudaPointerGetAttributes(&attributes, rows + 1));
+    CHECK(attributes.type == cudaMemoryTypeDevice && attributes.devicePointer == rows + 1);
+    OK(cudaPointerGetAttributes(&attributes, pinned));
+    CHECK(attributes.type == cudaMemoryTypeHost);
+    OK(cudaPointerGetAttributes(&attributes, host));
+    CHECK(attributes.type == cudaMemoryTypeUnregistered);
+    OK(cudaHostRegister(host, sizeof host, 0));
+    store<<<1, 1>>>((int *)host, 0);
+    OK(cudaDeviceSynchronize());
+    OK(cudaHostUnregister(host));
+    CHECK(host[0][0] == 1 && host[0][1] == 0);
+    OK(cudaFreeHost(pinned));
+    CHECK(cudaMemcpy(rows + 3 * pitch - 1, host, 2, cudaMemcpyHostToDevice) == cudaErrorInvalidValue);
+    CHECK(cudaMalloc(&rows, (size_t)1 << 50) == cudaErrorMemoryAllocation);
+    cudaGetLastError();
+    return 0;
+}
+
+static void CUDART_CB add_one(void *data) { ++*(int *)data; }
+
+extern "C" int events() {
+    cudaEvent_t start, end;
+    float milliseconds = -1;
+    int called = 0, *x;
+    OK(cudaMalloc(&x, 4));
+    OK(cudaEventCreate(&start));
+    OK(cudaEventCreateWithFlags(&end, cudaEventDefault));
+    CHECK(cudaEventElapsedTime(&milliseconds, start, end) == cudaErrorInvalidResourceHandle);
+    OK(cudaEventRecord(start));
+    store<<<1, 1>>>(x, 0);
+    OK(cudaLaunchHostFunc(0, add_one, &called));
+    OK(cudaEventRecord(end));
+    OK(cudaEventSynchronize(end));
+    OK(cudaEventElapsedTime(&milliseconds, start, end));
+    CHECK(milliseconds > 0 && called == 1);
+    OK(cudaEventDestroy(start));
+    cudaGetLastError();
+    return 0;
+}
+
+extern "C" int illegal_address() {
+    int *x, value;
+    OK(cudaMalloc(&x, 4));
+    store<<<1, 1>>>(x, 1);
+    cudaError_t error = cudaDeviceSynchronize();
+    CHECK(error == cudaErrorIllegalAddress && cudaMemcpy(&value, x, 4, cudaMemcpyDefault) == error);
+    CHECK(cudaGetLastError() == error && cudaGetLastError() == error);
+    CHECK(strcmp(cudaGetErrorName(error), "cudaErrorIllegalAddress") == 0);
+    CHECK(strcmp(cudaGetErrorString(error), "an illegal memory access was encountered") == 0);
+    OK(cudaDeviceReset());
+    OK(cudaFree(x));
+    return 0;
+}
+
+extern "C" int driver_entry_points() {
+    void *found = nullptr;
+    cudaDriverEntryPointQueryResult outcome;
+    OK(cudaGetDriverEntryPointByVersion("cuGetErrorName", &found, 12000, cudaEnableDefault, &outcome));
+    const char *name;
+    CHECK(found && outcome == cudaDriverEntryPointSuccess);
+    CHECK(((CUresult(*)(CUresult, const char **))found)(CUDA_ERROR_INVALID_VALUE, &name) == CUDA_SUCCESS);
+    CHECK(strcmp(name, "CUDA_ERROR_INVALID_VALUE") == 0);
+    OK(cudaGetDriverEntryPointByVersion("cuNoSuchFunction", &found, 12000, cudaEnableDefault, &outcome));
+    CHECK(!found && outcome == cudaDriverEntryPointSymbolNotFound);
+    cudaGraph_t graph;
+    CHECK(cudaGraphCreate(&graph, 0) == cudaErrorNotSupported);
+    return 0;
+}
+
+static const char MODULE[] =
+    ".version 8.7\n.target sm_100a\n.address_size 64\n.visible .global .u32 seed = 40;\n"
+    ".visible .entry put(.param .u64 pointer, .param .u32 value) {\n"
+    ".reg .u64 %p; .reg .u32 %v, %s;\n"
+    "ld.param.u64 %p, [pointer]; ld.param.u32 %v, [value]; ld.global.u32 %s, [seed];\n"
+    "add.u32 %v, %v, %s; st.global.u32 [%p], %v; ret; }\n";
+
+extern "C" int modules_by_driver() {
+    CUmodule module;
+    CUfunction function;
+    CUdeviceptr pointer, variable;
+    size_t bytes;
+    int value = 2, seed = 50, count;
+    CHECK(cuInit(0) == CUDA_SUCCESS && cuModuleLoadData(&module, MODULE) == CUDA_SUCCESS);
+    CHECK(cuModuleGetFunction(&function, module, "put") == CUDA_SUCCESS);
+    CHECK(cuModuleGetFunction(&function, module, "get") == CUDA_ERROR_NOT_FOUND);
+    CHECK(cuModuleGetFunction(&function, module, "put") == CUDA_SUCCESS);
+    CHECK(cuMemAlloc(&pointer, 4) == CUDA_SUCCESS);
+    void *arguments[] = {&pointer, &value};
+    CHECK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, 0, arguments, nullptr) == CUDA_SUCCESS);
+    CHECK(cuMemcpyDtoH(&count, pointer, 4) == CUDA_SUCCESS && count == 42);
+    CHECK(cuModuleGetGlobal(&variable, &bytes, module, "seed") == CUDA_SUCCESS && bytes == 4);
+    CHECK(cuMemcpyHtoD(variable, &seed, 4) == CUDA_SUCCESS);
+    struct {
+        CUdeviceptr pointer;
+        int value;
+    } packed = {pointer, 3};
+    size_t size = 12;
+    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END};
+    CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, 0, nullptr, 0};
+    CHECK(cuLaunchKernelEx(&config, function, nullptr, extra) == CUDA_SUCCESS);
+    CHECK(cuMemcpyDtoH(&count, pointer, 4) == CUDA_SUCCESS && count == 53);
+    CHECK(cuFuncGetAttribute(&count, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function) == CUDA_SUCCESS && count == 1024);
+    CHECK(cuMemFree(pointer) == CUDA_SUCCESS && cuModuleUnload(module) == CUDA_SUCCESS);
+    CHECK(cuModuleGetFunction(&function, module, "put") == CUDA_ERROR_INVALID_HANDLE);
+    return 0;
+}

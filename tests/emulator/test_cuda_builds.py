@@ -1,0 +1,176 @@
+"""How CUDA C++ is built: architectures, the cache of object files, fat binaries."""
+
+import struct
+import subprocess
+
+import pytest
+
+from emulator.cuda_programs import fatbin, nvcc, toolkit
+from emulator.cuda_programs.status import ERRORS, code_of
+from emulator.errors import EmulatorError
+from tests.support.nvcc import needs_nvcc
+
+
+@pytest.mark.parametrize(
+    "values,chosen",
+    [
+        ([], "100a"),
+        (["native"], "100a"),
+        (["sm_100a"], "100a"),
+        (["arch=compute_100f,code=sm_100f"], "100a"),
+        (["arch=compute_100,code=sm_100"], "100"),
+        (["arch=compute_80,code=sm_80", "arch=compute_90,code=sm_90"], "90"),
+        (["arch=compute_80,code=sm_80", "arch=compute_90a,code=sm_90a"], "80"),
+        (
+            [
+                "arch=compute_90a,code=sm_90a",
+                "arch=compute_100a,code=[sm_100a,compute_100a]",
+                "arch=compute_120,code=sm_120",
+            ],
+            "100a",
+        ),
+    ],
+)
+def test_the_architecture_is_one_that_the_device_runs(values, chosen):
+    assert nvcc.architecture(values) == chosen
+
+
+@pytest.mark.parametrize("value", ["sm_90a", "sm_120", "compute_103a"])
+def test_architectures_that_it_does_not_run_are_refused(value):
+    with pytest.raises(nvcc.Usage, match=f"runs no code for sm_{value.partition('_')[2]}"):
+        nvcc.architecture([value])
+
+
+def test_arguments_are_rewritten():
+    given = [
+        "-O3",
+        "-gencode=arch=compute_100a,code=sm_100a",
+        "-arch",
+        "sm_90",
+        "-cudart=static",
+        "-c",
+        "x.cu",
+        "-o",
+        "x.o",
+    ]
+    made = nvcc.rewritten(given)
+    assert made[:5] == ["-O3", "-c", "x.cu", "-o", "x.o"]
+    assert made[5:9] == ["-gencode", "arch=compute_100a,code=compute_100a", "-cudart", "none"]
+    assert "-lcudart" not in made and "-lcudart" in nvcc.rewritten(["x.cu"])
+    with pytest.raises(nvcc.Usage, match="relocatable device code"):
+        nvcc.rewritten(["-dc", "x.cu"])
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """compile() -> whether the compiler has run; a C++ file that includes a header of its folder."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    toolkit.home.cache_clear()
+    runs, run = [], subprocess.run
+
+    def counted(command, **options):
+        runs.extend(command[1:2])
+        return run(command, **options)
+
+    monkeypatch.setattr(nvcc.subprocess, "run", counted)
+    (tmp_path / "value.h").write_text("#define VALUE 1\n")
+    (tmp_path / "file.cpp").write_text('#include "value.h"\nint value() { return VALUE; }\n')
+
+    def compile_(*options):
+        runs.clear()
+        command = ["g++", "-c", str(tmp_path / "file.cpp"), "-o", str(tmp_path / "file.o"), *options]
+        assert nvcc.run(command) == 0 and (tmp_path / "file.o").exists()
+        (tmp_path / "file.o").unlink()
+        return "-c" in runs
+
+    yield compile_
+    toolkit.home.cache_clear()
+
+
+@needs_nvcc
+def test_objects_are_kept_by_their_contents(project, tmp_path):
+    assert project() and not project()
+    assert project("-O1") and not project("-O1")
+    rule = tmp_path / "file.o.d"
+    assert project("-MMD", "-MF", str(rule))
+    rule.unlink()
+    assert not project("-MMD", "-MF", str(rule)) and "value.h" in rule.read_text()
+    (tmp_path / "value.h").write_text("#define VALUE 2\n")
+    assert project() and not project()
+    (tmp_path / "value.h").write_text("#define VALUE 1\n")
+    assert not project()
+    (tmp_path / "file.cpp").write_text("int value() { return 3; }\n")
+    assert project()
+
+
+def image(kind, architecture, data, compressed=0, flags=0, full=0):
+    return fatbin._IMAGE.pack(kind, 0x101, 64, len(data), compressed, architecture, flags, full) + data
+
+
+def block(*images):
+    body = b"".join(images)
+    return fatbin._BLOCK.pack(fatbin.BLOCK_MAGIC, 1, 16, len(body)) + body
+
+
+def test_the_newest_ptx_that_the_device_runs_is_chosen():
+    found = block(
+        image(fatbin.MACHINE_CODE, 100, b"\x7fELF"),
+        image(fatbin.PTX, 80, b"old\0"),
+        image(fatbin.PTX, 100, b"right\0\0\0"),
+        image(fatbin.PTX, 120, b"new\0"),
+    )
+    assert fatbin.choose(list(fatbin.images(found))) == "right"
+    for images, held in (
+        ([image(fatbin.MACHINE_CODE, 100, b"\x7fELF")], "machine code for sm_100"),
+        ([image(fatbin.PTX, 120, b"new\0")], "PTX for sm_120"),
+        ([], "nothing"),
+    ):
+        with pytest.raises(EmulatorError, match=f"the program holds {held}, and the device runs PTX up to sm_100a"):
+            fatbin.choose(list(fatbin.images(block(*images))))
+
+
+def lz4_blocks():
+    """(compressed, text): literals, matches that overlap themselves, and lengths of more than a nibble."""
+    yield b"\x30abc", b"abc"
+    yield b"\x1fa\x01\x00\x05\x10b", b"a" + b"a" * 24 + b"b"
+    long = bytes(range(256)) * 2
+    yield b"\xf0" + bytes([255, len(long) - 15 - 255]) + long, long
+    yield b"\x42abcd\x02\x00\x10!", b"abcdcdcdcd!"
+
+
+@pytest.mark.parametrize("data,text", list(lz4_blocks()))
+def test_lz4(data, text):
+    assert fatbin.lz4(data, len(text)) == text
+    packed = image(fatbin.PTX, 100, data + bytes(-len(data) % 8), len(data), fatbin._LZ4, len(text))
+    assert next(fatbin.images(block(packed))).data == text
+
+
+def test_compression_that_is_not_known_is_refused():
+    with pytest.raises(EmulatorError, match=r"compression is unknown \(flags 0x4000\)"):
+        list(fatbin.images(block(image(fatbin.PTX, 100, b"12345678", 8, 0x4000, 20))))
+
+
+def test_a_wrapper_with_another_magic_number_is_refused():
+    import ctypes
+
+    wrapper = ctypes.create_string_buffer(struct.pack("<IIQ", 0x12345678, 1, 0))
+    with pytest.raises(EmulatorError, match="magic number is 0x12345678"):
+        fatbin.ptx(ctypes.addressof(wrapper))
+
+
+@pytest.mark.parametrize(
+    "reason,code",
+    [
+        ("store of 4 bytes at 0x10: null pointer", 700),
+        ("load of 4 bytes at 0x7f01: must be 4-byte aligned", 716),
+        ("the kernel hangs: no warp can run", 702),
+        ("stopped after 100 warp instructions (--max-instructions)", 702),
+        ("launch refused: grid (0, 1, 1): x must be 1 to 2147483647", 9),
+        ("launch refused: cluster (3, 1, 1) has 3 CTAs", 912),
+        ("launch refused: cooperative launch of 5000 CTAs, 4736 fit", 720),
+        ("wgmma.fence is not modelled", 218),
+        ("any other rule", 719),
+    ],
+)
+def test_errors_have_the_codes_of_hardware(reason, code):
+    assert code_of(EmulatorError(reason)) == code and code in ERRORS

@@ -1,0 +1,95 @@
+"""C++ extensions of torch: one is compiled by load_inline, kept in the user's cache, and called with device tensors."""
+
+import shutil
+
+import pytest
+import torch
+
+from emulator.errors import EmulatorError
+from tests.support.nvcc import needs_nvcc
+
+# Few headers: torch/extension.h, which load_inline adds by default, takes twice as long.
+SOURCE = r"""
+#include <ATen/Tensor.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/library.h>
+
+__global__ void kernel(const float *x, float *y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 2 * x[i];
+}
+
+at::Tensor twice_plus_one(at::Tensor x, int64_t n) {
+    TORCH_CHECK(x.is_cuda() && !x.is_cpu() && x.get_device() == 0, "x must be on the device");
+    TORCH_CHECK(x.device().is_cuda() && x.options().device().type() == at::kCUDA);
+    at::cuda::CUDAGuard guard(x.device());
+    at::Tensor y = at::empty_like(x);
+    at::Tensor one = at::ones({1}, at::dtype(at::kFloat).device(at::kCUDA));
+    at::Tensor zeros = at::zeros({4}, x.options());
+    TORCH_CHECK(y.is_cuda() && one.is_cuda() && zeros.is_cuda() && !at::zeros({1}).is_cuda());
+    kernel<<<(n + 127) / 128, 128, 0, at::cuda::getCurrentCUDAStream()>>>(x.data_ptr<float>(), y.data_ptr<float>(), n);
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    return y.add(one);
+}
+
+at::Tensor of_the_library(at::Tensor x) { return twice_plus_one(x, x.numel()); }
+
+TORCH_LIBRARY(emulator_test, library) {
+    library.def("anywhere(Tensor x) -> Tensor", &of_the_library);
+    library.def("on_cuda(Tensor x) -> Tensor");
+}
+
+TORCH_LIBRARY_IMPL(emulator_test, CUDA, library) { library.impl("on_cuda", &of_the_library); }
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) { module.def("twice_plus_one", &twice_plus_one); }
+"""
+
+
+@pytest.fixture(scope="module")
+def extension():
+    if shutil.which("ninja") is None:
+        pytest.importorskip("ninja", reason="ninja is not installed (pip install '.[cuda]')")
+    from torch.utils.cpp_extension import load_inline
+
+    return load_inline(
+        "emulator_test",
+        cpp_sources="",
+        cuda_sources=SOURCE,
+        no_implicit_headers=True,
+        extra_cuda_cflags=["-O3", "-gencode=arch=compute_100a,code=sm_100a", "-lineinfo"],
+    )
+
+
+@needs_nvcc
+def test_a_function(extension):
+    x = torch.arange(300.0, device="cuda")
+    y = extension.twice_plus_one(x, 300)
+    assert y.device == x.device and torch.equal(y, 2 * x + 1)
+
+
+@needs_nvcc
+def test_checks_in_cpp_refuse_host_tensors(extension):
+    with pytest.raises(RuntimeError, match="x must be on the device"):
+        extension.twice_plus_one(torch.arange(300.0), 300)
+
+
+@needs_nvcc
+def test_a_kernels_error_is_raised_and_the_device_lives_on(extension):
+    x = torch.arange(300.0, device="cuda")
+    with pytest.raises(EmulatorError, match=r"past the end of tensor float32\[300\]") as error:
+        extension.twice_plus_one(x, 301)
+    assert error.value.ptx_line and error.value.source and "cuda.cu" in error.value.source
+    assert torch.equal(extension.twice_plus_one(x, 300), 2 * x + 1)
+
+
+@needs_nvcc
+@pytest.mark.parametrize("name", ["anywhere", "on_cuda"])
+def test_operations_of_a_library(extension, name):
+    x = torch.arange(200.0, device="cuda")
+    y = getattr(torch.ops.emulator_test, name)(x)
+    assert y.is_cuda and torch.equal(y, 2 * x + 1)
