@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emulator.hardware.barriers import ClusterBarrier, MBarrier, NamedBarrier
+from emulator.hardware.barriers import ClusterBarrier, NamedBarrier
+from emulator.hardware.mbarriers import MBarrier
 
 if TYPE_CHECKING:
     from emulator.hardware.cluster import Cluster, Cta, Grid

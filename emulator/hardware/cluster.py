@@ -6,8 +6,9 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from emulator.errors import Fault, doubt
-from emulator.hardware.barriers import ClusterBarrier, MBarrier, NamedBarrier, label, wake
+from emulator.hardware.barriers import ClusterBarrier, NamedBarrier, label, wake
 from emulator.hardware.chip import Sm
+from emulator.hardware.mbarriers import MBarrier
 from emulator.hardware.memory import RANK_SHIFT, SHARED_BASE
 from emulator.hardware.native import AllocationTable, context_of
 from emulator.hardware.properties import WARP_THREADS, DeviceProperties
