@@ -10,7 +10,8 @@ from emulator.hardware.barriers import ClusterBarrier, NamedBarrier
 from emulator.hardware.mbarriers import MBarrier
 
 if TYPE_CHECKING:
-    from emulator.hardware.cluster import Cluster, Cta, Grid
+    from emulator.hardware.cluster import Cluster, Cta
+    from emulator.hardware.grid import Grid
     from emulator.hardware.warp import ActiveGroup, Warp
 
 REPORTED_WARPS = 40

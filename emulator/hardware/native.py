@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from emulator import toolchain
 
 if TYPE_CHECKING:
-    from emulator.hardware.cluster import Grid
+    from emulator.hardware.grid import Grid
     from emulator.hardware.shared_memory import SharedMemory
 
 ALIGNMENT = 64  # bytes, of a register file and of the rows in it

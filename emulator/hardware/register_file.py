@@ -23,7 +23,7 @@ from emulator.hardware.native import (
 )
 
 if TYPE_CHECKING:
-    from emulator.hardware.cluster import Grid
+    from emulator.hardware.grid import Grid
     from emulator.hardware.warp import ActiveGroup
 
 _ROW_TYPES = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}

@@ -21,7 +21,8 @@ from emulator.hardware.register_file import Registers
 from emulator.hardware.tensor.order import TensorUser
 
 if TYPE_CHECKING:
-    from emulator.hardware.cluster import Cta, Grid
+    from emulator.hardware.cluster import Cta
+    from emulator.hardware.grid import Grid
 
 
 class ReconvergencePoint:
