@@ -61,7 +61,7 @@ class LaunchConfig:
     programmatic: bool = False  # programmatic stream serialization
     cooperative: bool = False
     workspace: int = 0
-    """Address of the barrier of cooperative_groups' grids, which the device sets; 0 if the launch is not cooperative."""
+    """Address of the barrier of cooperative_groups' grids, which the device sets; 0 if not cooperative."""
     nonportable_cluster: bool = False  # the kernel's attribute allows clusters of more than 8 CTAs
 
     @property

@@ -238,6 +238,12 @@ extern "C" int memory() {
     CHECK(attributes.type == cudaMemoryTypeDevice && attributes.devicePointer == rows + 1);
     OK(cudaPointerGetAttributes(&attributes, pinned));
     CHECK(attributes.type == cudaMemoryTypeHost);
+    int *both;
+    OK(cudaMallocManaged(&both, 64));
+    OK(cudaPointerGetAttributes(&attributes, both + 1));
+    CHECK(attributes.type == cudaMemoryTypeManaged && attributes.devicePointer == both + 1);
+    CHECK(attributes.hostPointer == both + 1);
+    OK(cudaFree(both));
     OK(cudaPointerGetAttributes(&attributes, host));
     CHECK(attributes.type == cudaMemoryTypeUnregistered);
     OK(cudaHostRegister(host, sizeof host, 0));
