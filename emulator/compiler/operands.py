@@ -32,6 +32,9 @@ UNIFORM_SPECIALS = {
     "%total_smem_size": "g.cta.shared.data.size - 0x400",
     "%is_explicit_cluster": "int(g.cta.cluster.size > 1)",
     "%aggr_smem_size": "g.cta.shared.data.size",
+    # cooperative_groups/details/driver_abi.h
+    "%envreg1": "g.grid.config.workspace >> 32",
+    "%envreg2": "g.grid.config.workspace & 0xffffffff",
     "%reserved_smem_offset_begin": "0",
     "%reserved_smem_offset_end": "0x400",
     "%reserved_smem_offset_cap": "0x400",

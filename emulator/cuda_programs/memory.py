@@ -15,12 +15,13 @@ from emulator.errors import Fault
 
 PITCH = 512  # bytes: rows of cudaMallocPitch start at multiples
 TO_DEVICE, TO_HOST, WITHIN_DEVICE, BY_ADDRESS = 1, 2, 3, 4  # cudaMemcpyKind
-_UNREGISTERED, _HOST, _DEVICE = 0, 1, 2  # cudaMemoryType
+_UNREGISTERED, _HOST, _DEVICE, _MANAGED = 0, 1, 2, 3  # cudaMemoryType
 
-_on_host: set[int] = set()  # allocations that are host memory
+_on_host: set[int] = set()  # allocations that are host memory, managed ones among them
+_managed: set[int] = set()
 
 
-def _allocate(pointer: int, nbytes: int, on_host: bool = False) -> None:
+def _allocate(pointer: int, nbytes: int, on_host: bool = False) -> int:
     try:
         address = current().allocate(nbytes, on_host) if nbytes else 0
     except Fault as fault:
@@ -28,6 +29,7 @@ def _allocate(pointer: int, nbytes: int, on_host: bool = False) -> None:
     if on_host:
         _on_host.add(address)
     put(pointer, ctypes.c_size_t, address)
+    return address
 
 
 @entry("cudaMalloc cuMemAlloc_v2", ADDRESS, SIZE)
@@ -38,9 +40,14 @@ def allocate(pointer: int, nbytes: int, *queue: int) -> None:
 
 
 @entry("cudaMallocHost cuMemAllocHost_v2", ADDRESS, SIZE)
-@entry("cudaHostAlloc cuMemHostAlloc cudaMallocManaged cuMemAllocManaged", ADDRESS, SIZE, UINT)
+@entry("cudaHostAlloc cuMemHostAlloc", ADDRESS, SIZE, UINT)
 def allocate_on_host(pointer: int, nbytes: int, flags: int = 0) -> None:
     _allocate(pointer, nbytes, True)
+
+
+@entry("cudaMallocManaged cuMemAllocManaged", ADDRESS, SIZE, UINT)
+def allocate_managed(pointer: int, nbytes: int, flags: int) -> None:
+    _managed.add(_allocate(pointer, nbytes, True))
 
 
 @entry("cudaMallocPitch", ADDRESS, ADDRESS, SIZE, SIZE)
@@ -55,6 +62,7 @@ def allocate_rows(pointer: int, pitch: int, width: int, height: int) -> None:
 def free(pointer: int, *queue: int) -> None:
     current().free(pointer)
     _on_host.discard(pointer)
+    _managed.discard(pointer)
 
 
 @entry("cudaHostRegister cuMemHostRegister_v2", ADDRESS, SIZE, UINT)
@@ -236,7 +244,7 @@ def pointer_attributes(result: int, pointer: int) -> None:
     if start is None:
         found = PointerAttributes(_UNREGISTERED, -2, 0, pointer)  # cudaInvalidDeviceId
     elif start in _on_host:
-        found = PointerAttributes(_HOST, 0, pointer, pointer)
+        found = PointerAttributes(_MANAGED if start in _managed else _HOST, 0, pointer, pointer)
     else:
         found = PointerAttributes(_DEVICE, 0, pointer, 0)
     ctypes.memmove(result, ctypes.addressof(found), ctypes.sizeof(found))

@@ -36,6 +36,8 @@ _WITH_VALUE = (
     "-cudart",
     "--cudart",
 )
+# What g++ and nvcc take from the environment, besides their arguments.
+_VARIABLES = ("CPATH", "CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN")
 _PARTS = re.compile(r"(?:compute|sm|lto)_(\d+)([af]?)")
 _SUFFIXES = (".cu", ".cpp", ".cc", ".cxx", ".c", ".C")
 BEST = 100
@@ -100,7 +102,8 @@ def _output(arguments: list[str]) -> Path | None:
 
 def _dependencies(text: str) -> list[str]:
     """The files that a makefile's rule names as prerequisites."""
-    return re.sub(r"\\\n", " ", text).partition(":")[2].replace("\\ ", "\0").replace("\0", " ").split()
+    words = text.replace("\\\n", " ").partition(":")[2].replace("\\ ", "\0").split()
+    return [word.replace("\0", " ") for word in words]
 
 
 def _digest(path: str) -> str | None:
@@ -111,12 +114,13 @@ def _digest(path: str) -> str | None:
 
 
 def _identity(command: list[str], output: Path) -> str:
-    """What the object depends on but for headers: compiler, options but for names of outputs, the source."""
+    """What the object depends on but for headers: compiler, options but for names of outputs, variables, the source."""
     options = ["-" if a in (str(output), f"{output}.d") else a for a in command]
     source = next(a for a in command if a.endswith(_SUFFIXES))
     compiler = toolkit.version() if command[0] == str(toolkit.nvcc()) else _version(command[0])
     torch = [folder.name for place in sys.path for folder in Path(place).glob("torch-*.dist-info")]
-    contents = repr((options, compiler, _version("c++"), torch, str(toolkit.home()), _digest(source)))
+    environment = [os.environ.get(name) for name in _VARIABLES]
+    contents = repr((options, environment, compiler, _version("c++"), torch, str(toolkit.home()), _digest(source)))
     return hashlib.sha256(contents.encode()).hexdigest()[:32]
 
 
@@ -151,8 +155,10 @@ def _compile(command: list[str], output: Path, folder: Path) -> int:
     sys.stderr.write(messages)
     if done.returncode or not rule.exists():
         return done.returncode
-    fixed: tuple[str, ...] = ("/usr/", str(toolkit.nvcc().parents[1]), str(toolkit.home()))
-    fixed += tuple(f"{place}/torch/" for place in sys.path if place)
+    # These are of a version, which the identity has.
+    fixed: tuple[str, ...] = ("/usr/include/c++/", "/usr/lib/gcc/")
+    folders = [toolkit.nvcc().parents[1], toolkit.home(), *(Path(place) / "torch" for place in sys.path if place)]
+    fixed += tuple(f"{os.path.realpath(folder)}/" for folder in folders)
     headers = [path for path in _dependencies(rule.read_text()) if not os.path.realpath(path).startswith(fixed)]
     folder.mkdir(parents=True, exist_ok=True)
     digests = {path: _digest(path) for path in headers}

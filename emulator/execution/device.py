@@ -18,7 +18,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ from emulator.ptx.module import Entry
 
 __all__ = ["Device", "DeviceProperties", "LaunchConfig"]
 
+WORKSPACE_BYTES = 8  # grid_workspace of cooperative_groups: its size, and a barrier
 PARAMETER_ALIGNMENT = 128  # bytes, of the parameter buffer: a tensor map in it must be 64-byte aligned
 LONGEST_CHAIN = 4  # pending launches; memory that the program frees meanwhile is kept until they have run
 
@@ -97,6 +98,7 @@ class Device:
         self._cluster_seconds: dict[int, float] = {}
         self._chain: list[Launch] = []
         self._kept: list[object] = []
+        self._workspace = np.zeros(WORKSPACE_BYTES, np.uint8)
         self._programs: dict[tuple[int, str], _Translated] = {}
         # Reentrant: a finalizer that runs inside of a launch may call torch, which synchronizes.
         self._lock = threading.RLock()
@@ -162,6 +164,8 @@ class Device:
         packed = np.frombuffer(entry.pack(params), np.uint8)
         parameters = _parameter_memory(len(packed))
         parameters[:] = packed
+        if config.cooperative:
+            config = replace(config, workspace=self._workspace.ctypes.data)
         launch = Launch(translated.program, config, parameters, entry.name, schedules or self.schedules, lenient)
         with self._lock:
             alike = all((x.schedules, x.lenient) == (launch.schedules, lenient) for x in self._chain)
@@ -169,6 +173,9 @@ class Device:
                 self._run_pending()
             if len(packed):
                 self.memory.register(parameters.ctypes.data, len(packed), "kernel parameters", writable=False)
+            if config.workspace:
+                self._workspace[:] = 0
+                self.memory.register(config.workspace, WORKSPACE_BYTES, "barrier of the grid")
             self._chain.append(launch)
             # With every launch: the program may have allocated memory since the last one.
             self._kept = [owner() for owner in memory_owners] if translated.allows_dependents else self._kept
@@ -197,6 +204,8 @@ class Device:
             for launch in chain:
                 if len(launch.parameters):
                     self.memory.release(launch.parameters.ctypes.data)
+                if launch.config.workspace:
+                    self.memory.release(launch.config.workspace)
             self._kept = []
 
     def _translated(self, entry: Entry) -> _Translated:

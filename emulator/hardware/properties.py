@@ -60,6 +60,8 @@ class LaunchConfig:
     dynamic_shared_bytes: int = 0
     programmatic: bool = False  # programmatic stream serialization
     cooperative: bool = False
+    workspace: int = 0
+    """Address of the barrier of cooperative_groups' grids, which the device sets; 0 if not cooperative."""
     nonportable_cluster: bool = False  # the kernel's attribute allows clusters of more than 8 CTAs
 
     @property

@@ -62,7 +62,14 @@ def test_arguments_are_rewritten():
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
+def folder(tmp_path):
+    made = tmp_path / "of a project"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def project(tmp_path, folder, monkeypatch):
     """compile() -> whether the compiler has run; a C++ file that includes a header of its folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     toolkit.home.cache_clear()
@@ -73,14 +80,14 @@ def project(tmp_path, monkeypatch):
         return run(command, **options)
 
     monkeypatch.setattr(nvcc.subprocess, "run", counted)
-    (tmp_path / "value.h").write_text("#define VALUE 1\n")
-    (tmp_path / "file.cpp").write_text('#include "value.h"\nint value() { return VALUE; }\n')
+    (folder / "value.h").write_text("#define VALUE 1\n")
+    (folder / "file.cpp").write_text('#include "value.h"\nint value() { return VALUE; }\n')
 
     def compile_(*options):
         runs.clear()
-        command = ["g++", "-c", str(tmp_path / "file.cpp"), "-o", str(tmp_path / "file.o"), *options]
-        assert nvcc.run(command) == 0 and (tmp_path / "file.o").exists()
-        (tmp_path / "file.o").unlink()
+        command = ["g++", "-c", str(folder / "file.cpp"), "-o", str(folder / "file.o"), *options]
+        assert nvcc.run(command) == 0 and (folder / "file.o").exists()
+        (folder / "file.o").unlink()
         return "-c" in runs
 
     yield compile_
@@ -88,19 +95,27 @@ def project(tmp_path, monkeypatch):
 
 
 @needs_nvcc
-def test_objects_are_kept_by_their_contents(project, tmp_path):
+def test_objects_are_kept_by_their_contents(project, folder):
     assert project() and not project()
     assert project("-O1") and not project("-O1")
-    rule = tmp_path / "file.o.d"
+    rule = folder / "file.o.d"
     assert project("-MMD", "-MF", str(rule))
     rule.unlink()
     assert not project("-MMD", "-MF", str(rule)) and "value.h" in rule.read_text()
-    (tmp_path / "value.h").write_text("#define VALUE 2\n")
+    (folder / "value.h").write_text("#define VALUE 2\n")
     assert project() and not project()
-    (tmp_path / "value.h").write_text("#define VALUE 1\n")
+    (folder / "value.h").write_text("#define VALUE 1\n")
     assert not project()
-    (tmp_path / "file.cpp").write_text("int value() { return 3; }\n")
+    (folder / "file.cpp").write_text("int value() { return 3; }\n")
     assert project()
+
+
+@needs_nvcc
+@pytest.mark.parametrize("variable,first,second", [("CPATH", "one", "other"), ("NVCC_APPEND_FLAGS", "-DA", "-DB")])
+def test_objects_are_kept_by_what_compilers_read_from_the_environment(project, monkeypatch, variable, first, second):
+    for value in (first, second):
+        monkeypatch.setenv(variable, value)
+        assert project() and not project()
 
 
 def image(kind, architecture, data, compressed=0, flags=0, full=0):

@@ -37,6 +37,22 @@ __global__ void ranks(int *x) {
     if (threadIdx.x == 0) x[blockIdx.x] = 10 * cluster.num_blocks() + cluster.block_rank();
 }
 
+__global__ void sum_of_all(int *x, int *sums) {
+    auto grid = cooperative_groups::this_grid();
+    if (!grid.is_valid()) {
+        sums[blockIdx.x] = -1;
+        return;
+    }
+    for (int round = 0; round < 2; round++) {
+        if (threadIdx.x == 0) x[blockIdx.x] = blockIdx.x + round;
+        grid.sync();
+        int sum = 0;
+        for (int i = 0; i < gridDim.x; i++) sum += x[i];
+        grid.sync();
+        if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+    }
+}
+
 __global__ void __launch_bounds__(64) bounded(int *x) {
     __shared__ int buffer[300];
     buffer[threadIdx.x] = threadIdx.x;
@@ -153,6 +169,23 @@ extern "C" int cooperative() {
     return 0;
 }
 
+extern "C" int grid_barrier() {
+    int host[12], *x, *sums;
+    OK(cudaMalloc(&x, sizeof host));
+    OK(cudaMalloc(&sums, sizeof host));
+    void *arguments[] = {&x, &sums};
+    for (int launches = 0; launches < 2; launches++) {
+        OK(cudaMemset(sums, 0, sizeof host));
+        OK(cudaLaunchCooperativeKernel((void *)sum_of_all, 12, 64, arguments, 0, 0));
+        OK(cudaMemcpy(host, sums, sizeof host, cudaMemcpyDeviceToHost));
+        for (int sum : host) CHECK(sum == 66 + 12);
+    }
+    sum_of_all<<<12, 64>>>(x, sums);
+    OK(cudaMemcpy(host, sums, sizeof host, cudaMemcpyDeviceToHost));
+    for (int sum : host) CHECK(sum == -1);
+    return 0;
+}
+
 extern "C" int occupancy() {
     cudaFuncAttributes attributes;
     int resident;
@@ -205,6 +238,12 @@ extern "C" int memory() {
     CHECK(attributes.type == cudaMemoryTypeDevice && attributes.devicePointer == rows + 1);
     OK(cudaPointerGetAttributes(&attributes, pinned));
     CHECK(attributes.type == cudaMemoryTypeHost);
+    int *both;
+    OK(cudaMallocManaged(&both, 64));
+    OK(cudaPointerGetAttributes(&attributes, both + 1));
+    CHECK(attributes.type == cudaMemoryTypeManaged && attributes.devicePointer == both + 1);
+    CHECK(attributes.hostPointer == both + 1);
+    OK(cudaFree(both));
     OK(cudaPointerGetAttributes(&attributes, host));
     CHECK(attributes.type == cudaMemoryTypeUnregistered);
     OK(cudaHostRegister(host, sizeof host, 0));
