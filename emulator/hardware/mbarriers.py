@@ -146,6 +146,11 @@ class MBarrier(Barrier):
         """complete_tx: bytes have arrived, before they are expected if an arrival is still pending."""
         if self._hidden is not None:
             self._check_visible(how, issuer)
+        if self.home is not None and self.home.mbarriers.get(self.offset) is not self:
+            raise Fault(
+                f"{how} of {label(issuer)} reaches the {self.name} after mbarrier.inval: it must have arrived before "
+                "(PTX ISA, mbarrier.inval)"
+            )
         self._hear(issuer)
         self.bytes -= nbytes
         self.delivered = True

@@ -65,6 +65,7 @@ int run_load(Turns *turns) {
     const Load *load = &loads->pending[loads->first % PENDING];
     const Route *route = &load->route;
     Barrier *barrier = route->target;
+    if (load->issuer->barriers[barrier->offset >> 3] != barrier) return 0;
     if (route->window->closed || route->window->observed || barrier->hides || barrier->waiting) return 0;
     if (barrier->bytes - route->nbytes < -COUNT_LIMIT) return 0;
     if (load_tile(route->tile, route->loads, route->window, route->offset, load->at, 1) == REFUSED) return 0;

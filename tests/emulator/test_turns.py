@@ -74,6 +74,20 @@ def test_those_who_wait_are_woken_in_the_order_of_their_waits(parted):
     assert out.tolist() == [4, 0, 1, 2, 3, 99]
 
 
+@pytest.mark.parametrize("kernels", [True, False])
+@pytest.mark.parametrize(
+    "wait, text",
+    [
+        (WAIT.format(at="A", barrier="%r2", parity="1"), r"waits for parity 1 \(phase 1\)"),
+        ("A: mbarrier.try_wait.shared.b64 %p2, [%r1], %rd1; @!%p2 bra A;", r"waits for phase 0 \(phase 0\)"),
+    ],
+)
+def test_a_hang_names_what_is_waited_for(wait, text, kernels):
+    arrivals = "mbarrier.arrive.shared.b64 %rd1, [%r1]; @!%p1 mbarrier.arrive.shared.b64 _, [%r2];"
+    with pytest.raises(EmulatorError, match=text):
+        launch(INIT.format(count=64) + arrivals + wait, np.zeros(4, np.uint32), kernels=kernels)
+
+
 def test_warps_that_have_effects_for_ever_can_be_stopped():
     with pytest.raises(EmulatorError, match=r"stopped after \d+ warp instructions"):
         launch(HAND_OVER.format(n=1 << 31), np.zeros(4, np.uint32), threads=64, max_instructions=500_000)
@@ -184,6 +198,29 @@ def test_a_load_that_is_no_longer_legal(change, reason, kernels):
     with pytest.raises(EmulatorError, match=reason) as error:
         load(6, kernels=kernels, **options)
     assert "cp.async.bulk.tensor.2d" in str(error.value)
+
+
+# Two mbarriers, which change places in this process's memory before the fourth load.
+RENEWED = """
+    add.u32 %r12, %r2, 64; setp.eq.and.u32 %p5, %r5, 0, !%p1; setp.eq.and.u32 %p6, %r5, 3, !%p1;
+    @%p5 mbarrier.init.shared.b64 [%r12], 1; {in_flight} @%p6 mbarrier.inval.shared.b64 [%r12];
+    @%p6 mbarrier.inval.shared.b64 [%r2]; @%p6 mbarrier.init.shared.b64 [%r12], 1;
+    @%p6 mbarrier.init.shared.b64 [%r2], 1; @%p6 fence.mbarrier_init.release.cluster; @%p4 mov.u32 %r3, 0;
+"""
+IN_FLIGHT = (
+    "@%p6 cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r1], [map, {%r10, %r4}], [%r2];"
+)
+
+
+def test_a_barrier_that_is_initialised_anew_elsewhere():
+    tensor, out, _ = load(6, before=RENEWED.format(in_flight=""))
+    assert np.array_equal(out, expected(tensor, 6))
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+def test_a_load_in_flight_to_a_barrier_that_is_invalidated(kernels):
+    with pytest.raises(EmulatorError, match=r"tensor copy of .* reaches the mbarrier .* after mbarrier\.inval"):
+        load(6, kernels=kernels, before=RENEWED.format(in_flight=IN_FLIGHT))
 
 
 @pytest.mark.parametrize("kernels", [True, False])
