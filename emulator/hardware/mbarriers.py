@@ -85,12 +85,12 @@ class MBarrier(Barrier):
 
     @property
     def phases(self) -> dict[Warp, int]:
-        """Warps that have arrived -> the phase of their last arrival."""
+        """Warps that have arrived, in order -> the phase of their last arrival."""
         found = dict(self._phases)
         for warp, phase in zip(self.home.warps if self.home is not None else (), self.warp_phases):
             if phase >= 0:
                 found[warp] = max(phase, found.get(warp, 0))
-        return found
+        return dict(sorted(found.items(), key=lambda arrival: arrival[0].key))
 
     @property
     def is_awaited(self) -> bool:

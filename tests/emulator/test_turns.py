@@ -88,6 +88,21 @@ def test_a_hang_names_what_is_waited_for(wait, text, kernels):
         launch(INIT.format(count=64) + arrivals + wait, np.zeros(4, np.uint32), kernels=kernels)
 
 
+@pytest.mark.parametrize("kernels", [True, False])
+def test_a_hang_names_warps_in_order(kernels):
+    """Warp 1 arrives before warp 0."""
+    body = (
+        INIT.format(count=64)
+        + "setp.lt.u32 %p3, %tid, 32; @%p3 bra FIRST; mbarrier.arrive.shared.b64 _, [%r1]; bar.sync 1, 64; bra WAIT;"
+        + "FIRST: bar.sync 1, 64; mbarrier.arrive.shared.b64 _, [%r1]; WAIT:"
+        + WAIT.format(at="A", barrier="%r1", parity="1")
+    )
+    with pytest.raises(EmulatorError) as error:
+        launch(body, np.zeros(4, np.uint32), threads=64, kernels=kernels)
+    named = [line for line in str(error.value).splitlines() if "has arrived in an earlier phase" in line]
+    assert ["warp 0" in line for line in named] == [True, False]
+
+
 def test_warps_that_have_effects_for_ever_can_be_stopped():
     with pytest.raises(EmulatorError, match=r"stopped after \d+ warp instructions"):
         launch(HAND_OVER.format(n=1 << 31), np.zeros(4, np.uint32), threads=64, max_instructions=500_000)
