@@ -239,6 +239,24 @@ def test_a_load_in_flight_to_a_barrier_that_is_invalidated(kernels):
 
 
 @pytest.mark.parametrize("kernels", [True, False])
+@pytest.mark.parametrize("place", ["before", "behind"])
+def test_a_tensor_that_is_freed_during_the_launch(place, kernels, monkeypatch):
+    """As by a finalizer that runs inside of the launch. `behind` the load is in flight."""
+
+    def free(g, mask, tensor_map, issuer):
+        memory = g.grid.memory
+        memory.release(next(allocation for allocation in memory.snapshot()[1] if allocation.name == "a0").start)
+
+    monkeypatch.setattr(copies, "prefetch_map", free)
+    with pytest.raises(EmulatorError, match="outside every live allocation") as error:
+        # The turn ends behind it, and the next one has an effect.
+        change = "setp.eq.and.u32 %p6, %r5, 2, !%p1; @%p6 prefetch.tensormap [map]; bar.sync 0;"
+        change += "st.shared.b32 [%r2+128], %r5;"
+        load(6, kernels=kernels, block=(64, 1, 1), **{place: change})
+    assert "cp.async.bulk.tensor.2d" in str(error.value)
+
+
+@pytest.mark.parametrize("kernels", [True, False])
 def test_a_load_whose_cta_has_exited_is_doubted(kernels, monkeypatch):
     monkeypatch.setattr(errors, "_reported", set())
     with pytest.warns(OrderingWarning, match="a tensor copy reaches CTA .* which has exited"):
