@@ -223,7 +223,8 @@ RENEWED = """
     @%p6 mbarrier.init.shared.b64 [%r2], 1; @%p6 fence.mbarrier_init.release.cluster; @%p4 mov.u32 %r3, 0;
 """
 IN_FLIGHT = (
-    "@%p6 cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r1], [map, {%r10, %r4}], [%r2];"
+    "@%p6 cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes "
+    "[%r1], [map, {%r10, %r4}], [%r2];"
 )
 
 
