@@ -6,7 +6,7 @@ changed by then is checked then.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from emulator.arithmetic.reductions import combined
 from emulator.errors import Fault
@@ -85,7 +85,8 @@ def pending_load(load: Load, warp: Warp) -> AsyncOperation:
 
     def run() -> None:
         g.cta.alive("a tensor copy", issuer)
-        places = [((g.cta, route.offset), g.cta.shared.live_barriers.by_address[route.target])]
+        barrier = cast("MBarrier", g.cta.shared.live_barriers.by_address[route.target])
+        places = [((g.cta, route.offset), barrier)]
         _tile_load(g, MapReader(g, route.map, issuer), tuple(load.at[: route.rank]), places, False, issuer)()
 
     async_op = AsyncOperation(g, issuer, run)
