@@ -64,9 +64,10 @@ def read(entry: Path) -> bytes | None:
     """The bytes of an entry; None if there is none."""
     try:
         data = entry.read_bytes()
-        os.utime(entry)  # the entries used last are kept
     except OSError:
         return None
+    with suppress(OSError):  # a folder that can only be read
+        os.utime(entry)  # the entries used last are kept
     return data
 
 

@@ -70,6 +70,7 @@ class Machine:
         self.turns.words[DELAYED] = count
 
     def tell(self, turns: Turns) -> None:
+        """Compiled turns hear what a Python row has changed: quiet events, asynchronous operations, allocations."""
         words = turns.words
         words[QUIET], words[OUTSTANDING] = self.quiet, self.queues.outstanding
         if self.resident[0].grid.memory.version != self.allocations[0]:

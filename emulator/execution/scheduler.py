@@ -171,6 +171,8 @@ class GridMachine(Machine):
             self.allocations, self.turns.words[STALE] = known, 0
             for warp in self.turns.warps:
                 warp.registers.look_up(grid)
+            if self.turns.loads is not None:
+                self.turns.loads.forget_allocations()
 
     def _retire(self) -> None:
         for cluster in self.take_finished():

@@ -23,7 +23,9 @@ class LiveBarriers:
         self.low, self.high = low, high
         self.opening = low, high  # the largest part without a barrier: its first offset and end
         self._barriers: dict[int, object] = {}  # by offset
-        self.by_address: dict[int, Barrier] = {}  # those that compiled code knows
+        # Those that compiled code knows. One that is not live stays: a copy may still be on its way to it, and no other
+        # may get its address.
+        self.by_address: dict[int, Barrier] = {}
         # Addresses of the barriers in this process, 0 for none; by offset / 8.
         self.addresses = np.zeros((high >> 3) + 1, np.uint64)
         self._bytes = bytearray((high >> 3) + 1)  # 1 if one is there, by offset / 8
@@ -40,9 +42,7 @@ class LiveBarriers:
 
     def remove(self, offset: int) -> None:
         """The barrier at `offset` is no longer live."""
-        barrier = self._barriers.pop(offset)
-        if isinstance(barrier, Barrier):
-            del self.by_address[barrier.address]
+        del self._barriers[offset]
         self.addresses[offset >> 3] = 0
         self.guarded[offset >> 3] = False
         self._find_opening()

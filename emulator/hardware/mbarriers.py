@@ -85,12 +85,12 @@ class MBarrier(Barrier):
 
     @property
     def phases(self) -> dict[Warp, int]:
-        """Warps that have arrived -> the phase of their last arrival."""
+        """Warps that have arrived, in order -> the phase of their last arrival."""
         found = dict(self._phases)
         for warp, phase in zip(self.home.warps if self.home is not None else (), self.warp_phases):
             if phase >= 0:
                 found[warp] = max(phase, found.get(warp, 0))
-        return found
+        return dict(sorted(found.items(), key=lambda arrival: arrival[0].key))
 
     @property
     def is_awaited(self) -> bool:
@@ -146,6 +146,11 @@ class MBarrier(Barrier):
         """complete_tx: bytes have arrived, before they are expected if an arrival is still pending."""
         if self._hidden is not None:
             self._check_visible(how, issuer)
+        if self.home is not None and self.home.mbarriers.get(self.offset) is not self:
+            raise Fault(
+                f"{how} of {label(issuer)} reaches the {self.name} after mbarrier.inval: it must have arrived before "
+                "(PTX ISA, mbarrier.inval)"
+            )
         self._hear(issuer)
         self.bytes -= nbytes
         self.delivered = True

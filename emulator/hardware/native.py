@@ -33,10 +33,10 @@ def library() -> ctypes.CDLL:
         ctypes.c_int32,
     ]
     compiled.fragment_to_rows.restype = None
-    for name in ("enqueue", "dequeue", "wake_listed", "run_turns"):
+    for name in ("enqueue", "dequeue", "wake_listed", "run_turns", "forget_allocations"):
         getattr(compiled, name).argtypes = [ctypes.c_void_p]
     compiled.learn_route.argtypes = compiled.forget_routes.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-    compiled.learn_route.restype = compiled.forget_routes.restype = None
+    compiled.learn_route.restype = compiled.forget_routes.restype = compiled.forget_allocations.restype = None
     compiled.enqueue.restype = compiled.wake_listed.restype = None
     compiled.dequeue.restype = ctypes.c_void_p
     return compiled

@@ -95,6 +95,10 @@ class Loads:
         """The CTA of this memory is over."""
         library().forget_routes(self.address, shared.address)
 
+    def forget_allocations(self) -> None:
+        """The live allocations have changed: Python does the pending loads, and finds routes legal anew."""
+        library().forget_allocations(self.address)
+
     def take(self) -> Load:
         """The load that was issued first, which is no longer pending."""
         state = self._state

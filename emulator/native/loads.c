@@ -59,12 +59,19 @@ void forget_routes(Loads *loads, const u8 *shared) {
         if (loads->routes[i].shared == shared) loads->routes[i].shared = 0;
 }
 
+// The live allocations have changed: Python does the pending loads, and finds routes legal anew.
+void forget_allocations(Loads *loads) {
+    for (int i = 0; i < ROUTES; i++) loads->routes[i].shared = 0;
+    for (int i = 0; i < PENDING; i++) loads->pending[i].route.loads = 0;
+}
+
 // Executes the load that was issued first. Returns 0 if Python has to do it.
 int run_load(Turns *turns) {
     Loads *loads = turns->loads;
     const Load *load = &loads->pending[loads->first % PENDING];
     const Route *route = &load->route;
     Barrier *barrier = route->target;
+    if (!route->loads || load->issuer->barriers[barrier->offset >> 3] != barrier) return 0;
     if (route->window->closed || route->window->observed || barrier->hides || barrier->waiting) return 0;
     if (barrier->bytes - route->nbytes < -COUNT_LIMIT) return 0;
     if (load_tile(route->tile, route->loads, route->window, route->offset, load->at, 1) == REFUSED) return 0;

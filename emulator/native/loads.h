@@ -12,7 +12,7 @@ typedef struct {
     const u8 *shared;               // of the CTA that issues it and receives it
     const Window *window;           // the same memory
     const Tile *tile;
-    Traffic *loads;                 // from the tensor's allocation
+    Traffic *loads;                 // from the tensor's allocation; NULL: Python has to do the load
     Barrier *target;
     u64 offset;                     // of the destination
     s64 nbytes;                     // that arrive at the barrier

@@ -6,7 +6,7 @@ changed by then is checked then.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from emulator.arithmetic.reductions import combined
 from emulator.errors import Fault
@@ -27,7 +27,6 @@ from emulator.ops.copy_operands import (
     own_source,
     signed_coordinates,
 )
-from emulator.ops.mbarrier import barrier_at
 from emulator.ops.memory import SHARED_TAG, TAG_SHIFT
 
 if TYPE_CHECKING:
@@ -86,8 +85,7 @@ def pending_load(load: Load, warp: Warp) -> AsyncOperation:
 
     def run() -> None:
         g.cta.alive("a tensor copy", issuer)
-        live = g.cta.shared.live_barriers.by_address.get(route.target)
-        barrier = g.cta.mbarriers[live.offset] if live is not None else barrier_at(g, None, route.barrier)
+        barrier = cast("MBarrier", g.cta.shared.live_barriers.by_address[route.target])
         places = [((g.cta, route.offset), barrier)]
         _tile_load(g, MapReader(g, route.map, issuer), tuple(load.at[: route.rank]), places, False, issuer)()
 

@@ -45,6 +45,8 @@ FORMS = [
     ("setmaxnreg.dec", "sync aligned u32", "32"),
     ("shfl", "sync idx b32", "%r3|%p1, %r1, 0, 31, -1"),
     ("redux", "sync add s32", "%r3, %r1, -1"),
+    ("shf.l", "wrap b32", "%r3, %r1, %r1, %r1"),
+    ("dp2a.lo", "u32 s32", "%r3, %r1, %r1, %r1"),
     ("ld", "relaxed gpu global L1::no_allocate v2 b32", "{%r3, %r4}, [%rd0]"),
     ("red", "relaxed gpu global add v2 f32", "[%rd0], {%f1, %f1}"),
 ]
@@ -58,12 +60,16 @@ TWINS = [
     ("ldmatrix", "sync aligned m16n16 x1 trans shared b4x16_p64 b8x16", "{%r3, %r4}, [%r0]"),
     ("mbarrier.try_wait", "acquire parity cta shared::cta b64", "%p1, [%r0], %r1"),
     ("barrier.cluster", "aligned arrive", ""),
+    ("shf", "wrap l b32", "%r3, %r1, %r1, %r1"),
+    ("dp2a", "u32 lo s32", "%r3, %r1, %r1, %r1"),
+    ("mul24", "u32 lo", "%r3, %r1, %r1"),
+    ("mad24", "s32 hi", "%r3, %r1, %r1, %r1"),
 ]
 
 
 def shuffled(modifiers, seed):
     """Some orders of the modifiers in which those of one class keep theirs."""
-    source, classes = random.Random(seed), ("global", "shared", "f16x2", "f32", "b8x16", "b4x16_p64")
+    source, classes = random.Random(seed), ("global", "shared", "f16x2", "f32", "b8x16", "b4x16_p64", "u32", "s32")
     for _ in range(6):
         order = modifiers.split()
         source.shuffle(order)

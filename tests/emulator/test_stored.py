@@ -84,6 +84,16 @@ def test_a_kernel_is_translated_once(folder):
     assert found and outcome(again) == want
 
 
+def test_entries_of_a_folder_that_can_only_be_read_are_used(folder, monkeypatch):
+    loaded(text())[0].check()
+
+    def refuse(path):
+        raise OSError(f"read-only: {path}")
+
+    monkeypatch.setattr(os, "utime", refuse)
+    assert loaded(text())[1]
+
+
 @pytest.mark.parametrize("change", WRONG.values(), ids=WRONG)
 def test_messages_are_the_same(change, monkeypatch):
     out = emulator.array(np.zeros(64, np.uint32))

@@ -74,6 +74,35 @@ def test_those_who_wait_are_woken_in_the_order_of_their_waits(parted):
     assert out.tolist() == [4, 0, 1, 2, 3, 99]
 
 
+@pytest.mark.parametrize("kernels", [True, False])
+@pytest.mark.parametrize(
+    "wait, text",
+    [
+        (WAIT.format(at="A", barrier="%r2", parity="1"), r"waits for parity 1 \(phase 1\)"),
+        ("A: mbarrier.try_wait.shared.b64 %p2, [%r1], %rd1; @!%p2 bra A;", r"waits for phase 0 \(phase 0\)"),
+    ],
+)
+def test_a_hang_names_what_is_waited_for(wait, text, kernels):
+    arrivals = "mbarrier.arrive.shared.b64 %rd1, [%r1]; @!%p1 mbarrier.arrive.shared.b64 _, [%r2];"
+    with pytest.raises(EmulatorError, match=text):
+        launch(INIT.format(count=64) + arrivals + wait, np.zeros(4, np.uint32), kernels=kernels)
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+def test_a_hang_names_warps_in_order(kernels):
+    """Warp 1 arrives before warp 0."""
+    body = (
+        INIT.format(count=64)
+        + "setp.lt.u32 %p3, %tid, 32; @%p3 bra FIRST; mbarrier.arrive.shared.b64 _, [%r1]; bar.sync 1, 64; bra WAIT;"
+        + "FIRST: bar.sync 1, 64; mbarrier.arrive.shared.b64 _, [%r1]; WAIT:"
+        + WAIT.format(at="A", barrier="%r1", parity="1")
+    )
+    with pytest.raises(EmulatorError) as error:
+        launch(body, np.zeros(4, np.uint32), threads=64, kernels=kernels)
+    named = [line for line in str(error.value).splitlines() if "has arrived in an earlier phase" in line]
+    assert ["warp 0" in line for line in named] == [True, False]
+
+
 def test_warps_that_have_effects_for_ever_can_be_stopped():
     with pytest.raises(EmulatorError, match=r"stopped after \d+ warp instructions"):
         launch(HAND_OVER.format(n=1 << 31), np.zeros(4, np.uint32), threads=64, max_instructions=500_000)
@@ -183,6 +212,48 @@ def test_a_load_that_is_no_longer_legal(change, reason, kernels):
     options = {"before": "", "behind": ""} | change
     with pytest.raises(EmulatorError, match=reason) as error:
         load(6, kernels=kernels, **options)
+    assert "cp.async.bulk.tensor.2d" in str(error.value)
+
+
+# Two mbarriers, which change places in this process's memory before the fourth load.
+RENEWED = """
+    add.u32 %r12, %r2, 64; setp.eq.and.u32 %p5, %r5, 0, !%p1; setp.eq.and.u32 %p6, %r5, 3, !%p1;
+    @%p5 mbarrier.init.shared.b64 [%r12], 1; {in_flight} @%p6 mbarrier.inval.shared.b64 [%r12];
+    @%p6 mbarrier.inval.shared.b64 [%r2]; @%p6 mbarrier.init.shared.b64 [%r12], 1;
+    @%p6 mbarrier.init.shared.b64 [%r2], 1; @%p6 fence.mbarrier_init.release.cluster; @%p4 mov.u32 %r3, 0;
+"""
+IN_FLIGHT = (
+    "@%p6 cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes "
+    "[%r1], [map, {%r10, %r4}], [%r2];"
+)
+
+
+def test_a_barrier_that_is_initialised_anew_elsewhere():
+    tensor, out, _ = load(6, before=RENEWED.format(in_flight=""))
+    assert np.array_equal(out, expected(tensor, 6))
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+def test_a_load_in_flight_to_a_barrier_that_is_invalidated(kernels):
+    with pytest.raises(EmulatorError, match=r"tensor copy of .* reaches the mbarrier .* after mbarrier\.inval"):
+        load(6, kernels=kernels, before=RENEWED.format(in_flight=IN_FLIGHT))
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+@pytest.mark.parametrize("place", ["before", "behind"])
+def test_a_tensor_that_is_freed_during_the_launch(place, kernels, monkeypatch):
+    """As by a finalizer that runs inside of the launch. `behind` the load is in flight."""
+
+    def free(g, mask, tensor_map, issuer):
+        memory = g.grid.memory
+        memory.release(next(allocation for allocation in memory.snapshot()[1] if allocation.name == "a0").start)
+
+    monkeypatch.setattr(copies, "prefetch_map", free)
+    with pytest.raises(EmulatorError, match="outside every live allocation") as error:
+        # The turn ends behind it, and the next one has an effect.
+        change = "setp.eq.and.u32 %p6, %r5, 2, !%p1; @%p6 prefetch.tensormap [map]; bar.sync 0;"
+        change += "st.shared.b32 [%r2+128], %r5;"
+        load(6, kernels=kernels, block=(64, 1, 1), **{place: change})
     assert "cp.async.bulk.tensor.2d" in str(error.value)
 
 
