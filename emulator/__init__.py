@@ -1,6 +1,7 @@
 """A Blackwell GPU (NVIDIA B200, sm_100a) in software: runs torch and CuTe DSL programs for device "cuda" on a CPU.
 
     python -m emulator SCRIPT ARGS...       the program, its child processes included, on the emulated device
+    python -m emulator ./a.out ARGS...      a program of CUDA C++, or a .cu file
     emulator.counters()                     in the program: event counts of each launch
     emulator.load_ptx(text)["kernel"].launch(grid, block, args)     a kernel of PTX text; needs no torch and no DSL
     emulator.tensor_map(array, box)         a tensor map, as cuTensorMapEncodeTiled makes it

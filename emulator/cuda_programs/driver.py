@@ -11,7 +11,7 @@ from emulator.cuda_programs.backends import current
 from emulator.cuda_programs.entries import ADDRESS, HANDLE, INT, U64, UINT, entry, put, text
 from emulator.errors import Fault
 from emulator.hardware.tma.encode import encode_tiled
-from emulator.hardware.tma.tensor_map import RULES, TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES
+from emulator.hardware.tma.tensor_map import RULES, TENSOR_MAP_BYTES
 
 
 @entry("cuModuleLoadData cuModuleLoadFatBinary", ADDRESS, ADDRESS)
@@ -81,8 +81,10 @@ def encode(
     l2_promotion: int,
     fill: int,
 ) -> None:
-    if not result or result % TENSOR_MAP_ALIGNMENT:
-        raise Fault(f"tensor map at {result:#x}: must be {TENSOR_MAP_ALIGNMENT}-byte aligned ({RULES})")
+    # The driver's documentation asks for 64-byte alignment of the result. Driver 13.0 on an H200 writes the same bytes
+    # to any address; what a kernel reads has to be aligned, and is checked there.
+    if not result:
+        raise Fault(f"a null pointer for the tensor map ({RULES})")
     if not 1 <= rank <= 5:
         raise Fault(f"tensor map rank {rank}; limit 1 to 5 ({RULES})")
     raw = encode_tiled(

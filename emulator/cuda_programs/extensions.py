@@ -12,6 +12,7 @@ import importlib
 import importlib.machinery
 import os
 import sys
+import threading
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -61,15 +62,20 @@ class ExtensionCall(TorchDispatchMode):
             return place(func(*args, **kwargs), wanted, sources, explicit)
 
     def _own(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """An operation of an extension: its kernel for CUDA where it has one, with this mode in force."""
-        keys = torch._C.DispatchKey
-        cuda = func.has_kernel_for_dispatch_key(keys.CUDA)
+        """An operation of an extension: its kernel for CUDA, else that for the CPU, with this mode in force."""
+        has_kernel = torch._C._dispatch_has_computed_kernel_for_dispatch_key
+        key = next((key for key in ("CUDA", "CPU") if has_kernel(func.name(), key)), None)
+        if key is None:
+            raise NotImplementedError(f"{func.name()} has no kernel for CUDA")
         with self:
-            return func._op_dk(keys.CUDA if cuda else keys.CPU, *args, **kwargs)
+            return func._op_dk(getattr(torch._C.DispatchKey, key), *args, **kwargs)
 
 
-_mode = ExtensionCall()
-_depth = 0
+class _Thread(threading.local):
+    inside = False  # whether a call is under way
+
+
+_mode, _thread = ExtensionCall(), _Thread()
 
 
 def on_the_device(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,16 +84,15 @@ def on_the_device(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*arguments: Any, **keywords: Any) -> Any:
-        global _depth
-        if _depth or os.environ.get("EMULATOR") == "hopper":
+        if _thread.inside or os.environ.get("EMULATOR") == "hopper":
             return raising(*arguments, **keywords)
         run_pending()
-        _depth += 1
+        _thread.inside = True
         try:
             with _mode:
                 return raising(*arguments, **keywords)
         finally:
-            _depth -= 1
+            _thread.inside = False
 
     return call
 

@@ -83,7 +83,9 @@ def rewritten(arguments: list[str]) -> list[str]:
     kept += ["--compress-mode=none", "-DCCCL_DISABLE_CTK_COMPATIBILITY_CHECK"]
     if not any(a in ("-c", "--compile", "-ptx", "-cubin", "-fatbin", "-E", "-M", "-MM") for a in arguments):
         library = any(a in ("-shared", "--shared", "-lib", "--lib") for a in arguments)
-        kept += [f"-L{toolkit.home() / ('lib64' if library else 'lib64/program')}", "-lcudart"]
+        folder = toolkit.home() / "lib64"
+        kept += [f"-L{folder}", f"-Xlinker=-rpath={folder}"] if library else [f"-L{folder / 'program'}"]
+        kept += ["-lcudart"]
     return kept
 
 

@@ -78,12 +78,14 @@ def _check(path: Path) -> None:
 
 
 def _symbol_names(file: bytes) -> set[bytes]:
-    """The names in the symbol tables of an executable, of 64-bit ELF (man 5 elf)."""
-    sections, size, count = struct.unpack_from("<Q10xHH", file, 0x28)
-    headers = [
-        struct.unpack_from("<4xI16xQQI", file, sections + size * i) for i in range(count)
-    ]  # type, place, size, link
+    """The names in the symbol tables of an executable of 64-bit ELF (man 5 elf); of any other file none."""
     names: set[bytes] = set()
+    try:
+        sections, size, count = struct.unpack_from("<Q10xHH", file, 0x28)
+        # type, place, size, link
+        headers = [struct.unpack_from("<4xI16xQQI", file, sections + size * i) for i in range(count)]
+    except struct.error:
+        return names
     for kind, _, _, strings in headers:
         if kind in (_SYMBOLS, _DYNAMIC_SYMBOLS):
             _, place, length, _ = headers[strings]

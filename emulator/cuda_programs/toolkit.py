@@ -24,26 +24,26 @@ import tempfile
 from pathlib import Path
 
 from emulator import toolchain
-from emulator.cuda_programs.libraries import LINKED, PROGRAM, library
+from emulator.cuda_programs.libraries import LINKED, LINKED_NAME, PROGRAM, library
 from emulator.errors import EmulatorError
 
 MISSING = (
     "CUDA C++ needs NVIDIA's compiler: pip install 'nvfp4-b200[cuda]' (nvidia-cuda-nvcc, nvidia-nvvm, nvidia-cuda-crt, "
-    "nvidia-cuda-runtime and nvidia-cuda-cccl of PyPI), or set CUDA_HOME to a CUDA toolkit from 12.8 on"
+    "nvidia-cuda-runtime and nvidia-cuda-cccl of PyPI), or set CUDA_HOME to a CUDA toolkit of version 13"
 )
 HEADERS = toolchain.HERE / "cuda_programs" / "torch_headers"
 
 
 @functools.cache
 def nvcc() -> Path:
-    """NVIDIA's nvcc. Raises EmulatorError, which names the extra, if there is none that knows sm_100."""
+    """NVIDIA's nvcc. Raises EmulatorError, which names the extra, if there is none of CUDA 13."""
     namespace = importlib.util.find_spec("nvidia")
     folders = [Path(place) / "cu13" for place in (namespace.submodule_search_locations or () if namespace else ())]
     folders += [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     found = [folder / "bin" / "nvcc" for folder in folders]
     found += [Path(path) for path in [shutil.which("nvcc")] if path]
     for path in found:
-        if os.access(path, os.X_OK) and not _is_ours(path) and _knows_sm_100(path):
+        if os.access(path, os.X_OK) and not _is_ours(path) and _fits(path):
             return path
     raise EmulatorError(MISSING)
 
@@ -52,9 +52,9 @@ def _is_ours(path: Path) -> bool:
     return b"cuda_programs" in path.read_bytes()[:1000]
 
 
-def _knows_sm_100(path: Path) -> bool:
-    listed = subprocess.run([path, "--list-gpu-code"], capture_output=True, text=True, check=False).stdout
-    return "sm_100" in listed.split()
+def _fits(path: Path) -> bool:
+    """Whether it is of CUDA 13, whose structures runtime/ fills in."""
+    return "release 13." in subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
 
 
 @functools.cache
@@ -100,6 +100,7 @@ def _fill(folder: Path, libraries: tuple[Path, Path], include: Path | None, torc
     if include:
         (folder / "include").symlink_to(include)
     linked, program = libraries
+    (folder / "lib64" / LINKED_NAME).symlink_to(linked)
     for name in ("libcudart.so", "libcuda.so"):
         (folder / "lib64" / name).symlink_to(linked)
         (folder / "lib64" / "program" / name).symlink_to(program)

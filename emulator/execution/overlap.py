@@ -16,8 +16,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from emulator.execution.machine import OVERDUE_TURNS, PACES, SPINNING, WAITING, Machine
 from emulator.execution.meter import Meter
-from emulator.execution.scheduler import OVERDUE_TURNS, PACES, SPINNING, WAITING, Machine
 from emulator.hardware.async_operations import Schedule
 from emulator.hardware.barriers import wake
 from emulator.hardware.chip import Chip, Sm
@@ -90,7 +90,7 @@ class OverlappingMachine(Machine):
         grid.admitted += 1
         self.start(cluster, self._paces[grid])
 
-    def _next_unstarted(self, grid: Grid) -> int | None:
+    def next_unstarted(self, grid: Grid) -> int | None:
         if grid.admitted == grid.config.clusters:
             return None
         grid.admitted += 1

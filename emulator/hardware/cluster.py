@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from emulator.errors import Fault, doubt
-from emulator.hardware.barriers import ClusterBarrier, MBarrier, NamedBarrier, wake
+from emulator.hardware.barriers import ClusterBarrier, MBarrier, NamedBarrier, label, wake
 from emulator.hardware.chip import Sm
 from emulator.hardware.memory import RANK_SHIFT, SHARED_BASE
 from emulator.hardware.native import AllocationTable, context_of
@@ -220,7 +220,7 @@ class Cta:
         if issuer is None or issuer[0].cta is not self:
             raise Fault(reason)
         doubt(
-            f"{reason} without waiting for what it has issued itself",
+            f"{reason} without waiting for what its {label(issuer)} has issued",
             (self.grid.entry.name, issuer[1], "exit"),
         )
 

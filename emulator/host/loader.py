@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from emulator.hardware.properties import DeviceProperties, LaunchConfig
 from emulator.hardware.variables import module_memory
 from emulator.host import arguments
 from emulator.ptx.ir import Entry
+
+NAMES_SHOWN = 5  # of a module's kernels or variables, where one is not among them
 
 
 class Module:
@@ -29,7 +31,7 @@ class Module:
 
     def __getitem__(self, name: str) -> Kernel:
         if name not in self._kernels:
-            raise KeyError(f"the module has no kernel {name!r}; it has {', '.join(self._kernels) or 'none'}")
+            raise KeyError(f"the module has no kernel {name!r}; it has {_listed(self._kernels)}")
         return self._kernels[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -40,7 +42,7 @@ class Module:
         Device.current().synchronize()
         memory = module_memory(self._module.scope)
         if name not in memory.bytes:
-            raise KeyError(f"the module has no variable {name!r}; it has {', '.join(memory.bytes) or 'none'}")
+            raise KeyError(f"the module has no variable {name!r}; it has {_listed(memory.bytes)}")
         return memory.bytes[name]
 
 
@@ -127,6 +129,12 @@ class Kernel:
                 place = f"argument for parameter {param.name} ({arguments.declared(param)})"
                 raise ValueError(f"{place}: {error}") from None
         return values
+
+
+def _listed(names: Collection[str]) -> str:
+    """Names for a message: whole, since they are keys, but not all of many."""
+    more = len(names) - NAMES_SHOWN
+    return (", ".join(list(names)[:NAMES_SHOWN]) or "none") + (f" and {more} more" if more > 0 else "")
 
 
 def load_ptx(text: str, schedule: str | None = None, lenient: bool | None = None) -> Module:

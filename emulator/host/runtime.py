@@ -24,7 +24,6 @@ from emulator.compiler import stored
 from emulator.errors import EmulatorError, Fault
 from emulator.execution.device import Device, LaunchConfig
 from emulator.hardware.tma.encode import encode_tiled
-from emulator.hardware.tma.tensor_map import RULES, TENSOR_MAP_ALIGNMENT
 from emulator.host import driver, events, graphs
 from emulator.ptx.ir import Entry, Module
 
@@ -254,8 +253,6 @@ def _encode(tensor_map: int, arguments: ctypes._Pointer[TensorMapArguments]) -> 
     a = arguments[0]
     rank = a.rank
     try:
-        if tensor_map % TENSOR_MAP_ALIGNMENT:
-            raise Fault(f"tensor map at {tensor_map:#x}: must be {TENSOR_MAP_ALIGNMENT}-byte aligned ({RULES})")
         dims, strides, box = a.dims[:rank], a.strides[: max(rank, 1) - 1], a.box[:rank]
         kinds = a.interleave, a.swizzle, a.l2_promotion, a.fill
         raw = encode_tiled(a.data_type, a.address, dims, strides, box, a.element_strides[:rank], *kinds)

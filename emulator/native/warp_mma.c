@@ -22,26 +22,36 @@ static const u32 *row_at(const Context *ctx, s32 slot, u32 *spread) {
     return spread;
 }
 
-// The elements of a register's word.
-static int unpack(u32 word, s32 kind, const f32 *numbers, f64 *to) {
+// The elements of a register's words, lane by lane. Returns how many a word has.
+static int unpack(const u32 *words, s32 kind, const f32 *numbers, f64 *to) {
+    const u8 *codes = (const u8 *)words;
     switch (kind) {
     case HALF: {
-        u16 halves[2] = {(u16)word, (u16)(word >> 16)};
-        f32 singles[2];
-        singles_of_halves(singles, halves, 2);
-        to[0] = singles[0], to[1] = singles[1];
+        f32 singles[2 * LANES];
+        singles_of_halves(singles, (const u16 *)words, 2 * LANES);
+        for (int i = 0; i < 2 * LANES; i++) to[i] = singles[i];
         return 2;
     }
-    case BRAIN: to[0] = f32_of(word << 16), to[1] = f32_of(word & 0xffff0000); return 2;
-    case TF32: to[0] = f32_of(word & 0xffffe000); return 1;
-    case S4: case U4:
-        for (int i = 0; i < 8; i++) to[i] = kind == S4 ? (s32)(word << (28 - 4 * i)) >> 28 : (s32)(word >> 4 * i & 15);
+    case BRAIN:
+        for (int i = 0; i < 2 * LANES; i++) to[i] = single_of_brain(((const u16 *)words)[i]);
+        return 2;
+    case TF32:
+        for (int l = 0; l < LANES; l++) to[l] = f32_of(words[l] & 0xffffe000);
+        return 1;
+    case S4:
+        for (int i = 0; i < 8 * LANES; i++) to[i] = (s32)(words[i / 8] << (28 - 4 * (i % 8))) >> 28;
         return 8;
+    case U4:
+        for (int i = 0; i < 8 * LANES; i++) to[i] = words[i / 8] >> 4 * (i % 8) & 15;
+        return 8;
+    case S8:
+        for (int i = 0; i < 4 * LANES; i++) to[i] = (s8)codes[i];
+        return 4;
+    case U8:
+        for (int i = 0; i < 4 * LANES; i++) to[i] = codes[i];
+        return 4;
     default:
-        for (int i = 0; i < 4; i++) {
-            u8 code = (u8)(word >> 8 * i);
-            to[i] = kind == S8 ? (s8)code : kind == U8 ? code : numbers[code];
-        }
+        for (int i = 0; i < 4 * LANES; i++) to[i] = numbers[codes[i]];
         return 4;
     }
 }
@@ -52,12 +62,11 @@ static void matrix(const Context *ctx, const s32 *slots, int halves, int k, s32 
         int per = 0;
         for (int half = 0; half < halves; half++) {
             u32 spread[LANES];
-            const u32 *row = row_at(ctx, slots[r * halves + half], spread);
-            for (int l = 0; l < LANES; l++) {
-                f64 found[8];
-                per = unpack(row[l], kind, numbers, found);
-                for (int i = 0; i < per; i++) to[(done + per * (l & 3) + i) * stride + 8 * half + (l >> 2)] = found[i];
-            }
+            f64 found[8 * LANES];
+            per = unpack(row_at(ctx, slots[r * halves + half], spread), kind, numbers, found);
+            for (int column = 0; column < 4 * per; column++)
+                for (int row = 0; row < 8; row++)
+                    to[(done + column) * stride + 8 * half + row] = found[4 * per * row + column];
         }
         done += 4 * per;
     }
@@ -77,13 +86,13 @@ KERNEL(warp_mma) {
     for (int r = 0; r < halves * (packed ? 1 : 2); r++) {
         u32 spread[LANES];
         const u32 *c = row_at(ctx, mma->c[r], spread);
+        f64 before[8 * LANES];
+        if (packed) unpack(c, HALF, 0, before);
         for (int l = 0; l < LANES; l++) {
             const f64 *row = &sum[(packed ? r : r / 2) * 8 + (l >> 2)][2 * (l & 3)];
             if (packed) {
-                f64 before[2];
-                unpack(c[l], HALF, 0, before);
-                d[r][l] = (u32)narrowed(row[0] + before[0], 10, -14, 15, NEAREST)
-                          | (u32)narrowed(row[1] + before[1], 10, -14, 15, NEAREST) << 16;
+                d[r][l] = (u32)narrowed(row[0] + before[2 * l], 10, -14, 15, NEAREST)
+                          | (u32)narrowed(row[1] + before[2 * l + 1], 10, -14, 15, NEAREST) << 16;
             } else if (mma->result == INTEGER_RESULT) {
                 s64 total = (s64)row[r % 2] + (s32)c[l];
                 if (mma->saturates) total = total > INT32_MAX ? INT32_MAX : total < INT32_MIN ? INT32_MIN : total;

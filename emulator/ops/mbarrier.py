@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.arithmetic.lanes import lane_list
-from emulator.errors import Fault, doubt
+from emulator.errors import Fault, doubt, ordering_fault
 from emulator.hardware.async_operations import AsyncOperation
 from emulator.hardware.barriers import ARRIVAL, COMPLETION, MBarrier
 from emulator.hardware.memory import SHARED_BASE
@@ -68,11 +68,16 @@ def init(g: ActiveGroup, mask: int, space: str | None, address: Operand, count: 
         existing = cta.mbarriers.get(offset)
         if existing is not None:
             reason = f"mbarrier.init of a live barrier without mbarrier.inval: {existing} (PTX ISA, mbarrier.init)"
-            if not existing.is_untouched:
+            if existing.is_awaited or existing.bytes:
                 raise Fault(reason)
             # A second initialisation before any use leaves the same object: DSL 4.3.5 compiles that.
-            doubt(reason, (g.grid.entry.name, issuer[1], "init"))
-            existing.initialise(expected, issuer)
+            report = doubt if existing.is_untouched else ordering_fault
+            report(reason, (g.grid.entry.name, issuer[1], "init"))
+            if existing.is_untouched:
+                existing.initialise(expected, issuer)
+            else:
+                cta.shared.remove_barrier(offset)
+                existing = None
         barrier = existing or MBarrier(f"mbarrier at shared offset {offset:#x} of {cta.label}", expected, cta, issuer)
         if barrier.hidden is None:
             cta.hidden_barriers.append(barrier)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from emulator import errors
 from emulator.errors import EmulatorError, Fault
 from emulator.hardware.barriers import ClusterBarrier, MBarrier, NamedBarrier
 from tests.support.small_kernels import launch, store
@@ -287,6 +288,25 @@ def test_initialised_by_two_warps(monkeypatch):
     monkeypatch.setenv("EMULATOR_LENIENT", "0")
     with pytest.raises(EmulatorError, match="of a live barrier without mbarrier.inval"):
         lanes("mov.u32 %r10, smem; mbarrier.init.shared.b64 [%r10], 1; mov.u32 %r1, 0;", threads=64)
+
+
+@pytest.mark.parametrize("schedule", ["late", "eager", "random:1"])
+def test_a_used_barrier_that_is_initialised_again_starts_anew_in_a_lenient_run(schedule, monkeypatch):
+    """As hardware, on which it is eight bytes: phase 0 is not over, and two arrivals are missing."""
+    monkeypatch.setenv("EMULATOR_LENIENT", "1")
+    monkeypatch.setattr(errors, "_reported", set())
+    body = """
+        mov.u32 %r10, smem; setp.ne.u32 %p1, %tid, 0; mov.u32 %r1, 0; @%p1 bra DONE;
+        mbarrier.init.shared.b64 [%r10], 1; mbarrier.arrive.shared.b64 _, [%r10]; mbarrier.init.shared.b64 [%r10], 2;
+        mbarrier.arrive.shared.b64 _, [%r10]; mbarrier.test_wait.parity.shared.b64 %p2, [%r10], 0;
+        selp.u32 %r1, 1, 0, %p2;
+        mbarrier.arrive.shared.b64 _, [%r10]; mbarrier.test_wait.parity.shared.b64 %p2, [%r10], 0;
+        selp.u32 %r2, 2, 0, %p2;
+        add.u32 %r1, %r1, %r2;
+        DONE:
+    """
+    with pytest.warns(errors.OrderingWarning, match="of a live barrier without mbarrier.inval"):
+        assert lanes(body, schedule=schedule)[0] == 2
 
 
 def test_missed_phase():

@@ -27,6 +27,9 @@ CHECKS = (
 )
 
 
+LIBRARY = ("-shared", "-Xcompiler", "-fPIC", "-lcuda", "-arch=sm_100a")  # nvcc's options
+
+
 def compiled(source, *options, compiler=None):
     """A file of SOURCES, compiled by our nvcc or another; kept in the user's cache by source, options, compiler."""
     compiler = compiler or toolkit.home() / "bin" / "nvcc"
@@ -47,7 +50,7 @@ def compiled(source, *options, compiler=None):
 @pytest.fixture(scope="module")
 def checks():
     connection.connect()
-    return ctypes.CDLL(str(compiled("runtime.cu", "-shared", "-Xcompiler", "-fPIC", "-lcuda", "-arch=sm_100a")))
+    return ctypes.CDLL(str(compiled("runtime.cu", *LIBRARY)))
 
 
 @needs_nvcc
@@ -102,6 +105,14 @@ def test_a_program_with_the_static_runtime():
     done = run(made, "wrong")
     assert done.returncode == 1 and "an illegal memory access was encountered" in done.stdout
     assert "past the end of cuMemAlloc(1536)" in done.stderr and "PTX      line" in done.stderr
+
+
+@needs_nvcc
+def test_a_library_by_ctypes():
+    """Its first call connects it to the Python that has loaded it."""
+    call = "import ctypes, sys; sys.exit(ctypes.CDLL(sys.argv[1]).symbols())"
+    done = run("-c", call, compiled("runtime.cu", *LIBRARY))
+    assert (done.returncode, done.stdout) == (0, "")
 
 
 @needs_nvcc

@@ -42,6 +42,7 @@ at::Tensor of_the_library(at::Tensor x) { return twice_plus_one(x, x.numel()); }
 TORCH_LIBRARY(emulator_test, library) {
     library.def("anywhere(Tensor x) -> Tensor", &of_the_library);
     library.def("on_cuda(Tensor x) -> Tensor");
+    library.def("nowhere(Tensor x) -> Tensor");
 }
 
 TORCH_LIBRARY_IMPL(emulator_test, CUDA, library) { library.impl("on_cuda", &of_the_library); }
@@ -93,3 +94,9 @@ def test_operations_of_a_library(extension, name):
     x = torch.arange(200.0, device="cuda")
     y = getattr(torch.ops.emulator_test, name)(x)
     assert y.is_cuda and torch.equal(y, 2 * x + 1)
+
+
+@needs_nvcc
+def test_an_operation_without_a_kernel_is_refused(extension):
+    with pytest.raises(NotImplementedError, match="emulator_test::nowhere has no kernel for CUDA"):
+        torch.ops.emulator_test.nowhere(torch.zeros(1, device="cuda"))

@@ -7,7 +7,7 @@ import pytest
 
 from emulator import errors
 from emulator.errors import EmulatorError
-from emulator.execution import scheduler
+from emulator.execution import machine
 from emulator.execution.scheduler import Schedule
 from tests.support.small_kernels import launch, store
 
@@ -200,6 +200,29 @@ def test_commits_to_barriers_of_a_cta_that_has_exited(monkeypatch, schedule):
     later = "@%p2 bra END; mov.u32 %r1, 0; L: add.u32 %r1, %r1, 1; setp.lt.u32 %p3, %r1, 3000; @%p3 bra L;"
     with pytest.raises(EmulatorError, match="exited"):
         launch(body.format(later), grid=2, cluster=2, schedule=schedule)
+
+
+@pytest.mark.parametrize(
+    "instruction",
+    [
+        "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%r10], %h1;",
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r10+128], [%a0], 16, "
+        "[%r10], %h1;",
+        "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r11+128], [%r10+128], 16, [%r11];",
+    ],
+)
+def test_what_lands_in_another_cta_that_has_exited(instruction):
+    """CTA 1 issues it when both have met, and CTA 0 exits before it lands: no doubt, an error."""
+    body = f"""
+        mov.u32 %r10, smem; setp.ne.u32 %p1, %tid, 0; mov.b16 %h1, 1; setp.eq.u32 %p2, %rank, 0;
+        @%p1 bra READY; mbarrier.init.shared.b64 [%r10], 2; fence.mbarrier_init.release.cluster;
+    READY: barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; mapa.shared::cluster.u32 %r11, %r10, 0;
+        @%p2 bra END; @%p1 bra END; {instruction}
+    END:
+    """
+    with pytest.raises(EmulatorError, match=r"reaches CTA \(0, 0, 0\), which has exited") as error:
+        launch(body, aligned(64), grid=2, cluster=2, schedule="late")
+    assert error.value.cta == (1, 0, 0) and "without waiting" not in error.value.reason
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -569,5 +592,5 @@ def test_random_schedules_let_a_warp_fall_far_behind(monkeypatch):
         return [seed for seed in range(4, 12) if any(lanes(RACE, threads=64, schedule=f"random:{seed}"))]
 
     assert caught()
-    monkeypatch.setattr(scheduler, "PACES", (1.0,))
+    monkeypatch.setattr(machine, "PACES", (1.0,))
     assert not caught()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from emulator.errors import EmulatorError
-from emulator.execution import scheduler
+from emulator.execution import machine
 from emulator.execution.device import Device, LaunchConfig
 from emulator.hardware.properties import DeviceProperties
 from tests.support.small_kernels import entry, launch, store
@@ -30,7 +30,7 @@ LONG = 75_000  # iterations: of 2,000 turns of each warp
 @pytest.fixture
 def short_turns(monkeypatch):
     """Turns of 16 segments in place of 256, so that a loop of a given number of turns is short."""
-    monkeypatch.setattr(scheduler, "QUANTUM", 16)
+    monkeypatch.setattr(machine, "QUANTUM", 16)
 
 
 def run(body, words=4, **options):

@@ -1127,6 +1127,7 @@ def opcodes(text):
     return {statement.split()[0] for statement in statements if statement.split()}
 
 
+@pytest.mark.filterwarnings("ignore::emulator.errors.OrderingWarning")  # a doubt that comes before the error
 @pytest.mark.parametrize("family,rule", RULES)
 def test_rule(family, rule, monkeypatch):
     if rule.strict:

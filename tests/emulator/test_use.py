@@ -208,3 +208,9 @@ def test_a_tensor_map_is_a_kernels_argument():
     out = emulator.array(np.zeros((2, 16), np.float32))
     emulator.load_ptx(text)["k"].launch(1, 32, [emulator.tensor_map(matrix, (16, 2)), out], shared=1024)
     assert np.array_equal(out, matrix[1:3, 16:])
+
+
+def test_some_names_of_many():
+    text = HEADER + "".join(f".visible .entry k{i}() {{ ret; }}\n" for i in range(9))
+    with pytest.raises(KeyError, match="no kernel 'x'; it has k0, k1, k2, k3, k4 and 4 more"):
+        emulator.load_ptx(text)["x"]

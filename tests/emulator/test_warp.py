@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from emulator import array, load_ptx
 from emulator.compiler.plan import plan
 from emulator.errors import EmulatorError
-from tests.support.small_kernels import entry, launch, store
+from tests.support.small_kernels import entry, launch, module, store
 
 LANE = np.arange(32)
 
@@ -304,6 +305,23 @@ def test_shuffle_from_a_lane_that_is_gone(lane, reason):
 def test_trap():
     with pytest.raises(EmulatorError, match="trap is executed"):
         lanes("setp.eq.u32 %p1, %tid, 3; @%p1 trap; mov.u32 %r1, 0;")
+
+
+@pytest.mark.parametrize("lane", ["%tid", "%ctaid.x"])
+def test_trap_at_the_end(lane):
+    """No exit follows: compilers put the traps of failed assertions behind the last one."""
+    body = f"mov.u32 %r9, {lane}; setp.eq.u32 %p1, %r9, 3; @%p1 bra FAIL; st.global.u32 [%a0], %tid; ret; FAIL: trap;"
+    text = module(body)
+    ends = text.replace("trap;\n    ret;", "trap;")
+    assert ends != text
+    out = np.zeros(32, np.uint32)
+    if lane == "%tid":
+        with pytest.raises(EmulatorError, match="trap is executed"):
+            load_ptx(ends)["k"].launch(1, 32, [array(out)])
+    else:
+        load_ptx(ends)["k"].launch(1, 32, [array(out)])
+    with pytest.raises(EmulatorError, match="falls off the end"):
+        load_ptx(ends.replace("FAIL: trap;", "FAIL: @%p1 trap;"))["k"].check()
 
 
 def test_uniform_registers_are_found():

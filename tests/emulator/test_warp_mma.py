@@ -216,7 +216,7 @@ def test_forms_that_are_refused(form, operands, reason):
 
 @BOTH
 def test_all_lanes_take_part(kernels):
-    text = opcode("m16n8k8", "f32", "f16", "f16") + " {%r1,%r2,%r3,%r4}, {%r5,%r6}, {%r7}, {%r1,%r2,%r3,%r4};"
+    text = "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%r1,%r2,%r3,%r4}, {%r5,%r6}, {%r7}, {%r1,%r2,%r3,%r4};"
     with pytest.raises(EmulatorError, match="needs all 32 lanes"):
         launch(f"setp.gt.u32 %p1, %tid, 7; @%p1 bra END; {text} END:", np.zeros(1, np.uint32), kernels=kernels)
     launch(f"setp.gt.u32 %p1, %tid, 31; @%p1 bra END; {text} END:", np.zeros(1, np.uint32), kernels=kernels)

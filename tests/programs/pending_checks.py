@@ -118,7 +118,7 @@ def check_queues_events_and_counters_run_what_is_pending():
 
 
 def check_the_driver_s_calls_run_what_is_pending():
-    address = driver._allocate(128)
+    address = driver.allocate(128)
     event = 1
     for call in (
         lambda: driver._fill(address, 1, 128, np.uint8),

@@ -75,6 +75,8 @@ class RowCode:
         """Emits blocks from `start` to `stop`, the end of a nested side; to the end of the segment if it is None."""
         current, joined = start, False
         while current != stop:
+            if current == EXIT and self._ends_in_a_trap():
+                return
             if current == EXIT:
                 raise self._no_exit()
             if stop is None and (self._emitted if current == self._start else self._is_boundary(current, joined)):
@@ -86,6 +88,11 @@ class RowCode:
             if following is None:
                 return
             current, joined = following
+
+    def _ends_in_a_trap(self) -> bool:
+        """Whether nothing passes the last instruction: compilers put no exit behind a trap."""
+        last = self._steps[-1].instruction
+        return last.opcode in ("trap", "brkpt") and last.predicate is None
 
     def _no_exit(self) -> EmulatorError:
         return located("control flow falls off the end of the entry", self._plan.entry, self._steps[-1].instruction)

@@ -98,9 +98,10 @@ ALIAS(cudaStreamGetDevice_ptsz, cudaStreamGetDevice) ALIAS(cudaStreamIsCapturing
 ALIAS(cudaStreamSetAttribute_ptsz, cudaStreamSetAttribute)
 ALIAS(cudaStreamAttachMemAsync_ptsz, cudaStreamAttachMemAsync) ALIAS(cudaEventRecord_ptsz, cudaEventRecord)
 ALIAS(cudaEventRecordWithFlags_ptsz, cudaEventRecordWithFlags)
-ALIAS(cudaGetDeviceProperties_v2, cudaGetDeviceProperties)
 
-/* Not modelled */
+
+/* Not modelled, and what CUDA 12 had with other structures */
+REFUSED(cudaGetDeviceProperties_v2)
 REFUSED(__cudaGetProcAddress) REFUSED(__cudaRegisterUnifiedTable) REFUSED(cudaArrayGetInfo)
 REFUSED(cudaArrayGetMemoryRequirements) REFUSED(cudaArrayGetPlane) REFUSED(cudaArrayGetSparseProperties)
 REFUSED(cudaCreateChannelDesc) REFUSED(cudaCreateSurfaceObject) REFUSED(cudaCreateTextureObject)
