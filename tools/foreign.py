@@ -2,11 +2,11 @@
 
     python -m tools.foreign FOLDER [--only TEXT] [--schedule late,eager,random:1] [--timeout 900] [--save FILE.json]
 
-FOLDER holds checkouts of the repositories that tools/foreign.toml names, each as OWNER+NAME; those that are missing are
+FOLDER holds checkouts of the repositories that the lists in tools/programs name, each as OWNER+NAME; those that are missing are
 named with the command that fetches them, and skipped. A program runs once under each schedule, in a process of its own,
 without `--lenient`. Its verdict:
 
-    pass          it ended with exit code 0, and with the text that foreign.toml asks for
+    pass          it ended with exit code 0, and with the text that its list asks for
     wrong         it says that its results are wrong
     hang          the emulator reports a hang
     error         the emulator reports any other error
@@ -40,7 +40,7 @@ from harness.console import make_console, make_table
 from harness.options import command_parser
 from tools import records
 
-LIST = Path(__file__).with_suffix(".toml")
+LISTS = ROOT / "tools" / "programs"  # one .toml for each family of programs
 SCHEDULES = ("late", "eager", "random:1")
 TIME_LIMIT = 900.0  # seconds of a run
 
@@ -112,7 +112,8 @@ def published(path: Path) -> dict[str, str]:
 
 def programs(folder: Path, missing: set[str]) -> Iterator[Program]:
     """The programs of the list whose repositories are in the folder; adds the others' to `missing`."""
-    for group in tomllib.loads(LIST.read_text())["group"]:
+    groups = [group for path in sorted(LISTS.glob("*.toml")) for group in tomllib.loads(path.read_text())["group"]]
+    for group in groups:
         repository = group["repository"]
         checkout = folder / repository.replace("/", "+")
         if not checkout.is_dir():
