@@ -54,7 +54,7 @@ def whole_warp(g: ActiveGroup, mask: int, instruction: str) -> None:
 
 
 def parties(mask: int, membermask: Operand) -> list[tuple[int, int]]:
-    """(lanes, their membermask) for each membermask that active lanes name: tiles of a warp that run together, for one."""
+    """(lanes, their membermask) for each membermask that active lanes name, as tiles of a warp that run together do."""
     if isinstance(membermask, int):
         return [(mask, membermask)]
     return [(mask & bits_of(membermask == value), int(value)) for value in np.unique(membermask[lanes(mask)])]
