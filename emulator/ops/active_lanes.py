@@ -54,14 +54,14 @@ def whole_warp(g: ActiveGroup, mask: int, instruction: str) -> None:
 
 
 def parties(mask: int, membermask: Operand) -> list[tuple[int, int]]:
-    """(lanes, their membermask) for each membermask that active lanes name, as tiles of a warp that run together do."""
+    """(lanes, their membermask) for each membermask that active lanes name, as tiles that run together do."""
     if isinstance(membermask, int):
         return [(mask, membermask)]
     return [(mask & bits_of(membermask == value), int(value)) for value in np.unique(membermask[lanes(mask)])]
 
 
 def members(g: ActiveGroup, mask: int, membermask: Operand, instruction: str) -> None:
-    """Raises Fault unless the active lanes of each membermask are exactly its live lanes, as `.sync` instructions need."""
+    """Raises Fault unless the active lanes of each membermask of a `.sync` instruction are exactly its live lanes."""
     for party, named in parties(mask, membermask):
         _members(g, party, named, instruction)
 
