@@ -76,7 +76,7 @@ def shuffle(
 
 def _by_party(mask: int, membermask: np.ndarray, dtype: type, result: Callable[[int, int], int | bool]) -> np.ndarray:
     """dtype[32]: the result of (lanes, their membermask) in the lanes of each membermask."""
-    row = np.zeros(32, dtype)
+    row: np.ndarray = np.zeros(32, dtype)
     for party, named in parties(mask, membermask):
         row[lanes(party)] = result(party, named)
     return row
