@@ -16,9 +16,11 @@ from emulator.host.driver import CUDA_VERSION
 _ATTRIBUTES = {
     9: 64 << 10,  # constant memory
     11: 2**31 - 1,  # pitch
+    13: 1_965_000,  # kHz of the SM clock at most
     15: 1,  # copies beside kernels
     17: 0,  # time limit of kernels
     19: 1,  # host memory is mapped
+    20: 0,  # compute mode: any number of processes
     32: 1,  # ECC
     **dict.fromkeys((33, 34, 50), 0),  # PCI bus, device, domain
     35: 0,  # TCC

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.arithmetic.lanes import FULL, lanes
+from emulator.arithmetic.lanes import FULL, bits_of, lanes
 from emulator.errors import Fault
 
 if TYPE_CHECKING:
@@ -53,8 +53,20 @@ def whole_warp(g: ActiveGroup, mask: int, instruction: str) -> None:
         )
 
 
-def members(g: ActiveGroup, mask: int, membermask: int, instruction: str) -> None:
-    """Raises Fault unless the active lanes are exactly the live lanes of a `.sync` instruction's membermask."""
+def parties(mask: int, membermask: Operand) -> list[tuple[int, int]]:
+    """(lanes, their membermask) for each membermask that active lanes name, as tiles that run together do."""
+    if isinstance(membermask, int):
+        return [(mask, membermask)]
+    return [(mask & bits_of(membermask == value), int(value)) for value in np.unique(membermask[lanes(mask)])]
+
+
+def members(g: ActiveGroup, mask: int, membermask: Operand, instruction: str) -> None:
+    """Raises Fault unless the active lanes of each membermask of a `.sync` instruction are exactly its live lanes."""
+    for party, named in parties(mask, membermask):
+        _members(g, party, named, instruction)
+
+
+def _members(g: ActiveGroup, mask: int, membermask: int, instruction: str) -> None:
     if mask & ~membermask:
         raise Fault(
             f"{instruction}: lanes {mask & ~membermask:#010x} execute it but are not in its membermask "

@@ -13,11 +13,12 @@ from emulator.errors import Fault
 from emulator.hardware.barriers import NamedBarrier
 from emulator.hardware.properties import WARP_THREADS
 from emulator.hardware.tensor.order import arrives
-from emulator.ops.active_lanes import whole_warp
+from emulator.ops.active_lanes import members, parties, whole_warp
 from emulator.ops.fences import publish
 
 if TYPE_CHECKING:
     from emulator.hardware.warp import ActiveGroup, Issuer
+    from emulator.ops.active_lanes import Operand
 
 
 def _named(
@@ -88,8 +89,14 @@ def reduction(g: ActiveGroup, number: int, operation: str) -> int | bool:
     return {"popc": held, "and": held == voters, "or": held > 0}[operation]
 
 
-def wait_warp(g: ActiveGroup, mask: int, membermask: int, issuer: Issuer) -> bool:
-    """bar.warp.sync: the lanes of the membermask meet, each at any bar.warp.sync with that membermask."""
+def wait_warp(g: ActiveGroup, mask: int, membermask: Operand, issuer: Issuer) -> bool:
+    """bar.warp.sync: the lanes of each membermask meet, each at any bar.warp.sync with that membermask."""
+    if not isinstance(membermask, int):
+        (first, named), *others = parties(mask, membermask)
+        if others:
+            members(g, mask, membermask, "bar.warp.sync of lanes with different membermasks")
+            return True
+        mask, membermask = first, named
     if mask & ~membermask:
         raise Fault(
             f"bar.warp.sync: lanes {mask & ~membermask:#010x} execute it but are not in its membermask "

@@ -13,7 +13,7 @@ import numpy as np
 
 from emulator.arithmetic.lanes import FULL, LANE_ID, bits_of, lanes, row_of, signed
 from emulator.errors import Fault
-from emulator.ops.active_lanes import members
+from emulator.ops.active_lanes import members, parties
 
 if TYPE_CHECKING:
     from emulator.hardware.warp import ActiveGroup
@@ -40,11 +40,11 @@ def elect(g: ActiveGroup, mask: int, membermask: int) -> int:
 
 
 def shuffle(
-    g: ActiveGroup, mask: int, mode: str, a: Operand, b: Operand, c: Operand, membermask: int
+    g: ActiveGroup, mask: int, mode: str, a: Operand, b: Operand, c: Operand, membermask: Operand
 ) -> tuple[np.ndarray, np.ndarray]:
     """shfl.sync: (uint32[32] values, bool[32] whether the source lane is in range).
 
-    A value from a lane that is not active is undefined and raises Fault.
+    A value from a lane that is not active, or has another membermask, is undefined and raises Fault.
     """
     members(g, mask, membermask, "shfl.sync")
     a, b, c = row_of(a, 32), row_of(b, 32), row_of(c, 32)
@@ -66,16 +66,34 @@ def shuffle(
         source = lowest | (b & ~segment)
         in_range = source <= highest
     source = np.where(in_range, source, lane)
-    if mask != FULL:
-        absent = lanes(mask) & ~lanes(mask)[source]
+    for party, _ in parties(mask, membermask) if mask != FULL or not isinstance(membermask, int) else ():
+        absent = lanes(party) & ~lanes(party)[source]
         if absent.any():
             first = int(absent.argmax())
             raise Fault(f"shfl.sync: lane {first} reads lane {int(source[first])}, which does not take part")
     return a[source], in_range
 
 
-def vote(g: ActiveGroup, mask: int, mode: str, predicate: int, membermask: int) -> int | bool:
-    """vote.sync: a mask for mode ballot, else a bool. predicate: a bit per lane in which it holds."""
+def _by_party(mask: int, membermask: np.ndarray, dtype: type, result: Callable[[int, int], int | bool]) -> np.ndarray:
+    """dtype[32]: the result of (lanes, their membermask) in the lanes of each membermask."""
+    row: np.ndarray = np.zeros(32, dtype)
+    for party, named in parties(mask, membermask):
+        row[lanes(party)] = result(party, named)
+    return row
+
+
+def vote(g: ActiveGroup, mask: int, mode: str, predicate: int, membermask: Operand) -> int | bool | np.ndarray:
+    """vote.sync: a mask for mode ballot, else a bool. predicate: a bit per lane in which it holds.
+
+    Of membermasks by lane a row of them, uint32[32] or bool[32].
+    """
+    if not isinstance(membermask, int):
+        dtype = np.uint32 if mode == "ballot" else np.bool_
+        return _by_party(mask, membermask, dtype, lambda *party: _vote(g, mode, predicate, *party))
+    return _vote(g, mode, predicate, mask, membermask)
+
+
+def _vote(g: ActiveGroup, mode: str, predicate: int, mask: int, membermask: int) -> int | bool:
     members(g, mask, membermask, "vote.sync")
     held = predicate & mask
     if mode == "ballot":
@@ -100,8 +118,16 @@ def match_all(g: ActiveGroup, mask: int, value: Operand, width: int, membermask:
     return (mask if same else 0), same
 
 
-def reduce(g: ActiveGroup, mask: int, operation: str, value: Operand, type_name: str, membermask: int) -> int:
-    """redux.sync over the active lanes."""
+def reduce(
+    g: ActiveGroup, mask: int, operation: str, value: Operand, type_name: str, membermask: Operand
+) -> int | np.ndarray:
+    """redux.sync over the active lanes; uint32[32] of membermasks by lane."""
+    if not isinstance(membermask, int):
+        return _by_party(mask, membermask, np.uint32, lambda *party: _reduce(g, operation, value, type_name, *party))
+    return _reduce(g, operation, value, type_name, mask, membermask)
+
+
+def _reduce(g: ActiveGroup, operation: str, value: Operand, type_name: str, mask: int, membermask: int) -> int:
     members(g, mask, membermask, "redux.sync")
     values = row_of(value, 32)[lanes(mask)]
     if type_name == "f32":

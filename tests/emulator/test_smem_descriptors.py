@@ -116,8 +116,13 @@ def test_strides_that_are_not_needed():
     mn_major(descriptor(0x2000, 1024, 128, 0), 16, 8)
     with pytest.raises(Fault, match="leading dimension byte offset is 0"):
         k_major(descriptor(0x2000, 128, 0, 0), 128, 2)
-    with pytest.raises(Fault, match="base offset 1 without swizzling"):
-        k_major(descriptor(0x2000, 128, 0, 16, base=1), 128, 2)
+
+
+def test_the_base_offset_moves_the_pattern_of_swizzling_only():
+    """PTX ISA, "Shared memory descriptor": valid for all swizzling modes except none."""
+    for swizzle, leading, stride in ((0, 16, 128), (128, 0, 1024)):
+        plain, moved = (k_major(descriptor(0x2000, stride, swizzle, leading, base=base), 16, 2) for base in (0, 4))
+        assert np.array_equal(plain.places, moved.places) == (swizzle == 0)
 
 
 def test_the_leading_stride_of_a_swizzled_k_major_matrix_is_not_used():

@@ -697,7 +697,6 @@ MMA = Family(
         ("descriptor reserved bits", "reserved bits", mma(b=B | 1 << 53), mma()),
         ("descriptor address bits", "the start address has 18 bits", mma(b=B | 1 << 14), mma()),
         ("descriptor swizzling mode", "swizzling mode", mma(b=B | 7 << 61), mma(b=SWIZZLED)),
-        ("descriptor base offset", "base offset 1 without swizzling", mma(b=B | 1 << 49), mma()),
         ("descriptor absolute leading address", "needs sm_103a", mma(b=B | 1 << 52), mma()),
         ("descriptor stride", "stride dimension byte offset is 0", mma(b=SWIZZLED & ~(0x3FFF << 32)), mma(b=SWIZZLED)),
         ("descriptor leading dimension", "leading dimension byte offset is 0", mma(b=B & ~(0x3FFF << 16)), mma()),

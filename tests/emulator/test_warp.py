@@ -334,3 +334,52 @@ def test_uniform_registers_are_found():
     kinds = plan(entry(body, 0)).flow.kinds
     assert {name: kinds[f"%r{name}"] for name in range(1, 6)} == {1: "lanes", **{i: "uniform" for i in (2, 3, 4, 5)}}
     assert (kinds["%p1"], kinds["%p2"]) == ("bits", "uniform")
+
+
+TILES = "shr.u32 %r2, %tid, 3; shl.b32 %r2, %r2, 3; mov.u32 %r3, 255; shl.b32 %r3, %r3, %r2; "
+"""%r3: the membermask of the lane's tile of eight."""
+
+
+@pytest.mark.parametrize(
+    "body,expected",
+    [
+        ("mov.u32 %r1, %tid; bar.warp.sync %r3;", LANE),
+        ("shfl.sync.down.b32 %r1, %tid, 3, 0x1807, %r3;", np.where(LANE % 8 < 5, LANE + 3, LANE)),
+        ("shfl.sync.idx.b32 %r1, %tid, 2, 0x181f, %r3;", LANE // 8 * 8 + 2),
+        (
+            "and.b32 %r4, %tid, 9; setp.eq.u32 %p1, %r4, 9; vote.sync.ballot.b32 %r1, %p1, %r3;",
+            [0, 0xAA00, 0, 0xAA000000],
+        ),
+        ("setp.gt.u32 %p1, %tid, 10; vote.sync.all.pred %p2, %p1, %r3; selp.u32 %r1, 1, 0, %p2;", [0, 0, 1, 1]),
+        ("setp.gt.u32 %p1, %tid, 10; vote.sync.any.pred %p2, %p1, %r3; selp.u32 %r1, 1, 0, %p2;", [0, 1, 1, 1]),
+        ("redux.sync.add.u32 %r1, %tid, %r3;", [28, 92, 156, 220]),
+    ],
+)
+def test_tiles_of_a_warp_that_run_together(body, expected):
+    """Each lane names its own tile (PTX ISA, "membermask")."""
+    expected = np.repeat(expected, 32 // len(expected))
+    assert lanes(TILES + body) == expected.tolist()
+    # the same of tiles of which the others are elsewhere
+    assert lanes(f"{TILES} mov.u32 %r1, 7; setp.ge.u32 %p3, %tid, 16; @%p3 bra SKIP; {body}\nSKIP:") == [
+        *expected[:16],
+        *[7] * 16,
+    ]
+
+
+@pytest.mark.parametrize(
+    "instruction,reason",
+    [
+        ("bar.warp.sync %r3;", "have diverged and are elsewhere"),
+        ("shfl.sync.idx.b32 %r1, %tid, 2, 0x181f, %r3;", "have diverged and are elsewhere"),
+        ("shl.b32 %r3, %r3, 8; vote.sync.ballot.b32 %r1, 1, %r3;", "are not in its membermask"),
+    ],
+)
+def test_a_tile_of_which_lanes_are_elsewhere(instruction, reason):
+    with pytest.raises(EmulatorError, match=reason):
+        lanes(f"{TILES} mov.u32 %r1, 7; setp.ge.u32 %p3, %tid, 12; @%p3 bra SKIP;\n{instruction}\nSKIP:")
+
+
+def test_a_shuffle_from_another_tile():
+    with pytest.raises(EmulatorError, match="lane 0 reads lane 8, which does not take part"):
+        lanes(TILES + "shfl.sync.down.b32 %r1, %tid, 8, 31, %r3;")
+    assert lanes("shfl.sync.down.b32 %r1, %tid, 8, 31, -1;")[0] == 8

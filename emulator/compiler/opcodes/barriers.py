@@ -58,7 +58,7 @@ BARRIERS = [
         flow="wait",
         takes="p u32 . .?",
     ),
-    called(r"bar\.warp\.sync", "barriers.wait_warp(g, {m}, {0:i}, {issuer})", writes=0, flow="wait", takes="b32"),
+    called(r"bar\.warp\.sync", "barriers.wait_warp(g, {m}, {0:v}, {issuer})", writes=0, flow="wait", takes="b32"),
     called(
         r"barrier\.cluster\.arrive(?:\.release|(?P<relaxed>\.relaxed))?(?P<aligned>\.aligned)?",
         "barriers.arrive_cluster(g, {m}, {aligned:b}, {relaxed:b}, {issuer})",

@@ -33,11 +33,18 @@ def _elect(code: Code, instruction: Instruction, match: re.Match) -> None:
         code.assign(destination.second, leader, "bits")
 
 
+def _one_membermask(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
+    """One result for the warp, or one for the lanes of each membermask."""
+    return "uniform" if kind_of(instruction.operands[-1]) == "uniform" else "lanes"
+
+
 def _is_broadcast(instruction: Instruction, kind_of: KindOf) -> bool:
     """shfl.sync.idx of one lane's value to the whole warp."""
     if not instruction.opcode.startswith("shfl.sync.idx"):
         return False
-    lane, clamp = instruction.operands[2:4]
+    lane, clamp, membermask = instruction.operands[2:5]
+    if kind_of(membermask) != "uniform":
+        return False
     return kind_of(lane) == "uniform" and isinstance(clamp, Immediate) and clamp.value & 0x1F1F == 0x1F
 
 
@@ -50,7 +57,7 @@ def _shuffle_kind(instruction: Instruction, writes: int, kind_of: KindOf) -> str
 
 def _shuffle(code: Code, instruction: Instruction, match: re.Match) -> None:
     destination, a, b, c, membermask = instruction.operands
-    mask, members = code.mask, code.single(membermask)
+    mask, members = code.mask, code.value(membermask)
     if code.kind == "uniform":
         code.line(f"active_lanes.members(g, {mask}, {members}, 'shfl.sync')")
         source = code.value(a)
@@ -92,8 +99,8 @@ def _shuffle_kernels(code: Assembler, instruction: Instruction, match: re.Match)
 
 def _vote(code: Code, instruction: Instruction, match: re.Match) -> None:
     destination, predicate, membermask = instruction.operands
-    operands = f"{match.group('mode')!r}, {code.predicate_bits(predicate)}, {code.single(membermask)}"
-    code.assign(destination, f"exchange.vote(g, {code.mask}, {operands})", "uniform")
+    operands = f"{match.group('mode')!r}, {code.predicate_bits(predicate)}, {code.value(membermask)}"
+    code.assign(destination, f"exchange.vote(g, {code.mask}, {operands})", code.kind)
 
 
 def _members(membermask: object) -> int:
@@ -152,8 +159,10 @@ ROWS: list[Row] = [
         kernels=_shuffle_kernels,
         takes="b32|p b32 b32 b32 b32",
     ),
-    row(r"vote\.sync\.(?P<mode>ballot)\.b32", _vote, kind=always_uniform, kernels=_vote_kernels, takes="b32 p b32"),
-    row(r"vote\.sync\.(?P<mode>all|any|uni)\.pred", _vote, kind=always_uniform, kernels=_vote_kernels, takes="p p b32"),
+    row(r"vote\.sync\.(?P<mode>ballot)\.b32", _vote, kind=_one_membermask, kernels=_vote_kernels, takes="b32 p b32"),
+    row(
+        r"vote\.sync\.(?P<mode>all|any|uni)\.pred", _vote, kind=_one_membermask, kernels=_vote_kernels, takes="p p b32"
+    ),
     called(
         r"match\.any\.sync\.b(?P<width>32|64)",
         "exchange.match_any(g, {m}, {1:v}, {width}, {2:i})",
@@ -163,15 +172,15 @@ ROWS: list[Row] = [
     row(r"match\.all\.sync\.b(?P<width>32|64)", _match_all, kind=always_uniform, takes="b32|p b{width} b32"),
     called(
         r"redux\.sync\.(?P<op>add|min|max|and|or|xor)\.(?P<type>u32|s32|b32)",
-        "exchange.reduce(g, {m}, {op}, {1:v}, {type}, {2:i})",
-        kind=always_uniform,
+        "exchange.reduce(g, {m}, {op}, {1:v}, {type}, {2:v})",
+        kind=_one_membermask,
         kernels=_reduce_kernels,
         takes="{type} {type} b32",
     ),
     called(
         r"redux\.sync\.(?P<op>(?:min|max)(?:\.abs)?(?:\.NaN)?)\.(?P<type>f32)",
-        "exchange.reduce(g, {m}, {op}, {1:v}, {type}, {2:i})",
-        kind=always_uniform,
+        "exchange.reduce(g, {m}, {op}, {1:v}, {type}, {2:v})",
+        kind=_one_membermask,
         takes="{type} {type} b32",
     ),
     called(r"activemask\.b32", "{m}", kind=always_uniform, kernels=_active_kernels, takes="b32"),

@@ -62,9 +62,7 @@ class SmemDescriptor:
         if mode not in _MODES:
             raise refuse(f"swizzling mode {mode} is invalid, must be one of {', '.join(map(str, _MODES))}")
         span, atom = _MODES[mode]
-        base = value >> 49 & 7
-        if base and not span:
-            raise refuse(f"base offset {base} without swizzling, must be 0")
+        base = value >> 49 & 7 if span else 0  # there is no pattern to move; Triton sets it by the address in all modes
         leading, stride = (value >> 16 & 0x3FFF) << 4, (value >> 32 & 0x3FFF) << 4
         return SmemDescriptor(value, (value & 0x3FFF) << 4, leading, stride, span, atom, base)
 

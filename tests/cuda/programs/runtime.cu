@@ -213,6 +213,10 @@ extern "C" int device() {
     CHECK(properties.maxGridSize[2] == 65535 && properties.clusterLaunch == 1 && properties.warpSize == 32);
     OK(cudaDeviceGetAttribute(&value, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
     CHECK(value == 232448);
+    OK(cudaDeviceGetAttribute(&value, cudaDevAttrComputeMode, 0));
+    CHECK(value == cudaComputeModeDefault);
+    OK(cudaDeviceGetAttribute(&value, cudaDevAttrClockRate, 0));
+    CHECK(value == 1965000);
     CHECK(cudaSetDevice(1) == cudaErrorInvalidDevice);
     CHECK(cudaGetDeviceCount(&value) == cudaSuccess && value == 1);
     CHECK(cudaDeviceGetAttribute(&value, (cudaDeviceAttr)9999, 0) != cudaSuccess);
