@@ -4,7 +4,7 @@
 
 The cases are the problem's benchmark cases, numbered from 0, or the lines of a spec file. eval.py calls an entry on
 small cases of the same structure first, which entries that are written for the benchmark's shapes do not survive; here
-each case is called once and nothing else. Exit codes: 0 all right, 1 a result is wrong; an exception is the entry's own.
+each case is called once and nothing else. Exit codes: 0 all right, 1 a result is wrong; an exception is the entry's.
 """
 
 from __future__ import annotations
