@@ -2,9 +2,10 @@
 
     python -m tools.foreign FOLDER [--only TEXT] [--schedule late,eager,random:1] [--timeout 900] [--save FILE.json]
 
-FOLDER holds checkouts of the repositories that the lists in tools/programs name, each as OWNER+NAME; those that are missing are
-named with the command that fetches them, and skipped. A program runs once under each schedule, in a process of its own,
-without `--lenient`. Its verdict:
+FOLDER holds checkouts of the repositories that the lists in tools/programs name, each as OWNER+NAME; those that are
+missing are named with the command that fetches them, and skipped. A program runs once under each schedule, in a process
+of its own. Where the emulator reports an error it runs once more with EMULATOR_LENIENT=1, by which rules of order that
+a GPU does not check are warnings: what it computes there is what is compared with the B200. Verdicts:
 
     pass          it ended with exit code 0, and with the text that its list asks for
     wrong         it says that its results are wrong
@@ -14,8 +15,9 @@ without `--lenient`. Its verdict:
     failed        it ended with another exit code
     time limit    it was stopped after --timeout seconds
 
-A line is added to --save's file for each program, which a later run with the same file continues. The table says where
-the verdict of a B200 that has been published differs.
+Runs are added to --save's file as they end; a later run with the same file continues it. The table says where the
+verdict differs from the published one: a time asks for a pass, a hang for a hang or an error that precedes it, a fault
+for an error, wrong results for wrong results or an error. Exit codes: 0 no verdict differs, 1 one does, 2 usage.
 """
 
 from __future__ import annotations
@@ -53,21 +55,26 @@ _REASONS = (
     (ERROR, r"^.*(?:EmulatorError|emulator\.errors\.\w+).*$"),
     (WRONG, r"^.*(?:mismatch|not close|[Ii]ncorrect|[Ww]rong|FAILED|[Tt]ensor-likes|disagree).*$"),
 )
+_PLACE = re.compile(r"PTX\s+(line \d+: .*)")
+_ADDRESS = re.compile(r"0x[0-9a-f]{9,}")  # of host memory: another one in each run
 MOST = 300  # characters of a reason
+# What a B200 did, by a pattern of the published text -> the verdicts that agree with it.
+_AGREE = ((r"[\d.]", {PASS}), (r"(?i)hang", {HANG, ERROR}), (r"(?i)fault", {ERROR}), (r"(?i).*correct", {WRONG, ERROR}))
 
 
 @dataclass(frozen=True)
 class Program:
-    """A program of the list."""
+    """A program of the lists."""
 
     framework: str
     repository: str  # OWNER/NAME
-    name: str  # of its file, in the repository
-    command: str  # with {file} and {schedule}; begins with a file of ours, or -m
+    name: str  # of its file in the repository, with its arguments
+    file: Path
+    command: str  # with {file}, {folder}, {root} and {schedule}; begins with a file of ours, or -m
     folder: Path  # in which it runs
     expects: str  # a regular expression that its output must match
     silicon: str  # what has been published of it on a B200: a time, or what happened; "" if nothing
-    note: str  # why it fails, if it does
+    note: str  # why it fails, or why the B200 did not notice
 
 
 @dataclass(frozen=True)
@@ -78,20 +85,25 @@ class Run:
     name: str
     framework: str
     schedule: str
-    verdict: str
-    seconds: float
-    reason: str
+    verdict: str  # one of VERDICTS
+    seconds: float  # of both runs
+    reason: str  # the line of the output that says why, and the place in the PTX
     silicon: str
     note: str
+    lenient: str = ""  # the verdict with EMULATOR_LENIENT=1, after an error
+    lenient_reason: str = ""
+
+    @property
+    def outcome(self) -> str:
+        """What becomes of the program without the rules that a GPU does not check."""
+        return self.lenient or self.verdict
 
     @property
     def agrees(self) -> bool | None:
-        """Whether the program passes here as it does on a B200; None if nothing is published."""
-        return None if not self.silicon else (self.verdict == PASS) == _passes(self.silicon)
-
-
-def _passes(silicon: str) -> bool:
-    return bool(re.match(r"[\d.]", silicon))
+        """Whether the outcome is the published one; None if nothing is published."""
+        if not self.silicon:
+            return None
+        return any(re.match(pattern, self.silicon) and self.outcome in verdicts for pattern, verdicts in _AGREE)
 
 
 def published(path: Path) -> dict[str, str]:
@@ -110,9 +122,9 @@ def published(path: Path) -> dict[str, str]:
     return found
 
 
-def programs(folder: Path, missing: set[str]) -> Iterator[Program]:
-    """The programs of the list whose repositories are in the folder; adds the others' to `missing`."""
-    groups = [group for path in sorted(LISTS.glob("*.toml")) for group in tomllib.loads(path.read_text())["group"]]
+def programs(folder: Path, missing: set[str], lists: Path = LISTS) -> Iterator[Program]:
+    """The programs of the lists whose repositories are in the folder; adds the others' to `missing`."""
+    groups = [group for path in sorted(lists.glob("*.toml")) for group in tomllib.loads(path.read_text())["group"]]
     for group in groups:
         repository = group["repository"]
         checkout = folder / repository.replace("/", "+")
@@ -122,32 +134,45 @@ def programs(folder: Path, missing: set[str]) -> Iterator[Program]:
         base = checkout / group.get("folder", "")
         verdicts = published(base / group["verdicts"]) if "verdicts" in group else {}
         for entry in group["programs"]:
-            item: dict[str, Any] = {"file": entry} if isinstance(entry, str) else entry
-            published_as = item.get("published_as", Path(item["file"]).stem)
+            item: dict[str, Any] = {**group, **({"file": entry} if isinstance(entry, str) else entry)}
+            file, arguments = base / item["file"], item.get("arguments", "")
             yield Program(
-                framework=group["framework"],
+                framework=item["framework"],
                 repository=repository,
-                name=str(Path(group.get("folder", "")) / item["file"]) + (f" {item['arguments']}" if "arguments" in item else ""),
-                command=item.get("command", group["command"]).replace("{arguments}", item.get("arguments", "")),
+                name=f"{file.relative_to(checkout)} {arguments}".strip(),
+                file=file,
+                command=item["command"].replace("{arguments}", arguments),
                 folder=base,
-                expects=item.get("expects", group.get("expects", "")),
-                silicon=item.get("silicon", verdicts.get(published_as, "")),
+                expects=item.get("expects", ""),
+                silicon=item.get("silicon", verdicts.get(item.get("published_as", file.stem), "")),
                 note=item.get("note", ""),
             )
 
 
 def run(program: Program, schedule: str, limit: float) -> Run:
-    """Runs a program under a schedule."""
-    file = program.folder / Path(program.name.split(" ")[0]).name
-    words = [word.format(file=file, schedule=schedule, folder=program.folder) for word in shlex.split(program.command)]
-    first = ROOT / words[0]
-    if first.suffix == ".py":
-        words[0] = str(first)
+    """Runs a program under a schedule, strictly and, after an error, leniently; each at most `limit` seconds."""
+    started = time.monotonic()
+    verdict, reason = attempt(program, schedule, limit, lenient=False)
+    lenient = attempt(program, schedule, limit, lenient=True) if verdict == ERROR else ("", "")
+    seconds = round(time.monotonic() - started, 1)
+    return Run(
+        *(program.repository, program.name, program.framework, schedule, verdict, seconds, reason),
+        *(program.silicon, program.note, *lenient),
+    )
+
+
+def attempt(program: Program, schedule: str, limit: float, lenient: bool) -> tuple[str, str]:
+    """(verdict, reason) of one process."""
+    places = {"file": program.file, "folder": program.folder, "root": ROOT, "schedule": schedule}
+    words = [word.format(**places) for word in shlex.split(program.command)]
+    if words[0].endswith(".py"):
+        words[0] = str(ROOT / words[0])
     environment = {k: v for k, v in os.environ.items() if not k.startswith("EMULATOR")}
     # A contest's file finds its `utils` beside it, as the contest's runner has it.
     paths = str(ROOT), str(program.folder), environment.get("PYTHONPATH")
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    started = time.monotonic()
+    if lenient:
+        environment["EMULATOR_LENIENT"] = "1"
     with subprocess.Popen(
         [sys.executable, *words],
         cwd=program.folder,
@@ -165,16 +190,13 @@ def run(program: Program, schedule: str, limit: float) -> Run:
             os.killpg(process.pid, signal.SIGKILL)
             output, _ = process.communicate()
             code = None
-    seconds = time.monotonic() - started
-    verdict, reason = judge(output, code, program.expects)
-    return Run(
-        *(program.repository, program.name, program.framework, schedule, verdict, round(seconds, 1), reason),
-        *(program.silicon, program.note),
-    )
+    return judge(output.replace(f"{program.folder}/", ""), code, program.expects)
 
 
 def judge(output: str, code: int | None, expects: str) -> tuple[str, str]:
-    """(verdict, the line that says why) of a program's output and exit code; None: it was stopped."""
+    """(verdict, the line that says why and the first place in PTX after it) of a program's output and exit code; None:
+    it was stopped.
+    """
     if code is None:
         return LATE, ""
     if code == 0 and re.search(expects, output):
@@ -182,9 +204,15 @@ def judge(output: str, code: int | None, expects: str) -> tuple[str, str]:
     for verdict, pattern in _REASONS:
         found = re.search(pattern, output, re.MULTILINE)
         if found:
-            return verdict, " ".join(found.group(0).split())[:MOST]
+            place = _PLACE.search(output, found.end()) if verdict in (HANG, ERROR) else None
+            reason = re.sub(r"^[\w.]*EmulatorError: ", "", _shorten(found.group(0)))
+            return verdict, f"{reason}; PTX {_shorten(place.group(1))}" if place else reason
     lines = [line for line in output.splitlines() if line.strip()]
-    return FAILED, " ".join((lines or ["no output"])[-1].split())[:MOST]
+    return FAILED, _shorten((lines or ["no output"])[-1])
+
+
+def _shorten(text: str) -> str:
+    return _ADDRESS.sub("0x...", " ".join(text.split()))[:MOST]
 
 
 def load(path: Path | None) -> list[Run]:
@@ -201,42 +229,52 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", metavar="TEXT", help="programs whose repository or name contains it")
     parser.add_argument("--schedule", default=",".join(SCHEDULES), metavar="S[,S...]", help="default: %(default)s")
     parser.add_argument("--timeout", type=float, default=TIME_LIMIT, metavar="SECONDS", help="default: %(default)g")
+    parser.add_argument("--lists", type=Path, default=LISTS, metavar="FOLDER", help="lists in place of tools/programs")
     records.add_save(parser)
     options = parser.parse_args(arguments)
     console = make_console()
     missing: set[str] = set()
-    chosen = [p for p in programs(options.folder, missing) if options.only in f"{p.repository}/{p.name}"]
+    found = programs(options.folder.resolve(), missing, options.lists)
+    chosen = [each for each in found if options.only in f"{each.repository}/{each.name}"]
     for repository in sorted(missing):
         target = options.folder / repository.replace("/", "+")
-        console.print(f"not there: git clone https://github.com/{repository} {target}", markup=False, highlight=False)
+        console.print(f"not there: git clone https://github.com/{repository} {target}", markup=False, soft_wrap=True)
     runs = load(options.save)
-    done = {(run.repository, run.name, run.schedule) for run in runs}
-    total = len(chosen) * len(options.schedule.split(","))
-    for number, (program, schedule) in enumerate((p, s) for p in chosen for s in options.schedule.split(",")):
+    done = {(each.repository, each.name, each.schedule) for each in runs}
+    wanted = [(program, schedule) for program in chosen for schedule in options.schedule.split(",")]
+    for number, (program, schedule) in enumerate(wanted, start=1):
         if (program.repository, program.name, schedule) in done:
             continue
-        with console.status(f"{number + 1} of {total}: {program.name} under {schedule}"):
+        progress = f"{number} of {len(wanted)}: {program.name} under {schedule}"
+        with console.status(progress):
             result = run(program, schedule, options.timeout)
         runs.append(result)
-        console.print(f"{result.verdict:11} {result.seconds:7.1f} s  {schedule:9} {program.name}  {result.reason}", markup=False, highlight=False, soft_wrap=True)
+        lenient = f", lenient: {result.lenient}" if result.lenient else ""
+        console.print(f"{progress}: {result.verdict}{lenient}, {result.seconds:.1f} s", markup=False, soft_wrap=True)
         if options.save:
-            record = {**records.versions(), "runs": [asdict(each) for each in runs]}
+            record = {**records.versions(sys.argv[1:]), "runs": [asdict(each) for each in runs]}
             options.save.write_text(json.dumps(record, indent=1) + "\n")
     console.print(_table(runs))
-    differing = [each for each in runs if each.agrees is False]
+    console.print(counts(runs), markup=False)
+    return 1 if any(each.agrees is False for each in runs) else 0
+
+
+def counts(runs: Sequence[Run]) -> str:
+    """The verdicts and the agreement with silicon in a sentence."""
+    verdicts = Counter(each.verdict for each in runs)
     known = [each for each in runs if each.agrees is not None]
-    counts = Counter(each.verdict for each in runs)
-    console.print(f"{len(runs)} runs: {', '.join(f'{n} {verdict}' for verdict, n in counts.items())}")
-    if known:
-        console.print(f"{len(known) - len(differing)} of {len(known)} agree with what is published of a B200")
-    return 1 if differing else 0
+    text = (
+        f"{len(runs)} runs: {', '.join(f'{verdicts[verdict]} {verdict}' for verdict in VERDICTS if verdicts[verdict])}"
+    )
+    agreeing = sum(each.agrees is True for each in known)
+    return f"{text}. {agreeing} of {len(known)} agree with what is published of a B200." if known else f"{text}."
 
 
 def _table(runs: Sequence[Run]) -> Any:
-    table = make_table(["repository", "program", "schedule", "verdict", "B200, published", "reason"], ["s"])
+    table = make_table(["program", "schedule", "verdict", "lenient", "B200, published", "reason"], ["s"])
     for each in runs:
         mark = " (differs)" if each.agrees is False else ""
-        cells = (each.repository, each.name, each.schedule, each.verdict + mark, each.silicon, each.note or each.reason)
+        cells = (each.name, each.schedule, each.verdict, each.lenient, each.silicon + mark, each.note or each.reason)
         table.add_row(*cells, f"{each.seconds:.1f}")
     return table
 

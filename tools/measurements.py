@@ -14,10 +14,12 @@ A table whose file is missing says which command writes the file.
     emulator                          emulator.json
     soak                              every soak-NAME.json, a column each
     fuzz                              fuzz.json
+    foreign         LIST              foreign-LIST.json: programs of others, and what a B200 made of them
 
 DEVICE-PROBLEM.json is written by `python -m tools.compare --problem PROBLEM --save FILE`, model.json by
 `python -m tools.model --save FILE`, emulator.json by `python -m emulator.bench --json FILE`, soak-NAME.json by
-`python -m emulator tests/soak.py --save FILE`, fuzz.json by `python -m tools.fuzz --save FILE`. Cases are numbered from
+`python -m emulator tests/soak.py --save FILE`, fuzz.json by `python -m tools.fuzz --save FILE`,
+foreign-LIST.json by `python -m tools.foreign FOLDER --save FILE`. Cases are numbered from
 0, as `--case` numbers them. Times are microseconds, medians over the repeats.
 """
 
@@ -36,6 +38,7 @@ from typing import Any
 from emulator.bench import Result, rate_text, time_text
 from harness.options import command_parser
 from task import PROBLEMS, Benchmark, Problem, TestSpec
+from tools import foreign
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"
@@ -285,6 +288,33 @@ def fuzz(results: Path, name: str) -> str:
     return f"{markdown(['last mutation', 'inputs', *outcomes], rows)}\n\n{caption}"
 
 
+def foreign_programs(results: Path, name: str) -> str:
+    """Programs of `tools.foreign`, a row each: the verdict under each schedule beside a B200's, the first finding."""
+    saved = load(results / f"foreign-{name}.json")
+    if saved is None:
+        return missing(f"python -m tools.foreign FOLDER --save docs/results/foreign-{name}.json")
+    runs = [foreign.Run(**run) for run in saved["runs"]]
+    schedules = list(dict.fromkeys(run.schedule for run in runs))
+    rows, known, agreeing = [], 0, 0
+    for program in dict.fromkeys(run.name for run in runs):
+        own = {run.schedule: run for run in runs if run.name == program}
+        first = next(iter(own.values()))
+        verdicts = [
+            f"{run.verdict}{f', lenient {run.lenient}' if run.lenient else ''}" if run else "-"
+            for run in (own.get(schedule) for schedule in schedules)
+        ]
+        agrees = all(run.agrees for run in own.values())
+        known, agreeing = known + bool(first.silicon), agreeing + (bool(first.silicon) and agrees)
+        findings = (first.note, *(run.reason for run in own.values()), *(run.lenient_reason for run in own.values()))
+        finding = next(filter(None, findings), "").replace("|", "\\|")
+        mark = ("yes" if agrees else "**no**") if first.silicon else "-"
+        rows.append([Path(program).name, *verdicts, first.silicon or "-", mark, finding])
+    header = ["program", *schedules, "B200, published", "agrees", "finding"]
+    sentence = f"{agreeing} of {known} programs agree with the B200 under every schedule that ran."
+    caption = f"{sentence} {command_text('tools.foreign', saved['command'])}; torch {saved['torch']}"
+    return f"{markdown(header, rows)}\n\n{caption}"
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 # Documents
 # ----------------------------------------------------------------------------------------------------------------------
@@ -297,6 +327,7 @@ KINDS: dict[str, Callable[[Path, str], str]] = {
     "emulator": emulator,
     "soak": soak,
     "fuzz": fuzz,
+    "foreign": foreign_programs,
 }
 
 

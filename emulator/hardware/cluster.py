@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from emulator.errors import Fault, doubt
+from emulator.errors import Fault, doubt, ordering_fault
 from emulator.hardware.barriers import ClusterBarrier, NamedBarrier, label, wake
 from emulator.hardware.chip import Sm
 from emulator.hardware.grid import Grid, cta_index, unravel
@@ -90,9 +90,12 @@ class Cta:
         self.warps = [Warp(self, i, min(WARP_THREADS, self.live_threads - WARP_THREADS * i)) for i in range(count)]
 
     def mbarrier(self, offset: int) -> MBarrier:
-        """The mbarrier at an offset of shared memory. Raises Fault if there is none, or the CTA has exited."""
+        """The mbarrier at an offset of shared memory. Raises Fault if there is none, or the CTA has exited; of one that
+        has exited, a lenient run takes it as it was left.
+        """
         if self.exited:
-            raise Fault(f"mbarrier at shared offset {offset:#x} of {self.label}, which has exited")
+            reason = f"mbarrier at shared offset {offset:#x} of {self.label}, which has exited"
+            ordering_fault(reason, (self.grid.entry.name, "exited", "mbarrier", self.rank))
         barrier = self.mbarriers.get(offset)
         if barrier is None:
             raise Fault(
@@ -119,14 +122,18 @@ class Cta:
     def alive(self, user: str, issuer: Issuer | None = None) -> None:
         """Raises Fault, naming the user, if the CTA has exited.
 
-        issuer: of a copy or a commit. One of the CTA's own is a doubt only: shipped kernels leave some behind, though
-        no document promises that hardware keeps the shared memory for them.
+        issuer: of a copy, a commit or an arrival. One of the CTA's own is a doubt only: shipped kernels leave some
+        behind, though no document promises that hardware keeps the shared memory for them. One of another CTA is a
+        warning in a lenient run, in which the shared memory stays: nothing else is put there during the launch.
         """
         if not self.exited:
             return
         reason = f"{user} reaches {self.label}, which has exited"
-        if issuer is None or issuer[0].cta is not self:
+        if issuer is None:
             raise Fault(reason)
+        if issuer[0].cta is not self:
+            ordering_fault(reason, (self.grid.entry.name, issuer[1], "exited", self.rank))
+            return
         doubt(
             f"{reason} without waiting for what its {label(issuer)} has issued",
             (self.grid.entry.name, issuer[1], "exit"),
@@ -204,13 +211,14 @@ class Cluster:
             self.ctas.append(Cta(self, rank, cta_index(self.index, shape, within), within, self.sms[rank]))
 
     def cta(self, rank: int, asking: Cta) -> Cta:
-        """The CTA of a rank. Raises Fault if it has exited, unless it is the one that asks."""
+        """The CTA of a rank. Raises Fault if it has exited, unless it is the one that asks, or the run is lenient."""
         if rank >= self.size:
             raise Fault(f"CTA rank {rank} in a cluster of {self.size}")
         found = self.ctas[rank]
         if found.exited and found is not asking:
-            raise Fault(
-                f"shared memory of {found.label} (rank {rank}) is used by {asking.label} after that CTA has exited"
+            ordering_fault(
+                f"shared memory of {found.label} (rank {rank}) is used by {asking.label} after that CTA has exited",
+                (found.grid.entry.name, "exited", "cluster", rank, asking.rank),
             )
         return found
 

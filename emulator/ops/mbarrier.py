@@ -127,7 +127,7 @@ def deliver(g: ActiveGroup, barrier: MBarrier, issuer: Issuer, action: Callable[
     home = barrier.home
 
     def run() -> None:
-        home.alive(f"an arrival on the {barrier.name}")
+        home.alive(f"an arrival on the {barrier.name}", issuer)
         action()
 
     g.cta.machine.queues.arrival(AsyncOperation(g, issuer, run))

@@ -211,8 +211,8 @@ def test_commits_to_barriers_of_a_cta_that_has_exited(monkeypatch, schedule):
         "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r11+128], [%r10+128], 16, [%r11];",
     ],
 )
-def test_what_lands_in_another_cta_that_has_exited(instruction):
-    """CTA 1 issues it when both have met, and CTA 0 exits before it lands: no doubt, an error."""
+def test_what_lands_in_another_cta_that_has_exited(monkeypatch, instruction):
+    """CTA 1 issues it when both have met, and CTA 0 exits before it lands: no doubt, an error; lenient, a warning."""
     body = f"""
         mov.u32 %r10, smem; setp.ne.u32 %p1, %tid, 0; mov.b16 %h1, 1; setp.eq.u32 %p2, %rank, 0;
         @%p1 bra READY; mbarrier.init.shared.b64 [%r10], 2; fence.mbarrier_init.release.cluster;
@@ -223,6 +223,10 @@ def test_what_lands_in_another_cta_that_has_exited(instruction):
     with pytest.raises(EmulatorError, match=r"reaches CTA \(0, 0, 0\), which has exited") as error:
         launch(body, aligned(64), grid=2, cluster=2, schedule="late")
     assert error.value.cta == (1, 0, 0) and "without waiting" not in error.value.reason
+    monkeypatch.setattr(errors, "_reported", set())
+    monkeypatch.setenv("EMULATOR_LENIENT", "1")
+    with pytest.warns(errors.OrderingWarning, match=r"reaches CTA \(0, 0, 0\), which has exited"):
+        launch(body, aligned(64), grid=2, cluster=2, schedule="late")
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

@@ -1,0 +1,204 @@
+"""tools.foreign on programs of our own: one of each fate, and what is published of them."""
+
+import json
+
+import pytest
+
+from tools import foreign, measurements
+
+HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n.extern .shared .align 1024 .b8 smem[];\n"
+# Lane 0 stores a number to shared memory and copies it to out.
+COPY = """.visible .entry k(.param .u64 out)
+{
+    .reg .b64 %d; .reg .b32 %r<3>; .reg .pred %p;
+    ld.param.u64 %d, [out]; mov.u32 %r0, smem; mov.u32 %r1, %tid.x; setp.ne.u32 %p, %r1, 0; @%p ret;
+    st.shared.v4.b32 [%r0], {VALUE, 7, 7, 7}; FENCE
+    cp.async.bulk.global.shared::cta.bulk_group [%d], [%r0], 16; cp.async.bulk.commit_group;
+    cp.async.bulk.wait_group 0; ret;
+}
+"""
+WAITS = """.visible .entry k(.param .u64 out)
+{
+    .reg .b32 %r; .reg .pred %p; mov.u32 %r, smem; mbarrier.init.shared.b64 [%r], 64;
+W:  mbarrier.try_wait.parity.shared.b64 %p, [%r], 0; @!%p bra W; ret;
+}
+"""
+SCRIPT = """import sys
+import numpy as np
+import emulator
+assert "EMULATOR_SCHEDULE" not in __import__("os").environ
+out = emulator.array(np.zeros(4, np.uint32))
+emulator.load_ptx({text!r})["k"].launch(1, {threads}, [out], shared=1024)
+print("result", out.tolist(), *sys.argv[1:])
+if out.tolist() != [7] * 4:
+    sys.exit("wrong results")
+"""
+FENCE = "fence.proxy.async;"
+
+
+def script(text, threads=32):
+    return SCRIPT.format(text=HEADER + text, threads=threads)
+
+
+PROGRAMS = {
+    "right": script(COPY.replace("FENCE", FENCE).replace("VALUE", "7")),
+    "unfenced": script(COPY.replace("FENCE", "").replace("VALUE", "7")),
+    "wrong": script(COPY.replace("FENCE", FENCE).replace("VALUE", "6")),
+    "wrong_unfenced": script(COPY.replace("FENCE", "").replace("VALUE", "6")),
+    "hangs": script(WAITS, 1),
+    "slow": "import time\ntime.sleep(60)\n",
+    "raises": "raise SystemExit('no such luck')\n",
+    "silent": "",
+}
+VERDICTS = """right
+case -> 3.5us
+case -> 4.5us
+
+unfenced
+case -> 2.5us
+
+wrong.py
+Correctness errors
+
+wrong_unfenced
+case -> 1.0us
+
+hangs
+Hang
+"""
+LIST = """[[group]]
+framework = "ours"
+repository = "own/er"
+folder = "sub"
+verdicts = "timings.txt"
+command = "{file} {arguments} {schedule}"
+expects = "result"
+programs = [PROGRAMS]
+
+[[group]]
+framework = "absent"
+repository = "absent/one"
+command = "{file}"
+programs = ["a.py"]
+"""
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """(folder with the checkout, folder with the list)"""
+    base = tmp_path / "own+er" / "sub"
+    base.mkdir(parents=True)
+    for name, text in PROGRAMS.items():
+        (base / f"{name}.py").write_text(text)
+    (base / "timings.txt").write_text(VERDICTS)
+    entries = ", ".join(f'"{name}.py"' for name in PROGRAMS)
+    (tmp_path / "list.toml").write_text(LIST.replace("PROGRAMS", entries))
+    monkeypatch.setenv("EMULATOR_SCHEDULE", "eager")  # of the session: no program sees it
+    return tmp_path, tmp_path
+
+
+def run_one(places, name, limit=60.0):
+    found = {program.file.stem: program for program in foreign.programs(places[0], set(), places[1])}
+    return foreign.run(found[name], "late", limit)
+
+
+@pytest.mark.parametrize(
+    "name, verdict, lenient, silicon, agrees",
+    [
+        ("right", "pass", "", "3.5us", True),
+        ("unfenced", "error", "pass", "2.5us", True),
+        ("wrong", "wrong", "", "Correctness errors", True),
+        ("wrong_unfenced", "error", "wrong", "1.0us", False),
+        ("hangs", "hang", "", "Hang", True),
+        ("raises", "failed", "", "", None),
+        ("silent", "failed", "", "", None),
+    ],
+)
+def test_verdicts(places, name, verdict, lenient, silicon, agrees):
+    result = run_one(places, name)
+    assert (result.verdict, result.lenient, result.silicon, result.agrees) == (verdict, lenient, silicon, agrees)
+    assert result.name == f"sub/{name}.py" and result.framework == "ours" and result.schedule == "late"
+
+
+def test_reasons_name_the_rule_and_the_line(places):
+    assert "fence.proxy.async is missing" in run_one(places, "unfenced").reason
+    assert "; PTX line 10: cp.async.bulk.global" in run_one(places, "unfenced").reason
+    assert run_one(places, "hangs").reason.startswith("the kernel hangs: no warp can run")
+    assert "; PTX line 8: mbarrier.try_wait" in run_one(places, "hangs").reason
+    assert run_one(places, "raises").reason == "no such luck"
+    assert run_one(places, "silent").reason == "no output"
+
+
+def test_the_time_limit(places):
+    result = run_one(places, "slow", limit=0.5)
+    assert result.verdict == "time limit" and result.seconds < 30 and not result.lenient
+
+
+@pytest.mark.parametrize(
+    "silicon, agreeing",
+    [
+        ("12.5us", {"pass"}),
+        ("Hang", {"hang", "error"}),
+        ("Hang/error", {"hang", "error"}),
+        ("Fault", {"error"}),
+        ("Correctness errors", {"wrong", "error"}),
+        ("Fails correctness", {"wrong", "error"}),
+    ],
+)
+def test_what_agrees_with_a_b200(silicon, agreeing):
+    for verdict in foreign.VERDICTS:
+        run = foreign.Run("a/b", "n", "f", "late", verdict, 1.0, "", silicon, "")
+        assert run.agrees == (verdict in agreeing)
+
+
+def test_reasons_have_no_addresses_of_this_run():
+    output = "emulator.errors.EmulatorError: store of 4 bytes at 0x559ae6f94400: past the end\n  PTX      line 3: st\n"
+    assert foreign.judge(output, 1, "") == ("error", "store of 4 bytes at 0x...: past the end; PTX line 3: st")
+
+
+def test_the_command_continues_a_file_and_names_what_is_missing(places, monkeypatch, capsys):
+    folder, save = places[0], places[0] / "runs.json"
+    tried = []
+
+    def run(program, schedule, limit):
+        tried.append((program.file.stem, schedule))
+        return foreign.Run(program.repository, program.name, "ours", schedule, "pass", 1.0, "", program.silicon, "")
+
+    monkeypatch.setattr(foreign, "run", run)
+    arguments = [str(folder), "--lists", str(folder), "--save", str(save), "--only", "right"]
+    assert foreign.main([*arguments, "--schedule", "late"]) == 0
+    assert "git clone https://github.com/absent/one" in capsys.readouterr().out
+    assert foreign.main([*arguments, "--schedule", "late,eager"]) == 0
+    assert tried == [("right", "late"), ("right", "eager")]
+    assert "2 of 2 agree" in capsys.readouterr().out
+    assert [each["schedule"] for each in json.loads(save.read_text())["runs"]] == ["late", "eager"]
+    assert foreign.main([str(folder), "--lists", str(folder), "--only", "hangs", "--schedule", "late"]) == 1
+
+
+def test_the_lists_are_complete():
+    """Every list of the repository can be read; the programs themselves are not here."""
+    missing = set()
+    assert list(foreign.programs(foreign.LISTS / "nothing", missing)) == []
+    assert "NaregAmirianMegan/NVFP4_Kernels" in missing
+
+
+def test_the_table_of_measurements(tmp_path):
+    def entry(name, schedule, verdict, silicon, **more):
+        fields = {"repository": "a/b", "framework": "f", "seconds": 1.0, "reason": "", "note": ""}
+        return {**fields, "name": name, "schedule": schedule, "verdict": verdict, "silicon": silicon, **more}
+
+    runs = [
+        entry("x/one.py", "late", "pass", "3.5us"),
+        entry("x/one.py", "eager", "error", "3.5us", lenient="pass", reason="a rule | broken; PTX line 7: bad"),
+        entry("x/two.py", "late", "hang", "Hang", reason="the kernel hangs"),
+        entry("x/three.py", "late", "wrong", "9us", note="their bug"),
+    ]
+    (tmp_path / "foreign-x.json").write_text(json.dumps({"command": ["f"], "torch": "1", "runs": runs}))
+    text = measurements.foreign_programs(tmp_path, "x")
+    lines = text.splitlines()
+    assert lines[0] == "| program | late | eager | B200, published | agrees | finding |"
+    assert lines[2] == "| one.py | pass | error, lenient pass | 3.5us | yes | a rule \\| broken; PTX line 7: bad |"
+    assert lines[3] == "| two.py | hang | - | Hang | yes | the kernel hangs |"
+    assert lines[4] == "| three.py | wrong | - | 9us | **no** | their bug |"
+    assert "2 of 3 programs agree with the B200" in text
+    assert "python -m tools.foreign" in measurements.foreign_programs(tmp_path, "y")
