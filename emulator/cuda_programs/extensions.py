@@ -138,10 +138,9 @@ def _create(original: Callable[..., ModuleType]) -> Callable[..., ModuleType]:
 
     @functools.wraps(original)
     def create_module(loader: Any, spec: Any) -> ModuleType:
-        if _CONNECTION in sys.modules and is_ours(loader.path):
-            return _loading(lambda: original(loader, spec))
+        known = _CONNECTION in sys.modules and is_ours(loader.path)
         try:
-            return original(loader, spec)
+            return _loading(lambda: original(loader, spec)) if known else original(loader, spec)
         except ImportError as error:
             if LINKED_NAME not in str(error):
                 raise

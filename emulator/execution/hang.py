@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emulator.hardware.barriers import ClusterBarrier, MBarrier, NamedBarrier
+from emulator.hardware.barriers import ClusterBarrier, NamedBarrier
+from emulator.hardware.mbarriers import MBarrier
 
 if TYPE_CHECKING:
-    from emulator.hardware.cluster import Cluster, Cta, Grid
+    from emulator.hardware.cluster import Cluster, Cta
+    from emulator.hardware.grid import Grid
     from emulator.hardware.warp import ActiveGroup, Warp
 
 REPORTED_WARPS = 40

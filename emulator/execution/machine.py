@@ -17,7 +17,8 @@ from emulator.execution import hang
 from emulator.execution.meter import Meter
 from emulator.execution.spins import LOOK_TURNS, Outlook, Spins
 from emulator.hardware.async_operations import AsyncOperation, Queues, Schedule
-from emulator.hardware.cluster import Cluster, Grid
+from emulator.hardware.cluster import Cluster
+from emulator.hardware.grid import Grid
 from emulator.hardware.turns import DELAYED, OUTSTANDING, QUIET, STALE, TICKS, Turns
 from emulator.hardware.warp import ActiveGroup, Warp
 from emulator.ptx.ir import located

@@ -21,7 +21,8 @@ from emulator.execution.meter import Meter
 from emulator.hardware.async_operations import Schedule
 from emulator.hardware.barriers import wake
 from emulator.hardware.chip import Chip, Sm
-from emulator.hardware.cluster import Cluster, Grid
+from emulator.hardware.cluster import Cluster
+from emulator.hardware.grid import Grid
 from emulator.hardware.properties import DeviceProperties
 from emulator.hardware.warp import ActiveGroup, Warp
 

@@ -16,8 +16,8 @@ from emulator.execution import overlap, scheduler
 from emulator.execution.journal import Journal, journal, settle
 from emulator.execution.meter import Meter, Tally
 from emulator.execution.workers import Report, Task, run_forked
-from emulator.hardware.cluster import Grid
 from emulator.hardware.counters import LaunchCounters
+from emulator.hardware.grid import Grid
 from emulator.hardware.memory import GlobalMemory
 from emulator.hardware.program import Program
 from emulator.hardware.properties import DeviceProperties, LaunchConfig

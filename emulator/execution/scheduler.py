@@ -14,7 +14,8 @@ import numpy as np
 
 from emulator.execution.machine import OVERDUE_TURNS, SPINNING, WAITING, Machine
 from emulator.hardware.async_operations import Schedule
-from emulator.hardware.cluster import Cluster, Grid
+from emulator.hardware.cluster import Cluster
+from emulator.hardware.grid import Grid
 from emulator.hardware.properties import ctas_per_sm
 from emulator.hardware.turns import (
     CONCLUDE,

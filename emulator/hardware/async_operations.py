@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from emulator.hardware.cluster import Grid
+    from emulator.hardware.grid import Grid
     from emulator.hardware.warp import ActiveGroup, Issuer
 
 AT_ISSUE = 0.25  # chance that the random schedule runs an operation when one is issued

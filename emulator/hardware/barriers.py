@@ -1,29 +1,19 @@
-"""Barriers: mbarrier objects in shared memory, named barriers of a CTA, and the barrier of a cluster.
+"""Named barriers of a CTA, and the barrier of a cluster.
 
-Phases are integers that only grow, so that a wait that sees its parity again two phases later is noticed. An active
-group that has to wait is put on the barrier's list and woken when the phase ends.
+An active group that has to wait is put on the barrier's list and woken when the barrier is complete.
 """
 
 from __future__ import annotations
 
-import ctypes
 from typing import TYPE_CHECKING
 
-from emulator.errors import Fault, doubt, ordering_fault
-from emulator.hardware.native import WARPS, Barrier, library
+from emulator.errors import Fault
 
 if TYPE_CHECKING:
-    from emulator.hardware.cluster import Cta
     from emulator.hardware.machine import Machine
-    from emulator.hardware.warp import ActiveGroup, Issuer, Warp
-
-COUNT_LIMIT = (1 << 20) - 1  # largest expected, pending and tx count (PTX ISA, "Size and alignment of mbarrier object")
+    from emulator.hardware.warp import ActiveGroup, Issuer
 
 KEPT_RESULTS = 16  # uses of a named barrier for which a warp may still ask for the result of bar.red
-ARRIVAL, COMPLETION = "arrival", "complete_tx"
-TILE_LOAD = "tensor copy"
-KINDS = (ARRIVAL, TILE_LOAD)  # of arrivals that compiled code performs
-BY_THREAD = (ARRIVAL, COMPLETION)  # names of the arrivals that a thread performs itself
 
 
 def label(issuer: Issuer) -> str:
@@ -37,192 +27,6 @@ def wake(waiters: list[ActiveGroup]) -> None:
     for group in waiters:
         group.wake()
     waiters.clear()
-
-
-class MBarrier(Barrier):
-    """One mbarrier object (PTX ISA, "mbarrier").
-
-    Fields, which compiled code reads and changes, too: `expected`, arrivals per phase; `pending`, arrivals still
-    missing in this phase; `bytes`, the tx-count: bytes expected minus bytes arrived; `delivered`, whether bytes have
-    arrived in this phase; `phase`; `ended`, the time when the last phase ended; `heard`, what those who have arrived
-    knew (`Warp.known`), and `news`, the same of the phases that are over; `waiting`, the number of `waiters`, and
-    `first`, the list of those that compiled code keeps.
-    """
-
-    __hash__ = object.__hash__  # structures have none
-
-    def __init__(self, name: str, count: int, home: Cta | None = None, initialiser: Issuer | None = None):
-        super().__init__(last_pc=-1, warp_phases=(-1,) * WARPS)
-        self.address = ctypes.addressof(self)
-        self.name = name  # in messages
-        self._phases: dict[Warp, int] = {}  # of arrivals that compiled code has not performed
-        self.waiters: list[ActiveGroup] = []
-        self._last: tuple[str, Issuer] | None = None
-        self.home = home  # the CTA in whose shared memory it lies
-        self.initialiser: Issuer | None = None
-        self.initialise(count, initialiser)
-        self._hidden: str | None = None
-        self.time = 0  # of the initialisation
-
-    def initialise(self, count: int, initialiser: Issuer | None) -> None:
-        """Sets the count of arrivals per phase. The barrier is new, or nobody has touched it."""
-        if not 1 <= count <= COUNT_LIMIT:
-            raise Fault(f"mbarrier.init with count {count}: must be 1 to {COUNT_LIMIT} (PTX ISA, mbarrier.init)")
-        self.expected = self.pending = count
-        self.initialiser = initialiser
-
-    @property
-    def is_untouched(self) -> bool:
-        """Whether nobody has arrived, waits, or has expected bytes since the initialisation."""
-        idle = not (self.phase or self.bytes or self.delivered or self.is_awaited)
-        return idle and self.pending == self.expected and self.last is None
-
-    @property
-    def last(self) -> tuple[str, Issuer] | None:
-        """The last arrival: kind and issuer."""
-        if self.last_pc < 0 or self.home is None:
-            return self._last
-        return KINDS[self.last_kind], (self.home.warps[self.last_warp].first_group, self.last_pc)
-
-    @last.setter
-    def last(self, arrival: tuple[str, Issuer]) -> None:
-        self._last, self.last_pc = arrival, -1
-
-    @property
-    def hidden(self) -> str | None:
-        """Who may not see the initialisation yet, since no fence has followed: "all" but the CTA's own threads, only
-        the "async" proxy, or None.
-        """
-        return self._hidden
-
-    @hidden.setter
-    def hidden(self, who: str | None) -> None:
-        self._hidden, self.hides = who, who is not None
-
-    @property
-    def phases(self) -> dict[Warp, int]:
-        """Warps that have arrived -> the phase of their last arrival."""
-        found = dict(self._phases)
-        for warp, phase in zip(self.home.warps if self.home is not None else (), self.warp_phases):
-            if phase >= 0:
-                found[warp] = max(phase, found.get(warp, 0))
-        return found
-
-    @property
-    def is_awaited(self) -> bool:
-        """Whether a group waits."""
-        return self.first is not None or self.waiting > 0
-
-    def wake(self) -> None:
-        """Those who wait run again."""
-        if self.first:
-            library().wake_listed(self.address)
-        waiters, self.waiters, self.waiting = self.waiters, [], 0
-        for group in waiters:
-            group.blocked = False
-            group.cta.machine.enqueue(group.warp)
-
-    def await_phase(self, group: ActiveGroup) -> None:
-        """A group waits for the end of the phase."""
-        self.waiters.append(group)
-        self.waiting = len(self.waiters)
-
-    def arrive(self, count: int, how: str, issuer: Issuer, drop: bool = False) -> None:
-        """`count` arrivals. how: their kind, for messages. drop: expect as many less from the next phase on."""
-        if self._hidden is not None:
-            self._check_visible(how, issuer)
-        if count > self.pending:
-            raise Fault(
-                f"{count} arrival(s) on {self.name}, but phase {self.phase} has {self.pending} pending of "
-                f"{self.expected}: the count would underflow (PTX ISA, Phase of the mbarrier object)"
-            )
-        self.last = how, issuer
-        if issuer is not None:
-            self._phases[issuer[0].warp] = self.phase
-            self._hear(issuer)
-        self.pending -= count
-        if drop:
-            self.expected -= count
-        self._complete_phase()
-
-    def expect_arrival(self) -> None:
-        """One arrival more is pending in this phase (PTX ISA, "cp.async.mbarrier.arrive" without .noinc)."""
-        if self.pending == COUNT_LIMIT:
-            raise Fault(
-                f"the pending count of {self.name} would exceed {COUNT_LIMIT} (PTX ISA, cp.async.mbarrier.arrive)"
-            )
-        self.pending += 1
-
-    def expect(self, nbytes: int) -> None:
-        """expect_tx: this phase waits for bytes more."""
-        self.bytes += nbytes
-        self._check_bytes()
-
-    def complete(self, nbytes: int, how: str, issuer: Issuer) -> None:
-        """complete_tx: bytes have arrived, before they are expected if an arrival is still pending."""
-        if self._hidden is not None:
-            self._check_visible(how, issuer)
-        self._hear(issuer)
-        self.bytes -= nbytes
-        self.delivered = True
-        self.last = how, issuer
-        self._check_bytes()
-        self._complete_phase()
-
-    def _hear(self, issuer: Issuer) -> None:
-        if self.home is not None:
-            running = self.home.machine.running
-            self.heard |= issuer[0].warp.known if running is None else running.known
-
-    def passed_by(self, warp: Warp) -> None:
-        """A warp has seen that the last phase is over."""
-        warp.synced = max(warp.synced, self.ended)
-        warp.known |= self.news
-
-    def _check_visible(self, how: str, issuer: Issuer) -> None:
-        by_thread = how in BY_THREAD
-        if by_thread and (self.hidden == "async" or issuer[0].cta is self.home):
-            return
-        assert self.initialiser is not None  # `mbarrier.init` hides a barrier and names its initialiser together
-        through = "from another CTA" if by_thread else "through the async proxy"
-        # A CTA barrier separates the CTA's own threads from the initialisation in everything that Triton compiles.
-        report = doubt if issuer[0].cta is self.home else ordering_fault
-        report(
-            f"{how} of {label(issuer)} reaches the {self.name} {through}, which may not see that "
-            f"{label(self.initialiser)} has initialised it: fence.mbarrier_init is missing behind that "
-            "(PTX ISA, membar/fence)",
-            (issuer[0].grid.entry.name, self.initialiser[1], issuer[1]),
-        )
-
-    def _check_bytes(self) -> None:
-        if not -COUNT_LIMIT <= self.bytes <= COUNT_LIMIT:
-            raise Fault(
-                f"tx-count of {self.name} would be {self.bytes}; the limit is {COUNT_LIMIT} either way "
-                "(PTX ISA, Tracking asynchronous operations by the mbarrier object)"
-            )
-
-    def _complete_phase(self) -> None:
-        if self.pending == 0 and self.bytes == 0:
-            self.phase += 1
-            self.news = self.heard
-            if self.home is not None:
-                self.ended = self.home.machine.progress
-            self.delivered = False
-            self.pending = self.expected
-            if self.is_awaited:
-                self.wake()
-
-    def passed(self, parity: int) -> bool:
-        """Whether the phase with that parity is over. Before the first phase ends, parity 1 has passed."""
-        return self.phase & 1 != parity
-
-    def __str__(self) -> str:
-        outstanding = (
-            f"{self.bytes} bytes outstanding" if self.bytes >= 0 else f"{-self.bytes} bytes more than were expected"
-        )
-        last = "nobody has arrived yet" if self.last is None else f"last: {self.last[0]} of {label(self.last[1])}"
-        pending = f"{self.pending} of {self.expected} arrivals pending"
-        return f"{self.name}: phase {self.phase}, {pending}, {outstanding}, {last}"
 
 
 class NamedBarrier:

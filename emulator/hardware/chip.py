@@ -11,7 +11,8 @@ from emulator.hardware.properties import WARP_THREADS, DeviceProperties
 from emulator.hardware.tensor.tmem import ColumnAllocator
 
 if TYPE_CHECKING:
-    from emulator.hardware.cluster import Cluster, Cta, Grid
+    from emulator.hardware.cluster import Cluster, Cta
+    from emulator.hardware.grid import Grid
     from emulator.hardware.warp import ActiveGroup
 
 TPC_SMS = 2  # SMs that share a texture processing cluster; the CTAs of a pair are on one (PTX ISA, "CTA Pair")

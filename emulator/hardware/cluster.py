@@ -1,4 +1,4 @@
-"""Grids, clusters and CTAs, with their memories and barriers."""
+"""Clusters and CTAs, with their memories and barriers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from emulator.errors import Fault, doubt, ordering_fault
-from emulator.hardware.barriers import ClusterBarrier, MBarrier, NamedBarrier, label, wake
+from emulator.hardware.barriers import ClusterBarrier, NamedBarrier, label, wake
 from emulator.hardware.chip import Sm
+from emulator.hardware.grid import Grid, cta_index, unravel
+from emulator.hardware.mbarriers import MBarrier
 from emulator.hardware.memory import RANK_SHIFT, SHARED_BASE
-from emulator.hardware.native import AllocationTable, context_of
-from emulator.hardware.properties import WARP_THREADS, DeviceProperties
+from emulator.hardware.native import context_of
+from emulator.hardware.properties import WARP_THREADS
 from emulator.hardware.registers import check_requests
 from emulator.hardware.shared_memory import SharedMemory
 from emulator.hardware.store_marks import StoreMarks
@@ -18,103 +20,9 @@ from emulator.hardware.tensor.tmem import TensorMemory
 from emulator.hardware.warp import ActiveGroup, Warp
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from emulator.hardware.counters import LaunchCounters
     from emulator.hardware.machine import Machine
-    from emulator.hardware.memory import GlobalMemory
-    from emulator.hardware.program import Program
-    from emulator.hardware.properties import Dim3, LaunchConfig
-    from emulator.hardware.traffic import Traffic
+    from emulator.hardware.properties import Dim3
     from emulator.hardware.warp import Issuer
-
-
-class Grid:
-    """One launch."""
-
-    def __init__(
-        self,
-        number: int,
-        program: Program,
-        config: LaunchConfig,
-        parameters: np.ndarray,
-        memory: GlobalMemory,
-        counters: LaunchCounters,
-        properties: DeviceProperties | None = None,
-        title: str = "",
-    ):
-        self.number = number  # place among launches that may overlap
-        self.title = title  # name in messages where launches overlap
-        self.program, self.config, self.memory, self.counters = program, config, memory, counters
-        self.entry = program.entry
-        self.parameters = parameters  # uint8, as the kernel reads them
-        self.param_address = parameters.ctypes.data
-        self.properties = properties or DeviceProperties()
-        self.sm_count = self.properties.sm_count
-        self.traffic: Traffic | None = memory.traffic  # to and from global memory; None if it is not counted
-        self.allocation_table: AllocationTable | None = None  # for compiled code
-        self.clusters: Dim3 = (
-            config.grid[0] // config.cluster[0],
-            config.grid[1] // config.cluster[1],
-            config.grid[2] // config.cluster[2],
-        )
-        self.predecessors: list[Grid] = []  # grids that griddepcontrol.wait waits for
-        self.waiters: list[ActiveGroup] = []  # groups that wait for the end of this grid
-        # mbarriers of exited CTAs with a nonzero tx-count in a phase that has received bytes.
-        self.unfinished: list[MBarrier] = []
-        self.admitted = 0  # clusters that have started
-        self.allowing = 0  # CTAs that have allowed dependents to start, or have exited
-        self.exited = 0  # CTAs
-        self.outstanding = 0  # asynchronous operations
-        self.finished = False
-
-    @property
-    def shared_bytes(self) -> int:
-        """Bytes of shared memory of a CTA."""
-        return self.program.dynamic_shared_offset + self.config.dynamic_shared_bytes
-
-    @property
-    def allows_dependents(self) -> bool:
-        """Whether the next launch may start: every CTA has allowed it or has exited (PTX ISA, griddepcontrol)."""
-        return self.allowing == self.config.ctas
-
-    @property
-    def complete(self) -> bool:
-        """Whether all CTAs have exited and all asynchronous work is done."""
-        return self.exited == self.config.ctas and not self.outstanding
-
-    def renew_allocation_table(self) -> AllocationTable:
-        """The table of the memory's live allocations, made anew."""
-        self.settle_stores()
-        self.allocation_table = AllocationTable(self)
-        return self.allocation_table
-
-    def settle_stores(self) -> None:
-        """Adds the stores of compiled code so far to the launch's traffic."""
-        if self.allocation_table is not None:
-            self.allocation_table.settle()
-
-    def is_parameter(self, address: int) -> bool:
-        """Whether a host address is one of the parameters' bytes."""
-        return self.param_address <= address < self.param_address + len(self.parameters)
-
-    def cancel(self, number: int) -> Dim3:
-        """Cluster `number` has not started and never will. Returns the index (x, y, z) of its first CTA."""
-        size = self.config.ctas // self.config.clusters
-        self.exited += size
-        self.allowing += size
-        return _cta_index(_unravel(number, self.clusters), self.config.cluster, (0, 0, 0))
-
-    def finish(self) -> None:
-        """The grid is complete and its results are visible."""
-        self.finished = True
-        self.settle_stores()
-        wake(self.waiters)
-
-    def __str__(self) -> str:
-        left = f"{self.config.ctas - self.exited} of {self.config.ctas} CTAs have not exited"
-        operations = f"{self.outstanding} asynchronous operations are outstanding"
-        return f"the end of {self.title or 'the launch'}: {left}, {operations}"
 
 
 class PairedAllocation:
@@ -289,7 +197,7 @@ class Cluster:
         self.machine, self.grid, self.number = machine, grid, number
         shape = grid.config.cluster
         self.size = shape[0] * shape[1] * shape[2]
-        self.index = _unravel(number, grid.clusters)
+        self.index = unravel(number, grid.clusters)
         x, y, z = grid.config.block
         self.barrier = ClusterBarrier(x * y * z * self.size, machine)
         self.live = self.size  # CTAs that have not exited
@@ -299,8 +207,8 @@ class Cluster:
         self.sms = sms or [Sm((first + rank) % grid.sm_count, grid.properties) for rank in range(self.size)]
         self.ctas: list[Cta] = []
         for rank in range(self.size):
-            within = _unravel(rank, shape)
-            self.ctas.append(Cta(self, rank, _cta_index(self.index, shape, within), within, self.sms[rank]))
+            within = unravel(rank, shape)
+            self.ctas.append(Cta(self, rank, cta_index(self.index, shape, within), within, self.sms[rank]))
 
     def cta(self, rank: int, asking: Cta) -> Cta:
         """The CTA of a rank. Raises Fault if it has exited, unless it is the one that asks, or the run is lenient."""
@@ -327,13 +235,3 @@ class Cluster:
         self.live -= 1
         if self.live == 0:
             self.machine.cluster_done(self)
-
-
-def _cta_index(cluster: Dim3, shape: Dim3, within: Dim3) -> Dim3:
-    """Index in the grid of the CTA at `within` a cluster."""
-    (a, b, c), (x, y, z), (u, v, w) = cluster, shape, within
-    return a * x + u, b * y + v, c * z + w
-
-
-def _unravel(number: int, shape: Dim3) -> Dim3:
-    return number % shape[0], number // shape[0] % shape[1], number // (shape[0] * shape[1])

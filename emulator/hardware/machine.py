@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from emulator.hardware.async_operations import AsyncOperation, Queues, Schedule
-    from emulator.hardware.cluster import Cluster, Grid
+    from emulator.hardware.cluster import Cluster
+    from emulator.hardware.grid import Grid
     from emulator.hardware.turns import Turns
     from emulator.hardware.warp import ActiveGroup, Warp
 

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-import struct
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from emulator import toolchain
 
 if TYPE_CHECKING:
-    from emulator.hardware.cluster import Grid
+    from emulator.hardware.grid import Grid
     from emulator.hardware.shared_memory import SharedMemory
-    from emulator.hardware.warp import ActiveGroup
 
 ALIGNMENT = 64  # bytes, of a register file and of the rows in it
 LANES = 32
@@ -26,8 +21,6 @@ WAITS = FAULT + 1  # the group has to wait for the mbarrier Context.waited
 ANYTHING = 1  # Context.waited of a group that waits for no mbarrier
 PARITIES = ("parity 0", "parity 1")  # what a group waits for
 LEAVE, LEAVE_SOME, SPLIT = 1, 2, 3  # Context.action
-
-_ROW_TYPES = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
 
 @cache
@@ -124,12 +117,8 @@ class Context(ctypes.Structure):
     ]
 
 
-_TURN, _TURN_OFFSET = struct.Struct("<IIiiqqQqI"), Context.mask.offset
-_LEFT, _LEFT_OFFSET = struct.Struct("<iqqQq4xii"), Context.quantum.offset
-
-
 class Barrier(ctypes.Structure):
-    """The part of an mbarrier that compiled code knows (`barriers.MBarrier`)."""
+    """The part of an mbarrier that compiled code knows (`mbarriers.MBarrier`)."""
 
     address: int  # in this process
     pending: int
@@ -234,119 +223,3 @@ def context_of(shared: SharedMemory, calls: Calls) -> Context:
     context.python, context.wake = calls.python, calls.wake
     context.watch, context.watcher = calls.watch, calls.watcher
     return context
-
-
-@dataclass(frozen=True)
-class RegisterFile:
-    """The register file of a program's warps."""
-
-    initial: np.ndarray
-    """uint8: every slot before the first instruction."""
-    specials: list[tuple[int, int, bool, Callable[[ActiveGroup], Any]]]
-    """(offset, bits, whether it is a row, value) of each special register that the program reads."""
-
-
-class _Rows(dict):
-    """(offset, bits of an element) -> the row there, uint[32], a view of the file."""
-
-    def __init__(self, file: np.ndarray) -> None:
-        self._file = file
-
-    def __missing__(self, key: tuple[int, int]) -> np.ndarray:
-        offset, width = key
-        row = self[key] = self._file[offset : offset + LANES * width // 8].view(_ROW_TYPES[width])
-        return row
-
-
-class Registers:
-    """A warp's register file, and its context."""
-
-    __slots__ = ("_observed", "_table", "context", "context_address", "data", "rows", "words")
-
-    def __init__(self, form: RegisterFile, group: ActiveGroup) -> None:
-        """group: the warp's first."""
-        size = len(form.initial)
-        storage = np.empty(size + ALIGNMENT, np.uint8)
-        address = storage.__array_interface__["data"][0]
-        skipped = -address % ALIGNMENT
-        self.data = storage[skipped : skipped + size]
-        self.data[:] = form.initial
-        self.words = self.data.data.cast("Q")
-        """The file as 64-bit words."""
-        self.rows = _Rows(self.data)
-        for offset, width, is_row, value in form.specials:
-            if is_row:
-                self.rows[offset, width][:] = value(group)
-            else:
-                self.words[offset // 8] = value(group)
-        self._table: AllocationTable | None = None
-        self._observed = False  # the memory has an observer: the table is not used
-        self.context = context = Context.from_buffer_copy(group.cta.context)
-        context.file, context.warp = address + skipped, group.warp.index
-        self.context_address = ctypes.addressof(context)
-
-    def fill(self, slots: np.ndarray, mask: int, words: np.ndarray, start: int, places: np.ndarray) -> None:
-        """Fills rows with a fragment of tensor memory, for the lanes in the mask.
-
-        slots: int32[registers], negative for none. places: as `tensor.tmem.fragment`, relative to word `start`.
-        """
-        library().fragment_to_rows(
-            self.context.file,
-            slots.ctypes.data,
-            len(slots),
-            mask,
-            words.ctypes.data + words.itemsize * start,
-            places.ctypes.data,
-            places.ndim == 3,
-        )
-
-    def enter(self, group: ActiveGroup, quantum: int) -> None:
-        """A turn of a group begins. quantum: segments."""
-        cta, point = group.cta, group.reconvergence
-        waited, phase = _waited(group)
-        stop, time, plain = -1 if point is None else point.pc, cta.machine.progress, cta.shared.plain
-        # One call, since a field of a structure takes as long.
-        _TURN.pack_into(
-            self.context, _TURN_OFFSET, group.bits, group.warp.live, stop, quantum, time, 0, waited, phase, plain
-        )
-        self.look_up(group.grid)
-
-    def look_up(self, grid: Grid) -> None:
-        """Compiled code sees the live allocations as they are."""
-        table, memory = grid.allocation_table, grid.memory
-        if table is None or table.version != memory.version:
-            table = grid.renew_allocation_table()
-        if table is not self._table or (memory.observer is not None) != self._observed:
-            self._use(table, memory.observer is not None)
-
-    def hear_of_wait(self, group: ActiveGroup) -> None:
-        """The group waits for what compiled code says."""
-        context = self.context
-        if not context.waited:
-            group.waiting = None
-        elif context.waited != ANYTHING:
-            barrier = group.cta.shared.live_barriers.by_address.get(context.waited)
-            group.waiting = (PARITIES[context.parity], barrier, context.waited_phase)
-
-    def tell_of_wait(self, group: ActiveGroup) -> None:
-        """Compiled code hears for what the group waits."""
-        self.context.waited, self.context.waited_phase = _waited(group)
-
-    def left(self) -> tuple[int, int, int, int, int, int, int]:
-        """What a turn leaves, as in native/engine.h: (quantum, progress, issued, waited, waited_phase, parity, pc)."""
-        return _LEFT.unpack_from(self.context, _LEFT_OFFSET)
-
-    def _use(self, table: AllocationTable, observed: bool) -> None:
-        context, self._table, self._observed = self.context, table, observed
-        # An observed memory has no allocations for compiled code, only the empty entry behind the last.
-        first = table.count if observed else 0
-        context.allocations = ctypes.addressof(table.entries) + ctypes.sizeof(Allocation) * first
-        context.recent, context.allocation_count = 0, table.count - first
-
-
-def _waited(group: ActiveGroup) -> tuple[int, int]:
-    """(Context.waited, Context.waited_phase) of a group."""
-    waiting = group.waiting
-    if waiting is None:
-        return 0, 0
-    return (waiting[1].address, waiting[2]) if isinstance(waiting[1], Barrier) else (ANYTHING, 0)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from emulator.hardware.native import Calls, RegisterFile
+from emulator.hardware.native import Calls
+from emulator.hardware.register_file import RegisterFile
 from emulator.hardware.traits import Traits
 from emulator.ptx.ir import Entry
 

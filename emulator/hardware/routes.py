@@ -9,7 +9,7 @@ from emulator.hardware.copying import RANKS
 from emulator.hardware.native import library
 
 if TYPE_CHECKING:
-    from emulator.hardware.barriers import MBarrier
+    from emulator.hardware.mbarriers import MBarrier
     from emulator.hardware.shared_memory import SharedMemory
     from emulator.hardware.tma.tensor_map import TensorMap
     from emulator.hardware.traffic import Marks

@@ -15,13 +15,14 @@ import numpy as np
 
 from emulator.hardware.barriers import NamedBarrier
 from emulator.hardware.local_memory import LocalMemory
-from emulator.hardware.native import Registers
 from emulator.hardware.program import DONE
 from emulator.hardware.properties import WARP_THREADS
+from emulator.hardware.register_file import Registers
 from emulator.hardware.tensor.order import TensorUser
 
 if TYPE_CHECKING:
-    from emulator.hardware.cluster import Cta, Grid
+    from emulator.hardware.cluster import Cta
+    from emulator.hardware.grid import Grid
 
 
 class ReconvergencePoint:

@@ -39,7 +39,7 @@ typedef struct {
 typedef struct Context Context;
 typedef struct Op Op;
 
-// An mbarrier (hardware/barriers.py).
+// An mbarrier (hardware/mbarriers.py).
 typedef struct Barrier {
     s32 expected, pending;  // arrivals per phase; still missing in this phase
     s64 bytes;              // tx-count
@@ -81,7 +81,7 @@ enum { LOOK, SERVE, CONCLUDE };  // why compiled turns end (turns.c)
 
 struct Context {
     u8 *file;            // registers
-    // Of a turn: set at its start, and read at its end (hardware/native.py, Registers.enter and left).
+    // Of a turn: set at its start, and read at its end (hardware/register_file.py, Registers.enter).
     u32 mask, live;      // lanes of the group; lanes of the warp that have not exited
     s32 stop;            // index of the group's reconvergence point, or -1
     s32 quantum;         // segments left

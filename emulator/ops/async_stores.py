@@ -13,7 +13,7 @@ import numpy as np
 from emulator.arithmetic.lanes import lane_list, row_of
 from emulator.errors import Fault
 from emulator.hardware.async_operations import AsyncOperation
-from emulator.hardware.barriers import COMPLETION
+from emulator.hardware.mbarriers import COMPLETION
 from emulator.hardware.memory import RANK_SHIFT
 from emulator.ops.atomics import modified
 from emulator.ops.mbarrier import barrier_at
@@ -22,8 +22,8 @@ from emulator.ops.memory import shared_target
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from emulator.hardware.barriers import MBarrier
     from emulator.hardware.cluster import Cta
+    from emulator.hardware.mbarriers import MBarrier
     from emulator.hardware.warp import ActiveGroup, Issuer
     from emulator.ops.active_lanes import Operand
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from emulator.arithmetic.lanes import lane_list
 from emulator.hardware.async_operations import AsyncOperation
 from emulator.hardware.tma import boxes, rules
-from emulator.ops.copies import REDUCTION, STORE, MapReader, issues, own_source, signed_coordinates
+from emulator.ops.copy_operands import REDUCTION, STORE, MapReader, issues, own_source, signed_coordinates
 
 if TYPE_CHECKING:
     from emulator.hardware.memory import GlobalMemory

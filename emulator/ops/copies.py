@@ -6,141 +6,38 @@ changed by then is checked then.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from emulator.arithmetic.lanes import lane_list
 from emulator.arithmetic.reductions import combined
 from emulator.errors import Fault
 from emulator.hardware.async_operations import AsyncOperation
-from emulator.hardware.barriers import TILE_LOAD
+from emulator.hardware.mbarriers import TILE_LOAD
 from emulator.hardware.routes import Operands
 from emulator.hardware.tma import boxes, rules
-from emulator.hardware.tma.known_maps import map_at
 from emulator.hardware.tma.swizzle import CHUNK
 from emulator.hardware.tma.tensor_map import TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES, TensorMap
+from emulator.ops.copy_operands import (
+    LOAD,
+    REDUCTION,
+    STORE,
+    MapReader,
+    Place,
+    destinations,
+    issues,
+    own_source,
+    signed_coordinates,
+)
 from emulator.ops.mbarrier import barrier_at
-from emulator.ops.memory import SHARED_TAG, TAG_SHIFT, shared_target
-from emulator.ops.peers import check_started
+from emulator.ops.memory import SHARED_TAG, TAG_SHIFT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from emulator.hardware.barriers import MBarrier
     from emulator.hardware.cluster import Cta
+    from emulator.hardware.mbarriers import MBarrier
     from emulator.hardware.routes import Load
     from emulator.hardware.warp import ActiveGroup, Issuer, Warp
     from emulator.ops.active_lanes import Operand
-
-LOAD, STORE, REDUCTION = "load", "store", "reduction"
-Place = tuple["Cta", int]
-"""A CTA and an offset in its shared memory."""
-
-
-def issues(mask: int, kind: str, operands: tuple) -> list[tuple]:
-    """The operands of each copy that the active lanes issue, as integers.
-
-    operands: integers, rows, or None. Lanes with equal operands issue
-
-    - one copy in a STORE: the DSL issues it from whole warps, and the hardware executes it once per warp;
-    - a copy each in a REDUCTION, for which ptxas makes a loop over the lanes;
-    - none in a LOAD, which raises Fault: every lane's bytes would be counted on the barrier.
-    """
-    if not mask & (mask - 1):
-        if np.ndarray not in map(type, operands):
-            return [operands]
-        lane = mask.bit_length() - 1
-        return [tuple(_at(operand, lane) for operand in operands)]
-    if kind == REDUCTION:
-        return [tuple(_at(operand, lane) for operand in operands) for lane in lane_list(mask)]
-    if np.ndarray not in map(type, operands):
-        distinct = [operands]
-    else:
-        distinct = list(dict.fromkeys(tuple(_at(operand, lane) for operand in operands) for lane in lane_list(mask)))
-    if kind == LOAD and len(distinct) < mask.bit_count():
-        raise Fault(f"{mask.bit_count()} lanes ({mask:#010x}) issue the same copy; one lane must be elected")
-    return distinct
-
-
-def _at(operand: Any, lane: int) -> Any:
-    return int(operand[lane]) if isinstance(operand, np.ndarray) else operand
-
-
-def signed_coordinates(coordinates: list[int]) -> tuple[int, ...]:
-    return tuple([(c & 0xFFFFFFFF ^ 0x80000000) - 0x80000000 for c in coordinates])
-
-
-class MapReader:
-    """Reads a tensor map once: when the copy happens, or earlier if the issuing thread waits for the read."""
-
-    __slots__ = ("_address", "_issuer", "_known", "_memory", "_read", "issued")
-
-    def __init__(self, g: ActiveGroup, address: int, issuer: Issuer) -> None:
-        if address >> TAG_SHIFT == SHARED_TAG:
-            raise Fault(
-                "a tensor map in shared memory can't be used by a copy: it must be in global, constant or parameter "
-                "memory"
-            )
-        if address % TENSOR_MAP_ALIGNMENT:
-            raise Fault(f"tensor map at {address:#x}: must be {TENSOR_MAP_ALIGNMENT}-byte aligned")
-        self._memory, self._address, self._issuer = g.grid.memory, address, issuer
-        self._known = map_at(self._memory, address)
-        # The map as it is at issue must be valid: the hardware may read it at once.
-        self.issued = self._known.decoded()
-        self._read: TensorMap | None = None
-
-    def __call__(self) -> TensorMap:
-        if self._read is None:
-            memory = self._memory
-            if memory.observer is not None or memory.version != self._known.version:
-                raw = memory.read(self._address, TENSOR_MAP_BYTES, self._issuer, proxy="tensormap")
-                self._read = TensorMap.decode(raw)
-            else:
-                self._read = self._known.decoded()
-        return self._read
-
-    def prepare(self) -> None:
-        self()
-
-
-def own_source(g: ActiveGroup, address: int) -> int:
-    """The offset of a .shared::cta source, which must be in the issuer's CTA."""
-    cta, offset = shared_target(g, address)
-    if cta is not g.cta:
-        raise Fault(f".shared::cta source {address:#x} is in CTA rank {cta.rank}")
-    return offset
-
-
-def _destinations(
-    g: ActiveGroup, destination: int, barrier: int, multicast: int | None, pair: bool, own_only: bool
-) -> list[tuple[Place, MBarrier]]:
-    """(destination, mbarrier) for each CTA that receives the copy (PTX ISA, "cp.async.bulk.tensor", .multicast,
-    .cta_group).
-
-    multicast: a bit per CTA of the cluster, None without `.multicast`. pair: `.cta_group::2`. own_only: a destination
-    in another CTA is refused.
-    """
-    target, offset = shared_target(g, destination)
-    signalled, barrier_offset = shared_target(g, barrier)
-    if multicast is None:
-        if own_only and target is not g.cta:
-            raise Fault(f".shared::cta destination {destination:#x} is in CTA rank {target.rank}")
-        # .cta_group::2 allows the barrier to be in the peer CTA of the pair; without it both are in one CTA.
-        if signalled is not target and not (pair and signalled.rank ^ target.rank == 1):
-            raise Fault(f"the barrier is in CTA rank {signalled.rank}, the destination in rank {target.rank}")
-        live = None if signalled.exited else signalled.mbarriers.get(barrier_offset)
-        return [((target, offset), live or barrier_at(g, None, barrier))]
-    if multicast >> g.cta.cluster.size or not multicast:
-        raise Fault(f"multicast mask {multicast:#06x} for a cluster of {g.cta.cluster.size} CTAs")
-    found = []
-    for rank in lane_list(multicast):
-        receiver = g.cta.cluster.cta(rank, g.cta)
-        notified = g.cta.cluster.cta((rank & ~1) | (signalled.rank & 1) if pair else rank, g.cta)
-        check_started(g, receiver)
-        check_started(g, notified)
-        found.append(((receiver, offset), notified.mbarrier(barrier_offset)))
-    return found
 
 
 def load_tile(
@@ -159,7 +56,7 @@ def load_tile(
     """cp.async.bulk.tensor from global to shared memory. rows: mode tile::gather4."""
     operands = (destination, tensor_map, barrier, multicast, *coordinates)
     for dst, address, mbar, targets, *coords in issues(mask, LOAD, operands):
-        places = _destinations(g, dst, mbar, targets, pair, own_only)
+        places = destinations(g, dst, mbar, targets, pair, own_only)
         reader, place = MapReader(g, address, issuer), signed_coordinates(coords)
         for (cta, offset), _ in places:
             rules.check_tile(reader.issued, place, cta.shared, offset, "store", rows)
@@ -235,7 +132,7 @@ def load_bulk(
 ) -> None:
     """cp.async.bulk from global to shared memory."""
     for dst, address, size, mbar, targets in issues(mask, LOAD, (destination, source, nbytes, barrier, multicast)):
-        places = _destinations(g, dst, mbar, targets, False, own_only)
+        places = destinations(g, dst, mbar, targets, False, own_only)
         for (cta, offset), _ in places:
             rules.check_bulk(g.grid.memory, address, cta.shared, offset, size, "store")
 
@@ -267,7 +164,7 @@ def copy_shared(
     """
     kind = LOAD if reduction is None else REDUCTION
     for dst, src, size, mbar in issues(mask, kind, (destination, source, nbytes, barrier)):
-        ((target, offset), notified) = _destinations(g, dst, mbar, None, False, False)[0]
+        ((target, offset), notified) = destinations(g, dst, mbar, None, False, False)[0]
         source_offset = own_source(g, src)
         for what, value in (("destination", offset), ("source", source_offset), ("size", size)):
             if value % CHUNK:

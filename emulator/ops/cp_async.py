@@ -14,7 +14,7 @@ import numpy as np
 from emulator.arithmetic.lanes import lane_list, lanes, row_of
 from emulator.errors import Fault
 from emulator.hardware.async_operations import AsyncOperation
-from emulator.hardware.barriers import ARRIVAL
+from emulator.hardware.mbarriers import ARRIVAL
 from emulator.hardware.memory import RANK_SHIFT
 from emulator.ops.mbarrier import barrier_at
 from emulator.ops.memory import shared_target
@@ -22,7 +22,7 @@ from emulator.ops.memory import shared_target
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from emulator.hardware.barriers import MBarrier
+    from emulator.hardware.mbarriers import MBarrier
     from emulator.hardware.warp import ActiveGroup, Issuer
     from emulator.ops.active_lanes import Operand
 

@@ -15,7 +15,7 @@ import numpy as np
 from emulator.arithmetic.lanes import lane_list
 from emulator.errors import Fault, doubt, ordering_fault
 from emulator.hardware.async_operations import AsyncOperation
-from emulator.hardware.barriers import ARRIVAL, COMPLETION, MBarrier
+from emulator.hardware.mbarriers import ARRIVAL, COMPLETION, MBarrier
 from emulator.hardware.memory import SHARED_BASE
 from emulator.hardware.native import PARITIES
 from emulator.hardware.tensor.order import arrives

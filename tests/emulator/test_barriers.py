@@ -5,7 +5,8 @@ import pytest
 
 from emulator import errors
 from emulator.errors import EmulatorError, Fault
-from emulator.hardware.barriers import ClusterBarrier, MBarrier, NamedBarrier
+from emulator.hardware.barriers import ClusterBarrier, NamedBarrier
+from emulator.hardware.mbarriers import MBarrier
 from tests.support.small_kernels import launch, store
 
 WHO = None

@@ -14,9 +14,9 @@ from emulator.compiler.rowcode.control import RowCode
 from emulator.compiler.rowcode.image import OP
 from emulator.errors import EmulatorError
 from emulator.hardware import native, routes
-from emulator.hardware.barriers import ARRIVAL, KINDS, TILE_LOAD
-from emulator.hardware.cluster import Grid
 from emulator.hardware.copying import Window
+from emulator.hardware.grid import Grid
+from emulator.hardware.mbarriers import ARRIVAL, KINDS, TILE_LOAD
 from emulator.hardware.memory import GlobalMemory
 from emulator.hardware.program import DONE
 from emulator.hardware.turns import CONCLUDE, LOOK, SERVE

@@ -121,11 +121,11 @@ def check_the_driver_s_calls_run_what_is_pending():
     address = driver.allocate(128)
     event = 1
     for call in (
-        lambda: driver._fill(address, 1, 128, np.uint8),
-        lambda: driver._copy(address, address, 128, 3),
+        lambda: driver.fill(address, 1, 128, np.uint8),
+        lambda: driver.copy(address, address, 128, 3),
         lambda: driver._record(event),
         driver._synchronize,
-        lambda: driver._free(address),
+        lambda: driver.free(address),
     ):
         x = fresh()
         call()

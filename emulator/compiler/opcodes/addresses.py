@@ -45,10 +45,12 @@ def _convert_address(code: Code, instruction: Instruction, match: re.Match) -> N
 
 def _convert_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
     destination, source = instruction.operands
-    if match.group("space") == "param" and match.group("to") is None:
-        raise Unsupported
     value, tag = code.place(source, "b64"), _TAGS.get(match.group("space").partition("::")[0], 0)
-    if not tag:
+    if match.group("space") == "param" and match.group("to") is None:
+        low = code.intermediate("and_64", 64, [value, code.constant((1 << 32) - 1)])
+        high = code.intermediate("and_64", 64, [code.parameters, code.constant(_HIGH_HALF)])
+        code.operation("or_64", destination, [low, high])
+    elif not tag:
         code.operation("mov_64", destination, [value])
     elif match.group("to") is not None:
         code.operation("and_64", destination, [value, code.constant((1 << 32) - 1)])

@@ -161,6 +161,11 @@ class Assembler:
         space, offset = self.symbols[symbol.name]
         return (self.slots[_BASES[space]].offset if space in _BASES else None), offset
 
+    @property
+    def parameters(self) -> Source:
+        """The address of the parameters."""
+        return Source(self.slots[PARAMETERS].offset, False)
+
     def is_row(self, operand: object) -> bool:
         """Whether an operand is a register that may differ from lane to lane."""
         return isinstance(operand, Register) and self.flow.kinds[operand.name] != "uniform"

@@ -9,7 +9,8 @@ from functools import cache
 import numpy as np
 
 from emulator.compiler.namespace import namespace
-from emulator.hardware.native import RegisterFile, library
+from emulator.hardware.native import library
+from emulator.hardware.register_file import RegisterFile
 
 OP = np.dtype(
     [("run", "u8"), ("d", "i4"), ("a", "i4"), ("b", "i4"), ("c", "i4"), ("flags", "u4"), ("pc", "i4"), ("x", "i8")]
