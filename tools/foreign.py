@@ -222,6 +222,12 @@ def load(path: Path | None) -> list[Run]:
     return [Run(**run) for run in json.loads(path.read_text())["runs"]]
 
 
+def _save(path: Path | None, runs: Sequence[Run]) -> None:
+    if path is not None:
+        record = {**records.versions(), "runs": [asdict(each) for each in runs]}
+        path.write_text(json.dumps(record, indent=1) + "\n")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 1 where a verdict differs from a published one, else 0."""
     parser = command_parser(__doc__)
@@ -251,9 +257,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runs.append(result)
         lenient = f", lenient: {result.lenient}" if result.lenient else ""
         console.print(f"{progress}: {result.verdict}{lenient}, {result.seconds:.1f} s", markup=False, soft_wrap=True)
-        if options.save:
-            record = {**records.versions(sys.argv[1:]), "runs": [asdict(each) for each in runs]}
-            options.save.write_text(json.dumps(record, indent=1) + "\n")
+        _save(options.save, runs)
+    _save(options.save, runs)
     console.print(_table(runs))
     console.print(counts(runs), markup=False)
     return 1 if any(each.agrees is False for each in runs) else 0
