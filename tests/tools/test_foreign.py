@@ -131,7 +131,7 @@ def test_reasons_name_the_rule_and_the_line(places):
 
 def test_the_time_limit(places):
     result = run_one(places, "slow", limit=0.5)
-    assert result.verdict == "time limit" and result.seconds < 30 and not result.lenient
+    assert result.verdict == "time limit" and result.seconds < 15 and not result.lenient
 
 
 @pytest.mark.parametrize(
