@@ -64,7 +64,7 @@ def _by_our_compiler(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _apart(original: Callable[..., Any]) -> Callable[..., Any]:
-    """load or load_inline with a build folder of its own, unless the program names one; one process at a time uses it."""
+    """load or load_inline with a build folder of its own, unless the program names one; a process at a time uses it."""
     signature = inspect.signature(original)
 
     @functools.wraps(original)
