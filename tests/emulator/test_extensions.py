@@ -105,6 +105,7 @@ def test_an_operation_without_a_kernel_is_refused(extension):
         torch.ops.emulator_test.nowhere(torch.zeros(1, device="cuda"))
 
 
+@needs_nvcc
 def test_a_build_that_was_killed_holds_nobody_up(tmp_path, monkeypatch):
     """torch waits for its lock file to go; a killed process has left one. One process at a time is in the folder."""
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
