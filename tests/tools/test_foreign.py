@@ -151,6 +151,14 @@ def test_what_agrees_with_a_b200(silicon, agreeing):
         assert run.agrees == (verdict in agreeing)
 
 
+@pytest.mark.parametrize(
+    "silicon, lenient, agrees",
+    [("1us", "pass", True), ("1us", "wrong", False), ("Hang", "wrong", True), ("Hang", "pass", False)],
+)
+def test_what_agrees_after_an_error(silicon, lenient, agrees):
+    assert foreign.Run("a/b", "n", "f", "late", "error", 1.0, "", silicon, "", lenient).agrees is agrees
+
+
 def test_reasons_have_no_addresses_of_this_run():
     output = "emulator.errors.EmulatorError: store of 4 bytes at 0x559ae6f94400: past the end\n  PTX      line 3: st\n"
     assert foreign.judge(output, 1, "") == ("error", "store of 4 bytes at 0x...: past the end; PTX line 3: st")
