@@ -305,11 +305,11 @@ def foreign_programs(results: Path, name: str) -> str:
         ]
         agrees = all(run.agrees for run in own.values())
         known, agreeing = known + bool(first.silicon), agreeing + (bool(first.silicon) and agrees)
-        findings = (first.note, *(run.reason for run in own.values()), *(run.lenient_reason for run in own.values()))
-        finding = next(filter(None, findings), "").replace("|", "\\|")
+        finding = next(filter(None, (run.reason for run in own.values())), "")
+        texts = [text.replace("|", "\\|") for text in (finding, first.note)]
         mark = ("yes" if agrees else "**no**") if first.silicon else "-"
-        rows.append([Path(program).name, *verdicts, first.silicon or "-", mark, finding])
-    header = ["program", *schedules, "B200, published", "agrees", "finding"]
+        rows.append([Path(program).name, *verdicts, first.silicon or "-", mark, *texts])
+    header = ["program", *schedules, "B200, published", "agrees", "finding", "why"]
     sentence = f"{agreeing} of {known} programs agree with the B200 under every schedule that ran."
     caption = f"{sentence} {command_text('tools.foreign', saved['command'])}; torch {saved['torch']}"
     return f"{markdown(header, rows)}\n\n{caption}"
