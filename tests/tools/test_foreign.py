@@ -207,6 +207,6 @@ def test_the_table_of_measurements(tmp_path):
     assert lines[0] == "| program | late | eager | B200, published | agrees | finding | why |"
     assert lines[2] == "| one.py | pass | error, lenient pass | 3.5us | yes | a rule \\| broken; PTX line 7: bad |  |"
     assert lines[3] == "| two.py | hang | - | Hang | yes | the kernel hangs |  |"
-    assert lines[4] == "| three.py | wrong | - | 9us | **no** |  | their bug |"
-    assert "2 of 3 programs agree with the B200" in text
+    assert lines[4] == "| three.py | wrong | - | 9us | **not** under late |  | their bug |"
+    assert "Programs that agree with the B200, late: 2 of 3; eager: 1 of 1." in text
     assert "python -m tools.foreign" in measurements.foreign_programs(tmp_path, "y")
