@@ -295,7 +295,7 @@ def foreign_programs(results: Path, name: str) -> str:
         return missing(f"python -m tools.foreign FOLDER --save docs/results/foreign-{name}.json")
     runs = [foreign.Run(**run) for run in saved["runs"]]
     schedules = list(dict.fromkeys(run.schedule for run in runs))
-    rows, known, agreeing = [], 0, 0
+    rows = []
     for program in dict.fromkeys(run.name for run in runs):
         own = {run.schedule: run for run in runs if run.name == program}
         first = next(iter(own.values()))
@@ -303,14 +303,15 @@ def foreign_programs(results: Path, name: str) -> str:
             f"{run.verdict}{f', lenient {run.lenient}' if run.lenient else ''}" if run else "-"
             for run in (own.get(schedule) for schedule in schedules)
         ]
-        agrees = all(run.agrees for run in own.values())
-        known, agreeing = known + bool(first.silicon), agreeing + (bool(first.silicon) and agrees)
-        findings = (first.note, *(run.reason for run in own.values()), *(run.lenient_reason for run in own.values()))
-        finding = next(filter(None, findings), "").replace("|", "\\|")
-        mark = ("yes" if agrees else "**no**") if first.silicon else "-"
-        rows.append([Path(program).name, *verdicts, first.silicon or "-", mark, finding])
-    header = ["program", *schedules, "B200, published", "agrees", "finding"]
-    sentence = f"{agreeing} of {known} programs agree with the B200 under every schedule that ran."
+        differing = [run.schedule for run in own.values() if run.agrees is False]
+        finding = next(filter(None, (run.reason for run in own.values())), "")
+        texts = [text.replace("|", "\\|") for text in (finding, first.note)]
+        mark = (f"**not** under {', '.join(differing)}" if differing else "yes") if first.silicon else "-"
+        rows.append([Path(program).name, *verdicts, first.silicon or "-", mark, *texts])
+    header = ["program", *schedules, "B200, published", "agrees", "finding", "why"]
+    known = [[run.agrees for run in runs if run.schedule == each and run.silicon] for each in schedules]
+    counts = "; ".join(f"{each}: {sum(map(bool, of))} of {len(of)}" for each, of in zip(schedules, known))
+    sentence = f"Programs that agree with the B200, {counts}."
     caption = f"{sentence} {command_text('tools.foreign', saved['command'])}; torch {saved['torch']}"
     return f"{markdown(header, rows)}\n\n{caption}"
 

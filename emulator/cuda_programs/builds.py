@@ -8,6 +8,7 @@ programs whose extensions have the same name can run side by side.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import hashlib
 import inspect
@@ -63,7 +64,7 @@ def _by_our_compiler(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _apart(original: Callable[..., Any]) -> Callable[..., Any]:
-    """load or load_inline with a build folder of its own, unless the program names one."""
+    """load or load_inline with a build folder of its own, unless the program names one; a process at a time uses it."""
     signature = inspect.signature(original)
 
     @functools.wraps(original)
@@ -76,6 +77,11 @@ def _apart(original: Callable[..., Any]) -> Callable[..., Any]:
             folder = Path(os.environ["TORCH_EXTENSIONS_DIR"]) / f"{given['name']}-{key}"
             folder.mkdir(parents=True, exist_ok=True)
             given["build_directory"] = str(folder)
+            with open(folder / "holder", "a") as holder:
+                fcntl.flock(holder, fcntl.LOCK_EX)
+                # torch waits for its own lock file to go, without end if a process that was killed has left it.
+                (folder / "lock").unlink(missing_ok=True)
+                return original(**given)
         return original(**given)
 
     return load

@@ -1,10 +1,13 @@
 """C++ extensions of torch: one is compiled by load_inline, kept in the user's cache, and called with device tensors."""
 
+import fcntl
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
 
+from emulator.cuda_programs import builds
 from emulator.errors import EmulatorError
 from tests.support.nvcc import needs_nvcc
 
@@ -100,3 +103,22 @@ def test_operations_of_a_library(extension, name):
 def test_an_operation_without_a_kernel_is_refused(extension):
     with pytest.raises(NotImplementedError, match="emulator_test::nowhere has no kernel for CUDA"):
         torch.ops.emulator_test.nowhere(torch.zeros(1, device="cuda"))
+
+
+@needs_nvcc
+def test_a_build_that_was_killed_holds_nobody_up(tmp_path, monkeypatch):
+    """torch waits for its lock file to go; a killed process has left one. One process at a time is in the folder."""
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    seen = []
+
+    def load(name, build_directory=None):
+        folder = Path(build_directory)
+        seen.append((folder / "lock").exists())
+        with open(folder / "holder") as other, pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        (folder / "lock").touch()
+
+    apart = builds._apart(load)
+    apart("n")
+    apart("n")
+    assert seen == [False, False]
