@@ -1040,6 +1040,7 @@ UNCOMMITTED = Family(
 )
 
 SETMAXNREG = "setmaxnreg.{}.sync.aligned.u32 {};"
+ONE_WARP = "setp.gt.u32 %p2, %tid, 31; @%p2 bra OTHER; {}\nOTHER: st.shared.b32 [%r10], %r1;"
 REGISTERS = [
     Family(
         BEGIN + "{}",
@@ -1064,12 +1065,19 @@ REGISTERS = [
                 strict=True,
             ),
             Rule(
-                "setmaxnreg by a warp of a warpgroup",
-                "all must execute the same",
-                "setp.gt.u32 %p2, %tid, 31; @%p2 bra OTHER;"
-                + SETMAXNREG.format("dec", 64)
-                + "OTHER: st.shared.b32 [%r10], %r1;",
-                SETMAXNREG.format("dec", 64),
+                "setmaxnreg.dec by a warp of a warpgroup",
+                r"warp 0: 72, 64 \(2 times\), warp 1: none, warp 2: none, warp 3: none; all must execute the same",
+                ONE_WARP.format(SETMAXNREG.format("dec", 72) + 2 * SETMAXNREG.format("dec", 64)),
+                SETMAXNREG.format("dec", 72) + 2 * SETMAXNREG.format("dec", 64),
+                at="ret",
+                warp=3,
+                strict=True,
+            ),
+            Rule(
+                "setmaxnreg.inc by a warp of a warpgroup",
+                "warp 0: 168, warp 1: none, warp 2: none, warp 3: none; all must execute the same",
+                ONE_WARP.format(SETMAXNREG.format("inc", 168)),
+                SETMAXNREG.format("inc", 168),
                 at="ret",
                 warp=3,
             ),
