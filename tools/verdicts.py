@@ -10,8 +10,9 @@ PASS, WRONG, HANG, ERROR, UNSUPPORTED, FAILED, LATE = VERDICTS = (
 # The emulator's reports: an exception's line, or what precedes the lines on kernel, CTA and warp (EmulatorError).
 _REPORT = r"^.*(?:EmulatorError|emulator\.errors\.\w+).*$|^\S.*$(?=\n(?: .*\n)*?  kernel   \S)"
 # A program's own words for wrong results, also of one that ends with exit code 0. "0 FAILED" and "FAILED: 0" are
-# none, nor is pytest's "FAILED file.py::test", which does not say why.
-_FAILURE = r"^.*(?:(?<!\b0 )\bFAIL(?:ED)?\b(?! \S+::|(?: tests?)?\s*[:=]\s*0\b)|\b[Tt]est failed\b).*$"
+# none, nor are pytest's lines on a test, which do not say why it failed.
+_FAILURE = r"^(?!.*\.py::).*(?:(?<!\b0 )\bFAIL(?:ED)?\b(?!(?: tests?)?\s*[:=]\s*0\b)|\b[Tt]est failed\b).*$"
+_EXCEPTION = r"^(?:E +)?[\w.]*(?:Error|Exception|Interrupt)\b:? .*$"  # of Python, as a traceback or pytest ends with it
 _REASONS = (
     (UNSUPPORTED, r"^.*(?:is not modelled|are not modelled|is not supported|not in the opcode table).*$"),
     (HANG, r"^.*the kernel hangs.*$"),
@@ -43,7 +44,7 @@ def judge(output: str, code: int | None, expects: str) -> tuple[str, str]:
             place = _PLACE.search(output, found.end()) if verdict in (HANG, ERROR) else None
             reason = _SOURCE.sub("", _shorten(found.group(0)))
             return verdict, f"{reason}; PTX {_shorten(place.group(1))}" if place else reason
-    lines = [line for line in output.splitlines() if line.strip()]
+    lines = re.findall(_EXCEPTION, output, re.MULTILINE) or [line for line in output.splitlines() if line.strip()]
     return FAILED, _shorten((lines or ["no output"])[-1])
 
 

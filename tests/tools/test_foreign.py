@@ -271,11 +271,13 @@ def test_a_program_that_says_it_failed_does_not_pass(output, verdict):
     [
         ("NotImplementedError: no kernel", "failed"),
         ("AssertionError: no", "wrong"),
-        ("\nE       assert 3 == 4", "wrong"),
+        ("assert 3 == 4", "wrong"),
     ],
 )
 def test_what_pytest_says(why, verdict):
-    assert judge(f"E       {why}\nFAILED test_x.py::test_y - {why}\n1 failed in 2 s\n", 1, r"\d+ passed")[0] == verdict
+    output = f"test_x.py::test_y FAILED [100%]\nE       {why}\nFAILED test_x.py::test_y - {why}\n1 failed in 2 s\n"
+    found, reason = judge(output, 1, r"\d+ passed")
+    assert found == verdict and reason == f"E {' '.join(why.split())}"
 
 
 @pytest.mark.parametrize(
