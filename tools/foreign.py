@@ -120,8 +120,12 @@ def published(path: Path) -> dict[str, str]:
 
 
 def programs(folder: Path, missing: set[str], lists: Path = LISTS) -> Iterator[Program]:
-    """The programs of the lists whose repositories are in the folder; adds the others' to `missing`."""
-    groups = [group for path in sorted(lists.glob("*.toml")) for group in tomllib.loads(path.read_text())["group"]]
+    """The programs of the lists whose repositories are in the folder; adds the others' to `missing`.
+
+    lists: a list, or a folder of them.
+    """
+    paths = sorted(lists.glob("*.toml")) if lists.is_dir() else [lists]
+    groups = [group for path in paths for group in tomllib.loads(path.read_text())["group"]]
     for group in groups:
         repository = group["repository"]
         checkout = folder / repository.replace("/", "+")
@@ -208,7 +212,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--schedule", default=",".join(SCHEDULES), metavar="S[,S...]", help="default: %(default)s")
     parser.add_argument("--timeout", type=float, default=TIME_LIMIT, metavar="SECONDS", help="default: %(default)g")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="programs at a time, default: %(default)s")
-    parser.add_argument("--lists", type=Path, default=LISTS, metavar="FOLDER", help="lists in place of tools/programs")
+    parser.add_argument("--lists", type=Path, default=LISTS, metavar="PATH", help="one list, or a folder of them")
     records.add_save(parser)
     options = parser.parse_args(arguments)
     if options.jobs < 1:
