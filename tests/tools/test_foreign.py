@@ -357,3 +357,34 @@ def test_the_table_of_measurements(tmp_path):
     assert lines[4] == "| three.py | wrong | - | 9us | **not** under late |  | their bug |"
     assert "Programs that agree with the B200, late: 2 of 3; eager: 1 of 1." in text
     assert "python -m tools.foreign" in measurements.foreign_programs(tmp_path, "y")
+
+
+def test_the_table_of_lists(tmp_path):
+    def entry(name, schedule, verdict, silicon="", **more):
+        fields = {"repository": "a/b", "framework": "f", "seconds": 1.0, "reason": "", "note": ""}
+        return {**fields, "name": name, "schedule": schedule, "verdict": verdict, "silicon": silicon, **more}
+
+    first = [
+        *(entry("x/one.py", schedule, "pass", note="a doubt") for schedule in ("late", "eager")),
+        entry("x/two.py --size 3", "late", "pass"),
+        entry("x/two.py --size 3", "eager", "error", lenient="pass", reason="a rule | broken"),
+    ]
+    second = [
+        entry("y/three.py", "late", "wrong", reason="not close", note="their bug"),
+        entry("y/one.py", "late", "pass"),
+    ]
+    for name, runs in ("x", first), ("y", second), ("known", [entry("z.py", "late", "hang", "Hang")]):
+        (tmp_path / f"foreign-{name}.json").write_text(json.dumps({"command": ["f"], "torch": "1", "runs": runs}))
+    counts, _, rows = measurements.foreign_lists(tmp_path, "").partition("\n\n")
+    assert counts.splitlines() == [
+        "| list | programs | late | eager | under each of them |",
+        "| --- | ---: | ---: | ---: | ---: |",
+        "| x | 2 | 2 of 2 | 1 of 2 | 1 |",
+        "| y | 2 | 1 of 2 | - | 0 |",
+        "| **all** | 4 | 3 of 4 | 1 of 2 | 1 |",
+    ]
+    assert rows.splitlines()[2:] == [
+        "| two.py --size 3 | x | pass | error, lenient pass | a rule \\| broken |",
+        "| three.py | y | wrong | - | their bug |",
+    ]
+    assert "tools.foreign" in measurements.foreign_lists(tmp_path / "nothing", "")
