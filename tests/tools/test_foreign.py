@@ -1,6 +1,8 @@
 """tools.foreign on programs of our own: one of each fate, and what is published of them."""
 
 import json
+import subprocess
+import sys
 import time
 from io import StringIO
 from pathlib import Path
@@ -229,6 +231,18 @@ def test_runs_that_are_broken_off_end(places):
         while not (children.exists() and len(children.read_text().split()) == 2) and time.monotonic() < until:
             time.sleep(0.01)
         break
+    assert not any(map(runs, children.read_text().split()))
+
+
+def test_programs_end_with_the_command(places):
+    children = places[0] / "own+er" / "sub" / "children"
+    command = [sys.executable, "-m", "tools.foreign", str(places[0]), "--lists", str(places[1]), "--only", "spawns"]
+    with subprocess.Popen(command, cwd=foreign.ROOT, stdout=subprocess.PIPE) as process:
+        until = time.monotonic() + 30
+        while not (children.exists() and len(children.read_text().split()) == 2) and time.monotonic() < until:
+            time.sleep(0.01)
+        process.terminate()
+        assert process.wait(30) == 143
     assert not any(map(runs, children.read_text().split()))
 
 
