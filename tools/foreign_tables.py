@@ -64,7 +64,7 @@ def foreign_lists(results: Path, _: str) -> str:
 
 
 def _counts(runs: Sequence[Run], schedules: Sequence[str]) -> list[str]:
-    """Number of programs; how many pass under each schedule, of those that ran; how many under all of them."""
+    """Number of programs; how many pass under each schedule, of those that ran; how many under all of them, if all ran."""
     programs = {(run.repository, run.name): set[str]() for run in runs}
     for run in runs:
         if run.verdict == PASS:
@@ -72,7 +72,9 @@ def _counts(runs: Sequence[Run], schedules: Sequence[str]) -> list[str]:
     tried = {each: sum(run.schedule == each for run in runs) for each in schedules}
     passed = {each: sum(each in passes for passes in programs.values()) for each in schedules}
     texts = [f"{passed[each]} of {tried[each]}" if tried[each] else "-" for each in schedules]
-    return [str(len(programs)), *texts, str(sum(passes >= set(schedules) for passes in programs.values()))]
+    complete = all(count == len(programs) for count in tried.values())
+    under_all = str(sum(passes >= set(schedules) for passes in programs.values())) if complete else "-"
+    return [str(len(programs)), *texts, under_all]
 
 
 def _verdict(run: Run | None) -> str:
