@@ -64,7 +64,7 @@ def foreign_lists(results: Path, _: str) -> str:
 
 
 def _counts(runs: Sequence[Run], schedules: Sequence[str]) -> list[str]:
-    """Number of programs; how many pass under each schedule, of those that ran; how many under all of them, if all ran."""
+    """Number of programs; how many pass under each schedule, of those that ran; how many under all, if all ran."""
     programs = {(run.repository, run.name): set[str]() for run in runs}
     for run in runs:
         if run.verdict == PASS:
