@@ -52,8 +52,7 @@ PASS, WRONG, HANG, ERROR, UNSUPPORTED, FAILED, LATE = VERDICTS = (
 _REASONS = (
     (UNSUPPORTED, r"^.*(?:is not modelled|are not modelled|is not supported|not in the opcode table).*$"),
     (HANG, r"^.*the kernel hangs.*$"),
-    # An exception, or what a CUDA C++ program's call has printed of a kernel.
-    (ERROR, r"^.*(?:EmulatorError|emulator\.errors\.\w+).*$|^_*cu\w+: .*$(?=\n  kernel )"),
+    (ERROR, r"^.*(?:EmulatorError|emulator\.errors\.\w+).*$"),
     (WRONG, r"^.*(?:mismatch|not close|[Ii]ncorrect|[Ww]rong|FAILED|[Tt]ensor-likes|disagree).*$"),
 )
 _PLACE = re.compile(r"PTX\s+(line \d+: .*)")
@@ -209,7 +208,7 @@ def judge(output: str, code: int | None, expects: str) -> tuple[str, str]:
         found = re.search(pattern, output, re.MULTILINE)
         if found:
             place = _PLACE.search(output, found.end()) if verdict in (HANG, ERROR) else None
-            reason = re.sub(r"^(?:[\w.]*EmulatorError|_*cu\w+): ", "", _shorten(found.group(0)))
+            reason = re.sub(r"^[\w.]*EmulatorError: ", "", _shorten(found.group(0)))
             return verdict, f"{reason}; PTX {_shorten(place.group(1))}" if place else reason
     lines = [line for line in output.splitlines() if line.strip()]
     return FAILED, _shorten((lines or ["no output"])[-1])

@@ -164,13 +164,6 @@ def test_reasons_have_no_addresses_of_this_run():
     assert foreign.judge(output, 1, "") == ("error", "store of 4 bytes at 0x...: past the end; PTX line 3: st")
 
 
-def test_errors_that_a_cuda_program_prints():
-    """Kernels' errors are the emulator's; what a program itself prints of a call is not."""
-    output = "__cudaLaunchKernel: load of 4 bytes: past the end\n  kernel   k(int*)\n  PTX      line 3: ld\nfailed: 700\n"
-    assert foreign.judge(output, 1, "") == ("error", "load of 4 bytes: past the end; PTX line 3: ld")
-    assert foreign.judge("cudaMalloc: out of memory\nfailed: 2\n", 1, "") == ("failed", "failed: 2")
-
-
 def test_the_command_continues_a_file_and_names_what_is_missing(places, monkeypatch, capsys):
     folder, save = places[0], places[0] / "runs.json"
     tried = []
