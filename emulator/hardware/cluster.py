@@ -78,6 +78,7 @@ class Cta:
             self.shared.marks = StoreMarks(self.shared)
         self.mbarriers: dict[int, MBarrier] = {}  # by offset
         self.register_requests: dict[int, list[int]] = {}  # warp -> counts of its setmaxnreg
+        self.register_increases: set[int] = set()  # warps that have executed setmaxnreg.inc
         self.hidden_barriers: list[MBarrier] = []  # mbarriers with `hidden` set
         self._named: dict[int, NamedBarrier] = {}
         self._cta_group: int | None = None  # of the tcgen05 instructions so far

@@ -503,7 +503,8 @@ def test_invalidation_with_bytes_outstanding():
         ),
     ],
 )
-def test_register_counts(body, reason):
+def test_register_counts(monkeypatch, body, reason):
+    monkeypatch.setenv("EMULATOR_LENIENT", "0")
     with pytest.raises(EmulatorError, match=reason):
         lanes(f"mov.u32 %r1, 0; {body}", threads=384)
 
