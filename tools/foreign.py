@@ -26,6 +26,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import sys
 import sysconfig
 import time
@@ -300,4 +301,5 @@ def _table(runs: Sequence[Run]) -> Any:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # programs end with this process, as they do at Ctrl-C
     raise SystemExit(main())

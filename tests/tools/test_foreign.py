@@ -1,6 +1,8 @@
 """tools.foreign on programs of our own: one of each fate, and what is published of them."""
 
 import json
+import subprocess
+import sys
 import time
 from io import StringIO
 from pathlib import Path
@@ -232,6 +234,18 @@ def test_runs_that_are_broken_off_end(places):
     assert not any(map(runs, children.read_text().split()))
 
 
+def test_programs_end_with_the_command(places):
+    children = places[0] / "own+er" / "sub" / "children"
+    command = [sys.executable, "-m", "tools.foreign", str(places[0]), "--lists", str(places[1]), "--only", "spawns"]
+    with subprocess.Popen(command, cwd=foreign.ROOT, stdout=subprocess.PIPE) as process:
+        until = time.monotonic() + 30
+        while not (children.exists() and len(children.read_text().split()) == 2) and time.monotonic() < until:
+            time.sleep(0.01)
+        process.terminate()
+        assert process.wait(30) == 143
+    assert not any(map(runs, children.read_text().split()))
+
+
 REPORT = """{call}: store of 4 bytes at 0x559ae6f94400: outside every live allocation
   kernel   k(float*)
   at       CTA (0, 0, 0) warp 0
@@ -357,3 +371,34 @@ def test_the_table_of_measurements(tmp_path):
     assert lines[4] == "| three.py | wrong | - | 9us | **not** under late |  | their bug |"
     assert "Programs that agree with the B200, late: 2 of 3; eager: 1 of 1." in text
     assert "python -m tools.foreign" in measurements.foreign_programs(tmp_path, "y")
+
+
+def test_the_table_of_lists(tmp_path):
+    def entry(name, schedule, verdict, silicon="", **more):
+        fields = {"repository": "a/b", "framework": "f", "seconds": 1.0, "reason": "", "note": ""}
+        return {**fields, "name": name, "schedule": schedule, "verdict": verdict, "silicon": silicon, **more}
+
+    first = [
+        *(entry("x/one.py", schedule, "pass", note="a doubt") for schedule in ("late", "eager")),
+        entry("x/two.py --size 3", "late", "pass"),
+        entry("x/two.py --size 3", "eager", "error", lenient="pass", reason="a rule | broken"),
+    ]
+    second = [
+        entry("y/three.py", "late", "wrong", reason="not close", note="their bug"),
+        entry("y/one.py", "late", "pass"),
+    ]
+    for name, runs in ("x", first), ("y", second), ("known", [entry("z.py", "late", "hang", "Hang")]):
+        (tmp_path / f"foreign-{name}.json").write_text(json.dumps({"command": ["f"], "torch": "1", "runs": runs}))
+    counts, _, rows = measurements.foreign_lists(tmp_path, "").partition("\n\n")
+    assert counts.splitlines() == [
+        "| list | programs | late | eager | under each of them |",
+        "| --- | ---: | ---: | ---: | ---: |",
+        "| x | 2 | 2 of 2 | 1 of 2 | 1 |",
+        "| y | 2 | 1 of 2 | - | 0 |",
+        "| **all** | 4 | 3 of 4 | 1 of 2 | 1 |",
+    ]
+    assert rows.splitlines()[2:] == [
+        "| two.py --size 3 | x | pass | error, lenient pass | a rule \\| broken |",
+        "| three.py | y | wrong | - | their bug |",
+    ]
+    assert "tools.foreign" in measurements.foreign_lists(tmp_path / "nothing", "")
