@@ -184,6 +184,7 @@ def test_a_wrapper_with_another_magic_number_is_refused():
         ("launch refused: cluster (3, 1, 1) has 3 CTAs", 912),
         ("launch refused: cooperative launch of 5000 CTAs, 4736 fit", 720),
         ("wgmma.fence is not modelled", 218),
+        ("tcgen05.ld.sync.aligned.32x32b.x1.b32 touches tensor memory columns of an MMA", 719),
         ("any other rule", 719),
     ],
 )
