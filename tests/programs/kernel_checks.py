@@ -50,6 +50,11 @@ def configured():
 
 
 @cute.jit
+def queued(queue: cuda_driver.CUstream):
+    empty_kernel().launch(grid=[1, 1, 1], block=[32, 1, 1], stream=queue)
+
+
+@cute.jit
 def cooperative():
     empty_kernel().launch(grid=[4, 1, 1], block=[32, 1, 1], cooperative=True)
 
@@ -150,6 +155,16 @@ def check_launch_attributes_arrive():
     assert (config.dynamic_shared_bytes, config.programmatic, config.cooperative) == (1000, True, False)
     assert (other.grid, other.cluster, other.programmatic, other.cooperative) == ((4, 1, 1), (1, 1, 1), False, True)
     assert isinstance(config, LaunchConfig)
+
+
+def check_a_launch_on_no_queue_is_refused():
+    _, queue = cuda_driver.cuStreamCreate(0)
+    for known in (queue, cuda_driver.CUstream(0), cuda_driver.CUstream(torch.cuda.current_stream().cuda_stream)):
+        queued(known)
+    cuda_driver.cuStreamDestroy(queue)
+    for unknown in (queue, cuda_driver.CUstream(0x1234)):
+        error = caught(queued, unknown)
+        assert isinstance(error, emulator.EmulatorError) and "no such queue" in str(error), error
 
 
 def check_parameters_are_copied_by_size():
