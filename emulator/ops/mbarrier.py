@@ -126,8 +126,9 @@ def _per_lane(value: Operand, mask: int) -> int:
 
 
 def deliver(g: ActiveGroup, barrier: MBarrier, how: str, issuer: Issuer, action: Callable[[], None]) -> None:
-    """Runs an action on a barrier: at once in the issuer's CTA; in another CTA the schedule decides when. how: its kind,
-    for messages.
+    """Runs an action on a barrier: at once in the issuer's CTA; in another CTA the schedule decides when.
+
+    how: its kind, for messages.
     """
     if barrier.home is g.cta:
         action()
