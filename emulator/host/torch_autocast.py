@@ -131,8 +131,8 @@ def as_on_device(name: str = "") -> Iterator[None]:
     if enabled:
         if name in _refused():
             raise NotImplementedError(
-                f"torch.autocast('cuda') around {name} is not modelled by the emulated device, whose CPU kernel is run in "
-                "another type than CUDA's: disable autocast around it"
+                f"torch.autocast('cuda') around {name} is not modelled by the emulated device: the CPU's autocast "
+                "runs it in another type than CUDA's; disable autocast around it"
             )
         _library()
     before = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"), _state.on_device

@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 import torch
 
 REFUSED = (
-    "torch.compile is not modelled by the emulated device: set TORCH_COMPILE_DISABLE=1 in the environment to run {name} as "
-    "it is written"
+    "torch.compile is not modelled by the emulated device: set TORCH_COMPILE_DISABLE=1 in the environment to run "
+    "{name} uncompiled"
 )
 
 

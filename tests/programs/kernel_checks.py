@@ -11,7 +11,7 @@ import cuda.bindings.runtime as cuda_runtime
 import cutlass
 import cutlass.cute as cute
 import torch
-from cutlass.cute.runtime import from_dlpack
+from cutlass.cute.runtime import from_dlpack, load_module
 from cutlass.utils import HardwareInfo
 
 import emulator
@@ -184,6 +184,15 @@ def check_code_without_ptx_is_refused():
     scale.artifacts.PTX = None
     error = caught(scale, view, N)
     assert type(error) is emulator.EmulatorError and "has no PTX" in error.reason
+
+
+def check_object_files_run():
+    x, view = vector()
+    with tempfile.TemporaryDirectory() as folder:
+        cute.compile(make_scale(3.0), view, N).export_to_c(folder, "scale", function_prefix="scale")
+        scale = load_module(str(Path(folder) / "scale.o")).scale
+        scale(view, N)
+    assert x.tolist() == [3.0 * i for i in range(N)]
 
 
 def check_ptx_that_the_program_keeps_stays_its_own():
