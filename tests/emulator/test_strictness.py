@@ -748,6 +748,20 @@ OUTLIVED = """
     setp.eq.u32 %p2, %rank, 0; @%p2 ret; mov.u32 %r8, 0;
 LATER: add.u32 %r8, %r8, 1; setp.lt.u32 %p3, %r8, 3000; @%p3 bra LATER; ld.shared::cluster.b32 %r1, [%r6];
 """
+INVALIDATE = "@!%p1 mbarrier.inval.shared.b64 [%r11];"
+REMOTE_ARRIVAL = "@!%p1 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r7];"
+# The CTAs stay until an arrival on a second barrier has come, which is issued behind the operation in flight.
+ANOTHER = (
+    "@!%p1 mbarrier.init.shared.b64 [%r11+8], 1; fence.mbarrier_init.release.cluster;"
+    + MEET
+    + "{}"
+    + REMOTE_ARRIVAL.replace("%r7", "%r7+8")
+    + MEET
+    + "{}"
+    + INVALIDATE
+    + WAIT.replace("%r11", "%r11+8").replace("W", "X")
+)
+REMOTE_BYTES = "@!%p1 mbarrier.{}_tx.relaxed.cluster.shared::cluster.b64 [%r7], 16;"
 CLUSTERS = Family(
     BEGIN + INIT.format(count=1) + MEET + REMOTE + "{}" + MEET,
     [
@@ -781,6 +795,18 @@ CLUSTERS = Family(
             OUTLIVED,
             OUTLIVED.replace("ret", "bra END") + "END:",
         ),
+        Rule(
+            "an arrival in flight to an invalidated barrier",
+            "arrival of .* reaches the mbarrier .* after mbarrier.inval",
+            ANOTHER.format(REMOTE_ARRIVAL, ""),
+            ANOTHER.format(REMOTE_ARRIVAL, WAIT),
+        ),
+        Rule(
+            "expected bytes in flight to an invalidated barrier",
+            "expect_tx of .* reaches the mbarrier .* after mbarrier.inval",
+            ANOTHER.format(REMOTE_BYTES.format("expect"), ""),
+            ANOTHER.format(REMOTE_BYTES.format("expect") + REMOTE_BYTES.format("complete") + REMOTE_ARRIVAL, WAIT),
+        ),
         ("pair's MMA by the odd CTA", "issued by CTA rank 1: the even CTA of the pair", PAIR_MMA.format(when="eq"), ""),
     ],
     {"grid": 2, "cluster": 2},
@@ -797,6 +823,8 @@ END:
 EXPECT = "@!%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r11], {};"
 COMPLETE = "@!%p1 mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r11], {};"
 FILL, EMPTY = "@!%p1 " + bulk(), "@!%p1 " + STORE.format(to="%a0", source="%r10", size=128)
+COMMIT = "@!%p1 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r11];"
+CP_ASYNC = "@!%p1 cp.async.cg.shared.global [%r10], [%a0], 16; @!%p1 cp.async.mbarrier.arrive.noinc.shared.b64 [%r11];"
 TRY_WAIT = "mbarrier.try_wait.parity.shared.b64"
 ENDS = Family(
     BEGIN + INIT.format(count=1) + "{}",
@@ -814,6 +842,24 @@ ENDS = Family(
             EMPTY,
             EMPTY + DRAIN,
             strict=True,
+        ),
+        (
+            "a commit in flight to an invalidated barrier",
+            "tcgen05.commit of .* reaches the mbarrier .* after mbarrier.inval",
+            COMMIT + INVALIDATE,
+            COMMIT + WAIT + INVALIDATE,
+        ),
+        (
+            "bytes in flight to an invalidated barrier",
+            "bulk copy of .* reaches the mbarrier .* after mbarrier.inval",
+            FILL + INVALIDATE,
+            EXPECT.format(128) + FILL + WAIT + INVALIDATE,
+        ),
+        (
+            "a cp.async arrival in flight to an invalidated barrier",
+            "arrival of .* reaches the mbarrier .* after mbarrier.inval",
+            CP_ASYNC + INVALIDATE,
+            CP_ASYNC + WAIT + INVALIDATE,
         ),
         Rule(
             "some of the expected bytes have come",
