@@ -29,7 +29,8 @@ class PartedArrival:
         """
         groups = [*self.waiters, *([last] if last else [])]
         places = {group.pc for group in self.waiters} | ({pc} if last else set())
-        if len(places) > 1 or len(groups) < 2 or set(groups) != {group for group in warp.groups if group.bits & warp.live}:
+        present = {group for group in warp.groups if group.bits & warp.live}
+        if len(places) > 1 or len(groups) < 2 or set(groups) != present:
             return False
         kept = groups[0]
         kept.reconvergence = _common(groups)

@@ -52,8 +52,8 @@ def whole_warp(g: ActiveGroup, mask: int, instruction: str) -> None:
 
 def _parted(g: ActiveGroup, mask: int, instruction: str) -> str:
     return (
-        f"{instruction} is executed by lanes {mask:#010x} of {g.warp.live:#010x}: the warp has diverged, and all of its "
-        "threads must execute the same .aligned instruction"
+        f"{instruction} is executed by lanes {mask:#010x} of {g.warp.live:#010x}: the warp has diverged, and all of "
+        "its threads must execute the same .aligned instruction"
     )
 
 
