@@ -162,6 +162,9 @@ class Cta:
     def thread_exit(self, warp: Warp, lanes: int) -> None:
         """Lanes of a warp have exited."""
         self.live_threads -= lanes.bit_count()
+        for barrier in self._named.values():
+            if barrier.parted:
+                barrier.leave(warp, self.counted_threads())
         if warp.live == 0:
             for barrier in self._named.values():
                 if barrier.count is None:
