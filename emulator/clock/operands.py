@@ -247,11 +247,13 @@ _DESCRIPTIONS: Iterable[tuple[ModuleType, str, Callable[..., list[Words] | None]
 )
 
 PATTERN = re.compile(
-    "|".join((
-        r"cp\.(?:reduce\.)?async\.bulk\.(?!commit_group|wait_group)",
-        r"tcgen05\.(?:mma|commit)",
-        r"bar(?:rier)?(?:\.cta)?\.(?:sync|red|arrive)",
-        r"clusterlaunchcontrol\.try_cancel",
-    ))
+    "|".join(
+        (
+            r"cp\.(?:reduce\.)?async\.bulk\.(?!commit_group|wait_group)",
+            r"tcgen05\.(?:mma|commit)",
+            r"bar(?:rier)?(?:\.cta)?\.(?:sync|red|arrive)",
+            r"clusterlaunchcontrol\.try_cancel",
+        )
+    )
 )
 """Opcodes whose words are noted here."""
