@@ -41,16 +41,27 @@ def replacements(note: Note) -> dict[str, Any]:
     found: dict[ModuleType, dict[str, Any]] = {}
     for module, name, describe in _DESCRIPTIONS:
         found.setdefault(module, {})[name] = _noted(getattr(module, name), describe, note)
+    for name in ("wait", "wait_reduction"):
+        found[barriers][name] = _noted_at_end(getattr(barriers, name), note)
     return {module.__name__.rpartition(".")[2]: SimpleNamespace(**vars(module) | new) for module, new in found.items()}
 
 
-def _noted(operation: Callable, describe: Callable[..., list[Words] | None], note: Note) -> Callable:
+def _noted(operation: Callable, describe: Callable[..., list[Words]], note: Note) -> Callable:
     @wraps(operation)
     def noted(g: ActiveGroup, *operands: Any) -> Any:
-        records = describe(g, *operands)
-        if records is not None:
-            note(g, records)
+        note(g, describe(g, *operands))
         return operation(g, *operands)
+
+    return noted
+
+
+def _noted_at_end(operation: Callable[..., bool], note: Note) -> Callable[..., bool]:
+    @wraps(operation)
+    def noted(g: ActiveGroup, *operands: Any) -> bool:
+        over = operation(g, *operands)
+        if over:
+            note(g, _sync(g, *operands))
+        return over
 
     return noted
 
@@ -209,19 +220,13 @@ def _commit(
     return [[place, 1 << (place >> RANK_SHIFT) if multicast is None else multicast, cta_group]]
 
 
-def _arrive(
-    g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int | None, *rest: object
-) -> list[Words] | None:
-    return [[number, g.cta.counted_threads() if threads is None else threads, 1]]
+def _arrive(g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int, issuer: Issuer) -> list[Words]:
+    return [[number, threads, 1]]
 
 
-def _sync(
-    g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int | None, *rest: object
-) -> list[Words] | None:
-    """The number of threads counts when the warp arrives, not when it is woken: others may have exited by then."""
-    if g.waiting is not None:
-        return None
-    return [[number, g.cta.counted_threads() if threads is None else threads, 0]]
+def _sync(g: ActiveGroup, mask: int, aligned: bool, number: int, *rest: object) -> list[Words]:
+    """Called when the barrier is complete: threads that exit are not waited for."""
+    return [[number, g.cta.named_barrier(number).completed, 0]]
 
 
 def _try_cancel(
@@ -230,7 +235,7 @@ def _try_cancel(
     return [[pick(barrier, mask) & _WORD, NOTHING]]
 
 
-_DESCRIPTIONS: Iterable[tuple[ModuleType, str, Callable[..., list[Words] | None]]] = (
+_DESCRIPTIONS: Iterable[tuple[ModuleType, str, Callable[..., list[Words]]]] = (
     (copies, "load_tile", _load_tile),
     (copies, "load_bulk", _load_bulk),
     (copies, "copy_shared", _copy_shared),
@@ -241,8 +246,6 @@ _DESCRIPTIONS: Iterable[tuple[ModuleType, str, Callable[..., list[Words] | None]
     (tcgen05, "mma", _mma),
     (tcgen05, "commit", _commit),
     (barriers, "arrive", _arrive),
-    (barriers, "wait", _sync),
-    (barriers, "wait_reduction", _sync),
     (launch_control, "try_cancel", _try_cancel),
 )
 

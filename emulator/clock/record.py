@@ -144,14 +144,15 @@ class LaunchRecorder:
 
     def appended(self, group: ActiveGroup, index: int) -> None:
         """Python has appended the records of an instruction."""
-        if group.grid.program.takes_over:
+        if index in group.grid.program.requests:
             records = self._records[group.cta][group.warp.index]
             request = group.origin((group, index))
             self._requests.setdefault(request, []).append((records, records.count - 1))
 
-    def cancelled(self, request: AsyncOperation, number: int) -> None:
-        records, place = self._requests[request.origin][0]
-        ctypes.c_uint32.from_address(records.words + 4 * place).value = number
+    def cancelled(self, request: AsyncOperation, number: int | None) -> None:
+        records, place = self._requests[request.origin].pop(0)
+        if number is not None:
+            ctypes.c_uint32.from_address(records.words + 4 * place).value = number
 
     def close(self) -> None:
         """Frees the records of CTAs that have not exited."""
