@@ -1,7 +1,7 @@
 """Operand words of instructions that Python executes: copies, MMAs, commits, named barriers, launch control.
 
-`replacements` puts functions of the same names in the place of the operations that Python rows call. Each notes its
-operands, then calls the operation.
+`replacements` puts functions of the same names in the place of the operations that Python rows call. Each calls the
+operation, which decides what is legal, then notes its operands.
 """
 
 from __future__ import annotations
@@ -41,27 +41,16 @@ def replacements(note: Note) -> dict[str, Any]:
     found: dict[ModuleType, dict[str, Any]] = {}
     for module, name, describe in _DESCRIPTIONS:
         found.setdefault(module, {})[name] = _noted(getattr(module, name), describe, note)
-    for name in ("wait", "wait_reduction"):
-        found[barriers][name] = _noted_at_end(getattr(barriers, name), note)
     return {module.__name__.rpartition(".")[2]: SimpleNamespace(**vars(module) | new) for module, new in found.items()}
 
 
 def _noted(operation: Callable, describe: Callable[..., list[Words]], note: Note) -> Callable:
     @wraps(operation)
     def noted(g: ActiveGroup, *operands: Any) -> Any:
-        note(g, describe(g, *operands))
-        return operation(g, *operands)
-
-    return noted
-
-
-def _noted_at_end(operation: Callable[..., bool], note: Note) -> Callable[..., bool]:
-    @wraps(operation)
-    def noted(g: ActiveGroup, *operands: Any) -> bool:
-        over = operation(g, *operands)
-        if over:
-            note(g, _sync(g, *operands))
-        return over
+        result = operation(g, *operands)
+        if result is not False:  # the group has to wait
+            note(g, describe(g, *operands))
+        return result
 
     return noted
 
@@ -225,7 +214,7 @@ def _arrive(g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int,
 
 
 def _sync(g: ActiveGroup, mask: int, aligned: bool, number: int, *rest: object) -> list[Words]:
-    """Called when the barrier is complete: threads that exit are not waited for."""
+    """The threads are those that have completed the barrier: it has not waited for threads that have exited."""
     return [[number, g.cta.named_barrier(number).completed, 0]]
 
 
@@ -246,6 +235,8 @@ _DESCRIPTIONS: Iterable[tuple[ModuleType, str, Callable[..., list[Words]]]] = (
     (tcgen05, "mma", _mma),
     (tcgen05, "commit", _commit),
     (barriers, "arrive", _arrive),
+    (barriers, "wait", _sync),
+    (barriers, "wait_reduction", _sync),
     (launch_control, "try_cancel", _try_cancel),
 )
 

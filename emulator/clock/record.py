@@ -15,7 +15,7 @@ import numpy as np
 
 from emulator.clock.operands import PATTERN, Words, replacements
 from emulator.clock.recipes import Recipes
-from emulator.clock.trace import COUNT_SHIFT, MANY, PART_BIT, Trace
+from emulator.clock.trace import COUNT_SHIFT, PART_BIT, Trace
 from emulator.compiler import translate
 from emulator.execution import device
 from emulator.hardware.native import library
@@ -94,10 +94,7 @@ class ProgramRecorder:
         part = (mask != _FULL) << PART_BIT
         words = array("I")
         for operands in self._noted.pop(group):
-            count = len(operands)
-            words.append(index | part | min(count, MANY) << COUNT_SHIFT)
-            if count >= MANY:
-                words.append(count)
+            words.append(index | part | len(operands) << COUNT_SHIFT)
             words.extend(operands)
         library().append_words(context.context.trace, words.buffer_info()[0], len(words))
         recorder = group.grid.recorder
