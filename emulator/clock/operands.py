@@ -48,8 +48,7 @@ def _noted(operation: Callable, describe: Callable[..., list[Words]], note: Note
     @wraps(operation)
     def noted(g: ActiveGroup, *operands: Any) -> Any:
         result = operation(g, *operands)
-        if result is not False:  # the group has to wait
-            note(g, describe(g, *operands))
+        note(g, describe(g, *operands))  # if the group has to wait, the next time replaces it
         return result
 
     return noted

@@ -133,6 +133,14 @@ def test_instructions_that_no_lane_executes_have_no_operands(monkeypatch, engine
     assert records(trace, "bar") == [("bar.sync", True, ())] and not out.any()
 
 
+def test_a_predicate_that_all_lanes_share():
+    body = "setp.eq.u32 %p1, %rank, 0; @%p1 st.shared.b32 [smem], %tid; @!%p1 st.shared.b32 [smem], %tid;"
+    assert records(recorded(body), "st") == [
+        ("st.shared.b32", False, (access(SHARED, 4), 1)),
+        ("st.shared.b32", True, ()),
+    ]
+
+
 def test_warps_of_a_block_that_is_no_multiple_of_32():
     trace = recorded("st.shared.b32 [smem], %tid;", threads=40)
     assert records(trace, "st", warp=0) == [("st.shared.b32", False, (access(SHARED, 4), 1))]
@@ -187,12 +195,14 @@ def test_global_accesses(monkeypatch, engine):
 def test_parameters_constants_and_local_memory():
     trace = recorded(
         """.local .align 8 .b8 own[16]; .reg .b64 %l, %q; ld.const.b32 %r1, [table]; st.local.b32 [own+4], %tid;
-        mov.u64 %l, own; cvta.local.u64 %q, %l; ld.v2.b32 {%r2, %r3}, [%q];""",
+        mov.u64 %l, own; cvta.local.u64 %q, %l; ld.v2.b32 {%r2, %r3}, [%q];
+        mov.u64 %l, a0; cvta.param.u64 %q, %l; ld.b16 %h1, [%q+2];""",
         emulator.array(np.zeros(4, np.uint32)),
         declarations=".const .align 4 .b32 table[4] = {1, 2, 3, 4};",
     )
     assert words(trace, "ld.param") == [(access(CONSTANT, 8),)] and words(trace, "ld.const") == [(access(CONSTANT, 4),)]
     assert words(trace, "st.local") == [(access(LOCAL, 4),)] and words(trace, "ld.v2") == [(access(LOCAL, 8),)]
+    assert words(trace, "ld.b16") == [(access(CONSTANT, 2),)]
 
 
 @pytest.mark.parametrize(
@@ -223,6 +233,13 @@ def test_wavefronts_in_shared_memory(address, modifiers, wavefronts):
     trace = recorded(body, shared=8192)
     expected = access(SHARED, size), wavefronts
     assert words(trace, "ld") == [expected] * 2 and words(trace, "st") == [expected]
+
+
+def test_wavefronts_are_counted_by_quarters_of_the_warp():
+    """Each quarter's 16-byte accesses fall on 8 banks, while the whole warp's spread over all."""
+    body = f"""{SETUP} and.b32 %r1, %tid, 7; shl.b32 %r1, %r1, 6; shr.u32 %r2, %tid, 3; mad.lo.u32 %r1, %r2, 16, %r1;
+        add.u32 %r1, %r1, %r70; ld.shared.v4.b32 {{%r3, %r4, %r5, %r6}}, [%r1];"""
+    assert words(recorded(body), "ld.shared") == [(access(SHARED, 16), 16)]
 
 
 def test_shared_memory_of_another_cta():
@@ -307,7 +324,7 @@ def test_mbarrier_operations(monkeypatch, engine):
     place = SMEM + 2048
     trace = recorded(
         f"""{SETUP} mad.lo.u32 %r1, %tid, 8, %r71; setp.lt.u32 %p1, %tid, 4; mov.u32 %r3, 2; setp.lt.u32 %p2, %tid, 1;
-        @%p1 mbarrier.init.shared.b64 [%r1], 100;
+        @%p1 mbarrier.init.shared.b64 [%r1], 100; mbarrier.init.shared.b64 [%r71+64], 7;
         bar.sync 0;
         mbarrier.arrive.shared.b64 %rd1, [%r71]; @%p10 mbarrier.arrive.shared.b64 _, [%r71], %r3;
         @%p10 mbarrier.arrive.expect_tx.shared.b64 _, [%r71], 48; mbarrier.expect_tx.relaxed.cta.shared.b64 [%r71], 16;
@@ -318,7 +335,10 @@ def test_mbarrier_operations(monkeypatch, engine):
         bar.sync 0; @%p1 mbarrier.inval.shared.b64 [%r71];"""
     )
     inits = [word for i in range(4) for word in (place + 8 * i, 100)]
-    assert records(trace, "mbarrier.init") == [("mbarrier.init.shared.b64", True, tuple(inits))]
+    assert records(trace, "mbarrier.init") == [
+        ("mbarrier.init.shared.b64", True, tuple(inits)),
+        ("mbarrier.init.shared.b64", False, (place + 64, 7)),
+    ]
     assert words(trace, "mbarrier.arrive") == [
         *((place, 32, 0), (place, 2, 0), (place, 1, 48), (place, 1, 0)),
         (place + 8, 16, 0, place + 16, 16, 0),
@@ -373,12 +393,15 @@ def test_polls_in_vain_are_recorded():
 
 
 def test_waits_for_a_state():
-    body = f"""{SETUP} @%p10 mbarrier.init.shared.b64 [%r71], 32; bar.sync 0;
+    """Phase 0 is over; phases 1 and 2 are not, when lane 0 alone has arrived in them."""
+    alone = """@%p10 mbarrier.arrive.shared.b64 %rd2, [%r71]; mov.b64 {%r6, %r7}, %rd2;
+        shfl.sync.idx.b32 %r6, %r6, 0, 31, -1; mov.b64 %rd2, {%r6, %r7}; mbarrier.test_wait.shared.b64 %p1, [%r71], %rd2;
+    """
+    body = f"""{SETUP} @%p10 mbarrier.init.shared.b64 [%r71], 32; bar.sync 0; setp.ne.u32 %p2, %tid, 0;
         mbarrier.arrive.shared.b64 %rd1, [%r71]; mbarrier.test_wait.shared.b64 %p1, [%r71], %rd1;
-        @%p10 mbarrier.arrive.shared.b64 %rd2, [%r71]; shfl.sync.idx.b32 %r5, %r5, 0, 31, -1;
-        mov.b64 {{%r6, %r7}}, %rd2; shfl.sync.idx.b32 %r6, %r6, 0, 31, -1; mov.b64 %rd2, {{%r6, %r7}};
-        mbarrier.test_wait.shared.b64 %p1, [%r71], %rd2;"""
-    assert words(recorded(body), "mbarrier.test_wait") == [(SMEM + 2048, 0, 1), (SMEM + 2048, 1, 0)]
+        {alone} @%p2 mbarrier.arrive.shared.b64 _, [%r71]; {alone}"""
+    place = SMEM + 2048
+    assert words(recorded(body), "mbarrier.test_wait") == [(place, 0, 1), (place, 1, 0), (place, 2, 0)]
 
 
 def test_named_barriers():
@@ -470,6 +493,21 @@ def test_tile_loads_and_stores():
     assert words(trace, "cp.reduce") == [(2, SMEM, 1, 1, *whole)]
     assert words(trace, "cp.async.bulk.commit") == [(0, 0)]
     assert words(trace, "cp.async.bulk.wait") == [(0, 1), (0, 0)]
+
+
+def test_every_load_of_a_tile_is_recorded():
+    """Compiled code, which would repeat a load to the same place, records none."""
+    data = emulator.array(np.zeros((16, 64), np.float32))
+    trace = tile_kernel(
+        f"""mov.u32 %r9, 0; L: @%p10 mbarrier.arrive.expect_tx.shared.b64 _, [%r71], 256; and.b32 %r8, %r9, 1;
+        @%p10 {LOAD_TILE} [%r1], [%map, {{%r2, %r9}}], [%r71];
+        W: mbarrier.try_wait.parity.shared.b64 %p1, [%r71], %r8; @!%p1 bra W;
+        add.u32 %r9, %r9, 1; setp.lt.u32 %p2, %r9, 5; @%p2 bra L;""",
+        data,
+        box_=(16, 4),
+    )
+    boxes = [box(256, address_of(data) + 256 * turn + 16, 64, (4, 256)) for turn in range(5)]
+    assert words(trace, LOAD_TILE) == [(1, SMEM, SMEM + 2048, 1, 0, 1, *found) for found in boxes]
 
 
 def test_a_box_outside_of_the_tensor_has_nothing_inside():
@@ -668,6 +706,17 @@ def test_workers_records_are_merged(monkeypatch):
     for trace, first in ((one, base), (three, other_base)):
         for cta in range(13):
             assert [found[1] - (first & 0xFFFFFFFF) for found in words(trace, "ld.global", cta=cta)] == [cta]
+
+
+def test_ctas_that_exit_in_another_order():
+    """CTAs that communicate are resident together; the first counts for longer."""
+    body = """mov.u32 %r9, %ctaid.x; setp.eq.u32 %p9, %r9, 0; selp.u32 %r8, 2000, 1, %p9; red.global.add.u32 [%a1], 1;
+        L: sub.u32 %r8, %r8, 1; setp.ne.u32 %p1, %r8, 0; @%p1 bra L;"""
+    data, counter = (emulator.array(np.zeros(size, np.uint32)) for size in (128, 1))
+    trace = recorded(body + COUNT, data, counter, grid=4)
+    first = address_of(data) >> 7 & 0xFFFFFFFF
+    assert [words(trace, "ld.global", cta=cta)[0][1] - first for cta in range(4)] == [0, 1, 2, 3]
+    assert [len(words(trace, "sub", cta=cta)) for cta in range(4)] == [2000, 1, 1, 1]
 
 
 def test_traces_are_saved(tmp_path):
