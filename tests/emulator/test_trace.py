@@ -395,8 +395,8 @@ def test_polls_in_vain_are_recorded():
 def test_waits_for_a_state():
     """Phase 0 is over; phases 1 and 2 are not, when lane 0 alone has arrived in them."""
     alone = """@%p10 mbarrier.arrive.shared.b64 %rd2, [%r71]; mov.b64 {%r6, %r7}, %rd2;
-        shfl.sync.idx.b32 %r6, %r6, 0, 31, -1; mov.b64 %rd2, {%r6, %r7}; mbarrier.test_wait.shared.b64 %p1, [%r71], %rd2;
-    """
+        shfl.sync.idx.b32 %r6, %r6, 0, 31, -1; mov.b64 %rd2, {%r6, %r7};
+        mbarrier.test_wait.shared.b64 %p1, [%r71], %rd2;"""
     body = f"""{SETUP} @%p10 mbarrier.init.shared.b64 [%r71], 32; bar.sync 0; setp.ne.u32 %p2, %tid, 0;
         mbarrier.arrive.shared.b64 %rd1, [%r71]; mbarrier.test_wait.shared.b64 %p1, [%r71], %rd1;
         {alone} @%p2 mbarrier.arrive.shared.b64 _, [%r71]; {alone}"""
