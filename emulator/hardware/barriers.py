@@ -40,6 +40,7 @@ class NamedBarrier:
         self.ended = 0  # time when it was completed last
         self.count: int | None = None  # threads that the instructions of this use name; None: all that have not exited
         self.needed = 0  # threads that this use waits for
+        self.completed = 0  # threads of the last completed use
         self.arrived: list[tuple[str, int]] = []  # (warp, threads)
         self.parted: dict[Warp, PartedArrival] = {}  # warps of which only a part is here
         self.heard = 0  # what those who have arrived knew (`Warp.known`)
@@ -116,7 +117,7 @@ class NamedBarrier:
         """Complete the barrier if the threads that it waits for have arrived."""
         self.needed = needed
         if self.arrived and self.present >= needed:
-            self.arrived = []
+            self.arrived, self.completed = [], needed
             if self.votes[1]:
                 self.results[self.generation] = self.votes
                 self.results.pop(self.generation - KEPT_RESULTS, None)

@@ -47,3 +47,9 @@ class Program:
     def traits(self) -> Traits:
         """The features that rules of order depend on."""
         return Traits.of(self.entry)
+
+    @cached_property
+    def requests(self) -> frozenset[int]:
+        """Instructions by which clusters take over the work of others (PTX ISA, "clusterlaunchcontrol.try_cancel")."""
+        opcodes = enumerate(instruction.opcode for instruction in self.entry.instructions)
+        return frozenset(index for index, opcode in opcodes if opcode.startswith("clusterlaunchcontrol.try_cancel"))

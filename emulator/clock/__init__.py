@@ -1,0 +1,1 @@
+"""What a launch did, warp by warp, and what time it takes on a chip."""
