@@ -35,6 +35,7 @@ SMOKE_DATA_BYTES = 2 << 20
 WARM_UP_S = 0.7  # a GPU that idles has low clocks
 SPIN_CYCLES = 50_000_000
 SAVE_S = 5
+LOST = ("CUDA_ERROR_ILLEGAL", "CUDA_ERROR_LAUNCH", "CUDA_ERROR_MISALIGNED")  # nothing runs after these
 MANY = ("starts.", "latency.l2_line.")  # measurements whose records say more than their figures
 
 
@@ -127,7 +128,7 @@ def calibrate(
                     raw[measurement.name] = device.records(measurement.words)
             except (EmulatorError, ValueError) as error:
                 errors[measurement.name] = str(error)
-                if "ILLEGAL" in str(error) or "LAUNCH" in str(error):  # the context is lost
+                if any(name in str(error) for name in LOST):
                     break
                 found = {}
             for name, values in found.items():

@@ -66,24 +66,29 @@ extern "C" __global__ void ping_pong(uint64_t *out, int count) {
     timer.stop(warp_record(out));
 }
 
-// The same between thread 0 of each CTA of a cluster of two.
-extern "C" __global__ void ping_pong_remote(uint64_t *out, int count) {
+// The same between thread 0 of each CTA of a cluster of two; release: with the cluster's order of memory.
+template <bool release>
+__device__ __forceinline__ void ping_pong_clusters(uint64_t *out, int count) {
     __shared__ __align__(8) uint64_t word;
     const uint32_t mine = shared_address(&word), of_rank = rank(), other = peer_address(mine, of_rank ^ 1);
+    const auto call = [=] { release ? arrive_remote_release(other) : arrive_remote(other); };
     if (threadIdx.x == 0) init(mine, 1), fence_init();
     cluster_sync();
     if (threadIdx.x == 0) {
         Timer timer;
 #pragma unroll 1
         for (int i = 0; i < count; ++i) {
-            if (of_rank == 0) arrive_remote(other);
-            wait_cluster(mine, i & 1);
-            if (of_rank) arrive_remote(other);
+            if (of_rank == 0) call();
+            release ? wait_cluster(mine, i & 1) : wait(mine, i & 1);
+            if (of_rank) call();
         }
         timer.stop(cta_record(out));
     }
     cluster_meet();
 }
+
+extern "C" __global__ void ping_pong_remote(uint64_t *out, int count) { ping_pong_clusters<false>(out, count); }
+extern "C" __global__ void ping_pong_release(uint64_t *out, int count) { ping_pong_clusters<true>(out, count); }
 
 // The same with st.async of 4 bytes that complete on the other's mbarrier.
 extern "C" __global__ void ping_pong_store(uint64_t *out, int count) {

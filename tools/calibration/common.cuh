@@ -70,9 +70,20 @@ __device__ __forceinline__ void arrive(uint32_t barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-// cluster_address: of shared::cluster, from mapa.
+// cluster_address: of shared::cluster, from mapa. The second form makes earlier writes visible to the cluster.
 __device__ __forceinline__ void arrive_remote(uint32_t cluster_address) {
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(cluster_address) : "memory");
+}
+
+__device__ __forceinline__ void arrive_remote_release(uint32_t cluster_address) {
     asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(cluster_address) : "memory");
+}
+
+// True in one lane of a whole warp. Its copies need no loop over lanes, which a comparison with threadIdx.x gives them.
+__device__ __forceinline__ bool elect() {
+    uint32_t chosen;
+    asm volatile("{\n\t.reg .pred p;\n\telect.sync _|p, 0xffffffff;\n\tselp.u32 %0, 1, 0, p;\n\t}" : "=r"(chosen));
+    return chosen;
 }
 
 __device__ __forceinline__ void expect(uint32_t barrier, uint32_t bytes) {

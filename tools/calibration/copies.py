@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 PLAIN_THREADS, VECTORS = 512, 8  # vectors of 16 bytes of a thread in memory.cu
 IN_FLIGHT = tuple(kib << 10 for kib in (4, 8, 16, 32, 48, 64, 96, 128, 192))  # bytes per SM
 BOXES = (4 << 10, 8 << 10, 16 << 10)  # bytes
+BURST_BOXES = (128, 1 << 10, 4 << 10, 16 << 10)
+LARGE, DEEP = 16 << 10, 128 << 10  # bytes of a box and in flight that reach the rates
+MAX_STAGES = 64  # tma.cu
 MAP_ROW = 128  # bytes
 REMOTE_BYTES = 16 << 10
 
@@ -123,105 +127,75 @@ def plain(sizes: Sizes, sms: int, region: int) -> Iterator[Measurement]:
 
 
 def read_launch(
-    sizes: Sizes,
-    ctas: int,
-    region: int,
-    box: int,
-    in_flight: int,
-    use_map: bool,
-    share: int = 1,
-    multicast: bool = False,
+    sizes: Sizes, kind: str, ctas: int, region: int, box: int, in_flight: int, pairs: int = 1, share: int = 1
 ) -> tuple[Launch, int]:
-    """(launch of tma_read, bytes that each CTA gets)."""
-    boxes = max((sizes.moved if ctas > 2 else sizes.moved_sm * ctas) // ctas // box, 2)
-    stages = in_flight // box
-    rows = box // MAP_ROW // (2 if multicast else 1)
-    arguments = (
-        f"rows:{rows}",
-        "out",
-        "data",
-        region // box * box,
-        boxes,
-        box,
-        stages,
-        int(use_map),
-        share,
-        int(multicast),
-    )
-    cluster = 2 if multicast else 1
-    return Launch("tma", "tma_read", arguments, ctas, 32, in_flight, cluster), boxes * box
+    """(launch of tma_read_KIND, bytes that each CTA gets). pairs: of warps, each with its part of what is in flight."""
+    boxes = max((sizes.moved if ctas > 2 else sizes.moved_sm * ctas) // ctas // pairs // box, 2)
+    rows, cluster = (box // 2 // MAP_ROW, 2) if kind == "multicast" else (box // MAP_ROW, 1)
+    arguments = (f"rows:{rows}", "out", "data", region // box * box, boxes, box, in_flight // box // pairs, share)
+    return Launch("tma", f"tma_read_{kind}", arguments, ctas, 64 * pairs, in_flight, cluster), boxes * box * pairs
 
 
 def engine(sizes: Sizes, sms: int, region: int) -> Iterator[Measurement]:
     """Streams of boxes, in and out."""
     for place, window in (("dram", region), ("l2", sizes.hits)):
-        for use_map in (True, False):
-            for box in BOXES:
-                for in_flight in IN_FLIGHT:
-                    if in_flight < box or in_flight // box > 48:
-                        continue
-                    name = f"{'map' if use_map else 'bulk'}.box_{box >> 10}K.{in_flight >> 10}K_in_flight"
-                    launch, each = read_launch(sizes, sms, window, box, in_flight, use_map)
-                    total = each * sms
-                    yield Measurement(f"tma.read.{place}.{name}", "GB/s, all SMs", launch, gigabytes_per_second(total))
-                    if place == "l2":
-                        launch, each = read_launch(sizes, 1, min(window, 4 << 20), box, in_flight, use_map)
-                        yield Measurement(f"tma.read.l2.one_sm.{name}", "bytes/cycle", launch, bytes_per_cycle(each))
-    even, box, in_flight = sms // 2 * 2, 16 << 10, 128 << 10
-    for name, share, multicast in (("each_its_own", 1, False), ("pairs_share", 2, False), ("multicast", 2, True)):
-        for place, window in (("dram", region), ("l2", sizes.hits)):
-            for box_ in (8 << 10, box):
-                launch, each = read_launch(sizes, even, window, box_, in_flight, True, share, multicast)
-                yield Measurement(
-                    f"tma.fill.{name}.{place}.box_{box_ >> 10}K",
-                    "GB/s into shared memory, all SMs",
-                    launch,
-                    gigabytes_per_second(each * even),
-                )
+        for kind, box, in_flight, pairs in itertools.product(("map", "bulk"), BOXES, IN_FLIGHT, (1, 4)):
+            if in_flight // box // pairs not in range(1, MAX_STAGES // pairs + 1):
+                continue
+            name = f"{kind}.box_{box >> 10}K.{in_flight >> 10}K_in_flight" + (".4_warps" if pairs > 1 else "")
+            launch, each = read_launch(sizes, kind, sms, window, box, in_flight, pairs)
+            figure = gigabytes_per_second(each * sms)
+            yield Measurement(f"tma.read.{place}.{name}", "GB/s, all SMs", launch, figure)
+            if place == "l2":
+                launch, each = read_launch(sizes, kind, 1, min(window, 4 << 20), box, in_flight, pairs)
+                yield Measurement(f"tma.read.l2.one_sm.{name}", "bytes/cycle", launch, bytes_per_cycle(each))
+    yield from shared_boxes(sizes, sms // 2 * 2, region)
     for mib in (4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 192, 256):
-        launch, each = read_launch(sizes, sms, min(region, mib << 20), box, in_flight, False)
-        yield Measurement(f"l2.capacity.{mib}_MiB", "GB/s, all SMs", launch, gigabytes_per_second(each * sms))
+        launch, each = read_launch(sizes, "bulk", sms, min(region, mib << 20), LARGE, DEEP)
+        figure = gigabytes_per_second(each * sms)
+        yield Measurement(f"l2.capacity.{mib}_MiB", "GB/s, all SMs", launch, figure)
+    yield from stores(sizes, sms, region)
+
+
+def shared_boxes(sizes: Sizes, ctas: int, region: int) -> Iterator[Measurement]:
+    """Boxes that two CTAs read: each by itself, or by multicast."""
+    unit = "GB/s into shared memory, all SMs"
+    for name, share, kind in (("each_its_own", 1, "map"), ("pairs_share", 2, "map"), ("multicast", 2, "multicast")):
+        for (place, window), box in itertools.product((("dram", region), ("l2", sizes.hits)), (8 << 10, LARGE)):
+            for in_flight in (DEEP // 2, DEEP):
+                launch, each = read_launch(sizes, kind, ctas, window, box, in_flight, 1, share)
+                constant = f"tma.fill.{name}.{place}.box_{box >> 10}K.{in_flight >> 10}K_in_flight"
+                yield Measurement(constant, unit, launch, gigabytes_per_second(each * ctas))
+
+
+def stores(sizes: Sizes, sms: int, region: int) -> Iterator[Measurement]:
     for place, window in (("dram", region), ("l2", sizes.hits)):
-        for box_ in (4 << 10, box):
-            boxes = max(sizes.moved // sms // box_, 4)
-            for use_map in (True, False):
-                arguments = (
-                    f"rows:{box_ // MAP_ROW}",
-                    "out",
-                    "data",
-                    window // box_ * box_,
-                    boxes,
-                    box_,
-                    4,
-                    int(use_map),
-                )
-                launch = Launch("tma", "tma_write", arguments, sms, 32, 4 * box_)
-                name = f"{'map' if use_map else 'bulk'}.{place}.box_{box_ >> 10}K"
-                yield Measurement(
-                    f"tma.write.{name}", "GB/s, all SMs", launch, gigabytes_per_second(boxes * box_ * sms)
-                )
-            copy = ("out", "data", "target", window // box_ * box_, boxes, box_, in_flight // box_)
-            launch = Launch("tma", "tma_copy", copy, sms, 32, in_flight)
-            yield Measurement(
-                f"tma.copy.{place}.box_{box_ >> 10}K",
-                "GB/s read and written, all SMs",
-                launch,
-                gigabytes_per_second(2 * boxes * box_ * sms),
-            )
+        for box, warps in itertools.product((4 << 10, LARGE), (1, 2)):
+            boxes = max(sizes.moved // sms // warps // box, 4)
+            name = f"{place}.box_{box >> 10}K" + (f".{warps}_warps" if warps > 1 else "")
+            figure = gigabytes_per_second(boxes * box * warps * sms)
+            for kind in ("map", "bulk"):
+                arguments = (f"rows:{box // MAP_ROW}", "out", "data", window // box * box, boxes, box, 4)
+                launch = Launch("tma", f"tma_write_{kind}", arguments, sms, 32 * warps, 4 * box * warps)
+                yield Measurement(f"tma.write.{kind}.{name}", "GB/s, all SMs", launch, figure)
+            copy = ("out", "data", "target", window // box * box, boxes, box, DEEP // box // warps)
+            launch = Launch("tma", "tma_copy", copy, sms, 32 * warps, DEEP)
+            figure = gigabytes_per_second(2 * boxes * box * warps * sms)
+            yield Measurement(f"tma.copy.{name}", "GB/s read and written, all SMs", launch, figure)
 
 
-def burst_figure(words: np.ndarray, burst: int) -> dict[str, float]:
-    """Of tma_burst: cycles of an issue, to the first box and between boxes; medians over CTAs and trials."""
-    trials = words.reshape(-1, burst + 2)
-    trials = trials[trials[:, 0] > 0]
-    trials = trials[len(trials) // 4 :] if len(trials) >= 8 else trials
+def burst_figure(words: np.ndarray, burst: int, warps: int) -> dict[str, float]:
+    """Of tma_burst: cycles of an issue, to the first and the last box, between boxes; medians over CTAs and trials."""
+    trials = words.reshape(-1, warps, burst + 2)
+    trials = trials[trials[:, 0, 0] > 0]
+    start, first, last = trials[:, :, 0].min(1), trials[:, :, 2].min(1), trials[:, :, -1].max(1)
     figures = {
-        "issue": (trials[:, 1] - trials[:, 0]) / burst,
-        "first_arrival": trials[:, 2] - trials[:, 0],
-        "last_arrival": trials[:, -1] - trials[:, 0],
+        "issue": np.median(trials[:, :, 1] - trials[:, :, 0], axis=1) / burst,
+        "first_arrival": first - start,
+        "last_arrival": last - start,
     }
     if burst > 1:
-        figures["between"] = (trials[:, -1] - trials[:, 2]) / (burst - 1)
+        figures["between"] = (last - first) / (burst * warps - 1)
     return {name: float(np.median(values)) for name, values in figures.items()}
 
 
@@ -242,36 +216,23 @@ def bursts(sizes: Sizes, sms: int, region: int) -> Iterator[Measurement]:
     """Short bursts of boxes: issue, latency and the engine's interval."""
     trials = 16 if sizes.moved > 1 << 20 else 2
     for ctas, who in ((1, "one_sm"), (sms, "all_sms")):
-        for place, window in (("dram", region), ("l2", min(sizes.hits, 1 << 20) if ctas == 1 else sizes.hits)):
-            for use_map in (1, 0):
-                for box in (1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10):
-                    for burst in (1, 4, 12):
-                        kind = "map" if use_map else "bulk"
-                        name = f"{kind}.{place}.{who}.box_{box >> 10}K.burst_{burst}"
-                        arguments = (
-                            f"rows:{box // MAP_ROW}",
-                            "out",
-                            "data",
-                            window // box * box,
-                            burst,
-                            box,
-                            use_map,
-                            trials,
-                        )
-                        launch = Launch("tma", "tma_burst", arguments, ctas, 32, burst * box)
-                        figure = functools.partial(burst_figure, burst=burst)
-                        words = ctas * trials * (burst + 2)
-                        yield Measurement(
-                            f"tma.load.{name}", "cycles", launch, figure, words=words, flush=place == "dram"
-                        )
-        for use_map in (1, 0):
-            for box in (1 << 10, 4 << 10, 16 << 10):
-                for burst in (1, 4):
-                    name = f"{'map' if use_map else 'bulk'}.{who}.box_{box >> 10}K.burst_{burst}"
-                    arguments = (f"rows:{box // MAP_ROW}", "out", "data", sizes.hits, burst, box, use_map, trials)
-                    launch = Launch("tma", "tma_store_burst", arguments, ctas, 32, burst * box)
-                    figure = functools.partial(store_figure, burst=burst)
-                    yield Measurement(f"tma.store.{name}", "cycles", launch, figure, words=ctas * trials * 5)
+        near = min(sizes.hits, 1 << 20) if ctas == 1 else sizes.hits
+        for (place, window), kind in itertools.product((("dram", region), ("l2", near)), ("map", "bulk")):
+            for box, burst, warps in itertools.product(BURST_BOXES, (1, 4, 12), (1, 4)):
+                if burst * warps * box > SHARED or (burst, warps) == (1, 4):
+                    continue
+                name = f"{kind}.{place}.{who}.box_{box}.burst_{burst}" + (f".{warps}_warps" if warps > 1 else "")
+                arguments = (f"rows:{box // MAP_ROW}", "out", "data", window // box * box, burst, box, trials)
+                launch = Launch("tma", f"tma_burst_{kind}", arguments, ctas, 32 * warps, burst * box * warps)
+                figure = functools.partial(burst_figure, burst=burst, warps=warps)
+                words = ctas * trials * warps * (burst + 2)
+                yield Measurement(f"tma.load.{name}", "cycles", launch, figure, words=words, flush=place == "dram")
+        for kind, box, burst in itertools.product(("map", "bulk"), BURST_BOXES, (1, 4)):
+            name = f"{kind}.{who}.box_{box}.burst_{burst}"
+            arguments = (f"rows:{box // MAP_ROW}", "out", "data", sizes.hits, burst, box, trials)
+            launch = Launch("tma", f"tma_store_burst_{kind}", arguments, ctas, 32, burst * box)
+            figure = functools.partial(store_figure, burst=burst)
+            yield Measurement(f"tma.store.{name}", "cycles", launch, figure, words=ctas * trials * 5)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parent
 ROW = 128  # bytes of a tensor map's row
 OUT_BYTES = 4 << 20
+FREE_SHARED = 40 << 10  # bytes; from 48 KiB on, with what is static, a kernel needs an attribute
 DATA_BYTES = 4 << 30  # several times what a measurement reads
 FLUSH_L2S, FLUSH_CTA_BYTES, FLUSH_THREADS = 6, 1 << 20, 512
 WAIT_CYCLES = 10_000_000  # of the kernel that hides the host's work
@@ -99,7 +100,7 @@ class Gpu:
             if launch.file not in self.modules:
                 self.modules[launch.file] = self.gpu.Module(ptx(launch.file, self.arch))
             self.functions[key] = self.modules[launch.file].function(launch.kernel)
-        if launch.shared > 48 << 10:
+        if launch.shared > FREE_SHARED:
             self.gpu.set_attribute(self.functions[key], self.gpu.MAX_DYNAMIC_SHARED_BYTES, launch.shared)
         return self.functions[key]
 

@@ -84,8 +84,8 @@ def gigabytes_per_second(total: float) -> Callable[[Records], float]:
 
 
 def bytes_per_cycle(each: float) -> Callable[[Records], float]:
-    """each: bytes that a record's CTA moves; the median over CTAs."""
-    return lambda records: each / median_span(records)
+    """each: bytes that the only CTA moves."""
+    return lambda records: each / span(records)
 
 
 @dataclasses.dataclass(frozen=True)

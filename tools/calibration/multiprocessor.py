@@ -101,7 +101,7 @@ def barriers(sizes: Sizes) -> Iterator[Measurement]:
     yield Measurement(
         "mbarrier.turn", turn, Launch("barriers", "ping_pong", ("out", trips), block=64), cycles_per(2 * trips)
     )
-    for kind in ("ping_pong_remote", "ping_pong_store"):
+    for kind in ("ping_pong_remote", "ping_pong_release", "ping_pong_store"):
         yield Measurement(
             f"mbarrier.turn.{kind[10:]}",
             turn,

@@ -39,8 +39,8 @@ def clocks(sizes: Sizes, sms: int) -> Iterator[Measurement]:
     """Clocks under load, by the SMs' cycles over the GPU's nanoseconds."""
     box = 16 << 10
     boxes = max(8 * sizes.moved // sms // box, 2)
-    arguments = ("rows:128", "out", "data", 32 * box * sms, boxes, box, 8, 0, 1, 0)
-    loads = Launch("tma", "tma_read", arguments, sms, 32, 8 * box)
+    arguments = ("rows:128", "out", "data", 32 * box * sms, boxes, box, 8, 1)
+    loads = Launch("tma", "tma_read_bulk", arguments, sms, 64, 8 * box)
     fma = Launch("issue", "rate_fma_f32", ("out", 100 * sizes.rounds, 3), sms, 512)
     for name, launch in (("loads", loads), ("fma", fma)):
         yield Measurement(f"clock.{name}", "cycles per ns", launch, clock)
