@@ -214,7 +214,7 @@ def store_figure(words: np.ndarray, burst: int) -> dict[str, float]:
 
 def bursts(sizes: Sizes, sms: int, region: int) -> Iterator[Measurement]:
     """Short bursts of boxes: issue, latency and the engine's interval."""
-    trials = 16 if sizes.moved > 1 << 20 else 2
+    trials = min(16, sizes.rounds)
     for ctas, who in ((1, "one_sm"), (sms, "all_sms")):
         near = min(sizes.hits, 1 << 20) if ctas == 1 else sizes.hits
         for (place, window), kind in itertools.product((("dram", region), ("l2", near)), ("map", "bulk")):
