@@ -35,7 +35,7 @@ WARM_UP_S = 0.7  # a GPU that idles has low clocks
 SPIN_CYCLES = 50_000_000
 SAVE_S = 5
 LOST = ("CUDA_ERROR_ILLEGAL", "CUDA_ERROR_LAUNCH", "CUDA_ERROR_MISALIGNED")  # nothing runs after these
-MANY = ("starts.", "latency.l2_line.")  # measurements whose records say more than their figures
+MANY = ("starts.", "latency.l2_line")  # measurements whose records say more than their figures
 
 
 def measurements(device: Gpu, sizes: Sizes, only: list[str]) -> list[Measurement]:

@@ -48,7 +48,7 @@ KERNELS = (
         "shared.ldmatrix.stride_16.1_",
         "barrier.barrier_cta.4",
     ),
-    *("barrier.barrier_cluster.2_ctas.4", "mbarrier.turn", "latency.load.l2", "latency.l2_line.sm_0", "atomic.latency"),
+    *("barrier.barrier_cluster.2_ctas.4", "mbarrier.turn", "latency.load.l2", "latency.l2_line", "atomic.latency"),
     *(
         "rate.plain_copy.l2.1_ctas",
         "tma.read.l2.one_sm.bulk.box_8K.64K",
@@ -125,6 +125,14 @@ def test_bursts():
     words = np.array([[[100, 140, 400, 500], [104, 144, 450, 600]], [[0] * 4, [0] * 4]]).ravel()
     figures = copies.burst_figure(words, burst=2, warps=2)
     assert figures == {"issue": 20, "first_arrival": 300, "last_arrival": 500, "between": 200 / 3}
+
+
+def test_lines_are_near_or_far():
+    """One SM: 40 lines near, 24 far; the rows of other SMs are empty."""
+    words = np.zeros((copies.MAX_SMS, copies.LINES), np.int64)
+    words[7] = np.where(np.arange(copies.LINES) % 8 < 5, 280, 310) * copies.LINE_LOADS
+    figures = copies.line_figure(words.ravel())
+    assert (figures["near"], figures["far"], figures["near_share"]) == (280, 310, 40 / 64)
 
 
 def test_records_that_were_not_written_are_left_out():
