@@ -77,6 +77,7 @@ def init(g: ActiveGroup, mask: int, space: str | None, address: Operand, count: 
                 existing.initialise(expected, issuer)
             else:
                 _remove(cta, offset)
+                existing.is_replaced = True
                 existing = None
         barrier = existing or MBarrier(f"mbarrier at shared offset {offset:#x} of {cta.label}", expected, cta, issuer)
         if barrier.hidden is None:

@@ -56,6 +56,31 @@ def test_the_tensor_core_does_not_wait_for_loads(monkeypatch):
     assert seen(LOAD, COMMIT) == {0, 1}
 
 
+# A commit is under way when its mbarrier is initialised anew.
+ANEW = """
+    mov.u32 %r10, smem; add.u32 %r11, %r10, 1024; setp.ne.u32 %p1, %tid, 0; @%p1 bra DONE;
+    mbarrier.init.shared.b64 [%r11], 2; fence.mbarrier_init.release.cluster; mbarrier.arrive.shared.b64 _, [%r11];
+    tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r11];
+    {inval} mbarrier.init.shared.b64 [%r11], 1; mbarrier.arrive.shared.b64 _, [%r11];
+W:  mbarrier.try_wait.parity.shared.b64 %p2, [%r11], 0; @!%p2 bra W;
+    mov.u32 %r1, 1; st.global.b32 [%a0], %r1;
+DONE:
+"""
+
+
+def test_a_commit_that_comes_behind_a_new_initialisation(monkeypatch):
+    """Counts for the mbarrier before it in a lenient run. Behind mbarrier.inval it is an error there, too."""
+    out = np.zeros(1, np.uint32)
+    with pytest.raises(EmulatorError, match="of a live barrier without mbarrier.inval"):
+        launch(ANEW.format(inval=""), out, schedule="late")
+    monkeypatch.setenv("EMULATOR_LENIENT", "1")
+    with pytest.warns(errors.OrderingWarning, match="tcgen05.commit of .* after that has been initialised anew"):
+        launch(ANEW.format(inval=""), out, schedule="late")
+    assert out[0] == 1
+    with pytest.raises(EmulatorError, match="tcgen05.commit of .* after mbarrier.inval"):
+        launch(ANEW.format(inval="mbarrier.inval.shared.b64 [%r11];"), out, schedule="late")
+
+
 # CTA 1 sends to both CTAs at once; CTA 0 initialises its mbarrier {late}.
 EARLY = """
     mov.u32 %r10, smem; add.u32 %r11, %r10, 1024; setp.ne.u32 %p1, %tid, 0; setp.ne.u32 %p2, %rank, 0; mov.b16 %h1, 3;

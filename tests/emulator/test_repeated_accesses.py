@@ -28,7 +28,7 @@ class Warps:
         grid = SimpleNamespace(entry=entry, program=SimpleNamespace(traits=traits))
         self.groups, self.time = [], 0
         for index in range(3):
-            tensor = SimpleNamespace(after=-1, issued=Release(), queue=[])
+            tensor = SimpleNamespace(seen=(-1, -1), issued=Release(), queue=[])
             warp = SimpleNamespace(index=index, tensor=tensor)
             self.groups.append(SimpleNamespace(warp=warp, grid=grid, cta=SimpleNamespace(label="CTA")))
 
@@ -38,16 +38,17 @@ class Warps:
         user = group.warp.tensor
         if kind == "touch":
             # Another thread of the warp may have issued the operation before the warp's last fence.
-            order.touch((group, pc), user.issued, user.after - (pc == 3), reads, writes)
+            seen = user.seen[0] - (pc == 3), user.seen[1] - (pc == 3)
+            order.touch((group, pc), user.issued, seen, reads, writes)
         elif kind == "access":
-            order.access((group, pc), user.issued, user.after, reads, writes)
+            order.access((group, pc), user.issued, user.seen, reads, writes)
         elif kind == "free":
             order.free((group, pc), writes)
         elif kind == "commit":
             self.time += 1
             user.issued.time, user.issued = self.time, Release()
         else:
-            user.after = self.time
+            user.seen = self.time, self.time
 
 
 def outcome(order, steps):

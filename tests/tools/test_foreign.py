@@ -144,12 +144,12 @@ def run_one(places, name, limit=60.0):
     [
         ("right", "pass", "", "3.5us", True),
         ("unfenced", "error", "pass", "2.5us", True),
-        ("wrong", "wrong", "", "Correctness errors", True),
+        ("wrong", "wrong", "wrong", "Correctness errors", True),
         ("wrong_unfenced", "error", "wrong", "1.0us", False),
-        ("hangs", "hang", "", "Hang", True),
+        ("hangs", "hang", "hang", "Hang", True),
         ("raises", "failed", "", "", None),
         ("silent", "failed", "", "", None),
-        ("owns_up", "wrong", "", "", None),
+        ("owns_up", "wrong", "wrong", "", None),
         ("deep/neighbourly", "pass", "", "", None),
     ],
 )
