@@ -1,0 +1,158 @@
+"""Replays recorded launches on a chip (native/*.c)."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from emulator import toolchain
+from emulator.clock.chip import Chip
+from emulator.clock.costs import CLASSES, INSTRUCTION, Costs, costs_of
+from emulator.clock.trace import Trace
+from emulator.errors import EmulatorError
+
+EVENTS_AT_ONCE = 1_000_000  # of compiled code: signals and progress wait for its end
+OTHER_DATA = 1 << 36  # lines: launches with other data than those before
+SPAN = np.dtype(
+    [
+        *(("start", "f8"), ("end", "f8"), ("sm", "i4"), ("launch", "i4"), ("cta", "i4"), ("warp", "i4"), ("kind", "i4")),
+        ("pc", "i4"),
+    ]
+)
+
+
+class _Launch(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("words", "starts", "instructions", "values")),
+        *((name, ctypes.c_int64) for name in ("instruction_count", "value_count")),
+        *((name, ctypes.c_int32) for name in ("ctas", "warps", "cluster", "threads", "shared_bytes", "registers")),
+        *((name, ctypes.c_int32) for name in ("programmatic", "unused")),
+        ("salt", ctypes.c_uint64),
+        *((name, ctypes.c_void_p) for name in ("waits", "busy")),
+    ]
+
+
+@cache
+def _library() -> tuple[ctypes.CDLL, list[str]]:
+    """The compiled replay, and the names of the chip's constants."""
+    library = toolchain.load("clock/native")
+    layout = (ctypes.c_int32 * 5).in_dll(library, "clock_layout")
+    names, pointers = [], (ctypes.c_char_p * 256).in_dll(library, "constant_names")
+    while (text := pointers[len(names)]) is not None:
+        names.append(text.decode())
+    sizes = [8 * len(names), INSTRUCTION.itemsize, ctypes.sizeof(_Launch), SPAN.itemsize, len(CLASSES)]
+    if list(layout) != sizes:
+        raise RuntimeError(f"structures of the replay differ: {list(layout)} in C, {sizes} in Python")
+    library.new_sim.restype = library.all_spans.restype = ctypes.c_void_p
+    library.new_sim.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64]
+    library.advance.argtypes = [ctypes.c_void_p, ctypes.c_int64]
+    library.launch_figure.argtypes = [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32]
+    library.chip_figure.argtypes = [ctypes.c_void_p, ctypes.c_int32]
+    library.launch_figure.restype = library.chip_figure.restype = ctypes.c_double
+    library.span_figure.restype = ctypes.c_int64
+    library.span_figure.argtypes = library.all_spans.argtypes = library.end_sim.argtypes = [ctypes.c_void_p]
+    library.error_text.restype = ctypes.c_char_p
+    library.error_text.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    library.end_sim.restype = None
+    return library, names
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What the chip's parts did: bytes, or cycles of all tensor cores."""
+
+    dram_read: float
+    dram_written: float
+    l2_hits: float
+    l2_misses: float
+    sm_in: float
+    sm_out: float
+    tensor_cycles: float
+
+
+@dataclass(frozen=True)
+class Replay:
+    """The result of a replay; times in cycles."""
+
+    chip: Chip
+    starts: list[float]
+    first_ctas: list[float]
+    ends: list[float]
+    usage: Usage
+    waits: list[np.ndarray]
+    """By launch: float64[warps of a CTA, instructions], cycles that warps have waited at each instruction, all CTAs."""
+    busy: list[np.ndarray]
+    """By launch: float64[warps of a CTA], cycles of issue."""
+    spans: np.ndarray
+    """SPAN[n]: CTAs (kind 0), waits (1) and stalls (2)."""
+
+    @property
+    def us(self) -> float:
+        """Microseconds from the first launch's start to the last one's end."""
+        return self.chip.us(self.ends[-1] - self.starts[0])
+
+
+def replay(
+    traces: Sequence[Trace],
+    chip: Chip,
+    *,
+    programmatic: bool | None = None,
+    other_data: bool = True,
+    spans: int = 0,
+    progress: Callable[[float], None] | None = None,
+) -> Replay:
+    """Replays launches, one after another in one queue.
+
+    programmatic: None as recorded, or for all. other_data: each launch has data of its own, which is not in L2.
+    spans: room for so many waits and CTAs. progress: is called with the launches that are over.
+
+    Raises EmulatorError where the launches come to no end on this chip, and ValueError for a profile without a constant.
+    """
+    library, names = _library()
+    missing = [name for name in names if name not in chip.constants]
+    if missing:
+        raise ValueError(f"chip profile {chip.name!r} lacks {', '.join(missing)}")
+    constants = np.array([chip.constants[name] for name in names])
+    known: dict[int, Costs] = {}
+    launches = (_Launch * len(traces))()
+    waits, busy = [], []
+    for number, trace in enumerate(traces):
+        costs = known.setdefault(id(trace), known.get(id(trace)) or costs_of(trace.instructions, chip))
+        warps = trace.starts.shape[1] - 1
+        waits.append(np.zeros((warps, len(trace.instructions))))
+        busy.append(np.zeros(warps))
+        launch = launches[number]
+        launch.words, launch.starts = trace.words.ctypes.data, trace.starts.ctypes.data
+        launch.instructions, launch.values = costs.table.ctypes.data, costs.values.ctypes.data
+        launch.instruction_count, launch.value_count = len(trace.instructions), costs.registers
+        launch.ctas, launch.warps = trace.starts.shape[0], warps
+        launch.cluster, launch.threads = int(np.prod(trace.cluster)), int(np.prod(trace.block))
+        launch.shared_bytes, launch.registers = trace.shared_bytes, trace.registers
+        launch.programmatic = trace.programmatic if programmatic is None else programmatic
+        launch.salt = number * OTHER_DATA if other_data else 0
+        launch.waits, launch.busy = waits[-1].ctypes.data, busy[-1].ctypes.data
+    simulation = library.new_sim(constants.ctypes.data, launches, len(traces), spans)
+    try:
+        while (state := library.advance(simulation, EVENTS_AT_ONCE)) == 1:
+            if progress is not None:
+                progress(sum(library.launch_figure(simulation, i, 3) == 2 for i in range(len(traces))))
+        detail = (ctypes.c_int64 * 4)()
+        if state < 0:
+            text = library.error_text(simulation, detail).decode()
+            raise EmulatorError(f"replay on {chip.name}: {text}: {list(detail)}")
+        figures = [[library.launch_figure(simulation, i, what) for i in range(len(traces))] for what in range(4)]
+        unfinished = [i for i, done in enumerate(figures[3]) if done != 2]
+        if unfinished:
+            raise EmulatorError(f"replay on {chip.name}: launch {unfinished[0]} comes to no end: its warps wait")
+        usage = Usage(*(library.chip_figure(simulation, what) for what in range(1, 8)))
+        count = library.span_figure(simulation)
+        found = np.zeros(count, SPAN)
+        if count:
+            ctypes.memmove(found.ctypes.data, library.all_spans(simulation), found.nbytes)
+        return Replay(chip, *figures[:3], usage, waits, busy, found)
+    finally:
+        library.end_sim(simulation)
