@@ -1,1 +1,1 @@
-"""A clock: what a recorded launch should take on a chip, from a discrete-event simulation of it."""
+"""What a launch did, warp by warp, and what time it takes on a chip."""

@@ -26,7 +26,7 @@ from emulator.ptx.module import parse
 MAX_ENTRIES = 1024  # of about 70 KB
 LEAST_INSTRUCTIONS = 100
 _STARTED = time.time()
-_HEADER = ("reqntid", "maxntid", "cluster", "max_cluster", "line")
+_HEADER = ("reqntid", "maxntid", "cluster", "max_cluster", "min_ctas", "registers_per_thread", "line")
 _SOURCES = (".py", ".c", ".h")
 
 

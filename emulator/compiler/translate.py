@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from emulator.compiler.flow import EXIT
-from emulator.compiler.plan import plan
+from emulator.compiler.plan import Plan, plan
 from emulator.compiler.rowcode.control import RowCode
 from emulator.compiler.rowcode.image import OP, Image
 from emulator.compiler.rowcode.python_rows import PythonRows
+from emulator.compiler.rowcode.registers import Slots
 from emulator.compiler.stored import StoredEntry, keep
 from emulator.hardware.native import ANYTHING, FAULT, LEAVE, LEAVE_SOME, WAITS, Calls, PythonRow, Wake, library
 from emulator.hardware.program import DONE, Program
@@ -23,25 +24,44 @@ if TYPE_CHECKING:
     from emulator.hardware.warp import ActiveGroup
 
 
-def translate(entry: Entry, kernels: bool = True, watch: int = 0, watcher: int = 0) -> Program:
+class Recorder(Protocol):
+    """Records what a program's instructions do."""
+
+    names: dict[str, Any]
+    """Modules in the place of those that the Python rows call (`compiler.namespace`)."""
+
+    def attach(self, planned: Plan, slots: Slots) -> tuple[int, int]:
+        """(watch, watcher) as `translate` takes them."""
+
+    def executed(self, index: int, group: ActiveGroup, mask: int) -> None:
+        """The Python row of an instruction has run, and its group need not wait."""
+
+
+def translate(
+    entry: Entry, kernels: bool = True, watch: int = 0, watcher: int = 0, recorder: Recorder | None = None
+) -> Program:
     """kernels: False executes every instruction by its Python row. watch: address of a C function that is called before
-    each instruction with `watcher`, the warp's context and an operation that names the instruction (native/engine.h).
-    The operations that follow that one execute it.
+    each instruction, for the lanes that execute it, with `watcher`, the warp's context and an operation that names the
+    instruction (native/engine.h). The operations that follow that one execute it. recorder: chooses both.
 
     Raises EmulatorError, with instruction and line, for whatever is not modelled.
     """
-    if isinstance(entry, StoredEntry) and (watch or not kernels):
+    watched = watch != 0 or recorder is not None
+    if isinstance(entry, StoredEntry) and (watched or not kernels):
         entry = entry.parsed()
     linked: Entry
     if isinstance(entry, StoredEntry):
         linked, image, inter_cta = entry, entry.image, entry.inter_cta
     else:
         planned = plan(entry)
-        linked, image = planned.entry, RowCode(planned, kernels, watched=watch != 0).image()
+        code = RowCode(planned, kernels, watched)
+        if recorder is not None:
+            watch, watcher = recorder.attach(planned, code.slots)
+        linked, image = planned.entry, code.image()
         inter_cta = any(_communicates(instruction) for instruction in linked.instructions)
-        if kernels and not watch:
+        if kernels and not watched:
             keep(entry, linked, image, inter_cta)
-    runner = Runner(image, watch, watcher)
+    runner = Runner(image, watch, watcher, recorder)
     return Program(
         entry=linked,
         run=runner.run,
@@ -61,9 +81,10 @@ def translate(entry: Entry, kernels: bool = True, watch: int = 0, watcher: int =
 class Runner:
     """Runs the groups of a program's warps."""
 
-    def __init__(self, image: Image, watch: int, watcher: int) -> None:
+    def __init__(self, image: Image, watch: int, watcher: int, recorder: Recorder | None) -> None:
         ops, self._descriptions = image.assembled()
-        self._ops, self._python_rows = ops, PythonRows(image)
+        self._ops, self._recorder = ops, recorder
+        self._python_rows = PythonRows(image, {} if recorder is None else recorder.names)
         self.starts = np.zeros(max(image.starts) + 1, np.uint64)
         """As `Program.starts`."""
         for start, index in image.starts.items():
@@ -141,6 +162,8 @@ class Runner:
             registers.hear_of_wait(group)
         try:
             answer = self._python_rows.run(index, group, mask) or 0
+            if self._recorder is not None and index >= 0 and not answer:
+                self._recorder.executed(index, group, mask)
         except BaseException as error:
             self._error, answer = error, FAULT
         context.progress = machine.progress

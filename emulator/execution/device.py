@@ -27,6 +27,7 @@ from emulator.compiler import translate
 from emulator.errors import EmulatorError
 from emulator.execution import scheduler, settings, status
 from emulator.execution.meter import MAX_INSTRUCTIONS
+from emulator.execution.recording import Recording
 from emulator.execution.runs import Launch, Progress, Runner
 from emulator.hardware.counters import LaunchCounters
 from emulator.hardware.memory import GlobalMemory
@@ -93,13 +94,15 @@ class Device:
         """Called with (CTAs done, CTAs in all, warp instructions) of the running launch, its schedules taken together.
         None: a terminal shows them (`status`).
         """
+        self.recording: Recording | None = None
+        """Of launches that name none: each runs on its own under schedule "late", and is recorded."""
         self.memory = GlobalMemory()
         self._counters: list[LaunchCounters] = []
         self._cluster_seconds: dict[int, float] = {}
         self._chain: list[Launch] = []
         self._kept: list[object] = []
         self._workspace = np.zeros(WORKSPACE_BYTES, np.uint8)
-        self._programs: dict[tuple[int, str], _Translated] = {}
+        self._programs: dict[tuple[int, str, Recording | None], _Translated] = {}
         # Reentrant: a finalizer that runs inside of a launch may call torch, which synchronizes.
         self._lock = threading.RLock()
 
@@ -147,18 +150,20 @@ class Device:
         params: list[bytes],
         schedules: tuple[str, ...] | None = None,
         lenient: bool | None = None,
+        recording: Recording | None = None,
     ) -> None:
         """Runs a kernel, or makes it pending. params: the bytes of each parameter, in the entry's order.
 
         schedules: the launch's own, None for the device's. lenient: True makes broken rules of order warnings, False
         doubts errors (`errors.doubt`), None leaves it to EMULATOR_LENIENT. A launch overlaps those with the same of
-        both.
+        both. recording: None for the device's. A launch that is recorded overlaps no other.
 
         Raises EmulatorError for a launch that the device refuses, and for a rule that this kernel or a pending one
         breaks. Bytes written by a failing kernel stay in memory if it ran in this process under one schedule, and are
         lost otherwise; launches that were to overlap it do not run.
         """
-        translated = self._translated(entry)
+        recording = self.recording if recording is None else recording
+        translated = self._translated(entry, recording)
         config = with_clusters(entry, config)
         check_launch(translated.program.entry, config, self.properties)
         packed = np.frombuffer(entry.pack(params), np.uint8)
@@ -166,10 +171,11 @@ class Device:
         parameters[:] = packed
         if config.cooperative:
             config = replace(config, workspace=self._workspace.ctypes.data)
-        launch = Launch(translated.program, config, parameters, entry.name, schedules or self.schedules, lenient)
+        schedules = ("late",) if recording is not None else schedules or self.schedules
+        launch = Launch(translated.program, config, parameters, entry.name, schedules, lenient, recording)
         with self._lock:
             alike = all((x.schedules, x.lenient) == (launch.schedules, lenient) for x in self._chain)
-            if not config.programmatic or config.cooperative or not alike:
+            if not config.programmatic or config.cooperative or not alike or recording is not None:
                 self._run_pending()
             if len(packed):
                 self.memory.register(parameters.ctypes.data, len(packed), "kernel parameters", writable=False)
@@ -179,7 +185,7 @@ class Device:
             self._chain.append(launch)
             # With every launch: the program may have allocated memory since the last one.
             self._kept = [owner() for owner in memory_owners] if translated.allows_dependents else self._kept
-            if not translated.allows_dependents or len(self._chain) == LONGEST_CHAIN:
+            if not translated.allows_dependents or len(self._chain) == LONGEST_CHAIN or recording is not None:
                 self._run_pending()
 
     def _run_pending(self) -> None:
@@ -208,12 +214,14 @@ class Device:
                     self.memory.release(launch.config.workspace)
             self._kept = []
 
-    def _translated(self, entry: Entry) -> _Translated:
-        known = self._programs.get((id(entry), self.engine))
+    def _translated(self, entry: Entry, recording: Recording | None) -> _Translated:
+        key = id(entry), self.engine, recording
+        known = self._programs.get(key)
         if known is None:
-            program = translate.translate(entry, self.engine == "native")
+            translator = translate.translate if recording is None else recording.translate
+            program = translator(entry, self.engine == "native")
             allows = any(i.opcode == "griddepcontrol.launch_dependents" for i in program.entry.instructions)
-            known = self._programs[id(entry), self.engine] = _Translated(entry, program, allows)
+            known = self._programs[key] = _Translated(entry, program, allows)
             if entry.scope is not None:
                 module_memory(entry.scope).register(self.memory)
         return known

@@ -93,6 +93,9 @@ class Machine:
         if number is None:
             return None
         self.meter.over(grid.config.ctas // grid.config.clusters, 0)
+        if grid.recorder is not None:
+            assert self.running is not None  # only asynchronous operations cancel
+            grid.recorder.cancelled(self.running, number)
         return grid.cancel(number)
 
     def next_unstarted(self, grid: Grid) -> int | None:
@@ -103,6 +106,8 @@ class Machine:
         """Gives the warps of a new cluster their first turns. pace: of the cluster under a random schedule."""
         self.resident.append(cluster)
         cluster.grid.counters.ctas += cluster.size
+        if cluster.grid.recorder is not None:
+            cluster.grid.recorder.join(cluster)
         if self.ready is self.turns:
             warps = [warp for cta in cluster.ctas for warp in cta.warps]
             self.turns.join(warps, cluster.grid.program.starts.ctypes.data)
@@ -171,6 +176,8 @@ class Machine:
             if self.ready is self.turns:
                 self.turns.leave(warp for cta in cluster.ctas for warp in cta.warps)
             issued = sum(warp.issued for cta in cluster.ctas for warp in cta.warps)
+            if cluster.grid.recorder is not None:
+                cluster.grid.recorder.leave(cluster)
             cluster.grid.counters.warp_instructions += issued
             self.meter.over(cluster.size, issued)
         return finished

@@ -15,6 +15,7 @@ from emulator.errors import EmulatorError, leniency
 from emulator.execution import overlap, scheduler
 from emulator.execution.journal import Journal, journal, settle
 from emulator.execution.meter import Meter, Tally
+from emulator.execution.recording import Recording
 from emulator.execution.workers import Report, Task, run_forked
 from emulator.hardware.counters import LaunchCounters
 from emulator.hardware.grid import Grid
@@ -58,6 +59,7 @@ class Launch:
     """Those of the device, or the launch's own."""
     lenient: bool | None = None
     """As `errors.leniency` takes it."""
+    recording: Recording | None = None
 
 
 @dataclass
@@ -68,6 +70,8 @@ class _Part:
     loads: PackedLoads
     stores: Journal
     seconds: float = 0.0
+    records: Any = None
+    """As `PartRecorder.part`."""
 
 
 @dataclass
@@ -104,8 +108,10 @@ class Runner:
         if is_here:
             schedule = self.schedules[0]
             meter = Meter(tallies[schedule], 0, report)
-            counters, traffic, seconds = self._execute(launch, schedule, range(clusters), meter)
+            counters, traffic, seconds, records = self._execute(launch, schedule, range(clusters), meter)
             counters.account(traffic)
+            if launch.recording is not None:
+                launch.recording.end(launch, [records])
             self.cluster_seconds[id(launch.program)] = seconds / clusters
             return counters
 
@@ -126,6 +132,8 @@ class Runner:
         for part in shown:
             traffic.add_loads(self.memory, part.loads)
         counters.account(traffic)
+        if launch.recording is not None:
+            launch.recording.end(launch, [part.records for part in shown])
         return counters
 
     def _run_together(self, chain: list[Launch]) -> list[LaunchCounters]:
@@ -192,7 +200,8 @@ class Runner:
 
     def _shares(self, launch: Launch, clusters: int) -> int:
         """Number of parts into which the clusters of one run are dealt."""
-        if launch.program.inter_cta or self.workers == 1:
+        program = launch.program
+        if program.inter_cta or (launch.recording is not None and program.takes_over) or self.workers == 1:
             return 1
         seconds = self.cluster_seconds.get(id(launch.program))
         if seconds is not None and seconds * clusters < SPLIT_SECONDS:
@@ -215,14 +224,15 @@ class Runner:
 
     def _part(self, launch: Launch, schedule: str, clusters: range, tally: Tally, part: int, report: Report) -> _Part:
         """Runs a part of a launch in a worker."""
-        counters, traffic, seconds = self._execute(launch, schedule, clusters, Meter(tally, part, report))
-        return _Part(counters, traffic.packed_loads(), journal(traffic), seconds)
+        counters, traffic, seconds, records = self._execute(launch, schedule, clusters, Meter(tally, part, report))
+        return _Part(counters, traffic.packed_loads(), journal(traffic), seconds, records)
 
     def _execute(
         self, launch: Launch, schedule: str, clusters: range, meter: Meter
-    ) -> tuple[LaunchCounters, Traffic, float]:
-        """Runs clusters of a launch. Returns (counters, traffic, seconds)."""
+    ) -> tuple[LaunchCounters, Traffic, float, Any]:
+        """Runs clusters of a launch. Returns (counters, traffic, seconds, what is recorded)."""
         config = launch.config
+        recorder = None if launch.recording is None else launch.recording.begin(launch)
         counters = LaunchCounters(launch.kernel, config.grid, config.cluster, schedule)
         traffic = self.memory.traffic = Traffic()
         start = time.perf_counter()
@@ -238,8 +248,11 @@ class Runner:
                     counters,
                     self.properties,
                     meter,
+                    recorder,
                 )
         finally:
             self.memory.traffic = None
+            if recorder is not None:
+                recorder.close()
         counters.stored_bytes = traffic.stored_bytes
-        return counters, traffic, time.perf_counter() - start
+        return counters, traffic, time.perf_counter() - start, None if recorder is None else recorder.part

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from emulator.hardware.memory import GlobalMemory
     from emulator.hardware.program import Program
     from emulator.hardware.properties import DeviceProperties, LaunchConfig
+    from emulator.hardware.recorder import Recorder
 
 __all__ = ["GridMachine", "Schedule", "run"]
 
@@ -189,17 +190,19 @@ def run(
     counters: LaunchCounters,
     properties: DeviceProperties | None = None,
     meter: Meter | None = None,
+    recorder: Recorder | None = None,
 ) -> None:
     """Runs clusters of one grid. Raises EmulatorError.
 
     params: uint8, the packed parameters, 64-byte aligned and registered with `memory`. clusters: indices, x fastest;
-    None for all.
+    None for all. recorder: clusters that take over others' work get equal turns, as all that fit are resident.
     """
     grid = Grid(0, program, config, params, memory, counters, properties)
+    grid.recorder = recorder
     machine = GridMachine(schedule, meter)
     size = config.cluster[0] * config.cluster[1] * config.cluster[2]
     limit, room = 1, 1
-    if program.inter_cta:
+    if program.inter_cta or (recorder is not None and program.takes_over):
         limit = max(1, grid.sm_count // size)
         threads = config.block[0] * config.block[1] * config.block[2]
         room = grid.sm_count * ctas_per_sm(threads, grid.shared_bytes, grid.properties) // size

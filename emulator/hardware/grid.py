@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from emulator.hardware.memory import GlobalMemory
     from emulator.hardware.program import Program
     from emulator.hardware.properties import Dim3, LaunchConfig
+    from emulator.hardware.recorder import Recorder
     from emulator.hardware.traffic import Traffic
 
 
@@ -43,6 +44,7 @@ class Grid:
         self.properties = properties or DeviceProperties()
         self.sm_count = self.properties.sm_count
         self.traffic: Traffic | None = memory.traffic  # to and from global memory; None if it is not counted
+        self.recorder: Recorder | None = None  # of what the warps do
         self.allocation_table: AllocationTable | None = None  # for compiled code
         self.clusters: Dim3 = (
             config.grid[0] // config.cluster[0],

@@ -39,6 +39,10 @@ def library() -> ctypes.CDLL:
     compiled.learn_route.restype = compiled.forget_routes.restype = compiled.forget_allocations.restype = None
     compiled.enqueue.restype = compiled.wake_listed.restype = None
     compiled.dequeue.restype = ctypes.c_void_p
+    compiled.record_executed.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint32]
+    compiled.append_words.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
+    compiled.free_trace.argtypes = [ctypes.c_void_p]
+    compiled.record_executed.restype = compiled.append_words.restype = compiled.free_trace.restype = None
     return compiled
 
 
@@ -114,6 +118,7 @@ class Context(ctypes.Structure):
         ("unused", ctypes.c_int32),
         ("next", ctypes.c_void_p),
         ("listed", ctypes.c_void_p),
+        ("trace", ctypes.c_void_p),
     ]
 
 

@@ -47,3 +47,8 @@ class Program:
     def traits(self) -> Traits:
         """The features that rules of order depend on."""
         return Traits.of(self.entry)
+
+    @cached_property
+    def takes_over(self) -> bool:
+        """Whether clusters may take over the work of others (PTX ISA, "clusterlaunchcontrol.try_cancel")."""
+        return any(i.opcode.startswith("clusterlaunchcontrol.try_cancel") for i in self.entry.instructions)

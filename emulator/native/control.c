@@ -14,8 +14,19 @@ KERNEL(count) { ctx->issued += op->x; return op + 1; }
 // An instruction that has no kernel.
 KERNEL(python) { return to_python(ctx, op); }
 
-// Before an instruction of a watched program, whose Ops follow.
-KERNEL(watch) { ctx->watch(ctx->watcher, ctx, op); return op + 1; }
+// Before an instruction of a watched program, whose Ops follow. Its lanes are those in which the predicate a holds, or with
+// b those in which it does not; c: it is the same in every lane. a of -1: it has none.
+KERNEL(watch) {
+    u32 outer = ctx->mask;
+    if (op->a >= 0) {
+        u32 bits = *AT(u32, a);
+        if (op->c) bits = bits ? FULL : 0;
+        ctx->mask = outer & (op->b ? ~bits : bits);
+    }
+    ctx->watch(ctx->watcher, ctx, op);
+    ctx->mask = outer;
+    return op + 1;
+}
 
 // Loads of tensor memory whose results the next instruction uses complete.
 KERNEL(settle) { return after(ctx, op, answer_of(ctx, ~op->pc)); }
@@ -74,7 +85,7 @@ KERNEL(split) {
 // Sizes and offsets of structures, and numbers, that Python declares, too: a test compares them.
 const s32 layout[] = {
     sizeof(Context), sizeof(Allocation), sizeof(Barrier), sizeof(Op), sizeof(Turns), offsetof(Context, shared),
-    offsetof(Context, python), offsetof(Context, touched), offsetof(Context, watcher), offsetof(Context, listed),
+    offsetof(Context, python), offsetof(Context, touched), offsetof(Context, watcher), offsetof(Context, trace),
     offsetof(Allocation, writable), offsetof(Barrier, phases), offsetof(Op, x), offsetof(Turns, current),
     sizeof(Window), sizeof(Route), sizeof(Load), sizeof(Loads), ROUTES, PENDING, BY_THREAD, BY_TILE_LOAD,
     DONE, FAULT, WAITS, LEAVE, LEAVE_SOME, SPLIT, KEEPS, TO_ROW, LOOK, SERVE, CONCLUDE,

@@ -127,6 +127,7 @@ struct Context {
     s32 unused;
     Context *next;       // in the list of the mbarrier `listed`
     Barrier *listed;
+    struct Trace *trace; // records of the warp (trace.c), NULL: it is not recorded
 };
 
 enum { DONE = -(1 << 30), FAULT = DONE + 1, WAITS = DONE + 2 };

@@ -71,7 +71,7 @@ def load_tile(
 def _let_repeat(g: ActiveGroup, operands: Operands, tensor_map: TensorMap, place: tuple[Place, MBarrier]) -> None:
     """Compiled code may issue and execute this tile load the next time, if it can."""
     ((cta, offset), barrier), machine, memory = place, g.cta.machine, g.grid.memory
-    if machine.schedule.kind != "late" or not machine.turns.in_use:
+    if machine.schedule.kind != "late" or not machine.turns.in_use or g.grid.recorder is not None:
         return
     marks = memory.counted_loads(tensor_map.address)
     if marks is not None and tensor_map.tile is not None and cta is g.cta and barrier.home is cta:

@@ -9,7 +9,12 @@ from emulator.ptx.literals import integer
 
 _DIRECTIVE = re.compile(r"\.([a-z]\w*)\s*((?:\w+\s*,\s*)*\w+)?\s*")
 _SIZES = {"reqntid": "reqntid", "maxntid": "maxntid", "reqnctapercluster": "cluster"}  # name -> field of Entry
-_ONE_NUMBER = ("maxclusterrank", "minnctapersm", "maxnctapersm", "maxnreg")  # the last three guide compilation only
+_NUMBERS = {  # name -> field of Entry, None: it guides compilation only
+    "maxclusterrank": "max_cluster",
+    "minnctapersm": "min_ctas",
+    "maxnctapersm": None,
+    "maxnreg": "registers_per_thread",
+}
 _EXCLUSIVE = (("reqntid", "maxntid"), ("reqnctapercluster", "maxclusterrank"))
 _OF_FUNCTIONS = {"noreturn": 0, "abi_preserve": 1, "abi_preserve_control": 1}  # name -> numbers; without effect here
 _LARGEST = (1 << 32) - 1
@@ -37,15 +42,15 @@ def set_sizes(entry: Entry, text: str) -> None:
     found = _parsed(text)
     for name, sizes in found.items():
         given = f"directive .{name} {', '.join(map(str, sizes))}".rstrip()
-        counts = (1, 2, 3) if name in _SIZES else (1,) if name in _ONE_NUMBER else (0,)
-        if name not in (*_SIZES, *_ONE_NUMBER, "explicitcluster") or len(sizes) not in counts:
+        counts = (1, 2, 3) if name in _SIZES else (1,) if name in _NUMBERS else (0,)
+        if name not in (*_SIZES, *_NUMBERS, "explicitcluster") or len(sizes) not in counts:
             raise ValueError(f"{given} not understood")
         if not all(1 <= size <= _LARGEST for size in sizes):
             raise ValueError(f"{given}: sizes must be 1 to {_LARGEST}")
         if name in _SIZES:
             setattr(entry, _SIZES[name], tuple((sizes + [1, 1])[:3]))
-        elif name == "maxclusterrank":
-            entry.max_cluster = sizes[0]
+        elif (field := _NUMBERS.get(name)) is not None:
+            setattr(entry, field, sizes[0])
     for first, second in _EXCLUSIVE:
         if first in found and second in found:
             raise ValueError(f"directives .{first} and .{second} exclude each other")

@@ -175,6 +175,8 @@ class Entry(Body):
     maxntid: tuple[int, int, int] | None = None  # threads of a CTA, at most
     cluster: tuple[int, int, int] | None = None  # CTAs of a cluster, exactly
     max_cluster: int | None = None  # CTAs of a cluster, at most
+    min_ctas: int | None = None  # CTAs that an SM is to hold, at least
+    registers_per_thread: int | None = None  # at most
     stored_at: tuple | None = field(default=None, kw_only=True, compare=False, repr=False)  # `compiler.stored`
 
     def param_offsets(self) -> dict[str, int]:

@@ -38,7 +38,7 @@ def test_structures_are_laid_out_alike():
     assert list(shared) == [
         *(*map(ctypes.sizeof, (context, allocation, barrier)), OP.itemsize, ctypes.sizeof(turns)),
         *(context.shared.offset, context.python.offset, context.touched.offset, context.watcher.offset),
-        *(context.listed.offset, allocation.writable.offset, barrier.warp_phases.offset, OP.fields["x"][1]),
+        *(context.trace.offset, allocation.writable.offset, barrier.warp_phases.offset, OP.fields["x"][1]),
         *(turns.current.offset, *map(ctypes.sizeof, (Window, routes.Route, routes.Load, routes.LoadState))),
         *(routes.ROUTES, routes.PENDING, KINDS.index(ARRIVAL), KINDS.index(TILE_LOAD)),
         *(DONE, native.FAULT, native.WAITS, native.LEAVE, native.LEAVE_SOME, native.SPLIT),

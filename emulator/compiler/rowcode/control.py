@@ -131,7 +131,7 @@ class RowCode:
         code.pc = block.end - 1
         guard = last.instruction.predicate
         if self._watched and (last.ends or last.target is not None):
-            code.emit("watch")
+            self._watch(None)
         if last.ends:
             return self._exit(block, guard)
         label, following = self._flow.target_of(last), self._flow.start_of(block.end)
@@ -180,6 +180,12 @@ class RowCode:
         self._exits.add(target)
         self._jumps.append((self.code.emit("go", b=target), target))
 
+    def _watch(self, guard: Predicate | None) -> None:
+        if guard is None:
+            self.code.emit("watch", a=-1)
+        else:
+            self.code.emit("watch", a=self._slot(guard), b=guard.negated, c=self._is_uniform(guard))
+
     def _slot(self, guard: Predicate) -> int:
         return self.slots[guard.register.name].offset
 
@@ -213,6 +219,8 @@ class RowCode:
         self.python_rows.add(index)
         if index in self._plan.first_uses:
             code.emit("settle")
+        if self._watched:
+            self._watch(guard)
         if guard is None:
             self._operations(index, step)
         elif self._is_uniform(guard):
@@ -232,8 +240,6 @@ class RowCode:
         """Emits an instruction's kernels, or a call of its Python row."""
         code, (row, match) = self.code, self._plan.rows[index]
         code.kind, code.waits = step.kind(self._flow.kind_of), step.blocks
-        if self._watched:
-            code.emit("watch")
         count = len(code)
         try:
             if row.kernels is None or not self._kernels:

@@ -92,8 +92,9 @@ class PythonTexts:
 class PythonRows:
     """The functions of a program's instructions, by index."""
 
-    def __init__(self, image: Image) -> None:
-        self._image = image
+    def __init__(self, image: Image, names: dict[str, Any]) -> None:
+        """names: modules in the place of those that `compiler.namespace` has by these names."""
+        self._image, self._replaced = image, names
         self._without_kernel = set(image.without_kernel)
         self._names: dict[str, Any] = {}
         self._functions: dict[int, Function] = {}
@@ -109,7 +110,7 @@ class PythonRows:
     def _compiled(self, index: int) -> Function:
         if not self._names:
             slots = {load: np.array(found, np.int32) for load, found in self._image.destinations.items()}
-            self._names.update(namespace(), destinations=slots)
+            self._names.update(namespace() | self._replaced, destinations=slots)
         chosen = sorted(self._without_kernel) if index in self._without_kernel else [index]
         text = "".join(self._image.texts[i] for i in chosen)
         exec(compile(text, f"<ptx {self._image.name}>", "exec"), self._names)

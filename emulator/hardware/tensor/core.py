@@ -192,8 +192,15 @@ class Mma:
         result = Result(self.lane, self.column, self.accumulate, self.disabled, self.d_shift)
         return Multiplication(op, a, b, self.scales, result)
 
-    def run(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]], issuer: Issuer | None = None) -> int:
-        """Executes the MMA. ctas: one, or (even, odd) of a pair. Returns `MmaInstruction.flops`."""
+    def run(
+        self,
+        ctas: Sequence[tuple[SharedMemory, TensorMemory]],
+        issuer: Issuer | None = None,
+        multiplies: bool = True,
+    ) -> int:
+        """Executes the MMA. ctas: one, or (even, odd) of a pair. multiplies: False only checks what does not depend on
+        the memories' contents, and leaves D as it is. Returns `MmaInstruction.flops`.
+        """
         op = self.op
         if len(ctas) != op.cta_group:
             raise ValueError(f"cta_group::{op.cta_group} needs {op.cta_group} CTAs, got {len(ctas)}")
@@ -204,7 +211,7 @@ class Mma:
         if self.a_chunks is not None:
             for shared, _ in ctas:
                 observe_chunks(shared, self.a_chunks, issuer)
-        if not self._multiplication.run(ctas):
+        if multiplies and not self._multiplication.run(ctas):
             self._refuse_copies([tmem for _, tmem in ctas])
         if self.shifts_a:
             for _, tmem in ctas:

@@ -82,6 +82,17 @@ def _parts(coords: Sequence[int], rows: bool) -> Iterator[tuple[slice, tuple[int
         yield slice(i, i + 1), (column, row)
 
 
+def inside(
+    tensor_map: TensorMap, coords: Sequence[int], rows: bool = False
+) -> Iterator[tuple[int, tuple[int, ...], tuple[int, ...]]]:
+    """What a copy moves inside of the tensor: for each of its boxes (address in global memory, bytes of a row and counts
+    of rows by dimension, strides in bytes), dimension 0 first. A count is 0 if nothing is inside.
+    """
+    for _, place in _parts(coords, rows):
+        clip = _clip(tensor_map, place)
+        yield clip.address, clip.shape[::-1], clip.strides[::-1]
+
+
 def _shape(tensor_map: TensorMap, rows: bool) -> tuple[int, ...]:
     """Shape of the box as bytes, outermost dimension first."""
     outer = (GATHERED_ROWS,) if rows else tensor_map.counts[:0:-1]

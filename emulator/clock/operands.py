@@ -1,0 +1,257 @@
+"""Operand words of instructions that Python executes: copies, MMAs, commits, named barriers, launch control.
+
+`replacements` puts functions of the same names in the place of the operations that Python rows call. Each notes its
+operands, then calls the operation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from functools import wraps
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from emulator.clock.trace import KINDS, NOTHING
+from emulator.hardware.memory import RANK_SHIFT
+from emulator.hardware.tensor.instruction import decode_instruction
+from emulator.hardware.tma import boxes, rules
+from emulator.hardware.tma.tensor_map import TensorMap
+from emulator.ops import barriers, bulk_stores, copies, launch_control, tcgen05
+from emulator.ops.active_lanes import pick
+from emulator.ops.copy_operands import LOAD, REDUCTION, STORE, MapReader, issues, signed_coordinates
+
+if TYPE_CHECKING:
+    from emulator.hardware.tensor.core import MmaForm, MmaOperands
+    from emulator.hardware.warp import ActiveGroup, Issuer
+    from emulator.ops.active_lanes import Operand
+
+Words = list[int]
+Note = Callable[["ActiveGroup", list[Words]], None]
+"""Called with the operand words of each record that an instruction leaves."""
+
+_TO_SHARED, _TO_GLOBAL, _BETWEEN, _PREFETCH = 1, 2, 3, 4
+_DIMENSIONS = 4  # of a box, without the first
+_OFFSET = (1 << RANK_SHIFT) - 1
+_WORD = 0xFFFFFFFF
+
+
+def replacements(note: Note) -> dict[str, Any]:
+    """Module name -> what Python rows call in its place."""
+    found: dict[ModuleType, dict[str, Any]] = {}
+    for module, name, describe in _DESCRIPTIONS:
+        found.setdefault(module, {})[name] = _noted(getattr(module, name), describe, note)
+    return {module.__name__.rpartition(".")[2]: SimpleNamespace(**vars(module) | new) for module, new in found.items()}
+
+
+def _noted(operation: Callable, describe: Callable[..., list[Words] | None], note: Note) -> Callable:
+    @wraps(operation)
+    def noted(g: ActiveGroup, *operands: Any) -> Any:
+        records = describe(g, *operands)
+        if records is not None:
+            note(g, records)
+        return operation(g, *operands)
+
+    return noted
+
+
+# Boxes
+
+
+def _long(value: int) -> Words:
+    return [value & _WORD, value >> 32 & _WORD]
+
+
+def _flat(address: int, nbytes: int) -> Words:
+    """The words of a box that is a range of bytes."""
+    return [nbytes, *_long(address), nbytes, *([1, 0, 0] * _DIMENSIONS), nbytes]
+
+
+def _tile(tensor_map: TensorMap, coordinates: tuple[int, ...], rows: bool) -> Words:
+    """The words of the number of boxes and of the boxes of a tensor copy."""
+    parts = list(boxes.inside(tensor_map, coordinates, rows))
+    nbytes, counted = rules.tile_bytes(tensor_map, rows), rules.counted_bytes(tensor_map, rows)
+    words = [len(parts)]
+    for address, (row, *counts), (_, *strides) in parts:
+        words += [nbytes // len(parts), *_long(address), row]
+        for count, stride in zip(counts, strides, strict=True):
+            words += [count, *_long(stride)]
+        words += [1, 0, 0] * (_DIMENSIONS - len(counts)) + [counted // len(parts)]
+    return words
+
+
+# Copies
+
+
+def _load_tile(
+    g: ActiveGroup,
+    mask: int,
+    destination: Operand,
+    tensor_map: Operand,
+    coordinates: tuple[Operand, ...],
+    barrier: Operand,
+    multicast: Operand | None,
+    pair: bool,
+    own_only: bool,
+    rows: bool,
+    issuer: Issuer,
+) -> list[Words]:
+    operands = (destination, tensor_map, barrier, multicast, *coordinates)
+    found = []
+    for dst, address, mbar, targets, *place in issues(mask, LOAD, operands):
+        tile = _tile(MapReader(g, address, issuer).issued, signed_coordinates(place), rows)
+        found.append([*_to_shared(dst, mbar, targets), int(pair), *tile])
+    return found
+
+
+def _to_shared(destination: int, barrier: int, multicast: int | None) -> Words:
+    destination &= _WORD
+    ranks = 1 << (destination >> RANK_SHIFT) if multicast is None else multicast
+    return [_TO_SHARED, destination & _OFFSET, barrier & _WORD, ranks]
+
+
+def _load_bulk(
+    g: ActiveGroup,
+    mask: int,
+    destination: Operand,
+    source: Operand,
+    nbytes: Operand,
+    barrier: Operand,
+    multicast: Operand | None,
+    own_only: bool,
+    issuer: Issuer,
+) -> list[Words]:
+    operands = (destination, source, nbytes, barrier, multicast)
+    return [
+        [*_to_shared(dst, mbar, targets), 0, 1, *_flat(address, size)]
+        for dst, address, size, mbar, targets in issues(mask, LOAD, operands)
+    ]
+
+
+def _copy_shared(
+    g: ActiveGroup,
+    mask: int,
+    destination: Operand,
+    source: Operand,
+    nbytes: Operand,
+    barrier: Operand,
+    reduction: object,
+    issuer: Issuer,
+) -> list[Words]:
+    kind = LOAD if reduction is None else REDUCTION
+    return [
+        [_BETWEEN, size, dst & _WORD, mbar & _WORD]
+        for dst, _, size, mbar in issues(mask, kind, (destination, source, nbytes, barrier))
+    ]
+
+
+def _store_tile(
+    g: ActiveGroup,
+    mask: int,
+    tensor_map: Operand,
+    coordinates: tuple[Operand, ...],
+    source: Operand,
+    rows: bool,
+    operation: str | None,
+    issuer: Issuer,
+) -> list[Words]:
+    kind = STORE if operation is None else REDUCTION
+    found = []
+    for address, src, *place in issues(mask, kind, (tensor_map, source, *coordinates)):
+        tile = _tile(MapReader(g, address, issuer).issued, signed_coordinates(place), rows)
+        found.append([_TO_GLOBAL, src & _OFFSET, int(operation is not None), *tile])
+    return found
+
+
+def _store_bulk(
+    g: ActiveGroup,
+    mask: int,
+    destination: Operand,
+    source: Operand,
+    nbytes: Operand,
+    byte_mask: Operand | None,
+    reduction: object,
+    issuer: Issuer,
+) -> list[Words]:
+    kind = STORE if reduction is None else REDUCTION
+    return [
+        [_TO_GLOBAL, src & _OFFSET, int(reduction is not None), 1, *_flat(address, size)]
+        for address, src, size, _ in issues(mask, kind, (destination, source, nbytes, byte_mask))
+    ]
+
+
+def _prefetch_tile(
+    g: ActiveGroup, mask: int, tensor_map: Operand, coordinates: tuple[Operand, ...], rows: bool, issuer: Issuer
+) -> list[Words]:
+    return [
+        [_PREFETCH, *_tile(MapReader(g, address, issuer).issued, signed_coordinates(place), rows)]
+        for address, *place in issues(mask, STORE, (tensor_map, *coordinates))
+    ]
+
+
+def _prefetch_bulk(g: ActiveGroup, mask: int, source: Operand, nbytes: Operand, issuer: Issuer) -> list[Words]:
+    return [[_PREFETCH, 1, *_flat(address, size)] for address, size in issues(mask, STORE, (source, nbytes))]
+
+
+# Tensor core, barriers, launch control
+
+
+def _mma(g: ActiveGroup, mask: int, form: MmaForm, operands: MmaOperands, issuer: Issuer) -> list[Words]:
+    op = decode_instruction(form.kind, form.cta_group, form.scale_block, pick(operands.idesc, mask))
+    shape = op.m, op.n, op.k
+    return [[KINDS.index(form.kind), *shape, form.cta_group, int(form.a_in_tmem), int(operands.accumulate)]]
+
+
+def _commit(
+    g: ActiveGroup, mask: int, cta_group: int, barrier: Operand, multicast: int | None, issuer: Issuer
+) -> list[Words]:
+    place = pick(barrier, mask) & _WORD
+    return [[place, 1 << (place >> RANK_SHIFT) if multicast is None else multicast, cta_group]]
+
+
+def _arrive(
+    g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int | None, *rest: object
+) -> list[Words] | None:
+    return [[number, g.cta.counted_threads() if threads is None else threads, 1]]
+
+
+def _sync(
+    g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int | None, *rest: object
+) -> list[Words] | None:
+    """The number of threads counts when the warp arrives, not when it is woken: others may have exited by then."""
+    if g.waiting is not None:
+        return None
+    return [[number, g.cta.counted_threads() if threads is None else threads, 0]]
+
+
+def _try_cancel(
+    g: ActiveGroup, mask: int, response: Operand, barrier: Operand, everywhere: bool, issuer: Issuer
+) -> list[Words]:
+    return [[pick(barrier, mask) & _WORD, NOTHING]]
+
+
+_DESCRIPTIONS: Iterable[tuple[ModuleType, str, Callable[..., list[Words] | None]]] = (
+    (copies, "load_tile", _load_tile),
+    (copies, "load_bulk", _load_bulk),
+    (copies, "copy_shared", _copy_shared),
+    (copies, "prefetch_tile", _prefetch_tile),
+    (copies, "prefetch_bulk", _prefetch_bulk),
+    (bulk_stores, "store_tile", _store_tile),
+    (bulk_stores, "store_bulk", _store_bulk),
+    (tcgen05, "mma", _mma),
+    (tcgen05, "commit", _commit),
+    (barriers, "arrive", _arrive),
+    (barriers, "wait", _sync),
+    (barriers, "wait_reduction", _sync),
+    (launch_control, "try_cancel", _try_cancel),
+)
+
+PATTERN = re.compile(
+    "|".join((
+        r"cp\.(?:reduce\.)?async\.bulk\.(?!commit_group|wait_group)",
+        r"tcgen05\.(?:mma|commit)",
+        r"bar(?:rier)?(?:\.cta)?\.(?:sync|red|arrive)",
+        r"clusterlaunchcontrol\.try_cancel",
+    ))
+)
+"""Opcodes whose words are noted here."""
