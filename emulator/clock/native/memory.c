@@ -55,7 +55,7 @@ double access_line(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int wri
     u64 h = mixed(line);
     double latency = chip->l2_latency;
     if ((h >> 40 & 1) != (u64)(sm * 2 >= chip->sms)) latency += chip->l2_far;
-    double at_slice = serve(&sim->slices[h % (u64)chip->l2_slices], time + latency / 2, bytes);
+    double at_slice = serve(&sim->slices[h % (u64)chip->l2_slices], time + latency / 2, writes ? bytes * chip->l2_write_cost : bytes);
     Line *set = sim->l2 + (h >> 8) % (u64)sim->l2_sets * (s64)chip->l2_ways, *found = 0, *oldest = set;
     for (s32 w = 0; w < (s32)chip->l2_ways; w++) {
         if (set[w].tag == line + 1) { found = set + w; break; }
@@ -82,7 +82,8 @@ double access_line(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int wri
         sim->l2_misses += asked;
         sim->dram_read += asked;
         found->sectors |= missing;
-        found->ready = dram(sim, line, asked, at_slice) + (chip->dram_latency - chip->l2_latency);
+        double spread = chip->dram_spread * (double)(mixed(line + (u64)sim->now) & 1023) / 1023;
+        found->ready = dram(sim, line, asked, at_slice) + (chip->dram_latency - chip->l2_latency) + spread;
     } else {
         sim->l2_hits += bytes;
     }
