@@ -1,0 +1,273 @@
+"""Times of whole kernels on a GPU, one point each: what a model of time is checked against, and never fitted to.
+
+    python -m tools.truth [--problem NAME ...] [--peer FILE ...] [--example FILE] [--repeats N] [--save FILE.json]
+    python -m tools.truth --program "FILE ARGUMENTS" ... [--save FILE.json]
+
+The first form times, in every case of a problem, as `tools.compare` does: every configuration of our kernel in which
+single SMs multiply, with launches that overlap and in turn; the launches that solve() chooses; plain reads and rings;
+other submissions and NVIDIA's grouped example. SM pairs are left out on a Hopper GPU, where software completes their
+loads. The second form runs a program of CuTe DSL to its end, then launches its last kernel again with the same
+arguments: alone on a flushed L2, and 20 times in a row.
+
+A point: program, configuration, problem and case or arguments, launches ("overlapping", "in turn", "alone"), mode of
+the Hopper path ("timing": tensor core omitted, "bare": conversions from e2m1 too; none on a B200), median microseconds
+per launch, 10th and 90th percentile, number of repeats. The file is saved after each case.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import functools
+import itertools
+import json
+import os
+import runpy
+import shlex
+import statistics
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness import devices
+from harness.options import command_parser
+from harness.timing import timing_inputs
+from task import PROBLEMS, Problem, TestSpec
+from tools import compare, records
+from tools.peers import Kernel, load_submission
+from tools.rings import memory_rows
+from tools.rows import Row, flush_buffer, kernel_time, time_row
+
+if TYPE_CHECKING:
+    import torch
+
+Point = dict[str, Any]
+
+REPEATS = 10
+IN_A_ROW = 20  # launches of a program's last kernel
+OVERLAPPING, IN_TURN, ALONE = "overlapping", "in turn", "alone"
+
+
+def point(times: list[float], **facts: Any) -> Point:
+    """The figures of one row, in microseconds per launch."""
+    times, tenth = sorted(times), len(times) // 10
+    figures = {"us": statistics.median(times), "p10": times[tenth], "p90": times[-1 - tenth]}
+    return {**facts, **{name: round(value, 4) for name, value in figures.items()}, "repeats": len(times)}
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Rows of the contest's problems
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def configuration_name(shape: tuple[int, ...]) -> str:
+    """As in tools.compare."""
+    tile, cta_group, per_sm, k_split = shape
+    return f"{128 * cta_group}x{tile}, {per_sm} per SM" + (f", K in {k_split}" if k_split > 1 else "")
+
+
+def our_rows(submission: Any, inputs: list[Any], products: int, hopper: bool) -> Iterator[tuple[Row, Point]]:
+    """(row, its facts) of our kernel, in its launch and in every configuration."""
+    mode = "timing" if hopper else None
+
+    def both(name: str, call: Kernel) -> Iterator[tuple[Row, Point]]:
+        facts = {"program": "submission.py", "configuration": name, "mode": mode}
+        yield Row(f"{name}, {OVERLAPPING}", call, inputs), {**facts, "launches": OVERLAPPING}
+        if hopper:
+            in_turn = compare.wrapped(call, compare.ordinary_launches)
+            yield Row(f"{name}, {IN_TURN}", in_turn, inputs), {**facts, "launches": IN_TURN}
+
+    yield from both("chosen", submission.custom_kernel)
+    yield from both("chosen, nothing promised", submission.solve)
+    if hopper and not products:
+        for row, facts in both("chosen", submission.custom_kernel):
+            bare = compare.wrapped(row.call, compare.bare_conversions)
+            yield Row(f"{row.name}, bare", bare, inputs), {**facts, "mode": "bare"}
+    for shape in submission.shapes(products) if products else ():
+        if shape[1] == 1 or not hopper:
+            yield from both(configuration_name(shape), compare.one_shape(submission, shape))
+
+
+def other_rows(
+    inputs: list[Any], options: argparse.Namespace, hopper: bool, of_group: bool
+) -> Iterator[tuple[Row, Point]]:
+    """Those of --peer and --example, which take the data of a group GEMM."""
+    facts = {"mode": "timing" if hopper else None, "launches": IN_TURN}
+    if of_group:
+        for path in options.peer:
+            program = {"program": path.name, "configuration": path.parent.name}
+            yield Row(path.name, load_submission(path), inputs), {**facts, **program}
+        for name, call in compare.example_calls(options.example, hopper).items():
+            yield Row(name, call, inputs), {**facts, "program": options.example.name, "configuration": name}
+
+
+def byte_rows(nbytes: int, schedule: Any, sms: int, calls: int) -> Iterator[tuple[Row, Point]]:
+    """Plain reads and rings."""
+    for row in memory_rows(nbytes, schedule, sms, calls):
+        launches = IN_TURN if row.name in ("plain read", "ring, launches in turn") else OVERLAPPING
+        facts = {"program": "plain_read.cu" if row.name == "plain read" else "ring.cu", "configuration": row.name}
+        yield row, {**facts, "mode": None, "launches": launches, "bytes": nbytes, "sms": sms}
+
+
+@contextlib.contextmanager
+def seen_launches() -> Iterator[list[tuple[Any, ...]]]:
+    """The arguments of each gpu.launch inside."""
+    from emulator.hopper import gpu
+
+    seen: list[tuple[Any, ...]] = []
+    original = gpu.launch
+
+    def launch(*arguments: Any) -> None:
+        seen.append(arguments)
+        original(*arguments)
+
+    gpu.launch = launch  # type: ignore[assignment]
+    try:
+        yield seen
+    finally:
+        gpu.launch = original
+
+
+def timed(row: Row, facts: Point, flush: torch.Tensor, repeats: int) -> Point:
+    """The row's point, with the launches of a call. Where the host's work could not be hidden, the profiler's sum of
+    kernels.
+    """
+    with seen_launches() as seen:
+        row.call(row.inputs[0])
+    facts = {**facts, "launched": [dataclasses.asdict(config) for _, config, *_ in seen]}
+    times, hidden = time_row(row, flush, repeats)
+    if not hidden:
+        times = [kernel_time(row) for _ in range(compare.PROFILED)]
+        facts = {**facts, "by": "profiler, kernels only"}
+    return point(times, **facts, calls=len(row.inputs))
+
+
+def case_points(problem: Problem, case: int, options: argparse.Namespace, hopper: bool, show: Any) -> Iterator[Point]:
+    """Every point of a case. show: called with the name of each row before it is timed."""
+    import torch
+
+    import reference
+    import submission
+    from harness.plan_report import PRODUCTS
+
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    described, products = reference.REFERENCES[problem.name], PRODUCTS[problem.name]
+    inputs = timing_inputs(problem, described.generate_input, TestSpec.parse(problem.benchmarks[case].line).args)
+    schedule = None
+    if products:
+        sizes = tuple(map(tuple, described.problem_sizes(inputs[0])))
+        (launched, *_) = submission.configure(sizes, sms, products=products)
+        schedule = launched.schedule
+    rows = itertools.chain(
+        our_rows(submission, inputs, products, hopper),
+        other_rows(inputs, options, hopper, problem is PROBLEMS["group_gemm"]),
+        byte_rows(sum(described.minimum_traffic(inputs[0])), schedule, sms, len(inputs)),
+    )
+    flush = flush_buffer()
+    for row, facts in rows:
+        show(f"{problem.name}, case {case}: {row.name}")
+        try:
+            yield timed(row, {**facts, "problem": problem.name, "case": case}, flush, options.repeats)
+        except (RuntimeError, ValueError) as error:
+            print(f"{problem.name}, case {case}: {row.name}: {error}"[:300], file=sys.stderr)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Programs
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def program_points(command: str, hopper: bool, repeats: int) -> Iterator[Point]:
+    """Run the program; then time its last launch, with launches in a row and alone."""
+    import torch
+    from cuda.bindings import driver
+
+    from emulator.hopper import gpu
+
+    path, *arguments = shlex.split(command)
+    argv, kept = sys.argv, {}
+    sys.argv = [path, *arguments]
+    sys.path.insert(0, str(Path(path).parent))
+    with seen_launches() as seen:
+        try:
+            kept = runpy.run_path(path, run_name="__main__")  # its tensors stay alive
+        except SystemExit as left:
+            if left.code:
+                print(f"{command}: ended with {left.code}", file=sys.stderr)
+        except AssertionError:
+            pass  # results without a tensor core are worthless
+        finally:
+            sys.argv = argv
+            sys.path.remove(str(Path(path).parent))
+    if not seen:
+        print(f"{command}: no launch of a kernel was seen", file=sys.stderr)
+        return
+    function, config, parameters, _ = seen[-1]
+    launch_last = functools.partial(gpu.launch, function, config, parameters, torch.cuda.current_stream().cuda_stream)
+    flush = flush_buffer()
+    facts = {"program": Path(path).name, "configuration": " ".join(arguments), "mode": "timing" if hopper else None}
+    facts |= {"kernel": gpu.call(driver.cuFuncGetName, function).decode()}
+    for launches, count in ((IN_TURN, IN_A_ROW), (ALONE, 1)):
+        row = Row(path, lambda _: launch_last(), [None] * count)
+        yield timed(row, {**facts, "launches": launches}, flush, repeats)
+    del kept
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Command line
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+    parser = command_parser(__doc__ or "")
+    parser.prog = "python -m tools.truth"
+    parser.add_argument("--problem", action="append", choices=PROBLEMS, help="default: every problem")
+    parser.add_argument("--peer", type=Path, action="append", default=[], metavar="FILE", help="group GEMM submission")
+    parser.add_argument("--example", type=Path, metavar="FILE", help="NVIDIA's grouped_blockscaled_gemm.py")
+    parser.add_argument("--program", action="append", metavar="COMMAND", help="a program and its arguments")
+    parser.add_argument("--repeats", type=int, default=REPEATS, metavar="N", help="default: %(default)s")
+    records.add_save(parser)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    options = parse_arguments(arguments)
+    hopper = devices.has_hopper()
+    if not hopper and not devices.has_b200():
+        sys.exit("tools.truth: a B200 or a Hopper GPU is needed; there is neither")
+    if hopper and devices.emulator_device() is not devices.HOPPER:
+        emulator = ["-m", "emulator", "--device", "hopper", "--hopper-mode", "timing"]
+        os.execv(sys.executable, [sys.executable, *emulator, "-m", "tools.truth", *arguments])
+
+    from rich.progress import Progress
+
+    points: list[Point] = []
+
+    def save() -> None:
+        if options.save:
+            record = {**records.gpu(), **records.versions(arguments)}
+            text = json.dumps({**record, "points": points}, separators=(",", ":")).replace("},{", "},\n{")
+            options.save.write_text(text + "\n")
+
+    with Progress(transient=True) as progress:
+        bar = progress.add_task("", total=None)
+        show = functools.partial(progress.update, bar)
+        if options.program:
+            for command in options.program:
+                show(description=command)
+                points += program_points(command, hopper, options.repeats)
+                save()
+        else:
+            for name in options.problem or PROBLEMS:
+                for case in range(len(PROBLEMS[name].benchmarks)):
+                    describe = lambda text: show(description=text)  # noqa: E731
+                    points += case_points(PROBLEMS[name], case, options, hopper, describe)
+                    save()
+    print(f"{len(points)} points" + (f" are in {options.save}" if options.save else ""))
+
+
+if __name__ == "__main__":
+    main()
