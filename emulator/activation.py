@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from emulator.errors import LENIENT, EmulatorError
 from emulator.execution.settings import CHECKS
 from emulator.execution.status import PROCESS
+
+if TYPE_CHECKING:
+    from emulator.clock.trace import Trace
 
 BOOTSTRAP = Path(__file__).resolve().parent / "bootstrap"
 
@@ -24,12 +29,15 @@ def environment(
     lenient: bool = False,
     max_instructions: str | None = None,
     engine: str | None = None,
+    record: str | None = None,
+    record_values: bool = True,
 ) -> dict[str, str]:
     """The environment of a process on the device; its child processes inherit it.
 
     schedule, workers, max_instructions, engine: the options of `python -m emulator`. device: a name of DEVICES, "b200"
     (software) or "hopper" (a Hopper GPU, emulator/hopper); hopper_mode: one of its MODES. lenient: broken rules of
-    order are warnings (errors.ordering_fault). A device "hopper" takes hopper_mode only.
+    order are warnings (errors.ordering_fault). record: a folder for the traces of all launches; record_values: as of
+    `clock.record.Recording`. A device "hopper" takes hopper_mode only.
     """
     variables = dict(os.environ)
     path = [str(BOOTSTRAP)]
@@ -54,6 +62,9 @@ def environment(
         variables["EMULATOR_ENGINE"] = engine
     if lenient:
         variables[LENIENT] = "1"
+    if record:
+        variables["EMULATOR_RECORD"] = os.path.abspath(record)
+        variables["EMULATOR_RECORD_VALUES"] = str(int(record_values))
     return variables
 
 
@@ -62,11 +73,16 @@ def activate(
     workers: str | int | None = None,
     max_instructions: str | int | None = None,
     lenient: bool | None = None,
+    record: str | os.PathLike[str] | Callable[[Trace], None] | None = None,
+    record_values: bool = True,
 ) -> None:
     """Put this process, and the children that it starts later, on the emulated device.
 
     schedule, workers, max_instructions: the options of `python -m emulator`, None for their defaults. lenient: True as
-    --lenient, False turns doubts into errors (errors.doubt), None leaves EMULATOR_LENIENT as it is.
+    --lenient, False turns doubts into errors (errors.doubt), None leaves EMULATOR_LENIENT as it is. record: a folder
+    for the traces of launches (`clock.trace.Trace`), or a function that this process calls with the trace of each of
+    its launches; record_values: False leaves out the tensor core's products.
+
     For test sessions; `python -m emulator` does it for whole programs. A process on the device stays as it is. Raises
     EmulatorError for settings that are not legal, and where torch, cutlass, NumPy or Triton has been imported: the
     emulator would come too late.
@@ -82,12 +98,26 @@ def activate(
     late = [name for name in ("torch", "cutlass", "numpy", "triton") if name in sys.modules]
     if late:
         raise EmulatorError(f"emulator.activate() comes after the import of {', '.join(late)}; call it before")
-    os.environ.update(environment(texts["schedule"], texts["workers"], max_instructions=texts["max_instructions"]))
+    folder = None if record is None or callable(record) else os.fspath(record)
+    os.environ.update(
+        environment(
+            texts["schedule"],
+            texts["workers"],
+            max_instructions=texts["max_instructions"],
+            record=folder,
+            record_values=record_values,
+        )
+    )
     if lenient is not None:
         os.environ[LENIENT] = str(int(lenient))
     from emulator.bootstrap.sitecustomize import install
 
     install()
+    if callable(record):
+        from emulator.clock.record import Recording
+        from emulator.execution import device
+
+        device.recording = Recording(record, record_values)
 
 
 def _checked(name: str, value: object) -> str:

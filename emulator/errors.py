@@ -84,14 +84,15 @@ _chosen: list[bool | None] = []  # by `leniency`, the innermost last
 @contextmanager
 def leniency(lenient: bool | None) -> Iterator[None]:
     """Inside, `lenient` decides as EMULATOR_LENIENT does: True as 1, False as 0. None leaves it as it is."""
-    _chosen.append(_is_lenient() if lenient is None else lenient)
+    _chosen.append(is_lenient() if lenient is None else lenient)
     try:
         yield
     finally:
         _chosen.pop()
 
 
-def _is_lenient() -> bool | None:
+def is_lenient() -> bool | None:
+    """Whether broken rules of order are warnings (True) or doubts are errors (False); None is neither."""
     return _chosen[-1] if _chosen else _LEVELS.get(os.environ.get(LENIENT, ""))
 
 
@@ -101,7 +102,7 @@ def ordering_fault(reason: str, place: tuple) -> None:
     Raises Fault; with EMULATOR_LENIENT=1 in the environment it warns instead, once for each `place` (any hashable
     tuple).
     """
-    _report(reason, place, fails=_is_lenient() is not True)
+    _report(reason, place, fails=is_lenient() is not True)
 
 
 def doubt(reason: str, place: tuple) -> None:
@@ -109,7 +110,7 @@ def doubt(reason: str, place: tuple) -> None:
 
     Warns, once for each `place` (any hashable tuple); with EMULATOR_LENIENT=0 in the environment it raises Fault.
     """
-    _report(reason, place, fails=_is_lenient() is False)
+    _report(reason, place, fails=is_lenient() is False)
 
 
 def _report(reason: str, place: tuple, fails: bool) -> None:

@@ -21,7 +21,7 @@ from typing import Any, cast
 from harness import ROOT, messages
 from harness.cases import Case, Inputs
 from harness.confinement import children, end_descendants, protect_from_children
-from harness.interpreter import without_collection
+from harness.interpreter import without_collection, without_meta_kernels
 from harness.judge import Body, Trial
 from harness.messages import Channel, Lost, MalformedMessage
 from harness.results import Result
@@ -52,7 +52,7 @@ def sealed_memory() -> int:
 
 def preload() -> None:
     """Import what the judge needs, before the submission can change files."""
-    with without_collection():
+    with without_collection(), without_meta_kernels():
         for name in ("reference", "harness.outputs", "harness.shared_memory"):
             importlib.import_module(name)
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import math
 import statistics
 import sys
 import time
@@ -36,7 +35,7 @@ WARM_UP_S = 0.7  # a GPU that idles has low clocks
 SPIN_CYCLES = 50_000_000
 SAVE_S = 5
 LOST = ("CUDA_ERROR_ILLEGAL", "CUDA_ERROR_LAUNCH", "CUDA_ERROR_MISALIGNED")  # nothing runs after these
-MANY = ("starts.", "latency.l2_line.")  # measurements whose records say more than their figures
+MANY = ("starts.", "latency.l2_line")  # measurements whose records say more than their figures
 
 
 def measurements(device: Gpu, sizes: Sizes, only: list[str]) -> list[Measurement]:
@@ -68,12 +67,12 @@ def numbered(launch: Launch, count: int) -> list[Launch]:
 
 
 def samples(device: Gpu, measurement: Measurement, repeats: int) -> dict[str, list[float]]:
-    """Figures of repeated runs by name, "" where there is one. A first run is not counted."""
+    """Figures of repeated runs by name, "" where there is one. A first run of several is not counted."""
     result: dict[str, list[float]] = {}
     if measurement.fill is not None:
         measurement.fill(device)
     launches = numbered(measurement.launch, measurement.launches)
-    for repeat in range(repeats + 1):
+    for repeat in range(repeats + (repeats > 1)):
         if measurement.flush:
             device.flush()
         if measurement.figure is None:
@@ -85,7 +84,7 @@ def samples(device: Gpu, measurement: Measurement, repeats: int) -> dict[str, li
                 device.run_together(launches)
             figures = measurement.figure(device.records(measurement.words))
         for name, value in (figures if isinstance(figures, dict) else {"": figures}).items():
-            if (repeat or repeats == 1) and math.isfinite(value):
+            if repeat or repeats == 1:
                 result.setdefault(name, []).append(value)
     return result
 

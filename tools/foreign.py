@@ -1,6 +1,6 @@
 """Runs programs of others on the emulator, unmodified, and compares each fate with the one published for a B200.
 
-    python -m tools.foreign FOLDER [--only TEXT] [--schedule late,eager,random:1] [--timeout 900] [--save FILE.json]
+    python -m tools.foreign FOLDER [--only TEXT] [--schedule late,eager,random:1] [--jobs 2] [--save FILE.json]
 
 FOLDER holds checkouts of the repositories that the lists in tools/programs name, each as OWNER+NAME; those that are
 missing are named with the command that fetches them, and skipped. A program runs once under each schedule, in a process
@@ -8,12 +8,12 @@ of its own. Where the emulator reports an error it runs once more with EMULATOR_
 a GPU does not check are warnings: a published time asks for a pass in one of the two. Verdicts:
 
     pass          it ended with exit code 0, and with the text that its list asks for
-    wrong         it says that its results are wrong
+    wrong         it says that its results are wrong, even if its exit code is 0
     hang          the emulator reports a hang
     error         the emulator reports any other error
     unsupported   the emulator says that it does not model what the program uses
     failed        it ended with another exit code
-    time limit    it was stopped after --timeout seconds
+    time limit    it was stopped after --timeout seconds, with all processes that it had started
 
 Runs are added to --save's file as they end; a later run with the same file continues it. The table says where the
 verdict differs from the published one: a hang asks for a hang or an error that precedes it, a fault for an error, wrong
@@ -27,37 +27,31 @@ import os
 import re
 import shlex
 import signal
-import subprocess
 import sys
+import sysconfig
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness import ROOT
 from harness.console import make_console, make_table
 from harness.options import command_parser
 from tools import records
+from tools.processes import Sessions
+from tools.verdicts import ERROR, HANG, PASS, VERDICTS, WRONG, judge
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 LISTS = ROOT / "tools" / "programs"  # one .toml for each family of programs
 SCHEDULES = ("late", "eager", "random:1")
 TIME_LIMIT = 900.0  # seconds of a run
 
-PASS, WRONG, HANG, ERROR, UNSUPPORTED, FAILED, LATE = VERDICTS = (
-    *("pass", "wrong", "hang", "error", "unsupported", "failed", "time limit"),
-)
-_REASONS = (
-    (UNSUPPORTED, r"^.*(?:is not modelled|are not modelled|is not supported|not in the opcode table).*$"),
-    (HANG, r"^.*the kernel hangs.*$"),
-    (ERROR, r"^.*(?:EmulatorError|emulator\.errors\.\w+).*$"),
-    (WRONG, r"^.*(?:mismatch|not close|[Ii]ncorrect|[Ww]rong|FAILED|[Tt]ensor-likes|disagree).*$"),
-)
-_PLACE = re.compile(r"PTX\s+(line \d+: .*)")
-_ADDRESS = re.compile(r"0x[0-9a-f]{9,}")  # of host memory: another one in each run
-MOST = 300  # characters of a reason
 # What a B200 did, by a pattern of the published text -> the verdicts that agree with it.
 _AGREE = ((r"[\d.]", {PASS}), (r"(?i)hang", {HANG, ERROR}), (r"(?i)fault", {ERROR}), (r"(?i).*correct", {WRONG, ERROR}))
 
@@ -72,6 +66,7 @@ class Program:
     file: Path
     command: str  # with {file}, {folder}, {root} and {schedule}; begins with a file of ours, or -m
     folder: Path  # in which it runs
+    environment: Mapping[str, str]  # variables that its list sets
     expects: str  # a regular expression that its output must match
     silicon: str  # what has been published of it on a B200: a time, or what happened; "" if nothing
     note: str  # why it fails, or why the B200 did not notice
@@ -126,8 +121,12 @@ def published(path: Path) -> dict[str, str]:
 
 
 def programs(folder: Path, missing: set[str], lists: Path = LISTS) -> Iterator[Program]:
-    """The programs of the lists whose repositories are in the folder; adds the others' to `missing`."""
-    groups = [group for path in sorted(lists.glob("*.toml")) for group in tomllib.loads(path.read_text())["group"]]
+    """The programs of the lists whose repositories are in the folder; adds the others' to `missing`.
+
+    lists: a list, or a folder of them.
+    """
+    paths = sorted(lists.glob("*.toml")) if lists.is_dir() else [lists]
+    groups = [group for path in paths for group in tomllib.loads(path.read_text())["group"]]
     for group in groups:
         repository = group["repository"]
         checkout = folder / repository.replace("/", "+")
@@ -135,6 +134,8 @@ def programs(folder: Path, missing: set[str], lists: Path = LISTS) -> Iterator[P
             missing.add(repository)
             continue
         base = checkout / group.get("folder", "")
+        packages = sysconfig.get_path("purelib")
+        places = {"checkout": checkout, "folder": base, "root": ROOT, "packages": packages}
         verdicts = published(base / group["verdicts"]) if "verdicts" in group else {}
         for entry in group["programs"]:
             item: dict[str, Any] = {**group, **({"file": entry} if isinstance(entry, str) else entry)}
@@ -146,17 +147,18 @@ def programs(folder: Path, missing: set[str], lists: Path = LISTS) -> Iterator[P
                 file=file,
                 command=item["command"].replace("{arguments}", arguments),
                 folder=base,
+                environment={name: value.format(**places) for name, value in item.get("environment", {}).items()},
                 expects=item.get("expects", ""),
                 silicon=item.get("silicon", verdicts.get(item.get("published_as", file.stem), "")),
                 note=item.get("note", ""),
             )
 
 
-def run(program: Program, schedule: str, limit: float) -> Run:
+def run(program: Program, schedule: str, limit: float, sessions: Sessions) -> Run:
     """Runs a program under a schedule, strictly and, after an error, leniently; each at most `limit` seconds."""
     started = time.monotonic()
-    verdict, reason = attempt(program, schedule, limit, lenient=False)
-    lenient = attempt(program, schedule, limit, lenient=True) if verdict == ERROR else ("", "")
+    verdict, reason = attempt(program, schedule, limit, sessions)
+    lenient = attempt(program, schedule, limit, sessions, lenient=True) if verdict == ERROR else ("", "")
     seconds = round(time.monotonic() - started, 1)
     return Run(
         *(program.repository, program.name, program.framework, schedule, verdict, seconds, reason),
@@ -164,58 +166,30 @@ def run(program: Program, schedule: str, limit: float) -> Run:
     )
 
 
-def attempt(program: Program, schedule: str, limit: float, lenient: bool) -> tuple[str, str]:
+def attempt(
+    program: Program, schedule: str, limit: float, sessions: Sessions, lenient: bool = False
+) -> tuple[str, str]:
     """(verdict, reason) of one process."""
+    output, code = execute(program, schedule, limit, sessions, lenient)
+    return judge(output.replace(f"{program.folder}/", ""), code, program.expects)
+
+
+def execute(
+    program: Program, schedule: str, limit: float, sessions: Sessions, lenient: bool = False
+) -> tuple[str, int | None]:
+    """(output, exit code) of one process; None if it was stopped."""
     places = {"file": program.file, "folder": program.folder, "root": ROOT, "schedule": schedule}
     words = [word.format(**places) for word in shlex.split(program.command)]
     if words[0].endswith(".py"):
         words[0] = str(ROOT / words[0])
     environment = {k: v for k, v in os.environ.items() if not k.startswith("EMULATOR")}
+    own = dict(program.environment)
     # A contest's file finds its `utils` beside it, as the contest's runner has it.
-    paths = str(ROOT), str(program.folder), environment.get("PYTHONPATH")
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    paths = str(ROOT), str(program.folder), str(program.file.parent), own.pop("PYTHONPATH", ""), os.getenv("PYTHONPATH")
+    environment |= own | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, paths)))}
     if lenient:
         environment["EMULATOR_LENIENT"] = "1"
-    with subprocess.Popen(
-        [sys.executable, *words],
-        cwd=program.folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    ) as process:
-        try:
-            output, _ = process.communicate(timeout=limit)
-            code: int | None = process.returncode
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            output, _ = process.communicate()
-            code = None
-    return judge(output.replace(f"{program.folder}/", ""), code, program.expects)
-
-
-def judge(output: str, code: int | None, expects: str) -> tuple[str, str]:
-    """(verdict, the line that says why and the first place in PTX after it) of a program's output and exit code; None:
-    it was stopped.
-    """
-    if code is None:
-        return LATE, ""
-    if code == 0 and re.search(expects, output):
-        return PASS, ""
-    for verdict, pattern in _REASONS:
-        found = re.search(pattern, output, re.MULTILINE)
-        if found:
-            place = _PLACE.search(output, found.end()) if verdict in (HANG, ERROR) else None
-            reason = re.sub(r"^[\w.]*EmulatorError: ", "", _shorten(found.group(0)))
-            return verdict, f"{reason}; PTX {_shorten(place.group(1))}" if place else reason
-    lines = [line for line in output.splitlines() if line.strip()]
-    return FAILED, _shorten((lines or ["no output"])[-1])
-
-
-def _shorten(text: str) -> str:
-    return _ADDRESS.sub("0x...", " ".join(text.split()))[:MOST]
+    return sessions.output([sys.executable, *words], program.folder, environment, limit)
 
 
 def load(path: Path | None) -> list[Run]:
@@ -238,9 +212,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", metavar="TEXT", help="programs whose repository or name contains it")
     parser.add_argument("--schedule", default=",".join(SCHEDULES), metavar="S[,S...]", help="default: %(default)s")
     parser.add_argument("--timeout", type=float, default=TIME_LIMIT, metavar="SECONDS", help="default: %(default)g")
-    parser.add_argument("--lists", type=Path, default=LISTS, metavar="FOLDER", help="lists in place of tools/programs")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="programs at a time, default: %(default)s")
+    parser.add_argument("--lists", type=Path, default=LISTS, metavar="PATH", help="one list, or a folder of them")
     records.add_save(parser)
     options = parser.parse_args(arguments)
+    if options.jobs < 1:
+        parser.error(f"--jobs is {options.jobs}; it must be at least 1")
     console = make_console()
     missing: set[str] = set()
     found = programs(options.folder.resolve(), missing, options.lists)
@@ -250,21 +227,57 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.print(f"not there: git clone https://github.com/{repository} {target}", markup=False, soft_wrap=True)
     runs = load(options.save)
     done = {(each.repository, each.name, each.schedule) for each in runs}
-    wanted = [(program, schedule) for program in chosen for schedule in options.schedule.split(",")]
-    for number, (program, schedule) in enumerate(wanted, start=1):
-        if (program.repository, program.name, schedule) in done:
-            continue
-        progress = f"{number} of {len(wanted)}: {program.name} under {schedule}"
-        with console.status(progress):
-            result = run(program, schedule, options.timeout)
+    # All programs under the first schedule come before the second one.
+    wanted = [(program, schedule) for schedule in options.schedule.split(",") for program in chosen]
+    left = [each for each in wanted if (each[0].repository, each[0].name, each[1]) not in done]
+    for result in run_all(left, options.timeout, options.jobs, console):
         runs.append(result)
         lenient = f", lenient: {result.lenient}" if result.lenient else ""
-        console.print(f"{progress}: {result.verdict}{lenient}, {result.seconds:.1f} s", markup=False, soft_wrap=True)
+        text = f"{result.name} under {result.schedule}: {result.verdict}{lenient}, {result.seconds:.1f} s"
+        console.print(text, markup=False, soft_wrap=True)
         _save(options.save, runs)
     _save(options.save, runs)
     console.print(_table(runs))
     console.print(counts(runs), markup=False)
     return 1 if any(each.agrees is False for each in runs) else 0
+
+
+def run_all(wanted: Sequence[tuple[Program, str]], limit: float, jobs: int, console: Console) -> Iterator[Run]:
+    """The runs, as they end, `jobs` at a time; on a terminal with a bar and the programs that run."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    sessions = Sessions()
+    running: dict[int, str] = {}  # by number
+    columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
+    with (
+        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar,
+        ThreadPoolExecutor(jobs) as pool,
+    ):
+        task = bar.add_task("", total=len(wanted))
+
+        def show() -> None:
+            bar.update(task, description=", ".join(running.copy().values()), refresh=True)
+
+        def one(number: int) -> Run:
+            program, schedule = wanted[number]
+            running[number] = f"{program.file.name} under {schedule}"
+            show()
+            try:
+                return run(program, schedule, limit, sessions)
+            finally:
+                del running[number]
+                show()
+
+        pending = {pool.submit(one, number) for number in range(len(wanted))}
+        try:
+            while pending:
+                ended, pending = wait(pending, return_when=FIRST_COMPLETED)
+                bar.advance(task, len(ended))
+                yield from (each.result() for each in ended)
+        finally:
+            for each in pending:
+                each.cancel()
+            sessions.end()
 
 
 def counts(runs: Sequence[Run]) -> str:
@@ -288,4 +301,5 @@ def _table(runs: Sequence[Run]) -> Any:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # programs end with this process, as they do at Ctrl-C
     raise SystemExit(main())

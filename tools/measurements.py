@@ -15,6 +15,7 @@ A table whose file is missing says which command writes the file.
     soak                              every soak-NAME.json, a column each
     fuzz                              fuzz.json
     foreign         LIST              foreign-LIST.json: programs of others, and what a B200 made of them
+    foreign-lists                     every other foreign-LIST.json: how many pass, and why the rest do not
 
 DEVICE-PROBLEM.json is written by `python -m tools.compare --problem PROBLEM --save FILE`, model.json by
 `python -m tools.model --save FILE`, emulator.json by `python -m emulator.bench --json FILE`, soak-NAME.json by
@@ -26,11 +27,10 @@ foreign-LIST.json by `python -m tools.foreign FOLDER --save FILE`. Cases are num
 from __future__ import annotations
 
 import difflib
-import json
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
@@ -38,7 +38,8 @@ from typing import Any
 from emulator.bench import Result, rate_text, time_text
 from harness.options import command_parser
 from task import PROBLEMS, Benchmark, Problem, TestSpec
-from tools import foreign
+from tools.foreign_tables import foreign_lists, foreign_programs
+from tools.tables import MeasurementError, command_text, load, markdown, missing
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"
@@ -52,21 +53,6 @@ OMITTED = "omitted"  # tools.compare's value of "tensor core" on a Hopper
 NOT_MEASURED = "not measured"
 DSL = "nvidia-cutlass-dsl"
 MOST_VALUES = 8  # rows of a category in a soak's table
-
-
-class MeasurementError(Exception):
-    """A table or a file that cannot be used; the text names it."""
-
-
-def load(path: Path) -> dict[str, Any] | None:
-    """The content of a saved file, or None where there is none. Raises MeasurementError for malformed JSON."""
-    if not path.exists():
-        return None
-    try:
-        saved: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise MeasurementError(f"{path.name}: {error}") from None
-    return saved
 
 
 def load_comparison(results: Path, name: str) -> dict[str, Any] | None:
@@ -94,24 +80,9 @@ def load_comparison(results: Path, name: str) -> dict[str, Any] | None:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; the first column is text, the others are figures."""
-    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def missing(command: str) -> str:
-    return f"*Not measured yet. `{command}` writes the file of this table.*"
-
-
 def compare_command(name: str) -> str:
     _, _, problem = name.partition("-")
     return f"python -m tools.compare --problem {problem} --shapes --save docs/results/{name}.json"
-
-
-def command_text(module: str, arguments: Sequence[str]) -> str:
-    """A command as it was typed."""
-    return f"`{shlex.join(['python', '-m', module, *arguments])}`"
 
 
 def shapes(benchmark: Benchmark) -> str:
@@ -288,34 +259,6 @@ def fuzz(results: Path, name: str) -> str:
     return f"{markdown(['last mutation', 'inputs', *outcomes], rows)}\n\n{caption}"
 
 
-def foreign_programs(results: Path, name: str) -> str:
-    """Programs of `tools.foreign`, a row each: the verdict under each schedule beside a B200's, the first finding."""
-    saved = load(results / f"foreign-{name}.json")
-    if saved is None:
-        return missing(f"python -m tools.foreign FOLDER --save docs/results/foreign-{name}.json")
-    runs = [foreign.Run(**run) for run in saved["runs"]]
-    schedules = list(dict.fromkeys(run.schedule for run in runs))
-    rows = []
-    for program in dict.fromkeys(run.name for run in runs):
-        own = {run.schedule: run for run in runs if run.name == program}
-        first = next(iter(own.values()))
-        verdicts = [
-            f"{run.verdict}{f', lenient {run.lenient}' if run.lenient else ''}" if run else "-"
-            for run in (own.get(schedule) for schedule in schedules)
-        ]
-        differing = [run.schedule for run in own.values() if run.agrees is False]
-        finding = next(filter(None, (run.reason for run in own.values())), "")
-        texts = [text.replace("|", "\\|") for text in (finding, first.note)]
-        mark = (f"**not** under {', '.join(differing)}" if differing else "yes") if first.silicon else "-"
-        rows.append([Path(program).name, *verdicts, first.silicon or "-", mark, *texts])
-    header = ["program", *schedules, "B200, published", "agrees", "finding", "why"]
-    known = [[run.agrees for run in runs if run.schedule == each and run.silicon] for each in schedules]
-    counts = "; ".join(f"{each}: {sum(map(bool, of))} of {len(of)}" for each, of in zip(schedules, known))
-    sentence = f"Programs that agree with the B200, {counts}."
-    caption = f"{sentence} {command_text('tools.foreign', saved['command'])}; torch {saved['torch']}"
-    return f"{markdown(header, rows)}\n\n{caption}"
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # Documents
 # ----------------------------------------------------------------------------------------------------------------------
@@ -329,6 +272,7 @@ KINDS: dict[str, Callable[[Path, str], str]] = {
     "soak": soak,
     "fuzz": fuzz,
     "foreign": foreign_programs,
+    "foreign-lists": foreign_lists,
 }
 
 

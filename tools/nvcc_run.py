@@ -16,7 +16,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-OPTIONS = ("-std=c++17", "-O2", "-lineinfo", "-lcuda")
+OPTIONS = ("-O2", "-lineinfo", "-lcuda")
+STANDARD = "-std=c++17"  # of a program that names none: nvcc takes one
 SOURCES = (".cu", ".cpp", ".c")
 
 
@@ -30,7 +31,8 @@ def main(arguments: Sequence[str]) -> int:
     place = hashlib.sha256(repr((os.getcwd(), sources, options)).encode()).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"nvcc-run-{place}"
     folder.mkdir(exist_ok=True)
-    nvcc = [sys.executable, "-m", "emulator", "nvcc", *OPTIONS, *options]
+    standard = [] if any(word.startswith("-std=") for word in options) else [STANDARD]
+    nvcc = [sys.executable, "-m", "emulator", "nvcc", *OPTIONS, *standard, *options]
     objects = [str(folder / f"{number}-{source.stem}.o") for number, source in enumerate(sources)]
     result = str(folder / sources[0].stem)
     # One object file after the other: those that have not changed come from the emulator's cache.

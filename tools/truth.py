@@ -1,17 +1,16 @@
 """Times of whole kernels on a GPU, one point each: what a model of time is checked against, and never fitted to.
 
-    python -m tools.truth [--problem NAME ...] [--peer FILE ...] [--example FILE] [--repeats N] [--save FILE.json]
+    python -m tools.truth [--problem NAME ...] [--only TEXT] [--peer FILE ...] [--example FILE] [--save FILE.json]
     python -m tools.truth --program "FILE ARGUMENTS" ... [--save FILE.json]
 
-The first form times, in every case of a problem, as `tools.compare` does: every configuration of our kernel in which
-single SMs multiply, with launches that overlap and in turn; the launches that solve() chooses; plain reads and rings;
-other submissions and NVIDIA's grouped example. SM pairs are left out on a Hopper GPU, where software completes their
-loads. The second form runs a program of CuTe DSL to its end, then launches its last kernel again with the same
-arguments: alone on a flushed L2, and 20 times in a row.
+The first form times, in every case of a problem, as `tools.compare` does: every configuration of our kernel, with
+launches that overlap and in turn; the launches that solve() chooses; plain reads and rings; other submissions and
+NVIDIA's grouped example. The second form runs a program of CuTe DSL to its end, then launches its last kernel again
+with the same arguments: alone on a flushed L2, and 20 times in a row.
 
 A point: program, configuration, problem and case or arguments, launches ("overlapping", "in turn", "alone"), mode of
 the Hopper path ("timing": tensor core omitted, "bare": conversions from e2m1 too; none on a B200), median microseconds
-per launch, 10th and 90th percentile, number of repeats. The file is saved after each case.
+per launch, 10th and 90th percentile, number of repeats. The file is saved after each point.
 """
 
 from __future__ import annotations
@@ -86,8 +85,7 @@ def our_rows(submission: Any, inputs: list[Any], products: int, hopper: bool) ->
             bare = compare.wrapped(row.call, compare.bare_conversions)
             yield Row(f"{row.name}, bare", bare, inputs), {**facts, "mode": "bare"}
     for shape in submission.shapes(products) if products else ():
-        if shape[1] == 1 or not hopper:
-            yield from both(configuration_name(shape), compare.one_shape(submission, shape))
+        yield from both(configuration_name(shape), compare.one_shape(submission, shape))
 
 
 def other_rows(
@@ -167,10 +165,12 @@ def case_points(problem: Problem, case: int, options: argparse.Namespace, hopper
     )
     flush = flush_buffer()
     for row, facts in rows:
+        if options.only not in row.name:
+            continue
         show(f"{problem.name}, case {case}: {row.name}")
         try:
             yield timed(row, {**facts, "problem": problem.name, "case": case}, flush, options.repeats)
-        except (RuntimeError, ValueError) as error:
+        except Exception as error:  # of a compiler, of a file of others: the other rows are worth having
             print(f"{problem.name}, case {case}: {row.name}: {error}"[:300], file=sys.stderr)
 
 
@@ -187,17 +187,19 @@ def program_points(command: str, hopper: bool, repeats: int) -> Iterator[Point]:
     from emulator.hopper import gpu
 
     path, *arguments = shlex.split(command)
-    argv, kept = sys.argv, {}
+    argv = sys.argv
+    kept: object = None  # what holds the program's tensors
     sys.argv = [path, *arguments]
     sys.path.insert(0, str(Path(path).parent))
     with seen_launches() as seen:
         try:
-            kept = runpy.run_path(path, run_name="__main__")  # its tensors stay alive
+            kept = runpy.run_path(path, run_name="__main__")
         except SystemExit as left:
             if left.code:
                 print(f"{command}: ended with {left.code}", file=sys.stderr)
-        except AssertionError:
-            pass  # results without a tensor core are worthless
+        except Exception as error:  # results without a tensor core are worthless, and a reference may need a B200
+            kept = error
+            print(f"{command}: {error}"[:300], file=sys.stderr)
         finally:
             sys.argv = argv
             sys.path.remove(str(Path(path).parent))
@@ -224,6 +226,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = command_parser(__doc__ or "")
     parser.prog = "python -m tools.truth"
     parser.add_argument("--problem", action="append", choices=PROBLEMS, help="default: every problem")
+    parser.add_argument("--only", default="", metavar="TEXT", help='rows with this in their names, such as "256x"')
     parser.add_argument("--peer", type=Path, action="append", default=[], metavar="FILE", help="group GEMM submission")
     parser.add_argument("--example", type=Path, metavar="FILE", help="NVIDIA's grouped_blockscaled_gemm.py")
     parser.add_argument("--program", action="append", metavar="COMMAND", help="a program and its arguments")
@@ -258,14 +261,16 @@ def main(arguments: list[str] | None = None) -> None:
         if options.program:
             for command in options.program:
                 show(description=command)
-                points += program_points(command, hopper, options.repeats)
-                save()
+                for found in program_points(command, hopper, options.repeats):
+                    points.append(found)
+                    save()
         else:
             for name in options.problem or PROBLEMS:
                 for case in range(len(PROBLEMS[name].benchmarks)):
                     describe = lambda text: show(description=text)  # noqa: E731
-                    points += case_points(PROBLEMS[name], case, options, hopper, describe)
-                    save()
+                    for found in case_points(PROBLEMS[name], case, options, hopper, describe):
+                        points.append(found)
+                        save()
     print(f"{len(points)} points" + (f" are in {options.save}" if options.save else ""))
 
 

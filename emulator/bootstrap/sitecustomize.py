@@ -41,6 +41,8 @@ HOOKS: dict[str, Hook] = {
     "triton.testing": ("emulator.host.triton_hooks", None, "install_testing"),
 }
 
+RECORDING_HOOKS: dict[str, Hook] = {"emulator.execution.device": ("emulator.clock.record", None, "install")}
+
 # On a Hopper GPU, torch and the driver are the real ones, and so are times.
 HOPPER_HOOKS: dict[str, Hook] = {
     "cutlass": HOOKS["cutlass"],
@@ -110,7 +112,10 @@ def chain() -> None:
 
 def install() -> None:
     """Hook the modules of the device that EMULATOR names."""
-    sys.meta_path.insert(0, Finder(HOPPER_HOOKS if os.environ.get("EMULATOR") == "hopper" else HOOKS))
+    hooks = HOPPER_HOOKS if os.environ.get("EMULATOR") == "hopper" else HOOKS
+    if os.environ.get("EMULATOR_RECORD"):
+        hooks = hooks | RECORDING_HOOKS
+    sys.meta_path.insert(0, Finder(hooks))
 
 
 if __name__ == "sitecustomize":

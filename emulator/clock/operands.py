@@ -1,7 +1,7 @@
 """Operand words of instructions that Python executes: copies, MMAs, commits, named barriers, launch control.
 
-`replacements` puts functions of the same names in the place of the operations that Python rows call. Each notes its
-operands, then calls the operation.
+`replacements` puts functions of the same names in the place of the operations that Python rows call. Each calls the
+operation, which decides what is legal, then notes its operands.
 """
 
 from __future__ import annotations
@@ -44,13 +44,12 @@ def replacements(note: Note) -> dict[str, Any]:
     return {module.__name__.rpartition(".")[2]: SimpleNamespace(**vars(module) | new) for module, new in found.items()}
 
 
-def _noted(operation: Callable, describe: Callable[..., list[Words] | None], note: Note) -> Callable:
+def _noted(operation: Callable, describe: Callable[..., list[Words]], note: Note) -> Callable:
     @wraps(operation)
     def noted(g: ActiveGroup, *operands: Any) -> Any:
-        records = describe(g, *operands)
-        if records is not None:
-            note(g, records)
-        return operation(g, *operands)
+        result = operation(g, *operands)
+        note(g, describe(g, *operands))  # if the group has to wait, the next time replaces it
+        return result
 
     return noted
 
@@ -209,19 +208,13 @@ def _commit(
     return [[place, 1 << (place >> RANK_SHIFT) if multicast is None else multicast, cta_group]]
 
 
-def _arrive(
-    g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int | None, *rest: object
-) -> list[Words] | None:
-    return [[number, g.cta.counted_threads() if threads is None else threads, 1]]
+def _arrive(g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int, issuer: Issuer) -> list[Words]:
+    return [[number, threads, 1]]
 
 
-def _sync(
-    g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int | None, *rest: object
-) -> list[Words] | None:
-    """The number of threads counts when the warp arrives, not when it is woken: others may have exited by then."""
-    if g.waiting is not None:
-        return None
-    return [[number, g.cta.counted_threads() if threads is None else threads, 0]]
+def _sync(g: ActiveGroup, mask: int, aligned: bool, number: int, *rest: object) -> list[Words]:
+    """The threads are those that have completed the barrier: it has not waited for threads that have exited."""
+    return [[number, g.cta.named_barrier(number).completed, 0]]
 
 
 def _try_cancel(
@@ -230,7 +223,7 @@ def _try_cancel(
     return [[pick(barrier, mask) & _WORD, NOTHING]]
 
 
-_DESCRIPTIONS: Iterable[tuple[ModuleType, str, Callable[..., list[Words] | None]]] = (
+_DESCRIPTIONS: Iterable[tuple[ModuleType, str, Callable[..., list[Words]]]] = (
     (copies, "load_tile", _load_tile),
     (copies, "load_bulk", _load_bulk),
     (copies, "copy_shared", _copy_shared),
@@ -247,11 +240,13 @@ _DESCRIPTIONS: Iterable[tuple[ModuleType, str, Callable[..., list[Words] | None]
 )
 
 PATTERN = re.compile(
-    "|".join((
-        r"cp\.(?:reduce\.)?async\.bulk\.(?!commit_group|wait_group)",
-        r"tcgen05\.(?:mma|commit)",
-        r"bar(?:rier)?(?:\.cta)?\.(?:sync|red|arrive)",
-        r"clusterlaunchcontrol\.try_cancel",
-    ))
+    "|".join(
+        (
+            r"cp\.(?:reduce\.)?async\.bulk\.(?!commit_group|wait_group)",
+            r"tcgen05\.(?:mma|commit)",
+            r"bar(?:rier)?(?:\.cta)?\.(?:sync|red|arrive)",
+            r"clusterlaunchcontrol\.try_cancel",
+        )
+    )
 )
 """Opcodes whose words are noted here."""

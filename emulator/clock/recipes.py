@@ -17,7 +17,7 @@ from emulator.ptx.types import type_width
 _BY_LANE, _WIDE, _NARROW = 1, 2, 4
 _PLAIN, _WORDS, _ACCESS, _BARRIER, _WAIT = range(5)
 _GENERIC, _GLOBAL, _SHARED, _LOCAL, _CONSTANT = range(5)
-_INIT, _INVAL, _ARRIVE = range(3)
+_INIT, _INVAL, _ARRIVE, _COMPLETE = range(4)
 _PARITY, _STATE = range(2)
 _ALL = 0xFFFFFFFF
 _MATRIX_ROW = 16  # bytes
@@ -156,8 +156,8 @@ def _prefetch(recipes: Recipes, instruction: Instruction, match: re.Match) -> Re
 
 
 def _barrier(form: int, arrivals: str = "") -> Callable[[Recipes, Instruction, re.Match], Recipe]:
-    """arrivals: "count", the operand behind the address or 1; "bytes", with it the bytes are expected; "none" or
-    "negative", only the bytes are, or have come.
+    """arrivals: "count", as many as the operand behind the address says, or 1; "bytes", one, and that operand is the
+    bytes; "bytes only", none.
     """
 
     def make(recipes: Recipes, instruction: Instruction, match: re.Match) -> Recipe:
@@ -220,8 +220,8 @@ _RECIPES = [
         (r"mbarrier\.inval", _barrier(_INVAL)),
         (r"mbarrier\.arrive(?:_drop)?\.expect_tx", _barrier(_ARRIVE, "bytes")),
         (r"mbarrier\.arrive|cp\.async\.mbarrier\.arrive", _barrier(_ARRIVE, "count")),
-        (r"mbarrier\.expect_tx", _barrier(_ARRIVE, "none")),
-        (r"mbarrier\.complete_tx", _barrier(_ARRIVE, "negative")),
+        (r"mbarrier\.expect_tx", _barrier(_ARRIVE, "bytes only")),
+        (r"mbarrier\.complete_tx", _barrier(_COMPLETE, "bytes only")),
         (r"mbarrier\.(?:test|try)_wait", _wait),
         (r"cp\.async(?:\.bulk)?\.commit_group|cp\.async\.wait_all", _words(lambda i, m: (0, 0))),
         (

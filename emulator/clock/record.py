@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from array import array
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +15,9 @@ import numpy as np
 
 from emulator.clock.operands import PATTERN, Words, replacements
 from emulator.clock.recipes import Recipes
-from emulator.clock.trace import COUNT_SHIFT, MANY, PART_BIT, Trace
+from emulator.clock.trace import COUNT_SHIFT, PART_BIT, Trace
 from emulator.compiler import translate
+from emulator.execution import device
 from emulator.hardware.native import library
 from emulator.hardware.program import Program
 from emulator.ptx.ir import Entry
@@ -91,10 +94,7 @@ class ProgramRecorder:
         part = (mask != _FULL) << PART_BIT
         words = array("I")
         for operands in self._noted.pop(group):
-            count = len(operands)
-            words.append(index | part | min(count, MANY) << COUNT_SHIFT)
-            if count >= MANY:
-                words.append(count)
+            words.append(index | part | len(operands) << COUNT_SHIFT)
             words.extend(operands)
         library().append_words(context.context.trace, words.buffer_info()[0], len(words))
         recorder = group.grid.recorder
@@ -141,14 +141,15 @@ class LaunchRecorder:
 
     def appended(self, group: ActiveGroup, index: int) -> None:
         """Python has appended the records of an instruction."""
-        if group.grid.program.takes_over:
+        if index in group.grid.program.requests:
             records = self._records[group.cta][group.warp.index]
             request = group.origin((group, index))
             self._requests.setdefault(request, []).append((records, records.count - 1))
 
-    def cancelled(self, request: AsyncOperation, number: int) -> None:
-        records, place = self._requests[request.origin][0]
-        ctypes.c_uint32.from_address(records.words + 4 * place).value = number
+    def cancelled(self, request: AsyncOperation, number: int | None) -> None:
+        records, place = self._requests[request.origin].pop(0)
+        if number is not None:
+            ctypes.c_uint32.from_address(records.words + 4 * place).value = number
 
     def close(self) -> None:
         """Frees the records of CTAs that have not exited."""
@@ -161,7 +162,7 @@ class LaunchRecorder:
 class Recording:
     """Records launches, each on its own, and passes their traces on (`execution.recording.Recording`)."""
 
-    def __init__(self, take: Callable[[Trace], None] | str | Path, values: bool = True) -> None:
+    def __init__(self, take: Callable[[Trace], None] | str | os.PathLike[str], values: bool = True) -> None:
         """take: called with each launch's trace; or a folder, which gets a file for each. values: False leaves out the
         tensor core's products, which decide no times; results are then worthless.
         """
@@ -216,7 +217,7 @@ def _trace(launch: Launch, parts: list[Part]) -> Trace:
 
 
 class _Folder:
-    """A folder that gets a file for each trace, named by number and kernel."""
+    """A folder that gets a file for each trace, numbered in the order of the launches, and named after the kernel."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._count = path, 0
@@ -224,5 +225,16 @@ class _Folder:
 
     def save(self, trace: Trace) -> None:
         name = "".join(letter if letter.isalnum() or letter in "_-" else "_" for letter in trace.name)[:80]
-        trace.save(self._path / f"{self._count:04}-{name}.npz")
-        self._count += 1
+        while True:  # processes of one program share the folder
+            number = f"{self._count:04}"
+            self._count += 1
+            if any(self._path.glob(f"{number}-*.npz")):
+                continue
+            with suppress(FileExistsError), open(self._path / f"{number}-{name}.npz", "xb") as file:
+                trace.save(file)
+                return
+
+
+def install() -> None:
+    """Launches of this process are recorded in the folder EMULATOR_RECORD. EMULATOR_RECORD_VALUES=0: without values."""
+    device.recording = Recording(os.environ["EMULATOR_RECORD"], os.environ.get("EMULATOR_RECORD_VALUES") != "0")

@@ -1,37 +1,42 @@
 """The trace of a launch: what each warp issued, what it waited for, and what its asynchronous operations moved.
 
 A record is the words of one warp instruction; records of a warp are in the order in which it executed them. The first
-word is `pc | n << 24 | part << 23`: the index of the instruction, the number n of operand words that follow (255: the
-next word is the number), and whether some of the 32 lanes did not execute it. If none did, there are no operands.
+word is `pc | n << 24 | part << 23`: the index of the instruction, the number n of operand words that follow (at most
+127), and whether some of the 32 lanes did not execute it. If none did, there are no operands.
 
 "place" is an address in shared memory: offset in the CTA's window, and the CTA's rank in its cluster in bits 24 and up.
 Numbers of 64 bits are two words, low first.
 
-| instruction | operand words |
-|---|---|
-| ld, st, atom, red, cp.async (its source), st.async, red.async, ldmatrix, stmatrix, prefetch | `SPACES` index \\| bytes per lane << 8 \\| lanes << 16; of global memory for each line of 128 bytes that is touched the line's number (two words), with the mask of its 32-byte sectors in the top four bits; of shared memory the number of wavefronts, and of another CTA's its rank; of st.async and red.async the mbarrier's place, and bytes |
-| mbarrier.init | place, count; for each mbarrier that lanes name |
-| mbarrier.inval | place, likewise |
-| mbarrier.arrive, arrive_drop, expect_tx, complete_tx, cp.async.mbarrier.arrive | place, arrivals, bytes that are expected in addition, negative for complete_tx; likewise |
-| mbarrier.test_wait, try_wait | place; number of the phase, from 0 at initialisation, that has to be over, -1: the one before the first; 1 if it is. A wait that does nothing else is recorded once, when it is over; polls in vain have 0 |
-| cp.async.bulk, cp.async.bulk.tensor to shared memory | 1, destination's offset, mbarrier's place, ranks that receive it as a mask, 1 with .cta_group::2, number of boxes, boxes |
-| the same to global memory, cp.reduce.async.bulk | 2, source's offset, 1 if it is a reduction, number of boxes, boxes |
-| cp.async.bulk between CTAs | 3, bytes, destination's place, mbarrier's place |
-| cp.async.bulk.prefetch | 4, number of boxes, boxes |
-| cp.async.commit_group, wait_group, wait_all; cp.async.bulk.commit_group, wait_group | groups that may be pending, 0 for a commit; 1 with .read |
-| tcgen05.mma | `KINDS` index, M, N, K, cta_group, 1 if A is in tensor memory, 1 if it accumulates |
-| tcgen05.cp | bytes written to tensor memory in each CTA, cta_group |
-| tcgen05.commit | mbarrier's place, ranks that are signalled as a mask, cta_group |
-| tcgen05.ld, st | registers per lane, lanes of the shape (32 or 16), 1 for st |
-| tcgen05.alloc, dealloc | columns, cta_group |
-| bar, barrier: sync, red, arrive | number, threads that take part, 1 for arrive |
-| barrier.cluster | 0 for arrive, 1 for wait |
-| griddepcontrol | 0 for wait, 1 for launch_dependents |
-| clusterlaunchcontrol.try_cancel | mbarrier's place, number of the cluster whose work is taken over, or `NOTHING` |
-| nanosleep | nanoseconds |
-| others | none |
+Operand words by instruction:
 
-A box is `BOX_WORDS` words: bytes that it fills in shared memory; address of its first byte inside of the tensor (two
+- ld, st, atom, red, cp.async (its source), st.async, red.async, ldmatrix, stmatrix, prefetch: an index of SPACES |
+  bytes per lane << 8 | lanes << 16. In global memory follow the touched lines of 128 bytes: the line's number, two
+  words, with the mask of its 32-byte sectors in the top four bits. In shared memory follows the number of wavefronts,
+  and of another CTA its rank. st.async and red.async end in the mbarrier's place and bytes.
+- mbarrier.init: place, count. mbarrier.inval: place.
+- mbarrier.arrive, arrive_drop, expect_tx, complete_tx, cp.async.mbarrier.arrive: place, arrivals, bytes that are
+  expected in addition, negative for complete_tx. All of these have as many groups of words as lanes name mbarriers.
+- mbarrier.test_wait, try_wait: place; the phase that has to be over, from 0 at initialisation, -1: the one before;
+  1 if it is over. A wait that does nothing else is recorded once, when it is over; polls in vain have 0.
+- cp.async.bulk, cp.async.bulk.tensor to shared memory: 1, destination's offset, mbarrier's place, ranks that receive it
+  as a mask, 1 with .cta_group::2, number of boxes, boxes.
+- The same to global memory, cp.reduce.async.bulk: 2, source's offset, 1 for a reduction, number of boxes, boxes.
+- cp.async.bulk between CTAs: 3, bytes, destination's place, mbarrier's place.
+- cp.async.bulk.prefetch: 4, number of boxes, boxes.
+- commit_group, wait_group, wait_all of cp.async and cp.async.bulk: groups that may be pending, 0 for a commit; 1 with
+  .read.
+- tcgen05.mma: an index of KINDS, M, N, K, cta_group, 1 if A is in tensor memory, 1 if it accumulates.
+- tcgen05.cp: bytes written to the tensor memory of each CTA, cta_group.
+- tcgen05.commit: mbarrier's place, ranks that are signalled as a mask, cta_group.
+- tcgen05.ld, st: registers per lane, lanes of the shape (32 or 16), 1 for st.
+- tcgen05.alloc, dealloc: columns, cta_group.
+- bar, barrier with sync, red, arrive: number, threads that take part, 1 for arrive.
+- barrier.cluster: 0 for arrive, 1 for wait. griddepcontrol: 0 for wait, 1 for launch_dependents.
+- clusterlaunchcontrol.try_cancel: mbarrier's place, number of the cluster whose work is taken over, or NOTHING.
+- nanosleep: nanoseconds.
+- All others have none.
+
+A box has BOX_WORDS words: bytes that it fills in shared memory; address of its first byte inside of the tensor (two
 words); bytes of a row inside of the tensor; for dimensions 1 to 4 the number of rows inside and their distance in bytes
 (two words); bytes that it completes on an mbarrier, which leave out the padding of 4- and 6-bit elements. A number of 0
 says that nothing is inside. Lanes that issue a copy each leave a record each.
@@ -43,7 +48,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -54,7 +59,7 @@ SPACES = ("global", "shared", "shared of another CTA", "local", "constant")
 KINDS = ("f16", "tf32", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4")
 BOX_WORDS = 17
 NOTHING = 0xFFFFFFFF
-PC_BITS, PART_BIT, COUNT_SHIFT, MANY = 23, 23, 24, 255
+PC_BITS, PART_BIT, COUNT_SHIFT = 23, 23, 24
 _FIELDS = ("name", "grid", "block", "cluster", "shared_bytes", "registers", "min_ctas", "programmatic", "cooperative")
 
 
@@ -91,7 +96,7 @@ class Trace:
     words: np.ndarray
     """uint32: the records of all warps."""
     starts: np.ndarray
-    """int64[CTAs, warps + 1]: records of warp w of CTA c, numbered x fastest, are words[starts[c, w] : starts[c, w + 1]]."""
+    """int64[CTAs, warps + 1]: words[starts[c, w] : starts[c, w + 1]] are of warp w of CTA c, numbered x fastest."""
     params: bytes
     """The parameters, as the kernel reads them."""
 
@@ -100,15 +105,11 @@ class Trace:
         words = self.words[self.starts[cta, warp] : self.starts[cta, warp + 1]].tolist()
         at = 0
         while at < len(words):
-            head, count = words[at], words[at] >> COUNT_SHIFT
-            at += 1
-            if count == MANY:
-                count = words[at]
-                at += 1
-            yield Record(head & (1 << PC_BITS) - 1, bool(head >> PART_BIT & 1), tuple(words[at : at + count]))
-            at += count
+            head, end = words[at], at + 1 + (words[at] >> COUNT_SHIFT)
+            yield Record(head & (1 << PC_BITS) - 1, bool(head >> PART_BIT & 1), tuple(words[at + 1 : end]))
+            at = end
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path | BinaryIO) -> None:
         """Writes an .npz file."""
         header = {name: getattr(self, name) for name in _FIELDS}
         header["instructions"] = [(i.opcode, i.line, i.text, i.source) for i in self.instructions]

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 from collections.abc import Callable
 from typing import Any
 
 from emulator.cuda_programs import status
 from emulator.errors import EmulatorError, Fault
+from emulator.host import queues
 
 ADDRESS = SIZE = HANDLE = ctypes.c_size_t
 U64 = ctypes.c_uint64
 INT = ctypes.c_int32
 UINT = ctypes.c_uint32
+QUEUE = type("QUEUE", (ctypes.c_size_t,), {})  # a cudaStream_t or CUstream: the entry point refuses an unknown one
 _RESULT = ctypes.c_size_t  # a cudaError_t, a CUresult or an address
 
 ENTRIES: dict[str, Any] = {}
@@ -30,22 +33,36 @@ def entry(names: str, *types: Any, always: bool = False) -> Callable[[Callable[.
     always: it is called even where an earlier kernel has failed for good.
     """
 
+    plain = [HANDLE if kind is QUEUE else kind for kind in types]
+    places = [place for place, kind in enumerate(types) if kind is QUEUE]
+
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         for name in names.split():
-            ENTRIES[name] = ctypes.CFUNCTYPE(_RESULT, *types)(_guarded(name, function, always))
+            ENTRIES[name] = ctypes.CFUNCTYPE(_RESULT, *plain)(_guarded(name, function, always, places))
         return function
 
     return register
 
 
-def _guarded(name: str, function: Callable[..., Any], always: bool) -> Callable[..., int]:
-    """The function as C calls it: exceptions become codes."""
+def check_queue(handle: int) -> None:
+    """Raise Refused for the handle of no queue. On a Hopper GPU, handles are those of its own driver, too."""
+    if os.environ.get("EMULATOR") != "hopper":
+        try:
+            queues.check(handle)
+        except Fault as fault:
+            raise status.Refused(status.INVALID_HANDLE, fault.reason) from None
+
+
+def _guarded(name: str, function: Callable[..., Any], always: bool, queue_places: list[int]) -> Callable[..., int]:
+    """The function as C calls it: exceptions become codes. queue_places: the arguments that are queues."""
 
     @functools.wraps(function)
     def guarded(*arguments: int) -> int:
         if not always and status.sticky():
             return status.sticky()
         try:
+            for place in queue_places:
+                check_queue(arguments[place])
             return function(*arguments) or status.SUCCESS
         except status.Refused as refused:
             return status.failed(name, refused.code, refused.reason)

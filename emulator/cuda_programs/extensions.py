@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from emulator.cuda_programs import entries, status
 from emulator.cuda_programs.libraries import LINKED_NAME
 from emulator.execution.device import run_pending
-from emulator.host import torch_device
+from emulator.host import torch_autocast, torch_device
 from emulator.host.torch_memory import kind, on_device, place, storage_addresses, tensors
 
 _CONNECTION = "emulator.cuda_programs.connection"  # imported when a library of ours is loaded
@@ -89,7 +89,7 @@ def on_the_device(function: Callable[..., Any]) -> Callable[..., Any]:
         run_pending()
         _thread.inside = True
         try:
-            with _mode:
+            with _mode, torch_autocast.as_on_device():
                 return raising(*arguments, **keywords)
         finally:
             _thread.inside = False

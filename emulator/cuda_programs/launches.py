@@ -7,7 +7,7 @@ import sys
 
 from emulator.cuda_programs import modules, status
 from emulator.cuda_programs.backends import current, strings
-from emulator.cuda_programs.entries import ADDRESS, HANDLE, SIZE, U64, UINT, entry
+from emulator.cuda_programs.entries import ADDRESS, HANDLE, QUEUE, SIZE, U64, UINT, check_queue, entry
 from emulator.errors import EmulatorError
 from emulator.execution.device import LaunchConfig
 
@@ -55,7 +55,10 @@ class DriverConfig(ctypes.Structure):
 
 
 def requested(kernel: modules.Kernel, config: Config | DriverConfig) -> LaunchConfig:
-    """The launch that a configuration asks for. Raises EmulatorError for an attribute that is not modelled."""
+    """The launch that a configuration asks for. Raises EmulatorError for an attribute that is not modelled, Refused
+    for a queue that does not exist.
+    """
+    check_queue(config.queue)
     cluster, programmatic, cooperative = (1, 1, 1), False, False
     for attribute in config.attributes[: config.count]:
         words = attribute.words
@@ -108,7 +111,7 @@ def _dims(xy: int, z: int) -> tuple[int, int, int]:
     return xy & 0xFFFFFFFF, xy >> 32, z
 
 
-@entry("cudaLaunchKernel __cudaLaunchKernel", HANDLE, U64, UINT, U64, UINT, ADDRESS, SIZE, HANDLE)
+@entry("cudaLaunchKernel __cudaLaunchKernel", HANDLE, U64, UINT, U64, UINT, ADDRESS, SIZE, QUEUE)
 def launch(
     kernel: int, grid: int, grid_z: int, block: int, block_z: int, parameters: int, shared: int, queue: int
 ) -> None:
@@ -121,7 +124,7 @@ def _cooperative() -> ctypes.Array:
     return (Attribute * 1)(attribute)
 
 
-@entry("cudaLaunchCooperativeKernel", HANDLE, U64, UINT, U64, UINT, ADDRESS, SIZE, HANDLE)
+@entry("cudaLaunchCooperativeKernel", HANDLE, U64, UINT, U64, UINT, ADDRESS, SIZE, QUEUE)
 def launch_cooperative(
     kernel: int, grid: int, grid_z: int, block: int, block_z: int, parameters: int, shared: int, queue: int
 ) -> None:
@@ -151,7 +154,7 @@ def _arguments(kernel: modules.Kernel, parameters: int, extra: int) -> list[byte
     return [ctypes.string_at(options[_BY_POINTER] + offsets[p.name], p.size) for p in kernel.entry.params]
 
 
-@entry("cuLaunchKernel", HANDLE, UINT, UINT, UINT, UINT, UINT, UINT, UINT, HANDLE, ADDRESS, ADDRESS)
+@entry("cuLaunchKernel", HANDLE, UINT, UINT, UINT, UINT, UINT, UINT, UINT, QUEUE, ADDRESS, ADDRESS)
 def launch_by_driver(
     handle: int, x: int, y: int, z: int, bx: int, by: int, bz: int, shared: int, queue: int, parameters: int, extra: int
 ) -> None:
@@ -160,7 +163,7 @@ def launch_by_driver(
     run(kernel, config, _arguments(kernel, parameters, extra))
 
 
-@entry("cuLaunchCooperativeKernel", HANDLE, UINT, UINT, UINT, UINT, UINT, UINT, UINT, HANDLE, ADDRESS)
+@entry("cuLaunchCooperativeKernel", HANDLE, UINT, UINT, UINT, UINT, UINT, UINT, UINT, QUEUE, ADDRESS)
 def launch_cooperative_by_driver(
     handle: int, x: int, y: int, z: int, bx: int, by: int, bz: int, shared: int, queue: int, parameters: int
 ) -> None:
@@ -178,13 +181,13 @@ def launch_configured_by_driver(config: int, handle: int, parameters: int, extra
 # Functions of the host in a queue
 
 
-@entry("cudaLaunchHostFunc cuLaunchHostFunc", HANDLE, ADDRESS, ADDRESS)
+@entry("cudaLaunchHostFunc cuLaunchHostFunc", QUEUE, ADDRESS, ADDRESS)
 def launch_on_host(queue: int, function: int, data: int) -> None:
     current().synchronize()
     _Host(function)(data)
 
 
-@entry("cudaStreamAddCallback", HANDLE, ADDRESS, ADDRESS, UINT)
+@entry("cudaStreamAddCallback", QUEUE, ADDRESS, ADDRESS, UINT)
 def add_callback(queue: int, function: int, data: int, flags: int) -> None:
     current().synchronize()
     _Callback(function)(queue, status.SUCCESS, data)

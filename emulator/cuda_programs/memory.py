@@ -10,7 +10,7 @@ import ctypes
 
 from emulator.cuda_programs import modules, status
 from emulator.cuda_programs.backends import current
-from emulator.cuda_programs.entries import ADDRESS, HANDLE, INT, SIZE, UINT, entry, put
+from emulator.cuda_programs.entries import ADDRESS, HANDLE, INT, QUEUE, SIZE, UINT, entry, put
 from emulator.errors import Fault
 
 PITCH = 512  # bytes: rows of cudaMallocPitch start at multiples
@@ -33,8 +33,8 @@ def _allocate(pointer: int, nbytes: int, on_host: bool = False) -> int:
 
 
 @entry("cudaMalloc cuMemAlloc_v2", ADDRESS, SIZE)
-@entry("cudaMallocAsync cuMemAllocAsync", ADDRESS, SIZE, HANDLE)
-@entry("cudaMallocFromPoolAsync", ADDRESS, SIZE, HANDLE, HANDLE)
+@entry("cudaMallocAsync cuMemAllocAsync", ADDRESS, SIZE, QUEUE)
+@entry("cudaMallocFromPoolAsync", ADDRESS, SIZE, HANDLE, QUEUE)
 def allocate(pointer: int, nbytes: int, *queue: int) -> None:
     _allocate(pointer, nbytes)
 
@@ -58,7 +58,7 @@ def allocate_rows(pointer: int, pitch: int, width: int, height: int) -> None:
 
 
 @entry("cudaFree cudaFreeHost cuMemFree_v2 cuMemFreeHost", ADDRESS)
-@entry("cudaFreeAsync cuMemFreeAsync", ADDRESS, HANDLE)
+@entry("cudaFreeAsync cuMemFreeAsync", ADDRESS, QUEUE)
 def free(pointer: int, *queue: int) -> None:
     current().free(pointer)
     _on_host.discard(pointer)
@@ -97,43 +97,43 @@ def memory_info(free_bytes: int, total_bytes: int) -> None:
 
 
 @entry("cudaMemcpy", ADDRESS, ADDRESS, SIZE, INT)
-@entry("cudaMemcpyAsync", ADDRESS, ADDRESS, SIZE, INT, HANDLE)
+@entry("cudaMemcpyAsync", ADDRESS, ADDRESS, SIZE, INT, QUEUE)
 def copy(target: int, source: int, nbytes: int, kind: int, queue: int = 0) -> None:
     current().copy(target, source, nbytes, kind)
 
 
 @entry("cudaMemcpyPeer", ADDRESS, INT, ADDRESS, INT, SIZE)
-@entry("cudaMemcpyPeerAsync", ADDRESS, INT, ADDRESS, INT, SIZE, HANDLE)
+@entry("cudaMemcpyPeerAsync", ADDRESS, INT, ADDRESS, INT, SIZE, QUEUE)
 def copy_peer(target: int, target_device: int, source: int, source_device: int, nbytes: int, *queue: int) -> None:
     current().copy(target, source, nbytes, WITHIN_DEVICE)
 
 
 @entry("cuMemcpy", ADDRESS, ADDRESS, SIZE)
-@entry("cuMemcpyAsync", ADDRESS, ADDRESS, SIZE, HANDLE)
+@entry("cuMemcpyAsync", ADDRESS, ADDRESS, SIZE, QUEUE)
 def copy_by_address(target: int, source: int, nbytes: int, *queue: int) -> None:
     current().copy(target, source, nbytes, BY_ADDRESS)
 
 
 @entry("cuMemcpyHtoD_v2", ADDRESS, ADDRESS, SIZE)
-@entry("cuMemcpyHtoDAsync_v2", ADDRESS, ADDRESS, SIZE, HANDLE)
+@entry("cuMemcpyHtoDAsync_v2", ADDRESS, ADDRESS, SIZE, QUEUE)
 def copy_to_device(target: int, source: int, nbytes: int, *queue: int) -> None:
     current().copy(target, source, nbytes, TO_DEVICE)
 
 
 @entry("cuMemcpyDtoH_v2", ADDRESS, ADDRESS, SIZE)
-@entry("cuMemcpyDtoHAsync_v2", ADDRESS, ADDRESS, SIZE, HANDLE)
+@entry("cuMemcpyDtoHAsync_v2", ADDRESS, ADDRESS, SIZE, QUEUE)
 def copy_to_host(target: int, source: int, nbytes: int, *queue: int) -> None:
     current().copy(target, source, nbytes, TO_HOST)
 
 
 @entry("cuMemcpyDtoD_v2", ADDRESS, ADDRESS, SIZE)
-@entry("cuMemcpyDtoDAsync_v2", ADDRESS, ADDRESS, SIZE, HANDLE)
+@entry("cuMemcpyDtoDAsync_v2", ADDRESS, ADDRESS, SIZE, QUEUE)
 def copy_within_device(target: int, source: int, nbytes: int, *queue: int) -> None:
     current().copy(target, source, nbytes, WITHIN_DEVICE)
 
 
 @entry("cudaMemcpy2D", ADDRESS, SIZE, ADDRESS, SIZE, SIZE, SIZE, INT)
-@entry("cudaMemcpy2DAsync", ADDRESS, SIZE, ADDRESS, SIZE, SIZE, SIZE, INT, HANDLE)
+@entry("cudaMemcpy2DAsync", ADDRESS, SIZE, ADDRESS, SIZE, SIZE, SIZE, INT, QUEUE)
 def copy_rows(
     target: int, target_pitch: int, source: int, source_pitch: int, width: int, height: int, kind: int, *queue: int
 ) -> None:
@@ -147,32 +147,32 @@ def copy_rows(
 
 
 @entry("cudaMemset", ADDRESS, INT, SIZE)
-@entry("cudaMemsetAsync", ADDRESS, INT, SIZE, HANDLE)
+@entry("cudaMemsetAsync", ADDRESS, INT, SIZE, QUEUE)
 def fill(pointer: int, value: int, nbytes: int, *queue: int) -> None:
     current().fill(pointer, value & 0xFF, nbytes, 1)
 
 
 @entry("cudaMemset2D", ADDRESS, SIZE, INT, SIZE, SIZE)
-@entry("cudaMemset2DAsync", ADDRESS, SIZE, INT, SIZE, SIZE, HANDLE)
+@entry("cudaMemset2DAsync", ADDRESS, SIZE, INT, SIZE, SIZE, QUEUE)
 def fill_rows(pointer: int, pitch: int, value: int, width: int, height: int, *queue: int) -> None:
     for row in range(height):
         current().fill(pointer + row * pitch, value & 0xFF, width, 1)
 
 
 @entry("cuMemsetD8_v2", ADDRESS, UINT, SIZE)
-@entry("cuMemsetD8Async", ADDRESS, UINT, SIZE, HANDLE)
+@entry("cuMemsetD8Async", ADDRESS, UINT, SIZE, QUEUE)
 def fill_bytes(pointer: int, value: int, count: int, *queue: int) -> None:
     current().fill(pointer, value & 0xFF, count, 1)
 
 
 @entry("cuMemsetD16_v2", ADDRESS, UINT, SIZE)
-@entry("cuMemsetD16Async", ADDRESS, UINT, SIZE, HANDLE)
+@entry("cuMemsetD16Async", ADDRESS, UINT, SIZE, QUEUE)
 def fill_halves(pointer: int, value: int, count: int, *queue: int) -> None:
     current().fill(pointer, value & 0xFFFF, count, 2)
 
 
 @entry("cuMemsetD32_v2", ADDRESS, UINT, SIZE)
-@entry("cuMemsetD32Async", ADDRESS, UINT, SIZE, HANDLE)
+@entry("cuMemsetD32Async", ADDRESS, UINT, SIZE, QUEUE)
 def fill_words(pointer: int, value: int, count: int, *queue: int) -> None:
     current().fill(pointer, value, count, 4)
 
@@ -189,7 +189,7 @@ def _place(symbol: int, offset: int, nbytes: int) -> int:
 
 
 @entry("cudaMemcpyToSymbol", ADDRESS, ADDRESS, SIZE, SIZE, INT)
-@entry("cudaMemcpyToSymbolAsync", ADDRESS, ADDRESS, SIZE, SIZE, INT, HANDLE)
+@entry("cudaMemcpyToSymbolAsync", ADDRESS, ADDRESS, SIZE, SIZE, INT, QUEUE)
 def copy_to_symbol(symbol: int, source: int, nbytes: int, offset: int, kind: int, *queue: int) -> None:
     current().synchronize()  # the variable may be read-only for kernels: its bytes are the host's to write
     address = _place(symbol, offset, nbytes)
@@ -199,7 +199,7 @@ def copy_to_symbol(symbol: int, source: int, nbytes: int, offset: int, kind: int
 
 
 @entry("cudaMemcpyFromSymbol", ADDRESS, ADDRESS, SIZE, SIZE, INT)
-@entry("cudaMemcpyFromSymbolAsync", ADDRESS, ADDRESS, SIZE, SIZE, INT, HANDLE)
+@entry("cudaMemcpyFromSymbolAsync", ADDRESS, ADDRESS, SIZE, SIZE, INT, QUEUE)
 def copy_from_symbol(target: int, symbol: int, nbytes: int, offset: int, kind: int, *queue: int) -> None:
     current().copy(target, _place(symbol, offset, nbytes), nbytes, kind)
 
@@ -269,7 +269,7 @@ def pointer_attribute(result: int, attribute: int, pointer: int) -> None:
 
 
 @entry("cudaMemAdvise", ADDRESS, SIZE, INT, SIZE, SIZE)
-@entry("cudaMemPrefetchAsync", ADDRESS, SIZE, SIZE, UINT, HANDLE)
+@entry("cudaMemPrefetchAsync", ADDRESS, SIZE, SIZE, UINT, QUEUE)
 @entry("cudaMemPoolSetAttribute", HANDLE, INT, ADDRESS)
 @entry("cudaMemPoolTrimTo", HANDLE, SIZE)
 def advice(*arguments: int) -> None:

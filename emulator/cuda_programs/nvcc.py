@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -36,6 +37,7 @@ _WITH_VALUE = (
     "-cudart",
     "--cudart",
 )
+_OPTIONS_FILES = ("-optf", "--options-file")
 # What g++ and nvcc take from the environment, besides their arguments.
 _VARIABLES = ("CPATH", "CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN")
 _PARTS = re.compile(r"(?:compute|sm|lto)_(\d+)([af]?)")
@@ -89,6 +91,30 @@ def rewritten(arguments: list[str]) -> list[str]:
         kept += [f"-L{folder}", f"-Xlinker=-rpath={folder}"] if library else [f"-L{folder / 'program'}"]
         kept += ["-lcudart"]
     return kept
+
+
+def expanded(arguments: list[str], options_files: tuple[str, ...] = ()) -> list[str]:
+    """The arguments with those of response files, @FILE, in their place; as given if there is no such file.
+
+    options_files: options whose value is a response file, too. What the files say is seen by all that asks for options.
+    """
+    found, rest = [], iter(arguments)
+    for argument in rest:
+        name, equals, value = argument.partition("=")
+        if name in options_files:
+            files = (value if equals else next(rest, "")).split(",")
+        elif argument.startswith("@") and Path(argument[1:]).is_file():
+            files = [argument[1:]]
+        else:
+            found.append(argument)
+            continue
+        for file in files:
+            try:
+                words = shlex.split(Path(file).read_text())
+            except (OSError, ValueError) as error:
+                raise Usage(f"response file {file}: {error}") from None
+            found += expanded(words, options_files)
+    return found
 
 
 def _output(arguments: list[str]) -> Path | None:
@@ -182,7 +208,8 @@ def main(arguments: list[str]) -> int:
     try:
         headers = [f"-I{folder}" for folder in toolkit.include_folders()]
         if compiler == "nvcc":
-            return run([str(toolkit.nvcc()), *headers, *rewritten(rest)])
+            return run([str(toolkit.nvcc()), *headers, *rewritten(expanded(rest, _OPTIONS_FILES))])
+        rest = expanded(rest)
         if "-c" not in rest and "-ltorch" in rest:  # TensorBase.h calls runtime/ in host code, too
             rest = [*rest, f"-L{toolkit.home() / 'lib64'}", "-lcudart"]
         return run([compiler, *headers, *rest])

@@ -3,48 +3,55 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
 
 from emulator.cuda_programs import status
 from emulator.cuda_programs.backends import current
-from emulator.cuda_programs.entries import ADDRESS, HANDLE, INT, SIZE, U64, UINT, entry, put
-from emulator.host import events, graphs
-
-_queues = itertools.count(16)  # handles; 0, 1 and 2 name the default queues
+from emulator.cuda_programs.entries import ADDRESS, HANDLE, INT, QUEUE, SIZE, U64, UINT, entry, put
+from emulator.errors import Fault
+from emulator.host import events, graphs, queues
 
 
 @entry("cudaStreamCreate", ADDRESS)
 @entry("cudaStreamCreateWithFlags cuStreamCreate", ADDRESS, UINT)
 @entry("cudaStreamCreateWithPriority cuStreamCreateWithPriority", ADDRESS, UINT, INT)
 def create_queue(result: int, *options: int) -> None:
-    put(result, ctypes.c_size_t, next(_queues))
+    put(result, ctypes.c_size_t, queues.create())
 
 
-@entry("cudaStreamDestroy cuStreamDestroy_v2 cudaStreamSynchronize cuStreamSynchronize", HANDLE)
-@entry("cudaStreamQuery cuStreamQuery cudaEventSynchronize cuEventSynchronize cudaEventQuery cuEventQuery", HANDLE)
+@entry("cudaStreamDestroy cuStreamDestroy_v2", QUEUE)
+def destroy_queue(queue: int) -> None:
+    current().synchronize()
+    try:
+        queues.destroy(queue)
+    except Fault as fault:
+        raise status.Refused(status.INVALID_HANDLE, fault.reason) from None
+
+
+@entry("cudaStreamSynchronize cuStreamSynchronize cudaStreamQuery cuStreamQuery", QUEUE)
+@entry("cudaEventSynchronize cuEventSynchronize cudaEventQuery cuEventQuery", HANDLE)
 @entry("cudaDeviceSynchronize cuCtxSynchronize")
 def synchronize(*handle: int) -> None:
     current().synchronize()
 
 
-@entry("cudaStreamWaitEvent cuStreamWaitEvent", HANDLE, HANDLE, UINT)
-@entry("cudaStreamSetAttribute", HANDLE, INT, ADDRESS)
-@entry("cudaStreamAttachMemAsync", HANDLE, ADDRESS, SIZE, UINT)
+@entry("cudaStreamWaitEvent cuStreamWaitEvent", QUEUE, HANDLE, UINT)
+@entry("cudaStreamSetAttribute", QUEUE, INT, ADDRESS)
+@entry("cudaStreamAttachMemAsync", QUEUE, ADDRESS, SIZE, UINT)
 def nothing(*arguments: int) -> None:
     """What is in order already."""
 
 
-@entry("cudaStreamGetPriority cudaStreamGetFlags cudaStreamGetDevice", HANDLE, ADDRESS)
+@entry("cudaStreamGetPriority cudaStreamGetFlags cudaStreamGetDevice", QUEUE, ADDRESS)
 def queue_property(queue: int, result: int) -> None:
     put(result, ctypes.c_int32, 0)
 
 
-@entry("cudaStreamGetId", HANDLE, ADDRESS)
+@entry("cudaStreamGetId", QUEUE, ADDRESS)
 def queue_number(queue: int, result: int) -> None:
     put(result, U64, queue)
 
 
-@entry("cudaStreamIsCapturing", HANDLE, ADDRESS)
+@entry("cudaStreamIsCapturing", QUEUE, ADDRESS)
 def is_capturing(queue: int, result: int) -> None:
     put(result, ctypes.c_int32, int(graphs.capturing()))
 
@@ -55,8 +62,8 @@ def create_event(result: int, flags: int = 0) -> None:
     put(result, ctypes.c_size_t, events.create())
 
 
-@entry("cudaEventRecord cuEventRecord", HANDLE, HANDLE)
-@entry("cudaEventRecordWithFlags", HANDLE, HANDLE, UINT)
+@entry("cudaEventRecord cuEventRecord", HANDLE, QUEUE)
+@entry("cudaEventRecordWithFlags", HANDLE, QUEUE, UINT)
 def record(event: int, *queue: int) -> None:
     current().record(event)
 

@@ -99,7 +99,7 @@ _REASONS = (
     (r"^launch refused: cooperative", TOO_LARGE),
     (r"^launch refused: .*shared memory", INVALID_VALUE),
     (r"^launch refused", INVALID_CONFIGURATION),
-    (r"aligned", MISALIGNED),
+    (r"(?<!\.)\b(mis)?aligned", MISALIGNED),  # but no instruction's .aligned
     (r"null pointer|live allocation|past the end|bytes are before|read-only", ILLEGAL_ADDRESS),
     (r"hangs|^stopped after", LAUNCH_TIMEOUT),
     (r"assert", ASSERTION),

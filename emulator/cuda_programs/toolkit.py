@@ -15,7 +15,6 @@ import functools
 import hashlib
 import importlib.util
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -24,6 +23,7 @@ import tempfile
 from pathlib import Path
 
 from emulator import toolchain
+from emulator.cuda_programs import tensor_headers
 from emulator.cuda_programs.libraries import LINKED, LINKED_NAME, PROGRAM, library
 from emulator.errors import EmulatorError
 
@@ -71,7 +71,7 @@ def home() -> Path:
         include: Path | None = nvcc().parents[1] / "include"
     except EmulatorError:
         include = None
-    torch = _torch_headers()
+    torch = tensor_headers.patched()
     contents = repr((toolchain.HERE, libraries, include, torch, sys.executable, _host_compiler())).encode()
     key = hashlib.sha256(contents + Path(__file__).read_bytes()).hexdigest()[:16]
     place = toolchain.cache_folder() / f"toolkit-{key}"
@@ -89,7 +89,7 @@ def _host_compiler() -> str:
     return os.environ.get("CXX") or "c++"
 
 
-def _fill(folder: Path, libraries: tuple[Path, Path], include: Path | None, torch: tuple[Path, str] | None) -> None:
+def _fill(folder: Path, libraries: tuple[Path, Path], include: Path | None, torch: dict[str, str]) -> None:
     for name in ("bin", "lib64/program", "nvvm"):
         (folder / name).mkdir(parents=True)
     for name, compiler in (("nvcc", "nvcc"), ("c++", _host_compiler())):
@@ -107,50 +107,10 @@ def _fill(folder: Path, libraries: tuple[Path, Path], include: Path | None, torc
     for name in ("libc10_cuda.so", "libtorch_cuda.so"):  # scripts of the linker
         (folder / "lib64" / name).write_text("INPUT(-lcudart)\n")
     if torch:
-        base = folder / "torch" / "ATen" / "core" / "TensorBase.h"
-        base.parent.mkdir(parents=True)
-        base.write_text(torch[1])
-
-
-_ACCESSORS = (
-    (r"inline Device device\(\) const \{", "emulated() ? Device(kCUDA, 0) : "),
-    (r"DeviceIndex get_device\(\) const \{", "emulated() ? DeviceIndex(0) : "),
-    (r"bool is_cpu\(\) const \{", "!emulated() && "),
-    (r"bool is_cuda\(\) const \{", "emulated() || "),
-)
-"""Methods of at::TensorBase, and what their results depend on first."""
-
-
-def _torch_headers() -> tuple[Path, str] | None:
-    """(folder of torch's headers, TensorBase.h with accessors that know the device's tensors), if torch has no CUDA.
-
-    Raises EmulatorError for a torch whose header has not the accessors that we know.
-    """
-    spec = importlib.util.find_spec("torch")
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    folder = Path(spec.submodule_search_locations[0])
-    if not re.search(r"^cuda(:.*)? = None", (folder / "version.py").read_text(), re.M):
-        return None
-    text = (folder / "include" / "ATen" / "core" / "TensorBase.h").read_text()
-    for pattern, condition in _ACCESSORS:
-        text, count = re.subn(
-            rf"(?:inline )?({pattern.removeprefix('inline ')}[^}}]*?return )(impl_->\w+\(\);)",
-            rf"C10_ALWAYS_INLINE \1{condition}\2",
-            text,
-        )
-        if count != 1:
-            raise EmulatorError(f"torch's TensorBase.h is not as in torch 2.13: {pattern} is {count} times there")
-    text, count = re.subn(r"(\n  C10_ALWAYS_INLINE Device device\(\) const)", rf"\n{_EMULATED}\1", text)
-    include = "#include <emulator/device_tensors.h>\n"
-    return folder, text.replace("#pragma once\n", f"#pragma once\n{include}", 1)
-
-
-_EMULATED = """  // Whether the tensor is on the emulated device.
-  C10_ALWAYS_INLINE bool emulated() const {
-    return impl_->has_storage() && emulator_has_storage(impl_->unsafe_storage().unsafeGetStorageImpl());
-  }
-"""
+        core = folder / "torch" / "ATen" / "core"
+        core.mkdir(parents=True)
+        for name, text in torch.items():
+            (core / name).write_text(text)
 
 
 def include_folders() -> list[Path]:

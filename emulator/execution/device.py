@@ -45,6 +45,9 @@ LONGEST_CHAIN = 4  # pending launches; memory that the program frees meanwhile i
 memory_owners: list[Callable[[], object]] = []
 """Each returns an object that keeps the program's memory alive while launches are pending, which hold addresses."""
 
+recording: Recording | None = None
+"""`Device.recording` of the device that `Device.current` makes."""
+
 _current: Device | None = None
 
 
@@ -118,6 +121,7 @@ class Device:
             workers = _setting("workers", min(len(os.sched_getaffinity(0)), settings.WORKER_LIMIT))
             limit = _setting("max_instructions", MAX_INSTRUCTIONS)
             _current = Device(schedules, workers, max_instructions=limit, engine=_setting("engine", "native"))
+            _current.recording = recording
         return _current
 
     @property

@@ -90,12 +90,12 @@ class Machine:
         Returns the index (x, y, z) of its first CTA, None if all clusters have started.
         """
         number = self.next_unstarted(grid)
-        if number is None:
-            return None
-        self.meter.over(grid.config.ctas // grid.config.clusters, 0)
         if grid.recorder is not None:
             assert self.running is not None  # only asynchronous operations cancel
             grid.recorder.cancelled(self.running, number)
+        if number is None:
+            return None
+        self.meter.over(grid.config.ctas // grid.config.clusters, 0)
         return grid.cancel(number)
 
     def next_unstarted(self, grid: Grid) -> int | None:

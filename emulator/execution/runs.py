@@ -201,7 +201,8 @@ class Runner:
     def _shares(self, launch: Launch, clusters: int) -> int:
         """Number of parts into which the clusters of one run are dealt."""
         program = launch.program
-        if program.inter_cta or (launch.recording is not None and program.takes_over) or self.workers == 1:
+        together = program.inter_cta or (launch.recording is not None and program.requests)
+        if together or self.workers == 1:
             return 1
         seconds = self.cluster_seconds.get(id(launch.program))
         if seconds is not None and seconds * clusters < SPLIT_SECONDS:

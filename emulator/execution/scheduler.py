@@ -202,7 +202,7 @@ def run(
     machine = GridMachine(schedule, meter)
     size = config.cluster[0] * config.cluster[1] * config.cluster[2]
     limit, room = 1, 1
-    if program.inter_cta or (recorder is not None and program.takes_over):
+    if program.inter_cta or (recorder is not None and program.requests):
         limit = max(1, grid.sm_count // size)
         threads = config.block[0] * config.block[1] * config.block[2]
         room = grid.sm_count * ctas_per_sm(threads, grid.shared_bytes, grid.properties) // size

@@ -12,7 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from emulator.errors import is_lenient
+
 if TYPE_CHECKING:
+    from emulator.hardware.cluster import Cta
     from emulator.hardware.grid import Grid
     from emulator.hardware.warp import ActiveGroup, Issuer
 
@@ -47,7 +50,7 @@ class Schedule:
 class AsyncOperation:
     """The work that an asynchronous instruction leaves behind."""
 
-    __slots__ = ("_group", "_issuer", "action", "done", "grid", "known", "prepare")
+    __slots__ = ("_group", "_issuer", "action", "done", "grid", "known", "number", "prepare", "waits")
 
     def __init__(
         self,
@@ -55,6 +58,7 @@ class AsyncOperation:
         issuer: Issuer,
         action: Callable[[], None],
         prepare: Callable[[], None] | None = None,
+        waits: Callable[[], bool] | None = None,
     ):
         self.grid = g.grid
         self._group, self._issuer = g, issuer
@@ -63,7 +67,14 @@ class AsyncOperation:
         self.action = action
         # The first part, which a thread may wait for separately: reading the tensor map, or a store's source.
         self.prepare = prepare
+        self.waits = waits  # whether it can't happen yet
         self.done = False
+        self.number = 0  # in the order in which they were issued
+
+    @property
+    def cta(self) -> Cta:
+        """The CTA that has issued it."""
+        return self._group.cta
 
     @property
     def origin(self) -> tuple[tuple[int, int, int], int, int]:
@@ -86,13 +97,18 @@ class Queues:
         self._stores: deque[AsyncOperation] = deque()
         self._tensor: dict[tuple, deque[AsyncOperation]] = {}  # by issuing thread
         self.outstanding = 0
+        self._issued = 0  # operations so far
+        self._prompt = is_lenient() is True  # latencies are in proportion, as hardware's are
 
     def _submit(self, queue: deque[AsyncOperation], async_op: AsyncOperation) -> None:
         self.outstanding += 1
+        self._issued += 1
+        async_op.number = self._issued
         async_op.grid.outstanding += 1
         queue.append(async_op)
         if self.schedule.kind == "eager":
-            self._run(queue, len(queue) - 1)
+            if async_op.waits is None or not async_op.waits():
+                self._run(queue, len(queue) - 1)
         elif self.schedule.kind == "random" and self.random.random() < AT_ISSUE:
             self.run_one()
 
@@ -128,6 +144,26 @@ class Queues:
         self._execute(async_op, async_op.action)
         async_op.grid.outstanding -= 1
 
+    def _run_load(self, index: int) -> None:
+        """Runs a load, or none if all that there are have to wait.
+
+        In a lenient run it is the first of its CTA, and what the CTA's tensor core had to do before its issue is over:
+        on hardware, a load takes about a microsecond and an MMA a tenth of that.
+        """
+        if not self._prompt:
+            self._run(self._loads, index)
+            return
+        cta = self._loads[index].cta
+        ordered = [load for load in self._loads if load.cta is cta] + [x for x in self._loads if x.cta is not cta]
+        load = next((load for load in ordered if load.waits is None or not load.waits()), None)
+        if load is None:
+            return
+        for queue in list(self._tensor.values()):
+            while queue and queue[0].number < load.number and queue[0].cta is load.cta:
+                self._run(queue, 0)
+        if not load.done:
+            self._run(self._loads, self._loads.index(load))
+
     def prepare(self, async_ops: list[AsyncOperation]) -> None:
         """Do the first part of these operations now: a thread has waited for it."""
         for async_op in async_ops:
@@ -149,11 +185,17 @@ class Queues:
         """Run one operation, chosen by the schedule. There must be one."""
         if self.schedule.kind == "random":
             queue = self.random.choice([queue for queue in self._queues() if queue])
-            ordered = queue is not self._stores and queue is not self._loads and queue is not self._arrivals
+            if queue is self._loads:
+                self._run_load(self.random.randrange(len(queue)))
+                return
+            ordered = queue is not self._stores and queue is not self._arrivals
             self._run(queue, 0 if ordered else self.random.randrange(len(queue)))
             return
-        queue = self._arrivals or self._first_tensor() or self._stores or self._loads
-        self._run(queue, 0)
+        queue = self._arrivals or self._first_tensor() or self._stores
+        if queue:
+            self._run(queue, 0)
+        else:
+            self._run_load(0)
 
     def _first_tensor(self) -> deque[AsyncOperation] | None:
         for queue in self._tensor.values():

@@ -8,10 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from emulator.errors import Fault
+from emulator.hardware.parted import PartedArrival
+from emulator.hardware.properties import WARP_THREADS
 
 if TYPE_CHECKING:
     from emulator.hardware.machine import Machine
-    from emulator.hardware.warp import ActiveGroup, Issuer
+    from emulator.hardware.warp import ActiveGroup, Issuer, Warp
 
 KEPT_RESULTS = 16  # uses of a named barrier for which a warp may still ask for the result of bar.red
 
@@ -38,7 +40,9 @@ class NamedBarrier:
         self.ended = 0  # time when it was completed last
         self.count: int | None = None  # threads that the instructions of this use name; None: all that have not exited
         self.needed = 0  # threads that this use waits for
+        self.completed = 0  # threads of the last completed use
         self.arrived: list[tuple[str, int]] = []  # (warp, threads)
+        self.parted: dict[Warp, PartedArrival] = {}  # warps of which only a part is here
         self.heard = 0  # what those who have arrived knew (`Warp.known`)
         self.news = 0  # the same, of the last completed use
         self.votes = 0, 0  # bar.red: (threads whose predicate holds, threads that execute it)
@@ -69,11 +73,51 @@ class NamedBarrier:
             )
         self.settle(needed)
 
+    def arrive_in_part(self, group: ActiveGroup, lanes: int, count: int | None, waits: bool) -> PartedArrival | None:
+        """Lanes of a warp arrive that has parted. Returns what is known of all its lanes if they are its last, else
+        None: they wait for the others.
+
+        count: as the attribute. waits: the group waits until the barrier is complete, too.
+        """
+        warp = group.warp
+        parted = self.parted.setdefault(warp, PartedArrival(count))
+        if parted.count != count or parted.lanes & lanes:
+            raise Fault(
+                f"lanes {lanes:#010x} arrive on barrier {self.number} with {count or 'all'} threads while lanes "
+                f"{parted.lanes:#010x} of their warp wait there with {parted.count or 'all'} for the others "
+                "(PTX ISA, bar)"
+            )
+        parted.lanes |= lanes
+        if parted.lanes & warp.live == warp.live:
+            self._gather(warp)
+            return parted
+        if waits:
+            group.waiting = ("", self, self.generation)
+            parted.waiters.append(group)
+        return None
+
+    def _gather(self, warp: Warp) -> None:
+        """The lanes of a warp that has parted are all here: they wait for the barrier."""
+        for group in self.parted.pop(warp).waiters:
+            group.waiting = ("", self, self.generation)
+            self.waiters.append(group)
+
+    def leave(self, warp: Warp, threads: int) -> None:
+        """Lanes of the warp have exited: those that are here may be all that are left.
+
+        threads: those that a barrier without a count waits for.
+        """
+        parted = self.parted.get(warp)
+        if parted is not None and parted.lanes & warp.live == warp.live:
+            self._gather(warp)
+            parted.unite(warp)
+            self.arrive(f"warp {warp.index}", WARP_THREADS, parted.count, parted.count or threads, warp.known)
+
     def settle(self, needed: int) -> None:
         """Complete the barrier if the threads that it waits for have arrived."""
         self.needed = needed
         if self.arrived and self.present >= needed:
-            self.arrived = []
+            self.arrived, self.completed = [], needed
             if self.votes[1]:
                 self.results[self.generation] = self.votes
                 self.results.pop(self.generation - KEPT_RESULTS, None)
@@ -90,7 +134,10 @@ class NamedBarrier:
         return ", ".join(name for name, _ in self.arrived) or "nobody"
 
     def __str__(self) -> str:
-        return f"named barrier {self.number}: {self.present} of {self.needed} threads, arrived: {self._names()}"
+        parted = "".join(
+            f"; lanes {part.lanes:#010x} of warp {warp.index} wait for its others" for warp, part in self.parted.items()
+        )
+        return f"named barrier {self.number}: {self.present} of {self.needed} threads, arrived: {self._names()}{parted}"
 
 
 class ClusterBarrier:

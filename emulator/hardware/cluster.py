@@ -78,6 +78,7 @@ class Cta:
             self.shared.marks = StoreMarks(self.shared)
         self.mbarriers: dict[int, MBarrier] = {}  # by offset
         self.register_requests: dict[int, list[int]] = {}  # warp -> counts of its setmaxnreg
+        self.register_increases: set[int] = set()  # warps that have executed setmaxnreg.inc
         self.hidden_barriers: list[MBarrier] = []  # mbarriers with `hidden` set
         self._named: dict[int, NamedBarrier] = {}
         self._cta_group: int | None = None  # of the tcgen05 instructions so far
@@ -161,6 +162,9 @@ class Cta:
     def thread_exit(self, warp: Warp, lanes: int) -> None:
         """Lanes of a warp have exited."""
         self.live_threads -= lanes.bit_count()
+        for barrier in self._named.values():
+            if barrier.parted:
+                barrier.leave(warp, self.counted_threads())
         if warp.live == 0:
             for barrier in self._named.values():
                 if barrier.count is None:

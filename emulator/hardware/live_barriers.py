@@ -23,8 +23,8 @@ class LiveBarriers:
         self.low, self.high = low, high
         self.opening = low, high  # the largest part without a barrier: its first offset and end
         self._barriers: dict[int, object] = {}  # by offset
-        # Those that compiled code knows. One that is not live stays: a copy may still be on its way to it, and no other
-        # may get its address.
+        # Those that compiled code knows. One that is not live stays while a load is on its way to it: no other may get
+        # its address.
         self.by_address: dict[int, Barrier] = {}
         # Addresses of the barriers in this process, 0 for none; by offset / 8.
         self.addresses = np.zeros((high >> 3) + 1, np.uint64)
@@ -40,9 +40,11 @@ class LiveBarriers:
         self.guarded[offset >> 3] = True
         self._find_opening()
 
-    def remove(self, offset: int) -> None:
-        """The barrier at `offset` is no longer live."""
-        del self._barriers[offset]
+    def remove(self, offset: int, is_awaited: bool = False) -> None:
+        """The barrier at `offset` is no longer live. is_awaited: compiled code has a load on its way to it."""
+        barrier = self._barriers.pop(offset)
+        if isinstance(barrier, Barrier) and not is_awaited:
+            del self.by_address[barrier.address]
         self.addresses[offset >> 3] = 0
         self.guarded[offset >> 3] = False
         self._find_opening()

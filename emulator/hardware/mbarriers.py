@@ -113,6 +113,7 @@ class MBarrier(Barrier):
 
     def arrive(self, count: int, how: str, issuer: Issuer, drop: bool = False) -> None:
         """`count` arrivals. how: their kind, for messages. drop: expect as many less from the next phase on."""
+        self.check_live(how, issuer)
         if self._hidden is not None:
             self._check_visible(how, issuer)
         if count > self.pending:
@@ -144,19 +145,26 @@ class MBarrier(Barrier):
 
     def complete(self, nbytes: int, how: str, issuer: Issuer) -> None:
         """complete_tx: bytes have arrived, before they are expected if an arrival is still pending."""
+        self.check_live(how, issuer)
         if self._hidden is not None:
             self._check_visible(how, issuer)
-        if self.home is not None and self.home.mbarriers.get(self.offset) is not self:
-            raise Fault(
-                f"{how} of {label(issuer)} reaches the {self.name} after mbarrier.inval: it must have arrived before "
-                "(PTX ISA, mbarrier.inval)"
-            )
         self._hear(issuer)
         self.bytes -= nbytes
         self.delivered = True
         self.last = how, issuer
         self._check_bytes()
         self._complete_phase()
+
+    def check_live(self, how: str, issuer: Issuer) -> None:
+        """Raises Fault if the barrier has been invalidated, or another one initialised in its place, since the
+        instruction that acts on it was issued: but for mbarrier.init, an operation on a location without a valid
+        mbarrier is undefined (PTX ISA, mbarrier.inval).
+        """
+        if self.home is not None and self.home.mbarriers.get(self.offset) is not self:
+            raise Fault(
+                f"{how} of {label(issuer)} reaches the {self.name} after mbarrier.inval: it must have arrived before "
+                "(PTX ISA, mbarrier.inval)"
+            )
 
     def _hear(self, issuer: Issuer) -> None:
         if self.home is not None:

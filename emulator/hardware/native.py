@@ -35,7 +35,8 @@ def library() -> ctypes.CDLL:
     compiled.fragment_to_rows.restype = None
     for name in ("enqueue", "dequeue", "wake_listed", "run_turns", "forget_allocations"):
         getattr(compiled, name).argtypes = [ctypes.c_void_p]
-    compiled.learn_route.argtypes = compiled.forget_routes.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    for name in ("learn_route", "forget_routes", "forget_barrier"):
+        getattr(compiled, name).argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     compiled.learn_route.restype = compiled.forget_routes.restype = compiled.forget_allocations.restype = None
     compiled.enqueue.restype = compiled.wake_listed.restype = None
     compiled.dequeue.restype = ctypes.c_void_p

@@ -49,6 +49,7 @@ class Program:
         return Traits.of(self.entry)
 
     @cached_property
-    def takes_over(self) -> bool:
-        """Whether clusters may take over the work of others (PTX ISA, "clusterlaunchcontrol.try_cancel")."""
-        return any(i.opcode.startswith("clusterlaunchcontrol.try_cancel") for i in self.entry.instructions)
+    def requests(self) -> frozenset[int]:
+        """Instructions by which clusters take over the work of others (PTX ISA, "clusterlaunchcontrol.try_cancel")."""
+        opcodes = enumerate(instruction.opcode for instruction in self.entry.instructions)
+        return frozenset(index for index, opcode in opcodes if opcode.startswith("clusterlaunchcontrol.try_cancel"))

@@ -21,5 +21,5 @@ class Recorder(Protocol):
     def leave(self, cluster: Cluster) -> None:
         """The CTAs of the cluster have exited."""
 
-    def cancelled(self, request: AsyncOperation, number: int) -> None:
-        """A clusterlaunchcontrol.try_cancel has taken over a cluster of the grid."""
+    def cancelled(self, request: AsyncOperation, number: int | None) -> None:
+        """A clusterlaunchcontrol.try_cancel has taken over a cluster of the grid; None: there was none left."""

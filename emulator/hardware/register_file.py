@@ -120,6 +120,9 @@ class Registers:
             group.waiting = None
         elif context.waited != ANYTHING:
             barrier = group.cta.shared.live_barriers.by_address.get(context.waited)
+            if barrier is None:  # it has been invalidated since
+                group.waiting = None
+                return
             # Python's own word for this wait, if it is the one that has begun it.
             if group.waiting is None or group.waiting[1:] != (barrier, context.waited_phase):
                 group.waiting = (PARITIES[context.parity], barrier, context.waited_phase)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from emulator.errors import Fault, doubt
@@ -27,20 +28,28 @@ def requested(requests: dict[int, list[int]]) -> int:
 
 
 def check_requests(cta: Cta) -> None:
-    """Raises Fault unless all warps of each warpgroup have executed setmaxnreg equally often.
+    """Raises Fault unless all warps of each warpgroup have executed the same setmaxnreg.
 
-    That their counts differ is a doubt: the PTX ISA asks for the same instruction, but hardware allocates by warp, and
-    attention and mixed-input kernels of NVIDIA ship with an idle warp that keeps fewer registers than its warpgroup.
+    That their counts differ is a doubt, and so is a setmaxnreg.dec of some of the warps only: the PTX ISA asks for the
+    same instruction, but hardware allocates by warp. Attention and mixed-input kernels of NVIDIA ship with an idle warp
+    that keeps fewer registers than its warpgroup, its tutorials with one warp that gives registers back.
     """
     for first in range(0, len(cta.warps), WARPGROUP):
         indices = range(first, min(first + WARPGROUP, len(cta.warps)))
         asked = {index: cta.register_requests.get(index, []) for index in indices}
         if all(counts == asked[first] for counts in asked.values()):
             continue
+        each = ", ".join(f"warp {index}: {_words(counts)}" for index, counts in asked.items())
         reason = (
-            f"setmaxnreg by the warps of a warpgroup of {cta.label}: {asked}; all must execute the same "
+            f"setmaxnreg by the warps of a warpgroup of {cta.label}: {each}; all must execute the same "
             "(PTX ISA, setmaxnreg)"
         )
-        if len({len(counts) for counts in asked.values()}) > 1:
+        if len({len(counts) for counts in asked.values()}) > 1 and not cta.register_increases.isdisjoint(indices):
             raise Fault(reason)
         doubt(reason, (cta.grid.entry.name, first, "setmaxnreg"))
+
+
+def _words(counts: list[int]) -> str:
+    """Counts in words, those that repeat once: "64, 40 (3 times)"."""
+    runs = [(count, sum(1 for _ in same)) for count, same in groupby(counts)]
+    return ", ".join(f"{count} ({times} times)" if times > 1 else str(count) for count, times in runs) or "none"

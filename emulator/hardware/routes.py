@@ -95,6 +95,10 @@ class Loads:
         """The CTA of this memory is over."""
         library().forget_routes(self.address, shared.address)
 
+    def forget_barrier(self, barrier: MBarrier) -> bool:
+        """An mbarrier is no longer live. Whether a pending load is on its way to it."""
+        return bool(library().forget_barrier(self.address, barrier.address))
+
     def forget_allocations(self) -> None:
         """The live allocations have changed: Python does the pending loads, and finds routes legal anew."""
         library().forget_allocations(self.address)

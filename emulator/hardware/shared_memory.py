@@ -85,9 +85,12 @@ class SharedMemory:
         self._open.clear()
         self._checked.clear()
 
-    def remove_barrier(self, offset: int) -> None:
-        """The bytes of the mbarrier at `offset` are ordinary memory again, poisoned."""
-        self.live_barriers.remove(offset)
+    def remove_barrier(self, offset: int, is_awaited: bool = False) -> None:
+        """The bytes of the mbarrier at `offset` are ordinary memory again, poisoned.
+
+        is_awaited: as `LiveBarriers.remove` takes it.
+        """
+        self.live_barriers.remove(offset, is_awaited)
         self._open.clear()
         self.data[offset : offset + MBARRIER_BYTES] = 0xFF
 

@@ -19,7 +19,7 @@ from emulator.execution.device import Device
 from emulator.hardware.allocations import NULL_PAGE
 from emulator.hardware.properties import DeviceProperties, ctas_per_sm
 from emulator.hardware.words import misaligned
-from emulator.host import events
+from emulator.host import events, queues
 
 ALIGNMENT = 512  # bytes, of device allocations
 CUDA_VERSION = 13000  # of the driver interface that the answers follow
@@ -136,7 +136,32 @@ def copy(target: SupportsInt, source: SupportsInt, count: int, kind: object) -> 
     ctypes.memmove(sides[1][0], sides[0][0], nbytes)
 
 
-def _record(event: SupportsInt) -> None:
+def _check_queue(queue: object) -> None:
+    queues.check(_integer(queue, "queue"))
+
+
+def _synchronize_queue(queue: object) -> None:
+    _check_queue(queue)
+    _synchronize()
+
+
+def _destroy_queue(queue: object) -> None:
+    _synchronize()
+    queues.destroy(_integer(queue, "queue"))
+
+
+def _in_queue(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with a queue for its last argument."""
+
+    def checked(*arguments: Any) -> Any:
+        _check_queue(arguments[-1])
+        return function(*arguments[:-1])
+
+    return checked
+
+
+def _record(event: SupportsInt, queue: object = 0) -> None:
+    _check_queue(queue)
     _synchronize()
     events.record(_integer(event, "event"))
 
@@ -231,12 +256,12 @@ def install_driver() -> None:
         "cuCtxSynchronize": _synchronize,
         "cuDevicePrimaryCtxRetain": lambda device: driver.CUcontext(1),
         "cuDevicePrimaryCtxRelease": _nothing,
-        "cuStreamCreate": lambda flags: driver.CUstream(0),
-        "cuStreamDestroy": _synchronize,
-        "cuStreamSynchronize": _synchronize,
-        "cuStreamWaitEvent": _nothing,
+        "cuStreamCreate": lambda flags: driver.CUstream(queues.create()),
+        "cuStreamDestroy": _destroy_queue,
+        "cuStreamSynchronize": _synchronize_queue,
+        "cuStreamWaitEvent": lambda queue, event, flags: _check_queue(queue),
         "cuEventCreate": lambda flags=0: driver.CUevent(events.create()),
-        "cuEventRecord": lambda event, queue=None: _record(event),
+        "cuEventRecord": _record,
         "cuEventSynchronize": _synchronize,
         "cuEventQuery": _synchronize,
         "cuEventElapsedTime": _elapsed,
@@ -244,9 +269,9 @@ def install_driver() -> None:
         "cuMemAlloc": lambda nbytes: driver.CUdeviceptr(allocate(nbytes)),
         "cuMemFree": free,
         "cuMemsetD8": lambda pointer, value, count: fill(pointer, value, count, np.uint8),
-        "cuMemsetD8Async": lambda pointer, value, count, queue: fill(pointer, value, count, np.uint8),
+        "cuMemsetD8Async": _in_queue(lambda pointer, value, count: fill(pointer, value, count, np.uint8)),
         "cuMemsetD32": lambda pointer, value, count: fill(pointer, value, count, np.uint32),
-        "cuMemsetD32Async": lambda pointer, value, count, queue: fill(pointer, value, count, np.uint32),
+        "cuMemsetD32Async": _in_queue(lambda pointer, value, count: fill(pointer, value, count, np.uint32)),
         # A library from here serves HardwareInfo's occupancy queries only: cubins hold no PTX to run.
         "cuLibraryLoadData": lambda *arguments: driver.CUlibrary(1),
         "cuLibraryEnumerateKernels": lambda count, library: [driver.CUkernel(1)],
@@ -275,12 +300,12 @@ def install_runtime() -> None:
         "cudaRuntimeGetVersion": lambda: CUDA_VERSION,
         "cudaDeviceGetAttribute": lambda number, device: attribute(number),
         "cudaDeviceSynchronize": _synchronize,
-        "cudaStreamSynchronize": _synchronize,
-        "cudaStreamCreate": lambda: runtime.cudaStream_t(0),
-        "cudaStreamDestroy": _synchronize,
+        "cudaStreamSynchronize": _synchronize_queue,
+        "cudaStreamCreate": lambda: runtime.cudaStream_t(queues.create()),
+        "cudaStreamDestroy": _destroy_queue,
         "cudaEventCreate": lambda: runtime.cudaEvent_t(events.create()),
         "cudaEventCreateWithFlags": lambda flags: runtime.cudaEvent_t(events.create()),
-        "cudaEventRecord": lambda event, queue=None: _record(event),
+        "cudaEventRecord": _record,
         "cudaEventSynchronize": _synchronize,
         "cudaEventQuery": _synchronize,
         "cudaEventElapsedTime": _elapsed,
@@ -288,7 +313,7 @@ def install_runtime() -> None:
         "cudaMalloc": lambda nbytes: 0 if nbytes == 0 else allocate(nbytes),
         "cudaFree": free,
         "cudaMemset": lambda pointer, value, count: _fill_low_byte(pointer, value, count),
-        "cudaMemsetAsync": lambda pointer, value, count, queue: _fill_low_byte(pointer, value, count),
+        "cudaMemsetAsync": _in_queue(_fill_low_byte),
         "cudaMemcpy": copy,
         "cudaLibraryUnload": _nothing,
         "cudaGetLastError": lambda: None,

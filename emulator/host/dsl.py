@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from emulator import toolchain
-from emulator.host import compile_cache, runtime
+from emulator.host import compile_cache, object_files, runtime
 
 captured: list[tuple[str, str]] = []
 """(function name, PTX text) of every compilation in this process, in order."""
@@ -44,6 +44,7 @@ def install() -> None:
     compiled._load_cuda_library = runtime.raising(_loads(compiled._load_cuda_library))
     executor = jit_executor.JitExecutor
     executor.run_compiled_program = runtime.raising(executor.run_compiled_program)
+    object_files.install()
 
 
 def install_tvm_ffi() -> None:
@@ -52,6 +53,7 @@ def install_tvm_ffi() -> None:
 
     for kind in (tvm_ffi_provider.TVMFFIJitCompiledFunction, tvm_ffi_provider.TVMFFIJitCompiledFunctionWithKwargs):
         kind.__call__ = runtime.raising(_loads(kind.__call__))
+    object_files.install_tvm_ffi()
 
 
 @functools.cache

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 
+from emulator.clock.record import Recording
+from emulator.clock.trace import Trace
 from emulator.compiler import stored
 from emulator.compiler.translate import translate
 from emulator.errors import EmulatorError
@@ -53,6 +55,7 @@ class Kernel:
         self._entry, self._schedule, self._lenient = entry, schedule, lenient
         self.name = entry.name
         self.params = tuple(entry.params)  # in the order of the entry's .param
+        self._recorded: tuple[object, Recording] | None = None
 
     def check(self) -> None:
         """Translates the kernel, as its first launch does. Raises EmulatorError for what is not modelled."""
@@ -72,6 +75,7 @@ class Kernel:
         wait: bool = True,
         schedule: str | None = None,
         lenient: bool | None = None,
+        record: str | os.PathLike[str] | Callable[[Trace], None] | Recording | None = None,
     ) -> None:
         """Run the kernel on the current device.
 
@@ -87,6 +91,9 @@ class Kernel:
         schedule: those of this launch, "late,random:1"; None for the module's, and without one the device's. lenient:
         True turns broken rules of order into warnings, False turns doubts into errors, None leaves it to the module,
         and without a choice there to EMULATOR_LENIENT (docs/emulator.md, "Rules").
+
+        record: what takes the launch's trace: a function, a folder, or a Recording; None leaves it to the device. The
+        launch then runs on its own and under schedule "late".
 
         wait: whether the launch has ended when this returns. Without it, the launch may run later, beside the
         `programmatic` launches that follow. Raises EmulatorError for arguments that do not fit, for a launch that the
@@ -113,9 +120,23 @@ class Kernel:
         except (ValueError, TypeError, OverflowError) as error:
             raise EmulatorError(f"launch refused: {error}", kernel=self.name) from None
         current = Device.current()
-        current.launch(self._entry, config, values, schedules, chosen)
+        current.launch(self._entry, config, values, schedules, chosen, self._recording(record))
         if wait:
             current.synchronize()
+
+    def _recording(
+        self, record: str | os.PathLike[str] | Callable[[Trace], None] | Recording | None
+    ) -> Recording | None:
+        if record is None or isinstance(record, Recording):
+            return record
+        if not callable(record) and not isinstance(record, str | os.PathLike):
+            raise EmulatorError(
+                f"launch refused: record is a {type(record).__name__}; a function, a folder or a Recording is expected",
+                kernel=self.name,
+            )
+        if self._recorded is None or self._recorded[0] != record:
+            self._recorded = record, Recording(record)  # kept, since it has a translation of the kernel
+        return self._recorded[1]
 
     def _packed(self, args: Sequence) -> list[bytes]:
         if len(args) != len(self.params):

@@ -24,7 +24,7 @@ from emulator.compiler import stored
 from emulator.errors import EmulatorError, Fault
 from emulator.execution.device import Device, LaunchConfig
 from emulator.hardware.tma.encode import encode_tiled
-from emulator.host import driver, events, graphs
+from emulator.host import driver, events, graphs, queues
 from emulator.ptx.ir import Entry, Module
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class Launch(ctypes.Structure):
         ("unknown_attribute", ctypes.c_int32),
         ("dynamic_shared_bytes", ctypes.c_uint64),
         ("event", ctypes.c_void_p),
+        ("queue", ctypes.c_size_t),
     ]
 
 
@@ -208,6 +209,7 @@ def _launch(handle: int, pointer: ctypes._Pointer[Launch], parameters: Pointer) 
     kernel, launch = _kernels[handle], pointer[0]
     if launch.unknown_attribute:
         raise EmulatorError(f"launch attribute {launch.unknown_attribute} is not modelled", kernel=kernel.name)
+    check_queue(kernel, launch.queue)
     config = LaunchConfig(
         grid=tuple(launch.grid),
         block=tuple(launch.block),
@@ -221,6 +223,15 @@ def _launch(handle: int, pointer: ctypes._Pointer[Launch], parameters: Pointer) 
     values = [ctypes.string_at(parameters[i], parameter.size) for i, parameter in enumerate(kernel.entry.params)]
     submit(kernel, config, values, launch.event)
     return SUCCESS
+
+
+def check_queue(kernel: Kernel, handle: int) -> None:
+    """Raise EmulatorError for a launch on no queue of the emulated device. A Hopper's driver checks its own."""
+    if os.environ.get("EMULATOR") != "hopper":
+        try:
+            queues.check(handle)
+        except Fault as fault:
+            raise EmulatorError(f"launch refused: {fault.reason}", kernel=kernel.name) from None
 
 
 def submit(kernel: Kernel, config: LaunchConfig, values: list[bytes], event: int | None = None) -> None:

@@ -43,6 +43,7 @@ typedef struct {
     int32_t unknown_attribute; /* 0: none */
     uint64_t dynamic_shared_bytes;
     void *event; /* recorded by the launch; NULL: none */
+    void *queue;
 } launch_t; /* runtime.Launch */
 
 typedef struct {
@@ -130,7 +131,9 @@ int _cudaKernelSetAttributeForDevice(void *kernel, int attribute, int value, int
 }
 
 int _cudaLaunchKernelEx(const config_t *config, void *kernel, void **parameters) {
-    launch_t launch = {.cluster = {1, 1, 1}, .dynamic_shared_bytes = config->dynamic_shared_bytes};
+    launch_t launch = {.cluster = {1, 1, 1},
+                       .dynamic_shared_bytes = config->dynamic_shared_bytes,
+                       .queue = config->queue};
     memcpy(launch.grid, config->grid, sizeof launch.grid);
     memcpy(launch.block, config->block, sizeof launch.block);
     for (uint32_t i = 0; i < config->attribute_count; i++) {

@@ -23,7 +23,15 @@ from torch.overrides import TorchFunctionMode
 
 from emulator import toolchain
 from emulator.execution.device import run_pending
-from emulator.host import graphs, torch_autograd, torch_cuda, torch_profiler
+from emulator.host import (
+    graphs,
+    torch_autocast,
+    torch_autograd,
+    torch_compile,
+    torch_cuda,
+    torch_library,
+    torch_profiler,
+)
 from emulator.host.torch_memory import (
     Tensor,
     call_on_cpu,
@@ -83,6 +91,9 @@ class VirtualDevice(TorchFunctionMode):
         if any(on_device(source) for source in sources):
             check_devices(func, args, sources)
             wanted = wanted or "cuda"
+            if torch_autocast.differs():
+                with torch_autocast.as_on_device(func.__name__):
+                    return place(call_on_cpu(func, args, kwargs), wanted, sources, explicit, func in ALIASING)
         return place(call_on_cpu(func, args, kwargs), wanted, sources, explicit, func in ALIASING)
 
 
@@ -165,6 +176,8 @@ def install() -> None:
     mode = VirtualDevice()
     mode.__enter__()
     torch_autograd.install(mode)
+    torch_compile.install()
+    torch_library.install(mode)
     torch_profiler.install()
     start: Any = _start_on_device(threading.Thread.start, mode)
     threading.Thread.start = start  # type: ignore[method-assign]  # a patch is the purpose

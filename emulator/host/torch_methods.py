@@ -90,7 +90,8 @@ def _layer_norm(
 ) -> Tensor:
     """Layer normalisation with sums in float32, as on a GPU; torch's CPU kernel sums gradients in the narrow type."""
     narrow = input.dtype
-    if on_device(input) and narrow in (torch.float16, torch.bfloat16):
+    autocast = torch.is_autocast_enabled("cuda")  # then the result is float32
+    if on_device(input) and not autocast and narrow in (torch.float16, torch.bfloat16):
         weight, bias = (None if one is None else mode.call(Tensor.float, (one,), {}) for one in (weight, bias))
         wide = mode.call(func, (mode.call(Tensor.float, (input,), {}), normalized_shape, weight, bias, eps), {})
         return mode.call(Tensor.to, (wide, narrow), {})

@@ -187,7 +187,7 @@ class CudaUtils:
         """A launch, with the arguments of Triton's launcher: the kernel's may hold constants and tuples."""
         if len(arguments) != _LAUNCH_ARGUMENTS:
             raise unknown_interface(f"its launcher passes {len(arguments)} arguments, {_LAUNCH_ARGUMENTS} are known")
-        x, y, z, _, function, cooperative, programmatic, sizes, metadata, enter, leave, *rest = arguments
+        x, y, z, queue, function, cooperative, programmatic, sizes, metadata, enter, leave, *rest = arguments
         global_scratch, profile_scratch, annotations, signature, values = rest
         warps, ctas, shared = sizes
         if enter is not None:
@@ -196,6 +196,7 @@ class CudaUtils:
         parameters += [_pointer(global_scratch), _pointer(profile_scratch)]
         if x * y * z > 0:
             kernel = _kernels[function]
+            runtime.check_queue(kernel, queue)
             config = LaunchConfig(
                 grid=(x * ctas, y, z),
                 block=(warps * DeviceProperties.warp_size, 1, 1),

@@ -59,6 +59,15 @@ void forget_routes(Loads *loads, const u8 *shared) {
         if (loads->routes[i].shared == shared) loads->routes[i].shared = 0;
 }
 
+// The mbarrier is no more. Returns whether a pending load is on its way to it.
+int forget_barrier(Loads *loads, const Barrier *barrier) {
+    for (int i = 0; i < ROUTES; i++)
+        if (loads->routes[i].target == barrier) memset(&loads->routes[i], 0, sizeof(Route));
+    for (s64 i = 0; i < loads->count; i++)
+        if (loads->pending[(loads->first + i) % PENDING].route.target == barrier) return 1;
+    return 0;
+}
+
 // The live allocations have changed: Python does the pending loads, and finds routes legal anew.
 void forget_allocations(Loads *loads) {
     for (int i = 0; i < ROUTES; i++) loads->routes[i].shared = 0;

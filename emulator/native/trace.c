@@ -25,7 +25,7 @@ enum { BY_LANE = 1, WIDE = 2, NARROW = 4 };  // it is a row; of 64 bits per lane
 
 enum { PLAIN, WORDS, ACCESS, BARRIER, WAIT };  // kinds of recipes
 enum { GENERIC, GLOBAL, SHARED, LOCAL, CONSTANT };  // forms of ACCESS: the state space in the text
-enum { INIT, INVAL, ARRIVE };                  // forms of BARRIER
+enum { INIT, INVAL, ARRIVE, COMPLETE };                  // forms of BARRIER
 enum { PARITY, STATE };                        // forms of WAIT
 enum { IS_GLOBAL, IS_SHARED, IS_REMOTE, IS_LOCAL, IS_CONSTANT };  // spaces in records
 enum { SHARED_TAG = 1, LOCAL_TAG = 2, TAG_SHIFT = 56 };           // of generic addresses (ops/memory.py)
@@ -74,8 +74,17 @@ static u64 value_of(const Context *ctx, const Value *value, int lane) {
 
 static u32 place_of(u64 address) { return (u32)address; }
 
-// Wavefronts of an access to shared memory: the most words of a bank, for as many lanes at a time as have 128 bytes.
+static int are_equal(const u64 *at, u32 mask) {
+    u64 first = at[__builtin_ctz(mask)];
+    for (int l = 0; l < LANES; l++)
+        if (mask >> l & 1 && at[l] != first) return 0;
+    return 1;
+}
+
+// Wavefronts of an access to shared memory: the most words of a bank, for as many lanes at a time as have 128 bytes. One
+// serves all lanes that have the same address.
 static u32 wavefronts(const u64 *at, u32 mask, int nbytes) {
+    if (are_equal(at, mask)) return 1;
     int step = nbytes <= 4 ? LANES : nbytes >= LINE ? 1 : LINE / nbytes, words = nbytes <= 4 ? 1 : nbytes / 4;
     u32 total = 0;
     for (int first = 0; first < LANES; first += step) {
@@ -160,7 +169,8 @@ static void put_barrier(const Context *ctx, const Recipe *recipe, Trace *trace, 
         u32 lanes = recipe->form == INIT ? 1 : (u32)__builtin_popcount(alike);
         put(trace, place_of(address));
         if (recipe->form != INVAL) put(trace, lanes * (u32)value_of(ctx, &recipe->values[0], first));
-        if (recipe->form == ARRIVE) put(trace, lanes * (u32)value_of(ctx, &recipe->values[1], first));
+        u32 bytes = lanes * (u32)value_of(ctx, &recipe->values[1], first);
+        if (recipe->form >= ARRIVE) put(trace, recipe->form == COMPLETE ? -bytes : bytes);
         mask &= ~alike;
     }
 }

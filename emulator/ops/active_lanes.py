@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.arithmetic.lanes import FULL, bits_of, lanes
-from emulator.errors import Fault
+from emulator.errors import Fault, ordering_fault
 
 if TYPE_CHECKING:
-    from emulator.hardware.warp import ActiveGroup
+    from emulator.hardware.warp import ActiveGroup, Issuer
 
 Operand = int | np.ndarray
 """A source operand as generated code passes it: an integer if it is uniform in the warp, else a row of 32 lanes."""
@@ -47,10 +47,21 @@ def one_lane(mask: int, instruction: str) -> None:
 def whole_warp(g: ActiveGroup, mask: int, instruction: str) -> None:
     """Raises Fault unless all live lanes of the warp are active: `.sync.aligned` instructions need them together."""
     if mask != g.warp.live:
-        raise Fault(
-            f"{instruction} is executed by lanes {mask:#010x} of {g.warp.live:#010x}: the warp has diverged, and "
-            "all of its threads must execute the same .aligned instruction"
-        )
+        raise Fault(_parted(g, mask, instruction))
+
+
+def _parted(g: ActiveGroup, mask: int, instruction: str) -> str:
+    return (
+        f"{instruction} is executed by lanes {mask:#010x} of {g.warp.live:#010x}: the warp has diverged, and all of "
+        "its threads must execute the same .aligned instruction"
+    )
+
+
+def aligned_or_lenient(issuer: Issuer, mask: int, instruction: str) -> None:
+    """As `whole_warp`, but a warning in a lenient run: on hardware the lanes of a warp wait for each other there."""
+    g, pc = issuer
+    if mask != g.warp.live:
+        ordering_fault(_parted(g, mask, instruction), (g.grid.entry.name, pc, "parted"))
 
 
 def parties(mask: int, membermask: Operand) -> list[tuple[int, int]]:

@@ -13,7 +13,7 @@ from emulator.errors import Fault
 from emulator.hardware.barriers import NamedBarrier
 from emulator.hardware.properties import WARP_THREADS
 from emulator.hardware.tensor.order import arrives
-from emulator.ops.active_lanes import members, parties, whole_warp
+from emulator.ops.active_lanes import aligned_or_lenient, members, parties, whole_warp
 from emulator.ops.fences import publish
 
 if TYPE_CHECKING:
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 def _named(
-    g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int | None, instruction: str
+    g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int | None, issuer: Issuer, instruction: str
 ) -> tuple[NamedBarrier, int]:
     """The barrier, and the number of threads that complete it. threads: the operand, None for all of the CTA."""
     if aligned:
-        whole_warp(g, mask, instruction)
-    elif mask != g.warp.live:
-        raise Fault(f"{instruction} without .aligned by a part of a warp, lanes {mask:#010x}, is not modelled")
+        aligned_or_lenient(issuer, mask, instruction)
+    if mask != g.bits:
+        raise Fault(f"{instruction} whose predicate holds in a part of the active lanes, {mask:#010x}, is not modelled")
     if not 0 <= number < 16:
         raise Fault(f"{instruction} of barrier {number}: there are 16 per CTA")
     if threads is not None and (threads % 32 or threads <= 0):
@@ -36,18 +36,32 @@ def _named(
     return g.cta.named_barrier(number), g.cta.counted_threads() if threads is None else threads
 
 
-def _whole_warp_arrives(g: ActiveGroup, barrier: NamedBarrier, threads: int | None, needed: int) -> None:
-    """The warp arrives with all of its threads, exited lanes included: barriers count warps (PTX ISA, "bar")."""
+def _warp_arrives(
+    issuer: Issuer, mask: int, barrier: NamedBarrier, threads: int | None, needed: int, waits: bool = False
+) -> bool:
+    """The warp arrives with all of its threads, exited lanes included: barriers count warps (PTX ISA, "bar").
+
+    waits: the group goes on to wait for the barrier. Returns False if it does so already, as a part of a warp that has
+    parted: until others of its lanes are there, or in the group that has been there before.
+    """
+    g, pc = issuer
     g.cta.machine.progress += 1
+    ended = False
+    if mask != g.warp.live or g.warp in barrier.parted:
+        parted = barrier.arrive_in_part(g, mask, threads, waits)
+        if parted is None:
+            return False
+        ended = waits and parted.unite(g.warp, g, pc)
     if g.warp.tensor.touched:
         arrives(g)
     barrier.arrive(f"warp {g.warp.index}", WARP_THREADS, threads, needed, g.warp.known)
+    return not ended
 
 
 def arrive(g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int, issuer: Issuer) -> None:
     """bar.arrive."""
-    barrier, needed = _named(g, mask, aligned, number, threads, "bar.arrive")
-    _whole_warp_arrives(g, barrier, threads, needed)
+    barrier, needed = _named(g, mask, aligned, number, threads, issuer, "bar.arrive")
+    _warp_arrives(issuer, mask, barrier, threads, needed)
 
 
 def wait(g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int | None, issuer: Issuer) -> bool:
@@ -60,9 +74,10 @@ def wait(g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int | N
         g.waiting = None
         g.warp.synced = max(g.warp.synced, barrier.ended)
         return True
-    barrier, needed = _named(g, mask, aligned, number, threads, "bar.sync")
+    barrier, needed = _named(g, mask, aligned, number, threads, issuer, "bar.sync")
     generation = barrier.generation
-    _whole_warp_arrives(g, barrier, threads, needed)
+    if not _warp_arrives(issuer, mask, barrier, threads, needed, waits=True):
+        return False
     if barrier.generation != generation:
         g.warp.synced = max(g.warp.synced, barrier.ended)
         g.warp.known |= barrier.news
@@ -77,6 +92,10 @@ def wait_reduction(
 ) -> bool:
     """bar.red until its result is known. predicate: a bit per lane in which it holds."""
     if g.waiting is None:
+        if aligned:
+            whole_warp(g, mask, "bar.red")
+        elif mask != g.warp.live:
+            raise Fault(f"bar.red by a part of a warp, lanes {mask:#010x}, is not modelled")
         held, voters = g.cta.named_barrier(number).votes
         g.cta.named_barrier(number).votes = held + (predicate & mask).bit_count(), voters + mask.bit_count()
         g.reduced = g.cta.named_barrier(number).generation

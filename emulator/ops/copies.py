@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from emulator.arithmetic.reductions import combined
-from emulator.errors import Fault
+from emulator.errors import Fault, is_lenient
 from emulator.hardware.async_operations import AsyncOperation
 from emulator.hardware.mbarriers import TILE_LOAD
 from emulator.hardware.routes import Operands
@@ -20,10 +20,13 @@ from emulator.ops.copy_operands import (
     LOAD,
     REDUCTION,
     STORE,
+    Awaited,
+    Destination,
     MapReader,
     Place,
     destinations,
     issues,
+    lands_later,
     own_source,
     signed_coordinates,
 )
@@ -60,11 +63,13 @@ def load_tile(
         for (cta, offset), _ in places:
             rules.check_tile(reader.issued, place, cta.shared, offset, "store", rows)
         load = _tile_load(g, reader, place, places, rows, issuer)
-        async_op = AsyncOperation(g, issuer, load, reader.prepare)
+        async_op = AsyncOperation(g, issuer, load, reader.prepare, lands_later(places))
+        if is_lenient() and not g.grid.is_parameter(address):
+            reader.prepare()
         if not g.grid.is_parameter(address):
             g.warp.map_reads.append((mask, async_op))
         elif targets is None and not rows:
-            _let_repeat(g, Operands(dst, address, mbar), reader.issued, places[0])
+            _let_repeat(g, Operands(dst, address, mbar), reader.issued, cast("tuple[Place, MBarrier]", places[0]))
         g.cta.machine.queues.load(async_op)
 
 
@@ -86,7 +91,7 @@ def pending_load(load: Load, warp: Warp) -> AsyncOperation:
     def run() -> None:
         g.cta.alive("a tensor copy", issuer)
         barrier = cast("MBarrier", g.cta.shared.live_barriers.by_address[route.target])
-        places = [((g.cta, route.offset), barrier)]
+        places: list[Destination] = [((g.cta, route.offset), barrier)]
         _tile_load(g, MapReader(g, route.map, issuer), tuple(load.at[: route.rank]), places, False, issuer)()
 
     async_op = AsyncOperation(g, issuer, run)
@@ -98,7 +103,7 @@ def _tile_load(
     g: ActiveGroup,
     reader: MapReader,
     coords: tuple[int, ...],
-    places: list[tuple[Place, MBarrier]],
+    places: list[Destination],
     rows: bool,
     issuer: Issuer,
 ) -> Callable[[], None]:
@@ -134,7 +139,7 @@ def load_bulk(
         for (cta, offset), _ in places:
             rules.check_bulk(g.grid.memory, address, cta.shared, offset, size, "store")
 
-        def run(address: int = address, size: int = size, places: list[tuple[Place, MBarrier]] = places) -> None:
+        def run(address: int = address, size: int = size, places: list[Destination] = places) -> None:
             (first, offset), _ = places[0]
             first.alive("a bulk copy", issuer)
             boxes.load_bulk(g.grid.memory, address, first.shared, offset, size, issuer)
@@ -144,7 +149,7 @@ def load_bulk(
             for _, notified in places:
                 notified.complete(size, "bulk copy", issuer)
 
-        g.cta.machine.queues.load(AsyncOperation(g, issuer, run))
+        g.cta.machine.queues.load(AsyncOperation(g, issuer, run, waits=lands_later(places)))
 
 
 def copy_shared(
@@ -175,7 +180,7 @@ def copy_shared(
             offset: int = offset,
             source_offset: int = source_offset,
             size: int = size,
-            notified: MBarrier = notified,
+            notified: MBarrier | Awaited = notified,
         ) -> None:
             target.alive("a bulk copy", issuer)
             data = g.cta.shared.read(source_offset, size, issuer)

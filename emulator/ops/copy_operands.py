@@ -5,12 +5,13 @@ They are checked when a warp issues the copy.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from emulator.arithmetic.lanes import lane_list
-from emulator.errors import Fault
+from emulator.errors import Fault, is_lenient
 from emulator.hardware.tma.known_maps import map_at
 from emulator.hardware.tma.tensor_map import TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES, TensorMap
 from emulator.ops.mbarrier import barrier_at
@@ -23,8 +24,11 @@ if TYPE_CHECKING:
     from emulator.hardware.warp import ActiveGroup, Issuer
 
 LOAD, STORE, REDUCTION = "load", "store", "reduction"
+PATIENCE = 10_000  # looks for a barrier that has not come: its CTA may spin for ever
 Place = tuple["Cta", int]
 """A CTA and an offset in its shared memory."""
+Destination = tuple[Place, "MBarrier | Awaited"]
+"""Where a copy lands, and the barrier that it notifies."""
 
 
 def issues(mask: int, kind: str, operands: tuple) -> list[tuple]:
@@ -101,9 +105,47 @@ def own_source(g: ActiveGroup, address: int) -> int:
     return offset
 
 
+class Awaited:
+    """An mbarrier that another CTA of the cluster has not initialised yet, in a lenient run.
+
+    The CTAs of a cluster start together on hardware, and a load lands about a microsecond after its issue: its bytes
+    find the barrier, if the other CTA's way to mbarrier.init is not much longer than this one's to the load.
+    """
+
+    __slots__ = ("_cta", "_looks", "_offset")
+
+    def __init__(self, cta: Cta, offset: int):
+        self._cta, self._offset = cta, offset
+        self._looks = 0
+
+    @property
+    def may_come(self) -> bool:
+        """Whether it is not there, and a warp of its CTA that can run may initialise it."""
+        if self._offset in self._cta.mbarriers:
+            return False
+        self._looks += 1
+        return self._looks < PATIENCE and any(not group.blocked for warp in self._cta.warps for group in warp.groups)
+
+    def complete(self, nbytes: int, how: str, issuer: Issuer) -> None:
+        """As `MBarrier.complete`. Raises Fault if the barrier has not come."""
+        self._cta.mbarrier(self._offset).complete(nbytes, how, issuer)
+
+
+def lands_later(places: list[Destination]) -> Callable[[], bool] | None:
+    """A function that says whether a copy has to wait for a barrier; None if it has not."""
+    awaited = [barrier for _, barrier in places if isinstance(barrier, Awaited)]
+    return (lambda: any(barrier.may_come for barrier in awaited)) if awaited else None
+
+
+def _of_peer(g: ActiveGroup, cta: Cta, offset: int) -> MBarrier | Awaited:
+    if is_lenient() and cta is not g.cta and not cta.exited and offset not in cta.mbarriers:
+        return Awaited(cta, offset)
+    return cta.mbarrier(offset)
+
+
 def destinations(
     g: ActiveGroup, destination: int, barrier: int, multicast: int | None, pair: bool, own_only: bool
-) -> list[tuple[Place, MBarrier]]:
+) -> list[Destination]:
     """(destination, mbarrier) for each CTA that receives the copy (PTX ISA, "cp.async.bulk.tensor", .multicast,
     .cta_group).
 
@@ -128,5 +170,5 @@ def destinations(
         notified = g.cta.cluster.cta((rank & ~1) | (signalled.rank & 1) if pair else rank, g.cta)
         check_started(g, receiver)
         check_started(g, notified)
-        found.append(((receiver, offset), notified.mbarrier(barrier_offset)))
+        found.append(((receiver, offset), _of_peer(g, notified, barrier_offset)))
     return found

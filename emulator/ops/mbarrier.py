@@ -76,7 +76,7 @@ def init(g: ActiveGroup, mask: int, space: str | None, address: Operand, count: 
             if existing.is_untouched:
                 existing.initialise(expected, issuer)
             else:
-                cta.shared.remove_barrier(offset)
+                _remove(cta, offset)
                 existing = None
         barrier = existing or MBarrier(f"mbarrier at shared offset {offset:#x} of {cta.label}", expected, cta, issuer)
         if barrier.hidden is None:
@@ -94,8 +94,15 @@ def invalidate(g: ActiveGroup, mask: int, space: str | None, address: int, issue
     if barrier.is_awaited or barrier.bytes:
         raise Fault(f"mbarrier.inval of a barrier in use: {barrier} (PTX ISA, mbarrier.inval)")
     g.cta.machine.progress += 1
-    del cta.mbarriers[offset]
-    cta.shared.remove_barrier(offset)
+    _remove(cta, offset)
+
+
+def _remove(cta: Cta, offset: int) -> None:
+    """The mbarrier at an offset is no longer live."""
+    barrier, loads = cta.mbarriers.pop(offset), cta.machine.turns.loads
+    cta.shared.remove_barrier(offset, loads is not None and loads.forget_barrier(barrier))
+    if barrier.hidden is not None:
+        cta.hidden_barriers.remove(barrier)
 
 
 def _targets(g: ActiveGroup, mask: int, space: str | None, address: Operand) -> list[tuple[MBarrier, int]]:
@@ -118,8 +125,11 @@ def _per_lane(value: Operand, mask: int) -> int:
     return values.pop()
 
 
-def deliver(g: ActiveGroup, barrier: MBarrier, issuer: Issuer, action: Callable[[], None]) -> None:
-    """Runs an action on a barrier: at once in the issuer's CTA; in another CTA the schedule decides when."""
+def deliver(g: ActiveGroup, barrier: MBarrier, how: str, issuer: Issuer, action: Callable[[], None]) -> None:
+    """Runs an action on a barrier: at once in the issuer's CTA; in another CTA the schedule decides when.
+
+    how: its kind, for messages.
+    """
     if barrier.home is g.cta:
         action()
         return
@@ -128,6 +138,7 @@ def deliver(g: ActiveGroup, barrier: MBarrier, issuer: Issuer, action: Callable[
 
     def run() -> None:
         home.alive(f"an arrival on the {barrier.name}", issuer)
+        barrier.check_live(how, issuer)
         action()
 
     g.cta.machine.queues.arrival(AsyncOperation(g, issuer, run))
@@ -164,7 +175,7 @@ def arrive(
                 barrier.expect(expected)
             barrier.arrive(arrivals, ARRIVAL, issuer, drop)
 
-        deliver(g, barrier, issuer, act)
+        deliver(g, barrier, ARRIVAL, issuer, act)
     return state
 
 
@@ -177,7 +188,7 @@ def expect_tx(g: ActiveGroup, mask: int, space: str | None, address: Operand, nb
     """mbarrier.expect_tx by every active lane."""
     g.cta.machine.progress += 1
     for barrier, lanes in _targets(g, mask, space, address):
-        deliver(g, barrier, issuer, partial(barrier.expect, _per_lane(nbytes, mask) * lanes))
+        deliver(g, barrier, "expect_tx", issuer, partial(barrier.expect, _per_lane(nbytes, mask) * lanes))
 
 
 def complete_tx(
@@ -186,7 +197,8 @@ def complete_tx(
     """mbarrier.complete_tx by every active lane."""
     g.cta.machine.progress += 1
     for barrier, lanes in _targets(g, mask, space, address):
-        deliver(g, barrier, issuer, partial(barrier.complete, _per_lane(nbytes, mask) * lanes, COMPLETION, issuer))
+        action = partial(barrier.complete, _per_lane(nbytes, mask) * lanes, COMPLETION, issuer)
+        deliver(g, barrier, COMPLETION, issuer, action)
 
 
 def _waited_for(g: ActiveGroup, address: int) -> MBarrier:

@@ -24,6 +24,8 @@ def set_registers(g: ActiveGroup, mask: int, count: int, instruction: str) -> No
     if before and (count < before[-1] if ".inc" in instruction else count > before[-1]):
         raise Fault(f"{instruction} to {count} registers from {before[-1]} (PTX ISA, setmaxnreg)")
     before.append(count)
+    if ".inc" in instruction:
+        g.cta.register_increases.add(g.warp.index)
     total = requested(requests)
     if total > REGISTERS:
         raise Fault(f"{instruction} to {count}: warpgroups have asked for {total} registers, an SM has {REGISTERS}")

@@ -138,7 +138,7 @@ def commit(g: ActiveGroup, mask: int, cta_group: int, barrier: Operand, multicas
     def run() -> None:
         for cta, barrier in targets:
             cta.alive(f"tcgen05.commit, an arrival on the {barrier.name},", issuer)
-            deliver(g, barrier, issuer, partial(barrier.arrive, 1, "tcgen05.commit", issuer))
+            deliver(g, barrier, "tcgen05.commit", issuer, partial(barrier.arrive, 1, "tcgen05.commit", issuer))
 
     one_lane(mask, "tcgen05.commit")
     _submit(g, mask, cta_group, issuer, run)

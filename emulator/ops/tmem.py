@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.arithmetic.lanes import FULL
-from emulator.errors import Fault, ordering_fault
+from emulator.errors import Fault, doubt, ordering_fault
 from emulator.hardware.tensor.order import IssuedAccess, Release, columns_mask, fence_after, fence_before
 from emulator.hardware.tensor.tmem import fragment, touched_columns
 from emulator.ops.active_lanes import pick, whole_warp
@@ -51,10 +51,12 @@ def wait_alloc(g: ActiveGroup, mask: int, cta_group: int, destination: int, colu
     if cta_group == 2:
         ctas = group_ctas(g, cta_group)
         if not g.warp.known >> (g.cta.rank ^ 1) & 1:
-            ordering_fault(
+            # Behind an arrival on the cluster barrier the other CTA is sure to come: it is a doubt.
+            report = ordering_fault if mask & ~g.warp.cluster_arrived else doubt
+            report(
                 "tcgen05.alloc.cta_group::2 where this warp has not heard of the other CTA: that has to have started, "
                 'and only a cluster barrier or a message of it on an mbarrier says so (PTX ISA, "tcgen05.alloc")',
-                (g.grid.entry.name, issuer[1]),
+                (g.grid.entry.name, issuer[1], "tcgen05.alloc"),
             )
         pair = g.cta.cluster.allocations[g.cta.rank // 2]
         base = pair.take(g.cta.rank % 2, columns, [cta.tmem for cta in ctas])
@@ -79,6 +81,12 @@ def dealloc(g: ActiveGroup, mask: int, cta_group: int, address: int, columns: in
     """tcgen05.dealloc."""
     whole_warp(g, mask, "tcgen05.dealloc")
     g.cta.use_cta_group(cta_group)
+    if cta_group == 2 and not g.warp.known >> (g.cta.rank ^ 1) & 1:
+        ordering_fault(
+            "tcgen05.dealloc.cta_group::2 where this warp has not heard of the other CTA: that may not have allocated "
+            'yet, and only a cluster barrier or a message of it on an mbarrier says so (PTX ISA, "tcgen05.dealloc")',
+            (g.grid.entry.name, issuer[1], "tcgen05.dealloc"),
+        )
     g.cta.tmem.dealloc(address, columns)
     g.cta.tmem.order.free(issuer, columns_mask(address, columns))
     g.cta.machine.progress += 1
@@ -120,7 +128,7 @@ def load(
     whole_warp(g, mask, "tcgen05.ld")
     memory, user, quadrant = g.cta.tmem, g.warp.tensor, g.warp.index % 4
     place = memory.place("tcgen05.ld", shape, num, quadrant, pick(taddr, mask), packed, half_split or 0)
-    memory.order.access(issuer, user.own, user.after, touched_columns(place, quadrant), 0)
+    memory.order.access(issuer, user.own, user.seen, touched_columns(place, quadrant), 0)
     user.touched = True
     finish_stores(g)
     fill = partial(g.warp.registers.fill, destinations, mask, memory.words, place[0], fragment(*place[1:]))
@@ -147,7 +155,7 @@ def store(
     g.cta.machine.progress += 1
     memory, user, quadrant = g.cta.tmem, g.warp.tensor, g.warp.index % 4
     place = memory.place("tcgen05.st", shape, num, quadrant, pick(taddr, mask), unpacked, half_split or 0)
-    memory.order.access(issuer, user.own, user.after, 0, touched_columns(place, quadrant))
+    memory.order.access(issuer, user.own, user.seen, 0, touched_columns(place, quadrant))
     user.touched = True
     if user.queue or g.cta.machine.postpones():
         user.queue.append(_Pending(issuer[1], True, partial(memory.write, place, np.array(values))))

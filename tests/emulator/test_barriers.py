@@ -355,13 +355,87 @@ def test_a_warp_that_exits_after_the_others_have_arrived():
     assert lanes(body, threads=96) == [0xDEAD] * 32 + [8] * 64
 
 
+# Lane 0 of warp 0 jumps back into the others' way: the warp's lanes come to the barrier at MEET one group at a time.
+PARTED = """
+    shr.u32 %r11, %tid, 5; and.b32 %r12, %tid, 31; mov.u32 %r10, smem; mov.u32 %r1, 0;
+    setp.eq.u32 %p1, %r11, 1; @%p1 bra OTHER; setp.ne.u32 %p2, %r12, 0; @%p2 bra MEET;
+    st.shared.b32 [%r10], 7; setp.gt.u32 %p3, %r12, 40; @%p3 bra END; {lane0}
+MEET: {barrier} 1, 64; {after} ld.shared.b32 %r1, [%r10]; bra END;
+OTHER: bar.sync 1, 64; ld.shared.b32 %r1, [%r10];
+END:
+"""
+ELECT = "elect.sync _|%p4, -1;"
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("after", ["", ELECT])
+def test_lanes_of_a_parted_warp_wait_for_each_other(schedule, after):
+    """barrier.sync without .aligned; behind it they go on together."""
+    body = PARTED.format(barrier="barrier.sync", lane0="", after=after)
+    assert lanes(body, threads=64, schedule=schedule) == [7] * 64
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("barrier", ["bar.sync", "barrier.sync.aligned"])
+def test_an_aligned_barrier_of_a_parted_warp(schedule, barrier, monkeypatch):
+    """An error; in a lenient run a warning, and the lanes wait for each other."""
+    body = PARTED.format(barrier=barrier, lane0="", after=ELECT)
+    with pytest.raises(EmulatorError, match="bar.sync is executed by lanes 0x.* the warp has diverged"):
+        lanes(body, threads=64, schedule=schedule)
+    monkeypatch.setenv("EMULATOR_LENIENT", "1")
+    monkeypatch.setattr(errors, "_reported", set())
+    with pytest.warns(errors.OrderingWarning, match="the warp has diverged"):
+        assert lanes(body, threads=64, schedule=schedule) == [7] * 64
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_lanes_of_a_parted_warp_at_two_instructions(schedule):
+    """They meet at barrier 1 all the same, and stay apart behind it until they meet at END."""
+    body = PARTED.format(barrier="barrier.sync", lane0="barrier.sync 1, 64; mov.u32 %r1, 9; bra END;", after="")
+    assert lanes(body, threads=64, schedule=schedule) == [9] + [7] * 63
+    with pytest.raises(EmulatorError, match="elect.sync: membermask 0xffffffff names lanes"):
+        lanes(body.replace("MEET: barrier.sync 1, 64;", f"MEET: barrier.sync 1, 64; {ELECT}"), threads=64)
+
+
+def test_a_lane_that_exits_is_not_waited_for():
+    body = PARTED.format(barrier="barrier.sync", lane0="ret;", after="")
+    assert lanes(body, threads=64) == [0xDEAD] + [7] * 63
+
+
+def test_lanes_of_a_parted_warp_that_wait_for_ever():
+    """Lane 0 is at another barrier: neither is complete."""
+    body = PARTED.format(barrier="barrier.sync", lane0="barrier.sync 2, 64;", after="")
+    with pytest.raises(EmulatorError, match="the kernel hangs") as error:
+        lanes(body, threads=64)
+    assert "lanes 0xfffffffe of warp 0 wait for its others" in error.value.reason
+    assert "lanes 0x00000001 of warp 0 wait for its others" in error.value.reason
+
+
+@pytest.mark.parametrize("number", [64, 96])
+def test_lanes_of_a_parted_warp_that_do_not_agree(number):
+    body = PARTED.format(barrier="barrier.sync", lane0=f"barrier.sync 1, {number}; bra END;", after="")
+    if number == 64:
+        assert lanes(body, threads=64) == [0] + [7] * 63
+        return
+    with pytest.raises(EmulatorError, match="arrive on barrier 1 with .* threads while lanes"):
+        lanes(body, threads=64)
+
+
+def test_reductions_of_a_parted_warp():
+    body = PARTED.format(barrier="barrier.sync", lane0="", after="")
+    body = body.replace("barrier.sync 1, 64;", "barrier.red.popc.u32 %r2, 1, 64, %p2;")
+    with pytest.raises(EmulatorError, match="bar.red by a part of a warp, .* is not modelled"):
+        lanes(body, threads=64)
+
+
 @pytest.mark.parametrize(
     "instruction,reason",
     [
         ("bar.sync 16;", "there are 16 per CTA"),
         ("bar.sync 1, 48;", "must be a positive multiple of 32"),
         ("bar.arrive 1, 32; bar.arrive 1, 64; bar.arrive 1, 32;", "is used with 32 threads while"),
-        ("setp.gt.u32 %p1, %tid, 7; @%p1 bra A; barrier.sync 1, 64; A:", "by a part of a warp, .* is not modelled"),
+        ("setp.gt.u32 %p1, %tid, 7; @%p1 barrier.sync 1, 64;", "whose predicate holds in a part .* is not modelled"),
+        ("setp.gt.u32 %p1, %tid, 7; @%p1 bra A; barrier.sync 1, 64; A:", "the kernel hangs"),
         ("barrier.cluster.wait.aligned;", "without a barrier.cluster.arrive"),
         ("barrier.cluster.arrive.aligned; barrier.cluster.arrive.aligned;", "arrive twice"),
     ],
@@ -503,7 +577,8 @@ def test_invalidation_with_bytes_outstanding():
         ),
     ],
 )
-def test_register_counts(body, reason):
+def test_register_counts(monkeypatch, body, reason):
+    monkeypatch.setenv("EMULATOR_LENIENT", "0")
     with pytest.raises(EmulatorError, match=reason):
         lanes(f"mov.u32 %r1, 0; {body}", threads=384)
 

@@ -61,6 +61,30 @@ def test_arguments_are_rewritten():
         nvcc.rewritten(["-dc", "x.cu"])
 
 
+def test_response_files_are_read(tmp_path):
+    """Also where one names another, so that what decides an object is among the options by which it is kept."""
+    for name, text in (("a.rsp", "-O1 '-DNAME=\"a b\"' @b.rsp"), ("b.rsp", "-arch=sm_90\n-c x.cu\t-o x.o")):
+        (tmp_path / name).write_text(text.replace("@", f"@{tmp_path}/"))
+    words = ["-O1", '-DNAME="a b"', "-arch=sm_90", "-c", "x.cu", "-o", "x.o"]
+    assert nvcc.expanded(["-v", f"@{tmp_path}/a.rsp", "-w"]) == ["-v", *words, "-w"]
+    assert nvcc.expanded(["-optf", f"{tmp_path}/a.rsp"], nvcc._OPTIONS_FILES) == words
+    assert (
+        nvcc.expanded([f"--options-file={tmp_path}/a.rsp,{tmp_path}/b.rsp"], nvcc._OPTIONS_FILES) == words + words[2:]
+    )
+    assert nvcc.expanded(["@none", "-Dx=@y"]) == ["@none", "-Dx=@y"]
+    with pytest.raises(nvcc.Usage, match=f"response file {tmp_path}/none"):
+        nvcc.expanded(["-optf", f"{tmp_path}/none"], nvcc._OPTIONS_FILES)
+    made = nvcc.rewritten(nvcc.expanded([f"@{tmp_path}/a.rsp"]))
+    assert "-arch=sm_90" not in made and "arch=compute_90,code=compute_90" in made
+
+
+@needs_nvcc
+def test_objects_are_kept_by_what_response_files_say(project, folder):
+    for define in ("-DA", "-DB"):
+        (folder / "options").write_text(define)
+        assert project(f"@{folder}/options") and not project(f"@{folder}/options")
+
+
 @pytest.fixture
 def folder(tmp_path):
     made = tmp_path / "of a project"
@@ -76,7 +100,7 @@ def project(tmp_path, folder, monkeypatch):
     runs, run = [], subprocess.run
 
     def counted(command, **options):
-        runs.extend(command[1:2])
+        runs.extend(command)
         return run(command, **options)
 
     monkeypatch.setattr(nvcc.subprocess, "run", counted)
@@ -86,7 +110,7 @@ def project(tmp_path, folder, monkeypatch):
     def compile_(*options):
         runs.clear()
         command = ["g++", "-c", str(folder / "file.cpp"), "-o", str(folder / "file.o"), *options]
-        assert nvcc.run(command) == 0 and (folder / "file.o").exists()
+        assert nvcc.main(command) == 0 and (folder / "file.o").exists()
         (folder / "file.o").unlink()
         return "-c" in runs
 
@@ -184,6 +208,7 @@ def test_a_wrapper_with_another_magic_number_is_refused():
         ("launch refused: cluster (3, 1, 1) has 3 CTAs", 912),
         ("launch refused: cooperative launch of 5000 CTAs, 4736 fit", 720),
         ("wgmma.fence is not modelled", 218),
+        ("tcgen05.ld.sync.aligned.32x32b.x1.b32 touches tensor memory columns of an MMA", 719),
         ("any other rule", 719),
     ],
 )

@@ -22,7 +22,7 @@ SOURCES = ROOT / "tests" / "cuda" / "programs"
 RUNTIME = toolchain.HERE / "cuda_programs" / "runtime"
 
 CHECKS = (
-    *("vector_add", "symbols", "dynamic_shared", "clusters", "cooperative", "grid_barrier", "occupancy"),
+    *("vector_add", "symbols", "queues", "dynamic_shared", "clusters", "cooperative", "grid_barrier", "occupancy"),
     *("device", "memory", "events", "illegal_address", "driver_entry_points", "modules_by_driver"),
 )
 

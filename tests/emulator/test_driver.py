@@ -100,6 +100,27 @@ def test_copies(memory):
     value(runtime.cudaMemcpy(0, 0, 0, TO_DEVICE))
 
 
+def test_queues(memory):
+    queue, event = value(driver.cuStreamCreate(0)), value(driver.cuEventCreate(0))
+    for known in (queue, 0, 1, 2, value(runtime.cudaStreamCreate())):
+        value(driver.cuMemsetD8Async(memory, 1, SIZE, known))
+        value(driver.cuStreamSynchronize(known))
+        value(driver.cuEventRecord(event, known))
+    value(driver.cuStreamDestroy(queue))
+    for unknown in (queue, 0x1234):
+        for call, arguments in (
+            (driver.cuMemsetD8Async, (memory, 1, SIZE, unknown)),
+            (runtime.cudaMemsetAsync, (memory, 1, SIZE, unknown)),
+            (driver.cuStreamSynchronize, (unknown,)),
+            (driver.cuStreamWaitEvent, (unknown, event, 0)),
+            (driver.cuEventRecord, (event, unknown)),
+            (driver.cuStreamDestroy, (unknown,)),
+        ):
+            with pytest.raises(EmulatorError, match=f"queue {int(unknown):#x}: no such queue"):
+                call(*arguments)
+    refused(lambda call: call(0), "a default queue cannot be destroyed", "cuStreamDestroy", "cudaStreamDestroy")
+
+
 def test_queries():
     for number in (1, -1, None, "x", 1.5):
         refused(lambda call, number=number: call(number), "device ", "cuDeviceGet", "cudaSetDevice")

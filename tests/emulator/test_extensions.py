@@ -40,6 +40,22 @@ at::Tensor twice_plus_one(at::Tensor x, int64_t n) {
     return y.add(one);
 }
 
+std::vector<at::Tensor> to_the_host(at::Tensor x, at::Tensor other) {
+    auto dtype = c10::make_optional(x.scalar_type());
+    return {x.cpu(), x.to(at::kCPU), x.to(at::kCPU, at::kDouble), x.to(at::kCPU, x.scalar_type()), x.to(other),
+            x.to(dtype, at::kStrided, at::Device(at::kCPU), false, false, false, at::MemoryFormat::Preserve),
+            x.toBackend(at::Backend::CPU), x.cpu().to(at::kInt)};
+}
+
+std::vector<at::Tensor> to_the_device(at::Tensor x, at::Tensor other) {
+    return {x.cuda(), x.to(at::kCUDA), x.to(at::kCUDA, at::kDouble), x.to(other), x.to(other.device()),
+            x.to(other.options().dtype(at::kInt))};
+}
+
+std::vector<at::Tensor> nowhere(at::Tensor x) {
+    return {x.to(x.device()), x.to(x.options()), x.to(x.scalar_type()), x.to(x), x.is_cuda() ? x.cuda() : x.cpu()};
+}
+
 at::Tensor of_the_library(at::Tensor x) { return twice_plus_one(x, x.numel()); }
 
 TORCH_LIBRARY(emulator_test, library) {
@@ -50,7 +66,12 @@ TORCH_LIBRARY(emulator_test, library) {
 
 TORCH_LIBRARY_IMPL(emulator_test, CUDA, library) { library.impl("on_cuda", &of_the_library); }
 
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) { module.def("twice_plus_one", &twice_plus_one); }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
+    module.def("twice_plus_one", &twice_plus_one);
+    module.def("to_the_host", &to_the_host);
+    module.def("to_the_device", &to_the_device);
+    module.def("nowhere", &nowhere);
+}
 """
 
 
@@ -80,6 +101,37 @@ def test_a_function(extension):
 def test_checks_in_cpp_refuse_host_tensors(extension):
     with pytest.raises(RuntimeError, match="x must be on the device"):
         extension.twice_plus_one(torch.arange(300.0), 300)
+
+
+def check_moved(source, results, is_cuda):
+    """Each result has the source's values, is on the device named, and has memory of its own."""
+    assert [result.is_cuda for result in results] == [is_cuda] * len(results)
+    assert all(torch.equal(result.cpu().float(), source.cpu()) for result in results)
+    before = source.clone()
+    for result in results:
+        result.add_(1)
+    assert torch.equal(source, before)
+
+
+@needs_nvcc
+def test_cpp_code_moves_a_tensor_to_the_host(extension):
+    x = torch.arange(7.0, device="cuda")
+    check_moved(x, extension.to_the_host(x, torch.zeros(1)), is_cuda=False)
+
+
+@needs_nvcc
+def test_cpp_code_moves_a_tensor_to_the_device(extension):
+    x = torch.arange(7.0)
+    check_moved(x, extension.to_the_device(x, torch.zeros(1, device="cuda")), is_cuda=True)
+
+
+@needs_nvcc
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_cpp_code_moves_a_tensor_nowhere(extension, device):
+    """As in torch, a tensor that is there already is returned itself."""
+    x = torch.arange(7.0, device=device)
+    for result in extension.nowhere(x):
+        assert result.device == x.device and result.data_ptr() == x.data_ptr()
 
 
 @needs_nvcc

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from emulator.errors import EmulatorError
+from emulator.hardware.live_barriers import LiveBarriers
 from tests.support.small_kernels import launch, store
 
 SETUP = """
@@ -68,6 +69,27 @@ def test_a_barrier_that_is_no_longer_live():
         @%p1 mbarrier.inval.shared.b64 [%r3]; bar.warp.sync -1; st.shared.b32 [%r3], %r4; ld.shared.b32 %r1, [%r3];
     """
     run(body)
+
+
+def test_barriers_that_are_no_longer_live_take_no_memory(monkeypatch):
+    """Those of a loop that initialises, uses and invalidates one: a long persistent kernel does so for every tile."""
+    held = []
+
+    def place(self, offset, barrier):
+        original(self, offset, barrier)
+        held.append(len(self.by_address))
+
+    original = LiveBarriers.place
+    monkeypatch.setattr(LiveBarriers, "place", place)
+    run("""
+        mov.u32 %r6, 0; @!%p1 bra END;
+    NEXT: mbarrier.init.shared.b64 [%r3+32], 1; mbarrier.arrive.shared.b64 _, [%r3+32];
+    WAIT: mbarrier.try_wait.parity.shared.b64 %p2, [%r3+32], 0; @!%p2 bra WAIT;
+        mbarrier.inval.shared.b64 [%r3+32];
+        add.u32 %r6, %r6, 1; setp.lt.u32 %p3, %r6, 20; @%p3 bra NEXT;
+    END:
+    """)
+    assert len(held) == 22 and max(held) == 3
 
 
 def test_barriers_of_other_ctas():

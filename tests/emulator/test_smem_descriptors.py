@@ -119,7 +119,9 @@ def test_strides_that_are_not_needed():
 
 
 def test_the_base_offset_moves_the_pattern_of_swizzling_only():
-    """PTX ISA, "Shared memory descriptor": valid for all swizzling modes except none."""
+    """PTX ISA, "Shared Memory Descriptor": it says where the repeating pattern of a swizzling mode starts. The table of
+    starts has none for the mode without swizzling.
+    """
     for swizzle, leading, stride in ((0, 16, 128), (128, 0, 1024)):
         plain, moved = (k_major(descriptor(0x2000, stride, swizzle, leading, base=base), 16, 2) for base in (0, 4))
         assert np.array_equal(plain.places, moved.places) == (swizzle == 0)

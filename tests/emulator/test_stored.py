@@ -184,6 +184,27 @@ def test_a_broken_entry_is_translated_again(folder, damage):
     assert not found and outcome(kernel) == want and entry.read_bytes() == good
 
 
+def test_directives_are_kept():
+    source = text().replace(".reqntid 64, 1, 1", ".maxntid 64 .maxnreg 80 .minnctapersm 2 .maxclusterrank 4")
+    (first, from_store), _ = loaded(source), outcome(loaded(source)[0])
+    second, again = loaded(source)
+    assert (from_store, again) == (False, True)
+    names = ("reqntid", "maxntid", "cluster", "max_cluster", "min_ctas", "registers_per_thread")
+    kept = [getattr(second._entry, name) for name in names]
+    assert kept == [getattr(first._entry, name) for name in names] == [None, (64, 1, 1), None, 4, 2, 80]
+
+
+def test_a_kernel_from_the_store_is_recorded():
+    """Its records need operands, which the store does not have."""
+    outcome(loaded(text())[0])
+    (kernel, from_store), traces = loaded(text()), []
+    out = emulator.array(np.zeros(64, np.uint32))
+    kernel.launch(1, 64, [out, 5], record=traces.append)
+    (trace,) = traces
+    stores = [r.words for r in trace.records(0, 1) if trace.instructions[r.pc].opcode == "st.shared.v2.b32"]
+    assert from_store and stores == [(1 | 8 << 8 | 32 << 16, 2)] and out.any()
+
+
 def test_python_rows_and_watched_programs_have_the_whole_kernel():
     loaded(text())[0].check()
     kernel, found = loaded(text())

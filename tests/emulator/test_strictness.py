@@ -748,6 +748,20 @@ OUTLIVED = """
     setp.eq.u32 %p2, %rank, 0; @%p2 ret; mov.u32 %r8, 0;
 LATER: add.u32 %r8, %r8, 1; setp.lt.u32 %p3, %r8, 3000; @%p3 bra LATER; ld.shared::cluster.b32 %r1, [%r6];
 """
+INVALIDATE = "@!%p1 mbarrier.inval.shared.b64 [%r11];"
+REMOTE_ARRIVAL = "@!%p1 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r7];"
+# The CTAs stay until an arrival on a second barrier has come, which is issued behind the operation in flight.
+ANOTHER = (
+    "@!%p1 mbarrier.init.shared.b64 [%r11+8], 1; fence.mbarrier_init.release.cluster;"
+    + MEET
+    + "{}"
+    + REMOTE_ARRIVAL.replace("%r7", "%r7+8")
+    + MEET
+    + "{}"
+    + INVALIDATE
+    + WAIT.replace("%r11", "%r11+8").replace("W", "X")
+)
+REMOTE_BYTES = "@!%p1 mbarrier.{}_tx.relaxed.cluster.shared::cluster.b64 [%r7], 16;"
 CLUSTERS = Family(
     BEGIN + INIT.format(count=1) + MEET + REMOTE + "{}" + MEET,
     [
@@ -781,6 +795,18 @@ CLUSTERS = Family(
             OUTLIVED,
             OUTLIVED.replace("ret", "bra END") + "END:",
         ),
+        Rule(
+            "an arrival in flight to an invalidated barrier",
+            "arrival of .* reaches the mbarrier .* after mbarrier.inval",
+            ANOTHER.format(REMOTE_ARRIVAL, ""),
+            ANOTHER.format(REMOTE_ARRIVAL, WAIT),
+        ),
+        Rule(
+            "expected bytes in flight to an invalidated barrier",
+            "expect_tx of .* reaches the mbarrier .* after mbarrier.inval",
+            ANOTHER.format(REMOTE_BYTES.format("expect"), ""),
+            ANOTHER.format(REMOTE_BYTES.format("expect") + REMOTE_BYTES.format("complete") + REMOTE_ARRIVAL, WAIT),
+        ),
         ("pair's MMA by the odd CTA", "issued by CTA rank 1: the even CTA of the pair", PAIR_MMA.format(when="eq"), ""),
     ],
     {"grid": 2, "cluster": 2},
@@ -797,6 +823,8 @@ END:
 EXPECT = "@!%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r11], {};"
 COMPLETE = "@!%p1 mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r11], {};"
 FILL, EMPTY = "@!%p1 " + bulk(), "@!%p1 " + STORE.format(to="%a0", source="%r10", size=128)
+COMMIT = "@!%p1 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r11];"
+CP_ASYNC = "@!%p1 cp.async.cg.shared.global [%r10], [%a0], 16; @!%p1 cp.async.mbarrier.arrive.noinc.shared.b64 [%r11];"
 TRY_WAIT = "mbarrier.try_wait.parity.shared.b64"
 ENDS = Family(
     BEGIN + INIT.format(count=1) + "{}",
@@ -814,6 +842,24 @@ ENDS = Family(
             EMPTY,
             EMPTY + DRAIN,
             strict=True,
+        ),
+        (
+            "a commit in flight to an invalidated barrier",
+            "tcgen05.commit of .* reaches the mbarrier .* after mbarrier.inval",
+            COMMIT + INVALIDATE,
+            COMMIT + WAIT + INVALIDATE,
+        ),
+        (
+            "bytes in flight to an invalidated barrier",
+            "bulk copy of .* reaches the mbarrier .* after mbarrier.inval",
+            FILL + INVALIDATE,
+            EXPECT.format(128) + FILL + WAIT + INVALIDATE,
+        ),
+        (
+            "a cp.async arrival in flight to an invalidated barrier",
+            "arrival of .* reaches the mbarrier .* after mbarrier.inval",
+            CP_ASYNC + INVALIDATE,
+            CP_ASYNC + WAIT + INVALIDATE,
         ),
         Rule(
             "some of the expected bytes have come",
@@ -864,7 +910,11 @@ ENDS = Family(
 BY_WARP = "setp.gt.u32 %p2, %tid, 31; @%p2 bra OTHER; {0} bra END;\nOTHER: {1}\nEND:"
 INIT_FENCE = "fence.mbarrier_init.release.cluster;"
 UNFENCED = INIT.format(count=1).replace(INIT_FENCE, "{}")
-PAIRED = (ALLOC + DEALLOC).replace("group::1", "group::2")
+P_ALLOCATES, P_FREES = (text.replace("group::1", "group::2") for text in (ALLOC, DEALLOC))
+PAIRED = P_ALLOCATES + P_FREES
+P_ALLOC = "tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32"
+NOT_HEARD = r"tcgen05\.{}\.cta_group::2 where this warp has not heard of the other CTA"
+ARRIVED, MET = "barrier.cluster.arrive.aligned;", "barrier.cluster.wait.aligned;"
 FENCES = [
     Family(
         BEGIN + "mad.lo.u32 %r5, %tid, 4, %r10; st.shared.b32 [%r5], %r1; {} bar.sync 0;" + EMPTY + DRAIN,
@@ -917,10 +967,39 @@ FENCES = [
         cta=(1, 0, 0),
     ),
     Family(
-        BEGIN + "{}" + PAIRED + MEET,
-        [("a pair allocates once both CTAs have started", "has not heard of the other CTA", "", MEET)],
+        BEGIN
+        + "cvt.u64.u32 %rd2, %tid; mul.lo.u64 %rd2, %rd2, 4; add.s64 %rd2, %rd2, %a0; mad.lo.u32 %r5, %tid, 4, %r10;"
+        "cp.async.ca.shared.global [%r5], [%rd2], 4; cp.async.wait_all; {} bar.sync 0;" + EMPTY + DRAIN,
+        [("fence.proxy.async behind cp.async", "fence.proxy.async is missing", "", "fence.proxy.async.shared::cta;")],
+        at="cp.async.bulk.global.shared::cta.bulk_group",
+    ),
+    Family(
+        BEGIN + "{}" + MEET,
+        [
+            Rule(
+                "a pair allocates once both CTAs have started",
+                NOT_HEARD.format("alloc"),
+                PAIRED,
+                MEET + PAIRED,
+                at=P_ALLOC,
+            ),
+            Rule(
+                "a pair allocates behind the cluster barrier",
+                NOT_HEARD.format("alloc"),
+                ARRIVED + P_ALLOCATES + MET + P_FREES,
+                MEET + PAIRED,
+                at=P_ALLOC,
+                strict=True,
+            ),
+            Rule(
+                "a pair frees once both CTAs have started",
+                NOT_HEARD.format("dealloc"),
+                ARRIVED + PAIRED + MET,
+                ARRIVED + MET + PAIRED,
+                at="tcgen05.dealloc.cta_group::2.sync.aligned.b32",
+            ),
+        ],
         {"grid": 2, "cluster": 2},
-        at="tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32",
     ),
     Family(
         BEGIN + "xor.b32 %r2, %rank, 1; mapa.shared::cluster.u32 %r7, %r10, %r2; {}"
@@ -935,7 +1014,7 @@ FENCES = [
 COPIED_OVER = """
     setp.gt.u32 %p2, %tid, 31; setp.ne.u32 %p3, %tid, 32; @%p2 bra COPIES;
     tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r10], 64; ld.shared.b32 %r12, [%r10];
-    tcgen05.ld.sync.aligned.32x32b.x1.b32 %r3, [%r12]; {wait} {before} bar.arrive 1, 64; bra WAITS;
+    {early} tcgen05.ld.sync.aligned.32x32b.x1.b32 %r3, [%r12]; {wait} {before} {meet} bra WAITS;
 COPIES: bar.sync 1, 64; {after} ld.shared.b32 %r12, [%r10]; @%p3 bra WAITS; mov.b64 %rd5, 0x0000400800000100;
     tcgen05.cp.cta_group::1.32x128b.warpx4 [%r12], %rd5; {commit}
 WAITS: bar.sync 2; {told} @%p2 bra END; tcgen05.ld.sync.aligned.32x32b.x1.b32 %r3, [%r12];
@@ -943,28 +1022,51 @@ WAITS: bar.sync 2; {told} @%p2 bra END; tcgen05.ld.sync.aligned.32x32b.x1.b32 %r
 END:
 """
 ORDERED = {
+    "early": "",
+    "meet": "bar.arrive 1, 64;",
     "wait": "tcgen05.wait::ld.sync.aligned;",
     "before": "tcgen05.fence::before_thread_sync;",
     "after": "tcgen05.fence::after_thread_sync;",
     "commit": "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r11];",
     "told": WAIT + "tcgen05.fence::after_thread_sync;",
 }
+RACES = {"early": ORDERED["meet"], "meet": ""}
+NO_FENCE = "has not executed tcgen05.fence::"
+MISSING_AFTER = "tcgen05.fence::after_thread_sync is missing since that was released"
 CP, READ = "tcgen05.cp.cta_group::1.32x128b.warpx4", "tcgen05.ld.sync.aligned.32x32b.x1.b32"
 TENSOR_ORDER = Family(
     BEGIN + INIT.format(count=1) + "{}",
     [
-        Rule(name, words, COPIED_OVER.format(**ORDERED | changes), COPIED_OVER.format(**ORDERED), at=at, warp=warp)
-        for name, words, changes, at, warp in [
-            ("tcgen05.wait::ld", "tcgen05.wait::ld is missing", {"wait": ""}, CP, 1),
+        Rule(
+            name,
+            words,
+            COPIED_OVER.format(**ORDERED | changes),
+            COPIED_OVER.format(**ORDERED),
+            at=at,
+            warp=warp,
+            strict=strict,
+        )
+        for name, words, changes, at, warp, strict in [
+            ("tcgen05.wait::ld", "tcgen05.wait::ld is missing", {"wait": ""}, CP, 1, False),
             (
                 "tcgen05.fence::before_thread_sync",
-                "has not executed tcgen05.fence::before_thread_sync",
+                f"{NO_FENCE}before_thread_sync since \\(",
                 {"before": ""},
                 CP,
                 1,
+                True,
             ),
-            ("tcgen05.fence::after_thread_sync", "tcgen05.fence::after_thread_sync is missing", {"after": ""}, CP, 1),
-            ("tcgen05.fence behind a commit", "tcgen05.fence::after_thread_sync is missing", {"told": WAIT}, READ, 0),
+            ("tcgen05.fence::after_thread_sync", f"{MISSING_AFTER} \\(", {"after": ""}, CP, 1, True),
+            ("tcgen05.fence behind a commit", f"{MISSING_AFTER} \\(", {"told": WAIT}, READ, 0, True),
+            ("a barrier between two accesses", f"{MISSING_AFTER}, and no barrier", RACES, CP, 1, False),
+            (
+                "a barrier between two accesses without fences",
+                f"{NO_FENCE}before_thread_sync since, and no barrier",
+                RACES | {"before": ""},
+                CP,
+                1,
+                False,
+            ),
         ]
     ],
     {"threads": 64},
@@ -984,6 +1086,7 @@ UNCOMMITTED = Family(
 )
 
 SETMAXNREG = "setmaxnreg.{}.sync.aligned.u32 {};"
+ONE_WARP = "setp.gt.u32 %p2, %tid, 31; @%p2 bra OTHER; {}\nOTHER: st.shared.b32 [%r10], %r1;"
 REGISTERS = [
     Family(
         BEGIN + "{}",
@@ -1008,12 +1111,19 @@ REGISTERS = [
                 strict=True,
             ),
             Rule(
-                "setmaxnreg by a warp of a warpgroup",
-                "all must execute the same",
-                "setp.gt.u32 %p2, %tid, 31; @%p2 bra OTHER;"
-                + SETMAXNREG.format("dec", 64)
-                + "OTHER: st.shared.b32 [%r10], %r1;",
-                SETMAXNREG.format("dec", 64),
+                "setmaxnreg.dec by a warp of a warpgroup",
+                r"warp 0: 72, 64 \(2 times\), warp 1: none, warp 2: none, warp 3: none; all must execute the same",
+                ONE_WARP.format(SETMAXNREG.format("dec", 72) + 2 * SETMAXNREG.format("dec", 64)),
+                SETMAXNREG.format("dec", 72) + 2 * SETMAXNREG.format("dec", 64),
+                at="ret",
+                warp=3,
+                strict=True,
+            ),
+            Rule(
+                "setmaxnreg.inc by a warp of a warpgroup",
+                "warp 0: 168, warp 1: none, warp 2: none, warp 3: none; all must execute the same",
+                ONE_WARP.format(SETMAXNREG.format("inc", 168)),
+                SETMAXNREG.format("inc", 168),
                 at="ret",
                 warp=3,
             ),

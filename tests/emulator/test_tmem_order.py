@@ -134,7 +134,8 @@ def test_accesses_in_order(schedule):
 @pytest.mark.parametrize(
     "missing,reason", [("before", "before_thread_sync since"), ("copier_after", "after_thread_sync is missing")]
 )
-def test_missing_fences(schedule, missing, reason):
+def test_missing_fences(monkeypatch, schedule, missing, reason):
+    monkeypatch.setenv("EMULATOR_LENIENT", "0")
     with pytest.raises(
         EmulatorError, match=f"tcgen05.cp.* touches .* of the tcgen05.ld.* by warp 0 .*{reason}"
     ) as error:

@@ -8,6 +8,7 @@ import pytest
 from emulator import errors
 from emulator.compiler.translate import Runner
 from emulator.errors import EmulatorError, OrderingWarning
+from emulator.hardware.live_barriers import LiveBarriers
 from emulator.hardware.tma.encode import encode_tiled
 from emulator.hardware.traffic import Traffic
 from emulator.ops import copies
@@ -231,6 +232,25 @@ IN_FLIGHT = (
 def test_a_barrier_that_is_initialised_anew_elsewhere():
     tensor, out, _ = load(6, before=RENEWED.format(in_flight=""))
     assert np.array_equal(out, expected(tensor, 6))
+
+
+def test_a_barrier_that_is_initialised_anew_for_every_tile(rows, monkeypatch):
+    """Compiled code keeps nothing of those that are no more, neither the barrier nor a way to it."""
+    held = []
+
+    def place(self, offset, barrier):
+        original(self, offset, barrier)
+        held.append(len(self.by_address))
+
+    original = LiveBarriers.place
+    monkeypatch.setattr(LiveBarriers, "place", place)
+    renewed = """
+        @!%p1 mbarrier.inval.shared.b64 [%r2]; @!%p1 mbarrier.init.shared.b64 [%r2], 1; mov.u32 %r3, 0;
+        @!%p1 fence.mbarrier_init.release.cluster; bar.sync 0;
+    """
+    tensor, out, _ = load(6, before=renewed)
+    assert np.array_equal(out, expected(tensor, 6))
+    assert len(held) == 7 and max(held) == 1 and len(rows) == 6
 
 
 @pytest.mark.parametrize("kernels", [True, False])

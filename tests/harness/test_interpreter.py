@@ -64,3 +64,21 @@ def test_garbage_is_collected_again_after_imports():
     finally:
         gc.unfreeze()
         gc.enable()
+
+
+def test_torch_without_meta_kernels():
+    """What the judge does with torch is left, and the kernels can be had later."""
+    text = """
+import sys
+from harness.interpreter import without_meta_kernels
+with without_meta_kernels():
+    import torch
+left_out = "torch._meta_registrations" not in sys.modules and "torch._decomp.decompositions" not in sys.modules
+tensor = torch.empty((2, 3), dtype=torch.float16, device="meta").permute(1, 0)
+works = torch.equal(torch.ones(2, 2) @ torch.ones(2, 2), torch.full((2, 2), 2.0)) and tensor.stride() == (1, 3)
+import torch._meta_registrations
+print(left_out, works, hasattr(torch._meta_registrations, "activate_meta"))
+"""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("EMULATOR")}
+    ended = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, timeout=60)
+    assert ended.stdout == "True True True\n", ended.stderr

@@ -1,9 +1,12 @@
 """Kernels with TVM-FFI's calling convention; test_runtime.py runs them on the emulated device if tvm_ffi is there."""
 
+import os
+import tempfile
+
 import cutlass.cute as cute
 import torch
 import tvm_ffi
-from cutlass.cute.runtime import from_dlpack
+from cutlass.cute.runtime import from_dlpack, load_module
 from kernel_checks import Launches, N, caught, make_scale
 
 import emulator
@@ -46,6 +49,22 @@ def check_code_without_ptx_is_refused():
     scale.artifacts.PTX = None
     error = caught(scale, x, N)
     assert type(error) is emulator.EmulatorError and "has no PTX" in error.reason
+
+
+def check_object_files_run():
+    x = torch.ones(N, device="cuda")
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "scale.o")
+        compiled(2.0, x).export_to_c(object_file_path=path, function_name="scale")
+        scale = load_module(path, enable_tvm_ffi=True)["scale"]
+        scale(x, N)
+        assert x.tolist() == [2.0] * N
+        error = caught(scale, x, N + 1)
+        assert type(error) is emulator.EmulatorError and error.cta == (1, 0, 0)
+        with open(path, "r+b") as file:  # as an export without the emulator leaves it
+            file.truncate(os.path.getsize(path) - 16)
+        error = caught(load_module(path, enable_tvm_ffi=True)["scale"], x, N)
+        assert type(error) is emulator.EmulatorError and "has no PTX" in error.reason
 
 
 def check_host_tensors_are_refused():

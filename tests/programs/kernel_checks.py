@@ -11,7 +11,7 @@ import cuda.bindings.runtime as cuda_runtime
 import cutlass
 import cutlass.cute as cute
 import torch
-from cutlass.cute.runtime import from_dlpack
+from cutlass.cute.runtime import from_dlpack, load_module
 from cutlass.utils import HardwareInfo
 
 import emulator
@@ -47,6 +47,11 @@ def empty_kernel():
 @cute.jit
 def configured():
     empty_kernel().launch(grid=[4, 3, 2], block=[32, 2, 1], cluster=[2, 1, 1], smem=1000, use_pdl=True)
+
+
+@cute.jit
+def queued(queue: cuda_driver.CUstream):
+    empty_kernel().launch(grid=[1, 1, 1], block=[32, 1, 1], stream=queue)
 
 
 @cute.jit
@@ -152,6 +157,16 @@ def check_launch_attributes_arrive():
     assert isinstance(config, LaunchConfig)
 
 
+def check_a_launch_on_no_queue_is_refused():
+    _, queue = cuda_driver.cuStreamCreate(0)
+    for known in (queue, cuda_driver.CUstream(0), cuda_driver.CUstream(torch.cuda.current_stream().cuda_stream)):
+        queued(known)
+    cuda_driver.cuStreamDestroy(queue)
+    for unknown in (queue, cuda_driver.CUstream(0x1234)):
+        error = caught(queued, unknown)
+        assert isinstance(error, emulator.EmulatorError) and "no such queue" in str(error), error
+
+
 def check_parameters_are_copied_by_size():
     seen = []
     x, view = vector()
@@ -169,6 +184,15 @@ def check_code_without_ptx_is_refused():
     scale.artifacts.PTX = None
     error = caught(scale, view, N)
     assert type(error) is emulator.EmulatorError and "has no PTX" in error.reason
+
+
+def check_object_files_run():
+    x, view = vector()
+    with tempfile.TemporaryDirectory() as folder:
+        cute.compile(make_scale(3.0), view, N).export_to_c(folder, "scale", function_prefix="scale")
+        scale = load_module(str(Path(folder) / "scale.o")).scale
+        scale(view, N)
+    assert x.tolist() == [3.0 * i for i in range(N)]
 
 
 def check_ptx_that_the_program_keeps_stays_its_own():

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from emulator.execution.device import Device
+from emulator.host import torch_autocast
 
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
@@ -373,3 +374,96 @@ def check_results_are_rounded_once():
         rounded = values.astype(np.float16)
     assert np.array_equal(round_once(torch.tensor(values), torch.float16).numpy(), rounded)
     assert torch.tensor(values).half().numpy().tolist() != rounded.tolist()
+
+
+def check_autocast_follows_cudas_lists():
+    cuda, cpu = (
+        set(torch._C._dispatch_get_registrations_for_dispatch_key(f"Autocast{name}")) for name in ("CUDA", "CPU")
+    )
+    ours = (*torch_autocast.NARROW, *torch_autocast.WIDE, *torch_autocast.WIDEST, *torch_autocast.CUDNN)
+    assert cuda - cpu == {f"aten::{name}" for name in ours}
+    x, half = torch.rand(4, 4, device="cuda"), torch.rand(4, 4, device="cuda", dtype=torch.bfloat16)
+    functional, weight = torch.nn.functional, torch.rand(4, 4, device="cuda", requires_grad=True)
+    for dtype in (torch.bfloat16, torch.float16):
+        with torch.autocast("cuda", dtype=dtype):
+            narrow = [
+                x @ x,
+                torch.mm(x, half),
+                functional.linear(x, weight),
+                torch.mv(x, x[0]),
+                torch.einsum("ij,jk", x, x),
+            ]
+            assert [result.dtype for result in narrow] == [dtype] * len(narrow) and all(r.is_cuda for r in narrow)
+            assert torch.equal(narrow[0], x.to(dtype) @ x.to(dtype))
+            wide = [half.softmax(-1), functional.log_softmax(half, -1), half.sum(), half.exp(), half**2, half.norm()]
+            wide += [functional.layer_norm(half, (4,)), functional.mse_loss(half, half), torch.prod(half, 1)]
+            wide += [functional.cross_entropy(half, half), torch.addcmul(x, half, half), half.cumsum(0)]
+            assert [result.dtype for result in wide] == [torch.float32] * len(wide) and all(r.is_cuda for r in wide)
+            assert (half + half).dtype == half.dtype and half.sum(dtype=torch.float64).dtype == torch.float64
+            assert (x.double() @ x.double()).dtype == torch.float64
+            with torch.autocast("cuda", enabled=False):
+                assert (x @ x).dtype == torch.float32 and half.softmax(-1).dtype == half.dtype
+            assert (x.cpu() @ x.cpu()).dtype == torch.float32
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert (x @ x).dtype == torch.float32 and (x.cpu() @ x.cpu()).dtype == torch.bfloat16
+        assert half.cpu().softmax(-1).dtype == half.dtype
+    with torch.autocast("cuda"):
+        functional.linear(x, weight).sum().backward()
+    assert weight.grad.is_cuda and weight.grad.dtype == torch.float32
+    assert (x @ x).dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+
+
+def check_what_autocast_would_run_in_another_type_is_refused():
+    x = torch.rand(1, 1, 4, 4, 4, device="cuda", dtype=torch.bfloat16)
+    with torch.autocast("cuda"):
+        raises(NotImplementedError, "avg_pool3d is not modelled", torch.nn.functional.avg_pool3d, x, 2)
+    assert torch.nn.functional.avg_pool3d(x.float(), 2).is_cuda
+
+
+def check_compiled_functions_are_refused_when_they_are_called():
+    compiled, module = torch.compile(lambda x: x + 1), torch.compile(torch.nn.Linear(4, 4, device="cuda"))
+    for call in (compiled, module):
+        raises(NotImplementedError, "TORCH_COMPILE_DISABLE=1", call, torch.zeros(4, device="cuda"))
+
+
+@torch.library.custom_op("emulator_checks::on_cuda", mutates_args=(), device_types="cuda")
+def on_cuda(x: torch.Tensor) -> torch.Tensor:
+    assert x.is_cuda and x.device.type == "cuda" and torch.empty_like(x).is_cuda
+    return x * 2
+
+
+@torch.library.custom_op("emulator_checks::anywhere", mutates_args=())
+def anywhere(x: torch.Tensor) -> torch.Tensor:
+    return x * 3
+
+
+@torch.library.custom_op("emulator_checks::into", mutates_args=("out",), device_types=("cpu", "cuda"))
+def into(x: torch.Tensor, out: torch.Tensor) -> None:
+    out.copy_(x * (5 if out.is_cuda else 7))
+
+
+def check_operations_registered_for_cuda():
+    on_cuda.register_autograd(lambda context, gradient: gradient * 2)
+    anywhere.register_kernel("cuda", lambda x: x * 4 + torch.zeros_like(x, device=x.device))
+    x = torch.arange(3.0, device="cuda", requires_grad=True)
+    y = torch.ops.emulator_checks.on_cuda(x)
+    y.sum().backward()
+    assert y.is_cuda and y.tolist() == [0, 2, 4] and x.grad.is_cuda and x.grad.tolist() == [2, 2, 2]
+    assert on_cuda(x.detach()).tolist() == [0, 2, 4]
+    raises(NotImplementedError, "on_cuda has no kernel for the CPU", on_cuda, torch.zeros(1))
+    host = torch.arange(3.0)
+    for operation in (anywhere, torch.ops.emulator_checks.anywhere, torch.ops.emulator_checks.anywhere.default):
+        assert operation(host).tolist() == [0, 3, 6] and not operation(host).is_cuda
+        result = operation(x.detach())
+        assert result.tolist() == [0, 4, 8] and result.is_cuda
+    for device, factor in (("cuda", 5), ("cpu", 7)):
+        out = torch.empty(3, device=device)
+        into(host.to(device), out)
+        assert out.tolist() == [0, factor, 2 * factor]
+    for factor in (2, 3):
+        with torch.library._scoped_library("emulator_checks_2", "DEF") as library:
+            library.define("scaled(Tensor x) -> Tensor")
+            library.impl("scaled", lambda x, by=factor: x * by if x.is_cuda else None, "CUDA")
+            library.impl("scaled", lambda x, by=factor: x * by + 1, "CPU")
+            assert torch.ops.emulator_checks_2.scaled(host.cuda()).tolist() == [0, factor, 2 * factor]
+            assert torch.ops.emulator_checks_2.scaled(host).tolist() == [1, factor + 1, 2 * factor + 1]

@@ -55,6 +55,19 @@ def check_tested_versions():
     assert triton.__version__ in triton_driver.TESTED
 
 
+def check_a_launch_on_no_queue_is_refused():
+    x = torch.ones(4, device="cuda")
+    scale_kernel[(1,)](x, 2.0, 4, BLOCK=32)
+    active = triton.runtime.driver.active
+    original = active.get_current_stream
+    active.get_current_stream = lambda device: 0x1234
+    try:
+        message = refused(emulator.EmulatorError, lambda: scale_kernel[(1,)](x, 2.0, 4, BLOCK=32))
+    finally:
+        active.get_current_stream = original
+    assert "queue 0x1234" in message and torch.equal(x.cpu(), torch.full((4,), 2.0))
+
+
 def check_autotuning_runs_each_candidate_once():
     configurations = [triton.Config({"BLOCK": size}) for size in (64, 128, 256)]
     tuned = triton.autotune(configurations, key=["n"], restore_value=["x"])(scale_kernel)

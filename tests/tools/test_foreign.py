@@ -1,10 +1,18 @@
 """tools.foreign on programs of our own: one of each fate, and what is published of them."""
 
 import json
+import subprocess
+import sys
+import time
+from io import StringIO
+from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from tools import foreign, measurements
+from tools.processes import Sessions
+from tools.verdicts import judge
 
 HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n.extern .shared .align 1024 .b8 smem[];\n"
 # Lane 0 stores a number to shared memory and copies it to out.
@@ -40,6 +48,23 @@ def script(text, threads=32):
     return SCRIPT.format(text=HEADER + text, threads=threads)
 
 
+# Starts a process in a group of its own, as ninja does, and one in a session of its own. Both keep the standard output.
+SPAWNS = """import os, sys, time
+for apart in (os.setpgrp, os.setsid):
+    if not (child := os.fork()):
+        apart()
+        time.sleep(100)
+        sys.exit()
+    print(child, file=open("children", "a"))
+time.sleep(100)
+"""
+MEETS = """import pathlib, time
+pathlib.Path("{own}").touch()
+until = time.monotonic() + 20
+while not pathlib.Path("{other}").exists() and time.monotonic() < until:
+    time.sleep(0.01)
+print("result" if pathlib.Path("{other}").exists() else "alone")
+"""
 PROGRAMS = {
     "right": script(COPY.replace("FENCE", FENCE).replace("VALUE", "7")),
     "unfenced": script(COPY.replace("FENCE", "").replace("VALUE", "7")),
@@ -49,6 +74,13 @@ PROGRAMS = {
     "slow": "import time\ntime.sleep(60)\n",
     "raises": "raise SystemExit('no such luck')\n",
     "silent": "",
+    "owns_up": "print('result'); print('GEMM 3: FAILED')",
+    "deep/neighbourly": "import neighbour; print('result', neighbour.NUMBER)",
+    "deep/neighbour": "NUMBER = 7",
+    "environment": "import os; print('result', os.environ['OF_LIST'], os.environ['PYTHONPATH'].split(':'))",
+    "spawns": SPAWNS,
+    "meets_a": MEETS.format(own="a", other="b"),
+    "meets_b": MEETS.format(own="b", other="a"),
 }
 VERDICTS = """right
 case -> 3.5us
@@ -73,6 +105,7 @@ folder = "sub"
 verdicts = "timings.txt"
 command = "{file} {arguments} {schedule}"
 expects = "result"
+environment = { OF_LIST = "{checkout}/include {packages} {root} {folder}", PYTHONPATH = "{checkout}/more" }
 programs = [PROGRAMS]
 
 [[group]]
@@ -89,6 +122,7 @@ def places(tmp_path, monkeypatch):
     base = tmp_path / "own+er" / "sub"
     base.mkdir(parents=True)
     for name, text in PROGRAMS.items():
+        (base / name).parent.mkdir(exist_ok=True)
         (base / f"{name}.py").write_text(text)
     (base / "timings.txt").write_text(VERDICTS)
     entries = ", ".join(f'"{name}.py"' for name in PROGRAMS)
@@ -98,8 +132,11 @@ def places(tmp_path, monkeypatch):
 
 
 def run_one(places, name, limit=60.0):
-    found = {program.file.stem: program for program in foreign.programs(places[0], set(), places[1])}
-    return foreign.run(found[name], "late", limit)
+    found = {
+        program.name.removeprefix("sub/").removesuffix(".py"): program
+        for program in foreign.programs(places[0], set(), places[1])
+    }
+    return foreign.run(found[name], "late", limit, Sessions())
 
 
 @pytest.mark.parametrize(
@@ -112,6 +149,8 @@ def run_one(places, name, limit=60.0):
         ("hangs", "hang", "", "Hang", True),
         ("raises", "failed", "", "", None),
         ("silent", "failed", "", "", None),
+        ("owns_up", "wrong", "", "", None),
+        ("deep/neighbourly", "pass", "", "", None),
     ],
 )
 def test_verdicts(places, name, verdict, lenient, silicon, agrees):
@@ -132,6 +171,127 @@ def test_reasons_name_the_rule_and_the_line(places):
 def test_the_time_limit(places):
     result = run_one(places, "slow", limit=0.5)
     assert result.verdict == "time limit" and result.seconds < 15 and not result.lenient
+
+
+def runs(number):
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def test_the_time_limit_ends_all_that_a_program_has_started(places):
+    started = time.monotonic()
+    assert run_one(places, "spawns", limit=2.0).verdict == "time limit"
+    assert time.monotonic() - started < 30
+    children = (places[0] / "own+er" / "sub" / "children").read_text().split()
+    assert len(children) == 2 and not any(map(runs, children))
+
+
+def test_the_environment_of_a_list(places):
+    found = {program.file.stem: program for program in foreign.programs(places[0], set(), places[1])}
+    program = found["environment"]
+    checkout = places[0] / "own+er"
+    include, packages, root, folder = program.environment["OF_LIST"].split()
+    assert (include, root, folder) == (f"{checkout}/include", str(foreign.ROOT), f"{checkout}/sub")
+    assert Path(packages).is_dir()
+    output, code = foreign.execute(program, "late", 60.0, Sessions())
+    assert code == 0 and include in output and f"'{checkout}/more'" in output and f"'{foreign.ROOT}'" in output
+
+
+@pytest.mark.parametrize("jobs, met", [("1", False), ("2", True)])
+def test_programs_run_side_by_side(places, capsys, jobs, met):
+    arguments = [str(places[0]), "--lists", str(places[1]), "--only", "meets_", "--schedule", "late", "--jobs", jobs]
+    if not met:
+        arguments += ["--timeout", "1"]
+    assert foreign.main(arguments) == 0
+    assert ("2 runs: 2 pass." in capsys.readouterr().out) is met
+
+
+def test_a_terminal_shows_what_runs(places):
+    found = [program for program in foreign.programs(places[0], set(), places[1]) if "meets_" in program.name]
+    screen = StringIO()
+    console = Console(file=screen, force_terminal=True, width=200)
+    assert len(list(foreign.run_all([(program, "late") for program in found], 60.0, 2, console))) == 2
+    shown = screen.getvalue()
+    assert any(
+        f"{a}.py under late, {b}.py under late" in shown for a, b in [("meets_a", "meets_b"), ("meets_b", "meets_a")]
+    )
+    assert "2/2" in shown
+
+
+def test_runs_that_are_broken_off_end(places):
+    """Whoever leaves the loop, such as Ctrl-C, ends the programs that run."""
+    found = {program.file.stem: program for program in foreign.programs(places[0], set(), places[1])}
+    wanted = [(found[name], "late") for name in ("silent", "spawns", "right")]
+    for result in foreign.run_all(wanted, 60.0, 2, Console(file=StringIO())):
+        assert result.verdict == "failed"
+        until = time.monotonic() + 20
+        children = places[0] / "own+er" / "sub" / "children"
+        while not (children.exists() and len(children.read_text().split()) == 2) and time.monotonic() < until:
+            time.sleep(0.01)
+        break
+    assert not any(map(runs, children.read_text().split()))
+
+
+def test_programs_end_with_the_command(places):
+    children = places[0] / "own+er" / "sub" / "children"
+    command = [sys.executable, "-m", "tools.foreign", str(places[0]), "--lists", str(places[1]), "--only", "spawns"]
+    with subprocess.Popen(command, cwd=foreign.ROOT, stdout=subprocess.PIPE) as process:
+        until = time.monotonic() + 30
+        while not (children.exists() and len(children.read_text().split()) == 2) and time.monotonic() < until:
+            time.sleep(0.01)
+        process.terminate()
+        assert process.wait(30) == 143
+    assert not any(map(runs, children.read_text().split()))
+
+
+REPORT = """{call}: store of 4 bytes at 0x559ae6f94400: outside every live allocation
+  kernel   k(float*)
+  at       CTA (0, 0, 0) warp 0
+  PTX      line 30: st.global.b32 [%rd4], 1
+"""
+CODE = 'CUDA error at bad.cu:4 code=700(cudaErrorIllegalAddress) "cudaDeviceSynchronize()": wrong\n'
+
+
+@pytest.mark.parametrize("call", ["__cudaLaunchKernel", "cuLaunchKernelEx", "emulator.errors.EmulatorError"])
+@pytest.mark.parametrize("output", [REPORT + CODE, CODE + REPORT])
+def test_an_error_code_does_not_hide_the_report(output, call):
+    verdict, reason = judge(output.format(call=call), 1, "passed")
+    reported = "store of 4 bytes at 0x...: outside every live allocation; PTX line 30: st.global.b32 [%rd4], 1"
+    assert (verdict, reason) == ("error", reported)
+
+
+@pytest.mark.parametrize(
+    "output, verdict",
+    [
+        ("Test passed", "pass"),
+        ("passed, 0 FAILED", "pass"),
+        ("passed\nFAILED: 0\n", "pass"),
+        ("passed\nFAILED tests: 0\n", "pass"),
+        ("passed\n3 passed, 1 xfailed\n", "pass"),
+        ("passed\nTest failed!\n", "wrong"),
+        ("passed\n2: FAILED\n", "wrong"),
+        ("passed\n10 FAILED\n", "wrong"),
+        ("passed\nResult = FAIL\n", "wrong"),
+    ],
+)
+def test_a_program_that_says_it_failed_does_not_pass(output, verdict):
+    assert judge(output, 0, "passed")[0] == verdict
+
+
+@pytest.mark.parametrize(
+    "why, verdict",
+    [
+        ("NotImplementedError: no kernel", "failed"),
+        ("AssertionError: no", "wrong"),
+        ("assert 3 == 4", "wrong"),
+    ],
+)
+def test_what_pytest_says(why, verdict):
+    output = f"test_x.py::test_y FAILED [100%]\nE       {why}\nFAILED test_x.py::test_y - {why}\n1 failed in 2 s\n"
+    found, reason = judge(output, 1, r"\d+ passed")
+    assert found == verdict and reason == f"E {' '.join(why.split())}"
 
 
 @pytest.mark.parametrize(
@@ -161,14 +321,14 @@ def test_what_agrees_after_an_error(silicon, lenient, agrees):
 
 def test_reasons_have_no_addresses_of_this_run():
     output = "emulator.errors.EmulatorError: store of 4 bytes at 0x559ae6f94400: past the end\n  PTX      line 3: st\n"
-    assert foreign.judge(output, 1, "") == ("error", "store of 4 bytes at 0x...: past the end; PTX line 3: st")
+    assert judge(output, 1, "") == ("error", "store of 4 bytes at 0x...: past the end; PTX line 3: st")
 
 
 def test_the_command_continues_a_file_and_names_what_is_missing(places, monkeypatch, capsys):
     folder, save = places[0], places[0] / "runs.json"
     tried = []
 
-    def run(program, schedule, limit):
+    def run(program, schedule, limit, sessions):
         tried.append((program.file.stem, schedule))
         return foreign.Run(program.repository, program.name, "ours", schedule, "pass", 1.0, "", program.silicon, "")
 
@@ -180,7 +340,8 @@ def test_the_command_continues_a_file_and_names_what_is_missing(places, monkeypa
     assert tried == [("right", "late"), ("right", "eager")]
     assert "2 of 2 agree" in capsys.readouterr().out
     assert [each["schedule"] for each in json.loads(save.read_text())["runs"]] == ["late", "eager"]
-    assert foreign.main([str(folder), "--lists", str(folder), "--only", "hangs", "--schedule", "late"]) == 1
+    one_list = str(folder / "list.toml")
+    assert foreign.main([str(folder), "--lists", one_list, "--only", "hangs", "--schedule", "late"]) == 1
 
 
 def test_the_lists_are_complete():
@@ -210,3 +371,34 @@ def test_the_table_of_measurements(tmp_path):
     assert lines[4] == "| three.py | wrong | - | 9us | **not** under late |  | their bug |"
     assert "Programs that agree with the B200, late: 2 of 3; eager: 1 of 1." in text
     assert "python -m tools.foreign" in measurements.foreign_programs(tmp_path, "y")
+
+
+def test_the_table_of_lists(tmp_path):
+    def entry(name, schedule, verdict, silicon="", **more):
+        fields = {"repository": "a/b", "framework": "f", "seconds": 1.0, "reason": "", "note": ""}
+        return {**fields, "name": name, "schedule": schedule, "verdict": verdict, "silicon": silicon, **more}
+
+    first = [
+        *(entry("x/one.py", schedule, "pass", note="a doubt") for schedule in ("late", "eager")),
+        entry("x/two.py --size 3", "late", "pass"),
+        entry("x/two.py --size 3", "eager", "error", lenient="pass", reason="a rule | broken"),
+    ]
+    second = [
+        entry("y/three.py", "late", "wrong", reason="not close", note="their bug"),
+        entry("y/one.py", "late", "pass"),
+    ]
+    for name, runs in ("x", first), ("y", second), ("known", [entry("z.py", "late", "hang", "Hang")]):
+        (tmp_path / f"foreign-{name}.json").write_text(json.dumps({"command": ["f"], "torch": "1", "runs": runs}))
+    counts, _, rows = measurements.foreign_lists(tmp_path, "").partition("\n\n")
+    assert counts.splitlines() == [
+        "| list | programs | late | eager | under each of them |",
+        "| --- | ---: | ---: | ---: | ---: |",
+        "| x | 2 | 2 of 2 | 1 of 2 | 1 |",
+        "| y | 2 | 1 of 2 | - | - |",
+        "| **all** | 4 | 3 of 4 | 1 of 2 | - |",
+    ]
+    assert rows.splitlines()[2:] == [
+        "| two.py --size 3 | x | pass | error, lenient pass | a rule \\| broken |",
+        "| three.py | y | wrong | - | their bug |",
+    ]
+    assert "tools.foreign" in measurements.foreign_lists(tmp_path / "nothing", "")

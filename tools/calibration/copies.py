@@ -31,6 +31,8 @@ BURST_BOXES = (128, 1 << 10, 4 << 10, 16 << 10)
 LARGE, DEEP = 16 << 10, 128 << 10  # bytes of a box and in flight that reach the rates
 MAX_STAGES = 64  # tma.cu
 MAP_ROW = 128  # bytes
+LINES, LINE_LOADS = 64, 16  # of L2, and loads of each
+MAX_SMS = 256  # numbers of SMs are below
 REMOTE_BYTES = 16 << 10
 
 
@@ -80,19 +82,34 @@ def chains(device: Gpu, sizes: Sizes) -> Iterator[Measurement]:
 
 
 def halves(device: Gpu, sizes: Sizes, sms: int) -> Iterator[Measurement]:
-    """Latencies of single lines of L2 from every SM."""
-    lines, count = 64, 16
+    """Latencies of single lines of L2 from every SM, one SM after the other."""
+    arguments = ("out", "data", LINES, 4096 + 128, LINE_LOADS, "number")
+    launch = Launch("memory", "chase_lines", arguments, sms, shared=SHARED)
+    yield Measurement(
+        "latency.l2_line",
+        "cycles per dependent load",
+        launch,
+        line_figure,
+        words=MAX_SMS * LINES,
+        fill=clear,
+        launches=sms,
+    )
 
-    def figure(words: np.ndarray) -> dict[str, float]:
-        values = words[words > 0] / count
-        return {name: float(np.percentile(values, at)) for name, at in (("p5", 5), ("median", 50), ("p95", 95))}
 
-    for number in range(sms):
-        arguments = ("out", "data", lines, 4096 + 128, count, number)
-        launch = Launch("memory", "chase_lines", arguments, sms, shared=SHARED)
-        yield Measurement(
-            f"latency.l2_line.sm_{number}", "cycles per dependent load", launch, figure, words=lines, fill=clear
-        )
+def line_figure(words: np.ndarray) -> dict[str, float]:
+    """Percentiles over SMs and lines; and where the lines of an SM are parted in two, near and far, so that the two
+    differ most: the mean of each, and the share of near ones.
+    """
+    each = np.sort(words.reshape(-1, LINES), axis=1) / LINE_LOADS
+    each = each[each[:, 0] > 0]
+    figures = {name: np.percentile(each, at) for name, at in (("p5", 5), ("median", 50), ("p95", 95))}
+    parts = []
+    for line in each:
+        within = [line[:i].var() * i + line[i:].var() * (LINES - i) for i in range(1, LINES)]
+        at = int(np.argmin(within)) + 1
+        parts.append((line[:at].mean(), line[at:].mean(), at / LINES))
+    figures |= dict(zip(("near", "far", "near_share"), np.mean(parts, axis=0)))
+    return {name: float(value) for name, value in figures.items()}
 
 
 def clear(device: Gpu) -> None:
@@ -214,7 +231,7 @@ def store_figure(words: np.ndarray, burst: int) -> dict[str, float]:
 
 def bursts(sizes: Sizes, sms: int, region: int) -> Iterator[Measurement]:
     """Short bursts of boxes: issue, latency and the engine's interval."""
-    trials = 16 if sizes.moved > 1 << 20 else 2
+    trials = min(16, sizes.rounds)
     for ctas, who in ((1, "one_sm"), (sms, "all_sms")):
         near = min(sizes.hits, 1 << 20) if ctas == 1 else sizes.hits
         for (place, window), kind in itertools.product((("dram", region), ("l2", near)), ("map", "bulk")):

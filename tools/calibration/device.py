@@ -23,15 +23,15 @@ OUT_BYTES = 4 << 20
 FREE_SHARED = 40 << 10  # bytes; from 48 KiB on, with what is static, a kernel needs an attribute
 DATA_BYTES = 4 << 30  # several times what a measurement reads
 FLUSH_L2S, FLUSH_CTA_BYTES, FLUSH_THREADS = 6, 1 << 20, 512
-WAIT_CYCLES = 10_000_000  # of the kernel that hides the host's work
 
 
 @cache
 def ptx(file: str, arch: str) -> str:
-    """PTX of a .cu file of this folder."""
+    """PTX of a .cu file of this folder; for a B200 in the first version that has every MMA kind."""
     from emulator.hopper import library
 
-    return library.ptx(HERE / f"{file}.cu", arch)
+    text = library.ptx(HERE / f"{file}.cu", arch)
+    return text.replace(f".version {library.PTX_VERSION}", ".version 8.7") if arch == "sm_100a" else text
 
 
 @cache
@@ -51,6 +51,8 @@ def filled(words: np.ndarray) -> np.ndarray:
 
 class Gpu:
     """The current GPU. `data` and `target` have `data_bytes` bytes each and are zero."""
+
+    wait_cycles = 10_000_000  # of the kernel that hides the host's work
 
     def __init__(self, data_bytes: int = DATA_BYTES) -> None:
         from cuda.bindings import driver
@@ -166,7 +168,7 @@ class Gpu:
     def run_together(self, launches: list[Launch]) -> None:
         """The launches back to back, on cleared records."""
         self._clear_records()
-        self.enqueue(Launch("launch", "spin", (WAIT_CYCLES,)))
+        self.enqueue(Launch("launch", "spin", (self.wait_cycles,)))
         for launch in launches:
             self.enqueue(launch)
         self.gpu.call(self.driver.cuStreamSynchronize, 0)
@@ -178,24 +180,33 @@ class Gpu:
         return values.astype(np.int64) if words else filled(values)
 
     def period(self, launches: list[Launch]) -> float:
-        """Microseconds per launch, back to back, the host's work hidden."""
-        create, flags = self.driver.cuEventCreate, 0
-        before, after = (self.gpu.call(create, flags) for _ in range(2))
-        self.enqueue(Launch("launch", "spin", (WAIT_CYCLES,)))
-        self.gpu.call(self.driver.cuEventRecord, before, 0)
-        for launch in launches:
-            self.enqueue(launch)
-        hidden = self.driver.cuEventQuery(before)[0] != self.driver.CUresult.CUDA_SUCCESS
-        self.gpu.call(self.driver.cuEventRecord, after, 0)
-        self.gpu.call(self.driver.cuEventSynchronize, after)
-        elapsed = float(self.gpu.call(self.driver.cuEventElapsedTime, before, after))
-        for event in (before, after):
-            self.gpu.call(self.driver.cuEventDestroy, event)
-        return 1e3 * elapsed / len(launches) if hidden else float("nan")
+        """Microseconds per launch, back to back, the host's work hidden. Raises ValueError where it cannot be."""
+        before, after = (self.gpu.call(self.driver.cuEventCreate, 0) for _ in range(2))
+        try:
+            for cycles in (self.wait_cycles, 4 * self.wait_cycles, 16 * self.wait_cycles):
+                self.enqueue(Launch("launch", "spin", (cycles,)))
+                self.gpu.call(self.driver.cuEventRecord, before, 0)
+                for launch in launches:
+                    self.enqueue(launch)
+                hidden = self._pending(before)
+                self.gpu.call(self.driver.cuEventRecord, after, 0)
+                self.gpu.call(self.driver.cuEventSynchronize, after)
+                if hidden:
+                    milliseconds = float(self.gpu.call(self.driver.cuEventElapsedTime, before, after))
+                    return 1e3 * milliseconds / len(launches)
+        finally:
+            for event in (before, after):
+                self.gpu.call(self.driver.cuEventDestroy, event)
+        raise ValueError(f"the host takes longer for {len(launches)} launches than a kernel of {cycles} cycles")
+
+    def _pending(self, event: Any) -> bool:
+        return bool(self.driver.cuEventQuery(event)[0] != self.driver.CUresult.CUDA_SUCCESS)
 
 
 class Emulated(Gpu):
     """The emulated B200. What cuda.bindings does not do there goes to the emulator itself."""
+
+    wait_cycles = 1
 
     def _launch(self, launch: Launch, config: LaunchConfig, values: list[bytes]) -> None:
         import emulator
@@ -215,6 +226,9 @@ class Emulated(Gpu):
     def _copy(self, target: int, source: int, size: int, function: Callable[..., Any]) -> None:
         self.gpu.call(self.driver.cuStreamSynchronize, 0)
         ctypes.memmove(target, source, size)
+
+    def _pending(self, event: Any) -> bool:
+        return True  # times mean nothing here
 
     def _encoded(self, rows: int) -> bytes:
         import emulator

@@ -20,8 +20,8 @@ extern "C" __global__ void chase(uint64_t *out, const uint64_t *start, int count
     }
 }
 
-// The latency of `lines` single lines, `stride` bytes apart, from SM `only`: out[line] is the cycles of `count` loads, each
-// of which depends on the one before.
+// The latency of `lines` single lines, `stride` bytes apart, from SM `only`: out[SM * lines + line] is the cycles of
+// `count` loads, each of which depends on the one before.
 extern "C" __global__ void chase_lines(uint64_t *out, const uint8_t *base, int lines, int stride, int count, int only) {
     if (threadIdx.x || (only >= 0 && only != sm())) return;
     for (int line = 0; line < lines; ++line) {
@@ -32,7 +32,7 @@ extern "C" __global__ void chase_lines(uint64_t *out, const uint8_t *base, int l
             asm volatile("ld.global.cg.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
             at += value;
         }
-        out[line] = cycles() - start + value;
+        out[sm() * lines + line] = cycles() - start + value;
     }
 }
 

@@ -62,7 +62,9 @@ class SmemDescriptor:
         if mode not in _MODES:
             raise refuse(f"swizzling mode {mode} is invalid, must be one of {', '.join(map(str, _MODES))}")
         span, atom = _MODES[mode]
-        base = value >> 49 & 7 if span else 0  # there is no pattern to move; Triton sets it by the address in all modes
+        # The base offset says where a swizzling mode's repeating pattern starts (PTX ISA, "Shared Memory Descriptor",
+        # table of starting addresses). Without swizzling there is none; Triton sets it by the address in all modes.
+        base = value >> 49 & 7 if span else 0
         leading, stride = (value >> 16 & 0x3FFF) << 4, (value >> 32 & 0x3FFF) << 4
         return SmemDescriptor(value, (value & 0x3FFF) << 4, leading, stride, span, atom, base)
 

@@ -85,8 +85,8 @@ def _parts(coords: Sequence[int], rows: bool) -> Iterator[tuple[slice, tuple[int
 def inside(
     tensor_map: TensorMap, coords: Sequence[int], rows: bool = False
 ) -> Iterator[tuple[int, tuple[int, ...], tuple[int, ...]]]:
-    """What a copy moves inside of the tensor: for each of its boxes (address in global memory, bytes of a row and counts
-    of rows by dimension, strides in bytes), dimension 0 first. A count is 0 if nothing is inside.
+    """What a copy moves inside of the tensor: for each of its boxes (address in global memory, bytes of a row and
+    counts of rows by dimension, strides in bytes), dimension 0 first. One of them is 0 if nothing is inside.
     """
     for _, place in _parts(coords, rows):
         clip = _clip(tensor_map, place)

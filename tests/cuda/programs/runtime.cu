@@ -107,6 +107,36 @@ extern "C" int symbols() {
     return 0;
 }
 
+extern "C" int queues() {
+    cudaStream_t queue, unknown = reinterpret_cast<cudaStream_t>(0x1234);
+    int *x, flags;
+    OK(cudaMalloc(&x, sizeof *x));
+    OK(cudaStreamCreate(&queue));
+    store<<<1, 1, 0, queue>>>(x, 0);
+    OK(cudaGetLastError());
+    for (cudaStream_t known : {cudaStream_t(0), cudaStreamLegacy, cudaStreamPerThread}) {
+        store<<<1, 1, 0, known>>>(x, 0);
+        OK(cudaMemsetAsync(x, 0, sizeof *x, known));
+        OK(cudaStreamSynchronize(known));
+    }
+    OK(cudaStreamDestroy(queue));
+    for (cudaStream_t wrong : {queue, unknown}) {
+        store<<<1, 1, 0, wrong>>>(x, 0);
+        CHECK(cudaGetLastError() == cudaErrorInvalidResourceHandle);
+        cudaLaunchConfig_t config = {};
+        config.gridDim = config.blockDim = 1;
+        config.stream = wrong;
+        CHECK(cudaLaunchKernelEx(&config, store, x, 0) == cudaErrorInvalidResourceHandle);
+        CHECK(cudaMemsetAsync(x, 0, sizeof *x, wrong) == cudaErrorInvalidResourceHandle);
+        CHECK(cudaStreamSynchronize(wrong) == cudaErrorInvalidResourceHandle);
+        CHECK(cudaStreamGetFlags(wrong, reinterpret_cast<unsigned *>(&flags)) == cudaErrorInvalidResourceHandle);
+        CHECK(cudaStreamDestroy(wrong) == cudaErrorInvalidResourceHandle);
+        (void)cudaGetLastError();
+    }
+    OK(cudaFree(x));
+    return 0;
+}
+
 extern "C" int dynamic_shared() {
     const int n = 256, most = 232448;
     int host[n], *x;

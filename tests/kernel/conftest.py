@@ -1,0 +1,8 @@
+"""The project's own kernels leave no doubt: what is a warning in programs of others is an error here."""
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def doubts_are_errors(monkeypatch):
+    monkeypatch.setenv("EMULATOR_LENIENT", "0")

@@ -1,0 +1,29 @@
+"""The drivers of programs of others: what nvcc is told, and that a wrong matmul is noticed."""
+
+import pytest
+
+from tools import matmul, nvcc_run
+
+KERNELS = """import torch
+def get_kernel(name):
+    return {"right": torch.mm, "wrong": lambda a, b: torch.mm(a, b) + 1}[name]
+"""
+
+
+@pytest.mark.parametrize("named, standard", [([], "-std=c++17"), (["-std=c++20"], "-std=c++20")])
+def test_nvcc_takes_one_standard(monkeypatch, tmp_path, named, standard):
+    calls = []
+    monkeypatch.setattr(nvcc_run.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(nvcc_run.subprocess, "call", lambda words: calls.append(words) or 0)
+    assert nvcc_run.main(["eager", *named, "a.cu", "--", "7"]) == 0
+    *compiled, run = calls
+    assert [[word for word in words if word.startswith("-std")] for words in compiled] == [[standard]] * 2
+    assert run[-3:] == ["eager", str(next(tmp_path.iterdir()) / "a"), "7"]
+
+
+def test_a_matmul_is_compared_with_torchs(tmp_path, capsys):
+    (tmp_path / "main.py").write_text(KERNELS)
+    assert matmul.main([str(tmp_path), "right", "--shape", "8,16,32"]) == 0
+    assert capsys.readouterr().out == "right 8 x 16 x 32: right\n"
+    with pytest.raises(AssertionError, match="not close"):
+        matmul.main([str(tmp_path), "wrong", "--shape", "8,16,32"])

@@ -1,0 +1,39 @@
+"""tools.truth: the rows of our kernel, and the figures of a point."""
+
+import pytest
+
+import submission
+from tools import truth
+
+
+@pytest.mark.parametrize("products", (1, 2))
+def test_every_configuration_is_timed_both_ways(products):
+    found = [facts for _, facts in truth.our_rows(submission, [None], products, hopper=True)]
+    names = {truth.configuration_name(shape) for shape in submission.shapes(products)} | {
+        "chosen",
+        "chosen, nothing promised",
+    }
+    for launches in (truth.OVERLAPPING, truth.IN_TURN):
+        assert {facts["configuration"] for facts in found if facts["launches"] == launches} == names
+    assert len(found) == 2 * len(names)
+
+
+def test_conversions_are_bare_in_a_gemv_only():
+    modes = {
+        products: {facts["mode"] for _, facts in truth.our_rows(submission, [None], products, hopper=True)}
+        for products in (0, 1)
+    }
+    assert modes == {0: {"timing", "bare"}, 1: {"timing"}}
+
+
+def test_a_point_has_median_and_percentiles():
+    times = [float(x) for x in (*range(9, -1, -1), 100)]
+    found = truth.point(times, program="a")
+    assert found == {"program": "a", "us": 5.0, "p10": 1.0, "p90": 9.0, "repeats": 11}
+
+
+def test_without_a_gpu_the_command_says_so(monkeypatch):
+    monkeypatch.setattr(truth.devices, "has_hopper", lambda: False)
+    monkeypatch.setattr(truth.devices, "has_b200", lambda: False)
+    with pytest.raises(SystemExit, match="a B200 or a Hopper GPU is needed"):
+        truth.main([])
