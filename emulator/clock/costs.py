@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from emulator.clock.chip import Chip
-from emulator.compiler.flow import written_operands
-from emulator.compiler.opcodes.table import lookup
-from emulator.ptx.ir import Instruction, Special
+from emulator.clock.trace import Trace
 
 CLASSES = (
     *("plain", "branch", "load", "store", "atomic", "cp_async", "shared", "mbarrier", "wait", "init", "copy"),
@@ -108,24 +105,22 @@ def family_of(opcode: str) -> tuple[str, str]:
     raise AssertionError(opcode)  # the last pattern matches everything
 
 
-def costs_of(instructions: Sequence[Instruction], chip: Chip) -> Costs:
-    """The cost table of an entry's instructions."""
-    table = np.zeros(len(instructions), INSTRUCTION)
+def costs_of(trace: Trace, chip: Chip) -> Costs:
+    """The cost table of a launch's instructions. Raises ValueError for a chip without one of their families."""
+    table = np.zeros(len(trace.instructions), INSTRUCTION)
     numbers: dict[str, int] = {}
     values: list[int] = []
     families = []
-    for index, instruction in enumerate(instructions):
+    for index, (instruction, flow) in enumerate(zip(trace.instructions, trace.flows, strict=True)):
         opcode = instruction.opcode
         kind, family = family_of(opcode)
-        if family == "none" and any(isinstance(operand, Special) for operand in instruction.operands):
+        if family == "none" and flow.special:
             family = "special_register"
         families.append(family)
-        found = lookup(opcode)
-        defines, uses = written_operands(instruction, found[0].writes if found else 0)
-        if instruction.predicate is not None:
-            uses = [*uses, instruction.predicate.register]
-        sources = [numbers.setdefault(r.name, len(numbers)) for r in dict.fromkeys(uses)][:255]
-        results = [numbers.setdefault(r.name, len(numbers)) for r in dict.fromkeys(defines)][:255]
+        sources = [numbers.setdefault(name, len(numbers)) for name in flow.uses[:255]]
+        results = [numbers.setdefault(name, len(numbers)) for name in flow.defines[:255]]
+        if family not in chip.instructions:
+            raise ValueError(f"chip profile {chip.name!r} lacks the instruction family {family!r}, of {opcode}")
         cost = chip.instructions[family]
         variant = 0
         if kind == "load":

@@ -121,7 +121,7 @@ def replay(
     launches = (_Launch * len(traces))()
     waits, busy = [], []
     for number, trace in enumerate(traces):
-        costs = known.setdefault(id(trace), known.get(id(trace)) or costs_of(trace.instructions, chip))
+        costs = known.setdefault(id(trace), known.get(id(trace)) or costs_of(trace, chip))
         warps = trace.starts.shape[1] - 1
         waits.append(np.zeros((warps, len(trace.instructions))))
         busy.append(np.zeros(warps))
