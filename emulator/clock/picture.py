@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,79 +14,130 @@ from emulator.clock.roles import roles_of
 from emulator.clock.timeline import COPY, CTA, MULTIPLY, STALL, WAIT, tracks
 from emulator.clock.trace import Trace
 
-_COLOURS = {
+ISSUE = "issue"
+_REASONS = {  # what a warp does or waits for -> colour, in the order of the legend
+    ISSUE: "#54a24b",
     "loads": "#4c78a8",
     "tensor core": "#f58518",
-    "other warps": "#b279a2",
     "data": "#9d755d",
-    "launch before": "#bab0ac",
-    "issue": "#54a24b",
+    "other warps": "#b279a2",
+    "launch before": "#2f2f2f",
+    "named barrier": "#d8d0c0",
+    "cluster barrier": "#b8b0a0",
+    "bulk copies": "#72b7b2",
+    "cp.async copies": "#8fc8e8",
+    "tensor memory": "#eeca3b",
+    "tensor memory columns": "#ffd8a8",
 }
-_OTHER = "#e0d8c8"
+_OTHER = "#ff9da6"
+_MULTIPLIES, _COPIES = "#e45756", "#4c78a8"
+_LAUNCHES = ("#4c78a8", "#e4a257", "#54a24b", "#b279a2")
+
+Bars = dict[tuple[int, str], list[tuple[float, float]]]
+"""(row, colour) -> (start, duration) of its bars, in us."""
 
 
-def draw(path: Path, replay: Replay, traces: Sequence[Trace], title: str, sm: int = 0) -> None:
-    """Writes a PNG. Raises ValueError for a replay without spans, RuntimeError without matplotlib."""
-    if not len(replay.spans):
-        raise ValueError("the replay has kept no spans: give it room for them")
+def draw(path: Path, replay: Replay, traces: Sequence[Trace], title: str, sm: int | None = None) -> None:
+    """Writes a PNG. sm: the SM that is shown by its warps, by default that with the first CTA.
+
+    Raises ValueError for a replay without spans or an SM without CTAs, RuntimeError without matplotlib.
+    """
+    lives = replay.spans[replay.spans["kind"] == CTA]
+    if not len(lives):
+        raise ValueError("the replay has kept no spans of CTAs: give it room for them")
+    sm = int(lives["sm"][np.argmin(lives["start"])]) if sm is None else sm
+    if not (lives["sm"] == sm).any():
+        raise ValueError(f"SM {sm} has no CTA")
     try:
         from matplotlib.figure import Figure
+        from matplotlib.patches import Patch
     except ImportError as error:
         raise RuntimeError("a picture needs matplotlib: pip install '.[pictures]'") from error
-    figure = Figure(figsize=(14, 9), layout="constrained")
-    above, below = figure.subplots(2, 1, height_ratios=(3, 2))
-    _one_sm(above, replay, traces, sm)
-    _all_sms(below, replay)
+    names, bars, reasons = _one_sm(replay, traces, sm)
+    figure = Figure(figsize=(12, 3.6 + 0.24 * len(names)), layout="constrained")
+    above, below = figure.subplots(2, 1, height_ratios=(len(names), 9), sharex=True)
+    _show(above, bars, 0.85)
+    above.set_yticks(range(len(names)), names, fontsize="small")
+    above.set_ylim(len(names) - 0.4, -0.6)
+    above.set_title(f"SM {sm}: what each warp waits for", loc="left", fontsize="medium")
+    known = [reason for reason in _REASONS if reason in reasons]
+    patches = [Patch(color=_REASONS[reason], label=_label(reason)) for reason in known]
+    if len(known) < len(reasons):
+        patches.append(Patch(color=_OTHER, label="waits for something else"))
+    _show(below, _all_sms(replay, lives), 1.0)
+    below.set_ylim(-0.5, int(lives["sm"].max()) + 0.5)
+    below.set_ylabel("SM")
+    below.set_xlabel("modelled us")
+    below.set_title("all SMs: when each holds CTAs, a colour for each launch", loc="left", fontsize="medium")
+    figure.legend(handles=patches, loc="outside lower center", ncols=5, fontsize="small", frameon=False)
     figure.suptitle(title)
-    figure.savefig(path, dpi=110, metadata={"Software": None})
+    for axes in (above, below):
+        axes.margins(x=0.01)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=100, metadata={"Software": None})
 
 
-def _one_sm(axes, replay: Replay, traces: Sequence[Trace], sm: int) -> None:
+def _label(reason: str) -> str:
+    return "issues" if reason == ISSUE else f"waits for {reason}"
+
+
+def _one_sm(replay: Replay, traces: Sequence[Trace], sm: int) -> tuple[list[str], Bars, set[str]]:
+    """(names of rows, bars, reasons that occur). A warp issues where it does not wait."""
     spans = replay.spans[replay.spans["sm"] == sm]
-    places = tracks(spans)
+    places = tracks(spans).tolist()
     known = {id(trace): roles_of(trace) for trace in traces}
-    rows: dict[str, int] = {}
-    shown: dict[str, str] = {}
+    roles = [known[id(trace)] for trace in traces]
+    lives = [(place, int(span["launch"])) for span, place in zip(spans, places) if span["kind"] == CTA]
+    warps = {place: roles[launch].names for place, launch in sorted(lives, reverse=True)}
+    several = len(warps) > 1
+    rows: dict[tuple[int, int], int] = {}
+    names: list[str] = []
+    for place in sorted(warps):
+        for warp, role in enumerate(warps[place]):
+            rows[place, warp] = len(rows)
+            names.append((f"CTA place {place}, " if several else "") + f"warp {warp}: {role}")
+    copies, multiplies = len(names), len(names) + 1
+    bars: Bars = defaultdict(list)
+    reasons = {ISSUE}
     for span, place in zip(spans, places):
-        kind, pc, roles = int(span["kind"]), int(span["pc"]), known[id(traces[span["launch"]])]
+        kind, part = int(span["kind"]), _part(replay, span)
         if kind == CTA:
-            for warp, name in enumerate(roles.names):
-                bar = rows.setdefault(f"slot {place} warp {warp}: {name}", len(rows))
-                _bar(axes, replay, span, bar, _COLOURS["issue"], 0.8)
-            shown["issue"] = _COLOURS["issue"]
-    for span, place in zip(spans, places):
-        kind, pc, roles = int(span["kind"]), int(span["pc"]), known[id(traces[span["launch"]])]
-        if kind in (WAIT, STALL):
-            warp = int(span["warp"])
-            reason = roles.reasons.get(pc, "data")
-            colour = shown[reason] = _COLOURS.get(reason, _OTHER)
-            _bar(axes, replay, span, rows[f"slot {place} warp {warp}: {roles.names[warp]}"], colour, 0.8)
-        elif kind == MULTIPLY:
-            _bar(axes, replay, span, rows.setdefault("tensor core", len(rows)), "#e45756", 0.8)
+            for warp in range(len(roles[span["launch"]].names)):
+                bars.setdefault((rows.setdefault((place, warp), len(rows)), _REASONS[ISSUE]), []).append(part)
         elif kind == COPY:
-            _bar(axes, replay, span, rows.setdefault("copies in flight", len(rows)), "#4c78a833", 0.8)
-    axes.set_yticks(range(len(rows)), list(rows))
-    axes.invert_yaxis()
-    axes.set_title(f"SM {sm}: what each warp waits for", loc="left")
-    axes.legend(
-        [axes.barh([0], [0], color=colour) for colour in shown.values()],
-        [f"waits for {name}" if name != "issue" else "issues" for name in shown],
-        loc="upper right",
-        fontsize="small",
-    )
+            bars[copies, _COPIES].append(part)
+        elif kind == MULTIPLY:
+            bars[multiplies, _MULTIPLIES].append(part)
+    for span, place in zip(spans, places):
+        if int(span["kind"]) in (WAIT, STALL):
+            reason = roles[span["launch"]].reasons.get(int(span["pc"]), "data")
+            reasons.add(reason)
+            bars[rows[place, int(span["warp"])], _REASONS.get(reason, _OTHER)].append(_part(replay, span))
+    names += ["copies in flight"]
+    if bars.get((multiplies, _MULTIPLIES)):
+        names += ["tensor core busy"]
+    return names, bars, reasons
 
 
-def _all_sms(axes, replay: Replay) -> None:
-    lives = replay.spans[replay.spans["kind"] == CTA]
-    launches = max(1, int(lives["launch"].max()) + 1 if len(lives) else 1)
+def _all_sms(replay: Replay, lives: np.ndarray) -> Bars:
+    bars: Bars = defaultdict(list)
     for span in lives:
-        shade = 0.25 + 0.6 * (int(span["launch"]) % 4) / 3 if launches > 1 else 0.5
-        _bar(axes, replay, span, int(span["sm"]), (0.3, 0.47, 1 - shade, 0.6), 1.0)
-    axes.set_ylabel("SM")
-    axes.set_xlabel("modelled us")
-    axes.set_title("All SMs: CTAs, a shade for each launch", loc="left")
+        bars[int(span["sm"]), _LAUNCHES[int(span["launch"]) % len(_LAUNCHES)]].append(_part(replay, span))
+    return bars
 
 
-def _bar(axes, replay: Replay, span: np.void, row: int, colour: object, height: float) -> None:
+def _show(axes: Any, bars: Bars, height: float) -> None:
+    for (row, colour), parts in bars.items():
+        shade = 0.3 if colour == _COPIES and height < 1 and len(parts) > 1 and _overlap(parts) else 1.0
+        alpha = 0.6 if height == 1 else shade
+        axes.broken_barh(parts, (row - height / 2, height), color=colour, linewidth=0, alpha=alpha)
+
+
+def _overlap(parts: list[tuple[float, float]]) -> bool:
+    ordered = sorted(parts)
+    return any(start + duration > following for (start, duration), (following, _) in zip(ordered, ordered[1:]))
+
+
+def _part(replay: Replay, span: np.void) -> tuple[float, float]:
     start, end = replay.chip.us(float(span["start"])), replay.chip.us(float(span["end"]))
-    axes.barh(row, end - start, left=start, height=height, color=colour, linewidth=0)
+    return start, end - start

@@ -56,7 +56,7 @@ def _events(replay: Replay, traces: Sequence[Trace], sms: Sequence[int] | None) 
     roles = [known[id(trace)] for trace in traces]
     scale = 1e-3 / replay.chip.clock_ghz  # microseconds of a cycle
     named: set[tuple[int, int]] = set()
-    for number, (span, place) in enumerate(zip(spans, tracks(spans))):
+    for number, (span, place) in enumerate(zip(spans, tracks(spans).tolist())):
         sm, warp, kind, pc = (int(span[name]) for name in ("sm", "warp", "kind", "pc"))
         launch = int(span["launch"])
         track = (place + 1) * _WARPS * 2 + warp
