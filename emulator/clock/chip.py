@@ -50,17 +50,17 @@ def profile(name_or_path: str) -> Chip:
     if not path.is_file():
         known = ", ".join(sorted(found.stem for found in PROFILES.glob("*.json")))
         raise ValueError(f"chip profile {name_or_path!r}: known are {known}, or the path of a JSON file")
-    data = json.loads(path.read_text())
     try:
+        data = json.loads(path.read_text())
         clock = float(data["clock_ghz"]["value"])
         constants = {name: _cycles(entry, clock) for name, entry in data["constants"].items()}
         instructions = {
             name: Cost(PIPES.index(entry["pipe"]), entry["issue"], entry["interval"], entry["latency"])
             for name, entry in data["instructions"].items()
         }
+        return Chip(data["name"], clock, constants, instructions)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"chip profile {path}: {type(error).__name__}: {error}") from error
-    return Chip(data["name"], clock, constants, instructions)
 
 
 def _cycles(entry: dict, clock_ghz: float) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from emulator.clock.replay import Replay
-from emulator.clock.roles import roles_of
+from emulator.clock.roles import roles_of_each
 from emulator.clock.timeline import COPY, CTA, MULTIPLY, STALL, WAIT, tracks
 from emulator.clock.trace import Trace
 
@@ -85,8 +85,7 @@ def _one_sm(replay: Replay, traces: Sequence[Trace], sm: int) -> tuple[list[str]
     """(names of rows, bars, reasons that occur). A warp issues where it does not wait."""
     spans = replay.spans[replay.spans["sm"] == sm]
     places = tracks(spans).tolist()
-    known = {id(trace): roles_of(trace) for trace in traces}
-    roles = [known[id(trace)] for trace in traces]
+    roles = roles_of_each(traces)
     lives = [(place, int(span["launch"])) for span, place in zip(spans, places) if span["kind"] == CTA]
     warps = {place: roles[launch].names for place, launch in sorted(lives, reverse=True)}
     several = len(warps) > 1

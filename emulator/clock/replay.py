@@ -103,12 +103,12 @@ def replay(
     programmatic: bool | None = None,
     other_data: bool = True,
     spans: int = 0,
-    progress: Callable[[float], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Replay:
     """Replays launches, one after another in one queue.
 
     programmatic: None as recorded, or for all. other_data: each launch has data of its own, which is not in L2.
-    spans: room for so many waits and CTAs. progress: is called with the launches that are over.
+    spans: room for so many waits and CTAs. progress: is called with (CTAs that are over, CTAs in all).
 
     Raises EmulatorError where the launches come to no end on this chip, and ValueError for a profile without a constant.
     """
@@ -121,7 +121,8 @@ def replay(
     launches = (_Launch * len(traces))()
     waits, busy = [], []
     for number, trace in enumerate(traces):
-        costs = known.setdefault(id(trace), known.get(id(trace)) or costs_of(trace, chip))
+        costs = known.get(id(trace.instructions)) or costs_of(trace, chip)
+        known[id(trace.instructions)] = costs
         warps = trace.starts.shape[1] - 1
         waits.append(np.zeros((warps, len(trace.instructions))))
         busy.append(np.zeros(warps))
@@ -139,7 +140,8 @@ def replay(
     try:
         while (state := library.advance(simulation, EVENTS_AT_ONCE)) == 1:
             if progress is not None:
-                progress(sum(library.launch_figure(simulation, i, 3) == 2 for i in range(len(traces))))
+                over = sum(int(library.launch_figure(simulation, i, 4)) for i in range(len(traces)))
+                progress(over, sum(trace.starts.shape[0] for trace in traces))
         detail = (ctypes.c_int64 * 4)()
         if state < 0:
             text = library.error_text(simulation, detail).decode()

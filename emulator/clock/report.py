@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from emulator.clock.replay import Replay
-from emulator.clock.roles import roles_of
+from emulator.clock.roles import roles_of_each
 from emulator.clock.trace import Trace
 
 
@@ -38,13 +38,11 @@ def report(replay: Replay, traces: Sequence[Trace]) -> Report:
 def _waits(replay: Replay, traces: Sequence[Trace]) -> dict[str, dict[str, float]]:
     """Shares of each role's time."""
     spent: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    known = {id(trace): roles_of(trace) for trace in traces}
-    for trace, waits, busy in zip(traces, replay.waits, replay.busy, strict=True):
-        roles = known[id(trace)]
+    for roles, waits, busy in zip(roles_of_each(traces), replay.waits, replay.busy, strict=True):
         for warp, name in enumerate(roles.names):
-            spent[name]["issue"] += busy[warp]
+            spent[name]["issue"] += float(busy[warp])
             for pc in waits[warp].nonzero()[0]:
-                spent[name][roles.reasons.get(int(pc), "data")] += waits[warp][pc]
+                spent[name][roles.reasons.get(int(pc), "data")] += float(waits[warp][pc])
     return {
         name: {reason: part / sum(parts.values()) for reason, part in sorted(parts.items(), key=lambda item: -item[1])}
         for name, parts in spent.items()

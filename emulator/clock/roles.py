@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from emulator.clock.costs import family_of
@@ -28,6 +29,14 @@ class Roles:
     """By warp of a CTA: "loads", "MMA", "epilogue", ..."""
     reasons: dict[int, str]
     """By instruction at which warps wait: for what."""
+
+
+def roles_of_each(traces: Sequence[Trace]) -> list[Roles]:
+    """The roles of each launch's warps; launches of one kernel have those of the first."""
+    keys = [(id(trace.instructions), trace.block, trace.cluster, trace.shared_bytes) for trace in traces]
+    known = {key: trace for key, trace in zip(reversed(keys), reversed(traces))}
+    found = {key: roles_of(trace) for key, trace in known.items()}
+    return [found[key] for key in keys]
 
 
 def roles_of(trace: Trace) -> Roles:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from emulator.clock.replay import Replay
-from emulator.clock.roles import Roles, roles_of
+from emulator.clock.roles import Roles, roles_of_each
 from emulator.clock.trace import Trace
 
 CTA, WAIT, STALL, MULTIPLY, COPY, SIGNAL = range(6)
@@ -52,8 +52,7 @@ def tracks(spans: np.ndarray) -> np.ndarray:
 
 def _events(replay: Replay, traces: Sequence[Trace], sms: Sequence[int] | None) -> Iterator[dict]:
     spans = replay.spans if sms is None else replay.spans[np.isin(replay.spans["sm"], sms)]
-    known = {id(trace): roles_of(trace) for trace in traces}
-    roles = [known[id(trace)] for trace in traces]
+    roles = roles_of_each(traces)
     scale = 1e-3 / replay.chip.clock_ghz  # microseconds of a cycle
     named: set[tuple[int, int]] = set()
     for number, (span, place) in enumerate(zip(spans, tracks(spans).tolist())):

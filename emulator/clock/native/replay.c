@@ -104,9 +104,10 @@ s32 advance(Sim *sim, s64 events) {
     return sim->error ? -1 : sim->events ? 1 : 0;
 }
 
-// What a simulation that has ended says of a launch: 0 start, 1 first CTA, 2 end, 3 state.
+// Of a launch: 0 start, 1 first CTA, 2 end, 3 state, 4 CTAs that are over.
 double launch_figure(const Sim *sim, s32 launch, s32 what) {
     const Progress *progress = &sim->progress[launch];
+    if (what == 4) return progress->state ? sim->launches[launch].ctas - progress->alive : 0;
     return what == 0 ? progress->start : what == 1 ? progress->first_cta : what == 2 ? progress->end : progress->state;
 }
 
