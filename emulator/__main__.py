@@ -31,9 +31,9 @@ EPILOG = """schedules; a launch runs once under each, and all must write the sam
   timing         no tensor-core work; results are worthless, all other instructions take their real time
   bare           timing, with each conversion from e2m1 as one instruction (a B200 needs one) with wrong values
 
---clock CHIP records each launch, and at the program's end replays all of them on a chip's profile ("b200", "h200", or a
-JSON file): modelled microseconds, utilisation and who waits for what go to standard error. Launches run one by one under
-schedule late. --timeline FILE (.json or .json.gz, for ui.perfetto.dev) and --picture FILE.png show the same in time.
+--clock CHIP records each launch, and at the program's end replays all of them on a chip's profile ("b200", "h200", or
+a JSON file): modelled microseconds, utilisation and who waits for what go to standard error. Launches run one by one
+under schedule late. --timeline FILE (.json, .json.gz: for ui.perfetto.dev) and --picture FILE.png show them in time.
 
 A launch of more than a few seconds shows its progress where standard error is a terminal, in the first process only:
 its children show none. The environment variable EMULATOR_PROGRESS=0 turns that off.
@@ -89,7 +89,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m emulator",
         usage="%(prog)s [--schedule S[,S...]] [--workers N] [--lenient] [--max-instructions N] [--engine E] "
-        "[--clock CHIP [--timeline FILE] [--picture FILE]] [--device DEVICE [--hopper-mode MODE]] (SCRIPT | -m MODULE | -c CODE) [ARGS...]",
+        "[--clock CHIP [--timeline FILE] [--picture FILE]] [--device DEVICE [--hopper-mode MODE]] "
+        "(SCRIPT | -m MODULE | -c CODE) [ARGS...]",
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -117,7 +118,9 @@ def make_parser() -> argparse.ArgumentParser:
         help="native (default), or python: every instruction by its Python row, a hundred times slower, to compare",
     )
     parser.add_argument("--clock", type=_chip, metavar="CHIP", help="replay launches on a chip's profile")
-    parser.add_argument("--timeline", type=_timeline, metavar="FILE", help="of --clock: write what ui.perfetto.dev opens")
+    parser.add_argument(
+        "--timeline", type=_timeline, metavar="FILE", help="of --clock: write what ui.perfetto.dev opens"
+    )
     parser.add_argument("--picture", type=_picture, metavar="FILE", help="of --clock: write a PNG")
     parser.add_argument(
         "--device", choices=DEVICES, default="b200", help="emulated B200 or real Hopper GPU; default: %(default)s"
@@ -144,7 +147,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         parser.error("a program is needed: SCRIPT, -m MODULE or -c CODE")
     emulated = options.schedule, options.workers, options.lenient, options.max_instructions, options.engine
     if options.clock and (options.device == "hopper" or options.schedule):
-        parser.error("--clock records launches of the emulated B200 under schedule late: it takes no --device, no --schedule")
+        parser.error("--clock records what the emulated B200 does under schedule late: no --device, no --schedule")
     if not options.clock and (options.timeline or options.picture):
         parser.error("--timeline and --picture show what --clock replays: give --clock CHIP")
     if options.device == "hopper" and any(emulated):

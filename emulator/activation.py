@@ -71,9 +71,9 @@ def environment(
         variables["EMULATOR_RECORD_VALUES"] = str(int(record_values))
     if clock:
         variables["EMULATOR_CLOCK"] = os.path.abspath(clock) if os.path.isfile(clock) else clock
-    for name, path in (("TIMELINE", timeline), ("PICTURE", picture)):
-        if path:
-            variables[f"EMULATOR_CLOCK_{name}"] = os.path.abspath(path)
+    for name, file in (("TIMELINE", timeline), ("PICTURE", picture)):
+        if file:
+            variables[f"EMULATOR_CLOCK_{name}"] = os.path.abspath(file)
     return variables
 
 

@@ -19,7 +19,15 @@ EVENTS_AT_ONCE = 1_000_000  # of compiled code: signals and progress wait for it
 OTHER_DATA = 1 << 36  # lines: launches with other data than those before
 SPAN = np.dtype(
     [
-        *(("start", "f8"), ("end", "f8"), ("sm", "i4"), ("launch", "i4"), ("cta", "i4"), ("warp", "i4"), ("kind", "i4")),
+        *(
+            ("start", "f8"),
+            ("end", "f8"),
+            ("sm", "i4"),
+            ("launch", "i4"),
+            ("cta", "i4"),
+            ("warp", "i4"),
+            ("kind", "i4"),
+        ),
         ("pc", "i4"),
     ]
 )
@@ -41,7 +49,8 @@ def _library() -> tuple[ctypes.CDLL, list[str]]:
     """The compiled replay, and the names of the chip's constants."""
     library = toolchain.load("clock/native")
     layout = (ctypes.c_int32 * 5).in_dll(library, "clock_layout")
-    names, pointers = [], (ctypes.c_char_p * 256).in_dll(library, "constant_names")
+    names: list[str] = []
+    pointers = (ctypes.c_char_p * 256).in_dll(library, "constant_names")
     while (text := pointers[len(names)]) is not None:
         names.append(text.decode())
     sizes = [8 * len(names), INSTRUCTION.itemsize, ctypes.sizeof(_Launch), SPAN.itemsize, len(CLASSES)]
@@ -101,16 +110,18 @@ def replay(
     chip: Chip,
     *,
     programmatic: bool | None = None,
-    other_data: bool = True,
+    other_data: bool | Sequence[int] = True,
     spans: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Replay:
     """Replays launches, one after another in one queue.
 
-    programmatic: None as recorded, or for all. other_data: each launch has data of its own, which is not in L2.
-    spans: room for so many waits and CTAs. progress: is called with (CTAs that are over, CTAs in all).
+    programmatic: None as recorded, or for all. other_data: each launch has data of its own, which is not in L2; or a
+    number for each launch, equal for those that have the same data. spans: room for so many
+    waits and CTAs. progress: is called with (CTAs that are over, CTAs in all).
 
-    Raises EmulatorError where the launches come to no end on this chip, and ValueError for a profile without a constant.
+    Raises EmulatorError where the launches come to no end on this chip, and ValueError for a profile that lacks a
+    constant or a family of instructions.
     """
     library, names = _library()
     missing = [name for name in names if name not in chip.constants]
@@ -134,7 +145,7 @@ def replay(
         launch.cluster, launch.threads = int(np.prod(trace.cluster)), int(np.prod(trace.block))
         launch.shared_bytes, launch.registers = trace.shared_bytes, trace.registers
         launch.programmatic = trace.programmatic if programmatic is None else programmatic
-        launch.salt = number * OTHER_DATA if other_data else 0
+        launch.salt = OTHER_DATA * (number * other_data if isinstance(other_data, bool) else other_data[number])
         launch.waits, launch.busy = waits[-1].ctypes.data, busy[-1].ctypes.data
     simulation = library.new_sim(constants.ctypes.data, launches, len(traces), spans)
     try:
@@ -155,6 +166,7 @@ def replay(
         found = np.zeros(count, SPAN)
         if count:
             ctypes.memmove(found.ctypes.data, library.all_spans(simulation), found.nbytes)
-        return Replay(chip, *figures[:3], usage, waits, busy, found)
+        starts, first_ctas, ends, _ = figures
+        return Replay(chip, starts, first_ctas, ends, usage, waits, busy, found)
     finally:
         library.end_sim(simulation)
