@@ -70,6 +70,11 @@ def _library() -> tuple[ctypes.CDLL, list[str]]:
     return library, names
 
 
+def constant_names() -> list[str]:
+    """The constants that a profile has to have."""
+    return list(_library()[1])
+
+
 @dataclass(frozen=True)
 class Usage:
     """What the chip's parts did: bytes, or cycles of all tensor cores."""
@@ -127,6 +132,8 @@ def replay(
     missing = [name for name in names if name not in chip.constants]
     if missing:
         raise ValueError(f"chip profile {chip.name!r} lacks {', '.join(missing)}")
+    for number, trace in enumerate(traces):
+        _check_room(number, trace, chip)
     constants = np.array([chip.constants[name] for name in names])
     known: dict[int, Costs] = {}
     launches = (_Launch * len(traces))()
@@ -156,11 +163,18 @@ def replay(
         detail = (ctypes.c_int64 * 4)()
         if state < 0:
             text = library.error_text(simulation, detail).decode()
-            raise EmulatorError(f"replay on {chip.name}: {text}: {list(detail)}")
+            place = f"{_title(detail[3], traces[detail[3]])}, CTA {detail[0]}, mbarrier at {detail[1]:#x}"
+            raise EmulatorError(f"replay on {chip.name}: {place}, phase {detail[2]}: {text}")
         figures = [[library.launch_figure(simulation, i, what) for i in range(len(traces))] for what in range(4)]
         unfinished = [i for i, done in enumerate(figures[3]) if done != 2]
         if unfinished:
-            raise EmulatorError(f"replay on {chip.name}: launch {unfinished[0]} comes to no end: its warps wait")
+            first = unfinished[0]
+            over = int(library.launch_figure(simulation, first, 4))
+            ctas = traces[first].starts.shape[0]
+            raise EmulatorError(
+                f"replay on {chip.name}: {_title(first, traces[first])} comes to no end: {over} of {ctas} CTAs are over, "
+                "the warps of the others wait, or their cluster finds no room"
+            )
         usage = Usage(*(library.chip_figure(simulation, what) for what in range(1, 8)))
         count = library.span_figure(simulation)
         found = np.zeros(count, SPAN)
@@ -170,3 +184,19 @@ def replay(
         return Replay(chip, starts, first_ctas, ends, usage, waits, busy, found)
     finally:
         library.end_sim(simulation)
+
+
+def _title(number: int, trace: Trace) -> str:
+    return f"launch {number} ({trace.name})"
+
+
+def _check_room(number: int, trace: Trace, chip: Chip) -> None:
+    """Raises EmulatorError for a CTA that no SM of the chip has room for."""
+    threads = int(np.prod(trace.block))
+    needs = {"sm_threads": threads, "sm_shared_bytes": trace.shared_bytes, "sm_registers": threads * trace.registers}
+    for name, need in needs.items():
+        if need > chip.constants[name]:
+            raise EmulatorError(
+                f"replay on {chip.name}: {_title(number, trace)}: a CTA needs {need} of {name}, an SM has "
+                f"{chip.constants[name]:g}"
+            )

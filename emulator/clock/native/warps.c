@@ -63,14 +63,15 @@ static void plain(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
     results_at(warp, launch, in, start + in->latency);
 }
 
-// The next record of the same instruction: a poll in vain and what its loop executes are left out.
-static int skip_poll(Warp *warp, const Launch *launch, u32 pc) {
+// Goes on at the next record of the same wait, from a record `at` on: a poll in vain and what its loop executes are left
+// out. Returns 0 for one that is not tried again for the same phase: the program goes on without it.
+static int skip_poll(Warp *warp, const Launch *launch, u32 pc, const u32 *words, s64 at) {
     const u32 *operands;
-    s64 at = warp->at;
     while (at < warp->end) {
         const u32 *record = launch->words + at;
         s32 n = words_of(record, &operands);
         if (pc_of(*record) == pc) {
+            if (n < 3 || operands[0] != words[0] || operands[1] != words[1]) return 0;
             warp->at = at;
             return 1;
         }
@@ -236,10 +237,9 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
         return 1;
     }
     case WAIT: {
-        if (!w[2] && skip_poll(warp, launch, (u32)pc)) return 1;
         Barrier *barrier = barrier_at(cta, w[0] & 0xffffff);
         results_at(warp, launch, in, 0);
-        if (barrier->phase > (s32)w[1]) {
+        if (!w[2] || barrier->phase > (s32)w[1]) {
             warp->time = time + chip->mbarrier_test;
             warp->block = later(warp->block, warp->time);
             return 1;
@@ -351,6 +351,7 @@ void run_warp(Sim *sim, Warp *warp) {
         s32 n = words_of(record, &operands), pc = (s32)pc_of(*record);
         const Instruction *in = launch->instructions + pc;
         s64 following = operands - launch->words + n;
+        if (in->kind == WAIT && n && !operands[2] && skip_poll(warp, launch, (u32)pc, operands, following)) continue;
         if (in->kind == PLAIN) {
             if (warp->time > next + AHEAD) {
                 post(sim, warp->time, WARP_RUNS, warp, 0, 0);
