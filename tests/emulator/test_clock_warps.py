@@ -158,7 +158,7 @@ def test_a_program_that_goes_on_after_a_poll_in_vain_does_not_wait():
 @pytest.mark.parametrize("late", [0, 200])
 def test_a_named_barrier_opens_after_the_last_warp(late):
     """The first warp is late by the results that it waits for; both leave together."""
-    body = f"mov.b32 %r1, 0; setp.ge.u32 %p1, %tid, 32; @%p1 bra SYNC;"
+    body = "mov.b32 %r1, 0; setp.ge.u32 %p1, %tid, 32; @%p1 bra SYNC;"
     body += "add.u32 %r1, %r1, 1;" * late + "setp.eq.u32 %p2, %r1, 7; @%p2 bra SYNC; SYNC: bar.sync 0;"
     trace = recorded(body, threads=64)
     tested = 4 + 1  # setp's result, the branch
