@@ -123,6 +123,8 @@ class Runner:
         from emulator.clock.loop import modelled_loop
         from emulator.clock.summary import error_band
 
+        if not self.traces:
+            raise ValueError("the call has launched no kernel: a clock has nothing to replay")
         chip = profile(request.chip)
         overlapping, in_turn = (
             modelled(modelled_loop(self.traces, chip, request.calls, programmatic)) for programmatic in (None, False)

@@ -26,6 +26,7 @@ from emulator.execution.status import DELAY, PROCESS, is_shown
 
 CLOCK, TIMELINE, PICTURE = "EMULATOR_CLOCK", "EMULATOR_CLOCK_TIMELINE", "EMULATOR_CLOCK_PICTURE"
 SPANS = 4_000_000  # of a timeline or picture, 48 bytes each
+_TITLE = 60  # characters
 ROOM = 2 << 30  # bytes of records that are kept; more are replayed before the program's end
 
 
@@ -71,8 +72,8 @@ class Clock:
     def _write(self, replayed: Replay, traces: list[Trace]) -> None:
         if len(replayed.spans) == SPANS:
             print(f"clock: the timeline and the picture are cut after {SPANS:,} spans", file=sys.stderr)
-        title = f"{', '.join(dict.fromkeys(trace.name for trace in traces))}"
-        title = f"{title[:80]}: modelled on {self._chip.name}"
+        names = ", ".join(dict.fromkeys(trace.name for trace in traces))
+        title = f"{names if len(names) <= _TITLE else names[: _TITLE - 1] + '…'}: modelled on {self._chip.name}"
         try:
             if self._timeline:
                 write_timeline(self._timeline, replayed, traces)

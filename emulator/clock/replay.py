@@ -172,8 +172,8 @@ def replay(
             over = int(library.launch_figure(simulation, first, 4))
             ctas = traces[first].starts.shape[0]
             raise EmulatorError(
-                f"replay on {chip.name}: {_title(first, traces[first])} comes to no end: {over} of {ctas} CTAs are over, "
-                "the warps of the others wait, or their cluster finds no room"
+                f"replay on {chip.name}: {_title(first, traces[first])} comes to no end: {over} of {ctas} CTAs are "
+                "over, the warps of the others wait, or their cluster finds no room"
             )
         usage = Usage(*(library.chip_figure(simulation, what) for what in range(1, 8)))
         count = library.span_figure(simulation)

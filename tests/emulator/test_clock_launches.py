@@ -95,9 +95,16 @@ def test_an_sm_holds_as_many_ctas_as_it_has_room_for(resource):
 def test_clusters_stay_in_a_gpc():
     """Two GPCs of two SMs: the CTAs of a pair have neighbouring SMs."""
     replayed = replay([kernel(WORK * 500, grid=8, cluster=2)], tiny(), spans=1000)
-    sms = [sm for sm, _, _ in lives(replayed)]
+    found = lives(replayed)
+    sms = [sm for sm, _, _ in found]
+    assert [start for _, start, _ in found] == [10 * (i + 1) + START + 40 for i in range(8)], "a cluster starts later"
     assert all((first // 2, first + 1) == (second // 2, second) for first, second in zip(sms[::2], sms[1::2]))
     assert sorted(sms) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_clusters_go_to_the_emptiest_pair():
+    replayed = replay([kernel(WORK * 500, grid=4, cluster=2)], tiny(gpcs=1), spans=1000)
+    assert [sm for sm, _, _ in lives(replayed)] == [0, 1, 2, 3]
 
 
 def test_every_warp_ends():

@@ -32,6 +32,12 @@ def test_warps_of_a_partition_share_its_issue_slots(warps, share):
     assert busy.tolist() == [100 + RET] * warps
 
 
+def test_pipes_share_the_issue_port():
+    """Two warps of a partition, one in each pipe's instructions, take as long as in one pipe."""
+    body = "".join(f"add.u32 %r{1 + i}, %tid, 1; add.f32 %r{30 + i}, %tid, %tid;" for i in range(25))
+    assert life(recorded(body, threads=256)) == pytest.approx(2 * (50 + RET), abs=2)
+
+
 def test_no_slot_is_issued_twice():
     """A partition never issues more than a cycle's worth per cycle."""
     trace = recorded("mov.b32 %r1, 0;" + "add.u32 %r1, %r1, 1; add.u32 %r2, %tid, 3;" * 60, threads=512)

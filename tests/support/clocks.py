@@ -39,6 +39,7 @@ def tiny(**changed):
     """The chip. Every instruction takes a cycle, and its result is there after four; the prologue is free."""
     constants = {**dict.fromkeys(constant_names(), 0), **ROUND, **changed}
     instructions = {family: Cost(PIPES.index("alu"), 1, 1, 4) for family in FAMILIES}
+    instructions["float"] = Cost(PIPES.index("float"), 1, 1, 4)
     instructions |= {"none": FREE, "constant": FREE, "special_register": FREE, "branch": Cost(0, 1, 0, 0)}
     return Chip("tiny", 1.0, constants, instructions)
 
