@@ -9,13 +9,13 @@ import emulator
 from emulator.clock.chip import profile
 from emulator.clock.costs import family_of
 from emulator.clock.replay import replay
-from emulator.clock.timeline import MULTIPLY, SIGNAL, WAIT
+from emulator.clock.timeline import COPY, MULTIPLY, SIGNAL, WAIT
 from emulator.clock.trace import Trace
 from tests.emulator.test_tensorissue import A_TILE, B_TILE, END, image
 from tests.emulator.test_tensorissue import COPY as FILL
 from tests.emulator.test_tensorissue import WAIT as COMMIT_AND_WAIT
 from tests.emulator.test_tensorissue import body as tensor_body
-from tests.support.clocks import ROUND, life, lines_of, recorded, tiny
+from tests.support.clocks import ROUND, life, lines_of, lives, recorded, tiny
 from tests.support.tensor_operands import instruction
 
 BOX, LINE, END_OF_COPY, WOKEN = 20, 2, 50, 30  # of a copy; a wait's end
@@ -90,6 +90,13 @@ def test_bytes_into_the_sm_are_those_of_the_boxes():
     assert usage.l2_hits + usage.l2_misses == usage.sm_in
 
 
+def test_bytes_of_lines_that_a_copy_touches_in_part_are_those_of_the_copy():
+    """144 bytes: a line and the 16 first bytes of the next, of which L2 reads a sector."""
+    body = RING.replace("STAGES", "1").replace("COUNT", "3").replace("BYTES", "144")
+    usage = replay([recorded(body, lines_of(2))], tiny()).usage
+    assert (usage.sm_in, usage.dram_read) == (3 * 144, 128 + 32)
+
+
 def test_replays_of_one_trace_are_equal(tmp_path):
     """To the bit, of a loaded one, too."""
     trace = ring(4, 24)
@@ -119,6 +126,15 @@ def test_bulk_groups_are_read_before_they_are_written():
     assert written == pytest.approx(issued + BOX + 8 * LINE + out + 100 + 1, abs=2)
     usage = replay([recorded(STORE.replace("READ", ""), lines_of(8))], tiny()).usage
     assert (usage.sm_out, usage.sm_in) == (1024, 0)
+
+
+def test_a_launch_ends_when_its_stores_have():
+    """Its only warp exits before they have left the SM."""
+    text = STORE.replace("READ", "").replace("cp.async.bulk.wait_group 0;", "")
+    replayed = replay([recorded(text, lines_of(8))], tiny(), spans=100)
+    ((_, _, end),) = lives(replayed)
+    (copy,) = replayed.spans[replayed.spans["kind"] == COPY]
+    assert end < copy["end"] and replayed.ends[0] == copy["end"] + ROUND["grid_end"]
 
 
 # The tensor core

@@ -193,6 +193,7 @@ typedef struct {
     double start, end, first_cta;
     s32 pending;                // clusters that have not started
     s32 alive;                  // CTAs that are not over
+    s32 copies;                 // out of shared memory, not over
     s32 triggers;               // CTAs that have neither triggered nor exited
     s32 state;                  // 0 not launched, 1 launched, 2 over
     Warp *waiters;              // for the end of this launch
@@ -260,6 +261,7 @@ void start_cta(Sim *sim, Cta *cta);
 void warp_over(Sim *sim, Warp *warp, double time);
 void trigger(Sim *sim, Cta *cta, double time);
 void end_grid(Sim *sim, s32 launch);
+void end_if_over(Sim *sim, s32 launch, double time);
 void cluster_arrives(Sim *sim, Cluster *cluster, double time);
 void fail(Sim *sim, const char *error, s64 a, s64 b, s64 c, s64 d);
 static inline Cta *peer(Cta *cta, u32 place) { return cta->cluster->ctas[place >> 24]; }

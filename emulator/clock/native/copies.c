@@ -37,6 +37,7 @@ void issue_copy(Sim *sim, Warp *warp, const u32 *words, double time) {
         copy->group = groups->next % GROUPS;
         groups->reads[copy->group]++;
         groups->writes[copy->group]++;
+        sim->progress[cta->launch].copies++;
     } else {
         copy->group = -1;
     }
@@ -182,8 +183,9 @@ void end_copy(Sim *sim, Copy *copy) {
         arrive(sim, peer(copy->cta, copy->mbarrier), copy->mbarrier & 0xffffff, 0, -copy->bytes, cause, sim->now);
     } else if (copy->kind == 2) {
         copy->warp->bulk.writes[copy->group]--;
-        copy->cta->stores = later(copy->cta->stores, sim->now);
         groups_move(sim, copy->warp);
+        sim->progress[copy->cta->launch].copies--;
+        end_if_over(sim, copy->cta->launch, sim->now);
     }
     free(copy);
 }

@@ -144,9 +144,10 @@ void trigger(Sim *sim, Cta *cta, double time) {
     triggered(sim, cta->launch, time);
 }
 
-static void end_if_over(Sim *sim, s32 number, double time) {
+// A launch ends after its last CTA and what its CTAs have left in flight.
+void end_if_over(Sim *sim, s32 number, double time) {
     Progress *progress = &sim->progress[number];
-    if (progress->state == 1 && !progress->alive && !progress->pending && progress->end == 0) {
+    if (progress->state == 1 && !progress->alive && !progress->pending && !progress->copies && progress->end == 0) {
         progress->end = later(time, sim->now) + sim->chip.grid_end;
         if (number) progress->end = later(progress->end, sim->progress[number - 1].end);
         if (!number || sim->progress[number - 1].state == 2) post(sim, progress->end, GRID_ENDS, 0, number, 0);
