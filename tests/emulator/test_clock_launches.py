@@ -49,6 +49,11 @@ def test_a_programmatic_launch_starts_when_the_one_ahead_has_triggered():
     assert replayed.first_ctas[1] == begun and begun < replayed.ends[0]
 
 
+def test_launches_start_no_faster_than_their_period():
+    traces = [kernel(EARLY + WORK * 2000, programmatic=True)] * 3
+    assert replay(traces, tiny(launch_period=1500)).starts == [0, 1500, 3000]
+
+
 def test_a_programmatic_launch_without_a_trigger_starts_after_the_last_exit():
     replayed = replay([kernel(), kernel(programmatic=True)], tiny())
     assert replayed.starts[1] == pytest.approx(10 + START + 100 + OVERLAP, abs=2)
@@ -82,10 +87,13 @@ def test_ctas_go_to_the_emptiest_sm_and_wait_for_room():
     assert found[8][1] == first_end + FREED + 10 + START
 
 
-@pytest.mark.parametrize("resource", [{"sm_ctas": 1}, {"sm_threads": 63}, {"sm_shared_bytes": 8191}])
+@pytest.mark.parametrize(
+    "resource", [{"sm_ctas": 1}, {"sm_threads": 63}, {"sm_shared_bytes": 8191}, {"sm_registers": 2 * 32 * 40 - 1}]
+)
 def test_an_sm_holds_as_many_ctas_as_it_has_room_for(resource):
-    """Those of this one have 32 threads and 4096 bytes of shared memory."""
-    replayed = replay([kernel(WORK * 500, grid=8)], tiny(**resource), spans=1000)
+    """Those of this one have 32 threads with 40 registers each and 4096 bytes of shared memory."""
+    trace = dataclasses.replace(kernel(WORK * 500, grid=8), registers=40)
+    replayed = replay([trace], tiny(**resource), spans=1000)
     found = lives(replayed)
     for sm in range(4):
         (_, start, end), (_, second, _) = sorted(life for life in found if life[0] == sm)

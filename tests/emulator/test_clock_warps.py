@@ -33,9 +33,10 @@ def test_warps_of_a_partition_share_its_issue_slots(warps, share):
 
 
 def test_pipes_share_the_issue_port():
-    """Two warps of a partition, one in each pipe's instructions, take as long as in one pipe."""
-    body = "".join(f"add.u32 %r{1 + i}, %tid, 1; add.f32 %r{30 + i}, %tid, %tid;" for i in range(25))
-    assert life(recorded(body, threads=256)) == pytest.approx(2 * (50 + RET), abs=2)
+    """Two warps of a partition, each in a pipe of its own, take as long as in one pipe."""
+    sums, products = ("".join(f"{name} %r{1 + i}, %tid, %tid;" for i in range(40)) for name in ("add.u32", "mul.f32"))
+    trace = recorded(f"setp.ge.u32 %p1, %tid, 128; @%p1 bra B; {sums} exit; B: {products}", threads=256)
+    assert life(trace) == pytest.approx(4 + 1 + 2 * (40 + RET), abs=2)
 
 
 def test_no_slot_is_issued_twice():
