@@ -129,8 +129,8 @@ def test_bulk_groups_are_read_before_they_are_written():
 
 
 def test_a_launch_ends_when_its_stores_have():
-    """Its only warp exits before they have left the SM."""
-    text = STORE.replace("READ", "").replace("cp.async.bulk.wait_group 0;", "")
+    """Its only warp exits when they have read their source."""
+    text = STORE.replace("READ", ".read")
     replayed = replay([recorded(text, lines_of(8))], tiny(), spans=100)
     ((_, _, end),) = lives(replayed)
     (copy,) = replayed.spans[replayed.spans["kind"] == COPY]

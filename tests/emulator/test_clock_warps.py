@@ -36,7 +36,7 @@ def test_pipes_share_the_issue_port():
     """Two warps of a partition, each in a pipe of its own, take as long as in one pipe."""
     sums, products = ("".join(f"{name} %r{1 + i}, %tid, %tid;" for i in range(40)) for name in ("add.u32", "mul.f32"))
     trace = recorded(f"setp.ge.u32 %p1, %tid, 128; @%p1 bra B; {sums} exit; B: {products}", threads=256)
-    assert life(trace) == pytest.approx(4 + 1 + 2 * (40 + RET), abs=2)
+    assert 2 * (40 + RET) <= life(trace) <= 2 * (40 + RET) + 12
 
 
 def test_no_slot_is_issued_twice():
