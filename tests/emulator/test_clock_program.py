@@ -94,6 +94,22 @@ def test_long_programs_are_shortened():
     assert "     ...  10 more" in lines and sum(" k " in line for line in lines) == 40
 
 
+def same_track(a, b):
+    return (a["pid"], a["tid"]) == (b["pid"], b["tid"])
+
+
+def inside(event, found):
+    return same_track(event, found) and found["ts"] <= event["ts"] <= found["ts"] + found["dur"]
+
+
+def overlaps(a, b):
+    return a["ts"] + 1e-9 < b["ts"] + b["dur"] and b["ts"] + 1e-9 < a["ts"] + a["dur"]
+
+
+def within(a, b):
+    return b["ts"] <= a["ts"] + 1e-9 and a["ts"] + a["dur"] <= b["ts"] + b["dur"] + 1e-9
+
+
 def test_a_timeline_shows_who_waited_for_whom(tmp_path):
     traces = [ring(2, 8), multiplied(3, 64)]
     replayed = replay(traces, tiny(), spans=10_000)
@@ -104,11 +120,16 @@ def test_a_timeline_shows_who_waited_for_whom(tmp_path):
     assert titles.count("load") == 8 and titles.count("MMA") == 3
     assert any(title.startswith("waits: loads (PTX line ") for title in titles)
     assert any(title.startswith("waits: tensor core (PTX line ") for title in titles)
-    names = {event["args"]["name"] for event in events if event["ph"] == "M"}
+    names = {event["args"].get("name") for event in events if event["ph"] == "M"}
     assert {"SM 0", "copies", "tensor core", "slot 0 warp 0: loads"} <= names
     begun, ended = ([event for event in events if event["ph"] == phase] for phase in "sf")
     assert begun and [event["id"] for event in begun] == [event["id"] for event in ended]
-    assert all(event["dur"] >= 0 for event in slices)
+    for event in begun + ended:
+        assert any(inside(event, found) for found in slices), "an arrow without a slice at its end"
+    for first in slices:
+        for second in slices:
+            if first is not second and same_track(first, second) and overlaps(first, second):
+                assert within(first, second) or within(second, first), "slices of a track lie in each other or apart"
     with pytest.raises(ValueError, match="has kept no spans"):
         write_timeline(tmp_path / "t.json", replay(traces, tiny()), traces)
 
