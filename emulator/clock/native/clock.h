@@ -60,7 +60,7 @@ typedef struct {
 enum { PARTITIONS = 4, PIPES = 8 };
 
 // A rate that is shared: work done in each interval of BUCKET cycles of a window.
-enum { BUCKET = 32, WINDOW = 2048 };
+enum { BUCKET = 32, WINDOW = 512 };
 typedef struct {
     double capacity;    // of a bucket
     s64 base;           // number of the window's first bucket
@@ -100,7 +100,7 @@ typedef struct {
     double time;
 } NamedBarrier;
 
-enum { NAMED = 16, GROUPS = 64 };
+enum { NAMED = 16, GROUPS = 64, LOADS = 1024 };
 
 // Bulk groups, or groups of cp.async, of a warp.
 typedef struct {
@@ -178,7 +178,7 @@ typedef struct {
     Copy *copies, *last_copy;   // queue of the engine
     s32 engine_runs;
     double in_flight;           // bytes that the engine has asked for and not got
-    double loads[64];           // ring: when loads in flight are over
+    double loads[LOADS];        // ring: when loads in flight are over
     s32 load_at;
     u64 *l1;                    // lines
     double *l1_ready;
@@ -187,7 +187,8 @@ typedef struct {
     double busy_tensor, bytes_in, bytes_out;
 } Sm;
 
-typedef struct { u64 tag; double ready; u32 used; u8 sectors, dirty; } Line;
+// A line of L2. Its tag lies apart, with those of its set: a look-up touches two lines of the host's caches.
+typedef struct { double ready; u32 used; u8 sectors, dirty; } Line;
 
 typedef struct {
     double start, end, first_cta;
@@ -221,6 +222,7 @@ typedef struct Sim {
     s32 places_due, clusters_per_turn;
     Sm *sms;
     Line *l2;
+    u32 *tags;
     s64 l2_sets;
     u32 l2_clock;
     Server *slices, *channels;

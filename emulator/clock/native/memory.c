@@ -56,20 +56,24 @@ double access_line(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int wri
     double latency = chip->l2_latency;
     if ((h >> 40 & 1) != (u64)(sm * 2 >= chip->sms)) latency += chip->l2_far;
     double at_slice = serve(&sim->slices[h % (u64)chip->l2_slices], time + latency / 2, writes ? bytes * chip->l2_write_cost : bytes);
-    Line *set = sim->l2 + (h >> 8) % (u64)sim->l2_sets * (s64)chip->l2_ways, *found = 0, *oldest = set;
-    for (s32 w = 0; w < (s32)chip->l2_ways; w++) {
-        if (set[w].tag == line + 1) { found = set + w; break; }
-        if (set[w].used < oldest->used) oldest = set + w;
-    }
-    if (!found) {
+    s32 ways = (s32)chip->l2_ways, way = 0;
+    s64 set = (s64)((h >> 8) % (u64)sim->l2_sets) * ways;
+    u32 *tags = sim->tags + set, tag = (u32)(h >> 32) | 1;
+    while (way < ways && tags[way] != tag) way++;
+    if (way == ways) {
+        way = 0;
+        for (s32 w = 1; w < ways; w++)
+            if (sim->l2[set + w].used < sim->l2[set + way].used) way = w;
+        Line *oldest = &sim->l2[set + way];
         if (oldest->dirty) {
             double written = 32.0 * __builtin_popcount(oldest->dirty);
             sim->dram_written += written;
-            dram(sim, oldest->tag - 1, written * chip->dram_write_cost, at_slice);
+            serve(&sim->channels[tags[way] % (u32)chip->dram_channels], at_slice, written * chip->dram_write_cost);
         }
-        *oldest = (Line){.tag = line + 1};
-        found = oldest;
+        *oldest = (Line){0};
+        tags[way] = tag;
     }
+    Line *found = &sim->l2[set + way];
     found->used = ++sim->l2_clock;
     if (writes) {
         found->sectors |= sectors;
@@ -112,7 +116,7 @@ double load_lines(Sim *sim, Sm *sm, const u32 *words, int lines, u64 salt, doubl
             ready = later(*entry, start + chip->l1_latency);
         } else {
             double bytes = 32.0 * __builtin_popcount(sectors);
-            double *slot = &sm->loads[sm->load_at++ % (int)(chip->lsu_in_flight < 64 ? chip->lsu_in_flight : 64)];
+            double *slot = &sm->loads[sm->load_at++ % (int)(chip->lsu_in_flight < LOADS ? chip->lsu_in_flight : LOADS)];
             start = later(start, *slot);
             double back = access_line(sim, (s32)(sm - sim->sms), line, sectors, start, 0);
             ready = *slot = serve(&sm->in, back, bytes);

@@ -86,6 +86,7 @@ Sim *new_sim(const Chip *chip, Launch *launches, s32 count, s64 spans) {
     }
     sim->l2_sets = (s64)(chip->l2_bytes / 128 / chip->l2_ways);
     sim->l2 = calloc((size_t)(sim->l2_sets * (s64)chip->l2_ways), sizeof *sim->l2);
+    sim->tags = calloc((size_t)(sim->l2_sets * (s64)chip->l2_ways), sizeof *sim->tags);
     sim->slices = servers((s32)chip->l2_slices, chip->l2_rate / chip->l2_slices);
     sim->channels = servers((s32)chip->dram_channels, chip->dram_rate / chip->dram_channels);
     sim->span_room = spans;
@@ -155,6 +156,7 @@ void end_sim(Sim *sim) {
     free(sim->progress);
     free(sim->sms);
     free(sim->l2);
+    free(sim->tags);
     free(sim->slices);
     free(sim->channels);
     free(sim->heap);

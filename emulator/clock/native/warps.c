@@ -63,20 +63,21 @@ static void plain(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
     results_at(warp, launch, in, start + in->latency);
 }
 
-// The next record of the same instruction: a poll in vain and what its loop executes are left out.
-static int skip_poll(Warp *warp, const Launch *launch, u32 pc) {
+// Polls in vain, and what their loop executes, are left out: goes on at the poll of the same phase that ends the loop.
+static int skip_polls(Warp *warp, const Launch *launch, u32 pc, const u32 *poll) {
     const u32 *operands;
-    s64 at = warp->at;
+    s64 at = warp->at, found = -1;
     while (at < warp->end) {
         const u32 *record = launch->words + at;
         s32 n = words_of(record, &operands);
-        if (pc_of(*record) == pc) {
-            warp->at = at;
-            return 1;
+        if (pc_of(*record) == pc && n) {
+            found = at;
+            if (operands[2] || operands[0] != poll[0] || operands[1] != poll[1]) break;
         }
         at = operands - launch->words + n;
     }
-    return 0;
+    if (found >= 0) warp->at = found;
+    return found >= 0;
 }
 
 static void arrive_later(Sim *sim, Cta *cta, s32 track, u32 place, s64 arrivals, s64 bytes, double time) {
@@ -236,7 +237,7 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
         return 1;
     }
     case WAIT: {
-        if (!w[2] && skip_poll(warp, launch, (u32)pc)) return 1;
+        if (!w[2] && skip_polls(warp, launch, (u32)pc, w)) return 1;
         Barrier *barrier = barrier_at(cta, w[0] & 0xffffff);
         results_at(warp, launch, in, 0);
         if (barrier->phase > (s32)w[1]) {
