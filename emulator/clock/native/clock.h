@@ -20,7 +20,7 @@ typedef int64_t s64;
 // The constants of a chip profile, in the order in which Python passes them. Latencies are cycles, rates bytes a cycle.
 #define CONSTANTS(X)                                                                                                    \
     X(sms) X(gpcs) X(sm_shared_bytes) X(sm_threads) X(sm_registers) X(sm_ctas)                                          \
-    X(l2_bytes) X(l2_ways) X(l2_slices) X(l2_rate) X(l2_write_cost) X(l2_latency) X(l2_far)                                              \
+    X(l2_bytes) X(l2_ways) X(l2_slices) X(l2_rate) X(l2_write_cost) X(l2_latency) X(l2_far) X(l2_coalesces)                                           \
     X(dram_channels) X(dram_rate) X(dram_latency) X(dram_spread) X(dram_write_cost)                                                    \
     X(sm_in_rate) X(sm_out_rate) X(l1_lines) X(l1_latency) X(lsu_line) X(lsu_in_flight)                                 \
     X(tma_issue) X(tma_box) X(tma_line) X(tma_latency) X(tma_in_flight) X(tma_store_latency) X(tma_store_line)          \
@@ -28,7 +28,7 @@ typedef int64_t s64;
     X(shared_latency) X(shared_wavefront) X(remote_latency) X(remote_rate)                                              \
     X(atomic_latency) X(atomic_line) X(store_issue)                                                                     \
     X(mbarrier_arrive) X(mbarrier_visible) X(mbarrier_remote) X(mbarrier_wait) X(mbarrier_test)                         \
-    X(bar_latency) X(cluster_latency) X(warp_sync) X(fence)                                                             \
+    X(bar_latency) X(bar_warp) X(cluster_latency) X(cluster_release) X(warp_sync) X(fence) X(fence_wide)                                                             \
     X(tensor_core) X(mma_issue) X(mma_latency) X(mma_minimum) X(mma_columns_rate) X(commit_latency) X(cp_first) X(cp_rate) \
     X(tmem_load_latency) X(tmem_load_rate) X(tmem_store_rate) X(tmem_alloc)                                              \
     X(launch_gap) X(launch_overlap) X(launch_period) X(launch_first) X(cta_interval) X(cta_start) X(cta_exit)           \
@@ -123,6 +123,7 @@ struct Warp {
     Warp *next;                 // in a list of waiters
     double *ready;              // by register: when its value is there
     double tmem_ready, copies_ready;  // tensor memory loads; cp.async
+    double stored;              // when its stores are where others see them
     double shared_ready;
     Groups bulk;
     double cp_groups[GROUPS];
@@ -172,8 +173,10 @@ typedef struct Copy {
 
 typedef struct {
     Server in, out;
+    s32 gpc;
     double ports[PARTITIONS], pipes[PARTITIONS][PIPES];
     double lsu, shared, tensor, tensor_memory;
+    double remote;              // when the way to other SMs' shared memory is free
     double engine;              // when the copy engine can take the next line
     Copy *copies, *last_copy;   // queue of the engine
     s32 engine_runs;
@@ -189,6 +192,10 @@ typedef struct {
 
 // A line of L2. Its tag lies apart, with those of its set: a look-up touches two lines of the host's caches.
 typedef struct { double ready; u32 used; u8 sectors, dirty; } Line;
+
+// A line that SMs of a GPC have asked L2 for: others there that ask before it comes get it with them.
+typedef struct { u64 line; double ready; u32 sectors; } Asked;
+enum { ASKED = 8192 };
 
 typedef struct {
     double start, end, first_cta;
@@ -223,6 +230,7 @@ typedef struct Sim {
     Sm *sms;
     Line *l2;
     u32 *tags;
+    Asked *asked;               // [gpcs][ASKED]
     s64 l2_sets;
     u32 l2_clock;
     Server *slices, *channels;
@@ -245,6 +253,8 @@ void post_from(Sim *sim, double time, s32 kind, s32 number, void *what, s64 a, s
 double access_line(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int writes);
 double load_lines(Sim *sim, Sm *sm, const u32 *words, int lines, u64 salt, double time, int cached);
 double store_lines(Sim *sim, Sm *sm, const u32 *words, int lines, u64 salt, double time);
+s32 gpc_start(const Chip *chip, s32 gpc);
+double send(Sim *sim, Sm *sm, double bytes, double time);
 void issue_copy(Sim *sim, Warp *warp, const u32 *words, double time);
 void run_engine(Sim *sim, s32 sm);
 void end_copy(Sim *sim, Copy *copy);

@@ -49,7 +49,7 @@ static double dram(Sim *sim, u64 line, double bytes, double time) {
 }
 
 // When 32-byte sectors of a line are at the SM that asks for them at a time, or for a write at L2.
-double access_line(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int writes) {
+static double at_l2(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int writes) {
     const Chip *chip = &sim->chip;
     double bytes = 32.0 * __builtin_popcount(sectors);
     u64 h = mixed(line);
@@ -92,6 +92,17 @@ double access_line(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int wri
         sim->l2_hits += bytes;
     }
     return later(at_slice, found->ready) + latency / 2;
+}
+
+// The same, where reads of a line by SMs of a GPC are one while it is under way.
+double access_line(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int writes) {
+    if (writes || !sim->chip.l2_coalesces) return at_l2(sim, sm, line, sectors, time, writes);
+    Asked *asked = &sim->asked[sim->sms[sm].gpc * ASKED + (s32)(mixed(line) % ASKED)];
+    if (asked->line == line + 1 && time < asked->ready && !(sectors & ~asked->sectors))
+        return later(asked->ready, time + sim->chip.l2_latency / 2);
+    double ready = at_l2(sim, sm, line, sectors, time, 0);
+    *asked = (Asked){line + 1, ready, sectors};
+    return ready;
 }
 
 // The L1 cache: whether it has a line, which it has from then on.
@@ -141,4 +152,10 @@ double store_lines(Sim *sim, Sm *sm, const u32 *words, int lines, u64 salt, doub
         last = later(last, access_line(sim, (s32)(sm - sim->sms), line, sectors, start, 1));
     }
     return last;
+}
+
+// When bytes for, or from, another SM's shared memory have gone their way. They take turns.
+double send(Sim *sim, Sm *sm, double bytes, double time) {
+    sm->remote = later(sm->remote, time) + bytes / sim->chip.remote_rate;
+    return sm->remote + sim->chip.remote_latency;
 }
