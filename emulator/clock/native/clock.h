@@ -254,7 +254,7 @@ double access_line(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int wri
 double load_lines(Sim *sim, Sm *sm, const u32 *words, int lines, u64 salt, double time, int cached);
 double store_lines(Sim *sim, Sm *sm, const u32 *words, int lines, u64 salt, double time);
 s32 gpc_start(const Chip *chip, s32 gpc);
-double send(Sim *sim, Sm *sm, double bytes, double time);
+double to_peer(Sim *sim, Sm *sm, double bytes, double time);
 void issue_copy(Sim *sim, Warp *warp, const u32 *words, double time);
 void run_engine(Sim *sim, s32 sm);
 void end_copy(Sim *sim, Copy *copy);

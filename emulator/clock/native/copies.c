@@ -117,7 +117,7 @@ void run_engine(Sim *sim, s32 number) {
     double bytes;
     int done = 0;
     if (copy->kind == 3) {
-        copy->last = send(sim, sm, (double)copy->bytes, time);
+        copy->last = to_peer(sim, sm, (double)copy->bytes, time);
         time = sm->remote;
         done = 1;
     }

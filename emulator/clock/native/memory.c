@@ -155,7 +155,7 @@ double store_lines(Sim *sim, Sm *sm, const u32 *words, int lines, u64 salt, doub
 }
 
 // When bytes for, or from, another SM's shared memory have gone their way. They take turns.
-double send(Sim *sim, Sm *sm, double bytes, double time) {
+double to_peer(Sim *sim, Sm *sm, double bytes, double time) {
     sm->remote = later(sm->remote, time) + bytes / sim->chip.remote_rate;
     return sm->remote + sim->chip.remote_latency;
 }

@@ -114,7 +114,7 @@ static void memory_access(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, co
         done = shared_access(sim, sm, n > 1 ? w[1] : 1, time);
         if (in->kind == ATOMIC) done += chip->shared_latency;
     } else if (space == 2) {
-        done = send(sim, sm, (double)(w[0] >> 8 & 0xff) * (w[0] >> 16), time);
+        done = to_peer(sim, sm, (double)(w[0] >> 8 & 0xff) * (w[0] >> 16), time);
         if (in->kind == STORE) warp->stored = later(warp->stored, done);
         else done += chip->remote_latency;
     } else if (space == 3) {
@@ -224,7 +224,7 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
         return 1;
     case ASYNC_STORE:
         if (n >= 5) {
-            double sent = send(sim, sm, w[4], time) - chip->remote_latency;
+            double sent = to_peer(sim, sm, w[4], time) - chip->remote_latency;
             arrive_later(sim, cta, warp->index, w[3], 0, -(s64)w[4], sent + chip->mbarrier_remote);
         }
         return 1;
