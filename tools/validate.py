@@ -147,9 +147,17 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = command_parser(__doc__ or "")
     parser.prog = "python -m tools.validate"
     parser.add_argument("--recordings", type=Path, required=True, metavar="FOLDER", help="with PROBLEM-CASE-NAME.xz")
-    parser.add_argument("--truth", type=Path, default=TRUTH, metavar="FILE", help="of tools.truth; default: docs/results/h200-truth.json")
+    parser.add_argument(
+        "--truth",
+        type=Path,
+        default=TRUTH,
+        metavar="FILE",
+        help="of tools.truth; default: docs/results/h200-truth.json",
+    )
     parser.add_argument("--profile", default="h200", metavar="NAME", help="chip profile; default: %(default)s")
-    parser.add_argument("--only", default="", metavar="TEXT", help='recordings with this in their names, such as "gemm-2"')
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help='recordings with this in their names, such as "gemm-2"'
+    )
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes; default: %(default)s")
     parser.add_argument("--picture", type=Path, metavar="FILE.png", help="draw modelled over silicon's times")
     records.add_save(parser)

@@ -19,7 +19,15 @@ EVENTS_AT_ONCE = 1_000_000  # of compiled code: signals and progress wait for it
 OTHER_DATA = 1 << 36  # lines: launches with other data than those before
 SPAN = np.dtype(
     [
-        *(("start", "f8"), ("end", "f8"), ("sm", "i4"), ("launch", "i4"), ("cta", "i4"), ("warp", "i4"), ("kind", "i4")),
+        *(
+            ("start", "f8"),
+            ("end", "f8"),
+            ("sm", "i4"),
+            ("launch", "i4"),
+            ("cta", "i4"),
+            ("warp", "i4"),
+            ("kind", "i4"),
+        ),
         ("pc", "i4"),
     ]
 )

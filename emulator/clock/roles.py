@@ -51,7 +51,8 @@ def roles_of(trace: Trace) -> Roles:
                 _note(kind, words, rank, completers, waited[record.pc])
                 seen[warp].add("copy_out" if kind == "copy" and words[0] == 2 else kind)
     reasons = {
-        pc: _REASONS.get(kinds[pc]) or _reason(set().union(*(completers[place] for place in places)) if places else set())
+        pc: _REASONS.get(kinds[pc])
+        or _reason(set().union(*(completers[place] for place in places)) if places else set())
         for pc, places in waited.items()
     }
     return Roles([_role(found, warp) for warp, found in enumerate(seen)], reasons)

@@ -92,7 +92,9 @@ def _title(kind: int, pc: int, launch: int, cta: int, trace: Trace, roles: Roles
 
 def _names(sm: int, track: int, place: int, warp: int, kind: int, roles: Roles) -> Iterator[dict]:
     yield {"ph": "M", "name": "process_name", "pid": sm, "tid": 0, "args": {"name": f"SM {sm}"}}
-    title = f"CTA slot {place}" if kind == CTA else "copies" if kind == COPY else "tensor core" if kind == MULTIPLY else ""
+    title = (
+        f"CTA slot {place}" if kind == CTA else "copies" if kind == COPY else "tensor core" if kind == MULTIPLY else ""
+    )
     if not title:
         title = f"slot {place} warp {warp}: {roles.names[warp]}"
     yield {"ph": "M", "name": "thread_name", "pid": sm, "tid": track, "args": {"name": title}}

@@ -31,7 +31,7 @@ typedef int64_t s64;
     X(bar_latency) X(bar_warp) X(cluster_latency) X(cluster_release) X(warp_sync) X(fence) X(fence_wide)                                                             \
     X(tensor_core) X(mma_issue) X(mma_latency) X(mma_minimum) X(mma_columns_rate) X(commit_latency) X(cp_first) X(cp_rate) \
     X(tmem_load_latency) X(tmem_load_rate) X(tmem_store_rate) X(tmem_alloc)                                              \
-    X(launch_gap) X(launch_overlap) X(launch_period) X(launch_first) X(cta_interval) X(cta_start) X(cta_exit)           \
+    X(launch_gap) X(launch_overlap) X(launch_period) X(launch_cta) X(launch_first) X(cta_interval) X(cta_start) X(cta_exit)           \
     X(cluster_start) X(grid_end) X(grid_wait) X(cancel_latency)
 
 typedef struct {
@@ -168,7 +168,7 @@ typedef struct Copy {
     // Cursor over the lines.
     s32 row[4], entered;
     u64 inside;                 // bytes of the row that are done
-    double issued, last;        // latest arrival
+    double issued, began, last; // latest arrival
     double read;
 } Copy;
 

@@ -111,7 +111,7 @@ void run_engine(Sim *sim, s32 number) {
     double time = later(sim->now, sm->engine);
     if (!copy->entered) {
         copy->entered = 1;
-        time += chip->tma_box;
+        copy->began = time;
         u64 map = (u64)1 << copy->pc % 64;
         if (copy->pc && !(sm->maps & map)) {  // an instruction's tensor map, for the first time in a launch
             sm->maps |= map;
@@ -143,6 +143,7 @@ void run_engine(Sim *sim, s32 number) {
             copy->last = later(copy->last, line_of_load(sim, copy, line + salt, sectors, bytes, time));
         }
     }
+    if (done) time = later(time, copy->began + chip->tma_box);
     sm->engine = time;
     if (done) {
         sm->copies = copy->next;
