@@ -41,6 +41,10 @@ Rule = tuple[str, str, tuple[str, ...], Callable[..., float]]
 PERIOD = "launch.period.{}.grid_{}.block_256.cluster_{}.shared_{}K"
 RULES: tuple[Rule, ...] = (
     ("l2_latency", "cycles", ("latency.load.l2",), lambda load: load),
+    (
+        *("dram_write_cost", "count", ("rate.plain_read.dram.1_ctas", "rate.plain_copy.dram.1_ctas")),
+        lambda read, copy: 2 * read / copy - 1,
+    ),
     ("l1_latency", "cycles", ("latency.load.l1",), lambda load: load),
     ("sm_in_rate", "bytes/cycle", ("rate.plain_read.l2.one_sm.1024_threads",), lambda rate: rate),
     ("sm_out_rate", "bytes/cycle", ("rate.plain_write.l2.one_sm.128_threads",), lambda rate: rate),

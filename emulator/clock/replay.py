@@ -56,7 +56,7 @@ def _library() -> tuple[ctypes.CDLL, list[str]]:
     if list(layout) != sizes:
         raise RuntimeError(f"structures of the replay differ: {list(layout)} in C, {sizes} in Python")
     library.new_sim.restype = library.all_spans.restype = ctypes.c_void_p
-    library.new_sim.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64]
+    library.new_sim.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_int32]
     library.advance.argtypes = [ctypes.c_void_p, ctypes.c_int64]
     library.launch_figure.argtypes = [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32]
     library.chip_figure.argtypes = [ctypes.c_void_p, ctypes.c_int32]
@@ -110,13 +110,15 @@ def replay(
     *,
     programmatic: bool | None = None,
     other_data: bool = True,
+    dirty_l2: bool = False,
     spans: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> Replay:
     """Replays launches, one after another in one queue.
 
     programmatic: None as recorded, or for all. other_data: each launch has data of its own, which is not in L2.
-    spans: room for so many waits and CTAs. progress: is called with the launches that are over.
+    dirty_l2: at the start L2 is full of what others have written (a flush by writes), which goes to DRAM when its place is
+    needed. spans: room for so many waits and CTAs. progress: is called with the launches that are over.
 
     Raises EmulatorError where the launches come to no end on this chip, and ValueError for a profile without a constant.
     """
@@ -143,7 +145,7 @@ def replay(
         launch.programmatic = trace.programmatic if programmatic is None else programmatic
         launch.salt = number * OTHER_DATA if other_data else 0
         launch.waits, launch.busy = waits[-1].ctypes.data, busy[-1].ctypes.data
-    simulation = library.new_sim(constants.ctypes.data, launches, len(traces), spans)
+    simulation = library.new_sim(constants.ctypes.data, launches, len(traces), spans, dirty_l2)
     try:
         while (state := library.advance(simulation, EVENTS_AT_ONCE)) == 1:
             if progress is not None:
