@@ -20,12 +20,13 @@ CLASSES = (
 
 INSTRUCTION = np.dtype(
     [
-        *(("kind", "u1"), ("pipe", "u1"), ("variant", "u1"), ("unused", "u1")),
+        *(("kind", "u1"), ("pipe", "u1"), ("variant", "u1"), ("of_launch", "u1")),
         *(("issue", "f4"), ("interval", "f4"), ("latency", "f4"), ("values", "u4")),
         *(("sources", "u1"), ("results", "u1"), ("pad", "u1", 2)),
     ]
 )
-"""As `Instruction` in native/clock.h. variant: a load that the L1 cache keeps; a wait, not a commit, of groups."""
+"""As `Instruction` in native/clock.h. variant: a load that the L1 cache keeps; a wait, not a commit, of groups; what
+waits for the warp's stores; a copy by a tensor map. of_launch: reads the launch's parameters."""
 
 # (pattern of the opcode, class, family of the profile's table). The first that matches counts.
 _FAMILIES = [
@@ -83,6 +84,12 @@ _FAMILIES = [
     (r".*", "plain", "alu"),
 ]
 _PATTERNS = [(re.compile(pattern), kind, family) for pattern, kind, family in _FAMILIES]
+# Instructions that wait until the warp's stores are where a whole cluster, or the GPU, sees them.
+_DRAINS = {
+    "cluster": re.compile(r"arrive(?!.*relaxed)"),
+    "fence": re.compile(r"membar\.(gl|sys)|fence\.(acq_rel|sc|acquire|release)\.(cluster|gpu|sys)"),
+    "mbarrier": re.compile(r"\.(release|acq_rel)\.(cluster|gpu|sys)"),
+}
 _UNCACHED = re.compile(r"\.(volatile|relaxed|acquire|cg|cv|mmio|cs|lu)\b|no_allocate")
 
 
@@ -127,8 +134,13 @@ def costs_of(trace: Trace, chip: Chip) -> Costs:
             variant = not _UNCACHED.search(opcode)
         elif kind in ("copy_group", "cp_group"):
             variant = "wait" in opcode
+        elif kind == "copy":
+            variant = ".tensor" in opcode
+        elif kind in ("cluster", "fence", "mbarrier"):
+            variant = bool(_DRAINS[kind].search(opcode))
         row = table[index]
         row["kind"], row["pipe"], row["variant"] = CLASSES.index(kind), cost.pipe, variant
+        row["of_launch"] = opcode.startswith("ld.param")
         row["issue"], row["interval"], row["latency"] = cost.issue, cost.interval, cost.latency
         row["values"], row["sources"], row["results"] = len(values), len(sources), len(results)
         values += sources + results

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,14 +19,19 @@ _LEAST = 0.005  # share of a role's time below which a reason is left out
 
 
 def error_band(chip: Chip, folder: Path = RESULTS) -> str:
-    """What is known of the model's error on a chip, from the figures that were compared with silicon."""
-    file = folder / f"clock-{chip.name}.json"
+    """What is known of the model's error on a chip: that of the points in clock-NAME.json, of `tools.validate`."""
     try:
-        figures = json.loads(file.read_text())
-        median, high = float(figures["median_error"]), float(figures["p90_error"])
-        return f"error against silicon: median {median:.0%}, 90 % of points within {high:.0%}"
+        points = json.loads((folder / f"clock-{chip.name}.json").read_text())["points"]
+        known = [point for point in points if "modelled_us" in point]
+        sizes = sorted(abs(point["modelled_us"] / point["silicon_us"] - 1) for point in known)
     except (OSError, ValueError, KeyError, TypeError):
+        sizes = []
+    if not sizes:
         return "error not known on this chip"
+    high = sizes[min(int(0.9 * len(sizes)), len(sizes) - 1)]
+    return (
+        f"error against silicon: median {statistics.median(sizes):.0%}, 90 % of {len(sizes)} points within {high:.0%}"
+    )
 
 
 def summary(replay: Replay, traces: Sequence[Trace]) -> list[str]:

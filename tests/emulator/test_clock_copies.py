@@ -18,7 +18,7 @@ from tests.emulator.test_tensorissue import body as tensor_body
 from tests.support.clocks import ROUND, life, lines_of, lives, recorded, tiny
 from tests.support.tensor_operands import instruction
 
-BOX, LINE, END_OF_COPY, WOKEN = 20, 2, 50, 30  # of a copy; a wait's end
+LINE, END_OF_COPY, WOKEN = 2, 50, 30  # of a copy; a wait's end
 HIT = 200 + 1 + 2  # L2's latency, a line at its slice, a line at the SM's port
 
 # A warp's thread loads N times STAGE bytes into a ring of S stages, each when the load before it there has come.
@@ -57,7 +57,7 @@ def period(stages, nbytes=1024, **changed):
 
 
 def test_a_ring_of_one_stage_takes_the_latency_of_a_load():
-    latency = BOX + 8 * LINE + HIT + END_OF_COPY + WOKEN
+    latency = 8 * LINE + HIT + END_OF_COPY + WOKEN
     issued = 1 + 4 + 4 + 5  # the wait's branch, the stage's address, the arrival
     assert period(1) == pytest.approx(latency + issued, abs=8)
 
@@ -67,8 +67,10 @@ def test_a_ring_of_two_stages_takes_half_of_it():
 
 
 def test_a_deep_ring_takes_the_rate_of_its_slowest_part():
-    """The engine's lines and boxes, or where those are fast, the SM's port, and L2."""
-    assert period(12, 4096) == pytest.approx(BOX + 32 * LINE, rel=0.02)
+    """The engine's lines, or its time for a copy, or where those are fast, the SM's port, and L2."""
+    assert period(12, 4096) == pytest.approx(32 * LINE, rel=0.02)
+    assert period(12, 4096, tma_line=3) == pytest.approx(32 * 3, rel=0.02)
+    assert period(12, 4096, tma_box=90) == pytest.approx(90, rel=0.02)
     fast = {"tma_box": 0, "tma_line": 0.1}
     assert period(12, 4096, **fast) == pytest.approx(4096 / 64, rel=0.02)
     assert period(12, 4096, **fast, sm_in_rate=256, l2_rate=32) == pytest.approx(4096 / 32, rel=0.02)
@@ -121,9 +123,9 @@ STORE = """
 def test_bulk_groups_are_read_before_they_are_written():
     read, written = (life(recorded(STORE.replace("READ", text), lines_of(8))) for text in (".read", ""))
     issued = 4 + 1 + 1  # setp and branch; the copy is issued in the next cycle
-    assert read == pytest.approx(issued + BOX + 8 * LINE + 1, abs=2)
+    assert read == pytest.approx(issued + 8 * LINE + 1, abs=2)
     out = 128 / 64 + 200 + 1  # a line at the SM's port, L2's latency, at its slice
-    assert written == pytest.approx(issued + BOX + 8 * LINE + out + 100 + 1, abs=2)
+    assert written == pytest.approx(issued + 8 * LINE + out + 100 + 1, abs=2)
     usage = replay([recorded(STORE.replace("READ", ""), lines_of(8))], tiny()).usage
     assert (usage.sm_out, usage.sm_in) == (1024, 0)
 

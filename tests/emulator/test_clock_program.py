@@ -82,8 +82,9 @@ def test_options_that_are_refused(options, error):
 def test_the_error_is_that_of_the_results(tmp_path):
     chip = profile("h200")
     assert error_band(chip, tmp_path) == "error not known on this chip"
-    (tmp_path / "clock-h200.json").write_text('{"median_error": 0.061, "p90_error": 0.18}')
-    assert error_band(chip, tmp_path) == "error against silicon: median 6%, 90 % of points within 18%"
+    points = [{"silicon_us": 10.0, "modelled_us": 10.0 + off} for off in (-2, 0.1, 0.5, 1, 3)]
+    (tmp_path / "clock-h200.json").write_text(json.dumps({"points": [*points, {"silicon_us": 1.0}]}))
+    assert error_band(chip, tmp_path) == "error against silicon: median 10%, 90 % of 5 points within 30%"
     assert error_band(profile("b200"), tmp_path) == "error not known on this chip"
 
 

@@ -8,14 +8,15 @@ static int has_room(const Chip *chip, const Sm *sm, const Launch *launch) {
            sm->registers + launch->registers * launch->threads <= (s32)chip->sm_registers;
 }
 
-static s32 gpc_start(const Chip *chip, s32 gpc) { return (s32)((s64)gpc * (s64)(chip->sms / 2) / (s64)chip->gpcs) * 2; }
+s32 gpc_start(const Chip *chip, s32 gpc) { return (s32)((s64)gpc * (s64)(chip->sms / 2) / (s64)chip->gpcs) * 2; }
 
-// Chooses an SM for each CTA of a cluster: those of a GPC with room that hold the fewest CTAs. Returns 0 if there is none.
+// Chooses an SM for each CTA of a cluster: those of a GPC with room that hold the fewest CTAs. Clusters, and pairs of CTAs
+// without one, go round the GPCs. Returns 0 if there is none.
 static int choose(Sim *sim, const Launch *launch, s32 *chosen) {
     const Chip *chip = &sim->chip;
     s32 gpcs = (s32)chip->gpcs, size = launch->cluster, best = 1 << 30, found = 0, at[16];
     for (s32 turn = 0; turn < gpcs; turn++) {
-        s32 gpc = (turn + sim->next_sm) % gpcs, start = gpc_start(chip, gpc), end = gpc_start(chip, gpc + 1);
+        s32 gpc = (turn + (size == 1 ? sim->next_sm / 2 : sim->next_sm)) % gpcs, start = gpc_start(chip, gpc), end = gpc_start(chip, gpc + 1);
         if (size == 2) {
             for (s32 sm = start; sm + 1 < end; sm += 2)
                 if (has_room(chip, &sim->sms[sm], launch) && has_room(chip, &sim->sms[sm + 1], launch)) {
@@ -100,6 +101,12 @@ void start_cta(Sim *sim, Cta *cta) {
     Progress *progress = &sim->progress[cta->launch];
     if (!progress->first_cta) progress->first_cta = sim->now;
     cta->started = sim->now;
+    Sm *sm = &sim->sms[cta->sm];
+    if (sm->warm <= cta->launch) {
+        sm->warm = cta->launch + 1;
+        sm->parameters = 0;
+        sm->maps = 0;
+    }
     cta->warps = calloc((size_t)launch->warps, sizeof(Warp));
     const s64 *starts = launch->starts + (s64)cta->index * (launch->warps + 1);
     for (s32 w = 0; w < launch->warps; w++) {
@@ -117,7 +124,9 @@ void start_cta(Sim *sim, Cta *cta) {
 
 static void next_launch(Sim *sim, s32 number, double time) {
     if (number >= sim->count || sim->progress[number].state || sim->progress[number].start > 0) return;
-    double start = later(time, sim->progress[number - 1].start + sim->chip.launch_period);
+    const Chip *chip = &sim->chip;
+    double period = chip->launch_period + chip->launch_cta * sim->launches[number - 1].ctas;
+    double start = later(time, sim->progress[number - 1].start + period);
     sim->progress[number].start = start;
     post(sim, start, GRID_STARTS, 0, number, 0);
 }

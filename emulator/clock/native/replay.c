@@ -70,8 +70,9 @@ static Server *servers(s32 count, double rate) {
     return all;
 }
 
-// A simulation of launches on a chip, not begun. spans: room for so many spans.
-Sim *new_sim(const Chip *chip, Launch *launches, s32 count, s64 spans) {
+// A simulation of launches on a chip, not begun. spans: room for so many spans. dirty: L2 is full of what someone else
+// has written, which goes to DRAM when its place is needed.
+Sim *new_sim(const Chip *chip, Launch *launches, s32 count, s64 spans, s32 dirty) {
     Sim *sim = calloc(1, sizeof *sim);
     sim->chip = *chip;
     sim->launches = launches;
@@ -86,6 +87,14 @@ Sim *new_sim(const Chip *chip, Launch *launches, s32 count, s64 spans) {
     }
     sim->l2_sets = (s64)(chip->l2_bytes / 128 / chip->l2_ways);
     sim->l2 = calloc((size_t)(sim->l2_sets * (s64)chip->l2_ways), sizeof *sim->l2);
+    sim->tags = calloc((size_t)(sim->l2_sets * (s64)chip->l2_ways), sizeof *sim->tags);
+    for (s64 i = 0; dirty && i < sim->l2_sets * (s64)chip->l2_ways; i++) {
+        sim->tags[i] = (u32)(((u64)i + 1) * 0x9e3779b97f4a7c15u >> 32) | 1;
+        sim->l2[i].dirty = 15;
+    }
+    sim->asked = calloc((size_t)chip->gpcs * ASKED, sizeof *sim->asked);
+    for (s32 gpc = 0; gpc < (s32)chip->gpcs; gpc++)
+        for (s32 sm = gpc_start(chip, gpc); sm < gpc_start(chip, gpc + 1); sm++) sim->sms[sm].gpc = gpc;
     sim->slices = servers((s32)chip->l2_slices, chip->l2_rate / chip->l2_slices);
     sim->channels = servers((s32)chip->dram_channels, chip->dram_rate / chip->dram_channels);
     sim->span_room = spans;
@@ -156,6 +165,8 @@ void end_sim(Sim *sim) {
     free(sim->progress);
     free(sim->sms);
     free(sim->l2);
+    free(sim->tags);
+    free(sim->asked);
     free(sim->slices);
     free(sim->channels);
     free(sim->heap);

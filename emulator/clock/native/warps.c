@@ -49,7 +49,6 @@ static void results_at(Warp *warp, const Launch *launch, const Instruction *in, 
 }
 
 static void plain(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Instruction *in) {
-    (void)sim;
     double *port = &sm->ports[warp->partition], *pipe = &sm->pipes[warp->partition][in->pipe];
     double slot = warp->time;
     if (in->issue) {
@@ -60,7 +59,12 @@ static void plain(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
     }
     double start = later(slot, sources_ready(warp, launch, in));
     warp->block = later(warp->block, start);
-    results_at(warp, launch, in, start + in->latency);
+    double ready = start + in->latency;
+    if (in->of_launch) {  // the first CTA of a launch on an SM gets them from L2
+        if (!sm->parameters) sm->parameters = start + sim->chip.parameter_miss;
+        ready = later(ready, sm->parameters);
+    }
+    results_at(warp, launch, in, ready);
 }
 
 // Goes on at the next record of the same wait, from a record `at` on: a poll in vain and what its loop executes are left
@@ -70,8 +74,8 @@ static int skip_poll(Warp *warp, const Launch *launch, u32 pc, const u32 *words,
     while (at < warp->end) {
         const u32 *record = launch->words + at;
         s32 n = words_of(record, &operands);
-        if (pc_of(*record) == pc) {
-            if (n < 3 || operands[0] != words[0] || operands[1] != words[1]) return 0;
+        if (pc_of(*record) == pc && n) {
+            if (operands[0] != words[0] || operands[1] != words[1]) return 0;
             warp->at = at;
             return 1;
         }
@@ -100,6 +104,7 @@ static void memory_access(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, co
         int lines = (n - 1) / 2;
         if (in->kind == STORE) {
             done = store_lines(sim, sm, w + 1, lines, launch->salt, time);
+            warp->stored = later(warp->stored, done);
             warp->cta->stores = later(warp->cta->stores, done);
             warp->time += chip->store_issue * lines;
             done = warp->time;
@@ -113,7 +118,9 @@ static void memory_access(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, co
         done = shared_access(sim, sm, n > 1 ? w[1] : 1, time);
         if (in->kind == ATOMIC) done += chip->shared_latency;
     } else if (space == 2) {
-        done = time + 2 * chip->remote_latency;
+        done = to_peer(sim, sm, (double)(w[0] >> 8 & 0xff) * (w[0] >> 16), time);
+        if (in->kind == STORE) warp->stored = later(warp->stored, done);
+        else done += chip->remote_latency;
     } else if (space == 3) {
         done = time + chip->l1_latency;
     } else {
@@ -220,7 +227,10 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
         memory_access(sim, sm, warp, launch, in, w, n, time);
         return 1;
     case ASYNC_STORE:
-        if (n >= 5) arrive_later(sim, cta, warp->index, w[3], 0, -(s64)w[4], time + chip->mbarrier_remote);
+        if (n >= 5) {
+            double sent = to_peer(sim, sm, w[4], time) - chip->remote_latency;
+            arrive_later(sim, cta, warp->index, w[3], 0, -(s64)w[4], sent + chip->mbarrier_remote);
+        }
         return 1;
     case INIT:
         for (; n > 1; n -= 2, w += 2) init_barrier(cta, w[0] & 0xffffff, (s32)w[1]);
@@ -229,6 +239,10 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
     case MBARRIER: {
         double at = in->kind == CP_ARRIVE ? later(time, warp->copies_ready) : time;
         warp->time += chip->mbarrier_arrive - 1;
+        if (in->is_load) {
+            at = later(at, warp->stored) + chip->cluster_release;
+            warp->time = later(warp->time, at);
+        }
         for (; n > 2; n -= 3, w += 3) {
             double seen = peer(cta, w[0]) == cta ? chip->mbarrier_visible : chip->mbarrier_remote;
             arrive_later(sim, cta, warp->index, w[0], (s32)w[1], (s32)w[2], at + seen);
@@ -250,7 +264,7 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
     }
     case COPY:
         warp->time += chip->tma_issue - 1;
-        issue_copy(sim, warp, w, time);
+        issue_copy(sim, warp, w, pc, time);
         return 1;
     case COPY_GROUP:
         return !copy_groups(warp, in, w, pc);
@@ -283,7 +297,7 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
         bar->arrived += 32;
         bar->time = later(bar->time, time);
         if (bar->arrived >= (s32)w[1]) {
-            double done = bar->time + chip->bar_latency;
+            double done = bar->time + chip->bar_latency + chip->bar_warp * (double)(w[1] / 32);
             bar->arrived = 0;
             bar->time = 0;
             wake_all(sim, &bar->waiters, done);
@@ -303,6 +317,7 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
         if (!w[0]) {
             cluster->arrived++;
             warp->cluster_phase = cluster->phase + 1;
+            if (in->is_load) time = warp->time = later(time, warp->stored) + chip->cluster_release;
             cluster_arrives(sim, cluster, time);
             return 1;
         }
@@ -325,7 +340,10 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
         arrive_later(sim, cta, warp->index, w[0], 0, -16, time + chip->cancel_latency);
         return 1;
     case SLEEP: warp->time += w[0]; return 1;
-    case FENCE: warp->time += chip->fence; return 1;
+    case FENCE:
+        if (in->is_load) warp->time = later(warp->time, warp->stored) + chip->fence_wide;
+        else warp->time += chip->fence;
+        return 1;
     }
     return 1;
 }
