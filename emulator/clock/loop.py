@@ -31,7 +31,9 @@ def modelled_loop(
     programmatic: bool | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Loop:
-    """A loop of so many calls, each of which makes these launches. programmatic: as of `replay`.
+    """A loop of so many calls, each of which makes these launches, after a flush of L2 by writes, as benchmarks do it.
+
+    programmatic, progress: as of `replay`.
 
     Raises what `replay` raises, and ValueError for a call without launches and for no calls.
     """
@@ -40,7 +42,7 @@ def modelled_loop(
     replayed = min(calls, REPLAYED)
     launches = list(traces) * replayed
     data = [number // len(traces) for number in range(len(launches))]
-    found = replay(launches, chip, programmatic=programmatic, other_data=data, progress=progress)
+    found = replay(launches, chip, programmatic=programmatic, other_data=data, dirty_l2=True, progress=progress)
     ends = [end - found.starts[0] for end in found.ends[len(traces) - 1 :: len(traces)]]
     total = ends[-1]
     if calls > replayed:

@@ -177,7 +177,9 @@ def test_a_loop_of_many_calls_goes_on_as_the_calls_that_were_replayed():
 def test_launches_of_a_call_share_its_data():
     data = lines_of(1)
     trace = recorded("ld.global.b32 %r1, [%a0];", data)
-    assert modelled_loop([trace, trace], tiny(), 5).replay.usage.dram_read == 5 * 32
+    usage = modelled_loop([trace, trace], tiny(), 5).replay.usage
+    assert usage.dram_read == 5 * 32
+    assert usage.dram_written == 5 * 128, "each line that is read takes the place of one that the flush has written"
 
 
 def test_a_report_says_who_waits_for_what():
