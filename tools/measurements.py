@@ -38,6 +38,7 @@ from typing import Any
 from emulator.bench import Result, rate_text, time_text
 from harness.options import command_parser
 from task import PROBLEMS, Benchmark, Problem, TestSpec
+from tools.clock_tables import clock
 from tools.foreign_tables import foreign_lists, foreign_programs
 from tools.tables import MeasurementError, command_text, load, markdown, missing
 
@@ -271,6 +272,7 @@ KINDS: dict[str, Callable[[Path, str], str]] = {
     "emulator": emulator,
     "soak": soak,
     "fuzz": fuzz,
+    "clock": clock,
     "foreign": foreign_programs,
     "foreign-lists": foreign_lists,
 }
