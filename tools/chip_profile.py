@@ -214,7 +214,7 @@ def derived(profile_data: dict[str, Any], measured: dict[str, Any]) -> dict[str,
 
 
 def replayed_rate(chip: Chip, recording: Path) -> float:
-    """GB/s of a recorded microbenchmark's copies, between the first and the last quarter of them; L2 has what it can."""
+    """GB/s of a recorded microbenchmark's copies between the first and the last quarter of them; L2 has what it can."""
     traces = pickle.loads(lzma.decompress(recording.read_bytes()))
     result = replay(2 * traces, chip, other_data=False, spans=1 << 21)
     last = result.spans[(result.spans["kind"] == COPIED) & (result.spans["launch"] == len(result.ends) - 1)]

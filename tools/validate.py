@@ -9,9 +9,10 @@ pickle runs code. A point without a file is left out and counted.
 
 Silicon's figure is the time of `calls` calls over `calls`, with other data in each call, after L2 has been flushed by
 writes to other memory: it begins full of lines to be written back, in the replay too. The replay takes fewer calls; the
-others take as long as the later half of the replayed ones, when L2 holds nothing that is older than them. The file has every point: program, configuration, problem,
-case, launches, silicon_us, modelled_us. A pair of configurations of a case, with launches of one kind, counts where
-silicon's times differ by more than 5 %: it is in order where the modelled times differ the same way.
+others take as long as the later half of the replayed ones, when L2 holds nothing that is older than them. The file has
+every point: program, configuration, problem, case, launches, silicon_us, modelled_us. A pair of configurations of a
+case, with launches of one kind, counts where silicon's times differ by more than 5 %: it is in order where the modelled
+times differ the same way.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ def ordered(points: Iterable[Point]) -> tuple[int, int]:
 
 
 def summary(points: Sequence[Point]) -> list[tuple[str, str, int, float, float, float, int, int]]:
-    """Rows of (problem, launches, points, median of the errors' sizes, 90th percentile, mean error, pairs in order, pairs):
+    """Rows of (problem, launches, points, median of the errors' sizes, 90th percentile, mean error, pairs in order, pairs)
     for each problem and kind of launches, for each kind, then for all. Errors are shares.
     """
     points = [point for point in points if "modelled_us" in point]
