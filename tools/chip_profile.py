@@ -33,6 +33,9 @@ RATES = {
     "dram_rate": "tma.read.dram.map.box_16K.64K_in_flight",
     "l2_rate": "tma.read.l2.map.box_16K.64K_in_flight",
 }
+SHARED_READS = (
+    "tma.fill.pairs_share.l2.box_16K.128K_in_flight, against each_its_own: two neighbours' reads of a box are one"
+)
 TURNS = 3  # of a rate's search
 LINES = re.compile(r"latency\.l2_line\.sm_\d+\.median")
 
@@ -144,7 +147,6 @@ RULES: tuple[Rule, ...] = (
 ASSUMED = {
     "tma_map_miss": "assumed: a tensor map comes from DRAM in each launch",
     "parameter_miss": "assumed: parameters come from L2 in each launch",
-    "l2_coalesces": "tma.fill.pairs_share.l2.box_16K.128K_in_flight: two CTAs' reads of a box are one; that all of a GPC's are: assumed",
 }
 # (family, latency of, rate of): of 16 warps on the four partitions
 INSTRUCTIONS = (
@@ -198,7 +200,7 @@ def derived(profile_data: dict[str, Any], measured: dict[str, Any]) -> dict[str,
         ("l2_bytes", "bytes", "l2.capacity.32_MiB, l2.capacity.40_MiB: the rate falls between them", 36 << 20),
     ):
         constants[name] = {"value": round(number, 5), "unit": unit, "source": source}
-    constants["l2_coalesces"] = {"value": 1, "unit": "count", "source": ASSUMED["l2_coalesces"]}
+    constants["l2_coalesces"] = {"value": 2, "unit": "count", "source": SHARED_READS}
     instructions = dict(profile_data["instructions"])
     for family, latency, rate in INSTRUCTIONS:
         figures = {
@@ -212,7 +214,7 @@ def derived(profile_data: dict[str, Any], measured: dict[str, Any]) -> dict[str,
 
 
 def replayed_rate(chip: Chip, recording: Path) -> float:
-    """GB/s of a recorded microbenchmark's copies, between the first and the last quarter of them; L2 has what it can."""
+    """GB/s of a recorded microbenchmark's copies between the first and the last quarter of them; L2 has what it can."""
     traces = pickle.loads(lzma.decompress(recording.read_bytes()))
     result = replay(2 * traces, chip, other_data=False, spans=1 << 21)
     last = result.spans[(result.spans["kind"] == COPIED) & (result.spans["launch"] == len(result.ends) - 1)]

@@ -9,9 +9,10 @@ pickle runs code. A point without a file is left out and counted.
 
 Silicon's figure is the time of `calls` calls over `calls`, with other data in each call, after L2 has been flushed by
 writes to other memory: it begins full of lines to be written back, in the replay too. The replay takes fewer calls; the
-others take as long as the last third of the replayed ones, when L2 holds nothing that is older than them. The file has every point: program, configuration, problem,
-case, launches, silicon_us, modelled_us. A pair of configurations of a case, with launches of one kind, counts where
-silicon's times differ by more than 5 %: it is in order where the modelled times differ the same way.
+others take as long as the later half of the replayed ones, when L2 holds nothing that is older than them. The file has
+every point: program, configuration, problem, case, launches, silicon_us, modelled_us. A pair of configurations of a
+case, with launches of one kind, counts where silicon's times differ by more than 5 %: it is in order where the modelled
+times differ the same way.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Point = dict[str, Any]
 
 TRUTH = ROOT / "docs/results/h200-truth.json"
 IN_TURN = "in turn"
-CALLS = {"overlapping": 9, IN_TURN: 7}  # replayed, at most
+CALLS = {"overlapping": 10, IN_TURN: 7}  # replayed, at most
 DIFFERENT = 1.05  # silicon's times of a pair that counts
 NAMES = {"chosen": "ours", "chosen, nothing promised": "nothing"}
 
@@ -64,7 +65,7 @@ def modelled_us(ends: Sequence[float], calls: int) -> float:
     """Microseconds a call of `calls` calls, from the ends of the first ones."""
     if len(ends) < 2 or calls == len(ends):
         return ends[-1] / len(ends)
-    late = max(len(ends) // 3, 1)
+    late = len(ends) // 2
     step = (ends[-1] - ends[-1 - late]) / late
     return (ends[-1] + (calls - len(ends)) * step) / calls
 
@@ -104,7 +105,7 @@ def ordered(points: Iterable[Point]) -> tuple[int, int]:
 
 
 def summary(points: Sequence[Point]) -> list[tuple[str, str, int, float, float, float, int, int]]:
-    """Rows of (problem, launches, points, median of the errors' sizes, 90th percentile, mean error, pairs in order, pairs):
+    """Rows of (problem, launches, points, median of the errors' sizes, 90th percentile, mean error, pairs in order, pairs)
     for each problem and kind of launches, for each kind, then for all. Errors are shares.
     """
     points = [point for point in points if "modelled_us" in point]

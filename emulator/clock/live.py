@@ -30,6 +30,9 @@ _TITLE = 60  # characters
 ROOM = 2 << 30  # bytes of records that are kept; more are replayed before the program's end
 
 
+_clocks: list[Clock] = []  # of the process: one at most
+
+
 class Clock:
     """The launches of a process."""
 
@@ -120,7 +123,14 @@ def install() -> None:
     """Launches of this process are recorded, and replayed at its end."""
     clock = Clock(profile(os.environ[CLOCK]), _file(TIMELINE), _file(PICTURE))
     device.recording = Recording(clock.take)
-    atexit.register(clock.report)
+    _clocks.append(clock)
+    atexit.register(report)
+
+
+def report() -> None:
+    """Reports what the process has recorded and not yet reported."""
+    for clock in _clocks:
+        clock.report()
 
 
 def _file(variable: str) -> Path | None:

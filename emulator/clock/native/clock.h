@@ -174,7 +174,6 @@ typedef struct Copy {
 
 typedef struct {
     Server in, out;
-    s32 gpc;
     s32 warm;                   // latest launch that has begun here; its parameters' arrival, its tensor maps in use
     double parameters;
     u64 maps;
@@ -197,9 +196,9 @@ typedef struct {
 // A line of L2. Its tag lies apart, with those of its set: a look-up touches two lines of the host's caches.
 typedef struct { double ready; u32 used; u8 sectors, dirty; } Line;
 
-// A line that SMs of a GPC have asked L2 for: others there that ask before it comes get it with them.
+// A line that neighbouring SMs have asked L2 for: those of them that ask before it comes get it with the first.
 typedef struct { u64 line; double ready; u32 sectors; } Asked;
-enum { ASKED = 8192 };
+enum { ASKED = 4096 };
 
 typedef struct {
     double start, end, first_cta;
@@ -235,7 +234,7 @@ typedef struct Sim {
     Sm *sms;
     Line *l2;
     u32 *tags;
-    Asked *asked;               // [gpcs][ASKED]
+    Asked *asked;               // [groups of l2_coalesces SMs][ASKED]
     s64 l2_sets;
     u32 l2_clock;
     Server *slices, *channels;
@@ -258,7 +257,6 @@ void post_from(Sim *sim, double time, s32 kind, s32 number, void *what, s64 a, s
 double access_line(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int writes);
 double load_lines(Sim *sim, Sm *sm, const u32 *words, int lines, u64 salt, double time, int cached);
 double store_lines(Sim *sim, Sm *sm, const u32 *words, int lines, u64 salt, double time);
-s32 gpc_start(const Chip *chip, s32 gpc);
 double to_peer(Sim *sim, Sm *sm, double bytes, double time);
 void issue_copy(Sim *sim, Warp *warp, const u32 *words, s32 pc, double time);
 void run_engine(Sim *sim, s32 sm);

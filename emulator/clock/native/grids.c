@@ -8,7 +8,7 @@ static int has_room(const Chip *chip, const Sm *sm, const Launch *launch) {
            sm->registers + launch->registers * launch->threads <= (s32)chip->sm_registers;
 }
 
-s32 gpc_start(const Chip *chip, s32 gpc) { return (s32)((s64)gpc * (s64)(chip->sms / 2) / (s64)chip->gpcs) * 2; }
+static s32 gpc_start(const Chip *chip, s32 gpc) { return (s32)((s64)gpc * (s64)(chip->sms / 2) / (s64)chip->gpcs) * 2; }
 
 // Chooses an SM for each CTA of a cluster: those of a GPC with room that hold the fewest CTAs. Clusters, and pairs of CTAs
 // without one, go round the GPCs. Returns 0 if there is none.

@@ -94,10 +94,11 @@ static double at_l2(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int wr
     return later(at_slice, found->ready) + latency / 2;
 }
 
-// The same, where reads of a line by SMs of a GPC are one while it is under way.
+// The same, where reads of a line by neighbouring SMs are one while it is under way.
 double access_line(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int writes) {
     if (writes || !sim->chip.l2_coalesces) return at_l2(sim, sm, line, sectors, time, writes);
-    Asked *asked = &sim->asked[sim->sms[sm].gpc * ASKED + (s32)(mixed(line) % ASKED)];
+    s32 group = sm / (s32)sim->chip.l2_coalesces;
+    Asked *asked = &sim->asked[group * ASKED + (s32)(mixed(line) % ASKED)];
     if (asked->line == line + 1 && time < asked->ready && !(sectors & ~asked->sectors))
         return later(asked->ready, time + sim->chip.l2_latency / 2);
     double ready = at_l2(sim, sm, line, sectors, time, 0);

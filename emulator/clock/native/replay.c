@@ -92,9 +92,7 @@ Sim *new_sim(const Chip *chip, Launch *launches, s32 count, s64 spans, s32 dirty
         sim->tags[i] = (u32)(((u64)i + 1) * 0x9e3779b97f4a7c15u >> 32) | 1;
         sim->l2[i].dirty = 15;
     }
-    sim->asked = calloc((size_t)chip->gpcs * ASKED, sizeof *sim->asked);
-    for (s32 gpc = 0; gpc < (s32)chip->gpcs; gpc++)
-        for (s32 sm = gpc_start(chip, gpc); sm < gpc_start(chip, gpc + 1); sm++) sim->sms[sm].gpc = gpc;
+    if (chip->l2_coalesces) sim->asked = calloc((size_t)(chip->sms / chip->l2_coalesces + 1) * ASKED, sizeof *sim->asked);
     sim->slices = servers((s32)chip->l2_slices, chip->l2_rate / chip->l2_slices);
     sim->channels = servers((s32)chip->dram_channels, chip->dram_rate / chip->dram_channels);
     sim->span_room = spans;
