@@ -7,6 +7,7 @@
     python eval.py test --problem gemm   another of the contest's problems; all: every problem, one after the other
     python eval.py MODE SPECFILE --case 2                one case (numbered from 0) of a spec file
     python eval.py test --device emulator --schedule random:1
+    python eval.py benchmark --clock b200       recorded in the emulator and replayed on a model of the chip's times
     python eval.py test --device hopper  on a Hopper GPU, with tensor memory and tensor core in software
     python eval.py benchmark --device hopper    there without tensor-core work: times of the rest, results not checked
 
@@ -53,6 +54,7 @@ def make_parser() -> argparse.ArgumentParser:
     options.add_device(parser)
     options.add_schedule(parser)
     parser.add_argument("--baseline", action="store_true", help="time torch's own kernels as well (b200)")
+    options.add_clock(parser)
     options.add_timeout(parser)
     return parser
 
@@ -101,6 +103,15 @@ def settle_device(parser: argparse.ArgumentParser, args: argparse.Namespace, pro
     device = choose_device(DEVICES.get(args.device))
     if args.baseline and not device.offers_baseline(args.mode):
         parser.error("--baseline is a time: it needs a B200, and mode benchmark or leaderboard")
+    if args.clock and device.jobs.get(args.mode) and not device.offers_clock(args.mode):
+        parser.error(
+            f"--clock replays what the emulator records: it needs --device emulator and mode benchmark or leaderboard, "
+            f"not {device.title} and mode {args.mode}"
+        )
+    if args.clock and (args.schedule or protocol_fd is not None):
+        parser.error(
+            "--clock records calls under schedule late, for a person: it takes no --schedule and no POPCORN_FD"
+        )
     if args.mode not in device.jobs:
         parser.error(f"on {device.title} there are the modes {' and '.join(device.jobs)}, not {args.mode}")
     if device is not B200 and not current:
@@ -141,7 +152,9 @@ def run(args: argparse.Namespace, device: Device, selections: list[Selection], p
                 print(flush=True)
             reports.append(ConsoleReport(selected.problem, f"{name} · {args.submission}", selected.numbers))
             with reports[-1] as report:
-                passed = run_mode(args.mode, device, selected.problem, selected.specs, worker, report, args.baseline)
+                passed = run_mode(
+                    args.mode, device, selected.problem, selected.specs, worker, report, args.baseline, args.clock
+                )
             outcomes.append(passed)
     reports[-1].end(outcomes[-1])  # when no process of the submission is left
     if len(reports) > 1:

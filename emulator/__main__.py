@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import sys
 from collections.abc import Callable
@@ -30,6 +31,10 @@ EPILOG = """schedules; a launch runs once under each, and all must write the sam
   timing         no tensor-core work; results are worthless, all other instructions take their real time
   bare           timing, with each conversion from e2m1 as one instruction (a B200 needs one) with wrong values
 
+--clock CHIP records each launch, and at the program's end replays all of them on a chip's profile ("b200", "h200", or
+a JSON file): modelled microseconds, utilisation and who waits for what go to standard error. Launches run one by one
+under schedule late. --timeline FILE (.json, .json.gz: for ui.perfetto.dev) and --picture FILE.png show them in time.
+
 A launch of more than a few seconds shows its progress where standard error is a terminal, in the first process only:
 its children show none. The environment variable EMULATOR_PROGRESS=0 turns that off.
 
@@ -50,12 +55,42 @@ def checked(name: str) -> Callable[[str], str]:
     return check
 
 
+def _chip(text: str) -> str:
+    """A chip profile's name or file. Raises argparse.ArgumentTypeError, as the next two."""
+    from emulator.clock.chip import profile
+
+    try:
+        profile(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def _timeline(text: str) -> str:
+    return _path(text, ".json", ".json.gz")
+
+
+def _picture(text: str) -> str:
+    if importlib.util.find_spec("matplotlib") is None:
+        raise argparse.ArgumentTypeError("a picture needs matplotlib: pip install '.[pictures]'")
+    return _path(text, ".png")
+
+
+def _path(text: str, *suffixes: str) -> str:
+    if not text.endswith(suffixes):
+        raise argparse.ArgumentTypeError(f"{text!r} does not end in {' or '.join(suffixes)}")
+    if not os.path.isdir(os.path.dirname(os.path.abspath(text))):
+        raise argparse.ArgumentTypeError(f"there is no folder for {text!r}")
+    return text
+
+
 def make_parser() -> argparse.ArgumentParser:
     """The command line's parser, without the checks of `parse`."""
     parser = argparse.ArgumentParser(
         prog="python -m emulator",
         usage="%(prog)s [--schedule S[,S...]] [--workers N] [--lenient] [--max-instructions N] [--engine E] "
-        "[--device DEVICE [--hopper-mode MODE]] (SCRIPT | -m MODULE | -c CODE) [ARGS...]",
+        "[--clock CHIP [--timeline FILE] [--picture FILE]] [--device DEVICE [--hopper-mode MODE]] "
+        "(SCRIPT | -m MODULE | -c CODE) [ARGS...]",
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -82,6 +117,11 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="E",
         help="native (default), or python: every instruction by its Python row, a hundred times slower, to compare",
     )
+    parser.add_argument("--clock", type=_chip, metavar="CHIP", help="replay launches on a chip's profile")
+    parser.add_argument(
+        "--timeline", type=_timeline, metavar="FILE", help="of --clock: write what ui.perfetto.dev opens"
+    )
+    parser.add_argument("--picture", type=_picture, metavar="FILE", help="of --clock: write a PNG")
     parser.add_argument(
         "--device", choices=DEVICES, default="b200", help="emulated B200 or real Hopper GPU; default: %(default)s"
     )
@@ -106,6 +146,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     if not rest:
         parser.error("a program is needed: SCRIPT, -m MODULE or -c CODE")
     emulated = options.schedule, options.workers, options.lenient, options.max_instructions, options.engine
+    if options.clock and (options.device == "hopper" or options.schedule):
+        parser.error("--clock records what the emulated B200 does under schedule late: no --device, no --schedule")
+    if not options.clock and (options.timeline or options.picture):
+        parser.error("--timeline and --picture show what --clock replays: give --clock CHIP")
     if options.device == "hopper" and any(emulated):
         parser.error("--schedule, --workers, --lenient, --max-instructions and --engine are for the emulated B200")
     if options.device != "hopper" and options.hopper_mode:
@@ -136,6 +180,9 @@ def main() -> None:
         options.lenient,
         options.max_instructions,
         options.engine,
+        clock=options.clock,
+        timeline=options.timeline,
+        picture=options.picture,
     )
     command = [sys.executable, *interpreter_options(), *options.program]
     if programs.is_program(options.program[0]):

@@ -31,13 +31,17 @@ def environment(
     engine: str | None = None,
     record: str | None = None,
     record_values: bool = True,
+    clock: str | None = None,
+    timeline: str | None = None,
+    picture: str | None = None,
 ) -> dict[str, str]:
     """The environment of a process on the device; its child processes inherit it.
 
     schedule, workers, max_instructions, engine: the options of `python -m emulator`. device: a name of DEVICES, "b200"
     (software) or "hopper" (a Hopper GPU, emulator/hopper); hopper_mode: one of its MODES. lenient: broken rules of
     order are warnings (errors.ordering_fault). record: a folder for the traces of all launches; record_values: as of
-    `clock.record.Recording`. A device "hopper" takes hopper_mode only.
+    `clock.record.Recording`. clock: a chip profile's name or file, on which launches are replayed (`clock.live`);
+    timeline, picture: files that it writes. A device "hopper" takes hopper_mode only.
     """
     variables = dict(os.environ)
     path = [str(BOOTSTRAP)]
@@ -65,6 +69,11 @@ def environment(
     if record:
         variables["EMULATOR_RECORD"] = os.path.abspath(record)
         variables["EMULATOR_RECORD_VALUES"] = str(int(record_values))
+    if clock:
+        variables["EMULATOR_CLOCK"] = os.path.abspath(clock) if os.path.isfile(clock) else clock
+    for name, file in (("TIMELINE", timeline), ("PICTURE", picture)):
+        if file:
+            variables[f"EMULATOR_CLOCK_{name}"] = os.path.abspath(file)
     return variables
 
 

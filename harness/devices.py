@@ -21,6 +21,7 @@ class Job:
     options: Mapping[str, Any] = field(default_factory=dict)  # keyword arguments of run
     warm_up: Limits | None = None  # of calls of run before the first case
     warms_up_every_case: bool = False  # otherwise only the first
+    has_clock: bool = False  # run can replay a recorded call on a chip
     has_baseline: bool = False  # run can time torch's own kernels as well
     environment: Mapping[str, str] = field(default_factory=dict)  # variables that the worker needs
     remark: str = ""  # printed before the first case
@@ -41,6 +42,10 @@ class Device:
     def offers_baseline(self, mode: str) -> bool:
         """Whether `mode` can time torch's own kernels as well."""
         return mode in self.jobs and self.jobs[mode].has_baseline
+
+    def offers_clock(self, mode: str) -> bool:
+        """Whether `mode` can replay recorded calls on a chip."""
+        return mode in self.jobs and self.jobs[mode].has_clock
 
 
 B200 = Device(
@@ -89,8 +94,8 @@ EMULATOR = Device(
     timeout_s=1800,
     jobs={
         "test": Job(check_case),
-        "benchmark": Job(count_case),
-        "leaderboard": Job(count_case),
+        "benchmark": Job(count_case, has_clock=True),
+        "leaderboard": Job(count_case, has_clock=True),
         "profile": Job(count_launches),
     },
     emulator_variable="1",

@@ -45,6 +45,7 @@ class Trial:
     worker: Asks
     inputs: Inputs = field(default_factory=Inputs)
     following: Case | None = None  # whose first input is needed next; it is made while the worker is busy
+    recorded: bool = False  # counted calls are recorded, too
 
     def store(self, slot: int, data: Any, in_place: bool = False) -> None:
         """Hand an input over. in_place: into the memory of the slot's last one."""
@@ -59,7 +60,7 @@ class Trial:
         self, slots: list[int], clone: bool, counted: bool = False, meanwhile: Callable[[], Any] | None = None
     ) -> tuple[messages.Launch, ...]:
         """Call the submission on the slots' inputs; see messages.Call. Returns the counts of the launches."""
-        request = messages.Call(tuple(slots), clone, counted)
+        request = messages.Call(tuple(slots), clone, counted, recorded=counted and self.recorded)
         return self.worker.ask(request, messages.Called, meanwhile).launches
 
     def compare(self, slot: int, expected: Any) -> tuple[bool, str]:
@@ -113,9 +114,12 @@ def check_case(trial: Trial) -> Result:
     return Result(checked.passed, checked.message)
 
 
-def count_case(trial: Trial) -> Result:
-    """check_case on the emulator, with the counts that harness.counts shows."""
-    checked = check_calls(trial, counted=True)
+def count_case(trial: Trial, clock: str | None = None) -> Result:
+    """check_case on the emulator, with the counts that harness.counts shows.
+
+    clock: a chip profile's name or file, on which the counted call is replayed as the contest's loop (harness.clocks).
+    """
+    checked = check_calls(replace(trial, recorded=clock is not None), counted=True)
     if not checked.passed:
         return Result(False, checked.message)
     load_bytes, store_bytes = checked.minimum_traffic
@@ -126,7 +130,21 @@ def count_case(trial: Trial) -> Result:
         "minimum_load_bytes": load_bytes,
         "minimum_store_bytes": store_bytes,
     }
-    return Result(True, checked.message, counts=counts)
+    figures = None if clock is None else clock_calls(trial, clock)
+    return Result(True, checked.message, counts=counts, clock=figures)
+
+
+def clock_calls(trial: Trial, chip: str) -> dict[str, Any]:
+    """The recorded call as the contest's loop on a chip; see harness.clocks."""
+    calls = trial.case.problem.inputs_per_timing
+    clocked = trial.worker.ask(messages.Clock(chip, calls), messages.Clocked)
+    return {
+        "chip": clocked.chip,
+        "band": clocked.band,
+        "calls": calls,
+        "overlapping": msgspec.structs.asdict(clocked.overlapping),
+        "in_turn": msgspec.structs.asdict(clocked.in_turn),
+    }
 
 
 def count_launches(trial: Trial) -> Result:

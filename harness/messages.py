@@ -77,12 +77,13 @@ class Call(Message):
     """Call the submission on the inputs of the slots, in turn, then wait for the device. Answer: Called.
 
     clone: call it on a copy of each input, made right before, as the contest does.
-    counted: have the emulator count the launches.
+    counted: have the emulator count the launches. recorded: have it record them for Clock, in place of earlier ones.
     """
 
     slots: tuple[int, ...]
     clone: bool
     counted: bool = False
+    recorded: bool = False
 
 
 class Fetch(Message):
@@ -100,6 +101,13 @@ class Time(Message):
     """Call the submission on the inputs of slots 0 to `slots` - 1, back to back between two events. Answer: Timed."""
 
     slots: int
+
+
+class Clock(Message):
+    """Replay the recorded call as a loop of `calls` calls on a chip, a profile's name or file. Answer: Clocked."""
+
+    chip: str
+    calls: int
 
 
 class Overwrite(Message):
@@ -125,7 +133,7 @@ class Finish(Message):
     """Forget all slots and give cached device memory back. Answer: Finished."""
 
 
-Request = Store | Call | Fetch | Time | Overwrite | Profile | Plan | Finish
+Request = Store | Call | Fetch | Time | Clock | Overwrite | Profile | Plan | Finish
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Replies
@@ -190,6 +198,23 @@ class Timed(Message):
     nanoseconds: float
 
 
+class Modelled(Message):
+    """Modelled figures of a loop."""
+
+    us: float  # of a call
+    utilisation: dict[Name, float]  # part of the chip -> share of its rate
+    waits: dict[Name, tuple[Name, float]]  # role -> what its warps wait for most, share of their time
+
+
+class Clocked(Message):
+    """The loop has been replayed."""
+
+    chip: Name
+    band: Name  # what is known of the model's error
+    overlapping: Modelled  # as the launches allow it
+    in_turn: Modelled
+
+
 class Profiled(Message):
     """A profiler's report, as text; empty where a profiler outside of the process makes it."""
 
@@ -215,7 +240,7 @@ class Failed(Message):
     traceback: Text
 
 
-Reply = Ready | Done | Called | Outputs | Timed | Profiled | Planned | Finished | Failed
+Reply = Ready | Done | Called | Outputs | Timed | Clocked | Profiled | Planned | Finished | Failed
 
 
 class NumberedRequest(msgspec.Struct, forbid_unknown_fields=True):

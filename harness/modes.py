@@ -17,14 +17,18 @@ def run_mode(
     worker: Worker,
     report: ProtocolReport | ConsoleReport,
     baseline: bool = False,
+    clock: str | None = None,
 ) -> bool:
     """Run and report every case; mode leaderboard ends at the first failure. Returns whether every case passed.
 
     The report's end is left to the caller.
     mode: one that the device offers. baseline: time torch's own kernels as well, in the modes that can.
+    clock: a chip profile on which calls are replayed, in the modes that can.
     """
     job = device.jobs[mode]
     options = {**job.options, **({"baseline": baseline} if job.has_baseline else {})}
+    if clock is not None:
+        options["clock"] = clock
     passed = True
     report.begin(mode, specs)
     if job.warm_up:

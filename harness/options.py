@@ -64,6 +64,28 @@ def add_schedule(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--schedule", metavar="S[,S...]", help="passed on to the emulator if that is the device")
 
 
+def add_clock(parser: argparse.ArgumentParser) -> None:
+    """--clock: a chip profile's name or file, as its absolute path; None where it is not given."""
+    parser.add_argument(
+        "--clock",
+        type=chip,
+        metavar="CHIP",
+        help="emulator, benchmark and leaderboard: replay recorded calls on a chip (b200, h200, a profile's file) and "
+        "show modelled times",
+    )
+
+
+def chip(text: str) -> str:
+    """A chip profile's name or file. Raises argparse.ArgumentTypeError."""
+    from emulator.clock.chip import profile
+
+    try:
+        profile(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return str(Path(text).resolve()) if Path(text).is_file() else text
+
+
 def add_timeout(parser: argparse.ArgumentParser) -> None:
     """--timeout: seconds above 0; None where it is not given."""
     limits = ", ".join(f"{device.timeout_s} on {name}" for name, device in DEVICES.items())

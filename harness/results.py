@@ -19,6 +19,7 @@ class Result:
     baseline: Stats | None = None  # torch's own kernels on the same inputs
     plain_read: Stats | None = None  # a read of the bytes that the case must move; with tensor-core work omitted
     counts: dict[str, Any] | None = None  # made by cases.count_case, shown by harness.counts
+    clock: dict[str, Any] | None = None  # modelled times, shown by harness.clocks
     report: str | None = None  # text of the profile mode
 
     def cleaned(self) -> Result:
@@ -28,6 +29,7 @@ class Result:
             message=clean(self.message),
             traceback=clean(self.traceback),
             counts=clean(self.counts),
+            clock=clean(self.clock),
             report=clean(self.report),
         )
 

@@ -12,7 +12,8 @@ import os
 import socket
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -26,6 +27,8 @@ from harness.timing import release_memory, time_calls
 from task import GROUP_GEMM
 
 if TYPE_CHECKING:  # it imports torch, which the process does after it is confined
+    from emulator.clock.loop import Loop
+    from emulator.clock.trace import Trace
     from harness.shared_memory import SharedMemory
 
 
@@ -43,11 +46,13 @@ class Runner:
         self.load, self.memory = load, memory
         self.inputs: dict[int, Any] = {}
         self.outputs: dict[int, tuple[Any, Any]] = {}  # slot -> (input, which may be a copy of the slot's, output)
+        self.traces: list[Trace] = []  # of the launches of the last recorded call
         self.handlers: dict[type, Callable[[Any], messages.Reply]] = {
             messages.Store: self.store,
             messages.Call: self.call,
             messages.Fetch: self.fetch,
             messages.Time: self.time,
+            messages.Clock: self.clock,
             messages.Overwrite: self.overwrite,
             messages.Profile: self.profile,
             messages.Plan: self.plan,
@@ -90,10 +95,13 @@ class Runner:
                 self.outputs[slot] = data, kernel(data)
 
         torch.cuda.synchronize()
-        if request.counted:
-            return messages.Called(count_launches(call_all))
-        call_all()
-        torch.cuda.synchronize()
+        if request.recorded:
+            self.traces.clear()
+        with recording(self.traces) if request.recorded else nullcontext():
+            if request.counted:
+                return messages.Called(count_launches(call_all))
+            call_all()
+            torch.cuda.synchronize()
         return messages.Called()
 
     def fetch(self, request: messages.Fetch) -> messages.Reply:
@@ -109,6 +117,19 @@ class Runner:
         nanoseconds, outputs = time_calls(self.custom_kernel, inputs)
         self.outputs = dict(enumerate(zip(inputs, outputs)))
         return messages.Timed(nanoseconds)
+
+    def clock(self, request: messages.Clock) -> messages.Reply:
+        from emulator.clock.chip import profile
+        from emulator.clock.loop import modelled_loop
+        from emulator.clock.summary import error_band
+
+        if not self.traces:
+            raise ValueError("the call has launched no kernel: a clock has nothing to replay")
+        chip = profile(request.chip)
+        overlapping, in_turn = (
+            modelled(modelled_loop(self.traces, chip, request.calls, programmatic)) for programmatic in (None, False)
+        )
+        return messages.Clocked(printable(chip.name), error_band(chip), overlapping, in_turn)
 
     def overwrite(self, request: messages.Overwrite) -> messages.Reply:
         from harness.outputs import leaves
@@ -131,6 +152,7 @@ class Runner:
     def finish(self, request: messages.Finish) -> messages.Reply:
         self.inputs.clear()
         self.outputs.clear()
+        self.traces.clear()
         release_memory()
         return messages.Finished(device_is_usable())
 
@@ -160,6 +182,32 @@ def count_launches(call: Callable[[], None]) -> tuple[messages.Launch, ...]:
     call()
     torch.cuda.synchronize()
     return tuple(messages.Launch(**counters.as_dict()) for counters in emulator.counters())
+
+
+@contextmanager
+def recording(traces: list[Trace]) -> Iterator[None]:
+    """The emulator records launches within, and appends their traces."""
+    from emulator.clock.record import Recording
+    from emulator.execution.device import Device
+
+    device = Device.current()
+    before = device.recording
+    device.recording = Recording(traces.append)
+    try:
+        yield
+    finally:
+        device.recording = before
+
+
+def modelled(loop: Loop) -> messages.Modelled:
+    """The figures that cross."""
+    waits = {}
+    for role, parts in loop.report.waits.items():
+        waited = {reason: share for reason, share in parts.items() if reason != "issue"}
+        if waited:
+            reason = max(waited, key=lambda name: waited[name])
+            waits[role] = reason, waited[reason]
+    return messages.Modelled(loop.us, loop.report.utilisation, waits)
 
 
 def plan_of(submission: ModuleType, problem: str, sizes: list[tuple[int, int, int, int]]) -> dict[str, Any]:

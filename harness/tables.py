@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness import counts
+from harness import clocks, counts
 from harness.console import geomean, make_console, make_table
 from harness.judge import OMITTED
 from harness.results import Result
@@ -59,7 +59,13 @@ class ConsoleReport:
         self.console.print(self._timing_table() if timed else self._result_table())
         if any(result.counts for _, _, result in self.results):
             self._print(counts.TITLE, "bold")
-            self.console.print(self._counts_table())
+            self.console.print(
+                self._columns({n: counts.counts_column(r.counts) for n, _, r in self.results if r.counts})
+            )
+        clocked = {number: result.clock for number, _, result in self.results if result.clock}
+        if clocked:
+            self._print(clocks.title(next(iter(clocked.values()))), "bold")
+            self.console.print(self._columns({n: clocks.clock_column(clock) for n, clock in clocked.items()}))
         for number, spec, result in self.results:
             if result.report:
                 self._print(f"\ncase {number}: {shapes_text(spec)}\n{result.report}")
@@ -137,8 +143,8 @@ class ConsoleReport:
             table.add_row(*row)
         return table
 
-    def _counts_table(self) -> Table:
-        columns = {number: counts.counts_column(result.counts) for number, _, result in self.results if result.counts}
+    def _columns(self, columns: dict[int, dict[str, str]]) -> Table:
+        """A table with a column of figures by label for each case."""
         table = make_table([""], [f"case {number}" for number in columns])
         table.columns[0].no_wrap = True
         for name in dict.fromkeys(name for column in columns.values() for name in column):

@@ -43,6 +43,8 @@ HOOKS: dict[str, Hook] = {
 
 RECORDING_HOOKS: dict[str, Hook] = {"emulator.execution.device": ("emulator.clock.record", None, "install")}
 
+CLOCK_HOOKS: dict[str, Hook] = {"emulator.execution.device": ("emulator.clock.live", None, "install")}
+
 # On a Hopper GPU, torch and the driver are the real ones, and so are times.
 HOPPER_HOOKS: dict[str, Hook] = {
     "cutlass": HOOKS["cutlass"],
@@ -115,6 +117,8 @@ def install() -> None:
     hooks = HOPPER_HOOKS if os.environ.get("EMULATOR") == "hopper" else HOOKS
     if os.environ.get("EMULATOR_RECORD"):
         hooks = hooks | RECORDING_HOOKS
+    if os.environ.get("EMULATOR_CLOCK"):
+        hooks = hooks | CLOCK_HOOKS
     sys.meta_path.insert(0, Finder(hooks))
 
 

@@ -46,12 +46,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
+from emulator.clock.dataflow import Flow, flows_of
 from emulator.hardware.properties import Dim3
 from emulator.ptx.ir import Instruction
 
@@ -99,6 +100,13 @@ class Trace:
     """int64[CTAs, warps + 1]: words[starts[c, w] : starts[c, w + 1]] are of warp w of CTA c, numbered x fastest."""
     params: bytes
     """The parameters, as the kernel reads them."""
+    known_flows: list[Flow] | None = field(default=None, repr=False)
+    """`flows` of a trace from a file."""
+
+    @property
+    def flows(self) -> list[Flow]:
+        """By pc: the registers of each instruction."""
+        return flows_of(self.instructions) if self.known_flows is None else self.known_flows
 
     def records(self, cta: int, warp: int) -> Iterator[Record]:
         """The records of a warp."""
@@ -113,6 +121,7 @@ class Trace:
         """Writes an .npz file."""
         header = {name: getattr(self, name) for name in _FIELDS}
         header["instructions"] = [(i.opcode, i.line, i.text, i.source) for i in self.instructions]
+        header["known_flows"] = self.flows
         np.savez_compressed(
             path,
             header=np.frombuffer(json.dumps(header).encode(), np.uint8),
@@ -129,5 +138,6 @@ class Trace:
             found = [Instruction(opcode, (), None, *rest) for opcode, *rest in header.pop("instructions")]
             for name in ("grid", "block", "cluster"):
                 header[name] = tuple(header[name])
+            header["known_flows"] = [Flow(tuple(d), tuple(u), special) for d, u, special in header["known_flows"]]
             arrays = {"words": file["words"], "starts": file["starts"], "params": file["params"].tobytes()}
         return Trace(**header, instructions=found, **arrays)

@@ -38,6 +38,10 @@ def _end() -> None:
     except EmulatorError as error:
         print(error, file=sys.stderr)
         failed = True
+    if os.environ.get("EMULATOR_CLOCK"):  # the program ends without Python's exit functions
+        from emulator.clock import live
+
+        live.report()
     for output in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # closed, or nobody reads it
             output.flush()

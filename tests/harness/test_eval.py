@@ -47,6 +47,50 @@ def test_benchmark_on_the_emulator_prints_counts_and_no_times(tmp_path):
     assert run.stdout.endswith("1 passed, 0 failed\n")
 
 
+LAUNCHES = """
+import emulator
+import reference
+
+PTX = ".version 8.8 .target sm_100a .address_size 64 .visible .entry k() { .reg .b32 %r<2>; mov.b32 %r1, 0; ret; }"
+kernel = emulator.load_ptx(PTX)["k"]
+
+
+def custom_kernel(data):
+    kernel.launch(150, 128)
+    return reference.ref_kernel(data)
+"""
+
+
+def test_a_clock_shows_modelled_times(tmp_path):
+    (tmp_path / "specs.txt").write_text(spec_line("good"))
+    submission = tmp_path / "launches.py"
+    submission.write_text(LAUNCHES)
+    options = "--submission", submission, "--device", "emulator", "--clock", "b200"
+    run = run_eval("benchmark", tmp_path / "specs.txt", *options)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "\nmodelled on b200, error" in run.stdout
+    rows = [line.strip().rsplit(None, 1) for line in run.stdout.splitlines()]
+    figures = {row[0].strip(): row[1] for row in rows if len(row) == 2}
+    assert float(figures["modelled us, overlapping"]) == float(figures["modelled us, in turn"]) > 0
+    assert figures["calls in a row"] == "15" and figures["DRAM busy, overlapping"] == "0%"
+    assert run.stdout.endswith("1 passed, 0 failed\n")
+    run = run_eval("benchmark", tmp_path / "specs.txt", "--submission", BEHAVIOURS, *options[2:])
+    assert run.returncode == 112 and "the call has launched no kernel: a clock has nothing to replay" in run.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments, error",
+    [
+        (("benchmark", "--clock", "b201"), "chip profile 'b201': known are b200, h200"),
+        (("test", "--clock", "b200", "--device", "emulator"), "it needs --device emulator and mode benchmark"),
+        (("benchmark", "--clock", "b200", "--device", "emulator", "--schedule", "eager"), "takes no --schedule"),
+    ],
+)
+def test_clocks_that_are_refused(arguments, error):
+    run = run_eval(*arguments)
+    assert run.returncode == 2 and error in run.stderr
+
+
 GEMV_ONLY = """
 import reference
 

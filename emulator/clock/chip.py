@@ -1,0 +1,79 @@
+"""Chip profiles: what a chip's parts can do in a cycle, as data (profiles/*.json)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+PROFILES = Path(__file__).resolve().parent / "profiles"
+PIPES = ("alu", "float", "multiply", "special", "double", "tensor", "memory", "tmem")
+"""Pipes of an SM's partition, by their numbers in native/clock.h."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What an instruction of a family costs, in cycles: of the issue port, of its pipe, until its result is there."""
+
+    pipe: int
+    issue: float
+    interval: float
+    latency: float
+
+
+@dataclass(frozen=True)
+class Chip:
+    """A chip profile."""
+
+    name: str
+    clock_ghz: float
+    constants: dict[str, float]  # by name: cycles, or bytes a cycle
+    instructions: dict[str, Cost]  # by family
+
+    def us(self, cycles: float) -> float:
+        """Microseconds of cycles."""
+        return cycles / self.clock_ghz / 1e3
+
+    def with_constant(self, name: str, value: float) -> Chip:
+        """The chip with another value of a constant."""
+        return replace(self, constants={**self.constants, name: value})
+
+
+def profile(name_or_path: str) -> Chip:
+    """A chip by the name of its profile ("b200", "h200"), or a profile's file.
+
+    Raises ValueError for a name that is not known and for a file that is not a profile.
+    """
+    path = PROFILES / f"{name_or_path}.json"
+    if not path.exists():
+        path = Path(name_or_path)
+    if not path.is_file():
+        known = ", ".join(sorted(found.stem for found in PROFILES.glob("*.json")))
+        raise ValueError(f"chip profile {name_or_path!r}: known are {known}, or the path of a JSON file")
+    try:
+        data = json.loads(path.read_text())
+        clock = float(data["clock_ghz"]["value"])
+        constants = {name: _cycles(entry, clock) for name, entry in data["constants"].items()}
+        instructions = {
+            name: Cost(PIPES.index(entry["pipe"]), entry["issue"], entry["interval"], entry["latency"])
+            for name, entry in data["instructions"].items()
+        }
+        return Chip(data["name"], clock, constants, instructions)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"chip profile {path}: {type(error).__name__}: {error}") from error
+
+
+def _cycles(entry: dict, clock_ghz: float) -> float:
+    """A constant in cycles, bytes a cycle or a count, from its unit."""
+    value, unit = float(entry["value"]), entry["unit"]
+    if unit in ("cycles", "bytes/cycle", "count", "bytes", "columns/cycle", "registers/cycle"):
+        return value
+    if unit == "ns":
+        return value * clock_ghz
+    if unit == "us":
+        return value * clock_ghz * 1e3
+    if unit == "GB/s":
+        return value / clock_ghz
+    if unit == "TB/s":
+        return value * 1e3 / clock_ghz
+    raise ValueError(f"unit {unit!r}")

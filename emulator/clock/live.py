@@ -1,0 +1,144 @@
+"""A program's clock: its launches are recorded as they run, and replayed on a chip when it ends.
+
+EMULATOR_CLOCK names the chip's profile, EMULATOR_CLOCK_TIMELINE and EMULATOR_CLOCK_PICTURE files for the first process
+on the device; its children, which inherit the variables, put their number before the file's suffixes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from emulator.clock.chip import Chip, profile
+from emulator.clock.picture import draw
+from emulator.clock.record import Recording
+from emulator.clock.replay import Replay, replay
+from emulator.clock.summary import summary
+from emulator.clock.timeline import write_timeline
+from emulator.clock.trace import Trace
+from emulator.errors import EmulatorError
+from emulator.execution import device
+from emulator.execution.status import DELAY, PROCESS, is_shown
+
+CLOCK, TIMELINE, PICTURE = "EMULATOR_CLOCK", "EMULATOR_CLOCK_TIMELINE", "EMULATOR_CLOCK_PICTURE"
+SPANS = 4_000_000  # of a timeline or picture, 48 bytes each
+_TITLE = 60  # characters
+ROOM = 2 << 30  # bytes of records that are kept; more are replayed before the program's end
+
+
+_clocks: list[Clock] = []  # of the process: one at most
+
+
+class Clock:
+    """The launches of a process."""
+
+    def __init__(self, chip: Chip, timeline: Path | None = None, picture: Path | None = None) -> None:
+        self._chip, self._timeline, self._picture = chip, timeline, picture
+        self._traces: list[Trace] = []
+        self._bytes = 0
+        self._replayed = 0
+        self._process = os.getpid()
+
+    def take(self, trace: Trace) -> None:
+        """A launch has been recorded."""
+        self._traces.append(trace)
+        self._bytes += trace.words.nbytes
+        if self._bytes > ROOM:
+            self.report()
+
+    def report(self) -> None:
+        """Replays what has been recorded, and prints what that says to standard error."""
+        traces, self._traces, self._bytes = self._traces, [], 0
+        if not traces or os.getpid() != self._process:
+            return
+        spans = SPANS if self._timeline or self._picture else 0
+        bar = Bar(f"replaying {len(traces)} launches on {self._chip.name}")
+        try:
+            replayed = replay(traces, self._chip, other_data=False, spans=spans, progress=bar)
+        except (EmulatorError, ValueError) as error:
+            print(f"clock: {error}", file=sys.stderr)
+            return
+        finally:
+            bar.close()
+        lines = summary(replayed, traces)
+        if self._replayed:
+            lines[0] += f"; launches from number {self._replayed}, with nothing in L2"
+        self._replayed += len(traces)
+        print(*lines, sep="\n", file=sys.stderr)
+        self._write(replayed, traces)
+        sys.stderr.flush()
+
+    def _write(self, replayed: Replay, traces: list[Trace]) -> None:
+        if len(replayed.spans) == SPANS:
+            print(f"clock: the timeline and the picture are cut after {SPANS:,} spans", file=sys.stderr)
+        names = ", ".join(dict.fromkeys(trace.name for trace in traces))
+        title = f"{names if len(names) <= _TITLE else names[: _TITLE - 1] + '…'}: modelled on {self._chip.name}"
+        try:
+            if self._timeline:
+                write_timeline(self._timeline, replayed, traces)
+                print(f"clock: wrote {self._timeline}, for ui.perfetto.dev", file=sys.stderr)
+            if self._picture:
+                draw(self._picture, replayed, traces, title)
+                print(f"clock: wrote {self._picture}", file=sys.stderr)
+        except (OSError, RuntimeError, ValueError) as error:
+            print(f"clock: {error}", file=sys.stderr)
+
+
+class Bar:
+    """A progress bar on a terminal, from the third second on. It has no thread."""
+
+    def __init__(self, title: str) -> None:
+        self._title, self._next = title, time.monotonic() + DELAY
+        self._progress: Any = None
+
+    def __call__(self, done: int, total: int) -> None:
+        """CTAs done, CTAs in all."""
+        if time.monotonic() < self._next or not is_shown():
+            return
+        if self._progress is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+            columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn()
+            console = Console(stderr=True)
+            self._progress = Progress(
+                *columns, TextColumn("CTAs"), console=console, auto_refresh=False, transient=True, redirect_stdout=False
+            )
+            self._task = self._progress.add_task(self._title, total=total)
+            self._progress.start()
+        self._progress.update(self._task, completed=done, total=total)
+        self._progress.refresh()
+
+    def close(self) -> None:
+        """Removes the bar."""
+        if self._progress is not None:
+            self._progress.stop()
+
+
+def install() -> None:
+    """Launches of this process are recorded, and replayed at its end."""
+    clock = Clock(profile(os.environ[CLOCK]), _file(TIMELINE), _file(PICTURE))
+    device.recording = Recording(clock.take)
+    _clocks.append(clock)
+    atexit.register(report)
+
+
+def report() -> None:
+    """Reports what the process has recorded and not yet reported."""
+    for clock in _clocks:
+        clock.report()
+
+
+def _file(variable: str) -> Path | None:
+    text = os.environ.get(variable)
+    if not text:
+        return None
+    path = Path(text)
+    if os.environ.get(PROCESS) == str(os.getpid()):
+        return path
+    stem = path.name.split(".")[0]
+    return path.with_name(f"{stem}.{os.getpid()}{path.name[len(stem) :]}")

@@ -1,0 +1,72 @@
+// mbarriers, and lists of warps that wait.
+
+#include "clock.h"
+
+Barrier *barrier_at(Cta *cta, u32 offset) {
+    for (s32 i = 0; i < cta->barrier_count; i++)
+        if (cta->barriers[i].offset == offset) return &cta->barriers[i];
+    if (cta->barrier_count == cta->barrier_room) {
+        cta->barrier_room = cta->barrier_room ? 2 * cta->barrier_room : 16;
+        cta->barriers = realloc(cta->barriers, sizeof(Barrier) * (size_t)cta->barrier_room);
+    }
+    Barrier *barrier = &cta->barriers[cta->barrier_count++];
+    *barrier = (Barrier){.offset = offset, .expected = -1};
+    return barrier;
+}
+
+void wake_all(Sim *sim, Warp **list, double time) {
+    Warp *warp = *list;
+    *list = 0;
+    while (warp) {
+        Warp *next = warp->next;
+        resume(sim, warp, time);
+        warp = next;
+    }
+}
+
+static void complete(Sim *sim, Barrier *barrier, s32 cause, double time) {
+    while (barrier->expected > 0 && !barrier->pending && !barrier->bytes) {
+        barrier->phase++;
+        barrier->pending = barrier->expected;
+        Warp *warp = barrier->waiters;
+        barrier->waiters = 0;
+        while (warp) {
+            Warp *next = warp->next;
+            if (warp->waited_phase < barrier->phase) {
+                note(sim, SIGNAL, warp->cta, warp->index, cause, time, time + sim->chip.mbarrier_wait);
+                resume(sim, warp, time + sim->chip.mbarrier_wait);
+            } else {
+                warp->next = barrier->waiters;
+                barrier->waiters = warp;
+            }
+            warp = next;
+        }
+    }
+}
+
+// Arrivals and bytes that came before stay: another warp's or CTA's may, on a chip with other latencies.
+void init_barrier(Cta *cta, u32 offset, s32 count) {
+    Barrier *barrier = barrier_at(cta, offset);
+    s32 early = barrier->expected < 0 ? barrier->pending : 0;
+    s64 bytes = barrier->expected < 0 ? barrier->bytes : 0;
+    Warp *waiters = barrier->waiters;
+    *barrier = (Barrier){.offset = offset, .expected = count, .pending = count + early, .bytes = bytes, .waiters = waiters};
+}
+
+void arrive(Sim *sim, Cta *cta, u32 offset, s64 arrivals, s64 bytes, s32 cause, double time) {
+    Barrier *barrier = barrier_at(cta, offset);
+    barrier->bytes += bytes;
+    barrier->pending -= (s32)arrivals;
+    if (barrier->expected > 0 && barrier->pending < 0)
+        fail(sim, "an mbarrier gets more arrivals than it expects", cta->index, offset, barrier->phase, cta->launch);
+    complete(sim, barrier, cause, time);
+}
+
+void cluster_arrives(Sim *sim, Cluster *cluster, double time) {
+    cluster->time = later(cluster->time, time);
+    if (cluster->arrived < cluster->alive || !cluster->arrived) return;
+    cluster->arrived = 0;
+    cluster->phase++;
+    wake_all(sim, &cluster->waiters, cluster->time + sim->chip.cluster_latency);
+    cluster->time = 0;
+}

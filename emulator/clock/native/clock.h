@@ -1,0 +1,289 @@
+// A chip in time: what replays recorded launches (clock/trace.py). Times are cycles of the SMs' clock, as doubles.
+//
+// Everything that happens is an event of one heap, in order of time. A warp's event lets it go on with its records until
+// it has to wait or is ahead of the others. What is shared by many and asked for in any order of time (DRAM channels, L2
+// slices, ports of SMs) is a Server: a rate, kept as work done per interval.
+
+#pragma once
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef uint8_t u8;
+typedef uint32_t u32;
+typedef uint64_t u64;
+typedef int32_t s32;
+typedef int64_t s64;
+
+// The constants of a chip profile, in the order in which Python passes them. Latencies are cycles, rates bytes a cycle.
+#define CONSTANTS(X)                                                                                                    \
+    X(sms) X(gpcs) X(sm_shared_bytes) X(sm_threads) X(sm_registers) X(sm_ctas)                                          \
+    X(l2_bytes) X(l2_ways) X(l2_slices) X(l2_rate) X(l2_write_cost) X(l2_latency) X(l2_far) X(l2_coalesces)                                           \
+    X(dram_channels) X(dram_rate) X(dram_latency) X(dram_spread) X(dram_write_cost)                                                    \
+    X(sm_in_rate) X(sm_out_rate) X(l1_lines) X(l1_latency) X(lsu_line) X(lsu_in_flight)                                 \
+    X(tma_issue) X(tma_box) X(tma_line) X(tma_latency) X(tma_in_flight) X(tma_store_latency) X(tma_store_line)          \
+    X(tma_map_miss) X(parameter_miss)                                                                                                     \
+    X(shared_latency) X(shared_wavefront) X(remote_latency) X(remote_rate)                                              \
+    X(atomic_latency) X(atomic_line) X(store_issue)                                                                     \
+    X(mbarrier_arrive) X(mbarrier_visible) X(mbarrier_remote) X(mbarrier_wait) X(mbarrier_test)                         \
+    X(bar_latency) X(bar_warp) X(cluster_latency) X(cluster_release) X(warp_sync) X(fence) X(fence_wide)                                                             \
+    X(tensor_core) X(mma_issue) X(mma_latency) X(mma_minimum) X(mma_columns_rate) X(commit_latency) X(cp_first) X(cp_rate) \
+    X(tmem_load_latency) X(tmem_load_rate) X(tmem_store_rate) X(tmem_alloc)                                              \
+    X(launch_gap) X(launch_overlap) X(launch_period) X(launch_cta) X(launch_first) X(cta_interval) X(cta_start) X(cta_exit)           \
+    X(cluster_start) X(grid_end) X(grid_wait) X(cancel_latency)
+
+typedef struct {
+#define X(name) double name;
+    CONSTANTS(X)
+#undef X
+} Chip;
+
+// What an instruction is to the clock.
+enum Class {
+    PLAIN, BRANCH, LOAD, STORE, ATOMIC, CP_ASYNC, SHARED, MBARRIER, WAIT, INIT, COPY, COPY_GROUP, CP_GROUP, MMA, TMEM_COPY,
+    COMMIT, TMEM_LOAD, TMEM_WAIT, ALLOC, DEALLOC, BAR, CLUSTER, GRID, CANCEL, SLEEP, FENCE, EXIT, ASYNC_STORE, CP_ARRIVE, CLASSES
+};
+
+// An instruction, by pc.
+typedef struct {
+    u8 kind, pipe;
+    u8 is_load, of_launch;  // variant, see costs.py; reads the launch's parameters
+    float issue;        // cycles of the partition's issue port
+    float interval;     // cycles of the pipe
+    float latency;      // of the result
+    u32 values;         // index of its first register in the table of registers
+    u8 sources, results, pad[2];
+} Instruction;
+
+enum { PARTITIONS = 4, PIPES = 8 };
+
+// A rate that is shared: work done in each interval of BUCKET cycles of a window.
+enum { BUCKET = 32, WINDOW = 512 };
+typedef struct {
+    double capacity;    // of a bucket
+    s64 base;           // number of the window's first bucket
+    s64 low, open;      // buckets in [low, open) are full
+    float used[WINDOW];
+} Server;
+double serve(Server *server, double time, double amount);
+
+// A launch's recording and how it is launched.
+typedef struct {
+    const u32 *words;
+    const s64 *starts;          // [ctas][warps + 1]
+    const Instruction *instructions;
+    const u32 *values;          // registers of instructions: sources, then results
+    s64 instruction_count, value_count;
+    s32 ctas, warps, cluster, threads;
+    s32 shared_bytes, registers;
+    s32 programmatic, unused;
+    u64 salt;                   // added to the lines' numbers: other data than the other launches'
+    double *waits;              // [warps][instruction_count]: cycles that warps have waited at each instruction
+    double *busy;               // [warps]: cycles of issue
+} Launch;
+
+typedef struct Warp Warp;
+typedef struct Cta Cta;
+
+typedef struct {
+    u32 offset;
+    s32 expected, pending;
+    s64 bytes, phase;
+    Warp *waiters;
+} Barrier;
+
+typedef struct {
+    s32 arrived, needed;
+    Warp *waiters;
+    double time;
+} NamedBarrier;
+
+enum { NAMED = 16, GROUPS = 64, LOADS = 1024 };
+
+// Bulk groups, or groups of cp.async, of a warp.
+typedef struct {
+    s32 reads[GROUPS], writes[GROUPS];  // operations of the group that still read their source; that are not over
+    s32 first, next;                    // group `next` is the one that collects
+} Groups;
+
+enum WaitFor { NOTHING, FOR_PHASE, FOR_BAR, FOR_CLUSTER, FOR_GROUPS, FOR_GRID, FOR_COLUMNS };
+
+struct Warp {
+    Cta *cta;
+    s32 index, partition;
+    s64 at, end;                // records
+    double time;                // of the next instruction, at the earliest
+    double block;               // latest start of an instruction of the basic block
+    double began;               // of the wait
+    s32 waits, waited_pc;
+    s64 waited_phase;
+    s32 groups_allowed, groups_read;
+    Warp *next;                 // in a list of waiters
+    double *ready;              // by register: when its value is there
+    double tmem_ready, copies_ready;  // tensor memory loads; cp.async
+    double stored;              // when its stores are where others see them
+    double shared_ready;
+    Groups bulk;
+    double cp_groups[GROUPS];
+    s32 cp_first, cp_next;
+    s32 cluster_phase;
+    s32 is_over;
+};
+
+typedef struct Cluster {
+    Cta **ctas;
+    s32 size, arrived, phase, alive;
+    Warp *waiters;
+    double time;
+    struct Cluster *next;       // of all that there were
+} Cluster;
+
+struct Cta {
+    s32 launch, index, sm, alive;
+    Cluster *cluster;
+    s32 rank, barrier_count, barrier_room;
+    Barrier *barriers;
+    NamedBarrier named[NAMED];
+    Warp *warps;
+    double started, stores;     // stores: when the last of its stores is over
+    s32 columns;
+    s32 triggered;
+};
+
+// A tensor or bulk copy in work.
+typedef struct Copy {
+    struct Copy *next;
+    Cta *cta;
+    Warp *warp;
+    s32 pc;                     // of a tensor copy, else 0
+    s32 kind, group;            // 1 load, 2 store, 3 to another CTA, 4 prefetch
+    u32 mask, mbarrier;         // place
+    u32 destination;
+    s32 pair;
+    s64 bytes;                  // to each destination
+    const u32 *box;             // records
+    s32 boxes;
+    // Cursor over the lines.
+    s32 row[4], entered;
+    u64 inside;                 // bytes of the row that are done
+    double issued, began, last; // latest arrival
+    double read;
+} Copy;
+
+typedef struct {
+    Server in, out;
+    s32 warm;                   // latest launch that has begun here; its parameters' arrival, its tensor maps in use
+    double parameters;
+    u64 maps;
+    double ports[PARTITIONS], pipes[PARTITIONS][PIPES];
+    double lsu, shared, tensor, tensor_memory;
+    double remote;              // when the way to other SMs' shared memory is free
+    double engine;              // when the copy engine can take the next line
+    Copy *copies, *last_copy;   // queue of the engine
+    s32 engine_runs;
+    double in_flight;           // bytes that the engine has asked for and not got
+    double loads[LOADS];        // ring: when loads in flight are over
+    s32 load_at;
+    u64 *l1;                    // lines
+    double *l1_ready;
+    s32 threads, ctas, shared_bytes, registers, columns;
+    Warp *column_waiters;
+    double busy_tensor, bytes_in, bytes_out;
+} Sm;
+
+// A line of L2. Its tag lies apart, with those of its set: a look-up touches two lines of the host's caches.
+typedef struct { double ready; u32 used; u8 sectors, dirty; } Line;
+
+// A line that neighbouring SMs have asked L2 for: those of them that ask before it comes get it with the first.
+typedef struct { u64 line; double ready; u32 sectors; } Asked;
+enum { ASKED = 4096 };
+
+typedef struct {
+    double start, end, first_cta;
+    s32 pending;                // clusters that have not started
+    s32 alive;                  // CTAs that are not over
+    s32 copies;                 // out of shared memory, not over
+    s32 triggers;               // CTAs that have neither triggered nor exited
+    s32 state;                  // 0 not launched, 1 launched, 2 over
+    Warp *waiters;              // for the end of this launch
+} Progress;
+
+enum EventKind { WARP_RUNS, ENGINE_RUNS, COPY_ENDS, COPY_READ, ARRIVES, PLACES, CTA_STARTS, GRID_STARTS, GRID_ENDS };
+typedef struct {
+    double time;
+    u64 order;
+    s32 kind, number;
+    void *what;
+    s64 a, b;
+} Event;
+
+// For timelines. Of a SIGNAL, from the end of an mbarrier's phase to a warp that has waited for it, pc is what has ended it:
+// sm << 8 | track, a warp of a CTA there or one of those below.
+enum SpanKind { CTA_LIVES, WAITS, STALLS, MULTIPLIES, COPIES, SIGNAL };
+enum { ENGINE_TRACK = 254, TENSOR_TRACK = 255 };
+typedef struct { double start, end; s32 sm, launch, cta, warp, kind, pc; } Span;
+
+typedef struct Sim {
+    Chip chip;
+    Launch *launches;
+    Progress *progress;
+    s32 count, placing;
+    s32 places_due, clusters_per_turn;
+    Sm *sms;
+    Line *l2;
+    u32 *tags;
+    Asked *asked;               // [groups of l2_coalesces SMs][ASKED]
+    s64 l2_sets;
+    u32 l2_clock;
+    Server *slices, *channels;
+    Event *heap;
+    s64 events, room;
+    u64 order;
+    double now;
+    double dram_read, dram_written, l2_hits, l2_misses;
+    double dispatch;            // when the next CTA can be dispatched
+    Cluster *clusters;          // all that there were
+    Span *spans;
+    s64 span_count, span_room;
+    s32 next_sm;
+    const char *error;
+    s64 error_detail[4];
+} Sim;
+
+void post(Sim *sim, double time, s32 kind, void *what, s64 a, s64 b);
+void post_from(Sim *sim, double time, s32 kind, s32 number, void *what, s64 a, s64 b);
+double access_line(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int writes);
+double load_lines(Sim *sim, Sm *sm, const u32 *words, int lines, u64 salt, double time, int cached);
+double store_lines(Sim *sim, Sm *sm, const u32 *words, int lines, u64 salt, double time);
+double to_peer(Sim *sim, Sm *sm, double bytes, double time);
+void issue_copy(Sim *sim, Warp *warp, const u32 *words, s32 pc, double time);
+void run_engine(Sim *sim, s32 sm);
+void end_copy(Sim *sim, Copy *copy);
+void copy_read(Sim *sim, Copy *copy);
+Barrier *barrier_at(Cta *cta, u32 offset);
+void init_barrier(Cta *cta, u32 offset, s32 count);
+void arrive(Sim *sim, Cta *cta, u32 offset, s64 arrivals, s64 bytes, s32 cause, double time);
+void note(Sim *sim, s32 kind, const Cta *cta, s32 warp, s32 pc, double start, double end);
+void run_warp(Sim *sim, Warp *warp);
+void resume(Sim *sim, Warp *warp, double time);
+void wake_all(Sim *sim, Warp **list, double time);
+void start_grid(Sim *sim, s32 launch, double time);
+void place_clusters(Sim *sim);
+void start_cta(Sim *sim, Cta *cta);
+void warp_over(Sim *sim, Warp *warp, double time);
+void trigger(Sim *sim, Cta *cta, double time);
+void end_grid(Sim *sim, s32 launch);
+void end_if_over(Sim *sim, s32 launch, double time);
+void cluster_arrives(Sim *sim, Cluster *cluster, double time);
+void fail(Sim *sim, const char *error, s64 a, s64 b, s64 c, s64 d);
+static inline Cta *peer(Cta *cta, u32 place) { return cta->cluster->ctas[place >> 24]; }
+static inline double later(double a, double b) { return a > b ? a : b; }
+static inline s32 words_of(const u32 *record, const u32 **operands) {
+    u32 n = *record >> 24;
+    if (n == 255) { *operands = record + 2; return (s32)record[1]; }
+    *operands = record + 1;
+    return (s32)n;
+}
+static inline u32 pc_of(u32 word) { return word & 0x7fffff; }

@@ -1,0 +1,162 @@
+// Global memory: L2, DRAM and the ports of SMs.
+
+#include "clock.h"
+
+// When a server has done an amount of work that arrives at a time.
+double serve(Server *s, double time, double amount) {
+    s64 b = (s64)(time / BUCKET);
+    if (b >= s->base + WINDOW) {
+        s64 base = b - WINDOW / 2;
+        if (base - s->base >= WINDOW) memset(s->used, 0, sizeof s->used);
+        else for (s64 i = s->base; i < base; i++) s->used[i & (WINDOW - 1)] = 0;
+        s->base = base;
+    }
+    if (b < s->base) b = s->base;
+    if (b >= s->low && b < s->open) b = s->open;
+    s64 first = b;
+    double whole = amount / s->capacity * BUCKET;
+    for (;;) {
+        if (b >= s->base + WINDOW) {  // a queue of more than the window
+            s->used[s->base & (WINDOW - 1)] = 0;
+            s->base++;
+        }
+        float *used = &s->used[b & (WINDOW - 1)];
+        double left = s->capacity - *used;
+        if (left > amount) {
+            *used += (float)amount;
+            break;
+        }
+        *used = (float)s->capacity;
+        amount -= left;
+        b++;
+    }
+    if (first >= s->low && first <= s->open) s->open = later(s->open, b);
+    else if (b > first) { s->low = first; s->open = b; }
+    return later((b + s->used[b & (WINDOW - 1)] / s->capacity) * BUCKET, time + whole);
+}
+
+static inline u64 mixed(u64 x) {
+    x ^= x >> 31;
+    x *= 0x9e3779b97f4a7c15u;
+    x ^= x >> 29;
+    x *= 0xbf58476d1ce4e5b9u;
+    return x ^ x >> 32;
+}
+
+static double dram(Sim *sim, u64 line, double bytes, double time) {
+    s32 channels = (s32)sim->chip.dram_channels;
+    return serve(&sim->channels[mixed(line >> 2) % channels], time, bytes);
+}
+
+// When 32-byte sectors of a line are at the SM that asks for them at a time, or for a write at L2.
+static double at_l2(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int writes) {
+    const Chip *chip = &sim->chip;
+    double bytes = 32.0 * __builtin_popcount(sectors);
+    u64 h = mixed(line);
+    double latency = chip->l2_latency;
+    if ((h >> 40 & 1) != (u64)(sm * 2 >= chip->sms)) latency += chip->l2_far;
+    double at_slice = serve(&sim->slices[h % (u64)chip->l2_slices], time + latency / 2, writes ? bytes * chip->l2_write_cost : bytes);
+    s32 ways = (s32)chip->l2_ways, way = 0;
+    s64 set = (s64)((h >> 8) % (u64)sim->l2_sets) * ways;
+    u32 *tags = sim->tags + set, tag = (u32)(h >> 32) | 1;
+    while (way < ways && tags[way] != tag) way++;
+    if (way == ways) {
+        way = 0;
+        for (s32 w = 1; w < ways; w++)
+            if (sim->l2[set + w].used < sim->l2[set + way].used) way = w;
+        Line *oldest = &sim->l2[set + way];
+        if (oldest->dirty) {
+            double written = 32.0 * __builtin_popcount(oldest->dirty);
+            sim->dram_written += written;
+            serve(&sim->channels[tags[way] % (u32)chip->dram_channels], at_slice, written * chip->dram_write_cost);
+        }
+        *oldest = (Line){0};
+        tags[way] = tag;
+    }
+    Line *found = &sim->l2[set + way];
+    found->used = ++sim->l2_clock;
+    if (writes) {
+        found->sectors |= sectors;
+        found->dirty |= sectors;
+        return at_slice + latency / 2;
+    }
+    u32 missing = sectors & ~found->sectors;
+    if (missing) {
+        double asked = 32.0 * __builtin_popcount(missing);
+        sim->l2_misses += asked;
+        sim->dram_read += asked;
+        found->sectors |= missing;
+        double spread = chip->dram_spread * (double)(mixed(line + (u64)sim->now) & 1023) / 1023;
+        found->ready = dram(sim, line, asked, at_slice) + (chip->dram_latency - chip->l2_latency) + spread;
+    } else {
+        sim->l2_hits += bytes;
+    }
+    return later(at_slice, found->ready) + latency / 2;
+}
+
+// The same, where reads of a line by neighbouring SMs are one while it is under way.
+double access_line(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int writes) {
+    if (writes || !sim->chip.l2_coalesces) return at_l2(sim, sm, line, sectors, time, writes);
+    s32 group = sm / (s32)sim->chip.l2_coalesces;
+    Asked *asked = &sim->asked[group * ASKED + (s32)(mixed(line) % ASKED)];
+    if (asked->line == line + 1 && time < asked->ready && !(sectors & ~asked->sectors))
+        return later(asked->ready, time + sim->chip.l2_latency / 2);
+    double ready = at_l2(sim, sm, line, sectors, time, 0);
+    *asked = (Asked){line + 1, ready, sectors};
+    return ready;
+}
+
+// The L1 cache: whether it has a line, which it has from then on.
+static double *l1_entry(Sim *sim, Sm *sm, u64 line, int *hit) {
+    u64 place = mixed(line) % (u64)sim->chip.l1_lines;
+    *hit = sm->l1[place] == line + 1;
+    sm->l1[place] = line + 1;
+    return &sm->l1_ready[place];
+}
+
+// When a warp's load has its lines. words: (low, high) of each line, sectors in the top 4 bits.
+double load_lines(Sim *sim, Sm *sm, const u32 *words, int lines, u64 salt, double time, int cached) {
+    const Chip *chip = &sim->chip;
+    double last = time;
+    for (int i = 0; i < lines; i++) {
+        u64 line = ((u64)(words[2 * i + 1] & 0xfffffff) << 32 | words[2 * i]) + salt;
+        u32 sectors = words[2 * i + 1] >> 28;
+        double start = sm->lsu = later(sm->lsu, time) + chip->lsu_line, ready;
+        int hit = 0;
+        double *entry = cached ? l1_entry(sim, sm, line << 4 | sectors, &hit) : 0;
+        if (hit) {
+            ready = later(*entry, start + chip->l1_latency);
+        } else {
+            double bytes = 32.0 * __builtin_popcount(sectors);
+            double *slot = &sm->loads[sm->load_at++ % (int)(chip->lsu_in_flight < LOADS ? chip->lsu_in_flight : LOADS)];
+            start = later(start, *slot);
+            double back = access_line(sim, (s32)(sm - sim->sms), line, sectors, start, 0);
+            ready = *slot = serve(&sm->in, back, bytes);
+            sm->bytes_in += bytes;
+            if (entry) *entry = ready;
+        }
+        last = later(last, ready);
+    }
+    return last;
+}
+
+// When a warp's store is at L2.
+double store_lines(Sim *sim, Sm *sm, const u32 *words, int lines, u64 salt, double time) {
+    double last = time;
+    for (int i = 0; i < lines; i++) {
+        u64 line = ((u64)(words[2 * i + 1] & 0xfffffff) << 32 | words[2 * i]) + salt;
+        u32 sectors = words[2 * i + 1] >> 28;
+        double bytes = 32.0 * __builtin_popcount(sectors);
+        double start = sm->lsu = later(sm->lsu, time) + sim->chip.lsu_line;
+        start = serve(&sm->out, start, bytes);
+        sm->bytes_out += bytes;
+        last = later(last, access_line(sim, (s32)(sm - sim->sms), line, sectors, start, 1));
+    }
+    return last;
+}
+
+// When bytes for, or from, another SM's shared memory have gone their way. They take turns.
+double to_peer(Sim *sim, Sm *sm, double bytes, double time) {
+    sm->remote = later(sm->remote, time) + bytes / sim->chip.remote_rate;
+    return sm->remote + sim->chip.remote_latency;
+}

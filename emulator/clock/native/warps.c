@@ -1,0 +1,409 @@
+// Warps: issue of recorded instructions.
+//
+// Instructions that only compute take their issue slots in order and wait for their sources as the compiler would have
+// ordered them: within a basic block one that has to wait holds up nothing but the block's end. Instructions with
+// effects are issued in order, when their sources are there.
+
+#include "clock.h"
+
+enum { AHEAD = 24 };  // cycles that a warp may be ahead of the earliest event with instructions that only compute
+
+static double next_event(const Sim *sim) { return sim->events ? sim->heap[0].time : INFINITY; }
+
+static double *waited(Sim *sim, Warp *warp, s32 pc) {
+    Launch *launch = &sim->launches[warp->cta->launch];
+    return &launch->waits[(s64)warp->index * launch->instruction_count + pc];
+}
+
+void resume(Sim *sim, Warp *warp, double time) {
+    warp->waits = NOTHING;
+    warp->next = 0;
+    time = later(time, warp->time);
+    *waited(sim, warp, warp->waited_pc) += time - warp->began;
+    note(sim, WAITS, warp->cta, warp->index, warp->waited_pc, warp->began, time);
+    warp->time = time;
+    warp->block = later(warp->block, time);
+    post(sim, time, WARP_RUNS, warp, 0, 0);
+}
+
+static void wait_for(Warp *warp, s32 what, s32 pc, Warp **list) {
+    warp->waits = what;
+    warp->waited_pc = pc;
+    warp->began = warp->time;
+    if (list) {
+        warp->next = *list;
+        *list = warp;
+    }
+}
+
+static double sources_ready(const Warp *warp, const Launch *launch, const Instruction *in) {
+    double ready = 0;
+    const u32 *value = launch->values + in->values;
+    for (int i = 0; i < in->sources; i++) ready = later(ready, warp->ready[value[i]]);
+    return ready;
+}
+
+static void results_at(Warp *warp, const Launch *launch, const Instruction *in, double time) {
+    const u32 *value = launch->values + in->values + in->sources;
+    for (int i = 0; i < in->results; i++) warp->ready[value[i]] = time;
+}
+
+static void plain(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Instruction *in) {
+    double *port = &sm->ports[warp->partition], *pipe = &sm->pipes[warp->partition][in->pipe];
+    double slot = warp->time;
+    if (in->issue) {
+        slot = later(later(slot, *port), *pipe);
+        *port = slot + in->issue;
+        *pipe = slot + in->interval;
+        warp->time = slot + in->issue;
+    }
+    double start = later(slot, sources_ready(warp, launch, in));
+    warp->block = later(warp->block, start);
+    double ready = start + in->latency;
+    if (in->of_launch) {  // the first CTA of a launch on an SM gets them from L2
+        if (!sm->parameters) sm->parameters = start + sim->chip.parameter_miss;
+        ready = later(ready, sm->parameters);
+    }
+    results_at(warp, launch, in, ready);
+}
+
+// Goes on at the next record of the same wait, from a record `at` on: a poll in vain and what its loop executes are left
+// out. Returns 0 for one that is not tried again for the same phase: the program goes on without it.
+static int skip_poll(Warp *warp, const Launch *launch, u32 pc, const u32 *words, s64 at) {
+    const u32 *operands;
+    while (at < warp->end) {
+        const u32 *record = launch->words + at;
+        s32 n = words_of(record, &operands);
+        if (pc_of(*record) == pc && n) {
+            if (operands[0] != words[0] || operands[1] != words[1]) return 0;
+            warp->at = at;
+            return 1;
+        }
+        at = operands - launch->words + n;
+    }
+    return 0;
+}
+
+static void arrive_later(Sim *sim, Cta *cta, s32 track, u32 place, s64 arrivals, s64 bytes, double time) {
+    Cta *target = peer(cta, place);
+    post_from(sim, time, ARRIVES, cta->sm << 8 | track, target, (s64)(place & 0xffffff) | arrivals << 32, bytes);
+}
+
+static double shared_access(Sim *sim, Sm *sm, u32 wavefronts, double time) {
+    double start = later(sm->shared, time);
+    sm->shared = start + wavefronts * sim->chip.shared_wavefront;
+    return sm->shared - sim->chip.shared_wavefront + sim->chip.shared_latency;
+}
+
+static void memory_access(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Instruction *in, const u32 *w, s32 n,
+                          double time) {
+    const Chip *chip = &sim->chip;
+    double done = time;
+    u32 space = n ? w[0] & 0xff : 4;
+    if (space == 0) {
+        int lines = (n - 1) / 2;
+        if (in->kind == STORE) {
+            done = store_lines(sim, sm, w + 1, lines, launch->salt, time);
+            warp->stored = later(warp->stored, done);
+            warp->cta->stores = later(warp->cta->stores, done);
+            warp->time += chip->store_issue * lines;
+            done = warp->time;
+        } else if (in->kind == ATOMIC) {
+            done = store_lines(sim, sm, w + 1, lines, launch->salt, time) + lines * chip->atomic_line + chip->atomic_latency;
+            warp->cta->stores = later(warp->cta->stores, done);
+        } else {
+            done = load_lines(sim, sm, w + 1, lines, launch->salt, time, in->is_load);
+        }
+    } else if (space == 1) {
+        done = shared_access(sim, sm, n > 1 ? w[1] : 1, time);
+        if (in->kind == ATOMIC) done += chip->shared_latency;
+    } else if (space == 2) {
+        done = to_peer(sim, sm, (double)(w[0] >> 8 & 0xff) * (w[0] >> 16), time);
+        if (in->kind == STORE) warp->stored = later(warp->stored, done);
+        else done += chip->remote_latency;
+    } else if (space == 3) {
+        done = time + chip->l1_latency;
+    } else {
+        done = time + in->latency;
+    }
+    if (in->kind == CP_ASYNC) warp->copies_ready = later(warp->copies_ready, done);
+    results_at(warp, launch, in, done);
+}
+
+static Sm *partner(Sim *sim, Cta *cta) { return &sim->sms[cta->cluster->ctas[cta->rank ^ 1]->sm]; }
+
+static void multiply(Sim *sim, Sm *sm, Cta *cta, const u32 *w, double time) {
+    const Chip *chip = &sim->chip;
+    if (!chip->tensor_core) return;
+    int pair = w[4] == 2 && cta->cluster->size > 1;
+    double start = later(time + chip->mma_issue, sm->tensor);
+    if (pair) start = later(start, partner(sim, cta)->tensor);
+    double cycles = later(chip->mma_minimum, w[2] / chip->mma_columns_rate);
+    sm->tensor = start + cycles;
+    sm->busy_tensor += cycles;
+    note(sim, MULTIPLIES, cta, -1, 0, start, start + cycles);
+    if (pair) {
+        partner(sim, cta)->tensor = start + cycles;
+        partner(sim, cta)->busy_tensor += cycles;
+    }
+}
+
+static void copy_to_tmem(Sim *sim, Sm *sm, Cta *cta, const u32 *w, double time) {
+    const Chip *chip = &sim->chip;
+    if (!chip->tensor_core) return;
+    int pair = w[1] == 2 && cta->cluster->size > 1;
+    double start = later(time + chip->mma_issue, sm->tensor);
+    if (pair) start = later(start, partner(sim, cta)->tensor);
+    sm->tensor = start + w[0] / chip->cp_rate;
+    if (pair) partner(sim, cta)->tensor = sm->tensor;
+}
+
+static void commit(Sim *sim, Sm *sm, Cta *cta, const u32 *w, double time) {
+    const Chip *chip = &sim->chip;
+    double done = chip->tensor_core ? later(time, sm->tensor + chip->mma_latency) + chip->commit_latency : time;
+    for (s32 rank = 0; rank < cta->cluster->size; rank++)
+        if (w[1] >> rank & 1) {
+            int own = cta->cluster->ctas[rank] == cta;
+            u32 place = (w[0] & 0xffffff) | (u32)rank << 24;
+            arrive_later(sim, cta, TENSOR_TRACK, place, 1, 0, done + (own ? chip->mbarrier_visible : chip->mbarrier_remote));
+        }
+}
+
+static void tensor_memory(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Instruction *in, const u32 *w, double time) {
+    const Chip *chip = &sim->chip;
+    if (!chip->tensor_core) {
+        results_at(warp, launch, in, time);
+        return;
+    }
+    double *pipe = &sm->pipes[warp->partition][PIPES - 1];
+    double start = later(*pipe, time), cycles = w[0] / (w[2] ? chip->tmem_store_rate : chip->tmem_load_rate);
+    *pipe = start + cycles;
+    warp->tmem_ready = later(warp->tmem_ready, start + cycles + chip->tmem_load_latency);
+    results_at(warp, launch, in, warp->tmem_ready);
+}
+
+// Returns whether the warp has to wait.
+static int copy_groups(Warp *warp, const Instruction *in, const u32 *w, s32 pc) {
+    Groups *groups = &warp->bulk;
+    if (!in->is_load) {
+        groups->next++;
+        groups->reads[groups->next % GROUPS] = groups->writes[groups->next % GROUPS] = 0;
+        if (groups->next - groups->first >= GROUPS) groups->first = groups->next - GROUPS + 1;
+        return 0;
+    }
+    for (s32 g = groups->first; g < groups->next - (s32)w[0]; g++)
+        if (w[1] ? groups->reads[g % GROUPS] : groups->writes[g % GROUPS]) {
+            warp->groups_allowed = (s32)w[0];
+            warp->groups_read = (s32)w[1];
+            wait_for(warp, FOR_GROUPS, pc, 0);
+            return 1;
+        }
+    return 0;
+}
+
+static void cp_groups(Warp *warp, const Instruction *in, const u32 *w) {
+    if (!in->is_load) {
+        warp->cp_groups[warp->cp_next++ % GROUPS] = warp->copies_ready;
+        return;
+    }
+    s32 last = warp->cp_next - (s32)w[0];
+    double ready = 0;
+    if (w[0] == 0) ready = warp->copies_ready;
+    else if (last > 0) ready = warp->cp_groups[(last - 1) % GROUPS];
+    warp->time = later(warp->time, ready);
+}
+
+// An instruction with effects, at a time. Returns whether the warp goes on.
+static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Instruction *in, const u32 *w, s32 n, s32 pc,
+                  double time) {
+    const Chip *chip = &sim->chip;
+    Cta *cta = warp->cta;
+    if (!n && in->kind != GRID) {  // no lane is active
+        results_at(warp, launch, in, time + in->latency);
+        return 1;
+    }
+    switch (in->kind) {
+    case LOAD: case STORE: case ATOMIC: case CP_ASYNC: case SHARED:
+        memory_access(sim, sm, warp, launch, in, w, n, time);
+        return 1;
+    case ASYNC_STORE:
+        if (n >= 5) {
+            double sent = to_peer(sim, sm, w[4], time) - chip->remote_latency;
+            arrive_later(sim, cta, warp->index, w[3], 0, -(s64)w[4], sent + chip->mbarrier_remote);
+        }
+        return 1;
+    case INIT:
+        for (; n > 1; n -= 2, w += 2) init_barrier(cta, w[0] & 0xffffff, (s32)w[1]);
+        return 1;
+    case CP_ARRIVE:
+    case MBARRIER: {
+        double at = in->kind == CP_ARRIVE ? later(time, warp->copies_ready) : time;
+        warp->time += chip->mbarrier_arrive - 1;
+        if (in->is_load) {
+            at = later(at, warp->stored) + chip->cluster_release;
+            warp->time = later(warp->time, at);
+        }
+        for (; n > 2; n -= 3, w += 3) {
+            double seen = peer(cta, w[0]) == cta ? chip->mbarrier_visible : chip->mbarrier_remote;
+            arrive_later(sim, cta, warp->index, w[0], (s32)w[1], (s32)w[2], at + seen);
+        }
+        results_at(warp, launch, in, at + chip->mbarrier_visible);
+        return 1;
+    }
+    case WAIT: {
+        Barrier *barrier = barrier_at(cta, w[0] & 0xffffff);
+        results_at(warp, launch, in, 0);
+        if (!w[2] || barrier->phase > (s32)w[1]) {
+            warp->time = time + chip->mbarrier_test;
+            warp->block = later(warp->block, warp->time);
+            return 1;
+        }
+        warp->waited_phase = (s32)w[1];
+        wait_for(warp, FOR_PHASE, pc, &barrier->waiters);
+        return 0;
+    }
+    case COPY:
+        warp->time += chip->tma_issue - 1;
+        issue_copy(sim, warp, w, pc, time);
+        return 1;
+    case COPY_GROUP:
+        return !copy_groups(warp, in, w, pc);
+    case CP_GROUP:
+        cp_groups(warp, in, w);
+        return 1;
+    case MMA: multiply(sim, sm, cta, w, time); return 1;
+    case TMEM_COPY: copy_to_tmem(sim, sm, cta, w, time); return 1;
+    case COMMIT: commit(sim, sm, cta, w, time); return 1;
+    case TMEM_LOAD: tensor_memory(sim, sm, warp, launch, in, w, time); return 1;
+    case ALLOC:
+        if (!chip->tensor_core) return 1;
+        if (sm->columns + (s32)w[0] > 512) {
+            warp->at -= n + 1;  // tried again when columns are free
+            wait_for(warp, FOR_COLUMNS, pc, &sm->column_waiters);
+            return 0;
+        }
+        sm->columns += (s32)w[0];
+        cta->columns += (s32)w[0];
+        warp->time += chip->tmem_alloc;
+        return 1;
+    case DEALLOC:
+        if (!chip->tensor_core) return 1;
+        sm->columns -= (s32)w[0];
+        cta->columns -= (s32)w[0];
+        wake_all(sim, &sm->column_waiters, time);
+        return 1;
+    case BAR: {
+        NamedBarrier *bar = &cta->named[w[0] % NAMED];
+        bar->arrived += 32;
+        bar->time = later(bar->time, time);
+        if (bar->arrived >= (s32)w[1]) {
+            double done = bar->time + chip->bar_latency + chip->bar_warp * (double)(w[1] / 32);
+            bar->arrived = 0;
+            bar->time = 0;
+            wake_all(sim, &bar->waiters, done);
+            if (!w[2]) {
+                *waited(sim, warp, pc) += done - time;
+                warp->time = later(warp->time, done);
+                warp->block = later(warp->block, done);
+            }
+            return 1;
+        }
+        if (w[2]) return 1;
+        wait_for(warp, FOR_BAR, pc, &bar->waiters);
+        return 0;
+    }
+    case CLUSTER: {
+        Cluster *cluster = cta->cluster;
+        if (!w[0]) {
+            cluster->arrived++;
+            warp->cluster_phase = cluster->phase + 1;
+            if (in->is_load) time = warp->time = later(time, warp->stored) + chip->cluster_release;
+            cluster_arrives(sim, cluster, time);
+            return 1;
+        }
+        if (cluster->phase >= warp->cluster_phase) {
+            warp->time += chip->bar_latency;
+            return 1;
+        }
+        wait_for(warp, FOR_CLUSTER, pc, &cluster->waiters);
+        return 0;
+    }
+    case GRID:
+        if (n && w[0]) {
+            trigger(sim, cta, time);
+        } else if (launch->programmatic && cta->launch && sim->progress[cta->launch - 1].state < 2) {
+            wait_for(warp, FOR_GRID, pc, &sim->progress[cta->launch - 1].waiters);
+            return 0;
+        }
+        return 1;
+    case CANCEL:
+        arrive_later(sim, cta, warp->index, w[0], 0, -16, time + chip->cancel_latency);
+        return 1;
+    case SLEEP: warp->time += w[0]; return 1;
+    case FENCE:
+        if (in->is_load) warp->time = later(warp->time, warp->stored) + chip->fence_wide;
+        else warp->time += chip->fence;
+        return 1;
+    }
+    return 1;
+}
+
+// A warp's records, until it has to wait or is ahead of other events.
+void run_warp(Sim *sim, Warp *warp) {
+    Cta *cta = warp->cta;
+    Launch *launch = &sim->launches[cta->launch];
+    Sm *sm = &sim->sms[cta->sm];
+    double next = next_event(sim);
+    for (;;) {
+        if (warp->at >= warp->end) {
+            double time = later(warp->time, warp->block);
+            if (time > next) {
+                warp->time = time;
+                post(sim, time, WARP_RUNS, warp, 0, 0);
+            } else {
+                warp_over(sim, warp, time);
+            }
+            return;
+        }
+        const u32 *record = launch->words + warp->at, *operands;
+        s32 n = words_of(record, &operands), pc = (s32)pc_of(*record);
+        const Instruction *in = launch->instructions + pc;
+        s64 following = operands - launch->words + n;
+        if (in->kind == WAIT && n && !operands[2] && skip_poll(warp, launch, (u32)pc, operands, following)) continue;
+        if (in->kind == PLAIN) {
+            if (warp->time > next + AHEAD) {
+                post(sim, warp->time, WARP_RUNS, warp, 0, 0);
+                return;
+            }
+            plain(sim, sm, warp, launch, in);
+            launch->busy[warp->index] += in->issue;
+            warp->at = following;
+            continue;
+        }
+        double time = later(warp->time, sm->ports[warp->partition]);
+        double data = in->kind == BRANCH || in->kind == TMEM_WAIT ? warp->block : 0;
+        data = later(data, sources_ready(warp, launch, in));
+        if (in->kind == TMEM_WAIT) data = later(data, warp->tmem_ready);
+        if (data > time) {
+            *waited(sim, warp, pc) += data - time;
+            if (data > time + 1) note(sim, STALLS, cta, warp->index, pc, time, data);
+            time = data;
+            warp->time = time;
+        }
+        if (time > next && in->kind != BRANCH) {
+            warp->time = time;
+            post(sim, time, WARP_RUNS, warp, 0, 0);
+            return;
+        }
+        sm->ports[warp->partition] = later(sm->ports[warp->partition], time + in->issue);
+        warp->time = time + in->issue;
+        launch->busy[warp->index] += in->issue;
+        warp->at = following;
+        if (in->kind == BRANCH || in->kind == TMEM_WAIT) {
+            warp->block = warp->time;
+            continue;
+        }
+        if (!effect(sim, sm, warp, launch, in, operands, n, pc, time)) return;
+        next = next_event(sim);
+    }
+}

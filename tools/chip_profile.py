@@ -1,0 +1,265 @@
+"""Writes a chip profile (emulator/clock/profiles/*.json) from the constants that `tools.calibrate` has measured.
+
+    python -m tools.chip_profile CONSTANTS.json [--recordings FOLDER] [--profile FILE.json]
+
+Each constant has a value, a unit and a source: the names of the measured constants it comes from, or "assumed" and why.
+Rates of L2 and DRAM are what the model has to be given so that its replay of a microbenchmark gives the measured rate:
+--recordings holds the traces of those microbenchmarks, NAME.xz, recorded with as many SMs as the chip has (an
+lzma-compressed pickle of a list of traces; read none that you do not trust). Without it the measured rates stand.
+What the file of the profile has beyond this (a chip's tensor core) is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import pickle
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from emulator.clock.chip import PROFILES, Chip, profile
+from emulator.clock.replay import replay
+from harness.options import command_parser
+
+COPIED = 4  # kind of a span
+RATES = {
+    "dram_rate": "tma.read.dram.map.box_16K.64K_in_flight",
+    "l2_rate": "tma.read.l2.map.box_16K.64K_in_flight",
+}
+SHARED_READS = (
+    "tma.fill.pairs_share.l2.box_16K.128K_in_flight, against each_its_own: two neighbours' reads of a box are one"
+)
+TURNS = 3  # of a rate's search
+LINES = re.compile(r"latency\.l2_line\.sm_\d+\.median")
+
+# (constant, unit, measured constants, value from theirs)
+Rule = tuple[str, str, tuple[str, ...], Callable[..., float]]
+PERIOD = "launch.period.{}.grid_{}.block_256.cluster_{}.shared_{}K"
+RULES: tuple[Rule, ...] = (
+    ("l2_latency", "cycles", ("latency.load.l2",), lambda load: load),
+    (
+        *("dram_write_cost", "count", ("rate.plain_read.dram.1_ctas", "rate.plain_copy.dram.1_ctas")),
+        lambda read, copy: 2 * read / copy - 1,
+    ),
+    ("l1_latency", "cycles", ("latency.load.l1",), lambda load: load),
+    ("sm_in_rate", "bytes/cycle", ("rate.plain_read.l2.one_sm.1024_threads",), lambda rate: rate),
+    ("sm_out_rate", "bytes/cycle", ("rate.plain_write.l2.one_sm.128_threads",), lambda rate: rate),
+    (
+        *("l2_write_cost", "count", ("tma.read.l2.map.box_16K.64K_in_flight", "tma.write.map.l2.box_16K")),
+        lambda read, write: read / write,
+    ),
+    (
+        *("lsu_in_flight", "count", ("rate.plain_read.l2.one_sm.1024_threads", "latency.load.l2")),
+        lambda rate, latency: rate * latency / 128,
+    ),
+    ("tma_issue", "cycles", ("tma.load.map.l2.one_sm.box_128.burst_12.between",), lambda between: between),
+    ("tma_box", "cycles", ("tma.load.map.l2.one_sm.box_128.burst_12.4_warps.between",), lambda between: between),
+    ("tma_line", "cycles", ("tma.read.l2.one_sm.map.box_16K.96K_in_flight.4_warps",), lambda rate: 128 / rate),
+    (
+        "tma_latency",
+        "cycles",
+        ("tma.load.map.dram.all_sms.box_128.burst_1.first_arrival", "latency.load.dram", "mbarrier.turn"),
+        lambda arrival, load, turn: arrival - load - turn,
+    ),
+    ("tma_store_latency", "cycles", ("tma.store.map.one_sm.box_128.burst_1.complete",), lambda complete: complete),
+    (
+        "tma_store_line",
+        "cycles",
+        ("tma.store.map.one_sm.box_16384.burst_4.read", "tma.store.map.one_sm.box_16384.burst_1.read"),
+        lambda four, one: (four - one) / 3 / 128,
+    ),
+    ("tma_map_miss", "cycles", ("latency.load.dram",), lambda load: load),
+    ("parameter_miss", "cycles", ("latency.load.l2",), lambda load: load),
+    ("shared_latency", "cycles", ("shared.latency.load_4",), lambda load: load),
+    ("shared_wavefront", "cycles", ("shared.load_4.stride_4.16_warps",), lambda access: access),
+    ("remote_latency", "cycles", ("remote.latency.load",), lambda load: load / 2),
+    ("remote_rate", "bytes/cycle", ("remote.rate.store.256_threads.both",), lambda rate: rate),
+    (
+        *("atomic_latency", "cycles", ("atomic.latency.stride_4", "latency.load.l2")),
+        lambda atomic, load: atomic - load,
+    ),
+    ("mbarrier_arrive", "cycles", ("barrier.mbarrier_arrive.1_warps",), lambda arrive: arrive),
+    ("mbarrier_test", "cycles", ("barrier.mbarrier_try_wait.1_warps",), lambda test: test),
+    ("mbarrier_wait", "cycles", ("barrier.mbarrier_phase.1_warps",), lambda phase: phase),
+    (
+        "mbarrier_visible",
+        "cycles",
+        ("mbarrier.turn", "barrier.mbarrier_phase.1_warps", "barrier.mbarrier_arrive.1_warps"),
+        lambda turn, phase, arrive: turn - phase - arrive,
+    ),
+    (
+        "mbarrier_remote",
+        "cycles",
+        ("mbarrier.turn.remote", "barrier.mbarrier_phase.1_warps", "barrier.mbarrier_arrive.1_warps"),
+        lambda turn, phase, arrive: turn - phase - arrive,
+    ),
+    (
+        *("bar_warp", "cycles", ("barrier.barrier_cta.32_warps", "barrier.barrier_cta.1_warps")),
+        lambda many, one: (many - one) / 31,
+    ),
+    (
+        *("bar_latency", "cycles", ("barrier.barrier_cta.32_warps", "barrier.barrier_cta.1_warps")),
+        lambda many, one: one - (many - one) / 31,
+    ),
+    ("cluster_latency", "cycles", ("barrier.barrier_cluster_relaxed.2_ctas.1_warps",), lambda relaxed: relaxed),
+    (
+        "cluster_release",
+        "cycles",
+        ("barrier.barrier_cluster.2_ctas.1_warps", "barrier.barrier_cluster_relaxed.2_ctas.1_warps"),
+        lambda release, relaxed: release - relaxed,
+    ),
+    ("warp_sync", "cycles", ("latency.syncwarp",), lambda sync: sync),
+    ("fence", "cycles", ("barrier.fence_async.1_warps",), lambda fence: fence),
+    ("fence_wide", "cycles", ("barrier.fence_gpu.1_warps",), lambda fence: fence),
+    (
+        "launch_period",
+        "us",
+        (PERIOD.format("early", "1", 1, 0),),
+        lambda period: period,
+    ),
+    (
+        "launch_cta",
+        "us",
+        (PERIOD.format("early", "sms", 2, 200), PERIOD.format("early", "1", 2, 200)),
+        lambda all_sms, one: (all_sms - one) / 131,
+    ),
+    (
+        "cta_interval",
+        "us",
+        (PERIOD.format("in_turn", "8_sms", 1, 0), PERIOD.format("in_turn", "sms", 1, 0)),
+        lambda eight, one: (eight - one) / (7 * 132),
+    ),
+    (
+        "cluster_start",
+        "us",
+        (PERIOD.format("in_turn", "8_sms", 2, 200), PERIOD.format("in_turn", "sms", 2, 200))
+        + (PERIOD.format("in_turn", "8_sms", 1, 200), PERIOD.format("in_turn", "sms", 1, 200)),
+        lambda eight, one, eight_alone, one_alone: (eight - one - eight_alone + one_alone) / 7,
+    ),
+)
+ASSUMED = {
+    "tma_map_miss": "assumed: a tensor map comes from DRAM in each launch",
+    "parameter_miss": "assumed: parameters come from L2 in each launch",
+}
+# (family, latency of, rate of): of 16 warps on the four partitions
+INSTRUCTIONS = (
+    ("alu", "add_xor", "add_xor"),
+    ("float", "fma_f32", "fma_f32"),
+    ("multiply", "mad", "mad"),
+    ("special", "ex2", "ex2"),
+    ("convert", "cvt_f32_f16", "cvt_f32_f16"),
+    ("convert_pair", "cvt_f16x2_f32", "cvt_f16x2_f32"),
+    ("convert_narrow", "cvt_e4m3x2_f32_and_back", "cvt_e4m3x2_f32_and_back"),
+    ("double", "fma_f64", "fma_f64"),
+    ("shuffle", "shfl", "shfl"),
+    ("redux", "redux", "redux"),
+    ("vote", "ballot", "ballot"),
+)
+
+
+def derived(profile_data: dict[str, Any], measured: dict[str, Any]) -> dict[str, Any]:
+    """The profile with every constant that a rule has. Raises KeyError for a measured constant that is missing."""
+    value = {name: float(entry["value"]) for name, entry in measured.items()}
+    constants = dict(profile_data["constants"])
+    for name, unit, sources, rule in RULES:
+        source = ASSUMED.get(name, ", ".join(sources))
+        constants[name] = {"value": round(rule(*(value[each] for each in sources)), 5), "unit": unit, "source": source}
+    for name, constant in RATES.items():
+        constants[name] = {"value": round(value[constant] / 1e3, 4), "unit": "TB/s", "source": constant}
+    lines = [each for name, each in value.items() if LINES.fullmatch(name)]
+    own = {name: float(constants[name]["value"]) for name in ("cta_start", "grid_end", "dram_spread")}
+    start_ns = own["cta_start"] / value["clock.loads"]
+    for name, unit, source, number in (
+        ("l2_far", "cycles", f"{LINES.pattern}, latency.load.l2", 2 * (median(lines) - value["latency.load.l2"])),
+        (
+            "dram_latency",
+            "cycles",
+            "latency.load.dram less half of dram_spread",
+            value["latency.load.dram"] - own["dram_spread"] / 2,
+        ),
+        ("grid_wait", "ns", "starts.early.waited_ns less grid_end", value["starts.early.waited_ns"] - own["grid_end"]),
+        (
+            "launch_gap",
+            "ns",
+            "starts.in_turn.after_last_ns less grid_end and cta_start",
+            value["starts.in_turn.after_last_ns"] - own["grid_end"] - start_ns,
+        ),
+        (
+            "cta_exit",
+            "cycles",
+            "starts.in_turn.waves.same_sm_wave_cycles less cta_start",
+            value["starts.in_turn.waves.same_sm_wave_cycles"] - own["cta_start"],
+        ),
+        ("l2_bytes", "bytes", "l2.capacity.32_MiB, l2.capacity.40_MiB: the rate falls between them", 36 << 20),
+    ):
+        constants[name] = {"value": round(number, 5), "unit": unit, "source": source}
+    constants["l2_coalesces"] = {"value": 2, "unit": "count", "source": SHARED_READS}
+    instructions = dict(profile_data["instructions"])
+    for family, latency, rate in INSTRUCTIONS:
+        figures = {
+            "interval": round(4 / value[f"rate.{rate}.16_warps"], 3),
+            "latency": round(value[f"latency.{latency}"], 3),
+            "source": f"latency.{latency}, rate.{rate}.16_warps",
+        }
+        instructions[family] = {**instructions[family], **figures}
+    clock = {"value": round(value["clock.loads"], 5), "unit": "GHz", "source": "clock.loads"}
+    return {**profile_data, "clock_ghz": clock, "constants": constants, "instructions": instructions}
+
+
+def replayed_rate(chip: Chip, recording: Path) -> float:
+    """GB/s of a recorded microbenchmark's copies between the first and the last quarter of them; L2 has what it can."""
+    traces = pickle.loads(lzma.decompress(recording.read_bytes()))
+    result = replay(2 * traces, chip, other_data=False, spans=1 << 21)
+    last = result.spans[(result.spans["kind"] == COPIED) & (result.spans["launch"] == len(result.ends) - 1)]
+    ends = np.sort(last["end"])
+    quarter = len(ends) // 4
+    share = (len(ends) - 2 * quarter) / len(ends)
+    return result.usage.sm_in / 2 * share / chip.us(ends[-1 - quarter] - ends[quarter]) / 1e3
+
+
+def find_rates(path: Path, data: dict[str, Any], measured: dict[str, Any], recordings: Path) -> None:
+    """Sets the rates so that the replays give what was measured; writes the profile at each turn."""
+    for _ in range(TURNS):
+        for name, constant in RATES.items():
+            write(path, data)
+            rate, wanted = replayed_rate(profile(str(path)), recordings / f"{constant}.xz"), measured[constant]["value"]
+            entry = data["constants"][name]
+            source = f"{constant}, through the replay of its recording"
+            data["constants"][name] = {**entry, "value": round(entry["value"] * wanted / rate, 4), "source": source}
+            print(f"{name}: replayed {rate:.0f} GB/s, measured {wanted:.0f} GB/s")
+
+
+def write(path: Path, data: dict[str, Any]) -> None:
+    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+
+
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+    parser = command_parser(__doc__ or "")
+    parser.prog = "python -m tools.chip_profile"
+    parser.add_argument("constants", type=Path, metavar="CONSTANTS.json", help="of tools.calibrate")
+    parser.add_argument("--recordings", type=Path, metavar="FOLDER", help="traces of microbenchmarks, NAME.xz")
+    parser.add_argument("--profile", type=Path, default=PROFILES / "h200.json", metavar="FILE.json")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
+    measured = json.loads(options.constants.read_text(encoding="utf-8"))["constants"]
+    data = derived(json.loads(options.profile.read_text(encoding="utf-8")), measured)
+    write(options.profile, data)
+    if options.recordings:
+        find_rates(options.profile, data, measured, options.recordings)
+        write(options.profile, data)
+    assumed = [name for name, entry in data["constants"].items() if "assumed" in entry["source"]]
+    print(f"{options.profile.name}: assumed are {', '.join(assumed)}")
+
+
+if __name__ == "__main__":
+    main()
