@@ -35,6 +35,7 @@ LOADS = [  # bytes of a box, stages, published cycles of a load, of 148 CTAs
     *((512, 1, 900), (512, 4, 257), (4096, 1, 1038), (4096, 4, 314), (8192, 1, 1258), (8192, 4, 406)),
     *((16384, 1, 1405), (16384, 2, 826), (16384, 4, 659), (32768, 1, 1757), (32768, 4, 1364), (65536, 2, 2671)),
 ]
+LOADS_GHZ = 1.966
 MAIN_LOOP = [  # columns, K of a stage, stages, published ns of a stage: bf16, 128 rows, one CTA
     *((64, 64, 2, 372.1), (64, 64, 4, 188.2), (64, 64, 8, 155.4), (32, 64, 2, 340.9), (32, 64, 6, 129.2)),
     *((64, 128, 2, 533.7), (64, 128, 4, 309.8)),
@@ -175,9 +176,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for columns, depth, stages, ns in MAIN_LOOP:
         cycles = main_loop_cycles(chip, columns, depth, stages)
         print(f"  {columns:5} {depth:4} {stages:2} {ns * MAIN_LOOP_GHZ:8.0f} {cycles:8.0f}")
-    print("loads by 148 CTAs, bytes, stages, cycles: published, replayed")
+    print("loads by 148 CTAs, bytes, stages, ns: published, replayed")
     for size, stages, published in LOADS:
-        print(f"  {size:6} {stages:2} {published:8} {load_cycles(chip, size, stages):8.0f}", flush=True)
+        replayed = load_cycles(chip, size, stages) / chip.clock_ghz
+        print(f"  {size:6} {stages:2} {published / LOADS_GHZ:8.0f} {replayed:8.0f}", flush=True)
     return 0
 
 

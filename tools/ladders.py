@@ -29,7 +29,7 @@ PUBLISHED = Path(__file__).resolve().parent.parent / "docs/results/b200-publishe
 LADDERS = {"gpu-mode-kernels": "gn", "NVFP4_Kernels": "nv", "learn-cuda": "lc"}
 """Prefixes of recordings."""
 CALLS = {"gpu-mode-kernels": 15, "NVFP4_Kernels": 15, "learn-cuda": 146}
-REPLAYED = 6
+REPLAYED = 4
 APART = 0.05  # pairs of versions that differ by more are compared in order
 
 

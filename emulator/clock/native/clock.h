@@ -29,7 +29,7 @@ typedef int64_t s64;
     X(atomic_latency) X(atomic_line) X(store_issue)                                                                     \
     X(mbarrier_arrive) X(mbarrier_visible) X(mbarrier_remote) X(mbarrier_wait) X(mbarrier_test)                         \
     X(bar_latency) X(cluster_latency) X(warp_sync) X(fence)                                                             \
-    X(tensor_core) X(mma_issue) X(mma_latency) X(mma_minimum) X(mma_columns_rate) X(commit_latency) X(cp_first) X(cp_rate) \
+    X(tensor_core) X(mma_issue) X(mma_latency) X(mma_pair) X(mma_minimum) X(mma_columns_rate) X(mma_operand_rate) X(commit_latency) X(cp_first) X(cp_rate) \
     X(tmem_load_latency) X(tmem_load_rate) X(tmem_store_rate) X(tmem_alloc)                                              \
     X(launch_gap) X(launch_overlap) X(launch_period) X(launch_first) X(cta_interval) X(cta_start) X(cta_exit)           \
     X(cluster_start) X(grid_end) X(grid_wait) X(cancel_latency)
