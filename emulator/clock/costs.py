@@ -28,7 +28,8 @@ INSTRUCTION = np.dtype(
         *(("sources", "u1"), ("results", "u1"), ("pad", "u1", 2)),
     ]
 )
-"""As `Instruction` in native/clock.h. variant: a load that the L1 cache keeps; a wait, not a commit, of groups."""
+"""As `Instruction` in native/clock.h. variant: a load that the L1 cache keeps; a wait, not a commit, of groups; what
+waits for the warp's stores."""
 
 # (pattern of the opcode, class, family of the profile's table). The first that matches counts.
 _FAMILIES = [
@@ -86,6 +87,12 @@ _FAMILIES = [
     (r".*", "plain", "alu"),
 ]
 _PATTERNS = [(re.compile(pattern), kind, family) for pattern, kind, family in _FAMILIES]
+# Instructions that wait until the warp's stores are where a whole cluster, or the GPU, sees them.
+_DRAINS = {
+    "cluster": re.compile(r"arrive(?!.*relaxed)"),
+    "fence": re.compile(r"membar\.(gl|sys)|fence\.(acq_rel|sc|acquire|release)\.(cluster|gpu|sys)"),
+    "mbarrier": re.compile(r"\.(release|acq_rel)\.(cluster|gpu|sys)"),
+}
 _UNCACHED = re.compile(r"\.(volatile|relaxed|acquire|cg|cv|mmio|cs|lu)\b|no_allocate")
 
 
@@ -132,6 +139,8 @@ def costs_of(instructions: Sequence[Instruction], chip: Chip) -> Costs:
             variant = not _UNCACHED.search(opcode)
         elif kind in ("copy_group", "cp_group"):
             variant = "wait" in opcode
+        elif kind in ("cluster", "fence", "mbarrier"):
+            variant = bool(_DRAINS[kind].search(opcode))
         row = table[index]
         row["kind"], row["pipe"], row["variant"] = CLASSES.index(kind), cost.pipe, variant
         row["issue"], row["interval"], row["latency"] = cost.issue, cost.interval, cost.latency

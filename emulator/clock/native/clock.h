@@ -20,7 +20,7 @@ typedef int64_t s64;
 // The constants of a chip profile, in the order in which Python passes them. Latencies are cycles, rates bytes a cycle.
 #define CONSTANTS(X)                                                                                                    \
     X(sms) X(gpcs) X(sm_shared_bytes) X(sm_threads) X(sm_registers) X(sm_ctas)                                          \
-    X(l2_bytes) X(l2_ways) X(l2_slices) X(l2_rate) X(l2_write_cost) X(l2_latency) X(l2_far)                                              \
+    X(l2_bytes) X(l2_ways) X(l2_slices) X(l2_rate) X(l2_write_cost) X(l2_latency) X(l2_far) X(l2_coalesces)                                           \
     X(dram_channels) X(dram_rate) X(dram_latency) X(dram_spread) X(dram_write_cost)                                                    \
     X(sm_in_rate) X(sm_out_rate) X(l1_lines) X(l1_latency) X(lsu_line) X(lsu_in_flight)                                 \
     X(tma_issue) X(tma_box) X(tma_line) X(tma_latency) X(tma_in_flight) X(tma_store_latency) X(tma_store_line)          \
@@ -28,7 +28,7 @@ typedef int64_t s64;
     X(shared_latency) X(shared_wavefront) X(remote_latency) X(remote_rate)                                              \
     X(atomic_latency) X(atomic_line) X(store_issue)                                                                     \
     X(mbarrier_arrive) X(mbarrier_visible) X(mbarrier_remote) X(mbarrier_wait) X(mbarrier_test)                         \
-    X(bar_latency) X(cluster_latency) X(warp_sync) X(fence)                                                             \
+    X(bar_latency) X(bar_warp) X(cluster_latency) X(cluster_release) X(warp_sync) X(fence) X(fence_wide)                                                             \
     X(tensor_core) X(mma_issue) X(mma_latency) X(mma_pair) X(mma_minimum) X(mma_columns_rate) X(mma_operand_rate) X(commit_latency) X(cp_first) X(cp_rate) \
     X(tmem_load_latency) X(tmem_load_rate) X(tmem_store_rate) X(tmem_alloc)                                              \
     X(launch_gap) X(launch_overlap) X(launch_period) X(launch_first) X(cta_interval) X(cta_start) X(cta_exit)           \
@@ -60,7 +60,7 @@ typedef struct {
 enum { PARTITIONS = 4, PIPES = 8 };
 
 // A rate that is shared: work done in each interval of BUCKET cycles of a window.
-enum { BUCKET = 32, WINDOW = 2048 };
+enum { BUCKET = 32, WINDOW = 512 };
 typedef struct {
     double capacity;    // of a bucket
     s64 base;           // number of the window's first bucket
@@ -100,7 +100,7 @@ typedef struct {
     double time;
 } NamedBarrier;
 
-enum { NAMED = 16, GROUPS = 64 };
+enum { NAMED = 16, GROUPS = 64, LOADS = 1024 };
 
 // Bulk groups, or groups of cp.async, of a warp.
 typedef struct {
@@ -123,6 +123,7 @@ struct Warp {
     Warp *next;                 // in a list of waiters
     double *ready;              // by register: when its value is there
     double tmem_ready, copies_ready;  // tensor memory loads; cp.async
+    double stored;              // when its stores are where others see them
     double shared_ready;
     Groups bulk;
     double cp_groups[GROUPS];
@@ -172,13 +173,15 @@ typedef struct Copy {
 
 typedef struct {
     Server in, out;
+    s32 gpc;
     double ports[PARTITIONS], pipes[PARTITIONS][PIPES];
     double lsu, shared, tensor, tensor_memory;
+    double remote;              // when the way to other SMs' shared memory is free
     double engine;              // when the copy engine can take the next line
     Copy *copies, *last_copy;   // queue of the engine
     s32 engine_runs;
     double in_flight;           // bytes that the engine has asked for and not got
-    double loads[64];           // ring: when loads in flight are over
+    double loads[LOADS];        // ring: when loads in flight are over
     s32 load_at;
     u64 *l1;                    // lines
     double *l1_ready;
@@ -187,7 +190,12 @@ typedef struct {
     double busy_tensor, bytes_in, bytes_out;
 } Sm;
 
-typedef struct { u64 tag; double ready; u32 used; u8 sectors, dirty; } Line;
+// A line of L2. Its tag lies apart, with those of its set: a look-up touches two lines of the host's caches.
+typedef struct { double ready; u32 used; u8 sectors, dirty; } Line;
+
+// A line that SMs of a GPC have asked L2 for: others there that ask before it comes get it with them.
+typedef struct { u64 line; double ready; u32 sectors; } Asked;
+enum { ASKED = 8192 };
 
 typedef struct {
     double start, end, first_cta;
@@ -221,6 +229,8 @@ typedef struct Sim {
     s32 places_due, clusters_per_turn;
     Sm *sms;
     Line *l2;
+    u32 *tags;
+    Asked *asked;               // [gpcs][ASKED]
     s64 l2_sets;
     u32 l2_clock;
     Server *slices, *channels;
@@ -243,6 +253,8 @@ void post_from(Sim *sim, double time, s32 kind, s32 number, void *what, s64 a, s
 double access_line(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int writes);
 double load_lines(Sim *sim, Sm *sm, const u32 *words, int lines, u64 salt, double time, int cached);
 double store_lines(Sim *sim, Sm *sm, const u32 *words, int lines, u64 salt, double time);
+s32 gpc_start(const Chip *chip, s32 gpc);
+double to_peer(Sim *sim, Sm *sm, double bytes, double time);
 void issue_copy(Sim *sim, Warp *warp, const u32 *words, double time);
 void run_engine(Sim *sim, s32 sm);
 void end_copy(Sim *sim, Copy *copy);

@@ -117,9 +117,8 @@ void run_engine(Sim *sim, s32 number) {
     double bytes;
     int done = 0;
     if (copy->kind == 3) {
-        Sm *target = sm_of(sim, peer(copy->cta, copy->destination));
-        copy->last = serve(&target->in, time + chip->remote_latency, (double)copy->bytes);
-        time += (double)copy->bytes / chip->remote_rate;
+        copy->last = to_peer(sim, sm, (double)copy->bytes, time);
+        time = sm->remote;
         done = 1;
     }
     for (int n = 0; n < TURN && !done; n++) {

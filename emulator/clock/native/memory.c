@@ -49,27 +49,31 @@ static double dram(Sim *sim, u64 line, double bytes, double time) {
 }
 
 // When 32-byte sectors of a line are at the SM that asks for them at a time, or for a write at L2.
-double access_line(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int writes) {
+static double at_l2(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int writes) {
     const Chip *chip = &sim->chip;
     double bytes = 32.0 * __builtin_popcount(sectors);
     u64 h = mixed(line);
     double latency = chip->l2_latency;
     if ((h >> 40 & 1) != (u64)(sm * 2 >= chip->sms)) latency += chip->l2_far;
     double at_slice = serve(&sim->slices[h % (u64)chip->l2_slices], time + latency / 2, writes ? bytes * chip->l2_write_cost : bytes);
-    Line *set = sim->l2 + (h >> 8) % (u64)sim->l2_sets * (s64)chip->l2_ways, *found = 0, *oldest = set;
-    for (s32 w = 0; w < (s32)chip->l2_ways; w++) {
-        if (set[w].tag == line + 1) { found = set + w; break; }
-        if (set[w].used < oldest->used) oldest = set + w;
-    }
-    if (!found) {
+    s32 ways = (s32)chip->l2_ways, way = 0;
+    s64 set = (s64)((h >> 8) % (u64)sim->l2_sets) * ways;
+    u32 *tags = sim->tags + set, tag = (u32)(h >> 32) | 1;
+    while (way < ways && tags[way] != tag) way++;
+    if (way == ways) {
+        way = 0;
+        for (s32 w = 1; w < ways; w++)
+            if (sim->l2[set + w].used < sim->l2[set + way].used) way = w;
+        Line *oldest = &sim->l2[set + way];
         if (oldest->dirty) {
             double written = 32.0 * __builtin_popcount(oldest->dirty);
             sim->dram_written += written;
-            dram(sim, oldest->tag - 1, written * chip->dram_write_cost, at_slice);
+            serve(&sim->channels[tags[way] % (u32)chip->dram_channels], at_slice, written * chip->dram_write_cost);
         }
-        *oldest = (Line){.tag = line + 1};
-        found = oldest;
+        *oldest = (Line){0};
+        tags[way] = tag;
     }
+    Line *found = &sim->l2[set + way];
     found->used = ++sim->l2_clock;
     if (writes) {
         found->sectors |= sectors;
@@ -88,6 +92,17 @@ double access_line(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int wri
         sim->l2_hits += bytes;
     }
     return later(at_slice, found->ready) + latency / 2;
+}
+
+// The same, where reads of a line by SMs of a GPC are one while it is under way.
+double access_line(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int writes) {
+    if (writes || !sim->chip.l2_coalesces) return at_l2(sim, sm, line, sectors, time, writes);
+    Asked *asked = &sim->asked[sim->sms[sm].gpc * ASKED + (s32)(mixed(line) % ASKED)];
+    if (asked->line == line + 1 && time < asked->ready && !(sectors & ~asked->sectors))
+        return later(asked->ready, time + sim->chip.l2_latency / 2);
+    double ready = at_l2(sim, sm, line, sectors, time, 0);
+    *asked = (Asked){line + 1, ready, sectors};
+    return ready;
 }
 
 // The L1 cache: whether it has a line, which it has from then on.
@@ -112,7 +127,7 @@ double load_lines(Sim *sim, Sm *sm, const u32 *words, int lines, u64 salt, doubl
             ready = later(*entry, start + chip->l1_latency);
         } else {
             double bytes = 32.0 * __builtin_popcount(sectors);
-            double *slot = &sm->loads[sm->load_at++ % (int)(chip->lsu_in_flight < 64 ? chip->lsu_in_flight : 64)];
+            double *slot = &sm->loads[sm->load_at++ % (int)(chip->lsu_in_flight < LOADS ? chip->lsu_in_flight : LOADS)];
             start = later(start, *slot);
             double back = access_line(sim, (s32)(sm - sim->sms), line, sectors, start, 0);
             ready = *slot = serve(&sm->in, back, bytes);
@@ -137,4 +152,10 @@ double store_lines(Sim *sim, Sm *sm, const u32 *words, int lines, u64 salt, doub
         last = later(last, access_line(sim, (s32)(sm - sim->sms), line, sectors, start, 1));
     }
     return last;
+}
+
+// When bytes for, or from, another SM's shared memory have gone their way. They take turns.
+double to_peer(Sim *sim, Sm *sm, double bytes, double time) {
+    sm->remote = later(sm->remote, time) + bytes / sim->chip.remote_rate;
+    return sm->remote + sim->chip.remote_latency;
 }

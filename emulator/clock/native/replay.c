@@ -86,6 +86,10 @@ Sim *new_sim(const Chip *chip, Launch *launches, s32 count, s64 spans) {
     }
     sim->l2_sets = (s64)(chip->l2_bytes / 128 / chip->l2_ways);
     sim->l2 = calloc((size_t)(sim->l2_sets * (s64)chip->l2_ways), sizeof *sim->l2);
+    sim->tags = calloc((size_t)(sim->l2_sets * (s64)chip->l2_ways), sizeof *sim->tags);
+    sim->asked = calloc((size_t)chip->gpcs * ASKED, sizeof *sim->asked);
+    for (s32 gpc = 0; gpc < (s32)chip->gpcs; gpc++)
+        for (s32 sm = gpc_start(chip, gpc); sm < gpc_start(chip, gpc + 1); sm++) sim->sms[sm].gpc = gpc;
     sim->slices = servers((s32)chip->l2_slices, chip->l2_rate / chip->l2_slices);
     sim->channels = servers((s32)chip->dram_channels, chip->dram_rate / chip->dram_channels);
     sim->span_room = spans;
@@ -155,6 +159,8 @@ void end_sim(Sim *sim) {
     free(sim->progress);
     free(sim->sms);
     free(sim->l2);
+    free(sim->tags);
+    free(sim->asked);
     free(sim->slices);
     free(sim->channels);
     free(sim->heap);

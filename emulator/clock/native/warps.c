@@ -63,20 +63,21 @@ static void plain(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
     results_at(warp, launch, in, start + in->latency);
 }
 
-// The next record of the same instruction: a poll in vain and what its loop executes are left out.
-static int skip_poll(Warp *warp, const Launch *launch, u32 pc) {
+// Polls in vain, and what their loop executes, are left out: goes on at the poll of the same phase that ends the loop.
+static int skip_polls(Warp *warp, const Launch *launch, u32 pc, const u32 *poll) {
     const u32 *operands;
-    s64 at = warp->at;
+    s64 at = warp->at, found = -1;
     while (at < warp->end) {
         const u32 *record = launch->words + at;
         s32 n = words_of(record, &operands);
-        if (pc_of(*record) == pc) {
-            warp->at = at;
-            return 1;
+        if (pc_of(*record) == pc && n) {
+            found = at;
+            if (operands[2] || operands[0] != poll[0] || operands[1] != poll[1]) break;
         }
         at = operands - launch->words + n;
     }
-    return 0;
+    if (found >= 0) warp->at = found;
+    return found >= 0;
 }
 
 static void arrive_later(Sim *sim, Cta *cta, s32 track, u32 place, s64 arrivals, s64 bytes, double time) {
@@ -99,6 +100,7 @@ static void memory_access(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, co
         int lines = (n - 1) / 2;
         if (in->kind == STORE) {
             done = store_lines(sim, sm, w + 1, lines, launch->salt, time);
+            warp->stored = later(warp->stored, done);
             warp->cta->stores = later(warp->cta->stores, done);
             warp->time += chip->store_issue * lines;
             done = warp->time;
@@ -112,7 +114,9 @@ static void memory_access(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, co
         done = shared_access(sim, sm, n > 1 ? w[1] : 1, time);
         if (in->kind == ATOMIC) done += chip->shared_latency;
     } else if (space == 2) {
-        done = time + 2 * chip->remote_latency;
+        done = to_peer(sim, sm, (double)(w[0] >> 8 & 0xff) * (w[0] >> 16), time);
+        if (in->kind == STORE) warp->stored = later(warp->stored, done);
+        else done += chip->remote_latency;
     } else if (space == 3) {
         done = time + chip->l1_latency;
     } else {
@@ -229,7 +233,10 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
         memory_access(sim, sm, warp, launch, in, w, n, time);
         return 1;
     case ASYNC_STORE:
-        if (n >= 5) arrive_later(sim, cta, warp->index, w[3], 0, -(s64)w[4], time + chip->mbarrier_remote);
+        if (n >= 5) {
+            double sent = to_peer(sim, sm, w[4], time) - chip->remote_latency;
+            arrive_later(sim, cta, warp->index, w[3], 0, -(s64)w[4], sent + chip->mbarrier_remote);
+        }
         return 1;
     case INIT:
         for (; n > 1; n -= 2, w += 2) init_barrier(cta, w[0] & 0xffffff, (s32)w[1]);
@@ -238,6 +245,10 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
     case MBARRIER: {
         double at = in->kind == CP_ARRIVE ? later(time, warp->copies_ready) : time;
         warp->time += chip->mbarrier_arrive - 1;
+        if (in->is_load) {
+            at = later(at, warp->stored) + chip->cluster_release;
+            warp->time = later(warp->time, at);
+        }
         for (; n > 2; n -= 3, w += 3) {
             double seen = peer(cta, w[0]) == cta ? chip->mbarrier_visible : chip->mbarrier_remote;
             arrive_later(sim, cta, warp->index, w[0], (s32)w[1], (s32)w[2], at + seen);
@@ -246,7 +257,7 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
         return 1;
     }
     case WAIT: {
-        if (!w[2] && skip_poll(warp, launch, (u32)pc)) return 1;
+        if (!w[2] && skip_polls(warp, launch, (u32)pc, w)) return 1;
         Barrier *barrier = barrier_at(cta, w[0] & 0xffffff);
         results_at(warp, launch, in, 0);
         if (barrier->phase > (s32)w[1]) {
@@ -293,7 +304,7 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
         bar->arrived += 32;
         bar->time = later(bar->time, time);
         if (bar->arrived >= (s32)w[1]) {
-            double done = bar->time + chip->bar_latency;
+            double done = bar->time + chip->bar_latency + chip->bar_warp * (double)(w[1] / 32);
             bar->arrived = 0;
             bar->time = 0;
             wake_all(sim, &bar->waiters, done);
@@ -313,6 +324,7 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
         if (!w[0]) {
             cluster->arrived++;
             warp->cluster_phase = cluster->phase + 1;
+            if (in->is_load) time = warp->time = later(time, warp->stored) + chip->cluster_release;
             cluster_arrives(sim, cluster, time);
             return 1;
         }
@@ -335,7 +347,10 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
         arrive_later(sim, cta, warp->index, w[0], 0, -16, time + chip->cancel_latency);
         return 1;
     case SLEEP: warp->time += w[0]; return 1;
-    case FENCE: warp->time += chip->fence; return 1;
+    case FENCE:
+        if (in->is_load) warp->time = later(warp->time, warp->stored) + chip->fence_wide;
+        else warp->time += chip->fence;
+        return 1;
     }
     return 1;
 }
