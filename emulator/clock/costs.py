@@ -23,13 +23,13 @@ CLASSES = (
 
 INSTRUCTION = np.dtype(
     [
-        *(("kind", "u1"), ("pipe", "u1"), ("variant", "u1"), ("unused", "u1")),
+        *(("kind", "u1"), ("pipe", "u1"), ("variant", "u1"), ("of_launch", "u1")),
         *(("issue", "f4"), ("interval", "f4"), ("latency", "f4"), ("values", "u4")),
         *(("sources", "u1"), ("results", "u1"), ("pad", "u1", 2)),
     ]
 )
 """As `Instruction` in native/clock.h. variant: a load that the L1 cache keeps; a wait, not a commit, of groups; what
-waits for the warp's stores."""
+waits for the warp's stores; a copy by a tensor map. of_launch: reads the launch's parameters."""
 
 # (pattern of the opcode, class, family of the profile's table). The first that matches counts.
 _FAMILIES = [
@@ -139,10 +139,13 @@ def costs_of(instructions: Sequence[Instruction], chip: Chip) -> Costs:
             variant = not _UNCACHED.search(opcode)
         elif kind in ("copy_group", "cp_group"):
             variant = "wait" in opcode
+        elif kind == "copy":
+            variant = ".tensor" in opcode
         elif kind in ("cluster", "fence", "mbarrier"):
             variant = bool(_DRAINS[kind].search(opcode))
         row = table[index]
         row["kind"], row["pipe"], row["variant"] = CLASSES.index(kind), cost.pipe, variant
+        row["of_launch"] = opcode.startswith("ld.param")
         row["issue"], row["interval"], row["latency"] = cost.issue, cost.interval, cost.latency
         row["values"], row["sources"], row["results"] = len(values), len(sources), len(results)
         values += sources + results

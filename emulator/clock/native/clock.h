@@ -20,11 +20,11 @@ typedef int64_t s64;
 // The constants of a chip profile, in the order in which Python passes them. Latencies are cycles, rates bytes a cycle.
 #define CONSTANTS(X)                                                                                                    \
     X(sms) X(gpcs) X(sm_shared_bytes) X(sm_threads) X(sm_registers) X(sm_ctas)                                          \
-    X(l2_bytes) X(l2_ways) X(l2_slices) X(l2_rate) X(l2_write_cost) X(l2_latency) X(l2_far) X(l2_coalesces)                                           \
+    X(l2_bytes) X(l2_ways) X(l2_slices) X(l2_rate) X(l2_write_cost) X(l2_latency) X(l2_far) X(l2_coalesces) X(l2_halves) X(l2_link_rate)                                           \
     X(dram_channels) X(dram_rate) X(dram_latency) X(dram_spread) X(dram_write_cost)                                                    \
     X(sm_in_rate) X(sm_out_rate) X(l1_lines) X(l1_latency) X(lsu_line) X(lsu_in_flight)                                 \
     X(tma_issue) X(tma_box) X(tma_line) X(tma_latency) X(tma_in_flight) X(tma_store_latency) X(tma_store_line)          \
-    X(tma_map_miss)                                                                                                     \
+    X(tma_map_miss) X(parameter_miss)                                                                                                     \
     X(shared_latency) X(shared_wavefront) X(remote_latency) X(remote_rate)                                              \
     X(atomic_latency) X(atomic_line) X(store_issue)                                                                     \
     X(mbarrier_arrive) X(mbarrier_visible) X(mbarrier_remote) X(mbarrier_wait) X(mbarrier_test)                         \
@@ -49,7 +49,7 @@ enum Class {
 // An instruction, by pc.
 typedef struct {
     u8 kind, pipe;
-    u8 is_load, unused;
+    u8 is_load, of_launch;  // variant, see costs.py; reads the launch's parameters
     float issue;        // cycles of the partition's issue port
     float interval;     // cycles of the pipe
     float latency;      // of the result
@@ -157,6 +157,7 @@ typedef struct Copy {
     struct Copy *next;
     Cta *cta;
     Warp *warp;
+    s32 pc;                     // of a tensor copy, else 0
     s32 kind, group;            // 1 load, 2 store, 3 to another CTA, 4 prefetch
     u32 mask, mbarrier;         // place
     u32 destination;
@@ -174,6 +175,9 @@ typedef struct Copy {
 typedef struct {
     Server in, out;
     s32 gpc;
+    s32 warm;                   // latest launch that has begun here; its parameters' arrival, its tensor maps in use
+    double parameters;
+    u64 maps;
     double ports[PARTITIONS], pipes[PARTITIONS][PIPES];
     double lsu, shared, tensor, tensor_memory;
     double remote;              // when the way to other SMs' shared memory is free
@@ -233,7 +237,7 @@ typedef struct Sim {
     Asked *asked;               // [gpcs][ASKED]
     s64 l2_sets;
     u32 l2_clock;
-    Server *slices, *channels;
+    Server *slices, *channels, *links;  // links: between the halves of L2, to each
     Event *heap;
     s64 events, room;
     u64 order;
@@ -255,7 +259,7 @@ double load_lines(Sim *sim, Sm *sm, const u32 *words, int lines, u64 salt, doubl
 double store_lines(Sim *sim, Sm *sm, const u32 *words, int lines, u64 salt, double time);
 s32 gpc_start(const Chip *chip, s32 gpc);
 double to_peer(Sim *sim, Sm *sm, double bytes, double time);
-void issue_copy(Sim *sim, Warp *warp, const u32 *words, double time);
+void issue_copy(Sim *sim, Warp *warp, const u32 *words, s32 pc, double time);
 void run_engine(Sim *sim, s32 sm);
 void end_copy(Sim *sim, Copy *copy);
 void copy_read(Sim *sim, Copy *copy);

@@ -6,12 +6,13 @@ enum { TURN = 16, BOX_WORDS = 17, COMPLETES = 16 };  // lines of a turn of the e
 
 static s64 long_at(const u32 *words) { return (s64)((u64)words[1] << 32 | words[0]); }
 
-void issue_copy(Sim *sim, Warp *warp, const u32 *words, double time) {
+void issue_copy(Sim *sim, Warp *warp, const u32 *words, s32 pc, double time) {
     Cta *cta = warp->cta;
     Copy *copy = calloc(1, sizeof *copy);
     copy->cta = cta;
     copy->warp = warp;
     copy->kind = (s32)words[0];
+    if (sim->launches[cta->launch].instructions[pc].is_load) copy->pc = pc;
     copy->issued = copy->last = copy->read = time;
     if (copy->kind == 1) {
         copy->destination = words[1];
@@ -111,6 +112,11 @@ void run_engine(Sim *sim, s32 number) {
     if (!copy->entered) {
         copy->entered = 1;
         time += chip->tma_box;
+        u64 map = (u64)1 << copy->pc % 64;
+        if (copy->pc && !(sm->maps & map)) {  // an instruction's tensor map, for the first time in a launch
+            sm->maps |= map;
+            time += chip->tma_map_miss;
+        }
     }
     u64 salt = sim->launches[copy->cta->launch].salt, line;
     u32 sectors;

@@ -101,6 +101,12 @@ void start_cta(Sim *sim, Cta *cta) {
     Progress *progress = &sim->progress[cta->launch];
     if (!progress->first_cta) progress->first_cta = sim->now;
     cta->started = sim->now;
+    Sm *sm = &sim->sms[cta->sm];
+    if (sm->warm <= cta->launch) {
+        sm->warm = cta->launch + 1;
+        sm->parameters = 0;
+        sm->maps = 0;
+    }
     cta->warps = calloc((size_t)launch->warps, sizeof(Warp));
     const s64 *starts = launch->starts + (s64)cta->index * (launch->warps + 1);
     for (s32 w = 0; w < launch->warps; w++) {

@@ -49,7 +49,6 @@ static void results_at(Warp *warp, const Launch *launch, const Instruction *in, 
 }
 
 static void plain(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Instruction *in) {
-    (void)sim;
     double *port = &sm->ports[warp->partition], *pipe = &sm->pipes[warp->partition][in->pipe];
     double slot = warp->time;
     if (in->issue) {
@@ -60,7 +59,12 @@ static void plain(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
     }
     double start = later(slot, sources_ready(warp, launch, in));
     warp->block = later(warp->block, start);
-    results_at(warp, launch, in, start + in->latency);
+    double ready = start + in->latency;
+    if (in->of_launch) {  // the first CTA of a launch on an SM gets them from L2
+        if (!sm->parameters) sm->parameters = start + sim->chip.parameter_miss;
+        ready = later(ready, sm->parameters);
+    }
+    results_at(warp, launch, in, ready);
 }
 
 // Polls in vain, and what their loop executes, are left out: goes on at the poll of the same phase that ends the loop.
@@ -271,7 +275,7 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
     }
     case COPY:
         warp->time += chip->tma_issue - 1;
-        issue_copy(sim, warp, w, time);
+        issue_copy(sim, warp, w, pc, time);
         return 1;
     case COPY_GROUP:
         return !copy_groups(warp, in, w, pc);
