@@ -43,7 +43,7 @@ typedef struct {
 // What an instruction is to the clock.
 enum Class {
     PLAIN, BRANCH, LOAD, STORE, ATOMIC, CP_ASYNC, SHARED, MBARRIER, WAIT, INIT, COPY, COPY_GROUP, CP_GROUP, MMA, TMEM_COPY,
-    COMMIT, TMEM_LOAD, TMEM_WAIT, ALLOC, DEALLOC, BAR, CLUSTER, GRID, CANCEL, SLEEP, FENCE, EXIT, ASYNC_STORE, CP_ARRIVE, CLASSES
+    COMMIT, TMEM_LOAD, TMEM_WAIT, ALLOC, DEALLOC, BAR, CLUSTER, GRID, CANCEL, SLEEP, FENCE, EXIT, ASYNC_STORE, CP_ARRIVE, MAP_PREFETCH, CLASSES
 };
 
 // An instruction, by pc.
@@ -176,6 +176,7 @@ typedef struct {
     Server in, out;
     s32 gpc;
     s32 warm;                   // latest launch that has begun here; its parameters' arrival, its tensor maps in use
+    double maps_ready;          // when those are there that a warp has asked for; 0: none has
     double parameters;
     u64 maps;
     double ports[PARTITIONS], pipes[PARTITIONS][PIPES];

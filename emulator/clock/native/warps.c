@@ -228,11 +228,14 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
                   double time) {
     const Chip *chip = &sim->chip;
     Cta *cta = warp->cta;
-    if (!n && in->kind != GRID) {  // no lane is active
+    if (!n && in->kind != GRID && in->kind != MAP_PREFETCH) {  // no lane is active
         results_at(warp, launch, in, time + in->latency);
         return 1;
     }
     switch (in->kind) {
+    case MAP_PREFETCH:
+        sm->maps_ready = time + chip->tma_map_miss;
+        return 1;
     case LOAD: case STORE: case ATOMIC: case CP_ASYNC: case SHARED:
         memory_access(sim, sm, warp, launch, in, w, n, time);
         return 1;
