@@ -1,6 +1,7 @@
 """Modelled B200 times of published programs beside their published times.
 
-    python -m tools.ladders FOLDER [--clock b200] [--save docs/results/clock-b200.json] [--set NAME=VALUE ...] [--only TEXT]
+    python -m tools.ladders FOLDER [--clock b200] [--save docs/results/clock-b200.json] [--picture FILE.png]
+                            [--set NAME=VALUE ...] [--only TEXT]
 
 FOLDER has recordings of `tools.ladder_record`: LADDER-VERSION.xz, or LADDER-VERSION/CASE.xz for a contest's entry. Each
 is replayed as its authors timed it: calls with other data each, in turn, one queue. The time of a call is the time from
@@ -29,7 +30,7 @@ PUBLISHED = Path(__file__).resolve().parent.parent / "docs/results/b200-publishe
 LADDERS = {"gpu-mode-kernels": "gn", "NVFP4_Kernels": "nv", "learn-cuda": "lc"}
 """Prefixes of recordings."""
 CALLS = {"gpu-mode-kernels": 15, "NVFP4_Kernels": 15, "learn-cuda": 146}
-REPLAYED = 4
+REPLAYED = 3
 APART = 0.05  # pairs of versions that differ by more are compared in order
 
 
@@ -88,6 +89,34 @@ def errors(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     }
 
 
+def save(path: Path, chip: str, rows: Sequence[dict[str, Any]]) -> None:
+    """Writes points into a file; those that it has of other programs or cases stay."""
+    old = json.loads(path.read_text())["points"] if path.exists() else []
+    places = {(row["set"], row["configuration"], row["case"]): row for row in [*old, *rows]}
+    found = [places[key] for key in sorted(places)]
+    path.write_text(json.dumps({"chip": chip, "command": ["ladders", "FOLDER"], "points": found}, indent=1) + "\n")
+
+
+def draw(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Modelled over published times, as a PNG. Needs matplotlib (extra `pictures`)."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 7), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for name in dict.fromkeys(row["set"] for row in rows):
+        x, y = ([row[key] for row in rows if row["set"] == name] for key in ("silicon_us", "modelled_us"))
+        axes.scatter(x, y, s=16, label=name)
+    ends = [choose(row[key] for row in rows for key in ("silicon_us", "modelled_us")) for choose in (min, max)]
+    for share, style in ((1, "-"), (0.75, ":"), (1.25, ":")):
+        axes.plot(ends, [share * end for end in ends], style, color="grey", linewidth=0.8)
+    axes.set(xscale="log", yscale="log", xlabel="published, us a call", ylabel="modelled, us a call")
+    axes.set_title("Modelled and published times of a B200; dotted: 25 % off")
+    axes.legend(fontsize="small")
+    figure.savefig(path)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -95,6 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--clock", default="b200", metavar="PROFILE")
     parser.add_argument("--save", type=Path)
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="constants, in cycles")
+    parser.add_argument("--picture", type=Path, metavar="FILE.png", help="of the saved file's points")
     parser.add_argument("--only", default="", metavar="TEXT", help="recordings that contain it")
     options = parser.parse_args(arguments)
     chip = profile(options.clock)
@@ -115,6 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "set": f"B200, {point['source']}",
             "program": point["program"],
             "configuration": point["name"],
+            "problem": point["problem"],
             "case": point["case"],
             "launches": "in turn",
             "silicon_us": point["us"],
@@ -128,7 +159,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if of_set:
             print(name or "all", {key: round(value, 3) for key, value in errors(of_set).items()})
     if options.save:
-        options.save.write_text(json.dumps({"chip": chip.name, "points": rows}, indent=1) + "\n")
+        save(options.save, chip.name, rows)
+        rows = json.loads(options.save.read_text())["points"]
+    if options.picture:
+        draw(options.picture, rows)
     return 0
 
 

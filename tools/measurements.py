@@ -15,6 +15,7 @@ A table whose file is missing says which command writes the file.
     soak                              every soak-NAME.json, a column each
     fuzz                              fuzz.json
     foreign         LIST              foreign-LIST.json: programs of others, and what a B200 made of them
+    clock           NAME              clock-NAME.json: modelled times beside published ones
     foreign-lists                     every other foreign-LIST.json: how many pass, and why the rest do not
 
 DEVICE-PROBLEM.json is written by `python -m tools.compare --problem PROBLEM --save FILE`, model.json by
@@ -38,6 +39,7 @@ from typing import Any
 from emulator.bench import Result, rate_text, time_text
 from harness.options import command_parser
 from task import PROBLEMS, Benchmark, Problem, TestSpec
+from tools.clock_tables import clock_errors
 from tools.foreign_tables import foreign_lists, foreign_programs
 from tools.tables import MeasurementError, command_text, load, markdown, missing
 
@@ -273,6 +275,7 @@ KINDS: dict[str, Callable[[Path, str], str]] = {
     "fuzz": fuzz,
     "foreign": foreign_programs,
     "foreign-lists": foreign_lists,
+    "clock": clock_errors,
 }
 
 

@@ -142,7 +142,7 @@ void run_engine(Sim *sim, s32 number) {
             sm->bytes_out += bytes;
             copy->last = later(copy->last, access_line(sim, number, line + salt, sectors, out, 1));
         } else {
-            time += chip->tma_line * (bytes > 32 ? bytes / 128 : 0.25);
+            time += chip->tma_line;  // a line or a part of one
             copy->last = later(copy->last, line_of_load(sim, copy, line + salt, sectors, bytes, time));
         }
     }
