@@ -5,8 +5,8 @@
 
 FOLDER has recordings of `tools.ladder_record`: LADDER-VERSION.xz, or LADDER-VERSION/CASE.xz for a contest's entry. Each
 is replayed as its authors timed it: calls with other data each, in turn, one queue. The time of a call is the time from
-the first start to the last end by the number of calls, of CALLS as in the contest's loop; the calls in the middle, which
-are alike, are counted once. Nothing of the profile comes from these times.
+the first start to the last end by the number of calls, CALLS; REPLAYED of them are replayed, and the others take as
+long as the last of those. Nothing of the profile comes from these times.
 """
 
 from __future__ import annotations
