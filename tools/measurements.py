@@ -14,7 +14,7 @@ A table whose file is missing says which command writes the file.
     emulator                          emulator.json
     soak                              every soak-NAME.json, a column each
     fuzz                              fuzz.json
-    clock           PROFILE           clock-PROFILE.json: modelled times beside measured ones
+    clock           PROFILE           clock-PROFILE.json: modelled times beside measured or published ones
     foreign         LIST              foreign-LIST.json: programs of others, and what a B200 made of them
     foreign-lists                     every other foreign-LIST.json: how many pass, and why the rest do not
 

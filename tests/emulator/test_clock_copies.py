@@ -156,10 +156,10 @@ def multiplied(count, columns):
     return recorded(source + COMMIT_AND_WAIT + END, out, *inputs, threads=128, shared=0x8000)
 
 
-@pytest.mark.parametrize("columns, cycles", [(16, 16), (64, 32), (128, 64)])
-def test_multiplications_follow_each_other_in_the_tensor_core(columns, cycles):
-    """At the rate of columns, and of at least mma_minimum."""
-    replayed = replay([multiplied(4, columns)], tiny(), spans=10_000)
+@pytest.mark.parametrize("columns, rate, cycles", [(16, 1024, 8), (64, 1024, 32), (128, 1024, 64), (16, 64, 72)])
+def test_multiplications_follow_each_other_in_the_tensor_core(columns, rate, cycles):
+    """At the rate of columns, or of the operands: 32 bytes of each of 128 rows of A and of B's columns."""
+    replayed = replay([multiplied(4, columns)], tiny(mma_operand_rate=rate), spans=10_000)
     spans = replayed.spans[replayed.spans["kind"] == MULTIPLY]
     starts = spans["start"] - spans["start"][0]
     assert starts.tolist() == [0, cycles, 2 * cycles, 3 * cycles]

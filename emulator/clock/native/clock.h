@@ -20,7 +20,7 @@ typedef int64_t s64;
 // The constants of a chip profile, in the order in which Python passes them. Latencies are cycles, rates bytes a cycle.
 #define CONSTANTS(X)                                                                                                    \
     X(sms) X(gpcs) X(sm_shared_bytes) X(sm_threads) X(sm_registers) X(sm_ctas)                                          \
-    X(l2_bytes) X(l2_ways) X(l2_slices) X(l2_rate) X(l2_write_cost) X(l2_latency) X(l2_far) X(l2_coalesces)                                           \
+    X(l2_bytes) X(l2_ways) X(l2_slices) X(l2_rate) X(l2_write_cost) X(l2_latency) X(l2_far) X(l2_coalesces) X(l2_halves) X(l2_link_rate)                                           \
     X(dram_channels) X(dram_rate) X(dram_latency) X(dram_spread) X(dram_write_cost)                                                    \
     X(sm_in_rate) X(sm_out_rate) X(l1_lines) X(l1_latency) X(lsu_line) X(lsu_in_flight)                                 \
     X(tma_issue) X(tma_box) X(tma_line) X(tma_latency) X(tma_in_flight) X(tma_store_latency) X(tma_store_line)          \
@@ -29,7 +29,7 @@ typedef int64_t s64;
     X(atomic_latency) X(atomic_line) X(store_issue)                                                                     \
     X(mbarrier_arrive) X(mbarrier_visible) X(mbarrier_remote) X(mbarrier_wait) X(mbarrier_test)                         \
     X(bar_latency) X(bar_warp) X(cluster_latency) X(cluster_release) X(warp_sync) X(fence) X(fence_wide)                                                             \
-    X(tensor_core) X(mma_issue) X(mma_latency) X(mma_minimum) X(mma_columns_rate) X(commit_latency) X(cp_first) X(cp_rate) \
+    X(tensor_core) X(mma_issue) X(mma_latency) X(mma_pair) X(mma_minimum) X(mma_columns_rate) X(mma_operand_rate) X(commit_latency) X(cp_first) X(cp_rate) \
     X(tmem_load_latency) X(tmem_load_rate) X(tmem_store_rate) X(tmem_alloc)                                              \
     X(launch_gap) X(launch_overlap) X(launch_period) X(launch_cta) X(launch_first) X(cta_interval) X(cta_start) X(cta_exit)           \
     X(cluster_start) X(grid_end) X(grid_wait) X(cancel_latency)
@@ -43,7 +43,7 @@ typedef struct {
 // What an instruction is to the clock.
 enum Class {
     PLAIN, BRANCH, LOAD, STORE, ATOMIC, CP_ASYNC, SHARED, MBARRIER, WAIT, INIT, COPY, COPY_GROUP, CP_GROUP, MMA, TMEM_COPY,
-    COMMIT, TMEM_LOAD, TMEM_WAIT, ALLOC, DEALLOC, BAR, CLUSTER, GRID, CANCEL, SLEEP, FENCE, EXIT, ASYNC_STORE, CP_ARRIVE, CLASSES
+    COMMIT, TMEM_LOAD, TMEM_WAIT, ALLOC, DEALLOC, BAR, CLUSTER, GRID, CANCEL, SLEEP, FENCE, EXIT, ASYNC_STORE, CP_ARRIVE, MAP_PREFETCH, CLASSES
 };
 
 // An instruction, by pc.
@@ -175,6 +175,7 @@ typedef struct Copy {
 typedef struct {
     Server in, out;
     s32 warm;                   // latest launch that has begun here; its parameters' arrival, its tensor maps in use
+    double maps_ready;          // when those are there that a warp has asked for; 0: none has
     double parameters;
     u64 maps;
     double ports[PARTITIONS], pipes[PARTITIONS][PIPES];
@@ -237,7 +238,7 @@ typedef struct Sim {
     Asked *asked;               // [groups of l2_coalesces SMs][ASKED]
     s64 l2_sets;
     u32 l2_clock;
-    Server *slices, *channels;
+    Server *slices, *channels, *links;  // links: between the halves of L2, to each
     Event *heap;
     s64 events, room;
     u64 order;

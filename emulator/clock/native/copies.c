@@ -113,10 +113,13 @@ void run_engine(Sim *sim, s32 number) {
     if (!copy->entered) {
         copy->entered = 1;
         copy->began = time;
-        u64 map = (u64)1 << copy->pc % 64;
-        if (copy->pc && !(sm->maps & map)) {  // an instruction's tensor map, for the first time in a launch
+        // A map is told by its box, the distance of its rows and where in memory it is: unrolled loops have many
+        // instructions for one.
+        u64 key = ((u64)copy->box[0] << 32 | copy->box[5]) ^ (u64)long_at(copy->box + 1) >> 22 << 20;
+        u64 map = (u64)1 << (key * 0x9e3779b97f4a7c15u >> 58);
+        if (copy->pc && copy->boxes && !(sm->maps & map)) {  // for the first time in a launch
             sm->maps |= map;
-            time += chip->tma_map_miss;
+            time = sm->maps_ready ? later(time, sm->maps_ready) : time + chip->tma_map_miss;
         }
     }
     u64 salt = sim->launches[copy->cta->launch].salt, line;
@@ -140,7 +143,7 @@ void run_engine(Sim *sim, s32 number) {
             sm->bytes_out += bytes;
             copy->last = later(copy->last, access_line(sim, number, line + salt, sectors, out, 1));
         } else {
-            time += chip->tma_line * (bytes > 32 ? bytes / 128 : 0.25);
+            time += chip->tma_line;  // a line or a part of one
             copy->last = later(copy->last, line_of_load(sim, copy, line + salt, sectors, bytes, time));
         }
     }

@@ -48,16 +48,16 @@ static double dram(Sim *sim, u64 line, double bytes, double time) {
     return serve(&sim->channels[mixed(line >> 2) % channels], time, bytes);
 }
 
-// When 32-byte sectors of a line are at the SM that asks for them at a time, or for a write at L2.
-static double at_l2(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int writes) {
+// When a half of L2 has 32-byte sectors of a line. A half that is not the line's own keeps a copy, which it reads from the
+// own one through the link between them.
+static double at_half(Sim *sim, int half, int own, u64 line, u32 sectors, double time, int writes) {
     const Chip *chip = &sim->chip;
     double bytes = 32.0 * __builtin_popcount(sectors);
-    u64 h = mixed(line);
-    double latency = chip->l2_latency;
-    if ((h >> 40 & 1) != (u64)(sm * 2 >= chip->sms)) latency += chip->l2_far;
-    double at_slice = serve(&sim->slices[h % (u64)chip->l2_slices], time + latency / 2, writes ? bytes * chip->l2_write_cost : bytes);
+    u64 h = mixed(line), halves = chip->l2_halves > 1 ? 2 : 1;
+    u64 slices = (u64)chip->l2_slices / halves, sets = (u64)sim->l2_sets / halves;
+    double at_slice = serve(&sim->slices[(u64)half * slices + h % slices], time, writes ? bytes * chip->l2_write_cost : bytes);
     s32 ways = (s32)chip->l2_ways, way = 0;
-    s64 set = (s64)((h >> 8) % (u64)sim->l2_sets) * ways;
+    s64 set = (s64)((u64)half * sets + (h >> 8) % sets) * ways;
     u32 *tags = sim->tags + set, tag = (u32)(h >> 32) | 1;
     while (way < ways && tags[way] != tag) way++;
     if (way == ways) {
@@ -78,11 +78,18 @@ static double at_l2(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int wr
     if (writes) {
         found->sectors |= sectors;
         found->dirty |= sectors;
-        return at_slice + latency / 2;
+        return at_slice;
     }
     u32 missing = sectors & ~found->sectors;
     if (missing) {
         double asked = 32.0 * __builtin_popcount(missing);
+        if (half != own) {
+            found->sectors |= missing;
+            double far = at_half(sim, own, own, line, missing, at_slice + chip->l2_far / 2, 0);
+            double ready = serve(&sim->links[half], far, asked) + chip->l2_far / 2;
+            if (tags[way] == tag) found->ready = ready;
+            return ready;
+        }
         sim->l2_misses += asked;
         sim->dram_read += asked;
         found->sectors |= missing;
@@ -91,7 +98,20 @@ static double at_l2(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int wr
     } else {
         sim->l2_hits += bytes;
     }
-    return later(at_slice, found->ready) + latency / 2;
+    return later(at_slice, found->ready);
+}
+
+// When 32-byte sectors of a line are at the SM that asks for them at a time, or for a write at L2.
+static double at_l2(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int writes) {
+    const Chip *chip = &sim->chip;
+    int near = sm * 2 >= chip->sms, own = (int)(mixed(line) >> 40 & 1);
+    if (chip->l2_halves > 1) {
+        own = (int)(mixed(line >> 5) >> 40 & 1);  // 4 KiB
+        double trip = chip->l2_latency / 2 + (writes && near != own ? chip->l2_far / 2 : 0);
+        return at_half(sim, writes ? own : near, own, line, sectors, time + trip, writes) + trip;
+    }
+    double latency = chip->l2_latency + (near != own ? chip->l2_far : 0);
+    return at_half(sim, 0, 0, line, sectors, time + latency / 2, writes) + latency / 2;
 }
 
 // The same, where reads of a line by neighbouring SMs are one while it is under way.

@@ -94,6 +94,7 @@ Sim *new_sim(const Chip *chip, Launch *launches, s32 count, s64 spans, s32 dirty
     }
     if (chip->l2_coalesces) sim->asked = calloc((size_t)(chip->sms / chip->l2_coalesces + 1) * ASKED, sizeof *sim->asked);
     sim->slices = servers((s32)chip->l2_slices, chip->l2_rate / chip->l2_slices);
+    sim->links = servers(2, chip->l2_link_rate);
     sim->channels = servers((s32)chip->dram_channels, chip->dram_rate / chip->dram_channels);
     sim->span_room = spans;
     sim->spans = calloc((size_t)(spans + 1), sizeof *sim->spans);
@@ -166,6 +167,7 @@ void end_sim(Sim *sim) {
     free(sim->tags);
     free(sim->asked);
     free(sim->slices);
+    free(sim->links);
     free(sim->channels);
     free(sim->heap);
     free(sim->spans);

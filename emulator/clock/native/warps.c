@@ -132,13 +132,22 @@ static void memory_access(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, co
 
 static Sm *partner(Sim *sim, Cta *cta) { return &sim->sms[cta->cluster->ctas[cta->rank ^ 1]->sm]; }
 
+// A tensor core takes a column of 128 rows, or in a pair of 64, at a rate, and reads A, where that is not in tensor memory,
+// and its half of B from shared memory. A row of either is 32 bytes: K is 256 bits of every kind.
+static double mma_cycles(const Chip *chip, const u32 *w, int pair) {
+    double rows = pair ? w[1] / 2.0 : w[1], columns = w[2];
+    double products = columns / chip->mma_columns_rate * (pair && rows <= 64 ? 0.5 : 1);
+    double operands = 32 * ((w[5] ? 0 : rows) + (pair ? columns / 2 : columns)) / chip->mma_operand_rate;
+    return later(w[0] >= 4 ? chip->mma_minimum : 0, later(products, operands));
+}
+
 static void multiply(Sim *sim, Sm *sm, Cta *cta, const u32 *w, double time) {
     const Chip *chip = &sim->chip;
     if (!chip->tensor_core) return;
     int pair = w[4] == 2 && cta->cluster->size > 1;
     double start = later(time + chip->mma_issue, sm->tensor);
     if (pair) start = later(start, partner(sim, cta)->tensor);
-    double cycles = later(chip->mma_minimum, w[2] / chip->mma_columns_rate);
+    double cycles = mma_cycles(chip, w, pair);
     sm->tensor = start + cycles;
     sm->busy_tensor += cycles;
     note(sim, MULTIPLIES, cta, -1, 0, start, start + cycles);
@@ -160,7 +169,8 @@ static void copy_to_tmem(Sim *sim, Sm *sm, Cta *cta, const u32 *w, double time) 
 
 static void commit(Sim *sim, Sm *sm, Cta *cta, const u32 *w, double time) {
     const Chip *chip = &sim->chip;
-    double done = chip->tensor_core ? later(time, sm->tensor + chip->mma_latency) + chip->commit_latency : time;
+    double last = sm->tensor + chip->mma_latency + (w[2] == 2 ? chip->mma_pair : 0);
+    double done = chip->tensor_core ? later(time, last) + chip->commit_latency : time;
     for (s32 rank = 0; rank < cta->cluster->size; rank++)
         if (w[1] >> rank & 1) {
             int own = cta->cluster->ctas[rank] == cta;
@@ -218,11 +228,14 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
                   double time) {
     const Chip *chip = &sim->chip;
     Cta *cta = warp->cta;
-    if (!n && in->kind != GRID) {  // no lane is active
+    if (!n && in->kind != GRID && in->kind != MAP_PREFETCH) {  // no lane is active
         results_at(warp, launch, in, time + in->latency);
         return 1;
     }
     switch (in->kind) {
+    case MAP_PREFETCH:
+        sm->maps_ready = time + chip->tma_map_miss;
+        return 1;
     case LOAD: case STORE: case ATOMIC: case CP_ASYNC: case SHARED:
         memory_access(sim, sm, warp, launch, in, w, n, time);
         return 1;
