@@ -116,8 +116,9 @@ def replay(
 ) -> Replay:
     """Replays launches, one after another in one queue.
 
-    programmatic: None as recorded, or for all. other_data: each launch has data of its own, which is not in L2. dirty_l2: at
-    the start L2 is full of what others have written (a flush by writes), which goes to DRAM when its place is needed.
+    programmatic: None as recorded, or for all. other_data: each launch has data of its own, which is not in L2.
+    dirty_l2: at the start L2 is full of what others have written (a flush by writes), which goes to DRAM when its place
+    is needed.
     spans: room for so many waits and CTAs. progress: is called with the launches that are over.
 
     Raises EmulatorError where the launches come to no end on this chip, ValueError for a profile without a constant.
