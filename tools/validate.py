@@ -3,7 +3,7 @@
     python -m tools.validate --recordings FOLDER [--truth FILE.json] [--profile NAME] [--only TEXT] [--jobs N]
                              [--save FILE.json] [--picture FILE.png]
 
-FOLDER holds a file for each configuration of a case, PROBLEM-CASE-NAME.xz: an lzma-compressed pickle of the call's traces
+FOLDER holds a file for each configuration of a case, PROBLEM-CASE-NAME.xz: an lzma-compressed pickle of a call's traces
 (emulator/clock/trace.py) in their order, recorded with as many SMs as the chip has. Read none that you do not trust: a
 pickle runs code. A point without a file is left out and counted.
 
@@ -105,7 +105,7 @@ def ordered(points: Iterable[Point]) -> tuple[int, int]:
 
 
 def summary(points: Sequence[Point]) -> list[tuple[str, str, int, float, float, float, int, int]]:
-    """Rows of (problem, launches, points, median of the errors' sizes, 90th percentile, mean error, pairs in order, pairs)
+    """Rows of (problem, launches, points, median error in size, 90th percentile, mean error, pairs in order, pairs)
     for each problem and kind of launches, for each kind, then for all. Errors are shares.
     """
     points = [point for point in points if "modelled_us" in point]
@@ -124,11 +124,11 @@ def summary(points: Sequence[Point]) -> list[tuple[str, str, int, float, float, 
 
 def draw(points: Sequence[Point], path: Path) -> None:
     """Modelled over silicon's times, as a PNG. Needs matplotlib (extra `pictures`)."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise RuntimeError("a picture needs matplotlib: pip install '.[pictures]'") from error
     figure = Figure(figsize=(7, 7), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     marks = dict(zip(CALLS, "ox"))
     points = [point for point in points if "modelled_us" in point]
@@ -143,7 +143,7 @@ def draw(points: Sequence[Point], path: Path) -> None:
     axes.set(xscale="log", yscale="log", xlabel="silicon, us a call", ylabel="modelled, us a call")
     axes.set_title("Modelled and measured times; dotted: 20 % off")
     axes.legend(fontsize="small")
-    figure.savefig(path)
+    figure.savefig(path, metadata={"Software": None})
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
