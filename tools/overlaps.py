@@ -3,8 +3,8 @@
     python -m tools.overlaps [--tries N] [--save FILE.json]     a Hopper or a B200, about a minute
     python -m emulator -m tools.overlaps --smoke                the same program in the emulator, few tries
 
-Early readers: a launch with the programmatic attribute reads memory without waiting for the work just ahead of it, which
-has written that memory: a kernel, a fill, a copy. NVIDIA guarantees such writes only to a launch that waits
+Early readers: a launch with the programmatic attribute reads memory without waiting for the work just ahead of it,
+which has written that memory: a kernel, a fill, a copy. NVIDIA guarantees such writes only to a launch that waits
 (`griddepcontrol.wait`); the count says what a GPU does. Words are read from the last one on, by loads and by bulk
 copies. The row "kernel that lets its successor start" is the control: its writes come late for certain, so a reader
 that finds every word new there has not been early, and the other rows prove nothing.
