@@ -136,7 +136,7 @@ def test_modal_makes_this_image(monkeypatch):
         f"{module.SOURCE}/{name}" for name in ("submission.py", "eval.py", module.LOCK, "emulator/native/engine.h")
     }
     assert there <= sent
-    assert not [name for name in sent if re.search(r"/(\.git|\.venv[^/]*|__pycache__|\.\w+_cache)/", name)]
+    assert not [name for name in sent if re.search(r"/(\.git|\.venv[^/]*|__pycache__|\.\w+_cache)(/|$)", name)]
     makers = [part["dockerfile_function"] for part in found if part.get("dockerfile_function")]
     lines = [line for make in makers for line in make("2025.06").commands]
     assert [line for line in lines if line.startswith("RUN") and "uv pip install" in line and "--requirements" in line]
