@@ -16,12 +16,13 @@ A table whose file is missing says which command writes the file.
     soak                              every soak-NAME.json, a column each
     fuzz                              fuzz.json
     clock           PROFILE           clock-PROFILE.json: modelled times beside measured or published ones
+    overlaps        DEVICE            DEVICE-overlaps.json: early readers, and launches that overlap
     foreign         LIST              foreign-LIST.json: programs of others, and what a B200 made of them
     foreign-lists                     every other foreign-LIST.json: how many pass, and why the rest do not
 
 DEVICE-PROBLEM.json is written by `python -m tools.compare --problem PROBLEM --save FILE`, model.json by
 `python -m tools.model --save FILE`, emulator.json by `python -m emulator.bench --json FILE`, soak-NAME.json by
-`python -m emulator tests/soak.py --save FILE`, fuzz.json by `python -m tools.fuzz --save FILE`,
+`python -m emulator tests/soak.py --save FILE`, DEVICE-overlaps.json by `python -m tools.overlaps --save FILE`, fuzz.json by `python -m tools.fuzz --save FILE`,
 foreign-LIST.json by `python -m tools.foreign FOLDER --save FILE`, clock-PROFILE.json by
 `python -m tools.validate --recordings FOLDER --save FILE`. Cases are numbered from
 0, as `--case` numbers them. Times are microseconds, medians over the repeats.
@@ -43,6 +44,7 @@ from harness.options import command_parser
 from task import PROBLEMS, Benchmark, Problem, TestSpec
 from tools.clock_tables import clock
 from tools.foreign_tables import foreign_lists, foreign_programs
+from tools.overlap_tables import overlaps
 from tools.tables import MeasurementError, command_text, load, markdown, missing
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -284,6 +286,7 @@ KINDS: dict[str, Callable[[Path, str], str]] = {
     "soak": soak,
     "fuzz": fuzz,
     "clock": clock,
+    "overlaps": overlaps,
     "foreign": foreign_programs,
     "foreign-lists": foreign_lists,
 }

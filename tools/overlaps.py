@@ -218,8 +218,8 @@ def summary(rows: list[Row], behind: list[tuple[int, bool]]) -> dict[str, Any]:
     return {
         "tries": sum(row.tries for row in counted),
         "stale tries": sum(row.stale_tries for row in counted),
-        "control's stale tries": sum(row.stale_tries for row in rows if row.writer == CONTROL),
-        "control's tries": sum(row.tries for row in rows if row.writer == CONTROL),
+        "control, stale tries": sum(row.stale_tries for row in rows if row.writer == CONTROL),
+        "control, tries": sum(row.tries for row in rows if row.writer == CONTROL),
         "launches started behind one that spins": [min(started), max(started)],
         "ends in order": all(in_order for _, in_order in behind),
     }

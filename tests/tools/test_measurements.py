@@ -2,6 +2,7 @@
 to date, links and anchors resolve, every command that they name exists, and the README is one screen.
 """
 
+import dataclasses
 import importlib.util
 import json
 import re
@@ -10,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from task import PROBLEMS
-from tools import measurements
+from tools import measurements, overlaps
 from tools.measurements import MeasurementError, render
+from tools.overlaps import Row
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -136,6 +138,21 @@ def test_emulator(tmp_path):
     assert rows[2] == "| mbarrier: arrive | 2 us | 1 us to 3 us |  |"
     assert rows[3] == "| copy: bulk load | 2 us | 1 us to 3 us | 1.00 ns per byte |"
     assert "a CPU, 2 cores" in rows[-1] and "not of any GPU" in rows[-1]
+
+
+def test_launches_that_do_not_wait(tmp_path):
+    assert "python -m tools.overlaps --save docs/results/h200-overlaps.json" in table("overlaps h200", tmp_path)[0]
+    rows = [Row(overlaps.CONTROL, "loads", 1024, 10, 9, 2048), Row("kernel", "loads", 1024, 1000, 0, 0)]
+    rows += [Row("kernel", "loads", 4096, 1000, 1, 4)]
+    behind = [(5, True), (4, True)]
+    record = {"device": "NVIDIA H200", "command": ["--tries", "1000"], "summary": overlaps.summary(rows, behind)}
+    record["rows"], record["launches"] = [dataclasses.asdict(row) for row in rows], behind
+    saved(tmp_path, "h200-overlaps", record)
+    lines = table("overlaps h200", tmp_path)
+    assert lines[2:4] == [f"| {overlaps.CONTROL}; loads | 10 | 9 | 2,048 |", "| kernel; loads | 2,000 | 1 | 4 |"]
+    assert lines[-1].startswith("NVIDIA H200; `python -m tools.overlaps --tries 1000`; 1,024, 4,096 bytes.")
+    assert "1 of 2,000 tries" in lines[-1] and "the control, 9 of 10. 4 to 5 launches started" in lines[-1]
+    assert lines[-1].endswith("in 2 runs; all launches ended in order.")
 
 
 def saved_soak(device, **counts):
