@@ -22,10 +22,10 @@ A table whose file is missing says which command writes the file.
 
 DEVICE-PROBLEM.json is written by `python -m tools.compare --problem PROBLEM --save FILE`, model.json by
 `python -m tools.model --save FILE`, emulator.json by `python -m emulator.bench --json FILE`, soak-NAME.json by
-`python -m emulator tests/soak.py --save FILE`, DEVICE-overlaps.json by `python -m tools.overlaps --save FILE`, fuzz.json by `python -m tools.fuzz --save FILE`,
-foreign-LIST.json by `python -m tools.foreign FOLDER --save FILE`, clock-PROFILE.json by
-`python -m tools.validate --recordings FOLDER --save FILE`. Cases are numbered from
-0, as `--case` numbers them. Times are microseconds, medians over the repeats.
+`python -m emulator tests/soak.py --save FILE`, fuzz.json by `python -m tools.fuzz --save FILE`, foreign-LIST.json by
+`python -m tools.foreign FOLDER --save FILE`, clock-PROFILE.json by `python -m tools.validate --recordings FOLDER
+--save FILE`, DEVICE-overlaps.json by `python -m tools.overlaps --save FILE`. Cases are numbered from 0, as `--case`
+numbers them. Times are microseconds, medians over the repeats.
 """
 
 from __future__ import annotations

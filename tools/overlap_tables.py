@@ -24,10 +24,12 @@ def overlaps(results: Path, name: str) -> str:
     started = f"{least}" if least == most else f"{least} to {most}"
     order = "in order" if figures["ends in order"] else "**out of order**"
     sizes = ", ".join(f"{size:,}" for size in sorted({row["nbytes"] for row in saved["rows"]}))
+    runs = len(saved["launches"])
     table = markdown(["written by; read early by", "tries", "with a stale byte", "stale bytes"], rows)
-    return (
-        f"{table}\n\n{saved['device']}; {command_text('tools.overlaps', saved['command'])}; {sizes} bytes. With a stale byte: "
+    caption = [
+        f"{saved['device']}; {command_text('tools.overlaps', saved['command'])}; {sizes} bytes. With a stale byte: "
         f"{figures['stale tries']:,} of {figures['tries']:,} tries; of the first writer, which is the control, "
-        f"{figures['control, stale tries']:,} of {figures['control, tries']:,}. {started} launches started behind one that "
-        f"spins, in {len(saved['launches'])} runs; all launches ended {order}."
-    )
+        f"{figures['control, stale tries']:,} of {figures['control, tries']:,}.",
+        f"{started} launches started behind one that spins, {runs} times; all ended {order}.",
+    ]
+    return f"{table}\n\n{' '.join(caption)}"

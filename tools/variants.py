@@ -11,7 +11,7 @@ A variant is submission.py with one to three small edits: the leaderboard's name
     ordinary                   launches without the programmatic attribute
     sm2-tile192-x2-k1, ...     custom_kernel forces a configuration: CTAs per MMA, tokens per tile, CTAs per SM, split K
 
-An edit replaces text that must be there exactly once in the named function or class. Each file is checked for what the
+An edit replaces text that must be there exactly once in its function or class. Each file is checked for what the
 service refuses before it is written. --mode, which may be repeated, is one of popcorn-cli's: test, benchmark (default),
 leaderboard, profile. A variant is left out of a mode with a case that its configuration cannot take.
 
@@ -47,8 +47,9 @@ RUNS_TESTS = "test", "leaderboard"  # modes in which the service runs the proble
 RUNS_BENCHMARKS = "benchmark", "leaderboard", "profile"
 MOST_BYTES = 1_000_000  # of a file that the service takes
 SERVICE = "https://site--bot--dxfjds728w5v.code.run"  # popcorn-cli's default for POPCORN_API_URL
-CALL = "solve(data, operands_ready=True, output_free=True)"
-PROGRAMMATIC = "use_pdl=True"
+ENTRY, CALLED = "custom_kernel", ("solve", "run")  # what the contest calls, and what that calls in turn
+PROGRAMMATIC, ORDINARY = "use_pdl=True", "use_pdl=False"
+DIRECTIVE = "#!POPCORN leaderboard "
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,9 @@ class Variant:
 
     problem: Problem
     kind: str
-    edits: tuple[Edit, ...] = ()
     configuration: Configuration | None = None
+    promised: bool = True
+    programmatic: bool = True
 
     @property
     def name(self) -> str:
@@ -95,14 +97,21 @@ class Variant:
 
     def source(self, source: str) -> str:
         """Its file, made of submission.py's text. Raises ValueError where an edit does not fit, or by `check`."""
-        directive = "#!POPCORN leaderboard "
-        edits = [*self.edits]
-        if self.problem.leaderboard != (current := directives(source).get("leaderboard", "")):
-            edits.insert(0, Edit(None, f"{directive}{current}\n", f"{directive}{self.problem.leaderboard}\n"))
-        for edit in edits:
+        for edit in self.edits(source):
             source = edit.apply(source)
         check(source, self.problem.leaderboard)
         return source
+
+    def edits(self, source: str) -> Iterator[Edit]:
+        """What makes it of submission.py's text."""
+        if self.problem.leaderboard != (current := directives(source).get("leaderboard", "")):
+            yield Edit(None, f"{DIRECTIVE}{current}\n", f"{DIRECTIVE}{self.problem.leaderboard}\n")
+        if not self.programmatic:
+            yield Edit("Gemm" if PRODUCTS[self.problem.name] else "Gemv", PROGRAMMATIC, ORDINARY)
+        if not self.promised:
+            yield Edit(ENTRY, *entry_call(source, "solve({data})"))
+        if self.configuration is not None:
+            yield Edit(ENTRY, *entry_call(source, f"run({{arguments}}, configurations=({self.configuration!r},))"))
 
     def refused(self, mode: str) -> str:
         """The first case of a mode that its configuration cannot take, "" if it takes all."""
@@ -122,15 +131,29 @@ def takes(configuration: Configuration, line: str, problem: str) -> bool:
 
 def variants(problem: Problem) -> Iterator[Variant]:
     """Every variant for a problem."""
-    launcher = "Gemm" if PRODUCTS[problem.name] else "Gemv"
     yield Variant(problem, "chosen")
-    yield Variant(problem, "unpromised", (Edit("custom_kernel", CALL, "solve(data)"),))
-    yield Variant(problem, "ordinary", (Edit(launcher, PROGRAMMATIC, "use_pdl=False"),))
-    for configuration in shapes(PRODUCTS[problem.name]) if launcher == "Gemm" else []:
-        tile, ctas, per_sm, split = configuration
-        forced = CALL.replace("solve(", "run(").replace(")", f", configurations=({configuration!r},))")
-        edits = (Edit("custom_kernel", CALL, forced),)
-        yield Variant(problem, f"sm{ctas}-tile{tile}-x{per_sm}-k{split}", edits, configuration)
+    yield Variant(problem, "unpromised", promised=False)
+    yield Variant(problem, "ordinary", programmatic=False)
+    if products := PRODUCTS[problem.name]:  # a GEMV has one plan for each K
+        for configuration in shapes(products):
+            tile, ctas, per_sm, split = configuration
+            yield Variant(problem, f"sm{ctas}-tile{tile}-x{per_sm}-k{split}", configuration)
+
+
+def entry_call(source: str, form: str) -> tuple[str, str]:
+    """The call that custom_kernel returns, and another in its place.
+
+    form: the other call, in which {data} stands for the first argument and {arguments} for all. Raises ValueError
+    unless custom_kernel has one return, of a call of solve or run.
+    """
+    found = [node for node in parsed(source).body if isinstance(node, ast.FunctionDef) and node.name == ENTRY]
+    returns = [node.value for entry in found for node in ast.walk(entry) if isinstance(node, ast.Return)]
+    call = returns[0] if len(returns) == 1 else None
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in CALLED and call.args):
+        raise ValueError(f"{ENTRY} does not return one call of {' or '.join(CALLED)}, which a variant would replace")
+    arguments = ", ".join(map(ast.unparse, [*call.args, *call.keywords]))
+    text = ast.get_source_segment(source, call) or ""
+    return text, form.format(data=ast.unparse(call.args[0]), arguments=arguments)
 
 
 def directives(source: str) -> dict[str, str]:

@@ -152,7 +152,7 @@ def test_launches_that_do_not_wait(tmp_path):
     assert lines[2:4] == [f"| {overlaps.CONTROL}; loads | 10 | 9 | 2,048 |", "| kernel; loads | 2,000 | 1 | 4 |"]
     assert lines[-1].startswith("NVIDIA H200; `python -m tools.overlaps --tries 1000`; 1,024, 4,096 bytes.")
     assert "1 of 2,000 tries" in lines[-1] and "the control, 9 of 10. 4 to 5 launches started" in lines[-1]
-    assert lines[-1].endswith("in 2 runs; all launches ended in order.")
+    assert lines[-1].endswith("2 times; all ended in order.")
 
 
 def saved_soak(device, **counts):
