@@ -22,6 +22,7 @@ submission's record, which has those of modes test and benchmark. `read` takes b
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import re
 import sys
@@ -175,6 +176,7 @@ def check(source: str, leaderboard: str) -> None:
     parsed(source)
 
 
+@functools.lru_cache(maxsize=8)
 def parsed(source: str) -> ast.Module:
     """The file's syntax tree. Raises ValueError where it is no Python."""
     try:

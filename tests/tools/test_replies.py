@@ -117,6 +117,12 @@ def test_the_score_is_the_service_s(tmp_path):
     assert reply.timed == TIMES and replies.mean_of(reply) == pytest.approx(13)
 
 
+def test_a_secret_run_has_no_cases(tmp_path):
+    runs = [run("benchmark", {**RESULT, "benchmark.0.mean": "1"}, score=1e-6, secret=True), run("benchmark", RESULT)]
+    reply = read(tmp_path, json={"runs": runs})
+    assert reply.cases == TIMES and reply.score is None
+
+
 @pytest.mark.parametrize(
     ("files", "errors", "case_errors"),
     [

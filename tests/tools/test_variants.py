@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -93,8 +94,11 @@ def test_variants_compute_with_what_their_name_says(launched, problem):
         found = launched[variant.name]
         assert found["right"], variant.name
         assert found["programmatic"] == (variant.kind != "ordinary"), variant.name
-        if variant.configuration is not None:
-            assert found["plan"] == list(variant.configuration), variant.name
+        if named := re.fullmatch(r"sm(\d+)-tile(\d+)-x(\d+)-k(\d+)", variant.kind):
+            ctas, tile, per_sm, split = map(int, named.groups())
+            assert found["plan"] == [tile, ctas, per_sm, split], variant.name
+        else:
+            assert variant.kind in ("chosen", "unpromised", "ordinary")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
