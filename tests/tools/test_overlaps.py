@@ -2,11 +2,14 @@
 
 import dataclasses
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from tests.support import emulated
+from tests.support.commands import ROOT, clean_environment
 from tools import overlaps
 from tools.calibration.launches import END_NS, OWN_B, RECORD, START_NS, SUM
 from tools.overlaps import CONTROL, Row
@@ -29,6 +32,22 @@ def test_the_program_runs_in_the_emulator(tmp_path):
     assert record["summary"]["stale tries"] == 0 and record["summary"]["control, stale tries"] == 2
     assert record["summary"]["launches started behind one that spins"] == [2, 2]
     assert record["summary"]["ends in order"]
+
+
+def has_no_fault_here():
+    command = [sys.executable, "-m", "tools.overlaps", "--tries", "40"]
+    process = subprocess.run(command, cwd=ROOT, env=clean_environment(), capture_output=True, text=True, timeout=300)
+    assert process.returncode == 0, process.stdout[-4000:] + process.stderr[-4000:]
+
+
+@pytest.mark.gpu(9, 0)
+def test_no_stale_byte_on_a_hopper():
+    has_no_fault_here()
+
+
+@pytest.mark.gpu(10, 0)
+def test_no_stale_byte_on_a_b200():
+    has_no_fault_here()
 
 
 def stamps(*launches):
