@@ -8,11 +8,10 @@ FOLDER holds a file for each configuration of a case, PROBLEM-CASE-NAME.xz: an l
 pickle runs code. A point without a file is left out and counted.
 
 Silicon's figure is the time of `calls` calls over `calls`, with other data in each call, after L2 has been flushed by
-writes to other memory: it begins full of lines to be written back, in the replay too. The replay takes fewer calls; the
-others take as long as the later half of the replayed ones, when L2 holds nothing that is older than them. The file has
-every point: program, configuration, problem, case, launches, silicon_us, modelled_us. A pair of configurations of a
-case, with launches of one kind, counts where silicon's times differ by more than 5 %: it is in order where the modelled
-times differ the same way.
+writes to other memory: it begins full of lines to be written back, in the replay too (emulator/clock/loop.py). The file
+has every point: program, configuration, problem, case, launches, silicon_us, modelled_us. A pair of configurations of
+a case, with launches of one kind, counts where silicon's times differ by more than 5 %: it is in order where the
+modelled times differ the same way.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.clock.chip import profile
-from emulator.clock.replay import replay
+from emulator.clock.loop import WORDS, modelled_loop
 from emulator.clock.trace import Trace
 from emulator.errors import EmulatorError
 from harness import ROOT
@@ -43,7 +42,7 @@ Point = dict[str, Any]
 
 TRUTH = ROOT / "docs/results/h200-truth.json"
 IN_TURN = "in turn"
-CALLS = {"overlapping": 10, IN_TURN: 7}  # replayed, at most
+REPLAYED = {"overlapping": WORDS, IN_TURN: WORDS // 4}  # words of records
 DIFFERENT = 1.05  # silicon's times of a pair that counts
 NAMES = {"chosen": "ours", "chosen, nothing promised": "nothing"}
 
@@ -61,27 +60,17 @@ def load_traces(path: Path) -> list[Trace]:
     return found
 
 
-def modelled_us(ends: Sequence[float], calls: int) -> float:
-    """Microseconds a call of `calls` calls, from the ends of the first ones."""
-    if len(ends) < 2 or calls == len(ends):
-        return ends[-1] / len(ends)
-    late = len(ends) // 2
-    step = (ends[-1] - ends[-1 - late]) / late
-    return (ends[-1] + (calls - len(ends)) * step) / calls
-
-
 def validated(point: Point, path: Path, profile_name: str) -> Point:
     """The point with its modelled time, or with the error that the replay ends with."""
     chip, traces = profile(profile_name), load_traces(path)
-    calls = min(point["calls"], CALLS[point["launches"]])
-    programmatic = False if point["launches"] == IN_TURN else None
+    launches = point["launches"]
+    programmatic = False if launches == IN_TURN else None
     facts = {name: point[name] for name in ("program", "configuration", "problem", "case", "launches")}
     try:
-        result = replay(traces * calls, chip, programmatic=programmatic, dirty_l2=True)
+        loop = modelled_loop(traces, chip, point["calls"], programmatic, words=REPLAYED[launches])
     except EmulatorError as error:
         return {**facts, "silicon_us": point["us"], "error": str(error)}
-    ends = [chip.us(end - result.starts[0]) for end in result.ends][len(traces) - 1 :: len(traces)]
-    return {**facts, "silicon_us": point["us"], "modelled_us": round(modelled_us(ends, point["calls"]), 4)}
+    return {**facts, "silicon_us": point["us"], "modelled_us": round(loop.us, 4)}
 
 
 def error_of(point: Point) -> float:
@@ -111,7 +100,7 @@ def summary(points: Sequence[Point]) -> list[tuple[str, str, int, float, float, 
     points = [point for point in points if "modelled_us" in point]
     problems = list(dict.fromkeys(point["problem"] for point in points))
     rows = []
-    for problem, launches in [*itertools.product([*problems, ""], CALLS), ("", "")]:
+    for problem, launches in [*itertools.product([*problems, ""], REPLAYED), ("", "")]:
         chosen = [p for p in points if problem in ("", p["problem"]) and launches in ("", p["launches"])]
         if chosen:
             errors = [error_of(point) for point in chosen]
@@ -130,7 +119,7 @@ def draw(points: Sequence[Point], path: Path) -> None:
         raise RuntimeError("a picture needs matplotlib: pip install '.[pictures]'") from error
     figure = Figure(figsize=(7, 7), dpi=120, layout="constrained")
     axes = figure.add_subplot()
-    marks = dict(zip(CALLS, "ox"))
+    marks = dict(zip(REPLAYED, "ox"))
     points = [point for point in points if "modelled_us" in point]
     for color, problem in enumerate(dict.fromkeys(point["problem"] for point in points)):
         for launches, mark in marks.items():
@@ -171,7 +160,7 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     options = parse_arguments(arguments)
     truth = json.loads(options.truth.read_text(encoding="utf-8"))
-    timed = [p for p in truth["points"] if p.get("problem") and p["mode"] != "bare" and p["launches"] in CALLS]
+    timed = [p for p in truth["points"] if p.get("problem") and p["mode"] != "bare" and p["launches"] in REPLAYED]
     files = {id(point): file_of(options.recordings, point) for point in timed}
     known = [point for point in timed if options.only in files[id(point)].name and files[id(point)].is_file()]
     known.sort(key=lambda point: zlib.crc32(files[id(point)].name.encode()))  # all cases, should the run be cut short

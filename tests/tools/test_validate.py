@@ -6,18 +6,12 @@ import pytest
 
 from harness import ROOT
 from tools.chip_profile import INSTRUCTIONS, RATES, RULES, derived
-from tools.validate import file_of, modelled_us, ordered, summary
+from tools.validate import file_of, ordered, summary
 
 
 def point(configuration, silicon, modelled, launches="in turn", case=0):
     facts = {"problem": "gemm", "case": case, "launches": launches, "configuration": configuration}
     return {**facts, "silicon_us": silicon, "modelled_us": modelled}
-
-
-def test_calls_that_are_not_replayed_take_as_long_as_the_later_half():
-    assert modelled_us([10.0, 14.0, 16.0, 18.0], 4) == 4.5
-    assert modelled_us([10.0, 14.0, 16.0, 18.0], 10) == (18 + 6 * 2) / 10
-    assert modelled_us([7.0], 1) == 7.0
 
 
 def test_pairs_count_where_silicon_differs_by_more_than_5_percent_in_the_same_case_and_launches():
