@@ -1,11 +1,11 @@
 """How good is the choice among the kernel's configurations? Times each of them on random shapes, or reads such times.
 
     python -m tools.choice --measure --save FILE.json [--count N] [--seed N] [--seconds N]    a B200 or a Hopper GPU
-    python -m tools.choice FILE.json [--half 0|1]                                             judges the choice, no GPU
+    python -m tools.choice FILE.json [--half 0|1]                                             judges it, without a GPU
 
-The first form draws shapes of the three GEMM problems and adds the benchmark's cases; it times every legal configuration
-on each: launches that overlap, launches with nothing promised, and on a Hopper GPU launches in turn (programmatic launch
-off). What comes near to the best is timed again. The file is saved after each shape.
+The first form draws shapes of the three GEMM problems and adds the benchmark's cases; it times every configuration that
+is legal for them: launches that overlap, launches with nothing promised, and on a Hopper GPU launches in turn
+(programmatic launch off). What comes near to the best is timed again. The file is saved after each shape.
 
 The second form asks `submission.candidates` for its choice on each shape of the file and prints by how much it misses
 the best configuration: the share of the drawn shapes within 3 %, the worst shapes, and the benchmark's cases. Launches
