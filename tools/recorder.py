@@ -63,8 +63,8 @@ def _take_driver() -> None:
         Device.current().launch(entry, config, parameters)
 
     gpu.Module = Module  # type: ignore[assignment, misc]
-    gpu.launch = launch
-    gpu.set_attribute = lambda function, attribute, value: None  # type: ignore[assignment]
+    gpu.launch = launch  # type: ignore[assignment]
+    gpu.set_attribute = lambda function, attribute, value: None
     gpu.device_attribute = lambda number: Device.current().properties.sm_count
 
 
@@ -92,7 +92,12 @@ def _recorded(name: str, point: Point, folder: Path) -> str:
     part.mkdir()
     for number, trace in enumerate(_traces):
         dataclasses.replace(trace, params=b"").save(part / f"{number:04}.npz")
-    part.rename(folder / name)  # whole or not at all
+    try:
+        part.rename(folder / name)  # whole or not at all
+    except OSError:  # another command was faster
+        shutil.rmtree(part)
+        if not (folder / name).is_dir():
+            raise
     _traces.clear()
     return ""
 
@@ -121,11 +126,11 @@ def _once() -> Iterator[None]:
             run(entry, config, parameters, *rest)
             known[key] = entry, _traces[-1]
 
-    device.launch = launch  # type: ignore[method-assign]
+    device.launch = launch  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
-        del device.launch  # type: ignore[method-assign]
+        del device.launch
 
 
 def _call(point: Point) -> None:

@@ -1,6 +1,6 @@
 """Records the launches that a model of time is checked on (docs/clock.md), each once, in a folder that replays read.
 
-    python -m tools.recordings [--truth FILE] [--folder FOLDER] [--foreign FOLDER] [--only TEXT] [--jobs N]
+    python -m tools.recordings [--truth FILE] [--recordings FOLDER] [--foreign FOLDER] [--only TEXT] [--jobs N]
 
 The points of FILE (tools.truth) name the launches and the number of SMs; a point's launches in turn and overlapping
 are one recording. FOLDER is in the user's cache unless it is named, a new one for each version of what decides a
@@ -173,8 +173,16 @@ def by_program(points: Iterable[Point], reasons: dict[str, str]) -> dict[str, di
     return found
 
 
+def show_left_out(left_out: dict[str, dict[str, int]]) -> None:
+    """Prints what `by_program` gives."""
+    for program, counts in left_out.items():
+        for reason, count in counts.items():
+            print(f"{program}: {count} points without a recording: {reason}")
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """--truth, --foreign, --only, --jobs."""
+    """--truth, --recordings, --foreign, --only, --jobs."""
+    parser.add_argument("--recordings", type=Path, metavar="FOLDER", help="default: one in the user's cache")
     parser.add_argument(
         "--truth", type=Path, default=TRUTH, metavar="FILE", help="default: docs/results/h200-truth.json"
     )
@@ -183,21 +191,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes; default: %(default)s")
 
 
+def chosen(options: argparse.Namespace) -> tuple[dict[str, Any], list[Point], Path]:
+    """(the truth, its points that --only leaves, folder of recordings) of a command's options."""
+    truth: dict[str, Any] = json.loads(options.truth.read_text(encoding="utf-8"))
+    points = [point for point in truth["points"] if options.only in name_of(point)]
+    return truth, points, options.recordings or cache_folder(truth["sms"])
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = command_parser(__doc__ or "")
     parser.prog = "python -m tools.recordings"
-    parser.add_argument("--folder", type=Path, metavar="FOLDER", help="default: one in the user's cache")
     add_options(parser)
     options = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
-    truth = json.loads(options.truth.read_text(encoding="utf-8"))
-    folder = options.folder or cache_folder(truth["sms"])
-    points = [point for point in truth["points"] if options.only in name_of(point)]
+    truth, points, folder = chosen(options)
     reasons = record_shown(points, folder, truth["sms"], options.jobs, options.foreign)
-    for program, counts in by_program(points, reasons).items():
-        for reason, count in counts.items():
-            print(f"{program}: {count} points without a recording: {reason}")
-    size = sum(file.stat().st_size for file in folder.rglob("*.npz"))
-    print(f"{len({name_of(p) for p in points} - set(reasons))} recordings, {size / 1e6:.0f} MB, are in {folder}")
+    show_left_out(by_program(points, reasons))
+    files = [file for name in {name_of(point) for point in points} - set(reasons) for file in (folder / name).iterdir()]
+    print(f"{len(files)} launches, {sum(file.stat().st_size for file in files) / 1e6:.0f} MB, are in {folder}")
 
 
 if __name__ == "__main__":

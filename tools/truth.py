@@ -187,7 +187,7 @@ def case_points(problem: Problem, case: int, options: argparse.Namespace, hopper
 
 
 def run_program(path: Path, arguments: list[str]) -> object:
-    """Run a program of CuTe DSL to its end. Returns what holds its tensors: its variables, or the error that ended it."""
+    """Run a program of CuTe DSL to its end. Returns what holds its tensors: its variables, or what ended it."""
     argv = sys.argv
     sys.argv = [str(path), *arguments]
     sys.path.insert(0, str(path.parent))

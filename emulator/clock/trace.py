@@ -130,8 +130,8 @@ class Trace:
         np.savez(
             path,
             header=_packed(json.dumps(header).encode()),
-            words=_packed(self.words),
-            starts=_packed(self.starts),
+            words=_packed(self.words.tobytes()),
+            starts=_packed(self.starts.tobytes()),
             params=_packed(self.params),
         )
 
@@ -158,6 +158,6 @@ class Trace:
         )
 
 
-def _packed(data: bytes | np.ndarray) -> np.ndarray:
+def _packed(data: bytes) -> np.ndarray:
     """uint8: the bytes, compressed."""
     return np.frombuffer(lzma.compress(data, preset=_PRESET), np.uint8)
