@@ -180,15 +180,20 @@ def show_left_out(left_out: dict[str, dict[str, int]]) -> None:
             print(f"{program}: {count} points without a recording: {reason}")
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """--truth, --recordings, --foreign, --only, --jobs."""
+def add_recording_options(parser: argparse.ArgumentParser) -> None:
+    """--recordings, --only, --jobs."""
     parser.add_argument("--recordings", type=Path, metavar="FOLDER", help="default: one in the user's cache")
+    parser.add_argument("--only", default="", metavar="TEXT", help='recordings with this in their names, as "gemm-2"')
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes; default: %(default)s")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """--truth, --foreign and those of `add_recording_options`."""
     parser.add_argument(
         "--truth", type=Path, default=TRUTH, metavar="FILE", help="default: docs/results/h200-truth.json"
     )
     parser.add_argument("--foreign", type=Path, metavar="FOLDER", help="that has the programs of others")
-    parser.add_argument("--only", default="", metavar="TEXT", help='recordings with this in their names, as "gemm-2"')
-    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes; default: %(default)s")
+    add_recording_options(parser)
 
 
 def chosen(options: argparse.Namespace) -> tuple[dict[str, Any], list[Point], Path]:
