@@ -15,7 +15,7 @@ A table whose file is missing says which command writes the file.
     soak                              every soak-NAME.json, a column each
     fuzz                              fuzz.json
     clock           PROFILE           clock-PROFILE.json: modelled times beside measured or published ones
-    sensitivity     PROFILE           sensitivity-PROFILE.json: the constants that modelled times depend on
+    sensitivity     PROFILE           sensitivity-PROFILE.json of tools.sensitivity: constants that modelled times depend on
     foreign         LIST              foreign-LIST.json: programs of others, and what a B200 made of them
     foreign-lists                     every other foreign-LIST.json: how many pass, and why the rest do not
 
@@ -23,8 +23,7 @@ DEVICE-PROBLEM.json is written by `python -m tools.compare --problem PROBLEM --s
 `python -m tools.model --save FILE`, emulator.json by `python -m emulator.bench --json FILE`, soak-NAME.json by
 `python -m emulator tests/soak.py --save FILE`, fuzz.json by `python -m tools.fuzz --save FILE`,
 foreign-LIST.json by `python -m tools.foreign FOLDER --save FILE`, clock-PROFILE.json by
-`python -m tools.validate --save FILE`, sensitivity-PROFILE.json by
-`python -m tools.sensitivity --profile PROFILE --save FILE`. Cases are numbered from
+`python -m tools.validate --recordings FOLDER --save FILE`. Cases are numbered from
 0, as `--case` numbers them. Times are microseconds, medians over the repeats.
 """
 

@@ -117,6 +117,7 @@ def record(
         key = (point["program"], str(point.get("problem")), point["configuration"])
         units.setdefault(key, {})[name] = point if path is None else {**point, "path": str(path)}
     folder.mkdir(parents=True, exist_ok=True)
+    programs_first = sorted(units, key=lambda key: key[1] != str(None))  # they take longest
     done = 0
     with (
         _emulated(),
@@ -124,7 +125,7 @@ def record(
             jobs, multiprocessing.get_context("spawn"), initializer=recorder.start, initargs=(sms,)
         ) as pool,
     ):
-        running = [pool.submit(recorder.record, unit, folder) for unit in units.values()]
+        running = [pool.submit(recorder.record, unit, folder) for unit in map(units.__getitem__, programs_first)]
         for unit in as_completed(running):
             for name, reason in unit.result().items():
                 done += 1
