@@ -15,6 +15,7 @@ A table whose file is missing says which command writes the file.
     soak                              every soak-NAME.json, a column each
     fuzz                              fuzz.json
     clock           PROFILE           clock-PROFILE.json: modelled times beside measured or published ones
+    sensitivity     PROFILE           sensitivity-PROFILE.json of tools.sensitivity: constants that modelled times depend on
     foreign         LIST              foreign-LIST.json: programs of others, and what a B200 made of them
     foreign-lists                     every other foreign-LIST.json: how many pass, and why the rest do not
 
@@ -42,6 +43,7 @@ from harness.options import command_parser
 from task import PROBLEMS, Benchmark, Problem, TestSpec
 from tools.clock_tables import clock
 from tools.foreign_tables import foreign_lists, foreign_programs
+from tools.sensitivity_tables import sensitivity
 from tools.tables import MeasurementError, command_text, load, markdown, missing
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -275,6 +277,7 @@ KINDS: dict[str, Callable[[Path, str], str]] = {
     "soak": soak,
     "fuzz": fuzz,
     "clock": clock,
+    "sensitivity": sensitivity,
     "foreign": foreign_programs,
     "foreign-lists": foreign_lists,
 }
