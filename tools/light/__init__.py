@@ -1,0 +1,7 @@
+"""The parts of `tools.first_light`, each for one job. A module imports only modules of the lines above its own:
+
+    calls, outcomes, stages, suggest    checks of the kernel's calls; what a step leaves; fewer stages; better penalties
+    work, steps                         what a step's process does; which steps there are
+    sitting                             the steps, each in a process, within the time that there is
+    drawings, page                      pictures; the page
+"""
