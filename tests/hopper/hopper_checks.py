@@ -4,10 +4,9 @@
 
 Runs all checks, or those that begin with one of the CHECKs; N at once on the same GPU. Every configuration computes
 single calls of several sizes, 15 overlapping calls into outputs of their own (both promises), and 15 overlapping calls
-into shared outputs (operands promised); the configuration that is chosen computes 15 overlapping calls of a benchmark
-case. Results are exact mode's, compared bit for bit; those of a dual GEMM within the contest's tolerance. The checks are
-`tools.light.calls`, which `tools.first_light` runs on a B200. Needs a Hopper GPU, torch with CUDA, and
-nvidia-cutlass-dsl.
+into shared outputs (operands promised); what is chosen computes 15 overlapping calls of a benchmark case.
+Results are exact mode's, compared bit for bit; those of a dual GEMM within the contest's tolerance. `tools.light`
+has the checks, which `tools.first_light` runs on a B200. Needs a Hopper GPU, torch with CUDA, and nvidia-cutlass-dsl.
 """
 
 import argparse
@@ -19,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+
 
 def run_check(name, limit_s):
     """(name, seconds, "ok" or what went wrong) of one check in a process of its own."""

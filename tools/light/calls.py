@@ -115,7 +115,7 @@ def solve(
 def two_kernels() -> None:
     """Kernels of different compilations have the same entry name; each launch must run its own code."""
     for tile in (64, 192, 64):
-        solve("group_gemm", arguments(CASES["edges"]), ((tile, 1, 1, 1),))  # type: ignore[arg-type]
+        solve("group_gemm", arguments(CASES["edges"]), ((tile, 1, 1, 1),))
 
 
 def of_configuration(

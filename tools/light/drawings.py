@@ -1,4 +1,4 @@
-"""Pictures of the page as SVG text: when each step ran, bars, lines. Numbers are pixels unless a name says otherwise."""
+"""Pictures of the page as SVG text: when each step ran, bars, lines. Lengths are pixels."""
 
 from __future__ import annotations
 

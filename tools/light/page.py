@@ -138,7 +138,9 @@ def cases(record: Record) -> str:
     rows, timed = [], []
     for step in modes:
         good = sum(check["passed"] for check in step["checks"])
-        rows.append((step["title"], step["state"], f"{good} passed, {len(step['checks']) - good} failed", step["reason"]))
+        rows.append(
+            (step["title"], step["state"], f"{good} passed, {len(step['checks']) - good} failed", step["reason"])
+        )
         mode, problem = step["name"].split(".")
         for figure in step["figures"]:
             benchmark = PROBLEMS[problem].benchmarks[figure["case"]]
@@ -156,17 +158,12 @@ def rows_of(record: Record, kind: str, problem: str) -> list[Mapping[str, Any]]:
     return [figure for step in record["steps"] if step["name"] == name for figure in step["figures"]]
 
 
-def shape_name(shape: Sequence[int]) -> str:
-    tile, cta_group, per_sm, k_split = shape
-    return f"{128 * cta_group}x{tile}, {per_sm} per SM" + (f", K in {k_split}" if k_split > 1 else "")
-
-
 def times(record: Record, problem: str) -> str:
     """Bars of the rows beside ours, then every configuration's time by case."""
     figures = rows_of(record, "compare", problem)
     groups: dict[str, dict[str, float]] = {}
     for figure in figures:
-        if not figure.get("configuration"):
+        if "configuration" not in figure:
             label = figure["row"] + (" (host included)" if figure["host_included"] else "")
             groups.setdefault(f"case {figure['case']}", {})[label] = figure["us"]
     if record.get("device") == "b200":
@@ -180,17 +177,15 @@ def times(record: Record, problem: str) -> str:
 def heat(figures: Sequence[Mapping[str, Any]]) -> str:
     """A row per configuration, a column per case and kind of launches; the redder, the slower than the best."""
     cells = {
-        (tuple(figure["configuration"]), figure["case"], figure["launches"]): figure["us"]
-        for figure in figures
-        if figure.get("configuration")
+        (figure["name"], figure["case"], figure["launches"]): figure["us"] for figure in figures if "name" in figure
     }
     columns = sorted({(case, launches) for _, case, launches in cells})
     best = {
         column: min(us for (_, case, launches), us in cells.items() if (case, launches) == column) for column in columns
     }
     rows = []
-    for shape in sorted({shape for shape, _, _ in cells}):
-        row = [shape_name(shape)]
+    for shape in dict.fromkeys(shape for shape, _, _ in cells):
+        row = [shape]
         for column in columns:
             us = cells.get((shape, *column))
             row.append("<td>–</td>" if us is None else heat_cell(us, us / best[column]))
@@ -210,13 +205,17 @@ def suggestion(record: Record) -> str:
     if not found:
         return ""
     (last,) = found[-1:]
-    penalties = [(name, f"{value:,.0f}", f"{last['suggested'][name]:,.0f}") for name, value in last["penalties"].items()]
-    penalties.append(("chosen time / best time, geometric mean", f"{last['ratio']:.4f}", f"{last['suggested ratio']:.4f}"))
+    penalties = [
+        (name, f"{value:,.0f}", f"{last['suggested'][name]:,.0f}") for name, value in last["penalties"].items()
+    ]
+    penalties.append(
+        ("chosen time / best time, geometric mean", f"{last['ratio']:.4f}", f"{last['suggested ratio']:.4f}")
+    )
     rows = [
         (
-            *(f"{case['problem']}, case {case['case']}, {case['launches']}", shape_name(case["chosen"])),
-            *(f"{case['chosen us']:.2f}", shape_name(case["best"]), f"{case['best us']:.2f}", f"{case['ratio']:.3f}"),
-            *(shape_name(case["suggested"]), f"{case['suggested ratio']:.3f}", case["configurations"]),
+            *(f"{case['problem']}, case {case['case']}, {case['launches']}", case["chosen"]),
+            *(f"{case['chosen us']:.2f}", case["best"], f"{case['best us']:.2f}", f"{case['ratio']:.3f}"),
+            *(case["suggested"], f"{case['suggested ratio']:.3f}", case["configurations"]),
         )
         for case in last["cases"]
     ]
@@ -231,7 +230,7 @@ def stages(record: Record) -> str:
         series: dict[str, dict[str, list[tuple[float, float]]]] = {}
         for figure in rows_of(record, "stages", problem):
             title = f"{problem}, case {figure['case']}, {figure['launches']}"
-            of_shape = series.setdefault(title, {}).setdefault(shape_name(figure["configuration"]), [])
+            of_shape = series.setdefault(title, {}).setdefault(figure["name"], [])
             of_shape.append((figure["stages"], figure["us"]))
         for title, of_case in series.items():
             parts.append(f"<h3>{escape(title)}</h3>{drawings.lines(of_case, 'stages', 'us')}")

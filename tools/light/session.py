@@ -130,8 +130,8 @@ def line(outcome: Outcome) -> str:
     """An outcome as a line of the console."""
     counts = [f"{len(outcome.checks)} checks"] if outcome.checks else []
     counts += [f"{len(outcome.figures)} figures"] if len(outcome.figures) > 1 else []
-    reason = f": {outcome.reason}" if outcome.reason else ""
-    return f"{outcome.state:<9} {outcome.seconds:6.1f} s  {outcome.title}{reason or ': ' * bool(counts) + ', '.join(counts)}"
+    remark = outcome.reason or ", ".join(counts)
+    return f"{outcome.state:<9} {outcome.seconds:6.1f} s  {outcome.title}{': ' * bool(remark)}{remark}"
 
 
 def save(record: Record, outcomes: list[Outcome], sitting: Sitting, folder: Path) -> None:
@@ -139,7 +139,10 @@ def save(record: Record, outcomes: list[Outcome], sitting: Sitting, folder: Path
     record["seconds"] = round(sitting.elapsed(), 1)
     record["interrupted"] = sitting.ended
     record["steps"] = [dataclasses.asdict(outcome) for outcome in outcomes]
-    texts = {"json": json.dumps(record, separators=(",", ":")).replace("},{", "},\n{") + "\n", "html": page.page(record)}
+    texts = {
+        "json": json.dumps(record, separators=(",", ":")).replace("},{", "},\n{") + "\n",
+        "html": page.page(record),
+    }
     for kind, text in texts.items():
         path = folder / f"first_light.{kind}"
         temporary = path.with_suffix(".new")

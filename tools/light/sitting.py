@@ -1,4 +1,4 @@
-"""Runs steps within the time that there is: each in processes of its own, killed when they hang, reported when they die.
+"""Runs steps within the time that there is: in processes of their own, killed when they hang, reported when they die.
 
 A fault on a GPU is confined to the process that made the call, since a CUDA context is one process's. What has begun
 when a process is lost is a failed check, and another process goes on with what is left.
@@ -180,4 +180,3 @@ def verdict(step: Step, outcome: Outcome, how: str, is_limit: bool) -> tuple[str
     if missing or not (outcome.checks or outcome.figures):
         return FAILED, "; ".join(reasons) or "it reported nothing"
     return PASSED, ""
-

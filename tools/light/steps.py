@@ -70,7 +70,7 @@ def eval_command(device: str, mode: str, problem: str, specs: Path, *options: st
 
 
 def calls_steps(device: str, groups: Mapping[str, Sequence[str]]) -> list[Step]:
-    """Every configuration on odd shapes, pairs first; then the other kernels, and what is chosen for a benchmark case."""
+    """Every configuration on odd shapes, pairs first; then the other kernels, and the choice for a benchmark case."""
     reduced = device == EMULATOR
     found = []
     for group, checks in groups.items():

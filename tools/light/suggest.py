@@ -19,12 +19,14 @@ from typing import Any
 import harness.dsl  # noqa: F401
 import submission
 from harness.console import geomean
+from harness.plan_report import configuration_name
 
 PENALTIES = ("PAIR_BYTES", "SPLIT_BYTES", "ALONE_BYTES")  # constants of submission.py that Schedule.merits reads
 STEPS = 32  # values per power of ten that are tried
 DECADES = (3, 9)  # powers of ten between which a penalty is looked for
 ROUNDS = 4  # of the search, one penalty after the other
 GAIN = 1e-6  # a smaller one, relative, is none
+
 
 def shape_of(schedule: submission.Schedule) -> tuple[int, ...]:
     """The schedule's configuration."""
@@ -140,15 +142,15 @@ def suggestion(figures: Sequence[Mapping[str, Any]], sms: int) -> dict[str, Any]
         raise ValueError("no configuration was timed: there is nothing to suggest from")
     values = search(measured)
     with penalties(values):
-        after = [(list(each.chosen()), each.ratio()) for each in measured]
+        after = [(configuration_name(each.chosen()), each.ratio()) for each in measured]
     cases = [
         {
             "problem": each.problem,
             "case": each.case,
             "launches": "overlapping" if each.overlapping else "in turn",
-            "chosen": list(each.chosen()),
+            "chosen": configuration_name(each.chosen()),
             "chosen us": each.times[each.chosen()],
-            "best": list(each.best()),
+            "best": configuration_name(each.best()),
             "best us": each.times[each.best()],
             "ratio": round(each.ratio(), 4),
             "suggested": suggested,

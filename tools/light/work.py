@@ -1,12 +1,12 @@
 """What the process of a step does; it writes events to the file that LIGHT_RESULTS names (`outcomes`).
 
-    python -m tools.light.work which                     the device that there is
-    python -m tools.light.work survey                    device, driver, versions, hash of submission.py, check groups
-    python -m tools.light.work calls GROUP [CHECK ...]   checks of a group of `calls`
-    python -m tools.light.work compare PROBLEM           times: ours, baseline, memory, every configuration
-    python -m tools.light.work stages PROBLEM            times with fewer stages
-    python -m tools.light.work profile CONSTANTS.json    the clock's chip profile, from measured constants
-    python -m tools.light.work suggest FIGURES.json      better penalties for the choice
+python -m tools.light.work which                     the device that there is
+python -m tools.light.work survey                    device, driver, versions, hash of submission.py, check groups
+python -m tools.light.work calls GROUP [CHECK ...]   checks of a group of `calls`
+python -m tools.light.work compare PROBLEM           times: ours, baseline, memory, every configuration
+python -m tools.light.work stages PROBLEM            times with fewer stages
+python -m tools.light.work profile CONSTANTS.json    the clock's chip profile, from measured constants
+python -m tools.light.work suggest FIGURES.json      better penalties for the choice
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from harness import devices
 from tools.light.outcomes import Writer, is_skipped
 
 REPEATS = 10  # of a timing
-FEWEST_STAGES = 2
 
 
 def which(writer: Writer) -> None:
@@ -147,17 +146,17 @@ def both_ways(submission: Any, shape: tuple[int, ...]) -> Iterator[tuple[str, Ca
     yield "in turn", functools.partial(submission.run, configurations=(shape,))
 
 
-def compare(writer: Writer, name: str) -> None:
+def compare(writer: Writer, problem: str) -> None:
     """First the rows beside ours in every case, then every configuration, pairs first, with launches of both kinds."""
     import torch
 
     import reference
     import submission
+    from harness.plan_report import configuration_name
     from tools.rings import memory_rows
-    from tools.truth import configuration_name
 
     sms = torch.cuda.get_device_properties(0).multi_processor_count
-    cases = timed_cases(name)
+    cases = timed_cases(problem)
     for of in cases:
         schedule = None
         if of.products:
@@ -165,15 +164,16 @@ def compare(writer: Writer, name: str) -> None:
         measure(writer, of, "ours, overlapping", submission.custom_kernel, of.inputs)
         measure(writer, of, "ours, in turn", submission.solve, of.inputs)
         if reference.has_native_scaled_mm():
-            measure(writer, of, "torch._scaled_mm", reference.REFERENCES[name].baseline, of.inputs)
+            measure(writer, of, "torch._scaled_mm", reference.REFERENCES[problem].baseline, of.inputs)
         for row in memory_rows(of.nbytes, schedule, sms, len(of.inputs)):
             measure(writer, of, row.name, row.call, row.inputs)
     for of in cases:
         shapes = submission.shapes(of.products) if of.products else []
         for shape in sorted(shapes, key=lambda x: -x.cta_group):
             for launches, call in both_ways(submission, shape):
-                facts = {"configuration": shape, "launches": launches, "sizes": ordered_sizes(of), "sms": sms}
-                label = f"{configuration_name(shape)}, {launches}"
+                name = configuration_name(shape)
+                facts = {"configuration": shape, "name": name, "launches": launches, "sizes": ordered_sizes(of)}
+                label = f"{name}, {launches}"
                 measure(writer, of, label, call, of.inputs, products=of.products, **facts)
 
 
@@ -184,26 +184,27 @@ def ordered_sizes(of: Timed) -> list[tuple[int, ...]]:
     return list(submission.configure(of.sizes, 148, products=of.products)[0].schedule.sizes)
 
 
-def stages(writer: Writer, name: str) -> None:
+def stages(writer: Writer, problem: str) -> None:
     """Configurations in the order of the choice, each with 2 stages, 3, ... up to those that fit, in every case."""
     import torch
 
     import submission
-    from tools.light.stages import at_most
-    from tools.truth import configuration_name
+    from harness.plan_report import configuration_name
+    from tools.stages import FEWEST, at_most
 
     sms = torch.cuda.get_device_properties(0).multi_processor_count
-    cases = timed_cases(name)
+    cases = timed_cases(problem)
     ordered = [submission.candidates(tuple(ordered_sizes(of)), sms, True, of.products) for of in cases]
     for rank in range(max(map(len, ordered))):
         for of, schedules in zip(cases, ordered):
             if rank < len(schedules):
                 plan = schedules[rank].plan
                 shape = submission.Configuration(plan.token_tile, plan.cta_group, plan.ctas_per_sm, plan.k_split)
-                for count in range(FEWEST_STAGES, plan.stages + 1):
+                for count in range(FEWEST, plan.stages + 1):
                     for launches, call in both_ways(at_most(count), shape):
-                        label = f"{configuration_name(shape)}, {count} stages, {launches}"
-                        facts = {"configuration": shape, "launches": launches, "stages": count}
+                        name = configuration_name(shape)
+                        label = f"{name}, {count} stages, {launches}"
+                        facts = {"configuration": shape, "name": name, "launches": launches, "stages": count}
                         measure(writer, of, label, call, of.inputs, fitting=plan.stages, **facts)
 
 
