@@ -180,8 +180,9 @@ def compare(writer: Writer, problem: str) -> None:
 def ordered_sizes(of: Timed) -> list[tuple[int, ...]]:
     """(M, N, K) of the groups of the first launch, in the order of its tiles."""
     import submission
+    from harness.plan_report import current_sms
 
-    return list(submission.configure(of.sizes, 148, products=of.products)[0].schedule.sizes)
+    return list(submission.configure(of.sizes, current_sms(), products=of.products)[0].schedule.sizes)
 
 
 def stages(writer: Writer, problem: str) -> None:
