@@ -15,7 +15,7 @@ import msgspec
 from harness import messages
 from harness.cases import REHEARSAL_SLOTS, Case, Inputs
 from harness.counts import launches_text
-from harness.results import Result
+from harness.results import Plans, Result
 from harness.timing import Limits, Stats, measure, release_memory, repeat, time_calls
 
 if TYPE_CHECKING:  # it imports torch
@@ -208,6 +208,23 @@ def check_call(
     passed, message = trial.compare(slot, expected[0])
     sizes = tuple(reference.problem_sizes(data))
     return Checked(passed, message, launches, sizes, reference.minimum_traffic(data)), expected[0]
+
+
+def offer_plans(trial: Trial) -> Result:
+    """The plans that can be forced on the case, none of which has run."""
+    reference = trial.case.reference
+    sizes = tuple(reference.problem_sizes(trial.inputs.take(trial.case)))
+    offered = trial.worker.ask(messages.Offer(trial.case.problem.name, sizes), messages.Offered)
+    return Result(True, plans=Plans(offered.plans, offered.chosen))
+
+
+def check_plan(trial: Trial, plan: str) -> Result:
+    """One call in a forced plan, on a copy of its input whose c has other values than are due."""
+    trial.worker.ask(messages.Force(plan), messages.Done)
+    data = trial.inputs.take(trial.case)
+    trial.store(0, data)
+    checked, _ = check_call(trial, 0, data, clone=True, counted=False, ahead=[])
+    return Result(checked.passed, checked.message)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from harness import clocks, counts
 from harness.console import geomean, make_console, make_table
 from harness.judge import OMITTED
-from harness.results import Result
+from harness.results import Plans, Result
 from harness.timing import Stats
 from task import Benchmark, Problem, TestSpec
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 CASE_COLUMNS = ["case", "shapes"]
+CHOSEN = "* "
+PLANS_TITLE = f"one call in every plan ({CHOSEN}chosen, - cannot take the case, exact: bit-exact)"
 
 
 class ConsoleReport:
@@ -57,6 +59,9 @@ class ConsoleReport:
         self.progress.stop()
         timed = any(result.stats for _, _, result in self.results)
         self.console.print(self._timing_table() if timed else self._result_table())
+        if any(result.plans and result.plans.names for _, _, result in self.results):
+            self._print(PLANS_TITLE, "bold")
+            self.console.print(self._plans_table())
         if any(result.counts for _, _, result in self.results):
             self._print(counts.TITLE, "bold")
             self.console.print(
@@ -112,6 +117,14 @@ class ConsoleReport:
         for number, spec, result in self.results:
             text = f"pass, {result.message}" if result.message else "pass"
             table.add_row(str(number), shapes_text(spec), _styled(result, text))
+        return table
+
+    def _plans_table(self) -> Table:
+        """A row for each plan, a column for each case."""
+        plans = {number: result.plans for number, _, result in self.results if result.plans}
+        table = make_table(["plan"], [f"case {number}" for number in plans])
+        for name in dict.fromkeys(name for of_case in plans.values() for name in of_case.names):
+            table.add_row(name, *(_plan_text(name, of_case) for of_case in plans.values()))
         return table
 
     def _timing_table(self) -> Table:
@@ -180,6 +193,18 @@ def shapes_text(spec: TestSpec) -> str:
         if key != "seed":
             parts.append(f"{key} {value}")
     return ", ".join(parts)
+
+
+def _plan_text(name: str, plans: Plans) -> Text:
+    from rich.text import Text
+
+    end = plans.ends.get(name)
+    if end is None:
+        return Text("-")
+    mark = CHOSEN if name == plans.chosen else ""
+    if not end.passed:
+        return Text(f"{mark}FAIL", style="bold red")
+    return Text(f"{mark}{'exact' if end.message == 'bit-exact' else 'pass'}", style="green")
 
 
 def _mean_text(stats: Stats) -> str:

@@ -16,6 +16,7 @@ A table whose file is missing says which command writes the file.
     soak                              every soak-NAME.json, a column each
     fuzz                              fuzz.json
     clock           PROFILE           clock-PROFILE.json: modelled times beside measured or published ones
+    sensitivity     PROFILE           sensitivity-PROFILE.json: constants that modelled times depend on
     overlaps        DEVICE            DEVICE-overlaps.json: early readers, and launches that overlap
     foreign         LIST              foreign-LIST.json: programs of others, and what a B200 made of them
     foreign-lists                     every other foreign-LIST.json: how many pass, and why the rest do not
@@ -45,6 +46,7 @@ from task import PROBLEMS, Benchmark, Problem, TestSpec
 from tools.clock_tables import clock
 from tools.foreign_tables import foreign_lists, foreign_programs
 from tools.overlap_tables import overlaps
+from tools.sensitivity_tables import sensitivity
 from tools.tables import MeasurementError, command_text, load, markdown, missing
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -286,6 +288,7 @@ KINDS: dict[str, Callable[[Path, str], str]] = {
     "soak": soak,
     "fuzz": fuzz,
     "clock": clock,
+    "sensitivity": sensitivity,
     "overlaps": overlaps,
     "foreign": foreign_programs,
     "foreign-lists": foreign_lists,
