@@ -36,9 +36,7 @@ def main() -> int:
     parser.add_argument("--save", type=Path, default=Path("first_light"), metavar="FOLDER", help="default: %(default)s")
     parser.add_argument("--minutes", type=float, default=MINUTES, metavar="N", help="at most; default: %(default)s")
     parser.add_argument("--only", action="append", default=[], metavar="PREFIX", help="steps whose names begin so")
-    parser.add_argument(
-        "--jobs", type=int, metavar="N", help="checks side by side; default: half of the cores, up to 8"
-    )
+    parser.add_argument("--jobs", type=int, metavar="N", help="checks side by side; default: most cores, up to 12")
     options = parser.parse_args()
     if not options.minutes > 0:
         parser.error(f"--minutes {options.minutes}: a sitting takes time")

@@ -19,19 +19,13 @@ from typing import Any
 import harness.dsl  # noqa: F401
 import submission
 from harness.console import geomean
-from harness.plan_report import configuration_name
+from harness.plan_report import configuration_name, configuration_of
 
 PENALTIES = ("PAIR_BYTES", "SPLIT_BYTES", "ALONE_BYTES")  # constants of submission.py that Schedule.merits reads
 STEPS = 32  # values per power of ten that are tried
 DECADES = (3, 9)  # powers of ten between which a penalty is looked for
 ROUNDS = 4  # of the search, one penalty after the other
 GAIN = 1e-6  # a smaller one, relative, is none
-
-
-def shape_of(schedule: submission.Schedule) -> tuple[int, ...]:
-    """The schedule's configuration."""
-    plan = schedule.plan
-    return plan.token_tile, plan.cta_group, plan.ctas_per_sm, plan.k_split
 
 
 Times = Mapping[tuple[int, ...], float]  # configuration -> microseconds
@@ -54,11 +48,11 @@ class Measured:
         """Those of the measured configurations, in the order in which `submission.shapes` has them."""
         configurations = tuple(map(submission.Configuration._make, sorted(self.times)))
         found = submission.candidates(self.sizes, self.sms, self.overlapping, self.products, configurations)
-        return sorted(found, key=shape_of)
+        return sorted(found, key=configuration_of)
 
     def chosen(self) -> tuple[int, ...]:
         """The measured configuration that the present penalties choose."""
-        return shape_of(min(self.schedules, key=lambda each: tuple(each.merits(self.overlapping).values())))
+        return configuration_of(min(self.schedules, key=lambda each: tuple(each.merits(self.overlapping).values())))
 
     def best(self) -> tuple[int, ...]:
         return min(self.times, key=lambda shape: self.times[shape])
