@@ -98,9 +98,13 @@ class Fetch(Message):
 
 
 class Time(Message):
-    """Call the submission on the inputs of slots 0 to `slots` - 1, back to back between two events. Answer: Timed."""
+    """Call the submission on the inputs of slots 0 to `slots` - 1, back to back between two events. Answer: Timed.
+
+    in_turn: its `solve`, of which each call waits for the one before, in place of its custom_kernel.
+    """
 
     slots: int
+    in_turn: bool = False
 
 
 class Clock(Message):
@@ -206,9 +210,9 @@ class Outputs(Message):
 
 
 class Timed(Message):
-    """Nanoseconds per call."""
+    """Nanoseconds per call; None where calls in turn were asked for and the submission has no `solve`."""
 
-    nanoseconds: float
+    nanoseconds: float | None
 
 
 class Modelled(Message):

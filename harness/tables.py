@@ -90,6 +90,9 @@ class ConsoleReport:
         if passed < len(self.numbers) or len(means) < len(self.results):
             return text
         text += f"; geomean {geomean(means):.3f} us"
+        in_turn = [result.in_turn.mean / 1e3 for _, _, result in self.results if result.in_turn]
+        if len(in_turn) == len(self.results):
+            text += f", in turn {geomean(in_turn):.3f} us"
         if any(result.plain_read for _, _, result in self.results):
             return f"{text}, {OMITTED}"
         if [self.problem.find_benchmark(spec) for _, spec, _ in self.results] == list(self.problem.benchmarks):
@@ -128,13 +131,18 @@ class ConsoleReport:
         if any(result.plain_read for _, _, result in self.results):
             return self._pipeline_table()
         baseline = any(result.baseline for _, _, result in self.results)
-        names = ["us", "best .. worst", "speed\nof\nlight", "ratio", "best\npublished"]
+        in_turn = any(result.in_turn for _, _, result in self.results)
+        names = ["us", "best .. worst", *(["us,\nin turn", "best .. worst"] if in_turn else [])]
+        names += ["speed\nof\nlight", "ratio", "best\npublished"]
         table = make_table(CASE_COLUMNS, names + (["torch.\n_scaled_mm", "speed-up"] if baseline else []))
         for number, spec, result in self.results:
             row: list[str | Text] = [str(number), shapes_text(spec)]
             if result.stats:
                 mean_us = result.stats.mean / 1e3
                 row += [_mean_text(result.stats), _range_text(result.stats)]
+                if in_turn:
+                    alone = result.in_turn
+                    row += [_mean_text(alone), _range_text(alone)] if alone else ["-", "-"]
                 row += _against(self.problem.find_benchmark(spec), mean_us)
                 if result.baseline:
                     row += [f"{result.baseline.mean / 1e3:.3f}", f"{result.baseline.mean / result.stats.mean:.2f}"]
