@@ -6,7 +6,7 @@
 
 Steps, the most valuable first: every configuration forced on odd shapes, pairs first, alone and in 15 overlapping
 calls; the contest's tests; its benchmark beside torch's own kernels; its leaderboard mode; every configuration timed;
-the constants of the clock's chip profile; fewer stages than fit; better penalties for the choice. Each runs in
+the constants of the clock's chip profile; fewer stages than fit; better constants for the choice. Each runs in
 processes of its own with a time limit: what hangs is killed, what dies is reported, the rest goes on. On a Hopper GPU
 the same runs with tensor memory and tensor core in software (results) or omitted (times).
 

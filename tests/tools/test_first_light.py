@@ -1,4 +1,4 @@
-"""tools.first_light: the plan of steps, the page, the penalties that it suggests, and the command in the emulator."""
+"""tools.first_light: the plan of steps, the page, the constants that it suggests, and the command in the emulator."""
 
 import html.parser
 import itertools
@@ -192,10 +192,10 @@ SMS = 148
 SIZES = (((384, 3072, 4096), (192, 3072, 4096)), ((128, 4096, 1536),), ((40, 7168, 2048),) * 8)
 
 
-def figures(penalties):
-    """Times in the order of the merits under these penalties."""
+def figures(constants):
+    """Times in the order of the merits under these constants."""
     found = []
-    with suggest.penalties(penalties):
+    with suggest.constants(constants):
         for case, sizes in enumerate(SIZES):
             for overlapping in (True, False):
                 for rank, schedule in enumerate(submission.candidates(sizes, SMS, overlapping)):
@@ -209,19 +209,19 @@ def figures(penalties):
 
 def test_a_choice_that_is_right_is_kept():
     found = suggest.suggestion(figures({}), SMS)
-    assert found["suggested"] == found["penalties"] == suggest.current()
+    assert found["suggested"] == found["constants"] == suggest.current()
     assert found["ratio"] == found["suggested ratio"] == 1
     assert all(case["chosen"] == case["best"] == case["suggested"] for case in found["cases"])
     assert len(found["cases"]) == 2 * len(SIZES)
 
 
-def test_penalties_of_another_chip_are_found():
+def test_constants_of_another_chip_are_found():
     before = suggest.current()
     found = suggest.suggestion(figures({"PAIR_BYTES": 20_000, "ALONE_BYTES": 100_000, "SPLIT_BYTES": 5_000}), SMS)
     assert found["ratio"] > 1.1
     assert found["suggested ratio"] == 1 and all(case["suggested"] == case["best"] for case in found["cases"])
     assert suggest.current() == before
-    with suggest.penalties(found["suggested"]):
+    with suggest.constants(found["suggested"]):
         for sizes, overlapping in itertools.product(SIZES, (True, False)):
             best = [case["best"] for case in found["cases"] if case["case"] == SIZES.index(sizes)]
             names = configuration_name(configuration_of(submission.candidates(sizes, SMS, overlapping)[0]))

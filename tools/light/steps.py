@@ -196,7 +196,7 @@ def last_steps(device: str, folder: Path) -> list[Step]:
             needs_file=constants,
         ),
         Step(
-            *("suggest", "penalties of the choice", plain_work("suggest", str(figures))),
+            *("suggest", "constants of the choice", plain_work("suggest", str(figures))),
             limit_s=20,
             needs_s=5,
             measures=True,

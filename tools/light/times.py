@@ -90,7 +90,7 @@ def ordered_sizes(of: Timed) -> submission.Sizes:
 
 
 def in_order_of_choice(cases: list[Timed]) -> Iterator[tuple[Timed, submission.Schedule]]:
-    """Every case with the best configuration by the present penalties, then every case with the next, ..."""
+    """Every case with the best configuration by the present constants, then every case with the next, ..."""
     ordered = [
         submission.candidates(ordered_sizes(of), current_sms(), True, of.products) for of in cases if of.products
     ]

@@ -6,7 +6,7 @@ python -m tools.light.work calls GROUP [CHECK ...]   checks of a group of `calls
 python -m tools.light.work compare PROBLEM           times: ours, baseline, memory, every configuration
 python -m tools.light.work stages PROBLEM            times with fewer stages
 python -m tools.light.work profile CONSTANTS.json    the clock's chip profile, from measured constants
-python -m tools.light.work suggest FIGURES.json      better penalties for the choice
+python -m tools.light.work suggest FIGURES.json      better constants for the choice
 """
 
 from __future__ import annotations
