@@ -60,14 +60,10 @@ def point(times: list[float], **facts: Any) -> Point:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def configuration_name(shape: tuple[int, ...]) -> str:
-    """As in tools.compare."""
-    tile, cta_group, per_sm, k_split = shape
-    return f"{128 * cta_group}x{tile}, {per_sm} per SM" + (f", K in {k_split}" if k_split > 1 else "")
-
-
 def our_rows(submission: Any, inputs: list[Any], products: int, hopper: bool) -> Iterator[tuple[Row, Point]]:
     """(row, its facts) of our kernel, in its launch and in every configuration."""
+    from harness.plan_report import configuration_name
+
     mode = "timing" if hopper else None
 
     def both(name: str, call: Kernel) -> Iterator[tuple[Row, Point]]:
