@@ -122,10 +122,14 @@ def varied_chip(chip: Chip, varied: Varied, counts: Iterable[str]) -> Chip:
 
 
 def counts_of(name: str) -> set[str]:
-    """The constants of a profile that count things."""
+    """The constants of a profile that count things; a cost is a factor."""
     path = PROFILES / f"{name}.json"
     data = json.loads((path if path.exists() else Path(name)).read_text())
-    return {constant for constant, entry in data["constants"].items() if entry["unit"] == "count"}
+    return {
+        constant
+        for constant, entry in data["constants"].items()
+        if entry["unit"] == "count" and not constant.endswith("_cost")
+    }
 
 
 @functools.lru_cache(maxsize=2)
