@@ -1,9 +1,13 @@
 """eval.py test --plans all: every case in every plan that can take it; a plan that fails, fails alone."""
 
+import itertools
+import re
+
 import pytest
 
 import submission
-from harness import messages, plan_report
+from harness import messages, options, plan_report
+from task import GROUP_GEMM
 from tests.harness.local_worker import LocalWorker
 from tests.support.commands import ROOT, run_eval, run_protocol
 
@@ -68,6 +72,17 @@ def test_plans_of_other_problems(problem):
     legal = submission.shapes(2) if problem == "dual_gemm" else []
     assert names == [plan_report.configuration_name(shape) for shape in legal]
     assert chosen in names if names else chosen == ""
+
+
+def test_the_readme_names_what_the_ten_tests_choose():
+    chosen = set()
+    for spec in GROUP_GEMM.parse_specs(GROUP_GEMM.tests):
+        sizes = list(zip(*(spec.args[name] for name in "mnk"), itertools.repeat(1)))
+        chosen |= {each.schedule.plan for each in submission.configure(tuple(sizes), options.B200_SMS)}
+    (sentence,) = re.findall(r"- The contest's ten tests .*", (ROOT / "README.md").read_text())
+    tiles = {f"{submission.WEIGHT_TILE * plan.cta_group}x{plan.token_tile}" for plan in chosen}
+    assert set(re.findall(r"\d+x\d+", sentence)) == tiles
+    assert ("single CTAs only" in sentence) == ({plan.cta_group for plan in chosen} == {1})
 
 
 def test_a_name_belongs_to_one_configuration():

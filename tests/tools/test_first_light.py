@@ -53,6 +53,8 @@ def test_steps_of_a_device(device, tmp_path):
         if mode in modes:
             specs = PROBLEMS[problem].read_spec_file(tmp_path / f"{step.name}.specs")
             assert len(specs) == len(step.expected)
+            limit_s = float(step.command[step.command.index("--timeout") + 1])
+            assert limit_s < step.limit_s if mode == "test" else limit_s >= step.limit_s  # slow is not wrong
             assert device == EMULATOR or len(specs) == (10 if mode == "test" else len(PROBLEMS[problem].benchmarks))
     refused = {step.name.split(".")[0] for step in found if step.refusal}
     assert refused == {B200: set(), HOPPER: {"leaderboard"}, EMULATOR: {"compare", "stages"}}[device]

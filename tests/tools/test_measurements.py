@@ -266,7 +266,7 @@ def test_commands_exist(path):
     """Modules and files that documents start by `python`, and targets that they `make`; the log's are of their time."""
     code = "\n".join(map("".join, re.findall(r"```\w*\n(.*?)```|`([^`\n]+)`", path.read_text(), flags=re.DOTALL)))
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
-    unknown = {f"make {name}" for name in re.findall(r"^make ([a-z]+)", code, flags=re.MULTILINE)}
+    unknown = {f"make {name}" for name in re.findall(r"^make ([a-z0-9]+)", code, flags=re.MULTILINE)}
     unknown -= {f"make {name}" for name in targets}
     for name in set(re.findall(r"python -m ([\w.]+)", code)) - {"venv"}:
         if importlib.util.find_spec(name) is None:
