@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
+from task import PROBLEMS
 from tools.ladders import errors
-from tools.tables import command_text, load, markdown, missing
+from tools.modelled import OURS
+from tools.tables import MeasurementError, command_text, load, markdown, missing
 from tools.validate import summary
+
+TITLES = {"group_gemm": "group GEMM", "dual_gemm": "dual GEMM", "gemm": "GEMM", "gemv": "GEMV"}
+IN_BAND = 0.9  # of the published points
 
 
 def clock(results: Path, name: str) -> str:
@@ -60,3 +67,83 @@ def _published(saved: dict[str, Any]) -> str:
     ]
     table = markdown(["set", "version", "case", "published, us", "modelled, us", "error"], every)
     return f"{markdown(header, rows)}\n\n{table}\n\n{command_text('tools.ladders', saved['command'])}"
+
+
+def phases(results: Path, name: str) -> str:
+    """Phases of kernels, from traces that their author published, and modelled. name: of the chip."""
+    saved = load(results / f"clock-phases-{name}.json")
+    if saved is None:
+        return missing(f"python -m tools.phases FOLDER --save docs/results/clock-phases-{name}.json")
+    rows = [
+        [f"{point['version']}, {title}"]
+        + [f"{us:.2f}" for us in (published := point["published"][key], modelled := point["modelled"][key])]
+        + [f"{modelled / published - 1:+.0%}"]
+        for point in saved["points"]
+        for key, title in (("set_up_us", "set-up"), ("epilogue_us", "epilogue"), ("us", "whole launch"))
+    ]
+    return f"{markdown(['phase', 'published, us', 'modelled, us', 'error'], rows)}\n\n" + command_text(
+        "tools.phases", saved["command"]
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Modelled times of a B200
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def band(points: Sequence[dict[str, Any]]) -> tuple[float, float]:
+    """What a modelled time has to be multiplied with for silicon's, in the middle IN_BAND of these points: low, high."""
+    ratios = sorted(point["silicon_us"] / point["modelled_us"] for point in points)
+    outside = round(len(ratios) * (1 - IN_BAND)) // 2
+    return ratios[outside], ratios[-1 - outside]
+
+
+def modelled(results: Path, name: str) -> str:
+    """Modelled times of our kernels and of the best published one, beside published times. name: of the chip, then
+    "every" for a row of each case; without it the group GEMM's cases and a mean of each problem.
+    """
+    chip, _, extent = name.partition(" ")
+    saved, known = load(results / f"clock-ours-{chip}.json"), load(results / f"clock-{chip}.json")
+    if saved is None or known is None:
+        return missing(f"python -m tools.modelled --save docs/results/clock-ours-{chip}.json")
+    if extent not in ("", "every"):
+        raise MeasurementError(f"table 'modelled {name}': {extent!r} is not 'every'")
+    figures = {(point["entry"], point["problem"], point["case"]): point for point in saved["points"]}
+    others = list(dict.fromkeys(entry for entry, _, _ in figures if entry != OURS))
+    low, high = band(known["points"])
+
+    def cell(entry: str, problem: str, cases: Sequence[int], kind: str) -> str:
+        found = [figures[place][kind] for case in cases if (place := (entry, problem, case)) in figures]
+        if len(found) < len(cases):
+            return "-"
+        us = geometric_mean(found)
+        return f"{us:.2f} ({low * us:.2f} to {high * us:.2f})"
+
+    rows = []
+    for problem, contest in PROBLEMS.items():
+        every = range(len(contest.benchmarks))
+        single = [[case] for case in every] if extent or problem == next(iter(PROBLEMS)) else []
+        for cases in [*single, list(every)]:
+            published = [contest.benchmarks[case] for case in cases]
+            label = f"case {cases[0]}" if len(cases) == 1 and len(every) > 1 else "geometric mean"
+            limit = geometric_mean(case.speed_of_light_us for case in published)
+            best = geometric_mean(case.best_published_us for case in published)
+            rows.append([
+                f"{TITLES[problem]}, {label}",
+                f"{limit:#.3g}",
+                f"{best:#.3g}",
+                *(cell(entry, problem, cases, "in_turn_us") for entry in others),
+                cell(OURS, problem, cases, "overlapping_us"),
+                cell(OURS, problem, cases, "in_turn_us"),
+            ])  # fmt: skip
+    header = ["us on a B200; **modelled, not measured**: (90 % band)", "speed of light", "best published of the case"]
+    header += [f"{entry}, modelled" for entry in others] + ["ours, overlapping, modelled", "ours, in turn, modelled"]
+    return f"{markdown(header, rows)}\n\n{_band_text(known['points'], low, high)}"
+
+
+def _band_text(points: Sequence[dict[str, Any]], low: float, high: float) -> str:
+    found = errors(points)
+    return (
+        f"Of {found['points']} published times of others' programs the clock is off by {found['median']:.0%} in the "
+        f"median, and silicon takes {low:.2f} to {high:.2f} times as long in {IN_BAND:.0%} of them: the bands."
+    )
