@@ -8,7 +8,7 @@ from statistics import geometric_mean
 from typing import Any
 
 from task import PROBLEMS
-from tools.ladders import errors
+from tools.ladders import counted, errors
 from tools.modelled import OURS
 from tools.tables import MeasurementError, command_text, load, markdown, missing
 from tools.validate import summary
@@ -48,11 +48,19 @@ def _published(saved: dict[str, Any]) -> str:
     """A row for each set of points, one for all of them, then every point."""
     points = saved["points"]
     rows = []
-    for chosen in [*dict.fromkeys(point["set"] for point in points), ""]:
-        figures = errors([point for point in points if chosen in ("", point["set"])])
+    sets = list(dict.fromkeys(point["set"] for point in points))
+    counts = [(name, counted([point for point in points if point["set"] == name])) for name in sets]
+    counts += [
+        ("**all**", counted(points)),
+        ("on a floor, not counted", [point for point in points if "floor" in point]),
+    ]
+    for name, chosen in counts:
+        if not chosen:
+            continue
+        figures = errors(chosen)
         shares = [f"{100 * figures[key]:.1f} %" for key in ("median", "p90", "signed")]
         pairs = f"{100 * figures['ordered']:.0f} % of {figures['pairs']}"
-        rows.append([chosen or "**all**", str(figures["points"]), *shares, pairs])
+        rows.append([name, str(figures["points"]), *shares, pairs])
     header = ["set", "points", "median error", "90th percentile", "mean signed", "pairs in order"]
     every = [
         [
@@ -61,7 +69,8 @@ def _published(saved: dict[str, Any]) -> str:
             point["case"],
             f"{point['silicon_us']:.2f}",
             f"{point['modelled_us']:.2f}",
-            f"{100 * (point['modelled_us'] / point['silicon_us'] - 1):+.1f} %",
+            f"{100 * (point['modelled_us'] / point['silicon_us'] - 1):+.1f} %"
+            + (" (floor)" if "floor" in point else ""),
         ]
         for point in points
     ]
@@ -74,13 +83,11 @@ def phases(results: Path, name: str) -> str:
     saved = load(results / f"clock-phases-{name}.json")
     if saved is None:
         return missing(f"python -m tools.phases FOLDER --save docs/results/clock-phases-{name}.json")
-    rows = [
-        [f"{point['version']}, {title}"]
-        + [f"{us:.2f}" for us in (published := point["published"][key], modelled := point["modelled"][key])]
-        + [f"{modelled / published - 1:+.0%}"]
-        for point in saved["points"]
-        for key, title in (("set_up_us", "set-up"), ("epilogue_us", "epilogue"), ("us", "whole launch"))
-    ]
+    rows = []
+    for point in saved["points"]:
+        for key, title in (("set_up_us", "set-up"), ("epilogue_us", "epilogue"), ("us", "whole launch")):
+            silicon, us = point["published"][key], point["modelled"][key]
+            rows.append([f"{point['version']}, {title}", f"{silicon:.2f}", f"{us:.2f}", f"{us / silicon - 1:+.0%}"])
     return f"{markdown(['phase', 'published, us', 'modelled, us', 'error'], rows)}\n\n" + command_text(
         "tools.phases", saved["command"]
     )
@@ -92,7 +99,7 @@ def phases(results: Path, name: str) -> str:
 
 
 def band(points: Sequence[dict[str, Any]]) -> tuple[float, float]:
-    """What a modelled time has to be multiplied with for silicon's, in the middle IN_BAND of these points: low, high."""
+    """By what a modelled time has to be multiplied for silicon's, in the middle IN_BAND of these points: low, high."""
     ratios = sorted(point["silicon_us"] / point["modelled_us"] for point in points)
     outside = round(len(ratios) * (1 - IN_BAND)) // 2
     return ratios[outside], ratios[-1 - outside]
@@ -110,7 +117,8 @@ def modelled(results: Path, name: str) -> str:
         raise MeasurementError(f"table 'modelled {name}': {extent!r} is not 'every'")
     figures = {(point["entry"], point["problem"], point["case"]): point for point in saved["points"]}
     others = list(dict.fromkeys(entry for entry, _, _ in figures if entry != OURS))
-    low, high = band(known["points"])
+    points = counted(known["points"])
+    low, high = band(points)
 
     def cell(entry: str, problem: str, cases: Sequence[int], kind: str) -> str:
         found = [figures[place][kind] for case in cases if (place := (entry, problem, case)) in figures]
@@ -138,7 +146,7 @@ def modelled(results: Path, name: str) -> str:
             ])  # fmt: skip
     header = ["us on a B200; **modelled, not measured**: (90 % band)", "speed of light", "best published of the case"]
     header += [f"{entry}, modelled" for entry in others] + ["ours, overlapping, modelled", "ours, in turn, modelled"]
-    return f"{markdown(header, rows)}\n\n{_band_text(known['points'], low, high)}"
+    return f"{markdown(header, rows)}\n\n{_band_text(points, low, high)}"
 
 
 def _band_text(points: Sequence[dict[str, Any]], low: float, high: float) -> str:

@@ -4,12 +4,12 @@
                             [--set NAME=VALUE ...] [--only TEXT]
 
 FOLDER has recordings of `tools.ladder_record`: LADDER-VERSION.xz, or LADDER-VERSION/CASE.xz for a contest's entry. Each
-is replayed as its authors timed it: a loop of calls in turn with other data each (emulator/clock/loop.py). Nothing of the
-profile comes from these times.
+is replayed as its authors timed it: a loop of calls in turn with other data each (emulator/clock/loop.py). Nothing of
+the profile comes from these times.
 
-What is compared is decided by what was published. A ladder is one author's versions in one case; a time that a FLOOR_SHARE
-of a ladder's versions share with two others or more, within FLOOR_WIDTH, is set by something else than the kernels, the
-host's work or the grid of 2.05 us: every point of such a case is shown and counted apart.
+What is compared is decided by what was published. A ladder is one author's versions in one case. Where FLOOR_SHARE of
+its versions share their time with two others or more, within FLOOR_WIDTH, something else than the kernels sets it, the
+host's work or the grid of 2.05 us: every point of such a ladder is shown, and not counted.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def calls_of(point: dict[str, Any]) -> int:
 def modelled_us(traces: list[Any], point: dict[str, Any], clock: str, changed: dict[str, float]) -> float:
     """Microseconds of a call in a loop of calls in turn, with other data each.
 
-    A loop that lasts longer than the chip holds its clock, with at least the tensor throughput that power was measured to
-    limit, runs at the sustained clock. clock, changed: the profile, and constants of it with other values, in cycles.
+    A loop that lasts longer than the chip holds its clock, with at least the tensor throughput that power was measured
+    to limit, runs at the sustained clock. clock, changed: the profile, and other values of its constants, in cycles.
     """
 
     def of_loop(sustained: bool) -> float:
@@ -140,6 +140,11 @@ def replayed(point: dict[str, Any], clock: str, changed: dict[str, float]) -> di
     except EmulatorError as error:
         return {**row, "error": str(error)[:150]}
     return {**row, "modelled_us": round(us, 3)}
+
+
+def counted(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows that are not of a floor."""
+    return [row for row in rows if "floor" not in row]
 
 
 def errors(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
@@ -214,10 +219,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 continue
             rows.append(row)
             apart = 100 * (row["modelled_us"] / row["silicon_us"] - 1)
+            on_floor = "  floor" if "floor" in row else ""
             print(f"{row['set'][6:16]:10} {row['configuration']:32} {row['case']:16} {row['silicon_us']:8.2f} "
-                  f"{row['modelled_us']:8.2f} {apart:+6.1f} %{'  floor' if 'floor' in row else ''}", flush=True)  # fmt: skip
+                  f"{row['modelled_us']:8.2f} {apart:+6.1f} %{on_floor}", flush=True)  # fmt: skip
     for name in [*dict.fromkeys(row["set"] for row in rows), ""]:
-        of_set = [row for row in rows if name in ("", row["set"])]
+        of_set = [row for row in counted(rows) if name in ("", row["set"])]
         if of_set:
             print(name or "all", {key: round(value, 3) for key, value in errors(of_set).items()})
     if options.save:

@@ -26,8 +26,8 @@ DEVICE-PROBLEM.json is written by `python -m tools.compare --problem PROBLEM --s
 foreign-LIST.json by `python -m tools.foreign FOLDER --save FILE`, clock-PROFILE.json by
 `python -m tools.validate --recordings FOLDER --save FILE` or `python -m tools.ladders FOLDER --save FILE`,
 clock-ours-CHIP.json by `python -m tools.modelled --save FILE`, clock-phases-CHIP.json by
-`python -m tools.phases FOLDER --save FILE`. Cases are numbered from 0, as `--case` numbers them. Times are microseconds,
-medians over the repeats.
+`python -m tools.phases FOLDER --save FILE`. Cases are numbered from 0, as `--case` numbers them. Times are
+microseconds, medians over the repeats.
 """
 
 from __future__ import annotations

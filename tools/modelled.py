@@ -1,6 +1,6 @@
 """Modelled times of kernels on a chip that nobody here has: ours, and others' that run in the emulator.
 
-    python -m tools.modelled [--clock b200] [--problem NAME] [--best ENTRY.py] [--save docs/results/clock-ours-b200.json]
+    python -m tools.modelled [--clock b200] [--problem NAME] [--best ENTRY.py] [--save FILE.json]
 
 Every benchmark case of the problems is called once in the emulator, and its launches are replayed as the contest times
 them (emulator/clock/loop.py), overlapping as they were launched and in turn. --best: a contest's entry for the group

@@ -2,9 +2,10 @@
 
     python -m tools.phases FOLDER [--clock b200] [--save docs/results/clock-phases-b200.json]
 
-FOLDER has recordings of `tools.ladder_record`. The author of learn-cuda published a trace of one launch of v5 and v6 with
-ticks of 32 ns. Set-up is the time from a CTA's start to its first wait but that of the cluster; an epilogue, the time from the end of
-a warp's wait for the accumulator to its next such wait or its end. Both are medians, over CTAs and over epilogue warps.
+FOLDER has recordings of `tools.ladder_record`. The author of learn-cuda published a trace of one launch of v5 and v6
+with ticks of 32 ns. Set-up is the time from a CTA's start to its first wait but that for its cluster; an epilogue, the
+time from the end of a warp's wait for the accumulator to its next such wait or its end. Both are medians, over CTAs and
+over epilogue warps.
 """
 
 from __future__ import annotations
