@@ -193,6 +193,7 @@ def test_launches_of_a_call_share_its_data():
     usage = modelled_loop([trace, trace], tiny(), 5).replay.usage
     assert usage.dram_read == 5 * 32
     assert usage.dram_written == 5 * 128, "each line that is read takes the place of one that the flush has written"
+    assert modelled_loop([trace, trace], tiny(), 5, same_data=True).replay.usage.dram_read == 32
 
 
 def test_a_report_says_who_waits_for_what():
