@@ -17,9 +17,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import lzma
 import math
-import pickle
 import statistics
 import sys
 from collections import defaultdict
@@ -32,6 +30,7 @@ from typing import Any
 from emulator.clock.chip import profile
 from emulator.clock.loop import WORDS, modelled_loop
 from emulator.errors import EmulatorError
+from tools import ladder_record
 
 PUBLISHED = Path(__file__).resolve().parent.parent / "docs/results/b200-published.json"
 LADDERS = {"gpu-mode-kernels": "gn", "NVFP4_Kernels": "nv", "learn-cuda": "lc"}
@@ -134,7 +133,7 @@ def replayed(point: dict[str, Any], clock: str, changed: dict[str, float]) -> di
         "silicon_us": point["us"],
         **{key: point[key] for key in ("floor",) if key in point},
     }
-    traces = pickle.loads(lzma.decompress(point["recording"].read_bytes()))
+    traces = ladder_record.load(point["recording"])
     try:
         us = modelled_us(traces, point, clock, changed)
     except EmulatorError as error:

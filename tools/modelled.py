@@ -24,8 +24,7 @@ from emulator.clock.loop import modelled_loop
 from harness import ROOT
 from harness.options import command_parser
 from task import GROUP_GEMM, PROBLEMS
-from tools import records
-from tools.validate import load_traces
+from tools import ladder_record, records
 
 OURS = "ours"
 
@@ -48,7 +47,7 @@ def points_of(name: str, entry: Path, problem: str, clock: str) -> list[dict[str
     found = []
     with tempfile.TemporaryDirectory() as folder:
         for case, path in enumerate(recorded(entry, problem, Path(folder))):
-            traces = load_traces(path)
+            traces = ladder_record.load(path)
             overlapping, in_turn = (modelled_loop(traces, chip, calls, kind).us for kind in (None, False))
             figures = {"overlapping_us": round(overlapping, 3), "in_turn_us": round(in_turn, 3)}
             found.append({"entry": name, "problem": problem, "case": case, "calls": calls, **figures})

@@ -25,9 +25,8 @@ from emulator.clock.replay import replay
 from emulator.clock.timeline import CTA, WAIT
 from emulator.clock.trace import Trace
 from harness.options import command_parser
-from tools import records
+from tools import ladder_record, records
 from tools.ladders import PUBLISHED
-from tools.validate import load_traces
 
 SPANS = 1 << 22
 
@@ -87,7 +86,7 @@ def main(arguments: list[str] | None = None) -> None:
     for point in json.loads(PUBLISHED.read_text())["points"]:
         path = options.folder / f"lc-{point.get('version')}.xz"
         if "set_up_us" in point and path.exists():
-            (trace,) = load_traces(path)
+            (trace,) = ladder_record.load(path)
             published = {name: point[name] for name in ("set_up_us", "epilogue_us", "us")}
             points.append({"version": point["version"], "published": published, "modelled": phases(trace, chip)})
             print(points[-1], flush=True)
