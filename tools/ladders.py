@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.clock.chip import profile
-from emulator.clock.loop import WORDS, modelled_loop
+from emulator.clock.loop import LEAST, WORDS, modelled_loop
 from emulator.errors import EmulatorError
 from tools import ladder_record
 
@@ -37,6 +37,7 @@ LADDERS = {"gpu-mode-kernels": "gn", "NVFP4_Kernels": "nv", "learn-cuda": "lc"}
 """Prefixes of recordings."""
 CONTEST_CALLS = 15
 MATMUL_SECONDS, MATMUL_FLOPS = 10e-3, 2000e12  # learn-cuda's main.py: as many inputs as this rate reads in this time
+FEW = 3  # calls
 APART = 0.05  # pairs of versions that differ by more are compared in order
 FLOOR_SHARE, FLOOR_WIDTH = 1 / 3, 0.005
 
@@ -111,9 +112,10 @@ def modelled_us(traces: list[Any], point: dict[str, Any], clock: str, changed: d
         chip = profile(clock, sustained)
         for name, value in changed.items():
             chip = chip.with_constant(name, value)
-        return modelled_loop(traces, chip, calls, programmatic=False, words=WORDS // 4).us
+        return modelled_loop(traces, chip, calls, programmatic=False, words=WORDS // 4, least=least).us
 
     calls, limits = calls_of(point), profile(clock).sustained
+    least = FEW if point["source"] == "learn-cuda" else LEAST  # calls of 100 us and more are alike from the second on
     us = of_loop(sustained=False)
     if limits and point["source"] == "learn-cuda" and calls * us > limits.after_us:
         if 2 * point["m"] * point["n"] * point["k"] / us / 1e6 >= limits.tensor_tflops:

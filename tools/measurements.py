@@ -12,13 +12,13 @@ A table whose file is missing says which command writes the file.
     comparison      DEVICE-PROBLEM    DEVICE-PROBLEM.json: every row but the configurations
     configurations  DEVICE-PROBLEM    the same file: every configuration of the kernel
     model                             model.json: rooflines
-    modelled        CHIP [every]      clock-ours-CHIP.json: modelled times of ours and others, bands of clock-CHIP.json
+    modelled        CHIP [every]      clock-ours-CHIP.json: ours and others, with bands of clock-CHIP.json
     phases          CHIP              clock-phases-CHIP.json
     emulator                          emulator.json
     soak                              every soak-NAME.json, a column each
     fuzz                              fuzz.json
     clock           PROFILE           clock-PROFILE.json: modelled times beside measured or published ones
-    sensitivity     PROFILE           sensitivity-PROFILE.json of tools.sensitivity: constants that modelled times depend on
+    sensitivity     PROFILE           sensitivity-PROFILE.json of tools.sensitivity: constants by their weight
     overlaps        DEVICE            DEVICE-overlaps.json: early readers, and launches that overlap
     foreign         LIST              foreign-LIST.json: programs of others, and what a B200 made of them
     foreign-lists                     every other foreign-LIST.json: how many pass, and why the rest do not
