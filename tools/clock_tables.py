@@ -159,6 +159,6 @@ def modelled(results: Path, name: str) -> str:
 def _band_text(points: Sequence[dict[str, Any]], low: float, high: float) -> str:
     found = errors(points)
     return (
-        f"Modelled, not measured. Of {found['points']} published times of others' programs the clock misses the median "
-        f"one by {found['median']:.0%}; {IN_BAND:.0%} of them are {low:.2f} to {high:.2f} times the modelled: the bands."
+        f"Modelled, not measured. Of {found['points']} published times of others the clock misses the median one "
+        f"by {found['median']:.0%}; {IN_BAND:.0%} of them are {low:.2f} to {high:.2f} times the modelled ones: the bands."
     )
