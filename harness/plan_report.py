@@ -77,9 +77,13 @@ def plans(sizes: Sizes, problem: str = "group_gemm") -> tuple[list[str], str]:
     return [name for name in names if all(name in of for of in possible)], chosen.pop() if len(chosen) == 1 else ""
 
 
-def _name(schedule: submission.Schedule) -> str:
+def configuration_of(schedule: submission.Schedule) -> submission.Configuration:
     plan = schedule.plan
-    return configuration_name((plan.token_tile, plan.cta_group, plan.ctas_per_sm, plan.k_split))
+    return submission.Configuration(plan.token_tile, plan.cta_group, plan.ctas_per_sm, plan.k_split)
+
+
+def _name(schedule: submission.Schedule) -> str:
+    return configuration_name(configuration_of(schedule))
 
 
 def forced(name: str) -> Callable[[tuple], Any]:

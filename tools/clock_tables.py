@@ -160,5 +160,5 @@ def _band_text(points: Sequence[dict[str, Any]], low: float, high: float) -> str
     found = errors(points)
     return (
         f"Modelled, not measured. Of {found['points']} published times of others the clock misses the median one "
-        f"by {found['median']:.0%}; {IN_BAND:.0%} of them are {low:.2f} to {high:.2f} times the modelled ones: the bands."
+        f"by {found['median']:.0%}; {IN_BAND:.0%} are {low:.2f} to {high:.2f} times the modelled ones: the bands."
     )

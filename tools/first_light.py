@@ -6,7 +6,7 @@
 
 Steps, the most valuable first: every configuration forced on odd shapes, pairs first, alone and in 15 overlapping
 calls; the contest's tests; its benchmark beside torch's own kernels; its leaderboard mode; every configuration timed;
-the constants of the clock's chip profile; fewer stages than fit; better penalties for the choice. Each runs in
+the constants of the clock's chip profile; fewer stages than fit; better constants for the choice. Each runs in
 processes of its own with a time limit: what hangs is killed, what dies is reported, the rest goes on. On a Hopper GPU
 the same runs with tensor memory and tensor core in software (results) or omitted (times).
 
@@ -36,9 +36,7 @@ def main() -> int:
     parser.add_argument("--save", type=Path, default=Path("first_light"), metavar="FOLDER", help="default: %(default)s")
     parser.add_argument("--minutes", type=float, default=MINUTES, metavar="N", help="at most; default: %(default)s")
     parser.add_argument("--only", action="append", default=[], metavar="PREFIX", help="steps whose names begin so")
-    parser.add_argument(
-        "--jobs", type=int, metavar="N", help="checks side by side; default: half of the cores, up to 8"
-    )
+    parser.add_argument("--jobs", type=int, metavar="N", help="checks side by side; default: most cores, up to 12")
     options = parser.parse_args()
     if not options.minutes > 0:
         parser.error(f"--minutes {options.minutes}: a sitting takes time")

@@ -18,7 +18,7 @@ A table whose file is missing says which command writes the file.
     soak                              every soak-NAME.json, a column each
     fuzz                              fuzz.json
     clock           PROFILE           clock-PROFILE.json: modelled times beside measured or published ones
-    sensitivity     PROFILE           sensitivity-PROFILE.json of tools.sensitivity: constants by their weight
+    sensitivity     PROFILE           sensitivity-PROFILE.json: constants that modelled times depend on
     overlaps        DEVICE            DEVICE-overlaps.json: early readers, and launches that overlap
     foreign         LIST              foreign-LIST.json: programs of others, and what a B200 made of them
     foreign-lists                     every other foreign-LIST.json: how many pass, and why the rest do not

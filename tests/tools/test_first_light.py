@@ -1,4 +1,4 @@
-"""tools.first_light: the plan of steps, the page, the penalties that it suggests, and the command in the emulator."""
+"""tools.first_light: the plan of steps, the page, the constants that it suggests, and the command in the emulator."""
 
 import html.parser
 import itertools
@@ -13,12 +13,13 @@ import torch
 import reference
 import submission
 from harness import options
-from harness.plan_report import configuration_name
+from harness.plan_report import configuration_name, configuration_of
 from task import PROBLEMS
 from tests.support.commands import ROOT, clean_environment
-from tools.light import calls, page, suggest, work
+from tools.light import calls, page, suggest, times, work
 from tools.light.outcomes import RESULTS, Writer, read_events
 from tools.light.steps import B200, EMULATED_GROUPS, EMULATOR, HOPPER, last_steps, steps
+from tools.rows import Row
 from tools.stages import at_most
 
 GROUPS = {name: list(checks) for name, checks in calls.groups().items()}
@@ -112,6 +113,65 @@ def test_each_of_overlapping_calls_is_compared(monkeypatch):
             calls.solve("group_gemm", args, None, 15, operands_ready=True, output_free=True)
 
 
+@pytest.fixture
+def timed(monkeypatch):
+    """Rows are not run: the n-th of them takes n microseconds. Their names."""
+    names = []
+
+    def time_row(row, flush, repeats):
+        names.append(row.name)
+        return [float(len(names))] * repeats, True
+
+    data = reference.generate_input(m=(70, 200), n=(136, 128), k=(1088, 1024), g=2, seed=3)
+    sizes = tuple(map(tuple, reference.REFERENCES["group_gemm"].problem_sizes(data)))
+    cases = [times.Timed("group_gemm", case, [data], sizes, 1 << 20, 1) for case in range(2)]
+    monkeypatch.setattr(times, "time_row", time_row)
+    monkeypatch.setattr(times, "_flush", lambda: None)
+    monkeypatch.setattr(times, "timed_cases", lambda problem: cases)
+    monkeypatch.setattr(times, "memory_rows", lambda *_: iter([Row("plain read", None, [None])]))
+    return names
+
+
+def test_every_configuration_is_timed_in_the_order_of_the_choice(writer, tmp_path, timed):
+    times.compare(writer, "group_gemm")
+    found = read_events(tmp_path / "events")
+    assert not found.checks and timed[:6] == ["ours, overlapping", "ours, in turn", "plain read"] * 2
+    of_shapes = [figure for figure in found.figures if "configuration" in figure]
+    shapes = {(tuple(f["configuration"]), f["case"], f["launches"]) for f in of_shapes}
+    legal = submission.shapes()
+    assert shapes == set(itertools.product(map(tuple, legal), (0, 1), ("overlapping", "in turn"))) and len(legal) == 22
+    assert len(of_shapes) == len(shapes)
+    first = [figure["name"] for figure in of_shapes[:4]]
+    assert len(set(first)) == 1 and [figure["case"] for figure in of_shapes[:4]] == [0, 0, 1, 1]
+    cases = suggest.suggestion(of_shapes, SMS)["cases"]
+    assert [(case["case"], case["launches"]) for case in cases] == list(
+        itertools.product((0, 1), ("in turn", "overlapping"))
+    )
+    assert {case["chosen"] for case in cases if case["launches"] == "overlapping"} == set(first)
+
+
+def test_stages_are_timed_from_two_to_all(writer, tmp_path, timed):
+    times.stages(writer, "group_gemm")
+    counts = {}
+    for figure in read_events(tmp_path / "events").figures:
+        key = tuple(figure["configuration"]), figure["case"], figure["launches"]
+        counts.setdefault(key, []).append(figure["stages"])
+    assert len(counts) == 22 * 2 * 2
+    for (shape, _, _), found in counts.items():
+        assert found == list(range(2, submission.Plan(1, *shape).stages + 1))
+
+
+def test_a_row_that_raises_is_a_failed_check(writer, tmp_path, timed, monkeypatch):
+    def time_row(row, flush, repeats):
+        raise ValueError("no")
+
+    monkeypatch.setattr(times, "time_row", time_row)
+    times.compare(writer, "group_gemm")
+    found = read_events(tmp_path / "events")
+    assert not found.figures and not any(check.passed for check in found.checks) and len(found.checks) == 6 + 22 * 4
+    assert found.checks[0].message == "ValueError: no"
+
+
 def test_fewer_stages_give_the_same_result():
     with pytest.raises(ValueError, match="1 stages; a ring has at least 2"):
         at_most(1)
@@ -132,14 +192,14 @@ SMS = 148
 SIZES = (((384, 3072, 4096), (192, 3072, 4096)), ((128, 4096, 1536),), ((40, 7168, 2048),) * 8)
 
 
-def figures(penalties):
-    """Times in the order of the merits under these penalties."""
+def figures(constants):
+    """Times in the order of the merits under these constants."""
     found = []
-    with suggest.penalties(penalties):
+    with suggest.constants(constants):
         for case, sizes in enumerate(SIZES):
             for overlapping in (True, False):
                 for rank, schedule in enumerate(submission.candidates(sizes, SMS, overlapping)):
-                    shape = suggest.shape_of(schedule)
+                    shape = configuration_of(schedule)
                     where = {"problem": "group_gemm", "case": case, "sizes": sizes, "products": 1}
                     launches = "overlapping" if overlapping else "in turn"
                     timed = {"configuration": shape, "name": configuration_name(shape), "us": 10 + rank}
@@ -149,22 +209,22 @@ def figures(penalties):
 
 def test_a_choice_that_is_right_is_kept():
     found = suggest.suggestion(figures({}), SMS)
-    assert found["suggested"] == found["penalties"] == suggest.current()
+    assert found["suggested"] == found["constants"] == suggest.current()
     assert found["ratio"] == found["suggested ratio"] == 1
     assert all(case["chosen"] == case["best"] == case["suggested"] for case in found["cases"])
     assert len(found["cases"]) == 2 * len(SIZES)
 
 
-def test_penalties_of_another_chip_are_found():
+def test_constants_of_another_chip_are_found():
     before = suggest.current()
     found = suggest.suggestion(figures({"PAIR_BYTES": 20_000, "ALONE_BYTES": 100_000, "SPLIT_BYTES": 5_000}), SMS)
     assert found["ratio"] > 1.1
     assert found["suggested ratio"] == 1 and all(case["suggested"] == case["best"] for case in found["cases"])
     assert suggest.current() == before
-    with suggest.penalties(found["suggested"]):
+    with suggest.constants(found["suggested"]):
         for sizes, overlapping in itertools.product(SIZES, (True, False)):
             best = [case["best"] for case in found["cases"] if case["case"] == SIZES.index(sizes)]
-            names = configuration_name(suggest.shape_of(submission.candidates(sizes, SMS, overlapping)[0]))
+            names = configuration_name(configuration_of(submission.candidates(sizes, SMS, overlapping)[0]))
             assert names in best
 
 

@@ -75,6 +75,13 @@ def test_what_is_lost_is_reported_and_the_rest_goes_on(sitting, what, reason):
     assert sitting.run(step("w(figure={})", "two")).state == PASSED
 
 
+def test_after_an_error_that_takes_the_context_another_process_goes_on(sitting):
+    """The process has reported the check itself, and ends."""
+    outcome = sitting.run(three_checks("w(end='b', passed=False, message='illegal'); sys.exit('lost')"))
+    assert outcome.checks == [Check("a", True), Check("b", False, "illegal"), Check("c", True)]
+    assert (outcome.state, outcome.reason) == (FAILED, "1 of 3 checks failed")
+
+
 def test_a_wrong_output_is_reported_and_the_rest_goes_on(sitting):
     wrong = "w(begin='a')\nw(end='a', passed=False, message='call 3 of 15: 7 differ')"
     steps = [step(wrong, "wrong", expected=("a",)), three_checks("pass")]
@@ -145,6 +152,14 @@ def test_time_is_kept_back_for_the_last_steps(tmp_path):
 def test_a_refused_step_says_why(sitting):
     outcome = sitting.run(step("w(figure={})", refusal="an emulator has no times"))
     assert (outcome.state, outcome.reason, outcome.seconds) == (NOT_RUN, "an emulator has no times", 0)
+
+
+def test_a_step_without_its_input_does_not_run(sitting, tmp_path):
+    one = step("w(figure={})", needs_file=tmp_path / "constants.json")
+    outcome = sitting.run(one)
+    assert (outcome.state, outcome.reason) == (NOT_RUN, "no step has left constants.json")
+    one.needs_file.touch()
+    assert sitting.run(one).state == PASSED
 
 
 def test_only_steps_that_need_not_be_alone_run_side_by_side(sitting):

@@ -200,17 +200,14 @@ def heat_cell(us: float, ratio: float) -> str:
 
 
 def suggestion(record: Record) -> str:
-    """Present and suggested penalties, then chosen and best configuration of every case."""
+    """Present and suggested constants, then chosen and best configuration of every case."""
     found = [f["suggestion"] for step in record["steps"] for f in step["figures"] if "suggestion" in f]
     if not found:
         return ""
     (last,) = found[-1:]
-    penalties = [
-        (name, f"{value:,.0f}", f"{last['suggested'][name]:,.0f}") for name, value in last["penalties"].items()
-    ]
-    penalties.append(
-        ("chosen time / best time, geometric mean", f"{last['ratio']:.4f}", f"{last['suggested ratio']:.4f}")
-    )
+    values = [(name, f"{value:g}", f"{last['suggested'][name]:g}") for name, value in last["constants"].items()]
+    means = f"{last['ratio']:.4f}", f"{last['suggested ratio']:.4f}"
+    values.append(("chosen time / best time, geometric mean", *means))
     rows = [
         (
             *(f"{case['problem']}, case {case['case']}, {case['launches']}", case["chosen"]),
@@ -220,7 +217,7 @@ def suggestion(record: Record) -> str:
         for case in last["cases"]
     ]
     names = ["", "chosen", "us", "best", "us", "ratio", "with the suggestion", "ratio", "configurations"]
-    return table(["penalty in submission.py", "present", "suggested"], penalties) + table(names, rows)
+    return table(["constant of submission.py", "present", "suggested"], values) + table(names, rows)
 
 
 def stages(record: Record) -> str:

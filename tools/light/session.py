@@ -23,9 +23,8 @@ from tools.light.steps import Step, last_steps, plain_work, steps, work
 if TYPE_CHECKING:
     from rich.console import Console
 
-MOST_JOBS = 8
+MOST_JOBS = 12
 PAGE_S = 6  # kept back for the page
-LAST_S = 30  # kept back for the steps that use what the others have found
 SHOWN = {PASSED: "green", FAILED: "bold red", NOT_RUN: "yellow"}
 INTERRUPTED = 130
 
@@ -77,16 +76,19 @@ def all_steps(sitting: Sitting, record: Record, options: argparse.Namespace, don
     if survey.state != PASSED:
         return None
     record["facts"], groups = survey.figures[0]["facts"], survey.figures[0]["groups"]
-    jobs = options.jobs or max(1, min(MOST_JOBS, (os.cpu_count() or 1) // 2))
+    jobs = options.jobs or max(1, min(MOST_JOBS, (os.cpu_count() or 1) * 3 // 4))
 
     def chosen(found: list[Step]) -> list[Step]:
         return [step for step in found if not options.only or step.name.startswith(tuple(options.only))]
 
-    sitting.run_all(chosen(steps(device, groups, sitting.folder)), jobs, LAST_S, done)
+    last = chosen(last_steps(device, sitting.folder))
+    kept_s = sum(step.limit_s for step in last if not step.refusal)
+    sitting.run_all(chosen(steps(device, groups, sitting.folder)), jobs, kept_s, done)
     figures = [figure for outcome in record["steps"] for figure in outcome["figures"] if "configuration" in figure]
-    data = {"sms": record["facts"]["sms"], "figures": figures}
-    (sitting.folder / "figures.json").write_text(json.dumps(data), encoding="utf-8")
-    return sitting.run_all(chosen(last_steps(device, sitting.folder)), 1, 0, done)
+    if figures:
+        data = {"sms": record["facts"]["sms"], "figures": figures}
+        (sitting.folder / "figures.json").write_text(json.dumps(data), encoding="utf-8")
+    return sitting.run_all(last, 1, 0, done)
 
 
 @contextlib.contextmanager

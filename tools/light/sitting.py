@@ -75,6 +75,8 @@ class Sitting:
         left = self.left(kept_s)
         if step.refusal:
             outcome.reason = step.refusal
+        elif step.needs_file is not None and not step.needs_file.is_file():
+            outcome.reason = f"no step has left {step.needs_file.name}"
         elif self.ended:
             outcome.reason = "interrupted"
         elif left < step.needs_s:
@@ -89,14 +91,15 @@ class Sitting:
         """Start processes until one has come to the step's end, and fill in the outcome."""
         events, printed = self.folder / f"{step.name}.events", self.folder / f"{step.name}.txt"
         end, lost = time.monotonic() + limit_s, dict[str, str]()
-        while True:
+        for losses in range(1, LOSSES + 1):
+            before = len(step.read(events).every)
             how, is_limit = self._process(step, events, printed, end, limit_s)
             found = step.read(events)
-            if not how or is_limit or not step.resumes:
+            came_on = len(found.every) > before
+            if not how or is_limit or not step.resumes or not came_on or losses == LOSSES or self.ended:
                 break
-            if not found.begun or found.begun in lost or len(lost) == LOSSES - 1 or self.ended:
-                break
-            lost[found.begun] = how
+            if found.begun:
+                lost[found.begun] = how
         if how and found.begun and not (is_limit and step.measures) and not self.ended:
             lost[found.begun] = how
         ended = {check.name for check in found.checks}

@@ -35,6 +35,7 @@ class Step:
     row; a process that exceeds it is killed. measures: figures count, and a step that reaches its limit keeps them.
     alone: nothing else uses the device meanwhile. resumes: what is left runs in another process after one is lost.
     expected: the checks that are to have an end. refusal: why this device does not run it, "" if it does.
+    needs_file: what another step leaves.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Step:
     resumes: bool = False
     expected: tuple[str, ...] = ()
     refusal: str = ""
+    needs_file: Path | None = None
     read: Callable[[Path], Found] = read_events
 
 
@@ -83,7 +85,7 @@ def calls_steps(device: str, groups: Mapping[str, Sequence[str]]) -> list[Step]:
                 f"calls, {title(group)}",
                 work(device, "calls", group, *names),
                 limit_s=300 if reduced else 120,
-                row_limit_s=120 if reduced else 40,
+                row_limit_s=120 if reduced else 30,
                 alone=False,
                 resumes=True,
                 expected=names,
@@ -138,7 +140,7 @@ def timing_step(device: str, kind: str, problem: str, limit_s: float) -> Step:
         work(device, kind, problem, options=TIMING),
         limit_s=limit_s,
         needs_s=20,
-        row_limit_s=40,
+        row_limit_s=30,
         measures=True,
         resumes=True,
         refusal=NO_TIMES if device == EMULATOR else "",
@@ -170,10 +172,10 @@ def steps(device: str, groups: Mapping[str, Sequence[str]], folder: Path) -> lis
         *calls_steps(device, groups),
         *(tests[:2] if device == EMULATOR else tests),
         eval_step(device, "benchmark", group_gemm, folder, 90),
-        eval_step(device, "leaderboard", group_gemm, folder, 120),
-        timing_step(device, "compare", group_gemm, 150),
+        eval_step(device, "leaderboard", group_gemm, folder, 100),
         calibration_step(device, folder),
-        *(() if device == EMULATOR else (eval_step(device, "benchmark", problem, folder, 60) for problem in others)),
+        timing_step(device, "compare", group_gemm, 100),
+        *(() if device == EMULATOR else (eval_step(device, "benchmark", problem, folder, 75) for problem in others)),
         *(timing_step(device, "compare", problem, 90) for problem in others),
         timing_step(device, "stages", group_gemm, 90),
         *(() if device == EMULATOR else (eval_step(device, "leaderboard", problem, folder, 90) for problem in others)),
@@ -183,20 +185,22 @@ def steps(device: str, groups: Mapping[str, Sequence[str]], folder: Path) -> lis
 def last_steps(device: str, folder: Path) -> list[Step]:
     """Those that use what the others have found; their time is kept back."""
     no_times = NO_TIMES if device == EMULATOR else ""
-    constants, figures = str(folder / "constants.json"), str(folder / "figures.json")
+    constants, figures = folder / "constants.json", folder / "figures.json"
     return [
         Step(
-            *("profile", "the clock's chip profile", plain_work("profile", constants)),
+            *("profile", "the clock's chip profile", plain_work("profile", str(constants))),
+            limit_s=10,
+            needs_s=5,
+            measures=True,
+            refusal=no_times,
+            needs_file=constants,
+        ),
+        Step(
+            *("suggest", "constants of the choice", plain_work("suggest", str(figures))),
             limit_s=20,
             needs_s=5,
             measures=True,
             refusal=no_times,
-        ),
-        Step(
-            *("suggest", "penalties of the choice", plain_work("suggest", figures)),
-            limit_s=30,
-            needs_s=5,
-            measures=True,
-            refusal=no_times,
+            needs_file=figures,
         ),
     ]

@@ -1,9 +1,9 @@
-"""Which penalties of the choice make it right, by the measured times of every configuration.
+"""Which constants of the choice make it right, by the measured times of every configuration.
 
-A launch's configuration is the one that costs least by `Schedule.merits`, whose penalties are constants of
-submission.py. The suggestion is the set of values under which the chosen configurations are least slow: the geometric
-mean over all measured cases of chosen time / best time. Among equally good values it takes those nearest to the
-present ones, and it changes a penalty only where that gains.
+A launch's configuration is the one that costs least by `Schedule.merits`, which weighs what schedules differ in by
+constants of submission.py. The suggestion is the set of values under which the chosen configurations are least slow:
+the geometric mean over all measured cases of chosen time / best time. Among equally good values it takes those nearest
+to the present ones, and it changes a constant only where that gains.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,19 +18,18 @@ from typing import Any
 import harness.dsl  # noqa: F401
 import submission
 from harness.console import geomean
-from harness.plan_report import configuration_name
+from harness.plan_report import configuration_name, configuration_of
 
-PENALTIES = ("PAIR_BYTES", "SPLIT_BYTES", "ALONE_BYTES")  # constants of submission.py that Schedule.merits reads
+CONSTANTS = ("PAIR_BYTES", "SPLIT_BYTES", "ALONE_BYTES")  # of submission.py, which `cost` reads
 STEPS = 32  # values per power of ten that are tried
-DECADES = (3, 9)  # powers of ten between which a penalty is looked for
-ROUNDS = 4  # of the search, one penalty after the other
+DECADES = 3  # powers of ten up and down from the present value
+ROUNDS = 4  # of the search, one constant after the other
 GAIN = 1e-6  # a smaller one, relative, is none
 
 
-def shape_of(schedule: submission.Schedule) -> tuple[int, ...]:
-    """The schedule's configuration."""
-    plan = schedule.plan
-    return plan.token_tile, plan.cta_group, plan.ctas_per_sm, plan.k_split
+def cost(schedule: submission.Schedule, overlapping: bool) -> tuple[float, ...]:
+    """What the choice compares."""
+    return tuple(schedule.merits(overlapping).values())
 
 
 Times = Mapping[tuple[int, ...], float]  # configuration -> microseconds
@@ -54,11 +52,11 @@ class Measured:
         """Those of the measured configurations, in the order in which `submission.shapes` has them."""
         configurations = tuple(map(submission.Configuration._make, sorted(self.times)))
         found = submission.candidates(self.sizes, self.sms, self.overlapping, self.products, configurations)
-        return sorted(found, key=shape_of)
+        return sorted(found, key=configuration_of)
 
     def chosen(self) -> tuple[int, ...]:
-        """The measured configuration that the present penalties choose."""
-        return shape_of(min(self.schedules, key=lambda each: tuple(each.merits(self.overlapping).values())))
+        """The measured configuration that the present constants choose."""
+        return configuration_of(min(self.schedules, key=lambda each: cost(each, self.overlapping)))
 
     def best(self) -> tuple[int, ...]:
         return min(self.times, key=lambda shape: self.times[shape])
@@ -69,8 +67,8 @@ class Measured:
 
 
 @contextlib.contextmanager
-def penalties(values: Mapping[str, float]) -> Iterator[None]:
-    """submission.py with these penalties."""
+def constants(values: Mapping[str, float]) -> Iterator[None]:
+    """submission.py with these values."""
     before = {name: getattr(submission, name) for name in values}
     try:
         for name, value in values.items():
@@ -82,30 +80,29 @@ def penalties(values: Mapping[str, float]) -> Iterator[None]:
 
 
 def current() -> dict[str, float]:
-    """The penalties of submission.py."""
-    return {name: getattr(submission, name) for name in PENALTIES}
+    """The constants of submission.py."""
+    return {name: getattr(submission, name) for name in CONSTANTS}
 
 
 def regret(measured: Sequence[Measured], values: Mapping[str, float]) -> float:
-    """Geometric mean of chosen time / best time under these penalties."""
-    with penalties(values):
+    """Geometric mean of chosen time / best time under these values."""
+    with constants(values):
         return geomean(each.ratio() for each in measured)
 
 
 def tried(value: float) -> list[float]:
-    """Values to try for a penalty: zero and a logarithmic grid, nearest to the present value first."""
-    low, high = DECADES
-    grid = [0.0, *(round(10 ** (low + step / STEPS)) for step in range((high - low) * STEPS + 1))]
-    return sorted({*grid, value}, key=lambda x: abs(math.log(max(x, 1.0) / max(value, 1.0))))
+    """Values to try for a constant: zero and a logarithmic grid around the present value, nearest first."""
+    steps = sorted(range(-DECADES * STEPS, DECADES * STEPS + 1), key=abs)
+    return [*(float(f"{value * 10 ** (step / STEPS):.3g}") for step in steps if step), 0.0]
 
 
 def search(measured: Sequence[Measured]) -> dict[str, float]:
-    """The best penalties that a search, one penalty after the other, finds."""
+    """The best values that a search, one constant after the other, finds."""
     values = current()
     least = regret(measured, values)
     for _ in range(ROUNDS):
         before = dict(values)
-        for name in PENALTIES:
+        for name in CONSTANTS:
             for value in tried(values[name]):
                 found = regret(measured, {**values, name: value})
                 if found < least * (1 - GAIN):
@@ -133,7 +130,7 @@ def _key(figure: Mapping[str, Any]) -> tuple[str, int, str]:
 
 
 def suggestion(figures: Sequence[Mapping[str, Any]], sms: int) -> dict[str, Any]:
-    """Per case the chosen and the best configuration; the penalties and the mean ratio before and after.
+    """Per case the chosen and the best configuration; the constants and the mean ratio before and after.
 
     Raises ValueError where no configuration was timed.
     """
@@ -141,7 +138,7 @@ def suggestion(figures: Sequence[Mapping[str, Any]], sms: int) -> dict[str, Any]
     if not measured:
         raise ValueError("no configuration was timed: there is nothing to suggest from")
     values = search(measured)
-    with penalties(values):
+    with constants(values):
         after = [(configuration_name(each.chosen()), each.ratio()) for each in measured]
     cases = [
         {
@@ -160,4 +157,4 @@ def suggestion(figures: Sequence[Mapping[str, Any]], sms: int) -> dict[str, Any]
         for each, (suggested, ratio) in zip(measured, after)
     ]
     means = {"ratio": regret(measured, current()), "suggested ratio": regret(measured, values)}
-    return {"penalties": current(), "suggested": values, "cases": cases, **means}
+    return {"constants": current(), "suggested": values, "cases": cases, **means}
