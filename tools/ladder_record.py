@@ -24,6 +24,12 @@ from typing import Any
 import emulator
 
 
+def load(path: Path) -> list[Any]:
+    """The traces of a recorded call. Read no file that you do not trust: a pickle runs code."""
+    found: list[Any] = pickle.loads(lzma.decompress(path.read_bytes()))
+    return found
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0, or 1 if a case could not be recorded."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

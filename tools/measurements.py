@@ -11,7 +11,9 @@ A table whose file is missing says which command writes the file.
                                       published kernels' calls are, and overlapping, with the 10th to 90th percentile
     comparison      DEVICE-PROBLEM    DEVICE-PROBLEM.json: every row but the configurations
     configurations  DEVICE-PROBLEM    the same file: every configuration of the kernel
-    model                             model.json
+    model                             model.json: rooflines
+    modelled        CHIP [every]      clock-ours-CHIP.json: ours and others, with bands of clock-CHIP.json
+    phases          CHIP              clock-phases-CHIP.json
     emulator                          emulator.json
     soak                              every soak-NAME.json, a column each
     fuzz                              fuzz.json
@@ -25,8 +27,10 @@ DEVICE-PROBLEM.json is written by `python -m tools.compare --problem PROBLEM --s
 `python -m tools.model --save FILE`, emulator.json by `python -m emulator.bench --json FILE`, soak-NAME.json by
 `python -m emulator tests/soak.py --save FILE`, fuzz.json by `python -m tools.fuzz --save FILE`, foreign-LIST.json by
 `python -m tools.foreign FOLDER --save FILE`, clock-PROFILE.json by `python -m tools.validate --recordings FOLDER
---save FILE`, DEVICE-overlaps.json by `python -m tools.overlaps --save FILE`. Cases are numbered from 0, as `--case`
-numbers them. Times are microseconds, medians over the repeats.
+--save FILE` or `python -m tools.ladders FOLDER --save FILE`, clock-ours-CHIP.json by `python -m tools.modelled --save
+FILE`, clock-phases-CHIP.json by `python -m tools.phases FOLDER --save FILE`, DEVICE-overlaps.json by
+`python -m tools.overlaps --save FILE`. Cases are numbered from 0, as `--case` numbers them. Times are microseconds,
+medians over the repeats.
 """
 
 from __future__ import annotations
@@ -43,7 +47,7 @@ from typing import Any
 from emulator.bench import Result, rate_text, time_text
 from harness.options import command_parser
 from task import PROBLEMS, Benchmark, Problem, TestSpec
-from tools.clock_tables import clock
+from tools.clock_tables import clock, modelled, phases
 from tools.foreign_tables import foreign_lists, foreign_programs
 from tools.overlap_tables import overlaps
 from tools.sensitivity_tables import sensitivity
@@ -202,7 +206,7 @@ def b200(results: Path, name: str) -> str:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The model, and the emulator itself
+# The roofline, and the emulator itself
 # ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -210,10 +214,13 @@ def model(results: Path, name: str) -> str:
     saved = load(results / "model.json")
     if saved is None:
         return missing("python -m tools.model --save docs/results/model.json")
-    cases = saved["cases"]
-    header = ["modelled, not measured", *(f"case {case}" for case in range(len(cases)))]
-    return markdown(header, [[label, *(str(case[label]) for case in cases)] for label in cases[0]]) + (
-        f"\n\nA B200 with {saved['sms']} SMs, group GEMM; {command_text('tools.model', saved.get('command', ()))}"
+    rows = [
+        [f"{case['problem']}, case {case['case']}", f"{case['bytes'] / 1e6:.1f}"]
+        + [f"{case[term]:.2f}" for term in ("dram_us", "tensor_us")]
+        for case in saved["cases"]
+    ]
+    return markdown(["modelled, not measured", "MB that must move", "DRAM, us", "tensor core, us"], rows) + (
+        f"\n\nProfile {saved['chip']}; {command_text('tools.model', saved.get('command', ()))}"
     )
 
 
@@ -284,6 +291,8 @@ KINDS: dict[str, Callable[[Path, str], str]] = {
     "comparison": comparison,
     "configurations": configurations,
     "model": model,
+    "modelled": modelled,
+    "phases": phases,
     "emulator": emulator,
     "soak": soak,
     "fuzz": fuzz,

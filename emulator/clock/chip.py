@@ -22,6 +22,15 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class Sustained:
+    """The clock to which power brings a chip down."""
+
+    clock_ghz: float
+    after_us: float  # of work without a pause
+    tensor_tflops: float  # of 16-bit products at that clock, in the work with which it was measured
+
+
+@dataclass(frozen=True)
 class Chip:
     """A chip profile."""
 
@@ -29,6 +38,7 @@ class Chip:
     clock_ghz: float
     constants: dict[str, float]  # by name: cycles, or bytes a cycle
     instructions: dict[str, Cost]  # by family
+    sustained: Sustained | None = None
 
     def us(self, cycles: float) -> float:
         """Microseconds of cycles."""
@@ -39,10 +49,11 @@ class Chip:
         return replace(self, constants={**self.constants, name: value})
 
 
-def profile(name_or_path: str) -> Chip:
+def profile(name_or_path: str, sustained: bool = False) -> Chip:
     """A chip by the name of its profile ("b200", "h200"), or a profile's file.
 
-    Raises ValueError for a name that is not known and for a file that is not a profile.
+    sustained: at the clock of long work under power. Raises ValueError for a name that is not known, for a file that is
+    not a profile, and for a sustained clock that the profile does not have.
     """
     path = PROFILES / f"{name_or_path}.json"
     if not path.exists():
@@ -52,13 +63,19 @@ def profile(name_or_path: str) -> Chip:
         raise ValueError(f"chip profile {name_or_path!r}: known are {known}, or the path of a JSON file")
     try:
         data = json.loads(path.read_text())
-        clock = float(data["clock_ghz"]["value"])
+        clock, lasting = float(data["clock_ghz"]["value"]), None
+        if "sustained" in data:
+            lasting = Sustained(**{name: float(entry["value"]) for name, entry in data["sustained"].items()})
+        if sustained:
+            if lasting is None:
+                raise ValueError("it has no sustained clock")
+            clock = lasting.clock_ghz
         constants = {name: _cycles(entry, clock) for name, entry in data["constants"].items()}
         instructions = {
             name: Cost(PIPES.index(entry["pipe"]), entry["issue"], entry["interval"], entry["latency"])
             for name, entry in data["instructions"].items()
         }
-        return Chip(data["name"], clock, constants, instructions)
+        return Chip(data["name"], clock, constants, instructions, lasting)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"chip profile {path}: {type(error).__name__}: {error}") from error
 

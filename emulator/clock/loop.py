@@ -33,10 +33,11 @@ def modelled_loop(
     progress: Callable[[int, int], None] | None = None,
     words: int = WORDS,
     same_data: bool = False,
+    least: int = LEAST,
 ) -> Loop:
     """A loop of so many calls, each of which makes these launches, after a flush of L2 by writes, as benchmarks do it.
 
-    Calls are replayed as far as so many words of records go, at least LEAST of them; each of the others takes what a
+    Calls are replayed as far as so many words of records go, at least so many of them; each of the others takes what a
     call of their second half adds to the whole. programmatic, progress: as of `replay`. same_data: every call has the
     data of the first, instead of data of its own.
 
@@ -50,7 +51,7 @@ def modelled_loop(
         launches = list(traces) * count
         return replay(launches, chip, programmatic=programmatic, other_data=data, dirty_l2=True, progress=progress)
 
-    count = min(calls, max(LEAST, words // sum(len(trace.words) for trace in traces)))
+    count = min(calls, max(least, words // sum(len(trace.words) for trace in traces)))
     found = of(count)
     total = found.ends[-1] - found.starts[0]
     if calls > count:

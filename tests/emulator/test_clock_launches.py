@@ -207,3 +207,19 @@ def test_a_report_says_who_waits_for_what():
     cycles = replayed.ends[-1]
     assert found.utilisation["SMEM fill"] == pytest.approx(2 * 40 * 1024 / cycles / 4 / 64)
     assert found.utilisation["tensor core"] == 0
+
+
+def test_l2_writes_back_what_it_can_while_dram_is_idle():
+    """64 lines of others', 128 bytes each at 64 a cycle, are written before those that come, or during a pause."""
+    data = lines_of(64)
+    address = "mul.wide.u32 %rd2, %tid, 4; add.u64 %rd1, %a0, %rd2;"
+    loads = "".join(f"ld.global.cg.b32 %r1, [%rd1+{128 * line}];" for line in range(64)) + "and.b32 %r2, %r1, 0;"
+
+    def cycles(pause, share, dirty=True):
+        trace = recorded(address + WORK * pause + loads, data)
+        return replay([trace], tiny(l2_clean_share=share), dirty_l2=dirty).ends[0]
+
+    clean = cycles(0, 0, dirty=False)
+    assert cycles(0, 0) == pytest.approx(clean + 64 * 128 / 64, abs=16)  # half an interval
+    assert cycles(1000, 1) == cycles(1000, 0, dirty=False)
+    assert cycles(1000, 0.01) > cycles(1000, 0, dirty=False) + 64

@@ -32,7 +32,7 @@ FREE = Cost(0, 0, 0, 0)
 FAMILIES = (
     *("uniform", "memory", "copy", "tensor", "warp_sync", "alu", "alu_long", "float", "multiply", "multiply_long"),
     *("special", "division", "convert", "convert_pair", "convert_narrow", "double", "shuffle", "redux", "vote"),
-    "mma_sync",
+    *("mma_sync", "map_replace", "map_publish", "map_acquire"),
 )
 
 

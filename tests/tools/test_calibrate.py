@@ -57,6 +57,7 @@ KERNELS = (
     ),
     *("tma.fill.multicast.l2.box_16K.64K", "tma.load.map.l2.one_sm.box_1024.burst_4", "tma.store.bulk.one_sm.box_1024"),
     *("remote.latency", "remote.bulk.box_1K.4", "starts.early.", "launch.period.in_turn.grid_1.block_32.cluster_2"),
+    *("tensormap.edit_load", "tensormap.acquire", "rate.bursts_after_writes.pause_2000"),
     *("mma.mxf4nvf4.256x128", "mma.f16.128x64", "tensor.copy.scales.4", "tensor.load_32_four", "tensor.alloc"),
 )
 

@@ -121,9 +121,31 @@ def test_a_b200s_figures_are_a_b200s(tmp_path, name, content, words):
 
 def test_model(tmp_path):
     assert "python -m tools.model --save" in table("model", tmp_path)[0]
-    saved(tmp_path, "model", {"sms": 148, "cases": [{"DRAM us": "20.1"}, {"DRAM us": "11.4"}]})
-    rows = table("model", tmp_path)
-    assert rows[0] == "| modelled, not measured | case 0 | case 1 |" and rows[2] == "| DRAM us | 20.1 | 11.4 |"
+    case = {"problem": "gemm", "case": 1, "bytes": 18_100_000, "dram_us": 2.484, "tensor_us": 0.8374}
+    saved(tmp_path, "model", {"chip": "b200", "cases": [case]})
+    assert table("model", tmp_path)[2] == "| gemm, case 1 | 18.1 | 2.48 | 0.84 |"
+
+
+def test_modelled_times(tmp_path):
+    assert "python -m tools.modelled --save" in table("modelled b200", tmp_path)[0]
+    ours = [
+        {"entry": "ours", "problem": name, "case": case, "overlapping_us": 4.0 * 2**case, "in_turn_us": 9.0}
+        for name, problem in PROBLEMS.items()
+        for case in range(len(problem.benchmarks))
+    ]
+    best = [{**point, "entry": "best", "in_turn_us": 5.0} for point in ours[:3]]
+    saved(tmp_path, "clock-ours-b200", {"chip": "b200", "points": [*ours, *best]})
+    points = [{"set": "a", "case": str(number), "silicon_us": 10 + number, "modelled_us": 10.0} for number in range(20)]
+    saved(tmp_path, "clock-b200", {"points": points})
+    rows = table("modelled b200", tmp_path)
+    assert len(rows) == 2 + 4 + 4 + 2  # a row for each case of the first problem, a mean of each problem
+    # The band is that of 18 of the 20 points: 1.1 to 2.8 times as long.
+    assert rows[2] == ("| group GEMM, case 0 | 18.8 | 27.9 | 5.00 (5.5 to 14) | 4.00 (4.4 to 11) | 9.00 (9.9 to 25) |")
+    assert rows[5].split("|")[4] == " - " and rows[6].split("|")[4] == " - "  # the best was not run in every case
+    assert rows[9].startswith("| GEMV, geometric mean | 8.63 | 18.6 | - | 8.00 (")
+    assert len(table("modelled b200 every", tmp_path)) == 2 + 14 + 4 + 2
+    with pytest.raises(MeasurementError, match="'all' is not 'every'"):
+        table("modelled b200 all", tmp_path)
 
 
 def test_emulator(tmp_path):
@@ -210,7 +232,7 @@ def test_malformed_files(tmp_path):
     with pytest.raises(MeasurementError, match="model.json"):
         table("model", tmp_path)
     saved(tmp_path, "model", {"cases": [{}]})
-    with pytest.raises(MeasurementError, match="there is no 'sms'"):
+    with pytest.raises(MeasurementError, match="there is no 'problem'"):
         table("model", tmp_path)
 
 

@@ -43,9 +43,44 @@ static inline u64 mixed(u64 x) {
     return x ^ x >> 32;
 }
 
+// L2 writes dirty lines to DRAM ahead of their eviction, at a rate, while a channel has nothing else to do.
+static Cleaner *cleaned(Sim *sim, s64 channel, double time) {
+    Cleaner *cleaner = &sim->cleaners[channel];
+    const Chip *chip = &sim->chip;
+    if (time > cleaner->at) {
+        double rate = chip->dram_rate / chip->dram_channels, idle = (time - cleaner->at) * rate - cleaner->work;
+        if (idle > 0) {
+            double most = sim->dirty / chip->dram_channels;
+            cleaner->bytes += idle * chip->l2_clean_share;
+            if (cleaner->bytes > most) cleaner->bytes = most;
+            cleaner->work = 0;
+        } else {
+            cleaner->work = -idle;
+        }
+        cleaner->at = time;
+    }
+    return cleaner;
+}
+
+static s64 channel_of(const Sim *sim, u64 line) { return (s64)(mixed(line >> 2) % (u64)sim->chip.dram_channels); }
+
 static double dram(Sim *sim, u64 line, double bytes, double time) {
-    s32 channels = (s32)sim->chip.dram_channels;
-    return serve(&sim->channels[mixed(line >> 2) % channels], time, bytes);
+    s64 channel = channel_of(sim, line);
+    cleaned(sim, channel, time)->work += bytes;
+    return serve(&sim->channels[channel], time, bytes);
+}
+
+// A line that gives way to another one: a slice of L2 has its own channels.
+static void write_back(Sim *sim, Line *line, s64 channel, double time) {
+    double bytes = 32.0 * __builtin_popcount(line->dirty);
+    Cleaner *cleaner = cleaned(sim, channel, time);
+    sim->dram_written += bytes;
+    sim->dirty -= bytes;
+    double before = cleaner->bytes < bytes ? cleaner->bytes : bytes;
+    cleaner->bytes -= before;
+    bytes = (bytes - before) * sim->chip.dram_write_cost;
+    cleaner->work += bytes;
+    if (bytes > 0) serve(&sim->channels[channel], time, bytes);
 }
 
 // When a half of L2 has 32-byte sectors of a line. A half that is not the line's own keeps a copy, which it reads from the
@@ -65,11 +100,7 @@ static double at_half(Sim *sim, int half, int own, u64 line, u32 sectors, double
         for (s32 w = 1; w < ways; w++)
             if (sim->l2[set + w].used < sim->l2[set + way].used) way = w;
         Line *oldest = &sim->l2[set + way];
-        if (oldest->dirty) {
-            double written = 32.0 * __builtin_popcount(oldest->dirty);
-            sim->dram_written += written;
-            serve(&sim->channels[tags[way] % (u32)chip->dram_channels], at_slice, written * chip->dram_write_cost);
-        }
+        if (oldest->dirty) write_back(sim, oldest, channel_of(sim, line), at_slice);
         *oldest = (Line){0};
         tags[way] = tag;
     }
@@ -77,6 +108,7 @@ static double at_half(Sim *sim, int half, int own, u64 line, u32 sectors, double
     found->used = ++sim->l2_clock;
     if (writes) {
         found->sectors |= sectors;
+        sim->dirty += 32.0 * __builtin_popcount(sectors & ~(u32)found->dirty);
         found->dirty |= sectors;
         return at_slice;
     }

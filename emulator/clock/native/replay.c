@@ -91,11 +91,13 @@ Sim *new_sim(const Chip *chip, Launch *launches, s32 count, s64 spans, s32 dirty
     for (s64 i = 0; dirty && i < sim->l2_sets * (s64)chip->l2_ways; i++) {
         sim->tags[i] = (u32)(((u64)i + 1) * 0x9e3779b97f4a7c15u >> 32) | 1;
         sim->l2[i].dirty = 15;
+        sim->dirty += 128;
     }
     if (chip->l2_coalesces) sim->asked = calloc((size_t)(chip->sms / chip->l2_coalesces + 1) * ASKED, sizeof *sim->asked);
     sim->slices = servers((s32)chip->l2_slices, chip->l2_rate / chip->l2_slices);
     sim->links = servers(2, chip->l2_link_rate);
     sim->channels = servers((s32)chip->dram_channels, chip->dram_rate / chip->dram_channels);
+    sim->cleaners = calloc((size_t)chip->dram_channels, sizeof *sim->cleaners);
     sim->span_room = spans;
     sim->spans = calloc((size_t)(spans + 1), sizeof *sim->spans);
     post(sim, chip->launch_first, GRID_STARTS, 0, 0, 0);
@@ -169,6 +171,7 @@ void end_sim(Sim *sim) {
     free(sim->slices);
     free(sim->links);
     free(sim->channels);
+    free(sim->cleaners);
     free(sim->heap);
     free(sim->spans);
     free(sim);
