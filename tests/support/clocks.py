@@ -30,8 +30,8 @@ ROUND = {
 """Of a chip of 1 GHz; all other constants are 0."""
 FREE = Cost(0, 0, 0, 0)
 FAMILIES = (
-    *("uniform", "memory", "copy", "tensor", "warp_sync", "alu", "alu_long", "float", "multiply", "multiply_long"),
-    *("special", "division", "convert", "convert_pair", "convert_narrow", "double", "shuffle", "redux", "vote"),
+    *("uniform", "memory", "copy", "tensor", "warp_sync", "alu", "alu_long", "logic", "float", "multiply", "multiply_long"),
+    *("special", "division", "convert", "convert_pair", "convert_narrow", "convert_e2m1", "double", "shuffle", "redux", "vote"),
     "mma_sync",
 )
 

@@ -115,6 +115,7 @@ struct Warp {
     s32 index, partition;
     s64 at, end;                // records
     double time;                // of the next instruction, at the earliest
+    double pipes[PIPES];        // when each has done the warp's last instruction there
     double block;               // latest start of an instruction of the basic block
     double began;               // of the wait
     s32 waits, waited_pc;
