@@ -34,7 +34,8 @@ RATES = {
     "l2_rate": "tma.read.l2.map.box_16K.64K_in_flight",
 }
 SHARED_READS = (
-    "tma.fill.pairs_share.l2.box_16K.128K_in_flight, against each_its_own: two neighbours' reads of a box are one"
+    "tma.fill.share_8.l2, against share_8_far, in other GPCs: reads of a box by SMs of a GPC, of which 18 is the most, are "
+    "one; Nsight Compute's guide calls the unit the L2 Request Coalescer"
 )
 TURNS = 3  # of a rate's search
 LINES = re.compile(r"latency\.l2_line\.sm_\d+\.median")
@@ -44,6 +45,15 @@ Rule = tuple[str, str, tuple[str, ...], Callable[..., float]]
 PERIOD = "launch.period.{}.grid_{}.block_256.cluster_{}.shared_{}K"
 RULES: tuple[Rule, ...] = (
     ("l2_latency", "cycles", ("latency.load.l2",), lambda load: load),
+    (
+        "l2_dirty",
+        "bytes",
+        (
+            *("rate.after_writes.256_MiB", "rate.after_reads.256_MiB"),
+            *("rate.plain_read.dram.1_ctas", "rate.plain_copy.dram.1_ctas"),
+        ),
+        lambda dirty, clean, read, copy: (dirty - clean) * read / (2 * read / copy - 1),
+    ),
     (
         *("dram_write_cost", "count", ("rate.plain_read.dram.1_ctas", "rate.plain_copy.dram.1_ctas")),
         lambda read, copy: 2 * read / copy - 1,
@@ -210,6 +220,12 @@ def derived(profile_data: dict[str, Any], measured: dict[str, Any]) -> dict[str,
             "latency.load.dram less half of dram_spread",
             value["latency.load.dram"] - own["dram_spread"] / 2,
         ),
+        (
+            "launch_first",
+            "us",
+            "launch.alone.grid_1.block_256 less grid_end and cta_start",
+            value["launch.alone.grid_1.block_256"] - (own["grid_end"] + start_ns) / 1e3,
+        ),
         ("grid_wait", "ns", "starts.early.waited_ns less grid_end", value["starts.early.waited_ns"] - own["grid_end"]),
         (
             "launch_gap",
@@ -226,7 +242,7 @@ def derived(profile_data: dict[str, Any], measured: dict[str, Any]) -> dict[str,
         ("l2_bytes", "bytes", "l2.capacity.32_MiB, l2.capacity.40_MiB: the rate falls between them", 36 << 20),
     ):
         constants[name] = {"value": round(number, 5), "unit": unit, "source": source}
-    constants["l2_coalesces"] = {"value": 2, "unit": "count", "source": SHARED_READS}
+    constants["l2_coalesces"] = {"value": 18, "unit": "count", "source": SHARED_READS}
     instructions = dict(profile_data["instructions"])
     named = "latency.cvt_f16x2_e2m1x2" in value
     for family, latency, rate in (*INSTRUCTIONS, *(CONVERSION if named else ())):

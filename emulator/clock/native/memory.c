@@ -72,6 +72,12 @@ static double at_half(Sim *sim, int half, int own, u64 line, u32 sectors, double
         }
         *oldest = (Line){0};
         tags[way] = tag;
+        if (sim->flushed > 0) {  // a line takes the place of any of those that were there before
+            double written = 128 * sim->flushed / chip->l2_storage;
+            sim->flushed -= written;
+            sim->dram_written += written;
+            serve(&sim->channels[(h >> 16) % (u64)chip->dram_channels], at_slice, written * chip->dram_write_cost);
+        }
     }
     Line *found = &sim->l2[set + way];
     found->used = ++sim->l2_clock;
@@ -117,8 +123,7 @@ static double at_l2(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int wr
 // The same, where reads of a line by neighbouring SMs are one while it is under way.
 double access_line(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int writes) {
     if (writes || !sim->chip.l2_coalesces) return at_l2(sim, sm, line, sectors, time, writes);
-    s32 group = sm / (s32)sim->chip.l2_coalesces;
-    Asked *asked = &sim->asked[group * ASKED + (s32)(mixed(line) % ASKED)];
+    Asked *asked = &sim->asked[(s64)sim->sms[sm].group * ASKED + (s32)(mixed(line) % ASKED)];
     if (asked->line == line + 1 && time < asked->ready && !(sectors & ~asked->sectors))
         return later(asked->ready, time + sim->chip.l2_latency / 2);
     double ready = at_l2(sim, sm, line, sectors, time, 0);
