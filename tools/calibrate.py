@@ -26,7 +26,7 @@ from emulator.errors import EmulatorError
 from harness.console import make_console, make_table
 from harness.options import command_parser
 from tools import records
-from tools.calibration import copies, multiprocessor, starts, tensor
+from tools.calibration import copies, maps, multiprocessor, starts, tensor
 from tools.calibration.device import DATA_BYTES, Gpu, current
 from tools.calibration.launches import SMOKE, Launch, Measurement, Sizes
 
@@ -45,6 +45,7 @@ def measurements(device: Gpu, sizes: Sizes, only: list[str]) -> list[Measurement
         yield from starts.measurements(sizes, device.sms)
         yield from multiprocessor.measurements(device.arch, sizes)
         yield from copies.measurements(device, sizes)
+        yield from maps.measurements(sizes)
         if device.arch == "sm_100a":
             yield from tensor.measurements(sizes)
 

@@ -22,6 +22,15 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class Sustained:
+    """The clock to which power brings a chip down."""
+
+    clock_ghz: float
+    after_us: float  # of work without a pause
+    tensor_tflops: float  # of 16-bit products at that clock, in the work with which it was measured
+
+
+@dataclass(frozen=True)
 class Chip:
     """A chip profile."""
 
@@ -31,6 +40,7 @@ class Chip:
     instructions: dict[str, Cost]  # by family
     gpc_sms: tuple[int, ...]
     """SMs of each GPC. An SM that forms clusters with none but its neighbour is in a GPC of two."""
+    sustained: Sustained | None = None
 
     def us(self, cycles: float) -> float:
         """Microseconds of cycles."""
@@ -41,10 +51,11 @@ class Chip:
         return replace(self, constants={**self.constants, name: value})
 
 
-def profile(name_or_path: str) -> Chip:
+def profile(name_or_path: str, sustained: bool = False) -> Chip:
     """A chip by the name of its profile ("b200", "h200"), or a profile's file.
 
-    Raises ValueError for a name that is not known and for a file that is not a profile.
+    sustained: at the clock of long work under power. Raises ValueError for a name that is not known, for a file that is
+    not a profile, and for a sustained clock that the profile does not have.
     """
     path = PROFILES / f"{name_or_path}.json"
     if not path.exists():
@@ -54,7 +65,13 @@ def profile(name_or_path: str) -> Chip:
         raise ValueError(f"chip profile {name_or_path!r}: known are {known}, or the path of a JSON file")
     try:
         data = json.loads(path.read_text())
-        clock = float(data["clock_ghz"]["value"])
+        clock, lasting = float(data["clock_ghz"]["value"]), None
+        if "sustained" in data:
+            lasting = Sustained(**{name: float(entry["value"]) for name, entry in data["sustained"].items()})
+        if sustained:
+            if lasting is None:
+                raise ValueError("it has no sustained clock")
+            clock = lasting.clock_ghz
         constants = {name: _cycles(entry, clock) for name, entry in data["constants"].items()}
         instructions = {
             name: Cost(PIPES.index(entry["pipe"]), entry["issue"], entry["interval"], entry["latency"])
@@ -63,7 +80,7 @@ def profile(name_or_path: str) -> Chip:
         gpc_sms = tuple(int(sms) for sms in data["gpc_sms"]["value"])
         if sum(gpc_sms) != constants["sms"]:
             raise ValueError(f"gpc_sms: {sum(gpc_sms)} SMs in all, the chip has {constants['sms']:g}")
-        return Chip(data["name"], clock, constants, instructions, gpc_sms)
+        return Chip(data["name"], clock, constants, instructions, gpc_sms, lasting)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"chip profile {path}: {type(error).__name__}: {error}") from error
 

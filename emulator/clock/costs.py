@@ -14,7 +14,7 @@ from emulator.clock.trace import Trace
 CLASSES = (
     *("plain", "branch", "load", "store", "atomic", "cp_async", "shared", "mbarrier", "wait", "init", "copy"),
     *("copy_group", "cp_group", "mma", "tmem_copy", "commit", "tmem_load", "tmem_wait", "alloc", "dealloc", "bar"),
-    *("cluster", "grid", "cancel", "sleep", "fence", "exit", "async_store", "cp_arrive", "map_prefetch"),
+    *("cluster", "grid", "cancel", "sleep", "fence", "exit", "async_store", "cp_arrive", "map_prefetch", "edit"),
 )
 """As `enum Class` in native/clock.h."""
 
@@ -62,8 +62,11 @@ _FAMILIES = [
     (r"griddepcontrol", "grid", "memory"),
     (r"clusterlaunchcontrol\.try_cancel", "cancel", "copy"),
     (r"nanosleep", "sleep", "uniform"),
+    (r"fence\.proxy\.tensormap.*acquire", "edit", "map_acquire"),
     (r"fence\.proxy|fence\.mbarrier|membar|fence", "fence", "memory"),
     (r"prefetch\.tensormap", "map_prefetch", "uniform"),
+    (r"tensormap\.replace", "edit", "map_replace"),
+    (r"tensormap\.cp_fenceproxy", "edit", "map_publish"),
     (r"setmaxnreg|prefetch|discard|applypriority|pragma|mapa|createpolicy|isspacep|getctarank", "plain", "alu"),
     (r"mma\.sync", "plain", "mma_sync"),
     (r"(mov|cvta)\b", "plain", "none"),

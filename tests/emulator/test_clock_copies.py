@@ -215,6 +215,17 @@ def test_a_profile_without_a_constant_or_a_family_is_refused():
         replay([trace], dataclasses.replace(chip, instructions=families))
 
 
+def test_a_sustained_clock():
+    """Latencies in cycles stay; rates in bytes a second give more bytes a cycle."""
+    chip, slow = profile("b200"), profile("b200", sustained=True)
+    assert slow.clock_ghz == chip.sustained.clock_ghz < chip.clock_ghz
+    assert slow.constants["l2_latency"] == chip.constants["l2_latency"]
+    for part in ("dram_rate", "l2_rate"):
+        assert slow.constants[part] * slow.clock_ghz == pytest.approx(chip.constants[part] * chip.clock_ghz)
+    with pytest.raises(ValueError, match="h200.json: ValueError: it has no sustained clock"):
+        profile("h200", sustained=True)
+
+
 def test_profiles_that_are_not_there_or_not_profiles(tmp_path):
     with pytest.raises(ValueError, match="'b201': known are b200, h200, or the path"):
         profile("b201")

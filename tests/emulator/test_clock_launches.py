@@ -192,7 +192,10 @@ def test_launches_of_a_call_share_its_data():
     trace = recorded("ld.global.b32 %r1, [%a0];", data)
     usage = modelled_loop([trace, trace], tiny(), 5).replay.usage
     assert usage.dram_read == 5 * 32
-    assert usage.dram_written == 5 * 128, "each line that is read takes the place of one that the flush has written"
+    written = 2**20 * (
+        1 - (1 - 128 / 2**20) ** 5
+    )  # what was in L2 before, a line's share of what is left of it each time
+    assert usage.dram_written == pytest.approx(written)
 
 
 def test_a_report_says_who_waits_for_what():
@@ -206,3 +209,22 @@ def test_a_report_says_who_waits_for_what():
     cycles = replayed.ends[-1]
     assert found.utilisation["SMEM fill"] == pytest.approx(2 * 40 * 1024 / cycles / 4 / 64)
     assert found.utilisation["tensor core"] == 0
+
+
+def test_l2_writes_back_what_it_can_while_dram_is_idle():
+    """64 lines of others', 128 bytes each at 64 a cycle, are written before those that come, or during a pause behind the
+    first load.
+    """
+    data = lines_of(65)
+    address = "mul.wide.u32 %rd2, %tid, 4; add.u64 %rd1, %a0, %rd2;"
+    loads = "".join(f"ld.global.cg.b32 %r1, [%rd1+{128 * line}];" for line in range(64)) + "and.b32 %r2, %r1, 0;"
+
+    def cycles(pause, share, dirty=True):
+        first = f"ld.global.cg.b32 %r3, [%rd1+{128 * 64}]; and.b32 %r3, %r3, 0;"
+        trace = recorded(address + first + WORK * pause + loads, data)
+        return replay([trace], tiny(l2_clean_share=share, lsu_in_flight=128), dirty_l2=dirty).ends[0]
+
+    clean = cycles(0, 0, dirty=False)
+    assert cycles(0, 0) == pytest.approx(clean + 64 * 128 / 64, abs=16)  # half an interval
+    assert cycles(1000, 1) == cycles(1000, 0, dirty=False)
+    assert cycles(1000, 0.01) > cycles(1000, 0, dirty=False) + 64

@@ -179,3 +179,19 @@ def test_a_cluster_barrier():
     # The second CTA is dispatched, and so arrives, ten cycles after the first.
     assert life(trace) == 10 + 100 + RET
     assert life(trace, cluster_latency=150) == life(trace) + 50
+
+
+@pytest.mark.parametrize(
+    ("fence", "cycles"),
+    [
+        ("fence.proxy.async.shared::cta;", 7),
+        ("fence.acq_rel.cta;", 7),
+        ("fence.acq_rel.gpu;", 70),
+        ("fence.proxy.tensormap::generic.acquire.gpu [%rd0], 128;", 4),
+    ],
+)
+def test_a_fence_holds_up_its_warp(fence, cycles):
+    """A cycle of issue and its own; that of a map which was edited is its family's latency."""
+    data = lines_of(1)
+    alone, many = (life(recorded(fence * count, data), fence_wide=70) for count in (1, 5))
+    assert many - alone == 4 * (1 + cycles)

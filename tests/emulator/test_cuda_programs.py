@@ -108,6 +108,18 @@ def test_a_program_with_the_static_runtime():
 
 
 @needs_nvcc
+def test_a_program_in_modelled_time():
+    """A stand-alone executable: its launches are recorded in its own process and replayed when that ends."""
+    made = compiled("tiles.cu")
+    done = run("--clock", "b200", made)
+    assert (done.returncode, done.stdout) == (0, run(made).stdout), done.stderr
+    title, _, *launches, total, used = [line for line in done.stderr.splitlines() if "waits for" not in line]
+    assert title.startswith("clock: modelled on b200, error")
+    assert launches and all("transpose" in line and float(line.split()[-1]) > 0 for line in launches)
+    assert total.endswith(" modelled us") and "DRAM" in used
+
+
+@needs_nvcc
 def test_a_library_by_ctypes():
     """Its first call connects it to the Python that has loaded it."""
     call = "import ctypes, sys; sys.exit(ctypes.CDLL(sys.argv[1]).symbols())"

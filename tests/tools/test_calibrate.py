@@ -69,6 +69,7 @@ KERNELS = (
         "starts.in_turn.cluster_4",
         "launch.period.in_turn.grid_1.block_32.cluster_2",
     ),
+    *("tensormap.edit_load", "tensormap.acquire", "rate.bursts_after_writes.pause_2000"),
     *("mma.mxf4nvf4.256x128", "mma.f16.128x64", "tensor.copy.scales.4", "tensor.load_32_four", "tensor.alloc"),
 )
 

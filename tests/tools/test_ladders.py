@@ -51,3 +51,22 @@ def test_errors_of_a_ladder() -> None:
     assert figures["signed"] == pytest.approx((0.1 - 0.5 + 0.5) / 3)
     assert figures["pairs"] == 2  # 20 and 20.5 differ by less than 5 %
     assert figures["ordered"] == 0.5
+
+
+def _published(case: int, *times: float) -> list[dict]:
+    return [{"source": "someone", "problem": "gemm", "case": case, "us": us} for us in times]
+
+
+def test_times_that_versions_share_are_not_their_kernels() -> None:
+    """Three of eight alike, then two pairs, then three of ten."""
+    floor = _published(0, 8.4, 8.41, 8.4, 9, 10, 11, 12, 13)
+    pairs = _published(1, 8.4, 8.41, 9, 9.01, 10, 11)
+    dense = _published(2, 20.8, 20.8, 20.9, 21.4, 22, 23, 24, 25, 26, 27)
+    assert ladders.floors([*floor, *pairs, *dense]) == {ladders.ladder_of(floor[0])}
+    left_out = [{**point, "not_comparable": "the host"} for point in floor]
+    assert ladders.floors(left_out) == set()
+
+
+def test_calls_of_a_published_loop() -> None:
+    assert ladders.calls_of({"source": "NVFP4_Kernels"}) == 15
+    assert ladders.calls_of({"source": "learn-cuda", "m": 4096, "n": 4096, "k": 4096}) == 146

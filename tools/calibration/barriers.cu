@@ -43,6 +43,8 @@ LOOP(barrier_cluster_relaxed, ,
      asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
      asm volatile("barrier.cluster.wait.aligned;" ::: "memory"))
 LOOP(fence_async, , asm volatile("fence.proxy.async.shared::cta;" ::: "memory"))
+LOOP(fence_async_all, , asm volatile("fence.proxy.async;" ::: "memory"))
+LOOP(fence_async_global, , asm volatile("fence.proxy.async.global;" ::: "memory"))
 LOOP(fence_async_after_store, , word[1] = j; asm volatile("fence.proxy.async.shared::cta;" ::: "memory"))
 LOOP(fence_mbarrier_init, , asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"))
 LOOP(fence_cta, , asm volatile("fence.acq_rel.cta;" ::: "memory"))

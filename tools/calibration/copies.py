@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tools.calibration.launches import (
+    OWN_A,
     SHARED,
     Launch,
     Measurement,
@@ -32,6 +33,7 @@ BURST_BOXES = (128, 1 << 10, 4 << 10, 16 << 10)
 LARGE, DEEP = 16 << 10, 128 << 10  # bytes of a box and in flight that reach the rates
 MAX_STAGES = 64  # tma.cu
 MAP_ROW = 128  # bytes
+FILLED, BURSTS, PAUSES = 256 << 20, 8, (0, 2_000, 10_000, 400_000)  # bytes; bursts; cycles before each
 LINES, LINE_LOADS = 64, 16  # of L2, and loads of each
 MAX_SMS = 256  # numbers of SMs are below
 REMOTE_BYTES = 16 << 10
@@ -45,6 +47,7 @@ def measurements(device: Gpu, sizes: Sizes) -> Iterator[Measurement]:
     yield from halves(device, sizes, sms)
     yield from plain(sizes, sms, region)
     yield from after_flushes(sizes, sms)
+    yield from after_writes(sizes, sms)
     yield from engine(sizes, sms, region)
     yield from bursts(sizes, sms, region)
     yield from others(sizes, sms)
@@ -144,6 +147,20 @@ def plain(sizes: Sizes, sms: int, region: int) -> Iterator[Measurement]:
             arguments = ("out", "data", "target", each, min(sizes.hits, 2 << 20), 1)
             launch = Launch("memory", kind, arguments, 1, threads)
             yield Measurement(f"rate.{kind}.l2.one_sm.{threads}_threads", "bytes/cycle", launch, bytes_per_cycle(each))
+
+
+def after_writes(sizes: Sizes, sms: int) -> Iterator[Measurement]:
+    """Bursts of loads from DRAM into an L2 that is full of written lines, and into one full of lines that were read."""
+    for (kind, stores), pause in itertools.product((("writes", 1), ("reads", 0)), PAUSES):
+        arguments = ("out", "data", "target", min(sizes.moved // 2, FILLED), stores, pause, BURSTS)
+        launch = Launch("memory", "read_after", arguments, sms, PLAIN_THREADS)
+        yield Measurement(
+            f"rate.bursts_after_{kind}.pause_{pause}",
+            f"cycles of a burst of {PLAIN_THREADS * 16 * 4} bytes into each SM",
+            launch,
+            lambda records: float(records[:, OWN_A].mean()) / BURSTS,
+            flush="reads",
+        )
 
 
 def read_launch(

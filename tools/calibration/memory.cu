@@ -148,3 +148,44 @@ extern "C" __global__ void remote_access(uint64_t *out, int mode, int count, int
     }
     cluster_meet();
 }
+
+// L2 is filled with `filled` bytes of `target`, by stores or by loads; then each CTA waits and reads a block of its own of
+// `base`, `bursts` times. pause: cycles before each burst. The record's own word is the cycles of all bursts.
+extern "C" __global__ void __launch_bounds__(512) read_after(uint64_t *out, const uint8_t *base, uint8_t *target,
+                                                             int64_t filled, int stores, int64_t pause, int bursts) {
+    constexpr int kVectors = 4;
+    const int64_t row = int64_t(blockDim.x) * 16, block = row * kVectors, step = gridDim.x * row;
+    uint32_t sum = 0;
+    for (int64_t at = blockIdx.x * row + threadIdx.x * 16; at < filled; at += step) {
+        uint4 value = {1, 2, 3, 4};
+        if (stores)
+            *reinterpret_cast<uint4 *>(target + at) = value;
+        else
+            asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
+                         : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+                         : "l"(target + at)
+                         : "memory");
+        sum += value.x;
+    }
+    Timer timer;
+    uint64_t spent = 0;
+#pragma unroll 1
+    for (int i = 0; i < bursts; ++i) {
+        __syncthreads();
+        const uint64_t waits = cycles();
+        while (int64_t(cycles() - waits) < pause) {}
+        const uint64_t begin = cycles();
+        uint4 value[kVectors];
+#pragma unroll
+        for (int v = 0; v < kVectors; ++v)
+            asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
+                         : "=r"(value[v].x), "=r"(value[v].y), "=r"(value[v].z), "=r"(value[v].w)
+                         : "l"(base + (int64_t(i) * gridDim.x + blockIdx.x) * block + v * row + threadIdx.x * 16)
+                         : "memory");
+#pragma unroll
+        for (int v = 0; v < kVectors; ++v) sum += value[v].x + value[v].w;
+        sum = __syncthreads_or(sum & 1) + sum;
+        spent += cycles() - begin;
+    }
+    if (threadIdx.x == 0) timer.stop(cta_record(out), sum, spent);
+}

@@ -28,7 +28,7 @@ STRIDES = {4: (4, 0, 8, 16, 32, 64, 128), 8: (8, 0, 16, 32, 128), 16: (16, 0, 32
 WARP_LOOPS = (
     *("empty_loop", "mbarrier_arrive", "mbarrier_arrive_lanes", "mbarrier_arrive_state", "mbarrier_expect"),
     *("mbarrier_try_wait", "mbarrier_phase", "fence_async", "fence_async_after_store", "fence_mbarrier_init"),
-    *("fence_cta", "fence_cluster", "fence_gpu"),
+    *("fence_async_all", "fence_async_global", "fence_cta", "fence_cluster", "fence_gpu"),
 )
 
 

@@ -21,10 +21,10 @@ typedef int64_t s64;
 #define CONSTANTS(X)                                                                                                    \
     X(sms) X(sm_shared_bytes) X(sm_threads) X(sm_registers) X(sm_ctas)                                          \
     X(l2_bytes) X(l2_storage) X(l2_dirty) X(l2_ways) X(l2_slices) X(l2_rate) X(l2_write_cost) X(l2_latency) X(l2_far) X(l2_coalesces) X(l2_halves) X(l2_link_rate)                                           \
-    X(dram_channels) X(dram_rate) X(dram_latency) X(dram_spread) X(dram_write_cost)                                                    \
+    X(dram_channels) X(dram_rate) X(dram_latency) X(dram_spread) X(dram_write_cost) X(l2_clean_share)                                                    \
     X(sm_in_rate) X(sm_out_rate) X(l1_lines) X(l1_latency) X(lsu_line) X(lsu_in_flight)                                 \
     X(tma_issue) X(tma_box) X(tma_line) X(tma_latency) X(tma_in_flight) X(tma_store_latency) X(tma_store_line)          \
-    X(tma_map_miss) X(parameter_miss)                                                                                                     \
+    X(tma_map_miss) X(tma_map_edited) X(parameter_miss)                                                                                                     \
     X(shared_latency) X(shared_wavefront) X(remote_latency) X(remote_rate)                                              \
     X(atomic_latency) X(atomic_line) X(store_issue)                                                                     \
     X(mbarrier_arrive) X(mbarrier_visible) X(mbarrier_remote) X(mbarrier_wait) X(mbarrier_test)                         \
@@ -43,7 +43,7 @@ typedef struct {
 // What an instruction is to the clock.
 enum Class {
     PLAIN, BRANCH, LOAD, STORE, ATOMIC, CP_ASYNC, SHARED, MBARRIER, WAIT, INIT, COPY, COPY_GROUP, CP_GROUP, MMA, TMEM_COPY,
-    COMMIT, TMEM_LOAD, TMEM_WAIT, ALLOC, DEALLOC, BAR, CLUSTER, GRID, CANCEL, SLEEP, FENCE, EXIT, ASYNC_STORE, CP_ARRIVE, MAP_PREFETCH, CLASSES
+    COMMIT, TMEM_LOAD, TMEM_WAIT, ALLOC, DEALLOC, BAR, CLUSTER, GRID, CANCEL, SLEEP, FENCE, EXIT, ASYNC_STORE, CP_ARRIVE, MAP_PREFETCH, EDIT, CLASSES
 };
 
 // An instruction, by pc.
@@ -68,6 +68,9 @@ typedef struct {
     float used[WINDOW];
 } Server;
 double serve(Server *server, double time, double amount);
+
+// Writes of a DRAM channel that L2 has done in advance, while the channel was idle.
+typedef struct { double work, at, bytes; } Cleaner;
 
 // A launch's recording and how it is launched.
 typedef struct {
@@ -177,6 +180,7 @@ typedef struct {
     Server in, out;
     s32 group;                  // of SMs whose reads of a line are one, see l2_coalesces
     s32 warm;                   // latest launch that has begun here; its parameters' arrival, its tensor maps in use
+    s32 edits;                  // a warp has edited a tensor map here
     double maps_ready;          // when those are there that a warp has asked for; 0: none has
     double parameters;
     u64 maps;
@@ -199,8 +203,9 @@ typedef struct {
 // A line of L2. Its tag lies apart, with those of its set: a look-up touches two lines of the host's caches.
 typedef struct { double ready; u32 used; u8 sectors, dirty; } Line;
 
-// A line that neighbouring SMs have asked L2 for: those of them that ask before it comes get it with the first.
-typedef struct { u64 line; double ready; u32 sectors; } Asked;
+// A line that SMs of a group have asked L2 for: those of them that ask before a slice takes the request, or a neighbour
+// before the line comes, get it with the first.
+typedef struct { u64 line; double taken, ready; s32 sm; u32 sectors; } Asked;
 enum { ASKED = 4096 };
 
 typedef struct {
@@ -240,6 +245,8 @@ typedef struct Sim {
     Asked *asked;               // [groups of l2_coalesces SMs][ASKED]
     s64 l2_sets;
     u32 l2_clock;
+    Cleaner *cleaners;          // of the channels
+    double dirty;               // bytes in L2 that are to be written
     Server *slices, *channels, *links;  // links: between the halves of L2, to each
     Event *heap;
     s64 events, room;

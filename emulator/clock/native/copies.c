@@ -119,7 +119,8 @@ void run_engine(Sim *sim, s32 number) {
         u64 map = (u64)1 << (key * 0x9e3779b97f4a7c15u >> 58);
         if (copy->pc && copy->boxes && !(sm->maps & map)) {  // for the first time in a launch
             sm->maps |= map;
-            time = sm->maps_ready ? later(time, sm->maps_ready) : time + chip->tma_map_miss;
+            if (sm->edits) time += chip->tma_map_edited;
+            else time = sm->maps_ready ? later(time, sm->maps_ready) : time + chip->tma_map_miss;
         }
     }
     u64 salt = sim->launches[copy->cta->launch].salt, line;

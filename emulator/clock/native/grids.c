@@ -103,7 +103,7 @@ void start_cta(Sim *sim, Cta *cta) {
     if (sm->warm <= cta->launch) {
         sm->warm = cta->launch + 1;
         sm->parameters = 0;
-        sm->maps = 0; sm->maps_ready = 0;
+        sm->maps = 0; sm->maps_ready = 0; sm->edits = 0;
     }
     cta->warps = calloc((size_t)launch->warps, sizeof(Warp));
     const s64 *starts = launch->starts + (s64)cta->index * (launch->warps + 1);

@@ -43,19 +43,56 @@ static inline u64 mixed(u64 x) {
     return x ^ x >> 32;
 }
 
+// L2 writes dirty lines to DRAM ahead of their eviction, at a rate, while a channel has nothing else to do between its
+// reads: an L2 that rests before the first one cleans nothing.
+static Cleaner *cleaned(Sim *sim, s64 channel, double time) {
+    Cleaner *cleaner = &sim->cleaners[channel];
+    const Chip *chip = &sim->chip;
+    if (cleaner->at == 0) cleaner->at = time;
+    if (time > cleaner->at) {
+        double rate = chip->dram_rate / chip->dram_channels, idle = (time - cleaner->at) * rate - cleaner->work;
+        if (idle > 0) {
+            double most = sim->dirty / chip->dram_channels;
+            cleaner->bytes += idle * chip->l2_clean_share;
+            if (cleaner->bytes > most) cleaner->bytes = most;
+            cleaner->work = 0;
+        } else {
+            cleaner->work = -idle;
+        }
+        cleaner->at = time;
+    }
+    return cleaner;
+}
+
+static s64 channel_of(const Sim *sim, u64 line) { return (s64)(mixed(line >> 2) % (u64)sim->chip.dram_channels); }
+
 static double dram(Sim *sim, u64 line, double bytes, double time) {
-    s32 channels = (s32)sim->chip.dram_channels;
-    return serve(&sim->channels[mixed(line >> 2) % channels], time, bytes);
+    s64 channel = channel_of(sim, line);
+    cleaned(sim, channel, time)->work += bytes;
+    return serve(&sim->channels[channel], time, bytes);
+}
+
+// Bytes that give way to a line of a channel: a slice of L2 has its own channels.
+static void write_back(Sim *sim, double bytes, s64 channel, double time) {
+    Cleaner *cleaner = cleaned(sim, channel, time);
+    sim->dram_written += bytes;
+    sim->dirty -= bytes;
+    double before = cleaner->bytes < bytes ? cleaner->bytes : bytes;
+    cleaner->bytes -= before;
+    bytes = (bytes - before) * sim->chip.dram_write_cost;
+    cleaner->work += bytes;
+    if (bytes > 0) serve(&sim->channels[channel], time, bytes);
 }
 
 // When a half of L2 has 32-byte sectors of a line. A half that is not the line's own keeps a copy, which it reads from the
 // own one through the link between them.
-static double at_half(Sim *sim, int half, int own, u64 line, u32 sectors, double time, int writes) {
+static double at_half(Sim *sim, int half, int own, u64 line, u32 sectors, double time, int writes, double *taken) {
     const Chip *chip = &sim->chip;
     double bytes = 32.0 * __builtin_popcount(sectors);
     u64 h = mixed(line), halves = chip->l2_halves > 1 ? 2 : 1;
     u64 slices = (u64)chip->l2_slices / halves, sets = (u64)sim->l2_sets / halves;
     double at_slice = serve(&sim->slices[(u64)half * slices + h % slices], time, writes ? bytes * chip->l2_write_cost : bytes);
+    *taken = at_slice;
     s32 ways = (s32)chip->l2_ways, way = 0;
     s64 set = (s64)((u64)half * sets + (h >> 8) % sets) * ways;
     u32 *tags = sim->tags + set, tag = (u32)(h >> 32) | 1;
@@ -65,24 +102,21 @@ static double at_half(Sim *sim, int half, int own, u64 line, u32 sectors, double
         for (s32 w = 1; w < ways; w++)
             if (sim->l2[set + w].used < sim->l2[set + way].used) way = w;
         Line *oldest = &sim->l2[set + way];
-        if (oldest->dirty) {
-            double written = 32.0 * __builtin_popcount(oldest->dirty);
-            sim->dram_written += written;
-            serve(&sim->channels[tags[way] % (u32)chip->dram_channels], at_slice, written * chip->dram_write_cost);
+        double written = 32.0 * __builtin_popcount(oldest->dirty);
+        if (sim->flushed > 0) {  // of what was there before the first launch a line takes any one's place
+            double flushed = 128 * sim->flushed / chip->l2_storage;
+            sim->flushed -= flushed;
+            written += flushed;
         }
+        if (written > 0) write_back(sim, written, channel_of(sim, line), at_slice);
         *oldest = (Line){0};
         tags[way] = tag;
-        if (sim->flushed > 0) {  // a line takes the place of any of those that were there before
-            double written = 128 * sim->flushed / chip->l2_storage;
-            sim->flushed -= written;
-            sim->dram_written += written;
-            serve(&sim->channels[(h >> 16) % (u64)chip->dram_channels], at_slice, written * chip->dram_write_cost);
-        }
     }
     Line *found = &sim->l2[set + way];
     found->used = ++sim->l2_clock;
     if (writes) {
         found->sectors |= sectors;
+        sim->dirty += 32.0 * __builtin_popcount(sectors & ~(u32)found->dirty);
         found->dirty |= sectors;
         return at_slice;
     }
@@ -91,7 +125,7 @@ static double at_half(Sim *sim, int half, int own, u64 line, u32 sectors, double
         double asked = 32.0 * __builtin_popcount(missing);
         if (half != own) {
             found->sectors |= missing;
-            double far = at_half(sim, own, own, line, missing, at_slice + chip->l2_far / 2, 0);
+            double at_far, far = at_half(sim, own, own, line, missing, at_slice + chip->l2_far / 2, 0, &at_far);
             double ready = serve(&sim->links[half], far, asked) + chip->l2_far / 2;
             if (tags[way] == tag) found->ready = ready;
             return ready;
@@ -107,27 +141,32 @@ static double at_half(Sim *sim, int half, int own, u64 line, u32 sectors, double
     return later(at_slice, found->ready);
 }
 
-// When 32-byte sectors of a line are at the SM that asks for them at a time, or for a write at L2.
-static double at_l2(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int writes) {
+// When 32-byte sectors of a line are at the SM that asks for them at a time, or for a write at L2. taken: when a slice has
+// taken the request.
+static double at_l2(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int writes, double *taken) {
     const Chip *chip = &sim->chip;
     int near = sm * 2 >= chip->sms, own = (int)(mixed(line) >> 40 & 1);
     if (chip->l2_halves > 1) {
         own = (int)(mixed(line >> 5) >> 40 & 1);  // 4 KiB
         double trip = chip->l2_latency / 2 + (writes && near != own ? chip->l2_far / 2 : 0);
-        return at_half(sim, writes ? own : near, own, line, sectors, time + trip, writes) + trip;
+        return at_half(sim, writes ? own : near, own, line, sectors, time + trip, writes, taken) + trip;
     }
     double latency = chip->l2_latency + (near != own ? chip->l2_far : 0);
-    return at_half(sim, 0, 0, line, sectors, time + latency / 2, writes) + latency / 2;
+    return at_half(sim, 0, 0, line, sectors, time + latency / 2, writes, taken) + latency / 2;
 }
 
-// The same, where reads of a line by neighbouring SMs are one while it is under way.
+#include <stdlib.h>
 double access_line(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int writes) {
-    if (writes || !sim->chip.l2_coalesces) return at_l2(sim, sm, line, sectors, time, writes);
+    double taken;
+    static int mode=-1; if(mode<0) mode=atoi(getenv("MODE")?getenv("MODE"):"2");
+    if (writes || !sim->chip.l2_coalesces) return at_l2(sim, sm, line, sectors, time, writes, &taken);
     Asked *asked = &sim->asked[(s64)sim->sms[sm].group * ASKED + (s32)(mixed(line) % ASKED)];
-    if (asked->line == line + 1 && time < asked->ready && !(sectors & ~asked->sectors))
-        return later(asked->ready, time + sim->chip.l2_latency / 2);
-    double ready = at_l2(sim, sm, line, sectors, time, 0);
-    *asked = (Asked){line + 1, ready, sectors};
+    if (asked->line == line + 1 && !(sectors & ~asked->sectors)) {
+        double until = mode == 1 || (mode == 3 && asked->sm >> 1 == sm >> 1) ? asked->ready : asked->taken - sim->chip.l2_latency / 2;
+        if (time < until) return later(asked->ready, time + sim->chip.l2_latency / 2);
+    }
+    double ready = at_l2(sim, sm, line, sectors, time, 0, &taken);
+    *asked = (Asked){line + 1, taken, ready, sm, sectors};
     return ready;
 }
 

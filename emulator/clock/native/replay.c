@@ -99,7 +99,7 @@ Sim *new_sim(const Chip *chip, const s32 *gpc_ends, s32 gpcs, Launch *launches, 
     sim->l2_sets = (s64)(chip->l2_bytes / 128 / chip->l2_ways);
     sim->l2 = calloc((size_t)(sim->l2_sets * (s64)chip->l2_ways), sizeof *sim->l2);
     sim->tags = calloc((size_t)(sim->l2_sets * (s64)chip->l2_ways), sizeof *sim->tags);
-    sim->flushed = dirty ? chip->l2_dirty : 0;
+    sim->dirty = sim->flushed = dirty ? chip->l2_dirty : 0;
     sim->gpc_ends = gpc_ends;
     sim->gpcs = gpcs;
     if (chip->l2_coalesces) {
@@ -109,6 +109,7 @@ Sim *new_sim(const Chip *chip, const s32 *gpc_ends, s32 gpcs, Launch *launches, 
     sim->slices = servers((s32)chip->l2_slices, chip->l2_rate / chip->l2_slices);
     sim->links = servers(2, chip->l2_link_rate);
     sim->channels = servers((s32)chip->dram_channels, chip->dram_rate / chip->dram_channels);
+    sim->cleaners = calloc((size_t)chip->dram_channels, sizeof *sim->cleaners);
     sim->span_room = spans;
     sim->spans = calloc((size_t)(spans + 1), sizeof *sim->spans);
     post(sim, chip->launch_first, GRID_STARTS, 0, 0, 0);
@@ -182,6 +183,7 @@ void end_sim(Sim *sim) {
     free(sim->slices);
     free(sim->links);
     free(sim->channels);
+    free(sim->cleaners);
     free(sim->heap);
     free(sim->spans);
     free(sim);

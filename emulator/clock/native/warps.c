@@ -231,12 +231,17 @@ static void cp_groups(Warp *warp, const Instruction *in, const u32 *w) {
     warp->time = later(warp->time, ready);
 }
 
+// Classes whose records have no operands; another instruction without them has no active lane.
+static int bare(const Instruction *in) {
+    return in->kind == GRID || in->kind == MAP_PREFETCH || in->kind == FENCE || in->kind == EDIT;
+}
+
 // An instruction with effects, at a time. Returns whether the warp goes on.
 static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Instruction *in, const u32 *w, s32 n, s32 pc,
                   double time) {
     const Chip *chip = &sim->chip;
     Cta *cta = warp->cta;
-    if (!n && in->kind != GRID && in->kind != MAP_PREFETCH) {  // no lane is active
+    if (!n && !bare(in)) {
         results_at(warp, launch, in, time + in->latency);
         return 1;
     }
@@ -364,6 +369,10 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
     case FENCE:
         if (in->is_load) warp->time = later(warp->time, warp->stored) + chip->fence_wide;
         else warp->time += chip->fence;
+        return 1;
+    case EDIT:
+        warp->time += in->latency;
+        sm->edits = 1;
         return 1;
     }
     return 1;
