@@ -34,8 +34,7 @@ RATES = {
     "l2_rate": "tma.read.l2.map.box_16K.64K_in_flight",
 }
 SHARED_READS = (
-    "tma.fill.share_8.l2, against share_8_far, in other GPCs: reads of a box by SMs of a GPC, of which 18 is the most, are "
-    "one; Nsight Compute's guide calls the unit the L2 Request Coalescer"
+    "tma.fill.pairs_share.l2.box_16K.128K_in_flight, against each_its_own: two neighbours' reads of a box are one"
 )
 TURNS = 3  # of a rate's search
 LINES = re.compile(r"latency\.l2_line\.sm_\d+\.median")
@@ -242,7 +241,7 @@ def derived(profile_data: dict[str, Any], measured: dict[str, Any]) -> dict[str,
         ("l2_bytes", "bytes", "l2.capacity.32_MiB, l2.capacity.40_MiB: the rate falls between them", 36 << 20),
     ):
         constants[name] = {"value": round(number, 5), "unit": unit, "source": source}
-    constants["l2_coalesces"] = {"value": 18, "unit": "count", "source": SHARED_READS}
+    constants["l2_coalesces"] = {"value": 2, "unit": "count", "source": SHARED_READS}
     instructions = dict(profile_data["instructions"])
     named = "latency.cvt_f16x2_e2m1x2" in value
     for family, latency, rate in (*INSTRUCTIONS, *(CONVERSION if named else ())):

@@ -111,7 +111,7 @@ def test_clusters_stay_in_a_gpc():
 
 
 def test_clusters_go_to_the_emptiest_pair():
-    replayed = replay([kernel(WORK * 500, grid=4, cluster=2)], tiny(gpcs=1), spans=1000)
+    replayed = replay([kernel(WORK * 500, grid=4, cluster=2)], tiny((4,)), spans=1000)
     assert [sm for sm, _, _ in lives(replayed)] == [0, 1, 2, 3]
 
 
@@ -212,9 +212,7 @@ def test_a_report_says_who_waits_for_what():
 
 
 def test_l2_writes_back_what_it_can_while_dram_is_idle():
-    """64 lines of others', 128 bytes each at 64 a cycle, are written before those that come, or during a pause behind the
-    first load.
-    """
+    """64 lines of others', 128 bytes each at 64 a cycle, are written before those that come, or in a pause behind a load."""
     data = lines_of(65)
     address = "mul.wide.u32 %rd2, %tid, 4; add.u64 %rd1, %a0, %rd2;"
     loads = "".join(f"ld.global.cg.b32 %r1, [%rd1+{128 * line}];" for line in range(64)) + "and.b32 %r2, %r1, 0;"

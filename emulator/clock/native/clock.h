@@ -118,7 +118,6 @@ struct Warp {
     s32 index, partition;
     s64 at, end;                // records
     double time;                // of the next instruction, at the earliest
-    double pipes[PIPES];        // when each has done the warp's last instruction there
     double block;               // latest start of an instruction of the basic block
     double began;               // of the wait
     s32 waits, waited_pc;
@@ -178,7 +177,6 @@ typedef struct Copy {
 
 typedef struct {
     Server in, out;
-    s32 group;                  // of SMs whose reads of a line are one, see l2_coalesces
     s32 warm;                   // latest launch that has begun here; its parameters' arrival, its tensor maps in use
     s32 edits;                  // a warp has edited a tensor map here
     double maps_ready;          // when those are there that a warp has asked for; 0: none has
@@ -203,9 +201,8 @@ typedef struct {
 // A line of L2. Its tag lies apart, with those of its set: a look-up touches two lines of the host's caches.
 typedef struct { double ready; u32 used; u8 sectors, dirty; } Line;
 
-// A line that SMs of a group have asked L2 for: those of them that ask before a slice takes the request, or a neighbour
-// before the line comes, get it with the first.
-typedef struct { u64 line; double taken, ready; s32 sm; u32 sectors; } Asked;
+// A line that neighbouring SMs have asked L2 for: those of them that ask before it comes get it with the first.
+typedef struct { u64 line; double ready; u32 sectors; } Asked;
 enum { ASKED = 4096 };
 
 typedef struct {

@@ -86,13 +86,12 @@ static void write_back(Sim *sim, double bytes, s64 channel, double time) {
 
 // When a half of L2 has 32-byte sectors of a line. A half that is not the line's own keeps a copy, which it reads from the
 // own one through the link between them.
-static double at_half(Sim *sim, int half, int own, u64 line, u32 sectors, double time, int writes, double *taken) {
+static double at_half(Sim *sim, int half, int own, u64 line, u32 sectors, double time, int writes) {
     const Chip *chip = &sim->chip;
     double bytes = 32.0 * __builtin_popcount(sectors);
     u64 h = mixed(line), halves = chip->l2_halves > 1 ? 2 : 1;
     u64 slices = (u64)chip->l2_slices / halves, sets = (u64)sim->l2_sets / halves;
     double at_slice = serve(&sim->slices[(u64)half * slices + h % slices], time, writes ? bytes * chip->l2_write_cost : bytes);
-    *taken = at_slice;
     s32 ways = (s32)chip->l2_ways, way = 0;
     s64 set = (s64)((u64)half * sets + (h >> 8) % sets) * ways;
     u32 *tags = sim->tags + set, tag = (u32)(h >> 32) | 1;
@@ -125,7 +124,7 @@ static double at_half(Sim *sim, int half, int own, u64 line, u32 sectors, double
         double asked = 32.0 * __builtin_popcount(missing);
         if (half != own) {
             found->sectors |= missing;
-            double at_far, far = at_half(sim, own, own, line, missing, at_slice + chip->l2_far / 2, 0, &at_far);
+            double far = at_half(sim, own, own, line, missing, at_slice + chip->l2_far / 2, 0);
             double ready = serve(&sim->links[half], far, asked) + chip->l2_far / 2;
             if (tags[way] == tag) found->ready = ready;
             return ready;
@@ -141,32 +140,28 @@ static double at_half(Sim *sim, int half, int own, u64 line, u32 sectors, double
     return later(at_slice, found->ready);
 }
 
-// When 32-byte sectors of a line are at the SM that asks for them at a time, or for a write at L2. taken: when a slice has
-// taken the request.
-static double at_l2(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int writes, double *taken) {
+// When 32-byte sectors of a line are at the SM that asks for them at a time, or for a write at L2.
+static double at_l2(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int writes) {
     const Chip *chip = &sim->chip;
     int near = sm * 2 >= chip->sms, own = (int)(mixed(line) >> 40 & 1);
     if (chip->l2_halves > 1) {
         own = (int)(mixed(line >> 5) >> 40 & 1);  // 4 KiB
         double trip = chip->l2_latency / 2 + (writes && near != own ? chip->l2_far / 2 : 0);
-        return at_half(sim, writes ? own : near, own, line, sectors, time + trip, writes, taken) + trip;
+        return at_half(sim, writes ? own : near, own, line, sectors, time + trip, writes) + trip;
     }
     double latency = chip->l2_latency + (near != own ? chip->l2_far : 0);
-    return at_half(sim, 0, 0, line, sectors, time + latency / 2, writes, taken) + latency / 2;
+    return at_half(sim, 0, 0, line, sectors, time + latency / 2, writes) + latency / 2;
 }
 
-#include <stdlib.h>
+// The same, where reads of a line by neighbouring SMs are one while it is under way.
 double access_line(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int writes) {
-    double taken;
-    static int mode=-1; if(mode<0) mode=atoi(getenv("MODE")?getenv("MODE"):"2");
-    if (writes || !sim->chip.l2_coalesces) return at_l2(sim, sm, line, sectors, time, writes, &taken);
-    Asked *asked = &sim->asked[(s64)sim->sms[sm].group * ASKED + (s32)(mixed(line) % ASKED)];
-    if (asked->line == line + 1 && !(sectors & ~asked->sectors)) {
-        double until = mode == 1 || (mode == 3 && asked->sm >> 1 == sm >> 1) ? asked->ready : asked->taken - sim->chip.l2_latency / 2;
-        if (time < until) return later(asked->ready, time + sim->chip.l2_latency / 2);
-    }
-    double ready = at_l2(sim, sm, line, sectors, time, 0, &taken);
-    *asked = (Asked){line + 1, taken, ready, sm, sectors};
+    if (writes || !sim->chip.l2_coalesces) return at_l2(sim, sm, line, sectors, time, writes);
+    s32 group = sm / (s32)sim->chip.l2_coalesces;
+    Asked *asked = &sim->asked[group * ASKED + (s32)(mixed(line) % ASKED)];
+    if (asked->line == line + 1 && time < asked->ready && !(sectors & ~asked->sectors))
+        return later(asked->ready, time + sim->chip.l2_latency / 2);
+    double ready = at_l2(sim, sm, line, sectors, time, 0);
+    *asked = (Asked){line + 1, ready, sectors};
     return ready;
 }
 

@@ -70,17 +70,6 @@ static Server *servers(s32 count, double rate) {
     return all;
 }
 
-// Numbers of the groups of SMs whose reads of a line are one: so many neighbours, or GPCs where those are more.
-static s32 group_sms(Sim *sim, s32 neighbours) {
-    s32 number = -1;
-    for (s32 gpc = 0, sm = 0; gpc < sim->gpcs; gpc++)
-        for (s32 first = sm; sm < sim->gpc_ends[gpc]; sm++) {
-            if ((sm - first) % neighbours == 0) number++;
-            sim->sms[sm].group = number;
-        }
-    return number + 1;
-}
-
 // A simulation of launches on a chip, not begun. gpc_ends: for each GPC the number of its last SM + 1. spans: room for so
 // many spans. dirty: in L2 is what someone else has written, which goes to DRAM when its place is needed.
 Sim *new_sim(const Chip *chip, const s32 *gpc_ends, s32 gpcs, Launch *launches, s32 count, s64 spans, s32 dirty) {
@@ -102,10 +91,7 @@ Sim *new_sim(const Chip *chip, const s32 *gpc_ends, s32 gpcs, Launch *launches, 
     sim->dirty = sim->flushed = dirty ? chip->l2_dirty : 0;
     sim->gpc_ends = gpc_ends;
     sim->gpcs = gpcs;
-    if (chip->l2_coalesces) {
-        s32 groups = group_sms(sim, (s32)chip->l2_coalesces);
-        sim->asked = calloc((size_t)groups * ASKED, sizeof *sim->asked);
-    }
+    if (chip->l2_coalesces) sim->asked = calloc((size_t)(chip->sms / chip->l2_coalesces + 1) * ASKED, sizeof *sim->asked);
     sim->slices = servers((s32)chip->l2_slices, chip->l2_rate / chip->l2_slices);
     sim->links = servers(2, chip->l2_link_rate);
     sim->channels = servers((s32)chip->dram_channels, chip->dram_rate / chip->dram_channels);

@@ -60,9 +60,7 @@ static void plain(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
     double *port = &sm->ports[warp->partition], *pipe = &sm->pipes[warp->partition][in->pipe];
     double slot = warp->time;
     if (in->issue) {
-        slot = later(take(port, slot, others, in->issue), warp->pipes[in->pipe]);
-        slot = take(pipe, slot, others, in->interval);
-        warp->pipes[in->pipe] = slot + in->interval;
+        slot = take(pipe, take(port, slot, others, in->issue), others, in->interval);
         warp->time = slot + in->issue;
     }
     double start = later(slot, sources_ready(warp, launch, in));
