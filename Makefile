@@ -3,6 +3,8 @@
 # make test        the project's own tests; no GPU needed; TESTS="tests/kernel ..." runs some of them
 # make benchmark   the benchmark shapes: timed on a GPU (a Hopper's tensor core omitted), checked and counted in the emulator
 # make report      SMEM, TMEM, registers, spills and machine code of every configuration; no GPU needed
+# make b200        everything that we want to know of a B200, in ten minutes: docs/first_light.md; also on a Hopper GPU, and a little
+#                  of it in the emulator
 # make soak        random problems through every configuration in the emulator, for SECONDS (60); SEED=2 for others
 # make lint        formatting, static checks, types, import contracts, generated tables
 # make check       what CI runs: lint, test, eval, benchmark and soak, also on the contest runner's nvidia-cutlass-dsl 4.5.2;
@@ -26,9 +28,9 @@ TESTS ?= tests
 
 # The tests whose kernels or host code nvidia-cutlass-dsl compiles.
 DSL_TESTS := $(addprefix tests/kernel/test_,kernel.py problems.py gemv.py dependent_calls.py check.py) \
-  $(addprefix tests/emulator/test_,runtime.py torch_device.py) tests/tools/test_plans.py
+  $(addprefix tests/emulator/test_,runtime.py torch_device.py) tests/tools/test_plans.py tests/tools/test_variants.py
 
-.PHONY: eval test benchmark report soak lint check lock clean
+.PHONY: eval test benchmark report b200 soak lint check lock clean
 
 eval: $(READY)
 	$(BIN)/python eval.py test --problem $(PROBLEM) --schedule $(SCHEDULES)
@@ -38,6 +40,9 @@ benchmark: $(READY)
 
 report: $(READY)
 	$(BIN)/python -m tools.report
+
+b200: $(READY)
+	$(BIN)/python tools/first_light.py
 
 test: $(READY)
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(TESTS)
@@ -75,7 +80,7 @@ lock:
 	.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check uv
 	for version in 4.5.2 4.8.1; do \
 	  echo nvidia-cutlass-dsl==$$version | .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 \
-	    --extra dev --constraint - --no-annotate --no-header --no-emit-index-url --no-emit-find-links \
+	    --extra dev --extra modal --constraint - --no-annotate --no-header --no-emit-index-url --no-emit-find-links \
 	    pyproject.toml -o tools/requirements/dsl-$$version.txt || exit 1; done
 
 $(READY): pyproject.toml $(LOCK)

@@ -19,7 +19,7 @@ class Loop:
     """Modelled figures of a loop."""
 
     us: float
-    """Of a call: from the first call's start to the last one's end, by their number."""
+    """Of a call: from the event ahead of the first call to the last one's end, by their number."""
     report: Report
     """Of the calls that were replayed."""
     replay: Replay
@@ -32,11 +32,13 @@ def modelled_loop(
     programmatic: bool | None = None,
     progress: Callable[[int, int], None] | None = None,
     words: int = WORDS,
+    same_data: bool = False,
 ) -> Loop:
     """A loop of so many calls, each of which makes these launches, after a flush of L2 by writes, as benchmarks do it.
 
     Calls are replayed as far as so many words of records go, at least LEAST of them; each of the others takes what a
-    call of their second half adds to the whole. programmatic, progress: as of `replay`.
+    call of their second half adds to the whole. programmatic, progress: as of `replay`. same_data: every call has the
+    data of the first, instead of data of its own.
 
     Raises what `replay` raises, and ValueError for a call without launches and for no calls.
     """
@@ -44,7 +46,7 @@ def modelled_loop(
         raise ValueError(f"a loop of {calls} calls with {len(traces)} launches each: there must be some of both")
 
     def of(count: int) -> Replay:
-        data = [number // len(traces) for number in range(count * len(traces))]
+        data = [0 if same_data else number // len(traces) for number in range(count * len(traces))]
         launches = list(traces) * count
         return replay(launches, chip, programmatic=programmatic, other_data=data, dirty_l2=True, progress=progress)
 

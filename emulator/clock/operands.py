@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from functools import wraps
+from inspect import signature
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +23,8 @@ from emulator.ops.active_lanes import pick
 from emulator.ops.copy_operands import LOAD, REDUCTION, STORE, MapReader, issues, signed_coordinates
 
 if TYPE_CHECKING:
-    from emulator.hardware.tensor.core import MmaForm, MmaOperands
-    from emulator.hardware.warp import ActiveGroup, Issuer
-    from emulator.ops.active_lanes import Operand
+    from emulator.hardware.tensor.core import MmaForm
+    from emulator.hardware.warp import ActiveGroup
 
 Words = list[int]
 Note = Callable[["ActiveGroup", list[Words]], None]
@@ -45,10 +45,13 @@ def replacements(note: Note) -> dict[str, Any]:
 
 
 def _noted(operation: Callable, describe: Callable[..., list[Words]], note: Note) -> Callable:
+    names = tuple(signature(operation).parameters)
+
     @wraps(operation)
     def noted(g: ActiveGroup, *operands: Any) -> Any:
         result = operation(g, *operands)
-        note(g, describe(g, *operands))  # if the group has to wait, the next time replaces it
+        # If the group has to wait, the next time replaces it.
+        note(g, describe(SimpleNamespace(**dict(zip(names, (g, *operands), strict=True)))))
         return result
 
     return noted
@@ -79,27 +82,16 @@ def _tile(tensor_map: TensorMap, coordinates: tuple[int, ...], rows: bool) -> Wo
     return words
 
 
-# Copies
+# Copies. A description takes the operands of its operation by their names there, and gives a record's words for each
+# that the instruction leaves.
 
 
-def _load_tile(
-    g: ActiveGroup,
-    mask: int,
-    destination: Operand,
-    tensor_map: Operand,
-    coordinates: tuple[Operand, ...],
-    barrier: Operand,
-    multicast: Operand | None,
-    pair: bool,
-    own_only: bool,
-    rows: bool,
-    issuer: Issuer,
-) -> list[Words]:
-    operands = (destination, tensor_map, barrier, multicast, *coordinates)
+def _load_tile(o: Any) -> list[Words]:
+    operands = (o.destination, o.tensor_map, o.barrier, o.multicast, *o.coordinates)
     found = []
-    for dst, address, mbar, targets, *place in issues(mask, LOAD, operands):
-        tile = _tile(MapReader(g, address, issuer).issued, signed_coordinates(place), rows)
-        found.append([*_to_shared(dst, mbar, targets), int(pair), *tile])
+    for dst, address, mbar, targets, *place in issues(o.mask, LOAD, operands):
+        tile = _tile(MapReader(o.g, address, o.issuer).issued, signed_coordinates(place), o.rows)
+        found.append([*_to_shared(dst, mbar, targets), int(o.pair), *tile])
     return found
 
 
@@ -109,118 +101,76 @@ def _to_shared(destination: int, barrier: int, multicast: int | None) -> Words:
     return [_TO_SHARED, destination & _OFFSET, barrier & _WORD, ranks]
 
 
-def _load_bulk(
-    g: ActiveGroup,
-    mask: int,
-    destination: Operand,
-    source: Operand,
-    nbytes: Operand,
-    barrier: Operand,
-    multicast: Operand | None,
-    own_only: bool,
-    issuer: Issuer,
-) -> list[Words]:
-    operands = (destination, source, nbytes, barrier, multicast)
+def _load_bulk(o: Any) -> list[Words]:
+    operands = (o.destination, o.source, o.nbytes, o.barrier, o.multicast)
     return [
         [*_to_shared(dst, mbar, targets), 0, 1, *_flat(address, size)]
-        for dst, address, size, mbar, targets in issues(mask, LOAD, operands)
+        for dst, address, size, mbar, targets in issues(o.mask, LOAD, operands)
     ]
 
 
-def _copy_shared(
-    g: ActiveGroup,
-    mask: int,
-    destination: Operand,
-    source: Operand,
-    nbytes: Operand,
-    barrier: Operand,
-    reduction: object,
-    issuer: Issuer,
-) -> list[Words]:
-    kind = LOAD if reduction is None else REDUCTION
+def _copy_shared(o: Any) -> list[Words]:
+    kind = LOAD if o.reduction is None else REDUCTION
     return [
         [_BETWEEN, size, dst & _WORD, mbar & _WORD]
-        for dst, _, size, mbar in issues(mask, kind, (destination, source, nbytes, barrier))
+        for dst, _, size, mbar in issues(o.mask, kind, (o.destination, o.source, o.nbytes, o.barrier))
     ]
 
 
-def _store_tile(
-    g: ActiveGroup,
-    mask: int,
-    tensor_map: Operand,
-    coordinates: tuple[Operand, ...],
-    source: Operand,
-    rows: bool,
-    operation: str | None,
-    issuer: Issuer,
-) -> list[Words]:
-    kind = STORE if operation is None else REDUCTION
+def _store_tile(o: Any) -> list[Words]:
+    kind = STORE if o.operation is None else REDUCTION
     found = []
-    for address, src, *place in issues(mask, kind, (tensor_map, source, *coordinates)):
-        tile = _tile(MapReader(g, address, issuer).issued, signed_coordinates(place), rows)
-        found.append([_TO_GLOBAL, src & _OFFSET, int(operation is not None), *tile])
+    for address, src, *place in issues(o.mask, kind, (o.tensor_map, o.source, *o.coordinates)):
+        tile = _tile(MapReader(o.g, address, o.issuer).issued, signed_coordinates(place), o.rows)
+        found.append([_TO_GLOBAL, src & _OFFSET, int(o.operation is not None), *tile])
     return found
 
 
-def _store_bulk(
-    g: ActiveGroup,
-    mask: int,
-    destination: Operand,
-    source: Operand,
-    nbytes: Operand,
-    byte_mask: Operand | None,
-    reduction: object,
-    issuer: Issuer,
-) -> list[Words]:
-    kind = STORE if reduction is None else REDUCTION
+def _store_bulk(o: Any) -> list[Words]:
+    kind = STORE if o.reduction is None else REDUCTION
     return [
-        [_TO_GLOBAL, src & _OFFSET, int(reduction is not None), 1, *_flat(address, size)]
-        for address, src, size, _ in issues(mask, kind, (destination, source, nbytes, byte_mask))
+        [_TO_GLOBAL, src & _OFFSET, int(o.reduction is not None), 1, *_flat(address, size)]
+        for address, src, size, _ in issues(o.mask, kind, (o.destination, o.source, o.nbytes, o.byte_mask))
     ]
 
 
-def _prefetch_tile(
-    g: ActiveGroup, mask: int, tensor_map: Operand, coordinates: tuple[Operand, ...], rows: bool, issuer: Issuer
-) -> list[Words]:
+def _prefetch_tile(o: Any) -> list[Words]:
     return [
-        [_PREFETCH, *_tile(MapReader(g, address, issuer).issued, signed_coordinates(place), rows)]
-        for address, *place in issues(mask, STORE, (tensor_map, *coordinates))
+        [_PREFETCH, *_tile(MapReader(o.g, address, o.issuer).issued, signed_coordinates(place), o.rows)]
+        for address, *place in issues(o.mask, STORE, (o.tensor_map, *o.coordinates))
     ]
 
 
-def _prefetch_bulk(g: ActiveGroup, mask: int, source: Operand, nbytes: Operand, issuer: Issuer) -> list[Words]:
-    return [[_PREFETCH, 1, *_flat(address, size)] for address, size in issues(mask, STORE, (source, nbytes))]
+def _prefetch_bulk(o: Any) -> list[Words]:
+    return [[_PREFETCH, 1, *_flat(address, size)] for address, size in issues(o.mask, STORE, (o.source, o.nbytes))]
 
 
 # Tensor core, barriers, launch control
 
 
-def _mma(g: ActiveGroup, mask: int, form: MmaForm, operands: MmaOperands, issuer: Issuer) -> list[Words]:
-    op = decode_instruction(form.kind, form.cta_group, form.scale_block, pick(operands.idesc, mask))
+def _mma(o: Any) -> list[Words]:
+    form: MmaForm = o.form
+    op = decode_instruction(form.kind, form.cta_group, form.scale_block, pick(o.operands.idesc, o.mask))
     shape = op.m, op.n, op.k
-    return [[KINDS.index(form.kind), *shape, form.cta_group, int(form.a_in_tmem), int(operands.accumulate)]]
+    return [[KINDS.index(form.kind), *shape, form.cta_group, int(form.a_in_tmem), int(o.operands.accumulate)]]
 
 
-def _commit(
-    g: ActiveGroup, mask: int, cta_group: int, barrier: Operand, multicast: int | None, issuer: Issuer
-) -> list[Words]:
-    place = pick(barrier, mask) & _WORD
-    return [[place, 1 << (place >> RANK_SHIFT) if multicast is None else multicast, cta_group]]
+def _commit(o: Any) -> list[Words]:
+    place = pick(o.barrier, o.mask) & _WORD
+    return [[place, 1 << (place >> RANK_SHIFT) if o.multicast is None else o.multicast, o.cta_group]]
 
 
-def _arrive(g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int, issuer: Issuer) -> list[Words]:
-    return [[number, threads, 1]]
+def _arrive(o: Any) -> list[Words]:
+    return [[o.number, o.threads, 1]]
 
 
-def _sync(g: ActiveGroup, mask: int, aligned: bool, number: int, *rest: object) -> list[Words]:
+def _sync(o: Any) -> list[Words]:
     """The threads are those that have completed the barrier: it has not waited for threads that have exited."""
-    return [[number, g.cta.named_barrier(number).completed, 0]]
+    return [[o.number, o.g.cta.named_barrier(o.number).completed, 0]]
 
 
-def _try_cancel(
-    g: ActiveGroup, mask: int, response: Operand, barrier: Operand, everywhere: bool, issuer: Issuer
-) -> list[Words]:
-    return [[pick(barrier, mask) & _WORD, NOTHING]]
+def _try_cancel(o: Any) -> list[Words]:
+    return [[pick(o.barrier, o.mask) & _WORD, NOTHING]]
 
 
 _DESCRIPTIONS: Iterable[tuple[ModuleType, str, Callable[..., list[Words]]]] = (

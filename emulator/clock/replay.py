@@ -157,9 +157,9 @@ def replay(
         launch.programmatic = trace.programmatic if programmatic is None else programmatic
         launch.salt = OTHER_DATA * (number * other_data if isinstance(other_data, bool) else other_data[number])
         launch.waits, launch.busy = waits[-1].ctypes.data, busy[-1].ctypes.data
-    ends = np.cumsum(chip.gpc_sms).astype(np.int32)
+    gpc_ends = np.cumsum(chip.gpc_sms).astype(np.int32)
     simulation = library.new_sim(
-        constants.ctypes.data, ends.ctypes.data, len(ends), launches, len(traces), spans, dirty_l2
+        constants.ctypes.data, gpc_ends.ctypes.data, len(gpc_ends), launches, len(traces), spans, dirty_l2
     )
     try:
         while (state := library.advance(simulation, EVENTS_AT_ONCE)) == 1:

@@ -28,9 +28,36 @@ class Context:
     origins: Origins = field(init=False)
     calls: bool = False  # set by rules that call the library
     asks: bool = False  # set by rules that look for the mark of a 4-bit map
+    converted: frozenset[object] = field(init=False)  # bytes that are converted from e2m1
+    high_bytes: dict[object, tuple[str, int]] = field(default_factory=dict)  # of them: see rules_e2m1
+    beginning: list[str] = field(default_factory=list)  # PTX for the start of the entry
+    constants: dict[int, str] = field(default_factory=dict)  # value -> its register
 
     def __post_init__(self) -> None:
         self.origins = Origins(self.entry)
+        conversions = [x for x in self.entry.instructions if x.opcode == "cvt.rn.f16x2.e2m1x2"]
+        self.converted = frozenset(x.operands[1] for x in conversions)
+
+    def register(self, kind: str) -> str:
+        """A new register that all of the entry can use; kind: b16, b32, b64 or pred."""
+        name = f"hopper_entry_{len(self.beginning)}"
+        self.beginning.append(f".reg .{kind} {name};")
+        return name
+
+    def constant(self, value: int) -> str:
+        """A register of all of the entry with this value.
+
+        ptxas keeps a constant that it knows in a uniform register, and copies it wherever an instruction takes none. It
+        does not know that bit 31 of %lanemask_lt is 0.
+        """
+        if value not in self.constants:
+            name = self.constants[value] = self.register("b32")
+            self.beginning += [
+                f"mov.u32 {name}, %lanemask_lt;",
+                f"shr.u32 {name}, {name}, 31;",
+                f"or.b32 {name}, {name}, {value:#x};",
+            ]
+        return self.constants[value]
 
     def refuse(self, statement: Statement, reason: str) -> EmulatorError:
         return located(f"{statement.opcode} cannot be lowered to sm_90a: {reason}", self.entry, statement.parsed)

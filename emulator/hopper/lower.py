@@ -114,14 +114,15 @@ def _lowered_body(text: str, entry: Entry, found: list[Statement], context: Cont
             place = statement.parsed.place
             code += text[position : place.start], replacement
             position = place.end
-    return "".join((*code, text[position : entry.inside.end]))
+    return "\n\t".join(("", *context.beginning)) + "".join((*code, text[position : entry.inside.end]))
 
 
 def _replace(statement: Statement, context: Context) -> str | None:
     """PTX in place of the statement; None if it stays."""
     change = rule(statement.opcode)
-    if change is not None:
-        return change(statement, context)
+    replacement = change(statement, context) if change is not None else None
+    if replacement is not None:
+        return replacement
     reason = reason_against(statement.opcode)
     if reason is not None:
         raise context.refuse(statement, reason)

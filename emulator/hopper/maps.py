@@ -100,6 +100,10 @@ class Origins:
             for register in _registers(instruction.operands[:1]):
                 self._definitions.setdefault(register.name, []).append(instruction)
 
+    def defined_once(self, register: Register) -> bool:
+        """Whether one instruction of the entry writes the register."""
+        return len(self._definitions.get(register.name, [])) == 1
+
     def of(self, operand: object) -> frozenset[str] | None:
         """Names of the tensor map parameters that `operand` may point to; None if it may point to other memory."""
         found: set[str] = set()

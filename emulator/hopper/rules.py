@@ -11,9 +11,10 @@ from collections.abc import Callable
 
 from emulator.hopper.context import Context
 from emulator.hopper.rules_copies import bulk_copy, replace_field, tensor_copy
+from emulator.hopper.rules_e2m1 import convert, split
 from emulator.hopper.rules_tcgen05 import MODELLED, access, alloc, commit, copy, dealloc, fence, mma
 from emulator.hopper.rules_threads import cluster_arrive, cluster_wait, cta_barrier, leave, set_registers
-from emulator.hopper.rules_words import convert, packed_f32, three_inputs, wide_access
+from emulator.hopper.rules_words import packed_f32, three_inputs, wide_access
 from emulator.hopper.statements import Statement
 
 Rule = Callable[[Statement, Context], "str | None"]
@@ -56,6 +57,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     (r"(add|mul|fma|sub)\.\S*f32x2$", packed_f32),
     (r"(min|max)\.\S*f32$", three_inputs),
     (r"cvt\.\S*e2m1x2", convert),
+    (r"mov\.b32$", split),
     (r"(ld|st)\.global\S*\.(v8\.[busf]32|v4\.[busf]64)$", wide_access),
 )
 """(beginning of the opcode, rule); the first that fits is taken."""

@@ -218,6 +218,10 @@ def run_lowered(monkeypatch, body, *arrays, threads):
     return flat(result)
 
 
+def unpacked(codes):
+    return np.stack([codes & 15, codes >> 4], axis=1).view(ml_dtypes.float4_e2m1fn).astype(np.float16).view(np.uint16)
+
+
 def test_unpacking_of_e2m1_is_exact(monkeypatch):
     """Every byte, both zeros and 0.5 among them, under a guard, into a register that the next instruction reads."""
     codes, out = np.arange(256, dtype=np.uint8), np.full((256, 2), np.nan, np.float16)
@@ -233,9 +237,43 @@ def test_unpacking_of_e2m1_is_exact(monkeypatch):
         codes,
         threads=256,
     )
-    want = np.stack([codes & 15, codes >> 4], axis=1).view(ml_dtypes.float4_e2m1fn).astype(np.float16)
-    np.testing.assert_array_equal(out.view(np.uint16), want.view(np.uint16))
+    np.testing.assert_array_equal(out.view(np.uint16), unpacked(codes))
     assert "call" not in text and "e2m1" not in text
+
+
+# Forms in which the bytes of a word come to be; "again" overwrites x1 with byte 2 behind the mov.
+SHARED = "mov.b32 {x0, x1, x2, x3}, %r1;"
+SPLITS = {
+    "once": SHARED,
+    "in an inner scope": "{ mov.b32 {x0, x1, x2, x3}, %r1; }",
+    "again": SHARED + "shr.u32 %r2, %r1, 16; cvt.u8.u32 x1, %r2;",
+    "guarded": "setp.ge.u32 %p1, %tid, 0; @%p1 " + SHARED,
+}
+
+
+@pytest.mark.parametrize("split", SPLITS.values(), ids=SPLITS)
+def test_unpacking_of_a_word_is_exact(monkeypatch, split):
+    """Every byte in every place of a word. A word that is split once looks its four bytes up together."""
+    codes = np.arange(256, dtype=np.uint8)
+    words = np.stack([np.roll(codes[:: 1 - 2 * (i % 2)], 37 * i) for i in range(4)], axis=1)
+    out = np.full((256, 4, 2), np.nan, np.float16)
+    text = run_lowered(
+        monkeypatch,
+        f"""
+        mad.wide.u32 %rd1, %tid, 4, %a1; .reg .b8 x<4>; ld.global.b32 %r1, [%rd1]; {split}
+        cvt.rn.f16x2.e2m1x2 %r1, x0; cvt.rn.f16x2.e2m1x2 %r2, x1;
+        cvt.rn.f16x2.e2m1x2 %r3, x2; cvt.rn.f16x2.e2m1x2 %r4, x3;
+        mad.wide.u32 %rd2, %tid, 16, %a0; st.global.v4.b32 [%rd2], {{%r1, %r2, %r3, %r4}};
+        """,
+        out,
+        np.ascontiguousarray(words),
+        threads=256,
+    )
+    if split == SPLITS["again"]:
+        words[:, 1] = words[:, 2]
+    np.testing.assert_array_equal(out.reshape(1024, 2).view(np.uint16), unpacked(words.reshape(-1)))
+    together = split in (SHARED, SPLITS["in an inner scope"])
+    assert text.count("prmt.b32") == 2 * (2 if together else 4) + 4
 
 
 @pytest.mark.parametrize("form", ["v8.b32", "v4.b64"])
@@ -273,7 +311,7 @@ def test_fragments_are_the_emulators(shape, num):
 def test_bare_mode_leaves_one_multiplication_of_a_conversion():
     convert = "cvt.rn.f16x2.e2m1x2 %r4, %c1;"
     (timing, bare) = (flat(lowered(convert, mode)) for mode in ("timing", "bare"))
-    assert timing.count("mul.lo.u32") == 2 and timing.count("mul.rn.f16x2") == 1
-    assert bare.count("mul.lo.u32") == 1 and "f16x2" not in bare
+    assert timing.count("prmt.b32") == 3 and timing.count("mad.lo.s32") == 1
+    assert bare.count("mul.lo.u32") == 1 and "prmt" not in bare
     with_tensor_core = "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r1];"
     assert flat(lowered(with_tensor_core, "bare")) == flat(lowered(with_tensor_core, "timing"))
