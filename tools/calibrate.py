@@ -75,7 +75,7 @@ def samples(device: Gpu, measurement: Measurement, repeats: int) -> dict[str, li
     launches = numbered(measurement.launch, measurement.launches)
     for repeat in range(repeats + (repeats > 1)):
         if measurement.flush:
-            device.flush()
+            device.flush(measurement.flush)
         if measurement.figure is None:
             figures: Any = device.period(launches)
         else:

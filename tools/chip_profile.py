@@ -45,6 +45,15 @@ PERIOD = "launch.period.{}.grid_{}.block_256.cluster_{}.shared_{}K"
 RULES: tuple[Rule, ...] = (
     ("l2_latency", "cycles", ("latency.load.l2",), lambda load: load),
     (
+        "l2_dirty",
+        "bytes",
+        (
+            *("rate.after_writes.256_MiB", "rate.after_reads.256_MiB"),
+            *("rate.plain_read.dram.1_ctas", "rate.plain_copy.dram.1_ctas"),
+        ),
+        lambda dirty, clean, read, copy: (dirty - clean) * read / (2 * read / copy - 1),
+    ),
+    (
         *("dram_write_cost", "count", ("rate.plain_read.dram.1_ctas", "rate.plain_copy.dram.1_ctas")),
         lambda read, copy: 2 * read / copy - 1,
     ),
@@ -151,6 +160,7 @@ ASSUMED = {
 # (family, latency of, rate of): of 16 warps on the four partitions
 INSTRUCTIONS = (
     ("alu", "add_xor", "add_xor"),
+    ("logic", "prmt", "prmt"),
     ("float", "fma_f32", "fma_f32"),
     ("multiply", "mad", "mad"),
     ("special", "ex2", "ex2"),
@@ -162,6 +172,31 @@ INSTRUCTIONS = (
     ("redux", "redux", "redux"),
     ("vote", "ballot", "ballot"),
 )
+CONVERSION = (("convert_e2m1", "cvt_f16x2_e2m1x2", "cvt_f16x2_e2m1x2"),)  # of a chip that has the instruction
+
+
+def several(value: dict[str, float]) -> dict[str, dict[str, Any]]:
+    """Families whose instructions are several of the machine: 64-bit sums, and where the chip has no conversion from
+    e2m1, that one. emulator/hopper lowers it to a byte's extraction, two multiplications, one beside the other, two
+    logic operations and a product of pairs.
+    """
+    found = {
+        "alu_long": {
+            "issue": 2,
+            "interval": 2 * 4 / value["rate.add64_xor64.16_warps"],
+            "latency": 2 * value["latency.add64_xor64"],
+            "source": "latency.add64_xor64, rate.add64_xor64.16_warps: two instructions",
+        }
+    }
+    if "latency.cvt_f16x2_e2m1x2" not in value:
+        logic, product = 4 / value["rate.prmt.16_warps"], 4 / value["rate.mad.16_warps"]
+        found["convert_e2m1"] = {
+            "issue": 6,
+            "interval": max(3 * logic, 2 * product),
+            "latency": 3 * value["latency.prmt"] + value["latency.mad"] + value["latency.fma_f16x2"],
+            "source": "latency and rate of prmt and mad, latency.fma_f16x2: six instructions of emulator/hopper",
+        }
+    return found
 
 
 def derived(profile_data: dict[str, Any], measured: dict[str, Any]) -> dict[str, Any]:
@@ -184,6 +219,12 @@ def derived(profile_data: dict[str, Any], measured: dict[str, Any]) -> dict[str,
             "latency.load.dram less half of dram_spread",
             value["latency.load.dram"] - own["dram_spread"] / 2,
         ),
+        (
+            "launch_first",
+            "us",
+            "launch.alone.grid_1.block_256 less grid_end and cta_start",
+            value["launch.alone.grid_1.block_256"] - (own["grid_end"] + start_ns) / 1e3,
+        ),
         ("grid_wait", "ns", "starts.early.waited_ns less grid_end", value["starts.early.waited_ns"] - own["grid_end"]),
         (
             "launch_gap",
@@ -202,13 +243,17 @@ def derived(profile_data: dict[str, Any], measured: dict[str, Any]) -> dict[str,
         constants[name] = {"value": round(number, 5), "unit": unit, "source": source}
     constants["l2_coalesces"] = {"value": 2, "unit": "count", "source": SHARED_READS}
     instructions = dict(profile_data["instructions"])
-    for family, latency, rate in INSTRUCTIONS:
+    named = "latency.cvt_f16x2_e2m1x2" in value
+    for family, latency, rate in (*INSTRUCTIONS, *(CONVERSION if named else ())):
         figures = {
             "interval": round(4 / value[f"rate.{rate}.16_warps"], 3),
             "latency": round(value[f"latency.{latency}"], 3),
             "source": f"latency.{latency}, rate.{rate}.16_warps",
         }
         instructions[family] = {**instructions[family], **figures}
+    for family, found in several(value).items():
+        rounded = {name: round(x, 3) if isinstance(x, float) else x for name, x in found.items()}
+        instructions[family] = {**instructions[family], **rounded}
     clock = {"value": round(value["clock.loads"], 5), "unit": "GHz", "source": "clock.loads"}
     return {**profile_data, "clock_ghz": clock, "constants": constants, "instructions": instructions}
 

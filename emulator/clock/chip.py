@@ -38,6 +38,8 @@ class Chip:
     clock_ghz: float
     constants: dict[str, float]  # by name: cycles, or bytes a cycle
     instructions: dict[str, Cost]  # by family
+    gpc_sms: tuple[int, ...]
+    """SMs of each GPC. An SM that forms clusters with none but its neighbour is in a GPC of two."""
     sustained: Sustained | None = None
 
     def us(self, cycles: float) -> float:
@@ -75,7 +77,10 @@ def profile(name_or_path: str, sustained: bool = False) -> Chip:
             name: Cost(PIPES.index(entry["pipe"]), entry["issue"], entry["interval"], entry["latency"])
             for name, entry in data["instructions"].items()
         }
-        return Chip(data["name"], clock, constants, instructions, lasting)
+        gpc_sms = tuple(int(sms) for sms in data["gpc_sms"]["value"])
+        if sum(gpc_sms) != constants["sms"]:
+            raise ValueError(f"gpc_sms: {sum(gpc_sms)} SMs in all, the chip has {constants['sms']:g}")
+        return Chip(data["name"], clock, constants, instructions, gpc_sms, lasting)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"chip profile {path}: {type(error).__name__}: {error}") from error
 

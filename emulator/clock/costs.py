@@ -75,6 +75,7 @@ _FAMILIES = [
     (r"(vote|elect|activemask)\b", "plain", "vote"),
     (r"(ex2|lg2|rcp|rsqrt|sqrt|sin|cos|tanh)\.", "plain", "special"),
     (r"div\.|rem\.", "plain", "division"),
+    (r"cvt\b.*\.f16x2\.e2m1x2", "plain", "convert_e2m1"),
     (r"cvt\b.*\.(e2m1|e2m3|e3m2|e4m3|e5m2|ue8m0)", "plain", "convert_narrow"),
     (r"cvt\b.*\.(f16x2|bf16x2)\.", "plain", "convert_pair"),
     (r"cvt\b.*\.[us](8|16|32)\.[us](8|16|32)|cvt\.[us]64\.[us]32|cvt\.[us]32\.[us]64", "plain", "alu"),
@@ -85,6 +86,7 @@ _FAMILIES = [
     (r"(mul|mad)\.(lo|hi)\.[us]64", "plain", "multiply_long"),
     (r"(mul|mad|mul24|mad24|dp4a|dp2a)\b", "plain", "multiply"),
     (r".*\.[usb]64\b", "plain", "alu_long"),
+    (r"(and|or|xor|not|cnot|lop3|shl|shr|shf|prmt|bfe|bfi|szext|bmsk|set|setp|selp|slct|min|max)\b", "plain", "logic"),
     (r".*", "plain", "alu"),
 ]
 _PATTERNS = [(re.compile(pattern), kind, family) for pattern, kind, family in _FAMILIES]

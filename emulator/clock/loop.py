@@ -19,7 +19,7 @@ class Loop:
     """Modelled figures of a loop."""
 
     us: float
-    """Of a call: from the first call's start to the last one's end, by their number."""
+    """Of a call: from the event ahead of the first call to the last one's end, by their number."""
     report: Report
     """Of the calls that were replayed."""
     replay: Replay
@@ -53,13 +53,13 @@ def modelled_loop(
 
     count = min(calls, max(least, words // sum(len(trace.words) for trace in traces)))
     found = of(count)
-    total = found.ends[-1] - found.starts[0]
+    total = found.ends[-1]  # from the event ahead of the first launch
     if calls > count:
         half = count // 2
         if programmatic is False or not any(trace.programmatic for trace in traces):
-            halfway = found.ends[half * len(traces) - 1] - found.starts[0]
+            halfway = found.ends[half * len(traces) - 1]
         else:  # overlapping calls end in batches: what half as many take is known when no call follows them
             shorter = of(half)
-            halfway = shorter.ends[-1] - shorter.starts[0]
+            halfway = shorter.ends[-1]
         total += (calls - count) * (total - halfway) / (count - half)
     return Loop(chip.us(total / calls), report(found, list(traces) * count), found)

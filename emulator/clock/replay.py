@@ -57,7 +57,8 @@ def _library() -> tuple[ctypes.CDLL, list[str]]:
     if list(layout) != sizes:
         raise RuntimeError(f"structures of the replay differ: {list(layout)} in C, {sizes} in Python")
     library.new_sim.restype = library.all_spans.restype = ctypes.c_void_p
-    library.new_sim.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_int32]
+    pointer, number = ctypes.c_void_p, ctypes.c_int32
+    library.new_sim.argtypes = [pointer, pointer, number, pointer, number, ctypes.c_int64, number]
     library.advance.argtypes = [ctypes.c_void_p, ctypes.c_int64]
     library.launch_figure.argtypes = [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32]
     library.chip_figure.argtypes = [ctypes.c_void_p, ctypes.c_int32]
@@ -123,7 +124,7 @@ def replay(
     """Replays launches, one after another in one queue.
 
     programmatic: None as recorded, or for all. other_data: each launch has data of its own, which is not in L2; or a
-    number for each launch, equal for those that have the same data. dirty_l2: at the start L2 is full of what others
+    number for each launch, equal for those that have the same data. dirty_l2: at the start L2 holds what others
     have written (a flush by writes), which goes to DRAM when its place is needed. spans: room for so many waits and
     CTAs. progress: is called with (CTAs that are over, CTAs in all).
 
@@ -156,7 +157,10 @@ def replay(
         launch.programmatic = trace.programmatic if programmatic is None else programmatic
         launch.salt = OTHER_DATA * (number * other_data if isinstance(other_data, bool) else other_data[number])
         launch.waits, launch.busy = waits[-1].ctypes.data, busy[-1].ctypes.data
-    simulation = library.new_sim(constants.ctypes.data, launches, len(traces), spans, dirty_l2)
+    gpc_ends = np.cumsum(chip.gpc_sms).astype(np.int32)
+    simulation = library.new_sim(
+        constants.ctypes.data, gpc_ends.ctypes.data, len(gpc_ends), launches, len(traces), spans, dirty_l2
+    )
     try:
         while (state := library.advance(simulation, EVENTS_AT_ONCE)) == 1:
             if progress is not None:

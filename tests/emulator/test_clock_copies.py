@@ -80,7 +80,7 @@ def test_a_ring_is_no_slower_on_a_faster_chip():
     trace = ring(3, 12)
     slow = life(trace)
     for name, value in ROUND.items():
-        if name in ("tensor_core", "l2_ways", "l2_slices", "dram_channels", "gpcs", "sms"):
+        if name in ("tensor_core", "l2_ways", "l2_slices", "dram_channels", "sms"):
             continue
         faster = value * 1.25 if "rate" in name or name.startswith(("sm_", "l2_bytes", "l1_lines")) else value * 0.8
         assert life(trace, **{name: faster}) <= slow + 1e-6, name

@@ -10,8 +10,17 @@ from emulator.clock.timeline import CTA
 from tests.support.small_kernels import module
 
 ROUND = {
-    **{"sms": 4, "gpcs": 2, "sm_shared_bytes": 65536, "sm_threads": 1024, "sm_registers": 65536, "sm_ctas": 2},
-    **{"l2_bytes": 2**20, "l2_ways": 16, "l2_slices": 1, "l2_rate": 128, "l2_write_cost": 1, "l2_latency": 200},
+    **{"sms": 4, "sm_shared_bytes": 65536, "sm_threads": 1024, "sm_registers": 65536, "sm_ctas": 2},
+    **{
+        "l2_bytes": 2**20,
+        "l2_storage": 2**20,
+        "l2_dirty": 2**20,
+        "l2_ways": 16,
+        "l2_slices": 1,
+        "l2_rate": 128,
+        "l2_write_cost": 1,
+        "l2_latency": 200,
+    },
     **{"dram_channels": 1, "dram_rate": 64, "dram_latency": 600, "dram_write_cost": 1},
     **{"sm_in_rate": 64, "sm_out_rate": 64, "l1_lines": 256, "l1_latency": 30, "lsu_line": 1, "lsu_in_flight": 64},
     **{"tma_issue": 10, "tma_box": 20, "tma_line": 2, "tma_latency": 50, "tma_in_flight": 1e9},
@@ -30,19 +39,19 @@ ROUND = {
 """Of a chip of 1 GHz; all other constants are 0."""
 FREE = Cost(0, 0, 0, 0)
 FAMILIES = (
-    *("uniform", "memory", "copy", "tensor", "warp_sync", "alu", "alu_long", "float", "multiply", "multiply_long"),
-    *("special", "division", "convert", "convert_pair", "convert_narrow", "double", "shuffle", "redux", "vote"),
-    *("mma_sync", "map_replace", "map_publish", "map_acquire"),
+    *("uniform", "memory", "copy", "tensor", "warp_sync", "alu", "alu_long", "logic", "float", "multiply"),
+    *("multiply_long", "special", "division", "convert", "convert_pair", "convert_narrow", "convert_e2m1", "double"),
+    *("shuffle", "redux", "vote", "mma_sync", "map_replace", "map_publish", "map_acquire"),
 )
 
 
-def tiny(**changed):
+def tiny(gpc_sms=(2, 2), **changed):
     """The chip. Every instruction takes a cycle, and its result is there after four; the prologue is free."""
     constants = {**dict.fromkeys(constant_names(), 0), **ROUND, **changed}
     instructions = {family: Cost(PIPES.index("alu"), 1, 1, 4) for family in FAMILIES}
     instructions["float"] = Cost(PIPES.index("float"), 1, 1, 4)
     instructions |= {"none": FREE, "constant": FREE, "special_register": FREE, "branch": Cost(0, 1, 0, 0)}
-    return Chip("tiny", 1.0, constants, instructions)
+    return Chip("tiny", 1.0, constants, instructions, gpc_sms)
 
 
 def recorded(body, *arrays, threads=32, declarations="", shared=4096, grid=1, **options):

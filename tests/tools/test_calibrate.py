@@ -56,7 +56,19 @@ KERNELS = (
         "tma.copy.l2.box_16K",
     ),
     *("tma.fill.multicast.l2.box_16K.64K", "tma.load.map.l2.one_sm.box_1024.burst_4", "tma.store.bulk.one_sm.box_1024"),
-    *("remote.latency", "remote.bulk.box_1K.4", "starts.early.", "launch.period.in_turn.grid_1.block_32.cluster_2"),
+    *(
+        "remote.rate.store.256_threads.cluster_4.to_3.all",
+        "rate.after_writes_rest.8_",
+        "tma.fill.share_4_far",
+        "launch.alone",
+    ),
+    *(
+        "remote.latency",
+        "remote.bulk.box_1K.4",
+        "starts.early.",
+        "starts.in_turn.cluster_4",
+        "launch.period.in_turn.grid_1.block_32.cluster_2",
+    ),
     *("tensormap.edit_load", "tensormap.acquire", "rate.bursts_after_writes.pause_2000"),
     *("mma.mxf4nvf4.256x128", "mma.f16.128x64", "tensor.copy.scales.4", "tensor.load_32_four", "tensor.alloc"),
 )
@@ -114,6 +126,7 @@ def test_stamps_of_launches_in_turn():
     assert figures["waited_ns"] == 255 - 160
     assert figures["same_sm_cycles"] == 195  # 200 and 190
     assert figures["cycles_per_ns"] == 2
+    assert figures["at_once"] == 2 and figures["neighbours"] == 1
 
 
 def test_stamps_of_waves_on_one_sm():

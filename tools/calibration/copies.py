@@ -20,6 +20,7 @@ from tools.calibration.launches import (
     cycles_per,
     gigabytes_per_second,
     median_span,
+    nanoseconds,
 )
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ FILLED, BURSTS, PAUSES = 256 << 20, 8, (0, 2_000, 10_000, 400_000)  # bytes; bur
 LINES, LINE_LOADS = 64, 16  # of L2, and loads of each
 MAX_SMS = 256  # numbers of SMs are below
 REMOTE_BYTES = 16 << 10
+READ_MIB = (8, 16, 32, 48, 64, 96, 128, 256)
 
 
 def measurements(device: Gpu, sizes: Sizes) -> Iterator[Measurement]:
@@ -44,6 +46,7 @@ def measurements(device: Gpu, sizes: Sizes) -> Iterator[Measurement]:
     yield from chains(device, sizes)
     yield from halves(device, sizes, sms)
     yield from plain(sizes, sms, region)
+    yield from after_flushes(sizes, sms)
     yield from after_writes(sizes, sms)
     yield from engine(sizes, sms, region)
     yield from bursts(sizes, sms, region)
@@ -80,7 +83,7 @@ def chains(device: Gpu, sizes: Sizes) -> Iterator[Measurement]:
             Launch("memory", "chase", ("out", "data", min(loads, size // step), caching, -1)),
             cycles_per(min(loads, size // step)),
             fill=functools.partial(write_chain, size=size // step * step, step=step),
-            flush=name.startswith("dram"),
+            flush="reads" if name.startswith("dram") else "",
         )
 
 
@@ -156,7 +159,7 @@ def after_writes(sizes: Sizes, sms: int) -> Iterator[Measurement]:
             f"cycles of a burst of {PLAIN_THREADS * 16 * 4} bytes into each SM",
             launch,
             lambda records: float(records[:, OWN_A].mean()) / BURSTS,
-            flush=True,
+            flush="reads",
         )
 
 
@@ -192,7 +195,7 @@ def engine(sizes: Sizes, sms: int, region: int) -> Iterator[Measurement]:
 
 
 def shared_boxes(sizes: Sizes, ctas: int, region: int) -> Iterator[Measurement]:
-    """Boxes that two CTAs read: each by itself, or by multicast."""
+    """Boxes that several CTAs read: each by itself, or two by multicast."""
     unit = "GB/s into shared memory, all SMs"
     for name, share, kind in (("each_its_own", 1, "map"), ("pairs_share", 2, "map"), ("multicast", 2, "multicast")):
         for (place, window), box in itertools.product((("dram", region), ("l2", sizes.hits)), (8 << 10, LARGE)):
@@ -200,6 +203,20 @@ def shared_boxes(sizes: Sizes, ctas: int, region: int) -> Iterator[Measurement]:
                 launch, each = read_launch(sizes, kind, ctas, window, box, in_flight, 1, share)
                 constant = f"tma.fill.{name}.{place}.box_{box >> 10}K.{in_flight >> 10}K_in_flight"
                 yield Measurement(constant, unit, launch, gigabytes_per_second(each * ctas))
+    for name, share in (("share_4", 4), ("share_8", 8), ("share_16", 16), ("share_all", ctas)):
+        for far in (1, -1) if share <= ctas else ():
+            launch, each = read_launch(sizes, "map", ctas // share * share, sizes.hits, LARGE, DEEP, 1, far * share)
+            constant = f"tma.fill.{name}{'_far' if far < 0 else ''}.l2.box_{LARGE >> 10}K.{DEEP >> 10}K_in_flight"
+            yield Measurement(constant, unit, launch, gigabytes_per_second(each * launch.grid))
+
+
+def after_flushes(sizes: Sizes, sms: int) -> Iterator[Measurement]:
+    """Reads of more and more bytes by all SMs, after L2 has been filled by reads or by writes."""
+    block = PLAIN_THREADS * 16 * VECTORS
+    for mib, flush in itertools.product(READ_MIB, ("reads", "writes", "writes, rest")):
+        each = max(min(mib << 20, sizes.moved) // sms // block, 1) * block
+        launch = Launch("memory", "plain_read", ("out", "data", "target", each, each * sms, 1), sms, PLAIN_THREADS)
+        yield Measurement(f"rate.after_{flush.replace(', ', '_')}.{mib}_MiB", "ns", launch, nanoseconds, flush=flush)
 
 
 def stores(sizes: Sizes, sms: int, region: int) -> Iterator[Measurement]:
@@ -260,7 +277,9 @@ def bursts(sizes: Sizes, sms: int, region: int) -> Iterator[Measurement]:
                 launch = Launch("tma", f"tma_burst_{kind}", arguments, ctas, 32 * warps, burst * box * warps)
                 figure = functools.partial(burst_figure, burst=burst, warps=warps)
                 words = ctas * trials * warps * (burst + 2)
-                yield Measurement(f"tma.load.{name}", "cycles", launch, figure, words=words, flush=place == "dram")
+                yield Measurement(
+                    f"tma.load.{name}", "cycles", launch, figure, words=words, flush="reads" if place == "dram" else ""
+                )
         for kind, box, burst in itertools.product(("map", "bulk"), BURST_BOXES, (1, 4)):
             name = f"{kind}.{who}.box_{box}.burst_{burst}"
             arguments = (f"rows:{box // MAP_ROW}", "out", "data", sizes.hits, burst, box, trials)
@@ -296,12 +315,12 @@ def others(sizes: Sizes, sms: int) -> Iterator[Measurement]:
                 gigabytes_per_second(total),
             )
     chain = 4 * sizes.rounds
-    launch = Launch("memory", "remote_access", ("out", 0, chain, REMOTE_BYTES, 0), 2, 32, REMOTE_BYTES, 2)
+    launch = Launch("memory", "remote_access", ("out", 0, chain, REMOTE_BYTES, 0, 1), 2, 32, REMOTE_BYTES, 2)
     yield Measurement("remote.latency.load", "cycles per dependent load", launch, cycles_per(chain))
     for mode, kind in ((1, "load"), (2, "store")):
         for threads in (32, 256, 1024):
             for both in (0, 1):
-                arguments = ("out", mode, chain, REMOTE_BYTES, both)
+                arguments = ("out", mode, chain, REMOTE_BYTES, both, 1)
                 launch = Launch("memory", "remote_access", arguments, 2, threads, REMOTE_BYTES, 2)
                 moved = 16 * threads * chain
                 yield Measurement(
@@ -310,6 +329,11 @@ def others(sizes: Sizes, sms: int) -> Iterator[Measurement]:
                     launch,
                     rate_of(moved, both),
                 )
+    for cluster, peers, both in ((4, 1, 1), (4, 3, 0), (4, 3, 1)):
+        arguments = ("out", 2, chain, REMOTE_BYTES, both, peers)
+        launch = Launch("memory", "remote_access", arguments, cluster, 256, REMOTE_BYTES, cluster)
+        constant = f"remote.rate.store.256_threads.cluster_{cluster}.to_{peers}.{'all' if both else 'one'}"
+        yield Measurement(constant, "bytes/cycle of an SM", launch, rate_of(16 * 256 * chain, both))
     for box in (1 << 10, 4 << 10, 16 << 10):
         for stages in (1, 4, 8):
             for both in (0, 1):

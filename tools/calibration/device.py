@@ -153,11 +153,14 @@ class Gpu:
     def _clear_records(self) -> None:
         self.gpu.call(self.driver.cuMemsetD8Async, self.memory["out"], 0, OUT_BYTES, 0)
 
-    def flush(self) -> None:
-        """Fill L2 with clean lines that no measurement reads."""
+    def flush(self, how: str) -> None:
+        """Fill L2 with lines that no measurement reads: clean ones after "reads", else dirty ones (see Measurement)."""
         ctas = min(FLUSH_L2S * self.l2_bytes, self.data_bytes) // FLUSH_CTA_BYTES
         arguments = ("out", "target", "target", FLUSH_CTA_BYTES, self.data_bytes, 1)
-        self.enqueue(Launch("memory", "plain_read", arguments, ctas, FLUSH_THREADS))
+        kernel = "plain_read" if how == "reads" else "plain_write"
+        self.enqueue(Launch("memory", kernel, arguments, ctas, FLUSH_THREADS))
+        if "rest" in how:
+            self.enqueue(Launch("launch", "spin", (self.wait_cycles,)))
 
     def run(self, launch: Launch) -> None:
         """Launch on cleared records and wait for the end."""

@@ -40,8 +40,9 @@ class Measurement:
 
     figure: from int64 [records, RECORD], rows that were not written left out: a number, or several by name; None for
     the time by the host's events. words: where a kernel does not write records, how many words it writes; figure then
-    gets int64 [words]. fill: called with the device before the first run. flush: L2 holds none of "data" before each
-    run. launches: run back to back instead of one.
+    gets int64 [words]. fill: called with the device before the first run. flush: before each run L2 is filled with
+    other data, by "reads" or "writes"; "writes, rest": the writes are some milliseconds ago. launches: run back to back
+    instead of one.
     """
 
     name: str
@@ -50,7 +51,7 @@ class Measurement:
     figure: Callable[[np.ndarray], float | dict[str, float]] | None
     words: int = 0
     fill: Callable[[Any], None] | None = None
-    flush: bool = False
+    flush: str = ""
     launches: int = 1
 
 

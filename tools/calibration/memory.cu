@@ -104,15 +104,18 @@ extern "C" __global__ void global_atomic(uint64_t *out, uint8_t *base, int count
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// Shared memory of the other CTA of a cluster of two
+// Shared memory of the other CTAs of a cluster
 // ---------------------------------------------------------------------------------------------------------------------
 
 extern __shared__ __align__(1024) uint8_t memory[];
 
 // mode 0: a chain of loads by one thread. 1: independent loads of 16 bytes by every thread. 2: stores of 16 bytes.
-// both: whether CTA 1 does the same. `bytes` of dynamic shared memory, a power of two.
-extern "C" __global__ void remote_access(uint64_t *out, int mode, int count, int bytes, int both) {
-    const uint32_t own = shared_address(memory), base = peer_address(own, rank() ^ 1);
+// both: whether all CTAs do the same, or the first alone. peers: that many next CTAs get the stores in turn, of as many or
+// more in a cluster; other modes have one. `bytes` of dynamic shared memory, a power of two.
+extern "C" __global__ void remote_access(uint64_t *out, int mode, int count, int bytes, int both, int peers) {
+    const uint32_t own = shared_address(memory), base = peer_address(own, (rank() + 1) % gridDim.x);
+    const uint32_t bases[] = {base, peers < 2 ? base : peer_address(own, (rank() + 2) % gridDim.x),
+                              peers < 3 ? base : peer_address(own, (rank() + 3) % gridDim.x)};
     for (int i = threadIdx.x; i < bytes / 16; i += blockDim.x)
         for (int word = 0; word < 4; ++word) reinterpret_cast<uint32_t *>(memory)[4 * i + word] = 16 * i;
     cluster_sync();
@@ -124,7 +127,7 @@ extern "C" __global__ void remote_access(uint64_t *out, int mode, int count, int
             for (int i = 0; i < count; ++i)
                 asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(offset) : "r"(base + offset) : "memory");
         } else {
-#pragma unroll 8
+#pragma unroll 12
             for (int i = 0; i < count; ++i) {
                 uint32_t a, b, c, d;
                 if (mode == 1) {
@@ -134,8 +137,9 @@ extern "C" __global__ void remote_access(uint64_t *out, int mode, int count, int
                                  : "memory");
                     sum ^= a;
                 } else {
-                    asm volatile("st.shared::cluster.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(base + offset), "r"(i)
-                                 : "memory");
+                    const int peer = peers == 3 ? i % 3 : peers == 2 ? i % 2 : 0;
+                    const uint32_t to = peer == 0 ? bases[0] : peer == 1 ? bases[1] : bases[2];
+                    asm volatile("st.shared::cluster.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(to + offset), "r"(i) : "memory");
                 }
             }
             if (mode == 2) asm volatile("fence.acq_rel.cluster;" ::: "memory");

@@ -61,7 +61,7 @@ def periods(sizes: Sizes, sms: int) -> Iterator[Measurement]:
     ):
         for ctas, grid in ((1, "1"), (sms, "sms"), (2 * sms, "2_sms"), (8 * sms, "8_sms")):
             for block in (32, 256):
-                for cluster in (1, 2):
+                for cluster in (1, 2, 4):
                     for shared in (0, SHARED):
                         size = max(ctas // cluster, 1) * cluster
                         launch = Launch("launch", "empty", (mode,), size, block, shared, cluster, bool(mode))
@@ -69,6 +69,9 @@ def periods(sizes: Sizes, sms: int) -> Iterator[Measurement]:
                             f"launch.period.{kind}.grid_{grid}.block_{block}.cluster_{cluster}.shared_{shared >> 10}K"
                         )
                         yield Measurement(name, "us per launch", launch, None, launches=sizes.launches)
+    for ctas, grid in ((1, "1"), (sms, "sms")):
+        launch = Launch("launch", "empty", (0,), ctas, 256)
+        yield Measurement(f"launch.alone.grid_{grid}.block_256", "us between events", launch, None)
 
 
 def stamps(sizes: Sizes, sms: int) -> Iterator[Measurement]:
@@ -77,6 +80,7 @@ def stamps(sizes: Sizes, sms: int) -> Iterator[Measurement]:
     for name, mode, grid, shared, cluster in (
         ("in_turn", 0, sms, SHARED, 1),
         ("in_turn.cluster_2", 0, sms // 2 * 2, SHARED, 2),
+        ("in_turn.cluster_4", 0, sms // 4 * 4, SHARED, 4),
         ("in_turn.waves", 0, 8 * sms, SHARED, 1),
         ("in_turn.waves_small", 0, 64 * sms, 0, 1),
         ("early", EARLY | WAITS, sms, 0, 1),
@@ -98,7 +102,8 @@ def stamp_figures(records: Records) -> dict[str, float]:
     skew_ns: first to last start of a launch. after_last_ns: from the last end of a launch to the first start of the
     next. waited_ns: from the last end of a launch to the first return of griddepcontrol.wait in the next. same_sm:
     cycles from the end of a CTA on an SM to the next launch's first start there; same_sm_wave: to a later start of a
-    CTA of the same launch. cycles_per_ns: the clock.
+    CTA of the same launch. cycles_per_ns: the clock. at_once: CTAs of a launch that start before its first one ends.
+    neighbours: share of the CTAs with even numbers whose next CTA is on the other SM of a pair with numbers 2i, 2i + 1.
     """
     figures: dict[str, list[float]] = {}
 
@@ -109,6 +114,9 @@ def stamp_figures(records: Records) -> dict[str, float]:
     for before, now in zip([None, *by_launch], by_launch):
         start_ns = now[:, START_NS]
         add("skew_ns", float(start_ns.max() - start_ns.min()))
+        add("at_once", float((start_ns < now[:, END_NS].min()).sum()))
+        together = now[: len(now) // 2 * 2, SM].reshape(-1, 2)
+        add("neighbours", float((together[:, 0] ^ 1 == together[:, 1]).mean()))
         add("start_spread_ns", float(np.percentile(start_ns, 90) - np.percentile(start_ns, 10)))
         for number in np.unique(now[:, SM]):
             here = now[now[:, SM] == number]

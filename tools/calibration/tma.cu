@@ -61,7 +61,7 @@ struct Ring {
 // Reads `boxes` boxes per pair of warps with `stages` in flight: the first warp of a pair loads, the second frees what has
 // come. Dynamic shared memory: box * stages for each pair. use_map: by the tensor map, else by bulk copies from `base`.
 // Boxes go round the pairs of the grid and wrap at `region` bytes. share: CTAs with neighbouring numbers that read the
-// same boxes; multicast: they are a cluster of two, and each reads half of every box for both.
+// same boxes, or if negative so many that are far apart; multicast: they are a cluster of two, and each reads half of every box for both.
 template <bool multicast>
 __device__ __forceinline__ void read(const Map *map, uint64_t *out, const uint8_t *base, int64_t region, int boxes, int box,
                                      int stages, int share) {
@@ -78,9 +78,11 @@ __device__ __forceinline__ void read(const Map *map, uint64_t *out, const uint8_
     __syncthreads();
     if (multicast) cluster_sync();
     if (elect()) {
-        const int64_t step = int64_t(gridDim.x / share) * pairs * box;
+        const int readers = gridDim.x / (share < 0 ? -share : share);
+        const int reader = share < 0 ? blockIdx.x % readers : blockIdx.x / share;
+        const int64_t step = int64_t(readers) * pairs * box;
         const int part = multicast ? box / 2 : box, mine = of_rank * part;
-        int64_t offset = (int64_t(blockIdx.x / share) * pairs + pair) * box;
+        int64_t offset = (int64_t(reader) * pairs + pair) * box;
         int stage = 0, phase = 0;
         Timer timer;
 #pragma unroll 1

@@ -19,8 +19,8 @@ typedef int64_t s64;
 
 // The constants of a chip profile, in the order in which Python passes them. Latencies are cycles, rates bytes a cycle.
 #define CONSTANTS(X)                                                                                                    \
-    X(sms) X(gpcs) X(sm_shared_bytes) X(sm_threads) X(sm_registers) X(sm_ctas)                                          \
-    X(l2_bytes) X(l2_ways) X(l2_slices) X(l2_rate) X(l2_write_cost) X(l2_latency) X(l2_far) X(l2_coalesces) X(l2_halves) X(l2_link_rate)                                           \
+    X(sms) X(sm_shared_bytes) X(sm_threads) X(sm_registers) X(sm_ctas)                                          \
+    X(l2_bytes) X(l2_storage) X(l2_dirty) X(l2_ways) X(l2_slices) X(l2_rate) X(l2_write_cost) X(l2_latency) X(l2_far) X(l2_coalesces) X(l2_halves) X(l2_link_rate)                                           \
     X(dram_channels) X(dram_rate) X(dram_latency) X(dram_spread) X(dram_write_cost) X(l2_clean_share)                                                    \
     X(sm_in_rate) X(sm_out_rate) X(l1_lines) X(l1_latency) X(lsu_line) X(lsu_in_flight)                                 \
     X(tma_issue) X(tma_box) X(tma_line) X(tma_latency) X(tma_in_flight) X(tma_store_latency) X(tma_store_line)          \
@@ -254,7 +254,9 @@ typedef struct Sim {
     Cluster *clusters;          // all that there were
     Span *spans;
     s64 span_count, span_room;
-    s32 next_sm;
+    const s32 *gpc_ends;        // [gpcs]: the number of each one's last SM + 1
+    s32 gpcs, next_gpc;
+    double flushed;             // bytes in L2 that someone else has written before the first launch
     const char *error;
     s64 error_detail[4];
 } Sim;

@@ -8,15 +8,13 @@ static int has_room(const Chip *chip, const Sm *sm, const Launch *launch) {
            sm->registers + launch->registers * launch->threads <= (s32)chip->sm_registers;
 }
 
-static s32 gpc_start(const Chip *chip, s32 gpc) { return (s32)((s64)gpc * (s64)(chip->sms / 2) / (s64)chip->gpcs) * 2; }
-
-// Chooses an SM for each CTA of a cluster: those of a GPC with room that hold the fewest CTAs. Clusters, and pairs of CTAs
-// without one, go round the GPCs. Returns 0 if there is none.
+// Chooses an SM for each CTA of a cluster: those of a GPC with room that hold the fewest CTAs. Clusters go round the GPCs;
+// CTAs without one fill a GPC before the next. Returns 0 if there is none.
 static int choose(Sim *sim, const Launch *launch, s32 *chosen) {
     const Chip *chip = &sim->chip;
-    s32 gpcs = (s32)chip->gpcs, size = launch->cluster, best = 1 << 30, found = 0, at[16];
+    s32 gpcs = sim->gpcs, size = launch->cluster, best = 1 << 30, found = 0, at[16];
     for (s32 turn = 0; turn < gpcs; turn++) {
-        s32 gpc = (turn + (size == 1 ? sim->next_sm / 2 : sim->next_sm)) % gpcs, start = gpc_start(chip, gpc), end = gpc_start(chip, gpc + 1);
+        s32 gpc = (turn + (size == 1 ? 0 : sim->next_gpc)) % gpcs, start = gpc ? sim->gpc_ends[gpc - 1] : 0, end = sim->gpc_ends[gpc];
         if (size == 2) {
             for (s32 sm = start; sm + 1 < end; sm += 2)
                 if (has_room(chip, &sim->sms[sm], launch) && has_room(chip, &sim->sms[sm + 1], launch)) {
@@ -44,7 +42,7 @@ static int choose(Sim *sim, const Launch *launch, s32 *chosen) {
             found = 1;
         }
     }
-    if (found) sim->next_sm++;
+    if (found) sim->next_gpc++;
     return found;
 }
 

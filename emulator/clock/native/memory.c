@@ -43,10 +43,12 @@ static inline u64 mixed(u64 x) {
     return x ^ x >> 32;
 }
 
-// L2 writes dirty lines to DRAM ahead of their eviction, at a rate, while a channel has nothing else to do.
+// L2 writes dirty lines to DRAM ahead of their eviction, at a rate, while a channel has nothing else to do between its
+// reads: an L2 that rests before the first one cleans nothing.
 static Cleaner *cleaned(Sim *sim, s64 channel, double time) {
     Cleaner *cleaner = &sim->cleaners[channel];
     const Chip *chip = &sim->chip;
+    if (cleaner->at == 0) cleaner->at = time;
     if (time > cleaner->at) {
         double rate = chip->dram_rate / chip->dram_channels, idle = (time - cleaner->at) * rate - cleaner->work;
         if (idle > 0) {
@@ -70,9 +72,8 @@ static double dram(Sim *sim, u64 line, double bytes, double time) {
     return serve(&sim->channels[channel], time, bytes);
 }
 
-// A line that gives way to another one: a slice of L2 has its own channels.
-static void write_back(Sim *sim, Line *line, s64 channel, double time) {
-    double bytes = 32.0 * __builtin_popcount(line->dirty);
+// Bytes that give way to a line of a channel: a slice of L2 has its own channels.
+static void write_back(Sim *sim, double bytes, s64 channel, double time) {
     Cleaner *cleaner = cleaned(sim, channel, time);
     sim->dram_written += bytes;
     sim->dirty -= bytes;
@@ -100,7 +101,13 @@ static double at_half(Sim *sim, int half, int own, u64 line, u32 sectors, double
         for (s32 w = 1; w < ways; w++)
             if (sim->l2[set + w].used < sim->l2[set + way].used) way = w;
         Line *oldest = &sim->l2[set + way];
-        if (oldest->dirty) write_back(sim, oldest, channel_of(sim, line), at_slice);
+        double written = 32.0 * __builtin_popcount(oldest->dirty);
+        if (sim->flushed > 0) {  // of what was there before the first launch a line takes any one's place
+            double flushed = 128 * sim->flushed / chip->l2_storage;
+            sim->flushed -= flushed;
+            written += flushed;
+        }
+        if (written > 0) write_back(sim, written, channel_of(sim, line), at_slice);
         *oldest = (Line){0};
         tags[way] = tag;
     }

@@ -70,9 +70,9 @@ static Server *servers(s32 count, double rate) {
     return all;
 }
 
-// A simulation of launches on a chip, not begun. spans: room for so many spans. dirty: L2 is full of what someone else
-// has written, which goes to DRAM when its place is needed.
-Sim *new_sim(const Chip *chip, Launch *launches, s32 count, s64 spans, s32 dirty) {
+// A simulation of launches on a chip, not begun. gpc_ends: for each GPC the number of its last SM + 1. spans: room for so
+// many spans. dirty: in L2 is what someone else has written, which goes to DRAM when its place is needed.
+Sim *new_sim(const Chip *chip, const s32 *gpc_ends, s32 gpcs, Launch *launches, s32 count, s64 spans, s32 dirty) {
     Sim *sim = calloc(1, sizeof *sim);
     sim->chip = *chip;
     sim->launches = launches;
@@ -88,11 +88,9 @@ Sim *new_sim(const Chip *chip, Launch *launches, s32 count, s64 spans, s32 dirty
     sim->l2_sets = (s64)(chip->l2_bytes / 128 / chip->l2_ways);
     sim->l2 = calloc((size_t)(sim->l2_sets * (s64)chip->l2_ways), sizeof *sim->l2);
     sim->tags = calloc((size_t)(sim->l2_sets * (s64)chip->l2_ways), sizeof *sim->tags);
-    for (s64 i = 0; dirty && i < sim->l2_sets * (s64)chip->l2_ways; i++) {
-        sim->tags[i] = (u32)(((u64)i + 1) * 0x9e3779b97f4a7c15u >> 32) | 1;
-        sim->l2[i].dirty = 15;
-        sim->dirty += 128;
-    }
+    sim->dirty = sim->flushed = dirty ? chip->l2_dirty : 0;
+    sim->gpc_ends = gpc_ends;
+    sim->gpcs = gpcs;
     if (chip->l2_coalesces) sim->asked = calloc((size_t)(chip->sms / chip->l2_coalesces + 1) * ASKED, sizeof *sim->asked);
     sim->slices = servers((s32)chip->l2_slices, chip->l2_rate / chip->l2_slices);
     sim->links = servers(2, chip->l2_link_rate);

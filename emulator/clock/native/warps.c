@@ -48,13 +48,19 @@ static void results_at(Warp *warp, const Launch *launch, const Instruction *in, 
     for (int i = 0; i < in->results; i++) warp->ready[value[i]] = time;
 }
 
-static void plain(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Instruction *in) {
+// When a port or a pipe can take an instruction that comes at a time: when it has done those before. The cycles between
+// `others`, before which no other warp comes, and then are left to those: a warp that waits for its pipe blocks no other.
+static double take(double *busy, double time, double others, double cycles) {
+    double slot = later(*busy, time);
+    *busy = later(*busy, fmin(time, others)) + cycles;
+    return slot;
+}
+
+static void plain(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Instruction *in, double others) {
     double *port = &sm->ports[warp->partition], *pipe = &sm->pipes[warp->partition][in->pipe];
     double slot = warp->time;
     if (in->issue) {
-        slot = later(later(slot, *port), *pipe);
-        *port = slot + in->issue;
-        *pipe = slot + in->interval;
+        slot = take(pipe, take(port, slot, others, in->issue), others, in->interval);
         warp->time = slot + in->issue;
     }
     double start = later(slot, sources_ready(warp, launch, in));
@@ -397,7 +403,7 @@ void run_warp(Sim *sim, Warp *warp) {
                 post(sim, warp->time, WARP_RUNS, warp, 0, 0);
                 return;
             }
-            plain(sim, sm, warp, launch, in);
+            plain(sim, sm, warp, launch, in, next);
             launch->busy[warp->index] += in->issue;
             warp->at = following;
             continue;
@@ -417,7 +423,7 @@ void run_warp(Sim *sim, Warp *warp) {
             post(sim, time, WARP_RUNS, warp, 0, 0);
             return;
         }
-        sm->ports[warp->partition] = later(sm->ports[warp->partition], time + in->issue);
+        take(&sm->ports[warp->partition], time, next, in->issue);
         warp->time = time + in->issue;
         launch->busy[warp->index] += in->issue;
         warp->at = following;
