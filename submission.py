@@ -84,6 +84,7 @@ import functools
 import itertools
 import math
 import operator
+import weakref
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import namedtuple
@@ -99,6 +100,7 @@ from cutlass._mlir.dialects import cute_nvgpu as cute_nvgpu_ir
 from cutlass._mlir.dialects import llvm
 from cutlass.cute.nvgpu import cpasync
 from cutlass.cute.runtime import make_ptr
+from torch._C._dynamo.guards import TensorGuards
 
 from task import input_t, output_t
 
@@ -295,10 +297,27 @@ def shapes(products: int = 1) -> list[Configuration]:
     return found
 
 
-# Schedule penalties, in equivalent bytes of L2 traffic; fitted on an H200, calls back to back.
-PAIR_BYTES = 5_000_000  # clusters: their CTAs wait for each other
-SPLIT_BYTES = 550_000  # split K, per SM: CTAs wait for each other, add up, and leave no SM to the next launch
-ALONE_BYTES = 10_000_000  # one CTA per SM: no loads between the end of a CTA and the start of the next on its SM
+class Amounts(NamedTuple):
+    """What schedules of the same sizes differ in; times the microseconds that each costs, the choice adds them up."""
+
+    pairs: float  # 1 for a launch of pairs
+    pair_ctas: float  # CTAs of pairs per SM
+    pair_k_tiles: float  # k-tiles of the busiest SM that a pair hands over
+    alone: float  # CTAs per SM that have it for themselves: no loads between the end of one and the start of the next
+    split: float  # CTAs of a split K per SM: they wait for each other, and leave no SM to the next launch
+    exchanged: float  # MB of sums that the busiest SM of a split K gets
+    fill: float  # microseconds of all loads at the rate of FILL_RATES
+    turns: float  # of the busiest SM's ring of stages
+    tiles: float  # of the busiest SM
+    tokens: float  # hundreds in a CTA's last epilogue, of all products
+    share: float  # MB of operands for each CTA at work
+
+
+# Fitted to `python -m tools.choice` on an H200.
+OVERLAPPING = Amounts(0.19, 0.197, 0, 0.575, 2.21, 0, 0.617, 0.083, 0.039, 0, 0)
+IN_TURN = Amounts(0.393, 0, 0.0324, 0, 2.6, 43.7, 0.399, 0.598, 0.56, 0.587, 5.12)
+HOPPER_SMS = 144  # at most; a B200 has 148
+FILL_RATES = 73e3, 130e3  # bytes per microsecond that L2 gives each SM of a Hopper, of a B200
 
 
 @dataclass(frozen=True)
@@ -352,30 +371,50 @@ class Schedule:
             work.append((group, (weight_block * plan.cta_group + rank) * WEIGHT_TILE, token_block * plan.token_tile))
         return work
 
-    def merits(self, overlapping: bool = True) -> dict[str, int]:
-        """The figures by which schedules are compared: the least wins, and the first difference decides.
+    @functools.cached_property
+    def amounts(self) -> Amounts:
+        plan, sms, filled, operands = self.plan, self.sm_count, 0, 0
+        for m, n, k in self.sizes:
+            rows, parts = ceil_div(n, WEIGHT_TILE * plan.cta_group), ceil_div(m, plan.part_tokens)
+            weights = ceil_div(m, plan.token_tile) * plan.products * (plan.weight_bytes + SF_STAGE)
+            tokens = parts * (plan.part_token_bytes + plan.part_atoms * SF_STAGE)
+            filled += rows * plan.cta_group * ceil_div(k, K_TILE) * (weights + tokens)
+            operands += (plan.products * n + m) * k * (SF_BLOCK // 2 + 1) // SF_BLOCK
+        ctas = self.tiles * plan.cluster_ctas
+        tiles = ceil_div(self.tiles, max(1, sms // plan.cluster_ctas))
+        k_tiles = tiles * ceil_div(ceil_div(max(k for _, _, k in self.sizes), K_TILE), plan.k_split)
+        pair, split, alone = plan.cta_group == 2, plan.k_split > 1, plan.ctas_per_sm == 1
+        return Amounts(
+            pairs=pair,
+            pair_ctas=pair * ctas / sms,
+            pair_k_tiles=pair * k_tiles,
+            alone=alone * ctas / sms,
+            split=split * ctas / sms,
+            exchanged=split * tiles * (plan.k_split - 1) * plan.share_bytes / 1e6,
+            fill=filled / sms / FILL_RATES[sms > HOPPER_SMS],
+            turns=k_tiles / plan.stages,
+            tiles=tiles,
+            tokens=min(max(m for m, _, _ in self.sizes), plan.token_tile) * plan.products / plan.k_split / 100,
+            share=operands / min(ctas, sms) / 1e6,
+        )
 
-        Overlapping launches share the SMs, so the bytes of all loads count; of one on its own, the busiest SM's.
-        """
-        plan = self.plan
-        if overlapping:
-            cost = self.requested_bytes + PAIR_BYTES * (plan.cluster_ctas > 1) + ALONE_BYTES * (plan.ctas_per_sm == 1)
-            return {"bytes and waits": cost, "tokens per tile": plan.token_tile, "split K": plan.k_split}
-        k_tiles = ceil_div(ceil_div(max(k for _, _, k in self.sizes), K_TILE), plan.k_split)
-        exchanged = SPLIT_BYTES + (plan.k_split - 1) * plan.share_bytes if plan.k_split > 1 else 0
-        busiest = self.waves * plan.ctas_per_sm * (k_tiles * plan.stage_bytes + exchanged)
-        return {"bytes of the busiest SM": busiest, "bytes": self.requested_bytes, "tokens per tile": plan.token_tile}
+    def cost(self, overlapping: bool = True) -> float:
+        """Modelled microseconds, but for what all schedules of the same sizes have in common."""
+        return sum(map(operator.mul, self.amounts, OVERLAPPING if overlapping else IN_TURN))
 
 
 def candidates(
     sizes: Sizes, sms: int, overlapping: bool = True, products: int = 1, configurations: Configurations = None
 ) -> list[Schedule]:
-    """The schedules of the configurations whose clusters fit the chip and whose K splits into k-tiles, best first."""
+    """The schedules of the configurations whose clusters fit the chip and whose K splits into k-tiles, best first.
+
+    Ties go to the first in `shapes`.
+    """
     plans = [Plan(len(sizes), *shape, products) for shape in configurations or shapes(products)]
     k_tiles = min(ceil_div(k, K_TILE) for _, _, k in sizes)
     possible = [plan for plan in plans if plan.cluster_ctas <= sms and plan.k_split <= k_tiles]
     schedules = [Schedule(plan, sizes, sms) for plan in possible]
-    return sorted(schedules, key=lambda schedule: tuple(schedule.merits(overlapping).values()))
+    return sorted(schedules, key=lambda schedule: schedule.cost(overlapping))
 
 
 @dataclass(frozen=True)
@@ -1341,6 +1380,61 @@ def check(call: Call) -> tuple[int, ...]:
     return addresses
 
 
+@dataclass
+class Known:
+    """A call that has passed `check`, and what of its tensors must be the same for them to pass again."""
+
+    call: tuple  # its products, problems and device
+    addresses: tuple[int, ...]
+    storages: list[int]  # bytes
+    offsets: list[int]  # elements
+    guard: Any  # compares classes, dtypes, devices, shapes and strides
+    references: list[weakref.ref]  # each takes the entry with it when its tensor goes: an id is another tensor's then
+    versions: list[int] | None
+    tables: dict[tuple, list]  # of `host_tables`, by its other arguments
+
+
+# By the ids of the tensors. No tensor or memory lives longer for it.
+KNOWN: dict[tuple[int, ...], Known] = {}
+KNOWN_MAX = 256
+
+
+def storages(tensors: list[torch.Tensor]) -> tuple[list[int], list[int]]:
+    """Bytes of each tensor's storage, and the tensor's place in it."""
+    return list(map(len, map(torch.Tensor.untyped_storage, tensors))), list(map(torch.Tensor.storage_offset, tensors))
+
+
+def versions(tensors: list[torch.Tensor]) -> list[int] | None:
+    """Torch's count of writes to each tensor's memory; None where it does not count, as in inference mode."""
+    try:
+        return list(map(operator.attrgetter("_version"), tensors))
+    except RuntimeError:
+        return None
+
+
+def checked(call: Call) -> tuple[Known, bool]:
+    """What is known of the call, and whether torch has written none of its tensors since the call before it.
+
+    Raises ValueError as `check` does, which is asked unless a call with the same tensor objects has passed it and
+    nothing that it looks at has changed.
+    """
+    tensors, key = call.tensors, tuple(map(id, call.tensors))
+    known, facts = KNOWN.get(key), (call.products, call.problems, torch.cuda.current_device())
+    if known and known.call == facts and known.guard.check(*tensors):
+        addresses = tuple(map(torch.Tensor.data_ptr, tensors))
+        if addresses == known.addresses and storages(tensors) == (known.storages, known.offsets):
+            before, known.versions = known.versions, versions(tensors)
+            return known, before is not None and before == known.versions
+    addresses = check(call)
+    if len(KNOWN) >= KNOWN_MAX:
+        KNOWN.clear()
+    shapes, strides = ([list(each(tensor)) for tensor in tensors] for each in (torch.Tensor.size, torch.Tensor.stride))
+    guard = TensorGuards(*tensors, dynamic_dims_sizes=shapes, dynamic_dims_strides=strides)
+    references = [weakref.ref(tensor, lambda _: KNOWN.pop(key, None)) for tensor in tensors]
+    KNOWN[key] = Known(facts, addresses, *storages(tensors), guard, references, versions(tensors), {})
+    return KNOWN[key], False
+
+
 def check_addresses(addresses: tuple[int, ...], problems: Problems, products: int):
     """Raise ValueError for a tensor without an aligned address, or a c that shares bytes with another tensor."""
     names, _, _, _, sizes = tensor_layouts(problems, products)
@@ -1443,15 +1537,22 @@ def run(
     output_free: bool = False,
     configurations: Configurations = None,
     sms: int | None = None,
+    unwritten: bool = False,
 ) -> output_t:
-    """`solve`, for tests and tools that force a GEMM's configuration or the number of SMs to plan for."""
+    """`solve`, for tests and tools that force a GEMM's configuration or the number of SMs to plan for.
+
+    unwritten: the promises hold only for tensors of an earlier call that torch has not written since.
+    """
     if {type(operands_ready), type(output_free)} != {bool}:
         found = f"operands_ready is {operands_ready!r}, output_free is {output_free!r}"
         raise TypeError(f"{found}; a promise is True or False")
     call = unpack(data)
-    promises = operands_ready * OPERANDS_READY | output_free * OUTPUT_FREE
-    sms = sm_count(torch.cuda.current_device()) if sms is None else sms
-    for plan, pointer, _ in host_tables(check(call), call.problems, call.products, promises, sms, configurations):
+    known, same = checked(call)
+    promises = operands_ready * OPERANDS_READY | output_free * OUTPUT_FREE if same or not unwritten else 0
+    others = promises, sm_count(torch.cuda.current_device()) if sms is None else sms, configurations
+    if others not in known.tables:
+        known.tables[others] = host_tables(known.addresses, call.problems, call.products, *others)
+    for plan, pointer, _ in known.tables[others]:
         compiled(plan)(pointer)
     return call.outputs
 
@@ -1480,5 +1581,9 @@ def solve(data: tuple, operands_ready: bool = False, output_free: bool = False) 
 
 
 def custom_kernel(data: input_t) -> output_t:
-    """The contest's entry point: timed calls have their own operands and outputs, ready before the first call."""
-    return solve(data, operands_ready=True, output_free=True)
+    """The contest's entry point: `solve` with both promises wherever they are known to hold.
+
+    Timed calls have their own operands and outputs, which nothing writes between repeats. A first call on tensors, as
+    on copies that the contest's check has just made, and one behind a write of torch to them promises nothing.
+    """
+    return run(data, operands_ready=True, output_free=True, unwritten=True)
