@@ -137,8 +137,6 @@ PARAMETER_BYTES = 32764  # kernel parameters per launch (PTX ISA, "Kernel Functi
 TENSOR_MAP_BYTES = 128
 
 ALIGNMENT = 16  # bytes; every tensor's address is a multiple
-EVICT_NORMAL = 0x1000000000000000  # L2 cache policies as CUTLASS's TMA::CacheHintSm90 encodes them
-EVICT_LAST = 0x14F0000000000000
 
 OPERANDS_READY, OUTPUT_FREE = 1, 2  # a caller's promises, see `solve`
 
@@ -446,7 +444,7 @@ def ctas_per_batch(plan: GemvPlan, m: int, batches: int, sms: int) -> int:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# PTX instructions, one function each. Shared addresses are 32-bit integers, tensor maps and policies 64-bit ones.
+# PTX instructions, one function each. Shared addresses are 32-bit integers, tensor maps 64-bit ones.
 # ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -498,14 +496,12 @@ grid_wait = instruction("griddepcontrol.wait;")
 grid_launch_dependents = instruction("griddepcontrol.launch_dependents;")
 
 # Bulk copies.
-tma_load = instruction(  # SMEM, tensor map, column, row, barrier, policy
-    "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
-    "[$0], [$1, {$2, $3}], [$4], $5;",
-    "r,l,r,r,r,l",
+tma_load = instruction(  # SMEM, tensor map, column, row, barrier
+    "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [$0], [$1, {$2, $3}], [$4];",
+    "r,l,r,r,r",
 )
-bulk_load = instruction(  # SMEM, address, bytes, barrier, policy
-    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [$0], [$1], $2, [$3], $4;",
-    "r,l,r,r,l",
+bulk_load = instruction(  # SMEM, address, bytes, barrier
+    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1], $2, [$3];", "r,l,r,r"
 )
 
 # Order tcgen05 work after this thread's last wait, and before its next arrival.
@@ -768,18 +764,18 @@ class Gemm:
                 mbarrier_arrive_expect_tx(full, stage_bytes)
                 for i in cutlass.range_constexpr(plan.products):
                     part_smem = weight_smem + i * plan.weight_bytes
-                    tma_load(part_smem, weight_map[i], k_start, weight_block * WEIGHT_TILE, full, Int64(EVICT_NORMAL))
-                    bulk_load(scale_smem + i * SF_STAGE, weight_sf[i] + sf_offset, sf_bytes, full, Int64(EVICT_NORMAL))
+                    tma_load(part_smem, weight_map[i], k_start, weight_block * WEIGHT_TILE, full)
+                    bulk_load(scale_smem + i * SF_STAGE, weight_sf[i] + sf_offset, sf_bytes, full)
                 for part in cutlass.range_constexpr(plan.parts):
                     if part < parts:
                         first = token_row + (part * plan.part_tokens + rank * plan.token_rows)
                         part_smem = token_smem + part * plan.part_token_bytes
-                        tma_load(part_smem, token_map, k_start, first, full, Int64(EVICT_LAST))
+                        tma_load(part_smem, token_map, k_start, first, full)
                         for atom in cutlass.range_constexpr(part * plan.part_atoms, (part + 1) * plan.part_atoms):
                             # A tile's second atom may lie past M, like a pair's second half past N.
                             atom_sf = token_sf + cutlass.min(atom, last_atom) * row_sf + sf_offset
                             atom_smem = scale_smem + (plan.products + atom) * SF_STAGE
-                            bulk_load(atom_smem, atom_sf, sf_bytes, full, Int64(EVICT_LAST))
+                            bulk_load(atom_smem, atom_sf, sf_bytes, full)
                 stage, phase = next_stage(stage, phase, plan.stages)
         # No other role waits for the last commits; they must arrive before this CTA's SMEM is given up.
         for _ in cutlass.range(plan.stages, unroll=1):

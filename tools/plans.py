@@ -6,9 +6,9 @@
     python -m tools.plans ... --in-turn                                         calls that do not overlap
 
 From Python: `plans.explain(data[3])` for the input tuple of a group GEMM. A row of the table is a configuration; the
-chosen one comes first. The last column has the modelled microseconds that the row takes longer than the chosen one,
-and the amounts (submission.Amounts) that cost it most of them. "MB requested" counts the loads of all tiles. A GEMV has one plan for each K,
-so its table has one row.
+chosen one comes first. The last column has the modelled microseconds that the row takes longer than the
+chosen one, and the amounts (submission.Amounts) that cost it most of them. "MB requested" counts the loads of all
+tiles. A GEMV has one plan for each K, so its table has one row.
 """
 
 from __future__ import annotations
