@@ -26,7 +26,7 @@ TESTS ?= tests
 
 # The tests whose kernels or host code nvidia-cutlass-dsl compiles.
 DSL_TESTS := $(addprefix tests/kernel/test_,kernel.py problems.py gemv.py dependent_calls.py check.py) \
-  $(addprefix tests/emulator/test_,runtime.py torch_device.py) tests/tools/test_plans.py
+  $(addprefix tests/emulator/test_,runtime.py torch_device.py) tests/tools/test_plans.py tests/tools/test_variants.py
 
 .PHONY: eval test benchmark report soak lint check lock clean
 
@@ -75,7 +75,7 @@ lock:
 	.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check uv
 	for version in 4.5.2 4.8.1; do \
 	  echo nvidia-cutlass-dsl==$$version | .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 \
-	    --extra dev --constraint - --no-annotate --no-header --no-emit-index-url --no-emit-find-links \
+	    --extra dev --extra modal --constraint - --no-annotate --no-header --no-emit-index-url --no-emit-find-links \
 	    pyproject.toml -o tools/requirements/dsl-$$version.txt || exit 1; done
 
 $(READY): pyproject.toml $(LOCK)

@@ -7,6 +7,7 @@
     python eval.py test --problem gemm   another of the contest's problems; all: every problem, one after the other
     python eval.py MODE SPECFILE --case 2                one case (numbered from 0) of a spec file
     python eval.py test --device emulator --schedule random:1
+    python eval.py test --plans all      each case also in every configuration that can take it
     python eval.py benchmark --clock b200       recorded in the emulator and replayed on a model of the chip's times
     python eval.py test --device hopper  on a Hopper GPU, with tensor memory and tensor core in software
     python eval.py benchmark --device hopper    there without tensor-core work: times of the rest, results not checked
@@ -55,6 +56,7 @@ def make_parser() -> argparse.ArgumentParser:
     options.add_schedule(parser)
     parser.add_argument("--baseline", action="store_true", help="time torch's own kernels as well (b200)")
     options.add_clock(parser)
+    options.add_plans(parser)
     options.add_timeout(parser)
     return parser
 
@@ -108,6 +110,8 @@ def settle_device(parser: argparse.ArgumentParser, args: argparse.Namespace, pro
             f"--clock replays what the emulator records: it needs --device emulator and mode benchmark or leaderboard, "
             f"not {device.title} and mode {args.mode}"
         )
+    if args.plans == options.ALL and (args.mode != "test" or protocol_fd is not None):
+        parser.error(f"--plans {options.ALL} is of mode test, for a person: not of mode {args.mode} or POPCORN_FD")
     if args.clock and (args.schedule or protocol_fd is not None):
         parser.error(
             "--clock records calls under schedule late, for a person: it takes no --schedule and no POPCORN_FD"
@@ -153,7 +157,8 @@ def run(args: argparse.Namespace, device: Device, selections: list[Selection], p
             reports.append(ConsoleReport(selected.problem, f"{name} · {args.submission}", selected.numbers))
             with reports[-1] as report:
                 passed = run_mode(
-                    args.mode, device, selected.problem, selected.specs, worker, report, args.baseline, args.clock
+                    *(args.mode, device, selected.problem, selected.specs, worker, report, args.baseline, args.clock),
+                    every_plan=args.plans == options.ALL,
                 )
             outcomes.append(passed)
     reports[-1].end(outcomes[-1])  # when no process of the submission is left

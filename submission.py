@@ -1565,11 +1565,13 @@ def solve(data: tuple, operands_ready: bool = False, output_free: bool = False) 
         [32, 4, ceil(rows/128), 4, K/64, L] and row-major ones [rows, K/16, L] float8_e4m3fn. M >= 0 (GEMV 1), N a
         multiple of 8, K of 64: integers of any type, bool included. All but the scales that are not read are on the
         current device. A c shares memory with no other of these tensors; operands may share theirs.
-    The kernel waits for the end of all work ahead of it in the queue before it loads operands and before it stores c,
-    unless the caller promises that it need not. The promises are about every kernel that is still running, or was when
-    the kernel just ahead began:
-    operands_ready: True if none of them writes operands of this call.
-    output_free: True if none of them reads or writes c.
+    The kernel waits for all work ahead of it in the queue before it loads operands and before it stores c, unless the
+    caller promises that it need not. Work has been waited for where the host has synchronised with it, or an ordinary
+    launch stands between it and this call: one without the programmatic attribute. Work just ahead of the call has
+    not, even if nothing can start beside it: its writes may come late (NVIDIA/cccl#9134). Nor have earlier calls, of
+    which several can still be running.
+    operands_ready: True if whatever has written operands of this call has been waited for.
+    output_free: True if whatever has read or written c has been waited for.
     Launches on the device's default queue and returns at once; launches nothing where every group is empty.
     Raises ValueError before any launch where a constraint does not hold, TypeError for a promise that is no bool.
     """

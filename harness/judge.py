@@ -15,7 +15,7 @@ import msgspec
 from harness import messages
 from harness.cases import REHEARSAL_SLOTS, Case, Inputs
 from harness.counts import launches_text
-from harness.results import Result
+from harness.results import Plans, Result
 from harness.timing import Limits, Stats, measure, release_memory, repeat, time_calls
 
 if TYPE_CHECKING:  # it imports torch
@@ -210,6 +210,23 @@ def check_call(
     return Checked(passed, message, launches, sizes, reference.minimum_traffic(data)), expected[0]
 
 
+def offer_plans(trial: Trial) -> Result:
+    """The plans that can be forced on the case, none of which has run."""
+    reference = trial.case.reference
+    sizes = tuple(reference.problem_sizes(trial.inputs.take(trial.case)))
+    offered = trial.worker.ask(messages.Offer(trial.case.problem.name, sizes), messages.Offered)
+    return Result(True, plans=Plans(offered.plans, offered.chosen))
+
+
+def check_plan(trial: Trial, plan: str) -> Result:
+    """One call in a forced plan, on a copy of its input whose c has other values than are due."""
+    trial.worker.ask(messages.Force(plan), messages.Done)
+    data = trial.inputs.take(trial.case)
+    trial.store(0, data)
+    checked, _ = check_call(trial, 0, data, clone=True, counted=False, ahead=[])
+    return Result(checked.passed, checked.message)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Time
 # ---------------------------------------------------------------------------------------------------------------------
@@ -235,24 +252,42 @@ def measure_here(trial: Trial, call: Callable[[Any], Any], inputs: list[Any], li
     return stats
 
 
-def time_submission(trial: Trial, limits: Limits, recheck: Callable[[], str] | None = None) -> Stats | str:
-    """Time the calls on the stored inputs, in the worker; see timing.repeat."""
+def time_submission(
+    trial: Trial, limits: Limits, recheck: Callable[[], str] | None = None, in_turn: bool = False
+) -> Stats | str:
+    """Time the calls on the stored inputs, in the worker; see timing.repeat and messages.Time."""
     slots = trial.case.problem.inputs_per_timing
 
     def time_once() -> float:
-        nanoseconds = trial.worker.ask(messages.Time(slots), messages.Timed).nanoseconds
-        if not 0 < nanoseconds < math.inf:
+        nanoseconds = trial.worker.ask(messages.Time(slots, in_turn), messages.Timed).nanoseconds
+        if nanoseconds is None or not 0 < nanoseconds < math.inf:
             raise messages.MalformedMessage(f"a duration of {nanoseconds} ns")
         return nanoseconds
 
     return repeat(time_once, limits, recheck)
 
 
-def time_case(trial: Trial, limits: Limits, recheck: bool = False, baseline: bool = False) -> Result:
+def time_in_turn(trial: Trial, limits: Limits, expected: list[Any]) -> Stats | str | None:
+    """Time calls of the submission's `solve`, of which each waits for the one before, and check the last outputs.
+
+    Returns None where it has no `solve`, and a text where an output is wrong.
+    """
+    slots = len(expected)
+    trial.worker.ask(messages.Overwrite(slots), messages.Done)
+    if trial.worker.ask(messages.Time(slots, in_turn=True), messages.Timed).nanoseconds is None:
+        return None
+    stats = time_submission(trial, limits, in_turn=True)
+    return trial.find_mismatch(expected) or stats
+
+
+def time_case(
+    trial: Trial, limits: Limits, recheck: bool = False, in_turn: bool = False, baseline: bool = False
+) -> Result:
     """Check the outputs of one timing's calls, then time the calls.
 
     recheck: time other inputs than those checked first, check every output of every repeat, and overwrite the outputs
     after each repeat, so that a submission cannot pass by leaving the results of an earlier repeat in place.
+    in_turn: time calls that wait for each other as well, where the submission has them; see time_in_turn.
     baseline: check and time torch's own kernels on the same inputs as well, in this process.
     """
     count = trial.case.problem.inputs_per_timing
@@ -275,8 +310,11 @@ def time_case(trial: Trial, limits: Limits, recheck: bool = False, baseline: boo
     stats = time_submission(trial, limits, check_and_overwrite if recheck else None)
     if isinstance(stats, str):
         return Result(False, f"a timed output is wrong: {stats}")
+    alone = time_in_turn(trial, limits, expected) if in_turn else None
+    if isinstance(alone, str):
+        return Result(False, f"an output of calls in turn is wrong: {alone}")
     if not baseline:
-        return Result(True, stats=stats)
+        return Result(True, stats=stats, in_turn=alone)
 
     inputs = list(trial.case.timing_inputs(first))
     for index, (data, want) in enumerate(zip(inputs, expected)):
@@ -285,7 +323,7 @@ def time_case(trial: Trial, limits: Limits, recheck: bool = False, baseline: boo
             return Result(False, f"the baseline is wrong: input {index} of {count}: {message}")
     reference = measure_here(trial, trial.case.reference.baseline, inputs, limits)
     message = f"baseline torch._scaled_mm {reference.mean / 1e3:.3f} us, {reference.mean / stats.mean:.2f}x the time"
-    return Result(True, message, stats=stats, baseline=reference)
+    return Result(True, message, stats=stats, in_turn=alone, baseline=reference)
 
 
 def time_pipeline(trial: Trial, limits: Limits) -> Result:

@@ -98,9 +98,13 @@ class Fetch(Message):
 
 
 class Time(Message):
-    """Call the submission on the inputs of slots 0 to `slots` - 1, back to back between two events. Answer: Timed."""
+    """Call the submission on the inputs of slots 0 to `slots` - 1, back to back between two events. Answer: Timed.
+
+    in_turn: its `solve`, of which each call waits for the one before, in place of its custom_kernel.
+    """
 
     slots: int
+    in_turn: bool = False
 
 
 class Clock(Message):
@@ -129,11 +133,24 @@ class Plan(Message):
     sizes: tuple[tuple[int, int, int, int], ...]  # (M, N, K, L) of each group
 
 
+class Offer(Message):
+    """Name the plans that can be forced on a call of these sizes. Answer: Offered."""
+
+    problem: str
+    sizes: tuple[tuple[int, int, int, int], ...]  # (M, N, K, L) of each group
+
+
+class Force(Message):
+    """Launch in this plan, one of those offered, until Finish. Answer: Done."""
+
+    plan: str
+
+
 class Finish(Message):
-    """Forget all slots and give cached device memory back. Answer: Finished."""
+    """Forget all slots and the forced plan, and give cached device memory back. Answer: Finished."""
 
 
-Request = Store | Call | Fetch | Time | Clock | Overwrite | Profile | Plan | Finish
+Request = Store | Call | Fetch | Time | Clock | Overwrite | Profile | Plan | Offer | Force | Finish
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Replies
@@ -193,9 +210,9 @@ class Outputs(Message):
 
 
 class Timed(Message):
-    """Nanoseconds per call."""
+    """Nanoseconds per call; None where calls in turn were asked for and the submission has no `solve`."""
 
-    nanoseconds: float
+    nanoseconds: float | None
 
 
 class Modelled(Message):
@@ -227,6 +244,13 @@ class Planned(Message):
     plan: dict[Name, Name]
 
 
+class Offered(Message):
+    """The plans that can be forced, and the chosen one; none for a submission, or a problem, without a choice."""
+
+    plans: tuple[Name, ...]
+    chosen: Name = ""
+
+
 class Finished(Message):
     """Whether the worker's device can run another case."""
 
@@ -240,7 +264,7 @@ class Failed(Message):
     traceback: Text
 
 
-Reply = Ready | Done | Called | Outputs | Timed | Clocked | Profiled | Planned | Finished | Failed
+Reply = Ready | Done | Called | Outputs | Timed | Clocked | Profiled | Planned | Offered | Finished | Failed
 
 
 class NumberedRequest(msgspec.Struct, forbid_unknown_fields=True):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from harness.devices import Device
+from harness.judge import check_plan, offer_plans
 from harness.protocol import ProtocolReport
-from harness.tables import ConsoleReport
+from harness.results import Result
+from harness.tables import ConsoleReport, shapes_text
 from harness.worker import Worker
 from task import Problem, TestSpec
 
@@ -18,12 +22,14 @@ def run_mode(
     report: ProtocolReport | ConsoleReport,
     baseline: bool = False,
     clock: str | None = None,
+    every_plan: bool = False,
 ) -> bool:
     """Run and report every case; mode leaderboard ends at the first failure. Returns whether every case passed.
 
     The report's end is left to the caller.
     mode: one that the device offers. baseline: time torch's own kernels as well, in the modes that can.
     clock: a chip profile on which calls are replayed, in the modes that can.
+    every_plan: call each case also in every plan that can be forced on it.
     """
     job = device.jobs[mode]
     options = {**job.options, **({"baseline": baseline} if job.has_baseline else {})}
@@ -38,8 +44,30 @@ def run_mode(
     for index, (spec, following) in enumerate(zip(specs, [*specs[1:], None])):
         report.case_begins(index, spec)
         result = worker.run(job.run, problem, spec, following, **options)
+        if every_plan and result.passed:
+            result = run_plans(result, problem, spec, worker, report)
         report.case_ends(index, result)
         passed = passed and result.passed
         if mode == "leaderboard" and not passed:
             break
     return passed
+
+
+def run_plans(
+    result: Result, problem: Problem, spec: TestSpec, worker: Worker, report: ProtocolReport | ConsoleReport
+) -> Result:
+    """The result of a case with the outcome of one call in every plan; a plan that ends its worker fails alone."""
+    offered = worker.run(offer_plans, problem, spec)
+    if not offered.passed or offered.plans is None:
+        return offered
+    ends: dict[str, Result] = {}
+    for name in offered.plans.names:
+        report.working(f"{shapes_text(spec)}, forced to {name}")
+        ends[name] = worker.run(check_plan, problem, spec, plan=name)
+    plans = replace(offered.plans, ends=ends)
+    failed = {name: end for name, end in ends.items() if not end.passed}
+    if failed:
+        text = "\n".join(f"forced to {name}: {end.traceback or end.message}" for name, end in failed.items())
+        return Result(False, f"{len(failed)} of {len(ends)} plans fail\n{text}", plans=plans)
+    count = f"{len(ends)} plans" if ends else "no plan to force"
+    return replace(result, message=f"{result.message}; {count}", plans=plans)

@@ -86,6 +86,16 @@ def chip(text: str) -> str:
     return str(Path(text).resolve()) if Path(text).is_file() else text
 
 
+def add_plans(parser: argparse.ArgumentParser) -> None:
+    """--plans: which of the submission's plans run."""
+    parser.add_argument(
+        "--plans",
+        choices=("chosen", ALL),
+        default="chosen",
+        help="test: what the submission chooses (default), or one call more in every plan that can take the case",
+    )
+
+
 def add_timeout(parser: argparse.ArgumentParser) -> None:
     """--timeout: seconds above 0; None where it is not given."""
     limits = ", ".join(f"{device.timeout_s} on {name}" for name, device in DEVICES.items())

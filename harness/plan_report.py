@@ -1,8 +1,10 @@
-"""The figures of the project's own kernel: its launches for given sizes, as text, without running them."""
+"""The plans of the project's own kernel: figures of its launches for given sizes, and how one of them is forced."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -48,6 +50,44 @@ def plan_report(sizes: Sizes, problem: str = "group_gemm") -> dict[str, str]:
     launches = submission.configure(tuple(map(tuple, sizes)), current_sms(), products=PRODUCTS[problem])
     rows = [describe(launch.schedule) for launch in launches]
     return {name: " + ".join(row[name] for row in rows) for name in (rows[0] if rows else ())}
+
+
+def configuration_name(shape: Sequence[int]) -> str:
+    """A configuration in words: MMA's weight rows and tokens, CTAs of an SM, shares of K."""
+    tile, cta_group, per_sm, k_split = shape
+    split = f", K in {k_split}" if k_split > 1 else ""
+    return f"{submission.WEIGHT_TILE * cta_group}x{tile}, {per_sm} per SM{split}"
+
+
+def plans(sizes: Sizes, problem: str = "group_gemm") -> tuple[list[str], str]:
+    """(names of the configurations that can take every launch of these sizes, the one that custom_kernel chooses).
+
+    Where launches choose differently, there is no one choice, and its name is empty. A GEMV has no configurations.
+    Raises ValueError for sizes that the kernel does not support.
+    """
+    if problem == "gemv":
+        return [], ""
+    products, sms = PRODUCTS[problem], current_sms()
+    launches = submission.configure(tuple(map(tuple, sizes)), sms, products=products)
+    possible = [
+        {_name(each) for each in submission.candidates(x.schedule.sizes, sms, True, products)} for x in launches
+    ]
+    names = [configuration_name(shape) for shape in submission.shapes(products)]
+    chosen = {_name(launch.schedule) for launch in launches}
+    return [name for name in names if all(name in of for of in possible)], chosen.pop() if len(chosen) == 1 else ""
+
+
+def _name(schedule: submission.Schedule) -> str:
+    plan = schedule.plan
+    return configuration_name((plan.token_tile, plan.cta_group, plan.ctas_per_sm, plan.k_split))
+
+
+def forced(name: str) -> Callable[[tuple], Any]:
+    """custom_kernel in this configuration. Raises ValueError for a name that no configuration has."""
+    shapes = {configuration_name(shape): shape for shape in submission.shapes()}
+    if name not in shapes:
+        raise ValueError(f"there is no configuration {name!r}; there are {', '.join(shapes)}")
+    return functools.partial(submission.run, operands_ready=True, output_free=True, configurations=(shapes[name],))
 
 
 def current_sms() -> int:

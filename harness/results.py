@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness.timing import Stats
@@ -16,11 +17,13 @@ class Result:
     message: str = ""
     traceback: str = ""
     stats: Stats | None = None
+    in_turn: Stats | None = None  # the same calls, each waiting for the one before
     baseline: Stats | None = None  # torch's own kernels on the same inputs
     plain_read: Stats | None = None  # a read of the bytes that the case must move; with tensor-core work omitted
     counts: dict[str, Any] | None = None  # made by cases.count_case, shown by harness.counts
     clock: dict[str, Any] | None = None  # modelled times, shown by harness.clocks
     report: str | None = None  # text of the profile mode
+    plans: Plans | None = None  # of `--plans all`
 
     def cleaned(self) -> Result:
         """The same with control characters as escape sequences: texts of a submission reach terminals and protocols."""
@@ -31,7 +34,22 @@ class Result:
             counts=clean(self.counts),
             clock=clean(self.clock),
             report=clean(self.report),
+            plans=self.plans and self.plans.cleaned(),
         )
+
+
+@dataclass(frozen=True)
+class Plans:
+    """The plans that can be forced on a case. ends: outcome of each, where it ran."""
+
+    names: tuple[str, ...]
+    chosen: str  # "" where there is no one choice
+    ends: Mapping[str, Result] = field(default_factory=dict)
+
+    def cleaned(self) -> Plans:
+        """As of Result."""
+        ends = {clean(name): end.cleaned() for name, end in self.ends.items()}
+        return Plans(tuple(map(clean, self.names)), clean(self.chosen), ends)
 
 
 def clean(value: Any) -> Any:

@@ -47,6 +47,7 @@ class Runner:
         self.inputs: dict[int, Any] = {}
         self.outputs: dict[int, tuple[Any, Any]] = {}  # slot -> (input, which may be a copy of the slot's, output)
         self.traces: list[Trace] = []  # of the launches of the last recorded call
+        self.forced: Callable[[Any], Any] | None = None  # custom_kernel in the plan that was asked for
         self.handlers: dict[type, Callable[[Any], messages.Reply]] = {
             messages.Store: self.store,
             messages.Call: self.call,
@@ -56,6 +57,8 @@ class Runner:
             messages.Overwrite: self.overwrite,
             messages.Profile: self.profile,
             messages.Plan: self.plan,
+            messages.Offer: self.offer,
+            messages.Force: self.force,
             messages.Finish: self.finish,
         }
 
@@ -70,7 +73,7 @@ class Runner:
 
     @property
     def custom_kernel(self) -> Callable[[Any], Any]:
-        return self.load().custom_kernel
+        return self.forced or self.load().custom_kernel
 
     def store(self, request: messages.Store) -> messages.Reply:
         from harness.shared_memory import fill_all, load
@@ -114,7 +117,10 @@ class Runner:
 
     def time(self, request: messages.Time) -> messages.Reply:
         inputs = [self.inputs[slot] for slot in range(request.slots)]
-        nanoseconds, outputs = time_calls(self.custom_kernel, inputs)
+        kernel = getattr(self.load(), "solve", None) if request.in_turn else self.custom_kernel
+        if kernel is None:
+            return messages.Timed(None)
+        nanoseconds, outputs = time_calls(kernel, inputs)
         self.outputs = dict(enumerate(zip(inputs, outputs)))
         return messages.Timed(nanoseconds)
 
@@ -149,7 +155,22 @@ class Runner:
         plan = plan_of(self.load(), request.problem, list(request.sizes))
         return messages.Planned({printable(label): printable(figure) for label, figure in plan.items()})
 
+    def offer(self, request: messages.Offer) -> messages.Reply:
+        choices = choices_of(self.load())
+        if choices is None:
+            return messages.Offered(())
+        plans, chosen = choices.plans(list(request.sizes), request.problem)
+        return messages.Offered(tuple(plans), chosen)
+
+    def force(self, request: messages.Force) -> messages.Reply:
+        choices = choices_of(self.load())
+        if choices is None:
+            raise ValueError(f"the submission offers no plans, {request.plan!r} among them")
+        self.forced = choices.forced(request.plan)
+        return messages.Done()
+
     def finish(self, request: messages.Finish) -> messages.Reply:
+        self.forced = None
         self.inputs.clear()
         self.outputs.clear()
         self.traces.clear()
@@ -224,6 +245,15 @@ def plan_of(submission: ModuleType, problem: str, sizes: list[tuple[int, int, in
     if "problem" in inspect.signature(plan_report).parameters:
         return plan_report(sizes, problem=problem)
     return plan_report(sizes) if problem == GROUP_GEMM.name else {}
+
+
+def choices_of(submission: ModuleType) -> ModuleType | None:
+    """harness.plan_report for a submission with the project's own functions to force a plan; None for another one."""
+    if not all(hasattr(submission, name) for name in ("run", "candidates", "configure", "shapes")):
+        return None
+    from harness import plan_report
+
+    return plan_report
 
 
 def main() -> None:

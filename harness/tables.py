@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from harness import clocks, counts
 from harness.console import geomean, make_console, make_table
 from harness.judge import OMITTED
-from harness.results import Result
+from harness.results import Plans, Result
 from harness.timing import Stats
 from task import Benchmark, Problem, TestSpec
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 CASE_COLUMNS = ["case", "shapes"]
+CHOSEN = "* "
+PLANS_TITLE = f"one call in every plan ({CHOSEN}chosen, - cannot take the case, exact: bit-exact)"
 
 
 class ConsoleReport:
@@ -57,6 +59,9 @@ class ConsoleReport:
         self.progress.stop()
         timed = any(result.stats for _, _, result in self.results)
         self.console.print(self._timing_table() if timed else self._result_table())
+        if any(result.plans and result.plans.names for _, _, result in self.results):
+            self._print(PLANS_TITLE, "bold")
+            self.console.print(self._plans_table())
         if any(result.counts for _, _, result in self.results):
             self._print(counts.TITLE, "bold")
             self.console.print(
@@ -85,6 +90,9 @@ class ConsoleReport:
         if passed < len(self.numbers) or len(means) < len(self.results):
             return text
         text += f"; geomean {geomean(means):.3f} us"
+        in_turn = [result.in_turn.mean / 1e3 for _, _, result in self.results if result.in_turn]
+        if len(in_turn) == len(self.results):
+            text += f", in turn {geomean(in_turn):.3f} us"
         if any(result.plain_read for _, _, result in self.results):
             return f"{text}, {OMITTED}"
         if [self.problem.find_benchmark(spec) for _, spec, _ in self.results] == list(self.problem.benchmarks):
@@ -111,17 +119,30 @@ class ConsoleReport:
             table.add_row(str(number), shapes_text(spec), _styled(result, text))
         return table
 
+    def _plans_table(self) -> Table:
+        """A row for each plan, a column for each case."""
+        plans = {number: result.plans for number, _, result in self.results if result.plans}
+        table = make_table(["plan"], [f"case {number}" for number in plans])
+        for name in dict.fromkeys(name for of_case in plans.values() for name in of_case.names):
+            table.add_row(name, *(_plan_text(name, of_case) for of_case in plans.values()))
+        return table
+
     def _timing_table(self) -> Table:
         if any(result.plain_read for _, _, result in self.results):
             return self._pipeline_table()
         baseline = any(result.baseline for _, _, result in self.results)
-        names = ["us", "best .. worst", "speed\nof\nlight", "ratio", "best\npublished"]
+        in_turn = any(result.in_turn for _, _, result in self.results)
+        names = ["us", "best .. worst", *(["us,\nin turn", "best .. worst"] if in_turn else [])]
+        names += ["speed\nof\nlight", "ratio", "best\npublished"]
         table = make_table(CASE_COLUMNS, names + (["torch.\n_scaled_mm", "speed-up"] if baseline else []))
         for number, spec, result in self.results:
             row: list[str | Text] = [str(number), shapes_text(spec)]
             if result.stats:
                 mean_us = result.stats.mean / 1e3
                 row += [_mean_text(result.stats), _range_text(result.stats)]
+                if in_turn:
+                    alone = result.in_turn
+                    row += [_mean_text(alone), _range_text(alone)] if alone else ["-", "-"]
                 row += _against(self.problem.find_benchmark(spec), mean_us)
                 if result.baseline:
                     row += [f"{result.baseline.mean / 1e3:.3f}", f"{result.baseline.mean / result.stats.mean:.2f}"]
@@ -172,6 +193,18 @@ def shapes_text(spec: TestSpec) -> str:
         if key != "seed":
             parts.append(f"{key} {value}")
     return ", ".join(parts)
+
+
+def _plan_text(name: str, plans: Plans) -> Text:
+    from rich.text import Text
+
+    end = plans.ends.get(name)
+    if end is None:
+        return Text("-")
+    mark = CHOSEN if name == plans.chosen else ""
+    if not end.passed:
+        return Text(f"{mark}FAIL", style="bold red")
+    return Text(f"{mark}{'exact' if end.message == 'bit-exact' else 'pass'}", style="green")
 
 
 def _mean_text(stats: Stats) -> str:

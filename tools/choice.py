@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 
 from harness import devices
 from harness.options import command_parser
+from harness.plan_report import configuration_name
 from tools import records
 from tools.choice_times import IN_TURN, OVERLAPPING, WAITING, Drawn, benchmarks, draw, measure, products
-from tools.truth import configuration_name
 
 COUNT, SEED = 50, 17
 WITHIN = 1.03

@@ -14,15 +14,15 @@ def clock(results: Path, name: str) -> str:
     """The errors of a chip's modelled times, against measured or published ones. name: of the profile."""
     saved = load(results / f"clock-{name}.json")
     if saved is None:
-        return missing(f"python -m tools.validate --recordings FOLDER --save docs/results/clock-{name}.json")
+        return missing(f"python -m tools.validate --profile {name} --save docs/results/clock-{name}.json")
     return _measured(saved) if "points of truth" in saved else _published(saved)
 
 
 def _measured(saved: dict[str, Any]) -> str:
-    """Rows of problems and kinds of launches."""
+    """Rows of sets of points and kinds of launches."""
     rows = [
-        [f"{problem}, {launches}", str(count), f"{median:.1%}", f"{p90:.1%}", f"{mean:+.1%}", _share(alike, pairs)]
-        for problem, launches, count, median, p90, mean, alike, pairs in summary(saved["points"])
+        [f"{name}, {launches}", str(count), f"{median:.1%}", f"{p90:.1%}", f"{mean:+.1%}", _share(alike, pairs)]
+        for name, launches, count, median, p90, mean, alike, pairs in summary(saved["points"])
     ]
     header = ["launches", "points", "median error", "90th percentile", "mean", "pairs in order"]
     modelled = sum("modelled_us" in point for point in saved["points"])
@@ -30,7 +30,14 @@ def _measured(saved: dict[str, Any]) -> str:
     caption = (
         f"{saved['device']}, profile {saved['profile']}: {counted}; {command_text('tools.validate', saved['command'])}"
     )
-    return f"{markdown(header, rows)}\n\n{caption}"
+    left_out = [
+        f"{program} {count} ({reason})"
+        for program, counts in saved.get("left out", {}).items()
+        for reason, count in counts.items()
+    ]
+    failed = sum("error" in point for point in saved["points"])
+    left_out += [f"{failed} that come to no end in the replay"] if failed else []
+    return f"{markdown(header, rows)}\n\n{caption}" + (f"; left out: {', '.join(left_out)}" if left_out else "")
 
 
 def _share(part: int, whole: int) -> str:

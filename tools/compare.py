@@ -1,7 +1,7 @@
 """Times the kernel beside other kernels and plain memory traffic, in one run on one GPU: a B200 or a Hopper GPU.
 
-    python -m tools.compare [--problem NAME] [--peer FILE ...] [--example FILE] [--case I ...] [--shapes] [--repeats N]
-                            [--save FILE.json]
+    python -m tools.compare [--problem NAME] [--peer FILE ...] [--example FILE] [--case I ...] [--shapes]
+                            [--stages N ...] [--repeats N] [--save FILE.json]
 
 A figure is the median over repeats of microseconds per call. A repeat flushes L2, then calls the row back to back
 between two events, once for each input of the contest's timing: 15 of a group GEMM, 50 of a GEMM or dual GEMM, one of a
@@ -14,6 +14,7 @@ GEMV. The host's work is hidden behind a kernel that waits. Rows:
     ours                  custom_kernel; solve() with nothing promised; on a Hopper GPU also without programmatic launch
                           and, for a GEMV, with one instruction instead of software for each conversion from e2m1
     ours, TILE            with --shapes: every configuration of the kernel, whichever solve() would choose
+    ours, TILE, N stages  with --stages N, which may be repeated: the same with at most N stages, where more fit
     FILE                  --peer, which may be repeated: custom_kernel of another file. If its calls wait for the GPU,
                           the host's work cannot be hidden: one row is "host included", another, "kernels only", is the
                           profiler's sum of kernels and copies on the GPU
@@ -48,6 +49,7 @@ from tools import records
 from tools.peers import Kernel, load_grouped_example, load_submission
 from tools.rings import memory_rows
 from tools.rows import Row, flush_buffer, kernel_time, time_row
+from tools.stages import FEWEST, at_most
 
 REPEATS = 40
 PROFILED = 5  # repeats of a "kernels only" row
@@ -122,19 +124,31 @@ def example_calls(path: Path | None, hopper: bool) -> dict[str, Kernel]:
 
 
 def kernel_rows(
-    submission: Any, inputs: list[Any], shapes: Sequence[tuple[int, ...]], hopper: bool, of_gemv: bool
+    submission: Any,
+    inputs: list[Any],
+    shapes: Sequence[tuple[int, ...]],
+    hopper: bool,
+    products: int,
+    stages: Sequence[int] = (),
 ) -> Iterator[Row]:
-    """The rows of the project's kernel. shapes: configurations to time one by one."""
+    """The rows of the project's kernel. shapes: configurations to time one by one, also with so many stages at most.
+
+    products: with one A; 0 is a GEMV.
+    """
+    from harness.plan_report import configuration_name
+
     yield Row("ours", submission.custom_kernel, inputs)
     yield Row("ours, nothing promised", submission.solve, inputs)
     if hopper:
         yield Row("ours, programmatic launch off", wrapped(submission.custom_kernel, ordinary_launches), inputs)
-    if hopper and of_gemv:
+    if hopper and products == 0:
         yield Row("ours, e2m1 conversions bare", wrapped(submission.custom_kernel, bare_conversions), inputs)
     for shape in shapes:
-        tile, cta_group, per_sm, k_split = shape
-        name = f"ours, {128 * cta_group}x{tile}, {per_sm} per SM" + (f", K in {k_split}" if k_split > 1 else "")
+        name = f"ours, {configuration_name(shape)}"
         yield Row(name, one_shape(submission, shape), inputs)
+        for count in stages:
+            if count < submission.Plan(1, *shape, products).stages:
+                yield Row(f"{name}, {count} stages", one_shape(at_most(count), shape), inputs)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -165,9 +179,12 @@ def compare(problem: Problem, cases: list[int], options: argparse.Namespace, hop
             if products:
                 sizes = tuple(map(tuple, described.problem_sizes(inputs[0])))
                 (launched, *_) = submission.configure(sizes, sms, products=products)
-                schedule, every = launched.schedule, submission.shapes(products) if options.shapes else []
+                schedule, every = (
+                    launched.schedule,
+                    submission.shapes(products) if options.shapes or options.stages else [],
+                )
             rows = itertools.chain(
-                kernel_rows(submission, inputs, every, hopper, not products),
+                kernel_rows(submission, inputs, every, hopper, products, options.stages),
                 (Row(path.name, load_submission(path), inputs) for path in options.peer),
                 (Row(name, call, inputs) for name, call in examples.items()),
                 memory_rows(sum(described.minimum_traffic(inputs[0])), schedule, sms, len(inputs)),
@@ -217,11 +234,15 @@ def parse_arguments(arguments: list[str]) -> tuple[argparse.Namespace, list[int]
     parser.add_argument("--example", type=Path, metavar="FILE", help="NVIDIA's grouped_blockscaled_gemm.py")
     add_case(parser, several=True)
     parser.add_argument("--shapes", action="store_true", help="time every configuration of the kernel")
+    text = "time every configuration also with at most so many stages; may be repeated"
+    parser.add_argument("--stages", type=int, action="append", default=[], metavar="N", help=text)
     parser.add_argument("--repeats", type=int, default=REPEATS, metavar="N", help="default: %(default)s")
     records.add_save(parser)
     options = parser.parse_args(arguments)
     every = range(len(PROBLEMS[options.problem].benchmarks))
     cases = list(every) if options.case is None else options.case
+    if min(options.stages, default=FEWEST) < FEWEST:
+        parser.error(f"--stages {min(options.stages)}: a ring has at least {FEWEST}, or loads and MMAs take turns")
     if unknown := set(cases) - set(every):
         parser.error(f"--case {min(unknown)}: the cases are numbered 0 to {len(every) - 1}")
     return options, cases

@@ -7,7 +7,8 @@ A table stands between two comments, `<!-- table: KIND NAME -->` and `<!-- end -
 A table whose file is missing says which command writes the file.
 
     kind            name              figures from
-    b200            PROBLEM           task.py: speed of light, best published; b200-PROBLEM.json: ours
+    b200            PROBLEM           task.py: speed of light, best published; b200-PROBLEM.json: ours, in turn as
+                                      published kernels' calls are, and overlapping, with the 10th to 90th percentile
     comparison      DEVICE-PROBLEM    DEVICE-PROBLEM.json: every row but the configurations
     configurations  DEVICE-PROBLEM    the same file: every configuration of the kernel
     model                             model.json
@@ -15,15 +16,17 @@ A table whose file is missing says which command writes the file.
     soak                              every soak-NAME.json, a column each
     fuzz                              fuzz.json
     clock           PROFILE           clock-PROFILE.json: modelled times beside measured or published ones
+    sensitivity     PROFILE           sensitivity-PROFILE.json: constants that modelled times depend on
+    overlaps        DEVICE            DEVICE-overlaps.json: early readers, and launches that overlap
     foreign         LIST              foreign-LIST.json: programs of others, and what a B200 made of them
     foreign-lists                     every other foreign-LIST.json: how many pass, and why the rest do not
 
 DEVICE-PROBLEM.json is written by `python -m tools.compare --problem PROBLEM --save FILE`, model.json by
 `python -m tools.model --save FILE`, emulator.json by `python -m emulator.bench --json FILE`, soak-NAME.json by
-`python -m emulator tests/soak.py --save FILE`, fuzz.json by `python -m tools.fuzz --save FILE`,
-foreign-LIST.json by `python -m tools.foreign FOLDER --save FILE`, clock-PROFILE.json by
-`python -m tools.validate --recordings FOLDER --save FILE`. Cases are numbered from
-0, as `--case` numbers them. Times are microseconds, medians over the repeats.
+`python -m emulator tests/soak.py --save FILE`, fuzz.json by `python -m tools.fuzz --save FILE`, foreign-LIST.json by
+`python -m tools.foreign FOLDER --save FILE`, clock-PROFILE.json by `python -m tools.validate --recordings FOLDER
+--save FILE`, DEVICE-overlaps.json by `python -m tools.overlaps --save FILE`. Cases are numbered from 0, as `--case`
+numbers them. Times are microseconds, medians over the repeats.
 """
 
 from __future__ import annotations
@@ -42,6 +45,8 @@ from harness.options import command_parser
 from task import PROBLEMS, Benchmark, Problem, TestSpec
 from tools.clock_tables import clock
 from tools.foreign_tables import foreign_lists, foreign_programs
+from tools.overlap_tables import overlaps
+from tools.sensitivity_tables import sensitivity
 from tools.tables import MeasurementError, command_text, load, markdown, missing
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -158,12 +163,13 @@ def configurations(results: Path, name: str) -> str:
     return comparison_table(saved, rows) if saved is not None and rows else missing(compare_command(name))
 
 
-def ours_text(saved: dict[str, Any] | None, case: int) -> str:
-    """Calls as the contest times them, which overlap; and in turn, as published kernels' calls are."""
-    overlapping, in_turn = (medians(saved, row).get(case) if saved else None for row in (OURS, IN_TURN))
-    if overlapping is None:
+def range_text(saved: dict[str, Any] | None, row: str, case: int) -> str:
+    """Median, and 10th to 90th percentile, of a row in one case."""
+    times = sorted(saved["us"].get(row, {}).get(str(case), [])) if saved else []
+    if not times:
         return NOT_MEASURED
-    return f"{overlapping:.2f}" + (f" (in turn {in_turn:.2f})" if in_turn is not None else "")
+    tenth = len(times) // 10
+    return f"{median(times):.2f} ({times[tenth]:.2f}-{times[-1 - tenth]:.2f})"
 
 
 def b200(results: Path, name: str) -> str:
@@ -174,18 +180,25 @@ def b200(results: Path, name: str) -> str:
             f"{case}: {shapes(benchmark)}",
             f"{benchmark.speed_of_light_us:#.3g}",
             f"{benchmark.best_published_us:#.3g}",
-            ours_text(saved, case),
+            *(range_text(saved, row, case) for row in (IN_TURN, OURS)),
         ]
         for case, benchmark in enumerate(problem.benchmarks)
     ]
     limits = geometric_mean(benchmark.speed_of_light_us for benchmark in problem.benchmarks)
     best = geometric_mean(benchmark.best_published_us for benchmark in problem.benchmarks)
-    ours = medians(saved, OURS) if saved else {}
-    mean = f"{geometric_mean(ours.values()):.2f}" if len(ours) == len(cases) else NOT_MEASURED
-    rows.append(["geometric mean of the column", f"{limits:.2f}", f"{best:.2f}", mean])
-    rows.append(["best published geometric mean of one submission", "", f"{problem.best_geomean_us:.2f}", ""])
-    table = markdown(["case (us on a B200)", "speed of light", "best published of the case", "ours"], rows)
-    return table + (f"\n\nOurs: {circumstances(saved, [OURS])}" if saved else "")
+    ours = [medians(saved, row) if saved else {} for row in (IN_TURN, OURS)]
+    means = [f"{geometric_mean(x.values()):.2f}" if len(x) == len(cases) else NOT_MEASURED for x in ours]
+    rows.append(["geometric mean of the column", f"{limits:.2f}", f"{best:.2f}", *means])
+    rows.append(["best published geometric mean of one submission", "", f"{problem.best_geomean_us:.2f}", "", ""])
+    header = [
+        "case (us on a B200)",
+        "speed of light",
+        "best published of the case",
+        "ours, in turn",
+        "ours, overlapping",
+    ]
+    there = [row for row in (IN_TURN, OURS) if saved and row in saved["us"]]
+    return markdown(header, rows) + (f"\n\nOurs: {circumstances(saved, there)}" if saved else "")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -275,6 +288,8 @@ KINDS: dict[str, Callable[[Path, str], str]] = {
     "soak": soak,
     "fuzz": fuzz,
     "clock": clock,
+    "sensitivity": sensitivity,
+    "overlaps": overlaps,
     "foreign": foreign_programs,
     "foreign-lists": foreign_lists,
 }

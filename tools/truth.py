@@ -19,7 +19,6 @@ import argparse
 import contextlib
 import dataclasses
 import functools
-import itertools
 import json
 import os
 import runpy
@@ -61,14 +60,10 @@ def point(times: list[float], **facts: Any) -> Point:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def configuration_name(shape: tuple[int, ...]) -> str:
-    """As in tools.compare."""
-    tile, cta_group, per_sm, k_split = shape
-    return f"{128 * cta_group}x{tile}, {per_sm} per SM" + (f", K in {k_split}" if k_split > 1 else "")
-
-
 def our_rows(submission: Any, inputs: list[Any], products: int, hopper: bool) -> Iterator[tuple[Row, Point]]:
     """(row, its facts) of our kernel, in its launch and in every configuration."""
+    from harness.plan_report import configuration_name
+
     mode = "timing" if hopper else None
 
     def both(name: str, call: Kernel) -> Iterator[tuple[Row, Point]]:
@@ -142,8 +137,10 @@ def timed(row: Row, facts: Point, flush: torch.Tensor, repeats: int) -> Point:
     return point(times, **facts, calls=len(row.inputs))
 
 
-def case_points(problem: Problem, case: int, options: argparse.Namespace, hopper: bool, show: Any) -> Iterator[Point]:
-    """Every point of a case. show: called with the name of each row before it is timed."""
+def case_rows(
+    problem: Problem, inputs: list[Any], options: argparse.Namespace, hopper: bool
+) -> Iterator[tuple[Row, Point]]:
+    """Every (row, its facts) of a case's inputs. options: example and peer, of the command line."""
     import torch
 
     import reference
@@ -152,17 +149,23 @@ def case_points(problem: Problem, case: int, options: argparse.Namespace, hopper
 
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     described, products = reference.REFERENCES[problem.name], PRODUCTS[problem.name]
-    inputs = timing_inputs(problem, described.generate_input, TestSpec.parse(problem.benchmarks[case].line).args)
     schedule = None
     if products:
         sizes = tuple(map(tuple, described.problem_sizes(inputs[0])))
         (launched, *_) = submission.configure(sizes, sms, products=products)
         schedule = launched.schedule
-    rows = itertools.chain(
-        our_rows(submission, inputs, products, hopper),
-        other_rows(inputs, options, hopper, problem is PROBLEMS["group_gemm"]),
-        byte_rows(sum(described.minimum_traffic(inputs[0])), schedule, sms, len(inputs)),
-    )
+    yield from our_rows(submission, inputs, products, hopper)
+    yield from other_rows(inputs, options, hopper, problem is PROBLEMS["group_gemm"])
+    yield from byte_rows(sum(described.minimum_traffic(inputs[0])), schedule, sms, len(inputs))
+
+
+def case_points(problem: Problem, case: int, options: argparse.Namespace, hopper: bool, show: Any) -> Iterator[Point]:
+    """Every point of a case. show: called with the name of each row before it is timed."""
+    import reference
+
+    generate = reference.REFERENCES[problem.name].generate_input
+    inputs = timing_inputs(problem, generate, TestSpec.parse(problem.benchmarks[case].line).args)
+    rows = case_rows(problem, inputs, options, hopper)
     flush = flush_buffer()
     for row, facts in rows:
         if options.only not in row.name:
@@ -179,6 +182,22 @@ def case_points(problem: Problem, case: int, options: argparse.Namespace, hopper
 # ----------------------------------------------------------------------------------------------------------------------
 
 
+def run_program(path: Path, arguments: list[str]) -> object:
+    """Run a program of CuTe DSL to its end. Returns what holds its tensors: its variables, or what ended it."""
+    argv = sys.argv
+    sys.argv = [str(path), *arguments]
+    sys.path.insert(0, str(path.parent))
+    try:
+        return runpy.run_path(str(path), run_name="__main__")
+    except SystemExit as left:
+        return left
+    except Exception as error:  # results without a tensor core are worthless, and a reference may need a B200
+        return error
+    finally:
+        sys.argv = argv
+        sys.path.remove(str(path.parent))
+
+
 def program_points(command: str, hopper: bool, repeats: int) -> Iterator[Point]:
     """Run the program; then time its last launch, with launches in a row and alone."""
     import torch
@@ -187,22 +206,10 @@ def program_points(command: str, hopper: bool, repeats: int) -> Iterator[Point]:
     from emulator.hopper import gpu
 
     path, *arguments = shlex.split(command)
-    argv = sys.argv
-    kept: object = None  # what holds the program's tensors
-    sys.argv = [path, *arguments]
-    sys.path.insert(0, str(Path(path).parent))
     with seen_launches() as seen:
-        try:
-            kept = runpy.run_path(path, run_name="__main__")
-        except SystemExit as left:
-            if left.code:
-                print(f"{command}: ended with {left.code}", file=sys.stderr)
-        except Exception as error:  # results without a tensor core are worthless, and a reference may need a B200
-            kept = error
-            print(f"{command}: {error}"[:300], file=sys.stderr)
-        finally:
-            sys.argv = argv
-            sys.path.remove(str(Path(path).parent))
+        kept = run_program(Path(path), arguments)
+    if isinstance(kept, Exception) or (isinstance(kept, SystemExit) and kept.code):
+        print(f"{command}: ended with {kept}"[:300], file=sys.stderr)
     if not seen:
         print(f"{command}: no launch of a kernel was seen", file=sys.stderr)
         return

@@ -1,87 +1,71 @@
 """Replays recorded launches on a chip profile, beside times of the same launches on silicon (tools.truth).
 
-    python -m tools.validate --recordings FOLDER [--truth FILE.json] [--profile NAME] [--only TEXT] [--jobs N]
-                             [--save FILE.json] [--picture FILE.png]
+    python -m tools.validate [--truth FILE.json] [--profile NAME] [--recordings FOLDER] [--foreign FOLDER] [--only TEXT]
+                             [--jobs N] [--save FILE.json] [--picture FILE.png]
 
-FOLDER holds a file for each configuration of a case, PROBLEM-CASE-NAME.xz: an lzma-compressed pickle of a call's traces
-(emulator/clock/trace.py) in their order, recorded with as many SMs as the chip has. Read none that you do not trust: a
-pickle runs code. A point without a file is left out and counted.
+Launches of which FOLDER, one of the user's cache unless it is named, has no recording are recorded first
+(tools.recordings); those of programs of others need --foreign. A point without a recording is left out and counted,
+with the reason.
 
-Silicon's figure is the time of `calls` calls over `calls`, with other data in each call, after L2 has been flushed by
-writes to other memory: it begins full of lines to be written back, in the replay too. The replay takes fewer calls; the
-others take as long as the later half of the replayed ones, when L2 holds nothing that is older than them. The file has
-every point: program, configuration, problem, case, launches, silicon_us, modelled_us. A pair of configurations of a
-case, with launches of one kind, counts where silicon's times differ by more than 5 %: it is in order where the modelled
-times differ the same way.
+Silicon's figure is the time of `calls` calls over `calls`, with other data in each call (a program's own launch: with
+the same), after L2 has been flushed by writes to other memory: it begins full of lines to be written back, in the
+replay too (emulator/clock/loop.py). The file has every point: program, configuration, problem, case, mode, launches,
+silicon_us, modelled_us. A pair of a program's configurations of a case, with launches of one kind, counts where
+silicon's times differ by more than 5 %: it is in order where the modelled times differ the same way.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
 import itertools
 import json
-import lzma
-import pickle
 import statistics
 import sys
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
+from rich.progress import Progress
+
 from emulator.clock.chip import profile
-from emulator.clock.replay import replay
-from emulator.clock.trace import Trace
+from emulator.clock.loop import WORDS, modelled_loop
 from emulator.errors import EmulatorError
-from harness import ROOT
 from harness.options import command_parser
-from tools import records
+from tools import recordings, records
 
 Point = dict[str, Any]
 
-TRUTH = ROOT / "docs/results/h200-truth.json"
-IN_TURN = "in turn"
-CALLS = {"overlapping": 10, IN_TURN: 7}  # replayed, at most
+IN_TURN, ALONE = "in turn", "alone"
+REPLAYED = {"overlapping": WORDS, IN_TURN: WORDS // 4, ALONE: WORDS // 4}  # words of records
 DIFFERENT = 1.05  # silicon's times of a pair that counts
-NAMES = {"chosen": "ours", "chosen, nothing promised": "nothing"}
+FACTS = ("program", "configuration", "problem", "case", "mode", "launches")
 
 
-def file_of(folder: Path, point: Point) -> Path:
-    """The file with the traces of a point."""
-    name = point["configuration"]
-    short = name.replace(", K in ", "_Kin").replace(" per SM", "perSM").replace(", ", "_")
-    return folder / f"{point['problem']}-{point['case']}-{NAMES.get(name, short)}.xz"
-
-
-def load_traces(path: Path) -> list[Trace]:
-    """The traces of a call."""
-    found: list[Trace] = pickle.loads(lzma.decompress(path.read_bytes()))
-    return found
-
-
-def modelled_us(ends: Sequence[float], calls: int) -> float:
-    """Microseconds a call of `calls` calls, from the ends of the first ones."""
-    if len(ends) < 2 or calls == len(ends):
-        return ends[-1] / len(ends)
-    late = len(ends) // 2
-    step = (ends[-1] - ends[-1 - late]) / late
-    return (ends[-1] + (calls - len(ends)) * step) / calls
-
-
-def validated(point: Point, path: Path, profile_name: str) -> Point:
+def validated(point: Point, folder: Path, profile_name: str) -> Point:
     """The point with its modelled time, or with the error that the replay ends with."""
-    chip, traces = profile(profile_name), load_traces(path)
-    calls = min(point["calls"], CALLS[point["launches"]])
-    programmatic = False if point["launches"] == IN_TURN else None
-    facts = {name: point[name] for name in ("program", "configuration", "problem", "case", "launches")}
+    chip, launches = profile(profile_name), point["launches"]
+    facts = {name: point[name] for name in FACTS if point.get(name) is not None}
     try:
-        result = replay(traces * calls, chip, programmatic=programmatic, dirty_l2=True)
-    except EmulatorError as error:
+        loop = modelled_loop(
+            recordings.load(folder, recordings.name_of(point)),
+            chip,
+            point["calls"],
+            False if launches == IN_TURN else None,
+            words=REPLAYED[launches],
+            same_data=point.get("problem") is None,
+        )
+    except (EmulatorError, ValueError) as error:
         return {**facts, "silicon_us": point["us"], "error": str(error)}
-    ends = [chip.us(end - result.starts[0]) for end in result.ends][len(traces) - 1 :: len(traces)]
-    return {**facts, "silicon_us": point["us"], "modelled_us": round(modelled_us(ends, point["calls"]), 4)}
+    return {**facts, "silicon_us": point["us"], "modelled_us": round(loop.us, 4)}
+
+
+def set_of(point: Point) -> str:
+    """What a point is counted with: a problem of our kernel, or another program."""
+    if point["program"] != recordings.OURS:
+        return str(point["program"])
+    return point["problem"] + (", bare conversions" if point.get("mode") == "bare" else "")
 
 
 def error_of(point: Point) -> float:
@@ -93,7 +77,8 @@ def ordered(points: Iterable[Point]) -> tuple[int, int]:
     """(pairs that are in order, pairs that count)."""
     groups: dict[tuple[Any, ...], list[Point]] = {}
     for point in points:
-        groups.setdefault((point["problem"], point["case"], point["launches"]), []).append(point)
+        work = point["case"] if "case" in point else point["configuration"]
+        groups.setdefault((set_of(point), point.get("problem"), work, point["launches"]), []).append(point)
     alike = count = 0
     for group in groups.values():
         for one, other in itertools.combinations(group, 2):
@@ -105,20 +90,20 @@ def ordered(points: Iterable[Point]) -> tuple[int, int]:
 
 
 def summary(points: Sequence[Point]) -> list[tuple[str, str, int, float, float, float, int, int]]:
-    """Rows of (problem, launches, points, median error in size, 90th percentile, mean error, pairs in order, pairs)
-    for each problem and kind of launches, for each kind, then for all. Errors are shares.
+    """Rows of (set, launches, points, median error in size, 90th percentile, mean error, pairs in order, pairs) for
+    each set of points (`set_of`) and kind of launches, for each kind, then for all. Errors are shares.
     """
     points = [point for point in points if "modelled_us" in point]
-    problems = list(dict.fromkeys(point["problem"] for point in points))
+    sets = list(dict.fromkeys(map(set_of, points)))
     rows = []
-    for problem, launches in [*itertools.product([*problems, ""], CALLS), ("", "")]:
-        chosen = [p for p in points if problem in ("", p["problem"]) and launches in ("", p["launches"])]
+    for name, launches in [*itertools.product([*sets, ""], REPLAYED), ("", "")]:
+        chosen = [p for p in points if name in ("", set_of(p)) and launches in ("", p["launches"])]
         if chosen:
             errors = [error_of(point) for point in chosen]
             sizes = sorted(map(abs, errors))
             p90 = sizes[min(int(0.9 * len(sizes)), len(sizes) - 1)]
             figures = (len(chosen), statistics.median(sizes), p90, statistics.fmean(errors))
-            rows.append((problem or "all", launches or "all", *figures, *ordered(chosen)))
+            rows.append((name or "all", launches or "all", *figures, *ordered(chosen)))
     return rows
 
 
@@ -130,70 +115,72 @@ def draw(points: Sequence[Point], path: Path) -> None:
         raise RuntimeError("a picture needs matplotlib: pip install '.[pictures]'") from error
     figure = Figure(figsize=(7, 7), dpi=120, layout="constrained")
     axes = figure.add_subplot()
-    marks = dict(zip(CALLS, "ox"))
+    marks = dict(zip(REPLAYED, "ox+"))
     points = [point for point in points if "modelled_us" in point]
-    for color, problem in enumerate(dict.fromkeys(point["problem"] for point in points)):
+    for color, name in enumerate(dict.fromkeys(map(set_of, points))):
         for launches, mark in marks.items():
-            chosen = [p for p in points if (p["problem"], p["launches"]) == (problem, launches)]
-            x, y = ([point[name] for point in chosen] for name in ("silicon_us", "modelled_us"))
-            axes.scatter(x, y, s=14, marker=mark, color=f"C{color}", label=f"{problem}, {launches}", linewidths=0.8)
+            chosen = [p for p in points if (set_of(p), p["launches"]) == (name, launches)]
+            if chosen:
+                x, y = ([point[figure] for point in chosen] for figure in ("silicon_us", "modelled_us"))
+                axes.scatter(x, y, s=14, marker=mark, color=f"C{color}", label=f"{name}, {launches}", linewidths=0.8)
     ends = [f(point[name] for point in points for name in ("silicon_us", "modelled_us")) for f in (min, max)]
     for share, style in ((1, "-"), (0.8, ":"), (1.2, ":")):
         axes.plot(ends, [share * end for end in ends], style, color="grey", linewidth=0.8)
     axes.set(xscale="log", yscale="log", xlabel="silicon, us a call", ylabel="modelled, us a call")
     axes.set_title("Modelled and measured times; dotted: 20 % off")
-    axes.legend(fontsize="small")
+    axes.legend(fontsize="x-small")
     figure.savefig(path, metadata={"Software": None})
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = command_parser(__doc__ or "")
     parser.prog = "python -m tools.validate"
-    parser.add_argument("--recordings", type=Path, required=True, metavar="FOLDER", help="with PROBLEM-CASE-NAME.xz")
-    parser.add_argument(
-        "--truth",
-        type=Path,
-        default=TRUTH,
-        metavar="FILE",
-        help="of tools.truth; default: docs/results/h200-truth.json",
-    )
+    recordings.add_options(parser)
     parser.add_argument("--profile", default="h200", metavar="NAME", help="chip profile; default: %(default)s")
-    parser.add_argument(
-        "--only", default="", metavar="TEXT", help='recordings with this in their names, such as "gemm-2"'
-    )
-    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes; default: %(default)s")
     parser.add_argument("--picture", type=Path, metavar="FILE.png", help="draw modelled over silicon's times")
     records.add_save(parser)
     return parser.parse_args(arguments)
 
 
+def replayed(points: Sequence[Point], folder: Path, profile_name: str, jobs: int) -> Iterator[list[Point]]:
+    """After each point, all that are done so far, with modelled times and in order."""
+    # By chance, so that what is done has all kinds of points should the run be cut short.
+    waiting = sorted(points, key=lambda point: zlib.crc32(recordings.name_of(point).encode()))
+    done: list[Point] = []
+    with Progress(transient=True) as progress, ProcessPoolExecutor(jobs) as pool:
+        bar = progress.add_task("replays", total=len(points))
+        for each in as_completed([pool.submit(validated, point, folder, profile_name) for point in waiting]):
+            done.append(each.result())
+            done.sort(
+                key=lambda p: (set_of(p), p.get("problem", ""), p.get("case", 0), p["launches"], p["configuration"])
+            )
+            progress.advance(bar)
+            yield done
+
+
 def main(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     options = parse_arguments(arguments)
-    truth = json.loads(options.truth.read_text(encoding="utf-8"))
-    timed = [p for p in truth["points"] if p.get("problem") and p["mode"] != "bare" and p["launches"] in CALLS]
-    files = {id(point): file_of(options.recordings, point) for point in timed}
-    known = [point for point in timed if options.only in files[id(point)].name and files[id(point)].is_file()]
-    known.sort(key=lambda point: zlib.crc32(files[id(point)].name.encode()))  # all cases, should the run be cut short
-    points: list[Point] = []
+    truth, chosen, folder = recordings.chosen(options)
+    reasons = recordings.record_shown(chosen, folder, truth["sms"], options.jobs, options.foreign)
+    left_out = recordings.by_program(chosen, reasons)
     record = {"device": truth["device"], "profile": options.profile, **records.versions(arguments)}
-    record |= {"points of truth": len(truth["points"])}
-    with ProcessPoolExecutor(options.jobs) as pool:
-        of = functools.partial(validated, profile_name=options.profile)
-        for done in as_completed([pool.submit(of, point, files[id(point)]) for point in known]):
-            points.append(done.result())
-            if options.save:
-                points.sort(key=lambda p: (p["problem"], p["case"], p["launches"], p["configuration"]))
-                text = json.dumps({**record, "points": points}, separators=(",", ":")).replace("},{", "},\n{")
-                options.save.write_text(text + "\n", encoding="utf-8")
-    print("problem, launches: points, median error, 90th percentile, mean; pairs in order")
-    for problem, launches, count, median, p90, mean, alike, pairs in summary(points):
+    record |= {"points of truth": len(truth["points"]), "left out": left_out}
+    points: list[Point] = []
+    known = [point for point in chosen if recordings.name_of(point) not in reasons]
+    for points in replayed(known, folder, options.profile, options.jobs):
+        if options.save:
+            text = json.dumps({**record, "points": points}, separators=(",", ":")).replace("},{", "},\n{")
+            options.save.write_text(text + "\n", encoding="utf-8")
+    print("points of, launches: points, median error, 90th percentile, mean; pairs in order")
+    for name, launches, count, median, p90, mean, alike, pairs in summary(points):
         share = f"{alike} of {pairs} ({alike / pairs:.1%})" if pairs else "none that count"
-        print(f"{problem}, {launches}: {count}, {median:.1%}, {p90:.1%}, {mean:+.1%}; {share}")
+        print(f"{name}, {launches}: {count}, {median:.1%}, {p90:.1%}, {mean:+.1%}; {share}")
     for point in points:
         if "error" in point:
-            print(f"{point['problem']}, case {point['case']}, {point['configuration']}: {point['error']}")
-    print(f"{len(points)} of {len(truth['points'])} points have recordings in {options.recordings.name}")
+            print(f"{set_of(point)}, case {point.get('case')}, {point['configuration']}: {point['error']}")
+    recordings.show_left_out(left_out)
+    print(f"{len(points)} of {len(truth['points'])} points have been replayed; recordings are in {folder}")
     if options.picture:
         draw(points, options.picture)
 

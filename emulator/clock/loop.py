@@ -10,7 +10,8 @@ from emulator.clock.replay import Replay, replay
 from emulator.clock.report import Report, report
 from emulator.clock.trace import Trace
 
-REPLAYED = 16  # calls that are replayed, at most; those of the second half say what each of the others takes
+WORDS = 40_000_000  # of records that are replayed, unless LEAST calls have more: some 4 s
+LEAST = 8  # calls
 
 
 @dataclass(frozen=True)
@@ -30,22 +31,34 @@ def modelled_loop(
     calls: int,
     programmatic: bool | None = None,
     progress: Callable[[int, int], None] | None = None,
+    words: int = WORDS,
+    same_data: bool = False,
 ) -> Loop:
     """A loop of so many calls, each of which makes these launches, after a flush of L2 by writes, as benchmarks do it.
 
-    programmatic, progress: as of `replay`.
+    Calls are replayed as far as so many words of records go, at least LEAST of them; each of the others takes what a
+    call of their second half adds to the whole. programmatic, progress: as of `replay`. same_data: every call has the
+    data of the first, instead of data of its own.
 
     Raises what `replay` raises, and ValueError for a call without launches and for no calls.
     """
     if not traces or calls < 1:
         raise ValueError(f"a loop of {calls} calls with {len(traces)} launches each: there must be some of both")
-    replayed = min(calls, REPLAYED)
-    launches = list(traces) * replayed
-    data = [number // len(traces) for number in range(len(launches))]
-    found = replay(launches, chip, programmatic=programmatic, other_data=data, dirty_l2=True, progress=progress)
-    ends = [end - found.starts[0] for end in found.ends[len(traces) - 1 :: len(traces)]]
-    total = ends[-1]
-    if calls > replayed:
-        half = replayed // 2
-        total += (calls - replayed) * (ends[-1] - ends[half - 1]) / (replayed - half)
-    return Loop(chip.us(total / calls), report(found, launches), found)
+
+    def of(count: int) -> Replay:
+        data = [0 if same_data else number // len(traces) for number in range(count * len(traces))]
+        launches = list(traces) * count
+        return replay(launches, chip, programmatic=programmatic, other_data=data, dirty_l2=True, progress=progress)
+
+    count = min(calls, max(LEAST, words // sum(len(trace.words) for trace in traces)))
+    found = of(count)
+    total = found.ends[-1] - found.starts[0]
+    if calls > count:
+        half = count // 2
+        if programmatic is False or not any(trace.programmatic for trace in traces):
+            halfway = found.ends[half * len(traces) - 1] - found.starts[0]
+        else:  # overlapping calls end in batches: what half as many take is known when no call follows them
+            shorter = of(half)
+            halfway = shorter.ends[-1] - shorter.starts[0]
+        total += (calls - count) * (total - halfway) / (count - half)
+    return Loop(chip.us(total / calls), report(found, list(traces) * count), found)

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from emulator.clock.loop import REPLAYED, modelled_loop
+from emulator.clock.loop import LEAST, WORDS, modelled_loop
 from emulator.clock.replay import replay
 from emulator.clock.report import report
 from emulator.errors import EmulatorError
@@ -166,12 +166,25 @@ def test_a_cta_without_room_is_refused(name, value):
 def test_a_loop_of_many_calls_goes_on_as_the_calls_that_were_replayed():
     trace = kernel()
     whole = 10 + START + 101 + END
-    for calls in (1, REPLAYED, 50):
-        loop = modelled_loop([trace], tiny(), calls)
+    for calls, words, replayed in [(1, WORDS, 1), (50, WORDS, 50), (50, 0, LEAST), (50, 20 * len(trace.words), 20)]:
+        loop = modelled_loop([trace], tiny(), calls, words=words)
         assert loop.us * 1000 == pytest.approx(whole + GAP * (calls - 1) / calls)
-        assert len(loop.replay.ends) == min(calls, REPLAYED)
+        assert len(loop.replay.ends) == replayed
     with pytest.raises(ValueError, match="a loop of 0 calls with 1 launches"):
         modelled_loop([trace], tiny(), 0)
+
+
+def test_overlapping_calls_that_are_not_replayed_take_about_what_dram_needs():
+    """Four calls share DRAM and end together: ends within a batch say little of what a call takes."""
+    load = "ld.global.b32 %r1, [%a0+{0}]; add.u32 %r1, %r1, 1; bra L{0}; L{0}:"
+    body = EARLY + "".join(load.format(128 * line) for line in range(64))
+    trace = recorded(body, lines_of(64), programmatic=True)
+    chip = tiny(sms=5, sm_ctas=1, dram_rate=0.125, dram_write_cost=0)
+    whole = modelled_loop([trace], chip, 50)
+    assert whole.us * 1000 > 64 * 32 / 0.125 and whole.replay.starts[3] < whole.replay.ends[0]
+    part = modelled_loop([trace], chip, 50, words=10 * len(trace.words))
+    assert len(part.replay.ends) == 10
+    assert part.us == pytest.approx(whole.us, rel=0.18)
 
 
 def test_launches_of_a_call_share_its_data():
@@ -180,6 +193,7 @@ def test_launches_of_a_call_share_its_data():
     usage = modelled_loop([trace, trace], tiny(), 5).replay.usage
     assert usage.dram_read == 5 * 32
     assert usage.dram_written == 5 * 128, "each line that is read takes the place of one that the flush has written"
+    assert modelled_loop([trace, trace], tiny(), 5, same_data=True).replay.usage.dram_read == 32
 
 
 def test_a_report_says_who_waits_for_what():

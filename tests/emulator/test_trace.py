@@ -738,6 +738,27 @@ def test_traces_are_saved(tmp_path):
         assert loaded.params == address_of(data).to_bytes(8, "little") and loaded.params == trace.params
 
 
+def test_warps_that_repeat_each_other_are_saved_small(tmp_path):
+    """Of data at random places, which only the same words of another warp predict."""
+    trace = recorded("", grid=1)
+    once = np.random.default_rng(1).integers(0, 1 << 32, 30_000, np.uint32)
+    trace.words = np.tile(once, 50)
+    trace.save(tmp_path / "trace.npz")
+    assert (tmp_path / "trace.npz").stat().st_size < 1.2 * once.nbytes
+    assert np.array_equal(Trace.load(tmp_path / "trace.npz").words, trace.words)
+
+
+def test_files_that_are_no_traces_are_refused(tmp_path):
+    path = tmp_path / "trace.npz"
+    np.savez(path, words=np.zeros(4, np.uint32))
+    with pytest.raises(ValueError, match=r"trace\.npz: no trace of a launch, or of another version"):
+        Trace.load(path)
+    zeros = {name: np.zeros(4, np.uint8) for name in ("header", "words", "starts", "params")}
+    np.savez(path, **zeros)
+    with pytest.raises(ValueError, match=r"trace\.npz: no trace of a launch, or of another version"):
+        Trace.load(path)
+
+
 def test_a_launch_that_fails_leaves_no_trace():
     traces = []
     kernel = emulator.load_ptx(module("trap;", 0))["k"]

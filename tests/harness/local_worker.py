@@ -9,11 +9,12 @@ from harness.worker import SubmissionFailed, sealed_memory
 
 
 class LocalWorker:
-    """Asks a Runner for the calls of a kernel. `asked` has the requests."""
+    """Asks a Runner for the calls of a kernel. `asked` has the requests. solve: the submission's other function."""
 
-    def __init__(self, kernel):
+    def __init__(self, kernel, solve=None):
         self.memory = SharedMemory(sealed_memory())
-        self.runner = Runner(lambda: SimpleNamespace(custom_kernel=kernel), SharedMemory(self.memory.fd))
+        functions = {"custom_kernel": kernel, **({} if solve is None else {"solve": solve})}
+        self.runner = Runner(lambda: SimpleNamespace(**functions), SharedMemory(self.memory.fd))
         self.asked = []
 
     def __del__(self):

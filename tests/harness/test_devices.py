@@ -93,11 +93,11 @@ def test_a_schedule_is_not_ignored_under_the_emulator():
     [
         ("test", [], {}),
         ("profile", [], {}),
-        ("benchmark", [("first", 100, 1e8)], {"limits": Limits(100, 10e9), "baseline": True}),
+        ("benchmark", [("first", 100, 1e8)], {"limits": Limits(100, 10e9), "in_turn": True, "baseline": True}),
         (
             "leaderboard",
             [("first", 50, 5e8), ("second", 50, 5e8)],
-            {"limits": Limits(100, 30e9), "baseline": True, "recheck": True},
+            {"limits": Limits(100, 30e9), "in_turn": True, "baseline": True, "recheck": True},
         ),
     ],
 )

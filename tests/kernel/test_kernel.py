@@ -69,11 +69,11 @@ def test_tiles_of_one_and_a_half_atoms_one_after_the_other(tiles_of_192):
 
 
 def test_the_contest_s_entry_point_promises_everything(monkeypatch):
-    """And returns what `solve` returns; solve promises nothing by itself."""
+    """For tensors that are known to be unwritten. It returns what `solve` does, which promises nothing by itself."""
     calls = []
-    monkeypatch.setattr(submission, "run", lambda *arguments: calls.append(arguments) or "outputs")
+    monkeypatch.setattr(submission, "run", lambda *given, **named: calls.append((given, named)) or "outputs")
     assert submission.custom_kernel("data") == submission.solve("data") == "outputs"
-    assert calls == [("data", *PROMISED.values()), ("data", False, False)]
+    assert calls == [(("data",), {**PROMISED, "unwritten": True}), (("data", False, False), {})]
 
 
 def test_empty_groups_are_dropped():

@@ -2,6 +2,7 @@
 to date, links and anchors resolve, every command that they name exists, and the README is one screen.
 """
 
+import dataclasses
 import importlib.util
 import json
 import re
@@ -10,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from task import PROBLEMS
-from tools import measurements
+from tools import measurements, overlaps
 from tools.measurements import MeasurementError, render
+from tools.overlaps import Row
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -78,11 +80,11 @@ def test_what_is_not_there_names_its_command(tmp_path, kind):
 
 def test_published_figures_without_ours(tmp_path):
     rows = table("b200 group_gemm", tmp_path)
-    assert rows[2] == "| 0: 8 groups, N 4096, K 7168, M 64..248 | 18.8 | 27.9 | not measured |"
-    assert rows[4] == "| 2: 2 groups, N 3072, K 4096, M 192, 320 | 2.41 | 8.48 | not measured |"
+    assert rows[2] == "| 0: 8 groups, N 4096, K 7168, M 64..248 | 18.8 | 27.9 | not measured | not measured |"
+    assert rows[4] == "| 2: 2 groups, N 3072, K 4096, M 192, 320 | 2.41 | 8.48 | not measured | not measured |"
     # The best of each case is no one submission's.
-    assert rows[6] == "| geometric mean of the column | 5.21 | 13.00 | not measured |"
-    assert rows[7] == "| best published geometric mean of one submission |  | 13.09 |  |"
+    assert rows[6] == "| geometric mean of the column | 5.21 | 13.00 | not measured | not measured |"
+    assert rows[7] == "| best published geometric mean of one submission |  | 13.09 |  |  |"
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -92,11 +94,14 @@ def test_every_problem_has_a_row_per_case(tmp_path, name):
 
 def test_figures_of_a_b200(tmp_path):
     content = saved_comparison("NVIDIA B200", tensor_core="as it is")
-    content["us"]["ours"] |= {"2": [8.0], "3": [16.0]}
+    content["us"]["ours"] |= {"2": [8.0], "3": [float(x) for x in (15, *[16] * 8, 17, 18)]}
     saved(tmp_path, "b200-group_gemm", content)
     rows = table("b200 group_gemm", tmp_path)
-    assert rows[2].endswith("| 27.9 | 2.00 (in turn 5.00) |") and rows[4].endswith("| 8.48 | 8.00 |")
-    assert rows[6].endswith("| 13.00 | 5.66 |")  # the fourth root of 2 x 4 x 8 x 16
+    assert rows[0].endswith("| ours, in turn | ours, overlapping |")
+    assert rows[2].endswith("| 27.9 | 5.00 (5.00-5.00) | 2.00 (1.00-3.00) |")
+    assert rows[4].endswith("| 8.48 | not measured | 8.00 (8.00-8.00) |")
+    assert rows[5].endswith("| 6.43 | not measured | 16.00 (16.00-17.00) |")
+    assert rows[6].endswith("| 13.00 | not measured | 5.66 |")  # the fourth root of 2 x 4 x 8 x 16
     assert "NVIDIA B200" in rows[-1] and "omitted" not in rows[-1]
 
 
@@ -133,6 +138,21 @@ def test_emulator(tmp_path):
     assert rows[2] == "| mbarrier: arrive | 2 us | 1 us to 3 us |  |"
     assert rows[3] == "| copy: bulk load | 2 us | 1 us to 3 us | 1.00 ns per byte |"
     assert "a CPU, 2 cores" in rows[-1] and "not of any GPU" in rows[-1]
+
+
+def test_launches_that_do_not_wait(tmp_path):
+    assert "python -m tools.overlaps --save docs/results/h200-overlaps.json" in table("overlaps h200", tmp_path)[0]
+    rows = [Row(overlaps.CONTROL, "loads", 1024, 10, 9, 2048), Row("kernel", "loads", 1024, 1000, 0, 0)]
+    rows += [Row("kernel", "loads", 4096, 1000, 1, 4)]
+    behind = [(5, True), (4, True)]
+    record = {"device": "NVIDIA H200", "command": ["--tries", "1000"], "summary": overlaps.summary(rows, behind)}
+    record["rows"], record["launches"] = [dataclasses.asdict(row) for row in rows], behind
+    saved(tmp_path, "h200-overlaps", record)
+    lines = table("overlaps h200", tmp_path)
+    assert lines[2:4] == [f"| {overlaps.CONTROL}; loads | 10 | 9 | 2,048 |", "| kernel; loads | 2,000 | 1 | 4 |"]
+    assert lines[-1].startswith("NVIDIA H200; `python -m tools.overlaps --tries 1000`; 1,024, 4,096 bytes.")
+    assert "1 of 2,000 tries" in lines[-1] and "the control, 9 of 10. 4 to 5 launches started" in lines[-1]
+    assert lines[-1].endswith("2 times; all ended in order.")
 
 
 def saved_soak(device, **counts):

@@ -3,13 +3,14 @@
 import pytest
 
 import submission
+from harness.plan_report import configuration_name
 from tools import truth
 
 
 @pytest.mark.parametrize("products", (1, 2))
 def test_every_configuration_is_timed_both_ways(products):
     found = [facts for _, facts in truth.our_rows(submission, [None], products, hopper=True)]
-    names = {truth.configuration_name(shape) for shape in submission.shapes(products)} | {
+    names = {configuration_name(shape) for shape in submission.shapes(products)} | {
         "chosen",
         "chosen, nothing promised",
     }

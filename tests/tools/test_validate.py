@@ -5,19 +5,20 @@ import json
 import pytest
 
 from harness import ROOT
+from tools import clock_tables
 from tools.chip_profile import INSTRUCTIONS, RATES, RULES, derived
-from tools.validate import file_of, modelled_us, ordered, summary
+from tools.validate import ordered, set_of, summary
 
 
 def point(configuration, silicon, modelled, launches="in turn", case=0):
-    facts = {"problem": "gemm", "case": case, "launches": launches, "configuration": configuration}
+    facts = {
+        "program": "submission.py",
+        "problem": "gemm",
+        "case": case,
+        "launches": launches,
+        "configuration": configuration,
+    }
     return {**facts, "silicon_us": silicon, "modelled_us": modelled}
-
-
-def test_calls_that_are_not_replayed_take_as_long_as_the_later_half():
-    assert modelled_us([10.0, 14.0, 16.0, 18.0], 4) == 4.5
-    assert modelled_us([10.0, 14.0, 16.0, 18.0], 10) == (18 + 6 * 2) / 10
-    assert modelled_us([7.0], 1) == 7.0
 
 
 def test_pairs_count_where_silicon_differs_by_more_than_5_percent_in_the_same_case_and_launches():
@@ -37,10 +38,33 @@ def test_a_point_without_a_modelled_time_is_left_out():
     assert summary([failed]) == []
 
 
-def test_files_are_named_by_configuration(tmp_path):
-    named = {"chosen": "ours", "256x64, 1 per SM, K in 2": "256x64_1perSM_Kin2", "128x64, 2 per SM": "128x64_2perSM"}
-    for configuration, name in named.items():
-        assert file_of(tmp_path, point(configuration, 1, 1)).name == f"gemm-0-{name}.xz"
+def test_points_are_counted_by_problem_of_our_kernel_and_by_other_program():
+    ring, bare = point("ring, our traffic", 10, 12), point("chosen", 10, 12)
+    ring["program"], bare["mode"] = "ring.cu", "bare"
+    program = {"program": "a.py", "configuration": "--m 1", "launches": "alone", "silicon_us": 10, "modelled_us": 30}
+    points = [point("a", 20, 11), ring, bare, program, {**program, "configuration": "--m 2", "silicon_us": 20}]
+    assert [set_of(each) for each in points] == ["gemm", "ring.cu", "gemm, bare conversions", "a.py", "a.py"]
+    rows = summary(points)
+    assert [(row[:3], row[-1]) for row in rows] == [
+        (("gemm", "in turn", 1), 0),
+        (("ring.cu", "in turn", 1), 0),
+        (("gemm, bare conversions", "in turn", 1), 0),
+        (("a.py", "alone", 2), 0),  # of different work: no pair
+        (("all", "in turn", 3), 0),
+        (("all", "alone", 2), 0),
+        (("all", "all", 5), 0),
+    ]
+
+
+def test_a_table_says_what_is_left_out(tmp_path):
+    failed = {**point("b", 10, 0), "error": "comes to no end"}
+    del failed["modelled_us"]
+    saved = {"device": "NVIDIA H200", "profile": "h200", "command": [], "points of truth": 9}
+    saved |= {"points": [point("a", 20, 11), failed], "left out": {"a.py": {"not below here": 3}}}
+    (tmp_path / "clock-h200.json").write_text(json.dumps(saved))
+    table = clock_tables.clock(tmp_path, "h200")
+    assert "1 of 9 points" in table
+    assert "left out: a.py 3 (not below here), 1 that come to no end in the replay" in table
 
 
 def test_the_h200_profile_is_what_its_measured_constants_give():

@@ -1,0 +1,102 @@
+"""eval.py test --plans all: every case in every plan that can take it; a plan that fails, fails alone."""
+
+import pytest
+
+import submission
+from harness import messages, plan_report
+from tests.harness.local_worker import LocalWorker
+from tests.support.commands import ROOT, run_eval, run_protocol
+
+SPECS = "m: [70]; n: [136]; k: [512]; g: 1; seed: 5\nm: [70]; n: [136]; k: [64]; g: 1; seed: 6\n"
+
+# What becomes of a call in some of the plans: one bit of a result, or the process.
+PLANTED = """
+    if configurations is not None:
+        tile, cta_group, per_sm, k_split = configurations[0]
+        if (tile, cta_group, k_split) == (64, 1, 1):
+            call.outputs[0].view(torch.int16)[-1, -1] ^= 1
+        if (tile, cta_group, per_sm) == (192, 2, 2):
+            import os
+            os.kill(os.getpid(), 11)
+    return call.outputs
+"""
+NOTHING = "    sms = sm_count(torch.cuda.current_device()) if sms is None else sms\n"
+
+
+def planted_submission(folder):
+    text = (ROOT / "submission.py").read_text()
+    assert text.count("    return call.outputs\n") == 1 and text.count(NOTHING) == 1
+    text = text.replace("    return call.outputs\n", PLANTED)
+    nothing = "    if configurations is not None and configurations[0][0] == 256:\n        return call.outputs\n"
+    path = folder / "planted.py"
+    path.write_text(text.replace(NOTHING, NOTHING + nothing))
+    return path
+
+
+def rows(output):
+    """Plan -> words of its cells."""
+    lines = [line.split("  ") for line in output.splitlines() if "per SM" in line and "forced" not in line]
+    return {parts[0].strip(): [part.strip() for part in parts[1:] if part.strip()] for parts in lines}
+
+
+def test_a_plan_that_fails_fails_alone(tmp_path):
+    """Of 20 and of 14 plans, with one bit off in two, no launch in two, and a process that dies in one."""
+    path = tmp_path / "specs"
+    path.write_text(SPECS)
+    submitted = "--submission", planted_submission(tmp_path)
+    process = run_eval("test", path, "--device", "emulator", "--schedule", "late", *submitted, "--plans", "all")
+    assert process.returncode == 112
+    found = rows(process.stdout)
+    assert set(found) == {plan_report.configuration_name(shape) for shape in submission.shapes() if shape.k_split <= 2}
+    for name, cells in found.items():
+        expected = "exact"
+        if name.startswith("128x64,") and "K in" not in name:
+            expected = "pass"
+        if "x256" in name or name == "256x192, 2 per SM":
+            expected = "FAIL"
+        assert [cell.removeprefix("* ") for cell in cells] == [expected, "-" if "K in" in name else expected], name
+    for case in (0, 1):
+        assert sum(cells[case].startswith("* ") for cells in found.values()) == 1
+    assert "3 of 20 plans fail" in process.stdout and "3 of 14 plans fail" in process.stdout
+    assert "forced to 256x192, 2 per SM: the worker process was killed by signal 11" in process.stdout
+
+
+@pytest.mark.parametrize("problem", ("dual_gemm", "gemv"))
+def test_plans_of_other_problems(problem):
+    size = (65, 1 if problem == "gemv" else 120, 1088, 2)
+    names, chosen = plan_report.plans([size], problem)
+    legal = submission.shapes(2) if problem == "dual_gemm" else []
+    assert names == [plan_report.configuration_name(shape) for shape in legal]
+    assert chosen in names if names else chosen == ""
+
+
+def test_a_name_belongs_to_one_configuration():
+    shapes = submission.shapes()
+    assert len({plan_report.configuration_name(shape) for shape in shapes}) == len(shapes)
+    with pytest.raises(ValueError, match="no configuration '128x7'; there are 128x64"):
+        plan_report.forced("128x7")
+
+
+def test_a_submission_without_plans_offers_none():
+    worker = LocalWorker(lambda data: data[-1])
+    offered = worker.ask(messages.Offer("gemm", ((1, 8, 64, 1),)), messages.Offered)
+    assert (offered.plans, offered.chosen) == ((), "")
+    with pytest.raises(Exception, match="the submission offers no plans, 'a' among them"):
+        worker.ask(messages.Force("a"), messages.Done)
+
+
+def test_a_forced_plan_ends_with_the_case():
+    worker = LocalWorker(lambda data: data[-1])
+    worker.runner.forced = lambda data: None
+    assert worker.runner.custom_kernel is worker.runner.forced
+    worker.ask(messages.Finish(), messages.Finished)
+    assert worker.runner.forced is None
+
+
+def test_plans_are_for_a_person_and_of_tests(tmp_path):
+    process = run_eval("benchmark", "--device", "emulator", "--plans", "all")
+    assert process.returncode == 2 and "--plans all is of mode test" in process.stderr
+    path = tmp_path / "specs"
+    path.write_text(SPECS)
+    code, lines, output = run_protocol("test", path, "--device", "emulator", "--plans", "all")
+    assert code == 2 and not lines and "not of mode test or POPCORN_FD" in output

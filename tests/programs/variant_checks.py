@@ -1,0 +1,48 @@
+"""Runs files of tools.variants in the emulator; test_variants.py starts it: FILE..., prints {FILE: what it launched}.
+
+Each file computes one small case of its problem as the contest calls it. Printed: whether the result is right, and the
+plan and the programmatic attribute of its launch.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import reference
+from emulator.execution.device import Device
+from harness.modules import load_module
+from task import PROBLEMS
+
+# Every configuration takes them: a k-tile for each of four split-K ranks.
+CASES = {
+    "group_gemm": {"m": (65, 7), "n": (264, 128), "k": (1024, 1088), "g": 2, "seed": 1},
+    "dual_gemm": {"m": 65, "n": 264, "k": 1024, "l": 1, "seed": 1},
+    "gemm": {"m": 65, "n": 264, "k": 1024, "l": 1, "seed": 1},
+    "gemv": {"m": 129, "k": 1024, "l": 2, "seed": 1},
+}
+
+
+def run(path):
+    name = Path(path).name.split(".")[0]
+    compared, module = reference.REFERENCES[name], load_module(f"variant_{Path(path).stem}", Path(path))
+    device, plans, launches = Device.current(), [], []
+    compiled, launch = module.compiled, device.launch
+    module.compiled = lambda plan: plans.append(plan) or compiled(plan)
+    device.launch = lambda entry, config, *rest, **more: launches.append(config) or launch(entry, config, *rest, **more)
+    try:
+        data = compared.generate_input(**CASES[name])
+        passed, message = compared.check(data, module.custom_kernel(data))
+    finally:
+        del device.launch
+    (plan,), (config,) = plans, launches
+    fields = ("token_tile", "cta_group", "ctas_per_sm", "k_split")
+    return {
+        "right": bool(passed) and (message == "bit-exact" or name == "dual_gemm"),
+        "plan": [getattr(plan, field) for field in fields] if hasattr(plan, "token_tile") else None,
+        "programmatic": config.programmatic,
+    }
+
+
+if __name__ == "__main__":
+    assert set(CASES) == set(PROBLEMS)
+    print(json.dumps({Path(path).stem: run(path) for path in sys.argv[1:]}))

@@ -1,0 +1,338 @@
+"""tools.first_light: the plan of steps, the page, the costs that it suggests, and the command in the emulator."""
+
+import html.parser
+import itertools
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import reference
+import submission
+from harness import options
+from harness.plan_report import configuration_name
+from task import PROBLEMS
+from tests.support.commands import ROOT, clean_environment
+from tools.light import calls, page, suggest, work
+from tools.light.outcomes import RESULTS, Writer, read_events
+from tools.light.steps import B200, EMULATED_GROUPS, EMULATOR, HOPPER, last_steps, steps
+from tools.stages import at_most
+
+GROUPS = {name: list(checks) for name, checks in calls.groups().items()}
+MOST_BYTES = 2_000_000  # of the page and of the JSON: they are mailed
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Steps
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_every_configuration_is_forced_pairs_first():
+    of_group = [name for name in GROUPS if name.count(".") == 4]
+    assert len(of_group) == sum(len(submission.shapes(products)) for products in submission.PRODUCTS)
+    pairs = [".sm2." in name for name in of_group]
+    assert pairs == sorted(pairs, reverse=True) and any(pairs) and not all(pairs)
+    assert all({"edges", "overlap", "shared"} <= set(GROUPS[name]) for name in of_group)
+
+
+@pytest.mark.parametrize("device", (B200, HOPPER, EMULATOR))
+def test_steps_of_a_device(device, tmp_path):
+    found = steps(device, GROUPS, tmp_path)
+    names = [step.name for step in found]
+    assert len(set(names)) == len(names)
+    groups = [name.removeprefix("calls.") for name in names if name.startswith("calls.")]
+    assert groups == (list(filter(EMULATED_GROUPS.__contains__, GROUPS)) if device == EMULATOR else list(GROUPS))
+    assert all(step.limit_s >= step.needs_s for step in [*found, *last_steps(device, tmp_path)])
+    modes = {"test", "benchmark", "leaderboard"}
+    assert {name.split(".")[0] for name in names} == modes | {"calls", "compare", "stages", "calibrate"}
+    for step in found:
+        mode, _, problem = step.name.partition(".")
+        if mode in modes:
+            specs = PROBLEMS[problem].read_spec_file(tmp_path / f"{step.name}.specs")
+            assert len(specs) == len(step.expected)
+            assert device == EMULATOR or len(specs) == (10 if mode == "test" else len(PROBLEMS[problem].benchmarks))
+    refused = {step.name.split(".")[0] for step in found if step.refusal}
+    assert refused == {B200: set(), HOPPER: {"leaderboard"}, EMULATOR: {"compare", "stages"}}[device]
+    # What is timed has the GPU to itself.
+    assert not [step.name for step in found if step.name.split(".")[0] in ("compare", "stages") and not step.alone]
+    if device == B200:
+        assert not [s.name for s in found if s.name.startswith(("benchmark", "leaderboard")) and not s.alone]
+        assert all("--baseline" in step.command for step in found if step.name.startswith("benchmark"))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What a step's process does
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def writer(tmp_path, monkeypatch):
+    monkeypatch.setenv(RESULTS, str(tmp_path / "events"))
+    return Writer()
+
+
+def spoiled(data, *arguments, configurations=None, **promises):
+    """submission.run with one element of the first output wrong."""
+    result = original(data, *arguments, configurations=configurations, **promises)
+    calls.outputs_of(data)[0].view(torch.int16)[0, 0] ^= 1
+    return result
+
+
+original = submission.run
+
+
+@pytest.mark.parametrize("run", (original, spoiled), ids=["right", "wrong"])
+def test_checks_compare_every_bit(writer, tmp_path, monkeypatch, run):
+    monkeypatch.setattr(submission, "run", run)
+    sizes = calls.arguments([(16, 136, 192), (7, 8, 64)])
+    found = calls.of_configuration("group_gemm", {"edges": sizes}, ((64, 2, 2, 1),))
+    monkeypatch.setattr(calls, "groups", lambda: {"one": found})
+    monkeypatch.setattr(calls, "LONGER", 2)
+    work.run_calls(writer, "one")
+    ends = {check.name: check for check in read_events(tmp_path / "events").checks}
+    assert list(ends) == ["edges", "overlap", "shared"]
+    assert {check.passed for check in ends.values()} == {run is original}
+    if run is spoiled:
+        assert "call 0 of 15" in ends["overlap"].message and "call 14 of 15" in ends["shared"].message
+
+
+def test_each_of_overlapping_calls_is_compared(monkeypatch):
+    """One wrong call of fifteen is found, whichever it is."""
+    args = calls.arguments([(16, 8, 64)])
+    for wrong in (0, 7, 14):
+        count = itertools.count(-2)  # the first and the last input compile
+
+        def run(data, *arguments, wrong=wrong, count=count, **promises):
+            return (spoiled if next(count) == wrong else original)(data, *arguments, **promises)
+
+        monkeypatch.setattr(submission, "run", run)
+        with pytest.raises(AssertionError, match=f"call {wrong} of 15"):
+            calls.solve("group_gemm", args, None, 15, operands_ready=True, output_free=True)
+
+
+def test_fewer_stages_give_the_same_result():
+    with pytest.raises(ValueError, match="1 stages; a ring has at least 2"):
+        at_most(1)
+    shape = submission.Configuration(64, 2, 1, 1)
+    module, fitting = at_most(2), submission.Plan(1, *shape).stages
+    assert module.Plan(1, *shape).stages == 2 < fitting == submission.Plan(1, *shape).stages
+    assert module.Plan(1, *shape).at.end < submission.Plan(1, *shape).at.end
+    data = reference.generate_input(m=(70,), n=(136,), k=(1088,), g=1, seed=3)
+    output = module.run(data, configurations=(shape,))
+    assert reference.check_implementation(data, output) == (True, "bit-exact")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The choice
+# ----------------------------------------------------------------------------------------------------------------------
+
+SMS = 148
+SIZES = (((384, 3072, 4096), (192, 3072, 4096)), ((128, 4096, 1536),), ((40, 7168, 2048),) * 8)
+
+
+def figures(costs):
+    """Times in the order of the candidates under these costs."""
+    found = []
+    with suggest.costs(costs):
+        for case, sizes in enumerate(SIZES):
+            for overlapping in (True, False):
+                for rank, schedule in enumerate(submission.candidates(sizes, SMS, overlapping)):
+                    shape = suggest.shape_of(schedule)
+                    where = {"problem": "group_gemm", "case": case, "sizes": sizes, "products": 1}
+                    launches = "overlapping" if overlapping else "in turn"
+                    timed = {"configuration": shape, "name": configuration_name(shape), "us": 10 + rank}
+                    found.append({**where, **timed, "launches": launches})
+    return found
+
+
+def test_a_choice_that_is_right_is_kept():
+    found = suggest.suggestion(figures({}), SMS)
+    assert found["suggested"] == found["costs"] == suggest.current()
+    assert found["ratio"] == found["suggested ratio"] == 1
+    assert all(case["chosen"] == case["best"] == case["suggested"] for case in found["cases"])
+    assert len(found["cases"]) == 2 * len(SIZES)
+
+
+def test_costs_of_another_chip_are_found():
+    before = suggest.current()
+    found = suggest.suggestion(figures({"OVERLAPPING.pairs": 5.0, "IN_TURN.pairs": 9.0}), SMS)
+    assert found["ratio"] > 1.1
+    assert found["suggested ratio"] == 1 and all(case["suggested"] == case["best"] for case in found["cases"])
+    assert suggest.current() == before
+    with suggest.costs(found["suggested"]):
+        for sizes, overlapping in itertools.product(SIZES, (True, False)):
+            best = [case["best"] for case in found["cases"] if case["case"] == SIZES.index(sizes)]
+            names = configuration_name(suggest.shape_of(submission.candidates(sizes, SMS, overlapping)[0]))
+            assert names in best
+
+
+def test_the_choice_is_among_what_was_measured():
+    found = [figure for figure in figures({}) if figure["us"] > 10]
+    assert all(case["ratio"] == 1 and case["chosen us"] == 11 for case in suggest.suggestion(found, SMS)["cases"])
+
+
+def test_without_times_there_is_no_suggestion():
+    with pytest.raises(ValueError, match="nothing to suggest from"):
+        suggest.suggestion([{"configuration": (64, 1, 1, 1), "stages": 2}], SMS)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The page
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def outcome(name, state="passed", **fields):
+    empty = {"reason": "", "started_s": 1.0, "seconds": 2.5, "checks": [], "figures": [], "output": ""}
+    return {"name": name, "title": f"title of {name}", "state": state, **empty, **fields}
+
+
+def a_record():
+    """A sitting with as much as one at a B200 can have."""
+    check = {"passed": True, "message": "0.1 s"}
+    bad = {"name": "overlap", "passed": False, "message": "call 3 of 15: <7> & 'more' differ"}
+    compared, staged = [], []
+    for problem, of in PROBLEMS.items():
+        rows, where = [], {"problem": problem, "host_included": False, "p10": 1.0, "p90": 9.0, "repeats": 10}
+        for case in range(len(of.benchmarks)):
+            for number, row in enumerate(("ours, overlapping", "ours, in turn", "torch._scaled_mm", "plain read")):
+                rows.append({**where, "case": case, "row": row, "us": 3.25 + number})
+            for shape, launches in itertools.product(submission.shapes(), ("overlapping", "in turn")):
+                name = configuration_name(shape)
+                timed = {"configuration": shape, "name": name, "launches": launches, "us": 7.125 + shape[0] / 64}
+                rows.append({**where, "case": case, "row": f"{name}, {launches}", **timed})
+                staged.append({**where, "case": case, **timed, "stages": 2})
+        compared.append(outcome(f"compare.{problem}", "cut short", reason="no end after 90 s: killed", figures=rows))
+    constants = [{"constant": f"c{i}", "value": i / 7, "unit": "cycles", "low": 1.0, "high": 2.0} for i in range(1900)]
+    profile = {"constants": {f"p{i}": {"value": i, "unit": "us", "source": "c1"} for i in range(60)}}
+    benchmark = {"mean_us": 9.87, "best_us": 9.5, "worst_us": 10.5, "std_us": 0.1, "spec": "m: 1", "message": "1.5x"}
+    done = [
+        *(outcome(f"calls.{g}", checks=[{"name": name, **check} for name in names]) for g, names in GROUPS.items()),
+        outcome("calls.bad", "failed", reason="1 of 1 checks failed", checks=[bad], output="the <end> of its output"),
+        outcome("test.gemm", checks=[{"name": f"case {i}", **check} for i in range(10)]),
+        outcome("benchmark.group_gemm", figures=[{"case": i, **benchmark} for i in range(4)]),
+        *compared,
+        outcome("stages.group_gemm", figures=staged),
+        outcome("calibrate", figures=constants),
+        outcome("profile", figures=[{"profile": profile, "base": "b200.json"}]),
+        outcome("suggest", figures=[{"suggestion": suggest.suggestion(figures({"OVERLAPPING.pairs": 2.0}), SMS)}]),
+        outcome("leaderboard.gemm", "not run", reason="3 s of the sitting were left, it needs 20", seconds=0),
+    ]
+    facts = {"device": "NVIDIA B200", "sms": SMS, "submission.py sha256": "abc123", "driver, max clocks": "580.1"}
+    return {"began": "2026-01-01", "minutes": 10, "device": "b200", "facts": facts, "seconds": 432.1, "steps": done}
+
+
+class Text(html.parser.HTMLParser):
+    """The text of a page, and whether its elements are closed in order."""
+
+    def __init__(self, content):
+        super().__init__()
+        self.open, self.parts = [], []
+        self.feed(content)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag, attributes):
+        pass
+
+    def handle_data(self, data):
+        self.parts.append(data)
+
+
+def test_the_page_says_what_the_json_says():
+    record = json.loads(json.dumps(a_record()))
+    content = page.page(record)
+    read = Text(content)
+    text = "\n".join(read.parts)
+    assert not read.open
+    for step in record["steps"]:
+        assert step["title"] in text and step["reason"] in text and step["output"] in text
+        for check in step["checks"]:
+            counted = check["passed"] and not step["name"].startswith("calls.")
+            assert counted or check["name"] in text
+            assert check["passed"] or check["message"] in text
+        for figure in step["figures"]:
+            assert "us" not in figure or f"{figure['us']:.2f}" in text
+    for name, value in record["facts"].items():
+        assert name in text and str(value) in text
+    assert "10 passed, 0 failed" in text  # of the forty tests
+    assert "9.87" in text and "9.50 .. 10.50" in text  # the benchmark
+    case = next(step for step in record["steps"] if step["name"] == "suggest")["figures"][0]["suggestion"]["cases"][0]
+    assert case["chosen"] in text and case["best"] in text and f"{case['ratio']:.3f}" in text
+    assert "p59" in text and "1900 constants" in text
+    passed = sum(check["passed"] for step in record["steps"] for check in step["checks"])
+    assert f"{passed} passed, 1 failed" in text and "title of calls.bad" in text
+    # Every failure is in the section of failures, whose text ends where the next one begins.
+    failed = content[content.index("What failed") : content.index("When each step ran")]
+    assert failed.count("<h3") == 1 and "&lt;7&gt; &amp; &#x27;more&#x27; differ" in failed
+
+
+def test_page_and_json_are_small_enough_to_mail():
+    record = a_record()
+    assert len(page.page(record)) < MOST_BYTES and len(json.dumps(record)) < MOST_BYTES
+
+
+def test_the_page_of_a_sitting_that_found_no_device():
+    lost = outcome("which", "failed", reason="exit code 1", output="no torch")
+    text = page.page({"began": "2026-01-01", "minutes": 10, "steps": [lost]})
+    assert "exit code 1" in text and "no torch" in text and not Text(text).open
+
+
+def test_a_page_of_one_figure_has_its_pictures():
+    """Pictures of one point and of no point are drawn without a division by zero."""
+    record = a_record()
+    for step in record["steps"]:
+        step["figures"], step["checks"] = step["figures"][:1], step["checks"][:1]
+    content = page.page(record)
+    assert content.count("<svg") >= 3 and not re.search(r"\bnan\b|\binf\b", content)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The command
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def run(*arguments, script=("tools/first_light.py",)):
+    command = [sys.executable, *script, *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, env=clean_environment(), capture_output=True, text=True, timeout=280)
+
+
+def test_a_sitting_in_the_emulator(tmp_path):
+    process = run("--device", "emulator", "--save", tmp_path, "--only", "test.group", "--only", "compare.gemv")
+    assert process.returncode == 0, process.stdout + process.stderr
+    record = json.loads((tmp_path / "first_light.json").read_text())
+    states = {step["name"]: step["state"] for step in record["steps"]}
+    assert states == {"survey": "passed", "test.group_gemm": "passed", "compare.gemv": "not run"}
+    assert record["facts"]["device"] == "NVIDIA B200 (emulated)"
+    assert (tmp_path / "first_light.html").read_text() == page.page(record)
+    for text in ("2 passed, 0 failed, 0 cut short, 1 not run", "an emulator has no times", "sha256"):
+        assert text in " ".join(process.stdout.split())
+
+
+def test_without_time_nothing_runs_and_the_page_says_so(tmp_path):
+    process = run("--device", "emulator", "--save", tmp_path, "--minutes", "0.11")
+    assert process.returncode in (0, 1)
+    record = json.loads((tmp_path / "first_light.json").read_text())
+    assert {step["state"] for step in record["steps"]} <= {"not run", "failed"}
+    assert "of the sitting were left" in (tmp_path / "first_light.html").read_text()
+
+
+@pytest.mark.parametrize("script", (("tools/first_light.py",), ("-m", "tools.first_light")))
+@pytest.mark.parametrize("arguments", (("--minutes", "0"), ("--jobs", "0")))
+def test_usage(script, arguments):
+    process = run(*arguments, script=script)
+    assert process.returncode == 2 and arguments[0] in process.stderr
+
+
+def test_devices_are_those_of_eval():
+    parser = options.command_parser("")
+    options.add_device(parser)
+    (action,) = (action for action in parser._actions if action.dest == "device")
+    assert set(action.choices) == {B200, HOPPER, EMULATOR}

@@ -1,0 +1,106 @@
+"""Pictures of the page as SVG text: when each step ran, bars, lines. Lengths are pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+WIDTH, ROW, LABELS = 960, 18, 330
+STATE_COLOURS = {"passed": "#3a9a5b", "failed": "#cc3b3b", "cut short": "#d99a2b", "not run": "#9aa0a6"}
+COLOURS = ("#2f6db5", "#8fb4dd", "#d9822b", "#6f9e5c", "#9b6fb0", "#777777", "#c2a14a", "#4fb0ae")
+
+
+def text(x: float, y: float, content: str, anchor: str = "start", size: int = 12) -> str:
+    """A line of text whose baseline is at y."""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}">{escape(content)}</text>'
+
+
+def box(x: float, y: float, width: float, height: float, colour: str, title: str) -> str:
+    """A filled rectangle that says `title` where the pointer is on it."""
+    at = f'x="{x:.1f}" y="{y:.1f}" width="{max(width, 1):.1f}" height="{height:.1f}" fill="{colour}"'
+    return f"<rect {at}><title>{escape(title)}</title></rect>"
+
+
+def picture(height: float, parts: Sequence[str], label: str) -> str:
+    """An SVG of the page's width."""
+    head = f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(label)}">'
+    return head + "".join(parts) + "</svg>"
+
+
+def axis(end: float, height: float, unit: str) -> list[str]:
+    """Vertical lines at five round values from 0 to `end`, with their figures below."""
+    parts = []
+    for share in range(6):
+        x = LABELS + (WIDTH - LABELS - 50) * share / 5
+        parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height:.0f}" stroke="#ddd"/>')
+        parts.append(text(x, height + 14, f"{end * share / 5:.3g} {unit}", "middle", 11))
+    return parts
+
+
+def timeline(steps: Sequence[Mapping]) -> str:
+    """When each step ran: name, state, started_s, seconds. Steps that did not run are left out."""
+    ran = [step for step in steps if step["seconds"]]
+    if not ran:
+        return ""
+    end = max(step["started_s"] + step["seconds"] for step in ran)
+    scale = (WIDTH - LABELS - 50) / end
+    parts = axis(end, len(ran) * ROW, "s")
+    for row, step in enumerate(sorted(ran, key=lambda step: step["started_s"])):
+        label = f"{step['title']}: {step['state']}, {step['seconds']} s"
+        x, colour = LABELS + step["started_s"] * scale, STATE_COLOURS[step["state"]]
+        parts.append(text(LABELS - 6, row * ROW + 13, step["title"][:52], "end", 11))
+        parts.append(box(x, row * ROW + 3, step["seconds"] * scale, ROW - 6, colour, label))
+    return picture(len(ran) * ROW + 20, parts, "when each step ran")
+
+
+def bars(groups: Mapping[str, Mapping[str, float]], unit: str) -> str:
+    """Horizontal bars: group -> bar -> value. A bar of one name has one colour in all groups."""
+    names = list(dict.fromkeys(name for group in groups.values() for name in group))
+    if not names:
+        return ""
+    end = max(value for group in groups.values() for value in group.values())
+    scale = (WIDTH - LABELS - 50) / end
+    rows = sum(len(group) + 1 for group in groups.values())
+    parts, row = axis(end, rows * ROW, unit), 0
+    for title, group in groups.items():
+        parts.append(text(4, row * ROW + 13, title, size=12))
+        row += 1
+        for name, value in group.items():
+            colour = COLOURS[names.index(name) % len(COLOURS)]
+            parts.append(text(LABELS - 6, row * ROW + 13, name[:52], "end", 11))
+            parts.append(box(LABELS, row * ROW + 3, value * scale, ROW - 6, colour, f"{name}: {value:.2f} {unit}"))
+            parts.append(text(LABELS + value * scale + 4, row * ROW + 13, f"{value:.2f}", size=11))
+            row += 1
+    return picture(rows * ROW + 20, parts, "bars")
+
+
+def lines(series: Mapping[str, Sequence[tuple[float, float]]], across: str, unit: str) -> str:
+    """A line through the points (x, y) of each series, y from 0 on; its name stands at its end."""
+    points = [point for one in series.values() for point in one]
+    if not points:
+        return ""
+    height, left, right = 260, 60, WIDTH - 330
+    low, high = min(x for x, _ in points), max(x for x, _ in points)
+    top = max(y for _, y in points) * 1.05
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        return left + (right - left) * (x - low) / max(high - low, 1), height - height * y / top
+
+    parts = [text(right, height + 30, across, "end", 11)]
+    for x in sorted({x for x, _ in points}):
+        parts.append(text(place(x, 0)[0], height + 15, f"{x:g}", "middle", 11))
+    for share in range(5):
+        y = top * share / 4
+        at = place(low, y)[1]
+        parts.append(f'<line x1="{left}" x2="{right}" y1="{at:.1f}" y2="{at:.1f}" stroke="#ddd"/>')
+        parts.append(text(left - 4, at + 4, f"{y:.3g} {unit}", "end", 11))
+    ends: list[float] = []
+    for number, (name, one) in enumerate(sorted(series.items(), key=lambda entry: -entry[1][-1][1])):
+        colour = COLOURS[number % len(COLOURS)]
+        path = " ".join("{:.1f},{:.1f}".format(*place(*point)) for point in sorted(one))
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        x, y = place(*max(one))
+        y = max([y, *(end + 13 for end in ends[-1:])])
+        ends.append(y)
+        parts.append(f'<text x="{right + 8}" y="{y + 4:.1f}" font-size="11" fill="{colour}">{escape(name)}</text>')
+    return picture(max(height + 34, *ends, 0) + 10, parts, across)

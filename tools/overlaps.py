@@ -1,0 +1,274 @@
+"""Counts the bytes that a reader which does not wait sees too early, and the launches that overlap, on the GPU at hand.
+
+    python -m tools.overlaps [--tries N] [--save FILE.json]     a Hopper or a B200, about a minute
+    python -m emulator -m tools.overlaps --smoke                the same program in the emulator, few tries
+
+Early readers: a launch with the programmatic attribute reads memory without waiting for the work just ahead of it,
+which has written that memory: a kernel, a fill, a copy. NVIDIA guarantees such writes only to a launch that waits
+(`griddepcontrol.wait`); the count says what a GPU does. Words are read from the last one on, by loads and by bulk
+copies. The row "kernel that lets its successor start" is the control: its writes come late for certain, so a reader
+that finds every word new there has not been early, and the other rows prove nothing.
+
+Overlapping launches: a kernel lets its successor start and spins; each of the launches behind it lets its own start,
+and waits. How many of them start before the first one ends, and does every launch end after those ahead of it?
+
+The exit code is 1 where a row other than the control has a stale byte, the control has none, or launches end out of
+order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.console import make_console, make_table
+from harness.options import command_parser
+from tools import records
+from tools.calibration.device import Gpu, current
+from tools.calibration.launches import END_NS, OWN_B, RECORD, START_NS, SUM, Launch
+
+if TYPE_CHECKING:
+    import torch
+
+DATA_BYTES = 2 << 20  # of the device's memory that this program does not use
+CONTROL = "kernel that lets its successor start"
+READERS = {"loads": "read_loads", "bulk copies": "read_bulk"}
+THREADS = 256
+EARLY, WAITS = 1, 2  # bits of the mode of launch.cu's `stamp`
+BATCH = 20  # tries whose host work one waiting kernel hides
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """How much is done."""
+
+    tries: int  # of each reader behind each writer, for each number of bytes
+    nbytes: tuple[int, ...] = (16 << 10, 1 << 20, 16 << 20)  # multiples of what a CTA's bulk copy takes
+    late_cycles: int = 20_000  # from the control's trigger to its first write
+    launches: int = 16  # behind the one that spins
+    spin_cycles: int = 2_000_000
+    repeats: int = 20  # of the launches that overlap
+
+
+SMOKE = Sizes(1, (16 << 10,), 1, 2, 1, 1)  # the emulator's clock starts anew after a few launches that overlap
+
+
+def emulated() -> bool:
+    return os.environ.get("EMULATOR") == "1"
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """Tries of a reader behind a writer."""
+
+    writer: str
+    reader: str
+    nbytes: int
+    tries: int
+    stale_tries: int
+    stale_bytes: int
+
+
+class Memory:
+    """Tensors of a number of bytes: where writers write, what copies read, and the readers' count."""
+
+    def __init__(self, nbytes: int) -> None:
+        import torch
+
+        def make(value: int, **options: Any) -> torch.Tensor:
+            return torch.full((nbytes // 4,), value, dtype=torch.int32, **options)
+
+        self.words = nbytes // 4
+        self.target = make(0, device="cuda")
+        self.sources = [make(number + 1, device="cuda") for number in range(BATCH)]
+        # The emulated device has no pinned memory; its copies are done when they return.
+        self.host = [make(number + 1, pin_memory=not emulated()) for number in range(BATCH)]
+        self.stale = torch.zeros(BATCH, dtype=torch.int64, device="cuda")
+
+
+Writer = Callable[[Gpu, Memory, int], "torch.Tensor"]  # enqueues the writing of number + 1; returns what was written
+
+
+def by_kernel(early: bool, cycles: int) -> Writer:
+    """overlap.cu's `write`, an ordinary launch. early: it lets its successor start, and writes so much later."""
+
+    def write(gpu: Gpu, memory: Memory, number: int) -> torch.Tensor:
+        arguments = (memory.target.data_ptr(), memory.words, number + 1, int(early), cycles)
+        gpu.enqueue(Launch("overlap", "write", arguments, gpu.sms, THREADS))
+        return memory.target
+
+    return write
+
+
+def writers(sizes: Sizes) -> dict[str, Writer]:
+    """Name -> what is put ahead of a reader."""
+    return {
+        CONTROL: by_kernel(True, sizes.late_cycles),
+        "kernel": by_kernel(False, 0),
+        "torch fill_": lambda gpu, memory, number: memory.target.fill_(number + 1),
+        "torch copy_": lambda gpu, memory, number: memory.target.copy_(memory.sources[number]),
+        "torch clone, as the contest's check": lambda gpu, memory, number: memory.sources[number].clone(),
+        "torch copy_ from the host": lambda gpu, memory, number: memory.target.copy_(
+            memory.host[number], non_blocking=True
+        ),
+    }
+
+
+def early_reader(gpu: Gpu, name: str, data: torch.Tensor, number: int, memory: Memory) -> None:
+    """Enqueue a reader that adds the words other than number + 1 to the count of the try."""
+    count = memory.stale.data_ptr() + 8 * number
+    arguments = (data.data_ptr(), memory.words, number + 1, count)
+    gpu.enqueue(Launch("overlap", READERS[name], arguments, gpu.sms, THREADS, programmatic=True))
+
+
+def batch(gpu: Gpu, memory: Memory, write: Writer, reader: str, tries: int) -> list[int]:
+    """Stale bytes of each try; the tries are back to back, and none has begun when the host is done.
+
+    Raises ValueError where the host is too slow for that.
+    """
+    import torch
+
+    memory.stale.zero_()
+    memory.target.zero_()
+    for factor in (1, 4, 16):
+        event = torch.cuda.Event()
+        gpu.enqueue(Launch("launch", "spin", (factor * gpu.wait_cycles,)))
+        event.record()
+        for number in range(tries):
+            early_reader(gpu, reader, write(gpu, memory, number), number, memory)
+        hidden = emulated() or not event.query()  # where nothing is timed, nothing is late
+        torch.cuda.synchronize()
+        if hidden:
+            return [4 * count for count in memory.stale[:tries].tolist()]
+        memory.stale.zero_()
+    raise ValueError(f"the host takes longer for {tries} tries than a kernel of {16 * gpu.wait_cycles} cycles")
+
+
+def early_rows(gpu: Gpu, sizes: Sizes) -> Iterator[Row]:
+    """Every reader behind every writer."""
+    for nbytes in sizes.nbytes:
+        memory = Memory(nbytes)
+        for writer, write in writers(sizes).items():
+            for reader in READERS:
+                batch(gpu, memory, write, reader, 1)  # compiles and loads
+                counts: list[int] = []
+                while len(counts) < sizes.tries:
+                    counts += batch(gpu, memory, write, reader, min(BATCH, sizes.tries - len(counts)))
+                stale = sum(count > 0 for count in counts)
+                yield Row(writer, reader, nbytes, len(counts), stale, sum(counts))
+
+
+def overlapping(stamps: np.ndarray) -> tuple[int, bool]:
+    """Launches that started before the first one ended, and whether all ended in order.
+
+    stamps: records [launch, RECORD] of `stamp`, one of each launch.
+    """
+    stamps = stamps[np.argsort(stamps[:, SUM])]
+    started = int((stamps[1:, START_NS] < stamps[0, END_NS]).sum())
+    in_order = bool((stamps[1:, OWN_B] >= stamps[:-1, END_NS]).all())
+    return started, in_order
+
+
+def launches_behind(gpu: Gpu, sizes: Sizes) -> list[tuple[int, bool]]:
+    """`overlapping` of each repeat."""
+    found = []
+    for _ in range(sizes.repeats):
+        first = Launch("launch", "stamp", ("out", 0, EARLY, sizes.spin_cycles), programmatic=True)
+        behind = [
+            Launch("launch", "stamp", ("out", number, EARLY | WAITS, 0), programmatic=True)
+            for number in range(1, sizes.launches + 1)
+        ]
+        gpu.run_together([first, *behind])
+        stamps = gpu.records()
+        if len(stamps) != sizes.launches + 1 or stamps.shape[1] != RECORD:
+            raise ValueError(f"{len(stamps)} of {sizes.launches + 1} launches have left a record")
+        found.append(overlapping(stamps))
+    return found
+
+
+def faults(rows: list[Row], behind: list[tuple[int, bool]]) -> list[str]:
+    """What a caller of `solve` must not rely on, or what makes the run worthless; none where all is well."""
+    found = [
+        f"{row.stale_bytes} stale bytes in {row.stale_tries} of {row.tries} tries: {row.reader} behind {row.writer}, "
+        f"{row.nbytes} bytes"
+        for row in rows
+        if row.stale_bytes and row.writer != CONTROL
+    ]
+    found += [
+        f"no stale byte: {row.reader} behind a {CONTROL}, {row.nbytes} bytes; the reader was not early"
+        for row in rows
+        if row.writer == CONTROL and not row.stale_bytes
+    ]
+    if not all(in_order for _, in_order in behind):
+        found.append("launches end out of order")
+    return found
+
+
+def summary(rows: list[Row], behind: list[tuple[int, bool]]) -> dict[str, Any]:
+    """The figures that pages quote: of all rows but the control, and of the launches behind one that spins."""
+    counted, started = [row for row in rows if row.writer != CONTROL], [count for count, _ in behind]
+    return {
+        "tries": sum(row.tries for row in counted),
+        "stale tries": sum(row.stale_tries for row in counted),
+        "control, stale tries": sum(row.stale_tries for row in rows if row.writer == CONTROL),
+        "control, tries": sum(row.tries for row in rows if row.writer == CONTROL),
+        "launches started behind one that spins": [min(started), max(started)],
+        "ends in order": all(in_order for _, in_order in behind),
+    }
+
+
+def show(rows: list[Row], figures: dict[str, Any]) -> None:
+    table = make_table(["written by", "read early by"], ["bytes", "tries", "stale tries", "stale bytes"])
+    for row in rows:
+        table.add_row(*map(str, dataclasses.astuple(row)))
+    make_console().print(table)
+    for name, value in figures.items():
+        print(f"{name}: {value}")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    parser = command_parser(__doc__ or "")
+    parser.prog = "python -m tools.overlaps"
+    parser.add_argument("--tries", type=positive, default=200, metavar="N", help="of each row; default: %(default)s")
+    parser.add_argument("--smoke", action="store_true", help="a try of each row, few bytes")
+    records.add_save(parser)
+    options = parser.parse_args(arguments)
+    sizes, started = SMOKE if options.smoke else Sizes(options.tries), time.monotonic()
+    gpu = current(DATA_BYTES)
+    rows, behind = list(early_rows(gpu, sizes)), launches_behind(gpu, sizes)
+    figures = summary(rows, behind)
+    show(rows, figures)
+    if options.save:
+        record = {
+            "device": gpu.name,
+            "driver, max clocks": records.driver_and_clocks(),
+            "command": [Path(x).name if Path(x).is_absolute() else x for x in arguments],
+            "seconds": round(time.monotonic() - started, 1),
+            "summary": figures,
+            "rows": [dataclasses.asdict(row) for row in rows],
+            "launches": [{"started": count, "in order": in_order} for count, in_order in behind],
+        }
+        records.save(options.save, record)
+    wrong = faults(rows, behind)
+    print(*wrong, sep="\n", end="\n" if wrong else "", file=sys.stderr)
+    return int(bool(wrong))
+
+
+def positive(text: str) -> int:
+    """A number above 0. Raises argparse.ArgumentTypeError."""
+    if not (text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return int(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

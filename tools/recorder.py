@@ -1,0 +1,186 @@
+"""What a process of tools.recordings does: it records rows of tools.truth and programs on the emulated device.
+
+The launches of rings and plain reads, which elsewhere go through CUDA's driver, go to the emulated device, too. A GEMV
+of ours is recorded as the Hopper path lowers it where the point's mode says so: a Hopper converts e2m1 in software, or
+in mode "bare" by one instruction for each conversion of two numbers. Other kernels are recorded as they are: a profile
+says what the tensor core takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import functools
+import io
+import math
+import os
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from emulator.clock.trace import Trace
+    from emulator.hardware.properties import LaunchConfig
+
+Point = dict[str, Any]
+
+_traces: list[Trace] = []
+
+
+def is_lowered(point: Point) -> bool:
+    """Whether a point's launches are recorded as the Hopper path lowers them."""
+    return point["program"] == "submission.py" and point["problem"] == "gemv" and point["mode"] is not None
+
+
+def start(sms: int) -> None:
+    """Puts launches of this process, which is on the emulated device, into `_traces`."""
+    from emulator.clock.record import Recording
+    from emulator.execution.device import Device
+
+    device = Device.current()
+    device.properties = dataclasses.replace(device.properties, sm_count=sms)
+    device.recording = Recording(_traces.append, values=False)
+    _take_driver()
+
+
+def _take_driver() -> None:
+    """Kernels that emulator.hopper.gpu loads and launches run on the emulated device."""
+    from emulator.compiler import stored
+    from emulator.execution.device import Device
+    from emulator.hopper import gpu
+
+    class Module:
+        def __init__(self, ptx: str) -> None:
+            self._module = stored.module(ptx)
+
+        def function(self, name: str) -> Any:
+            return self._module.entries[name]
+
+    def launch(entry: Any, config: LaunchConfig, parameters: list[bytes], queue: int) -> None:
+        Device.current().launch(entry, config, parameters)
+
+    gpu.Module = Module  # type: ignore[assignment, misc]
+    gpu.launch = launch  # type: ignore[assignment]
+    gpu.set_attribute = lambda function, attribute, value: None
+    gpu.device_attribute = lambda number: Device.current().properties.sm_count
+
+
+def record(points: dict[str, Point], folder: Path) -> dict[str, str]:
+    """Records points by name; `path` is the file of a program of others. Name -> "" or why there is no recording."""
+    return {name: _recorded(name, point, folder) for name, point in points.items()}
+
+
+def _recorded(name: str, point: Point, folder: Path) -> str:
+    output = io.StringIO()
+    _traces.clear()
+    try:
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+            if point.get("problem") is None:
+                failure = _run(Path(point["path"]), point["configuration"])
+                if not _traces:
+                    return f"launched nothing: {failure}"
+                del _traces[:-1]
+            else:
+                _call(point)
+    except Exception as error:  # of a compiler, of a program of others, of the emulator
+        return f"{type(error).__name__}: {error}"[:300]
+    part = folder / f".{name}.{os.getpid()}"
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir()
+    for number, trace in enumerate(_traces):
+        dataclasses.replace(trace, params=b"").save(part / f"{number:04}.npz")
+    try:
+        part.rename(folder / name)  # whole or not at all
+    except OSError:  # another command was faster
+        shutil.rmtree(part)
+        if not (folder / name).is_dir():
+            raise
+    _traces.clear()
+    return ""
+
+
+def _run(path: Path, configuration: str) -> str:
+    from tools.truth import run_program
+
+    with _once():
+        return str(run_program(path, shlex.split(configuration)))
+
+
+@contextlib.contextmanager
+def _once() -> Iterator[None]:
+    """A launch inside that repeats one, with the same parameters, is not run again: programs time theirs in loops."""
+    from emulator.execution.device import Device
+
+    device = Device.current()
+    run = device.launch
+    known: dict[tuple[Any, ...], tuple[Any, Trace]] = {}
+
+    def launch(entry: Any, config: LaunchConfig, parameters: list[bytes], *rest: Any) -> None:
+        key = id(entry), config, tuple(parameters)
+        if key in known:
+            _traces.append(known[key][1])
+        else:
+            run(entry, config, parameters, *rest)
+            known[key] = entry, _traces[-1]
+
+    device.launch = launch  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        del device.launch
+
+
+def _call(point: Point) -> None:
+    """Calls the row of a point once. Raises ValueError for a row that is not known."""
+    import torch
+
+    from task import PROBLEMS
+    from tools.truth import case_rows
+
+    problem, inputs = PROBLEMS[point["problem"]], [_input(point["problem"], point["case"])]
+    path = Path(point["path"]) if "path" in point else None
+    example = path if path is not None and path.stem.startswith("grouped") else None
+    options = argparse.Namespace(example=example, peer=[path] if path is not None and example is None else [])
+    for row, facts in case_rows(problem, inputs, options, hopper=False):
+        if (facts["program"], facts["configuration"]) == (point["program"], point["configuration"]):
+            with _lowered(point["mode"]) if is_lowered(point) else contextlib.nullcontext():
+                torch.cuda.synchronize()
+                _traces.clear()
+                row.call(row.inputs[0])
+                torch.cuda.synchronize()
+            return
+    raise ValueError(f"{point['program']} has no row {point['configuration']!r}")
+
+
+@functools.lru_cache(maxsize=4)
+def _input(problem: str, case: int) -> Any:
+    import reference
+    from task import PROBLEMS, TestSpec
+
+    line = PROBLEMS[problem].benchmarks[case].line
+    return reference.REFERENCES[problem].generate_input(**TestSpec.parse(line).args)
+
+
+@contextlib.contextmanager
+def _lowered(mode: str) -> Iterator[None]:
+    """Launches of CuTe DSL inside run as the Hopper path lowers them."""
+    from emulator.compiler import stored
+    from emulator.execution.device import Device
+    from emulator.hopper import library
+    from emulator.hopper.lower import lower
+    from emulator.host import runtime
+
+    original = runtime.submit
+
+    def submit(kernel: Any, config: LaunchConfig, values: list[bytes], event: int | None = None) -> None:
+        lowered = lower(kernel.ptx, kernel.entry.name, mode, {}, math.prod(config.cluster), library.ptx)
+        Device.current().launch(stored.module(lowered.ptx).entries[kernel.entry.name], config, values)
+
+    runtime.submit = submit
+    try:
+        yield
+    finally:
+        runtime.submit = original

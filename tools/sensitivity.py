@@ -1,0 +1,255 @@
+"""How far modelled times move where a constant of the chip's profile moves by 20 %.
+
+    python -m tools.sensitivity --profile NAME [--recordings FOLDER] [--also FOLDER] [--only TEXT] [--jobs N]
+                                [--vary TEXT] [--save FILE.json]
+
+Each constant, and each family of instructions with all of its costs, is taken 20 % lower and 20 % higher, one at a
+time; a count of whole things by at least one, and never to none. The sample is fixed. On h200: launches of the truth
+(tools.truth), so that the change of the median error is known, too. On another profile: the launches that solve()
+chooses in each benchmark case, in turn and overlapping, at most CALLS calls. --also names a folder of recordings that
+join the sample, in turn, such as a published kernel's. What is not in FOLDER (tools.recordings) is recorded first. The
+file is saved after each of the sample, the smallest first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import statistics
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+from rich.progress import Progress
+
+from emulator.clock.chip import PROFILES, Chip, Cost, profile
+from emulator.clock.loop import modelled_loop
+from emulator.clock.trace import Trace
+from emulator.errors import EmulatorError
+from harness.options import command_parser
+from task import PROBLEMS
+from tools import recordings, records
+
+SHARE = 0.2
+LOWER, HIGHER = "lower", "higher"
+CALLS = 4
+MEASURED = ("h200",)  # profiles that have a truth
+OVERLAPPING, IN_TURN = "overlapping", "in turn"
+SAMPLE = {  # recordings of the truth
+    "group_gemm-3-chosen": (OVERLAPPING, IN_TURN),
+    "group_gemm-3-128x64_2_per_SM": (OVERLAPPING, IN_TURN),
+    "group_gemm-2-256x128_1_per_SM": (OVERLAPPING, IN_TURN),
+    "dual_gemm-2-chosen": (OVERLAPPING, IN_TURN),
+    "gemm-2-chosen": (OVERLAPPING, IN_TURN),
+    "gemm-2-128x128_1_per_SM_K_in_2": (OVERLAPPING, IN_TURN),
+    "gemm-2-ring_our_traffic": (OVERLAPPING,),
+    "gemm-2-ring_launches_in_turn": (IN_TURN,),
+    "gemm-2-plain_read": (IN_TURN,),
+    "gemv-2-chosen-bare": (IN_TURN,),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """A loop of calls, of which each has the launches of a recording."""
+
+    folder: Path
+    name: str
+    launches: str
+    calls: int
+    silicon_us: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Varied:
+    """A constant, or a family of instructions, and how it is moved."""
+
+    name: str
+    of_instructions: bool
+    direction: str
+
+
+def truth_sample(folder: Path) -> tuple[list[recordings.Point], list[Work]]:
+    """(points to record, the sample) of the H200's truth. Raises KeyError where it lacks one."""
+    truth = json.loads(recordings.TRUTH.read_text(encoding="utf-8"))
+    points = {(recordings.name_of(point), point["launches"]): point for point in truth["points"]}
+    chosen = {(name, launches): points[name, launches] for name, ways in SAMPLE.items() for launches in ways}
+    sample = [Work(folder, name, launches, p["calls"], p["us"]) for (name, launches), p in chosen.items()]
+    return list(chosen.values()), sample
+
+
+def chosen_sample(folder: Path) -> tuple[list[recordings.Point], list[Work]]:
+    """(points to record, the sample) of the launches that solve() chooses."""
+    points, sample = [], []
+    for problem in PROBLEMS.values():
+        calls = min(CALLS, problem.inputs_per_timing)
+        for case in range(len(problem.benchmarks)):
+            points.append(
+                {
+                    "program": recordings.OURS,
+                    "configuration": "chosen",
+                    "problem": problem.name,
+                    "case": case,
+                    "mode": None,
+                }
+            )
+            name = recordings.name_of(points[-1])
+            ways = (OVERLAPPING, IN_TURN) if calls > 1 else (IN_TURN,)  # one call overlaps nothing
+            sample += [Work(folder, name, launches, calls) for launches in ways]
+    return points, sample
+
+
+def moved(value: float, direction: str, of_count: bool) -> float:
+    """A constant's value, moved; of_count: it counts whole things."""
+    new = value * (1 - SHARE if direction == LOWER else 1 + SHARE)
+    if not of_count or not value.is_integer() or not value:
+        return new
+    new = min(round(new), value - 1) if direction == LOWER else max(round(new), value + 1)
+    return max(new, 1.0)
+
+
+def varied_chip(chip: Chip, varied: Varied, counts: Iterable[str]) -> Chip:
+    """counts: names of the constants that count things."""
+    if not varied.of_instructions:
+        value = moved(chip.constants[varied.name], varied.direction, varied.name in counts)
+        return chip.with_constant(varied.name, value)
+    cost = chip.instructions[varied.name]
+    costs = (moved(each, varied.direction, False) for each in (cost.issue, cost.interval, cost.latency))
+    return dataclasses.replace(chip, instructions={**chip.instructions, varied.name: Cost(cost.pipe, *costs)})
+
+
+def counts_of(name: str) -> set[str]:
+    """The constants of a profile that count things."""
+    path = PROFILES / f"{name}.json"
+    data = json.loads((path if path.exists() else Path(name)).read_text())
+    return {constant for constant, entry in data["constants"].items() if entry["unit"] == "count"}
+
+
+@functools.lru_cache(maxsize=2)
+def _traces(folder: Path, name: str) -> list[Trace]:
+    return recordings.load(folder, name)
+
+
+def modelled(work: Work, chip: Chip) -> float | None:
+    """Microseconds of a call; None where the launches come to no end on this chip or find no room."""
+    try:
+        programmatic = False if work.launches == IN_TURN else None
+        return modelled_loop(_traces(work.folder, work.name), chip, work.calls, programmatic, words=0).us
+    except EmulatorError:
+        return None
+
+
+def modelled_both(work: Work, profile_name: str, name: str, of_instructions: bool) -> dict[str, float | None]:
+    """By direction. A name of "" is the profile as it is, under the same key."""
+    chip, counts = profile(profile_name), counts_of(profile_name)
+    if not name:
+        return {"": modelled(work, chip)}
+    ways = (Varied(name, of_instructions, direction) for direction in (LOWER, HIGHER))
+    return {each.direction: modelled(work, varied_chip(chip, each, counts)) for each in ways}
+
+
+def figures(base: Sequence[float], new: Sequence[float | None], silicon: Sequence[float | None]) -> dict[str, Any]:
+    """Changes of the sample's modelled times as shares: median, largest in size and its place; the median error's
+    change, where silicon's times are known; how many came to no end.
+    """
+    changes = {i: after / before - 1 for i, (before, after) in enumerate(zip(base, new, strict=True)) if after}
+    found: dict[str, Any] = {"no end": len(base) - len(changes)} if len(changes) < len(base) else {}
+    if changes:
+        at = max(changes, key=lambda i: abs(changes[i]))
+        found |= {"median": round(statistics.median(changes.values()), 5)}
+        found |= {"largest": round(changes[at], 5), "of": at}
+    compared = [(b, n, s) for b, n, s in zip(base, new, silicon, strict=True) if n and s]
+    if compared:
+        before, after = (statistics.median(abs(row[i] / row[2] - 1) for row in compared) for i in (0, 1))
+        found["median error"] = round(after - before, 5)
+    return found
+
+
+def summed(
+    sample: Sequence[Work], times: dict[tuple[str, bool], dict[str, dict[int, float | None]]], ended: Sequence[int]
+) -> dict[str, Any]:
+    """The sample with its modelled times, and the figures of each constant and family by direction.
+
+    times: by name and whether it is of instructions, by direction, by place in the sample. ended: places that have all.
+    """
+    base = times["", False][""]
+    places = [place for place in ended if base[place]]
+    kept = [base[place] or 0.0 for place in places]
+    silicon = [sample[place].silicon_us for place in places]
+    rows = [
+        {"name": work.name, "launches": work.launches, "us": round(us, 4)}
+        | ({"silicon_us": work.silicon_us} if work.silicon_us else {})
+        for work, us in zip((sample[place] for place in places), kept, strict=True)
+    ]
+    found: dict[str, Any] = {"sample": rows, "constants": {}, "instructions": {}}
+    for (name, of_instructions), ways in times.items():
+        if name:
+            found["instructions" if of_instructions else "constants"][name] = {
+                direction: figures(kept, [new[place] for place in places], silicon) for direction, new in ways.items()
+            }
+    return found
+
+
+def sensitivities(sample: Sequence[Work], profile_name: str, jobs: int, only: str = "") -> Iterator[dict[str, Any]]:
+    """`summed`, after each work of the sample that is done. only: part of the names that are varied."""
+    chip = profile(profile_name)
+    names = [*((name, False) for name in chip.constants), *((name, True) for name in chip.instructions)]
+    names = [("", False), *(key for key in names if only in key[0])]
+    times: dict[tuple[str, bool], dict[str, dict[int, float | None]]] = {
+        key: {direction: {} for direction in ((LOWER, HIGHER) if key[0] else ("",))} for key in names
+    }
+    left = dict.fromkeys(range(len(sample)), len(names))
+    with Progress(transient=True) as progress, ProcessPoolExecutor(jobs) as pool:
+        bar = progress.add_task("replays", total=len(sample) * len(names))
+        running = {
+            pool.submit(modelled_both, work, profile_name, *key): (place, key)
+            for place, work in enumerate(sample)
+            for key in names
+        }
+        for each in as_completed(running):
+            place, key = running[each]
+            for direction, us in each.result().items():
+                times[key][direction][place] = us
+            progress.advance(bar)
+            left[place] -= 1
+            if not left[place]:
+                yield summed(sample, times, [place for place, count in left.items() if not count])
+
+
+def main(arguments: list[str] | None = None) -> None:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    parser = command_parser(__doc__ or "")
+    parser.prog = "python -m tools.sensitivity"
+    parser.add_argument("--profile", default="h200", metavar="NAME", help="chip profile; default: %(default)s")
+    parser.add_argument("--vary", default="", metavar="TEXT", help="constants and families with this in their names")
+    parser.add_argument("--also", type=Path, metavar="FOLDER", help="of recordings that join the sample")
+    recordings.add_recording_options(parser)
+    records.add_save(parser)
+    options = parser.parse_args(arguments)
+    sms = int(profile(options.profile).constants["sms"])
+    folder = options.recordings or recordings.cache_folder(sms)
+    points, sample = (truth_sample if options.profile in MEASURED else chosen_sample)(folder)
+    points = [point for point in points if options.only in recordings.name_of(point)]
+    reasons = recordings.record_shown(points, folder, sms, options.jobs)
+    for name, reason in reasons.items():
+        print(f"{name} has no recording: {reason}")
+    if options.also:
+        names = dict.fromkeys(path.parent.name for path in sorted(options.also.glob("*/*.npz")))
+        sample += [Work(options.also, name, IN_TURN, CALLS) for name in names]
+    sample = [work for work in sample if options.only in work.name and work.name not in reasons]
+    sample.sort(key=lambda work: sum(file.stat().st_size for file in (work.folder / work.name).iterdir()))
+    found: dict[str, Any] = {}
+    for found in sensitivities(sample, options.profile, options.jobs, options.vary):
+        if options.save:
+            record = {"profile": options.profile, **records.versions(arguments), "share": SHARE, **found}
+            text = json.dumps(record, separators=(",", ":")).replace("},", "},\n")
+            options.save.write_text(text + "\n", encoding="utf-8")
+    for name, ways in [*found.get("constants", {}).items(), *found.get("instructions", {}).items()]:
+        print(f"{name}: " + ", ".join(f"{direction} {json.dumps(each)}" for direction, each in ways.items()))
+
+
+if __name__ == "__main__":
+    main()
