@@ -1,25 +1,27 @@
 """Counts the bytes that a reader which does not wait sees too early, and the launches that overlap, on the GPU at hand.
 
-    python -m tools.overlaps [--tries N] [--save FILE.json]     a Hopper or a B200, about a minute
+    python -m tools.overlaps [--tries N] [--save FILE.json]     on a Hopper or a B200, about a minute
     python -m emulator -m tools.overlaps --smoke                the same program in the emulator, few tries
 
 Early readers: a launch with the programmatic attribute reads memory without waiting for the work just ahead of it,
 which has written that memory: a kernel, a fill, a copy. NVIDIA guarantees such writes only to a launch that waits
 (`griddepcontrol.wait`); the count says what a GPU does. Words are read from the last one on, by loads and by bulk
 copies. The row "kernel that lets its successor start" is the control: its writes come late for certain, so a reader
-that finds every word new there has not been early, and the other rows prove nothing.
+that finds every word new there has not been early, and the other rows prove nothing. Behind large fills and clones,
+readers also let a number of cycles pass between their start and their first read: how late do writes come?
 
 Overlapping launches: a kernel lets its successor start and spins; each of the launches behind it lets its own start,
 and waits. How many of them start before the first one ends, and does every launch end after those ahead of it?
 
-The exit code is 1 where a row other than the control has a stale byte, the control has none, or launches end out of
-order.
+A stale byte of a row other than the control is a finding. The exit code is 1 where the run is worthless, because the
+control has no stale byte, and where launches end out of order.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import os
 import sys
 import time
@@ -40,8 +42,14 @@ if TYPE_CHECKING:
 
 DATA_BYTES = 2 << 20  # of the device's memory that this program does not use
 CONTROL = "kernel that lets its successor start"
+FILL, CLONE = "torch fill_", "torch clone, as the contest's check"
 READERS = {"loads": "read_loads", "bulk copies": "read_bulk"}
 THREADS = 256
+# Of the writer, as much as the reader by bulk copies has. An SM drains before it divides its memory anew between L1 and
+# shared memory, and so the reader would start late.
+SHARED = 16400
+LATE, DELAYS = (FILL, CLONE), (500, 1000, 2000, 4000)  # writers; cycles
+LATE_TIMES = 5  # as many tries of those
 EARLY, WAITS = 1, 2  # bits of the mode of launch.cu's `stamp`
 BATCH = 20  # tries whose host work one waiting kernel hides
 
@@ -51,6 +59,7 @@ class Sizes:
     """How much is done."""
 
     tries: int  # of each reader behind each writer, for each number of bytes
+    late_tries: int  # of each reader behind LATE, for each of DELAYS
     nbytes: tuple[int, ...] = (16 << 10, 1 << 20, 16 << 20)  # multiples of what a CTA's bulk copy takes
     late_cycles: int = 20_000  # from the control's trigger to its first write
     launches: int = 16  # behind the one that spins
@@ -58,7 +67,7 @@ class Sizes:
     repeats: int = 20  # of the launches that overlap
 
 
-SMOKE = Sizes(1, (16 << 10,), 1, 2, 1, 1)  # the emulator's clock starts anew after a few launches that overlap
+SMOKE = Sizes(1, 1, (16 << 10,), 1, 2, 1, 1)  # the emulator's clock starts anew after a few launches that overlap
 
 
 def emulated() -> bool:
@@ -75,6 +84,7 @@ class Row:
     tries: int
     stale_tries: int
     stale_bytes: int
+    delay: int = 0  # cycles from the reader's start to its first read
 
 
 class Memory:
@@ -102,7 +112,7 @@ def by_kernel(early: bool, cycles: int) -> Writer:
 
     def write(gpu: Gpu, memory: Memory, number: int) -> torch.Tensor:
         arguments = (memory.target.data_ptr(), memory.words, number + 1, int(early), cycles)
-        gpu.enqueue(Launch("overlap", "write", arguments, gpu.sms, THREADS))
+        gpu.enqueue(Launch("overlap", "write", arguments, gpu.sms, THREADS, SHARED))
         return memory.target
 
     return write
@@ -113,23 +123,23 @@ def writers(sizes: Sizes) -> dict[str, Writer]:
     return {
         CONTROL: by_kernel(True, sizes.late_cycles),
         "kernel": by_kernel(False, 0),
-        "torch fill_": lambda gpu, memory, number: memory.target.fill_(number + 1),
+        FILL: lambda gpu, memory, number: memory.target.fill_(number + 1),
         "torch copy_": lambda gpu, memory, number: memory.target.copy_(memory.sources[number]),
-        "torch clone, as the contest's check": lambda gpu, memory, number: memory.sources[number].clone(),
+        CLONE: lambda gpu, memory, number: memory.sources[number].clone(),
         "torch copy_ from the host": lambda gpu, memory, number: memory.target.copy_(
             memory.host[number], non_blocking=True
         ),
     }
 
 
-def early_reader(gpu: Gpu, name: str, data: torch.Tensor, number: int, memory: Memory) -> None:
+def early_reader(gpu: Gpu, name: str, data: torch.Tensor, number: int, memory: Memory, delay: int) -> None:
     """Enqueue a reader that adds the words other than number + 1 to the count of the try."""
     count = memory.stale.data_ptr() + 8 * number
-    arguments = (data.data_ptr(), memory.words, number + 1, count)
+    arguments = (data.data_ptr(), memory.words, number + 1, count, delay)
     gpu.enqueue(Launch("overlap", READERS[name], arguments, gpu.sms, THREADS, programmatic=True))
 
 
-def batch(gpu: Gpu, memory: Memory, write: Writer, reader: str, tries: int) -> list[int]:
+def batch(gpu: Gpu, memory: Memory, write: Writer, reader: str, delay: int, tries: int) -> list[int]:
     """Stale bytes of each try; the tries are back to back, and none has begun when the host is done.
 
     Raises ValueError where the host is too slow for that.
@@ -143,7 +153,7 @@ def batch(gpu: Gpu, memory: Memory, write: Writer, reader: str, tries: int) -> l
         gpu.enqueue(Launch("launch", "spin", (factor * gpu.wait_cycles,)))
         event.record()
         for number in range(tries):
-            early_reader(gpu, reader, write(gpu, memory, number), number, memory)
+            early_reader(gpu, reader, write(gpu, memory, number), number, memory, delay)
         hidden = emulated() or not event.query()  # where nothing is timed, nothing is late
         torch.cuda.synchronize()
         if hidden:
@@ -153,17 +163,24 @@ def batch(gpu: Gpu, memory: Memory, write: Writer, reader: str, tries: int) -> l
 
 
 def early_rows(gpu: Gpu, sizes: Sizes) -> Iterator[Row]:
-    """Every reader behind every writer."""
+    """Every reader behind every writer; then, of the most bytes, with delays."""
+    every = writers(sizes)
     for nbytes in sizes.nbytes:
         memory = Memory(nbytes)
-        for writer, write in writers(sizes).items():
-            for reader in READERS:
-                batch(gpu, memory, write, reader, 1)  # compiles and loads
-                counts: list[int] = []
-                while len(counts) < sizes.tries:
-                    counts += batch(gpu, memory, write, reader, min(BATCH, sizes.tries - len(counts)))
-                stale = sum(count > 0 for count in counts)
-                yield Row(writer, reader, nbytes, len(counts), stale, sum(counts))
+        for writer, reader in itertools.product(every, READERS):
+            yield early_row(gpu, memory, writer, every[writer], reader, 0, sizes.tries)
+    for writer, reader, delay in itertools.product(LATE, READERS, (0, *DELAYS)):
+        yield early_row(gpu, memory, writer, every[writer], reader, delay, sizes.late_tries)
+
+
+def early_row(gpu: Gpu, memory: Memory, writer: str, write: Writer, reader: str, delay: int, tries: int) -> Row:
+    """`tries` tries of one reader behind one writer."""
+    batch(gpu, memory, write, reader, delay, 1)  # compiles and loads
+    counts: list[int] = []
+    while len(counts) < tries:
+        counts += batch(gpu, memory, write, reader, delay, min(BATCH, tries - len(counts)))
+    stale = sum(count > 0 for count in counts)
+    return Row(writer, reader, 4 * memory.words, len(counts), stale, sum(counts), delay)
 
 
 def overlapping(stamps: np.ndarray) -> tuple[int, bool]:
@@ -194,15 +211,19 @@ def launches_behind(gpu: Gpu, sizes: Sizes) -> list[tuple[int, bool]]:
     return found
 
 
-def faults(rows: list[Row], behind: list[tuple[int, bool]]) -> list[str]:
-    """What a caller of `solve` must not rely on, or what makes the run worthless; none where all is well."""
-    found = [
+def findings(rows: list[Row]) -> list[str]:
+    """The rows that have stale bytes behind work that lets nothing start beside it."""
+    return [
         f"{row.stale_bytes} stale bytes in {row.stale_tries} of {row.tries} tries: {row.reader} behind {row.writer}, "
-        f"{row.nbytes} bytes"
+        f"{row.nbytes} bytes" + (f", {row.delay} cycles after the reader's start" if row.delay else "")
         for row in rows
         if row.stale_bytes and row.writer != CONTROL
     ]
-    found += [
+
+
+def faults(rows: list[Row], behind: list[tuple[int, bool]]) -> list[str]:
+    """What makes the run worthless, or the contract of `solve` untrue; none where all is well."""
+    found = [
         f"no stale byte: {row.reader} behind a {CONTROL}, {row.nbytes} bytes; the reader was not early"
         for row in rows
         if row.writer == CONTROL and not row.stale_bytes
@@ -218,15 +239,16 @@ def summary(rows: list[Row], behind: list[tuple[int, bool]]) -> dict[str, Any]:
     return {
         "tries": sum(row.tries for row in counted),
         "stale tries": sum(row.stale_tries for row in counted),
-        "control, stale tries": sum(row.stale_tries for row in rows if row.writer == CONTROL),
-        "control, tries": sum(row.tries for row in rows if row.writer == CONTROL),
+        "control's stale tries": sum(row.stale_tries for row in rows if row.writer == CONTROL),
+        "control's tries": sum(row.tries for row in rows if row.writer == CONTROL),
         "launches started behind one that spins": [min(started), max(started)],
         "ends in order": all(in_order for _, in_order in behind),
     }
 
 
 def show(rows: list[Row], figures: dict[str, Any]) -> None:
-    table = make_table(["written by", "read early by"], ["bytes", "tries", "stale tries", "stale bytes"])
+    columns = ["bytes", "tries", "stale tries", "stale bytes", "after cycles"]
+    table = make_table(["written by", "read early by"], columns)
     for row in rows:
         table.add_row(*map(str, dataclasses.astuple(row)))
     make_console().print(table)
@@ -238,11 +260,12 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     parser = command_parser(__doc__ or "")
     parser.prog = "python -m tools.overlaps"
-    parser.add_argument("--tries", type=positive, default=200, metavar="N", help="of each row; default: %(default)s")
+    parser.add_argument("--tries", type=positive, default=1000, metavar="N", help="of each row; default: %(default)s")
     parser.add_argument("--smoke", action="store_true", help="a try of each row, few bytes")
     records.add_save(parser)
     options = parser.parse_args(arguments)
-    sizes, started = SMOKE if options.smoke else Sizes(options.tries), time.monotonic()
+    started = time.monotonic()
+    sizes = SMOKE if options.smoke else Sizes(options.tries, LATE_TIMES * options.tries)
     gpu = current(DATA_BYTES)
     rows, behind = list(early_rows(gpu, sizes)), launches_behind(gpu, sizes)
     figures = summary(rows, behind)
@@ -258,6 +281,7 @@ def main(arguments: list[str] | None = None) -> int:
             "launches": [{"started": count, "in order": in_order} for count, in_order in behind],
         }
         records.save(options.save, record)
+    print(*findings(rows), sep="\n")
     wrong = faults(rows, behind)
     print(*wrong, sep="\n", end="\n" if wrong else "", file=sys.stderr)
     return int(bool(wrong))
