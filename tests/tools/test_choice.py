@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import submission
+from harness.plan_report import configuration_name
 from task import PROBLEMS
 from tools import choice, choice_times
 from tools.choice_times import Drawn
-from tools.truth import configuration_name
 
 
 def test_shapes_are_drawn_by_seed_and_number():
