@@ -135,8 +135,6 @@ PARAMETER_BYTES = 32764  # kernel parameters per launch (PTX ISA, "Kernel Functi
 TENSOR_MAP_BYTES = 128
 
 ALIGNMENT = 16  # bytes; every tensor's address is a multiple
-EVICT_NORMAL = 0x1000000000000000  # L2 cache policies as CUTLASS's TMA::CacheHintSm90 encodes them
-EVICT_LAST = 0x14F0000000000000
 
 OPERANDS_READY, OUTPUT_FREE = 1, 2  # a caller's promises, see `solve`
 
@@ -295,10 +293,27 @@ def shapes(products: int = 1) -> list[Configuration]:
     return found
 
 
-# Schedule penalties, in equivalent bytes of L2 traffic; fitted on an H200, calls back to back.
-PAIR_BYTES = 5_000_000  # clusters: their CTAs wait for each other
-SPLIT_BYTES = 550_000  # split K, per SM: CTAs wait for each other, add up, and leave no SM to the next launch
-ALONE_BYTES = 10_000_000  # one CTA per SM: no loads between the end of a CTA and the start of the next on its SM
+class Amounts(NamedTuple):
+    """What schedules of the same sizes differ in; times the microseconds that each costs, the choice adds them up."""
+
+    pairs: float  # 1 for a launch of pairs
+    pair_ctas: float  # CTAs of pairs per SM
+    pair_k_tiles: float  # k-tiles of the busiest SM that a pair hands over
+    alone: float  # CTAs per SM that have it for themselves: no loads between the end of one and the start of the next
+    split: float  # CTAs of a split K per SM: they wait for each other, and leave no SM to the next launch
+    exchanged: float  # MB of sums that the busiest SM of a split K gets
+    fill: float  # microseconds of all loads at the rate of FILL_RATES
+    turns: float  # of the busiest SM's ring of stages
+    tiles: float  # of the busiest SM
+    tokens: float  # hundreds in a CTA's last epilogue, of all products
+    share: float  # MB of operands for each CTA at work
+
+
+# Fitted to `python -m tools.choice` on an H200.
+OVERLAPPING = Amounts(0.19, 0.197, 0, 0.575, 2.21, 0, 0.617, 0.083, 0.039, 0, 0)
+IN_TURN = Amounts(0.393, 0, 0.0324, 0, 2.6, 43.7, 0.399, 0.598, 0.56, 0.587, 5.12)
+HOPPER_SMS = 144  # at most; a B200 has 148
+FILL_RATES = 73e3, 130e3  # bytes per microsecond that L2 gives each SM of a Hopper, of a B200
 
 
 @dataclass(frozen=True)
@@ -352,30 +367,50 @@ class Schedule:
             work.append((group, (weight_block * plan.cta_group + rank) * WEIGHT_TILE, token_block * plan.token_tile))
         return work
 
-    def merits(self, overlapping: bool = True) -> dict[str, int]:
-        """The figures by which schedules are compared: the least wins, and the first difference decides.
+    @functools.cached_property
+    def amounts(self) -> Amounts:
+        plan, sms, filled, operands = self.plan, self.sm_count, 0, 0
+        for m, n, k in self.sizes:
+            rows, parts = ceil_div(n, WEIGHT_TILE * plan.cta_group), ceil_div(m, plan.part_tokens)
+            weights = ceil_div(m, plan.token_tile) * plan.products * (plan.weight_bytes + SF_STAGE)
+            tokens = parts * (plan.part_token_bytes + plan.part_atoms * SF_STAGE)
+            filled += rows * plan.cta_group * ceil_div(k, K_TILE) * (weights + tokens)
+            operands += (plan.products * n + m) * k * (SF_BLOCK // 2 + 1) // SF_BLOCK
+        ctas = self.tiles * plan.cluster_ctas
+        tiles = ceil_div(self.tiles, max(1, sms // plan.cluster_ctas))
+        k_tiles = tiles * ceil_div(ceil_div(max(k for _, _, k in self.sizes), K_TILE), plan.k_split)
+        pair, split, alone = plan.cta_group == 2, plan.k_split > 1, plan.ctas_per_sm == 1
+        return Amounts(
+            pairs=pair,
+            pair_ctas=pair * ctas / sms,
+            pair_k_tiles=pair * k_tiles,
+            alone=alone * ctas / sms,
+            split=split * ctas / sms,
+            exchanged=split * tiles * (plan.k_split - 1) * plan.share_bytes / 1e6,
+            fill=filled / sms / FILL_RATES[sms > HOPPER_SMS],
+            turns=k_tiles / plan.stages,
+            tiles=tiles,
+            tokens=min(max(m for m, _, _ in self.sizes), plan.token_tile) * plan.products / plan.k_split / 100,
+            share=operands / min(ctas, sms) / 1e6,
+        )
 
-        Overlapping launches share the SMs, so the bytes of all loads count; of one on its own, the busiest SM's.
-        """
-        plan = self.plan
-        if overlapping:
-            cost = self.requested_bytes + PAIR_BYTES * (plan.cluster_ctas > 1) + ALONE_BYTES * (plan.ctas_per_sm == 1)
-            return {"bytes and waits": cost, "tokens per tile": plan.token_tile, "split K": plan.k_split}
-        k_tiles = ceil_div(ceil_div(max(k for _, _, k in self.sizes), K_TILE), plan.k_split)
-        exchanged = SPLIT_BYTES + (plan.k_split - 1) * plan.share_bytes if plan.k_split > 1 else 0
-        busiest = self.waves * plan.ctas_per_sm * (k_tiles * plan.stage_bytes + exchanged)
-        return {"bytes of the busiest SM": busiest, "bytes": self.requested_bytes, "tokens per tile": plan.token_tile}
+    def cost(self, overlapping: bool = True) -> float:
+        """Modelled microseconds, but for what all schedules of the same sizes have in common."""
+        return sum(map(operator.mul, self.amounts, OVERLAPPING if overlapping else IN_TURN))
 
 
 def candidates(
     sizes: Sizes, sms: int, overlapping: bool = True, products: int = 1, configurations: Configurations = None
 ) -> list[Schedule]:
-    """The schedules of the configurations whose clusters fit the chip and whose K splits into k-tiles, best first."""
+    """The schedules of the configurations whose clusters fit the chip and whose K splits into k-tiles, best first.
+
+    Ties go to the first in `shapes`.
+    """
     plans = [Plan(len(sizes), *shape, products) for shape in configurations or shapes(products)]
     k_tiles = min(ceil_div(k, K_TILE) for _, _, k in sizes)
     possible = [plan for plan in plans if plan.cluster_ctas <= sms and plan.k_split <= k_tiles]
     schedules = [Schedule(plan, sizes, sms) for plan in possible]
-    return sorted(schedules, key=lambda schedule: tuple(schedule.merits(overlapping).values()))
+    return sorted(schedules, key=lambda schedule: schedule.cost(overlapping))
 
 
 @dataclass(frozen=True)
@@ -407,7 +442,7 @@ def ctas_per_batch(plan: GemvPlan, m: int, batches: int, sms: int) -> int:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# PTX instructions, one function each. Shared addresses are 32-bit integers, tensor maps and policies 64-bit ones.
+# PTX instructions, one function each. Shared addresses are 32-bit integers, tensor maps 64-bit ones.
 # ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -459,14 +494,12 @@ grid_wait = instruction("griddepcontrol.wait;")
 grid_launch_dependents = instruction("griddepcontrol.launch_dependents;")
 
 # Bulk copies.
-tma_load = instruction(  # SMEM, tensor map, column, row, barrier, policy
-    "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
-    "[$0], [$1, {$2, $3}], [$4], $5;",
-    "r,l,r,r,r,l",
+tma_load = instruction(  # SMEM, tensor map, column, row, barrier
+    "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [$0], [$1, {$2, $3}], [$4];",
+    "r,l,r,r,r",
 )
-bulk_load = instruction(  # SMEM, address, bytes, barrier, policy
-    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [$0], [$1], $2, [$3], $4;",
-    "r,l,r,r,l",
+bulk_load = instruction(  # SMEM, address, bytes, barrier
+    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1], $2, [$3];", "r,l,r,r"
 )
 
 # Order tcgen05 work after this thread's last wait, and before its next arrival.
@@ -729,18 +762,18 @@ class Gemm:
                 mbarrier_arrive_expect_tx(full, stage_bytes)
                 for i in cutlass.range_constexpr(plan.products):
                     part_smem = weight_smem + i * plan.weight_bytes
-                    tma_load(part_smem, weight_map[i], k_start, weight_block * WEIGHT_TILE, full, Int64(EVICT_NORMAL))
-                    bulk_load(scale_smem + i * SF_STAGE, weight_sf[i] + sf_offset, sf_bytes, full, Int64(EVICT_NORMAL))
+                    tma_load(part_smem, weight_map[i], k_start, weight_block * WEIGHT_TILE, full)
+                    bulk_load(scale_smem + i * SF_STAGE, weight_sf[i] + sf_offset, sf_bytes, full)
                 for part in cutlass.range_constexpr(plan.parts):
                     if part < parts:
                         first = token_row + (part * plan.part_tokens + rank * plan.token_rows)
                         part_smem = token_smem + part * plan.part_token_bytes
-                        tma_load(part_smem, token_map, k_start, first, full, Int64(EVICT_LAST))
+                        tma_load(part_smem, token_map, k_start, first, full)
                         for atom in cutlass.range_constexpr(part * plan.part_atoms, (part + 1) * plan.part_atoms):
                             # A tile's second atom may lie past M, like a pair's second half past N.
                             atom_sf = token_sf + cutlass.min(atom, last_atom) * row_sf + sf_offset
                             atom_smem = scale_smem + (plan.products + atom) * SF_STAGE
-                            bulk_load(atom_smem, atom_sf, sf_bytes, full, Int64(EVICT_LAST))
+                            bulk_load(atom_smem, atom_sf, sf_bytes, full)
                 stage, phase = next_stage(stage, phase, plan.stages)
         # No other role waits for the last commits; they must arrive before this CTA's SMEM is given up.
         for _ in cutlass.range(plan.stages, unroll=1):

@@ -6,8 +6,9 @@
     python -m tools.plans ... --in-turn                                         calls that do not overlap
 
 From Python: `plans.explain(data[3])` for the input tuple of a group GEMM. A row of the table is a configuration; the
-chosen one comes first. The last column is the first figure in which the row is worse than the chosen one, with both
-values. "MB requested" counts the loads of all tiles. A GEMV has one plan for each K, so its table has one row.
+chosen one comes first. The last column has the modelled microseconds that the row takes longer than the
+chosen one, and the amounts (submission.Amounts) that cost it most of them. "MB requested" counts the loads of all
+tiles. A GEMV has one plan for each K, so its table has one row.
 """
 
 from __future__ import annotations
@@ -26,13 +27,18 @@ LOST_BY = "lost by"
 
 
 def compare(schedule: submission.Schedule, overlapping: bool = True) -> list[dict[str, str]]:
-    """A row for every candidate for a launch's sizes: its figures, and by which it lost to `schedule`, the first."""
-    best = schedule.merits(overlapping)
+    """A row for every candidate for a launch's sizes: its figures, and by what it lost to `schedule`, the first."""
+    costs = submission.OVERLAPPING if overlapping else submission.IN_TURN
     rows: list[dict[str, str]] = []
     for other in submission.candidates(schedule.sizes, schedule.sm_count, overlapping, schedule.plan.products):
-        values = other.merits(overlapping)
-        lost = [f"{name}: {value:,} > {best[name]:,}" for name, value in values.items() if value > best[name]]
-        rows.append({**describe(other), LOST_BY: lost[0] if rows else "chosen"})
+        more = {
+            name: cost * (theirs - ours)
+            for name, cost, theirs, ours in zip(costs._fields, costs, other.amounts, schedule.amounts)
+        }
+        worst = [name.replace("_", " ") for name in sorted(more, key=more.__getitem__)[:-3:-1] if more[name] > 0]
+        total = other.cost(overlapping) - schedule.cost(overlapping)
+        lost = f"{total:.2f} us" + (f": {', '.join(worst)}" if worst else "")
+        rows.append({**describe(other), LOST_BY: lost if rows else "chosen"})
     return rows
 
 
@@ -45,9 +51,9 @@ def tables(
         return {f"A GEMV on {sms} SMs": [describe_gemv(sizes[0], sms)]}
     found = {}
     for launch in submission.configure(tuple(map(tuple, sizes)), sms, overlapping, PRODUCTS[problem]):
-        order = ", then ".join(launch.schedule.merits(overlapping))
         count = f"{len(launch.groups)} group{'s' if len(launch.groups) > 1 else ''}"
-        found[f"{count} on {sms} SMs; compared by {order}"] = compare(launch.schedule, overlapping)
+        calls = "calls that overlap" if overlapping else "calls in turn"
+        found[f"{count} on {sms} SMs, {calls}"] = compare(launch.schedule, overlapping)
     return found
 
 

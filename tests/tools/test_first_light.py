@@ -219,7 +219,9 @@ def test_a_choice_that_is_right_is_kept():
 
 def test_constants_of_another_chip_are_found():
     before = suggest.current()
-    found = suggest.suggestion(figures({"PAIR_BYTES": 20_000, "ALONE_BYTES": 100_000, "SPLIT_BYTES": 5_000}), SMS)
+    found = suggest.suggestion(
+        figures({"OVERLAPPING.alone": 0.02, "OVERLAPPING.pairs": 0.004, "IN_TURN.split": 0.1}), SMS
+    )
     assert found["ratio"] > 1.1
     assert found["suggested ratio"] == 1 and all(case["suggested"] == case["best"] for case in found["cases"])
     assert suggest.current() == before
@@ -278,7 +280,7 @@ def a_record():
         outcome("stages.group_gemm", figures=staged),
         outcome("calibrate", figures=constants),
         outcome("profile", figures=[{"profile": profile, "base": "b200.json"}]),
-        outcome("suggest", figures=[{"suggestion": suggest.suggestion(figures({"PAIR_BYTES": 1_000}), SMS)}]),
+        outcome("suggest", figures=[{"suggestion": suggest.suggestion(figures({"OVERLAPPING.alone": 0.01}), SMS)}]),
         outcome("leaderboard.gemm", "not run", reason="3 s of the sitting were left, it needs 20", seconds=0),
     ]
     facts = {"device": "NVIDIA B200", "sms": SMS, "submission.py sha256": "abc123", "driver, max clocks": "580.1"}

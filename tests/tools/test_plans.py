@@ -26,38 +26,25 @@ def printed(capsys):
 def test_the_choice_and_what_the_others_lost_by(capsys):
     plans.explain([(192, 3072, 4096, 1), (320, 3072, 4096, 1), (0, 128, 128, 1)], sms=148)
     title, (header,), rows = printed(capsys)
-    assert title == "2 groups on 148 SMs; compared by bytes and waits, then tokens per tile, then split K:"
+    assert title == "2 groups on 148 SMs, calls that overlap:"
     assert len(rows) == len(submission.shapes())
     assert header[:4] == ["tile", "CTAs per MMA", "split K", "CTAs per SM"]
     assert header[-2:] == ["MB requested", "lost by"]
     assert rows[0][:4] == ["256x192x256", "2", "1", "2"] and rows[0][-1] == "chosen"
-    assert all(" > " in row[-1] for row in rows[1:])
-    # One CTA per SM, which is 10 MB; 37.7 MB of tokens and weights with a pair's 5 MB.
+    assert all(re.fullmatch(r"\d+\.\d\d us(: [a-z ]+(, [a-z ]+)?)?", row[-1]) for row in rows[1:])
+    # A CTA has its SM for itself, and a tile of 256 has room for tokens that are not there.
     (row,) = [row for row in rows if row[:4] == ["256x256x256", "2", "1", "1"]]
-    assert row[-1] == "bytes and waits: 52,748,736 > 43,535,168"
+    found = {s.plan: s for s in submission.candidates(((320, 3072, 4096), (192, 3072, 4096)), 148)}
+    best, other = (found[submission.Plan(2, *shape)] for shape in ((192, 2, 2, 1), (256, 2, 1, 1)))
+    assert row[-1] == f"{other.cost() - best.cost():.2f} us: alone, fill"
 
 
-def test_ties_in_bytes_and_tile(capsys):
-    """Split K loads the same bytes."""
-    plans.explain([(256, 4096, 7168, 1)], "dual_gemm", 148)
-    title, _, rows = printed(capsys)
-    assert title.startswith("1 group on 148 SMs")
-    assert {"split K: 2 > 1", "split K: 4 > 1"} <= {row[-1] for row in rows}
-
-
-def test_a_tie_decided_by_the_tile(capsys):
-    plans.explain([(64, 128, 7168, 1)], sms=148)
-    rows = printed(capsys)[-1]
-    assert rows[0][0] == "128x64x256"
-    assert "tokens per tile: 128 > 64" in {row[-1] for row in rows}
-
-
-def test_calls_in_turn_are_compared_by_the_busiest_sm(capsys, tmp_path):
+def test_calls_in_turn_have_another_choice(capsys, tmp_path):
     path = tmp_path / "plans.json"
     arguments = ["m: 256; n: 4096; k: 7168; l: 1", "--problem", "dual_gemm", "--in-turn", "--sms", "132"]
     plans.main(arguments)
     title, _, rows = printed(capsys)
-    assert title == "1 group on 132 SMs; compared by bytes of the busiest SM, then bytes, then tokens per tile:"
+    assert title == "1 group on 132 SMs, calls in turn:"
     (launch,) = submission.configure(((256, 4096, 7168, 1),), 132, False, 2)
     assert rows[0] == [*plans.describe(launch.schedule).values(), "chosen"]
     plans.main([*arguments, "--save", str(path)])

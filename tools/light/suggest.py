@@ -1,6 +1,6 @@
 """Which constants of the choice make it right, by the measured times of every configuration.
 
-A launch's configuration is the one that costs least by `Schedule.merits`, which weighs what schedules differ in by
+A launch's configuration is the one that costs least by `Schedule.cost`, which weighs what schedules differ in by
 constants of submission.py. The suggestion is the set of values under which the chosen configurations are least slow:
 the geometric mean over all measured cases of chosen time / best time. Among equally good values it takes those nearest
 to the present ones, and it changes a constant only where that gains.
@@ -20,7 +20,7 @@ import submission
 from harness.console import geomean
 from harness.plan_report import configuration_name, configuration_of
 
-CONSTANTS = ("PAIR_BYTES", "SPLIT_BYTES", "ALONE_BYTES")  # of submission.py, which `cost` reads
+CONSTANTS = ("OVERLAPPING", "IN_TURN")  # of submission.py, which `cost` reads: microseconds of each amount
 STEPS = 32  # values per power of ten that are tried
 DECADES = 3  # powers of ten up and down from the present value
 ROUNDS = 4  # of the search, one constant after the other
@@ -29,7 +29,7 @@ GAIN = 1e-6  # a smaller one, relative, is none
 
 def cost(schedule: submission.Schedule, overlapping: bool) -> tuple[float, ...]:
     """What the choice compares."""
-    return tuple(schedule.merits(overlapping).values())
+    return (schedule.cost(overlapping),)
 
 
 Times = Mapping[tuple[int, ...], float]  # configuration -> microseconds
@@ -68,20 +68,21 @@ class Measured:
 
 @contextlib.contextmanager
 def constants(values: Mapping[str, float]) -> Iterator[None]:
-    """submission.py with these values."""
-    before = {name: getattr(submission, name) for name in values}
+    """submission.py with these values, by NAME.FIELD."""
+    before = {name: getattr(submission, name) for name in CONSTANTS}
     try:
-        for name, value in values.items():
-            setattr(submission, name, value)
+        for key, value in values.items():
+            name, field = key.split(".")
+            setattr(submission, name, getattr(submission, name)._replace(**{field: value}))
         yield
     finally:
-        for name, value in before.items():
-            setattr(submission, name, value)
+        for name, amounts in before.items():
+            setattr(submission, name, amounts)
 
 
 def current() -> dict[str, float]:
-    """The constants of submission.py."""
-    return {name: getattr(submission, name) for name in CONSTANTS}
+    """The constants of submission.py, by NAME.FIELD."""
+    return {f"{name}.{field}": x for name in CONSTANTS for field, x in getattr(submission, name)._asdict().items()}
 
 
 def regret(measured: Sequence[Measured], values: Mapping[str, float]) -> float:
@@ -102,7 +103,7 @@ def search(measured: Sequence[Measured]) -> dict[str, float]:
     least = regret(measured, values)
     for _ in range(ROUNDS):
         before = dict(values)
-        for name in CONSTANTS:
+        for name in filter(values.get, values):  # what has no weight keeps none
             for value in tried(values[name]):
                 found = regret(measured, {**values, name: value})
                 if found < least * (1 - GAIN):
