@@ -2,6 +2,7 @@
 
     python -m tools.ladder_record learn_cuda FOLDER KERNEL --save FILE.xz [--shape M,N,K]
     python -m tools.ladder_record entry SUBMISSION.py --save FOLDER [--problem group_gemm] [--cases 0,3] [--twice]
+                                                       [--function custom_kernel]
 
 FOLDER of learn_cuda is gau-nernst/learn-cuda's 02e_matmul_sm100. An entry is a contest submission: each case is called
 and a file CASE.xz written. --twice: a first call, not recorded, lets the entry make what it keeps between calls. A file
@@ -41,6 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--problem", default="group_gemm")
     parser.add_argument("--cases", default="", metavar="N[,N...]", help="default: all")
     parser.add_argument("--twice", action="store_true")
+    parser.add_argument(
+        "--function", default="custom_kernel", metavar="NAME", help="of the entry; default: %(default)s"
+    )
     options = parser.parse_args(arguments)
     traces: list[Any] = []
     emulator.activate(schedule="late", workers="1", lenient=True, record=traces.append, record_values=False)
@@ -73,7 +77,7 @@ def _entry(options: argparse.Namespace, traces: list[Any]) -> int:
     problem = PROBLEMS[options.problem]
     reference = REFERENCES[problem.name]
     sys.path.append(str(options.path.resolve().parent))  # of the entry's own modules
-    entry = load_module("submission", options.path).custom_kernel
+    entry = getattr(load_module("submission", options.path), options.function)
     chosen = [int(number) for number in options.cases.split(",") if number] or range(len(problem.benchmarks))
     failed = 0
     options.save.mkdir(parents=True, exist_ok=True)

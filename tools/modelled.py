@@ -2,10 +2,11 @@
 
     python -m tools.modelled [--clock b200] [--problem NAME] [--best ENTRY.py] [--save FILE.json]
 
-Every benchmark case of the problems is called once in the emulator, and its launches are replayed as the contest times
-them (emulator/clock/loop.py), overlapping as they were launched and in turn. --best: a contest's entry for the group
-GEMM, CUDA C++ included, through the same clock; without it those of an earlier run stay in the file. None of these
-times is a measurement; docs/results/clock-CHIP.json says how far others' modelled times are from published ones.
+Every benchmark case of the problems is called in the emulator, and its launches are replayed as the contest times them
+(emulator/clock/loop.py): of our kernel those of custom_kernel, whose calls overlap, and those of solve(data), which
+promises nothing, so that each call waits for the one before. --best: a contest's entry for the group GEMM, CUDA C++
+included, through the same clock, in turn; without it those of an earlier run stay in the file. None of these times is
+a measurement; docs/results/clock-CHIP.json says how far others' modelled times are from published ones.
 """
 
 from __future__ import annotations
@@ -27,15 +28,18 @@ from task import GROUP_GEMM, PROBLEMS
 from tools import ladder_record, records
 
 OURS = "ours"
+FIGURES = {"custom_kernel": "overlapping_us", "solve": "in_turn_us"}  # of our functions
 
 
-def recorded(entry: Path, problem: str, folder: Path) -> list[Path]:
-    """Files with the traces of an entry's calls, one a case of a problem, in their order.
+def recorded(entry: Path, function: str, problem: str, folder: Path) -> list[Path]:
+    """Files with the traces of calls of an entry's function, one a case of a problem, in their order.
 
     Raises RuntimeError for an entry that cannot be recorded.
     """
     command = [sys.executable, "-m", "tools.ladder_record", "entry", str(entry), "--problem", problem]
-    ran = subprocess.run([*command, "--save", str(folder)], cwd=ROOT, capture_output=True, text=True)
+    ran = subprocess.run(
+        [*command, "--function", function, "--save", str(folder)], cwd=ROOT, capture_output=True, text=True
+    )
     if ran.returncode:
         raise RuntimeError(f"{entry.name}, {problem}: {(ran.stdout + ran.stderr)[-600:]}")
     return [folder / f"{number}.xz" for number in range(len(PROBLEMS[problem].benchmarks))]
@@ -44,14 +48,17 @@ def recorded(entry: Path, problem: str, folder: Path) -> list[Path]:
 def points_of(name: str, entry: Path, problem: str, clock: str) -> list[dict[str, Any]]:
     """The modelled times of an entry in the cases of a problem. name: of the entry in the file."""
     chip, calls = profile(clock), PROBLEMS[problem].inputs_per_timing
-    found = []
-    with tempfile.TemporaryDirectory() as folder:
-        for case, path in enumerate(recorded(entry, problem, Path(folder))):
-            traces = ladder_record.load(path)
-            overlapping, in_turn = (modelled_loop(traces, chip, calls, kind).us for kind in (None, False))
-            figures = {"overlapping_us": round(overlapping, 3), "in_turn_us": round(in_turn, 3)}
-            found.append({"entry": name, "problem": problem, "case": case, "calls": calls, **figures})
-            print(f"{name}, {problem}, case {case}: {overlapping:.2f} overlapping, {in_turn:.2f} in turn", flush=True)
+    found = [
+        {"entry": name, "problem": problem, "case": case, "calls": calls}
+        for case in range(len(PROBLEMS[problem].benchmarks))
+    ]
+    for function, figure in FIGURES.items() if name == OURS else [("custom_kernel", "in_turn_us")]:
+        programmatic = None if name == OURS else False
+        with tempfile.TemporaryDirectory() as folder:
+            for point, path in zip(found, recorded(entry, function, problem, Path(folder))):
+                us = modelled_loop(ladder_record.load(path), chip, calls, programmatic).us
+                print(f"{name}, {problem}, case {point['case']}, {function}: {us:.2f}", flush=True)
+                point[figure] = round(us, 3)
     return found
 
 

@@ -3,12 +3,12 @@
     python -m tools.sensitivity --profile NAME [--recordings FOLDER] [--also FOLDER] [--only TEXT] [--jobs N]
                                 [--vary TEXT] [--save FILE.json]
 
-Each constant, and each family of instructions with all of its costs, is taken 20 % lower and 20 % higher, one at a
-time; a count of whole things by at least one, and never to none. The sample is fixed. On h200: launches of the truth
-(tools.truth), so that the change of the median error is known, too. On another profile: the launches that solve()
-chooses in each benchmark case, in turn and overlapping, at most CALLS calls. --also names a folder of recordings that
-join the sample, in turn, such as a published kernel's. What is not in FOLDER (tools.recordings) is recorded first. The
-file is saved after each of the sample, the smallest first.
+Each constant but the number of SMs, and each family of instructions with all of its costs, is taken 20 % lower and
+20 % higher, one at a time; a count of whole things by at least one, and never to none. The sample is fixed. On h200:
+launches of the truth (tools.truth), so that the change of the median error is known, too. On another profile: the
+launches that solve() chooses in the smallest benchmark case of each GEMM problem, in turn and overlapping, CALLS calls.
+--also names a folder of recordings that join the sample, in turn, such as a published kernel's. What is not in FOLDER
+(tools.recordings) is recorded first. The file is saved after each of the sample, the smallest first.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from emulator.clock.loop import modelled_loop
 from emulator.clock.trace import Trace
 from emulator.errors import EmulatorError
 from harness.options import command_parser
-from task import PROBLEMS
 from tools import recordings, records
 
 SHARE = 0.2
+FLOOR_PLAN = "sms"  # a profile's GPCs say how many there are
 LOWER, HIGHER = "lower", "higher"
 CALLS = 4
+SMALLEST = {"group_gemm": 3, "dual_gemm": 2, "gemm": 2}  # benchmark cases
 MEASURED = ("h200",)  # profiles that have a truth
 OVERLAPPING, IN_TURN = "overlapping", "in turn"
 SAMPLE = {  # recordings of the truth
     "group_gemm-3-chosen": (OVERLAPPING, IN_TURN),
-    "group_gemm-3-128x64_2_per_SM": (OVERLAPPING, IN_TURN),
     "group_gemm-2-256x128_1_per_SM": (OVERLAPPING, IN_TURN),
     "dual_gemm-2-chosen": (OVERLAPPING, IN_TURN),
     "gemm-2-chosen": (OVERLAPPING, IN_TURN),
@@ -48,7 +48,6 @@ SAMPLE = {  # recordings of the truth
     "gemm-2-ring_our_traffic": (OVERLAPPING,),
     "gemm-2-ring_launches_in_turn": (IN_TURN,),
     "gemm-2-plain_read": (IN_TURN,),
-    "gemv-2-chosen-bare": (IN_TURN,),
 }
 
 
@@ -84,21 +83,12 @@ def truth_sample(folder: Path) -> tuple[list[recordings.Point], list[Work]]:
 def chosen_sample(folder: Path) -> tuple[list[recordings.Point], list[Work]]:
     """(points to record, the sample) of the launches that solve() chooses."""
     points, sample = [], []
-    for problem in PROBLEMS.values():
-        calls = min(CALLS, problem.inputs_per_timing)
-        for case in range(len(problem.benchmarks)):
-            points.append(
-                {
-                    "program": recordings.OURS,
-                    "configuration": "chosen",
-                    "problem": problem.name,
-                    "case": case,
-                    "mode": None,
-                }
-            )
-            name = recordings.name_of(points[-1])
-            ways = (OVERLAPPING, IN_TURN) if calls > 1 else (IN_TURN,)  # one call overlaps nothing
-            sample += [Work(folder, name, launches, calls) for launches in ways]
+    for name, case in SMALLEST.items():
+        points.append(
+            {"program": recordings.OURS, "configuration": "chosen", "problem": name, "case": case, "mode": None}
+        )
+        recording = recordings.name_of(points[-1])
+        sample += [Work(folder, recording, launches, CALLS) for launches in (OVERLAPPING, IN_TURN)]
     return points, sample
 
 
@@ -200,7 +190,7 @@ def summed(
 def sensitivities(sample: Sequence[Work], profile_name: str, jobs: int, only: str = "") -> Iterator[dict[str, Any]]:
     """`summed`, after each work of the sample that is done. only: part of the names that are varied."""
     chip = profile(profile_name)
-    names = [*((name, False) for name in chip.constants), *((name, True) for name in chip.instructions)]
+    names = [*((name, False) for name in chip.constants if name != FLOOR_PLAN), *((n, True) for n in chip.instructions)]
     names = [("", False), *(key for key in names if only in key[0])]
     times: dict[tuple[str, bool], dict[str, dict[int, float | None]]] = {
         key: {direction: {} for direction in ((LOWER, HIGHER) if key[0] else ("",))} for key in names
