@@ -188,7 +188,7 @@ def test_an_earlier_run_of_them_stays_on_record(tmp_path):
     text = table("overlaps h200", tmp_path)[-1]
     assert "With a stale byte: 0 of 1,000 tries" in text and "Both runs: 2 of 2,000 tries." in text
     assert "2 of 1,000 tries (behind torch fill_, bulk copies of 4,096 bytes: 2 of 1,000 tries, 384 bytes)" in text
-    assert "hardly stale for bulk copies of 1,024 bytes: 4 of 10 tries. These" in text and "5 of 10" not in text
+    assert "hardly stale for bulk copies of 1,024 bytes: 4 of 10 tries. These readers" in text
 
 
 def saved_soak(device, **counts):
