@@ -1,11 +1,15 @@
 """Writes a chip profile (emulator/clock/profiles/*.json) from the constants that `tools.calibrate` has measured.
 
-    python -m tools.chip_profile CONSTANTS.json [--recordings FOLDER] [--profile FILE.json]
+    python -m tools.chip_profile CONSTANTS.json [CONSTANTS.json ...] [--recordings FOLDER] [--profile FILE.json]
+
+Of several files of one chip, a later one adds its constants to those before it, or replaces them. The H200's profile
+comes from docs/results/h200-constants.json and h200-maps.json.
 
 Each constant has a value, a unit and a source: the names of the measured constants it comes from, or "assumed" and why.
 Rates of L2 and DRAM are what the model has to be given so that its replay of a microbenchmark gives the measured rate:
 --recordings holds the traces of those microbenchmarks, NAME.xz, recorded with as many SMs as the chip has (an
 lzma-compressed pickle of a list of traces; read none that you do not trust). Without it the measured rates stand.
+l2_clean_share is the measured one in any case; the committed one of the H200 was found by replays of such bursts.
 What the file of the profile has beyond this (a chip's tensor core) is kept.
 """
 
@@ -17,7 +21,7 @@ import lzma
 import pickle
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -37,7 +41,8 @@ SHARED_READS = (
     "tma.fill.pairs_share.l2.box_16K.128K_in_flight, against each_its_own: two neighbours' reads of a box are one"
 )
 TURNS = 3  # of a rate's search
-LINES = re.compile(r"latency\.l2_line\.sm_\d+\.median")
+LINES = re.compile(r"latency\.l2_line\.sm_\d+\.median")  # of a file whose chip was measured SM by SM
+PAUSE = 2000  # cycles before each burst
 
 # (constant, unit, measured constants, value from theirs)
 Rule = tuple[str, str, tuple[str, ...], Callable[..., float]]
@@ -136,14 +141,14 @@ RULES: tuple[Rule, ...] = (
     (
         "launch_cta",
         "us",
-        (PERIOD.format("early", "sms", 2, 200), PERIOD.format("early", "1", 2, 200)),
-        lambda all_sms, one: (all_sms - one) / 131,
+        (PERIOD.format("early", "sms", 2, 200), PERIOD.format("early", "1", 2, 200), "sms"),
+        lambda all_sms, one, sms: (all_sms - one) / (sms - 1),
     ),
     (
         "cta_interval",
         "us",
-        (PERIOD.format("in_turn", "8_sms", 1, 0), PERIOD.format("in_turn", "sms", 1, 0)),
-        lambda eight, one: (eight - one) / (7 * 132),
+        (PERIOD.format("in_turn", "8_sms", 1, 0), PERIOD.format("in_turn", "sms", 1, 0), "sms"),
+        lambda eight, one, sms: (eight - one) / (7 * sms),
     ),
     (
         "cluster_start",
@@ -152,6 +157,15 @@ RULES: tuple[Rule, ...] = (
         + (PERIOD.format("in_turn", "8_sms", 1, 200), PERIOD.format("in_turn", "sms", 1, 200)),
         lambda eight, one, eight_alone, one_alone: (eight - one - eight_alone + one_alone) / 7,
     ),
+    (
+        *("tma_map_edited", "cycles", ("tensormap.edit_load", "tensormap.edit", "tensormap.load")),
+        lambda both, edit, load: both - edit - load,
+    ),
+)
+# Cycles of a burst that a pause before it saves, by the time that writing the lines would take that L2 has cleaned.
+CLEANED = (
+    *(f"rate.bursts_after_{kind}.pause_{pause}" for kind in ("writes", "reads") for pause in (0, PAUSE)),
+    *("rate.plain_read.dram.1_ctas", "rate.plain_copy.dram.1_ctas"),
 )
 ASSUMED = {
     "tma_map_miss": "assumed: a tensor map comes from DRAM in each launch",
@@ -172,10 +186,49 @@ INSTRUCTIONS = (
     ("redux", "redux", "redux"),
     ("vote", "ballot", "ballot"),
 )
+# (family, latency of): of an edit of a tensor map
+EDITS = (
+    ("map_replace", "tensormap.replace"),
+    ("map_publish", "tensormap.publish"),
+    ("map_acquire", "tensormap.acquire"),
+)
 CONVERSION = (("convert_e2m1", "cvt_f16x2_e2m1x2", "cvt_f16x2_e2m1x2"),)  # of a chip that has the instruction
 
 
-def several(value: dict[str, float]) -> dict[str, dict[str, Any]]:
+class Measured(dict[str, float]):
+    """Values of measured constants by name, and of "sms", the SMs of the chip. Raises ValueError for one that lacks."""
+
+    def __missing__(self, name: str) -> float:
+        raise ValueError(
+            f"the measured constants lack {name}, which the profile comes from; python -m tools.calibrate measures it"
+        )
+
+
+def measured_of(records: Sequence[dict[str, Any]]) -> Measured:
+    """What the files of tools.calibrate have, a later one before an earlier one. Raises ValueError for two chips."""
+    chips = sorted({f"{record['device']} with {record['sms']} SMs" for record in records})
+    if len(chips) > 1:
+        raise ValueError(f"measured constants of {len(chips)} chips, must be of one: {', '.join(chips)}")
+    value = Measured(sms=float(records[0]["sms"]))
+    for record in records:
+        value.update({name: float(entry["value"]) for name, entry in record["constants"].items()})
+    return value
+
+
+def far_lines(value: Measured) -> tuple[float, str]:
+    """(cycles by which a line in the far part of L2 is later than one in the near part, source)."""
+    lines = [each for name, each in value.items() if LINES.fullmatch(name)]
+    if lines and "latency.l2_line.far" not in value:
+        source = "latency.l2_line.sm_NUMBER.median of all SMs, latency.load.l2"
+        return 2 * (median(lines) - value["latency.load.l2"]), source
+    return value["latency.l2_line.far"] - value["latency.l2_line.near"], "latency.l2_line.far, latency.l2_line.near"
+
+
+def clean_share(written: float, written_late: float, read: float, read_late: float, rate: float, copy: float) -> float:
+    return (written - read - written_late + read_late) / PAUSE / (2 * rate / copy - 1)
+
+
+def several(value: Measured) -> dict[str, dict[str, Any]]:
     """Families whose instructions are several of the machine: 64-bit sums, and where the chip has no conversion from
     e2m1, that one. emulator/hopper lowers it to a byte's extraction, two multiplications, one beside the other, two
     logic operations and a product of pairs.
@@ -199,20 +252,20 @@ def several(value: dict[str, float]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def derived(profile_data: dict[str, Any], measured: dict[str, Any]) -> dict[str, Any]:
-    """The profile with every constant that a rule has. Raises KeyError for a measured constant that is missing."""
-    value = {name: float(entry["value"]) for name, entry in measured.items()}
+def derived(profile_data: dict[str, Any], value: Measured) -> dict[str, Any]:
+    """The profile with every constant that a rule has. Raises ValueError for a measured constant that is missing."""
     constants = dict(profile_data["constants"])
     for name, unit, sources, rule in RULES:
         source = ASSUMED.get(name, ", ".join(sources))
         constants[name] = {"value": round(rule(*(value[each] for each in sources)), 5), "unit": unit, "source": source}
     for name, constant in RATES.items():
         constants[name] = {"value": round(value[constant] / 1e3, 4), "unit": "TB/s", "source": constant}
-    lines = [each for name, each in value.items() if LINES.fullmatch(name)]
     own = {name: float(constants[name]["value"]) for name in ("cta_start", "grid_end", "dram_spread")}
     start_ns = own["cta_start"] / value["clock.loads"]
+    far, far_source = far_lines(value)
     for name, unit, source, number in (
-        ("l2_far", "cycles", f"{LINES.pattern}, latency.load.l2", 2 * (median(lines) - value["latency.load.l2"])),
+        ("l2_far", "cycles", far_source, far),
+        ("l2_clean_share", "count", ", ".join(CLEANED), clean_share(*(value[each] for each in CLEANED))),
         (
             "dram_latency",
             "cycles",
@@ -251,6 +304,8 @@ def derived(profile_data: dict[str, Any], measured: dict[str, Any]) -> dict[str,
             "source": f"latency.{latency}, rate.{rate}.16_warps",
         }
         instructions[family] = {**instructions[family], **figures}
+    for family, source in EDITS:
+        instructions[family] = {**instructions[family], "latency": round(value[source], 3), "source": source}
     for family, found in several(value).items():
         rounded = {name: round(x, 3) if isinstance(x, float) else x for name, x in found.items()}
         instructions[family] = {**instructions[family], **rounded}
@@ -269,12 +324,12 @@ def replayed_rate(chip: Chip, recording: Path) -> float:
     return result.usage.sm_in / 2 * share / chip.us(ends[-1 - quarter] - ends[quarter]) / 1e3
 
 
-def find_rates(path: Path, data: dict[str, Any], measured: dict[str, Any], recordings: Path) -> None:
+def find_rates(path: Path, data: dict[str, Any], value: Measured, recordings: Path) -> None:
     """Sets the rates so that the replays give what was measured; writes the profile at each turn."""
     for _ in range(TURNS):
         for name, constant in RATES.items():
             write(path, data)
-            rate, wanted = replayed_rate(profile(str(path)), recordings / f"{constant}.xz"), measured[constant]["value"]
+            rate, wanted = replayed_rate(profile(str(path)), recordings / f"{constant}.xz"), value[constant]
             entry = data["constants"][name]
             source = f"{constant}, through the replay of its recording"
             data["constants"][name] = {**entry, "value": round(entry["value"] * wanted / rate, 4), "source": source}
@@ -288,7 +343,7 @@ def write(path: Path, data: dict[str, Any]) -> None:
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = command_parser(__doc__ or "")
     parser.prog = "python -m tools.chip_profile"
-    parser.add_argument("constants", type=Path, metavar="CONSTANTS.json", help="of tools.calibrate")
+    parser.add_argument("constants", type=Path, nargs="+", metavar="CONSTANTS.json", help="of tools.calibrate")
     parser.add_argument("--recordings", type=Path, metavar="FOLDER", help="traces of microbenchmarks, NAME.xz")
     parser.add_argument("--profile", type=Path, default=PROFILES / "h200.json", metavar="FILE.json")
     return parser.parse_args(arguments)
@@ -296,11 +351,14 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> None:
     options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
-    measured = json.loads(options.constants.read_text(encoding="utf-8"))["constants"]
-    data = derived(json.loads(options.profile.read_text(encoding="utf-8")), measured)
+    try:
+        value = measured_of([json.loads(path.read_text(encoding="utf-8")) for path in options.constants])
+        data = derived(json.loads(options.profile.read_text(encoding="utf-8")), value)
+    except ValueError as error:
+        sys.exit(str(error))
     write(options.profile, data)
     if options.recordings:
-        find_rates(options.profile, data, measured, options.recordings)
+        find_rates(options.profile, data, value, options.recordings)
         write(options.profile, data)
     assumed = [name for name, entry in data["constants"].items() if "assumed" in entry["source"]]
     print(f"{options.profile.name}: assumed are {', '.join(assumed)}")

@@ -29,8 +29,8 @@ DEVICE-PROBLEM.json is written by `python -m tools.compare --problem PROBLEM --s
 `python -m tools.foreign FOLDER --save FILE`, clock-PROFILE.json by `python -m tools.validate --recordings FOLDER
 --save FILE` or `python -m tools.ladders FOLDER --save FILE`, clock-ours-CHIP.json by `python -m tools.modelled --save
 FILE`, clock-phases-CHIP.json by `python -m tools.phases FOLDER --save FILE`, DEVICE-overlaps.json by
-`python -m tools.overlaps --save FILE`. Cases are numbered from 0, as `--case` numbers them. Times are microseconds,
-medians over the repeats.
+`python -m tools.overlaps --save FILE`, DEVICE-overlaps-first.json by an earlier run of it. Cases are
+numbered from 0, as `--case` numbers them. Times are microseconds, medians over the repeats.
 """
 
 from __future__ import annotations

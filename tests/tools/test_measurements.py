@@ -177,6 +177,20 @@ def test_launches_that_do_not_wait(tmp_path):
     assert lines[-1].endswith("2 times; all ended in order.")
 
 
+def test_an_earlier_run_of_them_stays_on_record(tmp_path):
+    late = Row(overlaps.CONTROL, "bulk copies", 1024, 10, 4, 8)  # the control is hardly stale
+    early = dataclasses.replace(late, nbytes=4096, stale_tries=5)
+    found = Row("torch fill_", "bulk copies", 4096, 1000, 2, 384)
+    for name, rows in (("", [early, dataclasses.replace(found, stale_tries=0)]), ("-first", [late, early, found])):
+        record = {"device": "NVIDIA H200", "command": [], "summary": overlaps.summary(rows, [(5, True)])}
+        record["rows"], record["launches"] = [dataclasses.asdict(row) for row in rows], [(5, True)]
+        saved(tmp_path, f"h200-overlaps{name}", record)
+    text = table("overlaps h200", tmp_path)[-1]
+    assert "With a stale byte: 0 of 1,000 tries" in text and "Both runs: 2 of 2,000 tries." in text
+    assert "2 of 1,000 tries (behind torch fill_, bulk copies of 4,096 bytes: 2 of 1,000 tries, 384 bytes)" in text
+    assert "hardly stale for bulk copies of 1,024 bytes: 4 of 10 tries. These readers" in text
+
+
 def saved_soak(device, **counts):
     versions = {"torch": "2.13.0", "nvidia-cutlass-dsl": "4.8.1", "submission.py sha256": "0123456789abcdef"}
     figures = {"problems": 10000, "wrong": {"17": "gemm"}, "calls": 30000, "seconds": 301.4, "jobs": 16}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from harness import ROOT
 from tools.light.outcomes import CUT, FAILED, NOT_RUN, PASSED, Check, read_constants, read_protocol
 from tools.light.sitting import LOSSES, Sitting
 from tools.light.steps import Step, eval_command
@@ -109,6 +110,13 @@ def test_without_an_event_the_end_of_the_process_is_the_reason(sitting):
     assert (outcome.state, outcome.reason) == (FAILED, "exit code 7")
     assert outcome.output.strip() == "what it said"
     assert sitting.run(step("pass", "silent")).reason == "it reported nothing"
+
+
+def test_no_folder_of_the_machine_is_in_what_others_read(sitting):
+    places = f"'{ROOT}/tools/light', '{Path.home()}/secret/lib.py', 'usr/lib/python3'"
+    told = f"print({places}); w(begin='a'); w(end='a', passed=False, message=' '.join(({places})))"
+    outcome = sitting.run(step(told))
+    assert outcome.output.strip() == outcome.checks[0].message == "tools/light ~/secret/lib.py usr/lib/python3"
 
 
 @pytest.mark.parametrize("measures", (True, False))

@@ -103,13 +103,16 @@ class Sitting:
         if how and found.begun and not (is_limit and step.measures) and not self.ended:
             lost[found.begun] = how
         ended = {check.name for check in found.checks}
-        outcome.checks = found.checks + [Check(n, False, why) for n, why in lost.items() if n not in ended]
+        outcome.checks = [
+            *(Check(check.name, check.passed, without_folders(check.message)) for check in found.checks),
+            *(Check(name, False, why) for name, why in lost.items() if name not in ended),
+        ]
         outcome.figures = found.figures
         outcome.state, outcome.reason = verdict(step, outcome, how, is_limit)
         if self.ended:
             outcome.state, outcome.reason = CUT, "interrupted"
         if outcome.state != PASSED and printed.is_file():
-            outcome.output = printed.read_text(encoding="utf-8", errors="replace")[-OUTPUT:]
+            outcome.output = without_folders(printed.read_text(encoding="utf-8", errors="replace"))[-OUTPUT:]
 
     def _process(self, step: Step, events: Path, printed: Path, end: float, limit_s: float) -> tuple[str, bool]:
         """(how a process of the step ended, "" if well; whether the step's limit ended it)."""
@@ -155,6 +158,12 @@ class Sitting:
                 return f"no end after {limit_s:.0f} s: killed", True
             if begun and now - since > step.row_limit_s:
                 return f"no end after {step.row_limit_s:.0f} s: killed", False
+
+
+def without_folders(text: str) -> str:
+    """The text without the folders of this machine that hold the repository and the user's files: others read it."""
+    text, home = text.replace(f"{ROOT}{os.sep}", ""), os.path.expanduser("~")
+    return text if home == os.sep else text.replace(home, "~")
 
 
 def how_it_ended(code: int) -> str:

@@ -82,7 +82,7 @@ def profile(writer: Writer, constants: str) -> None:
 
     record = json.loads(Path(constants).read_text(encoding="utf-8"))
     base = PROFILES / ("b200.json" if record["arch"] == "sm_100a" else "h200.json")
-    data = chip_profile.derived(json.loads(base.read_text(encoding="utf-8")), record["constants"])
+    data = chip_profile.derived(json.loads(base.read_text(encoding="utf-8")), chip_profile.measured_of([record]))
     writer.figure(profile=data, base=base.name)
 
 
