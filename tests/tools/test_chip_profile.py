@@ -11,7 +11,8 @@ from harness import ROOT
 from tools import calibrate, chip_profile
 from tools.calibration import device
 from tools.calibration.launches import Sizes
-from tools.chip_profile import RATES, Measured, derived, measured_of
+from tools.chip_profile import Measured, derived, measured_of
+from tools.profile_rules import RATES
 
 RESULTS, H200 = ROOT / "docs/results", ROOT / "emulator/clock/profiles/h200.json"
 REPLAYED = (*RATES, "l2_clean_share")  # found by replays that take recordings
