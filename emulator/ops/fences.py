@@ -17,6 +17,8 @@ def proxy_async(g: ActiveGroup) -> None:
     for cta in g.cta.cluster.ctas:
         if cta.shared.marks is not None:
             cta.shared.marks.fence(g.warp)
+    if g.cta.cluster.causes is not None:
+        g.cta.cluster.causes.fenced(g.warp)
     publish(g, True)
 
 

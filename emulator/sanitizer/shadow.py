@@ -1,0 +1,224 @@
+"""The shadow of a CTA's shared memory: who has accessed each byte last."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from emulator.sanitizer.clocks import LANES, lanes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from emulator.hardware.warp import Issuer
+    from emulator.sanitizer.clocks import Clock
+
+ALL = 255  # in place of a lane: each of the access's
+_GRAIN = 32  # bytes of the largest access by a lane
+
+
+class Access:
+    """An access: by whom, at which count, through which proxy."""
+
+    __slots__ = ("agent", "count", "is_async", "is_strong", "is_write", "issuer", "lanes", "listed", "number")
+
+    def __init__(
+        self, agent: int, count: int, lanes: int, is_write: bool, is_async: bool, is_strong: bool, issuer: Issuer
+    ) -> None:
+        """agent: component of the first lane, or of an agent that is no lane. lanes: mask, 0 for no lane."""
+        self.agent, self.count, self.lanes = agent, count, lanes
+        self.is_write, self.is_async, self.is_strong, self.issuer = is_write, is_async, is_strong, issuer
+        self.listed = lanes_of(lanes)
+        self.number = 0  # in the shadow
+
+
+class View(NamedTuple):
+    """As whom an access is checked: some of its lanes, or an asynchronous operation."""
+
+    rows: np.ndarray | None  # bool, by place: the places of these lanes; None: all
+    lanes: int  # mask, 0 for an operation
+    clock: Clock
+
+
+class Conflict(NamedTuple):
+    """An earlier access that is not ordered before a later one."""
+
+    before: Access
+    unfenced: bool  # only a fence between the proxies is missing
+    place: int  # offset of a byte of both
+    same_warp: bool
+
+
+class Shadow:
+    """Accesses by byte: the last write, and the reads since."""
+
+    def __init__(self, size: int) -> None:
+        """size: bytes of the CTA's window."""
+        room = -(-size // _GRAIN) * _GRAIN
+        self._writes = np.zeros(room, np.int32)  # number of an access; 0: none
+        self._reads = np.zeros(room, np.int32)  # number of a set of accesses; 0: the empty one
+        self._writers = np.zeros(room, np.uint8)  # lane of the write, or ALL
+        self._readers = np.zeros(room, np.uint8)  # lane of the last read, or ALL
+        self._accesses: list[Access | None] = [None]
+        self._sets: list[tuple[Access, ...]] = [()]
+        self._numbers: dict[tuple[Access, ...], int] = {(): 0}
+
+    def access(
+        self, access: Access, place: int | np.ndarray, width: int, lanes: np.ndarray | None, views: list[View]
+    ) -> Conflict | None:
+        """Records an access. Returns an earlier one that conflicts with it, is not ordered before it, or None.
+
+        place: offset, or int64[n] multiples of `width`. lanes: uint8[n] for places by lane. views: who accesses.
+        """
+        where, rows = self._where(place, width)
+        if not access.number:
+            access.number = len(self._accesses)
+            self._accesses.append(access)
+        writes = rows(self._writes)[where]
+        for view in views:
+            found = self._check_writes(access, writes, where, rows, lanes, view)
+            if found is None and access.is_write:
+                found = self._check_reads(access, where, rows, lanes, view)
+            if found is not None:
+                return found
+        lane = access.listed[0] if len(access.listed) == 1 else ALL
+        by_place = lane if lanes is None else lanes[:, None]
+        if access.is_write:
+            rows(self._writes)[where] = access.number
+            rows(self._writers)[where] = by_place
+            rows(self._reads)[where] = 0
+        else:
+            self._read(access, where, rows, by_place, views)
+        return None
+
+    def _where(self, place: int | np.ndarray, width: int):
+        if isinstance(place, np.ndarray):
+            return place // width, lambda table: table[: len(table) // width * width].reshape(-1, width)
+        return slice(place, place + width), lambda table: table
+
+    def _check_writes(self, access, writes, where, rows, lanes, view: View) -> Conflict | None:
+        ids = writes if view.rows is None else writes[view.rows]
+        for number in _distinct(ids):
+            before = self._accesses[number] if number else None
+            if before is None or (before.is_strong and access.is_strong):
+                continue
+            at = None
+            for fence in (False, True):
+                if fence and not (access.is_async and not before.is_async):
+                    break
+                table = view.clock.fenced if fence else view.clock.known
+                if _is_known(before, table):
+                    continue
+                if at is None:
+                    at = writes == number
+                    if view.rows is not None:
+                        at = at & _column(view.rows, at)
+                    of_write = rows(self._writers)[where]
+                bad = _unknown(before, table, of_write, lanes, view.lanes, access, fence)
+                bad = at & bad
+                if bad.any():
+                    return Conflict(before, fence, _first(bad, where, rows), before.agent == access.agent)
+        return None
+
+    def _check_reads(self, access, where, rows, lanes, view: View) -> Conflict | None:
+        reads = rows(self._reads)[where]
+        ids = reads if view.rows is None else reads[view.rows]
+        for number in _distinct(ids):
+            members = self._sets[number]
+            for before in members:
+                if (before.is_strong and access.is_strong) or _is_known(before, view.clock.known):
+                    continue
+                at = reads == number
+                if view.rows is not None:
+                    at = at & _column(view.rows, at)
+                readers = rows(self._readers)[where]
+                if before is not members[-1]:
+                    if before.agent == access.agent:
+                        continue
+                    readers = np.full_like(readers, ALL)
+                bad = at & _unknown(before, view.clock.known, readers, lanes, view.lanes, access, False)
+                if bad.any():
+                    return Conflict(before, False, _first(bad, where, rows), before.agent == access.agent)
+        return None
+
+    def _read(self, access: Access, where, rows, by_place, views: list[View]) -> None:
+        table = rows(self._reads)
+        reads = table[where]
+        distinct = _distinct(reads)
+        if len(distinct) == 1:
+            number = self._with(int(distinct[0]), access, views)
+            if number != distinct[0]:
+                table[where] = number
+        else:
+            after = reads.copy()
+            for number in distinct:
+                after[reads == number] = self._with(int(number), access, views)
+            table[where] = after
+        rows(self._readers)[where] = by_place
+
+    def _with(self, number: int, access: Access, views: list[View]) -> int:
+        members = self._sets[number]
+        if members and members[-1] is access:
+            return number
+        kept = tuple(
+            before
+            for before in members
+            if before is not access
+            and not (before.agent == access.agent and not before.lanes & ~access.lanes)
+            and not all(_is_known(before, view.clock.known) for view in views)
+        )
+        found = (*kept, access)
+        known = self._numbers.get(found)
+        if known is None:
+            known = self._numbers[found] = len(self._sets)
+            self._sets.append(found)
+        return known
+
+
+def _distinct(numbers: np.ndarray) -> list[int]:
+    flat = numbers.reshape(-1)
+    if not len(flat):
+        return []
+    first = flat[0]
+    if (flat == first).all():
+        return [int(first)]
+    return np.unique(flat).tolist()
+
+
+def _column(rows: np.ndarray, like: np.ndarray) -> np.ndarray:
+    return rows[:, None] if like.ndim == 2 else rows
+
+
+def _is_known(before: Access, table: np.ndarray) -> bool:
+    """Whether all that took part in an access are known."""
+    if not before.lanes:
+        return bool(table[before.agent] >= before.count)
+    known = table[before.agent : before.agent + LANES] >= before.count
+    return bool(known.all()) or all(known[lane] for lane in before.listed)
+
+
+def _unknown(before, table, of_before: np.ndarray, lanes, mask: int, access: Access, fence: bool):
+    """Whether an access is not known, by place. of_before: the lane of each byte. lanes, mask: of the later access."""
+    if not before.lanes:
+        return np.True_
+    known = table[before.agent : before.agent + LANES] >= before.count
+    own = before.agent == access.agent and not fence and bool(mask)
+    everybody = all(known[lane] for lane in before.listed)
+    if own:  # a lane knows what it has done itself
+        everybody = everybody or not mask & ~before.lanes
+    by_lane = np.append(known, np.zeros(ALL + 1 - LANES, bool))
+    by_lane[ALL] = everybody
+    fine = by_lane[of_before]
+    if own and lanes is not None:
+        fine = fine | (of_before == lanes[:, None])
+    elif own and mask.bit_count() == 1:
+        fine = fine | (of_before == mask.bit_length() - 1)
+    return ~fine
+
+
+def _first(bad: np.ndarray, where, rows) -> int:
+    if isinstance(where, slice):
+        return where.start + int(np.flatnonzero(bad)[0])
+    row, byte = (int(index[0]) for index in np.nonzero(bad))
+    return int(where[row]) * bad.shape[1] + byte
