@@ -125,8 +125,9 @@ def wait_warp(g: ActiveGroup, mask: int, membermask: Operand, issuer: Issuer) ->
         (first, named), *others = parties(mask, membermask)
         if others:
             members(g, mask, membermask, "bar.warp.sync of lanes with different membermasks")
-            for lanes, _ in ((first, named), *others) if causes is not None else ():
-                causes.joined(g.warp, lanes)
+            if causes is not None:
+                for lanes, _ in ((first, named), *others):
+                    causes.joined(g.warp, lanes)
             return True
         mask, membermask = first, named
     if mask & ~membermask:

@@ -1,4 +1,4 @@
-"""The sanitizer: happens-before, by vector clocks, over all that the threads and asynchronous operations of a cluster do.
+"""The sanitizer: happens-before, by vector clocks, over what the threads and asynchronous operations of a cluster do.
 
 Two accesses to a byte, one of which is a write, must be ordered by a chain of events that the PTX memory model names
 (PTX ISA, "Memory Consistency Model": causality order). A pair that is not is an error, whatever the bytes were under
@@ -29,8 +29,8 @@ Edges. Each is an event that passes clocks on (`hardware/causes.py`):
 | a copy of cp.async | cp.async.wait_group, or the arrival of cp.async.mbarrier.arrive |
 | a store or an atomic with an order | a load or an atomic with an order of the same word |
 
-Proxies. Beside what it knows, each lane has what it knows to be visible to the async proxy: fence.proxy.async makes
-all of the first the second, and both travel together. An access of the async proxy (bulk and tensor copies, tensor core)
+Proxies. Beside what it knows, each lane has what it knows to be visible to the async proxy. fence.proxy.async makes all
+of the first the second, and both travel together. An access of the async proxy (bulk and tensor copies, tensor core)
 to bytes that threads have written needs the second (PTX ISA, "Async proxy"). Copies that have completed are visible to
 threads without a fence, and the order of a read before a write needs none.
 

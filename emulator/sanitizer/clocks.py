@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,8 +16,9 @@ LANES = 32
 FULL = 0xFFFFFFFF
 
 
+@lru_cache(maxsize=1024)
 def lanes_of(mask: int) -> list[int]:
-    """The lanes of a mask."""
+    """The lanes of a mask; nobody may change the list."""
     return [lane for lane in range(LANES) if mask >> lane & 1]
 
 
@@ -133,7 +135,7 @@ class WarpClock:
                 yield common, self._agents.fit(part.clock)
 
     def release(self, mask: int) -> Clock:
-        """What the lanes of the mask know together, with all they have done: a copy. Later accesses have a new count."""
+        """What the lanes of the mask know together and have done: a copy. Later accesses have a new count."""
         result: Clock | None = None
         for _, clock in self.parts(mask):
             if result is None:

@@ -12,7 +12,7 @@ from emulator.execution import device
 from emulator.hardware.mbarriers import MBarrier
 from emulator.sanitizer.clocks import FULL, LANES, Agents, Cause, Channel, Clock, WarpClock, lanes_of
 from emulator.sanitizer.report import refuse
-from emulator.sanitizer.shadow import ALL, Access, Shadow, View
+from emulator.sanitizer.shadow import Access, Shadow, View
 
 if TYPE_CHECKING:
     from emulator.hardware.async_operations import AsyncOperation
@@ -55,6 +55,7 @@ class ClusterCauses:
         self._nothing: list[np.ndarray] = []
         for cta in cluster.ctas:
             cta.shared.marks = None  # its rule is one of these
+            cta.shared.notes_only = True
             cta.shared.observer = partial(self._access, cta, Shadow(len(cta.shared.data)))
             nothing = np.zeros(len(cta.shared.live_barriers.addresses), np.uint64)
             for warp in cta.warps:  # compiled code leaves all operations on mbarriers to Python
@@ -251,6 +252,7 @@ class ClusterCauses:
         if access is None or access.issuer[0].warp is not issuer[0].warp:
             is_async = proxy == "async"
             access = Access(channel.agent, count, mask, kind == "store", is_async, _is_strong(opcode), issuer)
+            access.cause = cause
             self._known[key] = access
         return access, [View(None, 0, self._agents.fit(cause.clock))]
 

@@ -39,47 +39,39 @@ PROXY = Rule(
     "fence.proxy.async.shared::cta by the threads that store, before the barrier",
     "membar/fence",
 )
-FILLED = Rule(
-    "copied",
-    "the thread has not waited for the mbarrier on which the copy completes",
-    "mbarrier.try_wait for the phase in which its bytes are counted",
-    "mbarrier.try_wait",
-)
-FREED = Rule(
-    "freed",
-    "the bytes are overwritten by a copy whose issuer has not waited for the reader",
-    "the reader arrives on an mbarrier (tcgen05.commit for an MMA) that the issuer of the copy waits for",
+COPY = Rule(
+    "copy",
+    "the copy's bytes are used before it is known to be complete, or it may overwrite what others still use",
+    "a wait for the mbarrier or group with which the copy completes, before its bytes are used; before the copy is "
+    "issued, a wait for an mbarrier on which those arrive who use the bytes (tcgen05.commit for an MMA)",
     "Async proxy",
 )
 STAGING = Rule(
     "staging",
-    "the bulk store may still read the bytes",
-    "cp.async.bulk.wait_group.read by the thread that has issued it, then a barrier",
+    "the bulk store may read the bytes after or while they are written",
+    "a barrier before its issue; cp.async.bulk.wait_group.read by the thread that has issued it, then another barrier",
     "cp.async.bulk.wait_group",
 )
 TENSOR = Rule(
     "tensor-core",
-    "the tensor core may still read the bytes",
-    "tcgen05.commit by its thread behind it, and a wait for the mbarrier on which that arrives",
+    "the tensor core may read the bytes while they are written",
+    "a wait for the bytes before the instruction is issued; tcgen05.commit by its thread behind it, and a wait for the "
+    "mbarrier on which that arrives before they are overwritten",
     "tcgen05.commit",
 )
 
 
 def rule_of(conflict: Conflict, now: Access) -> Rule:
     """The rule that two accesses break."""
-    before = conflict.before
-    opcode = _opcode(before)
+    before, asynchronous = conflict.before, [x for x in (conflict.before, now) if x.cause is not None]
     if conflict.unfenced:
         return PROXY
-    if conflict.same_warp and before.lanes and now.lanes:
-        return LANES
-    if opcode.startswith("tcgen05."):
+    if not asynchronous:
+        return LANES if conflict.same_warp else THREADS
+    if any(_opcode(access).startswith("tcgen05.") for access in asynchronous):
         return TENSOR
-    if not before.is_write and not before.lanes:
-        return STAGING
-    if before.is_write and not before.lanes:
-        return FILLED
-    return FREED if now.is_async and now.is_write else THREADS
+    reads_only = any(not access.is_write for access in asynchronous)
+    return STAGING if reads_only and (before.cause is None or now.cause is None) else COPY
 
 
 def refuse(conflict: Conflict, now: Access, cta: Cta) -> NoReturn:

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
 from emulator.sanitizer.clocks import LANES, lanes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from emulator.hardware.warp import Issuer
-    from emulator.sanitizer.clocks import Clock
+    from emulator.sanitizer.clocks import Cause, Clock
 
 ALL = 255  # in place of a lane: each of the access's
-_GRAIN = 32  # bytes of the largest access by a lane
+CHUNK = 16  # bytes
+_ROOM = 32  # bytes of the largest access by a lane
+Where: TypeAlias = slice | np.ndarray
+"""The items of a table that an access touches."""
+Rows: TypeAlias = Callable[[np.ndarray], np.ndarray]
+"""Makes a table of items of a table of bytes."""
+Lanes: TypeAlias = np.ndarray | None
 
 
 class Access:
     """An access: by whom, at which count, through which proxy."""
 
-    __slots__ = ("agent", "count", "is_async", "is_strong", "is_write", "issuer", "lanes", "listed", "number")
+    __slots__ = ("agent", "cause", "count", "is_async", "is_strong", "is_write", "issuer", "lanes", "listed", "number")
 
     def __init__(
         self, agent: int, count: int, lanes: int, is_write: bool, is_async: bool, is_strong: bool, issuer: Issuer
@@ -30,6 +35,7 @@ class Access:
         self.agent, self.count, self.lanes = agent, count, lanes
         self.is_write, self.is_async, self.is_strong, self.issuer = is_write, is_async, is_strong, issuer
         self.listed = lanes_of(lanes)
+        self.cause: Cause | None = None  # of an asynchronous operation
         self.number = 0  # in the shadow
 
 
@@ -55,11 +61,12 @@ class Shadow:
 
     def __init__(self, size: int) -> None:
         """size: bytes of the CTA's window."""
-        room = -(-size // _GRAIN) * _GRAIN
+        room = -(-size // _ROOM) * _ROOM
         self._writes = np.zeros(room, np.int32)  # number of an access; 0: none
         self._reads = np.zeros(room, np.int32)  # number of a set of accesses; 0: the empty one
         self._writers = np.zeros(room, np.uint8)  # lane of the write, or ALL
         self._readers = np.zeros(room, np.uint8)  # lane of the last read, or ALL
+        self._split = np.zeros(room // CHUNK, bool)  # chunks of which a part has been accessed
         self._accesses: list[Access | None] = [None]
         self._sets: list[tuple[Access, ...]] = [()]
         self._numbers: dict[tuple[Access, ...], int] = {(): 0}
@@ -71,7 +78,7 @@ class Shadow:
 
         place: offset, or int64[n] multiples of `width`. lanes: uint8[n] for places by lane. views: who accesses.
         """
-        where, rows = self._where(place, width)
+        where, rows, grain = self._where(place, width)
         if not access.number:
             access.number = len(self._accesses)
             self._accesses.append(access)
@@ -81,7 +88,7 @@ class Shadow:
             if found is None and access.is_write:
                 found = self._check_reads(access, where, rows, lanes, view)
             if found is not None:
-                return found
+                return found._replace(place=found.place * grain)
         lane = access.listed[0] if len(access.listed) == 1 else ALL
         by_place = lane if lanes is None else lanes[:, None]
         if access.is_write:
@@ -92,12 +99,38 @@ class Shadow:
             self._read(access, where, rows, by_place, views)
         return None
 
-    def _where(self, place: int | np.ndarray, width: int):
-        if isinstance(place, np.ndarray):
-            return place // width, lambda table: table[: len(table) // width * width].reshape(-1, width)
-        return slice(place, place + width), lambda table: table
+    def _where(self, place: int | np.ndarray, width: int) -> tuple[Where, Rows, int]:
+        """(index, what makes a table of bytes one to be indexed, bytes of an item).
 
-    def _check_writes(self, access, writes, where, rows, lanes, view: View) -> Conflict | None:
+        Chunks that have been accessed as a whole only have their entry in their first byte.
+        """
+        if isinstance(place, np.ndarray):
+            if width % CHUNK == 0:
+                chunks = (place[:, None] // CHUNK + np.arange(width // CHUNK)).ravel()
+                if width == CHUNK and not self._split[chunks].any():
+                    return chunks, _first_columns, CHUNK
+                self._divide(chunks)
+            else:
+                self._divide(place // CHUNK)
+            return place // width, lambda table: table[: len(table) // width * width].reshape(-1, width), 1
+        first, end = place // CHUNK, -(-(place + width) // CHUNK)
+        if place % CHUNK == 0 and width % CHUNK == 0 and not self._split[first:end].any():
+            return slice(first, end), _firsts, CHUNK
+        self._divide(np.arange(first, end))
+        return slice(place, place + width), lambda table: table, 1
+
+    def _divide(self, chunks: np.ndarray) -> None:
+        """The chunks have an entry for each byte from now on."""
+        whole = chunks[~self._split[chunks]]
+        if len(whole):
+            for table in (self._writes, self._reads, self._writers, self._readers):
+                by_chunk = table.reshape(-1, CHUNK)
+                by_chunk[whole, 1:] = by_chunk[whole, :1]
+            self._split[whole] = True
+
+    def _check_writes(
+        self, access: Access, writes: np.ndarray, where: Where, rows: Rows, lanes: Lanes, view: View
+    ) -> Conflict | None:
         ids = writes if view.rows is None else writes[view.rows]
         for number in _distinct(ids):
             before = self._accesses[number] if number else None
@@ -118,10 +151,10 @@ class Shadow:
                 bad = _unknown(before, table, of_write, lanes, view.lanes, access, fence)
                 bad = at & bad
                 if bad.any():
-                    return Conflict(before, fence, _first(bad, where, rows), before.agent == access.agent)
+                    return Conflict(before, fence, _first(bad, where), before.agent == access.agent)
         return None
 
-    def _check_reads(self, access, where, rows, lanes, view: View) -> Conflict | None:
+    def _check_reads(self, access: Access, where: Where, rows: Rows, lanes: Lanes, view: View) -> Conflict | None:
         reads = rows(self._reads)[where]
         ids = reads if view.rows is None else reads[view.rows]
         for number in _distinct(ids):
@@ -139,10 +172,10 @@ class Shadow:
                     readers = np.full_like(readers, ALL)
                 bad = at & _unknown(before, view.clock.known, readers, lanes, view.lanes, access, False)
                 if bad.any():
-                    return Conflict(before, False, _first(bad, where, rows), before.agent == access.agent)
+                    return Conflict(before, False, _first(bad, where), before.agent == access.agent)
         return None
 
-    def _read(self, access: Access, where, rows, by_place, views: list[View]) -> None:
+    def _read(self, access: Access, where: Where, rows: Rows, by_place: int | np.ndarray, views: list[View]) -> None:
         table = rows(self._reads)
         reads = table[where]
         distinct = _distinct(reads)
@@ -176,6 +209,14 @@ class Shadow:
         return known
 
 
+def _firsts(table: np.ndarray) -> np.ndarray:
+    return table[::CHUNK]
+
+
+def _first_columns(table: np.ndarray) -> np.ndarray:
+    return table[::CHUNK, None]
+
+
 def _distinct(numbers: np.ndarray) -> list[int]:
     flat = numbers.reshape(-1)
     if not len(flat):
@@ -198,10 +239,12 @@ def _is_known(before: Access, table: np.ndarray) -> bool:
     return bool(known.all()) or all(known[lane] for lane in before.listed)
 
 
-def _unknown(before, table, of_before: np.ndarray, lanes, mask: int, access: Access, fence: bool):
+def _unknown(
+    before: Access, table: np.ndarray, of_before: np.ndarray, lanes: Lanes, mask: int, access: Access, fence: bool
+) -> np.ndarray:
     """Whether an access is not known, by place. of_before: the lane of each byte. lanes, mask: of the later access."""
     if not before.lanes:
-        return np.True_
+        return np.ones_like(of_before, bool)
     known = table[before.agent : before.agent + LANES] >= before.count
     own = before.agent == access.agent and not fence and bool(mask)
     everybody = all(known[lane] for lane in before.listed)
@@ -217,7 +260,7 @@ def _unknown(before, table, of_before: np.ndarray, lanes, mask: int, access: Acc
     return ~fine
 
 
-def _first(bad: np.ndarray, where, rows) -> int:
+def _first(bad: np.ndarray, where: Where) -> int:
     if isinstance(where, slice):
         return where.start + int(np.flatnonzero(bad)[0])
     row, byte = (int(index[0]) for index in np.nonzero(bad))

@@ -1,0 +1,210 @@
+"""The sanitizer on small kernels: each race, whatever the schedule shows, beside a twin that is ordered."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from emulator import EmulatorError
+from emulator.__main__ import parse
+from emulator.sanitizer.follow import Sanitizer
+from tests.support.small_kernels import launch, module
+
+SCHEDULES = ["late", "eager", "random:1"]
+BEGIN = """
+    mov.u32 %r10, smem; add.u32 %r11, %r10, 2048; setp.eq.u32 %p1, %tid, 0; setp.lt.u32 %p2, %tid, 32;
+    mad.lo.u32 %r2, %tid, 4, %r10;
+"""
+INIT = "@%p1 mbarrier.init.shared.b64 [%r11], {count}; @%p1 fence.mbarrier_init.release.cluster; bar.sync 0;"
+FENCE, WARP = "fence.proxy.async.shared::cta;", "bar.warp.sync -1;"
+WAIT = "{name}: mbarrier.try_wait.parity.shared.b64 %p9, [%r11], {phase}; @!%p9 bra {name};"
+MEET = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
+CLUSTER = {"grid": 2, "cluster": 2}
+
+# Each thread stores a word, and loads that of another.
+OTHER_WARP = (
+    "st.shared.b32 [%r2], %tid; {edge} xor.b32 %r3, %tid, 32; mad.lo.u32 %r4, %r3, 4, %r10; ld.shared.b32 %r5, [%r4];"
+)
+OTHER_LANE = OTHER_WARP.replace("32;", "1;", 1)
+
+# Warp 1 stores, warp 0 loads.
+HANDED_OVER = """
+    @%p2 bra LOADS; {store} {arrive} bra DONE;
+LOADS: {wait} ld.shared.b32 %r5, [%r10+132];
+DONE:
+"""
+STORE = "st.shared.b32 [%r2], %tid;"
+ARRIVE = "mbarrier.arrive.shared.b64 _, [%r11];"
+ONE = "setp.eq.u32 %p3, %tid, 32; @%p3 " + ARRIVE
+
+# Threads store what lane 0 has copied to global memory, and store again.
+STAGED = """
+    st.shared.b32 [%r2], %tid; {fence} bar.sync 0;
+    @%p1 cp.async.bulk.global.shared::cta.bulk_group [%a0], [%r10], 128; @%p1 cp.async.bulk.commit_group;
+    {wait} {edge} st.shared.b32 [%r2], %tid; @%p1 cp.async.bulk.wait_group 0;
+"""
+READ = "@%p1 cp.async.bulk.wait_group.read 0;"
+
+# Lane 0 has bytes copied to shared memory, all load them, and lane 0 has others copied there.
+LOAD = """@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 128;
+    @%p1 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r10], [%a0], 128, [%r11];"""
+ONCE = INIT.format(count=1) + "@!%p2 bra DONE;" + LOAD + "{wait} ld.shared.b32 %r5, [%r2];"
+ONCE += WAIT.format(name="LAST", phase=0) + "DONE:"
+FILLED = INIT.format(count=1) + "@!%p2 bra DONE;" + LOAD + "{wait} ld.shared.b32 %r5, [%r2]; {edge}" + LOAD
+FILLED += WAIT.format(name="LAST", phase=1) + "DONE:"
+
+# Lane 0 of warp 1 has tcgen05.cp read what warp 0 then overwrites.
+COPIED = """
+    @%p2 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r10+3072], 64; bar.sync 0;
+    ld.shared.b32 %r12, [%r10+3072]; setp.eq.u32 %p3, %tid, 32; mov.b64 %rd5, 0x0000400800000040;
+    @%p3 tcgen05.cp.cta_group::1.32x128b.warpx4 [%r12], %rd5;
+    @%p3 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r11];
+    {before} @%p2 st.shared.b32 [%r2], %tid; {after}
+    bar.sync 0; @%p2 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r12, 64;
+"""
+ENDED = WAIT.format(name="ENDED", phase=0)
+
+# Each CTA stores to the other, which loads.
+REMOTE = (
+    MEET
+    + """
+    xor.b32 %r3, %rank, 1; mapa.shared::cluster.u32 %r4, %r2, %r3; st.shared::cluster.b32 [%r4], %tid;
+    {edge} ld.shared.b32 %r5, [%r2];
+"""
+    + MEET
+)
+
+COPY_ASYNC = """
+    mul.wide.u32 %rd1, %tid, 4; add.s64 %rd1, %a0, %rd1; cp.async.ca.shared.global [%r2], [%rd1], 4;
+    cp.async.commit_group; {wait} {edge} ld.shared.b32 %r5, [{place}]; cp.async.wait_group 0;
+"""
+
+CASES = {
+    "two warps without a barrier": ("threads", OTHER_WARP, {"edge": ""}, {"edge": "bar.sync 0;"}),
+    "two lanes without bar.warp.sync": ("lanes", OTHER_LANE, {"edge": ""}, {"edge": WARP}),
+    "a barrier of other warps": ("threads", OTHER_WARP, {"edge": WARP}, {"edge": "barrier.sync 1, 64;"}),
+    "a wait for a named barrier is missing": (
+        "threads",
+        HANDED_OVER,
+        {"store": STORE, "arrive": "bar.arrive 1, 64;", "wait": "bar.arrive 1, 64;"},
+        {"store": STORE, "arrive": "bar.arrive 1, 64;", "wait": "bar.sync 1, 64;"},
+    ),
+    "a store behind the arrival": (
+        "threads",
+        INIT.format(count=32) + HANDED_OVER,
+        {"store": ARRIVE, "arrive": STORE, "wait": WAIT.format(name="W", phase=0)},
+        {"store": STORE, "arrive": ARRIVE, "wait": WAIT.format(name="W", phase=0)},
+    ),
+    "32 lanes store, one arrives": (
+        "threads",
+        INIT.format(count=1) + HANDED_OVER,
+        {"store": STORE, "arrive": ONE, "wait": WAIT.format(name="W", phase=0)},
+        {"store": STORE, "arrive": WARP + ONE, "wait": WAIT.format(name="W", phase=0)},
+    ),
+    "one lane waits, 32 load": (
+        "threads",
+        INIT.format(count=32) + HANDED_OVER.replace("{wait}", "@!%p1 bra MET; {wait} MET: {meet}"),
+        {"store": STORE, "arrive": ARRIVE, "wait": WAIT.format(name="W", phase=0), "meet": ""},
+        {"store": STORE, "arrive": ARRIVE, "wait": WAIT.format(name="W", phase=0), "meet": WARP},
+    ),
+    "a bulk store without a fence": (
+        "proxy-fence",
+        STAGED,
+        {"fence": "", "wait": READ, "edge": "bar.sync 0;"},
+        {"fence": FENCE, "wait": READ, "edge": "bar.sync 0;"},
+    ),
+    "staging bytes are overwritten without a wait": (
+        "staging",
+        STAGED,
+        {"fence": FENCE, "wait": "", "edge": "bar.sync 0;"},
+        {"fence": FENCE, "wait": "@%p1 cp.async.bulk.wait_group 0;", "edge": "bar.sync 0;"},
+    ),
+    "staging bytes are overwritten while a newer group may stay": (
+        "staging",
+        STAGED,
+        {"fence": FENCE, "wait": READ.replace("0;", "1;"), "edge": "bar.sync 0;"},
+        {"fence": FENCE, "wait": READ, "edge": "bar.sync 0;"},
+    ),
+    "staging bytes are overwritten by lanes that have not met the one that waits": (
+        "staging",
+        STAGED,
+        {"fence": FENCE, "wait": READ, "edge": ""},
+        {"fence": FENCE, "wait": READ, "edge": WARP},
+    ),
+    "copied bytes are loaded without a wait": (
+        "copy",
+        ONCE,
+        {"wait": WARP},
+        {"wait": WAIT.format(name="W", phase=0)},
+    ),
+    "a copy overwrites bytes that others load": (
+        "copy",
+        FILLED,
+        {"wait": WAIT.format(name="W", phase=0), "edge": ""},
+        {"wait": WAIT.format(name="W", phase=0), "edge": WARP},
+    ),
+    "the tensor core may still read": (
+        "tensor-core",
+        INIT.format(count=1) + COPIED,
+        {"before": "bar.sync 0;", "after": ENDED},
+        {"before": ENDED, "after": ""},
+    ),
+    "stores to another CTA": ("threads", REMOTE, {"edge": "bar.sync 0;"}, {"edge": MEET}),
+    "cp.async without a wait": (
+        "copy",
+        COPY_ASYNC,
+        {"wait": "", "edge": WARP, "place": "%r2"},
+        {"wait": "cp.async.wait_group 0;", "edge": "", "place": "%r2"},
+    ),
+    "cp.async of another thread": (
+        "copy",
+        COPY_ASYNC.replace("{place}", "%r10"),
+        {"wait": "cp.async.wait_group 1;", "edge": "bar.sync 0;"},
+        {"wait": "cp.async.wait_group 0;", "edge": "bar.sync 0;"},
+    ),
+}
+
+
+def run(body, schedule, **options):
+    data = np.zeros(256 + 32, np.uint32)
+    aligned = data[-data.ctypes.data // 4 % 32 :][:256]
+    launch(BEGIN + body, aligned, threads=64, schedule=schedule, sanitizer=Sanitizer(), **options)
+
+
+def options_of(body):
+    return CLUSTER if "cluster.arrive.aligned" in body else {}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("name", CASES)
+def test_a_race_is_reported(name, schedule):
+    """Under every schedule, by its rule, with both accesses."""
+    rule, body, racy, _ = CASES[name]
+    with pytest.raises(EmulatorError, match=f"sanitizer, rule {rule}: nothing orders") as error:
+        run(body.format(**racy), schedule, **options_of(body))
+    assert error.value.reason.count("at PTX line") == 2 and "(PTX ISA, " in error.value.reason
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("name", CASES)
+def test_an_ordered_twin_is_silent(name, schedule):
+    _, body, _, legal = CASES[name]
+    run(body.format(**legal), schedule, **options_of(body))
+
+
+def test_programs_are_followed():
+    """With --sanitize, in workers too; without it a race is not looked for."""
+    ptx = module(BEGIN + OTHER_WARP.format(edge=""), arguments=0)
+    program = f"import emulator; emulator.load_ptx({ptx!r})['k'].launch(4, 64, [], shared=4096)"
+    command = [sys.executable, "-m", "emulator", "--workers", "2", "--schedule", "late,eager"]
+    found = subprocess.run([*command, "--sanitize", "-c", program], capture_output=True, text=True)
+    assert found.returncode == 1 and "sanitizer, rule threads: nothing orders" in found.stderr
+    subprocess.run([*command, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("other", [["--clock", "b200"], ["--device", "hopper"]])
+def test_what_it_does_not_go_with(other, capsys):
+    with pytest.raises(SystemExit):
+        parse(["--sanitize", *other, "-c", ""])
+    assert "--sanitize is for the emulated B200" in capsys.readouterr().err
