@@ -35,6 +35,7 @@ def environment(
     timeline: str | None = None,
     picture: str | None = None,
     sanitize: bool = False,
+    sanitize_allow: str | None = None,
 ) -> dict[str, str]:
     """The environment of a process on the device; its child processes inherit it.
 
@@ -43,7 +44,7 @@ def environment(
     order are warnings (errors.ordering_fault). record: a folder for the traces of all launches; record_values: as of
     `clock.record.Recording`. clock: a chip profile's name or file, on which launches are replayed (`clock.live`);
     timeline, picture: files that it writes. sanitize: every access is checked against the order of events
-    (emulator/sanitizer). A device "hopper" takes hopper_mode only.
+    (emulator/sanitizer); sanitize_allow: rules that are waived, by commas. A device "hopper" takes hopper_mode only.
     """
     variables = dict(os.environ)
     path = [str(BOOTSTRAP)]
@@ -73,6 +74,8 @@ def environment(
         variables["EMULATOR_RECORD_VALUES"] = str(int(record_values))
     if sanitize:
         variables["EMULATOR_SANITIZE"] = "1"
+    if sanitize_allow:
+        variables["EMULATOR_SANITIZE_ALLOW"] = sanitize_allow
     if clock:
         variables["EMULATOR_CLOCK"] = os.path.abspath(clock) if os.path.isfile(clock) else clock
     for name, file in (("TIMELINE", timeline), ("PICTURE", picture)):

@@ -37,6 +37,9 @@ class Causes(Protocol):
     def fenced(self, warp: Warp) -> None:
         """fence.proxy.async of the lanes that run."""
 
+    def fenced_threads(self, warp: Warp) -> None:
+        """fence.sc, .acq_rel, .acquire, .release or membar of the lanes that run."""
+
     def committed(self, warp: Warp, mask: int) -> None:
         """cp.async.bulk.commit_group."""
 

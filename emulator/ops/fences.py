@@ -45,5 +45,7 @@ def mbarrier_init(g: ActiveGroup) -> None:
 
 def thread(g: ActiveGroup, scope: str) -> None:
     """fence.sc, .acq_rel, .release and membar: order threads, not proxies."""
+    if g.cta.cluster.causes is not None:
+        g.cta.cluster.causes.fenced_threads(g.warp)
     if scope != "cta":
         publish(g, False)

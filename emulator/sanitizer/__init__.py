@@ -36,5 +36,9 @@ threads without a fence, and the order of a read before a write needs none.
 
 Accesses. The shadow of each CTA's shared memory (`shadow.py`) has, by byte, the last write and the reads since.
 
-Not followed: tensor and global memory, uninitialised data, scopes (an order counts for every CTA of the cluster).
+Orders and scopes. A relaxed arrival releases what was before the last fence of its lanes, a relaxed wait acquires
+behind the next one. An arrival whose scope, or the waiting instruction's, is the CTA tells threads of that CTA only
+(PTX ISA, "Morally Strong Operations"). What would be known without that is kept beside, to name the rule.
+
+Not followed: tensor and global memory, uninitialised data.
 """

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 LANES = 32
 FULL = 0xFFFFFFFF
+HEARD = 32  # relaxed waits before a fence that count
 
 
 @lru_cache(maxsize=1024)
@@ -22,35 +23,56 @@ def lanes_of(mask: int) -> list[int]:
     return [lane for lane in range(LANES) if mask >> lane & 1]
 
 
+KNOWN, FENCED, UNSCOPED, ANYWAY = range(4)
+
+
 class Clock:
-    """What somebody knows: by agent, the count up to which its accesses are ordered before."""
+    """What somebody knows: by agent, the count up to which its accesses are ordered before.
 
-    __slots__ = ("fenced", "known")
+    | row | that is so |
+    |---|---|
+    | KNOWN | by the memory model |
+    | FENCED | and threads' writes up to there are visible to the async proxy |
+    | UNSCOPED | if a scope did not matter |
+    | ANYWAY | if neither scopes nor `.relaxed` did |
+    """
 
-    def __init__(self, known: np.ndarray, fenced: np.ndarray):
-        self.known = known  # int32[agents]
-        self.fenced = fenced  # int32[agents]: up to which threads' writes are visible to the async proxy
+    __slots__ = ("table",)
+
+    def __init__(self, table: np.ndarray):
+        self.table = table  # int32[4, agents]
+
+    @property
+    def known(self) -> np.ndarray:
+        return self.table[KNOWN]
+
+    @property
+    def fenced(self) -> np.ndarray:
+        return self.table[FENCED]
+
+    def set(self, agent: int | list[int], count: int) -> None:
+        """An agent's accesses up to a count are known, whatever scopes say."""
+        self.table[KNOWN, agent] = count
+        self.table[UNSCOPED:, agent] = count
 
     def copy(self) -> Clock:
-        return Clock(self.known.copy(), self.fenced.copy())
+        return Clock(self.table.copy())
 
-    def join(self, other: Clock) -> None:
-        """Both are known from now on."""
-        if len(other.known) != len(self.known):
-            size = max(len(other.known), len(self.known))
-            self.grow(size)
-            other.grow(size)
-        np.maximum(self.known, other.known, out=self.known)
-        np.maximum(self.fenced, other.fenced, out=self.fenced)
+    def join(self, other: Clock, row: int = KNOWN) -> None:
+        """Both are known from now on. row: the first that the other adds to."""
+        size = max(other.table.shape[1], self.table.shape[1])
+        self.grow(size)
+        other.grow(size)
+        np.maximum(self.table[row:], other.table[row:], out=self.table[row:])
 
     def grow(self, size: int) -> None:
         """Room for `size` agents."""
-        if size > len(self.known):
-            self.known = np.concatenate([self.known, np.zeros(size - len(self.known), np.int32)])
-            self.fenced = np.concatenate([self.fenced, np.zeros(size - len(self.fenced), np.int32)])
+        missing = size - self.table.shape[1]
+        if missing > 0:
+            self.table = np.pad(self.table, ((0, 0), (0, missing)))
 
     def equals(self, other: Clock) -> bool:
-        return np.array_equal(self.known, other.known) and np.array_equal(self.fenced, other.fenced)
+        return np.array_equal(self.table, other.table)
 
 
 class Channel:
@@ -73,7 +95,7 @@ class Agents:
 
     def clock(self) -> Clock:
         """A clock that knows nothing."""
-        return Clock(np.zeros(self._room, np.int32), np.zeros(self._room, np.int32))
+        return Clock(np.zeros((4, self._room), np.int32))
 
     def channel(self, key: Hashable, width: int = 1) -> Channel:
         """The agent of a name. width: adjacent components that it has."""
@@ -125,6 +147,8 @@ class WarpClock:
         self.base = base
         self.now = 1  # the count of all of its lanes
         self._parts = [_Part(FULL, agents.clock())]
+        self._behind = 0, agents.clock()  # lanes that have executed a fence of threads last, what they knew then
+        self._heard: list[tuple[int, Clock, int]] = []  # by relaxed waits that no fence has followed
         self.commits: list[tuple[int, int]] = []  # cp.async.commit_group: (lanes, instructions so far), oldest first
 
     def parts(self, mask: int) -> Iterator[tuple[int, Clock]]:
@@ -143,16 +167,12 @@ class WarpClock:
             else:
                 result.join(clock)
         assert result is not None  # the parts have all lanes, and some lane releases
-        own = result.known[self.base : self.base + LANES]
-        if mask == FULL:
-            own[:] = self.now
-        else:
-            own[lanes_of(mask)] = self.now
+        result.set([self.base + lane for lane in lanes_of(mask)], self.now)
         self.now += 1
         return result
 
-    def acquire(self, mask: int, clock: Clock) -> None:
-        """The lanes of the mask know as much as the clock, too."""
+    def acquire(self, mask: int, clock: Clock, row: int = KNOWN) -> None:
+        """The lanes of the mask know as much as the clock, too. row: as of `Clock.join`."""
         for part in list(self._parts):
             common = part.mask & mask
             if not common:
@@ -161,7 +181,7 @@ class WarpClock:
                 part.mask &= ~common
                 part = _Part(common, part.clock.copy())
                 self._parts.append(part)
-            part.clock.join(clock)
+            part.clock.join(clock, row)
         if len(self._parts) > 1:
             self._unite()
 
@@ -175,7 +195,7 @@ class WarpClock:
                 same.mask |= part.mask
         self._parts = kept
 
-    def fence(self, mask: int) -> None:
+    def fence_proxy(self, mask: int) -> None:
         """fence.proxy.async: what lanes know and have done is visible to the async proxy."""
         for common, clock in list(self.parts(mask)):
             fenced = clock.copy()
@@ -183,3 +203,26 @@ class WarpClock:
             fenced.fenced[[self.base + lane for lane in lanes_of(common)]] = self.now
             self.acquire(common, fenced)
         self.now += 1
+
+    def fence(self, mask: int) -> None:
+        """A fence of threads: relaxed waits before it acquire, relaxed arrivals behind it release what is before."""
+        for lanes, clock, row in self._heard:
+            if lanes & mask:
+                self.acquire(lanes & mask, clock, row)
+        self._heard = [(lanes & ~mask, clock, row) for lanes, clock, row in self._heard if lanes & ~mask]
+        self._behind = mask, self.release(mask)
+
+    def hear(self, mask: int, clock: Clock, row: int) -> None:
+        """A relaxed wait: the lanes will know as much as the clock behind a fence."""
+        self.acquire(mask, clock, ANYWAY)
+        self._heard = [*self._heard[1 - HEARD :], (mask, clock.copy(), row)]
+
+    def release_relaxed(self, mask: int) -> Clock:
+        """As `release`, of a relaxed arrival: what lanes knew and had done at their last fence."""
+        result, (lanes, behind) = self.release(mask), self._behind
+        result.table[:ANYWAY] = 0
+        if not mask & ~lanes:
+            before = self._agents.fit(behind.copy())
+            before.table[ANYWAY] = 0
+            result.join(before)
+        return result

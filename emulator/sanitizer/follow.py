@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
@@ -10,11 +11,14 @@ import numpy as np
 
 from emulator.execution import device
 from emulator.hardware.mbarriers import MBarrier
-from emulator.sanitizer.clocks import FULL, LANES, Agents, Cause, Channel, Clock, WarpClock, lanes_of
-from emulator.sanitizer.report import refuse
+from emulator.sanitizer.clocks import FULL, KNOWN, LANES, UNSCOPED, Agents, Cause, Channel, Clock, WarpClock, lanes_of
+from emulator.sanitizer.orders import is_wide, learns, releases
+from emulator.sanitizer.report import Reporter
 from emulator.sanitizer.shadow import Access, Shadow, View
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from emulator.hardware.async_operations import AsyncOperation
     from emulator.hardware.cluster import Cluster, Cta
     from emulator.hardware.warp import ActiveGroup, Issuer, Warp
@@ -31,26 +35,48 @@ def _is_strong(opcode: str) -> bool:
     return _STRONG.match(opcode) is not None
 
 
+_Source = tuple[int | None, bool]
+"""Who has arrived: threads of a CTA of this rank, with a scope that is wider than the CTA; None: an operation."""
+_OPERATION: _Source = None, True
+
+
 class _MbarrierState:
     """What those knew who have arrived on an mbarrier."""
 
-    def __init__(self, clock: Clock, over: Clock, phase: int) -> None:
-        self.clock = clock  # in this phase
-        self.over = over  # in those that are over
+    def __init__(self, phase: int) -> None:
+        self.clocks: dict[_Source, Clock] = {}  # in this phase
+        self.over: dict[_Source, Clock] = {}  # in those that are over
         self.phase = phase
+
+
+def _add(clocks: dict[_Source, Clock], source: _Source, clock: Clock) -> None:
+    if source in clocks:
+        clocks[source].join(clock)
+    else:
+        clocks[source] = clock.copy()
+
+
+def _lanes(warp: Warp) -> int:
+    """The mask of the lanes that run."""
+    return warp.registers.context.mask & warp.live or 1
+
+
+def _opcode(warp: Warp) -> str:
+    """That of the instruction that the warp executes."""
+    return warp.cta.grid.entry.instructions[warp.registers.context.pc].opcode
 
 
 class ClusterCauses:
     """`hardware.causes.Causes` of one cluster."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: Cluster, reporter: Reporter) -> None:
+        self._reporter, self._kernel = reporter, cluster.grid.entry.name
         warps = [warp for cta in cluster.ctas for warp in cta.warps]
         self._agents = Agents(LANES * len(warps))
         self._warps = {warp: WarpClock(self._agents, LANES * i) for i, warp in enumerate(warps)}
         self._mbarriers: dict[MBarrier, _MbarrierState] = {}
         self._uses: dict[object, dict[int, Clock]] = {}
-        self._words: dict[int, Clock] = {}
+        self._words: dict[int, dict[_Source, Clock]] = {}
         self._known: dict[tuple, Access] = {}
         self._nothing: list[np.ndarray] = []
         for cta in cluster.ctas:
@@ -69,10 +95,10 @@ class ClusterCauses:
         if cause is not None and cause.cause is not None:
             return cause.cause
         warp, clock = g.warp, self._warps[g.warp]
-        mask = warp.registers.context.mask & warp.live or 1
-        found = Cause(clock.release(mask), issuer, mask)
-        known, lane = found.clock.known, mask.bit_length() - 1
+        mask, lane = _lanes(warp), _lanes(warp).bit_length() - 1
         opcode = g.grid.entry.instructions[issuer[1]].opcode
+        relaxed = opcode.startswith("mbarrier.") and not releases(opcode)
+        found = Cause(clock.release_relaxed(mask) if relaxed else clock.release(mask), issuer, mask)
         channel: Channel | None = None
         if opcode.startswith("tcgen05."):
             channel = self._agents.channel(("tensor core", warp, lane))
@@ -89,12 +115,12 @@ class ClusterCauses:
             copies = self._agents.known(("lane copies", warp))
             if copies is not None:
                 self._agents.fit(found.clock)
-                found.clock.known[[copies.agent + lane for lane in lanes_of(mask)]] = copies.count - 1
+                found.clock.set([copies.agent + lane for lane in lanes_of(mask)], copies.count - 1)
         if channel is not None:
             found.channel = channel
-            known = self._agents.fit(found.clock).known
+            self._agents.fit(found.clock)
             if opcode.startswith("tcgen05."):
-                known[channel.agent] = found.count
+                found.clock.set(channel.agent, found.count)
         return found
 
     def committed(self, warp: Warp, mask: int) -> None:
@@ -106,7 +132,7 @@ class ClusterCauses:
         """As `Causes.completed`."""
         clock = self._agents.clock()
         for channel in self._bulk_stores(warp, mask):
-            clock.known[channel.agent] = max(0, channel.count - 1 - newest)
+            clock.set(channel.agent, max(0, channel.count - 1 - newest))
         self._warps[warp].acquire(mask, clock)
 
     def _bulk_stores(self, warp: Warp, mask: int) -> list[Channel]:
@@ -125,38 +151,59 @@ class ClusterCauses:
         for lane in lanes_of(mask):
             groups = [copies.count - 1] if newest is None else [n for lanes, n in of.commits if lanes >> lane & 1]
             if len(groups) > (newest or 0):
-                clock.known[copies.agent + lane] = groups[-1 - (newest or 0)]
+                clock.set(copies.agent + lane, groups[-1 - (newest or 0)])
         of.acquire(mask, clock)
 
     # Barriers
 
     def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
         """As `Causes.heard`."""
+        opcode = issuer[0].grid.entry.instructions[issuer[1]].opcode
+        source = (issuer[0].cta.rank, is_wide(opcode)) if opcode.startswith("mbarrier.arrive") else _OPERATION
         if running is not None and running.cause is not None:
             clock = running.cause.clock
         else:
-            warp = issuer[0].warp
-            clock = self._warps[warp].release(warp.registers.context.mask & warp.live or 1)
-        self._state(barrier).clock.join(clock)
+            clock = self._released(issuer[0].warp, _lanes(issuer[0].warp), opcode)
+        _add(self._state(barrier).clocks, source, clock)
 
     def passed(self, barrier: MBarrier, warp: Warp) -> None:
         """As `Causes.passed`."""
-        self._warps[warp].acquire(warp.registers.context.mask, self._state(barrier).over)
+        opcode = _opcode(warp)
+        for (rank, wide), clock in self._state(barrier).over.items():
+            self._learn(warp, _lanes(warp), clock, opcode, self._first_row(warp, rank, wide and is_wide(opcode)))
+
+    def _first_row(self, warp: Warp, rank: int | None, wide: bool) -> int:
+        """Of a clock that a CTA's threads have released, the first row that another warp learns. wide: both scopes."""
+        if rank is None or rank == warp.cta.rank or wide or not self._reporter.follows_scopes(self._kernel):
+            return KNOWN
+        return UNSCOPED
 
     def _state(self, barrier: MBarrier) -> _MbarrierState:
         state = self._mbarriers.get(barrier)
         if state is None:
-            clocks = self._agents.clock(), self._agents.clock()
-            state = self._mbarriers[barrier] = _MbarrierState(*clocks, barrier.phase)
+            state = self._mbarriers[barrier] = _MbarrierState(barrier.phase)
         if barrier.phase > state.phase:
-            state.over.join(state.clock)
-            state.clock, state.phase = self._agents.clock(), barrier.phase
+            for source, clock in state.clocks.items():
+                _add(state.over, source, clock)
+            state.clocks, state.phase = {}, barrier.phase
         return state
+
+    def _released(self, warp: Warp, mask: int, opcode: str) -> Clock:
+        """What lanes release by an instruction."""
+        clock = self._warps[warp]
+        return clock.release(mask) if releases(opcode) else clock.release_relaxed(mask)
+
+    def _learn(self, warp: Warp, mask: int, clock: Clock, opcode: str, row: int = KNOWN) -> None:
+        """Lanes acquire by an instruction."""
+        if learns(opcode):
+            self._warps[warp].acquire(mask, clock, row)
+        else:
+            self._warps[warp].hear(mask, clock, row)
 
     def arrived(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
         """As `Causes.arrived`."""
         uses = self._uses.setdefault(barrier, {})
-        clock = self._warps[warp].release(mask)
+        clock = self._released(warp, mask, _opcode(warp))
         if generation in uses:
             uses[generation].join(clock)
         else:
@@ -176,21 +223,22 @@ class ClusterCauses:
 
     def fenced(self, warp: Warp) -> None:
         """As `Causes.fenced`."""
-        self._warps[warp].fence(warp.registers.context.mask)
+        self._warps[warp].fence_proxy(_lanes(warp))
+
+    def fenced_threads(self, warp: Warp) -> None:
+        """As `Causes.fenced_threads`."""
+        self._warps[warp].fence(_lanes(warp))
 
     def told(self, warp: Warp, mask: int, key: int) -> None:
         """As `Causes.told`."""
-        clock = self._warps[warp].release(mask)
-        if key in self._words:
-            self._words[key].join(clock)
-        else:
-            self._words[key] = clock
+        opcode = _opcode(warp)
+        _add(self._words.setdefault(key, {}), (warp.cta.rank, is_wide(opcode)), self._released(warp, mask, opcode))
 
     def learned(self, warp: Warp, mask: int, key: int) -> None:
         """As `Causes.learned`."""
-        clock = self._words.get(key)
-        if clock is not None:
-            self._warps[warp].acquire(mask, clock)
+        opcode = _opcode(warp)
+        for (rank, wide), clock in self._words.get(key, {}).items():
+            self._learn(warp, mask, clock, opcode, self._first_row(warp, rank, wide and is_wide(opcode)))
 
     # Accesses
 
@@ -216,7 +264,7 @@ class ClusterCauses:
             mask = running.cause.mask if access.lanes else 0
         else:
             warp = issuer[0].warp
-            mask = warp.registers.context.mask & warp.live or 1
+            mask = _lanes(warp)
             if isinstance(place, np.ndarray) and mask == FULL and len(place) < LANES:
                 mask = (1 << len(place)) - 1  # the rows of ldmatrix and stmatrix
             access = self._of_warp(warp, mask, kind, issuer)
@@ -225,9 +273,8 @@ class ClusterCauses:
             lanes = np.array(lanes_of(mask), np.uint8)
             if len(views) > 1:
                 views = [View((view.lanes >> lanes.astype(np.int64) & 1).astype(bool), *view[1:]) for view in views]
-        conflict = shadow.access(access, place, width, lanes, views)
-        if conflict is not None:
-            refuse(conflict, access, cta)
+        for conflict in shadow.access(access, place, width, lanes, views):
+            self._reporter.report(conflict, access, cta)
 
     def _of_warp(self, warp: Warp, mask: int, kind: str, issuer: Issuer) -> Access:
         clock = self._warps[warp]
@@ -244,7 +291,7 @@ class ClusterCauses:
             channel = self._agents.channel(("place", cta.rank, first))
             channel.count += 1
             count = channel.count
-            self._agents.fit(cause.clock).known[channel.agent] = count
+            self._agents.fit(cause.clock).set(channel.agent, count)
         elif opcode.startswith("cp.async.c"):
             mask = cause.mask
         key = channel.agent, count, issuer[1], kind
@@ -260,11 +307,15 @@ class ClusterCauses:
 class Sanitizer:
     """`hardware.causes.Sanitizer`."""
 
+    def __init__(self, allowed: Iterable[str] = ()) -> None:
+        """allowed: rules that are waived. Raises ValueError for a name that is none."""
+        self._reporter = Reporter(allowed)
+
     def join(self, cluster: Cluster) -> None:
         """As `Sanitizer.join`."""
-        cluster.causes = ClusterCauses(cluster)
+        cluster.causes = ClusterCauses(cluster, self._reporter)
 
 
 def install() -> None:
     """Launches of this process are followed (EMULATOR_SANITIZE)."""
-    device.sanitizer = Sanitizer()
+    device.sanitizer = Sanitizer(filter(None, os.environ.get("EMULATOR_SANITIZE_ALLOW", "").split(",")))

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+import linecache
+import re
+from typing import TYPE_CHECKING, NamedTuple
 
-from emulator.errors import Fault
+from emulator.errors import Fault, doubt
 from emulator.hardware.barriers import label
+from emulator.sanitizer.clocks import ANYWAY, FENCED, UNSCOPED
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from emulator.hardware.cluster import Cta
     from emulator.sanitizer.shadow import Access, Conflict
+
+
+_ALLOW = re.compile(r"(?:#|//) sanitizer: allow ([\w ,-]+)")
 
 
 class Rule(NamedTuple):
@@ -61,28 +69,88 @@ TENSOR = Rule(
 )
 
 
+SCOPE = Rule(
+    "scope",
+    "an arrival and a wait order them, but the scope of one of the two is the CTA",
+    ".release.cluster at the arrival and .acquire.cluster at the wait",
+    "Scope",
+)
+ORDER = Rule(
+    "order",
+    "an arrival and a wait stand between them, but one of the two is relaxed",
+    ".release at the arrival and .acquire at the wait, or fence.acq_rel before the one and behind the other",
+    "Release and Acquire Patterns",
+)
+RULES = {rule.name: rule for rule in (THREADS, LANES, COPY, STAGING, TENSOR, PROXY, SCOPE, ORDER)}
+_OF_MISSING = {FENCED: PROXY, UNSCOPED: SCOPE, ANYWAY: ORDER}
+
+
 def rule_of(conflict: Conflict, now: Access) -> Rule:
     """The rule that two accesses break."""
-    before, asynchronous = conflict.before, [x for x in (conflict.before, now) if x.cause is not None]
-    if conflict.unfenced:
-        return PROXY
+    before = conflict.before
+    if conflict.missing is not None:
+        return _OF_MISSING[conflict.missing]
+    asynchronous = [access for access in (before, now) if access.cause is not None]
     if not asynchronous:
         return LANES if conflict.same_warp else THREADS
     if any(_opcode(access).startswith("tcgen05.") for access in asynchronous):
         return TENSOR
-    reads_only = any(not access.is_write for access in asynchronous)
-    return STAGING if reads_only and (before.cause is None or now.cause is None) else COPY
+    is_store = len(asynchronous) == 1 and not asynchronous[0].is_write
+    return STAGING if is_store else COPY
 
 
-def refuse(conflict: Conflict, now: Access, cta: Cta) -> NoReturn:
-    """Raises Fault for an access that is not ordered behind an earlier one. cta: whose shared memory it is."""
-    rule, before = rule_of(conflict, now), conflict.before
-    raise Fault(
-        f"sanitizer, rule {rule.name}: nothing orders\n"
-        f"    {_text(now)}\n  behind\n    {_text(before)}\n"
-        f"  at shared offset {conflict.place:#x} of {cta.label}: {rule.missing}.\n"
-        f"  The usual way: {rule.usual} (PTX ISA, {rule.section})"
-    )
+class Reporter:
+    """Reports of a process, but for what is allowed."""
+
+    def __init__(self, allowed: Iterable[str] = ()) -> None:
+        """allowed: names of rules. Raises ValueError for one that is none."""
+        self.allowed = tuple(dict.fromkeys(allowed))
+        for name in self.allowed:
+            check_rule(name)
+        self._unscoped: set[str] = set()
+
+    def follows_scopes(self, kernel: str) -> bool:
+        """Whether scopes matter to what is ordered: they are not waived, and no doubt has been reported."""
+        return SCOPE.name not in self.allowed and kernel not in self._unscoped
+
+    def report(self, conflict: Conflict, now: Access, cta: Cta) -> None:
+        """Raises Fault for an access that is not ordered behind an earlier one. cta: whose shared memory it is.
+
+        Kernels that ship for B200s leave scopes out: that is a doubt (`errors.doubt`).
+        """
+        rule, before = rule_of(conflict, now), conflict.before
+        if rule.name in self.allowed or any(_is_allowed_at(access, rule) for access in (before, now)):
+            return
+        waived = f"\n  Allowed: {', '.join(self.allowed)}" if self.allowed else ""
+        text = (
+            f"sanitizer, rule {rule.name}: nothing orders\n"
+            f"    {_text(now)}\n  behind\n    {_text(before)}\n"
+            f"  at shared offset {conflict.place:#x} of {cta.label}: {rule.missing}.\n"
+            f"  The usual way: {rule.usual} (PTX ISA, {rule.section}){waived}"
+        )
+        if rule is SCOPE:
+            kernel = now.issuer[0].grid.entry.name
+            doubt(text, (kernel, rule.name))
+            self._unscoped.add(kernel)
+            return
+        raise Fault(text)
+
+
+def check_rule(name: str) -> str:
+    """The name of a rule. Raises ValueError if it is none."""
+    if name not in RULES:
+        raise ValueError(f"{name!r} is no rule of the sanitizer: {', '.join(RULES)}")
+    return name
+
+
+def _is_allowed_at(access: Access, rule: Rule) -> bool:
+    """Whether the line of the kernel's source, where it is known, waives a rule: # sanitizer: allow RULE."""
+    group, index = access.issuer
+    file, colon, line = (group.grid.entry.instructions[index].source or "").rpartition(":")
+    if not colon or not line.isdecimal():
+        return False
+    found = _ALLOW.search(linecache.getline(file, int(line)))
+    return found is not None and rule.name in re.split(r"[\s,]+", found[1])
 
 
 def _opcode(access: Access) -> str:

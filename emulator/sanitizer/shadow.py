@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from emulator.sanitizer.clocks import LANES, lanes_of
+from emulator.sanitizer.clocks import ANYWAY, FENCED, KNOWN, LANES, UNSCOPED, lanes_of
 
 if TYPE_CHECKING:
     from emulator.hardware.warp import Issuer
@@ -51,7 +51,7 @@ class Conflict(NamedTuple):
     """An earlier access that is not ordered before a later one."""
 
     before: Access
-    unfenced: bool  # only a fence between the proxies is missing
+    missing: int | None  # what more would order it: FENCED, UNSCOPED, ANYWAY (`Clock`); None: none of them
     place: int  # offset of a byte of both
     same_warp: bool
 
@@ -73,8 +73,8 @@ class Shadow:
 
     def access(
         self, access: Access, place: int | np.ndarray, width: int, lanes: np.ndarray | None, views: list[View]
-    ) -> Conflict | None:
-        """Records an access. Returns an earlier one that conflicts with it, is not ordered before it, or None.
+    ) -> list[Conflict]:
+        """Records an access. Returns the earlier ones that conflict with it and are not ordered before it.
 
         place: offset, or int64[n] multiples of `width`. lanes: uint8[n] for places by lane. views: who accesses.
         """
@@ -83,12 +83,11 @@ class Shadow:
             access.number = len(self._accesses)
             self._accesses.append(access)
         writes = rows(self._writes)[where]
+        found: list[Conflict] = []
         for view in views:
-            found = self._check_writes(access, writes, where, rows, lanes, view)
-            if found is None and access.is_write:
-                found = self._check_reads(access, where, rows, lanes, view)
-            if found is not None:
-                return found._replace(place=found.place * grain)
+            found += self._check_writes(access, writes, where, rows, lanes, view)
+            if access.is_write:
+                found += self._check_reads(access, where, rows, lanes, view)
         lane = access.listed[0] if len(access.listed) == 1 else ALL
         by_place = lane if lanes is None else lanes[:, None]
         if access.is_write:
@@ -97,7 +96,7 @@ class Shadow:
             rows(self._reads)[where] = 0
         else:
             self._read(access, where, rows, by_place, views)
-        return None
+        return [conflict._replace(place=conflict.place * grain) for conflict in found]
 
     def _where(self, place: int | np.ndarray, width: int) -> tuple[Where, Rows, int]:
         """(index, what makes a table of bytes one to be indexed, bytes of an item).
@@ -130,31 +129,20 @@ class Shadow:
 
     def _check_writes(
         self, access: Access, writes: np.ndarray, where: Where, rows: Rows, lanes: Lanes, view: View
-    ) -> Conflict | None:
+    ) -> Iterator[Conflict]:
         ids = writes if view.rows is None else writes[view.rows]
         for number in _distinct(ids):
             before = self._accesses[number] if number else None
             if before is None or (before.is_strong and access.is_strong):
                 continue
-            at = None
-            for fence in (False, True):
-                if fence and not (access.is_async and not before.is_async):
-                    break
-                table = view.clock.fenced if fence else view.clock.known
-                if _is_known(before, table):
-                    continue
-                if at is None:
-                    at = writes == number
-                    if view.rows is not None:
-                        at = at & _column(view.rows, at)
-                    of_write = rows(self._writers)[where]
-                bad = _unknown(before, table, of_write, lanes, view.lanes, access, fence)
-                bad = at & bad
-                if bad.any():
-                    return Conflict(before, fence, _first(bad, where), before.agent == access.agent)
-        return None
+            needs_fence = access.is_async and not before.is_async
+            if _is_known(before, view.clock.table[FENCED if needs_fence else KNOWN]):
+                continue
+            yield from _conflicts(
+                before, access, writes == number, where, rows(self._writers)[where], lanes, view, needs_fence
+            )
 
-    def _check_reads(self, access: Access, where: Where, rows: Rows, lanes: Lanes, view: View) -> Conflict | None:
+    def _check_reads(self, access: Access, where: Where, rows: Rows, lanes: Lanes, view: View) -> Iterator[Conflict]:
         reads = rows(self._reads)[where]
         ids = reads if view.rows is None else reads[view.rows]
         for number in _distinct(ids):
@@ -162,18 +150,12 @@ class Shadow:
             for before in members:
                 if (before.is_strong and access.is_strong) or _is_known(before, view.clock.known):
                     continue
-                at = reads == number
-                if view.rows is not None:
-                    at = at & _column(view.rows, at)
                 readers = rows(self._readers)[where]
-                if before is not members[-1]:
+                if before is not members[-1]:  # which lanes have read which bytes is forgotten
                     if before.agent == access.agent:
                         continue
                     readers = np.full_like(readers, ALL)
-                bad = at & _unknown(before, view.clock.known, readers, lanes, view.lanes, access, False)
-                if bad.any():
-                    return Conflict(before, False, _first(bad, where), before.agent == access.agent)
-        return None
+                yield from _conflicts(before, access, reads == number, where, readers, lanes, view, False)
 
     def _read(self, access: Access, where: Where, rows: Rows, by_place: int | np.ndarray, views: list[View]) -> None:
         table = rows(self._reads)
@@ -239,24 +221,48 @@ def _is_known(before: Access, table: np.ndarray) -> bool:
     return bool(known.all()) or all(known[lane] for lane in before.listed)
 
 
-def _unknown(
-    before: Access, table: np.ndarray, of_before: np.ndarray, lanes: Lanes, mask: int, access: Access, fence: bool
-) -> np.ndarray:
-    """Whether an access is not known, by place. of_before: the lane of each byte. lanes, mask: of the later access."""
+def _conflicts(
+    before: Access,
+    access: Access,
+    at: np.ndarray,
+    where: Where,
+    of_before: np.ndarray,
+    lanes: Lanes,
+    view: View,
+    needs_fence: bool,
+) -> Iterator[Conflict]:
+    """The conflict of two accesses, if there is one. at: bool, the items of both. of_before: the lane of each."""
+    if view.rows is not None:
+        at = at & _column(view.rows, at)
+    bad = at & _unknown(before, view, KNOWN, of_before, lanes, access)
+    missing: int | None = None
+    if bad.any():
+        for row in (UNSCOPED, ANYWAY):
+            if missing is None and not (bad & _unknown(before, view, row, of_before, lanes, access)).any():
+                missing = row
+    elif needs_fence:
+        missing, bad = FENCED, at & _unknown(before, view, FENCED, of_before, lanes, access)
+    if bad.any():
+        yield Conflict(before, missing, _first(bad, where), before.agent == access.agent)
+
+
+def _unknown(before: Access, view: View, row: int, of_before: np.ndarray, lanes: Lanes, access: Access) -> np.ndarray:
+    """Whether an access is not known, by item. row: of the clock. of_before: the access's lane."""
+    table = view.clock.table[row]
     if not before.lanes:
-        return np.ones_like(of_before, bool)
+        return np.full_like(of_before, table[before.agent] < before.count, bool)
     known = table[before.agent : before.agent + LANES] >= before.count
-    own = before.agent == access.agent and not fence and bool(mask)
+    own = before.agent == access.agent and bool(view.lanes)
     everybody = all(known[lane] for lane in before.listed)
     if own:  # a lane knows what it has done itself
-        everybody = everybody or not mask & ~before.lanes
+        everybody = everybody or not view.lanes & ~before.lanes
     by_lane = np.append(known, np.zeros(ALL + 1 - LANES, bool))
     by_lane[ALL] = everybody
     fine = by_lane[of_before]
     if own and lanes is not None:
         fine = fine | (of_before == lanes[:, None])
-    elif own and mask.bit_count() == 1:
-        fine = fine | (of_before == mask.bit_length() - 1)
+    elif own and view.lanes.bit_count() == 1:
+        fine = fine | (of_before == view.lanes.bit_length() - 1)
     return ~fine
 
 

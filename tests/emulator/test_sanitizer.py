@@ -2,11 +2,12 @@
 
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
 
-from emulator import EmulatorError
+from emulator import EmulatorError, errors
 from emulator.__main__ import parse
 from emulator.sanitizer.follow import Sanitizer
 from tests.support.small_kernels import launch, module
@@ -165,11 +166,86 @@ CASES = {
     ),
 }
 
+# Both CTAs store to CTA 1, one after the other: it hears from CTA 0 on its mbarrier.
+PASSED_ON = (
+    INIT.format(count=1)
+    + MEET
+    + """
+    mapa.shared::cluster.u32 %r4, %r2, 1; mapa.shared::cluster.u32 %r5, %r11, 1;
+    setp.eq.u32 %p4, %rank, 1; @%p4 bra HEARS;
+    st.shared::cluster.b32 [%r4], %tid; bar.sync 0; {arrive} bra END;
+HEARS: {wait} ld.shared.b32 %r6, [%r2];
+END:
+"""
+    + MEET
+)
+TO_CLUSTER = "@%p1 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r5];"
+FROM_CLUSTER = WAIT.replace(".shared.b64", ".acquire.cluster.shared::cta.b64").format(name="W", phase=0)
 
-def run(body, schedule, **options):
+HANDED = INIT.format(count=32) + HANDED_OVER
+RELAXED_WAIT = WAIT.replace(".shared.b64", ".relaxed.cta.shared::cta.b64").format(name="W", phase=0)
+RELAXED = "mbarrier.arrive.relaxed.cta.shared::cta.b64 _, [%r11];"
+WORD = (
+    INIT.format(count=1)
+    + """@%p1 st.shared.b32 [%r10+1024], 0; bar.sync 0;
+    @%p2 bra READS; st.shared.b32 [%r2], %tid; bar.warp.sync -1; setp.eq.u32 %p3, %tid, 32; {store} bra DONE;
+READS: {load} setp.eq.u32 %p4, %r6, 0; @%p4 bra READS; ld.shared.b32 %r5, [%r10+128];
+DONE:
+"""
+)
+STORED_WORD = "@%p3 st.{}.cta.shared.b32 [%r10+1024], 1;"
+LOADED_WORD = "ld.{}.cta.shared.b32 %r6, [%r10+1024];"
+
+CASES |= {
+    "a relaxed arrival": (
+        "order",
+        HANDED,
+        {"store": STORE, "arrive": RELAXED, "wait": ENDED},
+        {"store": STORE, "arrive": "fence.acq_rel.cta;" + RELAXED, "wait": ENDED},
+    ),
+    "a fence before the store that a relaxed arrival follows": (
+        "order",
+        HANDED,
+        {"store": "fence.acq_rel.cta;" + STORE, "arrive": RELAXED, "wait": ENDED},
+        {"store": STORE, "arrive": ARRIVE, "wait": ENDED},
+    ),
+    "a relaxed wait": (
+        "order",
+        HANDED,
+        {"store": STORE, "arrive": ARRIVE, "wait": RELAXED_WAIT},
+        {"store": STORE, "arrive": ARRIVE, "wait": RELAXED_WAIT + "fence.acq_rel.cta;"},
+    ),
+    "a relaxed arrival on the cluster's barrier": (
+        "order",
+        REMOTE,
+        {"edge": "barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;"},
+        {"edge": "fence.acq_rel.cluster; barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;"},
+    ),
+    "a relaxed store of a word that others wait for": (
+        "order",
+        WORD,
+        {"store": STORED_WORD.format("relaxed"), "load": LOADED_WORD.format("acquire")},
+        {"store": STORED_WORD.format("release"), "load": LOADED_WORD.format("acquire")},
+    ),
+    "a relaxed load of a word": (
+        "order",
+        WORD,
+        {"store": STORED_WORD.format("release"), "load": LOADED_WORD.format("relaxed")},
+        {"store": STORED_WORD.format("release"), "load": LOADED_WORD.format("relaxed") + "fence.acq_rel.cta;"},
+    ),
+    "a relaxed arrival in another CTA": (
+        "order",
+        PASSED_ON,
+        {"arrive": TO_CLUSTER.replace("release", "relaxed"), "wait": FROM_CLUSTER},
+        {"arrive": "fence.acq_rel.cluster;" + TO_CLUSTER.replace("release", "relaxed"), "wait": FROM_CLUSTER},
+    ),
+}
+
+
+def run(body, schedule, allowed=(), **options):
     data = np.zeros(256 + 32, np.uint32)
     aligned = data[-data.ctypes.data // 4 % 32 :][:256]
-    launch(BEGIN + body, aligned, threads=64, schedule=schedule, sanitizer=Sanitizer(), **options)
+    launch(BEGIN + body, aligned, threads=64, schedule=schedule, sanitizer=Sanitizer(allowed), **options)
 
 
 def options_of(body):
@@ -193,6 +269,38 @@ def test_an_ordered_twin_is_silent(name, schedule):
     run(body.format(**legal), schedule, **options_of(body))
 
 
+NARROW = [
+    {"arrive": TO_CLUSTER.replace(".release.cluster", ""), "wait": FROM_CLUSTER},
+    {"arrive": TO_CLUSTER, "wait": ENDED},
+]
+
+
+@pytest.mark.parametrize("scopes", NARROW)
+def test_a_scope_without_the_other_cta_is_a_doubt(monkeypatch, scopes):
+    """A warning once, unless it is waived; an error where doubts are."""
+    monkeypatch.setattr(errors, "_reported", set())
+    with pytest.warns(errors.OrderingWarning, match="sanitizer, rule scope: nothing orders") as found:
+        run(PASSED_ON.format(**scopes), "late", **CLUSTER)
+    assert len(found) == 1
+    monkeypatch.setattr(errors, "_reported", set())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(PASSED_ON.format(**scopes), "late", ["scope"], **CLUSTER)
+        run(PASSED_ON.format(arrive=TO_CLUSTER, wait=FROM_CLUSTER), "late", **CLUSTER)
+    monkeypatch.setenv("EMULATOR_LENIENT", "0")
+    with pytest.raises(EmulatorError, match="rule scope"):
+        run(PASSED_ON.format(**scopes), "late", **CLUSTER)
+
+
+def test_rules_that_are_waived_are_listed():
+    """The rule is not reported; reports of others say that it is waived."""
+    run(OTHER_WARP.format(edge=""), "late", ["threads"])
+    with pytest.raises(EmulatorError, match=r"rule lanes: .*(?s:.)*Allowed: threads, copy"):
+        run(OTHER_LANE.format(edge=""), "late", ["threads", "copy"])
+    with pytest.raises(ValueError, match="'race' is no rule of the sanitizer: threads, lanes"):
+        Sanitizer(["race"])
+
+
 def test_programs_are_followed():
     """With --sanitize, in workers too; without it a race is not looked for."""
     ptx = module(BEGIN + OTHER_WARP.format(edge=""), arguments=0)
@@ -201,6 +309,20 @@ def test_programs_are_followed():
     found = subprocess.run([*command, "--sanitize", "-c", program], capture_output=True, text=True)
     assert found.returncode == 1 and "sanitizer, rule threads: nothing orders" in found.stderr
     subprocess.run([*command, "-c", program], check=True)
+    subprocess.run([*command, "--sanitize", "--sanitize-allow", "lanes,threads", "-c", program], check=True)
+
+
+@pytest.mark.parametrize(
+    "options,words",
+    [
+        (["--sanitize-allow", "scope"], "give that, too"),
+        (["--sanitize", "--sanitize-allow", "scope,race"], "'race' is no rule of the sanitizer"),
+    ],
+)
+def test_waivers_that_are_none(options, words, capsys):
+    with pytest.raises(SystemExit):
+        parse([*options, "-c", ""])
+    assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("other", [["--clock", "b200"], ["--device", "hopper"]])
