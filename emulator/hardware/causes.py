@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from emulator.hardware.async_operations import AsyncOperation
-    from emulator.hardware.cluster import Cluster
+    from emulator.hardware.cluster import Cluster, Cta
     from emulator.hardware.mbarriers import MBarrier
     from emulator.hardware.warp import ActiveGroup, Issuer, Warp
 
@@ -57,6 +59,23 @@ class Causes(Protocol):
 
     def learned(self, warp: Warp, mask: int, key: int) -> None:
         """Lanes have loaded a word with an order, or by an atomic."""
+
+    def touched(self, cta: Cta, issuer: Issuer, reads: int, writes: int) -> None:
+        """The tensor core operation that runs, or else the warp's tcgen05.ld or st, accesses tensor memory columns of a
+        CTA (masks, `tensor.order.columns_mask`).
+        """
+
+    def allocated(self, cta: Cta, columns: int) -> None:
+        """tcgen05.alloc has given a CTA columns."""
+
+    def freed(self, cta_group: int, issuer: Issuer, columns: int) -> None:
+        """tcgen05.dealloc of columns, with .cta_group::1 or 2."""
+
+    def fragments_completed(self, warp: Warp, kind: str) -> None:
+        """tcgen05.wait::ld ("ld") or ::st ("st")."""
+
+    def fragments_used(self, g: ActiveGroup, loads: Sequence[int]) -> None:
+        """The warp is about to use what these instructions, all tcgen05.ld, load."""
 
 
 class Sanitizer(Protocol):

@@ -13,6 +13,7 @@ Agents. Each has a component in every vector clock (`clocks.py`):
 | the tcgen05.mma and cp of one thread | with each tcgen05.commit: it tracks all that the thread has issued before |
 | the bulk stores of one thread | with each cp.async.bulk.commit_group |
 | the cp.async of a lane | with each instruction |
+| the tcgen05.ld of a warp, and its tcgen05.st | with each tcgen05.wait::ld or ::st |
 
 What a lane knows is a clock too. Lanes of a warp share one while they have learned the same: a wait that some lanes
 execute parts them, and only bar.warp.sync, or another barrier that they meet at, makes them know the same again. That
@@ -34,11 +35,12 @@ of the first the second, and both travel together. An access of the async proxy 
 to bytes that threads have written needs the second (PTX ISA, "Async proxy"). Copies that have completed are visible to
 threads without a fence, and the order of a read before a write needs none.
 
-Accesses. The shadow of each CTA's shared memory (`shadow.py`) has, by byte, the last write and the reads since.
+Accesses. The shadow of each CTA's shared memory (`shadow.py`) has, by byte, the last write and the reads since; that of
+its tensor memory (`columns.py`) the same by column and quarter of the lanes.
 
 Orders and scopes. A relaxed arrival releases what was before the last fence of its lanes, a relaxed wait acquires
 behind the next one. An arrival whose scope, or the waiting instruction's, is the CTA tells threads of that CTA only
 (PTX ISA, "Morally Strong Operations"). What would be known without that is kept beside, to name the rule.
 
-Not followed: tensor and global memory, uninitialised data.
+Not followed: global memory, uninitialised data.
 """

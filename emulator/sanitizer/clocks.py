@@ -52,8 +52,8 @@ class Clock:
 
     def set(self, agent: int | list[int], count: int) -> None:
         """An agent's accesses up to a count are known, whatever scopes say."""
-        self.table[KNOWN, agent] = count
-        self.table[UNSCOPED:, agent] = count
+        table = self.table
+        table[KNOWN, agent] = table[UNSCOPED, agent] = table[ANYWAY, agent] = count
 
     def copy(self) -> Clock:
         return Clock(self.table.copy())

@@ -12,12 +12,13 @@ import numpy as np
 from emulator.execution import device
 from emulator.hardware.mbarriers import MBarrier
 from emulator.sanitizer.clocks import FULL, KNOWN, LANES, UNSCOPED, Agents, Cause, Channel, Clock, WarpClock, lanes_of
+from emulator.sanitizer.columns import Columns
 from emulator.sanitizer.orders import is_wide, learns, releases
 from emulator.sanitizer.report import Reporter
 from emulator.sanitizer.shadow import Access, Shadow, View
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from emulator.hardware.async_operations import AsyncOperation
     from emulator.hardware.cluster import Cluster, Cta
@@ -28,6 +29,11 @@ _STRONG = re.compile(
     r"(?:atom|red)\.|(?:ld|st)\.(?:\S*\.)?(?:volatile|relaxed|acquire|release|mmio)(?:\.|$)|cp\.reduce\."
 )
 _BULK_STORE = re.compile(r"cp\.(?:reduce\.)?async\.bulk\.\S*global\.shared::cta")
+
+
+@lru_cache(maxsize=4096)
+def _is_bulk_store(opcode: str) -> bool:
+    return _BULK_STORE.match(opcode) is not None
 
 
 @lru_cache(maxsize=4096)
@@ -74,6 +80,7 @@ class ClusterCauses:
         warps = [warp for cta in cluster.ctas for warp in cta.warps]
         self._agents = Agents(LANES * len(warps))
         self._warps = {warp: WarpClock(self._agents, LANES * i) for i, warp in enumerate(warps)}
+        self._columns = Columns(self._agents, self._warps, reporter)
         self._mbarriers: dict[MBarrier, _MbarrierState] = {}
         self._uses: dict[object, dict[int, Clock]] = {}
         self._words: dict[int, dict[_Source, Clock]] = {}
@@ -84,6 +91,7 @@ class ClusterCauses:
             cta.shared.notes_only = True
             cta.shared.observer = partial(self._access, cta, Shadow(len(cta.shared.data)))
             nothing = np.zeros(len(cta.shared.live_barriers.addresses), np.uint64)
+            cta.tmem.observer = partial(self.touched, cta)
             for warp in cta.warps:  # compiled code leaves all operations on mbarriers to Python
                 warp.registers.context.barriers = nothing.ctypes.data
             self._nothing.append(nothing)
@@ -105,7 +113,7 @@ class ClusterCauses:
             found.count = channel.count
             if ".commit" in opcode:
                 channel.count += 1
-        elif _BULK_STORE.match(opcode):
+        elif _is_bulk_store(opcode):
             channel = self._agents.channel(("bulk stores", warp, lanes_of(mask)[0]))
             found.count = channel.count
         elif opcode.startswith("cp.async.c"):
@@ -240,6 +248,29 @@ class ClusterCauses:
         for (rank, wide), clock in self._words.get(key, {}).items():
             self._learn(warp, mask, clock, opcode, self._first_row(warp, rank, wide and is_wide(opcode)))
 
+    # Tensor memory
+
+    def touched(self, cta: Cta, issuer: Issuer, reads: int, writes: int) -> None:
+        """As `Causes.touched`."""
+        running = cta.machine.running
+        self._columns.touched(cta, issuer, None if running is None else running.cause, reads, writes)
+
+    def allocated(self, cta: Cta, columns: int) -> None:
+        """As `Causes.allocated`."""
+        self._columns.allocated(cta, columns)
+
+    def freed(self, cta_group: int, issuer: Issuer, columns: int) -> None:
+        """As `Causes.freed`."""
+        self._columns.freed(cta_group, issuer, columns)
+
+    def fragments_completed(self, warp: Warp, kind: str) -> None:
+        """As `Causes.fragments_completed`."""
+        self._columns.completed(warp, kind)
+
+    def fragments_used(self, g: ActiveGroup, loads: Sequence[int]) -> None:
+        """As `Causes.fragments_used`."""
+        self._columns.used(g, loads)
+
     # Accesses
 
     def _access(
@@ -257,7 +288,7 @@ class ClusterCauses:
         assert issuer is not None  # every access of a launch has one
         running = cta.machine.running
         width, lanes = shape[0], None
-        if isinstance(place, np.ndarray):
+        if isinstance(place, np.ndarray) and proxy == "generic":
             place = (place & 0xFFFFFF).astype(np.int64)
         if running is not None and running.cause is not None:
             access, views = self._of_operation(running.cause, cta, kind, proxy, place)

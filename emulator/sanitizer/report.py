@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from emulator.hardware.cluster import Cta
+    from emulator.hardware.warp import Issuer
     from emulator.sanitizer.shadow import Access, Conflict
 
 
@@ -69,6 +70,19 @@ TENSOR = Rule(
 )
 
 
+COLUMNS = Rule(
+    "tensor-memory",
+    "the columns are accessed before it is known that the earlier access is complete",
+    "tcgen05.commit behind an MMA or copy, tcgen05.wait::ld or ::st behind a load or store; then an arrival on an "
+    "mbarrier for which the other waits, or a barrier",
+    "tcgen05 Memory Consistency Model",
+)
+FRAGMENT = Rule(
+    "fragment",
+    "registers are used while the tcgen05.ld that fills them is under way",
+    "tcgen05.wait::ld.sync.aligned before their first use",
+    "tcgen05.wait",
+)
 SCOPE = Rule(
     "scope",
     "an arrival and a wait order them, but the scope of one of the two is the CTA",
@@ -81,7 +95,7 @@ ORDER = Rule(
     ".release at the arrival and .acquire at the wait, or fence.acq_rel before the one and behind the other",
     "Release and Acquire Patterns",
 )
-RULES = {rule.name: rule for rule in (THREADS, LANES, COPY, STAGING, TENSOR, PROXY, SCOPE, ORDER)}
+RULES = {rule.name: rule for rule in (THREADS, LANES, COPY, STAGING, TENSOR, COLUMNS, FRAGMENT, PROXY, SCOPE, ORDER)}
 _OF_MISSING = {FENCED: PROXY, UNSCOPED: SCOPE, ANYWAY: ORDER}
 
 
@@ -113,20 +127,40 @@ class Reporter:
         """Whether scopes matter to what is ordered: they are not waived, and no doubt has been reported."""
         return SCOPE.name not in self.allowed and kernel not in self._unscoped
 
-    def report(self, conflict: Conflict, now: Access, cta: Cta) -> None:
-        """Raises Fault for an access that is not ordered behind an earlier one. cta: whose shared memory it is.
+    def report_use(self, issuer: Issuer, load: int) -> None:
+        """Raises Fault for an instruction that uses what a tcgen05.ld loads. load: its index."""
+        if FRAGMENT.name in self.allowed:
+            return
+        group, index = issuer
+        raise Fault(
+            f"sanitizer, rule {FRAGMENT.name}: nothing orders\n"
+            f"    {group.grid.entry.instructions[index].opcode} of {label(issuer)}\n  behind\n"
+            f"    {group.grid.entry.instructions[load].opcode} of {label((group, load))}\n"
+            f"  : {FRAGMENT.missing}.\n"
+            f"  The usual way: {FRAGMENT.usual} (PTX ISA, {FRAGMENT.section}){self._waived}"
+        )
+
+    @property
+    def _waived(self) -> str:
+        return f"\n  Allowed: {', '.join(self.allowed)}" if self.allowed else ""
+
+    def report(self, conflict: Conflict, now: Access, cta: Cta, columns: bool = False) -> None:
+        """Raises Fault for an access that is not ordered behind an earlier one. cta: whose memory it is.
+        columns: it is tensor memory.
 
         Kernels that ship for B200s leave scopes out: that is a doubt (`errors.doubt`).
         """
         rule, before = rule_of(conflict, now), conflict.before
+        if columns and rule in (TENSOR, THREADS, STAGING, COPY):
+            rule = COLUMNS
+        place = f"column {conflict.place % 512:#x}" if columns else f"shared offset {conflict.place:#x}"
         if rule.name in self.allowed or any(_is_allowed_at(access, rule) for access in (before, now)):
             return
-        waived = f"\n  Allowed: {', '.join(self.allowed)}" if self.allowed else ""
         text = (
             f"sanitizer, rule {rule.name}: nothing orders\n"
             f"    {_text(now)}\n  behind\n    {_text(before)}\n"
-            f"  at shared offset {conflict.place:#x} of {cta.label}: {rule.missing}.\n"
-            f"  The usual way: {rule.usual} (PTX ISA, {rule.section}){waived}"
+            f"  at {place} of {cta.label}: {rule.missing}.\n"
+            f"  The usual way: {rule.usual} (PTX ISA, {rule.section}){self._waived}"
         )
         if rule is SCOPE:
             kernel = now.issuer[0].grid.entry.name

@@ -45,6 +45,7 @@ class View(NamedTuple):
     rows: np.ndarray | None  # bool, by place: the places of these lanes; None: all
     lanes: int  # mask, 0 for an operation
     clock: Clock
+    row: int = KNOWN  # of the clock, that an order needs
 
 
 class Conflict(NamedTuple):
@@ -67,18 +68,26 @@ class Shadow:
         self._writers = np.zeros(room, np.uint8)  # lane of the write, or ALL
         self._readers = np.zeros(room, np.uint8)  # lane of the last read, or ALL
         self._split = np.zeros(room // CHUNK, bool)  # chunks of which a part has been accessed
+        self._is_split = False  # some have
         self._accesses: list[Access | None] = [None]
         self._sets: list[tuple[Access, ...]] = [()]
         self._numbers: dict[tuple[Access, ...], int] = {(): 0}
 
     def access(
-        self, access: Access, place: int | np.ndarray, width: int, lanes: np.ndarray | None, views: list[View]
+        self,
+        access: Access,
+        place: int | np.ndarray,
+        width: int,
+        lanes: np.ndarray | None,
+        views: list[View],
+        records: bool = True,
     ) -> list[Conflict]:
         """Records an access. Returns the earlier ones that conflict with it and are not ordered before it.
 
         place: offset, or int64[n] multiples of `width`. lanes: uint8[n] for places by lane. views: who accesses.
+        records: False checks only.
         """
-        where, rows, grain = self._where(place, width)
+        where, rows, grain = self._where(place, width, lanes is None)
         if not access.number:
             access.number = len(self._accesses)
             self._accesses.append(access)
@@ -90,25 +99,35 @@ class Shadow:
                 found += self._check_reads(access, where, rows, lanes, view)
         lane = access.listed[0] if len(access.listed) == 1 else ALL
         by_place = lane if lanes is None else lanes[:, None]
-        if access.is_write:
+        if not records:
+            pass
+        elif access.is_write:
             rows(self._writes)[where] = access.number
-            rows(self._writers)[where] = by_place
+            if access.lanes:
+                rows(self._writers)[where] = by_place
             rows(self._reads)[where] = 0
         else:
             self._read(access, where, rows, by_place, views)
         return [conflict._replace(place=conflict.place * grain) for conflict in found]
 
-    def _where(self, place: int | np.ndarray, width: int) -> tuple[Where, Rows, int]:
+    def forget(self, place: np.ndarray) -> None:
+        """Bytes whose next access begins afresh."""
+        self._divide(place // CHUNK)
+        for table in (self._writes, self._reads, self._writers, self._readers):
+            table[place] = 0
+
+    def _where(self, place: int | np.ndarray, width: int, is_flat: bool) -> tuple[Where, Rows, int]:
         """(index, what makes a table of bytes one to be indexed, bytes of an item).
 
-        Chunks that have been accessed as a whole only have their entry in their first byte.
+        Chunks that have been accessed as a whole only have their entry in their first byte. is_flat: the items of
+        places that each are a chunk need no column.
         """
         if isinstance(place, np.ndarray):
             if width % CHUNK == 0:
-                chunks = (place[:, None] // CHUNK + np.arange(width // CHUNK)).ravel()
-                if width == CHUNK and not self._split[chunks].any():
-                    return chunks, _first_columns, CHUNK
-                self._divide(chunks)
+                chunks = place // CHUNK
+                if width == CHUNK and not (self._is_split and self._split[chunks].any()):
+                    return chunks, _firsts if is_flat else _first_columns, CHUNK
+                self._divide((chunks[:, None] + np.arange(width // CHUNK)).ravel())
             else:
                 self._divide(place // CHUNK)
             return place // width, lambda table: table[: len(table) // width * width].reshape(-1, width), 1
@@ -125,7 +144,7 @@ class Shadow:
             for table in (self._writes, self._reads, self._writers, self._readers):
                 by_chunk = table.reshape(-1, CHUNK)
                 by_chunk[whole, 1:] = by_chunk[whole, :1]
-            self._split[whole] = True
+            self._split[whole] = self._is_split = True
 
     def _check_writes(
         self, access: Access, writes: np.ndarray, where: Where, rows: Rows, lanes: Lanes, view: View
@@ -136,7 +155,7 @@ class Shadow:
             if before is None or (before.is_strong and access.is_strong):
                 continue
             needs_fence = access.is_async and not before.is_async
-            if _is_known(before, view.clock.table[FENCED if needs_fence else KNOWN]):
+            if _is_known(before, view.clock.table[FENCED if needs_fence else _row(before, access, view)]):
                 continue
             yield from _conflicts(
                 before, access, writes == number, where, rows(self._writers)[where], lanes, view, needs_fence
@@ -148,7 +167,9 @@ class Shadow:
         for number in _distinct(ids):
             members = self._sets[number]
             for before in members:
-                if (before.is_strong and access.is_strong) or _is_known(before, view.clock.known):
+                if (before.is_strong and access.is_strong) or _is_known(
+                    before, view.clock.table[_row(before, access, view)]
+                ):
                     continue
                 readers = rows(self._readers)[where]
                 if before is not members[-1]:  # which lanes have read which bytes is forgotten
@@ -170,7 +191,8 @@ class Shadow:
             for number in distinct:
                 after[reads == number] = self._with(int(number), access, views)
             table[where] = after
-        rows(self._readers)[where] = by_place
+        if access.lanes:
+            rows(self._readers)[where] = by_place
 
     def _with(self, number: int, access: Access, views: list[View]) -> int:
         members = self._sets[number]
@@ -181,7 +203,7 @@ class Shadow:
             for before in members
             if before is not access
             and not (before.agent == access.agent and not before.lanes & ~access.lanes)
-            and not all(_is_known(before, view.clock.known) for view in views)
+            and not all(_is_known(before, view.clock.table[view.row]) for view in views)
         )
         found = (*kept, access)
         known = self._numbers.get(found)
@@ -221,6 +243,13 @@ def _is_known(before: Access, table: np.ndarray) -> bool:
     return bool(known.all()) or all(known[lane] for lane in before.listed)
 
 
+def _row(before: Access, access: Access, view: View) -> int:
+    """Of a clock, the row that the order of two accesses needs. A write can't overtake what an asynchronous operation
+    has done, once somebody has seen that it is complete: neither orders nor scopes behind that matter.
+    """
+    return ANYWAY if access.is_write and before.cause is not None else view.row
+
+
 def _conflicts(
     before: Access,
     access: Access,
@@ -234,7 +263,7 @@ def _conflicts(
     """The conflict of two accesses, if there is one. at: bool, the items of both. of_before: the lane of each."""
     if view.rows is not None:
         at = at & _column(view.rows, at)
-    bad = at & _unknown(before, view, KNOWN, of_before, lanes, access)
+    bad = at & _unknown(before, view, _row(before, access, view), of_before, lanes, access)
     missing: int | None = None
     if bad.any():
         for row in (UNSCOPED, ANYWAY):
@@ -267,7 +296,9 @@ def _unknown(before: Access, view: View, row: int, of_before: np.ndarray, lanes:
 
 
 def _first(bad: np.ndarray, where: Where) -> int:
+    """The number of the first bad item."""
+    found = np.nonzero(bad)
     if isinstance(where, slice):
-        return where.start + int(np.flatnonzero(bad)[0])
-    row, byte = (int(index[0]) for index in np.nonzero(bad))
-    return int(where[row]) * bad.shape[1] + byte
+        return where.start + int(found[0][0])
+    first = int(where[found[0][0]])
+    return first if bad.ndim == 1 else first * bad.shape[1] + int(found[1][0])

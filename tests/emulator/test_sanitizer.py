@@ -241,14 +241,82 @@ CASES |= {
     ),
 }
 
+ALLOC = """
+    @%p2 tcgen05.alloc.cta_group::{group}.sync.aligned.shared::cta.b32 [%r10+3072], 64; bar.sync 0; {meet}
+    ld.shared.b32 %r12, [%r10+3072];
+"""
+FREE = "@%p2 tcgen05.dealloc.cta_group::{group}.sync.aligned.b32 %r12, 64;"
+LOAD_COLUMN, WAIT_LOAD = "tcgen05.ld.sync.aligned.32x32b.x1.b32 %r5, [%r12];", "tcgen05.wait::ld.sync.aligned;"
+
+# Warp 0 stores a column, which warp 4 loads: both have the first 32 lanes.
+FIVE_WARPS = (
+    ALLOC.format(group=1, meet="")
+    + """
+    @%p2 bra STORES; setp.lt.u32 %p5, %tid, 128; @%p5 bra END; {wait} LOADED bra END;
+STORES: tcgen05.st.sync.aligned.32x32b.x1.b32 [%r12], %tid; tcgen05.wait::st.sync.aligned; {arrive}
+END: bar.sync 0;
+""".replace("LOADED", LOAD_COLUMN + WAIT_LOAD)
+    + FREE.format(group=1)
+)
+USED = (
+    ALLOC.format(group=1, meet="")
+    + """
+    @!%p2 bra END; LOADED {wait} add.u32 %r6, %r5, 1; tcgen05.wait::ld.sync.aligned; st.shared.b32 [%r2], %r6;
+END: bar.sync 0;
+""".replace("LOADED", LOAD_COLUMN)
+    + FREE.format(group=1)
+)
+PAIR_FREED = MEET + ALLOC.format(group=2, meet=MEET) + "@!%p2 bra END; setp.eq.u32 %p4, %rank, 0; @%p4 bra END;"
+PAIR_FREED += LOAD_COLUMN + WAIT_LOAD + "END: bar.sync 0; {meet}" + FREE.format(group=2) + MEET
+
+CASES |= {
+    "a column is loaded before it is stored": (
+        "tensor-memory",
+        FIVE_WARPS,
+        {"arrive": "", "wait": ""},
+        {"arrive": "bar.arrive 1, 64;", "wait": "bar.sync 1, 64;"},
+    ),
+    "a loaded register is used before tcgen05.wait::ld": ("fragment", USED, {"wait": ""}, {"wait": WAIT_LOAD}),
+    "columns of a pair are freed without a word of the other CTA": (
+        "tensor-memory",
+        PAIR_FREED,
+        {"meet": ""},
+        {"meet": "barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;"},
+    ),
+}
+
+# Each CTA has bytes copied and waits for them; behind a relaxed cluster barrier the other accesses them.
+BEHIND_A_COPY = (
+    INIT.format(count=1)
+    + MEET
+    + "@!%p2 bra WAITED;"
+    + LOAD
+    + ENDED
+    + """
+WAITED: barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;
+    xor.b32 %r3, %rank, 1; mapa.shared::cluster.u32 %r4, %r2, %r3; @!%p2 bra END; {access}
+END:
+"""
+    + MEET
+)
+CASES["a load behind a copy and a relaxed barrier"] = (
+    "order",
+    BEHIND_A_COPY,
+    {"access": "ld.shared::cluster.b32 %r5, [%r4];"},
+    {"access": "st.shared::cluster.b32 [%r4], %tid;"},
+)
+
 
 def run(body, schedule, allowed=(), **options):
     data = np.zeros(256 + 32, np.uint32)
     aligned = data[-data.ctypes.data // 4 % 32 :][:256]
-    launch(BEGIN + body, aligned, threads=64, schedule=schedule, sanitizer=Sanitizer(allowed), **options)
+    options = {"threads": 64} | options
+    launch(BEGIN + body, aligned, schedule=schedule, sanitizer=Sanitizer(allowed), **options)
 
 
 def options_of(body):
+    if "STORES:" in body:
+        return {"threads": 160}
     return CLUSTER if "cluster.arrive.aligned" in body else {}
 
 
