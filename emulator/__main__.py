@@ -66,6 +66,16 @@ def _chip(text: str) -> str:
     return text
 
 
+def _rules(text: str) -> str:
+    """Names of the sanitizer's rules, separated by commas."""
+    from emulator.sanitizer.report import check_rule
+
+    try:
+        return ",".join(check_rule(name.strip()) for name in text.split(","))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def _timeline(text: str) -> str:
     return _path(text, ".json", ".json.gz")
 
@@ -89,6 +99,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m emulator",
         usage="%(prog)s [--schedule S[,S...]] [--workers N] [--lenient] [--max-instructions N] [--engine E] "
+        "[--sanitize [--sanitize-allow RULE[,RULE]]] "
         "[--clock CHIP [--timeline FILE] [--picture FILE]] [--device DEVICE [--hopper-mode MODE]] "
         "(SCRIPT | -m MODULE | -c CODE) [ARGS...]",
         description=DESCRIPTION,
@@ -116,6 +127,14 @@ def make_parser() -> argparse.ArgumentParser:
         type=checked("engine"),
         metavar="E",
         help="native (default), or python: every instruction by its Python row, a hundred times slower, to compare",
+    )
+    parser.add_argument(
+        "--sanitize",
+        action="store_true",
+        help="check that events order all accesses to shared memory that conflict, whatever a schedule shows",
+    )
+    parser.add_argument(
+        "--sanitize-allow", type=_rules, metavar="RULE[,RULE]", help="of --sanitize: rules that may be broken"
     )
     parser.add_argument("--clock", type=_chip, metavar="CHIP", help="replay launches on a chip's profile")
     parser.add_argument(
@@ -146,6 +165,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     if not rest:
         parser.error("a program is needed: SCRIPT, -m MODULE or -c CODE")
     emulated = options.schedule, options.workers, options.lenient, options.max_instructions, options.engine
+    if options.sanitize_allow and not options.sanitize:
+        parser.error("--sanitize-allow waives rules of --sanitize: give that, too")
+    if options.sanitize and (options.clock or options.device == "hopper"):
+        parser.error("--sanitize is for the emulated B200, without --clock")
     if options.clock and (options.device == "hopper" or options.schedule):
         parser.error("--clock records what the emulated B200 does under schedule late: no --device, no --schedule")
     if not options.clock and (options.timeline or options.picture):
@@ -183,6 +206,8 @@ def main() -> None:
         clock=options.clock,
         timeline=options.timeline,
         picture=options.picture,
+        sanitize=options.sanitize,
+        sanitize_allow=options.sanitize_allow,
     )
     command = [sys.executable, *interpreter_options(), *options.program]
     if programs.is_program(options.program[0]):

@@ -34,6 +34,8 @@ def environment(
     clock: str | None = None,
     timeline: str | None = None,
     picture: str | None = None,
+    sanitize: bool = False,
+    sanitize_allow: str | None = None,
 ) -> dict[str, str]:
     """The environment of a process on the device; its child processes inherit it.
 
@@ -41,7 +43,8 @@ def environment(
     (software) or "hopper" (a Hopper GPU, emulator/hopper); hopper_mode: one of its MODES. lenient: broken rules of
     order are warnings (errors.ordering_fault). record: a folder for the traces of all launches; record_values: as of
     `clock.record.Recording`. clock: a chip profile's name or file, on which launches are replayed (`clock.live`);
-    timeline, picture: files that it writes. A device "hopper" takes hopper_mode only.
+    timeline, picture: files that it writes. sanitize: every access is checked against the order of events
+    (emulator/sanitizer); sanitize_allow: rules that are waived, by commas. A device "hopper" takes hopper_mode only.
     """
     variables = dict(os.environ)
     path = [str(BOOTSTRAP)]
@@ -69,6 +72,10 @@ def environment(
     if record:
         variables["EMULATOR_RECORD"] = os.path.abspath(record)
         variables["EMULATOR_RECORD_VALUES"] = str(int(record_values))
+    if sanitize:
+        variables["EMULATOR_SANITIZE"] = "1"
+    if sanitize_allow:
+        variables["EMULATOR_SANITIZE_ALLOW"] = sanitize_allow
     if clock:
         variables["EMULATOR_CLOCK"] = os.path.abspath(clock) if os.path.isfile(clock) else clock
     for name, file in (("TIMELINE", timeline), ("PICTURE", picture)):
@@ -84,13 +91,15 @@ def activate(
     lenient: bool | None = None,
     record: str | os.PathLike[str] | Callable[[Trace], None] | None = None,
     record_values: bool = True,
+    sanitize: bool = False,
 ) -> None:
     """Put this process, and the children that it starts later, on the emulated device.
 
     schedule, workers, max_instructions: the options of `python -m emulator`, None for their defaults. lenient: True as
     --lenient, False turns doubts into errors (errors.doubt), None leaves EMULATOR_LENIENT as it is. record: a folder
     for the traces of launches (`clock.trace.Trace`), or a function that this process calls with the trace of each of
-    its launches; record_values: False leaves out the tensor core's products.
+    its launches; record_values: False leaves out the tensor core's products. sanitize: as --sanitize; not with
+    record.
 
     For test sessions; `python -m emulator` does it for whole programs. A process on the device stays as it is. Raises
     EmulatorError for settings that are not legal, and where torch, cutlass, NumPy or Triton has been imported: the
@@ -102,6 +111,8 @@ def activate(
     }
     if lenient not in (None, True, False):
         raise EmulatorError(f"emulator.activate(lenient={lenient!r}): True, False or None is expected")
+    if sanitize not in (True, False) or (sanitize and record is not None):
+        raise EmulatorError(f"emulator.activate(sanitize={sanitize!r}): True or False is expected, without record")
     if os.environ.get("EMULATOR") in DEVICES.values():
         return
     late = [name for name in ("torch", "cutlass", "numpy", "triton") if name in sys.modules]
@@ -115,6 +126,7 @@ def activate(
             max_instructions=texts["max_instructions"],
             record=folder,
             record_values=record_values,
+            sanitize=sanitize,
         )
     )
     if lenient is not None:

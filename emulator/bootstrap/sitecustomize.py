@@ -45,6 +45,8 @@ RECORDING_HOOKS: dict[str, Hook] = {"emulator.execution.device": ("emulator.cloc
 
 CLOCK_HOOKS: dict[str, Hook] = {"emulator.execution.device": ("emulator.clock.live", None, "install")}
 
+SANITIZER_HOOKS: dict[str, Hook] = {"emulator.execution.device": ("emulator.sanitizer.follow", None, "install")}
+
 # On a Hopper GPU, torch and the driver are the real ones, and so are times.
 HOPPER_HOOKS: dict[str, Hook] = {
     "cutlass": HOOKS["cutlass"],
@@ -119,6 +121,8 @@ def install() -> None:
         hooks = hooks | RECORDING_HOOKS
     if os.environ.get("EMULATOR_CLOCK"):
         hooks = hooks | CLOCK_HOOKS
+    if os.environ.get("EMULATOR_SANITIZE") == "1":
+        hooks = hooks | SANITIZER_HOOKS
     sys.meta_path.insert(0, Finder(hooks))
 
 

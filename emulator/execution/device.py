@@ -29,6 +29,7 @@ from emulator.execution import scheduler, settings, status
 from emulator.execution.meter import MAX_INSTRUCTIONS
 from emulator.execution.recording import Recording
 from emulator.execution.runs import Launch, Progress, Runner
+from emulator.hardware.causes import Sanitizer
 from emulator.hardware.counters import LaunchCounters
 from emulator.hardware.memory import GlobalMemory
 from emulator.hardware.program import Program
@@ -47,6 +48,9 @@ memory_owners: list[Callable[[], object]] = []
 
 recording: Recording | None = None
 """`Device.recording` of the device that `Device.current` makes."""
+
+sanitizer: Sanitizer | None = None
+"""`Device.sanitizer` of the device that `Device.current` makes."""
 
 _current: Device | None = None
 
@@ -99,6 +103,8 @@ class Device:
         """
         self.recording: Recording | None = None
         """Of launches that name none: each runs on its own under schedule "late", and is recorded."""
+        self.sanitizer: Sanitizer | None = None
+        """Follows the order of what launches do, and raises Fault for what is not ordered."""
         self.memory = GlobalMemory()
         self._counters: list[LaunchCounters] = []
         self._cluster_seconds: dict[int, float] = {}
@@ -121,7 +127,7 @@ class Device:
             workers = _setting("workers", min(len(os.sched_getaffinity(0)), settings.WORKER_LIMIT))
             limit = _setting("max_instructions", MAX_INSTRUCTIONS)
             _current = Device(schedules, workers, max_instructions=limit, engine=_setting("engine", "native"))
-            _current.recording = recording
+            _current.recording, _current.sanitizer = recording, sanitizer
         return _current
 
     @property
@@ -177,6 +183,7 @@ class Device:
             config = replace(config, workspace=self._workspace.ctypes.data)
         schedules = ("late",) if recording is not None else schedules or self.schedules
         launch = Launch(translated.program, config, parameters, entry.name, schedules, lenient, recording)
+        launch.sanitizer = self.sanitizer
         with self._lock:
             alike = all((x.schedules, x.lenient) == (launch.schedules, lenient) for x in self._chain)
             if not config.programmatic or config.cooperative or not alike or recording is not None:

@@ -108,6 +108,8 @@ class Machine:
         cluster.grid.counters.ctas += cluster.size
         if cluster.grid.recorder is not None:
             cluster.grid.recorder.join(cluster)
+        if cluster.grid.sanitizer is not None:
+            cluster.grid.sanitizer.join(cluster)
         if self.ready is self.turns:
             warps = [warp for cta in cluster.ctas for warp in cta.warps]
             self.turns.join(warps, cluster.grid.program.starts.ctypes.data)

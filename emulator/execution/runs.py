@@ -17,6 +17,7 @@ from emulator.execution.journal import Journal, journal, settle
 from emulator.execution.meter import Meter, Tally
 from emulator.execution.recording import Recording
 from emulator.execution.workers import Report, Task, run_forked
+from emulator.hardware.causes import Sanitizer
 from emulator.hardware.counters import LaunchCounters
 from emulator.hardware.grid import Grid
 from emulator.hardware.memory import GlobalMemory
@@ -60,6 +61,7 @@ class Launch:
     lenient: bool | None = None
     """As `errors.leniency` takes it."""
     recording: Recording | None = None
+    sanitizer: Sanitizer | None = None
 
 
 @dataclass
@@ -187,7 +189,7 @@ class Runner:
             grid = Grid(
                 number, launch.program, config, launch.parameters, self.memory, counters, self.properties, title
             )
-            grid.traffic = Traffic()
+            grid.traffic, grid.sanitizer = Traffic(), launch.sanitizer
             grids.append((grid, grid.traffic))
         try:
             with _named(schedule):
@@ -250,6 +252,7 @@ class Runner:
                     self.properties,
                     meter,
                     recorder,
+                    launch.sanitizer,
                 )
         finally:
             self.memory.traffic = None

@@ -34,6 +34,7 @@ from emulator.ops import copies
 
 if TYPE_CHECKING:
     from emulator.execution.meter import Meter
+    from emulator.hardware.causes import Sanitizer
     from emulator.hardware.counters import LaunchCounters
     from emulator.hardware.memory import GlobalMemory
     from emulator.hardware.program import Program
@@ -191,14 +192,16 @@ def run(
     properties: DeviceProperties | None = None,
     meter: Meter | None = None,
     recorder: Recorder | None = None,
+    sanitizer: Sanitizer | None = None,
 ) -> None:
     """Runs clusters of one grid. Raises EmulatorError.
 
     params: uint8, the packed parameters, 64-byte aligned and registered with `memory`. clusters: indices, x fastest;
     None for all. recorder: clusters that take over others' work get equal turns, as all that fit are resident.
+    sanitizer: follows the order of events.
     """
     grid = Grid(0, program, config, params, memory, counters, properties)
-    grid.recorder = recorder
+    grid.recorder, grid.sanitizer = recorder, sanitizer
     machine = GridMachine(schedule, meter)
     size = config.cluster[0] * config.cluster[1] * config.cluster[2]
     limit, room = 1, 1

@@ -10,7 +10,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from emulator.errors import is_lenient
 
@@ -50,7 +50,7 @@ class Schedule:
 class AsyncOperation:
     """The work that an asynchronous instruction leaves behind."""
 
-    __slots__ = ("_group", "_issuer", "action", "done", "grid", "known", "number", "prepare", "waits")
+    __slots__ = ("_group", "_issuer", "action", "cause", "done", "grid", "known", "number", "prepare", "waits")
 
     def __init__(
         self,
@@ -64,6 +64,8 @@ class AsyncOperation:
         self._group, self._issuer = g, issuer
         cause = g.cta.machine.running
         self.known: int = g.warp.known if cause is None else cause.known  # as when it was issued (`Warp.known`)
+        causes = g.cta.cluster.causes
+        self.cause: Any = None if causes is None else causes.issued(g, issuer, cause)  # what ordered it
         self.action = action
         # The first part, which a thread may wait for separately: reading the tensor map, or a store's source.
         self.prepare = prepare

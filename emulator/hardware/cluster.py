@@ -20,6 +20,7 @@ from emulator.hardware.tensor.tmem import TensorMemory
 from emulator.hardware.warp import ActiveGroup, Warp
 
 if TYPE_CHECKING:
+    from emulator.hardware.causes import Causes
     from emulator.hardware.machine import Machine
     from emulator.hardware.properties import Dim3
     from emulator.hardware.warp import Issuer
@@ -205,6 +206,7 @@ class Cluster:
         x, y, z = grid.config.block
         self.barrier = ClusterBarrier(x * y * z * self.size, machine)
         self.live = self.size  # CTAs that have not exited
+        self.causes: Causes | None = None  # follows the order of its events
         self.told: dict[int, int] = {}  # address of a word that warps pass on -> what they knew (`Warp.known`)
         self.allocations = [PairedAllocation() for _ in range(self.size // 2)]
         first = number * self.size

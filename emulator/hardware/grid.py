@@ -13,6 +13,7 @@ from emulator.hardware.warp import ActiveGroup
 if TYPE_CHECKING:
     import numpy as np
 
+    from emulator.hardware.causes import Sanitizer
     from emulator.hardware.counters import LaunchCounters
     from emulator.hardware.memory import GlobalMemory
     from emulator.hardware.program import Program
@@ -45,6 +46,7 @@ class Grid:
         self.sm_count = self.properties.sm_count
         self.traffic: Traffic | None = memory.traffic  # to and from global memory; None if it is not counted
         self.recorder: Recorder | None = None  # of what the warps do
+        self.sanitizer: Sanitizer | None = None  # of the order of what they do
         self.allocation_table: AllocationTable | None = None  # for compiled code
         self.clusters: Dim3 = (
             config.grid[0] // config.cluster[0],

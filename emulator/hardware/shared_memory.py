@@ -32,6 +32,7 @@ class SharedMemory:
         self.rank = rank  # of the CTA in its cluster
         self.data = np.full(SHARED_BASE + size, 0xFF, np.uint8)  # by offset in the CTA's window
         self._observer: Observer | None = None
+        self.notes_only = False  # the observer takes note of copies: compiled code may make them
         self.closed = False  # the CTA has exited
         self.marks: StoreMarks | None = None  # where there are some, they record threads' stores, not the observer
         self._window: Window | None = None  # once it has been asked for
@@ -47,7 +48,7 @@ class SharedMemory:
     def window(self) -> int:
         """Address of the structure that compiled copies take."""
         guarded = self.live_barriers.guarded.ctypes.data
-        self._window = Window(self.data.ctypes.data, len(self.data), guarded, self._observer is not None, self.closed)
+        self._window = Window(self.data.ctypes.data, len(self.data), guarded, self.refuses_copies, self.closed)
         return ctypes.addressof(self._window)
 
     @property
@@ -59,7 +60,12 @@ class SharedMemory:
     def observer(self, observer: Observer | None) -> None:
         self._observer = observer
         if self._window is not None:
-            self._window.observed = observer is not None
+            self._window.observed = self.refuses_copies
+
+    @property
+    def refuses_copies(self) -> bool:
+        """Whether compiled code must not copy, since the observer would miss that."""
+        return self._observer is not None and not self.notes_only
 
     def close(self) -> None:
         """The CTA has exited."""

@@ -92,7 +92,7 @@ struct Context {
     s64 waited_phase;
     u32 shared_plain;    // bit 0: loads from shared memory need no observer; bit 1: nor do stores
     s32 parity;          // of the phase that the group has to wait for, if the result is WAITS
-    s32 pc;              // instruction of the Op that has ended the turn
+    s32 pc;              // instruction of the Op that has ended the turn, or has called its Python row last
     s32 result;          // index of the next instruction, or what `python` returned, DONE, or WAITS
     u8 *shared;          // by offset in the CTA's window
     u64 shared_end;      // offset
@@ -161,6 +161,7 @@ static inline const Op *after(Context *ctx, const Op *op, s32 answer) { return a
 // The answer of an instruction's Python row.
 static inline s32 answer_of(Context *ctx, s32 pc) {
     ctx->answer = FAULT;
+    ctx->pc = pc;
     ctx->python(pc, ctx->mask);
     return (s32)ctx->answer;
 }

@@ -61,11 +61,15 @@ def _warp_arrives(
 def arrive(g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int, issuer: Issuer) -> None:
     """bar.arrive."""
     barrier, needed = _named(g, mask, aligned, number, threads, issuer, "bar.arrive")
+    causes = g.cta.cluster.causes
+    if causes is not None:
+        causes.arrived(barrier, barrier.generation, g.warp, mask)
     _warp_arrives(issuer, mask, barrier, threads, needed)
 
 
 def wait(g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int | None, issuer: Issuer) -> bool:
     """bar.sync."""
+    causes = g.cta.cluster.causes
     if g.waiting is not None:
         kind, barrier, generation = g.waiting
         if barrier.generation == generation:
@@ -73,14 +77,20 @@ def wait(g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int | N
             return False
         g.waiting = None
         g.warp.synced = max(g.warp.synced, barrier.ended)
+        if causes is not None:
+            causes.met(barrier, generation, g.warp, mask)
         return True
     barrier, needed = _named(g, mask, aligned, number, threads, issuer, "bar.sync")
     generation = barrier.generation
+    if causes is not None:
+        causes.arrived(barrier, generation, g.warp, mask)
     if not _warp_arrives(issuer, mask, barrier, threads, needed, waits=True):
         return False
     if barrier.generation != generation:
         g.warp.synced = max(g.warp.synced, barrier.ended)
         g.warp.known |= barrier.news
+        if causes is not None:
+            causes.met(barrier, generation, g.warp, mask)
         return True
     g.waiting = ("", barrier, generation)
     barrier.waiters.append(g)
@@ -110,10 +120,14 @@ def reduction(g: ActiveGroup, number: int, operation: str) -> int | bool:
 
 def wait_warp(g: ActiveGroup, mask: int, membermask: Operand, issuer: Issuer) -> bool:
     """bar.warp.sync: the lanes of each membermask meet, each at any bar.warp.sync with that membermask."""
+    causes = g.cta.cluster.causes
     if not isinstance(membermask, int):
         (first, named), *others = parties(mask, membermask)
         if others:
             members(g, mask, membermask, "bar.warp.sync of lanes with different membermasks")
+            if causes is not None:
+                for lanes, _ in ((first, named), *others):
+                    causes.joined(g.warp, lanes)
             return True
         mask, membermask = first, named
     if mask & ~membermask:
@@ -126,15 +140,23 @@ def wait_warp(g: ActiveGroup, mask: int, membermask: Operand, issuer: Issuer) ->
         generation = g.waiting[2]
         if barrier.generation != generation:
             g.waiting = None
+            if causes is not None:
+                causes.met(barrier, generation, g.warp, mask)
             return True
         barrier.waiters.append(g)
         return False
     if not membermask & g.warp.live & ~mask:
+        if causes is not None:
+            causes.joined(g.warp, mask)
         return True
     generation = barrier.generation
+    if causes is not None:
+        causes.arrived(barrier, generation, g.warp, mask)
     needed = (membermask & g.warp.live).bit_count()
     barrier.arrive(f"lanes {mask:#010x}", mask.bit_count(), needed, needed)
     if barrier.generation != generation:
+        if causes is not None:
+            causes.met(barrier, generation, g.warp, mask)
         return True
     g.waiting = ("", barrier, generation)
     barrier.waiters.append(g)
@@ -159,6 +181,9 @@ def arrive_cluster(g: ActiveGroup, mask: int, aligned: bool, relaxed: bool, issu
         arrives(g)
     if not relaxed:
         publish(g, False)
+    causes = g.cta.cluster.causes
+    if causes is not None:
+        causes.arrived(g.cta.cluster.barrier, g.cta.cluster.barrier.generation, g.warp, mask)
     g.warp.cluster_arrived |= mask
     g.warp.cluster_generation = g.cta.cluster.barrier.generation
     g.cta.cluster.barrier.arrive(mask.bit_count(), issuer)
@@ -178,6 +203,8 @@ def wait_cluster(g: ActiveGroup, mask: int, aligned: bool, issuer: Issuer) -> bo
     g.waiting = None
     g.warp.synced = max(g.warp.synced, barrier.ended)
     g.warp.known |= (1 << g.cta.cluster.size) - 1
+    if g.cta.cluster.causes is not None:
+        g.cta.cluster.causes.met(barrier, g.warp.cluster_generation, g.warp, mask)
     g.warp.cluster_arrived &= ~mask
     return True
 

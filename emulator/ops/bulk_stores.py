@@ -121,6 +121,8 @@ def commit_group(g: ActiveGroup, mask: int, issuer: Issuer) -> None:
     async_ops = [(lanes, async_op) for lanes, async_op in g.warp.bulk_open if lanes & mask]
     g.warp.bulk_open = [(lanes, async_op) for lanes, async_op in g.warp.bulk_open if not lanes & mask]
     g.warp.bulk_groups.append((mask, async_ops))
+    if g.cta.cluster.causes is not None:
+        g.cta.cluster.causes.committed(g.warp, mask)
 
 
 def wait_group(g: ActiveGroup, mask: int, newest: int, read_only: bool, issuer: Issuer) -> None:
@@ -150,3 +152,5 @@ def wait_group(g: ActiveGroup, mask: int, newest: int, read_only: bool, issuer: 
         del groups[0]
     queues.prepare([async_op for lanes, async_op in g.warp.map_reads if lanes & mask])
     g.warp.map_reads = [(lanes, async_op) for lanes, async_op in g.warp.map_reads if not lanes & mask]
+    if g.cta.cluster.causes is not None:
+        g.cta.cluster.causes.completed(g.warp, mask, newest, read_only)

@@ -78,6 +78,8 @@ def _let_repeat(g: ActiveGroup, operands: Operands, tensor_map: TensorMap, place
     ((cta, offset), barrier), machine, memory = place, g.cta.machine, g.grid.memory
     if machine.schedule.kind != "late" or not machine.turns.in_use or g.grid.recorder is not None:
         return
+    if g.cta.cluster.causes is not None:
+        return
     marks = memory.counted_loads(tensor_map.address)
     if marks is not None and tensor_map.tile is not None and cta is g.cta and barrier.home is cta:
         machine.turns.use_loads().learn(operands, cta.shared, offset, tensor_map, marks, barrier)

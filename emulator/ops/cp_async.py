@@ -144,6 +144,8 @@ def commit_group(g: ActiveGroup, mask: int) -> None:
     warp = g.warp
     warp.lane_copy_groups.append((mask, [copies for issued, copies in warp.lane_copies_open if issued & mask]))
     warp.lane_copies_open = [(left, copies) for issued, copies in warp.lane_copies_open if (left := issued & ~mask)]
+    if g.cta.cluster.causes is not None:
+        g.cta.cluster.causes.lane_copies_committed(warp, mask)
 
 
 def wait_groups(g: ActiveGroup, mask: int, newest: int) -> None:
@@ -158,11 +160,15 @@ def wait_groups(g: ActiveGroup, mask: int, newest: int) -> None:
             _finish(g, part, group)
     while groups and not any(copies.left & groups[0][0] for copies in groups[0][1]):
         del groups[0]
+    if g.cta.cluster.causes is not None:
+        g.cta.cluster.causes.lane_copies_completed(g.warp, mask, newest)
 
 
 def wait_copies(g: ActiveGroup, mask: int) -> None:
     """cp.async.wait_all: completes all copies of these lanes, in a group or not."""
     _finish(g, mask, _outstanding(g, mask))
+    if g.cta.cluster.causes is not None:
+        g.cta.cluster.causes.lane_copies_completed(g.warp, mask, None)
 
 
 def _outstanding(g: ActiveGroup, mask: int) -> list[LaneCopies]:

@@ -17,6 +17,8 @@ def proxy_async(g: ActiveGroup) -> None:
     for cta in g.cta.cluster.ctas:
         if cta.shared.marks is not None:
             cta.shared.marks.fence(g.warp)
+    if g.cta.cluster.causes is not None:
+        g.cta.cluster.causes.fenced(g.warp)
     publish(g, True)
 
 
@@ -43,5 +45,7 @@ def mbarrier_init(g: ActiveGroup) -> None:
 
 def thread(g: ActiveGroup, scope: str) -> None:
     """fence.sc, .acq_rel, .release and membar: order threads, not proxies."""
+    if g.cta.cluster.causes is not None:
+        g.cta.cluster.causes.fenced_threads(g.warp)
     if scope != "cta":
         publish(g, False)

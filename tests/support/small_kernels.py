@@ -55,6 +55,7 @@ def launch_entry(
     properties=None,
     max_instructions=MAX_INSTRUCTIONS,
     traffic=None,
+    sanitizer=None,
     **translation,
 ):
     """Run an entry. Returns the launch's counters.
@@ -76,7 +77,7 @@ def launch_entry(
     config = LaunchConfig((grid, 1, 1), block, (cluster, 1, 1), shared)
     counters = LaunchCounters("k", config.grid, config.cluster, schedule)
     meter, order = Meter(Tally(max_instructions)), scheduler.Schedule.parse(schedule)
-    scheduler.run(program, config, parameters, memory, order, None, counters, properties, meter)
+    scheduler.run(program, config, parameters, memory, order, None, counters, properties, meter, sanitizer=sanitizer)
     return counters
 
 

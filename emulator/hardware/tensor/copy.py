@@ -143,7 +143,8 @@ class Copy:
         for shared, tmem in ctas:
             tmem.check_columns(self.column, self.width, "tcgen05.cp")
             tmem.touch(0, self.columns)
-            if shared.observer is None and self.compiled is not None:
+            if not shared.refuses_copies and self.compiled is not None:
+                observe_chunks(shared, self.chunks, issuer)
                 library().copy_to_tensor_memory(self.compiled, shared.window, tmem.address)
                 continue
             data = read_chunks(shared, self.chunks, issuer)

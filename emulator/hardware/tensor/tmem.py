@@ -8,11 +8,17 @@ the column in bits 0-15 (PTX ISA, "Tensor Memory Addressing"). A warp reaches on
 from __future__ import annotations
 
 from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from emulator.errors import Fault
 from emulator.hardware.tensor.order import IssuedAccess, TensorOrder, columns_mask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from emulator.hardware.warp import Issuer
 
 LANES = 128
 COLUMNS = 512
@@ -63,6 +69,7 @@ class TensorMemory:
         self._may_allocate = True
         self.order = TensorOrder()
         self.issued: IssuedAccess | None = None  # the tensor core operation that runs now
+        self.observer: Callable[[Issuer, int, int], None] | None = None  # called with its columns, as of `touch`
 
     # Arrays are made when they are first used: thousands of CTAs that use no tensor memory may be resident at once.
 
@@ -154,6 +161,8 @@ class TensorMemory:
         """
         if self.issued is not None:
             self.issued.touch(self.order, reads, writes)
+            if self.observer is not None:
+                self.observer(self.issued.issuer, reads, writes)
 
     def load(
         self, shape: str, num: int, warp_in_group: int, taddr: int, *, pack: bool = False, half_split: int = 0

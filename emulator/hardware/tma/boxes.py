@@ -121,12 +121,13 @@ def load_tile(
     coords: as check_map, may lie outside the tensor. dst_offset: bytes, a multiple of 128. Returns the bytes read from
     global memory; `tile_bytes` are always written to shared memory.
     """
-    if shared.observer is None and (tile := tensor_map.tile) is not None and fits(tensor_map, coords, rows):
+    if not shared.refuses_copies and (tile := tensor_map.tile) is not None and fits(tensor_map, coords, rows):
         loads = memory.counted_loads(tensor_map.address)
         if loads is not None:
             place, parts = coordinates(coords), GATHERED_ROWS if rows else 1
             nbytes = library().load_tile(tile, loads.address, shared.window, dst_offset, place, parts)
             if nbytes != REFUSED:
+                _observe(shared, "store", dst_offset, tile_bytes(tensor_map, rows), issuer)
                 return nbytes
     check_tile(tensor_map, coords, shared, dst_offset, "store", rows)
     _observe(shared, "store", dst_offset, tile_bytes(tensor_map, rows), issuer)
@@ -177,9 +178,10 @@ def read_tile(
     Modes tile and (rows) tile::scatter4. Coordinates must not be negative (PTX ISA, "Restriction on Tensor Copy
     instructions"). src_offset: bytes, a multiple of 128.
     """
-    if shared.observer is None and (tile := tensor_map.tile) is not None and fits(tensor_map, coords, rows):
+    if not shared.refuses_copies and (tile := tensor_map.tile) is not None and fits(tensor_map, coords, rows):
         parts, box = GATHERED_ROWS if rows else 1, buffer(tile_bytes(tensor_map, rows))
         if min(coords) >= 0 and library().read_tile(tile, shared.window, src_offset, parts, box) != REFUSED:
+            _observe(shared, "load", src_offset, tile_bytes(tensor_map, rows), issuer)
             return box
     check_tile(tensor_map, coords, shared, src_offset, "load", rows)
     _observe(shared, "load", src_offset, tile_bytes(tensor_map, rows), issuer)
@@ -252,11 +254,12 @@ def load_bulk(
 
     address, dst_offset, nbytes: multiples of 16.
     """
-    if nbytes and shared.observer is None:
+    if nbytes and not shared.refuses_copies:
         loads = memory.counted_loads(address)
         if loads is not None:
             copied = library().load_bulk(loads.address, shared.window, address, dst_offset, nbytes)
             if copied != REFUSED:
+                _observe(shared, "store", dst_offset, nbytes, issuer)
                 return nbytes
     check_bulk(memory, address, shared, dst_offset, nbytes, "store")
     if nbytes:
@@ -270,8 +273,9 @@ def read_bulk(shared: SharedMemory, src_offset: int, nbytes: int, issuer: Issuer
     src_offset, nbytes: multiples of 16.
     """
     data = buffer(nbytes)
-    if shared.observer is None and nbytes:
+    if not shared.refuses_copies and nbytes:
         if library().read_bulk(shared.window, src_offset, nbytes, data) != REFUSED:
+            _observe(shared, "load", src_offset, nbytes, issuer)
             return data
     if nbytes:
         np.ctypeslib.as_array(data)[:] = shared.read(src_offset, nbytes, issuer)

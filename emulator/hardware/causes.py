@@ -1,0 +1,85 @@
+"""The hardware's view of what follows the order of a cluster's events (the sanitizer)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from emulator.hardware.async_operations import AsyncOperation
+    from emulator.hardware.cluster import Cluster, Cta
+    from emulator.hardware.mbarriers import MBarrier
+    from emulator.hardware.warp import ActiveGroup, Issuer, Warp
+
+
+class Causes(Protocol):
+    """Hears of each event of a cluster that orders others. mask: the lanes of the warp that take part."""
+
+    def issued(self, g: ActiveGroup, issuer: Issuer, cause: AsyncOperation | None) -> Any:
+        """An asynchronous operation is issued, by the lanes that run, or by another operation. Returns what it keeps
+        as `AsyncOperation.cause`.
+        """
+
+    def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
+        """An arrival on an mbarrier, or bytes of it, are about to count."""
+
+    def passed(self, barrier: MBarrier, warp: Warp) -> None:
+        """The lanes that run have seen that the mbarrier's last phase is over."""
+
+    def arrived(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
+        """Lanes arrive on a named or cluster barrier, or one of bar.warp.sync."""
+
+    def met(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
+        """Lanes have waited for a barrier on which lanes have arrived."""
+
+    def joined(self, warp: Warp, mask: int) -> None:
+        """All lanes of a bar.warp.sync are there at once."""
+
+    def fenced(self, warp: Warp) -> None:
+        """fence.proxy.async of the lanes that run."""
+
+    def fenced_threads(self, warp: Warp) -> None:
+        """fence.sc, .acq_rel, .acquire, .release or membar of the lanes that run."""
+
+    def committed(self, warp: Warp, mask: int) -> None:
+        """cp.async.bulk.commit_group."""
+
+    def completed(self, warp: Warp, mask: int, newest: int, read_only: bool) -> None:
+        """cp.async.bulk.wait_group."""
+
+    def lane_copies_committed(self, warp: Warp, mask: int) -> None:
+        """cp.async.commit_group."""
+
+    def lane_copies_completed(self, warp: Warp, mask: int, newest: int | None) -> None:
+        """cp.async.wait_group, or (None) cp.async.wait_all."""
+
+    def told(self, warp: Warp, mask: int, key: int) -> None:
+        """Lanes store a word with an order, or change it by an atomic."""
+
+    def learned(self, warp: Warp, mask: int, key: int) -> None:
+        """Lanes have loaded a word with an order, or by an atomic."""
+
+    def touched(self, cta: Cta, issuer: Issuer, reads: int, writes: int) -> None:
+        """The tensor core operation that runs, or else the warp's tcgen05.ld or st, accesses tensor memory columns of a
+        CTA (masks, `tensor.order.columns_mask`).
+        """
+
+    def allocated(self, cta: Cta, columns: int) -> None:
+        """tcgen05.alloc has given a CTA columns."""
+
+    def freed(self, cta_group: int, issuer: Issuer, columns: int) -> None:
+        """tcgen05.dealloc of columns, with .cta_group::1 or 2."""
+
+    def fragments_completed(self, warp: Warp, kind: str) -> None:
+        """tcgen05.wait::ld ("ld") or ::st ("st")."""
+
+    def fragments_used(self, g: ActiveGroup, loads: Sequence[int]) -> None:
+        """The warp is about to use what these instructions, all tcgen05.ld, load."""
+
+
+class Sanitizer(Protocol):
+    """Follows the events of launches."""
+
+    def join(self, cluster: Cluster) -> None:
+        """The cluster is resident; its warps have executed nothing."""

@@ -1,0 +1,46 @@
+"""The sanitizer: happens-before, by vector clocks, over what the threads and asynchronous operations of a cluster do.
+
+Two accesses to a byte, one of which is a write, must be ordered by a chain of events that the PTX memory model names
+(PTX ISA, "Memory Consistency Model": causality order). A pair that is not is an error, whatever the bytes were under
+the schedule that ran.
+
+Agents. Each has a component in every vector clock (`clocks.py`):
+
+| agent | its count grows |
+|---|---|
+| a lane of a warp | with each release of its warp: arrival, barrier, issue of an asynchronous operation |
+| a place in shared memory that asynchronous copies write (bulk and tensor copies, st.async, ...) | with each copy |
+| the tcgen05.mma and cp of one thread | with each tcgen05.commit: it tracks all that the thread has issued before |
+| the bulk stores of one thread | with each cp.async.bulk.commit_group |
+| the cp.async of a lane | with each instruction |
+| the tcgen05.ld of a warp, and its tcgen05.st | with each tcgen05.wait::ld or ::st |
+
+What a lane knows is a clock too. Lanes of a warp share one while they have learned the same: a wait that some lanes
+execute parts them, and only bar.warp.sync, or another barrier that they meet at, makes them know the same again. That
+they run together again behind a branch orders nothing.
+
+Edges. Each is an event that passes clocks on (`hardware/causes.py`):
+
+| from | to |
+|---|---|
+| arrivals on an mbarrier, and copies, commits that complete on it | a wait that sees the end of that phase |
+| arrivals on a named barrier, on the cluster's, or bar.warp.sync | who waits there |
+| the issue of an asynchronous operation | the operation, and what its completion releases |
+| a bulk store's read of shared memory | cp.async.bulk.wait_group{.read} of its thread |
+| a copy of cp.async | cp.async.wait_group, or the arrival of cp.async.mbarrier.arrive |
+| a store or an atomic with an order | a load or an atomic with an order of the same word |
+
+Proxies. Beside what it knows, each lane has what it knows to be visible to the async proxy. fence.proxy.async makes all
+of the first the second, and both travel together. An access of the async proxy (bulk and tensor copies, tensor core)
+to bytes that threads have written needs the second (PTX ISA, "Async proxy"). Copies that have completed are visible to
+threads without a fence, and the order of a read before a write needs none.
+
+Accesses. The shadow of each CTA's shared memory (`shadow.py`) has, by byte, the last write and the reads since; that of
+its tensor memory (`columns.py`) the same by column and quarter of the lanes.
+
+Orders and scopes. A relaxed arrival releases what was before the last fence of its lanes, a relaxed wait acquires
+behind the next one. An arrival whose scope, or the waiting instruction's, is the CTA tells threads of that CTA only
+(PTX ISA, "Morally Strong Operations"). What would be known without that is kept beside, to name the rule.
+
+Not followed: global memory, uninitialised data.
+"""

@@ -1,0 +1,400 @@
+"""The sanitizer on small kernels: each race, whatever the schedule shows, beside a twin that is ordered."""
+
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+
+from emulator import EmulatorError, errors
+from emulator.__main__ import parse
+from emulator.sanitizer.follow import Sanitizer
+from tests.support.small_kernels import launch, module
+
+SCHEDULES = ["late", "eager", "random:1"]
+BEGIN = """
+    mov.u32 %r10, smem; add.u32 %r11, %r10, 2048; setp.eq.u32 %p1, %tid, 0; setp.lt.u32 %p2, %tid, 32;
+    mad.lo.u32 %r2, %tid, 4, %r10;
+"""
+INIT = "@%p1 mbarrier.init.shared.b64 [%r11], {count}; @%p1 fence.mbarrier_init.release.cluster; bar.sync 0;"
+FENCE, WARP = "fence.proxy.async.shared::cta;", "bar.warp.sync -1;"
+WAIT = "{name}: mbarrier.try_wait.parity.shared.b64 %p9, [%r11], {phase}; @!%p9 bra {name};"
+MEET = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
+CLUSTER = {"grid": 2, "cluster": 2}
+
+# Each thread stores a word, and loads that of another.
+OTHER_WARP = (
+    "st.shared.b32 [%r2], %tid; {edge} xor.b32 %r3, %tid, 32; mad.lo.u32 %r4, %r3, 4, %r10; ld.shared.b32 %r5, [%r4];"
+)
+OTHER_LANE = OTHER_WARP.replace("32;", "1;", 1)
+
+# Warp 1 stores, warp 0 loads.
+HANDED_OVER = """
+    @%p2 bra LOADS; {store} {arrive} bra DONE;
+LOADS: {wait} ld.shared.b32 %r5, [%r10+132];
+DONE:
+"""
+STORE = "st.shared.b32 [%r2], %tid;"
+ARRIVE = "mbarrier.arrive.shared.b64 _, [%r11];"
+ONE = "setp.eq.u32 %p3, %tid, 32; @%p3 " + ARRIVE
+
+# Threads store what lane 0 has copied to global memory, and store again.
+STAGED = """
+    st.shared.b32 [%r2], %tid; {fence} bar.sync 0;
+    @%p1 cp.async.bulk.global.shared::cta.bulk_group [%a0], [%r10], 128; @%p1 cp.async.bulk.commit_group;
+    {wait} {edge} st.shared.b32 [%r2], %tid; @%p1 cp.async.bulk.wait_group 0;
+"""
+READ = "@%p1 cp.async.bulk.wait_group.read 0;"
+
+# Lane 0 has bytes copied to shared memory, all load them, and lane 0 has others copied there.
+LOAD = """@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 128;
+    @%p1 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r10], [%a0], 128, [%r11];"""
+ONCE = INIT.format(count=1) + "@!%p2 bra DONE;" + LOAD + "{wait} ld.shared.b32 %r5, [%r2];"
+ONCE += WAIT.format(name="LAST", phase=0) + "DONE:"
+FILLED = INIT.format(count=1) + "@!%p2 bra DONE;" + LOAD + "{wait} ld.shared.b32 %r5, [%r2]; {edge}" + LOAD
+FILLED += WAIT.format(name="LAST", phase=1) + "DONE:"
+
+# Lane 0 of warp 1 has tcgen05.cp read what warp 0 then overwrites.
+COPIED = """
+    @%p2 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r10+3072], 64; bar.sync 0;
+    ld.shared.b32 %r12, [%r10+3072]; setp.eq.u32 %p3, %tid, 32; mov.b64 %rd5, 0x0000400800000040;
+    @%p3 tcgen05.cp.cta_group::1.32x128b.warpx4 [%r12], %rd5;
+    @%p3 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r11];
+    {before} @%p2 st.shared.b32 [%r2], %tid; {after}
+    bar.sync 0; @%p2 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r12, 64;
+"""
+ENDED = WAIT.format(name="ENDED", phase=0)
+
+# Each CTA stores to the other, which loads.
+REMOTE = (
+    MEET
+    + """
+    xor.b32 %r3, %rank, 1; mapa.shared::cluster.u32 %r4, %r2, %r3; st.shared::cluster.b32 [%r4], %tid;
+    {edge} ld.shared.b32 %r5, [%r2];
+"""
+    + MEET
+)
+
+COPY_ASYNC = """
+    mul.wide.u32 %rd1, %tid, 4; add.s64 %rd1, %a0, %rd1; cp.async.ca.shared.global [%r2], [%rd1], 4;
+    cp.async.commit_group; {wait} {edge} ld.shared.b32 %r5, [{place}]; cp.async.wait_group 0;
+"""
+
+CASES = {
+    "two warps without a barrier": ("threads", OTHER_WARP, {"edge": ""}, {"edge": "bar.sync 0;"}),
+    "two lanes without bar.warp.sync": ("lanes", OTHER_LANE, {"edge": ""}, {"edge": WARP}),
+    "a barrier of other warps": ("threads", OTHER_WARP, {"edge": WARP}, {"edge": "barrier.sync 1, 64;"}),
+    "a wait for a named barrier is missing": (
+        "threads",
+        HANDED_OVER,
+        {"store": STORE, "arrive": "bar.arrive 1, 64;", "wait": "bar.arrive 1, 64;"},
+        {"store": STORE, "arrive": "bar.arrive 1, 64;", "wait": "bar.sync 1, 64;"},
+    ),
+    "a store behind the arrival": (
+        "threads",
+        INIT.format(count=32) + HANDED_OVER,
+        {"store": ARRIVE, "arrive": STORE, "wait": WAIT.format(name="W", phase=0)},
+        {"store": STORE, "arrive": ARRIVE, "wait": WAIT.format(name="W", phase=0)},
+    ),
+    "32 lanes store, one arrives": (
+        "threads",
+        INIT.format(count=1) + HANDED_OVER,
+        {"store": STORE, "arrive": ONE, "wait": WAIT.format(name="W", phase=0)},
+        {"store": STORE, "arrive": WARP + ONE, "wait": WAIT.format(name="W", phase=0)},
+    ),
+    "one lane waits, 32 load": (
+        "threads",
+        INIT.format(count=32) + HANDED_OVER.replace("{wait}", "@!%p1 bra MET; {wait} MET: {meet}"),
+        {"store": STORE, "arrive": ARRIVE, "wait": WAIT.format(name="W", phase=0), "meet": ""},
+        {"store": STORE, "arrive": ARRIVE, "wait": WAIT.format(name="W", phase=0), "meet": WARP},
+    ),
+    "a bulk store without a fence": (
+        "proxy-fence",
+        STAGED,
+        {"fence": "", "wait": READ, "edge": "bar.sync 0;"},
+        {"fence": FENCE, "wait": READ, "edge": "bar.sync 0;"},
+    ),
+    "staging bytes are overwritten without a wait": (
+        "staging",
+        STAGED,
+        {"fence": FENCE, "wait": "", "edge": "bar.sync 0;"},
+        {"fence": FENCE, "wait": "@%p1 cp.async.bulk.wait_group 0;", "edge": "bar.sync 0;"},
+    ),
+    "staging bytes are overwritten while a newer group may stay": (
+        "staging",
+        STAGED,
+        {"fence": FENCE, "wait": READ.replace("0;", "1;"), "edge": "bar.sync 0;"},
+        {"fence": FENCE, "wait": READ, "edge": "bar.sync 0;"},
+    ),
+    "staging bytes are overwritten by lanes that have not met the one that waits": (
+        "staging",
+        STAGED,
+        {"fence": FENCE, "wait": READ, "edge": ""},
+        {"fence": FENCE, "wait": READ, "edge": WARP},
+    ),
+    "copied bytes are loaded without a wait": (
+        "copy",
+        ONCE,
+        {"wait": WARP},
+        {"wait": WAIT.format(name="W", phase=0)},
+    ),
+    "a copy overwrites bytes that others load": (
+        "copy",
+        FILLED,
+        {"wait": WAIT.format(name="W", phase=0), "edge": ""},
+        {"wait": WAIT.format(name="W", phase=0), "edge": WARP},
+    ),
+    "the tensor core may still read": (
+        "tensor-core",
+        INIT.format(count=1) + COPIED,
+        {"before": "bar.sync 0;", "after": ENDED},
+        {"before": ENDED, "after": ""},
+    ),
+    "stores to another CTA": ("threads", REMOTE, {"edge": "bar.sync 0;"}, {"edge": MEET}),
+    "cp.async without a wait": (
+        "copy",
+        COPY_ASYNC,
+        {"wait": "", "edge": WARP, "place": "%r2"},
+        {"wait": "cp.async.wait_group 0;", "edge": "", "place": "%r2"},
+    ),
+    "cp.async of another thread": (
+        "copy",
+        COPY_ASYNC.replace("{place}", "%r10"),
+        {"wait": "cp.async.wait_group 1;", "edge": "bar.sync 0;"},
+        {"wait": "cp.async.wait_group 0;", "edge": "bar.sync 0;"},
+    ),
+}
+
+# Both CTAs store to CTA 1, one after the other: it hears from CTA 0 on its mbarrier.
+PASSED_ON = (
+    INIT.format(count=1)
+    + MEET
+    + """
+    mapa.shared::cluster.u32 %r4, %r2, 1; mapa.shared::cluster.u32 %r5, %r11, 1;
+    setp.eq.u32 %p4, %rank, 1; @%p4 bra HEARS;
+    st.shared::cluster.b32 [%r4], %tid; bar.sync 0; {arrive} bra END;
+HEARS: {wait} ld.shared.b32 %r6, [%r2];
+END:
+"""
+    + MEET
+)
+TO_CLUSTER = "@%p1 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r5];"
+FROM_CLUSTER = WAIT.replace(".shared.b64", ".acquire.cluster.shared::cta.b64").format(name="W", phase=0)
+
+HANDED = INIT.format(count=32) + HANDED_OVER
+RELAXED_WAIT = WAIT.replace(".shared.b64", ".relaxed.cta.shared::cta.b64").format(name="W", phase=0)
+RELAXED = "mbarrier.arrive.relaxed.cta.shared::cta.b64 _, [%r11];"
+WORD = (
+    INIT.format(count=1)
+    + """@%p1 st.shared.b32 [%r10+1024], 0; bar.sync 0;
+    @%p2 bra READS; st.shared.b32 [%r2], %tid; bar.warp.sync -1; setp.eq.u32 %p3, %tid, 32; {store} bra DONE;
+READS: {load} setp.eq.u32 %p4, %r6, 0; @%p4 bra READS; ld.shared.b32 %r5, [%r10+128];
+DONE:
+"""
+)
+STORED_WORD = "@%p3 st.{}.cta.shared.b32 [%r10+1024], 1;"
+LOADED_WORD = "ld.{}.cta.shared.b32 %r6, [%r10+1024];"
+
+CASES |= {
+    "a relaxed arrival": (
+        "order",
+        HANDED,
+        {"store": STORE, "arrive": RELAXED, "wait": ENDED},
+        {"store": STORE, "arrive": "fence.acq_rel.cta;" + RELAXED, "wait": ENDED},
+    ),
+    "a fence before the store that a relaxed arrival follows": (
+        "order",
+        HANDED,
+        {"store": "fence.acq_rel.cta;" + STORE, "arrive": RELAXED, "wait": ENDED},
+        {"store": STORE, "arrive": ARRIVE, "wait": ENDED},
+    ),
+    "a relaxed wait": (
+        "order",
+        HANDED,
+        {"store": STORE, "arrive": ARRIVE, "wait": RELAXED_WAIT},
+        {"store": STORE, "arrive": ARRIVE, "wait": RELAXED_WAIT + "fence.acq_rel.cta;"},
+    ),
+    "a relaxed arrival on the cluster's barrier": (
+        "order",
+        REMOTE,
+        {"edge": "barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;"},
+        {"edge": "fence.acq_rel.cluster; barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;"},
+    ),
+    "a relaxed store of a word that others wait for": (
+        "order",
+        WORD,
+        {"store": STORED_WORD.format("relaxed"), "load": LOADED_WORD.format("acquire")},
+        {"store": STORED_WORD.format("release"), "load": LOADED_WORD.format("acquire")},
+    ),
+    "a relaxed load of a word": (
+        "order",
+        WORD,
+        {"store": STORED_WORD.format("release"), "load": LOADED_WORD.format("relaxed")},
+        {"store": STORED_WORD.format("release"), "load": LOADED_WORD.format("relaxed") + "fence.acq_rel.cta;"},
+    ),
+    "a relaxed arrival in another CTA": (
+        "order",
+        PASSED_ON,
+        {"arrive": TO_CLUSTER.replace("release", "relaxed"), "wait": FROM_CLUSTER},
+        {"arrive": "fence.acq_rel.cluster;" + TO_CLUSTER.replace("release", "relaxed"), "wait": FROM_CLUSTER},
+    ),
+}
+
+ALLOC = """
+    @%p2 tcgen05.alloc.cta_group::{group}.sync.aligned.shared::cta.b32 [%r10+3072], 64; bar.sync 0; {meet}
+    ld.shared.b32 %r12, [%r10+3072];
+"""
+FREE = "@%p2 tcgen05.dealloc.cta_group::{group}.sync.aligned.b32 %r12, 64;"
+LOAD_COLUMN, WAIT_LOAD = "tcgen05.ld.sync.aligned.32x32b.x1.b32 %r5, [%r12];", "tcgen05.wait::ld.sync.aligned;"
+
+# Warp 0 stores a column, which warp 4 loads: both have the first 32 lanes.
+FIVE_WARPS = (
+    ALLOC.format(group=1, meet="")
+    + """
+    @%p2 bra STORES; setp.lt.u32 %p5, %tid, 128; @%p5 bra END; {wait} LOADED bra END;
+STORES: tcgen05.st.sync.aligned.32x32b.x1.b32 [%r12], %tid; tcgen05.wait::st.sync.aligned; {arrive}
+END: bar.sync 0;
+""".replace("LOADED", LOAD_COLUMN + WAIT_LOAD)
+    + FREE.format(group=1)
+)
+USED = (
+    ALLOC.format(group=1, meet="")
+    + """
+    @!%p2 bra END; LOADED {wait} add.u32 %r6, %r5, 1; tcgen05.wait::ld.sync.aligned; st.shared.b32 [%r2], %r6;
+END: bar.sync 0;
+""".replace("LOADED", LOAD_COLUMN)
+    + FREE.format(group=1)
+)
+PAIR_FREED = MEET + ALLOC.format(group=2, meet=MEET) + "@!%p2 bra END; setp.eq.u32 %p4, %rank, 0; @%p4 bra END;"
+PAIR_FREED += LOAD_COLUMN + WAIT_LOAD + "END: bar.sync 0; {meet}" + FREE.format(group=2) + MEET
+
+CASES |= {
+    "a column is loaded before it is stored": (
+        "tensor-memory",
+        FIVE_WARPS,
+        {"arrive": "", "wait": ""},
+        {"arrive": "bar.arrive 1, 64;", "wait": "bar.sync 1, 64;"},
+    ),
+    "a loaded register is used before tcgen05.wait::ld": ("fragment", USED, {"wait": ""}, {"wait": WAIT_LOAD}),
+    "columns of a pair are freed without a word of the other CTA": (
+        "tensor-memory",
+        PAIR_FREED,
+        {"meet": ""},
+        {"meet": "barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;"},
+    ),
+}
+
+# Each CTA has bytes copied and waits for them; behind a relaxed cluster barrier the other accesses them.
+BEHIND_A_COPY = (
+    INIT.format(count=1)
+    + MEET
+    + "@!%p2 bra WAITED;"
+    + LOAD
+    + ENDED
+    + """
+WAITED: barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;
+    xor.b32 %r3, %rank, 1; mapa.shared::cluster.u32 %r4, %r2, %r3; @!%p2 bra END; {access}
+END:
+"""
+    + MEET
+)
+CASES["a load behind a copy and a relaxed barrier"] = (
+    "order",
+    BEHIND_A_COPY,
+    {"access": "ld.shared::cluster.b32 %r5, [%r4];"},
+    {"access": "st.shared::cluster.b32 [%r4], %tid;"},
+)
+
+
+def run(body, schedule, allowed=(), **options):
+    data = np.zeros(256 + 32, np.uint32)
+    aligned = data[-data.ctypes.data // 4 % 32 :][:256]
+    options = {"threads": 64} | options
+    launch(BEGIN + body, aligned, schedule=schedule, sanitizer=Sanitizer(allowed), **options)
+
+
+def options_of(body):
+    if "STORES:" in body:
+        return {"threads": 160}
+    return CLUSTER if "cluster.arrive.aligned" in body else {}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("name", CASES)
+def test_a_race_is_reported(name, schedule):
+    """Under every schedule, by its rule, with both accesses."""
+    rule, body, racy, _ = CASES[name]
+    with pytest.raises(EmulatorError, match=f"sanitizer, rule {rule}: nothing orders") as error:
+        run(body.format(**racy), schedule, **options_of(body))
+    assert error.value.reason.count("at PTX line") == 2 and "(PTX ISA, " in error.value.reason
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("name", CASES)
+def test_an_ordered_twin_is_silent(name, schedule):
+    _, body, _, legal = CASES[name]
+    run(body.format(**legal), schedule, **options_of(body))
+
+
+NARROW = [
+    {"arrive": TO_CLUSTER.replace(".release.cluster", ""), "wait": FROM_CLUSTER},
+    {"arrive": TO_CLUSTER, "wait": ENDED},
+]
+
+
+@pytest.mark.parametrize("scopes", NARROW)
+def test_a_scope_without_the_other_cta_is_a_doubt(monkeypatch, scopes):
+    """A warning once, unless it is waived; an error where doubts are."""
+    monkeypatch.setattr(errors, "_reported", set())
+    with pytest.warns(errors.OrderingWarning, match="sanitizer, rule scope: nothing orders") as found:
+        run(PASSED_ON.format(**scopes), "late", **CLUSTER)
+    assert len(found) == 1
+    monkeypatch.setattr(errors, "_reported", set())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(PASSED_ON.format(**scopes), "late", ["scope"], **CLUSTER)
+        run(PASSED_ON.format(arrive=TO_CLUSTER, wait=FROM_CLUSTER), "late", **CLUSTER)
+    monkeypatch.setenv("EMULATOR_LENIENT", "0")
+    with pytest.raises(EmulatorError, match="rule scope"):
+        run(PASSED_ON.format(**scopes), "late", **CLUSTER)
+
+
+def test_rules_that_are_waived_are_listed():
+    """The rule is not reported; reports of others say that it is waived."""
+    run(OTHER_WARP.format(edge=""), "late", ["threads"])
+    with pytest.raises(EmulatorError, match=r"rule lanes: .*(?s:.)*Allowed: threads, copy"):
+        run(OTHER_LANE.format(edge=""), "late", ["threads", "copy"])
+    with pytest.raises(ValueError, match="'race' is no rule of the sanitizer: threads, lanes"):
+        Sanitizer(["race"])
+
+
+def test_programs_are_followed():
+    """With --sanitize, in workers too; without it a race is not looked for."""
+    ptx = module(BEGIN + OTHER_WARP.format(edge=""), arguments=0)
+    program = f"import emulator; emulator.load_ptx({ptx!r})['k'].launch(4, 64, [], shared=4096)"
+    command = [sys.executable, "-m", "emulator", "--workers", "2", "--schedule", "late,eager"]
+    found = subprocess.run([*command, "--sanitize", "-c", program], capture_output=True, text=True)
+    assert found.returncode == 1 and "sanitizer, rule threads: nothing orders" in found.stderr
+    subprocess.run([*command, "-c", program], check=True)
+    subprocess.run([*command, "--sanitize", "--sanitize-allow", "lanes,threads", "-c", program], check=True)
+
+
+@pytest.mark.parametrize(
+    "options,words",
+    [
+        (["--sanitize-allow", "scope"], "give that, too"),
+        (["--sanitize", "--sanitize-allow", "scope,race"], "'race' is no rule of the sanitizer"),
+    ],
+)
+def test_waivers_that_are_none(options, words, capsys):
+    with pytest.raises(SystemExit):
+        parse([*options, "-c", ""])
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("other", [["--clock", "b200"], ["--device", "hopper"]])
+def test_what_it_does_not_go_with(other, capsys):
+    with pytest.raises(SystemExit):
+        parse(["--sanitize", *other, "-c", ""])
+    assert "--sanitize is for the emulated B200" in capsys.readouterr().err
