@@ -387,6 +387,16 @@ def test_rules_that_are_waived_are_listed():
         Sanitizer(["race"])
 
 
+def test_a_rule_that_a_source_line_waives(tmp_path):
+    """For its access alone, and that rule alone."""
+    source = tmp_path / "kernel.py"
+    source.write_text("load(other)  # sanitizer: allow lanes, threads\nload(other)  # sanitizer: allow copy\n")
+    body, declarations = OTHER_WARP.replace("{edge}", "\n.loc 1 {line} 0\n"), f'.file 1 "{source}"'
+    run(body.format(line=1), "late", declarations=declarations)
+    with pytest.raises(EmulatorError, match="rule threads"):
+        run(body.format(line=2), "late", declarations=declarations)
+
+
 def test_programs_are_followed():
     """With --sanitize, in workers too; without it a race is not looked for."""
     ptx = module(BEGIN + OTHER_WARP.format(edge=""), arguments=0)
