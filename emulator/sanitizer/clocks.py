@@ -146,6 +146,7 @@ class WarpClock:
         self._agents = agents
         self.base = base
         self.now = 1  # the count of all of its lanes
+        self.changes = 0  # grows with what they learn, release and access
         self._parts = [_Part(FULL, agents.clock())]
         self._behind = 0, agents.clock()  # lanes that have executed a fence of threads last, what they knew then
         self._heard: list[tuple[int, Clock, int]] = []  # by relaxed waits that no fence has followed
@@ -169,10 +170,12 @@ class WarpClock:
         assert result is not None  # the parts have all lanes, and some lane releases
         result.set([self.base + lane for lane in lanes_of(mask)], self.now)
         self.now += 1
+        self.changes += 1
         return result
 
     def acquire(self, mask: int, clock: Clock, row: int = KNOWN) -> None:
         """The lanes of the mask know as much as the clock, too. row: as of `Clock.join`."""
+        self.changes += 1
         for part in list(self._parts):
             common = part.mask & mask
             if not common:

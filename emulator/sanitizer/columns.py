@@ -52,6 +52,8 @@ class Columns:
     def __init__(self, agents: Agents, warps: dict[Warp, WarpClock], reporter: Reporter) -> None:
         self._agents, self._warps, self._reporter = agents, warps, reporter
         self._shadows: dict[Cta, Shadow] = {}
+        # (warp, stores) -> columns of its tcgen05.ld or st that no wait has followed, and the last of these
+        self._open: dict[tuple[Warp, bool], tuple[int, Issuer]] = {}
         self._runs: dict[Cta, _Run] = {}
         self._pending: dict[Warp, set[int]] = {}  # tcgen05.ld, by index, that no tcgen05.wait::ld has followed
 
@@ -68,6 +70,8 @@ class Columns:
         views = [View(None, 0, clock, ANYWAY) for _, clock in self._warps[warp].parts(warp.live)]
         self._end_run(cta)
         self._check(cta, access, reads | writes, views)
+        columns, _ = self._open.get((warp, access.is_write), (0, issuer))
+        self._open[warp, access.is_write] = columns | reads | writes, issuer
 
     def _touched_by_core(self, cta: Cta, issuer: Issuer, cause: Cause, reads: int, writes: int) -> None:
         assert cause.channel is not None  # every operation of the tensor core has one
@@ -120,8 +124,8 @@ class Columns:
         for conflict in found if reports else ():
             before = conflict.before
             # A warp's loads and stores of tensor memory happen in order.
-            by_warp = before.cause is None and access.cause is None
-            if not by_warp or before.issuer[0].warp is not access.issuer[0].warp or access.lanes:
+            by_warp = before.cause is None and access.cause is None and not access.is_strong
+            if not by_warp or before.issuer[0].warp is not access.issuer[0].warp:
                 self._reporter.report(conflict, access, cta, columns=True)
 
     def allocated(self, cta: Cta, columns: int) -> None:
@@ -135,7 +139,7 @@ class Columns:
         clock = self._warps[warp]
         of = issuer[0].cta
         for cta in [of] if cta_group == 1 else [of, of.cluster.ctas[of.rank ^ 1]]:
-            # Those of both CTAs may come at once. The CTA's own columns are gone: others may not come later anyway.
+            # Deallocations of both CTAs may come at once. What comes behind the CTA's own finds no columns.
             access = Access(clock.base, clock.now, warp.live, True, True, True, issuer)
             views = [View(None, 0, known, ANYWAY) for _, known in clock.parts(warp.live)]
             self._end_run(cta)
@@ -147,8 +151,20 @@ class Columns:
         clock.set(channel.agent, channel.count)
         channel.count += 1
         self._warps[warp].acquire(warp.live, clock)
+        self._complete(warp, kind == "st")
         if kind == "ld":
             self._pending.pop(warp, None)
+
+    def _complete(self, warp: Warp, is_write: bool) -> None:
+        """Each lane has waited for its own loads or stores: they are the lanes' accesses from now on."""
+        columns, issuer = self._open.pop((warp, is_write), (0, None))
+        if issuer is None:
+            return
+        clock = self._warps[warp]
+        access = Access(clock.base, clock.now, warp.live, is_write, True, False, issuer)
+        views = [View(None, 0, known, ANYWAY) for _, known in clock.parts(warp.live)]
+        self._end_run(warp.cta)
+        self._check(warp.cta, access, columns, views, reports=False)
 
     def used(self, g: ActiveGroup, loads: Sequence[int]) -> None:
         """Registers that loads fill are used. Kernels that never wait are exempt: the DSL compiles such."""

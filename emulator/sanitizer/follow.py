@@ -85,6 +85,7 @@ class ClusterCauses:
         self._uses: dict[object, dict[int, Clock]] = {}
         self._words: dict[int, dict[_Source, Clock]] = {}
         self._known: dict[tuple, Access] = {}
+        self._in_a_row: dict[Warp, tuple[int, int, Clock]] = {}
         self._nothing: list[np.ndarray] = []
         for cta in cluster.ctas:
             cta.shared.marks = None  # its rule is one of these
@@ -106,7 +107,12 @@ class ClusterCauses:
         mask, lane = _lanes(warp), _lanes(warp).bit_length() - 1
         opcode = g.grid.entry.instructions[issuer[1]].opcode
         relaxed = opcode.startswith("mbarrier.") and not releases(opcode)
-        found = Cause(clock.release_relaxed(mask) if relaxed else clock.release(mask), issuer, mask)
+        if relaxed:
+            found = Cause(clock.release_relaxed(mask), issuer, mask)
+        elif opcode.startswith(("tcgen05.mma", "tcgen05.cp")):
+            found = Cause(self._of_thread(warp, mask), issuer, mask)
+        else:
+            found = Cause(clock.release(mask), issuer, mask)
         channel: Channel | None = None
         if opcode.startswith("tcgen05."):
             channel = self._agents.channel(("tensor core", warp, lane))
@@ -130,6 +136,16 @@ class ClusterCauses:
             if opcode.startswith("tcgen05."):
                 found.clock.set(channel.agent, found.count)
         return found
+
+    def _of_thread(self, warp: Warp, mask: int) -> Clock:
+        """What an operation of the tensor core knows: one clock for all that are issued in a row."""
+        clock = self._warps[warp]
+        last = self._in_a_row.get(warp)
+        if last is not None and last[:2] == (mask, clock.changes):
+            return last[2]
+        released = clock.release(mask)
+        self._in_a_row[warp] = mask, clock.changes, released
+        return released
 
     def committed(self, warp: Warp, mask: int) -> None:
         """As `Causes.committed`."""
@@ -309,6 +325,7 @@ class ClusterCauses:
 
     def _of_warp(self, warp: Warp, mask: int, kind: str, issuer: Issuer) -> Access:
         clock = self._warps[warp]
+        clock.changes += 1
         is_strong = _is_strong(issuer[0].grid.entry.instructions[issuer[1]].opcode)
         return Access(clock.base, clock.now, mask, kind == "store", False, is_strong, issuer)
 

@@ -266,6 +266,18 @@ END: bar.sync 0;
 """.replace("LOADED", LOAD_COLUMN)
     + FREE.format(group=1)
 )
+# Warp 0 loads a column, over which lane 0 of warp 1 has tcgen05.cp copy.
+LOADED_FIRST = (
+    ALLOC.format(group=1, meet="")
+    + """
+    @!%p2 bra COPIES; LOADED {edge} @%p1 mbarrier.arrive.shared.b64 _, [%r11]; bra END;
+COPIES: setp.eq.u32 %p3, %tid, 32; mov.b64 %rd5, 0x0000400800000040; @!%p3 bra END; ENDED
+    tcgen05.cp.cta_group::1.32x128b.warpx4 [%r12], %rd5;
+    tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r11]; LATER
+END: bar.sync 0;
+""".replace("LOADED", LOAD_COLUMN + WAIT_LOAD).replace("LATER", WAIT.format(name="W2", phase=1))
+)
+LOADED_FIRST = LOADED_FIRST.replace("ENDED", ENDED) + FREE.format(group=1)
 PAIR_FREED = MEET + ALLOC.format(group=2, meet=MEET) + "@!%p2 bra END; setp.eq.u32 %p4, %rank, 0; @%p4 bra END;"
 PAIR_FREED += LOAD_COLUMN + WAIT_LOAD + "END: bar.sync 0; {meet}" + FREE.format(group=2) + MEET
 
@@ -275,6 +287,12 @@ CASES |= {
         FIVE_WARPS,
         {"arrive": "", "wait": ""},
         {"arrive": "bar.arrive 1, 64;", "wait": "bar.sync 1, 64;"},
+    ),
+    "32 lanes have waited for a load, one arrives": (
+        "tensor-memory",
+        INIT.format(count=1) + LOADED_FIRST,
+        {"edge": ""},
+        {"edge": WARP},
     ),
     "a loaded register is used before tcgen05.wait::ld": ("fragment", USED, {"wait": ""}, {"wait": WAIT_LOAD}),
     "columns of a pair are freed without a word of the other CTA": (
@@ -367,6 +385,16 @@ def test_rules_that_are_waived_are_listed():
         run(OTHER_LANE.format(edge=""), "late", ["threads", "copy"])
     with pytest.raises(ValueError, match="'race' is no rule of the sanitizer: threads, lanes"):
         Sanitizer(["race"])
+
+
+def test_a_rule_that_a_source_line_waives(tmp_path):
+    """For its access alone, and that rule alone."""
+    source = tmp_path / "kernel.py"
+    source.write_text("load(other)  # sanitizer: allow lanes, threads\nload(other)  # sanitizer: allow copy\n")
+    body, declarations = OTHER_WARP.replace("{edge}", "\n.loc 1 {line} 0\n"), f'.file 1 "{source}"'
+    run(body.format(line=1), "late", declarations=declarations)
+    with pytest.raises(EmulatorError, match="rule threads"):
+        run(body.format(line=2), "late", declarations=declarations)
 
 
 def test_programs_are_followed():

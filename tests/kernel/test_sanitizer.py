@@ -1,4 +1,7 @@
-"""Our kernels under the sanitizer: silent, and right."""
+"""Our kernels under the sanitizer: silent and right; broken where no schedule shows it, they are noticed.
+
+Rule `scope` is waived: the arrivals in the other CTA of a pair have the default scope, as CUTLASS's do.
+"""
 
 import pytest
 import torch
@@ -6,6 +9,7 @@ import torch
 import reference
 import submission
 from tests.support.configurations import EMULATED, EVERY, label_with_products, set_chip, solver
+from tests.support.mutants import nth_replaced, run_mutated, without_one
 
 emulator = pytest.importorskip("emulator")
 pytestmark = pytest.mark.skipif(not EMULATED, reason="follows launches in the emulator")
@@ -20,7 +24,7 @@ def sanitized(monkeypatch):
     from emulator.execution.device import Device
     from emulator.sanitizer.follow import Sanitizer
 
-    monkeypatch.setattr(Device.current(), "sanitizer", Sanitizer())
+    monkeypatch.setattr(Device.current(), "sanitizer", Sanitizer(["scope"]))
 
 
 @pytest.mark.parametrize("shape", CHOSEN, ids=lambda shape: label_with_products(shape, 1))
@@ -35,3 +39,35 @@ def test_our_gemv_is_silent(monkeypatch, sanitized):
     set_chip(monkeypatch, SCHEDULES)
     data = reference.generate_gemv_input(m=128, k=2048, l=2, seed=5)
     assert torch.equal(submission.solve(data), reference.gemv_ref_kernel(data))
+
+
+MUTATIONS = {
+    "a pair's full stage is passed on by a relaxed arrival": (
+        "order",
+        nth_replaced(r"mbarrier\.arrive(?:\.expect_tx)?(?=\.shared)", r"\g<0>.relaxed.cluster", 1),
+    ),
+    "the last cluster barrier is not waited for": ("tensor-memory", without_one(r"barrier\.cluster\.wait", -1)),
+    "an accumulator is given back by a lane that has not met the others": (
+        "tensor-memory",
+        without_one(r"bar\.warp\.sync", -1),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_what_no_schedule_shows_is_noticed(monkeypatch, name):
+    """Without the sanitizer the results are right."""
+    from emulator.execution.device import Device
+    from emulator.sanitizer.follow import Sanitizer
+
+    rule, mutate = MUTATIONS[name]
+    run_mutated(monkeypatch, mutate)
+    data = reference.generate_input(m=(200, 130, 64), n=(384, 128, 256), k=(512, 64, 1280), g=3, seed=5)
+    solve, want = solver((128, 2, 1, 1), sms=2), reference.ref_kernel(data)
+    for schedule in SCHEDULES:
+        set_chip(monkeypatch, [schedule])
+        monkeypatch.setattr(Device.current(), "sanitizer", None)
+        assert all(torch.equal(ours, theirs) for ours, theirs in zip(solve(data), want, strict=True))
+        monkeypatch.setattr(Device.current(), "sanitizer", Sanitizer(["scope"]))
+        with pytest.raises(emulator.EmulatorError, match=f"sanitizer, rule {rule}: nothing orders"):
+            [c.clone() for c in solve(data)]
