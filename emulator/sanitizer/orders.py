@@ -10,21 +10,21 @@ _NARROW = ("mbarrier",)  # of the CTA unless they say more
 
 
 @lru_cache(maxsize=4096)
+def _has_order(opcode: str, order: str) -> bool:
+    parts = opcode.split(".")
+    if parts[0] in _WORDS:
+        return order in parts or "acq_rel" in parts
+    return "relaxed" not in parts
+
+
 def releases(opcode: str) -> bool:
     """Whether an arrival or a store releases what is before it."""
-    parts = opcode.split(".")
-    if parts[0] in _WORDS:
-        return "release" in parts or "acq_rel" in parts
-    return "relaxed" not in parts
+    return _has_order(opcode, "release")
 
 
-@lru_cache(maxsize=4096)
 def learns(opcode: str) -> bool:
     """Whether a wait or a load acquires."""
-    parts = opcode.split(".")
-    if parts[0] in _WORDS:
-        return "acquire" in parts or "acq_rel" in parts
-    return "relaxed" not in parts
+    return _has_order(opcode, "acquire")
 
 
 @lru_cache(maxsize=4096)
