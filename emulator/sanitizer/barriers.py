@@ -1,0 +1,130 @@
+"""Follows barriers and words: what those know who have arrived on them, or stored them, and who learns it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from emulator.sanitizer.clocks import KNOWN, UNSCOPED, Clock
+from emulator.sanitizer.orders import is_wide, learns, releases
+from emulator.sanitizer.scene import Scene, opcode_of, running_lanes
+
+if TYPE_CHECKING:
+    from emulator.hardware.async_operations import AsyncOperation
+    from emulator.hardware.mbarriers import MBarrier
+    from emulator.hardware.warp import Issuer, Warp
+
+KEPT = 32  # uses of a barrier for which a warp may still wait
+
+_Source = tuple[int | None, bool]
+"""Who has arrived: threads of a CTA of this rank, with a scope that is wider than the CTA; None: an operation."""
+_OPERATION: _Source = None, True
+
+
+class _MbarrierState:
+    """What those knew who have arrived on an mbarrier."""
+
+    def __init__(self, phase: int) -> None:
+        self.clocks: dict[_Source, Clock] = {}  # in this phase
+        self.over: dict[_Source, Clock] = {}  # in those that are over
+        self.phase = phase
+
+
+def _add(clocks: dict[_Source, Clock], source: _Source, clock: Clock) -> None:
+    if source in clocks:
+        clocks[source].join(clock)
+    else:
+        clocks[source] = clock.copy()
+
+
+class Barriers:
+    """The barriers of a cluster, and the words that order."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._reporter, self._kernel, self._warps = scene.reporter, scene.kernel, scene.warps
+        self._mbarriers: dict[MBarrier, _MbarrierState] = {}
+        self._uses: dict[object, dict[int, Clock]] = {}
+        self._words: dict[int, dict[_Source, Clock]] = {}
+
+    def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
+        """As `Causes.heard`."""
+        opcode = issuer[0].grid.entry.instructions[issuer[1]].opcode
+        source = (issuer[0].cta.rank, is_wide(opcode)) if opcode.startswith("mbarrier.arrive") else _OPERATION
+        if running is not None and running.cause is not None:
+            clock = running.cause.clock
+        else:
+            clock = self._released(issuer[0].warp, running_lanes(issuer[0].warp), opcode)
+        _add(self._state(barrier).clocks, source, clock)
+
+    def passed(self, barrier: MBarrier, warp: Warp) -> None:
+        """As `Causes.passed`."""
+        opcode = opcode_of(warp)
+        for (rank, wide), clock in self._state(barrier).over.items():
+            self._learn(warp, running_lanes(warp), clock, opcode, self._first_row(warp, rank, wide and is_wide(opcode)))
+
+    def _first_row(self, warp: Warp, rank: int | None, wide: bool) -> int:
+        """Of a clock that a CTA's threads have released, the first row that another warp learns. wide: both scopes."""
+        if rank is None or rank == warp.cta.rank or wide or not self._reporter.follows_scopes(self._kernel):
+            return KNOWN
+        return UNSCOPED
+
+    def _state(self, barrier: MBarrier) -> _MbarrierState:
+        state = self._mbarriers.get(barrier)
+        if state is None:
+            state = self._mbarriers[barrier] = _MbarrierState(barrier.phase)
+        if barrier.phase > state.phase:
+            for source, clock in state.clocks.items():
+                _add(state.over, source, clock)
+            state.clocks, state.phase = {}, barrier.phase
+        return state
+
+    def _released(self, warp: Warp, mask: int, opcode: str) -> Clock:
+        """What lanes release by an instruction."""
+        clock = self._warps[warp]
+        return clock.release(mask) if releases(opcode) else clock.release_relaxed(mask)
+
+    def _learn(self, warp: Warp, mask: int, clock: Clock, opcode: str, row: int = KNOWN) -> None:
+        """Lanes acquire by an instruction."""
+        if learns(opcode):
+            self._warps[warp].acquire(mask, clock, row)
+        else:
+            self._warps[warp].hear(mask, clock, row)
+
+    def arrived(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
+        """As `Causes.arrived`."""
+        uses = self._uses.setdefault(barrier, {})
+        clock = self._released(warp, mask, opcode_of(warp))
+        if generation in uses:
+            uses[generation].join(clock)
+        else:
+            uses[generation] = clock
+            uses.pop(generation - KEPT, None)
+
+    def met(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
+        """As `Causes.met`."""
+        clock = self._uses.get(barrier, {}).get(generation)
+        if clock is not None:
+            self._warps[warp].acquire(mask, clock)
+
+    def joined(self, warp: Warp, mask: int) -> None:
+        """As `Causes.joined`."""
+        clock = self._warps[warp]
+        clock.acquire(mask, clock.release(mask))
+
+    def fenced(self, warp: Warp) -> None:
+        """As `Causes.fenced`."""
+        self._warps[warp].fence_proxy(running_lanes(warp))
+
+    def fenced_threads(self, warp: Warp) -> None:
+        """As `Causes.fenced_threads`."""
+        self._warps[warp].fence(running_lanes(warp))
+
+    def told(self, warp: Warp, mask: int, key: int) -> None:
+        """As `Causes.told`."""
+        opcode = opcode_of(warp)
+        _add(self._words.setdefault(key, {}), (warp.cta.rank, is_wide(opcode)), self._released(warp, mask, opcode))
+
+    def learned(self, warp: Warp, mask: int, key: int) -> None:
+        """As `Causes.learned`."""
+        opcode = opcode_of(warp)
+        for (rank, wide), clock in self._words.get(key, {}).items():
+            self._learn(warp, mask, clock, opcode, self._first_row(warp, rank, wide and is_wide(opcode)))
