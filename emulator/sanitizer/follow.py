@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.execution import device
+from emulator.execution import device, status
 from emulator.sanitizer.accesses import Accesses
 from emulator.sanitizer.barriers import Barriers
 from emulator.sanitizer.columns import Columns
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
     from emulator.hardware.cluster import Cluster, Cta
     from emulator.hardware.warp import Issuer
+    from emulator.ptx.module import Entry
 
 
 class ClusterCauses:
@@ -63,9 +66,24 @@ class ClusterCauses:
 class Sanitizer:
     """`hardware.causes.Sanitizer`."""
 
-    def __init__(self, allowed: Iterable[str] = ()) -> None:
-        """allowed: rules that are waived. Raises ValueError for a name that is none."""
-        self._reporter = Reporter(allowed)
+    def __init__(self, allowed: Iterable[str] = (), schedules: Iterable[str] = ()) -> None:
+        """allowed: as `waivers.parse` takes each. schedules: under which launches are followed; none: under all.
+        Raises ValueError.
+        """
+        self._reporter, self._schedules = Reporter(allowed), tuple(schedules)
+
+    @property
+    def waivers(self) -> str:
+        """The rules that may be broken, and where."""
+        return str(self._reporter.waivers)
+
+    def follows(self, schedule: str) -> bool:
+        """As `Sanitizer.follows`."""
+        return not self._schedules or schedule in self._schedules
+
+    def read(self, entry: Entry) -> None:
+        """As `Sanitizer.read`."""
+        self._reporter.waivers.read(entry)
 
     def join(self, cluster: Cluster) -> None:
         """As `Sanitizer.join`."""
@@ -74,4 +92,15 @@ class Sanitizer:
 
 def install() -> None:
     """Launches of this process are followed (EMULATOR_SANITIZE)."""
-    device.sanitizer = Sanitizer(filter(None, os.environ.get("EMULATOR_SANITIZE_ALLOW", "").split(",")))
+
+    def listed(variable: str) -> list[str]:
+        return [text for text in os.environ.get(variable, "").split(",") if text]
+
+    device.sanitizer = sanitizer = Sanitizer(listed("EMULATOR_SANITIZE_ALLOW"), listed("EMULATOR_SANITIZE_SCHEDULE"))
+    if status.is_first():
+        atexit.register(lambda: _list_waivers(sanitizer))
+
+
+def _list_waivers(sanitizer: Sanitizer) -> None:
+    if sanitizer.waivers:
+        print(f"sanitizer: rules that were allowed to be broken: {sanitizer.waivers}", file=sys.stderr, flush=True)
