@@ -71,11 +71,13 @@ class Sanitizer:
         Raises ValueError.
         """
         self._reporter, self._schedules = Reporter(allowed), tuple(schedules)
+        self._has_followed = False
 
-    @property
-    def waivers(self) -> str:
-        """The rules that may be broken, and where."""
-        return str(self._reporter.waivers)
+    def list_waivers(self) -> None:
+        """Says on standard error which rules this process's launches were allowed to break."""
+        if self._has_followed and str(self._reporter.waivers):
+            text = f"sanitizer: rules that were allowed to be broken: {self._reporter.waivers}"
+            print(text, file=sys.stderr, flush=True)
 
     def follows(self, schedule: str) -> bool:
         """As `Sanitizer.follows`."""
@@ -83,6 +85,7 @@ class Sanitizer:
 
     def read(self, entry: Entry) -> None:
         """As `Sanitizer.read`."""
+        self._has_followed = True
         self._reporter.waivers.read(entry)
 
     def join(self, cluster: Cluster) -> None:
@@ -98,9 +101,4 @@ def install() -> None:
 
     device.sanitizer = sanitizer = Sanitizer(listed("EMULATOR_SANITIZE_ALLOW"), listed("EMULATOR_SANITIZE_SCHEDULE"))
     if status.is_first():
-        atexit.register(lambda: _list_waivers(sanitizer))
-
-
-def _list_waivers(sanitizer: Sanitizer) -> None:
-    if sanitizer.waivers:
-        print(f"sanitizer: rules that were allowed to be broken: {sanitizer.waivers}", file=sys.stderr, flush=True)
+        atexit.register(sanitizer.list_waivers)
