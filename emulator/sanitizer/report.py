@@ -95,7 +95,17 @@ ORDER = Rule(
     ".release at the arrival and .acquire at the wait, or fence.acq_rel before the one and behind the other",
     "Release and Acquire Patterns",
 )
-RULES = {rule.name: rule for rule in (THREADS, LANES, COPY, STAGING, TENSOR, COLUMNS, FRAGMENT, PROXY, SCOPE, ORDER)}
+LEFT = Rule(
+    "left-behind",
+    "work may reach a CTA that has exited, or somebody counts on more arrivals than come",
+    "a wait for the mbarrier, group or barrier by a thread of this CTA before its last thread exits; as many arrivals as "
+    "the barrier counts",
+    "Asynchronous operations; mbarrier; bar",
+)
+RULES = {
+    rule.name: rule
+    for rule in (THREADS, LANES, COPY, STAGING, TENSOR, COLUMNS, FRAGMENT, PROXY, SCOPE, ORDER, LEFT)
+}
 _OF_MISSING = {FENCED: PROXY, UNSCOPED: SCOPE, ANYWAY: ORDER}
 
 
@@ -140,6 +150,18 @@ class Reporter:
             f"  The usual way: {FRAGMENT.usual} (PTX ISA, {FRAGMENT.section}){self._waived}"
         )
 
+    def report_left(self, what: str, cta: Cta, issuer: Issuer, is_error: bool) -> None:
+        """Raises Fault for what a CTA leaves behind when it exits, or doubts it. issuer: of the last part of it."""
+        if LEFT.name in self.allowed or _is_allowed_at(issuer, LEFT):
+            return
+        text = (
+            f"sanitizer, rule {LEFT.name}: {cta.label} exits and leaves behind\n    {what}\n  : {LEFT.missing}.\n"
+            f"  The usual way: {LEFT.usual} (PTX ISA, {LEFT.section}){self._waived}"
+        )
+        if is_error:
+            raise Fault(text)
+        doubt(text, (issuer[0].grid.entry.name, issuer[1], LEFT.name))
+
     @property
     def _waived(self) -> str:
         return f"\n  Allowed: {', '.join(self.allowed)}" if self.allowed else ""
@@ -154,7 +176,7 @@ class Reporter:
         if columns and rule in (TENSOR, THREADS, STAGING, COPY):
             rule = COLUMNS
         place = f"column {conflict.place % 512:#x}" if columns else f"shared offset {conflict.place:#x}"
-        if rule.name in self.allowed or any(_is_allowed_at(access, rule) for access in (before, now)):
+        if rule.name in self.allowed or any(_is_allowed_at(access.issuer, rule) for access in (before, now)):
             return
         text = (
             f"sanitizer, rule {rule.name}: nothing orders\n"
@@ -177,9 +199,9 @@ def check_rule(name: str) -> str:
     return name
 
 
-def _is_allowed_at(access: Access, rule: Rule) -> bool:
+def _is_allowed_at(issuer: Issuer, rule: Rule) -> bool:
     """Whether the line of the kernel's source, where it is known, waives a rule: # sanitizer: allow RULE."""
-    group, index = access.issuer
+    group, index = issuer
     file, colon, line = (group.grid.entry.instructions[index].source or "").rpartition(":")
     if not colon or not line.isdecimal():
         return False
