@@ -1,15 +1,15 @@
-"""What a CTA leaves behind when its last thread exits: work that nobody has waited for, barriers that are half arrived on.
+"""What a CTA leaves behind when its last thread exits: work that nobody has waited for, barriers half arrived on.
 
 | left behind | verdict |
 |---|---|
-| an arrival of another CTA's, its copy or its commit, that no thread of this CTA has heard of | error: it may reach a CTA that has exited |
-| a bulk store that may still read this CTA's shared memory, its own copy to shared memory, `cp.async` | doubt |
+| an arrival, a copy or a commit of another CTA of which no thread of this one has heard | error |
+| bulk stores that may still read its shared memory, its own copies to it, `cp.async` | doubt |
 | a phase of an mbarrier, or a named barrier, on which some have arrived | doubt |
 | arrivals on the cluster's barrier for which nobody waits | doubt |
 
 Work that has not happened when the CTA exits is refused or doubted when it does (`Cta.alive`). Here the order of events
-decides, under every schedule alike. Phases that are over without a waiter are no matter: the last ones of most pipelines
-are. Nor are bytes that are expected and of which none has come: producers that CuTe DSL 4.5.2 compiles end so.
+decides, under every schedule alike. Phases that are over without a waiter are no matter: the last ones of most
+pipelines are. Nor are bytes that are expected and of which none has come: producers that CuTe DSL 4.5.2 compiles end so.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ class _Work(NamedTuple):
     """Asynchronous work, or an arrival, on the memory of a CTA."""
 
     issuer: Issuer
-    count: int  # of its agent
-    lanes: tuple[int, ...] = (0,)  # components of the agent that it has
+    until: int  # count of its agent
 
 
 @lru_cache(maxsize=4096)
@@ -110,7 +109,7 @@ class LeftBehind:
         """As `Causes.exited`."""
         known = self._known(cta)
         for agent, work in self._work[cta].items():
-            if known[agent] < work.count:
+            if known[agent] < work.until:
                 self._report_work(cta, work)
         for barrier in cta.mbarriers.values():
             if 0 < barrier.pending < barrier.expected and barrier.last is not None:
@@ -140,4 +139,3 @@ class LeftBehind:
         opcode = group.grid.entry.instructions[index].opcode
         text = f"{opcode} of {label(work.issuer)}, of whose end no thread of this CTA has heard"
         self._reporter.report_left(text, cta, work.issuer, is_error=group.cta is not cta)
-

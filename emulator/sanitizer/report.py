@@ -98,13 +98,12 @@ ORDER = Rule(
 LEFT = Rule(
     "left-behind",
     "work may reach a CTA that has exited, or somebody counts on more arrivals than come",
-    "a wait for the mbarrier, group or barrier by a thread of this CTA before its last thread exits; as many arrivals as "
-    "the barrier counts",
+    "a wait for the mbarrier, group or barrier by a thread of this CTA before its last thread exits; as many arrivals "
+    "as the barrier counts",
     "Asynchronous operations; mbarrier; bar",
 )
 RULES = {
-    rule.name: rule
-    for rule in (THREADS, LANES, COPY, STAGING, TENSOR, COLUMNS, FRAGMENT, PROXY, SCOPE, ORDER, LEFT)
+    rule.name: rule for rule in (THREADS, LANES, COPY, STAGING, TENSOR, COLUMNS, FRAGMENT, PROXY, SCOPE, ORDER, LEFT)
 }
 _OF_MISSING = {FENCED: PROXY, UNSCOPED: SCOPE, ANYWAY: ORDER}
 
