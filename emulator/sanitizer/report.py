@@ -91,7 +91,16 @@ ORDER = Rule(
     ".release at the arrival and .acquire at the wait, or fence.acq_rel before the one and behind the other",
     "Release and Acquire Patterns",
 )
-RULES = {rule.name: rule for rule in (THREADS, LANES, COPY, STAGING, TENSOR, COLUMNS, FRAGMENT, PROXY, SCOPE, ORDER)}
+LEFT = Rule(
+    "left-behind",
+    "work may reach a CTA that has exited, or somebody counts on more arrivals than come",
+    "a wait for the mbarrier, group or barrier by a thread of this CTA before its last thread exits; as many arrivals "
+    "as the barrier counts",
+    "Asynchronous operations; mbarrier; bar",
+)
+RULES = {
+    rule.name: rule for rule in (THREADS, LANES, COPY, STAGING, TENSOR, COLUMNS, FRAGMENT, PROXY, SCOPE, ORDER, LEFT)
+}
 _OF_MISSING = {FENCED: PROXY, UNSCOPED: SCOPE, ANYWAY: ORDER}
 
 
@@ -137,6 +146,18 @@ class Reporter:
             f"  : {FRAGMENT.missing}.\n"
             f"  The usual way: {FRAGMENT.usual} (PTX ISA, {FRAGMENT.section}){self._waived}"
         )
+
+    def report_left(self, what: str, cta: Cta, issuer: Issuer, is_error: bool) -> None:
+        """Raises Fault for what a CTA leaves behind when it exits, or doubts it. issuer: of the last part of it."""
+        if self.allows(LEFT, issuer):
+            return
+        text = (
+            f"sanitizer, rule {LEFT.name}: {cta.label} exits and leaves behind\n    {what}\n  : {LEFT.missing}.\n"
+            f"  The usual way: {LEFT.usual} (PTX ISA, {LEFT.section}){self._waived}"
+        )
+        if is_error:
+            raise Fault(text)
+        doubt(text, (issuer[0].grid.entry.name, issuer[1], LEFT.name))
 
     @property
     def _waived(self) -> str:
