@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emulator.sanitizer.clocks import KNOWN, UNSCOPED, Clock
-from emulator.sanitizer.orders import is_wide, learns, releases
-from emulator.sanitizer.scene import Scene, opcode_of, running_lanes
+from emulator.sanitizer.clocks import FENCED, FENCED_GLOBAL, KNOWN, UNSCOPED, Clock
+from emulator.sanitizer.orders import is_of_device, is_wide, learns, releases
+from emulator.sanitizer.scene import Scene, is_global, opcode_of, running_lanes
 
 if TYPE_CHECKING:
     from emulator.hardware.async_operations import AsyncOperation
     from emulator.hardware.mbarriers import MBarrier
     from emulator.hardware.warp import Issuer, Warp
 
+_FENCED_BY = {
+    None: (FENCED, FENCED_GLOBAL),
+    "global": (FENCED_GLOBAL,),
+    "shared::cta": (FENCED,),
+    "shared::cluster": (FENCED,),
+}
+"""State space of fence.proxy.async -> rows of a clock."""
 KEPT = 32  # uses of a barrier for which a warp may still wait
 
 _Source = tuple[int | None, bool]
@@ -40,10 +47,12 @@ class Barriers:
     """The barriers of a cluster, and the words that order."""
 
     def __init__(self, scene: Scene) -> None:
+        self._scene = scene
         self._reporter, self._kernel, self._warps = scene.reporter, scene.kernel, scene.warps
         self._mbarriers: dict[MBarrier, _MbarrierState] = {}
         self._uses: dict[object, dict[int, Clock]] = {}
         self._words: dict[int, dict[_Source, Clock]] = {}
+        self._seen: dict[tuple[Warp, int], tuple[int, int]] = {}  # words of global memory: (version, lanes)
 
     def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
         """As `Causes.heard`."""
@@ -110,9 +119,13 @@ class Barriers:
         clock = self._warps[warp]
         clock.acquire(mask, clock.release(mask))
 
-    def fenced(self, warp: Warp) -> None:
+    def fenced(self, warp: Warp, space: str | None) -> None:
         """As `Causes.fenced`."""
-        self._warps[warp].fence_proxy(running_lanes(warp))
+        self._warps[warp].fence_proxy(running_lanes(warp), _FENCED_BY[space])
+
+    def fenced_maps(self, warp: Warp, acquires: bool) -> None:
+        """As `Causes.fenced_maps`."""
+        self._warps[warp].fence_maps(running_lanes(warp), acquires)
 
     def fenced_threads(self, warp: Warp) -> None:
         """As `Causes.fenced_threads`."""
@@ -121,10 +134,34 @@ class Barriers:
     def told(self, warp: Warp, mask: int, key: int) -> None:
         """As `Causes.told`."""
         opcode = opcode_of(warp)
-        _add(self._words.setdefault(key, {}), (warp.cta.rank, is_wide(opcode)), self._released(warp, mask, opcode))
+        clock = self._released(warp, mask, opcode)
+        _add(self._words.setdefault(key, {}), (warp.cta.rank, is_wide(opcode)), clock)
+        if is_global(key):
+            self._scene.words.tell(self._scene, key, clock, is_of_device(opcode))
 
     def learned(self, warp: Warp, mask: int, key: int) -> None:
         """As `Causes.learned`."""
         opcode = opcode_of(warp)
         for (rank, wide), clock in self._words.get(key, {}).items():
             self._learn(warp, mask, clock, opcode, self._first_row(warp, rank, wide and is_wide(opcode)))
+        if is_global(key):
+            self._learn_of_others(warp, mask, key, opcode)
+
+    def _learn_of_others(self, warp: Warp, mask: int, key: int, opcode: str) -> None:
+        """Lanes learn from a word what other clusters have told, unless they have since anybody told more."""
+        words = self._scene.words
+        version = words.version(key)
+        seen = self._seen.get((warp, key))
+        if not version or (seen is not None and seen[0] == version and not mask & ~seen[1]):
+            return
+        self._seen[warp, key] = version, mask
+        follows_scopes = self._reporter.follows_scopes(self._kernel)
+        for clock, row in words.told(self._scene, key, is_of_device(opcode), follows_scopes):
+            self._learn(warp, mask, clock, opcode, row)
+            words.learned(self._scene.home, clock)
+
+    def waited_for(self, warp: Warp, grid: int) -> None:
+        """As `Causes.waited_for`."""
+        clock = self._scene.words.end(grid).at_home(self._scene.home, self._scene.agents)
+        self._warps[warp].acquire(running_lanes(warp), clock)
+        self._scene.words.learned(self._scene.home, clock)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,23 +13,26 @@ from emulator.execution import device
 from emulator.sanitizer.accesses import Accesses
 from emulator.sanitizer.barriers import Barriers
 from emulator.sanitizer.columns import Columns
+from emulator.sanitizer.global_accesses import GlobalAccesses
 from emulator.sanitizer.operations import Operations
 from emulator.sanitizer.report import Reporter
 from emulator.sanitizer.scene import Scene
 from emulator.sanitizer.shadow import Shadow
+from emulator.sanitizer.words import Words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from emulator.hardware.cluster import Cluster, Cta
+    from emulator.hardware.memory import GlobalMemory
     from emulator.hardware.warp import Issuer
 
 
 class ClusterCauses:
     """`hardware.causes.Causes` of one cluster."""
 
-    def __init__(self, cluster: Cluster, reporter: Reporter) -> None:
-        scene = Scene(cluster, reporter)
+    def __init__(self, cluster: Cluster, reporter: Reporter, words: Words) -> None:
+        self.scene = scene = Scene(cluster, reporter, words)
         self._columns = columns = Columns(scene.agents, scene.warps, reporter)
         operations, barriers, accesses = Operations(scene), Barriers(scene), Accesses(scene)
 
@@ -38,7 +42,8 @@ class ClusterCauses:
         self.lane_copies_completed = operations.lane_copies_completed
         self.heard, self.passed = barriers.heard, barriers.passed
         self.arrived, self.met, self.joined = barriers.arrived, barriers.met, barriers.joined
-        self.fenced, self.fenced_threads = barriers.fenced, barriers.fenced_threads
+        self.fenced, self.fenced_maps = barriers.fenced, barriers.fenced_maps
+        self.fenced_threads, self.waited_for = barriers.fenced_threads, barriers.waited_for
         self.told, self.learned = barriers.told, barriers.learned
         self.allocated, self.freed = columns.allocated, columns.freed
         self.fragments_completed, self.fragments_used = columns.completed, columns.used
@@ -66,10 +71,21 @@ class Sanitizer:
     def __init__(self, allowed: Iterable[str] = ()) -> None:
         """allowed: rules that are waived. Raises ValueError for a name that is none."""
         self._reporter = Reporter(allowed)
+        self._words = Words()
+
+    @contextmanager
+    def following(self, memory: GlobalMemory) -> Iterator[None]:
+        """As `Sanitizer.following`."""
+        accesses = GlobalAccesses(memory, self._reporter)
+        self._words, memory.observer, memory.notes_only = accesses.words, accesses.observe, True
+        try:
+            yield
+        finally:
+            memory.observer, memory.notes_only = None, False
 
     def join(self, cluster: Cluster) -> None:
         """As `Sanitizer.join`."""
-        cluster.causes = ClusterCauses(cluster, self._reporter)
+        cluster.causes = ClusterCauses(cluster, self._reporter, self._words)
 
 
 def install() -> None:
