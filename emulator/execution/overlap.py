@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import numpy as np
 
@@ -162,5 +163,6 @@ def run(grids: Sequence[Grid], schedule: Schedule, meter: Meter | None = None) -
     """
     for before, grid in zip(grids, grids[1:]):
         grid.predecessors = [before]
-    with np.errstate(all="ignore"):
+    sanitizer = grids[0].sanitizer
+    with np.errstate(all="ignore"), nullcontext() if sanitizer is None else sanitizer.following(grids[0].memory):
         OverlappingMachine(schedule, grids, grids[0].properties, meter).run_grids()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,15 +15,18 @@ from emulator.execution import device, status
 from emulator.sanitizer.accesses import Accesses
 from emulator.sanitizer.barriers import Barriers
 from emulator.sanitizer.columns import Columns
+from emulator.sanitizer.global_accesses import GlobalAccesses
 from emulator.sanitizer.operations import Operations
 from emulator.sanitizer.report import Reporter
 from emulator.sanitizer.scene import Scene
 from emulator.sanitizer.shadow import Shadow
+from emulator.sanitizer.words import Words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from emulator.hardware.cluster import Cluster, Cta
+    from emulator.hardware.memory import GlobalMemory
     from emulator.hardware.warp import Issuer
     from emulator.ptx.module import Entry
 
@@ -30,8 +34,8 @@ if TYPE_CHECKING:
 class ClusterCauses:
     """`hardware.causes.Causes` of one cluster."""
 
-    def __init__(self, cluster: Cluster, reporter: Reporter) -> None:
-        scene = Scene(cluster, reporter)
+    def __init__(self, cluster: Cluster, reporter: Reporter, words: Words) -> None:
+        self.scene = scene = Scene(cluster, reporter, words)
         self._columns = columns = Columns(scene.agents, scene.warps, reporter)
         operations, barriers, accesses = Operations(scene), Barriers(scene), Accesses(scene)
 
@@ -41,7 +45,8 @@ class ClusterCauses:
         self.lane_copies_completed = operations.lane_copies_completed
         self.heard, self.passed = barriers.heard, barriers.passed
         self.arrived, self.met, self.joined = barriers.arrived, barriers.met, barriers.joined
-        self.fenced, self.fenced_threads = barriers.fenced, barriers.fenced_threads
+        self.fenced, self.fenced_maps = barriers.fenced, barriers.fenced_maps
+        self.fenced_threads, self.waited_for = barriers.fenced_threads, barriers.waited_for
         self.told, self.learned = barriers.told, barriers.learned
         self.allocated, self.freed = columns.allocated, columns.freed
         self.fragments_completed, self.fragments_used = columns.completed, columns.used
@@ -71,6 +76,7 @@ class Sanitizer:
         Raises ValueError.
         """
         self._reporter, self._schedules = Reporter(allowed), tuple(schedules)
+        self._words = Words()
         self._has_followed = False
 
     def list_waivers(self) -> None:
@@ -88,9 +94,19 @@ class Sanitizer:
         self._has_followed = True
         self._reporter.waivers.read(entry)
 
+    @contextmanager
+    def following(self, memory: GlobalMemory) -> Iterator[None]:
+        """As `Sanitizer.following`."""
+        accesses = GlobalAccesses(memory, self._reporter)
+        self._words, memory.observer, memory.notes_only = accesses.words, accesses.observe, True
+        try:
+            yield
+        finally:
+            memory.observer, memory.notes_only = None, False
+
     def join(self, cluster: Cluster) -> None:
         """As `Sanitizer.join`."""
-        cluster.causes = ClusterCauses(cluster, self._reporter)
+        cluster.causes = ClusterCauses(cluster, self._reporter, self._words)
 
 
 def install() -> None:
