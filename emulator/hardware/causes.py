@@ -86,6 +86,9 @@ class Causes(Protocol):
     def fragments_used(self, g: ActiveGroup, loads: Sequence[int]) -> None:
         """The warp is about to use what these instructions, all tcgen05.ld, load."""
 
+    def exited(self, cta: Cta) -> None:
+        """The last thread of a CTA exits."""
+
 
 class Sanitizer(Protocol):
     """Follows the events of launches."""

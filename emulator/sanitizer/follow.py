@@ -16,6 +16,7 @@ from emulator.sanitizer.accesses import Accesses
 from emulator.sanitizer.barriers import Barriers
 from emulator.sanitizer.columns import Columns
 from emulator.sanitizer.global_accesses import GlobalAccesses
+from emulator.sanitizer.left_behind import LeftBehind
 from emulator.sanitizer.operations import Operations
 from emulator.sanitizer.report import Reporter
 from emulator.sanitizer.scene import Scene
@@ -25,10 +26,13 @@ from emulator.sanitizer.words import Words
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from emulator.hardware.async_operations import AsyncOperation
     from emulator.hardware.cluster import Cluster, Cta
+    from emulator.hardware.mbarriers import MBarrier
     from emulator.hardware.memory import GlobalMemory
-    from emulator.hardware.warp import Issuer
+    from emulator.hardware.warp import ActiveGroup, Issuer, Warp
     from emulator.ptx.module import Entry
+    from emulator.sanitizer.clocks import Cause
 
 
 class ClusterCauses:
@@ -37,14 +41,15 @@ class ClusterCauses:
     def __init__(self, cluster: Cluster, reporter: Reporter, words: Words) -> None:
         self.scene = scene = Scene(cluster, reporter, words)
         self._columns = columns = Columns(scene.agents, scene.warps, reporter)
-        operations, barriers, accesses = Operations(scene), Barriers(scene), Accesses(scene)
+        self._operations, self._barriers, self._accesses = Operations(scene), Barriers(scene), Accesses(scene)
+        operations, barriers = self._operations, self._barriers
+        self._left = LeftBehind(cluster, scene)
+        self.exited = self._left.exited
 
-        self.issued = operations.issued
         self.committed, self.completed = operations.committed, operations.completed
         self.lane_copies_committed = operations.lane_copies_committed
         self.lane_copies_completed = operations.lane_copies_completed
-        self.heard, self.passed = barriers.heard, barriers.passed
-        self.arrived, self.met, self.joined = barriers.arrived, barriers.met, barriers.joined
+        self.passed, self.joined = barriers.passed, barriers.joined
         self.fenced, self.fenced_maps = barriers.fenced, barriers.fenced_maps
         self.fenced_threads, self.waited_for = barriers.fenced_threads, barriers.waited_for
         self.told, self.learned = barriers.told, barriers.learned
@@ -55,12 +60,50 @@ class ClusterCauses:
         for cta in cluster.ctas:
             cta.shared.marks = None  # its rule is one of these
             cta.shared.notes_only = True
-            cta.shared.observer = partial(accesses.access, cta, Shadow(len(cta.shared.data)))
+            cta.shared.observer = partial(self._access, cta, Shadow(len(cta.shared.data)))
             nothing = np.zeros(len(cta.shared.live_barriers.addresses), np.uint64)
             cta.tmem.observer = partial(self.touched, cta)
             for warp in cta.warps:  # compiled code leaves all operations on mbarriers to Python
                 warp.registers.context.barriers = nothing.ctypes.data
             self._nothing.append(nothing)
+
+    def issued(self, g: ActiveGroup, issuer: Issuer, cause: AsyncOperation | None) -> Cause:
+        """As `Causes.issued`."""
+        found = self._operations.issued(g, issuer, cause)
+        if cause is None:
+            self._left.issued(found)
+        return found
+
+    def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
+        """As `Causes.heard`."""
+        self._barriers.heard(barrier, issuer, running)
+        self._left.heard(barrier, issuer, running)
+
+    def arrived(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
+        """As `Causes.arrived`."""
+        self._barriers.arrived(barrier, generation, warp, mask)
+        self._left.arrived(barrier, generation, warp)
+
+    def met(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
+        """As `Causes.met`."""
+        self._barriers.met(barrier, generation, warp, mask)
+        self._left.met(barrier, generation)
+
+    def _access(
+        self,
+        cta: Cta,
+        shadow: Shadow,
+        kind: str,
+        proxy: str,
+        place: int | np.ndarray,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        issuer: Issuer | None,
+    ) -> None:
+        """The observer of a CTA's shared memory."""
+        self._accesses.access(cta, shadow, kind, proxy, place, shape, strides, issuer)
+        if kind == "store":
+            self._left.landed(cta, place)
 
     def touched(self, cta: Cta, issuer: Issuer, reads: int, writes: int) -> None:
         """As `Causes.touched`."""

@@ -12,6 +12,7 @@ from emulator.sanitizer.waivers import Waivers, parse
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from emulator.hardware.cluster import Cta
     from emulator.hardware.warp import Issuer
     from emulator.sanitizer.history import Access, Conflict
 
@@ -130,11 +131,18 @@ MAP = Rule(
     "is written again; before the copy is issued, an order behind the map's stores",
     "Tensor-map",
 )
+LEFT = Rule(
+    "left-behind",
+    "work may reach a CTA that has exited, or somebody counts on more arrivals than come",
+    "a wait for the mbarrier, group or barrier by a thread of this CTA before its last thread exits; as many arrivals "
+    "as the barrier counts",
+    "Asynchronous operations; mbarrier; bar",
+)
 RULES = {
     rule.name: rule
     for rule in (
         *(THREADS, LANES, CLUSTERS, LAUNCH, COPY, STAGING, BULK_STORE, TENSOR, COLUMNS, FRAGMENT, MAP, PROXY),
-        *(PROXY_GLOBAL, MAP_FENCE, SCOPE, ORDER),
+        *(PROXY_GLOBAL, MAP_FENCE, SCOPE, ORDER, LEFT),
     )
 }
 _OF_MISSING = {FENCED: PROXY, FENCED_GLOBAL: PROXY_GLOBAL, MAPPED: MAP_FENCE, UNSCOPED: SCOPE, ANYWAY: ORDER}
@@ -200,6 +208,18 @@ class Reporter:
             f"  : {FRAGMENT.missing}.\n"
             f"  The usual way: {FRAGMENT.usual} (PTX ISA, {FRAGMENT.section}){self._waived}"
         )
+
+    def report_left(self, what: str, cta: Cta, issuer: Issuer, is_error: bool) -> None:
+        """Raises Fault for what a CTA leaves behind when it exits, or doubts it. issuer: of the last part of it."""
+        if self.allows(LEFT, issuer):
+            return
+        text = (
+            f"sanitizer, rule {LEFT.name}: {cta.label} exits and leaves behind\n    {what}\n  : {LEFT.missing}.\n"
+            f"  The usual way: {LEFT.usual} (PTX ISA, {LEFT.section}){self._waived}"
+        )
+        if is_error:
+            raise Fault(text)
+        doubt(text, (issuer[0].grid.entry.name, issuer[1], LEFT.name))
 
     @property
     def _waived(self) -> str:
