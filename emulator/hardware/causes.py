@@ -27,6 +27,12 @@ class Causes(Protocol):
     def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
         """An arrival on an mbarrier, or bytes of it, are about to count."""
 
+    def initialised(self, barrier: MBarrier, warp: Warp, mask: int) -> None:
+        """mbarrier.init by lanes."""
+
+    def fenced_initialisation(self, warp: Warp) -> None:
+        """fence.mbarrier_init of the lanes that run."""
+
     def passed(self, barrier: MBarrier, warp: Warp) -> None:
         """The lanes that run have seen that the mbarrier's last phase is over."""
 

@@ -16,10 +16,12 @@ from emulator.sanitizer.accesses import Accesses
 from emulator.sanitizer.barriers import Barriers
 from emulator.sanitizer.columns import Columns
 from emulator.sanitizer.global_accesses import GlobalAccesses
+from emulator.sanitizer.initialisations import Initialisations
 from emulator.sanitizer.left_behind import LeftBehind
 from emulator.sanitizer.operations import Operations
 from emulator.sanitizer.report import Reporter
-from emulator.sanitizer.scene import Scene
+from emulator.sanitizer.scene import Scene, running_lanes
+from emulator.sanitizer.scene import running as executed
 from emulator.sanitizer.shadow import Shadow
 from emulator.sanitizer.words import Words
 
@@ -45,11 +47,13 @@ class ClusterCauses:
         operations, barriers = self._operations, self._barriers
         self._left = LeftBehind(cluster, scene)
         self.exited = self._left.exited
+        self._initialisations = initialisations = Initialisations(scene)
+        self.initialised = initialisations.initialised
 
         self.committed, self.completed = operations.committed, operations.completed
         self.lane_copies_committed = operations.lane_copies_committed
         self.lane_copies_completed = operations.lane_copies_completed
-        self.passed, self.joined = barriers.passed, barriers.joined
+        self.joined = barriers.joined
         self.fenced, self.fenced_maps = barriers.fenced, barriers.fenced_maps
         self.fenced_threads, self.waited_for = barriers.fenced_threads, barriers.waited_for
         self.told, self.learned = barriers.told, barriers.learned
@@ -76,8 +80,21 @@ class ClusterCauses:
 
     def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
         """As `Causes.heard`."""
+        if running is not None and running.cause is not None:
+            self._initialisations.used_by_operation(barrier, issuer, running.cause.clock)
+        else:
+            self._initialisations.used_by_threads(barrier, issuer, running_lanes(issuer[0].warp))
         self._barriers.heard(barrier, issuer, running)
         self._left.heard(barrier, issuer, running)
+
+    def passed(self, barrier: MBarrier, warp: Warp) -> None:
+        """As `Causes.passed`."""
+        self._initialisations.used_by_threads(barrier, executed(warp), running_lanes(warp))
+        self._barriers.passed(barrier, warp)
+
+    def fenced_initialisation(self, warp: Warp) -> None:
+        """As `Causes.fenced_initialisation`."""
+        self._initialisations.fenced(warp, running_lanes(warp))
 
     def arrived(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
         """As `Causes.arrived`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from emulator.errors import Fault, doubt
+from emulator.errors import Fault, doubt, ordering_fault
 from emulator.hardware.barriers import label
 from emulator.sanitizer.clocks import ANYWAY, FENCED, FENCED_GLOBAL, MAPPED, UNSCOPED
 from emulator.sanitizer.waivers import Waivers, parse
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from emulator.hardware.cluster import Cta
+    from emulator.hardware.mbarriers import MBarrier
     from emulator.hardware.warp import Issuer
     from emulator.sanitizer.history import Access, Conflict
 
@@ -91,6 +92,13 @@ ORDER = Rule(
     ".release at the arrival and .acquire at the wait, or fence.acq_rel before the one and behind the other",
     "Release and Acquire Patterns",
 )
+INITIALISATION = Rule(
+    "initialisation",
+    "it may not see that the mbarrier has been initialised",
+    "fence.mbarrier_init.release.cluster by the thread that initialises it, before a barrier that both take part in, "
+    "of the cluster for another CTA",
+    "membar/fence",
+)
 CLUSTERS = Rule(
     "clusters",
     "these CTAs of one launch are not in one cluster, and nothing that one does before it tells the other",
@@ -142,7 +150,7 @@ RULES = {
     rule.name: rule
     for rule in (
         *(THREADS, LANES, CLUSTERS, LAUNCH, COPY, STAGING, BULK_STORE, TENSOR, COLUMNS, FRAGMENT, MAP, PROXY),
-        *(PROXY_GLOBAL, MAP_FENCE, SCOPE, ORDER, LEFT),
+        *(PROXY_GLOBAL, MAP_FENCE, INITIALISATION, SCOPE, ORDER, LEFT),
     )
 }
 _OF_MISSING = {FENCED: PROXY, FENCED_GLOBAL: PROXY_GLOBAL, MAPPED: MAP_FENCE, UNSCOPED: SCOPE, ANYWAY: ORDER}
@@ -221,6 +229,20 @@ class Reporter:
             raise Fault(text)
         doubt(text, (issuer[0].grid.entry.name, issuer[1], LEFT.name))
 
+    def report_initialisation(self, barrier: MBarrier, user: Issuer, initialiser: Issuer, by_thread: bool) -> None:
+        """Raises Fault for a use of an mbarrier whose initialisation may not be seen; a lenient run warns."""
+        if self.allows(INITIALISATION, user, initialiser):
+            return
+        group, index = user
+        how = "by its thread" if by_thread else "through the async proxy"
+        ordering_fault(
+            f"sanitizer, rule {INITIALISATION.name}: nothing orders\n"
+            f"    {_instruction(user)}, which uses the {barrier.name} {how}\n  behind\n"
+            f"    {_instruction(initialiser)}\n  : {INITIALISATION.missing}.\n"
+            f"  The usual way: {INITIALISATION.usual} (PTX ISA, {INITIALISATION.section}){self._waived}",
+            (group.grid.entry.name, initialiser[1], index, INITIALISATION.name),
+        )
+
     @property
     def _waived(self) -> str:
         return f"\n  Allowed: {self.waivers}" if str(self.waivers) else ""
@@ -253,11 +275,15 @@ def _opcode(access: Access) -> str:
     return group.grid.entry.instructions[index].opcode
 
 
-def _text(access: Access) -> str:
-    group, index = access.issuer
+def _instruction(issuer: Issuer, lanes: str = "") -> str:
+    group, index = issuer
     instruction = group.grid.entry.instructions[index]
-    lanes = "" if access.lanes in (0, 0xFFFFFFFF) else f", lanes {access.lanes:#010x}"
     source = f", {instruction.source}" if instruction.source else ""
+    return f"{instruction.opcode} of {label(issuer)}{lanes}{source}"
+
+
+def _text(access: Access) -> str:
+    lanes = "" if access.lanes in (0, 0xFFFFFFFF) else f", lanes {access.lanes:#010x}"
     how = "writes" if access.is_write else "reads"
     proxy = "generic" if not access.is_async else "tensormap" if access.fence == MAPPED else "async"
-    return f"{instruction.opcode} of {label(access.issuer)}{lanes}{source}, which {how} through the {proxy} proxy"
+    return f"{_instruction(access.issuer, lanes)}, which {how} through the {proxy} proxy"
