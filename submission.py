@@ -913,9 +913,11 @@ class Gemm:
                                 mbarrier_arrive(smem + (plan.at.acc_empty + 8 * accumulator), plan)
                     if cta.promises & OUTPUT_FREE == 0:
                         grid_wait()
-                    for token in cutlass.range_constexpr(0, plan.epilogue_tokens, 2):
-                        pair = transpose_pair(pack_f16x2(values[token], values[token + 1]), selector)
-                        store_if_positive(stored_tokens - (first + token), output + (first + token) * pitch, pair)
+                    # All shuffles before all stores: in PTX's order a store would wait for its own.
+                    pairs = [transpose_pair(pair, selector) for pair in map(pack_f16x2, values[::2], values[1::2])]
+                    for i in cutlass.range_constexpr(len(pairs)):
+                        token = first + 2 * i
+                        store_if_positive(stored_tokens - token, output + token * pitch, pairs[i])
                 used += 1
         # One cluster is enough to keep launches ending in order; the others make room.
         if cta.cluster == 0:
