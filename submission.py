@@ -494,6 +494,7 @@ grid_wait = instruction("griddepcontrol.wait;")
 grid_launch_dependents = instruction("griddepcontrol.launch_dependents;")
 
 # Bulk copies.
+prefetch_map = instruction("prefetch.tensormap [$0];", "l")  # tensor map
 tma_load = instruction(  # SMEM, tensor map, column, row, barrier
     "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [$0], [$1, {$2, $3}], [$4];",
     "r,l,r,r,r",
@@ -729,8 +730,6 @@ class Gemm:
     def load(self, cta: Cta, weight_maps: list, token_maps: tuple, weight_scales: list, token_scales: tuple):
         """Load role, one thread per CTA: fill a stage as soon as the MMA role has emptied it, weights before tokens."""
         plan, smem, rank = self.plan, cta.smem, cta.rank
-        if cta.promises & OPERANDS_READY == 0:
-            grid_wait()
         stage, phase = Int32(0), Int32(0)
         for tile in cutlass.range(cta.cluster, cta.tiles, cta.clusters, unroll=1):
             weight_block, token_row, m = cta.position(tile)
@@ -747,6 +746,11 @@ class Gemm:
             token_sf = cta.of_group(token_scales, tile) + token_row // 128 * row_sf
             last_atom = (m - 1) // 128 - token_row // 128
             parts = cta.parts(token_row, m)
+            if cta.promises & OPERANDS_READY == 0:
+                # Maps are parameters of the launch: they may be fetched, and addresses computed, before its wait.
+                for tensor_map in (*weight_map, token_map):
+                    prefetch_map(tensor_map)
+                grid_wait()
 
             for k_start in cutlass.range(k_begin, k_end, K_TILE, unroll=1):
                 full = smem + (plan.at.full + 8 * stage)
