@@ -111,7 +111,7 @@ class Device:
         self._chain: list[Launch] = []
         self._kept: list[object] = []
         self._workspace = np.zeros(WORKSPACE_BYTES, np.uint8)
-        self._programs: dict[tuple[int, str, Recording | None], _Translated] = {}
+        self._programs: dict[tuple[int, str, Recording | None, bool], _Translated] = {}
         # Reentrant: a finalizer that runs inside of a launch may call torch, which synchronizes.
         self._lock = threading.RLock()
 
@@ -226,11 +226,14 @@ class Device:
             self._kept = []
 
     def _translated(self, entry: Entry, recording: Recording | None) -> _Translated:
-        key = id(entry), self.engine, recording
+        key = id(entry), self.engine, recording, self.sanitizer is not None
         known = self._programs.get(key)
         if known is None:
-            translator = translate.translate if recording is None else recording.translate
-            program = translator(entry, self.engine == "native")
+            kernels = self.engine == "native"
+            if recording is None:
+                program = translate.translate(entry, kernels, heeds=self.sanitizer is not None)
+            else:
+                program = recording.translate(entry, kernels)
             allows = any(i.opcode == "griddepcontrol.launch_dependents" for i in program.entry.instructions)
             known = self._programs[key] = _Translated(entry, program, allows)
             if entry.scope is not None:

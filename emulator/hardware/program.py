@@ -21,6 +21,20 @@ if TYPE_CHECKING:
 DONE = -(1 << 30)  # the result of a turn in which the group has parted or ended
 
 
+@dataclass(frozen=True)
+class Heeded:
+    """What there is to know of a program's registers, to follow uninitialised bits in them."""
+
+    defines: list[tuple[str, ...]]
+    """By instruction: the registers that it writes."""
+    uses: list[tuple[str, ...]]
+    """By instruction: those that it reads, the guard included."""
+    unwritten: frozenset[str]
+    """Those that may be read before they are written."""
+    places: dict[str, tuple[int, int, bool]]
+    """Register -> (offset in the register file, bits, whether it has a value, or a predicate a bit, for each lane)."""
+
+
 @dataclass
 class Program:
     """A kernel as row code in segments: runs of instructions that an active group executes at a stretch."""
@@ -41,6 +55,7 @@ class Program:
     dynamic_shared_offset: int  # bytes, from the start of a CTA's shared memory
     local_bytes: int  # per thread
     inter_cta: bool  # CTAs may communicate through global memory
+    heeded: Heeded | None = None  # of programs whose registers are followed
     printing_schedule: str | None = None  # the only schedule whose printf output appears; None: all
 
     @cached_property

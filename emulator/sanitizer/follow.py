@@ -17,6 +17,7 @@ from emulator.sanitizer.operations import Operations
 from emulator.sanitizer.report import Reporter
 from emulator.sanitizer.scene import Scene
 from emulator.sanitizer.shadow import Shadow
+from emulator.sanitizer.uninitialised import Uninitialised
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,6 +39,10 @@ class ClusterCauses:
         operations, barriers = self._operations, self._barriers
         self._left = LeftBehind(scene)
         self.exited = self._left.exited
+        self._uninitialised = followed = Uninitialised(scene)
+        self.heeded, self.found, self.loaded = followed.heeded, followed.found, followed.loaded
+        self.landed, self.stores_tile, self.stores_bulk = followed.landed, followed.stores_tile, followed.stores_bulk
+        self.fragment = followed.fragment
 
         self.committed, self.completed = operations.committed, operations.completed
         self.lane_copies_committed = operations.lane_copies_committed
@@ -96,6 +101,8 @@ class ClusterCauses:
         self._accesses.access(cta, shadow, kind, proxy, place, shape, strides, issuer)
         if kind == "store":
             self._left.landed(cta, place)
+        assert issuer is not None
+        self._uninitialised.accessed(cta, kind, place, shape[0], issuer, cta.machine.running)
 
     def touched(self, cta: Cta, issuer: Issuer, reads: int, writes: int) -> None:
         """As `Causes.touched`."""

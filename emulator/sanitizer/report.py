@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from emulator.hardware.cluster import Cta
     from emulator.hardware.warp import Issuer
+    from emulator.sanitizer.origins import Origin
     from emulator.sanitizer.shadow import Access, Conflict
 
 
@@ -102,8 +103,15 @@ LEFT = Rule(
     "as the barrier counts",
     "Asynchronous operations; mbarrier; bar",
 )
+UNINITIALISED = Rule(
+    "uninitialised",
+    "what it holds is left to chance",
+    "a store, a copy or an MMA that does not accumulate, before it is read; for what lies outside of the data a zero",
+    "State Spaces",
+)
 RULES = {
-    rule.name: rule for rule in (THREADS, LANES, COPY, STAGING, TENSOR, COLUMNS, FRAGMENT, PROXY, SCOPE, ORDER, LEFT)
+    rule.name: rule
+    for rule in (THREADS, LANES, COPY, STAGING, TENSOR, COLUMNS, FRAGMENT, PROXY, SCOPE, ORDER, LEFT, UNINITIALISED)
 }
 _OF_MISSING = {FENCED: PROXY, UNSCOPED: SCOPE, ANYWAY: ORDER}
 
@@ -149,6 +157,22 @@ class Reporter:
             f"  The usual way: {FRAGMENT.usual} (PTX ISA, {FRAGMENT.section}){self._waived}"
         )
 
+    def report_uninitialised(self, what: str, issuer: Issuer, lanes: int, origin: Origin, is_doubt: bool) -> None:
+        """Raises Fault for an instruction whose effect depends on what nobody has written. what: how. lanes: a mask."""
+        allowed_at = any(_is_allowed_at(place, UNINITIALISED) for place in (issuer, origin.issuer) if place is not None)
+        if UNINITIALISED.name in self.allowed or allowed_at:
+            return
+        by = f", lanes {lanes:#010x}" if lanes not in (0, 0xFFFFFFFF) else ""
+        read = "" if origin.issuer is None else f"\n  read by\n    {_named(origin.issuer)}"
+        text = (
+            f"sanitizer, rule {UNINITIALISED.name}: nobody has written\n    {what}, of\n    {_named(issuer)}{by}\n"
+            f"  It comes from {origin.place}{read}\n  : {UNINITIALISED.missing}.\n"
+            f"  The usual way: {UNINITIALISED.usual} (PTX ISA, {origin.section}){self._waived}"
+        )
+        if not is_doubt:
+            raise Fault(text)
+        doubt(text, (issuer[0].grid.entry.name, issuer[1], UNINITIALISED.name))
+
     def report_left(self, what: str, cta: Cta, issuer: Issuer, is_error: bool) -> None:
         """Raises Fault for what a CTA leaves behind when it exits, or doubts it. issuer: of the last part of it."""
         if LEFT.name in self.allowed or _is_allowed_at(issuer, LEFT):
@@ -189,6 +213,14 @@ class Reporter:
             self._unscoped.add(kernel)
             return
         raise Fault(text)
+
+
+def _named(issuer: Issuer) -> str:
+    """An instruction in a report."""
+    group, index = issuer
+    instruction = group.grid.entry.instructions[index]
+    source = f", {instruction.source}" if instruction.source else ""
+    return f"{instruction.opcode} of {label(issuer)}{source}"
 
 
 def check_rule(name: str) -> str:
