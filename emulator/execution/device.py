@@ -31,7 +31,7 @@ from emulator.execution.recording import Recording
 from emulator.execution.runs import Launch, Progress, Runner
 from emulator.hardware.causes import Sanitizer
 from emulator.hardware.counters import LaunchCounters
-from emulator.hardware.memory import GlobalMemory
+from emulator.hardware.memory import UNWRITTEN, GlobalMemory
 from emulator.hardware.program import Program
 from emulator.hardware.properties import DeviceProperties, LaunchConfig, check_launch, with_clusters
 from emulator.hardware.variables import module_memory
@@ -134,6 +134,13 @@ class Device:
     def pending(self) -> int:
         """Number of launches that are still to run."""
         return len(self._chain)
+
+    def leave_unwritten(self, address: int, nbytes: int) -> None:
+        """Memory has been allocated and nobody has written it: with a sanitizer its words are UNWRITTEN."""
+        allocation = self.memory.at(address, nbytes, "store") if nbytes and self.sanitizer is not None else None
+        if allocation is not None:
+            words = allocation.data[address - allocation.start :][: nbytes // 4 * 4]
+            words.view(np.uint32)[:] = UNWRITTEN
 
     def synchronize(self) -> None:
         """Runs the pending launches. Raises EmulatorError if one fails."""
