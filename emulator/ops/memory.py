@@ -90,7 +90,7 @@ def load_lanes(
     if space == "global":
         values = g.grid.memory.gather(address, nbytes, count, only(mask), issuer)
         if causes is not None:
-            causes.loaded(g, mask, values, issuer)
+            causes.loaded(g, mask, list(values), issuer)
         return values
     if space == "shared":
         return g.cta.shared.gather(_narrow(address), nbytes, count, only(mask), issuer)
@@ -103,7 +103,7 @@ def load_lanes(
         else:
             found = target.gather(addresses, nbytes, count, lanes(part), issuer)
             if causes is not None and target is g.grid.memory:
-                causes.loaded(g, part, found, issuer)
+                causes.loaded(g, part, list(found), issuer)
         values = np.where(lanes(part), found, values)
     return values
 
