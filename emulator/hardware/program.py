@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from emulator.hardware.native import Calls
 from emulator.hardware.register_file import RegisterFile
 from emulator.hardware.traits import Traits
 from emulator.ptx.ir import Entry
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from emulator.hardware.turns import Turns
     from emulator.hardware.warp import ActiveGroup
 
@@ -33,6 +33,15 @@ class Heeded:
     """Those that may be read before they are written."""
     places: dict[str, tuple[int, int, bool]]
     """Register -> (offset in the register file, bits, whether it has a value, or a predicate a bit, for each lane)."""
+
+    @cached_property
+    def mentions(self) -> dict[str, np.ndarray]:
+        """Register -> int64[n]: the instructions that name it."""
+        found: dict[str, list[int]] = {}
+        for index, (defines, uses) in enumerate(zip(self.defines, self.uses, strict=True)):
+            for name in {*defines, *uses}:
+                found.setdefault(name, []).append(index)
+        return {name: np.array(indices) for name, indices in found.items()}
 
 
 @dataclass

@@ -37,9 +37,12 @@ class SharedShadow:
 
     def __init__(self, cta: Cta) -> None:
         self._cta = cta
+        self.version = 0  # grows where bytes may become invalid
         self.memory = SharedMemory(len(cta.shared.data) - SHARED_BASE, cta.rank)
         self.data = self.memory.data
-        self._views = {width: self.data[: self.data.size // width * width].view(kind) for width, kind in _TYPES.items()}
+        self._views: dict[int, np.ndarray] = {
+            width: self.data[: self.data.size // width * width].view(kind) for width, kind in _TYPES.items()
+        }
         self._origins: dict[int, Origin] = {}  # chunk -> where bits that were stored there come from
 
     def found(self, place: int | np.ndarray, width: int) -> np.ndarray | None:
@@ -54,8 +57,13 @@ class SharedShadow:
             part = view.take(place // width).view(np.uint8).reshape(-1, width)
         return part if part.any() else None
 
+    def chunks(self, places: np.ndarray) -> np.ndarray:
+        """uint8[..., 16]: what is invalid of chunks, by their numbers."""
+        return self._views[CHUNK].take(places)[..., None].view(np.uint8)
+
     def write(self, place: int | np.ndarray, width: int, invalid: np.ndarray | int = 0) -> None:
         """The bytes are written. invalid: uint8[places, width], what they get; 0: nothing is invalid."""
+        self.version += not isinstance(invalid, int)
         if not isinstance(place, np.ndarray):
             self.data[place : place + width] = invalid if isinstance(invalid, int) else invalid[0]
             return
@@ -110,6 +118,7 @@ class TensorShadow:
 
     def __init__(self, cta: Cta) -> None:
         self._cta = cta
+        self.version = 0  # as `SharedShadow.version`
         self.memory = TensorMemory()
         self._origins: dict[int, Origin] = {}  # by column
 
@@ -120,12 +129,14 @@ class TensorShadow:
 
     def allocated(self, base: int, columns: int) -> None:
         """Columns begin afresh."""
+        self.version += 1
         self.words[:, base : base + columns] = 0xFFFFFFFF
         for column in range(base, base + columns):
             self._origins.pop(column, None)
 
     def stems_from(self, columns: range, origin: Origin) -> None:
         """As `SharedShadow.stems_from`."""
+        self.version += 1
         for column in columns:
             self._origins[column % COLUMNS] = origin
 

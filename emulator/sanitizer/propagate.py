@@ -301,7 +301,7 @@ def _matrix(operand: object, bits: int, w: WarpRegisters) -> tuple[np.ndarray, s
     """(uint[registers, 32], all bits set of each element that has an uninitialised one; a type of that width)."""
     items = operand.items if isinstance(operand, Vector) else (operand,)
     wide = bits == 64
-    found = np.array([w.bits(item) for item in items], np.uint64 if wide else np.uint32)
+    found: np.ndarray = np.array([w.bits(item) for item in items], np.uint64 if wide else np.uint32)
     if bits == 4:
         codes = found[..., None] >> np.arange(0, 32, 4, dtype=np.uint32) & np.uint32(15)
         ones = np.where(codes != 0, np.uint32(15), np.uint32(0)) << np.arange(0, 32, 4, dtype=np.uint32)
@@ -320,8 +320,7 @@ def _multiply(i: Instruction, w: WarpRegisters) -> Bits:
     rows = (fragments.rows_of_a(*a, m) != 0).any(axis=1)
     columns = (fragments.columns_of_b(*b) != 0).any(axis=1)
     bad = rows[:, None] | columns | (fragments.matrix_of_c(*c, m) != 0)
-    kind = {16: np.uint16, 32: np.uint32, 64: np.uint64}[widths[2]]
-    matrix = np.where(bad, ~kind(0), kind(0))
+    matrix = np.where(bad, full(widths[2]), full(0)).astype(f"u{widths[2] // 8}")
     found = fragments.registers_of_d(matrix.view(np.float16) if widths[2] == 16 else matrix, m)
     items = i.operands[0].items if isinstance(i.operands[0], Vector) else (i.operands[0],)
     return {item.name: bits.astype(np.uint64) for item, bits in zip(items, found) if isinstance(item, Register)}

@@ -33,26 +33,16 @@ def chosen(mask: int) -> np.ndarray:
     return (np.uint64(mask) >> LANE & ONE).astype(bool)
 
 
-class Mentions:
-    """Of a program: the instructions that name each register."""
-
-    def __init__(self, heeded: Heeded) -> None:
-        found: dict[str, list[int]] = {}
-        for index, (defines, uses) in enumerate(zip(heeded.defines, heeded.uses, strict=True)):
-            for name in {*defines, *uses}:
-                found.setdefault(name, []).append(index)
-        self.by_register = {name: np.array(indices) for name, indices in found.items()}
-        self.nothing = np.zeros(len(heeded.defines), np.int32)
-
-
 class WarpRegisters:
     """Of one warp."""
 
-    def __init__(self, warp: Warp, heeded: Heeded, mentions: Mentions) -> None:
-        self._warp, self._places, self._mentions = warp, heeded.places, mentions
+    def __init__(self, warp: Warp, heeded: Heeded) -> None:
+        self._warp, self._places, self._mentions = warp, heeded.places, heeded.mentions
         self._bits: dict[str, np.ndarray] = {}  # register -> uint64[32], where there are some
         self._origins: dict[str, Origin] = {}
-        self._counts = mentions.nothing.copy()  # by instruction: registers that it names and that have some
+        self._counts = np.zeros(
+            len(heeded.defines), np.int32
+        )  # by instruction: registers that it names and that have some
         warp.registers.context.heeded = self._counts.ctypes.data
         for name in heeded.unwritten:
             origin = Origin(f"register {name}, which nothing has written", None, "Register State Space")
@@ -103,4 +93,4 @@ class WarpRegisters:
         elif old is not None:
             del self._bits[name]
         if new.any() != (old is not None):
-            self._counts[self._mentions.by_register[name]] += 1 if old is None else -1
+            self._counts[self._mentions[name]] += 1 if old is None else -1

@@ -24,7 +24,7 @@ from emulator.ptx.types import type_width
 from emulator.sanitizer.origins import INVALID, Origin, SharedShadow, TensorShadow, global_origin
 from emulator.sanitizer.products import Products
 from emulator.sanitizer.propagate import spread
-from emulator.sanitizer.registers import LANES, NOTHING, Mentions, WarpRegisters, chosen, full
+from emulator.sanitizer.registers import LANES, NOTHING, WarpRegisters, chosen, full
 from emulator.sanitizer.scene import running_lanes
 
 if TYPE_CHECKING:
@@ -41,12 +41,14 @@ if TYPE_CHECKING:
     from emulator.sanitizer.report import Reporter
     from emulator.sanitizer.scene import Scene
 
+_PRODUCTS = Products()
 _BRANCHES = ("bra", "brx", "ret", "exit", "call")
 _HINTS = ("prefetch", "prefetchu", "applypriority", "createpolicy", "nanosleep")
 _LOADS = ("ld", "ldu", "ldmatrix")
 _ATOMICS = ("atom", "red")
-_EFFECTS = (*_BRANCHES, *_ATOMICS, "st", "stmatrix", "cp", "mbarrier", "bar", "barrier", "tcgen05", "multimem")
-_EFFECTS += ("clusterlaunchcontrol", "griddepcontrol", "setmaxnreg", "discard", "fence", "membar", "trap")
+_EFFECTS = _BRANCHES + _ATOMICS + ("st", "stmatrix", "cp", "mbarrier", "bar", "barrier", "tcgen05", "multimem")
+_SYSTEM = ("clusterlaunchcontrol", "griddepcontrol", "setmaxnreg", "discard", "fence", "membar", "trap")
+_HAS_EFFECT = frozenset(_EFFECTS + _SYSTEM)
 
 
 def _items(operand: object) -> tuple:
@@ -81,23 +83,24 @@ class Uninitialised:
     def __init__(self, scene: Scene) -> None:
         self._reporter: Reporter = scene.reporter
         self._entry = scene.cluster.grid.entry
+        self._is_tensor_core = [i.opcode.startswith("tcgen05.") for i in self._entry.instructions]
         heeded = scene.cluster.grid.program.heeded
         self._heeded: Heeded | None = heeded
         self._shared = {cta: SharedShadow(cta) for cta in scene.cluster.ctas}
         self._tensor = {cta: TensorShadow(cta) for cta in scene.cluster.ctas}
         self._of_tmem = {cta.tmem: cta for cta in scene.cluster.ctas}
-        self._products = Products()
+        # Operations of the tensor core that have been found to make nothing invalid, at which versions of the shadows.
+        self._clean: dict[tuple[int, Cta], tuple[object, tuple[int, ...]]] = {}
         self._stored: dict[tuple[Warp, int], _Stored] = {}
         self._moving: tuple[AsyncOperation, np.ndarray, Origin] | None = None  # read by the operation that runs
         self._changed: tuple[Issuer, int] | None = None  # an atomic's word that was invalid before
         self._warps: dict[Warp, WarpRegisters] = {}
         if heeded is None:
             return
-        mentions = Mentions(heeded)
         for cta in scene.cluster.ctas:
             cta.tmem.values = self
             for warp in cta.warps:
-                self._warps[warp] = WarpRegisters(warp, heeded, mentions)
+                self._warps[warp] = WarpRegisters(warp, heeded)
 
     # Shared memory
 
@@ -105,6 +108,8 @@ class Uninitialised:
         self, cta: Cta, kind: str, place: int | np.ndarray, width: int, issuer: Issuer, running: AsyncOperation | None
     ) -> None:
         """An access to a CTA's shared memory."""
+        if running is not None and self._is_tensor_core[issuer[1]]:  # `multiplied` and `copied` follow its operands
+            return
         if isinstance(place, np.ndarray):
             place = (place & 0xFFFFFF).astype(np.int64)
         shadow = self._shared[cta]
@@ -141,8 +146,7 @@ class Uninitialised:
         instruction = self._entry.instructions[issuer[1]]
         base = instruction.opcode.partition(".")[0]
         if running is not None:
-            if not instruction.opcode.startswith("tcgen05."):
-                self._moving = running, invalid.copy(), origin
+            self._moving = running, invalid.copy(), origin
             return
         if base in _ATOMICS and isinstance(place, int) and ".exch" not in instruction.opcode:
             self._changed = issuer, place
@@ -273,6 +277,7 @@ class Uninitialised:
         items = _items(instruction.operands[1])
         values = np.array([registers.bits(item) for item in items], np.uint32)
         shadow.memory.write(place, values)
+        shadow.version += place[3]  # .unpack::16b leaves the high halves open
         tainted = next((item for item in items if registers.bits(item).any()), None)
         if tainted is not None:
             shadow.stems_from(range(column, column + 2 * len(items)), registers.origin(tainted.name))
@@ -284,25 +289,43 @@ class Uninitialised:
     def multiplied(self, mma: Mma, memories: Sequence[TensorMemory], issuer: Issuer) -> None:
         """As `TensorValues.multiplied`."""
         ctas = [self._of_tmem[tmem] for tmem in memories]
-        shadows = [(self._shared[cta].memory, self._tensor[cta].memory) for cta in ctas]
-        invalid = self._products.invalid_operand(mma, shadows)
-        if invalid is None and mma.accumulate:
+        if self._is_known_clean(mma, ctas):
             return
-        if self._products.multiply(mma, shadows, invalid is None) and invalid is not None:
+        shadows = [(self._shared[cta].memory, self._tensor[cta].memory) for cta in ctas]
+        invalid = _PRODUCTS.invalid_operand(mma, shadows)
+        if invalid is None and mma.accumulate:
+            self._note_clean(mma, ctas)
+            return
+        if _PRODUCTS.multiply(mma, shadows, invalid is None) and invalid is not None:
             number, kind, at = invalid
             cta = ctas[number]
             origin = self._shared[cta].origin(at, issuer) if kind == "shared" else self._tensor[cta].origin(at, issuer)
             for cta in ctas:
                 self._tensor[cta].stems_from(range(mma.column, mma.column + mma.op.columns), origin)
+        elif not mma.shifts_a:
+            self._note_clean(mma, ctas)
         for cta in ctas:
             mma.shift_rows(self._tensor[cta].words)
+
+    def _is_known_clean(self, operation: Mma | Copy, ctas: list[Cta]) -> bool:
+        """Whether an operation has made nothing invalid before, and nothing has become invalid since."""
+        known = self._clean.get((id(operation), ctas[0]))
+        return known is not None and known[1] == self._versions(ctas)
+
+    def _note_clean(self, operation: Mma | Copy, ctas: list[Cta]) -> None:
+        self._clean[id(operation), ctas[0]] = operation, self._versions(ctas)
+
+    def _versions(self, ctas: list[Cta]) -> tuple[int, ...]:
+        return tuple(version for cta in ctas for version in (self._shared[cta].version, self._tensor[cta].version))
 
     def copied(self, copy: Copy, tmem: TensorMemory, issuer: Issuer) -> None:
         """As `TensorValues.copied`."""
         cta = self._of_tmem[tmem]
+        if self._is_known_clean(copy, [cta]):
+            return
         shared, tensor = self._shared[cta], self._tensor[cta]
         places = copy.chunks.places
-        rows = shared.data[places[..., None] * CHUNK + np.arange(CHUNK)]
+        rows = shared.chunks(places)
         if rows.any():
             first = np.argwhere(rows.reshape(-1, CHUNK))[0].tolist()
             offset = int(places.ravel()[first[0]]) * CHUNK + first[1]
@@ -311,6 +334,8 @@ class Uninitialised:
                 rows = np.where(rows.any(axis=-1, keepdims=True), np.uint8(INVALID), np.uint8(0)) + np.zeros_like(rows)
         data = np.ascontiguousarray(rows).reshape(*places.shape[:-1], -1)
         copy.distribute(data.view(np.uint32), tensor.words)
+        if not data.any():
+            self._note_clean(copy, [cta])
 
     # Registers
 
@@ -337,7 +362,7 @@ class Uninitialised:
             self._change(registers, instruction, issuer, mask, uses)
         elif base == "stmatrix":
             self._store_matrix(registers, instruction, issuer, mask, uses)
-        elif base in _EFFECTS and not instruction.opcode.startswith(("tcgen05.st.", "tcgen05.ld.")):
+        elif base in _HAS_EFFECT and not instruction.opcode.startswith(("tcgen05.st.", "tcgen05.ld.")):
             self._check_uses(registers, "an operand", issuer, lanes, guard)
         elif base not in (*_LOADS, "tcgen05") and mask:
             results = spread(g, mask, instruction, defines, uses, registers)
@@ -362,7 +387,7 @@ class Uninitialised:
         register, outer = instruction.predicate.register, chosen(issuer[0].warp.registers.context.outer)
         if not (registers.bits(register) != 0)[outer].any():
             return ()
-        if base in _EFFECTS and base not in _BRANCHES:
+        if base in _HAS_EFFECT and base not in _BRANCHES:
             self._check(registers, register, f"the predicate {register.name}", issuer, outer)
         return (register.name,)
 
