@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from emulator.sanitizer.clocks import FENCED, FENCED_GLOBAL, KNOWN, UNSCOPED, Clock
-from emulator.sanitizer.orders import is_of_device
+from emulator.sanitizer.orders import is_of_device, is_wide
+from emulator.sanitizer.report import SCOPE
 from emulator.sanitizer.scene import Scene, is_global, opcode, running, running_lanes
 
 if TYPE_CHECKING:
@@ -69,14 +70,17 @@ class Barriers:
         self._learn(running(warp), running_lanes(warp), self._state(barrier).over)
 
     def _source(self, issuer: Issuer) -> _Source:
-        return issuer[0].cta.rank, self._scene.is_wide(issuer)
+        """Threads; where scopes are waived, as if they were an operation."""
+        if self._scene.reporter.allows(SCOPE, issuer):
+            return _OPERATION
+        return issuer[0].cta.rank, is_wide(opcode(issuer))
 
     def _first_row(self, issuer: Issuer, source: _Source) -> int:
         """Of a clock that somebody has released, the first row that a waiting or loading instruction learns."""
-        (rank, is_wide), scene = source, self._scene
+        (rank, wide), scene = source, self._scene
         if rank is None or rank == issuer[0].cta.rank or not scene.reporter.follows_scopes(scene.kernel):
             return KNOWN
-        return KNOWN if is_wide and scene.is_wide(issuer) else UNSCOPED
+        return KNOWN if wide and is_wide(opcode(issuer)) or scene.reporter.allows(SCOPE, issuer) else UNSCOPED
 
     def _state(self, barrier: MBarrier) -> _MbarrierState:
         state = self._mbarriers.get(barrier)

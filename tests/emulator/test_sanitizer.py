@@ -324,7 +324,7 @@ CASES["a load behind a copy and a relaxed barrier"] = (
     "order",
     BEHIND_A_COPY,
     {"access": "ld.shared::cluster.b32 %r5, [%r4];"},
-    {"access": "st.shared::cluster.b32 [%r4], %tid;"},
+    {"access": ""},
 )
 
 
@@ -433,6 +433,20 @@ def test_a_scope_without_the_other_cta_is_a_doubt(monkeypatch, scopes):
     monkeypatch.setenv("EMULATOR_LENIENT", "0")
     with pytest.raises(EmulatorError, match="rule scope"):
         run(PASSED_ON.format(**scopes), "late", **CLUSTER)
+
+
+def test_a_relaxed_word_of_a_completion_is_a_doubt(monkeypatch):
+    """A write that follows a copy which another CTA has seen complete."""
+    stores = BEHIND_A_COPY.format(access="st.shared::cluster.b32 [%r4], %tid;")
+    monkeypatch.setattr(errors, "_reported", set())
+    with pytest.warns(errors.OrderingWarning, match="sanitizer, rule completion: nothing orders") as found:
+        run(stores, "late", **CLUSTER)
+    assert len(found) == 1
+    monkeypatch.setenv("EMULATOR_LENIENT", "0")
+    run(stores, "late", ["completion@st.shared::cluster.b32"], **CLUSTER)
+    run(stores.replace("arrive.relaxed", "arrive.release"), "late", **CLUSTER)
+    with pytest.raises(EmulatorError, match="rule completion"):
+        run(stores, "late", **CLUSTER)
 
 
 def test_rules_that_are_waived_are_listed():
