@@ -51,8 +51,8 @@ class Causes(Protocol):
     def fenced_maps(self, warp: Warp, acquires: bool) -> None:
         """fence.proxy.tensormap::generic.acquire or .release of the lanes that run."""
 
-    def fenced_threads(self, warp: Warp) -> None:
-        """fence.sc, .acq_rel, .acquire, .release or membar of the lanes that run."""
+    def fenced_threads(self, warp: Warp, scope: str) -> None:
+        """fence.sc, .acq_rel, .acquire, .release or membar of the lanes that run. scope: "cta" or wider."""
 
     def committed(self, warp: Warp, mask: int) -> None:
         """cp.async.bulk.commit_group."""

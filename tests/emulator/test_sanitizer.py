@@ -412,10 +412,33 @@ def test_an_ordered_twin_is_silent(name, schedule):
     run(body.format(**legal), schedule, **options_of(body))
 
 
+RELAXED_FROM_CLUSTER = FROM_CLUSTER.replace("acquire", "relaxed")
 NARROW = [
     {"arrive": TO_CLUSTER.replace(".release.cluster", ""), "wait": FROM_CLUSTER},
     {"arrive": TO_CLUSTER, "wait": ENDED},
+    {"arrive": "fence.acq_rel.cta;" + TO_CLUSTER.replace("release", "relaxed"), "wait": FROM_CLUSTER},
+    {"arrive": TO_CLUSTER, "wait": RELAXED_FROM_CLUSTER + "fence.acq_rel.cta;"},
 ]
+WIDE = [
+    {
+        "arrive": "fence.acq_rel.cluster; fence.acq_rel.cta;" + TO_CLUSTER.replace("release", "relaxed"),
+        "wait": FROM_CLUSTER,
+    },
+    {"arrive": TO_CLUSTER, "wait": RELAXED_FROM_CLUSTER + "fence.acq_rel.cta; fence.acq_rel.gpu;"},
+]
+
+
+@pytest.mark.parametrize("scopes", WIDE)
+def test_a_fence_for_other_ctas(monkeypatch, scopes):
+    """One of its own CTA beside it takes nothing away."""
+    monkeypatch.setenv("EMULATOR_LENIENT", "0")
+    run(PASSED_ON.format(**scopes), "late", **CLUSTER)
+
+
+def test_a_relaxed_cluster_barrier_behind_a_fence_of_the_cta():
+    with pytest.raises(EmulatorError, match="rule scope: nothing orders"), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EMULATOR_LENIENT", "0")
+        run(REMOTE.format(edge="fence.acq_rel.cta;" + MEET.replace("arrive", "arrive.relaxed")), "late", **CLUSTER)
 
 
 @pytest.mark.parametrize("scopes", NARROW)
