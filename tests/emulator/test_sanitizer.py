@@ -472,6 +472,22 @@ def test_a_relaxed_word_of_a_completion_is_a_doubt(monkeypatch):
         run(stores, "late", **CLUSTER)
 
 
+SAME_WORD = "mov.u32 %r4, {value}; shr.u32 %r3, %tid, 4; mad.lo.u32 %r3, %r3, 4, %r10; {store} [%r3], %r4;"
+SAME_GLOBAL = "mov.u32 %r4, {value}; shr.u32 %r3, %tid, 4; mul.wide.u32 %rd1, %r3, 4; add.s64 %rd1, %a0, %rd1;"
+SAME_GLOBAL += "st.global.b32 [%rd1], %r4;"
+
+
+@pytest.mark.parametrize("body", [SAME_WORD.replace("{store}", "st.shared.b32"), SAME_GLOBAL])
+def test_lanes_that_store_to_one_word(body):
+    """Of different values any may stay; equal ones and stores with an order are legal."""
+    with pytest.raises(EmulatorError, match="rule lanes: nothing orders lanes 0 and 1 of"):
+        run(body.format(value="%tid"), "late", threads=32)
+    run(body.format(value="7"), "late", threads=32)
+    run(body.format(value="%tid"), "late", ["lanes"], threads=32)
+    run(SAME_WORD.format(value="%tid", store="st.relaxed.cta.shared.b32"), "late", threads=32)
+    run(".local .align 4 .b8 own[4]; cvta.local.u64 %rd1, own; st.b32 [%rd1], %tid;", "late", threads=32)
+
+
 def test_rules_that_are_waived_are_listed():
     """The rule is not reported; reports of others say that it is waived."""
     run(OTHER_WARP.format(edge=""), "late", ["threads"])
