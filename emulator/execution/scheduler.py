@@ -53,7 +53,7 @@ class GridMachine(Machine):
     def __init__(self, schedule: Schedule, meter: Meter | None = None) -> None:
         """meter: as of `Machine`."""
         super().__init__(schedule, meter)
-        if schedule.kind != "random":
+        if not schedule.is_random:
             self.ready = self.turns
             self.turns.set_limits(self.quantum, OVERDUE_TURNS)
         self._admissions: Iterator[tuple[Grid, int]] = iter(())

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from emulator.hardware.mbarriers import MBarrier
     from emulator.hardware.memory import GlobalMemory
     from emulator.hardware.warp import ActiveGroup, Issuer, Warp
+    from emulator.ptx.module import Entry
 
 
 class Causes(Protocol):
@@ -25,6 +26,12 @@ class Causes(Protocol):
 
     def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
         """An arrival on an mbarrier, or bytes of it, are about to count."""
+
+    def initialised(self, barrier: MBarrier, warp: Warp, mask: int) -> None:
+        """mbarrier.init by lanes."""
+
+    def fenced_initialisation(self, warp: Warp) -> None:
+        """fence.mbarrier_init of the lanes that run."""
 
     def passed(self, barrier: MBarrier, warp: Warp) -> None:
         """The lanes that run have seen that the mbarrier's last phase is over."""
@@ -85,9 +92,18 @@ class Causes(Protocol):
     def fragments_used(self, g: ActiveGroup, loads: Sequence[int]) -> None:
         """The warp is about to use what these instructions, all tcgen05.ld, load."""
 
+    def exited(self, cta: Cta) -> None:
+        """The last thread of a CTA exits."""
+
 
 class Sanitizer(Protocol):
     """Follows the events of launches."""
+
+    def follows(self, schedule: str) -> bool:
+        """Whether it does so under a schedule."""
+
+    def read(self, entry: Entry) -> None:
+        """A kernel is launched: its source may say which rules it is allowed to break."""
 
     def following(self, memory: GlobalMemory) -> AbstractContextManager[None]:
         """Launches that may overlap run inside, under one schedule."""

@@ -45,6 +45,8 @@ def publish(g: ActiveGroup, seen_by_async: bool, also_waited_for: bool = True) -
 
 def mbarrier_init(g: ActiveGroup) -> None:
     """fence.mbarrier_init.release.cluster: publishes the barriers that the same thread has initialised."""
+    if g.cta.cluster.causes is not None:
+        g.cta.cluster.causes.fenced_initialisation(g.warp)
     publish(g, True, also_waited_for=False)
 
 

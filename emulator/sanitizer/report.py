@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import linecache
-import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from emulator.errors import Fault, doubt
+from emulator.errors import Fault, doubt, ordering_fault
 from emulator.hardware.barriers import label
 from emulator.sanitizer.clocks import ANYWAY, FENCED, FENCED_GLOBAL, MAPPED, UNSCOPED
+from emulator.sanitizer.waivers import Waivers, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from emulator.hardware.cluster import Cta
+    from emulator.hardware.mbarriers import MBarrier
     from emulator.hardware.warp import Issuer
     from emulator.sanitizer.history import Access, Conflict
-
-
-_ALLOW = re.compile(r"(?:#|//) sanitizer: allow ([\w ,-]+)")
 
 
 class Rule(NamedTuple):
@@ -94,6 +92,13 @@ ORDER = Rule(
     ".release at the arrival and .acquire at the wait, or fence.acq_rel before the one and behind the other",
     "Release and Acquire Patterns",
 )
+INITIALISATION = Rule(
+    "initialisation",
+    "it may not see that the mbarrier has been initialised",
+    "fence.mbarrier_init.release.cluster by the thread that initialises it, before a barrier that both take part in, "
+    "of the cluster for another CTA",
+    "membar/fence",
+)
 CLUSTERS = Rule(
     "clusters",
     "these CTAs of one launch are not in one cluster, and nothing that one does before it tells the other",
@@ -134,11 +139,18 @@ MAP = Rule(
     "is written again; before the copy is issued, an order behind the map's stores",
     "Tensor-map",
 )
+LEFT = Rule(
+    "left-behind",
+    "work may reach a CTA that has exited, or somebody counts on more arrivals than come",
+    "a wait for the mbarrier, group or barrier by a thread of this CTA before its last thread exits; as many arrivals "
+    "as the barrier counts",
+    "Asynchronous operations; mbarrier; bar",
+)
 RULES = {
     rule.name: rule
     for rule in (
         *(THREADS, LANES, CLUSTERS, LAUNCH, COPY, STAGING, BULK_STORE, TENSOR, COLUMNS, FRAGMENT, MAP, PROXY),
-        *(PROXY_GLOBAL, MAP_FENCE, SCOPE, ORDER),
+        *(PROXY_GLOBAL, MAP_FENCE, INITIALISATION, SCOPE, ORDER, LEFT),
     )
 }
 _OF_MISSING = {FENCED: PROXY, FENCED_GLOBAL: PROXY_GLOBAL, MAPPED: MAP_FENCE, UNSCOPED: SCOPE, ANYWAY: ORDER}
@@ -177,21 +189,23 @@ class Reporter:
     """Reports of a process, but for what is allowed."""
 
     def __init__(self, allowed: Iterable[str] = ()) -> None:
-        """allowed: names of rules. Raises ValueError for one that is none."""
-        self.allowed = tuple(dict.fromkeys(allowed))
-        for name in self.allowed:
-            check_rule(name)
+        """allowed: as `waivers.parse` takes each. Raises ValueError."""
+        self.waivers = Waivers(parse(text, RULES) for text in allowed)
         self._unscoped: set[str] = set()
 
     def follows_scopes(self, kernel: str) -> bool:
         """Whether scopes matter to what is ordered: they are not waived, and no doubt has been reported."""
-        return SCOPE.name not in self.allowed and kernel not in self._unscoped
+        return not self.waivers.waives(SCOPE.name) and kernel not in self._unscoped
+
+    def allows(self, rule: Rule, *issuers: Issuer) -> bool:
+        """Whether one of the instructions may break a rule."""
+        return any(self.waivers.waives_at(rule.name, g.grid.entry.instructions[index]) for g, index in issuers)
 
     def report_use(self, issuer: Issuer, load: int) -> None:
         """Raises Fault for an instruction that uses what a tcgen05.ld loads. load: its index."""
-        if FRAGMENT.name in self.allowed:
-            return
         group, index = issuer
+        if self.allows(FRAGMENT, issuer, (group, load)):
+            return
         raise Fault(
             f"sanitizer, rule {FRAGMENT.name}: nothing orders\n"
             f"    {group.grid.entry.instructions[index].opcode} of {label(issuer)}\n  behind\n"
@@ -200,9 +214,35 @@ class Reporter:
             f"  The usual way: {FRAGMENT.usual} (PTX ISA, {FRAGMENT.section}){self._waived}"
         )
 
+    def report_left(self, what: str, cta: Cta, issuer: Issuer, is_error: bool) -> None:
+        """Raises Fault for what a CTA leaves behind when it exits, or doubts it. issuer: of the last part of it."""
+        if self.allows(LEFT, issuer):
+            return
+        text = (
+            f"sanitizer, rule {LEFT.name}: {cta.label} exits and leaves behind\n    {what}\n  : {LEFT.missing}.\n"
+            f"  The usual way: {LEFT.usual} (PTX ISA, {LEFT.section}){self._waived}"
+        )
+        if is_error:
+            raise Fault(text)
+        doubt(text, (issuer[0].grid.entry.name, issuer[1], LEFT.name))
+
+    def report_initialisation(self, barrier: MBarrier, user: Issuer, initialiser: Issuer, by_thread: bool) -> None:
+        """Raises Fault for a use of an mbarrier whose initialisation may not be seen; a lenient run warns."""
+        if self.allows(INITIALISATION, user, initialiser):
+            return
+        group, index = user
+        how = "by its thread" if by_thread else "through the async proxy"
+        ordering_fault(
+            f"sanitizer, rule {INITIALISATION.name}: nothing orders\n"
+            f"    {_instruction(user)}, which uses the {barrier.name} {how}\n  behind\n"
+            f"    {_instruction(initialiser)}\n  : {INITIALISATION.missing}.\n"
+            f"  The usual way: {INITIALISATION.usual} (PTX ISA, {INITIALISATION.section}){self._waived}",
+            (group.grid.entry.name, initialiser[1], index, INITIALISATION.name),
+        )
+
     @property
     def _waived(self) -> str:
-        return f"\n  Allowed: {', '.join(self.allowed)}" if self.allowed else ""
+        return f"\n  Allowed: {self.waivers}" if str(self.waivers) else ""
 
     def report(self, conflict: Conflict, now: Access, place: str, memory: str = "shared") -> None:
         """Raises Fault for an access that is not ordered behind an earlier one. place: of a byte of both, in words.
@@ -211,7 +251,7 @@ class Reporter:
         Kernels that ship for B200s leave scopes out: that is a doubt (`errors.doubt`).
         """
         rule, before = rule_of(conflict, now, memory), conflict.before
-        if rule.name in self.allowed or any(_is_allowed_at(access, rule) for access in (before, now)):
+        if self.allows(rule, before.issuer, now.issuer):
             return
         text = (
             f"sanitizer, rule {rule.name}: nothing orders\n"
@@ -227,33 +267,20 @@ class Reporter:
         raise Fault(text)
 
 
-def check_rule(name: str) -> str:
-    """The name of a rule. Raises ValueError if it is none."""
-    if name not in RULES:
-        raise ValueError(f"{name!r} is no rule of the sanitizer: {', '.join(RULES)}")
-    return name
-
-
-def _is_allowed_at(access: Access, rule: Rule) -> bool:
-    """Whether the line of the kernel's source, where it is known, waives a rule: # sanitizer: allow RULE."""
-    group, index = access.issuer
-    file, colon, line = (group.grid.entry.instructions[index].source or "").rpartition(":")
-    if not colon or not line.isdecimal():
-        return False
-    found = _ALLOW.search(linecache.getline(file, int(line)))
-    return found is not None and rule.name in re.split(r"[\s,]+", found[1])
-
-
 def _opcode(access: Access) -> str:
     group, index = access.issuer
     return group.grid.entry.instructions[index].opcode
 
 
-def _text(access: Access) -> str:
-    group, index = access.issuer
+def _instruction(issuer: Issuer, lanes: str = "") -> str:
+    group, index = issuer
     instruction = group.grid.entry.instructions[index]
-    lanes = "" if access.lanes in (0, 0xFFFFFFFF) else f", lanes {access.lanes:#010x}"
     source = f", {instruction.source}" if instruction.source else ""
+    return f"{instruction.opcode} of {label(issuer)}{lanes}{source}"
+
+
+def _text(access: Access) -> str:
+    lanes = "" if access.lanes in (0, 0xFFFFFFFF) else f", lanes {access.lanes:#010x}"
     how = "writes" if access.is_write else "reads"
     proxy = "generic" if not access.is_async else "tensormap" if access.fence == MAPPED else "async"
-    return f"{instruction.opcode} of {label(access.issuer)}{lanes}{source}, which {how} through the {proxy} proxy"
+    return f"{_instruction(access.issuer, lanes)}, which {how} through the {proxy} proxy"
