@@ -185,10 +185,7 @@ def rule_of(conflict: Conflict, now: Access, memory: str = "shared") -> Rule:
 def _rule_of_global(conflict: Conflict, now: Access, asynchronous: list[Access]) -> Rule:
     before = conflict.before
     if before.home is not now.home and before.home is not None and now.home is not None:
-        if before.home.grid != now.home.grid:
-            return LAUNCH
-        if not asynchronous:
-            return CLUSTERS
+        return CLUSTERS if before.home.grid == now.home.grid else LAUNCH
     if any(access.fence == MAPPED for access in asynchronous):
         return MAP
     if not asynchronous:
