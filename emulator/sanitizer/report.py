@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import linecache
+import os
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -117,11 +119,28 @@ class Reporter:
     """Reports of a process, but for what is allowed."""
 
     def __init__(self, allowed: Iterable[str] = ()) -> None:
-        """allowed: names of rules. Raises ValueError for one that is none."""
+        """allowed: names of rules. Raises ValueError for one that is none.
+
+        With EMULATOR_SANITIZE_LOG in the environment, reports are lines of JSON that are added to that file, once for a
+        rule and two instructions of a kernel, and launches go on.
+        """
         self.allowed = tuple(dict.fromkeys(allowed))
         for name in self.allowed:
             check_rule(name)
         self._unscoped: set[str] = set()
+        self._log = os.environ.get("EMULATOR_SANITIZE_LOG")
+        self._logged: set[tuple[object, ...]] = set()
+
+    def fail(self, rule: Rule, text: str, *issuers: Issuer) -> None:
+        """Raises Fault, or adds the text to the log. issuers: of the accesses, the later one first."""
+        if self._log is None:
+            raise Fault(text)
+        entry = issuers[0][0].grid.entry
+        place = entry.name, rule.name, *(index for _, index in issuers)
+        if place not in self._logged:
+            self._logged.add(place)
+            with open(self._log, "a") as file:
+                file.write(json.dumps({"rule": rule.name, "kernel": entry.name, "text": text}) + "\n")
 
     def follows_scopes(self, kernel: str) -> bool:
         """Whether scopes matter to what is ordered: they are not waived, and no doubt has been reported."""
@@ -132,13 +151,14 @@ class Reporter:
         if FRAGMENT.name in self.allowed:
             return
         group, index = issuer
-        raise Fault(
+        text = (
             f"sanitizer, rule {FRAGMENT.name}: nothing orders\n"
             f"    {group.grid.entry.instructions[index].opcode} of {label(issuer)}\n  behind\n"
             f"    {group.grid.entry.instructions[load].opcode} of {label((group, load))}\n"
             f"  : {FRAGMENT.missing}.\n"
             f"  The usual way: {FRAGMENT.usual} (PTX ISA, {FRAGMENT.section}){self._waived}"
         )
+        self.fail(FRAGMENT, text, issuer, (group, load))
 
     @property
     def _waived(self) -> str:
@@ -164,10 +184,13 @@ class Reporter:
         )
         if rule is SCOPE:
             kernel = now.issuer[0].grid.entry.name
-            doubt(text, (kernel, rule.name))
+            if self._log is None:
+                doubt(text, (kernel, rule.name))
+            else:
+                self.fail(rule, text, now.issuer, before.issuer)
             self._unscoped.add(kernel)
             return
-        raise Fault(text)
+        self.fail(rule, text, now.issuer, before.issuer)
 
 
 def check_rule(name: str) -> str:

@@ -1,5 +1,6 @@
 """The sanitizer on small kernels: each race, whatever the schedule shows, beside a twin that is ordered."""
 
+import json
 import subprocess
 import sys
 import warnings
@@ -395,6 +396,19 @@ def test_a_rule_that_a_source_line_waives(tmp_path):
     run(body.format(line=1), "late", declarations=declarations)
     with pytest.raises(EmulatorError, match="rule threads"):
         run(body.format(line=2), "late", declarations=declarations)
+
+
+def test_reports_of_a_log(monkeypatch, tmp_path):
+    """Launches go on; each pair of instructions is there once, a doubt too, without a warning."""
+    monkeypatch.setenv("EMULATOR_SANITIZE_LOG", str(tmp_path / "log"))
+    again = OTHER_LANE + "\nld.shared.b32 %r5, [%r4];"  # in two warps
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(PASSED_ON.format(**NARROW[0]), "late", **CLUSTER)
+        run(again.format(edge=""), "late")
+    found = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert [each["rule"] for each in found] == ["scope", "lanes", "lanes"]
+    assert {each["kernel"] for each in found} == {"k"} and len({each["text"] for each in found}) == 3
 
 
 def test_programs_are_followed():
