@@ -170,7 +170,8 @@ class Columns:
         """Registers that loads fill are used. Kernels that never wait are exempt: the DSL compiles such."""
         pending = self._pending.get(g.warp, set()).intersection(loads)
         if pending and self._waits(g):
-            self._reporter.report_use((g, g.warp.registers.context.pc), min(pending))
+            pc = g.warp.registers.context.pc
+            self._reporter.report_use((g, pc if pc >= 0 else ~pc), pending)  # ~pc: before its instruction
 
     @staticmethod
     def _waits(g: ActiveGroup) -> bool:

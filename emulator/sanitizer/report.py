@@ -8,6 +8,9 @@ import os
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from emulator.compiler.plan import plan
+from emulator.compiler.stored import StoredEntry
+from emulator.compiler.tmem_uses import first_uses
 from emulator.errors import Fault, doubt
 from emulator.hardware.barriers import label
 from emulator.sanitizer.clocks import ANYWAY, FENCED, UNSCOPED
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 
     from emulator.hardware.cluster import Cta
     from emulator.hardware.warp import Issuer
+    from emulator.ptx.ir import Entry
     from emulator.sanitizer.shadow import Access, Conflict
 
 
@@ -130,6 +134,7 @@ class Reporter:
         self._unscoped: set[str] = set()
         self._log = os.environ.get("EMULATOR_SANITIZE_LOG")
         self._logged: set[tuple[object, ...]] = set()
+        self._early: dict[int, tuple[Entry, frozenset[int]]] = {}  # by id: the entry, and its loads
 
     def fail(self, rule: Rule, text: str, *issuers: Issuer) -> None:
         """Raises Fault, or adds the text to the log. issuers: of the accesses, the later one first."""
@@ -146,11 +151,13 @@ class Reporter:
         """Whether scopes matter to what is ordered: they are not waived, and no doubt has been reported."""
         return SCOPE.name not in self.allowed and kernel not in self._unscoped
 
-    def report_use(self, issuer: Issuer, load: int) -> None:
-        """Raises Fault for an instruction that uses what a tcgen05.ld loads. load: its index."""
-        if FRAGMENT.name in self.allowed:
-            return
+    def report_use(self, issuer: Issuer, loads: set[int]) -> None:
+        """Raises Fault for an instruction that uses what a tcgen05.ld loads. loads: indices of those under way."""
         group, index = issuer
+        found = loads & self._used_early(group.grid.entry)
+        if FRAGMENT.name in self.allowed or not found:
+            return
+        load = min(found)
         text = (
             f"sanitizer, rule {FRAGMENT.name}: nothing orders\n"
             f"    {group.grid.entry.instructions[index].opcode} of {label(issuer)}\n  behind\n"
@@ -159,6 +166,14 @@ class Reporter:
             f"  The usual way: {FRAGMENT.usual} (PTX ISA, {FRAGMENT.section}){self._waived}"
         )
         self.fail(FRAGMENT, text, issuer, (group, load))
+
+    def _used_early(self, entry: Entry) -> frozenset[int]:
+        """The tcgen05.ld of a kernel whose registers may be used before a wait, by more than a mov."""
+        if id(entry) not in self._early:
+            flow = plan(entry.parsed() if isinstance(entry, StoredEntry) else entry).flow
+            uses = first_uses(flow, through_moves=True)
+            self._early[id(entry)] = entry, frozenset().union(*uses.values())
+        return self._early[id(entry)][1]
 
     @property
     def _waived(self) -> str:
