@@ -253,7 +253,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.sanitize:
         return _follow(wanted, options, console)
     runs = load(options.save)
-    for result in run_all(_left(wanted, runs), options.timeout, options.jobs, console):
+    for result in run_all(_left(wanted, runs), options.timeout, options.jobs, console, run):
         runs.append(result)
         lenient = f", lenient: {result.lenient}" if result.lenient else ""
         text = f"{result.name} under {result.schedule}: {result.verdict}{lenient}, {result.seconds:.1f} s"
@@ -295,7 +295,7 @@ def run_all(
     limit: float,
     jobs: int,
     console: Console,
-    how: Callable[[Program, str, float, Sessions], Result] = run,
+    how: Callable[[Program, str, float, Sessions], Result],
 ) -> Iterator[Result]:
     """The runs, as they end, `jobs` at a time; on a terminal with a bar and the programs that run.
 

@@ -1,8 +1,7 @@
 """Programs of others under the sanitizer: what it reports of each, and what those reports are worth.
 
-`python -m tools.foreign FOLDER --sanitize` runs them. A program's reports are those of one rule, one kernel and one pair
-of opcodes together. tools/judged.toml says of each what it is worth: the first entry whose patterns are found in the
-program, the rule and the report.
+`python -m tools.foreign FOLDER --sanitize` runs them. Pairs of one rule, one kernel and the same two opcodes are one
+report. tools/judged.toml says of each what it is worth: the first entry whose patterns fit decides.
 
     verdict        what it says of the pair
     true           the PTX ISA asks for an order that nothing gives
@@ -26,7 +25,7 @@ from harness import ROOT
 from tools import records
 
 if TYPE_CHECKING:
-    from tools.processes import Sessions
+    pass
 
 JUDGEMENTS = ROOT / "tools" / "judged.toml"
 VERDICTS = TRUE, DOUBT, FALSE = "true", "doubt", "false alarm"

@@ -1,5 +1,5 @@
-"""Bugs that others have reported in public, each as a small kernel: the sanitizer or a rule names it under every schedule,
-and is silent about the kernel as it was mended. The kernels are ours, written from the reports.
+"""Bugs that others have reported in public, each as a small kernel: the sanitizer or a rule names it under every
+schedule, and is silent about the kernel as it was mended. The kernels are ours, written from the reports.
 
 A row is (where it was reported, words of the report, kernel, what is wrong in it, what mends it): both texts go to the
 places of the same names in the kernel.
@@ -103,14 +103,16 @@ HANDED_OVER = LANES + arrive("@%p1")
 
 # Threads of two warps store rows, one of them has each row added to global memory, then all store the next ones.
 STAGING = (
-    "st.shared.b32 [%r2], 0; {stored} @%p1 cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%a0], [%r10], 256;"
+    "st.shared.b32 [%r2], 0; {stored} "
+    "@%p1 cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%a0], [%r10], 256;"
     "@%p1 cp.async.bulk.commit_group; @%p1 cp.async.bulk.wait_group.read 0; {read} st.shared.b32 [%r2], 1;"
     "@%p1 cp.async.bulk.wait_group 0;"
 )
 
 # Warp 1 allocates and frees; warp 0 loads columns.
 FREED = (
-    "@%p2 bra ALLOCATED; tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r10+3072], 64;\nALLOCATED: bar.sync 0;"
+    "@%p2 bra ALLOCATED; "
+    "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r10+3072], 64;\nALLOCATED: bar.sync 0;"
     + COLUMNS
     + "@!%p2 bra FREES;"
     + LOADS
@@ -144,7 +146,10 @@ FILLED = (
 )
 
 # Both CTAs of a cluster have a stage, which CTA 0's copy fills, and read it by their tensor core. CTA 0 fills it again.
-MULTICAST = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r10], [%a0], 512, [%r11], %h2;"
+MULTICAST = (
+    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+    "[%r10], [%a0], 512, [%r11], %h2;"
+)
 EXPECT = "mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 512;\n"
 STAGE = (
     init(1)

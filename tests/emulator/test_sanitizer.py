@@ -304,6 +304,27 @@ CASES |= {
     ),
 }
 
+# Warp 1 frees what warp 0 has loaded. Nobody executes tcgen05.wait.
+NEVER_WAITS = (
+    ALLOC.format(group=1, meet="").replace("@%p2", "@!%p2")
+    + """
+    @!%p2 bra END; LOADED {use} mov.u32 %r8, %r6;
+END: bar.sync 0;
+""".replace("LOADED", LOAD_COLUMN)
+    + FREE.format(group=1).replace("@%p2", "@!%p2")
+)
+# Registers are paired by mov before the wait, as compilers do, then used.
+PAIRED = USED.replace(
+    "{wait} add.u32 %r6, %r5, 1;", "mov.b64 %rd6, {{%r5, %r5}}; {wait} mov.b64 {{%r6, %r7}}, %rd6; {use}"
+)
+PAIRED = PAIRED.replace("tcgen05.wait::ld.sync.aligned; st.shared", "{last} st.shared")
+CASES["what a mov has copied is used before tcgen05.wait::ld"] = (
+    "fragment",
+    PAIRED,
+    {"wait": "", "use": "add.u32 %r6, %r7, 1;", "last": WAIT_LOAD},
+    {"wait": WAIT_LOAD, "use": "add.u32 %r6, %r7, 1;", "last": ""},
+)
+
 # Each CTA has bytes copied and waits for them; behind a relaxed cluster barrier the other accesses them.
 BEHIND_A_COPY = (
     INIT.format(count=1)
@@ -354,6 +375,14 @@ def test_a_race_is_reported(name, schedule):
 def test_an_ordered_twin_is_silent(name, schedule):
     _, body, _, legal = CASES[name]
     run(body.format(**legal), schedule, **options_of(body))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_use_is_the_wait_of_a_kernel_without_any(schedule):
+    """A rule of the emulator may be the first to report that there is none."""
+    run(NEVER_WAITS.format(use="add.u32 %r6, %r5, 1;"), schedule)
+    with pytest.raises(EmulatorError, match="columns"):
+        run(NEVER_WAITS.format(use=""), schedule)
 
 
 NARROW = [
