@@ -172,10 +172,18 @@ class Columns:
         self._check(warp.cta, access, columns, views, reports=False)
 
     def used(self, g: ActiveGroup, loads: Sequence[int]) -> None:
-        """Registers that loads fill are used. Kernels that never wait are exempt: the DSL compiles such."""
-        pending = self._pending.get(g.warp, set()).intersection(loads)
-        if pending and self._waits(g):
-            self._reporter.report_use((g, g.warp.registers.context.pc), min(pending))
+        """Registers that loads fill are used. Kernels that never wait are exempt, the DSL compiles such: there, the use
+        is the wait.
+        """
+        pending = self._pending.get(g.warp, set())
+        used = pending.intersection(loads)
+        if used and self._waits(g):
+            pc = g.warp.registers.context.pc
+            self._reporter.report_use((g, pc if pc >= 0 else ~pc), used)  # ~pc: before its instruction
+        elif used:
+            pending -= used
+            if not pending:
+                self.completed(g.warp, "ld")
 
     @staticmethod
     def _waits(g: ActiveGroup) -> bool:
