@@ -21,7 +21,7 @@ WAITS = FAULT + 1  # the group has to wait for the mbarrier Context.waited
 ANYTHING = 1  # Context.waited of a group that waits for no mbarrier
 PARITIES = ("parity 0", "parity 1")  # what a group waits for
 LEAVE, LEAVE_SOME, SPLIT = 1, 2, 3  # Context.action
-HEED, FOUND = -(1 << 28), -(1 << 29)  # less an instruction's index: arguments of `PythonRow` (native/engine.h)
+HEED = -(1 << 28)  # less an instruction's index: an argument of `PythonRow` (native/engine.h)
 
 
 @cache
@@ -123,7 +123,7 @@ class Context(ctypes.Structure):
         ("trace", ctypes.c_void_p),
         ("heeded", ctypes.c_void_p),
         ("outer", ctypes.c_uint32),
-        ("unwritten", ctypes.c_uint32 * 8),
+        ("unused_lanes", ctypes.c_uint32),
     ]
 
 

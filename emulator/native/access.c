@@ -7,7 +7,6 @@
 #include "engine.h"
 
 enum { GLOBAL, SHARED };
-#define UNWRITTEN 0x7fb1a5edu  // hardware/memory.py
 enum { NOTHING, ROW, ONE, CONSTANT };
 
 // ld or st; compiler/rowcode/accesses.py packs it.
@@ -189,25 +188,6 @@ static int global_is_plain(Context *ctx, const Access *access, const u64 *at, u3
     return 1;
 }
 
-// Whether lanes are about to load words that nobody has written (UNWRITTEN in hardware/memory.py), from an allocation.
-static int finds_unwritten(Context *ctx, const u64 *at, u32 mask, u64 width, int by_lane) {
-    const Allocation *allocation = &ctx->allocations[ctx->recent];
-    int words = width < 4 ? 1 : (int)(width / 4), found = 0;
-    for (int w = 0; w < words; w++) {
-        u32 lanes = 0;
-        for (int l = 0; l < (by_lane ? LANES : 1); l++) {
-            u64 place = (at[l] & ~3ull) + 4 * (u64)w;
-            u32 word;
-            if ((by_lane && !(mask >> l & 1)) || place + 4 > allocation->end) continue;
-            memcpy(&word, (const u8 *)place, 4);
-            lanes |= word == UNWRITTEN ? lane_bit(l) : 0;
-        }
-        ctx->unwritten[w] = by_lane ? lanes : lanes ? mask : 0;
-        found |= lanes != 0;
-    }
-    return found;
-}
-
 KERNEL(access) {
     const Access *access = (const Access *)op->x;
     u32 mask = ctx->mask;
@@ -221,9 +201,8 @@ KERNEL(access) {
     if (access->is_store) {
         ctx->progress++;
         store_items(ctx, access, at, mask);
-        return op + 1;
+    } else {
+        load_items(ctx, access, at, mask);
     }
-    int followed_on = ctx->heeded && access->space == GLOBAL && finds_unwritten(ctx, at, mask, width, access->by_lane);
-    load_items(ctx, access, at, mask);
-    return followed_on ? after(ctx, op, followed(ctx, op->pc, FOUND)) : op + 1;
+    return op + 1;
 }

@@ -38,7 +38,7 @@ KERNEL(heed) {
         if (op->c) bits = bits ? FULL : 0;
         ctx->mask = outer & (op->b ? ~bits : bits);
     }
-    s32 answer = followed(ctx, op->pc, HEED);
+    s32 answer = followed(ctx, op->pc);
     ctx->mask = outer;
     return after(ctx, op, answer);
 }
@@ -101,8 +101,8 @@ KERNEL(split) {
 const s32 layout[] = {
     sizeof(Context), sizeof(Allocation), sizeof(Barrier), sizeof(Op), sizeof(Turns), offsetof(Context, shared),
     offsetof(Context, python), offsetof(Context, touched), offsetof(Context, watcher), offsetof(Context, trace),
-    offsetof(Context, unwritten),
+    offsetof(Context, outer),
     offsetof(Allocation, writable), offsetof(Barrier, phases), offsetof(Op, x), offsetof(Turns, current),
     sizeof(Window), sizeof(Route), sizeof(Load), sizeof(Loads), ROUTES, PENDING, BY_THREAD, BY_TILE_LOAD,
-    DONE, FAULT, WAITS, LEAVE, LEAVE_SOME, SPLIT, HEED, FOUND, KEEPS, TO_ROW, LOOK, SERVE, CONCLUDE,
+    DONE, FAULT, WAITS, LEAVE, LEAVE_SOME, SPLIT, HEED, KEEPS, TO_ROW, LOOK, SERVE, CONCLUDE,
 };

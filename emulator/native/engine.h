@@ -131,12 +131,12 @@ struct Context {
     // Of programs whose registers are followed (sanitizer/registers.py).
     const s32 *heeded;   // by instruction: nonzero if it names a register that holds uninitialised bits; NULL: not followed
     u32 outer;           // lanes that come to the heeded instruction, those included for which its predicate does not hold
-    u32 unwritten[8];    // by word of 4 bytes that the last load from global memory has read: lanes that found UNWRITTEN
+    u32 unused_lanes;
 };
 
 enum { DONE = -(1 << 30), FAULT = DONE + 1, WAITS = DONE + 2 };
 enum { LEAVE = 1, LEAVE_SOME, SPLIT };
-enum { HEED = -(1 << 28), FOUND = -(1 << 29) };  // `python` of these less an instruction's index: its registers are followed
+enum { HEED = -(1 << 28) };  // `python` of that less an instruction's index: its registers are followed
 
 typedef const Op *(*Kernel)(Context *, const Op *);
 struct Op {
@@ -171,11 +171,11 @@ static inline s32 answer_of(Context *ctx, s32 pc) {
     return (s32)ctx->answer;
 }
 
-// Has Python follow the registers of an instruction. what: HEED or FOUND.
-static inline s32 followed(Context *ctx, s32 pc, s32 what) {
+// Has Python follow the registers of an instruction.
+static inline s32 followed(Context *ctx, s32 pc) {
     ctx->answer = FAULT;
     ctx->pc = pc;
-    ctx->python(what - pc, ctx->mask);
+    ctx->python(HEED - pc, ctx->mask);
     return (s32)ctx->answer;
 }
 

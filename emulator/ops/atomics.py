@@ -61,9 +61,9 @@ def atomic(
     if not changes:
         machine.quiet += machine.progress - before
     causes = g.cta.cluster.causes
-    if causes is not None and space in ("global", "generic") and old.itemsize >= 4:
+    if causes is not None and space in ("global", "generic"):
         of_global = mask & bits_of(address >> np.uint64(TAG_SHIFT) == 0)
-        causes.loaded(g, of_global, list(old), issuer)
+        causes.loaded(g, of_global, address, list(old), old.itemsize, issuer)
     return old
 
 

@@ -2,53 +2,65 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.execution import device
+from emulator.execution import device, status
 from emulator.sanitizer.accesses import Accesses
 from emulator.sanitizer.barriers import Barriers
 from emulator.sanitizer.columns import Columns
+from emulator.sanitizer.global_accesses import GlobalAccesses
+from emulator.sanitizer.initialisations import Initialisations
 from emulator.sanitizer.left_behind import LeftBehind
 from emulator.sanitizer.operations import Operations
 from emulator.sanitizer.report import Reporter
-from emulator.sanitizer.scene import Scene
+from emulator.sanitizer.scene import Scene, running_lanes
+from emulator.sanitizer.scene import running as executed
 from emulator.sanitizer.shadow import Shadow
 from emulator.sanitizer.uninitialised import Uninitialised
+from emulator.sanitizer.words import Words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from emulator.hardware.async_operations import AsyncOperation
     from emulator.hardware.cluster import Cluster, Cta
     from emulator.hardware.mbarriers import MBarrier
+    from emulator.hardware.memory import GlobalMemory
     from emulator.hardware.warp import ActiveGroup, Issuer, Warp
+    from emulator.ptx.module import Entry
     from emulator.sanitizer.clocks import Cause
 
 
 class ClusterCauses:
     """`hardware.causes.Causes` of one cluster."""
 
-    def __init__(self, cluster: Cluster, reporter: Reporter) -> None:
-        scene = Scene(cluster, reporter)
+    def __init__(self, cluster: Cluster, reporter: Reporter, words: Words) -> None:
+        self.scene = scene = Scene(cluster, reporter, words)
         self._columns = columns = Columns(scene.agents, scene.warps, reporter)
         self._operations, self._barriers, self._accesses = Operations(scene), Barriers(scene), Accesses(scene)
         operations, barriers = self._operations, self._barriers
-        self._left = LeftBehind(scene)
+        self._left = LeftBehind(cluster, scene)
         self.exited = self._left.exited
-        self._uninitialised = followed = Uninitialised(scene)
-        self.heeded, self.found, self.loaded = followed.heeded, followed.found, followed.loaded
+        self._uninitialised = followed = Uninitialised(cluster, reporter)
+        self.heeded, self.loaded = followed.heeded, followed.loaded
         self.landed, self.stores_tile, self.stores_bulk = followed.landed, followed.stores_tile, followed.stores_bulk
         self.fragment = followed.fragment
+        self._initialisations = initialisations = Initialisations(scene)
+        self.initialised = initialisations.initialised
 
         self.committed, self.completed = operations.committed, operations.completed
         self.lane_copies_committed = operations.lane_copies_committed
         self.lane_copies_completed = operations.lane_copies_completed
-        self.passed, self.joined = barriers.passed, barriers.joined
-        self.fenced, self.fenced_threads = barriers.fenced, barriers.fenced_threads
+        self.joined, self.stored = barriers.joined, self._accesses.stored
+        self.fenced, self.fenced_maps = barriers.fenced, barriers.fenced_maps
+        self.fenced_threads, self.waited_for = barriers.fenced_threads, barriers.waited_for
         self.told, self.learned = barriers.told, barriers.learned
         self.allocated, self.freed = columns.allocated, columns.freed
         self.fragments_completed, self.fragments_used = columns.completed, columns.used
@@ -73,8 +85,21 @@ class ClusterCauses:
 
     def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
         """As `Causes.heard`."""
+        if running is not None and running.cause is not None:
+            self._initialisations.used_by_operation(barrier, issuer, running.cause.clock)
+        else:
+            self._initialisations.used_by_threads(barrier, issuer, running_lanes(issuer[0].warp))
         self._barriers.heard(barrier, issuer, running)
         self._left.heard(barrier, issuer, running)
+
+    def passed(self, barrier: MBarrier, warp: Warp) -> None:
+        """As `Causes.passed`."""
+        self._initialisations.used_by_threads(barrier, executed(warp), running_lanes(warp))
+        self._barriers.passed(barrier, warp)
+
+    def fenced_initialisation(self, warp: Warp) -> None:
+        """As `Causes.fenced_initialisation`."""
+        self._initialisations.fenced(warp, running_lanes(warp))
 
     def arrived(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
         """As `Causes.arrived`."""
@@ -113,15 +138,50 @@ class ClusterCauses:
 class Sanitizer:
     """`hardware.causes.Sanitizer`."""
 
-    def __init__(self, allowed: Iterable[str] = ()) -> None:
-        """allowed: rules that are waived. Raises ValueError for a name that is none."""
-        self._reporter = Reporter(allowed)
+    def __init__(self, allowed: Iterable[str] = (), schedules: Iterable[str] = ()) -> None:
+        """allowed: as `waivers.parse` takes each. schedules: under which launches are followed; none: under all.
+        Raises ValueError.
+        """
+        self._reporter, self._schedules = Reporter(allowed), tuple(schedules)
+        self._words = Words()
+        self._has_followed = False
+
+    def list_waivers(self) -> None:
+        """Says on standard error which rules this process's launches were allowed to break."""
+        if self._has_followed and str(self._reporter.waivers):
+            text = f"sanitizer: rules that were allowed to be broken: {self._reporter.waivers}"
+            print(text, file=sys.stderr, flush=True)
+
+    def follows(self, schedule: str) -> bool:
+        """As `Sanitizer.follows`."""
+        return not self._schedules or schedule in self._schedules
+
+    def read(self, entry: Entry) -> None:
+        """As `Sanitizer.read`."""
+        self._has_followed = True
+        self._reporter.waivers.read(entry)
+
+    @contextmanager
+    def following(self, memory: GlobalMemory) -> Iterator[None]:
+        """As `Sanitizer.following`."""
+        accesses = GlobalAccesses(memory, self._reporter)
+        self._words, memory.observer, memory.notes_only = accesses.words, accesses.observe, True
+        try:
+            yield
+        finally:
+            memory.observer, memory.notes_only = None, False
 
     def join(self, cluster: Cluster) -> None:
         """As `Sanitizer.join`."""
-        cluster.causes = ClusterCauses(cluster, self._reporter)
+        cluster.causes = ClusterCauses(cluster, self._reporter, self._words)
 
 
 def install() -> None:
     """Launches of this process are followed (EMULATOR_SANITIZE)."""
-    device.sanitizer = Sanitizer(filter(None, os.environ.get("EMULATOR_SANITIZE_ALLOW", "").split(",")))
+
+    def listed(variable: str) -> list[str]:
+        return [text for text in os.environ.get(variable, "").split(",") if text]
+
+    device.sanitizer = sanitizer = Sanitizer(listed("EMULATOR_SANITIZE_ALLOW"), listed("EMULATOR_SANITIZE_SCHEDULE"))
+    if status.is_first():
+        atexit.register(sanitizer.list_waivers)

@@ -24,7 +24,7 @@ from emulator.sanitizer.clocks import ANYWAY, FULL, lanes_of
 
 if TYPE_CHECKING:
     from emulator.hardware.async_operations import AsyncOperation
-    from emulator.hardware.cluster import Cta
+    from emulator.hardware.cluster import Cluster, Cta
     from emulator.hardware.mbarriers import MBarrier
     from emulator.hardware.warp import Issuer, Warp
     from emulator.sanitizer.clocks import Cause
@@ -47,11 +47,11 @@ def _is_lane_copy(opcode: str) -> bool:
 class LeftBehind:
     """Of a cluster. Hears what others have followed before."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._agents, self._warps, self._cluster = scene.agents, scene.warps, scene.cluster
+    def __init__(self, cluster: Cluster, scene: Scene) -> None:
+        self._agents, self._warps, self._cluster = scene.agents, scene.warps, cluster
         self._reporter: Reporter = scene.reporter
         # CTA -> {agent: the last work of it}. An agent's counts only grow.
-        self._work: dict[Cta, dict[int, _Work]] = {cta: {} for cta in scene.cluster.ctas}
+        self._work: dict[Cta, dict[int, _Work]] = {cta: {} for cta in cluster.ctas}
         self._named: dict[object, Issuer] = {}  # last arrival on each named barrier
         self._awaited = -1  # last generation of the cluster's barrier for which somebody has waited
         self._arrived: tuple[int, Issuer] | None = None  # last generation on which somebody has arrived

@@ -6,8 +6,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from emulator.sanitizer.clocks import LANES, Cause, Channel, Clock, lanes_of
-from emulator.sanitizer.orders import releases
+from emulator.sanitizer.clocks import LANES, OF_CLUSTER, Agents, Cause, Channel, Clock, lanes_of
 from emulator.sanitizer.scene import Scene, running_lanes
 
 if TYPE_CHECKING:
@@ -17,16 +16,27 @@ if TYPE_CHECKING:
 _BULK_STORE = re.compile(r"cp\.(?:reduce\.)?async\.bulk\.\S*global\.shared::cta")
 
 
+BULK_STORE_PARTS = 2  # components: its read of shared memory, its write to global memory
+SLOTS = 16  # components of reads that a thread's copies make, which may end in any order
+
+
 @lru_cache(maxsize=4096)
 def _is_bulk_store(opcode: str) -> bool:
     return _BULK_STORE.match(opcode) is not None
+
+
+def slot(agents: Agents, what: str, cause: Cause) -> tuple[int, int]:
+    """(component, count) of the next read of a kind by copies of the thread that has issued this one."""
+    channel = agents.channel((what, cause.warp, lanes_of(cause.mask)[0]), SLOTS)
+    channel.count += 1
+    return channel.agent + channel.count % SLOTS, channel.count
 
 
 class Operations:
     """The asynchronous operations of a cluster."""
 
     def __init__(self, scene: Scene) -> None:
-        self._agents, self._warps = scene.agents, scene.warps
+        self._scene, self._agents, self._warps = scene, scene.agents, scene.warps
         self._in_a_row: dict[Warp, tuple[int, int, Clock]] = {}
 
     def issued(self, g: ActiveGroup, issuer: Issuer, cause: AsyncOperation | None) -> Cause:
@@ -36,9 +46,9 @@ class Operations:
         warp, clock = g.warp, self._warps[g.warp]
         mask, lane = running_lanes(warp), running_lanes(warp).bit_length() - 1
         opcode = g.grid.entry.instructions[issuer[1]].opcode
-        relaxed = opcode.startswith("mbarrier.") and not releases(opcode)
+        relaxed = opcode.startswith("mbarrier.") and not self._scene.releases(issuer)
         if relaxed:
-            found = Cause(clock.release_relaxed(mask), issuer, mask)
+            found = Cause(clock.release_relaxed(mask, OF_CLUSTER), issuer, mask)
         elif opcode.startswith(("tcgen05.mma", "tcgen05.cp")):
             found = Cause(self._of_thread(warp, mask), issuer, mask)
         else:
@@ -50,7 +60,7 @@ class Operations:
             if ".commit" in opcode:
                 channel.count += 1
         elif _is_bulk_store(opcode):
-            channel = self._agents.channel(("bulk stores", warp, lanes_of(mask)[0]))
+            channel = self._agents.channel(("bulk stores", warp, lanes_of(mask)[0]), BULK_STORE_PARTS)
             found.count = channel.count
         elif opcode.startswith("cp.async.c"):
             channel = self._agents.channel(("lane copies", warp), LANES)
@@ -86,7 +96,14 @@ class Operations:
         """As `Causes.completed`."""
         clock = self._agents.clock()
         for channel in self._bulk_stores(warp, mask):
-            clock.set(channel.agent, max(0, channel.count - 1 - newest))
+            over = max(0, channel.count - 1 - newest)
+            clock.set(channel.agent, over)
+            if not read_only:
+                clock.set(channel.agent + 1, over)
+        for lane in lanes_of(mask):
+            reads = self._agents.known(("map reads", warp, lane))
+            if reads is not None:
+                clock.set(list(range(reads.agent, reads.agent + SLOTS)), reads.count)
         self._warps[warp].acquire(mask, clock)
 
     def _bulk_stores(self, warp: Warp, mask: int) -> list[Channel]:

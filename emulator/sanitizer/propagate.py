@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.arithmetic import fragments
-from emulator.ptx.types import type_width
 from emulator.ops import exchange
 from emulator.ptx.ir import Instruction, Pair, Register, Vector
+from emulator.ptx.types import type_width
 from emulator.sanitizer.registers import NOTHING, ONE, WarpRegisters, chosen, full
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from emulator.hardware.async_operations import AsyncOperation
-    from emulator.hardware.cluster import Cta
+    from emulator.hardware.cluster import Cluster, Cta
     from emulator.hardware.program import Heeded
     from emulator.hardware.tensor.copy import Copy
     from emulator.hardware.tensor.core import Mma
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from emulator.hardware.tma.tensor_map import TensorMap
     from emulator.hardware.warp import ActiveGroup, Issuer, Warp
     from emulator.sanitizer.report import Reporter
-    from emulator.sanitizer.scene import Scene
 
 _PRODUCTS = Products()
 _BRANCHES = ("bra", "brx", "ret", "exit", "call")
@@ -80,15 +79,15 @@ class _Stored:
 class Uninitialised:
     """Of a cluster. It implements `hardware.tensor.tmem.TensorValues`."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._reporter: Reporter = scene.reporter
-        self._entry = scene.cluster.grid.entry
+    def __init__(self, cluster: Cluster, reporter: Reporter) -> None:
+        self._reporter = reporter
+        self._entry = cluster.grid.entry
         self._is_tensor_core = [i.opcode.startswith("tcgen05.") for i in self._entry.instructions]
-        heeded = scene.cluster.grid.program.heeded
+        heeded = cluster.grid.program.heeded
         self._heeded: Heeded | None = heeded
-        self._shared = {cta: SharedShadow(cta) for cta in scene.cluster.ctas}
-        self._tensor = {cta: TensorShadow(cta) for cta in scene.cluster.ctas}
-        self._of_tmem = {cta.tmem: cta for cta in scene.cluster.ctas}
+        self._shared = {cta: SharedShadow(cta) for cta in cluster.ctas}
+        self._tensor = {cta: TensorShadow(cta) for cta in cluster.ctas}
+        self._of_tmem = {cta.tmem: cta for cta in cluster.ctas}
         # Operations of the tensor core that have been found to make nothing invalid, at which versions of the shadows.
         self._clean: dict[tuple[int, Cta], tuple[object, tuple[int, ...]]] = {}
         self._stored: dict[tuple[Warp, int], _Stored] = {}
@@ -97,7 +96,7 @@ class Uninitialised:
         self._warps: dict[Warp, WarpRegisters] = {}
         if heeded is None:
             return
-        for cta in scene.cluster.ctas:
+        for cta in cluster.ctas:
             cta.tmem.values = self
             for warp in cta.warps:
                 self._warps[warp] = WarpRegisters(warp, heeded)
@@ -195,32 +194,39 @@ class Uninitialised:
         """As `Causes.landed`."""
         self._shared[cta].copied(place, nbytes, issuer)
 
-    def found(self, g: ActiveGroup, mask: int, index: int) -> None:
-        """As `Causes.found`."""
-        instruction, unwritten = self._entry.instructions[index], g.warp.registers.context.unwritten
-        items = _items(instruction.operands[0])
-        nbytes = type_width(instruction.opcode.rpartition(".")[2]) // 8
-        for n, item in enumerate(items):
-            bits = np.where(chosen(unwritten[n * nbytes // 4]), full(min(32, 8 * nbytes)), NOTHING)
-            if nbytes == 8:
-                bits = bits | np.where(chosen(unwritten[2 * n + 1]), full(32) << np.uint64(32), NOTHING)
-            self._set(g.warp, item, chosen(mask), bits, global_origin((g, index)))
-
-    def loaded(self, g: ActiveGroup, mask: int, values: Sequence[Any], issuer: Issuer) -> None:
+    def loaded(
+        self, g: ActiveGroup, mask: int, address: int | np.ndarray, values: Sequence[Any], nbytes: int, issuer: Issuer
+    ) -> None:
         """As `Causes.loaded`."""
-        instruction = self._entry.instructions[issuer[1]]
-        base = instruction.opcode.partition(".")[0]
-        lanes = chosen(mask)
+        base, lanes = self._entry.instructions[issuer[1]].opcode.partition(".")[0], chosen(mask)
         for n, value in enumerate(values):
-            words = np.asarray(value).astype(np.uint64) & np.ones(LANES, np.uint64) * full(64)
-            bits = np.where(words & full(32) == UNWRITTEN, full(32), NOTHING)
-            bits = bits | np.where(words >> np.uint64(32) == UNWRITTEN, full(32) << np.uint64(32), NOTHING)
-            if not bits[lanes].any():
+            bits = self._unwritten(g, lanes, address, n * nbytes, np.broadcast_to(np.uint64(value), LANES), nbytes)
+            if not bits.any():
                 continue
-            if base in _ATOMICS and ".exch" not in instruction.opcode:
-                self._report("the word that it changes", issuer, lanes & (bits != 0), global_origin(issuer), False)
+            if base in _ATOMICS and ".exch" not in self._entry.instructions[issuer[1]].opcode:
+                self._report("the word that it changes", issuer, bits != 0, global_origin(issuer), False)
             elif base in (*_LOADS, "atom"):
-                self._set(g.warp, _items(instruction.operands[0])[n], lanes, bits, global_origin(issuer))
+                item = _items(self._entry.instructions[issuer[1]].operands[0])[n]
+                self._set(g.warp, item, lanes, bits, global_origin(issuer))
+
+    @staticmethod
+    def _unwritten(
+        g: ActiveGroup, lanes: np.ndarray, address: int | np.ndarray, offset: int, words: np.ndarray, nbytes: int
+    ) -> np.ndarray:
+        """uint64[32]: the bits of lanes' words that nobody has written."""
+        if nbytes >= 4:
+            low, high = words & full(32) == UNWRITTEN, words >> np.uint64(32) == UNWRITTEN
+            bits = np.where(low, full(32), NOTHING) | np.where(high, full(32) << np.uint64(32), NOTHING)
+            return np.where(lanes, bits, NOTHING)
+        parts = np.array([UNWRITTEN], np.uint32).view(f"u{nbytes}")
+        alike, bits = lanes & np.isin(words, parts), np.zeros(LANES, np.uint64)
+        for lane in np.flatnonzero(alike).tolist():
+            place = (address if isinstance(address, int) else int(address[lane])) + offset
+            allocation = g.grid.memory.holding(place)
+            word = allocation.frozen[(place & ~3) - allocation.start :][:4]
+            if bytes(word) == UNWRITTEN.to_bytes(4, "little"):
+                bits[lane] = full(8 * nbytes)
+        return bits
 
     def stores_tile(
         self, cta: Cta, tensor_map: TensorMap, coords: tuple[int, ...], offset: int, rows: bool, issuer: Issuer

@@ -18,7 +18,7 @@ from emulator.compiler.plan import Plan
 from emulator.compiler.rowcode.image import Image
 from emulator.compiler.rowcode.registers import WORD, Slots
 from emulator.errors import EmulatorError
-from emulator.hardware.native import FOUND, HEED
+from emulator.hardware.native import HEED
 from emulator.ops import tmem
 from emulator.ptx.ir import Register, Vector, located
 
@@ -101,14 +101,12 @@ class PythonRows:
         self._functions: dict[int, Function] = {}
 
     def run(self, index: int, g: ActiveGroup, mask: int) -> int | None:
-        """Executes an instruction. ~index: completes the loads of tensor memory that it needs; HEED or FOUND less the
-        index: has its registers followed.
+        """Executes an instruction. ~index: completes the loads of tensor memory that it needs; HEED less the index:
+        has its registers followed.
         """
         if index <= HEED:
             causes = g.cta.cluster.causes
-            if causes is not None and index <= FOUND:
-                causes.found(g, mask, FOUND - index)
-            elif causes is not None:
+            if causes is not None:
                 causes.heeded(g, mask, HEED - index)
             return None
         if index < 0:
