@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.ptx.ir import Immediate, Negated, Register
+from emulator.ptx.ir import Immediate, Negated, Register, Vector
 from emulator.sanitizer.origins import Origin
 
 if TYPE_CHECKING:
+    from emulator.hardware.cluster import Cluster
     from emulator.hardware.program import Heeded
     from emulator.hardware.warp import Warp
 
 LANES = 32
+LOADS = ("ld", "ldu", "ldmatrix")
+ATOMICS = ("atom", "red")
 NOTHING = np.zeros(LANES, np.uint64)
 LANE = np.arange(LANES, dtype=np.uint64)
 ONE = np.uint64(1)
@@ -31,6 +34,11 @@ def full(width: int) -> np.uint64:
 def chosen(mask: int) -> np.ndarray:
     """bool[32] of a mask of lanes."""
     return (np.uint64(mask) >> LANE & ONE).astype(bool)
+
+
+def items_of(operand: object) -> tuple:
+    """The elements of a vector; of anything else itself."""
+    return operand.items if isinstance(operand, Vector) else (operand,)
 
 
 class WarpRegisters:
@@ -94,3 +102,21 @@ class WarpRegisters:
             del self._bits[name]
         if new.any() != (old is not None):
             self._counts[self._mentions[name]] += 1 if old is None else -1
+
+
+class Files:
+    """Of a cluster's warps."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        """Raises ValueError for a program that was not translated to be followed."""
+        heeded = cluster.grid.program.heeded
+        if heeded is None:
+            raise ValueError(f"{cluster.grid.entry.name} was not translated with heeds=True")
+        self.entry, self.heeded = cluster.grid.entry, heeded
+        self.by_warp = {warp: WarpRegisters(warp, heeded) for cta in cluster.ctas for warp in cta.warps}
+
+    def set(self, warp: Warp, item: object, lanes: np.ndarray, bits: np.ndarray, origin: Origin) -> None:
+        """As `WarpRegisters.set`, of an operand; nothing if that is no register."""
+        if isinstance(item, Register):
+            registers = self.by_warp[warp]
+            registers.set(item.name, lanes, bits & full(registers.width(item.name)), origin)

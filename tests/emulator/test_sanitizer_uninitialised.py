@@ -253,6 +253,8 @@ OF_GLOBAL = {
         "ld.global.v2.b32 {%r4, %r5}, [%a0]; and.b32 %r6, %r5, 60; add.u32 %r6, %r6, %r10; ld.shared.b32 %r7, [%r6];",
         ADDRESS,
     ),
+    "half a word": ("ld.global.u16 %r5, [%rd1+2]; setp.gt.u32 %p4, %r5, 7; @%p4 bra X; X:", CONTROL),
+    "a byte": ("ld.global.u8 %r5, [%a0+5]; setp.gt.u32 %p4, %r5, 7; @%p4 bra X; X:", CONTROL),
     "an acquired word": (
         "ld.acquire.gpu.global.b32 %r5, [%a0]; setp.gt.u32 %p4, %r5, 7; @%p4 bra X; X:",
         CONTROL,
