@@ -56,7 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     emulator.activate(schedule="late", workers=1)
     from tools.mutants import programs
 
-    found = programs.ours() + (programs.foreign(options.foreign.resolve()) if options.foreign else [])
+    found = programs.every() if options.silence else programs.ours()
+    found += programs.foreign(options.foreign.resolve()) if options.foreign else []
     if options.programs:
         names = options.programs.split(",")
         unknown = set(names) - {program.name for program in found}
@@ -66,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.silence:
         from tools.mutants import silence
 
-        return silence.main(options, arguments)
+        return silence.main(options, found, arguments)
     return break_them(found, options, arguments)
 
 

@@ -36,17 +36,13 @@ class Program:
     """Repository and path of another's."""
 
 
-def chained(first: Data, second: Data) -> None:
-    """Makes the first call's outputs [64, 256] fp16 the second call's tokens [64, 1024] e2m1, which have no NaN: scales
-    keep the sums finite."""
+def as_operand(c: Any) -> Any:
+    """The bytes of an output [M, N, 1] fp16 as an operand [M, 2 N, 1] of e2m1 pairs. e2m1 has no NaN, so that every
+    output is a legal operand.
+    """
     import torch
 
-    if isinstance(first[0], list):
-        for group, ((_, _, c), (_, b, output)) in enumerate(zip(first[0], second[0], strict=True)):
-            a = c.permute(2, 0, 1).view(torch.uint8).view(torch.float4_e2m1fn_x2).permute(1, 2, 0)
-            second[0][group] = (a, b, output)
-        return
-    raise TypeError("a call of groups is expected")
+    return c.permute(2, 0, 1).view(torch.uint8).view(torch.float4_e2m1fn_x2).permute(1, 2, 0)
 
 
 def _group_calls() -> Iterator[list[Call]]:
@@ -56,7 +52,8 @@ def _group_calls() -> Iterator[list[Call]]:
     yield [(generate(m=(200, 64), n=(384, 264), k=(1280, 1024), g=2, seed=5), {})]
     small = {"m": (64, 64), "n": (256, 128), "k": (1024, 1024), "g": 2}
     first, third = generate(**{**small, "n": (256, 256)}, seed=8), generate(**small, seed=9)
-    chained(first, third)
+    for group, ((_, _, c), (_, b, output)) in enumerate(zip(first[0], third[0], strict=True)):
+        third[0][group] = (as_operand(c), b, output)
     yield [(first, {}), (generate(**{**small, "m": (64, 40)}, seed=10), ALL), (third, {})]
     one, other = generate(**small, seed=11), generate(**small, seed=12)
     for group, ((_, _, c), (a, b, _)) in enumerate(zip(one[0], other[0], strict=True)):
@@ -65,34 +62,25 @@ def _group_calls() -> Iterator[list[Call]]:
 
 
 def _dual_calls() -> Iterator[list[Call]]:
-    import torch
-
     import reference
 
     generate = reference.generate_dual_gemm_input
     yield [(generate(m=136, n=264, k=1280, l=1, seed=5), {})]
     small = {"m": 64, "n": 256, "k": 1024, "l": 1}
     first, third = generate(**small, seed=8), generate(**small, seed=9)
-    tokens = first[-1].permute(2, 0, 1).view(torch.uint8).view(torch.float4_e2m1fn_x2).permute(1, 2, 0)
-    yield [(first, {}), (generate(**small, seed=10), ALL), ((tokens, *third[1:]), {})]
+    yield [(first, {}), (generate(**small, seed=10), ALL), ((as_operand(first[-1]), *third[1:]), {})]
     one, other = generate(**small, seed=11), generate(**small, seed=12)
     yield [(one, READY), ((*other[:-1], one[-1]), READY)]
 
 
 def _gemv_calls() -> Iterator[list[Call]]:
-    import torch
-
     import reference
 
-    generate = reference.generate_gemv_input
-    k = 2560  # for all: K decides the kernel
+    generate, k = reference.generate_gemv_input, 2560  # one K for all: it decides the kernel
     yield [(generate(m=41, k=k, l=2, seed=5), {})]
     first, third = generate(m=k // 4, k=k, l=1, seed=8), generate(m=20, k=k, l=1, seed=9)
-    halves = first[-1].permute(2, 1, 0)
-    vector = third[1].clone()
-    third = (third[0], vector, *third[2:])
-    b = halves.view(torch.uint8).view(1, 1, -1).view(torch.float4_e2m1fn_x2).permute(1, 2, 0)
-    chain = (third[0], b, third[2], third[3][:1], *third[4:])
+    b = as_operand(first[-1].permute(1, 0, 2))
+    chain = third[0], b, third[2], third[3][:1], *third[4:]
     yield [(first, {}), (generate(m=8, k=k, l=1, seed=10), ALL), (chain, {})]
     one, other = generate(m=200, k=k, l=1, seed=11), generate(m=200, k=k, l=1, seed=12)
     yield [(one, READY), ((*other[:-1], one[-1]), READY)]
@@ -127,13 +115,27 @@ def ours() -> list[Program]:
     """Five configurations of the GEMM kernel (tokens, CTAs per MMA, CTAs per SM, split K), and the GEMV."""
     groups = {
         "1-SM": ((128, 1, 1, 1), 2, 4),
-        "pairs": ((128, 2, 1, 1), 2, 4),
+        "pairs": ((128, 2, 1, 1), 2, 6),
         "split K": ((128, 1, 1, 4), 8, 16),
         "two per SM": ((64, 2, 2, 1), 4, 4),
-    }  # configuration, SMs of the plan, SMs of the chip: room for two of the small launches
+    }  # configuration, SMs of the plan, SMs of the chip: room for the small launches beside each other
     found = [Program(name, partial(_recorded, _group_calls, *how)) for name, how in groups.items()]
     found.append(Program("dual", partial(_recorded, _dual_calls, (64, 1, 2, 1), 2, 2)))
     return [*found, Program("GEMV", partial(_recorded, _gemv_calls, None, 2, 2))]
+
+
+def every() -> list[Program]:
+    """Our kernels in every configuration."""
+    import submission
+
+    found = []
+    for products in submission.PRODUCTS:
+        for shape in submission.shapes(products):
+            sms = shape.cta_group * shape.k_split * 2
+            calls = _group_calls if products == 1 else _dual_calls
+            name = f"{'dual ' if products == 2 else ''}{'-'.join(map(str, shape))}"
+            found.append(Program(name, partial(_recorded, calls, shape, sms, 2 * sms)))
+    return [*found, next(program for program in ours() if program.name == "GEMV")]
 
 
 EXAMPLES = "examples/python/CuTeDSL/cute/blackwell/kernel"
