@@ -63,6 +63,10 @@ class Launch:
     recording: Recording | None = None
     sanitizer: Sanitizer | None = None
 
+    def followed_by(self, schedule: str) -> Sanitizer | None:
+        """What follows it under a schedule."""
+        return self.sanitizer if self.sanitizer is not None and self.sanitizer.follows(schedule) else None
+
 
 @dataclass
 class _Part:
@@ -189,7 +193,7 @@ class Runner:
             grid = Grid(
                 number, launch.program, config, launch.parameters, self.memory, counters, self.properties, title
             )
-            grid.traffic, grid.sanitizer = Traffic(), launch.sanitizer
+            grid.traffic, grid.sanitizer = Traffic(), launch.followed_by(schedule)
             grids.append((grid, grid.traffic))
         try:
             with _named(schedule):
@@ -252,7 +256,7 @@ class Runner:
                     self.properties,
                     meter,
                     recorder,
-                    launch.sanitizer,
+                    launch.followed_by(schedule),
                 )
         finally:
             self.memory.traffic = None

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from emulator.hardware.cluster import Cluster, Cta
     from emulator.hardware.mbarriers import MBarrier
     from emulator.hardware.warp import ActiveGroup, Issuer, Warp
+    from emulator.ptx.module import Entry
 
 
 class Causes(Protocol):
@@ -77,9 +78,18 @@ class Causes(Protocol):
     def fragments_used(self, g: ActiveGroup, loads: Sequence[int]) -> None:
         """The warp is about to use what these instructions, all tcgen05.ld, load."""
 
+    def exited(self, cta: Cta) -> None:
+        """The last thread of a CTA exits."""
+
 
 class Sanitizer(Protocol):
     """Follows the events of launches."""
+
+    def follows(self, schedule: str) -> bool:
+        """Whether it does so under a schedule."""
+
+    def read(self, entry: Entry) -> None:
+        """A kernel is launched: its source may say which rules it is allowed to break."""
 
     def join(self, cluster: Cluster) -> None:
         """The cluster is resident; its warps have executed nothing."""

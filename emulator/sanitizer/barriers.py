@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from emulator.sanitizer.clocks import KNOWN, UNSCOPED, Clock
-from emulator.sanitizer.orders import is_wide, learns, releases
-from emulator.sanitizer.scene import Scene, opcode_of, running_lanes
+from emulator.sanitizer.scene import Scene, opcode, running, running_lanes
 
 if TYPE_CHECKING:
     from emulator.hardware.async_operations import AsyncOperation
@@ -40,32 +39,33 @@ class Barriers:
     """The barriers of a cluster, and the words that order."""
 
     def __init__(self, scene: Scene) -> None:
-        self._reporter, self._kernel, self._warps = scene.reporter, scene.kernel, scene.warps
+        self._scene, self._warps = scene, scene.warps
         self._mbarriers: dict[MBarrier, _MbarrierState] = {}
         self._uses: dict[object, dict[int, Clock]] = {}
         self._words: dict[int, dict[_Source, Clock]] = {}
 
     def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
         """As `Causes.heard`."""
-        opcode = issuer[0].grid.entry.instructions[issuer[1]].opcode
-        source = (issuer[0].cta.rank, is_wide(opcode)) if opcode.startswith("mbarrier.arrive") else _OPERATION
+        source = self._source(issuer) if opcode(issuer).startswith("mbarrier.arrive") else _OPERATION
         if running is not None and running.cause is not None:
             clock = running.cause.clock
         else:
-            clock = self._released(issuer[0].warp, running_lanes(issuer[0].warp), opcode)
+            clock = self._released(issuer, running_lanes(issuer[0].warp))
         _add(self._state(barrier).clocks, source, clock)
 
     def passed(self, barrier: MBarrier, warp: Warp) -> None:
         """As `Causes.passed`."""
-        opcode = opcode_of(warp)
-        for (rank, wide), clock in self._state(barrier).over.items():
-            self._learn(warp, running_lanes(warp), clock, opcode, self._first_row(warp, rank, wide and is_wide(opcode)))
+        self._learn(running(warp), running_lanes(warp), self._state(barrier).over)
 
-    def _first_row(self, warp: Warp, rank: int | None, wide: bool) -> int:
-        """Of a clock that a CTA's threads have released, the first row that another warp learns. wide: both scopes."""
-        if rank is None or rank == warp.cta.rank or wide or not self._reporter.follows_scopes(self._kernel):
+    def _source(self, issuer: Issuer) -> _Source:
+        return issuer[0].cta.rank, self._scene.is_wide(issuer)
+
+    def _first_row(self, issuer: Issuer, source: _Source) -> int:
+        """Of a clock that somebody has released, the first row that a waiting or loading instruction learns."""
+        (rank, is_wide), scene = source, self._scene
+        if rank is None or rank == issuer[0].cta.rank or not scene.reporter.follows_scopes(scene.kernel):
             return KNOWN
-        return UNSCOPED
+        return KNOWN if is_wide and scene.is_wide(issuer) else UNSCOPED
 
     def _state(self, barrier: MBarrier) -> _MbarrierState:
         state = self._mbarriers.get(barrier)
@@ -77,22 +77,22 @@ class Barriers:
             state.clocks, state.phase = {}, barrier.phase
         return state
 
-    def _released(self, warp: Warp, mask: int, opcode: str) -> Clock:
+    def _released(self, issuer: Issuer, mask: int) -> Clock:
         """What lanes release by an instruction."""
-        clock = self._warps[warp]
-        return clock.release(mask) if releases(opcode) else clock.release_relaxed(mask)
+        clock = self._warps[issuer[0].warp]
+        return clock.release(mask) if self._scene.releases(issuer) else clock.release_relaxed(mask)
 
-    def _learn(self, warp: Warp, mask: int, clock: Clock, opcode: str, row: int = KNOWN) -> None:
+    def _learn(self, issuer: Issuer, mask: int, clocks: dict[_Source, Clock]) -> None:
         """Lanes acquire by an instruction."""
-        if learns(opcode):
-            self._warps[warp].acquire(mask, clock, row)
-        else:
-            self._warps[warp].hear(mask, clock, row)
+        of = self._warps[issuer[0].warp]
+        learn = of.acquire if self._scene.learns(issuer) else of.hear
+        for source, clock in clocks.items():
+            learn(mask, clock, self._first_row(issuer, source))
 
     def arrived(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
         """As `Causes.arrived`."""
         uses = self._uses.setdefault(barrier, {})
-        clock = self._released(warp, mask, opcode_of(warp))
+        clock = self._released(running(warp), mask)
         if generation in uses:
             uses[generation].join(clock)
         else:
@@ -120,11 +120,9 @@ class Barriers:
 
     def told(self, warp: Warp, mask: int, key: int) -> None:
         """As `Causes.told`."""
-        opcode = opcode_of(warp)
-        _add(self._words.setdefault(key, {}), (warp.cta.rank, is_wide(opcode)), self._released(warp, mask, opcode))
+        issuer = running(warp)
+        _add(self._words.setdefault(key, {}), self._source(issuer), self._released(issuer, mask))
 
     def learned(self, warp: Warp, mask: int, key: int) -> None:
         """As `Causes.learned`."""
-        opcode = opcode_of(warp)
-        for (rank, wide), clock in self._words.get(key, {}).items():
-            self._learn(warp, mask, clock, opcode, self._first_row(warp, rank, wide and is_wide(opcode)))
+        self._learn(running(warp), mask, self._words.get(key, {}))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.execution import device
+from emulator.execution import device, status
 from emulator.sanitizer.accesses import Accesses
 from emulator.sanitizer.barriers import Barriers
 from emulator.sanitizer.columns import Columns
+from emulator.sanitizer.left_behind import LeftBehind
 from emulator.sanitizer.operations import Operations
 from emulator.sanitizer.report import Reporter
 from emulator.sanitizer.scene import Scene
@@ -20,8 +23,12 @@ from emulator.sanitizer.shadow import Shadow
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from emulator.hardware.async_operations import AsyncOperation
     from emulator.hardware.cluster import Cluster, Cta
-    from emulator.hardware.warp import Issuer
+    from emulator.hardware.mbarriers import MBarrier
+    from emulator.hardware.warp import ActiveGroup, Issuer, Warp
+    from emulator.ptx.module import Entry
+    from emulator.sanitizer.clocks import Cause
 
 
 class ClusterCauses:
@@ -30,14 +37,15 @@ class ClusterCauses:
     def __init__(self, cluster: Cluster, reporter: Reporter) -> None:
         scene = Scene(cluster, reporter)
         self._columns = columns = Columns(scene.agents, scene.warps, reporter)
-        operations, barriers, accesses = Operations(scene), Barriers(scene), Accesses(scene)
+        self._operations, self._barriers, self._accesses = Operations(scene), Barriers(scene), Accesses(scene)
+        operations, barriers = self._operations, self._barriers
+        self._left = LeftBehind(scene)
+        self.exited = self._left.exited
 
-        self.issued = operations.issued
         self.committed, self.completed = operations.committed, operations.completed
         self.lane_copies_committed = operations.lane_copies_committed
         self.lane_copies_completed = operations.lane_copies_completed
-        self.heard, self.passed = barriers.heard, barriers.passed
-        self.arrived, self.met, self.joined = barriers.arrived, barriers.met, barriers.joined
+        self.passed, self.joined = barriers.passed, barriers.joined
         self.fenced, self.fenced_threads = barriers.fenced, barriers.fenced_threads
         self.told, self.learned = barriers.told, barriers.learned
         self.allocated, self.freed = columns.allocated, columns.freed
@@ -47,12 +55,50 @@ class ClusterCauses:
         for cta in cluster.ctas:
             cta.shared.marks = None  # its rule is one of these
             cta.shared.notes_only = True
-            cta.shared.observer = partial(accesses.access, cta, Shadow(len(cta.shared.data)))
+            cta.shared.observer = partial(self._access, cta, Shadow(len(cta.shared.data)))
             nothing = np.zeros(len(cta.shared.live_barriers.addresses), np.uint64)
             cta.tmem.observer = partial(self.touched, cta)
             for warp in cta.warps:  # compiled code leaves all operations on mbarriers to Python
                 warp.registers.context.barriers = nothing.ctypes.data
             self._nothing.append(nothing)
+
+    def issued(self, g: ActiveGroup, issuer: Issuer, cause: AsyncOperation | None) -> Cause:
+        """As `Causes.issued`."""
+        found = self._operations.issued(g, issuer, cause)
+        if cause is None:
+            self._left.issued(found)
+        return found
+
+    def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
+        """As `Causes.heard`."""
+        self._barriers.heard(barrier, issuer, running)
+        self._left.heard(barrier, issuer, running)
+
+    def arrived(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
+        """As `Causes.arrived`."""
+        self._barriers.arrived(barrier, generation, warp, mask)
+        self._left.arrived(barrier, generation, warp)
+
+    def met(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
+        """As `Causes.met`."""
+        self._barriers.met(barrier, generation, warp, mask)
+        self._left.met(barrier, generation)
+
+    def _access(
+        self,
+        cta: Cta,
+        shadow: Shadow,
+        kind: str,
+        proxy: str,
+        place: int | np.ndarray,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        issuer: Issuer | None,
+    ) -> None:
+        """The observer of a CTA's shared memory."""
+        self._accesses.access(cta, shadow, kind, proxy, place, shape, strides, issuer)
+        if kind == "store":
+            self._left.landed(cta, place)
 
     def touched(self, cta: Cta, issuer: Issuer, reads: int, writes: int) -> None:
         """As `Causes.touched`."""
@@ -63,9 +109,27 @@ class ClusterCauses:
 class Sanitizer:
     """`hardware.causes.Sanitizer`."""
 
-    def __init__(self, allowed: Iterable[str] = ()) -> None:
-        """allowed: rules that are waived. Raises ValueError for a name that is none."""
-        self._reporter = Reporter(allowed)
+    def __init__(self, allowed: Iterable[str] = (), schedules: Iterable[str] = ()) -> None:
+        """allowed: as `waivers.parse` takes each. schedules: under which launches are followed; none: under all.
+        Raises ValueError.
+        """
+        self._reporter, self._schedules = Reporter(allowed), tuple(schedules)
+        self._has_followed = False
+
+    def list_waivers(self) -> None:
+        """Says on standard error which rules this process's launches were allowed to break."""
+        if self._has_followed and str(self._reporter.waivers):
+            text = f"sanitizer: rules that were allowed to be broken: {self._reporter.waivers}"
+            print(text, file=sys.stderr, flush=True)
+
+    def follows(self, schedule: str) -> bool:
+        """As `Sanitizer.follows`."""
+        return not self._schedules or schedule in self._schedules
+
+    def read(self, entry: Entry) -> None:
+        """As `Sanitizer.read`."""
+        self._has_followed = True
+        self._reporter.waivers.read(entry)
 
     def join(self, cluster: Cluster) -> None:
         """As `Sanitizer.join`."""
@@ -74,4 +138,10 @@ class Sanitizer:
 
 def install() -> None:
     """Launches of this process are followed (EMULATOR_SANITIZE)."""
-    device.sanitizer = Sanitizer(filter(None, os.environ.get("EMULATOR_SANITIZE_ALLOW", "").split(",")))
+
+    def listed(variable: str) -> list[str]:
+        return [text for text in os.environ.get(variable, "").split(",") if text]
+
+    device.sanitizer = sanitizer = Sanitizer(listed("EMULATOR_SANITIZE_ALLOW"), listed("EMULATOR_SANITIZE_SCHEDULE"))
+    if status.is_first():
+        atexit.register(sanitizer.list_waivers)

@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from emulator.sanitizer.clocks import LANES, Cause, Channel, Clock, lanes_of
-from emulator.sanitizer.orders import releases
 from emulator.sanitizer.scene import Scene, running_lanes
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ class Operations:
     """The asynchronous operations of a cluster."""
 
     def __init__(self, scene: Scene) -> None:
-        self._agents, self._warps = scene.agents, scene.warps
+        self._scene, self._agents, self._warps = scene, scene.agents, scene.warps
         self._in_a_row: dict[Warp, tuple[int, int, Clock]] = {}
 
     def issued(self, g: ActiveGroup, issuer: Issuer, cause: AsyncOperation | None) -> Cause:
@@ -36,7 +35,7 @@ class Operations:
         warp, clock = g.warp, self._warps[g.warp]
         mask, lane = running_lanes(warp), running_lanes(warp).bit_length() - 1
         opcode = g.grid.entry.instructions[issuer[1]].opcode
-        relaxed = opcode.startswith("mbarrier.") and not releases(opcode)
+        relaxed = opcode.startswith("mbarrier.") and not self._scene.releases(issuer)
         if relaxed:
             found = Cause(clock.release_relaxed(mask), issuer, mask)
         elif opcode.startswith(("tcgen05.mma", "tcgen05.cp")):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import linecache
-import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from emulator.errors import Fault, doubt
 from emulator.hardware.barriers import label
 from emulator.sanitizer.clocks import ANYWAY, FENCED, UNSCOPED
+from emulator.sanitizer.waivers import Waivers, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,9 +15,6 @@ if TYPE_CHECKING:
     from emulator.hardware.cluster import Cta
     from emulator.hardware.warp import Issuer
     from emulator.sanitizer.shadow import Access, Conflict
-
-
-_ALLOW = re.compile(r"(?:#|//) sanitizer: allow ([\w ,-]+)")
 
 
 class Rule(NamedTuple):
@@ -95,7 +91,16 @@ ORDER = Rule(
     ".release at the arrival and .acquire at the wait, or fence.acq_rel before the one and behind the other",
     "Release and Acquire Patterns",
 )
-RULES = {rule.name: rule for rule in (THREADS, LANES, COPY, STAGING, TENSOR, COLUMNS, FRAGMENT, PROXY, SCOPE, ORDER)}
+LEFT = Rule(
+    "left-behind",
+    "work may reach a CTA that has exited, or somebody counts on more arrivals than come",
+    "a wait for the mbarrier, group or barrier by a thread of this CTA before its last thread exits; as many arrivals "
+    "as the barrier counts",
+    "Asynchronous operations; mbarrier; bar",
+)
+RULES = {
+    rule.name: rule for rule in (THREADS, LANES, COPY, STAGING, TENSOR, COLUMNS, FRAGMENT, PROXY, SCOPE, ORDER, LEFT)
+}
 _OF_MISSING = {FENCED: PROXY, UNSCOPED: SCOPE, ANYWAY: ORDER}
 
 
@@ -117,21 +122,23 @@ class Reporter:
     """Reports of a process, but for what is allowed."""
 
     def __init__(self, allowed: Iterable[str] = ()) -> None:
-        """allowed: names of rules. Raises ValueError for one that is none."""
-        self.allowed = tuple(dict.fromkeys(allowed))
-        for name in self.allowed:
-            check_rule(name)
+        """allowed: as `waivers.parse` takes each. Raises ValueError."""
+        self.waivers = Waivers(parse(text, RULES) for text in allowed)
         self._unscoped: set[str] = set()
 
     def follows_scopes(self, kernel: str) -> bool:
         """Whether scopes matter to what is ordered: they are not waived, and no doubt has been reported."""
-        return SCOPE.name not in self.allowed and kernel not in self._unscoped
+        return not self.waivers.waives(SCOPE.name) and kernel not in self._unscoped
+
+    def allows(self, rule: Rule, *issuers: Issuer) -> bool:
+        """Whether one of the instructions may break a rule."""
+        return any(self.waivers.waives_at(rule.name, g.grid.entry.instructions[index]) for g, index in issuers)
 
     def report_use(self, issuer: Issuer, load: int) -> None:
         """Raises Fault for an instruction that uses what a tcgen05.ld loads. load: its index."""
-        if FRAGMENT.name in self.allowed:
-            return
         group, index = issuer
+        if self.allows(FRAGMENT, issuer, (group, load)):
+            return
         raise Fault(
             f"sanitizer, rule {FRAGMENT.name}: nothing orders\n"
             f"    {group.grid.entry.instructions[index].opcode} of {label(issuer)}\n  behind\n"
@@ -140,9 +147,21 @@ class Reporter:
             f"  The usual way: {FRAGMENT.usual} (PTX ISA, {FRAGMENT.section}){self._waived}"
         )
 
+    def report_left(self, what: str, cta: Cta, issuer: Issuer, is_error: bool) -> None:
+        """Raises Fault for what a CTA leaves behind when it exits, or doubts it. issuer: of the last part of it."""
+        if self.allows(LEFT, issuer):
+            return
+        text = (
+            f"sanitizer, rule {LEFT.name}: {cta.label} exits and leaves behind\n    {what}\n  : {LEFT.missing}.\n"
+            f"  The usual way: {LEFT.usual} (PTX ISA, {LEFT.section}){self._waived}"
+        )
+        if is_error:
+            raise Fault(text)
+        doubt(text, (issuer[0].grid.entry.name, issuer[1], LEFT.name))
+
     @property
     def _waived(self) -> str:
-        return f"\n  Allowed: {', '.join(self.allowed)}" if self.allowed else ""
+        return f"\n  Allowed: {self.waivers}" if str(self.waivers) else ""
 
     def report(self, conflict: Conflict, now: Access, cta: Cta, columns: bool = False) -> None:
         """Raises Fault for an access that is not ordered behind an earlier one. cta: whose memory it is.
@@ -154,7 +173,7 @@ class Reporter:
         if columns and rule in (TENSOR, THREADS, STAGING, COPY):
             rule = COLUMNS
         place = f"column {conflict.place % 512:#x}" if columns else f"shared offset {conflict.place:#x}"
-        if rule.name in self.allowed or any(_is_allowed_at(access, rule) for access in (before, now)):
+        if self.allows(rule, before.issuer, now.issuer):
             return
         text = (
             f"sanitizer, rule {rule.name}: nothing orders\n"
@@ -168,23 +187,6 @@ class Reporter:
             self._unscoped.add(kernel)
             return
         raise Fault(text)
-
-
-def check_rule(name: str) -> str:
-    """The name of a rule. Raises ValueError if it is none."""
-    if name not in RULES:
-        raise ValueError(f"{name!r} is no rule of the sanitizer: {', '.join(RULES)}")
-    return name
-
-
-def _is_allowed_at(access: Access, rule: Rule) -> bool:
-    """Whether the line of the kernel's source, where it is known, waives a rule: # sanitizer: allow RULE."""
-    group, index = access.issuer
-    file, colon, line = (group.grid.entry.instructions[index].source or "").rpartition(":")
-    if not colon or not line.isdecimal():
-        return False
-    found = _ALLOW.search(linecache.getline(file, int(line)))
-    return found is not None and rule.name in re.split(r"[\s,]+", found[1])
 
 
 def _opcode(access: Access) -> str:

@@ -1,5 +1,6 @@
 """The sanitizer on small kernels: each race, whatever the schedule shows, beside a twin that is ordered."""
 
+import os
 import subprocess
 import sys
 import warnings
@@ -10,6 +11,8 @@ import pytest
 from emulator import EmulatorError, errors
 from emulator.__main__ import parse
 from emulator.sanitizer.follow import Sanitizer
+from emulator.sanitizer.report import RULES
+from emulator.sanitizer.waivers import in_source
 from tests.support.small_kernels import launch, module
 
 SCHEDULES = ["late", "eager", "random:1"]
@@ -381,10 +384,47 @@ def test_a_scope_without_the_other_cta_is_a_doubt(monkeypatch, scopes):
 def test_rules_that_are_waived_are_listed():
     """The rule is not reported; reports of others say that it is waived."""
     run(OTHER_WARP.format(edge=""), "late", ["threads"])
-    with pytest.raises(EmulatorError, match=r"rule lanes: .*(?s:.)*Allowed: threads, copy"):
+    with pytest.raises(EmulatorError, match=r"rule lanes: .*(?s:.)*Allowed: threads; copy"):
         run(OTHER_LANE.format(edge=""), "late", ["threads", "copy"])
     with pytest.raises(ValueError, match="'race' is no rule of the sanitizer: threads, lanes"):
         Sanitizer(["race"])
+
+
+def test_a_rule_that_an_opcode_waives(monkeypatch):
+    """Of one of the two accesses; of a scope or an order also of the arrival or the wait."""
+    run(OTHER_WARP.format(edge=""), "late", ["threads@ld.shared.b32"])
+    with pytest.raises(EmulatorError, match="rule threads"):
+        run(OTHER_WARP.format(edge=""), "late", ["threads@ld.shared.b64"])
+    run(
+        HANDED.format(store=STORE, arrive=RELAXED, wait=ENDED),
+        "late",
+        ["order@mbarrier.arrive.relaxed.cta.shared::cta.b64"],
+    )
+    monkeypatch.setenv("EMULATOR_LENIENT", "0")
+    arrival = TO_CLUSTER.replace(".release.cluster", "")
+    run(
+        PASSED_ON.format(arrive=arrival, wait=FROM_CLUSTER),
+        "late",
+        ["scope@mbarrier.arrive.shared::cluster.b64"],
+        **CLUSTER,
+    )
+    with pytest.raises(EmulatorError, match="rule scope"):
+        run(
+            PASSED_ON.format(arrive=arrival, wait=FROM_CLUSTER), "late", ["scope@mbarrier.arrive.shared.b64"], **CLUSTER
+        )
+
+
+def test_waivers_beside_instructions():
+    """A file whose kernels have no line information waives by the opcodes of its lines."""
+    line = 'arrive = ptx("@%p1 mbarrier.arrive.shared::cluster.b64 _, [$0];")'
+    found = in_source(f"x = 1\n{line}  # sanitizer: allow scope, order: it is over\n", "a/kernel.py", RULES)
+    assert [waiver.text for waiver in found] == [
+        f"{rule}@mbarrier.arrive.shared::cluster.b64" for rule in ("scope", "order")
+    ]
+    assert str(found[0]) == "scope@mbarrier.arrive.shared::cluster.b64 (kernel.py:2: it is over)"
+    for wrong in ("x = 1  # sanitizer: allow scope", "st.shared.b32  # sanitizer: allow race"):
+        with pytest.raises(ValueError, match="kernel.py:1|'race'"):
+            in_source(wrong.replace("st.", '"st.').replace("b32", 'b32"'), "kernel.py", RULES)
 
 
 def test_a_rule_that_a_source_line_waives(tmp_path):
@@ -405,14 +445,29 @@ def test_programs_are_followed():
     found = subprocess.run([*command, "--sanitize", "-c", program], capture_output=True, text=True)
     assert found.returncode == 1 and "sanitizer, rule threads: nothing orders" in found.stderr
     subprocess.run([*command, "-c", program], check=True)
-    subprocess.run([*command, "--sanitize", "--sanitize-allow", "lanes,threads", "-c", program], check=True)
+    waived = [*command, "--sanitize", "--sanitize-allow", "lanes,threads"]
+    first = {name: value for name, value in os.environ.items() if name != "EMULATOR_PROGRESS"}
+    found = subprocess.run([*waived, "-c", program], check=True, capture_output=True, text=True, env=first)
+    assert found.stderr == "sanitizer: rules that were allowed to be broken: lanes; threads\n"
+
+
+def test_schedules_that_are_followed():
+    """The others run as without the sanitizer."""
+    ptx = module(BEGIN + OTHER_WARP.format(edge=""), arguments=0)
+    program = f"import emulator; emulator.load_ptx({ptx!r})['k'].launch(4, 64, [], shared=4096)"
+    command = [sys.executable, "-m", "emulator", "--schedule", "late,eager", "--sanitize", "--sanitize-schedule"]
+    found = subprocess.run([*command, "eager", "-c", program], capture_output=True, text=True)
+    assert found.returncode == 1 and "schedule eager; it does not happen under late" in found.stderr
 
 
 @pytest.mark.parametrize(
     "options,words",
     [
         (["--sanitize-allow", "scope"], "give that, too"),
+        (["--sanitize-schedule", "late"], "give that, too"),
         (["--sanitize", "--sanitize-allow", "scope,race"], "'race' is no rule of the sanitizer"),
+        (["--sanitize", "--sanitize-allow", "scope@"], "'scope@' is no rule of the sanitizer"),
+        (["--sanitize", "--sanitize-schedule", "eager"], "--sanitize-schedule eager: launches run under late"),
     ],
 )
 def test_waivers_that_are_none(options, words, capsys):
