@@ -4,11 +4,11 @@
     python -m tools.mutants --sample 100 --seed 1          a random part of them
     python -m tools.mutants --silence 50                   the kernels as they are, sanitized: nothing may be reported
 
-Mutants of our kernels in five configurations and of the GEMV, and with --foreign of two of NVIDIA's, whose repository is in
-the folder as NVIDIA+cutlass. Each runs under the schedules until one notices it, by an error, by other results or by a
-hang, and then under the same schedules with the sanitizer. tools/mutants/survivors.toml says of each that survives why
-it changes nothing, or which check is missing. --save goes on where an earlier run of the same kernels ended. The exit
-code is 1 where a survivor is not in that list, or a mutant in it is noticed.
+Mutants of our kernels in five configurations and of the GEMV, and with --foreign of two of NVIDIA's, whose repository
+is in the folder as NVIDIA+cutlass. Each runs under the schedules until one notices it, by an error, by other results or
+by a hang, and then under the same schedules with the sanitizer. tools/mutants/survivors.toml says of each that survives
+why it changes nothing, or which check is missing. --save goes on where an earlier run of the same kernels ended. The
+exit code is 1 where a survivor is not in that list, or a mutant in it is noticed.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import random
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -42,6 +43,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of the sample, default: %(default)s")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="mutants at a time, default: %(default)s")
     parser.add_argument("--limit", type=float, default=LIMIT, metavar="S", help="seconds, default: %(default)g")
+    parser.add_argument("--seconds", type=float, metavar="S", help="no run starts when so many are over")
     parser.add_argument("--silence", type=int, metavar="SEEDS", help="run the kernels as they are under so many seeds")
     records.add_save(parser)
     options = parser.parse_args(arguments)
@@ -96,7 +98,7 @@ def break_them(found: Sequence[Any], options: argparse.Namespace, arguments: Seq
         chosen = random.Random(options.seed).sample(range(len(tasks)), min(options.sample, len(tasks)))
         tasks, of = [tasks[i] for i in chosen], [of[i] for i in chosen]
     new, last = [], time.monotonic()
-    for ended in pool.shown(pool.run(tasks, options.jobs, options.limit), len(tasks), console):
+    for ended in pool.shown(pool.run(tasks, options.jobs, options.limit, options.seconds), len(tasks), console):
         name, mutant = of[ended.number]
         outcome = ended.result or trial.Outcome(trial.LATE, reason=ended.failure)
         new.append(results.of(name, mutant, outcome, ended.seconds))
@@ -131,4 +133,5 @@ def show(found: Sequence[Any], console: Any) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # processes end with this one, as they do at Ctrl-C
     raise SystemExit(main())

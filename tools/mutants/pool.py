@@ -30,16 +30,19 @@ class _Running:
     data: bytearray = field(default_factory=bytearray)
 
 
-def run(tasks: Sequence[Callable[[], Any]], jobs: int, limit: float) -> Iterator[Ended]:
-    """Results as they come. Each task runs in a process that is forked for it, `limit` seconds at most.
+def run(tasks: Sequence[Callable[[], Any]], jobs: int, limit: float, seconds: float | None = None) -> Iterator[Ended]:
+    """Results as they come. Each task runs in a process that is forked for it, `limit` seconds at most. None starts
+    when `seconds` are over.
 
     Processes end with the iterator.
     """
     gc.collect()
     gc.freeze()  # children do not copy what the collector would touch
-    selector, waiting = selectors.DefaultSelector(), list(range(len(tasks)))[::-1]
+    selector, waiting, began = selectors.DefaultSelector(), list(range(len(tasks)))[::-1], time.monotonic()
     try:
         while waiting or selector.get_map():
+            if seconds is not None and time.monotonic() - began > seconds:
+                waiting.clear()
             while waiting and len(selector.get_map()) < jobs:
                 number = waiting.pop()
                 pipe, process = _fork(tasks[number])
@@ -64,7 +67,7 @@ def run(tasks: Sequence[Callable[[], Any]], jobs: int, limit: float) -> Iterator
 def _end(selector: selectors.BaseSelector, key: selectors.SelectorKey, failure: str = "") -> Ended:
     running: _Running = key.data
     selector.unregister(key.fd)
-    os.close(key.fd)  # type: ignore[arg-type]  # a descriptor, as it was registered
+    os.close(key.fd)
     _, status = os.waitpid(running.process, 0)
     seconds, result = time.monotonic() - running.began, None
     if not failure and running.data:
