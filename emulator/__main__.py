@@ -25,6 +25,7 @@ EPILOG = """schedules; a launch runs once under each, and all must write the sam
   late           asynchronous work (copies, MMAs, stores) happens when no warp can run
   eager          asynchronous work happens when it is issued
   random:SEED    warps and queues take turns at random
+  last:SEED      warps take turns at random; asynchronous work happens when no warp can run
 
 --device hopper: torch is the real one, and launches run on a Hopper GPU, their sm_100a PTX lowered to sm_90a:
   exact          tensor memory and tensor core are software on the GPU; results are a B200's

@@ -208,7 +208,8 @@ class Runner:
         """Number of parts into which the clusters of one run are dealt."""
         program = launch.program
         together = program.inter_cta or (launch.recording is not None and program.requests)
-        if together or self.workers == 1:
+        # Whether accesses of several clusters are ordered is seen where all of them run.
+        if together or self.workers == 1 or launch.sanitizer is not None:
             return 1
         seconds = self.cluster_seconds.get(id(launch.program))
         if seconds is not None and seconds * clusters < SPLIT_SECONDS:

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from emulator.hardware.async_operations import AsyncOperation
     from emulator.hardware.cluster import Cluster, Cta
     from emulator.hardware.mbarriers import MBarrier
+    from emulator.hardware.memory import GlobalMemory
     from emulator.hardware.warp import ActiveGroup, Issuer, Warp
     from emulator.ptx.module import Entry
 
@@ -25,6 +27,12 @@ class Causes(Protocol):
     def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
         """An arrival on an mbarrier, or bytes of it, are about to count."""
 
+    def initialised(self, barrier: MBarrier, warp: Warp, mask: int) -> None:
+        """mbarrier.init by lanes."""
+
+    def fenced_initialisation(self, warp: Warp) -> None:
+        """fence.mbarrier_init of the lanes that run."""
+
     def passed(self, barrier: MBarrier, warp: Warp) -> None:
         """The lanes that run have seen that the mbarrier's last phase is over."""
 
@@ -37,8 +45,11 @@ class Causes(Protocol):
     def joined(self, warp: Warp, mask: int) -> None:
         """All lanes of a bar.warp.sync are there at once."""
 
-    def fenced(self, warp: Warp) -> None:
-        """fence.proxy.async of the lanes that run."""
+    def fenced(self, warp: Warp, space: str | None) -> None:
+        """fence.proxy.async of the lanes that run, for one state space or (None) all."""
+
+    def fenced_maps(self, warp: Warp, acquires: bool) -> None:
+        """fence.proxy.tensormap::generic.acquire or .release of the lanes that run."""
 
     def fenced_threads(self, warp: Warp) -> None:
         """fence.sc, .acq_rel, .acquire, .release or membar of the lanes that run."""
@@ -60,6 +71,9 @@ class Causes(Protocol):
 
     def learned(self, warp: Warp, mask: int, key: int) -> None:
         """Lanes have loaded a word with an order, or by an atomic."""
+
+    def waited_for(self, warp: Warp, grid: int) -> None:
+        """The lanes that run have seen the end of the launch ahead, by its number (griddepcontrol.wait)."""
 
     def touched(self, cta: Cta, issuer: Issuer, reads: int, writes: int) -> None:
         """The tensor core operation that runs, or else the warp's tcgen05.ld or st, accesses tensor memory columns of a
@@ -90,6 +104,9 @@ class Sanitizer(Protocol):
 
     def read(self, entry: Entry) -> None:
         """A kernel is launched: its source may say which rules it is allowed to break."""
+
+    def following(self, memory: GlobalMemory) -> AbstractContextManager[None]:
+        """Launches that may overlap run inside, under one schedule."""
 
     def join(self, cluster: Cluster) -> None:
         """The cluster is resident; its warps have executed nothing."""

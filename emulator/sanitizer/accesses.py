@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from emulator.sanitizer.clocks import FULL, LANES, Cause, lanes_of
+from emulator.sanitizer.history import Access, View
+from emulator.sanitizer.orders import is_strong
 from emulator.sanitizer.scene import Scene, running_lanes
-from emulator.sanitizer.shadow import Access, Shadow, View
+from emulator.sanitizer.shadow import Shadow
 
 if TYPE_CHECKING:
     from emulator.hardware.cluster import Cta
     from emulator.hardware.warp import Issuer, Warp
-
-_STRONG = re.compile(
-    r"(?:atom|red)\.|(?:ld|st)\.(?:\S*\.)?(?:volatile|relaxed|acquire|release|mmio)(?:\.|$)|cp\.reduce\."
-)
-
-
-@lru_cache(maxsize=4096)
-def _is_strong(opcode: str) -> bool:
-    return _STRONG.match(opcode) is not None
 
 
 class Accesses:
@@ -65,13 +56,13 @@ class Accesses:
             if len(views) > 1:
                 views = [View((view.lanes >> lanes.astype(np.int64) & 1).astype(bool), *view[1:]) for view in views]
         for conflict in shadow.access(access, place, width, lanes, views):
-            self._reporter.report(conflict, access, cta)
+            self._reporter.report(conflict, access, f"shared offset {conflict.place:#x} of {cta.label}")
 
     def _of_warp(self, warp: Warp, mask: int, kind: str, issuer: Issuer) -> Access:
         clock = self._warps[warp]
         clock.changes += 1
-        is_strong = _is_strong(issuer[0].grid.entry.instructions[issuer[1]].opcode)
-        return Access(clock.base, clock.now, mask, kind == "store", False, is_strong, issuer)
+        strong = is_strong(issuer[0].grid.entry.instructions[issuer[1]].opcode)
+        return Access(clock.base, clock.now, mask, kind == "store", False, strong, issuer)
 
     def _of_operation(
         self, cause: Cause, cta: Cta, kind: str, proxy: str, place: int | np.ndarray
@@ -90,7 +81,7 @@ class Accesses:
         access = self._known.get(key)
         if access is None or access.issuer[0].warp is not issuer[0].warp:
             is_async = proxy == "async"
-            access = Access(channel.agent, count, mask, kind == "store", is_async, _is_strong(opcode), issuer)
+            access = Access(channel.agent, count, mask, kind == "store", is_async, is_strong(opcode), issuer)
             access.cause = cause
             self._known[key] = access
         return access, [View(None, 0, self._agents.fit(cause.clock))]

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emulator.sanitizer.clocks import KNOWN, UNSCOPED, Clock
-from emulator.sanitizer.scene import Scene, opcode, running, running_lanes
+from emulator.sanitizer.clocks import FENCED, FENCED_GLOBAL, KNOWN, UNSCOPED, Clock
+from emulator.sanitizer.orders import is_of_device
+from emulator.sanitizer.scene import Scene, is_global, opcode, running, running_lanes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from emulator.hardware.async_operations import AsyncOperation
     from emulator.hardware.mbarriers import MBarrier
     from emulator.hardware.warp import Issuer, Warp
 
+_FENCED_BY = {
+    None: (FENCED, FENCED_GLOBAL),
+    "global": (FENCED_GLOBAL,),
+    "shared::cta": (FENCED,),
+    "shared::cluster": (FENCED,),
+}
+"""State space of fence.proxy.async -> rows of a clock."""
 KEPT = 32  # uses of a barrier for which a warp may still wait
 
 _Source = tuple[int | None, bool]
@@ -43,6 +53,7 @@ class Barriers:
         self._mbarriers: dict[MBarrier, _MbarrierState] = {}
         self._uses: dict[object, dict[int, Clock]] = {}
         self._words: dict[int, dict[_Source, Clock]] = {}
+        self._seen: dict[tuple[Warp, int], tuple[int, int]] = {}  # words of global memory: (version, lanes)
 
     def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
         """As `Causes.heard`."""
@@ -82,10 +93,13 @@ class Barriers:
         clock = self._warps[issuer[0].warp]
         return clock.release(mask) if self._scene.releases(issuer) else clock.release_relaxed(mask)
 
+    def _learner(self, issuer: Issuer) -> Callable[[int, Clock, int], None]:
+        of = self._warps[issuer[0].warp]
+        return of.acquire if self._scene.learns(issuer) else of.hear
+
     def _learn(self, issuer: Issuer, mask: int, clocks: dict[_Source, Clock]) -> None:
         """Lanes acquire by an instruction."""
-        of = self._warps[issuer[0].warp]
-        learn = of.acquire if self._scene.learns(issuer) else of.hear
+        learn = self._learner(issuer)
         for source, clock in clocks.items():
             learn(mask, clock, self._first_row(issuer, source))
 
@@ -110,9 +124,13 @@ class Barriers:
         clock = self._warps[warp]
         clock.acquire(mask, clock.release(mask))
 
-    def fenced(self, warp: Warp) -> None:
+    def fenced(self, warp: Warp, space: str | None) -> None:
         """As `Causes.fenced`."""
-        self._warps[warp].fence_proxy(running_lanes(warp))
+        self._warps[warp].fence_proxy(running_lanes(warp), _FENCED_BY[space])
+
+    def fenced_maps(self, warp: Warp, acquires: bool) -> None:
+        """As `Causes.fenced_maps`."""
+        self._warps[warp].fence_maps(running_lanes(warp), acquires)
 
     def fenced_threads(self, warp: Warp) -> None:
         """As `Causes.fenced_threads`."""
@@ -121,8 +139,34 @@ class Barriers:
     def told(self, warp: Warp, mask: int, key: int) -> None:
         """As `Causes.told`."""
         issuer = running(warp)
-        _add(self._words.setdefault(key, {}), self._source(issuer), self._released(issuer, mask))
+        clock = self._released(issuer, mask)
+        _add(self._words.setdefault(key, {}), self._source(issuer), clock)
+        if is_global(key):
+            self._scene.words.tell(self._scene, key, clock, is_of_device(opcode(issuer)))
 
     def learned(self, warp: Warp, mask: int, key: int) -> None:
         """As `Causes.learned`."""
-        self._learn(running(warp), mask, self._words.get(key, {}))
+        issuer = running(warp)
+        self._learn(issuer, mask, self._words.get(key, {}))
+        if is_global(key):
+            self._learn_of_others(issuer, mask, key)
+
+    def _learn_of_others(self, issuer: Issuer, mask: int, key: int) -> None:
+        """Lanes learn from a word what other clusters have told, unless they have since anybody told more."""
+        scene, warp = self._scene, issuer[0].warp
+        words, version = scene.words, scene.words.version(key)
+        seen = self._seen.get((warp, key))
+        if not version or (seen is not None and seen[0] == version and not mask & ~seen[1]):
+            return
+        self._seen[warp, key] = version, mask
+        learn = self._learner(issuer)
+        follows_scopes = scene.reporter.follows_scopes(scene.kernel)
+        for clock, row in words.told(scene, key, is_of_device(opcode(issuer)), follows_scopes):
+            learn(mask, clock, row)
+            words.learned(scene.home, clock)
+
+    def waited_for(self, warp: Warp, grid: int) -> None:
+        """As `Causes.waited_for`."""
+        clock = self._scene.words.end(grid).at_home(self._scene.home, self._scene.agents)
+        self._warps[warp].acquire(running_lanes(warp), clock)
+        self._scene.words.learned(self._scene.home, clock)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,18 +15,23 @@ from emulator.execution import device, status
 from emulator.sanitizer.accesses import Accesses
 from emulator.sanitizer.barriers import Barriers
 from emulator.sanitizer.columns import Columns
+from emulator.sanitizer.global_accesses import GlobalAccesses
+from emulator.sanitizer.initialisations import Initialisations
 from emulator.sanitizer.left_behind import LeftBehind
 from emulator.sanitizer.operations import Operations
 from emulator.sanitizer.report import Reporter
-from emulator.sanitizer.scene import Scene
+from emulator.sanitizer.scene import Scene, running_lanes
+from emulator.sanitizer.scene import running as executed
 from emulator.sanitizer.shadow import Shadow
+from emulator.sanitizer.words import Words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from emulator.hardware.async_operations import AsyncOperation
     from emulator.hardware.cluster import Cluster, Cta
     from emulator.hardware.mbarriers import MBarrier
+    from emulator.hardware.memory import GlobalMemory
     from emulator.hardware.warp import ActiveGroup, Issuer, Warp
     from emulator.ptx.module import Entry
     from emulator.sanitizer.clocks import Cause
@@ -34,19 +40,22 @@ if TYPE_CHECKING:
 class ClusterCauses:
     """`hardware.causes.Causes` of one cluster."""
 
-    def __init__(self, cluster: Cluster, reporter: Reporter) -> None:
-        scene = Scene(cluster, reporter)
+    def __init__(self, cluster: Cluster, reporter: Reporter, words: Words) -> None:
+        self.scene = scene = Scene(cluster, reporter, words)
         self._columns = columns = Columns(scene.agents, scene.warps, reporter)
         self._operations, self._barriers, self._accesses = Operations(scene), Barriers(scene), Accesses(scene)
         operations, barriers = self._operations, self._barriers
-        self._left = LeftBehind(scene)
+        self._left = LeftBehind(cluster, scene)
         self.exited = self._left.exited
+        self._initialisations = initialisations = Initialisations(scene)
+        self.initialised = initialisations.initialised
 
         self.committed, self.completed = operations.committed, operations.completed
         self.lane_copies_committed = operations.lane_copies_committed
         self.lane_copies_completed = operations.lane_copies_completed
-        self.passed, self.joined = barriers.passed, barriers.joined
-        self.fenced, self.fenced_threads = barriers.fenced, barriers.fenced_threads
+        self.joined = barriers.joined
+        self.fenced, self.fenced_maps = barriers.fenced, barriers.fenced_maps
+        self.fenced_threads, self.waited_for = barriers.fenced_threads, barriers.waited_for
         self.told, self.learned = barriers.told, barriers.learned
         self.allocated, self.freed = columns.allocated, columns.freed
         self.fragments_completed, self.fragments_used = columns.completed, columns.used
@@ -71,8 +80,21 @@ class ClusterCauses:
 
     def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
         """As `Causes.heard`."""
+        if running is not None and running.cause is not None:
+            self._initialisations.used_by_operation(barrier, issuer, running.cause.clock)
+        else:
+            self._initialisations.used_by_threads(barrier, issuer, running_lanes(issuer[0].warp))
         self._barriers.heard(barrier, issuer, running)
         self._left.heard(barrier, issuer, running)
+
+    def passed(self, barrier: MBarrier, warp: Warp) -> None:
+        """As `Causes.passed`."""
+        self._initialisations.used_by_threads(barrier, executed(warp), running_lanes(warp))
+        self._barriers.passed(barrier, warp)
+
+    def fenced_initialisation(self, warp: Warp) -> None:
+        """As `Causes.fenced_initialisation`."""
+        self._initialisations.fenced(warp, running_lanes(warp))
 
     def arrived(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
         """As `Causes.arrived`."""
@@ -114,6 +136,7 @@ class Sanitizer:
         Raises ValueError.
         """
         self._reporter, self._schedules = Reporter(allowed), tuple(schedules)
+        self._words = Words()
         self._has_followed = False
 
     def list_waivers(self) -> None:
@@ -131,9 +154,19 @@ class Sanitizer:
         self._has_followed = True
         self._reporter.waivers.read(entry)
 
+    @contextmanager
+    def following(self, memory: GlobalMemory) -> Iterator[None]:
+        """As `Sanitizer.following`."""
+        accesses = GlobalAccesses(memory, self._reporter)
+        self._words, memory.observer, memory.notes_only = accesses.words, accesses.observe, True
+        try:
+            yield
+        finally:
+            memory.observer, memory.notes_only = None, False
+
     def join(self, cluster: Cluster) -> None:
         """As `Sanitizer.join`."""
-        cluster.causes = ClusterCauses(cluster, self._reporter)
+        cluster.causes = ClusterCauses(cluster, self._reporter, self._words)
 
 
 def install() -> None:

@@ -9,8 +9,7 @@
 
 Work that has not happened when the CTA exits is refused or doubted when it does (`Cta.alive`). Here the order of events
 decides, under every schedule alike. Phases that are over without a waiter are no matter: the last ones of most
-pipelines are. Nor are bytes that are expected and of which none has come: producers that CuTe DSL 4.5.2 compiles end
-so.
+pipelines are. Nor are expected bytes of which none has come: producers that CuTe DSL 4.5.2 compiles end so.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from emulator.sanitizer.clocks import ANYWAY, FULL, lanes_of
 
 if TYPE_CHECKING:
     from emulator.hardware.async_operations import AsyncOperation
-    from emulator.hardware.cluster import Cta
+    from emulator.hardware.cluster import Cluster, Cta
     from emulator.hardware.mbarriers import MBarrier
     from emulator.hardware.warp import Issuer, Warp
     from emulator.sanitizer.clocks import Cause
@@ -48,11 +47,11 @@ def _is_lane_copy(opcode: str) -> bool:
 class LeftBehind:
     """Of a cluster. Hears what others have followed before."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._agents, self._warps, self._cluster = scene.agents, scene.warps, scene.cluster
+    def __init__(self, cluster: Cluster, scene: Scene) -> None:
+        self._agents, self._warps, self._cluster = scene.agents, scene.warps, cluster
         self._reporter: Reporter = scene.reporter
         # CTA -> {agent: the last work of it}. An agent's counts only grow.
-        self._work: dict[Cta, dict[int, _Work]] = {cta: {} for cta in scene.cluster.ctas}
+        self._work: dict[Cta, dict[int, _Work]] = {cta: {} for cta in cluster.ctas}
         self._named: dict[object, Issuer] = {}  # last arrival on each named barrier
         self._awaited = -1  # last generation of the cluster's barrier for which somebody has waited
         self._arrived: tuple[int, Issuer] | None = None  # last generation on which somebody has arrived

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from emulator.sanitizer.clocks import LANES, Cause, Channel, Clock, lanes_of
+from emulator.sanitizer.clocks import LANES, Agents, Cause, Channel, Clock, lanes_of
 from emulator.sanitizer.scene import Scene, running_lanes
 
 if TYPE_CHECKING:
@@ -16,9 +16,20 @@ if TYPE_CHECKING:
 _BULK_STORE = re.compile(r"cp\.(?:reduce\.)?async\.bulk\.\S*global\.shared::cta")
 
 
+BULK_STORE_PARTS = 2  # components: its read of shared memory, its write to global memory
+SLOTS = 16  # components of reads that a thread's copies make, which may end in any order
+
+
 @lru_cache(maxsize=4096)
 def _is_bulk_store(opcode: str) -> bool:
     return _BULK_STORE.match(opcode) is not None
+
+
+def slot(agents: Agents, what: str, cause: Cause) -> tuple[int, int]:
+    """(component, count) of the next read of a kind by copies of the thread that has issued this one."""
+    channel = agents.channel((what, cause.warp, lanes_of(cause.mask)[0]), SLOTS)
+    channel.count += 1
+    return channel.agent + channel.count % SLOTS, channel.count
 
 
 class Operations:
@@ -49,7 +60,7 @@ class Operations:
             if ".commit" in opcode:
                 channel.count += 1
         elif _is_bulk_store(opcode):
-            channel = self._agents.channel(("bulk stores", warp, lanes_of(mask)[0]))
+            channel = self._agents.channel(("bulk stores", warp, lanes_of(mask)[0]), BULK_STORE_PARTS)
             found.count = channel.count
         elif opcode.startswith("cp.async.c"):
             channel = self._agents.channel(("lane copies", warp), LANES)
@@ -85,7 +96,14 @@ class Operations:
         """As `Causes.completed`."""
         clock = self._agents.clock()
         for channel in self._bulk_stores(warp, mask):
-            clock.set(channel.agent, max(0, channel.count - 1 - newest))
+            over = max(0, channel.count - 1 - newest)
+            clock.set(channel.agent, over)
+            if not read_only:
+                clock.set(channel.agent + 1, over)
+        for lane in lanes_of(mask):
+            reads = self._agents.known(("map reads", warp, lane))
+            if reads is not None:
+                clock.set(list(range(reads.agent, reads.agent + SLOTS)), reads.count)
         self._warps[warp].acquire(mask, clock)
 
     def _bulk_stores(self, warp: Warp, mask: int) -> list[Channel]:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from emulator.errors import Fault, doubt
+from emulator.errors import Fault, doubt, ordering_fault
 from emulator.hardware.barriers import label
-from emulator.sanitizer.clocks import ANYWAY, FENCED, UNSCOPED
+from emulator.sanitizer.clocks import ANYWAY, FENCED, FENCED_GLOBAL, MAPPED, UNSCOPED
 from emulator.sanitizer.waivers import Waivers, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from emulator.hardware.cluster import Cta
+    from emulator.hardware.mbarriers import MBarrier
     from emulator.hardware.warp import Issuer
-    from emulator.sanitizer.shadow import Access, Conflict
+    from emulator.sanitizer.history import Access, Conflict
 
 
 class Rule(NamedTuple):
@@ -91,6 +92,53 @@ ORDER = Rule(
     ".release at the arrival and .acquire at the wait, or fence.acq_rel before the one and behind the other",
     "Release and Acquire Patterns",
 )
+INITIALISATION = Rule(
+    "initialisation",
+    "it may not see that the mbarrier has been initialised",
+    "fence.mbarrier_init.release.cluster by the thread that initialises it, before a barrier that both take part in, "
+    "of the cluster for another CTA",
+    "membar/fence",
+)
+CLUSTERS = Rule(
+    "clusters",
+    "these CTAs of one launch are not in one cluster, and nothing that one does before it tells the other",
+    "fence.acq_rel.gpu and an atomic, or st.release.gpu, behind the first access; ld.acquire.gpu of that word, in a "
+    "loop, ahead of the second; a barrier of the CTA between these and other threads' accesses; or two launches",
+    "Release and Acquire Patterns",
+)
+LAUNCH = Rule(
+    "launch",
+    "the launch may begin before the one ahead of it has ended, and nothing waits for that",
+    "griddepcontrol.wait before the access, by its thread or one that it meets at a barrier in between, and in each "
+    "launch that lies between the two; or a launch without the programmatic attribute",
+    "griddepcontrol",
+)
+BULK_STORE = Rule(
+    "bulk-store",
+    "the bulk store may write the bytes later",
+    "cp.async.bulk.wait_group, without .read, by the thread that has issued it, then a barrier, or an ordered word",
+    "cp.async.bulk.wait_group",
+)
+PROXY_GLOBAL = Rule(
+    "global-fence",
+    "they are ordered, but the async proxy may not see what the threads have stored to global memory",
+    "fence.proxy.async.global, or fence.proxy.async, by the threads that store, before what orders them",
+    "membar/fence",
+)
+MAP_FENCE = Rule(
+    "map-fence",
+    "they are ordered, but the tensormap proxy may not see the tensor map that has been stored",
+    "fence.proxy.tensormap::generic.release behind the edit, or tensormap.cp_fenceproxy; then, behind what orders "
+    "them, fence.proxy.tensormap::generic.acquire of its 128 bytes",
+    "membar/fence",
+)
+MAP = Rule(
+    "tensor-map",
+    "the copy may read the tensor map any time until it is known to be complete",
+    "a wait for the mbarrier with which it completes, or cp.async.bulk.wait_group.read by its thread, before the map "
+    "is written again; before the copy is issued, an order behind the map's stores",
+    "Tensor-map",
+)
 LEFT = Rule(
     "left-behind",
     "work may reach a CTA that has exited, or somebody counts on more arrivals than come",
@@ -99,23 +147,45 @@ LEFT = Rule(
     "Asynchronous operations; mbarrier; bar",
 )
 RULES = {
-    rule.name: rule for rule in (THREADS, LANES, COPY, STAGING, TENSOR, COLUMNS, FRAGMENT, PROXY, SCOPE, ORDER, LEFT)
+    rule.name: rule
+    for rule in (
+        *(THREADS, LANES, CLUSTERS, LAUNCH, COPY, STAGING, BULK_STORE, TENSOR, COLUMNS, FRAGMENT, MAP, PROXY),
+        *(PROXY_GLOBAL, MAP_FENCE, INITIALISATION, SCOPE, ORDER, LEFT),
+    )
 }
-_OF_MISSING = {FENCED: PROXY, UNSCOPED: SCOPE, ANYWAY: ORDER}
+_OF_MISSING = {FENCED: PROXY, FENCED_GLOBAL: PROXY_GLOBAL, MAPPED: MAP_FENCE, UNSCOPED: SCOPE, ANYWAY: ORDER}
 
 
-def rule_of(conflict: Conflict, now: Access) -> Rule:
-    """The rule that two accesses break."""
+def rule_of(conflict: Conflict, now: Access, memory: str = "shared") -> Rule:
+    """The rule that two accesses break. memory: as in `Reporter.report`."""
     before = conflict.before
     if conflict.missing is not None:
         return _OF_MISSING[conflict.missing]
     asynchronous = [access for access in (before, now) if access.cause is not None]
+    if memory == "global":
+        return _rule_of_global(conflict, now, asynchronous)
+    if memory == "tensor":
+        return LANES if not asynchronous and conflict.same_warp else COLUMNS
     if not asynchronous:
         return LANES if conflict.same_warp else THREADS
     if any(_opcode(access).startswith("tcgen05.") for access in asynchronous):
         return TENSOR
     is_store = len(asynchronous) == 1 and not asynchronous[0].is_write
     return STAGING if is_store else COPY
+
+
+def _rule_of_global(conflict: Conflict, now: Access, asynchronous: list[Access]) -> Rule:
+    before = conflict.before
+    if before.home is not now.home and before.home is not None and now.home is not None:
+        if before.home.grid != now.home.grid:
+            return LAUNCH
+        if not asynchronous:
+            return CLUSTERS
+    if any(access.fence == MAPPED for access in asynchronous):
+        return MAP
+    if not asynchronous:
+        return LANES if conflict.same_warp else THREADS
+    return BULK_STORE if any(access.is_write for access in asynchronous) else COPY
 
 
 class Reporter:
@@ -159,26 +229,37 @@ class Reporter:
             raise Fault(text)
         doubt(text, (issuer[0].grid.entry.name, issuer[1], LEFT.name))
 
+    def report_initialisation(self, barrier: MBarrier, user: Issuer, initialiser: Issuer, by_thread: bool) -> None:
+        """Raises Fault for a use of an mbarrier whose initialisation may not be seen; a lenient run warns."""
+        if self.allows(INITIALISATION, user, initialiser):
+            return
+        group, index = user
+        how = "by its thread" if by_thread else "through the async proxy"
+        ordering_fault(
+            f"sanitizer, rule {INITIALISATION.name}: nothing orders\n"
+            f"    {_instruction(user)}, which uses the {barrier.name} {how}\n  behind\n"
+            f"    {_instruction(initialiser)}\n  : {INITIALISATION.missing}.\n"
+            f"  The usual way: {INITIALISATION.usual} (PTX ISA, {INITIALISATION.section}){self._waived}",
+            (group.grid.entry.name, initialiser[1], index, INITIALISATION.name),
+        )
+
     @property
     def _waived(self) -> str:
         return f"\n  Allowed: {self.waivers}" if str(self.waivers) else ""
 
-    def report(self, conflict: Conflict, now: Access, cta: Cta, columns: bool = False) -> None:
-        """Raises Fault for an access that is not ordered behind an earlier one. cta: whose memory it is.
-        columns: it is tensor memory.
+    def report(self, conflict: Conflict, now: Access, place: str, memory: str = "shared") -> None:
+        """Raises Fault for an access that is not ordered behind an earlier one. place: of a byte of both, in words.
+        memory: "shared", "tensor" or "global".
 
         Kernels that ship for B200s leave scopes out: that is a doubt (`errors.doubt`).
         """
-        rule, before = rule_of(conflict, now), conflict.before
-        if columns and rule in (TENSOR, THREADS, STAGING, COPY):
-            rule = COLUMNS
-        place = f"column {conflict.place % 512:#x}" if columns else f"shared offset {conflict.place:#x}"
+        rule, before = rule_of(conflict, now, memory), conflict.before
         if self.allows(rule, before.issuer, now.issuer):
             return
         text = (
             f"sanitizer, rule {rule.name}: nothing orders\n"
             f"    {_text(now)}\n  behind\n    {_text(before)}\n"
-            f"  at {place} of {cta.label}: {rule.missing}.\n"
+            f"  at {place}: {rule.missing}.\n"
             f"  The usual way: {rule.usual} (PTX ISA, {rule.section}){self._waived}"
         )
         if rule is SCOPE:
@@ -194,11 +275,15 @@ def _opcode(access: Access) -> str:
     return group.grid.entry.instructions[index].opcode
 
 
-def _text(access: Access) -> str:
-    group, index = access.issuer
+def _instruction(issuer: Issuer, lanes: str = "") -> str:
+    group, index = issuer
     instruction = group.grid.entry.instructions[index]
-    lanes = "" if access.lanes in (0, 0xFFFFFFFF) else f", lanes {access.lanes:#010x}"
     source = f", {instruction.source}" if instruction.source else ""
+    return f"{instruction.opcode} of {label(issuer)}{lanes}{source}"
+
+
+def _text(access: Access) -> str:
+    lanes = "" if access.lanes in (0, 0xFFFFFFFF) else f", lanes {access.lanes:#010x}"
     how = "writes" if access.is_write else "reads"
-    proxy = "async" if access.is_async else "generic"
-    return f"{instruction.opcode} of {label(access.issuer)}{lanes}{source}, which {how} through the {proxy} proxy"
+    proxy = "generic" if not access.is_async else "tensormap" if access.fence == MAPPED else "async"
+    return f"{_instruction(access.issuer, lanes)}, which {how} through the {proxy} proxy"

@@ -2,23 +2,53 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from emulator.sanitizer import orders
-from emulator.sanitizer.clocks import LANES, Agents, WarpClock
+from emulator.sanitizer.clocks import LANES, Agents, Home, WarpClock
 from emulator.sanitizer.report import ORDER, SCOPE
 
 if TYPE_CHECKING:
     from emulator.hardware.cluster import Cluster
-    from emulator.hardware.warp import Issuer, Warp
+    from emulator.hardware.warp import ActiveGroup, Issuer, Warp
+    from emulator.sanitizer.history import Access
     from emulator.sanitizer.report import Reporter
+    from emulator.sanitizer.words import Words
+
+
+class _Place:
+    """What a report says of a CTA, or of a warp."""
+
+    __slots__ = ("index", "label")
+
+    def __init__(self, label: str, index: tuple[int, int, int] | int) -> None:
+        self.label, self.index = label, index
+
+
+class _Group:
+    """What a report says of an active group."""
+
+    __slots__ = ("cta", "grid", "warp")
+
+    def __init__(self, group: ActiveGroup) -> None:
+        self.grid = group.grid
+        self.cta, self.warp = _Place(group.cta.label, group.cta.index), _Place("", group.warp.index)
+
+
+def remnant(issuer: Issuer) -> tuple[Any, int]:
+    """An issuer, as far as reports name it: nothing of a CTA that has exited is kept."""
+    return _Group(issuer[0]), issuer[1]
 
 
 class Scene:
     """Of one cluster."""
 
-    def __init__(self, cluster: Cluster, reporter: Reporter) -> None:
-        self.cluster, self.reporter, self.kernel = cluster, reporter, cluster.grid.entry.name
+    def __init__(self, cluster: Cluster, reporter: Reporter, words: Words) -> None:
+        """words: those of global memory that pass clocks on."""
+        self.reporter, self.kernel = reporter, cluster.grid.entry.name
+        self.words = words
+        self.global_accesses: dict[tuple, Access] = {}
+        self.home = Home(cluster.grid.number)
         warps = [warp for cta in cluster.ctas for warp in cta.warps]
         self.agents = Agents(LANES * len(warps))
         self.warps = {warp: WarpClock(self.agents, LANES * i) for i, warp in enumerate(warps)}
@@ -34,6 +64,11 @@ class Scene:
     def is_wide(self, issuer: Issuer) -> bool:
         """Whether the scope of an arrival or a wait has other CTAs, or is taken to have them."""
         return orders.is_wide(opcode(issuer)) or self.reporter.allows(SCOPE, issuer)
+
+
+def is_global(key: int) -> bool:
+    """Whether a word's address is one of global memory: those of shared memory have 32 bits."""
+    return key >> 32 != 0
 
 
 def running_lanes(warp: Warp) -> int:

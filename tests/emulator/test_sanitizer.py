@@ -328,6 +328,60 @@ CASES["a load behind a copy and a relaxed barrier"] = (
 )
 
 
+# The other CTA arrives on the mbarrier that CTA 1 has initialised, or has bytes copied that complete on it.
+SET_UP = (
+    """
+    @%p1 mbarrier.init.shared.b64 [%r11], 1; {fence}
+    {arrive} barrier.cluster.wait.aligned; mapa.shared::cluster.u32 %r5, %r11, 1;
+    mapa.shared::cluster.u32 %r4, %r10, 1; setp.eq.u32 %p4, %rank, 1; @%p4 bra HEARS; {use} bra END;
+HEARS: @!%p1 bra END; {expect} W: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p9, [%r11], 0; @!%p9 bra W;
+END:
+"""
+    + MEET
+)
+PUBLISHED = "@%p1 fence.mbarrier_init.release.cluster;"
+CLUSTER_RELAXED, CLUSTER_RELEASE = "barrier.cluster.arrive.relaxed.aligned;", "barrier.cluster.arrive.aligned;"
+REMOTE_ARRIVAL = {"use": "@%p1 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r5];", "expect": ""}
+REMOTE_COPY = {
+    "use": "@%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r4], [%a0], 128, [%r5];",
+    "expect": "mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 128;",
+}
+CASES |= {
+    "a remote arrival behind a relaxed barrier": (
+        "initialisation",
+        SET_UP,
+        {"fence": "@%p1 fence.proxy.async.shared::cta;", "arrive": CLUSTER_RELAXED, **REMOTE_ARRIVAL},
+        {"fence": PUBLISHED, "arrive": CLUSTER_RELAXED, **REMOTE_ARRIVAL},
+    ),
+    "a remote arrival behind a fence before the initialisation": (
+        "initialisation",
+        PUBLISHED + SET_UP,
+        {"fence": "fence.proxy.async.shared::cta;", "arrive": CLUSTER_RELAXED, **REMOTE_ARRIVAL},
+        {"fence": "", "arrive": CLUSTER_RELEASE, **REMOTE_ARRIVAL},
+    ),
+    "a copy of the other CTA behind a relaxed barrier": (
+        "initialisation",
+        SET_UP,
+        {"fence": "@%p1 fence.proxy.async.shared::cta;", "arrive": CLUSTER_RELAXED, **REMOTE_COPY},
+        {"fence": PUBLISHED, "arrive": CLUSTER_RELAXED, **REMOTE_COPY},
+    ),
+    "a copy of the other CTA behind a barrier that releases": (
+        "initialisation",
+        SET_UP.replace("{fence}", "{fence} @%p1 bra FENCED; fence.proxy.async; FENCED:"),
+        {"fence": "", "arrive": "fence.acq_rel.cluster;" + CLUSTER_RELEASE, **REMOTE_COPY},
+        {"fence": "@%p1 fence.proxy.async.shared::cta;", "arrive": CLUSTER_RELEASE, **REMOTE_COPY},
+    ),
+    "a thread of the CTA that has not heard of the initialisation": (
+        "initialisation",
+        """@%p1 mbarrier.init.shared.b64 [%r11], 1; @%p1 fence.mbarrier_init.release.cluster; @%p2 bra MEETS;
+        mov.u32 %r4, 0; DELAY: add.u32 %r4, %r4, 1; setp.lt.u32 %p4, %r4, 9999; @%p4 bra DELAY; {edge}
+        setp.eq.u32 %p3, %tid, 32; @%p3 mbarrier.arrive.shared.b64 _, [%r11]; bra END; MEETS: {meets} END:""",
+        {"edge": "", "meets": ""},
+        {"edge": "bar.sync 0;", "meets": "bar.sync 0;"},
+    ),
+}
+
+
 def run(body, schedule, allowed=(), **options):
     data = np.zeros(256 + 32, np.uint32)
     aligned = data[-data.ctypes.data // 4 % 32 :][:256]
@@ -338,7 +392,7 @@ def run(body, schedule, allowed=(), **options):
 def options_of(body):
     if "STORES:" in body:
         return {"threads": 160}
-    return CLUSTER if "cluster.arrive.aligned" in body else {}
+    return CLUSTER if "cluster.wait.aligned" in body else {}
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
