@@ -222,16 +222,9 @@ def _are_strong(before: Access, access: Access) -> bool:
     return one is other or (before.reach == GRID and access.reach == GRID)
 
 
-def _row(before: Access, access: Access, view: View) -> int:
-    """Of a clock, the row that the order of two accesses needs. A write can't overtake what an asynchronous operation
-    has done, once somebody has seen that it is complete: neither orders nor scopes behind that matter.
-    """
-    return ANYWAY if access.is_write and before.cause is not None else view.row
-
-
 def _table(before: Access, access: Access, view: View, needs_fence: bool) -> np.ndarray:
     """By agent, up to which count the accesses of those who have made an earlier one are ordered."""
-    return _counts(before, access, view, access.fence if needs_fence else _row(before, access, view))
+    return _counts(before, access, view, access.fence if needs_fence else view.row)
 
 
 def _counts(before: Access, access: Access, view: View, row: int) -> np.ndarray:
@@ -255,7 +248,7 @@ def _conflicts(
     """The conflict of two accesses, if there is one. at: bool, the items of both. of_before: the lane of each."""
     if view.rows is not None:
         at = at & _column(view.rows, at)
-    bad = at & _unknown(before, view, _row(before, access, view), of_before, lanes, access)
+    bad = at & _unknown(before, view, view.row, of_before, lanes, access)
     missing: int | None = None
     if bad.any():
         for row in (UNSCOPED, ANYWAY):

@@ -99,6 +99,12 @@ INITIALISATION = Rule(
     "of the cluster for another CTA",
     "membar/fence",
 )
+COMPLETION = Rule(
+    "completion",
+    "somebody has seen that the operation is complete, but passes that on by what is relaxed, or has too small a scope",
+    ".release and .acquire, with the cluster's scope for another CTA, behind the wait that has seen it",
+    "Causality order; Release and Acquire Patterns",
+)
 CLUSTERS = Rule(
     "clusters",
     "these CTAs of one launch are not in one cluster, and nothing that one does before it tells the other",
@@ -150,7 +156,7 @@ RULES = {
     rule.name: rule
     for rule in (
         *(THREADS, LANES, CLUSTERS, LAUNCH, COPY, STAGING, BULK_STORE, TENSOR, COLUMNS, FRAGMENT, MAP, PROXY),
-        *(PROXY_GLOBAL, MAP_FENCE, INITIALISATION, SCOPE, ORDER, LEFT),
+        *(PROXY_GLOBAL, MAP_FENCE, INITIALISATION, SCOPE, ORDER, COMPLETION, LEFT),
     )
 }
 _OF_MISSING = {FENCED: PROXY, FENCED_GLOBAL: PROXY_GLOBAL, MAPPED: MAP_FENCE, UNSCOPED: SCOPE, ANYWAY: ORDER}
@@ -159,6 +165,8 @@ _OF_MISSING = {FENCED: PROXY, FENCED_GLOBAL: PROXY_GLOBAL, MAPPED: MAP_FENCE, UN
 def rule_of(conflict: Conflict, now: Access, memory: str = "shared") -> Rule:
     """The rule that two accesses break. memory: as in `Reporter.report`."""
     before = conflict.before
+    if conflict.missing in (UNSCOPED, ANYWAY) and now.is_write and before.cause is not None:
+        return COMPLETION
     if conflict.missing is not None:
         return _OF_MISSING[conflict.missing]
     asynchronous = [access for access in (before, now) if access.cause is not None]
@@ -229,6 +237,16 @@ class Reporter:
             raise Fault(text)
         doubt(text, (issuer[0].grid.entry.name, issuer[1], LEFT.name))
 
+    def report_clash(self, issuer: Issuer, lanes: tuple[int, int], address: int) -> None:
+        """Raises Fault for a store by which lanes write different values to the same bytes."""
+        if self.allows(LANES, issuer):
+            return
+        raise Fault(
+            f"sanitizer, rule {LANES.name}: nothing orders lanes {lanes[0]} and {lanes[1]} of\n"
+            f"    {_instruction(issuer)}\n  which store different values at {address:#x}: any of them may stay.\n"
+            f"  The usual way: one lane alone stores (PTX ISA, Causality order){self._waived}"
+        )
+
     def report_initialisation(self, barrier: MBarrier, user: Issuer, initialiser: Issuer, by_thread: bool) -> None:
         """Raises Fault for a use of an mbarrier whose initialisation may not be seen; a lenient run warns."""
         if self.allows(INITIALISATION, user, initialiser):
@@ -251,7 +269,8 @@ class Reporter:
         """Raises Fault for an access that is not ordered behind an earlier one. place: of a byte of both, in words.
         memory: "shared", "tensor" or "global".
 
-        Kernels that ship for B200s leave scopes out: that is a doubt (`errors.doubt`).
+        Kernels that ship for B200s leave scopes out, and pass on relaxed that an operation is complete: those are
+        doubts (`errors.doubt`).
         """
         rule, before = rule_of(conflict, now, memory), conflict.before
         if self.allows(rule, before.issuer, now.issuer):
@@ -262,10 +281,11 @@ class Reporter:
             f"  at {place}: {rule.missing}.\n"
             f"  The usual way: {rule.usual} (PTX ISA, {rule.section}){self._waived}"
         )
-        if rule is SCOPE:
+        if rule in (SCOPE, COMPLETION):
             kernel = now.issuer[0].grid.entry.name
             doubt(text, (kernel, rule.name))
-            self._unscoped.add(kernel)
+            if rule is SCOPE:
+                self._unscoped.add(kernel)
             return
         raise Fault(text)
 
