@@ -6,9 +6,9 @@
 
 Mutants of our kernels in five configurations and of the GEMV, and with --foreign of two of NVIDIA's, whose repository
 is in the folder as NVIDIA+cutlass. Each runs under the schedules until one notices it, by an error, by other results or
-by a hang, and then under the same schedules with the sanitizer. tools/mutants/survivors.toml says of each that survives
-why it changes nothing, or which check is missing. --save goes on where an earlier run of the same kernels ended. The
-exit code is 1 where a survivor is not in that list, or a mutant in it is noticed.
+by a hang, and then under those of --sanitized with the sanitizer. tools/mutants/survivors.toml says of each that
+survives why it changes nothing, or which check is missing. --save goes on where an earlier run of the same kernels
+ended. The exit code is 1 where a survivor is not in that list, or a mutant in it is noticed.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--programs", metavar="P[,P...]", help="default: all")
     parser.add_argument("--kinds", metavar="K[,K...]", help="default: all")
     parser.add_argument("--schedule", default="late,random:1,random:2", metavar="S[,S...]", help="default: %(default)s")
+    parser.add_argument("--sanitized", default="late,random:1,last:1", metavar="S[,S...]", help="default: %(default)s")
     parser.add_argument("--sample", type=int, metavar="N", help="so many of them, drawn at random")
     parser.add_argument("--seed", type=int, default=0, help="of the sample, default: %(default)s")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="mutants at a time, default: %(default)s")
@@ -78,6 +79,7 @@ def break_them(found: Sequence[Any], options: argparse.Namespace, arguments: Seq
 
     console = make_console(highlight=False)
     saved = (results.load(options.save) if options.save else None) or results.begin(arguments)
+    schedules = options.schedule.split(","), [name for name in options.sanitized.split(",") if name]
     tasks, of = [], []
     for program in found:
         recorded = program.record()
@@ -92,7 +94,7 @@ def break_them(found: Sequence[Any], options: argparse.Namespace, arguments: Seq
             if (program.name, *mutant.key) not in done:
                 of.append((program.name, mutant))
                 ptx = mutant.apply(recorded.ptx)
-                tasks.append(partial(trial.examine, recorded, ptx, options.schedule.split(",")))
+                tasks.append(partial(trial.examine, recorded, ptx, *schedules))
         console.print(f"{program.name}: {len(made)} mutants, {recorded.instructions:,} warp instructions")
     if options.sample is not None:
         chosen = random.Random(options.seed).sample(range(len(tasks)), min(options.sample, len(tasks)))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 
 from emulator.errors import EmulatorError, OrderingWarning
 from tools.mutants.tape import Tape
@@ -14,6 +13,7 @@ from tools.mutants.tape import Tape
 SCHEDULES = ("late", "random:1", "random:2")
 ERROR, DOUBT, WRONG, HANG, SURVIVED, LATE = "error", "doubt", "wrong", "hang", "survived", "late"
 VERDICTS = (ERROR, DOUBT, WRONG, HANG, SURVIVED, LATE)
+SANITIZED = ("late", "random:1", "last:1")
 TURNS = 8  # times the instructions of the kernel as it is: a launch that takes more hangs
 _RULE = re.compile(r"sanitizer, rule ([\w-]+)")
 _HANG = re.compile(r"the kernel hangs|stopped after|hangs:")
@@ -38,17 +38,15 @@ class Outcome:
         return self.verdict not in (SURVIVED, LATE)
 
 
-def attempts(schedules: Sequence[str], sanitize: bool) -> Iterator[tuple[bool, str]]:
-    """(with the sanitizer, schedule) of each run of a mutant, in their order."""
-    return product((False, True) if sanitize else (False,), schedules)
-
-
-def examine(tape: Tape, ptx: str, schedules: Sequence[str] = SCHEDULES, sanitize: bool = True) -> Outcome:
-    """Runs a mutant until something notices it: under each schedule, then under each with the sanitizer."""
-    for sanitized, schedule in attempts(schedules, sanitize):
-        found = once(tape, ptx, schedule, sanitized)
-        if found is not None:
-            return found
+def examine(
+    tape: Tape, ptx: str, schedules: Sequence[str] = SCHEDULES, sanitized: Sequence[str] = SANITIZED
+) -> Outcome:
+    """Runs a mutant until something notices it: under each schedule, then under each of the others sanitized."""
+    for sanitize, names in ((False, schedules), (True, sanitized)):
+        for schedule in names:
+            found = once(tape, ptx, schedule, sanitize)
+            if found is not None:
+                return found
     return Outcome(SURVIVED)
 
 
