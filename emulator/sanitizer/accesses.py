@@ -9,6 +9,7 @@ import numpy as np
 from emulator.sanitizer.clocks import FULL, LANES, Cause, lanes_of
 from emulator.sanitizer.history import Access, View
 from emulator.sanitizer.orders import is_strong
+from emulator.sanitizer.report import spread
 from emulator.sanitizer.scene import Scene, opcode, running_lanes
 from emulator.sanitizer.shadow import Shadow
 
@@ -56,7 +57,7 @@ class Accesses:
             if len(views) > 1:
                 views = [View((view.lanes >> lanes.astype(np.int64) & 1).astype(bool), *view[1:]) for view in views]
         for conflict in shadow.access(access, place, width, lanes, views):
-            self._reporter.report(conflict, access, f"shared offset {conflict.place:#x} of {cta.label}")
+            self._reporter.report(conflict, access, f"{spread('shared offset', *conflict.place)} of {cta.label}")
 
     def stored(self, mask: int, addresses: np.ndarray, values: np.ndarray, issuer: Issuer) -> None:
         """As `Causes.stored`: lanes that store different values to the same bytes are not ordered."""

@@ -63,6 +63,7 @@ class Barriers:
         """As `Causes.heard`."""
         clocks, by_thread = self._state(barrier).clocks, opcode(issuer).startswith("mbarrier.arrive")
         if running is not None and running.cause is not None:
+            running.cause.tells = None if by_thread else barrier.name
             _add(clocks, self._source(issuer) if by_thread else _OPERATION, running.cause.clock)
         elif by_thread:
             self._tell(clocks, issuer, running_lanes(issuer[0].warp))

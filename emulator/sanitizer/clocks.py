@@ -228,13 +228,14 @@ def _acquired(clock: Clock) -> Clock:
 class Cause:
     """What an asynchronous operation knows, and as whom it accesses memory."""
 
-    __slots__ = ("channel", "clock", "count", "issuer", "mask", "warp")
+    __slots__ = ("channel", "clock", "count", "issuer", "mask", "tells", "warp")
 
     def __init__(self, clock: Clock, issuer: Issuer, mask: int):
         self.clock, self.issuer = clock, issuer
         self.mask, self.warp = mask, issuer[0].warp  # of the lanes that have issued it
         self.channel: Channel | None = None  # None: one for each place that it writes
         self.count = 0  # of the channel, at its issue
+        self.tells: str | None = None  # the mbarrier on which it completes, once it has
 
 
 class _Part:

@@ -70,7 +70,7 @@ class Conflict(NamedTuple):
 
     before: Access
     missing: int | None  # what more would order it: a row of `Clock`; None: none of them
-    place: int  # offset of a byte of both
+    place: tuple[int, int]  # offsets of bytes of both that lie together: the first, and behind the last
     same_warp: bool
 
 
@@ -82,7 +82,7 @@ class Cells(NamedTuple):
     writers: np.ndarray  # lane of the write, or ALL
     readers: np.ndarray  # lane of the last read, or ALL
     where: Any  # an index of each of them
-    place: Callable[[np.ndarray], int]  # of bool items, the offset of the first that is set
+    place: Callable[[np.ndarray], tuple[int, int]]  # of bool items, where the first are that are set: `run_of`
 
 
 class History:
@@ -200,6 +200,14 @@ def distinct_in(numbers: np.ndarray) -> list[int]:
     if (flat == first).all():
         return [int(first)]
     return np.unique(flat).tolist()
+
+
+def run_of(items: np.ndarray, grain: int) -> tuple[int, int]:
+    """The first items that lie together, as offsets: (first, end). grain: bytes of an item."""
+    numbers = np.unique(items)
+    gaps = np.flatnonzero(np.diff(numbers) != 1)
+    last = numbers[gaps[0]] if len(gaps) else numbers[-1]
+    return int(numbers[0]) * grain, (int(last) + 1) * grain
 
 
 def _column(rows: np.ndarray, like: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from emulator.errors import Fault, doubt, ordering_fault
 from emulator.hardware.barriers import label
-from emulator.sanitizer.clocks import ANYWAY, FENCED, FENCED_GLOBAL, MAPPED, UNSCOPED
+from emulator.sanitizer.clocks import ANYWAY, FENCED, FENCED_GLOBAL, MAPPED, UNSCOPED, Cause
 from emulator.sanitizer.waivers import Waivers, parse
 
 if TYPE_CHECKING:
@@ -290,6 +290,11 @@ class Reporter:
         raise Fault(text)
 
 
+def spread(what: str, first: int, end: int) -> str:
+    """Places from the first to the end, in words."""
+    return f"{what} {first:#x}" if end == first + 1 else f"{what}s {first:#x}..{end - 1:#x}"
+
+
 def _opcode(access: Access) -> str:
     group, index = access.issuer
     return group.grid.entry.instructions[index].opcode
@@ -306,4 +311,6 @@ def _text(access: Access) -> str:
     lanes = "" if access.lanes in (0, 0xFFFFFFFF) else f", lanes {access.lanes:#010x}"
     how = "writes" if access.is_write else "reads"
     proxy = "generic" if not access.is_async else "tensormap" if access.fence == MAPPED else "async"
-    return f"{_instruction(access.issuer, lanes)}, which {how} through the {proxy} proxy"
+    tells = access.cause.tells if isinstance(access.cause, Cause) else None
+    end = f" and completes on the {tells}" if tells else ""
+    return f"{_instruction(access.issuer, lanes)}, which {how} through the {proxy} proxy{end}"

@@ -488,6 +488,20 @@ def test_lanes_that_store_to_one_word(body):
     run(".local .align 4 .b8 own[4]; cvta.local.u64 %rd1, own; st.b32 [%rd1], %tid;", "late", threads=32)
 
 
+def test_a_report_names_the_bytes_and_the_mbarrier():
+    """All bytes of both accesses that lie together, and on which mbarrier the copy completes."""
+    body = FILLED.format(wait=WAIT.format(name="W", phase=0), edge="")
+    with pytest.raises(EmulatorError, match=r"at shared offsets 0x404\.\.0x47f of CTA \(0, 0, 0\): the copy's bytes"):
+        run(body, "late")
+    body = INIT.format(count=1) + "@!%p1 bra DONE;" + LOAD + ENDED + "DONE: ld.shared.b32 %r5, [%r10+8];"
+    told = "which writes through the async proxy and completes on the mbarrier at shared offset 0xc00 of CTA"
+    with pytest.raises(EmulatorError, match=told) as error:
+        run(body, "late", threads=32)
+    assert "at shared offsets 0x408..0x40b of CTA (0, 0, 0)" in error.value.reason
+    with pytest.raises(EmulatorError, match=r"at columns? 0x0(\.\.0x\w+)? of CTA"):
+        run(FIVE_WARPS.format(arrive="", wait=""), "late", threads=160)
+
+
 def test_rules_that_are_waived_are_listed():
     """The rule is not reported; reports of others say that it is waived."""
     run(OTHER_WARP.format(edge=""), "late", ["threads"])
