@@ -6,10 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness import ROOT
 from tools.mutants import survivors
 from tools.mutants.kinds import KINDS, ROWS
 from tools.mutants.results import Result, load
 from tools.tables import command_text, markdown, missing
+
+RESULTS = ROOT / "docs" / "results" / "mutants.json"
 
 
 @dataclass
@@ -71,7 +74,7 @@ def row_of(result: Result) -> str:
 
 def mutants_table(results: Path, name: str) -> str:
     """Mutants of docs/results/mutants.json. name: "kinds", a row for each row of kinds, or "programs"."""
-    saved = load(results / "mutants.json")
+    saved = load(results / RESULTS.name)
     if saved is None:
         return missing("python -m tools.mutants --foreign FOLDER --save docs/results/mutants.json")
     found = scores(saved.results, survivors.load(), row_of if name == "kinds" else lambda result: result.program)
