@@ -58,7 +58,6 @@ class Columns:
         self._open: dict[tuple[Warp, bool], tuple[int, Issuer]] = {}
         self._runs: dict[Cta, _Run] = {}
         self._pending: dict[Warp, set[int]] = {}  # tcgen05.ld, by index, that no tcgen05.wait::ld has followed
-        self._waits: bool | None = None  # whether the kernel has a tcgen05.wait::ld; the DSL compiles some without
 
     def touched(self, cta: Cta, issuer: Issuer, cause: Cause | None, reads: int, writes: int) -> None:
         """An operation of the tensor core (cause), or a tcgen05.ld or st of a warp, accesses columns."""
@@ -75,8 +74,6 @@ class Columns:
         self._check(cta, access, reads | writes, views)
         columns, _ = self._open.get((warp, access.is_write), (0, issuer))
         self._open[warp, access.is_write] = columns | reads | writes, issuer
-        if reads and not self._has_waits(issuer[0]):
-            self.completed(warp, "ld")
 
     def _touched_by_core(self, cta: Cta, issuer: Issuer, cause: Cause, reads: int, writes: int) -> None:
         assert cause.channel is not None  # every operation of the tensor core has one
@@ -175,15 +172,22 @@ class Columns:
         self._check(warp.cta, access, columns, views, reports=False)
 
     def used(self, g: ActiveGroup, loads: Sequence[int]) -> None:
-        """Registers that loads fill are used. Kernels that never wait are exempt: the DSL compiles such."""
-        pending = self._pending.get(g.warp, set()).intersection(loads)
-        if pending and self._has_waits(g):
-            self._reporter.report_use((g, g.warp.registers.context.pc), min(pending))
+        """Registers that loads fill are used. Kernels that never wait are exempt, the DSL compiles such: there, the use
+        is the wait.
+        """
+        pending = self._pending.get(g.warp, set())
+        used = pending.intersection(loads)
+        if used and self._waits(g):
+            pc = g.warp.registers.context.pc
+            self._reporter.report_use((g, pc if pc >= 0 else ~pc), used)  # ~pc: before its instruction
+        elif used:
+            pending -= used
+            if not pending:
+                self.completed(g.warp, "ld")
 
-    def _has_waits(self, g: ActiveGroup) -> bool:
-        if self._waits is None:
-            self._waits = any(i.opcode.startswith("tcgen05.wait::ld") for i in g.grid.entry.instructions)
-        return self._waits
+    @staticmethod
+    def _waits(g: ActiveGroup) -> bool:
+        return any(i.opcode.startswith("tcgen05.wait::ld") for i in g.grid.entry.instructions)
 
     def _fragments(self, warp: Warp, kind: str) -> Channel:
         return self._agents.channel(("fragments", warp, kind))

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import os
 from typing import TYPE_CHECKING, NamedTuple
 
+from emulator.compiler.plan import plan
+from emulator.compiler.stored import StoredEntry
+from emulator.compiler.tmem_uses import first_uses
 from emulator.errors import Fault, doubt, ordering_fault
 from emulator.hardware.barriers import label
 from emulator.sanitizer.clocks import ANYWAY, FENCED, FENCED_GLOBAL, MAPPED, UNSCOPED, Cause
 from emulator.sanitizer.waivers import Waivers, parse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from emulator.hardware.cluster import Cta
     from emulator.hardware.mbarriers import MBarrier
     from emulator.hardware.warp import Issuer
+    from emulator.ptx.ir import Entry
     from emulator.sanitizer.history import Access, Conflict
 
 
@@ -185,10 +191,7 @@ def rule_of(conflict: Conflict, now: Access, memory: str = "shared") -> Rule:
 def _rule_of_global(conflict: Conflict, now: Access, asynchronous: list[Access]) -> Rule:
     before = conflict.before
     if before.home is not now.home and before.home is not None and now.home is not None:
-        if before.home.grid != now.home.grid:
-            return LAUNCH
-        if not asynchronous:
-            return CLUSTERS
+        return CLUSTERS if before.home.grid == now.home.grid else LAUNCH
     if any(access.fence == MAPPED for access in asynchronous):
         return MAP
     if not asynchronous:
@@ -200,9 +203,29 @@ class Reporter:
     """Reports of a process, but for what is allowed."""
 
     def __init__(self, allowed: Iterable[str] = ()) -> None:
-        """allowed: as `waivers.parse` takes each. Raises ValueError."""
+        """allowed: as `waivers.parse` takes each. Raises ValueError.
+
+        With EMULATOR_SANITIZE_LOG in the environment, reports are lines of JSON that are added to that file, once for a
+        rule and two instructions of a kernel, and launches go on.
+        """
         self.waivers = Waivers(parse(text, RULES) for text in allowed)
         self._unscoped: set[str] = set()
+        self._log = os.environ.get("EMULATOR_SANITIZE_LOG")
+        self._logged: set[tuple[object, ...]] = set()
+        self._early: dict[int, tuple[Entry, frozenset[int]]] = {}  # by id: the entry, and its loads
+
+    def _fail(self, rule: Rule, text: str, *issuers: Issuer, how: Callable[[], None] | None = None) -> None:
+        """Raises Fault, or reports by `how`, or adds the text to the log. issuers: the later one first."""
+        entry = issuers[0][0].grid.entry
+        place = entry.name, rule.name, *(index for _, index in issuers)
+        if self._log is None:
+            if how is None:
+                raise Fault(text)
+            how()
+        elif place not in self._logged:
+            self._logged.add(place)
+            with open(self._log, "a") as file:
+                file.write(json.dumps({"rule": rule.name, "kernel": entry.name, "text": text}) + "\n")
 
     def follows_scopes(self, kernel: str) -> bool:
         """Whether scopes matter to what is ordered: they are not waived, and no doubt has been reported."""
@@ -212,18 +235,29 @@ class Reporter:
         """Whether one of the instructions may break a rule."""
         return any(self.waivers.waives_at(rule.name, g.grid.entry.instructions[index]) for g, index in issuers)
 
-    def report_use(self, issuer: Issuer, load: int) -> None:
-        """Raises Fault for an instruction that uses what a tcgen05.ld loads. load: its index."""
+    def report_use(self, issuer: Issuer, loads: set[int]) -> None:
+        """Raises Fault for an instruction that uses what a tcgen05.ld loads. loads: indices of those under way."""
         group, index = issuer
-        if self.allows(FRAGMENT, issuer, (group, load)):
+        found = loads & self._used_early(group.grid.entry)
+        load = min(found, default=index)
+        if not found or self.allows(FRAGMENT, issuer, (group, load)):
             return
-        raise Fault(
+        text = (
             f"sanitizer, rule {FRAGMENT.name}: nothing orders\n"
             f"    {group.grid.entry.instructions[index].opcode} of {label(issuer)}\n  behind\n"
             f"    {group.grid.entry.instructions[load].opcode} of {label((group, load))}\n"
             f"  : {FRAGMENT.missing}.\n"
             f"  The usual way: {FRAGMENT.usual} (PTX ISA, {FRAGMENT.section}){self._waived}"
         )
+        self._fail(FRAGMENT, text, issuer, (group, load))
+
+    def _used_early(self, entry: Entry) -> frozenset[int]:
+        """The tcgen05.ld of a kernel whose registers may be used before a wait, by more than a mov."""
+        if id(entry) not in self._early:
+            flow = plan(entry.parsed() if isinstance(entry, StoredEntry) else entry).flow
+            uses = first_uses(flow, through_moves=True)
+            self._early[id(entry)] = entry, frozenset().union(*uses.values())
+        return self._early[id(entry)][1]
 
     def report_left(self, what: str, cta: Cta, issuer: Issuer, is_error: bool) -> None:
         """Raises Fault for what a CTA leaves behind when it exits, or doubts it. issuer: of the last part of it."""
@@ -233,19 +267,19 @@ class Reporter:
             f"sanitizer, rule {LEFT.name}: {cta.label} exits and leaves behind\n    {what}\n  : {LEFT.missing}.\n"
             f"  The usual way: {LEFT.usual} (PTX ISA, {LEFT.section}){self._waived}"
         )
-        if is_error:
-            raise Fault(text)
-        doubt(text, (issuer[0].grid.entry.name, issuer[1], LEFT.name))
+        place = issuer[0].grid.entry.name, issuer[1], LEFT.name
+        self._fail(LEFT, text, issuer, how=None if is_error else lambda: doubt(text, place))
 
     def report_clash(self, issuer: Issuer, lanes: tuple[int, int], address: int) -> None:
         """Raises Fault for a store by which lanes write different values to the same bytes."""
         if self.allows(LANES, issuer):
             return
-        raise Fault(
+        text = (
             f"sanitizer, rule {LANES.name}: nothing orders lanes {lanes[0]} and {lanes[1]} of\n"
             f"    {_instruction(issuer)}\n  which store different values at {address:#x}: any of them may stay.\n"
             f"  The usual way: one lane alone stores (PTX ISA, Causality order){self._waived}"
         )
+        self._fail(LANES, text, issuer)
 
     def report_initialisation(self, barrier: MBarrier, user: Issuer, initialiser: Issuer, by_thread: bool) -> None:
         """Raises Fault for a use of an mbarrier whose initialisation may not be seen; a lenient run warns."""
@@ -253,13 +287,14 @@ class Reporter:
             return
         group, index = user
         how = "by its thread" if by_thread else "through the async proxy"
-        ordering_fault(
+        text = (
             f"sanitizer, rule {INITIALISATION.name}: nothing orders\n"
             f"    {_instruction(user)}, which uses the {barrier.name} {how}\n  behind\n"
             f"    {_instruction(initialiser)}\n  : {INITIALISATION.missing}.\n"
-            f"  The usual way: {INITIALISATION.usual} (PTX ISA, {INITIALISATION.section}){self._waived}",
-            (group.grid.entry.name, initialiser[1], index, INITIALISATION.name),
+            f"  The usual way: {INITIALISATION.usual} (PTX ISA, {INITIALISATION.section}){self._waived}"
         )
+        place = group.grid.entry.name, initialiser[1], index, INITIALISATION.name
+        self._fail(INITIALISATION, text, user, initialiser, how=lambda: ordering_fault(text, place))
 
     @property
     def _waived(self) -> str:
@@ -283,11 +318,11 @@ class Reporter:
         )
         if rule in (SCOPE, COMPLETION):
             kernel = now.issuer[0].grid.entry.name
-            doubt(text, (kernel, rule.name))
+            self._fail(rule, text, now.issuer, before.issuer, how=lambda: doubt(text, (kernel, rule.name)))
             if rule is SCOPE:
                 self._unscoped.add(kernel)
             return
-        raise Fault(text)
+        self._fail(rule, text, now.issuer, before.issuer)
 
 
 def spread(what: str, first: int, end: int) -> str:

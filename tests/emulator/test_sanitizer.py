@@ -1,5 +1,6 @@
 """The sanitizer on small kernels: each race, whatever the schedule shows, beside a twin that is ordered."""
 
+import json
 import os
 import subprocess
 import sys
@@ -320,6 +321,27 @@ CASES |= {
     ),
 }
 
+# Warp 1 frees what warp 0 has loaded. Nobody executes tcgen05.wait.
+NEVER_WAITS = (
+    ALLOC.format(group=1, meet="").replace("@%p2", "@!%p2")
+    + """
+    @!%p2 bra END; LOADED {use} mov.u32 %r8, %r6;
+END: bar.sync 0;
+""".replace("LOADED", LOAD_COLUMN)
+    + FREE.format(group=1).replace("@%p2", "@!%p2")
+)
+# Registers are paired by mov before the wait, as compilers do, then used.
+PAIRED = USED.replace(
+    "{wait} add.u32 %r6, %r5, 1;", "mov.b64 %rd6, {{%r5, %r5}}; {wait} mov.b64 {{%r6, %r7}}, %rd6; {use}"
+)
+PAIRED = PAIRED.replace("tcgen05.wait::ld.sync.aligned; st.shared", "{last} st.shared")
+CASES["what a mov has copied is used before tcgen05.wait::ld"] = (
+    "fragment",
+    PAIRED,
+    {"wait": "", "use": "add.u32 %r6, %r7, 1;", "last": WAIT_LOAD},
+    {"wait": WAIT_LOAD, "use": "add.u32 %r6, %r7, 1;", "last": ""},
+)
+
 # Each CTA has bytes copied and waits for them; behind a relaxed cluster barrier the other accesses them.
 BEHIND_A_COPY = (
     INIT.format(count=1)
@@ -424,6 +446,14 @@ def test_a_race_is_reported(name, schedule):
 def test_an_ordered_twin_is_silent(name, schedule):
     _, body, _, legal = CASES[name]
     run(body.format(**legal), schedule, **options_of(body))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_use_is_the_wait_of_a_kernel_without_any(schedule):
+    """A rule of the emulator may be the first to report that there is none."""
+    run(NEVER_WAITS.format(use="add.u32 %r6, %r5, 1;"), schedule)
+    with pytest.raises(EmulatorError, match="columns"):
+        run(NEVER_WAITS.format(use=""), schedule)
 
 
 RELAXED_FROM_CLUSTER = FROM_CLUSTER.replace("acquire", "relaxed")
@@ -570,6 +600,19 @@ def test_a_rule_that_a_source_line_waives(tmp_path):
     run(body.format(line=1), "late", declarations=declarations)
     with pytest.raises(EmulatorError, match="rule threads"):
         run(body.format(line=2), "late", declarations=declarations)
+
+
+def test_reports_of_a_log(monkeypatch, tmp_path):
+    """Launches go on; each pair of instructions is there once, a doubt too, without a warning."""
+    monkeypatch.setenv("EMULATOR_SANITIZE_LOG", str(tmp_path / "log"))
+    again = OTHER_LANE + "\nld.shared.b32 %r5, [%r4];"  # in two warps
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(PASSED_ON.format(**NARROW[0]), "late", **CLUSTER)
+        run(again.format(edge=""), "late")
+    found = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert [each["rule"] for each in found] == ["scope", "lanes", "lanes"]
+    assert {each["kernel"] for each in found} == {"k"} and len({each["text"] for each in found}) == 3
 
 
 def test_programs_are_followed():

@@ -146,7 +146,7 @@ def result(kind="no wait", verdict=ERROR, **more):
     return Result("ours", kind, **{**parts, **more}, verdict=verdict)
 
 
-EQUIVALENT = survivors.Entry("equivalent", "no one reads it", "no wait", change="first")
+EQUIVALENT = survivors.Entry("equivalent", "no one reads it", "no wait", change="first", place=r"a \|")
 GAP = survivors.Entry("gap", "the map is read at issue", "no wait", ("ours", "theirs"), change="second")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ EQUIVALENT, GAP = "equivalent", "gap"
 
 @dataclass(frozen=True)
 class Entry:
-    """One or several mutants; what is None or empty leaves open which."""
+    """One or several mutants; what is None or empty leaves open which. instruction, place: patterns of a part."""
 
     classified: str  # EQUIVALENT or GAP
     why: str  # the proof, or the check that is missing
@@ -29,8 +30,10 @@ class Entry:
     def matches(self, result: Result) -> bool:
         if self.kind != result.kind or (self.programs and result.program not in self.programs):
             return False
-        parts = ("change", "instruction", "place", "number")
-        return all(getattr(self, part) in (None, getattr(result, part)) for part in parts)
+        found = (self.instruction, result.instruction), (self.place, result.place)
+        if not all(pattern is None or re.search(pattern, text) for pattern, text in found):
+            return False
+        return self.change in (None, result.change) and self.number in (None, result.number)
 
     def __str__(self) -> str:
         parts = [", ".join(self.programs) or "all", self.kind]
