@@ -32,6 +32,7 @@ CONTROL_BYTES, RING_BYTES = 240, 32 * 16  # sizeof(Control), and of the slots of
 _SERVED = re.compile(r"tcgen05\.(alloc|cp|mma|ld|st)\.")
 _FORWARDED = re.compile(r"cp\.async\.bulk\.tensor\S*\.mbarrier\S*\.cta_group::2")
 _HEADER_LINE = re.compile(r"^\s*\.(version|target|address_size)[^\n]*", re.M)
+_INLINED = re.compile(r", function_name [^\n]*")  # of .loc: names a string in a section that is left out
 _DYNAMIC_MEMORY = re.compile(r"\.extern\s+\.shared\b[^;\[]*?([\w$]+)\s*\[\s*\]\s*;")
 
 
@@ -47,12 +48,20 @@ class Lowered:
     asks: bool  # maps of 4-bit elements must be marked (maps.mark)
 
 
-def lower(text: str, name: str, mode: str, maps: dict[str, MapFacts], ctas: int, library: Callable[[], str]) -> Lowered:
+def lower(
+    text: str,
+    name: str,
+    mode: str,
+    maps: dict[str, MapFacts],
+    ctas: int,
+    library: Callable[[], str],
+    block: tuple[int, int, int] | None = None,
+) -> Lowered:
     """Lower the entry `name` of a PTX module.
 
     mode: one of MODES. maps: facts of the tensor maps among the parameters, by parameter name. ctas: CTAs per cluster
-    of the launch. library: gives the PTX of library.cu; called only if the kernel needs it. Raises ValueError for
-    another mode, and EmulatorError for what a Hopper cannot do.
+    of the launch. library: gives the PTX of library.cu; called only if the kernel needs it. block: of the launch, for
+    entries without .reqntid. Raises ValueError for another mode, and EmulatorError for what a Hopper cannot do.
     """
     if mode not in MODES:
         raise ValueError(f"mode {mode!r}; must be one of {', '.join(MODES)}")
@@ -65,9 +74,9 @@ def lower(text: str, name: str, mode: str, maps: dict[str, MapFacts], ctas: int,
     served = mode == "exact" and any(_SERVED.match(s.opcode) for s in found)
     rings = ctas if any(_FORWARDED.match(s.opcode) for s in found) else 0
     extra_threads = 32 * (SERVER_WARPS * served + FORWARDING_WARPS * bool(rings))
-    threads = _threads(entry) if extra_threads else 0
+    threads = _threads(entry, entry.reqntid or block) if extra_threads else 0
     context = Context(entry, mode == "exact", ctas, threads, bool(extra_threads), maps, bare=mode == "bare")
-    code = _lowered_body(module.text, entry, found, context)
+    code = _INLINED.sub("", _lowered_body(module.text, entry, found, context))
     header = module.text[entry.place.start : entry.inside.start]
     dynamic, declaration = _dynamic_memory(module.text)
     if extra_threads:
@@ -94,14 +103,11 @@ def _control_bytes(rings: int) -> int:
     return CONTROL_BYTES + rings * RING_BYTES
 
 
-def _threads(entry: Entry) -> int:
-    if entry.reqntid is None or entry.reqntid[1:] != (1, 1) or entry.reqntid[0] % 32:
-        raise EmulatorError(
-            f"block of {entry.reqntid} threads: a kernel to which warps are added needs .reqntid with whole warps "
-            "along x only",
-            kernel=entry.name,
-        )
-    return entry.reqntid[0]
+def _threads(entry: Entry, block: tuple[int, ...] | None) -> int:
+    if block is None or block[1:] != (1, 1) or block[0] % 32:
+        text = f"block of {block} threads: a kernel to which warps are added needs whole warps along x only"
+        raise EmulatorError(text, kernel=entry.name)
+    return block[0]
 
 
 def _lowered_body(text: str, entry: Entry, found: list[Statement], context: Context) -> str:

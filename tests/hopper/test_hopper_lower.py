@@ -97,6 +97,7 @@ def flat(result):
         "cvt.rn.satfinite.e2m1x2.f32 %c1, %r2, %r3; cvt.rn.f16x2.e2m1x2 %r4, %c1;",
         "ld.global.L1::no_allocate.L2::evict_first.v4.b64 {%rd4, %rd5, %rd6, %rd7}, [%rd4+32];",
         "@%p1 st.global.v8.b32 [%rd4], {%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8};",
+        "st.relaxed.cta.global.L1::no_allocate.L2::evict_last.v8.b32 [%rd4], {%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8};",
         "griddepcontrol.wait; griddepcontrol.launch_dependents;",
     ],
 )
@@ -154,6 +155,15 @@ def test_statements_are_cut_from_their_places():
     ]
     texts = [module.text[slice(*s.parsed.place)] for s in found]
     assert [text.split()[0] for text in texts] == ["@!%p1", "mov.b64", "@"] and all(text[-1] == ";" for text in texts)
+
+
+def test_lines_of_inlined_functions_assemble():
+    """nvcc's -lineinfo: .loc names the function by a string in a section that the lowered module does not have."""
+    text = (
+        HEADER + '.file 1 "a.cu"\n' + KERNEL.replace("BODY", ".loc 1 2 3, function_name $L__name, inlined_at 1 4 5\n")
+    )
+    result = lower(text + ".section .debug_str { $L__name: .b8 0 }", "k", "timing", MAPS, 1, no_library)
+    assert ".loc 1 2 3\n" in result.ptx and assembles(result.ptx)
 
 
 def test_a_kernel_of_sm_90_stays_as_it_is():
