@@ -1452,14 +1452,17 @@ def host_pointer(address: int) -> cute.Pointer:
     return make_ptr(Int64, address, cute.AddressSpace.generic, assumed_align=8)
 
 
+def compile_kernel(plan: Plan | GemvPlan):
+    kernel = Gemm(plan) if isinstance(plan, Plan) else Gemv(plan)
+    return cute.compile(kernel.launch, host_pointer(0))
+
+
 @functools.cache
 def compiled(plan: Plan | GemvPlan):
     """The compiled launcher of a plan; takes a pointer to the host table."""
-    kernel = Gemm(plan) if isinstance(plan, Plan) else Gemv(plan)
-    function = cute.compile(kernel.launch, host_pointer(0))
-    executor = function.to()
-    # The arguments as a call of `function` converts them, in three times the time.
-    return lambda pointer, _=function: executor.run_compiled_program(pointer.__c_pointers__())
+    executor = compile_kernel(plan).to()
+    # As a call converts its arguments, in a third of the time.
+    return lambda pointer: executor.run_compiled_program(pointer.__c_pointers__())
 
 
 @functools.lru_cache(maxsize=1024)

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 
 from emulator.errors import EmulatorError
 from emulator.hopper import MODES
-from emulator.hopper.context import CONTROL, EXIT, PHASE, Context
+from emulator.hopper.context import ARRIVED, CONTROL, EXIT, PHASE, Context
 from emulator.hopper.library import PTX_VERSION
 from emulator.hopper.maps import MapFacts
 from emulator.hopper.rules import reason_against, rule
+from emulator.hopper.rules_threads import leave_cluster
 from emulator.hopper.statements import Block, Statement, statements
 from emulator.ptx.ir import Entry, Module
 from emulator.ptx.module import parse
@@ -83,7 +84,7 @@ def lower(
         context.calls = True
         header = re.sub(r"\.(req|max)ntid\s+[\d, ]+", f".reqntid {threads + extra_threads}, 1, 1\n", header)
         arguments = [("b32", CONTROL), *(("b32", str(int(value))) for value in (threads, ctas, rings, served))]
-        code = _prologue(dynamic, rings, threads, arguments) + code + _epilogue(arguments)
+        code = _prologue(dynamic, rings, threads, arguments) + code + _epilogue(arguments, ctas)
     functions = _functions(library()) if context.calls else ""
     ptx = "\n".join(
         (
@@ -155,18 +156,21 @@ def _prologue(dynamic: str, rings: int, threads: int, arguments: list[tuple[str,
     block.add(f"add.s32 {CONTROL}, {CONTROL}, {size};")
     block.add(f"sub.s32 {CONTROL}, {CONTROL}, {_control_bytes(rings)};")
     block.add(f"mov.b32 {PHASE}, 0;")
+    block.add(f"mov.b32 {ARRIVED}, 0;")
     block.call("hopper_begin", *arguments)
     block.add(f"mov.u32 {thread}, %tid.x;")
     block.add(f"setp.lt.u32 {own}, {thread}, {threads};")
     block.add(f"@{own} bra $hopper_kernel;")
     block.call("hopper_serve", *arguments)
     block.add("ret;")
-    return f"\n\t.reg .b32 {CONTROL}, {PHASE};\n\t{block.text()}\n$hopper_kernel:\n"
+    return f"\n\t.reg .b32 {CONTROL}, {PHASE}, {ARRIVED};\n\t{block.text()}\n$hopper_kernel:\n"
 
 
-def _epilogue(arguments: list[tuple[str, str]]) -> str:
+def _epilogue(arguments: list[tuple[str, str]], ctas: int) -> str:
     """The end of the kernel's own threads."""
     block = Block()
+    if ctas > 1:
+        leave_cluster(block, ctas)
     block.call("hopper_leave", *arguments)
     block.add("ret;")
     return f"\n{EXIT}:\n\t{block.text()}\n"

@@ -213,6 +213,15 @@ def test_loads_that_signal_another_cta_are_forwarded(mode):
     assert not own.forwards and not own.extra_threads
 
 
+def test_a_warp_that_leaves_is_not_expected_at_cluster_barriers():
+    """Beside extra warps they are counted in software: an arrival, a wait, and what stands in for a warp's end."""
+    alloc = "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 32;"
+    body = f"{alloc} barrier.cluster.arrive.relaxed.aligned; @%p1 bra L; barrier.cluster.wait.acquire.aligned; L:"
+    text = flat(lowered(body, "exact", ctas=2, library_ptx=library.ptx))
+    assert text.count("mbarrier.arrive.release.cluster") == text.count("mbarrier.arrive_drop.release.cluster") == 2
+    assert "arrive_drop" not in flat(lowered(body, "exact", ctas=1, library_ptx=library.ptx))
+
+
 def test_a_commit_without_tensor_core_is_an_arrival():
     commit = "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r1];"
     assert "mbarrier.arrive.shared::cta.b64 _, [%r1];" in flat(lowered(commit))
