@@ -113,5 +113,8 @@ class Sanitizer(Protocol):
     def following(self, memory: GlobalMemory) -> AbstractContextManager[None]:
         """Launches that may overlap run inside, under one schedule."""
 
+    def begins(self, step: object) -> None:
+        """What follows happens in this step (`execution.replay.Step`)."""
+
     def join(self, cluster: Cluster) -> None:
         """The cluster is resident; its warps have executed nothing."""

@@ -164,6 +164,9 @@ class Sanitizer:
         finally:
             memory.observer, memory.notes_only = None, False
 
+    def begins(self, step: object) -> None:
+        """As `Sanitizer.begins`: the order of events is all that matters."""
+
     def join(self, cluster: Cluster) -> None:
         """As `Sanitizer.join`."""
         cluster.causes = ClusterCauses(cluster, self._reporter, self._words)
