@@ -1,9 +1,9 @@
 """Compiled functions on disk: the DSL lowers a module that it has lowered before by reading the result.
 
-An entry is named by what decides the result: the module, the pass pipeline, the DSL's library and settings.
-The places of operations in the source, with the paths of its files, decide nothing where the passes drop them, as they
-do unless line information is asked for: copies of a source share an entry. It holds the lowered module, with the host code, and the kernels' PTX, which the passes would write to a file, as the
-cubin where one is asked for.
+An entry is named by what decides the result: the module, the pass pipeline, the DSL's library and settings. The places
+of operations in the source, with the paths of its files, decide nothing where the passes drop them, as they do unless
+line information is asked for: copies of a source share an entry. It holds the lowered module, with the host code, and
+the kernels' PTX, which the passes would write to a file, as the cubin where one is asked for.
 """
 
 from __future__ import annotations
