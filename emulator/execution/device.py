@@ -32,7 +32,7 @@ from emulator.execution.runs import Launch, Progress, Runner
 from emulator.execution.trials import Explorer
 from emulator.hardware.causes import Sanitizer
 from emulator.hardware.counters import LaunchCounters
-from emulator.hardware.memory import GlobalMemory
+from emulator.hardware.memory import UNWRITTEN, GlobalMemory
 from emulator.hardware.program import Program
 from emulator.hardware.properties import DeviceProperties, LaunchConfig, check_launch, with_clusters
 from emulator.hardware.variables import module_memory
@@ -117,7 +117,7 @@ class Device:
         self._chain: list[Launch] = []
         self._kept: list[object] = []
         self._workspace = np.zeros(WORKSPACE_BYTES, np.uint8)
-        self._programs: dict[tuple[int, str, Recording | None], _Translated] = {}
+        self._programs: dict[tuple[int, str, Recording | None, bool], _Translated] = {}
         # Reentrant: a finalizer that runs inside of a launch may call torch, which synchronizes.
         self._lock = threading.RLock()
 
@@ -140,6 +140,13 @@ class Device:
     def pending(self) -> int:
         """Number of launches that are still to run."""
         return len(self._chain)
+
+    def leave_unwritten(self, address: int, nbytes: int) -> None:
+        """Memory has been allocated and nobody has written it: with a sanitizer its words are UNWRITTEN."""
+        allocation = self.memory.at(address, nbytes, "store") if nbytes and self.sanitizer is not None else None
+        if allocation is not None:
+            words = allocation.data[address - allocation.start :][: nbytes // 4 * 4]
+            words.view(np.uint32)[:] = UNWRITTEN
 
     def synchronize(self) -> None:
         """Runs the pending launches. Raises EmulatorError if one fails."""
@@ -232,11 +239,14 @@ class Device:
             self._kept = []
 
     def _translated(self, entry: Entry, recording: Recording | None) -> _Translated:
-        key = id(entry), self.engine, recording
+        key = id(entry), self.engine, recording, self.sanitizer is not None
         known = self._programs.get(key)
         if known is None:
-            translator = translate.translate if recording is None else recording.translate
-            program = translator(entry, self.engine == "native")
+            kernels = self.engine == "native"
+            if recording is None:
+                program = translate.translate(entry, kernels, heeds=self.sanitizer is not None)
+            else:
+                program = recording.translate(entry, kernels)
             allows = any(i.opcode == "griddepcontrol.launch_dependents" for i in program.entry.instructions)
             known = self._programs[key] = _Translated(entry, program, allows)
             if self.sanitizer is not None:
