@@ -1,4 +1,4 @@
-"""A sample of the mutants of our kernels: what nothing notices is listed. `python -m tools.mutants` runs all of them."""
+"""A sample of the mutants of our kernels: what nothing notices is listed. `python -m tools.mutants` runs them all."""
 
 import functools
 
