@@ -92,6 +92,9 @@ class Causes(Protocol):
     def fragments_used(self, g: ActiveGroup, loads: Sequence[int]) -> None:
         """The warp is about to use what these instructions, all tcgen05.ld, load."""
 
+    def excused(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
+        """Lanes exit, for which a barrier of the CTA or cluster does not wait any longer."""
+
     def exited(self, cta: Cta) -> None:
         """The last thread of a CTA exits."""
 

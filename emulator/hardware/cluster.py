@@ -168,6 +168,10 @@ class Cta:
     def thread_exit(self, warp: Warp, lanes: int) -> None:
         """Lanes of a warp have exited."""
         self.live_threads -= lanes.bit_count()
+        if self.cluster.causes is not None:
+            whole = [barrier for barrier in self._named.values() if barrier.count is None]
+            for barrier in (self.cluster.barrier, *whole):
+                self.cluster.causes.excused(barrier, barrier.generation, warp, lanes)
         for barrier in self._named.values():
             if barrier.parted:
                 barrier.leave(warp, self.counted_threads())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emulator.sanitizer.clocks import FENCED, FENCED_GLOBAL, KNOWN, UNSCOPED, Clock
+from emulator.sanitizer.clocks import ANYWAY, FENCED, FENCED_GLOBAL, KNOWN, UNSCOPED, Clock
 from emulator.sanitizer.orders import is_of_device
 from emulator.sanitizer.scene import Scene, is_global, opcode, running, running_lanes
 
@@ -105,8 +105,16 @@ class Barriers:
 
     def arrived(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
         """As `Causes.arrived`."""
+        self._use(barrier, generation, self._released(running(warp), mask))
+
+    def excused(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
+        """As `Causes.excused`: to have exited releases nothing, but nothing comes after it."""
+        clock = self._warps[warp].release(mask)
+        clock.table[:ANYWAY] = 0
+        self._use(barrier, generation, clock)
+
+    def _use(self, barrier: object, generation: int, clock: Clock) -> None:
         uses = self._uses.setdefault(barrier, {})
-        clock = self._released(running(warp), mask)
         if generation in uses:
             uses[generation].join(clock)
         else:
