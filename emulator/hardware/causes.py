@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
+    import numpy as np
+
     from emulator.hardware.async_operations import AsyncOperation
     from emulator.hardware.cluster import Cluster, Cta
     from emulator.hardware.mbarriers import MBarrier
@@ -51,8 +53,8 @@ class Causes(Protocol):
     def fenced_maps(self, warp: Warp, acquires: bool) -> None:
         """fence.proxy.tensormap::generic.acquire or .release of the lanes that run."""
 
-    def fenced_threads(self, warp: Warp) -> None:
-        """fence.sc, .acq_rel, .acquire, .release or membar of the lanes that run."""
+    def fenced_threads(self, warp: Warp, scope: str) -> None:
+        """fence.sc, .acq_rel, .acquire, .release or membar of the lanes that run. scope: "cta" or wider."""
 
     def committed(self, warp: Warp, mask: int) -> None:
         """cp.async.bulk.commit_group."""
@@ -65,6 +67,9 @@ class Causes(Protocol):
 
     def lane_copies_completed(self, warp: Warp, mask: int, newest: int | None) -> None:
         """cp.async.wait_group, or (None) cp.async.wait_all."""
+
+    def stored(self, mask: int, addresses: np.ndarray, values: np.ndarray, issuer: Issuer) -> None:
+        """Lanes are about to store values uint[count, 32] to addresses uint64[32]."""
 
     def told(self, warp: Warp, mask: int, key: int) -> None:
         """Lanes store a word with an order, or change it by an atomic."""

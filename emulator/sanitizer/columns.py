@@ -14,6 +14,7 @@ import numpy as np
 from emulator.hardware.tensor.order import COLUMNS, QUADRANTS
 from emulator.sanitizer.clocks import ANYWAY, Cause, Channel
 from emulator.sanitizer.history import Access, View
+from emulator.sanitizer.report import spread
 from emulator.sanitizer.shadow import Shadow
 
 if TYPE_CHECKING:
@@ -127,7 +128,9 @@ class Columns:
             # A warp's loads and stores of tensor memory happen in order.
             by_warp = before.cause is None and access.cause is None and not access.is_strong
             if not by_warp or before.issuer[0].warp is not access.issuer[0].warp:
-                place = f"column {conflict.place % 512:#x} of {cta.label}"
+                first, end = conflict.place
+                end = min(end, first - first % COLUMNS + COLUMNS)  # those of the next quadrant lie behind
+                place = f"{spread('column', first % COLUMNS, first % COLUMNS + end - first)} of {cta.label}"
                 self._reporter.report(conflict, access, place, "tensor")
 
     def allocated(self, cta: Cta, columns: int) -> None:

@@ -53,7 +53,7 @@ class ClusterCauses:
         self.committed, self.completed = operations.committed, operations.completed
         self.lane_copies_committed = operations.lane_copies_committed
         self.lane_copies_completed = operations.lane_copies_completed
-        self.joined = barriers.joined
+        self.joined, self.stored = barriers.joined, self._accesses.stored
         self.fenced, self.fenced_maps = barriers.fenced, barriers.fenced_maps
         self.fenced_threads, self.waited_for = barriers.fenced_threads, barriers.waited_for
         self.told, self.learned = barriers.told, barriers.learned

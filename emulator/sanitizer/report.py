@@ -11,7 +11,7 @@ from emulator.compiler.stored import StoredEntry
 from emulator.compiler.tmem_uses import first_uses
 from emulator.errors import Fault, doubt, ordering_fault
 from emulator.hardware.barriers import label
-from emulator.sanitizer.clocks import ANYWAY, FENCED, FENCED_GLOBAL, MAPPED, UNSCOPED
+from emulator.sanitizer.clocks import ANYWAY, FENCED, FENCED_GLOBAL, MAPPED, UNSCOPED, Cause
 from emulator.sanitizer.waivers import Waivers, parse
 
 if TYPE_CHECKING:
@@ -105,6 +105,12 @@ INITIALISATION = Rule(
     "of the cluster for another CTA",
     "membar/fence",
 )
+COMPLETION = Rule(
+    "completion",
+    "somebody has seen that the operation is complete, but passes that on by what is relaxed, or has too small a scope",
+    ".release and .acquire, with the cluster's scope for another CTA, behind the wait that has seen it",
+    "Causality order; Release and Acquire Patterns",
+)
 CLUSTERS = Rule(
     "clusters",
     "these CTAs of one launch are not in one cluster, and nothing that one does before it tells the other",
@@ -156,7 +162,7 @@ RULES = {
     rule.name: rule
     for rule in (
         *(THREADS, LANES, CLUSTERS, LAUNCH, COPY, STAGING, BULK_STORE, TENSOR, COLUMNS, FRAGMENT, MAP, PROXY),
-        *(PROXY_GLOBAL, MAP_FENCE, INITIALISATION, SCOPE, ORDER, LEFT),
+        *(PROXY_GLOBAL, MAP_FENCE, INITIALISATION, SCOPE, ORDER, COMPLETION, LEFT),
     )
 }
 _OF_MISSING = {FENCED: PROXY, FENCED_GLOBAL: PROXY_GLOBAL, MAPPED: MAP_FENCE, UNSCOPED: SCOPE, ANYWAY: ORDER}
@@ -165,6 +171,8 @@ _OF_MISSING = {FENCED: PROXY, FENCED_GLOBAL: PROXY_GLOBAL, MAPPED: MAP_FENCE, UN
 def rule_of(conflict: Conflict, now: Access, memory: str = "shared") -> Rule:
     """The rule that two accesses break. memory: as in `Reporter.report`."""
     before = conflict.before
+    if conflict.missing in (UNSCOPED, ANYWAY) and now.is_write and before.cause is not None:
+        return COMPLETION
     if conflict.missing is not None:
         return _OF_MISSING[conflict.missing]
     asynchronous = [access for access in (before, now) if access.cause is not None]
@@ -183,10 +191,7 @@ def rule_of(conflict: Conflict, now: Access, memory: str = "shared") -> Rule:
 def _rule_of_global(conflict: Conflict, now: Access, asynchronous: list[Access]) -> Rule:
     before = conflict.before
     if before.home is not now.home and before.home is not None and now.home is not None:
-        if before.home.grid != now.home.grid:
-            return LAUNCH
-        if not asynchronous:
-            return CLUSTERS
+        return CLUSTERS if before.home.grid == now.home.grid else LAUNCH
     if any(access.fence == MAPPED for access in asynchronous):
         return MAP
     if not asynchronous:
@@ -265,6 +270,17 @@ class Reporter:
         place = issuer[0].grid.entry.name, issuer[1], LEFT.name
         self._fail(LEFT, text, issuer, how=None if is_error else lambda: doubt(text, place))
 
+    def report_clash(self, issuer: Issuer, lanes: tuple[int, int], address: int) -> None:
+        """Raises Fault for a store by which lanes write different values to the same bytes."""
+        if self.allows(LANES, issuer):
+            return
+        text = (
+            f"sanitizer, rule {LANES.name}: nothing orders lanes {lanes[0]} and {lanes[1]} of\n"
+            f"    {_instruction(issuer)}\n  which store different values at {address:#x}: any of them may stay.\n"
+            f"  The usual way: one lane alone stores (PTX ISA, Causality order){self._waived}"
+        )
+        self._fail(LANES, text, issuer)
+
     def report_initialisation(self, barrier: MBarrier, user: Issuer, initialiser: Issuer, by_thread: bool) -> None:
         """Raises Fault for a use of an mbarrier whose initialisation may not be seen; a lenient run warns."""
         if self.allows(INITIALISATION, user, initialiser):
@@ -288,7 +304,8 @@ class Reporter:
         """Raises Fault for an access that is not ordered behind an earlier one. place: of a byte of both, in words.
         memory: "shared", "tensor" or "global".
 
-        Kernels that ship for B200s leave scopes out: that is a doubt (`errors.doubt`).
+        Kernels that ship for B200s leave scopes out, and pass on relaxed that an operation is complete: those are
+        doubts (`errors.doubt`).
         """
         rule, before = rule_of(conflict, now, memory), conflict.before
         if self.allows(rule, before.issuer, now.issuer):
@@ -299,12 +316,18 @@ class Reporter:
             f"  at {place}: {rule.missing}.\n"
             f"  The usual way: {rule.usual} (PTX ISA, {rule.section}){self._waived}"
         )
-        if rule is SCOPE:
+        if rule in (SCOPE, COMPLETION):
             kernel = now.issuer[0].grid.entry.name
             self._fail(rule, text, now.issuer, before.issuer, how=lambda: doubt(text, (kernel, rule.name)))
-            self._unscoped.add(kernel)
+            if rule is SCOPE:
+                self._unscoped.add(kernel)
             return
         self._fail(rule, text, now.issuer, before.issuer)
+
+
+def spread(what: str, first: int, end: int) -> str:
+    """Places from the first to the end, in words."""
+    return f"{what} {first:#x}" if end == first + 1 else f"{what}s {first:#x}..{end - 1:#x}"
 
 
 def _opcode(access: Access) -> str:
@@ -323,4 +346,6 @@ def _text(access: Access) -> str:
     lanes = "" if access.lanes in (0, 0xFFFFFFFF) else f", lanes {access.lanes:#010x}"
     how = "writes" if access.is_write else "reads"
     proxy = "generic" if not access.is_async else "tensormap" if access.fence == MAPPED else "async"
-    return f"{_instruction(access.issuer, lanes)}, which {how} through the {proxy} proxy"
+    tells = access.cause.tells if isinstance(access.cause, Cause) else None
+    end = f" and completes on the {tells}" if tells else ""
+    return f"{_instruction(access.issuer, lanes)}, which {how} through the {proxy} proxy{end}"

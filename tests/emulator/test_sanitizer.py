@@ -350,7 +350,7 @@ CASES["a load behind a copy and a relaxed barrier"] = (
     "order",
     BEHIND_A_COPY,
     {"access": "ld.shared::cluster.b32 %r5, [%r4];"},
-    {"access": "st.shared::cluster.b32 [%r4], %tid;"},
+    {"access": ""},
 )
 
 
@@ -453,10 +453,33 @@ def test_a_use_is_the_wait_of_a_kernel_without_any(schedule):
         run(NEVER_WAITS.format(use=""), schedule)
 
 
+RELAXED_FROM_CLUSTER = FROM_CLUSTER.replace("acquire", "relaxed")
 NARROW = [
     {"arrive": TO_CLUSTER.replace(".release.cluster", ""), "wait": FROM_CLUSTER},
     {"arrive": TO_CLUSTER, "wait": ENDED},
+    {"arrive": "fence.acq_rel.cta;" + TO_CLUSTER.replace("release", "relaxed"), "wait": FROM_CLUSTER},
+    {"arrive": TO_CLUSTER, "wait": RELAXED_FROM_CLUSTER + "fence.acq_rel.cta;"},
 ]
+WIDE = [
+    {
+        "arrive": "fence.acq_rel.cluster; fence.acq_rel.cta;" + TO_CLUSTER.replace("release", "relaxed"),
+        "wait": FROM_CLUSTER,
+    },
+    {"arrive": TO_CLUSTER, "wait": RELAXED_FROM_CLUSTER + "fence.acq_rel.cta; fence.acq_rel.gpu;"},
+]
+
+
+@pytest.mark.parametrize("scopes", WIDE)
+def test_a_fence_for_other_ctas(monkeypatch, scopes):
+    """One of its own CTA beside it takes nothing away."""
+    monkeypatch.setenv("EMULATOR_LENIENT", "0")
+    run(PASSED_ON.format(**scopes), "late", **CLUSTER)
+
+
+def test_a_relaxed_cluster_barrier_behind_a_fence_of_the_cta():
+    with pytest.raises(EmulatorError, match="rule scope: nothing orders"), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EMULATOR_LENIENT", "0")
+        run(REMOTE.format(edge="fence.acq_rel.cta;" + MEET.replace("arrive", "arrive.relaxed")), "late", **CLUSTER)
 
 
 @pytest.mark.parametrize("scopes", NARROW)
@@ -474,6 +497,50 @@ def test_a_scope_without_the_other_cta_is_a_doubt(monkeypatch, scopes):
     monkeypatch.setenv("EMULATOR_LENIENT", "0")
     with pytest.raises(EmulatorError, match="rule scope"):
         run(PASSED_ON.format(**scopes), "late", **CLUSTER)
+
+
+def test_a_relaxed_word_of_a_completion_is_a_doubt(monkeypatch):
+    """A write that follows a copy which another CTA has seen complete."""
+    stores = BEHIND_A_COPY.format(access="st.shared::cluster.b32 [%r4], %tid;")
+    monkeypatch.setattr(errors, "_reported", set())
+    with pytest.warns(errors.OrderingWarning, match="sanitizer, rule completion: nothing orders") as found:
+        run(stores, "late", **CLUSTER)
+    assert len(found) == 1
+    monkeypatch.setenv("EMULATOR_LENIENT", "0")
+    run(stores, "late", ["completion@st.shared::cluster.b32"], **CLUSTER)
+    run(stores.replace("arrive.relaxed", "arrive.release"), "late", **CLUSTER)
+    with pytest.raises(EmulatorError, match="rule completion"):
+        run(stores, "late", **CLUSTER)
+
+
+SAME_WORD = "mov.u32 %r4, {value}; shr.u32 %r3, %tid, 4; mad.lo.u32 %r3, %r3, 4, %r10; {store} [%r3], %r4;"
+SAME_GLOBAL = "mov.u32 %r4, {value}; shr.u32 %r3, %tid, 4; mul.wide.u32 %rd1, %r3, 4; add.s64 %rd1, %a0, %rd1;"
+SAME_GLOBAL += "st.global.b32 [%rd1], %r4;"
+
+
+@pytest.mark.parametrize("body", [SAME_WORD.replace("{store}", "st.shared.b32"), SAME_GLOBAL])
+def test_lanes_that_store_to_one_word(body):
+    """Of different values any may stay; equal ones and stores with an order are legal."""
+    with pytest.raises(EmulatorError, match="rule lanes: nothing orders lanes 0 and 1 of"):
+        run(body.format(value="%tid"), "late", threads=32)
+    run(body.format(value="7"), "late", threads=32)
+    run(body.format(value="%tid"), "late", ["lanes"], threads=32)
+    run(SAME_WORD.format(value="%tid", store="st.relaxed.cta.shared.b32"), "late", threads=32)
+    run(".local .align 4 .b8 own[4]; cvta.local.u64 %rd1, own; st.b32 [%rd1], %tid;", "late", threads=32)
+
+
+def test_a_report_names_the_bytes_and_the_mbarrier():
+    """All bytes of both accesses that lie together, and on which mbarrier the copy completes."""
+    body = FILLED.format(wait=WAIT.format(name="W", phase=0), edge="")
+    with pytest.raises(EmulatorError, match=r"at shared offsets 0x404\.\.0x47f of CTA \(0, 0, 0\): the copy's bytes"):
+        run(body, "late")
+    body = INIT.format(count=1) + "@!%p1 bra DONE;" + LOAD + ENDED + "DONE: ld.shared.b32 %r5, [%r10+8];"
+    told = "which writes through the async proxy and completes on the mbarrier at shared offset 0xc00 of CTA"
+    with pytest.raises(EmulatorError, match=told) as error:
+        run(body, "late", threads=32)
+    assert "at shared offsets 0x408..0x40b of CTA (0, 0, 0)" in error.value.reason
+    with pytest.raises(EmulatorError, match=r"at columns? 0x0(\.\.0x\w+)? of CTA"):
+        run(FIVE_WARPS.format(arrive="", wait=""), "late", threads=160)
 
 
 def test_rules_that_are_waived_are_listed():
