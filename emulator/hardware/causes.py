@@ -123,6 +123,9 @@ class Causes(Protocol):
     def fragment(self, g: ActiveGroup, issuer: Issuer, place: Place, stores: bool) -> None:
         """tcgen05.ld, or tcgen05.st, of a place in tensor memory."""
 
+    def excused(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
+        """Lanes exit, for which a barrier of the CTA or cluster does not wait any longer."""
+
     def exited(self, cta: Cta) -> None:
         """The last thread of a CTA exits."""
 
