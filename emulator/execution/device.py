@@ -29,6 +29,7 @@ from emulator.execution import scheduler, settings, status
 from emulator.execution.meter import MAX_INSTRUCTIONS
 from emulator.execution.recording import Recording
 from emulator.execution.runs import Launch, Progress, Runner
+from emulator.execution.trials import Explorer
 from emulator.hardware.causes import Sanitizer
 from emulator.hardware.counters import LaunchCounters
 from emulator.hardware.memory import UNWRITTEN, GlobalMemory
@@ -48,6 +49,9 @@ memory_owners: list[Callable[[], object]] = []
 
 recording: Recording | None = None
 """`Device.recording` of the device that `Device.current` makes."""
+
+explorer: Explorer | None = None
+"""`Device.explorer` of the device that `Device.current` makes."""
 
 sanitizer: Sanitizer | None = None
 """`Device.sanitizer` of the device that `Device.current` makes."""
@@ -105,6 +109,8 @@ class Device:
         """Of launches that name none: each runs on its own under schedule "late", and is recorded."""
         self.sanitizer: Sanitizer | None = None
         """Follows the order of what launches do, and raises Fault for what is not ordered."""
+        self.explorer: Explorer | None = None
+        """Looks for a schedule under which a launch that overlaps no other fails."""
         self.memory = GlobalMemory()
         self._counters: list[LaunchCounters] = []
         self._cluster_seconds: dict[int, float] = {}
@@ -127,7 +133,7 @@ class Device:
             workers = _setting("workers", min(len(os.sched_getaffinity(0)), settings.WORKER_LIMIT))
             limit = _setting("max_instructions", MAX_INSTRUCTIONS)
             _current = Device(schedules, workers, max_instructions=limit, engine=_setting("engine", "native"))
-            _current.recording, _current.sanitizer = recording, sanitizer
+            _current.recording, _current.sanitizer, _current.explorer = recording, sanitizer, explorer
         return _current
 
     @property
@@ -190,7 +196,7 @@ class Device:
             config = replace(config, workspace=self._workspace.ctypes.data)
         schedules = ("late",) if recording is not None else schedules or self.schedules
         launch = Launch(translated.program, config, parameters, entry.name, schedules, lenient, recording)
-        launch.sanitizer = self.sanitizer
+        launch.sanitizer, launch.explorer = self.sanitizer, self.explorer
         with self._lock:
             alike = all((x.schedules, x.lenient) == (launch.schedules, lenient) for x in self._chain)
             if not config.programmatic or config.cooperative or not alike or recording is not None:
@@ -233,12 +239,13 @@ class Device:
             self._kept = []
 
     def _translated(self, entry: Entry, recording: Recording | None) -> _Translated:
-        key = id(entry), self.engine, recording, self.sanitizer is not None
+        followed = self.sanitizer is not None or self.explorer is not None
+        key = id(entry), self.engine, recording, followed
         known = self._programs.get(key)
         if known is None:
             kernels = self.engine == "native"
             if recording is None:
-                program = translate.translate(entry, kernels, heeds=self.sanitizer is not None)
+                program = translate.translate(entry, kernels, heeds=followed)
             else:
                 program = recording.translate(entry, kernels)
             allows = any(i.opcode == "griddepcontrol.launch_dependents" for i in program.entry.instructions)

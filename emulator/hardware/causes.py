@@ -123,6 +123,9 @@ class Causes(Protocol):
     def fragment(self, g: ActiveGroup, issuer: Issuer, place: Place, stores: bool) -> None:
         """tcgen05.ld, or tcgen05.st, of a place in tensor memory."""
 
+    def excused(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
+        """Lanes exit, for which a barrier of the CTA or cluster does not wait any longer."""
+
     def exited(self, cta: Cta) -> None:
         """The last thread of a CTA exits."""
 
@@ -138,6 +141,9 @@ class Sanitizer(Protocol):
 
     def following(self, memory: GlobalMemory) -> AbstractContextManager[None]:
         """Launches that may overlap run inside, under one schedule."""
+
+    def begins(self, step: object) -> None:
+        """What follows happens in this step (`execution.replay.Step`)."""
 
     def join(self, cluster: Cluster) -> None:
         """The cluster is resident; its warps have executed nothing."""

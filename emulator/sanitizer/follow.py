@@ -106,6 +106,10 @@ class ClusterCauses:
         self._barriers.arrived(barrier, generation, warp, mask)
         self._left.arrived(barrier, generation, warp)
 
+    def excused(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
+        """As `Causes.excused`."""
+        self._barriers.excused(barrier, generation, warp, mask)
+
     def met(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
         """As `Causes.met`."""
         self._barriers.met(barrier, generation, warp, mask)
@@ -170,6 +174,9 @@ class Sanitizer:
             yield
         finally:
             memory.observer, memory.notes_only = None, False
+
+    def begins(self, step: object) -> None:
+        """As `Sanitizer.begins`: the order of events is all that matters."""
 
     def join(self, cluster: Cluster) -> None:
         """As `Sanitizer.join`."""
