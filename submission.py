@@ -335,38 +335,8 @@ class Schedule:
     tiles = derived(lambda self: self.first_tiles[-1])
     # Clusters that run at once, at most: the GPU's grouping of SMs may leave some without a neighbour.
     slots = derived(lambda self: self.sm_count * self.plan.ctas_per_sm // self.plan.cluster_ctas)
-    waves = derived(lambda self: ceil_div(self.tiles, self.slots))
     clusters = derived(lambda self: self.tiles if self.plan.one_tile else min(self.tiles, self.slots))
     ctas = derived(lambda self: self.clusters * self.plan.cluster_ctas)
-    requested_bytes = derived(lambda self: sum(self.requested.values()))
-
-    @functools.cached_property
-    def requested(self) -> dict[str, int]:
-        """Bytes by operand that the loads of all tiles read from memory; boxes read nothing past M, N and K."""
-        plan, total = self.plan, dict.fromkeys(("weights", "tokens", "weight SF", "token SF"), 0)
-        for m, n, k in self.sizes:
-            weight_tiles, token_tiles = ceil_div(n, WEIGHT_TILE * plan.cta_group), ceil_div(m, plan.token_tile)
-            total["weights"] += plan.products * token_tiles * n * k // 2
-            total["tokens"] += weight_tiles * m * k // 2
-            weight_atoms = plan.products * weight_tiles * plan.cta_group
-            total["weight SF"] += token_tiles * weight_atoms * (k // MMA_K) * SF_ATOM
-            token_atoms = ceil_div(m, plan.part_tokens) * plan.part_atoms
-            total["token SF"] += weight_tiles * plan.cta_group * token_atoms * (k // MMA_K) * SF_ATOM
-        return total
-
-    def tiles_of(self, cta: int) -> list[tuple[int, int, int]]:
-        """(group, first weight row, first token) of each tile of a CTA, in the order it runs them.
-
-        A tile of two CTAs has 256 weight rows, half of them each; the second half may lie past N.
-        """
-        plan, work = self.plan, []
-        cluster, rank = cta // plan.cluster_ctas, cta % plan.cta_group
-        for tile in range(cluster, self.tiles, self.clusters):
-            group = sum(tile >= first for first in self.first_tiles[1:])
-            token_blocks = ceil_div(self.sizes[group][0], plan.token_tile)
-            weight_block, token_block = divmod(tile - self.first_tiles[group], token_blocks)
-            work.append((group, (weight_block * plan.cta_group + rank) * WEIGHT_TILE, token_block * plan.token_tile))
-        return work
 
     @functools.cached_property
     def amounts(self) -> Amounts:
