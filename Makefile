@@ -1,4 +1,5 @@
-# make eval        the contest's ten tests: on a B200 or a Hopper GPU if there is one, else in the emulator, three schedules;
+# make eval        the contest's ten tests: on a B200 or a Hopper GPU if there is one, else in the emulator, three schedules,
+#                  the first of them under the sanitizer;
 #                  PROBLEM=dual_gemm, gemm, gemv or all runs another problem's tests, or all forty
 # make test        the project's own tests; no GPU needed; TESTS="tests/kernel ..." runs some of them
 # make benchmark   the benchmark shapes: timed on a GPU (a Hopper's tensor core omitted), checked and counted in the emulator
@@ -21,6 +22,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LOCK := tools/requirements/dsl-$(DSL).txt
 SCHEDULES ?= late,random:1,random:2
+comma := ,
+SANITIZED ?= $(firstword $(subst $(comma), ,$(SCHEDULES)))
 SECONDS ?= 60
 SEED ?= 1
 PROBLEM ?= group_gemm
@@ -30,10 +33,14 @@ TESTS ?= tests
 DSL_TESTS := $(addprefix tests/kernel/test_,kernel.py problems.py gemv.py dependent_calls.py check.py) \
   $(addprefix tests/emulator/test_,runtime.py torch_device.py) tests/tools/test_plans.py tests/tools/test_variants.py
 
+# Without compiled modules on disk every process would compile the emulator's Python files anew: one to two seconds each.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: eval test benchmark report b200 soak lint check lock clean
 
 eval: $(READY)
-	$(BIN)/python eval.py test --problem $(PROBLEM) --schedule $(SCHEDULES)
+	$(BIN)/python eval.py test --problem $(PROBLEM) --schedule $(SCHEDULES) --sanitize \
+	  --sanitize-schedule $(SANITIZED)
 
 benchmark: $(READY)
 	$(BIN)/python eval.py benchmark --problem $(PROBLEM)

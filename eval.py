@@ -7,6 +7,7 @@
     python eval.py test --problem gemm   another of the contest's problems; all: every problem, one after the other
     python eval.py MODE SPECFILE --case 2                one case (numbered from 0) of a spec file
     python eval.py test --device emulator --schedule random:1
+    python eval.py test --sanitize       the emulator also checks what orders accesses (docs/sanitizer.md)
     python eval.py test --plans all      each case also in every configuration that can take it
     python eval.py benchmark --clock b200       recorded in the emulator and replayed on a model of the chip's times
     python eval.py test --device hopper  on a Hopper GPU, with tensor memory and tensor core in software
@@ -28,12 +29,13 @@ import os
 import sys
 from dataclasses import dataclass
 
-from harness import options
+from harness import options, sanitizing
 from harness.devices import B200, DEVICES, MODES, Device, DeviceError, Job, choose_device, emulator_device
 from harness.interpreter import leave
 from harness.modes import run_mode
 from harness.protocol import ProtocolReport, usable_fd
-from harness.restart import RESTARTED, check_packages, restart_under_emulator
+from harness.restart import OPTIONS, RESTARTED, check_packages, restart_under_emulator
+from harness.sanitizing import Sanitizer
 from harness.tables import ConsoleReport, print_total
 from harness.worker import Worker
 from task import PROBLEMS, Problem, SpecError, TestSpec
@@ -54,6 +56,7 @@ def make_parser() -> argparse.ArgumentParser:
     options.add_submission(parser)
     options.add_device(parser)
     options.add_schedule(parser)
+    options.add_sanitizer(parser)
     parser.add_argument("--baseline", action="store_true", help="time torch's own kernels as well (b200)")
     options.add_clock(parser)
     options.add_plans(parser)
@@ -112,17 +115,32 @@ def settle_device(parser: argparse.ArgumentParser, args: argparse.Namespace, pro
         )
     if args.plans == options.ALL and (args.mode != "test" or protocol_fd is not None):
         parser.error(f"--plans {options.ALL} is of mode test, for a person: not of mode {args.mode} or POPCORN_FD")
-    if args.clock and (args.schedule or protocol_fd is not None):
+    if args.clock and (args.schedule or args.sanitize or protocol_fd is not None):
         parser.error(
-            "--clock records calls under schedule late, for a person: it takes no --schedule and no POPCORN_FD"
+            "--clock records calls under schedule late, for a person: it takes no --schedule, no --sanitize and no "
+            "POPCORN_FD"
         )
     if args.mode not in device.jobs:
         parser.error(f"on {device.title} there are the modes {' and '.join(device.jobs)}, not {args.mode}")
     if device is not B200 and not current:
         if protocol_fd is not None:
             os.set_inheritable(protocol_fd, True)
-        restart_under_emulator(args.schedule if device.has_schedules else None, device)
+        emulated = device.has_schedules
+        restart_under_emulator(args.schedule if emulated else None, device, sanitizer_of(parser, args, device))
     return device
+
+
+def sanitizer_of(parser: argparse.ArgumentParser, args: argparse.Namespace, device: Device) -> Sanitizer | None:
+    """What follows launches on the device."""
+    for name in ("allow", "schedule"):
+        if getattr(args, f"sanitize_{name}") and not args.sanitize:
+            parser.error(f"--sanitize-{name} is of --sanitize: give that, too")
+    if not args.sanitize or not device.has_schedules:
+        return None
+    try:
+        return sanitizing.chosen(args.submission, args.sanitize_allow, args.sanitize_schedule)
+    except ValueError as error:
+        parser.error(str(error))
 
 
 def prepare_environment(job: Job) -> None:
@@ -133,7 +151,13 @@ def prepare_environment(job: Job) -> None:
     os.environ.update(job.environment)
 
 
-def run(args: argparse.Namespace, device: Device, selections: list[Selection], protocol_fd: int | None) -> bool:
+def run(
+    args: argparse.Namespace,
+    device: Device,
+    selections: list[Selection],
+    sanitizer: Sanitizer | None,
+    protocol_fd: int | None,
+) -> bool:
     """Run and report the selected cases. Returns whether all passed."""
     timeout_s = args.timeout or device.timeout_s
     if protocol_fd is not None:
@@ -164,6 +188,8 @@ def run(args: argparse.Namespace, device: Device, selections: list[Selection], p
     reports[-1].end(outcomes[-1])  # when no process of the submission is left
     if len(reports) > 1:
         print_total(reports)
+    if sanitizer is not None:
+        print(sanitizer)
     return all(outcomes)
 
 
@@ -191,14 +217,17 @@ def main() -> int:
     except DeviceError as error:
         print(f"eval.py: {error}", file=sys.stderr)
         return EXIT_NO_DEVICE
-    if args.schedule and emulator_device() and not os.environ.get(RESTARTED):
-        parser.error("give --schedule to python -m emulator, before eval.py")
+    if emulator_device() and not os.environ.get(RESTARTED):
+        for option in OPTIONS:
+            if getattr(args, option[2:].replace("-", "_")):
+                parser.error(f"give {option} to python -m emulator, before eval.py")
 
     job = device.jobs[args.mode]
     prepare_environment(job)
     if job.remark:
         print(f"eval.py: {job.remark}", file=sys.stderr, flush=True)
-    return 0 if run(args, device, selections, protocol_fd) else EXIT_CHECK_FAILED
+    passed = run(args, device, selections, sanitizer_of(parser, args, device), protocol_fd)
+    return 0 if passed else EXIT_CHECK_FAILED
 
 
 if __name__ == "__main__":

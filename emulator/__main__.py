@@ -25,6 +25,7 @@ EPILOG = """schedules; a launch runs once under each, and all must write the sam
   late           asynchronous work (copies, MMAs, stores) happens when no warp can run
   eager          asynchronous work happens when it is issued
   random:SEED    warps and queues take turns at random
+  last:SEED      warps take turns at random; asynchronous work happens when no warp can run
 
 --device hopper: torch is the real one, and launches run on a Hopper GPU, their sm_100a PTX lowered to sm_90a:
   exact          tensor memory and tensor core are software on the GPU; results are a B200's
@@ -67,11 +68,12 @@ def _chip(text: str) -> str:
 
 
 def _rules(text: str) -> str:
-    """Names of the sanitizer's rules, separated by commas."""
-    from emulator.sanitizer.report import check_rule
+    """Rules of the sanitizer, as `waivers.parse` takes each, separated by commas."""
+    from emulator.sanitizer.report import RULES
+    from emulator.sanitizer.waivers import parse as parse_waiver
 
     try:
-        return ",".join(check_rule(name.strip()) for name in text.split(","))
+        return ",".join(parse_waiver(each, RULES).text for each in text.split(","))
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
@@ -99,7 +101,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m emulator",
         usage="%(prog)s [--schedule S[,S...]] [--workers N] [--lenient] [--max-instructions N] [--engine E] "
-        "[--sanitize [--sanitize-allow RULE[,RULE]]] "
+        "[--sanitize [--sanitize-allow RULE[,RULE]] [--sanitize-schedule S[,S...]]] "
         "[--clock CHIP [--timeline FILE] [--picture FILE]] [--device DEVICE [--hopper-mode MODE]] "
         "(SCRIPT | -m MODULE | -c CODE) [ARGS...]",
         description=DESCRIPTION,
@@ -134,7 +136,16 @@ def make_parser() -> argparse.ArgumentParser:
         help="check that events order all accesses to shared memory that conflict, whatever a schedule shows",
     )
     parser.add_argument(
-        "--sanitize-allow", type=_rules, metavar="RULE[,RULE]", help="of --sanitize: rules that may be broken"
+        "--sanitize-allow",
+        type=_rules,
+        metavar="RULE[,RULE]",
+        help="of --sanitize: rules that may be broken, RULE@OPCODE by some instructions",
+    )
+    parser.add_argument(
+        "--sanitize-schedule",
+        type=checked("schedule"),
+        metavar="S[,S...]",
+        help="of --sanitize: check under these schedules only; the others run as without it",
     )
     parser.add_argument("--clock", type=_chip, metavar="CHIP", help="replay launches on a chip's profile")
     parser.add_argument(
@@ -165,8 +176,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     if not rest:
         parser.error("a program is needed: SCRIPT, -m MODULE or -c CODE")
     emulated = options.schedule, options.workers, options.lenient, options.max_instructions, options.engine
-    if options.sanitize_allow and not options.sanitize:
-        parser.error("--sanitize-allow waives rules of --sanitize: give that, too")
+    for option in ("allow", "schedule"):
+        if getattr(options, f"sanitize_{option}") and not options.sanitize:
+            parser.error(f"--sanitize-{option} is of --sanitize: give that, too")
+    if options.sanitize_schedule:
+        given = (options.schedule or os.environ.get("EMULATOR_SCHEDULE") or "late").split(",")
+        absent = [name for name in options.sanitize_schedule.split(",") if name not in given]
+        if absent:
+            parser.error(f"--sanitize-schedule {absent[0]}: launches run under {', '.join(given)}")
     if options.sanitize and (options.clock or options.device == "hopper"):
         parser.error("--sanitize is for the emulated B200, without --clock")
     if options.clock and (options.device == "hopper" or options.schedule):
@@ -208,6 +225,7 @@ def main() -> None:
         picture=options.picture,
         sanitize=options.sanitize,
         sanitize_allow=options.sanitize_allow,
+        sanitize_schedule=options.sanitize_schedule,
     )
     command = [sys.executable, *interpreter_options(), *options.program]
     if programs.is_program(options.program[0]):

@@ -36,6 +36,7 @@ def environment(
     picture: str | None = None,
     sanitize: bool = False,
     sanitize_allow: str | None = None,
+    sanitize_schedule: str | None = None,
 ) -> dict[str, str]:
     """The environment of a process on the device; its child processes inherit it.
 
@@ -44,7 +45,8 @@ def environment(
     order are warnings (errors.ordering_fault). record: a folder for the traces of all launches; record_values: as of
     `clock.record.Recording`. clock: a chip profile's name or file, on which launches are replayed (`clock.live`);
     timeline, picture: files that it writes. sanitize: every access is checked against the order of events
-    (emulator/sanitizer); sanitize_allow: rules that are waived, by commas. A device "hopper" takes hopper_mode only.
+    (emulator/sanitizer); sanitize_allow: rules that are waived, by commas; sanitize_schedule: schedules under
+    which that is done, None for all. A device "hopper" takes hopper_mode only.
     """
     variables = dict(os.environ)
     path = [str(BOOTSTRAP)]
@@ -76,6 +78,8 @@ def environment(
         variables["EMULATOR_SANITIZE"] = "1"
     if sanitize_allow:
         variables["EMULATOR_SANITIZE_ALLOW"] = sanitize_allow
+    if sanitize_schedule:
+        variables["EMULATOR_SANITIZE_SCHEDULE"] = sanitize_schedule
     if clock:
         variables["EMULATOR_CLOCK"] = os.path.abspath(clock) if os.path.isfile(clock) else clock
     for name, file in (("TIMELINE", timeline), ("PICTURE", picture)):

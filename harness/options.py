@@ -64,6 +64,18 @@ def add_schedule(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--schedule", metavar="S[,S...]", help="passed on to the emulator if that is the device")
 
 
+def add_sanitizer(parser: argparse.ArgumentParser) -> None:
+    """--sanitize, and --sanitize-allow and --sanitize-schedule, text for `python -m emulator`."""
+    parser.add_argument(
+        "--sanitize",
+        action="store_true",
+        help="emulator: check that events order all accesses that conflict, whatever a schedule shows; lines of the "
+        "submission with a comment `sanitizer: allow RULE: REASON` behind a PTX instruction waive the rule there",
+    )
+    parser.add_argument("--sanitize-allow", metavar="RULE[,RULE]", help="of --sanitize: further rules that are waived")
+    parser.add_argument("--sanitize-schedule", metavar="S[,S...]", help="of --sanitize: under these schedules only")
+
+
 def add_clock(parser: argparse.ArgumentParser) -> None:
     """--clock: a chip profile's name or file, as its absolute path; None where it is not given."""
     parser.add_argument(

@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from harness import ROOT
 from harness.devices import EMULATOR, Device, DeviceError
+from harness.sanitizing import Sanitizer
 
 RESTARTED = "EVAL_RESTARTED_UNDER_EMULATOR"  # variable of a process that was restarted
 
@@ -24,27 +25,47 @@ def check_packages() -> None:
             )
 
 
-def without_schedule(arguments: list[str]) -> list[str]:
-    """The arguments without --schedule, which the shown command gives to the emulator and eval.py would refuse."""
-    kept = [argument for argument in arguments if not argument.startswith("--schedule=")]
-    if "--schedule" in kept:
-        at = kept.index("--schedule")
-        del kept[at : at + 2]
+OPTIONS = {"--schedule": True, "--sanitize": False, "--sanitize-allow": True, "--sanitize-schedule": True}
+"""Options of eval.py that the emulator gets -> whether a value follows."""
+
+
+def without_options(arguments: list[str]) -> list[str]:
+    """The arguments without those that the shown command gives to the emulator and eval.py would refuse."""
+    kept, rest = [], iter(arguments)
+    for argument in rest:
+        name, equals, _ = argument.partition("=")
+        if name not in OPTIONS:
+            kept.append(argument)
+        elif OPTIONS[name] and not equals:
+            next(rest, None)
     return kept
 
 
-def restart_under_emulator(schedule: str | None, device: Device = EMULATOR) -> NoReturn:
+def emulator_options(schedule: str | None, sanitizer: Sanitizer | None) -> list[str]:
+    """Those of `python -m emulator`."""
+    given = [("--schedule", schedule)]
+    if sanitizer is not None:
+        waived = ",".join(waiver.text for waiver in sanitizer.waivers)
+        given += [("--sanitize-allow", waived), ("--sanitize-schedule", sanitizer.schedules)]
+    options = [text for name, value in given if value for text in (name, value)]
+    return [*options, *(["--sanitize"] if sanitizer is not None else [])]
+
+
+def restart_under_emulator(
+    schedule: str | None, device: Device = EMULATOR, sanitizer: Sanitizer | None = None
+) -> NoReturn:
     """Replace this process by `python -m emulator eval.py` with the same arguments; file descriptors stay open.
 
-    schedule: of the emulator, None for its default. Raises DeviceError if there is no emulator to start.
+    schedule: of the emulator, None for its default. sanitizer: None for none. Raises DeviceError if there is no
+    emulator to start.
     """
     if os.environ.get(RESTARTED):
         raise DeviceError(f"python -m emulator is another package of that name in {os.getcwd()}")
     if not (ROOT / "emulator" / "__main__.py").is_file():
         raise DeviceError(f"there is no emulator to run in place of a B200: {ROOT / 'emulator'} is missing")
-    options = [*(["--schedule", schedule] if schedule else []), *device.emulator_options]
+    options = [*emulator_options(schedule, sanitizer), *device.emulator_options]
     command = ["-m", "emulator", *options, str(ROOT / "eval.py"), *sys.argv[1:]]
-    shown = shlex.join(["python", "-m", "emulator", *options, "eval.py", *without_schedule(sys.argv[1:])])
+    shown = shlex.join(["python", "-m", "emulator", *options, "eval.py", *without_options(sys.argv[1:])])
     print(f"eval.py: restarting on {device.title}: {shown}", file=sys.stderr, flush=True)
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     os.execve(sys.executable, [sys.executable, *command], {**os.environ, "PYTHONPATH": path, RESTARTED: "1"})

@@ -233,6 +233,8 @@ class Device:
             program = translator(entry, self.engine == "native")
             allows = any(i.opcode == "griddepcontrol.launch_dependents" for i in program.entry.instructions)
             known = self._programs[key] = _Translated(entry, program, allows)
+            if self.sanitizer is not None:
+                self.sanitizer.read(program.entry)
             if entry.scope is not None:
                 module_memory(entry.scope).register(self.memory)
         return known

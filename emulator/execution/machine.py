@@ -117,7 +117,7 @@ class Machine:
                 warp.offer()
         for cta in cluster.ctas:
             for warp in cta.warps:
-                if self.schedule.kind == "random":
+                if self.schedule.is_random:
                     warp.pace = pace * PACES[self.random.randrange(len(PACES))]
                 self.enqueue(warp)
 
@@ -129,22 +129,22 @@ class Machine:
         """Whether a warp's asynchronous work that only the warp itself sees is put off until it waits for it."""
         if self.schedule.kind == "random":
             return self.warp_random.random() < 0.5
-        return self.schedule.kind == "late"
+        return self.schedule.kind in ("late", "last")
 
     def cluster_done(self, cluster: Cluster) -> None:
         self.finished.append(cluster)
 
     def turn(self) -> None:
         """Runs the warp that has waited longest for a turn; under a random schedule any, by their paces."""
-        if isinstance(self.ready, deque) and self.schedule.kind == "random" and len(self.ready) > 1:
+        if isinstance(self.ready, deque) and self.schedule.is_random and len(self.ready) > 1:
             chosen = self.random.choices(range(len(self.ready)), [warp.pace for warp in self.ready])[0]
             self.ready.rotate(-chosen)
         self.run_warp(self.ready.popleft())
 
     def run_warp(self, warp: Warp) -> None:
-        at_random = self.schedule.kind == "random"
+        drains = self.schedule.kind == "random"
         warp.queued = False
-        quantum = self.random.randrange(1, 9) if at_random else self.quantum
+        quantum = self.random.randrange(1, 9) if self.schedule.is_random else self.quantum
         words = self.turns.words
         words[TICKS] += 1
         if words[TICKS] > self.count_at:
@@ -153,7 +153,7 @@ class Machine:
         grid.memory.traffic = grid.traffic
         if self.served(warp, partial(warp.run, quantum)):
             self.enqueue(warp)
-        while at_random and self.queues.outstanding and self.random.random() < 0.4:
+        while drains and self.queues.outstanding and self.random.random() < 0.4:
             self.queues.run_one()
 
     def served(self, warp: Warp, turn: Callable[[], bool]) -> bool:

@@ -5,14 +5,15 @@ A launch with the attribute starts once every CTA of the launch before it has ex
 of the launch before it, and for that launch alone: a launch that never waits may end before its predecessor.
 
 The schedules decide which launch is ahead. late: the newest does all it can before an older one goes on, so that work
-for which it should have waited has not happened. eager: the oldest first. random: any, at paces that also differ by
-launch.
+for which it should have waited has not happened. eager: the oldest first. random, last: any, at paces that also
+differ by launch.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import numpy as np
 
@@ -38,7 +39,8 @@ class OverlappingMachine(Machine):
         """grids: in launch order, each the predecessor of the next. meter: as of `Machine`."""
         super().__init__(schedule, meter)
         self.grids = grids
-        self.chip = Chip(properties, schedule.kind, self.random)
+        policy = "random" if schedule.is_random else schedule.kind
+        self.chip = Chip(properties, policy, self.random)
         self._order = grids[::-1] if schedule.kind == "late" else grids
         self._paces = {grid: self.random.choice(PACES) for grid in grids}
         self._paused: list[ActiveGroup] = []
@@ -100,7 +102,7 @@ class OverlappingMachine(Machine):
     def _act(self, idle: int) -> None:
         """Gives a warp a turn, or runs one asynchronous operation. idle: turns without an effect."""
         polling = idle > len(self.ready)
-        if self.schedule.kind == "random":
+        if self.schedule.is_random:
             if self.ready and not (polling and self.queues.outstanding):
                 return self.turn() if idle < PATIENCE * len(self.ready) else self.run_warp(self.ready.popleft())
             if self.queues.outstanding:
@@ -161,5 +163,6 @@ def run(grids: Sequence[Grid], schedule: Schedule, meter: Meter | None = None) -
     """
     for before, grid in zip(grids, grids[1:]):
         grid.predecessors = [before]
-    with np.errstate(all="ignore"):
+    sanitizer = grids[0].sanitizer
+    with np.errstate(all="ignore"), nullcontext() if sanitizer is None else sanitizer.following(grids[0].memory):
         OverlappingMachine(schedule, grids, grids[0].properties, meter).run_grids()

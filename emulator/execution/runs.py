@@ -63,6 +63,10 @@ class Launch:
     recording: Recording | None = None
     sanitizer: Sanitizer | None = None
 
+    def followed_by(self, schedule: str) -> Sanitizer | None:
+        """What follows it under a schedule."""
+        return self.sanitizer if self.sanitizer is not None and self.sanitizer.follows(schedule) else None
+
 
 @dataclass
 class _Part:
@@ -189,7 +193,7 @@ class Runner:
             grid = Grid(
                 number, launch.program, config, launch.parameters, self.memory, counters, self.properties, title
             )
-            grid.traffic, grid.sanitizer = Traffic(), launch.sanitizer
+            grid.traffic, grid.sanitizer = Traffic(), launch.followed_by(schedule)
             grids.append((grid, grid.traffic))
         try:
             with _named(schedule):
@@ -204,7 +208,8 @@ class Runner:
         """Number of parts into which the clusters of one run are dealt."""
         program = launch.program
         together = program.inter_cta or (launch.recording is not None and program.requests)
-        if together or self.workers == 1:
+        # Whether accesses of several clusters are ordered is seen where all of them run.
+        if together or self.workers == 1 or launch.sanitizer is not None:
             return 1
         seconds = self.cluster_seconds.get(id(launch.program))
         if seconds is not None and seconds * clusters < SPLIT_SECONDS:
@@ -252,7 +257,7 @@ class Runner:
                     self.properties,
                     meter,
                     recorder,
-                    launch.sanitizer,
+                    launch.followed_by(schedule),
                 )
         finally:
             self.memory.traffic = None

@@ -7,6 +7,7 @@ it, when a round of turns had no effect, and after TURNS_AT_ONCE turns.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -52,7 +53,7 @@ class GridMachine(Machine):
     def __init__(self, schedule: Schedule, meter: Meter | None = None) -> None:
         """meter: as of `Machine`."""
         super().__init__(schedule, meter)
-        if schedule.kind != "random":
+        if not schedule.is_random:
             self.ready = self.turns
             self.turns.set_limits(self.quantum, OVERDUE_TURNS)
         self._admissions: Iterator[tuple[Grid, int]] = iter(())
@@ -211,6 +212,6 @@ def run(
         room = grid.sm_count * ctas_per_sm(threads, grid.shared_bytes, grid.properties) // size
     total = grid.clusters[0] * grid.clusters[1] * grid.clusters[2]
     numbers = range(total) if clusters is None else clusters
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), nullcontext() if sanitizer is None else sanitizer.following(memory):
         machine.run(((grid, number) for number in numbers), limit, room)
     machine.finish(grid)

@@ -6,7 +6,7 @@ import re
 
 ENGINES = ("native", "python")
 WORKER_LIMIT = 1024  # processes
-_SCHEDULE = re.compile(r"late|eager|random:[0-9]{1,20}")
+_SCHEDULE = re.compile(r"late|eager|(?:random|last):[0-9]{1,20}")
 
 
 def schedules(text: str) -> tuple[str, ...]:
@@ -14,7 +14,7 @@ def schedules(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(","))
     for name in names:
         if not _SCHEDULE.fullmatch(name):
-            raise ValueError(f"{name!r} is no schedule: late, eager or random:SEED expected")
+            raise ValueError(f"{name!r} is no schedule: late, eager, random:SEED or last:SEED expected")
         if names.count(name) > 1:
             raise ValueError(f"{name!r} is given twice")
     return names

@@ -24,12 +24,12 @@ INTERVAL = 0.1  # seconds between two changes of what is shown
 
 
 def is_shown() -> bool:
-    """Whether this process shows progress: standard error is a terminal, and no other process is chosen.
+    """Whether this process shows progress: standard error is a terminal, and no other process is chosen."""
+    return sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty() and is_first()
 
-    The first process that asks chooses itself.
-    """
-    if sys.stderr is None or sys.stderr.closed or not sys.stderr.isatty():
-        return False
+
+def is_first() -> bool:
+    """Whether this process speaks for its tree. The first one that asks chooses itself."""
     return os.environ.setdefault(PROCESS, str(os.getpid())) == str(os.getpid())
 
 

@@ -31,20 +31,26 @@ class Schedule:
     | eager | when they are issued |
     | late | when no warp can run: arrivals in other CTAs first, then the tensor core's, stores, and loads last |
     | random | at any time and in any order that the hardware might choose; warps run in any order |
+    | last | when no warp can run, in any order; warps run in any order |
     """
 
     kind: str
-    seed: int = 0  # of "random"
+    seed: int = 0  # of "random" and "last"
+
+    @property
+    def is_random(self) -> bool:
+        """Whether warps run in any order."""
+        return self.kind in ("random", "last")
 
     @staticmethod
     def parse(text: str) -> Schedule:
-        """ "eager", "late" or "random:SEED". Raises ValueError."""
+        """ "eager", "late", "random:SEED" or "last:SEED". Raises ValueError."""
         kind, colon, seed = text.partition(":")
         if kind in ("eager", "late") and not colon:
             return Schedule(kind)
-        if kind == "random" and seed.isdecimal():
+        if kind in ("random", "last") and seed.isdecimal():
             return Schedule(kind, int(seed))
-        raise ValueError(f"schedule {text!r}: must be eager, late or random:SEED")
+        raise ValueError(f"schedule {text!r}: must be eager, late, random:SEED or last:SEED")
 
 
 class AsyncOperation:
@@ -185,7 +191,7 @@ class Queues:
 
     def run_one(self) -> None:
         """Run one operation, chosen by the schedule. There must be one."""
-        if self.schedule.kind == "random":
+        if self.schedule.is_random:
             queue = self.random.choice([queue for queue in self._queues() if queue])
             if queue is self._loads:
                 self._run_load(self.random.randrange(len(queue)))

@@ -6,11 +6,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    import numpy as np
 
     from emulator.hardware.async_operations import AsyncOperation
     from emulator.hardware.cluster import Cluster, Cta
     from emulator.hardware.mbarriers import MBarrier
+    from emulator.hardware.memory import GlobalMemory
     from emulator.hardware.warp import ActiveGroup, Issuer, Warp
+    from emulator.ptx.module import Entry
 
 
 class Causes(Protocol):
@@ -24,6 +29,12 @@ class Causes(Protocol):
     def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
         """An arrival on an mbarrier, or bytes of it, are about to count."""
 
+    def initialised(self, barrier: MBarrier, warp: Warp, mask: int) -> None:
+        """mbarrier.init by lanes."""
+
+    def fenced_initialisation(self, warp: Warp) -> None:
+        """fence.mbarrier_init of the lanes that run."""
+
     def passed(self, barrier: MBarrier, warp: Warp) -> None:
         """The lanes that run have seen that the mbarrier's last phase is over."""
 
@@ -36,11 +47,14 @@ class Causes(Protocol):
     def joined(self, warp: Warp, mask: int) -> None:
         """All lanes of a bar.warp.sync are there at once."""
 
-    def fenced(self, warp: Warp) -> None:
-        """fence.proxy.async of the lanes that run."""
+    def fenced(self, warp: Warp, space: str | None) -> None:
+        """fence.proxy.async of the lanes that run, for one state space or (None) all."""
 
-    def fenced_threads(self, warp: Warp) -> None:
-        """fence.sc, .acq_rel, .acquire, .release or membar of the lanes that run."""
+    def fenced_maps(self, warp: Warp, acquires: bool) -> None:
+        """fence.proxy.tensormap::generic.acquire or .release of the lanes that run."""
+
+    def fenced_threads(self, warp: Warp, scope: str) -> None:
+        """fence.sc, .acq_rel, .acquire, .release or membar of the lanes that run. scope: "cta" or wider."""
 
     def committed(self, warp: Warp, mask: int) -> None:
         """cp.async.bulk.commit_group."""
@@ -54,11 +68,17 @@ class Causes(Protocol):
     def lane_copies_completed(self, warp: Warp, mask: int, newest: int | None) -> None:
         """cp.async.wait_group, or (None) cp.async.wait_all."""
 
+    def stored(self, mask: int, addresses: np.ndarray, values: np.ndarray, issuer: Issuer) -> None:
+        """Lanes are about to store values uint[count, 32] to addresses uint64[32]."""
+
     def told(self, warp: Warp, mask: int, key: int) -> None:
         """Lanes store a word with an order, or change it by an atomic."""
 
     def learned(self, warp: Warp, mask: int, key: int) -> None:
         """Lanes have loaded a word with an order, or by an atomic."""
+
+    def waited_for(self, warp: Warp, grid: int) -> None:
+        """The lanes that run have seen the end of the launch ahead, by its number (griddepcontrol.wait)."""
 
     def touched(self, cta: Cta, issuer: Issuer, reads: int, writes: int) -> None:
         """The tensor core operation that runs, or else the warp's tcgen05.ld or st, accesses tensor memory columns of a
@@ -77,9 +97,21 @@ class Causes(Protocol):
     def fragments_used(self, g: ActiveGroup, loads: Sequence[int]) -> None:
         """The warp is about to use what these instructions, all tcgen05.ld, load."""
 
+    def exited(self, cta: Cta) -> None:
+        """The last thread of a CTA exits."""
+
 
 class Sanitizer(Protocol):
     """Follows the events of launches."""
+
+    def follows(self, schedule: str) -> bool:
+        """Whether it does so under a schedule."""
+
+    def read(self, entry: Entry) -> None:
+        """A kernel is launched: its source may say which rules it is allowed to break."""
+
+    def following(self, memory: GlobalMemory) -> AbstractContextManager[None]:
+        """Launches that may overlap run inside, under one schedule."""
 
     def join(self, cluster: Cluster) -> None:
         """The cluster is resident; its warps have executed nothing."""

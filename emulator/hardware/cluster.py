@@ -112,6 +112,11 @@ class Cta:
             self._named[number] = NamedBarrier(number, self.machine)
         return self._named[number]
 
+    @property
+    def named_barriers(self) -> list[NamedBarrier]:
+        """Those that have been used."""
+        return list(self._named.values())
+
     def counted_threads(self) -> int:
         """Threads that a named barrier without a count waits for: those of whole warps that have not exited."""
         return WARP_THREADS * sum(warp.live != 0 for warp in self.warps)
@@ -182,6 +187,8 @@ class Cta:
 
     def _check_exit(self) -> None:
         check_requests(self)
+        if self.cluster.causes is not None:
+            self.cluster.causes.exited(self)
         # Producers of CuTe DSL 4.5.2 end with expect_tx for copies that they do not issue; no warp waits for those.
         barriers = self.mbarriers.values()
         self.grid.unfinished += [barrier for barrier in barriers if barrier.bytes and barrier.delivered]

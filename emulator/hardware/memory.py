@@ -41,14 +41,34 @@ class GlobalMemory(Allocations):
         self.traffic: Traffic | None = None  # of the launch that runs, if it is counted
         self.tensor_maps: dict[int, KnownMap] = {}  # that copies have used, by address
         self.observer: Observer | None = None
+        self.notes_only = False  # the observer takes note of copies: compiled code may make them
+
+    @property
+    def refuses_copies(self) -> bool:
+        """Whether compiled code must not copy, since the observer would miss that."""
+        return self.observer is not None and not self.notes_only
+
+    def note(
+        self,
+        kind: str,
+        proxy: str,
+        address: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        issuer: Issuer | None,
+    ) -> None:
+        """Tells the observer, if there is one, of a box that compiled code has copied."""
+        if self.observer is not None:
+            self.observer(kind, proxy, address, shape, strides, issuer)
 
     def counted_loads(self, address: int) -> Marks | None:
         """The launch's loads from the allocation that holds an address.
 
-        None unless compiled copies can add to them: there are some already, and they are counted, but not observed.
+        None unless compiled copies can add to them: there are some already, and they are counted, but not observed, or
+        by one that takes notes.
         """
         traffic, found = self.traffic, self._recent
-        if traffic is None or self.observer is not None:
+        if traffic is None or self.refuses_copies:
             return None
         if not found.start <= address < found.end:
             found = self.holding(address)
@@ -57,7 +77,7 @@ class GlobalMemory(Allocations):
     def counted_stores(self, address: int) -> Marks | None:
         """As `counted_loads`, of stores; None for a read-only allocation."""
         traffic, found = self.traffic, self._recent
-        if traffic is None or self.observer is not None:
+        if traffic is None or self.refuses_copies:
             return None
         if not found.start <= address < found.end:
             found = self.holding(address)

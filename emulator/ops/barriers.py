@@ -219,6 +219,10 @@ def wait_for_grids(g: ActiveGroup, issuer: Issuer) -> bool:
             g.waiting = ("", grid, None)
             grid.waiters.append(g)
             return False
+    causes = g.cta.cluster.causes
+    if causes is not None:
+        for grid in g.grid.predecessors:
+            causes.waited_for(g.warp, grid.number)
     return True
 
 

@@ -86,10 +86,11 @@ class MapReader:
     def __call__(self) -> TensorMap:
         if self._read is None:
             memory = self._memory
-            if memory.observer is not None or memory.version != self._known.version:
+            if memory.refuses_copies or memory.version != self._known.version:
                 raw = memory.read(self._address, TENSOR_MAP_BYTES, self._issuer, proxy="tensormap")
                 self._read = TensorMap.decode(raw)
             else:
+                memory.note("load", "tensormap", self._address, (TENSOR_MAP_BYTES,), (1,), self._issuer)
                 self._read = self._known.decoded()
         return self._read
 

@@ -12,13 +12,18 @@ if TYPE_CHECKING:
     from emulator.hardware.warp import ActiveGroup
 
 
-def proxy_async(g: ActiveGroup) -> None:
-    """fence.proxy.async: the warp's stores to shared memory and its barriers become visible to the async proxy."""
+def proxy_async(g: ActiveGroup, space: str | None = None) -> None:
+    """fence.proxy.async: the warp's stores to shared memory and its barriers become visible to the async proxy.
+
+    space: of its state spaces, the only one; None: all.
+    """
+    if g.cta.cluster.causes is not None:
+        g.cta.cluster.causes.fenced(g.warp, space)
+    if space == "global":
+        return
     for cta in g.cta.cluster.ctas:
         if cta.shared.marks is not None:
             cta.shared.marks.fence(g.warp)
-    if g.cta.cluster.causes is not None:
-        g.cta.cluster.causes.fenced(g.warp)
     publish(g, True)
 
 
@@ -40,12 +45,20 @@ def publish(g: ActiveGroup, seen_by_async: bool, also_waited_for: bool = True) -
 
 def mbarrier_init(g: ActiveGroup) -> None:
     """fence.mbarrier_init.release.cluster: publishes the barriers that the same thread has initialised."""
+    if g.cta.cluster.causes is not None:
+        g.cta.cluster.causes.fenced_initialisation(g.warp)
     publish(g, True, also_waited_for=False)
+
+
+def tensor_map(g: ActiveGroup, acquires: bool) -> None:
+    """fence.proxy.tensormap::generic: orders writes to tensor maps and the copies that use these."""
+    if g.cta.cluster.causes is not None:
+        g.cta.cluster.causes.fenced_maps(g.warp, acquires)
 
 
 def thread(g: ActiveGroup, scope: str) -> None:
     """fence.sc, .acq_rel, .release and membar: order threads, not proxies."""
     if g.cta.cluster.causes is not None:
-        g.cta.cluster.causes.fenced_threads(g.warp)
+        g.cta.cluster.causes.fenced_threads(g.warp, scope)
     if scope != "cta":
         publish(g, False)

@@ -55,6 +55,7 @@ def barrier_at(g: ActiveGroup, space: str | None, address: int) -> MBarrier:
 def init(g: ActiveGroup, mask: int, space: str | None, address: Operand, count: Operand, issuer: Issuer) -> None:
     """mbarrier.init. Lanes may name the same barrier if they give it the same count."""
     counts: dict[int, int] = {}
+    lanes: dict[int, int] = {}  # place -> those that name it
     for lane in lane_list(mask):
         place, expected = (int(x[lane]) if isinstance(x, np.ndarray) else x for x in (address, count))
         if counts.setdefault(place, expected) != expected:
@@ -62,6 +63,7 @@ def init(g: ActiveGroup, mask: int, space: str | None, address: Operand, count: 
                 f"mbarrier.init of the barrier at {place:#x} with counts {counts[place]} and {expected} by lanes of "
                 "one instruction"
             )
+        lanes[place] = lanes.get(place, 0) | 1 << lane
     g.cta.machine.progress += 1
     for place, expected in counts.items():
         cta, offset = _place(g, "shared", place)
@@ -83,6 +85,8 @@ def init(g: ActiveGroup, mask: int, space: str | None, address: Operand, count: 
         if barrier.hidden is None:
             cta.hidden_barriers.append(barrier)
         barrier.hidden, barrier.time = "all", g.cta.machine.progress
+        if cta.cluster.causes is not None:
+            cta.cluster.causes.initialised(barrier, g.warp, lanes[place])
         if existing is None:
             cta.mbarriers[offset] = barrier
             cta.shared.place_barrier(offset, barrier)

@@ -104,8 +104,10 @@ def store_lanes(g: ActiveGroup, mask: int, space: str, address: np.ndarray, valu
     if space == "local":
         g.warp.local.store(mask, address, values)
         return
-    machine = g.cta.machine
+    machine, causes = g.cta.machine, g.cta.cluster.causes
     machine.progress += 1
+    if causes is not None and space in ("global", "shared"):
+        causes.stored(mask, address, values, issuer)
     if space == "global":
         g.grid.memory.scatter(address, values, only(mask), issuer)
     elif space == "shared":
@@ -116,6 +118,8 @@ def store_lanes(g: ActiveGroup, mask: int, space: str, address: np.ndarray, valu
             if isinstance(target, LocalMemory):
                 target.store(part, addresses, values)
             else:
+                if causes is not None:
+                    causes.stored(part, address, values, issuer)
                 target.scatter(addresses, values, lanes(part), issuer)
                 private = False
         machine.quiet += private

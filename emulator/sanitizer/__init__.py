@@ -42,5 +42,8 @@ Orders and scopes. A relaxed arrival releases what was before the last fence of 
 behind the next one. An arrival whose scope, or the waiting instruction's, is the CTA tells threads of that CTA only
 (PTX ISA, "Morally Strong Operations"). What would be known without that is kept beside, to name the rule.
 
+What a CTA leaves behind. When its last thread exits, its threads together must know of the end of all copies, bulk
+stores and arrivals of other CTAs that concern its memory, and no barrier may be half arrived on (`left_behind.py`).
+
 Not followed: global memory, uninitialised data.
 """

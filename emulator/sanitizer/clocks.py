@@ -23,7 +23,26 @@ def lanes_of(mask: int) -> list[int]:
     return [lane for lane in range(LANES) if mask >> lane & 1]
 
 
-KNOWN, FENCED, UNSCOPED, ANYWAY = range(4)
+KNOWN, FENCED, FENCED_GLOBAL, UNSCOPED, ANYWAY = range(5)
+ROWS = 5
+OF_CTA, OF_CLUSTER, OF_DEVICE = range(3)
+"""Scopes of fences."""
+SCOPES = 3
+RELEASED, MAPS = range(2)
+"""Rows of `Clock.maps`."""
+MAPPED = ROWS + MAPS
+"""In place of a row of a clock's table: that of its maps."""
+NOTHING = np.broadcast_to(np.int32(0), (1 << 30,))
+EVERYTHING = np.broadcast_to(np.int32((1 << 31) - 1), (1 << 30,))
+
+
+class Home:
+    """A cluster, where clocks of several meet. Holds nothing, so that the cluster can be forgotten."""
+
+    __slots__ = ("grid",)
+
+    def __init__(self, grid: int) -> None:
+        self.grid = grid  # number of its launch among those that may overlap
 
 
 class Clock:
@@ -32,23 +51,36 @@ class Clock:
     | row | that is so |
     |---|---|
     | KNOWN | by the memory model |
-    | FENCED | and threads' writes up to there are visible to the async proxy |
+    | FENCED | and threads' writes to shared memory up to there are visible to the async proxy |
+    | FENCED_GLOBAL | and threads' writes to global memory are |
     | UNSCOPED | if a scope did not matter |
     | ANYWAY | if neither scopes nor `.relaxed` did |
+
+    What is rare is kept beside. maps, once a fence.proxy.tensormap has been executed: the counts before a release, and
+    those before a release that an acquire has followed (RELEASED, MAPS). others: what is known of other clusters, by
+    home; neither the dictionary nor its clocks ever change. grids: bits of launches that are over.
     """
 
-    __slots__ = ("table",)
+    __slots__ = ("grids", "maps", "others", "table")
 
     def __init__(self, table: np.ndarray):
-        self.table = table  # int32[4, agents]
+        self.table = table  # int32[ROWS, agents]
+        self.maps: np.ndarray | None = None  # int32[2, agents]
+        self.others: dict[Home, Clock] | None = None
+        self.grids = 0
 
-    @property
-    def known(self) -> np.ndarray:
-        return self.table[KNOWN]
+    def row(self, number: int) -> np.ndarray:
+        """int32[agents]: a row of the table, or that of maps which the tensormap proxy sees (MAPPED)."""
+        if number < ROWS:
+            return self.table[number]
+        return NOTHING if self.maps is None else self.maps[MAPS]
 
-    @property
-    def fenced(self) -> np.ndarray:
-        return self.table[FENCED]
+    def of(self, home: Home, number: int) -> np.ndarray:
+        """As `row`, of another cluster's agents."""
+        if self.grids >> home.grid & 1:
+            return EVERYTHING
+        found = None if self.others is None else self.others.get(home)
+        return NOTHING if found is None else found.row(number)
 
     def set(self, agent: int | list[int], count: int) -> None:
         """An agent's accesses up to a count are known, whatever scopes say."""
@@ -56,7 +88,10 @@ class Clock:
         table[KNOWN, agent] = table[UNSCOPED, agent] = table[ANYWAY, agent] = count
 
     def copy(self) -> Clock:
-        return Clock(self.table.copy())
+        found = Clock(self.table.copy())
+        found.others, found.grids = self.others, self.grids
+        found.maps = None if self.maps is None else self.maps.copy()
+        return found
 
     def join(self, other: Clock, row: int = KNOWN) -> None:
         """Both are known from now on. row: the first that the other adds to."""
@@ -64,15 +99,64 @@ class Clock:
         self.grow(size)
         other.grow(size)
         np.maximum(self.table[row:], other.table[row:], out=self.table[row:])
+        if other.others is not None:
+            self.others = _merged(self.others, other.others, row)
+        if row == KNOWN:
+            self.grids |= other.grids
+            if other.maps is not None:
+                self.maps = other.maps.copy() if self.maps is None else np.maximum(self.maps, other.maps)
 
     def grow(self, size: int) -> None:
         """Room for `size` agents."""
         missing = size - self.table.shape[1]
         if missing > 0:
             self.table = np.pad(self.table, ((0, 0), (0, missing)))
+            if self.maps is not None:
+                self.maps = np.pad(self.maps, ((0, 0), (0, missing)))
+
+    def forget(self, end: int) -> None:
+        """Nothing is known by the rows before `end`, nor of launches, maps."""
+        self.table[:end] = 0
+        self.grids, self.maps, self.others = 0, None, None
+
+    def has(self, other: Clock, row: int) -> bool:
+        """Whether the other's rows from `row` on add nothing."""
+        if self.table.shape != other.table.shape or other.grids & ~self.grids or other.maps is not self.maps:
+            return False
+        return bool((self.table[row:] >= other.table[row:]).all())
 
     def equals(self, other: Clock) -> bool:
+        if self.grids != other.grids or self.others != other.others or (self.maps is None) != (other.maps is None):
+            return False
+        if self.maps is not None and other.maps is not None and not np.array_equal(self.maps, other.maps):
+            return False
         return np.array_equal(self.table, other.table)
+
+    def at_home(self, home: Home, agents: Agents) -> Clock:
+        """What is known of others, as a clock of one of these."""
+        others = dict(self.others or {})
+        known = others.pop(home, None)
+        found = agents.clock() if known is None else agents.fit(known.copy())
+        found.others, found.grids = others or None, found.grids | self.grids
+        return found
+
+
+def _merged(mine: dict[Home, Clock] | None, theirs: dict[Home, Clock], row: int) -> dict[Home, Clock]:
+    """What is known of other clusters by two, by rows from `row` on."""
+    if mine is theirs or (mine is None and row == KNOWN):
+        return theirs
+    found = dict(mine or {})
+    for home, clock in theirs.items():
+        own = found.get(home)
+        if own is clock or (own is not None and own.has(clock, row)):
+            continue
+        if own is None and row == KNOWN:
+            found[home] = clock
+        else:
+            both = Clock(np.zeros_like(clock.table)) if own is None else own.copy()
+            both.join(clock, row)
+            found[home] = both
+    return found
 
 
 class Channel:
@@ -95,7 +179,7 @@ class Agents:
 
     def clock(self) -> Clock:
         """A clock that knows nothing."""
-        return Clock(np.zeros((4, self._room), np.int32))
+        return Clock(np.zeros((ROWS, self._room), np.int32))
 
     def channel(self, key: Hashable, width: int = 1) -> Channel:
         """The agent of a name. width: adjacent components that it has."""
@@ -117,16 +201,41 @@ class Agents:
         return clock
 
 
+def _maps(clock: Clock) -> np.ndarray:
+    """The clock's maps, made if there are none."""
+    if clock.maps is None:
+        clock.maps = np.zeros((2, clock.table.shape[1]), np.int32)
+    return clock.maps
+
+
+def _fenced(clock: Clock) -> Clock:
+    """Another cluster's clock, whose writes are visible to the async proxy."""
+    found = clock.copy()
+    np.maximum(found.table[FENCED_GLOBAL], found.table[KNOWN], out=found.table[FENCED_GLOBAL])
+    return found
+
+
+def _acquired(clock: Clock) -> Clock:
+    """Another cluster's clock, whose released tensor maps have been acquired."""
+    if clock.maps is None:
+        return clock
+    found = clock.copy()
+    maps = _maps(found)
+    np.maximum(maps[MAPS], maps[RELEASED], out=maps[MAPS])
+    return found
+
+
 class Cause:
     """What an asynchronous operation knows, and as whom it accesses memory."""
 
-    __slots__ = ("channel", "clock", "count", "issuer", "mask")
+    __slots__ = ("channel", "clock", "count", "issuer", "mask", "tells", "warp")
 
     def __init__(self, clock: Clock, issuer: Issuer, mask: int):
         self.clock, self.issuer = clock, issuer
-        self.mask = mask  # of the lanes that have issued it
+        self.mask, self.warp = mask, issuer[0].warp  # of the lanes that have issued it
         self.channel: Channel | None = None  # None: one for each place that it writes
         self.count = 0  # of the channel, at its issue
+        self.tells: str | None = None  # the mbarrier on which it completes, once it has
 
 
 class _Part:
@@ -148,8 +257,10 @@ class WarpClock:
         self.now = 1  # the count of all of its lanes
         self.changes = 0  # grows with what they learn, release and access
         self._parts = [_Part(FULL, agents.clock())]
-        self._behind = 0, agents.clock()  # lanes that have executed a fence of threads last, what they knew then
-        self._heard: list[tuple[int, Clock, int]] = []  # by relaxed waits that no fence has followed
+        # By scope: lanes that have executed a fence of threads of at least that last, what they knew then
+        self._behind = [(0, agents.clock())] * SCOPES
+        # By relaxed waits that no fence has followed: (lanes, what, its first row, scope that a fence needs)
+        self._heard: list[tuple[int, Clock, int, int]] = []
         self.commits: list[tuple[int, int]] = []  # cp.async.commit_group: (lanes, instructions so far), oldest first
 
     def parts(self, mask: int) -> Iterator[tuple[int, Clock]]:
@@ -198,34 +309,69 @@ class WarpClock:
                 same.mask |= part.mask
         self._parts = kept
 
-    def fence_proxy(self, mask: int) -> None:
-        """fence.proxy.async: what lanes know and have done is visible to the async proxy."""
+    def fence_proxy(self, mask: int, rows: tuple[int, ...]) -> None:
+        """fence.proxy.async: what lanes know and have done is visible to the async proxy.
+
+        rows: FENCED, FENCED_GLOBAL or both.
+        """
         for common, clock in list(self.parts(mask)):
             fenced = clock.copy()
-            np.maximum(fenced.fenced, fenced.known, out=fenced.fenced)
-            fenced.fenced[[self.base + lane for lane in lanes_of(common)]] = self.now
+            for row in rows:
+                np.maximum(fenced.table[row], fenced.table[KNOWN], out=fenced.table[row])
+                fenced.table[row, [self.base + lane for lane in lanes_of(common)]] = self.now
+            if fenced.others is not None and FENCED_GLOBAL in rows:
+                fenced.others = {home: _fenced(other) for home, other in fenced.others.items()}
             self.acquire(common, fenced)
         self.now += 1
 
-    def fence(self, mask: int) -> None:
+    def fence_maps(self, mask: int, acquires: bool) -> None:
+        """fence.proxy.tensormap::generic: a release, or an acquire."""
+        for common, clock in list(self.parts(mask)):
+            found = clock.copy()
+            maps = _maps(found)
+            if acquires:
+                np.maximum(maps[MAPS], maps[RELEASED], out=maps[MAPS])
+                if found.others is not None:
+                    found.others = {home: _acquired(other) for home, other in found.others.items()}
+            else:
+                np.maximum(maps[RELEASED], found.table[KNOWN], out=maps[RELEASED])
+                maps[RELEASED, [self.base + lane for lane in lanes_of(common)]] = self.now
+            self.acquire(common, found)
+        self.now += not acquires
+
+    def fence(self, mask: int, scope: int) -> None:
         """A fence of threads: relaxed waits before it acquire, relaxed arrivals behind it release what is before."""
-        for lanes, clock, row in self._heard:
+        left = []
+        for lanes, clock, row, needed in self._heard:
             if lanes & mask:
-                self.acquire(lanes & mask, clock, row)
-        self._heard = [(lanes & ~mask, clock, row) for lanes, clock, row in self._heard if lanes & ~mask]
-        self._behind = mask, self.release(mask)
+                self.acquire(lanes & mask, clock, row if scope >= needed else max(row, UNSCOPED))
+            kept = lanes if scope < needed else lanes & ~mask
+            if kept:
+                left.append((kept, clock, row, needed))
+        self._heard = left
+        released = self.release(mask)
+        self._behind = [(mask, released)] * (scope + 1) + self._behind[scope + 1 :]
 
-    def hear(self, mask: int, clock: Clock, row: int) -> None:
-        """A relaxed wait: the lanes will know as much as the clock behind a fence."""
+    def hear(self, mask: int, clock: Clock, row: int, needed: int = OF_CTA) -> None:
+        """A relaxed wait: the lanes will know as much as the clock behind a fence. needed: its scope."""
         self.acquire(mask, clock, ANYWAY)
-        self._heard = [*self._heard[1 - HEARD :], (mask, clock.copy(), row)]
+        self._heard = [*self._heard[1 - HEARD :], (mask, clock.copy(), row, needed)]
 
-    def release_relaxed(self, mask: int) -> Clock:
-        """As `release`, of a relaxed arrival: what lanes knew and had done at their last fence."""
-        result, (lanes, behind) = self.release(mask), self._behind
-        result.table[:ANYWAY] = 0
-        if not mask & ~lanes:
-            before = self._agents.fit(behind.copy())
-            before.table[ANYWAY] = 0
-            result.join(before)
+    def release_relaxed(self, mask: int, scope: int = OF_CTA) -> Clock:
+        """As `release`, of a relaxed arrival: what lanes knew and had done at their last fence of this scope, and, if
+        scopes did not matter, at their last one of any.
+        """
+        result = self.release(mask)
+        result.forget(ANYWAY)
+        for row, of in ((KNOWN, scope), (UNSCOPED, OF_CTA)):
+            lanes, behind = self._behind[of]
+            if not mask & ~lanes:
+                before = self._agents.fit(behind.copy())
+                before.table[ANYWAY] = 0
+                result.join(before, row)
         return result
+
+    def has_narrow_fence(self, mask: int) -> bool:
+        """Whether the last fence of lanes has a scope without other CTAs."""
+        lanes, behind = self._behind[OF_CTA]
+        return not mask & ~lanes and self._behind[OF_CLUSTER][1] is not behind

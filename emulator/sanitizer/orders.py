@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
+from emulator.sanitizer.history import CLUSTER, CTA, GRID
+
+_STRONG = re.compile(
+    r"(?:atom|red)\.|(?:ld|st)\.(?:\S*\.)?(?:volatile|relaxed|acquire|release|mmio)(?:\.|$)|cp\.reduce\."
+)
 _WIDE = {"cluster", "gpu", "sys"}
 _WORDS = ("ld", "ldu", "st", "atom", "red")  # relaxed unless they say more
 _NARROW = ("mbarrier",)  # of the CTA unless they say more
@@ -34,3 +40,22 @@ def is_wide(opcode: str) -> bool:
     if opcode.startswith(_NARROW):
         return bool(parts & _WIDE)
     return "cta" not in parts
+
+
+@lru_cache(maxsize=4096)
+def is_of_device(opcode: str) -> bool:
+    """Whether the scope of a word's access has all CTAs of the device: volatile has, and an atomic that names none."""
+    return not set(opcode.split(".")) & {"cta", "cluster"}
+
+
+@lru_cache(maxsize=4096)
+def is_strong(opcode: str) -> bool:
+    """Whether an access is strong: an atomic, or a load or store with an order (PTX ISA, "Strong Operations")."""
+    return _STRONG.match(opcode) is not None
+
+
+@lru_cache(maxsize=4096)
+def reach(opcode: str) -> int:
+    """How far the scope of an access reaches: CTA, CLUSTER or GRID."""
+    parts = opcode.split(".")
+    return CTA if "cta" in parts else CLUSTER if "cluster" in parts else GRID

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import linecache
-import re
+import json
+import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from emulator.errors import Fault, doubt
+from emulator.compiler.plan import plan
+from emulator.compiler.stored import StoredEntry
+from emulator.compiler.tmem_uses import first_uses
+from emulator.errors import Fault, doubt, ordering_fault
 from emulator.hardware.barriers import label
-from emulator.sanitizer.clocks import ANYWAY, FENCED, UNSCOPED
+from emulator.sanitizer.clocks import ANYWAY, FENCED, FENCED_GLOBAL, MAPPED, UNSCOPED, Cause
+from emulator.sanitizer.waivers import Waivers, parse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from emulator.hardware.cluster import Cta
+    from emulator.hardware.mbarriers import MBarrier
     from emulator.hardware.warp import Issuer
-    from emulator.sanitizer.shadow import Access, Conflict
-
-
-_ALLOW = re.compile(r"(?:#|//) sanitizer: allow ([\w ,-]+)")
+    from emulator.ptx.ir import Entry
+    from emulator.sanitizer.history import Access, Conflict
 
 
 class Rule(NamedTuple):
@@ -95,16 +98,88 @@ ORDER = Rule(
     ".release at the arrival and .acquire at the wait, or fence.acq_rel before the one and behind the other",
     "Release and Acquire Patterns",
 )
-RULES = {rule.name: rule for rule in (THREADS, LANES, COPY, STAGING, TENSOR, COLUMNS, FRAGMENT, PROXY, SCOPE, ORDER)}
-_OF_MISSING = {FENCED: PROXY, UNSCOPED: SCOPE, ANYWAY: ORDER}
+INITIALISATION = Rule(
+    "initialisation",
+    "it may not see that the mbarrier has been initialised",
+    "fence.mbarrier_init.release.cluster by the thread that initialises it, before a barrier that both take part in, "
+    "of the cluster for another CTA",
+    "membar/fence",
+)
+COMPLETION = Rule(
+    "completion",
+    "somebody has seen that the operation is complete, but passes that on by what is relaxed, or has too small a scope",
+    ".release and .acquire, with the cluster's scope for another CTA, behind the wait that has seen it",
+    "Causality order; Release and Acquire Patterns",
+)
+CLUSTERS = Rule(
+    "clusters",
+    "these CTAs of one launch are not in one cluster, and nothing that one does before it tells the other",
+    "fence.acq_rel.gpu and an atomic, or st.release.gpu, behind the first access; ld.acquire.gpu of that word, in a "
+    "loop, ahead of the second; a barrier of the CTA between these and other threads' accesses; or two launches",
+    "Release and Acquire Patterns",
+)
+LAUNCH = Rule(
+    "launch",
+    "the launch may begin before the one ahead of it has ended, and nothing waits for that",
+    "griddepcontrol.wait before the access, by its thread or one that it meets at a barrier in between, and in each "
+    "launch that lies between the two; or a launch without the programmatic attribute",
+    "griddepcontrol",
+)
+BULK_STORE = Rule(
+    "bulk-store",
+    "the bulk store may write the bytes later",
+    "cp.async.bulk.wait_group, without .read, by the thread that has issued it, then a barrier, or an ordered word",
+    "cp.async.bulk.wait_group",
+)
+PROXY_GLOBAL = Rule(
+    "global-fence",
+    "they are ordered, but the async proxy may not see what the threads have stored to global memory",
+    "fence.proxy.async.global, or fence.proxy.async, by the threads that store, before what orders them",
+    "membar/fence",
+)
+MAP_FENCE = Rule(
+    "map-fence",
+    "they are ordered, but the tensormap proxy may not see the tensor map that has been stored",
+    "fence.proxy.tensormap::generic.release behind the edit, or tensormap.cp_fenceproxy; then, behind what orders "
+    "them, fence.proxy.tensormap::generic.acquire of its 128 bytes",
+    "membar/fence",
+)
+MAP = Rule(
+    "tensor-map",
+    "the copy may read the tensor map any time until it is known to be complete",
+    "a wait for the mbarrier with which it completes, or cp.async.bulk.wait_group.read by its thread, before the map "
+    "is written again; before the copy is issued, an order behind the map's stores",
+    "Tensor-map",
+)
+LEFT = Rule(
+    "left-behind",
+    "work may reach a CTA that has exited, or somebody counts on more arrivals than come",
+    "a wait for the mbarrier, group or barrier by a thread of this CTA before its last thread exits; as many arrivals "
+    "as the barrier counts",
+    "Asynchronous operations; mbarrier; bar",
+)
+RULES = {
+    rule.name: rule
+    for rule in (
+        *(THREADS, LANES, CLUSTERS, LAUNCH, COPY, STAGING, BULK_STORE, TENSOR, COLUMNS, FRAGMENT, MAP, PROXY),
+        *(PROXY_GLOBAL, MAP_FENCE, INITIALISATION, SCOPE, ORDER, COMPLETION, LEFT),
+    )
+}
+_OF_MISSING = {FENCED: PROXY, FENCED_GLOBAL: PROXY_GLOBAL, MAPPED: MAP_FENCE, UNSCOPED: SCOPE, ANYWAY: ORDER}
 
 
-def rule_of(conflict: Conflict, now: Access) -> Rule:
-    """The rule that two accesses break."""
+def rule_of(conflict: Conflict, now: Access, memory: str = "shared") -> Rule:
+    """The rule that two accesses break. memory: as in `Reporter.report`."""
     before = conflict.before
+    if conflict.missing in (UNSCOPED, ANYWAY) and now.is_write and before.cause is not None:
+        return COMPLETION
     if conflict.missing is not None:
         return _OF_MISSING[conflict.missing]
     asynchronous = [access for access in (before, now) if access.cause is not None]
+    if memory == "global":
+        return _rule_of_global(conflict, now, asynchronous)
+    if memory == "tensor":
+        return LANES if not asynchronous and conflict.same_warp else COLUMNS
     if not asynchronous:
         return LANES if conflict.same_warp else THREADS
     if any(_opcode(access).startswith("tcgen05.") for access in asynchronous):
@@ -113,78 +188,146 @@ def rule_of(conflict: Conflict, now: Access) -> Rule:
     return STAGING if is_store else COPY
 
 
+def _rule_of_global(conflict: Conflict, now: Access, asynchronous: list[Access]) -> Rule:
+    before = conflict.before
+    if before.home is not now.home and before.home is not None and now.home is not None:
+        return CLUSTERS if before.home.grid == now.home.grid else LAUNCH
+    if any(access.fence == MAPPED for access in asynchronous):
+        return MAP
+    if not asynchronous:
+        return LANES if conflict.same_warp else THREADS
+    return BULK_STORE if any(access.is_write for access in asynchronous) else COPY
+
+
 class Reporter:
     """Reports of a process, but for what is allowed."""
 
     def __init__(self, allowed: Iterable[str] = ()) -> None:
-        """allowed: names of rules. Raises ValueError for one that is none."""
-        self.allowed = tuple(dict.fromkeys(allowed))
-        for name in self.allowed:
-            check_rule(name)
+        """allowed: as `waivers.parse` takes each. Raises ValueError.
+
+        With EMULATOR_SANITIZE_LOG in the environment, reports are lines of JSON that are added to that file, once for a
+        rule and two instructions of a kernel, and launches go on.
+        """
+        self.waivers = Waivers(parse(text, RULES) for text in allowed)
         self._unscoped: set[str] = set()
+        self._log = os.environ.get("EMULATOR_SANITIZE_LOG")
+        self._logged: set[tuple[object, ...]] = set()
+        self._early: dict[int, tuple[Entry, frozenset[int]]] = {}  # by id: the entry, and its loads
+
+    def _fail(self, rule: Rule, text: str, *issuers: Issuer, how: Callable[[], None] | None = None) -> None:
+        """Raises Fault, or reports by `how`, or adds the text to the log. issuers: the later one first."""
+        entry = issuers[0][0].grid.entry
+        place = entry.name, rule.name, *(index for _, index in issuers)
+        if self._log is None:
+            if how is None:
+                raise Fault(text)
+            how()
+        elif place not in self._logged:
+            self._logged.add(place)
+            with open(self._log, "a") as file:
+                file.write(json.dumps({"rule": rule.name, "kernel": entry.name, "text": text}) + "\n")
 
     def follows_scopes(self, kernel: str) -> bool:
         """Whether scopes matter to what is ordered: they are not waived, and no doubt has been reported."""
-        return SCOPE.name not in self.allowed and kernel not in self._unscoped
+        return not self.waivers.waives(SCOPE.name) and kernel not in self._unscoped
 
-    def report_use(self, issuer: Issuer, load: int) -> None:
-        """Raises Fault for an instruction that uses what a tcgen05.ld loads. load: its index."""
-        if FRAGMENT.name in self.allowed:
-            return
+    def allows(self, rule: Rule, *issuers: Issuer) -> bool:
+        """Whether one of the instructions may break a rule."""
+        return any(self.waivers.waives_at(rule.name, g.grid.entry.instructions[index]) for g, index in issuers)
+
+    def report_use(self, issuer: Issuer, loads: set[int]) -> None:
+        """Raises Fault for an instruction that uses what a tcgen05.ld loads. loads: indices of those under way."""
         group, index = issuer
-        raise Fault(
+        found = loads & self._used_early(group.grid.entry)
+        load = min(found, default=index)
+        if not found or self.allows(FRAGMENT, issuer, (group, load)):
+            return
+        text = (
             f"sanitizer, rule {FRAGMENT.name}: nothing orders\n"
             f"    {group.grid.entry.instructions[index].opcode} of {label(issuer)}\n  behind\n"
             f"    {group.grid.entry.instructions[load].opcode} of {label((group, load))}\n"
             f"  : {FRAGMENT.missing}.\n"
             f"  The usual way: {FRAGMENT.usual} (PTX ISA, {FRAGMENT.section}){self._waived}"
         )
+        self._fail(FRAGMENT, text, issuer, (group, load))
+
+    def _used_early(self, entry: Entry) -> frozenset[int]:
+        """The tcgen05.ld of a kernel whose registers may be used before a wait, by more than a mov."""
+        if id(entry) not in self._early:
+            flow = plan(entry.parsed() if isinstance(entry, StoredEntry) else entry).flow
+            uses = first_uses(flow, through_moves=True)
+            self._early[id(entry)] = entry, frozenset().union(*uses.values())
+        return self._early[id(entry)][1]
+
+    def report_left(self, what: str, cta: Cta, issuer: Issuer, is_error: bool) -> None:
+        """Raises Fault for what a CTA leaves behind when it exits, or doubts it. issuer: of the last part of it."""
+        if self.allows(LEFT, issuer):
+            return
+        text = (
+            f"sanitizer, rule {LEFT.name}: {cta.label} exits and leaves behind\n    {what}\n  : {LEFT.missing}.\n"
+            f"  The usual way: {LEFT.usual} (PTX ISA, {LEFT.section}){self._waived}"
+        )
+        place = issuer[0].grid.entry.name, issuer[1], LEFT.name
+        self._fail(LEFT, text, issuer, how=None if is_error else lambda: doubt(text, place))
+
+    def report_clash(self, issuer: Issuer, lanes: tuple[int, int], address: int) -> None:
+        """Raises Fault for a store by which lanes write different values to the same bytes."""
+        if self.allows(LANES, issuer):
+            return
+        text = (
+            f"sanitizer, rule {LANES.name}: nothing orders lanes {lanes[0]} and {lanes[1]} of\n"
+            f"    {_instruction(issuer)}\n  which store different values at {address:#x}: any of them may stay.\n"
+            f"  The usual way: one lane alone stores (PTX ISA, Causality order){self._waived}"
+        )
+        self._fail(LANES, text, issuer)
+
+    def report_initialisation(self, barrier: MBarrier, user: Issuer, initialiser: Issuer, by_thread: bool) -> None:
+        """Raises Fault for a use of an mbarrier whose initialisation may not be seen; a lenient run warns."""
+        if self.allows(INITIALISATION, user, initialiser):
+            return
+        group, index = user
+        how = "by its thread" if by_thread else "through the async proxy"
+        text = (
+            f"sanitizer, rule {INITIALISATION.name}: nothing orders\n"
+            f"    {_instruction(user)}, which uses the {barrier.name} {how}\n  behind\n"
+            f"    {_instruction(initialiser)}\n  : {INITIALISATION.missing}.\n"
+            f"  The usual way: {INITIALISATION.usual} (PTX ISA, {INITIALISATION.section}){self._waived}"
+        )
+        place = group.grid.entry.name, initialiser[1], index, INITIALISATION.name
+        self._fail(INITIALISATION, text, user, initialiser, how=lambda: ordering_fault(text, place))
 
     @property
     def _waived(self) -> str:
-        return f"\n  Allowed: {', '.join(self.allowed)}" if self.allowed else ""
+        return f"\n  Allowed: {self.waivers}" if str(self.waivers) else ""
 
-    def report(self, conflict: Conflict, now: Access, cta: Cta, columns: bool = False) -> None:
-        """Raises Fault for an access that is not ordered behind an earlier one. cta: whose memory it is.
-        columns: it is tensor memory.
+    def report(self, conflict: Conflict, now: Access, place: str, memory: str = "shared") -> None:
+        """Raises Fault for an access that is not ordered behind an earlier one. place: of a byte of both, in words.
+        memory: "shared", "tensor" or "global".
 
-        Kernels that ship for B200s leave scopes out: that is a doubt (`errors.doubt`).
+        Kernels that ship for B200s leave scopes out, and pass on relaxed that an operation is complete: those are
+        doubts (`errors.doubt`).
         """
-        rule, before = rule_of(conflict, now), conflict.before
-        if columns and rule in (TENSOR, THREADS, STAGING, COPY):
-            rule = COLUMNS
-        place = f"column {conflict.place % 512:#x}" if columns else f"shared offset {conflict.place:#x}"
-        if rule.name in self.allowed or any(_is_allowed_at(access, rule) for access in (before, now)):
+        rule, before = rule_of(conflict, now, memory), conflict.before
+        if self.allows(rule, before.issuer, now.issuer):
             return
         text = (
             f"sanitizer, rule {rule.name}: nothing orders\n"
             f"    {_text(now)}\n  behind\n    {_text(before)}\n"
-            f"  at {place} of {cta.label}: {rule.missing}.\n"
+            f"  at {place}: {rule.missing}.\n"
             f"  The usual way: {rule.usual} (PTX ISA, {rule.section}){self._waived}"
         )
-        if rule is SCOPE:
+        if rule in (SCOPE, COMPLETION):
             kernel = now.issuer[0].grid.entry.name
-            doubt(text, (kernel, rule.name))
-            self._unscoped.add(kernel)
+            self._fail(rule, text, now.issuer, before.issuer, how=lambda: doubt(text, (kernel, rule.name)))
+            if rule is SCOPE:
+                self._unscoped.add(kernel)
             return
-        raise Fault(text)
+        self._fail(rule, text, now.issuer, before.issuer)
 
 
-def check_rule(name: str) -> str:
-    """The name of a rule. Raises ValueError if it is none."""
-    if name not in RULES:
-        raise ValueError(f"{name!r} is no rule of the sanitizer: {', '.join(RULES)}")
-    return name
-
-
-def _is_allowed_at(access: Access, rule: Rule) -> bool:
-    """Whether the line of the kernel's source, where it is known, waives a rule: # sanitizer: allow RULE."""
-    group, index = access.issuer
-    file, colon, line = (group.grid.entry.instructions[index].source or "").rpartition(":")
-    if not colon or not line.isdecimal():
-        return False
-    found = _ALLOW.search(linecache.getline(file, int(line)))
-    return found is not None and rule.name in re.split(r"[\s,]+", found[1])
+def spread(what: str, first: int, end: int) -> str:
+    """Places from the first to the end, in words."""
+    return f"{what} {first:#x}" if end == first + 1 else f"{what}s {first:#x}..{end - 1:#x}"
 
 
 def _opcode(access: Access) -> str:
@@ -192,11 +335,17 @@ def _opcode(access: Access) -> str:
     return group.grid.entry.instructions[index].opcode
 
 
-def _text(access: Access) -> str:
-    group, index = access.issuer
+def _instruction(issuer: Issuer, lanes: str = "") -> str:
+    group, index = issuer
     instruction = group.grid.entry.instructions[index]
-    lanes = "" if access.lanes in (0, 0xFFFFFFFF) else f", lanes {access.lanes:#010x}"
     source = f", {instruction.source}" if instruction.source else ""
+    return f"{instruction.opcode} of {label(issuer)}{lanes}{source}"
+
+
+def _text(access: Access) -> str:
+    lanes = "" if access.lanes in (0, 0xFFFFFFFF) else f", lanes {access.lanes:#010x}"
     how = "writes" if access.is_write else "reads"
-    proxy = "async" if access.is_async else "generic"
-    return f"{instruction.opcode} of {label(access.issuer)}{lanes}{source}, which {how} through the {proxy} proxy"
+    proxy = "generic" if not access.is_async else "tensormap" if access.fence == MAPPED else "async"
+    tells = access.cause.tells if isinstance(access.cause, Cause) else None
+    end = f" and completes on the {tells}" if tells else ""
+    return f"{_instruction(access.issuer, lanes)}, which {how} through the {proxy} proxy{end}"

@@ -1,5 +1,7 @@
 """The sanitizer on small kernels: each race, whatever the schedule shows, beside a twin that is ordered."""
 
+import json
+import os
 import subprocess
 import sys
 import warnings
@@ -10,6 +12,8 @@ import pytest
 from emulator import EmulatorError, errors
 from emulator.__main__ import parse
 from emulator.sanitizer.follow import Sanitizer
+from emulator.sanitizer.report import RULES
+from emulator.sanitizer.waivers import in_source
 from tests.support.small_kernels import launch, module
 
 SCHEDULES = ["late", "eager", "random:1"]
@@ -303,6 +307,27 @@ CASES |= {
     ),
 }
 
+# Warp 1 frees what warp 0 has loaded. Nobody executes tcgen05.wait.
+NEVER_WAITS = (
+    ALLOC.format(group=1, meet="").replace("@%p2", "@!%p2")
+    + """
+    @!%p2 bra END; LOADED {use} mov.u32 %r8, %r6;
+END: bar.sync 0;
+""".replace("LOADED", LOAD_COLUMN)
+    + FREE.format(group=1).replace("@%p2", "@!%p2")
+)
+# Registers are paired by mov before the wait, as compilers do, then used.
+PAIRED = USED.replace(
+    "{wait} add.u32 %r6, %r5, 1;", "mov.b64 %rd6, {{%r5, %r5}}; {wait} mov.b64 {{%r6, %r7}}, %rd6; {use}"
+)
+PAIRED = PAIRED.replace("tcgen05.wait::ld.sync.aligned; st.shared", "{last} st.shared")
+CASES["what a mov has copied is used before tcgen05.wait::ld"] = (
+    "fragment",
+    PAIRED,
+    {"wait": "", "use": "add.u32 %r6, %r7, 1;", "last": WAIT_LOAD},
+    {"wait": WAIT_LOAD, "use": "add.u32 %r6, %r7, 1;", "last": ""},
+)
+
 # Each CTA has bytes copied and waits for them; behind a relaxed cluster barrier the other accesses them.
 BEHIND_A_COPY = (
     INIT.format(count=1)
@@ -321,8 +346,62 @@ CASES["a load behind a copy and a relaxed barrier"] = (
     "order",
     BEHIND_A_COPY,
     {"access": "ld.shared::cluster.b32 %r5, [%r4];"},
-    {"access": "st.shared::cluster.b32 [%r4], %tid;"},
+    {"access": ""},
 )
+
+
+# The other CTA arrives on the mbarrier that CTA 1 has initialised, or has bytes copied that complete on it.
+SET_UP = (
+    """
+    @%p1 mbarrier.init.shared.b64 [%r11], 1; {fence}
+    {arrive} barrier.cluster.wait.aligned; mapa.shared::cluster.u32 %r5, %r11, 1;
+    mapa.shared::cluster.u32 %r4, %r10, 1; setp.eq.u32 %p4, %rank, 1; @%p4 bra HEARS; {use} bra END;
+HEARS: @!%p1 bra END; {expect} W: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p9, [%r11], 0; @!%p9 bra W;
+END:
+"""
+    + MEET
+)
+PUBLISHED = "@%p1 fence.mbarrier_init.release.cluster;"
+CLUSTER_RELAXED, CLUSTER_RELEASE = "barrier.cluster.arrive.relaxed.aligned;", "barrier.cluster.arrive.aligned;"
+REMOTE_ARRIVAL = {"use": "@%p1 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r5];", "expect": ""}
+REMOTE_COPY = {
+    "use": "@%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r4], [%a0], 128, [%r5];",
+    "expect": "mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 128;",
+}
+CASES |= {
+    "a remote arrival behind a relaxed barrier": (
+        "initialisation",
+        SET_UP,
+        {"fence": "@%p1 fence.proxy.async.shared::cta;", "arrive": CLUSTER_RELAXED, **REMOTE_ARRIVAL},
+        {"fence": PUBLISHED, "arrive": CLUSTER_RELAXED, **REMOTE_ARRIVAL},
+    ),
+    "a remote arrival behind a fence before the initialisation": (
+        "initialisation",
+        PUBLISHED + SET_UP,
+        {"fence": "fence.proxy.async.shared::cta;", "arrive": CLUSTER_RELAXED, **REMOTE_ARRIVAL},
+        {"fence": "", "arrive": CLUSTER_RELEASE, **REMOTE_ARRIVAL},
+    ),
+    "a copy of the other CTA behind a relaxed barrier": (
+        "initialisation",
+        SET_UP,
+        {"fence": "@%p1 fence.proxy.async.shared::cta;", "arrive": CLUSTER_RELAXED, **REMOTE_COPY},
+        {"fence": PUBLISHED, "arrive": CLUSTER_RELAXED, **REMOTE_COPY},
+    ),
+    "a copy of the other CTA behind a barrier that releases": (
+        "initialisation",
+        SET_UP.replace("{fence}", "{fence} @%p1 bra FENCED; fence.proxy.async; FENCED:"),
+        {"fence": "", "arrive": "fence.acq_rel.cluster;" + CLUSTER_RELEASE, **REMOTE_COPY},
+        {"fence": "@%p1 fence.proxy.async.shared::cta;", "arrive": CLUSTER_RELEASE, **REMOTE_COPY},
+    ),
+    "a thread of the CTA that has not heard of the initialisation": (
+        "initialisation",
+        """@%p1 mbarrier.init.shared.b64 [%r11], 1; @%p1 fence.mbarrier_init.release.cluster; @%p2 bra MEETS;
+        mov.u32 %r4, 0; DELAY: add.u32 %r4, %r4, 1; setp.lt.u32 %p4, %r4, 9999; @%p4 bra DELAY; {edge}
+        setp.eq.u32 %p3, %tid, 32; @%p3 mbarrier.arrive.shared.b64 _, [%r11]; bra END; MEETS: {meets} END:""",
+        {"edge": "", "meets": ""},
+        {"edge": "bar.sync 0;", "meets": "bar.sync 0;"},
+    ),
+}
 
 
 def run(body, schedule, allowed=(), **options):
@@ -335,7 +414,7 @@ def run(body, schedule, allowed=(), **options):
 def options_of(body):
     if "STORES:" in body:
         return {"threads": 160}
-    return CLUSTER if "cluster.arrive.aligned" in body else {}
+    return CLUSTER if "cluster.wait.aligned" in body else {}
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -355,10 +434,41 @@ def test_an_ordered_twin_is_silent(name, schedule):
     run(body.format(**legal), schedule, **options_of(body))
 
 
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_use_is_the_wait_of_a_kernel_without_any(schedule):
+    """A rule of the emulator may be the first to report that there is none."""
+    run(NEVER_WAITS.format(use="add.u32 %r6, %r5, 1;"), schedule)
+    with pytest.raises(EmulatorError, match="columns"):
+        run(NEVER_WAITS.format(use=""), schedule)
+
+
+RELAXED_FROM_CLUSTER = FROM_CLUSTER.replace("acquire", "relaxed")
 NARROW = [
     {"arrive": TO_CLUSTER.replace(".release.cluster", ""), "wait": FROM_CLUSTER},
     {"arrive": TO_CLUSTER, "wait": ENDED},
+    {"arrive": "fence.acq_rel.cta;" + TO_CLUSTER.replace("release", "relaxed"), "wait": FROM_CLUSTER},
+    {"arrive": TO_CLUSTER, "wait": RELAXED_FROM_CLUSTER + "fence.acq_rel.cta;"},
 ]
+WIDE = [
+    {
+        "arrive": "fence.acq_rel.cluster; fence.acq_rel.cta;" + TO_CLUSTER.replace("release", "relaxed"),
+        "wait": FROM_CLUSTER,
+    },
+    {"arrive": TO_CLUSTER, "wait": RELAXED_FROM_CLUSTER + "fence.acq_rel.cta; fence.acq_rel.gpu;"},
+]
+
+
+@pytest.mark.parametrize("scopes", WIDE)
+def test_a_fence_for_other_ctas(monkeypatch, scopes):
+    """One of its own CTA beside it takes nothing away."""
+    monkeypatch.setenv("EMULATOR_LENIENT", "0")
+    run(PASSED_ON.format(**scopes), "late", **CLUSTER)
+
+
+def test_a_relaxed_cluster_barrier_behind_a_fence_of_the_cta():
+    with pytest.raises(EmulatorError, match="rule scope: nothing orders"), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EMULATOR_LENIENT", "0")
+        run(REMOTE.format(edge="fence.acq_rel.cta;" + MEET.replace("arrive", "arrive.relaxed")), "late", **CLUSTER)
 
 
 @pytest.mark.parametrize("scopes", NARROW)
@@ -378,13 +488,94 @@ def test_a_scope_without_the_other_cta_is_a_doubt(monkeypatch, scopes):
         run(PASSED_ON.format(**scopes), "late", **CLUSTER)
 
 
+def test_a_relaxed_word_of_a_completion_is_a_doubt(monkeypatch):
+    """A write that follows a copy which another CTA has seen complete."""
+    stores = BEHIND_A_COPY.format(access="st.shared::cluster.b32 [%r4], %tid;")
+    monkeypatch.setattr(errors, "_reported", set())
+    with pytest.warns(errors.OrderingWarning, match="sanitizer, rule completion: nothing orders") as found:
+        run(stores, "late", **CLUSTER)
+    assert len(found) == 1
+    monkeypatch.setenv("EMULATOR_LENIENT", "0")
+    run(stores, "late", ["completion@st.shared::cluster.b32"], **CLUSTER)
+    run(stores.replace("arrive.relaxed", "arrive.release"), "late", **CLUSTER)
+    with pytest.raises(EmulatorError, match="rule completion"):
+        run(stores, "late", **CLUSTER)
+
+
+SAME_WORD = "mov.u32 %r4, {value}; shr.u32 %r3, %tid, 4; mad.lo.u32 %r3, %r3, 4, %r10; {store} [%r3], %r4;"
+SAME_GLOBAL = "mov.u32 %r4, {value}; shr.u32 %r3, %tid, 4; mul.wide.u32 %rd1, %r3, 4; add.s64 %rd1, %a0, %rd1;"
+SAME_GLOBAL += "st.global.b32 [%rd1], %r4;"
+
+
+@pytest.mark.parametrize("body", [SAME_WORD.replace("{store}", "st.shared.b32"), SAME_GLOBAL])
+def test_lanes_that_store_to_one_word(body):
+    """Of different values any may stay; equal ones and stores with an order are legal."""
+    with pytest.raises(EmulatorError, match="rule lanes: nothing orders lanes 0 and 1 of"):
+        run(body.format(value="%tid"), "late", threads=32)
+    run(body.format(value="7"), "late", threads=32)
+    run(body.format(value="%tid"), "late", ["lanes"], threads=32)
+    run(SAME_WORD.format(value="%tid", store="st.relaxed.cta.shared.b32"), "late", threads=32)
+    run(".local .align 4 .b8 own[4]; cvta.local.u64 %rd1, own; st.b32 [%rd1], %tid;", "late", threads=32)
+
+
+def test_a_report_names_the_bytes_and_the_mbarrier():
+    """All bytes of both accesses that lie together, and on which mbarrier the copy completes."""
+    body = FILLED.format(wait=WAIT.format(name="W", phase=0), edge="")
+    with pytest.raises(EmulatorError, match=r"at shared offsets 0x404\.\.0x47f of CTA \(0, 0, 0\): the copy's bytes"):
+        run(body, "late")
+    body = INIT.format(count=1) + "@!%p1 bra DONE;" + LOAD + ENDED + "DONE: ld.shared.b32 %r5, [%r10+8];"
+    told = "which writes through the async proxy and completes on the mbarrier at shared offset 0xc00 of CTA"
+    with pytest.raises(EmulatorError, match=told) as error:
+        run(body, "late", threads=32)
+    assert "at shared offsets 0x408..0x40b of CTA (0, 0, 0)" in error.value.reason
+    with pytest.raises(EmulatorError, match=r"at columns? 0x0(\.\.0x\w+)? of CTA"):
+        run(FIVE_WARPS.format(arrive="", wait=""), "late", threads=160)
+
+
 def test_rules_that_are_waived_are_listed():
     """The rule is not reported; reports of others say that it is waived."""
     run(OTHER_WARP.format(edge=""), "late", ["threads"])
-    with pytest.raises(EmulatorError, match=r"rule lanes: .*(?s:.)*Allowed: threads, copy"):
+    with pytest.raises(EmulatorError, match=r"rule lanes: .*(?s:.)*Allowed: threads; copy"):
         run(OTHER_LANE.format(edge=""), "late", ["threads", "copy"])
     with pytest.raises(ValueError, match="'race' is no rule of the sanitizer: threads, lanes"):
         Sanitizer(["race"])
+
+
+def test_a_rule_that_an_opcode_waives(monkeypatch):
+    """Of one of the two accesses; of a scope or an order also of the arrival or the wait."""
+    run(OTHER_WARP.format(edge=""), "late", ["threads@ld.shared.b32"])
+    with pytest.raises(EmulatorError, match="rule threads"):
+        run(OTHER_WARP.format(edge=""), "late", ["threads@ld.shared.b64"])
+    run(
+        HANDED.format(store=STORE, arrive=RELAXED, wait=ENDED),
+        "late",
+        ["order@mbarrier.arrive.relaxed.cta.shared::cta.b64"],
+    )
+    monkeypatch.setenv("EMULATOR_LENIENT", "0")
+    arrival = TO_CLUSTER.replace(".release.cluster", "")
+    run(
+        PASSED_ON.format(arrive=arrival, wait=FROM_CLUSTER),
+        "late",
+        ["scope@mbarrier.arrive.shared::cluster.b64"],
+        **CLUSTER,
+    )
+    with pytest.raises(EmulatorError, match="rule scope"):
+        run(
+            PASSED_ON.format(arrive=arrival, wait=FROM_CLUSTER), "late", ["scope@mbarrier.arrive.shared.b64"], **CLUSTER
+        )
+
+
+def test_waivers_beside_instructions():
+    """A file whose kernels have no line information waives by the opcodes of its lines."""
+    line = 'arrive = ptx("@%p1 mbarrier.arrive.shared::cluster.b64 _, [$0];")'
+    found = in_source(f"x = 1\n{line}  # sanitizer: allow scope, order: it is over\n", "a/kernel.py", RULES)
+    assert [waiver.text for waiver in found] == [
+        f"{rule}@mbarrier.arrive.shared::cluster.b64" for rule in ("scope", "order")
+    ]
+    assert str(found[0]) == "scope@mbarrier.arrive.shared::cluster.b64 (kernel.py:2: it is over)"
+    for wrong in ("x = 1  # sanitizer: allow scope", "st.shared.b32  # sanitizer: allow race"):
+        with pytest.raises(ValueError, match="kernel.py:1|'race'"):
+            in_source(wrong.replace("st.", '"st.').replace("b32", 'b32"'), "kernel.py", RULES)
 
 
 def test_a_rule_that_a_source_line_waives(tmp_path):
@@ -397,6 +588,19 @@ def test_a_rule_that_a_source_line_waives(tmp_path):
         run(body.format(line=2), "late", declarations=declarations)
 
 
+def test_reports_of_a_log(monkeypatch, tmp_path):
+    """Launches go on; each pair of instructions is there once, a doubt too, without a warning."""
+    monkeypatch.setenv("EMULATOR_SANITIZE_LOG", str(tmp_path / "log"))
+    again = OTHER_LANE + "\nld.shared.b32 %r5, [%r4];"  # in two warps
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(PASSED_ON.format(**NARROW[0]), "late", **CLUSTER)
+        run(again.format(edge=""), "late")
+    found = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert [each["rule"] for each in found] == ["scope", "lanes", "lanes"]
+    assert {each["kernel"] for each in found} == {"k"} and len({each["text"] for each in found}) == 3
+
+
 def test_programs_are_followed():
     """With --sanitize, in workers too; without it a race is not looked for."""
     ptx = module(BEGIN + OTHER_WARP.format(edge=""), arguments=0)
@@ -405,14 +609,29 @@ def test_programs_are_followed():
     found = subprocess.run([*command, "--sanitize", "-c", program], capture_output=True, text=True)
     assert found.returncode == 1 and "sanitizer, rule threads: nothing orders" in found.stderr
     subprocess.run([*command, "-c", program], check=True)
-    subprocess.run([*command, "--sanitize", "--sanitize-allow", "lanes,threads", "-c", program], check=True)
+    waived = [*command, "--sanitize", "--sanitize-allow", "lanes,threads"]
+    first = {name: value for name, value in os.environ.items() if name != "EMULATOR_PROGRESS"}
+    found = subprocess.run([*waived, "-c", program], check=True, capture_output=True, text=True, env=first)
+    assert found.stderr == "sanitizer: rules that were allowed to be broken: lanes; threads\n"
+
+
+def test_schedules_that_are_followed():
+    """The others run as without the sanitizer."""
+    ptx = module(BEGIN + OTHER_WARP.format(edge=""), arguments=0)
+    program = f"import emulator; emulator.load_ptx({ptx!r})['k'].launch(4, 64, [], shared=4096)"
+    command = [sys.executable, "-m", "emulator", "--schedule", "late,eager", "--sanitize", "--sanitize-schedule"]
+    found = subprocess.run([*command, "eager", "-c", program], capture_output=True, text=True)
+    assert found.returncode == 1 and "schedule eager; it does not happen under late" in found.stderr
 
 
 @pytest.mark.parametrize(
     "options,words",
     [
         (["--sanitize-allow", "scope"], "give that, too"),
+        (["--sanitize-schedule", "late"], "give that, too"),
         (["--sanitize", "--sanitize-allow", "scope,race"], "'race' is no rule of the sanitizer"),
+        (["--sanitize", "--sanitize-allow", "scope@"], "'scope@' is no rule of the sanitizer"),
+        (["--sanitize", "--sanitize-schedule", "eager"], "--sanitize-schedule eager: launches run under late"),
     ],
 )
 def test_waivers_that_are_none(options, words, capsys):

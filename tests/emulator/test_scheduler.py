@@ -11,7 +11,7 @@ from emulator.execution import machine
 from emulator.execution.scheduler import Schedule
 from tests.support.small_kernels import launch, store
 
-SCHEDULES = ["late", "eager", "random:1", "random:2", "random:3"]
+SCHEDULES = ["late", "eager", "random:1", "random:2", "random:3", "last:1"]
 
 SETUP = """
     mov.u32 %r10, smem; add.u32 %r11, %r10, 3072; setp.ne.u32 %p1, %tid, 0; @%p1 bra READY;
@@ -35,8 +35,9 @@ def aligned(count, dtype=np.uint32):
 
 def test_schedule_names():
     assert Schedule.parse("late") == Schedule("late") and Schedule.parse("random:12") == Schedule("random", 12)
-    for text in ("", "lazy", "random", "random:", "random:x", "late:1"):
-        with pytest.raises(ValueError, match="eager, late or random:SEED"):
+    assert Schedule.parse("last:3") == Schedule("last", 3)
+    for text in ("", "lazy", "random", "random:", "random:x", "late:1", "last"):
+        with pytest.raises(ValueError, match="eager, late, random:SEED or last:SEED"):
             Schedule.parse(text)
 
 
@@ -76,6 +77,22 @@ def test_a_load_that_nobody_waits_for_is_late():
     assert lanes(body, source, schedule="late") == [0xFFFFFFFF] * 32
     results = {tuple(lanes(body, source, schedule=f"random:{seed}")) for seed in range(8)}
     assert len(results) > 1
+
+
+def test_copies_last_and_warps_in_any_order():
+    """A copy is as late as can be, however the warps take turns."""
+    source = aligned(64)
+    source[:] = np.arange(64)
+    body = SETUP + BULK + "bar.sync 0; and.b32 %r4, %tid, 31; setp.ne.u32 %p2, %r4, 0; @%p2 bra OTHERS;"
+    body += "shr.u32 %r4, %tid, 5; ld.shared.b32 %r2, [%r10]; atom.shared.exch.b32 %r1, [%r10+512], %r4;"
+    body += "and.b32 %r1, %r1, %r2; OTHERS:" + WAIT.format(n=0, place="%r11", parity=0)
+    for kind, least in (("late", 1), ("last", 4), ("random", 4)):
+        found = [
+            lanes(body, source, schedule=f"{kind}:{seed}" if kind != "late" else kind, threads=128)[::32]
+            for seed in range(20)
+        ]
+        assert len(set(map(tuple, found))) >= least
+        assert kind == "random" or all(0xFFFFFFFF in each for each in found)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -552,7 +569,7 @@ def test_a_pair_allocates_together(rank, schedule):
     out = np.zeros(3, np.uint32)
     launch(PAIR.format(rank=rank, delay=late, after=seen), out, grid=2, cluster=2, schedule=schedule)
     assert out[0] == out[2] == 32
-    assert out[1] == (0 if rank and schedule in ("late", "eager") else 32) or schedule.startswith("random")
+    assert out[1] == (0 if rank and schedule in ("late", "eager") else 32) or schedule.startswith(("random", "last"))
 
 
 def test_a_pair_allocates_once_both_have_started():

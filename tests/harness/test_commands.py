@@ -69,7 +69,7 @@ def test_a_module_from_a_path(tmp_path, monkeypatch):
 
 LAYERS = [
     {"dsl", "console", "modules", "interpreter", "timing", "messages", "confinement"},
-    {"results", "counts", "clocks", "plan_report", "cases", "shared_memory"},
+    {"results", "counts", "clocks", "plan_report", "cases", "shared_memory", "sanitizing"},
     {"outputs", "profiling"},
     {"judge", "runner"},
     {"devices", "worker"},

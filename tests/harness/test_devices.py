@@ -8,10 +8,10 @@ from unittest.mock import MagicMock
 import pytest
 import torch
 
-from harness import devices, judge, restart
+from harness import devices, judge, restart, sanitizing
 from harness.devices import B200, DEVICES, EMULATOR, HOPPER, MODES, DeviceError, choose_device, has_b200
 from harness.modes import run_mode
-from harness.restart import RESTARTED, restart_under_emulator, without_schedule
+from harness.restart import RESTARTED, emulator_options, restart_under_emulator, without_options
 from harness.results import Result
 from harness.timing import Limits
 from task import GROUP_GEMM
@@ -74,18 +74,38 @@ def test_the_restart_keeps_arguments_and_happens_once(monkeypatch, capsys):
     assert environment["PYTHONPATH"] == f"{ROOT}{os.pathsep}/elsewhere"
     assert capsys.readouterr().err.count("\n") == 1
 
-    assert without_schedule(["test", "--schedule", "late", "--case", "3"]) == ["test", "--case", "3"]
-    assert without_schedule(["--schedule=late", "test"]) == ["test"]
+    given = ["--schedule", "late", "--sanitize", "--sanitize-allow=scope", "--sanitize-schedule", "late"]
+    assert without_options(["test", *given, "--case", "3"]) == ["test", "--case", "3"]
+    assert without_options(["--schedule=late", "test"]) == ["test"]
 
     monkeypatch.setenv(RESTARTED, environment[RESTARTED])
     with pytest.raises(DeviceError, match="another package of that name"):
         restart_under_emulator(None)
 
 
-def test_a_schedule_is_not_ignored_under_the_emulator():
-    run = run_eval("test", "--schedule", "late", EMULATOR="1")
+def test_the_sanitizer_of_a_restart(tmp_path):
+    """The submission's lines and the command line waive rules, by options of `python -m emulator`."""
+    file = tmp_path / "submission.py"
+    file.write_text('ptx("st.shared.b32 [$0], $1;", "r,r")  # sanitizer: allow order: for a reason\n')
+    sanitizer = sanitizing.chosen(file, "scope,lanes", "late")
+    assert emulator_options("late,eager", sanitizer) == [
+        *("--schedule", "late,eager"),
+        *("--sanitize-allow", "scope,lanes,order@st.shared.b32", "--sanitize-schedule", "late", "--sanitize"),
+    ]
+    assert str(sanitizer).splitlines()[1:] == [
+        *("  allowed: scope", "  allowed: lanes", "  allowed: order@st.shared.b32 (submission.py:1: for a reason)"),
+    ]
+    assert emulator_options(None, sanitizing.chosen(ROOT / "task.py", None, None)) == ["--sanitize"]
+    assert emulator_options(None, None) == []
+    with pytest.raises(ValueError, match="'race' is no rule"):
+        sanitizing.chosen(file, "race", None)
+
+
+@pytest.mark.parametrize("option", ["--schedule late", "--sanitize"])
+def test_an_option_of_the_emulator_is_not_ignored_under_it(option):
+    run = run_eval("test", *option.split(), EMULATOR="1")
     assert run.returncode == 2
-    assert "give --schedule to python -m emulator" in run.stderr
+    assert f"give {option.split()[0]} to python -m emulator" in run.stderr
 
 
 @pytest.mark.parametrize(

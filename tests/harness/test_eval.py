@@ -47,6 +47,40 @@ def test_benchmark_on_the_emulator_prints_counts_and_no_times(tmp_path):
     assert run.stdout.endswith("1 passed, 0 failed\n")
 
 
+RACES = """
+import emulator
+import reference
+
+PTX = '''.version 8.8 .target sm_100a .address_size 64 .visible .entry k() {
+.reg .b32 %r<4>; .shared .align 4 .b8 words[256]; mov.u32 %r1, words; mad.lo.u32 %r2, %tid.x, 4, %r1;
+st.shared.b32 [%r2], %tid.x; ld.shared.b32 %r3, [%r1]; ret; }'''
+kernel = emulator.load_ptx(PTX)["k"]
+
+
+def custom_kernel(data):
+    kernel.launch(1, 64)
+    return reference.ref_kernel(data)
+"""
+WAIVED = """
+USED = "ld.shared.b32"  # sanitizer: allow threads, lanes: the word is not used
+"""
+
+
+def test_a_race_that_no_schedule_shows(tmp_path):
+    """--sanitize fails the case; a line of the submission that waives the rule is listed where it passes."""
+    specs = write_specs(tmp_path / "specs.txt", ["good"])
+    options = "--device", "emulator", "--submission", tmp_path / "submission.py"
+    (tmp_path / "submission.py").write_text(RACES)
+    assert run_eval("test", specs, *options).returncode == 0
+    run = run_eval("test", specs, *options, "--sanitize")
+    assert run.returncode == 112 and "sanitizer, rule lanes: nothing orders" in run.stdout
+    (tmp_path / "submission.py").write_text(RACES + WAIVED)
+    run = run_eval("test", specs, *options, "--sanitize")
+    assert run.returncode == 0 and "restarting on an emulated B200: python -m emulator --sanitize-allow" in run.stderr
+    waived = "@ld.shared.b32 (submission.py:15: the word is not used)\n"
+    assert run.stdout.endswith(f"  allowed: threads{waived}  allowed: lanes{waived}")
+
+
 LAUNCHES = """
 import emulator
 import reference
@@ -84,6 +118,9 @@ def test_a_clock_shows_modelled_times(tmp_path):
         (("benchmark", "--clock", "b201"), "chip profile 'b201': known are b200, h200"),
         (("test", "--clock", "b200", "--device", "emulator"), "it needs --device emulator and mode benchmark"),
         (("benchmark", "--clock", "b200", "--device", "emulator", "--schedule", "eager"), "takes no --schedule"),
+        (("benchmark", "--clock", "b200", "--device", "emulator", "--sanitize"), "no --sanitize"),
+        (("test", "--device", "emulator", "--sanitize-allow", "scope"), "--sanitize-allow is of --sanitize"),
+        (("test", "--device", "emulator", "--sanitize", "--sanitize-allow", "race"), "'race' is no rule"),
     ],
 )
 def test_clocks_that_are_refused(arguments, error):

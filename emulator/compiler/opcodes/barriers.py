@@ -79,11 +79,15 @@ BARRIERS = [
     ),
     ignored(r"fence\.(?:acquire|release)\.sync_restrict::shared::(?:cta|cluster)\.cluster"),
     called(r"fence\.mbarrier_init\.release\.cluster", "fences.mbarrier_init(g)", writes=0),
-    ignored(r"fence\.proxy\.(?:alias|async\.global)"),
-    called(r"fence\.proxy\.async(?:\.(?:shared::cta|shared::cluster))?", "fences.proxy_async(g)", writes=0),
+    ignored(r"fence\.proxy\.alias"),
+    called(
+        r"fence\.proxy\.async(?:\.(?P<space>shared::cta|shared::cluster|global))?",
+        "fences.proxy_async(g, {space})",
+        writes=0,
+    ),
     ignored(r"fence\.proxy\.async::generic\.(?:acquire|release)\.sync_restrict::shared::(?:cta|cluster)\.cluster"),
-    ignored(rf"fence\.proxy\.tensormap::generic\.acquire{_SCOPE}", "[] #"),
-    ignored(rf"fence\.proxy\.tensormap::generic\.release{_SCOPE}"),
+    called(rf"fence\.proxy\.tensormap::generic\.acquire{_SCOPE}", "fences.tensor_map(g, True)", writes=0, takes="[] #"),
+    called(rf"fence\.proxy\.tensormap::generic\.release{_SCOPE}", "fences.tensor_map(g, False)", writes=0),
 ]
 
 _OPERATION = struct.Struct("<2iq3iI")  # of the kernels (native/barriers.c)

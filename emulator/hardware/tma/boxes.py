@@ -128,6 +128,7 @@ def load_tile(
             nbytes = library().load_tile(tile, loads.address, shared.window, dst_offset, place, parts)
             if nbytes != REFUSED:
                 _observe(shared, "store", dst_offset, tile_bytes(tensor_map, rows), issuer)
+                _note(memory, "load", tensor_map, coords, rows, issuer)
                 return nbytes
     check_tile(tensor_map, coords, shared, dst_offset, "store", rows)
     _observe(shared, "store", dst_offset, tile_bytes(tensor_map, rows), issuer)
@@ -214,6 +215,7 @@ def write_tile(
             parts = GATHERED_ROWS if rows else 1
             nbytes = library().write_tile(tile, stores.address, coordinates(coords), parts, box)
             if nbytes != REFUSED:
+                _note(memory, "store", tensor_map, coords, rows, issuer)
                 return nbytes
     nbytes, whole = 0, np.ctypeslib.as_array(box).reshape(_shape(tensor_map, rows))
     for part, place in _parts(coords, rows):
@@ -242,6 +244,17 @@ def _observe(shared: SharedMemory, kind: str, offset: int, nbytes: int, issuer: 
         shared.observer(kind, "async", offset, (nbytes,), (1,), issuer)
 
 
+def _note(
+    memory: GlobalMemory, kind: str, tensor_map: TensorMap, coords: Sequence[int], rows: bool, issuer: Issuer | None
+) -> None:
+    """Reports what a copy moves inside of the tensor to the memory's observer."""
+    if memory.observer is not None:
+        for _, place in _parts(coords, rows):
+            clip = _clip(tensor_map, place)
+            if 0 not in clip.shape:
+                memory.observer(kind, "async", clip.address, clip.shape, clip.strides, issuer)
+
+
 def _places(tensor_map: TensorMap, offset: int, rows: bool) -> tuple[int, np.ndarray]:
     inner = tensor_map.inner_bytes
     return places(offset, tile_bytes(tensor_map, rows) // inner, inner, tensor_map.swizzle, tensor_map.atom)
@@ -260,6 +273,7 @@ def load_bulk(
             copied = library().load_bulk(loads.address, shared.window, address, dst_offset, nbytes)
             if copied != REFUSED:
                 _observe(shared, "store", dst_offset, nbytes, issuer)
+                memory.note("load", "async", address, (nbytes,), (1,), issuer)
                 return nbytes
     check_bulk(memory, address, shared, dst_offset, nbytes, "store")
     if nbytes:
@@ -300,6 +314,7 @@ def write_bulk(
     if byte_mask is None and reduction is None:
         stores = memory.counted_stores(address)
         if stores is not None and library().write_bulk(stores.address, address, data, len(data)) != REFUSED:
+            memory.note("store", "async", address, (len(data),), (1,), issuer)
             return len(data)
     written = np.ctypeslib.as_array(data)
     if byte_mask is not None:

@@ -1,0 +1,102 @@
+"""Follows accesses to the shared memory of a cluster's CTAs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from emulator.sanitizer.clocks import FULL, LANES, Cause, lanes_of
+from emulator.sanitizer.history import Access, View
+from emulator.sanitizer.orders import is_strong
+from emulator.sanitizer.report import spread
+from emulator.sanitizer.scene import Scene, opcode, running_lanes
+from emulator.sanitizer.shadow import Shadow
+
+if TYPE_CHECKING:
+    from emulator.hardware.cluster import Cta
+    from emulator.hardware.warp import Issuer, Warp
+
+
+class Accesses:
+    """Accesses as whom, and checked as what whoever makes them knows."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._agents, self._warps, self._reporter = scene.agents, scene.warps, scene.reporter
+        self._known: dict[tuple, Access] = {}
+
+    def access(
+        self,
+        cta: Cta,
+        shadow: Shadow,
+        kind: str,
+        proxy: str,
+        place: int | np.ndarray,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        issuer: Issuer | None,
+    ) -> None:
+        """The observer of a CTA's shared memory."""
+        assert issuer is not None  # every access of a launch has one
+        running = cta.machine.running
+        width, lanes = shape[0], None
+        if isinstance(place, np.ndarray) and proxy == "generic":
+            place = (place & 0xFFFFFF).astype(np.int64)
+        if running is not None and running.cause is not None:
+            access, views = self._of_operation(running.cause, cta, kind, proxy, place)
+            mask = running.cause.mask if access.lanes else 0
+        else:
+            warp = issuer[0].warp
+            mask = running_lanes(warp)
+            if isinstance(place, np.ndarray) and mask == FULL and len(place) < LANES:
+                mask = (1 << len(place)) - 1  # the rows of ldmatrix and stmatrix
+            access = self._of_warp(warp, mask, kind, issuer)
+            views = [View(None, part, clock) for part, clock in self._warps[warp].parts(mask)]
+        if isinstance(place, np.ndarray) and mask and len(place) == mask.bit_count():
+            lanes = np.array(lanes_of(mask), np.uint8)
+            if len(views) > 1:
+                views = [View((view.lanes >> lanes.astype(np.int64) & 1).astype(bool), *view[1:]) for view in views]
+        for conflict in shadow.access(access, place, width, lanes, views):
+            self._reporter.report(conflict, access, f"{spread('shared offset', *conflict.place)} of {cta.label}")
+
+    def stored(self, mask: int, addresses: np.ndarray, values: np.ndarray, issuer: Issuer) -> None:
+        """As `Causes.stored`: lanes that store different values to the same bytes are not ordered."""
+        lanes = np.array(lanes_of(mask))
+        order = lanes[np.argsort(addresses[lanes], kind="stable")]
+        places, stored = addresses[order], values[:, order]
+        same = places[1:] == places[:-1]
+        if not same.any() or is_strong(opcode(issuer)):
+            return
+        clash = same & (stored[:, 1:] != stored[:, :-1]).any(axis=0)
+        if clash.any():
+            first = int(clash.argmax())
+            pair = (int(order[first]), int(order[first + 1]))
+            self._reporter.report_clash(issuer, pair, int(places[first]))
+
+    def _of_warp(self, warp: Warp, mask: int, kind: str, issuer: Issuer) -> Access:
+        clock = self._warps[warp]
+        clock.changes += 1
+        strong = is_strong(issuer[0].grid.entry.instructions[issuer[1]].opcode)
+        return Access(clock.base, clock.now, mask, kind == "store", False, strong, issuer)
+
+    def _of_operation(
+        self, cause: Cause, cta: Cta, kind: str, proxy: str, place: int | np.ndarray
+    ) -> tuple[Access, list[View]]:
+        issuer, channel, count, mask = cause.issuer, cause.channel, cause.count, 0
+        opcode = issuer[0].grid.entry.instructions[issuer[1]].opcode
+        if channel is None:
+            first = int(place[0]) if isinstance(place, np.ndarray) else place
+            channel = self._agents.channel(("place", cta.rank, first))
+            channel.count += 1
+            count = channel.count
+            self._agents.fit(cause.clock).set(channel.agent, count)
+        elif opcode.startswith("cp.async.c"):
+            mask = cause.mask
+        key = channel.agent, count, issuer[1], kind
+        access = self._known.get(key)
+        if access is None or access.issuer[0].warp is not issuer[0].warp:
+            is_async = proxy == "async"
+            access = Access(channel.agent, count, mask, kind == "store", is_async, is_strong(opcode), issuer)
+            access.cause = cause
+            self._known[key] = access
+        return access, [View(None, 0, self._agents.fit(cause.clock))]

@@ -1,0 +1,192 @@
+"""Follows barriers and words: what those know who have arrived on them, or stored them, and who learns it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from emulator.hardware.barriers import ClusterBarrier
+from emulator.sanitizer.clocks import FENCED, FENCED_GLOBAL, KNOWN, OF_CLUSTER, OF_CTA, OF_DEVICE, UNSCOPED, Clock
+from emulator.sanitizer.orders import is_of_device, is_wide
+from emulator.sanitizer.report import SCOPE
+from emulator.sanitizer.scene import Scene, is_global, opcode, running, running_lanes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from emulator.hardware.async_operations import AsyncOperation
+    from emulator.hardware.mbarriers import MBarrier
+    from emulator.hardware.warp import Issuer, Warp
+
+_FENCED_BY = {
+    None: (FENCED, FENCED_GLOBAL),
+    "global": (FENCED_GLOBAL,),
+    "shared::cta": (FENCED,),
+    "shared::cluster": (FENCED,),
+}
+"""State space of fence.proxy.async -> rows of a clock."""
+KEPT = 32  # uses of a barrier for which a warp may still wait
+
+_Source = tuple[int | None, bool]
+"""Who has arrived: threads of a CTA of this rank, with a scope that is wider than the CTA; None: an operation."""
+_OPERATION: _Source = None, True
+_SCOPES = {"cta": OF_CTA, "cluster": OF_CLUSTER}
+
+
+class _MbarrierState:
+    """What those knew who have arrived on an mbarrier."""
+
+    def __init__(self, phase: int) -> None:
+        self.clocks: dict[_Source, Clock] = {}  # in this phase
+        self.over: dict[_Source, Clock] = {}  # in those that are over
+        self.phase = phase
+
+
+def _add(clocks: dict[_Source, Clock], source: _Source, clock: Clock) -> None:
+    if source in clocks:
+        clocks[source].join(clock)
+    else:
+        clocks[source] = clock.copy()
+
+
+class Barriers:
+    """The barriers of a cluster, and the words that order."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene, self._warps = scene, scene.warps
+        self._mbarriers: dict[MBarrier, _MbarrierState] = {}
+        self._uses: dict[object, dict[int, Clock]] = {}
+        self._words: dict[int, dict[_Source, Clock]] = {}
+        self._seen: dict[tuple[Warp, int], tuple[int, int]] = {}  # words of global memory: (version, lanes)
+
+    def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
+        """As `Causes.heard`."""
+        clocks, by_thread = self._state(barrier).clocks, opcode(issuer).startswith("mbarrier.arrive")
+        if running is not None and running.cause is not None:
+            running.cause.tells = None if by_thread else barrier.name
+            _add(clocks, self._source(issuer) if by_thread else _OPERATION, running.cause.clock)
+        elif by_thread:
+            self._tell(clocks, issuer, running_lanes(issuer[0].warp))
+        else:
+            _add(clocks, _OPERATION, self._released(issuer, running_lanes(issuer[0].warp)))
+
+    def passed(self, barrier: MBarrier, warp: Warp) -> None:
+        """As `Causes.passed`."""
+        self._learn(running(warp), running_lanes(warp), self._state(barrier).over)
+
+    def _source(self, issuer: Issuer) -> _Source:
+        """Threads; where scopes are waived, as if they were an operation."""
+        if self._scene.reporter.allows(SCOPE, issuer):
+            return _OPERATION
+        return issuer[0].cta.rank, is_wide(opcode(issuer))
+
+    def _first_row(self, issuer: Issuer, source: _Source) -> int:
+        """Of a clock that somebody has released, the first row that a waiting or loading instruction learns."""
+        (rank, wide), scene = source, self._scene
+        if rank is None or rank == issuer[0].cta.rank or not scene.reporter.follows_scopes(scene.kernel):
+            return KNOWN
+        return KNOWN if wide and is_wide(opcode(issuer)) or scene.reporter.allows(SCOPE, issuer) else UNSCOPED
+
+    def _state(self, barrier: MBarrier) -> _MbarrierState:
+        state = self._mbarriers.get(barrier)
+        if state is None:
+            state = self._mbarriers[barrier] = _MbarrierState(barrier.phase)
+        if barrier.phase > state.phase:
+            for source, clock in state.clocks.items():
+                _add(state.over, source, clock)
+            state.clocks, state.phase = {}, barrier.phase
+        return state
+
+    def _released(self, issuer: Issuer, mask: int, scope: int = OF_CTA) -> Clock:
+        """What lanes release by an instruction. scope: of a fence that stands in for its order."""
+        clock = self._warps[issuer[0].warp]
+        return clock.release(mask) if self._scene.releases(issuer) else clock.release_relaxed(mask, scope)
+
+    def _tell(self, clocks: dict[_Source, Clock], issuer: Issuer, mask: int) -> None:
+        """Lanes release by an instruction."""
+        source = self._source(issuer)
+        if source[1] and not self._scene.releases(issuer) and self._warps[issuer[0].warp].has_narrow_fence(mask):
+            _add(clocks, (issuer[0].cta.rank, False), self._released(issuer, mask))
+            _add(clocks, source, self._released(issuer, mask, OF_CLUSTER))
+        else:
+            _add(clocks, source, self._released(issuer, mask))
+
+    def _learner(self, issuer: Issuer, needed: int) -> Callable[[int, Clock, int], None]:
+        """What makes lanes acquire by an instruction. needed: the scope of a fence that stands in for its order."""
+        of = self._warps[issuer[0].warp]
+        return of.acquire if self._scene.learns(issuer) else partial(of.hear, needed=needed)
+
+    def _learn(self, issuer: Issuer, mask: int, clocks: dict[_Source, Clock]) -> None:
+        """Lanes acquire by an instruction."""
+        for source, clock in clocks.items():
+            learn = self._learner(issuer, OF_CTA if source[0] in (None, issuer[0].cta.rank) else OF_CLUSTER)
+            learn(mask, clock, self._first_row(issuer, source))
+
+    def arrived(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
+        """As `Causes.arrived`."""
+        uses = self._uses.setdefault(barrier, {})
+        scope = OF_CLUSTER if isinstance(barrier, ClusterBarrier) else OF_CTA
+        clock = self._released(running(warp), mask, scope)
+        if generation in uses:
+            uses[generation].join(clock)
+        else:
+            uses[generation] = clock
+            uses.pop(generation - KEPT, None)
+
+    def met(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
+        """As `Causes.met`."""
+        clock = self._uses.get(barrier, {}).get(generation)
+        if clock is not None:
+            self._warps[warp].acquire(mask, clock)
+
+    def joined(self, warp: Warp, mask: int) -> None:
+        """As `Causes.joined`."""
+        clock = self._warps[warp]
+        clock.acquire(mask, clock.release(mask))
+
+    def fenced(self, warp: Warp, space: str | None) -> None:
+        """As `Causes.fenced`."""
+        self._warps[warp].fence_proxy(running_lanes(warp), _FENCED_BY[space])
+
+    def fenced_maps(self, warp: Warp, acquires: bool) -> None:
+        """As `Causes.fenced_maps`."""
+        self._warps[warp].fence_maps(running_lanes(warp), acquires)
+
+    def fenced_threads(self, warp: Warp, scope: str) -> None:
+        """As `Causes.fenced_threads`."""
+        self._warps[warp].fence(running_lanes(warp), _SCOPES.get(scope, OF_DEVICE))
+
+    def told(self, warp: Warp, mask: int, key: int) -> None:
+        """As `Causes.told`."""
+        issuer = running(warp)
+        self._tell(self._words.setdefault(key, {}), issuer, mask)
+        if is_global(key):
+            clock = self._released(issuer, mask, OF_DEVICE)
+            self._scene.words.tell(self._scene, key, clock, is_of_device(opcode(issuer)))
+
+    def learned(self, warp: Warp, mask: int, key: int) -> None:
+        """As `Causes.learned`."""
+        issuer = running(warp)
+        self._learn(issuer, mask, self._words.get(key, {}))
+        if is_global(key):
+            self._learn_of_others(issuer, mask, key)
+
+    def _learn_of_others(self, issuer: Issuer, mask: int, key: int) -> None:
+        """Lanes learn from a word what other clusters have told, unless they have since anybody told more."""
+        scene, warp = self._scene, issuer[0].warp
+        words, version = scene.words, scene.words.version(key)
+        seen = self._seen.get((warp, key))
+        if not version or (seen is not None and seen[0] == version and not mask & ~seen[1]):
+            return
+        self._seen[warp, key] = version, mask
+        learn = self._learner(issuer, OF_DEVICE)
+        follows_scopes = scene.reporter.follows_scopes(scene.kernel)
+        for clock, row in words.told(scene, key, is_of_device(opcode(issuer)), follows_scopes):
+            learn(mask, clock, row)
+            words.learned(scene.home, clock)
+
+    def waited_for(self, warp: Warp, grid: int) -> None:
+        """As `Causes.waited_for`."""
+        clock = self._scene.words.end(grid).at_home(self._scene.home, self._scene.agents)
+        self._warps[warp].acquire(running_lanes(warp), clock)
+        self._scene.words.learned(self._scene.home, clock)

@@ -1,0 +1,123 @@
+"""The shadow of an allocation of global memory: who has accessed each byte last.
+
+Chunks of 16 bytes that are always accessed as a whole have one item, the others one for each byte. Tables are made of
+pages that the system gives when they are first touched.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from emulator.sanitizer.history import Cells, run_of
+
+if TYPE_CHECKING:
+    from emulator.hardware.allocations import Allocation
+
+CHUNK = 16  # bytes
+Box = tuple[tuple[int, ...], tuple[int, ...]]
+"""Shape and strides, in items."""
+
+
+class _Items(NamedTuple):
+    """As in `Cells`."""
+
+    writes: np.ndarray
+    reads: np.ndarray
+    writers: np.ndarray
+    readers: np.ndarray
+
+    @staticmethod
+    def of(count: int) -> _Items:
+        return _Items(*(np.zeros(count, kind) for kind in (np.int32, np.int32, np.uint8, np.uint8)))
+
+
+@lru_cache(maxsize=4096)
+def _in_chunks(shape: tuple[int, ...], strides: tuple[int, ...]) -> Box | None:
+    """A box of bytes as one of chunks; None if a row may begin or end inside of one."""
+    if shape[-1] % CHUNK or any(stride % CHUNK for n, stride in zip(shape[:-1], strides) if n > 1):
+        return None
+    return (*shape[:-1], shape[-1] // CHUNK), (*(stride // CHUNK for stride in strides[:-1]), 1)
+
+
+def _offsets(first: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+    """int64[shape]: the offset of each byte of a box."""
+    found = np.full((), first, np.int64)
+    for n, stride in zip(shape, strides):
+        found = found[..., None] + np.arange(n) * stride
+    return found
+
+
+class Tables:
+    """Of one allocation."""
+
+    def __init__(self, allocation: Allocation) -> None:
+        self.allocation = allocation
+        self.start, self.end = allocation.start, allocation.end
+        self._origin = allocation.start & -CHUNK
+        self._chunks = -(-(allocation.end - self._origin) // CHUNK)
+        self._whole = _Items.of(self._chunks)
+        self._split = np.zeros(self._chunks, bool)  # chunks that have items for their bytes
+        self._bytes: _Items | None = None  # once a chunk is split
+
+    def box(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Cells:
+        """The items of a box of bytes. strides: bytes."""
+        first = address - self._origin
+        chunks = None if first % CHUNK else _in_chunks(shape, strides)
+        if chunks is not None:
+            at, box = first // CHUNK, chunks
+            if self._bytes is None or not _boxed(self._split, at, box).any():
+                return self._boxes(self._whole, at, box, CHUNK)
+        self._divide(np.unique(_offsets(first, shape, strides) // CHUNK))
+        assert self._bytes is not None  # a chunk is split
+        return self._boxes(self._bytes, first, (shape, strides), 1)
+
+    def lanes(self, addresses: np.ndarray, width: int) -> Cells:
+        """The items of words of `width` bytes, a row for each. addresses: uint64[n], aligned."""
+        offsets = (addresses - np.uint64(self._origin)).view(np.int64)
+        if width % CHUNK == 0:
+            chunks = (offsets // CHUNK)[:, None] + np.arange(width // CHUNK)
+            if self._bytes is None or not self._split[chunks].any():
+                return Cells(*self._whole, chunks, partial(self._first, chunks, CHUNK))
+        else:
+            chunks = offsets // CHUNK
+        self._divide(np.unique(chunks))
+        assert self._bytes is not None  # a chunk is split
+        where = offsets[:, None] + np.arange(width)
+        return Cells(*self._bytes, where, partial(self._first, where, 1))
+
+    def _boxes(self, items: _Items, first: int, box: Box, grain: int) -> Cells:
+        writes, reads, writers, readers = [_boxed(table, first, box) for table in items]
+        return Cells(writes, reads, writers, readers, ..., partial(self._first_of, first, box[1], grain))
+
+    def _first(self, where: np.ndarray, grain: int, bad: np.ndarray) -> tuple[int, int]:
+        return self._run(np.broadcast_to(where, bad.shape)[bad], grain)
+
+    def _first_of(self, first: int, strides: tuple[int, ...], grain: int, bad: np.ndarray) -> tuple[int, int]:
+        items = np.asarray(sum(index * stride for index, stride in zip(np.nonzero(bad), strides)))
+        return self._run(first + items, grain)
+
+    def _run(self, items: np.ndarray, grain: int) -> tuple[int, int]:
+        first, end = run_of(items, grain)
+        return first + self._origin - self.start, end + self._origin - self.start
+
+    def _divide(self, chunks: np.ndarray) -> None:
+        """The chunks have items for their bytes from now on."""
+        if self._bytes is None:
+            self._bytes = _Items.of(self._chunks * CHUNK)
+        new = chunks[~self._split[chunks]]
+        if len(new):
+            for by_byte, whole in zip(self._bytes, self._whole):
+                by_byte.reshape(-1, CHUNK)[new] = whole[new, None]
+            self._split[new] = True
+
+
+def _boxed(table: np.ndarray, first: int, box: Box) -> np.ndarray:
+    """The items of a box, a view. first: index of the item where it begins."""
+    shape, strides = box
+    if len(shape) == 1:
+        return table[first : first + shape[0]]
+    size = table.itemsize
+    return np.ndarray(shape, table.dtype, table, first * size, tuple([stride * size for stride in strides]))

@@ -1,0 +1,300 @@
+"""Accesses by item of a memory: the last write, and the reads and atomics since; what a later one is not behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from emulator.sanitizer.clocks import ANYWAY, FENCED, KNOWN, LANES, UNSCOPED, lanes_of
+
+if TYPE_CHECKING:
+    from emulator.hardware.warp import Issuer
+    from emulator.sanitizer.clocks import Cause, Clock, Home
+
+ALL = 255  # in place of a lane: each of the access's
+CTA, CLUSTER, GRID = range(3)
+"""How far the scope of a strong access reaches."""
+Lanes = np.ndarray | None
+
+
+class Access:
+    """An access: by whom, at which count, through which proxy."""
+
+    __slots__ = (
+        *("agent", "cause", "count", "fence", "is_async", "is_strong", "is_write", "issuer", "lanes", "listed"),
+        *("home", "number", "reach"),
+    )
+
+    def __init__(
+        self,
+        agent: int,
+        count: int,
+        lanes: int,
+        is_write: bool,
+        is_async: bool,
+        is_strong: bool,
+        issuer: Issuer | Any,
+    ) -> None:
+        """agent: component of the first lane, or of an agent that is no lane. lanes: mask, 0 for no lane."""
+        self.agent, self.count, self.lanes = agent, count, lanes
+        self.is_write, self.is_async, self.is_strong, self.issuer = is_write, is_async, is_strong, issuer
+        self.listed = lanes_of(lanes)
+        self.cause: Cause | bool | None = None  # of an asynchronous operation
+        self.number = 0  # in the history
+        self.fence = FENCED  # of a clock, the row that has threads' writes which its proxy sees
+        self.home: Home | None = None  # the cluster, where accesses of several meet
+        self.reach = GRID  # of its scope, if it is strong
+
+    def is_of(self, other: Access) -> bool:
+        """Whether the same lanes of a warp, or the same other agent, make both."""
+        return self.agent == other.agent and self.home is other.home
+
+    def is_fenced(self, other: Access) -> bool:
+        """Whether the other's proxy sees this write behind a fence only."""
+        return other.is_async and not self.is_async
+
+
+class View(NamedTuple):
+    """As whom an access is checked: some of its lanes, or an asynchronous operation."""
+
+    rows: np.ndarray | None  # bool, by place: the places of these lanes; None: all
+    lanes: int  # mask, 0 for an operation
+    clock: Clock
+    row: int = KNOWN  # of the clock, that an order needs
+
+
+class Conflict(NamedTuple):
+    """An earlier access that is not ordered before a later one."""
+
+    before: Access
+    missing: int | None  # what more would order it: a row of `Clock`; None: none of them
+    place: tuple[int, int]  # offsets of bytes of both that lie together: the first, and behind the last
+    same_warp: bool
+
+
+class Cells(NamedTuple):
+    """Tables of a memory's items, and the items that an access touches."""
+
+    writes: np.ndarray  # number of an access; 0: none
+    reads: np.ndarray  # number of a set of accesses; 0: the empty one
+    writers: np.ndarray  # lane of the write, or ALL
+    readers: np.ndarray  # lane of the last read, or ALL
+    where: Any  # an index of each of them
+    place: Callable[[np.ndarray], tuple[int, int]]  # of bool items, where the first are that are set: `run_of`
+
+
+class History:
+    """Accesses to one memory, or to several whose items may be accessed by the same agents."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        """limit: reads of an item that are kept."""
+        self._limit = limit
+        self._has_strong_writes = False
+        self._accesses: list[Access | None] = [None]
+        self._sets: list[tuple[Access, ...]] = [()]
+        self._numbers: dict[tuple[Access, ...], int] = {(): 0}
+
+    def access(
+        self, access: Access, cells: Cells, lanes: Lanes, views: list[View], records: bool = True
+    ) -> list[Conflict]:
+        """Records an access. Returns the earlier ones that conflict with it and are not ordered before it.
+
+        lanes: uint8[n] for places by lane. views: who accesses. records: False checks only.
+        """
+        if not access.number:
+            access.number = len(self._accesses)
+            self._accesses.append(access)
+        where = cells.where
+        writes = cells.writes[where]
+        found: list[Conflict] = []
+        for view in views:
+            found += self._check_writes(access, writes, cells, lanes, view)
+            if access.is_write or self._has_strong_writes:
+                found += self._check_reads(access, cells, lanes, view)
+        lane = access.listed[0] if len(access.listed) == 1 else ALL
+        by_place = lane if lanes is None else lanes[:, None]
+        if not records:
+            pass
+        elif access.is_write and not access.is_strong:
+            cells.writes[where] = access.number
+            if access.lanes:
+                cells.writers[where] = by_place
+            cells.reads[where] = 0
+        else:  # strong writes race with others than the write before them: they stay beside that
+            self._has_strong_writes |= access.is_write
+            self._read(access, cells, by_place, views)
+        return found
+
+    def _check_writes(
+        self, access: Access, writes: np.ndarray, cells: Cells, lanes: Lanes, view: View
+    ) -> Iterator[Conflict]:
+        ids = writes if view.rows is None else writes[view.rows]
+        for number in distinct_in(ids):
+            before = self._accesses[number] if number else None
+            if before is None or _are_strong(before, access):
+                continue
+            needs_fence = before.is_fenced(access)
+            if _is_ordered(before, access, view, needs_fence):
+                continue
+            yield from _conflicts(
+                before, access, writes == number, cells, cells.writers[cells.where], lanes, view, needs_fence
+            )
+
+    def _check_reads(self, access: Access, cells: Cells, lanes: Lanes, view: View) -> Iterator[Conflict]:
+        reads = cells.reads[cells.where]
+        ids = reads if view.rows is None else reads[view.rows]
+        for number in distinct_in(ids):
+            members = self._sets[number]
+            for before in members:
+                if not (before.is_write or access.is_write) or _are_strong(before, access):
+                    continue
+                needs_fence = before.is_write and before.is_fenced(access)
+                if _is_ordered(before, access, view, needs_fence):
+                    continue
+                readers = cells.readers[cells.where]
+                if before is not members[-1]:  # which lanes have read which bytes is forgotten
+                    if before.is_of(access):
+                        continue
+                    readers = np.full_like(readers, ALL)
+                yield from _conflicts(before, access, reads == number, cells, readers, lanes, view, needs_fence)
+
+    def _read(self, access: Access, cells: Cells, by_place: int | np.ndarray, views: list[View]) -> None:
+        table, where = cells.reads, cells.where
+        reads = table[where]
+        distinct = distinct_in(reads)
+        if len(distinct) == 1:
+            number = self._with(int(distinct[0]), access, views)
+            if number != distinct[0]:
+                table[where] = number
+        else:
+            after = reads.copy()
+            for number in distinct:
+                after[reads == number] = self._with(int(number), access, views)
+            table[where] = after
+        if access.lanes:
+            cells.readers[where] = by_place
+
+    def _with(self, number: int, access: Access, views: list[View]) -> int:
+        members = self._sets[number]
+        if members and members[-1] is access:
+            return number
+        kept = tuple(
+            before
+            for before in members
+            if before is not access
+            and (
+                (before.is_write and not access.is_write)
+                or not (
+                    (before.is_of(access) and not before.lanes & ~access.lanes)
+                    or all(_is_ordered(before, access, view, False) for view in views)
+                )
+            )
+        )
+        found = (*kept, access)
+        if self._limit is not None:
+            found = found[-self._limit :]
+        known = self._numbers.get(found)
+        if known is None:
+            known = self._numbers[found] = len(self._sets)
+            self._sets.append(found)
+        return known
+
+
+def distinct_in(numbers: np.ndarray) -> list[int]:
+    flat = numbers.reshape(-1)
+    if not len(flat):
+        return []
+    first = flat[0]
+    if (flat == first).all():
+        return [int(first)]
+    return np.unique(flat).tolist()
+
+
+def run_of(items: np.ndarray, grain: int) -> tuple[int, int]:
+    """The first items that lie together, as offsets: (first, end). grain: bytes of an item."""
+    numbers = np.unique(items)
+    gaps = np.flatnonzero(np.diff(numbers) != 1)
+    last = numbers[gaps[0]] if len(gaps) else numbers[-1]
+    return int(numbers[0]) * grain, (int(last) + 1) * grain
+
+
+def _column(rows: np.ndarray, like: np.ndarray) -> np.ndarray:
+    return rows[:, None] if like.ndim == 2 else rows
+
+
+def _is_known(before: Access, table: np.ndarray) -> bool:
+    """Whether all that took part in an access are known."""
+    if not before.lanes:
+        return bool(table[before.agent] >= before.count)
+    known = table[before.agent : before.agent + LANES] >= before.count
+    return bool(known.all()) or all(known[lane] for lane in before.listed)
+
+
+def _are_strong(before: Access, access: Access) -> bool:
+    """Whether two accesses are morally strong (PTX ISA, "Morally Strong Operations")."""
+    if not (before.is_strong and access.is_strong):
+        return False
+    one, other = before.home, access.home
+    return one is other or (before.reach == GRID and access.reach == GRID)
+
+
+def _is_ordered(before: Access, access: Access, view: View, needs_fence: bool) -> bool:
+    """Whether all that took part in an access are known, and what they have written is visible."""
+    if not _is_known(before, _counts(before, access, view, view.row)):
+        return False
+    return not needs_fence or _is_known(before, _counts(before, access, view, access.fence))
+
+
+def _counts(before: Access, access: Access, view: View, row: int) -> np.ndarray:
+    """A row of what is known of those who have made an earlier access."""
+    if before.home is access.home:
+        return view.clock.row(row)
+    assert before.home is not None  # where accesses of several clusters meet each has one
+    return view.clock.of(before.home, row)
+
+
+def _conflicts(
+    before: Access,
+    access: Access,
+    at: np.ndarray,
+    cells: Cells,
+    of_before: np.ndarray,
+    lanes: Lanes,
+    view: View,
+    needs_fence: bool,
+) -> Iterator[Conflict]:
+    """The conflict of two accesses, if there is one. at: bool, the items of both. of_before: the lane of each."""
+    if view.rows is not None:
+        at = at & _column(view.rows, at)
+    bad = at & _unknown(before, view, view.row, of_before, lanes, access)
+    missing: int | None = None
+    if bad.any():
+        for row in (UNSCOPED, ANYWAY):
+            if missing is None and not (bad & _unknown(before, view, row, of_before, lanes, access)).any():
+                missing = row
+    elif needs_fence:
+        missing, bad = access.fence, at & _unknown(before, view, access.fence, of_before, lanes, access)
+    if bad.any():
+        yield Conflict(before, missing, cells.place(bad), before.is_of(access))
+
+
+def _unknown(before: Access, view: View, row: int, of_before: np.ndarray, lanes: Lanes, access: Access) -> np.ndarray:
+    """Whether an access is not known, by item. row: of the clock. of_before: the access's lane."""
+    table = _counts(before, access, view, row)
+    if not before.lanes:
+        return np.full_like(of_before, table[before.agent] < before.count, bool)
+    known = table[before.agent : before.agent + LANES] >= before.count
+    own = before.is_of(access) and bool(view.lanes)
+    everybody = all(known[lane] for lane in before.listed)
+    if own:  # a lane knows what it has done itself
+        everybody = everybody or not view.lanes & ~before.lanes
+    by_lane = np.append(known, np.zeros(ALL + 1 - LANES, bool))
+    by_lane[ALL] = everybody
+    fine = by_lane[of_before]
+    if own and lanes is not None:
+        fine = fine | (of_before == lanes[:, None])
+    elif own and view.lanes.bit_count() == 1:
+        fine = fine | (of_before == view.lanes.bit_length() - 1)
+    return ~fine

@@ -1,0 +1,35 @@
+"""The emulator's sanitizer for a submission: what its file and the command line waive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from emulator.sanitizer.waivers import Waiver
+
+
+@dataclass(frozen=True)
+class Sanitizer:
+    """The emulator's sanitizer as a command asks for it."""
+
+    waivers: tuple[Waiver, ...]
+    schedules: str | None  # under which launches are followed, by commas; None: under all
+
+    def __str__(self) -> str:
+        waived = "".join(f"\n  allowed: {waiver}" for waiver in self.waivers)
+        under = f" under {self.schedules}" if self.schedules else ""
+        return f"sanitizer: accesses were checked against the order of events{under}{waived}"
+
+
+def chosen(submission: Path, allowed: str | None, schedules: str | None) -> Sanitizer:
+    """The sanitizer of a run. submission: its lines may waive rules. allowed: further rules, by commas. Raises
+    ValueError for a waiver that is none.
+    """
+    from emulator.sanitizer.report import RULES
+    from emulator.sanitizer.waivers import in_source, parse
+
+    named = [parse(text, RULES) for text in allowed.split(",")] if allowed else []
+    beside = in_source(submission.read_text(errors="replace"), str(submission), RULES)
+    return Sanitizer((*named, *beside), schedules)
