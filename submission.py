@@ -958,12 +958,12 @@ class Gemm:
         plan = self.plan
         return tmem_load_rows([source + i * plan.part_tokens for i in range(plan.products)], plan.epilogue_tokens)
 
-    def outputs(self, smem: Int32, results: list[list[Int32]], token: int, row: Int32) -> list[Int32]:
-        """C of one weight row per thread and `epilogue_tokens` tokens, by their sums, as fp32 bits.
+    def outputs(self, smem: Int32, sums: list[list[Int32]], token: int, row: Int32) -> list[Int32]:
+        """C of one weight row per thread and `epilogue_tokens` tokens, by their sums of each product, as fp32 bits.
 
         Split K adds the other ranks' sums; token is the first of the tokens, counted from the first of this rank.
         """
-        plan = self.plan
+        plan, results = self.plan, [list(values) for values in sums]
         for sender in range(plan.k_split - 1):
             for i, values in enumerate(results):
                 at = plan.at.weights + sender * plan.share_bytes + row * SUM_BYTES
