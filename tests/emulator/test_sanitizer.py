@@ -285,7 +285,21 @@ LOADED_FIRST = LOADED_FIRST.replace("ENDED", ENDED) + FREE.format(group=1)
 PAIR_FREED = MEET + ALLOC.format(group=2, meet=MEET) + "@!%p2 bra END; setp.eq.u32 %p4, %rank, 0; @%p4 bra END;"
 PAIR_FREED += LOAD_COLUMN + WAIT_LOAD + "END: bar.sync 0; {meet}" + FREE.format(group=2) + MEET
 
+# No tcgen05.wait::ld in all of the kernel: the load of warp 4 counts as complete when it is issued.
+USED_AT_ONCE = LOAD_COLUMN + "st.shared.b32 [%r2], %r5;"
+NEVER_WAITS = (
+    ALLOC.format(group=1, meet="")
+    + "setp.lt.u32 %p5, %tid, 128; @%p5 bra STORES; LOADED STORES: {meet}".replace("LOADED", USED_AT_ONCE)
+    + FREE.format(group=1)
+)
+
 CASES |= {
+    "columns are freed beside a load that nobody waits for": (
+        "tensor-memory",
+        NEVER_WAITS,
+        {"meet": ""},
+        {"meet": "bar.sync 0;"},
+    ),
     "a column is loaded before it is stored": (
         "tensor-memory",
         FIVE_WARPS,
