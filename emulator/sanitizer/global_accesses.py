@@ -11,6 +11,7 @@ from emulator.sanitizer.global_tables import Tables
 from emulator.sanitizer.history import Access, History, View
 from emulator.sanitizer.operations import slot
 from emulator.sanitizer.orders import is_strong, reach
+from emulator.sanitizer.report import spread
 from emulator.sanitizer.scene import Scene, remnant, running_lanes
 from emulator.sanitizer.words import Words
 
@@ -97,7 +98,7 @@ class GlobalAccesses:
 
     def _check(self, access: Access, tables: Tables, cells: Cells, lanes: np.ndarray | None, views: list[View]) -> None:
         for conflict in self._history.access(access, cells, lanes, views):
-            place = f"byte {conflict.place:#x} of {tables.allocation}"
+            place = f"{spread('byte', *conflict.place)} of {tables.allocation}"
             self._reporter.report(conflict, access, place, "global")
 
     def _of_warp(self, scene: Scene, warp: Warp, mask: int, kind: str, issuer: Issuer) -> Access:

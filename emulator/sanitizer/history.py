@@ -1,4 +1,4 @@
-"""Accesses by item of a memory, the last write and the reads since; those that a later one is not ordered behind."""
+"""Accesses by item of a memory: the last write, and the reads and atomics since; what a later one is not behind."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from emulator.sanitizer.clocks import ANYWAY, FENCED, KNOWN, LANES, UNSCOPED, lanes_of
 
 if TYPE_CHECKING:
+    from emulator.execution.replay import Step
     from emulator.hardware.warp import Issuer
     from emulator.sanitizer.clocks import Cause, Clock, Home
 
@@ -24,8 +25,11 @@ class Access:
 
     __slots__ = (
         *("agent", "cause", "count", "fence", "is_async", "is_strong", "is_write", "issuer", "lanes", "listed"),
-        *("home", "number", "reach"),
+        *("home", "number", "reach", "step"),
     )
+
+    now: Step | None = None
+    """The step that runs, where steps are followed (`races.py`)."""
 
     def __init__(
         self,
@@ -43,6 +47,7 @@ class Access:
         self.listed = lanes_of(lanes)
         self.cause: Cause | bool | None = None  # of an asynchronous operation
         self.number = 0  # in the history
+        self.step = Access.now
         self.fence = FENCED  # of a clock, the row that has threads' writes which its proxy sees
         self.home: Home | None = None  # the cluster, where accesses of several meet
         self.reach = GRID  # of its scope, if it is strong
@@ -70,7 +75,7 @@ class Conflict(NamedTuple):
 
     before: Access
     missing: int | None  # what more would order it: a row of `Clock`; None: none of them
-    place: int  # offset of a byte of both
+    place: tuple[int, int]  # offsets of bytes of both that lie together: the first, and behind the last
     same_warp: bool
 
 
@@ -82,7 +87,7 @@ class Cells(NamedTuple):
     writers: np.ndarray  # lane of the write, or ALL
     readers: np.ndarray  # lane of the last read, or ALL
     where: Any  # an index of each of them
-    place: Callable[[np.ndarray], int]  # of bool items, the offset of the first that is set
+    place: Callable[[np.ndarray], tuple[int, int]]  # of bool items, where the first are that are set: `run_of`
 
 
 class History:
@@ -91,6 +96,7 @@ class History:
     def __init__(self, limit: int | None = None) -> None:
         """limit: reads of an item that are kept."""
         self._limit = limit
+        self._has_strong_writes = False
         self._accesses: list[Access | None] = [None]
         self._sets: list[tuple[Access, ...]] = [()]
         self._numbers: dict[tuple[Access, ...], int] = {(): 0}
@@ -110,18 +116,19 @@ class History:
         found: list[Conflict] = []
         for view in views:
             found += self._check_writes(access, writes, cells, lanes, view)
-            if access.is_write:
+            if access.is_write or self._has_strong_writes:
                 found += self._check_reads(access, cells, lanes, view)
         lane = access.listed[0] if len(access.listed) == 1 else ALL
         by_place = lane if lanes is None else lanes[:, None]
         if not records:
             pass
-        elif access.is_write:
+        elif access.is_write and not access.is_strong:
             cells.writes[where] = access.number
             if access.lanes:
                 cells.writers[where] = by_place
             cells.reads[where] = 0
-        else:
+        else:  # strong writes race with others than the write before them: they stay beside that
+            self._has_strong_writes |= access.is_write
             self._read(access, cells, by_place, views)
         return found
 
@@ -134,7 +141,7 @@ class History:
             if before is None or _are_strong(before, access):
                 continue
             needs_fence = before.is_fenced(access)
-            if _is_known(before, _table(before, access, view, needs_fence)):
+            if _is_ordered(before, access, view, needs_fence):
                 continue
             yield from _conflicts(
                 before, access, writes == number, cells, cells.writers[cells.where], lanes, view, needs_fence
@@ -146,14 +153,17 @@ class History:
         for number in distinct_in(ids):
             members = self._sets[number]
             for before in members:
-                if _are_strong(before, access) or _is_known(before, _table(before, access, view, False)):
+                if not (before.is_write or access.is_write) or _are_strong(before, access):
+                    continue
+                needs_fence = before.is_write and before.is_fenced(access)
+                if _is_ordered(before, access, view, needs_fence):
                     continue
                 readers = cells.readers[cells.where]
                 if before is not members[-1]:  # which lanes have read which bytes is forgotten
                     if before.is_of(access):
                         continue
                     readers = np.full_like(readers, ALL)
-                yield from _conflicts(before, access, reads == number, cells, readers, lanes, view, False)
+                yield from _conflicts(before, access, reads == number, cells, readers, lanes, view, needs_fence)
 
     def _read(self, access: Access, cells: Cells, by_place: int | np.ndarray, views: list[View]) -> None:
         table, where = cells.reads, cells.where
@@ -179,8 +189,13 @@ class History:
             before
             for before in members
             if before is not access
-            and not (before.is_of(access) and not before.lanes & ~access.lanes)
-            and not all(_is_known(before, _table(before, access, view, False)) for view in views)
+            and (
+                (before.is_write and not access.is_write)
+                or not (
+                    (before.is_of(access) and not before.lanes & ~access.lanes)
+                    or all(_is_ordered(before, access, view, False) for view in views)
+                )
+            )
         )
         found = (*kept, access)
         if self._limit is not None:
@@ -200,6 +215,14 @@ def distinct_in(numbers: np.ndarray) -> list[int]:
     if (flat == first).all():
         return [int(first)]
     return np.unique(flat).tolist()
+
+
+def run_of(items: np.ndarray, grain: int) -> tuple[int, int]:
+    """The first items that lie together, as offsets: (first, end). grain: bytes of an item."""
+    numbers = np.unique(items)
+    gaps = np.flatnonzero(np.diff(numbers) != 1)
+    last = numbers[gaps[0]] if len(gaps) else numbers[-1]
+    return int(numbers[0]) * grain, (int(last) + 1) * grain
 
 
 def _column(rows: np.ndarray, like: np.ndarray) -> np.ndarray:
@@ -222,16 +245,11 @@ def _are_strong(before: Access, access: Access) -> bool:
     return one is other or (before.reach == GRID and access.reach == GRID)
 
 
-def _row(before: Access, access: Access, view: View) -> int:
-    """Of a clock, the row that the order of two accesses needs. A write can't overtake what an asynchronous operation
-    has done, once somebody has seen that it is complete: neither orders nor scopes behind that matter.
-    """
-    return ANYWAY if access.is_write and before.cause is not None else view.row
-
-
-def _table(before: Access, access: Access, view: View, needs_fence: bool) -> np.ndarray:
-    """By agent, up to which count the accesses of those who have made an earlier one are ordered."""
-    return _counts(before, access, view, access.fence if needs_fence else _row(before, access, view))
+def _is_ordered(before: Access, access: Access, view: View, needs_fence: bool) -> bool:
+    """Whether all that took part in an access are known, and what they have written is visible."""
+    if not _is_known(before, _counts(before, access, view, view.row)):
+        return False
+    return not needs_fence or _is_known(before, _counts(before, access, view, access.fence))
 
 
 def _counts(before: Access, access: Access, view: View, row: int) -> np.ndarray:
@@ -255,7 +273,7 @@ def _conflicts(
     """The conflict of two accesses, if there is one. at: bool, the items of both. of_before: the lane of each."""
     if view.rows is not None:
         at = at & _column(view.rows, at)
-    bad = at & _unknown(before, view, _row(before, access, view), of_before, lanes, access)
+    bad = at & _unknown(before, view, view.row, of_before, lanes, access)
     missing: int | None = None
     if bad.any():
         for row in (UNSCOPED, ANYWAY):
