@@ -78,8 +78,8 @@ class _Collector(Reporter):
 class _Anything:
     """In place of `Uninitialised`: what data is, no order decides."""
 
-    def accessed(self, *_: object) -> None:
-        """Of shared memory."""
+    def accessed(self, *_: object, **__: object) -> None:
+        """As of `Uninitialised`, and the others, too."""
 
     heeded = loaded = landed = stores_tile = stores_bulk = fragment = accessed
 
