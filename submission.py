@@ -19,6 +19,7 @@ Work: a tile is 128 weight rows (256 of a pair) x 64 to 256 tokens of one group 
 elements. Tiles are numbered group by group, largest M first, token blocks of the same weight rows next to each other,
 so that CTAs that run side by side share a weight tile in L2. Cluster i of n takes tiles i, i + n, ...: nothing is
 looked up in memory. A tile of 256 tokens is two parts of 128, an accumulator each; a part without tokens costs nothing.
+An MMA multiplies only the tokens that its part has, rounded up to 64.
 
 Residence: one persistent CTA per SM runs all its tiles, and the epilogue of one tile runs beside the loads of the next.
 Or two CTAs share an SM, each for one tile only, and one CTA's epilogue runs beside the next CTA's loads. With split K
@@ -1076,9 +1077,10 @@ class Gemm:
         maps = [tuple(operand_map(b, n, k, WEIGHT_TILE) for b, n, k in zip(bs, ns, ks)) for bs in weights]
         maps.append(tuple(operand_map(a, m, k, plan.token_rows) for a, m, k in zip(tokens, ms, ks)))
         grid = Int32(words[2]), 1, 1
-        self.kernel(tuple(maps), tuple(others), sizes, Int32(words[1]), Int32(words[0])).launch(
-            grid=grid, block=(THREADS, 1, 1), cluster=(plan.cluster_ctas, 1, 1), smem=plan.at.end, use_pdl=True
-        )
+        launched = self.kernel(tuple(maps), tuple(others), sizes, Int32(words[1]), Int32(words[0]))
+        # ptxas may use all registers; without a limit it aims at so few that it spills.
+        shape = {"grid": grid, "block": (THREADS, 1, 1), "cluster": (plan.cluster_ctas, 1, 1)}
+        launched.launch(**shape, smem=plan.at.end, use_pdl=True, min_blocks_per_mp=1)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
