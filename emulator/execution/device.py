@@ -239,12 +239,13 @@ class Device:
             self._kept = []
 
     def _translated(self, entry: Entry, recording: Recording | None) -> _Translated:
-        key = id(entry), self.engine, recording, self.sanitizer is not None
+        followed = self.sanitizer is not None or self.explorer is not None
+        key = id(entry), self.engine, recording, followed
         known = self._programs.get(key)
         if known is None:
             kernels = self.engine == "native"
             if recording is None:
-                program = translate.translate(entry, kernels, heeds=self.sanitizer is not None)
+                program = translate.translate(entry, kernels, heeds=followed)
             else:
                 program = recording.translate(entry, kernels)
             allows = any(i.opcode == "griddepcontrol.launch_dependents" for i in program.entry.instructions)

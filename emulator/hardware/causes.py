@@ -99,9 +99,6 @@ class Causes(Protocol):
     def fragments_used(self, g: ActiveGroup, loads: Sequence[int]) -> None:
         """The warp is about to use what these instructions, all tcgen05.ld, load."""
 
-    def excused(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
-        """Lanes exit, for which a barrier of the CTA or cluster does not wait any longer."""
-
     def heeded(self, g: ActiveGroup, mask: int, index: int) -> None:
         """Lanes are about to execute an instruction that names a register with uninitialised bits."""
 
@@ -125,6 +122,9 @@ class Causes(Protocol):
 
     def fragment(self, g: ActiveGroup, issuer: Issuer, place: Place, stores: bool) -> None:
         """tcgen05.ld, or tcgen05.st, of a place in tensor memory."""
+
+    def excused(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
+        """Lanes exit, for which a barrier of the CTA or cluster does not wait any longer."""
 
     def exited(self, cta: Cta) -> None:
         """The last thread of a CTA exits."""

@@ -127,6 +127,12 @@ CASES = {  # name -> (body, what stands in the hole: wrong, legal, words of the 
         STORE,
         VALUE,
     ),
+    "a predicate of a sum, by which poison skips it": (
+        "<>" + LOAD + "setp.lt.u32 %p4, %r5, 7; mov.u32 %r5, 1; @%p4 add.u32 %r5, %r5, 1;" + OUT,
+        "",
+        STORE,
+        VALUE,
+    ),
     "a predicate that a known one decides": (
         ABOVE + "<> and.pred %p4, %p4, %p5; @%p4 bra X; X:",
         "setp.eq.u32 %p5, %r0, 0;",
