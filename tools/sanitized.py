@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 JUDGEMENTS = ROOT / "tools" / "judged.toml"
 VERDICTS = TRUE, DOUBT, FALSE = "true", "doubt", "false alarm"
-_USUAL = "The usual way:"
+_BEGIN, _USUAL = re.compile(r"^sanitizer, rule \S+: (?:nothing orders\s)?"), "The usual way:"
 _INSTRUCTION = re.compile(r"^ {4}(\S+) of .*$", re.MULTILINE)
 
 
@@ -103,7 +103,7 @@ def reports(lines: Iterable[str], folder: Path) -> tuple[Report, ...]:
     pairs: dict[tuple[str, ...], set[str]] = {}
     for line in lines:
         entry = json.loads(line)
-        text = " ".join(entry["text"].partition(_USUAL)[0].partition("\n")[2].split())
+        text = " ".join(_BEGIN.sub("", entry["text"].partition(_USUAL)[0]).split())
         key = entry["rule"], readable(entry["kernel"]), *_INSTRUCTION.findall(entry["text"])
         first.setdefault(key, ADDRESS.sub("0x...", text.replace(f"{folder}/", "")))
         pairs.setdefault(key, set()).add(text)
