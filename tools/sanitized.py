@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from emulator.errors import readable
 from harness import ROOT
 from tools import records
+from tools.verdicts import ADDRESS
 
 if TYPE_CHECKING:
     pass
@@ -104,7 +105,7 @@ def reports(lines: Iterable[str], folder: Path) -> tuple[Report, ...]:
         entry = json.loads(line)
         text = " ".join(entry["text"].partition(_USUAL)[0].partition("\n")[2].split())
         key = entry["rule"], readable(entry["kernel"]), *_INSTRUCTION.findall(entry["text"])
-        first.setdefault(key, text.replace(f"{folder}/", ""))
+        first.setdefault(key, ADDRESS.sub("0x...", text.replace(f"{folder}/", "")))
         pairs.setdefault(key, set()).add(text)
     return tuple(Report(key[0], key[1], len(pairs[key]), text) for key, text in first.items())
 

@@ -6,7 +6,17 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from emulator.hardware.barriers import ClusterBarrier
-from emulator.sanitizer.clocks import FENCED, FENCED_GLOBAL, KNOWN, OF_CLUSTER, OF_CTA, OF_DEVICE, UNSCOPED, Clock
+from emulator.sanitizer.clocks import (
+    ANYWAY,
+    FENCED,
+    FENCED_GLOBAL,
+    KNOWN,
+    OF_CLUSTER,
+    OF_CTA,
+    OF_DEVICE,
+    UNSCOPED,
+    Clock,
+)
 from emulator.sanitizer.orders import is_of_device, is_wide
 from emulator.sanitizer.report import SCOPE
 from emulator.sanitizer.scene import Scene, is_global, opcode, running, running_lanes
@@ -124,9 +134,17 @@ class Barriers:
 
     def arrived(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
         """As `Causes.arrived`."""
-        uses = self._uses.setdefault(barrier, {})
         scope = OF_CLUSTER if isinstance(barrier, ClusterBarrier) else OF_CTA
-        clock = self._released(running(warp), mask, scope)
+        self._use(barrier, generation, self._released(running(warp), mask, scope))
+
+    def excused(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
+        """As `Causes.excused`: to have exited releases nothing, but nothing comes after it."""
+        clock = self._warps[warp].release(mask)
+        clock.table[:ANYWAY] = 0
+        self._use(barrier, generation, clock)
+
+    def _use(self, barrier: object, generation: int, clock: Clock) -> None:
+        uses = self._uses.setdefault(barrier, {})
         if generation in uses:
             uses[generation].join(clock)
         else:

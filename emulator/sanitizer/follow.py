@@ -23,6 +23,7 @@ from emulator.sanitizer.report import Reporter
 from emulator.sanitizer.scene import Scene, running_lanes
 from emulator.sanitizer.scene import running as executed
 from emulator.sanitizer.shadow import Shadow
+from emulator.sanitizer.uninitialised import Uninitialised
 from emulator.sanitizer.words import Words
 
 if TYPE_CHECKING:
@@ -47,6 +48,10 @@ class ClusterCauses:
         operations, barriers = self._operations, self._barriers
         self._left = LeftBehind(cluster, scene)
         self.exited = self._left.exited
+        self._uninitialised = followed = Uninitialised(cluster, reporter)
+        self.heeded, self.loaded = followed.heeded, followed.loaded
+        self.landed, self.stores_tile, self.stores_bulk = followed.landed, followed.stores_tile, followed.stores_bulk
+        self.fragment = followed.fragment
         self._initialisations = initialisations = Initialisations(scene)
         self.initialised = initialisations.initialised
 
@@ -101,6 +106,10 @@ class ClusterCauses:
         self._barriers.arrived(barrier, generation, warp, mask)
         self._left.arrived(barrier, generation, warp)
 
+    def excused(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
+        """As `Causes.excused`."""
+        self._barriers.excused(barrier, generation, warp, mask)
+
     def met(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
         """As `Causes.met`."""
         self._barriers.met(barrier, generation, warp, mask)
@@ -121,6 +130,8 @@ class ClusterCauses:
         self._accesses.access(cta, shadow, kind, proxy, place, shape, strides, issuer)
         if kind == "store":
             self._left.landed(cta, place)
+        assert issuer is not None
+        self._uninitialised.accessed(cta, kind, place, shape[0], issuer, cta.machine.running)
 
     def touched(self, cta: Cta, issuer: Issuer, reads: int, writes: int) -> None:
         """As `Causes.touched`."""
@@ -163,6 +174,9 @@ class Sanitizer:
             yield
         finally:
             memory.observer, memory.notes_only = None, False
+
+    def begins(self, step: object) -> None:
+        """As `Sanitizer.begins`: the order of events is all that matters."""
 
     def join(self, cluster: Cluster) -> None:
         """As `Sanitizer.join`."""

@@ -10,6 +10,7 @@ import numpy as np
 from emulator.sanitizer.clocks import ANYWAY, FENCED, KNOWN, LANES, UNSCOPED, lanes_of
 
 if TYPE_CHECKING:
+    from emulator.execution.replay import Step
     from emulator.hardware.warp import Issuer
     from emulator.sanitizer.clocks import Cause, Clock, Home
 
@@ -24,8 +25,11 @@ class Access:
 
     __slots__ = (
         *("agent", "cause", "count", "fence", "is_async", "is_strong", "is_write", "issuer", "lanes", "listed"),
-        *("home", "number", "reach"),
+        *("home", "number", "reach", "step"),
     )
+
+    now: Step | None = None
+    """The step that runs, where steps are followed (`races.py`)."""
 
     def __init__(
         self,
@@ -43,6 +47,7 @@ class Access:
         self.listed = lanes_of(lanes)
         self.cause: Cause | bool | None = None  # of an asynchronous operation
         self.number = 0  # in the history
+        self.step = Access.now
         self.fence = FENCED  # of a clock, the row that has threads' writes which its proxy sees
         self.home: Home | None = None  # the cluster, where accesses of several meet
         self.reach = GRID  # of its scope, if it is strong

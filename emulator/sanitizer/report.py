@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from emulator.hardware.warp import Issuer
     from emulator.ptx.ir import Entry
     from emulator.sanitizer.history import Access, Conflict
+    from emulator.sanitizer.origins import Origin
 
 
 class Rule(NamedTuple):
@@ -158,11 +159,17 @@ LEFT = Rule(
     "as the barrier counts",
     "Asynchronous operations; mbarrier; bar",
 )
+UNINITIALISED = Rule(
+    "uninitialised",
+    "what it holds is left to chance",
+    "a store, a copy or an MMA that does not accumulate, before it is read; for what lies outside of the data a zero",
+    "State Spaces",
+)
 RULES = {
     rule.name: rule
     for rule in (
         *(THREADS, LANES, CLUSTERS, LAUNCH, COPY, STAGING, BULK_STORE, TENSOR, COLUMNS, FRAGMENT, MAP, PROXY),
-        *(PROXY_GLOBAL, MAP_FENCE, INITIALISATION, SCOPE, ORDER, COMPLETION, LEFT),
+        *(PROXY_GLOBAL, MAP_FENCE, INITIALISATION, SCOPE, ORDER, COMPLETION, LEFT, UNINITIALISED),
     )
 }
 _OF_MISSING = {FENCED: PROXY, FENCED_GLOBAL: PROXY_GLOBAL, MAPPED: MAP_FENCE, UNSCOPED: SCOPE, ANYWAY: ORDER}
@@ -258,6 +265,22 @@ class Reporter:
             uses = first_uses(flow, through_moves=True)
             self._early[id(entry)] = entry, frozenset().union(*uses.values())
         return self._early[id(entry)][1]
+
+    def report_uninitialised(self, what: str, issuer: Issuer, lanes: int, origin: Origin, is_doubt: bool) -> None:
+        """Raises Fault for an instruction whose effect depends on what nobody has written. what: how. lanes: a mask."""
+        issuers = [issuer] if origin.issuer is None else [issuer, origin.issuer]
+        if self.allows(UNINITIALISED, *issuers):
+            return
+        by = f", lanes {lanes:#010x}" if lanes not in (0, 0xFFFFFFFF) else ""
+        read = "" if origin.issuer is None else f"\n  read by\n    {_instruction(origin.issuer)}"
+        text = (
+            f"sanitizer, rule {UNINITIALISED.name}: nobody has written\n"
+            f"    {what}, of\n    {_instruction(issuer)}{by}\n"
+            f"  It comes from {origin.place}{read}\n  : {UNINITIALISED.missing}.\n"
+            f"  The usual way: {UNINITIALISED.usual} (PTX ISA, {origin.section}){self._waived}"
+        )
+        place = issuer[0].grid.entry.name, issuer[1], UNINITIALISED.name
+        self._fail(UNINITIALISED, text, *issuers, how=(lambda: doubt(text, place)) if is_doubt else None)
 
     def report_left(self, what: str, cta: Cta, issuer: Issuer, is_error: bool) -> None:
         """Raises Fault for what a CTA leaves behind when it exits, or doubts it. issuer: of the last part of it."""

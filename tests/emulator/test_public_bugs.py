@@ -80,7 +80,7 @@ CONSUMER_RELEASE = (
     + arrive("@%p1")
     + "bra DONE;\nPRODUCER:\n"
     + wait("EMPTY")
-    + "st.shared.b32 [%r10+4], %tid;\nDONE:\n"
+    + "st.shared.b32 [%r2+-128], %tid;\nDONE:\n"
 )
 
 # Warp 0 drains columns and says that they are free; then lane 0 of warp 1 has the tensor core write there.

@@ -342,6 +342,10 @@ CASES["what a mov has copied is used before tcgen05.wait::ld"] = (
     {"wait": WAIT_LOAD, "use": "add.u32 %r6, %r7, 1;", "last": ""},
 )
 
+# Warp 1 loads a pair's columns and exits; warp 0 frees them behind the cluster's barrier, which waits for no other.
+EXITED = MEET + ALLOC.format(group=2, meet=MEET) + "@%p2 bra FREES;" + LOAD_COLUMN + "{wait} ret;\nFREES:" + WAIT_LOAD
+EXITED += MEET + FREE.format(group=2)
+
 # Each CTA has bytes copied and waits for them; behind a relaxed cluster barrier the other accesses them.
 BEHIND_A_COPY = (
     INIT.format(count=1)
@@ -446,6 +450,13 @@ def test_a_race_is_reported(name, schedule):
 def test_an_ordered_twin_is_silent(name, schedule):
     _, body, _, legal = CASES[name]
     run(body.format(**legal), schedule, **options_of(body))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_barrier_waits_for_threads_that_have_exited(schedule):
+    run(EXITED.format(wait=WAIT_LOAD), schedule, **CLUSTER)
+    with pytest.raises(EmulatorError, match="columns"):
+        run(EXITED.format(wait=""), schedule, **CLUSTER)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

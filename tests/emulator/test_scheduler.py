@@ -11,7 +11,7 @@ from emulator.execution import machine
 from emulator.execution.scheduler import Schedule
 from tests.support.small_kernels import launch, store
 
-SCHEDULES = ["late", "eager", "random:1", "random:2", "random:3", "last:1"]
+SCHEDULES = ["late", "eager", "random:1", "random:2", "random:3", "last:1", "replay:-"]
 
 SETUP = """
     mov.u32 %r10, smem; add.u32 %r11, %r10, 3072; setp.ne.u32 %p1, %tid, 0; @%p1 bra READY;
@@ -37,7 +37,7 @@ def test_schedule_names():
     assert Schedule.parse("late") == Schedule("late") and Schedule.parse("random:12") == Schedule("random", 12)
     assert Schedule.parse("last:3") == Schedule("last", 3)
     for text in ("", "lazy", "random", "random:", "random:x", "late:1", "last"):
-        with pytest.raises(ValueError, match="eager, late, random:SEED or last:SEED"):
+        with pytest.raises(ValueError, match="eager, late, random:SEED, last:SEED or replay:HOLDS"):
             Schedule.parse(text)
 
 
@@ -569,7 +569,9 @@ def test_a_pair_allocates_together(rank, schedule):
     out = np.zeros(3, np.uint32)
     launch(PAIR.format(rank=rank, delay=late, after=seen), out, grid=2, cluster=2, schedule=schedule)
     assert out[0] == out[2] == 32
-    assert out[1] == (0 if rank and schedule in ("late", "eager") else 32) or schedule.startswith(("random", "last"))
+    assert out[1] == (0 if rank and schedule in ("late", "eager") else 32) or schedule.startswith(
+        ("random", "last", "replay")
+    )
 
 
 def test_a_pair_allocates_once_both_have_started():

@@ -64,7 +64,8 @@ EXCHANGE = {
         )
     ],
     "a rank stores the next one's tokens as well": [
-        ("end = cutlass.min(end, begin + plan.share_tokens)", "end = cutlass.min(end, begin + 2 * plan.share_tokens)")
+        ("(0, plan.share_tokens, plan.epilogue_tokens)", "(0, 2 * plan.share_tokens, plan.epilogue_tokens)"),
+        ("token + plan.epilogue_tokens < plan.share_tokens", "token + plan.epilogue_tokens < 2 * plan.share_tokens"),
     ],
 }
 MORE_SENDERS = {
