@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 JUDGEMENTS = ROOT / "tools" / "judged.toml"
 VERDICTS = TRUE, DOUBT, FALSE = "true", "doubt", "false alarm"
 _BEGIN, _USUAL = re.compile(r"^sanitizer, rule \S+: (?:nothing orders\s)?"), "The usual way:"
+_FOLDERS = re.compile(r"(?<=, )(?:\.{0,2}/)?(?:[^\s/]+/)+(?=[^\s/]+:\d)")  # of a source file
 _INSTRUCTION = re.compile(r"^ {4}(\S+) of .*$", re.MULTILINE)
 
 
@@ -97,15 +98,15 @@ def judged(run: Sanitized, entries: Iterable[Judgement]) -> Sanitized:
     return replace(run, reports=tuple(map(one, run.reports)))
 
 
-def reports(lines: Iterable[str], folder: Path) -> tuple[Report, ...]:
-    """The reports of a log (EMULATOR_SANITIZE_LOG), in the order of their first pair. folder: not named in them."""
+def reports(lines: Iterable[str]) -> tuple[Report, ...]:
+    """The reports of a log (EMULATOR_SANITIZE_LOG), in the order of their first pair, without folders of sources."""
     first: dict[tuple[str, ...], str] = {}
     pairs: dict[tuple[str, ...], set[str]] = {}
     for line in lines:
         entry = json.loads(line)
         text = " ".join(_BEGIN.sub("", entry["text"].partition(_USUAL)[0]).split())
         key = entry["rule"], readable(entry["kernel"]), *_INSTRUCTION.findall(entry["text"])
-        first.setdefault(key, ADDRESS.sub("0x...", text.replace(f"{folder}/", "")))
+        first.setdefault(key, ADDRESS.sub("0x...", _FOLDERS.sub("", text)))
         pairs.setdefault(key, set()).add(text)
     return tuple(Report(key[0], key[1], len(pairs[key]), text) for key, text in first.items())
 
@@ -122,9 +123,9 @@ class Log:
         """Variables for the run."""
         return {"EMULATOR_SANITIZE": "1", "EMULATOR_SANITIZE_LOG": str(self.path), "EMULATOR_LENIENT": "1"}
 
-    def take(self, folder: Path) -> tuple[Report, ...]:
+    def take(self) -> tuple[Report, ...]:
         """The reports; the file is gone then."""
-        found = reports(self.path.read_text().splitlines(), folder)
+        found = reports(self.path.read_text().splitlines())
         self.path.unlink()
         return found
 
