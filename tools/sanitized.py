@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from emulator.errors import readable
 from harness import ROOT
 from tools import records
-from tools.verdicts import ADDRESS
+from tools.verdicts import ADDRESS, LATE
 
 if TYPE_CHECKING:
     pass
@@ -70,6 +70,11 @@ class Sanitized:
     seconds: float
     why: str  # of the outcome
     reports: tuple[Report, ...]
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it ended without a report."""
+        return not self.reports and self.outcome != LATE
 
 
 def judgements(path: Path = JUDGEMENTS) -> list[Judgement]:
@@ -149,6 +154,6 @@ def counts(runs: Sequence[Sanitized]) -> str:
     """How many programs have which reports, in a sentence."""
     alarms = [run for run in runs if any(each.verdict == FALSE for each in run.reports)]
     left = sum(not each.verdict for run in runs for each in run.reports)
-    silent = sum(not run.reports for run in runs)
+    silent = sum(run.is_silent for run in runs)
     share = f" ({len(alarms) / len(runs):.1%})" if runs else ""
     return f"{len(runs)} runs: {silent} silent, {len(alarms)} with a false alarm{share}; {left} reports are not judged."
