@@ -92,7 +92,7 @@ def foreign_sanitizer(results: Path, _: str) -> str:
 
 
 def _verdicts(runs: Sequence[sanitized.Sanitized]) -> list[str]:
-    """Number of programs: all, those that end without a report, those with one of each verdict, those without an end."""
+    """Number of programs: all, those silent to their end, those with a report of each verdict, those without an end."""
     of = [{report.verdict for report in run.reports} for run in runs]
     counts = (sum(verdict in each for each in of) for verdict in sanitized.VERDICTS)
     ends = sum(run.is_silent for run in runs), *counts, sum(not run.is_whole for run in runs)
