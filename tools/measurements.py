@@ -50,13 +50,14 @@ from harness.options import command_parser
 from task import PROBLEMS, Benchmark, Problem, TestSpec
 from tools.clock_tables import clock, modelled, phases
 from tools.foreign_tables import foreign_lists, foreign_programs, foreign_sanitizer
+from tools.mutants.score import mutants_table, silence_table
 from tools.overlap_tables import overlaps
 from tools.sensitivity_tables import sensitivity
 from tools.tables import MeasurementError, command_text, load, markdown, missing
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"
-DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "measurements.md")
+DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "measurements.md", ROOT / "docs" / "mutations.md")
 
 TABLE = re.compile(r"<!-- table: (?P<name>[^\n]*?) -->\n(?P<body>.*?)<!-- end -->", re.DOTALL)
 BEGIN, END = "<!-- table:", "<!-- end -->"
@@ -300,6 +301,8 @@ KINDS: dict[str, Callable[[Path, str], str]] = {
     "clock": clock,
     "sensitivity": sensitivity,
     "overlaps": overlaps,
+    "mutants": mutants_table,
+    "silence": silence_table,
     "foreign": foreign_programs,
     "foreign-lists": foreign_lists,
     "foreign-sanitizer": foreign_sanitizer,

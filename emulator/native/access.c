@@ -7,6 +7,7 @@
 #include "engine.h"
 
 enum { GLOBAL, SHARED };
+#define UNWRITTEN 0x7fb1a5edu  // hardware/memory.py
 enum { NOTHING, ROW, ONE, CONSTANT };
 
 // ld or st; compiler/rowcode/accesses.py packs it.
@@ -188,6 +189,20 @@ static int global_is_plain(Context *ctx, const Access *access, const u64 *at, u3
     return 1;
 }
 
+// Whether a load from the allocation that was found last reads a word that nobody has written: its Python row says so.
+static int reads_unwritten(const Context *ctx, const Access *access, const u64 *at, u32 mask, u64 width) {
+    u64 end = ctx->allocations[ctx->recent].end;
+    for (int l = 0; l < (access->by_lane ? LANES : 1); l++) {
+        if (access->by_lane && !(mask >> l & 1)) continue;
+        for (u64 place = at[l] & ~3ull; place < at[l] + width && place + 4 <= end; place += 4) {
+            u32 word;
+            memcpy(&word, (const u8 *)place, 4);
+            if (word == UNWRITTEN) return 1;
+        }
+    }
+    return 0;
+}
+
 KERNEL(access) {
     const Access *access = (const Access *)op->x;
     u32 mask = ctx->mask;
@@ -197,6 +212,8 @@ KERNEL(access) {
     int plain = !(bits & (width - 1)) && (access->space == SHARED
                     ? shared_is_plain(ctx, access, at, mask, low, high, width)
                     : global_is_plain(ctx, access, at, mask, low, high, width));
+    if (plain && ctx->heeded && access->space == GLOBAL && !access->is_store)
+        plain = !reads_unwritten(ctx, access, at, mask, width);
     if (!plain) return to_python(ctx, op);
     if (access->is_store) {
         ctx->progress++;

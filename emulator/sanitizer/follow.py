@@ -7,7 +7,7 @@ import os
 import sys
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -48,7 +48,7 @@ class ClusterCauses:
         operations, barriers = self._operations, self._barriers
         self._left = LeftBehind(cluster, scene)
         self.exited = self._left.exited
-        self._uninitialised = followed = Uninitialised(cluster, reporter)
+        self._uninitialised = followed = self._data(cluster, reporter)
         self.heeded, self.loaded = followed.heeded, followed.loaded
         self.landed, self.stores_tile, self.stores_bulk = followed.landed, followed.stores_tile, followed.stores_bulk
         self.fragment = followed.fragment
@@ -75,6 +75,10 @@ class ClusterCauses:
             for warp in cta.warps:  # compiled code leaves all operations on mbarriers to Python
                 warp.registers.context.barriers = nothing.ctypes.data
             self._nothing.append(nothing)
+
+    def _data(self, cluster: Cluster, reporter: Reporter) -> Any:
+        """What follows data that nobody has written."""
+        return Uninitialised(cluster, reporter)
 
     def issued(self, g: ActiveGroup, issuer: Issuer, cause: AsyncOperation | None) -> Cause:
         """As `Causes.issued`."""

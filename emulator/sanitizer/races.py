@@ -75,6 +75,15 @@ class _Collector(Reporter):
         self.races[first, second] = Race(first, second, kind, (before[1], now[1]), text)
 
 
+class _Anything:
+    """In place of `Uninitialised`: what data is, no order decides."""
+
+    def accessed(self, *_: object, **__: object) -> None:
+        """As of `Uninitialised`, and the others, too."""
+
+    heeded = loaded = landed = stores_tile = stores_bulk = fragment = accessed
+
+
 class _Causes(ClusterCauses):
     """Of one cluster; also of words and mbarriers, which the memory model orders either way."""
 
@@ -84,6 +93,9 @@ class _Causes(ClusterCauses):
         self._events: dict[Hashable, dict[str, _Event]] = {}
         self.told = partial(self._word, True, self.told)
         self.learned = partial(self._word, False, self.learned)
+
+    def _data(self, cluster: Cluster, reporter: Reporter) -> _Anything:
+        return _Anything()
 
     def _word(self, writes: bool, follow: object, warp: Warp, mask: int, key: int) -> None:
         self._happens(key, WORD, running(warp), writes)

@@ -6,7 +6,9 @@ import json
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
+from emulator.compiler.flow import Flow
 from emulator.compiler.plan import plan
+from emulator.compiler.steps import rows_of, steps_of
 from emulator.compiler.stored import StoredEntry
 from emulator.compiler.tmem_uses import first_uses
 from emulator.errors import Fault, doubt, ordering_fault
@@ -261,7 +263,10 @@ class Reporter:
     def _used_early(self, entry: Entry) -> frozenset[int]:
         """The tcgen05.ld of a kernel whose registers may be used before a wait, by more than a mov."""
         if id(entry) not in self._early:
-            flow = plan(entry.parsed() if isinstance(entry, StoredEntry) else entry).flow
+            if isinstance(entry, StoredEntry):
+                flow = plan(entry.parsed()).flow
+            else:  # its calls are expanded
+                flow = Flow(entry, steps_of(entry, rows_of(entry)))
             uses = first_uses(flow, through_moves=True)
             self._early[id(entry)] = entry, frozenset().union(*uses.values())
         return self._early[id(entry)][1]

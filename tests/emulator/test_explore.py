@@ -9,7 +9,7 @@ import pytest
 
 from emulator import EmulatorError
 from emulator.__main__ import parse
-from emulator.execution import replay, settings
+from emulator.execution import replay, settings, status
 from emulator.execution.device import Device
 from emulator.execution.trials import Tried
 from emulator.hardware.properties import LaunchConfig
@@ -93,7 +93,7 @@ def locks(*orders, count=COUNT):
 
 
 def test_a_deadlock():
-    """Two locks, which warps take in different orders; no schedule but the one that is found shows it."""
+    """Two locks, which warps take in different orders; one hold shows it, and again."""
     for schedule in ("late", "eager", "replay:-"):
         assert run(locks((4, 8), (8, 4)), schedule=schedule, threads=64)[0] == 2
     with pytest.raises(EmulatorError, match=r"the kernel hangs: [\s\S]*again by --schedule 'replay:") as error:
@@ -161,6 +161,26 @@ def test_a_failing_run_is_reduced():
     trial = _Trial([1, 4])
     Explorer(5).explore(trial)
     assert trial.runs == 5
+
+
+def test_progress_is_shown(monkeypatch):
+    """Runs so far, of those that there may be, in a line that ends with the search."""
+    shown = []
+
+    class Line:
+        def __init__(self, title, units):
+            shown.append((title, units))
+
+        def __call__(self, *counts):
+            shown.append(counts)
+
+        def close(self):
+            shown.append("closed")
+
+    monkeypatch.setattr(status, "is_shown", lambda: True)
+    monkeypatch.setattr(status, "Status", Line)
+    Explorer(2).explore(_Trial([1, 4]))
+    assert shown == [("exploring k", "runs"), (1, 2, 0), (2, 2, 0), "closed"]
 
 
 def test_programs_are_explored(tmp_path):

@@ -452,6 +452,19 @@ def test_an_ordered_twin_is_silent(name, schedule):
     run(body.format(**legal), schedule, **options_of(body))
 
 
+def test_registers_of_a_kernel_that_prints():
+    """Calls of the driver's functions, which stay in the program, do not keep its early uses from being looked for."""
+    prints = """.reg .pred %none; setp.lt.u32 %none, %tid, 0; @!%none bra SILENT;
+        {{ .param .b64 p; .param .b64 q; .param .b32 r; st.param.b64 [p], %rd6; st.param.b64 [q], %rd6;
+        call.uni (r), vprintf, (p, q); }}
+    SILENT:"""
+    declarations = ".extern .func (.param .b32 r) vprintf(.param .b64 p, .param .b64 q);"
+    parts = {"wait": WAIT_LOAD, "use": "add.u32 %r6, %r7, 1;", "last": ""}
+    run((prints + PAIRED).format(**parts), "late", declarations=declarations)
+    with pytest.raises(EmulatorError, match="rule fragment"):
+        run((prints + PAIRED).format(**parts | {"wait": "", "last": WAIT_LOAD}), "late", declarations=declarations)
+
+
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_barrier_waits_for_threads_that_have_exited(schedule):
     run(EXITED.format(wait=WAIT_LOAD), schedule, **CLUSTER)

@@ -95,6 +95,20 @@ def test_copies_last_and_warps_in_any_order():
         assert kind == "random" or all(0xFFFFFFFF in each for each in found)
 
 
+def test_warps_far_ahead_of_others():
+    """Of two warps, one that has twenty times as much to do may be first."""
+    body = SETUP + BULK + "bar.sync 0; shr.u32 %r4, %tid, 5; mad.lo.u32 %r5, %r4, 400, 20; mov.u32 %r6, 0;"
+    body += "D: add.u32 %r6, %r6, 1; setp.lt.u32 %p2, %r6, %r5; @%p2 bra D; and.b32 %r7, %tid, 31;"
+    body += "setp.ne.u32 %p2, %r7, 0; @%p2 bra OTHERS; atom.shared.exch.b32 %r1, [%r10+512], %r4; OTHERS:"
+    body += WAIT.format(n=0, place="%r11", parity=0)
+    firsts = set()
+    for seed in range(30):
+        found = lanes(body, aligned(64), schedule=f"last:{seed}", threads=64)[::32]
+        firsts.add(found.index(0xFFFFFFFF))
+    assert firsts == {0, 1}
+    assert lanes(body, aligned(64), schedule="late", threads=64)[::32] == [0xFFFFFFFF, 0]
+
+
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_polling_for_a_load(schedule):
     """The lanes poll shared memory until the poison is gone, and wait for the barrier only then."""

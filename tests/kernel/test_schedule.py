@@ -4,8 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from emulator.clock.chip import profile
 from harness.plan_report import requested
 from submission import (
+    FILL_RATES,
+    HOPPER_SMS,
     IN_TURN,
     OVERLAPPING,
     PRODUCTS,
@@ -213,6 +216,14 @@ def test_every_configuration_that_fits_is_a_candidate(sizes, sms, products):
     possible = [shape for shape in shapes(products) if shape[1] * shape[3] <= sms and shape.k_split <= k_tiles]
     plans = [schedule.plan for schedule in found]
     assert sorted((p.token_tile, p.cta_group, p.ctas_per_sm, p.k_split) for p in plans) == possible
+
+
+@pytest.mark.parametrize(("rate", "chip"), list(zip(FILL_RATES, ("h200", "b200"))), ids=("h200", "b200"))
+def test_loads_fill_an_sm_at_its_share_of_l2_s_rate(rate, chip):
+    """The clock's profile of each chip has it, in bytes a cycle; the choice knows two figures of it."""
+    constants, clock_ghz = profile(chip).constants, profile(chip).clock_ghz
+    assert rate == pytest.approx(constants["l2_rate"] * clock_ghz * 1e3 / constants["sms"], rel=0.01)
+    assert (constants["sms"] > HOPPER_SMS) == (chip == "b200")
 
 
 @settings(max_examples=50, deadline=None)

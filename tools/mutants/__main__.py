@@ -80,12 +80,15 @@ def break_them(found: Sequence[Any], options: argparse.Namespace, arguments: Seq
     console = make_console(highlight=False)
     saved = (results.load(options.save) if options.save else None) or results.begin(arguments)
     schedules = options.schedule.split(","), [name for name in options.sanitized.split(",") if name]
+    tapes = {program.name: program.record() for program in found}
+    for recorded in tapes.values():
+        tape.settle(recorded)
+    sanitized = silent(tapes, schedules, options, console)
     tasks, of = [], []
     for program in found:
-        recorded = program.record()
-        tape.settle(recorded)
+        recorded = tapes[program.name]
         digest = hashlib.sha256(recorded.ptx.encode()).hexdigest()
-        if saved.texts.get(program.name) != digest:
+        if (saved.texts.get(program.name), saved.sources.get(program.name)) != (digest, program.source):
             saved.results = [result for result in saved.results if result.program != program.name]
         saved.texts[program.name], saved.sources[program.name] = digest, program.source
         done = {result.key for result in saved.results}
@@ -94,7 +97,7 @@ def break_them(found: Sequence[Any], options: argparse.Namespace, arguments: Seq
             if (program.name, *mutant.key) not in done:
                 of.append((program.name, mutant))
                 ptx = mutant.apply(recorded.ptx)
-                tasks.append(partial(trial.examine, recorded, ptx, *schedules))
+                tasks.append(partial(trial.examine, recorded, ptx, schedules[0], sanitized[program.name]))
         console.print(f"{program.name}: {len(made)} mutants, {recorded.instructions:,} warp instructions")
     if options.sample is not None:
         chosen = random.Random(options.seed).sample(range(len(tasks)), min(options.sample, len(tasks)))
@@ -118,6 +121,27 @@ def break_them(found: Sequence[Any], options: argparse.Namespace, arguments: Seq
     for text in wrong:
         console.print(text, markup=False, soft_wrap=True)
     return 1 if wrong else 0
+
+
+def silent(
+    tapes: dict[str, Any], schedules: Sequence[Sequence[str]], options: argparse.Namespace, console: Any
+) -> dict[str, Sequence[str]]:
+    """For each program the schedules of sanitized runs: none where the sanitizer reports the kernel as it is, which is
+    printed. Exits where a schedule alone does.
+    """
+    from tools.mutants import pool, trial
+
+    tasks = [partial(trial.examine, recorded, recorded.ptx, *schedules) for recorded in tapes.values()]
+    names, found = list(tapes), {}
+    for ended in pool.run(tasks, options.jobs, 3 * options.limit):
+        outcome = ended.result or trial.Outcome(trial.LATE, reason=ended.failure)
+        found[names[ended.number]] = schedules[1] if outcome.verdict == trial.SURVIVED else ()
+        if outcome.verdict != trial.SURVIVED:
+            text = f"{names[ended.number]} as it is: {outcome.verdict}, {outcome.schedule}, {outcome.reason}"
+            console.print(text, markup=False, soft_wrap=True)
+            if outcome.noticed and not outcome.sanitized:
+                sys.exit(1)
+    return found
 
 
 def show(found: Sequence[Any], console: Any) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness import ROOT
+from tools import tables
 from tools.mutants import survivors
 from tools.mutants.kinds import KINDS, ROWS
 from tools.mutants.results import Result, load
@@ -82,3 +83,13 @@ def mutants_table(results: Path, name: str) -> str:
     rows = [found[each].row(each) for each in (*names, "all")]
     caption = f"{command_text('tools.mutants', saved.versions['command'])}; DSL {saved.versions['nvidia-cutlass-dsl']}"
     return f"{markdown([name, *HEADER], rows)}\n\n{caption}"
+
+
+def silence_table(results: Path, _: str) -> str:
+    """The runs of docs/results/silence.json."""
+    saved = tables.load(results / "silence.json")
+    if saved is None:
+        return missing("python -m tools.mutants --foreign FOLDER --silence 50 --save docs/results/silence.json")
+    row = [str(len(saved["programs"])), str(saved["schedules"]), str(saved["runs"]), str(len(saved["reports"]))]
+    caption = f"{command_text('tools.mutants', saved['command'])}; DSL {saved['nvidia-cutlass-dsl']}"
+    return f"{markdown(['kernels', 'schedules', 'runs', 'reports'], [row])}\n\n{caption}"

@@ -6,9 +6,12 @@ import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from emulator.errors import EmulatorError, OrderingWarning
-from tools.mutants.tape import Tape
+
+if TYPE_CHECKING:
+    from tools.mutants.tape import Tape
 
 SCHEDULES = ("late", "random:1", "random:2")
 ERROR, DOUBT, WRONG, HANG, SURVIVED, LATE = "error", "doubt", "wrong", "hang", "survived", "late"
