@@ -120,6 +120,7 @@ class Context(ctypes.Structure):
         ("next", ctypes.c_void_p),
         ("listed", ctypes.c_void_p),
         ("trace", ctypes.c_void_p),
+        ("log", ctypes.c_void_p),
     ]
 
 

@@ -188,6 +188,16 @@ static int global_is_plain(Context *ctx, const Access *access, const u64 *at, u3
     return 1;
 }
 
+// Takes note of an access to the allocation that was found last. width: bytes of a lane.
+static void note(Context *ctx, const Op *op, const Access *access, const u64 *at, u64 width) {
+    AccessLog *log = ctx->log;
+    if (!ctx->allocations[ctx->recent].writable) return;
+    u64 *record = log->words + (2 + LANES) * log->used++;
+    record[0] = (u64)(u32)op->pc << 32 | ctx->mask;
+    record[1] = width << 2 | (u64)(access->by_lane != 0) << 1 | (u64)(access->is_store != 0);
+    memcpy(record + 2, at, sizeof *at * (access->by_lane ? LANES : 1));
+}
+
 KERNEL(access) {
     const Access *access = (const Access *)op->x;
     u32 mask = ctx->mask;
@@ -196,8 +206,10 @@ KERNEL(access) {
     span(at, access->by_lane ? mask : 1, &low, &high, &bits);
     int plain = !(bits & (width - 1)) && (access->space == SHARED
                     ? shared_is_plain(ctx, access, at, mask, low, high, width)
-                    : global_is_plain(ctx, access, at, mask, low, high, width));
+                    : !(ctx->log && ctx->log->used == ctx->log->room) &&
+                          global_is_plain(ctx, access, at, mask, low, high, width));
     if (!plain) return to_python(ctx, op);
+    if (ctx->log && access->space == GLOBAL) note(ctx, op, access, at, width);
     if (access->is_store) {
         ctx->progress++;
         store_items(ctx, access, at, mask);

@@ -128,7 +128,14 @@ struct Context {
     Context *next;       // in the list of the mbarrier `listed`
     Barrier *listed;
     struct Trace *trace; // records of the warp (trace.c), NULL: it is not recorded
+    struct AccessLog *log;  // notes of accesses to global memory that can be written, NULL: none are taken
 };
+
+// Accesses of a warp to global memory (sanitizer/access_log.py): 2 words and the lanes' addresses each.
+typedef struct AccessLog {
+    s64 used, room;      // accesses
+    u64 words[];
+} AccessLog;
 
 enum { DONE = -(1 << 30), FAULT = DONE + 1, WAITS = DONE + 2 };
 enum { LEAVE = 1, LEAVE_SOME, SPLIT };

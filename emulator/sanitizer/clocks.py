@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
     from emulator.hardware.warp import Issuer
+    from emulator.sanitizer.access_log import AccessLog
 
 LANES = 32
 FULL = 0xFFFFFFFF
@@ -79,10 +80,18 @@ class Clock:
         found = None if self.others is None else self.others.get(home)
         return NOTHING if found is None else found.row(number)
 
-    def set(self, agent: int | list[int], count: int) -> None:
+    def set(self, agent: int | slice, count: int) -> None:
         """An agent's accesses up to a count are known, whatever scopes say."""
         table = self.table
         table[KNOWN, agent] = table[UNSCOPED, agent] = table[ANYWAY, agent] = count
+
+    def set_lanes(self, base: int, mask: int, count: int) -> None:
+        """As `set`, of lanes, whose first has component `base`."""
+        if mask == FULL:
+            self.set(slice(base, base + LANES), count)
+        else:
+            for lane in lanes_of(mask):
+                self.set(base + lane, count)
 
     def copy(self) -> Clock:
         found = Clock(self.table.copy())
@@ -251,6 +260,7 @@ class WarpClock:
         self._agents = agents
         self.base = base
         self.now = 1  # the count of all of its lanes
+        self.log: AccessLog | None = None  # accesses under this clock that are still to be checked
         self.changes = 0  # grows with what they learn, release and access
         self._parts = [_Part(FULL, agents.clock())]
         self._behind = 0, agents.clock()  # lanes that have executed a fence of threads last, what they knew then
@@ -264,8 +274,14 @@ class WarpClock:
             if common:
                 yield common, self._agents.fit(part.clock)
 
+    def settle(self) -> None:
+        """Accesses so far are checked against what lanes know now."""
+        if self.log is not None:
+            self.log.settle()
+
     def release(self, mask: int) -> Clock:
         """What the lanes of the mask know together and have done: a copy. Later accesses have a new count."""
+        self.settle()
         result: Clock | None = None
         for _, clock in self.parts(mask):
             if result is None:
@@ -273,13 +289,14 @@ class WarpClock:
             else:
                 result.join(clock)
         assert result is not None  # the parts have all lanes, and some lane releases
-        result.set([self.base + lane for lane in lanes_of(mask)], self.now)
+        result.set_lanes(self.base, mask, self.now)
         self.now += 1
         self.changes += 1
         return result
 
     def acquire(self, mask: int, clock: Clock, row: int = KNOWN) -> None:
         """The lanes of the mask know as much as the clock, too. row: as of `Clock.join`."""
+        self.settle()
         self.changes += 1
         for part in list(self._parts):
             common = part.mask & mask

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.execution import device, status
+from emulator.sanitizer.access_log import AccessLog
 from emulator.sanitizer.accesses import Accesses
 from emulator.sanitizer.barriers import Barriers
 from emulator.sanitizer.columns import Columns
@@ -23,7 +24,6 @@ from emulator.sanitizer.report import Reporter
 from emulator.sanitizer.scene import Scene, running_lanes
 from emulator.sanitizer.scene import running as executed
 from emulator.sanitizer.shadow import Shadow
-from emulator.sanitizer.words import Words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -40,13 +40,14 @@ if TYPE_CHECKING:
 class ClusterCauses:
     """`hardware.causes.Causes` of one cluster."""
 
-    def __init__(self, cluster: Cluster, reporter: Reporter, words: Words) -> None:
-        self.scene = scene = Scene(cluster, reporter, words)
+    def __init__(self, cluster: Cluster, reporter: Reporter, accesses: GlobalAccesses) -> None:
+        self.scene = scene = Scene(cluster, reporter, accesses.words)
+        for warp, clock in scene.warps.items():
+            clock.log = AccessLog(scene, warp, accesses)
         self._columns = columns = Columns(scene.agents, scene.warps, reporter)
         self._operations, self._barriers, self._accesses = Operations(scene), Barriers(scene), Accesses(scene)
         operations, barriers = self._operations, self._barriers
         self._left = LeftBehind(cluster, scene)
-        self.exited = self._left.exited
         self._initialisations = initialisations = Initialisations(scene)
         self.initialised = initialisations.initialised
 
@@ -70,6 +71,12 @@ class ClusterCauses:
             for warp in cta.warps:  # compiled code leaves all operations on mbarriers to Python
                 warp.registers.context.barriers = nothing.ctypes.data
             self._nothing.append(nothing)
+
+    def exited(self, cta: Cta) -> None:
+        """As `Causes.exited`."""
+        for warp in cta.warps:
+            self.scene.warps[warp].settle()
+        self._left.exited(cta)
 
     def issued(self, g: ActiveGroup, issuer: Issuer, cause: AsyncOperation | None) -> Cause:
         """As `Causes.issued`."""
@@ -136,7 +143,7 @@ class Sanitizer:
         Raises ValueError.
         """
         self._reporter, self._schedules = Reporter(allowed), tuple(schedules)
-        self._words = Words()
+        self._accesses: GlobalAccesses | None = None  # of the launches that run
         self._has_followed = False
 
     def list_waivers(self) -> None:
@@ -157,16 +164,17 @@ class Sanitizer:
     @contextmanager
     def following(self, memory: GlobalMemory) -> Iterator[None]:
         """As `Sanitizer.following`."""
-        accesses = GlobalAccesses(memory, self._reporter)
-        self._words, memory.observer, memory.notes_only = accesses.words, accesses.observe, True
+        self._accesses = GlobalAccesses(memory, self._reporter)
+        memory.observer, memory.notes_only = self._accesses.observe, True
         try:
             yield
         finally:
-            memory.observer, memory.notes_only = None, False
+            self._accesses, memory.observer, memory.notes_only = None, None, False
 
     def join(self, cluster: Cluster) -> None:
         """As `Sanitizer.join`."""
-        cluster.causes = ClusterCauses(cluster, self._reporter, self._words)
+        assert self._accesses is not None  # clusters run inside of `following`
+        cluster.causes = ClusterCauses(cluster, self._reporter, self._accesses)
 
 
 def install() -> None:

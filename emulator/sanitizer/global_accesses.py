@@ -54,36 +54,70 @@ class GlobalAccesses:
             mask = running.cause.mask if access.lanes else 0
         else:
             warp, mask = issuer[0].warp, running_lanes(issuer[0].warp)
+            scene.warps[warp].settle()
             access = self._of_warp(scene, warp, mask, kind, issuer)
             views = [View(None, part, clock) for part, clock in scene.warps[warp].parts(mask)]
         if isinstance(address, np.ndarray):
-            self._by_lane(access, address, shape[0], mask, views)
+            self._by_lane([access], address, shape[0], mask, views)
             return
         tables = self._tables_at(address)
         if tables is not None:
-            self._check(access, tables, tables.box(address, shape, strides), None, views)
+            self._check([access], tables, tables.box(address, shape, strides), None, views)
 
-    def _by_lane(self, access: Access, addresses: np.ndarray, width: int, mask: int, views: list[View]) -> None:
-        lanes = np.array(lanes_of(mask), np.uint8) if len(addresses) == mask.bit_count() else None
-        if lanes is not None and len(views) > 1:
-            views = [View((view.lanes >> lanes.astype(np.int64) & 1).astype(bool), *view[1:]) for view in views]
-        while len(addresses):
-            tables = self._tables_at(int(addresses[0]))
-            here = np.ones(len(addresses), bool)
-            if tables is not None:
-                here = (addresses >= np.uint64(tables.start)) & (addresses < np.uint64(tables.end))
-            elif len(addresses) > 1:
-                here = addresses == addresses[0]
-            if here.all():
+    def noted(
+        self,
+        scene: Scene,
+        warp: Warp,
+        mask: int,
+        kind: str,
+        width: int,
+        indices: list[int],
+        addresses: np.ndarray,
+        by_lane: bool,
+    ) -> None:
+        """Accesses of a warp by instructions in a row. addresses: uint64[instructions, 32], or of their first lane."""
+        group = warp.first_group
+        accesses = [self._of_warp(scene, warp, mask, kind, (group, index)) for index in indices]
+        views = [View(None, part, known) for part, known in scene.warps[warp].parts(mask)]
+        if not by_lane:
+            for access, address in zip(accesses, addresses[:, 0].tolist(), strict=True):
+                tables = self._tables_at(address)
                 if tables is not None:
-                    self._check(access, tables, tables.lanes(addresses, width), lanes, views)
-                return
+                    self._check([access], tables, tables.box(address, (width,), (1,)), None, views)
+            return
+        addresses = addresses[:, lanes_of(mask)]
+        parts: dict[Tables | None, list[int]] = {}  # instructions by the allocation that all of their lanes access
+        for i, (low, high) in enumerate(zip(addresses.min(1).tolist(), addresses.max(1).tolist(), strict=True)):
+            tables = self._tables_at(low)
+            parts.setdefault(tables if tables is not None and high < tables.end else None, []).append(i)
+        for tables, rows in parts.items():
+            for group_of in [rows] if tables is not None else [[row] for row in rows]:
+                self._by_lane([accesses[i] for i in group_of], addresses[group_of].ravel(), width, mask, views)
+
+    def _by_lane(self, accesses: list[Access], addresses: np.ndarray, width: int, mask: int, views: list[View]) -> None:
+        """Accesses by lanes: addresses uint64[n] of all lanes for the first access, then for the next one. Those of
+        several accesses are in one allocation.
+        """
+        lanes = np.array(lanes_of(mask), np.uint8) if len(addresses) == len(accesses) * mask.bit_count() else None
+        if lanes is not None:
+            if len(accesses) > 1:
+                lanes = np.tile(lanes, len(accesses))
+            if len(views) > 1:
+                views = [View((view.lanes >> lanes.astype(np.int64) & 1).astype(bool), *view[1:]) for view in views]
+        tables = self._tables_at(int(addresses.min()))
+        if tables is not None and int(addresses.max()) < tables.end:
+            chunks = None if accesses[0].is_write or len(views) > 1 else tables.chunks(addresses, width)
+            if chunks is not None:
+                self._check(accesses, tables, chunks, None, views)
+            else:
+                self._check(accesses, tables, tables.lanes(addresses, width), lanes, views)
+            return
+        for i, address in enumerate(addresses.tolist()):  # several allocations, or one that nobody can write to
+            tables = self._tables_at(address)
             if tables is not None:
-                parts = [view if view.rows is None else view._replace(rows=view.rows[here]) for view in views]
-                of = None if lanes is None else lanes[here]
-                self._check(access, tables, tables.lanes(addresses[here], width), of, parts)
-            addresses, lanes = addresses[~here], None if lanes is None else lanes[~here]
-            views = [view if view.rows is None else view._replace(rows=view.rows[~here]) for view in views]
+                one = None if lanes is None else lanes[i : i + 1]
+                own = [view._replace(rows=None) for view in views if view.rows is None or view.rows[i]]
+                self._check(accesses, tables, tables.lanes(addresses[i : i + 1], width), one, own)
 
     def _tables_at(self, address: int) -> Tables | None:
         """Of the allocation at an address; None if nobody can write to it."""
@@ -95,10 +129,12 @@ class GlobalAccesses:
             tables = self._tables[allocation] = Tables(allocation)
         return tables
 
-    def _check(self, access: Access, tables: Tables, cells: Cells, lanes: np.ndarray | None, views: list[View]) -> None:
-        for conflict in self._history.access(access, cells, lanes, views):
+    def _check(
+        self, accesses: list[Access], tables: Tables, cells: Cells, lanes: np.ndarray | None, views: list[View]
+    ) -> None:
+        for conflict in self._history.access(accesses[0], cells, lanes, views, others=accesses):
             place = f"byte {conflict.place:#x} of {tables.allocation}"
-            self._reporter.report(conflict, access, place, "global")
+            self._reporter.report(conflict, accesses[0], place, "global")
 
     def _of_warp(self, scene: Scene, warp: Warp, mask: int, kind: str, issuer: Issuer) -> Access:
         clock = scene.warps[warp]

@@ -70,9 +70,23 @@ class Tables:
             at, box = first // CHUNK, chunks
             if self._bytes is None or not _boxed(self._split, at, box).any():
                 return self._boxes(self._whole, at, box, CHUNK)
-        self._divide(np.unique(_offsets(first, shape, strides) // CHUNK))
+        self._divide((_offsets(first, shape, strides) // CHUNK).ravel())
         assert self._bytes is not None  # a chunk is split
         return self._boxes(self._bytes, first, (shape, strides), 1)
+
+    def chunks(self, addresses: np.ndarray, width: int) -> Cells | None:
+        """The items of words that adjacent lanes access, if these are whole chunks: which lane has which is lost."""
+        each = CHUNK // width
+        if each < 2 or len(addresses) % each:
+            return None
+        words = (addresses - np.uint64(self._origin)).view(np.int64).reshape(-1, each)
+        first = words[:, :1]
+        if (first % CHUNK).any() or not (words == first + np.arange(each) * width).all():
+            return None
+        where = first // CHUNK
+        if self._bytes is not None and self._split[where].any():
+            return None
+        return Cells(*self._whole, where, partial(self._first, where, CHUNK))
 
     def lanes(self, addresses: np.ndarray, width: int) -> Cells:
         """The items of words of `width` bytes, a row for each. addresses: uint64[n], aligned."""
@@ -83,7 +97,7 @@ class Tables:
                 return Cells(*self._whole, chunks, partial(self._first, chunks, CHUNK))
         else:
             chunks = offsets // CHUNK
-        self._divide(np.unique(chunks))
+        self._divide(chunks.ravel())
         assert self._bytes is not None  # a chunk is split
         where = offsets[:, None] + np.arange(width)
         return Cells(*self._bytes, where, partial(self._first, where, 1))
@@ -103,8 +117,9 @@ class Tables:
         """The chunks have items for their bytes from now on."""
         if self._bytes is None:
             self._bytes = _Items.of(self._chunks * CHUNK)
-        new = chunks[~self._split[chunks]]
-        if len(new):
+        is_split = self._split[chunks]
+        if not is_split.all():
+            new = chunks[~is_split]
             for by_byte, whole in zip(self._bytes, self._whole):
                 by_byte.reshape(-1, CHUNK)[new] = whole[new, None]
             self._split[new] = True

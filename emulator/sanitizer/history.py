@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ ALL = 255  # in place of a lane: each of the access's
 CTA, CLUSTER, GRID = range(3)
 """How far the scope of a strong access reaches."""
 Lanes = np.ndarray | None
+_FEW = 64  # numbers that are told apart faster in Python
 
 
 class Access:
@@ -97,15 +98,24 @@ class History:
         self._numbers: dict[tuple[Access, ...], int] = {(): 0}
 
     def access(
-        self, access: Access, cells: Cells, lanes: Lanes, views: list[View], records: bool = True
+        self,
+        access: Access,
+        cells: Cells,
+        lanes: Lanes,
+        views: list[View],
+        records: bool = True,
+        others: Sequence[Access] = (),
     ) -> list[Conflict]:
         """Records an access. Returns the earlier ones that conflict with it and are not ordered before it.
 
-        lanes: uint8[n] for places by lane. views: who accesses. records: False checks only.
+        lanes: uint8[n] for places by lane. views: who accesses. records: False checks only. others: the accesses of
+        several instructions, this one's first, which touch as many rows of the items each and differ in nothing else.
         """
         if not access.number:
-            access.number = len(self._accesses)
-            self._accesses.append(access)
+            self._number(access)
+        for other in others:
+            if not other.number:
+                self._number(other)
         where = cells.where
         writes = cells.writes[where]
         found: list[Conflict] = []
@@ -118,14 +128,24 @@ class History:
         if not records:
             pass
         elif access.is_write and not access.is_strong:
-            cells.writes[where] = access.number
+            cells.writes[where] = access.number if len(others) < 2 else _by_row(others, where)
             if access.lanes:
                 cells.writers[where] = by_place
             cells.reads[where] = 0
         else:  # strong writes race with others than the write before them: they stay beside that
             self._has_strong_writes |= access.is_write
-            self._read(access, cells, by_place, views)
+            each = len(where) // len(others) if len(others) > 1 else 0
+            for i, one in enumerate(others if each else ()):
+                part = slice(i * each, (i + 1) * each)
+                at = by_place if lanes is None else lanes[part, None]
+                self._read(one, cells._replace(where=where[part]), at, views)
+            if not each:
+                self._read(access, cells, by_place, views)
         return found
+
+    def _number(self, access: Access) -> None:
+        access.number = len(self._accesses)
+        self._accesses.append(access)
 
     def _check_writes(
         self, access: Access, writes: np.ndarray, cells: Cells, lanes: Lanes, view: View
@@ -202,10 +222,16 @@ class History:
         return known
 
 
+def _by_row(accesses: Sequence[Access], where: np.ndarray) -> np.ndarray:
+    """int32[rows, 1]: the number of the access that touches each row of items."""
+    numbers = np.array([access.number for access in accesses], np.int32)
+    return np.repeat(numbers, len(where) // len(accesses))[:, None]
+
+
 def distinct_in(numbers: np.ndarray) -> list[int]:
-    flat = numbers.reshape(-1)
-    if not len(flat):
-        return []
+    if numbers.size <= _FEW:
+        return list(set(numbers.ravel().tolist()))
+    flat = numbers.ravel()
     first = flat[0]
     if (flat == first).all():
         return [int(first)]
