@@ -58,11 +58,11 @@ class GlobalAccesses:
             access = self._of_warp(scene, warp, mask, kind, issuer)
             views = [View(None, part, clock) for part, clock in scene.warps[warp].parts(mask)]
         if isinstance(address, np.ndarray):
-            self._by_lane([access], address, shape[0], mask, views)
+            self._by_lane(access, address, shape[0], mask, views)
             return
         tables = self._tables_at(address)
         if tables is not None:
-            self._check([access], tables, tables.box(address, shape, strides), None, views)
+            self._check(access, tables, tables.box(address, shape, strides), None, views)
 
     def noted(
         self,
@@ -76,48 +76,46 @@ class GlobalAccesses:
         by_lane: bool,
     ) -> None:
         """Accesses of a warp by instructions in a row. addresses: uint64[instructions, 32], or of their first lane."""
-        group = warp.first_group
-        accesses = [self._of_warp(scene, warp, mask, kind, (group, index)) for index in indices]
-        views = [View(None, part, known) for part, known in scene.warps[warp].parts(mask)]
-        if not by_lane:
-            for access, address in zip(accesses, addresses[:, 0].tolist(), strict=True):
-                tables = self._tables_at(address)
-                if tables is not None:
-                    self._check([access], tables, tables.box(address, (width,), (1,)), None, views)
-            return
-        addresses = addresses[:, lanes_of(mask)]
-        parts: dict[Tables | None, list[int]] = {}  # instructions by the allocation that all of their lanes access
-        for i, (low, high) in enumerate(zip(addresses.min(1).tolist(), addresses.max(1).tolist(), strict=True)):
-            tables = self._tables_at(low)
-            parts.setdefault(tables if tables is not None and high < tables.end else None, []).append(i)
-        for tables, rows in parts.items():
-            for group_of in [rows] if tables is not None else [[row] for row in rows]:
-                self._by_lane([accesses[i] for i in group_of], addresses[group_of].ravel(), width, mask, views)
+        clock = scene.warps[warp]
+        clock.changes += 1
+        views = [View(None, part, known) for part, known in clock.parts(mask)]
+        addresses = addresses[:, lanes_of(mask)] if by_lane else addresses[:, :1]
+        parts = [(indices, addresses)]
+        tables = self._tables_at(int(addresses.min()))
+        if tables is None or int(addresses.max()) >= tables.end:  # by the allocation of an instruction's first lane
+            rows: dict[Tables | None, list[int]] = {}
+            for i, address in enumerate(addresses[:, 0].tolist()):
+                rows.setdefault(self._tables_at(address), []).append(i)
+            parts = [([indices[i] for i in of], addresses[of]) for of in rows.values()]
+        for of_part, places in parts:
+            issuer = remnant((warp.first_group, of_part[0]))
+            access = Access(clock.base, clock.now, mask, kind == "store", False, False, issuer)
+            access.home, access.several = scene.home, (of_part, places, width)
+            self._by_lane(access, places.ravel(), width, mask if by_lane else 0, views)
 
-    def _by_lane(self, accesses: list[Access], addresses: np.ndarray, width: int, mask: int, views: list[View]) -> None:
-        """Accesses by lanes: addresses uint64[n] of all lanes for the first access, then for the next one. Those of
-        several accesses are in one allocation.
+    def _by_lane(self, access: Access, addresses: np.ndarray, width: int, mask: int, views: list[View]) -> None:
+        """Accesses by lanes: addresses uint64[n] of the lanes of a mask, perhaps several times in a row; or by nobody
+        in particular.
         """
-        lanes = np.array(lanes_of(mask), np.uint8) if len(addresses) == len(accesses) * mask.bit_count() else None
-        if lanes is not None:
-            if len(accesses) > 1:
-                lanes = np.tile(lanes, len(accesses))
+        lanes, times = None, len(addresses) // (mask.bit_count() or 1)
+        if mask and times * mask.bit_count() == len(addresses):
+            lanes = np.array(lanes_of(mask) * times, np.uint8)
             if len(views) > 1:
                 views = [View((view.lanes >> lanes.astype(np.int64) & 1).astype(bool), *view[1:]) for view in views]
         tables = self._tables_at(int(addresses.min()))
         if tables is not None and int(addresses.max()) < tables.end:
-            chunks = None if accesses[0].is_write or len(views) > 1 else tables.chunks(addresses, width)
+            chunks = None if access.is_write or len(views) > 1 else tables.chunks(addresses, width)
             if chunks is not None:
-                self._check(accesses, tables, chunks, None, views)
+                self._check(access, tables, chunks, None, views)
             else:
-                self._check(accesses, tables, tables.lanes(addresses, width), lanes, views)
+                self._check(access, tables, tables.lanes(addresses, width), lanes, views)
             return
         for i, address in enumerate(addresses.tolist()):  # several allocations, or one that nobody can write to
             tables = self._tables_at(address)
             if tables is not None:
                 one = None if lanes is None else lanes[i : i + 1]
                 own = [view._replace(rows=None) for view in views if view.rows is None or view.rows[i]]
-                self._check(accesses, tables, tables.lanes(addresses[i : i + 1], width), one, own)
+                self._check(access, tables, tables.lanes(addresses[i : i + 1], width), one, own)
 
     def _tables_at(self, address: int) -> Tables | None:
         """Of the allocation at an address; None if nobody can write to it."""
@@ -129,12 +127,12 @@ class GlobalAccesses:
             tables = self._tables[allocation] = Tables(allocation)
         return tables
 
-    def _check(
-        self, accesses: list[Access], tables: Tables, cells: Cells, lanes: np.ndarray | None, views: list[View]
-    ) -> None:
-        for conflict in self._history.access(accesses[0], cells, lanes, views, others=accesses):
+    def _check(self, access: Access, tables: Tables, cells: Cells, lanes: np.ndarray | None, views: list[View]) -> None:
+        for conflict in self._history.access(access, cells, lanes, views):
+            for each in (conflict.before, access):
+                each.name(tables.start + conflict.place)
             place = f"byte {conflict.place:#x} of {tables.allocation}"
-            self._reporter.report(conflict, accesses[0], place, "global")
+            self._reporter.report(conflict, access, place, "global")
 
     def _of_warp(self, scene: Scene, warp: Warp, mask: int, kind: str, issuer: Issuer) -> Access:
         clock = scene.warps[warp]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -25,7 +25,7 @@ class Access:
 
     __slots__ = (
         *("agent", "cause", "count", "fence", "is_async", "is_strong", "is_write", "issuer", "lanes", "listed"),
-        *("home", "number", "reach"),
+        *("home", "number", "reach", "several"),
     )
 
     def __init__(
@@ -47,6 +47,15 @@ class Access:
         self.fence = FENCED  # of a clock, the row that has threads' writes which its proxy sees
         self.home: Home | None = None  # the cluster, where accesses of several meet
         self.reach = GRID  # of its scope, if it is strong
+        # of instructions in a row: their indices, uint64[instructions, lanes] addresses, bytes of each
+        self.several: tuple[list[int], np.ndarray, int] | None = None
+
+    def name(self, address: int) -> None:
+        """The issuer is the last of several instructions that has accessed a byte."""
+        if self.several is not None:
+            indices, addresses, width = self.several
+            at = np.flatnonzero(((addresses <= address) & (address < addresses + np.uint64(width))).any(axis=1))
+            self.issuer = self.issuer[0], indices[int(at[-1])] if len(at) else self.issuer[1]
 
     def is_of(self, other: Access) -> bool:
         """Whether the same lanes of a warp, or the same other agent, make both."""
@@ -104,18 +113,14 @@ class History:
         lanes: Lanes,
         views: list[View],
         records: bool = True,
-        others: Sequence[Access] = (),
     ) -> list[Conflict]:
         """Records an access. Returns the earlier ones that conflict with it and are not ordered before it.
 
-        lanes: uint8[n] for places by lane. views: who accesses. records: False checks only. others: the accesses of
-        several instructions, this one's first, which touch as many rows of the items each and differ in nothing else.
+        lanes: uint8[n] for places by lane. views: who accesses. records: False checks only.
         """
         if not access.number:
-            self._number(access)
-        for other in others:
-            if not other.number:
-                self._number(other)
+            access.number = len(self._accesses)
+            self._accesses.append(access)
         where = cells.where
         writes = cells.writes[where]
         found: list[Conflict] = []
@@ -128,24 +133,14 @@ class History:
         if not records:
             pass
         elif access.is_write and not access.is_strong:
-            cells.writes[where] = access.number if len(others) < 2 else _by_row(others, where)
+            cells.writes[where] = access.number
             if access.lanes:
                 cells.writers[where] = by_place
             cells.reads[where] = 0
         else:  # strong writes race with others than the write before them: they stay beside that
             self._has_strong_writes |= access.is_write
-            each = len(where) // len(others) if len(others) > 1 else 0
-            for i, one in enumerate(others if each else ()):
-                part = slice(i * each, (i + 1) * each)
-                at = by_place if lanes is None else lanes[part, None]
-                self._read(one, cells._replace(where=where[part]), at, views)
-            if not each:
-                self._read(access, cells, by_place, views)
+            self._read(access, cells, by_place, views)
         return found
-
-    def _number(self, access: Access) -> None:
-        access.number = len(self._accesses)
-        self._accesses.append(access)
 
     def _check_writes(
         self, access: Access, writes: np.ndarray, cells: Cells, lanes: Lanes, view: View
@@ -220,12 +215,6 @@ class History:
             known = self._numbers[found] = len(self._sets)
             self._sets.append(found)
         return known
-
-
-def _by_row(accesses: Sequence[Access], where: np.ndarray) -> np.ndarray:
-    """int32[rows, 1]: the number of the access that touches each row of items."""
-    numbers = np.array([access.number for access in accesses], np.int32)
-    return np.repeat(numbers, len(where) // len(accesses))[:, None]
 
 
 def distinct_in(numbers: np.ndarray) -> list[int]:
