@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from emulator.sanitizer.history import Cells
     from emulator.sanitizer.report import Reporter
 
+PENDING = 1 << 16  # reads of an allocation to which nobody has written
 READS = 8  # of a byte, by those that nothing orders, that are kept
 
 
@@ -46,6 +47,9 @@ class GlobalAccesses:
         """The observer of global memory. What the host does has no issuer, and is ordered before and after launches."""
         if issuer is None:
             return
+        tables = None if isinstance(address, np.ndarray) else self._tables_at(address)
+        if tables is None and not isinstance(address, np.ndarray):
+            return
         cta = issuer[0].cta
         scene = cast("ClusterCauses", cta.cluster.causes).scene
         running = cta.machine.running
@@ -59,10 +63,8 @@ class GlobalAccesses:
             views = [View(None, part, clock) for part, clock in scene.warps[warp].parts(mask)]
         if isinstance(address, np.ndarray):
             self._by_lane(access, address, shape[0], mask, views)
-            return
-        tables = self._tables_at(address)
-        if tables is not None:
-            self._check(access, tables, tables.box(address, shape, strides), None, views)
+        elif tables is not None:
+            self._check(access, tables, address, shape, strides, None, views)
 
     def noted(
         self,
@@ -104,18 +106,14 @@ class GlobalAccesses:
                 views = [View((view.lanes >> lanes.astype(np.int64) & 1).astype(bool), *view[1:]) for view in views]
         tables = self._tables_at(int(addresses.min()))
         if tables is not None and int(addresses.max()) < tables.end:
-            chunks = None if access.is_write or len(views) > 1 else tables.chunks(addresses, width)
-            if chunks is not None:
-                self._check(access, tables, chunks, None, views)
-            else:
-                self._check(access, tables, tables.lanes(addresses, width), lanes, views)
+            self._check(access, tables, addresses, (width,), (1,), lanes, views)
             return
         for i, address in enumerate(addresses.tolist()):  # several allocations, or one that nobody can write to
             tables = self._tables_at(address)
             if tables is not None:
                 one = None if lanes is None else lanes[i : i + 1]
                 own = [view._replace(rows=None) for view in views if view.rows is None or view.rows[i]]
-                self._check(access, tables, tables.lanes(addresses[i : i + 1], width), one, own)
+                self._check(access, tables, addresses[i : i + 1], (width,), (1,), one, own)
 
     def _tables_at(self, address: int) -> Tables | None:
         """Of the allocation at an address; None if nobody can write to it."""
@@ -127,12 +125,38 @@ class GlobalAccesses:
             tables = self._tables[allocation] = Tables(allocation)
         return tables
 
-    def _check(self, access: Access, tables: Tables, cells: Cells, lanes: np.ndarray | None, views: list[View]) -> None:
+    def _check(
+        self,
+        access: Access,
+        tables: Tables,
+        address: int | np.ndarray,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        lanes: np.ndarray | None,
+        views: list[View],
+    ) -> None:
+        """An access to bytes of one allocation: a box, or words of lanes."""
+        if tables.reads is not None:
+            if not access.is_write:
+                tables.reads.append((access, address, shape, strides, lanes))
+                if len(tables.reads) < PENDING:
+                    return
+            self._record(tables)
+            if not access.is_write:
+                return
+        cells, lanes = _cells(tables, access, address, shape, strides, lanes, len(views))
         for conflict in self._history.access(access, cells, lanes, views):
             for each in (conflict.before, access):
                 each.name(tables.start + conflict.place)
             place = f"byte {conflict.place:#x} of {tables.allocation}"
             self._reporter.report(conflict, access, place, "global")
+
+    def _record(self, tables: Tables) -> None:
+        """Records the reads of an allocation to which nobody has written so far."""
+        reads, tables.reads = tables.reads or [], None
+        for access, address, shape, strides, lanes in reads:
+            cells, lanes = _cells(tables, access, address, shape, strides, lanes, 1)
+            self._history.access(access, cells, lanes, [])
 
     def _of_warp(self, scene: Scene, warp: Warp, mask: int, kind: str, issuer: Issuer) -> Access:
         clock = scene.warps[warp]
@@ -169,3 +193,19 @@ class GlobalAccesses:
             access.fence = MAPPED if proxy == "tensormap" else FENCED_GLOBAL
             scene.global_accesses[key] = access
         return access, [View(None, 0, clock)]
+
+
+def _cells(
+    tables: Tables,
+    access: Access,
+    address: int | np.ndarray,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    lanes: np.ndarray | None,
+    parts: int,
+) -> tuple[Cells, np.ndarray | None]:
+    """The items of an access, and their lanes. parts: of its warp's lanes, that know different things."""
+    if not isinstance(address, np.ndarray):
+        return tables.box(address, shape, strides), None
+    chunks = None if access.is_write or parts > 1 else tables.chunks(address, shape[0])
+    return (tables.lanes(address, shape[0]), lanes) if chunks is None else (chunks, None)

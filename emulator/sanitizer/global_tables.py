@@ -15,6 +15,7 @@ from emulator.sanitizer.history import Cells
 
 if TYPE_CHECKING:
     from emulator.hardware.allocations import Allocation
+    from emulator.sanitizer.history import Access
 
 CHUNK = 16  # bytes
 Box = tuple[tuple[int, ...], tuple[int, ...]]
@@ -50,6 +51,10 @@ def _offsets(first: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> np
     return found
 
 
+Read = tuple["Access", "int | np.ndarray", tuple[int, ...], tuple[int, ...], "np.ndarray | None"]
+"""Access, address or addresses of lanes, box, lanes."""
+
+
 class Tables:
     """Of one allocation."""
 
@@ -61,6 +66,9 @@ class Tables:
         self._whole = _Items.of(self._chunks)
         self._split = np.zeros(self._chunks, bool)  # chunks that have items for their bytes
         self._bytes: _Items | None = None  # once a chunk is split
+        self._columns = _Items(*(table[:, None] for table in self._whole))
+        self._words: dict[int, _Items] = {}
+        self.reads: list[Read] | None = []  # all accesses so far, if nobody has written: still to be recorded
 
     def box(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Cells:
         """The items of a box of bytes. strides: bytes."""
@@ -91,23 +99,36 @@ class Tables:
     def lanes(self, addresses: np.ndarray, width: int) -> Cells:
         """The items of words of `width` bytes, a row for each. addresses: uint64[n], aligned."""
         offsets = (addresses - np.uint64(self._origin)).view(np.int64)
-        if width % CHUNK == 0:
-            chunks = (offsets // CHUNK)[:, None] + np.arange(width // CHUNK)
-            if self._bytes is None or not self._split[chunks].any():
-                return Cells(*self._whole, chunks, partial(self._first, chunks, CHUNK))
-        else:
-            chunks = offsets // CHUNK
+        chunks = offsets // CHUNK
+        if width > CHUNK:
+            chunks = chunks[:, None] + np.arange(width // CHUNK)
+        if width >= CHUNK and (self._bytes is None or not self._split[chunks].any()):
+            tables = self._columns if width == CHUNK else self._whole
+            return Cells(*tables, chunks, partial(self._first, chunks, CHUNK))
         self._divide(chunks.ravel())
+        if width > CHUNK:
+            assert self._bytes is not None  # a chunk is split
+            where = offsets[:, None] + np.arange(width)
+            return Cells(*self._bytes, where, partial(self._first, where, 1))
+        words = offsets // width
+        return Cells(*self._by_width(width), words, partial(self._first, words, width))
+
+    def _by_width(self, width: int) -> _Items:
+        """The bytes' tables with a row for each aligned word."""
         assert self._bytes is not None  # a chunk is split
-        where = offsets[:, None] + np.arange(width)
-        return Cells(*self._bytes, where, partial(self._first, where, 1))
+        found = self._words.get(width)
+        if found is None:
+            found = self._words[width] = _Items(*(table.reshape(-1, width) for table in self._bytes))
+        return found
 
     def _boxes(self, items: _Items, first: int, box: Box, grain: int) -> Cells:
         writes, reads, writers, readers = [_boxed(table, first, box) for table in items]
         return Cells(writes, reads, writers, readers, ..., partial(self._first_of, first, box[1], grain))
 
     def _first(self, where: np.ndarray, grain: int, bad: np.ndarray) -> int:
-        return int(np.broadcast_to(where, bad.shape)[bad][0]) * grain + self._origin - self.start
+        row, *column = (int(index[0]) for index in np.nonzero(bad))
+        at = where[row] * grain + sum(column) if where.ndim == 1 else where[row, column[0]] * grain
+        return int(at) + self._origin - self.start
 
     def _first_of(self, first: int, strides: tuple[int, ...], grain: int, bad: np.ndarray) -> int:
         at = sum(int(index[0]) * stride for index, stride in zip(np.nonzero(bad), strides))

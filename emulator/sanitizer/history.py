@@ -116,7 +116,8 @@ class History:
     ) -> list[Conflict]:
         """Records an access. Returns the earlier ones that conflict with it and are not ordered before it.
 
-        lanes: uint8[n] for places by lane. views: who accesses. records: False checks only.
+        lanes: uint8[n] for places by lane. views: who accesses; none: of a read that need not be
+        checked. records: False checks only.
         """
         if not access.number:
             access.number = len(self._accesses)
@@ -203,7 +204,7 @@ class History:
                 (before.is_write and not access.is_write)
                 or not (
                     (before.is_of(access) and not before.lanes & ~access.lanes)
-                    or all(_is_ordered(before, access, view, False) for view in views)
+                    or (views and all(_is_ordered(before, access, view, False) for view in views))
                 )
             )
         )
