@@ -99,7 +99,7 @@ class Tables:
     def lanes(self, addresses: np.ndarray, width: int) -> Cells:
         """The items of words of `width` bytes, a row for each. addresses: uint64[n], aligned."""
         offsets = (addresses - np.uint64(self._origin)).view(np.int64)
-        chunks = offsets // CHUNK
+        chunks = offsets >> 4
         if width > CHUNK:
             chunks = chunks[:, None] + np.arange(width // CHUNK)
         if width >= CHUNK and (self._bytes is None or not self._split[chunks].any()):
@@ -110,7 +110,7 @@ class Tables:
             assert self._bytes is not None  # a chunk is split
             where = offsets[:, None] + np.arange(width)
             return Cells(*self._bytes, where, partial(self._first, where, 1))
-        words = offsets // width
+        words = offsets >> (width.bit_length() - 1)
         return Cells(*self._by_width(width), words, partial(self._first, words, width))
 
     def _by_width(self, width: int) -> _Items:
@@ -139,11 +139,13 @@ class Tables:
         if self._bytes is None:
             self._bytes = _Items.of(self._chunks * CHUNK)
         is_split = self._split[chunks]
-        if not is_split.all():
-            new = chunks[~is_split]
+        if is_split.all():
+            return
+        new = chunks[~is_split]
+        if self._whole.writes[new].any() or self._whole.reads[new].any():
             for by_byte, whole in zip(self._bytes, self._whole):
                 by_byte.reshape(-1, CHUNK)[new] = whole[new, None]
-            self._split[new] = True
+        self._split[new] = True
 
 
 def _boxed(table: np.ndarray, first: int, box: Box) -> np.ndarray:

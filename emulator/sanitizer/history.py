@@ -123,12 +123,13 @@ class History:
             access.number = len(self._accesses)
             self._accesses.append(access)
         where = cells.where
-        writes = cells.writes[where]
+        writes, reads = cells.writes[where], cells.reads[where]
+        has_reads = bool(reads.any())
         found: list[Conflict] = []
         for view in views:
             found += self._check_writes(access, writes, cells, lanes, view)
-            if access.is_write or self._has_strong_writes:
-                found += self._check_reads(access, cells, lanes, view)
+            if has_reads and (access.is_write or self._has_strong_writes):
+                found += self._check_reads(access, reads, cells, lanes, view)
         lane = access.listed[0] if len(access.listed) == 1 else ALL
         by_place = lane if lanes is None else lanes[:, None]
         if not records:
@@ -137,16 +138,19 @@ class History:
             cells.writes[where] = access.number
             if access.lanes:
                 cells.writers[where] = by_place
-            cells.reads[where] = 0
+            if has_reads:
+                cells.reads[where] = 0
         else:  # strong writes race with others than the write before them: they stay beside that
             self._has_strong_writes |= access.is_write
-            self._read(access, cells, by_place, views)
+            self._read(access, reads, cells, by_place, views)
         return found
 
     def _check_writes(
         self, access: Access, writes: np.ndarray, cells: Cells, lanes: Lanes, view: View
     ) -> Iterator[Conflict]:
         ids = writes if view.rows is None else writes[view.rows]
+        if not ids.any():
+            return
         for number in distinct_in(ids):
             before = self._accesses[number] if number else None
             if before is None or _are_strong(before, access):
@@ -158,8 +162,9 @@ class History:
                 before, access, writes == number, cells, cells.writers[cells.where], lanes, view, needs_fence
             )
 
-    def _check_reads(self, access: Access, cells: Cells, lanes: Lanes, view: View) -> Iterator[Conflict]:
-        reads = cells.reads[cells.where]
+    def _check_reads(
+        self, access: Access, reads: np.ndarray, cells: Cells, lanes: Lanes, view: View
+    ) -> Iterator[Conflict]:
         ids = reads if view.rows is None else reads[view.rows]
         for number in distinct_in(ids):
             members = self._sets[number]
@@ -176,9 +181,10 @@ class History:
                     readers = np.full_like(readers, ALL)
                 yield from _conflicts(before, access, reads == number, cells, readers, lanes, view, needs_fence)
 
-    def _read(self, access: Access, cells: Cells, by_place: int | np.ndarray, views: list[View]) -> None:
+    def _read(
+        self, access: Access, reads: np.ndarray, cells: Cells, by_place: int | np.ndarray, views: list[View]
+    ) -> None:
         table, where = cells.reads, cells.where
-        reads = table[where]
         distinct = distinct_in(reads)
         if len(distinct) == 1:
             number = self._with(int(distinct[0]), access, views)
