@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -55,16 +55,18 @@ class Clock:
     | ANYWAY | if neither scopes nor `.relaxed` did |
 
     What is rare is kept beside. maps, once a fence.proxy.tensormap has been executed: the counts before a release, and
-    those before a release that an acquire has followed (RELEASED, MAPS). others: what is known of other clusters, by
-    home; neither the dictionary nor its clocks ever change. grids: bits of launches that are over.
+    those before a release that an acquire has followed (RELEASED, MAPS). others: what is known of other clusters by
+    home; rumours: what is known of them by rows from UNSCOPED on only. Neither these dictionaries nor their clocks
+    ever change, so that many clocks share them. grids: bits of launches that are over.
     """
 
-    __slots__ = ("grids", "maps", "others", "table")
+    __slots__ = ("grids", "maps", "others", "rumours", "table")
 
     def __init__(self, table: np.ndarray):
         self.table = table  # int32[ROWS, agents]
         self.maps: np.ndarray | None = None  # int32[2, agents]
         self.others: dict[Home, Clock] | None = None
+        self.rumours: dict[tuple[Home, int], Clock] | None = None
         self.grids = 0
 
     def row(self, number: int) -> np.ndarray:
@@ -78,7 +80,13 @@ class Clock:
         if self.grids >> home.grid & 1:
             return EVERYTHING
         found = None if self.others is None else self.others.get(home)
-        return NOTHING if found is None else found.row(number)
+        counts = NOTHING if found is None else found.row(number)
+        rumours = self.rumours or {}
+        for row in (UNSCOPED, ANYWAY) if rumours else ():
+            rumour = rumours.get((home, row))
+            if rumour is not None and row <= number <= ANYWAY:
+                counts = np.maximum(counts[: rumour.table.shape[1]], rumour.table[number])
+        return counts
 
     def set(self, agent: int | slice, count: int) -> None:
         """An agent's accesses up to a count are known, whatever scopes say."""
@@ -95,7 +103,7 @@ class Clock:
 
     def copy(self) -> Clock:
         found = Clock(self.table.copy())
-        found.others, found.grids = self.others, self.grids
+        found.others, found.rumours, found.grids = self.others, self.rumours, self.grids
         found.maps = None if self.maps is None else self.maps.copy()
         return found
 
@@ -105,12 +113,27 @@ class Clock:
         self.grow(size)
         other.grow(size)
         np.maximum(self.table[row:], other.table[row:], out=self.table[row:])
-        if other.others is not None:
-            self.others = _merged(self.others, other.others, row)
+        if other.others is not None or other.rumours is not None:
+            self._hear(other, row)
         if row == KNOWN:
             self.grids |= other.grids
             if other.maps is not None:
                 self.maps = other.maps.copy() if self.maps is None else np.maximum(self.maps, other.maps)
+
+    def _hear(self, other: Clock, row: int) -> None:
+        """The other's knowledge of other clusters, by rows from `row` on."""
+        if row == KNOWN:
+            self.others = _merged(self.others, other.others)
+            self.rumours = _merged(self.rumours, other.rumours)
+        else:
+            told = {(home, row): clock for home, clock in (other.others or {}).items()}
+            for (home, first), clock in (other.rumours or {}).items():
+                key = home, max(row, first)
+                told[key] = clock if key not in told else _joined(told[key], clock)
+            self.rumours = _merged(self.rumours, told)
+        if self.others is not None and self.rumours is not None:
+            kept = {key: clock for key, clock in self.rumours.items() if self.others.get(key[0]) is not clock}
+            self.rumours = (self.rumours if len(kept) == len(self.rumours) else kept) or None
 
     def grow(self, size: int) -> None:
         """Room for `size` agents."""
@@ -120,19 +143,25 @@ class Clock:
             if self.maps is not None:
                 self.maps = np.pad(self.maps, ((0, 0), (0, missing)))
 
-    def forget(self, end: int) -> None:
-        """Nothing is known by the rows before `end`, nor of launches, maps."""
-        self.table[:end] = 0
-        self.grids, self.maps, self.others = 0, None, None
+    def weaken(self) -> None:
+        """Nothing is known but by row ANYWAY."""
+        self.table[:ANYWAY] = 0
+        before = Clock(np.zeros((ROWS, 0), np.int32))
+        before.others, before.rumours = self.others, self.rumours
+        self.grids, self.maps, self.others, self.rumours = 0, None, None, None
+        if before.others is not None or before.rumours is not None:
+            self._hear(before, ANYWAY)
 
-    def has(self, other: Clock, row: int) -> bool:
-        """Whether the other's rows from `row` on add nothing."""
+    def has(self, other: Clock) -> bool:
+        """Whether the other adds nothing."""
         if self.table.shape != other.table.shape or other.grids & ~self.grids or other.maps is not self.maps:
             return False
-        return bool((self.table[row:] >= other.table[row:]).all())
+        return bool((self.table >= other.table).all())
 
     def equals(self, other: Clock) -> bool:
-        if self.grids != other.grids or self.others != other.others or (self.maps is None) != (other.maps is None):
+        if self.grids != other.grids or self.others != other.others or self.rumours != other.rumours:
+            return False
+        if (self.maps is None) != (other.maps is None):
             return False
         if self.maps is not None and other.maps is not None and not np.array_equal(self.maps, other.maps):
             return False
@@ -144,25 +173,44 @@ class Clock:
         known = others.pop(home, None)
         found = agents.clock() if known is None else agents.fit(known.copy())
         found.others, found.grids = others or None, found.grids | self.grids
+        rumours = dict(self.rumours or {})
+        for row in (UNSCOPED, ANYWAY):
+            own = rumours.pop((home, row), None)
+            if own is not None:
+                found.join(own, row)
+        found.rumours = rumours or None
         return found
 
 
-def _merged(mine: dict[Home, Clock] | None, theirs: dict[Home, Clock], row: int) -> dict[Home, Clock]:
-    """What is known of other clusters by two, by rows from `row` on."""
-    if mine is theirs or (mine is None and row == KNOWN):
+_Key = TypeVar("_Key")
+
+
+def _merged(mine: dict[_Key, Clock] | None, theirs: dict[_Key, Clock] | None) -> dict[_Key, Clock] | None:
+    """What two know of others: one of the two where it has all."""
+    if theirs is None or mine is theirs:
+        return mine
+    if mine is None:
         return theirs
-    found = dict(mine or {})
-    for home, clock in theirs.items():
-        own = found.get(home)
-        if own is clock or (own is not None and own.has(clock, row)):
-            continue
-        if own is None and row == KNOWN:
-            found[home] = clock
-        else:
-            both = Clock(np.zeros_like(clock.table)) if own is None else own.copy()
-            both.join(clock, row)
-            found[home] = both
-    return found
+    more = {key: clock for key, clock in theirs.items() if mine.get(key) is not clock}
+    found: dict[_Key, Clock] | None = None
+    for key, clock in more.items():
+        own = mine.get(key)
+        joined = clock if own is None else _joined(own, clock)
+        if joined is not own:
+            found = found or dict(mine)
+            found[key] = joined
+    return found or mine
+
+
+def _joined(one: Clock, other: Clock) -> Clock:
+    """What two clocks of a cluster know: one of the two where it has all."""
+    if one.has(other):
+        return one
+    if other.has(one):
+        return other
+    both = one.copy()
+    both.join(other)
+    return both
 
 
 class Channel:
@@ -366,7 +414,7 @@ class WarpClock:
     def release_relaxed(self, mask: int) -> Clock:
         """As `release`, of a relaxed arrival: what lanes knew and had done at their last fence."""
         result, (lanes, behind) = self.release(mask), self._behind
-        result.forget(ANYWAY)
+        result.weaken()
         if not mask & ~lanes:
             before = self._agents.fit(behind.copy())
             before.table[ANYWAY] = 0

@@ -34,6 +34,7 @@ class GlobalAccesses:
         self.words = Words()
         self._history = History(READS)
         self._tables: dict[Allocation, Tables] = {}
+        self._writes = 0  # so far
 
     def observe(
         self,
@@ -63,8 +64,13 @@ class GlobalAccesses:
             views = [View(None, part, clock) for part, clock in scene.warps[warp].parts(mask)]
         if isinstance(address, np.ndarray):
             self._by_lane(access, address, shape[0], mask, views)
-        elif tables is not None:
+        elif tables is not None and not self._repeats(access, address):
             self._check(access, tables, address, shape, strides, None, views)
+
+    def _repeats(self, access: Access, address: int) -> bool:
+        """Whether a warp loads a word again, by the same instruction, and nobody has written since: it spins."""
+        last, access.polled = access.polled, (address, self._writes)
+        return not access.is_write and last == access.polled
 
     def noted(
         self,
@@ -136,6 +142,7 @@ class GlobalAccesses:
         views: list[View],
     ) -> None:
         """An access to bytes of one allocation: a box, or words of lanes."""
+        self._writes += access.is_write
         if tables.reads is not None:
             if not access.is_write:
                 tables.reads.append((access, address, shape, strides, lanes))

@@ -25,7 +25,7 @@ class Access:
 
     __slots__ = (
         *("agent", "cause", "count", "fence", "is_async", "is_strong", "is_write", "issuer", "lanes", "listed"),
-        *("home", "number", "reach", "several"),
+        *("home", "number", "polled", "reach", "several"),
     )
 
     def __init__(
@@ -47,6 +47,7 @@ class Access:
         self.fence = FENCED  # of a clock, the row that has threads' writes which its proxy sees
         self.home: Home | None = None  # the cluster, where accesses of several meet
         self.reach = GRID  # of its scope, if it is strong
+        self.polled: tuple[int, int] | None = None  # by a load: its address, and how many writes there had been
         # of instructions in a row: their indices, uint64[instructions, lanes] addresses, bytes of each
         self.several: tuple[list[int], np.ndarray, int] | None = None
 
