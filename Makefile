@@ -33,6 +33,9 @@ TESTS ?= tests
 DSL_TESTS := $(addprefix tests/kernel/test_,kernel.py problems.py gemv.py dependent_calls.py check.py) \
   $(addprefix tests/emulator/test_,runtime.py torch_device.py) tests/tools/test_plans.py tests/tools/test_variants.py
 
+# Without compiled modules on disk every process would compile the emulator's Python files anew: one to two seconds each.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: eval test benchmark report b200 soak lint check lock clean
 
 eval: $(READY)

@@ -26,6 +26,7 @@ EPILOG = """schedules; a launch runs once under each, and all must write the sam
   eager          asynchronous work happens when it is issued
   random:SEED    warps and queues take turns at random
   last:SEED      warps take turns at random; asynchronous work happens when no warp can run
+  replay:HOLDS   as --explore has printed it
 
 --device hopper: torch is the real one, and launches run on a Hopper GPU, their sm_100a PTX lowered to sm_90a:
   exact          tensor memory and tensor core are software on the GPU; results are a B200's
@@ -102,6 +103,7 @@ def make_parser() -> argparse.ArgumentParser:
         prog="python -m emulator",
         usage="%(prog)s [--schedule S[,S...]] [--workers N] [--lenient] [--max-instructions N] [--engine E] "
         "[--sanitize [--sanitize-allow RULE[,RULE]] [--sanitize-schedule S[,S...]]] "
+        "[--explore N] "
         "[--clock CHIP [--timeline FILE] [--picture FILE]] [--device DEVICE [--hopper-mode MODE]] "
         "(SCRIPT | -m MODULE | -c CODE) [ARGS...]",
         description=DESCRIPTION,
@@ -147,6 +149,12 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="S[,S...]",
         help="of --sanitize: check under these schedules only; the others run as without it",
     )
+    parser.add_argument(
+        "--explore",
+        type=checked("explore"),
+        metavar="N",
+        help="search the interleavings of each launch in N runs at most; of one that fails the schedule is printed",
+    )
     parser.add_argument("--clock", type=_chip, metavar="CHIP", help="replay launches on a chip's profile")
     parser.add_argument(
         "--timeline", type=_timeline, metavar="FILE", help="of --clock: write what ui.perfetto.dev opens"
@@ -184,8 +192,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         absent = [name for name in options.sanitize_schedule.split(",") if name not in given]
         if absent:
             parser.error(f"--sanitize-schedule {absent[0]}: launches run under {', '.join(given)}")
-    if options.sanitize and (options.clock or options.device == "hopper"):
-        parser.error("--sanitize is for the emulated B200, without --clock")
+    for option in ("sanitize", "explore"):
+        if getattr(options, option) and (options.clock or options.device == "hopper"):
+            parser.error(f"--{option} is for the emulated B200, without --clock")
     if options.clock and (options.device == "hopper" or options.schedule):
         parser.error("--clock records what the emulated B200 does under schedule late: no --device, no --schedule")
     if not options.clock and (options.timeline or options.picture):
@@ -226,6 +235,7 @@ def main() -> None:
         sanitize=options.sanitize,
         sanitize_allow=options.sanitize_allow,
         sanitize_schedule=options.sanitize_schedule,
+        explore=options.explore,
     )
     command = [sys.executable, *interpreter_options(), *options.program]
     if programs.is_program(options.program[0]):

@@ -37,6 +37,7 @@ def environment(
     sanitize: bool = False,
     sanitize_allow: str | None = None,
     sanitize_schedule: str | None = None,
+    explore: str | None = None,
 ) -> dict[str, str]:
     """The environment of a process on the device; its child processes inherit it.
 
@@ -46,7 +47,8 @@ def environment(
     `clock.record.Recording`. clock: a chip profile's name or file, on which launches are replayed (`clock.live`);
     timeline, picture: files that it writes. sanitize: every access is checked against the order of events
     (emulator/sanitizer); sanitize_allow: rules that are waived, by commas; sanitize_schedule: schedules under
-    which that is done, None for all. A device "hopper" takes hopper_mode only.
+    which that is done, None for all. explore: runs in which interleavings of a launch are searched
+    (emulator/sanitizer/explore.py). A device "hopper" takes hopper_mode only.
     """
     variables = dict(os.environ)
     path = [str(BOOTSTRAP)]
@@ -80,6 +82,8 @@ def environment(
         variables["EMULATOR_SANITIZE_ALLOW"] = sanitize_allow
     if sanitize_schedule:
         variables["EMULATOR_SANITIZE_SCHEDULE"] = sanitize_schedule
+    if explore:
+        variables["EMULATOR_EXPLORE"] = explore
     if clock:
         variables["EMULATOR_CLOCK"] = os.path.abspath(clock) if os.path.isfile(clock) else clock
     for name, file in (("TIMELINE", timeline), ("PICTURE", picture)):
@@ -96,14 +100,15 @@ def activate(
     record: str | os.PathLike[str] | Callable[[Trace], None] | None = None,
     record_values: bool = True,
     sanitize: bool = False,
+    explore: str | int | None = None,
 ) -> None:
     """Put this process, and the children that it starts later, on the emulated device.
 
     schedule, workers, max_instructions: the options of `python -m emulator`, None for their defaults. lenient: True as
     --lenient, False turns doubts into errors (errors.doubt), None leaves EMULATOR_LENIENT as it is. record: a folder
     for the traces of launches (`clock.trace.Trace`), or a function that this process calls with the trace of each of
-    its launches; record_values: False leaves out the tensor core's products. sanitize: as --sanitize; not with
-    record.
+    its launches; record_values: False leaves out the tensor core's products. sanitize, explore: as --sanitize,
+    --explore; not with record.
 
     For test sessions; `python -m emulator` does it for whole programs. A process on the device stays as it is. Raises
     EmulatorError for settings that are not legal, and where torch, cutlass, NumPy or Triton has been imported: the
@@ -111,8 +116,13 @@ def activate(
     """
     texts = {
         name: None if value is None else _checked(name, value)
-        for name, value in (("schedule", schedule), ("workers", workers), ("max_instructions", max_instructions))
+        for name, value in (
+            *(("schedule", schedule), ("workers", workers), ("max_instructions", max_instructions)),
+            ("explore", explore),
+        )
     }
+    if explore is not None and record is not None:
+        raise EmulatorError(f"emulator.activate(explore={explore!r}): what is explored cannot be recorded")
     if lenient not in (None, True, False):
         raise EmulatorError(f"emulator.activate(lenient={lenient!r}): True, False or None is expected")
     if sanitize not in (True, False) or (sanitize and record is not None):
@@ -131,6 +141,7 @@ def activate(
             record=folder,
             record_values=record_values,
             sanitize=sanitize,
+            explore=texts["explore"],
         )
     )
     if lenient is not None:

@@ -16,6 +16,27 @@ PRODUCTS = {"group_gemm": 1, "gemm": 1, "dual_gemm": 2, "gemv": 0}  # problem ->
 Sizes = Sequence[tuple[int, int, int, int]]  # (M, N, K, L) of each group; the other problems have one entry
 
 
+def requested(schedule: submission.Schedule) -> dict[str, int]:
+    """Bytes by operand that the loads of all tiles read from memory; boxes read nothing past M, N and K."""
+    plan, total = schedule.plan, dict.fromkeys(("weights", "tokens", "weight SF", "token SF"), 0)
+    for m, n, k in schedule.sizes:
+        weight_tiles, first_tokens = -(-n // (128 * plan.cta_group)), range(0, m, plan.token_tile)
+        token_rows = token_atoms = 0
+        for first in first_tokens:
+            end = min(m, first + plan.token_tile)
+            token_atoms += (end - 1) // 128 - first // 128 + 1
+            for part in range(first, end, plan.part_tokens):
+                columns = min(plan.part_tokens, -(-(m - part) // submission.TOKEN_STEP) * submission.TOKEN_STEP)
+                starts = (part + rank * columns // plan.cta_group for rank in range(plan.cta_group))
+                token_rows += sum(min(plan.token_rows, max(0, m - start)) for start in starts)
+        atom_bytes = k // submission.MMA_K * submission.SF_ATOM
+        total["weights"] += plan.products * len(first_tokens) * n * k // 2
+        total["tokens"] += weight_tiles * token_rows * k // 2
+        total["weight SF"] += len(first_tokens) * plan.products * weight_tiles * plan.cta_group * atom_bytes
+        total["token SF"] += weight_tiles * plan.cta_group * token_atoms * atom_bytes
+    return total
+
+
 def describe(schedule: submission.Schedule) -> dict[str, str]:
     """The figures by which schedules are compared, as text."""
     plan = schedule.plan
@@ -27,9 +48,9 @@ def describe(schedule: submission.Schedule) -> dict[str, str]:
         "stages": f"{plan.stages}",
         "SMEM bytes": f"{plan.at.end:,}",
         "tiles": f"{schedule.tiles}",
-        "waves": f"{schedule.waves}",
+        "waves": f"{-(-schedule.tiles // schedule.slots)}",
         "CTAs": f"{schedule.ctas}",
-        "MB requested": f"{schedule.requested_bytes / 1e6:.1f}",
+        "MB requested": f"{sum(requested(schedule).values()) / 1e6:.1f}",
     }
 
 

@@ -25,8 +25,11 @@ ROOT = Path(__file__).resolve().parent.parent
 QUESTION = "from harness import devices; print(*devices.cuda_capability() or ())"
 CAPABILITY = tuple(map(int, subprocess.check_output([sys.executable, "-c", QUESTION], cwd=ROOT, text=True).split()))
 if CAPABILITY != (10, 0):
-    # Tests that are spread over the cores leave none for the workers of a launch.
-    emulator.activate(schedule="late", workers="1" if "PYTEST_XDIST_WORKER" in os.environ else None)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        # Tests that are spread over the cores leave none for the workers of a launch. By the environment, since the
+        # controller has put its own processes, this one among them, on the device.
+        os.environ.setdefault("EMULATOR_WORKERS", "1")
+    emulator.activate(schedule="late")
 
 
 def pytest_addoption(parser):

@@ -4,6 +4,7 @@
     model      the time that each benchmark case should take on a B200, term by term
     report     static figures of every configuration: plan, ptxas, machine code
     fuzz       mutated PTX through the emulator's loader: nothing but its own errors may come of it
+    mutants    kernels with broken synchronisation: what notices each, and what nothing does
     foreign    programs of others on the emulator, beside what a B200 made of them
     compare    the kernel timed beside other kernels and plain memory traffic, on a GPU
 

@@ -1,6 +1,7 @@
 """Runs programs of others on the emulator, unmodified, and compares each fate with the one published for a B200.
 
     python -m tools.foreign FOLDER [--only TEXT] [--schedule late,eager,random:1] [--jobs 2] [--save FILE.json]
+    python -m tools.foreign FOLDER --sanitize [--schedule late] [--save docs/results/foreign-sanitizer.json]
 
 FOLDER holds checkouts of the repositories that the lists in tools/programs name, each as OWNER+NAME; those that are
 missing are named with the command that fetches them, and skipped. A program runs once under each schedule, in a process
@@ -18,6 +19,10 @@ a GPU does not check are warnings: a published time asks for a pass in one of th
 Runs are added to --save's file as they end; a later run with the same file continues it. The table says where the
 verdict differs from the published one: a hang asks for a hang or an error that precedes it, a fault for an error, wrong
 results for wrong results or an error, none of them for a pass. Exit codes: 0 no verdict differs, 1 one does, 2 usage.
+
+--sanitize: each runs once, leniently and followed by the sanitizer, which reports every pair and goes on. `judged` in a
+program's list says of each rule what its reports are worth ("true", "doubt" or "false alarm", then why); verdicts are
+compared with nothing. Exit codes: 0 every report is judged, 1 one is not, 2 usage.
 """
 
 from __future__ import annotations
@@ -32,22 +37,25 @@ import sysconfig
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from harness import ROOT
 from harness.console import make_console, make_table
 from harness.options import command_parser
-from tools import records
+from tools import records, sanitized
 from tools.processes import Sessions
 from tools.verdicts import ERROR, HANG, PASS, VERDICTS, WRONG, judge
 
 if TYPE_CHECKING:
+    from argparse import Namespace
+
     from rich.console import Console
 
+Result = TypeVar("Result")
 LISTS = ROOT / "tools" / "programs"  # one .toml for each family of programs
 SCHEDULES = ("late", "eager", "random:1")
 TIME_LIMIT = 900.0  # seconds of a run
@@ -173,14 +181,26 @@ def attempt(
     program: Program, schedule: str, limit: float, sessions: Sessions, lenient: bool = False
 ) -> tuple[str, str]:
     """(verdict, reason) of one process."""
-    output, code = execute(program, schedule, limit, sessions, lenient)
+    output, code = execute(program, schedule, limit, sessions, {"EMULATOR_LENIENT": "1"} if lenient else {})
     return judge(output.replace(f"{program.folder}/", ""), code, program.expects)
 
 
+def follow(program: Program, schedule: str, limit: float, sessions: Sessions) -> sanitized.Sanitized:
+    """Runs a program under a schedule, leniently, with the sanitizer."""
+    started, log = time.monotonic(), sanitized.Log()
+    output, code = execute(program, schedule, limit, sessions, log.settings)
+    verdict, reason = judge(output.replace(f"{program.folder}/", ""), code, program.expects)
+    seconds = round(time.monotonic() - started, 1)
+    return sanitized.Sanitized(
+        *(program.repository, program.name, program.framework, schedule, verdict, seconds, reason),
+        log.take(program.folder),
+    )
+
+
 def execute(
-    program: Program, schedule: str, limit: float, sessions: Sessions, lenient: bool = False
+    program: Program, schedule: str, limit: float, sessions: Sessions, settings: Mapping[str, str] | None = None
 ) -> tuple[str, int | None]:
-    """(output, exit code) of one process; None if it was stopped."""
+    """(output, exit code) of one process; None if it was stopped. settings: the emulator's variables."""
     places = {"file": program.file, "folder": program.folder, "root": ROOT, "schedule": schedule}
     words = [word.format(**places) for word in shlex.split(program.command)]
     if words[0].endswith(".py"):
@@ -189,9 +209,7 @@ def execute(
     own = dict(program.environment)
     # A contest's file finds its `utils` beside it, as the contest's runner has it.
     paths = str(ROOT), str(program.folder), str(program.file.parent), own.pop("PYTHONPATH", ""), os.getenv("PYTHONPATH")
-    environment |= own | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, paths)))}
-    if lenient:
-        environment["EMULATOR_LENIENT"] = "1"
+    environment |= own | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, paths)))} | dict(settings or {})
     return sessions.output([sys.executable, *words], program.folder, environment, limit)
 
 
@@ -213,7 +231,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = command_parser(__doc__)
     parser.add_argument("folder", type=Path, help="folder with the checkouts")
     parser.add_argument("--only", default="", metavar="TEXT", help="programs whose repository or name contains it")
-    parser.add_argument("--schedule", default=",".join(SCHEDULES), metavar="S[,S...]", help="default: %(default)s")
+    parser.add_argument("--schedule", metavar="S[,S...]", help=f"default: {','.join(SCHEDULES)}, of --sanitize: late")
+    parser.add_argument("--sanitize", action="store_true", help="what the sanitizer reports, in place of verdicts")
     parser.add_argument("--timeout", type=float, default=TIME_LIMIT, metavar="SECONDS", help="default: %(default)g")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="programs at a time, default: %(default)s")
     parser.add_argument("--lists", type=Path, default=LISTS, metavar="PATH", help="one list, or a folder of them")
@@ -228,12 +247,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for repository in sorted(missing):
         target = options.folder / repository.replace("/", "+")
         console.print(f"not there: git clone https://github.com/{repository} {target}", markup=False, soft_wrap=True)
-    runs = load(options.save)
-    done = {(each.repository, each.name, each.schedule) for each in runs}
+    schedules = (options.schedule or (SCHEDULES[0] if options.sanitize else ",".join(SCHEDULES))).split(",")
     # All programs under the first schedule come before the second one.
-    wanted = [(program, schedule) for schedule in options.schedule.split(",") for program in chosen]
-    left = [each for each in wanted if (each[0].repository, each[0].name, each[1]) not in done]
-    for result in run_all(left, options.timeout, options.jobs, console):
+    wanted = [(program, schedule) for schedule in schedules for program in chosen]
+    if options.sanitize:
+        return _follow(wanted, options, console)
+    runs = load(options.save)
+    for result in run_all(_left(wanted, runs), options.timeout, options.jobs, console, run):
         runs.append(result)
         lenient = f", lenient: {result.lenient}" if result.lenient else ""
         text = f"{result.name} under {result.schedule}: {result.verdict}{lenient}, {result.seconds:.1f} s"
@@ -245,8 +265,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if any(each.agrees is False for each in runs) else 0
 
 
-def run_all(wanted: Sequence[tuple[Program, str]], limit: float, jobs: int, console: Console) -> Iterator[Run]:
-    """The runs, as they end, `jobs` at a time; on a terminal with a bar and the programs that run."""
+def _left(
+    wanted: Sequence[tuple[Program, str]], runs: Sequence[Run] | Sequence[sanitized.Sanitized]
+) -> list[tuple[Program, str]]:
+    done = {(each.repository, each.name, each.schedule) for each in runs}
+    return [each for each in wanted if (each[0].repository, each[0].name, each[1]) not in done]
+
+
+def _follow(wanted: Sequence[tuple[Program, str]], options: Namespace, console: Console) -> int:
+    """--sanitize. Exit code 1 where a report is not judged, else 0."""
+    entries = sanitized.judgements()
+    runs = [sanitized.judged(each, entries) for each in sanitized.load(options.save)]
+    for result in run_all(_left(wanted, runs), options.timeout, options.jobs, console, follow):
+        runs.append(sanitized.judged(result, entries))
+        text = f"{result.name} under {result.schedule}: {result.outcome}, {result.seconds:.1f} s"
+        console.print(text, markup=False, soft_wrap=True)
+        for each in runs[-1].reports:
+            verdict = each.verdict or "not judged"
+            line = f"    {each.rule} ({verdict}, {each.pairs} pairs), {each.kernel}: {each.text}"
+            console.print(line, markup=False, soft_wrap=True)
+        sanitized.save(options.save, runs)
+    sanitized.save(options.save, runs)
+    console.print(sanitized.counts(runs), markup=False)
+    return 1 if any(not each.verdict for run in runs for each in run.reports) else 0
+
+
+def run_all(
+    wanted: Sequence[tuple[Program, str]],
+    limit: float,
+    jobs: int,
+    console: Console,
+    how: Callable[[Program, str, float, Sessions], Result],
+) -> Iterator[Result]:
+    """The runs, as they end, `jobs` at a time; on a terminal with a bar and the programs that run.
+
+    how: `run` or `follow`.
+    """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     sessions = Sessions()
@@ -261,12 +315,12 @@ def run_all(wanted: Sequence[tuple[Program, str]], limit: float, jobs: int, cons
         def show() -> None:
             bar.update(task, description=", ".join(running.copy().values()), refresh=True)
 
-        def one(number: int) -> Run:
+        def one(number: int) -> Result:
             program, schedule = wanted[number]
             running[number] = f"{program.file.name} under {schedule}"
             show()
             try:
-                return run(program, schedule, limit, sessions)
+                return how(program, schedule, limit, sessions)
             finally:
                 del running[number]
                 show()

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from tools import sanitized
 from tools.foreign import Run
 from tools.tables import command_text, load, markdown, missing
-from tools.verdicts import PASS
+from tools.verdicts import LATE, PASS
+
+_INSTRUCTION = re.compile(r"(\S+) of warp \d+ of CTA \S+ \S+ \S+(?: of launch \d+ \([^)]*\))? at PTX line (\d+)")
+
+SANITIZER = "foreign-sanitizer.json"
 
 
 def foreign_programs(results: Path, name: str) -> str:
@@ -43,7 +49,7 @@ def foreign_lists(results: Path, _: str) -> str:
     lists = {
         path.stem.removeprefix("foreign-"): [Run(**run) for run in saved["runs"]]
         for path, saved in found.items()
-        if saved is not None and not any(run["silicon"] for run in saved["runs"])
+        if saved is not None and path.name != SANITIZER and not any(run["silicon"] for run in saved["runs"])
     }
     if not lists:
         return missing("python -m tools.foreign FOLDER --lists LIST.toml --save docs/results/foreign-LIST.json")
@@ -61,6 +67,46 @@ def foreign_lists(results: Path, _: str) -> str:
             refused.append([_short(program), name, *verdicts, why.replace("|", "\\|")])
     passing = markdown(["list", "programs", *schedules, "under each of them"], [*counted, everything])
     return f"{passing}\n\n{markdown(['program', 'list', *schedules, 'why'], refused)}"
+
+
+def foreign_sanitizer(results: Path, _: str) -> str:
+    """What the sanitizer reports of the programs of others, a row for each report, and what it is worth; how many
+    programs it is silent about.
+    """
+    saved = load(results / SANITIZER)
+    if saved is None:
+        return missing(f"python -m tools.foreign FOLDER --sanitize --save docs/results/{SANITIZER}")
+    runs = sanitized.load(results / SANITIZER)
+    frameworks = list(dict.fromkeys(run.framework for run in runs))
+    counted = [[name, *_verdicts([run for run in runs if run.framework == name])] for name in frameworks]
+    rows = [
+        [_short(run.name), report.rule, _place(report.text), report.verdict or "not judged", report.reason]
+        for run in runs
+        for report in run.reports
+    ]
+    header = ["programs of", "programs", "silent", *sanitized.VERDICTS, "no end"]
+    silence = markdown(header, [*counted, ["**all**", *_verdicts(runs)]])
+    table = markdown(["program", "rule", "where", "verdict", "why"], [[_cell(text) for text in row] for row in rows])
+    caption = f"{sanitized.counts(runs)} {command_text('tools.foreign', saved['command'])}; torch {saved['torch']}"
+    return f"{silence}\n\n{table}\n\n{caption}"
+
+
+def _verdicts(runs: Sequence[sanitized.Sanitized]) -> list[str]:
+    """Number of programs: all, those without a report, those with one of each verdict, those that were stopped."""
+    of = [{report.verdict for report in run.reports} for run in runs]
+    counts = (sum(verdict in each for each in of) for verdict in sanitized.VERDICTS)
+    return [
+        str(n) for n in (len(runs), sum(not each for each in of), *counts, sum(run.outcome == LATE for run in runs))
+    ]
+
+
+def _place(text: str) -> str:
+    """The instructions of a report, with their lines of PTX."""
+    return " behind ".join(f"{opcode}, line {line}" for opcode, line in _INSTRUCTION.findall(text)[:2])
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def _counts(runs: Sequence[Run], schedules: Sequence[str]) -> list[str]:

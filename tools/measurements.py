@@ -22,6 +22,7 @@ A table whose file is missing says which command writes the file.
     overlaps        DEVICE            DEVICE-overlaps.json: early readers, and launches that overlap
     foreign         LIST              foreign-LIST.json: programs of others, and what a B200 made of them
     foreign-lists                     every other foreign-LIST.json: how many pass, and why the rest do not
+    foreign-sanitizer                 foreign-sanitizer.json: what the sanitizer reports of the programs of others
 
 DEVICE-PROBLEM.json is written by `python -m tools.compare --problem PROBLEM --save FILE`, model.json by
 `python -m tools.model --save FILE`, emulator.json by `python -m emulator.bench --json FILE`, soak-NAME.json by
@@ -48,14 +49,15 @@ from emulator.bench import Result, rate_text, time_text
 from harness.options import command_parser
 from task import PROBLEMS, Benchmark, Problem, TestSpec
 from tools.clock_tables import clock, modelled, phases
-from tools.foreign_tables import foreign_lists, foreign_programs
+from tools.foreign_tables import foreign_lists, foreign_programs, foreign_sanitizer
+from tools.mutants.score import mutants_table, silence_table
 from tools.overlap_tables import overlaps
 from tools.sensitivity_tables import sensitivity
 from tools.tables import MeasurementError, command_text, load, markdown, missing
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"
-DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "measurements.md")
+DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "measurements.md", ROOT / "docs" / "mutations.md")
 
 TABLE = re.compile(r"<!-- table: (?P<name>[^\n]*?) -->\n(?P<body>.*?)<!-- end -->", re.DOTALL)
 BEGIN, END = "<!-- table:", "<!-- end -->"
@@ -299,8 +301,11 @@ KINDS: dict[str, Callable[[Path, str], str]] = {
     "clock": clock,
     "sensitivity": sensitivity,
     "overlaps": overlaps,
+    "mutants": mutants_table,
+    "silence": silence_table,
     "foreign": foreign_programs,
     "foreign-lists": foreign_lists,
+    "foreign-sanitizer": foreign_sanitizer,
 }
 
 

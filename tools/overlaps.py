@@ -48,7 +48,7 @@ THREADS = 256
 # Of the writer, as much as the reader by bulk copies has. An SM drains before it divides its memory anew between L1 and
 # shared memory, and so the reader would start late.
 SHARED = 16400
-LATE, DELAYS = (FILL, CLONE), (500, 1000, 2000, 4000)  # writers; cycles
+LATE = (FILL, CLONE)  # writers
 LATE_TIMES = 5  # as many tries of those
 EARLY, WAITS = 1, 2  # bits of the mode of launch.cu's `stamp`
 BATCH = 20  # tries whose host work one waiting kernel hides
@@ -59,15 +59,18 @@ class Sizes:
     """How much is done."""
 
     tries: int  # of each reader behind each writer, for each number of bytes
-    late_tries: int  # of each reader behind LATE, for each of DELAYS
+    late_tries: int  # of each reader behind LATE, for each delay
     nbytes: tuple[int, ...] = (16 << 10, 1 << 20, 16 << 20)  # multiples of what a CTA's bulk copy takes
     late_cycles: int = 20_000  # from the control's trigger to its first write
     launches: int = 16  # behind the one that spins
     spin_cycles: int = 2_000_000
     repeats: int = 20  # of the launches that overlap
+    delays: tuple[int, ...] = (500, 1000, 2000, 4000)  # cycles from a late reader's start to its first read
 
 
-SMOKE = Sizes(1, 1, (16 << 10,), 1, 2, 1, 1)  # the emulator's clock starts anew after a few launches that overlap
+# Few cycles pass, since the emulator executes each turn of a loop that waits for them, and its clock starts anew after
+# a few launches that overlap.
+SMOKE = Sizes(1, 1, (16 << 10,), 1, 2, 1, 1, (5, 10, 20, 40))
 
 
 def emulated() -> bool:
@@ -168,14 +171,14 @@ def early_rows(gpu: Gpu, sizes: Sizes) -> Iterator[Row]:
     for nbytes in sizes.nbytes:
         memory = Memory(nbytes)
         for writer, reader in itertools.product(every, READERS):
+            batch(gpu, memory, every[writer], reader, 0, 1)  # compiles and loads
             yield early_row(gpu, memory, writer, every[writer], reader, 0, sizes.tries)
-    for writer, reader, delay in itertools.product(LATE, READERS, (0, *DELAYS)):
+    for writer, reader, delay in itertools.product(LATE, READERS, (0, *sizes.delays)):
         yield early_row(gpu, memory, writer, every[writer], reader, delay, sizes.late_tries)
 
 
 def early_row(gpu: Gpu, memory: Memory, writer: str, write: Writer, reader: str, delay: int, tries: int) -> Row:
     """`tries` tries of one reader behind one writer."""
-    batch(gpu, memory, write, reader, delay, 1)  # compiles and loads
     counts: list[int] = []
     while len(counts) < tries:
         counts += batch(gpu, memory, write, reader, delay, min(BATCH, tries - len(counts)))

@@ -120,7 +120,7 @@ def compile_plan(plan: submission.Plan) -> Compiled:
     """Compile the kernel as `solve` does, without its cache; needs no GPU."""
     with kept_artifacts():
         start = time.perf_counter()
-        artifacts = submission.compiled.__wrapped__(plan).artifacts
+        artifacts = submission.compile_kernel(plan).artifacts
         seconds = time.perf_counter() - start
     # The PTX of nvidia-cutlass-dsl 4.5.2 ends with the NUL of a C string.
     return Compiled(plan, artifacts.PTX.rstrip("\0"), artifacts.CUBIN, seconds)

@@ -21,7 +21,7 @@ _REASONS = (
     (WRONG, r"^.*(?:AssertionError|^E +assert |mismatch|not close|[Ii]ncorrect|[Ww]rong|[Tt]ensor-likes|disagree).*$"),
 )
 _PLACE = re.compile(r"PTX\s+(line \d+: .*)")
-_ADDRESS = re.compile(r"0x[0-9a-f]{9,}")  # of host memory: another one in each run
+ADDRESS = re.compile(r"0x[0-9a-f]{9,}")  # of host memory: another one in each run
 _SOURCE = re.compile(r"^(?:[\w.]*EmulatorError|_*cu\w+): ")  # an exception's name, or the call's of CUDA C++
 MOST = 300  # characters of a reason
 
@@ -49,4 +49,4 @@ def judge(output: str, code: int | None, expects: str) -> tuple[str, str]:
 
 
 def _shorten(text: str) -> str:
-    return _ADDRESS.sub("0x...", " ".join(text.split()))[:MOST]
+    return ADDRESS.sub("0x...", " ".join(text.split()))[:MOST]

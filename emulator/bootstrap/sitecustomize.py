@@ -47,6 +47,8 @@ CLOCK_HOOKS: dict[str, Hook] = {"emulator.execution.device": ("emulator.clock.li
 
 SANITIZER_HOOKS: dict[str, Hook] = {"emulator.execution.device": ("emulator.sanitizer.follow", None, "install")}
 
+EXPLORING_HOOKS: dict[str, Hook] = {"emulator.execution.device": ("emulator.sanitizer.explore", None, "install")}
+
 # On a Hopper GPU, torch and the driver are the real ones, and so are times.
 HOPPER_HOOKS: dict[str, Hook] = {
     "cutlass": HOOKS["cutlass"],
@@ -123,6 +125,8 @@ def install() -> None:
         hooks = hooks | CLOCK_HOOKS
     if os.environ.get("EMULATOR_SANITIZE") == "1":
         hooks = hooks | SANITIZER_HOOKS
+    if os.environ.get("EMULATOR_EXPLORE"):
+        hooks = hooks | EXPLORING_HOOKS
     sys.meta_path.insert(0, Finder(hooks))
 
 

@@ -14,8 +14,12 @@ Pending = dict[str, frozenset[int]]
 """Register -> the loads, by index, that may not have written it yet."""
 
 
-def first_uses(flow: Flow) -> dict[int, frozenset[int]]:
-    """Index of an instruction -> indices of the loads that must be complete before it and may not be."""
+def first_uses(flow: Flow, through_moves: bool = False) -> dict[int, frozenset[int]]:
+    """Index of an instruction -> indices of the loads that must be complete before it and may not be.
+
+    through_moves: mov is no use of what it copies, its destination is. Compilers pair registers by mov before the
+    wait, which is no instruction of the machine.
+    """
     if not any(_is_load(step) for step in flow.steps):
         return {}
     found: dict[int, frozenset[int]] = {}
@@ -25,7 +29,7 @@ def first_uses(flow: Flow) -> dict[int, frozenset[int]]:
         start = pending.pop()
         block, state = flow.blocks[start], dict(entering[start])
         for index in range(block.start, block.end):
-            _step(index, flow.steps[index], state, found)
+            _step(index, flow.steps[index], state, found, through_moves)
         for successor in block.successors:
             if successor != EXIT and _merge(entering[successor], state):
                 pending.append(successor)
@@ -36,8 +40,10 @@ def _is_load(step: Step) -> bool:
     return step.instruction.opcode.startswith("tcgen05.ld")
 
 
-def _step(index: int, step: Step, state: Pending, found: dict[int, frozenset[int]]) -> None:
-    touched = (*step.uses, *step.defines)
+def _step(index: int, step: Step, state: Pending, found: dict[int, frozenset[int]], through_moves: bool) -> None:
+    copies = through_moves and step.instruction.opcode.startswith("mov.")
+    touched = step.defines if copies else (*step.uses, *step.defines)
+    copied = frozenset().union(*(state.get(register.name, frozenset()) for register in step.uses if copies))
     due = frozenset().union(*(state.get(register.name, frozenset()) for register in touched))
     if due:
         found[index] = found.get(index, frozenset()) | due
@@ -47,10 +53,9 @@ def _step(index: int, step: Step, state: Pending, found: dict[int, frozenset[int
     if opcode.startswith("tcgen05.wait::ld") and not guarded:
         state.clear()
     for register in step.defines:
-        if _is_load(step):
-            state[register.name] = frozenset((index,)) | (
-                state.get(register.name, frozenset()) if guarded else frozenset()
-            )
+        loads = frozenset((index,)) if _is_load(step) else copied
+        if loads:
+            state[register.name] = loads | (state.get(register.name, frozenset()) if guarded else frozenset())
         elif not guarded:
             state.pop(register.name, None)
 

@@ -16,7 +16,7 @@ from emulator.compiler.rowcode.python_rows import PythonRows
 from emulator.compiler.rowcode.registers import Slots
 from emulator.compiler.stored import StoredEntry, keep
 from emulator.hardware.native import ANYTHING, FAULT, LEAVE, LEAVE_SOME, WAITS, Calls, PythonRow, Wake, library
-from emulator.hardware.program import DONE, Program
+from emulator.hardware.program import DONE, Heeded, Program
 from emulator.ptx.ir import Entry, Instruction
 
 if TYPE_CHECKING:
@@ -38,28 +38,36 @@ class Recorder(Protocol):
 
 
 def translate(
-    entry: Entry, kernels: bool = True, watch: int = 0, watcher: int = 0, recorder: Recorder | None = None
+    entry: Entry,
+    kernels: bool = True,
+    watch: int = 0,
+    watcher: int = 0,
+    recorder: Recorder | None = None,
+    heeds: bool = False,
 ) -> Program:
     """kernels: False executes every instruction by its Python row. watch: address of a C function that is called before
     each instruction, for the lanes that execute it, with `watcher`, the warp's context and an operation that names the
-    instruction (native/engine.h). The operations that follow that one execute it. recorder: chooses both.
+    instruction (native/engine.h). The operations that follow that one execute it. recorder: chooses both. heeds: the
+    cluster's causes are called before instructions whose registers are followed (`Causes.heeded`).
 
     Raises EmulatorError, with instruction and line, for whatever is not modelled.
     """
     watched = watch != 0 or recorder is not None
-    if isinstance(entry, StoredEntry) and (watched or not kernels):
+    if isinstance(entry, StoredEntry) and (watched or heeds or not kernels):
         entry = entry.parsed()
     linked: Entry
+    heeded: Heeded | None = None
     if isinstance(entry, StoredEntry):
         linked, image, inter_cta = entry, entry.image, entry.inter_cta
     else:
         planned = plan(entry)
-        code = RowCode(planned, kernels, watched)
+        code = RowCode(planned, kernels, watched, heeds)
         if recorder is not None:
             watch, watcher = recorder.attach(planned, code.slots)
         linked, image = planned.entry, code.image()
+        heeded = _heeded(planned, code.slots) if heeds else None
         inter_cta = any(_communicates(instruction) for instruction in linked.instructions)
-        if kernels and not watched:
+        if kernels and not watched and not heeds:
             keep(entry, linked, image, inter_cta)
     runner = Runner(image, watch, watcher, recorder)
     return Program(
@@ -75,6 +83,7 @@ def translate(
         dynamic_shared_offset=image.dynamic_shared_offset,
         local_bytes=image.local_bytes,
         inter_cta=inter_cta,
+        heeded=heeded,
     )
 
 
@@ -179,6 +188,20 @@ class Runner:
             return self._group
         assert self._turns is not None
         return self._turns.group()
+
+
+def _heeded(planned: Plan, slots: Slots) -> Heeded:
+    flow = planned.flow
+    return Heeded(
+        defines=[tuple(dict.fromkeys(register.name for register in step.defines)) for step in flow.steps],
+        uses=[tuple(dict.fromkeys(register.name for register in step.uses)) for step in flow.steps],
+        unwritten=frozenset(flow.blocks[0].live_in),
+        places={
+            name: (slot.offset, slot.width, flow.kinds.get(name, "uniform") != "uniform")
+            for name, slot in slots.by_name.items()
+            if name in flow.kinds
+        },
+    )
 
 
 def _live_words(image: Image) -> Callable[[int], np.ndarray]:

@@ -29,9 +29,10 @@ from emulator.execution import scheduler, settings, status
 from emulator.execution.meter import MAX_INSTRUCTIONS
 from emulator.execution.recording import Recording
 from emulator.execution.runs import Launch, Progress, Runner
+from emulator.execution.trials import Explorer
 from emulator.hardware.causes import Sanitizer
 from emulator.hardware.counters import LaunchCounters
-from emulator.hardware.memory import GlobalMemory
+from emulator.hardware.memory import UNWRITTEN, GlobalMemory
 from emulator.hardware.program import Program
 from emulator.hardware.properties import DeviceProperties, LaunchConfig, check_launch, with_clusters
 from emulator.hardware.variables import module_memory
@@ -48,6 +49,9 @@ memory_owners: list[Callable[[], object]] = []
 
 recording: Recording | None = None
 """`Device.recording` of the device that `Device.current` makes."""
+
+explorer: Explorer | None = None
+"""`Device.explorer` of the device that `Device.current` makes."""
 
 sanitizer: Sanitizer | None = None
 """`Device.sanitizer` of the device that `Device.current` makes."""
@@ -105,13 +109,15 @@ class Device:
         """Of launches that name none: each runs on its own under schedule "late", and is recorded."""
         self.sanitizer: Sanitizer | None = None
         """Follows the order of what launches do, and raises Fault for what is not ordered."""
+        self.explorer: Explorer | None = None
+        """Looks for a schedule under which a launch that overlaps no other fails."""
         self.memory = GlobalMemory()
         self._counters: list[LaunchCounters] = []
         self._cluster_seconds: dict[int, float] = {}
         self._chain: list[Launch] = []
         self._kept: list[object] = []
         self._workspace = np.zeros(WORKSPACE_BYTES, np.uint8)
-        self._programs: dict[tuple[int, str, Recording | None], _Translated] = {}
+        self._programs: dict[tuple[int, str, Recording | None, bool], _Translated] = {}
         # Reentrant: a finalizer that runs inside of a launch may call torch, which synchronizes.
         self._lock = threading.RLock()
 
@@ -127,13 +133,20 @@ class Device:
             workers = _setting("workers", min(len(os.sched_getaffinity(0)), settings.WORKER_LIMIT))
             limit = _setting("max_instructions", MAX_INSTRUCTIONS)
             _current = Device(schedules, workers, max_instructions=limit, engine=_setting("engine", "native"))
-            _current.recording, _current.sanitizer = recording, sanitizer
+            _current.recording, _current.sanitizer, _current.explorer = recording, sanitizer, explorer
         return _current
 
     @property
     def pending(self) -> int:
         """Number of launches that are still to run."""
         return len(self._chain)
+
+    def leave_unwritten(self, address: int, nbytes: int) -> None:
+        """Memory has been allocated and nobody has written it: with a sanitizer its words are UNWRITTEN."""
+        allocation = self.memory.at(address, nbytes, "store") if nbytes and self.sanitizer is not None else None
+        if allocation is not None:
+            words = allocation.data[address - allocation.start :][: nbytes // 4 * 4]
+            words.view(np.uint32)[:] = UNWRITTEN
 
     def synchronize(self) -> None:
         """Runs the pending launches. Raises EmulatorError if one fails."""
@@ -183,7 +196,7 @@ class Device:
             config = replace(config, workspace=self._workspace.ctypes.data)
         schedules = ("late",) if recording is not None else schedules or self.schedules
         launch = Launch(translated.program, config, parameters, entry.name, schedules, lenient, recording)
-        launch.sanitizer = self.sanitizer
+        launch.sanitizer, launch.explorer = self.sanitizer, self.explorer
         with self._lock:
             alike = all((x.schedules, x.lenient) == (launch.schedules, lenient) for x in self._chain)
             if not config.programmatic or config.cooperative or not alike or recording is not None:
@@ -226,11 +239,15 @@ class Device:
             self._kept = []
 
     def _translated(self, entry: Entry, recording: Recording | None) -> _Translated:
-        key = id(entry), self.engine, recording
+        followed = self.sanitizer is not None or self.explorer is not None
+        key = id(entry), self.engine, recording, followed
         known = self._programs.get(key)
         if known is None:
-            translator = translate.translate if recording is None else recording.translate
-            program = translator(entry, self.engine == "native")
+            kernels = self.engine == "native"
+            if recording is None:
+                program = translate.translate(entry, kernels, heeds=followed)
+            else:
+                program = recording.translate(entry, kernels)
             allows = any(i.opcode == "griddepcontrol.launch_dependents" for i in program.entry.instructions)
             known = self._programs[key] = _Translated(entry, program, allows)
             if self.sanitizer is not None:

@@ -84,14 +84,21 @@ def settle(memory: Allocations, runs: dict[str, Sequence[Journal]], kernel: str)
     Raises EmulatorError, before anything is written, if two schedules leave different bytes or if two parts of one run,
     which are not ordered, write different bytes to one address.
     """
+    for allocation, origin, image in agree(memory, runs, kernel):
+        allocation.data[origin : origin + len(image)] = image
+
+
+def agree(
+    memory: Allocations, runs: dict[str, Sequence[Journal]], kernel: str
+) -> list[tuple[Allocation, int, np.ndarray]]:
+    """(allocation, offset in it, bytes from there on) that all schedules leave. Raises EmulatorError as `settle`."""
     images = []
     for start in sorted({start for journals in runs.values() for written in journals for start in written}):
         allocation = memory.allocation(start)
         assert allocation is not None  # the runs wrote to it
         writes = {schedule: [j[start] for j in journals if start in j] for schedule, journals in runs.items()}
         images.append((allocation, *_agreed(allocation, writes, kernel)))
-    for allocation, origin, image in images:
-        allocation.data[origin : origin + len(image)] = image
+    return images
 
 
 def _agreed(allocation: Allocation, writes: dict[str, list[Written]], kernel: str) -> tuple[int, np.ndarray]:

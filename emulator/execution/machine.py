@@ -129,7 +129,7 @@ class Machine:
         """Whether a warp's asynchronous work that only the warp itself sees is put off until it waits for it."""
         if self.schedule.kind == "random":
             return self.warp_random.random() < 0.5
-        return self.schedule.kind in ("late", "last")
+        return self.schedule.kind in ("late", "last", "replay")
 
     def cluster_done(self, cluster: Cluster) -> None:
         self.finished.append(cluster)

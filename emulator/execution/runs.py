@@ -16,6 +16,7 @@ from emulator.execution import overlap, scheduler
 from emulator.execution.journal import Journal, journal, settle
 from emulator.execution.meter import Meter, Tally
 from emulator.execution.recording import Recording
+from emulator.execution.trials import Explorer, Trial
 from emulator.execution.workers import Report, Task, run_forked
 from emulator.hardware.causes import Sanitizer
 from emulator.hardware.counters import LaunchCounters
@@ -62,6 +63,7 @@ class Launch:
     """As `errors.leniency` takes it."""
     recording: Recording | None = None
     sanitizer: Sanitizer | None = None
+    explorer: Explorer | None = None
 
     def followed_by(self, schedule: str) -> Sanitizer | None:
         """What follows it under a schedule."""
@@ -101,11 +103,13 @@ class Runner:
             with leniency(chain[0].lenient):
                 return [self._run(chain[0])] if len(chain) == 1 else self._run_together(chain)
         except EmulatorError as error:
-            if error.schedule is not None:
+            if error.schedule in self.schedules:
                 error.passed = self.schedules[: self.schedules.index(error.schedule)]
             raise
 
     def _run(self, launch: Launch) -> LaunchCounters:
+        if launch.explorer is not None and launch.recording is None:
+            launch.explorer.explore(Trial(self, launch, launch.explorer))
         clusters = launch.config.clusters
         shares = self._shares(launch, clusters)
         is_here = len(self.schedules) == 1 and shares == 1
@@ -114,7 +118,7 @@ class Runner:
         if is_here:
             schedule = self.schedules[0]
             meter = Meter(tallies[schedule], 0, report)
-            counters, traffic, seconds, records = self._execute(launch, schedule, range(clusters), meter)
+            counters, traffic, seconds, records = self.execute(launch, schedule, range(clusters), meter)
             counters.account(traffic)
             if launch.recording is not None:
                 launch.recording.end(launch, [records])
@@ -127,7 +131,7 @@ class Runner:
                 part_of = f", part {part} of {shares}" if shares > 1 else ""
                 name = f"{launch.kernel} under schedule {schedule}{part_of}"
                 tasks.append((name, partial(self._part, launch, schedule, range(part, clusters, shares), tally, part)))
-        parts = self._run_apart(tasks, report)
+        parts = self.run_apart(tasks, report)
         runs = {s: parts[i * shares : (i + 1) * shares] for i, s in enumerate(self.schedules)}
         settle(self.memory, {s: [part.stores for part in of] for s, of in runs.items()}, launch.kernel)
         shown = runs[self.schedules[0]]
@@ -160,7 +164,7 @@ class Runner:
             return [_Part(counters, traffic.packed_loads(), journal(traffic)) for counters, traffic in runs]
 
         tasks = [(f"{kernels} under schedule {s}", partial(parts, schedule=s)) for s in self.schedules]
-        runs: dict[str, list[_Part]] = dict(zip(self.schedules, self._run_apart(tasks, report), strict=True))
+        runs: dict[str, list[_Part]] = dict(zip(self.schedules, self.run_apart(tasks, report), strict=True))
         settle(self.memory, {s: [part.stores for part in of] for s, of in runs.items()}, kernels)
         for part in runs[self.schedules[0]]:
             traffic = Traffic()
@@ -168,7 +172,7 @@ class Runner:
             part.counters.account(traffic)
         return [part.counters for part in runs[self.schedules[0]]]
 
-    def _run_apart(self, tasks: Sequence[tuple[str, Task]], report: Report | None) -> list[Any]:
+    def run_apart(self, tasks: Sequence[tuple[str, Task]], report: Report | None) -> list[Any]:
         """As `workers.run_forked`: each task sees the memory as it is now, and leaves it so.
 
         One worker takes the memory's bytes back after each task if there are few: that is faster than a fork.
@@ -232,10 +236,10 @@ class Runner:
 
     def _part(self, launch: Launch, schedule: str, clusters: range, tally: Tally, part: int, report: Report) -> _Part:
         """Runs a part of a launch in a worker."""
-        counters, traffic, seconds, records = self._execute(launch, schedule, clusters, Meter(tally, part, report))
+        counters, traffic, seconds, records = self.execute(launch, schedule, clusters, Meter(tally, part, report))
         return _Part(counters, traffic.packed_loads(), journal(traffic), seconds, records)
 
-    def _execute(
+    def execute(
         self, launch: Launch, schedule: str, clusters: range, meter: Meter
     ) -> tuple[LaunchCounters, Traffic, float, Any]:
         """Runs clusters of a launch. Returns (counters, traffic, seconds, what is recorded)."""

@@ -53,7 +53,7 @@ class GridMachine(Machine):
     def __init__(self, schedule: Schedule, meter: Meter | None = None) -> None:
         """meter: as of `Machine`."""
         super().__init__(schedule, meter)
-        if not schedule.is_random:
+        if schedule.kind in ("late", "eager"):
             self.ready = self.turns
             self.turns.set_limits(self.quantum, OVERDUE_TURNS)
         self._admissions: Iterator[tuple[Grid, int]] = iter(())
@@ -182,6 +182,15 @@ class GridMachine(Machine):
             self.queues.forget_tensor_queues((cluster.grid.number, cluster.number))
 
 
+def machine_of(kind: str) -> type[GridMachine]:
+    """The machine that runs one grid under a kind of schedule."""
+    if kind == "replay":
+        from emulator.execution.replay import ReplayMachine
+
+        return ReplayMachine
+    return GridMachine
+
+
 def run(
     program: Program,
     config: LaunchConfig,
@@ -203,7 +212,7 @@ def run(
     """
     grid = Grid(0, program, config, params, memory, counters, properties)
     grid.recorder, grid.sanitizer = recorder, sanitizer
-    machine = GridMachine(schedule, meter)
+    machine = machine_of(schedule.kind)(schedule, meter)
     size = config.cluster[0] * config.cluster[1] * config.cluster[2]
     limit, room = 1, 1
     if program.inter_cta or (recorder is not None and program.requests):

@@ -6,7 +6,8 @@ import re
 
 ENGINES = ("native", "python")
 WORKER_LIMIT = 1024  # processes
-_SCHEDULE = re.compile(r"late|eager|(?:random|last):[0-9]{1,20}")
+_HOLD = r"c\d+w\d+(?:j\d+|\.\d+)@c\d+w\d+(?:j\d+|\.\d+)"
+_SCHEDULE = re.compile(r"late|eager|(?:random|last):[0-9]{1,20}|replay:(?:-|%s(?:\+%s)*)" % (2 * (_HOLD,)))
 
 
 def schedules(text: str) -> tuple[str, ...]:
@@ -14,7 +15,7 @@ def schedules(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(","))
     for name in names:
         if not _SCHEDULE.fullmatch(name):
-            raise ValueError(f"{name!r} is no schedule: late, eager, random:SEED or last:SEED expected")
+            raise ValueError(f"{name!r} is no schedule: late, eager, random:SEED, last:SEED or replay:HOLDS expected")
         if names.count(name) > 1:
             raise ValueError(f"{name!r} is given twice")
     return names
@@ -43,5 +44,16 @@ def engine(text: str) -> str:
     return text
 
 
-CHECKS = {"engine": engine, "schedule": schedules, "workers": workers, "max_instructions": instructions}
+def runs(text: str) -> int:
+    """A number of runs. Raises ValueError."""
+    return _positive(text, "runs", (1 << 31) - 1)
+
+
+CHECKS = {
+    "explore": runs,
+    "engine": engine,
+    "schedule": schedules,
+    "workers": workers,
+    "max_instructions": instructions,
+}
 """Setting -> the check of its text."""

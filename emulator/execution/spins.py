@@ -29,7 +29,7 @@ import numpy as np
 if TYPE_CHECKING:
     from emulator.hardware.warp import ActiveGroup, Warp
 
-LOOK_TURNS = {"late": 8, "eager": 8, "random": 64, "last": 64}
+LOOK_TURNS = {"late": 8, "eager": 8, "random": 64, "last": 64, "replay": 256}
 """Turns of every warp that can run between two looks, by the kind of the schedule: random turns are shorter."""
 
 LONGEST_SKIP = 10**9  # cycles

@@ -36,18 +36,20 @@ def is_first() -> bool:
 class Status:
     """A line on standard error about the launch that runs, from its `DELAY`th second on until `close`."""
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str, units: str = "CTAs") -> None:
+        """units: what is counted, beside warp instructions."""
         self._title = title if len(title) <= TITLE else title[: TITLE - 1] + "…"
+        self._units = units
         self._next = time.monotonic() + DELAY
         self._line: _Line | _PlainLine | None = None
 
     def __call__(self, done: int, total: int, instructions: int) -> None:
-        """CTAs done, CTAs in all, warp instructions so far."""
+        """Units done, units in all, warp instructions so far."""
         now = time.monotonic()
         if now < self._next:
             return
         if self._line is None:
-            self._line = _new_line(self._title)
+            self._line = _new_line(self._title, self._units)
         self._line.show(done, total, instructions)
         self._next = now + INTERVAL
 
@@ -58,24 +60,24 @@ class Status:
             self._line = None
 
 
-def _new_line(title: str) -> _Line | _PlainLine:
+def _new_line(title: str, units: str) -> _Line | _PlainLine:
     try:
-        return _Line(title)
+        return _Line(title, units)
     except ImportError:
-        return _PlainLine(title)
+        return _PlainLine(title, units)
 
 
 class _Line:
     """A line by rich. It has no thread, since the process may fork, and leaves what the program prints alone."""
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str, units: str) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
         columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn()
         self._progress: Progress = Progress(
             *columns,
-            TextColumn("CTAs, {task.fields[instructions]} warp instructions"),
+            TextColumn(f"{units}, {{task.fields[instructions]}} warp instructions"),
             console=Console(stderr=True),
             auto_refresh=False,
             transient=True,
@@ -96,11 +98,11 @@ class _Line:
 class _PlainLine:
     """A line without rich."""
 
-    def __init__(self, title: str) -> None:
-        self._title = title
+    def __init__(self, title: str, units: str) -> None:
+        self._title, self._units = title, units
 
     def show(self, done: int, total: int, instructions: int) -> None:
-        text = f"{self._title}: {done}/{total} CTAs, {instructions:,} warp instructions"
+        text = f"{self._title}: {done}/{total} {self._units}, {instructions:,} warp instructions"
         self._write(f"\r{text[: shutil.get_terminal_size().columns - 1]}\x1b[K")
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from emulator.errors import is_lenient
 if TYPE_CHECKING:
     from emulator.hardware.cluster import Cta
     from emulator.hardware.grid import Grid
-    from emulator.hardware.warp import ActiveGroup, Issuer
+    from emulator.hardware.warp import ActiveGroup, Issuer, Warp
 
 AT_ISSUE = 0.25  # chance that the random schedule runs an operation when one is issued
 
@@ -32,10 +32,12 @@ class Schedule:
     | late | when no warp can run: arrivals in other CTAs first, then the tensor core's, stores, and loads last |
     | random | at any time and in any order that the hardware might choose; warps run in any order |
     | last | when no warp can run, in any order; warps run in any order |
+    | replay | as under "late", but for what is held (`execution.replay`) |
     """
 
     kind: str
     seed: int = 0  # of "random" and "last"
+    holds: str = ""  # of "replay"
 
     @property
     def is_random(self) -> bool:
@@ -44,13 +46,15 @@ class Schedule:
 
     @staticmethod
     def parse(text: str) -> Schedule:
-        """ "eager", "late", "random:SEED" or "last:SEED". Raises ValueError."""
+        """ "eager", "late", "random:SEED", "last:SEED" or "replay:HOLDS". Raises ValueError."""
         kind, colon, seed = text.partition(":")
         if kind in ("eager", "late") and not colon:
             return Schedule(kind)
         if kind in ("random", "last") and seed.isdecimal():
             return Schedule(kind, int(seed))
-        raise ValueError(f"schedule {text!r}: must be eager, late, random:SEED or last:SEED")
+        if kind == "replay" and seed:
+            return Schedule(kind, holds=seed)
+        raise ValueError(f"schedule {text!r}: must be eager, late, random:SEED, last:SEED or replay:HOLDS")
 
 
 class AsyncOperation:
@@ -85,6 +89,11 @@ class AsyncOperation:
         return self._group.cta
 
     @property
+    def warp(self) -> Warp:
+        """The warp that has issued it."""
+        return self._group.warp
+
+    @property
     def origin(self) -> tuple[tuple[int, int, int], int, int]:
         """(index of the CTA, of the warp, of the instruction), for messages."""
         return self._group.origin(self._issuer)
@@ -106,6 +115,7 @@ class Queues:
         self._tensor: dict[tuple, deque[AsyncOperation]] = {}  # by issuing thread
         self.outstanding = 0
         self._issued = 0  # operations so far
+        self.issued: list[AsyncOperation] | None = None  # where somebody wants to know them
         self._prompt = is_lenient() is True  # latencies are in proportion, as hardware's are
 
     def _submit(self, queue: deque[AsyncOperation], async_op: AsyncOperation) -> None:
@@ -114,6 +124,8 @@ class Queues:
         async_op.number = self._issued
         async_op.grid.outstanding += 1
         queue.append(async_op)
+        if self.issued is not None:
+            self.issued.append(async_op)
         if self.schedule.kind == "eager":
             if async_op.waits is None or not async_op.waits():
                 self._run(queue, len(queue) - 1)
@@ -188,6 +200,18 @@ class Queues:
     def _queues(self) -> tuple[deque[AsyncOperation], ...]:
         """The queues in the order of the schedule "late"."""
         return self._arrivals, *self._tensor.values(), self._stores, self._loads
+
+    def heads(self) -> list[tuple[deque[AsyncOperation], int]]:
+        """Operations that may happen next, as (queue, index), in the order of the schedule "late"."""
+        found = []
+        for queue in self._queues():
+            ordered = queue is not self._stores and queue is not self._arrivals and queue is not self._loads
+            found += [(queue, index) for index in range(min(1, len(queue)) if ordered else len(queue))]
+        return found
+
+    def run_at(self, queue: deque[AsyncOperation], index: int) -> None:
+        """Run an operation of `heads`."""
+        self._run(queue, index)
 
     def run_one(self) -> None:
         """Run one operation, chosen by the schedule. There must be one."""

@@ -8,10 +8,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
+    import numpy as np
+
     from emulator.hardware.async_operations import AsyncOperation
     from emulator.hardware.cluster import Cluster, Cta
     from emulator.hardware.mbarriers import MBarrier
     from emulator.hardware.memory import GlobalMemory
+    from emulator.hardware.tensor.tmem import Place
+    from emulator.hardware.tma.tensor_map import TensorMap
     from emulator.hardware.warp import ActiveGroup, Issuer, Warp
     from emulator.ptx.module import Entry
 
@@ -51,8 +55,8 @@ class Causes(Protocol):
     def fenced_maps(self, warp: Warp, acquires: bool) -> None:
         """fence.proxy.tensormap::generic.acquire or .release of the lanes that run."""
 
-    def fenced_threads(self, warp: Warp) -> None:
-        """fence.sc, .acq_rel, .acquire, .release or membar of the lanes that run."""
+    def fenced_threads(self, warp: Warp, scope: str) -> None:
+        """fence.sc, .acq_rel, .acquire, .release or membar of the lanes that run. scope: "cta" or wider."""
 
     def committed(self, warp: Warp, mask: int) -> None:
         """cp.async.bulk.commit_group."""
@@ -65,6 +69,9 @@ class Causes(Protocol):
 
     def lane_copies_completed(self, warp: Warp, mask: int, newest: int | None) -> None:
         """cp.async.wait_group, or (None) cp.async.wait_all."""
+
+    def stored(self, mask: int, addresses: np.ndarray, values: np.ndarray, issuer: Issuer) -> None:
+        """Lanes are about to store values uint[count, 32] to addresses uint64[32]."""
 
     def told(self, warp: Warp, mask: int, key: int) -> None:
         """Lanes store a word with an order, or change it by an atomic."""
@@ -92,6 +99,33 @@ class Causes(Protocol):
     def fragments_used(self, g: ActiveGroup, loads: Sequence[int]) -> None:
         """The warp is about to use what these instructions, all tcgen05.ld, load."""
 
+    def heeded(self, g: ActiveGroup, mask: int, index: int) -> None:
+        """Lanes are about to execute an instruction that names a register with uninitialised bits."""
+
+    def loaded(
+        self, g: ActiveGroup, mask: int, address: int | np.ndarray, values: Sequence[Any], nbytes: int, issuer: Issuer
+    ) -> None:
+        """Lanes have loaded words of `nbytes` bytes from global memory: the address and each word is an integer for all
+        lanes, or uint[32].
+        """
+
+    def landed(self, cta: Cta, place: int | np.ndarray, nbytes: int, issuer: Issuer) -> None:
+        """Bytes of global memory are in a CTA's shared memory: so many at an offset, or at each."""
+
+    def stores_tile(
+        self, cta: Cta, tensor_map: TensorMap, coords: tuple[int, ...], offset: int, rows: bool, issuer: Issuer
+    ) -> None:
+        """A tensor store has read its box from a CTA's shared memory."""
+
+    def stores_bulk(self, cta: Cta, offset: int, nbytes: int, kept: int | None, issuer: Issuer) -> None:
+        """A bulk store has read its bytes from a CTA's shared memory. kept: mask of those of each 16 that it writes."""
+
+    def fragment(self, g: ActiveGroup, issuer: Issuer, place: Place, stores: bool) -> None:
+        """tcgen05.ld, or tcgen05.st, of a place in tensor memory."""
+
+    def excused(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
+        """Lanes exit, for which a barrier of the CTA or cluster does not wait any longer."""
+
     def exited(self, cta: Cta) -> None:
         """The last thread of a CTA exits."""
 
@@ -107,6 +141,9 @@ class Sanitizer(Protocol):
 
     def following(self, memory: GlobalMemory) -> AbstractContextManager[None]:
         """Launches that may overlap run inside, under one schedule."""
+
+    def begins(self, step: object) -> None:
+        """What follows happens in this step (`execution.replay.Step`)."""
 
     def join(self, cluster: Cluster) -> None:
         """The cluster is resident; its warps have executed nothing."""

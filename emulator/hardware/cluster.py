@@ -168,6 +168,12 @@ class Cta:
     def thread_exit(self, warp: Warp, lanes: int) -> None:
         """Lanes of a warp have exited."""
         self.live_threads -= lanes.bit_count()
+        if self.cluster.causes is not None:
+            causes, of_cluster = self.cluster.causes, self.cluster.barrier
+            causes.excused(of_cluster, of_cluster.generation, warp, lanes)
+            for barrier in self._named.values():
+                if barrier.count is None:
+                    causes.excused(barrier, barrier.generation, warp, lanes)
         for barrier in self._named.values():
             if barrier.parted:
                 barrier.leave(warp, self.counted_threads())

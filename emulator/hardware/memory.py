@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from emulator.hardware.warp import Issuer
 
 SHARED_BASE = 0x400  # the first 1 KiB of a CTA's shared window belongs to the system
+UNWRITTEN = 0x7FB1A5ED  # what words hold in memory that the sanitizer knows to be uninitialised
 RANK_SHIFT = 24  # bits 24.. of a 32-bit shared address hold the CTA's rank in its cluster
 
 Observer = Callable[[str, str, "int | np.ndarray", tuple[int, ...], tuple[int, ...], "Issuer | None"], None]

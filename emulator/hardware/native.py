@@ -21,6 +21,7 @@ WAITS = FAULT + 1  # the group has to wait for the mbarrier Context.waited
 ANYTHING = 1  # Context.waited of a group that waits for no mbarrier
 PARITIES = ("parity 0", "parity 1")  # what a group waits for
 LEAVE, LEAVE_SOME, SPLIT = 1, 2, 3  # Context.action
+HEED = -(1 << 28)  # less an instruction's index: an argument of `PythonRow` (native/engine.h)
 
 
 @cache
@@ -120,6 +121,9 @@ class Context(ctypes.Structure):
         ("next", ctypes.c_void_p),
         ("listed", ctypes.c_void_p),
         ("trace", ctypes.c_void_p),
+        ("heeded", ctypes.c_void_p),
+        ("outer", ctypes.c_uint32),
+        ("unused_lanes", ctypes.c_uint32),
         ("log", ctypes.c_void_p),
     ]
 

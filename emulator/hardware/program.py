@@ -7,18 +7,41 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from emulator.hardware.native import Calls
 from emulator.hardware.register_file import RegisterFile
 from emulator.hardware.traits import Traits
 from emulator.ptx.ir import Entry
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from emulator.hardware.turns import Turns
     from emulator.hardware.warp import ActiveGroup
 
 DONE = -(1 << 30)  # the result of a turn in which the group has parted or ended
+
+
+@dataclass(frozen=True)
+class Heeded:
+    """What there is to know of a program's registers, to follow uninitialised bits in them."""
+
+    defines: list[tuple[str, ...]]
+    """By instruction: the registers that it writes."""
+    uses: list[tuple[str, ...]]
+    """By instruction: those that it reads, the guard included."""
+    unwritten: frozenset[str]
+    """Those that may be read before they are written."""
+    places: dict[str, tuple[int, int, bool]]
+    """Register -> (offset in the register file, bits, whether it has a value, or a predicate a bit, for each lane)."""
+
+    @cached_property
+    def mentions(self) -> dict[str, np.ndarray]:
+        """Register -> int64[n]: the instructions that name it."""
+        found: dict[str, list[int]] = {}
+        for index, (defines, uses) in enumerate(zip(self.defines, self.uses, strict=True)):
+            for name in {*defines, *uses}:
+                found.setdefault(name, []).append(index)
+        return {name: np.array(indices) for name, indices in found.items()}
 
 
 @dataclass
@@ -41,6 +64,7 @@ class Program:
     dynamic_shared_offset: int  # bytes, from the start of a CTA's shared memory
     local_bytes: int  # per thread
     inter_cta: bool  # CTAs may communicate through global memory
+    heeded: Heeded | None = None  # of programs whose registers are followed
     printing_schedule: str | None = None  # the only schedule whose printf output appears; None: all
 
     @cached_property

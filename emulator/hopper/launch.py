@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from emulator.errors import EmulatorError
-from emulator.hardware.properties import LaunchConfig
+from emulator.hardware.properties import LaunchConfig, with_clusters
 from emulator.hopper import MODES, gpu, library
 from emulator.hopper.lower import lower
-from emulator.hopper.maps import MapFacts, is_map, mark, patch
+from emulator.hopper.maps import MapFacts, holds_maps, is_map, mark, patch, patch_members
 from emulator.ptx.module import Entry
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ class Hopper:
 
     def launch(self, ptx: str, entry: Entry, config: LaunchConfig, values: list[bytes]) -> None:
         """Launch an entry of a sm_100a module. values: bytes of each parameter, in order."""
+        config = with_clusters(entry, config)
         maps: dict[str, MapFacts] = {}
         patched = []
         for param, value in zip(entry.params, values, strict=True):
@@ -74,8 +75,11 @@ class Hopper:
                 value, facts = patch(value)
                 if facts is not None:
                     maps[param.name] = facts
+            elif holds_maps(param):
+                value = patch_members(value)
             patched.append(value)
-        key = (ptx, entry.name, mode(), math.prod(config.cluster), tuple(maps.items()), config.nonportable_cluster)
+        cluster = math.prod(config.cluster)
+        key = (ptx, entry.name, mode(), cluster, tuple(maps.items()), config.nonportable_cluster, config.block)
         kernel = self._kernels.get(key)
         if kernel is None:
             kernel = self._kernels[key] = self._load(ptx, entry, config, maps)
@@ -91,7 +95,7 @@ class Hopper:
         gpu.launch(kernel.function, config, patched, self._queue())
 
     def _load(self, ptx: str, entry: Entry, config: LaunchConfig, maps: dict[str, MapFacts]) -> Loaded:
-        lowered = lower(ptx, entry.name, mode(), maps, math.prod(config.cluster), library.ptx)
+        lowered = lower(ptx, entry.name, mode(), maps, math.prod(config.cluster), library.ptx, config.block)
         if lowered.forwards and mode() != "exact":
             print(f"{entry.name}: {FORWARDED}", file=sys.stderr, flush=True)
         try:

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 
 from emulator.errors import EmulatorError
 from emulator.hopper import MODES
-from emulator.hopper.context import CONTROL, EXIT, PHASE, Context
+from emulator.hopper.context import ARRIVED, CONTROL, EXIT, PHASE, Context
 from emulator.hopper.library import PTX_VERSION
 from emulator.hopper.maps import MapFacts
 from emulator.hopper.rules import reason_against, rule
+from emulator.hopper.rules_threads import leave_cluster
 from emulator.hopper.statements import Block, Statement, statements
 from emulator.ptx.ir import Entry, Module
 from emulator.ptx.module import parse
@@ -32,6 +33,7 @@ CONTROL_BYTES, RING_BYTES = 240, 32 * 16  # sizeof(Control), and of the slots of
 _SERVED = re.compile(r"tcgen05\.(alloc|cp|mma|ld|st)\.")
 _FORWARDED = re.compile(r"cp\.async\.bulk\.tensor\S*\.mbarrier\S*\.cta_group::2")
 _HEADER_LINE = re.compile(r"^\s*\.(version|target|address_size)[^\n]*", re.M)
+_INLINED = re.compile(r", function_name [^\n]*")  # of .loc: names a string in a section that is left out
 _DYNAMIC_MEMORY = re.compile(r"\.extern\s+\.shared\b[^;\[]*?([\w$]+)\s*\[\s*\]\s*;")
 
 
@@ -47,12 +49,20 @@ class Lowered:
     asks: bool  # maps of 4-bit elements must be marked (maps.mark)
 
 
-def lower(text: str, name: str, mode: str, maps: dict[str, MapFacts], ctas: int, library: Callable[[], str]) -> Lowered:
+def lower(
+    text: str,
+    name: str,
+    mode: str,
+    maps: dict[str, MapFacts],
+    ctas: int,
+    library: Callable[[], str],
+    block: tuple[int, int, int] | None = None,
+) -> Lowered:
     """Lower the entry `name` of a PTX module.
 
     mode: one of MODES. maps: facts of the tensor maps among the parameters, by parameter name. ctas: CTAs per cluster
-    of the launch. library: gives the PTX of library.cu; called only if the kernel needs it. Raises ValueError for
-    another mode, and EmulatorError for what a Hopper cannot do.
+    of the launch. library: gives the PTX of library.cu; called only if the kernel needs it. block: of the launch, for
+    entries without .reqntid. Raises ValueError for another mode, and EmulatorError for what a Hopper cannot do.
     """
     if mode not in MODES:
         raise ValueError(f"mode {mode!r}; must be one of {', '.join(MODES)}")
@@ -65,16 +75,16 @@ def lower(text: str, name: str, mode: str, maps: dict[str, MapFacts], ctas: int,
     served = mode == "exact" and any(_SERVED.match(s.opcode) for s in found)
     rings = ctas if any(_FORWARDED.match(s.opcode) for s in found) else 0
     extra_threads = 32 * (SERVER_WARPS * served + FORWARDING_WARPS * bool(rings))
-    threads = _threads(entry) if extra_threads else 0
+    threads = _threads(entry, entry.reqntid or block) if extra_threads else 0
     context = Context(entry, mode == "exact", ctas, threads, bool(extra_threads), maps, bare=mode == "bare")
-    code = _lowered_body(module.text, entry, found, context)
+    code = _INLINED.sub("", _lowered_body(module.text, entry, found, context))
     header = module.text[entry.place.start : entry.inside.start]
     dynamic, declaration = _dynamic_memory(module.text)
     if extra_threads:
         context.calls = True
         header = re.sub(r"\.(req|max)ntid\s+[\d, ]+", f".reqntid {threads + extra_threads}, 1, 1\n", header)
         arguments = [("b32", CONTROL), *(("b32", str(int(value))) for value in (threads, ctas, rings, served))]
-        code = _prologue(dynamic, rings, threads, arguments) + code + _epilogue(arguments)
+        code = _prologue(dynamic, rings, threads, arguments) + code + _epilogue(arguments, ctas)
     functions = _functions(library()) if context.calls else ""
     ptx = "\n".join(
         (
@@ -94,14 +104,11 @@ def _control_bytes(rings: int) -> int:
     return CONTROL_BYTES + rings * RING_BYTES
 
 
-def _threads(entry: Entry) -> int:
-    if entry.reqntid is None or entry.reqntid[1:] != (1, 1) or entry.reqntid[0] % 32:
-        raise EmulatorError(
-            f"block of {entry.reqntid} threads: a kernel to which warps are added needs .reqntid with whole warps "
-            "along x only",
-            kernel=entry.name,
-        )
-    return entry.reqntid[0]
+def _threads(entry: Entry, block: tuple[int, ...] | None) -> int:
+    if block is None or block[1:] != (1, 1) or block[0] % 32:
+        text = f"block of {block} threads: a kernel to which warps are added needs whole warps along x only"
+        raise EmulatorError(text, kernel=entry.name)
+    return block[0]
 
 
 def _lowered_body(text: str, entry: Entry, found: list[Statement], context: Context) -> str:
@@ -149,18 +156,21 @@ def _prologue(dynamic: str, rings: int, threads: int, arguments: list[tuple[str,
     block.add(f"add.s32 {CONTROL}, {CONTROL}, {size};")
     block.add(f"sub.s32 {CONTROL}, {CONTROL}, {_control_bytes(rings)};")
     block.add(f"mov.b32 {PHASE}, 0;")
+    block.add(f"mov.b32 {ARRIVED}, 0;")
     block.call("hopper_begin", *arguments)
     block.add(f"mov.u32 {thread}, %tid.x;")
     block.add(f"setp.lt.u32 {own}, {thread}, {threads};")
     block.add(f"@{own} bra $hopper_kernel;")
     block.call("hopper_serve", *arguments)
     block.add("ret;")
-    return f"\n\t.reg .b32 {CONTROL}, {PHASE};\n\t{block.text()}\n$hopper_kernel:\n"
+    return f"\n\t.reg .b32 {CONTROL}, {PHASE}, {ARRIVED};\n\t{block.text()}\n$hopper_kernel:\n"
 
 
-def _epilogue(arguments: list[tuple[str, str]]) -> str:
+def _epilogue(arguments: list[tuple[str, str]], ctas: int) -> str:
     """The end of the kernel's own threads."""
     block = Block()
+    if ctas > 1:
+        leave_cluster(block, ctas)
     block.call("hopper_leave", *arguments)
     block.add("ret;")
     return f"\n{EXIT}:\n\t{block.text()}\n"

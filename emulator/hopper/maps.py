@@ -18,7 +18,7 @@ from emulator.errors import EmulatorError, Fault
 from emulator.hardware.tma.tensor_map import SIGNIFICANT_BYTES, TensorMap
 from emulator.ptx.ir import Address, Entry, Instruction, Param, Register, Symbol
 
-MAP_BYTES = 128
+MAP_BYTES, MAP_ALIGNMENT = 128, 64
 MARK_OFFSET, MARK_4_BIT = 59, 0xB4  # byte and value in a map whose elements had 4 bits: box of dimension 4, minus 1
 _MARKABLE_RANK = 4
 _ELEMENT_BITS = 0xF << 7 | 1 << 16  # element type and its variant, in the word at byte 8
@@ -33,7 +33,12 @@ class MapFacts(NamedTuple):
 
 def is_map(param: Param) -> bool:
     """Whether a parameter has the size and alignment of a tensor map passed by value."""
-    return param.size == MAP_BYTES and param.align >= 64
+    return param.size == MAP_BYTES and param.align >= MAP_ALIGNMENT
+
+
+def holds_maps(param: Param) -> bool:
+    """Whether a parameter has the size and alignment of a structure with tensor maps, passed by value."""
+    return param.size > MAP_BYTES and param.align >= MAP_ALIGNMENT
 
 
 def patch(raw: bytes) -> tuple[bytes, MapFacts | None]:
@@ -57,6 +62,19 @@ def patch(raw: bytes) -> tuple[bytes, MapFacts | None]:
         struct.pack_into("<I", patched, 32, (size + 1) // 2 - 1)
         patched[55] = (patched[55] + 1) // 2 - 1
     return bytes(patched).ljust(MAP_BYTES, b"\0"), facts
+
+
+def patch_members(raw: bytes) -> bytes:
+    """A by-value structure of more than 128 bytes, its maps of 4-bit elements patched and marked.
+
+    Members that are tensor maps are aligned to 64 bytes; what decodes as one is one.
+    """
+    patched = bytearray(raw)
+    for start in range(0, len(raw) - MAP_BYTES + 1, MAP_ALIGNMENT):
+        member, facts = patch(raw[start : start + MAP_BYTES])
+        if facts is not None and facts.four_bit:
+            patched[start : start + SIGNIFICANT_BYTES] = mark(member)[:SIGNIFICANT_BYTES]
+    return bytes(patched)
 
 
 def mark(patched: bytes) -> bytes:

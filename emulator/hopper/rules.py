@@ -58,7 +58,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     (r"(min|max)\.\S*f32$", three_inputs),
     (r"cvt\.\S*e2m1x2", convert),
     (r"mov\.b32$", split),
-    (r"(ld|st)\.global\S*\.(v8\.[busf]32|v4\.[busf]64)$", wide_access),
+    (r"(ld|st)\.(\S+\.)?global\S*\.(v8\.[busf]32|v4\.[busf]64)$", wide_access),
 )
 """(beginning of the opcode, rule); the first that fits is taken."""
 

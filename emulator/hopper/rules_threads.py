@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emulator.hopper.context import CONTROL, EXIT, PHASE, Context
+from emulator.hopper.context import ARRIVED, CONTROL, EXIT, PHASE, Context
 from emulator.hopper.statements import Block, Statement
 
 
@@ -11,13 +11,34 @@ def cluster_arrive(statement: Statement, context: Context) -> str | None:
     if not context.extra:
         return None
     block = Block()
+    _arrive(block, context.ctas, "arrive")
+    block.add(f"mov.b32 {ARRIVED}, 1;")
+    return block.text(statement)
+
+
+def _arrive(block: Block, ctas: int, operation: str) -> None:
+    """Add an operation of each warp, "arrive" or "arrive_drop", on every CTA's Control."""
     elected, remote = block.register("pred"), block.register()
     block.add("bar.warp.sync -1;")
     block.add(f"elect.sync _|{elected}, -1;")
-    for rank in range(context.ctas):
+    for rank in range(ctas):
         block.add(f"mapa.shared::cluster.u32 {remote}, {CONTROL}, {rank};")
-        block.add(f"@{elected} mbarrier.arrive.release.cluster.shared::cluster.b64 _, [{remote}];")
-    return block.text(statement)
+        block.add(f"@{elected} mbarrier.{operation}.release.cluster.shared::cluster.b64 _, [{remote}];")
+
+
+def leave_cluster(block: Block, ctas: int) -> None:
+    """Add a warp's last arrival: cluster barriers to come do not expect it (PTX ISA, "barrier.cluster").
+
+    A warp that has arrived and not waited has done so for this barrier: it leaves behind it.
+    """
+    done, arrived = block.register("pred"), block.register("pred")
+    block.add(f"setp.ne.b32 {arrived}, {ARRIVED}, 0;")
+    block.add("$hopper_last_wait:")
+    block.add(f"mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 {done}, [{CONTROL}], {PHASE};")
+    block.add(f"not.pred {done}, {done};")
+    block.add(f"and.pred {done}, {done}, {arrived};")
+    block.add(f"@{done} bra $hopper_last_wait;")
+    _arrive(block, ctas, "arrive_drop")
 
 
 def cluster_wait(statement: Statement, context: Context) -> str | None:
@@ -31,6 +52,7 @@ def cluster_wait(statement: Statement, context: Context) -> str | None:
     block.add(f"mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 {done}, [{CONTROL}], {PHASE};")
     block.add(f"@!{done} bra {again};")
     block.add(f"xor.b32 {PHASE}, {PHASE}, 1;")
+    block.add(f"mov.b32 {ARRIVED}, 0;")
     return block.text(statement)
 
 

@@ -1,8 +1,9 @@
 """Compiled functions on disk: the DSL lowers a module that it has lowered before by reading the result.
 
-An entry is named by what decides the result: the module's bytecode, the pass pipeline, the DSL's library and settings.
-It holds the lowered module, with the host code, and the kernels' PTX, which the passes would write to a file, as the
-cubin where one is asked for.
+An entry is named by what decides the result: the module, the pass pipeline, the DSL's library and settings. The places
+of operations in the source, with the paths of its files, decide nothing where the passes drop them, as they do unless
+line information is asked for: copies of a source share an entry. It holds the lowered module, with the host code, and
+the kernels' PTX, which the passes would write to a file, as the cubin where one is asked for.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from emulator import store
 MAX_ENTRIES = 512  # of about 150 KB
 # Options that write PATH.sm_100a.ptx and the like, and those for other files, which no entry holds.
 _PATHS = re.compile(r"dump-(ptx|cubin)-path='([^']+)'")
+_DROPS_PLACES = "preserve-line-info=false"
 _OTHER_FILES = ("flatten-locs-output-json-path", "link-libraries")
 _REPORTS = ("warnings_filter", "remark_output", "collect_compiler_diagnostics")  # arguments of Compiler.compile
 
@@ -116,16 +118,26 @@ def _size_and_time(file: str) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
+def _has_places(pipeline: str, kwargs: dict[str, Any]) -> bool:
+    """Whether places in the source may be seen in the result."""
+    return _DROPS_PLACES not in pipeline or bool(kwargs.get("enable_debug_info"))
+
+
 def _bytecode(module: Any) -> bytes:
     buffer = io.BytesIO()
     module.operation.write_bytecode(buffer)
     return buffer.getvalue()
 
 
+def _without_places(module: Any) -> bytes:
+    return module.operation.get_asm(enable_debug_info=False, print_generic_op_form=True).encode()
+
+
 def _key(module: Any, pipeline: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     settings = sorted(item for item in os.environ.items() if item[0].startswith("CUTE_DSL"))
     decided = repr((_library(), settings, pipeline, args, sorted(kwargs.items()))).encode()
-    return hashlib.sha256(len(decided).to_bytes(8, "big") + decided + _bytecode(module)).hexdigest()
+    content = (_bytecode if _has_places(pipeline, kwargs) else _without_places)(module)
+    return hashlib.sha256(len(decided).to_bytes(8, "big") + decided + content).hexdigest()
 
 
 def _read(entry: Path) -> Lowered | None:

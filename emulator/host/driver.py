@@ -89,6 +89,7 @@ def allocate(size: object) -> int:
         raise Fault(f"size {nbytes}: this machine has not that much memory") from None
     address = buffer.ctypes.data + -buffer.ctypes.data % ALIGNMENT
     Device.current().memory.register(address, nbytes, f"cuMemAlloc({nbytes})")
+    Device.current().leave_unwritten(address, nbytes)
     _buffers[address] = buffer
     return address
 

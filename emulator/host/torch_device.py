@@ -37,6 +37,7 @@ from emulator.host.torch_memory import (
     call_on_cpu,
     check_devices,
     kind,
+    leave_unwritten,
     on_device,
     place,
     tensors,
@@ -48,6 +49,10 @@ ALIGNMENT = 512  # bytes; torch's CUDA caching allocator rounds every block to t
 
 # Functions whose result may share memory with data other than tensors.
 ALIASING = {torch.as_tensor, torch.asarray}
+
+# Functions whose result nobody has written.
+EMPTY = {torch.empty, torch.empty_like, torch.empty_strided, torch.empty_permuted, Tensor.new_empty}
+EMPTY |= {Tensor.new_empty_strided}
 
 
 class VirtualDevice(TorchFunctionMode):
@@ -94,7 +99,10 @@ class VirtualDevice(TorchFunctionMode):
             if torch_autocast.differs():
                 with torch_autocast.as_on_device(func.__name__):
                     return place(call_on_cpu(func, args, kwargs), wanted, sources, explicit, func in ALIASING)
-        return place(call_on_cpu(func, args, kwargs), wanted, sources, explicit, func in ALIASING)
+        result = place(call_on_cpu(func, args, kwargs), wanted, sources, explicit, func in ALIASING)
+        if func in EMPTY:
+            leave_unwritten(result)
+        return result
 
 
 def _from_dlpack(original: Callable[..., Tensor]) -> Callable[..., Tensor]:

@@ -95,6 +95,14 @@ def put_on_device(tensor: Tensor) -> None:
     allocation.update(storage)
 
 
+def leave_unwritten(tensor: Tensor) -> None:
+    """Tells the sanitizer, if there is one, that nobody has written a new tensor on the device."""
+    storage = _storage(tensor)
+    if hasattr(storage, "emulated_allocation"):
+        assert storage is not None
+        Device.current().leave_unwritten(storage.data_ptr(), storage.nbytes())
+
+
 def update_allocation(storage: torch.UntypedStorage) -> None:
     """Register the present range of a storage that is on the device."""
     allocation = getattr(storage, "emulated_allocation", None)

@@ -7,6 +7,7 @@
 #include "engine.h"
 
 enum { GLOBAL, SHARED };
+#define UNWRITTEN 0x7fb1a5edu  // hardware/memory.py
 enum { NOTHING, ROW, ONE, CONSTANT };
 
 // ld or st; compiler/rowcode/accesses.py packs it.
@@ -188,6 +189,19 @@ static int global_is_plain(Context *ctx, const Access *access, const u64 *at, u3
     return 1;
 }
 
+// Whether two active lanes have one address: their Python row says whether they store the same.
+static int meets(const u64 *at, u32 mask) {
+    u64 first = 0;
+    int increases = 1;
+    for (int l = 0; l < LANES; l++)
+        if (mask >> l & 1) increases &= at[l] > first, first = at[l];
+    if (increases) return 0;
+    for (int l = 0; l < LANES; l++)
+        for (int k = 0; k < l; k++)
+            if (mask >> l & mask >> k & 1 && at[l] == at[k]) return 1;
+    return 0;
+}
+
 // Takes note of an access to the allocation that was found last. width: bytes of a lane.
 static void note(Context *ctx, const Op *op, const Access *access, const u64 *at, u64 width) {
     AccessLog *log = ctx->log;
@@ -198,6 +212,25 @@ static void note(Context *ctx, const Op *op, const Access *access, const u64 *at
     memcpy(record + 2, at, sizeof *at * (access->by_lane ? LANES : 1));
 }
 
+// Whether a load from the allocation that was found last reads a word that nobody has written: its Python row says so.
+static int reads_unwritten(const Context *ctx, const Access *access, const u64 *at, u32 mask, u64 width) {
+    u64 end = ctx->allocations[ctx->recent].end;
+    for (int l = 0; l < (access->by_lane ? LANES : 1); l++) {
+        if (access->by_lane && !(mask >> l & 1)) continue;
+        for (u64 place = at[l] & ~3ull; place < at[l] + width && place + 4 <= end; place += 4) {
+            u32 word;
+            memcpy(&word, (const u8 *)place, 4);
+            if (word == UNWRITTEN) return 1;
+        }
+    }
+    return 0;
+}
+
+// Whether no note can be taken of an access.
+static int refuses(const AccessLog *log, const Access *access, const u64 *at, u32 mask) {
+    return log->used == log->room || (access->is_store && (access->by_lane ? meets(at, mask) : !access->uniform));
+}
+
 KERNEL(access) {
     const Access *access = (const Access *)op->x;
     u32 mask = ctx->mask;
@@ -206,8 +239,10 @@ KERNEL(access) {
     span(at, access->by_lane ? mask : 1, &low, &high, &bits);
     int plain = !(bits & (width - 1)) && (access->space == SHARED
                     ? shared_is_plain(ctx, access, at, mask, low, high, width)
-                    : !(ctx->log && ctx->log->used == ctx->log->room) &&
+                    : !(ctx->log && refuses(ctx->log, access, at, mask)) &&
                           global_is_plain(ctx, access, at, mask, low, high, width));
+    if (plain && ctx->heeded && access->space == GLOBAL && !access->is_store)
+        plain = !reads_unwritten(ctx, access, at, mask, width);
     if (!plain) return to_python(ctx, op);
     if (ctx->log && access->space == GLOBAL) note(ctx, op, access, at, width);
     if (access->is_store) {

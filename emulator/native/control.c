@@ -28,6 +28,21 @@ KERNEL(watch) {
     return op + 1;
 }
 
+// As `watch`, in programs whose registers are followed: before an instruction that names one which holds uninitialised bits.
+KERNEL(heed) {
+    u32 outer = ctx->mask;
+    if (!ctx->heeded || !ctx->heeded[op->pc]) return op + 1;
+    ctx->outer = outer;
+    if (op->a >= 0) {
+        u32 bits = *AT(u32, a);
+        if (op->c) bits = bits ? FULL : 0;
+        ctx->mask = outer & (op->b ? ~bits : bits);
+    }
+    s32 answer = followed(ctx, op->pc);
+    ctx->mask = outer;
+    return after(ctx, op, answer);
+}
+
 // Loads of tensor memory whose results the next instruction uses complete.
 KERNEL(settle) { return after(ctx, op, answer_of(ctx, ~op->pc)); }
 
@@ -86,7 +101,8 @@ KERNEL(split) {
 const s32 layout[] = {
     sizeof(Context), sizeof(Allocation), sizeof(Barrier), sizeof(Op), sizeof(Turns), offsetof(Context, shared),
     offsetof(Context, python), offsetof(Context, touched), offsetof(Context, watcher), offsetof(Context, trace),
+    offsetof(Context, outer),
     offsetof(Allocation, writable), offsetof(Barrier, phases), offsetof(Op, x), offsetof(Turns, current),
     sizeof(Window), sizeof(Route), sizeof(Load), sizeof(Loads), ROUTES, PENDING, BY_THREAD, BY_TILE_LOAD,
-    DONE, FAULT, WAITS, LEAVE, LEAVE_SOME, SPLIT, KEEPS, TO_ROW, LOOK, SERVE, CONCLUDE,
+    DONE, FAULT, WAITS, LEAVE, LEAVE_SOME, SPLIT, HEED, KEEPS, TO_ROW, LOOK, SERVE, CONCLUDE,
 };

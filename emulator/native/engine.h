@@ -128,6 +128,10 @@ struct Context {
     Context *next;       // in the list of the mbarrier `listed`
     Barrier *listed;
     struct Trace *trace; // records of the warp (trace.c), NULL: it is not recorded
+    // Of programs whose registers are followed (sanitizer/registers.py).
+    const s32 *heeded;   // by instruction: nonzero if it names a register that holds uninitialised bits; NULL: not followed
+    u32 outer;           // lanes that come to the heeded instruction, those included for which its predicate does not hold
+    u32 unused_lanes;
     struct AccessLog *log;  // notes of accesses to global memory that can be written, NULL: none are taken
 };
 
@@ -139,6 +143,7 @@ typedef struct AccessLog {
 
 enum { DONE = -(1 << 30), FAULT = DONE + 1, WAITS = DONE + 2 };
 enum { LEAVE = 1, LEAVE_SOME, SPLIT };
+enum { HEED = -(1 << 28) };  // `python` of that less an instruction's index: its registers are followed
 
 typedef const Op *(*Kernel)(Context *, const Op *);
 struct Op {
@@ -170,6 +175,14 @@ static inline s32 answer_of(Context *ctx, s32 pc) {
     ctx->answer = FAULT;
     ctx->pc = pc;
     ctx->python(pc, ctx->mask);
+    return (s32)ctx->answer;
+}
+
+// Has Python follow the registers of an instruction.
+static inline s32 followed(Context *ctx, s32 pc) {
+    ctx->answer = FAULT;
+    ctx->pc = pc;
+    ctx->python(HEED - pc, ctx->mask);
     return (s32)ctx->answer;
 }
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.arithmetic.lanes import UINTS, lane_list, row_of, signed
+from emulator.arithmetic.lanes import UINTS, bits_of, lane_list, row_of, signed
 from emulator.arithmetic.reductions import combined
 from emulator.errors import Fault
 from emulator.ops.memory import LOCAL_TAG, SHARED_TAG, TAG_SHIFT, load_lanes, memory_of, store_lanes
@@ -60,6 +60,10 @@ def atomic(
         old, changes = _integer(g, mask, space, operation, type_name, address, b, c, issuer)
     if not changes:
         machine.quiet += machine.progress - before
+    causes = g.cta.cluster.causes
+    if causes is not None and space in ("global", "generic"):
+        of_global = mask & bits_of(address >> np.uint64(TAG_SHIFT) == 0)
+        causes.loaded(g, of_global, address, list(old), old.itemsize, issuer)
     return old
 
 

@@ -81,7 +81,10 @@ def store_tile(
             shared: SharedMemory = shared,
             offset: int = offset,
         ) -> boxes.Data:
-            return boxes.read_tile(reader(), place, shared, offset, issuer, rows)
+            box = boxes.read_tile(reader(), place, shared, offset, issuer, rows)
+            if g.cta.cluster.causes is not None:
+                g.cta.cluster.causes.stores_tile(g.cta, reader(), place, offset, rows, issuer)
+            return box
 
         def write(box: boxes.Data, reader: MapReader = reader, place: tuple[int, ...] = place) -> None:
             boxes.write_tile(reader(), place, g.grid.memory, box, issuer, rows, operation)
@@ -105,8 +108,13 @@ def store_bulk(
         offset, shared, memory = own_source(g, src), g.cta.shared, g.grid.memory
         rules.check_bulk(memory, address, shared, offset, size, "load")
 
-        def read(shared: SharedMemory = shared, offset: int = offset, size: int = size) -> boxes.Data:
-            return boxes.read_bulk(shared, offset, size, issuer)
+        def read(
+            shared: SharedMemory = shared, offset: int = offset, size: int = size, kept: int | None = kept
+        ) -> boxes.Data:
+            data = boxes.read_bulk(shared, offset, size, issuer)
+            if g.cta.cluster.causes is not None:
+                g.cta.cluster.causes.stores_bulk(g.cta, offset, size, kept, issuer)
+            return data
 
         def write(
             data: boxes.Data, memory: GlobalMemory = memory, address: int = address, kept: int | None = kept

@@ -118,10 +118,17 @@ def _tile_load(
         for (cta, _), _ in places[1:]:
             cta.alive("a tensor copy", issuer)
             cta.shared.write(offset, first.shared.data[offset : offset + nbytes], issuer)
+        _tell_landed(places, nbytes, issuer)
         for _, barrier in places:
             barrier.complete(counted, TILE_LOAD, issuer)
 
     return run
+
+
+def _tell_landed(places: list[Destination], nbytes: int, issuer: Issuer) -> None:
+    for (cta, offset), _ in places:
+        if cta.cluster.causes is not None:
+            cta.cluster.causes.landed(cta, offset, nbytes, issuer)
 
 
 def load_bulk(
@@ -148,6 +155,7 @@ def load_bulk(
             for (cta, _), _ in places[1:]:
                 cta.alive("a bulk copy", issuer)
                 cta.shared.write(offset, first.shared.data[offset : offset + size], issuer)
+            _tell_landed(places, size, issuer)
             for _, notified in places:
                 notified.complete(size, "bulk copy", issuer)
 

@@ -72,6 +72,8 @@ class LaneCopies:
             part = self.memory.read(int(self.sources[lane]), int(self.counts[lane]), self.issuer, proxy="generic")
             values[:, lane] = np.frombuffer(part.tobytes().ljust(self.size, b"\0"), f"u{nbytes}")
         self.cta.shared.scatter(self.places, values, lanes(mask), self.issuer)
+        if self.cta.cluster.causes is not None:
+            self.cta.cluster.causes.landed(self.cta, self.places[lanes(mask)] & 0xFFFFFF, self.size, self.issuer)
 
 
 def copy(

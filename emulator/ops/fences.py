@@ -59,6 +59,6 @@ def tensor_map(g: ActiveGroup, acquires: bool) -> None:
 def thread(g: ActiveGroup, scope: str) -> None:
     """fence.sc, .acq_rel, .release and membar: order threads, not proxies."""
     if g.cta.cluster.causes is not None:
-        g.cta.cluster.causes.fenced_threads(g.warp)
+        g.cta.cluster.causes.fenced_threads(g.warp, scope)
     if scope != "cta":
         publish(g, False)

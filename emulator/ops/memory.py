@@ -66,7 +66,10 @@ def load(g: ActiveGroup, space: str, address: int, nbytes: int, count: int, issu
     if space == "shared":
         return g.cta.shared.load_vector(address, nbytes, count, issuer)
     memory, address = memory_of(g, space, address)
-    return memory.load_vector(address, nbytes, count, issuer)
+    words = memory.load_vector(address, nbytes, count, issuer)
+    if g.cta.cluster.causes is not None and memory is g.grid.memory:
+        g.cta.cluster.causes.loaded(g, _lanes_of(g), address, words, nbytes, issuer)
+    return words
 
 
 def store(g: ActiveGroup, space: str, address: int, values: tuple[int, ...], nbytes: int, issuer: Issuer) -> None:
@@ -83,8 +86,12 @@ def load_lanes(
     g: ActiveGroup, mask: int, space: str, address: np.ndarray, nbytes: int, count: int, issuer: Issuer
 ) -> np.ndarray:
     """uint[count, 32]: `count` words of `nbytes` bytes per lane. Lanes outside the mask are undefined."""
+    causes = g.cta.cluster.causes
     if space == "global":
-        return g.grid.memory.gather(address, nbytes, count, only(mask), issuer)
+        values = g.grid.memory.gather(address, nbytes, count, only(mask), issuer)
+        if causes is not None:
+            causes.loaded(g, mask, address, list(values), nbytes, issuer)
+        return values
     if space == "shared":
         return g.cta.shared.gather(_narrow(address), nbytes, count, only(mask), issuer)
     if space == "local":
@@ -95,6 +102,8 @@ def load_lanes(
             found = target.load(part, addresses, nbytes, count)
         else:
             found = target.gather(addresses, nbytes, count, lanes(part), issuer)
+            if causes is not None and target is g.grid.memory:
+                causes.loaded(g, part, addresses, list(found), nbytes, issuer)
         values = np.where(lanes(part), found, values)
     return values
 
@@ -104,8 +113,10 @@ def store_lanes(g: ActiveGroup, mask: int, space: str, address: np.ndarray, valu
     if space == "local":
         g.warp.local.store(mask, address, values)
         return
-    machine = g.cta.machine
+    machine, causes = g.cta.machine, g.cta.cluster.causes
     machine.progress += 1
+    if causes is not None and space in ("global", "shared"):
+        causes.stored(mask, address, values, issuer)
     if space == "global":
         g.grid.memory.scatter(address, values, only(mask), issuer)
     elif space == "shared":
@@ -116,6 +127,8 @@ def store_lanes(g: ActiveGroup, mask: int, space: str, address: np.ndarray, valu
             if isinstance(target, LocalMemory):
                 target.store(part, addresses, values)
             else:
+                if causes is not None:
+                    causes.stored(part, address, values, issuer)
                 target.scatter(addresses, values, lanes(part), issuer)
                 private = False
         machine.quiet += private
@@ -145,6 +158,10 @@ def discard_line(g: ActiveGroup, mask: int, address: Operand, nbytes: int, issue
     g.cta.machine.progress += 1
     for place in check_line(mask, address, nbytes, "discard"):
         g.grid.memory.write(place, np.full(LINE, 0xFF, np.uint8), issuer, proxy="generic")
+
+
+def _lanes_of(g: ActiveGroup) -> int:
+    return g.warp.registers.context.mask & g.warp.live
 
 
 def _narrow(address: np.ndarray) -> np.ndarray:

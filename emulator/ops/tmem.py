@@ -135,6 +135,7 @@ def load(
     memory.order.access(issuer, user.own, user.seen, touched_columns(place, quadrant), 0)
     if g.cta.cluster.causes is not None:
         g.cta.cluster.causes.touched(g.cta, issuer, touched_columns(place, quadrant), 0)
+        g.cta.cluster.causes.fragment(g, issuer, place, stores=False)
     user.touched = True
     finish_stores(g)
     fill = partial(g.warp.registers.fill, destinations, mask, memory.words, place[0], fragment(*place[1:]))
@@ -164,6 +165,7 @@ def store(
     memory.order.access(issuer, user.own, user.seen, 0, touched_columns(place, quadrant))
     if g.cta.cluster.causes is not None:
         g.cta.cluster.causes.touched(g.cta, issuer, 0, touched_columns(place, quadrant))
+        g.cta.cluster.causes.fragment(g, issuer, place, stores=True)
     user.touched = True
     if user.queue or g.cta.machine.postpones():
         user.queue.append(_Pending(issuer[1], True, partial(memory.write, place, np.array(values))))

@@ -45,5 +45,10 @@ behind the next one. An arrival whose scope, or the waiting instruction's, is th
 What a CTA leaves behind. When its last thread exits, its threads together must know of the end of all copies, bulk
 stores and arrivals of other CTAs that concern its memory, and no barrier may be half arrived on (`left_behind.py`).
 
-Not followed: global memory, uninitialised data.
+Uninitialised data. Shadows of a CTA's memories (`origins.py`) have a byte 0xFF where nobody has written; registers have
+bits of such (`registers.py`), which instructions spread (`propagate.py`) and MMAs find (`products.py`, `tensors.py`).
+They are reported where they count (`effects.py`). Words of global memory are known by what they hold
+(`uninitialised.py`).
+
+Not followed: global memory.
 """

@@ -27,6 +27,12 @@ class AccessLog:
         self._head = self._words.data
         self._records = self._words[_HEAD:].reshape(ROOM, _RECORD)
         warp.registers.context.log = self._words.ctypes.data
+        accesses.logs.append(self)
+
+    def end(self) -> None:
+        """The warp has exited."""
+        self.settle()
+        self._accesses.logs.remove(self)
 
     def settle(self) -> None:
         """Checks and records what has been noted."""

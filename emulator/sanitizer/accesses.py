@@ -9,7 +9,8 @@ import numpy as np
 from emulator.sanitizer.clocks import FULL, LANES, Cause, lanes_of
 from emulator.sanitizer.history import Access, View
 from emulator.sanitizer.orders import is_strong
-from emulator.sanitizer.scene import Scene, running_lanes
+from emulator.sanitizer.report import spread
+from emulator.sanitizer.scene import Scene, opcode, running_lanes
 from emulator.sanitizer.shadow import Shadow
 
 if TYPE_CHECKING:
@@ -56,7 +57,21 @@ class Accesses:
             if len(views) > 1:
                 views = [View((view.lanes >> lanes.astype(np.int64) & 1).astype(bool), *view[1:]) for view in views]
         for conflict in shadow.access(access, place, width, lanes, views):
-            self._reporter.report(conflict, access, f"shared offset {conflict.place:#x} of {cta.label}")
+            self._reporter.report(conflict, access, f"{spread('shared offset', *conflict.place)} of {cta.label}")
+
+    def stored(self, mask: int, addresses: np.ndarray, values: np.ndarray, issuer: Issuer) -> None:
+        """As `Causes.stored`: lanes that store different values to the same bytes are not ordered."""
+        lanes = np.array(lanes_of(mask))
+        order = lanes[np.argsort(addresses[lanes], kind="stable")]
+        places, stored = addresses[order], values[:, order]
+        same = places[1:] == places[:-1]
+        if not same.any() or is_strong(opcode(issuer)):
+            return
+        clash = same & (stored[:, 1:] != stored[:, :-1]).any(axis=0)
+        if clash.any():
+            first = int(clash.argmax())
+            pair = (int(order[first]), int(order[first + 1]))
+            self._reporter.report_clash(issuer, pair, int(places[first]))
 
     def _of_warp(self, warp: Warp, mask: int, kind: str, issuer: Issuer) -> Access:
         clock = self._warps[warp]

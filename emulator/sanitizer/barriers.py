@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from emulator.sanitizer.clocks import FENCED, FENCED_GLOBAL, KNOWN, UNSCOPED, Clock
-from emulator.sanitizer.orders import is_of_device
+from emulator.hardware.barriers import ClusterBarrier
+from emulator.sanitizer.clocks import (
+    ANYWAY,
+    FENCED,
+    FENCED_GLOBAL,
+    KNOWN,
+    OF_CLUSTER,
+    OF_CTA,
+    OF_DEVICE,
+    UNSCOPED,
+    Clock,
+)
+from emulator.sanitizer.orders import is_of_device, is_wide
+from emulator.sanitizer.report import SCOPE
 from emulator.sanitizer.scene import Scene, is_global, opcode, running, running_lanes
 
 if TYPE_CHECKING:
@@ -28,6 +41,7 @@ KEPT = 32  # uses of a barrier for which a warp may still wait
 _Source = tuple[int | None, bool]
 """Who has arrived: threads of a CTA of this rank, with a scope that is wider than the CTA; None: an operation."""
 _OPERATION: _Source = None, True
+_SCOPES = {"cta": OF_CTA, "cluster": OF_CLUSTER}
 
 
 class _MbarrierState:
@@ -60,26 +74,31 @@ class Barriers:
 
     def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
         """As `Causes.heard`."""
-        source = self._source(issuer) if opcode(issuer).startswith("mbarrier.arrive") else _OPERATION
+        clocks, by_thread = self._state(barrier).clocks, opcode(issuer).startswith("mbarrier.arrive")
         if running is not None and running.cause is not None:
-            clock = running.cause.clock
+            running.cause.tells = None if by_thread else barrier.name
+            _add(clocks, self._source(issuer) if by_thread else _OPERATION, running.cause.clock)
+        elif by_thread:
+            self._tell(clocks, issuer, running_lanes(issuer[0].warp))
         else:
-            clock = self._released(issuer, running_lanes(issuer[0].warp))
-        _add(self._state(barrier).clocks, source, clock)
+            _add(clocks, _OPERATION, self._released(issuer, running_lanes(issuer[0].warp)))
 
     def passed(self, barrier: MBarrier, warp: Warp) -> None:
         """As `Causes.passed`."""
         self._learn(running(warp), running_lanes(warp), self._state(barrier).over)
 
     def _source(self, issuer: Issuer) -> _Source:
-        return issuer[0].cta.rank, self._scene.is_wide(issuer)
+        """Threads; where scopes are waived, as if they were an operation."""
+        if self._scene.reporter.allows(SCOPE, issuer):
+            return _OPERATION
+        return issuer[0].cta.rank, is_wide(opcode(issuer))
 
     def _first_row(self, issuer: Issuer, source: _Source) -> int:
         """Of a clock that somebody has released, the first row that a waiting or loading instruction learns."""
-        (rank, is_wide), scene = source, self._scene
+        (rank, wide), scene = source, self._scene
         if rank is None or rank == issuer[0].cta.rank or not scene.reporter.follows_scopes(scene.kernel):
             return KNOWN
-        return KNOWN if is_wide and scene.is_wide(issuer) else UNSCOPED
+        return KNOWN if wide and is_wide(opcode(issuer)) or scene.reporter.allows(SCOPE, issuer) else UNSCOPED
 
     def _state(self, barrier: MBarrier) -> _MbarrierState:
         state = self._mbarriers.get(barrier)
@@ -91,25 +110,44 @@ class Barriers:
             state.clocks, state.phase = {}, barrier.phase
         return state
 
-    def _released(self, issuer: Issuer, mask: int) -> Clock:
-        """What lanes release by an instruction."""
+    def _released(self, issuer: Issuer, mask: int, scope: int = OF_CTA) -> Clock:
+        """What lanes release by an instruction. scope: of a fence that stands in for its order."""
         clock = self._warps[issuer[0].warp]
-        return clock.release(mask) if self._scene.releases(issuer) else clock.release_relaxed(mask)
+        return clock.release(mask) if self._scene.releases(issuer) else clock.release_relaxed(mask, scope)
 
-    def _learner(self, issuer: Issuer) -> Callable[[int, Clock, int], None]:
+    def _tell(self, clocks: dict[_Source, Clock], issuer: Issuer, mask: int) -> None:
+        """Lanes release by an instruction."""
+        source = self._source(issuer)
+        if source[1] and not self._scene.releases(issuer) and self._warps[issuer[0].warp].has_narrow_fence(mask):
+            _add(clocks, (issuer[0].cta.rank, False), self._released(issuer, mask))
+            _add(clocks, source, self._released(issuer, mask, OF_CLUSTER))
+        else:
+            _add(clocks, source, self._released(issuer, mask))
+
+    def _learner(self, issuer: Issuer, needed: int) -> Callable[[int, Clock, int], None]:
+        """What makes lanes acquire by an instruction. needed: the scope of a fence that stands in for its order."""
         of = self._warps[issuer[0].warp]
-        return of.acquire if self._scene.learns(issuer) else of.hear
+        return of.acquire if self._scene.learns(issuer) else partial(of.hear, needed=needed)
 
     def _learn(self, issuer: Issuer, mask: int, clocks: dict[_Source, Clock]) -> None:
         """Lanes acquire by an instruction."""
-        learn = self._learner(issuer)
         for source, clock in clocks.items():
+            learn = self._learner(issuer, OF_CTA if source[0] in (None, issuer[0].cta.rank) else OF_CLUSTER)
             learn(mask, clock, self._first_row(issuer, source))
 
     def arrived(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
         """As `Causes.arrived`."""
+        scope = OF_CLUSTER if isinstance(barrier, ClusterBarrier) else OF_CTA
+        self._use(barrier, generation, self._released(running(warp), mask, scope))
+
+    def excused(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
+        """As `Causes.excused`: to have exited releases nothing, but nothing comes after it."""
+        clock = self._warps[warp].release(mask)
+        clock.table[:ANYWAY] = 0
+        self._use(barrier, generation, clock)
+
+    def _use(self, barrier: object, generation: int, clock: Clock) -> None:
         uses = self._uses.setdefault(barrier, {})
-        clock = self._released(running(warp), mask)
         if generation in uses:
             uses[generation].join(clock)
         else:
@@ -135,17 +173,17 @@ class Barriers:
         """As `Causes.fenced_maps`."""
         self._warps[warp].fence_maps(running_lanes(warp), acquires)
 
-    def fenced_threads(self, warp: Warp) -> None:
+    def fenced_threads(self, warp: Warp, scope: str) -> None:
         """As `Causes.fenced_threads`."""
-        self._warps[warp].fence(running_lanes(warp))
+        self._warps[warp].fence(running_lanes(warp), _SCOPES.get(scope, OF_DEVICE))
 
     def told(self, warp: Warp, mask: int, key: int) -> None:
         """As `Causes.told`."""
         issuer = running(warp)
-        clock = self._released(issuer, mask)
-        _add(self._words.setdefault(key, {}), self._source(issuer), clock)
+        self._tell(self._words.setdefault(key, {}), issuer, mask)
         self._told[key] = self._told.get(key, 0) + 1
         if is_global(key):
+            clock = self._released(issuer, mask, OF_DEVICE)
             self._scene.words.tell(self._scene, key, clock, is_of_device(opcode(issuer)))
 
     def learned(self, warp: Warp, mask: int, key: int) -> None:
@@ -163,7 +201,7 @@ class Barriers:
 
     def _learn_of_others(self, issuer: Issuer, mask: int, key: int) -> None:
         """Lanes learn from a word what other clusters have told."""
-        scene, words, learn = self._scene, self._scene.words, self._learner(issuer)
+        scene, words, learn = self._scene, self._scene.words, self._learner(issuer, OF_DEVICE)
         follows_scopes = scene.reporter.follows_scopes(scene.kernel)
         for clock, row in words.told(scene, key, is_of_device(opcode(issuer)), follows_scopes):
             learn(mask, clock, row)

@@ -26,6 +26,9 @@ def lanes_of(mask: int) -> list[int]:
 
 KNOWN, FENCED, FENCED_GLOBAL, UNSCOPED, ANYWAY = range(5)
 ROWS = 5
+OF_CTA, OF_CLUSTER, OF_DEVICE = range(3)
+"""Scopes of fences."""
+SCOPES = 3
 RELEASED, MAPS = range(2)
 """Rows of `Clock.maps`."""
 MAPPED = ROWS + MAPS
@@ -282,13 +285,14 @@ def _acquired(clock: Clock) -> Clock:
 class Cause:
     """What an asynchronous operation knows, and as whom it accesses memory."""
 
-    __slots__ = ("channel", "clock", "count", "issuer", "mask", "warp")
+    __slots__ = ("channel", "clock", "count", "issuer", "mask", "tells", "warp")
 
     def __init__(self, clock: Clock, issuer: Issuer, mask: int):
         self.clock, self.issuer = clock, issuer
         self.mask, self.warp = mask, issuer[0].warp  # of the lanes that have issued it
         self.channel: Channel | None = None  # None: one for each place that it writes
         self.count = 0  # of the channel, at its issue
+        self.tells: str | None = None  # the mbarrier on which it completes, once it has
 
 
 class _Part:
@@ -311,8 +315,10 @@ class WarpClock:
         self.log: AccessLog | None = None  # accesses under this clock that are still to be checked
         self.changes = 0  # grows with what they learn, release and access
         self._parts = [_Part(FULL, agents.clock())]
-        self._behind = 0, agents.clock()  # lanes that have executed a fence of threads last, what they knew then
-        self._heard: list[tuple[int, Clock, int]] = []  # by relaxed waits that no fence has followed
+        # By scope: lanes that have executed a fence of threads of at least that last, what they knew then
+        self._behind = [(0, agents.clock())] * SCOPES
+        # By relaxed waits that no fence has followed: (lanes, what, its first row, scope that a fence needs)
+        self._heard: list[tuple[int, Clock, int, int]] = []
         self.commits: list[tuple[int, int]] = []  # cp.async.commit_group: (lanes, instructions so far), oldest first
 
     def parts(self, mask: int) -> Iterator[tuple[int, Clock]]:
@@ -398,25 +404,39 @@ class WarpClock:
             self.acquire(common, found)
         self.now += not acquires
 
-    def fence(self, mask: int) -> None:
+    def fence(self, mask: int, scope: int) -> None:
         """A fence of threads: relaxed waits before it acquire, relaxed arrivals behind it release what is before."""
-        for lanes, clock, row in self._heard:
+        left = []
+        for lanes, clock, row, needed in self._heard:
             if lanes & mask:
-                self.acquire(lanes & mask, clock, row)
-        self._heard = [(lanes & ~mask, clock, row) for lanes, clock, row in self._heard if lanes & ~mask]
-        self._behind = mask, self.release(mask)
+                self.acquire(lanes & mask, clock, row if scope >= needed else max(row, UNSCOPED))
+            kept = lanes if scope < needed else lanes & ~mask
+            if kept:
+                left.append((kept, clock, row, needed))
+        self._heard = left
+        released = self.release(mask)
+        self._behind = [(mask, released)] * (scope + 1) + self._behind[scope + 1 :]
 
-    def hear(self, mask: int, clock: Clock, row: int) -> None:
-        """A relaxed wait: the lanes will know as much as the clock behind a fence."""
+    def hear(self, mask: int, clock: Clock, row: int, needed: int = OF_CTA) -> None:
+        """A relaxed wait: the lanes will know as much as the clock behind a fence. needed: its scope."""
         self.acquire(mask, clock, ANYWAY)
-        self._heard = [*self._heard[1 - HEARD :], (mask, clock.copy(), row)]
+        self._heard = [*self._heard[1 - HEARD :], (mask, clock.copy(), row, needed)]
 
-    def release_relaxed(self, mask: int) -> Clock:
-        """As `release`, of a relaxed arrival: what lanes knew and had done at their last fence."""
-        result, (lanes, behind) = self.release(mask), self._behind
+    def release_relaxed(self, mask: int, scope: int = OF_CTA) -> Clock:
+        """As `release`, of a relaxed arrival: what lanes knew and had done at their last fence of this scope, and, if
+        scopes did not matter, at their last one of any.
+        """
+        result = self.release(mask)
         result.weaken()
-        if not mask & ~lanes:
-            before = self._agents.fit(behind.copy())
-            before.table[ANYWAY] = 0
-            result.join(before)
+        for row, of in ((KNOWN, scope), (UNSCOPED, OF_CTA)):
+            lanes, behind = self._behind[of]
+            if not mask & ~lanes:
+                before = self._agents.fit(behind.copy())
+                before.table[ANYWAY] = 0
+                result.join(before, row)
         return result
+
+    def has_narrow_fence(self, mask: int) -> bool:
+        """Whether the last fence of lanes has a scope without other CTAs."""
+        lanes, behind = self._behind[OF_CTA]
+        return not mask & ~lanes and self._behind[OF_CLUSTER][1] is not behind

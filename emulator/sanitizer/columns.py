@@ -14,6 +14,7 @@ import numpy as np
 from emulator.hardware.tensor.order import COLUMNS, QUADRANTS
 from emulator.sanitizer.clocks import ANYWAY, Cause, Channel
 from emulator.sanitizer.history import Access, View
+from emulator.sanitizer.report import spread
 from emulator.sanitizer.shadow import Shadow
 
 if TYPE_CHECKING:
@@ -127,7 +128,9 @@ class Columns:
             # A warp's loads and stores of tensor memory happen in order.
             by_warp = before.cause is None and access.cause is None and not access.is_strong
             if not by_warp or before.issuer[0].warp is not access.issuer[0].warp:
-                place = f"column {conflict.place % 512:#x} of {cta.label}"
+                first, end = conflict.place
+                end = min(end, first - first % COLUMNS + COLUMNS)  # those of the next quadrant lie behind
+                place = f"{spread('column', first % COLUMNS, first % COLUMNS + end - first)} of {cta.label}"
                 self._reporter.report(conflict, access, place, "tensor")
 
     def allocated(self, cta: Cta, columns: int) -> None:
@@ -169,10 +172,18 @@ class Columns:
         self._check(warp.cta, access, columns, views, reports=False)
 
     def used(self, g: ActiveGroup, loads: Sequence[int]) -> None:
-        """Registers that loads fill are used. Kernels that never wait are exempt: the DSL compiles such."""
-        pending = self._pending.get(g.warp, set()).intersection(loads)
-        if pending and self._waits(g):
-            self._reporter.report_use((g, g.warp.registers.context.pc), min(pending))
+        """Registers that loads fill are used. Kernels that never wait are exempt, the DSL compiles such: there, the use
+        is the wait.
+        """
+        pending = self._pending.get(g.warp, set())
+        used = pending.intersection(loads)
+        if used and self._waits(g):
+            pc = g.warp.registers.context.pc
+            self._reporter.report_use((g, pc if pc >= 0 else ~pc), used)  # ~pc: before its instruction
+        elif used:
+            pending -= used
+            if not pending:
+                self.completed(g.warp, "ld")
 
     @staticmethod
     def _waits(g: ActiveGroup) -> bool:

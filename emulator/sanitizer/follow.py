@@ -7,7 +7,7 @@ import os
 import sys
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from emulator.sanitizer.report import Reporter
 from emulator.sanitizer.scene import Scene, running_lanes
 from emulator.sanitizer.scene import running as executed
 from emulator.sanitizer.shadow import Shadow
+from emulator.sanitizer.uninitialised import Uninitialised
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -48,13 +49,17 @@ class ClusterCauses:
         self._operations, self._barriers, self._accesses = Operations(scene), Barriers(scene), Accesses(scene)
         operations, barriers = self._operations, self._barriers
         self._left = LeftBehind(cluster, scene)
+        self._uninitialised = followed = self._data(cluster, reporter)
+        self.heeded, self.loaded = followed.heeded, followed.loaded
+        self.landed, self.stores_tile, self.stores_bulk = followed.landed, followed.stores_tile, followed.stores_bulk
+        self.fragment = followed.fragment
         self._initialisations = initialisations = Initialisations(scene)
         self.initialised = initialisations.initialised
 
         self.committed, self.completed = operations.committed, operations.completed
         self.lane_copies_committed = operations.lane_copies_committed
         self.lane_copies_completed = operations.lane_copies_completed
-        self.joined = barriers.joined
+        self.joined, self.stored = barriers.joined, self._accesses.stored
         self.fenced, self.fenced_maps = barriers.fenced, barriers.fenced_maps
         self.fenced_threads, self.waited_for = barriers.fenced_threads, barriers.waited_for
         self.told, self.learned = barriers.told, barriers.learned
@@ -72,10 +77,16 @@ class ClusterCauses:
                 warp.registers.context.barriers = nothing.ctypes.data
             self._nothing.append(nothing)
 
+    def _data(self, cluster: Cluster, reporter: Reporter) -> Any:
+        """What follows data that nobody has written."""
+        return Uninitialised(cluster, reporter)
+
     def exited(self, cta: Cta) -> None:
         """As `Causes.exited`."""
         for warp in cta.warps:
-            self.scene.warps[warp].settle()
+            log = self.scene.warps[warp].log
+            assert log is not None  # until here
+            log.end()
         self._left.exited(cta)
 
     def issued(self, g: ActiveGroup, issuer: Issuer, cause: AsyncOperation | None) -> Cause:
@@ -108,6 +119,10 @@ class ClusterCauses:
         self._barriers.arrived(barrier, generation, warp, mask)
         self._left.arrived(barrier, generation, warp)
 
+    def excused(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
+        """As `Causes.excused`."""
+        self._barriers.excused(barrier, generation, warp, mask)
+
     def met(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
         """As `Causes.met`."""
         self._barriers.met(barrier, generation, warp, mask)
@@ -128,6 +143,8 @@ class ClusterCauses:
         self._accesses.access(cta, shadow, kind, proxy, place, shape, strides, issuer)
         if kind == "store":
             self._left.landed(cta, place)
+        assert issuer is not None
+        self._uninitialised.accessed(cta, kind, place, shape[0], issuer, cta.machine.running)
 
     def touched(self, cta: Cta, issuer: Issuer, reads: int, writes: int) -> None:
         """As `Causes.touched`."""
@@ -170,6 +187,9 @@ class Sanitizer:
             yield
         finally:
             self._accesses, memory.observer, memory.notes_only = None, None, False
+
+    def begins(self, step: object) -> None:
+        """As `Sanitizer.begins`: the order of events is all that matters."""
 
     def join(self, cluster: Cluster) -> None:
         """As `Sanitizer.join`."""

@@ -11,6 +11,7 @@ from emulator.sanitizer.global_tables import Tables
 from emulator.sanitizer.history import Access, History, View
 from emulator.sanitizer.operations import slot
 from emulator.sanitizer.orders import is_strong, reach
+from emulator.sanitizer.report import spread
 from emulator.sanitizer.scene import Scene, remnant, running_lanes
 from emulator.sanitizer.words import Words
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from emulator.hardware.allocations import Allocation
     from emulator.hardware.memory import GlobalMemory
     from emulator.hardware.warp import Issuer, Warp
+    from emulator.sanitizer.access_log import AccessLog
     from emulator.sanitizer.follow import ClusterCauses
     from emulator.sanitizer.history import Cells
     from emulator.sanitizer.report import Reporter
@@ -32,9 +34,15 @@ class GlobalAccesses:
     def __init__(self, memory: GlobalMemory, reporter: Reporter) -> None:
         self._memory, self._reporter = memory, reporter
         self.words = Words()
+        self.logs: list[AccessLog] = []  # of warps that have not exited
         self._history = History(READS)
         self._tables: dict[Allocation, Tables] = {}
         self._writes = 0  # so far
+
+    def settle(self) -> None:
+        """Checks what compiled code has noted."""
+        for log in self.logs:
+            log.settle()
 
     def observe(
         self,
@@ -154,8 +162,8 @@ class GlobalAccesses:
         cells, lanes = _cells(tables, access, address, shape, strides, lanes, len(views))
         for conflict in self._history.access(access, cells, lanes, views):
             for each in (conflict.before, access):
-                each.name(tables.start + conflict.place)
-            place = f"byte {conflict.place:#x} of {tables.allocation}"
+                each.name(tables.start + conflict.place[0])
+            place = f"{spread('byte', *conflict.place)} of {tables.allocation}"
             self._reporter.report(conflict, access, place, "global")
 
     def _record(self, tables: Tables) -> None:
@@ -168,7 +176,7 @@ class GlobalAccesses:
     def _of_warp(self, scene: Scene, warp: Warp, mask: int, kind: str, issuer: Issuer) -> Access:
         clock = scene.warps[warp]
         clock.changes += 1
-        key = clock.base, clock.now, mask, issuer[1], kind
+        key = clock.base, clock.now, mask, issuer[1], kind, Access.now
         access = scene.global_accesses.get(key)
         if access is None:
             opcode = issuer[0].grid.entry.instructions[issuer[1]].opcode

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from emulator.sanitizer.history import Cells
+from emulator.sanitizer.history import Cells, run_of
 
 if TYPE_CHECKING:
     from emulator.hardware.allocations import Allocation
@@ -125,14 +125,21 @@ class Tables:
         writes, reads, writers, readers = [_boxed(table, first, box) for table in items]
         return Cells(writes, reads, writers, readers, ..., partial(self._first_of, first, box[1], grain))
 
-    def _first(self, where: np.ndarray, grain: int, bad: np.ndarray) -> int:
-        row, *column = (int(index[0]) for index in np.nonzero(bad))
-        at = where[row] * grain + sum(column) if where.ndim == 1 else where[row, column[0]] * grain
-        return int(at) + self._origin - self.start
+    def _first(self, where: np.ndarray, grain: int, bad: np.ndarray) -> tuple[int, int]:
+        row, *column = np.nonzero(bad)
+        if where.ndim > 1:
+            return self._run(np.broadcast_to(where, bad.shape)[bad], grain)
+        if grain == CHUNK:
+            return self._run(where[row], grain)
+        return self._run(where[row] * grain + column[0], 1)
 
-    def _first_of(self, first: int, strides: tuple[int, ...], grain: int, bad: np.ndarray) -> int:
-        at = sum(int(index[0]) * stride for index, stride in zip(np.nonzero(bad), strides))
-        return (first + at) * grain + self._origin - self.start
+    def _first_of(self, first: int, strides: tuple[int, ...], grain: int, bad: np.ndarray) -> tuple[int, int]:
+        items = np.asarray(sum(index * stride for index, stride in zip(np.nonzero(bad), strides)))
+        return self._run(first + items, grain)
+
+    def _run(self, items: np.ndarray, grain: int) -> tuple[int, int]:
+        first, end = run_of(items, grain)
+        return first + self._origin - self.start, end + self._origin - self.start
 
     def _divide(self, chunks: np.ndarray) -> None:
         """The chunks have items for their bytes from now on."""

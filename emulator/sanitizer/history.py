@@ -10,6 +10,7 @@ import numpy as np
 from emulator.sanitizer.clocks import ANYWAY, FENCED, KNOWN, LANES, UNSCOPED, lanes_of
 
 if TYPE_CHECKING:
+    from emulator.execution.replay import Step
     from emulator.hardware.warp import Issuer
     from emulator.sanitizer.clocks import Cause, Clock, Home
 
@@ -25,8 +26,11 @@ class Access:
 
     __slots__ = (
         *("agent", "cause", "count", "fence", "is_async", "is_strong", "is_write", "issuer", "lanes", "listed"),
-        *("home", "number", "polled", "reach", "several"),
+        *("home", "number", "polled", "reach", "several", "step"),
     )
+
+    now: Step | None = None
+    """The step that runs, where steps are followed (`races.py`)."""
 
     def __init__(
         self,
@@ -44,6 +48,7 @@ class Access:
         self.listed = lanes_of(lanes)
         self.cause: Cause | bool | None = None  # of an asynchronous operation
         self.number = 0  # in the history
+        self.step = Access.now
         self.fence = FENCED  # of a clock, the row that has threads' writes which its proxy sees
         self.home: Home | None = None  # the cluster, where accesses of several meet
         self.reach = GRID  # of its scope, if it is strong
@@ -81,7 +86,7 @@ class Conflict(NamedTuple):
 
     before: Access
     missing: int | None  # what more would order it: a row of `Clock`; None: none of them
-    place: int  # offset of a byte of both
+    place: tuple[int, int]  # offsets of bytes of both that lie together: the first, and behind the last
     same_warp: bool
 
 
@@ -93,7 +98,7 @@ class Cells(NamedTuple):
     writers: np.ndarray  # lane of the write, or ALL
     readers: np.ndarray  # lane of the last read, or ALL
     where: Any  # an index of each of them
-    place: Callable[[np.ndarray], int]  # of bool items, the offset of the first that is set
+    place: Callable[[np.ndarray], tuple[int, int]]  # of bool items, where the first are that are set: `run_of`
 
 
 class History:
@@ -235,6 +240,14 @@ def distinct_in(numbers: np.ndarray) -> list[int]:
     return np.unique(flat).tolist()
 
 
+def run_of(items: np.ndarray, grain: int) -> tuple[int, int]:
+    """The first items that lie together, as offsets: (first, end). grain: bytes of an item."""
+    numbers = np.unique(items)
+    gaps = np.flatnonzero(np.diff(numbers) != 1)
+    last = numbers[gaps[0]] if len(gaps) else numbers[-1]
+    return int(numbers[0]) * grain, (int(last) + 1) * grain
+
+
 def _column(rows: np.ndarray, like: np.ndarray) -> np.ndarray:
     return rows[:, None] if like.ndim == 2 else rows
 
@@ -255,16 +268,9 @@ def _are_strong(before: Access, access: Access) -> bool:
     return one is other or (before.reach == GRID and access.reach == GRID)
 
 
-def _row(before: Access, access: Access, view: View) -> int:
-    """Of a clock, the row that the order of two accesses needs. A write can't overtake what an asynchronous operation
-    has done, once somebody has seen that it is complete: neither orders nor scopes behind that matter.
-    """
-    return ANYWAY if access.is_write and before.cause is not None else view.row
-
-
 def _is_ordered(before: Access, access: Access, view: View, needs_fence: bool) -> bool:
     """Whether all that took part in an access are known, and what they have written is visible."""
-    if not _is_known(before, _counts(before, access, view, _row(before, access, view))):
+    if not _is_known(before, _counts(before, access, view, view.row)):
         return False
     return not needs_fence or _is_known(before, _counts(before, access, view, access.fence))
 
@@ -290,7 +296,7 @@ def _conflicts(
     """The conflict of two accesses, if there is one. at: bool, the items of both. of_before: the lane of each."""
     if view.rows is not None:
         at = at & _column(view.rows, at)
-    bad = at & _unknown(before, view, _row(before, access, view), of_before, lanes, access)
+    bad = at & _unknown(before, view, view.row, of_before, lanes, access)
     missing: int | None = None
     if bad.any():
         for row in (UNSCOPED, ANYWAY):

@@ -9,12 +9,7 @@
 
 Work that has not happened when the CTA exits is refused or doubted when it does (`Cta.alive`). Here the order of events
 decides, under every schedule alike. Phases that are over without a waiter are no matter: the last ones of most
-<<<<<<< HEAD
-pipelines are. Nor are bytes that are expected and of which none has come: producers that CuTe DSL 4.5.2 compiles end
-so.
-=======
-pipelines are. Nor are expected bytes of which none has come: producers that CuTe DSL 4.5.2 compiles end so.
->>>>>>> explore
+pipelines are. Nor are bytes that are expected and of which none has come: producers of CuTe DSL 4.5.2 end so.
 """
 
 from __future__ import annotations

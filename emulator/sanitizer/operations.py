@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from emulator.sanitizer.clocks import LANES, Agents, Cause, Channel, Clock, lanes_of
+from emulator.sanitizer.clocks import LANES, OF_CLUSTER, Agents, Cause, Channel, Clock, lanes_of
 from emulator.sanitizer.scene import Scene, running_lanes
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Operations:
         opcode = g.grid.entry.instructions[issuer[1]].opcode
         relaxed = opcode.startswith("mbarrier.") and not self._scene.releases(issuer)
         if relaxed:
-            found = Cause(clock.release_relaxed(mask), issuer, mask)
+            found = Cause(clock.release_relaxed(mask, OF_CLUSTER), issuer, mask)
         elif opcode.startswith(("tcgen05.mma", "tcgen05.cp")):
             found = Cause(self._of_thread(warp, mask), issuer, mask)
         else:

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import os
 from typing import TYPE_CHECKING, NamedTuple
 
+from emulator.compiler.flow import Flow
+from emulator.compiler.plan import plan
+from emulator.compiler.steps import rows_of, steps_of
+from emulator.compiler.stored import StoredEntry
+from emulator.compiler.tmem_uses import first_uses
 from emulator.errors import Fault, doubt, ordering_fault
 from emulator.hardware.barriers import label
-from emulator.sanitizer.clocks import ANYWAY, FENCED, FENCED_GLOBAL, MAPPED, UNSCOPED
+from emulator.sanitizer.clocks import ANYWAY, FENCED, FENCED_GLOBAL, MAPPED, UNSCOPED, Cause
 from emulator.sanitizer.waivers import Waivers, parse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from emulator.hardware.cluster import Cta
     from emulator.hardware.mbarriers import MBarrier
     from emulator.hardware.warp import Issuer
+    from emulator.ptx.ir import Entry
     from emulator.sanitizer.history import Access, Conflict
+    from emulator.sanitizer.origins import Origin
 
 
 class Rule(NamedTuple):
@@ -99,6 +108,12 @@ INITIALISATION = Rule(
     "of the cluster for another CTA",
     "membar/fence",
 )
+COMPLETION = Rule(
+    "completion",
+    "somebody has seen that the operation is complete, but passes that on by what is relaxed, or has too small a scope",
+    ".release and .acquire, with the cluster's scope for another CTA, behind the wait that has seen it",
+    "Causality order; Release and Acquire Patterns",
+)
 CLUSTERS = Rule(
     "clusters",
     "these CTAs of one launch are not in one cluster, and nothing that one does before it tells the other",
@@ -146,11 +161,17 @@ LEFT = Rule(
     "as the barrier counts",
     "Asynchronous operations; mbarrier; bar",
 )
+UNINITIALISED = Rule(
+    "uninitialised",
+    "what it holds is left to chance",
+    "a store, a copy or an MMA that does not accumulate, before it is read; for what lies outside of the data a zero",
+    "State Spaces",
+)
 RULES = {
     rule.name: rule
     for rule in (
         *(THREADS, LANES, CLUSTERS, LAUNCH, COPY, STAGING, BULK_STORE, TENSOR, COLUMNS, FRAGMENT, MAP, PROXY),
-        *(PROXY_GLOBAL, MAP_FENCE, INITIALISATION, SCOPE, ORDER, LEFT),
+        *(PROXY_GLOBAL, MAP_FENCE, INITIALISATION, SCOPE, ORDER, COMPLETION, LEFT, UNINITIALISED),
     )
 }
 _OF_MISSING = {FENCED: PROXY, FENCED_GLOBAL: PROXY_GLOBAL, MAPPED: MAP_FENCE, UNSCOPED: SCOPE, ANYWAY: ORDER}
@@ -159,6 +180,8 @@ _OF_MISSING = {FENCED: PROXY, FENCED_GLOBAL: PROXY_GLOBAL, MAPPED: MAP_FENCE, UN
 def rule_of(conflict: Conflict, now: Access, memory: str = "shared") -> Rule:
     """The rule that two accesses break. memory: as in `Reporter.report`."""
     before = conflict.before
+    if conflict.missing in (UNSCOPED, ANYWAY) and now.is_write and before.cause is not None:
+        return COMPLETION
     if conflict.missing is not None:
         return _OF_MISSING[conflict.missing]
     asynchronous = [access for access in (before, now) if access.cause is not None]
@@ -189,9 +212,29 @@ class Reporter:
     """Reports of a process, but for what is allowed."""
 
     def __init__(self, allowed: Iterable[str] = ()) -> None:
-        """allowed: as `waivers.parse` takes each. Raises ValueError."""
+        """allowed: as `waivers.parse` takes each. Raises ValueError.
+
+        With EMULATOR_SANITIZE_LOG in the environment, reports are lines of JSON that are added to that file, once for a
+        rule and two instructions of a kernel, and launches go on.
+        """
         self.waivers = Waivers(parse(text, RULES) for text in allowed)
         self._unscoped: set[str] = set()
+        self._log = os.environ.get("EMULATOR_SANITIZE_LOG")
+        self._logged: set[tuple[object, ...]] = set()
+        self._early: dict[int, tuple[Entry, frozenset[int]]] = {}  # by id: the entry, and its loads
+
+    def _fail(self, rule: Rule, text: str, *issuers: Issuer, how: Callable[[], None] | None = None) -> None:
+        """Raises Fault, or reports by `how`, or adds the text to the log. issuers: the later one first."""
+        entry = issuers[0][0].grid.entry
+        place = entry.name, rule.name, *(index for _, index in issuers)
+        if self._log is None:
+            if how is None:
+                raise Fault(text)
+            how()
+        elif place not in self._logged:
+            self._logged.add(place)
+            with open(self._log, "a") as file:
+                file.write(json.dumps({"rule": rule.name, "kernel": entry.name, "text": text}) + "\n")
 
     def follows_scopes(self, kernel: str) -> bool:
         """Whether scopes matter to what is ordered: they are not waived, and no doubt has been reported."""
@@ -201,18 +244,48 @@ class Reporter:
         """Whether one of the instructions may break a rule."""
         return any(self.waivers.waives_at(rule.name, g.grid.entry.instructions[index]) for g, index in issuers)
 
-    def report_use(self, issuer: Issuer, load: int) -> None:
-        """Raises Fault for an instruction that uses what a tcgen05.ld loads. load: its index."""
+    def report_use(self, issuer: Issuer, loads: set[int]) -> None:
+        """Raises Fault for an instruction that uses what a tcgen05.ld loads. loads: indices of those under way."""
         group, index = issuer
-        if self.allows(FRAGMENT, issuer, (group, load)):
+        found = loads & self._used_early(group.grid.entry)
+        load = min(found, default=index)
+        if not found or self.allows(FRAGMENT, issuer, (group, load)):
             return
-        raise Fault(
+        text = (
             f"sanitizer, rule {FRAGMENT.name}: nothing orders\n"
             f"    {group.grid.entry.instructions[index].opcode} of {label(issuer)}\n  behind\n"
             f"    {group.grid.entry.instructions[load].opcode} of {label((group, load))}\n"
             f"  : {FRAGMENT.missing}.\n"
             f"  The usual way: {FRAGMENT.usual} (PTX ISA, {FRAGMENT.section}){self._waived}"
         )
+        self._fail(FRAGMENT, text, issuer, (group, load))
+
+    def _used_early(self, entry: Entry) -> frozenset[int]:
+        """The tcgen05.ld of a kernel whose registers may be used before a wait, by more than a mov."""
+        if id(entry) not in self._early:
+            if isinstance(entry, StoredEntry):
+                flow = plan(entry.parsed()).flow
+            else:  # its calls are expanded
+                flow = Flow(entry, steps_of(entry, rows_of(entry)))
+            uses = first_uses(flow, through_moves=True)
+            self._early[id(entry)] = entry, frozenset().union(*uses.values())
+        return self._early[id(entry)][1]
+
+    def report_uninitialised(self, what: str, issuer: Issuer, lanes: int, origin: Origin, is_doubt: bool) -> None:
+        """Raises Fault for an instruction whose effect depends on what nobody has written. what: how. lanes: a mask."""
+        issuers = [issuer] if origin.issuer is None else [issuer, origin.issuer]
+        if self.allows(UNINITIALISED, *issuers):
+            return
+        by = f", lanes {lanes:#010x}" if lanes not in (0, 0xFFFFFFFF) else ""
+        read = "" if origin.issuer is None else f"\n  read by\n    {_instruction(origin.issuer)}"
+        text = (
+            f"sanitizer, rule {UNINITIALISED.name}: nobody has written\n"
+            f"    {what}, of\n    {_instruction(issuer)}{by}\n"
+            f"  It comes from {origin.place}{read}\n  : {UNINITIALISED.missing}.\n"
+            f"  The usual way: {UNINITIALISED.usual} (PTX ISA, {origin.section}){self._waived}"
+        )
+        place = issuer[0].grid.entry.name, issuer[1], UNINITIALISED.name
+        self._fail(UNINITIALISED, text, *issuers, how=(lambda: doubt(text, place)) if is_doubt else None)
 
     def report_left(self, what: str, cta: Cta, issuer: Issuer, is_error: bool) -> None:
         """Raises Fault for what a CTA leaves behind when it exits, or doubts it. issuer: of the last part of it."""
@@ -222,9 +295,19 @@ class Reporter:
             f"sanitizer, rule {LEFT.name}: {cta.label} exits and leaves behind\n    {what}\n  : {LEFT.missing}.\n"
             f"  The usual way: {LEFT.usual} (PTX ISA, {LEFT.section}){self._waived}"
         )
-        if is_error:
-            raise Fault(text)
-        doubt(text, (issuer[0].grid.entry.name, issuer[1], LEFT.name))
+        place = issuer[0].grid.entry.name, issuer[1], LEFT.name
+        self._fail(LEFT, text, issuer, how=None if is_error else lambda: doubt(text, place))
+
+    def report_clash(self, issuer: Issuer, lanes: tuple[int, int], address: int) -> None:
+        """Raises Fault for a store by which lanes write different values to the same bytes."""
+        if self.allows(LANES, issuer):
+            return
+        text = (
+            f"sanitizer, rule {LANES.name}: nothing orders lanes {lanes[0]} and {lanes[1]} of\n"
+            f"    {_instruction(issuer)}\n  which store different values at {address:#x}: any of them may stay.\n"
+            f"  The usual way: one lane alone stores (PTX ISA, Causality order){self._waived}"
+        )
+        self._fail(LANES, text, issuer)
 
     def report_initialisation(self, barrier: MBarrier, user: Issuer, initialiser: Issuer, by_thread: bool) -> None:
         """Raises Fault for a use of an mbarrier whose initialisation may not be seen; a lenient run warns."""
@@ -232,13 +315,14 @@ class Reporter:
             return
         group, index = user
         how = "by its thread" if by_thread else "through the async proxy"
-        ordering_fault(
+        text = (
             f"sanitizer, rule {INITIALISATION.name}: nothing orders\n"
             f"    {_instruction(user)}, which uses the {barrier.name} {how}\n  behind\n"
             f"    {_instruction(initialiser)}\n  : {INITIALISATION.missing}.\n"
-            f"  The usual way: {INITIALISATION.usual} (PTX ISA, {INITIALISATION.section}){self._waived}",
-            (group.grid.entry.name, initialiser[1], index, INITIALISATION.name),
+            f"  The usual way: {INITIALISATION.usual} (PTX ISA, {INITIALISATION.section}){self._waived}"
         )
+        place = group.grid.entry.name, initialiser[1], index, INITIALISATION.name
+        self._fail(INITIALISATION, text, user, initialiser, how=lambda: ordering_fault(text, place))
 
     @property
     def _waived(self) -> str:
@@ -248,7 +332,8 @@ class Reporter:
         """Raises Fault for an access that is not ordered behind an earlier one. place: of a byte of both, in words.
         memory: "shared", "tensor" or "global".
 
-        Kernels that ship for B200s leave scopes out: that is a doubt (`errors.doubt`).
+        Kernels that ship for B200s leave scopes out, and pass on relaxed that an operation is complete: those are
+        doubts (`errors.doubt`).
         """
         rule, before = rule_of(conflict, now, memory), conflict.before
         if self.allows(rule, before.issuer, now.issuer):
@@ -259,12 +344,18 @@ class Reporter:
             f"  at {place}: {rule.missing}.\n"
             f"  The usual way: {rule.usual} (PTX ISA, {rule.section}){self._waived}"
         )
-        if rule is SCOPE:
+        if rule in (SCOPE, COMPLETION):
             kernel = now.issuer[0].grid.entry.name
-            doubt(text, (kernel, rule.name))
-            self._unscoped.add(kernel)
+            self._fail(rule, text, now.issuer, before.issuer, how=lambda: doubt(text, (kernel, rule.name)))
+            if rule is SCOPE:
+                self._unscoped.add(kernel)
             return
-        raise Fault(text)
+        self._fail(rule, text, now.issuer, before.issuer)
+
+
+def spread(what: str, first: int, end: int) -> str:
+    """Places from the first to the end, in words."""
+    return f"{what} {first:#x}" if end == first + 1 else f"{what}s {first:#x}..{end - 1:#x}"
 
 
 def _opcode(access: Access) -> str:
@@ -283,4 +374,6 @@ def _text(access: Access) -> str:
     lanes = "" if access.lanes in (0, 0xFFFFFFFF) else f", lanes {access.lanes:#010x}"
     how = "writes" if access.is_write else "reads"
     proxy = "generic" if not access.is_async else "tensormap" if access.fence == MAPPED else "async"
-    return f"{_instruction(access.issuer, lanes)}, which {how} through the {proxy} proxy"
+    tells = access.cause.tells if isinstance(access.cause, Cause) else None
+    end = f" and completes on the {tells}" if tells else ""
+    return f"{_instruction(access.issuer, lanes)}, which {how} through the {proxy} proxy{end}"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from emulator.sanitizer import orders
 from emulator.sanitizer.clocks import LANES, Agents, Home, WarpClock
-from emulator.sanitizer.report import ORDER, SCOPE
+from emulator.sanitizer.report import ORDER
 
 if TYPE_CHECKING:
     from emulator.hardware.cluster import Cluster
@@ -60,10 +60,6 @@ class Scene:
     def learns(self, issuer: Issuer) -> bool:
         """Whether a wait or a load acquires, or is taken to do so."""
         return orders.learns(opcode(issuer)) or self.reporter.allows(ORDER, issuer)
-
-    def is_wide(self, issuer: Issuer) -> bool:
-        """Whether the scope of an arrival or a wait has other CTAs, or is taken to have them."""
-        return orders.is_wide(opcode(issuer)) or self.reporter.allows(SCOPE, issuer)
 
 
 def is_global(key: int) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from emulator.sanitizer.history import Cells, History
+from emulator.sanitizer.history import Cells, History, run_of
 
 if TYPE_CHECKING:
     from emulator.sanitizer.history import Access, Conflict, View
@@ -51,7 +51,7 @@ class Shadow:
         """
         where, tables, grain = self._where(place, width, lanes is None)
         writes, reads, writers, readers = tables
-        cells = Cells(writes, reads, writers, readers, where, partial(_first, where, grain))
+        cells = Cells(writes, reads, writers, readers, where, partial(_run, where, grain))
         return self._history.access(access, cells, lanes, views, records)
 
     def forget(self, place: np.ndarray) -> None:
@@ -98,10 +98,10 @@ class Shadow:
             self._split[whole] = self._is_split = True
 
 
-def _first(where: Where, grain: int, bad: np.ndarray) -> int:
-    """The offset of the first bad item."""
+def _run(where: Where, grain: int, bad: np.ndarray) -> tuple[int, int]:
+    """Where the first bad items are, as `run_of`."""
     found = np.nonzero(bad)
     if isinstance(where, slice):
-        return (where.start + int(found[0][0])) * grain
-    first = int(where[found[0][0]])
-    return grain * (first if bad.ndim == 1 else first * bad.shape[1] + int(found[1][0]))
+        return run_of(where.start + found[0], grain)
+    rows = where[found[0]]
+    return run_of(rows if bad.ndim == 1 else rows * bad.shape[1] + found[1], grain)

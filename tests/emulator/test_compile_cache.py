@@ -1,5 +1,6 @@
 """Compiled functions on disk: what is read is what would be compiled."""
 
+import importlib.util
 import os
 import time
 from pathlib import Path
@@ -70,6 +71,44 @@ def test_a_function_is_lowered_once_and_its_entry_is_checked(folder):
     assert [digest for digest, _ in repaired] == [first[0][0], first[1][0], again[2][0]]
     assert all(count > 0 for _, count in repaired)
     assert kept == [(digest, 0) for digest, _ in repaired[::-1]]
+
+
+SOURCE = """
+import cutlass
+import cutlass.cute as cute
+
+@cute.kernel
+def store(x: cute.Tensor, value: cutlass.Int32):
+    x[0] = value
+
+@cute.jit
+def host(x: cute.Tensor, value: cutlass.Int32):
+    store(x, value).launch(grid=[1, 1, 1], block=[1, 1, 1])
+"""
+
+
+def compiled(path, options):
+    """Compile SOURCE from this file."""
+    import cutlass
+    from cutlass import cute
+    from cutlass.cute.runtime import make_fake_compact_tensor
+
+    path.parent.mkdir()
+    path.write_text(SOURCE)
+    spec = importlib.util.spec_from_file_location("placed", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    cute.compile(module.host, make_fake_compact_tensor(cutlass.Int32, (4,)), cutlass.Int32(1), options=options)
+
+
+@pytest.mark.parametrize(("options", "number"), [("", 1), ("--generate-line-info", 2)])
+def test_copies_of_a_source_share_an_entry_unless_it_has_lines(tmp_path, monkeypatch, options, number):
+    folder = tmp_path / "entries"
+    folder.mkdir()
+    monkeypatch.setattr(compile_cache, "_folder", lambda: folder)
+    for copy in ("first", "second"):
+        compiled(tmp_path / copy / "source.py", options)
+    assert len(list(folder.iterdir())) == number
 
 
 def test_a_packed_result_is_read_back_and_nothing_else_is():

@@ -330,7 +330,7 @@ def test_memory_that_no_device_has():
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"schedule": "soon"}, "'soon' is no schedule: late, eager, random:SEED or last:SEED expected"),
+        ({"schedule": "soon"}, "'soon' is no schedule: late, eager, random:SEED, last:SEED or replay:HOLDS expected"),
         ({"schedule": ""}, "'' is no schedule"),
         ({"schedule": "late,late"}, "'late' is given twice"),
         ({"schedule": "random:-1"}, "'random:-1' is no schedule"),

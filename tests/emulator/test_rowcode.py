@@ -33,16 +33,22 @@ NEXT: add.u32 %r3, %r3, 1; setp.lt.u32 %p2, %r3, 9; @%p2 bra LOOP;
 
 
 def test_structures_are_laid_out_alike():
-    shared = (ctypes.c_int32 * 33).in_dll(native.library(), "layout")
+    shared = (ctypes.c_int32 * 35).in_dll(native.library(), "layout")
     context, allocation, barrier, turns = native.Context, native.Allocation, native.Barrier, native.TurnState
     assert list(shared) == [
         *(*map(ctypes.sizeof, (context, allocation, barrier)), OP.itemsize, ctypes.sizeof(turns)),
         *(context.shared.offset, context.python.offset, context.touched.offset, context.watcher.offset),
-        *(context.trace.offset, allocation.writable.offset, barrier.warp_phases.offset, OP.fields["x"][1]),
+        *(
+            context.trace.offset,
+            context.outer.offset,
+            allocation.writable.offset,
+            barrier.warp_phases.offset,
+            OP.fields["x"][1],
+        ),
         *(turns.current.offset, *map(ctypes.sizeof, (Window, routes.Route, routes.Load, routes.LoadState))),
         *(routes.ROUTES, routes.PENDING, KINDS.index(ARRIVAL), KINDS.index(TILE_LOAD)),
         *(DONE, native.FAULT, native.WAITS, native.LEAVE, native.LEAVE_SOME, native.SPLIT),
-        *(KEEPS, TO_ROW, LOOK, SERVE, CONCLUDE),
+        *(native.HEED, KEEPS, TO_ROW, LOOK, SERVE, CONCLUDE),
     ]
 
 

@@ -1,5 +1,6 @@
 """The sanitizer on small kernels: each race, whatever the schedule shows, beside a twin that is ordered."""
 
+import json
 import os
 import subprocess
 import sys
@@ -284,7 +285,21 @@ LOADED_FIRST = LOADED_FIRST.replace("ENDED", ENDED) + FREE.format(group=1)
 PAIR_FREED = MEET + ALLOC.format(group=2, meet=MEET) + "@!%p2 bra END; setp.eq.u32 %p4, %rank, 0; @%p4 bra END;"
 PAIR_FREED += LOAD_COLUMN + WAIT_LOAD + "END: bar.sync 0; {meet}" + FREE.format(group=2) + MEET
 
+# No tcgen05.wait::ld in all of the kernel: the use of its register is the wait for the load of warp 4.
+USED_AT_ONCE = LOAD_COLUMN + "st.shared.b32 [%r2], %r5;"
+NEVER_WAITS = (
+    ALLOC.format(group=1, meet="")
+    + "setp.lt.u32 %p5, %tid, 128; @%p5 bra STORES; LOADED STORES: {meet}".replace("LOADED", USED_AT_ONCE)
+    + FREE.format(group=1)
+)
+
 CASES |= {
+    "columns are freed beside a load that nobody waits for": (
+        "tensor-memory",
+        NEVER_WAITS,
+        {"meet": ""},
+        {"meet": "bar.sync 0;"},
+    ),
     "a column is loaded before it is stored": (
         "tensor-memory",
         FIVE_WARPS,
@@ -306,6 +321,31 @@ CASES |= {
     ),
 }
 
+# Warp 1 frees what warp 0 has loaded. Nobody executes tcgen05.wait.
+NEVER_WAITS = (
+    ALLOC.format(group=1, meet="").replace("@%p2", "@!%p2")
+    + """
+    @!%p2 bra END; LOADED {use} mov.u32 %r8, %r6;
+END: bar.sync 0;
+""".replace("LOADED", LOAD_COLUMN)
+    + FREE.format(group=1).replace("@%p2", "@!%p2")
+)
+# Registers are paired by mov before the wait, as compilers do, then used.
+PAIRED = USED.replace(
+    "{wait} add.u32 %r6, %r5, 1;", "mov.b64 %rd6, {{%r5, %r5}}; {wait} mov.b64 {{%r6, %r7}}, %rd6; {use}"
+)
+PAIRED = PAIRED.replace("tcgen05.wait::ld.sync.aligned; st.shared", "{last} st.shared")
+CASES["what a mov has copied is used before tcgen05.wait::ld"] = (
+    "fragment",
+    PAIRED,
+    {"wait": "", "use": "add.u32 %r6, %r7, 1;", "last": WAIT_LOAD},
+    {"wait": WAIT_LOAD, "use": "add.u32 %r6, %r7, 1;", "last": ""},
+)
+
+# Warp 1 loads a pair's columns and exits; warp 0 frees them behind the cluster's barrier, which waits for no other.
+EXITED = MEET + ALLOC.format(group=2, meet=MEET) + "@%p2 bra FREES;" + LOAD_COLUMN + "{wait} ret;\nFREES:" + WAIT_LOAD
+EXITED += MEET + FREE.format(group=2)
+
 # Each CTA has bytes copied and waits for them; behind a relaxed cluster barrier the other accesses them.
 BEHIND_A_COPY = (
     INIT.format(count=1)
@@ -324,7 +364,7 @@ CASES["a load behind a copy and a relaxed barrier"] = (
     "order",
     BEHIND_A_COPY,
     {"access": "ld.shared::cluster.b32 %r5, [%r4];"},
-    {"access": "st.shared::cluster.b32 [%r4], %tid;"},
+    {"access": ""},
 )
 
 
@@ -412,10 +452,61 @@ def test_an_ordered_twin_is_silent(name, schedule):
     run(body.format(**legal), schedule, **options_of(body))
 
 
+def test_registers_of_a_kernel_that_prints():
+    """Calls of the driver's functions, which stay in the program, do not keep its early uses from being looked for."""
+    prints = """.reg .pred %none; setp.lt.u32 %none, %tid, 0; @!%none bra SILENT;
+        {{ .param .b64 p; .param .b64 q; .param .b32 r; st.param.b64 [p], %rd6; st.param.b64 [q], %rd6;
+        call.uni (r), vprintf, (p, q); }}
+    SILENT:"""
+    declarations = ".extern .func (.param .b32 r) vprintf(.param .b64 p, .param .b64 q);"
+    parts = {"wait": WAIT_LOAD, "use": "add.u32 %r6, %r7, 1;", "last": ""}
+    run((prints + PAIRED).format(**parts), "late", declarations=declarations)
+    with pytest.raises(EmulatorError, match="rule fragment"):
+        run((prints + PAIRED).format(**parts | {"wait": "", "last": WAIT_LOAD}), "late", declarations=declarations)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_barrier_waits_for_threads_that_have_exited(schedule):
+    run(EXITED.format(wait=WAIT_LOAD), schedule, **CLUSTER)
+    with pytest.raises(EmulatorError, match="columns"):
+        run(EXITED.format(wait=""), schedule, **CLUSTER)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_use_is_the_wait_of_a_kernel_without_any(schedule):
+    """A rule of the emulator may be the first to report that there is none."""
+    run(NEVER_WAITS.format(use="add.u32 %r6, %r5, 1;"), schedule)
+    with pytest.raises(EmulatorError, match="columns"):
+        run(NEVER_WAITS.format(use=""), schedule)
+
+
+RELAXED_FROM_CLUSTER = FROM_CLUSTER.replace("acquire", "relaxed")
 NARROW = [
     {"arrive": TO_CLUSTER.replace(".release.cluster", ""), "wait": FROM_CLUSTER},
     {"arrive": TO_CLUSTER, "wait": ENDED},
+    {"arrive": "fence.acq_rel.cta;" + TO_CLUSTER.replace("release", "relaxed"), "wait": FROM_CLUSTER},
+    {"arrive": TO_CLUSTER, "wait": RELAXED_FROM_CLUSTER + "fence.acq_rel.cta;"},
 ]
+WIDE = [
+    {
+        "arrive": "fence.acq_rel.cluster; fence.acq_rel.cta;" + TO_CLUSTER.replace("release", "relaxed"),
+        "wait": FROM_CLUSTER,
+    },
+    {"arrive": TO_CLUSTER, "wait": RELAXED_FROM_CLUSTER + "fence.acq_rel.cta; fence.acq_rel.gpu;"},
+]
+
+
+@pytest.mark.parametrize("scopes", WIDE)
+def test_a_fence_for_other_ctas(monkeypatch, scopes):
+    """One of its own CTA beside it takes nothing away."""
+    monkeypatch.setenv("EMULATOR_LENIENT", "0")
+    run(PASSED_ON.format(**scopes), "late", **CLUSTER)
+
+
+def test_a_relaxed_cluster_barrier_behind_a_fence_of_the_cta():
+    with pytest.raises(EmulatorError, match="rule scope: nothing orders"), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EMULATOR_LENIENT", "0")
+        run(REMOTE.format(edge="fence.acq_rel.cta;" + MEET.replace("arrive", "arrive.relaxed")), "late", **CLUSTER)
 
 
 @pytest.mark.parametrize("scopes", NARROW)
@@ -433,6 +524,50 @@ def test_a_scope_without_the_other_cta_is_a_doubt(monkeypatch, scopes):
     monkeypatch.setenv("EMULATOR_LENIENT", "0")
     with pytest.raises(EmulatorError, match="rule scope"):
         run(PASSED_ON.format(**scopes), "late", **CLUSTER)
+
+
+def test_a_relaxed_word_of_a_completion_is_a_doubt(monkeypatch):
+    """A write that follows a copy which another CTA has seen complete."""
+    stores = BEHIND_A_COPY.format(access="st.shared::cluster.b32 [%r4], %tid;")
+    monkeypatch.setattr(errors, "_reported", set())
+    with pytest.warns(errors.OrderingWarning, match="sanitizer, rule completion: nothing orders") as found:
+        run(stores, "late", **CLUSTER)
+    assert len(found) == 1
+    monkeypatch.setenv("EMULATOR_LENIENT", "0")
+    run(stores, "late", ["completion@st.shared::cluster.b32"], **CLUSTER)
+    run(stores.replace("arrive.relaxed", "arrive.release"), "late", **CLUSTER)
+    with pytest.raises(EmulatorError, match="rule completion"):
+        run(stores, "late", **CLUSTER)
+
+
+SAME_WORD = "mov.u32 %r4, {value}; shr.u32 %r3, %tid, 4; mad.lo.u32 %r3, %r3, 4, %r10; {store} [%r3], %r4;"
+SAME_GLOBAL = "mov.u32 %r4, {value}; shr.u32 %r3, %tid, 4; mul.wide.u32 %rd1, %r3, 4; add.s64 %rd1, %a0, %rd1;"
+SAME_GLOBAL += "st.global.b32 [%rd1], %r4;"
+
+
+@pytest.mark.parametrize("body", [SAME_WORD.replace("{store}", "st.shared.b32"), SAME_GLOBAL])
+def test_lanes_that_store_to_one_word(body):
+    """Of different values any may stay; equal ones and stores with an order are legal."""
+    with pytest.raises(EmulatorError, match="rule lanes: nothing orders lanes 0 and 1 of"):
+        run(body.format(value="%tid"), "late", threads=32)
+    run(body.format(value="7"), "late", threads=32)
+    run(body.format(value="%tid"), "late", ["lanes"], threads=32)
+    run(SAME_WORD.format(value="%tid", store="st.relaxed.cta.shared.b32"), "late", threads=32)
+    run(".local .align 4 .b8 own[4]; cvta.local.u64 %rd1, own; st.b32 [%rd1], %tid;", "late", threads=32)
+
+
+def test_a_report_names_the_bytes_and_the_mbarrier():
+    """All bytes of both accesses that lie together, and on which mbarrier the copy completes."""
+    body = FILLED.format(wait=WAIT.format(name="W", phase=0), edge="")
+    with pytest.raises(EmulatorError, match=r"at shared offsets 0x404\.\.0x47f of CTA \(0, 0, 0\): the copy's bytes"):
+        run(body, "late")
+    body = INIT.format(count=1) + "@!%p1 bra DONE;" + LOAD + ENDED + "DONE: ld.shared.b32 %r5, [%r10+8];"
+    told = "which writes through the async proxy and completes on the mbarrier at shared offset 0xc00 of CTA"
+    with pytest.raises(EmulatorError, match=told) as error:
+        run(body, "late", threads=32)
+    assert "at shared offsets 0x408..0x40b of CTA (0, 0, 0)" in error.value.reason
+    with pytest.raises(EmulatorError, match=r"at columns? 0x0(\.\.0x\w+)? of CTA"):
+        run(FIVE_WARPS.format(arrive="", wait=""), "late", threads=160)
 
 
 def test_rules_that_are_waived_are_listed():
@@ -489,6 +624,19 @@ def test_a_rule_that_a_source_line_waives(tmp_path):
     run(body.format(line=1), "late", declarations=declarations)
     with pytest.raises(EmulatorError, match="rule threads"):
         run(body.format(line=2), "late", declarations=declarations)
+
+
+def test_reports_of_a_log(monkeypatch, tmp_path):
+    """Launches go on; each pair of instructions is there once, a doubt too, without a warning."""
+    monkeypatch.setenv("EMULATOR_SANITIZE_LOG", str(tmp_path / "log"))
+    again = OTHER_LANE + "\nld.shared.b32 %r5, [%r4];"  # in two warps
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(PASSED_ON.format(**NARROW[0]), "late", **CLUSTER)
+        run(again.format(edge=""), "late")
+    found = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert [each["rule"] for each in found] == ["scope", "lanes", "lanes"]
+    assert {each["kernel"] for each in found} == {"k"} and len({each["text"] for each in found}) == 3
 
 
 def test_programs_are_followed():

@@ -11,7 +11,7 @@ from emulator.execution import machine
 from emulator.execution.scheduler import Schedule
 from tests.support.small_kernels import launch, store
 
-SCHEDULES = ["late", "eager", "random:1", "random:2", "random:3", "last:1"]
+SCHEDULES = ["late", "eager", "random:1", "random:2", "random:3", "last:1", "replay:-"]
 
 SETUP = """
     mov.u32 %r10, smem; add.u32 %r11, %r10, 3072; setp.ne.u32 %p1, %tid, 0; @%p1 bra READY;
@@ -37,7 +37,7 @@ def test_schedule_names():
     assert Schedule.parse("late") == Schedule("late") and Schedule.parse("random:12") == Schedule("random", 12)
     assert Schedule.parse("last:3") == Schedule("last", 3)
     for text in ("", "lazy", "random", "random:", "random:x", "late:1", "last"):
-        with pytest.raises(ValueError, match="eager, late, random:SEED or last:SEED"):
+        with pytest.raises(ValueError, match="eager, late, random:SEED, last:SEED or replay:HOLDS"):
             Schedule.parse(text)
 
 
@@ -93,6 +93,20 @@ def test_copies_last_and_warps_in_any_order():
         ]
         assert len(set(map(tuple, found))) >= least
         assert kind == "random" or all(0xFFFFFFFF in each for each in found)
+
+
+def test_warps_far_ahead_of_others():
+    """Of two warps, one that has twenty times as much to do may be first."""
+    body = SETUP + BULK + "bar.sync 0; shr.u32 %r4, %tid, 5; mad.lo.u32 %r5, %r4, 400, 20; mov.u32 %r6, 0;"
+    body += "D: add.u32 %r6, %r6, 1; setp.lt.u32 %p2, %r6, %r5; @%p2 bra D; and.b32 %r7, %tid, 31;"
+    body += "setp.ne.u32 %p2, %r7, 0; @%p2 bra OTHERS; atom.shared.exch.b32 %r1, [%r10+512], %r4; OTHERS:"
+    body += WAIT.format(n=0, place="%r11", parity=0)
+    firsts = set()
+    for seed in range(30):
+        found = lanes(body, aligned(64), schedule=f"last:{seed}", threads=64)[::32]
+        firsts.add(found.index(0xFFFFFFFF))
+    assert firsts == {0, 1}
+    assert lanes(body, aligned(64), schedule="late", threads=64)[::32] == [0xFFFFFFFF, 0]
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -569,7 +583,9 @@ def test_a_pair_allocates_together(rank, schedule):
     out = np.zeros(3, np.uint32)
     launch(PAIR.format(rank=rank, delay=late, after=seen), out, grid=2, cluster=2, schedule=schedule)
     assert out[0] == out[2] == 32
-    assert out[1] == (0 if rank and schedule in ("late", "eager") else 32) or schedule.startswith(("random", "last"))
+    assert out[1] == (0 if rank and schedule in ("late", "eager") else 32) or schedule.startswith(
+        ("random", "last", "replay")
+    )
 
 
 def test_a_pair_allocates_once_both_have_started():

@@ -83,7 +83,10 @@ def test_options_reach_the_process():
     [
         ((), "a program is needed"),
         (("-c",), "a program is needed"),
-        (("--schedule", "soon", "x.py"), "'soon' is no schedule: late, eager, random:SEED or last:SEED expected"),
+        (
+            ("--schedule", "soon", "x.py"),
+            "'soon' is no schedule: late, eager, random:SEED, last:SEED or replay:HOLDS expected",
+        ),
         (("--schedule", "latest", "x.py"), "'latest' is no schedule"),
         (("--schedule", "late,random:", "x.py"), "'random:' is no schedule"),
         (("--schedule", "eager,late,eager", "x.py"), "'eager' is given twice"),

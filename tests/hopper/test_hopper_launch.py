@@ -8,7 +8,9 @@ import torch
 from emulator.errors import EmulatorError
 from emulator.hardware.properties import LaunchConfig
 from emulator.hopper import gpu, launch, library
+from emulator.hopper.maps import mark, patch
 from emulator.ptx.module import parse
+from tests.support.encoding import tensor_map
 
 PTX = """.version 8.8
 .target sm_100a
@@ -98,6 +100,27 @@ def test_the_launch_is_passed_on_with_room_for_extra_warps(driver):
     assert config.block == (64 + 128, 1, 1) and config.programmatic and config.cluster == (2, 1, 1)
     assert config.dynamic_shared_bytes % 16 == 0 and config.dynamic_shared_bytes > 1000
     assert driver.attributes[-1][1:] == (gpu.MAX_DYNAMIC_SHARED_BYTES, config.dynamic_shared_bytes)
+
+
+def test_maps_inside_a_structure_are_patched(driver):
+    """A structure of more than 128 bytes, aligned as a map: CUDA C++ programs pass theirs so."""
+    ptx = PTX.replace("NUMBER", "1").replace("BODY", "")
+    map_ = tensor_map(4096, (256, 40), (128,), (256, 128), "b4x16", swizzle=128).tobytes()
+    for align, patched in ((64, mark(patch(map_)[0])[:64]), (8, map_[:64])):
+        text = ptx.replace(".param .u32 n", f".param .align {align} .b8 n[192]")
+        launch.Hopper().launch(text, parse(text).entries["k"], LaunchConfig((1, 1, 1), (64, 1, 1)), [map_ + bytes(64)])
+        assert driver.launches[-1][2][0][:64] == patched
+
+
+def test_a_kernel_says_its_cluster_and_the_launch_its_threads(driver):
+    """CUDA C++ programs: __cluster_dims__, and no .reqntid."""
+    ptx = (
+        PTX.replace("NUMBER", "1").replace("BODY", ALLOCATES).replace(".reqntid 64, 1, 1", ".reqnctapercluster 2, 1, 1")
+    )
+    run(launch.Hopper(), ptx)
+    config = driver.launches[0][1]
+    assert (config.cluster, config.block) == ((2, 1, 1), (64 + 128, 1, 1))
+    assert ".reqntid" not in driver.modules[0]
 
 
 def test_no_room_is_said(driver):

@@ -97,6 +97,7 @@ def flat(result):
         "cvt.rn.satfinite.e2m1x2.f32 %c1, %r2, %r3; cvt.rn.f16x2.e2m1x2 %r4, %c1;",
         "ld.global.L1::no_allocate.L2::evict_first.v4.b64 {%rd4, %rd5, %rd6, %rd7}, [%rd4+32];",
         "@%p1 st.global.v8.b32 [%rd4], {%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8};",
+        "st.relaxed.cta.global.L1::no_allocate.L2::evict_last.v8.b32 [%rd4], {%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8};",
         "griddepcontrol.wait; griddepcontrol.launch_dependents;",
     ],
 )
@@ -156,6 +157,15 @@ def test_statements_are_cut_from_their_places():
     assert [text.split()[0] for text in texts] == ["@!%p1", "mov.b64", "@"] and all(text[-1] == ";" for text in texts)
 
 
+def test_lines_of_inlined_functions_assemble():
+    """nvcc's -lineinfo: .loc names the function by a string in a section that the lowered module does not have."""
+    text = (
+        HEADER + '.file 1 "a.cu"\n' + KERNEL.replace("BODY", ".loc 1 2 3, function_name $L__name, inlined_at 1 4 5\n")
+    )
+    result = lower(text + ".section .debug_str { $L__name: .b8 0 }", "k", "timing", MAPS, 1, no_library)
+    assert ".loc 1 2 3\n" in result.ptx and assembles(result.ptx)
+
+
 def test_a_kernel_of_sm_90_stays_as_it_is():
     body = "bar.sync 0; @%p1 ret; mov.u32 %r2, %ntid.x; fence.proxy.async.shared::cta;"
     result = lowered(body, "exact")
@@ -201,6 +211,15 @@ def test_loads_that_signal_another_cta_are_forwarded(mode):
     assert result.forwards and result.extra_threads == 32 and assembles(result.ptx)
     own = lowered(body.replace(".cta_group::2", ""), mode, ctas=2)
     assert not own.forwards and not own.extra_threads
+
+
+def test_a_warp_that_leaves_is_not_expected_at_cluster_barriers():
+    """Beside extra warps they are counted in software: an arrival, a wait, and what stands in for a warp's end."""
+    alloc = "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 32;"
+    body = f"{alloc} barrier.cluster.arrive.relaxed.aligned; @%p1 bra L; barrier.cluster.wait.acquire.aligned; L:"
+    text = flat(lowered(body, "exact", ctas=2, library_ptx=library.ptx))
+    assert text.count("mbarrier.arrive.release.cluster") == text.count("mbarrier.arrive_drop.release.cluster") == 2
+    assert "arrive_drop" not in flat(lowered(body, "exact", ctas=1, library_ptx=library.ptx))
 
 
 def test_a_commit_without_tensor_core_is_an_arrival():

@@ -7,7 +7,7 @@ import pytest
 
 from emulator.errors import EmulatorError
 from emulator.hardware.tma.tensor_map import TensorMap
-from emulator.hopper.maps import MARK_4_BIT, MARK_OFFSET, MapFacts, mark, patch
+from emulator.hopper.maps import MARK_4_BIT, MARK_OFFSET, MapFacts, mark, patch, patch_members
 from tests.support.encoding import tensor_map
 
 VECTORS = json.loads((Path(__file__).parents[1] / "data" / "tensormap_vectors.json").read_text())
@@ -54,3 +54,13 @@ def test_other_parameters_of_128_bytes_stay():
 def test_unpacked_elements_are_refused():
     with pytest.raises(EmulatorError, match="b4x16_p64"):
         patch(tensor_map(4096, (128, 8), (64,), (128, 8), "b4x16_p64").tobytes())
+
+
+def test_maps_inside_a_structure_become_bytes():
+    """Wherever a member that is aligned as a map is one of 4-bit elements; other members stay, other maps too."""
+    four_bit = tensor_map(0x7F0000001000, (256, 40, 28), (3584, 128), (256, 128, 1), "b4x16", swizzle=128).tobytes()
+    other = tensor_map(0x7F0000002000, (512,), (), (256,), "s64").tobytes()
+    rest = bytes(range(1, 41))
+    after = patch_members(four_bit + other + bytes(64) + four_bit + rest)
+    assert after[:64] == mark(patch(four_bit)[0])[:64] == after[320:384] != four_bit[:64]
+    assert after[128:320] == other + bytes(64) and after[448:] == rest

@@ -14,6 +14,29 @@ def data():
     return reference.generate_input(**SIZES)
 
 
+@pytest.fixture(autouse=True, params=["the first call", "after a legal call", "without torch's guards"])
+def calls_before(request, monkeypatch, gemm, dual):
+    """What a legal call has left behind decides nothing."""
+    submission.tensor_layouts.cache_clear()
+    if request.param == "without torch's guards":
+        monkeypatch.setattr(submission, "TensorGuards", None)
+    if request.param != "the first call":
+        for legal in (reference.generate_input(**SIZES), gemm, dual):
+            submission.check(submission.unpack(legal))
+
+
+def test_tensors_of_a_known_layout_are_checked_at_once(monkeypatch, data):
+    """Others than before, too; whatever differs is looked at one by one."""
+    submission.check(submission.unpack(data))
+    looked_at = []
+    monkeypatch.setattr(submission, "check_tensor", lambda tensor, device, name, *expected: looked_at.append(name))
+    submission.check(submission.unpack(reference.generate_input(**{**SIZES, "seed": 8})))
+    assert len(looked_at) == (0 if submission.TensorGuards else 10)
+    odd = replaced(data, OPERANDS, 0, 2, lambda t: t.as_strided(t.shape, (t.stride(0), 1, 12345)))
+    submission.check(submission.unpack(odd))
+    assert len(looked_at) == (10 if submission.TensorGuards else 20)
+
+
 def replaced(data, where, group, index, value):
     """The input tuple with one tensor, or one number of a problem size, replaced."""
     lists = [list(part) for part in data]

@@ -162,7 +162,8 @@ def test_shapes_are_all_that_a_plan_takes_with_split_k_at_one_cta_per_sm_only():
 def test_instruction_descriptor_matches_the_bit_fields(tile, mma_n):
     """PTX ISA, "Instruction descriptor" for kind mxf4nvf4: e2m1 is code 1, ue4m3 scales are code 0."""
     for cta_group in submission.CTA_GROUPS:
-        descriptor = submission.instruction_descriptor(Plan(1, tile, cta_group))
+        plan = Plan(1, tile, cta_group)
+        descriptor = submission.instruction_descriptor(plan, plan.part_tokens)
         assert (descriptor >> 24 & 31) * 16 == 128 * cta_group
     assert (descriptor >> 7 & 7, descriptor >> 10 & 7) == (1, 1)
     assert (descriptor >> 17 & 63) * 8 == mma_n

@@ -1,18 +1,23 @@
 """Our kernels under the sanitizer: silent and right; broken where no schedule shows it, they are noticed.
 
-Rule `scope` is waived: the arrivals in the other CTA of a pair have the default scope, as CUTLASS's do.
+What `submission.py` waives beside its instructions is waived, and nothing else: doubts are errors.
 """
+
+from pathlib import Path
 
 import pytest
 import torch
 
 import reference
 import submission
+from emulator.sanitizer.report import RULES
+from emulator.sanitizer.waivers import in_source
 from tests.support.configurations import EMULATED, EVERY, label_with_products, set_chip, solver
 from tests.support.mutants import nth_replaced, run_mutated, without_one
 
 emulator = pytest.importorskip("emulator")
 pytestmark = pytest.mark.skipif(not EMULATED, reason="follows launches in the emulator")
+WAIVED = [waiver.text for waiver in in_source(Path(submission.__file__).read_text(), "submission.py", RULES)]
 SCHEDULES = ("late", "random:1")
 SINGLE = [shape for shape, products in EVERY if products == 1]
 CHOSEN = [shape for shape in SINGLE if shape.token_tile in (64, 192)]
@@ -24,13 +29,27 @@ def sanitized(monkeypatch):
     from emulator.execution.device import Device
     from emulator.sanitizer.follow import Sanitizer
 
-    monkeypatch.setattr(Device.current(), "sanitizer", Sanitizer(["scope"]))
+    monkeypatch.setenv("EMULATOR_LENIENT", "0")
+    monkeypatch.setattr(Device.current(), "sanitizer", Sanitizer(WAIVED))
 
 
 @pytest.mark.parametrize("shape", CHOSEN, ids=lambda shape: label_with_products(shape, 1))
 def test_our_group_gemm_is_silent(monkeypatch, sanitized, shape):
     set_chip(monkeypatch, SCHEDULES)
     data = reference.generate_input(m=(200, 64), n=(256, 128), k=(1280, 1024), g=2, seed=5)
+    got = solver(shape)(data)
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(got, reference.ref_kernel(data), strict=True))
+
+
+@pytest.mark.parametrize("shape", [shape for shape in CHOSEN if shape.token_tile == 64 and shape.cta_group == 2][:1])
+def test_our_group_gemm_is_explored(monkeypatch, shape):
+    """In the orders that its accesses, words and arrivals leave open it computes the same bytes."""
+    from emulator.execution.device import Device
+    from emulator.sanitizer.explore import Explorer
+
+    set_chip(monkeypatch, ["late"])
+    monkeypatch.setattr(Device.current(), "explorer", Explorer(6))
+    data = reference.generate_input(m=(64,), n=(256,), k=(512,), g=1, seed=5)
     got = solver(shape)(data)
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(got, reference.ref_kernel(data), strict=True))
 
@@ -68,6 +87,6 @@ def test_what_no_schedule_shows_is_noticed(monkeypatch, name):
         set_chip(monkeypatch, [schedule])
         monkeypatch.setattr(Device.current(), "sanitizer", None)
         assert all(torch.equal(ours, theirs) for ours, theirs in zip(solve(data), want, strict=True))
-        monkeypatch.setattr(Device.current(), "sanitizer", Sanitizer(["scope"]))
+        monkeypatch.setattr(Device.current(), "sanitizer", Sanitizer(WAIVED))
         with pytest.raises(emulator.EmulatorError, match=f"sanitizer, rule {rule}: nothing orders"):
             [c.clone() for c in solve(data)]

@@ -4,7 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from emulator.clock.chip import profile
+from harness.plan_report import requested
 from submission import (
+    FILL_RATES,
+    HOPPER_SMS,
     IN_TURN,
     OVERLAPPING,
     PRODUCTS,
@@ -19,6 +23,7 @@ from submission import (
     shapes,
 )
 from tests.support.configurations import EVERY
+from tests.support.tiles import tiles_of
 
 SIZES = st.lists(
     st.tuples(st.integers(1, 600), st.integers(1, 128).map(lambda n: 8 * n), st.integers(1, 32).map(lambda k: 64 * k)),
@@ -36,7 +41,7 @@ SCHEDULES = st.builds(
 @settings(max_examples=200, deadline=None)
 @given(SCHEDULES)
 def test_every_tile_runs_exactly_once_in_every_split_k_rank(schedule):
-    ran = [tile for cta in range(schedule.ctas) for tile in schedule.tiles_of(cta)]
+    ran = [tile for cta in range(schedule.ctas) for tile in tiles_of(schedule, cta)]
     weight_rows = WEIGHT_TILE * schedule.plan.cta_group
     wanted = [
         (group, weight_row, token)
@@ -48,7 +53,7 @@ def test_every_tile_runs_exactly_once_in_every_split_k_rank(schedule):
     plan = schedule.plan
     for cta in range(schedule.ctas):  # all split-K ranks of a cluster have the same tiles
         first = cta // plan.cluster_ctas * plan.cluster_ctas + cta % plan.cta_group
-        assert schedule.tiles_of(cta) == schedule.tiles_of(first)
+        assert tiles_of(schedule, cta) == tiles_of(schedule, first)
 
 
 @settings(max_examples=200, deadline=None)
@@ -58,7 +63,7 @@ def test_every_token_is_stored_exactly_once_by_every_weight_tile(schedule):
     plan, stored = schedule.plan, {}
     for cta in range(schedule.ctas):
         split_rank = cta % plan.cluster_ctas // plan.cta_group
-        for group, weight_row, token in schedule.tiles_of(cta):
+        for group, weight_row, token in tiles_of(schedule, cta):
             begin = token + split_rank * (plan.token_tile // plan.k_split)
             tokens = range(begin, min(begin + plan.token_tile // plan.k_split, schedule.sizes[group][0]))
             stored.setdefault((group, weight_row), []).extend(tokens)
@@ -69,15 +74,15 @@ def test_every_token_is_stored_exactly_once_by_every_weight_tile(schedule):
 @settings(max_examples=200, deadline=None)
 @given(SCHEDULES)
 def test_no_cta_is_idle_and_none_runs_more_than_the_waves(schedule):
-    counts = [len(schedule.tiles_of(cta)) for cta in range(schedule.ctas)]
+    counts = [len(tiles_of(schedule, cta)) for cta in range(schedule.ctas)]
     plan = schedule.plan
     slots = plan.ctas_per_sm * schedule.sm_count // (plan.cta_group * plan.k_split)
     if plan.ctas_per_sm == 2 or plan.k_split > 1:
         assert set(counts) == {1} and schedule.ctas == schedule.tiles * plan.cta_group * plan.k_split
     else:
         assert schedule.ctas <= schedule.sm_count and min(counts) >= 1
-        assert max(counts) == schedule.waves and max(counts) - min(counts) <= 1
-    assert schedule.waves == ceil_div(schedule.tiles, slots)
+        assert max(counts) == ceil_div(schedule.tiles, schedule.slots) and max(counts) - min(counts) <= 1
+    assert ceil_div(schedule.tiles, schedule.slots) == ceil_div(schedule.tiles, slots)
 
 
 @settings(max_examples=100, deadline=None)
@@ -85,9 +90,9 @@ def test_no_cta_is_idle_and_none_runs_more_than_the_waves(schedule):
 def test_token_blocks_of_one_weight_tile_are_neighbours(schedule):
     """Tiles that share weights have consecutive numbers, so they run side by side and share them in L2."""
     order = []
-    for wave in range(schedule.waves):
+    for wave in range(ceil_div(schedule.tiles, schedule.slots)):
         for cta in range(0, schedule.ctas, schedule.plan.cluster_ctas):
-            work = schedule.tiles_of(cta)
+            work = tiles_of(schedule, cta)
             if wave < len(work):
                 order.append(work[wave][:2])
     starts = [tile for tile, before in zip(order, [None, *order]) if tile != before]
@@ -109,7 +114,7 @@ def test_configuration_of_the_benchmark_cases(sizes, shape, ctas, waves):
     schedule = launch.schedule
     plan = schedule.plan
     assert (plan.token_tile, plan.cta_group, plan.ctas_per_sm, plan.k_split) == shape
-    assert (schedule.ctas, schedule.waves) == (ctas, waves)
+    assert (schedule.ctas, ceil_div(schedule.tiles, schedule.slots)) == (ctas, waves)
 
 
 @settings(max_examples=100, deadline=None)
@@ -158,7 +163,7 @@ def test_ctas_load_about_the_same(sizes, balance):
         parts = ceil_div(min(m - token, plan.token_tile), plan.part_tokens)
         return k * (plan.weight_bytes + 2048 + parts * (plan.part_token_bytes + plan.part_atoms * 2048))
 
-    loads = [sum(tile_bytes(g, token) for g, _, token in schedule.tiles_of(cta)) for cta in range(schedule.ctas)]
+    loads = [sum(tile_bytes(g, token) for g, _, token in tiles_of(schedule, cta)) for cta in range(schedule.ctas)]
     assert max(loads) <= balance * sum(loads) / len(loads)
 
 
@@ -170,7 +175,7 @@ def counted_amounts(schedule):
     filled, tiles, ctas = 0, [0] * sms, 0
     whole = sms // plan.cluster_ctas * plan.cluster_ctas  # SMs that clusters fill
     for cta in range(schedule.ctas):
-        for number, (group, _, token) in enumerate(schedule.tiles_of(cta)):
+        for number, (group, _, token) in enumerate(tiles_of(schedule, cta)):
             m, _, k = schedule.sizes[group]
             parts = ceil_div(min(m - token, plan.token_tile), plan.part_tokens)
             of_parts = parts * (plan.part_token_bytes + plan.part_atoms * 2048)
@@ -213,6 +218,14 @@ def test_every_configuration_that_fits_is_a_candidate(sizes, sms, products):
     assert sorted((p.token_tile, p.cta_group, p.ctas_per_sm, p.k_split) for p in plans) == possible
 
 
+@pytest.mark.parametrize(("rate", "chip"), list(zip(FILL_RATES, ("h200", "b200"))), ids=("h200", "b200"))
+def test_loads_fill_an_sm_at_its_share_of_l2_s_rate(rate, chip):
+    """The clock's profile of each chip has it, in bytes a cycle; the choice knows two figures of it."""
+    constants, clock_ghz = profile(chip).constants, profile(chip).clock_ghz
+    assert rate == pytest.approx(constants["l2_rate"] * clock_ghz * 1e3 / constants["sms"], rel=0.01)
+    assert (constants["sms"] > HOPPER_SMS) == (chip == "b200")
+
+
 @settings(max_examples=50, deadline=None)
 @given(SIZES, st.sampled_from([2, 148]), st.booleans(), st.sampled_from(PRODUCTS))
 def test_candidates_come_in_the_order_of_their_cost(sizes, sms, overlapping, products):
@@ -239,28 +252,34 @@ def test_half_a_pair_without_rows_is_no_work():
 def walk(schedule):
     """Bytes requested by operand, over every stage of every CTA's tiles."""
     plan = schedule.plan
-    part, atoms = (128, 1) if plan.token_tile == 256 else (plan.token_tile, 2 if plan.token_tile == 192 else 1)
+    part = 128 if plan.token_tile == 256 else plan.token_tile
     part_rows = part // plan.cta_group
-    total = dict.fromkeys(schedule.requested, 0)
+    total = dict.fromkeys(requested(schedule), 0)
     for cta in range(schedule.ctas):
         rank, split = cta % plan.cta_group, cta // plan.cta_group % plan.k_split
-        for group, weight_row, token in schedule.tiles_of(cta):
+        for group, weight_row, token in tiles_of(schedule, cta):
             m, n, k = schedule.sizes[group]
             starts = range(0, k, 256)
             for k_start in starts[split * len(starts) // plan.k_split : (split + 1) * len(starts) // plan.k_split]:
                 row_bytes, sf_bytes = min(256, k - k_start) // 2, min(256, k - k_start) * 8
                 total["weights"] += plan.products * max(0, min(128, n - weight_row)) * row_bytes
                 total["weight SF"] += plan.products * sf_bytes
+                total["token SF"] += (
+                    len({row // 128 for row in range(token, min(token + plan.token_tile, m))}) * sf_bytes
+                )
                 for start in range(token, min(token + plan.token_tile, m), part):
-                    total["tokens"] += max(0, min(part_rows, m - start - rank * part_rows)) * row_bytes
-                    total["token SF"] += atoms * sf_bytes  # each CTA of a pair loads them all
+                    columns = min(
+                        part, -(-(m - start) // 64) * 64
+                    )  # N of the MMA, of which a pair's CTAs hold half each
+                    mine = start + rank * columns // plan.cta_group
+                    total["tokens"] += max(0, min(part_rows, m - mine)) * row_bytes
     return total
 
 
 @settings(max_examples=100, deadline=None)
 @given(SCHEDULES)
 def test_requested_bytes_add_up_over_tiles_and_stages(schedule):
-    assert walk(schedule) == schedule.requested
+    assert walk(schedule) == requested(schedule)
 
 
 def test_forced_configurations_are_the_only_candidates():

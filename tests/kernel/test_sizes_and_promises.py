@@ -95,3 +95,13 @@ def test_each_promise_is_a_bit_of_the_host_table(launches, monkeypatch, promises
     monkeypatch.setattr(submission, "compiled", lambda plan: words.append)
     submission.solve(inputs(64, 64), *promises)
     assert words == [promises[0] * submission.OPERANDS_READY | promises[1] * submission.OUTPUT_FREE]
+
+
+@pytest.mark.parametrize("promises", list(itertools.product([False, True], repeat=2)), ids=str)
+def test_launches_overlap_where_operands_are_ready(launches, monkeypatch, promises):
+    """The choice of a configuration asks for that promise only."""
+    asked, configure = [], submission.configure
+    monkeypatch.setattr(submission, "host_tables", submission.host_tables.__wrapped__)
+    monkeypatch.setattr(submission, "configure", lambda *how: asked.append(how[2]) or configure(*how))
+    submission.solve(inputs(64, 64), *promises)
+    assert asked == [promises[0]]

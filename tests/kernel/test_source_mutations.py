@@ -1,41 +1,21 @@
 """Split K and dual GEMMs broken in the kernel's source, one line at a time: the emulator must notice each under its
 default schedules, by an error or by a wrong result. test_mutations.py breaks the PTX."""
 
-import importlib.util
-import itertools
-import sys
-from pathlib import Path
-
 import pytest
 
 import reference
-import submission
 from tests.support.configurations import EMULATED, label, set_chip
+from tests.support.mutants import source_mutant
 
 emulator = pytest.importorskip("emulator")
 pytestmark = pytest.mark.skipif(not EMULATED, reason="runs in the emulator")
 
 SCHEDULES = ("late", "random:1", "random:2")
-NUMBERS = itertools.count()
-
-
-def mutant(folder, replacements):
-    """submission.py with text replaced, as a module of its own; the DSL reads the code from its file."""
-    source = Path(submission.__file__).read_text()
-    for old, new in replacements:
-        assert source.count(old) == 1, f"not once in submission.py: {old}"
-        source = source.replace(old, new)
-    path = folder / f"mutant_{next(NUMBERS)}.py"
-    path.write_text(source)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def outcomes(monkeypatch, folder, replacements, shape, products, schedules=SCHEDULES):
     """Per schedule: None if the result is right, else the error or difference. Two tiles, the second ragged."""
-    module = mutant(folder, replacements)
+    module = source_mutant(folder, replacements)
     compared = reference.REFERENCES["gemm" if products == 1 else "dual_gemm"]
     sizes = {"m": shape[0] - 28, "n": 128 * shape[1] + 8, "k": 256 * (3 * shape[3] + 1) - 64, "l": 1, "seed": 11}
     want = compared.ref_kernel(compared.generate_input(**sizes))
@@ -84,7 +64,8 @@ EXCHANGE = {
         )
     ],
     "a rank stores the next one's tokens as well": [
-        ("end = cutlass.min(end, begin + plan.share_tokens)", "end = cutlass.min(end, begin + 2 * plan.share_tokens)")
+        ("(0, plan.share_tokens, plan.epilogue_tokens)", "(0, 2 * plan.share_tokens, plan.epilogue_tokens)"),
+        ("token + plan.epilogue_tokens < plan.share_tokens", "token + plan.epilogue_tokens < 2 * plan.share_tokens"),
     ],
 }
 MORE_SENDERS = {

@@ -1,10 +1,33 @@
-"""Kernels broken in their PTX: changes by pattern, launches that run the changed text, calls that need each wait."""
+"""Kernels broken in their PTX or source: changes by pattern, launches that run the changed text, calls that need each
+wait.
+"""
 
 import functools
+import importlib.util
+import itertools
 import re
+import sys
+from pathlib import Path
 
+import submission
+
+NUMBERS = itertools.count()
 WAIT_FOR_LAUNCHES = r"griddepcontrol\.wait;"
 WAITS = LOAD_WAIT, STORE_WAIT, LAST_WAIT = "before loads", "before stores", "CTA 0's at the end"  # as in the PTX
+
+
+def source_mutant(folder, replacements):
+    """submission.py with text replaced, as a module of its own; the DSL reads the code from its file."""
+    source = Path(submission.__file__).read_text()
+    for old, new in replacements:
+        assert source.count(old) == 1, f"not once in submission.py: {old}"
+        source = source.replace(old, new)
+    path = folder / f"mutant_{next(NUMBERS)}.py"
+    path.write_text(source)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def run_mutated(monkeypatch, mutate):

@@ -63,7 +63,7 @@ def launch_entry(
     values: bytes of each parameter. arrays: global memory. traffic: a Traffic that counts it. translation: further
     arguments of translate.translate.
     """
-    program = translate.translate(kernel, **translation)
+    program = translate.translate(kernel, heeds=sanitizer is not None, **translation)
     memory = GlobalMemory()
     for i, array in enumerate(arrays):
         memory.register(array.ctypes.data, array.nbytes, f"a{i}")

@@ -212,7 +212,7 @@ def test_a_terminal_shows_what_runs(places):
     found = [program for program in foreign.programs(places[0], set(), places[1]) if "meets_" in program.name]
     screen = StringIO()
     console = Console(file=screen, force_terminal=True, width=200)
-    assert len(list(foreign.run_all([(program, "late") for program in found], 60.0, 2, console))) == 2
+    assert len(list(foreign.run_all([(program, "late") for program in found], 60.0, 2, console, foreign.run))) == 2
     shown = screen.getvalue()
     assert any(
         f"{a}.py under late, {b}.py under late" in shown for a, b in [("meets_a", "meets_b"), ("meets_b", "meets_a")]
@@ -224,7 +224,7 @@ def test_runs_that_are_broken_off_end(places):
     """Whoever leaves the loop, such as Ctrl-C, ends the programs that run."""
     found = {program.file.stem: program for program in foreign.programs(places[0], set(), places[1])}
     wanted = [(found[name], "late") for name in ("silent", "spawns", "right")]
-    for result in foreign.run_all(wanted, 60.0, 2, Console(file=StringIO())):
+    for result in foreign.run_all(wanted, 60.0, 2, Console(file=StringIO()), foreign.run):
         assert result.verdict == "failed"
         until = time.monotonic() + 20
         children = places[0] / "own+er" / "sub" / "children"

@@ -27,9 +27,9 @@ def test_the_program_runs_in_the_emulator(tmp_path):
     assert process.returncode == 0, process.stderr
     record = json.loads(saved.read_text())
     rows = [Row(**row) for row in record["rows"]]
-    late = len(overlaps.LATE) * (1 + len(overlaps.DELAYS))
+    late = len(overlaps.LATE) * (1 + len(overlaps.SMOKE.delays))
     assert len(rows) == len(overlaps.READERS) * (len(overlaps.writers(overlaps.SMOKE)) + late)
-    assert {row.delay for row in rows} == {0, *overlaps.DELAYS}
+    assert {row.delay for row in rows} == {0, *overlaps.SMOKE.delays}
     assert {row.writer for row in rows if row.stale_bytes} == {CONTROL}
     assert record["summary"]["stale tries"] == 0 and record["summary"]["control's stale tries"] == 2
     assert record["summary"]["launches started behind one that spins"] == [2, 2]

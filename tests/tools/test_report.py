@@ -321,4 +321,4 @@ def test_compilations_after_a_report_keep_nothing():
     """The options that keep PTX and cubin, and write files, must not stay behind in the DSL."""
     plan = submission.Plan(1)
     assert report.compile_plan(plan).cubin
-    assert submission.compiled.__wrapped__(plan).artifacts.CUBIN is None
+    assert submission.compile_kernel(plan).artifacts.CUBIN is None

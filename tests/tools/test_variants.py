@@ -65,7 +65,7 @@ def test_a_variant_needs_nothing_that_the_service_lacks(folder, problem):
     for path in folder.glob(f"{problem}.*.py"):
         text = path.read_text()
         variants.check(text, PROBLEMS[problem].leaderboard)
-        imported = [node for node in ast.walk(ast.parse(text)) if isinstance(node, (ast.Import, ast.ImportFrom))]
+        imported = [node for node in ast.walk(variants.parsed(text)) if isinstance(node, (ast.Import, ast.ImportFrom))]
         names = {alias.name for node in imported if isinstance(node, ast.Import) for alias in node.names}
         names |= {node.module for node in imported if isinstance(node, ast.ImportFrom)}
         ours = {name.split(".")[0] for name in names} - sys.stdlib_module_names

@@ -21,13 +21,14 @@ SEGMENT_LIMIT = 3000  # instructions
 class RowCode:
     """The row code of an entry."""
 
-    def __init__(self, plan: Plan, kernels: bool = True, watched: bool = False) -> None:
+    def __init__(self, plan: Plan, kernels: bool = True, watched: bool = False, heeds: bool = False) -> None:
         """kernels: False leaves every instruction to its Python row. watched: an operation `watch` is before each.
+        heeds: an operation `heed` is.
 
         Raises EmulatorError, with instruction and line, for whatever is not modelled.
         """
         self._plan, self._flow, self._steps, self._kernels = plan, plan.flow, plan.flow.steps, kernels
-        self._watched = watched
+        self._before = ["watch"] * watched + ["heed"] * heeds  # operations before each instruction
         self.slots = slots_of(plan.entry, plan.flow)
         self.python_rows = PythonTexts(plan, self.slots)
         self.code = Assembler(plan.flow, plan.layout.symbols, self.slots)
@@ -130,7 +131,7 @@ class RowCode:
         code, last = self.code, self._steps[block.end - 1]
         code.pc = block.end - 1
         guard = last.instruction.predicate
-        if self._watched and (last.ends or last.target is not None):
+        if last.ends or last.target is not None:
             self._watch(None)
         if last.ends:
             return self._exit(block, guard)
@@ -181,10 +182,11 @@ class RowCode:
         self._jumps.append((self.code.emit("go", b=target), target))
 
     def _watch(self, guard: Predicate | None) -> None:
-        if guard is None:
-            self.code.emit("watch", a=-1)
-        else:
-            self.code.emit("watch", a=self._slot(guard), b=guard.negated, c=self._is_uniform(guard))
+        for name in self._before:
+            if guard is None:
+                self.code.emit(name, a=-1)
+            else:
+                self.code.emit(name, a=self._slot(guard), b=guard.negated, c=self._is_uniform(guard))
 
     def _slot(self, guard: Predicate) -> int:
         return self.slots[guard.register.name].offset
@@ -219,8 +221,7 @@ class RowCode:
         self.python_rows.add(index)
         if index in self._plan.first_uses:
             code.emit("settle")
-        if self._watched:
-            self._watch(guard)
+        self._watch(guard)
         if guard is None:
             self._operations(index, step)
         elif self._is_uniform(guard):

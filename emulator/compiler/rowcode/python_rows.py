@@ -18,6 +18,7 @@ from emulator.compiler.plan import Plan
 from emulator.compiler.rowcode.image import Image
 from emulator.compiler.rowcode.registers import WORD, Slots
 from emulator.errors import EmulatorError
+from emulator.hardware.native import HEED
 from emulator.ops import tmem
 from emulator.ptx.ir import Register, Vector, located
 
@@ -100,7 +101,14 @@ class PythonRows:
         self._functions: dict[int, Function] = {}
 
     def run(self, index: int, g: ActiveGroup, mask: int) -> int | None:
-        """Executes an instruction; ~index: completes the loads of tensor memory that it needs."""
+        """Executes an instruction. ~index: completes the loads of tensor memory that it needs; HEED less the index:
+        has its registers followed.
+        """
+        if index <= HEED:
+            causes = g.cta.cluster.causes
+            if causes is not None:
+                causes.heeded(g, mask, HEED - index)
+            return None
         if index < 0:
             tmem.settle(g, tuple(self._image.first_uses[~index]))
             return None

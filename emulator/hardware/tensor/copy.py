@@ -146,15 +146,24 @@ class Copy:
             if not shared.refuses_copies and self.compiled is not None:
                 observe_chunks(shared, self.chunks, issuer)
                 library().copy_to_tensor_memory(self.compiled, shared.window, tmem.address)
+                self._tell(tmem, issuer)
                 continue
             data = read_chunks(shared, self.chunks, issuer)
             if self.bits:
                 data = hold(unpad(data, self.bits), self.bits)
-            words = data.view(np.uint32)
-            quadrants = tmem.words.reshape(_QUADRANTS, QUADRANT, COLUMNS)[:, :, self.column :][:, :, : self.width]
-            if self.shape.rows == QUADRANT:
-                quadrants[...] = words
-            elif self.shape.rows == _QUADRANTS:
-                quadrants[:, self.lane] = words
-            else:
-                quadrants[...] = words.reshape(-1, QUADRANT, self.width)[list(self.shape.source)]
+            self.distribute(data.view(np.uint32), tmem.words)
+            self._tell(tmem, issuer)
+
+    def _tell(self, tmem: TensorMemory, issuer: Issuer | None) -> None:
+        if tmem.values is not None and issuer is not None:
+            tmem.values.copied(self, tmem, issuer)
+
+    def distribute(self, words: np.ndarray, to: np.ndarray) -> None:
+        """Writes the words of the rows, uint32[rows, columns], to tensor memory, uint32[128, 512]."""
+        quadrants = to.reshape(_QUADRANTS, QUADRANT, COLUMNS)[:, :, self.column :][:, :, : self.width]
+        if self.shape.rows == QUADRANT:
+            quadrants[...] = words
+        elif self.shape.rows == _QUADRANTS:
+            quadrants[:, self.lane] = words
+        else:
+            quadrants[...] = words.reshape(-1, QUADRANT, self.width)[list(self.shape.source)]

@@ -158,6 +158,11 @@ class Mma:
                 check_chunks(shared, self.a_chunks, self.a, "tcgen05.mma A")
             check_chunks(shared, self.b_chunks, self.b, "tcgen05.mma B")
 
+    def shift_rows(self, words: np.ndarray) -> None:
+        """.ashift of A in tensor memory, uint32[128, 512], or in what stands for that."""
+        if self.shifts_a:
+            _shift_rows(words, split_address(self.a)[1])
+
     def _check_columns(self, tmem: TensorMemory) -> None:
         if not (self._reads | self._writes) & ~tmem.owned:
             return
@@ -213,9 +218,11 @@ class Mma:
                 observe_chunks(shared, self.a_chunks, issuer)
         if multiplies and not self._multiplication.run(ctas):
             self._refuse_copies([tmem for _, tmem in ctas])
-        if self.shifts_a:
-            for _, tmem in ctas:
-                _shift_rows(tmem, split_address(self.a)[1])
+        values = ctas[0][1].values
+        if values is not None and issuer is not None and multiplies:
+            values.multiplied(self, [tmem for _, tmem in ctas], issuer)
+        for _, tmem in ctas:
+            self.shift_rows(tmem.words)
         return op.flops
 
     def _refuse_copies(self, memories: Sequence[TensorMemory]) -> NoReturn:
@@ -253,11 +260,11 @@ def _check_a_in_tmem(op: MmaInstruction, taddr: int, d_lane: int) -> None:
         )
 
 
-def _shift_rows(tmem: TensorMemory, column: int) -> None:
+def _shift_rows(words: np.ndarray, column: int) -> None:
     """.ashift: after the product, every row of A takes the next row's elements, except the last row of each quadrant.
 
     PTX says "shifts the rows of the A matrix down by one row, except for the last row". The direction, the time and the
     division into quadrants were observed on a B200 (CUTLASS, examples/.../tcgen05/1cta_mma_a_from_tmem.py).
     """
-    quadrants = tmem.words.reshape(_QUADRANTS, QUADRANT, COLUMNS)[:, :, column : column + OPERAND_ROW_BYTES // 4]
+    quadrants = words.reshape(_QUADRANTS, QUADRANT, COLUMNS)[:, :, column : column + OPERAND_ROW_BYTES // 4]
     quadrants[:, :-1] = quadrants[:, 1:].copy()

@@ -8,7 +8,7 @@ the column in bits 0-15 (PTX ISA, "Tensor Memory Addressing"). A warp reaches on
 from __future__ import annotations
 
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -16,8 +16,10 @@ from emulator.errors import Fault
 from emulator.hardware.tensor.order import IssuedAccess, TensorOrder, columns_mask
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from emulator.hardware.tensor.copy import Copy
+    from emulator.hardware.tensor.core import Mma
     from emulator.hardware.warp import Issuer
 
 LANES = 128
@@ -33,6 +35,19 @@ Place = tuple[int, str, int, bool, int]
 def split_address(taddr: int) -> tuple[int, int]:
     """(lane, column) of a tensor memory address."""
     return taddr >> 16 & 0xFFFF, taddr & 0xFFFF
+
+
+class TensorValues(Protocol):
+    """Follows what the tensor core writes to tensor memory."""
+
+    def allocated(self, tmem: TensorMemory, base: int, columns: int) -> None:
+        """Columns are allocated: their words are poison."""
+
+    def multiplied(self, mma: Mma, memories: Sequence[TensorMemory], issuer: Issuer) -> None:
+        """An MMA has written D. memories: of its CTAs."""
+
+    def copied(self, copy: Copy, tmem: TensorMemory, issuer: Issuer) -> None:
+        """A tcgen05.cp has written its columns in one CTA."""
 
 
 class ColumnAllocator:
@@ -69,6 +84,7 @@ class TensorMemory:
         self._may_allocate = True
         self.order = TensorOrder()
         self.issued: IssuedAccess | None = None  # the tensor core operation that runs now
+        self.values: TensorValues | None = None  # follows what the words are
         self.observer: Callable[[Issuer, int, int], None] | None = None  # called with its columns, as of `touch`
 
     # Arrays are made when they are first used: thousands of CTAs that use no tensor memory may be resident at once.
@@ -124,6 +140,8 @@ class TensorMemory:
         self._owned[base : base + columns] = b"\1" * columns
         self.owned |= columns_mask(base, columns)
         self.words[:, base : base + columns] = POISON
+        if self.values is not None:
+            self.values.allocated(self, base, columns)
 
     def dealloc(self, taddr: int, columns: int) -> None:
         """tcgen05.dealloc. Raises Fault for anything but a whole allocation."""

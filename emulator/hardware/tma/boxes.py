@@ -231,6 +231,19 @@ def write_tile(
     return nbytes
 
 
+def stores_any(
+    tensor_map: TensorMap, coords: Sequence[int], shared: SharedMemory, src_offset: int, rows: bool = False
+) -> bool:
+    """Whether the part of the box that a store writes has a byte that is not 0."""
+    whole = np.ctypeslib.as_array(read_tile(tensor_map, coords, shared, src_offset, None, rows))
+    box = whole.reshape(_shape(tensor_map, rows))
+    for part, place in _parts(coords, rows):
+        clip = _clip(tensor_map, place)
+        if 0 not in clip.shape and (box[part] if clip.inside is None else box[part][clip.inside]).any():
+            return True
+    return False
+
+
 def _present(memory: GlobalMemory, address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
     """uint8[shape] of global memory that a reduction combines with. L2 reads it, so it is no load of an SM."""
     low, high = extent(shape, strides)

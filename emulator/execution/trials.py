@@ -1,0 +1,84 @@
+"""Runs of a launch under schedules that an explorer chooses. None of them changes the memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from emulator.errors import EmulatorError
+from emulator.execution.journal import Journal, agree, journal
+from emulator.execution.meter import Meter, Tally
+
+if TYPE_CHECKING:
+    from emulator.execution.runs import Launch, Runner
+    from emulator.execution.workers import Report
+    from emulator.hardware.causes import Sanitizer
+
+
+class Follower(Protocol):
+    """Follows one run."""
+
+    def found(self) -> list[Any]:
+        """What it has found, to be pickled."""
+
+
+class Explorer(Protocol):
+    """Looks for a schedule under which a launch fails."""
+
+    def follower(self) -> Any:
+        """A `Follower` and `Sanitizer` of one run."""
+
+    def explore(self, trial: Trial) -> None:
+        """Raises EmulatorError for a launch that fails under some schedule."""
+
+
+@dataclass
+class Tried:
+    """The end of a run."""
+
+    failure: EmulatorError | None
+    """An error, or other bytes than the first run's."""
+    races: list[Any]
+    """As `Follower.found`."""
+
+
+class Trial:
+    """A launch to be explored."""
+
+    def __init__(self, runner: Runner, launch: Launch, explorer: Explorer) -> None:
+        self._runner, self._launch, self._explorer = runner, launch, explorer
+        self.kernel, self.at_once = launch.kernel, runner.workers
+        self._first: dict[str, list[Journal]] = {}  # the first run's schedule, and what it has left
+
+    def run(self, schedules: list[str]) -> list[Tried]:
+        """Runs the launch under each of the schedules, from the same memory."""
+        tasks = [(f"{self.kernel} under schedule {schedule}", partial(self._try, schedule)) for schedule in schedules]
+        found = []
+        for schedule, (failure, stores, races) in zip(schedules, self._runner.run_apart(tasks, None)):
+            if failure is None:
+                failure = self._compared(schedule, stores)
+            found.append(Tried(failure, races))
+        return found
+
+    def _compared(self, schedule: str, stores: Journal) -> EmulatorError | None:
+        if not self._first:
+            self._first[schedule] = [stores]
+        if schedule in self._first:
+            return None
+        try:
+            agree(self._runner.memory, {**self._first, schedule: [stores]}, self.kernel)
+        except EmulatorError as error:
+            return error
+        return None
+
+    def _try(self, schedule: str, report: Report) -> tuple[EmulatorError | None, Journal, list[Any]]:
+        follower = self._explorer.follower()
+        sanitizer: Sanitizer = follower
+        launch = replace(self._launch, sanitizer=sanitizer, recording=None)
+        meter = Meter(Tally(self._runner.max_instructions, 0), 0, None)
+        try:
+            _, traffic, _, _ = self._runner.execute(launch, schedule, range(launch.config.clusters), meter)
+        except EmulatorError as error:
+            return error, {}, follower.found()
+        return None, journal(traffic), follower.found()

@@ -1,0 +1,46 @@
+"""A sample of the mutants of our kernels: what nothing notices is listed. `python -m tools.mutants` runs them all."""
+
+import functools
+
+import pytest
+
+from tests.support.configurations import EMULATED
+from tools.mutants import kinds, results, survivors, tape, trial
+from tools.mutants.programs import ours
+
+pytestmark = pytest.mark.skipif(not EMULATED, reason="mutates PTX in the emulator")
+
+PROGRAMS = {program.name: program for program in ours()}
+# Of each kind one, by number: kinds whose instances a schedule, the sanitizer or nothing notices.
+SAMPLE = [
+    ("pairs", "no wait", 2),
+    ("pairs", "wait relaxed", 0),
+    ("pairs", "arrive relaxed", 0),
+    ("1-SM", "no bar.warp.sync", -1),
+    ("1-SM", "no launch_dependents", 0),
+    ("1-SM", "no tcgen05.fence::before", 1),
+    ("GEMV", "no griddepcontrol.wait", 1),
+]
+
+
+@functools.cache
+def recorded(name):
+    found = PROGRAMS[name].record()
+    tape.settle(found)
+    return found
+
+
+@pytest.mark.parametrize(("name", "kind", "number"), SAMPLE)
+def test_a_mutant_is_noticed_or_listed(name, kind, number):
+    of = recorded(name)
+    mutant = kinds.mutants(of.ptx, [kind])[number]
+    outcome = trial.examine(of, mutant.apply(of.ptx))
+    found = results.of(name, mutant, outcome, 0)
+    assert not list(survivors.complaints([found], survivors.load(), complete=False))
+
+
+@pytest.mark.parametrize("name", ["pairs", "GEMV"])
+def test_a_kernel_as_it_is_survives(name):
+    """The sanitizer reports nothing, but what submission.py waives."""
+    of = recorded(name)
+    assert trial.examine(of, of.ptx, ["random:7"], ["random:7"]) == trial.Outcome(trial.SURVIVED)

@@ -1,0 +1,215 @@
+"""Programs of which mutants are made: our kernels in their configurations, and NVIDIA's, which the caller has.
+
+The calls of ours have several tiles for each CTA, more k-tiles than stages, and depend on each other in each of the
+ways for which a kernel waits: operands that the call before writes, also past a call to which everything is promised,
+and outputs that it writes, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import runpy
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from emulator.sanitizer.report import RULES
+from emulator.sanitizer.waivers import in_source
+from harness import ROOT
+from tools.mutants.tape import Tape, record
+
+Data = Any
+Promised = dict[str, bool]
+Call = tuple[Data, Promised]
+
+READY: Promised = {"operands_ready": True}
+ALL: Promised = {"operands_ready": True, "output_free": True}
+
+
+@dataclass(frozen=True)
+class Program:
+    """A kernel, and how it is recorded."""
+
+    name: str
+    record: Callable[[], Tape]
+    source: str = "submission.py"
+    """Repository and path of another's."""
+
+
+def as_operand(c: Any) -> Any:
+    """The bytes of an output [M, N, 1] fp16 as an operand [M, 2 N, 1] of e2m1 pairs. e2m1 has no NaN, so that every
+    output is a legal operand.
+    """
+    import torch
+
+    return c.permute(2, 0, 1).view(torch.uint8).view(torch.float4_e2m1fn_x2).permute(1, 2, 0)
+
+
+SIZES = {"m": (200, 64), "n": (384, 264), "k": (1280, 1024)}
+DEEP = {"m": (130, 40), "n": (128, 136), "k": (7168, 1024)}  # split K: each rank uses its stages twice
+
+
+def _group_calls(sizes: dict[str, Any] = SIZES) -> Iterator[list[Call]]:
+    import reference
+
+    generate = reference.generate_input
+    yield [(generate(**sizes, g=2, seed=5), {})]
+
+    def small(seed: int, n: int = 128, m: int = 64) -> Data:
+        return generate(m=(64, m), n=(256, n), k=(1024, 1024), g=2, seed=seed)
+
+    first, third = small(8, n=256), small(9)
+    for group, ((_, _, c), (_, b, output)) in enumerate(zip(first[0], third[0], strict=True)):
+        third[0][group] = (as_operand(c), b, output)
+    yield [(first, {}), (small(10, m=40), ALL), (third, {})]
+    one, other = small(11), small(12)
+    for group, ((_, _, c), (a, b, _)) in enumerate(zip(one[0], other[0], strict=True)):
+        other[0][group] = (a, b, c)
+    yield [(one, READY), (other, READY)]
+
+
+def _dual_calls() -> Iterator[list[Call]]:
+    import reference
+
+    generate = reference.generate_dual_gemm_input
+    yield [(generate(m=136, n=264, k=1280, l=1, seed=5), {})]
+    small = {"m": 64, "n": 256, "k": 1024, "l": 1}
+    first, third = generate(**small, seed=8), generate(**small, seed=9)
+    yield [(first, {}), (generate(**small, seed=10), ALL), ((as_operand(first[-1]), *third[1:]), {})]
+    one, other = generate(**small, seed=11), generate(**small, seed=12)
+    yield [(one, READY), ((*other[:-1], one[-1]), READY)]
+
+
+def _gemv_calls() -> Iterator[list[Call]]:
+    import reference
+
+    generate, k = reference.generate_gemv_input, 2560  # one K for all: it decides the kernel
+    yield [(generate(m=41, k=k, l=2, seed=5), {})]
+    first, third = generate(m=k // 4, k=k, l=1, seed=8), generate(m=20, k=k, l=1, seed=9)
+    b = as_operand(first[-1].permute(1, 0, 2))
+    chain = third[0], b, third[2], third[3][:1], *third[4:]
+    yield [(first, {}), (generate(m=8, k=k, l=1, seed=10), ALL), (chain, {})]
+    one, other = generate(m=200, k=k, l=1, seed=11), generate(m=200, k=k, l=1, seed=12)
+    yield [(one, READY), ((*other[:-1], one[-1]), READY)]
+
+
+def _light_calls(products: int) -> Iterator[list[Call]]:
+    """Two calls that may overlap."""
+    import reference
+
+    if products == 2:
+        made = [reference.generate_dual_gemm_input(m=136, n=264, k=768, l=1, seed=seed) for seed in (1, 2)]
+    else:
+        sizes = {"m": (136, 40), "n": (264, 128), "k": (1024, 1088)}
+        made = [reference.generate_input(**sizes, g=2, seed=seed) for seed in (1, 2)]
+    yield [(made[0], {}), (made[1], ALL)]
+
+
+def _outputs(data: Data) -> list[Any]:
+    return [c for _, _, c in data[0]] if isinstance(data[0], list) else [data[-1]]
+
+
+def _ours(calls: Callable[[], Iterator[list[Call]]], shape: tuple[int, ...] | None, sms: int) -> Iterator[None]:
+    """Makes the calls, planned for so many SMs; an item behind each list of those that overlap."""
+    import submission
+
+    made = list(calls())
+    for data, _ in (call for part in made for call in part):
+        for c in _outputs(data):
+            c.fill_(float("nan"))
+    shapes = None if shape is None else (submission.Configuration(*shape),)
+    for part in made:
+        for data, promises in part:
+            submission.run(data, **promises, configurations=shapes, sms=sms)
+        yield
+
+
+def _waived() -> list[str]:
+    """What submission.py waives beside its instructions."""
+    text = (ROOT / "submission.py").read_text()
+    return list(dict.fromkeys(waiver.text for waiver in in_source(text, "submission.py", RULES)))
+
+
+def _recorded(calls: Callable[[], Iterator[list[Call]]], shape: tuple[int, ...] | None, planned: int, sms: int) -> Tape:
+    return record(_ours(calls, shape, planned), sms, allowed=_waived())
+
+
+def ours() -> list[Program]:
+    """Five configurations of the GEMM kernel (tokens, CTAs per MMA, CTAs per SM, split K), and the GEMV."""
+    groups: dict[str, tuple[Any, ...]] = {
+        "1-SM": (SIZES, (128, 1, 1, 1), 2, 4),
+        "pairs": (SIZES, (128, 2, 1, 1), 2, 6),
+        "split K": (DEEP, (128, 1, 1, 4), 8, 16),
+        "two per SM": (SIZES, (64, 2, 2, 1), 4, 4),
+    }  # sizes, configuration, SMs of the plan, SMs of the chip: room for the small launches beside each other
+    found = [
+        Program(name, partial(_recorded, partial(_group_calls, sizes), *how)) for name, (sizes, *how) in groups.items()
+    ]
+    found.append(Program("dual", partial(_recorded, _dual_calls, (64, 1, 2, 1), 2, 2)))
+    return [*found, Program("GEMV", partial(_recorded, _gemv_calls, None, 2, 2))]
+
+
+def every() -> list[Program]:
+    """Our kernels in every configuration."""
+    import submission
+
+    found = []
+    for products in submission.PRODUCTS:
+        for shape in submission.shapes(products):
+            sms = shape.cta_group * shape.k_split * 2
+            name = f"{'dual ' if products == 2 else ''}{'-'.join(map(str, shape))}"
+            found.append(Program(name, partial(_recorded, partial(_light_calls, products), shape, sms, 2 * sms)))
+    return [*found, next(program for program in ours() if program.name == "GEMV")]
+
+
+EXAMPLES = "examples/python/CuTeDSL/cute/blackwell/kernel"
+NVIDIA = "NVIDIA/cutlass"
+FOREIGN = {
+    "NVIDIA dense": (
+        f"{EXAMPLES}/blockscaled_gemm/dense_blockscaled_gemm_persistent.py",
+        "--mma_tiler_mn 256,128 --cluster_shape_mn 2,1 --mnkl 512,512,1024,1 --warmup_iterations 0 --iterations 1",
+    ),
+    "NVIDIA grouped": (
+        f"{EXAMPLES}/grouped_gemm/grouped_gemm.py",
+        "--num_groups 3 --problem_sizes_mnkl (192,256,384,1),(128,384,256,1),(64,128,512,1) --mma_tiler_mn 128,128 "
+        "--cluster_shape_mn 1,1 --tensormap_update_mode GMEM --host_problem_shape_available",
+    ),
+}
+"""Name -> (path in NVIDIA's repository, arguments)."""
+
+
+def _script(path: Path, arguments: str) -> Iterator[None]:
+    """Runs a script; what it checks of its results is not asked, since the launches are recorded only."""
+    before, sys.argv = sys.argv, [str(path), *arguments.split()]
+    sys.path.insert(0, str(path.parent))
+    try:
+        with contextlib.suppress(SystemExit, AssertionError), contextlib.redirect_stdout(sys.stderr):
+            runpy.run_path(str(path), run_name="__main__")
+    finally:
+        sys.argv = before
+        sys.path.remove(str(path.parent))
+    yield
+
+
+def _foreign(path: Path, arguments: str) -> Tape:
+    tape = record(_script(path, arguments), allowed=("scope",), strict=False, wanted=_has_products, most=1)
+    tape.steps *= 2  # a launch behind a launch
+    return tape
+
+
+def _has_products(ptx: str) -> bool:
+    return "tcgen05.mma" in ptx
+
+
+def foreign(folder: Path) -> list[Program]:
+    """NVIDIA's, of a folder that has a checkout of its repository as OWNER+NAME. Raises FileNotFoundError."""
+    checkout = folder / NVIDIA.replace("/", "+")
+    found = []
+    for name, (path, arguments) in FOREIGN.items():
+        if not (checkout / path).is_file():
+            raise FileNotFoundError(f"{checkout / path}: git clone https://github.com/{NVIDIA} {checkout}")
+        found.append(Program(name, partial(_foreign, checkout / path, arguments), f"{NVIDIA}: {path} {arguments}"))
+    return found
