@@ -907,6 +907,8 @@ class Gemm:
                     begin += cta.split_rank * plan.share_tokens
                 source = source - part
                 ahead = self.read(source + cutlass.min(begin, last))
+                if cta.promises & OUTPUT_FREE == 0:
+                    grid_wait()
                 for token in cutlass.range_constexpr(0, plan.share_tokens, plan.epilogue_tokens):
                     tmem_load_wait()
                     sums = ahead
@@ -923,8 +925,6 @@ class Gemm:
                         values = self.outputs(smem, sums, token, warp * WARP_ROWS + lane)
                         # All shuffles before all stores: in PTX's order a store would wait for its own.
                         pairs = [transpose_pair(pair, selector) for pair in map(pack_f16x2, values[::2], values[1::2])]
-                        if cta.promises & OUTPUT_FREE == 0:
-                            grid_wait()
                         for i in cutlass.range_constexpr(len(pairs)):
                             left = stored_tokens - (first + 2 * i)
                             store_if_positive(left, output + (first + 2 * i) * pitch, pairs[i])

@@ -193,7 +193,7 @@ def follow(program: Program, schedule: str, limit: float, sessions: Sessions) ->
     seconds = round(time.monotonic() - started, 1)
     return sanitized.Sanitized(
         *(program.repository, program.name, program.framework, schedule, verdict, seconds, reason),
-        log.take(program.folder),
+        log.take(),
     )
 
 

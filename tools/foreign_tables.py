@@ -94,10 +94,9 @@ def foreign_sanitizer(results: Path, _: str) -> str:
 def _verdicts(runs: Sequence[sanitized.Sanitized]) -> list[str]:
     """Number of programs: all, those without a report, those with one of each verdict, those that were stopped."""
     of = [{report.verdict for report in run.reports} for run in runs]
+    silent = sum(run.is_silent for run in runs)
     counts = (sum(verdict in each for each in of) for verdict in sanitized.VERDICTS)
-    return [
-        str(n) for n in (len(runs), sum(not each for each in of), *counts, sum(run.outcome == LATE for run in runs))
-    ]
+    return [str(n) for n in (len(runs), silent, *counts, sum(run.outcome == LATE for run in runs))]
 
 
 def _place(text: str) -> str:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from emulator.errors import readable
 from harness import ROOT
 from tools import records
-from tools.verdicts import ADDRESS
+from tools.verdicts import ADDRESS, LATE
 
 if TYPE_CHECKING:
     pass
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 JUDGEMENTS = ROOT / "tools" / "judged.toml"
 VERDICTS = TRUE, DOUBT, FALSE = "true", "doubt", "false alarm"
 _BEGIN, _USUAL = re.compile(r"^sanitizer, rule \S+: (?:nothing orders\s)?"), "The usual way:"
+_FOLDERS = re.compile(r"(?<=, )(?:\.{0,2}/)?(?:[^\s/]+/)+(?=[^\s/]+:\d)")  # of a source file
 _INSTRUCTION = re.compile(r"^ {4}(\S+) of .*$", re.MULTILINE)
 
 
@@ -70,6 +71,11 @@ class Sanitized:
     why: str  # of the outcome
     reports: tuple[Report, ...]
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether it ended without a report."""
+        return not self.reports and self.outcome != LATE
+
 
 def judgements(path: Path = JUDGEMENTS) -> list[Judgement]:
     """The entries of a file. Raises ValueError for a verdict that is none."""
@@ -97,15 +103,15 @@ def judged(run: Sanitized, entries: Iterable[Judgement]) -> Sanitized:
     return replace(run, reports=tuple(map(one, run.reports)))
 
 
-def reports(lines: Iterable[str], folder: Path) -> tuple[Report, ...]:
-    """The reports of a log (EMULATOR_SANITIZE_LOG), in the order of their first pair. folder: not named in them."""
+def reports(lines: Iterable[str]) -> tuple[Report, ...]:
+    """The reports of a log (EMULATOR_SANITIZE_LOG), in the order of their first pair, without folders of sources."""
     first: dict[tuple[str, ...], str] = {}
     pairs: dict[tuple[str, ...], set[str]] = {}
     for line in lines:
         entry = json.loads(line)
         text = " ".join(_BEGIN.sub("", entry["text"].partition(_USUAL)[0]).split())
         key = entry["rule"], readable(entry["kernel"]), *_INSTRUCTION.findall(entry["text"])
-        first.setdefault(key, ADDRESS.sub("0x...", text.replace(f"{folder}/", "")))
+        first.setdefault(key, ADDRESS.sub("0x...", _FOLDERS.sub("", text)))
         pairs.setdefault(key, set()).add(text)
     return tuple(Report(key[0], key[1], len(pairs[key]), text) for key, text in first.items())
 
@@ -122,9 +128,9 @@ class Log:
         """Variables for the run."""
         return {"EMULATOR_SANITIZE": "1", "EMULATOR_SANITIZE_LOG": str(self.path), "EMULATOR_LENIENT": "1"}
 
-    def take(self, folder: Path) -> tuple[Report, ...]:
+    def take(self) -> tuple[Report, ...]:
         """The reports; the file is gone then."""
-        found = reports(self.path.read_text().splitlines(), folder)
+        found = reports(self.path.read_text().splitlines())
         self.path.unlink()
         return found
 
@@ -148,6 +154,6 @@ def counts(runs: Sequence[Sanitized]) -> str:
     """How many programs have which reports, in a sentence."""
     alarms = [run for run in runs if any(each.verdict == FALSE for each in run.reports)]
     left = sum(not each.verdict for run in runs for each in run.reports)
-    silent = sum(not run.reports for run in runs)
+    silent = sum(run.is_silent for run in runs)
     share = f" ({len(alarms) / len(runs):.1%})" if runs else ""
     return f"{len(runs)} runs: {silent} silent, {len(alarms)} with a false alarm{share}; {left} reports are not judged."

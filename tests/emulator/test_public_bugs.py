@@ -150,6 +150,7 @@ MULTICAST = (
     "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
     "[%r10], [%a0], 512, [%r11], %h2;"
 )
+FILL = "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r10], [%a0], 512, [%r11];"
 EXPECT = "mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 512;\n"
 STAGE = (
     init(1)
@@ -209,6 +210,29 @@ ENDED = (
     + "bra DONE;\nMMA: @!%p3 bra DONE;"
     + WRITES
     + "{ends} DONE: bar.sync 0;"
+    + dealloc(1)
+)
+
+# Thread 0 has a stage filled, which its tensor core reads, begins with new mbarriers, and has the stage filled again.
+REFILLED = (
+    init(1)
+    + init(1, 8)
+    + INITIALISED
+    + alloc(1)
+    + SYNC
+    + COLUMNS
+    + "@!%p1 bra DONE;"
+    + EXPECT
+    + FILL
+    + wait("FULL")
+    + WRITES
+    + commit(8)
+    + "{wait} mbarrier.inval.shared.b64 [%r11]; mbarrier.init.shared.b64 [%r11], 1;"
+    + "fence.mbarrier_init.release.cluster;"
+    + EXPECT
+    + FILL
+    + wait("AGAIN")
+    + "{later} DONE: bar.sync 0;"
     + dealloc(1)
 )
 
@@ -326,6 +350,13 @@ BUGS = [
         ENDED,
         {"ends": arrive("") + commit()},
         {"ends": commit() + wait("DRAINED", offset=8) + arrive("")},
+    ),
+    (
+        "NVFP4_Kernels submission_v5_static_overlap (faults): new mbarriers for a tile under the last one's MMAs",
+        "rule tensor-core",
+        REFILLED,
+        {"wait": "", "later": wait("READ", offset=8)},
+        {"wait": wait("READ", offset=8), "later": ""},
     ),
     (
         "NVFP4_Kernels submission_v5_static_overlap (faults): bar.sync where a warp has parted",

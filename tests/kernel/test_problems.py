@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import reference
 import submission
+from harness import plan_report
 from tests.support.configurations import EMULATED, EVERY, SHARED, label, label_with_products, solver
 
 REFERENCES = {1: reference.REFERENCES["gemm"], 2: reference.REFERENCES["dual_gemm"]}
@@ -170,7 +171,7 @@ def test_loads_read_what_the_schedule_says(configuration):
         name: sum(requested[tensor.untyped_storage().data_ptr()] for tensor in tensors)
         for name, tensors in zip(names, operands)
     }
-    assert found == launch.schedule.requested
+    assert found == plan_report.requested(launch.schedule)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -88,7 +88,7 @@ def break_them(found: Sequence[Any], options: argparse.Namespace, arguments: Seq
     for program in found:
         recorded = tapes[program.name]
         digest = hashlib.sha256(recorded.ptx.encode()).hexdigest()
-        if saved.texts.get(program.name) != digest:
+        if (saved.texts.get(program.name), saved.sources.get(program.name)) != (digest, program.source):
             saved.results = [result for result in saved.results if result.program != program.name]
         saved.texts[program.name], saved.sources[program.name] = digest, program.source
         done = {result.key for result in saved.results}

@@ -170,15 +170,17 @@ NVIDIA = "NVIDIA/cutlass"
 FOREIGN = {
     "NVIDIA dense": (
         f"{EXAMPLES}/blockscaled_gemm/dense_blockscaled_gemm_persistent.py",
-        "--mma_tiler_mn 256,128 --cluster_shape_mn 2,1 --mnkl 512,512,1024,1 --warmup_iterations 0 --iterations 1",
+        "--mma_tiler_mn 256,128 --cluster_shape_mn 2,1 --mnkl 256,512,1280,1 --warmup_iterations 0 --iterations 1",
+        2,
     ),
     "NVIDIA grouped": (
         f"{EXAMPLES}/grouped_gemm/grouped_gemm.py",
-        "--num_groups 3 --problem_sizes_mnkl (192,256,384,1),(128,384,256,1),(64,128,512,1) --mma_tiler_mn 128,128 "
+        "--num_groups 3 --problem_sizes_mnkl (128,256,384,1),(64,256,256,1),(64,128,512,1) --mma_tiler_mn 128,128 "
         "--cluster_shape_mn 1,1 --tensormap_update_mode GMEM --host_problem_shape_available",
+        1,
     ),
 }
-"""Name -> (path in NVIDIA's repository, arguments)."""
+"""Name -> (path in NVIDIA's repository, arguments, SMs of the chip: one CTA, or pair, has all tiles)."""
 
 
 def _script(path: Path, arguments: str) -> Iterator[None]:
@@ -194,8 +196,8 @@ def _script(path: Path, arguments: str) -> Iterator[None]:
     yield
 
 
-def _foreign(path: Path, arguments: str) -> Tape:
-    tape = record(_script(path, arguments), allowed=("scope",), strict=False, wanted=_has_products, most=1)
+def _foreign(path: Path, arguments: str, sms: int) -> Tape:
+    tape = record(_script(path, arguments), sms, allowed=("scope",), strict=False, wanted=_has_products, most=1)
     tape.steps *= 2  # a launch behind a launch
     return tape
 
@@ -208,8 +210,8 @@ def foreign(folder: Path) -> list[Program]:
     """NVIDIA's, of a folder that has a checkout of its repository as OWNER+NAME. Raises FileNotFoundError."""
     checkout = folder / NVIDIA.replace("/", "+")
     found = []
-    for name, (path, arguments) in FOREIGN.items():
+    for name, (path, arguments, sms) in FOREIGN.items():
         if not (checkout / path).is_file():
             raise FileNotFoundError(f"{checkout / path}: git clone https://github.com/{NVIDIA} {checkout}")
-        found.append(Program(name, partial(_foreign, checkout / path, arguments), f"{NVIDIA}: {path} {arguments}"))
+        found.append(Program(name, partial(_foreign, checkout / path, arguments, sms), f"{NVIDIA}: {path} {arguments}"))
     return found

@@ -124,12 +124,14 @@ def record(
             tape.before = memory.contents()
             tape.kept += [owner() for owner in devices.memory_owners]
 
+    device = Device.current()
     original, runtime.submit = runtime.submit, submit
+    properties, device.properties = device.properties, with_sms(device, sms)
     try:
         for _ in parts:
             tape.steps.append([])
     finally:
-        runtime.submit = original
+        runtime.submit, device.properties = original, properties
     tape.steps = [part for part in tape.steps if part]
     if not tape.ptx:
         raise ValueError("the program launches no kernel of which mutants could be made")
