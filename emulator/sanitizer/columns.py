@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
     from emulator.hardware.cluster import Cta
     from emulator.hardware.warp import ActiveGroup, Issuer, Warp
-    from emulator.sanitizer.clocks import Agents, WarpClock
+    from emulator.sanitizer.clocks import Agents
     from emulator.sanitizer.report import Reporter
+    from emulator.sanitizer.warp_clocks import WarpClock
 
 _CELLS = COLUMNS * QUADRANTS
 
