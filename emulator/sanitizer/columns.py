@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.hardware.tensor.order import COLUMNS, QUADRANTS
-from emulator.sanitizer.clocks import ANYWAY, Cause, Channel
+from emulator.sanitizer.clocks import ANYWAY, UNSCOPED, Cause, Channel
 from emulator.sanitizer.history import Access, View
 from emulator.sanitizer.report import spread
 from emulator.sanitizer.shadow import Shadow
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
     from emulator.hardware.cluster import Cta
     from emulator.hardware.warp import ActiveGroup, Issuer, Warp
-    from emulator.sanitizer.clocks import Agents, WarpClock
+    from emulator.sanitizer.clocks import Agents
     from emulator.sanitizer.report import Reporter
+    from emulator.sanitizer.warp_clocks import WarpClock
 
 _CELLS = COLUMNS * QUADRANTS
 
@@ -33,6 +34,13 @@ def _cells(mask: int) -> np.ndarray:
     """int64[n]: the set bits of a mask of columns."""
     bits = np.frombuffer(mask.to_bytes(_CELLS // 8, "little"), np.uint8)
     return np.flatnonzero(np.unpackbits(bits, bitorder="little"))
+
+
+def _row(issuer: Issuer) -> int:
+    """Of a clock, the row that an order of columns needs. tcgen05.fence orders them where a barrier is relaxed (PTX
+    ISA, tcgen05 Memory Consistency Model); in a kernel that has none nothing but the barrier's order is left.
+    """
+    return ANYWAY if issuer[0].grid.program.traits.tensor_fences else UNSCOPED
 
 
 class _Run:
@@ -69,7 +77,7 @@ class Columns:
         if reads:
             self._pending.setdefault(warp, set()).add(issuer[1])
         access = Access(channel.agent, channel.count, 0, bool(writes), True, False, issuer)
-        views = [View(None, 0, clock, ANYWAY) for _, clock in self._warps[warp].parts(warp.live)]
+        views = [View(None, 0, clock, _row(issuer)) for _, clock in self._warps[warp].parts(warp.live)]
         self._end_run(cta)
         self._check(cta, access, reads | writes, views)
         columns, _ = self._open.get((warp, access.is_write), (0, issuer))
@@ -98,7 +106,7 @@ class Columns:
         self, cta: Cta, issuer: Issuer, cause: Cause, count: int, reads: int, writes: int, reports: bool = True
     ) -> None:
         assert cause.channel is not None
-        views = [View(None, 0, self._agents.fit(cause.clock), ANYWAY)]
+        views = [View(None, 0, self._agents.fit(cause.clock), _row(issuer))]
         for columns, is_write in ((reads, False), (writes, True)):
             if columns:
                 access = Access(cause.channel.agent, count, 0, is_write, True, False, issuer)

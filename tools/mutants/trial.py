@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SCHEDULES = ("late", "random:1", "random:2")
 ERROR, DOUBT, WRONG, HANG, SURVIVED, LATE = "error", "doubt", "wrong", "hang", "survived", "late"
 VERDICTS = (ERROR, DOUBT, WRONG, HANG, SURVIVED, LATE)
-SANITIZED = ("late", "random:1", "last:1")
+SANITIZED = "late", "random:1", "last:1", "eager"
 TURNS = 8  # times the instructions of the kernel as it is: a launch that takes more hangs
 _RULE = re.compile(r"sanitizer, rule ([\w-]+)")
 _HANG = re.compile(r"the kernel hangs|stopped after|hangs:")
