@@ -9,7 +9,7 @@ from pathlib import Path
 from tools import sanitized
 from tools.foreign import Run
 from tools.tables import command_text, load, markdown, missing
-from tools.verdicts import LATE, PASS
+from tools.verdicts import PASS
 
 _INSTRUCTION = re.compile(r"(\S+) of warp \d+ of CTA \S+ \S+ \S+(?: of launch \d+ \([^)]*\))? at PTX line (\d+)")
 
@@ -92,11 +92,11 @@ def foreign_sanitizer(results: Path, _: str) -> str:
 
 
 def _verdicts(runs: Sequence[sanitized.Sanitized]) -> list[str]:
-    """Number of programs: all, those without a report, those with one of each verdict, those that were stopped."""
+    """Number of programs: all, those silent to their end, those with a report of each verdict, those without an end."""
     of = [{report.verdict for report in run.reports} for run in runs]
-    silent = sum(run.is_silent for run in runs)
     counts = (sum(verdict in each for each in of) for verdict in sanitized.VERDICTS)
-    return [str(n) for n in (len(runs), silent, *counts, sum(run.outcome == LATE for run in runs))]
+    ends = sum(run.is_silent for run in runs), *counts, sum(not run.is_whole for run in runs)
+    return [str(count) for count in (len(runs), *ends)]
 
 
 def _place(text: str) -> str:

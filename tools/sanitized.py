@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from emulator.errors import readable
 from harness import ROOT
 from tools import records
-from tools.verdicts import ADDRESS, LATE
+from tools.verdicts import ADDRESS, PASS, WRONG
 
 if TYPE_CHECKING:
     pass
@@ -72,9 +72,14 @@ class Sanitized:
     reports: tuple[Report, ...]
 
     @property
+    def is_whole(self) -> bool:
+        """Whether it came to its end, with right results or wrong ones."""
+        return self.outcome in (PASS, WRONG)
+
+    @property
     def is_silent(self) -> bool:
-        """Whether it ended without a report."""
-        return not self.reports and self.outcome != LATE
+        """Whether it came to its end without a report."""
+        return self.is_whole and not self.reports
 
 
 def judgements(path: Path = JUDGEMENTS) -> list[Judgement]:

@@ -169,7 +169,7 @@ class GridMachine(Machine):
         """Compiled code sees the live allocations as they are."""
         memory = grid.memory
         memory.traffic = grid.traffic
-        known = memory.version, memory.observer is not None
+        known = memory.version, memory.refuses_copies
         if known != self.allocations:
             self.allocations, self.turns.words[STALE] = known, 0
             for warp in self.turns.warps:

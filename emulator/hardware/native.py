@@ -124,6 +124,7 @@ class Context(ctypes.Structure):
         ("heeded", ctypes.c_void_p),
         ("outer", ctypes.c_uint32),
         ("unused_lanes", ctypes.c_uint32),
+        ("log", ctypes.c_void_p),
     ]
 
 

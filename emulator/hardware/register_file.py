@@ -110,8 +110,8 @@ class Registers:
         table, memory = grid.allocation_table, grid.memory
         if table is None or table.version != memory.version:
             table = grid.renew_allocation_table()
-        if table is not self._table or (memory.observer is not None) != self._observed:
-            self._use(table, memory.observer is not None)
+        if table is not self._table or memory.refuses_copies != self._observed:
+            self._use(table, memory.refuses_copies)
 
     def hear_of_wait(self, group: ActiveGroup) -> None:
         """The group waits for what compiled code says."""

@@ -189,6 +189,29 @@ static int global_is_plain(Context *ctx, const Access *access, const u64 *at, u3
     return 1;
 }
 
+// Whether two active lanes have one address: their Python row says whether they store the same.
+static int meets(const u64 *at, u32 mask) {
+    u64 first = 0;
+    int increases = 1;
+    for (int l = 0; l < LANES; l++)
+        if (mask >> l & 1) increases &= at[l] > first, first = at[l];
+    if (increases) return 0;
+    for (int l = 0; l < LANES; l++)
+        for (int k = 0; k < l; k++)
+            if (mask >> l & mask >> k & 1 && at[l] == at[k]) return 1;
+    return 0;
+}
+
+// Takes note of an access to the allocation that was found last. width: bytes of a lane.
+static void note(Context *ctx, const Op *op, const Access *access, const u64 *at, u64 width) {
+    AccessLog *log = ctx->log;
+    if (!ctx->allocations[ctx->recent].writable) return;
+    u64 *record = log->words + (2 + LANES) * log->used++;
+    record[0] = (u64)(u32)op->pc << 32 | ctx->mask;
+    record[1] = width << 2 | (u64)(access->by_lane != 0) << 1 | (u64)(access->is_store != 0);
+    memcpy(record + 2, at, sizeof *at * (access->by_lane ? LANES : 1));
+}
+
 // Whether a load from the allocation that was found last reads a word that nobody has written: its Python row says so.
 static int reads_unwritten(const Context *ctx, const Access *access, const u64 *at, u32 mask, u64 width) {
     u64 end = ctx->allocations[ctx->recent].end;
@@ -203,6 +226,11 @@ static int reads_unwritten(const Context *ctx, const Access *access, const u64 *
     return 0;
 }
 
+// Whether no note can be taken of an access.
+static int refuses(const AccessLog *log, const Access *access, const u64 *at, u32 mask) {
+    return log->used == log->room || (access->is_store && (access->by_lane ? meets(at, mask) : !access->uniform));
+}
+
 KERNEL(access) {
     const Access *access = (const Access *)op->x;
     u32 mask = ctx->mask;
@@ -211,10 +239,12 @@ KERNEL(access) {
     span(at, access->by_lane ? mask : 1, &low, &high, &bits);
     int plain = !(bits & (width - 1)) && (access->space == SHARED
                     ? shared_is_plain(ctx, access, at, mask, low, high, width)
-                    : global_is_plain(ctx, access, at, mask, low, high, width));
+                    : !(ctx->log && refuses(ctx->log, access, at, mask)) &&
+                          global_is_plain(ctx, access, at, mask, low, high, width));
     if (plain && ctx->heeded && access->space == GLOBAL && !access->is_store)
         plain = !reads_unwritten(ctx, access, at, mask, width);
     if (!plain) return to_python(ctx, op);
+    if (ctx->log && access->space == GLOBAL) note(ctx, op, access, at, width);
     if (access->is_store) {
         ctx->progress++;
         store_items(ctx, access, at, mask);

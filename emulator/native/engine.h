@@ -132,7 +132,14 @@ struct Context {
     const s32 *heeded;   // by instruction: nonzero if it names a register that holds uninitialised bits; NULL: not followed
     u32 outer;           // lanes that come to the heeded instruction, those included for which its predicate does not hold
     u32 unused_lanes;
+    struct AccessLog *log;  // notes of accesses to global memory that can be written, NULL: none are taken
 };
+
+// Accesses of a warp to global memory (sanitizer/access_log.py): 2 words and the lanes' addresses each.
+typedef struct AccessLog {
+    s64 used, room;      // accesses
+    u64 words[];
+} AccessLog;
 
 enum { DONE = -(1 << 30), FAULT = DONE + 1, WAITS = DONE + 2 };
 enum { LEAVE = 1, LEAVE_SOME, SPLIT };

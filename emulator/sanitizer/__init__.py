@@ -29,6 +29,9 @@ Edges. Each is an event that passes clocks on (`hardware/causes.py`):
 | a bulk store's read of shared memory | cp.async.bulk.wait_group{.read} of its thread |
 | a copy of cp.async | cp.async.wait_group, or the arrival of cp.async.mbarrier.arrive |
 | a store or an atomic with an order | a load or an atomic with an order of the same word |
+| a bulk store's write to global memory | cp.async.bulk.wait_group of its thread |
+| a copy's read of its tensor map | the same, with .read, too; the copy's completion |
+| the end of a launch | griddepcontrol.wait of the next |
 
 Proxies. Beside what it knows, each lane has what it knows to be visible to the async proxy. fence.proxy.async makes all
 of the first the second, and both travel together. An access of the async proxy (bulk and tensor copies, tensor core)
@@ -37,6 +40,12 @@ threads without a fence, and the order of a read before a write needs none.
 
 Accesses. The shadow of each CTA's shared memory (`shadow.py`) has, by byte, the last write and the reads since; that of
 its tensor memory (`columns.py`) the same by column and quarter of the lanes.
+
+Global memory. Its shadow (`global_accesses.py`, `global_tables.py`) is one for all clusters of launches that may
+overlap. A clock has other clusters' clocks once it has learned of them by a word (`words.py`), and the launches that
+are over. Compiled code notes loads and stores (`access_log.py`). What threads have stored there needs
+fence.proxy.async.global before the async proxy reads it. Tensor maps are read through the tensormap proxy, some time
+until the copy is complete; an edit needs fence.proxy.tensormap's release and acquire in between.
 
 Orders and scopes. A relaxed arrival releases what was before the last fence of its lanes, a relaxed wait acquires
 behind the next one. An arrival whose scope, or the waiting instruction's, is the CTA tells threads of that CTA only
@@ -50,5 +59,5 @@ bits of such (`registers.py`), which instructions spread (`propagate.py`) and MM
 They are reported where they count (`effects.py`). Words of global memory are known by what they hold
 (`uninitialised.py`).
 
-Not followed: global memory.
+Not followed: the order of several queues.
 """

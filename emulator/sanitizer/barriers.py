@@ -35,6 +35,7 @@ _FENCED_BY = {
     "shared::cluster": (FENCED,),
 }
 """State space of fence.proxy.async -> rows of a clock."""
+NEVER = -1, -1
 KEPT = 32  # uses of a barrier for which a warp may still wait
 
 _Source = tuple[int | None, bool]
@@ -67,7 +68,9 @@ class Barriers:
         self._mbarriers: dict[MBarrier, _MbarrierState] = {}
         self._uses: dict[object, dict[int, Clock]] = {}
         self._words: dict[int, dict[_Source, Clock]] = {}
-        self._seen: dict[tuple[Warp, int], tuple[int, int]] = {}  # words of global memory: (version, lanes)
+        self._told: dict[int, int] = {}  # how often a word has been told
+        # what has been told when lanes of a warp have learned a word by an instruction last
+        self._seen: dict[tuple[Warp, int, int], tuple[tuple[int, int], int]] = {}
 
     def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
         """As `Causes.heard`."""
@@ -178,26 +181,27 @@ class Barriers:
         """As `Causes.told`."""
         issuer = running(warp)
         self._tell(self._words.setdefault(key, {}), issuer, mask)
+        self._told[key] = self._told.get(key, 0) + 1
         if is_global(key):
             clock = self._released(issuer, mask, OF_DEVICE)
             self._scene.words.tell(self._scene, key, clock, is_of_device(opcode(issuer)))
 
     def learned(self, warp: Warp, mask: int, key: int) -> None:
-        """As `Causes.learned`."""
+        """As `Causes.learned`. Who has learned all that has been told learns nothing: those that spin."""
         issuer = running(warp)
+        version = self._told.get(key, 0), self._scene.words.version(key)
+        place = warp, key, issuer[1]
+        seen, lanes = self._seen.get(place, (NEVER, 0))
+        if seen == version and not mask & ~lanes:
+            return
+        self._seen[place] = version, mask
         self._learn(issuer, mask, self._words.get(key, {}))
-        if is_global(key):
+        if is_global(key) and version[1]:
             self._learn_of_others(issuer, mask, key)
 
     def _learn_of_others(self, issuer: Issuer, mask: int, key: int) -> None:
-        """Lanes learn from a word what other clusters have told, unless they have since anybody told more."""
-        scene, warp = self._scene, issuer[0].warp
-        words, version = scene.words, scene.words.version(key)
-        seen = self._seen.get((warp, key))
-        if not version or (seen is not None and seen[0] == version and not mask & ~seen[1]):
-            return
-        self._seen[warp, key] = version, mask
-        learn = self._learner(issuer, OF_DEVICE)
+        """Lanes learn from a word what other clusters have told."""
+        scene, words, learn = self._scene, self._scene.words, self._learner(issuer, OF_DEVICE)
         follows_scopes = scene.reporter.follows_scopes(scene.kernel)
         for clock, row in words.told(scene, key, is_of_device(opcode(issuer)), follows_scopes):
             learn(mask, clock, row)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Hashable
 
     from emulator.hardware.warp import Issuer
 
@@ -57,16 +57,18 @@ class Clock:
     | ANYWAY | if neither scopes nor `.relaxed` did |
 
     What is rare is kept beside. maps, once a fence.proxy.tensormap has been executed: the counts before a release, and
-    those before a release that an acquire has followed (RELEASED, MAPS). others: what is known of other clusters, by
-    home; neither the dictionary nor its clocks ever change. grids: bits of launches that are over.
+    those before a release that an acquire has followed (RELEASED, MAPS). others: what is known of other clusters by
+    home; rumours: what is known of them by rows from UNSCOPED on only. Neither these dictionaries nor their clocks
+    ever change, so that many clocks share them. grids: bits of launches that are over.
     """
 
-    __slots__ = ("grids", "maps", "others", "table")
+    __slots__ = ("grids", "maps", "others", "rumours", "table")
 
     def __init__(self, table: np.ndarray):
         self.table = table  # int32[ROWS, agents]
         self.maps: np.ndarray | None = None  # int32[2, agents]
         self.others: dict[Home, Clock] | None = None
+        self.rumours: dict[tuple[Home, int], Clock] | None = None
         self.grids = 0
 
     def row(self, number: int) -> np.ndarray:
@@ -80,16 +82,30 @@ class Clock:
         if self.grids >> home.grid & 1:
             return EVERYTHING
         found = None if self.others is None else self.others.get(home)
-        return NOTHING if found is None else found.row(number)
+        counts = NOTHING if found is None else found.row(number)
+        rumours = self.rumours or {}
+        for row in (UNSCOPED, ANYWAY) if rumours else ():
+            rumour = rumours.get((home, row))
+            if rumour is not None and row <= number <= ANYWAY:
+                counts = np.maximum(counts[: rumour.table.shape[1]], rumour.table[number])
+        return counts
 
-    def set(self, agent: int | list[int], count: int) -> None:
+    def set(self, agent: int | slice, count: int) -> None:
         """An agent's accesses up to a count are known, whatever scopes say."""
         table = self.table
         table[KNOWN, agent] = table[UNSCOPED, agent] = table[ANYWAY, agent] = count
 
+    def set_lanes(self, base: int, mask: int, count: int) -> None:
+        """As `set`, of lanes, whose first has component `base`."""
+        if mask == FULL:
+            self.set(slice(base, base + LANES), count)
+        else:
+            for lane in lanes_of(mask):
+                self.set(base + lane, count)
+
     def copy(self) -> Clock:
         found = Clock(self.table.copy())
-        found.others, found.grids = self.others, self.grids
+        found.others, found.rumours, found.grids = self.others, self.rumours, self.grids
         found.maps = None if self.maps is None else self.maps.copy()
         return found
 
@@ -99,12 +115,27 @@ class Clock:
         self.grow(size)
         other.grow(size)
         np.maximum(self.table[row:], other.table[row:], out=self.table[row:])
-        if other.others is not None:
-            self.others = _merged(self.others, other.others, row)
+        if other.others is not None or other.rumours is not None:
+            self._hear(other, row)
         if row == KNOWN:
             self.grids |= other.grids
             if other.maps is not None:
                 self.maps = other.maps.copy() if self.maps is None else np.maximum(self.maps, other.maps)
+
+    def _hear(self, other: Clock, row: int) -> None:
+        """The other's knowledge of other clusters, by rows from `row` on."""
+        if row == KNOWN:
+            self.others = _merged(self.others, other.others)
+            self.rumours = _merged(self.rumours, other.rumours)
+        else:
+            told = {(home, row): clock for home, clock in (other.others or {}).items()}
+            for (home, first), clock in (other.rumours or {}).items():
+                key = home, max(row, first)
+                told[key] = clock if key not in told else _joined(told[key], clock)
+            self.rumours = _merged(self.rumours, told)
+        if self.others is not None and self.rumours is not None:
+            kept = {key: clock for key, clock in self.rumours.items() if self.others.get(key[0]) is not clock}
+            self.rumours = (self.rumours if len(kept) == len(self.rumours) else kept) or None
 
     def grow(self, size: int) -> None:
         """Room for `size` agents."""
@@ -114,19 +145,25 @@ class Clock:
             if self.maps is not None:
                 self.maps = np.pad(self.maps, ((0, 0), (0, missing)))
 
-    def forget(self, end: int) -> None:
-        """Nothing is known by the rows before `end`, nor of launches, maps."""
-        self.table[:end] = 0
-        self.grids, self.maps, self.others = 0, None, None
+    def weaken(self) -> None:
+        """Nothing is known but by row ANYWAY."""
+        self.table[:ANYWAY] = 0
+        before = Clock(np.zeros((ROWS, 0), np.int32))
+        before.others, before.rumours = self.others, self.rumours
+        self.grids, self.maps, self.others, self.rumours = 0, None, None, None
+        if before.others is not None or before.rumours is not None:
+            self._hear(before, ANYWAY)
 
-    def has(self, other: Clock, row: int) -> bool:
-        """Whether the other's rows from `row` on add nothing."""
+    def has(self, other: Clock) -> bool:
+        """Whether the other adds nothing."""
         if self.table.shape != other.table.shape or other.grids & ~self.grids or other.maps is not self.maps:
             return False
-        return bool((self.table[row:] >= other.table[row:]).all())
+        return bool((self.table >= other.table).all())
 
     def equals(self, other: Clock) -> bool:
-        if self.grids != other.grids or self.others != other.others or (self.maps is None) != (other.maps is None):
+        if self.grids != other.grids or self.others != other.others or self.rumours != other.rumours:
+            return False
+        if (self.maps is None) != (other.maps is None):
             return False
         if self.maps is not None and other.maps is not None and not np.array_equal(self.maps, other.maps):
             return False
@@ -138,25 +175,44 @@ class Clock:
         known = others.pop(home, None)
         found = agents.clock() if known is None else agents.fit(known.copy())
         found.others, found.grids = others or None, found.grids | self.grids
+        rumours = dict(self.rumours or {})
+        for row in (UNSCOPED, ANYWAY):
+            own = rumours.pop((home, row), None)
+            if own is not None:
+                found.join(own, row)
+        found.rumours = rumours or None
         return found
 
 
-def _merged(mine: dict[Home, Clock] | None, theirs: dict[Home, Clock], row: int) -> dict[Home, Clock]:
-    """What is known of other clusters by two, by rows from `row` on."""
-    if mine is theirs or (mine is None and row == KNOWN):
+_Key = TypeVar("_Key")
+
+
+def _merged(mine: dict[_Key, Clock] | None, theirs: dict[_Key, Clock] | None) -> dict[_Key, Clock] | None:
+    """What two know of others: one of the two where it has all."""
+    if theirs is None or mine is theirs:
+        return mine
+    if mine is None:
         return theirs
-    found = dict(mine or {})
-    for home, clock in theirs.items():
-        own = found.get(home)
-        if own is clock or (own is not None and own.has(clock, row)):
-            continue
-        if own is None and row == KNOWN:
-            found[home] = clock
-        else:
-            both = Clock(np.zeros_like(clock.table)) if own is None else own.copy()
-            both.join(clock, row)
-            found[home] = both
-    return found
+    more = {key: clock for key, clock in theirs.items() if mine.get(key) is not clock}
+    found: dict[_Key, Clock] | None = None
+    for key, clock in more.items():
+        own = mine.get(key)
+        joined = clock if own is None else _joined(own, clock)
+        if joined is not own:
+            found = found or dict(mine)
+            found[key] = joined
+    return found or mine
+
+
+def _joined(one: Clock, other: Clock) -> Clock:
+    """What two clocks of a cluster know: one of the two where it has all."""
+    if one.has(other):
+        return one
+    if other.has(one):
+        return other
+    both = one.copy()
+    both.join(other)
+    return both
 
 
 class Channel:
@@ -201,30 +257,6 @@ class Agents:
         return clock
 
 
-def _maps(clock: Clock) -> np.ndarray:
-    """The clock's maps, made if there are none."""
-    if clock.maps is None:
-        clock.maps = np.zeros((2, clock.table.shape[1]), np.int32)
-    return clock.maps
-
-
-def _fenced(clock: Clock) -> Clock:
-    """Another cluster's clock, whose writes are visible to the async proxy."""
-    found = clock.copy()
-    np.maximum(found.table[FENCED_GLOBAL], found.table[KNOWN], out=found.table[FENCED_GLOBAL])
-    return found
-
-
-def _acquired(clock: Clock) -> Clock:
-    """Another cluster's clock, whose released tensor maps have been acquired."""
-    if clock.maps is None:
-        return clock
-    found = clock.copy()
-    maps = _maps(found)
-    np.maximum(maps[MAPS], maps[RELEASED], out=maps[MAPS])
-    return found
-
-
 class Cause:
     """What an asynchronous operation knows, and as whom it accesses memory."""
 
@@ -236,142 +268,3 @@ class Cause:
         self.channel: Channel | None = None  # None: one for each place that it writes
         self.count = 0  # of the channel, at its issue
         self.tells: str | None = None  # the mbarrier on which it completes, once it has
-
-
-class _Part:
-    """Lanes of a warp that know the same."""
-
-    __slots__ = ("clock", "mask")
-
-    def __init__(self, mask: int, clock: Clock):
-        self.mask, self.clock = mask, clock
-
-
-class WarpClock:
-    """What the lanes of a warp know."""
-
-    def __init__(self, agents: Agents, base: int) -> None:
-        """base: component of the first lane."""
-        self._agents = agents
-        self.base = base
-        self.now = 1  # the count of all of its lanes
-        self.changes = 0  # grows with what they learn, release and access
-        self._parts = [_Part(FULL, agents.clock())]
-        # By scope: lanes that have executed a fence of threads of at least that last, what they knew then
-        self._behind = [(0, agents.clock())] * SCOPES
-        # By relaxed waits that no fence has followed: (lanes, what, its first row, scope that a fence needs)
-        self._heard: list[tuple[int, Clock, int, int]] = []
-        self.commits: list[tuple[int, int]] = []  # cp.async.commit_group: (lanes, instructions so far), oldest first
-
-    def parts(self, mask: int) -> Iterator[tuple[int, Clock]]:
-        """(lanes, what they know), for lanes of the mask. Each lane also knows what it has done itself."""
-        for part in self._parts:
-            common = part.mask & mask
-            if common:
-                yield common, self._agents.fit(part.clock)
-
-    def release(self, mask: int) -> Clock:
-        """What the lanes of the mask know together and have done: a copy. Later accesses have a new count."""
-        result: Clock | None = None
-        for _, clock in self.parts(mask):
-            if result is None:
-                result = clock.copy()
-            else:
-                result.join(clock)
-        assert result is not None  # the parts have all lanes, and some lane releases
-        result.set([self.base + lane for lane in lanes_of(mask)], self.now)
-        self.now += 1
-        self.changes += 1
-        return result
-
-    def acquire(self, mask: int, clock: Clock, row: int = KNOWN) -> None:
-        """The lanes of the mask know as much as the clock, too. row: as of `Clock.join`."""
-        self.changes += 1
-        for part in list(self._parts):
-            common = part.mask & mask
-            if not common:
-                continue
-            if common != part.mask:
-                part.mask &= ~common
-                part = _Part(common, part.clock.copy())
-                self._parts.append(part)
-            part.clock.join(clock, row)
-        if len(self._parts) > 1:
-            self._unite()
-
-    def _unite(self) -> None:
-        kept: list[_Part] = []
-        for part in self._parts:
-            same = next((other for other in kept if other.clock.equals(part.clock)), None)
-            if same is None:
-                kept.append(part)
-            else:
-                same.mask |= part.mask
-        self._parts = kept
-
-    def fence_proxy(self, mask: int, rows: tuple[int, ...]) -> None:
-        """fence.proxy.async: what lanes know and have done is visible to the async proxy.
-
-        rows: FENCED, FENCED_GLOBAL or both.
-        """
-        for common, clock in list(self.parts(mask)):
-            fenced = clock.copy()
-            for row in rows:
-                np.maximum(fenced.table[row], fenced.table[KNOWN], out=fenced.table[row])
-                fenced.table[row, [self.base + lane for lane in lanes_of(common)]] = self.now
-            if fenced.others is not None and FENCED_GLOBAL in rows:
-                fenced.others = {home: _fenced(other) for home, other in fenced.others.items()}
-            self.acquire(common, fenced)
-        self.now += 1
-
-    def fence_maps(self, mask: int, acquires: bool) -> None:
-        """fence.proxy.tensormap::generic: a release, or an acquire."""
-        for common, clock in list(self.parts(mask)):
-            found = clock.copy()
-            maps = _maps(found)
-            if acquires:
-                np.maximum(maps[MAPS], maps[RELEASED], out=maps[MAPS])
-                if found.others is not None:
-                    found.others = {home: _acquired(other) for home, other in found.others.items()}
-            else:
-                np.maximum(maps[RELEASED], found.table[KNOWN], out=maps[RELEASED])
-                maps[RELEASED, [self.base + lane for lane in lanes_of(common)]] = self.now
-            self.acquire(common, found)
-        self.now += not acquires
-
-    def fence(self, mask: int, scope: int) -> None:
-        """A fence of threads: relaxed waits before it acquire, relaxed arrivals behind it release what is before."""
-        left = []
-        for lanes, clock, row, needed in self._heard:
-            if lanes & mask:
-                self.acquire(lanes & mask, clock, row if scope >= needed else max(row, UNSCOPED))
-            kept = lanes if scope < needed else lanes & ~mask
-            if kept:
-                left.append((kept, clock, row, needed))
-        self._heard = left
-        released = self.release(mask)
-        self._behind = [(mask, released)] * (scope + 1) + self._behind[scope + 1 :]
-
-    def hear(self, mask: int, clock: Clock, row: int, needed: int = OF_CTA) -> None:
-        """A relaxed wait: the lanes will know as much as the clock behind a fence. needed: its scope."""
-        self.acquire(mask, clock, ANYWAY)
-        self._heard = [*self._heard[1 - HEARD :], (mask, clock.copy(), row, needed)]
-
-    def release_relaxed(self, mask: int, scope: int = OF_CTA) -> Clock:
-        """As `release`, of a relaxed arrival: what lanes knew and had done at their last fence of this scope, and, if
-        scopes did not matter, at their last one of any.
-        """
-        result = self.release(mask)
-        result.forget(ANYWAY)
-        for row, of in ((KNOWN, scope), (UNSCOPED, OF_CTA)):
-            lanes, behind = self._behind[of]
-            if not mask & ~lanes:
-                before = self._agents.fit(behind.copy())
-                before.table[ANYWAY] = 0
-                result.join(before, row)
-        return result
-
-    def has_narrow_fence(self, mask: int) -> bool:
-        """Whether the last fence of lanes has a scope without other CTAs."""
-        lanes, behind = self._behind[OF_CTA]
-        return not mask & ~lanes and self._behind[OF_CLUSTER][1] is not behind

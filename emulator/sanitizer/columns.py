@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
     from emulator.hardware.cluster import Cta
     from emulator.hardware.warp import ActiveGroup, Issuer, Warp
-    from emulator.sanitizer.clocks import Agents, WarpClock
+    from emulator.sanitizer.clocks import Agents
     from emulator.sanitizer.report import Reporter
+    from emulator.sanitizer.warp_clocks import WarpClock
 
 _CELLS = COLUMNS * QUADRANTS
 
@@ -36,8 +37,8 @@ def _cells(mask: int) -> np.ndarray:
 
 
 def _row(issuer: Issuer) -> int:
-    """Of a clock, the row that an order of columns needs. tcgen05.fence orders them where a barrier is relaxed (PTX ISA,
-    tcgen05 Memory Consistency Model); in a kernel that has none nothing but the barrier's order is left.
+    """Of a clock, the row that an order of columns needs. tcgen05.fence orders them where a barrier is relaxed (PTX
+    ISA, tcgen05 Memory Consistency Model); in a kernel that has none nothing but the barrier's order is left.
     """
     return ANYWAY if issuer[0].grid.program.traits.tensor_fences else UNSCOPED
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from emulator.execution import device, status
+from emulator.sanitizer.access_log import AccessLog
 from emulator.sanitizer.accesses import Accesses
 from emulator.sanitizer.barriers import Barriers
 from emulator.sanitizer.columns import Columns
@@ -24,7 +25,6 @@ from emulator.sanitizer.scene import Scene, running_lanes
 from emulator.sanitizer.scene import running as executed
 from emulator.sanitizer.shadow import Shadow
 from emulator.sanitizer.uninitialised import Uninitialised
-from emulator.sanitizer.words import Words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -41,13 +41,14 @@ if TYPE_CHECKING:
 class ClusterCauses:
     """`hardware.causes.Causes` of one cluster."""
 
-    def __init__(self, cluster: Cluster, reporter: Reporter, words: Words) -> None:
-        self.scene = scene = Scene(cluster, reporter, words)
+    def __init__(self, cluster: Cluster, reporter: Reporter, accesses: GlobalAccesses) -> None:
+        self.scene = scene = Scene(cluster, reporter, accesses.words)
+        for warp, clock in scene.warps.items():
+            clock.log = AccessLog(scene, warp, accesses)
         self._columns = columns = Columns(scene.agents, scene.warps, reporter)
         self._operations, self._barriers, self._accesses = Operations(scene), Barriers(scene), Accesses(scene)
         operations, barriers = self._operations, self._barriers
         self._left = LeftBehind(cluster, scene)
-        self.exited = self._left.exited
         self._uninitialised = followed = self._data(cluster, reporter)
         self.heeded, self.loaded = followed.heeded, followed.loaded
         self.landed, self.stores_tile, self.stores_bulk = followed.landed, followed.stores_tile, followed.stores_bulk
@@ -79,6 +80,14 @@ class ClusterCauses:
     def _data(self, cluster: Cluster, reporter: Reporter) -> Any:
         """What follows data that nobody has written."""
         return Uninitialised(cluster, reporter)
+
+    def exited(self, cta: Cta) -> None:
+        """As `Causes.exited`."""
+        for warp in cta.warps:
+            log = self.scene.warps[warp].log
+            assert log is not None  # until here
+            log.end()
+        self._left.exited(cta)
 
     def issued(self, g: ActiveGroup, issuer: Issuer, cause: AsyncOperation | None) -> Cause:
         """As `Causes.issued`."""
@@ -151,7 +160,7 @@ class Sanitizer:
         Raises ValueError.
         """
         self._reporter, self._schedules = Reporter(allowed), tuple(schedules)
-        self._words = Words()
+        self._accesses: GlobalAccesses | None = None  # of the launches that run
         self._has_followed = False
 
     def list_waivers(self) -> None:
@@ -172,19 +181,20 @@ class Sanitizer:
     @contextmanager
     def following(self, memory: GlobalMemory) -> Iterator[None]:
         """As `Sanitizer.following`."""
-        accesses = GlobalAccesses(memory, self._reporter)
-        self._words, memory.observer, memory.notes_only = accesses.words, accesses.observe, True
+        self._accesses = GlobalAccesses(memory, self._reporter)
+        memory.observer, memory.notes_only = self._accesses.observe, True
         try:
             yield
         finally:
-            memory.observer, memory.notes_only = None, False
+            self._accesses, memory.observer, memory.notes_only = None, None, False
 
     def begins(self, step: object) -> None:
         """As `Sanitizer.begins`: the order of events is all that matters."""
 
     def join(self, cluster: Cluster) -> None:
         """As `Sanitizer.join`."""
-        cluster.causes = ClusterCauses(cluster, self._reporter, self._words)
+        assert self._accesses is not None  # clusters run inside of `following`
+        cluster.causes = ClusterCauses(cluster, self._reporter, self._accesses)
 
 
 def install() -> None:

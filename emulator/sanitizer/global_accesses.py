@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from emulator.hardware.allocations import Allocation
     from emulator.hardware.memory import GlobalMemory
     from emulator.hardware.warp import Issuer, Warp
+    from emulator.sanitizer.access_log import AccessLog
     from emulator.sanitizer.follow import ClusterCauses
     from emulator.sanitizer.history import Cells
     from emulator.sanitizer.report import Reporter
 
+PENDING = 1 << 16  # reads of an allocation to which nobody has written
 READS = 8  # of a byte, by those that nothing orders, that are kept
 
 
@@ -32,8 +34,15 @@ class GlobalAccesses:
     def __init__(self, memory: GlobalMemory, reporter: Reporter) -> None:
         self._memory, self._reporter = memory, reporter
         self.words = Words()
+        self.logs: list[AccessLog] = []  # of warps that have not exited
         self._history = History(READS)
         self._tables: dict[Allocation, Tables] = {}
+        self._writes = 0  # so far
+
+    def settle(self) -> None:
+        """Checks what compiled code has noted."""
+        for log in self.logs:
+            log.settle()
 
     def observe(
         self,
@@ -47,6 +56,9 @@ class GlobalAccesses:
         """The observer of global memory. What the host does has no issuer, and is ordered before and after launches."""
         if issuer is None:
             return
+        tables = None if isinstance(address, np.ndarray) else self._tables_at(address)
+        if tables is None and not isinstance(address, np.ndarray):
+            return
         cta = issuer[0].cta
         scene = cast("ClusterCauses", cta.cluster.causes).scene
         running = cta.machine.running
@@ -55,36 +67,67 @@ class GlobalAccesses:
             mask = running.cause.mask if access.lanes else 0
         else:
             warp, mask = issuer[0].warp, running_lanes(issuer[0].warp)
+            scene.warps[warp].settle()
             access = self._of_warp(scene, warp, mask, kind, issuer)
             views = [View(None, part, clock) for part, clock in scene.warps[warp].parts(mask)]
         if isinstance(address, np.ndarray):
             self._by_lane(access, address, shape[0], mask, views)
-            return
-        tables = self._tables_at(address)
-        if tables is not None:
-            self._check(access, tables, tables.box(address, shape, strides), None, views)
+        elif tables is not None and not self._repeats(access, address):
+            self._check(access, tables, address, shape, strides, None, views)
+
+    def _repeats(self, access: Access, address: int) -> bool:
+        """Whether a warp loads a word again, by the same instruction, and nobody has written since: it spins."""
+        last, access.polled = access.polled, (address, self._writes)
+        return not access.is_write and last == access.polled
+
+    def noted(
+        self,
+        scene: Scene,
+        warp: Warp,
+        mask: int,
+        kind: str,
+        width: int,
+        indices: list[int],
+        addresses: np.ndarray,
+        by_lane: bool,
+    ) -> None:
+        """Accesses of a warp by instructions in a row. addresses: uint64[instructions, 32], or of their first lane."""
+        clock = scene.warps[warp]
+        clock.changes += 1
+        views = [View(None, part, known) for part, known in clock.parts(mask)]
+        addresses = addresses[:, lanes_of(mask)] if by_lane else addresses[:, :1]
+        parts = [(indices, addresses)]
+        tables = self._tables_at(int(addresses.min()))
+        if tables is None or int(addresses.max()) >= tables.end:  # by the allocation of an instruction's first lane
+            rows: dict[Tables | None, list[int]] = {}
+            for i, address in enumerate(addresses[:, 0].tolist()):
+                rows.setdefault(self._tables_at(address), []).append(i)
+            parts = [([indices[i] for i in of], addresses[of]) for of in rows.values()]
+        for of_part, places in parts:
+            issuer = remnant((warp.first_group, of_part[0]))
+            access = Access(clock.base, clock.now, mask, kind == "store", False, False, issuer)
+            access.home, access.several = scene.home, (of_part, places, width)
+            self._by_lane(access, places.ravel(), width, mask if by_lane else 0, views)
 
     def _by_lane(self, access: Access, addresses: np.ndarray, width: int, mask: int, views: list[View]) -> None:
-        lanes = np.array(lanes_of(mask), np.uint8) if len(addresses) == mask.bit_count() else None
-        if lanes is not None and len(views) > 1:
-            views = [View((view.lanes >> lanes.astype(np.int64) & 1).astype(bool), *view[1:]) for view in views]
-        while len(addresses):
-            tables = self._tables_at(int(addresses[0]))
-            here = np.ones(len(addresses), bool)
+        """Accesses by lanes: addresses uint64[n] of the lanes of a mask, perhaps several times in a row; or by nobody
+        in particular.
+        """
+        lanes, times = None, len(addresses) // (mask.bit_count() or 1)
+        if mask and times * mask.bit_count() == len(addresses):
+            lanes = np.array(lanes_of(mask) * times, np.uint8)
+            if len(views) > 1:
+                views = [View((view.lanes >> lanes.astype(np.int64) & 1).astype(bool), *view[1:]) for view in views]
+        tables = self._tables_at(int(addresses.min()))
+        if tables is not None and int(addresses.max()) < tables.end:
+            self._check(access, tables, addresses, (width,), (1,), lanes, views)
+            return
+        for i, address in enumerate(addresses.tolist()):  # several allocations, or one that nobody can write to
+            tables = self._tables_at(address)
             if tables is not None:
-                here = (addresses >= np.uint64(tables.start)) & (addresses < np.uint64(tables.end))
-            elif len(addresses) > 1:
-                here = addresses == addresses[0]
-            if here.all():
-                if tables is not None:
-                    self._check(access, tables, tables.lanes(addresses, width), lanes, views)
-                return
-            if tables is not None:
-                parts = [view if view.rows is None else view._replace(rows=view.rows[here]) for view in views]
-                of = None if lanes is None else lanes[here]
-                self._check(access, tables, tables.lanes(addresses[here], width), of, parts)
-            addresses, lanes = addresses[~here], None if lanes is None else lanes[~here]
-            views = [view if view.rows is None else view._replace(rows=view.rows[~here]) for view in views]
+                one = None if lanes is None else lanes[i : i + 1]
+                own = [view._replace(rows=None) for view in views if view.rows is None or view.rows[i]]
+                self._check(access, tables, addresses[i : i + 1], (width,), (1,), one, own)
 
     def _tables_at(self, address: int) -> Tables | None:
         """Of the allocation at an address; None if nobody can write to it."""
@@ -96,15 +139,44 @@ class GlobalAccesses:
             tables = self._tables[allocation] = Tables(allocation)
         return tables
 
-    def _check(self, access: Access, tables: Tables, cells: Cells, lanes: np.ndarray | None, views: list[View]) -> None:
+    def _check(
+        self,
+        access: Access,
+        tables: Tables,
+        address: int | np.ndarray,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        lanes: np.ndarray | None,
+        views: list[View],
+    ) -> None:
+        """An access to bytes of one allocation: a box, or words of lanes."""
+        self._writes += access.is_write
+        if tables.reads is not None:
+            if not access.is_write:
+                tables.reads.append((access, address, shape, strides, lanes))
+                if len(tables.reads) < PENDING:
+                    return
+            self._record(tables)
+            if not access.is_write:
+                return
+        cells, lanes = _cells(tables, access, address, shape, strides, lanes, len(views))
         for conflict in self._history.access(access, cells, lanes, views):
+            for each in (conflict.before, access):
+                each.name(tables.start + conflict.place[0])
             place = f"{spread('byte', *conflict.place)} of {tables.allocation}"
             self._reporter.report(conflict, access, place, "global")
+
+    def _record(self, tables: Tables) -> None:
+        """Records the reads of an allocation to which nobody has written so far."""
+        reads, tables.reads = tables.reads or [], None
+        for access, address, shape, strides, lanes in reads:
+            cells, lanes = _cells(tables, access, address, shape, strides, lanes, 1)
+            self._history.access(access, cells, lanes, [])
 
     def _of_warp(self, scene: Scene, warp: Warp, mask: int, kind: str, issuer: Issuer) -> Access:
         clock = scene.warps[warp]
         clock.changes += 1
-        key = clock.base, clock.now, mask, issuer[1], kind
+        key = clock.base, clock.now, mask, issuer[1], kind, Access.now
         access = scene.global_accesses.get(key)
         if access is None:
             opcode = issuer[0].grid.entry.instructions[issuer[1]].opcode
@@ -136,3 +208,19 @@ class GlobalAccesses:
             access.fence = MAPPED if proxy == "tensormap" else FENCED_GLOBAL
             scene.global_accesses[key] = access
         return access, [View(None, 0, clock)]
+
+
+def _cells(
+    tables: Tables,
+    access: Access,
+    address: int | np.ndarray,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    lanes: np.ndarray | None,
+    parts: int,
+) -> tuple[Cells, np.ndarray | None]:
+    """The items of an access, and their lanes. parts: of its warp's lanes, that know different things."""
+    if not isinstance(address, np.ndarray):
+        return tables.box(address, shape, strides), None
+    chunks = None if access.is_write or parts > 1 else tables.chunks(address, shape[0])
+    return (tables.lanes(address, shape[0]), lanes) if chunks is None else (chunks, None)

@@ -15,6 +15,7 @@ from emulator.sanitizer.history import Cells, run_of
 
 if TYPE_CHECKING:
     from emulator.hardware.allocations import Allocation
+    from emulator.sanitizer.history import Access
 
 CHUNK = 16  # bytes
 Box = tuple[tuple[int, ...], tuple[int, ...]]
@@ -50,6 +51,10 @@ def _offsets(first: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> np
     return found
 
 
+Read = tuple["Access", "int | np.ndarray", tuple[int, ...], tuple[int, ...], "np.ndarray | None"]
+"""Access, address or addresses of lanes, box, lanes."""
+
+
 class Tables:
     """Of one allocation."""
 
@@ -61,6 +66,9 @@ class Tables:
         self._whole = _Items.of(self._chunks)
         self._split = np.zeros(self._chunks, bool)  # chunks that have items for their bytes
         self._bytes: _Items | None = None  # once a chunk is split
+        self._columns = _Items(*(table[:, None] for table in self._whole))
+        self._words: dict[int, _Items] = {}
+        self.reads: list[Read] | None = []  # all accesses so far, if nobody has written: still to be recorded
 
     def box(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Cells:
         """The items of a box of bytes. strides: bytes."""
@@ -70,30 +78,60 @@ class Tables:
             at, box = first // CHUNK, chunks
             if self._bytes is None or not _boxed(self._split, at, box).any():
                 return self._boxes(self._whole, at, box, CHUNK)
-        self._divide(np.unique(_offsets(first, shape, strides) // CHUNK))
+        self._divide((_offsets(first, shape, strides) // CHUNK).ravel())
         assert self._bytes is not None  # a chunk is split
         return self._boxes(self._bytes, first, (shape, strides), 1)
+
+    def chunks(self, addresses: np.ndarray, width: int) -> Cells | None:
+        """The items of words that adjacent lanes access, if these are whole chunks: which lane has which is lost."""
+        each = CHUNK // width
+        if each < 2 or len(addresses) % each:
+            return None
+        words = (addresses - np.uint64(self._origin)).view(np.int64).reshape(-1, each)
+        first = words[:, :1]
+        if (first % CHUNK).any() or not (words == first + np.arange(each) * width).all():
+            return None
+        where = first // CHUNK
+        if self._bytes is not None and self._split[where].any():
+            return None
+        return Cells(*self._whole, where, partial(self._first, where, CHUNK))
 
     def lanes(self, addresses: np.ndarray, width: int) -> Cells:
         """The items of words of `width` bytes, a row for each. addresses: uint64[n], aligned."""
         offsets = (addresses - np.uint64(self._origin)).view(np.int64)
-        if width % CHUNK == 0:
-            chunks = (offsets // CHUNK)[:, None] + np.arange(width // CHUNK)
-            if self._bytes is None or not self._split[chunks].any():
-                return Cells(*self._whole, chunks, partial(self._first, chunks, CHUNK))
-        else:
-            chunks = offsets // CHUNK
-        self._divide(np.unique(chunks))
+        chunks = offsets >> 4
+        if width > CHUNK:
+            chunks = chunks[:, None] + np.arange(width // CHUNK)
+        if width >= CHUNK and (self._bytes is None or not self._split[chunks].any()):
+            tables = self._columns if width == CHUNK else self._whole
+            return Cells(*tables, chunks, partial(self._first, chunks, CHUNK))
+        self._divide(chunks.ravel())
+        if width > CHUNK:
+            assert self._bytes is not None  # a chunk is split
+            where = offsets[:, None] + np.arange(width)
+            return Cells(*self._bytes, where, partial(self._first, where, 1))
+        words = offsets >> (width.bit_length() - 1)
+        return Cells(*self._by_width(width), words, partial(self._first, words, width))
+
+    def _by_width(self, width: int) -> _Items:
+        """The bytes' tables with a row for each aligned word."""
         assert self._bytes is not None  # a chunk is split
-        where = offsets[:, None] + np.arange(width)
-        return Cells(*self._bytes, where, partial(self._first, where, 1))
+        found = self._words.get(width)
+        if found is None:
+            found = self._words[width] = _Items(*(table.reshape(-1, width) for table in self._bytes))
+        return found
 
     def _boxes(self, items: _Items, first: int, box: Box, grain: int) -> Cells:
         writes, reads, writers, readers = [_boxed(table, first, box) for table in items]
         return Cells(writes, reads, writers, readers, ..., partial(self._first_of, first, box[1], grain))
 
     def _first(self, where: np.ndarray, grain: int, bad: np.ndarray) -> tuple[int, int]:
-        return self._run(np.broadcast_to(where, bad.shape)[bad], grain)
+        row, *column = np.nonzero(bad)
+        if where.ndim > 1:
+            return self._run(np.broadcast_to(where, bad.shape)[bad], grain)
+        if grain == CHUNK:
+            return self._run(where[row], grain)
+        return self._run(where[row] * grain + column[0], 1)
 
     def _first_of(self, first: int, strides: tuple[int, ...], grain: int, bad: np.ndarray) -> tuple[int, int]:
         items = np.asarray(sum(index * stride for index, stride in zip(np.nonzero(bad), strides)))
@@ -107,11 +145,14 @@ class Tables:
         """The chunks have items for their bytes from now on."""
         if self._bytes is None:
             self._bytes = _Items.of(self._chunks * CHUNK)
-        new = chunks[~self._split[chunks]]
-        if len(new):
+        is_split = self._split[chunks]
+        if is_split.all():
+            return
+        new = chunks[~is_split]
+        if self._whole.writes[new].any() or self._whole.reads[new].any():
             for by_byte, whole in zip(self._bytes, self._whole):
                 by_byte.reshape(-1, CHUNK)[new] = whole[new, None]
-            self._split[new] = True
+        self._split[new] = True
 
 
 def _boxed(table: np.ndarray, first: int, box: Box) -> np.ndarray:

@@ -18,6 +18,7 @@ ALL = 255  # in place of a lane: each of the access's
 CTA, CLUSTER, GRID = range(3)
 """How far the scope of a strong access reaches."""
 Lanes = np.ndarray | None
+_FEW = 64  # numbers that are told apart faster in Python
 
 
 class Access:
@@ -25,7 +26,7 @@ class Access:
 
     __slots__ = (
         *("agent", "cause", "count", "fence", "is_async", "is_strong", "is_write", "issuer", "lanes", "listed"),
-        *("home", "number", "reach", "step"),
+        *("home", "number", "polled", "reach", "several", "step"),
     )
 
     now: Step | None = None
@@ -51,6 +52,16 @@ class Access:
         self.fence = FENCED  # of a clock, the row that has threads' writes which its proxy sees
         self.home: Home | None = None  # the cluster, where accesses of several meet
         self.reach = GRID  # of its scope, if it is strong
+        self.polled: tuple[int, int] | None = None  # by a load: its address, and how many writes there had been
+        # of instructions in a row: their indices, uint64[instructions, lanes] addresses, bytes of each
+        self.several: tuple[list[int], np.ndarray, int] | None = None
+
+    def name(self, address: int) -> None:
+        """The issuer is the last of several instructions that has accessed a byte."""
+        if self.several is not None:
+            indices, addresses, width = self.several
+            at = np.flatnonzero(((addresses <= address) & (address < addresses + np.uint64(width))).any(axis=1))
+            self.issuer = self.issuer[0], indices[int(at[-1])] if len(at) else self.issuer[1]
 
     def is_of(self, other: Access) -> bool:
         """Whether the same lanes of a warp, or the same other agent, make both."""
@@ -102,22 +113,29 @@ class History:
         self._numbers: dict[tuple[Access, ...], int] = {(): 0}
 
     def access(
-        self, access: Access, cells: Cells, lanes: Lanes, views: list[View], records: bool = True
+        self,
+        access: Access,
+        cells: Cells,
+        lanes: Lanes,
+        views: list[View],
+        records: bool = True,
     ) -> list[Conflict]:
         """Records an access. Returns the earlier ones that conflict with it and are not ordered before it.
 
-        lanes: uint8[n] for places by lane. views: who accesses. records: False checks only.
+        lanes: uint8[n] for places by lane. views: who accesses; none: of a read that need not be
+        checked. records: False checks only.
         """
         if not access.number:
             access.number = len(self._accesses)
             self._accesses.append(access)
         where = cells.where
-        writes = cells.writes[where]
+        writes, reads = cells.writes[where], cells.reads[where]
+        has_reads = bool(reads.any())
         found: list[Conflict] = []
         for view in views:
             found += self._check_writes(access, writes, cells, lanes, view)
-            if access.is_write or self._has_strong_writes:
-                found += self._check_reads(access, cells, lanes, view)
+            if has_reads and (access.is_write or self._has_strong_writes):
+                found += self._check_reads(access, reads, cells, lanes, view)
         lane = access.listed[0] if len(access.listed) == 1 else ALL
         by_place = lane if lanes is None else lanes[:, None]
         if not records:
@@ -126,16 +144,19 @@ class History:
             cells.writes[where] = access.number
             if access.lanes:
                 cells.writers[where] = by_place
-            cells.reads[where] = 0
+            if has_reads:
+                cells.reads[where] = 0
         else:  # strong writes race with others than the write before them: they stay beside that
             self._has_strong_writes |= access.is_write
-            self._read(access, cells, by_place, views)
+            self._read(access, reads, cells, by_place, views)
         return found
 
     def _check_writes(
         self, access: Access, writes: np.ndarray, cells: Cells, lanes: Lanes, view: View
     ) -> Iterator[Conflict]:
         ids = writes if view.rows is None else writes[view.rows]
+        if not ids.any():
+            return
         for number in distinct_in(ids):
             before = self._accesses[number] if number else None
             if before is None or _are_strong(before, access):
@@ -147,8 +168,9 @@ class History:
                 before, access, writes == number, cells, cells.writers[cells.where], lanes, view, needs_fence
             )
 
-    def _check_reads(self, access: Access, cells: Cells, lanes: Lanes, view: View) -> Iterator[Conflict]:
-        reads = cells.reads[cells.where]
+    def _check_reads(
+        self, access: Access, reads: np.ndarray, cells: Cells, lanes: Lanes, view: View
+    ) -> Iterator[Conflict]:
         ids = reads if view.rows is None else reads[view.rows]
         for number in distinct_in(ids):
             members = self._sets[number]
@@ -165,9 +187,10 @@ class History:
                     readers = np.full_like(readers, ALL)
                 yield from _conflicts(before, access, reads == number, cells, readers, lanes, view, needs_fence)
 
-    def _read(self, access: Access, cells: Cells, by_place: int | np.ndarray, views: list[View]) -> None:
+    def _read(
+        self, access: Access, reads: np.ndarray, cells: Cells, by_place: int | np.ndarray, views: list[View]
+    ) -> None:
         table, where = cells.reads, cells.where
-        reads = table[where]
         distinct = distinct_in(reads)
         if len(distinct) == 1:
             number = self._with(int(distinct[0]), access, views)
@@ -193,7 +216,7 @@ class History:
                 (before.is_write and not access.is_write)
                 or not (
                     (before.is_of(access) and not before.lanes & ~access.lanes)
-                    or all(_is_ordered(before, access, view, False) for view in views)
+                    or (views and all(_is_ordered(before, access, view, False) for view in views))
                 )
             )
         )
@@ -208,9 +231,9 @@ class History:
 
 
 def distinct_in(numbers: np.ndarray) -> list[int]:
-    flat = numbers.reshape(-1)
-    if not len(flat):
-        return []
+    if numbers.size <= _FEW:
+        return list(set(numbers.ravel().tolist()))
+    flat = numbers.ravel()
     first = flat[0]
     if (flat == first).all():
         return [int(first)]

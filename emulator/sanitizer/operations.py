@@ -69,7 +69,7 @@ class Operations:
             copies = self._agents.known(("lane copies", warp))
             if copies is not None:
                 self._agents.fit(found.clock)
-                found.clock.set([copies.agent + lane for lane in lanes_of(mask)], copies.count - 1)
+                found.clock.set_lanes(copies.agent, mask, copies.count - 1)
         if channel is not None:
             found.channel = channel
             self._agents.fit(found.clock)
@@ -80,6 +80,7 @@ class Operations:
     def _of_thread(self, warp: Warp, mask: int) -> Clock:
         """What an operation of the tensor core knows: one clock for all that are issued in a row."""
         clock = self._warps[warp]
+        clock.settle()
         last = self._in_a_row.get(warp)
         if last is not None and last[:2] == (mask, clock.changes):
             return last[2]
@@ -103,7 +104,7 @@ class Operations:
         for lane in lanes_of(mask):
             reads = self._agents.known(("map reads", warp, lane))
             if reads is not None:
-                clock.set(list(range(reads.agent, reads.agent + SLOTS)), reads.count)
+                clock.set(slice(reads.agent, reads.agent + SLOTS), reads.count)
         self._warps[warp].acquire(mask, clock)
 
     def _bulk_stores(self, warp: Warp, mask: int) -> list[Channel]:

@@ -132,11 +132,14 @@ class Races(Sanitizer):
     def begins(self, step: object) -> None:
         """As `Sanitizer.begins`."""
         assert isinstance(step, Step)
+        if self._accesses is not None:
+            self._accesses.settle()
         Access.now = self._reporter.step = step
 
     def join(self, cluster: Cluster) -> None:
         """As `Sanitizer.join`."""
-        cluster.causes = _Causes(cluster, self._reporter, self._words)
+        assert self._accesses is not None  # clusters run inside of `following`
+        cluster.causes = _Causes(cluster, self._reporter, self._accesses)
 
     def found(self) -> list[Race]:
         """Those of the run."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from emulator.sanitizer import orders
-from emulator.sanitizer.clocks import LANES, Agents, Home, WarpClock
+from emulator.sanitizer.clocks import LANES, Agents, Home
 from emulator.sanitizer.report import ORDER
+from emulator.sanitizer.warp_clocks import WarpClock
 
 if TYPE_CHECKING:
     from emulator.hardware.cluster import Cluster

@@ -45,8 +45,8 @@ class Words:
         word.version += 1
         told = _clock()
         bare = clock.copy()
-        bare.others = None
-        told.others = {**(clock.others or {}), scene.home: bare}
+        bare.others = bare.rumours = None
+        told.others, told.rumours = {**(clock.others or {}), scene.home: bare}, clock.rumours
         told.grids = clock.grids
         if wide:
             word.wide.join(told)
@@ -71,13 +71,13 @@ class Words:
 
     def learned(self, home: Home, clock: Clock) -> None:
         """A launch's lanes know this of others: so will those that wait for its end."""
-        if clock.others is None and not clock.grids:
+        if clock.others is None and not clock.grids and clock.rumours is None:
             return
         end = self._ends.get(home.grid)
         if end is None:
             end = self._ends[home.grid] = _clock()
         others = _clock()
-        others.others, others.grids = clock.others, clock.grids
+        others.others, others.rumours, others.grids = clock.others, clock.rumours, clock.grids
         end.join(others)
 
     def end(self, grid: int) -> Clock:

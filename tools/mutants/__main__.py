@@ -39,7 +39,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--programs", metavar="P[,P...]", help="default: all")
     parser.add_argument("--kinds", metavar="K[,K...]", help="default: all")
     parser.add_argument("--schedule", default="late,random:1,random:2", metavar="S[,S...]", help="default: %(default)s")
-    parser.add_argument("--sanitized", default="late,random:1,last:1,eager", metavar="S[,S...]", help="default: %(default)s")
+    parser.add_argument(
+        "--sanitized", default="late,random:1,last:1,eager", metavar="S[,S...]", help="default: %(default)s"
+    )
     parser.add_argument("--sample", type=int, metavar="N", help="so many of them, drawn at random")
     parser.add_argument("--seed", type=int, default=0, help="of the sample, default: %(default)s")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="mutants at a time, default: %(default)s")

@@ -1,0 +1,200 @@
+"""What the lanes of a warp know, and how releases, acquires and fences change it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from emulator.sanitizer.clocks import (
+    ANYWAY,
+    FENCED_GLOBAL,
+    FULL,
+    HEARD,
+    KNOWN,
+    MAPS,
+    OF_CLUSTER,
+    OF_CTA,
+    RELEASED,
+    SCOPES,
+    UNSCOPED,
+    Agents,
+    Clock,
+    lanes_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from emulator.sanitizer.access_log import AccessLog
+
+
+def _maps(clock: Clock) -> np.ndarray:
+    """The clock's maps, made if there are none."""
+    if clock.maps is None:
+        clock.maps = np.zeros((2, clock.table.shape[1]), np.int32)
+    return clock.maps
+
+
+def _fenced(clock: Clock) -> Clock:
+    """Another cluster's clock, whose writes are visible to the async proxy."""
+    found = clock.copy()
+    np.maximum(found.table[FENCED_GLOBAL], found.table[KNOWN], out=found.table[FENCED_GLOBAL])
+    return found
+
+
+def _acquired(clock: Clock) -> Clock:
+    """Another cluster's clock, whose released tensor maps have been acquired."""
+    if clock.maps is None:
+        return clock
+    found = clock.copy()
+    maps = _maps(found)
+    np.maximum(maps[MAPS], maps[RELEASED], out=maps[MAPS])
+    return found
+
+
+class _Part:
+    """Lanes of a warp that know the same."""
+
+    __slots__ = ("clock", "mask")
+
+    def __init__(self, mask: int, clock: Clock):
+        self.mask, self.clock = mask, clock
+
+
+class WarpClock:
+    """What the lanes of a warp know."""
+
+    def __init__(self, agents: Agents, base: int) -> None:
+        """base: component of the first lane."""
+        self._agents = agents
+        self.base = base
+        self.now = 1  # the count of all of its lanes
+        self.log: AccessLog | None = None  # accesses under this clock that are still to be checked
+        self.changes = 0  # grows with what they learn, release and access
+        self._parts = [_Part(FULL, agents.clock())]
+        # By scope: lanes that have executed a fence of threads of at least that last, what they knew then
+        self._behind = [(0, agents.clock())] * SCOPES
+        # By relaxed waits that no fence has followed: (lanes, what, its first row, scope that a fence needs)
+        self._heard: list[tuple[int, Clock, int, int]] = []
+        self.commits: list[tuple[int, int]] = []  # cp.async.commit_group: (lanes, instructions so far), oldest first
+
+    def parts(self, mask: int) -> Iterator[tuple[int, Clock]]:
+        """(lanes, what they know), for lanes of the mask. Each lane also knows what it has done itself."""
+        for part in self._parts:
+            common = part.mask & mask
+            if common:
+                yield common, self._agents.fit(part.clock)
+
+    def settle(self) -> None:
+        """Accesses so far are checked against what lanes know now."""
+        if self.log is not None:
+            self.log.settle()
+
+    def release(self, mask: int) -> Clock:
+        """What the lanes of the mask know together and have done: a copy. Later accesses have a new count."""
+        self.settle()
+        result: Clock | None = None
+        for _, clock in self.parts(mask):
+            if result is None:
+                result = clock.copy()
+            else:
+                result.join(clock)
+        assert result is not None  # the parts have all lanes, and some lane releases
+        result.set_lanes(self.base, mask, self.now)
+        self.now += 1
+        self.changes += 1
+        return result
+
+    def acquire(self, mask: int, clock: Clock, row: int = KNOWN) -> None:
+        """The lanes of the mask know as much as the clock, too. row: as of `Clock.join`."""
+        self.settle()
+        self.changes += 1
+        for part in list(self._parts):
+            common = part.mask & mask
+            if not common:
+                continue
+            if common != part.mask:
+                part.mask &= ~common
+                part = _Part(common, part.clock.copy())
+                self._parts.append(part)
+            part.clock.join(clock, row)
+        if len(self._parts) > 1:
+            self._unite()
+
+    def _unite(self) -> None:
+        kept: list[_Part] = []
+        for part in self._parts:
+            same = next((other for other in kept if other.clock.equals(part.clock)), None)
+            if same is None:
+                kept.append(part)
+            else:
+                same.mask |= part.mask
+        self._parts = kept
+
+    def fence_proxy(self, mask: int, rows: tuple[int, ...]) -> None:
+        """fence.proxy.async: what lanes know and have done is visible to the async proxy.
+
+        rows: FENCED, FENCED_GLOBAL or both.
+        """
+        for common, clock in list(self.parts(mask)):
+            fenced = clock.copy()
+            for row in rows:
+                np.maximum(fenced.table[row], fenced.table[KNOWN], out=fenced.table[row])
+                fenced.table[row, [self.base + lane for lane in lanes_of(common)]] = self.now
+            if fenced.others is not None and FENCED_GLOBAL in rows:
+                fenced.others = {home: _fenced(other) for home, other in fenced.others.items()}
+            self.acquire(common, fenced)
+        self.now += 1
+
+    def fence_maps(self, mask: int, acquires: bool) -> None:
+        """fence.proxy.tensormap::generic: a release, or an acquire."""
+        for common, clock in list(self.parts(mask)):
+            found = clock.copy()
+            maps = _maps(found)
+            if acquires:
+                np.maximum(maps[MAPS], maps[RELEASED], out=maps[MAPS])
+                if found.others is not None:
+                    found.others = {home: _acquired(other) for home, other in found.others.items()}
+            else:
+                np.maximum(maps[RELEASED], found.table[KNOWN], out=maps[RELEASED])
+                maps[RELEASED, [self.base + lane for lane in lanes_of(common)]] = self.now
+            self.acquire(common, found)
+        self.now += not acquires
+
+    def fence(self, mask: int, scope: int) -> None:
+        """A fence of threads: relaxed waits before it acquire, relaxed arrivals behind it release what is before."""
+        left = []
+        for lanes, clock, row, needed in self._heard:
+            if lanes & mask:
+                self.acquire(lanes & mask, clock, row if scope >= needed else max(row, UNSCOPED))
+            kept = lanes if scope < needed else lanes & ~mask
+            if kept:
+                left.append((kept, clock, row, needed))
+        self._heard = left
+        released = self.release(mask)
+        self._behind = [(mask, released)] * (scope + 1) + self._behind[scope + 1 :]
+
+    def hear(self, mask: int, clock: Clock, row: int, needed: int = OF_CTA) -> None:
+        """A relaxed wait: the lanes will know as much as the clock behind a fence. needed: its scope."""
+        self.acquire(mask, clock, ANYWAY)
+        self._heard = [*self._heard[1 - HEARD :], (mask, clock.copy(), row, needed)]
+
+    def release_relaxed(self, mask: int, scope: int = OF_CTA) -> Clock:
+        """As `release`, of a relaxed arrival: what lanes knew and had done at their last fence of this scope, and, if
+        scopes did not matter, at their last one of any.
+        """
+        result = self.release(mask)
+        result.weaken()
+        for row, of in ((KNOWN, scope), (UNSCOPED, OF_CTA)):
+            lanes, behind = self._behind[of]
+            if not mask & ~lanes:
+                before = self._agents.fit(behind.copy())
+                before.table[ANYWAY] = 0
+                result.join(before, row)
+        return result
+
+    def has_narrow_fence(self, mask: int) -> bool:
+        """Whether the last fence of lanes has a scope without other CTAs."""
+        lanes, behind = self._behind[OF_CTA]
+        return not mask & ~lanes and self._behind[OF_CLUSTER][1] is not behind
