@@ -32,9 +32,10 @@ def recorded(name):
 
 @pytest.mark.parametrize(("name", "kind", "number"), SAMPLE)
 def test_a_mutant_is_noticed_or_listed(name, kind, number):
+    """One schedule shows each of these."""
     of = recorded(name)
     mutant = kinds.mutants(of.ptx, [kind])[number]
-    outcome = trial.examine(of, mutant.apply(of.ptx))
+    outcome = trial.examine(of, mutant.apply(of.ptx), ["late"], ["late"])
     found = results.of(name, mutant, outcome, 0)
     assert not list(survivors.complaints([found], survivors.load(), complete=False))
 

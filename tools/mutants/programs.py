@@ -101,7 +101,7 @@ def _light_calls(products: int) -> Iterator[list[Call]]:
     import reference
 
     if products == 2:
-        made = [reference.generate_dual_gemm_input(m=136, n=264, k=768, l=1, seed=seed) for seed in (1, 2)]
+        made = [reference.generate_dual_gemm_input(m=136, n=264, k=1088, l=1, seed=seed) for seed in (1, 2)]
     else:
         sizes = {"m": (136, 40), "n": (264, 128), "k": (1024, 1088)}
         made = [reference.generate_input(**sizes, g=2, seed=seed) for seed in (1, 2)]
