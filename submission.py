@@ -1391,7 +1391,7 @@ def check(call: Call) -> tuple[int, ...]:
     if not usual:
         for tensor, *expected in zip(tensors, *layouts[:-1]):
             check_tensor(tensor, device, *expected)
-        if TensorGuards:
+        with contextlib.suppress(TypeError, RuntimeError):  # another torch may have another guard, or none: None here
             layouts.guards[device] = TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
     return addresses
 

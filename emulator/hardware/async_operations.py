@@ -60,7 +60,7 @@ class Schedule:
 class AsyncOperation:
     """The work that an asynchronous instruction leaves behind."""
 
-    __slots__ = ("_group", "_issuer", "action", "cause", "done", "grid", "known", "number", "prepare", "waits")
+    __slots__ = ("_group", "_issuer", "action", "cause", "done", "grid", "known", "lanes", "number", "prepare", "waits")
 
     def __init__(
         self,
@@ -82,6 +82,7 @@ class AsyncOperation:
         self.waits = waits  # whether it can't happen yet
         self.done = False
         self.number = 0  # in the order in which they were issued
+        self.lanes = 0  # mask of those for which it happens, if not for all that have issued it
 
     @property
     def cta(self) -> Cta:

@@ -65,7 +65,7 @@ def load_tile(
         load = _tile_load(g, reader, place, places, rows, issuer)
         async_op = AsyncOperation(g, issuer, load, reader.prepare, lands_later(places))
         if is_lenient() and not g.grid.is_parameter(address):
-            reader.prepare()
+            g.cta.machine.queues.prepare([async_op])
         if not g.grid.is_parameter(address):
             g.warp.map_reads.append((mask, async_op))
         elif targets is None and not rows:

@@ -62,6 +62,7 @@ class LaneCopies:
         self.left &= ~mask
         if not mask:
             return
+        self.async_op.lanes = mask
         nbytes, count = _WORDS[self.size]
         values = np.zeros((count, 32), f"u{nbytes}")
         whole = lanes(mask) & (self.counts == self.size)

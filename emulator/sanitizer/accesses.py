@@ -44,7 +44,7 @@ class Accesses:
             place = (place & 0xFFFFFF).astype(np.int64)
         if running is not None and running.cause is not None:
             access, views = self._of_operation(running.cause, cta, kind, proxy, place)
-            mask = running.cause.mask if access.lanes else 0
+            mask = (running.lanes or running.cause.mask) if access.lanes else 0
         else:
             warp = issuer[0].warp
             mask = running_lanes(warp)

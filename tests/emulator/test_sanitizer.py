@@ -170,6 +170,16 @@ CASES = {
     ),
 }
 
+# Half of a warp's lanes wait for their copies before the others do.
+COPIES_PARTED = """
+    mul.wide.u32 %rd1, %tid, 4; add.s64 %rd1, %a0, %rd1; cp.async.ca.shared.global [%r2], [%rd1], 4;
+    cp.async.commit_group; and.b32 %r7, %tid, 16; setp.eq.u32 %p4, %r7, 0; xor.b32 %r8, %r2, {other}; @%p4 bra FIRST;
+    cp.async.wait_group 0; ld.shared.b32 %r5, [%r8]; bra DONE;
+FIRST: cp.async.wait_group 0; ld.shared.b32 %r5, [%r8];
+DONE:
+"""
+CASES["cp.async of lanes that have not waited"] = ("copy|lanes", COPIES_PARTED, {"other": 64}, {"other": 0})
+
 # Both CTAs store to CTA 1, one after the other: it hears from CTA 0 on its mbarrier.
 PASSED_ON = (
     INIT.format(count=1)
@@ -459,7 +469,7 @@ def options_of(body):
 def test_a_race_is_reported(name, schedule):
     """Under every schedule, by its rule, with both accesses."""
     rule, body, racy, _ = CASES[name]
-    with pytest.raises(EmulatorError, match=f"sanitizer, rule {rule}: nothing orders") as error:
+    with pytest.raises(EmulatorError, match=f"sanitizer, rule ({rule}): nothing orders") as error:
         run(body.format(**racy), schedule, **options_of(body))
     assert error.value.reason.count("at PTX line") == 2 and "(PTX ISA, " in error.value.reason
 

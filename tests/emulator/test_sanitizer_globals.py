@@ -395,6 +395,15 @@ def test_tensor_maps(name, schedule):
     run_maps(body.format(**legal), schedule)
 
 
+def test_a_tensor_map_that_a_lenient_run_reads_at_issue(monkeypatch):
+    """It may be read later all the same."""
+    monkeypatch.setenv("EMULATOR_LENIENT", "1")
+    rule, body, racy, legal = MAPS["edited while a copy may read it"]
+    with pytest.raises(EmulatorError, match=f"sanitizer, rule {rule}: nothing orders"):
+        run_maps(body.format(**racy), "late")
+    run_maps(body.format(**legal), "late")
+
+
 TRIGGER, WAIT_AHEAD = "griddepcontrol.launch_dependents;", "griddepcontrol.wait;"
 STORE, LOAD, NOTHING = "st.global.b32 [%rd2], %tid;", "ld.global.b32 %r5, [%rd2];", "mov.u32 %r5, 0;"
 
