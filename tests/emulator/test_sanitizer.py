@@ -303,7 +303,26 @@ NEVER_WAITS = (
     + FREE.format(group=1)
 )
 
+# Warp 0 stores a column and arrives, warp 4 waits and loads it.
+PASSED_ON = (
+    INIT.format(count=1)
+    + ALLOC.format(group=1, meet="")
+    + """
+    @%p2 bra STORES; setp.lt.u32 %p5, %tid, 128; @%p5 bra END; ENDED {after} LOADED bra END;
+STORES: tcgen05.st.sync.aligned.32x32b.x1.b32 [%r12], %tid; tcgen05.wait::st.sync.aligned; {before} bar.warp.sync -1;
+    @%p1 mbarrier.arrive{how}.shared.b64 _, [%r11];
+END: bar.sync 0;
+""".replace("LOADED", LOAD_COLUMN + WAIT_LOAD).replace("ENDED", ENDED)
+    + FREE.format(group=1)
+)
+
 CASES |= {
+    "a column is passed on by a relaxed arrival, without any tcgen05.fence": (
+        "order",
+        PASSED_ON,
+        {"how": ".relaxed.cta", "before": "", "after": ""},
+        {"how": "", "before": "", "after": ""},
+    ),
     "columns are freed beside a load that nobody waits for": (
         "tensor-memory",
         NEVER_WAITS,
@@ -488,6 +507,12 @@ def test_a_use_is_the_wait_of_a_kernel_without_any(schedule):
     run(NEVER_WAITS.format(use="add.u32 %r6, %r5, 1;"), schedule)
     with pytest.raises(EmulatorError, match="columns"):
         run(NEVER_WAITS.format(use=""), schedule)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_fences_of_tensor_memory_order_relaxed_barriers(schedule):
+    fences = {"before": "tcgen05.fence::before_thread_sync;", "after": "tcgen05.fence::after_thread_sync;"}
+    run(PASSED_ON.format(how=".relaxed.cta", **fences), schedule, threads=160)
 
 
 RELAXED_FROM_CLUSTER = FROM_CLUSTER.replace("acquire", "relaxed")

@@ -90,6 +90,7 @@ def silence_table(results: Path, _: str) -> str:
     saved = tables.load(results / "silence.json")
     if saved is None:
         return missing("python -m tools.mutants --foreign FOLDER --silence 50 --save docs/results/silence.json")
-    row = [str(len(saved["programs"])), str(saved["schedules"]), str(saved["runs"]), str(len(saved["reports"]))]
+    runs = saved["runs"]
+    row = [str(len(saved["programs"])), str(len(runs)), str(sum(runs.values())), str(len(saved["reports"]))]
     caption = f"{command_text('tools.mutants', saved['command'])}; DSL {saved['nvidia-cutlass-dsl']}"
     return f"{markdown(['kernels', 'schedules', 'runs', 'reports'], [row])}\n\n{caption}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -24,18 +25,18 @@ def main(options: argparse.Namespace, found: Sequence[programs.Program], argumen
         for name, recorded in tapes.items():
             of.append((name, schedule))
             tasks.append(partial(trial.once, recorded, recorded.ptx, schedule, True))
-    runs = 0
+    runs: Counter[str] = Counter()  # by schedule
     reports: list[dict[str, Any]] = []
     for ended in pool.shown(pool.run(tasks, options.jobs, options.limit, options.seconds), len(tasks), console):
-        runs += 1
         name, schedule = of[ended.number]
+        runs[schedule] += 1
         outcome = ended.result
         if outcome is not None or ended.failure:
             verdict, reason = (outcome.verdict, outcome.reason) if outcome else (trial.LATE, ended.failure)
             reports.append({"program": name, "schedule": schedule, "verdict": verdict, "reason": reason})
             console.print(f"{name} under {schedule}: {verdict} {reason}", markup=False, soft_wrap=True)
-    console.print(f"{len(reports)} reports in {runs} runs of {len(found)} kernels", markup=False)
+    console.print(f"{len(reports)} reports in {runs.total()} runs of {len(found)} kernels", markup=False)
     if options.save:
-        record = {"programs": [program.name for program in found], "schedules": len(schedules), "runs": runs}
+        record = {"programs": [program.name for program in found], "runs": runs}
         records.save(options.save, {**records.versions(list(arguments)), **record, "reports": reports})
     return 1 if reports else 0
