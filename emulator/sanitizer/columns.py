@@ -37,8 +37,8 @@ def _cells(mask: int) -> np.ndarray:
 
 
 def _row(issuer: Issuer) -> int:
-    """Of a clock, the row that an order of columns needs. tcgen05.fence orders them where a barrier is relaxed (PTX ISA,
-    tcgen05 Memory Consistency Model); in a kernel that has none nothing but the barrier's order is left.
+    """Of a clock, the row that an order of columns needs. tcgen05.fence orders them where a barrier is relaxed
+    (PTX ISA, tcgen05 Memory Consistency Model); in a kernel that has none nothing but the barrier's order is left.
     """
     return ANYWAY if issuer[0].grid.program.traits.tensor_fences else UNSCOPED
 
@@ -129,7 +129,7 @@ class Columns:
     ) -> None:
         shadow = self._shadows.get(cta)
         if shadow is None:
-            shadow = self._shadows[cta] = Shadow(_CELLS)
+            shadow = self._shadows[cta] = Shadow(_CELLS, by_byte=True)
         found = shadow.access(access, _cells(columns), 1, None, views, records)
         for conflict in found if reports else ():
             before = conflict.before
