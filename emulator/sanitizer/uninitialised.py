@@ -52,8 +52,8 @@ class Uninitialised:
         self, cta: Cta, kind: str, place: int | np.ndarray, width: int, issuer: Issuer, running: AsyncOperation | None
     ) -> None:
         """An access to a CTA's shared memory."""
-        if running is not None and self._entry.instructions[issuer[1]].opcode.startswith("tcgen05."):  # `multiplied` and `copied` follow its operands
-            return
+        if running is not None and self._entry.instructions[issuer[1]].opcode.startswith("tcgen05."):
+            return  # `multiplied` and `copied` follow its operands
         if isinstance(place, np.ndarray):
             place = (place & 0xFFFFFF).astype(np.int64)
         shadow = self._shared[cta]
