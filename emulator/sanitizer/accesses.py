@@ -83,6 +83,10 @@ class Accesses:
         self, cause: Cause, cta: Cta, kind: str, proxy: str, place: int | np.ndarray
     ) -> tuple[Access, list[View]]:
         issuer, channel, count, mask = cause.issuer, cause.channel, cause.count, 0
+        if channel is not None:
+            known = self._known.get((channel.agent, count, issuer[1], kind))
+            if known is not None and known.issuer[0].warp is issuer[0].warp:
+                return known, [View(None, 0, self._agents.fit(cause.clock))]
         opcode = issuer[0].grid.entry.instructions[issuer[1]].opcode
         if channel is None:
             first = int(place[0]) if isinstance(place, np.ndarray) else place

@@ -129,7 +129,7 @@ class Columns:
     ) -> None:
         shadow = self._shadows.get(cta)
         if shadow is None:
-            shadow = self._shadows[cta] = Shadow(_CELLS)
+            shadow = self._shadows[cta] = Shadow(_CELLS, by_byte=True)
         found = shadow.access(access, _cells(columns), 1, None, views, records)
         for conflict in found if reports else ():
             before = conflict.before

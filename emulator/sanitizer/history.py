@@ -99,6 +99,7 @@ class Cells(NamedTuple):
     readers: np.ndarray  # lane of the last read, or ALL
     where: Any  # an index of each of them
     place: Callable[[np.ndarray], tuple[int, int]]  # of bool items, where the first are that are set: `run_of`
+    pairs: np.ndarray | None = None  # int64: a view of writes (the low half) and reads, if they lie side by side
 
 
 class History:
@@ -129,6 +130,8 @@ class History:
             access.number = len(self._accesses)
             self._accesses.append(access)
         where = cells.where
+        if records and cells.pairs is not None and self._follows_one(access, cells, lanes, views):
+            return []
         writes, reads = cells.writes[where], cells.reads[where]
         has_reads = bool(reads.any())
         found: list[Conflict] = []
@@ -150,6 +153,38 @@ class History:
             self._has_strong_writes |= access.is_write
             self._read(access, reads, cells, by_place, views)
         return found
+
+    def _follows_one(self, access: Access, cells: Cells, lanes: Lanes, views: list[View]) -> bool:
+        """Records an access to items that all have the same past, if it is ordered behind that; else does nothing."""
+        assert cells.pairs is not None
+        found = cells.pairs[cells.where]
+        if not found.size:
+            return False
+        past = found.item(0)
+        if found.size > 1 and not np.logical_and.reduce(found == past, axis=None):
+            return False
+        write, reads = self._accesses[past & 0xFFFFFFFF], past >> 32
+        for view in views:
+            if view.rows is not None or (write is not None and not _follows(write, access, view)):
+                return False
+            if reads and (access.is_write or self._has_strong_writes):
+                for before in self._sets[reads]:
+                    if (before.is_write or access.is_write) and not _follows(before, access, view):
+                        return False
+        lane = access.listed[0] if len(access.listed) == 1 else ALL
+        by_place = lane if lanes is None else lanes[:, None]
+        if access.is_write and not access.is_strong:
+            cells.pairs[cells.where] = access.number
+            if access.lanes:
+                cells.writers[cells.where] = by_place
+            return True
+        self._has_strong_writes |= access.is_write
+        number = self._with(reads, access, views)
+        if number != reads:
+            cells.reads[cells.where] = number
+        if access.lanes:
+            cells.readers[cells.where] = by_place
+        return True
 
     def _check_writes(
         self, access: Access, writes: np.ndarray, cells: Cells, lanes: Lanes, view: View
@@ -273,6 +308,13 @@ def _is_ordered(before: Access, access: Access, view: View, needs_fence: bool) -
     if not _is_known(before, _counts(before, access, view, view.row)):
         return False
     return not needs_fence or _is_known(before, _counts(before, access, view, access.fence))
+
+
+def _follows(before: Access, access: Access, view: View) -> bool:
+    """Whether two accesses, one of them a write, are no conflict."""
+    if _are_strong(before, access):
+        return True
+    return _is_ordered(before, access, view, before.is_write and before.is_fenced(access))
 
 
 def _counts(before: Access, access: Access, view: View, row: int) -> np.ndarray:

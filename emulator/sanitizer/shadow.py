@@ -17,22 +17,27 @@ _ROOM = 32  # bytes of the largest access by a lane
 Where: TypeAlias = slice | np.ndarray
 """The items of a table that an access touches."""
 Tables: TypeAlias = tuple[np.ndarray, ...]
-"""writes, reads, writers, readers, as in `Cells`."""
+"""writes, reads, writers, readers, pairs, as in `Cells`."""
 
 
 class Shadow:
     """Accesses by byte: the last write, and the reads since."""
 
-    def __init__(self, size: int) -> None:
-        """size: bytes of the CTA's window."""
+    def __init__(self, size: int, by_byte: bool = False) -> None:
+        """size: bytes of the CTA's window. by_byte: 16 bytes never have one entry."""
         room = -(-size // _ROOM) * _ROOM
-        # writes, reads, writers, readers, as in `Cells`: of each byte, then the same by 16 bytes, and as columns
-        self._tables = tuple(np.zeros(room, kind) for kind in (np.int32, np.int32, np.uint8, np.uint8))
+        pairs = np.zeros((room, 2), "<i4")
+        # As in `Cells`: of each byte, then the same by 16 bytes, and as columns
+        self._tables: Tables = (
+            *(pairs[:, 0], pairs[:, 1], np.zeros(room, np.uint8), np.zeros(room, np.uint8)),
+            pairs.view("<i8")[:, 0],
+        )
         self._chunks = tuple(table[::CHUNK] for table in self._tables)
         self._columns = tuple(table[:, None] for table in self._chunks)
         self._words: dict[int, Tables] = {}  # by width: as rows of bytes
-        self._split = np.zeros(room // CHUNK, bool)  # chunks of which a part has been accessed
-        self._is_split = False  # some have
+        self._by_byte = by_byte
+        self._split = np.full(room // CHUNK, by_byte)  # chunks of which a part has been accessed
+        self._is_split = by_byte  # some have
         self._history = History()
 
     def access(
@@ -50,8 +55,8 @@ class Shadow:
         records: False checks only.
         """
         where, tables, grain = self._where(place, width, lanes is None)
-        writes, reads, writers, readers = tables
-        cells = Cells(writes, reads, writers, readers, where, partial(_run, where, grain))
+        writes, reads, writers, readers, pairs = tables
+        cells = Cells(writes, reads, writers, readers, where, partial(_run, where, grain), pairs)
         return self._history.access(access, cells, lanes, views, records)
 
     def forget(self, place: np.ndarray) -> None:
@@ -67,8 +72,10 @@ class Shadow:
         places that each are a chunk need no column.
         """
         if isinstance(place, np.ndarray):
+            if self._by_byte and width == 1 and is_flat:
+                return place, self._tables, 1
             if width % CHUNK == 0:
-                chunks = place // CHUNK
+                chunks = place >> 4
                 if width == CHUNK and not (self._is_split and self._split[chunks].any()):
                     return chunks, self._chunks if is_flat else self._columns, CHUNK
                 self._divide((chunks[:, None] + np.arange(width // CHUNK)).ravel())
@@ -92,7 +99,7 @@ class Shadow:
         """The chunks have an entry for each byte from now on."""
         whole = chunks[~self._split[chunks]]
         if len(whole):
-            for table in self._tables:
+            for table in self._tables[:-1]:
                 by_chunk = table.reshape(-1, CHUNK)
                 by_chunk[whole, 1:] = by_chunk[whole, :1]
             self._split[whole] = self._is_split = True

@@ -39,7 +39,6 @@ class Uninitialised:
 
     def __init__(self, cluster: Cluster, reporter: Reporter) -> None:
         self._entry = cluster.grid.entry
-        self._is_tensor_core = [i.opcode.startswith("tcgen05.") for i in self._entry.instructions]
         self._shared = {cta: SharedShadow(cta) for cta in cluster.ctas}
         self._files = files = Files(cluster)
         self._effects, self._tensors = Effects(files, reporter), Tensors(files, self._shared)
@@ -53,8 +52,8 @@ class Uninitialised:
         self, cta: Cta, kind: str, place: int | np.ndarray, width: int, issuer: Issuer, running: AsyncOperation | None
     ) -> None:
         """An access to a CTA's shared memory."""
-        if running is not None and self._is_tensor_core[issuer[1]]:  # `multiplied` and `copied` follow its operands
-            return
+        if running is not None and self._entry.instructions[issuer[1]].opcode.startswith("tcgen05."):
+            return  # `multiplied` and `copied` follow its operands
         if isinstance(place, np.ndarray):
             place = (place & 0xFFFFFF).astype(np.int64)
         shadow = self._shared[cta]
