@@ -304,7 +304,7 @@ NEVER_WAITS = (
 )
 
 # Warp 0 stores a column and arrives, warp 4 waits and loads it.
-PASSED_ON = (
+COLUMN_PASSED_ON = (
     INIT.format(count=1)
     + ALLOC.format(group=1, meet="")
     + """
@@ -319,7 +319,7 @@ END: bar.sync 0;
 CASES |= {
     "a column is passed on by a relaxed arrival, without any tcgen05.fence": (
         "order",
-        PASSED_ON,
+        COLUMN_PASSED_ON,
         {"how": ".relaxed.cta", "before": "", "after": ""},
         {"how": "", "before": "", "after": ""},
     ),
@@ -512,7 +512,7 @@ def test_a_use_is_the_wait_of_a_kernel_without_any(schedule):
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_fences_of_tensor_memory_order_relaxed_barriers(schedule):
     fences = {"before": "tcgen05.fence::before_thread_sync;", "after": "tcgen05.fence::after_thread_sync;"}
-    run(PASSED_ON.format(how=".relaxed.cta", **fences), schedule, threads=160)
+    run(COLUMN_PASSED_ON.format(how=".relaxed.cta", **fences), schedule, threads=160)
 
 
 RELAXED_FROM_CLUSTER = FROM_CLUSTER.replace("acquire", "relaxed")
