@@ -9,7 +9,8 @@ A table whose file is missing says which command writes the file.
     kind            name              figures from
     b200            PROBLEM           task.py: speed of light, best published; b200-PROBLEM.json: ours, in turn as
                                       published kernels' calls are, and overlapping, with the 10th to 90th percentile
-    comparison      DEVICE-PROBLEM    DEVICE-PROBLEM.json: every row but the configurations
+    comparison      DEVICE-PROBLEM    DEVICE-PROBLEM.json: every row but the configurations; DEVICE-PROBLEM.WHAT: of
+                                      another run
     configurations  DEVICE-PROBLEM    the same file: every configuration of the kernel
     model                             model.json: rooflines
     modelled        CHIP [every]      clock-ours-CHIP.json: ours and others, with bands of clock-CHIP.json
@@ -70,14 +71,15 @@ MOST_VALUES = 8  # rows of a category in a soak's table
 
 
 def load_comparison(results: Path, name: str) -> dict[str, Any] | None:
-    """A file of `tools.compare`, named DEVICE-PROBLEM.json after the GPU and the problem that it must be of.
+    """A file of `tools.compare`, named DEVICE-PROBLEM.json or DEVICE-PROBLEM.WHAT.json after the GPU and the problem that
+    it must be of.
 
     Raises MeasurementError if the content is of another device or problem, or a B200's file lacks the tensor core.
     """
     saved = load(results / f"{name}.json")
     if saved is None:
         return None
-    device, _, problem = name.partition("-")
+    device, problem = device_and_problem(name)
     if problem not in PROBLEMS:
         raise MeasurementError(f"{name}.json: {problem!r} is none of {', '.join(PROBLEMS)}")
     if device.lower() not in saved["device"].lower():
@@ -94,8 +96,14 @@ def load_comparison(results: Path, name: str) -> dict[str, Any] | None:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
+def device_and_problem(name: str) -> tuple[str, str]:
+    """Of a comparison's name, DEVICE-PROBLEM or DEVICE-PROBLEM.WHAT."""
+    device, _, rest = name.partition("-")
+    return device, rest.partition(".")[0]
+
+
 def compare_command(name: str) -> str:
-    _, _, problem = name.partition("-")
+    _, problem = device_and_problem(name)
     return f"python -m tools.compare --problem {problem} --shapes --save docs/results/{name}.json"
 
 

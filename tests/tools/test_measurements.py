@@ -67,6 +67,13 @@ def test_comparison(tmp_path):
     assert "within 100.0%" in caption and "0123456789ab" in caption and "4.8.1" in caption
 
 
+def test_comparison_of_another_run(tmp_path):
+    saved(tmp_path, "h200-group_gemm.peers", saved_comparison())
+    assert table("comparison h200-group_gemm.peers", tmp_path)[2] == "| **ours** | **2.00** | **4.00** |"
+    (missing,) = table("comparison h200-gemm.peers", tmp_path)
+    assert "--problem gemm --shapes --save docs/results/h200-gemm.peers.json" in missing
+
+
 def test_configurations(tmp_path):
     saved(tmp_path, "h200-group_gemm", saved_comparison())
     assert table("configurations h200-group_gemm", tmp_path)[2:-2] == ["| ours, 256x192, 2 per SM | 7.50 | 8.25 |"]
