@@ -71,8 +71,8 @@ MOST_VALUES = 8  # rows of a category in a soak's table
 
 
 def load_comparison(results: Path, name: str) -> dict[str, Any] | None:
-    """A file of `tools.compare`, named DEVICE-PROBLEM.json or DEVICE-PROBLEM.WHAT.json after the GPU and the problem that
-    it must be of.
+    """A file of `tools.compare`, named DEVICE-PROBLEM.json or DEVICE-PROBLEM.WHAT.json after the GPU and the problem
+    that it must be of.
 
     Raises MeasurementError if the content is of another device or problem, or a B200's file lacks the tensor core.
     """
