@@ -15,6 +15,7 @@ from emulator.__main__ import parse
 from emulator.hopper import library
 from harness import devices
 from submission import SMEM_RESERVED, Plan, Schedule, ceil_div, shapes
+from tests.support.tiles import tiles_of
 from tools import compare, peers, rings
 
 EXAMPLE = os.environ.get("NVIDIA_GROUPED_EXAMPLE")
@@ -47,7 +48,7 @@ def test_ring_moves_what_the_schedule_moves(shape):
             )
     expected = 0
     for cta in range(ctas):
-        for group, _, token in schedule.tiles_of(cta):
+        for group, _, token in tiles_of(schedule, cta):
             m, _, k = SIZES[group]
             parts = ceil_div(min(m - token, plan.token_tile), plan.part_tokens)
             part_bytes = plan.part_token_bytes + plan.part_atoms * 2048
