@@ -20,6 +20,7 @@ from emulator.sanitizer.global_accesses import GlobalAccesses
 from emulator.sanitizer.initialisations import Initialisations
 from emulator.sanitizer.left_behind import LeftBehind
 from emulator.sanitizer.operations import Operations
+from emulator.sanitizer.queues import Queues
 from emulator.sanitizer.report import Reporter
 from emulator.sanitizer.scene import Scene, running_lanes
 from emulator.sanitizer.scene import running as executed
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from emulator.hardware.warp import ActiveGroup, Issuer, Warp
     from emulator.ptx.module import Entry
     from emulator.sanitizer.clocks import Cause
+    from emulator.sanitizer.queues import Touched
 
 
 class ClusterCauses:
@@ -160,6 +162,8 @@ class Sanitizer:
         Raises ValueError.
         """
         self._reporter, self._schedules = Reporter(allowed), tuple(schedules)
+        self.queues: Queues | None = Queues(self._reporter)
+        self._touched: dict[int, list[Touched]] = {}  # by those launches that have run last
         self._accesses: GlobalAccesses | None = None  # of the launches that run
         self._has_followed = False
 
@@ -185,8 +189,15 @@ class Sanitizer:
         memory.observer, memory.notes_only = self._accesses.observe, True
         try:
             yield
+            if self.queues is not None:
+                self._touched = self._accesses.touched(self.queues.are_several)
         finally:
             self._accesses, memory.observer, memory.notes_only = None, None, False
+
+    def take_touched(self) -> dict[int, list[Touched]]:
+        """As `Sanitizer.take_touched`."""
+        found, self._touched = self._touched, {}
+        return found
 
     def begins(self, step: object) -> None:
         """As `Sanitizer.begins`: the order of events is all that matters."""

@@ -13,6 +13,7 @@ from emulator.sanitizer.operations import slot
 from emulator.sanitizer.orders import is_strong, reach
 from emulator.sanitizer.report import spread
 from emulator.sanitizer.scene import Scene, remnant, running_lanes
+from emulator.sanitizer.touched import touched
 from emulator.sanitizer.words import Words
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from emulator.sanitizer.access_log import AccessLog
     from emulator.sanitizer.follow import ClusterCauses
     from emulator.sanitizer.history import Cells
+    from emulator.sanitizer.queues import Touched
     from emulator.sanitizer.report import Reporter
 
 PENDING = 1 << 16  # reads of an allocation to which nobody has written
@@ -43,6 +45,11 @@ class GlobalAccesses:
         """Checks what compiled code has noted."""
         for log in self.logs:
             log.settle()
+
+    def touched(self, with_reads: bool) -> dict[int, list[Touched]]:
+        """By number of a launch: what it has accessed so far."""
+        self.settle()
+        return touched(list(self._tables.values()), self._history, with_reads)
 
     def observe(
         self,

@@ -14,6 +14,8 @@ import numpy as np
 from emulator.sanitizer.history import Cells, run_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from emulator.hardware.allocations import Allocation
     from emulator.sanitizer.history import Access
 
@@ -140,6 +142,18 @@ class Tables:
     def _run(self, items: np.ndarray, grain: int) -> tuple[int, int]:
         first, end = run_of(items, grain)
         return first + self._origin - self.start, end + self._origin - self.start
+
+    def numbered(self, reads: bool) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+        """(addresses, numbers, bytes of an item) of the items that have been written, or read; in order."""
+        whole = self._whole.reads if reads else self._whole.writes
+        places = np.flatnonzero((whole != 0) & ~self._split if self._bytes is not None else whole)
+        yield places * CHUNK + self._origin, whole[places], CHUNK
+        if self._bytes is not None:
+            by_byte = self._bytes.reads if reads else self._bytes.writes
+            rows = np.flatnonzero(self._split)
+            numbers = by_byte.reshape(-1, CHUNK)[rows]
+            row, column = np.nonzero(numbers)
+            yield rows[row] * CHUNK + column + self._origin, numbers[row, column], 1
 
     def _divide(self, chunks: np.ndarray) -> None:
         """The chunks have items for their bytes from now on."""

@@ -128,6 +128,7 @@ class Races(Sanitizer):
     def __init__(self) -> None:
         super().__init__()
         self._reporter: _Collector = _Collector()
+        self.queues = None  # one launch is looked at
 
     def begins(self, step: object) -> None:
         """As `Sanitizer.begins`."""
