@@ -285,7 +285,7 @@ def _setting(name: str, default: object) -> Any:
         raise EmulatorError(f"environment variable {variable}: {error}") from None
 
 
-def queues() -> Any:
+def queue_order() -> Any:
     """What follows the order of queues of the current device (`causes.Queues`, and what the host does), or None."""
     following = sanitizer if _current is None else _current.sanitizer
     return None if following is None else following.queues

@@ -97,12 +97,16 @@ def allocate(size: object) -> int:
     return address
 
 
-def free(pointer: SupportsInt) -> None:
-    """Frees an allocation, once the device has done its work; a null pointer is none."""
-    _synchronize()
+def free(pointer: SupportsInt, queue: int | None = None) -> None:
+    """Frees an allocation; a null pointer is none. The host waits for the device, or (queue) it is work of a queue."""
+    run_pending()
     address = _integer(pointer, "pointer")
     if address and address not in _buffers:
         raise Fault(f"pointer {address:#x}: no allocation of this interface starts there, or it is free already")
+    if queue is None:
+        queues.waited()
+    elif address:
+        queues.accessed(queue, "the release", writes=[(address, _buffers[address].nbytes - ALIGNMENT)])
     if address:
         Device.current().memory.release(address)
         del _buffers[address]

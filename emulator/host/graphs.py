@@ -8,21 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from emulator.execution import device
+from emulator.execution.device import queue_order
+from emulator.host import current_queue
 
 Pool = tuple[int, int]
 _capturing: list[Callable[[], None]] | None = None
 _numbers = itertools.count()
-
-
-def _legacy() -> int:
-    return 0
-
-
-current_queue: Callable[[], int] = _legacy
-"""The handle of the queue on which torch's graphs are replayed."""
 
 
 def capturing() -> bool:
@@ -72,28 +66,16 @@ class CUDAGraph:
     def replay(self) -> None:
         if self._work is None:
             raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
-        order = device.queues()
-        with contextlib.nullcontext() if order is None else order.replaying(self._number, current_queue()):
+        order = queue_order()
+        with contextlib.nullcontext() if order is None else order.replaying(self._number, current_queue.get()):
             for work in self._work:
                 work()
 
     def reset(self) -> None:
         self._work, self._kept = None, []
-        order = device.queues()
+        order = queue_order()
         if order is not None:
             order.forget_graph(self._number)
 
     def pool(self) -> Pool:
         return 0, 0
-
-
-@contextlib.contextmanager
-def graph(
-    cuda_graph: CUDAGraph, pool: Pool | None = None, stream: object = None, capture_error_mode: str = "global"
-) -> Iterator[None]:
-    """torch.cuda.graph."""
-    cuda_graph.capture_begin(pool, capture_error_mode)
-    try:
-        yield
-    finally:
-        cuda_graph.capture_end()

@@ -9,16 +9,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
+import numpy as np
+
 from emulator.errors import Fault
-from emulator.execution import device
-from emulator.execution.device import Device
-from emulator.host import graphs
+from emulator.execution.device import Device, queue_order
+from emulator.host import current_queue, graphs
 
 LEGACY = 0
+CURRENT = 3  # torch's current queue, as C++ extensions name it
 NON_BLOCKING = 1  # cudaStreamNonBlocking, CU_STREAM_NON_BLOCKING
 _DEFAULTS = (LEGACY, 1, 2)  # the null queue, cudaStreamLegacy, cudaStreamPerThread
-Range = tuple[int, int]
-"""(address, bytes)."""
+Range = tuple["int | np.ndarray", int]
+"""(address, bytes), or several of so many bytes each: int64[n]."""
 
 _handles = itertools.count(16)
 _live: set[int] = set()
@@ -28,7 +30,7 @@ def create(flags: int = 0) -> int:
     """The handle of a new queue. flags: NON_BLOCKING for one that does not wait for the legacy default queue."""
     handle = next(_handles)
     _live.add(handle)
-    order = device.queues()
+    order = queue_order()
     if order is not None:
         order.created(handle, not flags & NON_BLOCKING)
     return handle
@@ -36,8 +38,13 @@ def create(flags: int = 0) -> int:
 
 def check(handle: int) -> None:
     """Raise Fault for the handle of no queue: hardware reports cudaErrorInvalidResourceHandle, or crashes."""
-    if handle not in _DEFAULTS and handle not in _live:
+    if handle not in (*_DEFAULTS, CURRENT) and handle not in _live:
         raise Fault(f"queue {handle:#x}: no such queue has been created, or it has been destroyed")
+
+
+def resolved(handle: int) -> int:
+    """The handle of a queue, for that of torch's current one, too."""
+    return current_queue.get() if handle == CURRENT else handle
 
 
 def destroy(handle: int) -> None:
@@ -50,7 +57,7 @@ def destroy(handle: int) -> None:
 
 def waited(queue: int | None = None) -> None:
     """The host has waited for a queue, or for the device."""
-    order = device.queues()
+    order = queue_order()
     if order is not None and queue is None:
         order.host_waits_for_all()
     elif order is not None:
@@ -59,7 +66,7 @@ def waited(queue: int | None = None) -> None:
 
 def join(queue: int, other: int) -> None:
     """Work that follows in a queue is behind what another has."""
-    order = device.queues()
+    order = queue_order()
     if order is not None:
         graphs.submit(lambda: order.joins(queue, other))
 
@@ -69,6 +76,6 @@ def accessed(queue: int, what: str, reads: Iterable[Range] = (), writes: Iterabl
 
     what: in words. Raises EmulatorError for what is not ordered behind other work.
     """
-    order = device.queues()
+    order = queue_order()
     if order is not None:
         order.touches(Device.current().memory, order.submitted(queue, what), reads, writes)

@@ -22,9 +22,11 @@ import torch.utils.dlpack
 from torch.overrides import TorchFunctionMode
 
 from emulator import toolchain
-from emulator.execution.device import run_pending
+from emulator.execution.device import queue_order, run_pending
 from emulator.host import (
+    current_queue,
     graphs,
+    torch_accesses,
     torch_autocast,
     torch_autograd,
     torch_compile,
@@ -55,6 +57,10 @@ EMPTY = {torch.empty, torch.empty_like, torch.empty_strided, torch.empty_permute
 EMPTY |= {Tensor.new_empty_strided}
 
 
+# Functions that neither read nor write by themselves, or not by torch's operations alone.
+UNFOLLOWED = {Tensor.backward, torch.autograd.backward, torch.autograd.grad, Tensor.register_hook, torch.device}
+
+
 class VirtualDevice(TorchFunctionMode):
     """Runs torch calls on CPU tensors and keeps track of the tensors on the device."""
 
@@ -67,6 +73,12 @@ class VirtualDevice(TorchFunctionMode):
     ) -> Any:
         if may_use_data(func, kwargs):
             run_pending()
+            if queue_order() is not None and func not in UNFOLLOWED:
+                call = functools.partial(self._answer, func, args, kwargs)
+                return torch_accesses.follow(func, args, kwargs or {}, call, func in EMPTY)
+        return self._answer(func, args, kwargs)
+
+    def _answer(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
         answer = ANSWERS.get(func)
         if answer is not None:
             return answer(self, func, *args, **(kwargs or {}))
@@ -172,7 +184,7 @@ def install() -> None:
     if not align(b"libc10.so", ALIGNMENT):
         raise RuntimeError("torch's allocator could not be aligned: its libc10.so does not import posix_memalign")
     torch_cuda.install()
-    torch._C._cuda_getCurrentRawStream = lambda device: torch_cuda.DEFAULT_STREAM.cuda_stream
+    torch._C._cuda_getCurrentRawStream = lambda device: current_queue.get()
     exchange = {"from_dlpack": _from_dlpack(torch.utils.dlpack.from_dlpack), "to_dlpack": _to_dlpack}
     for name, function in exchange.items():
         setattr(torch, name, function)

@@ -61,7 +61,8 @@ def live_storages() -> list[torch.UntypedStorage]:
 device.memory_owners.append(live_storages)
 
 
-def _storage(tensor: Tensor) -> torch.UntypedStorage | None:
+def storage_of(tensor: Tensor) -> torch.UntypedStorage | None:
+    """The tensor's storage, as long as it lives the same object; None for a tensor without plain storage."""
     if tensor.layout is not torch.strided or tensor.is_quantized:
         return None
     try:
@@ -73,12 +74,12 @@ def _storage(tensor: Tensor) -> torch.UntypedStorage | None:
 def on_device(tensor: Tensor) -> bool:
     """Whether the tensor's storage is a device allocation."""
     # torch keeps one Python object per storage as long as the storage lives, with its attributes.
-    return hasattr(_storage(tensor), "emulated_allocation")
+    return hasattr(storage_of(tensor), "emulated_allocation")
 
 
 def put_on_device(tensor: Tensor) -> None:
     """Make the tensor's storage a device allocation. Raises NotImplementedError for a tensor without plain storage."""
-    storage = _storage(tensor)
+    storage = storage_of(tensor)
     if storage is None:
         raise NotImplementedError(f"the emulated device has no tensors of layout {tensor.layout}, dtype {tensor.dtype}")
     if tensor.is_meta:
@@ -97,7 +98,7 @@ def put_on_device(tensor: Tensor) -> None:
 
 def leave_unwritten(tensor: Tensor) -> None:
     """Tells the sanitizer, if there is one, that nobody has written a new tensor on the device."""
-    storage = _storage(tensor)
+    storage = storage_of(tensor)
     if hasattr(storage, "emulated_allocation"):
         assert storage is not None
         Device.current().leave_unwritten(storage.data_ptr(), storage.nbytes())
@@ -197,11 +198,11 @@ def place(
         return result
     if not isinstance(result, Tensor) or wanted not in ("cuda", "cpu"):
         return result
-    storage = _storage(result)
+    storage = storage_of(result)
     if wanted == "cpu":
         return _copy(result) if hasattr(storage, "emulated_allocation") else result
     if not hasattr(storage, "emulated_allocation"):
-        shared = aliasing or any(_storage(source) is storage for source in sources)
+        shared = aliasing or any(storage_of(source) is storage for source in sources)
         if shared and not explicit:
             return result
         result = _copy(result) if shared else result

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from emulator.host import scaled_grouped_mm, scaled_mm, torch_autograd
+from emulator.host import current_queue, queues, scaled_grouped_mm, scaled_mm, torch_autograd
 from emulator.host.torch_memory import DEVICE, Tensor, kind, on_device, place
 
 if TYPE_CHECKING:
@@ -111,6 +111,9 @@ def _dlpack(mode: VirtualDevice, func: Function, tensor: Tensor, **kwargs: Any) 
     """The CPU's DLPack capsule with the tensor's device in it."""
     if not on_device(tensor):
         return func(tensor, **kwargs)
+    queue = kwargs.get("stream", -1)
+    if queue != -1:  # whoever takes the tensor, on this queue, is behind torch's current one (DLPack; 1: the default)
+        queues.join(queues.LEGACY if queue is None else queue, current_queue.get())
     kwargs["stream"] = None
     if kwargs.get("dl_device") == (CUDA_DEVICE_TYPE, 0):
         kwargs["dl_device"] = None

@@ -38,6 +38,10 @@ Clock = dict[Hashable, int]
 """By queue: how many of its nodes are known."""
 
 
+Range = tuple["int | np.ndarray", int]
+"""(address, bytes), or several of so many bytes each: int64[n]."""
+
+
 class Touched(NamedTuple):
     """Bytes of one allocation that a node accesses in one way."""
 
@@ -256,20 +260,15 @@ class Queues:
                         self._reporter.report_queues(conflict)
                 self._past[allocation] = [*_kept(past, node, each), _Past(node, each)]
 
-    def touches(
-        self, memory: Allocations, node: Node, reads: Iterable[tuple[int, int]], writes: Iterable[tuple[int, int]]
-    ) -> None:
-        """As `accessed`. reads, writes: (address, bytes), of which device memory counts."""
-        by_allocation: dict[tuple[Allocation, bool], list[tuple[int, int]]] = {}
-        for is_write, ranges in ((False, reads), (True, writes)):
-            for address, nbytes in ranges:
-                allocation = memory.allocation(address) if nbytes else None
-                if allocation is not None:
-                    by_allocation.setdefault((allocation, is_write), []).append((address, address + nbytes))
+    def touches(self, memory: Allocations, node: Node, reads: Iterable[Range], writes: Iterable[Range]) -> None:
+        """As `accessed`. Of the ranges those in device memory count."""
         found = []
-        for (allocation, is_write), parts in by_allocation.items():
-            bounds = np.array(parts, np.int64)
-            found.append(Touched(allocation.start, is_write, False, merged(bounds[:, 0], bounds[:, 1], 0)))
+        for is_write, ranges in ((False, reads), (True, writes)):
+            for place, nbytes in ranges:
+                starts = np.atleast_1d(np.asarray(place, np.int64))
+                allocation = memory.allocation(int(starts.min())) if nbytes and len(starts) else None
+                if allocation is not None:
+                    found.append(Touched(allocation.start, is_write, False, merged(starts, starts + nbytes, 0)))
         self.accessed(memory, node, found)
 
     @contextmanager
@@ -307,9 +306,7 @@ class Queues:
         if both is None:
             return None
         first, end, *tags = both
-        return Conflict(
-            before.node, now.node, (one.writes, other.writes), (tags[0], tags[1]), first, end, allocation
-        )
+        return Conflict(before.node, now.node, (one.writes, other.writes), (tags[0], tags[1]), first, end, allocation)
 
 
 def _kept(past: list[_Past], node: Node, touched: Touched) -> list[_Past]:

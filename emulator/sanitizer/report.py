@@ -317,9 +317,7 @@ class Reporter:
         waivers = self.waivers
         if waivers.waives(QUEUES.name) or any(each and waivers.waives_at(QUEUES.name, each) for each in used):
             return
-        first, second = (
-            _node(*each) for each in zip(nodes, conflict.writes, used)
-        )
+        first, second = (_node(*each) for each in zip(nodes, conflict.writes, used))
         start = conflict.allocation.start
         text = (
             f"sanitizer, rule {QUEUES.name}: nothing orders\n    {second}\n  behind\n    {first}\n"

@@ -86,7 +86,11 @@ def _unwritten(launch: int, tables: Tables) -> Iterator[Touched]:
             of[address, shape, strides] = spans.of_box(address, shape, strides)
     for is_strong in (False, True):
         parts = [
-            spans.merged(np.concatenate([each[0] for each in of.values()]), np.concatenate([each[1] for each in of.values()]), tag)
+            spans.merged(
+                np.concatenate([each[0] for each in of.values()]),
+                np.concatenate([each[1] for each in of.values()]),
+                tag,
+            )
             for (tag, strong), of in boxes.items()
             if strong is is_strong
         ]
