@@ -44,7 +44,7 @@ class Backend(Protocol):
         """Device memory, or host memory that kernels may access too; as work of a queue, if one is named."""
 
     def free(self, address: int, queue: int | None = None) -> None:
-        """Release what `allocate` has returned; as work of a queue, if one is named. Raises Fault for any other address."""
+        """Release what `allocate` has returned; as work of a queue, if one is named. Raises Fault for anything else."""
 
     def share(self, address: int, nbytes: int) -> None:
         """Let kernels access host memory of the program."""

@@ -180,8 +180,8 @@ class Device:
 
         schedules: the launch's own, None for the device's. lenient: True makes broken rules of order warnings, False
         doubts errors (`errors.doubt`), None leaves it to EMULATOR_LENIENT. A launch overlaps those with the same of
-        both on the same queue. recording: None for the device's. A launch that is recorded overlaps no other. queue: the
-        handle; launches run in the order of the calls, but a sanitizer knows what queues order.
+        both on the same queue. recording: None for the device's. A launch that is recorded overlaps no other. queue:
+        its handle; launches run in the order of the calls, but a sanitizer knows what queues order.
 
         Raises EmulatorError for a launch that the device refuses, and for a rule that this kernel or a pending one
         breaks. Bytes written by a failing kernel stay in memory if it ran in this process under one schedule, and are

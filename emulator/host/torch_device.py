@@ -33,6 +33,7 @@ from emulator.host import (
     torch_cuda,
     torch_library,
     torch_profiler,
+    torch_queues,
 )
 from emulator.host.torch_memory import (
     Tensor,
@@ -42,6 +43,7 @@ from emulator.host.torch_memory import (
     leave_unwritten,
     on_device,
     place,
+    record_queue,
     tensors,
     update_allocation,
 )
@@ -129,6 +131,11 @@ def _from_dlpack(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return from_dlpack
 
 
+def _record_stream(tensor: Tensor, stream: torch_queues.Stream) -> None:
+    """Tensor.record_stream."""
+    record_queue(tensor, stream.cuda_stream)
+
+
 def _to_dlpack(tensor: Tensor) -> Any:
     """torch.to_dlpack, which takes tensors that require gradients; Tensor.__dlpack__ refuses them."""
     return tensor.detach().__dlpack__()
@@ -189,6 +196,7 @@ def install() -> None:
     for name, function in exchange.items():
         setattr(torch, name, function)
         setattr(torch.utils.dlpack, name, function)
+    Tensor.record_stream = _record_stream  # type: ignore[method-assign]  # torch's takes no queue of ours
     for owner, name in STORAGE_USES:
         setattr(owner, name, _behind_pending(getattr(owner, name)))
     storage: Any = torch.UntypedStorage

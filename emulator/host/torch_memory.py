@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from emulator.execution import device
-from emulator.execution.device import Device
-from emulator.host import torch_cuda
+from emulator.execution.device import Device, queue_order
+from emulator.host import current_queue, torch_cuda
 
 DEVICE = torch.device("cuda", 0)
 
@@ -29,6 +29,9 @@ class Allocation:
         self.storage = 0  # the address of the c10::StorageImpl
         self.address = 0
         self.nbytes = 0
+        self.queue = current_queue.get()
+        self.used_by: set[int] = set()
+        """Queues whose work so far has to end before the memory is given out again (Tensor.record_stream)."""
 
     def update(self, storage: torch.UntypedStorage) -> None:
         """Register the storage's present range; it changes when torch resizes the storage."""
@@ -39,6 +42,9 @@ class Allocation:
                 Device.current().memory.register(address, nbytes, self.name)
                 torch_cuda.memory_in_use.add(nbytes)
             self.address, self.nbytes = address, nbytes
+            order = queue_order()
+            if order is not None and nbytes:
+                order.given(Device.current().memory, self.queue, address)
 
     def release(self) -> None:
         if self.nbytes:
@@ -111,7 +117,17 @@ def update_allocation(storage: torch.UntypedStorage) -> None:
         allocation.update(storage)
 
 
+def record_queue(tensor: Tensor, queue: int) -> None:
+    """Tensor.record_stream: the memory is not given out again before what the queue has then has ended."""
+    allocation = getattr(storage_of(tensor), "emulated_allocation", None)
+    if allocation is not None:
+        allocation.used_by.add(queue)
+
+
 def _forget(allocation: Allocation) -> None:
+    order = queue_order()
+    if order is not None and allocation.nbytes:
+        order.freed(Device.current().memory, allocation.queue, allocation.address, allocation.used_by)
     allocation.release()
     _storages.pop(allocation, None)
     storage_addresses.discard(allocation.storage)

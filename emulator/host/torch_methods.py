@@ -149,7 +149,6 @@ ANSWERS: dict[Function, Function] = {
     Tensor.numpy: _host_only,
     Tensor.__array__: _host_only,
     Tensor.pin_memory: lambda mode, func, tensor, *args: tensor,
-    Tensor.record_stream: lambda mode, func, tensor, queue: None,
     Tensor.__dlpack__: _dlpack,
     Tensor.__dlpack_device__: lambda mode, func, t: (CUDA_DEVICE_TYPE, 0) if on_device(t) else func(t),
     torch._scaled_mm: lambda mode, func, *args, **kwargs: mode.call(scaled_mm.scaled_mm, args, kwargs),
@@ -165,7 +164,7 @@ ANSWERS: dict[Function, Function] = {
 _METHODS_WITHOUT_DATA = (
     *("size", "stride", "dim", "ndimension", "numel", "nelement", "element_size", "storage_offset", "data_ptr"),
     *("is_contiguous", "is_floating_point", "is_complex", "is_signed", "get_device", "__len__", "__hash__"),
-    *("__dlpack__", "__dlpack_device__", "record_stream", "new_empty"),
+    *("__dlpack__", "__dlpack_device__", "new_empty"),
     *("detach", "view", "view_as", "as_strided", "permute", "transpose", "t", "squeeze", "unsqueeze", "expand"),
     *("narrow", "select", "unbind", "untyped_storage"),
 )

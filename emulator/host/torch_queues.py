@@ -19,16 +19,14 @@ from emulator.host import current_queue, events, graphs, queues
 
 POOL = 32  # queues of a priority
 
-_pools: dict[bool, list[int]] = {False: [], True: []}
-_turns = {False: itertools.count(), True: itertools.count()}
+_pools: dict[bool, Iterator[int]] = {}  # by priority: handles
 
 
 def _of_pool(is_high: bool) -> int:
     """The handle of the next queue of a priority."""
-    pool, turn = _pools[is_high], next(_turns[is_high]) % POOL
-    if turn == len(pool):
-        pool.append(queues.create(queues.NON_BLOCKING))
-    return pool[turn]
+    if is_high not in _pools:
+        _pools[is_high] = itertools.cycle([queues.create(queues.NON_BLOCKING) for _ in range(POOL)])
+    return next(_pools[is_high])
 
 
 class Stream:

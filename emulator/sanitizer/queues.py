@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from emulator.sanitizer.queue_clocks import LEGACY, LEGACY_HANDLE, PER_THREAD, Clock, Line, Order, Replay, join
 from emulator.sanitizer.sites import call_site
 from emulator.sanitizer.spans import common, merged, without
 
@@ -33,11 +34,7 @@ if TYPE_CHECKING:
     from emulator.ptx.ir import Entry
     from emulator.sanitizer.report import Reporter
 
-LEGACY, LEGACY_HANDLE, PER_THREAD = 0, 1, 2  # the null queue, cudaStreamLegacy, cudaStreamPerThread
-Clock = dict[Hashable, int]
-"""By queue: how many of its nodes are known."""
-
-
+_BLOCK, _SMALL = 512, 1 << 20  # bytes: of which blocks are multiples; that a block of the small pool has at most
 Range = tuple["int | np.ndarray", int]
 """(address, bytes), or several of so many bytes each: int64[n]."""
 
@@ -83,6 +80,7 @@ class Conflict(NamedTuple):
     first: int  # addresses
     end: int
     allocation: Allocation
+    reuses: bool = False  # the second is given memory that has been freed while the first may still use it
 
 
 class _Past(NamedTuple):
@@ -92,65 +90,11 @@ class _Past(NamedTuple):
     touched: Touched
 
 
-def _join(clock: Clock, other: Clock) -> None:
-    for queue, count in other.items():
-        if count > clock.get(queue, 0):
-            clock[queue] = count
+class _Freed(NamedTuple):
+    """Memory that torch's allocator may give out again, and who may still use it."""
 
-
-class _Line:
-    """What nodes that are submitted to one place one after the other know."""
-
-    __slots__ = ("clock", "is_blocking")
-
-    def __init__(self, is_blocking: bool, clock: Clock | None = None) -> None:
-        self.is_blocking, self.clock = is_blocking, dict(clock or {})
-
-
-class _Order:
-    """Queues and events, of the host or of one replay of a graph."""
-
-    def __init__(self) -> None:
-        self.lines: dict[Hashable, _Line] = {LEGACY: _Line(True)}
-        self.events: dict[int, Clock] = {}
-        self.host: Clock = {}
-
-    def line(self, queue: Hashable) -> _Line:
-        """That of a queue, by its key."""
-        found = self.lines.get(queue)
-        if found is None:
-            found = self.lines[queue] = _Line(True)
-        return found
-
-    def knows(self, queue: Hashable) -> Clock:
-        """What a node of a queue will know that is submitted next. It is the queue's own, to be added to."""
-        line = self.line(queue)
-        _join(line.clock, self.host)
-        if queue == LEGACY:
-            for other in self.lines.values():
-                if other.is_blocking:
-                    _join(line.clock, other.clock)
-        elif line.is_blocking:
-            _join(line.clock, self.lines[LEGACY].clock)
-        return line.clock
-
-
-class _Replay(_Order):
-    """Queues of a capture, under one replay: all begin behind what the replay knows."""
-
-    def __init__(self, base: Clock) -> None:
-        super().__init__()
-        self._base = base
-
-    def line(self, queue: Hashable) -> _Line:
-        """As of `_Order`: no queue of a capture waits for another by itself."""
-        found = self.lines.get(queue)
-        if found is None or queue == LEGACY and not found.clock:
-            found = self.lines[queue] = _Line(False, self._base)
-        return found
-
-    def knows(self, queue: Hashable) -> Clock:
-        return self.line(queue).clock
+    allocation: Allocation
+    users: list[_Past]
 
 
 class Queues:
@@ -160,11 +104,12 @@ class Queues:
         self._reporter = reporter
         self.are_several = False
         """Whether there is, or was, any queue beside the legacy default queue."""
-        self._order = _Order()
-        self._replay: tuple[Hashable, _Replay] | None = None
+        self._order = Order()
+        self._replay: tuple[Hashable, Replay] | None = None
         self._counts: dict[Hashable, itertools.count[int]] = {}
         self._past: dict[Allocation, list[_Past]] = {}
         self._ends: dict[Hashable, Clock] = {}  # by graph: what is known behind its last replay
+        self._freed: dict[Hashable, list[_Freed]] = {}  # by the queue for which it was allocated
         self._lock = threading.RLock()
 
     # What the host does
@@ -173,7 +118,7 @@ class Queues:
         """A queue is there. is_blocking: it waits for the legacy default queue, and that one for it."""
         with self._lock:
             self.are_several = True
-            self._order.lines[queue] = _Line(is_blocking)
+            self._order.lines[queue] = Line(is_blocking)
 
     def submitted(self, queue: int, what: str, entry: Entry | None = None) -> Node:
         """A node of a queue, which knows what it has to be behind. what: in words. entry: of a launch."""
@@ -203,30 +148,30 @@ class Queues:
         with self._lock:
             key = self._key(queue)
             order, _ = self._place(key)
-            _join(order.knows(key), order.events.get(event, {}))
+            join(order.knows(key), order.events.get(event, {}))
 
     def joins(self, queue: int, other: int) -> None:
         """A queue waits for what another has."""
         with self._lock:
             key = self._key(queue)
             order, _ = self._place(key)
-            _join(order.knows(key), order.knows(self._key(other)))
+            join(order.knows(key), order.knows(self._key(other)))
 
     def host_waits(self, queue: int) -> None:
         """The host waits for what a queue has."""
         with self._lock:
-            _join(self._order.host, self._order.knows(self._key(queue)))
+            join(self._order.host, self._order.knows(self._key(queue)))
 
     def host_waits_for(self, event: int) -> None:
         """The host waits for an event."""
         with self._lock:
-            _join(self._order.host, self._order.events.get(event, {}))
+            join(self._order.host, self._order.events.get(event, {}))
 
     def host_waits_for_all(self) -> None:
         """The host waits for the device."""
         with self._lock:
             for line in self._order.lines.values():
-                _join(self._order.host, line.clock)
+                join(self._order.host, line.clock)
             self._past.clear()  # whatever comes is behind it
 
     def _key(self, queue: int) -> Hashable:
@@ -237,7 +182,7 @@ class Queues:
             return PER_THREAD, threading.get_ident()
         return queue
 
-    def _place(self, key: Hashable) -> tuple[_Order, Hashable]:
+    def _place(self, key: Hashable) -> tuple[Order, Hashable]:
         """Where a queue's work belongs: the host's queues, or those of the graph that is replayed."""
         if self._replay is None:
             return self._order, key
@@ -276,18 +221,54 @@ class Queues:
         """What is submitted inside is a graph's, which a queue replays. A graph's replays follow each other."""
         with self._lock:
             clock = self._order.knows(self._key(queue))
-            _join(clock, self._ends.get(graph, {}))
-            before, self._replay = self._replay, (graph, _Replay(clock))
+            join(clock, self._ends.get(graph, {}))
+            before, self._replay = self._replay, (graph, Replay(clock))
             try:
                 yield
             finally:
                 for line in self._replay[1].lines.values():
-                    _join(clock, line.clock)
+                    join(clock, line.clock)
                 self._ends[graph], self._replay = dict(clock), before
 
     def forget_graph(self, graph: Hashable) -> None:
         """A graph is no more."""
         self._ends.pop(graph, None)
+
+    # Memory of torch's allocator, which gives it out again to the queue for which it was allocated, without a wait
+
+    def freed(self, memory: Allocations, queue: int, address: int, others: Iterable[int]) -> None:
+        """Memory of a queue is no longer used. others: queues whose work the allocator waits for (record_stream)."""
+        with self._lock:
+            allocation, key = memory.allocation(address), self._key(queue)
+            if allocation is None:
+                return
+            known, recorded = self._order.knows(key), {self._key(other) for other in others}
+            past = [each for each in self._past.get(allocation, ()) if each.node.queue not in recorded]
+            users = [each for each in past if not each.node.is_known_to(known)]
+            if users:
+                self._freed.setdefault(key, []).append(_Freed(allocation, users))
+
+    def given(self, memory: Allocations, queue: int, address: int) -> None:
+        """Memory is allocated for a queue. Raises EmulatorError if it can be what others may still use."""
+        with self._lock:
+            key = self._key(queue)
+            known, allocation = self._order.knows(key), memory.allocation(address)
+            kept, found = [], None
+            for each in self._freed.pop(key, ()):
+                users = [user for user in each.users if not user.node.is_known_to(known)]
+                if users and allocation is not None and found is None and _fits(allocation, each.allocation):
+                    found = _Freed(each.allocation, users)
+                elif users:
+                    kept.append(each)
+            if kept:
+                self._freed[key] = kept
+            if found is not None:
+                before, (first, end, tag) = found.users[0], found.users[0].touched.spans[0].tolist()
+                now = Node(key, 0, known, f"the memory of {allocation}", queue)
+                writes = before.touched.writes, True
+                self._reporter.report_queues(
+                    Conflict(before.node, now, writes, (tag, 0), first, end, found.allocation, True)
+                )
 
     def _of(self, memory: Allocations, allocation: Allocation) -> list[_Past]:
         """What others have done to an allocation, but for what the host has seen end."""
@@ -307,6 +288,12 @@ class Queues:
             return None
         first, end, *tags = both
         return Conflict(before.node, now.node, (one.writes, other.writes), (tags[0], tags[1]), first, end, allocation)
+
+
+def _fits(new: Allocation, old: Allocation) -> bool:
+    """Whether torch's allocator may give new memory the block of an old one (c10/cuda/CUDACachingAllocator.cpp)."""
+    sizes = [-(-(each.end - each.start) // _BLOCK) * _BLOCK for each in (new, old)]
+    return sizes[0] <= sizes[1] and (sizes[0] <= _SMALL) == (sizes[1] <= _SMALL)
 
 
 def _kept(past: list[_Past], node: Node, touched: Touched) -> list[_Past]:

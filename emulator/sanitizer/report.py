@@ -176,6 +176,13 @@ QUEUES = Rule(
     "cudaStreamWaitEvent; in torch second.wait_stream(first)); one queue for both; a wait of the host in between",
     "CUDA C++ Programming Guide, Asynchronous Concurrent Execution",
 )
+FREED = Rule(
+    "queues",
+    "the tensor there has been freed, its memory is given out again to the queue for which it was allocated, and the "
+    "other queue may still use it",
+    "tensor.record_stream(queue) before the tensor is freed; or a wait of the queue for which it was allocated",
+    "torch.Tensor.record_stream",
+)
 RULES = {
     rule.name: rule
     for rule in (
@@ -318,11 +325,11 @@ class Reporter:
         if waivers.waives(QUEUES.name) or any(each and waivers.waives_at(QUEUES.name, each) for each in used):
             return
         first, second = (_node(*each) for each in zip(nodes, conflict.writes, used))
-        start = conflict.allocation.start
+        start, rule = conflict.allocation.start, FREED if conflict.reuses else QUEUES
         text = (
             f"sanitizer, rule {QUEUES.name}: nothing orders\n    {second}\n  behind\n    {first}\n"
             f"  at {spread('byte', conflict.first - start, conflict.end - start)} of {conflict.allocation}: "
-            f"{QUEUES.missing}.\n  The usual way: {QUEUES.usual} ({QUEUES.section}){self._waived}"
+            f"{rule.missing}.\n  The usual way: {rule.usual} ({rule.section}){self._waived}"
         )
         name = nodes[1].what
         place = name, QUEUES.name, nodes[0].what, *conflict.tags

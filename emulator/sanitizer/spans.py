@@ -37,7 +37,7 @@ def of_box(address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> tu
     run, axes = 1, list(zip(shape, strides))
     while axes and axes[-1][1] == run:
         run *= axes.pop()[0]
-    starts = np.full((), address, np.int64)
+    starts: np.ndarray = np.full((), address, np.int64)
     for n, stride in axes:
         if n > 1:
             starts = starts[..., None] + np.arange(n) * stride
