@@ -205,6 +205,7 @@ class Sanitizer:
     def join(self, cluster: Cluster) -> None:
         """As `Sanitizer.join`."""
         assert self._accesses is not None  # clusters run inside of `following`
+        self._accesses.launches.add(cluster.grid.number)
         cluster.causes = ClusterCauses(cluster, self._reporter, self._accesses)
 
 

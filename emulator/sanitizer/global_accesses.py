@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from emulator.hardware.traffic import extent
 from emulator.sanitizer.clocks import FENCED_GLOBAL, MAPPED, Cause, lanes_of
 from emulator.sanitizer.global_tables import Tables
 from emulator.sanitizer.history import Access, History, View
@@ -37,6 +38,7 @@ class GlobalAccesses:
         self._memory, self._reporter = memory, reporter
         self.words = Words()
         self.logs: list[AccessLog] = []  # of warps that have not exited
+        self.launches: set[int] = set()  # by number, of those that have begun
         self._history = History(READS)
         self._tables: dict[Allocation, Tables] = {}
         self._writes = 0  # so far
@@ -49,7 +51,7 @@ class GlobalAccesses:
     def touched(self, with_reads: bool) -> dict[int, list[Touched]]:
         """By number of a launch: what it has accessed so far."""
         self.settle()
-        return touched(list(self._tables.values()), self._history, with_reads)
+        return touched(self.launches, list(self._tables.values()), self._history, with_reads)
 
     def observe(
         self,
@@ -80,6 +82,8 @@ class GlobalAccesses:
         if isinstance(address, np.ndarray):
             self._by_lane(access, address, shape[0], mask, views)
         elif tables is not None and not self._repeats(access, address):
+            low, high = extent(shape, strides)
+            tables.reach(address + low, address + high)
             self._check(access, tables, address, shape, strides, None, views)
 
     def _repeats(self, access: Access, address: int) -> bool:
@@ -125,13 +129,16 @@ class GlobalAccesses:
             lanes = np.array(lanes_of(mask) * times, np.uint8)
             if len(views) > 1:
                 views = [View((view.lanes >> lanes.astype(np.int64) & 1).astype(bool), *view[1:]) for view in views]
-        tables = self._tables_at(int(addresses.min()))
-        if tables is not None and int(addresses.max()) < tables.end:
+        low, high = int(addresses.min()), int(addresses.max())
+        tables = self._tables_at(low)
+        if tables is not None and high < tables.end:
+            tables.reach(low, high + width)
             self._check(access, tables, addresses, (width,), (1,), lanes, views)
             return
         for i, address in enumerate(addresses.tolist()):  # several allocations, or one that nobody can write to
             tables = self._tables_at(address)
             if tables is not None:
+                tables.reach(address, address + width)
                 one = None if lanes is None else lanes[i : i + 1]
                 own = [view._replace(rows=None) for view in views if view.rows is None or view.rows[i]]
                 self._check(access, tables, addresses[i : i + 1], (width,), (1,), one, own)

@@ -27,7 +27,7 @@ import numpy as np
 
 from emulator.sanitizer.queue_clocks import LEGACY, LEGACY_HANDLE, PER_THREAD, Clock, Line, Order, Replay, join
 from emulator.sanitizer.sites import call_site
-from emulator.sanitizer.spans import common, merged, without
+from emulator.sanitizer.spans import UNTAGGED, common, merged, without
 
 if TYPE_CHECKING:
     from emulator.hardware.allocations import Allocation, Allocations
@@ -45,7 +45,7 @@ class Touched(NamedTuple):
     start: int  # where the allocation starts
     writes: bool
     is_strong: bool  # by accesses that race with no other strong ones: atomics, relaxed, volatile
-    spans: np.ndarray  # as of `spans`; the tag is 1 + the index of an instruction, or 0
+    spans: np.ndarray  # as of `spans`; the tag is 1 + the index of an instruction, or UNTAGGED
 
 
 class Node:
@@ -213,7 +213,7 @@ class Queues:
                 starts = np.atleast_1d(np.asarray(place, np.int64))
                 allocation = memory.allocation(int(starts.min())) if nbytes and len(starts) else None
                 if allocation is not None:
-                    found.append(Touched(allocation.start, is_write, False, merged(starts, starts + nbytes, 0)))
+                    found.append(Touched(allocation.start, is_write, False, merged(starts, starts + nbytes, UNTAGGED)))
         self.accessed(memory, node, found)
 
     @contextmanager
@@ -267,7 +267,7 @@ class Queues:
                 now = Node(key, 0, known, f"the memory of {allocation}", queue)
                 writes = before.touched.writes, True
                 self._reporter.report_queues(
-                    Conflict(before.node, now, writes, (tag, 0), first, end, found.allocation, True)
+                    Conflict(before.node, now, writes, (tag, UNTAGGED), first, end, found.allocation, True)
                 )
 
     def _of(self, memory: Allocations, allocation: Allocation) -> list[_Past]:

@@ -327,7 +327,7 @@ class Reporter:
         """Raises EmulatorError for two nodes of queues that nothing orders."""
         nodes = conflict.before, conflict.now
         used = [
-            node.entry.instructions[tag - 1] if node.entry is not None and tag else None
+            node.entry.instructions[tag - 1] if node.entry is not None and tag > 0 else None
             for node, tag in zip(nodes, conflict.tags)
         ]
         waivers = self.waivers

@@ -1,23 +1,25 @@
 """Bytes of global memory as spans: int64[n, 3], rows (start, end, tag) in order of their addresses, none overlapping.
 
-A tag is a number that a span carries along, such as that of an instruction.
+A tag is a number that a span carries along, such as that of an instruction, and not 0.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+UNTAGGED = -1
 NOWHERE = np.zeros((0, 3), np.int64)
 
 
-def of_items(places: np.ndarray, tags: np.ndarray, grain: int) -> np.ndarray:
-    """The spans of items of `grain` bytes. places: int64[n], ascending addresses; tags: int[n]."""
-    if not len(places):
+def of_runs(starts: np.ndarray, ends: np.ndarray, tags: np.ndarray) -> np.ndarray:
+    """The spans of ranges in order, but for those with tag 0. starts, ends, tags: int64[n]."""
+    starts, ends, tags = starts[tags != 0], ends[tags != 0], tags[tags != 0]
+    if not len(starts):
         return NOWHERE
-    first = np.ones(len(places), bool)
-    first[1:] = (np.diff(places) != grain) | (np.diff(tags) != 0)
+    first = np.ones(len(starts), bool)
+    first[1:] = (starts[1:] != ends[:-1]) | (tags[1:] != tags[:-1])
     last = np.append(first[1:], True)
-    return np.stack([places[first], places[last] + grain, tags[first].astype(np.int64)], axis=1)
+    return np.stack([starts[first], ends[last], tags[first]], axis=1)
 
 
 def merged(starts: np.ndarray, ends: np.ndarray, tag: int) -> np.ndarray:
@@ -79,9 +81,4 @@ def without(spans: np.ndarray, others: np.ndarray) -> np.ndarray:
     by = np.searchsorted(others[:, 0], starts, "right") - 1
     kept = (of >= 0) & (spans[of, 1] > starts) & ~((by >= 0) & (others[by, 1] > starts))
     starts, ends, of = starts[kept], ends[kept], of[kept]
-    if not len(starts):
-        return NOWHERE
-    first = np.ones(len(starts), bool)
-    first[1:] = (starts[1:] != ends[:-1]) | (np.diff(of) != 0)
-    last = np.append(first[1:], True)
-    return np.stack([starts[first], ends[last], spans[of[first], 2]], axis=1)
+    return of_runs(starts, ends, spans[of, 2])
