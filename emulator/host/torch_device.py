@@ -196,7 +196,7 @@ def install() -> None:
     for name, function in exchange.items():
         setattr(torch, name, function)
         setattr(torch.utils.dlpack, name, function)
-    Tensor.record_stream = _record_stream  # type: ignore[method-assign]  # torch's takes no queue of ours
+    Tensor.record_stream = _record_stream  # type: ignore[assignment, method-assign]  # torch's takes no queue of ours
     for owner, name in STORAGE_USES:
         setattr(owner, name, _behind_pending(getattr(owner, name)))
     storage: Any = torch.UntypedStorage

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
@@ -109,6 +110,7 @@ class Queues:
         self._counts: dict[Hashable, itertools.count[int]] = {}
         self._past: dict[Allocation, list[_Past]] = {}
         self._ends: dict[Hashable, Clock] = {}  # by graph: what is known behind its last replay
+        self._releases: deque[tuple[Hashable, _Freed]] = deque()  # that have been noted, by the queue of the memory
         self._freed: dict[Hashable, list[_Freed]] = {}  # by the queue for which it was allocated
         self._lock = threading.RLock()
 
@@ -234,23 +236,31 @@ class Queues:
         """A graph is no more."""
         self._ends.pop(graph, None)
 
+    def accesses_of(self, memory: Allocations, address: int) -> list[Touched]:
+        """What is still to be known of the memory at an address."""
+        allocation = memory.allocation(address)
+        return [] if allocation is None else [each.touched for each in self._of(memory, allocation)]
+
     # Memory of torch's allocator, which gives it out again to the queue for which it was allocated, without a wait
 
     def freed(self, memory: Allocations, queue: int, address: int, others: Iterable[int]) -> None:
-        """Memory of a queue is no longer used. others: queues whose work the allocator waits for (record_stream)."""
-        with self._lock:
-            allocation, key = memory.allocation(address), self._key(queue)
-            if allocation is None:
-                return
-            known, recorded = self._order.knows(key), {self._key(other) for other in others}
-            past = [each for each in self._past.get(allocation, ()) if each.node.queue not in recorded]
-            users = [each for each in past if not each.node.is_known_to(known)]
-            if users:
-                self._freed.setdefault(key, []).append(_Freed(allocation, users))
+        """Memory of a queue is no longer used. others: queues whose work the allocator waits for (record_stream).
+
+        A finalizer calls this, in the middle of anything else: it only takes note.
+        """
+        allocation = memory.allocation(address)
+        past = None if allocation is None else self._past.get(allocation)
+        if allocation is not None and past:
+            recorded = {self._key(other) for other in others}
+            users = [each for each in past if each.node.queue not in recorded]
+            self._releases.append((self._key(queue), _Freed(allocation, users)))
 
     def given(self, memory: Allocations, queue: int, address: int) -> None:
         """Memory is allocated for a queue. Raises EmulatorError if it can be what others may still use."""
         with self._lock:
+            while self._releases:
+                of, freed = self._releases.popleft()
+                self._freed.setdefault(of, []).append(freed)
             key = self._key(queue)
             known, allocation = self._order.knows(key), memory.allocation(address)
             kept, found = [], None

@@ -16,9 +16,14 @@ import cuda.bindings.driver as driver  # noqa: E402
 import cuda.bindings.runtime as runtime  # noqa: E402
 import torch  # noqa: E402
 
+from emulator.cuda_programs import connection  # noqa: E402, F401  # fills the table of entry points
+from emulator.cuda_programs.backends import Emulated  # noqa: E402
+from emulator.cuda_programs.entries import ENTRIES  # noqa: E402
 from emulator.execution.device import Device, LaunchConfig  # noqa: E402
 from emulator.host import graphs, torch_queues  # noqa: E402
 from emulator.host import runtime as launches  # noqa: E402
+from emulator.host.queues import CURRENT  # noqa: E402
+from emulator.sanitizer import spans  # noqa: E402
 from emulator.sanitizer.follow import Sanitizer  # noqa: E402
 
 BLOCKING, NON_BLOCKING = 0, 1
@@ -275,12 +280,81 @@ def test_waivers(program, monkeypatch):
     race(lambda: other.run("store", other.b))
 
 
+def test_what_is_known_does_not_grow(program, sanitizer):
+    for _ in range(20):
+        program.run("load", program.a)
+        program.run("store", program.a)
+        program.run("load", program.a)
+        program.record(program.a)
+        program.wait(program.b)
+    assert len(sanitizer.queues.accesses_of(Device.current().memory, program.address)) == 2  # a write and a read
+    race(lambda: program.run("store", queue()))
+
+
 def test_memory_that_is_freed_is_forgotten(program):
     address = value(driver.cuMemAlloc(128))
     value(driver.cuMemsetD8Async(address, 1, 128, program.a))
     value(driver.cuMemFree(address))
     again = value(driver.cuMemAlloc(128))
     value(driver.cuMemsetD8Async(again, 1, 128, program.b))
+
+
+# CUDA C++ programs
+
+
+def place(words):
+    """The address of integers of 8 bytes, which live as long as what is returned."""
+    return np.array(words, np.uint64)
+
+
+@pytest.fixture
+def seen(sanitizer, monkeypatch):
+    """The queues of what is submitted."""
+    found, submitted = [], sanitizer.queues.submitted
+    monkeypatch.setattr(sanitizer.queues, "submitted", lambda on, *what: found.append(on) or submitted(on, *what))
+    return found
+
+
+def entered(name, *arguments):
+    assert ENTRIES[name](*(each.ctypes.data if isinstance(each, np.ndarray) else each for each in arguments)) == 0
+
+
+def test_entry_points_pass_their_queues_on(program, seen):
+    loaded, kernel, made = place([0]), place([0]), place([0])
+    text = np.frombuffer(KERNELS["store"].encode() + b"\0", np.uint8)
+    entered("cuModuleLoadData", loaded, text)
+    entered("cuModuleGetFunction", kernel, int(loaded[0]), np.frombuffer(b"k\0", np.uint8))
+    address = place([program.address])
+    parameters, other = place([address.ctypes.data]), emulator.array(np.zeros(32, np.uint32))
+    entered("cudaStreamCreateWithFlags", made, NON_BLOCKING)
+    on = int(made[0])
+    entered("cuLaunchKernel", int(kernel[0]), 1, 1, 1, 32, 1, 1, 0, on, parameters, 0)
+    entered("cudaLaunchKernel", int(kernel[0]), 1 | 1 << 32, 1, 32 | 1 << 32, 1, parameters, 0, on)
+    entered("cudaMemsetAsync", program.address, 0, 128, on)
+    entered("cudaMemcpyAsync", other.ctypes.data, program.address, 128, WITHIN, on)
+    with torch.cuda.stream(torch.cuda.ExternalStream(on)):
+        entered("cuLaunchKernel", int(kernel[0]), 1, 1, 1, 32, 1, 1, 0, CURRENT, parameters, 0)
+        entered("cudaMemsetAsync", program.address, 0, 128, CURRENT)
+    entered("cudaEventRecord", program.event, on)
+    entered("cudaStreamWaitEvent", program.a, program.event, 0)
+    entered("cuLaunchKernel", int(kernel[0]), 1, 1, 1, 32, 1, 1, 0, program.a, parameters, 0)
+    assert seen == [on] * 6 + [program.a]
+    entered("cudaStreamSynchronize", program.a)
+    program.run("load", program.b)
+
+
+def test_memory_of_a_queue(program):
+    made = place([0])
+    entered("cudaMallocAsync", made, 128, program.a)
+    x = int(made[0])
+    race(lambda: driver.cuMemsetD8Async(x, 1, 128, program.b), "the allocation on queue")
+    program.record(program.a)
+    program.wait(program.b)
+    value(driver.cuMemsetD8Async(x, 1, 128, program.b))
+    with pytest.raises(EmulatorError, match="the release on queue"):
+        Emulated().free(x, program.a)
+    value(driver.cuStreamSynchronize(program.b))
+    entered("cudaFreeAsync", x, program.a)
 
 
 # Copies and fills
@@ -623,3 +697,50 @@ def test_memory_of_another_size_or_queue(program, side):
     with torch.cuda.stream(side):
         torch.empty(64, dtype=torch.int32, device="cuda")
     race(lambda: torch.empty(64, dtype=torch.int32, device="cuda"))
+
+
+# Spans
+
+
+def of_set(bytes_by_tag):
+    """The spans of bytes: {address: tag}."""
+    places = sorted(bytes_by_tag)
+    starts, tags = np.array(places, np.int64), np.array([bytes_by_tag[place] for place in places], np.int64)
+    return spans.of_runs(starts, starts + 1, tags)
+
+
+def as_set(found):
+    assert (found[1:, 0] >= found[:-1, 1]).all() and (found[:, 0] < found[:, 1]).all()
+    return {place: tag for start, end, tag in found.tolist() for place in range(start, end)}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_spans(seed):
+    random = np.random.default_rng(seed)
+    one, other = (
+        {place: int(random.integers(1, 3)) for place in random.integers(0, 40, count).tolist()}
+        for count in random.integers(0, 40, 2)
+    )
+    first, second = of_set(one), of_set(other)
+    assert as_set(first) == one
+    assert as_set(spans.without(first, second)) == {p: tag for p, tag in one.items() if p not in other}
+    assert as_set(spans.joined([first, second])) == {**other, **one}
+    both = sorted(one.keys() & other.keys())
+    found = spans.common(first, second)
+    assert (found is None) == (not both)
+    if found is not None:
+        start, end, *tags = found
+        assert start == both[0] and set(range(start, end)) <= set(both) and tags == [one[start], other[start]]
+    starts = random.integers(0, 40, 8)
+    ends = starts + random.integers(1, 6, 8)
+    assert set(as_set(spans.merged(starts, ends, 1))) == {p for s, e in zip(starts, ends) for p in range(s, e)}
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides"),
+    [((4,), (1,)), ((3, 4), (4, 1)), ((3, 4), (10, 1)), ((2, 1, 3, 2), (50, 7, 4, 1)), ((5, 1), (3, 1))],
+)
+def test_boxes(shape, strides):
+    starts, ends = spans.of_box(100, shape, strides)
+    wanted = {100 + sum(i * s for i, s in zip(index, strides)) for index in np.ndindex(*shape)}
+    assert {p for s, e in zip(starts.tolist(), ends.tolist()) for p in range(s, e)} == wanted

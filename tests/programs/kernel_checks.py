@@ -161,6 +161,11 @@ def check_a_launch_on_no_queue_is_refused():
     _, queue = cuda_driver.cuStreamCreate(0)
     for known in (queue, cuda_driver.CUstream(0), cuda_driver.CUstream(torch.cuda.current_stream().cuda_stream)):
         queued(known)
+    seen = []
+    with Launches(lambda entry, config, params, queue: seen.append(queue)):
+        queued(queue)
+        configured()
+    assert seen == [int(queue), 0]
     cuda_driver.cuStreamDestroy(queue)
     for unknown in (queue, cuda_driver.CUstream(0x1234)):
         error = caught(queued, unknown)
