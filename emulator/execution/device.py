@@ -110,7 +110,7 @@ class Device:
         self.sanitizer: Sanitizer | None = None
         """Follows the order of what launches do, and raises Fault for what is not ordered."""
         self.explorer: Explorer | None = None
-        """Looks for a schedule under which a launch that overlaps no other fails."""
+        """Looks for a schedule under which a launch, or several that overlap, fail."""
         self.memory = GlobalMemory()
         self._counters: list[LaunchCounters] = []
         self._cluster_seconds: dict[int, float] = {}

@@ -128,7 +128,7 @@ class Runner:
 
     def _run(self, launch: Launch) -> LaunchCounters:
         if launch.explorer is not None and launch.recording is None:
-            launch.explorer.explore(Trial(self, launch, launch.explorer))
+            launch.explorer.explore(Trial(self, [launch], launch.explorer))
         clusters = launch.config.clusters
         shares = self._shares(launch, clusters)
         is_here = len(self.schedules) == 1 and shares == 1
@@ -169,13 +169,16 @@ class Runner:
 
     def _run_together(self, chain: list[Launch]) -> list[LaunchCounters]:
         """Runs overlapping launches. A run of them is not split over workers."""
+        explorer = chain[0].explorer
+        if explorer is not None:
+            explorer.explore(Trial(self, chain, explorer))
         kernels = " overlapped by ".join(launch.kernel for launch in chain)
         is_here = len(self.schedules) == 1
         tallies = {schedule: Tally(self.max_instructions, 0 if is_here else 1) for schedule in self.schedules}
         report = self._reporter(chain, tallies)
         if is_here:
             schedule = self.schedules[0]
-            measured = self._overlap(chain, schedule, Meter(tallies[schedule], 0, report))
+            measured = self.overlap(chain, schedule, Meter(tallies[schedule], 0, report))
             for counters, traffic in measured:
                 counters.account(traffic)
             for launch, touched in zip(chain, _touched_by(chain, schedule)):
@@ -183,7 +186,7 @@ class Runner:
             return [counters for counters, _ in measured]
 
         def parts(report: Report, schedule: str) -> list[_Part]:
-            runs = self._overlap(chain, schedule, Meter(tallies[schedule], 0, report))
+            runs = self.overlap(chain, schedule, Meter(tallies[schedule], 0, report))
             touched = _touched_by(chain, schedule)
             return [
                 _Part(counters, traffic.packed_loads(), journal(traffic), touched=found)
@@ -216,7 +219,7 @@ class Runner:
                 self.memory.put_back(before)
         return results
 
-    def _overlap(self, chain: list[Launch], schedule: str, meter: Meter) -> list[tuple[LaunchCounters, Traffic]]:
+    def overlap(self, chain: list[Launch], schedule: str, meter: Meter) -> list[tuple[LaunchCounters, Traffic]]:
         """(counters, traffic) of each launch, run together under one schedule."""
         grids = []
         for number, launch in enumerate(chain):

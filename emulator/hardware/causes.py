@@ -53,8 +53,11 @@ class Causes(Protocol):
     def fenced(self, warp: Warp, space: str | None) -> None:
         """fence.proxy.async of the lanes that run, for one state space or (None) all."""
 
-    def fenced_maps(self, warp: Warp, acquires: bool) -> None:
-        """fence.proxy.tensormap::generic.acquire or .release of the lanes that run."""
+    def released_maps(self, warp: Warp, mask: int) -> None:
+        """fence.proxy.tensormap::generic.release of lanes."""
+
+    def acquired_map(self, warp: Warp, mask: int, address: int) -> None:
+        """fence.proxy.tensormap::generic.acquire by lanes, of the tensor map at an address."""
 
     def fenced_threads(self, warp: Warp, scope: str) -> None:
         """fence.sc, .acq_rel, .acquire, .release or membar of the lanes that run. scope: "cta" or wider."""

@@ -62,7 +62,8 @@ class ClusterCauses:
         self.lane_copies_committed = operations.lane_copies_committed
         self.lane_copies_completed = operations.lane_copies_completed
         self.joined, self.stored = barriers.joined, self._accesses.stored
-        self.fenced, self.fenced_maps = barriers.fenced, barriers.fenced_maps
+        self.fenced = barriers.fenced
+        self.released_maps, self.acquired_map = barriers.released_maps, barriers.acquired_map
         self.fenced_threads, self.waited_for = barriers.fenced_threads, barriers.waited_for
         self.told, self.learned = barriers.told, barriers.learned
         self.allocated, self.freed = columns.allocated, columns.freed

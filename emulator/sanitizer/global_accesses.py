@@ -72,7 +72,7 @@ class GlobalAccesses:
         scene = cast("ClusterCauses", cta.cluster.causes).scene
         running = cta.machine.running
         if running is not None and running.cause is not None:
-            access, views = self._of_operation(scene, running.cause, kind, proxy)
+            access, views = self._of_operation(scene, running.cause, kind, proxy, address)
             mask = running.cause.mask if access.lanes else 0
         else:
             warp, mask = issuer[0].warp, running_lanes(issuer[0].warp)
@@ -199,7 +199,9 @@ class GlobalAccesses:
             scene.global_accesses[key] = access
         return access
 
-    def _of_operation(self, scene: Scene, cause: Cause, kind: str, proxy: str) -> tuple[Access, list[View]]:
+    def _of_operation(
+        self, scene: Scene, cause: Cause, kind: str, proxy: str, address: int | np.ndarray
+    ) -> tuple[Access, list[View]]:
         issuer, mask = cause.issuer, 0
         opcode = issuer[0].grid.entry.instructions[issuer[1]].opcode
         if proxy == "tensormap":
@@ -219,7 +221,9 @@ class GlobalAccesses:
             is_async = proxy != "generic"
             access = Access(agent, count, mask, kind == "store", is_async, is_strong(opcode), remnant(issuer))
             access.cause, access.home, access.reach = True, scene.home, reach(opcode)
-            access.fence = MAPPED if proxy == "tensormap" else FENCED_GLOBAL
+            access.fence = FENCED_GLOBAL
+            if proxy == "tensormap" and isinstance(address, int):
+                access.fence = MAPPED + address
             scene.global_accesses[key] = access
         return access, [View(None, 0, clock)]
 

@@ -208,7 +208,7 @@ def rule_of(conflict: Conflict, now: Access, memory: str = "shared") -> Rule:
     if conflict.missing == UNSCOPED and before.home is not now.home:
         return SCOPE_OF_WORD
     if conflict.missing is not None:
-        return _OF_MISSING[conflict.missing]
+        return _OF_MISSING[min(conflict.missing, MAPPED)]
     asynchronous = [access for access in (before, now) if access.cause is not None]
     if memory == "global":
         return _rule_of_global(conflict, now, asynchronous)
@@ -226,7 +226,7 @@ def _rule_of_global(conflict: Conflict, now: Access, asynchronous: list[Access])
     before = conflict.before
     if before.home is not now.home and before.home is not None and now.home is not None:
         return CLUSTERS if before.home.grid == now.home.grid else LAUNCH
-    if any(access.fence == MAPPED for access in asynchronous):
+    if any(access.fence >= MAPPED for access in asynchronous):
         return MAP
     if not asynchronous:
         return LANES if conflict.same_warp else THREADS
@@ -433,7 +433,7 @@ def _node(node: Node, writes: bool, instruction: Instruction | None) -> str:
 def _text(access: Access) -> str:
     lanes = "" if access.lanes in (0, 0xFFFFFFFF) else f", lanes {access.lanes:#010x}"
     how = "writes" if access.is_write else "reads"
-    proxy = "generic" if not access.is_async else "tensormap" if access.fence == MAPPED else "async"
+    proxy = "generic" if not access.is_async else "tensormap" if access.fence >= MAPPED else "async"
     tells = access.cause.tells if isinstance(access.cause, Cause) else None
     end = f" and completes on the {tells}" if tells else ""
     return f"{_instruction(access.issuer, lanes)}, which {how} through the {proxy} proxy{end}"
