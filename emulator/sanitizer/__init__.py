@@ -28,7 +28,7 @@ Edges. Each is an event that passes clocks on (`hardware/causes.py`):
 | the issue of an asynchronous operation | the operation, and what its completion releases |
 | a bulk store's read of shared memory | cp.async.bulk.wait_group{.read} of its thread |
 | a copy of cp.async | cp.async.wait_group, or the arrival of cp.async.mbarrier.arrive |
-| a store or an atomic with an order | a load or an atomic with an order of the same word, until another thread stores it |
+| a store or an atomic with an order | a load or an atomic with an order of the word, until another thread stores it |
 | a bulk store's write to global memory | cp.async.bulk.wait_group of its thread |
 | a copy's read of its tensor map | the same, with .read, too; the copy's completion |
 | the end of a launch | griddepcontrol.wait of the next |
