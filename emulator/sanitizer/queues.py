@@ -36,6 +36,12 @@ if TYPE_CHECKING:
 LATER = 1 << 16  # spans and boxes, of what is known before there are several queues
 
 
+class _Replayed(threading.local):
+    """The graph that a thread of the host replays."""
+
+    now: tuple[Hashable, Replay] | None = None
+
+
 class Queues:
     """Of a process."""
 
@@ -44,7 +50,7 @@ class Queues:
         self.are_several = False
         """Whether there is, or was, any queue beside the legacy default queue."""
         self._order = Order()
-        self._replay: tuple[Hashable, Replay] | None = None
+        self._replayed = _Replayed()
         self._counts: dict[Hashable, itertools.count[int]] = {}
         self._history, self._freed = QueueHistory(), FreedMemory()
         self._later: deque[tuple[Allocations, Node, list[tuple[Allocation, Access]]]] = deque()
@@ -132,9 +138,9 @@ class Queues:
 
     def _place(self, key: Hashable) -> tuple[Order, Hashable]:
         """Where a queue's work belongs: the host's queues, or those of the graph that is replayed."""
-        if self._replay is None:
+        if self._replayed.now is None:
             return self._order, key
-        graph, order = self._replay
+        graph, order = self._replayed.now
         return order, (graph, key)
 
     # Accesses
@@ -172,13 +178,16 @@ class Queues:
         with self._lock:
             clock = self._order.knows(self._key(queue))
             join(clock, self._ends.get(graph, {}))
-            before, self._replay = self._replay, (graph, Replay(clock))
-            try:
-                yield
-            finally:
-                for line in self._replay[1].lines.values():
+            replay = Replay(clock)
+        self._replayed.now = graph, replay
+        try:
+            yield
+        finally:
+            self._replayed.now = None
+            with self._lock:
+                for line in replay.lines.values():
                     join(clock, line.clock)
-                self._ends[graph], self._replay = dict(clock), before
+                self._ends[graph] = dict(clock)
 
     def forget_graph(self, graph: Hashable) -> None:
         """A graph is no more."""
