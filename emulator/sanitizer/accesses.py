@@ -82,25 +82,21 @@ class Accesses:
     def _of_operation(
         self, cause: Cause, cta: Cta, kind: str, proxy: str, place: int | np.ndarray
     ) -> tuple[Access, list[View]]:
-        issuer, channel, count, mask = cause.issuer, cause.channel, cause.count, 0
-        if channel is not None:
-            known = self._known.get((channel.agent, count, issuer[1], kind))
-            if known is not None and known.issuer[0].warp is issuer[0].warp:
-                return known, [View(None, 0, self._agents.fit(cause.clock))]
-        opcode = issuer[0].grid.entry.instructions[issuer[1]].opcode
+        issuer, channel, count = cause.issuer, cause.channel, cause.count
+        clock = self._agents.fit(cause.clock)
         if channel is None:
             first = int(place[0]) if isinstance(place, np.ndarray) else place
             channel = self._agents.channel(("place", cta.rank, first))
-            channel.count += 1
-            count = channel.count
-            self._agents.fit(cause.clock).set(channel.agent, count)
-        elif opcode.startswith("cp.async.c"):
-            mask = cause.mask
+            channel.count = count = channel.count + 1
+            self._agents.fit(clock).set(channel.agent, count)
         key = channel.agent, count, issuer[1], kind
         access = self._known.get(key)
         if access is None or access.issuer[0].warp is not issuer[0].warp:
-            is_async = proxy == "async"
-            access = Access(channel.agent, count, mask, kind == "store", is_async, is_strong(opcode), issuer)
+            opcode = issuer[0].grid.entry.instructions[issuer[1]].opcode
+            mask = cause.mask if opcode.startswith("cp.async.c") and cause.channel is not None else 0
+            access = Access(channel.agent, count, mask, kind == "store", proxy == "async", is_strong(opcode), issuer)
             access.cause = cause
             self._known[key] = access
-        return access, [View(None, 0, self._agents.fit(cause.clock))]
+        if cause.views is None:
+            cause.views = [View(None, 0, clock)]
+        return access, cause.views

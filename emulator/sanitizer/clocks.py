@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -260,11 +260,12 @@ class Agents:
 class Cause:
     """What an asynchronous operation knows, and as whom it accesses memory."""
 
-    __slots__ = ("channel", "clock", "count", "issuer", "mask", "tells", "warp")
+    __slots__ = ("channel", "clock", "count", "issuer", "mask", "tells", "views", "warp")
 
     def __init__(self, clock: Clock, issuer: Issuer, mask: int):
         self.clock, self.issuer = clock, issuer
         self.mask, self.warp = mask, issuer[0].warp  # of the lanes that have issued it
         self.channel: Channel | None = None  # None: one for each place that it writes
         self.count = 0  # of the channel, at its issue
+        self.views: Any = None  # as whom it is checked (`history.View`), once it has been
         self.tells: str | None = None  # the mbarrier on which it completes, once it has

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from emulator.sanitizer.clocks import ANYWAY, FENCED, KNOWN, LANES, UNSCOPED, lanes_of
+from emulator.sanitizer.clocks import ANYWAY, FENCED, KNOWN, LANES, ROWS, UNSCOPED, lanes_of
 
 if TYPE_CHECKING:
     from emulator.execution.replay import Step
@@ -99,7 +99,21 @@ class Cells(NamedTuple):
     readers: np.ndarray  # lane of the last read, or ALL
     where: Any  # an index of each of them
     place: Callable[[np.ndarray], tuple[int, int]]  # of bool items, where the first are that are set: `run_of`
-    pairs: np.ndarray | None = None  # int64: a view of writes (the low half) and reads, if they lie side by side
+
+
+class Items(Protocol):
+    """A memory's tables, as in `Cells`."""
+
+    @property
+    def pairs(self) -> np.ndarray:
+        """int64: a view of writes (the low half) and reads, which lie side by side."""
+
+    @property
+    def reads(self) -> np.ndarray: ...
+    @property
+    def writers(self) -> np.ndarray: ...
+    @property
+    def readers(self) -> np.ndarray: ...
 
 
 class History:
@@ -126,14 +140,10 @@ class History:
         lanes: uint8[n] for places by lane. views: who accesses; none: of a read that need not be
         checked. records: False checks only.
         """
-        if not access.number:
-            access.number = len(self._accesses)
-            self._accesses.append(access)
+        self._number(access)
         where = cells.where
-        if records and cells.pairs is not None and self._follows_one(access, cells, lanes, views):
-            return []
         writes, reads = cells.writes[where], cells.reads[where]
-        has_reads = bool(reads.any())
+        has_reads = bool(np.logical_or.reduce(reads, axis=None))
         found: list[Conflict] = []
         for view in views:
             found += self._check_writes(access, writes, cells, lanes, view)
@@ -154,43 +164,57 @@ class History:
             self._read(access, reads, cells, by_place, views)
         return found
 
-    def _follows_one(self, access: Access, cells: Cells, lanes: Lanes, views: list[View]) -> bool:
-        """Records an access to items that all have the same past, if it is ordered behind that; else does nothing."""
-        assert cells.pairs is not None
-        found = cells.pairs[cells.where]
-        if not found.size:
-            return False
-        past = found.item(0)
-        if found.size > 1 and not np.logical_and.reduce(found == past, axis=None):
-            return False
-        write, reads = self._accesses[past & 0xFFFFFFFF], past >> 32
+    def _number(self, access: Access) -> None:
+        if not access.number:
+            access.number = len(self._accesses)
+            self._accesses.append(access)
+
+    def follows(self, access: Access, items: Items, where: Any, lanes: Lanes, views: list[View]) -> bool:
+        """Records an access that is ordered behind all that conflict with it; else does nothing.
+
+        where, lanes, views: as of `access`.
+        """
+        found = items.pairs[where]
+        pasts = distinct_in(found)
         for view in views:
-            if view.rows is not None or (write is not None and not _follows(write, access, view)):
+            if view.rows is not None:
                 return False
-            if reads and (access.is_write or self._has_strong_writes):
-                for before in self._sets[reads]:
-                    if (before.is_write or access.is_write) and not _follows(before, access, view):
-                        return False
-        lane = access.listed[0] if len(access.listed) == 1 else ALL
-        by_place = lane if lanes is None else lanes[:, None]
-        if access.is_write and not access.is_strong:
-            cells.pairs[cells.where] = access.number
-            if access.lanes:
-                cells.writers[cells.where] = by_place
-            return True
-        self._has_strong_writes |= access.is_write
-        number = self._with(reads, access, views)
-        if number != reads:
-            cells.reads[cells.where] = number
+            for past in pasts:
+                if past and not self._is_behind(past & 0xFFFFFFFF, past >> 32, access, view):
+                    return False
+        self._number(access)
+        writes = access.is_write and not access.is_strong
+        if writes:
+            items.pairs[where] = access.number
+        else:
+            self._has_strong_writes |= access.is_write
+            numbers = [self._with(past >> 32, access, views) for past in pasts]
+            if len(set(numbers)) == 1:
+                items.reads[where] = numbers[0]
+            elif pasts:
+                items.reads[where] = _replaced(found, pasts, numbers)
         if access.lanes:
-            cells.readers[cells.where] = by_place
+            lane = access.listed[0] if len(access.listed) == 1 else ALL
+            table = items.writers if writes else items.readers
+            table[where] = lane if lanes is None else lanes[:, None]
+        return True
+
+    def _is_behind(self, write: int, reads: int, access: Access, view: View) -> bool:
+        """Whether nothing of a past conflicts with an access and is not ordered before it."""
+        before = self._accesses[write]
+        if before is not None and not _follows(before, access, view):
+            return False
+        if reads and (access.is_write or self._has_strong_writes):
+            for before in self._sets[reads]:
+                if (before.is_write or access.is_write) and not _follows(before, access, view):
+                    return False
         return True
 
     def _check_writes(
         self, access: Access, writes: np.ndarray, cells: Cells, lanes: Lanes, view: View
     ) -> Iterator[Conflict]:
         ids = writes if view.rows is None else writes[view.rows]
-        if not ids.any():
+        if not np.logical_or.reduce(ids, axis=None):
             return
         for number in distinct_in(ids):
             before = self._accesses[number] if number else None
@@ -240,8 +264,10 @@ class History:
             cells.readers[where] = by_place
 
     def _with(self, number: int, access: Access, views: list[View]) -> int:
+        if not number:
+            return self._numbered((access,))
         members = self._sets[number]
-        if members and members[-1] is access:
+        if members[-1] is access:
             return number
         kept = tuple(
             before
@@ -258,6 +284,9 @@ class History:
         found = (*kept, access)
         if self._limit is not None:
             found = found[-self._limit :]
+        return self._numbered(found)
+
+    def _numbered(self, found: tuple[Access, ...]) -> int:
         known = self._numbers.get(found)
         if known is None:
             known = self._numbers[found] = len(self._sets)
@@ -268,11 +297,23 @@ class History:
 def distinct_in(numbers: np.ndarray) -> list[int]:
     if numbers.size <= _FEW:
         return list(set(numbers.ravel().tolist()))
-    flat = numbers.ravel()
-    first = flat[0]
-    if (flat == first).all():
-        return [int(first)]
-    return np.unique(flat).tolist()
+    rest, found = numbers.ravel(), []
+    while rest.size:
+        if len(found) == _FEW:
+            return found + np.unique(rest).tolist()
+        number = rest.item(0)
+        found.append(number)
+        others = rest != number
+        rest = rest[others] if np.logical_or.reduce(others) else rest[:0]
+    return found
+
+
+def _replaced(found: np.ndarray, old: list[int], new: list[int]) -> np.ndarray:
+    """Each of the old numbers by the new one at its place."""
+    after = np.empty_like(found)
+    for before, number in zip(old, new, strict=True):
+        after[found == before] = number
+    return after
 
 
 def run_of(items: np.ndarray, grain: int) -> tuple[int, int]:
@@ -287,12 +328,25 @@ def _column(rows: np.ndarray, like: np.ndarray) -> np.ndarray:
     return rows[:, None] if like.ndim == 2 else rows
 
 
-def _is_known(before: Access, table: np.ndarray) -> bool:
-    """Whether all that took part in an access are known."""
+def _is_known(before: Access, access: Access, clock: Clock, row: int) -> bool:
+    """Whether all that took part in an access are known. row: of the clock."""
+    agent, count = before.agent, before.count
+    if before.home is not access.home:
+        assert before.home is not None  # where accesses of several clusters meet each has one
+        counts = clock.of(before.home, row)
+    elif row >= ROWS:
+        counts = clock.row(row)
+    else:
+        table = clock.table
+        if not before.lanes:
+            return table.item(row, agent) >= count
+        if len(before.listed) == 1:
+            return table.item(row, agent + before.listed[0]) >= count
+        counts = table[row]
     if not before.lanes:
-        return bool(table[before.agent] >= before.count)
-    known = table[before.agent : before.agent + LANES] >= before.count
-    return bool(known.all()) or all(known[lane] for lane in before.listed)
+        return bool(counts[agent] >= count)
+    known = counts[agent : agent + LANES] >= count
+    return bool(np.logical_and.reduce(known)) or all(known[lane] for lane in before.listed)
 
 
 def _are_strong(before: Access, access: Access) -> bool:
@@ -305,9 +359,9 @@ def _are_strong(before: Access, access: Access) -> bool:
 
 def _is_ordered(before: Access, access: Access, view: View, needs_fence: bool) -> bool:
     """Whether all that took part in an access are known, and what they have written is visible."""
-    if not _is_known(before, _counts(before, access, view, view.row)):
+    if not _is_known(before, access, view.clock, view.row):
         return False
-    return not needs_fence or _is_known(before, _counts(before, access, view, access.fence))
+    return not needs_fence or _is_known(before, access, view.clock, access.fence)
 
 
 def _follows(before: Access, access: Access, view: View) -> bool:
