@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from emulator.sanitizer.clocks import ANYWAY, FENCED, KNOWN, LANES, ROWS, UNSCOPED, lanes_of
+from emulator.sanitizer.items import Cells, distinct_in, replaced
 
 if TYPE_CHECKING:
     from emulator.execution.replay import Step
@@ -90,32 +91,6 @@ class Conflict(NamedTuple):
     same_warp: bool
 
 
-class Cells(NamedTuple):
-    """Tables of a memory's items, and the items that an access touches."""
-
-    writes: np.ndarray  # number of an access; 0: none
-    reads: np.ndarray  # number of a set of accesses; 0: the empty one
-    writers: np.ndarray  # lane of the write, or ALL
-    readers: np.ndarray  # lane of the last read, or ALL
-    where: Any  # an index of each of them
-    place: Callable[[np.ndarray], tuple[int, int]]  # of bool items, where the first are that are set: `run_of`
-
-
-class Items(Protocol):
-    """A memory's tables, as in `Cells`."""
-
-    @property
-    def pairs(self) -> np.ndarray:
-        """int64: a view of writes (the low half) and reads, which lie side by side."""
-
-    @property
-    def reads(self) -> np.ndarray: ...
-    @property
-    def writers(self) -> np.ndarray: ...
-    @property
-    def readers(self) -> np.ndarray: ...
-
-
 class History:
     """Accesses to one memory, or to several whose items may be accessed by the same agents."""
 
@@ -140,9 +115,11 @@ class History:
         lanes: uint8[n] for places by lane. views: who accesses; none: of a read that need not be
         checked. records: False checks only.
         """
+        if records and self._follows(access, cells, lanes, views):
+            return []
         self._number(access)
-        where = cells.where
-        writes, reads = cells.writes[where], cells.reads[where]
+        items, where = cells.items, cells.where
+        writes, reads = items.writes[where], items.reads[where]
         has_reads = bool(np.logical_or.reduce(reads, axis=None))
         found: list[Conflict] = []
         for view in views:
@@ -154,11 +131,9 @@ class History:
         if not records:
             pass
         elif access.is_write and not access.is_strong:
-            cells.writes[where] = access.number
+            items.pairs[where] = access.number
             if access.lanes:
-                cells.writers[where] = by_place
-            if has_reads:
-                cells.reads[where] = 0
+                items.writers[where] = by_place
         else:  # strong writes race with others than the write before them: they stay beside that
             self._has_strong_writes |= access.is_write
             self._read(access, reads, cells, by_place, views)
@@ -169,18 +144,16 @@ class History:
             access.number = len(self._accesses)
             self._accesses.append(access)
 
-    def follows(self, access: Access, items: Items, where: Any, lanes: Lanes, views: list[View]) -> bool:
-        """Records an access that is ordered behind all that conflict with it; else does nothing.
-
-        where, lanes, views: as of `access`.
-        """
+    def _follows(self, access: Access, cells: Cells, lanes: Lanes, views: list[View]) -> bool:
+        """Records an access that is ordered behind all that conflict with it; else does nothing."""
+        items, where = cells.items, cells.where
+        if views and views[0].rows is not None:
+            return False
         found = items.pairs[where]
         pasts = distinct_in(found)
-        for view in views:
-            if view.rows is not None:
-                return False
-            for past in pasts:
-                if past and not self._is_behind(past & 0xFFFFFFFF, past >> 32, access, view):
+        for past in pasts:
+            for view in views if past else ():
+                if not self._is_behind(past & 0xFFFFFFFF, past >> 32, access, view):
                     return False
         self._number(access)
         writes = access.is_write and not access.is_strong
@@ -192,7 +165,7 @@ class History:
             if len(set(numbers)) == 1:
                 items.reads[where] = numbers[0]
             elif pasts:
-                items.reads[where] = _replaced(found, pasts, numbers)
+                items.reads[where] = replaced(found, pasts, numbers)
         if access.lanes:
             lane = access.listed[0] if len(access.listed) == 1 else ALL
             table = items.writers if writes else items.readers
@@ -224,7 +197,7 @@ class History:
             if _is_ordered(before, access, view, needs_fence):
                 continue
             yield from _conflicts(
-                before, access, writes == number, cells, cells.writers[cells.where], lanes, view, needs_fence
+                before, access, writes == number, cells, cells.items.writers[cells.where], lanes, view, needs_fence
             )
 
     def _check_reads(
@@ -239,7 +212,7 @@ class History:
                 needs_fence = before.is_write and before.is_fenced(access)
                 if _is_ordered(before, access, view, needs_fence):
                     continue
-                readers = cells.readers[cells.where]
+                readers = cells.items.readers[cells.where]
                 if before is not members[-1]:  # which lanes have read which bytes is forgotten
                     if before.is_of(access):
                         continue
@@ -249,19 +222,16 @@ class History:
     def _read(
         self, access: Access, reads: np.ndarray, cells: Cells, by_place: int | np.ndarray, views: list[View]
     ) -> None:
-        table, where = cells.reads, cells.where
+        table, where = cells.items.reads, cells.where
         distinct = distinct_in(reads)
         if len(distinct) == 1:
             number = self._with(int(distinct[0]), access, views)
             if number != distinct[0]:
                 table[where] = number
         else:
-            after = reads.copy()
-            for number in distinct:
-                after[reads == number] = self._with(int(number), access, views)
-            table[where] = after
+            table[where] = replaced(reads, distinct, [self._with(number, access, views) for number in distinct])
         if access.lanes:
-            cells.readers[where] = by_place
+            cells.items.readers[where] = by_place
 
     def _with(self, number: int, access: Access, views: list[View]) -> int:
         if not number:
@@ -292,36 +262,6 @@ class History:
             known = self._numbers[found] = len(self._sets)
             self._sets.append(found)
         return known
-
-
-def distinct_in(numbers: np.ndarray) -> list[int]:
-    if numbers.size <= _FEW:
-        return list(set(numbers.ravel().tolist()))
-    rest, found = numbers.ravel(), []
-    while rest.size:
-        if len(found) == _FEW:
-            return found + np.unique(rest).tolist()
-        number = rest.item(0)
-        found.append(number)
-        others = rest != number
-        rest = rest[others] if np.logical_or.reduce(others) else rest[:0]
-    return found
-
-
-def _replaced(found: np.ndarray, old: list[int], new: list[int]) -> np.ndarray:
-    """Each of the old numbers by the new one at its place."""
-    after = np.empty_like(found)
-    for before, number in zip(old, new, strict=True):
-        after[found == before] = number
-    return after
-
-
-def run_of(items: np.ndarray, grain: int) -> tuple[int, int]:
-    """The first items that lie together, as offsets: (first, end). grain: bytes of an item."""
-    numbers = np.unique(items)
-    gaps = np.flatnonzero(np.diff(numbers) != 1)
-    last = numbers[gaps[0]] if len(gaps) else numbers[-1]
-    return int(numbers[0]) * grain, (int(last) + 1) * grain
 
 
 def _column(rows: np.ndarray, like: np.ndarray) -> np.ndarray:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from emulator.sanitizer.history import Cells, History, run_of
+from emulator.sanitizer.history import History
+from emulator.sanitizer.items import Cells, Items, run_of
 
 if TYPE_CHECKING:
     from emulator.sanitizer.history import Access, Conflict, View
@@ -18,32 +19,16 @@ Where: TypeAlias = slice | np.ndarray
 """The items of a table that an access touches."""
 
 
-class _Tables(NamedTuple):
-    """As in `Cells`."""
-
-    writes: np.ndarray
-    reads: np.ndarray
-    writers: np.ndarray
-    readers: np.ndarray
-    pairs: np.ndarray
-
-    @staticmethod
-    def of(count: int) -> _Tables:
-        pairs = np.zeros((count, 2), "<i4")
-        lanes = np.zeros((2, count), np.uint8)
-        return _Tables(pairs[:, 0], pairs[:, 1], lanes[0], lanes[1], pairs.view("<i8")[:, 0])
-
-
 class Shadow:
     """Accesses by byte: the last write, and the reads since."""
 
     def __init__(self, size: int, by_byte: bool = False) -> None:
         """size: bytes of the CTA's window. by_byte: 16 bytes never have one entry."""
         self._room = room = -(-size // _ROOM) * _ROOM
-        self._whole = _Tables.of(room // CHUNK)
-        self._columns = _Tables(*(table[:, None] for table in self._whole))
-        self._bytes = _Tables.of(room) if by_byte else None  # once chunks are split
-        self._words: dict[int, _Tables] = {}  # by width: as rows of bytes
+        self._whole = Items.of(room // CHUNK)
+        self._columns = self._whole.columns()
+        self._bytes = Items.of(room) if by_byte else None  # once chunks are split
+        self._words: dict[int, Items] = {}  # by width: as rows of bytes
         self._by_byte = by_byte
         self._split = np.full(room // CHUNK, by_byte)  # chunks of which a part has been accessed
         self._is_split = by_byte  # some have
@@ -64,17 +49,14 @@ class Shadow:
         records: False checks only.
         """
         where, tables, grain = self._where(place, width, lanes is None)
-        if records and self._history.follows(access, tables, where, lanes, views):
-            return []
-        cells = Cells(*tables[:4], where, partial(_run, where, grain))
-        return self._history.access(access, cells, lanes, views, records)
+        return self._history.access(access, Cells(tables, where, partial(_run, where, grain)), lanes, views, records)
 
     def forget(self, place: np.ndarray) -> None:
         """Bytes whose next access begins afresh."""
         for table in self._divide(place // CHUNK):
             table[place] = 0
 
-    def _where(self, place: int | np.ndarray, width: int, is_flat: bool) -> tuple[Where, _Tables, int]:
+    def _where(self, place: int | np.ndarray, width: int, is_flat: bool) -> tuple[Where, Items, int]:
         """(index, the tables to be indexed, bytes of an item).
 
         Chunks that have been accessed as a whole only have one entry. is_flat: the items of places that each are a
@@ -101,23 +83,21 @@ class Shadow:
         self._divide(chunks)
         return place // width, self._by_width(width), 1
 
-    def _by_width(self, width: int) -> _Tables:
+    def _by_width(self, width: int) -> Items:
         found = self._words.get(width)
         if found is None:
             assert self._bytes is not None  # a chunk is split
-            end = self._room // width * width
-            found = self._words[width] = _Tables(*(table[:end].reshape(-1, width) for table in self._bytes))
+            found = self._words[width] = self._bytes.in_rows(width)
         return found
 
-    def _divide(self, chunks: np.ndarray) -> _Tables:
+    def _divide(self, chunks: np.ndarray) -> Items:
         """The tables of bytes. The chunks have an entry for each from now on."""
         if self._bytes is None:
-            self._bytes = _Tables.of(self._room)
+            self._bytes = Items.of(self._room)
         split = self._split[chunks]
         if not np.logical_and.reduce(split):
             new = chunks[~split]
-            for by_byte, whole in zip(self._bytes[:4], self._whole):
-                by_byte.reshape(-1, CHUNK)[new] = whole[new, None]
+            self._bytes.spread(self._whole, new, CHUNK)
             self._split[new] = self._is_split = True
         return self._bytes
 
