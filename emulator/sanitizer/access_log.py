@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.sanitizer.clocks import LANES
+from emulator.sanitizer.clocks import FULL, LANES
 
 if TYPE_CHECKING:
     from emulator.hardware.warp import Warp
@@ -41,18 +41,25 @@ class AccessLog:
             return
         self._head[0] = 0
         records = self._records[:count]
+        heads = records[:, :2].tolist()
+        head, how = heads[0]
+        if all(as_first == how and not (each ^ head) & FULL for each, as_first in heads):
+            self._note(head & FULL, how, [each >> 32 for each, _ in heads], records[:, 2:].copy())
+            return
         groups: dict[tuple[int, int], list[int]] = {}  # (mask, second word) -> records
         is_store = 0
-        for i, (head, how) in enumerate(records[:, :2].tolist()):
+        for i, (head, how) in enumerate(heads):
             if how & 1 != is_store:  # the order of loads does not matter, nor that of stores
-                self._check(groups, records)
+                self._check(groups, heads)
                 groups, is_store = {}, how & 1
-            groups.setdefault((head & 0xFFFFFFFF, how), []).append(i)
-        self._check(groups, records)
+            groups.setdefault((head & FULL, how), []).append(i)
+        self._check(groups, heads)
 
-    def _check(self, groups: dict[tuple[int, int], list[int]], records: np.ndarray) -> None:
+    def _check(self, groups: dict[tuple[int, int], list[int]], heads: list[list[int]]) -> None:
         for (mask, how), members in groups.items():
-            found = records[members]
-            indices = (found[:, 0] >> np.uint64(32)).tolist()
-            kind = "store" if how & 1 else "load"
-            self._accesses.noted(self._scene, self._warp, mask, kind, how >> 2, indices, found[:, 2:], bool(how & 2))
+            self._note(mask, how, [heads[i][0] >> 32 for i in members], self._records[members, 2:])
+
+    def _note(self, mask: int, how: int, indices: list[int], addresses: np.ndarray) -> None:
+        """Accesses of one mask and of one kind. how: second word of their records."""
+        kind = "store" if how & 1 else "load"
+        self._accesses.noted(self._scene, self._warp, mask, kind, how >> 2, indices, addresses, bool(how & 2))

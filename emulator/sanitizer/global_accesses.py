@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from emulator.sanitizer.clocks import FENCED_GLOBAL, MAPPED, Cause, lanes_of
+from emulator.sanitizer.clocks import FENCED_GLOBAL, FULL, MAPPED, Cause, lanes_of
 from emulator.sanitizer.global_tables import Tables
 from emulator.sanitizer.history import Access, History, View
 from emulator.sanitizer.operations import slot
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
 
 PENDING = 1 << 16  # reads of an allocation to which nobody has written
 READS = 8  # of a byte, by those that nothing orders, that are kept
+
+
+@lru_cache(maxsize=1024)
+def _repeated(mask: int, times: int) -> np.ndarray:
+    """uint8[n]: the lanes of a mask, so many times; nobody may change the array."""
+    return np.array(lanes_of(mask) * times, np.uint8)
 
 
 class GlobalAccesses:
@@ -94,19 +101,24 @@ class GlobalAccesses:
         """Accesses of a warp by instructions in a row. addresses: uint64[instructions, 32], or of their first lane."""
         clock = scene.warps[warp]
         clock.changes += 1
-        views = [View(None, part, known) for part, known in clock.parts(mask)]
-        addresses = addresses[:, lanes_of(mask)] if by_lane else addresses[:, :1]
+        if not by_lane:
+            addresses = addresses[:, :1]
+        elif mask != FULL:
+            addresses = addresses[:, lanes_of(mask)]
+        low, high = int(np.minimum.reduce(addresses, axis=None)), int(np.maximum.reduce(addresses, axis=None))
+        tables = self._tables_at(low)
         parts = [(indices, addresses)]
-        tables = self._tables_at(int(addresses.min()))
-        if tables is None or int(addresses.max()) >= tables.end:  # by the allocation of an instruction's first lane
+        if tables is None or high >= tables.end:  # by the allocation of an instruction's first lane
             rows: dict[Tables | None, list[int]] = {}
             for i, address in enumerate(addresses[:, 0].tolist()):
                 rows.setdefault(self._tables_at(address), []).append(i)
             parts = [([indices[i] for i in of], addresses[of]) for of in rows.values()]
         for of_part, places in parts:
-            issuer = remnant((warp.first_group, of_part[0]))
-            access = Access(clock.base, clock.now, mask, kind == "store", False, False, issuer)
+            access = Access(
+                clock.base, clock.now, mask, kind == "store", False, False, remnant((warp.first_group, of_part[0]))
+            )
             access.home, access.several = scene.home, (of_part, places, width)
+            views = [View(None, part, known) for part, known in clock.parts(mask)]
             self._by_lane(access, places.ravel(), width, mask if by_lane else 0, views)
 
     def _by_lane(self, access: Access, addresses: np.ndarray, width: int, mask: int, views: list[View]) -> None:
@@ -115,11 +127,11 @@ class GlobalAccesses:
         """
         lanes, times = None, len(addresses) // (mask.bit_count() or 1)
         if mask and times * mask.bit_count() == len(addresses):
-            lanes = np.array(lanes_of(mask) * times, np.uint8)
+            lanes = _repeated(mask, times)
             if len(views) > 1:
                 views = [View((view.lanes >> lanes.astype(np.int64) & 1).astype(bool), *view[1:]) for view in views]
-        tables = self._tables_at(int(addresses.min()))
-        if tables is not None and int(addresses.max()) < tables.end:
+        tables = self._tables_at(int(np.minimum.reduce(addresses)))
+        if tables is not None and int(np.maximum.reduce(addresses)) < tables.end:
             self._check(access, tables, addresses, (width,), (1,), lanes, views)
             return
         for i, address in enumerate(addresses.tolist()):  # several allocations, or one that nobody can write to
