@@ -338,6 +338,8 @@ def _conflicts(
         for row in (UNSCOPED, ANYWAY):
             if missing is None and not (bad & _unknown(before, view, row, of_before, lanes, access)).any():
                 missing = row
+        if missing is None and before.is_strong and access.is_strong:  # but for their scopes they would be no conflict
+            missing = UNSCOPED
     elif needs_fence:
         missing, bad = access.fence, at & _unknown(before, view, access.fence, of_before, lanes, access)
     if bad.any():

@@ -95,6 +95,13 @@ SCOPE = Rule(
     ".release.cluster at the arrival and .acquire.cluster at the wait",
     "Scope",
 )
+SCOPE_OF_WORD = Rule(
+    SCOPE.name,
+    "these CTAs are not in one cluster, and the scope of a store, a load, an atomic or a fence that would order them "
+    "is the CTA or the cluster",
+    ".gpu at each of them: st.release.gpu, ld.acquire.gpu, fence.acq_rel.gpu",
+    "Scope; Morally Strong Operations",
+)
 ORDER = Rule(
     "order",
     "an arrival and a wait stand between them, but one of the two is relaxed",
@@ -182,6 +189,8 @@ def rule_of(conflict: Conflict, now: Access, memory: str = "shared") -> Rule:
     before = conflict.before
     if conflict.missing in (UNSCOPED, ANYWAY) and now.is_write and before.cause is not None:
         return COMPLETION
+    if conflict.missing == UNSCOPED and before.home is not now.home:
+        return SCOPE_OF_WORD
     if conflict.missing is not None:
         return _OF_MISSING[conflict.missing]
     asynchronous = [access for access in (before, now) if access.cause is not None]

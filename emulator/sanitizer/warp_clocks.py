@@ -110,27 +110,28 @@ class WarpClock:
         """The lanes of the mask know as much as the clock, too. row: as of `Clock.join`."""
         self.settle()
         self.changes += 1
-        for part in list(self._parts):
+        parts, learned = self._parts, []
+        for part in list(parts):
             common = part.mask & mask
             if not common:
                 continue
             if common != part.mask:
                 part.mask &= ~common
                 part = _Part(common, part.clock.copy())
-                self._parts.append(part)
+                parts.append(part)
             part.clock.join(clock, row)
-        if len(self._parts) > 1:
-            self._unite()
+            learned.append(part)
+        if len(parts) > 1:
+            self._unite(learned)
 
-    def _unite(self) -> None:
-        kept: list[_Part] = []
-        for part in self._parts:
-            same = next((other for other in kept if other.clock.equals(part.clock)), None)
-            if same is None:
-                kept.append(part)
-            else:
-                same.mask |= part.mask
-        self._parts = kept
+    def _unite(self, learned: list[_Part]) -> None:
+        """Parts that have learned something, and others that know the same, are one."""
+        for part in learned:
+            for other in self._parts:
+                if other is not part and other.clock.equals(part.clock):
+                    other.mask |= part.mask
+                    self._parts.remove(part)
+                    break
 
     def fence_proxy(self, mask: int, rows: tuple[int, ...]) -> None:
         """fence.proxy.async: what lanes know and have done is visible to the async proxy.
@@ -175,9 +176,11 @@ class WarpClock:
         released = self.release(mask)
         self._behind = [(mask, released)] * (scope + 1) + self._behind[scope + 1 :]
 
-    def hear(self, mask: int, clock: Clock, row: int, needed: int = OF_CTA) -> None:
-        """A relaxed wait: the lanes will know as much as the clock behind a fence. needed: its scope."""
-        self.acquire(mask, clock, ANYWAY)
+    def hear(self, mask: int, clock: Clock, row: int, needed: int = OF_CTA, together: int = 0) -> None:
+        """A relaxed wait: the lanes will know as much as the clock behind a fence. needed: its scope. together: lanes
+        that execute it: what would be known if orders did not matter is theirs, so that the warp need not be parted.
+        """
+        self.acquire(mask | together, clock, ANYWAY)
         self._heard = [*self._heard[1 - HEARD :], (mask, clock.copy(), row, needed)]
 
     def release_relaxed(self, mask: int, scope: int = OF_CTA) -> Clock:
