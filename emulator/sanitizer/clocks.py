@@ -23,6 +23,12 @@ def lanes_of(mask: int) -> list[int]:
     return [lane for lane in range(LANES) if mask >> lane & 1]
 
 
+@lru_cache(maxsize=1024)
+def repeated(mask: int, times: int) -> np.ndarray:
+    """uint8[n]: the lanes of a mask, so many times; nobody may change the array."""
+    return np.array(lanes_of(mask) * times, np.uint8)
+
+
 KNOWN, FENCED, FENCED_GLOBAL, UNSCOPED, ANYWAY = range(5)
 ROWS = 5
 OF_CTA, OF_CLUSTER, OF_DEVICE = range(3)

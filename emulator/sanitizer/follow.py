@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from emulator.execution import device, status
-from emulator.sanitizer.access_log import AccessLog
+from emulator.sanitizer.access_log import AccessLog, SharedLog
 from emulator.sanitizer.accesses import Accesses
 from emulator.sanitizer.barriers import Barriers
 from emulator.sanitizer.columns import Columns
@@ -43,8 +43,6 @@ class ClusterCauses:
 
     def __init__(self, cluster: Cluster, reporter: Reporter, accesses: GlobalAccesses) -> None:
         self.scene = scene = Scene(cluster, reporter, accesses.words)
-        for warp, clock in scene.warps.items():
-            clock.log = AccessLog(scene, warp, accesses)
         self._columns = columns = Columns(scene.agents, scene.warps, reporter)
         self._operations, self._barriers, self._accesses = Operations(scene), Barriers(scene), Accesses(scene)
         operations, barriers = self._operations, self._barriers
@@ -70,11 +68,14 @@ class ClusterCauses:
         for cta in cluster.ctas:
             cta.shared.marks = None  # its rule is one of these
             cta.shared.notes_only = True
-            cta.shared.observer = partial(self._access, cta, Shadow(len(cta.shared.data)))
+            shadow = Shadow(len(cta.shared.data))
+            log = SharedLog(cta, shadow, self._accesses)
+            cta.shared.observer = partial(self._access, cta, shadow, log)
             nothing = np.zeros(len(cta.shared.live_barriers.addresses), np.uint64)
             cta.tmem.observer = partial(self.touched, cta)
             for warp in cta.warps:  # compiled code leaves all operations on mbarriers to Python
                 warp.registers.context.barriers = nothing.ctypes.data
+                scene.warps[warp].log = AccessLog(scene, warp, accesses, log)
             self._nothing.append(nothing)
 
     def _data(self, cluster: Cluster, reporter: Reporter) -> Any:
@@ -132,6 +133,7 @@ class ClusterCauses:
         self,
         cta: Cta,
         shadow: Shadow,
+        log: SharedLog,
         kind: str,
         proxy: str,
         place: int | np.ndarray,
@@ -140,6 +142,7 @@ class ClusterCauses:
         issuer: Issuer | None,
     ) -> None:
         """The observer of a CTA's shared memory."""
+        log.settle()
         self._accesses.access(cta, shadow, kind, proxy, place, shape, strides, issuer)
         if kind == "store":
             self._left.landed(cta, place)

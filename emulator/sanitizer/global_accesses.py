@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from emulator.sanitizer.clocks import FENCED_GLOBAL, FULL, MAPPED, Cause, lanes_of
+from emulator.sanitizer.clocks import FENCED_GLOBAL, FULL, MAPPED, Cause, lanes_of, repeated
 from emulator.sanitizer.global_tables import Tables
 from emulator.sanitizer.history import Access, History, View
 from emulator.sanitizer.operations import slot
@@ -27,12 +26,6 @@ if TYPE_CHECKING:
 
 PENDING = 1 << 16  # reads of an allocation to which nobody has written
 READS = 8  # of a byte, by those that nothing orders, that are kept
-
-
-@lru_cache(maxsize=1024)
-def _repeated(mask: int, times: int) -> np.ndarray:
-    """uint8[n]: the lanes of a mask, so many times; nobody may change the array."""
-    return np.array(lanes_of(mask) * times, np.uint8)
 
 
 class GlobalAccesses:
@@ -127,7 +120,7 @@ class GlobalAccesses:
         """
         lanes, times = None, len(addresses) // (mask.bit_count() or 1)
         if mask and times * mask.bit_count() == len(addresses):
-            lanes = _repeated(mask, times)
+            lanes = repeated(mask, times)
             if len(views) > 1:
                 views = [View((view.lanes >> lanes.astype(np.int64) & 1).astype(bool), *view[1:]) for view in views]
         tables = self._tables_at(int(np.minimum.reduce(addresses)))

@@ -115,7 +115,7 @@ class History:
         lanes: uint8[n] for places by lane. views: who accesses; none: of a read that need not be
         checked. records: False checks only.
         """
-        if records and self._follows(access, cells, lanes, views):
+        if records and self.follows(access, cells, lanes, views):
             return []
         self._number(access)
         items, where = cells.items, cells.where
@@ -144,7 +144,7 @@ class History:
             access.number = len(self._accesses)
             self._accesses.append(access)
 
-    def _follows(self, access: Access, cells: Cells, lanes: Lanes, views: list[View]) -> bool:
+    def follows(self, access: Access, cells: Cells, lanes: Lanes, views: list[View]) -> bool:
         """Records an access that is ordered behind all that conflict with it; else does nothing."""
         items, where = cells.items, cells.where
         if views and views[0].rows is not None:
