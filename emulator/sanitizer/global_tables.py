@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.sanitizer.items import Cells, Items, run_of
+from emulator.sanitizer.items import Cells, Items, is_zero, run_of
 
 if TYPE_CHECKING:
     from emulator.hardware.allocations import Allocation
@@ -63,7 +63,7 @@ class Tables:
         chunks = None if first % CHUNK else _in_chunks(shape, strides)
         if chunks is not None:
             at, box = first // CHUNK, chunks
-            if self._bytes is None or not self._splits(at, box).any():
+            if self._bytes is None or is_zero(self._splits(at, box)):
                 return self._boxes(self._whole, at, box, CHUNK)
         self._divide((_offsets(first, shape, strides) // CHUNK).ravel())
         assert self._bytes is not None  # a chunk is split
@@ -79,7 +79,7 @@ class Tables:
         if (first % CHUNK).any() or not (words == first + np.arange(each) * width).all():
             return None
         where = first // CHUNK
-        if self._bytes is not None and self._split[where].any():
+        if self._bytes is not None and not is_zero(self._split[where]):
             return None
         return Cells(self._whole, where, partial(self._first, where, CHUNK))
 
@@ -89,7 +89,7 @@ class Tables:
         chunks = offsets >> 4
         if width > CHUNK:
             chunks = chunks[:, None] + np.arange(width // CHUNK)
-        if width >= CHUNK and (self._bytes is None or not self._split[chunks].any()):
+        if width >= CHUNK and (self._bytes is None or is_zero(self._split[chunks])):
             tables = self._columns if width == CHUNK else self._whole
             return Cells(tables, chunks, partial(self._first, chunks, CHUNK))
         self._divide(chunks.ravel())
@@ -140,6 +140,6 @@ class Tables:
         if is_split.all():
             return
         new = chunks[~is_split]
-        if self._whole.pairs[new].any():
+        if not is_zero(self._whole.pairs[new]):
             self._bytes.spread(self._whole, new, CHUNK)
         self._split[new] = True

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from emulator.sanitizer.clocks import ANYWAY, FENCED, KNOWN, LANES, ROWS, UNSCOPED, lanes_of
-from emulator.sanitizer.items import Cells, distinct_in, replaced
+from emulator.sanitizer.items import Cells, distinct_in, is_zero, replaced
 
 if TYPE_CHECKING:
     from emulator.execution.replay import Step
@@ -120,7 +120,7 @@ class History:
         self._number(access)
         items, where = cells.items, cells.where
         writes, reads = items.writes[where], items.reads[where]
-        has_reads = bool(np.logical_or.reduce(reads, axis=None))
+        has_reads = not is_zero(reads)
         found: list[Conflict] = []
         for view in views:
             found += self._check_writes(access, writes, cells, lanes, view)
@@ -187,7 +187,7 @@ class History:
         self, access: Access, writes: np.ndarray, cells: Cells, lanes: Lanes, view: View
     ) -> Iterator[Conflict]:
         ids = writes if view.rows is None else writes[view.rows]
-        if not np.logical_or.reduce(ids, axis=None):
+        if is_zero(ids):
             return
         for number in distinct_in(ids):
             before = self._accesses[number] if number else None

@@ -66,17 +66,25 @@ class Cells(NamedTuple):
     place: Callable[[np.ndarray], tuple[int, int]]  # of bool items, where the first are that are set: `run_of`
 
 
+def is_zero(array: np.ndarray) -> bool:
+    """Whether nothing of an array is set: of few bytes, faster than NumPy says it."""
+    raw = array.tobytes()
+    return raw == bytes(len(raw))
+
+
 def distinct_in(numbers: np.ndarray) -> list[int]:
+    """Each number once."""
+    raw, size = numbers.tobytes(), numbers.itemsize
+    if raw and raw == raw[:size] * numbers.size:
+        return [numbers.item(0)]
     if numbers.size <= _FEW:
         return list(set(numbers.ravel().tolist()))
     rest, found = numbers.ravel(), []
     while rest.size:
         if len(found) == _KINDS:
             return found + np.unique(rest).tolist()
-        number = rest.item(0)
-        found.append(number)
-        others = rest != number
-        rest = rest[others] if np.logical_or.reduce(others) else rest[:0]
+        found.append(rest.item(0))
+        rest = rest[rest != found[-1]]
     return found
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from emulator.sanitizer.history import History
-from emulator.sanitizer.items import Cells, Items, run_of
+from emulator.sanitizer.items import Cells, Items, is_zero, run_of
 
 if TYPE_CHECKING:
     from emulator.sanitizer.history import Access, Conflict, View
@@ -74,13 +74,13 @@ class Shadow:
         if not isinstance(place, np.ndarray):
             if not place % CHUNK and not width % CHUNK:
                 where = slice(place // CHUNK, (place + width) // CHUNK)
-                if not self._is_split or not np.logical_or.reduce(self._split[where]):
+                if not self._is_split or is_zero(self._split[where]):
                     return where, self._whole, CHUNK
             tables = self._divide(np.arange(place // CHUNK, -(-(place + width) // CHUNK)))
             return slice(place, place + width), tables, 1
         if width == CHUNK:
             chunks = place >> 4
-            if not self._is_split or not np.logical_or.reduce(self._split[chunks]):
+            if not self._is_split or is_zero(self._split[chunks]):
                 return chunks, self._whole if is_flat else self._columns, CHUNK
         elif self._by_byte and width == 1 and is_flat:
             assert self._bytes is not None  # from the start
