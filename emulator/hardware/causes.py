@@ -129,6 +129,9 @@ class Causes(Protocol):
     def exited(self, cta: Cta) -> None:
         """The last thread of a CTA exits."""
 
+    def end(self) -> None:
+        """Nothing of the cluster happens any more."""
+
 
 class Sanitizer(Protocol):
     """Follows the events of launches."""

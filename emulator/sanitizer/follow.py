@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import sys
+import weakref
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -37,11 +39,14 @@ if TYPE_CHECKING:
     from emulator.ptx.module import Entry
     from emulator.sanitizer.clocks import Cause
 
+YOUNG = 50_000  # new objects among which Python looks for garbage
+
 
 class ClusterCauses:
     """`hardware.causes.Causes` of one cluster."""
 
     def __init__(self, cluster: Cluster, reporter: Reporter, accesses: GlobalAccesses) -> None:
+        self._cluster = cluster
         self.scene = scene = Scene(cluster, reporter, accesses.words)
         self._columns = columns = Columns(scene.agents, scene.warps, reporter)
         self._operations, self._barriers, self._accesses = Operations(scene), Barriers(scene), Accesses(scene)
@@ -77,6 +82,14 @@ class ClusterCauses:
                 warp.registers.context.barriers = nothing.ctypes.data
                 scene.warps[warp].log = AccessLog(scene, warp, accesses, log)
             self._nothing.append(nothing)
+
+    def end(self) -> None:
+        """As `Causes.end`. What follows the cluster and the cluster forget each other, so that both are freed at once."""
+        self._cluster.causes = None
+        for cta in self._cluster.ctas:
+            cta.shared.observer = cta.tmem.observer = cta.tmem.values = None
+        for clock in self.scene.warps.values():
+            clock.log = None
 
     def _data(self, cluster: Cluster, reporter: Reporter) -> Any:
         """What follows data that nobody has written."""
@@ -155,6 +168,18 @@ class ClusterCauses:
         self._columns.touched(cta, issuer, None if running is None else running.cause, reads, writes)
 
 
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """Python looks for garbage among new objects less often: those that follow a cluster live as long as it does."""
+    young, *older = gc.get_threshold()
+    if young:  # else it never looks
+        gc.set_threshold(max(young, YOUNG), *older)
+    try:
+        yield
+    finally:
+        gc.set_threshold(young, *older)
+
+
 class Sanitizer:
     """`hardware.causes.Sanitizer`."""
 
@@ -165,6 +190,7 @@ class Sanitizer:
         self._reporter, self._schedules = Reporter(allowed), tuple(schedules)
         self._accesses: GlobalAccesses | None = None  # of the launches that run
         self._has_followed = False
+        self._followed: weakref.WeakSet[ClusterCauses] = weakref.WeakSet()  # clusters that are resident
 
     def list_waivers(self) -> None:
         """Says on standard error which rules this process's launches were allowed to break."""
@@ -187,9 +213,12 @@ class Sanitizer:
         self._accesses = GlobalAccesses(memory, self._reporter)
         memory.observer, memory.notes_only = self._accesses.observe, True
         try:
-            yield
+            with _seldom_collected():
+                yield
         finally:
             self._accesses, memory.observer, memory.notes_only = None, None, False
+            for causes in list(self._followed):
+                causes.end()
 
     def begins(self, step: object) -> None:
         """As `Sanitizer.begins`: the order of events is all that matters."""
@@ -197,7 +226,8 @@ class Sanitizer:
     def join(self, cluster: Cluster) -> None:
         """As `Sanitizer.join`."""
         assert self._accesses is not None  # clusters run inside of `following`
-        cluster.causes = ClusterCauses(cluster, self._reporter, self._accesses)
+        cluster.causes = causes = ClusterCauses(cluster, self._reporter, self._accesses)
+        self._followed.add(causes)
 
 
 def install() -> None:
