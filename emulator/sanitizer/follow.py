@@ -84,7 +84,7 @@ class ClusterCauses:
             self._nothing.append(nothing)
 
     def end(self) -> None:
-        """As `Causes.end`. What follows the cluster and the cluster forget each other, so that both are freed at once."""
+        """As `Causes.end`. The cluster and what follows it forget each other, so that both are freed at once."""
         self._cluster.causes = None
         for cta in self._cluster.ctas:
             cta.shared.observer = cta.tmem.observer = cta.tmem.values = None

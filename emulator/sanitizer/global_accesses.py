@@ -165,6 +165,8 @@ class GlobalAccesses:
             if not access.is_write:
                 return
         cells, lanes = _cells(tables, access, address, shape, strides, lanes, len(views))
+        if self._history.follows(access, cells.items, cells.where, lanes, views):
+            return
         for conflict in self._history.access(access, cells, lanes, views):
             for each in (conflict.before, access):
                 each.name(tables.start + conflict.place[0])
@@ -176,7 +178,7 @@ class GlobalAccesses:
         reads, tables.reads = tables.reads or [], None
         for access, address, shape, strides, lanes in reads:
             cells, lanes = _cells(tables, access, address, shape, strides, lanes, 1)
-            self._history.access(access, cells, lanes, [])
+            self._history.follows(access, cells.items, cells.where, lanes, [])
 
     def _of_warp(self, scene: Scene, warp: Warp, mask: int, kind: str, issuer: Issuer) -> Access:
         clock = scene.warps[warp]

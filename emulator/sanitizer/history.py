@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from emulator.sanitizer.clocks import ANYWAY, FENCED, KNOWN, LANES, ROWS, UNSCOPED, lanes_of
-from emulator.sanitizer.items import Cells, distinct_in, is_zero, replaced
+from emulator.sanitizer.items import Cells, Items, distinct_in, is_zero, replaced
 
 if TYPE_CHECKING:
     from emulator.execution.replay import Step
@@ -113,10 +113,8 @@ class History:
         """Records an access. Returns the earlier ones that conflict with it and are not ordered before it.
 
         lanes: uint8[n] for places by lane. views: who accesses; none: of a read that need not be
-        checked. records: False checks only.
+        checked. records: False checks only. `follows` records most of them sooner.
         """
-        if records and self.follows(access, cells, lanes, views):
-            return []
         self._number(access)
         items, where = cells.items, cells.where
         writes, reads = items.writes[where], items.reads[where]
@@ -144,28 +142,31 @@ class History:
             access.number = len(self._accesses)
             self._accesses.append(access)
 
-    def follows(self, access: Access, cells: Cells, lanes: Lanes, views: list[View]) -> bool:
-        """Records an access that is ordered behind all that conflict with it; else does nothing."""
-        items, where = cells.items, cells.where
+    def follows(self, access: Access, items: Items, where: Any, lanes: Lanes, views: list[View]) -> bool:
+        """Records an access that is ordered behind all that conflict with it; else does nothing.
+
+        items, where: as of `Cells`; lanes, views: as of `access`.
+        """
         if views and views[0].rows is not None:
             return False
         found = items.pairs[where]
+        if not found.size:
+            return True
         pasts = distinct_in(found)
         for past in pasts:
             for view in views if past else ():
                 if not self._is_behind(past & 0xFFFFFFFF, past >> 32, access, view):
                     return False
-        self._number(access)
+        if not access.number:
+            self._number(access)
         writes = access.is_write and not access.is_strong
         if writes:
             items.pairs[where] = access.number
         else:
             self._has_strong_writes |= access.is_write
             numbers = [self._with(past >> 32, access, views) for past in pasts]
-            if len(set(numbers)) == 1:
-                items.reads[where] = numbers[0]
-            elif pasts:
-                items.reads[where] = replaced(found, pasts, numbers)
+            one = numbers[0] if len(set(numbers)) == 1 else None
+            items.reads[where] = replaced(found, pasts, numbers) if one is None else one
         if access.lanes:
             lane = access.listed[0] if len(access.listed) == 1 else ALL
             table = items.writers if writes else items.readers
@@ -306,9 +307,12 @@ def _is_ordered(before: Access, access: Access, view: View, needs_fence: bool) -
 
 def _follows(before: Access, access: Access, view: View) -> bool:
     """Whether two accesses, one of them a write, are no conflict."""
-    if _are_strong(before, access):
+    if access.is_strong and _are_strong(before, access):
         return True
-    return _is_ordered(before, access, view, before.is_write and before.is_fenced(access))
+    if not _is_known(before, access, view.clock, view.row):
+        return False
+    needs_fence = access.is_async and before.is_write and not before.is_async
+    return not needs_fence or _is_known(before, access, view.clock, access.fence)
 
 
 def _counts(before: Access, access: Access, view: View, row: int) -> np.ndarray:

@@ -48,22 +48,22 @@ class Shadow:
         place: offset, or int64[n] multiples of `width`. lanes: uint8[n] for places by lane. views: who accesses.
         records: False checks only.
         """
-        return self._history.access(access, self._cells(place, width, lanes), lanes, views, records)
+        where, items, grain = self._where(place, width, lanes is None)
+        if records and self._history.follows(access, items, where, lanes, views):
+            return []
+        return self._history.access(access, Cells(items, where, partial(_run, where, grain)), lanes, views, records)
 
     def follows(
         self, access: Access, place: int | np.ndarray, width: int, lanes: np.ndarray | None, views: list[View]
     ) -> bool:
         """Records an access that is ordered behind all that conflict with it; else does nothing. As `access`."""
-        return self._history.follows(access, self._cells(place, width, lanes), lanes, views)
+        where, items, _ = self._where(place, width, lanes is None)
+        return self._history.follows(access, items, where, lanes, views)
 
     def forget(self, place: np.ndarray) -> None:
         """Bytes whose next access begins afresh."""
         for table in self._divide(place // CHUNK):
             table[place] = 0
-
-    def _cells(self, place: int | np.ndarray, width: int, lanes: np.ndarray | None) -> Cells:
-        where, tables, grain = self._where(place, width, lanes is None)
-        return Cells(tables, where, partial(_run, where, grain))
 
     def _where(self, place: int | np.ndarray, width: int, is_flat: bool) -> tuple[Where, Items, int]:
         """(index, the tables to be indexed, bytes of an item).
