@@ -22,11 +22,11 @@ import emulator
 from emulator.execution import settings
 from harness.console import make_console, make_table
 from harness.options import command_parser
-from task import TestSpec
+from task import GEMV, GROUP_GEMM, TestSpec
 
 CONFIGURATIONS = "64/1/1,128/1/1,192/2/2,256/2/1"
-GEMM = "m: [200, 130, 64]; n: [384, 256, 256]; k: [1024, 2048, 1280]; g: 3; seed: 5"
-GEMV = "m: 128; k: 2048; l: 2; seed: 5"
+GROUPS = "m: [200, 130, 64]; n: [384, 256, 256]; k: [1024, 2048, 1280]; g: 3; seed: 5"
+VECTOR = "m: 128; k: 2048; l: 2; seed: 5"
 MOST = 4.0
 
 
@@ -40,8 +40,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         metavar="T/G/P[,...]",
         help="tokens, CTAs of an MMA and CTAs on an SM of the group GEMM; '' for none; default: %(default)s",
     )
-    parser.add_argument("--gemm", default=GEMM, metavar="SPEC", help="the group GEMM's input, default: %(default)s")
-    parser.add_argument("--gemv", default=GEMV, metavar="SPEC", help="the GEMV's, '' for none; default: %(default)s")
+    parser.add_argument("--gemm", default=GROUPS, metavar="SPEC", help="the group GEMM's input, default: %(default)s")
+    parser.add_argument("--gemv", default=VECTOR, metavar="SPEC", help="the GEMV's, '' for none; default: %(default)s")
     parser.add_argument("--schedule", default="late,random:1", metavar="S[,S...]", help="default: %(default)s")
     parser.add_argument("--sms", type=int, default=2, metavar="N", help="of the chip, default: %(default)s")
     parser.add_argument(
@@ -63,20 +63,19 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def _calls(options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     """Name of a row -> a call."""
-    import reference
     import submission
+    from reference import REFERENCES
 
     found: dict[str, Callable[[], Any]] = {}
-    data = reference.generate_input(**TestSpec.parse(options.gemm).args)
+    data = REFERENCES[GROUP_GEMM.name].generate_input(**TestSpec.parse(options.gemm).args)
     for tokens, group, per_sm in options.shapes:
         configuration = submission.Configuration(tokens, group, per_sm, 1)
         name = f"{tokens} tokens, {group}-SM" + (f", {per_sm} per SM" if per_sm > 1 else "")
         # A cluster at a time, so that each has all of the chip's tiles.
         found[name] = partial(submission.run, data, configurations=(configuration,), sms=group)
     if options.gemv:
-        found[f"GEMV ({options.gemv})"] = partial(
-            submission.solve, reference.generate_gemv_input(**TestSpec.parse(options.gemv).args)
-        )
+        data = REFERENCES[GEMV.name].generate_input(**TestSpec.parse(options.gemv).args)
+        found[f"GEMV ({options.gemv})"] = partial(submission.solve, data)
     return found
 
 
@@ -87,7 +86,8 @@ def _measure(call: Callable[[], Any], options: argparse.Namespace) -> tuple[floa
     from emulator.execution.device import Device
     from emulator.sanitizer.follow import Sanitizer
 
-    waived, best = options.sanitize_allow.split(",") if options.sanitize_allow else [], {False: [], True: []}
+    waived = options.sanitize_allow.split(",") if options.sanitize_allow else []
+    best: dict[bool, list[float]] = {False: [], True: []}
     for number in range(options.calls + 1):
         for is_followed, times in best.items():
             Device.current().sanitizer = Sanitizer(waived) if is_followed else None
@@ -102,23 +102,29 @@ def _measure(call: Callable[[], Any], options: argparse.Namespace) -> tuple[floa
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 1 if a row costs more than it may."""
     options = parse(sys.argv[1:] if arguments is None else arguments)
-    emulator.activate(workers=1)
+    emulator.activate()
 
     from emulator.execution.device import Device
 
     device = Device.current()
+    before = {name: getattr(device, name) for name in ("properties", "schedules", "sanitizer", "workers")}
     device.properties = dataclasses.replace(device.properties, sm_count=options.sms)
+    device.workers = 1
     schedules = settings.schedules(options.schedule)
     table = make_table(["configuration"], [text for name in schedules for text in (name, "with the sanitizer")])
     highest = 0.0
-    for name, call in _calls(options).items():
-        cells = []
-        for schedule in schedules:
-            device.schedules = (schedule,)
-            plain, followed = _measure(call, options)
-            cells += [f"{plain * 1e3:.1f} ms", f"{followed / plain:.1f} times"]
-            highest = max(highest, followed / plain)
-        table.add_row(name, *cells)
+    try:
+        for name, call in _calls(options).items():
+            cells = []
+            for schedule in schedules:
+                device.schedules = (schedule,)
+                plain, followed = _measure(call, options)
+                cells += [f"{plain * 1e3:.1f} ms", f"{followed / plain:.1f} times"]
+                highest = max(highest, followed / plain)
+            table.add_row(name, *cells)
+    finally:
+        for name, value in before.items():
+            setattr(device, name, value)
     console = make_console(highlight=False)
     console.print(table)
     if highest > options.most:

@@ -32,6 +32,7 @@ Edges. Each is an event that passes clocks on (`hardware/causes.py`):
 | a bulk store's write to global memory | cp.async.bulk.wait_group of its thread |
 | a copy's read of its tensor map | the same, with .read, too; the copy's completion |
 | the end of a launch | griddepcontrol.wait of the next |
+| work of a queue | the queue's later work; by an event, another queue's; what the host submits once it has waited |
 
 Proxies. Beside what it knows, each lane has what it knows to be visible to the async proxy. fence.proxy.async makes all
 of the first the second, and both travel together. An access of the async proxy (bulk and tensor copies, tensor core)
@@ -59,5 +60,6 @@ bits of such (`registers.py`), which instructions spread (`propagate.py`) and MM
 They are reported where they count (`effects.py`). Words of global memory are known by what they hold
 (`uninitialised.py`).
 
-Not followed: the order of several queues.
+Queues. Launches, copies and operations of torch know what queues, events and waits of the host order (`queues.py`,
+`queue_clocks.py`). What a launch has accessed is found in the shadow at its end (`touched.py`, `spans.py`).
 """

@@ -165,9 +165,13 @@ class Barriers:
         """As `Causes.fenced`."""
         self._warps[warp].fence_proxy(running_lanes(warp), _FENCED_BY[space])
 
-    def fenced_maps(self, warp: Warp, acquires: bool) -> None:
-        """As `Causes.fenced_maps`."""
-        self._warps[warp].fence_maps(running_lanes(warp), acquires)
+    def released_maps(self, warp: Warp, mask: int) -> None:
+        """As `Causes.released_maps`."""
+        self._warps[warp].release_maps(mask)
+
+    def acquired_map(self, warp: Warp, mask: int, address: int) -> None:
+        """As `Causes.acquired_map`."""
+        self._warps[warp].acquire_map(mask, address)
 
     def fenced_threads(self, warp: Warp, scope: str) -> None:
         """As `Causes.fenced_threads`."""

@@ -22,6 +22,7 @@ from emulator.sanitizer.global_accesses import GlobalAccesses
 from emulator.sanitizer.initialisations import Initialisations
 from emulator.sanitizer.left_behind import LeftBehind
 from emulator.sanitizer.operations import Operations
+from emulator.sanitizer.queues import Queues
 from emulator.sanitizer.report import Reporter
 from emulator.sanitizer.scene import Scene, running_lanes
 from emulator.sanitizer.scene import running as executed
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from emulator.hardware.warp import ActiveGroup, Issuer, Warp
     from emulator.ptx.module import Entry
     from emulator.sanitizer.clocks import Cause
+    from emulator.sanitizer.queues import Touched
 
 YOUNG = 50_000  # new objects among which Python looks for garbage
 
@@ -63,7 +65,8 @@ class ClusterCauses:
         self.lane_copies_committed = operations.lane_copies_committed
         self.lane_copies_completed = operations.lane_copies_completed
         self.joined, self.stored = barriers.joined, self._accesses.stored
-        self.fenced, self.fenced_maps = barriers.fenced, barriers.fenced_maps
+        self.fenced = barriers.fenced
+        self.released_maps, self.acquired_map = barriers.released_maps, barriers.acquired_map
         self.fenced_threads, self.waited_for = barriers.fenced_threads, barriers.waited_for
         self.told, self.learned = barriers.told, barriers.learned
         self.allocated, self.freed = columns.allocated, columns.freed
@@ -188,6 +191,8 @@ class Sanitizer:
         Raises ValueError.
         """
         self._reporter, self._schedules = Reporter(allowed), tuple(schedules)
+        self.queues: Queues | None = Queues(self._reporter)
+        self._touched: dict[int, list[Touched]] = {}  # by those launches that have run last
         self._accesses: GlobalAccesses | None = None  # of the launches that run
         self._has_followed = False
         self._followed: weakref.WeakSet[ClusterCauses] = weakref.WeakSet()  # clusters that are resident
@@ -215,10 +220,17 @@ class Sanitizer:
         try:
             with _seldom_collected():
                 yield
+            if self.queues is not None:
+                self._touched = self._accesses.touched(self.queues.are_several)
         finally:
             self._accesses, memory.observer, memory.notes_only = None, None, False
             for causes in list(self._followed):
                 causes.end()
+
+    def take_touched(self) -> dict[int, list[Touched]]:
+        """As `Sanitizer.take_touched`."""
+        found, self._touched = self._touched, {}
+        return found
 
     def begins(self, step: object) -> None:
         """As `Sanitizer.begins`: the order of events is all that matters."""
@@ -226,6 +238,7 @@ class Sanitizer:
     def join(self, cluster: Cluster) -> None:
         """As `Sanitizer.join`."""
         assert self._accesses is not None  # clusters run inside of `following`
+        self._accesses.launches.add(cluster.grid.number)
         cluster.causes = causes = ClusterCauses(cluster, self._reporter, self._accesses)
         self._followed.add(causes)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from emulator.hardware.traffic import extent
 from emulator.sanitizer.clocks import FENCED_GLOBAL, FULL, MAPPED, Cause, lanes_of, repeated
 from emulator.sanitizer.global_tables import Tables
 from emulator.sanitizer.history import Access, History, View
@@ -13,6 +14,7 @@ from emulator.sanitizer.operations import slot
 from emulator.sanitizer.orders import is_strong, reach
 from emulator.sanitizer.report import spread
 from emulator.sanitizer.scene import Scene, remnant, running_lanes
+from emulator.sanitizer.touched import touched
 from emulator.sanitizer.words import Words
 
 if TYPE_CHECKING:
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
     from emulator.hardware.warp import Issuer, Warp
     from emulator.sanitizer.access_log import AccessLog
     from emulator.sanitizer.follow import ClusterCauses
-    from emulator.sanitizer.history import Cells
+    from emulator.sanitizer.items import Cells
+    from emulator.sanitizer.queues import Touched
     from emulator.sanitizer.report import Reporter
 
 PENDING = 1 << 16  # reads of an allocation to which nobody has written
@@ -35,6 +38,7 @@ class GlobalAccesses:
         self._memory, self._reporter = memory, reporter
         self.words = Words()
         self.logs: list[AccessLog] = []  # of warps that have not exited
+        self.launches: set[int] = set()  # by number, of those that have begun
         self._history = History(READS)
         self._tables: dict[Allocation, Tables] = {}
         self._writes = 0  # so far
@@ -43,6 +47,11 @@ class GlobalAccesses:
         """Checks what compiled code has noted."""
         for log in self.logs:
             log.settle()
+
+    def touched(self, with_reads: bool) -> dict[int, list[Touched]]:
+        """By number of a launch: what it has accessed so far."""
+        self.settle()
+        return touched(self.launches, list(self._tables.values()), self._history, with_reads)
 
     def observe(
         self,
@@ -63,7 +72,7 @@ class GlobalAccesses:
         scene = cast("ClusterCauses", cta.cluster.causes).scene
         running = cta.machine.running
         if running is not None and running.cause is not None:
-            access, views = self._of_operation(scene, running.cause, kind, proxy)
+            access, views = self._of_operation(scene, running.cause, kind, proxy, address)
             mask = running.cause.mask if access.lanes else 0
         else:
             warp, mask = issuer[0].warp, running_lanes(issuer[0].warp)
@@ -73,6 +82,8 @@ class GlobalAccesses:
         if isinstance(address, np.ndarray):
             self._by_lane(access, address, shape[0], mask, views)
         elif tables is not None and not self._repeats(access, address):
+            low, high = extent(shape, strides)
+            tables.reach(address + low, address + high)
             self._check(access, tables, address, shape, strides, None, views)
 
     def _repeats(self, access: Access, address: int) -> bool:
@@ -123,13 +134,16 @@ class GlobalAccesses:
             lanes = repeated(mask, times)
             if len(views) > 1:
                 views = [View((view.lanes >> lanes.astype(np.int64) & 1).astype(bool), *view[1:]) for view in views]
-        tables = self._tables_at(int(np.minimum.reduce(addresses)))
-        if tables is not None and int(np.maximum.reduce(addresses)) < tables.end:
+        low, high = int(np.minimum.reduce(addresses)), int(np.maximum.reduce(addresses))
+        tables = self._tables_at(low)
+        if tables is not None and high < tables.end:
+            tables.reach(low, high + width)
             self._check(access, tables, addresses, (width,), (1,), lanes, views)
             return
         for i, address in enumerate(addresses.tolist()):  # several allocations, or one that nobody can write to
             tables = self._tables_at(address)
             if tables is not None:
+                tables.reach(address, address + width)
                 one = None if lanes is None else lanes[i : i + 1]
                 own = [view._replace(rows=None) for view in views if view.rows is None or view.rows[i]]
                 self._check(access, tables, addresses[i : i + 1], (width,), (1,), one, own)
@@ -192,7 +206,9 @@ class GlobalAccesses:
             scene.global_accesses[key] = access
         return access
 
-    def _of_operation(self, scene: Scene, cause: Cause, kind: str, proxy: str) -> tuple[Access, list[View]]:
+    def _of_operation(
+        self, scene: Scene, cause: Cause, kind: str, proxy: str, address: int | np.ndarray
+    ) -> tuple[Access, list[View]]:
         issuer, mask = cause.issuer, 0
         opcode = issuer[0].grid.entry.instructions[issuer[1]].opcode
         if proxy == "tensormap":
@@ -212,7 +228,9 @@ class GlobalAccesses:
             is_async = proxy != "generic"
             access = Access(agent, count, mask, kind == "store", is_async, is_strong(opcode), remnant(issuer))
             access.cause, access.home, access.reach = True, scene.home, reach(opcode)
-            access.fence = MAPPED if proxy == "tensormap" else FENCED_GLOBAL
+            access.fence = FENCED_GLOBAL
+            if proxy == "tensormap" and isinstance(address, int):
+                access.fence = MAPPED + address
             scene.global_accesses[key] = access
         return access, [View(None, 0, clock)]
 

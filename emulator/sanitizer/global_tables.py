@@ -14,6 +14,8 @@ import numpy as np
 from emulator.sanitizer.items import Cells, Items, is_zero, run_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from emulator.hardware.allocations import Allocation
     from emulator.sanitizer.history import Access
 
@@ -55,6 +57,7 @@ class Tables:
         self._bytes: Items | None = None  # once a chunk is split
         self._columns = self._whole.columns()
         self._words: dict[int, Items] = {}
+        self._first_chunk, self._end_chunk = self._chunks, 0  # of those that have been accessed
         self.reads: list[Read] | None = []  # all accesses so far, if nobody has written: still to be recorded
 
     def box(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Cells:
@@ -131,6 +134,30 @@ class Tables:
     def _run(self, items: np.ndarray, grain: int) -> tuple[int, int]:
         first, end = run_of(items, grain)
         return first + self._origin - self.start, end + self._origin - self.start
+
+    def reach(self, first: int, end: int) -> None:
+        """Addresses from the first to the end have been accessed, or some of them."""
+        self._first_chunk = min(self._first_chunk, (first - self._origin) // CHUNK)
+        self._end_chunk = max(self._end_chunk, -(-(end - self._origin) // CHUNK))
+
+    def runs(self, reads: bool) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """(starts, ends, numbers) of items in a row that have the same number, of what is written or read: addresses,
+        in order. Some may have number 0.
+        """
+        first, end = self._first_chunk, self._end_chunk
+        whole = (self._whole.reads if reads else self._whole.writes)[first:end]
+        if self._bytes is None:
+            yield self._runs_of(whole, first * CHUNK, CHUNK)
+            return
+        yield self._runs_of(np.where(self._split[first:end], 0, whole), first * CHUNK, CHUNK)
+        by_byte = self._bytes.reads if reads else self._bytes.writes
+        yield self._runs_of(by_byte[first * CHUNK : end * CHUNK], first * CHUNK, 1)
+
+    def _runs_of(self, numbers: np.ndarray, first: int, grain: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        bounds = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
+        bounds = np.concatenate([[0], bounds, [len(numbers)]])
+        places = bounds * grain + first + self._origin
+        return places[:-1], places[1:], numbers[bounds[:-1]]
 
     def _divide(self, chunks: np.ndarray) -> None:
         """The chunks have items for their bytes from now on."""

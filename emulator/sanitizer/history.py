@@ -102,6 +102,16 @@ class History:
         self._sets: list[tuple[Access, ...]] = [()]
         self._numbers: dict[tuple[Access, ...], int] = {(): 0}
 
+    @property
+    def accesses(self) -> list[Access | None]:
+        """By number."""
+        return self._accesses
+
+    @property
+    def sets(self) -> list[tuple[Access, ...]]:
+        """Sets of reads and strong writes, by number."""
+        return self._sets
+
     def access(
         self,
         access: Access,

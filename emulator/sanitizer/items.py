@@ -79,7 +79,8 @@ def distinct_in(numbers: np.ndarray) -> list[int]:
         return [numbers.item(0)]
     if numbers.size <= _FEW:
         return list(set(numbers.ravel().tolist()))
-    rest, found = numbers.ravel(), []
+    rest = numbers.ravel()
+    found: list[int] = []
     while rest.size:
         if len(found) == _KINDS:
             return found + np.unique(rest).tolist()

@@ -11,7 +11,7 @@ from emulator.compiler.plan import plan
 from emulator.compiler.steps import rows_of, steps_of
 from emulator.compiler.stored import StoredEntry
 from emulator.compiler.tmem_uses import first_uses
-from emulator.errors import Fault, doubt, ordering_fault
+from emulator.errors import EmulatorError, Fault, doubt, ordering_fault
 from emulator.hardware.barriers import label
 from emulator.sanitizer.clocks import ANYWAY, FENCED, FENCED_GLOBAL, MAPPED, UNSCOPED, Cause
 from emulator.sanitizer.waivers import Waivers, parse
@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from emulator.hardware.cluster import Cta
     from emulator.hardware.mbarriers import MBarrier
     from emulator.hardware.warp import Issuer
-    from emulator.ptx.ir import Entry
+    from emulator.ptx.ir import Entry, Instruction
     from emulator.sanitizer.history import Access, Conflict
     from emulator.sanitizer.origins import Origin
+    from emulator.sanitizer.queues import Conflict as QueueConflict
+    from emulator.sanitizer.queues import Node
 
 
 class Rule(NamedTuple):
@@ -174,11 +176,25 @@ UNINITIALISED = Rule(
     "a store, a copy or an MMA that does not accumulate, before it is read; for what lies outside of the data a zero",
     "State Spaces",
 )
+QUEUES = Rule(
+    "queues",
+    "no event, queue or wait of the host that the second is behind is behind the first",
+    "record an event behind the first, and let the queue of the second wait for it (cudaEventRecord and "
+    "cudaStreamWaitEvent; in torch second.wait_stream(first)); one queue for both; a wait of the host in between",
+    "CUDA C++ Programming Guide, Asynchronous Concurrent Execution",
+)
+FREED = Rule(
+    "queues",
+    "the tensor there has been freed, its memory is given out again to the queue for which it was allocated, and the "
+    "other queue may still use it",
+    "tensor.record_stream(queue) before the tensor is freed; or a wait of the queue for which it was allocated",
+    "torch.Tensor.record_stream",
+)
 RULES = {
     rule.name: rule
     for rule in (
         *(THREADS, LANES, CLUSTERS, LAUNCH, COPY, STAGING, BULK_STORE, TENSOR, COLUMNS, FRAGMENT, MAP, PROXY),
-        *(PROXY_GLOBAL, MAP_FENCE, INITIALISATION, SCOPE, ORDER, COMPLETION, LEFT, UNINITIALISED),
+        *(PROXY_GLOBAL, MAP_FENCE, INITIALISATION, SCOPE, ORDER, COMPLETION, LEFT, UNINITIALISED, QUEUES),
     )
 }
 _OF_MISSING = {FENCED: PROXY, FENCED_GLOBAL: PROXY_GLOBAL, MAPPED: MAP_FENCE, UNSCOPED: SCOPE, ANYWAY: ORDER}
@@ -192,7 +208,7 @@ def rule_of(conflict: Conflict, now: Access, memory: str = "shared") -> Rule:
     if conflict.missing == UNSCOPED and before.home is not now.home:
         return SCOPE_OF_WORD
     if conflict.missing is not None:
-        return _OF_MISSING[conflict.missing]
+        return _OF_MISSING[min(conflict.missing, MAPPED)]
     asynchronous = [access for access in (before, now) if access.cause is not None]
     if memory == "global":
         return _rule_of_global(conflict, now, asynchronous)
@@ -210,7 +226,7 @@ def _rule_of_global(conflict: Conflict, now: Access, asynchronous: list[Access])
     before = conflict.before
     if before.home is not now.home and before.home is not None and now.home is not None:
         return CLUSTERS if before.home.grid == now.home.grid else LAUNCH
-    if any(access.fence == MAPPED for access in asynchronous):
+    if any(access.fence >= MAPPED for access in asynchronous):
         return MAP
     if not asynchronous:
         return LANES if conflict.same_warp else THREADS
@@ -307,6 +323,32 @@ class Reporter:
         place = issuer[0].grid.entry.name, issuer[1], LEFT.name
         self._fail(LEFT, text, issuer, how=None if is_error else lambda: doubt(text, place))
 
+    def report_queues(self, conflict: QueueConflict) -> None:
+        """Raises EmulatorError for two nodes of queues that nothing orders."""
+        nodes = conflict.before, conflict.now
+        used = [
+            node.entry.instructions[tag - 1] if node.entry is not None and tag > 0 else None
+            for node, tag in zip(nodes, conflict.tags)
+        ]
+        waivers = self.waivers
+        if waivers.waives(QUEUES.name) or any(each and waivers.waives_at(QUEUES.name, each) for each in used):
+            return
+        first, second = (_node(*each) for each in zip(nodes, conflict.writes, used))
+        start, rule = conflict.allocation.start, FREED if conflict.reuses else QUEUES
+        text = (
+            f"sanitizer, rule {QUEUES.name}: nothing orders\n    {second}\n  behind\n    {first}\n"
+            f"  at {spread('byte', conflict.first - start, conflict.end - start)} of {conflict.allocation}: "
+            f"{rule.missing}.\n  The usual way: {rule.usual} ({rule.section}){self._waived}"
+        )
+        name = nodes[1].what
+        place = name, QUEUES.name, nodes[0].what, *conflict.tags
+        if self._log is None:
+            raise EmulatorError(text, kernel=nodes[1].entry.name if nodes[1].entry is not None else None)
+        if place not in self._logged:
+            self._logged.add(place)
+            with open(self._log, "a") as file:
+                file.write(json.dumps({"rule": QUEUES.name, "kernel": name, "text": text}) + "\n")
+
     def report_clash(self, issuer: Issuer, lanes: tuple[int, int], address: int) -> None:
         """Raises Fault for a store by which lanes write different values to the same bytes."""
         if self.allows(LANES, issuer):
@@ -379,10 +421,19 @@ def _instruction(issuer: Issuer, lanes: str = "") -> str:
     return f"{instruction.opcode} of {label(issuer)}{lanes}{source}"
 
 
+def _node(node: Node, writes: bool, instruction: Instruction | None) -> str:
+    """A launch, copy or operation, in words."""
+    where = f" ({node.where})" if node.where else ""
+    place = f" at PTX line {instruction.line}" if instruction is not None else ""
+    source = f", {instruction.source}" if instruction is not None and instruction.source else ""
+    by = f" by {instruction.opcode}{place}{source}" if instruction is not None else ""
+    return f"{node.what} on {node.place}{where}, which {'writes' if writes else 'reads'}{by}"
+
+
 def _text(access: Access) -> str:
     lanes = "" if access.lanes in (0, 0xFFFFFFFF) else f", lanes {access.lanes:#010x}"
     how = "writes" if access.is_write else "reads"
-    proxy = "generic" if not access.is_async else "tensormap" if access.fence == MAPPED else "async"
+    proxy = "generic" if not access.is_async else "tensormap" if access.fence >= MAPPED else "async"
     tells = access.cause.tells if isinstance(access.cause, Cause) else None
     end = f" and completes on the {tells}" if tells else ""
     return f"{_instruction(access.issuer, lanes)}, which {how} through the {proxy} proxy{end}"

@@ -12,28 +12,20 @@ from emulator.sanitizer.clocks import (
     FULL,
     HEARD,
     KNOWN,
-    MAPS,
     OF_CLUSTER,
     OF_CTA,
-    RELEASED,
     SCOPES,
     UNSCOPED,
     Agents,
     Clock,
     lanes_of,
 )
+from emulator.sanitizer.maps import NO_MAPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from emulator.sanitizer.access_log import AccessLog
-
-
-def _maps(clock: Clock) -> np.ndarray:
-    """The clock's maps, made if there are none."""
-    if clock.maps is None:
-        clock.maps = np.zeros((2, clock.table.shape[1]), np.int32)
-    return clock.maps
 
 
 def _fenced(clock: Clock) -> Clock:
@@ -43,13 +35,12 @@ def _fenced(clock: Clock) -> Clock:
     return found
 
 
-def _acquired(clock: Clock) -> Clock:
-    """Another cluster's clock, whose released tensor maps have been acquired."""
+def _acquired(clock: Clock, address: int) -> Clock:
+    """Another cluster's clock, of whose released tensor maps one has been acquired."""
     if clock.maps is None:
         return clock
     found = clock.copy()
-    maps = _maps(found)
-    np.maximum(maps[MAPS], maps[RELEASED], out=maps[MAPS])
+    found.maps = clock.maps.acquire(address)
     return found
 
 
@@ -160,20 +151,24 @@ class WarpClock:
             self.acquire(common, fenced)
         self.now += 1
 
-    def fence_maps(self, mask: int, acquires: bool) -> None:
-        """fence.proxy.tensormap::generic: a release, or an acquire."""
+    def release_maps(self, mask: int) -> None:
+        """fence.proxy.tensormap::generic.release: of what lanes know and have done."""
+        for common, clock in list(self.parts(mask)):
+            counts = clock.table[KNOWN].copy()
+            counts[[self.base + lane for lane in lanes_of(common)]] = self.now
+            found = clock.copy()
+            found.maps = (clock.maps or NO_MAPS).release(counts)
+            self.acquire(common, found)
+        self.now += 1
+
+    def acquire_map(self, mask: int, address: int) -> None:
+        """fence.proxy.tensormap::generic.acquire of the tensor map at an address."""
         for common, clock in list(self.parts(mask)):
             found = clock.copy()
-            maps = _maps(found)
-            if acquires:
-                np.maximum(maps[MAPS], maps[RELEASED], out=maps[MAPS])
-                if found.others is not None:
-                    found.others = {home: _acquired(other) for home, other in found.others.items()}
-            else:
-                np.maximum(maps[RELEASED], found.table[KNOWN], out=maps[RELEASED])
-                maps[RELEASED, [self.base + lane for lane in lanes_of(common)]] = self.now
+            found.maps = (clock.maps or NO_MAPS).acquire(address)
+            if found.others is not None:
+                found.others = {home: _acquired(other, address) for home, other in found.others.items()}
             self.acquire(common, found)
-        self.now += not acquires
 
     def fence(self, mask: int, scope: int) -> None:
         """A fence of threads: relaxed waits before it acquire, relaxed arrivals behind it release what is before."""

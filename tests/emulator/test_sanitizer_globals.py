@@ -364,6 +364,12 @@ MAPS = {
         {"release": RELEASE_MAP, "acquire": ""},
         {"release": RELEASE_MAP, "acquire": ACQUIRE_MAP},
     ),
+    "an acquire of other bytes": (
+        "map-fence",
+        ONCE,
+        {"release": RELEASE_MAP, "acquire": ACQUIRE_MAP.replace("%a1", "%a2")},
+        {"release": RELEASE_MAP, "acquire": ACQUIRE_MAP.replace("%a1", "%a2") + ACQUIRE_MAP},
+    ),
     "no acquire of a published map": ("map-fence", PUBLISHED, {"acquire": ""}, {"acquire": ACQUIRE_MAP}),
     "a fence of the async proxy instead": (
         "map-fence",

@@ -1,4 +1,4 @@
-"""What compiled code notes of accesses to shared memory: checked together, and found as if each had been checked alone."""
+"""Accesses to shared memory that compiled code notes: checked together, reported as if each had been checked alone."""
 
 import gc
 import re
