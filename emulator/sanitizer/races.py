@@ -147,7 +147,8 @@ class Races(Sanitizer):
     def join(self, cluster: Cluster) -> None:
         """As `Sanitizer.join`."""
         assert self._accesses is not None  # clusters run inside of `following`
-        cluster.causes = _Causes(cluster, self._reporter, self._accesses)
+        cluster.causes = causes = _Causes(cluster, self._reporter, self._accesses)
+        self._followed.add(causes)
 
     def found(self) -> list[Race]:
         """Those of the run."""
