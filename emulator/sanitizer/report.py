@@ -36,11 +36,10 @@ if TYPE_CHECKING:
     from emulator.hardware.cluster import Cta
     from emulator.hardware.mbarriers import MBarrier
     from emulator.hardware.warp import Issuer
-    from emulator.ptx.ir import Entry, Instruction
+    from emulator.ptx.ir import Entry
     from emulator.sanitizer.history import Access, Conflict
     from emulator.sanitizer.origins import Origin
-    from emulator.sanitizer.queues import Conflict as QueueConflict
-    from emulator.sanitizer.queues import Node
+    from emulator.sanitizer.queue_history import Conflict as QueueConflict
 
 
 class Reporter:
@@ -66,10 +65,8 @@ class Reporter:
             if how is None:
                 raise Fault(text)
             how()
-        elif place not in self._logged:
-            self._logged.add(place)
-            with open(self._log, "a") as file:
-                file.write(json.dumps({"rule": rule.name, "kernel": entry.name, "text": text}) + "\n")
+        else:
+            self._write(rule, entry.name, text, place)
 
     def follows_scopes(self, kernel: str) -> bool:
         """Whether scopes matter to what is ordered: they are not waived, and no doubt has been reported."""
@@ -134,30 +131,30 @@ class Reporter:
         self._fail(LEFT, text, issuer, how=None if is_error else lambda: doubt(text, place))
 
     def report_queues(self, conflict: QueueConflict) -> None:
-        """Raises EmulatorError for two nodes of queues that nothing orders."""
-        nodes = conflict.before, conflict.now
-        used = [
-            node.entry.instructions[tag - 1] if node.entry is not None and tag > 0 else None
-            for node, tag in zip(nodes, conflict.tags)
-        ]
-        waivers = self.waivers
-        if waivers.waives(QUEUES.name) or any(each and waivers.waives_at(QUEUES.name, each) for each in used):
+        """Raises EmulatorError for work of queues that nothing orders."""
+        waivers, rule = self.waivers, FREED if conflict.reuses else QUEUES
+        if waivers.waives(rule.name) or any(
+            waivers.waives_at(rule.name, each) for each in conflict.instructions if each
+        ):
             return
-        first, second = (_node(*each) for each in zip(nodes, conflict.writes, used))
-        start, rule = conflict.allocation.start, FREED if conflict.reuses else QUEUES
+        first, second = conflict.described()
+        place = spread("byte", *conflict.offsets)
         text = (
-            f"sanitizer, rule {QUEUES.name}: nothing orders\n    {second}\n  behind\n    {first}\n"
-            f"  at {spread('byte', conflict.first - start, conflict.end - start)} of {conflict.allocation}: "
-            f"{rule.missing}.\n  The usual way: {rule.usual} ({rule.section}){self._waived}"
+            f"sanitizer, rule {rule.name}: nothing orders\n    {second}\n  behind\n    {first}\n"
+            f"  at {place} of {conflict.allocation}: {rule.missing}.\n"
+            f"  The usual way: {rule.usual} ({rule.section}){self._waived}"
         )
-        name = nodes[1].what
-        place = name, QUEUES.name, nodes[0].what, *conflict.tags
         if self._log is None:
-            raise EmulatorError(text, kernel=nodes[1].entry.name if nodes[1].entry is not None else None)
+            raise EmulatorError(text, kernel=conflict.now.entry.name if conflict.now.entry is not None else None)
+        self._write(rule, conflict.now.name, text, (conflict.now.name, rule.name, conflict.before.name, *conflict.tags))
+
+    def _write(self, rule: Rule, kernel: str, text: str, place: tuple[object, ...]) -> None:
+        """Adds a report to the log, once for a place."""
         if place not in self._logged:
             self._logged.add(place)
+            assert self._log is not None  # who calls this logs
             with open(self._log, "a") as file:
-                file.write(json.dumps({"rule": QUEUES.name, "kernel": name, "text": text}) + "\n")
+                file.write(json.dumps({"rule": rule.name, "kernel": kernel, "text": text}) + "\n")
 
     def report_clash(self, issuer: Issuer, lanes: tuple[int, int], address: int) -> None:
         """Raises Fault for a store by which lanes write different values to the same bytes."""
@@ -224,15 +221,6 @@ def _instruction(issuer: Issuer, lanes: str = "") -> str:
     instruction = group.grid.entry.instructions[index]
     source = f", {instruction.source}" if instruction.source else ""
     return f"{instruction.opcode} of {label(issuer)}{lanes}{source}"
-
-
-def _node(node: Node, writes: bool, instruction: Instruction | None) -> str:
-    """A launch, copy or operation, in words."""
-    where = f" ({node.where})" if node.where else ""
-    place = f" at PTX line {instruction.line}" if instruction is not None else ""
-    source = f", {instruction.source}" if instruction is not None and instruction.source else ""
-    by = f" by {instruction.opcode}{place}{source}" if instruction is not None else ""
-    return f"{node.what} on {node.place}{where}, which {'writes' if writes else 'reads'}{by}"
 
 
 def _text(access: Access) -> str:
