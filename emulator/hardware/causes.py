@@ -133,6 +133,9 @@ class Causes(Protocol):
     def exited(self, cta: Cta) -> None:
         """The last thread of a CTA exits."""
 
+    def end(self) -> None:
+        """Nothing of the cluster happens any more."""
+
 
 class Queues(Protocol):
     """Follows the order of queues."""

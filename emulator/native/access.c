@@ -153,11 +153,57 @@ static void addresses(const Context *ctx, const Access *access, u64 *at) {
     for (int l = 0; l < LANES; l++) at[l] = base;
 }
 
+// Whether two active lanes have one address: their Python row says whether they store the same.
+static int meets(const u64 *at, u32 mask) {
+    u64 first = 0;
+    int increases = 1;
+    for (int l = 0; l < LANES; l++)
+        if (mask >> l & 1) increases &= at[l] > first, first = at[l];
+    if (increases) return 0;
+    for (int l = 0; l < LANES; l++)
+        for (int k = 0; k < l; k++)
+            if (mask >> l & mask >> k & 1 && at[l] == at[k]) return 1;
+    return 0;
+}
+
+// Whether no note can be taken of an access.
+static int refuses(const AccessLog *log, const Access *access, const u64 *at, u32 mask) {
+    return log->used == log->room || (access->is_store && (access->by_lane ? meets(at, mask) : !access->uniform));
+}
+
+// Takes note of an access. width: bytes of a lane.
+static void note(const Context *ctx, AccessLog *log, const Op *op, const Access *access, const u64 *at, u64 width) {
+    u64 *record = log->words + (2 + LANES) * log->used++;
+    record[0] = (u64)(u32)op->pc << 32 | ctx->mask;
+    record[1] = (u64)ctx->warp << 32 | width << 2 | (u64)(access->by_lane != 0) << 1 | (u64)(access->is_store != 0);
+    memcpy(record + 2, at, sizeof *at * (access->by_lane ? LANES : 1));
+}
+
+// Whether an access to shared memory that is noted reads bytes that nobody has written, or stores what may be such:
+// its Python row says so. The bytes of any other store are written from now on.
+static int is_unwritten(const Context *ctx, const Op *op, const Access *access, const u64 *at, u32 mask, u64 width) {
+    u64 origin = (u64)ctx->rank << RANK_SHIFT;
+    u8 found = 0;
+    if (access->is_store && ctx->heeded && ctx->heeded[op->pc]) return 1;
+    for (int l = 0; l < (access->by_lane ? LANES : 1); l++) {
+        if (access->by_lane && !(mask >> l & 1)) continue;
+        u8 *bytes = ctx->unwritten + (at[l] - origin);
+        if (access->is_store)
+            memset(bytes, 0, width);
+        else
+            for (u64 i = 0; i < width; i++) found |= bytes[i];
+    }
+    return found;
+}
+
 // Whether the access, from offset `low` to `high + width`, is plain. Turns shared addresses into the host's.
-static int shared_is_plain(const Context *ctx, const Access *access, u64 *at, u32 mask, u64 low, u64 high, u64 width) {
+static int shared_is_plain(
+    const Context *ctx, const Op *op, const Access *access, u64 *at, u32 mask, u64 low, u64 high, u64 width
+) {
     u64 origin = (u64)ctx->rank << RANK_SHIFT, end = origin + ctx->shared_end;
-    if (!(ctx->shared_plain >> access->is_store & 1) || low < origin + SHARED_BASE || high > end || width > end - high)
-        return 0;
+    AccessLog *log = ctx->shared_log;
+    if (low < origin + SHARED_BASE || high > end || width > end - high) return 0;
+    if (log ? refuses(log, access, at, mask) : !(ctx->shared_plain >> access->is_store & 1)) return 0;
     if (access->by_lane) {
         u8 found = 0;
         for (int l = 0; l < LANES; l++) found |= ctx->guarded[((mask >> l & 1 ? at[l] : low) - origin) >> 3];
@@ -167,6 +213,10 @@ static int shared_is_plain(const Context *ctx, const Access *access, u64 *at, u3
         if (found) return 0;
     } else if (touches_barrier(ctx, low - origin, width)) {
         return 0;
+    }
+    if (log) {
+        if (ctx->unwritten && is_unwritten(ctx, op, access, at, mask, width)) return 0;
+        note(ctx, log, op, access, at, width);
     }
     for (int l = 0; l < LANES; l++) at[l] += (u64)ctx->shared - origin;
     return 1;
@@ -189,29 +239,6 @@ static int global_is_plain(Context *ctx, const Access *access, const u64 *at, u3
     return 1;
 }
 
-// Whether two active lanes have one address: their Python row says whether they store the same.
-static int meets(const u64 *at, u32 mask) {
-    u64 first = 0;
-    int increases = 1;
-    for (int l = 0; l < LANES; l++)
-        if (mask >> l & 1) increases &= at[l] > first, first = at[l];
-    if (increases) return 0;
-    for (int l = 0; l < LANES; l++)
-        for (int k = 0; k < l; k++)
-            if (mask >> l & mask >> k & 1 && at[l] == at[k]) return 1;
-    return 0;
-}
-
-// Takes note of an access to the allocation that was found last. width: bytes of a lane.
-static void note(Context *ctx, const Op *op, const Access *access, const u64 *at, u64 width) {
-    AccessLog *log = ctx->log;
-    if (!ctx->allocations[ctx->recent].writable) return;
-    u64 *record = log->words + (2 + LANES) * log->used++;
-    record[0] = (u64)(u32)op->pc << 32 | ctx->mask;
-    record[1] = width << 2 | (u64)(access->by_lane != 0) << 1 | (u64)(access->is_store != 0);
-    memcpy(record + 2, at, sizeof *at * (access->by_lane ? LANES : 1));
-}
-
 // Whether a load from the allocation that was found last reads a word that nobody has written: its Python row says so.
 static int reads_unwritten(const Context *ctx, const Access *access, const u64 *at, u32 mask, u64 width) {
     u64 end = ctx->allocations[ctx->recent].end;
@@ -226,11 +253,6 @@ static int reads_unwritten(const Context *ctx, const Access *access, const u64 *
     return 0;
 }
 
-// Whether no note can be taken of an access.
-static int refuses(const AccessLog *log, const Access *access, const u64 *at, u32 mask) {
-    return log->used == log->room || (access->is_store && (access->by_lane ? meets(at, mask) : !access->uniform));
-}
-
 KERNEL(access) {
     const Access *access = (const Access *)op->x;
     u32 mask = ctx->mask;
@@ -238,13 +260,14 @@ KERNEL(access) {
     addresses(ctx, access, at);
     span(at, access->by_lane ? mask : 1, &low, &high, &bits);
     int plain = !(bits & (width - 1)) && (access->space == SHARED
-                    ? shared_is_plain(ctx, access, at, mask, low, high, width)
+                    ? shared_is_plain(ctx, op, access, at, mask, low, high, width)
                     : !(ctx->log && refuses(ctx->log, access, at, mask)) &&
                           global_is_plain(ctx, access, at, mask, low, high, width));
     if (plain && ctx->heeded && access->space == GLOBAL && !access->is_store)
         plain = !reads_unwritten(ctx, access, at, mask, width);
     if (!plain) return to_python(ctx, op);
-    if (ctx->log && access->space == GLOBAL) note(ctx, op, access, at, width);
+    if (ctx->log && access->space == GLOBAL && ctx->allocations[ctx->recent].writable)
+        note(ctx, ctx->log, op, access, at, width);
     if (access->is_store) {
         ctx->progress++;
         store_items(ctx, access, at, mask);

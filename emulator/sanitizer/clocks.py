@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,12 @@ HEARD = 32  # relaxed waits before a fence that count
 def lanes_of(mask: int) -> list[int]:
     """The lanes of a mask; nobody may change the list."""
     return [lane for lane in range(LANES) if mask >> lane & 1]
+
+
+@lru_cache(maxsize=1024)
+def repeated(mask: int, times: int) -> np.ndarray:
+    """uint8[n]: the lanes of a mask, so many times; nobody may change the array."""
+    return np.array(lanes_of(mask) * times, np.uint8)
 
 
 KNOWN, FENCED, FENCED_GLOBAL, UNSCOPED, ANYWAY = range(5)
@@ -256,11 +262,12 @@ class Agents:
 class Cause:
     """What an asynchronous operation knows, and as whom it accesses memory."""
 
-    __slots__ = ("channel", "clock", "count", "issuer", "mask", "tells", "warp")
+    __slots__ = ("channel", "clock", "count", "issuer", "mask", "tells", "views", "warp")
 
     def __init__(self, clock: Clock, issuer: Issuer, mask: int):
         self.clock, self.issuer = clock, issuer
         self.mask, self.warp = mask, issuer[0].warp  # of the lanes that have issued it
         self.channel: Channel | None = None  # None: one for each place that it writes
         self.count = 0  # of the channel, at its issue
+        self.views: Any = None  # as whom it is checked (`history.View`), once it has been
         self.tells: str | None = None  # the mbarrier on which it completes, once it has

@@ -166,10 +166,9 @@ class Columns:
 
     def completed(self, warp: Warp, kind: str) -> None:
         """tcgen05.wait::ld or ::st."""
-        channel, clock = self._fragments(warp, kind), self._agents.clock()
-        clock.set(channel.agent, channel.count)
+        channel = self._fragments(warp, kind)
+        self._warps[warp].know(warp.live, channel.agent, channel.count)
         channel.count += 1
-        self._warps[warp].acquire(warp.live, clock)
         self._complete(warp, kind == "st")
         if kind == "ld":
             self._pending.pop(warp, None)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from emulator.hardware.traffic import extent
-from emulator.sanitizer.clocks import FENCED_GLOBAL, MAPPED, Cause, lanes_of
+from emulator.sanitizer.clocks import FENCED_GLOBAL, FULL, MAPPED, Cause, lanes_of, repeated
 from emulator.sanitizer.global_tables import Tables
 from emulator.sanitizer.history import Access, History, View
 from emulator.sanitizer.operations import slot
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from emulator.hardware.warp import Issuer, Warp
     from emulator.sanitizer.access_log import AccessLog
     from emulator.sanitizer.follow import ClusterCauses
-    from emulator.sanitizer.history import Cells
+    from emulator.sanitizer.items import Cells
     from emulator.sanitizer.queue_history import Touched
     from emulator.sanitizer.report import Reporter
 
@@ -105,19 +105,24 @@ class GlobalAccesses:
         """Accesses of a warp by instructions in a row. addresses: uint64[instructions, 32], or of their first lane."""
         clock = scene.warps[warp]
         clock.changes += 1
-        views = [View(None, part, known) for part, known in clock.parts(mask)]
-        addresses = addresses[:, lanes_of(mask)] if by_lane else addresses[:, :1]
+        if not by_lane:
+            addresses = addresses[:, :1]
+        elif mask != FULL:
+            addresses = addresses[:, lanes_of(mask)]
+        low, high = int(np.minimum.reduce(addresses, axis=None)), int(np.maximum.reduce(addresses, axis=None))
+        tables = self._tables_at(low)
         parts = [(indices, addresses)]
-        tables = self._tables_at(int(addresses.min()))
-        if tables is None or int(addresses.max()) >= tables.end:  # by the allocation of an instruction's first lane
+        if tables is None or high >= tables.end:  # by the allocation of an instruction's first lane
             rows: dict[Tables | None, list[int]] = {}
             for i, address in enumerate(addresses[:, 0].tolist()):
                 rows.setdefault(self._tables_at(address), []).append(i)
             parts = [([indices[i] for i in of], addresses[of]) for of in rows.values()]
         for of_part, places in parts:
-            issuer = remnant((warp.first_group, of_part[0]))
-            access = Access(clock.base, clock.now, mask, kind == "store", False, False, issuer)
+            access = Access(
+                clock.base, clock.now, mask, kind == "store", False, False, remnant((warp.first_group, of_part[0]))
+            )
             access.home, access.several = scene.home, (of_part, places, width)
+            views = [View(None, part, known) for part, known in clock.parts(mask)]
             self._by_lane(access, places.ravel(), width, mask if by_lane else 0, views)
 
     def _by_lane(self, access: Access, addresses: np.ndarray, width: int, mask: int, views: list[View]) -> None:
@@ -126,10 +131,10 @@ class GlobalAccesses:
         """
         lanes, times = None, len(addresses) // (mask.bit_count() or 1)
         if mask and times * mask.bit_count() == len(addresses):
-            lanes = np.array(lanes_of(mask) * times, np.uint8)
+            lanes = repeated(mask, times)
             if len(views) > 1:
                 views = [View((view.lanes >> lanes.astype(np.int64) & 1).astype(bool), *view[1:]) for view in views]
-        low, high = int(addresses.min()), int(addresses.max())
+        low, high = int(np.minimum.reduce(addresses)), int(np.maximum.reduce(addresses))
         tables = self._tables_at(low)
         if tables is not None and high < tables.end:
             tables.reach(low, high + width)
@@ -174,6 +179,8 @@ class GlobalAccesses:
             if not access.is_write:
                 return
         cells, lanes = _cells(tables, access, address, shape, strides, lanes, len(views))
+        if self._history.follows(access, cells.items, cells.where, lanes, views):
+            return
         for conflict in self._history.access(access, cells, lanes, views):
             for each in (conflict.before, access):
                 each.name(tables.start + conflict.place[0])
@@ -185,7 +192,7 @@ class GlobalAccesses:
         reads, tables.reads = tables.reads or [], None
         for access, address, shape, strides, lanes in reads:
             cells, lanes = _cells(tables, access, address, shape, strides, lanes, 1)
-            self._history.access(access, cells, lanes, [])
+            self._history.follows(access, cells.items, cells.where, lanes, [])
 
     def _of_warp(self, scene: Scene, warp: Warp, mask: int, kind: str, issuer: Issuer) -> Access:
         clock = scene.warps[warp]

@@ -9,7 +9,8 @@ from emulator.execution.replay import Hold, Step
 from emulator.hardware.barriers import label
 from emulator.sanitizer.follow import ClusterCauses, Sanitizer
 from emulator.sanitizer.history import Access
-from emulator.sanitizer.report import Reporter, Rule
+from emulator.sanitizer.report import Reporter
+from emulator.sanitizer.rules import Rule
 from emulator.sanitizer.scene import is_global, opcode, remnant, running
 
 if TYPE_CHECKING:
@@ -146,7 +147,8 @@ class Races(Sanitizer):
     def join(self, cluster: Cluster) -> None:
         """As `Sanitizer.join`."""
         assert self._accesses is not None  # clusters run inside of `following`
-        cluster.causes = _Causes(cluster, self._reporter, self._accesses)
+        cluster.causes = causes = _Causes(cluster, self._reporter, self._accesses)
+        self._followed.add(causes)
 
     def found(self) -> list[Race]:
         """Those of the run."""

@@ -115,6 +115,18 @@ class WarpClock:
         if len(parts) > 1:
             self._unite(learned)
 
+    def know(self, mask: int, agent: int, count: int) -> None:
+        """The lanes of the mask know an agent's accesses up to a count. The agent accesses neither shared nor global
+        memory, so that nothing that is noted depends on it.
+        """
+        if len(self._parts) == 1 and not self._parts[0].mask & ~mask:
+            self.changes += 1
+            self._agents.fit(self._parts[0].clock).set(agent, count)
+            return
+        clock = self._agents.clock()
+        clock.set(agent, count)
+        self.acquire(mask, clock)
+
     def _unite(self, learned: list[_Part]) -> None:
         """Parts that have learned something, and others that know the same, are one."""
         for part in learned:
