@@ -7,6 +7,7 @@ Stores to global memory are not tracked.
 
 from __future__ import annotations
 
+import ctypes
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,16 +21,45 @@ if TYPE_CHECKING:
 
 GRAIN_SHIFT = 4  # one mark per 16 bytes, the least that the async proxy reads
 _OFFSET = (1 << 24) - 1  # mask of the offset in a shared address, below the CTA's rank
+STORES = 256  # instructions of warps that compiled code knows
+
+
+class _Known(ctypes.Structure):
+    """Stores of one instruction of a warp that compiled code marks (native/copies.h, Stores)."""
+
+    _fields_ = [
+        ("warp", ctypes.c_void_p),
+        ("pc", ctypes.c_int64),
+        ("number", ctypes.c_int64),
+        ("time", ctypes.c_int64),
+    ]
+
+
+class MarksState(ctypes.Structure):
+    """What compiled code knows of marks (native/copies.h, StoreMarks)."""
+
+    _fields_ = [("marks", ctypes.c_void_p), ("stores", _Known * STORES)]
 
 
 class _Stores:
     """Stores of one instruction of a warp that no fence has followed."""
 
-    __slots__ = ("time", "issuer")
+    __slots__ = ("issuer", "known", "time")
 
     def __init__(self, issuer: Issuer):
         self.issuer = issuer
-        self.time = 0  # of the last one
+        self.time = 0  # of the last one that Python has marked
+        self.known: _Known | None = None  # of those that compiled code marks
+
+
+def _last(stores: _Stores) -> int:
+    """Time of the last one."""
+    return stores.time if stores.known is None else max(stores.time, stores.known.time)
+
+
+def _place(warp: int, pc: int) -> int:
+    """Where compiled code looks for the stores of an instruction. warp: address of its context."""
+    return (warp >> 4 ^ pc * 31) % STORES
 
 
 class StoreMarks:
@@ -44,6 +74,9 @@ class StoreMarks:
         self._stores: dict[int, _Stores] = {}  # by mark
         self._numbers: dict[tuple[Warp, int], int] = {}  # (warp, index of the instruction) -> mark
         self._last = 0  # mark given out
+        self._state = MarksState(self._marks.ctypes.data)
+        self.address = ctypes.addressof(self._state)
+        """Of the structure that compiled code marks stores in."""
 
     def stored(self, place: int | np.ndarray, issuer: Issuer) -> None:
         """A thread or the lanes of a warp store. place: an address or offset, or one per lane."""
@@ -54,13 +87,33 @@ class StoreMarks:
             self._numbers[group.warp, index] = number
             self._stores[number] = _Stores(issuer)
             self._memory.observer = self._observe
-        self._stores[number].time = group.cta.machine.progress
+        stores = self._stores[number]
+        stores.time = group.cta.machine.progress
         self._marks[(place & _OFFSET) >> GRAIN_SHIFT] = number
+        if stores.known is None:
+            self._make_known(number, stores)
+
+    def _make_known(self, number: int, stores: _Stores) -> None:
+        """Compiled code may mark further stores of the instruction. It forgets those whose place they take."""
+        group, index = stores.issuer
+        warp = group.warp.registers.context_address
+        known = self._state.stores[_place(warp, index)]
+        self._forget(known)
+        known.warp, known.pc, known.number = warp, index, number
+        stores.known = known
+
+    def _forget(self, known: _Known) -> None:
+        stores = self._stores.get(known.number)
+        if stores is not None:
+            stores.time, stores.known = max(stores.time, known.time), None
+        known.number = known.time = 0
 
     def fence(self, warp: Warp) -> None:
         """fence.proxy.async of a warp: its own stores may be read, and all made before the event it last waited for."""
-        done = [n for n, of in self._stores.items() if of.issuer[0].warp is warp or of.time <= warp.synced]
+        done = [n for n, of in self._stores.items() if of.issuer[0].warp is warp or _last(of) <= warp.synced]
         for number in done:
+            if (known := self._stores[number].known) is not None:
+                self._forget(known)
             group, index = self._stores.pop(number).issuer
             del self._numbers[group.warp, index]
         if done and not self._stores:

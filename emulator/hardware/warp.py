@@ -60,7 +60,7 @@ class ActiveGroup:
 
     def clock(self) -> int:
         """A count of cycles that only grows."""
-        self.warp.clock_reads += 1
+        self.warp.registers.context.clock_reads += 1
         return self.cta.machine.clock()
 
     def wake(self) -> None:
@@ -154,7 +154,6 @@ class Warp:
         self.queued = False  # it is in the scheduler's list of warps that can run
         self.pace = 1.0  # how often a random schedule gives it a turn, relative to the others
         self.issued: int = 0  # warp instructions of groups that have ended
-        self.clock_reads = 0
         self.cluster_arrived = 0  # lanes that have arrived at the cluster's barrier and not waited yet
         self.cluster_generation = 0  # of that barrier, when they arrived
         self.polled: dict = {}  # (mbarrier, lanes, parity) -> the phase that they have tested for in vain
