@@ -56,7 +56,7 @@ class State:
         self._local = warp.local.data
         self._work = _own_work(warp)
         self._issued = {group: group.issued for group in warp.groups if not group.blocked}
-        self.clock_reads = warp.registers.context.clock_reads
+        self.clock_reads = warp.clock_reads
 
     def keep(self) -> None:
         """The state outlasts the look."""

@@ -77,7 +77,7 @@ class Cta:
         self.sm_tensor_memory = sm.tensor_memory
         self.tmem = TensorMemory(self.sm_tensor_memory.allocator)
         if self.grid.program.traits.async_reads:
-            self.shared.marks = StoreMarks(self.shared)
+            self.shared.marks = StoreMarks(self)
         self.mbarriers: dict[int, MBarrier] = {}  # by offset
         self.register_requests: dict[int, list[int]] = {}  # warp -> counts of its setmaxnreg
         self.register_increases: set[int] = set()  # warps that have executed setmaxnreg.inc

@@ -178,6 +178,11 @@ class Warp:
         return _tid(self.index, *self.cta.grid.config.block[:2])
 
     @property
+    def clock_reads(self) -> int:
+        """How often its lanes have read the clock, modulo 2^32."""
+        return self.registers.context.clock_reads
+
+    @property
     def synced(self) -> int:
         """Time of the latest event that the warp has waited for, -1 before the first."""
         return self.registers.context.synced

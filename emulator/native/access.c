@@ -161,14 +161,16 @@ static const Window *window_of(const Context *ctx, const Access *access, u64 ran
     return window;
 }
 
-// Marks a store at offsets from `origin`. Returns 0 if Python has to number the stores of the instruction.
+// Marks a store at offsets from `origin`. Returns 0 if Python has to: the first of all, or if other stores have the place.
 static int marks_store(Context *ctx, const Op *op, const Access *access, const Window *window, const u64 *at, u64 origin) {
-    Stores *stores = &window->marked->stores[stores_place(ctx, op->pc)];
+    StoreMarks *marked = window->marked;
+    Stores *stores = &marked->stores[stores_place(ctx, op->pc)];
+    if (!stores->number && marked->live) *stores = (Stores){ctx, op->pc, ++marked->last, 0};
     if (!stores->number || stores->warp != ctx || stores->pc != op->pc) return 0;
     stores->time = ctx->progress + 1;
     for (int l = 0; l < LANES; l++)
         if (access->by_lane ? ctx->mask >> l & 1 : !l)
-            window->marked->marks[(at[l] - origin) >> GRAIN_SHIFT] = (s32)stores->number;
+            marked->marks[(at[l] - origin) >> GRAIN_SHIFT] = (s32)stores->number;
     return 1;
 }
 

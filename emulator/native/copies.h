@@ -18,7 +18,9 @@ typedef struct {
 enum { GRAIN_SHIFT = 4, STORES = 256 };
 typedef struct {
     s32 *marks;          // numbers, by offset / 16
-    Stores stores[STORES];  // those that Python has numbered, at `stores_place`; some are known to Python alone
+    Stores *stores;      // STORES of them, at `stores_place`; others are known to Python alone
+    s64 last;            // number given out
+    s64 live;            // there are some, so that reads are observed
 } StoreMarks;
 
 static inline int stores_place(const Context *warp, s64 pc) { return (int)(((u64)warp >> 4 ^ (u64)pc * 31) % STORES); }

@@ -108,18 +108,24 @@ def test_a_peer_that_has_exited():
 MARKED = "mov.u32 %r10, smem; mad.lo.u32 %r14, %tid, 4, %r10;"
 
 
-def test_marked_stores_are_pythons_once(rows):
-    body = MARKED + LOOP.format(body="st.shared.b32 [%r14], %r20;", n=50) + "fence.proxy.async; bar.sync 0;"
+def test_the_first_of_marked_stores_is_pythons(rows):
+    stores = "st.shared.b32 [%r14], 0; st.shared.b32 [%r14+128], %tid; st.shared.b32 [%r14], %r20;"
     out = aligned(32)
-    launch(body + COPY.format(nbytes=128), out)
+    body = MARKED + LOOP.format(body=stores, n=50) + "{fence}" + COPY.format(nbytes=128)
+    launch(body.format(fence="fence.proxy.async;"), out)
     assert rows.count("st.shared.b32") == 1 and set(out.tolist()) == {49}
+    with pytest.raises(EmulatorError, match=REFUSED) as error:
+        launch(body.format(fence=""), out)
+    assert error.value.ptx_text.startswith("cp.async.bulk.global")
+    with pytest.raises(EmulatorError, match="reads shared offset 0x480"):
+        launch(body.replace("[%r10]", "[%r10+128]").format(fence=""), out)
 
 
 def test_marks_of_later_stores_are_seen():
-    """Of twelve stores of one instruction, the last is to 128 bytes from 1664 on; in front of them are 256 untouched."""
+    """Of twelve stores of one instruction, the last is to 128 bytes from 1664 on, behind 256 that stay untouched."""
     later = "add.u32 %r14, %r14, 128; setp.eq.u32 %p3, %r20, 10; @%p3 add.u32 %r14, %r14, 256;"
-    first = "setp.ne.u32 %p2, %r20, 0;"
-    body = MARKED + LOOP.format(body=f"{first} st.shared.b32 [%r14], %r20; {later}", n=12)
+    stored = f"st.shared.b32 [%r14], %r20; {later}"
+    body = MARKED + LOOP.format(body=stored, n=12)
     copy = COPY.format(nbytes=128)
     for offset in (1152, 1664):
         with pytest.raises(EmulatorError, match=REFUSED):
@@ -128,17 +134,30 @@ def test_marks_of_later_stores_are_seen():
     launch(body + copy.replace("[%r10]", "[%r10+1536]"), aligned(32))
 
 
-def test_a_fence_that_is_older_than_the_last_store():
-    """Warp 1 has met warp 0 behind its first store, and fences behind the second, of which it has not heard."""
+@pytest.mark.parametrize("others", [0, STORES])
+def test_a_fence_that_is_older_than_the_last_store(others):
+    """Warp 1 has met warp 0 behind its first store, and fences behind the second, of which it has not heard. Compiled
+    code may have forgotten that one for other instructions.
+    """
     store_and_meet = "st.shared.b32 [%r14], %r20; add.u32 %r14, %r14, 128; @%p5 bra NEXT; bar.sync 1, 64; NEXT:"
     body = MARKED + "setp.gt.u32 %p4, %tid, 31; @%p4 bra OTHER; setp.ne.u32 %p5, %tid, %tid;"
     body += LOOP.format(body=f"{store_and_meet} setp.eq.u32 %p5, %r20, %r20;", n=2)
+    body += others * "st.shared.b32 [%r14+1024], 0;"
     body += "mov.u32 %r1, 1; st.volatile.global.b32 [%a1], %r1; bar.sync 2, 64;"
     body += COPY.replace("DONE:", "").format(nbytes=256) + "bra DONE; OTHER: bar.sync 1, 64;"
     body += "W: ld.volatile.global.b32 %r2, [%a1]; setp.eq.u32 %p6, %r2, 0; @%p6 bra W; {fence} bar.sync 2, 64; DONE:"
     for fence in ("", "fence.proxy.async;"):
         with pytest.raises(EmulatorError, match=REFUSED):
             launch(body.format(fence=fence), aligned(64), np.zeros(4, np.uint32), threads=64)
+
+
+def test_lanes_that_do_not_store_mark_nothing():
+    """Lane 0 stores to the first 16 bytes, the others' addresses are of the 128 bytes that are copied."""
+    body = MARKED + "setp.eq.u32 %p2, %tid, 0; add.u32 %r14, %r14, 124; @%p2 mov.u32 %r14, %r10;"
+    body += LOOP.format(body="@%p2 st.shared.b32 [%r14], %r20;", n=9)
+    launch(body + COPY.replace("[%r10]", "[%r10+128]").format(nbytes=128), aligned(32))
+    with pytest.raises(EmulatorError, match=REFUSED):
+        launch(body + COPY.format(nbytes=128), aligned(32))
 
 
 @pytest.mark.parametrize("fence", ["", "fence.proxy.async;"])
