@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 GRAIN_SHIFT = 4  # one mark per 16 bytes, the least that the async proxy reads
 _OFFSET = (1 << 24) - 1  # mask of the offset in a shared address, below the CTA's rank
-STORES = 256  # instructions of warps that compiled code knows
+STORES = 1024  # instructions of warps that compiled code knows
 
 
 _NUMBER, _TIME = 2, 3  # columns of the table of stores: warp, index of the instruction, mark, time of the last one

@@ -15,7 +15,7 @@ typedef struct {
 } Stores;
 
 // Marks of threads' stores that the async proxy may not see yet (hardware/store_marks.py).
-enum { GRAIN_SHIFT = 4, STORES = 256 };
+enum { GRAIN_SHIFT = 4, STORES = 1024 };
 typedef struct {
     s32 *marks;          // numbers, by offset / 16
     Stores *stores;      // STORES of them, at `stores_place`; others are known to Python alone

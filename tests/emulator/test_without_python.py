@@ -121,6 +121,17 @@ def test_the_first_of_marked_stores_is_pythons(rows):
         launch(body.replace("[%r10]", "[%r10+128]").format(fence=""), out)
 
 
+@pytest.mark.parametrize("first, place", [("", "%r10"), ("", "%r10+128"), ("@%p3", "%r10+128")])
+def test_stores_behind_a_fence_are_marked_anew(first, place):
+    """By Python the first, which may be in the first round only, by compiled code the second."""
+    stores = f"setp.eq.u32 %p3, %r20, 0; {first} st.shared.b32 [%r14], 1; st.shared.b32 [%r14+128], 2;"
+    body = MARKED + LOOP.format(body="{}" + stores + "{}", n=5)
+    copy = COPY.replace("%r10", place).format(nbytes=128)
+    with pytest.raises(EmulatorError, match="reads shared offset 0x4[08]0 through the async proxy"):
+        launch(body.format("fence.proxy.async;", "") + copy, aligned(32))
+    launch(body.format("", "fence.proxy.async;") + copy, aligned(32))
+
+
 def test_marks_of_later_stores_are_seen():
     """Of twelve stores of one instruction, the last is to 128 bytes from 1664 on, behind 256 that stay untouched."""
     later = "add.u32 %r14, %r14, 128; setp.eq.u32 %p3, %r20, 10; @%p3 add.u32 %r14, %r14, 256;"
