@@ -175,7 +175,9 @@ def _lowered(mode: str) -> Iterator[None]:
 
     original = runtime.submit
 
-    def submit(kernel: Any, config: LaunchConfig, values: list[bytes], event: int | None = None) -> None:
+    def submit(
+        kernel: Any, config: LaunchConfig, values: list[bytes], queue: int = 0, event: int | None = None
+    ) -> None:
         lowered = lower(kernel.ptx, kernel.entry.name, mode, {}, math.prod(config.cluster), library.ptx)
         Device.current().launch(stored.module(lowered.ptx).entries[kernel.entry.name], config, values)
 

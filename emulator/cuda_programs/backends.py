@@ -15,10 +15,10 @@ import numpy as np
 from emulator.cuda_programs import status
 from emulator.cuda_programs.modules import Kernel, Variable
 from emulator.errors import EmulatorError, Fault
-from emulator.execution.device import Device, LaunchConfig
+from emulator.execution.device import Device, LaunchConfig, run_pending
 from emulator.hardware.properties import DeviceProperties
 from emulator.hardware.variables import module_memory
-from emulator.host import driver, events, graphs
+from emulator.host import driver, events, graphs, queues
 
 _WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 
@@ -26,17 +26,25 @@ _WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 class Backend(Protocol):
     """A device as the entry points see it."""
 
-    def launch(self, kernel: Kernel, config: LaunchConfig, values: list[bytes]) -> None:
-        """Launch a kernel. values: the bytes of each parameter."""
+    def launch(self, kernel: Kernel, config: LaunchConfig, values: list[bytes], queue: int) -> None:
+        """Launch a kernel on a queue. values: the bytes of each parameter."""
 
-    def synchronize(self) -> None:
-        """Return when all work is done. Raises EmulatorError for a kernel that has failed."""
+    def synchronize(self, queue: int | None = None, event: int | None = None) -> None:
+        """Return when all work is done; of a queue or up to an event, if one is named. Raises EmulatorError for a
+        kernel that has failed.
+        """
 
-    def allocate(self, nbytes: int, on_host: bool) -> int:
-        """Device memory, or host memory that kernels may access too."""
+    def finish(self) -> None:
+        """Do all work so far, for which the host does not wait."""
 
-    def free(self, address: int) -> None:
-        """Release what `allocate` has returned. Raises Fault for any other address."""
+    def wait(self, queue: int, event: int) -> None:
+        """Let a queue wait for an event."""
+
+    def allocate(self, nbytes: int, on_host: bool, queue: int | None = None) -> int:
+        """Device memory, or host memory that kernels may access too; as work of a queue, if one is named."""
+
+    def free(self, address: int, queue: int | None = None) -> None:
+        """Release what `allocate` has returned; as work of a queue, if one is named. Raises Fault for anything else."""
 
     def share(self, address: int, nbytes: int) -> None:
         """Let kernels access host memory of the program."""
@@ -47,11 +55,11 @@ class Backend(Protocol):
     def allocation(self, address: int) -> int | None:
         """The start of the allocation that holds an address; None if it is not the device's."""
 
-    def copy(self, target: int, source: int, nbytes: int, kind: int) -> None:
-        """cudaMemcpy, by cudaMemcpyKind."""
+    def copy(self, target: int, source: int, nbytes: int, kind: int, queue: int | None = None) -> None:
+        """cudaMemcpy, by cudaMemcpyKind; with a queue cudaMemcpyAsync."""
 
-    def fill(self, address: int, value: int, count: int, size: int) -> None:
-        """Store `count` values of 1, 2 or 4 bytes."""
+    def fill(self, address: int, value: int, count: int, size: int, queue: int = queues.LEGACY) -> None:
+        """Store `count` values of 1, 2 or 4 bytes, as work of a queue."""
 
     def variable(self, variable: Variable) -> tuple[int, int]:
         """Address and size of a variable."""
@@ -65,8 +73,8 @@ class Backend(Protocol):
     def memory(self) -> tuple[int, int]:
         """Free and total bytes."""
 
-    def record(self, event: int) -> None:
-        """Set an event's time to the end of the work so far."""
+    def record(self, event: int, queue: int) -> None:
+        """Set an event's time to the end of a queue's work so far."""
 
 
 class Emulated:
@@ -76,19 +84,31 @@ class Emulated:
         self._sizes: dict[int, int] = {}
         self._shared: set[int] = set()
 
-    def launch(self, kernel: Kernel, config: LaunchConfig, values: list[bytes]) -> None:
-        graphs.submit(functools.partial(Device.current().launch, kernel.entry, config, values))
+    def launch(self, kernel: Kernel, config: LaunchConfig, values: list[bytes], queue: int) -> None:
+        graphs.submit(functools.partial(Device.current().launch, kernel.entry, config, values, queue=queue))
 
-    def synchronize(self) -> None:
+    def synchronize(self, queue: int | None = None, event: int | None = None) -> None:
         Device.current().synchronize()
+        if event is None:
+            queues.waited(queue)
+        else:
+            events.waited(event)
 
-    def allocate(self, nbytes: int, on_host: bool) -> int:
+    def finish(self) -> None:
+        run_pending()
+
+    def wait(self, queue: int, event: int) -> None:
+        events.wait(queue, event)
+
+    def allocate(self, nbytes: int, on_host: bool, queue: int | None = None) -> int:
         address = driver.allocate(nbytes)
+        if queue is not None:
+            queues.accessed(queue, "the allocation", writes=[queues.run_of(address, nbytes)])
         self._sizes[address] = nbytes
         return address
 
-    def free(self, address: int) -> None:
-        driver.free(address)
+    def free(self, address: int, queue: int | None = None) -> None:
+        driver.free(address, queue)
         self._sizes.pop(address, None)
 
     def share(self, address: int, nbytes: int) -> None:
@@ -109,11 +129,11 @@ class Emulated:
         found = Device.current().memory.allocation(address)
         return None if found is None else found.start
 
-    def copy(self, target: int, source: int, nbytes: int, kind: int) -> None:
-        driver.copy(target, source, nbytes, kind)
+    def copy(self, target: int, source: int, nbytes: int, kind: int, queue: int | None = None) -> None:
+        driver.copy(target, source, nbytes, kind, queue)
 
-    def fill(self, address: int, value: int, count: int, size: int) -> None:
-        driver.fill(address, value, count, _WORDS[size])
+    def fill(self, address: int, value: int, count: int, size: int, queue: int = queues.LEGACY) -> None:
+        driver.fill(address, value, count, _WORDS[size], queue)
 
     def variable(self, variable: Variable) -> tuple[int, int]:
         scope = variable.module.parsed.scope
@@ -133,9 +153,9 @@ class Emulated:
         total = self.properties().total_memory
         return total - Device.current().memory.writable_bytes, total
 
-    def record(self, event: int) -> None:
-        self.synchronize()
-        events.record(event)
+    def record(self, event: int, queue: int) -> None:
+        self.finish()
+        events.record(event, queue)
 
 
 class Hopper:
@@ -143,7 +163,7 @@ class Hopper:
     kernel is lowered to a module of its own.
     """
 
-    def launch(self, kernel: Kernel, config: LaunchConfig, values: list[bytes]) -> None:
+    def launch(self, kernel: Kernel, config: LaunchConfig, values: list[bytes], queue: int) -> None:
         from emulator.hopper import launch  # needs the driver, and torch with CUDA
 
         launch.current().launch(kernel.module.text, kernel.entry, config, values)
@@ -155,13 +175,19 @@ class Hopper:
 
         return gpu.call(getattr(cuda, name), *arguments)
 
-    def synchronize(self) -> None:
+    def synchronize(self, queue: int | None = None, event: int | None = None) -> None:
         self._call("cuCtxSynchronize")
 
-    def allocate(self, nbytes: int, on_host: bool) -> int:
+    def finish(self) -> None:
+        self.synchronize()
+
+    def wait(self, queue: int, event: int) -> None:
+        """All queues are one."""
+
+    def allocate(self, nbytes: int, on_host: bool, queue: int | None = None) -> int:
         return int(self._call("cuMemAllocManaged", nbytes, 1) if on_host else self._call("cuMemAlloc", nbytes))
 
-    def free(self, address: int) -> None:
+    def free(self, address: int, queue: int | None = None) -> None:
         if address:
             self._call("cuMemFree", address)
 
@@ -178,12 +204,12 @@ class Hopper:
             return None
         return int(start)
 
-    def copy(self, target: int, source: int, nbytes: int, kind: int) -> None:
+    def copy(self, target: int, source: int, nbytes: int, kind: int, queue: int | None = None) -> None:
         if nbytes:
             self.synchronize()
             self._call("cuMemcpy", target, source, nbytes)
 
-    def fill(self, address: int, value: int, count: int, size: int) -> None:
+    def fill(self, address: int, value: int, count: int, size: int, queue: int = queues.LEGACY) -> None:
         if count:
             self.synchronize()
             self._call(f"cuMemsetD{8 * size}", address, value, count)
@@ -203,7 +229,7 @@ class Hopper:
         free, total = self._call("cuMemGetInfo")
         return int(free), int(total)
 
-    def record(self, event: int) -> None:
+    def record(self, event: int, queue: int) -> None:
         self.synchronize()
         events.record(event)
 

@@ -61,9 +61,11 @@ def _guarded(name: str, function: Callable[..., Any], always: bool, queue_places
         if not always and status.sticky():
             return status.sticky()
         try:
+            given = list(arguments)
             for place in queue_places:
-                check_queue(arguments[place])
-            return function(*arguments) or status.SUCCESS
+                check_queue(given[place])
+                given[place] = queues.resolved(given[place])
+            return function(*given) or status.SUCCESS
         except status.Refused as refused:
             return status.failed(name, refused.code, refused.reason)
         except Fault as fault:

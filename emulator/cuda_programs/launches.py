@@ -10,6 +10,7 @@ from emulator.cuda_programs.backends import current, strings
 from emulator.cuda_programs.entries import ADDRESS, HANDLE, QUEUE, SIZE, U64, UINT, check_queue, entry
 from emulator.errors import EmulatorError
 from emulator.execution.device import LaunchConfig
+from emulator.host import queues
 
 # cudaLaunchAttributeID, which CUlaunchAttributeID shares
 _COOPERATIVE, _CLUSTER, _PROGRAMMATIC = 2, 4, 6
@@ -83,8 +84,8 @@ def requested(kernel: modules.Kernel, config: Config | DriverConfig) -> LaunchCo
     )
 
 
-def run(kernel: modules.Kernel, config: LaunchConfig, values: list[bytes]) -> None:
-    """Launch, behind what the program has printed. Raises Refused and EmulatorError."""
+def run(kernel: modules.Kernel, config: LaunchConfig, values: list[bytes], queue: int) -> None:
+    """Launch on a queue, behind what the program has printed. Raises Refused and EmulatorError."""
     if config.dynamic_shared_bytes > kernel.dynamic_shared_limit:
         raise EmulatorError(
             f"launch refused: {config.dynamic_shared_bytes} bytes of dynamic shared memory; the kernel's attribute "
@@ -92,7 +93,7 @@ def run(kernel: modules.Kernel, config: LaunchConfig, values: list[bytes]) -> No
             kernel=kernel.name,
         )
     flush()
-    current().launch(kernel, config, values)
+    current().launch(kernel, config, values, queues.resolved(queue))
     sys.stdout.flush()
 
 
@@ -103,7 +104,8 @@ def flush() -> None:
 
 def _launch(handle: int, config: Config | DriverConfig, parameters: int) -> None:
     kernel = modules.kernel(handle)
-    run(kernel, requested(kernel, config), strings(parameters, [p.size for p in kernel.entry.params]))
+    values = strings(parameters, [p.size for p in kernel.entry.params])
+    run(kernel, requested(kernel, config), values, config.queue)
 
 
 def _dims(xy: int, z: int) -> tuple[int, int, int]:
@@ -115,7 +117,7 @@ def _dims(xy: int, z: int) -> tuple[int, int, int]:
 def launch(
     kernel: int, grid: int, grid_z: int, block: int, block_z: int, parameters: int, shared: int, queue: int
 ) -> None:
-    _launch(kernel, Config(_dims(grid, grid_z), _dims(block, block_z), shared), parameters)
+    _launch(kernel, Config(_dims(grid, grid_z), _dims(block, block_z), shared, queue), parameters)
 
 
 def _cooperative() -> ctypes.Array:
@@ -160,7 +162,7 @@ def launch_by_driver(
 ) -> None:
     kernel = modules.kernel(handle)
     config = requested(kernel, DriverConfig((x, y, z), (bx, by, bz), shared))
-    run(kernel, config, _arguments(kernel, parameters, extra))
+    run(kernel, config, _arguments(kernel, parameters, extra), queue)
 
 
 @entry("cuLaunchCooperativeKernel", HANDLE, UINT, UINT, UINT, UINT, UINT, UINT, UINT, QUEUE, ADDRESS)
@@ -175,7 +177,8 @@ def launch_configured_by_driver(config: int, handle: int, parameters: int, extra
     if not config:
         raise status.Refused(status.INVALID_VALUE, "a null pointer for the configuration")
     kernel = modules.kernel(handle)
-    run(kernel, requested(kernel, DriverConfig.from_address(config)), _arguments(kernel, parameters, extra))
+    given = DriverConfig.from_address(config)
+    run(kernel, requested(kernel, given), _arguments(kernel, parameters, extra), given.queue)
 
 
 # Functions of the host in a queue
@@ -183,11 +186,11 @@ def launch_configured_by_driver(config: int, handle: int, parameters: int, extra
 
 @entry("cudaLaunchHostFunc cuLaunchHostFunc", QUEUE, ADDRESS, ADDRESS)
 def launch_on_host(queue: int, function: int, data: int) -> None:
-    current().synchronize()
+    current().finish()
     _Host(function)(data)
 
 
 @entry("cudaStreamAddCallback", QUEUE, ADDRESS, ADDRESS, UINT)
 def add_callback(queue: int, function: int, data: int, flags: int) -> None:
-    current().synchronize()
+    current().finish()
     _Callback(function)(queue, status.SUCCESS, data)

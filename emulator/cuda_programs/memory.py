@@ -21,9 +21,9 @@ _on_host: set[int] = set()  # allocations that are host memory, managed ones amo
 _managed: set[int] = set()
 
 
-def _allocate(pointer: int, nbytes: int, on_host: bool = False) -> int:
+def _allocate(pointer: int, nbytes: int, on_host: bool = False, queue: int | None = None) -> int:
     try:
-        address = current().allocate(nbytes, on_host) if nbytes else 0
+        address = current().allocate(nbytes, on_host, queue) if nbytes else 0
     except Fault as fault:
         raise status.Refused(status.OUT_OF_MEMORY, fault.reason) from None
     if on_host:
@@ -34,9 +34,13 @@ def _allocate(pointer: int, nbytes: int, on_host: bool = False) -> int:
 
 @entry("cudaMalloc cuMemAlloc_v2", ADDRESS, SIZE)
 @entry("cudaMallocAsync cuMemAllocAsync", ADDRESS, SIZE, QUEUE)
+def allocate(pointer: int, nbytes: int, queue: int | None = None) -> None:
+    _allocate(pointer, nbytes, queue=queue)
+
+
 @entry("cudaMallocFromPoolAsync", ADDRESS, SIZE, HANDLE, QUEUE)
-def allocate(pointer: int, nbytes: int, *queue: int) -> None:
-    _allocate(pointer, nbytes)
+def allocate_from_pool(pointer: int, nbytes: int, pool: int, queue: int) -> None:
+    _allocate(pointer, nbytes, queue=queue)
 
 
 @entry("cudaMallocHost cuMemAllocHost_v2", ADDRESS, SIZE)
@@ -60,7 +64,7 @@ def allocate_rows(pointer: int, pitch: int, width: int, height: int) -> None:
 @entry("cudaFree cudaFreeHost cuMemFree_v2 cuMemFreeHost", ADDRESS)
 @entry("cudaFreeAsync cuMemFreeAsync", ADDRESS, QUEUE)
 def free(pointer: int, *queue: int) -> None:
-    current().free(pointer)
+    current().free(pointer, *queue)
     _on_host.discard(pointer)
     _managed.discard(pointer)
 
@@ -98,38 +102,38 @@ def memory_info(free_bytes: int, total_bytes: int) -> None:
 
 @entry("cudaMemcpy", ADDRESS, ADDRESS, SIZE, INT)
 @entry("cudaMemcpyAsync", ADDRESS, ADDRESS, SIZE, INT, QUEUE)
-def copy(target: int, source: int, nbytes: int, kind: int, queue: int = 0) -> None:
-    current().copy(target, source, nbytes, kind)
+def copy(target: int, source: int, nbytes: int, kind: int, *queue: int) -> None:
+    current().copy(target, source, nbytes, kind, *queue)
 
 
 @entry("cudaMemcpyPeer", ADDRESS, INT, ADDRESS, INT, SIZE)
 @entry("cudaMemcpyPeerAsync", ADDRESS, INT, ADDRESS, INT, SIZE, QUEUE)
 def copy_peer(target: int, target_device: int, source: int, source_device: int, nbytes: int, *queue: int) -> None:
-    current().copy(target, source, nbytes, WITHIN_DEVICE)
+    current().copy(target, source, nbytes, WITHIN_DEVICE, *queue)
 
 
 @entry("cuMemcpy", ADDRESS, ADDRESS, SIZE)
 @entry("cuMemcpyAsync", ADDRESS, ADDRESS, SIZE, QUEUE)
 def copy_by_address(target: int, source: int, nbytes: int, *queue: int) -> None:
-    current().copy(target, source, nbytes, BY_ADDRESS)
+    current().copy(target, source, nbytes, BY_ADDRESS, *queue)
 
 
 @entry("cuMemcpyHtoD_v2", ADDRESS, ADDRESS, SIZE)
 @entry("cuMemcpyHtoDAsync_v2", ADDRESS, ADDRESS, SIZE, QUEUE)
 def copy_to_device(target: int, source: int, nbytes: int, *queue: int) -> None:
-    current().copy(target, source, nbytes, TO_DEVICE)
+    current().copy(target, source, nbytes, TO_DEVICE, *queue)
 
 
 @entry("cuMemcpyDtoH_v2", ADDRESS, ADDRESS, SIZE)
 @entry("cuMemcpyDtoHAsync_v2", ADDRESS, ADDRESS, SIZE, QUEUE)
 def copy_to_host(target: int, source: int, nbytes: int, *queue: int) -> None:
-    current().copy(target, source, nbytes, TO_HOST)
+    current().copy(target, source, nbytes, TO_HOST, *queue)
 
 
 @entry("cuMemcpyDtoD_v2", ADDRESS, ADDRESS, SIZE)
 @entry("cuMemcpyDtoDAsync_v2", ADDRESS, ADDRESS, SIZE, QUEUE)
 def copy_within_device(target: int, source: int, nbytes: int, *queue: int) -> None:
-    current().copy(target, source, nbytes, WITHIN_DEVICE)
+    current().copy(target, source, nbytes, WITHIN_DEVICE, *queue)
 
 
 @entry("cudaMemcpy2D", ADDRESS, SIZE, ADDRESS, SIZE, SIZE, SIZE, INT)
@@ -140,7 +144,7 @@ def copy_rows(
     if width > target_pitch or width > source_pitch:
         raise Fault(f"rows of {width} bytes with pitches of {target_pitch} and {source_pitch} bytes")
     for row in range(height):
-        current().copy(target + row * target_pitch, source + row * source_pitch, width, kind)
+        current().copy(target + row * target_pitch, source + row * source_pitch, width, kind, *queue)
 
 
 # Fills
@@ -149,32 +153,32 @@ def copy_rows(
 @entry("cudaMemset", ADDRESS, INT, SIZE)
 @entry("cudaMemsetAsync", ADDRESS, INT, SIZE, QUEUE)
 def fill(pointer: int, value: int, nbytes: int, *queue: int) -> None:
-    current().fill(pointer, value & 0xFF, nbytes, 1)
+    current().fill(pointer, value & 0xFF, nbytes, 1, *queue)
 
 
 @entry("cudaMemset2D", ADDRESS, SIZE, INT, SIZE, SIZE)
 @entry("cudaMemset2DAsync", ADDRESS, SIZE, INT, SIZE, SIZE, QUEUE)
 def fill_rows(pointer: int, pitch: int, value: int, width: int, height: int, *queue: int) -> None:
     for row in range(height):
-        current().fill(pointer + row * pitch, value & 0xFF, width, 1)
+        current().fill(pointer + row * pitch, value & 0xFF, width, 1, *queue)
 
 
 @entry("cuMemsetD8_v2", ADDRESS, UINT, SIZE)
 @entry("cuMemsetD8Async", ADDRESS, UINT, SIZE, QUEUE)
 def fill_bytes(pointer: int, value: int, count: int, *queue: int) -> None:
-    current().fill(pointer, value & 0xFF, count, 1)
+    current().fill(pointer, value & 0xFF, count, 1, *queue)
 
 
 @entry("cuMemsetD16_v2", ADDRESS, UINT, SIZE)
 @entry("cuMemsetD16Async", ADDRESS, UINT, SIZE, QUEUE)
 def fill_halves(pointer: int, value: int, count: int, *queue: int) -> None:
-    current().fill(pointer, value & 0xFFFF, count, 2)
+    current().fill(pointer, value & 0xFFFF, count, 2, *queue)
 
 
 @entry("cuMemsetD32_v2", ADDRESS, UINT, SIZE)
 @entry("cuMemsetD32Async", ADDRESS, UINT, SIZE, QUEUE)
 def fill_words(pointer: int, value: int, count: int, *queue: int) -> None:
-    current().fill(pointer, value, count, 4)
+    current().fill(pointer, value, count, 4, *queue)
 
 
 # Symbols: a variable of the program is named by the address of its shadow on the host.
@@ -191,17 +195,17 @@ def _place(symbol: int, offset: int, nbytes: int) -> int:
 @entry("cudaMemcpyToSymbol", ADDRESS, ADDRESS, SIZE, SIZE, INT)
 @entry("cudaMemcpyToSymbolAsync", ADDRESS, ADDRESS, SIZE, SIZE, INT, QUEUE)
 def copy_to_symbol(symbol: int, source: int, nbytes: int, offset: int, kind: int, *queue: int) -> None:
-    current().synchronize()  # the variable may be read-only for kernels: its bytes are the host's to write
     address = _place(symbol, offset, nbytes)
     if kind == WITHIN_DEVICE and current().allocation(source) is None:
         raise Fault(f"the source {source:#x} is no device memory")
-    ctypes.memmove(address, source, nbytes)
+    # The variable may be read-only for kernels: its bytes are the host's to write.
+    current().copy(address, source, nbytes, BY_ADDRESS, *queue)
 
 
 @entry("cudaMemcpyFromSymbol", ADDRESS, ADDRESS, SIZE, SIZE, INT)
 @entry("cudaMemcpyFromSymbolAsync", ADDRESS, ADDRESS, SIZE, SIZE, INT, QUEUE)
 def copy_from_symbol(target: int, symbol: int, nbytes: int, offset: int, kind: int, *queue: int) -> None:
-    current().copy(target, _place(symbol, offset, nbytes), nbytes, kind)
+    current().copy(target, _place(symbol, offset, nbytes), nbytes, kind, *queue)
 
 
 @entry("cudaGetSymbolAddress", ADDRESS, ADDRESS)

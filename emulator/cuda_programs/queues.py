@@ -1,4 +1,4 @@
-"""Entry points for queues and events. All queues are one, in the order of the calls; times are the host's clock."""
+"""Entry points for queues and events. Work runs in the order of the calls; times are the host's clock."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from emulator.host import events, graphs, queues
 @entry("cudaStreamCreate", ADDRESS)
 @entry("cudaStreamCreateWithFlags cuStreamCreate", ADDRESS, UINT)
 @entry("cudaStreamCreateWithPriority cuStreamCreateWithPriority", ADDRESS, UINT, INT)
-def create_queue(result: int, *options: int) -> None:
-    put(result, ctypes.c_size_t, queues.create())
+def create_queue(result: int, flags: int = 0, priority: int = 0) -> None:
+    put(result, ctypes.c_size_t, queues.create(flags))
 
 
 @entry("cudaStreamDestroy cuStreamDestroy_v2", QUEUE)
 def destroy_queue(queue: int) -> None:
-    current().synchronize()
+    current().finish()
     try:
         queues.destroy(queue)
     except Fault as fault:
@@ -28,13 +28,21 @@ def destroy_queue(queue: int) -> None:
 
 
 @entry("cudaStreamSynchronize cuStreamSynchronize cudaStreamQuery cuStreamQuery", QUEUE)
-@entry("cudaEventSynchronize cuEventSynchronize cudaEventQuery cuEventQuery", HANDLE)
 @entry("cudaDeviceSynchronize cuCtxSynchronize")
-def synchronize(*handle: int) -> None:
-    current().synchronize()
+def synchronize(*queue: int) -> None:
+    current().synchronize(*queue)
+
+
+@entry("cudaEventSynchronize cuEventSynchronize cudaEventQuery cuEventQuery", HANDLE)
+def wait_for_event(event: int) -> None:
+    current().synchronize(event=event)
 
 
 @entry("cudaStreamWaitEvent cuStreamWaitEvent", QUEUE, HANDLE, UINT)
+def wait(queue: int, event: int, flags: int) -> None:
+    current().wait(queue, event)
+
+
 @entry("cudaStreamSetAttribute", QUEUE, INT, ADDRESS)
 @entry("cudaStreamAttachMemAsync", QUEUE, ADDRESS, SIZE, UINT)
 def nothing(*arguments: int) -> None:
@@ -64,8 +72,8 @@ def create_event(result: int, flags: int = 0) -> None:
 
 @entry("cudaEventRecord cuEventRecord", HANDLE, QUEUE)
 @entry("cudaEventRecordWithFlags", HANDLE, QUEUE, UINT)
-def record(event: int, *queue: int) -> None:
-    current().record(event)
+def record(event: int, queue: int, flags: int = 0) -> None:
+    current().record(event, queue)
 
 
 @entry("cudaEventElapsedTime cuEventElapsedTime cuEventElapsedTime_v2", ADDRESS, HANDLE, HANDLE)

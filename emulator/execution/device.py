@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from emulator.compiler import translate
-from emulator.errors import EmulatorError
+from emulator.errors import EmulatorError, readable
 from emulator.execution import scheduler, settings, status
 from emulator.execution.meter import MAX_INSTRUCTIONS
 from emulator.execution.recording import Recording
@@ -110,7 +110,7 @@ class Device:
         self.sanitizer: Sanitizer | None = None
         """Follows the order of what launches do, and raises Fault for what is not ordered."""
         self.explorer: Explorer | None = None
-        """Looks for a schedule under which a launch that overlaps no other fails."""
+        """Looks for a schedule under which a launch, or several that overlap, fail."""
         self.memory = GlobalMemory()
         self._counters: list[LaunchCounters] = []
         self._cluster_seconds: dict[int, float] = {}
@@ -174,12 +174,14 @@ class Device:
         schedules: tuple[str, ...] | None = None,
         lenient: bool | None = None,
         recording: Recording | None = None,
+        queue: int = 0,
     ) -> None:
         """Runs a kernel, or makes it pending. params: the bytes of each parameter, in the entry's order.
 
         schedules: the launch's own, None for the device's. lenient: True makes broken rules of order warnings, False
         doubts errors (`errors.doubt`), None leaves it to EMULATOR_LENIENT. A launch overlaps those with the same of
-        both. recording: None for the device's. A launch that is recorded overlaps no other.
+        both on the same queue. recording: None for the device's. A launch that is recorded overlaps no other. queue:
+        its handle; launches run in the order of the calls, but a sanitizer knows what queues order.
 
         Raises EmulatorError for a launch that the device refuses, and for a rule that this kernel or a pending one
         breaks. Bytes written by a failing kernel stay in memory if it ran in this process under one schedule, and are
@@ -196,9 +198,10 @@ class Device:
             config = replace(config, workspace=self._workspace.ctypes.data)
         schedules = ("late",) if recording is not None else schedules or self.schedules
         launch = Launch(translated.program, config, parameters, entry.name, schedules, lenient, recording)
-        launch.sanitizer, launch.explorer = self.sanitizer, self.explorer
+        launch.sanitizer, launch.explorer, launch.queue = self.sanitizer, self.explorer, queue
         with self._lock:
-            alike = all((x.schedules, x.lenient) == (launch.schedules, lenient) for x in self._chain)
+            own = launch.schedules, lenient, queue
+            alike = all((x.schedules, x.lenient, x.queue) == own for x in self._chain)
             if not config.programmatic or config.cooperative or not alike or recording is not None:
                 self._run_pending()
             if len(packed):
@@ -206,6 +209,9 @@ class Device:
             if config.workspace:
                 self._workspace[:] = 0
                 self.memory.register(config.workspace, WORKSPACE_BYTES, "barrier of the grid")
+            if self.sanitizer is not None and self.sanitizer.queues is not None:
+                what = f"the launch of {readable(entry.name)}"
+                launch.node = self.sanitizer.queues.submitted(queue, what, translated.program.entry)
             self._chain.append(launch)
             # With every launch: the program may have allocated memory since the last one.
             self._kept = [owner() for owner in memory_owners] if translated.allows_dependents else self._kept
@@ -228,6 +234,9 @@ class Device:
                 self._cluster_seconds,
             )
             self._counters += runner.run(chain)
+            for launch in chain:
+                if launch.node is not None and launch.touched is not None and self.sanitizer is not None:
+                    self.sanitizer.queues.accessed(self.memory, launch.node, launch.touched)
         finally:
             if shown is not None:
                 shown.close()
@@ -274,6 +283,12 @@ def _setting(name: str, default: object) -> Any:
         return settings.CHECKS[name](os.environ.get(variable) or str(default))
     except ValueError as error:
         raise EmulatorError(f"environment variable {variable}: {error}") from None
+
+
+def queue_order() -> Any:
+    """What follows the order of queues of the current device (`causes.Queues`, and what the host does), or None."""
+    following = sanitizer if _current is None else _current.sanitizer
+    return None if following is None else following.queues
 
 
 def run_pending() -> None:

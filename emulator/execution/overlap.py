@@ -5,8 +5,8 @@ A launch with the attribute starts once every CTA of the launch before it has ex
 of the launch before it, and for that launch alone: a launch that never waits may end before its predecessor.
 
 The schedules decide which launch is ahead. late: the newest does all it can before an older one goes on, so that work
-for which it should have waited has not happened. eager: the oldest first. random, last: any, at paces that also
-differ by launch.
+for which it should have waited has not happened; replay, too, but for what is held. eager: the oldest first. random,
+last: any, at paces that also differ by launch.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class OverlappingMachine(Machine):
         self.grids = grids
         policy = "random" if schedule.is_random else schedule.kind
         self.chip = Chip(properties, policy, self.random)
-        self._order = grids[::-1] if schedule.kind == "late" else grids
+        self.order = grids[::-1] if schedule.kind in ("late", "replay") else grids
         self._paces = {grid: self.random.choice(PACES) for grid in grids}
         self._paused: list[ActiveGroup] = []
         self._room_seen: tuple | None = None
@@ -68,7 +68,7 @@ class OverlappingMachine(Machine):
                 if look and self.spins_for_ever():
                     raise self.hang(SPINNING)
                 look = idle + self.look_turns * (len(self.ready) + 1)
-            self._act(idle)
+            self.act(idle)
             effects = self.progress - self.quiet
             if effects != seen:
                 seen, idle, look = effects, 0, 0
@@ -99,19 +99,17 @@ class OverlappingMachine(Machine):
         grid.admitted += 1
         return grid.admitted - 1
 
-    def _act(self, idle: int) -> None:
+    def act(self, idle: int) -> None:
         """Gives a warp a turn, or runs one asynchronous operation. idle: turns without an effect."""
-        polling = idle > len(self.ready)
         if self.schedule.is_random:
-            if self.ready and not (polling and self.queues.outstanding):
+            if self.ready and not (idle > len(self.ready) and self.queues.outstanding):
                 return self.turn() if idle < PATIENCE * len(self.ready) else self.run_warp(self.ready.popleft())
             if self.queues.outstanding:
                 return self.queues.run_one()
         else:
-            # Warps that have had effects for long may spin: after so many turns all have as many in order.
-            in_order = self.delayed // (OVERDUE_TURNS * (len(self.ready) + 1)) % 2 == 1
-            for grid in self._order:
-                warp = None if polling or in_order else self._first_ready(grid)
+            in_order = self.gives_turns(idle)
+            for grid in self.order:
+                warp = None if in_order else self._first_ready(grid)
                 if warp is not None:
                     assert isinstance(self.ready, deque)  # as in every run of several grids
                     self.ready.remove(warp)
@@ -122,12 +120,20 @@ class OverlappingMachine(Machine):
                 return self.turn()
         raise self.hang(WAITING)
 
+    def gives_turns(self, idle: int) -> bool:
+        """Whether no grid is ahead: warps poll, or have had effects for so long that they may spin."""
+        return idle > len(self.ready) or self.delayed // (OVERDUE_TURNS * (len(self.ready) + 1)) % 2 == 1
+
     def pause(self, group: ActiveGroup) -> bool:
         self._paused.append(group)
         return True
 
     def run_warp(self, warp: Warp) -> None:
         super().run_warp(warp)
+        self.wake_paused()
+
+    def wake_paused(self) -> None:
+        """Groups whose turn has ended so that another launch may start have theirs again."""
         wake(self._paused)
 
     def notes(self) -> list[str]:
@@ -165,4 +171,12 @@ def run(grids: Sequence[Grid], schedule: Schedule, meter: Meter | None = None) -
         grid.predecessors = [before]
     sanitizer = grids[0].sanitizer
     with np.errstate(all="ignore"), nullcontext() if sanitizer is None else sanitizer.following(grids[0].memory):
-        OverlappingMachine(schedule, grids, grids[0].properties, meter).run_grids()
+        _machine_of(schedule.kind)(schedule, grids, grids[0].properties, meter).run_grids()
+
+
+def _machine_of(kind: str) -> type[OverlappingMachine]:
+    if kind == "replay":
+        from emulator.execution.replay import OverlappingReplay
+
+        return OverlappingReplay
+    return OverlappingMachine

@@ -8,14 +8,17 @@ that stands in the way is dropped: what it asks for cannot be.
 |---|---|
 | c3w1.14 | the fifteenth of warp 1 of CTA 3, CTAs counted by clusters |
 | c3w1j2 | the third asynchronous operation that this warp has issued |
+| g1c3w1.14 | of the second of several launches that overlap |
 """
 
 from __future__ import annotations
 
 import re
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from emulator.execution.machine import WAITING, Machine
+from emulator.execution.overlap import OverlappingMachine
 from emulator.execution.scheduler import GridMachine
 from emulator.hardware.async_operations import AsyncOperation, Schedule
 from emulator.hardware.turns import TICKS
@@ -23,11 +26,11 @@ from emulator.hardware.turns import TICKS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from emulator.execution.meter import Meter
+    from emulator.hardware.grid import Grid
     from emulator.hardware.warp import Warp
 
 IN_A_ROW = 64  # steps of a warp, after which others take turns: it may poll
-_STEP = re.compile(r"(c\d+w\d+)(?:\.(\d+)|(j\d+))")
+_STEP = re.compile(r"((?:g\d+)?c\d+w\d+)(?:\.(\d+)|(j\d+))")
 
 
 class Step(NamedTuple):
@@ -67,11 +70,11 @@ def _step(text: str) -> Step:
     return Step(found[1] + found[3]) if found[3] else Step(found[1], int(found[2]))
 
 
-class ReplayMachine(GridMachine):
-    """A machine that runs clusters of one grid under "replay"."""
+class Holds(Machine):
+    """A machine in which steps are held; who runs next is its subclasses' matter."""
 
-    def __init__(self, schedule: Schedule, meter: Meter | None = None) -> None:
-        super().__init__(schedule, meter)
+    def __init__(self, schedule: Schedule, *others: Any) -> None:
+        super().__init__(schedule, *others)
         self._holds: dict[Step, list[Step]] = {}
         for hold in parse(schedule.holds):
             self._holds.setdefault(hold.step, []).append(hold.behind)
@@ -79,22 +82,6 @@ class ReplayMachine(GridMachine):
         self._names: dict[AsyncOperation, Step] = {}
         self._in_a_row: tuple[Warp | None, int] = None, 0
         self.queues.issued = []
-
-    def turn(self) -> None:
-        """Runs a step of the first warp that can run and is not held, or an asynchronous operation."""
-        ready = self.ready
-        assert isinstance(ready, deque)  # as in every run in which Python gives the turns
-        for _ in range(len(ready)):
-            warp = ready[0]
-            if not self._is_held(self._next(warp)):
-                ready.popleft()
-                self.run_warp(warp)
-                return
-            ready.rotate(-1)
-        if self.outstanding:
-            self.run_one()
-        else:
-            self._drop([self._next(warp) for warp in ready])
 
     def run_warp(self, warp: Warp) -> None:
         """Runs one step."""
@@ -118,15 +105,20 @@ class ReplayMachine(GridMachine):
                 self.ready.rotate(1)
         self._name()
 
-    def run_one(self) -> None:
-        """Runs an asynchronous operation that is not held, in the order of the schedule "late"."""
+    def run_first(self, grid: Grid | None = None) -> bool:
+        """Runs the first asynchronous operation that is not held, in the order of the schedule "late". Returns whether
+        there is one. grid: it must be of this one.
+        """
         self._name()
-        found = self.queues.heads()
-        for queue, index in found:
-            if not self._is_held(self._names[queue[index]]):
+        for queue, index in self.queues.heads():
+            if (grid is None or queue[index].grid is grid) and not self._is_held(self._names[queue[index]]):
                 self.queues.run_at(queue, index)
-                return
-        self._drop([self._names[queue[index]] for queue, index in found])
+                return True
+        return False
+
+    def drop_operation(self) -> bool:
+        """Drops the first hold of an asynchronous operation. Returns whether there is one."""
+        return self._drop([self._names[queue[index]] for queue, index in self.queues.heads()])
 
     def execute(self, async_op: AsyncOperation, action: Callable[[], None]) -> None:
         self._name()
@@ -175,13 +167,68 @@ class ReplayMachine(GridMachine):
     def _is_held(self, step: Step) -> bool:
         return any(self._steps.get(behind.agent, 0) <= behind.number for behind in self._holds.get(step, ()))
 
-    def _drop(self, steps: list[Step]) -> None:
-        """The first of these holds cannot be kept."""
-        for step in steps:
-            if self._holds.pop(step, None) is not None:
+    def _drop(self, steps: list[Step]) -> bool:
+        """The first of these holds cannot be kept. Returns whether there is one."""
+        return any(self._holds.pop(step, None) is not None for step in steps)
+
+
+class ReplayMachine(Holds, GridMachine):
+    """Runs clusters of one grid under "replay"."""
+
+    def turn(self) -> None:
+        """Runs a step of the first warp that can run and is not held, or an asynchronous operation."""
+        ready = self.ready
+        assert isinstance(ready, deque)  # as in every run in which Python gives the turns
+        for _ in range(len(ready)):
+            warp = ready[0]
+            if not self._is_held(self._next(warp)):
+                ready.popleft()
+                self.run_warp(warp)
                 return
+            ready.rotate(-1)
+        if self.outstanding:
+            self.run_one()
+        else:
+            self._drop([self._next(warp) for warp in ready])
+
+    def run_one(self) -> None:
+        """Runs an asynchronous operation that is not held."""
+        if not self.run_first():
+            self.drop_operation()
+
+
+class OverlappingReplay(Holds, OverlappingMachine):
+    """Runs launches that overlap under "replay": as under "late", the newest first."""
+
+    def run_warp(self, warp: Warp) -> None:
+        super().run_warp(warp)
+        self.wake_paused()
+
+    def act(self, idle: int) -> None:
+        """As of `OverlappingMachine`. Where nothing else can happen, a hold is dropped."""
+        in_order = self.gives_turns(idle)
+        for grid in self.order:
+            if not in_order and self._run_of(grid):
+                return
+            if grid.outstanding and self.run_first(grid):
+                return
+        if self._run_of(None) or self.run_first():
+            return
+        if not (self._drop([self._next(warp) for warp in self.ready]) or self.drop_operation()):
+            raise self.hang(WAITING)
+
+    def _run_of(self, grid: Grid | None) -> bool:
+        """Runs a step of the first warp of a grid, or (None) of any, that can run and is not held, if there is one."""
+        assert isinstance(self.ready, deque)  # as in every run of several grids
+        for warp in self.ready:
+            if (grid is None or warp.cta.grid is grid) and not self._is_held(self._next(warp)):
+                self.ready.remove(warp)
+                self.run_warp(warp)
+                return True
+        return False
 
 
 def _name_of(warp: Warp) -> str:
     cta = warp.cta
-    return f"c{cta.cluster.number * cta.cluster.size + cta.rank}w{warp.index}"
+    launch = f"g{cta.grid.number}" if cta.grid.number else ""
+    return f"{launch}c{cta.cluster.number * cta.cluster.size + cta.rank}w{warp.index}"

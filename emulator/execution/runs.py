@@ -40,6 +40,17 @@ def _named(schedule: str) -> Iterator[None]:
         raise
 
 
+def _touched_by(chain: Sequence[Launch], schedule: str) -> list[Any]:
+    """`Launch.touched` of launches that have run together under a schedule."""
+    sanitizer = chain[0].followed_by(schedule)
+    found = {} if sanitizer is None else sanitizer.take_touched()
+    return [found.get(number) for number in range(len(chain))]
+
+
+def _touched(launch: Launch, schedule: str) -> Any:
+    return _touched_by([launch], schedule)[0]
+
+
 def _unreported(units: int) -> None:
     """Nobody wants to know what is done."""
 
@@ -64,6 +75,12 @@ class Launch:
     recording: Recording | None = None
     sanitizer: Sanitizer | None = None
     explorer: Explorer | None = None
+    queue: int = 0
+    """Its handle."""
+    node: Any = None
+    """As `causes.Queues.submitted`."""
+    touched: Any = None
+    """What it has accessed, as `causes.Queues.accessed` takes it."""
 
     def followed_by(self, schedule: str) -> Sanitizer | None:
         """What follows it under a schedule."""
@@ -80,6 +97,8 @@ class _Part:
     seconds: float = 0.0
     records: Any = None
     """As `PartRecorder.part`."""
+    touched: Any = None
+    """As `Launch.touched`."""
 
 
 @dataclass
@@ -109,7 +128,7 @@ class Runner:
 
     def _run(self, launch: Launch) -> LaunchCounters:
         if launch.explorer is not None and launch.recording is None:
-            launch.explorer.explore(Trial(self, launch, launch.explorer))
+            launch.explorer.explore(Trial(self, [launch], launch.explorer))
         clusters = launch.config.clusters
         shares = self._shares(launch, clusters)
         is_here = len(self.schedules) == 1 and shares == 1
@@ -120,6 +139,7 @@ class Runner:
             meter = Meter(tallies[schedule], 0, report)
             counters, traffic, seconds, records = self.execute(launch, schedule, range(clusters), meter)
             counters.account(traffic)
+            launch.touched = _touched(launch, schedule)
             if launch.recording is not None:
                 launch.recording.end(launch, [records])
             self.cluster_seconds[id(launch.program)] = seconds / clusters
@@ -135,6 +155,7 @@ class Runner:
         runs = {s: parts[i * shares : (i + 1) * shares] for i, s in enumerate(self.schedules)}
         settle(self.memory, {s: [part.stores for part in of] for s, of in runs.items()}, launch.kernel)
         shown = runs[self.schedules[0]]
+        launch.touched = next((part.touched for part in parts if part.touched is not None), None)
         self.cluster_seconds[id(launch.program)] = sum(part.seconds for part in shown) / clusters
         counters, traffic = shown[0].counters, Traffic()
         for part in shown[1:]:
@@ -148,24 +169,35 @@ class Runner:
 
     def _run_together(self, chain: list[Launch]) -> list[LaunchCounters]:
         """Runs overlapping launches. A run of them is not split over workers."""
+        explorer = chain[0].explorer
+        if explorer is not None:
+            explorer.explore(Trial(self, chain, explorer))
         kernels = " overlapped by ".join(launch.kernel for launch in chain)
         is_here = len(self.schedules) == 1
         tallies = {schedule: Tally(self.max_instructions, 0 if is_here else 1) for schedule in self.schedules}
         report = self._reporter(chain, tallies)
         if is_here:
             schedule = self.schedules[0]
-            measured = self._overlap(chain, schedule, Meter(tallies[schedule], 0, report))
+            measured = self.overlap(chain, schedule, Meter(tallies[schedule], 0, report))
             for counters, traffic in measured:
                 counters.account(traffic)
+            for launch, touched in zip(chain, _touched_by(chain, schedule)):
+                launch.touched = touched
             return [counters for counters, _ in measured]
 
         def parts(report: Report, schedule: str) -> list[_Part]:
-            runs = self._overlap(chain, schedule, Meter(tallies[schedule], 0, report))
-            return [_Part(counters, traffic.packed_loads(), journal(traffic)) for counters, traffic in runs]
+            runs = self.overlap(chain, schedule, Meter(tallies[schedule], 0, report))
+            touched = _touched_by(chain, schedule)
+            return [
+                _Part(counters, traffic.packed_loads(), journal(traffic), touched=found)
+                for (counters, traffic), found in zip(runs, touched)
+            ]
 
         tasks = [(f"{kernels} under schedule {s}", partial(parts, schedule=s)) for s in self.schedules]
         runs: dict[str, list[_Part]] = dict(zip(self.schedules, self.run_apart(tasks, report), strict=True))
         settle(self.memory, {s: [part.stores for part in of] for s, of in runs.items()}, kernels)
+        for launch, *parts_of in zip(chain, *runs.values()):
+            launch.touched = next((part.touched for part in parts_of if part.touched is not None), None)
         for part in runs[self.schedules[0]]:
             traffic = Traffic()
             traffic.add_loads(self.memory, part.loads)
@@ -187,7 +219,7 @@ class Runner:
                 self.memory.put_back(before)
         return results
 
-    def _overlap(self, chain: list[Launch], schedule: str, meter: Meter) -> list[tuple[LaunchCounters, Traffic]]:
+    def overlap(self, chain: list[Launch], schedule: str, meter: Meter) -> list[tuple[LaunchCounters, Traffic]]:
         """(counters, traffic) of each launch, run together under one schedule."""
         grids = []
         for number, launch in enumerate(chain):
@@ -237,7 +269,8 @@ class Runner:
     def _part(self, launch: Launch, schedule: str, clusters: range, tally: Tally, part: int, report: Report) -> _Part:
         """Runs a part of a launch in a worker."""
         counters, traffic, seconds, records = self.execute(launch, schedule, clusters, Meter(tally, part, report))
-        return _Part(counters, traffic.packed_loads(), journal(traffic), seconds, records)
+        touched = _touched(launch, schedule)
+        return _Part(counters, traffic.packed_loads(), journal(traffic), seconds, records, touched)
 
     def execute(
         self, launch: Launch, schedule: str, clusters: range, meter: Meter

@@ -180,6 +180,8 @@ class GridMachine(Machine):
     def _retire(self) -> None:
         for cluster in self.take_finished():
             self.queues.forget_tensor_queues((cluster.grid.number, cluster.number))
+            if cluster.causes is not None:
+                cluster.causes.end()
 
 
 def machine_of(kind: str) -> type[GridMachine]:

@@ -11,9 +11,10 @@ from emulator.execution.journal import Journal, agree, journal
 from emulator.execution.meter import Meter, Tally
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from emulator.execution.runs import Launch, Runner
     from emulator.execution.workers import Report
-    from emulator.hardware.causes import Sanitizer
 
 
 class Follower(Protocol):
@@ -44,11 +45,11 @@ class Tried:
 
 
 class Trial:
-    """A launch to be explored."""
+    """A launch, or several that overlap, to be explored."""
 
-    def __init__(self, runner: Runner, launch: Launch, explorer: Explorer) -> None:
-        self._runner, self._launch, self._explorer = runner, launch, explorer
-        self.kernel, self.at_once = launch.kernel, runner.workers
+    def __init__(self, runner: Runner, chain: Sequence[Launch], explorer: Explorer) -> None:
+        self._runner, self._chain, self._explorer = runner, chain, explorer
+        self.kernel, self.at_once = " overlapped by ".join(launch.kernel for launch in chain), runner.workers
         self._first: dict[str, list[Journal]] = {}  # the first run's schedule, and what it has left
 
     def run(self, schedules: list[str]) -> list[Tried]:
@@ -61,24 +62,27 @@ class Trial:
             found.append(Tried(failure, races))
         return found
 
-    def _compared(self, schedule: str, stores: Journal) -> EmulatorError | None:
+    def _compared(self, schedule: str, stores: list[Journal]) -> EmulatorError | None:
         if not self._first:
-            self._first[schedule] = [stores]
+            self._first[schedule] = stores
         if schedule in self._first:
             return None
         try:
-            agree(self._runner.memory, {**self._first, schedule: [stores]}, self.kernel)
+            agree(self._runner.memory, {**self._first, schedule: stores}, self.kernel)
         except EmulatorError as error:
             return error
         return None
 
-    def _try(self, schedule: str, report: Report) -> tuple[EmulatorError | None, Journal, list[Any]]:
+    def _try(self, schedule: str, report: Report) -> tuple[EmulatorError | None, list[Journal], list[Any]]:
         follower = self._explorer.follower()
-        sanitizer: Sanitizer = follower
-        launch = replace(self._launch, sanitizer=sanitizer, recording=None)
+        chain = [replace(launch, sanitizer=follower, recording=None) for launch in self._chain]
         meter = Meter(Tally(self._runner.max_instructions, 0), 0, None)
         try:
-            _, traffic, _, _ = self._runner.execute(launch, schedule, range(launch.config.clusters), meter)
+            if len(chain) > 1:
+                found = [traffic for _, traffic in self._runner.overlap(chain, schedule, meter)]
+            else:
+                _, traffic, _, _ = self._runner.execute(chain[0], schedule, range(chain[0].config.clusters), meter)
+                found = [traffic]
         except EmulatorError as error:
-            return error, {}, follower.found()
-        return None, journal(traffic), follower.found()
+            return error, [], follower.found()
+        return None, [journal(traffic) for traffic in found], follower.found()

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from emulator.hardware.allocations import Allocations
     from emulator.hardware.async_operations import AsyncOperation
     from emulator.hardware.cluster import Cluster, Cta
     from emulator.hardware.mbarriers import MBarrier
@@ -52,8 +53,11 @@ class Causes(Protocol):
     def fenced(self, warp: Warp, space: str | None) -> None:
         """fence.proxy.async of the lanes that run, for one state space or (None) all."""
 
-    def fenced_maps(self, warp: Warp, acquires: bool) -> None:
-        """fence.proxy.tensormap::generic.acquire or .release of the lanes that run."""
+    def released_maps(self, warp: Warp, mask: int) -> None:
+        """fence.proxy.tensormap::generic.release of lanes."""
+
+    def acquired_map(self, warp: Warp, mask: int, address: int) -> None:
+        """fence.proxy.tensormap::generic.acquire by lanes, of the tensor map at an address."""
 
     def fenced_threads(self, warp: Warp, scope: str) -> None:
         """fence.sc, .acq_rel, .acquire, .release or membar of the lanes that run. scope: "cta" or wider."""
@@ -129,9 +133,25 @@ class Causes(Protocol):
     def exited(self, cta: Cta) -> None:
         """The last thread of a CTA exits."""
 
+    def end(self) -> None:
+        """Nothing of the cluster happens any more."""
+
+
+class Queues(Protocol):
+    """Follows the order of queues."""
+
+    def submitted(self, queue: int, what: str, entry: Entry | None = None) -> Any:
+        """A node of a queue (its handle): a launch or anything else. what: in words. entry: of a launch."""
+
+    def accessed(self, memory: Allocations, node: Any, touched: Any) -> None:
+        """A node has accessed what `Sanitizer.take_touched` has for a launch. Raises EmulatorError."""
+
 
 class Sanitizer(Protocol):
     """Follows the events of launches."""
+
+    queues: Any
+    """`Queues`, or None: their order does not matter."""
 
     def follows(self, schedule: str) -> bool:
         """Whether it does so under a schedule."""
@@ -141,6 +161,9 @@ class Sanitizer(Protocol):
 
     def following(self, memory: GlobalMemory) -> AbstractContextManager[None]:
         """Launches that may overlap run inside, under one schedule."""
+
+    def take_touched(self) -> dict[int, Any]:
+        """By number of a launch among those that have run together: what it has accessed. It is given once."""
 
     def begins(self, step: object) -> None:
         """What follows happens in this step (`execution.replay.Step`)."""

@@ -125,6 +125,8 @@ class Context(ctypes.Structure):
         ("outer", ctypes.c_uint32),
         ("cluster_size", ctypes.c_uint32),
         ("log", ctypes.c_void_p),
+        ("shared_log", ctypes.c_void_p),
+        ("unwritten", ctypes.c_void_p),
         ("windows", ctypes.c_void_p),
     ]
 

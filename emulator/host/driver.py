@@ -15,7 +15,7 @@ from typing import Any, SupportsInt
 import numpy as np
 
 from emulator.errors import EmulatorError, Fault
-from emulator.execution.device import Device
+from emulator.execution.device import Device, run_pending
 from emulator.hardware.allocations import NULL_PAGE
 from emulator.hardware.properties import DeviceProperties, ctas_per_sm
 from emulator.hardware.words import misaligned
@@ -69,6 +69,9 @@ _COPY_KINDS = ((False, False), (False, True), (True, False), (True, True), (Fals
 """cudaMemcpyKind -> whether (source, destination) are device memory; the last one leaves it to the addresses."""
 
 
+_WITHIN_DEVICE = 3  # cudaMemcpyDeviceToDevice
+
+
 def _integer(value: Any, what: str, low: int = 0, high: int = (1 << 64) - 1) -> int:
     """An integer or a handle of cuda.bindings. Raises Fault unless it is within the limits."""
     try:
@@ -94,20 +97,24 @@ def allocate(size: object) -> int:
     return address
 
 
-def free(pointer: SupportsInt) -> None:
-    """Frees an allocation; a null pointer is none."""
-    _synchronize()
+def free(pointer: SupportsInt, queue: int | None = None) -> None:
+    """Frees an allocation; a null pointer is none. The host waits for the device, or (queue) it is work of a queue."""
+    run_pending()
     address = _integer(pointer, "pointer")
     if address and address not in _buffers:
         raise Fault(f"pointer {address:#x}: no allocation of this interface starts there, or it is free already")
+    if queue is None:
+        queues.waited()
+    elif address:
+        queues.accessed(queue, "the release", writes=[queues.run_of(address, _buffers[address].nbytes - ALIGNMENT)])
     if address:
         Device.current().memory.release(address)
         del _buffers[address]
 
 
-def fill(pointer: SupportsInt, value: int, count: int, dtype: type) -> None:
-    """Store `count` values of a NumPy type."""
-    _synchronize()
+def fill(pointer: SupportsInt, value: int, count: int, dtype: type, queue: int = queues.LEGACY) -> None:
+    """Store `count` values of a NumPy type, as work of a queue."""
+    run_pending()
     address, size = _integer(pointer, "pointer"), np.dtype(dtype).itemsize
     nbytes = size * _integer(count, "count")
     filler = _integer(value, "value", 0, (1 << 8 * size) - 1)
@@ -115,17 +122,23 @@ def fill(pointer: SupportsInt, value: int, count: int, dtype: type) -> None:
         raise misaligned("fill", address, size)
     if nbytes:
         words = Device.current().memory.at(address, nbytes, "store")
+        queues.accessed(queue, "a fill", writes=[queues.run_of(address, nbytes)])
         words.data[address - words.start :][:nbytes].view(dtype)[:] = filler
 
 
-def _fill_low_byte(pointer: SupportsInt, value: int, count: int) -> None:
+def _fill_low_byte(pointer: SupportsInt, value: int, count: int, queue: int = queues.LEGACY) -> None:
     """cudaMemset: the value is an int, of which the low byte counts."""
-    fill(pointer, _integer(value, "value", -(1 << 31), (1 << 31) - 1) & 0xFF, count, np.uint8)
+    fill(pointer, _integer(value, "value", -(1 << 31), (1 << 31) - 1) & 0xFF, count, np.uint8, queue)
 
 
-def copy(target: SupportsInt, source: SupportsInt, count: int, kind: object) -> None:
-    """cudaMemcpy. Device addresses are checked; host addresses must be good, as on any machine."""
-    _synchronize()
+def copy(target: SupportsInt, source: SupportsInt, count: int, kind: object, queue: int | None = None) -> None:
+    """cudaMemcpy, or (queue) cudaMemcpyAsync. Device addresses are checked; host addresses must be good, as on any
+    machine.
+
+    The host waits for copies from and to its memory, asynchronous ones to pageable memory among them (CUDA Runtime API,
+    "API synchronization behavior").
+    """
+    run_pending()
     nbytes, number = _integer(count, "count"), _integer(kind, "cudaMemcpyKind", 0, len(_COPY_KINDS) - 1)
     memory = Device.current().memory
     sides = ((_integer(source, "source"), "load"), (_integer(target, "destination"), "store"))
@@ -134,6 +147,10 @@ def copy(target: SupportsInt, source: SupportsInt, count: int, kind: object) -> 
             memory.at(address, nbytes, access)
         elif nbytes and address < NULL_PAGE:
             raise Fault(f"{access} of {nbytes} bytes at {address:#x}: null pointer")
+    of = queues.LEGACY if queue is None else queue
+    queues.accessed(of, "a copy", *([queues.run_of(address, nbytes)] for address, _ in sides))
+    if memory.allocation(sides[1][0]) is None or (queue is None and number != _WITHIN_DEVICE):
+        queues.waited(of)
     ctypes.memmove(sides[1][0], sides[0][0], nbytes)
 
 
@@ -143,11 +160,26 @@ def _check_queue(queue: object) -> None:
 
 def _synchronize_queue(queue: object) -> None:
     _check_queue(queue)
-    _synchronize()
+    run_pending()
+    queues.waited(_integer(queue, "queue"))
+
+
+def _synchronize_event(event: object) -> None:
+    run_pending()
+    events.waited(_integer(event, "event"))
+
+
+def _wait_in_queue(queue: object, event: object, flags: object = 0) -> None:
+    _check_queue(queue)
+    events.wait(_integer(queue, "queue"), _integer(event, "event"))
+
+
+def _create_queue(flags: object = 0) -> int:
+    return queues.create(_integer(flags, "flags"))
 
 
 def _destroy_queue(queue: object) -> None:
-    _synchronize()
+    run_pending()
     queues.destroy(_integer(queue, "queue"))
 
 
@@ -156,15 +188,15 @@ def _in_queue(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def checked(*arguments: Any) -> Any:
         _check_queue(arguments[-1])
-        return function(*arguments[:-1])
+        return function(*arguments[:-1], queue=_integer(arguments[-1], "queue"))
 
     return checked
 
 
 def _record(event: SupportsInt, queue: object = 0) -> None:
     _check_queue(queue)
-    _synchronize()
-    events.record(_integer(event, "event"))
+    run_pending()
+    events.record(_integer(event, "event"), _integer(queue, "queue"))
 
 
 def _elapsed(start: SupportsInt, end: SupportsInt) -> float:
@@ -185,6 +217,7 @@ def _nothing(*arguments: object) -> None:
 
 def _synchronize(*arguments: object) -> None:
     Device.current().synchronize()
+    queues.waited()
 
 
 def _answers(success: object, functions: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., tuple[Any, ...]]]:
@@ -257,22 +290,24 @@ def install_driver() -> None:
         "cuCtxSynchronize": _synchronize,
         "cuDevicePrimaryCtxRetain": lambda device: driver.CUcontext(1),
         "cuDevicePrimaryCtxRelease": _nothing,
-        "cuStreamCreate": lambda flags: driver.CUstream(queues.create()),
+        "cuStreamCreate": lambda flags: driver.CUstream(_create_queue(flags)),
         "cuStreamDestroy": _destroy_queue,
         "cuStreamSynchronize": _synchronize_queue,
-        "cuStreamWaitEvent": lambda queue, event, flags: _check_queue(queue),
+        "cuStreamWaitEvent": _wait_in_queue,
         "cuEventCreate": lambda flags=0: driver.CUevent(events.create()),
         "cuEventRecord": _record,
-        "cuEventSynchronize": _synchronize,
-        "cuEventQuery": _synchronize,
+        "cuEventSynchronize": _synchronize_event,
+        "cuEventQuery": _synchronize_event,
         "cuEventElapsedTime": _elapsed,
         "cuEventDestroy": lambda event: events.destroy(_integer(event, "event")),
         "cuMemAlloc": lambda nbytes: driver.CUdeviceptr(allocate(nbytes)),
         "cuMemFree": free,
         "cuMemsetD8": lambda pointer, value, count: fill(pointer, value, count, np.uint8),
-        "cuMemsetD8Async": _in_queue(lambda pointer, value, count: fill(pointer, value, count, np.uint8)),
+        "cuMemsetD8Async": _in_queue(lambda pointer, value, count, queue: fill(pointer, value, count, np.uint8, queue)),
         "cuMemsetD32": lambda pointer, value, count: fill(pointer, value, count, np.uint32),
-        "cuMemsetD32Async": _in_queue(lambda pointer, value, count: fill(pointer, value, count, np.uint32)),
+        "cuMemsetD32Async": _in_queue(
+            lambda pointer, value, count, queue: fill(pointer, value, count, np.uint32, queue)
+        ),
         # A library from here serves HardwareInfo's occupancy queries only: cubins hold no PTX to run.
         "cuLibraryLoadData": lambda *arguments: driver.CUlibrary(1),
         "cuLibraryEnumerateKernels": lambda count, library: [driver.CUkernel(1)],
@@ -303,12 +338,14 @@ def install_runtime() -> None:
         "cudaDeviceSynchronize": _synchronize,
         "cudaStreamSynchronize": _synchronize_queue,
         "cudaStreamCreate": lambda: runtime.cudaStream_t(queues.create()),
+        "cudaStreamCreateWithFlags": lambda flags: runtime.cudaStream_t(_create_queue(flags)),
+        "cudaStreamWaitEvent": _wait_in_queue,
         "cudaStreamDestroy": _destroy_queue,
         "cudaEventCreate": lambda: runtime.cudaEvent_t(events.create()),
         "cudaEventCreateWithFlags": lambda flags: runtime.cudaEvent_t(events.create()),
         "cudaEventRecord": _record,
-        "cudaEventSynchronize": _synchronize,
-        "cudaEventQuery": _synchronize,
+        "cudaEventSynchronize": _synchronize_event,
+        "cudaEventQuery": _synchronize_event,
         "cudaEventElapsedTime": _elapsed,
         "cudaEventDestroy": lambda event: events.destroy(_integer(event, "event")),
         "cudaMalloc": lambda nbytes: 0 if nbytes == 0 else allocate(nbytes),
@@ -316,6 +353,7 @@ def install_runtime() -> None:
         "cudaMemset": lambda pointer, value, count: _fill_low_byte(pointer, value, count),
         "cudaMemsetAsync": _in_queue(_fill_low_byte),
         "cudaMemcpy": copy,
+        "cudaMemcpyAsync": _in_queue(copy),
         "cudaLibraryUnload": _nothing,
         "cudaGetLastError": lambda: None,
     }

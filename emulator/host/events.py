@@ -8,6 +8,9 @@ from __future__ import annotations
 import itertools
 import time
 
+from emulator.execution.device import queue_order
+from emulator.host import graphs
+
 _handles = itertools.count(1)
 _recorded: dict[int, float] = {}
 
@@ -17,9 +20,26 @@ def create() -> int:
     return next(_handles)
 
 
-def record(handle: int) -> None:
-    """Set the event's time to now."""
+def record(handle: int, queue: int = 0) -> None:
+    """Set the event's time to now. queue: the handle of the one whose work so far the event is behind."""
     _recorded[handle] = time.perf_counter()
+    order = queue_order()
+    if order is not None:
+        graphs.submit(lambda: order.recorded(handle, queue))
+
+
+def wait(queue: int, handle: int) -> None:
+    """Work that follows in a queue is behind the event (cudaStreamWaitEvent)."""
+    order = queue_order()
+    if order is not None:
+        graphs.submit(lambda: order.waits(queue, handle))
+
+
+def waited(handle: int) -> None:
+    """The host has waited for the event, or has seen that it is over."""
+    order = queue_order()
+    if order is not None:
+        order.host_waits_for(handle)
 
 
 def milliseconds(start: int, end: int) -> float:
@@ -30,3 +50,6 @@ def milliseconds(start: int, end: int) -> float:
 def destroy(handle: int) -> None:
     """Forget an event, recorded or not."""
     _recorded.pop(handle, None)
+    order = queue_order()
+    if order is not None:
+        order.forgotten(handle)

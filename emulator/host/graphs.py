@@ -1,4 +1,5 @@
-"""CUDA graphs: launches are recorded instead of run, and every replay runs them.
+"""CUDA graphs: launches are recorded instead of run, and every replay runs them in the order of their calls. What
+events and waits order among them is recorded, too.
 
 Only launches of kernels can be captured: a torch operation on the device raises NotImplementedError meanwhile.
 """
@@ -6,12 +7,16 @@ Only launches of kernels can be captured: a torch operation on the device raises
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable
 
 from emulator.execution import device
+from emulator.execution.device import queue_order
+from emulator.host import current_queue
 
 Pool = tuple[int, int]
 _capturing: list[Callable[[], None]] | None = None
+_numbers = itertools.count()
 
 
 def capturing() -> bool:
@@ -19,12 +24,12 @@ def capturing() -> bool:
     return _capturing is not None
 
 
-def submit(launch: Callable[[], None]) -> None:
-    """Run a launch, or add it to the graph that is being captured."""
+def submit(work: Callable[[], None]) -> None:
+    """Do what is a launch, or orders launches; or add it to the graph that is being captured."""
     if _capturing is None:
-        launch()
+        work()
     else:
-        _capturing.append(launch)
+        _capturing.append(work)
 
 
 def refuse_while_capturing(what: str) -> None:
@@ -40,7 +45,8 @@ class CUDAGraph:
     """
 
     def __init__(self, keep_graph: bool = False):
-        self._launches: list[Callable[[], None]] | None = None
+        self._work: list[Callable[[], None]] | None = None
+        self._number = next(_numbers)
         self._kept: list[object] = []
 
     def capture_begin(self, pool: Pool | None = None, capture_error_mode: str = "global") -> None:
@@ -54,29 +60,22 @@ class CUDAGraph:
         global _capturing
         if _capturing is None:
             raise RuntimeError("no CUDA graph is being captured")
-        self._launches, _capturing = _capturing, None
+        self._work, _capturing = _capturing, None
         self._kept = [owner() for owner in device.memory_owners]
 
     def replay(self) -> None:
-        if self._launches is None:
+        if self._work is None:
             raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
-        for launch in self._launches:
-            launch()
+        order = queue_order()
+        with contextlib.nullcontext() if order is None else order.replaying(self._number, current_queue.get()):
+            for work in self._work:
+                work()
 
     def reset(self) -> None:
-        self._launches, self._kept = None, []
+        self._work, self._kept = None, []
+        order = queue_order()
+        if order is not None:
+            order.forget_graph(self._number)
 
     def pool(self) -> Pool:
         return 0, 0
-
-
-@contextlib.contextmanager
-def graph(
-    cuda_graph: CUDAGraph, pool: Pool | None = None, stream: object = None, capture_error_mode: str = "global"
-) -> Iterator[None]:
-    """torch.cuda.graph."""
-    cuda_graph.capture_begin(pool, capture_error_mode)
-    try:
-        yield
-    finally:
-        cuda_graph.capture_end()

@@ -12,11 +12,11 @@ from emulator.clock.record import Recording
 from emulator.clock.trace import Trace
 from emulator.compiler import stored
 from emulator.compiler.translate import translate
-from emulator.errors import EmulatorError
+from emulator.errors import EmulatorError, Fault
 from emulator.execution.device import Device
 from emulator.hardware.properties import DeviceProperties, LaunchConfig
 from emulator.hardware.variables import module_memory
-from emulator.host import arguments
+from emulator.host import arguments, queues
 from emulator.ptx.ir import Entry
 
 NAMES_SHOWN = 5  # of a module's kernels or variables, where one is not among them
@@ -76,6 +76,7 @@ class Kernel:
         schedule: str | None = None,
         lenient: bool | None = None,
         record: str | os.PathLike[str] | Callable[[Trace], None] | Recording | None = None,
+        queue: int = queues.LEGACY,
     ) -> None:
         """Run the kernel on the current device.
 
@@ -94,6 +95,8 @@ class Kernel:
 
         record: what takes the launch's trace: a function, a folder, or a Recording; None leaves it to the device. The
         launch then runs on its own and under schedule "late".
+
+        queue: a handle of the CUDA driver's or runtime's, such as of cudaStreamCreate or torch's `Stream.cuda_stream`.
 
         wait: whether the launch has ended when this returns. Without it, the launch may run later, beside the
         `programmatic` launches that follow. Raises EmulatorError for arguments that do not fit, for a launch that the
@@ -117,12 +120,15 @@ class Kernel:
             schedules = arguments.schedules(self._schedule if schedule is None else schedule)
             chosen = arguments.choice("lenient", self._lenient if lenient is None else lenient)
             values = self._packed(arguments.arguments(args))
-        except (ValueError, TypeError, OverflowError) as error:
+            handle = arguments.count("queue", queue)
+            queues.check(handle)
+        except (ValueError, TypeError, OverflowError, Fault) as error:
             raise EmulatorError(f"launch refused: {error}", kernel=self.name) from None
         current = Device.current()
-        current.launch(self._entry, config, values, schedules, chosen, self._recording(record))
+        current.launch(self._entry, config, values, schedules, chosen, self._recording(record), handle)
         if wait:
             current.synchronize()
+            queues.waited()
 
     def _recording(
         self, record: str | os.PathLike[str] | Callable[[Trace], None] | Recording | None

@@ -198,11 +198,11 @@ def _set_attribute(kernel: int, attribute: int, value: int) -> int:
     return SUCCESS
 
 
-def _run(entry: Entry, config: LaunchConfig, values: list[bytes], event: int | None) -> None:
-    Device.current().launch(entry, config, values)
+def _run(entry: Entry, config: LaunchConfig, values: list[bytes], queue: int, event: int | None) -> None:
+    Device.current().launch(entry, config, values, queue=queue)
     if event:
         # On a GPU it may be recorded once every CTA has begun. Waiting for the end of the launch is safe: it is later.
-        events.record(event)
+        events.record(event, queue)
 
 
 def _launch(handle: int, pointer: ctypes._Pointer[Launch], parameters: Pointer) -> int:
@@ -221,7 +221,7 @@ def _launch(handle: int, pointer: ctypes._Pointer[Launch], parameters: Pointer) 
     )
     # The parameters are on the host code's stack, until this call returns.
     values = [ctypes.string_at(parameters[i], parameter.size) for i, parameter in enumerate(kernel.entry.params)]
-    submit(kernel, config, values, launch.event)
+    submit(kernel, config, values, launch.queue, launch.event)
     return SUCCESS
 
 
@@ -234,14 +234,16 @@ def check_queue(kernel: Kernel, handle: int) -> None:
             raise EmulatorError(f"launch refused: {fault.reason}", kernel=kernel.name) from None
 
 
-def submit(kernel: Kernel, config: LaunchConfig, values: list[bytes], event: int | None = None) -> None:
+def submit(
+    kernel: Kernel, config: LaunchConfig, values: list[bytes], queue: int = queues.LEGACY, event: int | None = None
+) -> None:
     """Launch a kernel on the device that EMULATOR names, or add the launch to the graph that is being captured.
 
-    values: bytes of each parameter, in order. event: the handle of an event to record, or None.
+    values: bytes of each parameter, in order. queue: its handle. event: the handle of an event to record, or None.
     """
     gpu = _hopper()
     if gpu is None:
-        graphs.submit(functools.partial(_run, kernel.entry, config, values, event))
+        graphs.submit(functools.partial(_run, kernel.entry, config, values, queue, event))
     elif event:
         raise EmulatorError("a launch that records an event is not modelled on a Hopper GPU", kernel=kernel.name)
     else:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import torch
 
 from emulator.execution.device import Device, run_pending
-from emulator.host import events, graphs
+from emulator.host import graphs, queues, torch_queues
 
 
 class MemoryInUse:
@@ -33,77 +33,6 @@ memory_in_use = MemoryInUse()
 
 # as torch's functions take it: None is the current device
 DeviceLike = torch.device | str | int | None
-
-
-class Stream:
-    """torch.cuda.Stream: a queue of the device. All queues are one."""
-
-    def __init__(self, device: DeviceLike = None, priority: int = 0, **kwargs: Any):
-        self.device = torch.device("cuda", 0)
-        self.priority = priority
-        self.device_index, self.device_type, self.stream_id = 0, 1, 0
-
-    cuda_stream = 0
-    _as_parameter_ = None
-
-    def synchronize(self) -> None:
-        synchronize()
-
-    def query(self) -> bool:
-        run_pending()
-        return True
-
-    def wait_event(self, event: Event) -> None:
-        pass
-
-    def wait_stream(self, stream: Stream) -> None:
-        pass
-
-    def record_event(self, event: Event | None = None) -> Event:
-        event = event or Event()
-        event.record(self)
-        return event
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, self.cuda_stream
-
-
-DEFAULT_STREAM = Stream()
-
-
-class Event:
-    """torch.cuda.Event: a point in the device's work."""
-
-    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **kwargs: Any):
-        self.enable_timing = enable_timing
-        self.device = torch.device("cuda", 0)
-        self.cuda_event = 0  # the handle; 0 before the first record, as torch's
-
-    def __del__(self) -> None:
-        events.destroy(self.cuda_event)
-
-    def record(self, stream: Stream | None = None) -> None:
-        run_pending()
-        self.cuda_event = self.cuda_event or events.create()
-        events.record(self.cuda_event)
-
-    def synchronize(self) -> None:
-        synchronize()
-
-    def wait(self, stream: Stream | None = None) -> None:
-        pass
-
-    def query(self) -> bool:
-        run_pending()
-        return True
-
-    def elapsed_time(self, end_event: Event) -> float:
-        """Milliseconds of the host's clock between two recorded events."""
-        if not (self.enable_timing and end_event.enable_timing):
-            raise ValueError("Both events must be created with argument 'enable_timing=True'.")
-        if not (self.cuda_event and end_event.cuda_event):
-            raise ValueError("Both events must be recorded before calculating elapsed time.")
-        return events.milliseconds(self.cuda_event, end_event.cuda_event)
 
 
 class Generator(torch._C.Generator):
@@ -142,6 +71,7 @@ def synchronize(device: DeviceLike = None) -> None:
     """torch.cuda.synchronize: run the pending launches."""
     _ordinal(device)
     Device.current().synchronize()
+    queues.waited()
 
 
 def get_device_properties(device: DeviceLike = None) -> SimpleNamespace:
@@ -194,10 +124,11 @@ def _seed_all() -> None:
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "Stream": Stream,
-    "Event": Event,
+    "Stream": torch_queues.Stream,
+    "ExternalStream": torch_queues.ExternalStream,
+    "Event": torch_queues.Event,
     "CUDAGraph": graphs.CUDAGraph,
-    "graph": graphs.graph,
+    "graph": torch_queues.graph,
     "graph_pool_handle": lambda: (0, 0),
     "make_graphed_callables": _no_graphs,
     "is_available": lambda: True,
@@ -214,10 +145,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "set_device": _ordinal,
     "device": _nothing,
     "device_of": _nothing,
-    "stream": _nothing,
-    "set_stream": lambda stream: None,
-    "current_stream": lambda device=None: DEFAULT_STREAM,
-    "default_stream": lambda device=None: DEFAULT_STREAM,
+    "stream": torch_queues.chosen,
+    "set_stream": torch_queues.choose,
+    "current_stream": torch_queues.current,
+    "default_stream": lambda device=None: torch_queues.DEFAULT,
     "synchronize": synchronize,
     "get_device_properties": get_device_properties,
     "get_device_capability": lambda device=None: Device.current().properties.capability,

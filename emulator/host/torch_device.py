@@ -22,15 +22,18 @@ import torch.utils.dlpack
 from torch.overrides import TorchFunctionMode
 
 from emulator import toolchain
-from emulator.execution.device import run_pending
+from emulator.execution.device import queue_order, run_pending
 from emulator.host import (
+    current_queue,
     graphs,
+    torch_accesses,
     torch_autocast,
     torch_autograd,
     torch_compile,
     torch_cuda,
     torch_library,
     torch_profiler,
+    torch_queues,
 )
 from emulator.host.torch_memory import (
     Tensor,
@@ -40,6 +43,7 @@ from emulator.host.torch_memory import (
     leave_unwritten,
     on_device,
     place,
+    record_queue,
     tensors,
     update_allocation,
 )
@@ -55,6 +59,10 @@ EMPTY = {torch.empty, torch.empty_like, torch.empty_strided, torch.empty_permute
 EMPTY |= {Tensor.new_empty_strided}
 
 
+# Functions that neither read nor write by themselves, or not by torch's operations alone.
+UNFOLLOWED = {Tensor.backward, torch.autograd.backward, torch.autograd.grad, Tensor.register_hook, torch.device}
+
+
 class VirtualDevice(TorchFunctionMode):
     """Runs torch calls on CPU tensors and keeps track of the tensors on the device."""
 
@@ -67,6 +75,12 @@ class VirtualDevice(TorchFunctionMode):
     ) -> Any:
         if may_use_data(func, kwargs):
             run_pending()
+            if queue_order() is not None and func not in UNFOLLOWED:
+                call = functools.partial(self._answer, func, args, kwargs)
+                return torch_accesses.follow(func, args, kwargs or {}, call, func in EMPTY)
+        return self._answer(func, args, kwargs)
+
+    def _answer(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
         answer = ANSWERS.get(func)
         if answer is not None:
             return answer(self, func, *args, **(kwargs or {}))
@@ -115,6 +129,11 @@ def _from_dlpack(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return original(ext_tensor, *args, **kwargs)
 
     return from_dlpack
+
+
+def _record_stream(tensor: Tensor, stream: torch_queues.Stream) -> None:
+    """Tensor.record_stream."""
+    record_queue(tensor, stream.cuda_stream)
 
 
 def _to_dlpack(tensor: Tensor) -> Any:
@@ -172,11 +191,12 @@ def install() -> None:
     if not align(b"libc10.so", ALIGNMENT):
         raise RuntimeError("torch's allocator could not be aligned: its libc10.so does not import posix_memalign")
     torch_cuda.install()
-    torch._C._cuda_getCurrentRawStream = lambda device: torch_cuda.DEFAULT_STREAM.cuda_stream
+    torch._C._cuda_getCurrentRawStream = lambda device: current_queue.get()
     exchange = {"from_dlpack": _from_dlpack(torch.utils.dlpack.from_dlpack), "to_dlpack": _to_dlpack}
     for name, function in exchange.items():
         setattr(torch, name, function)
         setattr(torch.utils.dlpack, name, function)
+    Tensor.record_stream = _record_stream  # type: ignore[assignment, method-assign]  # torch's takes no queue of ours
     for owner, name in STORAGE_USES:
         setattr(owner, name, _behind_pending(getattr(owner, name)))
     storage: Any = torch.UntypedStorage

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from emulator.execution import device
-from emulator.execution.device import Device
-from emulator.host import torch_cuda
+from emulator.execution.device import Device, queue_order
+from emulator.host import current_queue, torch_cuda
 
 DEVICE = torch.device("cuda", 0)
 
@@ -29,6 +29,9 @@ class Allocation:
         self.storage = 0  # the address of the c10::StorageImpl
         self.address = 0
         self.nbytes = 0
+        self.queue = current_queue.get()
+        self.used_by: set[int] = set()
+        """Queues whose work so far has to end before the memory is given out again (Tensor.record_stream)."""
 
     def update(self, storage: torch.UntypedStorage) -> None:
         """Register the storage's present range; it changes when torch resizes the storage."""
@@ -39,6 +42,9 @@ class Allocation:
                 Device.current().memory.register(address, nbytes, self.name)
                 torch_cuda.memory_in_use.add(nbytes)
             self.address, self.nbytes = address, nbytes
+            order = queue_order()
+            if order is not None and nbytes:
+                order.given(Device.current().memory, self.queue, address)
 
     def release(self) -> None:
         if self.nbytes:
@@ -61,7 +67,8 @@ def live_storages() -> list[torch.UntypedStorage]:
 device.memory_owners.append(live_storages)
 
 
-def _storage(tensor: Tensor) -> torch.UntypedStorage | None:
+def storage_of(tensor: Tensor) -> torch.UntypedStorage | None:
+    """The tensor's storage, as long as it lives the same object; None for a tensor without plain storage."""
     if tensor.layout is not torch.strided or tensor.is_quantized:
         return None
     try:
@@ -73,12 +80,12 @@ def _storage(tensor: Tensor) -> torch.UntypedStorage | None:
 def on_device(tensor: Tensor) -> bool:
     """Whether the tensor's storage is a device allocation."""
     # torch keeps one Python object per storage as long as the storage lives, with its attributes.
-    return hasattr(_storage(tensor), "emulated_allocation")
+    return hasattr(storage_of(tensor), "emulated_allocation")
 
 
 def put_on_device(tensor: Tensor) -> None:
     """Make the tensor's storage a device allocation. Raises NotImplementedError for a tensor without plain storage."""
-    storage = _storage(tensor)
+    storage = storage_of(tensor)
     if storage is None:
         raise NotImplementedError(f"the emulated device has no tensors of layout {tensor.layout}, dtype {tensor.dtype}")
     if tensor.is_meta:
@@ -97,7 +104,7 @@ def put_on_device(tensor: Tensor) -> None:
 
 def leave_unwritten(tensor: Tensor) -> None:
     """Tells the sanitizer, if there is one, that nobody has written a new tensor on the device."""
-    storage = _storage(tensor)
+    storage = storage_of(tensor)
     if hasattr(storage, "emulated_allocation"):
         assert storage is not None
         Device.current().leave_unwritten(storage.data_ptr(), storage.nbytes())
@@ -110,7 +117,17 @@ def update_allocation(storage: torch.UntypedStorage) -> None:
         allocation.update(storage)
 
 
+def record_queue(tensor: Tensor, queue: int) -> None:
+    """Tensor.record_stream: the memory is not given out again before what the queue has then has ended."""
+    allocation = getattr(storage_of(tensor), "emulated_allocation", None)
+    if allocation is not None:
+        allocation.used_by.add(queue)
+
+
 def _forget(allocation: Allocation) -> None:
+    order = queue_order()
+    if order is not None and allocation.nbytes:
+        order.freed(Device.current().memory, allocation.queue, allocation.address, allocation.used_by)
     allocation.release()
     _storages.pop(allocation, None)
     storage_addresses.discard(allocation.storage)
@@ -197,11 +214,11 @@ def place(
         return result
     if not isinstance(result, Tensor) or wanted not in ("cuda", "cpu"):
         return result
-    storage = _storage(result)
+    storage = storage_of(result)
     if wanted == "cpu":
         return _copy(result) if hasattr(storage, "emulated_allocation") else result
     if not hasattr(storage, "emulated_allocation"):
-        shared = aliasing or any(_storage(source) is storage for source in sources)
+        shared = aliasing or any(storage_of(source) is storage for source in sources)
         if shared and not explicit:
             return result
         result = _copy(result) if shared else result

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from emulator.host import scaled_grouped_mm, scaled_mm, torch_autograd
+from emulator.host import current_queue, queues, scaled_grouped_mm, scaled_mm, torch_autograd
 from emulator.host.torch_memory import DEVICE, Tensor, kind, on_device, place
 
 if TYPE_CHECKING:
@@ -111,6 +111,9 @@ def _dlpack(mode: VirtualDevice, func: Function, tensor: Tensor, **kwargs: Any) 
     """The CPU's DLPack capsule with the tensor's device in it."""
     if not on_device(tensor):
         return func(tensor, **kwargs)
+    queue = kwargs.get("stream", -1)
+    if queue != -1:  # whoever takes the tensor, on this queue, is behind torch's current one (DLPack; 1: the default)
+        queues.join(queues.LEGACY if queue is None else queue, current_queue.get())
     kwargs["stream"] = None
     if kwargs.get("dl_device") == (CUDA_DEVICE_TYPE, 0):
         kwargs["dl_device"] = None
@@ -146,7 +149,6 @@ ANSWERS: dict[Function, Function] = {
     Tensor.numpy: _host_only,
     Tensor.__array__: _host_only,
     Tensor.pin_memory: lambda mode, func, tensor, *args: tensor,
-    Tensor.record_stream: lambda mode, func, tensor, queue: None,
     Tensor.__dlpack__: _dlpack,
     Tensor.__dlpack_device__: lambda mode, func, t: (CUDA_DEVICE_TYPE, 0) if on_device(t) else func(t),
     torch._scaled_mm: lambda mode, func, *args, **kwargs: mode.call(scaled_mm.scaled_mm, args, kwargs),
@@ -162,7 +164,7 @@ ANSWERS: dict[Function, Function] = {
 _METHODS_WITHOUT_DATA = (
     *("size", "stride", "dim", "ndimension", "numel", "nelement", "element_size", "storage_offset", "data_ptr"),
     *("is_contiguous", "is_floating_point", "is_complex", "is_signed", "get_device", "__len__", "__hash__"),
-    *("__dlpack__", "__dlpack_device__", "record_stream", "new_empty"),
+    *("__dlpack__", "__dlpack_device__", "new_empty"),
     *("detach", "view", "view_as", "as_strided", "permute", "transpose", "t", "squeeze", "unsqueeze", "expand"),
     *("narrow", "select", "unbind", "untyped_storage"),
 )

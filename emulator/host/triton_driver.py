@@ -207,7 +207,7 @@ class CudaUtils:
                 nonportable_cluster=ctas > MAX_PORTABLE_CLUSTER,
             )
             # A kernel without scratch may lack those parameters: a driver reads as many as the kernel has.
-            runtime.submit(kernel, config, parameters[: len(kernel.entry.params)])
+            runtime.submit(kernel, config, parameters[: len(kernel.entry.params)], queue)
         if leave is not None:
             leave(metadata)
 

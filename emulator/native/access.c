@@ -153,16 +153,61 @@ static void addresses(const Context *ctx, const Access *access, u64 *at) {
     for (int l = 0; l < LANES; l++) at[l] = base;
 }
 
-// The memory of the CTA of a rank, NULL if its threads' accesses are Python's.
-static const Window *window_of(const Context *ctx, const Access *access, u64 rank) {
+// Whether two active lanes have one address: their Python row says whether they store the same.
+static int meets(const u64 *at, u32 mask) {
+    u64 first = 0;
+    int increases = 1;
+    for (int l = 0; l < LANES; l++)
+        if (mask >> l & 1) increases &= at[l] > first, first = at[l];
+    if (increases) return 0;
+    for (int l = 0; l < LANES; l++)
+        for (int k = 0; k < l; k++)
+            if (mask >> l & mask >> k & 1 && at[l] == at[k]) return 1;
+    return 0;
+}
+
+// Whether no note can be taken of an access.
+static int refuses(const AccessLog *log, const Access *access, const u64 *at, u32 mask) {
+    return log->used == log->room || (access->is_store && (access->by_lane ? meets(at, mask) : !access->uniform));
+}
+
+// Takes note of an access. width: bytes of a lane.
+static void note(const Context *ctx, AccessLog *log, const Op *op, const Access *access, const u64 *at, u64 width) {
+    u64 *record = log->words + (2 + LANES) * log->used++;
+    record[0] = (u64)(u32)op->pc << 32 | ctx->mask;
+    record[1] = (u64)ctx->warp << 32 | width << 2 | (u64)(access->by_lane != 0) << 1 | (u64)(access->is_store != 0);
+    memcpy(record + 2, at, sizeof *at * (access->by_lane ? LANES : 1));
+}
+
+// Whether an access to shared memory that is noted reads bytes that nobody has written, or stores what may be such:
+// its Python row says so. The bytes of any other store are written from now on.
+static int is_unwritten(const Context *ctx, const Op *op, const Access *access, const u64 *at, u32 mask, u64 width) {
+    u64 origin = (u64)ctx->rank << RANK_SHIFT;
+    u8 found = 0;
+    if (access->is_store && ctx->heeded && ctx->heeded[op->pc]) return 1;
+    for (int l = 0; l < (access->by_lane ? LANES : 1); l++) {
+        if (access->by_lane && !(mask >> l & 1)) continue;
+        u8 *bytes = ctx->unwritten + (at[l] - origin);
+        if (access->is_store)
+            memset(bytes, 0, width);
+        else
+            for (u64 i = 0; i < width; i++) found |= bytes[i];
+    }
+    return found;
+}
+
+// The memory of the CTA of a rank, NULL if its threads' accesses are Python's. log: takes notes of this one.
+static const Window *window_of(const Context *ctx, const Access *access, u64 rank, const AccessLog *log) {
     if (rank != ctx->rank && (access->space == SHARED || rank >= ctx->cluster_size)) return 0;
     const Window *window = ctx->windows[rank];
-    if (window->watched || (rank != ctx->rank && (window->closed || !(ctx->known >> rank & 1)))) return 0;
+    if ((window->watched && !log) || (rank != ctx->rank && (window->closed || !(ctx->known >> rank & 1)))) return 0;
     return window;
 }
 
-// Marks a store at offsets from `origin`. Returns 0 if Python has to: the first of all, or if other stores have the place.
-static int marks_store(Context *ctx, const Op *op, const Access *access, const Window *window, const u64 *at, u64 origin) {
+// Marks a store at offsets from `origin`. Returns 0 if Python has to: the first of all, or others have the place.
+static int marks_store(
+    Context *ctx, const Op *op, const Access *access, const Window *window, const u64 *at, u64 origin
+) {
     StoreMarks *marked = window->marked;
     Stores *stores = &marked->stores[stores_place(ctx, op->pc)];
     if (!stores->number && marked->live) *stores = (Stores){ctx, op->pc, ++marked->last, 0};
@@ -179,9 +224,11 @@ static int shared_is_plain(Context *ctx, const Op *op, u64 *at, u64 low, u64 hig
     const Access *access = (const Access *)op->x;
     u64 rank = low >> RANK_SHIFT, origin = rank << RANK_SHIFT;
     u32 mask = ctx->mask;
-    const Window *window = window_of(ctx, access, rank);
+    AccessLog *log = access->space == SHARED ? ctx->shared_log : 0;
+    const Window *window = window_of(ctx, access, rank, log);
     if (!window || low < origin + SHARED_BASE || high > origin + window->end || width > origin + window->end - high)
         return 0;
+    if (log && refuses(log, access, at, mask)) return 0;
     if (access->by_lane) {
         u8 found = 0;
         for (int l = 0; l < LANES; l++) found |= window->guarded[((mask >> l & 1 ? at[l] : low) - origin) >> 3];
@@ -191,6 +238,10 @@ static int shared_is_plain(Context *ctx, const Op *op, u64 *at, u64 low, u64 hig
         if (found) return 0;
     } else if (touches_barrier(window, low - origin, width)) {
         return 0;
+    }
+    if (log) {
+        if (ctx->unwritten && is_unwritten(ctx, op, access, at, mask, width)) return 0;
+        note(ctx, log, op, access, at, width);
     }
     if (access->is_store && window->marked && !marks_store(ctx, op, access, window, at, origin)) return 0;
     for (int l = 0; l < LANES; l++) at[l] += (u64)window->data - origin;
@@ -214,29 +265,6 @@ static int global_is_plain(Context *ctx, const Access *access, const u64 *at, u3
     return 1;
 }
 
-// Whether two active lanes have one address: their Python row says whether they store the same.
-static int meets(const u64 *at, u32 mask) {
-    u64 first = 0;
-    int increases = 1;
-    for (int l = 0; l < LANES; l++)
-        if (mask >> l & 1) increases &= at[l] > first, first = at[l];
-    if (increases) return 0;
-    for (int l = 0; l < LANES; l++)
-        for (int k = 0; k < l; k++)
-            if (mask >> l & mask >> k & 1 && at[l] == at[k]) return 1;
-    return 0;
-}
-
-// Takes note of an access to the allocation that was found last. width: bytes of a lane.
-static void note(Context *ctx, const Op *op, const Access *access, const u64 *at, u64 width) {
-    AccessLog *log = ctx->log;
-    if (!ctx->allocations[ctx->recent].writable) return;
-    u64 *record = log->words + (2 + LANES) * log->used++;
-    record[0] = (u64)(u32)op->pc << 32 | ctx->mask;
-    record[1] = width << 2 | (u64)(access->by_lane != 0) << 1 | (u64)(access->is_store != 0);
-    memcpy(record + 2, at, sizeof *at * (access->by_lane ? LANES : 1));
-}
-
 // Whether a load from the allocation that was found last reads a word that nobody has written: its Python row says so.
 static int reads_unwritten(const Context *ctx, const Access *access, const u64 *at, u32 mask, u64 width) {
     u64 end = ctx->allocations[ctx->recent].end;
@@ -249,11 +277,6 @@ static int reads_unwritten(const Context *ctx, const Access *access, const u64 *
         }
     }
     return 0;
-}
-
-// Whether no note can be taken of an access.
-static int refuses(const AccessLog *log, const Access *access, const u64 *at, u32 mask) {
-    return log->used == log->room || (access->is_store && (access->by_lane ? meets(at, mask) : !access->uniform));
 }
 
 KERNEL(access) {
@@ -269,7 +292,8 @@ KERNEL(access) {
     if (plain && ctx->heeded && access->space == GLOBAL && !access->is_store)
         plain = !reads_unwritten(ctx, access, at, mask, width);
     if (!plain) return to_python(ctx, op);
-    if (ctx->log && access->space == GLOBAL) note(ctx, op, access, at, width);
+    if (ctx->log && access->space == GLOBAL && ctx->allocations[ctx->recent].writable)
+        note(ctx, ctx->log, op, access, at, width);
     if (access->is_store) {
         ctx->progress++;
         store_items(ctx, access, at, mask);

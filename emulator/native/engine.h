@@ -133,10 +133,12 @@ struct Context {
     u32 outer;           // lanes that come to the heeded instruction, those included for which its predicate does not hold
     u32 cluster_size;    // CTAs
     struct AccessLog *log;  // notes of accesses to global memory that can be written, NULL: none are taken
+    struct AccessLog *shared_log;  // notes of accesses to the CTA's shared memory, of all its warps; NULL: none are taken
+    u8 *unwritten;       // by offset: 0xFF where nobody has written the byte of shared memory; NULL: not followed
     struct Window *const *windows;  // the shared memory of the cluster's CTAs, by rank (copies.h)
 };
 
-// Accesses of a warp to global memory (sanitizer/access_log.py): 2 words and the lanes' addresses each.
+// Accesses to global or shared memory (sanitizer/access_log.py): 2 words and the lanes' addresses or offsets each.
 typedef struct AccessLog {
     s64 used, room;      // accesses
     u64 words[];

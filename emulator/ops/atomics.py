@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -96,16 +97,41 @@ def _integer(
     nbytes = type_width(type_name) // 8
     old_values = np.zeros((1, 32), UINTS[8 * nbytes])
     changes = False
+    for part in _sharers(g, mask, address):
+        with _running(g, part):
+            for lane in lane_list(part):
+                place = int(address[lane])
+                memory, place = (g.cta.shared, place) if space == "shared" else memory_of(g, space, place)
+                old = memory.load(place, nbytes, issuer)
+                third = None if c is None else int(c[0, lane])
+                new = modified(operation, type_name, old, int(b[0, lane]), third)
+                memory.store(place, new, nbytes, issuer)
+                changes |= new != old
+                old_values[0, lane] = old
+    return old_values, changes
+
+
+@contextmanager
+def _running(g: ActiveGroup, part: int) -> Iterator[None]:
+    """Whoever follows accesses takes those inside for these lanes' own."""
+    context = g.warp.registers.context
+    mask = context.mask
+    context.mask = part
+    try:
+        yield
+    finally:
+        context.mask = mask
+
+
+def _sharers(g: ActiveGroup, mask: int, address: np.ndarray) -> list[int]:
+    """Masks of lanes with the same address, for whoever follows accesses by lane; else all in one."""
+    if g.cta.cluster.causes is None:
+        return [mask]
+    found: dict[int, int] = {}
     for lane in lane_list(mask):
         place = int(address[lane])
-        memory, place = (g.cta.shared, place) if space == "shared" else memory_of(g, space, place)
-        old = memory.load(place, nbytes, issuer)
-        third = None if c is None else int(c[0, lane])
-        new = modified(operation, type_name, old, int(b[0, lane]), third)
-        memory.store(place, new, nbytes, issuer)
-        changes |= new != old
-        old_values[0, lane] = old
-    return old_values, changes
+        found[place] = found.get(place, 0) | 1 << lane
+    return list(found.values())
 
 
 def _floating(
@@ -126,12 +152,13 @@ def _floating(
     old_values = np.zeros_like(b)
     changes = False
     for part in _turns(mask, address):
-        old = np.ascontiguousarray(load_lanes(g, part, space, address, nbytes, count, issuer))
-        operand = np.ascontiguousarray(b)
-        new = _combined(operation, element, old, operand)
-        if element == "f32":
-            new = np.where(_in_shared(space, address), new, _combined(operation, "f32.ftz", old, operand))
-        store_lanes(g, part, space, address, new, issuer)
+        with _running(g, part):
+            old = np.ascontiguousarray(load_lanes(g, part, space, address, nbytes, count, issuer))
+            operand = np.ascontiguousarray(b)
+            new = _combined(operation, element, old, operand)
+            if element == "f32":
+                new = np.where(_in_shared(space, address), new, _combined(operation, "f32.ftz", old, operand))
+            store_lanes(g, part, space, address, new, issuer)
         lanes = lane_list(part)
         old_values[:, lanes] = old[:, lanes]
         changes |= bool((old != new)[:, lanes].any())

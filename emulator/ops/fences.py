@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from emulator.arithmetic.lanes import bits_of, lanes
+
 if TYPE_CHECKING:
     from emulator.hardware.warp import ActiveGroup
+    from emulator.ops.active_lanes import Operand
 
 
 def proxy_async(g: ActiveGroup, space: str | None = None) -> None:
@@ -50,10 +53,18 @@ def mbarrier_init(g: ActiveGroup) -> None:
     publish(g, True, also_waited_for=False)
 
 
-def tensor_map(g: ActiveGroup, acquires: bool) -> None:
-    """fence.proxy.tensormap::generic: orders writes to tensor maps and the copies that use these."""
+def release_maps(g: ActiveGroup, mask: int) -> None:
+    """fence.proxy.tensormap::generic.release: orders writes to tensor maps before what follows."""
     if g.cta.cluster.causes is not None:
-        g.cta.cluster.causes.fenced_maps(g.warp, acquires)
+        g.cta.cluster.causes.released_maps(g.warp, mask)
+
+
+def acquire_map(g: ActiveGroup, mask: int, address: Operand) -> None:
+    """fence.proxy.tensormap::generic.acquire: copies that follow see the tensor map at an address."""
+    if g.cta.cluster.causes is not None:
+        for place in {address} if isinstance(address, int) else set(address[lanes(mask)].tolist()):
+            sharers = mask if isinstance(address, int) else mask & bits_of(address == place)
+            g.cta.cluster.causes.acquired_map(g.warp, sharers, place)
 
 
 def thread(g: ActiveGroup, scope: str) -> None:

@@ -17,10 +17,19 @@ if TYPE_CHECKING:
 _SHARED_MASK = (1 << 32) - 1
 
 
-def _keys(mask: int, address: Operand) -> list[int]:
-    """The addresses, those of shared memory without a tag."""
-    places = [address] if isinstance(address, int) else [int(address[lane]) for lane in lane_list(mask)]
-    return [place & _SHARED_MASK if place >> TAG_SHIFT == SHARED_TAG else place for place in places]
+def _keys(mask: int, address: Operand) -> dict[int, int]:
+    """Address -> the lanes that have it; those of shared memory without a tag."""
+    if isinstance(address, int):
+        return {_untagged(address): mask}
+    found: dict[int, int] = {}
+    for lane in lane_list(mask):
+        key = _untagged(int(address[lane]))
+        found[key] = found.get(key, 0) | 1 << lane
+    return found
+
+
+def _untagged(place: int) -> int:
+    return place & _SHARED_MASK if place >> TAG_SHIFT == SHARED_TAG else place
 
 
 def tell(g: ActiveGroup, mask: int, address: Operand) -> None:
@@ -29,8 +38,8 @@ def tell(g: ActiveGroup, mask: int, address: Operand) -> None:
     """
     causes = g.cta.cluster.causes
     if causes is not None:
-        for key in _keys(mask, address):
-            causes.told(g.warp, mask, key)
+        for key, lanes in _keys(mask, address).items():
+            causes.told(g.warp, lanes, key)
     if g.cta.cluster.size > 1:
         for key in _keys(mask, address):
             g.cta.cluster.told[key] = g.cta.cluster.told.get(key, 0) | g.warp.known
@@ -40,8 +49,8 @@ def hear(g: ActiveGroup, mask: int, address: Operand) -> None:
     """The active lanes have loaded words that others may have stored."""
     causes = g.cta.cluster.causes
     if causes is not None:
-        for key in _keys(mask, address):
-            causes.learned(g.warp, mask, key)
+        for key, lanes in _keys(mask, address).items():
+            causes.learned(g.warp, lanes, key)
     if g.cta.cluster.size > 1:
         for key in _keys(mask, address):
             g.warp.known |= g.cta.cluster.told.get(key, 0)

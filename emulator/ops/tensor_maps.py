@@ -55,4 +55,4 @@ def publish(g: ActiveGroup, mask: int, destination: Operand, source: Operand, nb
     g.grid.memory.write(pick(destination, mask), data, issuer, proxy="generic")
     if g.cta.cluster.causes is not None:  # the warp's lanes make one copy, which is over for all of them
         g.cta.cluster.causes.joined(g.warp, mask)
-        g.cta.cluster.causes.fenced_maps(g.warp, False)
+        g.cta.cluster.causes.released_maps(g.warp, mask)

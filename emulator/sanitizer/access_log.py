@@ -1,4 +1,7 @@
-"""What compiled code notes of a warp's accesses to global memory, checked together before the warp's clock changes."""
+"""What compiled code notes of accesses, checked together before a clock changes under which they were made.
+
+A warp has a log of its accesses to global memory, a CTA one of its warps' accesses to its shared memory.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +9,77 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.sanitizer.clocks import LANES
+from emulator.sanitizer.clocks import FULL, LANES
 
 if TYPE_CHECKING:
+    from emulator.hardware.cluster import Cta
     from emulator.hardware.warp import Warp
+    from emulator.sanitizer.accesses import Accesses
     from emulator.sanitizer.global_accesses import GlobalAccesses
     from emulator.sanitizer.scene import Scene
+    from emulator.sanitizer.shadow import Shadow
 
 ROOM = 64  # accesses
 _HEAD, _RECORD = 2, 2 + LANES  # words (native/engine.h, AccessLog)
+_WARP = 32  # bits below the warp's index in the second word of a record
+
+
+class _Log:
+    """The structure that compiled code fills."""
+
+    def __init__(self) -> None:
+        words = np.zeros(_HEAD + ROOM * _RECORD, np.uint64)
+        words[1] = ROOM
+        self.address = words.ctypes.data
+        self.head = words.data  # the first word: accesses so far
+        self.records = words[_HEAD:].reshape(ROOM, _RECORD)
+
+
+class SharedLog:
+    """Of one CTA. The order of its accesses is kept."""
+
+    def __init__(self, cta: Cta, shadow: Shadow, accesses: Accesses) -> None:
+        self._cta, self._shadow, self._accesses = cta, shadow, accesses
+        self._log = log = _Log()
+        self._head = log.head
+        for warp in cta.warps:
+            warp.registers.context.shared_log = log.address
+
+    def settle(self) -> None:
+        """Checks and records what has been noted."""
+        count = self._head[0]
+        if not count:
+            return
+        self._head[0] = 0
+        records = self._log.records[:count]
+        heads = records[:, :2].tolist()
+        first = 0
+        for end in range(1, count + 1):  # accesses of a warp in a row that are alike
+            head, how = heads[first]
+            if end < count and heads[end][1] == how and not (heads[end][0] ^ head) & FULL:
+                continue
+            self._accesses.noted(
+                self._cta,
+                self._shadow,
+                self._cta.warps[how >> _WARP],
+                head & FULL,
+                "store" if how & 1 else "load",
+                (how & FULL) >> 2,
+                [each >> 32 for each, _ in heads[first:end]],
+                records[first:end, 2:].astype(np.int64),
+                bool(how & 2),
+            )
+            first = end
 
 
 class AccessLog:
-    """Of one warp."""
+    """Of one warp, and of its CTA."""
 
-    def __init__(self, scene: Scene, warp: Warp, accesses: GlobalAccesses) -> None:
-        self._scene, self._warp, self._accesses = scene, warp, accesses
-        self._words = np.zeros(_HEAD + ROOM * _RECORD, np.uint64)
-        self._words[1] = ROOM
-        self._head = self._words.data
-        self._records = self._words[_HEAD:].reshape(ROOM, _RECORD)
-        warp.registers.context.log = self._words.ctypes.data
+    def __init__(self, scene: Scene, warp: Warp, accesses: GlobalAccesses, shared: SharedLog) -> None:
+        self._scene, self._warp, self._accesses, self._shared = scene, warp, accesses, shared
+        self._log = log = _Log()
+        self._head = log.head
+        warp.registers.context.log = log.address
         accesses.logs.append(self)
 
     def end(self) -> None:
@@ -36,23 +89,31 @@ class AccessLog:
 
     def settle(self) -> None:
         """Checks and records what has been noted."""
+        self._shared.settle()
         count = self._head[0]
         if not count:
             return
         self._head[0] = 0
-        records = self._records[:count]
+        records = self._log.records[:count]
+        heads = records[:, :2].tolist()
+        head, how = heads[0]
+        if all(as_first == how and not (each ^ head) & FULL for each, as_first in heads):
+            self._note(head & FULL, how, [each >> 32 for each, _ in heads], records[:, 2:].copy())
+            return
         groups: dict[tuple[int, int], list[int]] = {}  # (mask, second word) -> records
         is_store = 0
-        for i, (head, how) in enumerate(records[:, :2].tolist()):
+        for i, (head, how) in enumerate(heads):
             if how & 1 != is_store:  # the order of loads does not matter, nor that of stores
-                self._check(groups, records)
+                self._check(groups, heads)
                 groups, is_store = {}, how & 1
-            groups.setdefault((head & 0xFFFFFFFF, how), []).append(i)
-        self._check(groups, records)
+            groups.setdefault((head & FULL, how), []).append(i)
+        self._check(groups, heads)
 
-    def _check(self, groups: dict[tuple[int, int], list[int]], records: np.ndarray) -> None:
+    def _check(self, groups: dict[tuple[int, int], list[int]], heads: list[list[int]]) -> None:
         for (mask, how), members in groups.items():
-            found = records[members]
-            indices = (found[:, 0] >> np.uint64(32)).tolist()
-            kind = "store" if how & 1 else "load"
-            self._accesses.noted(self._scene, self._warp, mask, kind, how >> 2, indices, found[:, 2:], bool(how & 2))
+            self._note(mask, how, [heads[i][0] >> 32 for i in members], self._log.records[members, 2:])
+
+    def _note(self, mask: int, how: int, indices: list[int], addresses: np.ndarray) -> None:
+        """Accesses of one mask and of one kind. how: second word of their records."""
+        kind, width = "store" if how & 1 else "load", (how & FULL) >> 2
+        self._accesses.noted(self._scene, self._warp, mask, kind, width, indices, addresses, bool(how & 2))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.sanitizer.clocks import FULL, LANES, Cause, lanes_of
+from emulator.sanitizer.clocks import FULL, LANES, Cause, lanes_of, repeated
 from emulator.sanitizer.history import Access, View
 from emulator.sanitizer.orders import is_strong
 from emulator.sanitizer.report import spread
@@ -16,6 +16,7 @@ from emulator.sanitizer.shadow import Shadow
 if TYPE_CHECKING:
     from emulator.hardware.cluster import Cta
     from emulator.hardware.warp import Issuer, Warp
+    from emulator.sanitizer.warp_clocks import WarpClock
 
 
 class Accesses:
@@ -40,6 +41,7 @@ class Accesses:
         assert issuer is not None  # every access of a launch has one
         running = cta.machine.running
         width, lanes = shape[0], None
+        views: list[View] | None = None
         if isinstance(place, np.ndarray) and proxy == "generic":
             place = (place & 0xFFFFFF).astype(np.int64)
         if running is not None and running.cause is not None:
@@ -51,12 +53,58 @@ class Accesses:
             if isinstance(place, np.ndarray) and mask == FULL and len(place) < LANES:
                 mask = (1 << len(place)) - 1  # the rows of ldmatrix and stmatrix
             access = self._of_warp(warp, mask, kind, issuer)
-            views = [View(None, part, clock) for part, clock in self._warps[warp].parts(mask)]
         if isinstance(place, np.ndarray) and mask and len(place) == mask.bit_count():
-            lanes = np.array(lanes_of(mask), np.uint8)
-            if len(views) > 1:
-                views = [View((view.lanes >> lanes.astype(np.int64) & 1).astype(bool), *view[1:]) for view in views]
+            lanes = repeated(mask, 1)
+        if views is None:
+            views = _views(self._warps[issuer[0].warp], mask, lanes)
+        self._check(cta, shadow, access, place, width, lanes, views)
+
+    def noted(
+        self,
+        cta: Cta,
+        shadow: Shadow,
+        warp: Warp,
+        mask: int,
+        kind: str,
+        width: int,
+        indices: list[int],
+        addresses: np.ndarray,
+        by_lane: bool,
+    ) -> None:
+        """Accesses of a warp to its CTA's shared memory by instructions in a row. addresses: int64[instructions, 32],
+        or of their first lane.
+        """
+        clock = self._warps[warp]
+        clock.changes += 1
+        addresses &= 0xFFFFFF
+        addresses = addresses[:, lanes_of(mask)] if by_lane else addresses[:, :1]
+        places, count = addresses.ravel(), len(indices)
+        # One lane's store by one instruction may conflict with another's by the next.
+        if count > 1 and (kind == "load" or not by_lane or len(set(places.tolist())) == len(places)):
+            lanes = repeated(mask, count) if by_lane else None
+            access = Access(clock.base, clock.now, mask, kind == "store", False, False, (warp.first_group, indices[-1]))
+            access.several = indices, addresses, width
+            if shadow.follows(access, places, width, lanes, _views(clock, mask, lanes)):
+                return
+        lanes = repeated(mask, 1) if by_lane else None
+        for index, row in zip(indices, addresses, strict=True):
+            access = Access(clock.base, clock.now, mask, kind == "store", False, False, (warp.first_group, index))
+            place = row if by_lane else row.item(0)
+            self._check(cta, shadow, access, place, width, lanes, _views(clock, mask, lanes))
+
+    def _check(
+        self,
+        cta: Cta,
+        shadow: Shadow,
+        access: Access,
+        place: int | np.ndarray,
+        width: int,
+        lanes: np.ndarray | None,
+        views: list[View],
+    ) -> None:
         for conflict in shadow.access(access, place, width, lanes, views):
+            for each in (conflict.before, access):
+                each.name(conflict.place[0])
             self._reporter.report(conflict, access, f"{spread('shared offset', *conflict.place)} of {cta.label}")
 
     def stored(self, mask: int, addresses: np.ndarray, values: np.ndarray, issuer: Issuer) -> None:
@@ -82,25 +130,29 @@ class Accesses:
     def _of_operation(
         self, cause: Cause, cta: Cta, kind: str, proxy: str, place: int | np.ndarray
     ) -> tuple[Access, list[View]]:
-        issuer, channel, count, mask = cause.issuer, cause.channel, cause.count, 0
-        if channel is not None:
-            known = self._known.get((channel.agent, count, issuer[1], kind))
-            if known is not None and known.issuer[0].warp is issuer[0].warp:
-                return known, [View(None, 0, self._agents.fit(cause.clock))]
-        opcode = issuer[0].grid.entry.instructions[issuer[1]].opcode
+        issuer, channel, count = cause.issuer, cause.channel, cause.count
+        clock = self._agents.fit(cause.clock)
         if channel is None:
             first = int(place[0]) if isinstance(place, np.ndarray) else place
             channel = self._agents.channel(("place", cta.rank, first))
-            channel.count += 1
-            count = channel.count
-            self._agents.fit(cause.clock).set(channel.agent, count)
-        elif opcode.startswith("cp.async.c"):
-            mask = cause.mask
+            channel.count = count = channel.count + 1
+            self._agents.fit(clock).set(channel.agent, count)
         key = channel.agent, count, issuer[1], kind
         access = self._known.get(key)
         if access is None or access.issuer[0].warp is not issuer[0].warp:
-            is_async = proxy == "async"
-            access = Access(channel.agent, count, mask, kind == "store", is_async, is_strong(opcode), issuer)
+            opcode = issuer[0].grid.entry.instructions[issuer[1]].opcode
+            mask = cause.mask if opcode.startswith("cp.async.c") and cause.channel is not None else 0
+            access = Access(channel.agent, count, mask, kind == "store", proxy == "async", is_strong(opcode), issuer)
             access.cause = cause
             self._known[key] = access
-        return access, [View(None, 0, self._agents.fit(cause.clock))]
+        if cause.views is None:
+            cause.views = [View(None, 0, clock)]
+        return access, cause.views
+
+
+def _views(clock: WarpClock, mask: int, lanes: np.ndarray | None) -> list[View]:
+    """As whom lanes of a warp are checked. lanes: as of `Shadow.access`."""
+    parts = list(clock.parts(mask))
+    if lanes is None or len(parts) == 1:
+        return [View(None, part, known) for part, known in parts]
+    return [View((part >> lanes.astype(np.int64) & 1).astype(bool), part, known) for part, known in parts]

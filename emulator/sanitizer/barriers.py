@@ -18,11 +18,12 @@ from emulator.sanitizer.clocks import (
     Clock,
 )
 from emulator.sanitizer.orders import is_of_device, is_wide
-from emulator.sanitizer.report import SCOPE
+from emulator.sanitizer.rules import SCOPE
 from emulator.sanitizer.scene import Scene, is_global, opcode, running, running_lanes
+from emulator.sanitizer.words import Word, add
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from emulator.hardware.async_operations import AsyncOperation
     from emulator.hardware.mbarriers import MBarrier
@@ -53,13 +54,6 @@ class _MbarrierState:
         self.phase = phase
 
 
-def _add(clocks: dict[_Source, Clock], source: _Source, clock: Clock) -> None:
-    if source in clocks:
-        clocks[source].join(clock)
-    else:
-        clocks[source] = clock.copy()
-
-
 class Barriers:
     """The barriers of a cluster, and the words that order."""
 
@@ -67,8 +61,7 @@ class Barriers:
         self._scene, self._warps = scene, scene.warps
         self._mbarriers: dict[MBarrier, _MbarrierState] = {}
         self._uses: dict[object, dict[int, Clock]] = {}
-        self._words: dict[int, dict[_Source, Clock]] = {}
-        self._told: dict[int, int] = {}  # how often a word has been told
+        self._words: dict[int, Word[_Source]] = {}
         # what has been told when lanes of a warp have learned a word by an instruction last
         self._seen: dict[tuple[Warp, int, int], tuple[tuple[int, int], int]] = {}
 
@@ -77,11 +70,12 @@ class Barriers:
         clocks, by_thread = self._state(barrier).clocks, opcode(issuer).startswith("mbarrier.arrive")
         if running is not None and running.cause is not None:
             running.cause.tells = None if by_thread else barrier.name
-            _add(clocks, self._source(issuer) if by_thread else _OPERATION, running.cause.clock)
+            add(clocks, self._source(issuer) if by_thread else _OPERATION, running.cause.clock)
         elif by_thread:
-            self._tell(clocks, issuer, running_lanes(issuer[0].warp))
+            for source, clock in self._told_by(issuer, running_lanes(issuer[0].warp)):
+                add(clocks, source, clock)
         else:
-            _add(clocks, _OPERATION, self._released(issuer, running_lanes(issuer[0].warp)))
+            add(clocks, _OPERATION, self._released(issuer, running_lanes(issuer[0].warp)))
 
     def passed(self, barrier: MBarrier, warp: Warp) -> None:
         """As `Causes.passed`."""
@@ -106,7 +100,7 @@ class Barriers:
             state = self._mbarriers[barrier] = _MbarrierState(barrier.phase)
         if barrier.phase > state.phase:
             for source, clock in state.clocks.items():
-                _add(state.over, source, clock)
+                add(state.over, source, clock)
             state.clocks, state.phase = {}, barrier.phase
         return state
 
@@ -115,19 +109,21 @@ class Barriers:
         clock = self._warps[issuer[0].warp]
         return clock.release(mask) if self._scene.releases(issuer) else clock.release_relaxed(mask, scope)
 
-    def _tell(self, clocks: dict[_Source, Clock], issuer: Issuer, mask: int) -> None:
-        """Lanes release by an instruction."""
+    def _told_by(self, issuer: Issuer, mask: int) -> Iterator[tuple[_Source, Clock]]:
+        """What lanes release by an instruction."""
         source = self._source(issuer)
         if source[1] and not self._scene.releases(issuer) and self._warps[issuer[0].warp].has_narrow_fence(mask):
-            _add(clocks, (issuer[0].cta.rank, False), self._released(issuer, mask))
-            _add(clocks, source, self._released(issuer, mask, OF_CLUSTER))
+            yield (issuer[0].cta.rank, False), self._released(issuer, mask)
+            yield source, self._released(issuer, mask, OF_CLUSTER)
         else:
-            _add(clocks, source, self._released(issuer, mask))
+            yield source, self._released(issuer, mask)
 
     def _learner(self, issuer: Issuer, needed: int) -> Callable[[int, Clock, int], None]:
         """What makes lanes acquire by an instruction. needed: the scope of a fence that stands in for its order."""
         of = self._warps[issuer[0].warp]
-        return of.acquire if self._scene.learns(issuer) else partial(of.hear, needed=needed)
+        if self._scene.learns(issuer):
+            return of.acquire
+        return partial(of.hear, needed=needed, together=running_lanes(issuer[0].warp))
 
     def _learn(self, issuer: Issuer, mask: int, clocks: dict[_Source, Clock]) -> None:
         """Lanes acquire by an instruction."""
@@ -169,9 +165,13 @@ class Barriers:
         """As `Causes.fenced`."""
         self._warps[warp].fence_proxy(running_lanes(warp), _FENCED_BY[space])
 
-    def fenced_maps(self, warp: Warp, acquires: bool) -> None:
-        """As `Causes.fenced_maps`."""
-        self._warps[warp].fence_maps(running_lanes(warp), acquires)
+    def released_maps(self, warp: Warp, mask: int) -> None:
+        """As `Causes.released_maps`."""
+        self._warps[warp].release_maps(mask)
+
+    def acquired_map(self, warp: Warp, mask: int, address: int) -> None:
+        """As `Causes.acquired_map`."""
+        self._warps[warp].acquire_map(mask, address)
 
     def fenced_threads(self, warp: Warp, scope: str) -> None:
         """As `Causes.fenced_threads`."""
@@ -179,31 +179,49 @@ class Barriers:
 
     def told(self, warp: Warp, mask: int, key: int) -> None:
         """As `Causes.told`."""
-        issuer = running(warp)
-        self._tell(self._words.setdefault(key, {}), issuer, mask)
-        self._told[key] = self._told.get(key, 0) + 1
+        issuer, base = running(warp), self._warps[warp].base
+        stores, releases = opcode(issuer).startswith("st."), self._scene.releases(issuer)
+        word = self._word(key)
+        if stores:
+            word.store(base, mask)
+        for source, clock in self._told_by(issuer, mask):
+            word.tell(source, clock, base, mask, releases)
         if is_global(key):
-            clock = self._released(issuer, mask, OF_DEVICE)
-            self._scene.words.tell(self._scene, key, clock, is_of_device(opcode(issuer)))
+            clock, wide = self._released(issuer, mask, OF_DEVICE), is_of_device(opcode(issuer))
+            self._scene.words.tell(self._scene, key, clock, wide, base, mask, stores, releases)
+
+    def _word(self, key: int) -> Word[_Source]:
+        """What those of this cluster have told by a word."""
+        word = self._words.get(key)
+        if word is None:
+            word = self._words[key] = Word()
+        if is_global(key):
+            _, stores = self._scene.words.version(key)
+            if stores != word.stores:
+                word.forget(stores)
+        return word
 
     def learned(self, warp: Warp, mask: int, key: int) -> None:
         """As `Causes.learned`. Who has learned all that has been told learns nothing: those that spin."""
         issuer = running(warp)
-        version = self._told.get(key, 0), self._scene.words.version(key)
+        word = self._word(key)
+        version = word.version, self._scene.words.version(key)[0]
         place = warp, key, issuer[1]
         seen, lanes = self._seen.get(place, (NEVER, 0))
         if seen == version and not mask & ~lanes:
             return
         self._seen[place] = version, mask
-        self._learn(issuer, mask, self._words.get(key, {}))
+        if word.tells(self._warps[warp].base, mask):
+            self._learn(issuer, mask, word.clocks)
         if is_global(key) and version[1]:
             self._learn_of_others(issuer, mask, key)
 
     def _learn_of_others(self, issuer: Issuer, mask: int, key: int) -> None:
         """Lanes learn from a word what other clusters have told."""
         scene, words, learn = self._scene, self._scene.words, self._learner(issuer, OF_DEVICE)
+        base, wide = self._warps[issuer[0].warp].base, is_of_device(opcode(issuer))
         follows_scopes = scene.reporter.follows_scopes(scene.kernel)
-        for clock, row in words.told(scene, key, is_of_device(opcode(issuer)), follows_scopes):
+        for clock, row in words.told(scene, key, wide, base, mask, follows_scopes):
             learn(mask, clock, row)
             words.learned(scene.home, clock)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+
+from emulator.sanitizer.maps import NO_MAPS, Maps
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -23,15 +25,19 @@ def lanes_of(mask: int) -> list[int]:
     return [lane for lane in range(LANES) if mask >> lane & 1]
 
 
+@lru_cache(maxsize=1024)
+def repeated(mask: int, times: int) -> np.ndarray:
+    """uint8[n]: the lanes of a mask, so many times; nobody may change the array."""
+    return np.array(lanes_of(mask) * times, np.uint8)
+
+
 KNOWN, FENCED, FENCED_GLOBAL, UNSCOPED, ANYWAY = range(5)
 ROWS = 5
 OF_CTA, OF_CLUSTER, OF_DEVICE = range(3)
 """Scopes of fences."""
 SCOPES = 3
-RELEASED, MAPS = range(2)
-"""Rows of `Clock.maps`."""
-MAPPED = ROWS + MAPS
-"""In place of a row of a clock's table: that of its maps."""
+MAPPED = ROWS
+"""In place of a row of a clock's table: that of the tensor map at an address, which is added."""
 NOTHING = np.broadcast_to(np.int32(0), (1 << 30,))
 EVERYTHING = np.broadcast_to(np.int32((1 << 31) - 1), (1 << 30,))
 
@@ -56,26 +62,26 @@ class Clock:
     | UNSCOPED | if a scope did not matter |
     | ANYWAY | if neither scopes nor `.relaxed` did |
 
-    What is rare is kept beside. maps, once a fence.proxy.tensormap has been executed: the counts before a release, and
-    those before a release that an acquire has followed (RELEASED, MAPS). others: what is known of other clusters by
-    home; rumours: what is known of them by rows from UNSCOPED on only. Neither these dictionaries nor their clocks
-    ever change, so that many clocks share them. grids: bits of launches that are over.
+    What is rare is kept beside. maps: what has been released and acquired by fence.proxy.tensormap, once one has been
+    executed. others: what is known of other clusters by home; rumours: what is known of them by rows from UNSCOPED on
+    only. Neither these dictionaries nor their clocks ever change, so that many clocks share them. grids: bits of
+    launches that are over.
     """
 
     __slots__ = ("grids", "maps", "others", "rumours", "table")
 
     def __init__(self, table: np.ndarray):
         self.table = table  # int32[ROWS, agents]
-        self.maps: np.ndarray | None = None  # int32[2, agents]
+        self.maps: Maps | None = None
         self.others: dict[Home, Clock] | None = None
         self.rumours: dict[tuple[Home, int], Clock] | None = None
         self.grids = 0
 
     def row(self, number: int) -> np.ndarray:
-        """int32[agents]: a row of the table, or that of maps which the tensormap proxy sees (MAPPED)."""
-        if number < ROWS:
+        """int32[agents]: a row of the table, or what the tensormap proxy sees in a map (MAPPED and its address)."""
+        if number < MAPPED:
             return self.table[number]
-        return NOTHING if self.maps is None else self.maps[MAPS]
+        return NOTHING if self.maps is None else self.maps.row(number - MAPPED, self.table.shape[1])
 
     def of(self, home: Home, number: int) -> np.ndarray:
         """As `row`, of another cluster's agents."""
@@ -106,7 +112,7 @@ class Clock:
     def copy(self) -> Clock:
         found = Clock(self.table.copy())
         found.others, found.rumours, found.grids = self.others, self.rumours, self.grids
-        found.maps = None if self.maps is None else self.maps.copy()
+        found.maps = self.maps
         return found
 
     def join(self, other: Clock, row: int = KNOWN) -> None:
@@ -120,7 +126,7 @@ class Clock:
         if row == KNOWN:
             self.grids |= other.grids
             if other.maps is not None:
-                self.maps = other.maps.copy() if self.maps is None else np.maximum(self.maps, other.maps)
+                self.maps = other.maps if self.maps is None else self.maps.join(other.maps)
 
     def _hear(self, other: Clock, row: int) -> None:
         """The other's knowledge of other clusters, by rows from `row` on."""
@@ -142,8 +148,6 @@ class Clock:
         missing = size - self.table.shape[1]
         if missing > 0:
             self.table = np.pad(self.table, ((0, 0), (0, missing)))
-            if self.maps is not None:
-                self.maps = np.pad(self.maps, ((0, 0), (0, missing)))
 
     def weaken(self) -> None:
         """Nothing is known but by row ANYWAY."""
@@ -163,9 +167,7 @@ class Clock:
     def equals(self, other: Clock) -> bool:
         if self.grids != other.grids or self.others != other.others or self.rumours != other.rumours:
             return False
-        if (self.maps is None) != (other.maps is None):
-            return False
-        if self.maps is not None and other.maps is not None and not np.array_equal(self.maps, other.maps):
+        if self.maps is not other.maps and not (self.maps or NO_MAPS).equals(other.maps or NO_MAPS):
             return False
         return np.array_equal(self.table, other.table)
 
@@ -260,11 +262,12 @@ class Agents:
 class Cause:
     """What an asynchronous operation knows, and as whom it accesses memory."""
 
-    __slots__ = ("channel", "clock", "count", "issuer", "mask", "tells", "warp")
+    __slots__ = ("channel", "clock", "count", "issuer", "mask", "tells", "views", "warp")
 
     def __init__(self, clock: Clock, issuer: Issuer, mask: int):
         self.clock, self.issuer = clock, issuer
         self.mask, self.warp = mask, issuer[0].warp  # of the lanes that have issued it
         self.channel: Channel | None = None  # None: one for each place that it writes
         self.count = 0  # of the channel, at its issue
+        self.views: Any = None  # as whom it is checked (`history.View`), once it has been
         self.tells: str | None = None  # the mbarrier on which it completes, once it has

@@ -1,7 +1,8 @@
 """Follows accesses to the tensor memory of a cluster's CTAs.
 
 Their order needs what threads have executed in turn, beside tcgen05.fence, which `tensor.order` checks: neither orders
-nor scopes of barriers matter (PTX ISA, "tcgen05 Memory Consistency Model").
+nor scopes of barriers matter, but for orders in kernels without any such fence (PTX ISA, "tcgen05 Memory Consistency
+Model").
 """
 
 from __future__ import annotations
@@ -132,14 +133,19 @@ class Columns:
             shadow = self._shadows[cta] = Shadow(_CELLS, by_byte=True)
         found = shadow.access(access, _cells(columns), 1, None, views, records)
         for conflict in found if reports else ():
-            before = conflict.before
+            before, frees = conflict.before, access.is_strong
             # A warp's loads and stores of tensor memory happen in order.
-            by_warp = before.cause is None and access.cause is None and not access.is_strong
-            if not by_warp or before.issuer[0].warp is not access.issuer[0].warp:
-                first, end = conflict.place
-                end = min(end, first - first % COLUMNS + COLUMNS)  # those of the next quadrant lie behind
-                place = f"{spread('column', first % COLUMNS, first % COLUMNS + end - first)} of {cta.label}"
-                self._reporter.report(conflict, access, place, "tensor")
+            by_warp = before.cause is None and access.cause is None and not frees
+            if by_warp and before.issuer[0].warp is access.issuer[0].warp:
+                continue
+            # Threads that have exited release nothing, but a barrier that does not wait for them has seen their end.
+            is_over = before.lanes and not before.issuer[0].warp.live & before.lanes
+            if frees and conflict.missing == ANYWAY and is_over:
+                continue
+            first, end = conflict.place
+            end = min(end, first - first % COLUMNS + COLUMNS)  # those of the next quadrant lie behind
+            place = f"{spread('column', first % COLUMNS, first % COLUMNS + end - first)} of {cta.label}"
+            self._reporter.report(conflict, access, place, "tensor")
 
     def allocated(self, cta: Cta, columns: int) -> None:
         """Columns begin afresh."""
@@ -154,16 +160,15 @@ class Columns:
         for cta in [of] if cta_group == 1 else [of, of.cluster.ctas[of.rank ^ 1]]:
             # Deallocations of both CTAs may come at once. What comes behind the CTA's own finds no columns.
             access = Access(clock.base, clock.now, warp.live, True, True, True, issuer)
-            views = [View(None, 0, known, ANYWAY) for _, known in clock.parts(warp.live)]
+            views = [View(None, 0, known, _row(issuer)) for _, known in clock.parts(warp.live)]
             self._end_run(cta)
             self._check(cta, access, columns, views, records=cta is not of)
 
     def completed(self, warp: Warp, kind: str) -> None:
         """tcgen05.wait::ld or ::st."""
-        channel, clock = self._fragments(warp, kind), self._agents.clock()
-        clock.set(channel.agent, channel.count)
+        channel = self._fragments(warp, kind)
+        self._warps[warp].know(warp.live, channel.agent, channel.count)
         channel.count += 1
-        self._warps[warp].acquire(warp.live, clock)
         self._complete(warp, kind == "st")
         if kind == "ld":
             self._pending.pop(warp, None)

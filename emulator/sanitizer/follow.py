@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import sys
+import weakref
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from emulator.execution import device, status
-from emulator.sanitizer.access_log import AccessLog
+from emulator.sanitizer.access_log import AccessLog, SharedLog
 from emulator.sanitizer.accesses import Accesses
 from emulator.sanitizer.barriers import Barriers
 from emulator.sanitizer.columns import Columns
@@ -20,6 +22,7 @@ from emulator.sanitizer.global_accesses import GlobalAccesses
 from emulator.sanitizer.initialisations import Initialisations
 from emulator.sanitizer.left_behind import LeftBehind
 from emulator.sanitizer.operations import Operations
+from emulator.sanitizer.queues import Queues
 from emulator.sanitizer.report import Reporter
 from emulator.sanitizer.scene import Scene, running_lanes
 from emulator.sanitizer.scene import running as executed
@@ -36,15 +39,17 @@ if TYPE_CHECKING:
     from emulator.hardware.warp import ActiveGroup, Issuer, Warp
     from emulator.ptx.module import Entry
     from emulator.sanitizer.clocks import Cause
+    from emulator.sanitizer.queue_history import Touched
+
+YOUNG = 50_000  # new objects among which Python looks for garbage
 
 
 class ClusterCauses:
     """`hardware.causes.Causes` of one cluster."""
 
     def __init__(self, cluster: Cluster, reporter: Reporter, accesses: GlobalAccesses) -> None:
+        self._cluster = cluster
         self.scene = scene = Scene(cluster, reporter, accesses.words)
-        for warp, clock in scene.warps.items():
-            clock.log = AccessLog(scene, warp, accesses)
         self._columns = columns = Columns(scene.agents, scene.warps, reporter)
         self._operations, self._barriers, self._accesses = Operations(scene), Barriers(scene), Accesses(scene)
         operations, barriers = self._operations, self._barriers
@@ -60,7 +65,8 @@ class ClusterCauses:
         self.lane_copies_committed = operations.lane_copies_committed
         self.lane_copies_completed = operations.lane_copies_completed
         self.joined, self.stored = barriers.joined, self._accesses.stored
-        self.fenced, self.fenced_maps = barriers.fenced, barriers.fenced_maps
+        self.fenced = barriers.fenced
+        self.released_maps, self.acquired_map = barriers.released_maps, barriers.acquired_map
         self.fenced_threads, self.waited_for = barriers.fenced_threads, barriers.waited_for
         self.told, self.learned = barriers.told, barriers.learned
         self.allocated, self.freed = columns.allocated, columns.freed
@@ -70,12 +76,23 @@ class ClusterCauses:
         for cta in cluster.ctas:
             cta.shared.marks = None  # its rule is one of these
             cta.shared.notes_only = True
-            cta.shared.observer = partial(self._access, cta, Shadow(len(cta.shared.data)))
+            shadow = Shadow(len(cta.shared.data))
+            log = SharedLog(cta, shadow, self._accesses)
+            cta.shared.observer = partial(self._access, cta, shadow, log)
             nothing = np.zeros(len(cta.shared.live_barriers.addresses), np.uint64)
             cta.tmem.observer = partial(self.touched, cta)
             for warp in cta.warps:  # compiled code leaves all operations on mbarriers to Python
                 warp.registers.context.barriers = nothing.ctypes.data
+                scene.warps[warp].log = AccessLog(scene, warp, accesses, log)
             self._nothing.append(nothing)
+
+    def end(self) -> None:
+        """As `Causes.end`. The cluster and what follows it forget each other, so that both are freed at once."""
+        self._cluster.causes = None
+        for cta in self._cluster.ctas:
+            cta.shared.observer = cta.tmem.observer = cta.tmem.values = None
+        for clock in self.scene.warps.values():
+            clock.log = None
 
     def _data(self, cluster: Cluster, reporter: Reporter) -> Any:
         """What follows data that nobody has written."""
@@ -132,6 +149,7 @@ class ClusterCauses:
         self,
         cta: Cta,
         shadow: Shadow,
+        log: SharedLog,
         kind: str,
         proxy: str,
         place: int | np.ndarray,
@@ -140,6 +158,7 @@ class ClusterCauses:
         issuer: Issuer | None,
     ) -> None:
         """The observer of a CTA's shared memory."""
+        log.settle()
         self._accesses.access(cta, shadow, kind, proxy, place, shape, strides, issuer)
         if kind == "store":
             self._left.landed(cta, place)
@@ -152,6 +171,18 @@ class ClusterCauses:
         self._columns.touched(cta, issuer, None if running is None else running.cause, reads, writes)
 
 
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """Python looks for garbage among new objects less often: those that follow a cluster live as long as it does."""
+    young, *older = gc.get_threshold()
+    if young:  # else it never looks
+        gc.set_threshold(max(young, YOUNG), *older)
+    try:
+        yield
+    finally:
+        gc.set_threshold(young, *older)
+
+
 class Sanitizer:
     """`hardware.causes.Sanitizer`."""
 
@@ -160,8 +191,11 @@ class Sanitizer:
         Raises ValueError.
         """
         self._reporter, self._schedules = Reporter(allowed), tuple(schedules)
+        self.queues: Queues | None = Queues(self._reporter)
+        self._touched: dict[int, list[Touched]] = {}  # by those launches that have run last
         self._accesses: GlobalAccesses | None = None  # of the launches that run
         self._has_followed = False
+        self._followed: weakref.WeakSet[ClusterCauses] = weakref.WeakSet()  # clusters that are resident
 
     def list_waivers(self) -> None:
         """Says on standard error which rules this process's launches were allowed to break."""
@@ -184,9 +218,19 @@ class Sanitizer:
         self._accesses = GlobalAccesses(memory, self._reporter)
         memory.observer, memory.notes_only = self._accesses.observe, True
         try:
-            yield
+            with _seldom_collected():
+                yield
+            if self.queues is not None:
+                self._touched = self._accesses.touched(self.queues.are_several)
         finally:
             self._accesses, memory.observer, memory.notes_only = None, None, False
+            for causes in list(self._followed):
+                causes.end()
+
+    def take_touched(self) -> dict[int, list[Touched]]:
+        """As `Sanitizer.take_touched`."""
+        found, self._touched = self._touched, {}
+        return found
 
     def begins(self, step: object) -> None:
         """As `Sanitizer.begins`: the order of events is all that matters."""
@@ -194,7 +238,9 @@ class Sanitizer:
     def join(self, cluster: Cluster) -> None:
         """As `Sanitizer.join`."""
         assert self._accesses is not None  # clusters run inside of `following`
-        cluster.causes = ClusterCauses(cluster, self._reporter, self._accesses)
+        self._accesses.launches.add(cluster.grid.number)
+        cluster.causes = causes = ClusterCauses(cluster, self._reporter, self._accesses)
+        self._followed.add(causes)
 
 
 def install() -> None:

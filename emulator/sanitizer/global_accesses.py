@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from emulator.sanitizer.clocks import FENCED_GLOBAL, MAPPED, Cause, lanes_of
+from emulator.hardware.traffic import extent
+from emulator.sanitizer.clocks import FENCED_GLOBAL, FULL, MAPPED, Cause, lanes_of, repeated
 from emulator.sanitizer.global_tables import Tables
 from emulator.sanitizer.history import Access, History, View
 from emulator.sanitizer.operations import slot
 from emulator.sanitizer.orders import is_strong, reach
 from emulator.sanitizer.report import spread
 from emulator.sanitizer.scene import Scene, remnant, running_lanes
+from emulator.sanitizer.touched import touched
 from emulator.sanitizer.words import Words
 
 if TYPE_CHECKING:
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
     from emulator.hardware.warp import Issuer, Warp
     from emulator.sanitizer.access_log import AccessLog
     from emulator.sanitizer.follow import ClusterCauses
-    from emulator.sanitizer.history import Cells
+    from emulator.sanitizer.items import Cells
+    from emulator.sanitizer.queue_history import Touched
     from emulator.sanitizer.report import Reporter
 
 PENDING = 1 << 16  # reads of an allocation to which nobody has written
@@ -35,6 +38,7 @@ class GlobalAccesses:
         self._memory, self._reporter = memory, reporter
         self.words = Words()
         self.logs: list[AccessLog] = []  # of warps that have not exited
+        self.launches: set[int] = set()  # by number, of those that have begun
         self._history = History(READS)
         self._tables: dict[Allocation, Tables] = {}
         self._writes = 0  # so far
@@ -43,6 +47,11 @@ class GlobalAccesses:
         """Checks what compiled code has noted."""
         for log in self.logs:
             log.settle()
+
+    def touched(self, with_reads: bool) -> dict[int, list[Touched]]:
+        """By number of a launch: what it has accessed so far."""
+        self.settle()
+        return touched(self.launches, list(self._tables.values()), self._history, with_reads)
 
     def observe(
         self,
@@ -63,7 +72,7 @@ class GlobalAccesses:
         scene = cast("ClusterCauses", cta.cluster.causes).scene
         running = cta.machine.running
         if running is not None and running.cause is not None:
-            access, views = self._of_operation(scene, running.cause, kind, proxy)
+            access, views = self._of_operation(scene, running.cause, kind, proxy, address)
             mask = running.cause.mask if access.lanes else 0
         else:
             warp, mask = issuer[0].warp, running_lanes(issuer[0].warp)
@@ -73,6 +82,8 @@ class GlobalAccesses:
         if isinstance(address, np.ndarray):
             self._by_lane(access, address, shape[0], mask, views)
         elif tables is not None and not self._repeats(access, address):
+            low, high = extent(shape, strides)
+            tables.reach(address + low, address + high)
             self._check(access, tables, address, shape, strides, None, views)
 
     def _repeats(self, access: Access, address: int) -> bool:
@@ -94,19 +105,24 @@ class GlobalAccesses:
         """Accesses of a warp by instructions in a row. addresses: uint64[instructions, 32], or of their first lane."""
         clock = scene.warps[warp]
         clock.changes += 1
-        views = [View(None, part, known) for part, known in clock.parts(mask)]
-        addresses = addresses[:, lanes_of(mask)] if by_lane else addresses[:, :1]
+        if not by_lane:
+            addresses = addresses[:, :1]
+        elif mask != FULL:
+            addresses = addresses[:, lanes_of(mask)]
+        low, high = int(np.minimum.reduce(addresses, axis=None)), int(np.maximum.reduce(addresses, axis=None))
+        tables = self._tables_at(low)
         parts = [(indices, addresses)]
-        tables = self._tables_at(int(addresses.min()))
-        if tables is None or int(addresses.max()) >= tables.end:  # by the allocation of an instruction's first lane
+        if tables is None or high >= tables.end:  # by the allocation of an instruction's first lane
             rows: dict[Tables | None, list[int]] = {}
             for i, address in enumerate(addresses[:, 0].tolist()):
                 rows.setdefault(self._tables_at(address), []).append(i)
             parts = [([indices[i] for i in of], addresses[of]) for of in rows.values()]
         for of_part, places in parts:
-            issuer = remnant((warp.first_group, of_part[0]))
-            access = Access(clock.base, clock.now, mask, kind == "store", False, False, issuer)
+            access = Access(
+                clock.base, clock.now, mask, kind == "store", False, False, remnant((warp.first_group, of_part[0]))
+            )
             access.home, access.several = scene.home, (of_part, places, width)
+            views = [View(None, part, known) for part, known in clock.parts(mask)]
             self._by_lane(access, places.ravel(), width, mask if by_lane else 0, views)
 
     def _by_lane(self, access: Access, addresses: np.ndarray, width: int, mask: int, views: list[View]) -> None:
@@ -115,16 +131,19 @@ class GlobalAccesses:
         """
         lanes, times = None, len(addresses) // (mask.bit_count() or 1)
         if mask and times * mask.bit_count() == len(addresses):
-            lanes = np.array(lanes_of(mask) * times, np.uint8)
+            lanes = repeated(mask, times)
             if len(views) > 1:
                 views = [View((view.lanes >> lanes.astype(np.int64) & 1).astype(bool), *view[1:]) for view in views]
-        tables = self._tables_at(int(addresses.min()))
-        if tables is not None and int(addresses.max()) < tables.end:
+        low, high = int(np.minimum.reduce(addresses)), int(np.maximum.reduce(addresses))
+        tables = self._tables_at(low)
+        if tables is not None and high < tables.end:
+            tables.reach(low, high + width)
             self._check(access, tables, addresses, (width,), (1,), lanes, views)
             return
         for i, address in enumerate(addresses.tolist()):  # several allocations, or one that nobody can write to
             tables = self._tables_at(address)
             if tables is not None:
+                tables.reach(address, address + width)
                 one = None if lanes is None else lanes[i : i + 1]
                 own = [view._replace(rows=None) for view in views if view.rows is None or view.rows[i]]
                 self._check(access, tables, addresses[i : i + 1], (width,), (1,), one, own)
@@ -160,6 +179,8 @@ class GlobalAccesses:
             if not access.is_write:
                 return
         cells, lanes = _cells(tables, access, address, shape, strides, lanes, len(views))
+        if self._history.follows(access, cells.items, cells.where, lanes, views):
+            return
         for conflict in self._history.access(access, cells, lanes, views):
             for each in (conflict.before, access):
                 each.name(tables.start + conflict.place[0])
@@ -171,7 +192,7 @@ class GlobalAccesses:
         reads, tables.reads = tables.reads or [], None
         for access, address, shape, strides, lanes in reads:
             cells, lanes = _cells(tables, access, address, shape, strides, lanes, 1)
-            self._history.access(access, cells, lanes, [])
+            self._history.follows(access, cells.items, cells.where, lanes, [])
 
     def _of_warp(self, scene: Scene, warp: Warp, mask: int, kind: str, issuer: Issuer) -> Access:
         clock = scene.warps[warp]
@@ -185,7 +206,9 @@ class GlobalAccesses:
             scene.global_accesses[key] = access
         return access
 
-    def _of_operation(self, scene: Scene, cause: Cause, kind: str, proxy: str) -> tuple[Access, list[View]]:
+    def _of_operation(
+        self, scene: Scene, cause: Cause, kind: str, proxy: str, address: int | np.ndarray
+    ) -> tuple[Access, list[View]]:
         issuer, mask = cause.issuer, 0
         opcode = issuer[0].grid.entry.instructions[issuer[1]].opcode
         if proxy == "tensormap":
@@ -205,7 +228,9 @@ class GlobalAccesses:
             is_async = proxy != "generic"
             access = Access(agent, count, mask, kind == "store", is_async, is_strong(opcode), remnant(issuer))
             access.cause, access.home, access.reach = True, scene.home, reach(opcode)
-            access.fence = MAPPED if proxy == "tensormap" else FENCED_GLOBAL
+            access.fence = FENCED_GLOBAL
+            if proxy == "tensormap" and isinstance(address, int):
+                access.fence = MAPPED + address
             scene.global_accesses[key] = access
         return access, [View(None, 0, clock)]
 

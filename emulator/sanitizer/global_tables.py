@@ -7,32 +7,21 @@ pages that the system gives when they are first touched.
 from __future__ import annotations
 
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.sanitizer.history import Cells, run_of
+from emulator.sanitizer.items import Cells, Items, is_zero, run_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from emulator.hardware.allocations import Allocation
     from emulator.sanitizer.history import Access
 
 CHUNK = 16  # bytes
 Box = tuple[tuple[int, ...], tuple[int, ...]]
 """Shape and strides, in items."""
-
-
-class _Items(NamedTuple):
-    """As in `Cells`."""
-
-    writes: np.ndarray
-    reads: np.ndarray
-    writers: np.ndarray
-    readers: np.ndarray
-
-    @staticmethod
-    def of(count: int) -> _Items:
-        return _Items(*(np.zeros(count, kind) for kind in (np.int32, np.int32, np.uint8, np.uint8)))
 
 
 @lru_cache(maxsize=4096)
@@ -63,11 +52,12 @@ class Tables:
         self.start, self.end = allocation.start, allocation.end
         self._origin = allocation.start & -CHUNK
         self._chunks = -(-(allocation.end - self._origin) // CHUNK)
-        self._whole = _Items.of(self._chunks)
+        self._whole = Items.of(self._chunks)
         self._split = np.zeros(self._chunks, bool)  # chunks that have items for their bytes
-        self._bytes: _Items | None = None  # once a chunk is split
-        self._columns = _Items(*(table[:, None] for table in self._whole))
-        self._words: dict[int, _Items] = {}
+        self._bytes: Items | None = None  # once a chunk is split
+        self._columns = self._whole.columns()
+        self._words: dict[int, Items] = {}
+        self._first_chunk, self._end_chunk = self._chunks, 0  # of those that have been accessed
         self.reads: list[Read] | None = []  # all accesses so far, if nobody has written: still to be recorded
 
     def box(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Cells:
@@ -76,7 +66,7 @@ class Tables:
         chunks = None if first % CHUNK else _in_chunks(shape, strides)
         if chunks is not None:
             at, box = first // CHUNK, chunks
-            if self._bytes is None or not _boxed(self._split, at, box).any():
+            if self._bytes is None or is_zero(self._splits(at, box)):
                 return self._boxes(self._whole, at, box, CHUNK)
         self._divide((_offsets(first, shape, strides) // CHUNK).ravel())
         assert self._bytes is not None  # a chunk is split
@@ -92,9 +82,9 @@ class Tables:
         if (first % CHUNK).any() or not (words == first + np.arange(each) * width).all():
             return None
         where = first // CHUNK
-        if self._bytes is not None and self._split[where].any():
+        if self._bytes is not None and not is_zero(self._split[where]):
             return None
-        return Cells(*self._whole, where, partial(self._first, where, CHUNK))
+        return Cells(self._whole, where, partial(self._first, where, CHUNK))
 
     def lanes(self, addresses: np.ndarray, width: int) -> Cells:
         """The items of words of `width` bytes, a row for each. addresses: uint64[n], aligned."""
@@ -102,28 +92,32 @@ class Tables:
         chunks = offsets >> 4
         if width > CHUNK:
             chunks = chunks[:, None] + np.arange(width // CHUNK)
-        if width >= CHUNK and (self._bytes is None or not self._split[chunks].any()):
+        if width >= CHUNK and (self._bytes is None or is_zero(self._split[chunks])):
             tables = self._columns if width == CHUNK else self._whole
-            return Cells(*tables, chunks, partial(self._first, chunks, CHUNK))
+            return Cells(tables, chunks, partial(self._first, chunks, CHUNK))
         self._divide(chunks.ravel())
         if width > CHUNK:
             assert self._bytes is not None  # a chunk is split
             where = offsets[:, None] + np.arange(width)
-            return Cells(*self._bytes, where, partial(self._first, where, 1))
+            return Cells(self._bytes, where, partial(self._first, where, 1))
         words = offsets >> (width.bit_length() - 1)
-        return Cells(*self._by_width(width), words, partial(self._first, words, width))
+        return Cells(self._by_width(width), words, partial(self._first, words, width))
 
-    def _by_width(self, width: int) -> _Items:
+    def _by_width(self, width: int) -> Items:
         """The bytes' tables with a row for each aligned word."""
         assert self._bytes is not None  # a chunk is split
         found = self._words.get(width)
         if found is None:
-            found = self._words[width] = _Items(*(table.reshape(-1, width) for table in self._bytes))
+            found = self._words[width] = self._bytes.in_rows(width)
         return found
 
-    def _boxes(self, items: _Items, first: int, box: Box, grain: int) -> Cells:
-        writes, reads, writers, readers = [_boxed(table, first, box) for table in items]
-        return Cells(writes, reads, writers, readers, ..., partial(self._first_of, first, box[1], grain))
+    def _splits(self, first: int, box: Box) -> np.ndarray:
+        """Which chunks of a box are split."""
+        shape, strides = box
+        return np.ndarray(shape, bool, self._split, first, strides)
+
+    def _boxes(self, items: Items, first: int, box: Box, grain: int) -> Cells:
+        return Cells(items.boxed(first, *box), ..., partial(self._first_of, first, box[1], grain))
 
     def _first(self, where: np.ndarray, grain: int, bad: np.ndarray) -> tuple[int, int]:
         row, *column = np.nonzero(bad)
@@ -141,24 +135,38 @@ class Tables:
         first, end = run_of(items, grain)
         return first + self._origin - self.start, end + self._origin - self.start
 
+    def reach(self, first: int, end: int) -> None:
+        """Addresses from the first to the end have been accessed, or some of them."""
+        self._first_chunk = min(self._first_chunk, (first - self._origin) // CHUNK)
+        self._end_chunk = max(self._end_chunk, -(-(end - self._origin) // CHUNK))
+
+    def runs(self, reads: bool) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """(starts, ends, numbers) of items in a row that have the same number, of what is written or read: addresses,
+        in order. Some may have number 0.
+        """
+        first, end = self._first_chunk, self._end_chunk
+        whole = (self._whole.reads if reads else self._whole.writes)[first:end]
+        if self._bytes is None:
+            yield self._runs_of(whole, first * CHUNK, CHUNK)
+            return
+        yield self._runs_of(np.where(self._split[first:end], 0, whole), first * CHUNK, CHUNK)
+        by_byte = self._bytes.reads if reads else self._bytes.writes
+        yield self._runs_of(by_byte[first * CHUNK : end * CHUNK], first * CHUNK, 1)
+
+    def _runs_of(self, numbers: np.ndarray, first: int, grain: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        bounds = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
+        bounds = np.concatenate([[0], bounds, [len(numbers)]])
+        places = bounds * grain + first + self._origin
+        return places[:-1], places[1:], numbers[bounds[:-1]]
+
     def _divide(self, chunks: np.ndarray) -> None:
         """The chunks have items for their bytes from now on."""
         if self._bytes is None:
-            self._bytes = _Items.of(self._chunks * CHUNK)
+            self._bytes = Items.of(self._chunks * CHUNK)
         is_split = self._split[chunks]
         if is_split.all():
             return
         new = chunks[~is_split]
-        if self._whole.writes[new].any() or self._whole.reads[new].any():
-            for by_byte, whole in zip(self._bytes, self._whole):
-                by_byte.reshape(-1, CHUNK)[new] = whole[new, None]
+        if not is_zero(self._whole.pairs[new]):
+            self._bytes.spread(self._whole, new, CHUNK)
         self._split[new] = True
-
-
-def _boxed(table: np.ndarray, first: int, box: Box) -> np.ndarray:
-    """The items of a box, a view. first: index of the item where it begins."""
-    shape, strides = box
-    if len(shape) == 1:
-        return table[first : first + shape[0]]
-    size = table.itemsize
-    return np.ndarray(shape, table.dtype, table, first * size, tuple([stride * size for stride in strides]))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from emulator.sanitizer.clocks import ANYWAY, FENCED, KNOWN, LANES, UNSCOPED, lanes_of
+from emulator.sanitizer.clocks import ANYWAY, FENCED, KNOWN, LANES, ROWS, UNSCOPED, lanes_of
+from emulator.sanitizer.items import Cells, Items, distinct_in, is_zero, replaced
 
 if TYPE_CHECKING:
     from emulator.execution.replay import Step
@@ -90,18 +91,6 @@ class Conflict(NamedTuple):
     same_warp: bool
 
 
-class Cells(NamedTuple):
-    """Tables of a memory's items, and the items that an access touches."""
-
-    writes: np.ndarray  # number of an access; 0: none
-    reads: np.ndarray  # number of a set of accesses; 0: the empty one
-    writers: np.ndarray  # lane of the write, or ALL
-    readers: np.ndarray  # lane of the last read, or ALL
-    where: Any  # an index of each of them
-    place: Callable[[np.ndarray], tuple[int, int]]  # of bool items, where the first are that are set: `run_of`
-    pairs: np.ndarray | None = None  # int64: a view of writes (the low half) and reads, if they lie side by side
-
-
 class History:
     """Accesses to one memory, or to several whose items may be accessed by the same agents."""
 
@@ -112,6 +101,16 @@ class History:
         self._accesses: list[Access | None] = [None]
         self._sets: list[tuple[Access, ...]] = [()]
         self._numbers: dict[tuple[Access, ...], int] = {(): 0}
+
+    @property
+    def accesses(self) -> list[Access | None]:
+        """By number."""
+        return self._accesses
+
+    @property
+    def sets(self) -> list[tuple[Access, ...]]:
+        """Sets of reads and strong writes, by number."""
+        return self._sets
 
     def access(
         self,
@@ -124,16 +123,12 @@ class History:
         """Records an access. Returns the earlier ones that conflict with it and are not ordered before it.
 
         lanes: uint8[n] for places by lane. views: who accesses; none: of a read that need not be
-        checked. records: False checks only.
+        checked. records: False checks only. `follows` records most of them sooner.
         """
-        if not access.number:
-            access.number = len(self._accesses)
-            self._accesses.append(access)
-        where = cells.where
-        if records and cells.pairs is not None and self._follows_one(access, cells, lanes, views):
-            return []
-        writes, reads = cells.writes[where], cells.reads[where]
-        has_reads = bool(reads.any())
+        self._number(access)
+        items, where = cells.items, cells.where
+        writes, reads = items.writes[where], items.reads[where]
+        has_reads = not is_zero(reads)
         found: list[Conflict] = []
         for view in views:
             found += self._check_writes(access, writes, cells, lanes, view)
@@ -144,53 +139,66 @@ class History:
         if not records:
             pass
         elif access.is_write and not access.is_strong:
-            cells.writes[where] = access.number
+            items.pairs[where] = access.number
             if access.lanes:
-                cells.writers[where] = by_place
-            if has_reads:
-                cells.reads[where] = 0
+                items.writers[where] = by_place
         else:  # strong writes race with others than the write before them: they stay beside that
             self._has_strong_writes |= access.is_write
             self._read(access, reads, cells, by_place, views)
         return found
 
-    def _follows_one(self, access: Access, cells: Cells, lanes: Lanes, views: list[View]) -> bool:
-        """Records an access to items that all have the same past, if it is ordered behind that; else does nothing."""
-        assert cells.pairs is not None
-        found = cells.pairs[cells.where]
+    def _number(self, access: Access) -> None:
+        if not access.number:
+            access.number = len(self._accesses)
+            self._accesses.append(access)
+
+    def follows(self, access: Access, items: Items, where: Any, lanes: Lanes, views: list[View]) -> bool:
+        """Records an access that is ordered behind all that conflict with it; else does nothing.
+
+        items, where: as of `Cells`; lanes, views: as of `access`.
+        """
+        if views and views[0].rows is not None:
+            return False
+        found = items.pairs[where]
         if not found.size:
-            return False
-        past = found.item(0)
-        if found.size > 1 and not np.logical_and.reduce(found == past, axis=None):
-            return False
-        write, reads = self._accesses[past & 0xFFFFFFFF], past >> 32
-        for view in views:
-            if view.rows is not None or (write is not None and not _follows(write, access, view)):
-                return False
-            if reads and (access.is_write or self._has_strong_writes):
-                for before in self._sets[reads]:
-                    if (before.is_write or access.is_write) and not _follows(before, access, view):
-                        return False
-        lane = access.listed[0] if len(access.listed) == 1 else ALL
-        by_place = lane if lanes is None else lanes[:, None]
-        if access.is_write and not access.is_strong:
-            cells.pairs[cells.where] = access.number
-            if access.lanes:
-                cells.writers[cells.where] = by_place
             return True
-        self._has_strong_writes |= access.is_write
-        number = self._with(reads, access, views)
-        if number != reads:
-            cells.reads[cells.where] = number
+        pasts = distinct_in(found)
+        for past in pasts:
+            for view in views if past else ():
+                if not self._is_behind(past & 0xFFFFFFFF, past >> 32, access, view):
+                    return False
+        if not access.number:
+            self._number(access)
+        writes = access.is_write and not access.is_strong
+        if writes:
+            items.pairs[where] = access.number
+        else:
+            self._has_strong_writes |= access.is_write
+            numbers = [self._with(past >> 32, access, views) for past in pasts]
+            one = numbers[0] if len(set(numbers)) == 1 else None
+            items.reads[where] = replaced(found, pasts, numbers) if one is None else one
         if access.lanes:
-            cells.readers[cells.where] = by_place
+            lane = access.listed[0] if len(access.listed) == 1 else ALL
+            table = items.writers if writes else items.readers
+            table[where] = lane if lanes is None else lanes[:, None]
+        return True
+
+    def _is_behind(self, write: int, reads: int, access: Access, view: View) -> bool:
+        """Whether nothing of a past conflicts with an access and is not ordered before it."""
+        before = self._accesses[write]
+        if before is not None and not _follows(before, access, view):
+            return False
+        if reads and (access.is_write or self._has_strong_writes):
+            for before in self._sets[reads]:
+                if (before.is_write or access.is_write) and not _follows(before, access, view):
+                    return False
         return True
 
     def _check_writes(
         self, access: Access, writes: np.ndarray, cells: Cells, lanes: Lanes, view: View
     ) -> Iterator[Conflict]:
         ids = writes if view.rows is None else writes[view.rows]
-        if not ids.any():
+        if is_zero(ids):
             return
         for number in distinct_in(ids):
             before = self._accesses[number] if number else None
@@ -200,7 +208,7 @@ class History:
             if _is_ordered(before, access, view, needs_fence):
                 continue
             yield from _conflicts(
-                before, access, writes == number, cells, cells.writers[cells.where], lanes, view, needs_fence
+                before, access, writes == number, cells, cells.items.writers[cells.where], lanes, view, needs_fence
             )
 
     def _check_reads(
@@ -215,7 +223,7 @@ class History:
                 needs_fence = before.is_write and before.is_fenced(access)
                 if _is_ordered(before, access, view, needs_fence):
                     continue
-                readers = cells.readers[cells.where]
+                readers = cells.items.readers[cells.where]
                 if before is not members[-1]:  # which lanes have read which bytes is forgotten
                     if before.is_of(access):
                         continue
@@ -225,23 +233,22 @@ class History:
     def _read(
         self, access: Access, reads: np.ndarray, cells: Cells, by_place: int | np.ndarray, views: list[View]
     ) -> None:
-        table, where = cells.reads, cells.where
+        table, where = cells.items.reads, cells.where
         distinct = distinct_in(reads)
         if len(distinct) == 1:
             number = self._with(int(distinct[0]), access, views)
             if number != distinct[0]:
                 table[where] = number
         else:
-            after = reads.copy()
-            for number in distinct:
-                after[reads == number] = self._with(int(number), access, views)
-            table[where] = after
+            table[where] = replaced(reads, distinct, [self._with(number, access, views) for number in distinct])
         if access.lanes:
-            cells.readers[where] = by_place
+            cells.items.readers[where] = by_place
 
     def _with(self, number: int, access: Access, views: list[View]) -> int:
+        if not number:
+            return self._numbered((access,))
         members = self._sets[number]
-        if members and members[-1] is access:
+        if members[-1] is access:
             return number
         kept = tuple(
             before
@@ -258,6 +265,9 @@ class History:
         found = (*kept, access)
         if self._limit is not None:
             found = found[-self._limit :]
+        return self._numbered(found)
+
+    def _numbered(self, found: tuple[Access, ...]) -> int:
         known = self._numbers.get(found)
         if known is None:
             known = self._numbers[found] = len(self._sets)
@@ -265,34 +275,29 @@ class History:
         return known
 
 
-def distinct_in(numbers: np.ndarray) -> list[int]:
-    if numbers.size <= _FEW:
-        return list(set(numbers.ravel().tolist()))
-    flat = numbers.ravel()
-    first = flat[0]
-    if (flat == first).all():
-        return [int(first)]
-    return np.unique(flat).tolist()
-
-
-def run_of(items: np.ndarray, grain: int) -> tuple[int, int]:
-    """The first items that lie together, as offsets: (first, end). grain: bytes of an item."""
-    numbers = np.unique(items)
-    gaps = np.flatnonzero(np.diff(numbers) != 1)
-    last = numbers[gaps[0]] if len(gaps) else numbers[-1]
-    return int(numbers[0]) * grain, (int(last) + 1) * grain
-
-
 def _column(rows: np.ndarray, like: np.ndarray) -> np.ndarray:
     return rows[:, None] if like.ndim == 2 else rows
 
 
-def _is_known(before: Access, table: np.ndarray) -> bool:
-    """Whether all that took part in an access are known."""
+def _is_known(before: Access, access: Access, clock: Clock, row: int) -> bool:
+    """Whether all that took part in an access are known. row: of the clock."""
+    agent, count = before.agent, before.count
+    if before.home is not access.home:
+        assert before.home is not None  # where accesses of several clusters meet each has one
+        counts = clock.of(before.home, row)
+    elif row >= ROWS:
+        counts = clock.row(row)
+    else:
+        table = clock.table
+        if not before.lanes:
+            return table.item(row, agent) >= count
+        if len(before.listed) == 1:
+            return table.item(row, agent + before.listed[0]) >= count
+        counts = table[row]
     if not before.lanes:
-        return bool(table[before.agent] >= before.count)
-    known = table[before.agent : before.agent + LANES] >= before.count
-    return bool(known.all()) or all(known[lane] for lane in before.listed)
+        return bool(counts[agent] >= count)
+    known = counts[agent : agent + LANES] >= count
+    return bool(np.logical_and.reduce(known)) or all(known[lane] for lane in before.listed)
 
 
 def _are_strong(before: Access, access: Access) -> bool:
@@ -305,16 +310,19 @@ def _are_strong(before: Access, access: Access) -> bool:
 
 def _is_ordered(before: Access, access: Access, view: View, needs_fence: bool) -> bool:
     """Whether all that took part in an access are known, and what they have written is visible."""
-    if not _is_known(before, _counts(before, access, view, view.row)):
+    if not _is_known(before, access, view.clock, view.row):
         return False
-    return not needs_fence or _is_known(before, _counts(before, access, view, access.fence))
+    return not needs_fence or _is_known(before, access, view.clock, access.fence)
 
 
 def _follows(before: Access, access: Access, view: View) -> bool:
     """Whether two accesses, one of them a write, are no conflict."""
-    if _are_strong(before, access):
+    if access.is_strong and _are_strong(before, access):
         return True
-    return _is_ordered(before, access, view, before.is_write and before.is_fenced(access))
+    if not _is_known(before, access, view.clock, view.row):
+        return False
+    needs_fence = access.is_async and before.is_write and not before.is_async
+    return not needs_fence or _is_known(before, access, view.clock, access.fence)
 
 
 def _counts(before: Access, access: Access, view: View, row: int) -> np.ndarray:
@@ -344,6 +352,8 @@ def _conflicts(
         for row in (UNSCOPED, ANYWAY):
             if missing is None and not (bad & _unknown(before, view, row, of_before, lanes, access)).any():
                 missing = row
+        if missing is None and before.is_strong and access.is_strong:  # but for their scopes they would be no conflict
+            missing = UNSCOPED
     elif needs_fence:
         missing, bad = access.fence, at & _unknown(before, view, access.fence, of_before, lanes, access)
     if bad.any():

@@ -82,10 +82,16 @@ class Initialisations:
             return
         self._scene.agents.fit(clock)
         agents, own = found.agents, issuer[0].cta is barrier.home
-        if (clock.table[row, agents] >= found.count).any():
+        if _is_heard(clock, row, agents, found.count):
             return
-        if found.published is not None and (clock.table[ANYWAY, agents] >= found.published).any():
+        if found.published is not None and _is_heard(clock, ANYWAY, agents, found.published):
             return
-        if own and (clock.table[ANYWAY, agents] >= found.count).any():
+        if own and _is_heard(clock, ANYWAY, agents, found.count):
             return
         self._scene.reporter.report_initialisation(barrier, issuer, found.issuer, by_thread)
+
+
+def _is_heard(clock: Clock, row: int, agents: list[int], count: int) -> bool:
+    """Whether a clock has heard of one of these agents' counts."""
+    table = clock.table
+    return any(table.item(row, agent) >= count for agent in agents)

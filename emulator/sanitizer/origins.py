@@ -14,6 +14,7 @@ from emulator.hardware.memory import SHARED_BASE, UNWRITTEN
 from emulator.hardware.shared_memory import SharedMemory
 from emulator.hardware.tensor.tmem import COLUMNS, TensorMemory
 from emulator.hardware.tma.swizzle import CHUNK, CHUNK_TYPE
+from emulator.sanitizer.items import is_zero
 
 if TYPE_CHECKING:
     from emulator.hardware.cluster import Cta
@@ -49,13 +50,13 @@ class SharedShadow:
         """uint8[places, width]: what is invalid of the bytes; None if nothing is."""
         if not isinstance(place, np.ndarray):
             part = self.data[place : place + width]
-            return part.reshape(1, -1) if part.any() else None
+            return None if is_zero(part) else part.reshape(1, -1)
         view = self._views.get(width)
         if view is None or (width > 1 and (place & (width - 1)).any()):
             part = self.data[place[:, None] + np.arange(width)]
         else:
             part = view.take(place // width).view(np.uint8).reshape(-1, width)
-        return part if part.any() else None
+        return None if is_zero(part) else part
 
     def chunks(self, places: np.ndarray) -> np.ndarray:
         """uint8[..., 16]: what is invalid of chunks, by their numbers."""
@@ -101,7 +102,7 @@ class SharedShadow:
         else:
             words = data[place : place + nbytes].view(np.uint32)[None]
         unwritten = words == UNWRITTEN
-        if unwritten.any():
+        if not is_zero(unwritten):
             invalid = np.repeat(unwritten, 4, axis=1).astype(np.uint8) * np.uint8(INVALID)
             place = place.astype(np.int64) if isinstance(place, np.ndarray) else place
             self.write(place, nbytes, invalid)

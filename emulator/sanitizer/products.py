@@ -15,6 +15,7 @@ from emulator.hardware.tensor.elements import NARROW_BITS
 from emulator.hardware.tensor.instruction import OPERAND_ROW_BYTES
 from emulator.hardware.tensor.tmem import COLUMNS, LANES, TensorMemory, split_address
 from emulator.hardware.tma.swizzle import CHUNK, CHUNK_TYPE, chunk_view
+from emulator.sanitizer.items import is_zero
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,7 +96,7 @@ class Products:
             for chunks in (mma.a_chunks, mma.b_chunks):
                 if chunks is not None:
                     found = chunk_view(shared).take(chunks.places).view(np.uint64)
-                    if found.any():
+                    if not is_zero(found):
                         flat = found.view(np.uint8).reshape(-1, CHUNK)
                         row, byte = np.argwhere(flat)[0].tolist()
                         return number, "shared", int(chunks.places.ravel()[row]) * CHUNK + byte
@@ -105,13 +106,13 @@ class Products:
                 words = tensor.words[
                     lanes if op.rows < LANES else slice(None), column : column + OPERAND_ROW_BYTES // 4
                 ]
-                if words.any():
+                if not is_zero(words):
                     return number, "tensor", column + int(np.argwhere(words)[0][1])
             for scales in mma.scales:
                 words = _scale_words(tensor, scales.column, scales.columns)
                 used = np.ascontiguousarray(words).view(np.uint8).reshape(LANES, -1, 4)
                 used = used[..., scales.first_byte : scales.first_byte + scales.count]
-                if used.any():
+                if not is_zero(used):
                     return number, "tensor", scales.column + int(np.argwhere(used)[0][1])
         return None
 

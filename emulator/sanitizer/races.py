@@ -9,8 +9,9 @@ from emulator.execution.replay import Hold, Step
 from emulator.hardware.barriers import label
 from emulator.sanitizer.follow import ClusterCauses, Sanitizer
 from emulator.sanitizer.history import Access
-from emulator.sanitizer.report import Reporter, Rule
-from emulator.sanitizer.scene import opcode, running
+from emulator.sanitizer.report import Reporter
+from emulator.sanitizer.rules import Rule
+from emulator.sanitizer.scene import is_global, opcode, remnant, running
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -52,6 +53,7 @@ class _Collector(Reporter):
         super().__init__()
         self.races: dict[tuple[Step, Step], Race] = {}
         self.step: Step | None = None
+        self.words: dict[Hashable, dict[str, _Event]] = {}  # of global memory, by address and agent
 
     def follows_scopes(self, kernel: str) -> bool:
         """No schedule shows a scope."""
@@ -98,24 +100,29 @@ class _Causes(ClusterCauses):
         return _Anything()
 
     def _word(self, writes: bool, follow: object, warp: Warp, mask: int, key: int) -> None:
-        self._happens(key, WORD, running(warp), writes)
+        if is_global(key):
+            self._happens(self._collector.words, key, WORD, remnant(running(warp)), writes)
+        else:
+            self._happens(self._events, key, WORD, running(warp), writes)
         follow(warp, mask, key)  # type: ignore[operator]
 
     def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
-        self._happens(barrier, ARRIVAL, issuer, True)
+        self._happens(self._events, barrier, ARRIVAL, issuer, True)
         super().heard(barrier, issuer, running)
 
     def passed(self, barrier: MBarrier, warp: Warp) -> None:
         issuer = running(warp)
         if opcode(issuer).startswith("mbarrier.test_wait"):
-            self._happens(barrier, ARRIVAL, issuer, False)
+            self._happens(self._events, barrier, ARRIVAL, issuer, False)
         super().passed(barrier, warp)
 
-    def _happens(self, key: Hashable, kind: int, issuer: Issuer, writes: bool) -> None:
+    def _happens(
+        self, of: dict[Hashable, dict[str, _Event]], key: Hashable, kind: int, issuer: Issuer, writes: bool
+    ) -> None:
         step = self._collector.step
         if step is None:
             return
-        events = self._events.setdefault(key, {})
+        events = of.setdefault(key, {})
         for event in events.values():
             if writes or event.writes:
                 self._collector.add(event.step, step, kind, event.issuer, issuer)
@@ -128,6 +135,7 @@ class Races(Sanitizer):
     def __init__(self) -> None:
         super().__init__()
         self._reporter: _Collector = _Collector()
+        self.queues = None  # one launch is looked at
 
     def begins(self, step: object) -> None:
         """As `Sanitizer.begins`."""
@@ -139,7 +147,8 @@ class Races(Sanitizer):
     def join(self, cluster: Cluster) -> None:
         """As `Sanitizer.join`."""
         assert self._accesses is not None  # clusters run inside of `following`
-        cluster.causes = _Causes(cluster, self._reporter, self._accesses)
+        cluster.causes = causes = _Causes(cluster, self._reporter, self._accesses)
+        self._followed.add(causes)
 
     def found(self) -> list[Race]:
         """Those of the run."""

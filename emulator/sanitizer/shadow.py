@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from emulator.sanitizer.history import Cells, History, run_of
+from emulator.sanitizer.history import History
+from emulator.sanitizer.items import Cells, Items, is_zero, run_of
 
 if TYPE_CHECKING:
     from emulator.sanitizer.history import Access, Conflict, View
@@ -16,8 +17,6 @@ CHUNK = 16  # bytes
 _ROOM = 32  # bytes of the largest access by a lane
 Where: TypeAlias = slice | np.ndarray
 """The items of a table that an access touches."""
-Tables: TypeAlias = tuple[np.ndarray, ...]
-"""writes, reads, writers, readers, pairs, as in `Cells`."""
 
 
 class Shadow:
@@ -25,16 +24,11 @@ class Shadow:
 
     def __init__(self, size: int, by_byte: bool = False) -> None:
         """size: bytes of the CTA's window. by_byte: 16 bytes never have one entry."""
-        room = -(-size // _ROOM) * _ROOM
-        pairs = np.zeros((room, 2), "<i4")
-        # As in `Cells`: of each byte, then the same by 16 bytes, and as columns
-        self._tables: Tables = (
-            *(pairs[:, 0], pairs[:, 1], np.zeros(room, np.uint8), np.zeros(room, np.uint8)),
-            pairs.view("<i8")[:, 0],
-        )
-        self._chunks = tuple(table[::CHUNK] for table in self._tables)
-        self._columns = tuple(table[:, None] for table in self._chunks)
-        self._words: dict[int, Tables] = {}  # by width: as rows of bytes
+        self._room = room = -(-size // _ROOM) * _ROOM
+        self._whole = Items.of(room // CHUNK)
+        self._columns = self._whole.columns()
+        self._bytes = Items.of(room) if by_byte else None  # once chunks are split
+        self._words: dict[int, Items] = {}  # by width: as rows of bytes
         self._by_byte = by_byte
         self._split = np.full(room // CHUNK, by_byte)  # chunks of which a part has been accessed
         self._is_split = by_byte  # some have
@@ -54,55 +48,67 @@ class Shadow:
         place: offset, or int64[n] multiples of `width`. lanes: uint8[n] for places by lane. views: who accesses.
         records: False checks only.
         """
-        where, tables, grain = self._where(place, width, lanes is None)
-        writes, reads, writers, readers, pairs = tables
-        cells = Cells(writes, reads, writers, readers, where, partial(_run, where, grain), pairs)
-        return self._history.access(access, cells, lanes, views, records)
+        where, items, grain = self._where(place, width, lanes is None)
+        if records and self._history.follows(access, items, where, lanes, views):
+            return []
+        return self._history.access(access, Cells(items, where, partial(_run, where, grain)), lanes, views, records)
+
+    def follows(
+        self, access: Access, place: int | np.ndarray, width: int, lanes: np.ndarray | None, views: list[View]
+    ) -> bool:
+        """Records an access that is ordered behind all that conflict with it; else does nothing. As `access`."""
+        where, items, _ = self._where(place, width, lanes is None)
+        return self._history.follows(access, items, where, lanes, views)
 
     def forget(self, place: np.ndarray) -> None:
         """Bytes whose next access begins afresh."""
-        self._divide(place // CHUNK)
-        for table in self._tables:
+        for table in self._divide(place // CHUNK):
             table[place] = 0
 
-    def _where(self, place: int | np.ndarray, width: int, is_flat: bool) -> tuple[Where, Tables, int]:
+    def _where(self, place: int | np.ndarray, width: int, is_flat: bool) -> tuple[Where, Items, int]:
         """(index, the tables to be indexed, bytes of an item).
 
-        Chunks that have been accessed as a whole only have their entry in their first byte. is_flat: the items of
-        places that each are a chunk need no column.
+        Chunks that have been accessed as a whole only have one entry. is_flat: the items of places that each are a
+        chunk need no column.
         """
-        if isinstance(place, np.ndarray):
-            if self._by_byte and width == 1 and is_flat:
-                return place, self._tables, 1
-            if width % CHUNK == 0:
-                chunks = place >> 4
-                if width == CHUNK and not (self._is_split and self._split[chunks].any()):
-                    return chunks, self._chunks if is_flat else self._columns, CHUNK
-                self._divide((chunks[:, None] + np.arange(width // CHUNK)).ravel())
-            else:
-                self._divide(place // CHUNK)
-            return place // width, self._by_width(width), 1
-        first, end = place // CHUNK, -(-(place + width) // CHUNK)
-        if place % CHUNK == 0 and width % CHUNK == 0 and not self._split[first:end].any():
-            return slice(first, end), self._chunks, CHUNK
-        self._divide(np.arange(first, end))
-        return slice(place, place + width), self._tables, 1
+        if not isinstance(place, np.ndarray):
+            if not place % CHUNK and not width % CHUNK:
+                where = slice(place // CHUNK, (place + width) // CHUNK)
+                if not self._is_split or is_zero(self._split[where]):
+                    return where, self._whole, CHUNK
+            tables = self._divide(np.arange(place // CHUNK, -(-(place + width) // CHUNK)))
+            return slice(place, place + width), tables, 1
+        if width == CHUNK:
+            chunks = place >> 4
+            if not self._is_split or is_zero(self._split[chunks]):
+                return chunks, self._whole if is_flat else self._columns, CHUNK
+        elif self._by_byte and width == 1 and is_flat:
+            assert self._bytes is not None  # from the start
+            return place, self._bytes, 1
+        elif width % CHUNK == 0:
+            chunks = (place[:, None] // CHUNK + np.arange(width // CHUNK)).ravel()
+        else:
+            chunks = place // CHUNK
+        self._divide(chunks)
+        return place // width, self._by_width(width), 1
 
-    def _by_width(self, width: int) -> Tables:
+    def _by_width(self, width: int) -> Items:
         found = self._words.get(width)
         if found is None:
-            end = len(self._tables[0]) // width * width
-            found = self._words[width] = tuple(table[:end].reshape(-1, width) for table in self._tables)
+            assert self._bytes is not None  # a chunk is split
+            found = self._words[width] = self._bytes.in_rows(width)
         return found
 
-    def _divide(self, chunks: np.ndarray) -> None:
-        """The chunks have an entry for each byte from now on."""
-        whole = chunks[~self._split[chunks]]
-        if len(whole):
-            for table in self._tables[:-1]:
-                by_chunk = table.reshape(-1, CHUNK)
-                by_chunk[whole, 1:] = by_chunk[whole, :1]
-            self._split[whole] = self._is_split = True
+    def _divide(self, chunks: np.ndarray) -> Items:
+        """The tables of bytes. The chunks have an entry for each from now on."""
+        if self._bytes is None:
+            self._bytes = Items.of(self._room)
+        split = self._split[chunks]
+        if not np.logical_and.reduce(split):
+            new = chunks[~split]
+            self._bytes.spread(self._whole, new, CHUNK)
+            self._split[new] = self._is_split = True
+        return self._bytes
 
 
 def _run(where: Where, grain: int, bad: np.ndarray) -> tuple[int, int]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from emulator.hardware.tensor.tmem import COLUMNS
 from emulator.hardware.tma.swizzle import CHUNK
+from emulator.sanitizer.items import is_zero
 from emulator.sanitizer.origins import INVALID, SharedShadow, TensorShadow
 from emulator.sanitizer.products import Products
 from emulator.sanitizer.registers import Files, chosen, items_of
@@ -42,7 +43,7 @@ class Tensors:
         instruction, column = self._entry.instructions[issuer[1]], place[0] % COLUMNS
         if not stores:
             values = shadow.memory.read(place)
-            if values.any():
+            if not is_zero(values):
                 origin = shadow.origin(column, issuer)
                 for item, bits in zip(items_of(instruction.operands[0]), values, strict=False):
                     self._files.set(g.warp, item, chosen(g.warp.live), bits.astype(np.uint64), origin)
@@ -99,7 +100,7 @@ class Tensors:
         shared, tensor = self._shared[cta], self._tensor[cta]
         places = copy.chunks.places
         rows = shared.chunks(places)
-        if rows.any():
+        if not is_zero(rows):
             first = np.argwhere(rows.reshape(-1, CHUNK))[0].tolist()
             offset = int(places.ravel()[first[0]]) * CHUNK + first[1]
             tensor.stems_from(range(copy.column, copy.column + copy.width), shared.origin(offset, issuer))
@@ -107,5 +108,5 @@ class Tensors:
                 rows = np.where(rows.any(axis=-1, keepdims=True), np.uint8(INVALID), np.uint8(0)) + np.zeros_like(rows)
         data = np.ascontiguousarray(rows).reshape(*places.shape[:-1], -1)
         copy.distribute(data.view(np.uint32), tensor.words)
-        if not data.any():
+        if is_zero(data):
             self._note_clean(copy, [cta])

@@ -45,6 +45,9 @@ class Uninitialised:
         self.heeded, self.fragment = self._effects.heeded, self._tensors.fragment
         self._moving: tuple[AsyncOperation, np.ndarray, Origin] | None = None  # read by the operation that runs
         self._changed: tuple[Issuer, int] | None = None  # an atomic's word that was invalid before
+        for cta, shadow in self._shared.items():  # compiled code asks and writes the shadow, too
+            for warp in cta.warps:
+                warp.registers.context.unwritten = shadow.data.ctypes.data
 
     # Shared memory
 

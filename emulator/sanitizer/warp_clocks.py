@@ -12,28 +12,20 @@ from emulator.sanitizer.clocks import (
     FULL,
     HEARD,
     KNOWN,
-    MAPS,
     OF_CLUSTER,
     OF_CTA,
-    RELEASED,
     SCOPES,
     UNSCOPED,
     Agents,
     Clock,
     lanes_of,
 )
+from emulator.sanitizer.maps import NO_MAPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from emulator.sanitizer.access_log import AccessLog
-
-
-def _maps(clock: Clock) -> np.ndarray:
-    """The clock's maps, made if there are none."""
-    if clock.maps is None:
-        clock.maps = np.zeros((2, clock.table.shape[1]), np.int32)
-    return clock.maps
 
 
 def _fenced(clock: Clock) -> Clock:
@@ -43,13 +35,12 @@ def _fenced(clock: Clock) -> Clock:
     return found
 
 
-def _acquired(clock: Clock) -> Clock:
-    """Another cluster's clock, whose released tensor maps have been acquired."""
+def _acquired(clock: Clock, address: int) -> Clock:
+    """Another cluster's clock, of whose released tensor maps one has been acquired."""
     if clock.maps is None:
         return clock
     found = clock.copy()
-    maps = _maps(found)
-    np.maximum(maps[MAPS], maps[RELEASED], out=maps[MAPS])
+    found.maps = clock.maps.acquire(address)
     return found
 
 
@@ -110,27 +101,40 @@ class WarpClock:
         """The lanes of the mask know as much as the clock, too. row: as of `Clock.join`."""
         self.settle()
         self.changes += 1
-        for part in list(self._parts):
+        parts, learned = self._parts, []
+        for part in list(parts):
             common = part.mask & mask
             if not common:
                 continue
             if common != part.mask:
                 part.mask &= ~common
                 part = _Part(common, part.clock.copy())
-                self._parts.append(part)
+                parts.append(part)
             part.clock.join(clock, row)
-        if len(self._parts) > 1:
-            self._unite()
+            learned.append(part)
+        if len(parts) > 1:
+            self._unite(learned)
 
-    def _unite(self) -> None:
-        kept: list[_Part] = []
-        for part in self._parts:
-            same = next((other for other in kept if other.clock.equals(part.clock)), None)
-            if same is None:
-                kept.append(part)
-            else:
-                same.mask |= part.mask
-        self._parts = kept
+    def know(self, mask: int, agent: int, count: int) -> None:
+        """The lanes of the mask know an agent's accesses up to a count. The agent accesses neither shared nor global
+        memory, so that nothing that is noted depends on it.
+        """
+        if len(self._parts) == 1 and not self._parts[0].mask & ~mask:
+            self.changes += 1
+            self._agents.fit(self._parts[0].clock).set(agent, count)
+            return
+        clock = self._agents.clock()
+        clock.set(agent, count)
+        self.acquire(mask, clock)
+
+    def _unite(self, learned: list[_Part]) -> None:
+        """Parts that have learned something, and others that know the same, are one."""
+        for part in learned:
+            for other in self._parts:
+                if other is not part and other.clock.equals(part.clock):
+                    other.mask |= part.mask
+                    self._parts.remove(part)
+                    break
 
     def fence_proxy(self, mask: int, rows: tuple[int, ...]) -> None:
         """fence.proxy.async: what lanes know and have done is visible to the async proxy.
@@ -147,20 +151,24 @@ class WarpClock:
             self.acquire(common, fenced)
         self.now += 1
 
-    def fence_maps(self, mask: int, acquires: bool) -> None:
-        """fence.proxy.tensormap::generic: a release, or an acquire."""
+    def release_maps(self, mask: int) -> None:
+        """fence.proxy.tensormap::generic.release: of what lanes know and have done."""
+        for common, clock in list(self.parts(mask)):
+            counts = clock.table[KNOWN].copy()
+            counts[[self.base + lane for lane in lanes_of(common)]] = self.now
+            found = clock.copy()
+            found.maps = (clock.maps or NO_MAPS).release(counts)
+            self.acquire(common, found)
+        self.now += 1
+
+    def acquire_map(self, mask: int, address: int) -> None:
+        """fence.proxy.tensormap::generic.acquire of the tensor map at an address."""
         for common, clock in list(self.parts(mask)):
             found = clock.copy()
-            maps = _maps(found)
-            if acquires:
-                np.maximum(maps[MAPS], maps[RELEASED], out=maps[MAPS])
-                if found.others is not None:
-                    found.others = {home: _acquired(other) for home, other in found.others.items()}
-            else:
-                np.maximum(maps[RELEASED], found.table[KNOWN], out=maps[RELEASED])
-                maps[RELEASED, [self.base + lane for lane in lanes_of(common)]] = self.now
+            found.maps = (clock.maps or NO_MAPS).acquire(address)
+            if found.others is not None:
+                found.others = {home: _acquired(other, address) for home, other in found.others.items()}
             self.acquire(common, found)
-        self.now += not acquires
 
     def fence(self, mask: int, scope: int) -> None:
         """A fence of threads: relaxed waits before it acquire, relaxed arrivals behind it release what is before."""
@@ -175,9 +183,11 @@ class WarpClock:
         released = self.release(mask)
         self._behind = [(mask, released)] * (scope + 1) + self._behind[scope + 1 :]
 
-    def hear(self, mask: int, clock: Clock, row: int, needed: int = OF_CTA) -> None:
-        """A relaxed wait: the lanes will know as much as the clock behind a fence. needed: its scope."""
-        self.acquire(mask, clock, ANYWAY)
+    def hear(self, mask: int, clock: Clock, row: int, needed: int = OF_CTA, together: int = 0) -> None:
+        """A relaxed wait: the lanes will know as much as the clock behind a fence. needed: its scope. together: lanes
+        that execute it: what would be known if orders did not matter is theirs, so that the warp need not be parted.
+        """
+        self.acquire(mask | together, clock, ANYWAY)
         self._heard = [*self._heard[1 - HEARD :], (mask, clock.copy(), row, needed)]
 
     def release_relaxed(self, mask: int, scope: int = OF_CTA) -> Clock:

@@ -1,14 +1,18 @@
-"""What launches that may overlap tell each other: by words of global memory, and by their ends."""
+"""Words that pass clocks on, and what launches that may overlap tell each other: by words of global memory, and by
+their ends.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
 from emulator.sanitizer.clocks import KNOWN, ROWS, UNSCOPED, Clock
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from emulator.sanitizer.clocks import Home
     from emulator.sanitizer.scene import Scene
 
@@ -18,15 +22,62 @@ def _clock() -> Clock:
     return Clock(np.zeros((ROWS, 0), np.int32))
 
 
-class _Word:
-    """What those knew who have stored a word with an order, or changed it by an atomic."""
+_Source = TypeVar("_Source")
 
-    __slots__ = ("narrow", "version", "wide")
+
+class Word(Generic[_Source]):
+    """What a load of a word observes that others have released by writing it, by their scopes.
+
+    An atomic goes on telling what the value that it changes has told; of a store that holds for what its own thread has
+    released by an operation on this word before (PTX ISA, "Observation order", "Release and Acquire Patterns").
+    """
+
+    __slots__ = ("_own", "_tellers", "clocks", "stores", "version")
 
     def __init__(self) -> None:
-        self.wide = _clock()  # with the scope of the device
-        self.narrow: Clock | None = None  # with a smaller one
-        self.version = 0  # grows with each
+        self.clocks: dict[_Source, Clock] = {}
+        self.version = 0  # grows with each write
+        self.stores = 0  # of these, those that were no atomics
+        self._tellers: dict[Hashable, int] = {}  # by warp: lanes that have written
+        # by warp: lanes that have released by an operation, and what
+        self._own: dict[Hashable, tuple[int, dict[_Source, Clock]]] = {}
+
+    def store(self, warp: Hashable, mask: int) -> None:
+        """Lanes of a warp are about to store the word: what others have released is over."""
+        self.stores += 1
+        lanes, own = self._own.get(warp, (0, {}))
+        if not lanes & mask:
+            own = {}
+        self.clocks = {source: clock.copy() for source, clock in own.items()}
+        self._own = {warp: (lanes, own)} if own else {}
+        self._tellers.clear()
+
+    def forget(self, stores: int) -> None:
+        """Others have stored the word: there have been so many stores."""
+        self.clocks, self._own, self.stores = {}, {}, stores
+        self._tellers.clear()
+
+    def tells(self, warp: Hashable, mask: int) -> bool:
+        """Whether others than these lanes have written it: of what is their own they learn nothing."""
+        return len(self._tellers) != 1 or self._tellers.get(warp) != mask
+
+    def tell(self, source: _Source, clock: Clock, warp: Hashable, mask: int, releases: bool) -> None:
+        """Lanes write the word. releases: by an operation that does so itself, rather than behind a fence."""
+        self.version += 1
+        self._tellers[warp] = self._tellers.get(warp, 0) | mask
+        add(self.clocks, source, clock)
+        if releases:
+            lanes, own = self._own.setdefault(warp, (0, {}))
+            add(own, source, clock)
+            self._own[warp] = lanes | mask, own
+
+
+def add(clocks: dict[_Source, Clock], source: _Source, clock: Clock) -> None:
+    """What a source has released is this, too."""
+    if source in clocks:
+        clocks[source].join(clock)
+    else:
+        clocks[source] = clock.copy()
 
 
 class Words:
@@ -36,38 +87,47 @@ class Words:
     """
 
     def __init__(self) -> None:
-        self._words: dict[int, _Word] = {}
+        self._words: dict[int, Word[bool]] = {}  # by address; source: whether the scope is the device
         self._ends: dict[int, Clock] = {}  # by launch: what its lanes have learned of others
 
-    def tell(self, scene: Scene, key: int, clock: Clock, wide: bool) -> None:
-        """A cluster's lanes have released a clock at an address. wide: to the device."""
-        word = self._words.setdefault(key, _Word())
-        word.version += 1
+    def tell(
+        self, scene: Scene, key: int, clock: Clock, wide: bool, base: int, mask: int, stores: bool, releases: bool
+    ) -> None:
+        """A cluster's lanes have released a clock at an address. wide: to the device. base: component of their warp's
+        first lane. stores, releases: as of `Word`.
+        """
+        word = self._words.setdefault(key, Word())
         told = _clock()
         bare = clock.copy()
         bare.others = bare.rumours = None
         told.others, told.rumours = {**(clock.others or {}), scene.home: bare}, clock.rumours
         told.grids = clock.grids
-        if wide:
-            word.wide.join(told)
-        elif word.narrow is None:
-            word.narrow = told
-        else:
-            word.narrow.join(told)
+        warp = scene.home, base
+        if stores:
+            word.store(warp, mask)
+        word.tell(wide, told, warp, mask, releases)
 
-    def version(self, key: int) -> int:
-        """How often something has been released at an address."""
+    def version(self, key: int) -> tuple[int, int]:
+        """How often something has been released at an address, and how often by a store."""
         word = self._words.get(key)
-        return 0 if word is None else word.version
+        return (0, 0) if word is None else (word.version, word.stores)
 
-    def told(self, scene: Scene, key: int, wide: bool, follows_scopes: bool) -> list[tuple[Clock, int]]:
-        """What a cluster's lanes learn at an address: (clock, the first row that they learn)."""
+    def told(
+        self, scene: Scene, key: int, wide: bool, base: int, mask: int, follows_scopes: bool
+    ) -> list[tuple[Clock, int]]:
+        """What a cluster's lanes learn at an address: (clock, the first row that they learn). Other arguments as of
+        `tell`.
+        """
         word = self._words[key]
-        found = [(word.wide.at_home(scene.home, scene.agents), KNOWN if wide or not follows_scopes else UNSCOPED)]
-        if word.narrow is not None:
-            row = UNSCOPED if follows_scopes else KNOWN
-            found.append((word.narrow.at_home(scene.home, scene.agents), row))
-        return found
+        if not word.tells((scene.home, base), mask):
+            return []
+        return [
+            (
+                clock.at_home(scene.home, scene.agents),
+                KNOWN if wide and of_device or not follows_scopes else UNSCOPED,
+            )
+            for of_device, clock in word.clocks.items()
+        ]
 
     def learned(self, home: Home, clock: Clock) -> None:
         """A launch's lanes know this of others: so will those that wait for its end."""

@@ -133,6 +133,59 @@ def test_a_copy_that_comes_too_soon():
     run(LOAD.format(before="mov.u32 %r6, 0;" + READS + "bar.warp.sync -1;", after=""), explore=20, threads=32)
 
 
+TRIGGER, WAIT = "griddepcontrol.launch_dependents;", "griddepcontrol.wait;"
+ONE = "setp.ne.u32 %p1, %tid, 0; @%p1 bra END; "
+
+
+def run_launches(*bodies, explore=None, schedule="late", workers=1):
+    """Runs launches that overlap. Returns the words that they leave."""
+    storage = np.zeros(256 + 32, np.uint32)
+    data = storage[-storage.ctypes.data // 4 % 32 :][:256]
+    device = Device((schedule,), workers)
+    device.memory.register(data.ctypes.data, data.nbytes, "a0")
+    device.explorer = None if explore is None else Explorer(explore)
+    config = LaunchConfig((1, 1, 1), (64, 1, 1), (1, 1, 1), 1024, programmatic=True)
+    for body in bodies:
+        device.launch(entry(ONE + body + "END:"), config, [data.ctypes.data.to_bytes(8, "little")])
+    device.synchronize()
+    return data
+
+
+# The first launch has a word be 1 for a moment; the second tells whether it has seen that.
+MOMENT = "st.{order}.global.b32 [%a0], 1;"
+MOMENT = TRIGGER + DELAY.format(n=1, turns=60) + MOMENT + DELAY.format(n=2, turns=2) + MOMENT.replace("1;", "2;")
+SEEN = "ld.{order}.global.b32 %r5, [%a0]; and.b32 %r5, %r5, 1; st.global.b32 [%a0+64], %r5;"
+
+
+@pytest.mark.parametrize("order", ["volatile", "weak"])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_launches_that_overlap(order, workers):
+    """What the second one does ahead of griddepcontrol.wait may happen between any two steps of the first."""
+    first, seen = MOMENT.format(order=order), DELAY.format(n=3, turns=20) + SEEN.format(order=order)
+    assert {int(run_launches(first, seen + WAIT, schedule=f"random:{seed}")[16]) for seed in range(20)} == {0}
+    with pytest.raises(EmulatorError, match="schedules disagree: byte 64 of") as error:
+        run_launches(first, seen + WAIT, explore=40, workers=workers)
+    schedule = error.value.schedule
+    assert "g1c0w0." in schedule and "kernel   k overlapped by k" in str(error.value)
+    assert run_launches(first, seen + WAIT, schedule=schedule)[16] == 1
+    assert run_launches(first, WAIT + seen, explore=6, workers=workers)[16] == 0
+    assert run_launches(first, WAIT + seen, schedule=schedule)[16] == 0
+
+
+def test_three_launches_that_overlap():
+    """The third one waits for the second, which waits for nobody, so that it may be ahead of the first."""
+    bodies = [
+        TRIGGER + "st.global.b32 [%a0], 1;",
+        TRIGGER,
+        WAIT + "ld.global.b32 %r5, [%a0]; st.global.b32 [%a0+64], %r5;",
+    ]
+    with pytest.raises(EmulatorError, match="found in run 2 of --explore") as error:
+        run_launches(*bodies, explore=20)
+    assert "g2c0w0." in error.value.schedule
+    assert run_launches(*bodies, schedule=error.value.schedule)[16] == 1
+    assert run_launches(bodies[0], TRIGGER + WAIT, bodies[2], explore=20)[16] == 1
+
+
 class _Trial:
     """A run shows the pair behind those that are held, and fails if some of them are."""
 

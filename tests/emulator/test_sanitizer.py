@@ -12,7 +12,7 @@ import pytest
 from emulator import EmulatorError, errors
 from emulator.__main__ import parse
 from emulator.sanitizer.follow import Sanitizer
-from emulator.sanitizer.report import RULES
+from emulator.sanitizer.rules import RULES
 from emulator.sanitizer.waivers import in_source
 from tests.support.small_kernels import launch, module
 
@@ -323,6 +323,12 @@ CASES |= {
         {"how": ".relaxed.cta", "before": "", "after": ""},
         {"how": "", "before": "", "after": ""},
     ),
+    "a pair's columns are freed behind a relaxed barrier, without any tcgen05.fence": (
+        "order",
+        PAIR_FREED,
+        {"meet": MEET.replace("arrive", "arrive.relaxed")},
+        {"meet": MEET},
+    ),
     "columns are freed beside a load that nobody waits for": (
         "tensor-memory",
         NEVER_WAITS,
@@ -346,7 +352,10 @@ CASES |= {
         "tensor-memory",
         PAIR_FREED,
         {"meet": ""},
-        {"meet": "barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;"},
+        {
+            "meet": "tcgen05.fence::before_thread_sync; barrier.cluster.arrive.relaxed.aligned;"
+            "barrier.cluster.wait.aligned; tcgen05.fence::after_thread_sync;"
+        },
     ),
 }
 

@@ -364,6 +364,12 @@ MAPS = {
         {"release": RELEASE_MAP, "acquire": ""},
         {"release": RELEASE_MAP, "acquire": ACQUIRE_MAP},
     ),
+    "an acquire of other bytes": (
+        "map-fence",
+        ONCE,
+        {"release": RELEASE_MAP, "acquire": ACQUIRE_MAP.replace("%a1", "%a2")},
+        {"release": RELEASE_MAP, "acquire": ACQUIRE_MAP.replace("%a1", "%a2") + ACQUIRE_MAP},
+    ),
     "no acquire of a published map": ("map-fence", PUBLISHED, {"acquire": ""}, {"acquire": ACQUIRE_MAP}),
     "a fence of the async proxy instead": (
         "map-fence",
@@ -434,6 +440,11 @@ LAUNCHES = {
     "a store behind the trigger": (
         [TRIGGER + ONLY_FIRST + STORE, LOAD],
         [TRIGGER + ONLY_FIRST + STORE, WAIT_AHEAD + LOAD],
+    ),
+    # The trigger carries no order of memory: griddepcontrol.wait alone does (PTX ISA, griddepcontrol).
+    "a fence before the trigger": (
+        [ONLY_FIRST + STORE + "fence.acq_rel.gpu;" + TRIGGER, LOAD + WAIT_AHEAD],
+        [ONLY_FIRST + STORE + "fence.acq_rel.gpu;" + TRIGGER, WAIT_AHEAD + LOAD],
     ),
     "a launch between does not wait": (
         [FIRST, TRIGGER + NOTHING, WAIT_AHEAD + LOAD],

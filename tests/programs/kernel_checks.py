@@ -136,7 +136,7 @@ def check_any_exception_crosses_the_host_code():
     scale = cute.compile(make_scale(2.0), view, N)
     for raised in (KeyboardInterrupt(), ZeroDivisionError("in the callback")):
 
-        def launch(*args, raised=raised):
+        def launch(*args, raised=raised, **options):
             raise raised
 
         with Launches(launch):
@@ -147,7 +147,7 @@ def check_any_exception_crosses_the_host_code():
 
 def check_launch_attributes_arrive():
     seen = []
-    with Launches(lambda entry, config, params: seen.append((config, params))):
+    with Launches(lambda entry, config, params, **options: seen.append((config, params))):
         configured()
         cooperative()
     (config, params), (other, _) = seen
@@ -161,6 +161,11 @@ def check_a_launch_on_no_queue_is_refused():
     _, queue = cuda_driver.cuStreamCreate(0)
     for known in (queue, cuda_driver.CUstream(0), cuda_driver.CUstream(torch.cuda.current_stream().cuda_stream)):
         queued(known)
+    seen = []
+    with Launches(lambda entry, config, params, queue: seen.append(queue)):
+        queued(queue)
+        configured()
+    assert seen == [int(queue), 0]
     cuda_driver.cuStreamDestroy(queue)
     for unknown in (queue, cuda_driver.CUstream(0x1234)):
         error = caught(queued, unknown)
@@ -171,7 +176,7 @@ def check_parameters_are_copied_by_size():
     seen = []
     x, view = vector()
     scale = cute.compile(make_scale(2.0), view, N)
-    with Launches(lambda entry, config, params: seen.append((entry, params))):
+    with Launches(lambda entry, config, params, **options: seen.append((entry, params))):
         scale(view, N)
     entry, params = seen[0]
     assert [len(value) for value in params] == [parameter.size for parameter in entry.params]
@@ -235,7 +240,7 @@ EMPTY = ".version 8.8\n.target sm_100a\n.address_size 64\n.visible .entry kernel
 def check_attributes_of_launches():
     """A launch uses the regular cluster size, not the preferred one, and records the events among its attributes."""
     configs = []
-    with Launches(lambda entry, config, values: configs.append(config)):
+    with Launches(lambda entry, config, values, **options: configs.append(config)):
         assert launched((4, *words(2, 1, 1)), (11, *words(4, 1, 1)), (5, *words(1)), ptx=EMPTY) == runtime.SUCCESS
     assert configs[0].cluster == (2, 1, 1) and configs[0].grid == (4, 1, 1)
     for attribute in (7, 12):

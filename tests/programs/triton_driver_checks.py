@@ -65,6 +65,9 @@ def check_a_launch_on_no_queue_is_refused():
         message = refused(emulator.EmulatorError, lambda: scale_kernel[(1,)](x, 2.0, 4, BLOCK=32))
     finally:
         active.get_current_stream = original
+    with torch.cuda.stream(torch.cuda.Stream()):
+        assert active.get_current_stream(0) == torch.cuda.current_stream().cuda_stream != 0
+        scale_kernel[(1,)](x, 1.0, 4, BLOCK=32)
     assert "queue 0x1234" in message and torch.equal(x.cpu(), torch.full((4,), 2.0))
 
 

@@ -1,6 +1,8 @@
 """Mutants: what is made of a text, what came of them, and that the committed list and figures fit together."""
 
+import argparse
 import dataclasses
+import json
 import os
 import signal
 import time
@@ -10,7 +12,7 @@ import pytest
 
 from emulator.ptx.module import parse
 from tests.support.small_kernels import module
-from tools.mutants import kinds, pool, results, score, survivors
+from tools.mutants import kinds, pool, results, score, silence, survivors
 from tools.mutants.kinds import KINDS, mutants
 from tools.mutants.results import Result
 from tools.mutants.trial import ERROR, SURVIVED, WRONG
@@ -213,6 +215,41 @@ def test_processes_of_a_pool():
     assert ended[1].failure == "ValueError: broken" and "status 9" in ended[2].failure
     assert ended[3].failure == "no result within 1 seconds" and ended[3].seconds < 30
     assert len(ended) == 5 and not list(pool.run(tasks, jobs=1, limit=1.0, seconds=-1.0))
+
+
+class Silent:
+    """A program and its tape in one; of another text it computes wrong values."""
+
+    name, instructions = "kernel", None
+
+    def __init__(self, ptx):
+        self.ptx = ptx
+
+    def record(self):
+        return self
+
+    def run(self, ptx, schedule, sanitized, limit):
+        assert ptx == self.ptx and sanitized
+        return ptx == "right"
+
+
+def test_silence_goes_on_where_it_ended_in_the_same_emulator(tmp_path, monkeypatch):
+    path = tmp_path / "silence.json"
+    monkeypatch.setattr(silence.tape, "settle", lambda recorded: None)
+
+    def run(ptx, seeds, seconds=None):
+        options = argparse.Namespace(silence=seeds, save=path, jobs=2, limit=60.0, seconds=seconds)
+        code = silence.main(options, [Silent(ptx)], [])
+        saved = json.loads(path.read_text())
+        return code, saved["runs"]["kernel"], len(saved["reports"])
+
+    assert run("right", 1, seconds=-1.0) == (1, [], 0)
+    assert run("right", 1) == (0, ["late", "eager", "random:1"], 0)
+    assert run("right", 2) == (0, ["late", "eager", "random:1", "random:2"], 0)
+    monkeypatch.setattr(silence, "_emulator", lambda: "another")
+    assert run("right", 1, seconds=-1.0) == (1, [], 0)
+    code, runs, reports = run("wrong", 1)
+    assert (code, sorted(runs), reports) == (1, ["eager", "late", "random:1"], 3)
 
 
 # The committed figures

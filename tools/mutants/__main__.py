@@ -8,7 +8,8 @@ Mutants of our kernels in five configurations and of the GEMV, and with --foreig
 is in the folder as NVIDIA+cutlass. Each runs under the schedules until one notices it, by an error, by other results or
 by a hang, and then under those of --sanitized with the sanitizer. tools/mutants/survivors.toml says of each that
 survives why it changes nothing, or which check is missing. --save goes on where an earlier run of the same kernels
-ended. The exit code is 1 where a survivor is not in that list, or a mutant in it is noticed.
+ended; with --silence that of another emulator does not count. The exit code is 1 where a survivor is not in that list,
+or a mutant in it is noticed; with --silence, where anything is reported or a run is left.
 """
 
 from __future__ import annotations

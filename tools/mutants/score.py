@@ -90,7 +90,7 @@ def silence_table(results: Path, _: str) -> str:
     saved = tables.load(results / "silence.json")
     if saved is None:
         return missing("python -m tools.mutants --foreign FOLDER --silence 50 --save docs/results/silence.json")
-    runs = saved["runs"]
-    row = [str(len(saved["programs"])), str(len(runs)), str(sum(runs.values())), str(len(saved["reports"]))]
+    runs = saved["runs"].values()
+    counts = len(runs), len(set().union(*runs)), sum(map(len, runs)), len(saved["reports"])
     caption = f"{command_text('tools.mutants', saved['command'])}; DSL {saved['nvidia-cutlass-dsl']}"
-    return f"{markdown(['kernels', 'schedules', 'runs', 'reports'], [row])}\n\n{caption}"
+    return f"{markdown(['kernels', 'schedules', 'runs', 'reports'], [list(map(str, counts))])}\n\n{caption}"

@@ -3,40 +3,81 @@
 from __future__ import annotations
 
 import argparse
-from collections import Counter
+import hashlib
+import json
+import time
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import emulator
 from harness.console import make_console
 from tools import records
 from tools.mutants import pool, programs, tape, trial
 
+SOURCES = "*.py", "*.c", "*.h"
+SAVED_EVERY = 10.0  # seconds
+
 
 def main(options: argparse.Namespace, found: Sequence[programs.Program], arguments: Sequence[str]) -> int:
-    """Exit code 1 if anything is reported. options: as of `__main__`."""
+    """Exit code 1 if anything is reported, or a run has no end. options: as of `__main__`.
+
+    A file goes on where an earlier run of the same PTX in the same emulator has ended.
+    """
     console = make_console(highlight=False)
     schedules = ["late", "eager", *(f"random:{seed}" for seed in range(1, options.silence + 1))]
-    tasks, of = [], []
     tapes = {program.name: program.record() for program in found}
     for recorded in tapes.values():
         tape.settle(recorded)
+    texts = {name: hashlib.sha256(recorded.ptx.encode()).hexdigest() for name, recorded in tapes.items()}
+    record = _begin(options.save, texts, arguments)
+    tasks, of = [], []
     for schedule in schedules:  # all kernels under the first comes before the second
         for name, recorded in tapes.items():
-            of.append((name, schedule))
-            tasks.append(partial(trial.once, recorded, recorded.ptx, schedule, True))
-    runs: Counter[str] = Counter()  # by schedule
-    reports: list[dict[str, Any]] = []
+            if schedule not in record["runs"][name]:
+                of.append((name, schedule))
+                tasks.append(partial(trial.once, recorded, recorded.ptx, schedule, True))
+    last, unfinished = time.monotonic(), len(tasks)
     for ended in pool.shown(pool.run(tasks, options.jobs, options.limit, options.seconds), len(tasks), console):
         name, schedule = of[ended.number]
-        runs[schedule] += 1
         outcome = ended.result
-        if outcome is not None or ended.failure:
-            verdict, reason = (outcome.verdict, outcome.reason) if outcome else (trial.LATE, ended.failure)
-            reports.append({"program": name, "schedule": schedule, "verdict": verdict, "reason": reason})
-            console.print(f"{name} under {schedule}: {verdict} {reason}", markup=False, soft_wrap=True)
-    console.print(f"{len(reports)} reports in {runs.total()} runs of {len(found)} kernels", markup=False)
+        if ended.failure:
+            console.print(f"{name} under {schedule}: {ended.failure}", markup=False, soft_wrap=True)
+            continue
+        unfinished -= 1
+        record["runs"][name].append(schedule)
+        if outcome is not None:
+            report = {"program": name, "schedule": schedule, "verdict": outcome.verdict, "reason": outcome.reason}
+            record["reports"].append(report)
+            console.print(f"{name} under {schedule}: {outcome.verdict} {outcome.reason}", markup=False, soft_wrap=True)
+        if options.save and time.monotonic() - last > SAVED_EVERY:
+            _save(options.save, record)
+            last = time.monotonic()
     if options.save:
-        record = {"programs": [program.name for program in found], "runs": runs}
-        records.save(options.save, {**records.versions(list(arguments)), **record, "reports": reports})
-    return 1 if reports else 0
+        _save(options.save, record)
+    runs = sum(map(len, record["runs"].values()))
+    text = f"{len(record['reports'])} reports in {runs} runs of {len(found)} kernels"
+    console.print(f"{text}; {unfinished} runs are left" if unfinished else text, markup=False)
+    return 1 if record["reports"] or unfinished else 0
+
+
+def _begin(path: Path | None, texts: dict[str, str], arguments: Sequence[str]) -> dict[str, Any]:
+    """What the file has of this emulator, and of these kernels as long as none has changed; else nothing."""
+    record = {**records.versions(list(arguments)), "emulator sha256": _emulator(), "texts": texts}
+    saved = json.loads(path.read_text()) if path and path.exists() else {}
+    same = all(saved.get(key) == record[key] for key in ("emulator sha256", "texts"))
+    runs = saved["runs"] if same else {name: [] for name in texts}
+    return record | {"runs": runs, "reports": saved["reports"] if same else []}
+
+
+def _emulator() -> str:
+    """The hash of the emulator's sources."""
+    root, digest = Path(emulator.__file__).parent, hashlib.sha256()
+    for path in sorted(path for pattern in SOURCES for path in root.rglob(pattern)):
+        digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _save(path: Path, record: dict[str, Any]) -> None:
+    path.write_text(json.dumps(record, indent=1) + "\n")

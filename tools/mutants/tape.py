@@ -114,7 +114,9 @@ def record(
     tape = Tape("", [[]], {}, sms, tuple(allowed), strict)
     memory = Device.current().memory
 
-    def submit(kernel: runtime.Kernel, config: LaunchConfig, values: list[bytes], event: int | None = None) -> None:
+    def submit(
+        kernel: runtime.Kernel, config: LaunchConfig, values: list[bytes], queue: int = 0, event: int | None = None
+    ) -> None:
         if most is not None and sum(step.kernel.ptx == tape.ptx for part in tape.steps for step in part) >= most:
             return
         if not tape.ptx and wanted(kernel.ptx):

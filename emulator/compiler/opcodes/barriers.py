@@ -86,8 +86,13 @@ BARRIERS = [
         writes=0,
     ),
     ignored(r"fence\.proxy\.async::generic\.(?:acquire|release)\.sync_restrict::shared::(?:cta|cluster)\.cluster"),
-    called(rf"fence\.proxy\.tensormap::generic\.acquire{_SCOPE}", "fences.tensor_map(g, True)", writes=0, takes="[] #"),
-    called(rf"fence\.proxy\.tensormap::generic\.release{_SCOPE}", "fences.tensor_map(g, False)", writes=0),
+    called(
+        rf"fence\.proxy\.tensormap::generic\.acquire{_SCOPE}",
+        "fences.acquire_map(g, {m}, {0:x})",
+        writes=0,
+        takes="[] #",
+    ),
+    called(rf"fence\.proxy\.tensormap::generic\.release{_SCOPE}", "fences.release_maps(g, {m})", writes=0),
 ]
 
 _OPERATION = struct.Struct("<2iq3iI")  # of the kernels (native/barriers.c)

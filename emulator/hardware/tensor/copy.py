@@ -52,7 +52,7 @@ lanes apart; PTX does not say.
 def observe_chunks(shared: SharedMemory, chunks: Chunks, issuer: Issuer | None) -> None:
     """The memory's observer, if there is one, learns that the chunks are read."""
     if shared.observer is not None:
-        shared.observer("load", "async", chunks.places.ravel() * CHUNK, (CHUNK,), (1,), issuer)
+        shared.observer("load", "async", chunks.offsets, (CHUNK,), (1,), issuer)
 
 
 def read_chunks(shared: SharedMemory, chunks: Chunks, issuer: Issuer | None) -> np.ndarray:

@@ -9,8 +9,7 @@ layouts (cute/arch/mma_sm100_desc.hpp).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import NamedTuple
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -96,12 +95,18 @@ class SmemDescriptor:
         return swizzle(linear // CHUNK - shift, self.swizzle, self.atom) + shift
 
 
-class Chunks(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Chunks:
     """The 16-byte items of a CTA's window that an operand consists of."""
 
     places: np.ndarray  # int64, numbers of the items
     lowest: int
     highest: int
+
+    @cached_property
+    def offsets(self) -> np.ndarray:
+        """int64[n]: their first bytes."""
+        return self.places.ravel() * CHUNK
 
 
 def _chunks(matrix: SmemDescriptor, linear: np.ndarray) -> Chunks:

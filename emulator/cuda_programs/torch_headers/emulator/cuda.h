@@ -47,7 +47,8 @@ class CUDAStream {
   cudaStream_t stream_ = nullptr;
 };
 
-inline CUDAStream getCurrentCUDAStream(c10::DeviceIndex = -1) { return CUDAStream(); }
+// The runtime knows this handle as the queue that is torch's current one when it is used (host/queues.py).
+inline CUDAStream getCurrentCUDAStream(c10::DeviceIndex = -1) { return CUDAStream(reinterpret_cast<cudaStream_t>(3)); }
 inline CUDAStream getDefaultCUDAStream(c10::DeviceIndex = -1) { return CUDAStream(); }
 inline CUDAStream getStreamFromPool(bool = false, c10::DeviceIndex = -1) { return CUDAStream(); }
 inline CUDAStream getStreamFromExternal(cudaStream_t stream, c10::DeviceIndex) { return CUDAStream(stream); }
@@ -125,7 +126,7 @@ class CUDAEvent {
   ~CUDAEvent() { (void)cudaEventDestroy(event_); }
   operator cudaEvent_t() const { return event_; }
   cudaEvent_t event() const { return event_; }
-  void record(CUDAStream stream = CUDAStream()) { C10_CUDA_CHECK(cudaEventRecord(event_, stream)); }
+  void record(CUDAStream stream = getCurrentCUDAStream()) { C10_CUDA_CHECK(cudaEventRecord(event_, stream)); }
   void block(CUDAStream stream) { C10_CUDA_CHECK(cudaStreamWaitEvent(stream, event_, 0)); }
   void synchronize() const { C10_CUDA_CHECK(cudaEventSynchronize(event_)); }
   bool query() const { return cudaEventQuery(event_) == cudaSuccess; }

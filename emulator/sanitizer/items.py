@@ -1,0 +1,105 @@
+"""Tables of a memory's items: numbers of the last write and of the set of reads since, by byte or by 16 bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+_FEW = 64  # numbers that are told apart faster in Python
+_KINDS = 16  # different numbers that are found one by one
+_HALF = 4  # bytes of a number
+
+
+class Items(NamedTuple):
+    """Tables, or the parts of them that an access touches."""
+
+    pairs: np.ndarray  # int64: writes (the low half) and reads, which lie side by side
+    writes: np.ndarray  # int32: number of an access; 0: none
+    reads: np.ndarray  # int32: number of a set of accesses; 0: the empty one
+    writers: np.ndarray  # uint8: lane of the write, or `history.ALL`
+    readers: np.ndarray  # uint8: lane of the last read, or `history.ALL`
+
+    @staticmethod
+    def of(count: int) -> Items:
+        """Tables of items that nobody has accessed."""
+        pairs = np.zeros((count, 2), "<i4")
+        return Items(
+            pairs.view("<i8")[:, 0], pairs[:, 0], pairs[:, 1], np.zeros(count, np.uint8), np.zeros(count, np.uint8)
+        )
+
+    def boxed(self, first: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Items:
+        """Views of a box. first: index of the item where it begins. strides: items."""
+        if len(shape) == 1:
+            return Items(*(table[first : first + shape[0]] for table in self))
+        size = self.pairs.itemsize
+        wide, at = tuple(stride * size for stride in strides), first * size
+        return Items(
+            np.ndarray(shape, "<i8", self.pairs, at, wide),
+            np.ndarray(shape, "<i4", self.pairs, at, wide),
+            np.ndarray(shape, "<i4", self.pairs, at + _HALF, wide),
+            np.ndarray(shape, np.uint8, self.writers, first, strides),
+            np.ndarray(shape, np.uint8, self.readers, first, strides),
+        )
+
+    def in_rows(self, width: int) -> Items:
+        """Rows of so many adjacent items; what is left at the end is not among them."""
+        end = len(self.pairs) // width * width
+        return Items(*(table[:end].reshape(-1, width) for table in self))
+
+    def columns(self) -> Items:
+        """Rows of one item."""
+        return Items(*(table[:, None] for table in self))
+
+    def spread(self, whole: Items, rows: np.ndarray, width: int) -> None:
+        """So many items each of these rows get what an item of others has."""
+        for table, source in ((self.pairs, whole.pairs), (self.writers, whole.writers), (self.readers, whole.readers)):
+            table.reshape(-1, width)[rows] = source[rows, None]
+
+
+class Cells(NamedTuple):
+    """The items that an access touches."""
+
+    items: Items
+    where: Any  # an index of each of the tables
+    place: Callable[[np.ndarray], tuple[int, int]]  # of bool items, where the first are that are set: `run_of`
+
+
+def is_zero(array: np.ndarray) -> bool:
+    """Whether nothing of an array is set: of few bytes, faster than NumPy says it."""
+    raw = array.tobytes()
+    return raw == bytes(len(raw))
+
+
+def distinct_in(numbers: np.ndarray) -> list[int]:
+    """Each number once."""
+    raw, size = numbers.tobytes(), numbers.itemsize
+    if raw and raw == raw[:size] * numbers.size:
+        return [numbers.item(0)]
+    if numbers.size <= _FEW:
+        return list(set(numbers.ravel().tolist()))
+    rest = numbers.ravel()
+    found: list[int] = []
+    while rest.size:
+        if len(found) == _KINDS:
+            return found + np.unique(rest).tolist()
+        found.append(rest.item(0))
+        rest = rest[rest != found[-1]]
+    return found
+
+
+def replaced(numbers: np.ndarray, old: list[int], new: list[int]) -> np.ndarray:
+    """The numbers, each of the old ones by the new one at its place."""
+    after = np.empty_like(numbers)
+    for before, number in zip(old, new, strict=True):
+        after[numbers == before] = number
+    return after
+
+
+def run_of(items: np.ndarray, grain: int) -> tuple[int, int]:
+    """The first items that lie together, as offsets: (first, end). grain: bytes of an item."""
+    numbers = np.unique(items)
+    gaps = np.flatnonzero(np.diff(numbers) != 1)
+    last = numbers[gaps[0]] if len(gaps) else numbers[-1]
+    return int(numbers[0]) * grain, (int(last) + 1) * grain

@@ -1,0 +1,60 @@
+"""What is known of the work of queues: by the host, by queues, by events."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+LEGACY, LEGACY_HANDLE, PER_THREAD = 0, 1, 2  # the null queue, cudaStreamLegacy, cudaStreamPerThread
+Clock = dict[Hashable, int]
+"""By queue: how many of its nodes are known."""
+
+
+def join(clock: Clock, other: Clock) -> None:
+    """A clock knows what another does, too."""
+    for queue, count in other.items():
+        if count > clock.get(queue, 0):
+            clock[queue] = count
+
+
+class Line:
+    """What nodes that are submitted to one place one after the other know."""
+
+    __slots__ = ("clock", "is_blocking")
+
+    def __init__(self, is_blocking: bool, clock: Clock | None = None) -> None:
+        self.is_blocking, self.clock = is_blocking, dict(clock or {})
+
+
+class Order:
+    """Queues and events, of the host or of one replay of a graph."""
+
+    def __init__(self) -> None:
+        self.lines: dict[Hashable, Line] = {LEGACY: Line(True)}
+        self.events: dict[int, Clock] = {}
+        self.host: Clock = {}
+
+    def knows(self, queue: Hashable) -> Clock:
+        """What a node of a queue will know that is submitted next. It is the queue's own, to be added to."""
+        line = self.lines.setdefault(queue, Line(True))
+        join(line.clock, self.host)
+        if queue == LEGACY:
+            for other in self.lines.values():
+                if other.is_blocking:
+                    join(line.clock, other.clock)
+        elif line.is_blocking:
+            join(line.clock, self.lines[LEGACY].clock)
+        return line.clock
+
+
+class Replay(Order):
+    """Queues of a capture, under one replay: all begin behind what the replay knows."""
+
+    def __init__(self, base: Clock) -> None:
+        super().__init__()
+        self.lines, self._base = {}, dict(base)
+
+    def knows(self, queue: Hashable) -> Clock:
+        """As of `Order`: no queue of a capture waits for another by itself."""
+        if queue not in self.lines:
+            self.lines[queue] = Line(False, self._base)
+        return self.lines[queue].clock

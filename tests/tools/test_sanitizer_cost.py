@@ -1,0 +1,29 @@
+"""tools.sanitizer_cost: its table, its limit, and what it refuses."""
+
+import pytest
+
+from emulator.execution.device import Device
+from tests.support.configurations import EMULATED
+from tools import sanitizer_cost
+
+SMALL = ["--calls", "1", "--gemm", "m: [64]; n: [128]; k: [256]; g: 1; seed: 1", "--schedule", "late"]
+
+pytestmark = pytest.mark.skipif(not EMULATED, reason="the emulator's cost")
+
+
+@pytest.mark.parametrize(("most", "code"), ((1000, 0), (0.01, 1)))
+def test_rows_and_limit(most, code, capsys):
+    device = Device.current()
+    before = device.schedules, device.properties, device.sanitizer, device.workers
+    options = [*SMALL, "--configurations", "64/1/1", "--gemv", "", "--most", str(most)]
+    assert sanitizer_cost.main(options) == code
+    shown = capsys.readouterr().out
+    assert "64 tokens, 1-SM" in shown and "GEMV" not in shown and shown.count(" times") == 1 + code
+    assert (device.schedules, device.properties, device.sanitizer, device.workers) == before
+
+
+@pytest.mark.parametrize("options", (["--configurations", "64/1"], ["--schedule", "soon"], ["--calls", "0"]))
+def test_options_that_are_refused(options):
+    with pytest.raises(SystemExit) as error:
+        sanitizer_cost.parse(options)
+    assert error.value.code == 2
