@@ -33,6 +33,7 @@ Edges. Each is an event that passes clocks on (`hardware/causes.py`):
 | a copy's read of its tensor map | the same, with .read, too; the copy's completion |
 | the end of a launch | griddepcontrol.wait of the next |
 | work of a queue | the queue's later work; by an event, another queue's; what the host submits once it has waited |
+| a fence of the device before griddepcontrol.launch_dependents | the start of the next launch |
 
 Proxies. Beside what it knows, each lane has what it knows to be visible to the async proxy. fence.proxy.async makes all
 of the first the second, and both travel together. An access of the async proxy (bulk and tensor copies, tensor core)

@@ -53,6 +53,7 @@ class ClusterCauses:
         self._columns = columns = Columns(scene.agents, scene.warps, reporter)
         self._operations, self._barriers, self._accesses = Operations(scene), Barriers(scene), Accesses(scene)
         operations, barriers = self._operations, self._barriers
+        barriers.started()
         self._left = LeftBehind(cluster, scene)
         self._uninitialised = followed = self._data(cluster, reporter)
         self.heeded, self.loaded = followed.heeded, followed.loaded
@@ -68,7 +69,7 @@ class ClusterCauses:
         self.fenced = barriers.fenced
         self.released_maps, self.acquired_map = barriers.released_maps, barriers.acquired_map
         self.fenced_threads, self.waited_for = barriers.fenced_threads, barriers.waited_for
-        self.told, self.learned = barriers.told, barriers.learned
+        self.told, self.learned, self.triggered = barriers.told, barriers.learned, barriers.triggered
         self.allocated, self.freed = columns.allocated, columns.freed
         self.fragments_completed, self.fragments_used = columns.completed, columns.used
 

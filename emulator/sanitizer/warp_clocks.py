@@ -204,6 +204,11 @@ class WarpClock:
                 result.join(before, row)
         return result
 
+    def behind_fence(self, mask: int, scope: int) -> Clock | None:
+        """What the lanes of the mask knew and had done at their last fence of a scope, if one of them had one."""
+        lanes, behind = self._behind[scope]
+        return self._agents.fit(behind.copy()) if lanes & mask else None
+
     def has_narrow_fence(self, mask: int) -> bool:
         """Whether the last fence of lanes has a scope without other CTAs."""
         lanes, behind = self._behind[OF_CTA]
