@@ -70,7 +70,7 @@ def _chip(text: str) -> str:
 
 def _rules(text: str) -> str:
     """Rules of the sanitizer, as `waivers.parse` takes each, separated by commas."""
-    from emulator.sanitizer.report import RULES
+    from emulator.sanitizer.rules import RULES
     from emulator.sanitizer.waivers import parse as parse_waiver
 
     try:

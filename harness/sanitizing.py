@@ -27,7 +27,7 @@ def chosen(submission: Path, allowed: str | None, schedules: str | None) -> Sani
     """The sanitizer of a run. submission: its lines may waive rules. allowed: further rules, by commas. Raises
     ValueError for a waiver that is none.
     """
-    from emulator.sanitizer.report import RULES
+    from emulator.sanitizer.rules import RULES
     from emulator.sanitizer.waivers import in_source, parse
 
     named = [parse(text, RULES) for text in allowed.split(",")] if allowed else []

@@ -103,7 +103,7 @@ class Emulated:
     def allocate(self, nbytes: int, on_host: bool, queue: int | None = None) -> int:
         address = driver.allocate(nbytes)
         if queue is not None:
-            queues.accessed(queue, "the allocation", writes=[(address, nbytes)])
+            queues.accessed(queue, "the allocation", writes=[queues.run_of(address, nbytes)])
         self._sizes[address] = nbytes
         return address
 

@@ -106,7 +106,7 @@ def free(pointer: SupportsInt, queue: int | None = None) -> None:
     if queue is None:
         queues.waited()
     elif address:
-        queues.accessed(queue, "the release", writes=[(address, _buffers[address].nbytes - ALIGNMENT)])
+        queues.accessed(queue, "the release", writes=[queues.run_of(address, _buffers[address].nbytes - ALIGNMENT)])
     if address:
         Device.current().memory.release(address)
         del _buffers[address]
@@ -122,7 +122,7 @@ def fill(pointer: SupportsInt, value: int, count: int, dtype: type, queue: int =
         raise misaligned("fill", address, size)
     if nbytes:
         words = Device.current().memory.at(address, nbytes, "store")
-        queues.accessed(queue, "a fill", writes=[(address, nbytes)])
+        queues.accessed(queue, "a fill", writes=[queues.run_of(address, nbytes)])
         words.data[address - words.start :][:nbytes].view(dtype)[:] = filler
 
 
@@ -148,7 +148,7 @@ def copy(target: SupportsInt, source: SupportsInt, count: int, kind: object, que
         elif nbytes and address < NULL_PAGE:
             raise Fault(f"{access} of {nbytes} bytes at {address:#x}: null pointer")
     of = queues.LEGACY if queue is None else queue
-    queues.accessed(of, "a copy", [(sides[0][0], nbytes)], [(sides[1][0], nbytes)])
+    queues.accessed(of, "a copy", *([queues.run_of(address, nbytes)] for address, _ in sides))
     if memory.allocation(sides[1][0]) is None or (queue is None and number != _WITHIN_DEVICE):
         queues.waited(of)
     ctypes.memmove(sides[1][0], sides[0][0], nbytes)

@@ -9,8 +9,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
-import numpy as np
-
 from emulator.errors import Fault
 from emulator.execution.device import Device, queue_order
 from emulator.host import current_queue, graphs
@@ -19,8 +17,8 @@ LEGACY = 0
 CURRENT = 3  # torch's current queue, as C++ extensions name it
 NON_BLOCKING = 1  # cudaStreamNonBlocking, CU_STREAM_NON_BLOCKING
 _DEFAULTS = (LEGACY, 1, 2)  # the null queue, cudaStreamLegacy, cudaStreamPerThread
-Range = tuple["int | np.ndarray", int]
-"""(address, bytes), or several of so many bytes each: int64[n]."""
+Box = tuple[int, tuple[int, ...], tuple[int, ...]]
+"""Bytes of memory: address, shape, strides in bytes."""
 
 _handles = itertools.count(16)
 _live: set[int] = set()
@@ -71,7 +69,12 @@ def join(queue: int, other: int) -> None:
         graphs.submit(lambda: order.joins(queue, other))
 
 
-def accessed(queue: int, what: str, reads: Iterable[Range] = (), writes: Iterable[Range] = ()) -> None:
+def run_of(address: int, nbytes: int) -> Box:
+    """Bytes in a row."""
+    return address, (nbytes,), (1,)
+
+
+def accessed(queue: int, what: str, reads: Iterable[Box] = (), writes: Iterable[Box] = ()) -> None:
     """Work of a queue that is no launch, and bytes of device memory that it accesses; others do not count.
 
     what: in words. Raises EmulatorError for what is not ordered behind other work.

@@ -7,10 +7,9 @@ on the CPU, a size (CUDA semantics of torch, "Asynchronous execution").
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
 import torch
 
 from emulator.host import current_queue, queues
@@ -36,18 +35,9 @@ _MOVES |= {Tensor.new_tensor}
 """The host waits for those that move data from it or to it, unless they are called with non_blocking."""
 
 
-def ranges(tensor: Tensor) -> Iterator[queues.Range]:
-    """(address, bytes) of what a strided tensor has, each once."""
+def _box(tensor: Tensor) -> queues.Box:
     size = tensor.element_size()
-    run, axes = size, sorted((stride * size, n) for n, stride in zip(tensor.shape, tensor.stride()) if n > 1 and stride)
-    while axes and axes[0][0] <= run:
-        stride, n = axes.pop(0)
-        run += stride * (n - 1)
-    starts = np.full((), tensor.data_ptr(), np.int64)
-    for stride, n in axes:
-        starts = starts[..., None] + np.arange(n) * stride
-    if tensor.numel():
-        yield starts.ravel(), run
+    return tensor.data_ptr(), (*tensor.shape, size), (*(stride * size for stride in tensor.stride()), 1)
 
 
 def _version(tensor: Tensor) -> int | None:
@@ -100,8 +90,5 @@ def _is_non_blocking(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def _accessed(func: Function, reads: Iterable[Tensor], writes: Iterable[Tensor]) -> None:
-    what = f"torch's {func.__name__}"
-    strided = [
-        [each for tensor in of if storage_of(tensor) is not None for each in ranges(tensor)] for of in (reads, writes)
-    ]
-    queues.accessed(current_queue.get(), what, *strided)
+    boxes = [[_box(tensor) for tensor in of if storage_of(tensor) is not None] for of in (reads, writes)]
+    queues.accessed(current_queue.get(), f"torch's {func.__name__}", *boxes)

@@ -28,7 +28,7 @@ Edges. Each is an event that passes clocks on (`hardware/causes.py`):
 | the issue of an asynchronous operation | the operation, and what its completion releases |
 | a bulk store's read of shared memory | cp.async.bulk.wait_group{.read} of its thread |
 | a copy of cp.async | cp.async.wait_group, or the arrival of cp.async.mbarrier.arrive |
-| a store or an atomic with an order | a load or an atomic with an order of the same word |
+| a store or an atomic with an order | a load or an atomic with an order of the word, until another thread stores it |
 | a bulk store's write to global memory | cp.async.bulk.wait_group of its thread |
 | a copy's read of its tensor map | the same, with .read, too; the copy's completion |
 | the end of a launch | griddepcontrol.wait of the next |
@@ -47,7 +47,8 @@ Global memory. Its shadow (`global_accesses.py`, `global_tables.py`) is one for 
 overlap. A clock has other clusters' clocks once it has learned of them by a word (`words.py`), and the launches that
 are over. Compiled code notes loads and stores (`access_log.py`). What threads have stored there needs
 fence.proxy.async.global before the async proxy reads it. Tensor maps are read through the tensormap proxy, some time
-until the copy is complete; an edit needs fence.proxy.tensormap's release and acquire in between.
+until the copy is complete; an edit needs fence.proxy.tensormap's release and an acquire of that map in between
+(`maps.py`).
 
 Orders and scopes. A relaxed arrival releases what was before the last fence of its lanes, a relaxed wait acquires
 behind the next one. An arrival whose scope, or the waiting instruction's, is the CTA tells threads of that CTA only
@@ -57,9 +58,9 @@ What a CTA leaves behind. When its last thread exits, its threads together must 
 stores and arrivals of other CTAs that concern its memory, and no barrier may be half arrived on (`left_behind.py`).
 
 Uninitialised data. Shadows of a CTA's memories (`origins.py`) have a byte 0xFF where nobody has written; registers have
-bits of such (`registers.py`), which instructions spread (`propagate.py`) and MMAs find (`products.py`, `tensors.py`).
-They are reported where they count (`effects.py`). Words of global memory are known by what they hold
-(`uninitialised.py`).
+bits of such (`registers.py`), which instructions spread (`propagate.py`, `between_lanes.py`) and MMAs find
+(`products.py`, `tensors.py`). They are reported where they count (`effects.py`). Words of global memory are known by
+what they hold (`uninitialised.py`).
 
 Queues. Launches, copies and operations of torch know what queues, events and waits of the host order (`queues.py`,
 `queue_clocks.py`). What a launch has accessed is found in the shadow at its end (`touched.py`, `spans.py`).

@@ -18,7 +18,7 @@ from emulator.sanitizer.clocks import (
     Clock,
 )
 from emulator.sanitizer.orders import is_of_device, is_wide
-from emulator.sanitizer.report import SCOPE
+from emulator.sanitizer.rules import SCOPE
 from emulator.sanitizer.scene import Scene, is_global, opcode, running, running_lanes
 from emulator.sanitizer.words import Word, add
 

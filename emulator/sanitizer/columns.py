@@ -133,17 +133,19 @@ class Columns:
             shadow = self._shadows[cta] = Shadow(_CELLS, by_byte=True)
         found = shadow.access(access, _cells(columns), 1, None, views, records)
         for conflict in found if reports else ():
-            before = conflict.before
+            before, frees = conflict.before, access.is_strong
             # A warp's loads and stores of tensor memory happen in order.
-            by_warp = before.cause is None and access.cause is None and not access.is_strong
+            by_warp = before.cause is None and access.cause is None and not frees
             if by_warp and before.issuer[0].warp is access.issuer[0].warp:
                 continue
             # Threads that have exited release nothing, but a barrier that does not wait for them has seen their end.
-            if conflict.missing != ANYWAY or not before.lanes or before.issuer[0].warp.live & before.lanes:
-                first, end = conflict.place
-                end = min(end, first - first % COLUMNS + COLUMNS)  # those of the next quadrant lie behind
-                place = f"{spread('column', first % COLUMNS, first % COLUMNS + end - first)} of {cta.label}"
-                self._reporter.report(conflict, access, place, "tensor")
+            is_over = before.lanes and not before.issuer[0].warp.live & before.lanes
+            if frees and conflict.missing == ANYWAY and is_over:
+                continue
+            first, end = conflict.place
+            end = min(end, first - first % COLUMNS + COLUMNS)  # those of the next quadrant lie behind
+            place = f"{spread('column', first % COLUMNS, first % COLUMNS + end - first)} of {cta.label}"
+            self._reporter.report(conflict, access, place, "tensor")
 
     def allocated(self, cta: Cta, columns: int) -> None:
         """Columns begin afresh."""

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from emulator.hardware.warp import ActiveGroup, Issuer, Warp
     from emulator.ptx.module import Entry
     from emulator.sanitizer.clocks import Cause
-    from emulator.sanitizer.queues import Touched
+    from emulator.sanitizer.queue_history import Touched
 
 YOUNG = 50_000  # new objects among which Python looks for garbage
 

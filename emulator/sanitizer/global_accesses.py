@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from emulator.sanitizer.access_log import AccessLog
     from emulator.sanitizer.follow import ClusterCauses
     from emulator.sanitizer.items import Cells
-    from emulator.sanitizer.queues import Touched
+    from emulator.sanitizer.queue_history import Touched
     from emulator.sanitizer.report import Reporter
 
 PENDING = 1 << 16  # reads of an allocation to which nobody has written

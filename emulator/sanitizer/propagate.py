@@ -2,7 +2,8 @@
 
 Bit by bit where programs count on it: logic, shifts, selections, permutations, conversions of integers, packing. Sums
 and products spread to the left of the lowest such bit, and a product by a zero that is known has none. Of anything else
-all bits of a lane's result are uninitialised if a bit of its sources is.
+all bits of a lane's result are uninitialised if a bit of its sources is. What depends on several lanes is in
+`between_lanes.py`.
 """
 
 from __future__ import annotations
@@ -13,17 +14,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.arithmetic import fragments
-from emulator.ops import exchange
-from emulator.ptx.ir import Instruction, Pair, Register, Vector
+from emulator.ptx.ir import Instruction, Register, Vector
 from emulator.ptx.types import type_width
-from emulator.sanitizer.registers import NOTHING, ONE, WarpRegisters, chosen, full
+from emulator.sanitizer import between_lanes
+from emulator.sanitizer.registers import NOTHING, ONE, Bits, WarpRegisters, full
 
 if TYPE_CHECKING:
     from emulator.hardware.warp import ActiveGroup
 
-Bits = dict[str, np.ndarray]
-"""Register -> uint64[32]: the uninitialised bits of a result."""
 _Handler = Callable[[Instruction, WarpRegisters], "Bits | None"]
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _TYPE = re.compile(r"[busf](8|16|32|64|128)(?:x2)?$|pred$")
@@ -38,11 +36,11 @@ def spread(
     """
     base = i.opcode.partition(".")[0]
     if base == "shfl":
-        return _shuffle(g, mask, i, w)
+        return between_lanes.shuffle(g, mask, i, w)
     if base == "mma":
-        return _multiply(i, w)
+        return between_lanes.multiply(i, w)
     if base in _WHOLE_WARP:
-        return _exchange(mask, i, defines, uses, w)
+        return between_lanes.exchange(mask, i, defines, uses, w)
     handler = _HANDLERS.get(base)
     found = handler(i, w) if handler is not None else None
     if found is None:
@@ -262,69 +260,3 @@ _HANDLERS: dict[str, _Handler] = {
     "setp": _compare,
     "bfe": _extract,
 }
-
-
-def _shuffle(g: ActiveGroup, mask: int, i: Instruction, w: WarpRegisters) -> Bits:
-    destination, a, b, c, members = i.operands
-    held = destination.second if isinstance(destination, Pair) else None
-    target = destination.first if isinstance(destination, Pair) else destination
-    places = [w.value(x) for x in (b, c, members)]
-    found: Bits = {held.name: NOTHING} if isinstance(held, Register) else {}
-    if not isinstance(target, Register):
-        return found
-    if any(x is None for x in places) or any(w.bits(x).any() for x in (b, c, members)):
-        return found | {target.name: np.full(32, full(32))}
-    lane, clamp, named = (np.asarray(x, np.uint32) for x in places)
-    named_by_all = int(named[0]) if (named == named[0]).all() else named
-    values, _ = exchange.shuffle(
-        g, mask, i.opcode.split(".")[2], w.bits(a).astype(np.uint32), lane, clamp, named_by_all
-    )
-    return found | {target.name: values.astype(np.uint64)}
-
-
-def _exchange(mask: int, i: Instruction, defines: tuple[str, ...], uses: list[str], w: WarpRegisters) -> Bits:
-    """Of a result that depends on all lanes."""
-    lanes = chosen(mask)
-    anywhere = np.zeros(32, bool)
-    for name in uses:
-        anywhere |= (w.bits(Register(name, 0)) != 0) & lanes
-    if ".ballot" in i.opcode:
-        bits = np.bitwise_or.reduce(np.where(anywhere, ONE << np.arange(32, dtype=np.uint64), NOTHING))
-        return {name: np.full(32, bits) for name in defines}
-    return {name: np.full(32, full(w.width(name)) if anywhere.any() else 0, np.uint64) for name in defines}
-
-
-_ELEMENTS = {4: "u4", 8: "u8", 16: "f16", 32: "s32", 64: "f64"}  # types whose numbers are not 0 where all bits are set
-
-
-def _matrix(operand: object, bits: int, w: WarpRegisters) -> tuple[np.ndarray, str]:
-    """(uint[registers, 32], all bits set of each element that has an uninitialised one; a type of that width)."""
-    items = operand.items if isinstance(operand, Vector) else (operand,)
-    wide = bits == 64
-    found: np.ndarray = np.array([w.bits(item) for item in items], np.uint64 if wide else np.uint32)
-    if bits == 4:
-        codes = found[..., None] >> np.arange(0, 32, 4, dtype=np.uint32) & np.uint32(15)
-        ones = np.where(codes != 0, np.uint32(15), np.uint32(0)) << np.arange(0, 32, 4, dtype=np.uint32)
-        return np.bitwise_or.reduce(ones, axis=-1), "u4"
-    parts = found.view(f"u{bits // 8}")
-    return np.where(parts != 0, ~parts.dtype.type(0), parts.dtype.type(0)).view(found.dtype), _ELEMENTS[bits]
-
-
-def _multiply(i: Instruction, w: WarpRegisters) -> Bits:
-    """mma.sync: a row of A or a column of B that has uninitialised bits spoils that row or column of D."""
-    parts = i.opcode.split(".")
-    m = int(re.match(r"m(\d+)", parts[3])[1]) if re.match(r"m(\d+)", parts[3]) else 16  # type: ignore[index]
-    result, of_a, of_b = [part for part in parts[4:] if part not in ("row", "col", "satfinite")][:3]
-    widths = [_element_width(name) for name in (of_a, of_b, result)]
-    a, b, c = (_matrix(x, width, w) for x, width in zip(i.operands[1:4], widths))
-    rows = (fragments.rows_of_a(*a, m) != 0).any(axis=1)
-    columns = (fragments.columns_of_b(*b) != 0).any(axis=1)
-    bad = rows[:, None] | columns | (fragments.matrix_of_c(*c, m) != 0)
-    matrix = np.where(bad, full(widths[2]), full(0)).astype(f"u{widths[2] // 8}")
-    found = fragments.registers_of_d(matrix.view(np.float16) if widths[2] == 16 else matrix, m)
-    items = i.operands[0].items if isinstance(i.operands[0], Vector) else (i.operands[0],)
-    return {item.name: bits.astype(np.uint64) for item, bits in zip(items, found) if isinstance(item, Register)}
-
-
-def _element_width(name: str) -> int:
-    return {"tf32": 32, "bf16": 16, "s4": 4, "u4": 4}.get(name) or (int(name[1:]) if name[0] in "fsu" else 8)

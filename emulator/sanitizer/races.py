@@ -9,7 +9,8 @@ from emulator.execution.replay import Hold, Step
 from emulator.hardware.barriers import label
 from emulator.sanitizer.follow import ClusterCauses, Sanitizer
 from emulator.sanitizer.history import Access
-from emulator.sanitizer.report import Reporter, Rule
+from emulator.sanitizer.report import Reporter
+from emulator.sanitizer.rules import Rule
 from emulator.sanitizer.scene import is_global, opcode, remnant, running
 
 if TYPE_CHECKING:

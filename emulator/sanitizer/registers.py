@@ -24,6 +24,8 @@ ATOMICS = ("atom", "red")
 NOTHING = np.zeros(LANES, np.uint64)
 LANE = np.arange(LANES, dtype=np.uint64)
 ONE = np.uint64(1)
+Bits = dict[str, np.ndarray]
+"""Register -> uint64[32]: the uninitialised bits of a result."""
 
 
 def full(width: int) -> np.uint64:

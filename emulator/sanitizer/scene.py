@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from emulator.sanitizer import orders
 from emulator.sanitizer.clocks import LANES, Agents, Home
-from emulator.sanitizer.report import ORDER
+from emulator.sanitizer.rules import ORDER
 from emulator.sanitizer.warp_clocks import WarpClock
 
 if TYPE_CHECKING:

@@ -35,14 +35,14 @@ def merged(starts: np.ndarray, ends: np.ndarray, tag: int) -> np.ndarray:
 
 
 def of_box(address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """(starts, ends) of the runs of a box of bytes, int64[n] each. strides: bytes, the last one's 1."""
-    run, axes = 1, list(zip(shape, strides))
-    while axes and axes[-1][1] == run:
-        run *= axes.pop()[0]
+    """(starts, ends) of the runs of a box of bytes, int64[n] each. strides: bytes, in any order, none negative."""
+    run, axes = 1, sorted((stride, n) for n, stride in zip(shape, strides) if n > 1 and stride)
+    while axes and axes[0][0] <= run:
+        stride, n = axes.pop(0)
+        run += stride * (n - 1)
     starts: np.ndarray = np.full((), address, np.int64)
-    for n, stride in axes:
-        if n > 1:
-            starts = starts[..., None] + np.arange(n) * stride
+    for stride, n in axes:
+        starts = starts[..., None] + np.arange(n) * stride
     starts = starts.ravel()
     return starts, starts + run
 

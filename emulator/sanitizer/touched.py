@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.sanitizer import spans
-from emulator.sanitizer.queues import Touched
+from emulator.sanitizer.queue_history import Touched
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -12,7 +12,7 @@ import pytest
 from emulator import EmulatorError, errors
 from emulator.__main__ import parse
 from emulator.sanitizer.follow import Sanitizer
-from emulator.sanitizer.report import RULES
+from emulator.sanitizer.rules import RULES
 from emulator.sanitizer.waivers import in_source
 from tests.support.small_kernels import launch, module
 

@@ -441,6 +441,11 @@ LAUNCHES = {
         [TRIGGER + ONLY_FIRST + STORE, LOAD],
         [TRIGGER + ONLY_FIRST + STORE, WAIT_AHEAD + LOAD],
     ),
+    # The trigger carries no order of memory: griddepcontrol.wait alone does (PTX ISA, griddepcontrol).
+    "a fence before the trigger": (
+        [ONLY_FIRST + STORE + "fence.acq_rel.gpu;" + TRIGGER, LOAD + WAIT_AHEAD],
+        [ONLY_FIRST + STORE + "fence.acq_rel.gpu;" + TRIGGER, WAIT_AHEAD + LOAD],
+    ),
     "a launch between does not wait": (
         [FIRST, TRIGGER + NOTHING, WAIT_AHEAD + LOAD],
         [FIRST, TRIGGER + WAIT_AHEAD, WAIT_AHEAD + LOAD],

@@ -23,7 +23,7 @@ from emulator.execution.device import Device, LaunchConfig  # noqa: E402
 from emulator.host import graphs, torch_queues  # noqa: E402
 from emulator.host import runtime as launches  # noqa: E402
 from emulator.host.queues import CURRENT  # noqa: E402
-from emulator.sanitizer import spans  # noqa: E402
+from emulator.sanitizer import queues, spans  # noqa: E402
 from emulator.sanitizer.follow import Sanitizer  # noqa: E402
 
 BLOCKING, NON_BLOCKING = 0, 1
@@ -422,14 +422,14 @@ def tensor(size=32):
 
 
 def test_torch_queues():
-    queues = [torch.cuda.Stream() for _ in range(33)]
-    assert queues[0] == queues[32] and len({each.cuda_stream for each in queues}) == 32
+    found = [torch.cuda.Stream() for _ in range(33)]
+    assert found[0] == found[32] and len({each.cuda_stream for each in found}) == 32
     assert torch.cuda.current_stream() == torch.cuda.default_stream() and not torch.cuda.current_stream().cuda_stream
-    with torch.cuda.stream(queues[1]):
-        assert torch.cuda.current_stream() == queues[1]
-        with queues[2]:
-            assert torch._C._cuda_getCurrentRawStream(0) == queues[2].cuda_stream
-        assert torch.cuda.current_stream() == queues[1]
+    with torch.cuda.stream(found[1]):
+        assert torch.cuda.current_stream() == found[1]
+        with found[2]:
+            assert torch._C._cuda_getCurrentRawStream(0) == found[2].cuda_stream
+        assert torch.cuda.current_stream() == found[1]
     assert torch.cuda.current_stream() == torch.cuda.default_stream()
 
 
@@ -488,6 +488,37 @@ def test_no_torch_edges(side, name, program):
     x = tensor()
     TORCH_NO_EDGES[name](side)
     race(lambda: program.run("load", side.cuda_stream, x))
+
+
+def test_operations_before_the_first_queue(kernels):
+    x, z = tensor(), tensor()
+    y = x[:16].clone()
+    side = torch.cuda.Stream()
+
+    def load(of):
+        kernels["load"].launch(1, of.numel(), [of], queue=side.cuda_stream, wait=False)
+
+    race(lambda: load(x), "torch's arange")
+    race(lambda: load(y), "torch's clone")
+    z[0].item()
+    load(z)
+
+
+def test_host_waits_before_the_first_queue(kernels):
+    x = tensor()
+    x[0].item()
+    side = torch.cuda.Stream()
+    kernels["store"].launch(1, 32, [x], queue=side.cuda_stream, wait=False)
+
+
+def test_what_is_held_before_the_first_queue_is_bounded(kernels, monkeypatch):
+    monkeypatch.setattr(queues, "LATER", 3)
+    old, recent = tensor(), tensor()
+    for _ in range(3):
+        recent.add_(1)
+    side = torch.cuda.Stream()
+    kernels["load"].launch(1, 32, [old], queue=side.cuda_stream, wait=False)
+    race(lambda: kernels["load"].launch(1, 32, [recent], queue=side.cuda_stream, wait=False))
 
 
 WRITES = {

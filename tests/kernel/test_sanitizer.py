@@ -10,7 +10,7 @@ import torch
 
 import reference
 import submission
-from emulator.sanitizer.report import RULES
+from emulator.sanitizer.rules import RULES
 from emulator.sanitizer.waivers import in_source
 from tests.support.configurations import EMULATED, EVERY, label_with_products, set_chip, solver
 from tests.support.mutants import nth_replaced, run_mutated, without_one

@@ -6,7 +6,7 @@ import pytest
 
 import reference
 import submission
-from emulator.sanitizer.report import RULES
+from emulator.sanitizer.rules import RULES
 from emulator.sanitizer.waivers import in_source
 from tests.kernel.test_dependent_calls import (
     bystander,

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from emulator.sanitizer.report import RULES
+from emulator.sanitizer.rules import RULES
 from emulator.sanitizer.waivers import in_source
 from harness import ROOT
 from tools.mutants.tape import Tape, record
