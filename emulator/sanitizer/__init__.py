@@ -41,7 +41,8 @@ to bytes that threads have written needs the second (PTX ISA, "Async proxy"). Co
 threads without a fence, and the order of a read before a write needs none.
 
 Accesses. The shadow of each CTA's shared memory (`shadow.py`) has, by byte, the last write and the reads since; that of
-its tensor memory (`columns.py`) the same by column and quarter of the lanes.
+its tensor memory (`columns.py`) the same by column and quarter of the lanes. Both are tables of `items.py`. Compiled
+code notes threads' loads and stores of shared memory (`access_log.py`).
 
 Global memory. Its shadow (`global_accesses.py`, `global_tables.py`) is one for all clusters of launches that may
 overlap. A clock has other clusters' clocks once it has learned of them by a word (`words.py`), and the launches that

@@ -159,7 +159,8 @@ class ClusterCauses:
         issuer: Issuer | None,
     ) -> None:
         """The observer of a CTA's shared memory."""
-        log.settle()
+        if log.head[0]:
+            log.settle()
         self._accesses.access(cta, shadow, kind, proxy, place, shape, strides, issuer)
         if kind == "store":
             self._left.landed(cta, place)
