@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.sanitizer.clocks import FULL, LANES, Cause, lanes_of, repeated
-from emulator.sanitizer.history import Access, View
 from emulator.sanitizer.orders import is_strong
+from emulator.sanitizer.pairs import Access, View
 from emulator.sanitizer.report import spread
 from emulator.sanitizer.scene import Scene, opcode, running_lanes
 from emulator.sanitizer.shadow import Shadow
