@@ -159,10 +159,10 @@ class ClusterCauses:
     ) -> None:
         """The observer of a CTA's shared memory."""
         log.settle()
-        self._accesses.access(cta, shadow, kind, proxy, place, shape, strides, issuer)
+        assert issuer is not None  # every access of a launch has one
+        self._accesses.access(cta, shadow, kind, proxy, place, shape[0], issuer)
         if kind == "store":
             self._left.landed(cta, place)
-        assert issuer is not None
         self._uninitialised.accessed(cta, kind, place, shape[0], issuer, cta.machine.running)
 
     def touched(self, cta: Cta, issuer: Issuer, reads: int, writes: int) -> None:
