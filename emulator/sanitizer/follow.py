@@ -159,12 +159,12 @@ class ClusterCauses:
         issuer: Issuer | None,
     ) -> None:
         """The observer of a CTA's shared memory."""
+        assert issuer is not None  # every access of a launch has one
         if log.head[0]:
             log.settle()
-        self._accesses.access(cta, shadow, kind, proxy, place, shape, strides, issuer)
+        self._accesses.access(cta, shadow, kind, proxy, place, shape[0], issuer)
         if kind == "store":
             self._left.landed(cta, place)
-        assert issuer is not None
         self._uninitialised.accessed(cta, kind, place, shape[0], issuer, cta.machine.running)
 
     def touched(self, cta: Cta, issuer: Issuer, reads: int, writes: int) -> None:

@@ -9,9 +9,10 @@ import numpy as np
 from emulator.hardware.traffic import extent
 from emulator.sanitizer.clocks import FENCED_GLOBAL, FULL, MAPPED, Cause, lanes_of, repeated
 from emulator.sanitizer.global_tables import Tables
-from emulator.sanitizer.history import Access, History, View
+from emulator.sanitizer.history import History
 from emulator.sanitizer.operations import slot
 from emulator.sanitizer.orders import is_strong, reach
+from emulator.sanitizer.pairs import Access, View
 from emulator.sanitizer.report import spread
 from emulator.sanitizer.scene import Scene, remnant, running_lanes
 from emulator.sanitizer.touched import touched

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from emulator.hardware.mbarriers import MBarrier
     from emulator.hardware.warp import Issuer
     from emulator.ptx.ir import Entry
-    from emulator.sanitizer.history import Access, Conflict
     from emulator.sanitizer.origins import Origin
+    from emulator.sanitizer.pairs import Access, Conflict
     from emulator.sanitizer.queue_history import Conflict as QueueConflict
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from emulator.sanitizer.clocks import ANYWAY, FENCED, FENCED_GLOBAL, MAPPED, UNSCOPED
 
 if TYPE_CHECKING:
-    from emulator.sanitizer.history import Access, Conflict
+    from emulator.sanitizer.pairs import Access, Conflict
 
 
 class Rule(NamedTuple):
