@@ -136,6 +136,9 @@ class Causes(Protocol):
     def exited(self, cta: Cta) -> None:
         """The last thread of a CTA exits."""
 
+    def settle(self, warp: Warp) -> None:
+        """Checks what a warp has accessed and is still to be checked: the run is to be stopped. Raises Fault."""
+
     def end(self) -> None:
         """Nothing of the cluster happens any more."""
 

@@ -70,7 +70,8 @@ class Accesses:
         addresses = addresses[:, lanes_of(mask)] if by_lane else addresses[:, :1]
         places, count = addresses.ravel(), len(indices)
         # One lane's store by one instruction may conflict with another's by the next.
-        if count > 1 and (kind == "load" or not by_lane or len(set(places.tolist())) == len(places)):
+        are_one = count > 1 and (kind == "load" or not by_lane or len(set(places.tolist())) == len(places))
+        if are_one and not self._reporter.tells_apart(cta.grid.entry, indices):
             lanes = repeated(mask, count) if by_lane else None
             access = Access(clock.base, clock.now, mask, kind == "store", False, False, (warp.first_group, indices[-1]))
             access.several = indices, addresses, width

@@ -87,6 +87,10 @@ class ClusterCauses:
                 scene.warps[warp].log = AccessLog(scene, warp, accesses, log)
             self._nothing.append(nothing)
 
+    def settle(self, warp: Warp) -> None:
+        """As `Causes.settle`."""
+        self.scene.warps[warp].settle()
+
     def end(self) -> None:
         """As `Causes.end`. The cluster and what follows it forget each other, so that both are freed at once."""
         self._cluster.causes = None

@@ -76,6 +76,12 @@ class Reporter:
         """Whether one of the instructions may break a rule."""
         return any(self.waivers.waives_at(rule.name, g.grid.entry.instructions[index]) for g, index in issuers)
 
+    def tells_apart(self, entry: Entry, indices: list[int]) -> bool:
+        """Whether a report of one of a kernel's instructions is not enough for all of these: launches go on behind it,
+        or what it names may break a rule.
+        """
+        return self._log is not None or not self.waivers.places(entry).isdisjoint(indices)
+
     def report_use(self, issuer: Issuer, loads: set[int]) -> None:
         """Raises Fault for an instruction that uses what a tcgen05.ld loads. loads: indices of those under way."""
         group, index = issuer
