@@ -2,7 +2,7 @@
 
 An operation writes the tensors whose version it changes, and results in memory of their own; it reads its other
 tensors, unless its results are views of them. The host waits for an operation whose result it gets: a number, a tensor
-on the CPU, a size (CUDA semantics of torch, "Asynchronous execution").
+on the CPU, a size, and for one that it gives a tensor of the CPU (CUDA semantics of torch, "Asynchronous execution").
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from emulator.host.torch_memory import Tensor, on_device, storage_of, tensors
 Function = Callable[..., Any]
 
 _READS_TO_HOST = {
-    *(getattr(Tensor, name) for name in ("item", "tolist", "__bool__", "__int__", "__float__", "__index__")),
+    *(
+        getattr(Tensor, name)
+        for name in ("item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__complex__")
+    ),
     *(getattr(Tensor, name) for name in ("__contains__", "__repr__", "__format__", "equal", "allclose", "is_nonzero")),
     *(torch.equal, torch.allclose, torch.is_nonzero),
 }
@@ -27,11 +30,14 @@ _READS_TO_HOST = {
 _SIZES = {
     *(getattr(Tensor, name) for name in ("nonzero", "masked_select", "unique", "unique_consecutive")),
     *(torch.nonzero, torch.masked_select, torch.unique, torch.unique_consecutive, torch.argwhere, Tensor.argwhere),
+    *(torch.bincount, Tensor.bincount, torch.combinations),
 }
 """The host learns the size of their result."""
 
+_REPEATS = torch.repeat_interleave, Tensor.repeat_interleave
+_MASKS = torch.bool, torch.uint8
+
 _MOVES = {Tensor.to, Tensor.cuda, Tensor.cpu, Tensor.copy_, torch.tensor, torch.as_tensor, torch.asarray}
-_MOVES |= {Tensor.new_tensor}
 """The host waits for those that move data from it or to it, unless they are called with non_blocking."""
 
 
@@ -49,6 +55,7 @@ def follow(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any], call: 
     sources = [*tensors(args), *tensors(kwargs.values())]
     given = [source for source in sources if on_device(source)]
     versions = [_version(source) for source in given]
+    on_host = [(source, _version(source)) for source in sources if not on_device(source)] if given else []
     result = call()
     found = [each for each in tensors((result,)) if on_device(each)]
     if not given and not found:
@@ -57,16 +64,18 @@ def follow(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any], call: 
     written = [source for source, version in zip(given, versions) if _version(source) != version]
     made = [each for each in found if storage_of(each) not in own]
     to_host = func in _READS_TO_HOST or any(storage_of(each) not in own for each in _on_host(result))
-    uses = written or (made and not empty) or to_host or func in _SIZES
+    to_host = to_host or any(_version(source) != version for source, version in on_host)
+    learns = func in _READS_TO_HOST or func in _SIZES or bool(given) and _host_learns(func, args, kwargs)
+    uses = written or (made and not empty) or to_host or learns
     if not uses:
         return result
     changed = {id(source) for source in written}
     reads = [] if empty else [source for source in given if id(source) not in changed]
-    if func is Tensor.__setitem__:
+    if func is Tensor.__setitem__ and written:
         written = _part(*args[:2])
     _accessed(func, reads, [*written, *(() if empty else made)])
     moves = func in _MOVES and (any(not on_device(source) for source in sources) or not sources or to_host)
-    if func in _READS_TO_HOST or func in _SIZES or ((moves or to_host) and not _is_non_blocking(args, kwargs)):
+    if learns or ((moves or to_host) and not _is_non_blocking(func, args, kwargs)):
         queues.waited(current_queue.get())
     return result
 
@@ -84,9 +93,40 @@ def _part(tensor: Tensor, index: Any) -> list[Tensor]:
     return [part if storage_of(part) is storage_of(tensor) else tensor]
 
 
-def _is_non_blocking(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _host_learns(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the host waits because of its arguments: their values decide a size or a place, or are moved first."""
+    if func is Tensor.__getitem__:
+        return _index_waits(*args)
+    if func is Tensor.__setitem__:
+        target, index, value = args
+        is_number = not isinstance(value, Tensor) or (not on_device(value) and value.dim() == 0)
+        is_filled = is_number and isinstance(index, Tensor) and on_device(index) and index.dtype in _MASKS
+        is_moved = not is_number and on_device(target) and not on_device(value)
+        return is_moved or (not is_filled and _index_waits(target, index))  # a mask and a number are masked_fill_
+    if func in _REPEATS:
+        return len([*tensors(args), *tensors(kwargs.values())]) > 1 and kwargs.get("output_size") is None
+    if func is Tensor.new_tensor:
+        return not any(map(on_device, tensors((*args[1:], *kwargs.values()))))
+    return func in (torch.where, Tensor.where) and len(args) + len(kwargs) == 1
+
+
+def _index_waits(tensor: Tensor, index: Any) -> bool:
+    """Whether an index has a mask, whose elements are counted, a number on the device, or values of the host."""
+    for part in index if isinstance(index, tuple) else (index,):
+        bounds = (part.start, part.stop, part.step) if isinstance(part, slice) else (part,)
+        numbers = [each for each in bounds if isinstance(each, Tensor) and on_device(each)]
+        if any(each.dim() == 0 or each.dtype in _MASKS for each in numbers):
+            return True
+        is_values = isinstance(part, list) or (isinstance(part, Tensor) and not on_device(part) and part.dim() > 0)
+        if is_values and on_device(tensor):
+            return True
+    return False
+
+
+def _is_non_blocking(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """The argument of Tensor.to, Tensor.cuda and Tensor.copy_."""
-    return bool(kwargs.get("non_blocking") or next((each for each in args[1:] if isinstance(each, bool)), False))
+    positional = next((each for each in args[1:] if isinstance(each, bool)), False)
+    return func in _MOVES and bool(kwargs.get("non_blocking") or positional)
 
 
 def _accessed(func: Function, reads: Iterable[Tensor], writes: Iterable[Tensor]) -> None:

@@ -459,6 +459,20 @@ TORCH_EDGES = {
     "to the device": lambda side: torch.ones(4).cuda(),
     "list to the device": lambda side: torch.tensor([1.0], device="cuda"),
     "copy_ from the host": lambda side: torch.empty(4, device="cuda").copy_(torch.ones(4)),
+    "copy_ to the host": lambda side: torch.empty(4, dtype=torch.int32).copy_(tensor(4)),
+    "items from the host": lambda side: tensor(4).__setitem__(slice(2), torch.ones(2)),
+    "items to the host": lambda side: torch.empty(4).__setitem__(slice(None), tensor(4)),
+    "new_tensor": lambda side: tensor(4).new_tensor([1]),
+    "mask": lambda side: tensor(4)[tensor(4) > 1],
+    "assignment by a mask": lambda side: tensor(4).__setitem__(tensor(4) > 1, tensor(2)),
+    "indices of the host": lambda side: tensor(4)[torch.arange(2)],
+    "list of indices": lambda side: tensor(4)[[1, 2]],
+    "number as an index": lambda side: tensor(4)[tensor(4)[1]],
+    "number as a bound": lambda side: tensor(4)[: tensor(4)[1]],
+    "where": lambda side: torch.where(tensor(4)),
+    "bincount": lambda side: tensor(4).bincount(),
+    "repeat_interleave": lambda side: tensor(4).repeat_interleave(tensor(4)),
+    "complex": lambda side: complex(tensor(4)[1]),
 }
 TORCH_NO_EDGES = {
     "nothing": lambda side: None,
@@ -549,6 +563,7 @@ WRITES = {
     "out": lambda x: torch.add(torch.zeros_like(x), 1, out=x),
 }
 READS = {
+    "copy_ to the host": lambda x: torch.empty(32).copy_(x, non_blocking=True),
     "clone": lambda x: x.clone(),
     "to": lambda x: x.to(torch.int64),
     "sum": lambda x: x.sum(),
