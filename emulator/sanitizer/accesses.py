@@ -110,6 +110,7 @@ class Accesses:
         if clash.any():
             first = int(clash.argmax())
             pair = (int(order[first]), int(order[first + 1]))
+            self._warps[issuer[0].warp].settle()  # what it has accessed before is reported first
             self._reporter.report_clash(issuer, pair, int(places[first]))
 
     def _of_warp(self, warp: Warp, mask: int, kind: str, issuer: Issuer) -> Access:
