@@ -6,12 +6,14 @@ emulator is imported here: hooks wait for the modules that need the device.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.machinery
 import importlib.util
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -60,6 +62,25 @@ HOPPER_HOOKS: dict[str, Hook] = {
 }
 
 
+LARGE = ("torch", "cutlass")
+"""Modules whose import makes half a million objects that stay."""
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """What is made within is not searched for garbage, neither now nor at the process's end: half of torch's import."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.collect()  # what is garbage already must not stay
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 class HookedLoader:
     """A module's own loader with calls before and after."""
 
@@ -73,6 +94,13 @@ class HookedLoader:
         return self._loader.create_module(spec)
 
     def exec_module(self, module: Any) -> None:
+        if module.__name__ in LARGE:
+            with uncollected():
+                self._execute(module)
+        else:
+            self._execute(module)
+
+    def _execute(self, module: Any) -> None:
         module.__loader__ = module.__spec__.loader = self._loader
         if self._before:
             getattr(importlib.import_module(self._module), self._before)()

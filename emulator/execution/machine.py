@@ -239,8 +239,17 @@ class Machine:
         return self._reported(f"the kernel hangs: {reason}")
 
     def _reported(self, headline: str) -> EmulatorError:
-        """An error that says where each warp is, at the first warp that has not exited."""
+        """An error that says where each warp is, at the first warp that has not exited; or, if they have broken the
+        order of accesses, which may be why, that.
+        """
         self.turns.settle()
+        for cluster in self.resident:
+            for warp in (warp for cta in cluster.ctas for warp in cta.warps):
+                try:
+                    if cluster.causes is not None:
+                        cluster.causes.settle(warp)
+                except Fault as fault:
+                    return self._located(warp, fault.reason)
         text, first = hang.report(headline, self.resident, self.notes())
         if first is None:
             return EmulatorError(text)

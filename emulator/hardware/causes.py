@@ -86,6 +86,9 @@ class Causes(Protocol):
     def waited_for(self, warp: Warp, grid: int) -> None:
         """The lanes that run have seen the end of the launch ahead, by its number (griddepcontrol.wait)."""
 
+    def triggered(self, warp: Warp) -> None:
+        """The lanes that run are the first of their CTA to execute griddepcontrol.launch_dependents."""
+
     def touched(self, cta: Cta, issuer: Issuer, reads: int, writes: int) -> None:
         """The tensor core operation that runs, or else the warp's tcgen05.ld or st, accesses tensor memory columns of a
         CTA (masks, `tensor.order.columns_mask`).
@@ -132,6 +135,9 @@ class Causes(Protocol):
 
     def exited(self, cta: Cta) -> None:
         """The last thread of a CTA exits."""
+
+    def settle(self, warp: Warp) -> None:
+        """Checks what a warp has accessed and is still to be checked: the run is to be stopped. Raises Fault."""
 
     def end(self) -> None:
         """Nothing of the cluster happens any more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -76,7 +77,7 @@ class Cta:
         self.sm_tensor_memory = sm.tensor_memory
         self.tmem = TensorMemory(self.sm_tensor_memory.allocator)
         if self.grid.program.traits.async_reads:
-            self.shared.marks = StoreMarks(self.shared)
+            self.shared.marks = StoreMarks(self)
         self.mbarriers: dict[int, MBarrier] = {}  # by offset
         self.register_requests: dict[int, list[int]] = {}  # warp -> counts of its setmaxnreg
         self.register_increases: set[int] = set()  # warps that have executed setmaxnreg.inc
@@ -88,6 +89,8 @@ class Cta:
         x, y, z = config.block
         self.live_threads = x * y * z
         self.context = context_of(self.shared, self.grid.program.calls)
+        cluster.windows[rank] = self.shared.window
+        self.context.windows, self.context.cluster_size = ctypes.addressof(cluster.windows), cluster.size
         count = -(-self.live_threads // WARP_THREADS)
         self.warps = [Warp(self, i, min(WARP_THREADS, self.live_threads - WARP_THREADS * i)) for i in range(count)]
 
@@ -225,6 +228,7 @@ class Cluster:
         first = number * self.size
         self.sms = sms or [Sm((first + rank) % grid.sm_count, grid.properties) for rank in range(self.size)]
         self.ctas: list[Cta] = []
+        self.windows = (ctypes.c_void_p * self.size)()  # the CTAs' shared memory, as compiled code has it
         for rank in range(self.size):
             within = unravel(rank, shape)
             self.ctas.append(Cta(self, rank, cta_index(self.index, shape, within), within, self.sms[rank]))

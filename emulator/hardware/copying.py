@@ -25,6 +25,8 @@ class Window(ctypes.Structure):
         ("guarded", ctypes.c_void_p),
         ("observed", ctypes.c_int64),
         ("closed", ctypes.c_int64),
+        ("watched", ctypes.c_int64),
+        ("marked", ctypes.c_void_p),
     ]
 
 

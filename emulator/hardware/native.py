@@ -83,7 +83,7 @@ class Context(ctypes.Structure):
         ("issued", ctypes.c_int64),
         ("waited", ctypes.c_void_p),
         ("waited_phase", ctypes.c_int64),
-        ("shared_plain", ctypes.c_uint32),
+        ("clock_reads", ctypes.c_uint32),
         ("parity", ctypes.c_int32),
         ("pc", ctypes.c_int32),
         ("result", ctypes.c_int32),
@@ -123,10 +123,11 @@ class Context(ctypes.Structure):
         ("trace", ctypes.c_void_p),
         ("heeded", ctypes.c_void_p),
         ("outer", ctypes.c_uint32),
-        ("unused_lanes", ctypes.c_uint32),
+        ("cluster_size", ctypes.c_uint32),
         ("log", ctypes.c_void_p),
         ("shared_log", ctypes.c_void_p),
         ("unwritten", ctypes.c_void_p),
+        ("windows", ctypes.c_void_p),
     ]
 
 

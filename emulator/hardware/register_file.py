@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from emulator.hardware.warp import ActiveGroup
 
 _ROW_TYPES = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
-_TURN, _TURN_OFFSET = struct.Struct("<IIiiqqQqI"), Context.mask.offset
+_TURN, _TURN_OFFSET = struct.Struct("<IIiiqqQq"), Context.mask.offset
 
 
 @dataclass(frozen=True)
@@ -98,11 +98,9 @@ class Registers:
         """A turn of a group begins. quantum: segments."""
         cta, point = group.cta, group.reconvergence
         waited, phase = _waited(group)
-        stop, time, plain = -1 if point is None else point.pc, cta.machine.progress, cta.shared.plain
+        stop, time = -1 if point is None else point.pc, cta.machine.progress
         # One call, since a field of a structure takes as long.
-        _TURN.pack_into(
-            self.context, _TURN_OFFSET, group.bits, group.warp.live, stop, quantum, time, 0, waited, phase, plain
-        )
+        _TURN.pack_into(self.context, _TURN_OFFSET, group.bits, group.warp.live, stop, quantum, time, 0, waited, phase)
         self.look_up(group.grid)
 
     def look_up(self, grid: Grid) -> None:

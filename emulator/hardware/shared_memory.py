@@ -34,7 +34,7 @@ class SharedMemory:
         self._observer: Observer | None = None
         self.notes_only = False  # the observer takes note of copies: compiled code may make them
         self.closed = False  # the CTA has exited
-        self.marks: StoreMarks | None = None  # where there are some, they record threads' stores, not the observer
+        self._marks: StoreMarks | None = None
         self._window: Window | None = None  # once it has been asked for
         self._view = self.data.data
         self.live_barriers = LiveBarriers(SHARED_BASE, len(self.data))
@@ -48,8 +48,16 @@ class SharedMemory:
     def window(self) -> int:
         """Address of the structure that compiled copies take."""
         guarded = self.live_barriers.guarded.ctypes.data
-        self._window = Window(self.data.ctypes.data, len(self.data), guarded, self.refuses_copies, self.closed)
+        self._window = Window(self.data.ctypes.data, len(self.data), guarded, closed=self.closed)
+        self._tell()
         return ctypes.addressof(self._window)
+
+    def _tell(self) -> None:
+        """Compiled code hears who observes accesses, and where stores are marked."""
+        if self._window is not None:
+            self._window.observed = self.refuses_copies
+            self._window.watched = self._observer is not None and self._marks is None
+            self._window.marked = self._marks.address if self._marks is not None else None
 
     @property
     def observer(self) -> Observer | None:
@@ -59,8 +67,17 @@ class SharedMemory:
     @observer.setter
     def observer(self, observer: Observer | None) -> None:
         self._observer = observer
-        if self._window is not None:
-            self._window.observed = self.refuses_copies
+        self._tell()
+
+    @property
+    def marks(self) -> StoreMarks | None:
+        """Where there are some, they record threads' stores, not the observer."""
+        return self._marks
+
+    @marks.setter
+    def marks(self, marks: StoreMarks | None) -> None:
+        self._marks = marks
+        self._tell()
 
     @property
     def refuses_copies(self) -> bool:
@@ -72,13 +89,6 @@ class SharedMemory:
         self.closed = True
         if self._window is not None:
             self._window.closed = True
-
-    @property
-    def plain(self) -> int:
-        """Accesses of threads that need no call: 1 (loads), 3 (stores, too), or 0."""
-        if self.marks is not None:
-            return 1
-        return 3 if self.observer is None else 0
 
     @cached_property
     def address(self) -> int:

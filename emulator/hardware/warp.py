@@ -60,7 +60,7 @@ class ActiveGroup:
 
     def clock(self) -> int:
         """A count of cycles that only grows."""
-        self.warp.clock_reads += 1
+        self.warp.registers.context.clock_reads += 1
         return self.cta.machine.clock()
 
     def wake(self) -> None:
@@ -154,7 +154,6 @@ class Warp:
         self.queued = False  # it is in the scheduler's list of warps that can run
         self.pace = 1.0  # how often a random schedule gives it a turn, relative to the others
         self.issued: int = 0  # warp instructions of groups that have ended
-        self.clock_reads = 0
         self.cluster_arrived = 0  # lanes that have arrived at the cluster's barrier and not waited yet
         self.cluster_generation = 0  # of that barrier, when they arrived
         self.polled: dict = {}  # (mbarrier, lanes, parity) -> the phase that they have tested for in vain
@@ -177,6 +176,11 @@ class Warp:
     def tid(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """uint32[32] each: %tid.x, .y and .z."""
         return _tid(self.index, *self.cta.grid.config.block[:2])
+
+    @property
+    def clock_reads(self) -> int:
+        """How often its lanes have read the clock, modulo 2^32."""
+        return self.registers.context.clock_reads
 
     @property
     def synced(self) -> int:

@@ -1,12 +1,12 @@
 // Loads and stores of global and shared memory, with their checks.
 //
-// An access that is plain and proven legal is done here: all lanes in one live allocation or in the CTA's own shared
-// memory, aligned, clear of live mbarriers, watched by nobody. For any other the instruction's Python row is called,
-// which raises the error or does the rare legal thing.
+// An access that is plain and proven legal is done here: all lanes in one live allocation or in the shared memory of one
+// CTA, their own or one that the warp knows to have started, aligned, clear of live mbarriers, watched by nobody. For any
+// other the instruction's Python row is called, which raises the error or does the rare legal thing.
 
-#include "engine.h"
+#include "copies.h"
 
-enum { GLOBAL, SHARED };
+enum { GLOBAL, SHARED, CLUSTER };
 #define UNWRITTEN 0x7fb1a5edu  // hardware/memory.py
 enum { NOTHING, ROW, ONE, CONSTANT };
 
@@ -54,9 +54,9 @@ static void span(const u64 *at, u32 mask, u64 *low, u64 *high, u64 *bits) {
 }
 
 // Whether a live mbarrier has any of the bytes.
-static int touches_barrier(const Context *ctx, u64 offset, u64 width) {
+static int touches_barrier(const Window *window, u64 offset, u64 width) {
     for (u64 i = offset >> 3; i <= (offset + width - 1) >> 3; i++)
-        if (ctx->guarded[i]) return 1;
+        if (window->guarded[i]) return 1;
     return 0;
 }
 
@@ -196,29 +196,55 @@ static int is_unwritten(const Context *ctx, const Op *op, const Access *access, 
     return found;
 }
 
-// Whether the access, from offset `low` to `high + width`, is plain. Turns shared addresses into the host's.
-static int shared_is_plain(
-    const Context *ctx, const Op *op, const Access *access, u64 *at, u32 mask, u64 low, u64 high, u64 width
+// The memory of the CTA of a rank, NULL if its threads' accesses are Python's. log: takes notes of this one.
+static const Window *window_of(const Context *ctx, const Access *access, u64 rank, const AccessLog *log) {
+    if (rank != ctx->rank && (access->space == SHARED || rank >= ctx->cluster_size)) return 0;
+    const Window *window = ctx->windows[rank];
+    if ((window->watched && !log) || (rank != ctx->rank && (window->closed || !(ctx->known >> rank & 1)))) return 0;
+    return window;
+}
+
+// Marks a store at offsets from `origin`. Returns 0 if Python has to: the first of all, or others have the place.
+static int marks_store(
+    Context *ctx, const Op *op, const Access *access, const Window *window, const u64 *at, u64 origin
 ) {
-    u64 origin = (u64)ctx->rank << RANK_SHIFT, end = origin + ctx->shared_end;
-    AccessLog *log = ctx->shared_log;
-    if (low < origin + SHARED_BASE || high > end || width > end - high) return 0;
-    if (log ? refuses(log, access, at, mask) : !(ctx->shared_plain >> access->is_store & 1)) return 0;
+    StoreMarks *marked = window->marked;
+    Stores *stores = &marked->stores[stores_place(ctx, op->pc)];
+    if (!stores->number && marked->live) *stores = (Stores){ctx, op->pc, ++marked->last, 0};
+    if (!stores->number || stores->warp != ctx || stores->pc != op->pc) return 0;
+    stores->time = ctx->progress + 1;
+    for (int l = 0; l < LANES; l++)
+        if (access->by_lane ? ctx->mask >> l & 1 : !l)
+            marked->marks[(at[l] - origin) >> GRAIN_SHIFT] = (s32)stores->number;
+    return 1;
+}
+
+// Whether the access, from address `low` to `high + width`, is plain. Turns shared addresses into the host's.
+static int shared_is_plain(Context *ctx, const Op *op, u64 *at, u64 low, u64 high, u64 width) {
+    const Access *access = (const Access *)op->x;
+    u64 rank = low >> RANK_SHIFT, origin = rank << RANK_SHIFT;
+    u32 mask = ctx->mask;
+    AccessLog *log = access->space == SHARED ? ctx->shared_log : 0;
+    const Window *window = window_of(ctx, access, rank, log);
+    if (!window || low < origin + SHARED_BASE || high > origin + window->end || width > origin + window->end - high)
+        return 0;
+    if (log && refuses(log, access, at, mask)) return 0;
     if (access->by_lane) {
         u8 found = 0;
-        for (int l = 0; l < LANES; l++) found |= ctx->guarded[((mask >> l & 1 ? at[l] : low) - origin) >> 3];
+        for (int l = 0; l < LANES; l++) found |= window->guarded[((mask >> l & 1 ? at[l] : low) - origin) >> 3];
         if (width > 8)
             for (int l = 0; l < LANES; l++)
-                if (mask >> l & 1) found |= (u8)touches_barrier(ctx, at[l] - origin, width);
+                if (mask >> l & 1) found |= (u8)touches_barrier(window, at[l] - origin, width);
         if (found) return 0;
-    } else if (touches_barrier(ctx, low - origin, width)) {
+    } else if (touches_barrier(window, low - origin, width)) {
         return 0;
     }
     if (log) {
         if (ctx->unwritten && is_unwritten(ctx, op, access, at, mask, width)) return 0;
         note(ctx, log, op, access, at, width);
     }
-    for (int l = 0; l < LANES; l++) at[l] += (u64)ctx->shared - origin;
+    if (access->is_store && window->marked && !marks_store(ctx, op, access, window, at, origin)) return 0;
+    for (int l = 0; l < LANES; l++) at[l] += (u64)window->data - origin;
     return 1;
 }
 
@@ -259,8 +285,8 @@ KERNEL(access) {
     u64 at[LANES], width = (u64)(access->nbytes * access->count), low, high, bits;
     addresses(ctx, access, at);
     span(at, access->by_lane ? mask : 1, &low, &high, &bits);
-    int plain = !(bits & (width - 1)) && (access->space == SHARED
-                    ? shared_is_plain(ctx, op, access, at, mask, low, high, width)
+    int plain = !(bits & (width - 1)) && (access->space != GLOBAL
+                    ? shared_is_plain(ctx, op, at, low, high, width)
                     : !(ctx->log && refuses(ctx->log, access, at, mask)) &&
                           global_is_plain(ctx, access, at, mask, low, high, width));
     if (plain && ctx->heeded && access->space == GLOBAL && !access->is_store)

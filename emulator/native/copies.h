@@ -6,13 +6,34 @@
 
 enum { REFUSED = -1, RANKS = 5, CHUNK = 16 };
 
-// The shared memory of a CTA.
+// The stores of one instruction of a warp that no fence has followed.
 typedef struct {
+    const Context *warp;
+    s64 pc;
+    s64 number;          // their mark; 0: none
+    s64 time;            // of the last one
+} Stores;
+
+// Marks of threads' stores that the async proxy may not see yet (hardware/store_marks.py).
+enum { GRAIN_SHIFT = 4, STORES = 1024 };
+typedef struct {
+    s32 *marks;          // numbers, by offset / 16
+    Stores *stores;      // STORES of them, at `stores_place`; others are known to Python alone
+    s64 last;            // number given out
+    s64 live;            // there are some, so that reads are observed
+} StoreMarks;
+
+static inline int stores_place(const Context *warp, s64 pc) { return (int)(((u64)warp >> 4 ^ (u64)pc * 31) % STORES); }
+
+// The shared memory of a CTA.
+typedef struct Window {
     u8 *data;            // by offset in the CTA's window
     u64 end;             // offset
     const u8 *guarded;   // whether a live mbarrier occupies the bytes, by offset / 8
     s64 observed;        // accesses are to be reported: compiled code does not copy
     s64 closed;          // the CTA has exited
+    s64 watched;         // threads' accesses are to be reported: Python performs them
+    StoreMarks *marked;  // their stores are marked here, NULL: nowhere
 } Window;
 
 // An allocation of global memory, and the traffic to or from it.

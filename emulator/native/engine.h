@@ -90,7 +90,7 @@ struct Context {
     const void *waited;  // the mbarrier that the group has waited for last, 1 for anything else;
                          // NULL: it has gone on since
     s64 waited_phase;
-    u32 shared_plain;    // bit 0: loads from shared memory need no observer; bit 1: nor do stores
+    u32 clock_reads;     // so far, by the warp
     s32 parity;          // of the phase that the group has to wait for, if the result is WAITS
     s32 pc;              // instruction of the Op that has ended the turn, or has called its Python row last
     s32 result;          // index of the next instruction, or what `python` returned, DONE, or WAITS
@@ -131,10 +131,11 @@ struct Context {
     // Of programs whose registers are followed (sanitizer/registers.py).
     const s32 *heeded;   // by instruction: nonzero if it names a register that holds uninitialised bits; NULL: not followed
     u32 outer;           // lanes that come to the heeded instruction, those included for which its predicate does not hold
-    u32 unused_lanes;
+    u32 cluster_size;    // CTAs
     struct AccessLog *log;  // notes of accesses to global memory that can be written, NULL: none are taken
     struct AccessLog *shared_log;  // notes of accesses to the CTA's shared memory, of all its warps; NULL: none are taken
     u8 *unwritten;       // by offset: 0xFF where nobody has written the byte of shared memory; NULL: not followed
+    struct Window *const *windows;  // the shared memory of the cluster's CTAs, by rank (copies.h)
 };
 
 // Accesses to global or shared memory (sanitizer/access_log.py): 2 words and the lanes' addresses or offsets each.

@@ -34,6 +34,16 @@ void wake_listed(Barrier *barrier) {
     }
 }
 
+// A special register of c bits that counts: the clock from bit x on, which is kept with the turns.
+KERNEL(read_clock) {
+    if (!ctx->turns) return to_python(ctx, op);
+    ctx->clock_reads++;
+    u64 now = (u64)++ctx->turns->ticks >> op->x;
+    if (op->c == 32) write_word(ctx, op, (u32)now);
+    else write_long(ctx, op, now);
+    return op + 1;
+}
+
 static void go_on_at(Context *ctx, s32 pc) {
     ctx->at = pc;
     ctx->resume = ctx->turns->starts[pc];

@@ -231,6 +231,8 @@ def launch_dependents(g: ActiveGroup, issuer: Issuer) -> bool:
     if g.cta.allows_dependents:
         g.waiting = None
         return True
+    if g.cta.cluster.causes is not None:
+        g.cta.cluster.causes.triggered(g.warp)
     g.cta.allow_dependents()
     if not g.cta.machine.pause(g):
         return True

@@ -33,6 +33,7 @@ Edges. Each is an event that passes clocks on (`hardware/causes.py`):
 | a copy's read of its tensor map | the same, with .read, too; the copy's completion |
 | the end of a launch | griddepcontrol.wait of the next |
 | work of a queue | the queue's later work; by an event, another queue's; what the host submits once it has waited |
+| a fence of the device before griddepcontrol.launch_dependents | the start of the next launch |
 
 Proxies. Beside what it knows, each lane has what it knows to be visible to the async proxy. fence.proxy.async makes all
 of the first the second, and both travel together. An access of the async proxy (bulk and tensor copies, tensor core)
@@ -40,7 +41,8 @@ to bytes that threads have written needs the second (PTX ISA, "Async proxy"). Co
 threads without a fence, and the order of a read before a write needs none.
 
 Accesses. The shadow of each CTA's shared memory (`shadow.py`) has, by byte, the last write and the reads since; that of
-its tensor memory (`columns.py`) the same by column and quarter of the lanes.
+its tensor memory (`columns.py`) the same by column and quarter of the lanes. Both are tables of `items.py`. Compiled
+code notes threads' loads and stores of shared memory (`access_log.py`).
 
 Global memory. Its shadow (`global_accesses.py`, `global_tables.py`) is one for all clusters of launches that may
 overlap. A clock has other clusters' clocks once it has learned of them by a word (`words.py`), and the launches that

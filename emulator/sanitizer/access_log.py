@@ -41,16 +41,16 @@ class SharedLog:
     def __init__(self, cta: Cta, shadow: Shadow, accesses: Accesses) -> None:
         self._cta, self._shadow, self._accesses = cta, shadow, accesses
         self._log = log = _Log()
-        self._head = log.head
+        self.head = log.head  # the first word: accesses that are to be checked
         for warp in cta.warps:
             warp.registers.context.shared_log = log.address
 
     def settle(self) -> None:
         """Checks and records what has been noted."""
-        count = self._head[0]
+        count = self.head[0]
         if not count:
             return
-        self._head[0] = 0
+        self.head[0] = 0
         records = self._log.records[:count]
         heads = records[:, :2].tolist()
         first = 0
@@ -89,7 +89,8 @@ class AccessLog:
 
     def settle(self) -> None:
         """Checks and records what has been noted."""
-        self._shared.settle()
+        if self._shared.head[0]:
+            self._shared.settle()
         count = self._head[0]
         if not count:
             return

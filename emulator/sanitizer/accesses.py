@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.sanitizer.clocks import FULL, LANES, Cause, lanes_of, repeated
-from emulator.sanitizer.history import Access, View
 from emulator.sanitizer.orders import is_strong
+from emulator.sanitizer.pairs import Access, View
 from emulator.sanitizer.report import spread
 from emulator.sanitizer.scene import Scene, opcode, running_lanes
 from emulator.sanitizer.shadow import Shadow
@@ -27,20 +27,10 @@ class Accesses:
         self._known: dict[tuple, Access] = {}
 
     def access(
-        self,
-        cta: Cta,
-        shadow: Shadow,
-        kind: str,
-        proxy: str,
-        place: int | np.ndarray,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...],
-        issuer: Issuer | None,
+        self, cta: Cta, shadow: Shadow, kind: str, proxy: str, place: int | np.ndarray, width: int, issuer: Issuer
     ) -> None:
-        """The observer of a CTA's shared memory."""
-        assert issuer is not None  # every access of a launch has one
-        running = cta.machine.running
-        width, lanes = shape[0], None
+        """Bytes of a CTA's shared memory are accessed: so many at an offset, or at each."""
+        running, lanes = cta.machine.running, None
         views: list[View] | None = None
         if isinstance(place, np.ndarray) and proxy == "generic":
             place = (place & 0xFFFFFF).astype(np.int64)
@@ -80,7 +70,8 @@ class Accesses:
         addresses = addresses[:, lanes_of(mask)] if by_lane else addresses[:, :1]
         places, count = addresses.ravel(), len(indices)
         # One lane's store by one instruction may conflict with another's by the next.
-        if count > 1 and (kind == "load" or not by_lane or len(set(places.tolist())) == len(places)):
+        are_one = count > 1 and (kind == "load" or not by_lane or len(set(places.tolist())) == len(places))
+        if are_one and not self._reporter.tells_apart(cta.grid.entry, indices):
             lanes = repeated(mask, count) if by_lane else None
             access = Access(clock.base, clock.now, mask, kind == "store", False, False, (warp.first_group, indices[-1]))
             access.several = indices, addresses, width

@@ -10,6 +10,7 @@ from emulator.sanitizer.clocks import (
     ANYWAY,
     FENCED,
     FENCED_GLOBAL,
+    FULL,
     KNOWN,
     OF_CLUSTER,
     OF_CTA,
@@ -224,6 +225,23 @@ class Barriers:
         for clock, row in words.told(scene, key, wide, base, mask, follows_scopes):
             learn(mask, clock, row)
             words.learned(scene.home, clock)
+
+    def triggered(self, warp: Warp) -> None:
+        """As `Causes.triggered`: what lanes knew and had done at a fence of the device is ordered before the start of
+        the next launch (PTX ISA, griddepcontrol).
+        """
+        released = self._warps[warp].behind_fence(running_lanes(warp), OF_DEVICE)
+        if released is not None:
+            self._scene.words.trigger(self._scene, released)
+
+    def started(self) -> None:
+        """The cluster starts."""
+        released = self._scene.words.start(self._scene.home.grid)
+        if released is not None:
+            clock = released.at_home(self._scene.home, self._scene.agents)
+            self._scene.words.learned(self._scene.home, clock)
+            for warp in self._warps.values():
+                warp.acquire(FULL, clock)
 
     def waited_for(self, warp: Warp, grid: int) -> None:
         """As `Causes.waited_for`."""

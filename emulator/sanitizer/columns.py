@@ -14,7 +14,7 @@ import numpy as np
 
 from emulator.hardware.tensor.order import COLUMNS, QUADRANTS
 from emulator.sanitizer.clocks import ANYWAY, UNSCOPED, Cause, Channel
-from emulator.sanitizer.history import Access, View
+from emulator.sanitizer.pairs import Access, View
 from emulator.sanitizer.report import spread
 from emulator.sanitizer.shadow import Shadow
 

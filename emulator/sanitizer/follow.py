@@ -53,6 +53,7 @@ class ClusterCauses:
         self._columns = columns = Columns(scene.agents, scene.warps, reporter)
         self._operations, self._barriers, self._accesses = Operations(scene), Barriers(scene), Accesses(scene)
         operations, barriers = self._operations, self._barriers
+        barriers.started()
         self._left = LeftBehind(cluster, scene)
         self._uninitialised = followed = self._data(cluster, reporter)
         self.heeded, self.loaded = followed.heeded, followed.loaded
@@ -68,7 +69,7 @@ class ClusterCauses:
         self.fenced = barriers.fenced
         self.released_maps, self.acquired_map = barriers.released_maps, barriers.acquired_map
         self.fenced_threads, self.waited_for = barriers.fenced_threads, barriers.waited_for
-        self.told, self.learned = barriers.told, barriers.learned
+        self.told, self.learned, self.triggered = barriers.told, barriers.learned, barriers.triggered
         self.allocated, self.freed = columns.allocated, columns.freed
         self.fragments_completed, self.fragments_used = columns.completed, columns.used
 
@@ -85,6 +86,10 @@ class ClusterCauses:
                 warp.registers.context.barriers = nothing.ctypes.data
                 scene.warps[warp].log = AccessLog(scene, warp, accesses, log)
             self._nothing.append(nothing)
+
+    def settle(self, warp: Warp) -> None:
+        """As `Causes.settle`."""
+        self.scene.warps[warp].settle()
 
     def end(self) -> None:
         """As `Causes.end`. The cluster and what follows it forget each other, so that both are freed at once."""
@@ -158,11 +163,12 @@ class ClusterCauses:
         issuer: Issuer | None,
     ) -> None:
         """The observer of a CTA's shared memory."""
-        log.settle()
-        self._accesses.access(cta, shadow, kind, proxy, place, shape, strides, issuer)
+        assert issuer is not None  # every access of a launch has one
+        if log.head[0]:
+            log.settle()
+        self._accesses.access(cta, shadow, kind, proxy, place, shape[0], issuer)
         if kind == "store":
             self._left.landed(cta, place)
-        assert issuer is not None
         self._uninitialised.accessed(cta, kind, place, shape[0], issuer, cta.machine.running)
 
     def touched(self, cta: Cta, issuer: Issuer, reads: int, writes: int) -> None:

@@ -9,9 +9,10 @@ import numpy as np
 from emulator.hardware.traffic import extent
 from emulator.sanitizer.clocks import FENCED_GLOBAL, FULL, MAPPED, Cause, lanes_of, repeated
 from emulator.sanitizer.global_tables import Tables
-from emulator.sanitizer.history import Access, History, View
+from emulator.sanitizer.history import History
 from emulator.sanitizer.operations import slot
 from emulator.sanitizer.orders import is_strong, reach
+from emulator.sanitizer.pairs import Access, View
 from emulator.sanitizer.report import spread
 from emulator.sanitizer.scene import Scene, remnant, running_lanes
 from emulator.sanitizer.touched import touched
@@ -112,7 +113,9 @@ class GlobalAccesses:
         low, high = int(np.minimum.reduce(addresses, axis=None)), int(np.maximum.reduce(addresses, axis=None))
         tables = self._tables_at(low)
         parts = [(indices, addresses)]
-        if tables is None or high >= tables.end:  # by the allocation of an instruction's first lane
+        if len(indices) > 1 and self._reporter.tells_apart(warp.cta.grid.entry, indices):
+            parts = [([index], addresses[i : i + 1]) for i, index in enumerate(indices)]
+        elif tables is None or high >= tables.end:  # by the allocation of an instruction's first lane
             rows: dict[Tables | None, list[int]] = {}
             for i, address in enumerate(addresses[:, 0].tolist()):
                 rows.setdefault(self._tables_at(address), []).append(i)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from emulator.hardware.allocations import Allocation
-    from emulator.sanitizer.history import Access
+    from emulator.sanitizer.pairs import Access
 
 CHUNK = 16  # bytes
 Box = tuple[tuple[int, ...], tuple[int, ...]]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from emulator.execution.replay import Hold, Step
 from emulator.hardware.barriers import label
 from emulator.sanitizer.follow import ClusterCauses, Sanitizer
-from emulator.sanitizer.history import Access
+from emulator.sanitizer.pairs import Access
 from emulator.sanitizer.report import Reporter
 from emulator.sanitizer.rules import Rule
 from emulator.sanitizer.scene import is_global, opcode, remnant, running
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from emulator.hardware.cluster import Cluster
     from emulator.hardware.mbarriers import MBarrier
     from emulator.hardware.warp import Issuer, Warp
-    from emulator.sanitizer.history import Conflict
+    from emulator.sanitizer.pairs import Conflict
 
 DATA, WORD, ARRIVAL = range(3)
 

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from emulator.hardware.mbarriers import MBarrier
     from emulator.hardware.warp import Issuer
     from emulator.ptx.ir import Entry
-    from emulator.sanitizer.history import Access, Conflict
     from emulator.sanitizer.origins import Origin
+    from emulator.sanitizer.pairs import Access, Conflict
     from emulator.sanitizer.queue_history import Conflict as QueueConflict
 
 
@@ -75,6 +75,12 @@ class Reporter:
     def allows(self, rule: Rule, *issuers: Issuer) -> bool:
         """Whether one of the instructions may break a rule."""
         return any(self.waivers.waives_at(rule.name, g.grid.entry.instructions[index]) for g, index in issuers)
+
+    def tells_apart(self, entry: Entry, indices: list[int]) -> bool:
+        """Whether a report of one of a kernel's instructions is not enough for all of these: launches go on behind it,
+        or what it names may break a rule.
+        """
+        return self._log is not None or not self.waivers.places(entry).isdisjoint(indices)
 
     def report_use(self, issuer: Issuer, loads: set[int]) -> None:
         """Raises Fault for an instruction that uses what a tcgen05.ld loads. loads: indices of those under way."""

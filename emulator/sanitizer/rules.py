@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from emulator.sanitizer.clocks import ANYWAY, FENCED, FENCED_GLOBAL, MAPPED, UNSCOPED
 
 if TYPE_CHECKING:
-    from emulator.sanitizer.history import Access, Conflict
+    from emulator.sanitizer.pairs import Access, Conflict
 
 
 class Rule(NamedTuple):
@@ -115,7 +115,8 @@ LAUNCH = Rule(
     "launch",
     "the launch may begin before the one ahead of it has ended, and nothing waits for that",
     "griddepcontrol.wait before the access, by its thread or one that it meets at a barrier in between, and in each "
-    "launch that lies between the two; or a launch without the programmatic attribute",
+    "launch that lies between the two; fence.acq_rel.gpu behind the first access, before the launch's first "
+    "griddepcontrol.launch_dependents; or a launch without the programmatic attribute",
     "griddepcontrol",
 )
 BULK_STORE = Rule(

@@ -12,7 +12,7 @@ from emulator.sanitizer.warp_clocks import WarpClock
 if TYPE_CHECKING:
     from emulator.hardware.cluster import Cluster
     from emulator.hardware.warp import ActiveGroup, Issuer, Warp
-    from emulator.sanitizer.history import Access
+    from emulator.sanitizer.pairs import Access
     from emulator.sanitizer.report import Reporter
     from emulator.sanitizer.words import Words
 

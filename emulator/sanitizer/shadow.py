@@ -11,7 +11,7 @@ from emulator.sanitizer.history import History
 from emulator.sanitizer.items import Cells, Items, is_zero, run_of
 
 if TYPE_CHECKING:
-    from emulator.sanitizer.history import Access, Conflict, View
+    from emulator.sanitizer.pairs import Access, Conflict, View
 
 CHUNK = 16  # bytes
 _ROOM = 32  # bytes of the largest access by a lane

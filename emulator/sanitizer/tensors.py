@@ -90,7 +90,10 @@ class Tensors:
         self._clean[id(operation), ctas[0]] = operation, self._versions(ctas)
 
     def _versions(self, ctas: list[Cta]) -> tuple[int, ...]:
-        return tuple(version for cta in ctas for version in (self._shared[cta].version, self._tensor[cta].version))
+        versions: tuple[int, ...] = ()
+        for cta in ctas:
+            versions += self._shared[cta].version, self._tensor[cta].version
+        return versions
 
     def copied(self, copy: Copy, tmem: TensorMemory, issuer: Issuer) -> None:
         """As `TensorValues.copied`."""

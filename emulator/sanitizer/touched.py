@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from emulator.sanitizer.global_tables import Tables
-    from emulator.sanitizer.history import Access, History
+    from emulator.sanitizer.history import History
+    from emulator.sanitizer.pairs import Access
 
 _KINDS = ((False, False), (False, True), (True, True))
 """(writes, is strong) of what is kept among the reads of an item."""

@@ -72,6 +72,7 @@ class Waivers:
         self.named = tuple(dict.fromkeys(waivers))
         self.lines: dict[Waiver, None] = {}  # of source lines, as far as kernels are known
         self._known: dict[tuple[str, str, str | None], bool] = {}
+        self._places: dict[int, tuple[Entry, frozenset[int]]] = {}  # by id: the entry, and `places` of it
 
     def read(self, entry: Entry) -> None:
         """Finds what the lines of a kernel's source waive."""
@@ -91,6 +92,18 @@ class Waivers:
                 waiver.rule == rule and waiver.opcode in (None, instruction.opcode) for waiver in self.named
             ) or any(waiver.rule == rule for waiver in _of_place(instruction.source))
         return found
+
+    def places(self, entry: Entry) -> frozenset[int]:
+        """Indices of a kernel's instructions that may break a rule which others may not."""
+        if id(entry) not in self._places:
+            opcodes = {waiver.opcode for waiver in self.named}
+            found = (
+                index
+                for index, instruction in enumerate(entry.instructions)
+                if instruction.opcode in opcodes or _of_place(instruction.source)
+            )
+            self._places[id(entry)] = entry, frozenset(found)
+        return self._places[id(entry)][1]
 
     def __str__(self) -> str:
         return "; ".join(map(str, (*self.named, *self.lines)))

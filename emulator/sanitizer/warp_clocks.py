@@ -14,6 +14,7 @@ from emulator.sanitizer.clocks import (
     KNOWN,
     OF_CLUSTER,
     OF_CTA,
+    ROWS,
     SCOPES,
     UNSCOPED,
     Agents,
@@ -44,6 +45,10 @@ def _acquired(clock: Clock, address: int) -> Clock:
     return found
 
 
+_NOBODY = Clock(np.zeros((ROWS, 0), np.int32))
+"""What no lanes knew; nobody may change it."""
+
+
 class _Part:
     """Lanes of a warp that know the same."""
 
@@ -65,7 +70,7 @@ class WarpClock:
         self.changes = 0  # grows with what they learn, release and access
         self._parts = [_Part(FULL, agents.clock())]
         # By scope: lanes that have executed a fence of threads of at least that last, what they knew then
-        self._behind = [(0, agents.clock())] * SCOPES
+        self._behind = [(0, _NOBODY)] * SCOPES
         # By relaxed waits that no fence has followed: (lanes, what, its first row, scope that a fence needs)
         self._heard: list[tuple[int, Clock, int, int]] = []
         self.commits: list[tuple[int, int]] = []  # cp.async.commit_group: (lanes, instructions so far), oldest first
@@ -203,6 +208,11 @@ class WarpClock:
                 before.table[ANYWAY] = 0
                 result.join(before, row)
         return result
+
+    def behind_fence(self, mask: int, scope: int) -> Clock | None:
+        """What the lanes of the mask knew and had done at their last fence of a scope, if one of them had one."""
+        lanes, behind = self._behind[scope]
+        return self._agents.fit(behind.copy()) if lanes & mask else None
 
     def has_narrow_fence(self, mask: int) -> bool:
         """Whether the last fence of lanes has a scope without other CTAs."""

@@ -23,6 +23,7 @@ def _clock() -> Clock:
 
 
 _Source = TypeVar("_Source")
+_Key = TypeVar("_Key")
 
 
 class Word(Generic[_Source]):
@@ -72,12 +73,21 @@ class Word(Generic[_Source]):
             self._own[warp] = lanes | mask, own
 
 
-def add(clocks: dict[_Source, Clock], source: _Source, clock: Clock) -> None:
+def add(clocks: dict[_Key, Clock], source: _Key, clock: Clock) -> None:
     """What a source has released is this, too."""
     if source in clocks:
         clocks[source].join(clock)
     else:
         clocks[source] = clock.copy()
+
+
+def _of(scene: Scene, clock: Clock) -> Clock:
+    """A cluster's clock, as one of others."""
+    found, bare = _clock(), clock.copy()
+    bare.others = bare.rumours = None
+    found.others, found.rumours = {**(clock.others or {}), scene.home: bare}, clock.rumours
+    found.grids = clock.grids
+    return found
 
 
 class Words:
@@ -89,6 +99,7 @@ class Words:
     def __init__(self) -> None:
         self._words: dict[int, Word[bool]] = {}  # by address; source: whether the scope is the device
         self._ends: dict[int, Clock] = {}  # by launch: what its lanes have learned of others
+        self._starts: dict[int, Clock] = {}  # by launch: what has been released to the start of the next one
 
     def tell(
         self, scene: Scene, key: int, clock: Clock, wide: bool, base: int, mask: int, stores: bool, releases: bool
@@ -97,15 +108,10 @@ class Words:
         first lane. stores, releases: as of `Word`.
         """
         word = self._words.setdefault(key, Word())
-        told = _clock()
-        bare = clock.copy()
-        bare.others = bare.rumours = None
-        told.others, told.rumours = {**(clock.others or {}), scene.home: bare}, clock.rumours
-        told.grids = clock.grids
         warp = scene.home, base
         if stores:
             word.store(warp, mask)
-        word.tell(wide, told, warp, mask, releases)
+        word.tell(wide, _of(scene, clock), warp, mask, releases)
 
     def version(self, key: int) -> tuple[int, int]:
         """How often something has been released at an address, and how often by a store."""
@@ -139,6 +145,14 @@ class Words:
         others = _clock()
         others.others, others.rumours, others.grids = clock.others, clock.rumours, clock.grids
         end.join(others)
+
+    def trigger(self, scene: Scene, clock: Clock) -> None:
+        """A launch's lanes have released this to the start of the next launch."""
+        add(self._starts, scene.home.grid, _of(scene, clock))
+
+    def start(self, grid: int) -> Clock | None:
+        """What a launch knows when it starts, if that is anything."""
+        return self._starts.get(grid - 1)
 
     def end(self, grid: int) -> Clock:
         """What the end of a launch tells."""

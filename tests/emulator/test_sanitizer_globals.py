@@ -441,14 +441,25 @@ LAUNCHES = {
         [TRIGGER + ONLY_FIRST + STORE, LOAD],
         [TRIGGER + ONLY_FIRST + STORE, WAIT_AHEAD + LOAD],
     ),
-    # The trigger carries no order of memory: griddepcontrol.wait alone does (PTX ISA, griddepcontrol).
-    "a fence before the trigger": (
-        [ONLY_FIRST + STORE + "fence.acq_rel.gpu;" + TRIGGER, LOAD + WAIT_AHEAD],
-        [ONLY_FIRST + STORE + "fence.acq_rel.gpu;" + TRIGGER, WAIT_AHEAD + LOAD],
-    ),
     "a launch between does not wait": (
         [FIRST, TRIGGER + NOTHING, WAIT_AHEAD + LOAD],
         [FIRST, TRIGGER + WAIT_AHEAD, WAIT_AHEAD + LOAD],
+    ),
+    "a fence of the CTA before the trigger": (
+        [ONLY_FIRST + STORE + "fence.acq_rel.cta;" + TRIGGER, LOAD + WAIT_AHEAD],
+        [ONLY_FIRST + STORE + "fence.acq_rel.gpu;" + TRIGGER, LOAD + WAIT_AHEAD],
+    ),
+    "a store behind the fence before the trigger": (
+        ["fence.acq_rel.gpu;" + ONLY_FIRST + STORE + TRIGGER, LOAD],
+        [ONLY_FIRST + STORE + "fence.acq_rel.gpu;" + TRIGGER, LOAD],
+    ),
+    "a fence before the second trigger": (
+        [TRIGGER + ONLY_FIRST + STORE + "fence.acq_rel.gpu;" + TRIGGER, LOAD],
+        [ONLY_FIRST + STORE + "fence.acq_rel.sys;" + TRIGGER, LOAD],
+    ),
+    "a launch between that passes nothing on": (
+        [ONLY_FIRST + STORE + "fence.acq_rel.gpu;" + TRIGGER, TRIGGER + NOTHING, LOAD],
+        [ONLY_FIRST + STORE + "fence.acq_rel.gpu;" + TRIGGER, "fence.acq_rel.gpu;" + TRIGGER + NOTHING, LOAD],
     ),
     "another lane has waited": (
         [FIRST, "@%p1 griddepcontrol.wait;" + LOAD],

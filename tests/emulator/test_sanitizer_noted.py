@@ -23,10 +23,11 @@ WARP, CTA = "bar.warp.sync -1;", "bar.sync 0;"
 MANY = access_log.ROOM + 8  # more than the log takes
 
 
-def run(body, schedule, threads=64):
+def run(body, schedule, threads=64, allowed=(), **options):
     data = np.zeros(256 + 32, np.uint32)
     aligned = data[-data.ctypes.data // 4 % 32 :][:256]
-    launch(BEGIN + body, aligned, schedule=schedule, threads=threads, shared=256 * (MANY + 1), sanitizer=Sanitizer())
+    options |= {"shared": 256 * (MANY + 1), "sanitizer": Sanitizer(allowed)}
+    launch(BEGIN + body, aligned, schedule=schedule, threads=threads, **options)
     return aligned
 
 
@@ -78,6 +79,59 @@ def test_the_instruction_of_the_byte_is_named(chosen):
         run(body, "late")
     lines = [int(line) for line in re.findall(r"at PTX line (\d+), which", error.value.reason)]
     assert abs(lines[0] - lines[1]) == MANY - chosen + 1
+
+
+WAIT = "WAITS: mbarrier.try_wait.parity.shared.b64 %p9, [%r10+2048], 0; @!%p9 bra WAITS;"
+STOPS = {"hangs": WAIT, "polls": "POLLS: bra POLLS;", "counts": "COUNTS: add.u32 %r9, %r9, 1; bra COUNTS;"}
+
+
+@pytest.mark.parametrize("memory", ["shared", "global"])
+@pytest.mark.parametrize("name", STOPS)
+def test_a_kernel_that_does_not_end_has_its_accesses_checked(name, memory):
+    """Those that no event has followed: they may be why."""
+    place = {"shared": "%r10", "global": "%a0"}[memory]
+    body = "mov.u32 %r9, 0; @%p1 mbarrier.init.shared.b64 [%r10+2048], 1; bar.sync 0; setp.eq.u32 %p3, %tid, 32;"
+    body += f"@%p1 st.{memory}.b32 [{place}], 1; @%p3 st.{memory}.b32 [{place}+OTHER], 2;" + STOPS[name]
+    with pytest.raises(EmulatorError, match="rule threads: nothing orders"):
+        run(body.replace("OTHER", "0"), "late", max_instructions=5000)
+    with pytest.raises(EmulatorError, match="the kernel hangs|stopped after"):
+        run(body.replace("OTHER", "4"), "late", max_instructions=5000)
+
+
+# Warp 0 stores 128 bytes by one instruction, 128 by another; they are loaded, or stored in bulk, at once.
+BOTH = {
+    "global": (
+        "@%p2 st.global.b32 [%rd1], %tid; @%p2 st.global.u32 [%rd1+128], %tid; sub.s64 %rd1, %rd1, 128; {}"
+        "@!%p2 ld.global.u32 %r5, [%rd1]; @!%p2 ld.global.u32 %r5, [%rd1+128];",
+        "threads",
+        CTA,
+    ),
+    "shared": (
+        "@%p2 st.shared.b32 [%r2], %tid; @%p2 st.shared.u32 [%r2+128], %tid; {} bar.sync 0;"
+        "@%p1 cp.async.bulk.global.shared::cta.bulk_group [%a0], [%r10], 256; @%p1 cp.async.bulk.commit_group;"
+        "@%p1 cp.async.bulk.wait_group 0;",
+        "proxy-fence",
+        "fence.proxy.async.shared::cta;",
+    ),
+}
+
+
+@pytest.mark.parametrize("memory", BOTH)
+def test_a_waiver_of_one_instruction_is_none_of_the_next(memory):
+    body, rule, edge = BOTH[memory]
+    for one, other in (("b32", "u32"), ("u32", "b32")):
+        with pytest.raises(EmulatorError, match=rf"rule {rule}: (?s:.*) behind\n    st\.{memory}\.{other}"):
+            run(body.format(""), "late", allowed=[f"{rule}@st.{memory}.{one}"])
+    run(body.format(""), "late", allowed=[f"{rule}@st.{memory}.{one}" for one in ("b32", "u32")])
+    run(body.format(edge), "late")
+
+
+@pytest.mark.parametrize("memory", BOTH)
+def test_the_log_has_each_instruction(memory, monkeypatch, tmp_path):
+    monkeypatch.setenv("EMULATOR_SANITIZE_LOG", str(tmp_path / "log"))
+    run(BOTH[memory][0].format(""), "late")
+    texts = (tmp_path / "log").read_text()
+    assert all(f"behind\\n    st.{memory}.{one}" in texts for one in ("b32", "u32"))
 
 
 def test_bytes_that_nobody_has_written_are_followed():

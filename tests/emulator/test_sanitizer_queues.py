@@ -1,6 +1,7 @@
 """The sanitizer on several queues: work that nothing orders, beside twins that an event, a queue or the host orders."""
 
 import os
+import threading
 
 import numpy as np
 import pytest
@@ -533,6 +534,24 @@ def test_what_is_held_before_the_first_queue_is_bounded(kernels, monkeypatch):
     side = torch.cuda.Stream()
     kernels["load"].launch(1, 32, [old], queue=side.cuda_stream, wait=False)
     race(lambda: kernels["load"].launch(1, 32, [recent], queue=side.cuda_stream, wait=False))
+
+
+def test_dlpack(side, program):
+    """Who takes a tensor names its queue, which is behind the current one from then on."""
+    x = tensor()
+    x.__dlpack__()
+    race(lambda: program.run("load", side.cuda_stream, x))
+    x.__dlpack__(stream=side.cuda_stream)
+    program.run("load", side.cuda_stream, x)
+
+
+def test_threads_have_queues_of_their_own(side):
+    found = []
+    with torch.cuda.stream(side):
+        thread = threading.Thread(target=lambda: found.append(torch.cuda.current_stream()))
+        thread.start()
+        thread.join()
+    assert found == [torch.cuda.default_stream()]
 
 
 WRITES = {

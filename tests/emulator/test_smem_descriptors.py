@@ -36,7 +36,8 @@ def starts(mode):
 def test_k_major_chunks(mode, start, base, rows, row_chunks):
     base = base if mode else 0
     stride, leading = 16 * 8 * 16, 0 if mode else 4096
-    chunks, lowest, highest = k_major(descriptor(start, stride, mode, leading, base), rows, row_chunks)
+    found = k_major(descriptor(start, stride, mode, leading, base), rows, row_chunks)
+    chunks, lowest, highest = found.places, found.lowest, found.highest
     expected = [
         [k_major_address(start, row, 16 * chunk, mode, stride, leading, base) // 16 for chunk in range(row_chunks)]
         for row in range(rows)
@@ -51,7 +52,8 @@ def test_k_major_chunks(mode, start, base, rows, row_chunks):
 def test_mn_major_chunks(mode, base, k, row_chunks):
     base = base if mode else 0
     stride, leading, start = 0x1000, 0x4000, 0x2000
-    chunks, lowest, highest = mn_major(descriptor(start, stride, mode, leading, base), k, row_chunks)
+    found = mn_major(descriptor(start, stride, mode, leading, base), k, row_chunks)
+    chunks, lowest, highest = found.places, found.lowest, found.highest
     expected = [
         [mn_major_address(start, 16 * chunk, i, mode, stride, leading, base) // 16 for chunk in range(row_chunks)]
         for i in range(k)

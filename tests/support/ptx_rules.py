@@ -86,18 +86,17 @@ def matching(entry: Entry, pattern: str) -> list[int]:
 def first_unordered(entry: Entry, rule: Between) -> Instruction | None:
     """The first instruction found that a path reaches from a `first` without passing a `needed`."""
     needed = {i for i in matching(entry, rule.needed) if entry.instructions[i].predicate is None}
-    then = set(matching(entry, rule.then))
-    for first in [0] if rule.first == START else matching(entry, rule.first):
-        pending, seen = [0] if rule.first == START else successors(entry, first), set()
-        while pending:
-            index = pending.pop()
-            if index in seen or index in needed:
-                continue
-            seen.add(index)
-            instruction = entry.instructions[index]
-            if index in then:
-                return instruction
-            pending += successors(entry, index)
+    then, seen = set(matching(entry, rule.then)), set()
+    starts = matching(entry, rule.first) if rule.first != START else []
+    pending = [following for first in starts for following in successors(entry, first)] or [0] * (rule.first == START)
+    while pending:
+        index = pending.pop()
+        if index in seen or index in needed:
+            continue
+        seen.add(index)
+        if index in then:
+            return entry.instructions[index]
+        pending += successors(entry, index)
     return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from emulator.compiler.rowcode.assembler import Assembler, Source, Unsupported
-from emulator.ptx.ir import Instruction, Register, Vector
+from emulator.ptx.ir import Instruction, Register, Special, Vector
 from emulator.ptx.types import type_width
 
 # native/narrow.h: modifiers of a conversion as bits of a kernel's constant.
@@ -14,6 +14,12 @@ DIRECTION, INTEGRAL_SHIFT = 9, 12
 DIRECTIONS = {"rn": 0, "rz": 1, "rm": 2, "rp": 3}
 RANDOM_SHIFT = 16  # native/pack.c
 _INTEGRAL_DIRECTIONS = {"rni": 0, "rzi": 1, "rmi": 2, "rpi": 3}
+_CLOCKS = {
+    **{(64, name): 0 for name in ("%clock64", "%globaltimer")},
+    **{(32, name): 0 for name in ("%clock", "%globaltimer_lo")},
+    **{(32, name): 32 for name in ("%clock_hi", "%globaltimer_hi")},
+}
+"""(bits of a move, special register) -> its lowest bit in the clock."""
 _WITHOUT_MODIFIERS = {("f16", "f32"), ("bf16", "f32"), ("f64", "f32"), ("f32", "f64"), ("f32", "f32")}
 """(result, source) of the kernels for conversions to nearest, without a modifier."""
 
@@ -37,6 +43,11 @@ def mov(code: Assembler, instruction: Instruction, match: re.Match) -> None:
             ]
         code.operation(f"join_{width}_{part}", destination, items)
     else:
+        if isinstance(source, Special) and (width, source.name) in _CLOCKS:
+            if isinstance(destination, Register) and destination.width != width:
+                raise Unsupported
+            code.shared_result("read_clock", destination, c=width, x=_CLOCKS[width, source.name])
+            return
         code.operation(f"mov_{width}", destination, [code.place(source, type_name)])
 
 

@@ -9,7 +9,7 @@ from emulator.ptx.ir import SINK, Address, Immediate, Register
 from emulator.ptx.literals import literal_bits
 from emulator.ptx.types import type_width
 
-SPACES = {"global": 0, "shared": 1}
+SPACES = {"global": 0, "shared": 1, "shared::cluster": 2}
 MOST_ITEMS = 8
 NOTHING, ROW, ONE, CONSTANT = range(4)
 _HEAD, _ITEM = struct.Struct("<10iq"), struct.Struct("<iiQ")
