@@ -31,7 +31,7 @@ def test_a_launch_goes_to_the_gpu_with_its_ptx(monkeypatch):
     monkeypatch.setattr(launches, "current", backends.Hopper)
     kernel = modules.Kernel(modules.Module(text=PTX), "put")
     config = LaunchConfig(grid=(2, 1, 1), block=(32, 1, 1))
-    launches.run(kernel, config, [bytes(8)])
+    launches.run(kernel, config, [bytes(8)], queue=0)
     assert seen == [(PTX, kernel.entry, config, [bytes(8)])]
 
 
