@@ -97,9 +97,15 @@ class History:
             items.pairs[where] = access.number
         else:
             self._has_strong_writes |= access.is_write
-            numbers = [self._with(past >> 32, access, views) for past in pasts]
-            one = numbers[0] if len(set(numbers)) == 1 else None
-            items.reads[where] = replaced(found, pasts, numbers) if one is None else one
+            if len(pasts) == 1:
+                before = pasts[0] >> 32
+                after = self._with(before, access, views)
+                if after != before:
+                    items.reads[where] = after
+            else:
+                numbers = [self._with(past >> 32, access, views) for past in pasts]
+                one = numbers[0] if len(set(numbers)) == 1 else None
+                items.reads[where] = replaced(found, pasts, numbers) if one is None else one
         if access.lanes:
             lane = access.listed[0] if len(access.listed) == 1 else ALL
             table = items.writers if writes else items.readers
