@@ -23,7 +23,7 @@ from emulator.compiler.rowcode.image import Image
 from emulator.ptx.ir import Entry, Instruction, Module, Param, Scope, Variable
 from emulator.ptx.module import parse
 
-MAX_ENTRIES = 1024  # of about 70 KB
+MAX_ENTRIES = 2048  # of about 70 KB
 LEAST_INSTRUCTIONS = 100
 _STARTED = time.time()
 _HEADER = ("reqntid", "maxntid", "cluster", "max_cluster", "min_ctas", "registers_per_thread", "line")

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from emulator.sanitizer.items import Cells, Items, distinct_in, is_zero, replaced
 from emulator.sanitizer.pairs import ALL, Access, Conflict, Lanes, View, are_strong, conflicts, follows, is_ordered
-
-if TYPE_CHECKING:
-    pass
 
 
 class History:

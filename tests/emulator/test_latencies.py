@@ -68,6 +68,7 @@ DONE:
 """
 
 
+@pytest.mark.filterwarnings("ignore::emulator.errors.OrderingWarning")
 def test_a_commit_that_comes_behind_a_new_initialisation(monkeypatch):
     """Counts for the mbarrier before it in a lenient run. Behind mbarrier.inval it is an error there, too."""
     out = np.zeros(1, np.uint32)

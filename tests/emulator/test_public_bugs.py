@@ -379,6 +379,7 @@ def run(body, parts, schedule):
     launch(BEGIN + text, aligned, schedule=schedule, threads=64, sanitizer=Sanitizer(), **pair)
 
 
+@pytest.mark.filterwarnings("ignore::emulator.errors.OrderingWarning")
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("bug", BUGS, ids=IDS)
 def test_a_bug_is_named(bug, schedule):
