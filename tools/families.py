@@ -18,6 +18,7 @@ IN_VIEW = frozenset({
     "NVFP4_Kernels/group_gemm",
     "learn-cuda/matmul",
     "reference-kernels/gemm",
+    "nvfp4_gpumode/dual_gemm",
 })  # fmt: skip
 """Replayed before the rule was made."""
 

@@ -64,7 +64,7 @@ def profile(name_or_path: str, sustained: bool = False) -> Chip:
         known = ", ".join(sorted(found.stem for found in PROFILES.glob("*.json")))
         raise ValueError(f"chip profile {name_or_path!r}: known are {known}, or the path of a JSON file")
     try:
-        data = json.loads(path.read_text())
+        data = _resolved(json.loads(path.read_text()))
         clock, lasting = float(data["clock_ghz"]["value"]), None
         if "sustained" in data:
             lasting = Sustained(**{name: float(entry["value"]) for name, entry in data["sustained"].items()})
@@ -83,6 +83,29 @@ def profile(name_or_path: str, sustained: bool = False) -> Chip:
         return Chip(data["name"], clock, constants, instructions, gpc_sms, lasting)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"chip profile {path}: {type(error).__name__}: {error}") from error
+
+
+def _resolved(data: dict) -> dict:
+    """A profile's data with the values of the chips that its entries name.
+
+    An entry {"as": CHIP, ...} has the value of that chip's entry; with "share_of": NAME as large a part of its own
+    constant NAME as that chip's entry is of its.
+    """
+
+    def other(name: str) -> dict:
+        found: dict = json.loads((PROFILES / f"{name}.json").read_text())
+        return found
+
+    for table in ("constants", "instructions"):
+        for name, entry in data[table].items():
+            if "as" not in entry:
+                continue
+            theirs = other(entry["as"])[table]
+            found = {**theirs[name], "source": f"{entry['source']}: {theirs[name]['source']}"}
+            if whole := entry.get("share_of"):
+                found["value"] *= data[table][whole]["value"] / theirs[whole]["value"]
+            data[table][name] = found
+    return data
 
 
 def _cycles(entry: dict, clock_ghz: float) -> float:

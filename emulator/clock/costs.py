@@ -26,7 +26,7 @@ INSTRUCTION = np.dtype(
     ]
 )
 """As `Instruction` in native/clock.h. variant: a load that the L1 cache keeps; a wait, not a commit, of groups; what
-waits for the warp's stores; a copy by a tensor map. of_launch: reads the launch's parameters."""
+waits for the warp's stores; a copy by a tensor map; warps that get the same bytes of a copy to tensor memory. of_launch: reads the launch's parameters."""
 
 # (pattern of the opcode, class, family of the profile's table). The first that matches counts.
 _FAMILIES = [
@@ -142,6 +142,8 @@ def costs_of(trace: Trace, chip: Chip) -> Costs:
             variant = "wait" in opcode
         elif kind == "copy":
             variant = ".tensor" in opcode
+        elif kind == "tmem_copy":
+            variant = 4 if "warpx4" in opcode else 2 if "warpx2" in opcode else 1
         elif kind in ("cluster", "fence", "mbarrier"):
             variant = bool(_DRAINS[kind].search(opcode))
         row = table[index]

@@ -137,7 +137,7 @@ def replay(
         raise ValueError(f"chip profile {chip.name!r} lacks {', '.join(missing)}")
     for number, trace in enumerate(traces):
         _check_room(number, trace, chip)
-    constants = np.array([chip.constants[name] for name in names])
+    constants = np.array([chip.constants[name] for name in names], np.float64)
     known: dict[int, Costs] = {}
     launches = (_Launch * len(traces))()
     waits, busy = [], []

@@ -23,13 +23,13 @@ typedef int64_t s64;
     X(l2_bytes) X(l2_storage) X(l2_dirty) X(l2_ways) X(l2_slices) X(l2_rate) X(l2_write_cost) X(l2_latency) X(l2_far) X(l2_coalesces) X(l2_halves) X(l2_link_rate)                                           \
     X(dram_channels) X(dram_rate) X(dram_latency) X(dram_spread) X(dram_write_cost) X(l2_clean_share)                                                    \
     X(sm_in_rate) X(sm_out_rate) X(l1_lines) X(l1_latency) X(lsu_line) X(lsu_in_flight)                                 \
-    X(tma_issue) X(tma_box) X(tma_line) X(tma_latency) X(tma_in_flight) X(tma_store_latency) X(tma_store_line)          \
+    X(tma_issue) X(tma_box) X(tma_line) X(tma_latency) X(tma_store_latency) X(tma_store_line)          \
     X(tma_map_miss) X(tma_map_edited) X(parameter_miss)                                                                                                     \
     X(shared_latency) X(shared_wavefront) X(remote_latency) X(remote_rate)                                              \
     X(atomic_latency) X(atomic_line) X(store_issue)                                                                     \
     X(mbarrier_arrive) X(mbarrier_visible) X(mbarrier_remote) X(mbarrier_wait) X(mbarrier_test)                         \
     X(bar_latency) X(bar_warp) X(cluster_latency) X(cluster_release) X(warp_sync) X(fence) X(fence_wide)                                                             \
-    X(tensor_core) X(mma_issue) X(mma_latency) X(mma_pair) X(mma_minimum) X(mma_columns_rate) X(mma_operand_rate) X(commit_latency) X(cp_first) X(cp_rate) \
+    X(tensor_core) X(mma_issue) X(mma_latency) X(mma_pair) X(mma_scaled) X(mma_columns_rate) X(mma_operand_rate) X(commit_latency) X(cp_rate) \
     X(tmem_load_latency) X(tmem_load_rate) X(tmem_store_rate) X(tmem_alloc)                                              \
     X(launch_gap) X(launch_overlap) X(launch_period) X(launch_cta) X(launch_first) X(cta_interval) X(cta_start) X(cta_exit)           \
     X(cluster_start) X(grid_end) X(grid_wait) X(cancel_latency)
@@ -49,7 +49,7 @@ enum Class {
 // An instruction, by pc.
 typedef struct {
     u8 kind, pipe;
-    u8 is_load, of_launch;  // variant, see costs.py; reads the launch's parameters
+    u8 variant, of_launch;  // see costs.py; reads the launch's parameters
     float issue;        // cycles of the partition's issue port
     float interval;     // cycles of the pipe
     float latency;      // of the result
@@ -183,7 +183,8 @@ typedef struct {
     double parameters;
     u64 maps;
     double ports[PARTITIONS], pipes[PARTITIONS][PIPES];
-    double lsu, shared, tensor, tensor_memory;
+    double lsu, shared;
+    double tensor, tensor_front; // when the tensor core has done its products; when it takes the next instruction
     double remote;              // when the way to other SMs' shared memory is free
     double engine;              // when the copy engine can take the next line
     Copy *copies, *last_copy;   // queue of the engine

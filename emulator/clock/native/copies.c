@@ -12,7 +12,7 @@ void issue_copy(Sim *sim, Warp *warp, const u32 *words, s32 pc, double time) {
     copy->cta = cta;
     copy->warp = warp;
     copy->kind = (s32)words[0];
-    if (sim->launches[cta->launch].instructions[pc].is_load) copy->pc = pc;
+    if (sim->launches[cta->launch].instructions[pc].variant) copy->pc = pc;
     copy->issued = copy->last = copy->read = time;
     if (copy->kind == 1) {
         copy->destination = words[1];

@@ -118,7 +118,7 @@ static void memory_access(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, co
             done = store_lines(sim, sm, w + 1, lines, launch->salt, time) + lines * chip->atomic_line + chip->atomic_latency;
             warp->cta->stores = later(warp->cta->stores, done);
         } else {
-            done = load_lines(sim, sm, w + 1, lines, launch->salt, time, in->is_load);
+            done = load_lines(sim, sm, w + 1, lines, launch->salt, time, in->variant);
         }
     } else if (space == 1) {
         done = shared_access(sim, sm, n > 1 ? w[1] : 1, time);
@@ -138,20 +138,30 @@ static void memory_access(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, co
 
 static Sm *partner(Sim *sim, Cta *cta) { return &sim->sms[cta->cluster->ctas[cta->rank ^ 1]->sm]; }
 
-// A tensor core takes a column of 128 rows, or in a pair of 64, at a rate, and reads A, where that is not in tensor memory,
-// and its half of B from shared memory. A row of either is 32 bytes: K is 256 bits of every kind.
+// A tensor core's products take a column of 128 rows, or in a pair of 64, at a rate, and reads of A, where that is not in
+// tensor memory, and of its half of B from shared memory. A row of either is 32 bytes: K is 256 bits of every kind.
 static double mma_cycles(const Chip *chip, const u32 *w, int pair) {
     double rows = pair ? w[1] / 2.0 : w[1], columns = w[2];
     double products = columns / chip->mma_columns_rate * (pair && rows <= 64 ? 0.5 : 1);
     double operands = 32 * ((w[5] ? 0 : rows) + (pair ? columns / 2 : columns)) / chip->mma_operand_rate;
-    return later(w[0] >= 4 ? chip->mma_minimum : 0, later(products, operands));
+    return later(products, operands);
+}
+
+// A tensor core takes MMAs and copies in their order, each for some cycles; products of those before go on meanwhile.
+// Returns when it takes one that comes at a time.
+static double take_tensor(Sim *sim, Sm *sm, Cta *cta, int pair, double time, double cycles) {
+    double start = later(time + sim->chip.mma_issue, sm->tensor_front);
+    if (pair) start = later(start, partner(sim, cta)->tensor_front);
+    sm->tensor_front = start + cycles;
+    if (pair) partner(sim, cta)->tensor_front = start + cycles;
+    return start;
 }
 
 static void multiply(Sim *sim, Sm *sm, Cta *cta, const u32 *w, double time) {
     const Chip *chip = &sim->chip;
     if (!chip->tensor_core) return;
     int pair = w[4] == 2 && cta->cluster->size > 1;
-    double start = later(time + chip->mma_issue, sm->tensor);
+    double start = later(take_tensor(sim, sm, cta, pair, time, w[0] >= 4 ? chip->mma_scaled : 0), sm->tensor);
     if (pair) start = later(start, partner(sim, cta)->tensor);
     double cycles = mma_cycles(chip, w, pair);
     sm->tensor = start + cycles;
@@ -163,19 +173,16 @@ static void multiply(Sim *sim, Sm *sm, Cta *cta, const u32 *w, double time) {
     }
 }
 
-static void copy_to_tmem(Sim *sim, Sm *sm, Cta *cta, const u32 *w, double time) {
+// A copy takes the tensor core for as long as its bytes of shared memory need, of which all quadrants may get the same.
+static void copy_to_tmem(Sim *sim, Sm *sm, Cta *cta, const Instruction *in, const u32 *w, double time) {
     const Chip *chip = &sim->chip;
     if (!chip->tensor_core) return;
-    int pair = w[1] == 2 && cta->cluster->size > 1;
-    double start = later(time + chip->mma_issue, sm->tensor);
-    if (pair) start = later(start, partner(sim, cta)->tensor);
-    sm->tensor = start + w[0] / chip->cp_rate;
-    if (pair) partner(sim, cta)->tensor = sm->tensor;
+    take_tensor(sim, sm, cta, w[1] == 2 && cta->cluster->size > 1, time, w[0] / (in->variant * chip->cp_rate));
 }
 
 static void commit(Sim *sim, Sm *sm, Cta *cta, const u32 *w, double time) {
     const Chip *chip = &sim->chip;
-    double last = sm->tensor + chip->mma_latency + (w[2] == 2 ? chip->mma_pair : 0);
+    double last = later(sm->tensor, sm->tensor_front) + chip->mma_latency + (w[2] == 2 ? chip->mma_pair : 0);
     double done = chip->tensor_core ? later(time, last) + chip->commit_latency : time;
     for (s32 rank = 0; rank < cta->cluster->size; rank++)
         if (w[1] >> rank & 1) {
@@ -201,7 +208,7 @@ static void tensor_memory(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, co
 // Returns whether the warp has to wait.
 static int copy_groups(Warp *warp, const Instruction *in, const u32 *w, s32 pc) {
     Groups *groups = &warp->bulk;
-    if (!in->is_load) {
+    if (!in->variant) {
         groups->next++;
         groups->reads[groups->next % GROUPS] = groups->writes[groups->next % GROUPS] = 0;
         if (groups->next - groups->first >= GROUPS) groups->first = groups->next - GROUPS + 1;
@@ -218,7 +225,7 @@ static int copy_groups(Warp *warp, const Instruction *in, const u32 *w, s32 pc) 
 }
 
 static void cp_groups(Warp *warp, const Instruction *in, const u32 *w) {
-    if (!in->is_load) {
+    if (!in->variant) {
         warp->cp_groups[warp->cp_next++ % GROUPS] = warp->copies_ready;
         return;
     }
@@ -263,7 +270,7 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
     case MBARRIER: {
         double at = in->kind == CP_ARRIVE ? later(time, warp->copies_ready) : time;
         warp->time += chip->mbarrier_arrive - 1;
-        if (in->is_load) {
+        if (in->variant) {
             at = later(at, warp->stored) + chip->cluster_release;
             warp->time = later(warp->time, at);
         }
@@ -296,7 +303,7 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
         cp_groups(warp, in, w);
         return 1;
     case MMA: multiply(sim, sm, cta, w, time); return 1;
-    case TMEM_COPY: copy_to_tmem(sim, sm, cta, w, time); return 1;
+    case TMEM_COPY: copy_to_tmem(sim, sm, cta, in, w, time); return 1;
     case COMMIT: commit(sim, sm, cta, w, time); return 1;
     case TMEM_LOAD: tensor_memory(sim, sm, warp, launch, in, w, time); return 1;
     case ALLOC:
@@ -341,7 +348,7 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
         if (!w[0]) {
             cluster->arrived++;
             warp->cluster_phase = cluster->phase + 1;
-            if (in->is_load) time = warp->time = later(time, warp->stored) + chip->cluster_release;
+            if (in->variant) time = warp->time = later(time, warp->stored) + chip->cluster_release;
             cluster_arrives(sim, cluster, time);
             return 1;
         }
@@ -365,7 +372,7 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
         return 1;
     case SLEEP: warp->time += w[0]; return 1;
     case FENCE:
-        if (in->is_load) warp->time = later(warp->time, warp->stored) + chip->fence_wide;
+        if (in->variant) warp->time = later(warp->time, warp->stored) + chip->fence_wide;
         else warp->time += chip->fence;
         return 1;
     case EDIT:
