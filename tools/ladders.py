@@ -1,15 +1,19 @@
 """Modelled B200 times of published programs beside their published times.
 
     python -m tools.ladders FOLDER [--clock b200] [--save docs/results/clock-b200.json] [--picture FILE.png]
-                            [--set NAME=VALUE ...] [--only TEXT]
+                            [--calibrating | --held-out] [--set NAME=VALUE ...] [--only TEXT] [--jobs N]
 
-FOLDER has recordings of `tools.ladder_record`: LADDER-VERSION.xz, or LADDER-VERSION/CASE.xz for a contest's entry. Each
-is replayed as its authors timed it: a loop of calls in turn with other data each (emulator/clock/loop.py). Nothing of
-the profile comes from these times.
+docs/results/b200-published.json has the published points by family (tools/families.py): where they stand, how they were
+timed, and in which state of L2. FOLDER has their recordings, FAMILY/CONFIGURATION/CASE.xz of `tools.ladder_record`.
+Each is replayed as its author timed it:
 
-What is compared is decided by what was published. A ladder is one author's versions in one case. Where FLOOR_SHARE of
-its versions share their time with two others or more, within FLOOR_WIDTH, something else than the kernels sets it, the
-host's work or the grid of 2.05 us: every point of such a ladder is shown, and not counted.
+    in turn    a loop of ordinary launches between two events, each call on other data, L2 flushed before the loop
+    kernel     one call's launches, each from its start to its end, as a profiler says; L2 cold (flushed) or warm
+
+Nothing of the profile comes from families that are held out. What is compared is decided by what was published. Where
+FLOOR_SHARE of a family's versions share their time in a case with two others or more, within FLOOR_WIDTH, something
+else than the kernels sets it, the host's work or the grid of 2.05 us: every point of such a case is shown, and figures
+stand with and without them.
 """
 
 from __future__ import annotations
@@ -17,67 +21,61 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import math
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from emulator.clock.chip import profile
+from rich.progress import Progress
+
+from emulator.clock.chip import Chip, profile
 from emulator.clock.loop import LEAST, WORDS, modelled_loop
+from emulator.clock.replay import replay
 from emulator.errors import EmulatorError
 from tools import ladder_record
+from tools.families import held_out
+
+Point = dict[str, Any]
 
 PUBLISHED = Path(__file__).resolve().parent.parent / "docs/results/b200-published.json"
-LADDERS = {"gpu-mode-kernels": "gn", "NVFP4_Kernels": "nv", "learn-cuda": "lc"}
-"""Prefixes of recordings."""
-CONTEST_CALLS = 15
-MATMUL_SECONDS, MATMUL_FLOPS = 10e-3, 2000e12  # learn-cuda's main.py: as many inputs as this rate reads in this time
-FEW = 3  # calls
+LONG_US, FEW = 50.0, 3  # calls that take longer are alike from the second on: so many are replayed
+FLOPS_A_CYCLE = 8192  # of 16-bit products, of an SM
 APART = 0.05  # pairs of versions that differ by more are compared in order
 FLOOR_SHARE, FLOOR_WIDTH = 1 / 3, 0.005
 
 
-def points(folder: Path) -> list[dict[str, Any]]:
-    """The comparable published points that have a recording: of `b200-published.json`, with `recording`."""
+def published(path: Path = PUBLISHED) -> list[Point]:
+    """Every published point with what its family has, `held_out`, and `floor` where it is on one."""
+    record = json.loads(path.read_text())
+    points = [{**record["families"][point["family"]], **point} for point in record["points"]]
+    floored = floors(points)
+    return [{**point, "held_out": held_out(point["family"]), "floor": ladder_of(point) in floored} for point in points]
+
+
+def comparable(points: Sequence[Point], folder: Path) -> list[Point]:
+    """The points that can be compared and have a recording below a folder: with its path as `recording`."""
     found = []
-    published = json.loads(PUBLISHED.read_text())["points"]
-    floored = floors(published)
-    for point in published:
-        if "not_comparable" in point or "phases" in point["problem"] or point["source"] not in LADDERS:
-            continue
-        prefix = LADDERS[point["source"]]
-        if prefix == "lc":
-            shape = point["m"], point["n"], point["k"]
-            size = "" if shape == (4096, 4096, 4096) else "-" + "x".join(map(str, shape))
-            path, case = folder / f"lc-{point['version']}{size}.xz", "x".join(map(str, shape))
-        else:
-            if point["problem"] != "group_gemm":
-                continue
-            name = point["program"].removesuffix(".py")
-            name = name.removeprefix("submission_") if prefix == "gn" else name
-            path, case = folder / f"{prefix}-{name}" / f"{point['case']}.xz", str(point["case"])
-        if path.exists():
-            version = point["version"] if prefix == "lc" else point["program"].removesuffix(".py")
-            on_floor = {"floor": True} if ladder_of(point) in floored else {}
-            found.append({**point, **on_floor, "recording": path, "case": case, "name": version})
+    for point in points:
+        path = folder / point["family"] / point["configuration"] / f"{point['case']}.xz"
+        if "not_comparable" not in point and path.exists():
+            found.append({**point, "recording": path})
     return found
 
 
-def ladder_of(point: dict[str, Any]) -> tuple[Any, ...]:
-    """What the points of a ladder have in common: author, problem, case."""
-    return tuple(point.get(key) for key in ("source", "problem", "case", "m", "n", "k"))
+def ladder_of(point: Point) -> tuple[str, str]:
+    """What the points of a ladder have in common: family, case."""
+    return point["family"], point["case"]
 
 
-def floors(published: Sequence[dict[str, Any]]) -> set[tuple[Any, ...]]:
-    """Ladders whose times are those of something else than their kernels; see above."""
+def floors(points: Sequence[Point]) -> set[tuple[str, str]]:
+    """Ladders in turn whose times are those of something else than their kernels; see above."""
     times = defaultdict(list)
-    for point in published:
-        if "not_comparable" not in point and "phases" not in point["problem"]:
+    for point in points:
+        if "not_comparable" not in point and point["timing"] == "in turn":
             times[ladder_of(point)].append(point["us"])
     found = set()
     for ladder, all_us in times.items():
@@ -93,70 +91,60 @@ def _companions(us: float, all_us: Sequence[float]) -> int:
     return max(sum(low <= other <= low * (1 + FLOOR_WIDTH) for other in all_us) for low in starts) - 1
 
 
-def calls_of(point: dict[str, Any]) -> int:
-    """Calls of the loop that a published time is of."""
-    if point["source"] != "learn-cuda":
-        return CONTEST_CALLS
-    flops = 2 * point["m"] * point["n"] * point["k"]
-    return math.ceil(MATMUL_SECONDS * MATMUL_FLOPS / flops)
+def modelled_us(traces: list[Any], point: Point, clock: str, changed: dict[str, float]) -> float:
+    """Microseconds of a call of a point, timed as its author did. changed: values of constants, in cycles."""
+    chip = _changed(profile(clock), point, changed)
+    if point["timing"] == "kernel":
+        return _kernel_us(traces, chip, point["l2"])
+    least = FEW if point["us"] > LONG_US else LEAST
+    loop = functools.partial(
+        modelled_loop, traces, calls=point["calls"], programmatic=False, words=WORDS // 4, least=least
+    )
+    found = loop(chip)
+    limits = profile(clock).sustained
+    if limits and point["calls"] * found.us > limits.after_us:
+        busy = found.replay.usage.tensor_cycles / found.replay.ends[-1]
+        if busy * FLOPS_A_CYCLE * chip.clock_ghz / 1e3 >= limits.tensor_tflops:
+            found = loop(_changed(profile(clock, sustained=True), point, changed))
+    return found.us
 
 
-def modelled_us(traces: list[Any], point: dict[str, Any], clock: str, changed: dict[str, float]) -> float:
-    """Microseconds of a call in a loop of calls in turn, with other data each.
-
-    A loop that lasts longer than the chip holds its clock, with at least the tensor throughput that power was measured
-    to limit, runs at the sustained clock. clock, changed: the profile, and other values of its constants, in cycles.
-    """
-
-    def of_loop(sustained: bool) -> float:
-        chip = profile(clock, sustained)
-        for name, value in changed.items():
-            chip = chip.with_constant(name, value)
-        return modelled_loop(traces, chip, calls, programmatic=False, words=WORDS // 4, least=least).us
-
-    calls, limits = calls_of(point), profile(clock).sustained
-    least = FEW if point["source"] == "learn-cuda" else LEAST  # calls of 100 us and more are alike from the second on
-    us = of_loop(sustained=False)
-    if limits and point["source"] == "learn-cuda" and calls * us > limits.after_us:
-        if 2 * point["m"] * point["n"] * point["k"] / us / 1e6 >= limits.tensor_tflops:
-            return of_loop(sustained=True)
-    return us
+def _changed(chip: Chip, point: Point, changed: dict[str, float]) -> Chip:
+    for name, value in changed.items():
+        chip = chip.with_constant(name, value)
+    return chip.with_sms(point["sms"])
 
 
-def replayed(point: dict[str, Any], clock: str, changed: dict[str, float]) -> dict[str, Any]:
+def _kernel_us(traces: list[Any], chip: Chip, l2: str) -> float:
+    """Microseconds of a call's launches, one after another, each from its start to its end."""
+    calls = 1 if l2 == "cold" else 2
+    found = replay(calls * traces, chip, programmatic=False, other_data=False, dirty_l2=l2 == "cold")
+    last = range((calls - 1) * len(traces), calls * len(traces))
+    return chip.us(sum(found.ends[number] - found.starts[number] for number in last))
+
+
+def replayed(point: Point, clock: str, changed: dict[str, float]) -> Point:
     """A point's row of the file: published and modelled time, or the error that the replay ends with."""
-    row = {
-        "set": f"B200, {point['source']}",
-        "program": point["program"],
-        "configuration": point["name"],
-        "problem": point["problem"],
-        "case": point["case"],
-        "launches": "in turn",
-        "silicon_us": point["us"],
-        **{key: point[key] for key in ("floor",) if key in point},
-    }
-    traces = ladder_record.load(point["recording"])
+    kept = ("family", "held_out", "floor", "kind", "timing", "l2", "program", "configuration", "case")
+    row = {**{name: point[name] for name in kept if name in point}, "silicon_us": point["us"]}
     try:
-        us = modelled_us(traces, point, clock, changed)
+        return {
+            **row,
+            "modelled_us": round(modelled_us(ladder_record.load(point["recording"]), point, clock, changed), 3),
+        }
     except EmulatorError as error:
         return {**row, "error": str(error)[:150]}
-    return {**row, "modelled_us": round(us, 3)}
 
 
-def counted(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows that are not of a floor."""
-    return [row for row in rows if "floor" not in row]
-
-
-def errors(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Of a ladder's rows: median and 90th percentile of the error, mean signed error, share of pairs in order."""
-    sizes = sorted(abs(row["modelled_us"] / row["silicon_us"] - 1) for row in rows)
+def errors(rows: Sequence[Point]) -> dict[str, float]:
+    """Of rows: median and 90th percentile of the error, mean signed error, share of pairs of a ladder in order."""
     signed = [row["modelled_us"] / row["silicon_us"] - 1 for row in rows]
-    by_case = defaultdict(list)
+    sizes = sorted(map(abs, signed))
+    ladders = defaultdict(list)
     for row in rows:
-        by_case[row["set"], row["case"]].append(row)
+        ladders[ladder_of(row)].append(row)
     right = pairs = 0
-    for alike in by_case.values():
+    for alike in ladders.values():
         for a, b in combinations(alike, 2):
             if abs(a["silicon_us"] - b["silicon_us"]) > APART * min(a["silicon_us"], b["silicon_us"]):
                 pairs += 1
@@ -171,39 +159,80 @@ def errors(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     }
 
 
-def save(path: Path, chip: str, rows: Sequence[dict[str, Any]]) -> None:
+def modelled(rows: Sequence[Point]) -> list[Point]:
+    """The rows that have a modelled time."""
+    return [row for row in rows if "modelled_us" in row]
+
+
+def save(path: Path, chip: str, rows: Sequence[Point], command: Sequence[str]) -> None:
     """Writes points into a file; those that it has of other programs or cases stay."""
     old = json.loads(path.read_text())["points"] if path.exists() else []
-    places = {(row["set"], row["configuration"], row["case"]): row for row in [*old, *rows]}
+    places = {(row["family"], row["configuration"], row["case"]): row for row in [*old, *rows]}
     found = [places[key] for key in sorted(places)]
-    path.write_text(json.dumps({"chip": chip, "command": ["ladders", "FOLDER"], "points": found}, indent=1) + "\n")
+    path.write_text(json.dumps({"chip": chip, "command": list(command), "points": found}, indent=1) + "\n")
 
 
-def draw(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+def draw(path: Path, rows: Sequence[Point]) -> None:
     """Modelled over published times, as a PNG. Needs matplotlib (extra `pictures`)."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7, 7), dpi=120, layout="constrained")
+    figure = Figure(figsize=(8, 8), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    for name in dict.fromkeys(row["set"] for row in rows):
-        x, y = ([row[key] for row in rows if row["set"] == name] for key in ("silicon_us", "modelled_us"))
-        axes.scatter(x, y, s=16, label=name)
+    for number, name in enumerate(dict.fromkeys(row["family"] for row in rows)):
+        of_family = [row for row in rows if row["family"] == name]
+        x, y = ([row[key] for row in of_family] for key in ("silicon_us", "modelled_us"))
+        label = f"{name}, held out" if of_family[0]["held_out"] else name
+        axes.scatter(x, y, s=18, marker="^" if of_family[0]["held_out"] else "o", color=f"C{number % 10}", label=label)
     ends = [choose(row[key] for row in rows for key in ("silicon_us", "modelled_us")) for choose in (min, max)]
-    for share, style in ((1, "-"), (0.75, ":"), (1.25, ":")):
+    for share, style in ((1, "-"), (0.8, ":"), (1.2, ":")):
         axes.plot(ends, [share * end for end in ends], style, color="grey", linewidth=0.8)
     axes.set(xscale="log", yscale="log", xlabel="published, us a call", ylabel="modelled, us a call")
-    axes.set_title("Modelled and published times of a B200; dotted: 25 % off")
-    axes.legend(fontsize="small")
+    axes.set_title("Modelled and published times of a B200; dotted: 20 % off")
+    axes.legend(fontsize="x-small")
     figure.savefig(path)
+
+
+def _rows(options: argparse.Namespace, changed: dict[str, float]) -> Iterator[Point]:
+    """The rows of the chosen points, as they come, with a progress bar."""
+    chosen = comparable(published(), options.folder)
+    if options.calibrating or options.held_out:
+        chosen = [point for point in chosen if point["held_out"] == options.held_out]
+    chosen = [point for point in chosen if options.only in str(point["recording"])]
+    work = functools.partial(replayed, clock=options.clock, changed=changed)
+    with ProcessPoolExecutor(options.jobs) as pool, Progress(transient=True) as progress:
+        yield from progress.track(pool.map(work, chosen), total=len(chosen), description="replays")
+
+
+def show(rows: Sequence[Point]) -> None:
+    """Prints each point, then the errors of families."""
+    for row in rows:
+        place = f"{row['family']:30} {row['configuration'][:28]:28} {row['case'][:18]:18}"
+        if "error" in row:
+            print(place, row["error"])
+            continue
+        apart = 100 * (row["modelled_us"] / row["silicon_us"] - 1)
+        on_floor = "  floor" if row["floor"] else ""
+        print(f"{place} {row['silicon_us']:8.2f} {row['modelled_us']:8.2f} {apart:+6.1f} %{on_floor}")
+    rows = modelled(rows)
+    for name in [*dict.fromkeys(row["family"] for row in rows), ""]:
+        of_family = [row for row in rows if name in ("", row["family"])]
+        for title, chosen in (("", [row for row in of_family if not row["floor"]]), (" with floors", of_family)):
+            if chosen and (not title or len(chosen) > len([row for row in of_family if not row["floor"]])):
+                figures = errors(chosen)
+                print(f"{name or 'all'}{title}", {key: round(value, 3) for key, value in figures.items()})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--clock", default="b200", metavar="PROFILE")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--calibrating", action="store_true", help="only families that are not held out")
+    which.add_argument("--held-out", action="store_true", help="only families that are held out")
     parser.add_argument("--save", type=Path)
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="constants, in cycles")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes; default: %(default)s")
@@ -211,27 +240,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", metavar="TEXT", help="recordings that contain it")
     options = parser.parse_args(arguments)
     changed = {name: float(value) for name, value in (text.split("=") for text in options.set)}
-    chosen = [point for point in points(options.folder) if options.only in str(point["recording"])]
-    rows = []
-    with ProcessPoolExecutor(options.jobs) as pool:
-        for row in pool.map(functools.partial(replayed, clock=options.clock, changed=changed), chosen):
-            if "error" in row:
-                print(row["configuration"], row["case"], row["error"], flush=True)
-                continue
-            rows.append(row)
-            apart = 100 * (row["modelled_us"] / row["silicon_us"] - 1)
-            on_floor = "  floor" if "floor" in row else ""
-            print(f"{row['set'][6:16]:10} {row['configuration']:32} {row['case']:16} {row['silicon_us']:8.2f} "
-                  f"{row['modelled_us']:8.2f} {apart:+6.1f} %{on_floor}", flush=True)  # fmt: skip
-    for name in [*dict.fromkeys(row["set"] for row in rows), ""]:
-        of_set = [row for row in counted(rows) if name in ("", row["set"])]
-        if of_set:
-            print(name or "all", {key: round(value, 3) for key, value in errors(of_set).items()})
+    rows = list(_rows(options, changed))
+    show(rows)
     if options.save:
-        save(options.save, profile(options.clock).name, rows)
+        shortened = [Path(word).name if Path(word).is_absolute() else word for word in arguments]
+        save(options.save, profile(options.clock).name, rows, ["tools.ladders", *shortened])
         rows = json.loads(options.save.read_text())["points"]
     if options.picture:
-        draw(options.picture, rows)
+        draw(options.picture, modelled(rows))
     return 0
 
 

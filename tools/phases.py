@@ -83,9 +83,10 @@ def main(arguments: list[str] | None = None) -> None:
     records.add_save(parser)
     options = parser.parse_args(arguments)
     chip, points = profile(options.clock), []
-    for point in json.loads(PUBLISHED.read_text())["points"]:
-        path = options.folder / f"lc-{point.get('version')}.xz"
-        if "set_up_us" in point and path.exists():
+    for point in json.loads(PUBLISHED.read_text())["phases"]:
+        shape = "x".join(str(point[name]) for name in "mnk")
+        path = options.folder / "learn-cuda/matmul" / point["version"] / f"{shape}.xz"
+        if path.exists():
             (trace,) = ladder_record.load(path)
             published = {name: point[name] for name in ("set_up_us", "epilogue_us", "us")}
             points.append({"version": point["version"], "published": published, "modelled": phases(trace, chip)})

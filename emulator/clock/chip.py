@@ -50,6 +50,19 @@ class Chip:
         """The chip with another value of a constant."""
         return replace(self, constants={**self.constants, name: value})
 
+    def with_sms(self, count: int) -> Chip:
+        """The chip with more or fewer SMs: the smallest GPCs get another pair, or the largest lose one.
+
+        Raises ValueError for a number that is not as odd or even as its own.
+        """
+        gpcs, missing = list(self.gpc_sms), count - sum(self.gpc_sms)
+        if missing % 2:
+            raise ValueError(f"{count} SMs: {self.name} has {sum(gpcs)}, and GPCs change by pairs")
+        while sum(gpcs) != count:
+            chosen = gpcs.index((min if missing > 0 else max)(gpcs))
+            gpcs[chosen] += 2 if missing > 0 else -2
+        return replace(self, constants={**self.constants, "sms": float(count)}, gpc_sms=tuple(gpcs))
+
 
 def profile(name_or_path: str, sustained: bool = False) -> Chip:
     """A chip by the name of its profile ("b200", "h200"), or a profile's file.

@@ -26,7 +26,8 @@ INSTRUCTION = np.dtype(
     ]
 )
 """As `Instruction` in native/clock.h. variant: a load that the L1 cache keeps; a wait, not a commit, of groups; what
-waits for the warp's stores; a copy by a tensor map; warps that get the same bytes of a copy to tensor memory. of_launch: reads the launch's parameters."""
+waits for the warp's stores; a copy by a tensor map; how many quarters of tensor memory get the same bytes of a copy; an
+MMA that finds A in the collector. of_launch: reads the launch's parameters."""
 
 # (pattern of the opcode, class, family of the profile's table). The first that matches counts.
 _FAMILIES = [
@@ -96,6 +97,7 @@ _DRAINS = {
     "fence": re.compile(r"membar\.(gl|sys)|fence\.(acq_rel|sc|acquire|release)\.(cluster|gpu|sys)"),
     "mbarrier": re.compile(r"\.(release|acq_rel)\.(cluster|gpu|sys)"),
 }
+_COLLECTED = re.compile(r"\.collector::a::(use|lastuse)\b")
 _UNCACHED = re.compile(r"\.(volatile|relaxed|acquire|cg|cv|mmio|cs|lu)\b|no_allocate")
 
 
@@ -144,6 +146,8 @@ def costs_of(trace: Trace, chip: Chip) -> Costs:
             variant = ".tensor" in opcode
         elif kind == "tmem_copy":
             variant = 4 if "warpx4" in opcode else 2 if "warpx2" in opcode else 1
+        elif kind == "mma":
+            variant = bool(_COLLECTED.search(opcode))
         elif kind in ("cluster", "fence", "mbarrier"):
             variant = bool(_DRAINS[kind].search(opcode))
         row = table[index]

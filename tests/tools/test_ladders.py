@@ -5,6 +5,7 @@ import pytest
 from emulator.clock.chip import profile
 from emulator.clock.replay import replay
 from tools import b200_rings, ladders
+from tools.families import held_out
 
 
 def _multiplies(columns: int, many: int) -> float:
@@ -41,10 +42,11 @@ def test_a_half_of_l2_reads_the_other_halfs_lines_once() -> None:
 
 
 def test_errors_of_a_ladder() -> None:
+    alike = {"family": "a/b", "case": "0"}
     rows = [
-        {"set": "a", "case": "0", "silicon_us": 10.0, "modelled_us": 11.0},
-        {"set": "a", "case": "0", "silicon_us": 20.0, "modelled_us": 10.0},
-        {"set": "a", "case": "0", "silicon_us": 20.5, "modelled_us": 30.75},
+        {**alike, "silicon_us": 10.0, "modelled_us": 11.0},
+        {**alike, "silicon_us": 20.0, "modelled_us": 10.0},
+        {**alike, "silicon_us": 20.5, "modelled_us": 30.75},
     ]
     figures = ladders.errors(rows)
     assert figures["median"] == pytest.approx(0.5)
@@ -53,20 +55,42 @@ def test_errors_of_a_ladder() -> None:
     assert figures["ordered"] == 0.5
 
 
-def _published(case: int, *times: float) -> list[dict]:
-    return [{"source": "someone", "problem": "gemm", "case": case, "us": us} for us in times]
+def _published(case: str, *times: float, timing: str = "in turn") -> list[dict]:
+    return [{"family": "someone/gemm", "case": case, "us": us, "timing": timing} for us in times]
 
 
 def test_times_that_versions_share_are_not_their_kernels() -> None:
-    """Three of eight alike, then two pairs, then three of ten."""
-    floor = _published(0, 8.4, 8.41, 8.4, 9, 10, 11, 12, 13)
-    pairs = _published(1, 8.4, 8.41, 9, 9.01, 10, 11)
-    dense = _published(2, 20.8, 20.8, 20.9, 21.4, 22, 23, 24, 25, 26, 27)
-    assert ladders.floors([*floor, *pairs, *dense]) == {ladders.ladder_of(floor[0])}
+    floor = _published("0", 8.40, 8.41, 8.40, 6.5, 6.4, 10.1)
+    pairs = _published("1", 8.40, 8.41, 9.0, 9.01, 10.0, 10.01)  # no three alike
+    dense = _published("2", *(30 * 1.004**i for i in range(12)))  # neighbours only
+    kernel = _published("3", 8.40, 8.41, 8.40, timing="kernel")  # a profiler's times are on no grid
+    assert ladders.floors([*floor, *pairs, *dense, *kernel]) == {("someone/gemm", "0")}
     left_out = [{**point, "not_comparable": "the host"} for point in floor]
     assert ladders.floors(left_out) == set()
 
 
-def test_calls_of_a_published_loop() -> None:
-    assert ladders.calls_of({"source": "NVFP4_Kernels"}) == 15
-    assert ladders.calls_of({"source": "learn-cuda", "m": 4096, "n": 4096, "k": 4096}) == 146
+def test_the_committed_points_name_their_families() -> None:
+    points = ladders.published()
+    assert {point["timing"] for point in points} <= {"in turn", "kernel"}
+    assert {point["l2"] for point in points} <= {"cold", "warm"}
+    assert all(isinstance(point["case"], str) and point["us"] > 0 and point["calls"] > 0 for point in points)
+    places = [(point["family"], point["configuration"], point["case"]) for point in points]
+    assert len(set(places)) == len(places)
+
+
+def test_a_family_is_held_out_by_its_name_unless_it_had_been_in_view() -> None:
+    assert held_out("prime-kernels/rmsnorm")  # SHA-256 begins with 0xd1
+    assert not held_out("flashinfer/kda")  # 0xc4
+    assert not held_out("gpu-mode-kernels/gemm")  # 0xef, but its points had been replayed
+
+
+def test_a_kernels_time_leaves_the_host_out() -> None:
+    """A profiler's time of a launch is from its start to its end; a loop's begins with the event ahead of it."""
+    point = {"timing": "kernel", "l2": "cold", "calls": 1, "us": 3.0, "sms": 148}
+    trace = b200_rings.launch([[b200_rings.ring(4096, 1, 4, 0, 4096)]])
+    kernel = ladders.modelled_us([trace], point, "b200", {})
+    in_turn = ladders.modelled_us([trace], {**point, "timing": "in turn"}, "b200", {})
+    first = profile("b200").us(profile("b200").constants["launch_first"])
+    assert in_turn == pytest.approx(kernel + first, rel=0.01)
+    warm = ladders.modelled_us([trace], {**point, "l2": "warm"}, "b200", {})
+    assert warm < kernel

@@ -139,11 +139,12 @@ static void memory_access(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, co
 static Sm *partner(Sim *sim, Cta *cta) { return &sim->sms[cta->cluster->ctas[cta->rank ^ 1]->sm]; }
 
 // A tensor core's products take a column of 128 rows, or in a pair of 64, at a rate, and reads of A, where that is not in
-// tensor memory, and of its half of B from shared memory. A row of either is 32 bytes: K is 256 bits of every kind.
-static double mma_cycles(const Chip *chip, const u32 *w, int pair) {
+// tensor memory or in the collector, and of its half of B from shared memory. A row of either is 32 bytes: K is 256 bits
+// of every kind.
+static double mma_cycles(const Chip *chip, const Instruction *in, const u32 *w, int pair) {
     double rows = pair ? w[1] / 2.0 : w[1], columns = w[2];
     double products = columns / chip->mma_columns_rate * (pair && rows <= 64 ? 0.5 : 1);
-    double operands = 32 * ((w[5] ? 0 : rows) + (pair ? columns / 2 : columns)) / chip->mma_operand_rate;
+    double operands = 32 * ((w[5] || in->variant ? 0 : rows) + (pair ? columns / 2 : columns)) / chip->mma_operand_rate;
     return later(products, operands);
 }
 
@@ -157,13 +158,13 @@ static double take_tensor(Sim *sim, Sm *sm, Cta *cta, int pair, double time, dou
     return start;
 }
 
-static void multiply(Sim *sim, Sm *sm, Cta *cta, const u32 *w, double time) {
+static void multiply(Sim *sim, Sm *sm, Cta *cta, const Instruction *in, const u32 *w, double time) {
     const Chip *chip = &sim->chip;
     if (!chip->tensor_core) return;
     int pair = w[4] == 2 && cta->cluster->size > 1;
     double start = later(take_tensor(sim, sm, cta, pair, time, w[0] >= 4 ? chip->mma_scaled : 0), sm->tensor);
     if (pair) start = later(start, partner(sim, cta)->tensor);
-    double cycles = mma_cycles(chip, w, pair);
+    double cycles = mma_cycles(chip, in, w, pair);
     sm->tensor = start + cycles;
     sm->busy_tensor += cycles;
     note(sim, MULTIPLIES, cta, -1, 0, start, start + cycles);
@@ -302,7 +303,7 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
     case CP_GROUP:
         cp_groups(warp, in, w);
         return 1;
-    case MMA: multiply(sim, sm, cta, w, time); return 1;
+    case MMA: multiply(sim, sm, cta, in, w, time); return 1;
     case TMEM_COPY: copy_to_tmem(sim, sm, cta, in, w, time); return 1;
     case COMMIT: commit(sim, sm, cta, w, time); return 1;
     case TMEM_LOAD: tensor_memory(sim, sm, warp, launch, in, w, time); return 1;
