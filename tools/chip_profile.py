@@ -31,7 +31,7 @@ import numpy as np
 from emulator.clock.chip import PROFILES, Chip, profile
 from emulator.clock.replay import replay
 from harness.options import command_parser
-from tools.profile_rules import ASSUMED, CONVERSION, EDITS, INSTRUCTIONS, RATES, RULES, SHARED_READS
+from tools.profile_rules import ASSUMED, CONVERSION, EDITS, INSTRUCTIONS, RATES, RULES, SHARED_READS, SUBROUTINES
 
 COPIED = 4  # kind of a span
 TURNS = 3  # of a rate's search
@@ -142,6 +142,10 @@ def derived(profile_data: dict[str, Any], value: Measured) -> dict[str, Any]:
             "source": f"latency.{latency}, rate.{rate}.16_warps",
         }
         instructions[family] = {**instructions[family], **figures}
+    for family, name in SUBROUTINES:
+        cycles = round(4 / value[f"rate.{name}.16_warps"], 3)
+        figures = {"issue": cycles, "interval": cycles, "latency": round(value[f"latency.{name}"], 3)}
+        instructions[family] = {"pipe": "alu", **figures, "source": f"latency.{name}, rate.{name}.16_warps"}
     for family, source in EDITS:
         instructions[family] = {**instructions[family], "latency": round(value[source], 3), "source": source}
     for family, found in several(value).items():

@@ -165,6 +165,16 @@ INSTRUCTIONS = (
     ("redux", "redux", "redux"),
     ("vote", "ballot", "ballot"),
 )
+# (family, latency and rate of): several instructions of the machine, whose issue is all that their rate says
+SUBROUTINES = (
+    ("special_scaled", "ex2_scaled"),
+    ("reciprocal", "rcp_rn"),
+    ("division", "div_rn"),
+    ("division_full", "div_full"),
+    ("division_int", "div_u32"),
+    ("division_long", "div_u64"),
+    ("multiply_long", "mul_u64"),
+)
 # (family, latency of): of an edit of a tensor map
 EDITS = (
     ("map_replace", "tensormap.replace"),

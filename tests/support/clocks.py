@@ -40,7 +40,21 @@ ROUND = {
 FREE = Cost(0, 0, 0, 0)
 FAMILIES = (
     *("uniform", "memory", "copy", "tensor", "warp_sync", "alu", "alu_long", "logic", "float", "multiply"),
-    *("multiply_long", "special", "division", "convert", "convert_pair", "convert_narrow", "convert_e2m1", "double"),
+    *(
+        "multiply_long",
+        "special",
+        "special_scaled",
+        "reciprocal",
+        "division",
+        "division_full",
+        "division_int",
+        "division_long",
+        "convert",
+        "convert_pair",
+        "convert_narrow",
+        "convert_e2m1",
+        "double",
+    ),
     *("shuffle", "redux", "vote", "mma_sync", "map_replace", "map_publish", "map_acquire"),
 )
 

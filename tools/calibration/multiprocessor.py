@@ -16,6 +16,8 @@ OPERATIONS = {
     **{name: 2 for name in ("add_xor", "setp_selp", "cvt_e4m3x2_f32_and_back", "ballot")},
     "add64_xor64": 4,
     **dict.fromkeys(("mad", "prmt", "popc", "fma_f32", "fma_f16x2", "fma_f64", "ex2", "rsqrt", "tanh"), 1),
+    **dict.fromkeys(("ex2_scaled", "rcp_scaled", "rcp_rn", "sqrt_rn", "div_rn", "div_full"), 1),
+    **dict.fromkeys(("div_u32", "div_u64", "mul_u64"), 1),
     **dict.fromkeys(
         ("cvt_f16x2_f32", "cvt_f32_f16", "cvt_f16x2_e4m3x2", "cvt_f32_u32", "shfl", "redux", "syncwarp"), 1
     ),
