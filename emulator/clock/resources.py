@@ -43,7 +43,7 @@ class Resource:
 RESOURCES = (
     Resource(
         "tensor core: products",
-        {"mma_columns_rate": ENDLESS, "mma_operand_rate": ENDLESS, "mma_minimum": 0},
+        {"mma_columns_rate": ENDLESS, "mma_operand_rate": ENDLESS, "mma_scaled": 0},
         classes=("mma",),
     ),
     Resource(
@@ -51,7 +51,7 @@ RESOURCES = (
         dict.fromkeys(("mma_issue", "mma_latency", "mma_pair", "commit_latency"), 0),
         classes=("mma",),
     ),
-    Resource("copies of scale factors to tensor memory", {"cp_rate": ENDLESS, "cp_first": 0}, classes=("tmem_copy",)),
+    Resource("copies of scale factors to tensor memory", {"cp_rate": ENDLESS}, classes=("tmem_copy",)),
     Resource(
         "tensor memory: loads and stores",
         {"tmem_load_latency": 0, "tmem_load_rate": ENDLESS, "tmem_store_rate": ENDLESS},
@@ -96,7 +96,7 @@ RESOURCES = (
 )
 
 KEPT = (
-    *("sms", "tensor_core", "tma_in_flight", "l1_lines", "dram_channels"),
+    *("sms", "tensor_core", "l1_lines", "dram_channels"),
     *("l2_bytes", "l2_storage", "l2_dirty", "l2_ways", "l2_slices", "l2_halves", "l2_coalesces"),
     *("l2_write_cost", "l2_clean_share"),
 )
