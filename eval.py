@@ -10,6 +10,7 @@
     python eval.py test --sanitize       the emulator also checks what orders accesses (docs/sanitizer.md)
     python eval.py test --plans all      each case also in every configuration that can take it
     python eval.py benchmark --clock b200       recorded in the emulator and replayed on a model of the chip's times
+    python eval.py benchmark --clock b200 --why           and what would make it faster; --timeline, --picture: files
     python eval.py test --device hopper  on a Hopper GPU, with tensor memory and tensor core in software
     python eval.py benchmark --device hopper    there without tensor-core work: times of the rest, results not checked
 
@@ -30,6 +31,7 @@ import sys
 from dataclasses import dataclass
 
 from harness import options, sanitizing
+from harness.clocks import Clocking
 from harness.devices import B200, DEVICES, MODES, Device, DeviceError, Job, choose_device, emulator_device
 from harness.interpreter import leave
 from harness.modes import run_mode
@@ -156,6 +158,7 @@ def run(
     device: Device,
     selections: list[Selection],
     sanitizer: Sanitizer | None,
+    clock: Clocking | None,
     protocol_fd: int | None,
 ) -> bool:
     """Run and report the selected cases. Returns whether all passed."""
@@ -174,14 +177,18 @@ def run(
         name = worker.device_name()
         if args.schedule and device.has_schedules:
             name += f", schedules {args.schedule}"
+        several = sum(len(selected.specs) for selected in selections) > 1
         for selected in selections:
+            problem = f"{selected.problem.name}-" if len(selections) > 1 else ""
+            labels = [f"{problem}case{number}" if several else "" for number in selected.numbers]
             if reports:
                 reports[-1].end(outcomes[-1])
                 print(flush=True)
             reports.append(ConsoleReport(selected.problem, f"{name} · {args.submission}", selected.numbers))
             with reports[-1] as report:
                 passed = run_mode(
-                    *(args.mode, device, selected.problem, selected.specs, worker, report, args.baseline, args.clock),
+                    *(args.mode, device, selected.problem, selected.specs, worker, report, args.baseline),
+                    clocks=[clock.of_case(label) for label in labels] if clock else None,
                     every_plan=args.plans == options.ALL,
                 )
             outcomes.append(passed)
@@ -207,6 +214,7 @@ def main() -> int:
         parser.error("SPECFILE is required where POPCORN_FD is set")
     if not args.submission.is_file():
         parser.error(f"--submission {args.submission}: there is no such file")
+    clock = options.clocking(parser, args)
     try:
         selections = select_cases(parser, args)
     except SpecError as error:
@@ -226,7 +234,7 @@ def main() -> int:
     prepare_environment(job)
     if job.remark:
         print(f"eval.py: {job.remark}", file=sys.stderr, flush=True)
-    passed = run(args, device, selections, sanitizer_of(parser, args, device), protocol_fd)
+    passed = run(args, device, selections, sanitizer_of(parser, args, device), clock, protocol_fd)
     return 0 if passed else EXIT_CHECK_FAILED
 
 

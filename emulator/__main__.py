@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import sys
 from collections.abc import Callable
 
 from emulator.activation import DEVICES, environment
+from emulator.clock.paths import picture_path, timeline_path
 from emulator.cuda_programs import programs
 from emulator.errors import EmulatorError
 from emulator.execution.meter import MAX_INSTRUCTIONS
@@ -36,6 +36,7 @@ EPILOG = """schedules; a launch runs once under each, and all must write the sam
 --clock CHIP records each launch, and at the program's end replays all of them on a chip's profile ("b200", "h200", or
 a JSON file): modelled microseconds, utilisation and who waits for what go to standard error. Launches run one by one
 under schedule late. --timeline FILE (.json, .json.gz: for ui.perfetto.dev) and --picture FILE.png show them in time.
+--why replays them again, with each part of the chip or each kind of wait for nothing, and prints what that would gain.
 
 A launch of more than a few seconds shows its progress where standard error is a terminal, in the first process only:
 its children show none. The environment variable EMULATOR_PROGRESS=0 turns that off.
@@ -80,21 +81,17 @@ def _rules(text: str) -> str:
 
 
 def _timeline(text: str) -> str:
-    return _path(text, ".json", ".json.gz")
+    try:
+        return timeline_path(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _picture(text: str) -> str:
-    if importlib.util.find_spec("matplotlib") is None:
-        raise argparse.ArgumentTypeError("a picture needs matplotlib: pip install '.[pictures]'")
-    return _path(text, ".png")
-
-
-def _path(text: str, *suffixes: str) -> str:
-    if not text.endswith(suffixes):
-        raise argparse.ArgumentTypeError(f"{text!r} does not end in {' or '.join(suffixes)}")
-    if not os.path.isdir(os.path.dirname(os.path.abspath(text))):
-        raise argparse.ArgumentTypeError(f"there is no folder for {text!r}")
-    return text
+    try:
+        return picture_path(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -104,7 +101,7 @@ def make_parser() -> argparse.ArgumentParser:
         usage="%(prog)s [--schedule S[,S...]] [--workers N] [--lenient] [--max-instructions N] [--engine E] "
         "[--sanitize [--sanitize-allow RULE[,RULE]] [--sanitize-schedule S[,S...]]] "
         "[--explore N] "
-        "[--clock CHIP [--timeline FILE] [--picture FILE]] [--device DEVICE [--hopper-mode MODE]] "
+        "[--clock CHIP [--why] [--timeline FILE] [--picture FILE]] [--device DEVICE [--hopper-mode MODE]] "
         "(SCRIPT | -m MODULE | -c CODE) [ARGS...]",
         description=DESCRIPTION,
         epilog=EPILOG,
@@ -156,6 +153,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="search the interleavings of each launch in N runs at most; of one that fails the schedule is printed",
     )
     parser.add_argument("--clock", type=_chip, metavar="CHIP", help="replay launches on a chip's profile")
+    parser.add_argument("--why", action="store_true", help="of --clock: say what would make the launches faster")
     parser.add_argument(
         "--timeline", type=_timeline, metavar="FILE", help="of --clock: write what ui.perfetto.dev opens"
     )
@@ -197,8 +195,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             parser.error(f"--{option} is for the emulated B200, without --clock")
     if options.clock and (options.device == "hopper" or options.schedule):
         parser.error("--clock records what the emulated B200 does under schedule late: no --device, no --schedule")
-    if not options.clock and (options.timeline or options.picture):
-        parser.error("--timeline and --picture show what --clock replays: give --clock CHIP")
+    for option in ("why", "timeline", "picture"):
+        if getattr(options, option) and not options.clock:
+            parser.error(f"--{option} is of --clock, which replays launches: give --clock CHIP, too")
     if options.device == "hopper" and any(emulated):
         parser.error("--schedule, --workers, --lenient, --max-instructions and --engine are for the emulated B200")
     if options.device != "hopper" and options.hopper_mode:
@@ -232,6 +231,7 @@ def main() -> None:
         clock=options.clock,
         timeline=options.timeline,
         picture=options.picture,
+        why=options.why,
         sanitize=options.sanitize,
         sanitize_allow=options.sanitize_allow,
         sanitize_schedule=options.sanitize_schedule,

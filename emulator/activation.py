@@ -34,6 +34,7 @@ def environment(
     clock: str | None = None,
     timeline: str | None = None,
     picture: str | None = None,
+    why: bool = False,
     sanitize: bool = False,
     sanitize_allow: str | None = None,
     sanitize_schedule: str | None = None,
@@ -45,10 +46,10 @@ def environment(
     (software) or "hopper" (a Hopper GPU, emulator/hopper); hopper_mode: one of its MODES. lenient: broken rules of
     order are warnings (errors.ordering_fault). record: a folder for the traces of all launches; record_values: as of
     `clock.record.Recording`. clock: a chip profile's name or file, on which launches are replayed (`clock.live`);
-    timeline, picture: files that it writes. sanitize: every access is checked against the order of events
-    (emulator/sanitizer); sanitize_allow: rules that are waived, by commas; sanitize_schedule: schedules under
-    which that is done, None for all. explore: runs in which interleavings of a launch are searched
-    (emulator/sanitizer/explore.py). A device "hopper" takes hopper_mode only.
+    timeline, picture: files that it writes; why: it says what would make them faster. sanitize: every access is checked
+    against the order of events (emulator/sanitizer); sanitize_allow: rules that are waived, by commas;
+    sanitize_schedule: schedules under which that is done, None for all. explore: runs in which interleavings of a
+    launch are searched (emulator/sanitizer/explore.py). A device "hopper" takes hopper_mode only.
     """
     variables = dict(os.environ)
     path = [str(BOOTSTRAP)]
@@ -89,6 +90,8 @@ def environment(
     for name, file in (("TIMELINE", timeline), ("PICTURE", picture)):
         if file:
             variables[f"EMULATOR_CLOCK_{name}"] = os.path.abspath(file)
+    if why:
+        variables["EMULATOR_CLOCK_WHY"] = "1"
     return variables
 
 

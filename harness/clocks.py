@@ -1,4 +1,4 @@
-"""Modelled times of a case: text and figures of the emulator's clock.
+"""Modelled times of a case: what --clock asks for, and text and figures of the emulator's clock.
 
 `clock` is a dict with the items
     chip         name of the chip's profile
@@ -6,13 +6,38 @@
     calls        of the timed loop
     overlapping  a dict: us of a call; utilisation: part of the chip -> share; waits: role -> [largest reason, share]
     in_turn      the same where no launch starts before the one ahead has ended
+    files        lines on the files that were written
+    why          lines on what would make the loop faster, where that was asked for
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 FIGURES = {"overlapping": "overlapping", "in_turn": "in turn"}
+
+
+@dataclass(frozen=True)
+class Clocking:
+    """What --clock, --why, --timeline and --picture ask for."""
+
+    chip: str  # a profile's name or file
+    why: bool = False
+    timeline: Path | None = None
+    picture: Path | None = None
+
+    def of_case(self, label: str) -> Clocking:
+        """The same with the label in the files' names, before their suffixes."""
+        return replace(self, timeline=_labelled(self.timeline, label), picture=_labelled(self.picture, label))
+
+
+def _labelled(path: Path | None, label: str) -> Path | None:
+    if path is None or not label:
+        return path
+    stem = path.name.split(".")[0]
+    return path.with_name(f"{stem}-{label}{path.name[len(stem) :]}")
 
 
 def title(clock: dict[str, Any]) -> str:

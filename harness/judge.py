@@ -14,6 +14,7 @@ import msgspec
 
 from harness import messages
 from harness.cases import REHEARSAL_SLOTS, Case, Inputs
+from harness.clocks import Clocking
 from harness.counts import launches_text
 from harness.results import Plans, Result
 from harness.timing import Limits, Stats, measure, release_memory, repeat, time_calls
@@ -114,10 +115,13 @@ def check_case(trial: Trial) -> Result:
     return Result(checked.passed, checked.message)
 
 
-def count_case(trial: Trial, clock: str | None = None) -> Result:
+def count_case(
+    trial: Trial, clock: Clocking | None = None, replaying: Callable[[int, int], None] | None = None
+) -> Result:
     """check_case on the emulator, with the counts that harness.counts shows.
 
-    clock: a chip profile's name or file, on which the counted call is replayed as the contest's loop (harness.clocks).
+    clock: on which chip the counted call is replayed as the contest's loop, and what else is wanted (harness.clocks).
+    replaying: is called with the numbers of replays that are done, and of all, while it is found what would be faster.
     """
     checked = check_calls(replace(trial, recorded=clock is not None), counted=True)
     if not checked.passed:
@@ -130,20 +134,29 @@ def count_case(trial: Trial, clock: str | None = None) -> Result:
         "minimum_load_bytes": load_bytes,
         "minimum_store_bytes": store_bytes,
     }
-    figures = None if clock is None else clock_calls(trial, clock)
+    figures = None if clock is None else clock_calls(trial, clock, replaying)
     return Result(True, checked.message, counts=counts, clock=figures)
 
 
-def clock_calls(trial: Trial, chip: str) -> dict[str, Any]:
-    """The recorded call as the contest's loop on a chip; see harness.clocks."""
+def clock_calls(trial: Trial, clock: Clocking, replaying: Callable[[int, int], None] | None = None) -> dict[str, Any]:
+    """The recorded call as the contest's loop on a chip; see harness.clocks and count_case."""
     calls = trial.case.problem.inputs_per_timing
-    clocked = trial.worker.ask(messages.Clock(chip, calls), messages.Clocked)
+    files = (str(path) if path else "" for path in (clock.timeline, clock.picture))
+    clocked = trial.worker.ask(messages.Clock(clock.chip, calls, *files), messages.Clocked)
+    why: tuple[str, ...] = ()
+    while clock.why and not why:
+        explained = trial.worker.ask(messages.Why(clock.chip, calls), messages.Explained)
+        why = explained.lines
+        if replaying:
+            replaying(explained.done, explained.total)
     return {
         "chip": clocked.chip,
         "band": clocked.band,
         "calls": calls,
         "overlapping": msgspec.structs.asdict(clocked.overlapping),
         "in_turn": msgspec.structs.asdict(clocked.in_turn),
+        "files": list(clocked.files),
+        "why": list(why),
     }
 
 

@@ -108,7 +108,22 @@ class Time(Message):
 
 
 class Clock(Message):
-    """Replay the recorded call as a loop of `calls` calls on a chip, a profile's name or file. Answer: Clocked."""
+    """Replay the recorded call as a loop of `calls` calls on a chip, a profile's name or file. Answer: Clocked.
+
+    timeline, picture: files that show the replayed calls; empty for none.
+    """
+
+    chip: str
+    calls: int
+    timeline: str = ""
+    picture: str = ""
+
+
+class Why(Message):
+    """Go on with replays of the loop in each of which one thing costs nothing. Answer: Explained.
+
+    It is asked until the answer has lines.
+    """
 
     chip: str
     calls: int
@@ -150,7 +165,7 @@ class Finish(Message):
     """Forget all slots and the forced plan, and give cached device memory back. Answer: Finished."""
 
 
-Request = Store | Call | Fetch | Time | Clock | Overwrite | Profile | Plan | Offer | Force | Finish
+Request = Store | Call | Fetch | Time | Clock | Why | Overwrite | Profile | Plan | Offer | Force | Finish
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Replies
@@ -230,6 +245,15 @@ class Clocked(Message):
     band: Name  # what is known of the model's error
     overlapping: Modelled  # as the launches allow it
     in_turn: Modelled
+    files: tuple[Text, ...] = ()  # what has been written, or why not
+
+
+class Explained(Message):
+    """Replays of what would make a loop faster."""
+
+    done: int
+    total: int
+    lines: tuple[Text, ...] = ()  # on all of them, when they are done
 
 
 class Profiled(Message):
@@ -264,7 +288,7 @@ class Failed(Message):
     traceback: Text
 
 
-Reply = Ready | Done | Called | Outputs | Timed | Clocked | Profiled | Planned | Offered | Finished | Failed
+Reply = Ready | Done | Called | Outputs | Timed | Clocked | Explained | Profiled | Planned | Offered | Finished | Failed
 
 
 class NumberedRequest(msgspec.Struct, forbid_unknown_fields=True):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from harness.clocks import Clocking
 from harness.devices import Device
 from harness.judge import check_plan, offer_plans
 from harness.protocol import ProtocolReport
@@ -21,20 +23,18 @@ def run_mode(
     worker: Worker,
     report: ProtocolReport | ConsoleReport,
     baseline: bool = False,
-    clock: str | None = None,
+    clocks: Sequence[Clocking] | None = None,
     every_plan: bool = False,
 ) -> bool:
     """Run and report every case; mode leaderboard ends at the first failure. Returns whether every case passed.
 
     The report's end is left to the caller.
     mode: one that the device offers. baseline: time torch's own kernels as well, in the modes that can.
-    clock: a chip profile on which calls are replayed, in the modes that can.
+    clocks: for each case, on which chip its calls are replayed, in the modes that can.
     every_plan: call each case also in every plan that can be forced on it.
     """
     job = device.jobs[mode]
     options = {**job.options, **({"baseline": baseline} if job.has_baseline else {})}
-    if clock is not None:
-        options["clock"] = clock
     passed = True
     report.begin(mode, specs)
     if job.warm_up:
@@ -43,6 +43,8 @@ def run_mode(
             worker.run(job.run, problem, spec, limits=job.warm_up)
     for index, (spec, following) in enumerate(zip(specs, [*specs[1:], None])):
         report.case_begins(index, spec)
+        if clocks is not None:
+            options |= {"clock": clocks[index], "replaying": report.replaying}
         result = worker.run(job.run, problem, spec, following, **options)
         if every_plan and result.passed:
             result = run_plans(result, problem, spec, worker, report)

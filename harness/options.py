@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness import ROOT
+from harness.clocks import Clocking
 from harness.devices import DEVICES
 from task import GROUP_GEMM, PROBLEMS
 
@@ -77,7 +78,7 @@ def add_sanitizer(parser: argparse.ArgumentParser) -> None:
 
 
 def add_clock(parser: argparse.ArgumentParser) -> None:
-    """--clock: a chip profile's name or file, as its absolute path; None where it is not given."""
+    """--clock, with --why, --timeline and --picture; see `clocking`."""
     parser.add_argument(
         "--clock",
         type=chip,
@@ -85,6 +86,31 @@ def add_clock(parser: argparse.ArgumentParser) -> None:
         help="emulator, benchmark and leaderboard: replay recorded calls on a chip (b200, h200, a profile's file) and "
         "show modelled times",
     )
+    parser.add_argument(
+        "--why",
+        action="store_true",
+        help="of --clock: replay the loop again with each part of the chip, or each kind of wait, for nothing, and say "
+        "what that would gain",
+    )
+    parser.add_argument(
+        "--timeline",
+        type=timeline,
+        metavar="FILE",
+        help="of --clock: the replayed calls for ui.perfetto.dev (.json, .json.gz)",
+    )
+    parser.add_argument("--picture", type=picture, metavar="FILE", help="of --clock: the replayed calls as a PNG")
+
+
+def clocking(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Clocking | None:
+    """What `add_clock`'s options ask for. Exits with 2 where --clock is missing to them."""
+    if args.clock:
+        return Clocking(args.clock, args.why, args.timeline, args.picture)
+    for name in ("why", "timeline", "picture"):
+        if getattr(args, name):
+            parser.error(
+                f"--{name} is of --clock, which replays what the emulator has recorded: give --clock CHIP, too"
+            )
+    return None
 
 
 def chip(text: str) -> str:
@@ -96,6 +122,26 @@ def chip(text: str) -> str:
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return str(Path(text).resolve()) if Path(text).is_file() else text
+
+
+def timeline(text: str) -> Path:
+    """The absolute path of a timeline's file. Raises argparse.ArgumentTypeError, as `picture`."""
+    from emulator.clock.paths import timeline_path
+
+    try:
+        return Path(timeline_path(text)).absolute()
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def picture(text: str) -> Path:
+    """The absolute path of a picture's file."""
+    from emulator.clock.paths import picture_path
+
+    try:
+        return Path(picture_path(text)).absolute()
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def add_plans(parser: argparse.ArgumentParser) -> None:

@@ -67,6 +67,9 @@ class ProtocolReport:
         self.key = "test" if mode == "test" else "benchmark"
         self.log(f"{self.key}-count", len(specs))
 
+    def replaying(self, done: int, total: int) -> None:
+        pass
+
     def working(self, what: str) -> None:
         """The protocol has no line for work without a result."""
 

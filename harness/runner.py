@@ -29,6 +29,7 @@ from task import GROUP_GEMM
 if TYPE_CHECKING:  # it imports torch, which the process does after it is confined
     from emulator.clock.loop import Loop
     from emulator.clock.trace import Trace
+    from emulator.clock.why import Study
     from harness.shared_memory import SharedMemory
 
 
@@ -47,6 +48,7 @@ class Runner:
         self.inputs: dict[int, Any] = {}
         self.outputs: dict[int, tuple[Any, Any]] = {}  # slot -> (input, which may be a copy of the slot's, output)
         self.traces: list[Trace] = []  # of the launches of the last recorded call
+        self.study: Study | None = None  # of the recorded call, while it goes on
         self.forced: Callable[[Any], Any] | None = None  # custom_kernel in the plan that was asked for
         self.handlers: dict[type, Callable[[Any], messages.Reply]] = {
             messages.Store: self.store,
@@ -54,6 +56,7 @@ class Runner:
             messages.Fetch: self.fetch,
             messages.Time: self.time,
             messages.Clock: self.clock,
+            messages.Why: self.why,
             messages.Overwrite: self.overwrite,
             messages.Profile: self.profile,
             messages.Plan: self.plan,
@@ -100,6 +103,7 @@ class Runner:
         torch.cuda.synchronize()
         if request.recorded:
             self.traces.clear()
+            self.study = None
         with recording(self.traces) if request.recorded else nullcontext():
             if request.counted:
                 return messages.Called(count_launches(call_all))
@@ -128,14 +132,34 @@ class Runner:
         from emulator.clock.chip import profile
         from emulator.clock.loop import modelled_loop
         from emulator.clock.summary import error_band
+        from emulator.clock.views import Views
 
         if not self.traces:
             raise ValueError("the call has launched no kernel: a clock has nothing to replay")
         chip = profile(request.chip)
-        overlapping, in_turn = (
-            modelled(modelled_loop(self.traces, chip, request.calls, programmatic)) for programmatic in (None, False)
+        views = Views(*(Path(name) if name else None for name in (request.timeline, request.picture)))
+        overlapping = modelled_loop(self.traces, chip, request.calls, spans=views.spans)
+        files = views.write(overlapping.replay, self.traces * (len(overlapping.replay.ends) // len(self.traces)))
+        in_turn = modelled_loop(self.traces, chip, request.calls, programmatic=False)
+        return messages.Clocked(
+            *(printable(chip.name), error_band(chip), modelled(overlapping), modelled(in_turn)),
+            tuple(printable(line, messages.MAX_TEXT) for line in files),
         )
-        return messages.Clocked(printable(chip.name), error_band(chip), overlapping, in_turn)
+
+    def why(self, request: messages.Why) -> messages.Reply:
+        from emulator.clock.chip import profile
+        from emulator.clock.why import lines, study_of_loop
+
+        if self.study is None:
+            self.study = study_of_loop(self.traces, profile(request.chip), request.calls)
+            return messages.Explained(0, self.study.total)
+        study = self.study
+        study.advance()
+        if study.done < study.total:
+            return messages.Explained(study.done, study.total)
+        self.study = None
+        text = lines(study, f"a call of {request.calls} in a loop")
+        return messages.Explained(study.done, study.total, tuple(printable(line, messages.MAX_TEXT) for line in text))
 
     def overwrite(self, request: messages.Overwrite) -> messages.Reply:
         from harness.outputs import leaves
@@ -174,6 +198,7 @@ class Runner:
         self.inputs.clear()
         self.outputs.clear()
         self.traces.clear()
+        self.study = None
         release_memory()
         return messages.Finished(device_is_usable())
 

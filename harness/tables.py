@@ -12,6 +12,7 @@ from harness.timing import Stats
 from task import Benchmark, Problem, TestSpec
 
 if TYPE_CHECKING:
+    from rich.progress import TaskID
     from rich.table import Table
     from rich.text import Text
 
@@ -32,6 +33,7 @@ class ConsoleReport:
         columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
         self.progress = Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
         self.results: list[tuple[int, TestSpec, Result]] = []
+        self.replays: TaskID | None = None
 
     def __enter__(self) -> ConsoleReport:
         return self
@@ -50,6 +52,12 @@ class ConsoleReport:
     def case_begins(self, index: int, spec: TestSpec) -> None:
         self.spec = spec
         self.progress.update(self.bar, description=f"case {self.numbers[index]}: {shapes_text(spec)}")
+
+    def replaying(self, done: int, total: int) -> None:
+        """Show how many replays of a case are done; the row goes with the last one."""
+        if self.replays is None:
+            self.replays = self.progress.add_task("what would make it faster: replays", total=total)
+        self.progress.update(self.replays, completed=done, total=total, visible=done < total)
 
     def case_ends(self, index: int, result: Result) -> None:
         self.results.append((self.numbers[index], self.spec, result))
@@ -71,6 +79,9 @@ class ConsoleReport:
         if clocked:
             self._print(clocks.title(next(iter(clocked.values()))), "bold")
             self.console.print(self._columns({n: clocks.clock_column(clock) for n, clock in clocked.items()}))
+        for number, clock in clocked.items():
+            for line in [*clock["why"], *clock["files"]]:
+                self._print(line if line.startswith(" ") else f"case {number}: {line}")
         for number, spec, result in self.results:
             if result.report:
                 self._print(f"\ncase {number}: {shapes_text(spec)}\n{result.report}")

@@ -22,12 +22,14 @@ INSTRUCTION = np.dtype(
     [
         *(("kind", "u1"), ("pipe", "u1"), ("variant", "u1"), ("of_launch", "u1")),
         *(("issue", "f4"), ("interval", "f4"), ("latency", "f4"), ("values", "u4")),
-        *(("sources", "u1"), ("results", "u1"), ("pad", "u1", 2)),
+        *(("sources", "u1"), ("results", "u1"), ("skips", "u1"), ("pad", "u1")),
     ]
 )
 """As `Instruction` in native/clock.h. variant: a load that the L1 cache keeps; a wait, not a commit, of groups; what
 waits for the warp's stores; a copy by a tensor map; how many quarters of tensor memory get the same bytes of a copy; an
 MMA that finds A in the collector. of_launch: reads the launch's parameters."""
+SKIP_WAIT, SKIP_DATA = 1, 2
+"""Bits of `skips`: waits of an instruction that cost nothing, for others and for its sources."""
 
 # (pattern of the opcode, class, family of the profile's table). The first that matches counts.
 _FAMILIES = [

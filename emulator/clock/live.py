@@ -1,7 +1,8 @@
 """A program's clock: its launches are recorded as they run, and replayed on a chip when it ends.
 
 EMULATOR_CLOCK names the chip's profile, EMULATOR_CLOCK_TIMELINE and EMULATOR_CLOCK_PICTURE files for the first process
-on the device; its children, which inherit the variables, put their number before the file's suffixes.
+on the device; its children, which inherit the variables, put their number before the file's suffixes. With
+EMULATOR_CLOCK_WHY set, what would make the launches faster is said, too.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from emulator.clock.chip import Chip, profile
-from emulator.clock.picture import draw
 from emulator.clock.record import Recording
 from emulator.clock.replay import Replay, replay
 from emulator.clock.summary import summary
-from emulator.clock.timeline import write_timeline
 from emulator.clock.trace import Trace
+from emulator.clock.views import Views
+from emulator.clock.why import Skips, Study
+from emulator.clock.why import lines as why_lines
 from emulator.errors import EmulatorError
 from emulator.execution import device
 from emulator.execution.status import DELAY, PROCESS, is_shown
 
 CLOCK, TIMELINE, PICTURE = "EMULATOR_CLOCK", "EMULATOR_CLOCK_TIMELINE", "EMULATOR_CLOCK_PICTURE"
-SPANS = 4_000_000  # of a timeline or picture, 48 bytes each
-_TITLE = 60  # characters
+WHY = "EMULATOR_CLOCK_WHY"
 ROOM = 2 << 30  # bytes of records that are kept; more are replayed before the program's end
 
 
@@ -36,8 +37,8 @@ _clocks: list[Clock] = []  # of the process: one at most
 class Clock:
     """The launches of a process."""
 
-    def __init__(self, chip: Chip, timeline: Path | None = None, picture: Path | None = None) -> None:
-        self._chip, self._timeline, self._picture = chip, timeline, picture
+    def __init__(self, chip: Chip, views: Views, why: bool = False) -> None:
+        self._chip, self._views, self._why = chip, views, why
         self._traces: list[Trace] = []
         self._bytes = 0
         self._replayed = 0
@@ -55,10 +56,9 @@ class Clock:
         traces, self._traces, self._bytes = self._traces, [], 0
         if not traces or os.getpid() != self._process:
             return
-        spans = SPANS if self._timeline or self._picture else 0
         bar = Bar(f"replaying {len(traces)} launches on {self._chip.name}")
         try:
-            replayed = replay(traces, self._chip, other_data=False, spans=spans, progress=bar)
+            replayed = replay(traces, self._chip, other_data=False, spans=self._views.spans, progress=bar)
         except (EmulatorError, ValueError) as error:
             print(f"clock: {error}", file=sys.stderr)
             return
@@ -69,34 +69,39 @@ class Clock:
             lines[0] += f"; launches from number {self._replayed}, with nothing in L2"
         self._replayed += len(traces)
         print(*lines, sep="\n", file=sys.stderr)
-        self._write(replayed, traces)
+        if self._why:
+            print(*self._reasons(replayed, traces), sep="\n", file=sys.stderr)
+        for line in self._views.write(replayed, traces):
+            print(f"clock: {line}", file=sys.stderr)
         sys.stderr.flush()
 
-    def _write(self, replayed: Replay, traces: list[Trace]) -> None:
-        if len(replayed.spans) == SPANS:
-            print(f"clock: the timeline and the picture are cut after {SPANS:,} spans", file=sys.stderr)
-        names = ", ".join(dict.fromkeys(trace.name for trace in traces))
-        title = f"{names if len(names) <= _TITLE else names[: _TITLE - 1] + '…'}: modelled on {self._chip.name}"
+    def _reasons(self, replayed: Replay, traces: list[Trace]) -> list[str]:
+        """What would make the launches faster, by replays of all of them."""
+
+        def run(chip: Chip, skips: Skips | None) -> tuple[float, Replay]:
+            found = replay(traces, chip, other_data=False, skips=skips)
+            return found.us, found
+
+        study = Study(traces, self._chip, run, (replayed.us, replayed))
+        bar = Bar(f"what would make it faster, on {self._chip.name}", "replays")
         try:
-            if self._timeline:
-                write_timeline(self._timeline, replayed, traces)
-                print(f"clock: wrote {self._timeline}, for ui.perfetto.dev", file=sys.stderr)
-            if self._picture:
-                draw(self._picture, replayed, traces, title)
-                print(f"clock: wrote {self._picture}", file=sys.stderr)
-        except (OSError, RuntimeError, ValueError) as error:
-            print(f"clock: {error}", file=sys.stderr)
+            while study.done < study.total:
+                bar(study.done, study.total)
+                study.advance()
+        finally:
+            bar.close()
+        return why_lines(study, f"{len(traces)} launch{'es' * (len(traces) > 1)}")
 
 
 class Bar:
     """A progress bar on a terminal, from the third second on. It has no thread."""
 
-    def __init__(self, title: str) -> None:
-        self._title, self._next = title, time.monotonic() + DELAY
+    def __init__(self, title: str, units: str = "CTAs") -> None:
+        self._title, self._units, self._next = title, units, time.monotonic() + DELAY
         self._progress: Any = None
 
     def __call__(self, done: int, total: int) -> None:
-        """CTAs done, CTAs in all."""
+        """Units done, units in all."""
         if time.monotonic() < self._next or not is_shown():
             return
         if self._progress is None:
@@ -106,7 +111,12 @@ class Bar:
             columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn()
             console = Console(stderr=True)
             self._progress = Progress(
-                *columns, TextColumn("CTAs"), console=console, auto_refresh=False, transient=True, redirect_stdout=False
+                *columns,
+                TextColumn(self._units),
+                console=console,
+                auto_refresh=False,
+                transient=True,
+                redirect_stdout=False,
             )
             self._task = self._progress.add_task(self._title, total=total)
             self._progress.start()
@@ -121,7 +131,7 @@ class Bar:
 
 def install() -> None:
     """Launches of this process are recorded, and replayed at its end."""
-    clock = Clock(profile(os.environ[CLOCK]), _file(TIMELINE), _file(PICTURE))
+    clock = Clock(profile(os.environ[CLOCK]), Views(_file(TIMELINE), _file(PICTURE)), bool(os.environ.get(WHY)))
     device.recording = Recording(clock.take)
     _clocks.append(clock)
     atexit.register(report)

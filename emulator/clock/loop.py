@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from emulator.clock.chip import Chip
 from emulator.clock.replay import Replay, replay
 from emulator.clock.report import Report, report
@@ -34,25 +36,35 @@ def modelled_loop(
     words: int = WORDS,
     same_data: bool = False,
     least: int = LEAST,
+    skips: Sequence[np.ndarray] | None = None,
+    spans: int = 0,
 ) -> Loop:
     """A loop of so many calls, each of which makes these launches, after a flush of L2 by writes, as benchmarks do it.
 
     Calls are replayed as far as so many words of records go, at least so many of them; each of the others takes what a
     call of their second half adds to the whole. programmatic, progress: as of `replay`. same_data: every call has the
-    data of the first, instead of data of its own.
+    data of the first, instead of data of its own. skips: of a call's launches, and spans: as of `replay`.
 
     Raises what `replay` raises, and ValueError for a call without launches and for no calls.
     """
     if not traces or calls < 1:
         raise ValueError(f"a loop of {calls} calls with {len(traces)} launches each: there must be some of both")
 
-    def of(count: int) -> Replay:
+    def of(count: int, spans: int = 0) -> Replay:
         data = [0 if same_data else number // len(traces) for number in range(count * len(traces))]
-        launches = list(traces) * count
-        return replay(launches, chip, programmatic=programmatic, other_data=data, dirty_l2=True, progress=progress)
+        return replay(
+            list(traces) * count,
+            chip,
+            programmatic=programmatic,
+            other_data=data,
+            dirty_l2=True,
+            spans=spans,
+            progress=progress,
+            skips=None if skips is None else list(skips) * count,
+        )
 
     count = min(calls, max(least, words // sum(len(trace.words) for trace in traces)))
-    found = of(count)
+    found = of(count, spans)
     total = found.ends[-1]  # from the event ahead of the first launch
     if calls > count:
         half = count // 2

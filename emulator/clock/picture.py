@@ -73,6 +73,7 @@ def draw(path: Path, replay: Replay, traces: Sequence[Trace], title: str, sm: in
     figure.suptitle(title)
     for axes in (above, below):
         axes.margins(x=0.01)
+        axes.set_xlim(left=0)
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=100, metadata={"Software": None})
 
@@ -138,5 +139,6 @@ def _overlap(parts: list[tuple[float, float]]) -> bool:
 
 
 def _part(replay: Replay, span: np.void) -> tuple[float, float]:
+    """(start, duration) of a span, in us from the first launch's start."""
     start, end = replay.chip.us(float(span["start"])), replay.chip.us(float(span["end"]))
-    return start, end - start
+    return start - replay.chip.us(replay.starts[0]), end - start

@@ -38,7 +38,7 @@ class _Launch(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("words", "starts", "instructions", "values")),
         *((name, ctypes.c_int64) for name in ("instruction_count", "value_count")),
         *((name, ctypes.c_int32) for name in ("ctas", "warps", "cluster", "threads", "shared_bytes", "registers")),
-        *((name, ctypes.c_int32) for name in ("programmatic", "unused")),
+        *((name, ctypes.c_int32) for name in ("programmatic", "skips")),
         ("salt", ctypes.c_uint64),
         *((name, ctypes.c_void_p) for name in ("waits", "busy")),
     ]
@@ -120,13 +120,15 @@ def replay(
     dirty_l2: bool = False,
     spans: int = 0,
     progress: Callable[[int, int], None] | None = None,
+    skips: Sequence[np.ndarray] | None = None,
 ) -> Replay:
     """Replays launches, one after another in one queue.
 
     programmatic: None as recorded, or for all. other_data: each launch has data of its own, which is not in L2; or a
     number for each launch, equal for those that have the same data. dirty_l2: at the start L2 holds what others
     have written (a flush by writes), which goes to DRAM when its place is needed. spans: room for so many waits and
-    CTAs. progress: is called with (CTAs that are over, CTAs in all).
+    CTAs. progress: is called with (CTAs that are over, CTAs in all). skips: by launch uint8[instructions], which waits
+    of each instruction cost nothing: SKIP_WAIT, SKIP_DATA. What is asked for too early then waits in its place.
 
     Raises EmulatorError where the launches come to no end on this chip, and ValueError for a profile that lacks a
     constant or a family of instructions.
@@ -138,12 +140,15 @@ def replay(
     for number, trace in enumerate(traces):
         _check_room(number, trace, chip)
     constants = np.array([chip.constants[name] for name in names], np.float64)
-    known: dict[int, Costs] = {}
+    known: dict[tuple[int, int], Costs] = {}
     launches = (_Launch * len(traces))()
     waits, busy = [], []
     for number, trace in enumerate(traces):
-        costs = known.get(id(trace.instructions)) or costs_of(trace, chip)
-        known[id(trace.instructions)] = costs
+        key = id(trace.instructions), 0 if skips is None else id(skips[number])
+        costs = known.get(key) or costs_of(trace, chip)
+        if skips is not None:
+            costs.table["skips"] = skips[number]
+        known[key] = costs
         warps = trace.starts.shape[1] - 1
         waits.append(np.zeros((warps, len(trace.instructions))))
         busy.append(np.zeros(warps))
@@ -155,6 +160,7 @@ def replay(
         launch.cluster, launch.threads = int(np.prod(trace.cluster)), int(np.prod(trace.block))
         launch.shared_bytes, launch.registers = trace.shared_bytes, trace.registers
         launch.programmatic = trace.programmatic if programmatic is None else programmatic
+        launch.skips = skips is not None and bool(skips[number].any())
         launch.salt = OTHER_DATA * (number * other_data if isinstance(other_data, bool) else other_data[number])
         launch.waits, launch.busy = waits[-1].ctypes.data, busy[-1].ctypes.data
     gpc_ends = np.cumsum(chip.gpc_sms).astype(np.int32)

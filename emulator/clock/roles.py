@@ -18,6 +18,7 @@ _REASONS = {
     "cp_group": "cp.async copies",
     "alloc": "tensor memory columns",
     "tmem_wait": "tensor memory",
+    "sleep": "nanosleep",
 }
 
 

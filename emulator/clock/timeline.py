@@ -55,7 +55,9 @@ def tracks(spans: np.ndarray) -> np.ndarray:
 
 
 def _events(replay: Replay, traces: Sequence[Trace], sms: Sequence[int] | None) -> Iterator[dict]:
-    spans = replay.spans if sms is None else replay.spans[np.isin(replay.spans["sm"], sms)]
+    spans = replay.spans.copy() if sms is None else replay.spans[np.isin(replay.spans["sm"], sms)]
+    for name in ("start", "end"):  # the first launch's start is 0, as in the table
+        spans[name] -= replay.starts[0]
     roles = roles_of_each(traces)
     scale = 1e-3 / replay.chip.clock_ghz  # microseconds of a cycle
     named: set[tuple[int, int]] = set()

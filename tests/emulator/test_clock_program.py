@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from emulator.clock.chip import profile
-from emulator.clock.picture import draw
+from emulator.clock.paths import picture_path
+from emulator.clock.picture import _LAUNCHES, _all_sms, draw
 from emulator.clock.replay import replay
 from emulator.clock.summary import error_band, summary
-from emulator.clock.timeline import write_timeline
+from emulator.clock.timeline import CTA, write_timeline
 from tests.emulator.test_clock_copies import multiplied, ring
 from tests.support.clocks import lines_of, recorded, tiny
 from tests.support.small_kernels import module, store
@@ -59,9 +60,28 @@ def test_a_program_that_fails_has_its_launches_replayed():
     assert "modelled on h200" in run.stderr and "tensor core omitted" in run.stderr
 
 
+def test_a_program_is_told_what_would_make_it_faster(tmp_path):
+    run = clocked("--clock", "b200", "--why", "--timeline", tmp_path / "t.json")
+    assert run.returncode == 0, run.stderr
+    text = run.stderr.splitlines()
+    start = next(at for at, line in enumerate(text) if line.startswith("clock: why "))
+    total = next(line for line in text if line.startswith("  from the first start to the last end: ")).split()[-3]
+    assert text[start].startswith(f"clock: why {total} modelled us on b200 for 3 launches: ")
+    rows = [line.split()[:2] for line in text[start + 2 :] if "%  " in line]
+    gains = [float(gain) for gain, _ in rows]
+    assert gains == sorted(gains, reverse=True) and gains[0] > 0.1 * float(total)
+    assert any("  launches: " in line for line in text[start:]) and text[-1].startswith("clock: wrote ")
+
+
 def test_a_program_without_launches_prints_nothing():
-    run = clocked("--clock", "b200", program="print(1)")
+    run = clocked("--clock", "b200", "--why", program="print(1)")
     assert (run.stdout, run.stderr) == ("1\n", "")
+
+
+def test_a_picture_without_matplotlib_names_the_extra(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"pip install '\.\[pictures\]'"):
+        picture_path("a.png")
 
 
 @pytest.mark.parametrize(
@@ -70,7 +90,8 @@ def test_a_program_without_launches_prints_nothing():
         (["--clock", "b201"], "chip profile 'b201': known are b200, h200, or the path of a JSON file"),
         (["--clock", "b200", "--schedule", "eager"], "no --device, no --schedule"),
         (["--clock", "b200", "--device", "hopper"], "no --device, no --schedule"),
-        (["--timeline", "x.json"], "give --clock CHIP"),
+        (["--timeline", "x.json"], "--timeline is of --clock, which replays launches: give --clock CHIP, too"),
+        (["--why"], "--why is of --clock"),
         (["--clock", "b200", "--timeline", "x.txt"], "'x.txt' does not end in .json or .json.gz"),
         (["--clock", "b200", "--timeline", "nowhere/x.json"], "there is no folder for 'nowhere/x.json'"),
     ],
@@ -134,6 +155,16 @@ def test_a_timeline_shows_who_waited_for_whom(tmp_path):
                 assert within(first, second) or within(second, first), "slices of a track lie in each other or apart"
     with pytest.raises(ValueError, match="has kept no spans"):
         write_timeline(tmp_path / "t.json", replay(traces, tiny()), traces)
+
+
+def test_timelines_and_pictures_begin_with_the_first_launch(tmp_path):
+    traces, chip = [ring(2, 8)], tiny(launch_first=5000)
+    replayed = replay(traces, chip, spans=10_000)
+    ((start, duration),) = _all_sms(replayed, replayed.spans[replayed.spans["kind"] == CTA])[0, _LAUNCHES[0]]
+    assert start == pytest.approx(0.11) and start + duration < replayed.us < 5 < chip.us(replayed.ends[0])
+    write_timeline(tmp_path / "t.json", replayed, traces)
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    assert min(event["ts"] for event in events if event["ph"] == "X") == pytest.approx(start)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="pictures need matplotlib")

@@ -1,5 +1,7 @@
 """eval.py as a person starts it: tables, usage, interruption."""
 
+import gzip
+import json
 import shutil
 import signal
 import subprocess
@@ -112,9 +114,35 @@ def test_a_clock_shows_modelled_times(tmp_path):
     assert run.returncode == 112 and "the call has launched no kernel: a clock has nothing to replay" in run.stdout
 
 
+def test_what_would_make_a_loop_faster_and_files_of_each_case(tmp_path):
+    (tmp_path / "launches.py").write_text(LAUNCHES)
+    specs = write_specs(tmp_path / "specs.txt", ["good", "good"])
+    options = "--device", "emulator", "--clock", "b200", "--why", "--timeline", tmp_path / "t.json.gz"
+    run = run_eval("benchmark", specs, "--submission", tmp_path / "launches.py", *options)
+    assert run.returncode == 0, run.stdout + run.stderr
+    for case in range(2):
+        assert (
+            f"\ncase {case}: clock: why " in run.stdout
+            and " modelled us on b200 for a call of 15 in a loop" in run.stdout
+        )
+        file = tmp_path / f"t-case{case}.json.gz"
+        assert f"\ncase {case}: wrote {file}, for ui.perfetto.dev\n" in run.stdout
+        events = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
+        launches = {event["name"].split(",")[0] for event in events if event["name"].startswith("launch ")}
+        assert len(launches) == 15
+    text = run.stdout[run.stdout.index("case 0: clock: why ") : run.stdout.index("case 0: wrote ")]
+    gains = [float(line.split()[0]) for line in text.splitlines() if "%  launches: " in line or "%  CTAs: " in line]
+    assert len(gains) > 1 and gains == sorted(gains, reverse=True), "a launch of little work is gaps and starts"
+
+
 @pytest.mark.parametrize(
     "arguments, error",
     [
+        (("benchmark", "--why"), "--why is of --clock, which replays what the emulator has recorded: give --clock"),
+        (("benchmark", "--timeline", "t.json"), "--timeline is of --clock"),
+        (("benchmark", "--picture", "p.png"), "--picture is of --clock"),
+        (("benchmark", "--clock", "b200", "--timeline", "t.txt"), "'t.txt' does not end in .json or .json.gz"),
+        (("benchmark", "--clock", "b200", "--picture", "nowhere/p.png"), "there is no folder for 'nowhere/p.png'"),
         (("benchmark", "--clock", "b201"), "chip profile 'b201': known are b200, h200"),
         (("test", "--clock", "b200", "--device", "emulator"), "it needs --device emulator and mode benchmark"),
         (("benchmark", "--clock", "b200", "--device", "emulator", "--schedule", "eager"), "takes no --schedule"),

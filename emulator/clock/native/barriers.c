@@ -24,8 +24,9 @@ void wake_all(Sim *sim, Warp **list, double time) {
     }
 }
 
-static void complete(Sim *sim, Barrier *barrier, s32 cause, double time) {
-    while (barrier->expected > 0 && !barrier->pending && !barrier->bytes) {
+// early: bytes of a later phase's copies may have come with this one's.
+static void complete(Sim *sim, Barrier *barrier, s32 cause, int early, double time) {
+    while (barrier->expected > 0 && !barrier->pending && (early ? barrier->bytes <= 0 : !barrier->bytes)) {
         barrier->phase++;
         barrier->pending = barrier->expected;
         Warp *warp = barrier->waiters;
@@ -49,17 +50,47 @@ void init_barrier(Cta *cta, u32 offset, s32 count) {
     Barrier *barrier = barrier_at(cta, offset);
     s32 early = barrier->expected < 0 ? barrier->pending : 0;
     s64 bytes = barrier->expected < 0 ? barrier->bytes : 0;
-    Warp *waiters = barrier->waiters;
-    *barrier = (Barrier){.offset = offset, .expected = count, .pending = count + early, .bytes = bytes, .waiters = waiters};
+    Barrier kept = *barrier;
+    *barrier = (Barrier){.offset = offset, .expected = count, .pending = count + early, .bytes = bytes};
+    barrier->waiters = kept.waiters;
+    barrier->early = kept.early;
+}
+
+static int is_early(const Barrier *barrier, s64 arrivals, s64 bytes) {
+    return arrivals > barrier->pending || (bytes > 0 && !barrier->pending);
+}
+
+// Arrivals of phases that have begun meanwhile.
+void take_early(Sim *sim, Cta *cta, u32 offset, double time) {
+    Barrier *barrier = barrier_at(cta, offset);
+    for (Early *first; (first = barrier->early) && !is_early(barrier, first->arrivals, first->bytes); free(first)) {
+        barrier->early = first->next;
+        barrier->bytes += first->bytes;
+        barrier->pending -= (s32)first->arrivals;
+        complete(sim, barrier, first->cause, 1, time);
+    }
+}
+
+static void keep_early(Barrier *barrier, s64 arrivals, s64 bytes, s32 cause) {
+    Early **last = &barrier->early;
+    while (*last) last = &(*last)->next;
+    *last = malloc(sizeof **last);
+    **last = (Early){0, arrivals, bytes, cause};
 }
 
 void arrive(Sim *sim, Cta *cta, u32 offset, s64 arrivals, s64 bytes, s32 cause, double time) {
     Barrier *barrier = barrier_at(cta, offset);
+    int skips = sim->launches[cta->launch].skips;
+    if (skips && is_early(barrier, arrivals, bytes)) {
+        keep_early(barrier, arrivals, bytes, cause);
+        return;
+    }
     barrier->bytes += bytes;
     barrier->pending -= (s32)arrivals;
     if (barrier->expected > 0 && barrier->pending < 0)
         fail(sim, "an mbarrier gets more arrivals than it expects", cta->index, offset, barrier->phase, cta->launch);
-    complete(sim, barrier, cause, time);
+    complete(sim, barrier, cause, skips, time);
+    if (skips) take_early(sim, cta, offset, time);
 }
 
 void cluster_arrives(Sim *sim, Cluster *cluster, double time) {

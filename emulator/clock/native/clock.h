@@ -54,8 +54,11 @@ typedef struct {
     float interval;     // cycles of the pipe
     float latency;      // of the result
     u32 values;         // index of its first register in the table of registers
-    u8 sources, results, pad[2];
+    u8 sources, results;
+    u8 skips, pad;      // what of its waits costs nothing, in a replay that asks what a wait costs
 } Instruction;
+
+enum Skips { SKIP_WAIT = 1, SKIP_DATA = 2 };  // for others; for its sources
 
 enum { PARTITIONS = 4, PIPES = 8 };
 
@@ -81,7 +84,7 @@ typedef struct {
     s64 instruction_count, value_count;
     s32 ctas, warps, cluster, threads;
     s32 shared_bytes, registers;
-    s32 programmatic, unused;
+    s32 programmatic, skips;    // skips: some of its instructions do
     u64 salt;                   // added to the lines' numbers: other data than the other launches'
     double *waits;              // [warps][instruction_count]: cycles that warps have waited at each instruction
     double *busy;               // [warps]: cycles of issue
@@ -90,11 +93,19 @@ typedef struct {
 typedef struct Warp Warp;
 typedef struct Cta Cta;
 
+// An arrival of a phase that has not begun: of a warp that has skipped the wait for it.
+typedef struct Early {
+    struct Early *next;
+    s64 arrivals, bytes;
+    s32 cause;
+} Early;
+
 typedef struct {
     u32 offset;
     s32 expected, pending;
     s64 bytes, phase;
     Warp *waiters;
+    Early *early;               // in their order
 } Barrier;
 
 typedef struct {
@@ -274,6 +285,7 @@ void end_copy(Sim *sim, Copy *copy);
 void copy_read(Sim *sim, Copy *copy);
 Barrier *barrier_at(Cta *cta, u32 offset);
 void init_barrier(Cta *cta, u32 offset, s32 count);
+void take_early(Sim *sim, Cta *cta, u32 offset, double time);
 void arrive(Sim *sim, Cta *cta, u32 offset, s64 arrivals, s64 bytes, s32 cause, double time);
 void note(Sim *sim, s32 kind, const Cta *cta, s32 warp, s32 pc, double start, double end);
 void run_warp(Sim *sim, Warp *warp);

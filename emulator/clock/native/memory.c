@@ -132,7 +132,7 @@ static double at_half(Sim *sim, int half, int own, u64 line, u32 sectors, double
         sim->l2_misses += asked;
         sim->dram_read += asked;
         found->sectors |= missing;
-        double spread = chip->dram_spread * (double)(mixed(line + (u64)sim->now) & 1023) / 1023;
+        double spread = chip->dram_spread * (double)(mixed(~line) & 1023) / 1023;
         found->ready = dram(sim, line, asked, at_slice) + (chip->dram_latency - chip->l2_latency) + spread;
     } else {
         sim->l2_hits += bytes;

@@ -144,6 +144,11 @@ static void free_cluster(Sim *sim, Cluster *cluster) {
         Cta *cta = cluster->ctas[rank];
         for (s32 w = 0; cta->warps && w < sim->launches[cta->launch].warps; w++) free(cta->warps[w].ready);
         free(cta->warps);
+        for (s32 b = 0; b < cta->barrier_count; b++)
+            for (Early *early = cta->barriers[b].early, *next; early; early = next) {
+                next = early->next;
+                free(early);
+            }
         free(cta->barriers);
         free(cta);
     }

@@ -63,7 +63,7 @@ static void plain(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
         slot = take(pipe, take(port, slot, others, in->issue), others, in->interval);
         warp->time = slot + in->issue;
     }
-    double start = later(slot, sources_ready(warp, launch, in));
+    double start = in->skips & SKIP_DATA ? slot : later(slot, sources_ready(warp, launch, in));
     warp->block = later(warp->block, start);
     double ready = start + in->latency;
     if (in->of_launch) {  // the first CTA of a launch on an SM gets them from L2
@@ -215,7 +215,7 @@ static int copy_groups(Warp *warp, const Instruction *in, const u32 *w, s32 pc) 
         if (groups->next - groups->first >= GROUPS) groups->first = groups->next - GROUPS + 1;
         return 0;
     }
-    for (s32 g = groups->first; g < groups->next - (s32)w[0]; g++)
+    for (s32 g = groups->first; g < groups->next - (s32)w[0] && !(in->skips & SKIP_WAIT); g++)
         if (w[1] ? groups->reads[g % GROUPS] : groups->writes[g % GROUPS]) {
             warp->groups_allowed = (s32)w[0];
             warp->groups_read = (s32)w[1];
@@ -234,7 +234,7 @@ static void cp_groups(Warp *warp, const Instruction *in, const u32 *w) {
     double ready = 0;
     if (w[0] == 0) ready = warp->copies_ready;
     else if (last > 0) ready = warp->cp_groups[(last - 1) % GROUPS];
-    warp->time = later(warp->time, ready);
+    if (!(in->skips & SKIP_WAIT)) warp->time = later(warp->time, ready);
 }
 
 // Classes whose records have no operands; another instruction without them has no active lane.
@@ -265,7 +265,10 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
         }
         return 1;
     case INIT:
-        for (; n > 1; n -= 2, w += 2) init_barrier(cta, w[0] & 0xffffff, (s32)w[1]);
+        for (; n > 1; n -= 2, w += 2) {
+            init_barrier(cta, w[0] & 0xffffff, (s32)w[1]);
+            if (launch->skips) take_early(sim, cta, w[0] & 0xffffff, time);
+        }
         return 1;
     case CP_ARRIVE:
     case MBARRIER: {
@@ -285,7 +288,7 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
     case WAIT: {
         Barrier *barrier = barrier_at(cta, w[0] & 0xffffff);
         results_at(warp, launch, in, 0);
-        if (!w[2] || barrier->phase > (s32)w[1]) {
+        if (!w[2] || barrier->phase > (s32)w[1] || in->skips & SKIP_WAIT) {
             warp->time = time + chip->mbarrier_test;
             warp->block = later(warp->block, warp->time);
             return 1;
@@ -300,16 +303,19 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
         return 1;
     case COPY_GROUP:
         return !copy_groups(warp, in, w, pc);
-    case CP_GROUP:
+    case CP_GROUP: {
+        double before = warp->time;
         cp_groups(warp, in, w);
+        *waited(sim, warp, pc) += warp->time - before;
         return 1;
+    }
     case MMA: multiply(sim, sm, cta, in, w, time); return 1;
     case TMEM_COPY: copy_to_tmem(sim, sm, cta, in, w, time); return 1;
     case COMMIT: commit(sim, sm, cta, w, time); return 1;
     case TMEM_LOAD: tensor_memory(sim, sm, warp, launch, in, w, time); return 1;
     case ALLOC:
         if (!chip->tensor_core) return 1;
-        if (sm->columns + (s32)w[0] > 512) {
+        if (sm->columns + (s32)w[0] > 512 && !(in->skips & SKIP_WAIT)) {
             warp->at -= n + 1;  // tried again when columns are free
             wait_for(warp, FOR_COLUMNS, pc, &sm->column_waiters);
             return 0;
@@ -333,14 +339,14 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
             bar->arrived = 0;
             bar->time = 0;
             wake_all(sim, &bar->waiters, done);
-            if (!w[2]) {
+            if (!w[2] && !(in->skips & SKIP_WAIT)) {
                 *waited(sim, warp, pc) += done - time;
                 warp->time = later(warp->time, done);
                 warp->block = later(warp->block, done);
             }
             return 1;
         }
-        if (w[2]) return 1;
+        if (w[2] || in->skips & SKIP_WAIT) return 1;
         wait_for(warp, FOR_BAR, pc, &bar->waiters);
         return 0;
     }
@@ -353,7 +359,7 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
             cluster_arrives(sim, cluster, time);
             return 1;
         }
-        if (cluster->phase >= warp->cluster_phase) {
+        if (cluster->phase >= warp->cluster_phase || in->skips & SKIP_WAIT) {
             warp->time += chip->bar_latency;
             return 1;
         }
@@ -363,7 +369,7 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
     case GRID:
         if (n && w[0]) {
             trigger(sim, cta, time);
-        } else if (launch->programmatic && cta->launch && sim->progress[cta->launch - 1].state < 2) {
+        } else if (!(in->skips & SKIP_WAIT) && launch->programmatic && cta->launch && sim->progress[cta->launch - 1].state < 2) {
             wait_for(warp, FOR_GRID, pc, &sim->progress[cta->launch - 1].waiters);
             return 0;
         }
@@ -371,7 +377,11 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
     case CANCEL:
         arrive_later(sim, cta, warp->index, w[0], 0, -16, time + chip->cancel_latency);
         return 1;
-    case SLEEP: warp->time += w[0]; return 1;
+    case SLEEP:
+        if (in->skips & SKIP_WAIT) return 1;
+        *waited(sim, warp, pc) += w[0];
+        warp->time += w[0];
+        return 1;
     case FENCE:
         if (in->variant) warp->time = later(warp->time, warp->stored) + chip->fence_wide;
         else warp->time += chip->fence;
@@ -417,9 +427,12 @@ void run_warp(Sim *sim, Warp *warp) {
             continue;
         }
         double time = later(warp->time, sm->ports[warp->partition]);
-        double data = in->kind == BRANCH || in->kind == TMEM_WAIT ? warp->block : 0;
-        data = later(data, sources_ready(warp, launch, in));
-        if (in->kind == TMEM_WAIT) data = later(data, warp->tmem_ready);
+        double data = 0;
+        if (!(in->skips & SKIP_DATA)) {
+            data = in->kind == BRANCH || in->kind == TMEM_WAIT ? warp->block : 0;
+            data = later(data, sources_ready(warp, launch, in));
+        }
+        if (in->kind == TMEM_WAIT && !(in->skips & SKIP_WAIT)) data = later(data, warp->tmem_ready);
         if (data > time) {
             *waited(sim, warp, pc) += data - time;
             if (data > time + 1) note(sim, STALLS, cta, warp->index, pc, time, data);
