@@ -1,4 +1,5 @@
-"""What a process of tools.recordings does: it records rows of tools.truth and programs on the emulated device.
+"""What a process of tools.recordings does: it records rows of tools.truth, random shapes and programs on the emulated
+device.
 
 The launches of rings and plain reads, which elsewhere go through CUDA's driver, go to the emulated device, too. A GEMV
 of ours is recorded as the Hopper path lowers it where the point's mode says so: a Hopper converts e2m1 in software, or
@@ -83,6 +84,8 @@ def _recorded(name: str, point: Point, folder: Path) -> str:
                 if not _traces:
                     return f"launched nothing: {failure}"
                 del _traces[:-1]
+            elif "sizes" in point:
+                _call_shape(point)
             else:
                 _call(point)
     except Exception as error:  # of a compiler, of a program of others, of the emulator
@@ -153,6 +156,25 @@ def _call(point: Point) -> None:
                 torch.cuda.synchronize()
             return
     raise ValueError(f"{point['program']} has no row {point['configuration']!r}")
+
+
+def _call_shape(point: Point) -> None:
+    """Calls a configuration once on a random shape, as tools.choice times it. Values of operands decide no time."""
+    import torch
+
+    import submission
+    from harness.plan_report import configuration_name
+    from tools.choice_times import OVERLAPPING, WAITING, call_bytes, call_data, kernel, products
+
+    problem, sizes = point["problem"], tuple(map(tuple, point["sizes"]))
+    configurations = {configuration_name(shape): shape for shape in submission.shapes(products(problem))}
+    data = call_data(problem, sizes, torch.zeros(call_bytes(problem, sizes), dtype=torch.uint8, device="cuda"))
+    # In turn is what overlaps, without the programmatic attribute, which is left out in the replay.
+    call = kernel(configurations[point["configuration"]], WAITING if point["launches"] == WAITING else OVERLAPPING)
+    torch.cuda.synchronize()
+    _traces.clear()
+    call(data)
+    torch.cuda.synchronize()
 
 
 @functools.lru_cache(maxsize=4)

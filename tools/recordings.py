@@ -1,9 +1,10 @@
 """Records the launches that a model of time is checked on (docs/clock.md), each once, in a folder that replays read.
 
-    python -m tools.recordings [--truth FILE] [--recordings FOLDER] [--foreign FOLDER] [--only TEXT] [--jobs N]
+    python -m tools.recordings [--truth FILE | --shapes FILE] [--recordings FOLDER] [--foreign FOLDER] [--only TEXT]
+                               [--jobs N]
 
-The points of FILE (tools.truth) name the launches and the number of SMs; a point's launches in turn and overlapping
-are one recording. FOLDER is in the user's cache unless it is named, a new one for each version of what decides a
+The points of FILE (tools.truth, tools.shapes) name the launches and the number of SMs; a point's launches in turn and
+overlapping are one recording. FOLDER is in the user's cache unless it is named, a new one for each version of what decides a
 recording. --foreign names a folder that has the programs of others anywhere below it: the contest's starter kernel, and
 NVIDIA/cutlass's examples/python/CuTeDSL. A recording is a folder, with a file for each launch of a call
 (`emulator.clock.trace.Trace`), or for the last launch of a program.
@@ -32,7 +33,8 @@ from emulator.activation import environment
 from emulator.clock.trace import Trace
 from harness import ROOT
 from harness.options import command_parser
-from tools import recorder
+from tools import recorder, shapes
+from tools.choice_times import WAITING
 
 Point = dict[str, Any]
 
@@ -41,13 +43,21 @@ OURS = "submission.py"
 PACKAGED = {OURS, "ring.cu", "plain_read.cu"}
 # Of the clock, only what makes a recording: a replay's sources decide nothing of it.
 _RECORDING = {"trace.py", "record.py", "recipes.py", "operands.py", "dataflow.py"}
-_OTHERS = ("submission.py", "reference.py", "task.py", "tools/recorder.py", "tools/rings.py", "tools/ring.cu")
+_OTHERS = ("submission.py", "reference.py", "task.py")
+_OTHERS += tuple(f"tools/{name}" for name in ("recorder.py", "choice_times.py", "rings.py", "ring.cu"))
 
 
 def name_of(point: Point) -> str:
-    """The recording of a point, which has program, configuration, problem and case (none of a program) and mode."""
+    """The recording of a point, which has program, configuration, problem and case (none of a program) and mode.
+
+    A point with sizes in place of a case has launches, too: what is promised decides a recording.
+    """
     if point.get("problem") is None:
         parts = [Path(point["program"]).stem, point["configuration"]]
+    elif "sizes" in point:
+        sizes = "_".join("x".join(map(str, size)) for size in point["sizes"])
+        promises = WAITING if point["launches"] == WAITING else "promises"
+        parts = [point["problem"], sizes, point["configuration"], promises]
     else:
         parts = [point["problem"], point["case"]]
         parts += (
@@ -189,17 +199,20 @@ def add_recording_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """--truth, --foreign and those of `add_recording_options`."""
+    """--truth, --shapes, --foreign and those of `add_recording_options`."""
     parser.add_argument(
         "--truth", type=Path, default=TRUTH, metavar="FILE", help="default: docs/results/h200-truth.json"
     )
+    parser.add_argument("--shapes", type=Path, metavar="FILE", help="times of tools.choice, instead of a truth")
     parser.add_argument("--foreign", type=Path, metavar="FOLDER", help="that has the programs of others")
     add_recording_options(parser)
 
 
 def chosen(options: argparse.Namespace) -> tuple[dict[str, Any], list[Point], Path]:
     """(the truth, its points that --only leaves, folder of recordings) of a command's options."""
-    truth: dict[str, Any] = json.loads(options.truth.read_text(encoding="utf-8"))
+    truth: dict[str, Any] = json.loads((options.shapes or options.truth).read_text(encoding="utf-8"))
+    if options.shapes:
+        truth = shapes.truth(truth)
     points = [point for point in truth["points"] if options.only in name_of(point)]
     return truth, points, options.recordings or cache_folder(truth["sms"])
 

@@ -1,7 +1,10 @@
 """Replays recorded launches on a chip profile, beside times of the same launches on silicon (tools.truth).
 
-    python -m tools.validate [--truth FILE.json] [--profile NAME] [--recordings FOLDER] [--foreign FOLDER] [--only TEXT]
-                             [--jobs N] [--save FILE.json] [--picture FILE.png]
+    python -m tools.validate [--truth FILE.json | --shapes FILE.json] [--profile NAME] [--recordings FOLDER]
+                             [--foreign FOLDER] [--only TEXT] [--jobs N] [--save FILE.json] [--picture FILE.png]
+
+--shapes names times of random shapes that `tools.choice --measure` has saved; tools.shapes has the rule by which points
+are taken from them.
 
 Launches of which FOLDER, one of the user's cache unless it is named, has no recording are recorded first
 (tools.recordings); those of programs of others need --foreign. A point without a recording is left out and counted,
@@ -9,8 +12,8 @@ with the reason.
 
 Silicon's figure is the time of `calls` calls over `calls`, with other data in each call (a program's own launch: with
 the same), after L2 has been flushed by writes to other memory: it begins full of lines to be written back, in the
-replay too (emulator/clock/loop.py). The file has every point: program, configuration, problem, case, mode, launches,
-silicon_us, modelled_us. A pair of a program's configurations of a case, with launches of one kind, counts where
+replay too (emulator/clock/loop.py). The file has every point: program, configuration, problem, case or sizes, mode,
+launches, silicon_us, modelled_us. A pair of a program's configurations of a case or a shape, with launches of one kind, counts where
 silicon's times differ by more than 5 %: it is in order where the modelled times differ the same way.
 """
 
@@ -34,13 +37,15 @@ from emulator.clock.loop import WORDS, modelled_loop
 from emulator.errors import EmulatorError
 from harness.options import command_parser
 from tools import recordings, records
+from tools.choice_times import IN_TURN, OVERLAPPING, WAITING
 
 Point = dict[str, Any]
 
-IN_TURN, ALONE = "in turn", "alone"
-REPLAYED = {"overlapping": WORDS, IN_TURN: WORDS // 4, ALONE: WORDS // 4}  # words of records
+ALONE, ALL = "alone", "all"
+REPLAYED = {OVERLAPPING: WORDS, WAITING: WORDS // 4, IN_TURN: WORDS // 4, ALONE: WORDS // 4}  # words of records
+LONG_US = 10  # of silicon: calls that are counted once more by themselves
 DIFFERENT = 1.05  # silicon's times of a pair that counts
-FACTS = ("program", "configuration", "problem", "case", "mode", "launches")
+FACTS = ("program", "configuration", "problem", "case", "sizes", "mode", "launches")
 
 
 def validated(point: Point, folder: Path, profile_name: str) -> Point:
@@ -68,6 +73,14 @@ def set_of(point: Point) -> str:
     return point["problem"] + (", bare conversions" if point.get("mode") == "bare" else "")
 
 
+def sets_of(point: Point) -> list[str]:
+    """What a point is counted with, `set_of` first; one of a random shape also by its kind."""
+    kinds = {}
+    if "sizes" in point:
+        kinds = {"split K": "K in" in point["configuration"], f"calls over {LONG_US} us": point["silicon_us"] > LONG_US}
+    return [set_of(point), *(kind for kind, holds in kinds.items() if holds), ALL]
+
+
 def error_of(point: Point) -> float:
     """Of the modelled time, as a share of silicon's."""
     return point["modelled_us"] / point["silicon_us"] - 1
@@ -77,7 +90,7 @@ def ordered(points: Iterable[Point]) -> tuple[int, int]:
     """(pairs that are in order, pairs that count)."""
     groups: dict[tuple[Any, ...], list[Point]] = {}
     for point in points:
-        work = point["case"] if "case" in point else point["configuration"]
+        work = str(next(point[name] for name in ("sizes", "case", "configuration") if name in point))
         groups.setdefault((set_of(point), point.get("problem"), work, point["launches"]), []).append(point)
     alike = count = 0
     for group in groups.values():
@@ -91,19 +104,20 @@ def ordered(points: Iterable[Point]) -> tuple[int, int]:
 
 def summary(points: Sequence[Point]) -> list[tuple[str, str, int, float, float, float, int, int]]:
     """Rows of (set, launches, points, median error in size, 90th percentile, mean error, pairs in order, pairs) for
-    each set of points (`set_of`) and kind of launches, for each kind, then for all. Errors are shares.
+    each set of points (`sets_of`) and kind of launches, the set of all last. Errors are shares. The kinds together have
+    a row of all points and, of random shapes, of each set.
     """
     points = [point for point in points if "modelled_us" in point]
-    sets = list(dict.fromkeys(map(set_of, points)))
+    names = dict.fromkeys(map(set_of, points)) | dict.fromkeys(name for p in points for name in sets_of(p)[1:-1])
     rows = []
-    for name, launches in [*itertools.product([*sets, ""], REPLAYED), ("", "")]:
-        chosen = [p for p in points if name in ("", set_of(p)) and launches in ("", p["launches"])]
-        if chosen:
+    for name, launches in itertools.product([*names, ALL], [*REPLAYED, ALL]):
+        chosen = [p for p in points if name in sets_of(p) and launches in (ALL, p["launches"])]
+        if chosen and (launches != ALL or name == ALL or "sizes" in chosen[0]):
             errors = [error_of(point) for point in chosen]
             sizes = sorted(map(abs, errors))
             p90 = sizes[min(int(0.9 * len(sizes)), len(sizes) - 1)]
             figures = (len(chosen), statistics.median(sizes), p90, statistics.fmean(errors))
-            rows.append((name or "all", launches or "all", *figures, *ordered(chosen)))
+            rows.append((name, launches, *figures, *ordered(chosen)))
     return rows
 
 
@@ -115,7 +129,7 @@ def draw(points: Sequence[Point], path: Path) -> None:
         raise RuntimeError("a picture needs matplotlib: pip install '.[pictures]'") from error
     figure = Figure(figsize=(7, 7), dpi=120, layout="constrained")
     axes = figure.add_subplot()
-    marks = dict(zip(REPLAYED, "ox+"))
+    marks = dict(zip(REPLAYED, "o^x+"))
     points = [point for point in points if "modelled_us" in point]
     for color, name in enumerate(dict.fromkeys(map(set_of, points))):
         for launches, mark in marks.items():
@@ -142,6 +156,11 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def _place(point: Point) -> tuple[Any, ...]:
+    work = point.get("case", 0), point.get("sizes", [])
+    return set_of(point), point.get("problem", ""), *work, point["launches"], point["configuration"]
+
+
 def replayed(points: Sequence[Point], folder: Path, profile_name: str, jobs: int) -> Iterator[list[Point]]:
     """After each point, all that are done so far, with modelled times and in order."""
     # By chance, so that what is done has all kinds of points should the run be cut short.
@@ -151,9 +170,7 @@ def replayed(points: Sequence[Point], folder: Path, profile_name: str, jobs: int
         bar = progress.add_task("replays", total=len(points))
         for each in as_completed([pool.submit(validated, point, folder, profile_name) for point in waiting]):
             done.append(each.result())
-            done.sort(
-                key=lambda p: (set_of(p), p.get("problem", ""), p.get("case", 0), p["launches"], p["configuration"])
-            )
+            done.sort(key=_place)
             progress.advance(bar)
             yield done
 
@@ -165,6 +182,7 @@ def main(arguments: list[str] | None = None) -> None:
     reasons = recordings.record_shown(chosen, folder, truth["sms"], options.jobs, options.foreign)
     left_out = recordings.by_program(chosen, reasons)
     record = {"device": truth["device"], "profile": options.profile, **records.versions(arguments)}
+    record |= {name: truth[name] for name in ("shapes", "times") if name in truth}
     record |= {"points of truth": len(truth["points"]), "left out": left_out}
     points: list[Point] = []
     known = [point for point in chosen if recordings.name_of(point) not in reasons]

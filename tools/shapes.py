@@ -1,0 +1,57 @@
+"""Takes points of random shapes from times of `tools.choice --measure`, by a rule that looks at no time.
+
+A point is a shape, a configuration and a way of launching. Of every shape that was drawn, not of the benchmark's cases,
+these configurations are taken, each with all of its launches: those that `submission.candidates` chooses for operands
+that are ready and for those that are not (`tools.choice`), and OTHERS of the rest, which have the smallest SHA-256 of
+shape and configuration.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from tools.choice import choice
+from tools.choice_times import CALLS, IN_TURN, OVERLAPPING, WAITING, Drawn
+
+Point = dict[str, Any]
+
+OTHERS = 2
+WAYS = (OVERLAPPING, WAITING, IN_TURN)
+
+
+def place(drawn: Drawn, configuration: str) -> str:
+    """Hexadecimal digits by which the configurations of a shape are in an order of chance."""
+    return hashlib.sha256(json.dumps([drawn.problem, drawn.sizes, configuration]).encode()).hexdigest()
+
+
+def taken(drawn: Drawn, configurations: Iterable[str], sms: int) -> list[str]:
+    """Those of a shape's configurations that are replayed, the chosen ones first.
+
+    Raises ValueError where a chosen one is not among them.
+    """
+    chosen = list(dict.fromkeys(choice(drawn, sms, overlapping) for overlapping in (True, False)))
+    known = set(configurations)
+    if missing := [name for name in chosen if name not in known]:
+        raise ValueError(f"{drawn.problem} {drawn.sizes}: no times of {missing[0]}, which is chosen today")
+    return chosen + sorted(known - set(chosen), key=lambda name: place(drawn, name))[:OTHERS]
+
+
+def truth(times: dict[str, Any]) -> dict[str, Any]:
+    """A file of times in the form of one of `tools.truth`: a point has sizes in place of a case."""
+    points: list[Point] = []
+    count = 0
+    for entry in times["shapes"]:
+        drawn = Drawn(entry["problem"], tuple(map(tuple, entry["sizes"])), entry["case"])
+        if drawn.case is not None:
+            continue
+        count += 1
+        for name in taken(drawn, entry["us"], times["sms"]):
+            facts = {"program": "submission.py", "configuration": name, "problem": drawn.problem, "mode": None}
+            facts |= {"sizes": entry["sizes"], "calls": CALLS}
+            us = entry["us"][name]
+            points += [{**facts, "launches": way, "us": us[way][0]} for way in WAYS if way in us]
+    origin = {name: times[name] for name in ("submission.py sha256", "command")}
+    return {"device": times["device"], "sms": times["sms"], "shapes": count, "times": origin, "points": points}
