@@ -18,10 +18,15 @@ IN_BAND = 0.9  # of the published points
 
 
 def clock(results: Path, name: str) -> str:
-    """The errors of a chip's modelled times, against measured or published ones. name: of the profile."""
+    """The errors of a chip's modelled times, against measured or published ones.
+
+    name: of the profile, with "-shapes" behind it for times of random shapes.
+    """
     saved = load(results / f"clock-{name}.json")
     if saved is None:
-        return missing(f"python -m tools.validate --profile {name} --save docs/results/clock-{name}.json")
+        chip, _, shapes = name.partition("-")
+        source = f"--profile {chip}" + (f" --shapes docs/results/{name}.json" if shapes else "")
+        return missing(f"python -m tools.validate {source} --save docs/results/clock-{name}.json")
     return _measured(saved) if "points of truth" in saved else _published(saved)
 
 
@@ -34,6 +39,7 @@ def _measured(saved: dict[str, Any]) -> str:
     header = ["launches", "points", "median error", "90th percentile", "mean", "pairs in order"]
     modelled = sum("modelled_us" in point for point in saved["points"])
     counted = f"{modelled} of {saved['points of truth']} points"
+    counted += f" of {saved['shapes']} random shapes" if "shapes" in saved else ""
     caption = (
         f"{saved['device']}, profile {saved['profile']}: {counted}; {command_text('tools.validate', saved['command'])}"
     )

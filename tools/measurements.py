@@ -18,7 +18,8 @@ A table whose file is missing says which command writes the file.
     emulator                          emulator.json
     soak                              every soak-NAME.json, a column each
     fuzz                              fuzz.json
-    clock           PROFILE           clock-PROFILE.json: modelled times beside measured or published ones
+    clock           PROFILE[-shapes]  clock-PROFILE.json: modelled times beside measured or published ones; -shapes: of
+                                      random shapes
     sensitivity     PROFILE           sensitivity-PROFILE.json: constants that modelled times depend on
     overlaps        DEVICE            DEVICE-overlaps.json: early readers, and launches that overlap
     foreign         LIST              foreign-LIST.json: programs of others, and what a B200 made of them
@@ -29,10 +30,11 @@ DEVICE-PROBLEM.json is written by `python -m tools.compare --problem PROBLEM --s
 `python -m tools.model --save FILE`, emulator.json by `python -m emulator.bench --json FILE`, soak-NAME.json by
 `python -m emulator tests/soak.py --save FILE`, fuzz.json by `python -m tools.fuzz --save FILE`, foreign-LIST.json by
 `python -m tools.foreign FOLDER --save FILE`, clock-PROFILE.json by `python -m tools.validate --recordings FOLDER
---save FILE` or `python -m tools.ladders FOLDER --save FILE`, clock-ours-CHIP.json by `python -m tools.modelled --save
-FILE`, clock-phases-CHIP.json by `python -m tools.phases FOLDER --save FILE`, DEVICE-overlaps.json by
-`python -m tools.overlaps --save FILE`, DEVICE-overlaps-first.json by an earlier run of it. Cases are
-numbered from 0, as `--case` numbers them. Times are microseconds, medians over the repeats.
+--save FILE`, with --shapes TIMES for random shapes, or `python -m tools.ladders FOLDER --save FILE`,
+clock-ours-CHIP.json by `python -m tools.modelled --save FILE`, clock-phases-CHIP.json by `python -m tools.phases
+FOLDER --save FILE`, DEVICE-overlaps.json by `python -m tools.overlaps --save FILE`, DEVICE-overlaps-first.json by an
+earlier run of it. Cases are numbered from 0, as `--case` numbers them. Times are microseconds, medians over the
+repeats.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
                                [--jobs N]
 
 The points of FILE (tools.truth, tools.shapes) name the launches and the number of SMs; a point's launches in turn and
-overlapping are one recording. FOLDER is in the user's cache unless it is named, a new one for each version of what decides a
-recording. --foreign names a folder that has the programs of others anywhere below it: the contest's starter kernel, and
-NVIDIA/cutlass's examples/python/CuTeDSL. A recording is a folder, with a file for each launch of a call
+overlapping are one recording. FOLDER is in the user's cache unless it is named, a new one for each version of what
+decides a recording. --foreign names a folder that has the programs of others anywhere below it: the contest's starter
+kernel, and NVIDIA/cutlass's examples/python/CuTeDSL. A recording is a folder, with a file for each launch of a call
 (`emulator.clock.trace.Trace`), or for the last launch of a program.
 """
 
@@ -43,8 +43,8 @@ OURS = "submission.py"
 PACKAGED = {OURS, "ring.cu", "plain_read.cu"}
 # Of the clock, only what makes a recording: a replay's sources decide nothing of it.
 _RECORDING = {"trace.py", "record.py", "recipes.py", "operands.py", "dataflow.py"}
-_OTHERS = ("submission.py", "reference.py", "task.py")
-_OTHERS += tuple(f"tools/{name}" for name in ("recorder.py", "choice_times.py", "rings.py", "ring.cu"))
+_TOOLS = ("recorder.py", "choice_times.py", "rings.py", "ring.cu")
+_OTHERS = ("submission.py", "reference.py", "task.py", *(f"tools/{name}" for name in _TOOLS))
 
 
 def name_of(point: Point) -> str:

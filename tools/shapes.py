@@ -49,7 +49,7 @@ def truth(times: dict[str, Any]) -> dict[str, Any]:
             continue
         count += 1
         for name in taken(drawn, entry["us"], times["sms"]):
-            facts = {"program": "submission.py", "configuration": name, "problem": drawn.problem, "mode": None}
+            facts: Point = {"program": "submission.py", "configuration": name, "problem": drawn.problem, "mode": None}
             facts |= {"sizes": entry["sizes"], "calls": CALLS}
             us = entry["us"][name]
             points += [{**facts, "launches": way, "us": us[way][0]} for way in WAYS if way in us]

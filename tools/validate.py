@@ -13,8 +13,8 @@ with the reason.
 Silicon's figure is the time of `calls` calls over `calls`, with other data in each call (a program's own launch: with
 the same), after L2 has been flushed by writes to other memory: it begins full of lines to be written back, in the
 replay too (emulator/clock/loop.py). The file has every point: program, configuration, problem, case or sizes, mode,
-launches, silicon_us, modelled_us. A pair of a program's configurations of a case or a shape, with launches of one kind, counts where
-silicon's times differ by more than 5 %: it is in order where the modelled times differ the same way.
+launches, silicon_us, modelled_us. A pair of a program's configurations of a case or a shape, with launches of one
+kind, counts where silicon's times differ by more than 5 %: it is in order where the modelled times differ the same way.
 """
 
 from __future__ import annotations
@@ -81,6 +81,11 @@ def sets_of(point: Point) -> list[str]:
     return [set_of(point), *(kind for kind, holds in kinds.items() if holds), ALL]
 
 
+def work_of(point: Point) -> str:
+    """What a point's configuration does: a random shape, a case, or of a program its own arguments."""
+    return next(f"{name} {point[name]}" for name in ("sizes", "case", "configuration") if name in point)
+
+
 def error_of(point: Point) -> float:
     """Of the modelled time, as a share of silicon's."""
     return point["modelled_us"] / point["silicon_us"] - 1
@@ -90,8 +95,7 @@ def ordered(points: Iterable[Point]) -> tuple[int, int]:
     """(pairs that are in order, pairs that count)."""
     groups: dict[tuple[Any, ...], list[Point]] = {}
     for point in points:
-        work = str(next(point[name] for name in ("sizes", "case", "configuration") if name in point))
-        groups.setdefault((set_of(point), point.get("problem"), work, point["launches"]), []).append(point)
+        groups.setdefault((set_of(point), point.get("problem"), work_of(point), point["launches"]), []).append(point)
     alike = count = 0
     for group in groups.values():
         for one, other in itertools.combinations(group, 2):
@@ -196,7 +200,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"{name}, {launches}: {count}, {median:.1%}, {p90:.1%}, {mean:+.1%}; {share}")
     for point in points:
         if "error" in point:
-            print(f"{set_of(point)}, case {point.get('case')}, {point['configuration']}: {point['error']}")
+            print(f"{set_of(point)}, {work_of(point)}, {point['configuration']}: {point['error']}")
     recordings.show_left_out(left_out)
     print(f"{len(points)} of {len(truth['points'])} points have been replayed; recordings are in {folder}")
     if options.picture:

@@ -1,0 +1,183 @@
+"""tools.shapes: the points that are taken from times of random shapes, their recordings, replays and rows."""
+
+import json
+
+import pytest
+
+from harness.plan_report import configuration_name
+from tools import clock_tables, recordings, shapes, validate
+from tools.choice_times import CALLS, IN_TURN, OVERLAPPING, WAITING, Drawn, legal
+
+SIZES = [[40, 256, 1024, 1]]
+SMALL = {"program": "submission.py", "problem": "gemm", "sizes": SIZES, "mode": None, "calls": 2, "us": 3.0}
+
+
+def drawn(sizes, case=None):
+    return Drawn("gemm", tuple(map(tuple, sizes)), case)
+
+
+def names_of(sizes):
+    return [configuration_name(shape) for shape in legal(drawn(sizes), 132)]
+
+
+def times(*entries, us=2.0):
+    """A file of times of GEMMs, (sizes, case) each, in which every configuration takes `us` in every way."""
+    every = [
+        {
+            "problem": "gemm",
+            "sizes": sizes,
+            "case": case,
+            "us": {name: {way: [us, us, us] for way in shapes.WAYS} for name in names_of(sizes)},
+        }
+        for sizes, case in entries
+    ]
+    record = {"device": "NVIDIA H200", "sms": 132, "submission.py sha256": "0", "command": ["--seed", "18"]}
+    return {**record, "shapes": every}
+
+
+def test_the_rule_takes_the_chosen_configurations_and_two_by_hash(monkeypatch):
+    monkeypatch.setattr(shapes, "choice", lambda drawn, sms, ready: "256x64, 1 per SM" if ready else "128x64, 2 per SM")
+    names = names_of(SIZES)
+    found = shapes.taken(drawn(SIZES), names, 132)
+    assert found == ["256x64, 1 per SM", "128x64, 2 per SM", "256x128, 1 per SM, K in 2", "128x64, 1 per SM, K in 2"]
+    assert shapes.taken(drawn(SIZES), names[::-1], 132) == found
+    assert shapes.taken(drawn([[41, 256, 1024, 1]]), names, 132)[2:] != found[2:]
+
+
+def test_one_configuration_is_chosen_both_ways_and_taken_once(monkeypatch):
+    monkeypatch.setattr(shapes, "choice", lambda drawn, sms, ready: "256x64, 1 per SM")
+    found = shapes.taken(drawn(SIZES), names_of(SIZES), 132)
+    assert len(found) == len(set(found)) == 3 and found[0] == "256x64, 1 per SM"
+
+
+def test_a_choice_that_was_not_timed_is_an_error():
+    (chosen, *_) = shapes.taken(drawn(SIZES), names_of(SIZES), 132)
+    with pytest.raises(ValueError, match=f"no times of {chosen}"):
+        shapes.taken(drawn(SIZES), set(names_of(SIZES)) - {chosen}, 132)
+
+
+def test_points_are_of_drawn_shapes_in_every_way_and_independent_of_times():
+    truth = shapes.truth(times((SIZES, None), ([[128, 7168, 16384, 1]], 0)))
+    assert truth["shapes"] == 1 and truth["times"]["command"] == ["--seed", "18"]
+    assert {json.dumps(point["sizes"]) for point in truth["points"]} == {json.dumps(SIZES)}
+    taken = shapes.taken(drawn(SIZES), names_of(SIZES), 132)
+    found = [(point["configuration"], point["launches"]) for point in truth["points"]]
+    assert found == [(name, way) for name in taken for way in (OVERLAPPING, WAITING, IN_TURN)]
+    others = shapes.truth(times((SIZES, None), us=7.0))
+    assert [{**point, "us": 2.0} for point in others["points"]] == truth["points"]
+    assert {point["calls"] for point in truth["points"]} == {CALLS}
+
+
+def test_a_way_that_was_not_timed_has_no_points():
+    record = times((SIZES, None))
+    for ways in record["shapes"][0]["us"].values():
+        del ways[IN_TURN]
+    assert {point["launches"] for point in shapes.truth(record)["points"]} == {OVERLAPPING, WAITING}
+
+
+def test_promises_decide_a_recording_and_launches_in_turn_are_those_that_overlap():
+    point = {**SMALL, "configuration": "128x64, 1 per SM, K in 2"}
+    names = {way: recordings.name_of({**point, "launches": way}) for way in shapes.WAYS}
+    assert names[OVERLAPPING] == names[IN_TURN] == "gemm-40x256x1024x1-128x64_1_per_SM_K_in_2-promises"
+    assert names[WAITING] == "gemm-40x256x1024x1-128x64_1_per_SM_K_in_2-nothing_promised"
+
+
+@pytest.mark.parametrize(("way", "programmatic"), [(OVERLAPPING, None), (WAITING, None), (IN_TURN, False)])
+def test_only_launches_in_turn_are_replayed_without_the_programmatic_attribute(monkeypatch, way, programmatic):
+    seen = []
+
+    def loop(traces, chip, calls, programmatic, words, same_data):
+        seen.append((traces, calls, programmatic, same_data))
+        return type("Loop", (), {"us": 2.5})
+
+    monkeypatch.setattr(validate, "modelled_loop", loop)
+    monkeypatch.setattr(recordings, "load", lambda folder, name: name.rpartition("-")[2])
+    found = validate.validated({**SMALL, "configuration": "128x64, 1 per SM", "launches": way}, None, "h200")
+    assert seen == [("nothing_promised" if way == WAITING else "promises", 2, programmatic, False)]
+    assert found["sizes"] == SIZES and (found["silicon_us"], found["modelled_us"]) == (3.0, 2.5)
+
+
+def test_a_shape_is_recorded_with_promises_and_without(tmp_path):
+    facts = {**SMALL, "configuration": "128x64, 1 per SM"}
+    points = [{**facts, "launches": way} for way in shapes.WAYS]
+    assert recordings.record(points, tmp_path, 132, 1) == {}
+    traces = {way: recordings.load(tmp_path, recordings.name_of(p)) for way, p in zip(shapes.WAYS, points)}
+    assert len(list(tmp_path.iterdir())) == 2
+    for (trace,) in traces.values():  # in turn, too: the attribute is left out in the replay
+        assert trace.programmatic and trace.grid[0] == 2
+    (promised,), (waiting,) = traces[OVERLAPPING], traces[WAITING]
+    assert len(promised.words) != len(waiting.words)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Rows
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def modelled(configuration, way, silicon, us, sizes=SIZES):
+    facts = {"program": "submission.py", "problem": "gemm", "sizes": sizes, "configuration": configuration}
+    return {**facts, "launches": way, "silicon_us": silicon, "modelled_us": us}
+
+
+POINTS = [
+    modelled("a, 1 per SM", IN_TURN, 10.0, 11.0),
+    modelled("b, 1 per SM, K in 2", IN_TURN, 20.0, 10.0),
+    modelled("b, 1 per SM, K in 2", WAITING, 8.0, 8.8),
+    modelled("b, 1 per SM, K in 2", OVERLAPPING, 5.0, 5.5),
+    modelled("a, 1 per SM", IN_TURN, 30.0, 27.0, [[9, 9, 9, 1]]),
+]
+
+
+def test_pairs_are_of_one_shape_and_one_way():
+    assert validate.ordered(POINTS) == (0, 1)  # of five points, the first two
+    assert validate.ordered([*POINTS, modelled("c", IN_TURN, 15.0, 12.0)]) == (1, 3)
+
+
+def test_rows_are_of_problems_of_a_split_k_of_long_calls_and_of_all():
+    rows = {row[:2]: row[2:] for row in validate.summary(POINTS)}
+    ways = [OVERLAPPING, WAITING, IN_TURN, "all"]
+    assert [way for name, way in rows if name == "gemm"] == ways
+    assert [way for name, way in rows if name == "split K"] == ways
+    assert [way for name, way in rows if name == "calls over 10 us"] == [IN_TURN, "all"]
+    assert list(rows)[-4:] == [("all", way) for way in ways]
+    assert {name: figures[0] for (name, way), figures in rows.items() if way == "all"} == {
+        "gemm": 5,
+        "split K": 3,
+        "calls over 10 us": 2,
+        "all": 5,
+    }
+    count, median, p90, mean, alike, pairs = rows["split K", "all"]
+    assert (count, alike, pairs) == (3, 0, 0)
+    assert (median, p90, mean) == pytest.approx((0.1, 0.5, -0.1))
+    assert rows["all", IN_TURN][-2:] == (0, 1)
+
+
+def test_the_table_says_of_how_many_shapes_it_is(tmp_path):
+    missing = clock_tables.clock(tmp_path, "h200-shapes")
+    assert "--profile h200 --shapes docs/results/h200-shapes.json" in missing
+    saved = {
+        "device": "NVIDIA H200",
+        "profile": "h200",
+        "command": [],
+        "points of truth": 9,
+        "shapes": 3,
+        "left out": {},
+    }
+    (tmp_path / "clock-h200-shapes.json").write_text(json.dumps({**saved, "points": POINTS}))
+    table = clock_tables.clock(tmp_path, "h200-shapes")
+    assert "5 of 9 points of 3 random shapes" in table
+    assert "| calls over 10 us, in turn | 2 | 30.0% | 50.0% | -30.0% | - |" in table
+
+
+def test_the_command_reads_a_file_of_times(tmp_path, capsys, monkeypatch):
+    file, saved = tmp_path / "times.json", tmp_path / "clock.json"
+    file.write_text(json.dumps(times((SIZES, None))))
+    monkeypatch.setattr(recordings, "record_shown", lambda points, *rest: {recordings.name_of(points[0]): "too large"})
+    monkeypatch.setattr(
+        validate, "replayed", lambda points, *rest: [[{**p, "silicon_us": 2.0, "modelled_us": 3.0} for p in points]]
+    )
+    validate.main(["--shapes", str(file), "--recordings", str(tmp_path), "--save", str(saved)])
+    found = json.loads(saved.read_text())
+    assert (found["shapes"], found["points of truth"]) == (1, len(found["points"]) + 2)
+    assert found["left out"] == {"submission.py": {"too large": 2}}  # overlapping and in turn: one recording
+    assert "all, all: " in capsys.readouterr().out
