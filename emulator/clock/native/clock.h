@@ -31,7 +31,7 @@ typedef int64_t s64;
     X(bar_latency) X(bar_warp) X(cluster_latency) X(cluster_release) X(warp_sync) X(fence) X(fence_wide)                                                             \
     X(tensor_core) X(mma_issue) X(mma_latency) X(mma_pair) X(mma_scaled) X(mma_columns_rate) X(mma_operand_rate) X(commit_latency) X(cp_rate) \
     X(tmem_load_latency) X(tmem_load_rate) X(tmem_store_rate) X(tmem_alloc)                                              \
-    X(launch_gap) X(launch_overlap) X(launch_period) X(launch_cta) X(launch_first) X(cta_interval) X(cta_start) X(cta_exit)           \
+    X(launch_gap) X(launch_cold) X(launch_ahead) X(launch_fetch) X(launch_overlap) X(launch_period) X(launch_cta) X(launch_first) X(cta_interval) X(cta_start) X(cta_exit)           \
     X(cluster_start) X(grid_end) X(grid_wait) X(cancel_latency)
 
 typedef struct {
@@ -219,6 +219,7 @@ enum { ASKED = 4096 };
 
 typedef struct {
     double start, end, first_cta;
+    double read;                // bytes from DRAM before it
     s32 pending;                // clusters that have not started
     s32 alive;                  // CTAs that are not over
     s32 copies;                 // out of shared memory, not over
