@@ -203,7 +203,8 @@ def _caption(best: dict[str, str], points: Sequence[dict[str, Any]]) -> str:
     of_problems = {problem: in_ordinary_launches(points, problem) for problem in PROBLEMS}
     counted = [f"{TITLES[problem]} {len(found)}" for problem, found in of_problems.items() if band(found)]
     kernels = ", ".join(f"{TITLES[problem]} {entry}" for problem, entry in best.items())
-    text = f"Modelled, not measured. Best published kernels: {kernels or 'none was replayed'}."
+    text = "Speed of light: the task authors' model. Best published: case by case, whoever's kernel it was."
+    text += f" Modelled, not measured. Best published kernels: {kernels or 'none was replayed'}."
     if counted:
         text += (
             f" In brackets: silicon's range, if the clock errs as with the middle {IN_BAND:.0%} of the problem's "
