@@ -2,8 +2,8 @@
 
     python -m tools.recordings [--truth FILE] [--recordings FOLDER] [--foreign FOLDER] [--only TEXT] [--jobs N]
 
-The points of FILE (tools.truth) name the launches and the number of SMs; a point's launches in turn and overlapping
-are one recording. FOLDER is in the user's cache unless it is named, a new one for each version of what decides a
+The points of FILE (tools.truth) name the launches and the number of SMs; a point's launches in every
+mode are one recording. FOLDER is in the user's cache unless it is named, a new one for each version of what decides a
 recording. --foreign names a folder that has the programs of others anywhere below it: the contest's starter kernel, and
 NVIDIA/cutlass's examples/python/CuTeDSL. A recording is a folder, with a file for each launch of a call
 (`emulator.clock.trace.Trace`), or for the last launch of a program.
