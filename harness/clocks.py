@@ -4,8 +4,10 @@
     chip         name of the chip's profile
     band         what is known of the model's error there
     calls        of the timed loop
-    overlapping  a dict: us of a call; utilisation: part of the chip -> share; waits: role -> [largest reason, share]
-    in_turn      the same where no launch starts before the one ahead has ended
+    ordinary     a dict: us of a call; utilisation: part of the chip -> share; waits: role -> [largest reason, share].
+                 Of the submission's `solve`, if it has one, as ordinary launches (harness.launch_modes)
+    programmatic the same of `solve` as it launches; None without one
+    overlapping  the same of custom_kernel as it launches; None where that is without the programmatic attribute
     files        lines on the files that were written
     why          lines on what would make the loop faster, where that was asked for
 """
@@ -16,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-FIGURES = {"overlapping": "overlapping", "in_turn": "in turn"}
+from harness.launch_modes import ORDINARY, OVERLAPPING, LaunchMode
 
 
 @dataclass(frozen=True)
@@ -47,10 +49,12 @@ def title(clock: dict[str, Any]) -> str:
 
 def clock_column(clock: dict[str, Any]) -> dict[str, str]:
     """One case's modelled figures by label."""
-    column = {f"modelled us, {title}": f"{clock[name]['us']:.2f}" for name, title in FIGURES.items()}
+    modes = [mode for mode in LaunchMode if clock[mode.keyword]]
+    column = {f"modelled us, {mode}": f"{clock[mode.keyword]['us']:.2f}" for mode in modes}
     column["calls in a row"] = str(clock["calls"])
-    for part, share in clock["overlapping"]["utilisation"].items():
-        column[f"{part} busy, overlapping"] = f"{share:.0%}"
-    for role, (reason, share) in clock["overlapping"]["waits"].items():
-        column[f"largest wait of {role}"] = f"{reason} {share:.0%}"
+    shown = OVERLAPPING if OVERLAPPING in modes else ORDINARY
+    for part, share in clock[shown.keyword]["utilisation"].items():
+        column[f"{part} busy, {shown}"] = f"{share:.0%}"
+    for role, (reason, share) in clock[shown.keyword]["waits"].items():
+        column[f"largest wait of {role}, {shown}"] = f"{reason} {share:.0%}"
     return column

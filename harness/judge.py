@@ -139,7 +139,7 @@ def count_case(
 
 
 def clock_calls(trial: Trial, clock: Clocking, replaying: Callable[[int, int], None] | None = None) -> dict[str, Any]:
-    """The recorded call as the contest's loop on a chip; see harness.clocks and count_case."""
+    """The recorded call, and one of `solve`, as the contest's loops on a chip; see harness.clocks and count_case."""
     calls = trial.case.problem.inputs_per_timing
     files = (str(path) if path else "" for path in (clock.timeline, clock.picture))
     clocked = trial.worker.ask(messages.Clock(clock.chip, calls, *files), messages.Clocked)
@@ -153,8 +153,9 @@ def clock_calls(trial: Trial, clock: Clocking, replaying: Callable[[int, int], N
         "chip": clocked.chip,
         "band": clocked.band,
         "calls": calls,
-        "overlapping": msgspec.structs.asdict(clocked.overlapping),
-        "in_turn": msgspec.structs.asdict(clocked.in_turn),
+        "ordinary": msgspec.structs.asdict(clocked.ordinary),
+        "programmatic": clocked.programmatic and msgspec.structs.asdict(clocked.programmatic),
+        "overlapping": clocked.overlapping and msgspec.structs.asdict(clocked.overlapping),
         "files": list(clocked.files),
         "why": list(why),
     }
@@ -266,13 +267,13 @@ def measure_here(trial: Trial, call: Callable[[Any], Any], inputs: list[Any], li
 
 
 def time_submission(
-    trial: Trial, limits: Limits, recheck: Callable[[], str] | None = None, in_turn: bool = False
+    trial: Trial, limits: Limits, recheck: Callable[[], str] | None = None, programmatic: bool = False
 ) -> Stats | str:
     """Time the calls on the stored inputs, in the worker; see timing.repeat and messages.Time."""
     slots = trial.case.problem.inputs_per_timing
 
     def time_once() -> float:
-        nanoseconds = trial.worker.ask(messages.Time(slots, in_turn), messages.Timed).nanoseconds
+        nanoseconds = trial.worker.ask(messages.Time(slots, programmatic), messages.Timed).nanoseconds
         if nanoseconds is None or not 0 < nanoseconds < math.inf:
             raise messages.MalformedMessage(f"a duration of {nanoseconds} ns")
         return nanoseconds
@@ -280,27 +281,27 @@ def time_submission(
     return repeat(time_once, limits, recheck)
 
 
-def time_in_turn(trial: Trial, limits: Limits, expected: list[Any]) -> Stats | str | None:
-    """Time calls of the submission's `solve`, of which each waits for the one before, and check the last outputs.
+def time_solve(trial: Trial, limits: Limits, expected: list[Any]) -> Stats | str | None:
+    """Time calls of the submission's `solve`, which promises nothing, and check the last outputs.
 
     Returns None where it has no `solve`, and a text where an output is wrong.
     """
     slots = len(expected)
     trial.worker.ask(messages.Overwrite(slots), messages.Done)
-    if trial.worker.ask(messages.Time(slots, in_turn=True), messages.Timed).nanoseconds is None:
+    if trial.worker.ask(messages.Time(slots, programmatic=True), messages.Timed).nanoseconds is None:
         return None
-    stats = time_submission(trial, limits, in_turn=True)
+    stats = time_submission(trial, limits, programmatic=True)
     return trial.find_mismatch(expected) or stats
 
 
 def time_case(
-    trial: Trial, limits: Limits, recheck: bool = False, in_turn: bool = False, baseline: bool = False
+    trial: Trial, limits: Limits, recheck: bool = False, programmatic: bool = False, baseline: bool = False
 ) -> Result:
     """Check the outputs of one timing's calls, then time the calls.
 
     recheck: time other inputs than those checked first, check every output of every repeat, and overwrite the outputs
     after each repeat, so that a submission cannot pass by leaving the results of an earlier repeat in place.
-    in_turn: time calls that wait for each other as well, where the submission has them; see time_in_turn.
+    programmatic: time calls of the submission's `solve` as well, where it has one; see time_solve.
     baseline: check and time torch's own kernels on the same inputs as well, in this process.
     """
     count = trial.case.problem.inputs_per_timing
@@ -323,11 +324,11 @@ def time_case(
     stats = time_submission(trial, limits, check_and_overwrite if recheck else None)
     if isinstance(stats, str):
         return Result(False, f"a timed output is wrong: {stats}")
-    alone = time_in_turn(trial, limits, expected) if in_turn else None
-    if isinstance(alone, str):
-        return Result(False, f"an output of calls in turn is wrong: {alone}")
+    of_solve = time_solve(trial, limits, expected) if programmatic else None
+    if isinstance(of_solve, str):
+        return Result(False, f"an output of solve is wrong: {of_solve}")
     if not baseline:
-        return Result(True, stats=stats, in_turn=alone)
+        return Result(True, stats=stats, programmatic=of_solve)
 
     inputs = list(trial.case.timing_inputs(first))
     for index, (data, want) in enumerate(zip(inputs, expected)):
@@ -336,7 +337,7 @@ def time_case(
             return Result(False, f"the baseline is wrong: input {index} of {count}: {message}")
     reference = measure_here(trial, trial.case.reference.baseline, inputs, limits)
     message = f"baseline torch._scaled_mm {reference.mean / 1e3:.3f} us, {reference.mean / stats.mean:.2f}x the time"
-    return Result(True, message, stats=stats, in_turn=alone, baseline=reference)
+    return Result(True, message, stats=stats, programmatic=of_solve, baseline=reference)
 
 
 def time_pipeline(trial: Trial, limits: Limits) -> Result:

@@ -100,16 +100,17 @@ class Fetch(Message):
 class Time(Message):
     """Call the submission on the inputs of slots 0 to `slots` - 1, back to back between two events. Answer: Timed.
 
-    in_turn: its `solve`, of which each call waits for the one before, in place of its custom_kernel.
+    programmatic: its `solve`, which promises nothing, in place of its custom_kernel.
     """
 
     slots: int
-    in_turn: bool = False
+    programmatic: bool = False
 
 
 class Clock(Message):
     """Replay the recorded call as a loop of `calls` calls on a chip, a profile's name or file. Answer: Clocked.
 
+    Where the submission has a `solve`, a call of it on the input of slot 0 is recorded and replayed, too.
     timeline, picture: files that show the replayed calls; empty for none.
     """
 
@@ -225,7 +226,7 @@ class Outputs(Message):
 
 
 class Timed(Message):
-    """Nanoseconds per call; None where calls in turn were asked for and the submission has no `solve`."""
+    """Nanoseconds per call; None where its `solve` was asked for and the submission has none."""
 
     nanoseconds: float | None
 
@@ -243,8 +244,9 @@ class Clocked(Message):
 
     chip: Name
     band: Name  # what is known of the model's error
-    overlapping: Modelled  # as the launches allow it
-    in_turn: Modelled
+    ordinary: Modelled  # of `solve` or, where there is none, of what was recorded
+    programmatic: Modelled | None  # of `solve`
+    overlapping: Modelled | None  # of what was recorded, if any of it has the programmatic attribute
     files: tuple[Text, ...] = ()  # what has been written, or why not
 
 

@@ -3,7 +3,7 @@
     python -m tools.chip_profile CONSTANTS.json [CONSTANTS.json ...] [--recordings FOLDER] [--profile FILE.json]
 
 Of several files of one chip, a later one adds its constants to those before it, or replaces them. The H200's profile
-comes from docs/results/h200-constants.json and h200-maps.json.
+comes from docs/results/h200-constants.json, h200-maps.json and h200-subroutines.json.
 
 Each constant has a value, a unit and a source: the names of the measured constants it comes from, or "assumed" and why.
 Rates of L2 and DRAM are what the model has to be given so that its replay of a microbenchmark gives the measured rate:
@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from emulator.clock.chip import PROFILES, Chip, profile
+from emulator.clock.chip import PROFILES, Chip, profile, resolved
 from emulator.clock.replay import replay
 from harness.options import command_parser
 from tools.profile_rules import ASSUMED, CONVERSION, EDITS, INSTRUCTIONS, RATES, RULES, SHARED_READS, SUBROUTINES
@@ -142,10 +142,10 @@ def derived(profile_data: dict[str, Any], value: Measured) -> dict[str, Any]:
             "source": f"latency.{latency}, rate.{rate}.16_warps",
         }
         instructions[family] = {**instructions[family], **figures}
-    for family, name in SUBROUTINES:
+    for family, name, pipe, issue in SUBROUTINES:
         cycles = round(4 / value[f"rate.{name}.16_warps"], 3)
-        figures = {"issue": cycles, "interval": cycles, "latency": round(value[f"latency.{name}"], 3)}
-        instructions[family] = {"pipe": "alu", **figures, "source": f"latency.{name}, rate.{name}.16_warps"}
+        figures = {"issue": issue or cycles, "interval": cycles, "latency": round(value[f"latency.{name}"], 3)}
+        instructions[family] = {"pipe": pipe, **figures, "source": f"latency.{name}, rate.{name}.16_warps"}
     for family, source in EDITS:
         instructions[family] = {**instructions[family], "latency": round(value[source], 3), "source": source}
     for family, found in several(value).items():
@@ -195,7 +195,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
     try:
         value = measured_of([json.loads(path.read_text(encoding="utf-8")) for path in options.constants])
-        data = derived(json.loads(options.profile.read_text(encoding="utf-8")), value)
+        data = derived(resolved(json.loads(options.profile.read_text(encoding="utf-8"))), value)
     except ValueError as error:
         sys.exit(str(error))
     write(options.profile, data)

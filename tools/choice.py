@@ -4,12 +4,13 @@
     python -m tools.choice FILE.json [--half 0|1]                                             judges it, without a GPU
 
 The first form draws shapes of the three GEMM problems and adds the benchmark's cases; it times every configuration that
-is legal for them: launches that overlap, launches with nothing promised, and on a Hopper GPU launches in turn
-(programmatic launch off). What comes near to the best is timed again. The file is saved after each shape.
+is legal for them: overlapping; programmatic, nothing promised; and on a Hopper GPU in ordinary launches. What comes
+near to the best is timed again. The file is saved after each shape.
 
 The second form asks `submission.candidates` for its choice on each shape of the file and prints by how much it misses
-the best configuration: the share of the drawn shapes within 3 %, the worst shapes, and the benchmark's cases. Launches
-that overlap are judged by the choice for operands that are ready, the others by the choice for those that are not.
+the best configuration: the share of the drawn shapes within 3 %, the worst shapes, and the benchmark's cases.
+Overlapping launches are judged by the choice for operands that are ready, the others by the choice for those that are
+not.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness import devices
+from harness.launch_modes import ORDINARY, OVERLAPPING, PROGRAMMATIC
 from harness.options import command_parser
 from harness.plan_report import configuration_name
 from tools import records
-from tools.choice_times import IN_TURN, OVERLAPPING, WAITING, Drawn, benchmarks, draw, measure, products
+from tools.choice_times import PROMISED, Drawn, benchmarks, draw, measure, products
 
 COUNT, SEED = 50, 17
 WITHIN = 1.03
@@ -78,7 +80,7 @@ def describe(drawn: Drawn) -> str:
 
 def report(record: dict[str, Any], half: int | None) -> None:
     """Print what the choice misses. half: only every other of the drawn shapes."""
-    for launches in (OVERLAPPING, WAITING, IN_TURN):
+    for launches in (ORDINARY, PROGRAMMATIC, OVERLAPPING):
         found = misses(record, launches)
         drawn = [miss for miss in found if miss.drawn.case is None]
         if half is not None:
@@ -105,8 +107,8 @@ def take_times(options: argparse.Namespace, hopper: bool, arguments: list[str]) 
     import torch
 
     sms = torch.cuda.get_device_properties(0).multi_processor_count
-    record: dict[str, Any] = {**records.gpu(), **records.versions(arguments), "shapes": []}
-    launches = [OVERLAPPING, WAITING, *([IN_TURN] if hopper else [])]
+    record: dict[str, Any] = {**records.gpu(), **records.versions(arguments), "promised": PROMISED, "shapes": []}
+    launches = [OVERLAPPING, PROGRAMMATIC, *([ORDINARY] if hopper else [])]
     began = time.monotonic()
 
     def show(text: str) -> None:

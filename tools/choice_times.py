@@ -17,6 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
+from harness.launch_modes import ORDINARY, OVERLAPPING, PROGRAMMATIC
 from task import PROBLEMS, TestSpec
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ ROWS, DEPTH = (1024, 16384), (512, 16384)  # ranges of N, a multiple of 128, and
 MOST_BYTES = 140 * 2**20  # of a call's tensors
 CALLS = 15  # back to back, on tensors of their own
 POOL_BYTES, PLACE = 9 * 2**28, 256  # a worker's memory for tensors, and the multiple at which each begins
+PROMISED = (OVERLAPPING,)  # launch modes whose calls have both promises
 REPEATS, MORE_REPEATS, NEAR = 5, 12, 1.08  # more for what takes less than NEAR of the best
-OVERLAPPING, WAITING, IN_TURN = "overlapping", "nothing promised", "in turn"
 
 Size = tuple[int, int, int, int]
 Sizes = tuple[Size, ...]
@@ -149,18 +150,18 @@ def inputs(problem: str, sizes: Sizes, calls: int = CALLS) -> list[tuple[Any, ..
 
 
 def kernel(shape: Shape, launches: str) -> Callable[[Any], Any]:
-    """A call of this configuration in one of the three ways."""
+    """A call of this configuration in one of the three launch modes."""
     import submission
     from tools import compare
 
-    promised = launches != WAITING
+    promised = launches in PROMISED
     call = functools.partial(
         submission.run,
         operands_ready=promised,
         output_free=promised,
         configurations=(submission.Configuration(*shape),),
     )
-    return compare.wrapped(call, compare.ordinary_launches) if launches == IN_TURN else call
+    return compare.wrapped(call, compare.ordinary_launches) if launches == ORDINARY else call
 
 
 def prepare(plans: Sequence[tuple[str, int, Shape]]) -> int:
@@ -169,7 +170,7 @@ def prepare(plans: Sequence[tuple[str, int, Shape]]) -> int:
 
     for problem, groups, shape in plans:
         small = ((16, 256, 1024, 1),) * groups if problem == "group_gemm" else ((16, 256, 1024, groups),)
-        kernel(shape, WAITING)(inputs(problem, small, 1)[0])
+        kernel(shape, PROGRAMMATIC)(inputs(problem, small, 1)[0])
     torch.cuda.synchronize()
     flush()
     return len(plans)

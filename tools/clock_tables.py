@@ -7,14 +7,20 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
+from harness.launch_modes import ORDINARY, LaunchMode
 from task import PROBLEMS
-from tools.ladders import counted, errors
+from tools.ladders import errors
+from tools.ladders import modelled as replayed
 from tools.modelled import OURS
 from tools.tables import MeasurementError, command_text, load, markdown, missing
 from tools.validate import summary
 
 TITLES = {"group_gemm": "group GEMM", "dual_gemm": "dual GEMM", "gemm": "GEMM", "gemv": "GEMV"}
-IN_BAND = 0.9  # of the published points
+IN_BAND, FEWEST_OF_BAND = 0.9, 10  # of the published points
+CALIBRATING, HELD_OUT = "calibrating", "held out"
+LOOP = "in turn"  # tools.ladders: a loop of ordinary launches
+TIMINGS = {LOOP: f"loop, {ORDINARY}", "kernel": "profiler, kernels"}
+ERRORS = ["median error", "90th percentile", "bias", "pairs in order"]
 
 
 def clock(results: Path, name: str) -> str:
@@ -58,37 +64,58 @@ def _share(part: int, whole: int) -> str:
 
 
 def _published(saved: dict[str, Any]) -> str:
-    """A row for each set of points, one for all of them, then every point."""
+    """A table of the families that calibrate and one of those that are held out, then one of every point."""
     points = saved["points"]
-    rows = []
-    sets = list(dict.fromkeys(point["set"] for point in points))
-    counts = [(name, counted([point for point in points if point["set"] == name])) for name in sets]
-    counts += [
-        ("**all**", counted(points)),
-        ("on a floor, not counted", [point for point in points if "floor" in point]),
-    ]
-    for name, chosen in counts:
-        if not chosen:
-            continue
-        figures = errors(chosen)
-        shares = [f"{100 * figures[key]:.1f} %" for key in ("median", "p90", "signed")]
-        pairs = f"{100 * figures['ordered']:.0f} % of {figures['pairs']}"
-        rows.append([name, str(figures["points"]), *shares, pairs])
-    header = ["set", "points", "median error", "90th percentile", "mean signed", "pairs in order"]
+    parts = []
+    for title, held_out in ((CALIBRATING, False), (HELD_OUT, True)):
+        chosen = [point for point in points if point["held_out"] == held_out]
+        rows = [row for name in _families(chosen) for row in _family_rows(name, chosen)]
+        rows += _rows_of(f"**all that are {title}**", ["", ""], replayed(chosen))
+        header = ["family", "program", "timing", "points", *ERRORS]
+        parts.append(f"Families that are **{title}**:\n\n{markdown(header, rows)}" if rows else f"No point is {title}.")
+    both = markdown(["families", "points", *ERRORS], _rows_of(f"all {len(_families(points))}", [], replayed(points)))
     every = [
-        [
-            point["set"],
-            point["configuration"],
-            point["case"],
-            f"{point['silicon_us']:.2f}",
-            f"{point['modelled_us']:.2f}",
-            f"{100 * (point['modelled_us'] / point['silicon_us'] - 1):+.1f} %"
-            + (" (floor)" if "floor" in point else ""),
-        ]
-        for point in points
+        [*(point[key] for key in ("family", "configuration", "case")), f"{point['silicon_us']:.2f}", *_outcome(point)]
+        for point in sorted(points, key=lambda point: point["held_out"])
     ]
-    table = markdown(["set", "version", "case", "published, us", "modelled, us", "error"], every)
-    return f"{markdown(header, rows)}\n\n{table}\n\n{command_text('tools.ladders', saved['command'])}"
+    table = markdown(["family", "version", "case", "published, us", "modelled, us", "error"], every)
+    return "\n\n".join([*parts, both, table, command_text("tools.ladders", saved["command"])])
+
+
+def _families(points: Sequence[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(point["family"] for point in points))
+
+
+def _family_rows(name: str, points: Sequence[dict[str, Any]]) -> list[list[str]]:
+    of_family = [point for point in points if point["family"] == name]
+    kinds = ", ".join(dict.fromkeys(point["kind"] for point in of_family))
+    timing = ", ".join(dict.fromkeys(TIMINGS[point["timing"]] for point in of_family))
+    return _rows_of(name, [kinds, timing], replayed(of_family))
+
+
+def _rows_of(title: str, facts: Sequence[str], points: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """A row without the points on floors, and one with them where there are some. points: with modelled times."""
+    off_floors = [point for point in points if not point["floor"]]
+    rows = [[title, *facts, *_errors(off_floors)]] if off_floors else []
+    return rows + ([[f"{title}, with floors", *facts, *_errors(points)]] if len(points) > len(off_floors) else [])
+
+
+def _errors(points: Sequence[dict[str, Any]]) -> list[str]:
+    """Cells: number of points, ERRORS."""
+    figures = errors(points)
+    pairs = f"{figures['ordered']:.0%} of {figures['pairs']}" if figures["pairs"] else "-"
+    median, p90, bias = figures["median"], figures["p90"], figures["signed"]
+    return [str(figures["points"]), f"{median:.1%}", f"{p90:.1%}", f"{bias:+.1%}", pairs]
+
+
+def _outcome(point: dict[str, Any]) -> list[str]:
+    """Cells of a point: modelled time, error."""
+    if "error" in point:
+        return ["-", f"none: {point['error']}".replace("|", "\\|")]
+    return [
+        f"{point['modelled_us']:.2f}",
+        f"{point['modelled_us'] / point['silicon_us'] - 1:+.1%}" + (" (floor)" if point["floor"] else ""),
+    ]
 
 
 def phases(results: Path, name: str) -> str:
@@ -111,15 +138,31 @@ def phases(results: Path, name: str) -> str:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def band(points: Sequence[dict[str, Any]]) -> tuple[float, float]:
-    """By what a modelled time has to be multiplied for silicon's, in the middle IN_BAND of these points: low, high."""
+def band(points: Sequence[dict[str, Any]]) -> tuple[float, float] | None:
+    """By what a modelled time has to be multiplied for silicon's, in the middle IN_BAND of these points: low, high.
+
+    None where fewer than FEWEST_OF_BAND points say it.
+    """
+    if len(points) < FEWEST_OF_BAND:
+        return None
     ratios = sorted(point["silicon_us"] / point["modelled_us"] for point in points)
     outside = round(len(ratios) * (1 - IN_BAND)) // 2
     return ratios[outside], ratios[-1 - outside]
 
 
+def in_ordinary_launches(points: Sequence[dict[str, Any]], problem: str = "") -> list[dict[str, Any]]:
+    """The points, of a problem where it is named, of which the clock has a time in ordinary launches and that count: on
+    no floor.
+    """
+    return [
+        point
+        for point in replayed(points)
+        if point["timing"] == LOOP and not point["floor"] and problem in ("", point["family"].rpartition("/")[2])
+    ]
+
+
 def modelled(results: Path, name: str) -> str:
-    """Modelled times of our kernels and of the best published one, beside published times. name: of the chip, then
+    """Modelled times of our kernel and of the best published ones, beside published times. name: of the chip, then
     "every" for a row of each case; without it the group GEMM's cases and a mean of each problem.
     """
     chip, _, extent = name.partition(" ")
@@ -129,16 +172,16 @@ def modelled(results: Path, name: str) -> str:
     if extent not in ("", "every"):
         raise MeasurementError(f"table 'modelled {name}': {extent!r} is not 'every'")
     figures = {(point["entry"], point["problem"], point["case"]): point for point in saved["points"]}
-    others = list(dict.fromkeys(entry for entry, _, _ in figures if entry != OURS))
-    points = counted(known["points"])
-    low, high = band(points)
+    best = {problem: entry for entry, problem, _ in figures if entry != OURS}
+    bands = {problem: band(in_ordinary_launches(known["points"], problem)) for problem in PROBLEMS}
 
-    def cell(entry: str, problem: str, cases: Sequence[int], kind: str) -> str:
-        found = [figures[place][kind] for case in cases if (place := (entry, problem, case)) in figures]
-        if len(found) < len(cases):
+    def cell(entry: str | None, problem: str, cases: Sequence[int], mode: LaunchMode) -> str:
+        found = [figures.get((entry, problem, case), {}).get(mode.field) for case in cases]
+        if not all(found):
             return "-"
-        us = geometric_mean(found)
-        return f"{us:#.3g} ({' to '.join(f'{end:.{1 if end < 10 else 0}f}' for end in (low * us, high * us))})"
+        us, limits = geometric_mean(found), bands[problem] if mode == ORDINARY else None
+        between = f" ({' to '.join(f'{end * us:.{1 if end * us < 10 else 0}f}' for end in limits)})" if limits else ""
+        return f"{us:#.3g}{between}"
 
     rows = []
     for problem, contest in PROBLEMS.items():
@@ -148,23 +191,43 @@ def modelled(results: Path, name: str) -> str:
             published = [contest.benchmarks[case] for case in cases]
             label = f"case {cases[0]}" if len(cases) == 1 and len(every) > 1 else "geometric mean"
             limit = geometric_mean(case.speed_of_light_us for case in published)
-            best = geometric_mean(case.best_published_us for case in published)
+            least = geometric_mean(case.best_published_us for case in published)
             rows.append([
                 f"{TITLES[problem]}, {label}",
                 f"{limit:#.3g}",
-                f"{best:#.3g}",
-                *(cell(entry, problem, cases, "in_turn_us") for entry in others),
-                cell(OURS, problem, cases, "overlapping_us"),
-                cell(OURS, problem, cases, "in_turn_us"),
+                f"{least:#.3g}",
+                cell(best.get(problem), problem, cases, ORDINARY),
+                *(cell(OURS, problem, cases, mode) for mode in LaunchMode),
             ])  # fmt: skip
-    header = ["us on a B200", "speed of light", "best published"]
-    header += [f"modelled: {entry}" for entry in others] + ["modelled: ours, overlapping", "modelled: ours, in turn"]
-    return f"{markdown(header, rows)}\n\n{_band_text(points, low, high)}"
+    header = ["us on a B200", "speed of light", "best published", f"modelled: best published kernel, {ORDINARY}"]
+    header += [f"modelled: ours, {mode}" for mode in LaunchMode]
+    return f"{markdown(header, rows)}\n\n{_caption(best, known['points'])}"
 
 
-def _band_text(points: Sequence[dict[str, Any]], low: float, high: float) -> str:
-    found = errors(points)
-    return (
-        f"Modelled, not measured. Of {found['points']} published times of others the clock misses the median one "
-        f"by {found['median']:.0%}; {IN_BAND:.0%} are {low:.2f} to {high:.2f} times the modelled ones: the bands."
+def _caption(best: dict[str, str], points: Sequence[dict[str, Any]]) -> str:
+    """What the modelled times and their bands are. best: entry by problem."""
+    of_problems = {problem: in_ordinary_launches(points, problem) for problem in PROBLEMS}
+    counted = [f"{TITLES[problem]} {len(found)}" for problem, found in of_problems.items() if band(found)]
+    kernels = ", ".join(f"{TITLES[problem]} {entry}" for problem, entry in best.items())
+    text = "Speed of light: the task authors' model. Best published: case by case, whoever's kernel it was."
+    text += f" Modelled, not measured. Best published kernels: {kernels or 'none was replayed'}."
+    if counted:
+        text += (
+            f" In brackets: silicon's range, if the clock errs as with the middle {IN_BAND:.0%} of the problem's "
+            f"published times, all in {ORDINARY} ({', '.join(counted)} times)."
+        )
+    text += (
+        " Without brackets: error unknown: no published kernel launches so, or fewer than "
+        f"{FEWEST_OF_BAND} times of the problem are published."
     )
+    loops = in_ordinary_launches(points)
+    calibrating, validating = ([point for point in loops if point["held_out"] == held] for held in (False, True))
+    limits = band(calibrating)
+    if limits and validating:
+        low, high = limits
+        inside = sum(low <= point["silicon_us"] / point["modelled_us"] <= high for point in validating)
+        text += (
+            f" Of {len(validating)} times of families that were held out, {inside / len(validating):.0%} lie within "
+            f"the band of the {len(calibrating)} others, {low:.2f} to {high:.2f} times the modelled ones."
+        )
+    return text

@@ -8,12 +8,14 @@ between two events, once for each input of the contest's timing: 15 of a group G
 GEMV. The host's work is hidden behind a kernel that waits. Rows:
 
     plain read            a grid-stride read of as many bytes as the case must move
-    ring                  the same bytes through a ring of bulk copies, one CTA per SM: launches in turn, and launches
+    ring                  the same bytes through a ring of bulk copies, one CTA per SM: ordinary launches, and launches
                           that overlap (programmatic launch) with loads before the wait for the previous one
     ring, our traffic     the loads and stores of the kernel's own schedule, as plain bulk copies without arithmetic
-    ours                  custom_kernel; solve() with nothing promised; on a Hopper GPU also without programmatic launch
-                          and, for a GEMV, with one instruction instead of software for each conversion from e2m1
-    ours, TILE            with --shapes: every configuration of the kernel, whichever solve() would choose
+    ours                  solve() in ordinary launches, as published kernels are timed; solve(), programmatic, nothing
+                          promised; custom_kernel, overlapping. On a Hopper GPU also custom_kernel's plans in ordinary
+                          launches and, for a GEMV, with one instruction in place of software for each conversion from
+                          e2m1
+    ours, TILE            with --shapes: every configuration of the kernel, overlapping
     ours, TILE, N stages  with --stages N, which may be repeated: the same with at most N stages, where more fit
     FILE                  --peer, which may be repeated: custom_kernel of another file. If its calls wait for the GPU,
                           the host's work cannot be hidden: one row is "host included", another, "kernels only", is the
@@ -35,13 +37,17 @@ import itertools
 import os
 import statistics
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from harness import devices
 from harness.console import make_console, make_table
+from harness.launch_modes import ORDINARY, OVERLAPPING, PROGRAMMATIC
+from harness.modules import load_module
 from harness.options import add_case, add_problem, command_parser
 from harness.timing import timing_inputs
 from task import PROBLEMS, Problem, TestSpec
@@ -53,6 +59,8 @@ from tools.stages import FEWEST, at_most
 
 REPEATS = 40
 PROFILED = 5  # repeats of a "kernels only" row
+OURS_ORDINARY, OURS_PROGRAMMATIC, OURS_OVERLAPPING = (f"ours, {mode}" for mode in (ORDINARY, PROGRAMMATIC, OVERLAPPING))
+OURS_IF_NONE_OVERLAPS = f"ours, plans for overlapping calls, {ORDINARY}"
 # Rows of NVIDIA's example: MMA tile, CTAs of a cluster, whether a Hopper's time of the row means anything. Loads of two
 # SMs are software there.
 EXAMPLES = {
@@ -97,6 +105,27 @@ def bare_conversions() -> Iterator[None]:
         os.environ["EMULATOR_HOPPER_MODE"] = mode
 
 
+@functools.cache
+def ordinary_module(problem: Problem) -> ModuleType:
+    """submission.py as a module of its own whose launches of a problem lack the programmatic attribute."""
+    from tools.variants import SUBMISSION, ordinary_launches_of
+
+    folder = tempfile.TemporaryDirectory()
+    path = Path(folder.name) / f"ordinary_{problem.name}.py"
+    path.write_text(ordinary_launches_of(problem, SUBMISSION.read_text()))
+    module = load_module(path.stem, path)
+    vars(module)["folder"] = folder  # the DSL reads the file when it compiles
+    return module
+
+
+def ordinary_solve(submission: Any, problem: Problem, hopper: bool) -> Kernel:
+    """solve() in ordinary launches."""
+    if hopper:
+        return wrapped(submission.solve, ordinary_launches)
+    kernel: Kernel = ordinary_module(problem).solve
+    return kernel
+
+
 def one_shape(submission: Any, shape: tuple[int, ...]) -> Kernel:
     """custom_kernel() with this configuration of the kernel only."""
     return functools.partial(submission.run, operands_ready=True, output_free=True, configurations=(shape,))
@@ -125,24 +154,24 @@ def example_calls(path: Path | None, hopper: bool) -> dict[str, Kernel]:
 
 def kernel_rows(
     submission: Any,
+    problem: Problem,
     inputs: list[Any],
     shapes: Sequence[tuple[int, ...]],
     hopper: bool,
-    products: int,
     stages: Sequence[int] = (),
 ) -> Iterator[Row]:
-    """The rows of the project's kernel. shapes: configurations to time one by one, also with so many stages at most.
+    """The rows of the project's kernel. shapes: configurations to time one by one, also with so many stages at most."""
+    from harness.plan_report import PRODUCTS, configuration_name
 
-    products: with one A; 0 is a GEMV.
-    """
-    from harness.plan_report import configuration_name
-
-    yield Row("ours", submission.custom_kernel, inputs)
-    yield Row("ours, nothing promised", submission.solve, inputs)
+    products = PRODUCTS[problem.name]
+    yield Row(OURS_ORDINARY, ordinary_solve(submission, problem, hopper), inputs)
+    yield Row(OURS_PROGRAMMATIC, submission.solve, inputs)
+    yield Row(OURS_OVERLAPPING, submission.custom_kernel, inputs)
     if hopper:
-        yield Row("ours, programmatic launch off", wrapped(submission.custom_kernel, ordinary_launches), inputs)
+        yield Row(OURS_IF_NONE_OVERLAPS, wrapped(submission.custom_kernel, ordinary_launches), inputs)
     if hopper and products == 0:
-        yield Row("ours, e2m1 conversions bare", wrapped(submission.custom_kernel, bare_conversions), inputs)
+        bare = wrapped(submission.custom_kernel, bare_conversions)
+        yield Row(f"{OURS_OVERLAPPING}, e2m1 conversions bare", bare, inputs)
     for shape in shapes:
         name = f"ours, {configuration_name(shape)}"
         yield Row(name, one_shape(submission, shape), inputs)
@@ -184,7 +213,7 @@ def compare(problem: Problem, cases: list[int], options: argparse.Namespace, hop
                     submission.shapes(products) if options.shapes or options.stages else [],
                 )
             rows = itertools.chain(
-                kernel_rows(submission, inputs, every, hopper, products, options.stages),
+                kernel_rows(submission, problem, inputs, every, hopper, options.stages),
                 (Row(path.name, load_submission(path), inputs) for path in options.peer),
                 (Row(name, call, inputs) for name, call in examples.items()),
                 memory_rows(sum(described.minimum_traffic(inputs[0])), schedule, sms, len(inputs)),

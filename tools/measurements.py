@@ -7,8 +7,8 @@ A table stands between two comments, `<!-- table: KIND NAME -->` and `<!-- end -
 A table whose file is missing says which command writes the file.
 
     kind            name              figures from
-    b200            PROBLEM           task.py: speed of light, best published; b200-PROBLEM.json: ours, in turn as
-                                      published kernels' calls are, and overlapping, with the 10th to 90th percentile
+    b200            PROBLEM           task.py: speed of light, best published; b200-PROBLEM.json: ours in each launch
+                                      mode (harness.launch_modes), with the 10th to 90th percentile
     comparison      DEVICE-PROBLEM    DEVICE-PROBLEM.json: every row but the configurations; DEVICE-PROBLEM.WHAT: of
                                       another run
     configurations  DEVICE-PROBLEM    the same file: every configuration of the kernel
@@ -52,6 +52,7 @@ from emulator.bench import Result, rate_text, time_text
 from harness.options import command_parser
 from task import PROBLEMS, Benchmark, Problem, TestSpec
 from tools.clock_tables import clock, modelled, phases
+from tools.compare import OURS_ORDINARY, OURS_OVERLAPPING, OURS_PROGRAMMATIC
 from tools.foreign_tables import foreign_lists, foreign_programs, foreign_sanitizer
 from tools.mutants.score import mutants_table, silence_table
 from tools.overlap_tables import overlaps
@@ -65,7 +66,7 @@ DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "measurements.md", ROOT / "docs
 TABLE = re.compile(r"<!-- table: (?P<name>[^\n]*?) -->\n(?P<body>.*?)<!-- end -->", re.DOTALL)
 BEGIN, END = "<!-- table:", "<!-- end -->"
 CONFIGURATION = re.compile(r"ours, \d+x\d+, .*")  # rows of `tools.compare --shapes`
-OURS, IN_TURN = "ours", "ours, nothing promised"
+OURS = (OURS_ORDINARY, OURS_PROGRAMMATIC, OURS_OVERLAPPING)
 OMITTED = "omitted"  # tools.compare's value of "tensor core" on a Hopper
 NOT_MEASURED = "not measured"
 DSL = "nvidia-cutlass-dsl"
@@ -162,7 +163,7 @@ def comparison_table(saved: dict[str, Any], rows: list[str]) -> str:
     for row in rows:
         found = medians(saved, row)
         cells = [f"{found[case]:.2f}" if case in found else "-" for case in cases]
-        lines.append([f"**{text}**" if row == OURS else text for text in (row, *cells)])
+        lines.append([f"**{text}**" if row in OURS else text for text in (row, *cells)])
     return f"{markdown(['us', *(f'case {case}' for case in cases)], lines)}\n\n{circumstances(saved, rows)}"
 
 
@@ -196,24 +197,23 @@ def b200(results: Path, name: str) -> str:
             f"{case}: {shapes(benchmark)}",
             f"{benchmark.speed_of_light_us:#.3g}",
             f"{benchmark.best_published_us:#.3g}",
-            *(range_text(saved, row, case) for row in (IN_TURN, OURS)),
+            *(range_text(saved, row, case) for row in OURS),
         ]
         for case, benchmark in enumerate(problem.benchmarks)
     ]
     limits = geometric_mean(benchmark.speed_of_light_us for benchmark in problem.benchmarks)
     best = geometric_mean(benchmark.best_published_us for benchmark in problem.benchmarks)
-    ours = [medians(saved, row) if saved else {} for row in (IN_TURN, OURS)]
+    ours = [medians(saved, row) if saved else {} for row in OURS]
     means = [f"{geometric_mean(x.values()):.2f}" if len(x) == len(cases) else NOT_MEASURED for x in ours]
     rows.append(["geometric mean of the column", f"{limits:.2f}", f"{best:.2f}", *means])
-    rows.append(["best published geometric mean of one submission", "", f"{problem.best_geomean_us:.2f}", "", ""])
+    rows.append(["best published geometric mean of one submission", "", f"{problem.best_geomean_us:.2f}", "", "", ""])
     header = [
         "case (us on a B200)",
         "speed of light",
         "best published of the case",
-        "ours, in turn",
-        "ours, overlapping",
+        *OURS,
     ]
-    there = [row for row in (IN_TURN, OURS) if saved and row in saved["us"]]
+    there = [row for row in OURS if saved and row in saved["us"]]
     return markdown(header, rows) + (f"\n\nOurs: {circumstances(saved, there)}" if saved else "")
 
 

@@ -1,12 +1,13 @@
 """Modelled times of kernels on a chip that nobody here has: ours, and others' that run in the emulator.
 
-    python -m tools.modelled [--clock b200] [--problem NAME] [--best ENTRY.py] [--save FILE.json]
+    python -m tools.modelled [--clock b200] [--problem NAME] [--best PROBLEM=ENTRY.py ...] [--save FILE.json]
 
 Every benchmark case of the problems is called in the emulator, and its launches are replayed as the contest times them
-(emulator/clock/loop.py): of our kernel those of custom_kernel, whose calls overlap, and those of solve(data), which
-promises nothing, so that each call waits for the one before. --best: a contest's entry for the group GEMM, CUDA C++
-included, through the same clock, in turn; without it those of an earlier run stay in the file. None of these times is
-a measurement; docs/results/clock-CHIP.json says how far others' modelled times are from published ones.
+(emulator/clock/loop.py). Of our kernel a point has a field for each launch mode (harness.launch_modes): the launches of
+solve(data) as ordinary ones, as it makes them, and the launches of custom_kernel, which overlap. --best, which may be
+repeated: a contest's entry for a problem, CUDA C++ included, through the same clock in ordinary launches; it takes the
+place of another one of the problem in the file, and without it those of an earlier run stay there. None of these times
+is a measurement; docs/results/clock-CHIP.json says how far others' modelled times are from published ones.
 """
 
 from __future__ import annotations
@@ -23,12 +24,16 @@ from typing import Any
 from emulator.clock.chip import profile
 from emulator.clock.loop import modelled_loop
 from harness import ROOT
+from harness.launch_modes import ORDINARY, OVERLAPPING, PROGRAMMATIC, LaunchMode
 from harness.options import command_parser
-from task import GROUP_GEMM, PROBLEMS
+from task import PROBLEMS
 from tools import ladder_record, records
 
+Functions = dict[str, tuple[LaunchMode, ...]]  # of an entry, and the modes in which their launches are replayed
+
 OURS = "ours"
-FIGURES = {"custom_kernel": "overlapping_us", "solve": "in_turn_us"}  # of our functions
+OF_OURS: Functions = {"solve": (ORDINARY, PROGRAMMATIC), "custom_kernel": (OVERLAPPING,)}
+OF_OTHERS: Functions = {"custom_kernel": (ORDINARY,)}
 
 
 def recorded(entry: Path, function: str, problem: str, folder: Path) -> list[Path]:
@@ -52,23 +57,37 @@ def points_of(name: str, entry: Path, problem: str, clock: str) -> list[dict[str
         {"entry": name, "problem": problem, "case": case, "calls": calls}
         for case in range(len(PROBLEMS[problem].benchmarks))
     ]
-    for function, figure in FIGURES.items() if name == OURS else [("custom_kernel", "in_turn_us")]:
-        programmatic = None if name == OURS else False
+    for function, modes in (OF_OURS if name == OURS else OF_OTHERS).items():
         with tempfile.TemporaryDirectory() as folder:
             for point, path in zip(found, recorded(entry, function, problem, Path(folder))):
-                us = modelled_loop(ladder_record.load(path), chip, calls, programmatic).us
-                print(f"{name}, {problem}, case {point['case']}, {function}: {us:.2f}", flush=True)
-                point[figure] = round(us, 3)
+                traces = ladder_record.load(path)
+                for mode in modes:
+                    us = modelled_loop(traces, chip, calls, False if mode == ORDINARY else None).us
+                    print(f"{name}, {problem}, case {point['case']}, {mode}: {us:.2f}", flush=True)
+                    point[mode.field] = round(us, 3)
     return found
 
 
 def merged(old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """New points, and those of other entries, problems and cases, in the order of problems, cases and entries."""
-    places = {(point["problem"], point["case"], point["entry"]): point for point in [*old, *new]}
+    """New points and those of other problems and cases, in the order of problems, ours first, then cases.
+
+    A problem has one entry beside ours: the newest.
+    """
+    entries = {point["problem"]: point["entry"] for point in [*old, *new] if point["entry"] != OURS}
+    kept = [point for point in [*old, *new] if point["entry"] in (OURS, entries.get(point["problem"]))]
+    places = {(point["problem"], point["case"], point["entry"]): point for point in kept}
     order = list(PROBLEMS)
     return [
         places[key] for key in sorted(places, key=lambda key: (order.index(key[0]), key[2] != OURS, key[2], key[1]))
     ]
+
+
+def best(text: str) -> tuple[str, Path]:
+    """(problem, file) of --best."""
+    problem, _, path = text.partition("=")
+    if problem not in PROBLEMS or not path:
+        raise argparse.ArgumentTypeError(f"{text!r} is no PROBLEM=ENTRY.py, with a problem of {', '.join(PROBLEMS)}")
+    return problem, Path(path).resolve()
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
@@ -76,7 +95,8 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.prog = "python -m tools.modelled"
     parser.add_argument("--clock", default="b200", metavar="PROFILE", help="default: %(default)s")
     parser.add_argument("--problem", choices=list(PROBLEMS), help="default: all")
-    parser.add_argument("--best", type=Path, metavar="ENTRY.py", help="another entry for the group GEMM")
+    text = "a published entry for a problem; may be repeated"
+    parser.add_argument("--best", type=best, action="append", default=[], metavar="PROBLEM=ENTRY.py", help=text)
     records.add_save(parser)
     return parser.parse_args(arguments)
 
@@ -85,8 +105,7 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     options = parse_arguments(arguments)
     entries = [(OURS, ROOT / "submission.py", problem) for problem in PROBLEMS]
-    if options.best:
-        entries.append((options.best.stem.removeprefix("submission_"), options.best.resolve(), GROUP_GEMM.name))
+    entries += [(path.stem.removeprefix("submission_"), path, problem) for problem, path in options.best]
     points: list[dict[str, Any]] = []
     for name, entry, problem in entries:
         if options.problem in (None, problem):

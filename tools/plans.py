@@ -3,7 +3,7 @@
     python -m tools.plans "m: [96, 128]; n: [128, 256]; k: [256, 512]; g: 2"    a spec line of eval.py, without seed
     python -m tools.plans "m: 256; n: 4096; k: 7168; l: 1" --problem dual_gemm  another problem than group_gemm
     python -m tools.plans ... --sms 132                                         SMs to plan for; a B200 has 148
-    python -m tools.plans ... --in-turn                                         calls that do not overlap
+    python -m tools.plans ... --mode programmatic                               calls of solve(data); also ordinary
 
 From Python: `plans.explain(data[3])` for the input tuple of a group GEMM. A row of the table is a configuration; the
 chosen one comes first. The last column has the modelled microseconds that the row takes longer than the
@@ -18,6 +18,7 @@ from typing import Any
 
 import submission
 from harness.console import make_console, make_table
+from harness.launch_modes import OVERLAPPING, LaunchMode
 from harness.options import add_problem, add_sms, command_parser
 from harness.plan_report import PRODUCTS, Sizes, current_sms, describe, describe_gemv
 from task import GROUP_GEMM, SpecError, TestSpec
@@ -43,27 +44,28 @@ def compare(schedule: submission.Schedule, overlapping: bool = True) -> list[dic
 
 
 def tables(
-    sizes: Sizes, problem: str = GROUP_GEMM.name, sms: int | None = None, overlapping: bool = True
+    sizes: Sizes, problem: str = GROUP_GEMM.name, sms: int | None = None, mode: LaunchMode = OVERLAPPING
 ) -> dict[str, list[dict[str, str]]]:
     """Title and rows of a table for each launch; see explain."""
     sms = current_sms() if sms is None else sms
     if problem == "gemv":
         return {f"A GEMV on {sms} SMs": [describe_gemv(sizes[0], sms)]}
-    found = {}
+    found, overlapping = {}, mode == OVERLAPPING
     for launch in submission.configure(tuple(map(tuple, sizes)), sms, overlapping, PRODUCTS[problem]):
         count = f"{len(launch.groups)} group{'s' if len(launch.groups) > 1 else ''}"
-        calls = "calls that overlap" if overlapping else "calls in turn"
-        found[f"{count} on {sms} SMs, {calls}"] = compare(launch.schedule, overlapping)
+        found[f"{count} on {sms} SMs, {mode}"] = compare(launch.schedule, overlapping)
     return found
 
 
-def explain(sizes: Sizes, problem: str = GROUP_GEMM.name, sms: int | None = None, overlapping: bool = True) -> None:
-    """Print the launches of `solve` for these sizes, and why the other configurations lost.
+def explain(
+    sizes: Sizes, problem: str = GROUP_GEMM.name, sms: int | None = None, mode: LaunchMode = OVERLAPPING
+) -> None:
+    """Print the launches for these sizes, and why the other configurations lost.
 
-    sms: SMs to plan for, by default those of the current device. overlapping: whether calls overlap, as they do where
-    operands are promised to be ready. Raises ValueError for sizes that the kernel does not support.
+    sms: SMs to plan for, by default those of the current device. mode: of the calls; those that
+    do not overlap have one plan, that of `solve(data)`. Raises ValueError for sizes that the kernel does not support.
     """
-    show(tables(sizes, problem, sms, overlapping))
+    show(tables(sizes, problem, sms, mode))
 
 
 def show(found: dict[str, list[dict[str, str]]]) -> None:
@@ -102,12 +104,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("sizes", help="a spec line")
     add_problem(parser)
     add_sms(parser)
-    parser.add_argument("--in-turn", action="store_true", help="plan for calls that do not overlap")
+    keywords, text = [mode.keyword for mode in LaunchMode], "of the calls to plan for; default: %(default)s"
+    parser.add_argument("--mode", choices=keywords, default=OVERLAPPING.keyword, help=text)
     records.add_save(parser)
     options = parser.parse_args(arguments)
     try:
         sizes = sizes_of(options.sizes, options.problem)
-        found = tables(sizes, options.problem, options.sms, not options.in_turn)
+        found = tables(sizes, options.problem, options.sms, LaunchMode[options.mode.upper()])
     except ValueError as error:
         sys.exit(f"tools.plans: {error}")
     show(found)

@@ -130,6 +130,14 @@ RULES: tuple[Rule, ...] = (
         lambda eight, one, eight_alone, one_alone: (eight - one - eight_alone + one_alone) / 7,
     ),
     (
+        *("launch_fetch", "ns", ("launch.reads_in_turn.late_gap", "launch.reads_in_turn.early_gap")),
+        lambda late, early: late - early,
+    ),
+    (
+        *("launch_cold", "ns", ("launch.reads_in_turn.early_gap", "starts.in_turn.after_last_ns")),
+        lambda early, empty: early - empty,
+    ),
+    (
         *("tma_map_edited", "cycles", ("tensormap.edit_load", "tensormap.edit", "tensormap.load")),
         lambda both, edit, load: both - edit - load,
     ),
@@ -165,15 +173,16 @@ INSTRUCTIONS = (
     ("redux", "redux", "redux"),
     ("vote", "ballot", "ballot"),
 )
-# (family, latency and rate of): several instructions of the machine, whose issue is all that their rate says
+# (family, latency and rate of, pipe, issue): several instructions of the machine. None: what their rate says, where
+# they branch or wait for each other, so that others do not issue beside them.
 SUBROUTINES = (
-    ("special_scaled", "ex2_scaled"),
-    ("reciprocal", "rcp_rn"),
-    ("division", "div_rn"),
-    ("division_full", "div_full"),
-    ("division_int", "div_u32"),
-    ("division_long", "div_u64"),
-    ("multiply_long", "mul_u64"),
+    ("special_scaled", "ex2_scaled", "special", 4),
+    ("reciprocal", "rcp_rn", "alu", None),
+    ("division", "div_rn", "alu", None),
+    ("division_full", "div_full", "special", 5),
+    ("division_int", "div_u32", "alu", None),
+    ("division_long", "div_u64", "alu", None),
+    ("multiply_long", "mul_u64", "multiply", 4),
 )
 # (family, latency of): of an edit of a tensor map
 EDITS = (

@@ -163,14 +163,15 @@ def _call_shape(point: Point) -> None:
     import torch
 
     import submission
+    from harness.launch_modes import OVERLAPPING, PROGRAMMATIC
     from harness.plan_report import configuration_name
-    from tools.choice_times import OVERLAPPING, WAITING, call_bytes, call_data, kernel, products
+    from tools.choice_times import call_bytes, call_data, kernel, products
 
     problem, sizes = point["problem"], tuple(map(tuple, point["sizes"]))
     configurations = {configuration_name(shape): shape for shape in submission.shapes(products(problem))}
     data = call_data(problem, sizes, torch.zeros(call_bytes(problem, sizes), dtype=torch.uint8, device="cuda"))
-    # In turn is what overlaps, without the programmatic attribute, which is left out in the replay.
-    call = kernel(configurations[point["configuration"]], WAITING if point["launches"] == WAITING else OVERLAPPING)
+    # Ordinary launches are one of these without the programmatic attribute, which is left out in the replay.
+    call = kernel(configurations[point["configuration"]], OVERLAPPING if point["promised"] else PROGRAMMATIC)
     torch.cuda.synchronize()
     _traces.clear()
     call(data)

@@ -3,10 +3,11 @@
     python -m tools.recordings [--truth FILE | --shapes FILE] [--recordings FOLDER] [--foreign FOLDER] [--only TEXT]
                                [--jobs N]
 
-The points of FILE (tools.truth, tools.shapes) name the launches and the number of SMs; a point's launches in turn and
-overlapping are one recording. FOLDER is in the user's cache unless it is named, a new one for each version of what
-decides a recording. --foreign names a folder that has the programs of others anywhere below it: the contest's starter
-kernel, and NVIDIA/cutlass's examples/python/CuTeDSL. A recording is a folder, with a file for each launch of a call
+The points of FILE (tools.truth, tools.shapes) name the launches and the number of SMs; a point's launches in every mode
+are one recording, but for random shapes, where those with promises are another than those without. FOLDER is in the
+user's cache unless it is named, a new one for each version of what decides a recording. --foreign names a folder that
+has the programs of others anywhere below it: the contest's starter kernel, and NVIDIA/cutlass's
+examples/python/CuTeDSL. A recording is a folder, with a file for each launch of a call
 (`emulator.clock.trace.Trace`), or for the last launch of a program.
 """
 
@@ -34,7 +35,6 @@ from emulator.clock.trace import Trace
 from harness import ROOT
 from harness.options import command_parser
 from tools import recorder, shapes
-from tools.choice_times import WAITING
 
 Point = dict[str, Any]
 
@@ -48,15 +48,14 @@ _OTHERS = ("submission.py", "reference.py", "task.py", *(f"tools/{name}" for nam
 
 
 def name_of(point: Point) -> str:
-    """The recording of a point, which has program, configuration, problem and case (none of a program) and mode.
-
-    A point with sizes in place of a case has launches, too: what is promised decides a recording.
+    """The recording of a point, which has program, configuration, problem and case (none of a program) and mode, or
+    sizes and whether there are promises in place of a case and mode.
     """
     if point.get("problem") is None:
         parts = [Path(point["program"]).stem, point["configuration"]]
     elif "sizes" in point:
         sizes = "_".join("x".join(map(str, size)) for size in point["sizes"])
-        promises = WAITING if point["launches"] == WAITING else "promises"
+        promises = "promised" if point["promised"] else "nothing promised"
         parts = [point["problem"], sizes, point["configuration"], promises]
     else:
         parts = [point["problem"], point["case"]]

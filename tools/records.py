@@ -22,7 +22,7 @@ def add_save(parser: argparse.ArgumentParser) -> None:
 def versions(arguments: list[str] | None = None) -> dict[str, Any]:
     """Versions of torch and the DSL, hash of submission.py, arguments of the command (None: of this process).
 
-    An absolute path among the arguments is shortened to its last part: the file may be published.
+    An absolute path among the arguments, or behind NAME=, is shortened to its last part: the file may be published.
     """
     import cutlass
     import torch
@@ -32,8 +32,14 @@ def versions(arguments: list[str] | None = None) -> dict[str, Any]:
         "torch": torch.__version__,
         "nvidia-cutlass-dsl": cutlass.__version__,
         "submission.py sha256": hashlib.sha256((ROOT / "submission.py").read_bytes()).hexdigest(),
-        "command": [Path(x).name if Path(x).is_absolute() else x for x in arguments],
+        "command": list(map(shortened, arguments)),
     }
+
+
+def shortened(argument: str) -> str:
+    """An argument, PATH or NAME=PATH, with the last part of an absolute path only."""
+    name, equals, path = argument.rpartition("=")
+    return f"{name}{equals}{Path(path).name}" if Path(path).is_absolute() else argument
 
 
 def gpu() -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.launch_modes import ORDINARY
 from tools.rows import Row
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def memory_rows(nbytes: int, schedule: submission.Schedule | None, sms: int, cal
 
     yield Row("plain read", lambda read: read(), [plain_read.reader(nbytes) for _ in range(calls)])
     memory = buffers(nbytes)
-    for name, programmatic in (("ring, launches in turn", False), ("ring, loads before the wait", True)):
+    for name, programmatic in ((f"ring, {ORDINARY}", False), ("ring, loads before the wait", True)):
         works = [plain_ring(buffer.data_ptr(), nbytes, sms, programmatic) for buffer in memory]
         yield Row(name, functools.partial(run_ring, sms, programmatic), works)
     del memory

@@ -6,9 +6,10 @@
 Each constant but the number of SMs, and each family of instructions with all of its costs, is taken 20 % lower and
 20 % higher, one at a time; a count of whole things by at least one, and never to none. The sample is fixed. On h200:
 launches of the truth (tools.truth), so that the change of the median error is known, too. On another profile: the
-launches that solve() chooses in the smallest benchmark case of each GEMM problem, in turn and overlapping, CALLS calls.
---also names a folder of recordings that join the sample, in turn, such as a published kernel's. What is not in FOLDER
-(tools.recordings) is recorded first. The file is saved after each of the sample, the smallest first.
+launches that custom_kernel (overlapping) and solve (programmatic, ordinary) choose in the smallest benchmark case of
+each GEMM problem, CALLS calls. --also names a folder of recordings that join the sample, in ordinary launches, such as
+a published kernel's. What is not in FOLDER (tools.recordings) is recorded first. The file is saved after each of the
+sample, the smallest first.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from emulator.clock.chip import PROFILES, Chip, Cost, profile
 from emulator.clock.loop import modelled_loop
 from emulator.clock.trace import Trace
 from emulator.errors import EmulatorError
+from harness.launch_modes import ORDINARY, OVERLAPPING, PROGRAMMATIC
 from harness.options import command_parser
 from tools import recordings, records
 
@@ -37,17 +39,17 @@ FLOOR_PLAN = "sms"  # a profile's GPCs say how many there are
 LOWER, HIGHER = "lower", "higher"
 CALLS = 4
 SMALLEST = {"group_gemm": 3, "dual_gemm": 2, "gemm": 2}  # benchmark cases
+CHOSEN = {"chosen": (OVERLAPPING,), "chosen, nothing promised": (PROGRAMMATIC, ORDINARY)}  # of tools.truth: modes
 MEASURED = ("h200",)  # profiles that have a truth
-OVERLAPPING, IN_TURN = "overlapping", "in turn"
 SAMPLE = {  # recordings of the truth
-    "group_gemm-3-chosen": (OVERLAPPING, IN_TURN),
-    "group_gemm-2-256x128_1_per_SM": (OVERLAPPING, IN_TURN),
-    "dual_gemm-2-chosen": (OVERLAPPING, IN_TURN),
-    "gemm-2-chosen": (OVERLAPPING, IN_TURN),
-    "gemm-2-128x128_1_per_SM_K_in_2": (OVERLAPPING, IN_TURN),
+    "group_gemm-3-chosen": (OVERLAPPING, ORDINARY),
+    "group_gemm-2-256x128_1_per_SM": (OVERLAPPING, ORDINARY),
+    "dual_gemm-2-chosen": (OVERLAPPING, ORDINARY),
+    "gemm-2-chosen": (OVERLAPPING, ORDINARY),
+    "gemm-2-128x128_1_per_SM_K_in_2": (OVERLAPPING, ORDINARY),
     "gemm-2-ring_our_traffic": (OVERLAPPING,),
-    "gemm-2-ring_launches_in_turn": (IN_TURN,),
-    "gemm-2-plain_read": (IN_TURN,),
+    "gemm-2-ring_ordinary_launches": (ORDINARY,),
+    "gemm-2-plain_read": (ORDINARY,),
 }
 
 
@@ -81,14 +83,14 @@ def truth_sample(folder: Path) -> tuple[list[recordings.Point], list[Work]]:
 
 
 def chosen_sample(folder: Path) -> tuple[list[recordings.Point], list[Work]]:
-    """(points to record, the sample) of the launches that solve() chooses."""
+    """(points to record, the sample) of the launches that our kernel chooses in each launch mode."""
     points, sample = [], []
     for name, case in SMALLEST.items():
-        points.append(
-            {"program": recordings.OURS, "configuration": "chosen", "problem": name, "case": case, "mode": None}
-        )
-        recording = recordings.name_of(points[-1])
-        sample += [Work(folder, recording, launches, CALLS) for launches in (OVERLAPPING, IN_TURN)]
+        facts = {"program": recordings.OURS, "problem": name, "case": case, "mode": None}
+        for configuration, modes in CHOSEN.items():
+            points.append({**facts, "configuration": configuration})
+            recording = recordings.name_of(points[-1])
+            sample += [Work(folder, recording, launches, CALLS) for launches in modes]
     return points, sample
 
 
@@ -130,7 +132,7 @@ def _traces(folder: Path, name: str) -> list[Trace]:
 def modelled(work: Work, chip: Chip) -> float | None:
     """Microseconds of a call; None where the launches come to no end on this chip or find no room."""
     try:
-        programmatic = False if work.launches == IN_TURN else None
+        programmatic = False if work.launches == ORDINARY else None
         return modelled_loop(_traces(work.folder, work.name), chip, work.calls, programmatic, words=0).us
     except EmulatorError:
         return None
@@ -232,7 +234,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"{name} has no recording: {reason}")
     if options.also:
         names = dict.fromkeys(path.parent.name for path in sorted(options.also.glob("*/*.npz")))
-        sample += [Work(options.also, name, IN_TURN, CALLS) for name in names]
+        sample += [Work(options.also, name, ORDINARY, CALLS) for name in names]
     sample = [work for work in sample if options.only in work.name and work.name not in reasons]
     sample.sort(key=lambda work: sum(file.stat().st_size for file in (work.folder / work.name).iterdir()))
     found: dict[str, Any] = {}

@@ -1,9 +1,9 @@
 """Takes points of random shapes from times of `tools.choice --measure`, by a rule that looks at no time.
 
-A point is a shape, a configuration and a way of launching. Of every shape that was drawn, not of the benchmark's cases,
-these configurations are taken, each with all of its launches: those that `submission.candidates` chooses for operands
-that are ready and for those that are not (`tools.choice`), and OTHERS of the rest, which have the smallest SHA-256 of
-shape and configuration.
+A point is a shape, a configuration and a launch mode. Of every shape that was drawn, not of the benchmark's cases,
+these configurations are taken, each in all of its modes: those that `submission.candidates` chooses for operands that
+are ready and for those that are not (`tools.choice`), and OTHERS of the rest, which have the smallest SHA-256 of shape
+and configuration.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from harness.launch_modes import LaunchMode
 from tools.choice import choice
-from tools.choice_times import CALLS, IN_TURN, OVERLAPPING, WAITING, Drawn
+from tools.choice_times import CALLS, PROMISED, Drawn
 
 Point = dict[str, Any]
 
 OTHERS = 2
-WAYS = (OVERLAPPING, WAITING, IN_TURN)
 
 
 def place(drawn: Drawn, configuration: str) -> str:
@@ -40,7 +40,10 @@ def taken(drawn: Drawn, configurations: Iterable[str], sms: int) -> list[str]:
 
 
 def truth(times: dict[str, Any]) -> dict[str, Any]:
-    """A file of times in the form of one of `tools.truth`: a point has sizes in place of a case."""
+    """A file of times in the form of one of `tools.truth`: a point has sizes, and whether its calls have promises, in
+    place of a case.
+    """
+    promised = times.get("promised", PROMISED)  # modes, by the file: they have not always been the same
     points: list[Point] = []
     count = 0
     for entry in times["shapes"]:
@@ -52,6 +55,8 @@ def truth(times: dict[str, Any]) -> dict[str, Any]:
             facts: Point = {"program": "submission.py", "configuration": name, "problem": drawn.problem, "mode": None}
             facts |= {"sizes": entry["sizes"], "calls": CALLS}
             us = entry["us"][name]
-            points += [{**facts, "launches": way, "us": us[way][0]} for way in WAYS if way in us]
+            for mode in LaunchMode:
+                if mode in us:
+                    points.append({**facts, "launches": mode, "promised": mode in promised, "us": us[mode][0]})
     origin = {name: times[name] for name in ("submission.py sha256", "command")}
     return {"device": times["device"], "sms": times["sms"], "shapes": count, "times": origin, "points": points}

@@ -3,12 +3,12 @@
     python -m tools.truth [--problem NAME ...] [--only TEXT] [--peer FILE ...] [--example FILE] [--save FILE.json]
     python -m tools.truth --program "FILE ARGUMENTS" ... [--save FILE.json]
 
-The first form times, in every case of a problem, as `tools.compare` does: every configuration of our kernel, with
-launches that overlap and in turn; the launches that solve() chooses; plain reads and rings; other submissions and
-NVIDIA's grouped example. The second form runs a program of CuTe DSL to its end, then launches its last kernel again
-with the same arguments: alone on a flushed L2, and 20 times in a row.
+The first form times, in every case of a problem, as `tools.compare` does: every configuration of our kernel,
+overlapping and in ordinary launches; the launches that custom_kernel and solve() choose; plain reads and rings; other
+submissions and NVIDIA's grouped example. The second form runs a program of CuTe DSL to its end, then launches its last
+kernel again with the same arguments: alone on a flushed L2, and 20 times in a row.
 
-A point: program, configuration, problem and case or arguments, launches ("overlapping", "in turn", "alone"), mode of
+A point: program, configuration, problem and case or arguments, launches (a name of harness.launch_modes), mode of
 the Hopper path ("timing": tensor core omitted, "bare": conversions from e2m1 too; none on a B200), median microseconds
 per launch, 10th and 90th percentile, number of repeats. The file is saved after each point.
 """
@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness import devices
+from harness.launch_modes import ALONE, ORDINARY, OVERLAPPING, PROGRAMMATIC, LaunchMode
 from harness.options import command_parser
 from harness.timing import timing_inputs
 from task import PROBLEMS, Problem, TestSpec
@@ -45,7 +46,6 @@ Point = dict[str, Any]
 
 REPEATS = 10
 IN_A_ROW = 20  # launches of a program's last kernel
-OVERLAPPING, IN_TURN, ALONE = "overlapping", "in turn", "alone"
 
 
 def point(times: list[float], **facts: Any) -> Point:
@@ -66,15 +66,15 @@ def our_rows(submission: Any, inputs: list[Any], products: int, hopper: bool) ->
 
     mode = "timing" if hopper else None
 
-    def both(name: str, call: Kernel) -> Iterator[tuple[Row, Point]]:
+    def both(name: str, call: Kernel, launches: LaunchMode = OVERLAPPING) -> Iterator[tuple[Row, Point]]:
         facts = {"program": "submission.py", "configuration": name, "mode": mode}
-        yield Row(f"{name}, {OVERLAPPING}", call, inputs), {**facts, "launches": OVERLAPPING}
+        yield Row(f"{name}, {launches}", call, inputs), {**facts, "launches": launches}
         if hopper:
-            in_turn = compare.wrapped(call, compare.ordinary_launches)
-            yield Row(f"{name}, {IN_TURN}", in_turn, inputs), {**facts, "launches": IN_TURN}
+            ordinary = compare.wrapped(call, compare.ordinary_launches)
+            yield Row(f"{name}, {ORDINARY}", ordinary, inputs), {**facts, "launches": ORDINARY}
 
     yield from both("chosen", submission.custom_kernel)
-    yield from both("chosen, nothing promised", submission.solve)
+    yield from both("chosen, nothing promised", submission.solve, PROGRAMMATIC)
     if hopper and not products:
         for row, facts in both("chosen", submission.custom_kernel):
             bare = compare.wrapped(row.call, compare.bare_conversions)
@@ -87,7 +87,7 @@ def other_rows(
     inputs: list[Any], options: argparse.Namespace, hopper: bool, of_group: bool
 ) -> Iterator[tuple[Row, Point]]:
     """Those of --peer and --example, which take the data of a group GEMM."""
-    facts = {"mode": "timing" if hopper else None, "launches": IN_TURN}
+    facts = {"mode": "timing" if hopper else None, "launches": ORDINARY}
     if of_group:
         for path in options.peer:
             program = {"program": path.name, "configuration": path.parent.name}
@@ -99,7 +99,7 @@ def other_rows(
 def byte_rows(nbytes: int, schedule: Any, sms: int, calls: int) -> Iterator[tuple[Row, Point]]:
     """Plain reads and rings."""
     for row in memory_rows(nbytes, schedule, sms, calls):
-        launches = IN_TURN if row.name in ("plain read", "ring, launches in turn") else OVERLAPPING
+        launches = ORDINARY if row.name in ("plain read", f"ring, {ORDINARY}") else OVERLAPPING
         facts = {"program": "plain_read.cu" if row.name == "plain read" else "ring.cu", "configuration": row.name}
         yield row, {**facts, "mode": None, "launches": launches, "bytes": nbytes, "sms": sms}
 
@@ -218,7 +218,8 @@ def program_points(command: str, hopper: bool, repeats: int) -> Iterator[Point]:
     flush = flush_buffer()
     facts = {"program": Path(path).name, "configuration": " ".join(arguments), "mode": "timing" if hopper else None}
     facts |= {"kernel": gpu.call(driver.cuFuncGetName, function).decode()}
-    for launches, count in ((IN_TURN, IN_A_ROW), (ALONE, 1)):
+    in_a_row = OVERLAPPING if config.programmatic else ORDINARY
+    for launches, count in ((in_a_row, IN_A_ROW), (ALONE, 1)):
         row = Row(path, lambda _: launch_last(), [None] * count)
         yield timed(row, {**facts, "launches": launches}, flush, repeats)
     del kept

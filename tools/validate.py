@@ -35,17 +35,18 @@ from rich.progress import Progress
 from emulator.clock.chip import profile
 from emulator.clock.loop import WORDS, modelled_loop
 from emulator.errors import EmulatorError
+from harness.launch_modes import ALONE, ORDINARY, OVERLAPPING, PROGRAMMATIC
 from harness.options import command_parser
 from tools import recordings, records
-from tools.choice_times import IN_TURN, OVERLAPPING, WAITING
 
 Point = dict[str, Any]
 
-ALONE, ALL = "alone", "all"
-REPLAYED = {OVERLAPPING: WORDS, WAITING: WORDS // 4, IN_TURN: WORDS // 4, ALONE: WORDS // 4}  # words of records
+# Words of records.
+REPLAYED = {OVERLAPPING: WORDS, PROGRAMMATIC: WORDS // 4, ORDINARY: WORDS // 4, ALONE: WORDS // 4}
+ALL = "all"
 LONG_US = 10  # of silicon: calls that are counted once more by themselves
 DIFFERENT = 1.05  # silicon's times of a pair that counts
-FACTS = ("program", "configuration", "problem", "case", "sizes", "mode", "launches")
+FACTS = ("program", "configuration", "problem", "case", "sizes", "promised", "mode", "launches")
 
 
 def validated(point: Point, folder: Path, profile_name: str) -> Point:
@@ -57,7 +58,7 @@ def validated(point: Point, folder: Path, profile_name: str) -> Point:
             recordings.load(folder, recordings.name_of(point)),
             chip,
             point["calls"],
-            False if launches == IN_TURN else None,
+            False if launches == ORDINARY else None,
             words=REPLAYED[launches],
             same_data=point.get("problem") is None,
         )
@@ -133,7 +134,7 @@ def draw(points: Sequence[Point], path: Path) -> None:
         raise RuntimeError("a picture needs matplotlib: pip install '.[pictures]'") from error
     figure = Figure(figsize=(7, 7), dpi=120, layout="constrained")
     axes = figure.add_subplot()
-    marks = dict(zip(REPLAYED, "o^x+"))
+    marks = dict(zip(REPLAYED, "osx+"))
     points = [point for point in points if "modelled_us" in point]
     for color, name in enumerate(dict.fromkeys(map(set_of, points))):
         for launches, mark in marks.items():

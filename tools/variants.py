@@ -4,11 +4,11 @@
     sh FOLDER/submit.sh                                                 submits them, one after the other
     python tools/variants.py read FOLDER [--save FILE.json]             every reply in FOLDER/replies, as tables
 
-A variant is submission.py with one to three small edits: the leaderboard's name, and
+A variant is submission.py with a few small edits: the leaderboard's name, and (harness.launch_modes)
 
-    chosen                     nothing else: the configuration that solve() chooses
-    unpromised                 custom_kernel promises nothing, so that calls come in turn
-    ordinary                   launches without the programmatic attribute
+    ordinary                   custom_kernel promises nothing, and launches lack the programmatic attribute
+    programmatic               custom_kernel promises nothing
+    overlapping                nothing else: custom_kernel gives both promises of `solve`
     sm2-tile192-x2-k1, ...     custom_kernel forces a configuration: CTAs per MMA, tokens per tile, CTAs per SM, split K
 
 An edit replaces text that must be there exactly once in its function or class. Each file is checked for what the
@@ -34,6 +34,7 @@ if not __package__:  # python tools/variants.py
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from harness import ROOT
+from harness.launch_modes import ORDINARY, OVERLAPPING, PROGRAMMATIC
 from harness.options import ALL, B200_SMS, add_problem, command_parser
 from harness.plan_report import PRODUCTS
 from submission import Configuration, candidates, shapes
@@ -48,8 +49,7 @@ RUNS_TESTS = "test", "leaderboard"  # modes in which the service runs the proble
 RUNS_BENCHMARKS = "benchmark", "leaderboard", "profile"
 MOST_BYTES = 1_000_000  # of a file that the service takes
 SERVICE = "https://site--bot--dxfjds728w5v.code.run"  # popcorn-cli's default for POPCORN_API_URL
-ENTRY, CALLED = "custom_kernel", ("solve", "run")  # what the contest calls, and what that calls in turn
-PROGRAMMATIC, ORDINARY = "use_pdl=True", "use_pdl=False"
+ENTRY, CALLED = "custom_kernel", ("solve", "run")  # what the contest calls, and what that calls
 DIRECTIVE = "#!POPCORN leaderboard "
 
 
@@ -108,7 +108,7 @@ class Variant:
         if self.problem.leaderboard != (current := directives(source).get("leaderboard", "")):
             yield Edit(None, f"{DIRECTIVE}{current}\n", f"{DIRECTIVE}{self.problem.leaderboard}\n")
         if not self.programmatic:
-            yield Edit("Gemm" if PRODUCTS[self.problem.name] else "Gemv", PROGRAMMATIC, ORDINARY)
+            yield ordinary_edit(self.problem)
         if not self.promised:
             yield Edit(ENTRY, *entry_call(source, "solve({data})"))
         if self.configuration is not None:
@@ -132,13 +132,23 @@ def takes(configuration: Configuration, line: str, problem: str) -> bool:
 
 def variants(problem: Problem) -> Iterator[Variant]:
     """Every variant for a problem."""
-    yield Variant(problem, "chosen")
-    yield Variant(problem, "unpromised", promised=False)
-    yield Variant(problem, "ordinary", programmatic=False)
+    yield Variant(problem, ORDINARY.keyword, promised=False, programmatic=False)
+    yield Variant(problem, PROGRAMMATIC.keyword, promised=False)
+    yield Variant(problem, OVERLAPPING.keyword)
     if products := PRODUCTS[problem.name]:  # a GEMV has one plan for each K
         for configuration in shapes(products):
             tile, ctas, per_sm, split = configuration
             yield Variant(problem, f"sm{ctas}-tile{tile}-x{per_sm}-k{split}", configuration)
+
+
+def ordinary_edit(problem: Problem) -> Edit:
+    """Takes the programmatic attribute from a problem's launches."""
+    return Edit("Gemm" if PRODUCTS[problem.name] else "Gemv", "use_pdl=True", "use_pdl=False")
+
+
+def ordinary_launches_of(problem: Problem, source: str) -> str:
+    """submission.py's text, edited so that a problem's launches are ordinary ones."""
+    return ordinary_edit(problem).apply(source)
 
 
 def entry_call(source: str, form: str) -> tuple[str, str]:

@@ -77,7 +77,7 @@ def profile(name_or_path: str, sustained: bool = False) -> Chip:
         known = ", ".join(sorted(found.stem for found in PROFILES.glob("*.json")))
         raise ValueError(f"chip profile {name_or_path!r}: known are {known}, or the path of a JSON file")
     try:
-        data = _resolved(json.loads(path.read_text()))
+        data = resolved(json.loads(path.read_text()))
         clock, lasting = float(data["clock_ghz"]["value"]), None
         if "sustained" in data:
             lasting = Sustained(**{name: float(entry["value"]) for name, entry in data["sustained"].items()})
@@ -98,7 +98,7 @@ def profile(name_or_path: str, sustained: bool = False) -> Chip:
         raise ValueError(f"chip profile {path}: {type(error).__name__}: {error}") from error
 
 
-def _resolved(data: dict) -> dict:
+def resolved(data: dict) -> dict:
     """A profile's data with the values of the chips that its entries name.
 
     An entry {"as": CHIP, ...} has the value of that chip's entry; with "share_of": NAME as large a part of its own

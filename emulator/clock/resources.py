@@ -83,7 +83,18 @@ RESOURCES = (
     Resource("instructions: latency of results", {"warp_sync": 0}, instructions="latency"),
     Resource(
         "launches: start of the first, gaps",
-        dict.fromkeys(("launch_first", "launch_gap", "launch_overlap", "launch_period", "launch_cta"), 0),
+        dict.fromkeys(
+            (
+                "launch_first",
+                "launch_gap",
+                "launch_cold",
+                "launch_fetch",
+                "launch_overlap",
+                "launch_period",
+                "launch_cta",
+            ),
+            0,
+        ),
     ),
     Resource("launches: parameters", {"parameter_miss": 0}),
     Resource("CTAs: start and end", dict.fromkeys(("cta_interval", "cta_start", "cta_exit", "cluster_start"), 0)),
@@ -96,8 +107,8 @@ RESOURCES = (
 )
 
 KEPT = (
-    *("sms", "tensor_core", "l1_lines", "dram_channels"),
-    *("l2_bytes", "l2_storage", "l2_dirty", "l2_ways", "l2_slices", "l2_halves", "l2_coalesces"),
+    *("sms", "tensor_core", "l1_lines", "dram_channels", "launch_ahead"),
+    *("l2_bytes", "l2_storage", "l2_dirty", "l2_ways", "l2_slices", "l2_halves", "l2_coalesces", "l2_lag"),
     *("l2_write_cost", "l2_clean_share"),
 )
 """Constants that no resource makes free: sizes, counts, and costs relative to a rate that one does."""

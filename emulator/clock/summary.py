@@ -22,7 +22,7 @@ def error_band(chip: Chip, folder: Path = RESULTS) -> str:
     """What is known of the model's error on a chip: that of the points in clock-NAME.json, of `tools.validate`."""
     try:
         points = json.loads((folder / f"clock-{chip.name}.json").read_text())["points"]
-        known = [point for point in points if "modelled_us" in point and "floor" not in point]
+        known = [point for point in points if "modelled_us" in point and not point.get("floor")]
         sizes = sorted(abs(point["modelled_us"] / point["silicon_us"] - 1) for point in known)
     except (OSError, ValueError, KeyError, TypeError):
         sizes = []

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from harness.launch_modes import LaunchMode
 from task import PROBLEMS
 from tests.support.commands import BEHAVIOURS, ROOT, SUBMISSIONS, clean_environment, run_eval, spec_line, write_specs
 
@@ -107,11 +108,39 @@ def test_a_clock_shows_modelled_times(tmp_path):
     assert "\nmodelled on b200, error" in run.stdout
     rows = [line.strip().rsplit(None, 1) for line in run.stdout.splitlines()]
     figures = {row[0].strip(): row[1] for row in rows if len(row) == 2}
-    assert float(figures["modelled us, overlapping"]) == float(figures["modelled us, in turn"]) > 0
-    assert figures["calls in a row"] == "15" and figures["DRAM busy, overlapping"] == "0%"
+    assert float(figures["modelled us, ordinary launches"]) > 0
+    assert figures["calls in a row"] == "15" and figures["DRAM busy, ordinary launches"] == "0%"
+    assert "overlapping" not in run.stdout, "without the programmatic attribute nothing overlaps"
     assert run.stdout.endswith("1 passed, 0 failed\n")
     run = run_eval("benchmark", tmp_path / "specs.txt", "--submission", BEHAVIOURS, *options[2:])
     assert run.returncode == 112 and "the call has launched no kernel: a clock has nothing to replay" in run.stdout
+
+
+PROMISES = """
+
+def solve(data):
+    kernel.launch(300, 128, programmatic=True)
+    return reference.ref_kernel(data)
+
+
+def custom_kernel(data):
+    kernel.launch(150, 128, programmatic=True)
+    return reference.ref_kernel(data)
+"""
+
+
+def test_a_clock_shows_the_launch_modes_of_both_functions(tmp_path):
+    (tmp_path / "specs.txt").write_text(spec_line("good"))
+    (tmp_path / "launches.py").write_text(LAUNCHES + PROMISES)
+    options = "--submission", tmp_path / "launches.py", "--device", "emulator", "--clock", "b200"
+    run = run_eval("benchmark", tmp_path / "specs.txt", *options)
+    assert run.returncode == 0, run.stdout + run.stderr
+    rows = [line.strip().rsplit(None, 1) for line in run.stdout.splitlines() if line.strip().startswith("modelled us")]
+    assert [name.strip() for name, _ in rows] == [f"modelled us, {mode}" for mode in LaunchMode]
+    ordinary, programmatic, overlapping = (float(us) for _, us in rows)
+    # Both first ones are of solve, which has twice the CTAs.
+    assert ordinary > programmatic > overlapping > 0
+    assert "DRAM busy, overlapping" in run.stdout
 
 
 def test_what_would_make_a_loop_faster_and_files_of_each_case(tmp_path):

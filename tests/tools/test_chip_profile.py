@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from emulator.clock.chip import resolved
 from harness import ROOT
 from tools import calibrate, chip_profile
 from tools.calibration import device
@@ -19,7 +20,7 @@ REPLAYED = (*RATES, "l2_clean_share")  # found by replays that take recordings
 
 
 def measured_on_the_h200():
-    return [json.loads((RESULTS / name).read_text()) for name in ("h200-constants.json", "h200-maps.json")]
+    return [json.loads((RESULTS / name).read_text()) for name in ("h200-constants.json", "h200-maps.json", "h200-subroutines.json")]
 
 
 def test_the_h200_profile_is_what_its_measured_constants_give():
@@ -86,7 +87,7 @@ def test_the_calibration_measures_what_a_profile_comes_from(arch, name):
     asked = Asked(sms=132)
     if arch == "sm_100a":
         asked["latency.cvt_f16x2_e2m1x2"] = 2.0
-    derived(json.loads((H200.parent / f"{name}.json").read_text()), asked)
+    derived(resolved(json.loads((H200.parent / f"{name}.json").read_text())), asked)
     gpu = SimpleNamespace(arch=arch, sms=132, data_bytes=device.DATA_BYTES, address=lambda name: 0)
     found = set()
     for measurement in calibrate.measurements(gpu, Sizes(), []):

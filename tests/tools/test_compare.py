@@ -3,6 +3,8 @@
 NVIDIA_GROUPED_EXAMPLE names grouped_blockscaled_gemm.py from NVIDIA/cutlass for the tests that need it.
 """
 
+import contextlib
+import dataclasses
 import os
 import re
 from pathlib import Path
@@ -11,10 +13,14 @@ import pytest
 import torch
 
 import reference
+import submission
 from emulator.__main__ import parse
+from emulator.execution.device import Device
 from emulator.hopper import library
 from harness import devices
+from harness.launch_modes import LaunchMode
 from submission import SMEM_RESERVED, Plan, Schedule, ceil_div, shapes
+from task import PROBLEMS
 from tests.support.tiles import tiles_of
 from tools import compare, peers, rings
 
@@ -107,6 +113,38 @@ def custom_kernel(data):
         (folder / "kernel.py").write_text(f"{text}\nFACTOR = {factor}\n")
         calls.append(peers.load_submission(folder / "kernel.py"))
     assert [call(7) for call in calls] == [14, 21]
+
+
+@pytest.mark.parametrize("hopper", [False, True])
+def test_rows_of_ours_are_named_after_their_launch_modes(hopper):
+    names = [row.name for row in compare.kernel_rows(submission, PROBLEMS["group_gemm"], [], [], hopper)]
+    assert names[:3] == [f"ours, {mode}" for mode in LaunchMode]
+    assert names[3:] == (["ours, plans for overlapping calls, ordinary launches"] if hopper else [])
+
+
+def test_without_a_hopper_ordinary_launches_are_of_an_edited_file():
+    data = reference.generate_input(m=(65, 7), n=(264, 128), k=(512, 576), g=2, seed=1)
+    launched = []
+    for module in (submission, compare.ordinary_module(PROBLEMS["group_gemm"])):
+        with recording_configs() as configs:
+            outputs = module.solve(data)
+        assert reference.check_implementation(data, outputs) == (True, "bit-exact")
+        launched += configs
+    assert [config.programmatic for config in launched] == [True, False]
+    assert dataclasses.replace(launched[0], programmatic=False) == launched[1], "the plan stays"
+
+
+@contextlib.contextmanager
+def recording_configs():
+    """The configurations of launches inside."""
+    device, configs = Device.current(), []
+    launch = device.launch
+    device.launch = lambda entry, config, *rest, **more: configs.append(config) or launch(entry, config, *rest, **more)
+    try:
+        yield configs
+        torch.cuda.synchronize()
+    finally:
+        del device.launch
 
 
 def test_rows_of_the_example(monkeypatch):

@@ -13,6 +13,7 @@ import torch
 import reference
 import submission
 from harness import options
+from harness.launch_modes import PROGRAMMATIC, LaunchMode
 from harness.plan_report import configuration_name, configuration_of
 from task import PROBLEMS
 from tests.support.commands import ROOT, clean_environment
@@ -23,6 +24,7 @@ from tools.rows import Row
 from tools.stages import at_most
 
 GROUPS = {name: list(checks) for name, checks in calls.groups().items()}
+OURS = [f"ours, {mode}" for mode in LaunchMode]
 MOST_BYTES = 2_000_000  # of the page and of the JSON: they are mailed
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -137,17 +139,18 @@ def timed(monkeypatch):
 def test_every_configuration_is_timed_in_the_order_of_the_choice(writer, tmp_path, timed):
     times.compare(writer, "group_gemm")
     found = read_events(tmp_path / "events")
-    assert not found.checks and timed[:6] == ["ours, overlapping", "ours, in turn", "plain read"] * 2
+    assert not found.checks and timed[:8] == [*OURS, "plain read"] * 2
     of_shapes = [figure for figure in found.figures if "configuration" in figure]
     shapes = {(tuple(f["configuration"]), f["case"], f["launches"]) for f in of_shapes}
     legal = submission.shapes()
-    assert shapes == set(itertools.product(map(tuple, legal), (0, 1), ("overlapping", "in turn"))) and len(legal) == 22
+    assert shapes == set(itertools.product(map(tuple, legal), (0, 1), ("overlapping", PROGRAMMATIC)))
+    assert len(legal) == 22
     assert len(of_shapes) == len(shapes)
     first = [figure["name"] for figure in of_shapes[:4]]
     assert len(set(first)) == 1 and [figure["case"] for figure in of_shapes[:4]] == [0, 0, 1, 1]
     cases = suggest.suggestion(of_shapes, SMS)["cases"]
     assert [(case["case"], case["launches"]) for case in cases] == list(
-        itertools.product((0, 1), ("in turn", "overlapping"))
+        itertools.product((0, 1), ("overlapping", PROGRAMMATIC))
     )
     assert {case["chosen"] for case in cases if case["launches"] == "overlapping"} == set(first)
 
@@ -170,7 +173,7 @@ def test_a_row_that_raises_is_a_failed_check(writer, tmp_path, timed, monkeypatc
     monkeypatch.setattr(times, "time_row", time_row)
     times.compare(writer, "group_gemm")
     found = read_events(tmp_path / "events")
-    assert not found.figures and not any(check.passed for check in found.checks) and len(found.checks) == 6 + 22 * 4
+    assert not found.figures and not any(check.passed for check in found.checks) and len(found.checks) == 8 + 22 * 4
     assert found.checks[0].message == "ValueError: no"
 
 
@@ -203,7 +206,7 @@ def figures(constants):
                 for rank, schedule in enumerate(submission.candidates(sizes, SMS, overlapping)):
                     shape = configuration_of(schedule)
                     where = {"problem": "group_gemm", "case": case, "sizes": sizes, "products": 1}
-                    launches = "overlapping" if overlapping else "in turn"
+                    launches = "overlapping" if overlapping else PROGRAMMATIC
                     timed = {"configuration": shape, "name": configuration_name(shape), "us": 10 + rank}
                     found.append({**where, **timed, "launches": launches})
     return found
@@ -260,9 +263,9 @@ def a_record():
     for problem, of in PROBLEMS.items():
         rows, where = [], {"problem": problem, "host_included": False, "p10": 1.0, "p90": 9.0, "repeats": 10}
         for case in range(len(of.benchmarks)):
-            for number, row in enumerate(("ours, overlapping", "ours, in turn", "torch._scaled_mm", "plain read")):
+            for number, row in enumerate((*OURS, "torch._scaled_mm", "plain read")):
                 rows.append({**where, "case": case, "row": row, "us": 3.25 + number})
-            for shape, launches in itertools.product(submission.shapes(), ("overlapping", "in turn")):
+            for shape, launches in itertools.product(submission.shapes(), ("overlapping", PROGRAMMATIC)):
                 name = configuration_name(shape)
                 timed = {"configuration": shape, "name": name, "launches": launches, "us": 7.125 + shape[0] / 64}
                 rows.append({**where, "case": case, "row": f"{name}, {launches}", **timed})

@@ -32,8 +32,8 @@ def saved_comparison(device="NVIDIA H200", problem="group_gemm", tensor_core="om
         "problem": problem,
         "command": ["--problem", problem, "--save", "file.json"],
         "us": {
-            "ours": {"0": [3.0, 1.0, 2.0], "1": [4.0, 4.0, 4.0]},
-            "ours, nothing promised": {"0": [5.0], "1": [6.0]},
+            "ours, overlapping": {"0": [3.0, 1.0, 2.0], "1": [4.0, 4.0, 4.0]},
+            "ours, programmatic, nothing promised": {"0": [5.0], "1": [6.0]},
             "ours, 256x192, 2 per SM": {"0": [7.5], "1": [8.25]},
             "plain read": {"0": [9.0]},
         },
@@ -58,8 +58,8 @@ def test_comparison(tmp_path):
     assert rows == [
         "| us | case 0 | case 1 |",
         "| --- | ---: | ---: |",
-        "| **ours** | **2.00** | **4.00** |",
-        "| ours, nothing promised | 5.00 | 6.00 |",
+        "| **ours, overlapping** | **2.00** | **4.00** |",
+        "| **ours, programmatic, nothing promised** | **5.00** | **6.00** |",
         "| plain read | 9.00 | - |",
     ]
     assert "NVIDIA H200, 132 SMs, **tensor core omitted: no times of a B200**" in caption
@@ -69,7 +69,7 @@ def test_comparison(tmp_path):
 
 def test_comparison_of_another_run(tmp_path):
     saved(tmp_path, "h200-group_gemm.peers", saved_comparison())
-    assert table("comparison h200-group_gemm.peers", tmp_path)[2] == "| **ours** | **2.00** | **4.00** |"
+    assert table("comparison h200-group_gemm.peers", tmp_path)[2] == "| **ours, overlapping** | **2.00** | **4.00** |"
     (missing,) = table("comparison h200-gemm.peers", tmp_path)
     assert "--problem gemm --shapes --save docs/results/h200-gemm.peers.json" in missing
 
@@ -87,11 +87,17 @@ def test_what_is_not_there_names_its_command(tmp_path, kind):
 
 def test_published_figures_without_ours(tmp_path):
     rows = table("b200 group_gemm", tmp_path)
-    assert rows[2] == "| 0: 8 groups, N 4096, K 7168, M 64..248 | 18.8 | 27.9 | not measured | not measured |"
-    assert rows[4] == "| 2: 2 groups, N 3072, K 4096, M 192, 320 | 2.41 | 8.48 | not measured | not measured |"
+    assert (
+        rows[2]
+        == "| 0: 8 groups, N 4096, K 7168, M 64..248 | 18.8 | 27.9 | not measured | not measured | not measured |"
+    )
+    assert (
+        rows[4]
+        == "| 2: 2 groups, N 3072, K 4096, M 192, 320 | 2.41 | 8.48 | not measured | not measured | not measured |"
+    )
     # The best of each case is no one submission's.
-    assert rows[6] == "| geometric mean of the column | 5.21 | 13.00 | not measured | not measured |"
-    assert rows[7] == "| best published geometric mean of one submission |  | 13.09 |  |  |"
+    assert rows[6] == "| geometric mean of the column | 5.21 | 13.00 | not measured | not measured | not measured |"
+    assert rows[7] == "| best published geometric mean of one submission |  | 13.09 |  |  |  |"
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -101,14 +107,14 @@ def test_every_problem_has_a_row_per_case(tmp_path, name):
 
 def test_figures_of_a_b200(tmp_path):
     content = saved_comparison("NVIDIA B200", tensor_core="as it is")
-    content["us"]["ours"] |= {"2": [8.0], "3": [float(x) for x in (15, *[16] * 8, 17, 18)]}
+    content["us"]["ours, overlapping"] |= {"2": [8.0], "3": [float(x) for x in (15, *[16] * 8, 17, 18)]}
     saved(tmp_path, "b200-group_gemm", content)
     rows = table("b200 group_gemm", tmp_path)
-    assert rows[0].endswith("| ours, in turn | ours, overlapping |")
-    assert rows[2].endswith("| 27.9 | 5.00 (5.00-5.00) | 2.00 (1.00-3.00) |")
-    assert rows[4].endswith("| 8.48 | not measured | 8.00 (8.00-8.00) |")
-    assert rows[5].endswith("| 6.43 | not measured | 16.00 (16.00-17.00) |")
-    assert rows[6].endswith("| 13.00 | not measured | 5.66 |")  # the fourth root of 2 x 4 x 8 x 16
+    assert rows[0].endswith("| ours, ordinary launches | ours, programmatic, nothing promised | ours, overlapping |")
+    assert rows[2].endswith("| 27.9 | not measured | 5.00 (5.00-5.00) | 2.00 (1.00-3.00) |")
+    assert rows[4].endswith("| 8.48 | not measured | not measured | 8.00 (8.00-8.00) |")
+    assert rows[5].endswith("| 6.43 | not measured | not measured | 16.00 (16.00-17.00) |")
+    assert rows[6].endswith("| 13.00 | not measured | not measured | 5.66 |")  # the fourth root of 2 x 4 x 8 x 16
     assert "NVIDIA B200" in rows[-1] and "omitted" not in rows[-1]
 
 
@@ -134,25 +140,8 @@ def test_model(tmp_path):
 
 
 def test_modelled_times(tmp_path):
+    """tests/tools/test_clock_tables.py has the table."""
     assert "python -m tools.modelled --save" in table("modelled b200", tmp_path)[0]
-    ours = [
-        {"entry": "ours", "problem": name, "case": case, "overlapping_us": 4.0 * 2**case, "in_turn_us": 9.0}
-        for name, problem in PROBLEMS.items()
-        for case in range(len(problem.benchmarks))
-    ]
-    best = [{**point, "entry": "best", "in_turn_us": 5.0} for point in ours[:3]]
-    saved(tmp_path, "clock-ours-b200", {"chip": "b200", "points": [*ours, *best]})
-    points = [{"set": "a", "case": str(number), "silicon_us": 10 + number, "modelled_us": 10.0} for number in range(20)]
-    saved(tmp_path, "clock-b200", {"points": points})
-    rows = table("modelled b200", tmp_path)
-    assert len(rows) == 2 + 4 + 4 + 2  # a row for each case of the first problem, a mean of each problem
-    # The band is that of 18 of the 20 points: 1.1 to 2.8 times as long.
-    assert rows[2] == ("| group GEMM, case 0 | 18.8 | 27.9 | 5.00 (5.5 to 14) | 4.00 (4.4 to 11) | 9.00 (9.9 to 25) |")
-    assert rows[5].split("|")[4] == " - " and rows[6].split("|")[4] == " - "  # the best was not run in every case
-    assert rows[9].startswith("| GEMV, geometric mean | 8.63 | 18.6 | - | 8.00 (")
-    assert len(table("modelled b200 every", tmp_path)) == 2 + 14 + 4 + 2
-    with pytest.raises(MeasurementError, match="'all' is not 'every'"):
-        table("modelled b200 all", tmp_path)
 
 
 def test_emulator(tmp_path):

@@ -26,7 +26,7 @@ def printed(capsys):
 def test_the_choice_and_what_the_others_lost_by(capsys):
     plans.explain([(192, 3072, 4096, 1), (320, 3072, 4096, 1), (0, 128, 128, 1)], sms=148)
     title, (header,), rows = printed(capsys)
-    assert title == "2 groups on 148 SMs, calls that overlap:"
+    assert title == "2 groups on 148 SMs, overlapping:"
     assert len(rows) == len(submission.shapes())
     assert header[:4] == ["tile", "CTAs per MMA", "split K", "CTAs per SM"]
     assert header[-2:] == ["MB requested", "lost by"]
@@ -39,12 +39,12 @@ def test_the_choice_and_what_the_others_lost_by(capsys):
     assert row[-1] == f"{other.cost() - best.cost():.2f} us: alone, fill"
 
 
-def test_calls_in_turn_have_another_choice(capsys, tmp_path):
+def test_calls_that_promise_nothing_have_another_choice(capsys, tmp_path):
     path = tmp_path / "plans.json"
-    arguments = ["m: 256; n: 4096; k: 7168; l: 1", "--problem", "dual_gemm", "--in-turn", "--sms", "132"]
+    arguments = ["m: 256; n: 4096; k: 7168; l: 1", "--problem", "dual_gemm", "--mode", "ordinary", "--sms", "132"]
     plans.main(arguments)
     title, _, rows = printed(capsys)
-    assert title == "1 group on 132 SMs, calls in turn:"
+    assert title == "1 group on 132 SMs, ordinary launches:"
     (launch,) = submission.configure(((256, 4096, 7168, 1),), 132, False, 2)
     assert rows[0] == [*plans.describe(launch.schedule).values(), "chosen"]
     plans.main([*arguments, "--save", str(path)])

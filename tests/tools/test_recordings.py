@@ -7,6 +7,7 @@ import pytest
 from emulator.clock.chip import profile
 from emulator.clock.replay import replay
 from harness import ROOT
+from harness.launch_modes import LaunchMode
 from tools import recordings, validate
 
 OF_GEMV = {"program": "submission.py", "configuration": "chosen", "problem": "gemv", "case": 2}
@@ -32,9 +33,9 @@ LAUNCHING = """if True:
 """
 
 
-def test_launches_in_turn_and_overlapping_are_one_recording():
+def test_launches_in_every_mode_are_one_recording():
     point = {"program": "submission.py", "configuration": "256x64, 1 per SM, K in 2", "problem": "gemm", "case": 1}
-    names = {recordings.name_of({**point, "mode": "timing", "launches": x}) for x in ("in turn", "overlapping")}
+    names = {recordings.name_of({**point, "mode": "timing", "launches": x}) for x in LaunchMode}
     assert names == {"gemm-1-256x64_1_per_SM_K_in_2"}
 
 
@@ -133,6 +134,6 @@ def test_what_is_there_is_not_recorded_again(recorded):
 
 def test_recordings_are_validated(recorded):
     points, folder, *_ = recorded
-    found = validate.validated({**points[2], "launches": "in turn", "calls": 1, "us": 15.536}, folder, "h200")
+    found = validate.validated({**points[2], "launches": "ordinary launches", "calls": 1, "us": 15.536}, folder, "h200")
     assert found["mode"] == "bare" and found["silicon_us"] == 15.536 and found["modelled_us"] > 7
     assert validate.set_of(found) == "gemv, bare conversions"

@@ -17,6 +17,11 @@ def test_a_record_says_on_what_and_names_no_folder(tmp_path):
     assert str(tmp_path) not in json.dumps(saved)
 
 
+def test_a_named_file_is_shortened_too(tmp_path):
+    command = records.versions(["--best", f"gemm={tmp_path / 'v4.py'}", "--set", "l2_rate=3"])["command"]
+    assert command == ["--best", "gemm=v4.py", "--set", "l2_rate=3"]
+
+
 def test_without_nvidia_smi_the_driver_is_unknown(monkeypatch):
     monkeypatch.setenv("PATH", "")
     assert records.driver_and_clocks() == "unknown"

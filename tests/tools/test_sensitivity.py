@@ -5,6 +5,7 @@ import json
 import pytest
 
 from emulator.clock.chip import profile
+from harness.launch_modes import ORDINARY, OVERLAPPING, PROGRAMMATIC
 from tests.support.clocks import lines_of, recorded, tiny
 from tools import recordings, sensitivity
 from tools.sensitivity import HIGHER, LOWER, Varied, Work, figures, moved, varied_chip
@@ -62,7 +63,7 @@ def test_a_launch_of_loads_moves_with_their_latency_alone(tmp_path):
     (tmp_path / "one").mkdir()
     trace.save(tmp_path / "one/0000.npz")
     path = saved_chip(tmp_path / "chip.json", dram_latency=5000, sm_threads=33, l2_slices=4)
-    work = Work(tmp_path, "one", "in turn", 1, silicon_us=10)
+    work = Work(tmp_path, "one", "ordinary launches", 1, silicon_us=10)
     *_, found = sensitivity.sensitivities([work], path, jobs=1)
     ((name, us),) = ((row["name"], row["us"]) for row in found["sample"])
     assert name == "one"
@@ -83,9 +84,12 @@ def test_the_sample_is_part_of_the_truth(tmp_path):
     assert {recordings.name_of(point) for point in points} == {work.name for work in sample}
 
 
-def test_without_a_truth_the_sample_is_what_solve_chooses(tmp_path):
+def test_without_a_truth_the_sample_is_what_is_chosen_in_each_launch_mode(tmp_path):
     points, sample = sensitivity.chosen_sample(tmp_path)
-    assert [point["problem"] for point in points] == ["group_gemm", "dual_gemm", "gemm"] and len(sample) == 6
+    assert [point["problem"] for point in points[::2]] == ["group_gemm", "dual_gemm", "gemm"] and len(sample) == 9
+    ways = {(work.name, work.launches) for work in sample if work.name.startswith("gemm")}
+    unpromised = {("gemm-2-chosen_nothing_promised", mode) for mode in (ORDINARY, PROGRAMMATIC)}
+    assert ways == {("gemm-2-chosen", OVERLAPPING)} | unpromised
     assert not any(work.silicon_us for work in sample)
 
 
@@ -102,7 +106,7 @@ def test_the_table_shows_what_matters_and_counts_the_rest(tmp_path):
         "profile": "h200",
         "command": [],
         "share": 0.2,
-        "sample": [{"name": "a", "launches": "in turn", "us": 1.0, "silicon_us": 1.1}],
+        "sample": [{"name": "a", "launches": "ordinary launches", "us": 1.0, "silicon_us": 1.1}],
         "constants": {
             "small": both(0.001, 0.0099),
             "middle": both(0.01, 0.02, **{"median error": 0.013}),

@@ -1,12 +1,15 @@
 """tools.shapes: the points that are taken from times of random shapes, their recordings, replays and rows."""
 
 import json
+import re
 
 import pytest
 
+from harness import ROOT
+from harness.launch_modes import ORDINARY, OVERLAPPING, PROGRAMMATIC, LaunchMode
 from harness.plan_report import configuration_name
 from tools import clock_tables, recordings, shapes, validate
-from tools.choice_times import CALLS, IN_TURN, OVERLAPPING, WAITING, Drawn, legal
+from tools.choice_times import CALLS, PROMISED, Drawn, legal
 
 SIZES = [[40, 256, 1024, 1]]
 SMALL = {"program": "submission.py", "problem": "gemm", "sizes": SIZES, "mode": None, "calls": 2, "us": 3.0}
@@ -21,13 +24,13 @@ def names_of(sizes):
 
 
 def times(*entries, us=2.0):
-    """A file of times of GEMMs, (sizes, case) each, in which every configuration takes `us` in every way."""
+    """A file of times of GEMMs, (sizes, case) each, in which every configuration takes `us` in every mode."""
     every = [
         {
             "problem": "gemm",
             "sizes": sizes,
             "case": case,
-            "us": {name: {way: [us, us, us] for way in shapes.WAYS} for name in names_of(sizes)},
+            "us": {name: {mode: [us, us, us] for mode in LaunchMode} for name in names_of(sizes)},
         }
         for sizes, case in entries
     ]
@@ -44,7 +47,7 @@ def test_the_rule_takes_the_chosen_configurations_and_two_by_hash(monkeypatch):
     assert shapes.taken(drawn([[41, 256, 1024, 1]]), names, 132)[2:] != found[2:]
 
 
-def test_one_configuration_is_chosen_both_ways_and_taken_once(monkeypatch):
+def test_one_configuration_is_chosen_both_modes_and_taken_once(monkeypatch):
     monkeypatch.setattr(shapes, "choice", lambda drawn, sms, ready: "256x64, 1 per SM")
     found = shapes.taken(drawn(SIZES), names_of(SIZES), 132)
     assert len(found) == len(set(found)) == 3 and found[0] == "256x64, 1 per SM"
@@ -56,34 +59,45 @@ def test_a_choice_that_was_not_timed_is_an_error():
         shapes.taken(drawn(SIZES), set(names_of(SIZES)) - {chosen}, 132)
 
 
-def test_points_are_of_drawn_shapes_in_every_way_and_independent_of_times():
+def test_points_are_of_drawn_shapes_in_every_mode_and_independent_of_times():
     truth = shapes.truth(times((SIZES, None), ([[128, 7168, 16384, 1]], 0)))
     assert truth["shapes"] == 1 and truth["times"]["command"] == ["--seed", "18"]
     assert {json.dumps(point["sizes"]) for point in truth["points"]} == {json.dumps(SIZES)}
     taken = shapes.taken(drawn(SIZES), names_of(SIZES), 132)
     found = [(point["configuration"], point["launches"]) for point in truth["points"]]
-    assert found == [(name, way) for name in taken for way in (OVERLAPPING, WAITING, IN_TURN)]
+    assert found == [(name, mode) for name in taken for mode in LaunchMode]
     others = shapes.truth(times((SIZES, None), us=7.0))
     assert [{**point, "us": 2.0} for point in others["points"]] == truth["points"]
     assert {point["calls"] for point in truth["points"]} == {CALLS}
 
 
-def test_a_way_that_was_not_timed_has_no_points():
+def test_a_mode_that_was_not_timed_has_no_points():
     record = times((SIZES, None))
-    for ways in record["shapes"][0]["us"].values():
-        del ways[IN_TURN]
-    assert {point["launches"] for point in shapes.truth(record)["points"]} == {OVERLAPPING, WAITING}
+    for modes in record["shapes"][0]["us"].values():
+        del modes[ORDINARY]
+    assert {point["launches"] for point in shapes.truth(record)["points"]} == {OVERLAPPING, PROGRAMMATIC}
 
 
-def test_promises_decide_a_recording_and_launches_in_turn_are_those_that_overlap():
-    point = {**SMALL, "configuration": "128x64, 1 per SM, K in 2"}
-    names = {way: recordings.name_of({**point, "launches": way}) for way in shapes.WAYS}
-    assert names[OVERLAPPING] == names[IN_TURN] == "gemm-40x256x1024x1-128x64_1_per_SM_K_in_2-promises"
-    assert names[WAITING] == "gemm-40x256x1024x1-128x64_1_per_SM_K_in_2-nothing_promised"
+@pytest.mark.parametrize("file", [{}, {"promised": ["overlapping", "ordinary launches"]}])
+def test_a_file_says_which_launches_have_promises(file):
+    points = shapes.truth({**times((SIZES, None)), **file})["points"]
+    promised = {point["launches"] for point in points if point["promised"]}
+    assert promised == set(file.get("promised", PROMISED))
+    names = {point["launches"]: recordings.name_of(point) for point in reversed(points)}
+    configuration = re.sub(r"\W+", "_", points[0]["configuration"])
+    for mode, name in names.items():
+        end = "promised" if mode in promised else "nothing_promised"
+        assert name == f"gemm-40x256x1024x1-{configuration}-{end}"
 
 
-@pytest.mark.parametrize(("way", "programmatic"), [(OVERLAPPING, None), (WAITING, None), (IN_TURN, False)])
-def test_only_launches_in_turn_are_replayed_without_the_programmatic_attribute(monkeypatch, way, programmatic):
+def test_the_promises_of_committed_times_are_stated():
+    """They were taken when ordinary launches had the promises of those that overlap."""
+    times = json.loads((ROOT / "docs/results/h200-choice.json").read_text())
+    assert times["promised"] == [OVERLAPPING, ORDINARY]
+
+
+@pytest.mark.parametrize(("mode", "programmatic"), [(OVERLAPPING, None), (PROGRAMMATIC, None), (ORDINARY, False)])
+def test_only_ordinary_launches_are_replayed_without_the_programmatic_attribute(monkeypatch, mode, programmatic):
     seen = []
 
     def loop(traces, chip, calls, programmatic, words, same_data):
@@ -92,21 +106,20 @@ def test_only_launches_in_turn_are_replayed_without_the_programmatic_attribute(m
 
     monkeypatch.setattr(validate, "modelled_loop", loop)
     monkeypatch.setattr(recordings, "load", lambda folder, name: name.rpartition("-")[2])
-    found = validate.validated({**SMALL, "configuration": "128x64, 1 per SM", "launches": way}, None, "h200")
-    assert seen == [("nothing_promised" if way == WAITING else "promises", 2, programmatic, False)]
+    point = {**SMALL, "configuration": "128x64, 1 per SM", "launches": mode, "promised": mode == OVERLAPPING}
+    found = validate.validated(point, None, "h200")
+    assert seen == [("promised" if mode == OVERLAPPING else "nothing_promised", 2, programmatic, False)]
     assert found["sizes"] == SIZES and (found["silicon_us"], found["modelled_us"]) == (3.0, 2.5)
 
 
 def test_a_shape_is_recorded_with_promises_and_without(tmp_path):
-    facts = {**SMALL, "configuration": "128x64, 1 per SM"}
-    points = [{**facts, "launches": way} for way in shapes.WAYS]
+    points = [{**SMALL, "configuration": "128x64, 1 per SM", "promised": promised} for promised in (True, False)]
     assert recordings.record(points, tmp_path, 132, 1) == {}
-    traces = {way: recordings.load(tmp_path, recordings.name_of(p)) for way, p in zip(shapes.WAYS, points)}
-    assert len(list(tmp_path.iterdir())) == 2
-    for (trace,) in traces.values():  # in turn, too: the attribute is left out in the replay
+    (promised,), (waiting,) = (recordings.load(tmp_path, recordings.name_of(point)) for point in points)
+    for trace in (promised, waiting):  # the attribute of ordinary launches is left out in the replay
         assert trace.programmatic and trace.grid[0] == 2
-    (promised,), (waiting,) = traces[OVERLAPPING], traces[WAITING]
-    assert len(promised.words) != len(waiting.words)
+    # Without promises operands are waited for, and outputs once more.
+    assert len(promised.words) < len(waiting.words)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -114,33 +127,33 @@ def test_a_shape_is_recorded_with_promises_and_without(tmp_path):
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def modelled(configuration, way, silicon, us, sizes=SIZES):
+def modelled(configuration, mode, silicon, us, sizes=SIZES):
     facts = {"program": "submission.py", "problem": "gemm", "sizes": sizes, "configuration": configuration}
-    return {**facts, "launches": way, "silicon_us": silicon, "modelled_us": us}
+    return {**facts, "launches": mode, "silicon_us": silicon, "modelled_us": us}
 
 
 POINTS = [
-    modelled("a, 1 per SM", IN_TURN, 10.0, 11.0),
-    modelled("b, 1 per SM, K in 2", IN_TURN, 20.0, 10.0),
-    modelled("b, 1 per SM, K in 2", WAITING, 8.0, 8.8),
+    modelled("a, 1 per SM", ORDINARY, 10.0, 11.0),
+    modelled("b, 1 per SM, K in 2", ORDINARY, 20.0, 10.0),
+    modelled("b, 1 per SM, K in 2", PROGRAMMATIC, 8.0, 8.8),
     modelled("b, 1 per SM, K in 2", OVERLAPPING, 5.0, 5.5),
-    modelled("a, 1 per SM", IN_TURN, 30.0, 27.0, [[9, 9, 9, 1]]),
+    modelled("a, 1 per SM", ORDINARY, 30.0, 27.0, [[9, 9, 9, 1]]),
 ]
 
 
-def test_pairs_are_of_one_shape_and_one_way():
+def test_pairs_are_of_one_shape_and_one_mode():
     assert validate.ordered(POINTS) == (0, 1)  # of five points, the first two
-    assert validate.ordered([*POINTS, modelled("c", IN_TURN, 15.0, 12.0)]) == (1, 3)
+    assert validate.ordered([*POINTS, modelled("c", ORDINARY, 15.0, 12.0)]) == (1, 3)
 
 
 def test_rows_are_of_problems_of_a_split_k_of_long_calls_and_of_all():
     rows = {row[:2]: row[2:] for row in validate.summary(POINTS)}
-    ways = [OVERLAPPING, WAITING, IN_TURN, "all"]
-    assert [way for name, way in rows if name == "gemm"] == ways
-    assert [way for name, way in rows if name == "split K"] == ways
-    assert [way for name, way in rows if name == "calls over 10 us"] == [IN_TURN, "all"]
-    assert list(rows)[-4:] == [("all", way) for way in ways]
-    assert {name: figures[0] for (name, way), figures in rows.items() if way == "all"} == {
+    modes = [OVERLAPPING, PROGRAMMATIC, ORDINARY, "all"]
+    assert [mode for name, mode in rows if name == "gemm"] == modes
+    assert [mode for name, mode in rows if name == "split K"] == modes
+    assert [mode for name, mode in rows if name == "calls over 10 us"] == [ORDINARY, "all"]
+    assert list(rows)[-4:] == [("all", mode) for mode in modes]
+    assert {name: figures[0] for (name, mode), figures in rows.items() if mode == "all"} == {
         "gemm": 5,
         "split K": 3,
         "calls over 10 us": 2,
@@ -149,7 +162,7 @@ def test_rows_are_of_problems_of_a_split_k_of_long_calls_and_of_all():
     count, median, p90, mean, alike, pairs = rows["split K", "all"]
     assert (count, alike, pairs) == (3, 0, 0)
     assert (median, p90, mean) == pytest.approx((0.1, 0.5, -0.1))
-    assert rows["all", IN_TURN][-2:] == (0, 1)
+    assert rows["all", ORDINARY][-2:] == (0, 1)
 
 
 def test_the_table_says_of_how_many_shapes_it_is(tmp_path):
@@ -166,7 +179,7 @@ def test_the_table_says_of_how_many_shapes_it_is(tmp_path):
     (tmp_path / "clock-h200-shapes.json").write_text(json.dumps({**saved, "points": POINTS}))
     table = clock_tables.clock(tmp_path, "h200-shapes")
     assert "5 of 9 points of 3 random shapes" in table
-    assert "| calls over 10 us, in turn | 2 | 30.0% | 50.0% | -30.0% | - |" in table
+    assert "| calls over 10 us, ordinary launches | 2 | 30.0% | 50.0% | -30.0% | - |" in table
 
 
 def test_the_command_reads_a_file_of_times(tmp_path, capsys, monkeypatch):
@@ -179,5 +192,5 @@ def test_the_command_reads_a_file_of_times(tmp_path, capsys, monkeypatch):
     validate.main(["--shapes", str(file), "--recordings", str(tmp_path), "--save", str(saved)])
     found = json.loads(saved.read_text())
     assert (found["shapes"], found["points of truth"]) == (1, len(found["points"]) + 2)
-    assert found["left out"] == {"submission.py": {"too large": 2}}  # overlapping and in turn: one recording
+    assert found["left out"] == {"submission.py": {"too large": 2}}  # of two modes
     assert "all, all: " in capsys.readouterr().out

@@ -8,7 +8,7 @@ from tools import clock_tables
 from tools.validate import ordered, set_of, summary
 
 
-def point(configuration, silicon, modelled, launches="in turn", case=0):
+def point(configuration, silicon, modelled, launches="ordinary launches", case=0):
     facts = {
         "program": "submission.py",
         "problem": "gemm",
@@ -44,11 +44,11 @@ def test_points_are_counted_by_problem_of_our_kernel_and_by_other_program():
     assert [set_of(each) for each in points] == ["gemm", "ring.cu", "gemm, bare conversions", "a.py", "a.py"]
     rows = summary(points)
     assert [(row[:3], row[-1]) for row in rows] == [
-        (("gemm", "in turn", 1), 0),
-        (("ring.cu", "in turn", 1), 0),
-        (("gemm, bare conversions", "in turn", 1), 0),
+        (("gemm", "ordinary launches", 1), 0),
+        (("ring.cu", "ordinary launches", 1), 0),
+        (("gemm, bare conversions", "ordinary launches", 1), 0),
         (("a.py", "alone", 2), 0),  # of different work: no pair
-        (("all", "in turn", 3), 0),
+        (("all", "ordinary launches", 3), 0),
         (("all", "alone", 2), 0),
         (("all", "all", 5), 0),
     ]

@@ -23,10 +23,10 @@ CALL = variants.entry_call(SOURCE, "")[0]
 # With VARIANTS=all in the environment every variant computes, else these.
 EVERY = os.environ.get("VARIANTS") == "all"
 SAMPLE = {
-    "group_gemm": ["unpromised", "ordinary", "sm2-tile192-x2-k1", "sm2-tile64-x1-k2"],
+    "group_gemm": ["programmatic", "ordinary", "sm2-tile192-x2-k1", "sm2-tile64-x1-k2"],
     "dual_gemm": ["ordinary", "sm1-tile64-x2-k1"],
-    "gemm": ["unpromised"],
-    "gemv": ["chosen", "unpromised", "ordinary"],
+    "gemm": ["programmatic"],
+    "gemv": ["ordinary", "programmatic", "overlapping"],
 }
 
 
@@ -51,12 +51,12 @@ def test_there_is_a_variant_of_every_configuration(folder, problem):
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
-def test_a_variant_is_submission_py_but_for_two_lines(folder, problem):
+def test_a_variant_is_submission_py_but_for_one_to_three_lines(folder, problem):
     for kind in kinds(problem):
         lines = (folder / f"{problem}.{kind}.py").read_text().splitlines()
         pairs = list(zip(SOURCE.splitlines(), lines, strict=True))
         changed = [new for old, new in pairs if old != new]
-        assert len(changed) == (problem != "group_gemm") + (kind != "chosen"), kind
+        assert len(changed) == (problem != "group_gemm") + {"overlapping": 0, "ordinary": 2}.get(kind, 1), kind
         assert lines[0] == f"#!POPCORN leaderboard {PROBLEMS[problem].leaderboard}"
 
 
@@ -98,7 +98,7 @@ def test_variants_compute_with_what_their_name_says(launched, problem):
             ctas, tile, per_sm, split = map(int, named.groups())
             assert found["plan"] == [tile, ctas, per_sm, split], variant.name
         else:
-            assert variant.kind in ("chosen", "unpromised", "ordinary")
+            assert variant.kind in ("ordinary", "programmatic", "overlapping")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def test_an_edit_that_does_not_fit_is_an_error(edit, message):
         (CALL, "data", "custom_kernel does not return one call of solve or run"),
         (CALL, "other(data)", "custom_kernel does not return one call of solve or run"),
         ("def custom_kernel", "def other_kernel", "custom_kernel does not return one call of solve or run"),
-        (variants.PROGRAMMATIC, "use_pdl=False", "Gemm has 'use_pdl=True' 0 times"),
+        ("use_pdl=True", "use_pdl=False", "Gemm has 'use_pdl=True' 0 times"),
         ("#!POPCORN leaderboard", "#!POPCORN", "the file has '#!POPCORN leaderboard.* 0 times"),
         ("import functools", "import", "line [0-9]+ is no Python"),
     ],
@@ -199,7 +199,7 @@ POPCORN = """#!/bin/sh
 echo "$@" >> "$LOG"
 echo "Submitting" >&2
 while [ $# -gt 1 ]; do [ "$1" = --output ] && output=$2; shift; done
-case $1 in *unpromised*) echo "Application error: Server returned status 500" >&2; exit 1;; esac
+case $1 in *programmatic*) echo "Application error: Server returned status 500" >&2; exit 1;; esac
 printf '{\\n  "submission_id": 17,\\n  "runs": [{"mode": "benchmark", "passed": true}]\\n}\\n' > "$output"
 """
 CURL = """#!/bin/sh
@@ -238,11 +238,18 @@ def test_submit_sh_keeps_replies_that_can_be_read(tmp_path):
         "submit --no-tui --leaderboard nvfp4_gemv --gpu B200 --mode benchmark --output replies/{0}.benchmark.txt {0}.py"
     )
     record = f"X-Popcorn-Cli-Id: owner {variants.SERVICE}/user/submissions/17"
-    calls = {kind: arguments.format(f"gemv.{kind}") for kind in ("chosen", "unpromised", "ordinary")}
-    assert log == [calls["chosen"], record, calls["unpromised"], calls["ordinary"], record, calls["unpromised"]]
+    calls = {kind: arguments.format(f"gemv.{kind}") for kind in ("ordinary", "programmatic", "overlapping")}
+    assert log == [
+        calls["ordinary"],
+        record,
+        calls["programmatic"],
+        calls["overlapping"],
+        record,
+        calls["programmatic"],
+    ]
     found = {reply.variant: reply for reply in replies.read(tmp_path / "replies")}
-    assert found["chosen"].cases == [replies.Case("benchmark", 0, "m: 1", 2.0, None, 1.0, 3.0)]
-    assert "Server returned status 500" in found["unpromised"].errors
+    assert found["ordinary"].cases == [replies.Case("benchmark", 0, "m: 1", 2.0, None, 1.0, 3.0)]
+    assert "Server returned status 500" in found["programmatic"].errors
 
 
 def test_a_mode_with_a_case_that_does_not_fit_is_left_out():

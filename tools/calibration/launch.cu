@@ -27,3 +27,18 @@ extern "C" __global__ void stamp(uint64_t *out, int launch, int mode, int durati
     }
     timer.stop(out + (int64_t(launch) * gridDim.x + blockIdx.x) * kRecord, launch, waited, waited_ns);
 }
+
+// Each CTA reads `bytes` that no launch has read, and records its start and its end. launch: number of the launch.
+extern "C" __global__ void read_stamp(uint64_t *out, const uint4 *data, int launch, int64_t bytes) {
+    Timer timer;
+    const int64_t vectors = bytes / 16;
+    const uint4 *mine = data + (int64_t(launch) * gridDim.x + blockIdx.x) * vectors;
+    uint32_t sum = 0;
+#pragma unroll 8
+    for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
+        const uint4 value = __ldcg(mine + i);
+        sum ^= value.x ^ value.y ^ value.z ^ value.w;
+    }
+    if (__syncthreads_or(sum == 0x12345678)) return;
+    if (threadIdx.x == 0) timer.stop(out + (int64_t(launch) * gridDim.x + blockIdx.x) * kRecord, sum, launch);
+}

@@ -25,6 +25,8 @@ from tools.calibration.launches import (
 EARLY, WAITS = 1, 2  # bits of a mode
 STAMPED = 12  # launches of a `stamp` measurement
 DURATION = 4000  # cycles of a CTA
+READ_LAUNCHES, READ_BYTES = 40, 48 << 10  # of a loop of reading launches; bytes of each CTA
+AT_HAND, LATER = 4, 8  # gaps at the start of the loop; number of the first of those behind
 
 
 def measurements(sizes: Sizes, sms: int) -> Iterator[Measurement]:
@@ -33,6 +35,7 @@ def measurements(sizes: Sizes, sms: int) -> Iterator[Measurement]:
     yield from clocks(sizes, sms)
     yield from stamps(sizes, sms)
     yield from periods(sizes, sms)
+    yield from reads(sizes, sms)
 
 
 def clocks(sizes: Sizes, sms: int) -> Iterator[Measurement]:
@@ -72,6 +75,20 @@ def periods(sizes: Sizes, sms: int) -> Iterator[Measurement]:
     for ctas, grid in ((1, "1"), (sms, "sms")):
         launch = Launch("launch", "empty", (0,), ctas, 256)
         yield Measurement(f"launch.alone.grid_{grid}.block_256", "us between events", launch, None)
+
+
+def reads(sizes: Sizes, sms: int) -> Iterator[Measurement]:
+    """Launches back to back that read DRAM: their gaps grow once the commands that were fetched ahead are used up."""
+    count = min(READ_LAUNCHES, 2 * sizes.launches)
+    launch = Launch("launch", "read_stamp", ("out", "data", "number", min(READ_BYTES, sizes.moved_sm)), sms, 256)
+    yield Measurement("launch.reads_in_turn", "ns", launch, gap_figures, flush="reads", launches=count)
+
+
+def gap_figures(records: Records) -> dict[str, float]:
+    """Nanoseconds from the last end of a launch to the next one's first start: of the first gaps, of the later ones."""
+    by_launch = [records[records[:, OWN_A] == number] for number in np.unique(records[:, OWN_A])]
+    gaps = [float(b[:, START_NS].min() - a[:, END_NS].max()) for a, b in zip(by_launch, by_launch[1:])]
+    return {"early_gap": float(np.median(gaps[:AT_HAND])), "late_gap": float(np.mean(gaps[LATER:] or gaps))}
 
 
 def stamps(sizes: Sizes, sms: int) -> Iterator[Measurement]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from harness.launch_modes import ORDINARY
 from task import PROBLEMS
 from tools.light import drawings
 from tools.light.outcomes import STATES
@@ -22,7 +23,6 @@ td.left { text-align: left; } .passed { color: #2c7d48; } .failed { color: #b22;
 pre { background: #f4f4f4; padding: 0.6em; overflow-x: auto; font-size: 12px; } svg { width: 100%; height: auto; }
 """
 CHECK_MARKS = {True: ("passed", "✓"), False: ("failed", "✗"), None: ("not", "–")}
-OURS = "ours, overlapping", "ours, in turn"
 WORST = 2.0  # ratio to the best that is as red as a cell gets
 
 
@@ -169,7 +169,7 @@ def times(record: Record, problem: str) -> str:
     if record.get("device") == "b200":
         for case, group in groups.items():
             benchmark = PROBLEMS[problem].benchmarks[int(case.split()[1])]
-            group["best published, in turn"] = benchmark.best_published_us
+            group[f"best published, {ORDINARY}"] = benchmark.best_published_us
             group["speed of light"] = benchmark.speed_of_light_us
     return drawings.bars(groups, "us") + heat(figures)
 

@@ -18,6 +18,7 @@ from typing import Any
 import harness.dsl  # noqa: F401
 import submission
 from harness.console import geomean
+from harness.launch_modes import OVERLAPPING, PROGRAMMATIC
 from harness.plan_report import configuration_name, configuration_of
 
 CONSTANTS = ("OVERLAPPING", "IN_TURN")  # of submission.py, which `cost` reads: microseconds of each amount
@@ -122,7 +123,7 @@ def measured_of(figures: Sequence[Mapping[str, Any]], sms: int) -> list[Measured
         kept = list(of_case)
         times = {tuple(figure["configuration"]): figure["us"] for figure in kept}
         sizes = tuple(tuple(size) for size in kept[0]["sizes"])
-        found.append(Measured(problem, case, launches == "overlapping", sizes, kept[0]["products"], sms, times))
+        found.append(Measured(problem, case, launches == OVERLAPPING, sizes, kept[0]["products"], sms, times))
     return found
 
 
@@ -145,7 +146,7 @@ def suggestion(figures: Sequence[Mapping[str, Any]], sms: int) -> dict[str, Any]
         {
             "problem": each.problem,
             "case": each.case,
-            "launches": "overlapping" if each.overlapping else "in turn",
+            "launches": OVERLAPPING if each.overlapping else PROGRAMMATIC,
             "chosen": configuration_name(each.chosen()),
             "chosen us": each.times[each.chosen()],
             "best": configuration_name(each.best()),

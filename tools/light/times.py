@@ -11,10 +11,12 @@ from typing import Any
 import harness.dsl  # noqa: F401
 import reference
 import submission
+from harness import devices
+from harness.launch_modes import OVERLAPPING, PROGRAMMATIC
 from harness.plan_report import PRODUCTS, configuration_name, configuration_of, current_sms
 from harness.timing import timing_inputs
 from task import PROBLEMS, TestSpec
-from tools.compare import one_shape
+from tools.compare import OURS_ORDINARY, OURS_OVERLAPPING, OURS_PROGRAMMATIC, one_shape, ordinary_solve
 from tools.light.context import leave_if_lost
 from tools.light.outcomes import Writer, is_skipped
 from tools.rings import memory_rows
@@ -73,14 +75,14 @@ _flush = functools.cache(flush_buffer)
 def configuration_rows(
     writer: Writer, of: Timed, module: Any, shape: submission.Configuration, stages: int | None = None
 ) -> None:
-    """Time a configuration of a module with the functions of submission.py, everything promised and nothing."""
+    """Time a configuration of a module with the functions of submission.py, overlapping and programmatic."""
     name = configuration_name(shape)
     what = name if stages is None else f"{name}, {stages} stages"
     facts = {"configuration": shape, "name": name, "sizes": ordered_sizes(of), "products": of.products}
     if stages is not None:
         facts["stages"] = stages
-    in_turn = functools.partial(module.run, configurations=(shape,))
-    for launches, call in (("overlapping", one_shape(module, shape)), ("in turn", in_turn)):
+    unpromised = functools.partial(module.run, configurations=(shape,))
+    for launches, call in ((OVERLAPPING, one_shape(module, shape)), (PROGRAMMATIC, unpromised)):
         measure(writer, of, Row(f"{what}, {launches}", call, of.inputs), launches=launches, **facts)
 
 
@@ -101,14 +103,16 @@ def in_order_of_choice(cases: list[Timed]) -> Iterator[tuple[Timed, submission.S
 
 
 def compare(writer: Writer, problem: str) -> None:
-    """First the rows beside ours in every case, then every configuration, with launches of both kinds."""
+    """First the rows beside ours in every case, then every configuration, overlapping and programmatic."""
     cases = timed_cases(problem)
     for of in cases:
         schedule = None
         if of.products:
             schedule = submission.configure(of.sizes, current_sms(), products=of.products)[0].schedule
-        measure(writer, of, Row("ours, overlapping", submission.custom_kernel, of.inputs))
-        measure(writer, of, Row("ours, in turn", submission.solve, of.inputs))
+        ordinary = ordinary_solve(submission, PROBLEMS[problem], devices.has_hopper())
+        measure(writer, of, Row(OURS_ORDINARY, ordinary, of.inputs))
+        measure(writer, of, Row(OURS_PROGRAMMATIC, submission.solve, of.inputs))
+        measure(writer, of, Row(OURS_OVERLAPPING, submission.custom_kernel, of.inputs))
         if reference.has_native_scaled_mm():
             measure(writer, of, Row("torch._scaled_mm", reference.REFERENCES[problem].baseline, of.inputs))
         for row in memory_rows(of.nbytes, schedule, current_sms(), len(of.inputs)):

@@ -20,7 +20,7 @@ typedef int64_t s64;
 // The constants of a chip profile, in the order in which Python passes them. Latencies are cycles, rates bytes a cycle.
 #define CONSTANTS(X)                                                                                                    \
     X(sms) X(sm_shared_bytes) X(sm_threads) X(sm_registers) X(sm_ctas)                                          \
-    X(l2_bytes) X(l2_storage) X(l2_dirty) X(l2_ways) X(l2_slices) X(l2_rate) X(l2_write_cost) X(l2_latency) X(l2_far) X(l2_coalesces) X(l2_halves) X(l2_link_rate)                                           \
+    X(l2_bytes) X(l2_storage) X(l2_dirty) X(l2_ways) X(l2_slices) X(l2_rate) X(l2_write_cost) X(l2_latency) X(l2_far) X(l2_coalesces) X(l2_lag) X(l2_halves) X(l2_link_rate)                                           \
     X(dram_channels) X(dram_rate) X(dram_latency) X(dram_spread) X(dram_write_cost) X(l2_clean_share)                                                    \
     X(sm_in_rate) X(sm_out_rate) X(l1_lines) X(l1_latency) X(lsu_line) X(lsu_in_flight)                                 \
     X(tma_issue) X(tma_box) X(tma_line) X(tma_latency) X(tma_store_latency) X(tma_store_line)          \
@@ -31,7 +31,7 @@ typedef int64_t s64;
     X(bar_latency) X(bar_warp) X(cluster_latency) X(cluster_release) X(warp_sync) X(fence) X(fence_wide)                                                             \
     X(tensor_core) X(mma_issue) X(mma_latency) X(mma_pair) X(mma_scaled) X(mma_columns_rate) X(mma_operand_rate) X(commit_latency) X(cp_rate) \
     X(tmem_load_latency) X(tmem_load_rate) X(tmem_store_rate) X(tmem_alloc)                                              \
-    X(launch_gap) X(launch_overlap) X(launch_period) X(launch_cta) X(launch_first) X(cta_interval) X(cta_start) X(cta_exit)           \
+    X(launch_gap) X(launch_cold) X(launch_ahead) X(launch_fetch) X(launch_overlap) X(launch_period) X(launch_cta) X(launch_first) X(cta_interval) X(cta_start) X(cta_exit)           \
     X(cluster_start) X(grid_end) X(grid_wait) X(cancel_latency)
 
 typedef struct {
@@ -188,6 +188,7 @@ typedef struct Copy {
 
 typedef struct {
     Server in, out;
+    s32 gpc;
     s32 warm;                   // latest launch that has begun here; its parameters' arrival, its tensor maps in use
     s32 edits;                  // a warp has edited a tensor map here
     double maps_ready;          // when those are there that a warp has asked for; 0: none has
@@ -213,12 +214,13 @@ typedef struct {
 // A line of L2. Its tag lies apart, with those of its set: a look-up touches two lines of the host's caches.
 typedef struct { double ready; u32 used; u8 sectors, dirty; } Line;
 
-// A line that neighbouring SMs have asked L2 for: those of them that ask before it comes get it with the first.
-typedef struct { u64 line; double ready; u32 sectors; } Asked;
-enum { ASKED = 4096 };
+// A line that an SM has asked L2 for: others of its group that ask a little later, before it comes, get it with the first.
+typedef struct { u64 line; double time, ready; u32 sectors; } Asked;
+enum { ASKED = 32768 };
 
 typedef struct {
     double start, end, first_cta;
+    double read;                // bytes from DRAM before it
     s32 pending;                // clusters that have not started
     s32 alive;                  // CTAs that are not over
     s32 copies;                 // out of shared memory, not over
@@ -251,7 +253,7 @@ typedef struct Sim {
     Sm *sms;
     Line *l2;
     u32 *tags;
-    Asked *asked;               // [groups of l2_coalesces SMs][ASKED]
+    Asked *asked;               // [pairs of SMs, or GPCs][ASKED]
     s64 l2_sets;
     u32 l2_clock;
     Cleaner *cleaners;          // of the channels

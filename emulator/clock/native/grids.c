@@ -2,6 +2,8 @@
 
 #include "clock.h"
 
+enum { COLD_BYTES = 1 << 20 };
+
 static int has_room(const Chip *chip, const Sm *sm, const Launch *launch) {
     return sm->ctas < (s32)chip->sm_ctas && sm->threads + launch->threads <= (s32)chip->sm_threads &&
            sm->shared_bytes + launch->shared_bytes <= (s32)chip->sm_shared_bytes &&
@@ -134,6 +136,7 @@ void start_grid(Sim *sim, s32 number, double time) {
     Launch *launch = &sim->launches[number];
     progress->state = 1;
     progress->start = time;
+    progress->read = sim->dram_read;
     progress->pending = launch->ctas / launch->cluster;
     progress->alive = progress->triggers = launch->ctas;
     place_clusters(sim);
@@ -161,6 +164,14 @@ void end_if_over(Sim *sim, s32 number, double time) {
     }
 }
 
+// What an ordinary launch takes longer to start when the one ahead has read so much from DRAM that its commands and its
+// code are in L2 no more. Of the commands some have been fetched ahead.
+static double cold_start(const Sim *sim, s32 number) {
+    const Chip *chip = &sim->chip;
+    if (sim->dram_read - sim->progress[number - 1].read < COLD_BYTES) return 0;
+    return chip->launch_cold + (number > chip->launch_ahead ? chip->launch_fetch : 0);
+}
+
 void end_grid(Sim *sim, s32 number) {
     Progress *progress = &sim->progress[number];
     progress->state = 2;
@@ -168,7 +179,7 @@ void end_grid(Sim *sim, s32 number) {
     wake_all(sim, &progress->waiters, sim->now + sim->chip.grid_wait);
     if (number + 1 == sim->count) return;
     if (!sim->launches[number + 1].programmatic) {
-        next_launch(sim, number + 1, sim->now + sim->chip.launch_gap);
+        next_launch(sim, number + 1, sim->now + sim->chip.launch_gap + cold_start(sim, number + 1));
     } else {
         next_launch(sim, number + 1, sim->now + sim->chip.launch_overlap);
         Progress *following = &sim->progress[number + 1];

@@ -1,0 +1,144 @@
+"""tools.clock_tables: a modelled time has a band where its mode and problem have truth; points by family."""
+
+import json
+
+import pytest
+
+from harness.launch_modes import LaunchMode
+from task import PROBLEMS
+from tools import clock_tables
+from tools.tables import MeasurementError
+
+HEADER = (
+    "| us on a B200 | speed of light | best published | modelled: best published kernel, ordinary launches "
+    "| modelled: ours, ordinary launches | modelled: ours, programmatic, nothing promised "
+    "| modelled: ours, overlapping |"
+)
+
+
+def point(family, silicon, modelled=10.0, number=0, **more):
+    row = {"family": family, "held_out": False, "floor": False, "kind": "CUDA C++", "timing": "in turn"}
+    row |= {"program": "a.cu", "configuration": f"v{number}", "case": str(number), "silicon_us": silicon}
+    return {**row, **({} if modelled is None else {"modelled_us": modelled}), **more}
+
+
+def family(name, count, first=10, **more):
+    return [point(name, first + number, number=number, **more) for number in range(count)]
+
+
+def ours(**times):
+    return [
+        {"entry": "ours", "problem": name, "case": case, **times}
+        for name, problem in PROBLEMS.items()
+        for case in range(len(problem.benchmarks))
+    ]
+
+
+@pytest.fixture
+def results(tmp_path):
+    """Writes the files of points; returns the lines of a table of them."""
+
+    def of(points, modelled=(), name="modelled b200"):
+        (tmp_path / "clock-b200.json").write_text(json.dumps({"chip": "b200", "command": ["rec"], "points": points}))
+        (tmp_path / "clock-ours-b200.json").write_text(json.dumps({"chip": "b200", "points": [*modelled]}))
+        kind, _, rest = name.partition(" ")
+        return getattr(clock_tables, kind)(tmp_path, rest).splitlines()
+
+    return of
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Modelled times
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_columns_of_modelled_times(results):
+    times = ours(ordinary_us=9.0, programmatic_us=7.0, overlapping_us=4.0)
+    best = [{"entry": "v6b", "problem": "group_gemm", "case": case, "ordinary_us": 5.0} for case in range(4)]
+    best += [{"entry": "v2", "problem": "dual_gemm", "case": case, "ordinary_us": 6.0} for case in range(3)]
+    lines = results(family("a/group_gemm", 20), [*times, *best])
+    assert lines[0] == HEADER
+    assert len(lines) == 2 + 4 + 4 + 2  # a row for each case of the first problem, a mean of each problem
+    # The band is that of 18 of the 20 points: 1.1 to 2.8 times as long.
+    assert lines[2] == "| group GEMM, case 0 | 18.8 | 27.9 | 5.00 (5.5 to 14) | 9.00 (9.9 to 25) | 7.00 | 4.00 |"
+    assert lines[7].startswith("| dual GEMM, geometric mean | 4.89 | 12.7 | - | 9.00 | 7.00 | 4.00 |"), "3 of 4 cases"
+    assert lines[9].startswith("| GEMV, geometric mean | 8.63 | 18.6 | - | 9.00 |")
+    caption = lines[-1]
+    assert "Best published kernels: group GEMM v6b, dual GEMM v2." in caption
+    assert "all in ordinary launches (group GEMM 20 times)" in caption
+    assert "error unknown: no published kernel launches so" in caption
+    assert len(results(family("a/gemm", 20), times, "modelled b200 every")) == 2 + 14 + 4 + 2
+    with pytest.raises(MeasurementError, match="'all' is not 'every'"):
+        results([], times, "modelled b200 all")
+
+
+def test_a_time_that_is_not_there_is_a_dash(results):
+    lines = results([], ours(programmatic_us=7.0))
+    assert lines[2].endswith("| 27.9 | - | - | 7.00 | - |")
+    assert "none was replayed" in lines[-1] and "In brackets" not in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("points", "banded"),
+    [
+        (family("a/gemv", 10), True),
+        (family("a/gemv", 5) + family("b/gemv", 5, held_out=True), True),
+        (family("a/gemv", 9), False),
+        (family("a/gemm", 30), False),
+        (family("a/my_gemv", 30), False),
+        (family("a/gemv", 9) + family("a/gemv", 9, floor=True), False),
+        (family("a/gemv", 9) + family("b/gemv", 9, timing="kernel"), False),
+        (family("a/gemv", 9) + family("b/gemv", 9, modelled=None, error="no end"), False),
+    ],
+)
+def test_a_band_needs_ten_times_of_its_problem_in_ordinary_launches(results, points, banded):
+    lines = results(points, ours(**{mode.field: 9.0 for mode in LaunchMode}))
+    cells = [cell.strip() for cell in lines[9].split("|")]
+    assert cells[1] == "GEMV, geometric mean" and cells[6:8] == ["9.00", "9.00"]
+    assert cells[5].startswith("9.00 (") == banded and ("GEMV 10 times" in lines[-1]) == banded
+
+
+def test_how_a_band_does_on_families_that_were_held_out(results):
+    validating = [point("b/rmsnorm", us, number=us, held_out=True) for us in (9, 11, 20, 28, 29)]
+    left_out = [point("b/rmsnorm", 15, held_out=True, floor=True), point("c/x", 15, held_out=True, timing="kernel")]
+    lines = results([*family("a/group_gemm", 20), *validating, *left_out], ours(ordinary_us=9.0))
+    assert lines[-1].endswith(
+        "Of 5 times of families that were held out, 60% lie within the band of the 20 others, 1.10 to 2.80 times the "
+        "modelled ones."
+    )
+    assert "held out" not in results(family("a/group_gemm", 20), ours(ordinary_us=9.0))[-1]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Errors by family
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_families_that_calibrate_and_those_that_are_held_out(results):
+    points = [
+        point("a/gemm", 10.0, 11.0, case="0", number=0),
+        point("a/gemm", 20.0, 18.0, case="0", number=1),
+        point("a/gemm", 8.0, 12.0, case="1", number=2, floor=True),
+        point("b/norm", 5.0, 6.0, held_out=True, kind="Triton", timing="kernel"),
+        point("b/norm", 5.0, None, number=1, held_out=True, kind="Triton", timing="kernel", error="x | y"),
+    ]
+    lines = results(points, name="clock b200")
+    first, second = lines.index("Families that are **calibrating**:"), lines.index("Families that are **held out**:")
+    assert lines[first + 4 : second - 1] == [
+        "| a/gemm | CUDA C++ | loop, ordinary launches | 2 | 10.0% | 10.0% | +0.0% | 100% of 1 |",
+        "| a/gemm, with floors | CUDA C++ | loop, ordinary launches | 3 | 10.0% | 50.0% | +16.7% | 100% of 1 |",
+        "| **all that are calibrating** |  |  | 2 | 10.0% | 10.0% | +0.0% | 100% of 1 |",
+        "| **all that are calibrating**, with floors |  |  | 3 | 10.0% | 50.0% | +16.7% | 100% of 1 |",
+    ]
+    assert lines[second + 4 : second + 6] == [
+        "| b/norm | Triton | profiler, kernels | 1 | 20.0% | 20.0% | +20.0% | - |",
+        "| **all that are held out** |  |  | 1 | 20.0% | 20.0% | +20.0% | - |",
+    ]
+    assert "| all 2 | 3 | 10.0% | 20.0% | +6.7% | 100% of 1 |" in lines
+    assert "| a/gemm | v2 | 1 | 8.00 | 12.00 | +50.0% (floor) |" in lines
+    assert lines[-3] == "| b/norm | v1 | 1 | 5.00 | - | none: x \\| y |"
+    assert lines[-1] == "`python -m tools.ladders rec`"
+
+
+def test_without_points_that_are_held_out_it_says_so(results):
+    assert "No point is held out." in results(family("a/gemm", 3), name="clock b200")
