@@ -30,7 +30,7 @@ ROUND = {
     **{"mbarrier_arrive": 5, "mbarrier_visible": 10, "mbarrier_remote": 40, "mbarrier_wait": 30, "mbarrier_test": 20},
     **{"bar_latency": 15, "cluster_latency": 100, "fence": 7},
     **{"tensor_core": 1, "mma_issue": 25, "mma_latency": 80, "mma_scaled": 16, "mma_columns_rate": 2},
-    **{"mma_operand_rate": 1024, "l2_halves": 1, "l2_lag": 1e9, "l2_link_rate": 1024},
+    **{"mma_operand_rate": 1024, "l2_halves": 1, "l2_link_rate": 1024},
     **{"commit_latency": 35, "cp_rate": 64, "tmem_load_latency": 60, "tmem_load_rate": 1, "tmem_store_rate": 1},
     **{"tmem_alloc": 200, "launch_gap": 1000, "launch_overlap": 500, "launch_period": 100},
     **{"cta_interval": 10, "cta_start": 100, "cta_exit": 50, "cluster_start": 40, "grid_end": 300, "grid_wait": 250},

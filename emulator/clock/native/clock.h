@@ -20,7 +20,7 @@ typedef int64_t s64;
 // The constants of a chip profile, in the order in which Python passes them. Latencies are cycles, rates bytes a cycle.
 #define CONSTANTS(X)                                                                                                    \
     X(sms) X(sm_shared_bytes) X(sm_threads) X(sm_registers) X(sm_ctas)                                          \
-    X(l2_bytes) X(l2_storage) X(l2_dirty) X(l2_ways) X(l2_slices) X(l2_rate) X(l2_write_cost) X(l2_latency) X(l2_far) X(l2_coalesces) X(l2_lag) X(l2_halves) X(l2_link_rate)                                           \
+    X(l2_bytes) X(l2_storage) X(l2_dirty) X(l2_ways) X(l2_slices) X(l2_rate) X(l2_write_cost) X(l2_latency) X(l2_far) X(l2_coalesces) X(l2_halves) X(l2_link_rate)                                           \
     X(dram_channels) X(dram_rate) X(dram_latency) X(dram_spread) X(dram_write_cost) X(l2_clean_share)                                                    \
     X(sm_in_rate) X(sm_out_rate) X(l1_lines) X(l1_latency) X(lsu_line) X(lsu_in_flight)                                 \
     X(tma_issue) X(tma_box) X(tma_line) X(tma_latency) X(tma_store_latency) X(tma_store_line)          \
@@ -188,7 +188,6 @@ typedef struct Copy {
 
 typedef struct {
     Server in, out;
-    s32 gpc;
     s32 warm;                   // latest launch that has begun here; its parameters' arrival, its tensor maps in use
     s32 edits;                  // a warp has edited a tensor map here
     double maps_ready;          // when those are there that a warp has asked for; 0: none has
@@ -214,9 +213,9 @@ typedef struct {
 // A line of L2. Its tag lies apart, with those of its set: a look-up touches two lines of the host's caches.
 typedef struct { double ready; u32 used; u8 sectors, dirty; } Line;
 
-// A line that an SM has asked L2 for: others of its group that ask a little later, before it comes, get it with the first.
-typedef struct { u64 line; double time, ready; u32 sectors; } Asked;
-enum { ASKED = 32768 };
+// A line that neighbouring SMs have asked L2 for: those of them that ask before it comes get it with the first.
+typedef struct { u64 line; double ready; u32 sectors; } Asked;
+enum { ASKED = 4096 };
 
 typedef struct {
     double start, end, first_cta;
@@ -253,7 +252,7 @@ typedef struct Sim {
     Sm *sms;
     Line *l2;
     u32 *tags;
-    Asked *asked;               // [pairs of SMs, or GPCs][ASKED]
+    Asked *asked;               // [groups of l2_coalesces SMs][ASKED]
     s64 l2_sets;
     u32 l2_clock;
     Cleaner *cleaners;          // of the channels

@@ -153,16 +153,15 @@ static double at_l2(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int wr
     return at_half(sim, 0, 0, line, sectors, time + latency / 2, writes) + latency / 2;
 }
 
-// The same, where reads of a line by neighbouring SMs, or by those of a GPC, are one: those that come in step.
+// The same, where reads of a line by neighbouring SMs are one while it is under way.
 double access_line(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int writes) {
     if (writes || !sim->chip.l2_coalesces) return at_l2(sim, sm, line, sectors, time, writes);
-    s32 group = sim->chip.l2_coalesces > 2 ? sim->sms[sm].gpc : sm / 2;
+    s32 group = sm / (s32)sim->chip.l2_coalesces;
     Asked *asked = &sim->asked[group * ASKED + (s32)(mixed(line) % ASKED)];
-    int in_step = fabs(time - asked->time) < sim->chip.l2_lag && time < asked->ready;
-    if (asked->line == line + 1 && in_step && !(sectors & ~asked->sectors))
+    if (asked->line == line + 1 && time < asked->ready && !(sectors & ~asked->sectors))
         return later(asked->ready, time + sim->chip.l2_latency / 2);
     double ready = at_l2(sim, sm, line, sectors, time, 0);
-    *asked = (Asked){line + 1, time, ready, sectors};
+    *asked = (Asked){line + 1, ready, sectors};
     return ready;
 }
 

@@ -82,7 +82,6 @@ Sim *new_sim(const Chip *chip, const s32 *gpc_ends, s32 gpcs, Launch *launches, 
     for (s32 i = 0; i < (s32)chip->sms; i++) {
         sim->sms[i].in.capacity = chip->sm_in_rate * BUCKET;
         sim->sms[i].out.capacity = chip->sm_out_rate * BUCKET;
-        while (i >= gpc_ends[sim->sms[i].gpc]) sim->sms[i].gpc++;
         sim->sms[i].l1 = calloc((size_t)chip->l1_lines, sizeof(u64));
         sim->sms[i].l1_ready = calloc((size_t)chip->l1_lines, sizeof(double));
     }
@@ -92,7 +91,7 @@ Sim *new_sim(const Chip *chip, const s32 *gpc_ends, s32 gpcs, Launch *launches, 
     sim->dirty = sim->flushed = dirty ? chip->l2_dirty : 0;
     sim->gpc_ends = gpc_ends;
     sim->gpcs = gpcs;
-    if (chip->l2_coalesces) sim->asked = calloc((size_t)(chip->sms / 2 + 1) * ASKED, sizeof *sim->asked);
+    if (chip->l2_coalesces) sim->asked = calloc((size_t)(chip->sms / chip->l2_coalesces + 1) * ASKED, sizeof *sim->asked);
     sim->slices = servers((s32)chip->l2_slices, chip->l2_rate / chip->l2_slices);
     sim->links = servers(2, chip->l2_link_rate);
     sim->channels = servers((s32)chip->dram_channels, chip->dram_rate / chip->dram_channels);
