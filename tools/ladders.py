@@ -12,10 +12,11 @@ Each is replayed as its author timed it:
                (flushed) or warm
 
 A family's `registers` are those that ptxas allots its kernels where the PTX does not say: they decide how many CTAs an
-SM holds. Nothing of the profile comes from families that are held out. What is compared is decided by what was published. Where
-FLOOR_SHARE of a family's versions share their time in a case with two others or more, within FLOOR_WIDTH, something
-else than the kernels sets it, the host's work or the grid of 2.05 us: every point of such a case is shown, and figures
-stand with and without them.
+SM holds. Nothing of the profile comes from families that are held out.
+
+What is compared is decided by what was published. Where FLOOR_SHARE of a family's versions share their time in a case
+with two others or more, within FLOOR_WIDTH, something else than the kernels sets it, the host's work or the grid of
+2.05 us: every point of such a case is shown, and figures stand with and without them.
 """
 
 from __future__ import annotations
@@ -133,11 +134,13 @@ def replayed(point: Point, clock: str, changed: dict[str, float]) -> Point:
     """A point's row of the file: published and modelled time, or the error that the replay ends with."""
     kept = ("family", "held_out", "floor", "kind", "timing", "l2", "program", "configuration", "case")
     row = {**{name: point[name] for name in kept if name in point}, "silicon_us": point["us"]}
+    registers = point.get("registers", {})
+    traces = [
+        dataclasses.replace(trace, registers=trace.registers or registers.get(trace.name, 0))
+        for trace in ladder_record.load(point["recording"])
+    ]
     try:
-        return {
-            **row,
-            "modelled_us": round(modelled_us(ladder_record.load(point["recording"]), point, clock, changed), 3),
-        }
+        return {**row, "modelled_us": round(modelled_us(traces, point, clock, changed), 3)}
     except EmulatorError as error:
         return {**row, "error": str(error)[:150]}
 
