@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from harness.launch_modes import LaunchMode
+from tools.choice import choice
 from tools.choice_times import CALLS, PROMISED, Drawn
 
 Point = dict[str, Any]
@@ -31,8 +32,6 @@ def taken(drawn: Drawn, configurations: Iterable[str], sms: int) -> list[str]:
 
     Raises ValueError where a chosen one is not among them.
     """
-    from tools.choice import choice  # which needs CuTe DSL; a replay of the benchmark's cases does not
-
     chosen = list(dict.fromkeys(choice(drawn, sms, overlapping) for overlapping in (True, False)))
     known = set(configurations)
     if missing := [name for name in chosen if name not in known]:
