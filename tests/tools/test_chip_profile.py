@@ -20,7 +20,8 @@ REPLAYED = (*RATES, "l2_clean_share")  # found by replays that take recordings
 
 
 def measured_on_the_h200():
-    return [json.loads((RESULTS / name).read_text()) for name in ("h200-constants.json", "h200-maps.json", "h200-subroutines.json")]
+    names = ("h200-constants.json", "h200-maps.json", "h200-subroutines.json")
+    return [json.loads((RESULTS / name).read_text()) for name in names]
 
 
 def test_the_h200_profile_is_what_its_measured_constants_give():
