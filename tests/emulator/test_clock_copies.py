@@ -179,9 +179,12 @@ def test_a_commit_comes_after_the_last_multiplication():
 
 def test_a_chip_without_the_tensor_core_does_not_wait_for_it():
     trace = multiplied(4, 128)
-    with_core, without = (replay([trace], tiny(tensor_core=there)) for there in (1, 0))
+    slow = {"mma_columns_rate": 0.01, "mma_latency": 10_000}
+    there, without, without_slow = (
+        replay([trace], tiny(**core)) for core in ({}, {"tensor_core": 0}, {"tensor_core": 0, **slow})
+    )
     assert without.usage.tensor_cycles == 0
-    assert without.ends[0] < with_core.ends[0] - 4 * 64
+    assert without.ends[0] == without_slow.ends[0] < there.ends[0]
 
 
 # Profiles

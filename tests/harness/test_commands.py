@@ -68,7 +68,7 @@ def test_a_module_from_a_path(tmp_path, monkeypatch):
 
 
 LAYERS = [
-    {"dsl", "console", "modules", "interpreter", "timing", "messages", "confinement"},
+    {"dsl", "console", "modules", "interpreter", "timing", "messages", "confinement", "launch_modes"},
     {"results", "counts", "clocks", "plan_report", "cases", "shared_memory", "sanitizing"},
     {"outputs", "profiling"},
     {"judge", "runner"},

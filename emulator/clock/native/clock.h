@@ -20,7 +20,7 @@ typedef int64_t s64;
 // The constants of a chip profile, in the order in which Python passes them. Latencies are cycles, rates bytes a cycle.
 #define CONSTANTS(X)                                                                                                    \
     X(sms) X(sm_shared_bytes) X(sm_threads) X(sm_registers) X(sm_ctas)                                          \
-    X(l2_bytes) X(l2_storage) X(l2_dirty) X(l2_ways) X(l2_slices) X(l2_rate) X(l2_write_cost) X(l2_latency) X(l2_far) X(l2_coalesces) X(l2_halves) X(l2_link_rate)                                           \
+    X(l2_bytes) X(l2_storage) X(l2_dirty) X(l2_ways) X(l2_slices) X(l2_rate) X(l2_write_cost) X(l2_outside_cost) X(l2_latency) X(l2_far) X(l2_coalesces) X(l2_halves) X(l2_link_rate)                                           \
     X(dram_channels) X(dram_rate) X(dram_latency) X(dram_spread) X(dram_write_cost) X(l2_clean_share)                                                    \
     X(sm_in_rate) X(sm_out_rate) X(l1_lines) X(l1_latency) X(lsu_line) X(lsu_in_flight)                                 \
     X(tma_issue) X(tma_box) X(tma_line) X(tma_latency) X(tma_store_latency) X(tma_store_line)          \
@@ -182,6 +182,8 @@ typedef struct Copy {
     // Cursor over the lines.
     s32 row[4], entered;
     u64 inside;                 // bytes of the row that are done
+    const u32 *last_box;
+    s64 outside, filled;        // bytes that lie outside of the tensor, those of them that are done
     double issued, began, last; // latest arrival
     double read;
 } Copy;
@@ -277,6 +279,7 @@ typedef struct Sim {
 void post(Sim *sim, double time, s32 kind, void *what, s64 a, s64 b);
 void post_from(Sim *sim, double time, s32 kind, s32 number, void *what, s64 a, s64 b);
 double access_line(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int writes);
+double zeros_of_l2(Sim *sim, s32 sm, u64 line, double bytes, double time);
 double load_lines(Sim *sim, Sm *sm, const u32 *words, int lines, u64 salt, double time, int cached);
 double store_lines(Sim *sim, Sm *sm, const u32 *words, int lines, u64 salt, double time);
 double to_peer(Sim *sim, Sm *sm, double bytes, double time);

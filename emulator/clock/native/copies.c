@@ -52,6 +52,14 @@ void issue_copy(Sim *sim, Warp *warp, const u32 *words, s32 pc, double time) {
     }
 }
 
+// Bytes of a copy's boxes that lie outside of their tensors.
+static s64 bytes_outside(const Copy *copy) {
+    s64 inside = 0;
+    for (const u32 *box = copy->box; box < copy->box + copy->boxes * BOX_WORDS; box += BOX_WORDS)
+        inside += (s64)box[3] * box[4] * box[7] * box[10] * box[13];
+    return copy->bytes > inside ? copy->bytes - inside : 0;
+}
+
 // The next line of a copy: its number and sectors. Returns 0 if there is none.
 static int next_line(Copy *copy, u64 *line, u32 *sectors, double *bytes) {
     while (copy->boxes) {
@@ -91,9 +99,8 @@ static int next_line(Copy *copy, u64 *line, u32 *sectors, double *bytes) {
 
 static Sm *sm_of(Sim *sim, Cta *cta) { return &sim->sms[cta->sm]; }
 
-static double line_of_load(Sim *sim, Copy *copy, u64 line, u32 sectors, double bytes, double time) {
-    double back = access_line(sim, copy->cta->sm, line, sectors, time, 0);
-    if (copy->kind == 4) return back;
+// When bytes of a load that left L2 at a time are in the shared memory of its targets.
+static double delivered(Sim *sim, Copy *copy, double bytes, double back) {
     double last = 0;
     for (s32 rank = 0; rank < copy->cta->cluster->size; rank++)
         if (copy->mask >> rank & 1) {
@@ -102,6 +109,21 @@ static double line_of_load(Sim *sim, Copy *copy, u64 line, u32 sectors, double b
             target->bytes_in += bytes;
         }
     return last;
+}
+
+static double line_of_load(Sim *sim, Copy *copy, u64 line, u32 sectors, double bytes, double time) {
+    double back = access_line(sim, copy->cta->sm, line, sectors, time, 0);
+    return copy->kind == 4 ? back : delivered(sim, copy, bytes, back);
+}
+
+// A line outside of a tensor: L2 is asked for it, where it would lie, by each SM alone, and gives zeros.
+static double line_outside(Sim *sim, Copy *copy, u64 salt, double time) {
+    const u32 *box = copy->last_box;
+    s64 row_bytes = box[3] ? box[3] : 128, left = copy->outside - copy->filled;
+    s64 row = copy->filled / row_bytes, address = long_at(box + 1) + (box[4] + row) * long_at(box + 5) + copy->filled % row_bytes;
+    double bytes = left < 128 ? (double)left : 128;
+    copy->filled += 128;
+    return delivered(sim, copy, bytes, zeros_of_l2(sim, copy->cta->sm, ((u64)address >> 7) + salt, bytes, time));
 }
 
 // A turn of an SM's engine.
@@ -113,6 +135,10 @@ void run_engine(Sim *sim, s32 number) {
     if (!copy->entered) {
         copy->entered = 1;
         copy->began = time;
+        if (copy->kind == 1 && copy->boxes) {
+            copy->outside = bytes_outside(copy);
+            copy->last_box = copy->box + (copy->boxes - 1) * BOX_WORDS;
+        }
         // A map is told by its box, the distance of its rows and where in memory it is: unrolled loops have many
         // instructions for one.
         u64 key = ((u64)copy->box[0] << 32 | copy->box[5]) ^ (u64)long_at(copy->box + 1) >> 22 << 20;
@@ -134,6 +160,11 @@ void run_engine(Sim *sim, s32 number) {
     }
     for (int n = 0; n < TURN && !done; n++) {
         if (!next_line(copy, &line, &sectors, &bytes)) {
+            if (copy->filled < copy->outside) {
+                time += chip->tma_line;
+                copy->last = later(copy->last, line_outside(sim, copy, salt, time));
+                continue;
+            }
             done = 1;
             break;
         }

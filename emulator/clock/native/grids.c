@@ -125,7 +125,7 @@ void start_cta(Sim *sim, Cta *cta) {
 static void next_launch(Sim *sim, s32 number, double time) {
     if (number >= sim->count || sim->progress[number].state || sim->progress[number].start > 0) return;
     const Chip *chip = &sim->chip;
-    double period = chip->launch_period + chip->launch_cta * sim->launches[number - 1].ctas;
+    double period = chip->launch_period + chip->launch_cta * fmin(sim->launches[number - 1].ctas, chip->sms);
     double start = later(time, sim->progress[number - 1].start + period);
     sim->progress[number].start = start;
     post(sim, start, GRID_STARTS, 0, number, 0);

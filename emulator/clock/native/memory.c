@@ -165,6 +165,14 @@ double access_line(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int wri
     return ready;
 }
 
+// When a line that lies outside of its tensor, and for which L2 gives zeros, is at the SM that asks for it at a time.
+double zeros_of_l2(Sim *sim, s32 sm, u64 line, double bytes, double time) {
+    const Chip *chip = &sim->chip;
+    u64 halves = chip->l2_halves > 1 ? 2 : 1, slices = (u64)chip->l2_slices / halves, half = halves > 1 && sm * 2 >= chip->sms;
+    Server *slice = &sim->slices[half * slices + mixed(line) % slices];
+    return serve(slice, time + chip->l2_latency / 2, bytes * chip->l2_outside_cost) + chip->l2_latency / 2;
+}
+
 // The L1 cache: whether it has a line, which it has from then on.
 static double *l1_entry(Sim *sim, Sm *sm, u64 line, int *hit) {
     u64 place = mixed(line) % (u64)sim->chip.l1_lines;
