@@ -15,6 +15,7 @@ from tests.emulator.test_tensorissue import A_TILE, B_TILE, END, image
 from tests.emulator.test_tensorissue import COPY as FILL
 from tests.emulator.test_tensorissue import WAIT as COMMIT_AND_WAIT
 from tests.emulator.test_tensorissue import body as tensor_body
+from tests.emulator.test_trace import LOAD_TILE, WAIT_TILE, tile_kernel
 from tests.support.clocks import ROUND, life, lines_of, lives, recorded, tiny
 from tests.support.tensor_operands import instruction
 
@@ -137,6 +138,20 @@ def test_a_launch_ends_when_its_stores_have():
     ((_, _, end),) = lives(replayed)
     (copy,) = replayed.spans[replayed.spans["kind"] == COPY]
     assert end < copy["end"] and replayed.ends[0] == copy["end"] + ROUND["grid_end"]
+
+
+OUTSIDE = f"""@%p10 mbarrier.arrive.expect_tx.shared.b64 _, [%r71], 1024; mov.u32 %r2, 0; mov.u32 %r3, 12;
+    @%p10 {LOAD_TILE} [%r1], [%map, {{%r2, %r3}}], [%r71]; {WAIT_TILE}"""
+
+
+@pytest.mark.parametrize("ctas", [1, 2])
+def test_rows_outside_of_a_tensor_take_time_of_l2(ctas):
+    """4 of 8 rows, of 128 bytes each: L2's slice is asked for them by each SM, also by those that share what is inside."""
+    data = emulator.array(np.zeros((16, 64), np.float32))
+    trace = tile_kernel(OUTSIDE, data, box_=(32, 8), cluster=ctas)
+    chip = {"sms": 2, "l2_rate": 1, "l2_coalesces": 2}
+    low, high = (replay([trace], tiny(**chip, l2_outside_cost=cost)).ends[0] for cost in (10, 20))
+    assert high - low == pytest.approx(ctas * 4 * 128 * 10, rel=0.05)
 
 
 # The tensor core

@@ -54,6 +54,12 @@ def test_launches_start_no_faster_than_their_period():
     assert replay(traces, tiny(launch_period=1500)).starts == [0, 1500, 3000]
 
 
+@pytest.mark.parametrize("ctas, counted", [(1, 1), (2, 2), (5, 2)])
+def test_the_period_of_launches_grows_with_ctas_up_to_one_an_sm(ctas, counted):
+    traces = [kernel(EARLY, programmatic=True, grid=ctas)] * 2
+    assert replay(traces, tiny(sms=2, launch_period=1500, launch_cta=2000)).starts[1] == 1500 + counted * 2000
+
+
 def test_a_programmatic_launch_without_a_trigger_starts_after_the_last_exit():
     replayed = replay([kernel(), kernel(programmatic=True)], tiny())
     assert replayed.starts[1] == pytest.approx(10 + START + 100 + OVERLAP, abs=2)
