@@ -40,6 +40,9 @@ typedef struct {
 #undef X
 } Chip;
 
+// Where a branch leads: unknown, to an instruction of its block or to another block.
+enum Leads { NOWHERE, NEAR, FAR };
+
 // What an instruction is to the clock.
 enum Class {
     PLAIN, BRANCH, LOAD, STORE, ATOMIC, CP_ASYNC, SHARED, MBARRIER, WAIT, INIT, COPY, COPY_GROUP, CP_GROUP, MMA, TMEM_COPY,
@@ -79,7 +82,7 @@ typedef struct { double work, at, bytes; } Cleaner;
 typedef struct {
     const u32 *words;
     const s64 *starts;          // [ctas][warps + 1]
-    const Instruction *instructions;
+    Instruction *instructions;
     const u32 *values;          // registers of instructions: sources, then results
     s64 instruction_count, value_count;
     s32 ctas, warps, cluster, threads;
@@ -122,6 +125,10 @@ typedef struct {
     s32 first, next;                    // group `next` is the one that collects
 } Groups;
 
+// A store to shared memory whose source is not there yet.
+enum { DEFERRED = 32 };
+typedef struct { s64 at; double ready; } Deferred;
+
 enum WaitFor { NOTHING, FOR_PHASE, FOR_BAR, FOR_CLUSTER, FOR_GROUPS, FOR_GRID, FOR_COLUMNS };
 
 struct Warp {
@@ -139,6 +146,8 @@ struct Warp {
     double tmem_ready, copies_ready;  // tensor memory loads; cp.async
     double stored;              // when its stores are where others see them
     double shared_ready;
+    Deferred deferred[DEFERRED];  // in a ring
+    s32 first_deferred, deferred_count;
     Groups bulk;
     double cp_groups[GROUPS];
     s32 cp_first, cp_next;
@@ -292,6 +301,7 @@ void init_barrier(Cta *cta, u32 offset, s32 count);
 void take_early(Sim *sim, Cta *cta, u32 offset, double time);
 void arrive(Sim *sim, Cta *cta, u32 offset, s64 arrivals, s64 bytes, s32 cause, double time);
 void note(Sim *sim, s32 kind, const Cta *cta, s32 warp, s32 pc, double start, double end);
+void find_predicated(Launch *launch);
 void run_warp(Sim *sim, Warp *warp);
 void resume(Sim *sim, Warp *warp, double time);
 void wake_all(Sim *sim, Warp **list, double time);

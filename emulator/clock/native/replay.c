@@ -76,6 +76,7 @@ Sim *new_sim(const Chip *chip, const s32 *gpc_ends, s32 gpcs, Launch *launches, 
     Sim *sim = calloc(1, sizeof *sim);
     sim->chip = *chip;
     sim->launches = launches;
+    for (s32 i = 0; i < count; i++) find_predicated(launches + i);
     sim->count = count;
     sim->progress = calloc((size_t)count, sizeof *sim->progress);
     sim->sms = calloc((size_t)chip->sms, sizeof *sim->sms);

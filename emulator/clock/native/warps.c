@@ -2,10 +2,13 @@
 //
 // Instructions that only compute take their issue slots in order and wait for their sources as the compiler would have
 // ordered them: within a basic block one that has to wait holds up nothing but the block's end. Instructions with
-// effects are issued in order, when their sources are there.
+// effects are issued in order, when their sources are there. So that loads come as early as ptxas issues them, the
+// instructions of a short branch forwards count as predicated ones of a single block, and in a block a store to shared
+// memory that has to wait for its source lets branches and loads of global memory pass.
 
 #include "clock.h"
 
+enum { PREDICATED = 12 };  // instructions that a branch may skip to count as predicated
 enum { AHEAD = 24 };  // cycles that a warp may be ahead of the earliest event with instructions that only compute
 
 static double next_event(const Sim *sim) { return sim->events ? sim->heap[0].time : INFINITY; }
@@ -394,6 +397,62 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
     return 1;
 }
 
+// Whether all that a conditional branch skips is one of the two sides of a condition, and short: an unconditional branch
+// over the other side ends it.
+static int skips_a_side(const Launch *launch, s64 pc) {
+    for (s64 i = pc + 1; i <= pc + PREDICATED && i < launch->instruction_count; i++)
+        if (launch->instructions[i].kind == BRANCH) return !launch->instructions[i].sources;
+    return 0;
+}
+
+// Marks the branches that a launch's first CTA takes, if only a few instructions forwards, as predicated, and those of
+// conditions with two sides, both of which its warps may take.
+void find_predicated(Launch *launch) {
+    for (s64 at = launch->starts[0], end = launch->starts[launch->warps]; at < end;) {
+        const u32 *operands, *record = launch->words + at;
+        s32 n = words_of(record, &operands), pc = (s32)pc_of(*record);
+        at = operands - launch->words + n;
+        Instruction *in = launch->instructions + pc;
+        if (in->kind != BRANCH) continue;
+        s32 skipped = at < end ? (s32)pc_of(launch->words[at]) - pc - 1 : -1;
+        if (skipped < 0 || skipped > PREDICATED) in->variant = FAR;
+        else if (skipped && in->variant != FAR) in->variant = NEAR;
+    }
+    for (s64 pc = 0; pc < launch->instruction_count; pc++) {
+        Instruction *in = launch->instructions + pc;
+        if (in->kind == BRANCH && in->variant == NOWHERE) in->variant = !in->sources || skips_a_side(launch, pc) ? NEAR : FAR;
+    }
+}
+
+// The first of a warp's deferred stores. Returns 0 if another event comes first.
+static int do_deferred(Sim *sim, Sm *sm, Warp *warp, Launch *launch, double next) {
+    const Deferred *first = &warp->deferred[warp->first_deferred];
+    const u32 *operands, *record = launch->words + first->at;
+    s32 n = words_of(record, &operands), pc = (s32)pc_of(*record);
+    if (first->ready > warp->time) {
+        *waited(sim, warp, pc) += first->ready - warp->time;
+        note(sim, STALLS, warp->cta, warp->index, pc, warp->time, first->ready);
+        warp->time = first->ready;
+    }
+    if (warp->time > next) {
+        post(sim, warp->time, WARP_RUNS, warp, 0, 0);
+        return 0;
+    }
+    warp->first_deferred = (warp->first_deferred + 1) % DEFERRED;
+    warp->deferred_count--;
+    effect(sim, sm, warp, launch, launch->instructions + pc, operands, n, pc, warp->time);
+    return 1;
+}
+
+static int stores_to_shared(const Instruction *in, const u32 *operands, s32 n) {
+    return in->kind == STORE && n && (operands[0] & 0xff) == 1;
+}
+
+// Whether deferred stores let an instruction pass.
+static int passes(const Instruction *in, const u32 *operands, s32 n) {
+    return (in->kind == BRANCH && in->variant == NEAR) || (in->kind == LOAD && n && !(operands[0] & 0xff));
+}
+
 // A warp's records, until it has to wait or is ahead of other events.
 void run_warp(Sim *sim, Warp *warp) {
     Cta *cta = warp->cta;
@@ -402,6 +461,11 @@ void run_warp(Sim *sim, Warp *warp) {
     double next = next_event(sim);
     for (;;) {
         if (warp->at >= warp->end) {
+            if (warp->deferred_count) {
+                if (!do_deferred(sim, sm, warp, launch, next)) return;
+                next = next_event(sim);
+                continue;
+            }
             double time = later(warp->time, warp->block);
             if (time > next) {
                 warp->time = time;
@@ -426,11 +490,27 @@ void run_warp(Sim *sim, Warp *warp) {
             warp->at = following;
             continue;
         }
+        int ends_block = in->kind == TMEM_WAIT || (in->kind == BRANCH && in->variant != NEAR);
+        int defers = stores_to_shared(in, operands, n) && warp->deferred_count < DEFERRED;
+        if (warp->deferred_count) {
+            int is_due = warp->deferred[warp->first_deferred].ready <= warp->time;
+            if (is_due || !(defers || passes(in, operands, n))) {
+                if (!do_deferred(sim, sm, warp, launch, next)) return;
+                next = next_event(sim);
+                continue;
+            }
+        }
         double time = later(warp->time, sm->ports[warp->partition]);
         double data = 0;
-        if (!(in->skips & SKIP_DATA)) {
-            data = in->kind == BRANCH || in->kind == TMEM_WAIT ? warp->block : 0;
-            data = later(data, sources_ready(warp, launch, in));
+        if (!(in->skips & SKIP_DATA)) data = later(ends_block ? warp->block : 0, sources_ready(warp, launch, in));
+        if (defers && (data > time || warp->deferred_count)) {
+            take(&sm->ports[warp->partition], time, next, in->issue);
+            s32 last = (warp->first_deferred + warp->deferred_count++) % DEFERRED;
+            warp->deferred[last] = (Deferred){warp->at, data};
+            warp->time = time + in->issue;
+            launch->busy[warp->index] += in->issue;
+            warp->at = following;
+            continue;
         }
         if (in->kind == TMEM_WAIT && !(in->skips & SKIP_WAIT)) data = later(data, warp->tmem_ready);
         if (data > time) {
@@ -449,7 +529,7 @@ void run_warp(Sim *sim, Warp *warp) {
         launch->busy[warp->index] += in->issue;
         warp->at = following;
         if (in->kind == BRANCH || in->kind == TMEM_WAIT) {
-            warp->block = warp->time;
+            if (ends_block) warp->block = warp->time;
             continue;
         }
         if (!effect(sim, sm, warp, launch, in, operands, n, pc, time)) return;
