@@ -146,7 +146,7 @@ OUTSIDE = f"""@%p10 mbarrier.arrive.expect_tx.shared.b64 _, [%r71], 1024; mov.u3
 
 @pytest.mark.parametrize("ctas", [1, 2])
 def test_rows_outside_of_a_tensor_take_time_of_l2(ctas):
-    """4 of 8 rows, of 128 bytes each: L2's slice is asked for them by each SM, also by those that share what is inside."""
+    """4 of 8 rows, of 128 bytes each: each SM asks L2's slice for them, also where SMs share what is inside."""
     data = emulator.array(np.zeros((16, 64), np.float32))
     trace = tile_kernel(OUTSIDE, data, box_=(32, 8), cluster=ctas)
     chip = {"sms": 2, "l2_rate": 1, "l2_coalesces": 2}

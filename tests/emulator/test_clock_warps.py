@@ -73,6 +73,32 @@ def test_loads_from_dram_l2_and_l1():
     assert life(recorded(dependent(first, first), data)) == begin + miss + use + kept + 8 + RET
 
 
+SIDES = """ld.global.cg.b32 %r3, [%rd1{at}]; shl.b32 %r4, %r3, 16; setp.lt.u32 %p1, %tid, {lanes}; @%p1 bra A{n};
+    st.shared.b32 [smem], %r3; bra.uni B{n};
+    A{n}: {more} st.shared.b32 [smem+{place}], %r3; B{n}:"""
+MANY = "add.u32 %r5, %r5, 1;" * 20
+
+
+def sides(lanes, more="", place=64, between=""):
+    """Four loads, each of a line of its own, each before a condition whose sides store its value to shared memory."""
+    parts = (SIDES.format(at=f"+{128 * n}", lanes=lanes, n=n, more=more, place=place) for n in range(4))
+    body = "mul.wide.u32 %rd2, %tid, 4; add.u64 %rd1, %a0, %rd2;" + between.join(parts)
+    return life(recorded(body, lines_of(4)))
+
+
+@pytest.mark.parametrize("lanes", [0, 16, 32])
+def test_loads_pass_stores_to_shared_memory_between_short_branches(lanes):
+    """Whichever side a warp takes, or both: ptxas predicates them, and issues all loads first."""
+    assert sides(lanes) < 2 * (ROUND_TRIP + DRAM_MORE)
+
+
+@pytest.mark.parametrize(
+    "change", [{"more": MANY}, {"between": "bar.sync 0;"}, {"between": "ld.shared.b32 %r6, [smem];"}]
+)
+def test_loads_do_not_pass_far_branches_barriers_and_loads_of_shared_memory(change):
+    assert sides(0, **change) > 4 * (ROUND_TRIP + DRAM_MORE)
+
+
 ROUND_TRIP, DRAM_MORE = L2 + SLICE + PORT, DRAM + (600 - 200)
 
 
