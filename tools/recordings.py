@@ -1,7 +1,7 @@
 """Records the launches that a model of time is checked on (docs/clock.md), each once, in a folder that replays read.
 
-    python -m tools.recordings [--truth FILE | --shapes FILE] [--recordings FOLDER] [--foreign FOLDER] [--only TEXT]
-                               [--jobs N]
+    python -m tools.recordings [--truth FILE | --shapes FILE [--drawn FIRST-LAST]] [--recordings FOLDER]
+                               [--foreign FOLDER] [--only TEXT] [--jobs N]
 
 The points of FILE (tools.truth, tools.shapes) name the launches and the number of SMs; a point's launches in every mode
 are one recording, but for random shapes, where those with promises are another than those without. FOLDER is in the
@@ -197,12 +197,22 @@ def add_recording_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes; default: %(default)s")
 
 
+def numbers(text: str) -> range:
+    """The numbers of --drawn."""
+    first, _, last = text.partition("-")
+    if not (first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not FIRST-LAST, two numbers from 1 on, as 17-32")
+    return range(int(first), int(last) + 1)
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """--truth, --shapes, --foreign and those of `add_recording_options`."""
+    """--truth, --shapes, --drawn, --foreign and those of `add_recording_options`."""
     parser.add_argument(
         "--truth", type=Path, default=TRUTH, metavar="FILE", help="default: docs/results/h200-truth.json"
     )
     parser.add_argument("--shapes", type=Path, metavar="FILE", help="times of tools.choice, instead of a truth")
+    text = "of --shapes only the drawn shapes with these numbers, from 1 on"
+    parser.add_argument("--drawn", type=numbers, metavar="FIRST-LAST", help=text)
     parser.add_argument("--foreign", type=Path, metavar="FOLDER", help="that has the programs of others")
     add_recording_options(parser)
 
@@ -211,7 +221,7 @@ def chosen(options: argparse.Namespace) -> tuple[dict[str, Any], list[Point], Pa
     """(the truth, its points that --only leaves, folder of recordings) of a command's options."""
     truth: dict[str, Any] = json.loads((options.shapes or options.truth).read_text(encoding="utf-8"))
     if options.shapes:
-        truth = shapes.truth(truth)
+        truth = shapes.truth(truth, options.drawn)
     points = [point for point in truth["points"] if options.only in name_of(point)]
     return truth, points, options.recordings or cache_folder(truth["sms"])
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any
 
 from harness.launch_modes import LaunchMode
@@ -39,17 +39,17 @@ def taken(drawn: Drawn, configurations: Iterable[str], sms: int) -> list[str]:
     return chosen + sorted(known - set(chosen), key=lambda name: place(drawn, name))[:OTHERS]
 
 
-def truth(times: dict[str, Any]) -> dict[str, Any]:
+def truth(times: dict[str, Any], numbers: Container[int] | None = None) -> dict[str, Any]:
     """A file of times in the form of one of `tools.truth`: a point has sizes, and whether its calls have promises, in
-    place of a case.
+    place of a case. numbers: of the drawn shapes that are taken, from 1 on in the order of the file; None: all.
     """
     promised = times.get("promised", PROMISED)  # modes, by the file: they have not always been the same
     points: list[Point] = []
     count = 0
-    for entry in times["shapes"]:
-        drawn = Drawn(entry["problem"], tuple(map(tuple, entry["sizes"])), entry["case"])
-        if drawn.case is not None:
+    for number, entry in enumerate((entry for entry in times["shapes"] if entry["case"] is None), 1):
+        if numbers is not None and number not in numbers:
             continue
+        drawn = Drawn(entry["problem"], tuple(map(tuple, entry["sizes"])), None)
         count += 1
         for name in taken(drawn, entry["us"], times["sms"]):
             facts: Point = {"program": "submission.py", "configuration": name, "problem": drawn.problem, "mode": None}

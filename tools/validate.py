@@ -1,7 +1,8 @@
 """Replays recorded launches on a chip profile, beside times of the same launches on silicon (tools.truth).
 
-    python -m tools.validate [--truth FILE.json | --shapes FILE.json] [--profile NAME] [--recordings FOLDER]
-                             [--foreign FOLDER] [--only TEXT] [--jobs N] [--save FILE.json] [--picture FILE.png]
+    python -m tools.validate [--truth FILE.json | --shapes FILE.json [--drawn FIRST-LAST]] [--profile NAME]
+                             [--recordings FOLDER] [--foreign FOLDER] [--only TEXT] [--jobs N] [--save FILE.json]
+                             [--picture FILE.png]
 
 --shapes names times of random shapes that `tools.choice --measure` has saved; tools.shapes has the rule by which points
 are taken from them.

@@ -1,5 +1,6 @@
 """tools.shapes: the points that are taken from times of random shapes, their recordings, replays and rows."""
 
+import argparse
 import json
 import re
 
@@ -69,6 +70,15 @@ def test_points_are_of_drawn_shapes_in_every_mode_and_independent_of_times():
     others = shapes.truth(times((SIZES, None), us=7.0))
     assert [{**point, "us": 2.0} for point in others["points"]] == truth["points"]
     assert {point["calls"] for point in truth["points"]} == {CALLS}
+
+
+def test_drawn_shapes_are_taken_by_their_numbers():
+    record = times((SIZES, None), ([[128, 7168, 16384, 1]], 0), ([[41, 256, 1024, 1]], None))
+    assert shapes.truth(record, range(2, 4)) == shapes.truth({**record, "shapes": record["shapes"][2:]})
+    assert shapes.truth(record, recordings.numbers("1-2")) == shapes.truth(record)
+    for wrong in ("17", "0-3", "5-4", "a-b"):
+        with pytest.raises(argparse.ArgumentTypeError, match=f"'{wrong}' is not FIRST-LAST"):
+            recordings.numbers(wrong)
 
 
 def test_a_mode_that_was_not_timed_has_no_points():
