@@ -161,6 +161,15 @@ def in_ordinary_launches(points: Sequence[dict[str, Any]], problem: str = "") ->
     ]
 
 
+def _inside(points: Sequence[dict[str, Any]]) -> tuple[int, int]:
+    """Of a problem's points that were held out: how many lie in the band of the others, how many there are."""
+    limits = band([point for point in points if not point["held_out"]])
+    if not limits:
+        return 0, 0
+    ratios = [point["silicon_us"] / point["modelled_us"] for point in points if point["held_out"]]
+    return sum(limits[0] <= ratio <= limits[1] for ratio in ratios), len(ratios)
+
+
 def modelled(results: Path, name: str) -> str:
     """Modelled times of our kernel and of the best published ones, beside published times. name: of the chip, then
     "every" for a row of each case; without it the group GEMM's cases and a mean of each problem.
@@ -179,7 +188,8 @@ def modelled(results: Path, name: str) -> str:
         found = [figures.get((entry, problem, case), {}).get(mode.field) for case in cases]
         if not all(found):
             return "-"
-        us, limits = geometric_mean(found), bands[problem] if mode == ORDINARY else None
+        us = geometric_mean(found)
+        limits = bands[problem] if entry == OURS and mode == ORDINARY else None
         between = f" ({' to '.join(f'{end * us:.{1 if end * us < 10 else 0}f}' for end in limits)})" if limits else ""
         return f"{us:#.3g}{between}"
 
@@ -200,7 +210,7 @@ def modelled(results: Path, name: str) -> str:
                 *(cell(OURS, problem, cases, mode) for mode in LaunchMode),
             ])  # fmt: skip
     header = ["us on a B200", "speed of light", "best published", f"modelled: best published kernel, {ORDINARY}"]
-    header += [f"modelled: ours, {mode}" for mode in LaunchMode]
+    header += [f"modelled: ours, {mode}" + (" (silicon's range)" if mode == ORDINARY else "") for mode in LaunchMode]
     return f"{markdown(header, rows)}\n\n{_caption(best, known['points'])}"
 
 
@@ -213,21 +223,19 @@ def _caption(best: dict[str, str], points: Sequence[dict[str, Any]]) -> str:
     text += f" Modelled, not measured. Best published kernels: {kernels or 'none was replayed'}."
     if counted:
         text += (
-            f" In brackets: silicon's range, if the clock errs as with the middle {IN_BAND:.0%} of the problem's "
-            f"published times, all in {ORDINARY} ({', '.join(counted)} times)."
+            f" Silicon's range: if the clock errs as with the middle {IN_BAND:.0%} of the problem's published times "
+            f"({', '.join(counted)})."
         )
     text += (
-        " Without brackets: error unknown: no published kernel launches so, or fewer than "
-        f"{FEWEST_OF_BAND} times of the problem are published."
+        " A time without a range: error unknown, since nobody has published times of launches of that kind, or fewer "
+        f"than {FEWEST_OF_BAND} of the problem."
     )
-    loops = in_ordinary_launches(points)
-    calibrating, validating = ([point for point in loops if point["held_out"] == held] for held in (False, True))
-    limits = band(calibrating)
-    if limits and validating:
-        low, high = limits
-        inside = sum(low <= point["silicon_us"] / point["modelled_us"] <= high for point in validating)
+    checked = {TITLES[problem]: _inside(found) for problem, found in of_problems.items() if _inside(found)[1]}
+    if checked:
+        inside, among = (sum(counts) for counts in zip(*checked.values()))
+        each = ", ".join(f"{title} {part} of {whole}" for title, (part, whole) in checked.items())
         text += (
-            f" Of {len(validating)} times of families that were held out, {inside / len(validating):.0%} lie within "
-            f"the band of the {len(calibrating)} others, {low:.2f} to {high:.2f} times the modelled ones."
+            f" With ranges of the families that calibrate alone, {inside / among:.0%} of the published times of the "
+            f"families that were held out lie inside ({each})."
         )
     return text
