@@ -13,25 +13,34 @@ from emulator.clock.report import Report, report
 from emulator.clock.trace import Trace
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
+ORDINARY = "ordinary launches"  # of a point; where it does not say, it is one
 LONGEST_LIST = 40  # launches that are listed
 _NAME = 44  # characters
 _LEAST = 0.005  # share of a role's time below which a reason is left out
 
 
 def error_band(chip: Chip, folder: Path = RESULTS) -> str:
-    """What is known of the model's error on a chip: that of the points in clock-NAME.json, of `tools.validate`."""
+    """What is known of the model's error on a chip, by the points of clock-NAME.json.
+
+    Of ordinary launches, as published kernels are timed, and of others, with the programmatic attribute.
+    """
     try:
         points = json.loads((folder / f"clock-{chip.name}.json").read_text())["points"]
         known = [point for point in points if "modelled_us" in point and not point.get("floor")]
-        sizes = sorted(abs(point["modelled_us"] / point["silicon_us"] - 1) for point in known)
+        sizes: dict[bool, list[float]] = {True: [], False: []}
+        for point in known:
+            is_ordinary = point.get("launches", ORDINARY) == ORDINARY
+            sizes[is_ordinary].append(abs(point["modelled_us"] / point["silicon_us"] - 1))
     except (OSError, ValueError, KeyError, TypeError):
-        sizes = []
-    if not sizes:
         return "error not known on this chip"
-    high = sizes[min(int(0.9 * len(sizes)), len(sizes) - 1)]
-    return (
-        f"error against silicon: median {statistics.median(sizes):.0%}, 90 % of {len(sizes)} points within {high:.0%}"
-    )
+    return f"error against silicon in {ORDINARY}: {_errors(sizes[True])}; in others: {_errors(sizes[False])}"
+
+
+def _errors(sizes: list[float]) -> str:
+    if not sizes:
+        return "not known"
+    high = sorted(sizes)[min(int(0.9 * len(sizes)), len(sizes) - 1)]
+    return f"median {statistics.median(sizes):.0%}, 90 % of {len(sizes)} points within {high:.0%}"
 
 
 def summary(replay: Replay, traces: Sequence[Trace]) -> list[str]:

@@ -107,7 +107,11 @@ def test_the_error_is_that_of_the_results(tmp_path):
     points = [{"silicon_us": 10.0, "modelled_us": 10.0 + off} for off in (-2, 0.1, 0.5, 1, 3)]
     points += [{**points[0], "modelled_us": 30.0, "floor": True}, {**points.pop(), "floor": False}]
     (tmp_path / "clock-h200.json").write_text(json.dumps({"points": [*points, {"silicon_us": 1.0}]}))
-    assert error_band(chip, tmp_path) == "error against silicon: median 10%, 90 % of 5 points within 30%"
+    band = "error against silicon in ordinary launches: median 10%, 90 % of 5 points within 30%; in others: "
+    assert error_band(chip, tmp_path) == band + "not known"
+    others = [{**points[0], "launches": "overlapping"}]
+    (tmp_path / "clock-h200.json").write_text(json.dumps({"points": points + others}))
+    assert error_band(chip, tmp_path) == band + "median 20%, 90 % of 1 points within 20%"
     assert error_band(profile("b200"), tmp_path) == "error not known on this chip"
 
 
