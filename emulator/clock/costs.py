@@ -26,8 +26,8 @@ INSTRUCTION = np.dtype(
     ]
 )
 """As `Instruction` in native/clock.h. variant: a load that the L1 cache keeps; a wait, not a commit, of groups; what
-waits for the warp's stores; a copy by a tensor map; how many quarters of tensor memory get the same bytes of a copy; an
-MMA that finds A in the collector. of_launch: reads the launch's parameters."""
+waits for the warp's stores; a copy by a tensor map; a subroutine; how many quarters of tensor memory get the same bytes
+of a copy; an MMA that finds A in the collector. of_launch: reads the launch's parameters."""
 SKIP_WAIT, SKIP_DATA = 1, 2
 """Bits of `skips`: waits of an instruction that cost nothing, for others and for its sources."""
 
@@ -105,6 +105,10 @@ _DRAINS = {
     "fence": re.compile(r"membar\.(gl|sys)|fence\.(acq_rel|sc|acquire|release)\.(cluster|gpu|sys)"),
     "mbarrier": re.compile(r"\.(release|acq_rel)\.(cluster|gpu|sys)"),
 }
+_SUBROUTINES = {"reciprocal", "division", "division_long"}
+"""Families of which a warp does one at a time: four warps, one a partition, take as long for each of independent ones
+as for one of a chain (docs/results/h200-subroutines.json: rcp.rn 77 cycles, div.rn 57, div.u64 304).
+"""
 _COLLECTED = re.compile(r"\.collector::a::(use|lastuse)\b")
 _UNCACHED = re.compile(r"\.(volatile|relaxed|acquire|cg|cv|mmio|cs|lu)\b|no_allocate")
 
@@ -146,7 +150,9 @@ def costs_of(trace: Trace, chip: Chip) -> Costs:
             raise ValueError(f"chip profile {chip.name!r} lacks the instruction family {family!r}, of {opcode}")
         cost = chip.instructions[family]
         variant = 0
-        if kind == "load":
+        if kind == "plain":
+            variant = family in _SUBROUTINES
+        elif kind == "load":
             variant = not _UNCACHED.search(opcode)
         elif kind in ("copy_group", "cp_group"):
             variant = "wait" in opcode

@@ -23,6 +23,16 @@ def test_a_result_is_waited_for(count):
     assert life(recorded("mov.b32 %r1, 0;" + "add.u32 %r1, %r1, 1;" * count)) == 4 * (count - 1) + RET
 
 
+@pytest.mark.parametrize(
+    "opcode, cycles", [("rcp.rn.f32", 4), ("div.rn.f32", 4), ("rcp.approx.f32", 1), ("add.f32", 1)]
+)
+def test_a_warp_does_one_subroutine_at_a_time(opcode, cycles):
+    """Ten independent ones, of a latency of four cycles."""
+    sources = "%f50, %f51" if opcode[:3] in ("div", "add") else "%f50"
+    body = "".join(f"{opcode} %f{n}, {sources};" for n in range(10))
+    assert life(recorded(body)) == pytest.approx(10 * cycles + RET, abs=4)
+
+
 @pytest.mark.parametrize("warps, share", [(1, 1), (4, 1), (8, 2), (16, 4)])
 def test_warps_of_a_partition_share_its_issue_slots(warps, share):
     body = "".join(f"add.u32 %r{1 + i % 50}, %tid, 1;" for i in range(100))

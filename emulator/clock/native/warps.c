@@ -2,9 +2,10 @@
 //
 // Instructions that only compute take their issue slots in order and wait for their sources as the compiler would have
 // ordered them: within a basic block one that has to wait holds up nothing but the block's end. Instructions with
-// effects are issued in order, when their sources are there. So that loads come as early as ptxas issues them, the
-// instructions of a short branch forwards count as predicated ones of a single block, and in a block a store to shared
-// memory that has to wait for its source lets branches and loads of global memory pass.
+// effects are issued in order, when their sources are there, and so are those of which ptxas makes a subroutine. So that
+// loads come as early as ptxas issues them, the instructions of a short branch forwards count as predicated ones of a
+// single block, and in a block a store to shared memory that has to wait for its source lets branches and loads of
+// global memory pass.
 
 #include "clock.h"
 
@@ -67,6 +68,7 @@ static void plain(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
         warp->time = slot + in->issue;
     }
     double start = in->skips & SKIP_DATA ? slot : later(slot, sources_ready(warp, launch, in));
+    if (in->variant) warp->time = start + in->latency;
     warp->block = later(warp->block, start);
     double ready = start + in->latency;
     if (in->of_launch) {  // the first CTA of a launch on an SM gets them from L2
