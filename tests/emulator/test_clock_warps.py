@@ -28,8 +28,8 @@ def test_a_result_is_waited_for(count):
 )
 def test_a_warp_does_one_subroutine_at_a_time(opcode, cycles):
     """Ten independent ones, of a latency of four cycles."""
-    sources = "%f50, %f51" if opcode[:3] in ("div", "add") else "%f50"
-    body = "".join(f"{opcode} %f{n}, {sources};" for n in range(10))
+    sources = "%r50, %r51" if opcode[:3] in ("div", "add") else "%r50"
+    body = "".join(f"{opcode} %r{n}, {sources};" for n in range(10))
     assert life(recorded(body)) == pytest.approx(10 * cycles + RET, abs=4)
 
 
