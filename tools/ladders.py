@@ -186,25 +186,28 @@ def save(path: Path, chip: str, rows: Sequence[Point], command: Sequence[str]) -
 
 
 def draw(path: Path, rows: Sequence[Point]) -> None:
-    """Modelled over published times, as a PNG. Needs matplotlib (extra `pictures`)."""
+    """Modelled over published times, as a PNG, a color for each repository. Needs matplotlib (extra `pictures`)."""
+    from matplotlib import colormaps
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8, 8), dpi=120, layout="constrained")
+    figure = Figure(figsize=(11, 8), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    for number, name in enumerate(dict.fromkeys(row["family"] for row in rows)):
-        of_family = [row for row in rows if row["family"] == name]
-        x, y = ([row[key] for row in of_family] for key in ("silicon_us", "modelled_us"))
-        label = f"{name}, held out" if of_family[0]["held_out"] else name
-        axes.scatter(x, y, s=18, marker="^" if of_family[0]["held_out"] else "o", color=f"C{number % 10}", label=label)
+    sets = {(row["family"].rpartition("/")[0], row["held_out"]) for row in rows}
+    colors = {name: colormaps["tab20"](number) for number, name in enumerate(sorted({name for name, _ in sets}))}
+    for name, is_held_out in sorted(sets):
+        chosen = [r for r in rows if (r["family"].rpartition("/")[0], r["held_out"]) == (name, is_held_out)]
+        x, y = ([row[key] for row in chosen] for key in ("silicon_us", "modelled_us"))
+        label = f"{name}, held out" if is_held_out else name
+        axes.scatter(x, y, s=18, marker="^" if is_held_out else "o", color=colors[name], label=label)
     ends = [choose(row[key] for row in rows for key in ("silicon_us", "modelled_us")) for choose in (min, max)]
     for share, style in ((1, "-"), (0.8, ":"), (1.2, ":")):
         axes.plot(ends, [share * end for end in ends], style, color="grey", linewidth=0.8)
     axes.set(xscale="log", yscale="log", xlabel="published, us a call", ylabel="modelled, us a call")
     axes.set_title("Modelled and published times of a B200; dotted: 20 % off")
-    axes.legend(fontsize="x-small")
-    figure.savefig(path)
+    figure.legend(fontsize="small", loc="outside right upper")
+    figure.savefig(path, metadata={"Software": None})
 
 
 def _rows(options: argparse.Namespace, changed: dict[str, float]) -> Iterator[Point]:
