@@ -26,7 +26,7 @@ from typing import Any
 
 from rich.progress import Progress
 
-from emulator.clock.chip import PROFILES, Chip, Cost, profile
+from emulator.clock.chip import PROFILES, Chip, Cost, profile, resolved
 from emulator.clock.loop import modelled_loop
 from emulator.clock.trace import Trace
 from emulator.errors import EmulatorError
@@ -116,7 +116,7 @@ def varied_chip(chip: Chip, varied: Varied, counts: Iterable[str]) -> Chip:
 def counts_of(name: str) -> set[str]:
     """The constants of a profile that count things; a cost is a factor."""
     path = PROFILES / f"{name}.json"
-    data = json.loads((path if path.exists() else Path(name)).read_text())
+    data = resolved(json.loads((path if path.exists() else Path(name)).read_text()))
     return {
         constant
         for constant, entry in data["constants"].items()

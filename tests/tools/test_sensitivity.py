@@ -123,3 +123,9 @@ def test_the_table_shows_what_matters_and_counts_the_rest(tmp_path):
         and lines[4] == "| middle | -1.0%, -2.0%; +1.3 points | +1.0%, +2.0%; +1.3 points |"
     )
     assert "1 of 5 constants and families move no modelled time of the sample by 1%" in lines[-1]
+
+
+def test_a_profile_that_names_another_has_its_counts():
+    """Of an entry {"as": CHIP} the unit is that chip's."""
+    assert {"sms", "l2_slices", "launch_ahead"} <= sensitivity.counts_of("b200")
+    assert "l2_outside_cost" not in sensitivity.counts_of("b200")
