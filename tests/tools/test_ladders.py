@@ -94,3 +94,18 @@ def test_a_kernels_time_leaves_the_host_out() -> None:
     assert in_turn == pytest.approx(kernel - ladders.PROFILER_US + first, rel=0.01)
     warm = ladders.modelled_us([trace], {**point, "l2": "warm"}, "b200", {})
     assert warm < kernel
+
+
+def test_a_profilers_kernel_finds_half_of_l2_to_be_written_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(ladders, "replay", lambda traces, chip, **options: seen.append((chip, options)) or stop())
+    chip = profile("b200")
+    with pytest.raises(LookupError):
+        ladders.modelled_us([None], {"timing": "kernel", "l2": "cold", "sms": 148}, "b200", {})
+    ((found, options),) = seen
+    assert found.constants["l2_dirty"] == chip.constants["l2_storage"] / 2 > chip.constants["l2_dirty"]
+    assert options["dirty_l2"]
+
+
+def stop() -> None:
+    raise LookupError
