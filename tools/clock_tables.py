@@ -162,7 +162,7 @@ def in_ordinary_launches(points: Sequence[dict[str, Any]], problem: str = "") ->
 
 
 def _inside(points: Sequence[dict[str, Any]]) -> tuple[int, int]:
-    """Of a problem's points that were held out: how many lie in the band of the others, how many there are."""
+    """Counts of a problem's points that were held out: those in the band of the others, and all."""
     limits = band([point for point in points if not point["held_out"]])
     if not limits:
         return 0, 0
@@ -230,9 +230,9 @@ def _caption(best: dict[str, str], points: Sequence[dict[str, Any]]) -> str:
         " A time without a range: error unknown, since nobody has published times of launches of that kind, or fewer "
         f"than {FEWEST_OF_BAND} of the problem."
     )
-    checked = {TITLES[problem]: _inside(found) for problem, found in of_problems.items() if _inside(found)[1]}
-    if checked:
-        inside, among = (sum(counts) for counts in zip(*checked.values()))
+    counts = {TITLES[problem]: _inside(found) for problem, found in of_problems.items()}
+    if checked := {title: pair for title, pair in counts.items() if pair[1]}:
+        inside, among = (sum(parts) for parts in zip(*checked.values()))
         each = ", ".join(f"{title} {part} of {whole}" for title, (part, whole) in checked.items())
         text += (
             f" With ranges of the families that calibrate alone, {inside / among:.0%} of the published times of the "

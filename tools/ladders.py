@@ -49,11 +49,12 @@ PUBLISHED = Path(__file__).resolve().parent.parent / "docs/results/b200-publishe
 LONG_US, FEW = 50.0, 3  # calls that take longer are alike from the second on: so many are replayed
 FLOPS_A_CYCLE = 8192  # of 16-bit products, of an SM
 PROFILER_US = 0.63
-"""What a profiler's time of a kernel is longer than its launch from the start to the end: the median over the 13
-points of calibrating families that take less than 3 us."""
+"""Microseconds that a profiler's time of a kernel has beside its launch from the start to the end: within 0.03 the
+median over the 13 points of calibrating families that take less than 3 us."""
 DIRTY_SHARE = 0.5
-"""What of L2 the flush right ahead of a profiler's kernel leaves to be written back: the share that an H200's flush
-leaves, 26 of 50 MB. Ahead of a loop a B200 has had the time of the first launch, 5.4 us, to write the rest back."""
+"""The share of L2 that the flush right ahead of a profiler's kernel leaves to be written back, as an H200's flush
+leaves 26 of 50 MB. Ahead of a loop it is `l2_dirty`, the most that GEMVs' published times allow; why less is left there
+has not been measured."""
 APART = 0.05  # pairs of versions that differ by more are compared in order
 FLOOR_SHARE, FLOOR_WIDTH = 1 / 3, 0.005
 

@@ -20,7 +20,7 @@ _LEAST = 0.005  # share of a role's time below which a reason is left out
 
 
 def error_band(chip: Chip, folder: Path = RESULTS) -> str:
-    """What is known of the model's error on a chip, by the points of clock-NAME.json.
+    """The text on the model's error on a chip, by the points of clock-NAME.json.
 
     Of ordinary launches, as published kernels are timed, and of others, with the programmatic attribute.
     """

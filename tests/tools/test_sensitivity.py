@@ -126,6 +126,6 @@ def test_the_table_shows_what_matters_and_counts_the_rest(tmp_path):
 
 
 def test_a_profile_that_names_another_has_its_counts():
-    """Of an entry {"as": CHIP} the unit is that chip's."""
+    """The unit of an entry {"as": CHIP} is that chip's."""
     assert {"sms", "l2_slices", "launch_ahead"} <= sensitivity.counts_of("b200")
     assert "l2_outside_cost" not in sensitivity.counts_of("b200")
