@@ -32,7 +32,7 @@ class Sustained:
 
 @dataclass(frozen=True)
 class Chip:
-    """A chip profile."""
+    """A chip profile. Raises ValueError if the GPCs' SMs are not as many as the chip's."""
 
     name: str
     clock_ghz: float
@@ -41,6 +41,10 @@ class Chip:
     gpc_sms: tuple[int, ...]
     """SMs of each GPC. An SM that forms clusters with none but its neighbour is in a GPC of two."""
     sustained: Sustained | None = None
+
+    def __post_init__(self) -> None:
+        if sum(self.gpc_sms) != self.constants["sms"]:
+            raise ValueError(f"gpc_sms: {sum(self.gpc_sms)} SMs in all, the chip has {self.constants['sms']:g}")
 
     def us(self, cycles: float) -> float:
         """Microseconds of cycles."""
@@ -91,8 +95,6 @@ def profile(name_or_path: str, sustained: bool = False) -> Chip:
             for name, entry in data["instructions"].items()
         }
         gpc_sms = tuple(int(sms) for sms in data["gpc_sms"]["value"])
-        if sum(gpc_sms) != constants["sms"]:
-            raise ValueError(f"gpc_sms: {sum(gpc_sms)} SMs in all, the chip has {constants['sms']:g}")
         return Chip(data["name"], clock, constants, instructions, gpc_sms, lasting)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"chip profile {path}: {type(error).__name__}: {error}") from error

@@ -60,7 +60,7 @@ def test_a_warp_does_not_get_ahead_of_its_pipe():
 def places(grid, gpc_sms, cluster=1):
     """SMs of the CTAs, and how many of those were placed before one ended."""
     trace = recorded(WORK * 500, grid=grid, cluster=cluster, shared=1024)
-    chip = tiny(gpc_sms, sms=sum(gpc_sms), sm_ctas=1, cta_interval=0)
+    chip = tiny(gpc_sms, sm_ctas=1, cta_interval=0)
     found = lives(replay([trace], chip, spans=1000))
     first_end = min(end for _, _, end in found)
     return [sm for sm, _, _ in found], sum(start < first_end for _, start, _ in found)
@@ -197,3 +197,8 @@ def test_a_loop_begins_at_the_event_ahead_of_it():
     plain, later = (modelled_loop([trace], tiny(launch_first=first), 4).us for first in (0, 800))
     assert later - plain == pytest.approx(0.8 / 4)
     assert ROUND["grid_end"] / 1e3 < plain
+
+
+def test_gpcs_that_are_not_all_of_the_chip_are_refused():
+    with pytest.raises(ValueError, match="gpc_sms: 4 SMs in all, the chip has 5"):
+        tiny((2, 2), sms=5)

@@ -149,7 +149,7 @@ def test_rows_outside_of_a_tensor_take_time_of_l2(ctas):
     """4 of 8 rows, of 128 bytes each: each SM asks L2's slice for them, also where SMs share what is inside."""
     data = emulator.array(np.zeros((16, 64), np.float32))
     trace = tile_kernel(OUTSIDE, data, box_=(32, 8), cluster=ctas)
-    chip = {"sms": 2, "l2_rate": 1, "l2_coalesces": 2}
+    chip = {"gpc_sms": (2,), "l2_rate": 1, "l2_coalesces": 2}
     low, high = (replay([trace], tiny(**chip, l2_outside_cost=cost)).ends[0] for cost in (10, 20))
     assert high - low == pytest.approx(ctas * 4 * 128 * 10, rel=0.05)
 

@@ -57,7 +57,7 @@ def test_launches_start_no_faster_than_their_period():
 @pytest.mark.parametrize("ctas, counted", [(1, 1), (2, 2), (5, 2)])
 def test_the_period_of_launches_grows_with_ctas_up_to_one_an_sm(ctas, counted):
     traces = [kernel(EARLY, programmatic=True, grid=ctas)] * 2
-    assert replay(traces, tiny(sms=2, launch_period=1500, launch_cta=2000)).starts[1] == 1500 + counted * 2000
+    assert replay(traces, tiny((2,), launch_period=1500, launch_cta=2000)).starts[1] == 1500 + counted * 2000
 
 
 def test_a_programmatic_launch_without_a_trigger_starts_after_the_last_exit():
@@ -185,7 +185,7 @@ def test_overlapping_calls_that_are_not_replayed_take_about_what_dram_needs():
     load = "ld.global.b32 %r1, [%a0+{0}]; add.u32 %r1, %r1, 1; bra L{0}; L{0}:"
     body = EARLY + "".join(load.format(128 * line) for line in range(64))
     trace = recorded(body, lines_of(64), programmatic=True)
-    chip = tiny(sms=5, sm_ctas=1, dram_rate=0.125, dram_write_cost=0)
+    chip = tiny((5,), sm_ctas=1, dram_rate=0.125, dram_write_cost=0)
     whole = modelled_loop([trace], chip, 50)
     assert whole.us * 1000 > 64 * 32 / 0.125 and whole.replay.starts[3] < whole.replay.ends[0]
     part = modelled_loop([trace], chip, 50, words=10 * len(trace.words))

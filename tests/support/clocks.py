@@ -10,7 +10,7 @@ from emulator.clock.timeline import CTA
 from tests.support.small_kernels import module
 
 ROUND = {
-    **{"sms": 4, "sm_shared_bytes": 65536, "sm_threads": 1024, "sm_registers": 65536, "sm_ctas": 2},
+    **{"sm_shared_bytes": 65536, "sm_threads": 1024, "sm_registers": 65536, "sm_ctas": 2},
     **{
         "l2_bytes": 2**20,
         "l2_storage": 2**20,
@@ -61,7 +61,7 @@ FAMILIES = (
 
 def tiny(gpc_sms=(2, 2), **changed):
     """The chip. Every instruction takes a cycle, and its result is there after four; the prologue is free."""
-    constants = {**dict.fromkeys(constant_names(), 0), **ROUND, **changed}
+    constants = {**dict.fromkeys(constant_names(), 0), **ROUND, "sms": sum(gpc_sms), **changed}
     instructions = {family: Cost(PIPES.index("alu"), 1, 1, 4) for family in FAMILIES}
     instructions["float"] = Cost(PIPES.index("float"), 1, 1, 4)
     instructions |= {"none": FREE, "constant": FREE, "special_register": FREE, "branch": Cost(0, 1, 0, 0)}
