@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from math import exp, log, sqrt
 from pathlib import Path
-from statistics import geometric_mean
+from statistics import NormalDist, fmean, geometric_mean, variance
 from typing import Any
 
 from harness.launch_modes import ORDINARY, LaunchMode
@@ -16,7 +18,8 @@ from tools.tables import MeasurementError, command_text, load, markdown, missing
 from tools.validate import summary
 
 TITLES = {"group_gemm": "group GEMM", "dual_gemm": "dual GEMM", "gemm": "GEMM", "gemv": "GEMV"}
-IN_BAND, FEWEST_OF_BAND = 0.9, 10  # of the published points
+IN_BAND = 0.9  # of the published times of a family
+FEWEST_OF_BAND, FEWEST_FAMILIES = 10, 3  # times of a problem that has a band, and families of all problems
 CALIBRATING, HELD_OUT = "calibrating", "held out"
 LOOP = "in turn"  # tools.ladders: a loop of ordinary launches
 TIMINGS = {LOOP: f"loop, {ORDINARY}", "kernel": "profiler, kernels"}
@@ -139,35 +142,67 @@ def phases(results: Path, name: str) -> str:
 
 
 def band(points: Sequence[dict[str, Any]]) -> tuple[float, float] | None:
-    """By what a modelled time has to be multiplied for silicon's, in the middle IN_BAND of these points: low, high.
+    """By what a modelled time has to be multiplied for silicon's, in IN_BAND of the times of one more family.
 
-    None where fewer than FEWEST_OF_BAND points say it.
+    Low and high: the prediction interval of a one-way random-effects model of log(silicon / modelled), since families
+    differ by more than the times of one of them. None for fewer than FEWEST_FAMILIES, or if none has two times.
     """
-    if len(points) < FEWEST_OF_BAND:
+    families = [_logarithms(points, name) for name in _families(points)]
+    freedom = len(points) - len(families)
+    if len(families) < FEWEST_FAMILIES or not freedom:
         return None
-    ratios = sorted(point["silicon_us"] / point["modelled_us"] for point in points)
-    outside = round(len(ratios) * (1 - IN_BAND)) // 2
-    return ratios[outside], ratios[-1 - outside]
+    means = [fmean(ratios) for ratios in families]
+    within = sum((ratio - mean) ** 2 for ratios, mean in zip(families, means) for ratio in ratios) / freedom
+    spread = sqrt(variance(means) * (1 + 1 / len(means)) + within) * _student((1 + IN_BAND) / 2, len(means) - 1)
+    return exp(fmean(means) - spread), exp(fmean(means) + spread)
 
 
-def in_ordinary_launches(points: Sequence[dict[str, Any]], problem: str = "") -> list[dict[str, Any]]:
-    """The points, of a problem where it is named, of which the clock has a time in ordinary launches and that count: on
-    no floor.
+def _logarithms(points: Sequence[dict[str, Any]], family: str) -> list[float]:
+    return [log(point["silicon_us"] / point["modelled_us"]) for point in points if point["family"] == family]
+
+
+def _student(share: float, freedom: int) -> float:
+    """The quantile of Student's t (Abramowitz and Stegun 26.7.5)."""
+    z = NormalDist().inv_cdf(share)
+    terms = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + sum(term / freedom**power for power, term in enumerate(terms, 1))
+
+
+def in_ordinary_launches(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The points of the contest's problems of which the clock has a time in ordinary launches and that count: on no
+    floor.
     """
     return [
         point
         for point in replayed(points)
-        if point["timing"] == LOOP and not point["floor"] and problem in ("", point["family"].rpartition("/")[2])
+        if point["timing"] == LOOP and not point["floor"] and problem_of(point) in PROBLEMS
     ]
 
 
-def _inside(points: Sequence[dict[str, Any]]) -> tuple[int, int]:
-    """Counts of a problem's points that were held out: those in the band of the others, and all."""
-    limits = band([point for point in points if not point["held_out"]])
+def problem_of(point: dict[str, Any]) -> str:
+    """The contest's problem, or whatever stands behind the repository in a family's name."""
+    name: str = point["family"].rpartition("/")[2]
+    return name
+
+
+def _inside(points: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> tuple[int, int]:
+    """Counts of points: those in the band of the others, and all; (0, 0) where the others have none."""
+    limits = band(others)
     if not limits:
         return 0, 0
-    ratios = [point["silicon_us"] / point["modelled_us"] for point in points if point["held_out"]]
-    return sum(limits[0] <= ratio <= limits[1] for ratio in ratios), len(ratios)
+    return sum(limits[0] <= point["silicon_us"] / point["modelled_us"] <= limits[1] for point in points), len(points)
+
+
+def _each_by_the_others(points: Sequence[dict[str, Any]]) -> tuple[int, int]:
+    """Counts of points: those in the band of all families but their own, and all that have one."""
+    counts = [
+        _inside(
+            [point for point in points if point["family"] == name],
+            [point for point in points if point["family"] != name],
+        )
+        for name in _families(points)
+    ]
+    return sum(inside for inside, _ in counts), sum(whole for _, whole in counts)
 
 
 def modelled(results: Path, name: str) -> str:
@@ -182,15 +217,18 @@ def modelled(results: Path, name: str) -> str:
         raise MeasurementError(f"table 'modelled {name}': {extent!r} is not 'every'")
     figures = {(point["entry"], point["problem"], point["case"]): point for point in saved["points"]}
     best = {problem: entry for entry, problem, _ in figures if entry != OURS}
-    bands = {problem: band(in_ordinary_launches(known["points"], problem)) for problem in PROBLEMS}
+    truth = in_ordinary_launches(known["points"])
+    counts = Counter(map(problem_of, truth))
+    limits = band(truth)
 
     def cell(entry: str | None, problem: str, cases: Sequence[int], mode: LaunchMode) -> str:
         found = [figures.get((entry, problem, case), {}).get(mode.field) for case in cases]
         if not all(found):
             return "-"
         us = geometric_mean(found)
-        limits = bands[problem] if entry == OURS and mode == ORDINARY else None
-        between = f" ({' to '.join(f'{end * us:.{1 if end * us < 10 else 0}f}' for end in limits)})" if limits else ""
+        between = ""
+        if limits and entry == OURS and mode == ORDINARY and counts[problem] >= FEWEST_OF_BAND:
+            between = f" ({' to '.join(f'{end * us:.{1 if end * us < 10 else 0}f}' for end in limits)})"
         return f"{us:#.3g}{between}"
 
     rows = []
@@ -211,31 +249,27 @@ def modelled(results: Path, name: str) -> str:
             ])  # fmt: skip
     header = ["us on a B200", "speed of light", "best published", f"modelled: best published kernel, {ORDINARY}"]
     header += [f"modelled: ours, {mode}" + (" (silicon's range)" if mode == ORDINARY else "") for mode in LaunchMode]
-    return f"{markdown(header, rows)}\n\n{_caption(best, known['points'])}"
+    return f"{markdown(header, rows)}\n\n{_caption(best, truth)}"
 
 
-def _caption(best: dict[str, str], points: Sequence[dict[str, Any]]) -> str:
-    """What the modelled times and their bands are. best: entry by problem."""
-    of_problems = {problem: in_ordinary_launches(points, problem) for problem in PROBLEMS}
-    counted = [f"{TITLES[problem]} {len(found)}" for problem, found in of_problems.items() if band(found)]
+def _caption(best: dict[str, str], truth: Sequence[dict[str, Any]]) -> str:
+    """What the modelled times and their band are. best: entry by problem. truth: published and modelled times."""
     kernels = ", ".join(f"{TITLES[problem]} {entry}" for problem, entry in best.items())
     text = "Speed of light: the task authors' model. Best published: case by case, whoever's kernel it was."
     text += f" Modelled, not measured. Best published kernels: {kernels or 'none was replayed'}."
-    if counted:
+    if limits := band(truth):
+        low, high = (f"{end:.2f}" for end in limits)
         text += (
-            f" Silicon's range: if the clock errs as with the middle {IN_BAND:.0%} of the problem's published times "
-            f"({', '.join(counted)})."
+            f" Silicon's range: {low} to {high} times the modelled time, where {IN_BAND:.0%} of the times of one more "
+            f"family are expected, from {len(truth)} published times of {len(_families(truth))} families in ordinary launches."
         )
-    text += (
+        inside, whole = _each_by_the_others(truth)
+        if whole:
+            text += f" In the range of all families but their own lie {_share(inside, whole)} of them"
+        held_out = [point for point in truth if point["held_out"]]
+        inside, whole = _inside(held_out, [point for point in truth if not point["held_out"]])
+        text += f", in that of the calibrating families {_share(inside, whole)} of those held out." if whole else "."
+    return text + (
         " A time without a range: error unknown, since nobody has published times of launches of that kind, or fewer "
         f"than {FEWEST_OF_BAND} of the problem."
     )
-    counts = {TITLES[problem]: _inside(found) for problem, found in of_problems.items()}
-    if checked := {title: pair for title, pair in counts.items() if pair[1]}:
-        inside, among = (sum(parts) for parts in zip(*checked.values()))
-        each = ", ".join(f"{title} {part} of {whole}" for title, (part, whole) in checked.items())
-        text += (
-            f" With ranges of the families that calibrate alone, {inside / among:.0%} of the published times of the "
-            f"families that were held out lie inside ({each})."
-        )
-    return text

@@ -1,6 +1,8 @@
 """tools.clock_tables: a modelled time has a band where its mode and problem have truth; points by family."""
 
 import json
+import math
+import random
 
 import pytest
 
@@ -52,22 +54,36 @@ def results(tmp_path):
 # ----------------------------------------------------------------------------------------------------------------------
 
 
+def families(problem="group_gemm", means=(10, 12, 14), count=4, **more):
+    """Points of families a, b, ... whose geometric means are these times the modelled time's tenth."""
+    return [
+        point(f"{name}/{problem}", mean * factor, number=number, **more)
+        for name, mean in zip("abcdefgh", means)
+        for number, factor in zip(range(count), (0.9, 1 / 0.9, 0.95, 1 / 0.95) * 3)
+    ]
+
+
 def test_columns_of_modelled_times(results):
     times = ours(ordinary_us=9.0, programmatic_us=7.0, overlapping_us=4.0)
     best = [{"entry": "v6b", "problem": "group_gemm", "case": case, "ordinary_us": 5.0} for case in range(4)]
     best += [{"entry": "v2", "problem": "dual_gemm", "case": case, "ordinary_us": 6.0} for case in range(3)]
-    lines = results(family("a/group_gemm", 20), [*times, *best])
+    truth = families()
+    lines = results(truth, [*times, *best])
     assert lines[0] == HEADER
     assert len(lines) == 2 + 4 + 4 + 2  # a row for each case of the first problem, a mean of each problem
-    # The band is that of 18 of the 20 points: 1.1 to 2.8 times as long.
-    assert lines[2] == "| group GEMM, case 0 | 18.8 | 27.9 | 5.00 | 9.00 (9.9 to 25) | 7.00 | 4.00 |"
+    low, high = clock_tables.band(truth)
+    assert (
+        lines[2]
+        == f"| group GEMM, case 0 | 18.8 | 27.9 | 5.00 | 9.00 ({9 * low:.1f} to {9 * high:.0f}) | 7.00 | 4.00 |"
+    )
     assert lines[7].startswith("| dual GEMM, geometric mean | 4.89 | 12.7 | - | 9.00 | 7.00 | 4.00 |"), "3 of 4 cases"
     assert lines[9].startswith("| GEMV, geometric mean | 8.63 | 18.6 | - | 9.00 |")
     caption = lines[-1]
     assert "Best published kernels: group GEMM v6b, dual GEMM v2." in caption
-    assert "published times (group GEMM 20)." in caption
+    assert f"range: {low:.2f} to {high:.2f} times the modelled time" in caption
+    assert "from 12 published times of 3 families in ordinary launches." in caption
     assert "error unknown, since nobody has published times of launches of that kind" in caption
-    assert len(results(family("a/gemm", 20), times, "modelled b200 every")) == 2 + 14 + 4 + 2
+    assert len(results(truth, times, "modelled b200 every")) == 2 + 14 + 4 + 2
     with pytest.raises(MeasurementError, match="'all' is not 'every'"):
         results([], times, "modelled b200 all")
 
@@ -78,33 +94,60 @@ def test_a_time_that_is_not_there_is_a_dash(results):
     assert "none was replayed" in lines[-1] and "Silicon's range" not in lines[-1]
 
 
+def test_the_quantile_of_student():
+    """Beside a printed table: 0.95 of 3, 13 and 120 degrees of freedom."""
+    for freedom, value in ((3, 2.353), (13, 1.771), (120, 1.658)):
+        assert clock_tables._student(0.95, freedom) == pytest.approx(value, rel=0.005)
+
+
+def test_a_band_holds_the_share_of_the_times_of_another_family():
+    """Families drawn from the model: 90 % of the times of those that the band does not know lie inside."""
+    draw = random.Random(1)
+
+    def drawn(name):
+        mean = draw.gauss(0, 0.2)
+        return [point(f"{name}/gemm", 10 * math.exp(mean + draw.gauss(0, 0.1))) for _ in range(10)]
+
+    inside = [0, 0]
+    for _ in range(200):
+        low, high = clock_tables.band([row for name in range(8) for row in drawn(name)])
+        new = [row["silicon_us"] / 10 for row in drawn("new")]
+        inside[0] += sum(low <= ratio <= high for ratio in new)
+        inside[1] += len(new)
+    assert inside[0] / inside[1] == pytest.approx(clock_tables.IN_BAND, abs=0.03)
+
+
 @pytest.mark.parametrize(
     ("points", "banded"),
     [
-        (family("a/gemv", 10), True),
-        (family("a/gemv", 5) + family("b/gemv", 5, held_out=True), True),
-        (family("a/gemv", 9), False),
-        (family("a/gemm", 30), False),
-        (family("a/my_gemv", 30), False),
-        (family("a/gemv", 9) + family("a/gemv", 9, floor=True), False),
-        (family("a/gemv", 9) + family("b/gemv", 9, timing="kernel"), False),
-        (family("a/gemv", 9) + family("b/gemv", 9, modelled=None, error="no end"), False),
+        (families("gemv"), True),
+        (families("gemv", means=(10, 12), count=6), False),
+        (families("gemv", means=(10, 12, 14), count=3), False),
+        (families("gemv", means=(10, 12, 14), count=3) + families("gemm"), False),
+        (families("gemv", means=(10,), count=10) + families("gemm", means=(10, 11, 12)), True),
+        (families("gemm", count=12), False),
+        (families("my_gemv", count=12), False),
+        (families("gemv", count=3) + families("gemv", floor=True), False),
+        (families("gemv", count=3) + families("gemv", timing="kernel"), False),
+        (families("gemv", count=3) + [point("a/gemv", 9, None, error="no end")] * 9, False),
     ],
 )
-def test_a_band_needs_ten_times_of_its_problem_in_ordinary_launches(results, points, banded):
+def test_a_band_needs_three_families_and_ten_times_of_its_problem(results, points, banded):
     lines = results(points, ours(**{mode.field: 9.0 for mode in LaunchMode}))
     cells = [cell.strip() for cell in lines[9].split("|")]
     assert cells[1] == "GEMV, geometric mean" and cells[6:8] == ["9.00", "9.00"]
-    assert cells[5].startswith("9.00 (") == banded and ("GEMV 10)" in lines[-1]) == banded
+    assert cells[5].startswith("9.00 (") == banded
 
 
-def test_how_a_band_does_on_families_that_were_held_out(results):
-    validating = [point("b/group_gemm", us, number=us, held_out=True) for us in (9, 11, 20, 28, 29)]
-    left_out = [point("b/group_gemm", 15, held_out=True, floor=True), point("c/gemv", 15, held_out=True)]
-    lines = results([*family("a/group_gemm", 20), *validating, *left_out], ours(ordinary_us=9.0))
-    assert "alone, 60% of the published times of the families that were held out" in lines[-1]
-    assert lines[-1].endswith("lie inside (group GEMM 3 of 5).")
-    assert "held out" not in results(family("a/group_gemm", 20), ours(ordinary_us=9.0))[-1]
+def test_how_a_band_does_on_families_that_it_does_not_know(results):
+    calibrating = families(means=(10, 12, 14, 16))
+    validating = [point("z/gemm", us, held_out=True) for us in (2, 11, 13, 15, 40)]
+    lines = results([*calibrating, *validating], ours(ordinary_us=9.0))
+    inside, _ = clock_tables._each_by_the_others([*calibrating, *validating])
+    assert 16 <= inside < 21
+    assert f"In the range of all families but their own lie {inside} of 21" in lines[-1]
+    assert "in that of the calibrating families 3 of 5 (60%) of those held out." in lines[-1]
+    assert "held out" not in results(calibrating, ours(ordinary_us=9.0))[-1]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
