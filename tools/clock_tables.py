@@ -261,7 +261,8 @@ def _caption(best: dict[str, str], truth: Sequence[dict[str, Any]]) -> str:
         low, high = (f"{end:.2f}" for end in limits)
         text += (
             f" Silicon's range: {low} to {high} times the modelled time, where {IN_BAND:.0%} of the times of one more "
-            f"family are expected, from {len(truth)} published times of {len(_families(truth))} families in ordinary launches."
+            f"family are expected, from {len(truth)} published times of {len(_families(truth))} families in ordinary "
+            "launches."
         )
         inside, whole = _each_by_the_others(truth)
         if whole:
