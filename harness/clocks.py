@@ -5,9 +5,8 @@
     band         what is known of the model's error there
     calls        of the timed loop
     ordinary     a dict: us of a call; utilisation: part of the chip -> share; waits: role -> [largest reason, share].
-                 Of the submission's `solve`, if it has one, as ordinary launches (harness.launch_modes)
-    programmatic the same of `solve` as it launches; None without one
-    overlapping  the same of custom_kernel as it launches; None where that is without the programmatic attribute
+                 As ordinary launches (harness.launch_modes)
+    programmatic the same as it launches; None where that is without the programmatic attribute
     files        lines on the files that were written
     why          lines on what would make the loop faster, where that was asked for
 """
@@ -18,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.launch_modes import ORDINARY, OVERLAPPING, LaunchMode
+from harness.launch_modes import ORDINARY
 
 
 @dataclass(frozen=True)
@@ -49,12 +48,12 @@ def title(clock: dict[str, Any]) -> str:
 
 def clock_column(clock: dict[str, Any]) -> dict[str, str]:
     """One case's modelled figures by label."""
-    modes = [mode for mode in LaunchMode if clock[mode.keyword]]
-    column = {f"modelled us, {mode}": f"{clock[mode.keyword]['us']:.2f}" for mode in modes}
+    column = {f"modelled us, {ORDINARY}": f"{clock['ordinary']['us']:.2f}"}
+    if clock["programmatic"]:
+        column["modelled us, programmatic launches"] = f"{clock['programmatic']['us']:.2f}"
     column["calls in a row"] = str(clock["calls"])
-    shown = OVERLAPPING if OVERLAPPING in modes else ORDINARY
-    for part, share in clock[shown.keyword]["utilisation"].items():
-        column[f"{part} busy, {shown}"] = f"{share:.0%}"
-    for role, (reason, share) in clock[shown.keyword]["waits"].items():
-        column[f"largest wait of {role}, {shown}"] = f"{reason} {share:.0%}"
+    for part, share in clock["ordinary"]["utilisation"].items():
+        column[f"{part} busy, {ORDINARY}"] = f"{share:.0%}"
+    for role, (reason, share) in clock["ordinary"]["waits"].items():
+        column[f"largest wait of {role}, {ORDINARY}"] = f"{reason} {share:.0%}"
     return column

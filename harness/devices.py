@@ -54,10 +54,10 @@ B200 = Device(
     timeout_s=240,  # by the stop rules a timing may take 120 s
     jobs={
         "test": Job(check_case),
-        "benchmark": Job(time_case, {"limits": BENCHMARK, "programmatic": True}, BENCHMARK_WARM_UP, has_baseline=True),
+        "benchmark": Job(time_case, {"limits": BENCHMARK}, BENCHMARK_WARM_UP, has_baseline=True),
         "leaderboard": Job(
             time_case,
-            {"limits": LEADERBOARD, "recheck": True, "programmatic": True},
+            {"limits": LEADERBOARD, "recheck": True},
             LEADERBOARD_WARM_UP,
             warms_up_every_case=True,
             has_baseline=True,

@@ -139,7 +139,7 @@ def count_case(
 
 
 def clock_calls(trial: Trial, clock: Clocking, replaying: Callable[[int, int], None] | None = None) -> dict[str, Any]:
-    """The recorded call, and one of `solve`, as the contest's loops on a chip; see harness.clocks and count_case."""
+    """The recorded call as the contest's loop on a chip; see harness.clocks and count_case."""
     calls = trial.case.problem.inputs_per_timing
     files = (str(path) if path else "" for path in (clock.timeline, clock.picture))
     clocked = trial.worker.ask(messages.Clock(clock.chip, calls, *files), messages.Clocked)
@@ -155,7 +155,6 @@ def clock_calls(trial: Trial, clock: Clocking, replaying: Callable[[int, int], N
         "calls": calls,
         "ordinary": msgspec.structs.asdict(clocked.ordinary),
         "programmatic": clocked.programmatic and msgspec.structs.asdict(clocked.programmatic),
-        "overlapping": clocked.overlapping and msgspec.structs.asdict(clocked.overlapping),
         "files": list(clocked.files),
         "why": list(why),
     }
@@ -266,42 +265,24 @@ def measure_here(trial: Trial, call: Callable[[Any], Any], inputs: list[Any], li
     return stats
 
 
-def time_submission(
-    trial: Trial, limits: Limits, recheck: Callable[[], str] | None = None, programmatic: bool = False
-) -> Stats | str:
+def time_submission(trial: Trial, limits: Limits, recheck: Callable[[], str] | None = None) -> Stats | str:
     """Time the calls on the stored inputs, in the worker; see timing.repeat and messages.Time."""
     slots = trial.case.problem.inputs_per_timing
 
     def time_once() -> float:
-        nanoseconds = trial.worker.ask(messages.Time(slots, programmatic), messages.Timed).nanoseconds
-        if nanoseconds is None or not 0 < nanoseconds < math.inf:
+        nanoseconds = trial.worker.ask(messages.Time(slots), messages.Timed).nanoseconds
+        if not 0 < nanoseconds < math.inf:
             raise messages.MalformedMessage(f"a duration of {nanoseconds} ns")
         return nanoseconds
 
     return repeat(time_once, limits, recheck)
 
 
-def time_solve(trial: Trial, limits: Limits, expected: list[Any]) -> Stats | str | None:
-    """Time calls of the submission's `solve`, which promises nothing, and check the last outputs.
-
-    Returns None where it has no `solve`, and a text where an output is wrong.
-    """
-    slots = len(expected)
-    trial.worker.ask(messages.Overwrite(slots), messages.Done)
-    if trial.worker.ask(messages.Time(slots, programmatic=True), messages.Timed).nanoseconds is None:
-        return None
-    stats = time_submission(trial, limits, programmatic=True)
-    return trial.find_mismatch(expected) or stats
-
-
-def time_case(
-    trial: Trial, limits: Limits, recheck: bool = False, programmatic: bool = False, baseline: bool = False
-) -> Result:
+def time_case(trial: Trial, limits: Limits, recheck: bool = False, baseline: bool = False) -> Result:
     """Check the outputs of one timing's calls, then time the calls.
 
     recheck: time other inputs than those checked first, check every output of every repeat, and overwrite the outputs
     after each repeat, so that a submission cannot pass by leaving the results of an earlier repeat in place.
-    programmatic: time calls of the submission's `solve` as well, where it has one; see time_solve.
     baseline: check and time torch's own kernels on the same inputs as well, in this process.
     """
     count = trial.case.problem.inputs_per_timing
@@ -324,11 +305,8 @@ def time_case(
     stats = time_submission(trial, limits, check_and_overwrite if recheck else None)
     if isinstance(stats, str):
         return Result(False, f"a timed output is wrong: {stats}")
-    of_solve = time_solve(trial, limits, expected) if programmatic else None
-    if isinstance(of_solve, str):
-        return Result(False, f"an output of solve is wrong: {of_solve}")
     if not baseline:
-        return Result(True, stats=stats, programmatic=of_solve)
+        return Result(True, stats=stats)
 
     inputs = list(trial.case.timing_inputs(first))
     for index, (data, want) in enumerate(zip(inputs, expected)):
@@ -337,7 +315,7 @@ def time_case(
             return Result(False, f"the baseline is wrong: input {index} of {count}: {message}")
     reference = measure_here(trial, trial.case.reference.baseline, inputs, limits)
     message = f"baseline torch._scaled_mm {reference.mean / 1e3:.3f} us, {reference.mean / stats.mean:.2f}x the time"
-    return Result(True, message, stats=stats, programmatic=of_solve, baseline=reference)
+    return Result(True, message, stats=stats, baseline=reference)
 
 
 def time_pipeline(trial: Trial, limits: Limits) -> Result:

@@ -98,20 +98,15 @@ class Fetch(Message):
 
 
 class Time(Message):
-    """Call the submission on the inputs of slots 0 to `slots` - 1, back to back between two events. Answer: Timed.
-
-    programmatic: its `solve`, which promises nothing, in place of its custom_kernel.
-    """
+    """Call the submission on the inputs of slots 0 to `slots` - 1, back to back between two events. Answer: Timed."""
 
     slots: int
-    programmatic: bool = False
 
 
 class Clock(Message):
     """Replay the recorded call as a loop of `calls` calls on a chip, a profile's name or file. Answer: Clocked.
 
-    Where the submission has a `solve`, a call of it on the input of slot 0 is recorded and replayed, too.
-    timeline, picture: files that show the replayed calls; empty for none.
+    timeline, picture: files that show the replayed calls, as ordinary launches; empty for none.
     """
 
     chip: str
@@ -121,7 +116,7 @@ class Clock(Message):
 
 
 class Why(Message):
-    """Go on with replays of the loop in each of which one thing costs nothing. Answer: Explained.
+    """Go on with replays of the loop, as ordinary launches, each with one thing for nothing. Answer: Explained.
 
     It is asked until the answer has lines.
     """
@@ -226,9 +221,9 @@ class Outputs(Message):
 
 
 class Timed(Message):
-    """Nanoseconds per call; None where its `solve` was asked for and the submission has none."""
+    """Nanoseconds per call."""
 
-    nanoseconds: float | None
+    nanoseconds: float
 
 
 class Modelled(Message):
@@ -244,9 +239,8 @@ class Clocked(Message):
 
     chip: Name
     band: Name  # what is known of the model's error
-    ordinary: Modelled  # of `solve` or, where there is none, of what was recorded
-    programmatic: Modelled | None  # of `solve`
-    overlapping: Modelled | None  # of what was recorded, if any of it has the programmatic attribute
+    ordinary: Modelled  # as ordinary launches
+    programmatic: Modelled | None  # as it launches, if any launch has the programmatic attribute
     files: tuple[Text, ...] = ()  # what has been written, or why not
 
 

@@ -91,7 +91,7 @@ def plans(sizes: Sizes, problem: str = "group_gemm") -> tuple[list[str], str]:
     products, sms = PRODUCTS[problem], current_sms()
     launches = submission.configure(tuple(map(tuple, sizes)), sms, products=products)
     possible = [
-        {_name(each) for each in submission.candidates(x.schedule.sizes, sms, True, products)} for x in launches
+        {_name(each) for each in submission.candidates(x.schedule.sizes, sms, products=products)} for x in launches
     ]
     names = [configuration_name(shape) for shape in submission.shapes(products)]
     chosen = {_name(launch.schedule) for launch in launches}
@@ -112,7 +112,7 @@ def forced(name: str) -> Callable[[tuple], Any]:
     shapes = {configuration_name(shape): shape for shape in submission.shapes()}
     if name not in shapes:
         raise ValueError(f"there is no configuration {name!r}; there are {', '.join(shapes)}")
-    return functools.partial(submission.run, operands_ready=True, output_free=True, configurations=(shapes[name],))
+    return functools.partial(submission.run, configurations=(shapes[name],))
 
 
 def current_sms() -> int:

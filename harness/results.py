@@ -17,7 +17,6 @@ class Result:
     message: str = ""
     traceback: str = ""
     stats: Stats | None = None
-    programmatic: Stats | None = None  # of calls of `solve`, which promises nothing
     baseline: Stats | None = None  # torch's own kernels on the same inputs
     plain_read: Stats | None = None  # a read of the bytes that the case must move; with tensor-core work omitted
     counts: dict[str, Any] | None = None  # made by cases.count_case, shown by harness.counts

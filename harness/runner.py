@@ -121,10 +121,7 @@ class Runner:
 
     def time(self, request: messages.Time) -> messages.Reply:
         inputs = [self.inputs[slot] for slot in range(request.slots)]
-        kernel = getattr(self.load(), "solve", None) if request.programmatic else self.custom_kernel
-        if kernel is None:
-            return messages.Timed(None)
-        nanoseconds, outputs = time_calls(kernel, inputs)
+        nanoseconds, outputs = time_calls(self.custom_kernel, inputs)
         self.outputs = dict(enumerate(zip(inputs, outputs)))
         return messages.Timed(nanoseconds)
 
@@ -138,40 +135,23 @@ class Runner:
             raise ValueError("the call has launched no kernel: a clock has nothing to replay")
         chip = profile(request.chip)
         views = Views(*(Path(name) if name else None for name in (request.timeline, request.picture)))
-        launched = modelled_loop(self.traces, chip, request.calls, spans=views.spans)
-        files = views.write(launched.replay, self.traces * (len(launched.replay.ends) // len(self.traces)))
-        solved = self.traces_of_solve()
-        ordinary = modelled_loop(solved or self.traces, chip, request.calls, programmatic=False)
-        may_overlap = any(trace.programmatic for trace in self.traces)
+        ordinary = modelled_loop(self.traces, chip, request.calls, programmatic=False, spans=views.spans)
+        files = views.write(ordinary.replay, self.traces * (len(ordinary.replay.ends) // len(self.traces)))
+        programmatic = any(trace.programmatic for trace in self.traces)
         return messages.Clocked(
             chip=printable(chip.name),
             band=error_band(chip),
             ordinary=modelled(ordinary),
-            programmatic=modelled(modelled_loop(solved, chip, request.calls)) if solved else None,
-            overlapping=modelled(launched) if may_overlap else None,
+            programmatic=modelled(modelled_loop(self.traces, chip, request.calls)) if programmatic else None,
             files=tuple(printable(line, messages.MAX_TEXT) for line in files),
         )
-
-    def traces_of_solve(self) -> list[Trace]:
-        """The launches of a call of the submission's `solve` on slot 0; none where it has no such function."""
-        import torch
-
-        from harness.shared_memory import clone
-
-        solve = getattr(self.load(), "solve", None)
-        traces: list[Trace] = []
-        if solve is not None:
-            with recording(traces):
-                solve(clone(self.inputs[0]))
-                torch.cuda.synchronize()
-        return traces
 
     def why(self, request: messages.Why) -> messages.Reply:
         from emulator.clock.chip import profile
         from emulator.clock.why import lines, study_of_loop
 
         if self.study is None:
-            self.study = study_of_loop(self.traces, profile(request.chip), request.calls)
+            self.study = study_of_loop(self.traces, profile(request.chip), request.calls, programmatic=False)
             return messages.Explained(0, self.study.total)
         study = self.study
         study.advance()

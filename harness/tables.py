@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from harness import clocks, counts
 from harness.console import geomean, make_console, make_table
 from harness.judge import OMITTED
-from harness.launch_modes import PROGRAMMATIC
 from harness.results import Plans, Result
 from harness.timing import Stats
 from task import Benchmark, Problem, TestSpec
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
 CASE_COLUMNS = ["case", "shapes"]
 CHOSEN = "* "
-PROGRAMMATIC_TITLE = f"us,\n{PROGRAMMATIC}".replace(", ", ",\n")
 PLANS_TITLE = f"one call in every plan ({CHOSEN}chosen, - cannot take the case, exact: bit-exact)"
 
 
@@ -103,9 +101,6 @@ class ConsoleReport:
         if passed < len(self.numbers) or len(means) < len(self.results):
             return text
         text += f"; geomean {geomean(means):.3f} us"
-        programmatic = [result.programmatic.mean / 1e3 for _, _, result in self.results if result.programmatic]
-        if len(programmatic) == len(self.results):
-            text += f"; {PROGRAMMATIC} {geomean(programmatic):.3f} us"
         if any(result.plain_read for _, _, result in self.results):
             return f"{text}, {OMITTED}"
         if [self.problem.find_benchmark(spec) for _, spec, _ in self.results] == list(self.problem.benchmarks):
@@ -144,18 +139,13 @@ class ConsoleReport:
         if any(result.plain_read for _, _, result in self.results):
             return self._pipeline_table()
         baseline = any(result.baseline for _, _, result in self.results)
-        programmatic = any(result.programmatic for _, _, result in self.results)
-        names = ["us", "best .. worst", *([PROGRAMMATIC_TITLE, "best .. worst"] if programmatic else [])]
-        names += ["speed\nof\nlight", "ratio", "best\npublished"]
+        names = ["us", "best .. worst", "speed\nof\nlight", "ratio", "best\npublished"]
         table = make_table(CASE_COLUMNS, names + (["torch.\n_scaled_mm", "speed-up"] if baseline else []))
         for number, spec, result in self.results:
             row: list[str | Text] = [str(number), shapes_text(spec)]
             if result.stats:
                 mean_us = result.stats.mean / 1e3
                 row += [_mean_text(result.stats), _range_text(result.stats)]
-                if programmatic:
-                    stats = result.programmatic
-                    row += [_mean_text(stats), _range_text(stats)] if stats else ["-", "-"]
                 row += _against(self.problem.find_benchmark(spec), mean_us)
                 if result.baseline:
                     row += [f"{result.baseline.mean / 1e3:.3f}", f"{result.baseline.mean / result.stats.mean:.2f}"]

@@ -11,10 +11,10 @@ GEMV. The host's work is hidden behind a kernel that waits. Rows:
     ring                  the same bytes through a ring of bulk copies, one CTA per SM: ordinary launches, and launches
                           that overlap (programmatic launch) with loads before the wait for the previous one
     ring, our traffic     the loads and stores of the kernel's own schedule, as plain bulk copies without arithmetic
-    ours                  solve() in ordinary launches, as published kernels are timed; solve(), programmatic, nothing
-                          promised; custom_kernel, overlapping. On a Hopper GPU also custom_kernel's plans in ordinary
-                          launches and, for a GEMV, with one instruction in place of software for each conversion from
-                          e2m1
+    ours                  solve() in ordinary launches, as published kernels are timed; as it launches, programmatic,
+                          nothing promised; with both promises, overlapping. On a Hopper GPU also the plans of the
+                          latter in ordinary launches and, for a GEMV, with one instruction in place of software for
+                          each conversion from e2m1
     ours, TILE            with --shapes: every configuration of the kernel, overlapping
     ours, TILE, N stages  with --stages N, which may be repeated: the same with at most N stages, where more fit
     FILE                  --peer, which may be repeated: custom_kernel of another file. If its calls wait for the GPU,
@@ -126,9 +126,9 @@ def ordinary_solve(submission: Any, problem: Problem, hopper: bool) -> Kernel:
     return kernel
 
 
-def one_shape(submission: Any, shape: tuple[int, ...]) -> Kernel:
-    """custom_kernel() with this configuration of the kernel only."""
-    return functools.partial(submission.run, operands_ready=True, output_free=True, configurations=(shape,))
+def promised(submission: Any, *shapes: tuple[int, ...]) -> Kernel:
+    """solve() with both promises, with these configurations of the kernel only if there are any."""
+    return functools.partial(submission.run, operands_ready=True, output_free=True, configurations=shapes or None)
 
 
 def wrapped(call: Kernel, context: Callable[..., AbstractContextManager[None]], *arguments: Any) -> Kernel:
@@ -166,18 +166,18 @@ def kernel_rows(
     products = PRODUCTS[problem.name]
     yield Row(OURS_ORDINARY, ordinary_solve(submission, problem, hopper), inputs)
     yield Row(OURS_PROGRAMMATIC, submission.solve, inputs)
-    yield Row(OURS_OVERLAPPING, submission.custom_kernel, inputs)
+    yield Row(OURS_OVERLAPPING, promised(submission), inputs)
     if hopper:
-        yield Row(OURS_IF_NONE_OVERLAPS, wrapped(submission.custom_kernel, ordinary_launches), inputs)
+        yield Row(OURS_IF_NONE_OVERLAPS, wrapped(promised(submission), ordinary_launches), inputs)
     if hopper and products == 0:
-        bare = wrapped(submission.custom_kernel, bare_conversions)
+        bare = wrapped(promised(submission), bare_conversions)
         yield Row(f"{OURS_OVERLAPPING}, e2m1 conversions bare", bare, inputs)
     for shape in shapes:
         name = f"ours, {configuration_name(shape)}"
-        yield Row(name, one_shape(submission, shape), inputs)
+        yield Row(name, promised(submission, shape), inputs)
         for count in stages:
             if count < submission.Plan(1, *shape, products).stages:
-                yield Row(f"{name}, {count} stages", one_shape(at_most(count), shape), inputs)
+                yield Row(f"{name}, {count} stages", promised(at_most(count), shape), inputs)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def compare(problem: Problem, cases: list[int], options: argparse.Namespace, hop
             every: list[submission.Configuration] = []
             if products:
                 sizes = tuple(map(tuple, described.problem_sizes(inputs[0])))
-                (launched, *_) = submission.configure(sizes, sms, products=products)
+                (launched, *_) = submission.configure(sizes, sms, True, products)
                 schedule, every = (
                     launched.schedule,
                     submission.shapes(products) if options.shapes or options.stages else [],

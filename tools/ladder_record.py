@@ -1,14 +1,14 @@
 """Records the launches of one call of a published program, for the clock.
 
     python -m tools.ladder_record entry SUBMISSION.py --save FOLDER [--problem group_gemm] [--cases 0,3] [--twice]
-                                                       [--function custom_kernel]
+                                                       [--promised]
     python -m tools.ladder_record calls DRIVER.py --save FOLDER [--cases NAME,NAME] [--twice]
 
-An entry is a contest submission. A driver is a file with a function `calls`, which gives (case, function without
-arguments) pairs. Each case is called and a file FOLDER/CASE.xz written. --twice: a first call, not recorded, lets the
-program make what it keeps between calls. A file is an lzma-compressed pickle of the call's launches, a list of
-`emulator.clock.trace.Trace`, in their order. Values are left out, and broken rules of order are only warned of: times
-depend on neither.
+An entry is a contest submission; its custom_kernel is called. A driver is a file with a function `calls`, which gives
+(case, function without arguments) pairs. Each case is called and a file FOLDER/CASE.xz written. --twice: a first call,
+not recorded, lets the program make what it keeps between calls. A file is an lzma-compressed pickle of the call's
+launches, a list of `emulator.clock.trace.Trace`, in their order. Values are left out, and broken rules of order are
+only warned of: times depend on neither.
 """
 
 from __future__ import annotations
@@ -42,9 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--problem", default="group_gemm")
     parser.add_argument("--cases", default="", metavar="CASE[,CASE...]", help="default: all")
     parser.add_argument("--twice", action="store_true")
-    parser.add_argument(
-        "--function", default="custom_kernel", metavar="NAME", help="of the entry; default: %(default)s"
-    )
+    parser.add_argument("--promised", action="store_true", help="the entry's solve, with both of its promises")
     options = parser.parse_args(arguments)
     traces: list[Any] = []
     emulator.activate(schedule="late", workers="1", lenient=True, record=traces.append, record_values=False)
@@ -84,7 +82,10 @@ def _entry(options: argparse.Namespace, chosen: Sequence[str]) -> Iterator[tuple
     problem = PROBLEMS[options.problem]
     reference = REFERENCES[problem.name]
     sys.path.append(str(options.path.resolve().parent))  # of the entry's own modules
-    entry = getattr(load_module("submission", options.path), options.function)
+    module = load_module("submission", options.path)
+    entry = module.custom_kernel
+    if options.promised:
+        entry = functools.partial(module.solve, operands_ready=True, output_free=True)
     for number, benchmark in enumerate(problem.benchmarks):
         if not chosen or str(number) in chosen:
             data = reference.generate_input(**TestSpec.parse(benchmark.line).args)

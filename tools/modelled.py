@@ -3,11 +3,12 @@
     python -m tools.modelled [--clock b200] [--problem NAME] [--best PROBLEM=ENTRY.py ...] [--save FILE.json]
 
 Every benchmark case of the problems is called in the emulator, and its launches are replayed as the contest times them
-(emulator/clock/loop.py). Of our kernel a point has a field for each launch mode (harness.launch_modes): the launches of
-solve(data) as ordinary ones, as it makes them, and the launches of custom_kernel, which overlap. --best, which may be
-repeated: a contest's entry for a problem, CUDA C++ included, through the same clock in ordinary launches; it takes the
-place of another one of the problem in the file, and without it those of an earlier run stay there. None of these times
-is a measurement; docs/results/clock-CHIP.json says how far others' modelled times are from published ones.
+(emulator/clock/loop.py). Of our kernel a point has a field for each launch mode (harness.launch_modes): the launches
+of custom_kernel as ordinary ones, as it makes them, and those of `solve` with both promises, which overlap. --best,
+which may be repeated: a contest's entry for a problem, CUDA C++ included, through the same clock in ordinary launches;
+it takes the place of another one of the problem in the file, and without it those of an earlier run stay there. None
+of these times is a measurement; docs/results/clock-CHIP.json says how far others' modelled times are from published
+ones.
 """
 
 from __future__ import annotations
@@ -29,22 +30,21 @@ from harness.options import command_parser
 from task import PROBLEMS
 from tools import ladder_record, records
 
-Functions = dict[str, tuple[LaunchMode, ...]]  # of an entry, and the modes in which their launches are replayed
+# Options of tools.ladder_record, and the modes in which the launches so recorded are replayed.
+Recordings = dict[tuple[str, ...], tuple[LaunchMode, ...]]
 
 OURS = "ours"
-OF_OURS: Functions = {"solve": (ORDINARY, PROGRAMMATIC), "custom_kernel": (OVERLAPPING,)}
-OF_OTHERS: Functions = {"custom_kernel": (ORDINARY,)}
+OF_OURS: Recordings = {(): (ORDINARY, PROGRAMMATIC), ("--promised",): (OVERLAPPING,)}
+OF_OTHERS: Recordings = {(): (ORDINARY,)}
 
 
-def recorded(entry: Path, function: str, problem: str, folder: Path) -> list[Path]:
-    """Files with the traces of calls of an entry's function, one a case of a problem, in their order.
+def recorded(entry: Path, more: Sequence[str], problem: str, folder: Path) -> list[Path]:
+    """Files with the traces of calls of an entry, one a case of a problem, in their order. more: further options.
 
     Raises RuntimeError for an entry that cannot be recorded.
     """
     command = [sys.executable, "-m", "tools.ladder_record", "entry", str(entry), "--problem", problem]
-    ran = subprocess.run(
-        [*command, "--function", function, "--save", str(folder)], cwd=ROOT, capture_output=True, text=True
-    )
+    ran = subprocess.run([*command, *more, "--save", str(folder)], cwd=ROOT, capture_output=True, text=True)
     if ran.returncode:
         raise RuntimeError(f"{entry.name}, {problem}: {(ran.stdout + ran.stderr)[-600:]}")
     return [folder / f"{number}.xz" for number in range(len(PROBLEMS[problem].benchmarks))]
@@ -57,9 +57,9 @@ def points_of(name: str, entry: Path, problem: str, clock: str) -> list[dict[str
         {"entry": name, "problem": problem, "case": case, "calls": calls}
         for case in range(len(PROBLEMS[problem].benchmarks))
     ]
-    for function, modes in (OF_OURS if name == OURS else OF_OTHERS).items():
+    for more, modes in (OF_OURS if name == OURS else OF_OTHERS).items():
         with tempfile.TemporaryDirectory() as folder:
-            for point, path in zip(found, recorded(entry, function, problem, Path(folder))):
+            for point, path in zip(found, recorded(entry, more, problem, Path(folder))):
                 traces = ladder_record.load(path)
                 for mode in modes:
                     us = modelled_loop(traces, chip, calls, False if mode == ORDINARY else None).us

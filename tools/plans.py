@@ -3,7 +3,7 @@
     python -m tools.plans "m: [96, 128]; n: [128, 256]; k: [256, 512]; g: 2"    a spec line of eval.py, without seed
     python -m tools.plans "m: 256; n: 4096; k: 7168; l: 1" --problem dual_gemm  another problem than group_gemm
     python -m tools.plans ... --sms 132                                         SMs to plan for; a B200 has 148
-    python -m tools.plans ... --mode programmatic                               calls of solve(data); also ordinary
+    python -m tools.plans ... --mode overlapping                                calls of solve with both promises
 
 From Python: `plans.explain(data[3])` for the input tuple of a group GEMM. A row of the table is a configuration; the
 chosen one comes first. The last column has the modelled microseconds that the row takes longer than the
@@ -18,7 +18,7 @@ from typing import Any
 
 import submission
 from harness.console import make_console, make_table
-from harness.launch_modes import OVERLAPPING, LaunchMode
+from harness.launch_modes import ORDINARY, OVERLAPPING, LaunchMode
 from harness.options import add_problem, add_sms, command_parser
 from harness.plan_report import PRODUCTS, Sizes, current_sms, describe, describe_gemv
 from task import GROUP_GEMM, SpecError, TestSpec
@@ -44,7 +44,7 @@ def compare(schedule: submission.Schedule, overlapping: bool = True) -> list[dic
 
 
 def tables(
-    sizes: Sizes, problem: str = GROUP_GEMM.name, sms: int | None = None, mode: LaunchMode = OVERLAPPING
+    sizes: Sizes, problem: str = GROUP_GEMM.name, sms: int | None = None, mode: LaunchMode = ORDINARY
 ) -> dict[str, list[dict[str, str]]]:
     """Title and rows of a table for each launch; see explain."""
     sms = current_sms() if sms is None else sms
@@ -57,9 +57,7 @@ def tables(
     return found
 
 
-def explain(
-    sizes: Sizes, problem: str = GROUP_GEMM.name, sms: int | None = None, mode: LaunchMode = OVERLAPPING
-) -> None:
+def explain(sizes: Sizes, problem: str = GROUP_GEMM.name, sms: int | None = None, mode: LaunchMode = ORDINARY) -> None:
     """Print the launches for these sizes, and why the other configurations lost.
 
     sms: SMs to plan for, by default those of the current device. mode: of the calls; those that
@@ -105,7 +103,7 @@ def main(arguments: list[str] | None = None) -> None:
     add_problem(parser)
     add_sms(parser)
     keywords, text = [mode.keyword for mode in LaunchMode], "of the calls to plan for; default: %(default)s"
-    parser.add_argument("--mode", choices=keywords, default=OVERLAPPING.keyword, help=text)
+    parser.add_argument("--mode", choices=keywords, default=ORDINARY.keyword, help=text)
     records.add_save(parser)
     options = parser.parse_args(arguments)
     try:

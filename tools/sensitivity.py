@@ -3,13 +3,13 @@
     python -m tools.sensitivity --profile NAME [--recordings FOLDER] [--also FOLDER] [--only TEXT] [--jobs N]
                                 [--vary TEXT] [--save FILE.json]
 
-Each constant but the number of SMs, and each family of instructions with all of its costs, is taken 20 % lower and
-20 % higher, one at a time; a count of whole things by at least one, and never to none. The sample is fixed. On h200:
+Each constant but the number of SMs, and each family of instructions with all of its costs, is taken 20 % lower and 20
+% higher, one at a time; a count of whole things by at least one, and never to none. The sample is fixed. On h200:
 launches of the truth (tools.truth), so that the change of the median error is known, too. On another profile: the
-launches that custom_kernel (overlapping) and solve (programmatic, ordinary) choose in the smallest benchmark case of
-each GEMM problem, CALLS calls. --also names a folder of recordings that join the sample, in ordinary launches, such as
-a published kernel's. What is not in FOLDER (tools.recordings) is recorded first. The file is saved after each of the
-sample, the smallest first.
+launches that solve chooses, with both promises (overlapping) and without (programmatic, ordinary), in the smallest
+benchmark case of each GEMM problem, CALLS calls. --also names a folder of recordings that join the sample, in ordinary
+launches, such as a published kernel's. What is not in FOLDER (tools.recordings) is recorded first. The file is saved
+after each of the sample, the smallest first.
 """
 
 from __future__ import annotations

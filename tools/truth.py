@@ -4,9 +4,9 @@
     python -m tools.truth --program "FILE ARGUMENTS" ... [--save FILE.json]
 
 The first form times, in every case of a problem, as `tools.compare` does: every configuration of our kernel,
-overlapping and in ordinary launches; the launches that custom_kernel and solve() choose; plain reads and rings; other
-submissions and NVIDIA's grouped example. The second form runs a program of CuTe DSL to its end, then launches its last
-kernel again with the same arguments: alone on a flushed L2, and 20 times in a row.
+overlapping and in ordinary launches; the launches that solve() chooses, with both promises and without; plain reads
+and rings; other submissions and NVIDIA's grouped example. The second form runs a program of CuTe DSL to its end, then
+launches its last kernel again with the same arguments: alone on a flushed L2, and 20 times in a row.
 
 A point: program, configuration, problem and case or arguments, launches (a name of harness.launch_modes), mode of
 the Hopper path ("timing": tensor core omitted, "bare": conversions from e2m1 too; none on a B200), median microseconds
@@ -73,14 +73,14 @@ def our_rows(submission: Any, inputs: list[Any], products: int, hopper: bool) ->
             ordinary = compare.wrapped(call, compare.ordinary_launches)
             yield Row(f"{name}, {ORDINARY}", ordinary, inputs), {**facts, "launches": ORDINARY}
 
-    yield from both("chosen", submission.custom_kernel)
+    yield from both("chosen", compare.promised(submission))
     yield from both("chosen, nothing promised", submission.solve, PROGRAMMATIC)
     if hopper and not products:
-        for row, facts in both("chosen", submission.custom_kernel):
+        for row, facts in both("chosen", compare.promised(submission)):
             bare = compare.wrapped(row.call, compare.bare_conversions)
             yield Row(f"{row.name}, bare", bare, inputs), {**facts, "mode": "bare"}
     for shape in submission.shapes(products) if products else ():
-        yield from both(configuration_name(shape), compare.one_shape(submission, shape))
+        yield from both(configuration_name(shape), compare.promised(submission, shape))
 
 
 def other_rows(
@@ -152,7 +152,7 @@ def case_rows(
     schedule = None
     if products:
         sizes = tuple(map(tuple, described.problem_sizes(inputs[0])))
-        (launched, *_) = submission.configure(sizes, sms, products=products)
+        (launched, *_) = submission.configure(sizes, sms, True, products)
         schedule = launched.schedule
     yield from our_rows(submission, inputs, products, hopper)
     yield from other_rows(inputs, options, hopper, problem is PROBLEMS["group_gemm"])

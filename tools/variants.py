@@ -6,9 +6,10 @@
 
 A variant is submission.py with a few small edits: the leaderboard's name, and (harness.launch_modes)
 
-    ordinary                   custom_kernel promises nothing, and launches lack the programmatic attribute
-    programmatic               custom_kernel promises nothing
-    overlapping                nothing else: custom_kernel gives both promises of `solve`
+    ordinary                   launches lack the programmatic attribute
+    programmatic               nothing else: custom_kernel promises nothing
+    overlapping                custom_kernel gives both promises of `solve`, so that calls overlap; a comment in the
+                               file says what that does, and whom to ask before it is submitted
     sm2-tile192-x2-k1, ...     custom_kernel forces a configuration: CTAs per MMA, tokens per tile, CTAs per SM, split K
 
 An edit replaces text that must be there exactly once in its function or class. Each file is checked for what the
@@ -49,7 +50,11 @@ RUNS_TESTS = "test", "leaderboard"  # modes in which the service runs the proble
 RUNS_BENCHMARKS = "benchmark", "leaderboard", "profile"
 MOST_BYTES = 1_000_000  # of a file that the service takes
 SERVICE = "https://site--bot--dxfjds728w5v.code.run"  # popcorn-cli's default for POPCORN_API_URL
-ENTRY, CALLED = "custom_kernel", ("solve", "run")  # what the contest calls, and what that calls
+ENTRY = "return solve(data)"  # of custom_kernel
+PROMISED = """\
+# Calls overlap. The challenge's rules say "Single-kernel optimizations only" and "All gains must come from
+    # within the kernel itself": ask the leaderboard's organisers before you submit this file.
+    return solve(data, operands_ready=True, output_free=True)"""
 DIRECTIVE = "#!POPCORN leaderboard "
 
 
@@ -88,7 +93,7 @@ class Variant:
     problem: Problem
     kind: str
     configuration: Configuration | None = None
-    promised: bool = True
+    promised: bool = False
     programmatic: bool = True
 
     @property
@@ -109,10 +114,10 @@ class Variant:
             yield Edit(None, f"{DIRECTIVE}{current}\n", f"{DIRECTIVE}{self.problem.leaderboard}\n")
         if not self.programmatic:
             yield ordinary_edit(self.problem)
-        if not self.promised:
-            yield Edit(ENTRY, *entry_call(source, "solve({data})"))
+        if self.promised:
+            yield Edit("custom_kernel", ENTRY, PROMISED)
         if self.configuration is not None:
-            yield Edit(ENTRY, *entry_call(source, f"run({{arguments}}, configurations=({self.configuration!r},))"))
+            yield Edit("custom_kernel", ENTRY, f"return run(data, configurations=({self.configuration!r},))")
 
     def refused(self, mode: str) -> str:
         """The first case of a mode that its configuration cannot take, "" if it takes all."""
@@ -132,9 +137,9 @@ def takes(configuration: Configuration, line: str, problem: str) -> bool:
 
 def variants(problem: Problem) -> Iterator[Variant]:
     """Every variant for a problem."""
-    yield Variant(problem, ORDINARY.keyword, promised=False, programmatic=False)
-    yield Variant(problem, PROGRAMMATIC.keyword, promised=False)
-    yield Variant(problem, OVERLAPPING.keyword)
+    yield Variant(problem, ORDINARY.keyword, programmatic=False)
+    yield Variant(problem, PROGRAMMATIC.keyword)
+    yield Variant(problem, OVERLAPPING.keyword, promised=True)
     if products := PRODUCTS[problem.name]:  # a GEMV has one plan for each K
         for configuration in shapes(products):
             tile, ctas, per_sm, split = configuration
@@ -149,22 +154,6 @@ def ordinary_edit(problem: Problem) -> Edit:
 def ordinary_launches_of(problem: Problem, source: str) -> str:
     """submission.py's text, edited so that a problem's launches are ordinary ones."""
     return ordinary_edit(problem).apply(source)
-
-
-def entry_call(source: str, form: str) -> tuple[str, str]:
-    """The call that custom_kernel returns, and another in its place.
-
-    form: the other call, in which {data} stands for the first argument and {arguments} for all. Raises ValueError
-    unless custom_kernel has one return, of a call of solve or run.
-    """
-    found = [node for node in parsed(source).body if isinstance(node, ast.FunctionDef) and node.name == ENTRY]
-    returns = [node.value for entry in found for node in ast.walk(entry) if isinstance(node, ast.Return)]
-    call = returns[0] if len(returns) == 1 else None
-    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in CALLED and call.args):
-        raise ValueError(f"{ENTRY} does not return one call of {' or '.join(CALLED)}, which a variant would replace")
-    arguments = ", ".join(map(ast.unparse, [*call.args, *call.keywords]))
-    text = ast.get_source_segment(source, call) or ""
-    return text, form.format(data=ast.unparse(call.args[0]), arguments=arguments)
 
 
 def directives(source: str) -> dict[str, str]:

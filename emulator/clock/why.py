@@ -163,11 +163,11 @@ class Study:
         ]
 
 
-def study_of_loop(traces: Sequence[Trace], chip: Chip, calls: int) -> Study:
+def study_of_loop(traces: Sequence[Trace], chip: Chip, calls: int, programmatic: bool | None = None) -> Study:
     """A study of a call of `modelled_loop`, with fewer of the calls in each replay."""
 
     def run(chip: Chip, skips: Skips | None) -> tuple[float, Replay]:
-        loop = modelled_loop(traces, chip, calls, words=WORDS, least=CALLS, skips=skips)
+        loop = modelled_loop(traces, chip, calls, programmatic, words=WORDS, least=CALLS, skips=skips)
         return loop.us, loop.replay
 
     return Study(traces, chip, run)

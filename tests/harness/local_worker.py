@@ -9,12 +9,11 @@ from harness.worker import SubmissionFailed, sealed_memory
 
 
 class LocalWorker:
-    """Asks a Runner for the calls of a kernel. `asked` has the requests. solve: the submission's other function."""
+    """Asks a Runner for the calls of a kernel. `asked` has the requests."""
 
-    def __init__(self, kernel, solve=None):
+    def __init__(self, kernel):
         self.memory = SharedMemory(sealed_memory())
-        functions = {"custom_kernel": kernel, **({} if solve is None else {"solve": solve})}
-        self.runner = Runner(lambda: SimpleNamespace(**functions), SharedMemory(self.memory.fd))
+        self.runner = Runner(lambda: SimpleNamespace(custom_kernel=kernel), SharedMemory(self.memory.fd))
         self.asked = []
 
     def __del__(self):

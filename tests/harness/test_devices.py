@@ -113,11 +113,11 @@ def test_an_option_of_the_emulator_is_not_ignored_under_it(option):
     [
         ("test", [], {}),
         ("profile", [], {}),
-        ("benchmark", [("first", 100, 1e8)], {"limits": Limits(100, 10e9), "programmatic": True, "baseline": True}),
+        ("benchmark", [("first", 100, 1e8)], {"limits": Limits(100, 10e9), "baseline": True}),
         (
             "leaderboard",
             [("first", 50, 5e8), ("second", 50, 5e8)],
-            {"limits": Limits(100, 30e9), "programmatic": True, "baseline": True, "recheck": True},
+            {"limits": Limits(100, 30e9), "baseline": True, "recheck": True},
         ),
     ],
 )

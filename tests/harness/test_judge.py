@@ -60,8 +60,8 @@ class Doubling:
     def minimum_traffic(self, data):
         return 2, 2
 
-    def trial(self, kernel, solve=None):
-        return Trial(Case(self.problem, self, {"seed": 100}), LocalWorker(kernel, solve))
+    def trial(self, kernel):
+        return Trial(Case(self.problem, self, {"seed": 100}), LocalWorker(kernel))
 
 
 def double(data):
@@ -291,30 +291,6 @@ def test_leaderboard_says_what_is_wrong_with_an_output_that_is_none(events):
         result.message
         == "a timed output is wrong: input 4 of 15: output is of type NoneType, expected a list of 1 tensors"
     )
-
-
-def test_calls_of_solve_are_timed_beside_those_that_may_overlap(events):
-    solve = call_counting(lambda data, call: double(data))
-    result = time_case(Doubling().trial(double, solve), LIMITS, programmatic=True)
-    # The n-th pair of events is n ms apart: 1 to 4 overlap, 5 asks whether there is a solve, 6 to 9 are its.
-    assert (result.stats.mean, result.programmatic.mean) == (pytest.approx(2.5e6 / 15), pytest.approx(7.5e6 / 15))
-    assert result.passed and solve.calls == 15 * (1 + 4)
-
-
-@pytest.mark.parametrize("programmatic", [False, True])
-def test_a_submission_without_solve_is_timed_once(events, programmatic):
-    solve = None if programmatic else call_counting(lambda data, call: double(data))
-    result = time_case(Doubling().trial(double, solve), LIMITS, programmatic=programmatic)
-    assert result.passed and result.stats.runs == 4 and result.programmatic is None
-    assert solve is None or not solve.calls
-
-
-def test_a_wrong_output_of_solve_fails(events):
-    """One that leaves what custom_kernel has written, as well."""
-    for solve in (lambda data: [data[0]], lambda data: [data[1]]):
-        result = time_case(Doubling().trial(double, solve), LIMITS, programmatic=True)
-        assert not result.passed
-        assert result.message.startswith("an output of solve is wrong: input 0 of 15: ")
 
 
 def test_the_baseline_is_timed_after_the_submission(events):

@@ -64,19 +64,6 @@ def test_the_timing_table():
     assert "torch._scaled_mm" not in text
 
 
-def test_programmatic_calls_stand_beside_those_that_may_overlap():
-    means = (28.0, 21.0, 4.0, 6.0)
-    results = [Result(True, stats=stats_of(mean), programmatic=stats_of(2 * mean)) for mean in means]
-    text = console_text(results, BENCHMARK_LINES)
-    (row,) = [line.split() for line in text.splitlines() if " m 40 76 " in line]
-    assert row[-15:-9] == ["21.000", "±", "0.120", "20.500", "..", "21.700"]
-    assert row[-9:] == ["42.000", "±", "0.120", "41.500", "..", "42.700", "10.667", "1.97", "18.8"]
-    geomean = math.prod(means) ** 0.25
-    assert f"geomean {geomean:.3f} us; programmatic, nothing promised {2 * geomean:.3f} us (speed of light 5.21" in text
-    some = console_text([*results[:3], Result(True, stats=stats_of(6.0))], BENCHMARK_LINES)
-    assert "programmatic" not in some.splitlines()[-1]
-
-
 def test_tables_keep_a_line_per_case_where_they_can():
     results = [Result(True, stats=stats_of(20.0))] * 4
     assert len(console_text(results, BENCHMARK_LINES, width=120).splitlines()) == 1 + 1 + 4 + 4 + 1 + 1

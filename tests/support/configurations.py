@@ -11,7 +11,7 @@ EMULATED = "emulated" in torch.cuda.get_device_name()
 WHOLE = [shape for shape in submission.shapes() if shape.k_split == 1]  # one MMA multiplies all of a tile's K
 SHARED = [shape for shape in submission.shapes() if shape.k_split > 1]  # split K, of one product
 EVERY = [(shape, products) for products in submission.PRODUCTS for shape in submission.shapes(products)]
-PROMISED = {"operands_ready": True, "output_free": True}  # as `submission.custom_kernel` promises
+PROMISED = {"operands_ready": True, "output_free": True}  # of solve: all that a caller can promise
 
 
 def label(shape):

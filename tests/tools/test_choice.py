@@ -48,7 +48,7 @@ def record(us):
 def test_a_choice_is_judged_by_the_best_configuration(capsys, tmp_path):
     drawn = Drawn("gemm", ((64, 2048, 1024, 1),))
     chosen = choice.choice(drawn, 132, True)
-    (launch,) = submission.configure(drawn.sizes, 132)
+    (launch,) = submission.configure(drawn.sizes, 132, overlapping=True)
     plan = launch.schedule.plan
     assert chosen == configuration_name((plan.token_tile, plan.cta_group, plan.ctas_per_sm, plan.k_split))
     (miss,) = choice.misses(record({chosen: 2.04}), "overlapping")

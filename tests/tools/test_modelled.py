@@ -40,9 +40,9 @@ def test_best_entries_name_their_problems(capsys):
 
 
 def test_times_in_each_launch_mode(monkeypatch):
-    """Ordinary and programmatic times are of solve's launches, overlapping ones of custom_kernel's."""
+    """Overlapping times are of the launches that solve makes with its promises, the others of custom_kernel's."""
     trace = b200_rings.launch([[b200_rings.ring(4096, 1, 4, 0, 4096)]])
-    sizes = {"solve": 3, "custom_kernel": 2}
+    sizes = {(): 3, ("--promised",): 2}
     of = {name: [trace] * count for name, count in sizes.items()}
     asked = []
 
@@ -51,15 +51,15 @@ def test_times_in_each_launch_mode(monkeypatch):
         return modelled_loop(traces, chip, 2, programmatic)
 
     count = len(PROBLEMS["gemv"].benchmarks)
-    monkeypatch.setattr(modelled, "recorded", lambda entry, function, problem, folder: [function] * count)
+    monkeypatch.setattr(modelled, "recorded", lambda entry, more, problem, folder: [more] * count)
     monkeypatch.setattr(ladder_record, "load", of.get)
     monkeypatch.setattr(modelled, "modelled_loop", loop)
     ours = modelled.points_of("ours", Path("submission.py"), "gemv", "b200")
     assert asked == [(3, 1, False), (3, 1, None)] * count + [(2, 1, None)] * count
     assert all({name for name in x if name.endswith("_us")} == {m.field for m in LaunchMode} for x in ours)
-    expected = modelled_loop(of["solve"], profile("b200"), 2, False).us
+    expected = modelled_loop(of[()], profile("b200"), 2, False).us
     assert ours[0]["ordinary_us"] == pytest.approx(expected, abs=1e-3)
     asked.clear()
     (other, *_) = modelled.points_of("v2h", Path("v2h.py"), "gemv", "b200")
-    assert asked == [(2, 1, False)] * count
+    assert asked == [(3, 1, False)] * count
     assert set(other) == {"entry", "problem", "case", "calls", "ordinary_us"}

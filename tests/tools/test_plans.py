@@ -8,6 +8,7 @@ import pytest
 import submission
 import task
 from harness import plan_report
+from harness.launch_modes import LaunchMode
 from tools import plans
 
 
@@ -24,7 +25,8 @@ def printed(capsys):
 
 
 def test_the_choice_and_what_the_others_lost_by(capsys):
-    plans.explain([(192, 3072, 4096, 1), (320, 3072, 4096, 1), (0, 128, 128, 1)], sms=148)
+    sizes = [(192, 3072, 4096, 1), (320, 3072, 4096, 1), (0, 128, 128, 1)]
+    plans.explain(sizes, sms=148, mode=LaunchMode.OVERLAPPING)
     title, (header,), rows = printed(capsys)
     assert title == "2 groups on 148 SMs, overlapping:"
     assert len(rows) == len(submission.shapes())
@@ -34,14 +36,14 @@ def test_the_choice_and_what_the_others_lost_by(capsys):
     assert all(re.fullmatch(r"\d+\.\d\d us(: [a-z ]+(, [a-z ]+)?)?", row[-1]) for row in rows[1:])
     # A CTA has its SM for itself, and a tile of 256 has room for tokens that are not there.
     (row,) = [row for row in rows if row[:4] == ["256x256x256", "2", "1", "1"]]
-    found = {s.plan: s for s in submission.candidates(((320, 3072, 4096), (192, 3072, 4096)), 148)}
+    found = {s.plan: s for s in submission.candidates(((320, 3072, 4096), (192, 3072, 4096)), 148, overlapping=True)}
     best, other = (found[submission.Plan(2, *shape)] for shape in ((192, 2, 2, 1), (256, 2, 1, 1)))
-    assert row[-1] == f"{other.cost() - best.cost():.2f} us: alone, fill"
+    assert row[-1] == f"{other.cost(True) - best.cost(True):.2f} us: alone, fill"
 
 
 def test_calls_that_promise_nothing_have_another_choice(capsys, tmp_path):
     path = tmp_path / "plans.json"
-    arguments = ["m: 256; n: 4096; k: 7168; l: 1", "--problem", "dual_gemm", "--mode", "ordinary", "--sms", "132"]
+    arguments = ["m: 256; n: 4096; k: 7168; l: 1", "--problem", "dual_gemm", "--sms", "132"]
     plans.main(arguments)
     title, _, rows = printed(capsys)
     assert title == "1 group on 132 SMs, ordinary launches:"

@@ -133,10 +133,10 @@ def of_configuration(
 
 
 def of_benchmark(problem: str) -> Check:
-    """The least benchmark case, as the contest calls it: promised, CALLS calls, the configuration that is chosen."""
+    """The least benchmark case, as the contest calls it: CALLS calls, the configuration that is chosen."""
     args = min((TestSpec.parse(each.line).args for each in PROBLEMS[problem].benchmarks), key=operations)
     without_seed = {name: value for name, value in args.items() if name != "seed"}
-    return functools.partial(solve, problem, without_seed, None, CALLS, operands_ready=True, output_free=True)
+    return functools.partial(solve, problem, without_seed, None, CALLS)
 
 
 def operations(args: Arguments) -> int:

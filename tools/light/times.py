@@ -16,7 +16,7 @@ from harness.launch_modes import OVERLAPPING, PROGRAMMATIC
 from harness.plan_report import PRODUCTS, configuration_name, configuration_of, current_sms
 from harness.timing import timing_inputs
 from task import PROBLEMS, TestSpec
-from tools.compare import OURS_ORDINARY, OURS_OVERLAPPING, OURS_PROGRAMMATIC, one_shape, ordinary_solve
+from tools.compare import OURS_ORDINARY, OURS_OVERLAPPING, OURS_PROGRAMMATIC, ordinary_solve, promised
 from tools.light.context import leave_if_lost
 from tools.light.outcomes import Writer, is_skipped
 from tools.rings import memory_rows
@@ -82,7 +82,7 @@ def configuration_rows(
     if stages is not None:
         facts["stages"] = stages
     unpromised = functools.partial(module.run, configurations=(shape,))
-    for launches, call in ((OVERLAPPING, one_shape(module, shape)), (PROGRAMMATIC, unpromised)):
+    for launches, call in ((OVERLAPPING, promised(module, shape)), (PROGRAMMATIC, unpromised)):
         measure(writer, of, Row(f"{what}, {launches}", call, of.inputs), launches=launches, **facts)
 
 
@@ -108,11 +108,11 @@ def compare(writer: Writer, problem: str) -> None:
     for of in cases:
         schedule = None
         if of.products:
-            schedule = submission.configure(of.sizes, current_sms(), products=of.products)[0].schedule
+            schedule = submission.configure(of.sizes, current_sms(), True, of.products)[0].schedule
         ordinary = ordinary_solve(submission, PROBLEMS[problem], devices.has_hopper())
         measure(writer, of, Row(OURS_ORDINARY, ordinary, of.inputs))
         measure(writer, of, Row(OURS_PROGRAMMATIC, submission.solve, of.inputs))
-        measure(writer, of, Row(OURS_OVERLAPPING, submission.custom_kernel, of.inputs))
+        measure(writer, of, Row(OURS_OVERLAPPING, promised(submission), of.inputs))
         if reference.has_native_scaled_mm():
             measure(writer, of, Row("torch._scaled_mm", reference.REFERENCES[problem].baseline, of.inputs))
         for row in memory_rows(of.nbytes, schedule, current_sms(), len(of.inputs)):
