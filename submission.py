@@ -1277,7 +1277,7 @@ def tensor_layouts(problems: Problems, products: int = 1) -> Layouts:
 
 
 def check_tensor(tensor: torch.Tensor, device: int, name: str, dtype, shape: tuple, strides: tuple, needed: int):
-    """Raise ValueError for a dtype, shape, memory, device or strides that the kernel cannot take."""
+    """Raise ValueError for a dtype, shape, memory, device, strides or state that the kernel cannot take."""
     if not isinstance(tensor, torch.Tensor):
         raise ValueError(f"{name} is a {type(tensor).__name__}; expected a torch.Tensor")
     if tensor.dtype != dtype:
@@ -1290,6 +1290,10 @@ def check_tensor(tensor: torch.Tensor, device: int, name: str, dtype, shape: tup
         raise ValueError(f"{found}: it has 0 bytes, {needed} needed") from None
     if size != shape:
         raise ValueError(f"{name} has shape {size}; expected {shape}")
+    if tensor.is_neg():
+        raise ValueError(f"{name} has torch's negative bit: its memory holds the opposite values; resolve_neg() it")
+    if tensor.requires_grad:
+        raise ValueError(f"{name} requires grad, and autograd sees no launch; detach() it")
     if there < needed:
         raise ValueError(f"{name} has {there} bytes of memory from its first element on; {needed} needed")
     if tensor.get_device() != device:

@@ -80,6 +80,8 @@ def strided(t):
         (OPERANDS, 1, 2, lambda t: t.to(torch.bfloat16), "group 1: c has dtype torch.bfloat16"),
         (OPERANDS, 1, 0, lambda t: t.view(torch.uint8), "group 1: a has dtype torch.uint8"),
         (OPERANDS, 0, 2, lambda t: t.cpu(), "group 0: c is on cpu"),
+        (OPERANDS, 0, 2, torch._neg_view, "group 0: c has torch's negative bit"),
+        (OPERANDS, 1, 2, lambda t: t.requires_grad_(), "group 1: c requires grad"),
         (OPERANDS, 0, 2, strided, "group 0: c has strides"),
         (OPERANDS, 0, 0, strided, "group 0: a has strides"),
         (OPERANDS, 0, 2, misaligned, "group 0: c starts at address .* a multiple of 16 bytes"),
@@ -228,6 +230,9 @@ WRONG = [
     ("c", lambda t: t.float(), "c has dtype torch.float32; expected torch.float16"),
     ("sfa", lambda t: t.view(torch.uint8), "sfa has dtype torch.uint8; expected torch.float8_e4m3fn"),
     ("sfb", lambda t: t.view(torch.float8_e5m2), "sfb1? has dtype torch.float8_e5m2"),
+    # Values that memory does not hold, and a history that a launch would not be part of.
+    ("c", torch._neg_view, "c has torch's negative bit"),
+    ("c", lambda t: t.clone().requires_grad_(), "c requires grad"),
     # Places.
     ("c", lambda t: t.cpu(), "c is on cpu; expected the current device, cuda:0"),
     ("b", lambda t: t.cpu(), "b1? is on cpu"),
