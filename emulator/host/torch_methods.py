@@ -163,14 +163,15 @@ ANSWERS: dict[Function, Function] = {
 # Calls that neither read nor write a tensor's data: launches before and behind them may overlap.
 _METHODS_WITHOUT_DATA = (
     *("size", "stride", "dim", "ndimension", "numel", "nelement", "element_size", "storage_offset", "data_ptr"),
-    *("is_contiguous", "is_floating_point", "is_complex", "is_signed", "get_device", "__len__", "__hash__"),
+    *("is_contiguous", "is_floating_point", "is_complex", "is_signed", "is_neg", "is_conj"),
+    *("get_device", "__len__", "__hash__"),
     *("__dlpack__", "__dlpack_device__", "new_empty"),
     *("detach", "view", "view_as", "as_strided", "permute", "transpose", "t", "squeeze", "unsqueeze", "expand"),
     *("narrow", "select", "unbind", "untyped_storage"),
 )
 WITHOUT_DATA = {
     *(getattr(Tensor, name) for name in _METHODS_WITHOUT_DATA),
-    *(torch.device, torch.numel, torch.is_floating_point, torch.is_complex),
+    *(torch.device, torch.numel, torch.is_floating_point, torch.is_complex, torch.is_neg, torch.is_conj),
     *(torch.empty, torch.empty_like, torch.empty_strided),
 }
 # What uses the data of a storage; the function mode sees none of these calls.

@@ -37,6 +37,7 @@ def check_metadata_is_no_use_of_data():
     x = fresh()
     asked = (x.shape, x.size(), x.size(0), x.stride(), x.dtype, x.device, x.is_cuda, x.get_device(), x.data_ptr())
     asked += (x.numel(), x.dim(), x.ndim, x.element_size(), x.is_contiguous(), x.storage_offset(), x.layout, len(x))
+    asked += (x.is_neg(), torch.is_neg(x), x.is_conj(), torch.is_conj(x))
     asked += (x.requires_grad, x.nbytes, x.itemsize, x.view(4, 8).shape, x.detach().shape, x.is_floating_point())
     asked += (torch.empty(3, device="cuda").shape, torch.empty_like(x).shape, x.permute(0).stride(), x.T.shape)
     asked += (isinstance(x, torch.Tensor), torch.is_tensor(x), torch.cuda.current_device(), hash(x), x.__dlpack__())
