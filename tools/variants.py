@@ -50,7 +50,9 @@ RUNS_TESTS = "test", "leaderboard"  # modes in which the service runs the proble
 RUNS_BENCHMARKS = "benchmark", "leaderboard", "profile"
 MOST_BYTES = 1_000_000  # of a file that the service takes
 SERVICE = "https://site--bot--dxfjds728w5v.code.run"  # popcorn-cli's default for POPCORN_API_URL
-ENTRY = "return solve(data)"  # of custom_kernel
+# Of custom_kernel.
+UNPROMISED = "It promises nothing: a call is right behind any kernel, copy or harness."
+ENTRY = "return solve(data)"
 PROMISED = """\
 # Calls overlap. The challenge's rules say "Single-kernel optimizations only" and "All gains must come from
     # within the kernel itself": ask the leaderboard's organisers before you submit this file.
@@ -115,6 +117,7 @@ class Variant:
         if not self.programmatic:
             yield ordinary_edit(self.problem)
         if self.promised:
+            yield Edit("custom_kernel", UNPROMISED, "It gives both promises of `solve`.")
             yield Edit("custom_kernel", ENTRY, PROMISED)
         if self.configuration is not None:
             yield Edit("custom_kernel", ENTRY, f"return run(data, configurations=({self.configuration!r},))")
