@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.launch_modes import ORDINARY
+from harness.launch_modes import ORDINARY, PROGRAMMATIC_LAUNCHES
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def clock_column(clock: dict[str, Any]) -> dict[str, str]:
     """One case's modelled figures by label."""
     column = {f"modelled us, {ORDINARY}": f"{clock['ordinary']['us']:.2f}"}
     if clock["programmatic"]:
-        column["modelled us, programmatic launches"] = f"{clock['programmatic']['us']:.2f}"
+        column[f"modelled us, {PROGRAMMATIC_LAUNCHES}"] = f"{clock['programmatic']['us']:.2f}"
     column["calls in a row"] = str(clock["calls"])
     for part, share in clock["ordinary"]["utilisation"].items():
         column[f"{part} busy, {ORDINARY}"] = f"{share:.0%}"

@@ -36,5 +36,7 @@ class LaunchMode(StrEnum):
 
 
 ORDINARY, PROGRAMMATIC, OVERLAPPING = LaunchMode
+PROGRAMMATIC_LAUNCHES = "programmatic launches"
+"""With the attribute, of a program of which nobody knows what it promises: either of the two latter modes."""
 ALONE = "alone"
 """One launch, behind a flush of L2: no mode of a loop."""

@@ -142,9 +142,9 @@ def phases(results: Path, name: str) -> str:
 
 
 def band(points: Sequence[dict[str, Any]]) -> tuple[float, float] | None:
-    """By what a modelled time has to be multiplied for silicon's, in IN_BAND of the times of one more family.
+    """The factors, low and high, that lead from a modelled time to silicon's in IN_BAND of one more family's times.
 
-    Low and high: the prediction interval of a one-way random-effects model of log(silicon / modelled), since families
+    They are the prediction interval of a one-way random-effects model of log(silicon / modelled), since families
     differ by more than the times of one of them. None for fewer than FEWEST_FAMILIES, or if none has two times.
     """
     families = [_logarithms(points, name) for name in _families(points)]
@@ -253,7 +253,7 @@ def modelled(results: Path, name: str) -> str:
 
 
 def _caption(best: dict[str, str], truth: Sequence[dict[str, Any]]) -> str:
-    """What the modelled times and their band are. best: entry by problem. truth: published and modelled times."""
+    """The text below a table of modelled times. best: entry by problem. truth: published and modelled times."""
     kernels = ", ".join(f"{TITLES[problem]} {entry}" for problem, entry in best.items())
     text = "Speed of light: the task authors' model. Best published: case by case, whoever's kernel it was."
     text += f" Modelled, not measured. Best published kernels: {kernels or 'none was replayed'}."
@@ -266,10 +266,11 @@ def _caption(best: dict[str, str], truth: Sequence[dict[str, Any]]) -> str:
         )
         inside, whole = _each_by_the_others(truth)
         if whole:
-            text += f" In the range of all families but their own lie {_share(inside, whole)} of them"
+            text += f" In the range of all families but their own lie {_share(inside, whole)} of them."
         held_out = [point for point in truth if point["held_out"]]
         inside, whole = _inside(held_out, [point for point in truth if not point["held_out"]])
-        text += f", in that of the calibrating families {_share(inside, whole)} of those held out." if whole else "."
+        if whole:
+            text += f" In that of the calibrating families lie {_share(inside, whole)} of those held out."
     return text + (
         " A time without a range: error unknown, since nobody has published times of launches of that kind, or fewer "
         f"than {FEWEST_OF_BAND} of the problem."

@@ -78,14 +78,13 @@ def _entry(options: argparse.Namespace, chosen: Sequence[str]) -> Iterator[tuple
     from harness.modules import load_module
     from reference import REFERENCES
     from task import PROBLEMS, TestSpec
+    from tools.compare import promised
 
     problem = PROBLEMS[options.problem]
     reference = REFERENCES[problem.name]
     sys.path.append(str(options.path.resolve().parent))  # of the entry's own modules
     module = load_module("submission", options.path)
-    entry = module.custom_kernel
-    if options.promised:
-        entry = functools.partial(module.solve, operands_ready=True, output_free=True)
+    entry = promised(module) if options.promised else module.custom_kernel
     for number, benchmark in enumerate(problem.benchmarks):
         if not chosen or str(number) in chosen:
             data = reference.generate_input(**TestSpec.parse(benchmark.line).args)

@@ -50,7 +50,7 @@ RUNS_TESTS = "test", "leaderboard"  # modes in which the service runs the proble
 RUNS_BENCHMARKS = "benchmark", "leaderboard", "profile"
 MOST_BYTES = 1_000_000  # of a file that the service takes
 SERVICE = "https://site--bot--dxfjds728w5v.code.run"  # popcorn-cli's default for POPCORN_API_URL
-# Of custom_kernel.
+# What custom_kernel has, and what the overlapping variant has in its place.
 UNPROMISED = "It promises nothing: a call is right behind any kernel, copy or harness."
 ENTRY = "return solve(data)"
 PROMISED = """\

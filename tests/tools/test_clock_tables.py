@@ -81,7 +81,7 @@ def test_columns_of_modelled_times(results):
     caption = lines[-1]
     assert "Best published kernels: group GEMM v6b, dual GEMM v2." in caption
     assert f"range: {low:.2f} to {high:.2f} times the modelled time" in caption
-    assert "from 12 published times of 3 families in ordinary launches." in caption
+    assert "from 12 published times of 3 families in ordinary launches. A time without a range" in caption
     assert "error unknown, since nobody has published times of launches of that kind" in caption
     assert len(results(truth, times, "modelled b200 every")) == 2 + 14 + 4 + 2
     with pytest.raises(MeasurementError, match="'all' is not 'every'"):
@@ -143,10 +143,9 @@ def test_how_a_band_does_on_families_that_it_does_not_know(results):
     calibrating = families(means=(10, 12, 14, 16))
     validating = [point("z/gemm", us, held_out=True) for us in (2, 11, 13, 15, 40)]
     lines = results([*calibrating, *validating], ours(ordinary_us=9.0))
-    inside, _ = clock_tables._each_by_the_others([*calibrating, *validating])
-    assert 16 <= inside < 21
-    assert f"In the range of all families but their own lie {inside} of 21" in lines[-1]
-    assert "in that of the calibrating families 3 of 5 (60%) of those held out." in lines[-1]
+    # All but the fifth family's 2 and 40: what it adds to the others' ranges is wide.
+    assert "In the range of all families but their own lie 19 of 21 (90%) of them." in lines[-1]
+    assert "In that of the calibrating families lie 3 of 5 (60%) of those held out." in lines[-1]
     assert "held out" not in results(calibrating, ours(ordinary_us=9.0))[-1]
 
 
