@@ -274,7 +274,7 @@ def plan_of(submission: ModuleType, problem: str, sizes: list[tuple[int, int, in
 
 def choices_of(submission: ModuleType) -> ModuleType | None:
     """harness.plan_report for a submission with the project's own functions to force a plan; None for another one."""
-    if not all(hasattr(submission, name) for name in ("run", "candidates", "configure", "shapes")):
+    if not all(hasattr(submission, name) for name in ("run", "candidates", "configure", "legal_configurations")):
         return None
     from harness import plan_report
 

@@ -5,9 +5,9 @@
     python -m emulator --device hopper tests/soak.py ...        on a Hopper GPU, in exact mode
 
 Problems are numbered from 0, and one follows from the seed and its number alone. A problem is one to six calls in a
-row: of all four problems, with 1 to 64 groups or batch entries (a GEMV's up to 300) and some that are empty, with every
+row: of all four problems, with 1 to 64 groups or batch entries and some that are empty, with every
 configuration given and with the schedule's own choice, for chips of 2 to 148 SMs. M is up to 800, N to 1024 and K to
-4096, a GEMV's M to 2000 and K to 95 K; most calls have less than 2e7 products, some up to 1.5e9. Tensors are whole
+4096, a GEMV's M to 6000 and K to 32768; most calls have less than 2e7 products, some up to 1.5e9. Tensors are whole
 storages, slices of larger ones, or all in one storage. Dimensions of size 1 may have any stride; padding, and scales
 that no kernel may read, are garbage. Calls promise what is true of them or less: without a promise they read what an
 earlier call writes, and write what an earlier call reads or writes.

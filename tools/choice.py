@@ -56,7 +56,7 @@ def choice(drawn: Drawn, sms: int, overlapping: bool) -> str:
 
     sizes = sorted((size[:3] for size in drawn.sizes for _ in range(size[3])), key=lambda size: -size[0])
     plan = submission.candidates(tuple(sizes), sms, overlapping, products(drawn.problem))[0].plan
-    return configuration_name((plan.token_tile, plan.cta_group, plan.ctas_per_sm, plan.k_split))
+    return configuration_name((plan.token_tile, plan.cta_group, plan.ctas_per_sm, plan.neighbours))
 
 
 def misses(record: dict[str, Any], launches: str) -> list[Miss]:

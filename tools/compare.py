@@ -13,8 +13,7 @@ GEMV. The host's work is hidden behind a kernel that waits. Rows:
     ring, our traffic     the loads and stores of the kernel's own schedule, as plain bulk copies without arithmetic
     ours                  solve() in ordinary launches, as published kernels are timed; as it launches, programmatic,
                           nothing promised; with both promises, overlapping. On a Hopper GPU also the plans of the
-                          latter in ordinary launches and, for a GEMV, with one instruction in place of software for
-                          each conversion from e2m1
+                          latter in ordinary launches
     ours, TILE            with --shapes: every configuration of the kernel, overlapping
     ours, TILE, N stages  with --stages N, which may be repeated: the same with at most N stages, where more fit
     FILE                  --peer, which may be repeated: custom_kernel of another file. If its calls wait for the GPU,
@@ -33,6 +32,7 @@ import argparse
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import itertools
 import os
 import statistics
@@ -42,7 +42,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness import devices
 from harness.console import make_console, make_table
@@ -56,6 +56,9 @@ from tools.peers import Kernel, load_grouped_example, load_submission
 from tools.rings import memory_rows
 from tools.rows import Row, flush_buffer, kernel_time, time_row
 from tools.stages import FEWEST, at_most
+
+if TYPE_CHECKING:
+    from tools.variants import Edit
 
 REPEATS = 40
 PROFILED = 5  # repeats of a "kernels only" row
@@ -94,35 +97,29 @@ def ordinary_launches() -> Iterator[None]:
         gpu.launch = original
 
 
-@contextlib.contextmanager
-def bare_conversions() -> Iterator[None]:
-    """Launches on the Hopper path without the software for conversions that only a B200 has: wrong values."""
-    mode = os.environ["EMULATOR_HOPPER_MODE"]
-    os.environ["EMULATOR_HOPPER_MODE"] = "bare"
-    try:
-        yield
-    finally:
-        os.environ["EMULATOR_HOPPER_MODE"] = mode
-
-
 @functools.cache
-def ordinary_module(problem: Problem) -> ModuleType:
-    """submission.py as a module of its own whose launches of a problem lack the programmatic attribute."""
-    from tools.variants import SUBMISSION, ordinary_launches_of
+def edited_module(*edits: Edit) -> ModuleType:
+    """submission.py with these edits as a module of its own. Raises ValueError for an edit that does not fit."""
+    from tools.variants import SUBMISSION
 
+    source = SUBMISSION.read_text()
+    for edit in edits:
+        source = edit.apply(source)
     folder = tempfile.TemporaryDirectory()
-    path = Path(folder.name) / f"ordinary_{problem.name}.py"
-    path.write_text(ordinary_launches_of(problem, SUBMISSION.read_text()))
+    path = Path(folder.name) / f"edited_{hashlib.sha256(source.encode()).hexdigest()[:12]}.py"
+    path.write_text(source)
     module = load_module(path.stem, path)
     vars(module)["folder"] = folder  # the DSL reads the file when it compiles
     return module
 
 
-def ordinary_solve(submission: Any, problem: Problem, hopper: bool) -> Kernel:
+def ordinary_solve(submission: Any, hopper: bool) -> Kernel:
     """solve() in ordinary launches."""
     if hopper:
         return wrapped(submission.solve, ordinary_launches)
-    kernel: Kernel = ordinary_module(problem).solve
+    from tools.variants import ORDINARY_EDIT
+
+    kernel: Kernel = edited_module(ORDINARY_EDIT).solve
     return kernel
 
 
@@ -154,30 +151,29 @@ def example_calls(path: Path | None, hopper: bool) -> dict[str, Kernel]:
 
 def kernel_rows(
     submission: Any,
-    problem: Problem,
     inputs: list[Any],
-    shapes: Sequence[tuple[int, ...]],
+    configurations: Sequence[tuple[int, ...]],
+    products: int,
     hopper: bool,
     stages: Sequence[int] = (),
 ) -> Iterator[Row]:
-    """The rows of the project's kernel. shapes: configurations to time one by one, also with so many stages at most."""
-    from harness.plan_report import PRODUCTS, configuration_name
+    """The rows of the project's kernel. configurations: to time one by one, also with so many stages at most.
 
-    products = PRODUCTS[problem.name]
-    yield Row(OURS_ORDINARY, ordinary_solve(submission, problem, hopper), inputs)
+    products: of the kernel, 1 for a GEMV.
+    """
+    from harness.plan_report import configuration_name
+
+    yield Row(OURS_ORDINARY, ordinary_solve(submission, hopper), inputs)
     yield Row(OURS_PROGRAMMATIC, submission.solve, inputs)
     yield Row(OURS_OVERLAPPING, promised(submission), inputs)
     if hopper:
         yield Row(OURS_IF_NONE_OVERLAPS, wrapped(promised(submission), ordinary_launches), inputs)
-    if hopper and products == 0:
-        bare = wrapped(promised(submission), bare_conversions)
-        yield Row(f"{OURS_OVERLAPPING}, e2m1 conversions bare", bare, inputs)
-    for shape in shapes:
-        name = f"ours, {configuration_name(shape)}"
-        yield Row(name, promised(submission, shape), inputs)
+    for configuration in configurations:
+        name = f"ours, {configuration_name(configuration)}"
+        yield Row(name, promised(submission, configuration), inputs)
         for count in stages:
-            if count < submission.Plan(1, *shape, products).stages:
-                yield Row(f"{name}, {count} stages", promised(at_most(count), shape), inputs)
+            if count < submission.Plan(1, *configuration, products).stages:
+                yield Row(f"{name}, {count} stages", promised(at_most(count), configuration), inputs)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -192,28 +188,24 @@ def compare(problem: Problem, cases: list[int], options: argparse.Namespace, hop
 
     import reference
     import submission
-    from harness.plan_report import PRODUCTS
+    from harness.plan_report import PRODUCTS, configuration_of
 
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     examples, described = example_calls(options.example, hopper), reference.REFERENCES[problem.name]
-    products = PRODUCTS[problem.name]
     flush = flush_buffer()
     results: Results = {}
     with Progress(transient=True) as progress:
         for case in cases:
             args = TestSpec.parse(problem.benchmarks[case].line).args
             inputs = timing_inputs(problem, described.generate_input, args)
-            schedule = None
-            every: list[submission.Configuration] = []
-            if products:
-                sizes = tuple(map(tuple, described.problem_sizes(inputs[0])))
-                (launched, *_) = submission.configure(sizes, sms, True, products)
-                schedule, every = (
-                    launched.schedule,
-                    submission.shapes(products) if options.shapes or options.stages else [],
-                )
+            sizes = tuple(map(tuple, described.problem_sizes(inputs[0])))
+            (launched, *_) = submission.configure(sizes, sms, True, PRODUCTS[problem.name])
+            schedule, every = launched.schedule, []
+            if options.shapes or options.stages:
+                candidates = submission.candidates(schedule.sizes, sms, True, schedule.plan.products)
+                every = sorted(map(configuration_of, candidates))
             rows = itertools.chain(
-                kernel_rows(submission, problem, inputs, every, hopper, options.stages),
+                kernel_rows(submission, inputs, every, schedule.plan.products, hopper, options.stages),
                 (Row(path.name, load_submission(path), inputs) for path in options.peer),
                 (Row(name, call, inputs) for name, call in examples.items()),
                 memory_rows(sum(described.minimum_traffic(inputs[0])), schedule, sms, len(inputs)),

@@ -48,7 +48,7 @@ OUTCOMES = ACCEPTED, PARSER, TRANSLATION, FAILED, LATE = (
     *("failed", "late"),
 )
 BAD = FAILED, LATE
-CONFIGURATIONS = ((128, 1, 1, 1), (64, 2, 1, 2))  # tokens of a tile, CTAs per MMA, CTAs per SM, split K
+CONFIGURATIONS = ((128, 1, 1, 1), (64, 2, 1, 2))  # tokens of a tile, CTAs per MMA, CTAs per SM, neighbours
 _SHORTENING = 1000  # trials
 
 

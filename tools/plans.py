@@ -7,8 +7,8 @@
 
 From Python: `plans.explain(data[3])` for the input tuple of a group GEMM. A row of the table is a configuration; the
 chosen one comes first. The last column has the modelled microseconds that the row takes longer than the
-chosen one, and the amounts (submission.Amounts) that cost it most of them. "MB requested" counts the loads of all
-tiles. A GEMV has one plan for each K, so its table has one row.
+chosen one, and the rates (submission.Rates) that cost it most of them. "MB requested" counts the loads of all
+tiles.
 """
 
 from __future__ import annotations
@@ -20,25 +20,38 @@ import submission
 from harness.console import make_console, make_table
 from harness.launch_modes import ORDINARY, OVERLAPPING, LaunchMode
 from harness.options import add_problem, add_sms, command_parser
-from harness.plan_report import PRODUCTS, Sizes, current_sms, describe, describe_gemv
+from harness.plan_report import PRODUCTS, Sizes, current_sms, describe
 from task import GROUP_GEMM, SpecError, TestSpec
 from tools import records
 
 LOST_BY = "lost by"
 
 
+def costs(schedule: submission.Schedule, overlapping: bool) -> dict[str, float]:
+    """Rate -> modelled microseconds that would not be there if the chip were endlessly fast in it alone."""
+    name = "BLACKWELL" if schedule.sm_count > submission.HOPPER_SMS else "HOPPER"
+    rates, found = getattr(submission, name), {}
+    try:
+        for field in submission.Rates._fields:
+            free = submission.ENDLESS if field in ("sm", "l2", "dram", "tensor") else 0
+            setattr(submission, name, tuple(each._replace(**{field: free}) for each in rates))
+            found[field] = -schedule.cost(overlapping)
+    finally:
+        setattr(submission, name, rates)
+    total = schedule.cost(overlapping)
+    return {field: total + less for field, less in found.items()}
+
+
 def compare(schedule: submission.Schedule, overlapping: bool = True) -> list[dict[str, str]]:
     """A row for every candidate for a launch's sizes: its figures, and by what it lost to `schedule`, the first."""
-    costs = submission.OVERLAPPING if overlapping else submission.IN_TURN
-    rows: list[dict[str, str]] = []
+    ours, rows = costs(schedule, overlapping), list[dict[str, str]]()
     for other in submission.candidates(schedule.sizes, schedule.sm_count, overlapping, schedule.plan.products):
-        more = {
-            name: cost * (theirs - ours)
-            for name, cost, theirs, ours in zip(costs._fields, costs, other.amounts, schedule.amounts)
-        }
-        worst = [name.replace("_", " ") for name in sorted(more, key=more.__getitem__)[:-3:-1] if more[name] > 0]
+        more = {name: theirs - ours[name] for name, theirs in costs(other, overlapping).items()}
+        worst = sorted((name for name, us in more.items() if us > 0), key=lambda name: -more[name])[:2]
         total = other.cost(overlapping) - schedule.cost(overlapping)
         lost = f"{total:.2f} us" + (f": {', '.join(worst)}" if worst else "")
+        if total < 0:  # left out, whatever it takes
+            lost = f"{other.cost() - schedule.cost():.2f} us where calls do not overlap"
         rows.append({**describe(other), LOST_BY: lost if rows else "chosen"})
     return rows
 
@@ -48,8 +61,6 @@ def tables(
 ) -> dict[str, list[dict[str, str]]]:
     """Title and rows of a table for each launch; see explain."""
     sms = current_sms() if sms is None else sms
-    if problem == "gemv":
-        return {f"A GEMV on {sms} SMs": [describe_gemv(sizes[0], sms)]}
     found, overlapping = {}, mode == OVERLAPPING
     for launch in submission.configure(tuple(map(tuple, sizes)), sms, overlapping, PRODUCTS[problem]):
         count = f"{len(launch.groups)} group{'s' if len(launch.groups) > 1 else ''}"

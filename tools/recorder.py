@@ -1,10 +1,8 @@
 """What a process of tools.recordings does: it records rows of tools.truth, random shapes and programs on the emulated
 device.
 
-The launches of rings and plain reads, which elsewhere go through CUDA's driver, go to the emulated device, too. A GEMV
-of ours is recorded as the Hopper path lowers it where the point's mode says so: a Hopper converts e2m1 in software, or
-in mode "bare" by one instruction for each conversion of two numbers. Other kernels are recorded as they are: a profile
-says what the tensor core takes.
+The launches of rings and plain reads, which elsewhere go through CUDA's driver, go to the emulated device, too. Kernels
+are recorded as they are: a profile says what the tensor core takes.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ import contextlib
 import dataclasses
 import functools
 import io
-import math
 import os
 import shlex
 import shutil
@@ -29,11 +26,6 @@ if TYPE_CHECKING:
 Point = dict[str, Any]
 
 _traces: list[Trace] = []
-
-
-def is_lowered(point: Point) -> bool:
-    """Whether a point's launches are recorded as the Hopper path lowers them."""
-    return point["program"] == "submission.py" and point["problem"] == "gemv" and point["mode"] is not None
 
 
 def start(sms: int) -> None:
@@ -149,11 +141,10 @@ def _call(point: Point) -> None:
     options = argparse.Namespace(example=example, peer=[path] if path is not None and example is None else [])
     for row, facts in case_rows(problem, inputs, options, hopper=False):
         if (facts["program"], facts["configuration"]) == (point["program"], point["configuration"]):
-            with _lowered(point["mode"]) if is_lowered(point) else contextlib.nullcontext():
-                torch.cuda.synchronize()
-                _traces.clear()
-                row.call(row.inputs[0])
-                torch.cuda.synchronize()
+            torch.cuda.synchronize()
+            _traces.clear()
+            row.call(row.inputs[0])
+            torch.cuda.synchronize()
             return
     raise ValueError(f"{point['program']} has no row {point['configuration']!r}")
 
@@ -168,7 +159,7 @@ def _call_shape(point: Point) -> None:
     from tools.choice_times import call_bytes, call_data, kernel, products
 
     problem, sizes = point["problem"], tuple(map(tuple, point["sizes"]))
-    configurations = {configuration_name(shape): shape for shape in submission.shapes(products(problem))}
+    configurations = {configuration_name(shape): shape for shape in submission.legal_configurations(products(problem))}
     data = call_data(problem, sizes, torch.zeros(call_bytes(problem, sizes), dtype=torch.uint8, device="cuda"))
     # Ordinary launches are one of these without the programmatic attribute, which is left out in the replay.
     call = kernel(configurations[point["configuration"]], OVERLAPPING if point["promised"] else PROGRAMMATIC)
@@ -185,27 +176,3 @@ def _input(problem: str, case: int) -> Any:
 
     line = PROBLEMS[problem].benchmarks[case].line
     return reference.REFERENCES[problem].generate_input(**TestSpec.parse(line).args)
-
-
-@contextlib.contextmanager
-def _lowered(mode: str) -> Iterator[None]:
-    """Launches of CuTe DSL inside run as the Hopper path lowers them."""
-    from emulator.compiler import stored
-    from emulator.execution.device import Device
-    from emulator.hopper import library
-    from emulator.hopper.lower import lower
-    from emulator.host import runtime
-
-    original = runtime.submit
-
-    def submit(
-        kernel: Any, config: LaunchConfig, values: list[bytes], queue: int = 0, event: int | None = None
-    ) -> None:
-        lowered = lower(kernel.ptx, kernel.entry.name, mode, {}, math.prod(config.cluster), library.ptx)
-        Device.current().launch(stored.module(lowered.ptx).entries[kernel.entry.name], config, values)
-
-    runtime.submit = submit
-    try:
-        yield
-    finally:
-        runtime.submit = original

@@ -62,7 +62,6 @@ def name_of(point: Point) -> str:
         parts += (
             [point["configuration"]] if point["program"] in PACKAGED else [point["program"], point["configuration"]]
         )
-        parts += [point["mode"]] if recorder.is_lowered(point) else []
     return "-".join(re.sub(r"\W+", "_", str(part)).strip("_") for part in parts)
 
 

@@ -3,10 +3,10 @@
     python -m tools.report                 the tables; `make report` sets up the environment first
     python -m tools.report --keep FOLDER   keep PTX, cubin and SASS of each configuration as well
 
-Configurations are the token tiles, CTA groups, CTAs per SM and split K of the kernel: for one product at
-CONTEST_GROUPS groups, for two products at one group, and, for each CTA group and number of shares, at the most groups
-of a launch. A line names groups, products, tokens of a tile, CTAs per MMA, CTAs per SM and split K. Sources of the
-figures:
+Configurations are the token tiles, CTA groups, CTAs per SM and neighbours of the kernel: for one product at
+CONTEST_GROUPS groups, for two products at one group, and, for each CTA group and number of neighbours, at the most
+groups of a launch. A line names groups, products, tokens of a tile, CTAs per MMA, CTAs per SM and tiles that a cluster
+computes side by side. Sources of the figures:
 
     SMEM, stages        the plan (`submission.Plan`): dynamic SMEM in bytes per CTA / its limit
     TMEM                32-bit columns, used by the plan / allocated by tcgen05.alloc in the PTX
@@ -87,14 +87,14 @@ class Compiled:
 
 
 def configurations() -> list[submission.Plan]:
-    """Plans of every shape of the kernel: of a GEMM at CONTEST_GROUPS groups, of a dual GEMM at one.
+    """Plans of every configuration of the kernel: of a GEMM at CONTEST_GROUPS groups, of a dual GEMM at one.
 
-    The largest launches of both follow, with the widest tile for each CTA group and split K.
+    The largest launches of both follow, with the widest tile for each CTA group and number of neighbours.
     """
     plans: list[submission.Plan] = []
     largest: dict[tuple[int, ...], submission.Plan] = {}
     for products, groups in CALL_GROUPS.items():
-        for shape in submission.shapes(products):
+        for shape in submission.legal_configurations(products):
             plans.append(submission.Plan(groups, *shape, products))
             if plans[-1].ctas_per_sm == 1:  # tiles come in ascending order, so that the widest stays
                 largest[products, *shape[1:]] = submission.Plan(submission.max_groups(products), *shape, products)
@@ -153,7 +153,7 @@ class Row:
             "tokens": f"{plan.token_tile}",
             "CTAs per MMA": f"{plan.cta_group}",
             "per SM": f"{plan.ctas_per_sm}",
-            "split K": f"{plan.k_split}",
+            "side by side": f"{plan.neighbours}",
         }
 
     @cached_property
@@ -201,7 +201,7 @@ def keep(folder: Path, row: Row) -> None:
     plan = row.compiled.plan
     stem = folder / (
         f"groups{plan.groups}-products{plan.products}-tokens{plan.token_tile}-sm{plan.cta_group}"
-        f"-residents{plan.ctas_per_sm}-shares{plan.k_split}"
+        f"-residents{plan.ctas_per_sm}-neighbours{plan.neighbours}"
     )
     stem.with_suffix(".ptx").write_text(row.compiled.ptx)
     stem.with_suffix(".cubin").write_bytes(row.compiled.cubin)

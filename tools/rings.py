@@ -21,14 +21,15 @@ SOURCE = Path(__file__).resolve().parent / "ring.cu"
 MAX_GROUPS = 16  # ring.cu's kMaxGroups
 STORE_BYTES = 256  # ring.cu's kStoreBytes
 RING_STAGE, RING_STAGES, RING_THREADS = 16384, 12, 96
-LINE = 128  # bytes of an L2 line
+LINE = 128  # bytes of an L2 line, and of a k-tile of one token
+ATOM_BYTES = 2048  # of a k-tile's scale factors of 128 rows
 SMEM_BYTES = 227 * 1024
 
 
 class Group(ctypes.Structure):
     """ring.cu's Group."""
 
-    _fields_ = [(name, ctypes.c_int64) for name in ("weights", "tokens", "output")] + [
+    _fields_ = [(name, ctypes.c_int64) for name in ("weights", "scales", "tokens", "token_scales", "output")] + [
         (name, ctypes.c_int32) for name in ("first_tile", "token_blocks", "k_tiles", "m", "n")
     ]
 
@@ -39,8 +40,17 @@ class Work(ctypes.Structure):
     _fields_ = [("groups", Group * MAX_GROUPS)] + [
         (name, ctypes.c_int32)
         for name in (
-            *("group_count", "tiles", "ctas_per_tile", "token_tile", "part_tokens"),
-            *("stages", "weight_bytes", "part_bytes", "early"),
+            *(
+                "group_count",
+                "tiles",
+                "ctas_per_tile",
+                "neighbours",
+                "products",
+                "token_tile",
+                "token_rows",
+                "token_step",
+            ),
+            *("stages", "weight_bytes", "scale_bytes", "early"),
         )
     ]
 
@@ -57,7 +67,8 @@ def ring_kernel() -> CUfunction:
 
 def ring_shared_bytes(work: Work) -> int:
     """Dynamic shared memory of the ring: stages, store buffer, mbarriers."""
-    stage_bytes = work.weight_bytes + work.token_tile // work.part_tokens * work.part_bytes
+    token_bytes = work.token_rows * LINE + -(-work.token_tile // 128) * ATOM_BYTES
+    stage_bytes = work.weight_bytes + work.scale_bytes + token_bytes
     return int(work.stages * stage_bytes + STORE_BYTES + 8 * (2 * work.stages + 2))
 
 
@@ -68,8 +79,10 @@ def run_ring(ctas: int, programmatic: bool, work: Work) -> None:
     from emulator.hardware.properties import LaunchConfig
     from emulator.hopper import gpu
 
+    # Neighbours load for each other; the CTAs of a pair do not.
+    cluster = work.ctas_per_tile * work.neighbours if work.neighbours > 1 else 1
     config = LaunchConfig(
-        (ctas, 1, 1), (RING_THREADS, 1, 1), (1, 1, 1), ring_shared_bytes(work), programmatic=programmatic
+        (ctas, 1, 1), (RING_THREADS, 1, 1), (cluster, 1, 1), ring_shared_bytes(work), programmatic=programmatic
     )
     gpu.launch(ring_kernel(), config, [bytes(work)], torch.cuda.current_stream().cuda_stream)
 
@@ -80,44 +93,43 @@ def plain_ring(address: int, nbytes: int, sms: int, early: bool) -> Work:
     early: whether loads come before the wait for the previous launch.
     """
     k_tiles = -(-nbytes // (sms * RING_STAGE))
-    work = Work(group_count=1, tiles=sms, ctas_per_tile=1, token_tile=1, part_tokens=1, early=early)
+    work = Work(group_count=1, tiles=sms, ctas_per_tile=1, neighbours=1, products=1, token_step=1, early=early)
     work.stages, work.weight_bytes = RING_STAGES, nbytes // (sms * k_tiles * LINE) * LINE
-    work.groups[0] = Group(weights=address, token_blocks=1, k_tiles=k_tiles, n=128)
+    work.groups[0] = Group(weights=address, token_blocks=1, k_tiles=k_tiles, n=sms * 128)
     return work
 
 
 def schedule_ring(schedule: submission.Schedule, buffer: torch.Tensor | None) -> tuple[Work, int]:
-    """(ring with the schedule's loads and stores, bytes of its operands and outputs).
+    """(ring with the schedule's loads and stores, bytes of its operands and outputs). Groups of any N and K move as
+    much as those rounded up to a multiple of 128 and 256.
 
-    buffer: memory for operands and outputs, one after the other; None to learn its size. Raises ValueError for split K.
+    buffer: memory for operands and outputs, one after the other; None to learn its size.
     """
     import submission
 
     plan = schedule.plan
-    if plan.k_split > 1:
-        raise ValueError(f"split K by {plan.k_split}; ring.cu's CTAs load all of K")
     work = Work(group_count=len(schedule.sizes), tiles=schedule.tiles, ctas_per_tile=plan.cta_group, early=1)
-    work.token_tile, work.part_tokens, work.stages = plan.token_tile, plan.part_tokens, plan.stages
-    work.weight_bytes = plan.products * (plan.weight_bytes + submission.SF_STAGE)
-    work.part_bytes = plan.part_token_bytes + plan.part_atoms * submission.SF_STAGE
+    work.neighbours, work.products, work.token_tile = plan.neighbours, plan.products, plan.token_tile
+    work.token_rows, work.token_step, work.stages = plan.token_rows, submission.TOKEN_STEP, plan.stages
+    work.weight_bytes, work.scale_bytes = plan.weight_bytes, plan.products * ATOM_BYTES
     at = start = buffer.data_ptr() if buffer is not None else 0
     for index, ((m, n, k), first) in enumerate(zip(schedule.sizes, schedule.first_tiles)):
-        k_tiles = -(-k // submission.K_TILE)
-        weight_blocks = -(-n // (submission.WEIGHT_TILE * plan.cta_group)) * plan.cta_group
-        token_blocks = -(-m // plan.token_tile)
-        columns = weight_blocks * submission.WEIGHT_TILE
-        group = Group(first_tile=first, token_blocks=token_blocks, k_tiles=k_tiles, m=m, n=columns)
-        group.weights, at = at, at + weight_blocks * k_tiles * work.weight_bytes
-        group.tokens, at = at, at + token_blocks * plan.parts * plan.cta_group * k_tiles * work.part_bytes
-        group.output, at = at, at + m * columns * 2
+        k_tiles, rows = -(-k // submission.K_TILE), -(-n // submission.WEIGHT_TILE)
+        padded_rows = -(-rows // plan.cta_group) * plan.cta_group
+        group = Group(first_tile=first, token_blocks=-(-m // plan.token_tile), k_tiles=k_tiles, m=m, n=128 * rows)
+        group.weights, at = at, at + plan.products * padded_rows * k_tiles * work.weight_bytes
+        group.scales, at = at, at + rows * k_tiles * work.scale_bytes
+        group.tokens, at = at, at + m * k_tiles * LINE
+        group.token_scales, at = at, at + -(-m // 128) * k_tiles * ATOM_BYTES
+        group.output, at = at, at + m * group.n * 2
         work.groups[index] = group
     return work, at - start
 
 
-def memory_rows(nbytes: int, schedule: submission.Schedule | None, sms: int, calls: int) -> Iterator[Row]:
+def memory_rows(nbytes: int, schedule: submission.Schedule, sms: int, calls: int) -> Iterator[Row]:
     """The rows of this module, with a buffer per call.
 
-    nbytes: of the plain read and the plain rings. schedule: of the ring with the kernel's traffic; None leaves it out.
+    nbytes: of the plain read and the plain rings. schedule: of the ring with the kernel's traffic.
     """
     import torch
 
@@ -132,7 +144,6 @@ def memory_rows(nbytes: int, schedule: submission.Schedule | None, sms: int, cal
         works = [plain_ring(buffer.data_ptr(), nbytes, sms, programmatic) for buffer in memory]
         yield Row(name, functools.partial(run_ring, sms, programmatic), works)
     del memory
-    if schedule is not None and schedule.plan.k_split == 1:
-        memory = buffers(schedule_ring(schedule, None)[1])
-        works = [schedule_ring(schedule, buffer)[0] for buffer in memory]
-        yield Row("ring, our traffic", functools.partial(run_ring, schedule.ctas, True), works)
+    memory = buffers(schedule_ring(schedule, None)[1])
+    works = [schedule_ring(schedule, buffer)[0] for buffer in memory]
+    yield Row("ring, our traffic", functools.partial(run_ring, schedule.ctas, True), works)

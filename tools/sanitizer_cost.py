@@ -1,11 +1,11 @@
 """Measures what the sanitizer costs: processor time of calls with it, over that of the same calls without.
 
-    python -m tools.sanitizer_cost [--calls N] [--configurations 64/1/1,192/2/2] [--schedule late,random:1]
+    python -m tools.sanitizer_cost [--calls N] [--configurations 64/1/1/1,192/2/2/1] [--schedule late,random:1]
 
-Rows are configurations of the group GEMM (tokens of a tile, CTAs that share an MMA, CTAs on an SM) and the GEMV. A time
-is the best of so many calls in the emulator, alternately without and with the sanitizer after one of each, all in this
-process: a share of a launch that a worker ran would be missing. The exit code is 1 where a row costs more than --most
-times.
+Rows are configurations of the group GEMM (tokens of a tile, CTAs that share an MMA, CTAs on an SM, tiles side by side)
+and the GEMV. A time is the best of so many calls in the emulator, alternately without and with the sanitizer after one
+of each, all in this process: a share of a launch that a worker ran would be missing. The exit code is 1 where a row
+costs more than --most times.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from harness.console import make_console, make_table
 from harness.options import command_parser
 from task import GEMV, GROUP_GEMM, TestSpec
 
-CONFIGURATIONS = "64/1/1,128/1/1,192/2/2,256/2/1"
+CONFIGURATIONS = "64/1/1/1,128/1/1/1,128/1/1/2,192/2/2/1,256/2/1/1"
 GROUPS = "m: [200, 130, 64]; n: [384, 256, 256]; k: [1024, 2048, 1280]; g: 3; seed: 5"
 VECTOR = "m: 128; k: 2048; l: 2; seed: 5"
 MOST = 4.0
@@ -37,8 +37,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--configurations",
         default=CONFIGURATIONS,
-        metavar="T/G/P[,...]",
-        help="tokens, CTAs of an MMA and CTAs on an SM of the group GEMM; '' for none; default: %(default)s",
+        metavar="T/G/P/N[,...]",
+        help="configurations of the group GEMM; '' for none; default: %(default)s",
     )
     parser.add_argument("--gemm", default=GROUPS, metavar="SPEC", help="the group GEMM's input, default: %(default)s")
     parser.add_argument("--gemv", default=VECTOR, metavar="SPEC", help="the GEMV's, '' for none; default: %(default)s")
@@ -56,23 +56,27 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         options.shapes = [tuple(map(int, text.split("/"))) for text in options.configurations.split(",") if text]
     except ValueError as error:
         parser.error(str(error))
-    if any(len(shape) != 3 for shape in options.shapes):
-        parser.error(f"{options.configurations}: three numbers expected, tokens/CTAs of an MMA/CTAs on an SM")
+    if any(len(shape) != 4 for shape in options.shapes):
+        names = "tokens/CTAs of an MMA/CTAs on an SM/tiles side by side"
+        parser.error(f"{options.configurations}: four numbers expected, {names}")
     return options
 
 
 def _calls(options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     """Name of a row -> a call."""
     import submission
+    from harness.plan_report import configuration_name
     from reference import REFERENCES
 
     found: dict[str, Callable[[], Any]] = {}
     data = REFERENCES[GROUP_GEMM.name].generate_input(**TestSpec.parse(options.gemm).args)
-    for tokens, group, per_sm in options.shapes:
-        configuration = submission.Configuration(tokens, group, per_sm, 1)
-        name = f"{tokens} tokens, {group}-SM" + (f", {per_sm} per SM" if per_sm > 1 else "")
+    for shape in options.shapes:
+        configuration = submission.Configuration(*shape)
+        cluster = configuration.cta_group * configuration.neighbours
         # A cluster at a time, so that each has all of the chip's tiles.
-        found[name] = partial(submission.run, data, configurations=(configuration,), sms=group)
+        found[configuration_name(configuration)] = partial(
+            submission.run, data, configurations=(configuration,), sms=cluster
+        )
     if options.gemv:
         data = REFERENCES[GEMV.name].generate_input(**TestSpec.parse(options.gemv).args)
         found[f"GEMV ({options.gemv})"] = partial(submission.solve, data)

@@ -46,7 +46,7 @@ SAMPLE = {  # recordings of the truth
     "group_gemm-2-256x128_1_per_SM": (OVERLAPPING, ORDINARY),
     "dual_gemm-2-chosen": (OVERLAPPING, ORDINARY),
     "gemm-2-chosen": (OVERLAPPING, ORDINARY),
-    "gemm-2-128x128_1_per_SM_K_in_2": (OVERLAPPING, ORDINARY),
+    "gemm-2-128x128_1_per_SM": (OVERLAPPING, ORDINARY),
     "gemm-2-ring_our_traffic": (OVERLAPPING,),
     "gemm-2-ring_ordinary_launches": (ORDINARY,),
     "gemm-2-plain_read": (ORDINARY,),

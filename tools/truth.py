@@ -9,8 +9,8 @@ and rings; other submissions and NVIDIA's grouped example. The second form runs 
 launches its last kernel again with the same arguments: alone on a flushed L2, and 20 times in a row.
 
 A point: program, configuration, problem and case or arguments, launches (a name of harness.launch_modes), mode of
-the Hopper path ("timing": tensor core omitted, "bare": conversions from e2m1 too; none on a B200), median microseconds
-per launch, 10th and 90th percentile, number of repeats. The file is saved after each point.
+the Hopper path ("timing": tensor core omitted; none on a B200), median microseconds per launch, 10th and 90th
+percentile, number of repeats. The file is saved after each point.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def point(times: list[float], **facts: Any) -> Point:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def our_rows(submission: Any, inputs: list[Any], products: int, hopper: bool) -> Iterator[tuple[Row, Point]]:
+def our_rows(submission: Any, inputs: list[Any], problem: str, hopper: bool) -> Iterator[tuple[Row, Point]]:
     """(row, its facts) of our kernel, in its launch and in every configuration."""
-    from harness.plan_report import configuration_name
+    from harness.plan_report import configuration_name, configurations
 
     mode = "timing" if hopper else None
 
@@ -75,12 +75,8 @@ def our_rows(submission: Any, inputs: list[Any], products: int, hopper: bool) ->
 
     yield from both("chosen", compare.promised(submission))
     yield from both("chosen, nothing promised", submission.solve, PROGRAMMATIC)
-    if hopper and not products:
-        for row, facts in both("chosen", compare.promised(submission)):
-            bare = compare.wrapped(row.call, compare.bare_conversions)
-            yield Row(f"{row.name}, bare", bare, inputs), {**facts, "mode": "bare"}
-    for shape in submission.shapes(products) if products else ():
-        yield from both(configuration_name(shape), compare.promised(submission, shape))
+    for configuration in configurations(problem):
+        yield from both(configuration_name(configuration), compare.promised(submission, configuration))
 
 
 def other_rows(
@@ -148,15 +144,12 @@ def case_rows(
     from harness.plan_report import PRODUCTS
 
     sms = torch.cuda.get_device_properties(0).multi_processor_count
-    described, products = reference.REFERENCES[problem.name], PRODUCTS[problem.name]
-    schedule = None
-    if products:
-        sizes = tuple(map(tuple, described.problem_sizes(inputs[0])))
-        (launched, *_) = submission.configure(sizes, sms, True, products)
-        schedule = launched.schedule
-    yield from our_rows(submission, inputs, products, hopper)
+    described = reference.REFERENCES[problem.name]
+    sizes = tuple(map(tuple, described.problem_sizes(inputs[0])))
+    (launched, *_) = submission.configure(sizes, sms, True, PRODUCTS[problem.name])
+    yield from our_rows(submission, inputs, problem.name, hopper)
     yield from other_rows(inputs, options, hopper, problem is PROBLEMS["group_gemm"])
-    yield from byte_rows(sum(described.minimum_traffic(inputs[0])), schedule, sms, len(inputs))
+    yield from byte_rows(sum(described.minimum_traffic(inputs[0])), launched.schedule, sms, len(inputs))
 
 
 def case_points(problem: Problem, case: int, options: argparse.Namespace, hopper: bool, show: Any) -> Iterator[Point]:

@@ -10,7 +10,8 @@ A variant is submission.py with a few small edits: the leaderboard's name, and (
     programmatic               nothing else: custom_kernel promises nothing
     overlapping                custom_kernel gives both promises of `solve`, so that calls overlap; a comment in the
                                file says what that does, and whom to ask before it is submitted
-    sm2-tile192-x2-k1, ...     custom_kernel forces a configuration: CTAs per MMA, tokens per tile, CTAs per SM, split K
+    sm2-tile192-x2-n1, ...     custom_kernel forces a configuration: CTAs per MMA, tokens per tile, CTAs per SM,
+                               neighbours
 
 An edit replaces text that must be there exactly once in its function or class. Each file is checked for what the
 service refuses before it is written. --mode, which may be repeated, is one of popcorn-cli's: test, benchmark (default),
@@ -37,8 +38,8 @@ if not __package__:  # python tools/variants.py
 from harness import ROOT
 from harness.launch_modes import ORDINARY, OVERLAPPING, PROGRAMMATIC
 from harness.options import ALL, B200_SMS, add_problem, command_parser
-from harness.plan_report import PRODUCTS
-from submission import Configuration, candidates, shapes
+from harness.plan_report import PRODUCTS, configurations
+from submission import Configuration, candidates, configure
 from task import PROBLEMS, Problem
 from tools import records, replies
 from tools.plans import sizes_of
@@ -88,6 +89,9 @@ class Edit:
         return starts[found[0].lineno - 1], starts[found[0].end_lineno]
 
 
+ORDINARY_EDIT = Edit("Gemm", "use_pdl=True", "use_pdl=False")  # takes the programmatic attribute from launches
+
+
 @dataclass(frozen=True)
 class Variant:
     """A variant of submission.py for one problem. configuration: the one that it forces, if any."""
@@ -115,7 +119,7 @@ class Variant:
         if self.problem.leaderboard != (current := directives(source).get("leaderboard", "")):
             yield Edit(None, f"{DIRECTIVE}{current}\n", f"{DIRECTIVE}{self.problem.leaderboard}\n")
         if not self.programmatic:
-            yield ordinary_edit(self.problem)
+            yield ORDINARY_EDIT
         if self.promised:
             yield Edit("custom_kernel", UNPROMISED, "It gives both promises of `solve`.")
             yield Edit("custom_kernel", ENTRY, PROMISED)
@@ -133,9 +137,10 @@ class Variant:
 
 
 def takes(configuration: Configuration, line: str, problem: str) -> bool:
-    """Whether a configuration can compute a case: its K has a k-tile for each split-K rank."""
-    sizes = tuple((m, n, k) for m, n, k, _ in sizes_of(line, problem))
-    return bool(candidates(sizes, B200_SMS, True, PRODUCTS[problem], (configuration,)))
+    """Whether a configuration can compute a case: one of few tokens takes no more."""
+    products = PRODUCTS[problem]
+    schedules = [launch.schedule for launch in configure(tuple(sizes_of(line, problem)), B200_SMS, products=products)]
+    return all(candidates(x.sizes, B200_SMS, False, x.plan.products, (configuration,)) for x in schedules)
 
 
 def variants(problem: Problem) -> Iterator[Variant]:
@@ -143,20 +148,9 @@ def variants(problem: Problem) -> Iterator[Variant]:
     yield Variant(problem, ORDINARY.keyword, programmatic=False)
     yield Variant(problem, PROGRAMMATIC.keyword)
     yield Variant(problem, OVERLAPPING.keyword, promised=True)
-    if products := PRODUCTS[problem.name]:  # a GEMV has one plan for each K
-        for configuration in shapes(products):
-            tile, ctas, per_sm, split = configuration
-            yield Variant(problem, f"sm{ctas}-tile{tile}-x{per_sm}-k{split}", configuration)
-
-
-def ordinary_edit(problem: Problem) -> Edit:
-    """Takes the programmatic attribute from a problem's launches."""
-    return Edit("Gemm" if PRODUCTS[problem.name] else "Gemv", "use_pdl=True", "use_pdl=False")
-
-
-def ordinary_launches_of(problem: Problem, source: str) -> str:
-    """submission.py's text, edited so that a problem's launches are ordinary ones."""
-    return ordinary_edit(problem).apply(source)
+    for configuration in configurations(problem.name):
+        tile, ctas, per_sm, neighbours = configuration
+        yield Variant(problem, f"sm{ctas}-tile{tile}-x{per_sm}-n{neighbours}", configuration)
 
 
 def directives(source: str) -> dict[str, str]:
@@ -214,7 +208,7 @@ def script(chosen: Sequence[Variant], modes: Sequence[str]) -> str:
     lines = []
     for variant, mode in itertools.product(chosen, modes):
         if refused := variant.refused(mode):
-            lines.append(f"# {variant.name}, {mode}: left out, K of this case has too few k-tiles: {refused}")
+            lines.append(f"# {variant.name}, {mode}: left out, this case has more tokens than its tile: {refused}")
         else:
             lines.append(f"submit {variant.name} {variant.problem.leaderboard} {mode}")
     head = HEAD.replace("{replies}", REPLIES).replace("{service}", SERVICE)

@@ -11,13 +11,13 @@ from task import GROUP_GEMM
 from tests.harness.local_worker import LocalWorker
 from tests.support.commands import ROOT, run_eval, run_protocol
 
-SPECS = "m: [70]; n: [136]; k: [512]; g: 1; seed: 5\nm: [70]; n: [136]; k: [64]; g: 1; seed: 6\n"
+SPECS = "m: [7]; n: [136]; k: [512]; g: 1; seed: 5\nm: [70]; n: [136]; k: [64]; g: 1; seed: 6\n"
 
 # What becomes of a call in some of the plans: one bit of a result, or the process.
 PLANTED = """
     if configurations is not None:
-        tile, cta_group, per_sm, k_split = configurations[0]
-        if (tile, cta_group, k_split) == (64, 1, 1):
+        tile, cta_group, per_sm, neighbours = configurations[0]
+        if (tile, cta_group, neighbours) == (64, 1, 1):
             call.outputs[0].view(torch.int16)[-1, -1] ^= 1
         if (tile, cta_group, per_sm) == (192, 2, 2):
             import os
@@ -31,7 +31,7 @@ def planted_submission(folder):
     text = (ROOT / "submission.py").read_text()
     assert text.count("    return call.outputs\n") == 1 and text.count(NOTHING) == 1
     text = text.replace("    return call.outputs\n", PLANTED)
-    nothing = "    if configurations is not None and configurations[0][0] == 256:\n        return call.outputs\n"
+    nothing = "    if configurations and configurations[0][::3] == (256, 1):\n        return call.outputs\n"
     path = folder / "planted.py"
     path.write_text(text.replace(NOTHING, NOTHING + nothing))
     return path
@@ -44,34 +44,33 @@ def rows(output):
 
 
 def test_a_plan_that_fails_fails_alone(tmp_path):
-    """Of 20 and of 14 plans, with one bit off in two, no launch in two, and a process that dies in one."""
+    """Of 24 and of 22 plans, with one bit off in two, no launch in two, and a process that dies in one."""
     path = tmp_path / "specs"
     path.write_text(SPECS)
     submitted = "--submission", planted_submission(tmp_path)
     process = run_eval("test", path, "--device", "emulator", "--schedule", "late", *submitted, "--plans", "all")
     assert process.returncode == 112
     found = rows(process.stdout)
-    assert set(found) == {plan_report.configuration_name(shape) for shape in submission.shapes() if shape.k_split <= 2}
+    assert set(found) == set(map(plan_report.configuration_name, submission.legal_configurations()))
     for name, cells in found.items():
         expected = "exact"
-        if name.startswith("128x64,") and "K in" not in name:
+        if name.startswith("128x64,") and "side by side" not in name:
             expected = "pass"
-        if "x256" in name or name == "256x192, 2 per SM":
+        if "x256" in name and "side by side" not in name or name == "256x192, 2 per SM":
             expected = "FAIL"
-        assert [cell.removeprefix("* ") for cell in cells] == [expected, "-" if "K in" in name else expected], name
+        assert [cell.removeprefix("* ") for cell in cells] == [expected, "-" if "x16," in name else expected], name
     for case in (0, 1):
         assert sum(cells[case].startswith("* ") for cells in found.values()) == 1
-    assert "3 of 20 plans fail" in process.stdout and "3 of 14 plans fail" in process.stdout
+    assert "3 of 24 plans fail" in process.stdout and "3 of 22 plans fail" in process.stdout
     assert "forced to 256x192, 2 per SM: the worker process was killed by signal 11" in process.stdout
 
 
 @pytest.mark.parametrize("problem", ("dual_gemm", "gemv"))
 def test_plans_of_other_problems(problem):
-    size = (65, 1 if problem == "gemv" else 120, 1088, 2)
-    names, chosen = plan_report.plans([size], problem)
-    legal = submission.shapes(2) if problem == "dual_gemm" else []
-    assert names == [plan_report.configuration_name(shape) for shape in legal]
-    assert chosen in names if names else chosen == ""
+    """A GEMV has those of a GEMM of one token."""
+    names, chosen = plan_report.plans([(64, 1 if problem == "gemv" else 120, 1088, 2)], problem)
+    legal = submission.legal_configurations(2 if problem == "dual_gemm" else 1)
+    assert names == [plan_report.configuration_name(shape) for shape in legal] and chosen in names
 
 
 def test_the_readme_names_what_the_ten_tests_choose():
@@ -86,9 +85,9 @@ def test_the_readme_names_what_the_ten_tests_choose():
 
 
 def test_a_name_belongs_to_one_configuration():
-    shapes = submission.shapes()
-    assert len({plan_report.configuration_name(shape) for shape in shapes}) == len(shapes)
-    with pytest.raises(ValueError, match="no configuration '128x7'; there are 128x64"):
+    legal = submission.legal_configurations()
+    assert len(set(map(plan_report.configuration_name, legal))) == len(legal)
+    with pytest.raises(ValueError, match="no configuration '128x7'; there are 128x16"):
         plan_report.forced("128x7")
 
 

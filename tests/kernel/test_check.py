@@ -5,7 +5,9 @@ import torch
 
 import reference
 import submission
+from tests.support.configurations import EMULATED
 
+GUARDS = submission.TensorGuards
 SIZES = {"m": (72, 40), "n": (128, 256), "k": (256, 512), "g": 2, "seed": 7}
 
 
@@ -16,13 +18,26 @@ def data():
 
 @pytest.fixture(autouse=True, params=["the first call", "after a legal call", "without torch's guards"])
 def calls_before(request, monkeypatch, gemm, dual):
-    """What a legal call has left behind decides nothing."""
+    """What a legal call has left behind decides nothing. Torch's guards take the emulated device for the CPU."""
+    if EMULATED and request.param == "after a legal call" and on_the_cpu in request.node.callspec.params.values():
+        pytest.skip("of a GPU; test_torch_s_guards_tell_devices_apart has what it relies on")
     submission.tensor_layouts.cache_clear()
     if request.param == "without torch's guards":
         monkeypatch.setattr(submission, "TensorGuards", None)
     if request.param != "the first call":
         for legal in (reference.generate_input(**SIZES), gemm, dual):
             submission.check(submission.unpack(legal))
+
+
+@pytest.mark.skipif(GUARDS is None, reason="another torch")
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_torch_s_guards_tell_devices_apart(device):
+    guard = GUARDS(torch.zeros(2), dynamic_dims_sizes=None, dynamic_dims_strides=None)
+    assert guard.check(torch.zeros(2, device=device)) == (device == "cpu")
+
+
+def on_the_cpu(t):
+    return t.cpu()
 
 
 def test_tensors_of_a_known_layout_are_checked_at_once(monkeypatch, data):
@@ -79,12 +94,12 @@ def strided(t):
         (OPERANDS, 0, 1, lambda t: t[:64], r"group 0: b has shape \(64, 128, 1\)"),
         (OPERANDS, 1, 2, lambda t: t.to(torch.bfloat16), "group 1: c has dtype torch.bfloat16"),
         (OPERANDS, 1, 0, lambda t: t.view(torch.uint8), "group 1: a has dtype torch.uint8"),
-        (OPERANDS, 0, 2, lambda t: t.cpu(), "group 0: c is on cpu"),
+        (OPERANDS, 0, 2, on_the_cpu, "group 0: c is on cpu"),
         (OPERANDS, 0, 2, torch._neg_view, "group 0: c has torch's negative bit"),
         (OPERANDS, 1, 2, lambda t: t.requires_grad_(), "group 1: c requires grad"),
         (OPERANDS, 0, 2, strided, "group 0: c has strides"),
         (OPERANDS, 0, 0, strided, "group 0: a has strides"),
-        (OPERANDS, 0, 2, misaligned, "group 0: c starts at address .* a multiple of 16 bytes"),
+        (OPERANDS, 0, 2, misaligned, "group 0: c starts at address .* a multiple of 16 bytes, not 0"),
         (SCALES, 0, 1, misaligned, "group 0: sfb starts at address"),
         (SCALES, 1, 0, lambda t: t.contiguous(), "group 1: sfa has strides"),
         (SCALES, 1, 0, lambda t: t.view(torch.uint8), "group 1: sfa has dtype torch.uint8"),
@@ -234,9 +249,9 @@ WRONG = [
     ("c", torch._neg_view, "c has torch's negative bit"),
     ("c", lambda t: t.clone().requires_grad_(), "c requires grad"),
     # Places.
-    ("c", lambda t: t.cpu(), "c is on cpu; expected the current device, cuda:0"),
-    ("b", lambda t: t.cpu(), "b1? is on cpu"),
-    ("sfa", lambda t: t.cpu(), "sfa is on cpu"),
+    ("c", on_the_cpu, "c is on cpu; expected the current device, cuda:0"),
+    ("b", on_the_cpu, "b1? is on cpu"),
+    ("sfa", on_the_cpu, "sfa is on cpu"),
     # Shapes: M, N, K and L are those of a and b.
     ("a", lambda t: t[:71], r"a has strides \(128, 1, 9216\); expected \(128, 1, 9088\)"),
     ("c", lambda t: t[:71], r"c has shape \(71, 136, 2\); expected \(72, 136, 2\)"),
@@ -261,9 +276,9 @@ WRONG = [
     ("c", batch_first, r"c has strides \(272, 1, 136\); expected \(136, 1, 9792\)"),
     ("c", lambda t: t.contiguous(), r"c has strides \(272, 2, 1\)"),
     ("sfa", lambda t: t.contiguous(), "sfa has strides"),
-    ("sfb", misaligned, "sfb1? starts at address .* a multiple of 16 bytes"),
-    ("b", misaligned, "b1? starts at address .* a multiple of 16 bytes"),
-    ("c", misaligned, "c starts at address .* a multiple of 16 bytes"),
+    ("sfb", misaligned, "sfb1? starts at address .* a multiple of 16 bytes, not 0"),
+    ("b", misaligned, "b1? starts at address .* a multiple of 16 bytes, not 0"),
+    ("c", misaligned, "c starts at address .* a multiple of 16 bytes, not 0"),
 ]
 
 

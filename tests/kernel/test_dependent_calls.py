@@ -14,18 +14,17 @@ pytestmark = pytest.mark.skipif(not EMULATED, reason="overlaps launches in emula
 
 SCHEDULES = ("late", "eager", "random:1")
 SIZES = {"m": (136,), "n": (264,), "k": (320,), "g": 1}
-SHARED_SIZES = {**SIZES, "k": (832,)}  # a k-tile for each of four split-K ranks
 
 
-# Every tile, one-SM and two-SM, whole and half SMs with each, and split K.
+# Every tile that takes these tokens, one-SM and two-SM, whole and half SMs with each, and neighbours.
 SHAPES = [
     *((64, 1, 1, 1), (64, 2, 2, 1), (128, 1, 2, 1), (128, 2, 1, 1), (192, 1, 1, 1), (192, 2, 2, 1), (256, 1, 1, 1)),
-    *((256, 2, 1, 1), (128, 1, 1, 4), (192, 2, 1, 2)),
+    *((256, 2, 1, 1), (128, 1, 1, 2), (192, 2, 1, 2)),
 ]
 
 
 # One for each way that a launch waits; the tile does not change its waits.
-WAYS = [(64, 1, 1, 1), (64, 2, 2, 1), (128, 1, 2, 1), (128, 2, 1, 1), (128, 1, 1, 4), (192, 2, 1, 2)]
+WAYS = [(64, 1, 1, 1), (64, 2, 2, 1), (128, 1, 2, 1), (128, 2, 1, 1), (128, 1, 1, 2), (192, 2, 1, 2)]
 
 
 @pytest.fixture(params=WAYS, ids=label)
@@ -48,10 +47,6 @@ def use(monkeypatch, shape, mutate=None, schedules=SCHEDULES):
 
 def sms_for(shape):
     return max(4, 2 * shape[1] * shape[3])
-
-
-def sizes_for(*shapes):
-    return SIZES if all(k_split == 1 for *_, k_split in shapes) else SHARED_SIZES
 
 
 def calls_sharing_outputs(count, sizes):
@@ -77,7 +72,7 @@ def wrong(data):
 
 
 def test_the_last_of_calls_that_share_their_output_stays(solve, way):
-    calls = calls_sharing_outputs(3, sizes_for(way))
+    calls = calls_sharing_outputs(3, SIZES)
     for data in calls:
         solve(data, operands_ready=True)
     assert not any(wrong(calls[-1]))
@@ -86,14 +81,14 @@ def test_the_last_of_calls_that_share_their_output_stays(solve, way):
 @pytest.mark.parametrize("shape", SHAPES, ids=label)
 def test_calls_with_free_outputs(monkeypatch, shape):
     """As the contest times them: a launch waits only for the end of the one before, at its own end."""
-    solve, calls = use(monkeypatch, shape), calls_apart(3, sizes_for(shape))
+    solve, calls = use(monkeypatch, shape), calls_apart(3, SIZES)
     for data in calls:
         solve(data, **PROMISED)
     assert not any(bad for data in calls for bad in wrong(data))
 
 
 def test_repeated_calls_of_one_input(solve, way):
-    data = reference.generate_input(**sizes_for(way), seed=4)
+    data = reference.generate_input(**SIZES, seed=4)
     for _ in range(2):
         solve(data, **PROMISED)
     assert not any(wrong(data))
@@ -197,7 +192,7 @@ MIXES = [
     [(64, 1, 2, 1), (256, 2, 1, 1), (128, 2, 2, 1)],
     [(128, 2, 2, 1), (64, 1, 2, 1), (256, 1, 1, 1), (64, 2, 2, 1)],
     [(192, 2, 2, 1), (256, 2, 1, 1), (192, 1, 2, 1)],
-    [(128, 1, 1, 4), (128, 2, 2, 1), (64, 2, 1, 2)],
+    [(128, 2, 1, 2), (128, 2, 2, 1), (64, 1, 1, 2)],
     [(64, 1, 2, 1), (192, 1, 1, 2), (256, 2, 1, 1)],
 ]
 
@@ -206,7 +201,7 @@ MIXES = [
 def test_launches_of_different_configurations_share_sms(monkeypatch, mix, output_free):
     """Their CTAs take different TMEM columns and SMEM sizes; a pair needs the same columns free on both its SMs."""
     use(monkeypatch, mix[0])
-    calls = (calls_apart if output_free else calls_sharing_outputs)(len(mix), sizes_for(*mix))
+    calls = (calls_apart if output_free else calls_sharing_outputs)(len(mix), SIZES)
     for data, shape in zip(calls, mix):
         solver(shape, sms=sms_for(mix[0]))(data, operands_ready=True, output_free=output_free)
     assert not any(bad for data in (calls if output_free else calls[-1:]) for bad in wrong(data))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import reference
 import submission
 from harness import plan_report
-from tests.support.configurations import EMULATED, WHOLE, label, solver
+from tests.support.configurations import EMULATED, SINGLE, label, solver
 
 
 def solve_and_compare(sizes, seed=1, solve=submission.solve):
@@ -23,13 +23,24 @@ def solve_and_compare(sizes, seed=1, solve=submission.solve):
         assert torch.equal(ours.view(torch.int16), theirs.view(torch.int16)), f"group {group} of {sizes}"
 
 
-FEW_SMS = 3  # a CTA runs many tiles, and every pipeline wraps
-
-
-@pytest.fixture(params=WHOLE, ids=label)
+@pytest.fixture(params=SINGLE, ids=label)
 def configuration(request):
-    """Each configuration without split K; test_problems.py has the others."""
+    """Each configuration of one product; test_problems.py has the others."""
     return request.param
+
+
+def few_sms(shape):
+    """A CTA runs many tiles, and every pipeline wraps."""
+    return max(3, shape.cta_group * shape.neighbours)
+
+
+def tokens(shape, m):
+    """As many, or fewer where the configuration takes fewer."""
+    return min(m, 16) if shape.token_tile == 16 else m
+
+
+def fitting(shape, sizes):
+    return [(tokens(shape, m), n, k) for m, n, k in sizes]
 
 
 @pytest.mark.parametrize(
@@ -44,16 +55,19 @@ def configuration(request):
     ids=str,
 )
 def test_tails(sizes, configuration):
-    solve_and_compare(sizes, solve=solver(configuration))
+    solve_and_compare(fitting(configuration, sizes), solve=solver(configuration))
 
 
 def test_many_tiles_per_cta(configuration):
-    """Stages and accumulators wrap across tiles of different groups, with one part and with two."""
+    """Stages and accumulators wrap across tiles of different groups, and the load warps change places in between.
+
+    Groups with an odd number of tiles, and neighbours with and without the same weight rows.
+    """
     sizes = [(300, 264, 576), (130, 136, 256), (16, 256, 1088), (385, 128, 64)]
-    solve_and_compare(sizes, solve=solver(configuration, sms=FEW_SMS))
+    solve_and_compare(fitting(configuration, sizes), solve=solver(configuration, sms=few_sms(configuration)))
 
 
-@pytest.fixture(params=[shape for shape in WHOLE if shape.token_tile == 192], ids=label)
+@pytest.fixture(params=[shape for shape in SINGLE if shape.token_tile == 192], ids=label)
 def tiles_of_192(request):
     return request.param
 
@@ -66,7 +80,7 @@ def test_tiles_of_one_and_a_half_atoms(tiles_of_192, m):
 
 def test_tiles_of_one_and_a_half_atoms_one_after_the_other(tiles_of_192):
     sizes = [(385, 264, 320), (320, 136, 64), (193, 136, 832), (128, 8, 256)]
-    solve_and_compare(sizes, solve=solver(tiles_of_192, sms=FEW_SMS))
+    solve_and_compare(sizes, solve=solver(tiles_of_192, sms=few_sms(tiles_of_192)))
 
 
 def test_the_contest_s_entry_point_promises_nothing(monkeypatch):
@@ -99,7 +113,7 @@ def test_more_groups_than_one_launch_holds():
 @pytest.mark.parametrize("m", [70, 201])
 def test_nothing_outside_c_is_written(configuration, m):
     """Rows past M and columns past N of the last tiles must not reach memory: canaries on all sides stay."""
-    n, k = 136, 192
+    m, n, k = tokens(configuration, m), 136, 192
     (((a, b, _),), scales, reordered, sizes) = reference.generate_input(m=(m,), n=(n,), k=(k,), g=1, seed=3)
     guard = 64 * n  # more rows than a tile has past M, before them and behind
     buffer = torch.full((guard + m * n + guard,), 777.0, dtype=torch.float16, device="cuda")
@@ -115,6 +129,7 @@ def test_nothing_outside_c_is_written(configuration, m):
 @pytest.mark.parametrize("m", [70, 200])
 def test_scale_padding_is_never_used(configuration, m):
     """Scale bytes of rows past M and N are garbage by contract; NaN there must not spread."""
+    m = tokens(configuration, m)
     data = reference.generate_input(m=(m,), n=(136,), k=(192,), g=1, seed=5)
     rows = torch.arange(128, device="cuda")
     for tensor, size in zip(data[2][0], (m, 136)):
@@ -131,7 +146,8 @@ def test_loads_read_what_the_schedule_says(configuration):
     """Requested bytes of each operand, over groups of different sizes."""
     import emulator
 
-    data = reference.generate_input(m=(130, 300, 40, 7), n=(264, 136, 8, 8), k=(320, 576, 64, 256), g=4, seed=6)
+    m, n, k = zip(*fitting(configuration, [(130, 264, 320), (300, 136, 576), (40, 8, 64), (7, 8, 256)]))
+    data = reference.generate_input(m=m, n=n, k=k, g=4, seed=6)
     emulator.reset_counters()
     solver(configuration)(data)
     (counters,) = emulator.counters()

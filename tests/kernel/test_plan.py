@@ -16,9 +16,10 @@ PLANS = [
 @pytest.mark.parametrize("plan", PLANS, ids=str)
 def test_smem_regions_follow_each_other_and_fit(plan):
     nbytes = {
-        "weights": plan.stages * plan.products * plan.weight_bytes,
-        "tokens": plan.stages * plan.token_bytes,
-        "scales": plan.stages * plan.scale_bytes,
+        "weights": plan.stages * 128 * 128,
+        "tokens": plan.stages * plan.token_rows * 128,
+        "scales": plan.stages * (plan.products + plan.atoms) * 2048,
+        "exchange": 2 * 4 * 32 * plan.epilogue_warps * plan.epilogue_tokens // 2 if plan.products == 2 else 0,
         "full": 8 * plan.stages,
         "empty": 8 * plan.stages,
         "acc_full": 8 * plan.accumulators,
@@ -35,16 +36,17 @@ def test_smem_regions_follow_each_other_and_fit(plan):
 
 @pytest.mark.parametrize("plan", PLANS, ids=str)
 def test_no_further_stage_would_fit(plan):
-    assert plan.stages >= {(1, 1): 4, (1, 2): 3, (2, 1): 2, (2, 2): 2}[plan.ctas_per_sm, plan.products]
+    assert plan.stages >= (4 - plan.products if plan.ctas_per_sm == 1 else 2)
     assert plan.at.end + plan.stage_bytes + 16 > plan.smem_capacity
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=str)
 def test_alignment_of_swizzled_buffers(plan):
     """A 128B-swizzled buffer must start at 1024 bytes, an atom of scale factors at 128, barriers at 8."""
-    for offset in (plan.weight_bytes, plan.at.tokens, plan.token_bytes, plan.part_token_bytes):
+    of_neighbour = plan.rows // plan.neighbours * 128  # where a product's rows, and those that a neighbour loads, begin
+    for offset in (plan.weight_bytes, of_neighbour, plan.at.tokens, plan.token_bytes):
         assert offset % 1024 == 0
-    assert plan.at.scales % 128 == 0
+    assert plan.at.scales % 128 == 0 and plan.at.exchange % 16 == 0
     assert submission.SF_ATOM % 128 == 0 and plan.scale_bytes % submission.SF_STAGE == 0
     assert plan.at.full % 8 == 0
 
@@ -52,12 +54,11 @@ def test_alignment_of_swizzled_buffers(plan):
 @pytest.mark.parametrize("plan", PLANS, ids=str)
 def test_tmem_columns_follow_each_other_and_fit(plan):
     columns = submission.K_BLOCKS * submission.SF_COLUMNS
-    token_columns = plan.parts * plan.part_atoms * columns
-    assert plan.accumulators * plan.products * plan.part_tokens <= plan.weight_sf_column
+    token_columns = plan.atoms * columns
+    assert plan.accumulators * plan.token_tile <= plan.weight_sf_column
     assert plan.weight_sf_column + plan.products * columns <= plan.token_sf_column
     assert plan.token_sf_column + token_columns <= plan.tmem_columns
     assert plan.sf_columns == plan.products * columns + token_columns
-    assert plan.parts <= plan.accumulators
     # A second accumulator serves the next tile only.
     assert plan.accumulators == 1 or not plan.one_tile
     # tcgen05.alloc takes powers of two from 32.
@@ -65,27 +66,28 @@ def test_tmem_columns_follow_each_other_and_fit(plan):
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=str)
-def test_parts_and_their_atoms_cover_the_tile(plan):
-    """A part is one MMA's tokens; an odd tile begins at most half an atom into the first of the part's atoms."""
-    assert plan.parts * plan.part_tokens == plan.token_tile and plan.part_tokens <= submission.MMA_TOKENS
-    assert plan.cta_group * plan.token_rows == plan.part_tokens
+def test_atoms_cover_the_tile(plan):
+    """An odd tile begins at most half an atom into the first of its atoms."""
+    assert plan.cta_group * plan.token_rows == plan.token_tile
     assert plan.token_rows % 8 == 0, "rows of a swizzle atom"
+    # N of an MMA (PTX ISA, "tcgen05.mma", shapes of kind mxf4nvf4): up to 256, and of a pair's a multiple of 16.
+    assert plan.token_tile <= 256 and plan.token_tile % (8 * plan.cta_group) == 0
     for token in range(0, 4 * plan.token_tile, plan.token_tile):
         first = token % 128
-        assert first in (0, 64) and first + plan.part_tokens <= plan.part_atoms * 128
-    assert plan.part_tokens % plan.epilogue_tokens == 0
-    assert plan.products * plan.epilogue_tokens <= submission.EPILOGUE_REGISTERS
+        # Two columns of TMEM for half an atom; a tile of 16 tokens is the only one of its group.
+        assert first in (0, 64) and first + plan.token_tile <= plan.atoms * 128 or plan.token_tile == 16
 
 
-@pytest.mark.parametrize("plan", [plan for plan in PLANS if plan.k_split > 1], ids=str)
-def test_the_other_split_k_ranks_sums_fit_where_the_stages_were(plan):
-    """Barriers and the TMEM address behind the stages stay: the CTA frees its TMEM after the exchange."""
-    assert plan.k_split * plan.share_tokens == plan.token_tile and plan.share_tokens % plan.epilogue_tokens == 0
-    assert plan.epilogue_tokens % 2 == 0, "tokens are stored in pairs"
-    received = [128 * 4 * plan.products * plan.share_tokens] * (plan.k_split - 1)
-    assert set(received) == {plan.share_bytes}
-    assert sum(received) <= plan.stages * plan.stage_bytes == plan.at.full
-    assert plan.cluster_ctas <= 8, "the largest portable cluster"
+@pytest.mark.parametrize("plan", PLANS, ids=str)
+def test_the_epilogue_s_steps_cover_the_tile(plan):
+    """Its warps store pairs of tokens; of two products each sends half of a step's tokens, four at a time."""
+    assert plan.token_tile % (plan.products * plan.epilogue_tokens) == 0 and plan.epilogue_tokens % 2 == 0
+    assert plan.epilogue_warps * 32 == 128 * plan.products and plan.threads == 32 * (plan.epilogue_warps + 3) <= 1024
+    if plan.products == 2:
+        sent = plan.epilogue_tokens // 2
+        assert sent % 4 == 0 and plan.sent_bytes == plan.epilogue_warps * 32 * sent * 4
+        barriers = {submission.EXCHANGE_BARRIER + warp // 4 * 2 + warp % 2 for warp in range(plan.epilogue_warps)}
+        assert barriers == {4, 5, 6, 7}, "one for each two warps, besides the three of all"
 
 
 @pytest.mark.parametrize("tile", [0, 32, 96, 512])
@@ -106,10 +108,10 @@ def test_unknown_number_of_ctas_per_sm_is_refused(ctas_per_sm):
         Plan(1, 128, 1, ctas_per_sm)
 
 
-@pytest.mark.parametrize("k_split", [0, 3, 8])
-def test_unknown_k_split_is_refused(k_split):
-    with pytest.raises(ValueError, match=f"k_split is {k_split}"):
-        Plan(1, 128, 1, 1, k_split)
+@pytest.mark.parametrize("neighbours", [0, 3, 4])
+def test_unknown_number_of_neighbours_is_refused(neighbours):
+    with pytest.raises(ValueError, match=f"neighbours is {neighbours}"):
+        Plan(1, 128, 1, 1, neighbours)
 
 
 @pytest.mark.parametrize("products", [0, 3])
@@ -122,20 +124,21 @@ def test_unknown_number_of_products_is_refused(products):
     ("shape", "products", "message"),
     [
         ((256, 1, 2), 1, "256 tokens and 1 products needs 304 TMEM columns; a CTA's share at 2 per SM is 256"),
-        ((128, 1, 2), 2, "128 tokens and 2 products needs 304 TMEM columns; a CTA's share at 2 per SM is 256"),
-        ((256, 2, 1), 2, "256 tokens and 2 products needs 576 TMEM columns; a CTA's share at 1 per SM is 512"),
+        ((256, 2, 2), 2, "256 tokens and 2 products needs 320 TMEM columns; a CTA's share at 2 per SM is 256"),
     ],
 )
 def test_tiles_whose_accumulators_do_not_fit_are_refused(shape, products, message):
     with pytest.raises(ValueError, match=message):
         Plan(1, *shape, products=products)
-    assert shape not in [found[:3] for found in submission.shapes(products)]
+    assert shape not in [found[:3] for found in submission.legal_configurations(products)]
 
 
-@pytest.mark.parametrize(("tile", "k_split", "share"), [(64, 4, 16), (192, 4, 48), (256, 2, 64)])
-def test_tokens_of_a_split_k_rank_that_are_no_whole_steps_of_the_epilogue_are_refused(tile, k_split, share):
-    with pytest.raises(ValueError, match=f"{k_split} shares of K with tiles of {tile} tokens; .* {share} tokens"):
-        Plan(1, tile, 1, 1, k_split)
+@pytest.mark.parametrize("of_plan", [(2, 1, 1, 1), (1, 1, 2, 1), (1, 2, 1, 2)], ids=str)
+def test_few_tokens_are_for_one_cta_and_one_product(of_plan):
+    cta_group, _, neighbours, products = of_plan
+    found = f"16 tokens with clusters of {cta_group * neighbours}, {products} products"
+    with pytest.raises(ValueError, match=f"a tile of {found}; the kernel is written for 1 and 1"):
+        Plan(1, 16, *of_plan)
 
 
 @pytest.mark.parametrize(("products", "limit"), [(1, 110), (2, 75)])
@@ -147,24 +150,23 @@ def test_group_count_is_limited_by_the_parameters(products, limit):
             Plan(groups, products=products)
 
 
-def test_shapes_are_all_that_a_plan_takes_with_split_k_at_one_cta_per_sm_only():
+def test_legal_configurations_are_all_that_a_plan_takes_with_neighbours_at_one_cta_per_sm_only():
     for products in submission.PRODUCTS:
-        for shape in itertools.product((64, 128, 192, 256), (1, 2), (1, 2), (1, 2, 4)):
+        for shape in itertools.product((16, 64, 128, 192, 256), (1, 2), (1, 2), (1, 2)):
             try:
                 Plan(1, *shape, products)
-                legal = shape[2] == 1 or shape[3] == 1
+                legal = shape[2:] != (2, 2)
             except ValueError:
                 legal = False
-            assert legal == (shape in submission.shapes(products)), (shape, products)
+            assert legal == (shape in submission.legal_configurations(products)), (shape, products)
 
 
-@pytest.mark.parametrize(("tile", "mma_n"), [(64, 64), (128, 128), (192, 192), (256, 128)])
-def test_instruction_descriptor_matches_the_bit_fields(tile, mma_n):
+@pytest.mark.parametrize("columns", [16, 64, 128, 192, 256])
+def test_instruction_descriptor_matches_the_bit_fields(columns):
     """PTX ISA, "Instruction descriptor" for kind mxf4nvf4: e2m1 is code 1, ue4m3 scales are code 0."""
     for cta_group in submission.CTA_GROUPS:
-        plan = Plan(1, tile, cta_group)
-        descriptor = submission.instruction_descriptor(plan, plan.part_tokens)
+        descriptor = submission.instruction_descriptor(Plan(1, 256, cta_group), columns)
         assert (descriptor >> 24 & 31) * 16 == 128 * cta_group
     assert (descriptor >> 7 & 7, descriptor >> 10 & 7) == (1, 1)
-    assert (descriptor >> 17 & 63) * 8 == mma_n
+    assert (descriptor >> 17 & 63) * 8 == columns
     assert descriptor >> 23 & 1 == 0

@@ -12,14 +12,13 @@ import reference
 import submission
 from emulator.sanitizer.rules import RULES
 from emulator.sanitizer.waivers import in_source
-from tests.support.configurations import EMULATED, EVERY, label_with_products, set_chip, solver
+from tests.support.configurations import EMULATED, SINGLE, label, set_chip, solver
 from tests.support.mutants import nth_replaced, run_mutated, without_one
 
 emulator = pytest.importorskip("emulator")
 pytestmark = pytest.mark.skipif(not EMULATED, reason="follows launches in the emulator")
 WAIVED = [waiver.text for waiver in in_source(Path(submission.__file__).read_text(), "submission.py", RULES)]
 SCHEDULES = ("late", "random:1")
-SINGLE = [shape for shape, products in EVERY if products == 1]
 CHOSEN = [shape for shape in SINGLE if shape.token_tile in (64, 192)]
 
 
@@ -33,7 +32,7 @@ def sanitized(monkeypatch):
     monkeypatch.setattr(Device.current(), "sanitizer", Sanitizer(WAIVED))
 
 
-@pytest.mark.parametrize("shape", CHOSEN, ids=lambda shape: label_with_products(shape, 1))
+@pytest.mark.parametrize("shape", CHOSEN, ids=label)
 def test_our_group_gemm_is_silent(monkeypatch, sanitized, shape):
     set_chip(monkeypatch, SCHEDULES)
     data = reference.generate_input(m=(200, 64), n=(256, 128), k=(1280, 1024), g=2, seed=5)
@@ -52,6 +51,15 @@ def test_our_group_gemm_is_explored(monkeypatch, shape):
     data = reference.generate_input(m=(64,), n=(256,), k=(512,), g=1, seed=5)
     got = solver(shape)(data)
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(got, reference.ref_kernel(data), strict=True))
+
+
+@pytest.mark.parametrize("shape", [(64, 1, 1, 2), (192, 1, 2, 1), (128, 2, 1, 1)], ids=label)
+def test_our_dual_gemm_is_silent(monkeypatch, sanitized, shape):
+    set_chip(monkeypatch, SCHEDULES)
+    compared = reference.REFERENCES["dual_gemm"]
+    data = compared.generate_input(m=200, n=200, k=1280, l=1, seed=5)
+    got = solver(shape, sms=shape[1] * shape[3])(data)
+    assert compared.compare(compared.ref_kernel(data), got)[0]
 
 
 def test_our_gemv_is_silent(monkeypatch, sanitized):

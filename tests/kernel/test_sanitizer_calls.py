@@ -9,10 +9,10 @@ import submission
 from emulator.sanitizer.rules import RULES
 from emulator.sanitizer.waivers import in_source
 from tests.kernel.test_dependent_calls import (
+    SIZES,
     bystander,
     calls_apart,
     chained,
-    sizes_for,
     small_calls_sharing_outputs,
     use,
     wrong,
@@ -59,8 +59,8 @@ def test_calls_without_promises_are_silent(solve):
     assert not any(wrong(other))
 
 
-def test_promises_that_hold_are_silent(solve, way):
-    calls = calls_apart(3, sizes_for(way))
+def test_promises_that_hold_are_silent(solve):
+    calls = calls_apart(3, SIZES)
     for data in calls:
         solve(data, **PROMISED)
     assert not any(bad for data in calls for bad in wrong(data))

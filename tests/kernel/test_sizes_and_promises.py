@@ -19,7 +19,7 @@ OTHERS = (256, 512, 1)  # n, k and l of the group whose m is tried
 @pytest.fixture
 def launches(monkeypatch):
     """Nothing is launched, and nothing is remembered; the plans that would have been launched."""
-    for remembered in (submission.tensor_layouts, submission.configure, submission.host_tables):
+    for remembered in (submission.tensor_layouts, submission.configure):
         remembered.cache_clear()
     plans = []
     monkeypatch.setattr(submission, "compiled", lambda plan: lambda table: plans.append(plan))
@@ -90,7 +90,6 @@ def test_a_promise_is_a_bool(launches, promise, value):
 @pytest.mark.parametrize("promises", list(itertools.product([False, True], repeat=2)), ids=str)
 def test_each_promise_is_a_bit_of_the_host_table(launches, monkeypatch, promises):
     words = []
-    monkeypatch.setattr(submission, "host_tables", submission.host_tables.__wrapped__)
     monkeypatch.setattr(submission, "host_pointer", lambda address: ctypes.c_int64.from_address(address).value)
     monkeypatch.setattr(submission, "compiled", lambda plan: words.append)
     submission.solve(inputs(64, 64), *promises)
@@ -101,7 +100,6 @@ def test_each_promise_is_a_bit_of_the_host_table(launches, monkeypatch, promises
 def test_launches_overlap_where_operands_are_ready(launches, monkeypatch, promises):
     """The choice of a configuration asks for that promise only."""
     asked, configure = [], submission.configure
-    monkeypatch.setattr(submission, "host_tables", submission.host_tables.__wrapped__)
     monkeypatch.setattr(submission, "configure", lambda *how: asked.append(how[2]) or configure(*how))
     submission.solve(inputs(64, 64), *promises)
     assert asked == [promises[0]]

@@ -1,10 +1,10 @@
-"""Split K and dual GEMMs broken in the kernel's source, one line at a time: the emulator must notice each under its
-default schedules, by an error or by a wrong result. test_mutations.py breaks the PTX."""
+"""Neighbours, load warps and dual GEMMs broken in the kernel's source, one line at a time: the emulator must notice
+each under its default schedules, by an error or by a wrong result. test_mutations.py breaks the PTX."""
 
 import pytest
 
 import reference
-from tests.support.configurations import EMULATED, label, set_chip
+from tests.support.configurations import EMULATED, label_with_products, set_chip
 from tests.support.mutants import source_mutant
 
 emulator = pytest.importorskip("emulator")
@@ -13,18 +13,22 @@ pytestmark = pytest.mark.skipif(not EMULATED, reason="runs in the emulator")
 SCHEDULES = ("late", "random:1", "random:2")
 
 
-def outcomes(monkeypatch, folder, replacements, shape, products, schedules=SCHEDULES):
-    """Per schedule: None if the result is right, else the error or difference. Two tiles, the second ragged."""
+def outcomes(monkeypatch, folder, replacements, shape, products):
+    """Per schedule: None if the result is right, else the error or difference.
+
+    Two weight rows' tiles, three token blocks each, for one cluster: neighbours with the same weight rows and others.
+    The last tiles are ragged, and an odd number of k-tiles makes the load warps change places.
+    """
     module = source_mutant(folder, replacements)
     compared = reference.REFERENCES["gemm" if products == 1 else "dual_gemm"]
-    sizes = {"m": shape[0] - 28, "n": 128 * shape[1] + 8, "k": 256 * (3 * shape[3] + 1) - 64, "l": 1, "seed": 11}
+    sizes = {"m": 3 * shape[0] - 28, "n": 128 * shape[1] + 72, "k": 256 * 5 - 64, "l": 1, "seed": 11}
     want = compared.ref_kernel(compared.generate_input(**sizes))
-    for schedule in schedules:
+    for schedule in SCHEDULES:
         set_chip(monkeypatch, [schedule])
         data = compared.generate_input(**sizes)
         data[-1].fill_(float("nan"))
         try:
-            found = module.run(data, configurations=(shape,)).clone()
+            found = module.run(data, configurations=(shape,), sms=shape[1] * shape[3]).clone()
         except emulator.EmulatorError as error:
             yield schedule, f"{error}"
         else:
@@ -32,99 +36,119 @@ def outcomes(monkeypatch, folder, replacements, shape, products, schedules=SCHED
             yield schedule, None if passed else f"wrong result: {message}"
 
 
-ATTEND_ONCE = ("range(2 if self.plan.k_split > 1 else 0)", "range(1 if self.plan.k_split > 1 else 0)")
-CLUSTER = {
-    "sums are sent before all MMAs are done": [
-        ("        cluster_arrive()\n        cluster_wait()\n        for distance in", "        for distance in"),
-        ATTEND_ONCE,
-    ],
-    "sums are added before all have come": [
-        ("        cluster_arrive_release()\n        cluster_wait()\n", ""),
-        ATTEND_ONCE,
-    ],
-    "sums are sent to another rank": [
-        ("(buffer, to * plan.cta_group", "(buffer, (to + 1) % plan.k_split * plan.cta_group")
-    ],
+OWN = "Int16((1 << plan.cta_group) - 1 << cta.neighbour * plan.cta_group)"
+MASKS = {
+    "a stage is empty when one of two CTAs has read it": ("Int32(plan.neighbours))", "Int32(1))"),
+    "a stage's commits do not arrive in the neighbour": ("Int16((1 << plan.cluster_ctas) - 1)", OWN),
+    "an accumulator's commits arrive in the neighbour, too": (
+        "8 * accumulator), own, plan)",
+        "8 * accumulator), every, plan)",
+    ),
+    "a shared half arrives in one CTA": (
+        "select_(shared, both << rank, 1 << own)",
+        "select_(shared, 1 << own, 1 << own)",
+    ),
+    "halves arrive in the neighbour that shares nothing": (
+        "select_(shared, both << rank, 1 << own)",
+        "select_(shared, both << rank, both << rank)",
+    ),
 }
-EXCHANGE = {
-    "sums of another rank's tokens are sent": [
-        ("i * plan.part_tokens + to * plan.share_tokens", "i * plan.part_tokens + cta.split_rank * plan.share_tokens")
-    ],
-    "one sender's sums are not added": [("in range(plan.k_split - 1):", "in range(1, plan.k_split - 1):")],
-    "a rank begins a k-tile late": [
-        ("return rank * k_tiles // split * K_TILE,", "return (rank * k_tiles // split + 1) * K_TILE,")
-    ],
-    "a rank ends a k-tile early": [
-        ("(rank + 1) * k_tiles // split * K_TILE,", "((rank + 1) * k_tiles // split - 1) * K_TILE,")
-    ],
-    "another rank's tokens are stored": [
-        (
-            "begin += cta.split_rank * plan.share_tokens",
-            "begin += (plan.k_split - 1 - cta.split_rank) * plan.share_tokens",
-        )
-    ],
-    "a rank stores the next one's tokens as well": [
-        ("(0, plan.share_tokens, plan.epilogue_tokens)", "(0, 2 * plan.share_tokens, plan.epilogue_tokens)"),
-        ("token + plan.epilogue_tokens < plan.share_tokens", "token + plan.epilogue_tokens < 2 * plan.share_tokens"),
-    ],
+HALVES = {
+    "both neighbours load the first half": ("or piece == cta.neighbour", "or piece == 0"),
+    "neighbours share whatever their rows are": (
+        "return divide(index, token_blocks) == divide(index ^ 1, token_blocks)",
+        "return index >= 0",
+    ),
+    "the second half of the weights is the first": ("k_start, row + piece * piece_rows,", "k_start, row,"),
+    "the second half of the weights overwrites the first": ("i * plan.rows + piece * piece_rows)", "i * plan.rows)"),
+    "the second half of the scale factors is the first": ("source + piece * piece_bytes,", "source,"),
+    "the second half of the scale factors overwrites the first": (
+        "i * SF_STAGE + piece * piece_bytes)",
+        "i * SF_STAGE)",
+    ),
 }
-MORE_SENDERS = {
-    "senders write over each other's sums": [("(plan.k_split - distance - 1) * plan.share_bytes", "0")],
+PAIRS_OF_NEIGHBOURS = {
+    "halves of a pair's other CTA arrive in the leaders": ("select_(shared, both << rank,", "select_(shared, both,"),
+    "an accumulator's commits arrive in the first pair": (OWN, "Int16((1 << plan.cta_group) - 1)"),
 }
-PAIRS = {
-    "commits of all ranks arrive in the first pair": [
-        ("Int16(PAIR << split_rank * plan.cta_group) if plan.k_split > 1 else Int16(PAIR)", "Int16(PAIR)")
-    ],
-    "both CTAs of a pair send to the leader": [("to * plan.cta_group + cta.rank)", "to * plan.cta_group)")],
+LOADS = {
+    "both load warps begin with the first stage": (
+        "stage, phase = turn, Int32(0)",
+        "stage, phase = Int32(0), Int32(0)",
+    ),
+    "load warps do not change places": (
+        "turn = remainder(turn + divide(k + (K_TILE - 1), K_TILE), LOAD_WARPS)",
+        "turn = turn + 0",
+    ),
+    "a load warp fills each stage": (
+        "plan.stages, LOAD_WARPS)\n            turn =",
+        "plan.stages, 1)\n            turn =",
+    ),
+    "a load warp skips no k-tile": ("(turn * K_TILE, k, LOAD_WARPS * K_TILE,", "(turn * K_TILE, k, K_TILE,"),
 }
 DUAL = {
-    "the second product takes the first one's scale factors in TMEM": [
-        (
-            "                        weight_sf,\n",
-            "                        tmem + (plan.weight_sf_column + block * SF_COLUMNS),\n",
-        )
-    ],
-    "the first weights' scale factors are copied twice": [
-        ("i * SF_STAGE + block * SF_ATOM >> 4", "block * SF_ATOM >> 4")
-    ],
-    "the first weights' scale factors are loaded twice": [("weight_sf[i] + sf_offset", "weight_sf[0] + sf_offset")],
-    "the first weights are loaded twice": [
-        ("tma_load(part_smem, weight_map[i],", "tma_load(part_smem, weight_map[0],")
-    ],
-    "the first weights are multiplied twice": [("i * plan.weight_bytes + block * MMA_K", "block * MMA_K")],
-    "the products share an accumulator": [("d + i * plan.part_tokens,", "d,")],
-    "silu of the second product": [("silu_times, *results", "silu_times, *results[::-1]")],
+    "the second half's scale factors are copied in the first's order": ("product = i ^ second_half", "product = i"),
+    "the first half's scale factors are copied in the second's order": ("product = i ^ second_half", "product = 1 - i"),
+    "the second half is multiplied by the first's scale factors": (
+        "weight_sf + second_half * (SF_COLUMNS // 2),",
+        "weight_sf,",
+    ),
+    "the first weights' scale factors are copied twice": ("source = product * SF_STAGE + block", "source = block"),
+    "the first weights' scale factors are loaded twice": ("weight_sf[i] + sf_offset", "weight_sf[0] + sf_offset"),
+    "the first weights are loaded twice": ("weight_map[i], k_start", "weight_map[0], k_start"),
+    "the second weights overwrite the first": ("(i * plan.rows + piece * piece_rows)", "(piece * piece_rows)"),
+    "halves of 128 rows are 128 rows apart": (
+        "divide(block, plan.products) * plan.cta_group",
+        "block * plan.cta_group",
+    ),
+    "rows of the second product are stored behind the first's": (
+        "remainder(quarter * WARP_ROWS, plan.rows)",
+        "quarter * WARP_ROWS",
+    ),
+    "warps do not wait for what they receive": (
+        "cute.arch.barrier(barrier_id=EXCHANGE_BARRIER",
+        "dict(barrier_id=EXCHANGE_BARRIER",
+    ),
+    "all warps meet at one barrier": (
+        "EXCHANGE_BARRIER + divide(warp, 4) * 2 + remainder(warp, 2)",
+        "EXCHANGE_BARRIER",
+    ),
+    "warps send into one buffer": ("self.exchange(smem, remainder(exchanges, 2),", "self.exchange(smem, Int32(0),"),
+    "warps receive what they have sent": ("buffer + (warp ^ 2) * warp_bytes", "buffer + warp * warp_bytes"),
+    "warps send the sums that they keep": (
+        "[source + product * half, source + (1 - product) * half]",
+        "[source + product * half] * 2",
+    ),
+    "warps of both products store the same tokens": ("first += product * stored", "first += 0 * stored"),
+    "silu of the second product": ("first = product == 0", "first = product == 1"),
 }
-DUAL_SPLIT = {
-    "only the first product's sums are added": [("in enumerate(results):", "in enumerate(results[:1]):")],
-    "the second product's sums are sent over the first one's": [
-        ("(i * plan.share_tokens + first + token) // 4", "(first + token) // 4")
-    ],
+DUAL_OF_MANY_TILES = {
+    "half of the warps give an accumulator back": (
+        "Int32(plan.epilogue_warps * plan.cta_group)",
+        "Int32(4 * plan.cta_group)",
+    ),
 }
-# CLUSTER is broken in pairs of CTAs as well, which meet at the same barriers; EXCHANGE does not know of pairs.
+# Of the neighbours' mutations only masks are of pairs as well.
 CASES = [
-    *((name, change, (128, 1, 1, 4), 1) for name, change in (CLUSTER | EXCHANGE | MORE_SENDERS).items()),
-    *((name, change, (64, 2, 1, 2), 2) for name, change in (CLUSTER | PAIRS | DUAL_SPLIT).items()),
+    *((name, change, (64, 1, 1, 2), 1) for name, change in (MASKS | HALVES | LOADS).items()),
+    *((name, change, (64, 2, 1, 2), 2) for name, change in (MASKS | PAIRS_OF_NEIGHBOURS | DUAL_OF_MANY_TILES).items()),
     *((name, change, (64, 1, 2, 1), 2) for name, change in DUAL.items()),
 ]
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "shape", "products"), CASES, ids=[f"{name}, {label(shape)}" for name, _, shape, _ in CASES]
+    ("name", "change", "shape", "products"),
+    CASES,
+    ids=[f"{name}, {label_with_products(*how)}" for name, _, *how in CASES],
 )
 def test_mutation_is_noticed(monkeypatch, tmp_path, name, change, shape, products):
-    found = []
-    for _, problem in outcomes(monkeypatch, tmp_path, change, shape, products):
-        found.append(problem)
-        if problem:
-            break
-    assert found[-1], f"{name}: unnoticed under {', '.join(SCHEDULES)}"
+    found = (problem for _, problem in outcomes(monkeypatch, tmp_path, [change], shape, products))
+    assert any(found), f"{name}: unnoticed under {', '.join(SCHEDULES)}"
 
 
-@pytest.mark.parametrize(
-    ("shape", "products"),
-    sorted({case[2:] for case in CASES}),
-    ids=[label(s) for s, _ in sorted({c[2:] for c in CASES})],
-)
+HOW = sorted({case[2:] for case in CASES})
+
+
+@pytest.mark.parametrize(("shape", "products"), HOW, ids=[label_with_products(*how) for how in HOW])
 def test_unmutated_source_is_silent(monkeypatch, tmp_path, shape, products):
     assert not any(problem for _, problem in outcomes(monkeypatch, tmp_path, [], shape, products))

@@ -8,15 +8,14 @@ import torch
 import submission
 
 EMULATED = "emulated" in torch.cuda.get_device_name()
-WHOLE = [shape for shape in submission.shapes() if shape.k_split == 1]  # one MMA multiplies all of a tile's K
-SHARED = [shape for shape in submission.shapes() if shape.k_split > 1]  # split K, of one product
-EVERY = [(shape, products) for products in submission.PRODUCTS for shape in submission.shapes(products)]
+SINGLE = submission.legal_configurations(1)  # of one product
+EVERY = [(shape, products) for products in submission.PRODUCTS for shape in submission.legal_configurations(products)]
 PROMISED = {"operands_ready": True, "output_free": True}  # of solve: all that a caller can promise
 
 
 def label(shape):
     """pytest's name for a configuration."""
-    return "{} tokens, {}-SM, {} per SM, K by {}".format(*shape)
+    return "{} tokens, {}-SM, {} per SM, {} side by side".format(*shape)
 
 
 def label_with_products(shape, products):

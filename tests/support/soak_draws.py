@@ -12,9 +12,10 @@ from tests.support.soak_problems import MOST_ENTRIES, OPERANDS, Block, Call, Gro
 
 UNIT = 10  # problems in a row that launch one kernel
 TILE_K = 256
-GEMV_WARP_K = 1024  # elements of K of a warp of the GEMV and row
+FEW_TOKENS = 16  # no tile of so few takes more
 LEAST_WORK, LARGE_WORK, MOST_WORK = 1e4, 2e7, 1.5e9  # products of a call: its limit is drawn from between two of these
-GEMV_ROWS, GEMV_ROWS_MANY = 200, 2000  # of its calls, once for each warp along K
+GEMV_ROWS, GEMV_ROWS_MANY = 600, 6000  # of its calls, once for each GEMV_ROWS_K of K
+GEMV_ROWS_K, GEMV_LONGEST = 1024, 32768
 TRIES = 4  # to lay a tensor over others
 SMS = (2, 5, 8, 20, 148)
 GEMV_UNITS, CHOSEN_UNITS = 6, 12  # beside a unit for each configuration
@@ -51,14 +52,6 @@ def draw_entries(rng):
     return rng.randint(low, high)
 
 
-def gemv_warps(submission):
-    """Warps along K of the GEMV's plans -> the lengths of K, in warps, that have such a plan."""
-    found = {}
-    for warps in range(1, 3 * submission.WARPS):
-        found.setdefault(submission.gemv_plan(warps * GEMV_WARP_K).k_warps, []).append(warps)
-    return found
-
-
 def shape_of(submission, launch):
     """The configuration of a launch."""
     return tuple(getattr(launch.schedule.plan, name) for name in submission.Configuration._fields)
@@ -66,14 +59,16 @@ def shape_of(submission, launch):
 
 def kernel_of(submission, seed, unit):
     """The unit's kernel: every configuration has its turn, in another order in every round."""
-    kinds = [(products, shape) for products in submission.PRODUCTS for shape in submission.shapes(products)]
+    kinds = [
+        (products, shape) for products in submission.PRODUCTS for shape in submission.legal_configurations(products)
+    ]
     kinds += [(0, None)] * GEMV_UNITS + [(products, None) for products in (1, 1, 2)] * (CHOSEN_UNITS // 3)
     turn, place = divmod(unit, len(kinds))
     random.Random(f"{seed} turn {turn}").shuffle(kinds)
     rng, (products, shape) = random.Random(f"{seed} unit {unit}"), kinds[place]
-    if products == 0:
-        return Kernel(0, k_warps=rng.choice(sorted(gemv_warps(submission))))
     entries = draw_entries(rng)
+    if products == 0:
+        return Kernel(0, entries, tuple(rng.choice(submission.legal_configurations())))
     if shape is None:
         sizes, sms = draw_sizes(rng, products, (64, 1, 1, 1), entries, draw_work(rng)), rng.choice(SMS)
         (launch,) = submission.configure(sizes, sms, rng.random() < 0.5, products)
@@ -94,18 +89,20 @@ def draw_work(rng):
 
 def draw_size(rng, shape, limit):
     """(M, N, K) of a group, at most `limit` products if the least sizes are: anything, or just about a tile's edge."""
-    tokens, pair, _, ranks = shape
+    tokens, pair, _, _ = shape
     unit = {"m": 1, "n": 8, "k": 64}
-    size = least = {"m": 1, "n": 8, "k": TILE_K * (ranks - 1) + 64}  # every split-K rank has a k-tile
+    size = dict(unit)
     edge = {"m": tokens, "n": 128 * pair, "k": TILE_K}
-    most = {"m": 600, "n": 1024, "k": 4096}
+    most = {"m": FEW_TOKENS if tokens == FEW_TOKENS else 600, "n": 1024, "k": 4096}
     for name in rng.sample(sorted(unit), 3):
         step, room = unit[name], limit * size[name] // math.prod(size.values())
         anything = step * log_uniform(rng, 1, most[name] // step)
         value = rng.choice((anything, edge[name] * rng.randint(1, 3) + step * rng.randint(-1, 1)))
         if value > room:
             value = step * log_uniform(rng, 1, max(1, int(room) // step))
-        size = {**size, name: max(least[name], value)}
+        if tokens == FEW_TOKENS and name == "m":
+            value = min(value, FEW_TOKENS)
+        size = {**size, name: max(step, value)}
     return tuple(size[name] for name in "mnk")
 
 
@@ -124,16 +121,14 @@ def draw_sizes(rng, products, shape, entries, work, grouped=False):
     return tuple(sizes)
 
 
-def draw_gemv_sizes(rng, lengths, rows):
-    """(M, rows of b, K, L); lengths: of K, in warps; rows: a limit, counted once for each warp along K."""
-    k = GEMV_WARP_K * rng.choice(lengths) - 64 * rng.choice((0, rng.randint(0, GEMV_WARP_K // 64 - 1)))
-    rows = max(1, log_uniform(rng, 1, rows) // ceil_div(k, GEMV_WARP_K))
-    batches = rng.choice((1, 1, log_uniform(rng, 1, 8), log_uniform(rng, 1, 300)))
-    batches = min(batches, rows)
+def draw_gemv_sizes(rng, batches, rows):
+    """(M, rows of b, K, L); rows: a limit of all entries', counted once for each GEMV_ROWS_K of K."""
+    k = 64 * log_uniform(rng, 1, GEMV_LONGEST // 64)
+    eighths = log_uniform(rng, 1, rows) // (8 * ceil_div(k, GEMV_ROWS_K) * batches)
     b_rows = rng.choice((1, 128, rng.randint(1, 300)))
     if b_rows * k * batches > 2**23:
         b_rows = 1
-    return ((rows // batches, b_rows, k, batches),)
+    return ((8 * max(1, eighths), b_rows, k, batches),)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -218,7 +213,7 @@ class Places:
             blocks[name] = self.operand((m if name == "a" else n) * k // 2 * batch, ready)
         for name in OPERANDS[products]:
             rows = m if name == "a" else n
-            blocks[f"sf{name}"] = self.memory.new((128 * ceil_div(rows, 128) if products else rows) * k // 16 * batch)
+            blocks[f"sf{name}"] = self.memory.new(128 * ceil_div(rows, 128) * k // 16 * batch)
         return blocks
 
     def call(self, products, sizes, ready, free):
@@ -241,20 +236,20 @@ class Places:
 # ----------------------------------------------------------------------------------------------------------------------
 
 CALLS = {"large": (6, 3, 0, 0, 0), "middle": (6, 4, 1, 0, 0), "small": (8, 6, 3, 2, 1)}  # weights of 1, 2, 3, 4, 6
-COMPANION_GEMM, COMPANION_GEMV = Kernel(1, 1, (64, 1, 2, 1)), Kernel(0, k_warps=1)
+COMPANION_GEMM, COMPANION_GEMV = Kernel(1, 1, (64, 1, 2, 1)), Kernel(0, 1, (16, 1, 2, 1))
 
 
 def draw_call(submission, rng, kernel, places, kind, work):
     """A call that launches this kernel, or now and then none: where it has no tokens."""
     ready, free = rng.random() < 0.6, rng.random() < 0.6
     configurations = None
+    _, pair, _, neighbours = kernel.shape
+    sms = rng.choice([sms for sms in SMS if sms >= pair * neighbours])
     if kernel.products == 0:
-        sms = rng.choice(SMS)
         rows = GEMV_ROWS_MANY if rng.random() < 0.05 else GEMV_ROWS // (4 if kernel is COMPANION_GEMV else 1)
-        sizes = draw_gemv_sizes(rng, gemv_warps(submission)[kernel.k_warps], rows)
+        sizes = draw_gemv_sizes(rng, kernel.entries, rows)
+        configurations = (submission.Configuration(*kernel.shape),)
     else:
-        _, pair, _, ranks = kernel.shape
-        sms = rng.choice([sms for sms in SMS if sms >= pair * ranks])
         for _ in range(40 if kernel.chosen else rng.choice((0, 3))):
             sizes = draw_sizes(rng, kernel.products, kernel.shape, kernel.entries, work, kind == "group_gemm")
             (launch,) = submission.configure(sizes, sms, ready, kernel.products)
@@ -287,7 +282,7 @@ def draw(submission, seed, number):
             calls.append(draw_call(submission, rng, other, places, "gemm" if other.products else "gemv", 2e6))
         else:
             calls.append(draw_call(submission, rng, kernel, places, kind, work))
-    cluster = kernel.shape[1] * kernel.shape[3] if kernel.products else 1
+    cluster = kernel.shape[1] * kernel.shape[3]
     chip = rng.choice([sms for sms in SMS if sms >= cluster])
     names = [rng.choice(("late", "eager", f"random:{rng.randrange(10**6)}", f"random:{rng.randrange(10**6)}"))]
     for other in ("late", f"random:{rng.randrange(10**6)}"):

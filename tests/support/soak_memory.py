@@ -46,12 +46,10 @@ def output(storages, group, products):
     return matrix(bytes_of(storages, group.blocks["c"]), torch.float16, group.m, columns, group.l)
 
 
-def scales_of(storages, group, products, name):
-    """The scales that the kernel reads: reordered ones, or for a GEMV row-major ones."""
-    memory, rows = bytes_of(storages, group.blocks[name]), group.rows(name)
-    if products == 0:
-        return matrix(memory, FP8, rows, group.k // reference.SF_VECTOR, group.l)
-    return atoms(memory, rows, group.k, group.l).permute(3, 4, 1, 5, 2, 0)
+def scales_of(storages, group, name):
+    """The scales that the kernel reads, reordered ones."""
+    memory = bytes_of(storages, group.blocks[name])
+    return atoms(memory, group.rows(name), group.k, group.l).permute(3, 4, 1, 5, 2, 0)
 
 
 def contents(problem):
@@ -67,12 +65,8 @@ def contents(problem):
                 drawn = torch.randint(0, len(palette), (group.l, rows, group.k // 16), generator=generator)
                 values = palette.view(torch.uint8)[drawn].view(FP8).permute(1, 2, 0)
                 scales[number, index, name] = values
-                block = scales_of(storages, group, call.products, f"sf{name}")
-                if call.products:
-                    padding = atoms(bytes_of(storages, group.blocks[f"sf{name}"]), group.rows(name), group.k, group.l)
-                    block.copy_(reference.reorder_scales(values, padding))
-                else:
-                    block[:rows] = values
+                padding = atoms(bytes_of(storages, group.blocks[f"sf{name}"]), group.rows(name), group.k, group.l)
+                scales_of(storages, group, f"sf{name}").copy_(reference.reorder_scales(values, padding))
     return storages, scales
 
 
@@ -108,13 +102,9 @@ def loosened(rng, tensor):
     return torch.as_strided(tensor, tensor.shape, strides, tensor.storage_offset())
 
 
-def unread(rng, group, name, reordered):
-    """Scales that no kernel may read: all of them NaN, and on any device."""
-    sf_k, device = group.k // reference.SF_VECTOR, rng.choice(("cpu", "cuda"))
-    if reordered:
-        shape = reference.atoms_shape(group.l, group.rows(name), sf_k)
-        return torch.full(shape, NAN_BYTE, dtype=torch.uint8, device=device).view(FP8).permute(3, 4, 1, 5, 2, 0)
-    shape = group.l, group.rows(name), sf_k
+def unread(rng, group, name):
+    """Row-major scales, which no kernel may read: all of them NaN, and on any device."""
+    shape, device = (group.l, group.rows(name), group.k // reference.SF_VECTOR), rng.choice(("cpu", "cuda"))
     return torch.full(shape, NAN_BYTE, dtype=torch.uint8, device=device).view(FP8).permute(1, 2, 0)
 
 
@@ -125,10 +115,8 @@ def arguments(problem, number, storages):
     for group in call.groups:
         names = OPERANDS[call.products]
         operands.append([loosened(rng, operand(storages, group, name)) for name in names])
-        read = [loosened(rng, scales_of(storages, group, call.products, f"sf{name}")) for name in names]
-        other = [unread(rng, group, name, reordered=call.products == 0) for name in names]
-        row_major.append(other if call.products else read)
-        reordered.append(read if call.products else other)
+        reordered.append([loosened(rng, scales_of(storages, group, f"sf{name}")) for name in names])
+        row_major.append([unread(rng, group, name) for name in names])
         outputs.append(loosened(rng, output(storages, group, call.products)))
     if call.kind != "group_gemm":
         return (*operands[0], *row_major[0], *reordered[0], outputs[0]), outputs

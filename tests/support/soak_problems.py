@@ -12,12 +12,11 @@ OPERANDS = {0: ("a", "b"), 1: ("a", "b"), 2: ("a", "b1", "b2")}  # by products; 
 
 @dataclass(frozen=True)
 class Kernel:
-    """What a unit compiles. products 0: a GEMV whose teams have `k_warps` warps."""
+    """What a unit compiles. products 0: a GEMV."""
 
     products: int
     entries: int = 1  # groups or batch entries with tokens
     shape: tuple | None = None  # the configuration
-    k_warps: int = 0
     chosen: bool = False  # by the schedule: calls name no configuration, if their sizes lead to this one
 
 
@@ -122,12 +121,9 @@ class Problem:
             found.add(("groups and batches", bucket(call.entries)))
             found |= {("overlap", f"{a} over an earlier {b}") for a, b in self.overlaps(number)}
         kernel = self.kernel
-        if kernel.products:
-            given = any(call.configurations for call in self.calls if call.products == kernel.products)
-            found.add(("configuration is", "given" if given else "the schedule's choice"))
-            found.add(("configuration", f"{tuple(kernel.shape)}, products {kernel.products}"))
-        else:
-            found.add(("GEMV warps along K", str(kernel.k_warps)))
+        given = any(call.configurations for call in self.calls if call.products == kernel.products)
+        found.add(("configuration is", "given" if given else "the schedule's choice"))
+        found.add(("configuration", f"{kernel.shape}, products {kernel.products}"))
         return sorted(found)
 
 

@@ -5,7 +5,7 @@ import time
 
 from harness.console import make_table
 
-SHORT = "configuration", "GEMV warps along K"  # categories with many values: the table has their number only
+MANY = "configuration"  # the category with many values: the table has their number only
 NO_ANSWER = "no answer"
 
 
@@ -66,14 +66,12 @@ class Summary:
         """A rich table: problems, passed and wrong by kind and trait. configurations: how many there are."""
         wrong = collections.Counter(self.wrong.values())
         rows = [("problem", kind, count, wrong[kind]) for kind, count in sorted(self.kinds.items())]
-        rows += [(*t, self.traits[t], self.wrong_traits[t]) for t in self.ordered() if t[0] not in SHORT]
-        for category in SHORT:
-            of_category = [trait for trait in self.traits if trait[0] == category]
-            if of_category:
-                counts = [self.traits[trait] for trait in of_category]
-                all_of = f" of {configurations}" if category == SHORT[0] else ""
-                text = f"{len(counts)}{all_of} values, {min(counts):,} to {max(counts):,} problems each"
-                rows.append((category, text, sum(counts), sum(self.wrong_traits[trait] for trait in of_category)))
+        rows += [(*t, self.traits[t], self.wrong_traits[t]) for t in self.ordered() if t[0] != MANY]
+        every = [trait for trait in self.traits if trait[0] == MANY]
+        if every:
+            counts = [self.traits[trait] for trait in every]
+            text = f"{len(counts)} of {configurations} values, {min(counts):,} to {max(counts):,} problems each"
+            rows.append((MANY, text, sum(counts), sum(self.wrong_traits[trait] for trait in every)))
         table, before = make_table(["", ""], ["problems", "passed", "wrong"]), None
         for category, value, count, faults in rows:
             first = category if category != before else ""

@@ -10,6 +10,7 @@ import torch
 from harness.modules import load_module
 from tests.support import soak_memory
 from tests.support.soak_draws import draw
+from tests.support.soak_problems import OPERANDS
 from tools.records import versions
 
 BUSY_CYCLES = 10_000_000  # the GPU waits until the host has queued all calls
@@ -31,8 +32,8 @@ class Runner:
             self.chip = Device.current()
             self.chip.workers = 1
         self.submission.sm_count(torch.cuda.current_device())  # remembered for calls that name no number of SMs
-        configurations = {products: len(self.submission.shapes(products)) for products in self.submission.PRODUCTS}
-        self.about = {"device": name, "configurations": sum(configurations.values()), **versions(command)}
+        every = [self.submission.legal_configurations(max(1, products)) for products in OPERANDS]
+        self.about = {"device": name, "configurations": sum(map(len, every)), **versions(command)}
 
     def timed(self, function):
         @functools.wraps(function)

@@ -6,13 +6,17 @@ from submission import WEIGHT_TILE, Schedule, ceil_div
 def tiles_of(schedule: Schedule, cta: int) -> list[tuple[int, int, int]]:
     """(group, first weight row, first token) of each tile of a CTA, in the order it runs them.
 
-    A tile of two CTAs has 256 weight rows, half of them each; the second half may lie past N.
+    A CTA has `plan.rows` rows of each product. They may all lie past N: those of a pair's second CTA, of the second
+    half of 128 rows with two products, and of the tile that makes the number of a group's tiles even.
     """
     plan, work = schedule.plan, []
-    cluster, rank = cta // plan.cluster_ctas, cta % plan.cta_group
-    for tile in range(cluster, schedule.tiles, schedule.clusters):
+    cluster, place = divmod(cta, plan.cluster_ctas)
+    neighbour, rank = divmod(place, plan.cta_group)
+    for tile in range(cluster * plan.neighbours + neighbour, schedule.tiles, schedule.clusters * plan.neighbours):
         group = sum(tile >= first for first in schedule.first_tiles[1:])
         token_blocks = ceil_div(schedule.sizes[group][0], plan.token_tile)
         weight_block, token_block = divmod(tile - schedule.first_tiles[group], token_blocks)
-        work.append((group, (weight_block * plan.cta_group + rank) * WEIGHT_TILE, token_block * plan.token_tile))
+        atom, half = divmod(weight_block, plan.products)
+        row = (atom * plan.cta_group + rank) * WEIGHT_TILE + half * plan.rows
+        work.append((group, row, token_block * plan.token_tile))
     return work

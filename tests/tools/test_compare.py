@@ -12,57 +12,58 @@ from pathlib import Path
 import pytest
 import torch
 
+import emulator
 import reference
 import submission
 from emulator.__main__ import parse
 from emulator.execution.device import Device
-from emulator.hopper import library
+from emulator.hopper import gpu, library
 from harness import devices
 from harness.launch_modes import LaunchMode
-from submission import SMEM_RESERVED, Plan, Schedule, ceil_div, shapes
-from task import PROBLEMS
-from tests.support.tiles import tiles_of
-from tools import compare, peers, rings
+from harness.plan_report import requested
+from submission import SMEM_RESERVED, Plan, Schedule
+from tests.support.configurations import EVERY
+from tools import compare, peers, recorder, rings
+from tools.variants import ORDINARY_EDIT
 
 EXAMPLE = os.environ.get("NVIDIA_GROUPED_EXAMPLE")
 SIZES = ((300, 384, 1024), (130, 256, 512), (64, 256, 256))
 
 
-@pytest.mark.parametrize("shape", [shape for shape in shapes() if shape[3] == 1], ids=str)
-def test_ring_moves_what_the_schedule_moves(shape):
-    """Bytes that ring.cu's loops would load and store, summed over its CTAs, against the schedule's tiles."""
-    schedule = Schedule(Plan(len(SIZES), *shape), SIZES, 8)
-    plan = schedule.plan
-    work, nbytes = rings.schedule_ring(schedule, None)
-    ctas, loaded, stored, furthest = schedule.ctas, 0, 0, 0
-    for cta in range(ctas):
-        rank, step = cta % work.ctas_per_tile, ctas // work.ctas_per_tile
-        for tile in range(cta // work.ctas_per_tile, work.tiles, step):
-            group = [g for g in work.groups[: work.group_count] if tile >= g.first_tile][-1]
-            token_block = (tile - group.first_tile) % group.token_blocks
-            weight_block = (tile - group.first_tile) // group.token_blocks * work.ctas_per_tile + rank
-            tokens = min(group.m - token_block * work.token_tile, work.token_tile)
-            parts = ceil_div(tokens, work.part_tokens)
-            loaded += group.k_tiles * (work.weight_bytes + parts * work.part_bytes)
-            stored += tokens * rings.STORE_BYTES
-            part = (token_block * (work.token_tile // work.part_tokens) + parts - 1) * work.ctas_per_tile + rank
-            furthest = max(
-                furthest,
-                group.weights + (weight_block + 1) * group.k_tiles * work.weight_bytes,
-                group.tokens + (part + 1) * group.k_tiles * work.part_bytes,
-                group.output + ((token_block * work.token_tile + tokens - 1) * group.n + (weight_block + 1) * 128) * 2,
-            )
-    expected = 0
-    for cta in range(ctas):
-        for group, _, token in tiles_of(schedule, cta):
-            m, _, k = SIZES[group]
-            parts = ceil_div(min(m - token, plan.token_tile), plan.part_tokens)
-            part_bytes = plan.part_token_bytes + plan.part_atoms * 2048
-            expected += ceil_div(k, 256) * (plan.weight_bytes + 2048 + parts * part_bytes)
-    assert loaded == expected
-    columns = 128 * plan.cta_group  # the ring stores whole tiles
-    assert stored == sum(m * ceil_div(n, columns) * columns * 2 for m, n, _ in SIZES)
-    assert furthest == nbytes
+def schedule_of(shape, products):
+    sizes = ((16, 384, 1024), (9, 256, 512)) if shape.token_tile == submission.FEW_TOKENS else SIZES
+    sizes = sizes if products == 1 else sizes[:1]
+    return Schedule(Plan(len(sizes), *shape, products), sizes, 8)
+
+
+@pytest.fixture
+def emulated_driver(monkeypatch):
+    """rings.run_ring launches on the emulated device."""
+    for name in ("Module", "launch", "set_attribute", "device_attribute"):
+        monkeypatch.setattr(gpu, name, getattr(gpu, name))  # what they are again afterwards
+    rings.ring_kernel.cache_clear()
+    recorder._take_driver()
+    yield
+    rings.ring_kernel.cache_clear()
+
+
+@pytest.mark.parametrize(("shape", "products"), EVERY)
+def test_ring_moves_what_the_schedule_moves(shape, products, emulated_driver):
+    """Bytes that ring.cu loads, counted launch by launch, against the kernel's; no byte of its memory is left out."""
+    schedule = schedule_of(shape, products)
+    buffer = torch.full((rings.schedule_ring(schedule, None)[1],), 0x7F, dtype=torch.uint8, device="cuda")
+    work, nbytes = rings.schedule_ring(schedule, buffer)
+    emulator.reset_counters()
+    rings.run_ring(schedule.ctas, True, work)
+    torch.cuda.synchronize()
+    (counters,) = emulator.counters()
+    sizes = [2 * m * n for m, n, _ in schedule.sizes]
+    places = [group.output - buffer.data_ptr() for group in work.groups[: len(sizes)]]
+    assert counters.tma_load_requested_bytes == sum(requested(schedule).values())
+    # Of a pair's last tile, the half past N is not there.
+    past = sum(-(-n // 128) % shape.cta_group * products * k * 64 for _, n, k in schedule.sizes)
+    assert counters.tma_load_unique_bytes == nbytes - sum(sizes) - past
+    assert not any((buffer[place : place + size] == 0x7F).any() for place, size in zip(places, sizes))
 
 
 @pytest.mark.parametrize("nbytes", [144_600_000, 81_900_000, 18_500_000, 11_700_000])
@@ -74,10 +75,10 @@ def test_plain_ring_moves_its_bytes(nbytes):
     assert rings.ring_shared_bytes(work) <= rings.SMEM_BYTES
 
 
-@pytest.mark.parametrize("shape", [shape for shape in shapes() if shape[3] == 1], ids=str)
-def test_ring_fits_shared_memory(shape):
-    work, _ = rings.schedule_ring(Schedule(Plan(len(SIZES), *shape), SIZES, 8), None)
-    assert rings.ring_shared_bytes(work) + SMEM_RESERVED <= 228 * 1024
+@pytest.mark.parametrize(("shape", "products"), EVERY)
+def test_ring_fits_shared_memory(shape, products):
+    work, _ = rings.schedule_ring(schedule_of(shape, products), None)
+    assert rings.ring_shared_bytes(work) + SMEM_RESERVED <= 228 * 1024 // shape.ctas_per_sm
 
 
 def test_structures_are_those_of_the_kernel():
@@ -117,7 +118,7 @@ def custom_kernel(data):
 
 @pytest.mark.parametrize("hopper", [False, True])
 def test_rows_of_ours_are_named_after_their_launch_modes(hopper):
-    names = [row.name for row in compare.kernel_rows(submission, PROBLEMS["group_gemm"], [], [], hopper)]
+    names = [row.name for row in compare.kernel_rows(submission, [], [], 1, hopper)]
     assert names[:3] == [f"ours, {mode}" for mode in LaunchMode]
     assert names[3:] == (["ours, plans for overlapping calls, ordinary launches"] if hopper else [])
 
@@ -125,7 +126,7 @@ def test_rows_of_ours_are_named_after_their_launch_modes(hopper):
 def test_without_a_hopper_ordinary_launches_are_of_an_edited_file():
     data = reference.generate_input(m=(65, 7), n=(264, 128), k=(512, 576), g=2, seed=1)
     launched = []
-    for module in (submission, compare.ordinary_module(PROBLEMS["group_gemm"])):
+    for module in (submission, compare.edited_module(ORDINARY_EDIT)):
         with recording_configs() as configs:
             outputs = module.solve(data)
         assert reference.check_implementation(data, outputs) == (True, "bit-exact")

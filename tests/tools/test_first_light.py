@@ -9,6 +9,7 @@ import sys
 
 import pytest
 import torch
+from cuda.bindings import driver
 
 import reference
 import submission
@@ -17,14 +18,17 @@ from harness.launch_modes import PROGRAMMATIC, LaunchMode
 from harness.plan_report import configuration_name, configuration_of
 from task import PROBLEMS
 from tests.support.commands import ROOT, clean_environment
-from tools.light import calls, page, suggest, times, work
+from tools import report
+from tools.light import answer, calls, clusters, drawings, page, suggest, times, trials, work
 from tools.light.outcomes import RESULTS, Writer, read_events
 from tools.light.steps import B200, EMULATED_GROUPS, EMULATOR, HOPPER, last_steps, steps
 from tools.rows import Row
 from tools.stages import at_most
 
 GROUPS = {name: list(checks) for name, checks in calls.groups().items()}
+LEGAL = [each for each in submission.legal_configurations() if each.token_tile > submission.FEW_TOKENS]
 OURS = [f"ours, {mode}" for mode in LaunchMode]
+CLUSTER = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 MOST_BYTES = 2_000_000  # of the page and of the JSON: they are mailed
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -34,7 +38,10 @@ MOST_BYTES = 2_000_000  # of the page and of the JSON: they are mailed
 
 def test_every_configuration_is_forced_pairs_first():
     of_group = [name for name in GROUPS if name.count(".") == 4]
-    assert len(of_group) == sum(len(submission.shapes(products)) for products in submission.PRODUCTS)
+    assert len(of_group) == sum(len(submission.legal_configurations(products)) for products in submission.PRODUCTS)
+    left_out = [name for name in GROUPS if name.startswith("trials.")]
+    assert left_out == list(GROUPS)[-len(left_out) :]
+    assert len(left_out) == sum(len(trials.left_out(products)) for products in submission.PRODUCTS)
     pairs = [".sm2." in name for name in of_group]
     assert pairs == sorted(pairs, reverse=True) and any(pairs) and not all(pairs)
     assert all({"edges", "overlap", "shared"} <= set(GROUPS[name]) for name in of_group)
@@ -49,7 +56,8 @@ def test_steps_of_a_device(device, tmp_path):
     assert groups == (list(filter(EMULATED_GROUPS.__contains__, GROUPS)) if device == EMULATOR else list(GROUPS))
     assert all(step.limit_s >= step.needs_s for step in [*found, *last_steps(device, tmp_path)])
     modes = {"test", "benchmark", "leaderboard"}
-    assert {name.split(".")[0] for name in names} == modes | {"calls", "compare", "stages", "calibrate"}
+    kinds = {"calls", "clusters", "compare", "trials", "stages", "calibrate"}
+    assert {name.split(".")[0] for name in names} == modes | kinds
     for step in found:
         mode, _, problem = step.name.partition(".")
         if mode in modes:
@@ -59,9 +67,12 @@ def test_steps_of_a_device(device, tmp_path):
             assert limit_s < step.limit_s if mode == "test" else limit_s >= step.limit_s  # slow is not wrong
             assert device == EMULATOR or len(specs) == (10 if mode == "test" else len(PROBLEMS[problem].benchmarks))
     refused = {step.name.split(".")[0] for step in found if step.refusal}
-    assert refused == {B200: set(), HOPPER: {"leaderboard"}, EMULATOR: {"compare", "stages"}}[device]
+    assert (
+        refused == {B200: set(), HOPPER: {"leaderboard"}, EMULATOR: {"clusters", "compare", "trials", "stages"}}[device]
+    )
     # What is timed has the GPU to itself.
-    assert not [step.name for step in found if step.name.split(".")[0] in ("compare", "stages") and not step.alone]
+    timed = ("compare", "trials", "stages")
+    assert not [step.name for step in found if step.name.split(".")[0] in timed and not step.alone]
     if device == B200:
         assert not [s.name for s in found if s.name.startswith(("benchmark", "leaderboard")) and not s.alone]
         assert all("--baseline" in step.command for step in found if step.name.startswith("benchmark"))
@@ -142,9 +153,7 @@ def test_every_configuration_is_timed_in_the_order_of_the_choice(writer, tmp_pat
     assert not found.checks and timed[:8] == [*OURS, "plain read"] * 2
     of_shapes = [figure for figure in found.figures if "configuration" in figure]
     shapes = {(tuple(f["configuration"]), f["case"], f["launches"]) for f in of_shapes}
-    legal = submission.shapes()
-    assert shapes == set(itertools.product(map(tuple, legal), (0, 1), ("overlapping", PROGRAMMATIC)))
-    assert len(legal) == 22
+    assert shapes == set(itertools.product(map(tuple, LEGAL), (0, 1), ("overlapping", PROGRAMMATIC)))
     assert len(of_shapes) == len(shapes)
     first = [figure["name"] for figure in of_shapes[:4]]
     assert len(set(first)) == 1 and [figure["case"] for figure in of_shapes[:4]] == [0, 0, 1, 1]
@@ -161,9 +170,39 @@ def test_stages_are_timed_from_two_to_all(writer, tmp_path, timed):
     for figure in read_events(tmp_path / "events").figures:
         key = tuple(figure["configuration"]), figure["case"], figure["launches"]
         counts.setdefault(key, []).append(figure["stages"])
-    assert len(counts) == 22 * 2 * 2
+    assert len(counts) == len(LEGAL) * 2 * 2
     for (shape, _, _), found in counts.items():
         assert found == list(range(2, submission.Plan(1, *shape).stages + 1))
+
+
+def test_trials_are_timed_in_three_modes_then_configurations_that_are_left_out(writer, tmp_path, timed):
+    times.trials(writer, "group_gemm")
+    figures = read_events(tmp_path / "events").figures
+    edits = [(f["trial"], f["case"], f["launches"]) for f in figures if "configuration" not in f]
+    assert sorted(edits) == sorted(itertools.product(trials.TRIALS, (0, 1), LaunchMode))
+    others = [(tuple(f["configuration"]), f["case"], f["launches"]) for f in figures if "configuration" in f]
+    modes = ("overlapping", PROGRAMMATIC)
+    assert sorted(others) == sorted(itertools.product(map(tuple, trials.left_out(1)), (0, 1), modes))
+    assert len(trials.left_out(1)) > 3 and not set(trials.left_out(1)) & set(submission.legal_configurations())
+    with pytest.raises(ValueError, match="nothing to suggest from"):
+        suggest.suggestion(figures, SMS)
+
+
+@pytest.mark.parametrize("name", trials.TRIALS)
+def test_a_trial_is_the_kernel_with_other_instructions(name):
+    """It computes, and its PTX has what its name says."""
+    calls.solve("group_gemm", calls.arguments([(70, 136, 1088)]), ((128, 1, 1, 2),), 2, trial=name)
+    with report.kept_artifacts():
+        plan = 1, 128, 1, 1, 2
+        texts = [each.compile_kernel(each.Plan(*plan)).artifacts.PTX for each in (submission, trials.module(name))]
+    counts = {
+        "EVICT_FIRST hints on all loads": (r"cp\.async\.bulk[^;]*L2::cache_hint", 0, 6),
+        "two k-tiles prefetched to L2 before the wait": (r"cp\.async\.bulk\.prefetch", 0, 5),
+        "one load warp": (r"\.reqntid 224", 1, 0),
+        "epilogue reads 64 columns at once": (r"tcgen05\.ld[^;]*\.x64", 0, 2),
+    }
+    pattern, before, after = counts[name]
+    assert [len(re.findall(pattern, text)) for text in texts] == [before, after]
 
 
 def test_a_row_that_raises_is_a_failed_check(writer, tmp_path, timed, monkeypatch):
@@ -173,7 +212,11 @@ def test_a_row_that_raises_is_a_failed_check(writer, tmp_path, timed, monkeypatc
     monkeypatch.setattr(times, "time_row", time_row)
     times.compare(writer, "group_gemm")
     found = read_events(tmp_path / "events")
-    assert not found.figures and not any(check.passed for check in found.checks) and len(found.checks) == 8 + 22 * 4
+    assert (
+        not found.figures
+        and not any(check.passed for check in found.checks)
+        and len(found.checks) == 8 + len(LEGAL) * 4
+    )
     assert found.checks[0].message == "ValueError: no"
 
 
@@ -187,6 +230,28 @@ def test_fewer_stages_give_the_same_result():
     data = reference.generate_input(m=(70,), n=(136,), k=(1088,), g=1, seed=3)
     output = module.run(data, configurations=(shape,))
     assert reference.check_implementation(data, output) == (True, "bit-exact")
+
+
+def test_the_driver_is_asked_for_clusters_as_the_kernel_is_launched(writer, tmp_path, monkeypatch):
+    """With another driver's answer: a CTA's bytes of SMEM, and the cluster's size, which a launch has even of 1."""
+    set_bytes = []
+
+    def ask(function, kernel, config):
+        (attribute,) = [each for each in config.attrs if each.id == CLUSTER]
+        assert function is driver.cuOccupancyMaxActiveClusters and kernel == "kernel"
+        assert config.sharedMemBytes == set_bytes[-1]
+        return 1000 * attribute.value.clusterDim.x + config.blockDimX
+
+    monkeypatch.setattr(clusters, "kernel", lambda plan, hopper: "kernel")
+    monkeypatch.setattr(clusters.gpu, "set_attribute", lambda kernel, attribute, value: set_bytes.append(value))
+    monkeypatch.setattr(clusters.gpu, "call", ask)
+    monkeypatch.setattr(clusters, "current_sms", lambda: 148)
+    work.clusters(writer)
+    figures = read_events(tmp_path / "events").figures
+    assert [figure["cluster"] for figure in figures] == [1, 2, 2, 4, 1, 2]
+    assert [figure["smem"] for figure in figures] == set_bytes and max(set_bytes[4:]) < min(set_bytes[:4])
+    assert [figure["active"] for figure in figures] == [1000 * figure["cluster"] + 224 for figure in figures]
+    assert [figure["slots"] for figure in figures] == [148, 74, 74, 32, 296, 148]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -214,20 +279,18 @@ def figures(constants):
 
 def test_a_choice_that_is_right_is_kept():
     found = suggest.suggestion(figures({}), SMS)
-    assert found["suggested"] == found["constants"] == suggest.current()
+    assert found["suggested"] == found["constants"] == suggest.current(SMS)
     assert found["ratio"] == found["suggested ratio"] == 1
     assert all(case["chosen"] == case["best"] == case["suggested"] for case in found["cases"])
     assert len(found["cases"]) == 2 * len(SIZES)
 
 
 def test_constants_of_another_chip_are_found():
-    before = suggest.current()
-    found = suggest.suggestion(
-        figures({"OVERLAPPING.alone": 0.02, "OVERLAPPING.pairs": 0.004, "IN_TURN.split": 0.1}), SMS
-    )
+    before = suggest.current(SMS)
+    found = suggest.suggestion(figures({"BLACKWELL, in turn: pair": 3.0, "BLACKWELL, overlapping: pair": 1.0}), SMS)
     assert found["ratio"] > 1.1
     assert found["suggested ratio"] == 1 and all(case["suggested"] == case["best"] for case in found["cases"])
-    assert suggest.current() == before
+    assert suggest.current(SMS) == before
     with suggest.constants(found["suggested"]):
         for sizes, overlapping in itertools.product(SIZES, (True, False)):
             best = [case["best"] for case in found["cases"] if case["case"] == SIZES.index(sizes)]
@@ -259,18 +322,22 @@ def a_record():
     """A sitting with as much as one at a B200 can have."""
     check = {"passed": True, "message": "0.1 s"}
     bad = {"name": "overlap", "passed": False, "message": "call 3 of 15: <7> & 'more' differ"}
-    compared, staged = [], []
+    compared, staged, tried = [], [], []
     for problem, of in PROBLEMS.items():
         rows, where = [], {"problem": problem, "host_included": False, "p10": 1.0, "p90": 9.0, "repeats": 10}
         for case in range(len(of.benchmarks)):
             for number, row in enumerate((*OURS, "torch._scaled_mm", "plain read")):
                 rows.append({**where, "case": case, "row": row, "us": 3.25 + number})
-            for shape, launches in itertools.product(submission.shapes(), ("overlapping", PROGRAMMATIC)):
+            for shape, launches in itertools.product(LEGAL, ("overlapping", PROGRAMMATIC)):
                 name = configuration_name(shape)
                 timed = {"configuration": shape, "name": name, "launches": launches, "us": 7.125 + shape[0] / 64}
                 rows.append({**where, "case": case, "row": f"{name}, {launches}", **timed})
                 staged.append({**where, "case": case, **timed, "stages": 2})
         compared.append(outcome(f"compare.{problem}", "cut short", reason="no end after 90 s: killed", figures=rows))
+        for case, name, launches in itertools.product(range(len(of.benchmarks)), trials.TRIALS, LaunchMode):
+            row = f"{name}, {launches}"
+            tried.append({**where, "case": case, "row": row, "trial": name, "launches": launches, "us": 6.5})
+        compared.append(outcome(f"trials.{problem}", figures=tried[-3 * len(trials.TRIALS) * len(of.benchmarks) :]))
     constants = [{"constant": f"c{i}", "value": i / 7, "unit": "cycles", "low": 1.0, "high": 2.0} for i in range(1900)]
     profile = {"constants": {f"p{i}": {"value": i, "unit": "us", "source": "c1"} for i in range(60)}}
     benchmark = {"mean_us": 9.87, "best_us": 9.5, "worst_us": 10.5, "std_us": 0.1, "spec": "m: 1", "message": "1.5x"}
@@ -281,9 +348,13 @@ def a_record():
         outcome("benchmark.group_gemm", figures=[{"case": i, **benchmark} for i in range(4)]),
         *compared,
         outcome("stages.group_gemm", figures=staged),
+        outcome("clusters", figures=[{"cluster": 4, "name": "256x64", "smem": 1024, "active": 33, "slots": 32}]),
         outcome("calibrate", figures=constants),
         outcome("profile", figures=[{"profile": profile, "base": "b200.json"}]),
-        outcome("suggest", figures=[{"suggestion": suggest.suggestion(figures({"OVERLAPPING.alone": 0.01}), SMS)}]),
+        outcome(
+            "suggest",
+            figures=[{"suggestion": suggest.suggestion(figures({"BLACKWELL, in turn: pair": 3.0}), SMS)}],
+        ),
         outcome("leaderboard.gemm", "not run", reason="3 s of the sitting were left, it needs 20", seconds=0),
     ]
     facts = {"device": "NVIDIA B200", "sms": SMS, "submission.py sha256": "abc123", "driver, max clocks": "580.1"}
@@ -339,6 +410,95 @@ def test_the_page_says_what_the_json_says():
     # Every failure is in the section of failures, whose text ends where the next one begins.
     failed = content[content.index("What failed") : content.index("When each step ran")]
     assert failed.count("<h3") == 1 and "&lt;7&gt; &amp; &#x27;more&#x27; differ" in failed
+
+
+def steps_of(**steps):
+    """A record of outcomes by name: checks as {name: passed}, figures as a list."""
+    found = []
+    for name, what in steps.items():
+        checks = [{"name": n, "passed": x, "message": ""} for n, x in what.items()] if isinstance(what, dict) else []
+        state = "passed" if all(check["passed"] for check in checks) else "failed"
+        figures = what if isinstance(what, list) else []
+        found.append(outcome(name.replace("__", "."), state, checks=checks, figures=figures))
+    return {"steps": found}
+
+
+def timed_row(us, mode, **facts):
+    row = f"ours, {mode}" if not facts else f"{facts}"
+    return {"case": 1, "row": row, "us": us, "host_included": False, **({"launches": mode} if facts else {}), **facts}
+
+
+FEW = "group_gemm__sm1__tile64__x1__n1"
+CONFIGURATION = {"configuration": (64, 1, 1, 1), "name": "128x64, 1 per SM"}
+
+
+def test_the_page_begins_with_times_beside_the_best_published():
+    rows = [timed_row(us, mode) for us, mode in zip((9.0, 8.0, 7.5), LaunchMode)]
+    record = steps_of(compare__gemm=rows, test__gemm={"case 0": True}, **{f"calls__{FEW}": {"edges": True}})
+    published = PROBLEMS["gemm"].benchmarks[1].best_published_us
+    expected = ("gemm, case 1", "9.00", "8.00", "7.50", f"{published:g}", f"{published / 9:.2f}", "right")
+    assert expected in answer.rows(record)
+    assert [row[1:4] for row in answer.rows(record) if row[0] == "gemm, case 0"] == [("–",) * 3]
+    content = page.page({**record, "began": "", "minutes": 10})
+    assert content.index("9.00") < content.index("What to change: nothing") < content.index("began, took")
+
+
+@pytest.mark.parametrize(
+    ("steps", "problem", "found"),
+    [
+        ({"test__gemm": {"case 0": True, "case 1": False}}, "gemm", "WRONG: 1 of 2 checks failed"),
+        ({"test__gemm": {"case 0": True}, f"calls__{FEW}": {"edges": False}}, "gemm", "WRONG: 1 of 2 checks failed"),
+        ({"test__gemm": {"case 0": True}, f"calls__{FEW}": {"edges": False}}, "dual_gemm", "not checked"),
+        ({"test__gemm": {"case 0": True}, f"calls__trials__{FEW}": {"edges": False}}, "gemm", "right"),
+        ({"calls__chosen": {"gemm": True, "gemv": False}}, "gemm", "right"),
+        ({"calls__chosen": {"gemm": True, "gemv": False}}, "gemv", "WRONG: 1 of 1 checks failed"),
+        ({"test__group_gemm": {"case 0": False}}, "gemm", "not checked"),
+    ],
+)
+def test_a_problem_is_right_where_its_own_checks_are(steps, problem, found):
+    assert answer.verdict(steps_of(**steps), problem) == found
+    changes = list(answer.changes(steps_of(**steps)))
+    assert any(change.startswith(f"{problem}: WRONG") for change in changes) == found.startswith("WRONG")
+
+
+def test_what_is_faster_and_right_is_a_change():
+    chosen = [timed_row(10.0, mode) for mode in LaunchMode]
+    others = [timed_row(9.0, "overlapping", **CONFIGURATION), timed_row(9.9, PROGRAMMATIC, **CONFIGURATION)]
+    edits = [timed_row(us, PROGRAMMATIC, trial=name) for us, name in ((9.5, "one"), (9.6, "two"))]
+    where = "group_gemm, case 1"
+    by_configuration = f"{where}, overlapping: 9.00 us instead of 10.00 by 128x64, 1 per SM"
+
+    def changes(**more):
+        record = steps_of(compare__group_gemm=[*chosen, *others], trials__group_gemm=edits, **more)
+        return [change for change in answer.changes(record) if change.startswith(where)]
+
+    assert changes() == [f"{where}, {PROGRAMMATIC}: 9.50 us instead of 10.00 by one", by_configuration]
+    wrong = changes(calls__trials={"one, gemv": False})
+    assert wrong == [f"{where}, {PROGRAMMATIC}: 9.60 us instead of 10.00 by two", by_configuration]
+    assert changes(**{f"calls__{FEW}": {"edges": False}})[1:] == []
+
+
+def test_what_is_assumed_wrongly_is_a_change():
+    figure = {"cluster": 4, "name": "256x64, 1 per SM, 2 side by side", "active": 33, "slots": 32}
+    (change,) = answer.changes(steps_of(clusters=[figure, {**figure, "active": 32}]))
+    assert change.startswith("submission.Schedule.slots: 33 clusters of 4 CTAs") and change.endswith("it assumes 32")
+
+
+def test_labels_of_pictures_are_whole():
+    """Every text of a picture lies in it, by the width of its characters, and no name is shortened."""
+    record = a_record()
+    long = "leaderboard mode of eval.py, group_gemm, and a title that is longer than any step has today"
+    record["steps"][0]["title"] = long
+    content = page.page(record)
+    assert f">{long}</text>" in content
+    texts = re.findall(
+        r'<text x="([\d.]+)"[^>]*?(?:text-anchor="(\w+)" )?font-size="(\d+)"[^>]*>([^<]*)</text>', content
+    )
+    assert len(texts) > 500
+    for x, anchor, size, words in texts:
+        width = 0.6 * int(size) * len(re.sub(r"&[^;]+;", "x", words))
+        start = float(x) - width * {"": 0, "start": 0, "middle": 0.5, "end": 1}[anchor]
+        assert 0 <= start and start + width <= drawings.WIDTH, words
 
 
 def test_page_and_json_are_small_enough_to_mail():

@@ -29,16 +29,30 @@ def test_the_choice_and_what_the_others_lost_by(capsys):
     plans.explain(sizes, sms=148, mode=LaunchMode.OVERLAPPING)
     title, (header,), rows = printed(capsys)
     assert title == "2 groups on 148 SMs, overlapping:"
-    assert len(rows) == len(submission.shapes())
-    assert header[:4] == ["tile", "CTAs per MMA", "split K", "CTAs per SM"]
+    # All but those of few tokens.
+    assert len(rows) == sum(each.token_tile > submission.FEW_TOKENS for each in submission.legal_configurations())
+    assert header[:4] == ["tile", "CTAs per MMA", "CTAs per SM", "side by side"]
     assert header[-2:] == ["MB requested", "lost by"]
-    assert rows[0][:4] == ["256x192x256", "2", "1", "2"] and rows[0][-1] == "chosen"
-    assert all(re.fullmatch(r"\d+\.\d\d us(: [a-z ]+(, [a-z ]+)?)?", row[-1]) for row in rows[1:])
-    # A CTA has its SM for itself, and a tile of 256 has room for tokens that are not there.
-    (row,) = [row for row in rows if row[:4] == ["256x256x256", "2", "1", "1"]]
-    found = {s.plan: s for s in submission.candidates(((320, 3072, 4096), (192, 3072, 4096)), 148, overlapping=True)}
-    best, other = (found[submission.Plan(2, *shape)] for shape in ((192, 2, 2, 1), (256, 2, 1, 1)))
-    assert row[-1] == f"{other.cost(True) - best.cost(True):.2f} us: alone, fill"
+    found = submission.candidates(((320, 3072, 4096), (192, 3072, 4096)), 148, overlapping=True)
+    assert rows[0] == [*plans.describe(found[0]).values(), "chosen"]
+    for row, other in zip(rows[1:], found[1:]):
+        total, name = other.cost(True) - found[0].cost(True), "[a-z][a-z0-9]+"
+        if total < 0:
+            assert row[-1] == f"{other.cost() - found[0].cost():.2f} us where calls do not overlap"
+        else:
+            assert re.fullmatch(rf"{total:.2f} us(: {name}(, {name})?)?", row[-1])
+
+
+def test_costs_are_of_the_rates_that_bound_a_schedule():
+    """Without pairs theirs is 0, with pairs the whole constant; and the chip is as it was."""
+    before = submission.BLACKWELL
+    sizes = ((128, 3072, 4096),)
+    for pair in (1, 2):
+        schedule = submission.Schedule(submission.Plan(1, 64, pair), sizes, 148)
+        found = plans.costs(schedule, False)
+        assert found["pair"] == pytest.approx((pair - 1) * before[0].pair) and found["neighbours"] == 0
+        assert found["dram"] > 0 and sum(found.values()) < 2 * schedule.cost()
+    assert submission.BLACKWELL == before
 
 
 def test_calls_that_promise_nothing_have_another_choice(capsys, tmp_path):
@@ -68,7 +82,9 @@ def test_every_problem_has_a_report_and_a_command(capsys, monkeypatch, problem):
 def test_several_launches_are_reported_side_by_side(monkeypatch):
     monkeypatch.setattr(plan_report, "current_sms", lambda: 148)
     groups = submission.max_groups(1) + 1
-    assert plan_report.plan_report([(64, 128, 256, 1)] * groups)["tiles"] == f"{groups - 1} + 1"
+    sizes = ((64, 128, 256, 1),) * groups
+    tiles = [f"{launch.schedule.tiles}" for launch in submission.configure(sizes, 148)]
+    assert len(tiles) == 2 and plan_report.plan_report(sizes)["tiles"] == " + ".join(tiles)
     assert plan_report.plan_report([(0, 128, 256, 1)]) == {}
 
 

@@ -10,7 +10,7 @@ from harness import ROOT
 from harness.launch_modes import LaunchMode
 from tools import recordings, validate
 
-OF_GEMV = {"program": "submission.py", "configuration": "chosen", "problem": "gemv", "case": 2}
+OF_GEMV = {"program": "submission.py", "configuration": "chosen", "problem": "gemv", "case": 2, "mode": "timing"}
 LAUNCHING = """if True:
     import sys
     import emulator, numpy
@@ -34,29 +34,23 @@ LAUNCHING = """if True:
 
 
 def test_launches_in_every_mode_are_one_recording():
-    point = {"program": "submission.py", "configuration": "256x64, 1 per SM, K in 2", "problem": "gemm", "case": 1}
+    point = {
+        "program": "submission.py",
+        "configuration": "256x64, 1 per SM, 2 side by side",
+        "problem": "gemm",
+        "case": 1,
+    }
     names = {recordings.name_of({**point, "mode": "timing", "launches": x}) for x in LaunchMode}
-    assert names == {"gemm-1-256x64_1_per_SM_K_in_2"}
+    assert names == {"gemm-1-256x64_1_per_SM_2_side_by_side"}
 
 
 def test_every_point_of_the_truth_has_a_recording_of_its_own():
-    """But for its launches: conversions of a GEMV in software and bare are two, as are programs of one case."""
+    """But for its launches; programs of one case are two."""
     points = json.loads((ROOT / "docs/results/h200-truth.json").read_text())["points"]
-    facts = {
-        recordings.name_of(point): (
-            *(point.get(name) for name in ("program", "configuration", "problem", "case")),
-            point["mode"] if point.get("problem") == "gemv" else "",
-        )
-        for point in points
-    }
-    wanted = {
-        (
-            *(point.get(name) for name in ("program", "configuration", "problem", "case")),
-            point["mode"] if point.get("problem") == "gemv" else "",
-        )
-        for point in points
-    }
-    assert len(points) == 595 and set(facts.values()) == wanted and len(facts) == len(wanted)
+    names = ("program", "configuration", "problem", "case")
+    facts = {recordings.name_of(point): tuple(map(point.get, names)) for point in points}
+    wanted = {tuple(map(point.get, names)) for point in points}
+    assert len(points) > 500 and set(facts.values()) == wanted and len(facts) == len(wanted)
 
 
 def test_programs_of_others_are_found_below_the_named_folder(tmp_path):
@@ -72,15 +66,15 @@ def test_programs_of_others_are_found_below_the_named_folder(tmp_path):
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    """(points, folder, folder of programs of others, reasons): a plain read, a GEMV with conversions in software and
-    with bare ones, a program of others, and points that have no recording.
+    """(points, folder, folder of programs of others, reasons): a plain read, a GEMV, a program of others, and points
+    that have no recording.
     """
     folder, foreign = tmp_path_factory.mktemp("recordings"), tmp_path_factory.mktemp("foreign")
     (foreign / "launching.py").write_text(LAUNCHING)
     points = [
         {**OF_GEMV, "problem": "gemm", "program": "plain_read.cu", "configuration": "plain read", "mode": None},
-        *({**OF_GEMV, "mode": mode} for mode in ("timing", "bare")),
-        {**OF_GEMV, "configuration": "unknown", "mode": "bare"},
+        OF_GEMV,
+        {**OF_GEMV, "configuration": "unknown"},
         *({"program": "launching.py", "configuration": text, "mode": "timing"} for text in ("1 2 3 2", "")),
         {"program": "missing.py", "configuration": "", "mode": "timing"},
     ]
@@ -95,14 +89,6 @@ def test_launches_are_recorded_for_as_many_sms_as_asked(recorded):
     assert replay([trace], profile("h200")).usage.sm_in > 10_000_000
 
 
-def test_a_hopper_converts_in_software(recorded):
-    _, folder, *_ = recorded
-    traces = {mode: recordings.load(folder, f"gemv-2-chosen-{mode}") for mode in ("timing", "bare")}
-    opcodes = {mode: [i.opcode for i in trace.instructions] for mode, (trace,) in traces.items()}
-    assert not any("e2m1" in opcode for found in opcodes.values() for opcode in found)
-    assert len(opcodes["timing"]) > 1.1 * len(opcodes["bare"])
-
-
 def test_of_a_program_the_last_launch_is_recorded_and_a_repeated_one_runs_once(recorded):
     _, folder, foreign, _ = recorded
     (trace,) = recordings.load(folder, "launching-1_2_3_2")
@@ -112,8 +98,8 @@ def test_of_a_program_the_last_launch_is_recorded_and_a_repeated_one_runs_once(r
 
 def test_what_has_no_recording_has_a_reason(recorded):
     points, folder, _, reasons = recorded
-    assert set(reasons) == {"gemv-2-unknown-bare", "launching-", "missing-"}
-    assert "no row 'unknown'" in reasons["gemv-2-unknown-bare"]
+    assert set(reasons) == {"gemv-2-unknown", "launching-", "missing-"}
+    assert "no row 'unknown'" in reasons["gemv-2-unknown"]
     assert reasons["launching-"] == "launched nothing: some end"
     counts = recordings.by_program([*points, points[-1]], reasons)
     assert counts["missing.py"] == {reasons["missing-"]: 2} and set(counts) == {
@@ -128,12 +114,12 @@ def test_what_has_no_recording_has_a_reason(recorded):
 def test_what_is_there_is_not_recorded_again(recorded):
     points, folder, *_ = recorded
     seen = []
-    assert recordings.record(points[:3], folder, 132, 1, show=lambda *each: seen.append(each)) == {}
+    assert recordings.record(points[:2], folder, 132, 1, show=lambda *each: seen.append(each)) == {}
     assert not seen
 
 
 def test_recordings_are_validated(recorded):
     points, folder, *_ = recorded
-    found = validate.validated({**points[2], "launches": "ordinary launches", "calls": 1, "us": 15.536}, folder, "h200")
-    assert found["mode"] == "bare" and found["silicon_us"] == 15.536 and found["modelled_us"] > 7
-    assert validate.set_of(found) == "gemv, bare conversions"
+    found = validate.validated({**points[1], "launches": "ordinary launches", "calls": 1, "us": 15.536}, folder, "h200")
+    assert found["mode"] == "timing" and found["silicon_us"] == 15.536 and found["modelled_us"] > 7
+    assert validate.set_of(found) == "gemv"

@@ -27,14 +27,10 @@ needs_tools = pytest.mark.skipif(
 )
 
 
-# The largest launches take seconds to compile: with LARGEST=1 in the environment, as in `make check`, those with whole
-# K are compiled, and pairs with K split by two. Split K and the choice among many groups are in different places of
-# the kernel; all other launches have every split.
+# The largest launches take seconds to compile: with LARGEST=1 in the environment, as in `make check`.
 LARGEST = os.environ.get("LARGEST") == "1"
-COMPILED = [
-    plan for plan in PLANS if plan.groups <= report.CONTEST_GROUPS or (LARGEST and plan.k_split <= plan.cta_group)
-]
-LOWERED = [plan for plan in PLANS if plan.groups == report.CONTEST_GROUPS and plan.k_split != 2]
+COMPILED = [plan for plan in PLANS if plan.groups <= report.CONTEST_GROUPS or LARGEST]
+LOWERED = [plan for plan in PLANS if plan.groups == report.CONTEST_GROUPS]
 
 
 @pytest.fixture(scope="module", params=COMPILED, ids=str)
@@ -49,8 +45,8 @@ def row(compiled):
 
 @pytest.fixture(
     scope="module",
-    params=[(1, 1, 1, 1), (2, 1, 1, 1), (1, 1, 2, 1), (2, 1, 4, 2)],
-    ids="cta_group={0[0]}, k_split={0[2]}, products={0[3]}".format,
+    params=[(1, 1, 1, 1), (2, 1, 1, 1), (1, 1, 2, 1), (2, 1, 2, 2)],
+    ids="cta_group={0[0]}, neighbours={0[2]}, products={0[3]}".format,
 )
 def ptx(request):
     """The PTX to break: one tile for each way the kernel is written."""
@@ -60,14 +56,14 @@ def ptx(request):
 def test_every_configuration_is_there():
     """A configuration that `solve` can choose and the report leaves out would go unseen."""
     reported = [
-        ((plan.token_tile, plan.cta_group, plan.ctas_per_sm, plan.k_split), plan.products)
+        ((plan.token_tile, plan.cta_group, plan.ctas_per_sm, plan.neighbours), plan.products)
         for plan in PLANS
         if plan.groups == {1: 8, 2: 1}[plan.products]
     ]
     assert reported == EVERY
     largest = [plan for plan in PLANS if plan.groups == submission.max_groups(plan.products)]
-    assert {(p.products, p.cta_group, p.k_split) for p in largest} == {
-        (products, cta_group, k_split) for (_, cta_group, _, k_split), products in EVERY
+    assert {(p.products, p.cta_group, p.neighbours) for p in largest} == {
+        (products, cta_group, neighbours) for (_, cta_group, _, neighbours), products in EVERY
     }
     assert len(reported) + len(largest) == len(PLANS)
 
@@ -95,12 +91,12 @@ def test_nothing_is_spilled(row):
 
 @needs_tools
 def test_a_main_loop_holds_one_k_tile(row):
-    """The report's counts are per k-tile: one loop per role, with the loads and the MMAs of one stage."""
+    """The report's counts are per k-tile: the loads and the MMAs of one stage. ptxas makes two loops of some."""
     plan = row.compiled.plan
-    (load,), (mma,) = (row.sass.main_loops(opcodes) for opcodes in report.ROLES.values())
-    assert load["UTMALDG"] == plan.products + plan.parts
-    assert load["UBLKCP"] == plan.products + plan.parts * plan.part_atoms
-    assert mma["UTCOMMA"] == submission.K_BLOCKS * plan.parts * plan.products
+    loads, mmas = (row.sass.main_loops(opcodes) for opcodes in report.ROLES.values())
+    tensors = plan.products * plan.neighbours + 1
+    assert {(load["UTMALDG"], load["UBLKCP"]) for load in loads} == {(tensors, tensors - 1 + plan.atoms)}
+    assert {mma["UTCOMMA"] for mma in mmas} == {submission.K_BLOCKS}
 
 
 @needs_tools

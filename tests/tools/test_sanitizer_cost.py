@@ -15,14 +15,14 @@ pytestmark = pytest.mark.skipif(not EMULATED, reason="the emulator's cost")
 def test_rows_and_limit(most, code, capsys):
     device = Device.current()
     before = device.schedules, device.properties, device.sanitizer, device.workers
-    options = [*SMALL, "--configurations", "64/1/1", "--gemv", "", "--most", str(most)]
+    options = [*SMALL, "--configurations", "64/1/1/1", "--gemv", "", "--most", str(most)]
     assert sanitizer_cost.main(options) == code
     shown = capsys.readouterr().out
-    assert "64 tokens, 1-SM" in shown and "GEMV" not in shown and shown.count(" times") == 1 + code
+    assert "128x64, 1 per SM" in shown and "GEMV" not in shown and shown.count(" times") == 1 + code
     assert (device.schedules, device.properties, device.sanitizer, device.workers) == before
 
 
-@pytest.mark.parametrize("options", (["--configurations", "64/1"], ["--schedule", "soon"], ["--calls", "0"]))
+@pytest.mark.parametrize("options", (["--configurations", "64/1/1"], ["--schedule", "soon"], ["--calls", "0"]))
 def test_options_that_are_refused(options):
     with pytest.raises(SystemExit) as error:
         sanitizer_cost.parse(options)

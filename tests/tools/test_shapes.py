@@ -43,7 +43,12 @@ def test_the_rule_takes_the_chosen_configurations_and_two_by_hash(monkeypatch):
     monkeypatch.setattr(shapes, "choice", lambda drawn, sms, ready: "256x64, 1 per SM" if ready else "128x64, 2 per SM")
     names = names_of(SIZES)
     found = shapes.taken(drawn(SIZES), names, 132)
-    assert found == ["256x64, 1 per SM", "128x64, 2 per SM", "256x128, 1 per SM, K in 2", "128x64, 1 per SM, K in 2"]
+    assert found == [
+        "256x64, 1 per SM",
+        "128x64, 2 per SM",
+        "256x192, 1 per SM, 2 side by side",
+        "256x128, 1 per SM, 2 side by side",
+    ]
     assert shapes.taken(drawn(SIZES), names[::-1], 132) == found
     assert shapes.taken(drawn([[41, 256, 1024, 1]]), names, 132)[2:] != found[2:]
 
@@ -147,7 +152,7 @@ POINTS = [
     modelled("b, 1 per SM, K in 2", ORDINARY, 20.0, 10.0),
     modelled("b, 1 per SM, K in 2", PROGRAMMATIC, 8.0, 8.8),
     modelled("b, 1 per SM, K in 2", OVERLAPPING, 5.0, 5.5),
-    modelled("a, 1 per SM", ORDINARY, 30.0, 27.0, [[9, 9, 9, 1]]),
+    modelled("a, 1 per SM, 2 side by side", ORDINARY, 30.0, 27.0, [[9, 9, 9, 1]]),
 ]
 
 
@@ -156,7 +161,7 @@ def test_pairs_are_of_one_shape_and_one_mode():
     assert validate.ordered([*POINTS, modelled("c", ORDINARY, 15.0, 12.0)]) == (1, 3)
 
 
-def test_rows_are_of_problems_of_a_split_k_of_long_calls_and_of_all():
+def test_rows_are_of_problems_of_kinds_of_configurations_of_long_calls_and_of_all():
     rows = {row[:2]: row[2:] for row in validate.summary(POINTS)}
     modes = [OVERLAPPING, PROGRAMMATIC, ORDINARY, "all"]
     assert [mode for name, mode in rows if name == "gemm"] == modes
@@ -166,6 +171,7 @@ def test_rows_are_of_problems_of_a_split_k_of_long_calls_and_of_all():
     assert {name: figures[0] for (name, mode), figures in rows.items() if mode == "all"} == {
         "gemm": 5,
         "split K": 3,
+        "side by side": 1,
         "calls over 10 us": 2,
         "all": 5,
     }

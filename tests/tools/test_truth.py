@@ -4,14 +4,14 @@ import pytest
 
 import submission
 from harness.launch_modes import ORDINARY, OVERLAPPING, PROGRAMMATIC, LaunchMode
-from harness.plan_report import configuration_name
+from harness.plan_report import PRODUCTS, configuration_name, configurations
 from tools import truth
 
 
-@pytest.mark.parametrize("products", (1, 2))
-def test_every_configuration_is_timed_both_ways(products):
-    found = [facts for _, facts in truth.our_rows(submission, [None], products, hopper=True)]
-    names = {configuration_name(shape) for shape in submission.shapes(products)} | {
+@pytest.mark.parametrize("problem", PRODUCTS)
+def test_every_configuration_is_timed_both_ways(problem):
+    found = [facts for _, facts in truth.our_rows(submission, [None], problem, hopper=True)]
+    names = {configuration_name(shape) for shape in configurations(problem)} | {
         "chosen",
         "chosen, nothing promised",
     }
@@ -19,14 +19,6 @@ def test_every_configuration_is_timed_both_ways(products):
     unpromised = {"chosen, nothing promised"}
     assert ways == {ORDINARY: names, PROGRAMMATIC: unpromised, OVERLAPPING: names - unpromised}
     assert len(found) == 2 * len(names)
-
-
-def test_conversions_are_bare_in_a_gemv_only():
-    modes = {
-        products: {facts["mode"] for _, facts in truth.our_rows(submission, [None], products, hopper=True)}
-        for products in (0, 1)
-    }
-    assert modes == {0: {"timing", "bare"}, 1: {"timing"}}
 
 
 def test_a_point_has_median_and_percentiles():

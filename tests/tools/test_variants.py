@@ -10,8 +10,7 @@ import sys
 
 import pytest
 
-import submission
-from harness.plan_report import PRODUCTS
+from harness.plan_report import configurations
 from task import PROBLEMS
 from tests.support import emulated
 from tests.support.commands import ROOT, clean_environment
@@ -22,10 +21,10 @@ SOURCE = variants.SUBMISSION.read_text()
 # With VARIANTS=all in the environment every variant computes, else these.
 EVERY = os.environ.get("VARIANTS") == "all"
 SAMPLE = {
-    "group_gemm": ["programmatic", "ordinary", "sm2-tile192-x2-k1", "sm2-tile64-x1-k2"],
-    "dual_gemm": ["ordinary", "sm1-tile64-x2-k1"],
+    "group_gemm": ["programmatic", "ordinary", "sm2-tile192-x2-n1", "sm1-tile16-x2-n1"],
+    "dual_gemm": ["ordinary", "sm1-tile64-x2-n1"],
     "gemm": ["programmatic"],
-    "gemv": ["ordinary", "programmatic", "overlapping"],
+    "gemv": ["ordinary", "programmatic", "overlapping", "sm1-tile16-x1-n1"],
 }
 
 
@@ -45,8 +44,7 @@ def kinds(problem):
 def test_there_is_a_variant_of_every_configuration(folder, problem):
     names = {path.name for path in folder.glob(f"{problem}.*.py")}
     assert names == {f"{problem}.{kind}.py" for kind in kinds(problem)}
-    count = len(submission.shapes(PRODUCTS[problem])) if PRODUCTS[problem] else 0
-    assert len(names) == 3 + count
+    assert len(names) == 3 + len(configurations(problem))
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
@@ -94,9 +92,9 @@ def test_variants_compute_with_what_their_name_says(launched, problem):
         found = launched[variant.name]
         assert found["right"], variant.name
         assert found["programmatic"] == (variant.kind != "ordinary"), variant.name
-        if named := re.fullmatch(r"sm(\d+)-tile(\d+)-x(\d+)-k(\d+)", variant.kind):
-            ctas, tile, per_sm, split = map(int, named.groups())
-            assert found["plan"] == [tile, ctas, per_sm, split], variant.name
+        if named := re.fullmatch(r"sm(\d+)-tile(\d+)-x(\d+)-n(\d+)", variant.kind):
+            ctas, tile, per_sm, neighbours = map(int, named.groups())
+            assert found["plan"] == [tile, ctas, per_sm, neighbours], variant.name
         else:
             assert variant.kind in ("ordinary", "programmatic", "overlapping")
 
@@ -201,8 +199,9 @@ def program(path, text):
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
 
-def test_submit_sh_keeps_replies_that_can_be_read(tmp_path):
+def test_submit_sh_keeps_replies_that_can_be_read(tmp_path, monkeypatch):
     """With programs in the place of popcorn-cli and curl."""
+    monkeypatch.setattr(variants, "configurations", lambda problem: [])
     variants.write(tmp_path, [PROBLEMS["gemv"]], ["benchmark"])
     (tmp_path / "bin").mkdir()
     program(tmp_path / "bin" / "popcorn-cli", POPCORN)
@@ -239,10 +238,11 @@ def test_submit_sh_keeps_replies_that_can_be_read(tmp_path):
 def test_a_mode_with_a_case_that_does_not_fit_is_left_out():
     chosen = list(variants.variants(PROBLEMS["gemm"]))
     lines = variants.script(chosen, ["test", "benchmark"]).splitlines()
-    assert "submit gemm.sm1-tile64-x1-k2 nvfp4_gemm benchmark" in lines
-    (left_out,) = [line for line in lines if line.startswith("# gemm.sm1-tile64-x1-k2, test: left out")]
+    (left_out,) = [line for line in lines if line.startswith("# gemm.sm1-tile16-x1-n1, test: left out")]
     assert left_out.endswith(PROBLEMS["gemm"].tests[0])
-    assert "submit gemm.sm1-tile64-x1-k1 nvfp4_gemm test" in lines
+    assert "submit gemm.sm1-tile64-x1-n1 nvfp4_gemm test" in lines
+    few = list(variants.variants(PROBLEMS["gemv"]))
+    assert "submit gemv.sm1-tile16-x1-n1 nvfp4_gemv test" in variants.script(few, ["test"]).splitlines()
 
 
 def test_the_command_as_the_page_has_it(tmp_path):
@@ -251,4 +251,5 @@ def test_the_command_as_the_page_has_it(tmp_path):
         command, cwd=tmp_path, env=clean_environment(), capture_output=True, text=True, timeout=120
     )
     assert process.returncode == 0, process.stderr
-    assert "3 files are in" in process.stdout and len(list((tmp_path / "out").iterdir())) == 4
+    count = 3 + len(configurations("gemv"))
+    assert f"{count} files are in" in process.stdout and len(list((tmp_path / "out").iterdir())) == count + 1

@@ -19,6 +19,8 @@ import harness.dsl  # noqa: F401
 import reference
 import submission
 from task import PROBLEMS, TestSpec
+from tools.light import trials
+from tools.light.outcomes import group_of
 
 CALLS = 15  # that overlap: as many as the contest times together
 LONGER = 16
@@ -35,11 +37,12 @@ CASES = {
     "odd_tiles": [(193, 264, 320), (385, 136, 64), (320, 128, 256)],
     "many_tiles": [(384, 1024, 768), (130, 2048, 512)],
 }
-# With split K: every rank has a k-tile of 256.
-SPLIT_CASES = {
-    "one_tile": [(128, 128, 1024)],
-    "edges": [(65, 120, 832), (7, 264, 1088), (300, 8, 1984)],
-    "many_tiles": [(384, 1024, 1792), (130, 2048, 1024)],
+# Of a tile of few tokens.
+FEW_CASES = {
+    "one_tile": [(16, 128, 256)],
+    "short_k": [(16, 128, 64), (3, 136, 192)],
+    "edges": [(15, 120, 192), (7, 264, 128), (1, 8, 1024)],
+    "many_tiles": [(16, 1024, 768), (9, 2048, 512)],
 }
 DUAL_CASES: dict[str, Arguments] = {
     "one_tile": {"m": 64, "n": 128, "k": 1024, "l": 1},
@@ -47,9 +50,9 @@ DUAL_CASES: dict[str, Arguments] = {
     "many_tiles": {"m": 384, "n": 1024, "k": 1792, "l": 1},
 }
 GEMV_CASES: dict[str, Arguments] = {
-    "short_k": {"m": 129, "k": 64, "l": 2},
-    "edges": {"m": 1021, "k": 4672, "l": 3},
-    "long_k": {"m": 300, "k": 35904, "l": 1},
+    "short_k": {"m": 136, "k": 64, "l": 2},
+    "edges": {"m": 1016, "k": 4672, "l": 3},
+    "long_k": {"m": 304, "k": 35904, "l": 1},
 }
 
 
@@ -83,19 +86,21 @@ def solve(
     configurations: submission.Configurations,
     calls: int = 1,
     shared: bool = False,
+    trial: str = "",
     **promises: bool,
 ) -> None:
     """Calls in a row on different inputs; every output that is not overwritten later is compared.
 
-    shared: all calls write the first one's outputs. Raises AssertionError for a wrong output, with the call's number.
+    shared: all calls write the first one's outputs. trial: name of edits of submission.py (`trials`). Raises
+    AssertionError for a wrong output, with the call's number.
     """
-    compared = reference.REFERENCES[problem]
+    compared, run = reference.REFERENCES[problem], (trials.module(trial) if trial else submission).run
     every = [lengthened(args) if shared and call < calls - 1 else args for call in range(calls)]
     inputs = [compared.generate_input(**of_call, seed=1 + call) for call, of_call in enumerate(every)]
     if shared:
         inputs = [with_outputs(data, outputs_of(inputs[0])) for data in inputs]
     for data in inputs[:: max(1, calls - 1)]:
-        submission.run(data, configurations=configurations)  # compiles
+        run(data, configurations=configurations)  # compiles
     for data in inputs:
         for c in outputs_of(data):
             c.fill_(float("nan"))
@@ -103,7 +108,7 @@ def solve(
     if calls > 1 and not reference.is_emulated():
         torch.cuda._sleep(BUSY_CYCLES)
     for data in inputs:
-        submission.run(data, **promises, configurations=configurations)
+        run(data, **promises, configurations=configurations)
     torch.cuda.synchronize()
     for call in [calls - 1] if shared else range(calls):
         outputs = [c.clone() for c in outputs_of(inputs[call])]
@@ -146,20 +151,33 @@ def operations(args: Arguments) -> int:
 
 
 def groups() -> dict[str, dict[str, Check]]:
-    """Group -> check -> function. A group is a configuration of a problem, pairs first; or the choice of a problem."""
+    """Group -> check -> function. A group is a configuration of a problem, pairs first; the choice of a problem; or
+    what is only tried: edits, and configurations that the choice leaves out.
+    """
     found: dict[str, dict[str, Check]] = {}
+    tried: dict[str, dict[str, Check]] = {}
     for products, problem in ((1, "group_gemm"), (2, "dual_gemm")):
-        for shape in submission.shapes(products):
-            sizes = CASES if shape.k_split == 1 else SPLIT_CASES
+        left_out = trials.left_out(products)
+        for shape in [*submission.legal_configurations(products), *left_out]:
+            sizes = FEW_CASES if shape.token_tile == submission.FEW_TOKENS else CASES
             cases = DUAL_CASES if products == 2 else {name: arguments(of_case) for name, of_case in sizes.items()}
-            kind = f"{problem}.sm{shape.cta_group}.tile{shape.token_tile}.x{shape.ctas_per_sm}.k{shape.k_split}"
-            found[kind] = of_configuration(problem, cases, (shape,))
+            checks_of_shape, name = of_configuration(problem, cases, (shape,)), group_of(problem, shape)
+            if shape in left_out:
+                tried[f"trials.{name}"] = checks_of_shape
+            else:
+                found[name] = checks_of_shape
     found = dict(sorted(found.items(), key=lambda entry: ".sm2." not in entry[0]))
     for problem, cases in (("gemm", DUAL_CASES), ("gemv", GEMV_CASES)):
         found[problem] = of_configuration(problem, cases, None)
     found["chosen"] = {problem: of_benchmark(problem) for problem in PROBLEMS}
     found["mixed"] = {"two_kernels": two_kernels}
-    return found
+    edges = {"group_gemm": arguments(CASES["edges"]), "dual_gemm": DUAL_CASES["edges"], "gemv": GEMV_CASES["edges"]}
+    found["trials"] = {
+        f"{name}, {problem}": functools.partial(solve, problem, args, None, 3, trial=name)
+        for name in trials.TRIALS
+        for problem, args in edges.items()
+    }
+    return found | tried
 
 
 def checks() -> dict[str, Check]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-WIDTH, ROW, LABELS = 960, 18, 330
+WIDTH, ROW, FIGURES = 960, 18, 50  # of a picture; of a bar; beside the longest bar, for its value
+CHARACTER = 0.62  # width of a character over the font's size, of long texts on average at most
 STATE_COLOURS = {"passed": "#3a9a5b", "failed": "#cc3b3b", "cut short": "#d99a2b", "not run": "#9aa0a6"}
 COLOURS = ("#2f6db5", "#8fb4dd", "#d9822b", "#6f9e5c", "#9b6fb0", "#777777", "#c2a14a", "#4fb0ae")
 
@@ -27,11 +28,16 @@ def picture(height: float, parts: Sequence[str], label: str) -> str:
     return head + "".join(parts) + "</svg>"
 
 
-def axis(end: float, height: float, unit: str) -> list[str]:
-    """Vertical lines at five round values from 0 to `end`, with their figures below."""
+def width_of(texts: Iterable[str], size: int = 11) -> float:
+    """What the longest of the texts takes, with a margin."""
+    return 12 + CHARACTER * size * max(map(len, texts), default=0)
+
+
+def axis(left: float, end: float, height: float, unit: str) -> list[str]:
+    """Vertical lines at five round values from 0, at `left`, to `end`, with their figures below."""
     parts = []
     for share in range(6):
-        x = LABELS + (WIDTH - LABELS - 50) * share / 5
+        x = left + (WIDTH - left - FIGURES) * share / 5
         parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height:.0f}" stroke="#ddd"/>')
         parts.append(text(x, height + 14, f"{end * share / 5:.3g} {unit}", "middle", 11))
     return parts
@@ -42,13 +48,13 @@ def timeline(steps: Sequence[Mapping]) -> str:
     ran = [step for step in steps if step["seconds"]]
     if not ran:
         return ""
-    end = max(step["started_s"] + step["seconds"] for step in ran)
-    scale = (WIDTH - LABELS - 50) / end
-    parts = axis(end, len(ran) * ROW, "s")
+    end, left = max(step["started_s"] + step["seconds"] for step in ran), width_of(step["title"] for step in ran)
+    scale = (WIDTH - left - FIGURES) / end
+    parts = axis(left, end, len(ran) * ROW, "s")
     for row, step in enumerate(sorted(ran, key=lambda step: step["started_s"])):
         label = f"{step['title']}: {step['state']}, {step['seconds']} s"
-        x, colour = LABELS + step["started_s"] * scale, STATE_COLOURS[step["state"]]
-        parts.append(text(LABELS - 6, row * ROW + 13, step["title"][:52], "end", 11))
+        x, colour = left + step["started_s"] * scale, STATE_COLOURS[step["state"]]
+        parts.append(text(left - 6, row * ROW + 13, step["title"], "end", 11))
         parts.append(box(x, row * ROW + 3, step["seconds"] * scale, ROW - 6, colour, label))
     return picture(len(ran) * ROW + 20, parts, "when each step ran")
 
@@ -58,18 +64,18 @@ def bars(groups: Mapping[str, Mapping[str, float]], unit: str) -> str:
     names = list(dict.fromkeys(name for group in groups.values() for name in group))
     if not names:
         return ""
-    end = max(value for group in groups.values() for value in group.values())
-    scale = (WIDTH - LABELS - 50) / end
+    end, left = max(value for group in groups.values() for value in group.values()), width_of(names)
+    scale = (WIDTH - left - FIGURES) / end
     rows = sum(len(group) + 1 for group in groups.values())
-    parts, row = axis(end, rows * ROW, unit), 0
+    parts, row = axis(left, end, rows * ROW, unit), 0
     for title, group in groups.items():
         parts.append(text(4, row * ROW + 13, title, size=12))
         row += 1
         for name, value in group.items():
             colour = COLOURS[names.index(name) % len(COLOURS)]
-            parts.append(text(LABELS - 6, row * ROW + 13, name[:52], "end", 11))
-            parts.append(box(LABELS, row * ROW + 3, value * scale, ROW - 6, colour, f"{name}: {value:.2f} {unit}"))
-            parts.append(text(LABELS + value * scale + 4, row * ROW + 13, f"{value:.2f}", size=11))
+            parts.append(text(left - 6, row * ROW + 13, name, "end", 11))
+            parts.append(box(left, row * ROW + 3, value * scale, ROW - 6, colour, f"{name}: {value:.2f} {unit}"))
+            parts.append(text(left + value * scale + 4, row * ROW + 13, f"{value:.2f}", size=11))
             row += 1
     return picture(rows * ROW + 20, parts, "bars")
 
@@ -79,9 +85,10 @@ def lines(series: Mapping[str, Sequence[tuple[float, float]]], across: str, unit
     points = [point for one in series.values() for point in one]
     if not points:
         return ""
-    height, left, right = 260, 60, WIDTH - 330
     low, high = min(x for x, _ in points), max(x for x, _ in points)
     top = max(y for _, y in points) * 1.05
+    height, marks = 260, [(top * share / 4, f"{top * share / 4:.3g} {unit}") for share in range(5)]
+    left, right = width_of(mark for _, mark in marks), WIDTH - width_of(series)
 
     def place(x: float, y: float) -> tuple[float, float]:
         return left + (right - left) * (x - low) / max(high - low, 1), height - height * y / top
@@ -89,11 +96,10 @@ def lines(series: Mapping[str, Sequence[tuple[float, float]]], across: str, unit
     parts = [text(right, height + 30, across, "end", 11)]
     for x in sorted({x for x, _ in points}):
         parts.append(text(place(x, 0)[0], height + 15, f"{x:g}", "middle", 11))
-    for share in range(5):
-        y = top * share / 4
+    for y, mark in marks:
         at = place(low, y)[1]
         parts.append(f'<line x1="{left}" x2="{right}" y1="{at:.1f}" y2="{at:.1f}" stroke="#ddd"/>')
-        parts.append(text(left - 4, at + 4, f"{y:.3g} {unit}", "end", 11))
+        parts.append(text(left - 4, at + 4, mark, "end", 11))
     ends: list[float] = []
     for number, (name, one) in enumerate(sorted(series.items(), key=lambda entry: -entry[1][-1][1])):
         colour = COLOURS[number % len(COLOURS)]

@@ -11,6 +11,7 @@ import dataclasses
 import json
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -20,6 +21,12 @@ RESULTS = "LIGHT_RESULTS"  # variable with the file that a process appends to
 SKIP = "LIGHT_SKIP"  # variable with what has begun in earlier processes of the step: a list in JSON
 
 Figure = dict[str, Any]
+
+
+def group_of(problem: str, configuration: Sequence[int]) -> str:
+    """The name of the checks of a configuration."""
+    tile, ctas, per_sm, neighbours = configuration
+    return f"{problem}.sm{ctas}.tile{tile}.x{per_sm}.n{neighbours}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.launch_modes import ORDINARY
 from task import PROBLEMS
-from tools.light import drawings
+from tools.light import answer, drawings
 from tools.light.outcomes import STATES
 
 Record = Mapping[str, Any]
@@ -30,6 +30,7 @@ def page(record: Record) -> str:
     """The whole page. record: what `session` saves as JSON."""
     device = record.get("facts", {}).get("device", "no device")
     sections = (
+        the_answer(record),
         table(["", ""], summary(record), left=2),
         remarks(record),
         failures(record),
@@ -37,6 +38,8 @@ def page(record: Record) -> str:
         section("Every configuration on odd shapes", calls(record)),
         section("The contest's cases", cases(record)),
         *(section(f"Times: {name}", times(record, name)) for name in PROBLEMS),
+        *(section(f"Trials: {name}", trials(record, name)) for name in PROBLEMS),
+        section("Clusters that run at once", clusters(record)),
         section("The choice of a configuration", suggestion(record)),
         section("Fewer stages", stages(record)),
         section("Constants of the clock's chip profile", constants(record)),
@@ -45,6 +48,16 @@ def page(record: Record) -> str:
     title = f"First light: {device}"
     head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}</style>'
     return f"{head}<h1>{escape(title)}</h1>{''.join(sections)}</html>\n"
+
+
+def the_answer(record: Record) -> str:
+    """Times beside the best published, right or wrong, and what to change."""
+    rows = answer.rows(record)
+    if not rows:
+        return ""
+    changes = [f"<li>{escape(change)}</li>" for change in answer.changes(record)]
+    what = f"<p>What to change:</p><ul>{''.join(changes)}</ul>" if changes else "<p>What to change: nothing.</p>"
+    return table(answer.NAMES, rows) + what
 
 
 def section(title: str, content: str) -> str:
@@ -152,15 +165,9 @@ def cases(record: Record) -> str:
     return table(["", "state", "cases", ""], rows, 4) + table(names, timed)
 
 
-def rows_of(record: Record, kind: str, problem: str) -> list[Mapping[str, Any]]:
-    """Figures of a timing step."""
-    name = f"{kind}.{problem}"
-    return [figure for step in record["steps"] if step["name"] == name for figure in step["figures"]]
-
-
 def times(record: Record, problem: str) -> str:
     """Bars of the rows beside ours, then every configuration's time by case."""
-    figures = rows_of(record, "compare", problem)
+    figures = answer.timed(record, "compare", problem)
     groups: dict[str, dict[str, float]] = {}
     for figure in figures:
         if "configuration" not in figure:
@@ -172,6 +179,18 @@ def times(record: Record, problem: str) -> str:
             group[f"best published, {ORDINARY}"] = benchmark.best_published_us
             group["speed of light"] = benchmark.speed_of_light_us
     return drawings.bars(groups, "us") + heat(figures)
+
+
+def trials(record: Record, problem: str) -> str:
+    """Times of trials, a column per case and launch mode."""
+    return heat([{**figure, "name": figure["trial"]} for figure in answer.timed(record, "trials", problem)])
+
+
+def clusters(record: Record) -> str:
+    """The driver's clusters beside the schedule's."""
+    found = [figure for step in record["steps"] if step["name"] == "clusters" for figure in step["figures"]]
+    names = ["configuration", "CTAs of a cluster", "SMEM bytes of a CTA", "cuOccupancyMaxActiveClusters", "slots"]
+    return table(names, ([figure[k] for k in ("name", "cluster", "smem", "active", "slots")] for figure in found))
 
 
 def heat(figures: Sequence[Mapping[str, Any]]) -> str:
@@ -225,7 +244,7 @@ def stages(record: Record) -> str:
     parts = []
     for problem in PROBLEMS:
         series: dict[str, dict[str, list[tuple[float, float]]]] = {}
-        for figure in rows_of(record, "stages", problem):
+        for figure in answer.timed(record, "stages", problem):
             title = f"{problem}, case {figure['case']}, {figure['launches']}"
             of_shape = series.setdefault(title, {}).setdefault(figure["name"], [])
             of_shape.append((figure["stages"], figure["us"]))

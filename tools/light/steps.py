@@ -17,10 +17,10 @@ NO_TIMES = "an emulator has no times"
 
 # Of the reduced plan, in the emulator. A group has these checks; a mode has the first lines of a problem's tests.
 EMULATED_GROUPS = (
-    "group_gemm.sm2.tile64.x1.k1",
-    "group_gemm.sm2.tile128.x1.k2",
-    "group_gemm.sm1.tile128.x2.k1",
-    "dual_gemm.sm2.tile64.x2.k1",
+    "group_gemm.sm2.tile64.x1.n1",
+    "group_gemm.sm1.tile128.x1.n2",
+    "group_gemm.sm1.tile128.x2.n1",
+    "dual_gemm.sm2.tile64.x2.n1",
 )
 EMULATED_CHECKS = ("edges", "overlap")
 EMULATED_TESTS = 1
@@ -96,13 +96,15 @@ def calls_steps(device: str, groups: Mapping[str, Sequence[str]]) -> list[Step]:
 
 def title(group: str) -> str:
     """A check group in words."""
-    parts = group.split(".")
+    tried = ", which the choice leaves out" if group.startswith("trials.") else ""
+    parts = group.removeprefix("trials.").split(".")
     if len(parts) == 1:
-        return {"chosen": "a benchmark case of each problem", "mixed": "two kernels in turn"}.get(group, group)
-    problem, cta_group, tile, per_sm, k_split = parts
+        known = {"chosen": "a benchmark case of each problem", "mixed": "two kernels in turn", "trials": "edits to try"}
+        return known.get(group, group)
+    problem, cta_group, tile, per_sm, neighbours = parts
     kind = "pairs" if cta_group == "sm2" else "single CTAs"
-    split = "" if k_split == "k1" else f", K in {k_split[1:]}"
-    return f"{problem}, {kind}, {tile[4:]} tokens, {per_sm[1:]} per SM{split}"
+    together = "" if neighbours == "n1" else f", {neighbours[1:]} side by side"
+    return f"{problem}, {kind}, {tile[4:]} tokens, {per_sm[1:]} per SM{together}{tried}"
 
 
 def eval_step(device: str, mode: str, problem: str, folder: Path, limit_s: float) -> Step:
@@ -133,8 +135,12 @@ def eval_step(device: str, mode: str, problem: str, folder: Path, limit_s: float
 
 
 def timing_step(device: str, kind: str, problem: str, limit_s: float) -> Step:
-    """`compare` or `stages` of a problem."""
-    what = {"compare": "every configuration and the rows beside ours", "stages": "fewer stages"}[kind]
+    """`compare`, `trials` or `stages` of a problem."""
+    what = {
+        "compare": "every configuration and the rows beside ours",
+        "trials": "edits, and configurations that the choice leaves out",
+        "stages": "fewer stages",
+    }[kind]
     return Step(
         f"{kind}.{problem}",
         f"times, {problem}: {what}",
@@ -165,6 +171,14 @@ def calibration_step(device: str, folder: Path) -> Step:
     )
 
 
+def cluster_step(device: str) -> Step:
+    """How many clusters run at once."""
+    return Step(
+        *("clusters", "clusters that run at once", work(device, "clusters", options=TIMING)),
+        refusal="an emulator has no driver to ask" if device == EMULATOR else "",
+    )
+
+
 def steps(device: str, groups: Mapping[str, Sequence[str]], folder: Path) -> list[Step]:
     """All steps but the first and the last, the most valuable first. folder: for files that steps exchange."""
     group_gemm, *others = PROBLEMS
@@ -175,9 +189,11 @@ def steps(device: str, groups: Mapping[str, Sequence[str]], folder: Path) -> lis
         eval_step(device, "benchmark", group_gemm, folder, 90),
         eval_step(device, "leaderboard", group_gemm, folder, 100),
         calibration_step(device, folder),
+        cluster_step(device),
         timing_step(device, "compare", group_gemm, 100),
         *(() if device == EMULATOR else (eval_step(device, "benchmark", problem, folder, 75) for problem in others)),
         *(timing_step(device, "compare", problem, 90) for problem in others),
+        *(timing_step(device, "trials", problem, 60) for problem in PROBLEMS),
         timing_step(device, "stages", group_gemm, 90),
         *(() if device == EMULATOR else (eval_step(device, "leaderboard", problem, folder, 90) for problem in others)),
     ]
@@ -198,7 +214,7 @@ def last_steps(device: str, folder: Path) -> list[Step]:
         ),
         Step(
             *("suggest", "constants of the choice", plain_work("suggest", str(figures))),
-            limit_s=20,
+            limit_s=60,
             needs_s=5,
             measures=True,
             refusal=no_times,

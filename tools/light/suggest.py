@@ -1,6 +1,6 @@
 """Which constants of the choice make it right, by the measured times of every configuration.
 
-A launch's configuration is the one that costs least by `Schedule.cost`, which weighs what schedules differ in by
+A launch's configuration is the one that `submission.candidates` puts first, by the rates of the chip, which are
 constants of submission.py. The suggestion is the set of values under which the chosen configurations are least slow:
 the geometric mean over all measured cases of chosen time / best time. Among equally good values it takes those nearest
 to the present ones, and it changes a constant only where that gains.
@@ -9,8 +9,8 @@ to the present ones, and it changes a constant only where that gains.
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,16 +21,11 @@ from harness.console import geomean
 from harness.launch_modes import OVERLAPPING, PROGRAMMATIC
 from harness.plan_report import configuration_name, configuration_of
 
-CONSTANTS = ("OVERLAPPING", "IN_TURN")  # of submission.py, which `cost` reads: microseconds of each amount
-STEPS = 32  # values per power of ten that are tried
-DECADES = 3  # powers of ten up and down from the present value
-ROUNDS = 4  # of the search, one constant after the other
+MODES = "in turn", "overlapping"  # of the rates of a chip
+STEPS = 8  # values per power of ten that are tried
+DECADES = 1  # powers of ten up and down from the present value
+ROUNDS = 2  # of the search, one constant after the other
 GAIN = 1e-6  # a smaller one, relative, is none
-
-
-def cost(schedule: submission.Schedule, overlapping: bool) -> tuple[float, ...]:
-    """What the choice compares."""
-    return (schedule.cost(overlapping),)
 
 
 Times = Mapping[tuple[int, ...], float]  # configuration -> microseconds
@@ -48,16 +43,12 @@ class Measured:
     sms: int
     times: Times
 
-    @functools.cached_property
-    def schedules(self) -> list[submission.Schedule]:
-        """Those of the measured configurations, in the order in which `submission.shapes` has them."""
-        configurations = tuple(map(submission.Configuration._make, sorted(self.times)))
-        found = submission.candidates(self.sizes, self.sms, self.overlapping, self.products, configurations)
-        return sorted(found, key=configuration_of)
-
     def chosen(self) -> tuple[int, ...]:
         """The measured configuration that the present constants choose."""
-        return configuration_of(min(self.schedules, key=lambda each: cost(each, self.overlapping)))
+        configurations = tuple(map(submission.Configuration._make, sorted(self.times)))
+        return configuration_of(
+            submission.candidates(self.sizes, self.sms, self.overlapping, self.products, configurations)[0]
+        )
 
     def best(self) -> tuple[int, ...]:
         return min(self.times, key=lambda shape: self.times[shape])
@@ -67,23 +58,32 @@ class Measured:
         return self.times[self.chosen()] / self.times[self.best()]
 
 
+def chip(sms: int) -> str:
+    """The name of its rates."""
+    return "BLACKWELL" if sms > submission.HOPPER_SMS else "HOPPER"
+
+
 @contextlib.contextmanager
 def constants(values: Mapping[str, float]) -> Iterator[None]:
-    """submission.py with these values, by NAME.FIELD."""
-    before = {name: getattr(submission, name) for name in CONSTANTS}
+    """submission.py with these values, by "NAME, MODE: FIELD"."""
+    before = {name: getattr(submission, name) for name in ("BLACKWELL", "HOPPER")}
     try:
         for key, value in values.items():
-            name, field = key.split(".")
-            setattr(submission, name, getattr(submission, name)._replace(**{field: value}))
+            name, mode, field = re.split(", |: ", key)
+            rates = list(getattr(submission, name))
+            rates[MODES.index(mode)] = rates[MODES.index(mode)]._replace(**{field: value})
+            setattr(submission, name, tuple(rates))
         yield
     finally:
-        for name, amounts in before.items():
-            setattr(submission, name, amounts)
+        for name, rates in before.items():
+            setattr(submission, name, rates)
 
 
-def current() -> dict[str, float]:
-    """The constants of submission.py, by NAME.FIELD."""
-    return {f"{name}.{field}": x for name in CONSTANTS for field, x in getattr(submission, name)._asdict().items()}
+def current(sms: int) -> dict[str, float]:
+    """The rates of a chip with so many SMs, by "NAME, MODE: FIELD"."""
+    name = chip(sms)
+    rates = zip(MODES, getattr(submission, name))
+    return {f"{name}, {mode}: {field}": x for mode, of_mode in rates for field, x in of_mode._asdict().items()}
 
 
 def regret(measured: Sequence[Measured], values: Mapping[str, float]) -> float:
@@ -93,18 +93,19 @@ def regret(measured: Sequence[Measured], values: Mapping[str, float]) -> float:
 
 
 def tried(value: float) -> list[float]:
-    """Values to try for a constant: zero and a logarithmic grid around the present value, nearest first."""
+    """Values to try for a constant: a logarithmic grid around the present value, nearest first."""
     steps = sorted(range(-DECADES * STEPS, DECADES * STEPS + 1), key=abs)
-    return [*(float(f"{value * 10 ** (step / STEPS):.3g}") for step in steps if step), 0.0]
+    return [float(f"{value * 10 ** (step / STEPS):.3g}") for step in steps if step]
 
 
 def search(measured: Sequence[Measured]) -> dict[str, float]:
     """The best values that a search, one constant after the other, finds."""
-    values = current()
+    values = current(measured[0].sms)
     least = regret(measured, values)
     for _ in range(ROUNDS):
         before = dict(values)
-        for name in filter(values.get, values):  # what has no weight keeps none
+        # A tensor core that was omitted stays so.
+        for name in (name for name in values if 0 < values[name] < submission.ENDLESS):
             for value in tried(values[name]):
                 found = regret(measured, {**values, name: value})
                 if found < least * (1 - GAIN):
@@ -117,7 +118,7 @@ def search(measured: Sequence[Measured]) -> dict[str, float]:
 def measured_of(figures: Sequence[Mapping[str, Any]], sms: int) -> list[Measured]:
     """The cases of which every configuration that was timed is among the figures of `work.shapes`."""
     found = []
-    rows = [figure for figure in figures if figure.get("configuration") and not figure.get("stages")]
+    rows = [f for f in figures if f.get("configuration") and not f.get("stages") and not f.get("trial")]
     for key, of_case in itertools.groupby(sorted(rows, key=_key), key=_key):
         problem, case, launches = key
         kept = list(of_case)
@@ -158,5 +159,5 @@ def suggestion(figures: Sequence[Mapping[str, Any]], sms: int) -> dict[str, Any]
         }
         for each, (suggested, ratio) in zip(measured, after)
     ]
-    means = {"ratio": regret(measured, current()), "suggested ratio": regret(measured, values)}
-    return {"constants": current(), "suggested": values, "cases": cases, **means}
+    means = {"ratio": regret(measured, {}), "suggested ratio": regret(measured, values)}
+    return {"constants": current(sms), "suggested": values, "cases": cases, **means}

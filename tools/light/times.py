@@ -1,8 +1,9 @@
-"""Times of a problem's benchmark cases on a GPU: the rows beside ours, every configuration, fewer stages than fit."""
+"""Times of a problem's benchmark cases on a GPU: the rows beside ours, every configuration, trials, fewer stages."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,16 +13,27 @@ import harness.dsl  # noqa: F401
 import reference
 import submission
 from harness import devices
-from harness.launch_modes import OVERLAPPING, PROGRAMMATIC
+from harness.launch_modes import ORDINARY, OVERLAPPING, PROGRAMMATIC
 from harness.plan_report import PRODUCTS, configuration_name, configuration_of, current_sms
 from harness.timing import timing_inputs
 from task import PROBLEMS, TestSpec
-from tools.compare import OURS_ORDINARY, OURS_OVERLAPPING, OURS_PROGRAMMATIC, ordinary_solve, promised
+from tools.compare import (
+    OURS_ORDINARY,
+    OURS_OVERLAPPING,
+    OURS_PROGRAMMATIC,
+    edited_module,
+    ordinary_launches,
+    ordinary_solve,
+    promised,
+    wrapped,
+)
 from tools.light.context import leave_if_lost
 from tools.light.outcomes import Writer, is_skipped
+from tools.light.trials import TRIALS, left_out
 from tools.rings import memory_rows
 from tools.rows import Row, flush_buffer, time_row
 from tools.stages import FEWEST, at_most
+from tools.variants import ORDINARY_EDIT
 
 REPEATS = 10  # of a timing
 
@@ -35,7 +47,7 @@ class Timed:
     inputs: list[Any]
     sizes: tuple[tuple[int, ...], ...]  # (M, N, K, L) of each group or of the call
     nbytes: int  # that must move
-    products: int
+    products: int  # of submission.Call
 
 
 def timed_cases(name: str) -> list[Timed]:
@@ -73,12 +85,12 @@ _flush = functools.cache(flush_buffer)
 
 
 def configuration_rows(
-    writer: Writer, of: Timed, module: Any, shape: submission.Configuration, stages: int | None = None
+    writer: Writer, of: Timed, module: Any, shape: submission.Configuration, stages: int | None = None, **facts: Any
 ) -> None:
     """Time a configuration of a module with the functions of submission.py, overlapping and programmatic."""
     name = configuration_name(shape)
     what = name if stages is None else f"{name}, {stages} stages"
-    facts = {"configuration": shape, "name": name, "sizes": ordered_sizes(of), "products": of.products}
+    facts |= {"configuration": shape, "name": name, "sizes": ordered_sizes(of), "products": max(1, of.products)}
     if stages is not None:
         facts["stages"] = stages
     unpromised = functools.partial(module.run, configurations=(shape,))
@@ -93,10 +105,8 @@ def ordered_sizes(of: Timed) -> submission.Sizes:
 
 def in_order_of_choice(cases: list[Timed]) -> Iterator[tuple[Timed, submission.Schedule]]:
     """Every case with the best configuration by the present constants, then every case with the next, ..."""
-    ordered = [
-        submission.candidates(ordered_sizes(of), current_sms(), True, of.products) for of in cases if of.products
-    ]
-    for rank in range(max(map(len, ordered), default=0)):
+    ordered = [submission.candidates(ordered_sizes(of), current_sms(), True, max(1, of.products)) for of in cases]
+    for rank in range(max(map(len, ordered))):
         for of, schedules in zip(cases, ordered):
             if rank < len(schedules):
                 yield of, schedules[rank]
@@ -106,11 +116,8 @@ def compare(writer: Writer, problem: str) -> None:
     """First the rows beside ours in every case, then every configuration, overlapping and programmatic."""
     cases = timed_cases(problem)
     for of in cases:
-        schedule = None
-        if of.products:
-            schedule = submission.configure(of.sizes, current_sms(), True, of.products)[0].schedule
-        ordinary = ordinary_solve(submission, PROBLEMS[problem], devices.has_hopper())
-        measure(writer, of, Row(OURS_ORDINARY, ordinary, of.inputs))
+        schedule = submission.configure(of.sizes, current_sms(), True, of.products)[0].schedule
+        measure(writer, of, Row(OURS_ORDINARY, ordinary_solve(submission, devices.has_hopper()), of.inputs))
         measure(writer, of, Row(OURS_PROGRAMMATIC, submission.solve, of.inputs))
         measure(writer, of, Row(OURS_OVERLAPPING, promised(submission), of.inputs))
         if reference.has_native_scaled_mm():
@@ -119,6 +126,24 @@ def compare(writer: Writer, problem: str) -> None:
             measure(writer, of, row)
     for of, candidate in in_order_of_choice(cases):
         configuration_rows(writer, of, submission, configuration_of(candidate))
+
+
+def trials(writer: Writer, problem: str) -> None:
+    """Every case with each trial in three launch modes; then with each configuration that the choice leaves out."""
+    cases = timed_cases(problem)
+    for name, edits in TRIALS.items():
+        module = edited_module(*edits)
+        ordinary = wrapped(module.solve, ordinary_launches) if devices.has_hopper() else None
+        calls = {
+            ORDINARY: ordinary or edited_module(*edits, ORDINARY_EDIT).solve,
+            PROGRAMMATIC: module.solve,
+            OVERLAPPING: promised(module),
+        }
+        for of, (mode, call) in itertools.product(cases, calls.items()):
+            measure(writer, of, Row(f"{name}, {mode}", call, of.inputs), trial=name, launches=mode)
+    for of in cases:
+        for configuration in left_out(max(1, of.products)):
+            configuration_rows(writer, of, submission, configuration, trial=configuration_name(configuration))
 
 
 def stages(writer: Writer, problem: str) -> None:

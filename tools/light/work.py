@@ -4,7 +4,9 @@ python -m tools.light.work which                     the device that there is
 python -m tools.light.work survey                    device, driver, versions, hash of submission.py, check groups
 python -m tools.light.work calls GROUP [CHECK ...]   checks of a group of `calls`
 python -m tools.light.work compare PROBLEM           times: ours, baseline, memory, every configuration
+python -m tools.light.work trials PROBLEM            times of edits of submission.py
 python -m tools.light.work stages PROBLEM            times with fewer stages
+python -m tools.light.work clusters                  clusters that run at once
 python -m tools.light.work profile CONSTANTS.json    the clock's chip profile, from measured constants
 python -m tools.light.work suggest FIGURES.json      better constants for the choice
 """
@@ -69,10 +71,23 @@ def compare(writer: Writer, problem: str) -> None:
     times.compare(writer, problem)
 
 
+def trials(writer: Writer, problem: str) -> None:
+    from tools.light import times
+
+    times.trials(writer, problem)
+
+
 def stages(writer: Writer, problem: str) -> None:
     from tools.light import times
 
     times.stages(writer, problem)
+
+
+def clusters(writer: Writer) -> None:
+    from tools.light import clusters
+
+    for figure in clusters.figures(devices.has_hopper()):
+        writer.figure(**figure)
 
 
 def profile(writer: Writer, constants: str) -> None:
@@ -98,7 +113,9 @@ KINDS: dict[str, Callable[..., None]] = {
     "survey": survey,
     "calls": run_calls,
     "compare": compare,
+    "trials": trials,
     "stages": stages,
+    "clusters": clusters,
     "profile": profile,
     "suggest": suggest,
 }

@@ -49,14 +49,13 @@ def as_operand(c: Any) -> Any:
 
 
 SIZES = {"m": (200, 64), "n": (384, 264), "k": (1280, 1024)}
-DEEP = {"m": (130, 40), "n": (128, 136), "k": (7168, 1024)}  # split K: each rank uses its stages twice
 
 
-def _group_calls(sizes: dict[str, Any] = SIZES) -> Iterator[list[Call]]:
+def _group_calls() -> Iterator[list[Call]]:
     import reference
 
     generate = reference.generate_input
-    yield [(generate(**sizes, g=2, seed=5), {})]
+    yield [(generate(**SIZES, g=2, seed=5), {})]
 
     def small(seed: int, n: int = 128, m: int = 64) -> Data:
         return generate(m=(64, m), n=(256, n), k=(1024, 1024), g=2, seed=seed)
@@ -86,9 +85,9 @@ def _dual_calls() -> Iterator[list[Call]]:
 def _gemv_calls() -> Iterator[list[Call]]:
     import reference
 
-    generate, k = reference.generate_gemv_input, 2560  # one K for all: it decides the kernel
-    yield [(generate(m=41, k=k, l=2, seed=5), {})]
-    first, third = generate(m=k // 4, k=k, l=1, seed=8), generate(m=20, k=k, l=1, seed=9)
+    generate, k = reference.generate_gemv_input, 2560  # more k-tiles than stages
+    yield [(generate(m=392, k=k, l=1, seed=5), {})]
+    first, third = generate(m=k // 4, k=k, l=1, seed=8), generate(m=24, k=k, l=1, seed=9)
     b = as_operand(first[-1].permute(1, 0, 2))
     chain = third[0], b, third[2], third[3][:1], *third[4:]
     yield [(first, {}), (generate(m=8, k=k, l=1, seed=10), ALL), (chain, {})]
@@ -96,14 +95,14 @@ def _gemv_calls() -> Iterator[list[Call]]:
     yield [(one, READY), ((*other[:-1], one[-1]), READY)]
 
 
-def _light_calls(products: int) -> Iterator[list[Call]]:
-    """Two calls that may overlap."""
+def _light_calls(products: int, few: bool) -> Iterator[list[Call]]:
+    """Two calls that may overlap. few: with no more tokens than the smallest tile has."""
     import reference
 
     if products == 2:
         made = [reference.generate_dual_gemm_input(m=136, n=264, k=1088, l=1, seed=seed) for seed in (1, 2)]
     else:
-        sizes = {"m": (136, 40), "n": (264, 128), "k": (1024, 1088)}
+        sizes = {"m": (16, 7) if few else (136, 40), "n": (264, 128), "k": (1024, 1088)}
         made = [reference.generate_input(**sizes, g=2, seed=seed) for seed in (1, 2)]
     yield [(made[0], {}), (made[1], ALL)]
 
@@ -112,7 +111,7 @@ def _outputs(data: Data) -> list[Any]:
     return [c for _, _, c in data[0]] if isinstance(data[0], list) else [data[-1]]
 
 
-def _ours(calls: Callable[[], Iterator[list[Call]]], shape: tuple[int, ...] | None, sms: int) -> Iterator[None]:
+def _ours(calls: Callable[[], Iterator[list[Call]]], shape: tuple[int, ...], sms: int) -> Iterator[None]:
     """Makes the calls, planned for so many SMs; an item behind each list of those that overlap."""
     import submission
 
@@ -120,7 +119,7 @@ def _ours(calls: Callable[[], Iterator[list[Call]]], shape: tuple[int, ...] | No
     for data, _ in (call for part in made for call in part):
         for c in _outputs(data):
             c.fill_(float("nan"))
-    shapes = None if shape is None else (submission.Configuration(*shape),)
+    shapes = (submission.Configuration(*shape),)
     for part in made:
         for data, promises in part:
             submission.run(data, **promises, configurations=shapes, sms=sms)
@@ -133,23 +132,21 @@ def _waived() -> list[str]:
     return list(dict.fromkeys(waiver.text for waiver in in_source(text, "submission.py", RULES)))
 
 
-def _recorded(calls: Callable[[], Iterator[list[Call]]], shape: tuple[int, ...] | None, planned: int, sms: int) -> Tape:
+def _recorded(calls: Callable[[], Iterator[list[Call]]], shape: tuple[int, ...], planned: int, sms: int) -> Tape:
     return record(_ours(calls, shape, planned), sms, allowed=_waived())
 
 
 def ours() -> list[Program]:
-    """Five configurations of the GEMM kernel (tokens, CTAs per MMA, CTAs per SM, split K), and the GEMV."""
+    """Six configurations of the kernel: tokens, CTAs per MMA, CTAs per SM, neighbours."""
     groups: dict[str, tuple[Any, ...]] = {
-        "1-SM": (SIZES, (128, 1, 1, 1), 2, 4),
-        "pairs": (SIZES, (128, 2, 1, 1), 2, 6),
-        "split K": (DEEP, (128, 1, 1, 4), 8, 16),
-        "two per SM": (SIZES, (64, 2, 2, 1), 4, 4),
-    }  # sizes, configuration, SMs of the plan, SMs of the chip: room for the small launches beside each other
-    found = [
-        Program(name, partial(_recorded, partial(_group_calls, sizes), *how)) for name, (sizes, *how) in groups.items()
-    ]
+        "1-SM": ((128, 1, 1, 1), 2, 4),
+        "pairs": ((128, 2, 1, 1), 2, 6),
+        "neighbours": ((128, 1, 1, 2), 2, 6),
+        "two per SM": ((64, 2, 2, 1), 4, 4),
+    }  # configuration, SMs of the plan, SMs of the chip: room for the small launches beside each other
+    found = [Program(name, partial(_recorded, _group_calls, *how)) for name, how in groups.items()]
     found.append(Program("dual", partial(_recorded, _dual_calls, (64, 1, 2, 1), 2, 2)))
-    return [*found, Program("GEMV", partial(_recorded, _gemv_calls, None, 2, 2))]
+    return [*found, Program("GEMV", partial(_recorded, _gemv_calls, (16, 1, 1, 1), 2, 4))]
 
 
 def every() -> list[Program]:
@@ -158,11 +155,12 @@ def every() -> list[Program]:
 
     found = []
     for products in submission.PRODUCTS:
-        for shape in submission.shapes(products):
-            sms = shape.cta_group * shape.k_split * 2
+        for shape in submission.legal_configurations(products):
+            sms = shape.cta_group * shape.neighbours * 2
             name = f"{'dual ' if products == 2 else ''}{'-'.join(map(str, shape))}"
-            found.append(Program(name, partial(_recorded, partial(_light_calls, products), shape, sms, 2 * sms)))
-    return [*found, next(program for program in ours() if program.name == "GEMV")]
+            calls = partial(_light_calls, products, few=shape.token_tile == submission.FEW_TOKENS)
+            found.append(Program(name, partial(_recorded, calls, shape, sms, 2 * sms)))
+    return found
 
 
 EXAMPLES = "examples/python/CuTeDSL/cute/blackwell/kernel"

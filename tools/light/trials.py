@@ -1,0 +1,89 @@
+"""Edits of submission.py that may make it faster on silicon, and configurations that its choice leaves out.
+
+A trial is checked (`calls`) and timed (`times`) beside the file as it is. What wins is to be put into submission.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+from types import ModuleType
+
+import harness.dsl  # noqa: F401
+import submission
+from tools.compare import edited_module
+from tools.variants import Edit
+
+# cute.nvgpu's and CUTLASS's constant: lines of these loads are the first to leave L2.
+EVICT_FIRST = "0x12F0000000000000"
+HINTED = "{.reg .b64 policy; mov.b64 policy, " + EVICT_FIRST + "; "
+
+
+def hinted(function: str, addresses: str, barrier: int) -> tuple[Edit, Edit]:
+    """The hint on a load's instruction: to one CTA, and to several. barrier: number of its operand."""
+    plain, several = f"{addresses}, [${barrier}];", f"{addresses}, [${barrier}], ${barrier + 1};"
+    return (
+        Edit(function, f'ptx(f"{{opcode}} {plain}"', with_policy(f"{{opcode}}.L2::cache_hint {plain}", 'ptx(f"')),
+        Edit(
+            function,
+            f'{{opcode}}.multicast::cluster {several}"',
+            with_policy(f"{{opcode}}.multicast::cluster.L2::cache_hint {several}", ""),
+        ),
+    )
+
+
+def with_policy(code: str, before: str) -> str:
+    """Code inside an f-string that gives the instruction a register with the policy."""
+    block = HINTED.replace("{", "{{") + code.removesuffix(";") + ", policy;}}"
+    return f'{before}{block}"'
+
+
+PREFETCHES = """\
+prefetch_map = instruction("prefetch.tensormap [$0];", "l")  # tensor map
+prefetch_box = instruction("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [$0, {$1, $2}];", "l,r,r")
+prefetch_bytes = instruction("cp.async.bulk.prefetch.L2.global [$0], $1;", "l,r")
+"""
+WAIT = "            if cta.promises & OPERANDS_READY == 0:\n"
+# Lines that an earlier launch still writes are written in L2, too: what is loaded after the wait is right.
+PREFETCH = f"""\
+            if tile == cta.first_tile and turn * K_TILE < k:
+                ahead_bytes = cutlass.min(k - turn * K_TILE, K_TILE) * (SF_ATOM // MMA_K)
+                ahead_sf = Int64(turn) * SF_STAGE
+                for i in cutlass.range_constexpr(plan.products):
+                    for piece in cutlass.range_constexpr(plan.neighbours):
+                        prefetch_box(weight_map[i], turn * K_TILE, row + piece * (plan.rows // plan.neighbours))
+                    prefetch_bytes(weight_sf[i] + ahead_sf, ahead_bytes)
+                prefetch_box(token_map, turn * K_TILE, first_token)
+                prefetch_bytes(token_sf + ahead_sf, ahead_bytes)
+{WAIT}"""
+TRIALS: dict[str, tuple[Edit, ...]] = {
+    "EVICT_FIRST hints on all loads": (
+        *hinted("tma_load", "[$0], [$1, {{$2, $3}}]", 4),
+        *hinted("bulk_load", "[$0], [$1], $2", 3),
+    ),
+    "two k-tiles prefetched to L2 before the wait": (
+        Edit(None, PREFETCHES.splitlines(keepends=True)[0], PREFETCHES),
+        Edit("Gemm", WAIT, PREFETCH),
+    ),
+    "one load warp": (Edit(None, "\nLOAD_WARPS = 2\n", "\nLOAD_WARPS = 1\n"),),
+    "epilogue reads 64 columns at once": (Edit(None, "\nEPILOGUE_TOKENS = 32 ", "\nEPILOGUE_TOKENS = 64 "),),
+}
+
+
+@functools.cache
+def module(name: str) -> ModuleType:
+    """submission.py with the edits of a trial. Raises ValueError where one does not fit."""
+    return edited_module(*TRIALS[name])
+
+
+def left_out(products: int) -> list[submission.Configuration]:
+    """Configurations that the kernel is written for and `legal_configurations` leaves out."""
+    every = itertools.product(submission.TOKEN_TILES, *[(1, 2)] * 3)
+    found, legal = [], submission.legal_configurations(products)
+    for configuration in map(submission.Configuration._make, every):
+        with contextlib.suppress(ValueError):
+            submission.Plan(1, *configuration, products)
+            if configuration not in legal:
+                found.append(configuration)
+    return found
