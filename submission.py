@@ -120,7 +120,6 @@ LOW_HALVES, HIGH_HALVES = 0x5410, 0x3276  # prmt selectors: low halves of both o
 WARP_ROWS = 32  # weight rows of an epilogue warp: the TMEM lanes that it can read
 EPILOGUE_TOKENS = 32  # accumulator columns that an epilogue thread reads from TMEM at once
 
-GPCS = 8  # parts of a chip, of about as many SMs each
 SM_SMEM = 228 * 1024  # bytes per SM; every resident CTA takes SMEM_RESERVED more than it asks for
 SMEM_RESERVED = 1024
 TMEM_COLUMNS = 512  # per SM
@@ -316,14 +315,9 @@ class Schedule:
         return tuple(plan.neighbours * first for first in itertools.accumulate(clusters, initial=0))
 
     tiles = derived(lambda self: self.first_tiles[-1])
-    # Clusters that run at once, at most: each is within a GPC, where those of four may leave some SMs over.
-    per_gpc = derived(lambda self: self.sm_count // GPCS * self.plan.ctas_per_sm // self.plan.cluster_ctas)
-    slots = derived(
-        lambda self: (
-            (GPCS * self.per_gpc if self.plan.cluster_ctas > 2 else 0)
-            or self.sm_count * self.plan.ctas_per_sm // self.plan.cluster_ctas
-        )
-    )
+    # Clusters that run at once. Those of four leave some SMs of their GPC over: an H200 runs 30 of 33.
+    usable_sms = derived(lambda self: self.sm_count * 7 // 8 if self.plan.cluster_ctas > 2 else self.sm_count)
+    slots = derived(lambda self: max(1, self.usable_sms * self.plan.ctas_per_sm // self.plan.cluster_ctas))
     wanted = derived(lambda self: self.tiles // self.plan.neighbours)  # clusters for a tile each
     clusters = derived(lambda self: self.wanted if self.plan.one_tile else min(self.wanted, self.slots))
     ctas = derived(lambda self: self.clusters * self.plan.cluster_ctas)

@@ -199,7 +199,8 @@ def legal(drawn: Drawn, sms: int) -> list[Shape]:
 
     sizes = tuple(size[:3] for size in drawn.sizes for _ in range(size[3]))
     schedules = submission.candidates(sizes, sms, True, products(drawn.problem))
-    order = {tuple(shape): place for place, shape in enumerate(submission.legal_configurations(products(drawn.problem)))}
+    every = submission.legal_configurations(products(drawn.problem))
+    order = {tuple(shape): place for place, shape in enumerate(every)}
     plans = [schedule.plan for schedule in schedules]
     found = [(plan.token_tile, plan.cta_group, plan.ctas_per_sm, plan.neighbours) for plan in plans]
     return sorted(found, key=order.__getitem__)

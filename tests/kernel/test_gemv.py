@@ -187,7 +187,7 @@ VIOLATIONS = {
     "b's L": (B, lambda t: t[:, :, :1], r"^b has shape \(128, 128, 1\); expected \(128, 128, 2\)"),
     "a's rows apart": (A, with_rows_apart, r"^a has strides \(256, 1, 34816\); expected \(128, 1, 17408\)"),
     "c's rows apart": (C, with_rows_apart, r"^c has strides \(2, 1, 272\); expected \(1, 1, 136\)"),
-    "b misaligned": (B, shifted, r"^b starts at address 0x\w+; loads need a multiple of 16, not 0"),
+    "b misaligned": (B, shifted, r"^b starts at address 0x\w+; loads need a multiple of 16 bytes, not 0"),
     "no sfb": (SFB_REORDERED, lambda t: None, r"^sfb is a NoneType; expected a torch.Tensor"),
     "no b": (B, lambda t: None, r"^b is NoneType; expected a tensor of 3 dimensions"),
     "M 132": (
