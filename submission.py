@@ -272,25 +272,26 @@ class Rates(NamedTuple):
     sm: float  # bytes that an SM gets
     l2: float  # bytes that L2 gives to all
     dram: float
-    tensor: float  # cycles per microsecond; ENDLESS where the tensor core was omitted
+    tensor: float  # cycles per microsecond
     latency: float  # from a load to the next one into its stage
     tile: float
     token: float  # of an epilogue
+    hop: float  # a pair's k-tile: the other CTA tells the leader
     pair: float  # a launch of pairs
     neighbours: float  # a launch whose tiles have neighbours
     residents: float  # in turn: a launch with two CTAs per SM. Overlapping: every CTA that has an SM for itself
 
 
-ENDLESS = 1e9
+ENDLESS = 1e9  # a rate that bounds nothing
 # Fitted to `python -m tools.choice` on an H200 without tensor core, (in turn, overlapping).
 HOPPER = (
-    Rates(69e3, 13.9e6, 4.88e6, ENDLESS, 1.0, 0.035, 0.0055, 1.23, 1.42, 0.73),
-    Rates(60e3, 8.4e6, 4.24e6, ENDLESS, 1.22, 0.098, 0.0043, 0.48, 0.42, 1.13),
+    Rates(ENDLESS, 7.83e6, ENDLESS, ENDLESS, 2.46, 0.059, 0.003, 0.03, 1.07, 1.28, 0.4),
+    Rates(60e3, 8.4e6, 4.24e6, ENDLESS, 1.22, 0.098, 0.0043, 0, 0.48, 0.42, 1.13),
 )
 # Fitted to the emulator's clock of a B200: no measured times.
 BLACKWELL = (
-    Rates(166e3, 16.2e6, 10.5e6, 1.68e3, 0.98, 0.026, 0.0044, 0.35, 0.02, 0.03),
-    Rates(166e3, 16.2e6, 7.3e6, 1.68e3, 0.98, 0.098, 0.0044, 0.2, 0.1, 0.6),
+    Rates(166e3, 16.2e6, 10.5e6, 1.68e3, 0.98, 0.026, 0.0044, 0, 0.35, 0.02, 0.03),
+    Rates(166e3, 16.2e6, 7.3e6, 1.68e3, 0.98, 0.098, 0.0044, 0, 0.2, 0.1, 0.6),
 )
 HOPPER_SMS = 144  # at most; a B200 has 148
 SCALED_MMA, SF_COPY = 44, 12.8  # cycles of the tensor core: the shortest MMA with scale factors, a copy of an atom
@@ -337,7 +338,8 @@ class Schedule:
         k_tiles, loaded, cycles, count, tokens = map(sum, zip(*tiles))
         slowest = max(loaded / rates.sm, cycles / rates.tensor) * plan.ctas_per_sm
         waited_for = tokens - last if plan.accumulators == 1 and not plan.one_tile else 0
-        return max(slowest, k_tiles * rates.latency / plan.stages) + count * rates.tile + waited_for * rates.token
+        started = count * rates.tile + k_tiles * (plan.cta_group - 1) * rates.hop
+        return max(slowest, k_tiles * rates.latency / plan.stages) + started + waited_for * rates.token
 
     def cost(self, overlapping: bool = False) -> float:
         """Modelled microseconds, but for what all schedules of the same sizes have in common.
@@ -379,10 +381,8 @@ def candidates(
     plans = [Plan(len(sizes), *each, products) for each in configurations or legal_configurations(products)]
     few = max(m for m, _, _ in sizes) <= FEW_TOKENS
     possible = [x for x in plans if x.cluster_ctas <= sms and (x.token_tile > FEW_TOKENS or few)]
-    if not possible:
-        raise ValueError(f"no configuration of {configurations} takes up to {sizes[0][0]} tokens on {sms} SMs")
     schedules = sorted((Schedule(plan, sizes, sms) for plan in possible), key=Schedule.cost)
-    if not overlapping:
+    if not overlapping or not schedules:
         return schedules
     most = IN_TURN_LOSS * schedules[0].cost()
     return sorted(schedules, key=lambda schedule: (schedule.cost() > most, schedule.cost(True)))
@@ -1260,7 +1260,10 @@ def configure(
         sizes = tuple(problems[group][:3] for group, _ in part)
         if products == 0:  # C^T of a single token
             sizes = tuple((1, m, k) for m, _, k in sizes)
-        schedule = candidates(sizes, sms, overlapping, max(products, 1), configurations)[0]
+        found = candidates(sizes, sms, overlapping, max(products, 1), configurations)
+        if not found:
+            raise ValueError(f"no configuration of {configurations} takes up to {sizes[0][0]} tokens on {sms} SMs")
+        schedule = found[0]
         if schedule.tiles > LARGEST:
             raise ValueError(f"{schedule.tiles} tiles in one launch; tile numbers are 32-bit, at most {LARGEST}")
         rows = [(*size, first_tile) for size, first_tile in zip(schedule.sizes, schedule.first_tiles)]

@@ -257,7 +257,7 @@ def test_chips_are_told_apart_by_their_sms(chip):
 @given(SIZES, st.sampled_from([2, 148]), st.booleans(), st.sampled_from(PRODUCTS))
 def test_candidates_come_in_the_order_of_their_cost(sizes, sms, overlapping, products):
     """Overlapping ones that would cost far more in turn come last."""
-    sizes = sorted(sizes, reverse=True)
+    sizes = sorted(sizes, key=lambda size: (-size[0], -size[2]))
     schedules = candidates(tuple(sizes), sms, overlapping, products)
     most = IN_TURN_LOSS * min(schedule.cost() for schedule in schedules)
     found = [

@@ -50,7 +50,7 @@ def test_a_choice_is_judged_by_the_best_configuration(capsys, tmp_path):
     chosen = choice.choice(drawn, 132, True)
     (launch,) = submission.configure(drawn.sizes, 132, overlapping=True)
     plan = launch.schedule.plan
-    assert chosen == configuration_name((plan.token_tile, plan.cta_group, plan.ctas_per_sm, plan.k_split))
+    assert chosen == configuration_name((plan.token_tile, plan.cta_group, plan.ctas_per_sm, plan.neighbours))
     (miss,) = choice.misses(record({chosen: 2.04}), "overlapping")
     assert (miss.chosen, miss.us, miss.least) == (chosen, 2.04, 2.0)
     path = tmp_path / "times.json"
