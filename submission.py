@@ -124,7 +124,7 @@ SM_SMEM = 228 * 1024  # bytes per SM; every resident CTA takes SMEM_RESERVED mor
 SMEM_RESERVED = 1024
 TMEM_COLUMNS = 512  # per SM
 PARAMETER_BYTES = 32764  # kernel parameters per launch (PTX ISA, "Kernel Function Parameters")
-TENSOR_MAP_BYTES = 128
+MAX_GROUPS = 32  # of a launch; of 64, tiles of 256 tokens need more registers than there are
 
 ALIGNMENT = 16  # bytes; every tensor's address is a multiple
 
@@ -186,8 +186,8 @@ class Plan:
         for name, values in zip((*Configuration._fields, "products"), allowed):
             if getattr(self, name) not in values:
                 raise ValueError(f"{name} is {getattr(self, name)}; the kernel is written for {values}")
-        if not 1 <= self.groups <= max_groups(self.products):
-            raise ValueError(f"{self.groups} groups; the kernel parameters hold 1 to {max_groups(self.products)}")
+        if not 1 <= self.groups <= MAX_GROUPS:
+            raise ValueError(f"{self.groups} groups; a launch takes 1 to {MAX_GROUPS}")
         needed = self.token_tile + self.sf_columns
         if needed > self.tmem_columns:
             raise ValueError(
@@ -244,13 +244,6 @@ class Plan:
             16,
         )
         return SmemMap(*itertools.accumulate(parts, initial=0))
-
-
-@functools.cache
-def max_groups(products: int) -> int:
-    """Groups that fit one launch's parameters: maps, addresses, four integers each; and two of the launch, padded."""
-    of_group = (products + 1) * TENSOR_MAP_BYTES + (products + 2) * 8 + 4 * 4
-    return (PARAMETER_BYTES - TENSOR_MAP_BYTES) // of_group
 
 
 @functools.cache
@@ -1255,8 +1248,8 @@ def configure(
     every = [(group, index) for group, problem in enumerate(problems) if problem[0] for index in range(problem[3])]
     every.sort(key=lambda entry: (-problems[entry[0]][0], -problems[entry[0]][2]))
     launches = []
-    for start in range(0, len(every), max_groups(max(products, 1))):
-        part = every[start : start + max_groups(max(products, 1))]
+    for start in range(0, len(every), MAX_GROUPS):
+        part = every[start : start + MAX_GROUPS]
         sizes = tuple(problems[group][:3] for group, _ in part)
         if products == 0:  # C^T of a single token
             sizes = tuple((1, m, k) for m, _, k in sizes)

@@ -97,7 +97,7 @@ def configurations() -> list[submission.Plan]:
         for shape in submission.legal_configurations(products):
             plans.append(submission.Plan(groups, *shape, products))
             if plans[-1].ctas_per_sm == 1:  # tiles come in ascending order, so that the widest stays
-                largest[products, *shape[1:]] = submission.Plan(submission.max_groups(products), *shape, products)
+                largest[products, *shape[1:]] = submission.Plan(submission.MAX_GROUPS, *shape, products)
     return plans + list(largest.values())
 
 

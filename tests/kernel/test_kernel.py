@@ -107,7 +107,7 @@ def small_groups(count):
 
 
 def test_more_groups_than_one_launch_holds():
-    solve_and_compare(small_groups(submission.max_groups(1) + 2))
+    solve_and_compare(small_groups(submission.MAX_GROUPS + 2))
 
 
 @pytest.mark.parametrize("m", [70, 201])

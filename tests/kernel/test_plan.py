@@ -8,9 +8,7 @@ import submission
 from submission import SM_SMEM, TMEM_COLUMNS, Plan
 from tests.support.configurations import EVERY
 
-PLANS = [
-    Plan(groups, *shape, products) for shape, products in EVERY for groups in (1, 8, submission.max_groups(products))
-]
+PLANS = [Plan(groups, *shape, products) for shape, products in EVERY for groups in (1, 8, submission.MAX_GROUPS)]
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=str)
@@ -141,13 +139,10 @@ def test_few_tokens_are_for_one_cta_and_one_product(of_plan):
         Plan(1, 16, *of_plan)
 
 
-@pytest.mark.parametrize(("products", "limit"), [(1, 110), (2, 75)])
-def test_group_count_is_limited_by_the_parameters(products, limit):
-    """That no group more would fit, test_report.py finds in the PTX."""
-    assert submission.max_groups(products) == limit
-    for groups in (0, limit + 1):
-        with pytest.raises(ValueError, match=f"{groups} groups; the kernel parameters hold 1 to {limit}"):
-            Plan(groups, products=products)
+@pytest.mark.parametrize("groups", [0, submission.MAX_GROUPS + 1])
+def test_group_count_is_limited(groups):
+    with pytest.raises(ValueError, match=f"{groups} groups; a launch takes 1 to {submission.MAX_GROUPS}"):
+        Plan(groups)
 
 
 def test_legal_configurations_are_all_that_a_plan_takes_with_neighbours_at_one_cta_per_sm_only():

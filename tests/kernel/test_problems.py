@@ -118,7 +118,7 @@ def test_many_tiles_of_two_products_per_cta(shape):
 
 
 def test_more_batch_entries_than_one_launch_holds():
-    solve_and_compare(2, 2, 8, 64, submission.max_groups(2) + 1)
+    solve_and_compare(2, 2, 8, 64, submission.MAX_GROUPS + 1)
 
 
 @pytest.mark.parametrize("products", submission.PRODUCTS)

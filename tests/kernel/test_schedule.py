@@ -12,6 +12,7 @@ from harness.plan_report import requested
 from submission import (
     HOPPER_SMS,
     IN_TURN_LOSS,
+    MAX_GROUPS,
     PRODUCTS,
     WEIGHT_TILE,
     Configuration,
@@ -22,7 +23,6 @@ from submission import (
     ceil_div,
     configure,
     legal_configurations,
-    max_groups,
 )
 from tests.support.configurations import EVERY
 from tests.support.tiles import tiles_of
@@ -161,7 +161,7 @@ def test_launches_hold_every_batch_entry_with_tokens_once_by_descending_m(proble
     bases = [tensor << 40 for tensor in range(count * len(problems))]
     for schedule, groups, words, tensors, offsets in launches:
         assert schedule.sizes == tuple(problems[group][:3] for group in groups) and schedule.plan.products == products
-        assert len(groups) <= max_groups(products)
+        assert len(groups) <= MAX_GROUPS
         assert words[:2] == [schedule.tiles, schedule.ctas]
         assert words[2:] == [
             word for size, first in zip(schedule.sizes, schedule.first_tiles) for word in (*size, first)
@@ -186,7 +186,7 @@ def test_a_gemv_is_a_gemm_of_one_token(eighths, b_rows, k_steps, batch, sms):
     for schedule, groups, words, tensors, offsets in launches:
         assert schedule.plan.products == 1 and schedule.sizes == ((1, m, k),) * len(groups)
         assert words[2:] == [word for first in schedule.first_tiles[:-1] for word in (1, m, k, first)]
-        assert len(groups) <= max_groups(1) and tensors == [0, 1, 2, 3, 4] * len(groups)
+        assert len(groups) <= MAX_GROUPS and tensors == [0, 1, 2, 3, 4] * len(groups)
         pitches = m * k // 2, b_rows * k // 2, 2 * m, *(ceil_div(rows, 128) * 128 * k // 16 for rows in (m, b_rows))
         assert offsets == [(entry + i) * pitch for i in range(len(groups)) for pitch in pitches]
         entry += len(groups)

@@ -81,7 +81,7 @@ def test_every_problem_has_a_report_and_a_command(capsys, monkeypatch, problem):
 
 def test_several_launches_are_reported_side_by_side(monkeypatch):
     monkeypatch.setattr(plan_report, "current_sms", lambda: 148)
-    groups = submission.max_groups(1) + 1
+    groups = submission.MAX_GROUPS + 1
     sizes = ((64, 128, 256, 1),) * groups
     tiles = [f"{launch.schedule.tiles}" for launch in submission.configure(sizes, 148)]
     assert len(tiles) == 2 and plan_report.plan_report(sizes)["tiles"] == " + ".join(tiles)
