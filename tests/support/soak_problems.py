@@ -6,7 +6,7 @@ tests/support/soak_draws.py draws problems, and tests/support/soak_memory.py mak
 import itertools
 from dataclasses import dataclass
 
-MOST_ENTRIES = 64  # groups or batch entries that are not empty
+MOST_ENTRIES = 32  # of a launch
 OPERANDS = {0: ("a", "b"), 1: ("a", "b"), 2: ("a", "b1", "b2")}  # by products; a GEMV has 0
 
 
