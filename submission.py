@@ -92,7 +92,7 @@ from cutlass.cute.runtime import make_ptr
 
 from task import input_t, output_t
 
-try:  # what torch guards compiled functions by; not public
+try:  # the guards of torch's compiled functions; not public
     from torch._C._dynamo.guards import TensorGuards
 except ImportError:
     TensorGuards = None
@@ -123,7 +123,6 @@ EPILOGUE_TOKENS = 32  # accumulator columns that an epilogue thread reads from T
 SM_SMEM = 228 * 1024  # bytes per SM; every resident CTA takes SMEM_RESERVED more than it asks for
 SMEM_RESERVED = 1024
 TMEM_COLUMNS = 512  # per SM
-PARAMETER_BYTES = 32764  # kernel parameters per launch (PTX ISA, "Kernel Function Parameters")
 MAX_GROUPS = 32  # of a launch; of 64, tiles of 256 tokens need more registers than there are
 
 ALIGNMENT = 16  # bytes; every tensor's address is a multiple
@@ -140,9 +139,9 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def check_size(name: str, value: int, least: int, multiple: int, reason: str, most: int = LARGEST):
-    if not least <= value <= most or value % multiple:
-        raise ValueError(f"{name} is {value}; it must be {least} to {most}, a multiple of {multiple}: {reason}")
+def check_size(name: str, value: int, least: int, multiple: int, reason: str):
+    if not least <= value <= LARGEST or value % multiple:
+        raise ValueError(f"{name} is {value}; it must be {least} to {LARGEST}, a multiple of {multiple}: {reason}")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -260,12 +259,12 @@ def legal_configurations(products: int = 1) -> list[Configuration]:
 
 
 class Rates(NamedTuple):
-    """What a chip takes for the parts of a `Schedule`: bytes per microsecond, microseconds, or cycles."""
+    """Rates of a chip for the parts of a `Schedule`: bytes or cycles per microsecond, else microseconds."""
 
     sm: float  # bytes that an SM gets
     l2: float  # bytes that L2 gives to all
     dram: float
-    tensor: float  # cycles per microsecond
+    tensor: float  # cycles of the tensor core
     latency: float  # from a load to the next one into its stage
     tile: float
     token: float  # of an epilogue
@@ -317,13 +316,13 @@ class Schedule:
     ctas = derived(lambda self: self.clusters * self.plan.cluster_ctas)
 
     def work(self, group: int, block: int) -> tuple[float, ...]:
-        """Of a tile, the block-th of tokens of its group: k-tiles, a CTA's bytes, tensor-core cycles, 1, tokens."""
+        """k-tiles, bytes of a CTA, tensor-core cycles, 1 and tokens of a tile: the block-th of its group's tokens."""
         plan, (m, _, k) = self.plan, self.sizes[group]
-        tokens = min(m - block * plan.token_tile, plan.token_tile)
-        columns, copies = min(ceil_div(tokens, TOKEN_STEP) * TOKEN_STEP, plan.token_tile), ceil_div(tokens, 128)
-        k_tiles, copies = k / K_TILE, copies + plan.products
-        cycles = k_tiles * K_BLOCKS * max(SCALED_MMA + SF_COPY * copies, columns / 2)
-        return k_tiles, k_tiles * (plan.weight_bytes + plan.token_bytes + copies * SF_STAGE), cycles, 1, tokens
+        tokens, k_tiles = min(m - block * plan.token_tile, plan.token_tile), k / K_TILE
+        columns = min(ceil_div(tokens, TOKEN_STEP) * TOKEN_STEP, plan.token_tile)
+        atoms = plan.products + ceil_div(tokens, 128)
+        cycles = k_tiles * K_BLOCKS * max(SCALED_MMA + SF_COPY * atoms, columns / 2)
+        return k_tiles, k_tiles * (plan.weight_bytes + plan.token_bytes + atoms * SF_STAGE), cycles, 1, tokens
 
     def busy(self, rates: Rates, tiles: list, last: int = 0) -> float:
         """Microseconds of an SM that computes these tiles. last: tokens of an epilogue that no tile waits for."""
@@ -344,7 +343,7 @@ class Schedule:
         for group, (m, n, k) in enumerate(self.sizes):
             tiles = [self.work(group, block) for block in range(ceil_div(m, plan.token_tile))]
             rows = (self.first_tiles[group + 1] - self.first_tiles[group]) / len(tiles)
-            # Of a row's tiles, half load no weights for themselves where neighbours share them.
+            # Half of a row's tiles load no weights for themselves where neighbours share them.
             shared = len(tiles) // 2 * (plan.neighbours - 1) * (plan.weight_bytes + plan.products * SF_STAGE)
             l2 += rows * plan.cta_group * (sum(loaded for _, loaded, *_ in tiles) - shared * k / K_TILE)
             dram += (plan.products * n + m) * k * 9 / 16
@@ -423,23 +422,25 @@ mbarrier_wait = instruction(
 prefetch_map = instruction("prefetch.tensormap [$0];", "l")  # tensor map
 
 
-def tma_load(smem: Int32, tensor_map: Int64, column: Int32, row: Int32, barrier: Int32, mask: Int16 | None = None):
-    """Load a box, to the same place of the CTAs in the mask, whose barriers get its bytes; without one, to this CTA."""
-    opcode = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+def bulk_copy(copy: str, constraints: str, mask: Int16 | None, *operands):
+    """Start a bulk copy to this CTA, or to the same place of the CTAs in the mask, whose barriers get its bytes."""
+    kind, places = copy.split(maxsplit=1)
+    opcode = f"cp.async.bulk.{kind}.mbarrier::complete_tx::bytes"
     if mask is None:
-        ptx(f"{opcode} [$0], [$1, {{$2, $3}}], [$4];", "r,l,r,r,r", smem, tensor_map, column, row, barrier)
+        ptx(f"{opcode} {places};", constraints, *operands)
     else:
-        code = f"{opcode}.multicast::cluster [$0], [$1, {{$2, $3}}], [$4], $5;"
-        ptx(code, "r,l,r,r,r,h", smem, tensor_map, column, row, barrier, mask)
+        ptx(f"{opcode}.multicast::cluster {places}, ${len(operands)};", f"{constraints},h", *operands, mask)
+
+
+def tma_load(smem: Int32, tensor_map: Int64, column: Int32, row: Int32, barrier: Int32, mask: Int16 | None = None):
+    """Load a box of a tensor map."""
+    copy = "tensor.2d.shared::cluster.global.tile [$0], [$1, {$2, $3}], [$4]"
+    bulk_copy(copy, "r,l,r,r,r", mask, smem, tensor_map, column, row, barrier)
 
 
 def bulk_load(smem: Int32, address: Int64, count: Int32, barrier: Int32, mask: Int16 | None = None):
-    """Load consecutive bytes, as `tma_load` loads a box."""
-    opcode = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
-    if mask is None:
-        ptx(f"{opcode} [$0], [$1], $2, [$3];", "r,l,r,r", smem, address, count, barrier)
-    else:
-        ptx(f"{opcode}.multicast::cluster [$0], [$1], $2, [$3], $4;", "r,l,r,r,h", smem, address, count, barrier, mask)
+    """Load consecutive bytes."""
+    bulk_copy("shared::cluster.global [$0], [$1], $2, [$3]", "r,l,r,r", mask, smem, address, count, barrier)
 
 
 # Order tcgen05 work after this thread's last wait, and before its next arrival.
@@ -557,7 +558,7 @@ def smem_descriptor(kind: int, address: Int32) -> Int64:
 
 
 def instruction_descriptor(plan: Plan, columns: int | Int32) -> int | Int32:
-    """For e2m1 x e2m1 with e4m3 scales, both operands K-major, M = WEIGHT_TILE per CTA, N = columns."""
+    """e2m1 x e2m1 with e4m3 scales, both operands K-major, M = WEIGHT_TILE per CTA, N = columns."""
     return columns >> 3 << 17 | (WEIGHT_TILE * plan.cta_group >> 4) << 24 | 1 << 10 | 1 << 7
 
 
@@ -614,24 +615,17 @@ class Cta:
             chosen = cutlass.select_(tile >= self.first_tiles[group], values[group], chosen)
         return chosen
 
-    def position(self, tile: Int32) -> tuple[Int32, Int32, Int32]:
-        """(first row of C^T of this CTA, first token, M of the group) of a tile."""
+    def position(self, tile: Int32) -> tuple:
+        """(first row of C^T of this CTA, first token, M of the group, True if the neighbour has the same rows)."""
         plan, m = self.plan, self.of_group(self.ms, tile)
         index = tile - self.of_group(self.first_tiles, tile)
         token_blocks = divide(m + (plan.token_tile - 1), plan.token_tile)
-        # Of two products, two tiles share the scale factors of 128 rows. A pair's CTAs have the same half of theirs.
         block = divide(index, token_blocks)
-        row = (divide(block, plan.products) * plan.cta_group + self.rank) * WEIGHT_TILE + remainder(
-            block, plan.products
-        ) * plan.rows
-        return row, (index - block * token_blocks) * plan.token_tile, m
-
-    def shares_weights(self, tile: Int32):
-        """Whether the cluster's tiles have the same weight rows."""
-        m = self.of_group(self.ms, tile)
-        index = tile - self.of_group(self.first_tiles, tile)
-        token_blocks = divide(m + (self.plan.token_tile - 1), self.plan.token_tile)
-        return divide(index, token_blocks) == divide(index ^ 1, token_blocks)
+        # Two tiles of two products share the scale factors of 128 rows. A pair's CTAs have the same half of theirs.
+        atom_row = (divide(block, plan.products) * plan.cta_group + self.rank) * WEIGHT_TILE
+        row = atom_row + remainder(block, plan.products) * plan.rows
+        shares_weights = divide(index ^ 1, token_blocks) == block
+        return row, (index - block * token_blocks) * plan.token_tile, m, shares_weights
 
     def columns(self, token_row: Int32, m: Int32) -> Int32:
         """N of a tile's MMAs: its tokens, rounded up."""
@@ -660,7 +654,7 @@ class Gemm:
         plan, smem, rank = self.plan, cta.smem, cta.rank
         stage, phase = turn, Int32(0)
         for tile in cutlass.range(cta.first_tile, cta.tiles, cta.tile_step, unroll=1):
-            row, token_row, m = cta.position(tile)
+            row, token_row, m, shared = cta.position(tile)
             n, k = cta.of_group(cta.ns, tile), cta.of_group(cta.ks, tile)
             token_map = cta.of_group(token_maps, tile)
             weight_map = [cta.of_group(maps, tile) for maps in weight_maps]
@@ -672,9 +666,8 @@ class Gemm:
             token_sf = cta.of_group(token_scales, tile) + divide(token_row, 128) * row_sf
             first_token, atoms = token_row + rank * divide(cta.columns(token_row, m), 2), cta.atoms(token_row, m)
             # Neighbours of the same weight rows load a half each, for both; others load both halves for themselves.
-            shared, mask = False, None
+            mask = None
             if cutlass.const_expr(plan.neighbours == 2):
-                shared = cta.shares_weights(tile)
                 own, both = cta.neighbour * plan.cta_group + rank, 1 | 1 << plan.cta_group
                 mask = Int16(cutlass.select_(shared, both << rank, 1 << own))
             if cta.promises & OPERANDS_READY == 0:
@@ -689,9 +682,8 @@ class Gemm:
                 sf_bytes = cutlass.min(k - k_start, K_TILE) * (SF_ATOM // MMA_K)
                 sf_offset = Int64(divide(k_start, MMA_K)) * SF_ATOM
                 mbarrier_wait(smem + (plan.at.empty + 8 * stage), phase ^ 1)
-                mbarrier_arrive_expect_tx(
-                    full, plan.weight_bytes + plan.token_bytes + (plan.products + atoms) * sf_bytes
-                )
+                expected = plan.weight_bytes + plan.token_bytes + (plan.products + atoms) * sf_bytes
+                mbarrier_arrive_expect_tx(full, expected)
                 piece_rows, piece_bytes = plan.rows // plan.neighbours, divide(sf_bytes, plan.neighbours)
                 for i in cutlass.range_constexpr(plan.products):
                     for piece in cutlass.range_constexpr(plan.neighbours):
@@ -726,31 +718,24 @@ class Gemm:
             tiles = cutlass.select_(cta.rank == 0, tiles, Int32(0))
         # A shared address has the CTA's rank above its 18 bits; a descriptor must not.
         local = smem & 0x3FFFF
-        own, every = (
-            Int16((1 << plan.cta_group) - 1 << cta.neighbour * plan.cta_group),
-            Int16((1 << plan.cluster_ctas) - 1),
-        )
+        tile_ctas = Int16((1 << plan.cta_group) - 1 << cta.neighbour * plan.cta_group)
+        cluster_ctas = Int16((1 << plan.cluster_ctas) - 1)
         stage, phase = Int32(0), Int32(0)
-        used = Int32(0)  # accumulators so far; tells the next one and its phase
+        accumulator, acc_phase = Int32(0), Int32(0)
         for tile in cutlass.range(cta.first_tile, tiles, cta.tile_step, unroll=1):
-            row, token_row, m = cta.position(tile)
+            row, token_row, m, _ = cta.position(tile)
             k, second_half = cta.of_group(cta.ks, tile), divide(remainder(row, WEIGHT_TILE), plan.rows)
             # Atoms cover 128 rows; an odd tile of 64 or 192 tokens begins with the second half of one, two columns on.
             atoms, half_atom = cta.atoms(token_row, m), divide(remainder(token_row, 128), 32)
-            accumulator = remainder(used, plan.accumulators)
-            d, descriptor = (
-                tmem + accumulator * plan.token_tile,
-                instruction_descriptor(plan, cta.columns(token_row, m)),
-            )
+            descriptor = instruction_descriptor(plan, cta.columns(token_row, m))
+            d = tmem + accumulator * plan.token_tile
             for k_start in cutlass.range(0, k, K_TILE, unroll=1):
                 weights = smem_descriptor(OPERAND_DESCRIPTOR, local + (plan.at.weights + stage * plan.weight_bytes))
                 tokens = smem_descriptor(OPERAND_DESCRIPTOR, local + (plan.at.tokens + stage * plan.token_bytes))
                 scales = smem_descriptor(SF_DESCRIPTOR, local + (plan.at.scales + stage * plan.scale_bytes))
                 mbarrier_wait(smem + (plan.at.full + 8 * stage), phase)
                 if k_start == 0:
-                    mbarrier_wait(
-                        smem + (plan.at.acc_empty + 8 * accumulator), remainder(divide(used, plan.accumulators), 2) ^ 1
-                    )
+                    mbarrier_wait(smem + (plan.at.acc_empty + 8 * accumulator), acc_phase ^ 1)
                 tmem_fence_after_sync()
                 for block in cutlass.range_constexpr(K_BLOCKS):
                     if k_start + block * MMA_K < k:
@@ -766,27 +751,19 @@ class Gemm:
                             product = i ^ second_half
                             source = product * SF_STAGE + block * SF_ATOM >> 4
                             tcgen05_copy_sf(weight_sf + product * (SF_COLUMNS // 2), scales + source, plan)
-                        tcgen05_mma(
-                            plan,
-                            descriptor,
-                            d,
-                            weights + (block * MMA_K // 2 >> 4),
-                            tokens + (block * MMA_K // 2 >> 4),
-                            weight_sf + second_half * (SF_COLUMNS // 2),
-                            token_sf + half_atom,
-                            Int32(k_start + block > 0),
-                        )
+                        scale_factors = weight_sf + second_half * (SF_COLUMNS // 2), token_sf + half_atom
+                        offset, accumulate = block * MMA_K // 2 >> 4, Int32(k_start + block > 0)
+                        tcgen05_mma(plan, descriptor, d, weights + offset, tokens + offset, *scale_factors, accumulate)
                 if k - k_start <= K_TILE:
-                    tcgen05_commit(smem + (plan.at.acc_full + 8 * accumulator), own, plan)
-                tcgen05_commit(smem + (plan.at.empty + 8 * stage), every, plan)
+                    tcgen05_commit(smem + (plan.at.acc_full + 8 * accumulator), tile_ctas, plan)
+                tcgen05_commit(smem + (plan.at.empty + 8 * stage), cluster_ctas, plan)
                 stage, phase = ahead(stage, phase, plan.stages)
-            used += 1
+            accumulator, acc_phase = ahead(accumulator, acc_phase, plan.accumulators)
         if cutlass.const_expr(plan.cta_group == 2):
             # The other CTA's last arrivals must come before this CTA's SMEM is given up.
             for _ in cutlass.range(0 if plan.one_tile else plan.accumulators, unroll=1):
-                acc_empty = smem + (plan.at.acc_empty + 8 * remainder(used, plan.accumulators))
-                mbarrier_wait(acc_empty, remainder(divide(used, plan.accumulators), 2) ^ 1)
-                used += 1
+                mbarrier_wait(smem + (plan.at.acc_empty + 8 * accumulator), acc_phase ^ 1)
+                accumulator, acc_phase = ahead(accumulator, acc_phase, plan.accumulators)
             self.relay(cta)
 
     @cute.jit
@@ -807,9 +784,9 @@ class Gemm:
         """Epilogue role, one warp: its 32 weight rows of every part, `epilogue_tokens` tokens at a time.
 
         A thread reads one weight row and stores pairs of rows, even threads for even tokens and odd threads for odd
-        ones, so that a warp writes 64 consecutive bytes of each of two tokens at once. Of two products, warps w and
-        w + 2 have the same rows' sums, and each stores half of the tokens. Without the promise OUTPUT_FREE an earlier
-        launch may still read or write the same C: stores come after its end.
+        ones, so that a warp writes 64 consecutive bytes of each of two tokens at once. Warps w and w + 2 have two
+        products' sums of the same rows, and each stores half of the tokens. An earlier launch may still read or write
+        the same C without the promise OUTPUT_FREE: stores come after its end.
         """
         plan, smem = self.plan, cta.smem
         lane = cute.arch.lane_idx()
@@ -818,15 +795,11 @@ class Gemm:
         # Two warps of each quarter of the lanes take chunks of tokens in turns.
         quarter, turn, product, stored = warp, 0, 0, plan.epilogue_tokens
         if cutlass.const_expr(plan.products == 2):
-            quarter, turn, product, stored = (
-                remainder(warp, 4),
-                divide(warp, 4),
-                divide(remainder(warp, 4), 2),
-                plan.epilogue_tokens // 2,
-            )
-        used, exchanges = Int32(0), Int32(0)
+            quarter, turn, stored = remainder(warp, 4), divide(warp, 4), plan.epilogue_tokens // 2
+            product = divide(quarter, 2)
+        accumulator, acc_phase, exchanges = Int32(0), Int32(0), Int32(0)
         for tile in cutlass.range(cta.first_tile, cta.tiles, cta.tile_step, unroll=1):
-            row, token_row, m = cta.position(tile)
+            row, token_row, m, _ = cta.position(tile)
             n = cta.of_group(cta.ns, tile)
             row += remainder(quarter * WARP_ROWS, plan.rows) + lane - odd
             pitch = Int64(n) * 2  # bytes from one token to the next
@@ -834,10 +807,9 @@ class Gemm:
             tokens = cutlass.min(m - token_row, plan.token_tile)
             # N is even: both rows of the pair are stored, or none.
             stored_tokens = cutlass.select_(row < n, tokens - odd, Int32(0))
-            accumulator = remainder(used, plan.accumulators)
             source = tmem + (quarter * WARP_ROWS << 16) + accumulator * plan.token_tile
             last = divide(tokens - 1, plan.epilogue_tokens) * plan.epilogue_tokens
-            mbarrier_wait(smem + (plan.at.acc_full + 8 * accumulator), remainder(divide(used, plan.accumulators), 2))
+            mbarrier_wait(smem + (plan.at.acc_full + 8 * accumulator), acc_phase)
             tmem_fence_after_sync()
             sums = self.read(source + cutlass.min(turn * plan.epilogue_tokens, last), product)
             if cta.promises & OUTPUT_FREE == 0:
@@ -865,7 +837,7 @@ class Gemm:
                     address, left = output + first * pitch, stored_tokens - first
                     for i in cutlass.range_constexpr(len(packed)):
                         store_if_positive(left - 2 * i, address + (2 * i) * pitch, packed[i])
-            used += 1
+            accumulator, acc_phase = ahead(accumulator, acc_phase, plan.accumulators)
         # One cluster is enough to keep launches ending in order; the others make room.
         if cta.cluster == 0:
             cute.arch.griddepcontrol_wait()
@@ -873,14 +845,14 @@ class Gemm:
     def read(self, source: Int32, product: Int32) -> list[list[Int32]]:
         """Start to read `epilogue_tokens` tokens' sums of one weight row per thread, from TMEM column source on.
 
-        Of two products: the sums of the half of the tokens that this warp stores, then of the other.
+        Two products have two lists: of the half of the tokens that this warp stores, then of the other.
         """
         half = self.plan.epilogue_tokens // self.plan.products
         places = [source] if self.plan.products == 1 else [source + product * half, source + (1 - product) * half]
         return tmem_load_rows(places, half)
 
     def exchange(self, smem: Int32, turn: Int32, warp: Int32, product: Int32, sums: list[list[Int32]]) -> list[Int32]:
-        """Of two products: C of the tokens that this warp stores, from its sums and those that the other warp sends.
+        """C of the tokens that this warp stores of two products, from its sums and those that the other warp sends.
 
         A warp writes [token / 4][lane][4]; two buffers in turns, so that one barrier is enough.
         """
@@ -997,15 +969,9 @@ class Gemm:
         ]
         maps.append(tuple(operand_map(a, m, k, plan.token_rows) for a, m, k in zip(tokens, ms, ks)))
         launched = self.kernel(tuple(maps), tuple(others), sizes, Int32(words[1]), Int32(words[0]))
-        # ptxas may use all registers; without a limit it aims at so few that it spills.
-        launched.launch(
-            grid=(Int32(words[2]), 1, 1),
-            block=(plan.threads, 1, 1),
-            cluster=(plan.cluster_ctas, 1, 1),
-            smem=plan.at.end,
-            use_pdl=True,
-            min_blocks_per_mp=1,
-        )
+        shape = {"grid": (Int32(words[2]), 1, 1), "block": (plan.threads, 1, 1), "cluster": (plan.cluster_ctas, 1, 1)}
+        # ptxas may use all registers; without min_blocks_per_mp it aims at so few that it spills.
+        launched.launch(**shape, smem=plan.at.end, use_pdl=True, min_blocks_per_mp=1)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -1051,7 +1017,7 @@ def gemv_layouts(m: int, b_rows: int, k: int, batch: int) -> list[tuple]:
 
 
 class Layouts(NamedTuple):
-    """What a call's tensors must be, an entry for each: group by group, in the order of `tensor_names`."""
+    """Layouts of a call's tensors, an entry for each: group by group, in the order of `tensor_names`."""
 
     names: list[str]  # for messages
     dtypes: list[torch.dtype]
@@ -1063,7 +1029,7 @@ class Layouts(NamedTuple):
 
 @functools.lru_cache(maxsize=1024)
 def tensor_layouts(problems: Problems, products: int = 1) -> Layouts:
-    """For all groups of (M, N, K, L); products 0 is a GEMV. Raises ValueError for sizes that the kernel cannot take."""
+    """Layouts of (M, N, K, L) by group; products 0: a GEMV. Raises ValueError for sizes that the kernel cannot take."""
     rows = []
     for group, problem in enumerate(problems):
         prefix = f"group {group}: " if len(problems) > 1 else ""
@@ -1206,11 +1172,12 @@ def check_addresses(addresses: tuple[int, ...], problems: Problems, products: in
     if functools.reduce(operator.or_, addresses, 0) % ALIGNMENT or 0 in addresses:
         for name, start, size in zip(names, addresses, sizes):
             if start % ALIGNMENT or (size and not start):
-                raise ValueError(
-                    f"{name} starts at address {start:#x}; loads need a multiple of {ALIGNMENT} bytes, not 0"
-                )
+                found = f"{name} starts at address {start:#x}"
+                raise ValueError(f"{found}; loads need a multiple of {ALIGNMENT} bytes, not 0")
     of_group, ends = tensor_names(products), list(map(operator.add, addresses, sizes))
     starts_in_order, ends_in_order = sorted(addresses), sorted(ends)
+    if all(map(operator.le, ends_in_order, starts_in_order[1:])):
+        return  # no tensor shares bytes with any other
     for c in range(of_group.index("c"), len(names), len(of_group)):
         # Tensors that start before c's end, less those that end before its start: c and all that overlap it.
         if bisect_left(starts_in_order, ends[c]) - bisect_right(ends_in_order, addresses[c]) > 1:
@@ -1280,7 +1247,7 @@ def compile_kernel(plan: Plan):
 def compiled(plan: Plan):
     """The compiled launcher of a plan; takes a pointer to the host table."""
     executor = compile_kernel(plan).to()
-    # As a call converts its arguments, in a third of the time.
+    # The arguments are converted as by a call, in a third of the time.
     return lambda pointer: executor.run_compiled_program(pointer.__c_pointers__())
 
 
@@ -1313,12 +1280,11 @@ def solve(data: tuple, operands_ready: bool = False, output_free: bool = False) 
     data: (abc_tensors, sfasfb_tensors, sfasfb_reordered_tensors, problem_sizes), a group GEMM: per group (a, b, c), the
         scales (sfa, sfb) row-major, which are not read, the same reordered, and (M, N, K, L);
         (a, b, sfa, sfb, sfa_reordered, sfb_reordered, c), a GEMM, or where c is [M, 1, L] a GEMV with the first row of
-        b, which reads the row-major scales; or
-        (a, b1, b2, sfa, sfb1, sfb2, sfa_reordered, sfb1_reordered, sfb2_reordered, c), silu(a @ b1^T) * (a @ b2^T).
+        b; or (a, b1, b2, sfa, sfb1, sfb2, sfa_reordered, sfb1_reordered, sfb2_reordered, c), a dual GEMM.
         a [M, K/2, L] and b [N, K/2, L] float4_e2m1fn_x2, c [M, N, L] float16, reordered scales
-        [32, 4, ceil(rows/128), 4, K/64, L] and row-major ones [rows, K/16, L] float8_e4m3fn. M >= 0 (GEMV 1), N a
-        multiple of 8, K of 64: integers of any type, bool included. All but the scales that are not read are on the
-        current device. A c shares memory with no other of these tensors; operands may share theirs.
+        [32, 4, ceil(rows/128), 4, K/64, L] float8_e4m3fn. M >= 0, N a multiple of 8 (a GEMV's M is), K of 64: integers
+        of any type, bool included. All but the row-major scales are on the current device. A c shares memory with no
+        other of these tensors; operands may share theirs.
     The kernel waits for all work ahead of it in the queue before it loads operands and before it stores c, unless the
     caller promises that it need not. Work has been waited for where the host has synchronised with it, or an ordinary
     launch stands between it and this call: one without the programmatic attribute. Work just ahead of the call has

@@ -1,4 +1,4 @@
-"""The plans of the project's own kernel: figures of its launches for given sizes, and how one of them is forced."""
+"""Plans of the project's own kernel: figures of its launches for given sizes, and calls with a forced plan."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 import harness.dsl  # noqa: F401
 import submission
 
-PRODUCTS = {"group_gemm": 1, "gemm": 1, "dual_gemm": 2, "gemv": 0}  # as submission.Call counts them: 0 of a GEMV
+PRODUCTS = {"group_gemm": 1, "gemm": 1, "dual_gemm": 2, "gemv": 0}  # numbers as in submission.Call; a GEMV has 0
 
 Sizes = Sequence[tuple[int, int, int, int]]  # (M, N, K, L) of each group; the other problems have one entry
 
@@ -22,7 +22,7 @@ def requested(schedule: submission.Schedule) -> dict[str, int]:
     plan, total = schedule.plan, dict.fromkeys(("weights", "tokens", "weight SF", "token SF"), 0)
     first_tiles = schedule.first_tiles
     for (m, n, k), tiles in zip(schedule.sizes, map(operator.sub, first_tiles[1:], first_tiles)):
-        # By token block: rows in the boxes of all CTAs of a tile, and atoms of scale factors of one.
+        # Rows in the boxes of all CTAs of a tile, and atoms of scale factors of one CTA, by token block.
         token_rows, token_atoms = [], []
         for first in range(0, m, plan.token_tile):
             columns = min(plan.token_tile, -(-(m - first) // submission.TOKEN_STEP) * submission.TOKEN_STEP)
@@ -31,8 +31,8 @@ def requested(schedule: submission.Schedule) -> dict[str, int]:
             token_atoms.append((min(m, first + plan.token_tile) - 1) // 128 - first // 128 + 1)
         atom_bytes, blocks = k // submission.MMA_K * submission.SF_ATOM, len(token_rows)
         weight_blocks, padding = divmod(tiles, blocks)
-        # Neighbours of the same weight rows load them once. The tile that makes a group's number even is past N: its
-        # first tokens are loaded, and the last rows' scale factors.
+        # Neighbours with the same weight rows load them once. A tile past N, which makes a group's number of tiles
+        # even, loads the first tokens and the last rows' scale factors.
         loads = -(-blocks // plan.neighbours)
         total["weights"] += plan.products * loads * n * k // 2
         total["weight SF"] += (weight_blocks * loads + padding) * plan.cta_group * plan.products * atom_bytes
@@ -79,15 +79,14 @@ def configuration_name(configuration: Sequence[int]) -> str:
 
 
 def configurations(problem: str) -> list[submission.Configuration]:
-    """Every legal one for a problem, whatever its sizes."""
+    """Every configuration that is legal for a problem, whatever its sizes."""
     return submission.legal_configurations(max(1, PRODUCTS[problem]))
 
 
 def plans(sizes: Sizes, problem: str = "group_gemm") -> tuple[list[str], str]:
-    """(names of the configurations that can take every launch of these sizes, the one that custom_kernel chooses).
+    """Names of the configurations that can take every launch of these sizes, and of the one that custom_kernel chooses.
 
-    Where launches choose differently, there is no one choice, and its name is empty. Raises ValueError for sizes that
-    the kernel does not support.
+    The latter is empty if launches choose differently. Raises ValueError for sizes that the kernel does not support.
     """
     sms = current_sms()
     launches = submission.configure(tuple(map(tuple, sizes)), sms, products=PRODUCTS[problem])

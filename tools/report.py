@@ -10,7 +10,7 @@ computes side by side. Sources of the figures:
 
     SMEM, stages        the plan (`submission.Plan`): dynamic SMEM in bytes per CTA / its limit
     TMEM                32-bit columns, used by the plan / allocated by tcgen05.alloc in the PTX
-    parameters          bytes of the PTX entry's .param declarations, aligned as PTX aligns them / the plan's limit
+    parameters          bytes of the PTX entry's .param declarations, aligned as PTX aligns them / a launch's limit
     registers, stack,   `ptxas -v` for sm_100a: 32-bit registers per thread, bytes of stack per thread, bytes of spill
     spills              stores / loads (static, over the whole kernel)
     local               LDL and STL instructions in the SASS, whatever they are for
@@ -53,6 +53,7 @@ CONTEST_GROUPS = 8  # the most groups of a contest case
 CALL_GROUPS = {1: CONTEST_GROUPS, 2: 1}  # products -> the most groups of a contest case
 ROLES = {"load": ("UTMALDG",), "MMA": ("UTCOMMA", "UTCQMMA")}  # role -> SASS opcodes that only its main loop has
 LOCAL = ("LDL", "STL")
+PARAMETER_BYTES = 32764  # kernel parameters per launch (PTX ISA, "Kernel Function Parameters")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -166,7 +167,7 @@ class Row:
             "SMEM": f"{plan.at.end}/{plan.smem_capacity}",
             "stages": f"{plan.stages}",
             "TMEM": f"{tmem_used}/{','.join(map(str, self.compiled.tmem_allocated))}",
-            "parameters": f"{self.compiled.parameter_bytes}/{submission.PARAMETER_BYTES}",
+            "parameters": f"{self.compiled.parameter_bytes}/{PARAMETER_BYTES}",
             "registers": f"{assembled.registers}",
             "spills": f"{assembled.spill_store_bytes}/{assembled.spill_load_bytes}",
             "stack": f"{assembled.stack_bytes}",

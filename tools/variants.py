@@ -7,7 +7,7 @@
 A variant is submission.py with a few small edits: the leaderboard's name, and (harness.launch_modes)
 
     ordinary                   launches lack the programmatic attribute
-    programmatic               nothing else: custom_kernel promises nothing
+    programmatic               no further edit: custom_kernel promises nothing
     overlapping                custom_kernel gives both promises of `solve`, so that calls overlap; a comment in the
                                file says what that does, and whom to ask before it is submitted
     sm2-tile192-x2-n1, ...     custom_kernel forces a configuration: CTAs per MMA, tokens per tile, CTAs per SM,
@@ -45,13 +45,13 @@ from tools import records, replies
 from tools.plans import sizes_of
 
 SUBMISSION = ROOT / "submission.py"
-REPLIES = "replies"  # folder of a folder of variants
+REPLIES = "replies"  # subfolder of a folder of variants
 MODES = "test", "benchmark", "leaderboard", "profile"
 RUNS_TESTS = "test", "leaderboard"  # modes in which the service runs the problem's tests
 RUNS_BENCHMARKS = "benchmark", "leaderboard", "profile"
-MOST_BYTES = 1_000_000  # of a file that the service takes
+MOST_BYTES = 1_000_000  # largest file that the service takes
 SERVICE = "https://site--bot--dxfjds728w5v.code.run"  # popcorn-cli's default for POPCORN_API_URL
-# What custom_kernel has, and what the overlapping variant has in its place.
+# Text of custom_kernel, and the overlapping variant's replacement.
 UNPROMISED = "It promises nothing: a call is right behind any kernel, copy or harness."
 ENTRY = "return solve(data)"
 PROMISED = """\
@@ -63,7 +63,7 @@ DIRECTIVE = "#!POPCORN leaderboard "
 
 @dataclass(frozen=True)
 class Edit:
-    """Replace `old`, which the function or class `where` has exactly once; where None, the whole file has it."""
+    """A replacement of `old`, which the function or class `where` (None: the whole file) has exactly once."""
 
     where: str | None
     old: str
@@ -104,18 +104,18 @@ class Variant:
 
     @property
     def name(self) -> str:
-        """Of its files, without an ending."""
+        """The name of its files, without an ending."""
         return f"{self.problem.name}.{self.kind}"
 
     def source(self, source: str) -> str:
-        """Its file, made of submission.py's text. Raises ValueError where an edit does not fit, or by `check`."""
+        """The variant made of submission.py's text. Raises ValueError for an edit that does not fit, or by `check`."""
         for edit in self.edits(source):
             source = edit.apply(source)
         check(source, self.problem.leaderboard)
         return source
 
     def edits(self, source: str) -> Iterator[Edit]:
-        """What makes it of submission.py's text."""
+        """Edits that make the variant of submission.py's text."""
         if self.problem.leaderboard != (current := directives(source).get("leaderboard", "")):
             yield Edit(None, f"{DIRECTIVE}{current}\n", f"{DIRECTIVE}{self.problem.leaderboard}\n")
         if not self.programmatic:
@@ -137,7 +137,7 @@ class Variant:
 
 
 def takes(configuration: Configuration, line: str, problem: str) -> bool:
-    """Whether a configuration can compute a case: one of few tokens takes no more."""
+    """True for a configuration that can compute a case: one of few tokens takes no more."""
     products = PRODUCTS[problem]
     schedules = [launch.schedule for launch in configure(tuple(sizes_of(line, problem)), B200_SMS, products=products)]
     return all(candidates(x.sizes, B200_SMS, False, x.plan.products, (configuration,)) for x in schedules)
@@ -154,7 +154,7 @@ def variants(problem: Problem) -> Iterator[Variant]:
 
 
 def directives(source: str) -> dict[str, str]:
-    """The #!POPCORN lines as the service reads them: of the first unbroken block of comment lines."""
+    """The #!POPCORN lines as the service reads them: those of the first unbroken block of comment lines."""
     block = itertools.takewhile(lambda line: line.startswith(("#", "//")), source.splitlines())
     found = (re.fullmatch(r"#!POPCORN (\w+) (.+)", line) for line in block)
     return {match[1].lower(): match[2] for match in found if match}
@@ -174,7 +174,7 @@ def check(source: str, leaderboard: str) -> None:
 
 @functools.lru_cache(maxsize=8)
 def parsed(source: str) -> ast.Module:
-    """The file's syntax tree. Raises ValueError where it is no Python."""
+    """The file's syntax tree. Raises ValueError for a file that is no Python."""
     try:
         return ast.parse(source)
     except SyntaxError as error:
@@ -204,7 +204,7 @@ submit() { # file without .py, leaderboard, mode
 
 
 def script(chosen: Sequence[Variant], modes: Sequence[str]) -> str:
-    """submit.sh: a command for every variant and mode."""
+    """Text of submit.sh: a command for every variant and mode."""
     lines = []
     for variant, mode in itertools.product(chosen, modes):
         if refused := variant.refused(mode):

@@ -13,7 +13,7 @@ from tests.support.commands import ROOT, run_eval, run_protocol
 
 SPECS = "m: [7]; n: [136]; k: [512]; g: 1; seed: 5\nm: [70]; n: [136]; k: [64]; g: 1; seed: 6\n"
 
-# What becomes of a call in some of the plans: one bit of a result, or the process.
+# Faults of calls in some plans: one bit of a result is off, or the process dies.
 PLANTED = """
     if configurations is not None:
         tile, cta_group, per_sm, neighbours = configurations[0]
@@ -38,13 +38,13 @@ def planted_submission(folder):
 
 
 def rows(output):
-    """Plan -> words of its cells."""
+    """Cells of each row, by plan."""
     lines = [line.split("  ") for line in output.splitlines() if "per SM" in line and "forced" not in line]
     return {parts[0].strip(): [part.strip() for part in parts[1:] if part.strip()] for parts in lines}
 
 
 def test_a_plan_that_fails_fails_alone(tmp_path):
-    """Of 24 and of 22 plans, with one bit off in two, no launch in two, and a process that dies in one."""
+    """Two of 24 or 22 plans have one bit off, two launch nothing, and one kills its process."""
     path = tmp_path / "specs"
     path.write_text(SPECS)
     submitted = "--submission", planted_submission(tmp_path)
@@ -67,7 +67,7 @@ def test_a_plan_that_fails_fails_alone(tmp_path):
 
 @pytest.mark.parametrize("problem", ("dual_gemm", "gemv"))
 def test_plans_of_other_problems(problem):
-    """A GEMV has those of a GEMM of one token."""
+    """A GEMV has the plans of a GEMM of one token."""
     names, chosen = plan_report.plans([(64, 1 if problem == "gemv" else 120, 1088, 2)], problem)
     legal = submission.legal_configurations(2 if problem == "dual_gemm" else 1)
     assert names == [plan_report.configuration_name(shape) for shape in legal] and chosen in names

@@ -1,4 +1,4 @@
-"""What is special about a GEMV, C^T of one token by the GEMM kernel: its calls, and the row of b that counts."""
+"""GEMV, C^T of one token by the GEMM kernel: its own calls, and the row of b that counts."""
 
 import functools
 import re
@@ -24,14 +24,14 @@ def operand(rows, k, batches):
 
 
 def reordered(scales):
-    """The same in the kernel's order; those of rows past the last are NaN."""
+    """Scales in the kernel's order, NaN in rows past the last."""
     rows, blocks, batches = scales.shape
     padding = torch.full(reference.atoms_shape(batches, rows, blocks), NAN, dtype=torch.uint8, device="cuda")
     return reference.reorder_scales(scales, padding.view(torch.float8_e4m3fn))
 
 
 def generate(m, k, batches=1, b_rows=128, seed=1):
-    """A call's tuple. c is full of NaN, and so are the scales of all rows of b but the first."""
+    """A call's tuple, with NaN in c and in the scales of all rows of b but the first."""
     torch.manual_seed(seed)
     (a, sfa), (b, sfb) = operand(m, k, batches), operand(b_rows, k, batches)
     sfb.view(torch.uint8)[1:] = NAN
@@ -48,7 +48,6 @@ def right(data):
 
 
 def solve_and_compare(data, solve=submission.solve):
-    """Bit for bit."""
     assert solve(data) is data[C], "solve returns the caller's tensor"
     assert right(data)
 
@@ -67,7 +66,7 @@ CHEAP = [spec for spec in task.GEMV.tests if sizes_of(spec)["m"] * sizes_of(spec
 
 @pytest.mark.parametrize("spec", CHEAP)
 def test_contest_tests(monkeypatch, spec):
-    """The cheap ones; the others are those of `eval.py test`."""
+    """`eval.py test` runs the tests that are not cheap."""
     set_chip(monkeypatch, SCHEDULES)
     data = reference.generate_gemv_input(**sizes_of(spec))
     data[C].fill_(torch.nan)
@@ -93,12 +92,12 @@ def test_ragged_shapes(m, k, batches, sms):
 
 @pytest.mark.parametrize("b_rows", [1, 5, 128, 129, 300])
 def test_the_first_row_of_b_counts(b_rows):
-    """Scales of the other rows are NaN; every batch has as many of them."""
+    """Scales of the other rows are NaN in every batch."""
     solve_and_compare(generate(8, 448, 3, b_rows))
 
 
 def inside(tensor, poison):
-    """The same tensor with as many bytes of poison before and behind it, or more, and the buffer that it lies in."""
+    """A copy of the tensor with at least its size of poison on either side, the buffer, and the copy's slice of it."""
     order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
     packed = tensor.permute(order)
     guard = -(-max(tensor.nbytes, 1 << 14) // 32) * 32
@@ -111,7 +110,7 @@ def inside(tensor, poison):
 
 @pytest.mark.parametrize(("m", "k", "batches", "b_rows"), [(8, 64, 1, 1), (136, 1088, 3, 128)])
 def test_nothing_outside_is_used_or_written(m, k, batches, b_rows):
-    """Neighbours of every operand are poison, those of c canaries."""
+    """Poison surrounds every operand, and canaries surround c."""
     a, b, sfa, sfb, *of_kernel, c = data = generate(m, k, batches, b_rows)
     want = reference.gemv_ref_kernel(data)
     poisons = (a, 0x77), (b, 0x77), *((scales, NAN) for scales in of_kernel), (c, 0x5A)
@@ -127,13 +126,13 @@ def test_nothing_outside_is_used_or_written(m, k, batches, b_rows):
 
 
 def as_operand(halves, rows):
-    """The bytes of a contiguous tensor of float16 as those of e2m1 [rows, K/2, 1]; e2m1 has no NaN."""
+    """Bytes of a contiguous float16 tensor, read as e2m1 [rows, K/2, 1]; e2m1 has no NaN."""
     return halves.view(torch.uint8).view(1, rows, -1).view(torch.float4_e2m1fn_x2).permute(1, 2, 0)
 
 
 @pytest.mark.parametrize("output_free", [False, True])
 def test_a_gemm_between_two_gemvs(monkeypatch, output_free):
-    """Different plans on the same SMs, each with the output of the one before as an operand."""
+    """Calls of different plans on the same SMs, each with the previous output as an operand."""
     if EMULATED:
         set_chip(monkeypatch, SCHEDULES, 2)
     first, last = generate(128, 64, seed=1), generate(24, 512, b_rows=1, seed=2)
@@ -157,13 +156,13 @@ def with_changed(data, changes):
 
 @pytest.fixture
 def unlaunched(monkeypatch):
-    """Nothing is launched, and no legal call came before."""
+    """Fail at a launch; forget the layouts of earlier calls."""
     submission.tensor_layouts.cache_clear()
     monkeypatch.setattr(submission, "compiled", lambda plan: pytest.fail("launched"))
 
 
 def shifted(tensor):
-    """The same tensor 8 bytes past a multiple of 16."""
+    """Zeros in the tensor's layout, 8 bytes past a multiple of 16."""
     buffer = torch.zeros(tensor.nbytes + 64, dtype=torch.uint8, device="cuda")
     start = -buffer.data_ptr() % 16 + 8
     return buffer[start : start + tensor.nbytes].view(tensor.dtype).as_strided(tensor.shape, tensor.stride())

@@ -1,4 +1,4 @@
-"""The kernel itself, its PTX run by the GPU or the emulator, bit for bit against the float64 product."""
+"""The kernel's PTX, run by the GPU or the emulator, bit for bit against the float64 product."""
 
 import pytest
 import torch
@@ -30,12 +30,12 @@ def configuration(request):
 
 
 def few_sms(shape):
-    """A CTA runs many tiles, and every pipeline wraps."""
+    """Number of SMs at which a CTA runs many tiles and every pipeline wraps."""
     return max(3, shape.cta_group * shape.neighbours)
 
 
 def tokens(shape, m):
-    """As many, or fewer where the configuration takes fewer."""
+    """Tokens that the configuration takes, at most m."""
     return min(m, 16) if shape.token_tile == 16 else m
 
 
@@ -61,7 +61,7 @@ def test_tails(sizes, configuration):
 def test_many_tiles_per_cta(configuration):
     """Stages and accumulators wrap across tiles of different groups, and the load warps change places in between.
 
-    Groups with an odd number of tiles, and neighbours with and without the same weight rows.
+    Some groups have an odd number of tiles, and neighbours have the same weight rows or others.
     """
     sizes = [(300, 264, 576), (130, 136, 256), (16, 256, 1088), (385, 128, 64)]
     solve_and_compare(fitting(configuration, sizes), solve=solver(configuration, sms=few_sms(configuration)))
@@ -84,7 +84,7 @@ def test_tiles_of_one_and_a_half_atoms_one_after_the_other(tiles_of_192):
 
 
 def test_the_contest_s_entry_point_promises_nothing(monkeypatch):
-    """And returns what `solve` returns."""
+    """Its result is that of `solve`."""
     calls = []
     monkeypatch.setattr(submission, "run", lambda *arguments: calls.append(arguments) or "outputs")
     assert submission.custom_kernel("data") == submission.solve("data") == "outputs"
@@ -115,7 +115,7 @@ def test_nothing_outside_c_is_written(configuration, m):
     """Rows past M and columns past N of the last tiles must not reach memory: canaries on all sides stay."""
     m, n, k = tokens(configuration, m), 136, 192
     (((a, b, _),), scales, reordered, sizes) = reference.generate_input(m=(m,), n=(n,), k=(k,), g=1, seed=3)
-    guard = 64 * n  # more rows than a tile has past M, before them and behind
+    guard = 64 * n  # on either side, more rows than a tile has past M
     buffer = torch.full((guard + m * n + guard,), 777.0, dtype=torch.float16, device="cuda")
     c = buffer[guard : guard + m * n].view(1, m, n).permute(1, 2, 0)
     data = ([(a, b, c)], scales, reordered, sizes)

@@ -17,15 +17,15 @@ emulator = pytest.importorskip("emulator")
 pytestmark = pytest.mark.skipif(not EMULATED, reason="mutates PTX in the emulator")
 
 SCHEDULES = ("late", "random:1", "random:2")
-# For one cluster: more tiles than accumulators, more k-tiles than stages.
+# One cluster has more tiles than accumulators and more k-tiles than stages.
 SIZES = {"m": (200, 130, 64), "n": (384, 128, 256), "k": (512, 64, 1280), "g": 3, "seed": 5}
 
 WAIT = re.compile(r"(mbarrier\.try_wait\S+ done, \[\S+\], \S+;\s*@done bra DONE;\s*)bra WAIT;")
 ARRIVE = r"mbarrier\.arrive\.shared::(?:cta|cluster)"
-# Waits in the order of the PTX; MMA_END and RELAY_FULL only for pairs, MMA_END only for many tiles.
+# Waits in the order of the PTX. Only pairs have MMA_END and RELAY_FULL; MMA_END needs many tiles, too.
 LOAD_EMPTY, LOAD_END, MMA_FULL, MMA_ACCUMULATOR, MMA_END, RELAY_FULL = range(6)
 EPILOGUE_ACCUMULATOR = -1
-# Fences of tensor memory in the order of the PTX: the first follow its allocation, the last precede its end.
+# Fences of tensor memory in the order of the PTX, from its allocation to its release.
 GIVEN_BACK, FULL_STAGE, ACCUMULATOR = 1, 1, 2
 TO_ACCUMULATOR, TO_EMPTY = 0, 1  # commits in the order of the PTX
 
@@ -77,7 +77,7 @@ MUTATIONS = {
 
 COLUMN = r"(tcgen05\.cp[^\[;]*\[)([^\]]+)\]"
 SF_COLUMN = r"(tcgen05\.mma[^;]*, \[)([^\]]+)(\], p;)"
-COPIES = 3  # per 64 of K: the tokens' first and second atom, then weights' scale factors
+COPIES = 3  # per 64 of K: scale factors of tokens' first atom, tokens' second, weights'
 
 
 def columns(ptx):
@@ -103,19 +103,19 @@ def half_atom_ignored(ptx):
 
 
 def second_atom_loaded_from_the_first(ptx):
-    """The last of the three bulk loads of a stage reads the same bytes as the one before it."""
+    """Let the last of a stage's three bulk loads read the bytes of the one before it."""
     weights, first, second = re.finditer(r"cp\.async\.bulk\.shared::cluster\.global\S+ \[\S+\], \[(\S+)\]", ptx)
     return ptx[: second.start(1)] + first[1] + ptx[second.end(1) :]
 
 
 def second_atom_always_loaded(ptx):
-    """The last of the three bulk loads of a stage comes without its branch, and without its bytes' being expected."""
+    """Drop the branch around the last of a stage's three bulk loads; the barrier does not expect its bytes."""
     *_, second = re.finditer(r"cp\.async\.bulk\.shared::cluster\.global", ptx)
     branch = list(re.finditer(r"@!?%p\d+ bra\s+\S+;", ptx[: second.start()]))[-1]
     return ptx[: branch.start()] + ptx[branch.end() :]
 
 
-# Tiles of 192 tokens: one and a half atoms of scale factors.
+# Tiles of 192 tokens have one and a half atoms of scale factors.
 ATOM_MUTATIONS = {
     "the second atom is copied over the first": second_atom_over_the_first,
     "an odd tile begins with its first atom's first half": half_atom_ignored,
@@ -131,13 +131,13 @@ CLUSTER_BARRIER = without(r"barrier\.cluster\.(?:wait|arrive)")
 
 
 def without_the_first_barrier(ptx):
-    """CTAs of a cluster begin without each other."""
+    """Let CTAs of a cluster begin without each other."""
     before, teardown, after = TEARDOWN.split(ptx)
     return CLUSTER_BARRIER(before) + teardown + after
 
 
 def without_the_last_barrier(ptx):
-    """CTAs of a cluster end without each other."""
+    """Let CTAs of a cluster end without each other."""
     before, teardown, after = TEARDOWN.split(ptx)
     return before + teardown + CLUSTER_BARRIER(after)
 
@@ -152,13 +152,13 @@ PAIR_MUTATIONS = {
 }
 
 
-# Short tiles, on which one role is soon far ahead of another.
+# Short tiles soon put one role far ahead of another.
 SHORT_SIZES = {**SIZES, "k": (64, 64, 256)}
 SHORT_SCHEDULES = tuple(f"random:{seed}" for seed in range(1, 7))
 
 
 def given_back_early(ptx):
-    """A warp gives an accumulator back when it has read the first tokens' sums, not the last ones'."""
+    """Let a warp give an accumulator back after the first tokens' sums, before the last ones'."""
     first, *_, last = re.finditer(r"tcgen05\.wait::ld\.sync\.aligned;", ptx)
     arrival = re.compile(r"(?s)\s*tcgen05\.fence::before_thread_sync;.*?mbarrier\.arrive.*?\n\$L\w+:")
     given_back = arrival.search(ptx, last.end())
@@ -187,7 +187,7 @@ def problem(*sizes):
 
 
 def outcomes(monkeypatch, mutate, shape, schedules=SCHEDULES, sizes=SIZES):
-    """Per schedule, one after the other: None if the result is right, else the error or difference."""
+    """Yield None for each schedule with a right result, else the error or "wrong result"."""
     solve = solver(shape, sms=shape[1] * shape[3])
     run_mutated(monkeypatch, mutate)
     data, want = problem(*sizes.items())
@@ -229,7 +229,7 @@ def test_unmutated_kernel_is_silent(monkeypatch, shape):
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_unmutated_kernel_is_silent_under_many_seeds(monkeypatch, shape):
-    """Three tiles, one stage each: more than there are accumulators."""
+    """Three tiles of one stage each are more than there are accumulators."""
     sizes = {"m": (72,), "n": (3 * 128 * shape[1] * shape[3],), "k": (128,), "g": 1, "seed": 6}
     schedules = [f"random:{seed}" for seed in range(50)]
     assert not any(outcomes(monkeypatch, unchanged, shape, schedules, sizes))

@@ -1,4 +1,4 @@
-"""GEMM and dual GEMM by `solve`, every configuration of the kernel: its PTX run by the GPU or the emulator.
+"""GEMM and dual GEMM by `solve` in every configuration; the GPU or the emulator runs the kernel's PTX.
 
 GEMM is compared bit for bit. The dual GEMM's exact sums do not fit float32 (reference.dual_gemm_ref_kernel), so it is
 compared within the contest's tolerance, and nearly all of it is the nearest float16.
@@ -28,7 +28,7 @@ def generate(products, m, n, k, batches=1, seed=1):
 
 
 def guarded(data):
-    """(data with another c, NaN again, the memory that it is the middle of, its guards): 777 before and behind it."""
+    """Data with a c of NaN, the memory that has guards of 777 around it, and the size of a guard."""
     m, n, batches = data[-1].shape
     guard, size = 256 * n, m * n * batches  # more rows than a tile has past M
     memory = torch.full((guard + size + guard,), 777.0, dtype=torch.float16, device="cuda")
@@ -38,7 +38,7 @@ def guarded(data):
 
 
 def ordered(values):
-    """Numbers of the float16 values in ascending order, both zeros 0."""
+    """Ranks of the float16 values as integers; both zeros have 0."""
     bits = values.contiguous().view(torch.int16).int()
     return torch.where(bits < 0, -(bits & 0x7FFF), bits)
 
@@ -50,7 +50,7 @@ def compare(data, found, products):
         return
     passed, message = REFERENCES[products].compare(want, found)
     assert passed, message
-    # One spacing away, except where a sum is small beside what it is a sum of: there the tolerance says enough.
+    # Results are at most one spacing away; for sums that are small beside their terms, the tolerance says enough.
     distance = (ordered(found) - ordered(want)).abs()
     assert bool((distance[want.abs() > 1e-2] <= 1).all())
     assert int(distance.count_nonzero()) <= max(2, NOT_NEAREST * distance.numel())
@@ -65,26 +65,26 @@ def solve_and_compare(products, m, n, k, batches=1, seed=1, solve=submission.sol
     assert bool((canaries == 777.0).all()), "written outside of c"
 
 
-# Of one product only one, since test_kernel.py runs them all.
+# One configuration of one product is enough: test_kernel.py runs them all.
 CONFIGURATIONS = [case for case in EVERY if case[1] == 2 or case[0] == (128, 2, 1, 1)]
 
 
 @pytest.fixture(params=CONFIGURATIONS, ids=lambda case: label_with_products(*case))
 def configuration(request):
-    """(shape, products)."""
+    """A configuration's shape and products."""
     return request.param
 
 
 def rows(shape):
-    """Weight rows of a tile of one product, or of two tiles of two."""
+    """Weight rows of one tile of one product, or of two tiles of two products."""
     return 128 * shape[1]
 
 
 @pytest.mark.parametrize("past", [8, 64, 72, 128])
 def test_a_ragged_problem(configuration, past):
-    """Tiles past M and a short last k-tile; N ends in a tile's first rows, with them, in the second 64 or with them.
+    """Tiles past M and a short last k-tile; N ends within or at the end of a tile's first or second 64 rows.
 
-    Of two products, the first two leave the last of the tiles without rows.
+    The first two of these leave the last tile of two products without rows.
     """
     shape, products = configuration
     solve_and_compare(products, 2 * shape[0] - 57, rows(shape) + past, 384, solve=solver(shape))
@@ -95,7 +95,7 @@ def test_a_ragged_problem(configuration, past):
     [((128, 1, 1, 2), 1), ((64, 1, 2, 1), 2), ((192, 2, 1, 1), 2), ((64, 1, 1, 2), 2), ((64, 2, 1, 2), 2)],
 )
 def test_batches(shape, products):
-    """Three groups of one launch."""
+    """Three batch entries are groups of one launch."""
     solve_and_compare(products, 9, 136, 320, 3, solve=solver(shape))
 
 
@@ -130,7 +130,7 @@ def test_without_tokens_nothing_is_launched(monkeypatch, products):
 
 @st.composite
 def problems(draw):
-    """(shape, products, M, N, K, L): a configuration and random legal sizes."""
+    """A configuration's shape and products, and random legal sizes M, N, K and L."""
     shape, products = draw(st.sampled_from(EVERY))
     m, n, k = (
         draw(st.integers(1, 16 if shape[0] == 16 else 300)),
@@ -184,7 +184,7 @@ def test_loads_read_what_the_schedule_says(configuration):
 
 def constant(rows, k, values, scale=1.0):
     """A [rows, K/2, 1] operand from a [rows, K/16] table of e2m1 codes, one for 16 elements, and its scales,
-    row-major and reordered; scale: one, or one for each row."""
+    row-major and reordered; scale: one value, or one for each row."""
     codes = values.to(torch.uint8).repeat_interleave(8, dim=1)
     packed = (codes | codes << 4).to("cuda").unsqueeze(0).contiguous()
     scales = (torch.ones(rows, k // 16, 1) * scale).to(torch.float8_e4m3fn).to("cuda")
@@ -198,15 +198,15 @@ UPS = (-2.0, -1.0, 0.0, 0.5, 1.0, 20.0)
 
 @pytest.mark.parametrize("shape", [(64, 1, 2, 1), (128, 2, 1, 1), (128, 2, 1, 2)], ids=label)
 def test_silu_to_the_limits(shape):
-    """Gates at which 2^x overflows or vanishes, and 0: every weight row has a gate and a factor of its own, 16 products
-    of a scale, and zeros in the other k-tiles."""
+    """Gates at which 2^x overflows or vanishes, and 0. Each weight row has a gate and a factor of its own, both sums of
+    16 equal products; the other k-tiles are zeros."""
     pairs = torch.tensor(list(itertools.product(GATES, UPS)), dtype=torch.float32)
     m, n, k = 64, len(pairs), 1024
     tokens = torch.zeros(m, 64, dtype=torch.int64)
-    tokens[:, 0] = 0b0010  # 1
+    tokens[:, 0] = 0b0010  # the value 1
 
     def weights(values):
-        """0, 1 or -1 times a scale and 16, or 4 times it where no scale is that large."""
+        """Values as 16 products of a scale and 0, 1 or -1; 4 or -4 where no scale is large enough."""
         codes = torch.zeros(n, 64, dtype=torch.int64)
         large = values.abs() > 16 * 448 / 8
         codes[:, 0] = torch.where(values == 0, 0, torch.where(large, 0b0110, 0b0010) | (values < 0) * 0b1000)

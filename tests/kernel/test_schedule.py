@@ -80,8 +80,8 @@ def test_the_kernel_s_arithmetic_is_the_schedule_s(schedule):
                 numbers = range(cta.first_tile, cta.tiles, cta.tile_step)
                 found = [(cta.of_group(range(plan.groups), tile), *cta.position(tile)) for tile in numbers]
                 assert [tile[:3] for tile in found] == tiles_of(schedule, block + place)
-                assert [m for *_, m in found] == [schedule.sizes[group][0] for group, *_ in found]
-                of_cluster.append([(group, row, cta.shares_weights(n)) for (group, row, *_), n in zip(found, numbers)])
+                assert [m for *_, m, _ in found] == [schedule.sizes[group][0] for group, *_ in found]
+                of_cluster.append([(group, row, shared) for group, row, *_, shared in found])
             if plan.neighbours == 2:
                 for rank in range(plan.cta_group):
                     for ours, theirs in zip(of_cluster[rank], of_cluster[plan.cta_group + rank], strict=True):

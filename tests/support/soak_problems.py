@@ -1,4 +1,4 @@
-"""What a random problem is: up to six calls of `submission.solve` in a row, and where in memory their tensors lie.
+"""A random problem: up to six calls of `submission.solve` in a row, and the places of their tensors in memory.
 
 tests/support/soak_draws.py draws problems, and tests/support/soak_memory.py makes their tensors.
 """
@@ -6,23 +6,23 @@ tests/support/soak_draws.py draws problems, and tests/support/soak_memory.py mak
 import itertools
 from dataclasses import dataclass
 
-MOST_ENTRIES = 32  # of a launch
-OPERANDS = {0: ("a", "b"), 1: ("a", "b"), 2: ("a", "b1", "b2")}  # by products; a GEMV has 0
+MOST_ENTRIES = 32  # per launch
+OPERANDS = {0: ("a", "b"), 1: ("a", "b"), 2: ("a", "b1", "b2")}  # by the number of products; a GEMV has 0
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """What a unit compiles. products 0: a GEMV."""
+    """A kernel that a unit compiles; products is 0 for a GEMV."""
 
     products: int
     entries: int = 1  # groups or batch entries with tokens
     shape: tuple | None = None  # the configuration
-    chosen: bool = False  # by the schedule: calls name no configuration, if their sizes lead to this one
+    chosen: bool = False  # the schedule chooses it: calls whose sizes lead to it name no configuration
 
 
 @dataclass(frozen=True)
 class Block:
-    """Bytes of a storage."""
+    """A range of a storage's bytes."""
 
     storage: int
     offset: int
@@ -35,7 +35,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Group:
-    """Sizes, and the block of each tensor that the kernel reads or writes, by name; a GEMV's n is b's rows."""
+    """A group's sizes, and the block of each tensor that the kernel uses, by name; a GEMV's n is b's rows."""
 
     m: int
     n: int
@@ -73,7 +73,7 @@ class Call:
 
     @property
     def work(self):
-        """Products of two elements."""
+        """Number of products of two elements."""
         return sum(g.m * (g.n if self.products else 1) * g.k * g.l for g in self.groups) * max(1, self.products)
 
 
@@ -81,7 +81,7 @@ class Call:
 class Problem:
     seed: int
     number: int
-    kind: str  # of the calls that launch its unit's kernel
+    kind: str  # kind of the calls that launch the unit's kernel
     kernel: Kernel
     calls: tuple[Call, ...]
     storages: tuple[int, ...]  # bytes of each
@@ -103,7 +103,7 @@ class Problem:
         return "\n".join(lines)
 
     def overlaps(self, number):
-        """Pairs of "operand" and "output" that a call has in memory of an earlier one: {(of the call, of that)}."""
+        """Overlaps of a call with earlier ones: pairs of "operand" or "output", its own before the other's."""
         call, found = self.calls[number], set()
         for earlier in self.calls[:number]:
             for ours, theirs in itertools.product(("operand", "output"), repeat=2):
@@ -113,7 +113,7 @@ class Problem:
         return sorted(found)
 
     def traits(self):
-        """(category, value) of all that a summary counts, once for a problem."""
+        """Pairs (category, value) that a summary counts, each once for a problem."""
         found = {("memory", self.layout), ("calls in a row", str(len(self.calls)))}
         found |= {("schedule", schedule.partition(":")[0]) for schedule in self.schedules}
         for number, call in enumerate(self.calls):
@@ -128,7 +128,7 @@ class Problem:
 
 
 def bucket(entries):
-    """A range of numbers of groups, as text."""
+    """The range in which a number of entries lies, as text."""
     limits = (0, 1, 4, 8, 16, 32, MOST_ENTRIES)
     for below, limit in zip((-1, *limits), limits):
         if entries <= limit:

@@ -1,4 +1,4 @@
-"""tools.clock_tables: a modelled time has a band where its mode and problem have truth; points by family."""
+"""tools.clock_tables: bands of modelled times whose mode and problem have truth, and points by family."""
 
 import json
 import math
@@ -38,7 +38,7 @@ def ours(**times):
 
 @pytest.fixture
 def results(tmp_path):
-    """Writes the files of points; returns the lines of a table of them."""
+    """A function that writes the files of points and returns the lines of a table of them."""
 
     def of(points, modelled=(), name="modelled b200"):
         (tmp_path / "clock-b200.json").write_text(json.dumps({"chip": "b200", "command": ["rec"], "points": points}))
@@ -55,7 +55,7 @@ def results(tmp_path):
 
 
 def families(problem="group_gemm", means=(10, 12, 14), count=4, **more):
-    """Points of families a, b, ... whose geometric means are these times the modelled time's tenth."""
+    """Points of families a, b, ... with these geometric means in tenths of the modelled time."""
     return [
         point(f"{name}/{problem}", mean * factor, number=number, **more)
         for name, mean in zip("abcdefgh", means)
@@ -95,13 +95,13 @@ def test_a_time_that_is_not_there_is_a_dash(results):
 
 
 def test_the_quantile_of_student():
-    """Beside a printed table: 0.95 of 3, 13 and 120 degrees of freedom."""
+    """A printed table has these values for 0.95 and 3, 13 and 120 degrees of freedom."""
     for freedom, value in ((3, 2.353), (13, 1.771), (120, 1.658)):
         assert clock_tables._student(0.95, freedom) == pytest.approx(value, rel=0.005)
 
 
 def test_a_band_holds_the_share_of_the_times_of_another_family():
-    """Families drawn from the model: 90 % of the times of those that the band does not know lie inside."""
+    """A band of families drawn from the model holds 90 % of the times of one that it does not know."""
     draw = random.Random(1)
 
     def drawn(name):
@@ -143,7 +143,7 @@ def test_how_a_band_does_on_families_that_it_does_not_know(results):
     calibrating = families(means=(10, 12, 14, 16))
     validating = [point("z/gemm", us, held_out=True) for us in (2, 11, 13, 15, 40)]
     lines = results([*calibrating, *validating], ours(ordinary_us=9.0))
-    # All but the fifth family's 2 and 40: what it adds to the others' ranges is wide.
+    # Only 2 and 40 of the fifth family lie outside: its spread makes the others' ranges wide.
     assert "In the range of all families but their own lie 19 of 21 (90%) of them." in lines[-1]
     assert "In that of the calibrating families lie 3 of 5 (60%) of those held out." in lines[-1]
     assert "held out" not in results(calibrating, ours(ordinary_us=9.0))[-1]

@@ -38,9 +38,9 @@ def schedule_of(shape, products):
 
 @pytest.fixture
 def emulated_driver(monkeypatch):
-    """rings.run_ring launches on the emulated device."""
+    """Let rings.run_ring launch on the emulated device."""
     for name in ("Module", "launch", "set_attribute", "device_attribute"):
-        monkeypatch.setattr(gpu, name, getattr(gpu, name))  # what they are again afterwards
+        monkeypatch.setattr(gpu, name, getattr(gpu, name))  # lets monkeypatch restore them
     rings.ring_kernel.cache_clear()
     recorder._take_driver()
     yield
@@ -60,7 +60,7 @@ def test_ring_moves_what_the_schedule_moves(shape, products, emulated_driver):
     sizes = [2 * m * n for m, n, _ in schedule.sizes]
     places = [group.output - buffer.data_ptr() for group in work.groups[: len(sizes)]]
     assert counters.tma_load_requested_bytes == sum(requested(schedule).values())
-    # Of a pair's last tile, the half past N is not there.
+    # The half past N of a pair's last tile is not there.
     past = sum(-(-n // 128) % shape.cta_group * products * k * 64 for _, n, k in schedule.sizes)
     assert counters.tma_load_unique_bytes == nbytes - sum(sizes) - past
     assert not any((buffer[place : place + size] == 0x7F).any() for place, size in zip(places, sizes))
@@ -137,7 +137,7 @@ def test_without_a_hopper_ordinary_launches_are_of_an_edited_file():
 
 @contextlib.contextmanager
 def recording_configs():
-    """The configurations of launches inside."""
+    """A list that collects the configurations of launches in the block."""
     device, configs = Device.current(), []
     launch = device.launch
     device.launch = lambda entry, config, *rest, **more: configs.append(config) or launch(entry, config, *rest, **more)
@@ -149,7 +149,7 @@ def recording_configs():
 
 
 def test_rows_of_the_example(monkeypatch):
-    """Only B200s time what two SMs load together."""
+    """Only B200s time loads that two SMs share."""
     monkeypatch.setattr(compare, "load_grouped_example", lambda *arguments: arguments)
     path = Path("example.py")
     one, two = compare.EXAMPLES
@@ -162,7 +162,7 @@ def test_rows_of_the_example(monkeypatch):
 @pytest.mark.skipif(EXAMPLE is None, reason="NVIDIA_GROUPED_EXAMPLE names no file")
 @pytest.mark.parametrize("name", compare.EXAMPLES)
 def test_example_computes_every_input(name, monkeypatch):
-    """Inputs with as many groups share a compiled kernel; an input that was seen before makes no new arrays."""
+    """Inputs of equally many groups share a compiled kernel; an input that was seen before makes no new arrays."""
     call = compare.example_calls(Path(EXAMPLE), False)[name]
     inputs = [
         reference.generate_input(m=(96, 130), n=(128, 256), k=(256, 512), g=2, seed=1),
@@ -192,7 +192,7 @@ def test_without_a_gpu_it_says_so(monkeypatch):
 
 
 def test_cases_are_numbered_from_0(capsys):
-    """As in eval.py."""
+    """The numbers are those of eval.py."""
     assert compare.parse_arguments(["--case", "0", "--case", "3"])[1] == [0, 3]
     assert compare.parse_arguments([])[1] == [0, 1, 2, 3]
     for outside in ("4", "-1"):

@@ -29,7 +29,7 @@ GROUPS = {name: list(checks) for name, checks in calls.groups().items()}
 LEGAL = [each for each in submission.legal_configurations() if each.token_tile > submission.FEW_TOKENS]
 OURS = [f"ours, {mode}" for mode in LaunchMode]
 CLUSTER = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-MOST_BYTES = 2_000_000  # of the page and of the JSON: they are mailed
+MOST_BYTES = 2_000_000  # limit of the page and of the JSON: they are mailed
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Steps
@@ -70,7 +70,7 @@ def test_steps_of_a_device(device, tmp_path):
     assert (
         refused == {B200: set(), HOPPER: {"leaderboard"}, EMULATOR: {"clusters", "compare", "trials", "stages"}}[device]
     )
-    # What is timed has the GPU to itself.
+    # Timing steps have the GPU to themselves.
     timed = ("compare", "trials", "stages")
     assert not [step.name for step in found if step.name.split(".")[0] in timed and not step.alone]
     if device == B200:
@@ -79,7 +79,7 @@ def test_steps_of_a_device(device, tmp_path):
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What a step's process does
+# A step's process
 # ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -115,7 +115,7 @@ def test_checks_compare_every_bit(writer, tmp_path, monkeypatch, run):
 
 
 def test_each_of_overlapping_calls_is_compared(monkeypatch):
-    """One wrong call of fifteen is found, whichever it is."""
+    """Any one wrong call of fifteen is found."""
     args = calls.arguments([(16, 8, 64)])
     for wrong in (0, 7, 14):
         count = itertools.count(-2)  # the first and the last input compile
@@ -130,7 +130,7 @@ def test_each_of_overlapping_calls_is_compared(monkeypatch):
 
 @pytest.fixture
 def timed(monkeypatch):
-    """Rows are not run: the n-th of them takes n microseconds. Their names."""
+    """Names of the rows, which are not run: the n-th takes n microseconds."""
     names = []
 
     def time_row(row, flush, repeats):
@@ -190,7 +190,7 @@ def test_trials_are_timed_in_three_modes_then_configurations_that_are_left_out(w
 
 @pytest.mark.parametrize("name", trials.TRIALS)
 def test_a_trial_is_the_kernel_with_other_instructions(name):
-    """It computes, and its PTX has what its name says."""
+    """The result is right, and the PTX has what the trial's name says."""
     calls.solve("group_gemm", calls.arguments([(70, 136, 1088)]), ((128, 1, 1, 2),), 2, trial=name)
     with report.kept_artifacts():
         plan = 1, 128, 1, 1, 2
@@ -233,7 +233,7 @@ def test_fewer_stages_give_the_same_result():
 
 
 def test_the_driver_is_asked_for_clusters_as_the_kernel_is_launched(writer, tmp_path, monkeypatch):
-    """With another driver's answer: a CTA's bytes of SMEM, and the cluster's size, which a launch has even of 1."""
+    """A fake driver checks a CTA's bytes of SMEM and the cluster's size, which a launch names even if it is 1."""
     set_bytes = []
 
     def ask(function, kernel, config):
@@ -263,7 +263,7 @@ SIZES = (((384, 3072, 4096), (192, 3072, 4096)), ((128, 4096, 1536),), ((40, 716
 
 
 def figures(constants):
-    """Times in the order of the merits under these constants."""
+    """Figures with times in the choice's order under these constants."""
     found = []
     with suggest.constants(constants):
         for case, sizes in enumerate(SIZES):
@@ -319,7 +319,7 @@ def outcome(name, state="passed", **fields):
 
 
 def a_record():
-    """A sitting with as much as one at a B200 can have."""
+    """The fullest record of a sitting at a B200."""
     check = {"passed": True, "message": "0.1 s"}
     bad = {"name": "overlap", "passed": False, "message": "call 3 of 15: <7> & 'more' differ"}
     compared, staged, tried = [], [], []
@@ -362,7 +362,7 @@ def a_record():
 
 
 class Text(html.parser.HTMLParser):
-    """The text of a page, and whether its elements are closed in order."""
+    """The text of a page, and its open elements; they must close in order."""
 
     def __init__(self, content):
         super().__init__()
@@ -400,14 +400,14 @@ def test_the_page_says_what_the_json_says():
             assert "us" not in figure or f"{figure['us']:.2f}" in text
     for name, value in record["facts"].items():
         assert name in text and str(value) in text
-    assert "10 passed, 0 failed" in text  # of the forty tests
+    assert "10 passed, 0 failed" in text  # ten of the forty tests
     assert "9.87" in text and "9.50 .. 10.50" in text  # the benchmark
     case = next(step for step in record["steps"] if step["name"] == "suggest")["figures"][0]["suggestion"]["cases"][0]
     assert case["chosen"] in text and case["best"] in text and f"{case['ratio']:.3f}" in text
     assert "p59" in text and "1900 constants" in text
     passed = sum(check["passed"] for step in record["steps"] for check in step["checks"])
     assert f"{passed} passed, 1 failed" in text and "title of calls.bad" in text
-    # Every failure is in the section of failures, whose text ends where the next one begins.
+    # Every failure is in the section of failures, which ends where the next one begins.
     failed = content[content.index("What failed") : content.index("When each step ran")]
     assert failed.count("<h3") == 1 and "&lt;7&gt; &amp; &#x27;more&#x27; differ" in failed
 

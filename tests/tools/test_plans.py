@@ -14,12 +14,12 @@ from tools import plans
 
 @pytest.fixture(autouse=True)
 def wide(monkeypatch):
-    """A row is a line."""
+    """Make the terminal wide enough for a row in a line."""
     monkeypatch.setenv("COLUMNS", "200")
 
 
 def printed(capsys):
-    """(title, cells of the header, cells of each row) of the one table that was printed."""
+    """Title, cells of the header and cells of each row of the one printed table."""
     title, _, header, _, *rows, _ = capsys.readouterr().out.splitlines()
     return title, *([re.split(r"\s{2,}", line.strip()) for line in of] for of in ([header], rows))
 
@@ -29,7 +29,7 @@ def test_the_choice_and_what_the_others_lost_by(capsys):
     plans.explain(sizes, sms=148, mode=LaunchMode.OVERLAPPING)
     title, (header,), rows = printed(capsys)
     assert title == "2 groups on 148 SMs, overlapping:"
-    # All but those of few tokens.
+    # Tiles of few tokens cannot take these groups.
     assert len(rows) == sum(each.token_tile > submission.FEW_TOKENS for each in submission.legal_configurations())
     assert header[:4] == ["tile", "CTAs per MMA", "CTAs per SM", "side by side"]
     assert header[-2:] == ["MB requested", "lost by"]
@@ -44,7 +44,7 @@ def test_the_choice_and_what_the_others_lost_by(capsys):
 
 
 def test_costs_are_of_the_rates_that_bound_a_schedule():
-    """Without pairs theirs is 0, with pairs the whole constant; and the chip is as it was."""
+    """Pairs cost 0 without them and the whole constant with them; the chip stays as it was."""
     before = submission.BLACKWELL
     sizes = ((128, 3072, 4096),)
     for pair in (1, 2):

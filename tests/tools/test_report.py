@@ -73,7 +73,7 @@ def test_ordering_instructions_are_there(compiled):
 
 
 def test_parameters_and_tmem_fit(compiled):
-    assert compiled.parameter_bytes <= submission.PARAMETER_BYTES
+    assert compiled.parameter_bytes <= report.PARAMETER_BYTES
     assert compiled.tmem_allocated == [compiled.plan.tmem_columns]
 
 

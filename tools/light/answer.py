@@ -1,4 +1,4 @@
-"""What the page begins with: times in three launch modes beside the best published, right or wrong, what to change."""
+"""The page's beginning: times in three launch modes beside the best published, verdicts, changes to make."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Record = Mapping[str, Any]
 Row = Mapping[str, Any]
 
 MODES = ORDINARY, PROGRAMMATIC, OVERLAPPING
-GAIN = 0.98  # of our time: what takes no more is worth a change
+GAIN = 0.98  # share of our time; a time of no more is worth a change
 NAMES = ("", *(f"{mode}, us" for mode in MODES), "best published, us", "published / ordinary", "results")
 NO_TIME = "–"
 
@@ -25,16 +25,16 @@ def timed(record: Record, kind: str, problem: str) -> list[Row]:
 
 
 def ours(record: Record, problem: str, case: int) -> dict[str, float]:
-    """Launch mode -> microseconds of the kernel as it is."""
+    """Microseconds of the kernel as it is, by launch mode."""
     rows = {figure["row"]: figure["us"] for figure in timed(record, "compare", problem) if figure["case"] == case}
     return {mode: rows[f"ours, {mode}"] for mode in MODES if f"ours, {mode}" in rows}
 
 
 def verdict(record: Record, problem: str) -> str:
-    """What became of the checks of a problem's results: of the contest's tests, and of calls of each configuration."""
+    """Outcome of the checks of a problem's results: the contest's tests, and calls of each configuration."""
     steps = [step for step in record["steps"] if _checks(step["name"], problem)]
     checks = [check for step in steps for check in step["checks"]]
-    # A check of what is chosen for each problem has the problem's name.
+    # The check of a problem's chosen configuration has the problem's name.
     checks += [check for check in _checks_of(record, "calls.chosen") if check["name"] == problem]
     if not checks:
         return "not checked"
@@ -46,7 +46,7 @@ def verdict(record: Record, problem: str) -> str:
 
 
 def _checks(step: str, problem: str) -> bool:
-    """Whether a step checks results of a problem. GEMM and group GEMM have their kernels in common."""
+    """True for a step that checks results of a problem. GEMM and group GEMM share their kernels."""
     kind, *rest = step.split(".")
     same = {"gemm": ("gemm", "group_gemm")}.get(problem, (problem,))
     return kind in ("calls", "test", "leaderboard") and bool(rest) and rest[0] in same[: 1 + (kind == "calls")]
@@ -57,7 +57,7 @@ def _checks_of(record: Record, name: str) -> list[Row]:
 
 
 def rows(record: Record) -> list[tuple[str, ...]]:
-    """A row for every benchmark case that was timed, or whose problem was checked; columns as NAMES."""
+    """A row for every benchmark case that was timed, or whose problem was checked; columns are NAMES."""
     found = []
     for problem, of in PROBLEMS.items():
         checked = verdict(record, problem)
@@ -73,7 +73,7 @@ def rows(record: Record) -> list[tuple[str, ...]]:
 
 
 def changes(record: Record) -> Iterator[str]:
-    """What to change, and what it gains: wrong results first, then what is faster, then what is assumed wrongly."""
+    """Changes to make and their gains: wrong results first, then faster variants, then wrong assumptions."""
     for problem in PROBLEMS:
         if (checked := verdict(record, problem)).startswith("WRONG"):
             yield f"{problem}: {checked}. Its times mean nothing before that is mended."
@@ -95,7 +95,7 @@ def changes(record: Record) -> Iterator[str]:
 
 
 def faster(record: Record, problem: str, case: int, mode: str) -> dict[str, float]:
-    """Configuration or trial -> its microseconds in a launch mode, of those without a wrong result."""
+    """Microseconds in a launch mode of each configuration or trial without a wrong result."""
     kind = "dual_gemm" if problem == "dual_gemm" else "group_gemm"
     failed = [
         (step["name"], check["name"]) for step in record["steps"] for check in step["checks"] if not check["passed"]

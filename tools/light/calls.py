@@ -22,14 +22,14 @@ from task import PROBLEMS, TestSpec
 from tools.light import trials
 from tools.light.outcomes import group_of
 
-CALLS = 15  # that overlap: as many as the contest times together
+CALLS = 15  # number of calls that overlap; the contest times as many together
 LONGER = 16
-BUSY_CYCLES = 20_000_000  # the GPU waits until the host has queued all of them
+BUSY_CYCLES = 20_000_000  # the GPU waits until the host has queued all calls
 
-Arguments = Mapping[str, Any]  # of an input generator; l is the number of batches
+Arguments = Mapping[str, Any]  # those of an input generator; l is the number of batches
 Check = Callable[[], None]
 
-# Case -> (M, N, K) of every group.
+# (M, N, K) of every group, by case.
 CASES = {
     "one_tile": [(128, 128, 256)],
     "short_k": [(128, 128, 64), (16, 136, 192)],
@@ -37,7 +37,7 @@ CASES = {
     "odd_tiles": [(193, 264, 320), (385, 136, 64), (320, 128, 256)],
     "many_tiles": [(384, 1024, 768), (130, 2048, 512)],
 }
-# Of a tile of few tokens.
+# Cases for tiles of few tokens.
 FEW_CASES = {
     "one_tile": [(16, 128, 256)],
     "short_k": [(16, 128, 64), (3, 136, 192)],
@@ -68,14 +68,14 @@ def outputs_of(data: tuple) -> list[torch.Tensor]:
 
 
 def with_outputs(data: tuple, outputs: list[torch.Tensor]) -> tuple:
-    """The same call into other tensors."""
+    """A call's input with other output tensors."""
     if len(data) == 4:
         return ([(a, b, c) for (a, b, _), c in zip(data[0], outputs)], *data[1:])
     return (*data[:-1], *outputs)
 
 
 def lengthened(args: Arguments) -> Arguments:
-    """The same case with LONGER times K: a call that is still running when a short one behind it could be done."""
+    """A case with LONGER times K: its call still runs when a short one behind it could be done."""
     k = args["k"]
     return {**args, "k": k * LONGER if isinstance(k, int) else tuple(size * LONGER for size in k)}
 
@@ -126,7 +126,7 @@ def two_kernels() -> None:
 def of_configuration(
     problem: str, cases: Mapping[str, Arguments], configurations: submission.Configurations
 ) -> dict[str, Check]:
-    """Check -> function: the cases as single calls, and `edges` as calls that overlap."""
+    """Checks by name: the cases as single calls, and `edges` as calls that overlap."""
     found: dict[str, Check] = {
         name: functools.partial(solve, problem, args, configurations) for name, args in cases.items()
     }
@@ -138,7 +138,7 @@ def of_configuration(
 
 
 def of_benchmark(problem: str) -> Check:
-    """The least benchmark case, as the contest calls it: CALLS calls, the configuration that is chosen."""
+    """A check of the smallest benchmark case, called as by the contest: CALLS calls in the chosen configuration."""
     args = min((TestSpec.parse(each.line).args for each in PROBLEMS[problem].benchmarks), key=operations)
     without_seed = {name: value for name, value in args.items() if name != "seed"}
     return functools.partial(solve, problem, without_seed, None, CALLS)
@@ -151,8 +151,8 @@ def operations(args: Arguments) -> int:
 
 
 def groups() -> dict[str, dict[str, Check]]:
-    """Group -> check -> function. A group is a configuration of a problem, pairs first; the choice of a problem; or
-    what is only tried: edits, and configurations that the choice leaves out.
+    """Checks by group and name. A group is a configuration of a problem, pairs first; the choice of a problem; or a
+    trial: edits, and configurations that the choice leaves out.
     """
     found: dict[str, dict[str, Check]] = {}
     tried: dict[str, dict[str, Check]] = {}
@@ -181,5 +181,5 @@ def groups() -> dict[str, dict[str, Check]]:
 
 
 def checks() -> dict[str, Check]:
-    """GROUP.CHECK -> function of every check."""
+    """Every check, by GROUP.CHECK."""
     return {f"{group}.{name}": check for group, of_group in groups().items() for name, check in of_group.items()}

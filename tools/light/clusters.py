@@ -1,4 +1,4 @@
-"""How many clusters of the kernel run at once: what the driver says, beside what the schedule assumes."""
+"""The number of the kernel's clusters that run at once: the driver's answer beside the schedule's assumption."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from emulator.hopper.lower import lower
 from harness.plan_report import configuration_name, current_sms
 from tools.report import compile_plan
 
-# One for each number of CTAs of a cluster, and of CTAs on an SM.
+# There is one for each number of CTAs in a cluster and on an SM.
 CONFIGURATIONS = tuple(
     submission.Configuration(64, *rest) for rest in ((1, 1, 1), (2, 1, 1), (1, 1, 2), (2, 1, 2), (1, 2, 1), (2, 2, 1))
 )
@@ -32,7 +32,7 @@ def kernel(plan: submission.Plan, hopper: bool) -> driver.CUfunction:
 
 
 def active(function: driver.CUfunction, plan: submission.Plan) -> int:
-    """cuOccupancyMaxActiveClusters of the kernel in its launches."""
+    """The driver's cuOccupancyMaxActiveClusters for launches of the kernel."""
     gpu.set_attribute(function, gpu.MAX_DYNAMIC_SHARED_BYTES, plan.at.end)
     grid, block, cluster = ((count, 1, 1) for count in (plan.cluster_ctas, plan.threads, plan.cluster_ctas))
     config = gpu.launch_config(LaunchConfig(grid, block, cluster, plan.at.end), 0)
@@ -46,7 +46,7 @@ def active(function: driver.CUfunction, plan: submission.Plan) -> int:
 
 
 def figures(hopper: bool) -> Iterator[dict[str, Any]]:
-    """For each of CONFIGURATIONS: CTAs of a cluster, SMEM bytes of a CTA, clusters by driver and by schedule."""
+    """Figures of each of CONFIGURATIONS: CTAs of a cluster, SMEM bytes of a CTA, clusters by driver and by schedule."""
     for configuration in CONFIGURATIONS:
         plan = submission.Plan(1, *configuration)
         slots = submission.Schedule(plan, ((64, 128, 256),), current_sms()).slots

@@ -1,12 +1,12 @@
-"""Pictures of the page as SVG text: when each step ran, bars, lines. Lengths are pixels."""
+"""Pictures of the page as SVG text: a timeline of steps, bars, lines. Lengths are pixels."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-WIDTH, ROW, FIGURES = 960, 18, 50  # of a picture; of a bar; beside the longest bar, for its value
-CHARACTER = 0.62  # width of a character over the font's size, of long texts on average at most
+WIDTH, ROW, FIGURES = 960, 18, 50  # widths of a picture and of a value beside the longest bar; ROW is a bar's height
+CHARACTER = 0.62  # largest mean width of a character in long texts, over the font's size
 STATE_COLOURS = {"passed": "#3a9a5b", "failed": "#cc3b3b", "cut short": "#d99a2b", "not run": "#9aa0a6"}
 COLOURS = ("#2f6db5", "#8fb4dd", "#d9822b", "#6f9e5c", "#9b6fb0", "#777777", "#c2a14a", "#4fb0ae")
 
@@ -29,12 +29,12 @@ def picture(height: float, parts: Sequence[str], label: str) -> str:
 
 
 def width_of(texts: Iterable[str], size: int = 11) -> float:
-    """What the longest of the texts takes, with a margin."""
+    """Width of the longest of the texts, with a margin."""
     return 12 + CHARACTER * size * max(map(len, texts), default=0)
 
 
 def axis(left: float, end: float, height: float, unit: str) -> list[str]:
-    """Vertical lines at five round values from 0, at `left`, to `end`, with their figures below."""
+    """Six vertical lines from 0, at `left`, to `end`, with their values below."""
     parts = []
     for share in range(6):
         x = left + (WIDTH - left - FIGURES) * share / 5
@@ -44,7 +44,7 @@ def axis(left: float, end: float, height: float, unit: str) -> list[str]:
 
 
 def timeline(steps: Sequence[Mapping]) -> str:
-    """When each step ran: name, state, started_s, seconds. Steps that did not run are left out."""
+    """Bars from each step's start to its end, coloured by state. Steps that did not run are left out."""
     ran = [step for step in steps if step["seconds"]]
     if not ran:
         return ""
@@ -60,7 +60,7 @@ def timeline(steps: Sequence[Mapping]) -> str:
 
 
 def bars(groups: Mapping[str, Mapping[str, float]], unit: str) -> str:
-    """Horizontal bars: group -> bar -> value. A bar of one name has one colour in all groups."""
+    """Horizontal bars of values by group and name. Bars of one name have one colour in all groups."""
     names = list(dict.fromkeys(name for group in groups.values() for name in group))
     if not names:
         return ""

@@ -1,4 +1,4 @@
-"""The steps of a sitting at a device, in the order of what they are worth."""
+"""The steps of a sitting at a device, the most valuable first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EMULATOR, HOPPER, B200 = "emulator", "hopper", "b200"
 EXACT, TIMING = ("--device", "hopper", "--hopper-mode", "exact"), ("--device", "hopper", "--hopper-mode", "timing")
 NO_TIMES = "an emulator has no times"
 
-# Of the reduced plan, in the emulator. A group has these checks; a mode has the first lines of a problem's tests.
+# The emulator's plan is reduced: groups have these checks, and modes have the first lines of a problem's tests.
 EMULATED_GROUPS = (
     "group_gemm.sm2.tile64.x1.n1",
     "group_gemm.sm1.tile128.x1.n2",
@@ -29,13 +29,13 @@ EMULATED_CONSTANTS = ("barrier.", "mbarrier.")
 
 @dataclass(frozen=True)
 class Step:
-    """A step: the command of its process, and what it may take.
+    """A step: the command of its process, and its limits.
 
-    limit_s: of all its processes together. needs_s: with less time left it does not begin. row_limit_s: of one check or
-    row; a process that exceeds it is killed. measures: figures count, and a step that reaches its limit keeps them.
-    alone: nothing else uses the device meanwhile. resumes: what is left runs in another process after one is lost.
-    expected: the checks that are to have an end. refusal: why this device does not run it, "" if it does.
-    needs_file: what another step leaves.
+    limit_s: the time of all its processes together. needs_s: the least time left with which it begins. row_limit_s: the
+    time of one check or row; a process that exceeds it is killed. measures: figures count, and a step that reaches its
+    limit keeps them. alone: nothing else uses the device meanwhile. resumes: another process runs the rest after one is
+    lost. expected: the checks that must have an end. refusal: the reason why this device does not run it, or "".
+    needs_file: a file that another step leaves.
     """
 
     name: str
@@ -54,25 +54,25 @@ class Step:
 
 
 def work(device: str, *arguments: str, options: Sequence[str] = EXACT) -> tuple[str, ...]:
-    """The command of `tools.light.work` on a device. options: of `python -m emulator`, for a Hopper GPU."""
+    """The command of `tools.light.work` on a device. options: those of `python -m emulator` for a Hopper GPU."""
     under = {EMULATOR: ("-m", "emulator"), HOPPER: ("-m", "emulator", *options), B200: ()}[device]
     return (sys.executable, *under, "-m", "tools.light.work", *arguments)
 
 
 def plain_work(*arguments: str) -> tuple[str, ...]:
-    """The command of `tools.light.work` for what needs no device."""
+    """The command of `tools.light.work` for work without a device."""
     return (sys.executable, "-m", "tools.light.work", *arguments)
 
 
 def eval_command(device: str, mode: str, problem: str, specs: Path, *options: str) -> tuple[str, ...]:
-    """eval.py, with the contest's protocol in the file that the variable RESULTS names."""
+    """The command of eval.py, with the contest's protocol in the file that the variable RESULTS names."""
     with_protocol = f'exec 3>>"${RESULTS}"; export POPCORN_FD=3; exec "$@"'
     of_eval = (sys.executable, str(ROOT / "eval.py"), mode, str(specs), "--problem", problem, "--device", device)
     return ("/bin/sh", "-c", with_protocol, "sh", *of_eval, *options)
 
 
 def calls_steps(device: str, groups: Mapping[str, Sequence[str]]) -> list[Step]:
-    """Every configuration on odd shapes, pairs first; then the other kernels, and the choice for a benchmark case."""
+    """Steps of every configuration on odd shapes, pairs first; then of other kernels and of the choice for a case."""
     reduced = device == EMULATOR
     found = []
     for group, checks in groups.items():
@@ -108,14 +108,14 @@ def title(group: str) -> str:
 
 
 def eval_step(device: str, mode: str, problem: str, folder: Path, limit_s: float) -> Step:
-    """A mode of eval.py on a problem's cases. Writes the spec file."""
+    """The step of a mode of eval.py on a problem's cases. Writes the spec file."""
     of = PROBLEMS[problem]
     lines = of.tests if mode == "test" else [benchmark.line for benchmark in of.benchmarks]
     if device == EMULATOR:
         lines = of.tests[:EMULATED_TESTS]
     specs = folder / f"{mode}.{problem}.specs"
     specs.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    # A test that hangs leaves time to the next one; a timing is long, and slow is not wrong: the step's limit cuts it.
+    # A hanging test leaves time to the next one. Timings are long, and slow is not wrong: the step's limit cuts them.
     case_limit = ("--timeout", f"{limit_s / 2 if mode == 'test' else limit_s:g}")
     options = (*case_limit, *(("--baseline",) if mode == "benchmark" and device == B200 else ()))
     return Step(
@@ -135,7 +135,7 @@ def eval_step(device: str, mode: str, problem: str, folder: Path, limit_s: float
 
 
 def timing_step(device: str, kind: str, problem: str, limit_s: float) -> Step:
-    """`compare`, `trials` or `stages` of a problem."""
+    """The step of `compare`, `trials` or `stages` for a problem."""
     what = {
         "compare": "every configuration and the rows beside ours",
         "trials": "edits, and configurations that the choice leaves out",
@@ -155,7 +155,7 @@ def timing_step(device: str, kind: str, problem: str, limit_s: float) -> Step:
 
 
 def calibration_step(device: str, folder: Path) -> Step:
-    """tools.calibrate; in the emulator a few of its kernels, small."""
+    """The step of tools.calibrate, in the emulator with a few small kernels."""
     command = ["-m", "tools.calibrate", "--save", str(folder / "constants.json")]
     if device == EMULATOR:
         only = [option for prefix in EMULATED_CONSTANTS for option in ("--only", prefix)]
@@ -172,7 +172,7 @@ def calibration_step(device: str, folder: Path) -> Step:
 
 
 def cluster_step(device: str) -> Step:
-    """How many clusters run at once."""
+    """The step that counts the clusters that run at once."""
     return Step(
         *("clusters", "clusters that run at once", work(device, "clusters", options=TIMING)),
         refusal="an emulator has no driver to ask" if device == EMULATOR else "",
@@ -180,7 +180,7 @@ def cluster_step(device: str) -> Step:
 
 
 def steps(device: str, groups: Mapping[str, Sequence[str]], folder: Path) -> list[Step]:
-    """All steps but the first and the last, the most valuable first. folder: for files that steps exchange."""
+    """All steps but the first and the last, the most valuable first. folder: place of files that steps exchange."""
     group_gemm, *others = PROBLEMS
     tests = [eval_step(device, "test", problem, folder, 300 if device == EMULATOR else 120) for problem in PROBLEMS]
     return [
@@ -200,7 +200,7 @@ def steps(device: str, groups: Mapping[str, Sequence[str]], folder: Path) -> lis
 
 
 def last_steps(device: str, folder: Path) -> list[Step]:
-    """Those that use what the others have found; their time is kept back."""
+    """Steps that use the results of the others; their time is kept back."""
     no_times = NO_TIMES if device == EMULATOR else ""
     constants, figures = folder / "constants.json", folder / "figures.json"
     return [

@@ -17,26 +17,12 @@ from tools.variants import Edit
 
 # cute.nvgpu's and CUTLASS's constant: lines of these loads are the first to leave L2.
 EVICT_FIRST = "0x12F0000000000000"
-HINTED = "{.reg .b64 policy; mov.b64 policy, " + EVICT_FIRST + "; "
+HINTED = "{{.reg .b64 policy; mov.b64 policy, " + EVICT_FIRST + "; "  # inside an f-string
 
 
-def hinted(function: str, addresses: str, barrier: int) -> tuple[Edit, Edit]:
-    """The hint on a load's instruction: to one CTA, and to several. barrier: number of its operand."""
-    plain, several = f"{addresses}, [${barrier}];", f"{addresses}, [${barrier}], ${barrier + 1};"
-    return (
-        Edit(function, f'ptx(f"{{opcode}} {plain}"', with_policy(f"{{opcode}}.L2::cache_hint {plain}", 'ptx(f"')),
-        Edit(
-            function,
-            f'{{opcode}}.multicast::cluster {several}"',
-            with_policy(f"{{opcode}}.multicast::cluster.L2::cache_hint {several}", ""),
-        ),
-    )
-
-
-def with_policy(code: str, before: str) -> str:
-    """Code inside an f-string that gives the instruction a register with the policy."""
-    block = HINTED.replace("{", "{{") + code.removesuffix(";") + ", policy;}}"
-    return f'{before}{block}"'
+def hinted(opcode: str, places: str) -> Edit:
+    """The hint on the instruction of submission.bulk_copy with this opcode and these operands."""
+    return Edit("bulk_copy", f'"{opcode} {places};"', f'"{HINTED}{opcode}.L2::cache_hint {places}, policy;}}}}"')
 
 
 PREFETCHES = """\
@@ -59,8 +45,8 @@ PREFETCH = f"""\
 {WAIT}"""
 TRIALS: dict[str, tuple[Edit, ...]] = {
     "EVICT_FIRST hints on all loads": (
-        *hinted("tma_load", "[$0], [$1, {{$2, $3}}]", 4),
-        *hinted("bulk_load", "[$0], [$1], $2", 3),
+        hinted("{opcode}", "{places}"),
+        hinted("{opcode}.multicast::cluster", "{places}, ${len(operands)}"),
     ),
     "two k-tiles prefetched to L2 before the wait": (
         Edit(None, PREFETCHES.splitlines(keepends=True)[0], PREFETCHES),
