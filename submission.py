@@ -652,7 +652,7 @@ class Gemm:
         turn: 0 in the warp that fills the first stage, 1 in the other.
         """
         plan, smem, rank = self.plan, cta.smem, cta.rank
-        stage, phase = turn, Int32(0)
+        stage, phase = Int32(0), Int32(0)
         for tile in cutlass.range(cta.first_tile, cta.tiles, cta.tile_step, unroll=1):
             row, token_row, m, shared = cta.position(tile)
             n, k = cta.of_group(cta.ns, tile), cta.of_group(cta.ks, tile)
@@ -673,36 +673,40 @@ class Gemm:
             if cta.promises & OPERANDS_READY == 0:
                 cute.arch.griddepcontrol_wait()
 
-            for k_start in cutlass.range(turn * K_TILE, k, LOAD_WARPS * K_TILE, unroll=1):
-                full = smem + (plan.at.full + 8 * stage)
-                weight_smem = smem + (plan.at.weights + stage * plan.weight_bytes)
-                token_smem = smem + (plan.at.tokens + stage * plan.token_bytes)
-                scale_smem = smem + (plan.at.scales + stage * plan.scale_bytes)
-                # Boxes of operands are always whole, zero-filled past M, N and K; copies of scale factors end with K.
-                sf_bytes = cutlass.min(k - k_start, K_TILE) * (SF_ATOM // MMA_K)
-                sf_offset = Int64(divide(k_start, MMA_K)) * SF_ATOM
+            for k_start in cutlass.range(0, k, K_TILE, unroll=1):
+                # Both threads wait for every stage: commits may arrive late and in another order than they were issued,
+                # and one that skipped the other's stages could mistake the phase before the last for the last.
                 mbarrier_wait(smem + (plan.at.empty + 8 * stage), phase ^ 1)
-                expected = plan.weight_bytes + plan.token_bytes + (plan.products + atoms) * sf_bytes
-                mbarrier_arrive_expect_tx(full, expected)
-                piece_rows, piece_bytes = plan.rows // plan.neighbours, divide(sf_bytes, plan.neighbours)
-                for i in cutlass.range_constexpr(plan.products):
-                    for piece in cutlass.range_constexpr(plan.neighbours):
-                        if cutlass.const_expr(plan.neighbours == 1) or not shared or piece == cta.neighbour:
-                            target = weight_smem + (i * plan.rows + piece * piece_rows) * (K_TILE // 2)
-                            tma_load(target, weight_map[i], k_start, row + piece * piece_rows, full, mask)
-                            target, source = scale_smem + (i * SF_STAGE + piece * piece_bytes), weight_sf[i] + sf_offset
-                            bulk_load(target, source + piece * piece_bytes, piece_bytes, full, mask)
-                tma_load(token_smem, token_map, k_start, first_token, full)
-                for atom in cutlass.range_constexpr(plan.atoms):
-                    if atom < atoms:
-                        atom_smem = scale_smem + (plan.products + atom) * SF_STAGE
-                        bulk_load(atom_smem, token_sf + atom * row_sf + sf_offset, sf_bytes, full)
-                stage, phase = ahead(stage, phase, plan.stages, LOAD_WARPS)
-            turn = remainder(turn + divide(k + (K_TILE - 1), K_TILE), LOAD_WARPS)
+                if turn == 0:
+                    full = smem + (plan.at.full + 8 * stage)
+                    weight_smem = smem + (plan.at.weights + stage * plan.weight_bytes)
+                    token_smem = smem + (plan.at.tokens + stage * plan.token_bytes)
+                    scale_smem = smem + (plan.at.scales + stage * plan.scale_bytes)
+                    # Boxes of operands are whole, zero-filled past M, N and K; copies of scale factors end with K.
+                    sf_bytes = cutlass.min(k - k_start, K_TILE) * (SF_ATOM // MMA_K)
+                    sf_offset = Int64(divide(k_start, MMA_K)) * SF_ATOM
+                    expected = plan.weight_bytes + plan.token_bytes + (plan.products + atoms) * sf_bytes
+                    mbarrier_arrive_expect_tx(full, expected)
+                    piece_rows, piece_bytes = plan.rows // plan.neighbours, divide(sf_bytes, plan.neighbours)
+                    for i in cutlass.range_constexpr(plan.products):
+                        for piece in cutlass.range_constexpr(plan.neighbours):
+                            if cutlass.const_expr(plan.neighbours == 1) or not shared or piece == cta.neighbour:
+                                target = weight_smem + (i * plan.rows + piece * piece_rows) * (K_TILE // 2)
+                                tma_load(target, weight_map[i], k_start, row + piece * piece_rows, full, mask)
+                                target, source = scale_smem + (i * SF_STAGE), weight_sf[i] + sf_offset
+                                piece_start = piece * piece_bytes
+                                bulk_load(target + piece_start, source + piece_start, piece_bytes, full, mask)
+                    tma_load(token_smem, token_map, k_start, first_token, full)
+                    for atom in cutlass.range_constexpr(plan.atoms):
+                        if atom < atoms:
+                            atom_smem = scale_smem + (plan.products + atom) * SF_STAGE
+                            bulk_load(atom_smem, token_sf + atom * row_sf + sf_offset, sf_bytes, full)
+                turn ^= 1
+                stage, phase = ahead(stage, phase, plan.stages)
         # No other role waits for the last commits; they must arrive before this CTA's SMEM is given up.
-        for _ in cutlass.range(turn, plan.stages, LOAD_WARPS, unroll=1):
+        for _ in cutlass.range(plan.stages, unroll=1):
             mbarrier_wait(smem + (plan.at.empty + 8 * stage), phase ^ 1)
-            stage, phase = ahead(stage, phase, plan.stages, LOAD_WARPS)
+            stage, phase = ahead(stage, phase, plan.stages)
 
     @cute.jit
     def mma(self, cta: Cta, tmem: Int32):

@@ -4,10 +4,12 @@ each under its default schedules, by an error or by a wrong result. test_mutatio
 import pytest
 
 import reference
+from submission import Plan
 from tests.support.configurations import EMULATED, label_with_products, set_chip
 from tests.support.mutants import source_mutant
 
 emulator = pytest.importorskip("emulator")
+Queues = pytest.importorskip("emulator.hardware.async_operations").Queues
 pytestmark = pytest.mark.skipif(not EMULATED, reason="runs in the emulator")
 
 SCHEDULES = ("late", "random:1", "random:2")
@@ -61,11 +63,8 @@ HALVES = {
     ),
     "the second half of the weights is the first": ("k_start, row + piece * piece_rows,", "k_start, row,"),
     "the second half of the weights overwrites the first": ("i * plan.rows + piece * piece_rows)", "i * plan.rows)"),
-    "the second half of the scale factors is the first": ("source + piece * piece_bytes,", "source,"),
-    "the second half of the scale factors overwrites the first": (
-        "i * SF_STAGE + piece * piece_bytes)",
-        "i * SF_STAGE)",
-    ),
+    "the second half of the scale factors is the first": ("source + piece_start,", "source,"),
+    "the second half of the scale factors overwrites the first": ("target + piece_start,", "target,"),
 }
 PAIRS_OF_NEIGHBOURS = {
     "halves of a pair's other CTA arrive in the leaders": ("select_(shared, both << rank,", "select_(shared, both,"),
@@ -73,18 +72,11 @@ PAIRS_OF_NEIGHBOURS = {
 }
 LOADS = {
     "both load warps begin with the first stage": (
-        "stage, phase = turn, Int32(0)",
-        "stage, phase = Int32(0), Int32(0)",
+        "self.load(cta, warp - first_load_warp,",
+        "self.load(cta, Int32(0),",
     ),
-    "load warps do not change places": (
-        "turn = remainder(turn + divide(k + (K_TILE - 1), K_TILE), LOAD_WARPS)",
-        "turn = turn + 0",
-    ),
-    "a load warp fills each stage": (
-        "plan.stages, LOAD_WARPS)\n            turn =",
-        "plan.stages, 1)\n            turn =",
-    ),
-    "a load warp skips no k-tile": ("(turn * K_TILE, k, LOAD_WARPS * K_TILE,", "(turn * K_TILE, k, K_TILE,"),
+    "no load warp fills the third k-tile": ("turn ^= 1", "turn = remainder(turn + 1, 3)"),
+    "both load warps fill every stage": ("if turn == 0:", "if turn >= 0:"),
 }
 DUAL = {
     "the second half's scale factors are copied in the first's order": ("product = i ^ second_half", "product = i"),
@@ -145,3 +137,26 @@ CASES += [("nothing is broken", None, *how) for how in sorted({case[2:] for case
 def test_mutations_alone_are_noticed(monkeypatch, tmp_path, name, change, shape, products):
     problem = next(filter(None, outcomes(monkeypatch, tmp_path, change, shape, products)), None)
     assert bool(problem) == bool(change), f"{name}: {problem or 'unnoticed'} under {', '.join(SCHEDULES)}"
+
+
+def oldest_arrivals_last(queues):
+    """Queues.run_one: arrivals in other CTAs when nothing else can happen, the newest first."""
+    others = [queue for queue in queues._queues()[1:] if queue]
+    if others:
+        queues._run(queues.random.choice(others), 0)
+    else:
+        queues._run(queues._arrivals, -1)
+
+
+WAIT = "mbarrier_wait(smem + (plan.at.empty + 8 * stage), phase ^ 1)\n"
+FILLS, INDENT = "if turn == 0:\n", " " * 16
+
+
+@pytest.mark.parametrize("change", [None, (f"{WAIT}{INDENT}{FILLS}", f"{FILLS}{INDENT}    {WAIT}")])
+def test_commits_may_arrive_in_any_order(monkeypatch, tmp_path, change):
+    """A load warp that waits only for the stages that it fills overtakes the other one, whose commit is late."""
+    monkeypatch.setattr(Queues, "run_one", oldest_arrivals_last)
+    shape, products = (128, 2, 1, 2), 2
+    assert Plan(1, *shape, products).stages % 2, "a stage has both load warps in turns"
+    found = [problem for problem in outcomes(monkeypatch, tmp_path, change, shape, products) if problem]
+    assert bool(found) == bool(change), found

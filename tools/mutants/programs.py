@@ -91,7 +91,7 @@ def _gemv_calls() -> Iterator[list[Call]]:
     b = as_operand(first[-1].permute(1, 0, 2))
     chain = third[0], b, third[2], third[3][:1], *third[4:]
     yield [(first, {}), (generate(m=8, k=k, l=1, seed=10), ALL), (chain, {})]
-    one, other = generate(m=200, k=k, l=1, seed=11), generate(m=200, k=k, l=1, seed=12)
+    one, other = generate(m=392, k=k, l=1, seed=11), generate(m=392, k=k, l=1, seed=12)
     yield [(one, READY), ((*other[:-1], one[-1]), READY)]
 
 
