@@ -40,8 +40,8 @@ of the launch ahead. Launches always end in order.
 Roles (E = 4 epilogue warps, 8 of two products)
     warp        role        work
     0 .. E-1    epilogue    accumulator -> fp16 -> C, from registers; warp w owns TMEM lanes 32(w % 4)..32(w % 4)+31
-    E, E+1      load        one thread each, in turns: operand tiles by tensor map, scale factors by plain bulk copies;
-                            the first sets up the barriers and starts at once, before there is TMEM
+    E, E+1      load        one thread each for even and odd stages: operand tiles by tensor map, scale factors by bulk
+                            copies; the first sets up the barriers and starts at once, before there is TMEM
     E+2         MMA         TMEM allocation; one thread: scale factors SMEM -> TMEM, MMAs, commits; in a pair's other
                             CTA: tells the leader of full stages
 
@@ -582,10 +582,10 @@ def remainder(a: Int32, b: int | Int32) -> Int32:
     return Int32(Uint32(a) % Uint32(b))
 
 
-def ahead(stage: Int32, phase: Int32, stages: int, steps: int = 1) -> tuple[Int32, Int32]:
-    """(stage, phase) so many stages later."""
-    wrapped = stage + steps >= stages
-    return cutlass.select_(wrapped, stage + (steps - stages), stage + steps), cutlass.select_(wrapped, phase ^ 1, phase)
+def ahead(stage: Int32, phase: Int32, stages: int) -> tuple[Int32, Int32]:
+    """The next stage and its phase."""
+    wrapped = stage + 1 >= stages
+    return cutlass.select_(wrapped, Int32(0), stage + 1), cutlass.select_(wrapped, phase ^ 1, phase)
 
 
 @dataclass(frozen=True)
@@ -647,9 +647,10 @@ class Gemm:
     def load(
         self, cta: Cta, turn: Int32, weight_maps: list, token_maps: tuple, weight_scales: list, token_scales: tuple
     ):
-        """Load role, one thread in each of two warps, which fill stages in turns as the MMA role empties them.
+        """Load role, one thread in each of two warps: one fills the even stages, the other, of turn 1, the odd ones.
 
-        turn: 0 in the warp that fills the first stage, 1 in the other.
+        A stage has one thread for all its phases. With two, one could take a phase for the one before the last: commits
+        may arrive in another order than they were issued, and nothing keeps a thread from overtaking the other.
         """
         plan, smem, rank = self.plan, cta.smem, cta.rank
         stage, phase = Int32(0), Int32(0)
@@ -674,10 +675,7 @@ class Gemm:
                 cute.arch.griddepcontrol_wait()
 
             for k_start in cutlass.range(0, k, K_TILE, unroll=1):
-                # Both threads wait for every stage: commits may arrive late and in another order than they were issued,
-                # and one that skipped the other's stages could mistake the phase before the last for the last.
-                mbarrier_wait(smem + (plan.at.empty + 8 * stage), phase ^ 1)
-                if turn == 0:
+                if remainder(stage, LOAD_WARPS) == turn:
                     full = smem + (plan.at.full + 8 * stage)
                     weight_smem = smem + (plan.at.weights + stage * plan.weight_bytes)
                     token_smem = smem + (plan.at.tokens + stage * plan.token_bytes)
@@ -685,6 +683,7 @@ class Gemm:
                     # Boxes of operands are whole, zero-filled past M, N and K; copies of scale factors end with K.
                     sf_bytes = cutlass.min(k - k_start, K_TILE) * (SF_ATOM // MMA_K)
                     sf_offset = Int64(divide(k_start, MMA_K)) * SF_ATOM
+                    mbarrier_wait(smem + (plan.at.empty + 8 * stage), phase ^ 1)
                     expected = plan.weight_bytes + plan.token_bytes + (plan.products + atoms) * sf_bytes
                     mbarrier_arrive_expect_tx(full, expected)
                     piece_rows, piece_bytes = plan.rows // plan.neighbours, divide(sf_bytes, plan.neighbours)
@@ -701,11 +700,11 @@ class Gemm:
                         if atom < atoms:
                             atom_smem = scale_smem + (plan.products + atom) * SF_STAGE
                             bulk_load(atom_smem, token_sf + atom * row_sf + sf_offset, sf_bytes, full)
-                turn ^= 1
                 stage, phase = ahead(stage, phase, plan.stages)
         # No other role waits for the last commits; they must arrive before this CTA's SMEM is given up.
         for _ in cutlass.range(plan.stages, unroll=1):
-            mbarrier_wait(smem + (plan.at.empty + 8 * stage), phase ^ 1)
+            if remainder(stage, LOAD_WARPS) == turn:
+                mbarrier_wait(smem + (plan.at.empty + 8 * stage), phase ^ 1)
             stage, phase = ahead(stage, phase, plan.stages)
 
     @cute.jit
