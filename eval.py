@@ -17,7 +17,8 @@
 With POPCORN_FD in the environment this is the contest's eval.py: results are `key: value` lines on that descriptor.
 The contest has an eval.py, a task and a reference for each problem; here --problem names it, group_gemm by default.
 Exit codes: 0 all passed, 112 a case failed, 2 usage, 113 unreadable or malformed spec file, 111 POPCORN_FD unusable,
-1 no device to run on or a package is missing, 130 interrupted.
+1 no device to run on or a package is missing, 3 the emulator finds no C compiler or no folder for what it compiles,
+120 the results cannot be written, 130 interrupted.
 
 Cases run in a spawned worker process. A worker that dies or exceeds --timeout fails its case; the next case gets a new
 one. The package harness does the work; this file is its command line.

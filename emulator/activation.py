@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from emulator import settings
 from emulator.errors import LENIENT, EmulatorError
-from emulator.execution.settings import CHECKS
 from emulator.execution.status import PROCESS
 
 if TYPE_CHECKING:
@@ -132,6 +132,10 @@ def activate(
         raise EmulatorError(f"emulator.activate(sanitize={sanitize!r}): True or False is expected, without record")
     if os.environ.get("EMULATOR") in DEVICES.values():
         return
+    try:
+        settings.check(os.environ)
+    except ValueError as error:
+        raise EmulatorError(f"emulator.activate(): {error}") from None
     late = [name for name in ("torch", "cutlass", "numpy", "triton") if name in sys.modules]
     if late:
         raise EmulatorError(f"emulator.activate() comes after the import of {', '.join(late)}; call it before")
@@ -165,7 +169,7 @@ def _checked(name: str, value: object) -> str:
     if not (isinstance(value, str) or numeric):
         raise EmulatorError(f"emulator.activate({name}={value!r}): a str is expected, not {type(value).__name__}")
     try:
-        CHECKS[name](str(value))
+        settings.SETTINGS[name](str(value))
     except ValueError as error:
         raise EmulatorError(f"emulator.activate({name}={value!r}): {error}") from None
     return str(value)

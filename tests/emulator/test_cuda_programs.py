@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator import toolchain
+from emulator import store, toolchain
 from emulator.cuda_programs import connection, properties, status, toolkit
 from emulator.cuda_programs.entries import ENTRIES
 from emulator.errors import EmulatorError
@@ -35,7 +35,7 @@ def compiled(source, *options, compiler=None):
     compiler = compiler or toolkit.home() / "bin" / "nvcc"
     text = (SOURCES / source).read_text()
     key = hashlib.sha256(repr((text, options, compiler, toolkit.version())).encode()).hexdigest()[:16]
-    folder = toolchain.cache_folder() / "tests"
+    folder = store.root() / "tests"
     folder.mkdir(exist_ok=True)
     made = folder / f"{Path(source).stem}-{key}"
     if not made.exists():
