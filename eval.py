@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from harness import options, sanitizing
 from harness.clocks import Clocking
 from harness.devices import B200, DEVICES, MODES, Device, DeviceError, Job, choose_device, emulator_device
-from harness.interpreter import leave
+from harness.interpreter import UNWRITTEN, OutputError, leave, open_streams, remark
 from harness.modes import run_mode
 from harness.protocol import ProtocolReport, usable_fd
 from harness.restart import OPTIONS, RESTARTED, check_packages, restart_under_emulator
@@ -83,6 +83,10 @@ def select_cases(parser: argparse.ArgumentParser, args: argparse.Namespace) -> l
     if args.problem == options.ALL and args.case is not None:
         parser.error(f"--problem {options.ALL} takes no --case: it is the number of a case of one problem")
     seed = os.environ.get("POPCORN_SEED")
+    try:
+        secret = int(seed) if seed else None
+    except ValueError:
+        parser.error(f"POPCORN_SEED={seed!r} is not an integer")
     selections = []
     for problem in PROBLEMS.values() if args.problem == options.ALL else [PROBLEMS[args.problem]]:
         if args.specfile:
@@ -96,9 +100,9 @@ def select_cases(parser: argparse.ArgumentParser, args: argparse.Namespace) -> l
                 parser.error(f"--case {args.case}: the cases are numbered 0 to {len(specs) - 1}")
             numbers = [args.case]
         try:
-            specs = [specs[i].combine_seed(int(seed)) if seed else specs[i] for i in numbers]
-        except ValueError:
-            parser.error(f"POPCORN_SEED={seed!r} is not an integer")
+            specs = [specs[i] if secret is None else specs[i].combine_seed(secret) for i in numbers]
+        except SpecError as error:
+            parser.error(f"POPCORN_SEED={seed}: {error}")
         selections.append(Selection(problem, specs, numbers))
     return selections
 
@@ -202,6 +206,9 @@ def run(
 
 
 def main() -> int:
+    if not open_streams() and "POPCORN_FD" not in os.environ:
+        remark("eval.py: standard output is closed: there is nowhere to write results")
+        return UNWRITTEN
     protocol_fd = None
     if "POPCORN_FD" in os.environ:
         protocol_fd = usable_fd(os.environ["POPCORN_FD"])
@@ -234,8 +241,14 @@ def main() -> int:
     job = device.jobs[args.mode]
     prepare_environment(job)
     if job.remark:
-        print(f"eval.py: {job.remark}", file=sys.stderr, flush=True)
-    passed = run(args, device, selections, sanitizer_of(parser, args, device), clock, protocol_fd)
+        remark(f"eval.py: {job.remark}")
+    try:
+        passed = run(args, device, selections, sanitizer_of(parser, args, device), clock, protocol_fd)
+        sys.stdout.flush()
+    except OutputError as error:
+        where = "standard output" if protocol_fd is None else f"POPCORN_FD={protocol_fd}"
+        remark(f"eval.py: the results cannot be written to {where}: {error.strerror}")
+        return UNWRITTEN if protocol_fd is None else EXIT_BAD_POPCORN_FD
     return 0 if passed else EXIT_CHECK_FAILED
 
 
@@ -243,6 +256,6 @@ if __name__ == "__main__":
     try:
         code = main()
     except KeyboardInterrupt:
-        print("eval.py: interrupted", file=sys.stderr)
+        remark("eval.py: interrupted")
         code = EXIT_INTERRUPTED
     leave(code)
