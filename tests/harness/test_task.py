@@ -211,7 +211,9 @@ def test_a_line_is_legal_or_refused(data, problem):
     assert tuple(sorted(spec.args)) == tuple(sorted(problem.parameters)) and spec.args["seed"] in SEEDS
     sizes = [spec.args[name] for name in spec.args if name != "seed"]
     for value in sizes:
-        assert all(size in SIZES for size in (value if isinstance(value, tuple) else (value,)))
+        assert all(
+            isinstance(size, int) and size in SIZES for size in (value if isinstance(value, tuple) else (value,))
+        )
     if problem is GROUP_GEMM:
         assert {len(spec.args[name]) for name in "mnk"} == {spec.args["g"]}
 
