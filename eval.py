@@ -43,7 +43,8 @@ from harness.tables import ConsoleReport, print_total
 from harness.worker import Worker
 from task import PROBLEMS, Problem, SpecError, TestSpec
 
-EXIT_NO_DEVICE = 1  # or no torch to reach it with; argparse exits with 2 for usage
+EXIT_NO_DEVICE = 1  # or no torch to reach it with
+EXIT_USAGE = 2  # as argparse's
 EXIT_BAD_POPCORN_FD = 111
 EXIT_CHECK_FAILED = 112
 EXIT_BAD_SPEC = 113
@@ -209,6 +210,11 @@ def main() -> int:
     if not open_streams() and "POPCORN_FD" not in os.environ:
         remark("eval.py: standard output is closed: there is nowhere to write results")
         return UNWRITTEN
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        remark("eval.py: the working folder has been removed: change to another")
+        return EXIT_USAGE
     protocol_fd = None
     if "POPCORN_FD" in os.environ:
         protocol_fd = usable_fd(os.environ["POPCORN_FD"])

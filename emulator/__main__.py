@@ -44,9 +44,10 @@ The environment variables EMULATOR_SCHEDULE, EMULATOR_WORKERS, EMULATOR_MAX_INST
 EMULATOR_HOPPER_MODE set other defaults.
 
 Exit codes, besides those of the program: 2 for an option or a variable EMULATOR_... that is not legal, 3 where the
-machine lacks a C compiler that works, or a folder to keep what it makes."""
+machine lacks a C compiler that works, or a folder to keep what it makes, 130 for an interruption before the start."""
 
 EXIT_SETUP = 3
+EXIT_INTERRUPTED = 130
 
 
 def checked(name: str) -> Callable[[str], str]:
@@ -233,4 +234,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        print("python -m emulator: interrupted", file=sys.stderr)
+        sys.exit(EXIT_INTERRUPTED)

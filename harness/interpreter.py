@@ -105,11 +105,11 @@ def leave(code: int) -> NoReturn:
 
     Where the output cannot be written and the code is 0, the code is 120, as of the interpreter's own end.
     """
-    with suppress(Exception):  # the interpreter's own end ignores them, too
+    with suppress(Exception, KeyboardInterrupt):  # the interpreter's own end ignores them, too
         atexit._run_exitfuncs()
     try:
         for output in (sys.stdout, sys.stderr):
             output.flush()
-    except Exception:
+    except (Exception, KeyboardInterrupt):  # a terminal that is stopped takes nothing until it is interrupted
         code = code or UNWRITTEN
     os._exit(code)

@@ -88,7 +88,7 @@ def rewritten(arguments: list[str]) -> list[str]:
     if not any(a in ("-c", "--compile", "-ptx", "-cubin", "-fatbin", "-E", "-M", "-MM") for a in arguments):
         library = any(a in ("-shared", "--shared", "-lib", "--lib") for a in arguments)
         folder = toolkit.home() / "lib64"
-        kept += [f"-L{folder}", f"-Xlinker=-rpath={folder}"] if library else [f"-L{folder / 'program'}"]
+        kept += [f"-L{folder}", f'-Xlinker=-rpath="{folder}"'] if library else [f"-L{folder / 'program'}"]
         kept += ["-lcudart"]
     return kept
 

@@ -102,8 +102,10 @@ def _environment(path: Path, variables: dict[str, str]) -> dict[str, str]:
             scratch = names / f"{name}-{os.getpid()}"
             scratch.symlink_to(ours)
             os.replace(scratch, names / name)
+    # A space separates names in LD_PRELOAD: a path that has one is found by the name's link.
+    loaded = str(ours) if " " not in str(ours) else "libcudart.so.13"
     return {
-        "LD_PRELOAD": ":".join(filter(None, (str(ours), variables.get("LD_PRELOAD")))),
+        "LD_PRELOAD": ":".join(filter(None, (loaded, variables.get("LD_PRELOAD")))),
         "LD_LIBRARY_PATH": ":".join(filter(None, (str(names), variables.get("LD_LIBRARY_PATH")))),
         "EMULATOR_CUDA_PROGRAM": str(path),
         "EMULATOR_LIBPYTHON": str(toolkit.libpython()),

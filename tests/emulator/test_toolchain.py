@@ -17,11 +17,13 @@ import pytest
 from emulator import store, toolchain
 from tests.support.commands import ROOT, clean_environment
 
+CACHE = "cache of ключ 日本"
+
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
     """A cache and a temporary folder that are empty."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / CACHE))
     (tmp_path / "temporary").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     monkeypatch.setattr(tempfile, "tempdir", None)
@@ -30,7 +32,7 @@ def own_cache(tmp_path, monkeypatch):
 @pytest.fixture
 def folder(tmp_path):
     """A library of two C files that share a header: six() is two() from one file times THREE from the header."""
-    folder = tmp_path / "parts"
+    folder = tmp_path / "parts, ключ 日本"
     folder.mkdir()
     (folder / "parts.h").write_text("#define THREE 3\nint two(void);\n")
     (folder / "two.c").write_text('#include "parts.h"\nint two(void) { return 2; }\n')
@@ -208,7 +210,7 @@ def mounted(options, *places):
 @has_namespaces
 def test_a_full_disk(folder, tmp_path):
     """The temporary folder takes its place; where that is full, too, a line says so."""
-    cache, temporary = tmp_path / "cache", tmp_path / "temporary"
+    cache, temporary = tmp_path / CACHE, tmp_path / "temporary"
     cache.mkdir()
     done = load(folder, *mounted("size=8k", cache))
     assert (done.stdout, done.stderr) == ("6\n", "")
@@ -223,7 +225,7 @@ def test_a_full_disk(folder, tmp_path):
 @has_namespaces
 def test_a_folder_that_cannot_be_written(folder, tmp_path):
     """A library that is there is used; else the temporary folder takes its place."""
-    cache, temporary = tmp_path / "cache", tmp_path / "temporary"
+    cache, temporary = tmp_path / CACHE, tmp_path / "temporary"
     cache.mkdir()
     assert load(folder, *mounted("ro", cache)).stdout == "6\n" and len(libraries(temporary)) == 1
     for path in libraries(temporary):
@@ -236,8 +238,8 @@ def test_a_folder_that_cannot_be_written(folder, tmp_path):
 
 @has_namespaces
 def test_a_folder_from_which_no_code_may_run(folder, tmp_path):
-    (tmp_path / "cache").mkdir()
-    done = load(folder, *mounted("noexec", tmp_path / "cache"))
+    (tmp_path / CACHE).mkdir()
+    done = load(folder, *mounted("noexec", tmp_path / CACHE))
     assert done.returncode == 1 and done.stderr.endswith("set XDG_CACHE_HOME to a folder from which code may run\n")
 
 
@@ -266,9 +268,9 @@ def test_no_place_at_all(folder, monkeypatch):
 
 
 def test_a_cache_of_another_user(folder, tmp_path, monkeypatch):
-    (tmp_path / "cache").mkdir()
-    (tmp_path / "cache" / store.NAME).mkdir()
-    monkeypatch.setattr(store, "_made", lambda place, made=store._made: "cache" not in place.parts and made(place))
+    (tmp_path / CACHE).mkdir()
+    (tmp_path / CACHE / store.NAME).mkdir()
+    monkeypatch.setattr(store, "_made", lambda place, made=store._made: CACHE not in place.parts and made(place))
     assert tmp_path / "temporary" in build(folder).parents
 
 
