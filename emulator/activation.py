@@ -114,8 +114,8 @@ def activate(
     --explore; not with record.
 
     For test sessions; `python -m emulator` does it for whole programs. A process on the device stays as it is. Raises
-    EmulatorError for settings that are not legal, and where torch, cutlass, NumPy or Triton has been imported: the
-    emulator would come too late.
+    EmulatorError for settings that are not legal, and where the emulator would come too late: cutlass has been
+    imported, torch uses a GPU already, or a kernel has been launched.
     """
     texts = {
         name: None if value is None else _checked(name, value)
@@ -136,9 +136,9 @@ def activate(
         settings.check(os.environ)
     except ValueError as error:
         raise EmulatorError(f"emulator.activate(): {error}") from None
-    late = [name for name in ("torch", "cutlass", "numpy", "triton") if name in sys.modules]
+    late = _too_late()
     if late:
-        raise EmulatorError(f"emulator.activate() comes after the import of {', '.join(late)}; call it before")
+        raise EmulatorError(f"emulator.activate() comes after {late}; call it before")
     folder = None if record is None or callable(record) else os.fspath(record)
     os.environ.update(
         environment(
@@ -161,6 +161,18 @@ def activate(
         from emulator.execution import device
 
         device.recording = Recording(record, record_values)
+
+
+def _too_late() -> str | None:
+    """What has happened that should not happen before the process is on the device."""
+    if "cutlass" in sys.modules:
+        return "the import of cutlass, which has read the environment"
+    torch, device = (sys.modules.get(name) for name in ("torch", "emulator.execution.device"))
+    if torch is not None and torch.cuda.is_initialized():
+        return "torch has begun to use a GPU"
+    if device is not None and device._current is not None:
+        return "the first use of the emulated device"
+    return None
 
 
 def _checked(name: str, value: object) -> str:
