@@ -17,7 +17,8 @@
 With POPCORN_FD in the environment this is the contest's eval.py: results are `key: value` lines on that descriptor.
 The contest has an eval.py, a task and a reference for each problem; here --problem names it, group_gemm by default.
 Exit codes: 0 all passed, 112 a case failed, 2 usage, 113 unreadable or malformed spec file, 111 POPCORN_FD unusable,
-1 no device to run on or a package is missing, 130 interrupted.
+1 no device to run on or a package is missing, 3 the emulator finds no C compiler or no folder for what it compiles,
+120 the results cannot be written, 130 interrupted.
 
 Cases run in a spawned worker process. A worker that dies or exceeds --timeout fails its case; the next case gets a new
 one. The package harness does the work; this file is its command line.
@@ -33,7 +34,7 @@ from dataclasses import dataclass
 from harness import options, sanitizing
 from harness.clocks import Clocking
 from harness.devices import B200, DEVICES, MODES, Device, DeviceError, Job, choose_device, emulator_device
-from harness.interpreter import leave
+from harness.interpreter import UNWRITTEN, OutputError, leave, open_streams, remark
 from harness.modes import run_mode
 from harness.protocol import ProtocolReport, usable_fd
 from harness.restart import OPTIONS, RESTARTED, check_packages, restart_under_emulator
@@ -42,7 +43,8 @@ from harness.tables import ConsoleReport, print_total
 from harness.worker import Worker
 from task import PROBLEMS, Problem, SpecError, TestSpec
 
-EXIT_NO_DEVICE = 1  # or no torch to reach it with; argparse exits with 2 for usage
+EXIT_NO_DEVICE = 1  # or no torch to reach it with
+EXIT_USAGE = 2  # as argparse's
 EXIT_BAD_POPCORN_FD = 111
 EXIT_CHECK_FAILED = 112
 EXIT_BAD_SPEC = 113
@@ -82,6 +84,10 @@ def select_cases(parser: argparse.ArgumentParser, args: argparse.Namespace) -> l
     if args.problem == options.ALL and args.case is not None:
         parser.error(f"--problem {options.ALL} takes no --case: it is the number of a case of one problem")
     seed = os.environ.get("POPCORN_SEED")
+    try:
+        secret = int(seed) if seed else None
+    except ValueError:
+        parser.error(f"POPCORN_SEED={seed!r} is not an integer")
     selections = []
     for problem in PROBLEMS.values() if args.problem == options.ALL else [PROBLEMS[args.problem]]:
         if args.specfile:
@@ -95,9 +101,9 @@ def select_cases(parser: argparse.ArgumentParser, args: argparse.Namespace) -> l
                 parser.error(f"--case {args.case}: the cases are numbered 0 to {len(specs) - 1}")
             numbers = [args.case]
         try:
-            specs = [specs[i].combine_seed(int(seed)) if seed else specs[i] for i in numbers]
-        except ValueError:
-            parser.error(f"POPCORN_SEED={seed!r} is not an integer")
+            specs = [specs[i] if secret is None else specs[i].combine_seed(secret) for i in numbers]
+        except SpecError as error:
+            parser.error(f"POPCORN_SEED={seed}: {error}")
         selections.append(Selection(problem, specs, numbers))
     return selections
 
@@ -201,6 +207,14 @@ def run(
 
 
 def main() -> int:
+    if not open_streams() and "POPCORN_FD" not in os.environ:
+        remark("eval.py: standard output is closed: there is nowhere to write results")
+        return UNWRITTEN
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        remark("eval.py: the working folder has been removed: change to another")
+        return EXIT_USAGE
     protocol_fd = None
     if "POPCORN_FD" in os.environ:
         protocol_fd = usable_fd(os.environ["POPCORN_FD"])
@@ -233,8 +247,14 @@ def main() -> int:
     job = device.jobs[args.mode]
     prepare_environment(job)
     if job.remark:
-        print(f"eval.py: {job.remark}", file=sys.stderr, flush=True)
-    passed = run(args, device, selections, sanitizer_of(parser, args, device), clock, protocol_fd)
+        remark(f"eval.py: {job.remark}")
+    try:
+        passed = run(args, device, selections, sanitizer_of(parser, args, device), clock, protocol_fd)
+        sys.stdout.flush()
+    except OutputError as error:
+        where = "standard output" if protocol_fd is None else f"POPCORN_FD={protocol_fd}"
+        remark(f"eval.py: the results cannot be written to {where}: {error.strerror}")
+        return UNWRITTEN if protocol_fd is None else EXIT_BAD_POPCORN_FD
     return 0 if passed else EXIT_CHECK_FAILED
 
 
@@ -242,6 +262,6 @@ if __name__ == "__main__":
     try:
         code = main()
     except KeyboardInterrupt:
-        print("eval.py: interrupted", file=sys.stderr)
+        remark("eval.py: interrupted")
         code = EXIT_INTERRUPTED
     leave(code)

@@ -31,6 +31,10 @@ output_t = TypeVar("output_t", bound="list[torch.Tensor] | torch.Tensor")
 
 SEED_STEP = 42  # between the seeds of one timing's inputs
 
+SIZES = range(2**31)
+SEEDS = range(-(2**63), 2**64 - 2**32)  # torch's, but for the steps from one input of a case to the next
+LARGEST_FILE = 2**20  # bytes of spec lines
+
 SpecValue = int | str | tuple[int, ...]
 
 _KEY = r"[a-zA-Z_]+"
@@ -60,10 +64,10 @@ class TestSpec:
         for part in line.split(";"):
             item = _ITEM.fullmatch(part)
             if item is None:
-                raise SpecError(f"invalid test case '{line}': '{part.strip()}' is not 'key: value'")
+                raise SpecError(f"invalid test case '{_shown(line)}': '{_shown(part.strip())}' is not 'key: value'")
             key, text = item.groups()
             if key in args:
-                raise SpecError(f"invalid test case '{line}': key '{key}' appears twice")
+                raise SpecError(f"invalid test case '{_shown(line)}': key '{_shown(key)}' appears twice")
             args[key] = _parse_value(text, line)
         return cls(line, args)
 
@@ -73,11 +77,36 @@ class TestSpec:
         return cls("; ".join(f"{key}: {_format_value(value)}" for key, value in args.items()), dict(args))
 
     def combine_seed(self, popcorn_seed: int) -> TestSpec:
-        """The same case with the contest's combination of its public seed and the harness's secret one."""
+        """The same case with the contest's combination of its public seed and the harness's secret one.
+
+        Raises SpecError for one that torch does not take.
+        """
         if "seed" not in self.args:
             return self
         a, b = cast(int, self.args["seed"]), popcorn_seed
-        return replace(self, args={**self.args, "seed": a + (a + b) * (a + b + 1) // 2})
+        seed = a + (a + b) * (a + b + 1) // 2
+        _check(self.line, "the combined seed", seed, SEEDS)
+        return replace(self, args={**self.args, "seed": seed})
+
+
+def _shown(line: str) -> str:
+    return line if len(line) <= 200 else f"{line[:200]}..."
+
+
+def _check(line: str, name: str, value: SpecValue, legal: range) -> None:
+    """Raise SpecError for what is no integer in the range."""
+    if not isinstance(value, int) or value not in legal:
+        shown = _shown(_format_value(value))
+        raise SpecError(
+            f"invalid test case '{_shown(line)}': {name} is {shown}; expected an integer from {legal[0]} to {legal[-1]}"
+        )
+
+
+def _integer(text: str, line: str) -> int:
+    try:
+        return int(text)
+    except ValueError:  # Python's limit
+        raise SpecError(f"invalid test case '{_shown(line)}': an integer has {len(text)} digits") from None
 
 
 def _parse_value(text: str, line: str) -> SpecValue:
@@ -86,9 +115,11 @@ def _parse_value(text: str, line: str) -> SpecValue:
         items = [item.strip() for item in inner.split(",")] if inner else []
         for item in items:
             if not re.fullmatch(_INTEGER, item):
-                raise SpecError(f"invalid test case '{line}': '{item}' in list '{text}' is not an integer")
-        return tuple(int(item) for item in items)
-    return int(text) if re.fullmatch(_INTEGER, text) else text
+                raise SpecError(
+                    f"invalid test case '{_shown(line)}': '{_shown(item)}' in list '{_shown(text)}' is not an integer"
+                )
+        return tuple(_integer(item, line) for item in items)
+    return _integer(text, line) if re.fullmatch(_INTEGER, text) else text
 
 
 def _format_value(value: SpecValue) -> str:
@@ -119,24 +150,43 @@ class Problem:
     best_geomean_us: float
 
     def parse_specs(self, lines: Sequence[str]) -> list[TestSpec]:
-        """Read spec lines. Raises SpecError for none, and for a line without exactly this problem's parameters."""
+        """Read spec lines. Raises SpecError for none, and for a line whose parameters are not this problem's."""
         specs = [TestSpec.parse(line) for line in lines]
         for spec in specs:
             if set(spec.args) != set(self.parameters):
                 raise SpecError(
-                    f"invalid test case '{spec.line}': {self.name} takes {', '.join(self.parameters)}; "
-                    f"got {', '.join(spec.args)}"
+                    f"invalid test case '{_shown(spec.line)}': {self.name} takes {', '.join(self.parameters)}; "
+                    f"got {_shown(', '.join(spec.args))}"
                 )
+            self._check_values(spec)
         if not specs:
             raise SpecError("no test cases")
         return specs
 
+    def _check_values(self, spec: TestSpec) -> None:
+        """Raise SpecError unless all are sizes, or lists of g sizes where there are groups, and a seed."""
+        for name, value in spec.args.items():
+            if name == "seed" or name == "g" or "g" not in self.parameters:
+                _check(spec.line, name, value, SEEDS if name == "seed" else SIZES)
+                continue
+            if not isinstance(value, tuple) or len(value) != spec.args["g"]:
+                raise SpecError(
+                    f"invalid test case '{_shown(spec.line)}': {name} is {_shown(_format_value(value))}; expected a "
+                    f"list of g = {_shown(_format_value(spec.args['g']))} sizes"
+                )
+            for size in value:
+                _check(spec.line, f"a size of {name}", size, SIZES)
+
     def read_spec_file(self, path: str | Path) -> list[TestSpec]:
         """Read a file of spec lines. Raises SpecError for an unreadable, empty or malformed file."""
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            with open(path, "rb") as file:
+                content = file.read(LARGEST_FILE + 1)
+            text = content.decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise SpecError(f"could not read spec file '{path}': {error}") from error
+        if len(content) > LARGEST_FILE:
+            raise SpecError(f"spec file '{path}' has more than {LARGEST_FILE} bytes")
         lines = text.splitlines()
         for number, line in enumerate(lines, start=1):
             if not line.strip():

@@ -7,12 +7,11 @@ import os
 import sys
 from collections.abc import Callable
 
+from emulator import settings, toolchain
 from emulator.activation import DEVICES, environment
-from emulator.clock.paths import picture_path, timeline_path
 from emulator.cuda_programs import programs
 from emulator.errors import EmulatorError
 from emulator.execution.meter import MAX_INSTRUCTIONS
-from emulator.execution.settings import CHECKS
 from emulator.hopper import MODES
 
 DESCRIPTION = """Run a Python program that uses torch's device "cuda" and CuTe DSL kernels on an emulated NVIDIA B200.
@@ -42,7 +41,13 @@ A launch of more than a few seconds shows its progress where standard error is a
 its children show none. The environment variable EMULATOR_PROGRESS=0 turns that off.
 
 The environment variables EMULATOR_SCHEDULE, EMULATOR_WORKERS, EMULATOR_MAX_INSTRUCTIONS, EMULATOR_ENGINE and
-EMULATOR_HOPPER_MODE set other defaults."""
+EMULATOR_HOPPER_MODE set other defaults.
+
+Exit codes, besides those of the program: 2 for an option or a variable EMULATOR_... that is not legal, 3 where the
+machine lacks a C compiler that works, or a folder to keep what it makes, 130 for an interruption before the start."""
+
+EXIT_SETUP = 3
+EXIT_INTERRUPTED = 130
 
 
 def checked(name: str) -> Callable[[str], str]:
@@ -50,48 +55,12 @@ def checked(name: str) -> Callable[[str], str]:
 
     def check(text: str) -> str:
         try:
-            CHECKS[name](text)
+            settings.SETTINGS[name](text)
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
         return text
 
     return check
-
-
-def _chip(text: str) -> str:
-    """A chip profile's name or file. Raises argparse.ArgumentTypeError, as the next two."""
-    from emulator.clock.chip import profile
-
-    try:
-        profile(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text
-
-
-def _rules(text: str) -> str:
-    """Rules of the sanitizer, as `waivers.parse` takes each, separated by commas."""
-    from emulator.sanitizer.rules import RULES
-    from emulator.sanitizer.waivers import parse as parse_waiver
-
-    try:
-        return ",".join(parse_waiver(each, RULES).text for each in text.split(","))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _timeline(text: str) -> str:
-    try:
-        return timeline_path(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _picture(text: str) -> str:
-    try:
-        return picture_path(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -136,7 +105,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--sanitize-allow",
-        type=_rules,
+        type=checked("sanitize_allow"),
         metavar="RULE[,RULE]",
         help="of --sanitize: rules that may be broken, RULE@OPCODE by some instructions",
     )
@@ -152,12 +121,15 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="search the interleavings of each launch in N runs at most; of one that fails the schedule is printed",
     )
-    parser.add_argument("--clock", type=_chip, metavar="CHIP", help="replay launches on a chip's profile")
+    parser.add_argument("--clock", type=checked("clock"), metavar="CHIP", help="replay launches on a chip's profile")
     parser.add_argument("--why", action="store_true", help="of --clock: say what would make the launches faster")
     parser.add_argument(
-        "--timeline", type=_timeline, metavar="FILE", help="of --clock: write what ui.perfetto.dev opens"
+        "--timeline",
+        type=checked("clock_timeline"),
+        metavar="FILE",
+        help="of --clock: write what ui.perfetto.dev opens",
     )
-    parser.add_argument("--picture", type=_picture, metavar="FILE", help="of --clock: write a PNG")
+    parser.add_argument("--picture", type=checked("clock_picture"), metavar="FILE", help="of --clock: write a PNG")
     parser.add_argument(
         "--device", choices=DEVICES, default="b200", help="emulated B200 or real Hopper GPU; default: %(default)s"
     )
@@ -215,11 +187,15 @@ def interpreter_options() -> list[str]:
     return options
 
 
+def prepare(device: str) -> None:
+    """Make the libraries that programs on the device load. Raises RuntimeError as `toolchain.build`."""
+    for source in ("host/shim.c",) if device == "hopper" else ("host/align.c", "host/shim.c", "native"):
+        toolchain.build(source)
+
+
 def main() -> None:
     """Replace this process by Python running the program."""
     options = parse(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
     variables = environment(
         options.schedule,
         options.workers,
@@ -237,14 +213,29 @@ def main() -> None:
         sanitize_schedule=options.sanitize_schedule,
         explore=options.explore,
     )
+    try:
+        settings.check(variables)
+    except ValueError as error:
+        make_parser().error(str(error))
+    try:
+        prepare(options.device)
+    except RuntimeError as error:
+        print(f"python -m emulator: {error}", file=sys.stderr)
+        sys.exit(EXIT_SETUP)
     command = [sys.executable, *interpreter_options(), *options.program]
     if programs.is_program(options.program[0]):
         try:
             command, variables = programs.command(options.program, variables)
         except (EmulatorError, RuntimeError) as error:
             sys.exit(f"python -m emulator: {error}")
+    for output in filter(None, (sys.stdout, sys.stderr)):  # a closed one is None
+        output.flush()
     os.execve(command[0], command, variables)
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        print("python -m emulator: interrupted", file=sys.stderr)
+        sys.exit(EXIT_INTERRUPTED)

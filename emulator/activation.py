@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from emulator import settings
 from emulator.errors import LENIENT, EmulatorError
-from emulator.execution.settings import CHECKS
 from emulator.execution.status import PROCESS
 
 if TYPE_CHECKING:
@@ -114,8 +114,8 @@ def activate(
     --explore; not with record.
 
     For test sessions; `python -m emulator` does it for whole programs. A process on the device stays as it is. Raises
-    EmulatorError for settings that are not legal, and where torch, cutlass, NumPy or Triton has been imported: the
-    emulator would come too late.
+    EmulatorError for settings that are not legal, and where the emulator would come too late: cutlass has been
+    imported, torch uses a GPU already, or a kernel has been launched.
     """
     texts = {
         name: None if value is None else _checked(name, value)
@@ -132,9 +132,13 @@ def activate(
         raise EmulatorError(f"emulator.activate(sanitize={sanitize!r}): True or False is expected, without record")
     if os.environ.get("EMULATOR") in DEVICES.values():
         return
-    late = [name for name in ("torch", "cutlass", "numpy", "triton") if name in sys.modules]
+    try:
+        settings.check(os.environ)
+    except ValueError as error:
+        raise EmulatorError(f"emulator.activate(): {error}") from None
+    late = _too_late()
     if late:
-        raise EmulatorError(f"emulator.activate() comes after the import of {', '.join(late)}; call it before")
+        raise EmulatorError(f"emulator.activate() comes after {late}; call it before")
     folder = None if record is None or callable(record) else os.fspath(record)
     os.environ.update(
         environment(
@@ -159,13 +163,25 @@ def activate(
         device.recording = Recording(record, record_values)
 
 
+def _too_late() -> str | None:
+    """What has happened that should not happen before the process is on the device."""
+    if "cutlass" in sys.modules:
+        return "the import of cutlass, which has read the environment"
+    torch, device = (sys.modules.get(name) for name in ("torch", "emulator.execution.device"))
+    if torch is not None and torch.cuda.is_initialized():
+        return "torch has begun to use a GPU"
+    if device is not None and device._current is not None:
+        return "the first use of the emulated device"
+    return None
+
+
 def _checked(name: str, value: object) -> str:
     """The text of a setting. Raises EmulatorError if it is not legal."""
     numeric = isinstance(value, int) and not isinstance(value, bool) and name != "schedule"
     if not (isinstance(value, str) or numeric):
         raise EmulatorError(f"emulator.activate({name}={value!r}): a str is expected, not {type(value).__name__}")
     try:
-        CHECKS[name](str(value))
+        settings.SETTINGS[name](str(value))
     except ValueError as error:
         raise EmulatorError(f"emulator.activate({name}={value!r}): {error}") from None
     return str(value)

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import hashlib
 import os
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
-import tempfile
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from emulator import store
+from emulator.store import SetupError
+
+FOLDER = "libraries"  # of the cache
 HERE = Path(__file__).resolve().parent
 CPU_DESCRIPTION = Path("/proc/cpuinfo")
 _COMMON = ("-fPIC", "-Wall")
@@ -27,35 +33,32 @@ _FOLDER_OPTIONS = (
     "-fno-trapping-math",
     "-fno-strict-aliasing",
 )
-
-
-def cache_folder() -> Path:
-    """A folder for compiled libraries that survives the process: in the user's cache, else in the temporary folder.
-
-    Raises RuntimeError if it belongs to another user.
-    """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sm100-emulator"
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        cache = Path(tempfile.gettempdir()) / f"sm100-emulator-{os.getuid()}"
-        cache.mkdir(mode=0o700, exist_ok=True)
-    if cache.stat().st_uid != os.getuid():
-        raise RuntimeError(f"{cache} belongs to another user: set XDG_CACHE_HOME to a folder of yours")
-    return cache
+_NEEDED = (
+    "the emulator needs a C compiler: install gcc (Debian: apt install gcc libc6-dev), or name one in the environment "
+    "variable CC"
+)
+_NO_ROOM = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)))
 
 
 class _Compiler(NamedTuple):
-    path: str
+    command: tuple[str, ...]
     version: bytes
 
 
 @cache
 def _compiler() -> _Compiler:
-    path = shutil.which(os.environ.get("CC") or "gcc") or shutil.which("cc")
-    if path is None:
-        raise RuntimeError("the emulator needs a C compiler: install gcc, or name one in the environment variable CC")
-    return _Compiler(path, subprocess.run([path, "-v"], capture_output=True, check=False).stderr)
+    """The system's C compiler. Raises SetupError if there is none."""
+    named = os.environ.get("CC")
+    try:
+        words = shlex.split(named or "gcc")
+        path = (words and shutil.which(words[0])) or (not named and shutil.which("cc"))
+        if path:
+            command = path, *words[1:]
+            done = subprocess.run([*command, "-v"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+            return _Compiler(command, done.stderr)
+    except (OSError, ValueError) as error:
+        raise SetupError(f"{_NEEDED}; CC={named!r} cannot be run: {error}") from None
+    raise SetupError(f"{_NEEDED}; CC={named!r} names no program" if named else _NEEDED)
 
 
 def _cpu_flags() -> bytes:
@@ -75,22 +78,61 @@ def show(text: str) -> None:
         sys.stderr.flush()
 
 
-def _run_together(commands: list[list[str]], shown: bool = False) -> None:
-    """Runs the commands at the same time. Raises RuntimeError with the messages of the first that fails.
+def _run_together(commands: list[list[str]], scratch: Path, shown: bool = False) -> None:
+    """Runs compilers at the same time. Raises RuntimeError with the messages of the first that fails.
 
-    shown: a terminal shows how many are done.
+    scratch: a folder for their own files. shown: a terminal shows how many are done.
     """
-    processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for command in commands]
+    environment = {**os.environ, "TMPDIR": str(scratch), "LC_ALL": "C"}
+    options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    processes: list[subprocess.Popen[bytes]] = []
     messages = []
-    for done, process in enumerate(processes):
+    try:
+        for command in commands:
+            processes.append(subprocess.Popen(command, env=environment, process_group=0, **options))
+        for done, process in enumerate(processes):
+            if shown:
+                show(f"compiling the emulator's C files, once on this machine: {done} of {len(processes)} files")
+            messages.append(process.communicate()[1].decode(errors="replace"))
+    finally:
+        for process in processes:  # an interruption leaves none behind, nor what they have started
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
         if shown:
-            show(f"compiling the emulator's C files, once on this machine: {done} of {len(processes)} files")
-        messages.append(process.communicate()[1])
-    if shown:
-        show("")
+            show("")
     for command, process, text in zip(commands, processes, messages):
         if process.returncode:
-            raise RuntimeError(f"{' '.join(command)} failed:\n{text}")
+            raise RuntimeError(f"{shlex.join(command)} failed:\n{text.strip() or f'it ends with {process.returncode}'}")
+
+
+def _compiled(files: list[Path], options: tuple[str, ...], link: tuple[str, ...], folder: Path, shown: bool) -> bytes:
+    """The library of the files, made in the folder. Raises RuntimeError as `build`."""
+    command = _compiler().command
+    with store.scratch(folder) as scratch:
+        made = scratch / "made.so"
+        objects = [str(scratch / f"{path.stem}.o") for path in files]
+        compile_ = [*command, *options, "-c", "-o"]
+        _run_together([[*compile_, object_, str(path)] for object_, path in zip(objects, files)], scratch, shown)
+        _run_together([[*command, "-shared", *options, "-o", str(made), *objects, *link, "-ldl", "-lm"]], scratch)
+        return made.read_bytes()
+
+
+def _excuse(folder: Path) -> str | None:
+    """Why the compiler makes no library even of a file that uses nothing but the C library; None if it does."""
+    try:
+        with store.scratch(folder) as scratch:
+            source = scratch / "trial.c"
+            source.write_text('#include <stdio.h>\nint trial(void) { return puts(""); }\n')
+            _compiled([source], _FILE_OPTIONS, (), scratch, shown=False)
+    except FileNotFoundError:
+        return "it makes no file"
+    except OSError as error:
+        return error.strerror
+    except RuntimeError as error:
+        _, *messages = str(error).splitlines()
+        return next((line for line in messages if "error:" in line), messages[-1])
+    return None
 
 
 @cache
@@ -98,7 +140,8 @@ def build(source: str, link: tuple[str, ...] = ()) -> Path:
     """The shared library of a C file ("host/shim.c") or of all C files of a folder ("native"), relative to the package.
 
     link: further options for the linker. A file is compiled for any CPU of its architecture, a folder for this one.
-    Raises RuntimeError if there is no compiler or it fails.
+    Raises SetupError if there is no compiler that works or no folder for its output, and RuntimeError with its messages
+    where it refuses a file.
     """
     compiler, place = _compiler(), HERE / source
     whole = place.is_dir()
@@ -106,22 +149,43 @@ def build(source: str, link: tuple[str, ...] = ()) -> Path:
     headers = [*sorted(place.glob("*.h")), *sorted(place.glob("*.map"))] if whole else []
     options = _FOLDER_OPTIONS if whole else _FILE_OPTIONS
     inputs = [(path.name, path.read_bytes()) for path in files + headers]
-    identity = inputs, options, link, compiler.version, _cpu_flags() if whole else b""
-    key = hashlib.sha256(repr(identity).encode()).hexdigest()[:16]
-    library = cache_folder() / f"{place.stem}-{key}.so"
-    if not library.exists():
-        with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
-            made = Path(scratch) / library.name
-            objects = [str(Path(scratch) / f"{path.stem}.o") for path in files]
-            compile_ = [compiler.path, *options, "-c", "-o"]
-            _run_together([[*compile_, object_, str(path)] for object_, path in zip(objects, files)], shown=whole)
-            _run_together([[compiler.path, "-shared", *options, "-o", str(made), *objects, *link, "-ldl", "-lm"]])
-            # Processes that build at the same time each put a complete file in place.
-            os.replace(made, library)
-    return library
+    identity = inputs, options, link, compiler, os.confstr("CS_GNU_LIBC_VERSION"), _cpu_flags() if whole else b""
+    name = f"{place.stem}-{hashlib.sha256(repr(identity).encode()).hexdigest()[:16]}.so"
+    reasons = []
+    for folder in store.folders(FOLDER):
+        library = folder / name
+        if store.read(library) is not None:
+            return library
+        try:
+            store.put(library, _compiled(files, options, link, folder, whole))
+            return library
+        except OSError as error:
+            reasons.append(f"{folder}: {_excuse(folder) or error.strerror}")
+        except RuntimeError:
+            excuse = _excuse(folder)
+            if excuse is None:
+                raise
+            reasons.append(f"{folder}: {excuse}")
+    if not reasons:
+        raise store.nowhere()
+    ways = "free some room, or set XDG_CACHE_HOME to another folder" if _is_full(reasons) else _NEEDED
+    raise SetupError(f"{shlex.join(compiler.command)} makes no library in {'; '.join(reasons)}: {ways}")
+
+
+def _is_full(reasons: list[str]) -> bool:
+    return any(text in reason for reason in reasons for text in _NO_ROOM)
 
 
 @cache
 def load(source: str) -> ctypes.CDLL:
-    """The library of `build`, loaded into this process. A folder's functions keep Python's lock: they may call it."""
-    return (ctypes.PyDLL if (HERE / source).is_dir() else ctypes.CDLL)(str(build(source)))
+    """The library of `build`, loaded into this process. A folder's functions keep Python's lock: they may call it.
+
+    Raises SetupError where the system refuses it, beside what `build` raises.
+    """
+    library = build(source)
+    try:
+        return (ctypes.PyDLL if (HERE / source).is_dir() else ctypes.CDLL)(str(library))
+    except OSError as error:
+        raise SetupError(
+            f"the emulator's library cannot be loaded: {error}; set XDG_CACHE_HOME to a folder from which code may run"
+        ) from None

@@ -14,6 +14,7 @@ from task import GROUP_GEMM, PROBLEMS
 
 ALL = "all"  # --problem: every problem, one after the other
 B200_SMS = 148
+LONGEST_S = 1_000_000  # that the system can wait for: it counts milliseconds in 31 bits
 
 
 def command_parser(usage: str) -> argparse.ArgumentParser:
@@ -166,11 +167,13 @@ def add_sms(parser: argparse.ArgumentParser) -> None:
 
 
 def seconds(text: str) -> float:
-    """A positive number. Raises argparse.ArgumentTypeError."""
+    """A positive number up to LONGEST_S. Raises argparse.ArgumentTypeError."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not value > 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    if value > LONGEST_S:
+        raise argparse.ArgumentTypeError(f"{text!r} is more than {LONGEST_S} seconds, eleven days: give fewer")
     return value

@@ -10,6 +10,7 @@ import sys
 from dataclasses import fields
 
 from harness.counts import counts_text
+from harness.interpreter import Output
 from harness.results import Result
 from harness.timing import Stats
 from task import TestSpec
@@ -44,7 +45,7 @@ class ProtocolReport:
     def __init__(self, fd: int):
         os.set_inheritable(fd, False)
         self.is_output = is_output(fd)
-        self.file = os.fdopen(fd, "w")
+        self.file = Output(open(fd, "wb"), "utf-8")
         self.key = ""  # of the mode's lines
 
     def __enter__(self) -> ProtocolReport:

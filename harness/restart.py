@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from harness import ROOT
 from harness.devices import EMULATOR, Device, DeviceError
+from harness.interpreter import remark
 from harness.sanitizing import Sanitizer
 
 RESTARTED = "EVAL_RESTARTED_UNDER_EMULATOR"  # variable of a process that was restarted
@@ -66,6 +67,6 @@ def restart_under_emulator(
     options = [*emulator_options(schedule, sanitizer), *device.emulator_options]
     command = ["-m", "emulator", *options, str(ROOT / "eval.py"), *sys.argv[1:]]
     shown = shlex.join(["python", "-m", "emulator", *options, "eval.py", *without_options(sys.argv[1:])])
-    print(f"eval.py: restarting on {device.title}: {shown}", file=sys.stderr, flush=True)
+    remark(f"eval.py: restarting on {device.title}: {shown}")
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     os.execve(sys.executable, [sys.executable, *command], {**os.environ, "PYTHONPATH": path, RESTARTED: "1"})

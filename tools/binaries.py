@@ -80,9 +80,9 @@ def run(tool: str, options: Sequence[str], source: bytes, writes: bool = False) 
     """
     status = os.stat(tool)
     identity = repr((tool, status.st_size, status.st_mtime_ns, options, writes)).encode()
-    folder = store.folder("tools")
+    folder = store.folder("binaries")
     entry = folder and folder / hashlib.sha256(len(identity).to_bytes(8, "big") + identity + source).hexdigest()
-    kept = store.unsealed(store.read(entry) or b"") if entry else None
+    kept = store.read(entry) if entry else None
     if kept is not None:
         return Ran(*marshal.loads(kept))
     with tempfile.TemporaryDirectory(prefix="report-") as scratch:
@@ -93,7 +93,7 @@ def run(tool: str, options: Sequence[str], source: bytes, writes: bool = False) 
         written = target.read_bytes() if target.is_file() else b""
     ran = Ran(result.returncode, result.stdout, result.stderr, written)
     if entry and ran.code == 0:
-        store.write(entry, store.sealed(marshal.dumps(tuple(ran))), MAX_ENTRIES)
+        store.write(entry, marshal.dumps(tuple(ran)), MAX_ENTRIES)
     return ran
 
 

@@ -29,7 +29,7 @@ from typing import Any
 
 from rich.progress import Progress
 
-from emulator import toolchain
+from emulator import store, toolchain
 from emulator.activation import environment
 from emulator.clock.trace import Trace
 from harness import ROOT
@@ -83,7 +83,7 @@ def cache_folder(sms: int) -> Path:
         if parts[:2] == ("emulator", "clock") and (len(parts) > 3 or parts[-1] not in _RECORDING):
             continue
         digest.update(str(parts).encode() + path.read_bytes())
-    return toolchain.cache_folder() / "recordings" / f"{sms}-{digest.hexdigest()[:12]}"
+    return store.root() / "recordings" / f"{sms}-{digest.hexdigest()[:12]}"
 
 
 def files_of(points: Iterable[Point], foreign: Path | None) -> tuple[dict[str, Path], dict[str, str]]:

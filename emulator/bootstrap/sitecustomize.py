@@ -145,7 +145,7 @@ def chain() -> None:
 
 
 def install() -> None:
-    """Hook the modules of the device that EMULATOR names."""
+    """Hook the modules of the device that EMULATOR names, those that are imported already, too."""
     hooks = HOPPER_HOOKS if os.environ.get("EMULATOR") == "hopper" else HOOKS
     if os.environ.get("EMULATOR_RECORD"):
         hooks = hooks | RECORDING_HOOKS
@@ -156,6 +156,9 @@ def install() -> None:
     if os.environ.get("EMULATOR_EXPLORE"):
         hooks = hooks | EXPLORING_HOOKS
     sys.meta_path.insert(0, Finder(hooks))
+    for name, (module, _, after) in hooks.items():
+        if name in sys.modules and after:
+            getattr(importlib.import_module(module), after)()
 
 
 if __name__ == "sitecustomize":

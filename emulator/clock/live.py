@@ -131,7 +131,7 @@ class Bar:
 
 def install() -> None:
     """Launches of this process are recorded, and replayed at its end."""
-    clock = Clock(profile(os.environ[CLOCK]), Views(_file(TIMELINE), _file(PICTURE)), bool(os.environ.get(WHY)))
+    clock = Clock(profile(os.environ[CLOCK]), Views(_file(TIMELINE), _file(PICTURE)), os.environ.get(WHY) == "1")
     device.recording = Recording(clock.take)
     _clocks.append(clock)
     atexit.register(report)

@@ -68,14 +68,11 @@ def keep(entry: Entry, linked: Entry, image: Image, inter_cta: bool) -> None:
     header = [getattr(linked, name) for name in _HEADER]
     fields = [getattr(image, field.name) for field in dataclasses.fields(image)]
     content = linked.name, target, header, params, variables, inter_cta, fields, instructions
-    store.write(path, store.sealed(zlib.compress(marshal.dumps(content), 1)), MAX_ENTRIES)
+    store.write(path, zlib.compress(marshal.dumps(content), 1), MAX_ENTRIES)
 
 
-def _unpacked(data: bytes, text: str) -> Module | None:
+def _unpacked(content: bytes, text: str) -> Module | None:
     """None for bytes that `keep` has not written."""
-    content = store.unsealed(data)
-    if content is None:
-        return None
     scope = Scope()
     try:
         name, (target, version, line), header, params, variables, inter_cta, fields, instructions = marshal.loads(

@@ -12,6 +12,7 @@ import fcntl
 import functools
 import hashlib
 import inspect
+import marshal
 import os
 import shutil
 import sysconfig
@@ -19,10 +20,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from emulator import toolchain
+from emulator import store, toolchain
 from emulator.cuda_programs import toolkit
 from emulator.errors import EmulatorError
 
+_SEAL = "libraries.sealed"
 _QUIET = ("build_directory", "verbose")  # arguments that the result does not depend on
 
 
@@ -31,7 +33,7 @@ def install() -> None:
     from torch.utils import cpp_extension
 
     module: Any = cpp_extension
-    os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(toolchain.cache_folder() / "extensions"))
+    os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(store.root() / "extensions"))
     os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "10.0a")
     with contextlib.suppress(EmulatorError, RuntimeError):  # raised where something is built
         module.CUDA_HOME = str(toolkit.home())
@@ -81,10 +83,34 @@ def _apart(original: Callable[..., Any]) -> Callable[..., Any]:
                 fcntl.flock(holder, fcntl.LOCK_EX)
                 # torch waits for its own lock file to go, without end if a process that was killed has left it.
                 (folder / "lock").unlink(missing_ok=True)
-                return original(**given)
+                _forget_damaged(folder)
+                loaded = original(**given)
+                _seal(folder)
+                return loaded
         return original(**given)
 
     return load
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("*.so"))}
+
+
+def _seal(folder: Path) -> None:
+    """Keeps the digests of the libraries of a build folder, which torch has built."""
+    with contextlib.suppress(OSError):
+        store.put(folder / _SEAL, marshal.dumps(_digests(folder)))
+
+
+def _forget_damaged(folder: Path) -> None:
+    """Removes libraries that are not those of `_seal`: loading one that is cut off ends the process."""
+    kept = store.read(folder / _SEAL)
+    sealed = {} if kept is None else marshal.loads(kept)
+    for name, digest in _digests(folder).items():
+        if sealed.get(name) != digest:
+            if name in sealed:
+                store.notice(f"{folder / name} is damaged and is made anew")
+            (folder / name).unlink()
 
 
 def _shown(original: Callable[..., Any]) -> Callable[..., Any]:

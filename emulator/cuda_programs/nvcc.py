@@ -9,21 +9,20 @@ Object files are kept in the user's cache and found there by their contents: com
 from __future__ import annotations
 
 import hashlib
-import json
+import marshal
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
-import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 if __name__ == "__main__":  # run as a file, for its start-up time: the package would be imported from elsewhere
     sys.path[0] = str(Path(__file__).resolve().parents[2])
     os.environ.pop("EMULATOR", None)
 
-from emulator import toolchain
+from emulator import store
 from emulator.cuda_programs import toolkit
 from emulator.errors import EmulatorError
 
@@ -43,6 +42,7 @@ _VARIABLES = ("CPATH", "CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH", "NVCC_PREPEND_FLA
 _PARTS = re.compile(r"(?:compute|sm|lto)_(\d+)([af]?)")
 _SUFFIXES = (".cu", ".cpp", ".cc", ".cxx", ".c", ".C")
 BEST = 100
+MAX_ENTRIES = 16  # of a command and its source: versions of headers
 
 
 class Usage(Exception):
@@ -88,7 +88,7 @@ def rewritten(arguments: list[str]) -> list[str]:
     if not any(a in ("-c", "--compile", "-ptx", "-cubin", "-fatbin", "-E", "-M", "-MM") for a in arguments):
         library = any(a in ("-shared", "--shared", "-lib", "--lib") for a in arguments)
         folder = toolkit.home() / "lib64"
-        kept += [f"-L{folder}", f"-Xlinker=-rpath={folder}"] if library else [f"-L{folder / 'program'}"]
+        kept += [f"-L{folder}", f'-Xlinker=-rpath="{folder}"'] if library else [f"-L{folder / 'program'}"]
         kept += ["-lcudart"]
     return kept
 
@@ -159,13 +159,17 @@ def run(command: list[str]) -> int:
     output = _output(command)
     if output is None:
         return subprocess.run(command, check=False).returncode
-    folder = toolchain.cache_folder() / "objects" / _identity(command, output)
-    for entry in sorted(folder.glob("*.json")):
-        if all(_digest(path) == digest for path, digest in json.loads(entry.read_text()).items()):
-            shutil.copyfile(entry.with_suffix(".o"), output)
-            if entry.with_suffix(".d").exists():
-                shutil.copyfile(entry.with_suffix(".d"), f"{output}.d")
-            sys.stderr.write(entry.with_suffix(".txt").read_text())
+    folder = store.root() / "compiled_objects" / _identity(command, output)
+    for entry in sorted(folder.glob("*.sealed")):
+        kept = store.read(entry)
+        if kept is None:
+            continue
+        digests, made, rule, messages = marshal.loads(kept)
+        if all(_digest(path) == digest for path, digest in digests.items()):
+            output.write_bytes(made)
+            if rule is not None:
+                Path(f"{output}.d").write_bytes(rule)
+            sys.stderr.write(messages)
             return 0
     return _compile(command, output, folder)
 
@@ -186,19 +190,14 @@ def _compile(command: list[str], output: Path, folder: Path) -> int:
     folders = [toolkit.nvcc().parents[1], toolkit.home(), *(Path(place) / "torch" for place in sys.path if place)]
     fixed += tuple(f"{os.path.realpath(folder)}/" for folder in folders)
     headers = [path for path in _dependencies(rule.read_text()) if not os.path.realpath(path).startswith(fixed)]
-    folder.mkdir(parents=True, exist_ok=True)
     digests = {path: _digest(path) for path in headers}
     key = hashlib.sha256(repr(digests).encode()).hexdigest()[:16]
-    texts = {".o": output.read_bytes(), ".txt": messages.encode(), ".json": json.dumps(digests).encode()}
-    if asked:
-        texts[".d"] = rule.read_bytes()
-    else:
+    content = digests, output.read_bytes(), rule.read_bytes() if asked else None, messages
+    if not asked:
         rule.unlink()
-    for suffix in (".o", ".txt", ".d", ".json"):  # the last one makes the entry valid
-        if suffix in texts:
-            with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
-                file.write(texts[suffix])
-            os.replace(file.name, folder / f"{key}{suffix}")
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        store.write(folder / f"{key}.sealed", marshal.dumps(content), MAX_ENTRIES)
     return 0
 
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-from emulator import toolchain
+from emulator import store, toolchain
 from emulator.cuda_programs.libraries import PROGRAM, library
 from emulator.errors import EmulatorError
 
@@ -97,15 +95,17 @@ def _environment(path: Path, variables: dict[str, str]) -> dict[str, str]:
     from emulator.cuda_programs import toolkit
 
     ours = library(PROGRAM)
-    names = toolchain.cache_folder() / f"{ours.stem}-names"  # under which programs look for the libraries
+    names = store.root() / f"{ours.stem}-names"  # under which programs look for the libraries
     names.mkdir(exist_ok=True)
     for name in ("libcuda.so.1", "libcudart.so.13"):
         if not (names / name).exists():
             scratch = names / f"{name}-{os.getpid()}"
             scratch.symlink_to(ours)
             os.replace(scratch, names / name)
+    # A space separates names in LD_PRELOAD: a path that has one is found by the name's link.
+    loaded = str(ours) if " " not in str(ours) else "libcudart.so.13"
     return {
-        "LD_PRELOAD": ":".join(filter(None, (str(ours), variables.get("LD_PRELOAD")))),
+        "LD_PRELOAD": ":".join(filter(None, (loaded, variables.get("LD_PRELOAD")))),
         "LD_LIBRARY_PATH": ":".join(filter(None, (str(names), variables.get("LD_LIBRARY_PATH")))),
         "EMULATOR_CUDA_PROGRAM": str(path),
         "EMULATOR_LIBPYTHON": str(toolkit.libpython()),
@@ -121,12 +121,11 @@ def compiled(source: Path, shared: bool = False) -> Path:
     home = toolkit.home()
     options = ["-std=c++17", "-O2", "-lineinfo", "-lcuda"] + (["-shared", "-Xcompiler", "-fPIC"] if shared else [])
     key = hashlib.sha256(repr((str(source), source.read_bytes(), options, str(home))).encode()).hexdigest()[:16]
-    folder = toolchain.cache_folder() / "programs"
+    folder = store.root() / "executables"
     folder.mkdir(exist_ok=True)
     result = folder / f"{source.stem}-{key}{'.so' if shared else ''}"
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        object_ = Path(scratch) / "program.o"
-        made = Path(scratch) / result.name
+    with store.scratch(folder) as scratch:
+        object_, made = scratch / "program.o", scratch / result.name
         compile_ = [*options, "-c", "-o", str(object_), str(source)]  # cached by the headers' contents, too
         toolchain.show(f"compiling {source.name} with nvcc; the result is kept")
         for arguments in (compile_, [*options, "-o", str(made), str(object_)]):
@@ -135,7 +134,7 @@ def compiled(source: Path, shared: bool = False) -> Path:
                 toolchain.show("")
                 raise EmulatorError(f"{source.name} does not compile:\n{done.stderr.rstrip()}")
         toolchain.show("")
-        shutil.move(made, result)
+        os.replace(made, result)
     return result
 
 

@@ -11,18 +11,19 @@ NVIDIA's compiler comes from PyPI (the extra `cuda`) or is the one of CUDA_HOME,
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.util
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 import sysconfig
-import tempfile
 from pathlib import Path
 
-from emulator import toolchain
+from emulator import store, toolchain
 from emulator.cuda_programs import tensor_headers
 from emulator.cuda_programs.libraries import LINKED, LINKED_NAME, PROGRAM, library
 from emulator.errors import EmulatorError
@@ -74,14 +75,16 @@ def home() -> Path:
     torch = tensor_headers.patched()
     contents = repr((toolchain.HERE, libraries, include, torch, sys.executable, _host_compiler())).encode()
     key = hashlib.sha256(contents + Path(__file__).read_bytes()).hexdigest()[:16]
-    place = toolchain.cache_folder() / f"toolkit-{key}"
+    place = store.root() / f"toolkit-{key}"
+    files = _files(libraries, include, torch)
+    if place.exists() and not _is_whole(place, files):
+        store.notice(f"{place} is damaged and is made anew")
+        shutil.rmtree(place)
     if not place.exists():
-        made = Path(tempfile.mkdtemp(dir=place.parent))
-        _fill(made, libraries, include, torch)
-        try:
-            made.rename(place)
-        except OSError:  # another process was first
-            shutil.rmtree(made)
+        with store.scratch(place.parent) as scratch:
+            _fill(scratch / "made", files)
+            with contextlib.suppress(OSError):  # another process was first
+                (scratch / "made").rename(place)
     return place
 
 
@@ -89,28 +92,44 @@ def _host_compiler() -> str:
     return os.environ.get("CXX") or "c++"
 
 
-def _fill(folder: Path, libraries: tuple[Path, Path], include: Path | None, torch: dict[str, str]) -> None:
-    for name in ("bin", "lib64/program", "nvvm"):
-        (folder / name).mkdir(parents=True)
-    for name, compiler in (("nvcc", "nvcc"), ("c++", _host_compiler())):
-        script = folder / "bin" / name
-        run = f'"{sys.executable}" "{toolchain.HERE / "cuda_programs" / "nvcc.py"}" "{compiler}"'
-        script.write_text(f'#!/bin/sh\nCXX="{_host_compiler()}" exec {run} "$@"\n')
-        script.chmod(0o755)
-    if include:
-        (folder / "include").symlink_to(include)
+def _files(libraries: tuple[Path, Path], include: Path | None, torch: dict[str, str]) -> dict[str, str | Path]:
+    """The folder's files: name -> text, or what a link leads to."""
     linked, program = libraries
-    (folder / "lib64" / LINKED_NAME).symlink_to(linked)
+    files: dict[str, str | Path] = {f"lib64/{LINKED_NAME}": linked}
+    for name, compiler in (("nvcc", "nvcc"), ("c++", _host_compiler())):
+        words = sys.executable, str(toolchain.HERE / "cuda_programs" / "nvcc.py"), compiler
+        files[f"bin/{name}"] = f'#!/bin/sh\nCXX={shlex.quote(_host_compiler())} exec {shlex.join(words)} "$@"\n'
+    if include:
+        files["include"] = include
     for name in ("libcudart.so", "libcuda.so"):
-        (folder / "lib64" / name).symlink_to(linked)
-        (folder / "lib64" / "program" / name).symlink_to(program)
+        files[f"lib64/{name}"], files[f"lib64/program/{name}"] = linked, program
     for name in ("libc10_cuda.so", "libtorch_cuda.so"):  # scripts of the linker
-        (folder / "lib64" / name).write_text("INPUT(-lcudart)\n")
-    if torch:
-        core = folder / "torch" / "ATen" / "core"
-        core.mkdir(parents=True)
-        for name, text in torch.items():
-            (core / name).write_text(text)
+        files[f"lib64/{name}"] = "INPUT(-lcudart)\n"
+    return files | {f"torch/ATen/core/{name}": text for name, text in torch.items()}
+
+
+def _fill(folder: Path, files: dict[str, str | Path]) -> None:
+    (folder / "nvvm").mkdir(parents=True)
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, Path):
+            path.symlink_to(content)
+        else:
+            path.write_text(content)
+            if path.parent.name == "bin":
+                path.chmod(0o755)
+
+
+def _is_whole(folder: Path, files: dict[str, str | Path]) -> bool:
+    """Whether the folder has these files, and nobody has cut one off."""
+    try:
+        return all(
+            (Path(os.readlink(folder / name)) if isinstance(content, Path) else (folder / name).read_text()) == content
+            for name, content in files.items()
+        )
+    except OSError:
+        return False
 
 
 def include_folders() -> list[Path]:

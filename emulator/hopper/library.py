@@ -8,9 +8,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import importlib
-import os
 import re
-import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -19,7 +17,7 @@ from typing import Any
 
 from cuda.pathfinder import load_nvidia_dynamic_lib
 
-from emulator import toolchain
+from emulator import store
 from emulator.errors import EmulatorError
 
 HERE = Path(__file__).resolve().parent
@@ -29,6 +27,7 @@ OPTIONS = ("--relocatable-device-code=true", "--std=c++17")
 # Replaces NVRTC's own version, which a driver older than NVRTC refuses. 8.6 is the oldest with sm_100a and with every
 # feature that the library uses; drivers from CUDA 12.7 on take it and refuse a later feature by name.
 PTX_VERSION = "8.6"
+MAX_ENTRIES = 64  # of about 200 KB: ten for each version of the sources
 HOST_HEADERS = {
     "cstddef": "#define offsetof(type, member) ((size_t)&((type *)0)->member)\n",
     "cstdint": """
@@ -97,11 +96,13 @@ def ptx(source: Path = HERE / "library.cu", arch: str = "sm_90a") -> str:
     headers = HOST_HEADERS | {path.name: path.read_text() for path in sorted(source.parent.glob("*.cuh"))}
     options = (f"--gpu-architecture={arch.replace('sm_', 'compute_')}", *OPTIONS)
     inputs = source.read_text(), headers, options, PTX_VERSION, _call(nvrtc().nvrtcVersion)
-    made = toolchain.cache_folder() / f"{source.stem}-{hashlib.sha256(repr(inputs).encode()).hexdigest()[:16]}.ptx"
-    if not made.exists():
-        text = _compiled(source.name, source.read_text(), headers, options)
-        with tempfile.TemporaryDirectory(dir=made.parent) as scratch:
-            output = Path(scratch) / made.name
-            output.write_text(re.sub(r"^\.version .*$", f".version {PTX_VERSION}", text, flags=re.M))
-            os.replace(output, made)
-    return made.read_text()
+    folder = store.folder("device_code")
+    entry = folder and folder / f"{source.stem}-{hashlib.sha256(repr(inputs).encode()).hexdigest()[:16]}.ptx"
+    kept = store.read(entry) if entry else None
+    if kept is not None:
+        return kept.decode()
+    text = _compiled(source.name, source.read_text(), headers, options)
+    text = re.sub(r"^\.version .*$", f".version {PTX_VERSION}", text, flags=re.M)
+    if entry:
+        store.write(entry, text.encode(), MAX_ENTRIES)
+    return text

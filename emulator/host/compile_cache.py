@@ -12,6 +12,7 @@ import functools
 import glob
 import hashlib
 import io
+import marshal
 import os
 import re
 import sys
@@ -40,22 +41,13 @@ class Lowered:
     module: bytes  # bytecode
 
     def pack(self) -> bytes:
-        fields = [self.module, *(part for name, data in self.files.items() for part in (name.encode(), data))]
-        return store.sealed(b"".join(len(part).to_bytes(8, "big") + part for part in fields))
+        return marshal.dumps((self.module, self.files))
 
     @classmethod
-    def unpack(cls, data: bytes) -> Lowered | None:
-        """The packed result; None for other bytes."""
-        rest = store.unsealed(data)
-        if rest is None:
-            return None
-        parts = []
-        while rest:
-            size = int.from_bytes(rest[:8], "big")
-            parts.append(rest[8 : 8 + size])
-            rest = rest[8 + size :]
-        module, *files = parts
-        return cls({name.decode(): data for name, data in zip(files[::2], files[1::2])}, module)
+    def unpack(cls, data: bytes) -> Lowered:
+        """The packed result."""
+        module, files = marshal.loads(data)
+        return cls(files, module)
 
 
 def cached(original: Compile) -> Compile:
@@ -102,7 +94,7 @@ def _written(path: str, kinds: Iterable[str]) -> list[str]:
 
 
 def _folder() -> Path | None:
-    return store.folder("compiled")
+    return store.folder("lowered")
 
 
 @functools.cache

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from emulator.cuda_programs import fatbin, nvcc, toolkit
+from emulator.cuda_programs import builds, fatbin, nvcc, toolkit
 from emulator.cuda_programs.status import ERRORS, code_of
 from emulator.errors import EmulatorError
 from tests.support.nvcc import needs_nvcc
@@ -132,6 +132,35 @@ def test_objects_are_kept_by_their_contents(project, folder):
     assert not project()
     (folder / "file.cpp").write_text("int value() { return 3; }\n")
     assert project()
+
+
+@needs_nvcc
+def test_objects_and_scripts_that_are_damaged_are_made_anew(project, tmp_path, capfd):
+    assert project()
+    (entry,) = tmp_path.rglob("*.sealed")
+    entry.write_bytes(entry.read_bytes()[:-100])
+    assert project() and not project()
+    assert capfd.readouterr().err == f"emulator: {entry} is damaged and is made anew\n"
+    place = toolkit.home()
+    toolkit.home.cache_clear()
+    assert toolkit.home() == place and not capfd.readouterr().err
+    (place / "bin" / "nvcc").write_text("#!/bin/sh\n")
+    toolkit.home.cache_clear()
+    assert toolkit.home() == place and "exec" in (place / "bin" / "nvcc").read_text()
+    assert capfd.readouterr().err == f"emulator: {place} is damaged and is made anew\n"
+
+
+def test_libraries_of_extensions_that_are_damaged_are_linked_again(tmp_path, capfd):
+    """One that is cut off would end the process that loads it."""
+    whole, cut, new = (tmp_path / f"{name}.so" for name in ("whole", "cut", "new"))
+    for path in (whole, cut):
+        path.write_bytes(b"library")
+    builds._seal(tmp_path)
+    cut.write_bytes(b"lib")
+    new.write_bytes(b"not ended")
+    builds._forget_damaged(tmp_path)
+    assert [path.exists() for path in (whole, cut, new)] == [True, False, False]
+    assert capfd.readouterr().err == f"emulator: {cut} is damaged and is made anew\n"
 
 
 @needs_nvcc

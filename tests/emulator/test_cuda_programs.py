@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from emulator import toolchain
+from emulator import store, toolchain
 from emulator.cuda_programs import connection, properties, status, toolkit
 from emulator.cuda_programs.entries import ENTRIES
 from emulator.errors import EmulatorError
 from tests.support.commands import ROOT, clean_environment
+from tests.support.emulated import copy_libraries
 from tests.support.nvcc import needs_nvcc
 
 SOURCES = ROOT / "tests" / "cuda" / "programs"
@@ -35,7 +36,7 @@ def compiled(source, *options, compiler=None):
     compiler = compiler or toolkit.home() / "bin" / "nvcc"
     text = (SOURCES / source).read_text()
     key = hashlib.sha256(repr((text, options, compiler, toolkit.version())).encode()).hexdigest()[:16]
-    folder = toolchain.cache_folder() / "tests"
+    folder = store.root() / "tests"
     folder.mkdir(exist_ok=True)
     made = folder / f"{Path(source).stem}-{key}"
     if not made.exists():
@@ -190,3 +191,32 @@ def test_structures_are_as_nvidia_declares_them(tmp_path):
     subprocess.run(["g++", f"-I{include}", "-o", tmp_path / "sizes", source], check=True)
     printed = subprocess.run([tmp_path / "sizes"], capture_output=True, text=True, check=True).stdout
     assert list(map(int, printed.split())) == expected
+
+
+SEVEN = """
+#include <cstdio>
+__global__ void seven(int *p) { *p = 7; }
+int main() {
+    int *p, value;
+    cudaMalloc(&p, 4);
+    seven<<<1, 1>>>(p);
+    cudaMemcpy(&value, p, 4, cudaMemcpyDeviceToHost);
+    printf("%d\\n", value);
+}
+"""
+
+
+@needs_nvcc
+def test_paths_with_spaces_and_other_alphabets(tmp_path):
+    folder = tmp_path / "a b" / "ключ 日本"
+    copy_libraries(folder / "cache")
+    (folder / "seven é.cu").write_text(SEVEN)
+    library = folder / "seven é.so"
+    options = "-shared", "-Xcompiler", "-fPIC", "-o", library
+    for arguments, printed in (
+        ([folder / "seven é.cu"], "7\n"),
+        (["nvcc", *options, folder / "seven é.cu"], ""),
+        ([library], "7\n"),
+    ):
+        process = run(*arguments, XDG_CACHE_HOME=str(folder / "cache"))
+        assert (process.returncode, process.stdout) == (0, printed), process.stderr

@@ -143,9 +143,11 @@ def test_a_folder_that_is_named_like_a_hooked_module(tmp_path):
     assert run("-c", code).stdout == "None\n"
 
 
-def test_missing_compiler_is_named(tmp_path):
-    process = run("-c", "import torch", PATH=str(tmp_path), XDG_CACHE_HOME=str(tmp_path))
-    assert process.returncode == 1 and "the emulator needs a C compiler: install gcc" in process.stderr
+@pytest.mark.parametrize("compiler", ["", "/bin/false", "/bin/true"])
+def test_missing_compiler_is_named(tmp_path, compiler):
+    process = run("-c", "import torch", PATH=str(tmp_path), XDG_CACHE_HOME=str(tmp_path), CC=compiler)
+    assert process.returncode == 3 and "the emulator needs a C compiler: install gcc" in process.stderr
+    assert process.stderr.startswith("python -m emulator: ") and process.stderr.count("\n") == 1
 
 
 def test_library_is_built_once_per_user(tmp_path):

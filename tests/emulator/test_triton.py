@@ -2,12 +2,10 @@
 
 import importlib.util
 import re
-import subprocess
-import sys
 
 import pytest
 
-from tests.support.commands import ROOT, clean_environment
+from tests.support.commands import ROOT
 from tests.support.emulated import checks, outcomes, run
 
 pytestmark = pytest.mark.skipif(
@@ -35,14 +33,6 @@ def test_kernels(kernels, name):
 @pytest.mark.parametrize("name", checks("triton_driver_checks.py"))
 def test_driver(driver, name):
     assert driver[name] == "ok", driver[name]
-
-
-def test_activation_behind_the_import_is_refused(tmp_path):
-    program = tmp_path / "program.py"
-    program.write_text("import triton\nimport emulator\nemulator.activate()\n")
-    process = subprocess.run([sys.executable, program], env=clean_environment(), capture_output=True, text=True)
-    assert "emulator.activate() comes after the import of" in process.stderr, process.stderr
-    assert "triton; call it before" in process.stderr, process.stderr
 
 
 def test_worked_example(tmp_path):

@@ -1,5 +1,6 @@
 """Use from Python: schedules and leniency of single launches, tensor maps, and what errors show."""
 
+import os
 import pickle
 import subprocess
 import sys
@@ -101,6 +102,67 @@ def test_activation(lenient, code):
     environment = {name: value for name, value in environment.items() if not name.startswith("EMULATOR")}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.strip() == code, done.stderr
+
+
+def alone(program):
+    """The end of a process of its own, which is not on the device."""
+    environment = clean_environment(PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'programs'}")
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=ROOT, timeout=300)
+
+
+LATE = """
+import numpy, torch
+on_the_host = torch.ones(3)
+{imports}
+import emulator
+emulator.activate()
+import {checks}
+from tests.support.emulated import checks
+for name in checks("{checks}.py"):
+    getattr({checks}, name)()
+assert on_the_host.sum() == 3
+"""
+
+
+@pytest.mark.parametrize(
+    ("imports", "checks"),
+    [
+        ("from torch.utils import dlpack", "torch_checks"),
+        ("from torch import autograd", "torch_gradient_checks"),
+        ("import triton.language", "triton_checks"),
+    ],
+)
+def test_activation_behind_imports(imports, checks):
+    if "triton" in imports:
+        pytest.importorskip("triton")
+    done = alone(LATE.format(imports=imports, checks=checks))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("import sys; sys.modules['cutlass'] = sys", "the import of cutlass, which has read the environment"),
+        ("import torch; torch.cuda.is_initialized = lambda: True", "torch has begun to use a GPU"),
+        ("import emulator; emulator.counters()", "the first use of the emulated device"),
+    ],
+)
+def test_activation_that_comes_too_late(program, reason):
+    done = alone(f"{program}; import emulator; emulator.activate()")
+    assert done.stderr.endswith(
+        f"emulator.errors.EmulatorError: emulator.activate() comes after {reason}; call it before\n"
+    )
+
+
+def test_a_launch_is_recorded_where_the_device_was_imported_first(tmp_path):
+    launch = 'emulator.load_ptx(PTX)["k"].launch(1, 32)'
+    text = ".version 8.8 .target sm_100a .address_size 64 .visible .entry k() { ret; }"
+    done = alone(
+        f"import numpy, emulator.execution.device, emulator; PTX = {text!r}; traces = []; "
+        f"emulator.activate(record=traces.append); {launch}; print(len(traces))"
+    )
+    assert done.stdout == "1\n", done.stderr
 
 
 def test_an_error_names_its_schedule_and_those_that_end():

@@ -29,6 +29,10 @@ def test_options_of_several_commands():
     for text in ("0", "-1", "nan", "soon"):
         with pytest.raises(argparse.ArgumentTypeError, match="is not a number of seconds above 0"):
             options.seconds(text)
+    assert options.seconds("1e6") == 1e6
+    for text in ("inf", "1e300", "1000001"):
+        with pytest.raises(argparse.ArgumentTypeError, match="is more than 1000000 seconds, eleven days"):
+            options.seconds(text)
 
 
 @pytest.mark.parametrize(("columns", "width"), [(None, 123), ("77", 77)])

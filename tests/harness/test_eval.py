@@ -225,6 +225,10 @@ def test_one_failure_of_every_case_is_shown_once(tmp_path):
         (("test", "--timeout", "nan"), "argument --timeout: 'nan' is not a number of seconds above 0"),
         (("test", "--timeout", "soon"), "argument --timeout: 'soon' is not a number of seconds above 0"),
         (
+            ("test", "--timeout", "inf"),
+            "argument --timeout: 'inf' is more than 1000000 seconds, eleven days: give fewer",
+        ),
+        (
             ("test", "x.txt", "--problem", "all"),
             "--problem all takes no SPECFILE: a spec file holds the cases of one problem",
         ),
@@ -238,6 +242,41 @@ def test_usage(arguments, text):
     run = run_eval(*arguments)
     assert (run.returncode, run.stdout) == (2, "")
     assert run.stderr.endswith(f"error: {text}\n")
+
+
+def test_a_secret_seed_that_torch_does_not_take():
+    run = run_eval("test", "--case", "0", POPCORN_SEED=str(10**23))
+    assert (run.returncode, run.stdout) == (2, "")
+    assert "POPCORN_SEED=100000000000000000000000: invalid test case" in run.stderr.splitlines()[-1]
+
+
+LOST = "eval.py: the results cannot be written to {}\n"
+
+
+@pytest.mark.parametrize(
+    ("redirections", "code", "stderr"),
+    [
+        (">&-", 120, "eval.py: standard output is closed: there is nowhere to write results\n"),
+        (">/dev/full", 120, LOST.format("standard output: No space left on device")),
+        ("| true", 120, LOST.format("standard output: Broken pipe")),
+        ("9>/dev/full", 111, LOST.format("POPCORN_FD=9: No space left on device")),
+        ("9>results >&- 2>&- <&-", 0, ""),
+        ("2>&- <&- >results", 0, ""),
+        ("2>/dev/full >results", 0, ""),
+    ],
+)
+def test_outputs_that_cannot_be_written(tmp_path, redirections, code, stderr):
+    """Nothing that is closed or full is a failure of the submission, or a traceback."""
+    write_specs(tmp_path / "specs.txt", ["good"])
+    command = f'"{sys.executable}" "{ROOT}/eval.py" test specs.txt --submission "{BEHAVIOURS}" --device emulator'
+    variables = {"POPCORN_FD": "9"} if "9>" in redirections else {}
+    run = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", f"{command} {redirections}"],
+        env=clean_environment(**variables), cwd=tmp_path, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert run.returncode == code and run.stderr.endswith(stderr) and "Traceback" not in run.stderr
+    if code == 0:
+        assert (tmp_path / "results").read_text().endswith(("1 passed, 0 failed\n", "check: pass\n"))
 
 
 def test_an_interruption_ends_without_a_traceback(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from task import DUAL_GEMM, GEMM, GEMV, GROUP_GEMM, PROBLEMS, SpecError, TestSpec
+from task import DUAL_GEMM, GEMM, GEMV, GROUP_GEMM, LARGEST_FILE, PROBLEMS, SEEDS, SIZES, SpecError, TestSpec
 
 keys = st.from_regex(r"[a-zA-Z_]{1,8}", fullmatch=True)
 values = st.integers() | st.from_regex(r"[a-zA-Z_]{1,8}", fullmatch=True) | st.lists(st.integers()).map(tuple)
@@ -138,3 +138,97 @@ def test_the_figures_to_beat(name, cases, inputs, light, published):
     assert problem.best_geomean_us == published
     best_of_several_submissions = geomean([entry.best_published_us for entry in problem.benchmarks])
     assert 0.96 * published < best_of_several_submissions < published + 0.01
+
+
+@pytest.mark.parametrize(
+    ("line", "part"),
+    [
+        ("m: [-8]; n: [8]; k: [64]; g: 1; seed: 1", "a size of m is -8; expected an integer from 0 to 2147483647"),
+        ("m: [8]; n: [8]; k: [100000000000000000000]; g: 1; seed: 1", "a size of k is 100000000000000000000; expected"),
+        ("m: [8]; n: [8]; k: [64]; g: 2; seed: 1", "m is [8]; expected a list of g = 2 sizes"),
+        ("m: [8, 8]; n: [8]; k: [64, 64]; g: 2; seed: 1", "n is [8]; expected a list of g = 2 sizes"),
+        ("m: 8; n: [8]; k: [64]; g: 1; seed: 1", "m is 8; expected a list of g = 1 sizes"),
+        ("m: [8]; n: [8]; k: [64]; g: one; seed: 1", "m is [8]; expected a list of g = one sizes"),
+        ("m: []; n: []; k: []; g: -1; seed: 1", "m is []; expected a list of g = -1 sizes"),
+        (
+            f"m: [8]; n: [8]; k: [64]; g: 1; seed: {10**23}",
+            "seed is 100000000000000000000000; expected an integer from",
+        ),
+        ("m: [8]; n: [8]; k: [64]; g: 1; seed: [1]", "seed is [1]; expected an integer from -9223372036854775808"),
+        (f"m: [8]; n: [8]; k: [64]; g: 1; seed: {'9' * 5000}", "...': an integer has 5000 digits"),
+        (f"m: [{'9' * 5000}]; n: [8]; k: [64]; g: 1; seed: 1", "...': an integer has 5000 digits"),
+    ],
+)
+def test_values_that_are_not_legal(line, part):
+    with pytest.raises(SpecError) as error:
+        GROUP_GEMM.parse_specs([line])
+    assert part in str(error.value) and len(str(error.value)) < 1000
+
+
+@pytest.mark.parametrize("value", ["-1", str(2**31), "[128]", "many"])
+@pytest.mark.parametrize("problem", [DUAL_GEMM, GEMM, GEMV], ids=lambda problem: problem.name)
+def test_values_that_are_not_legal_without_groups(problem, value):
+    for name in set(problem.parameters) - {"seed"}:
+        args = TestSpec.parse(problem.tests[0]).args
+        line = TestSpec.from_args({**args, name: value}).line
+        with pytest.raises(SpecError, match=rf"{name} is .*; expected an integer from 0 to 2147483647"):
+            problem.parse_specs([line])
+
+
+def test_a_combined_seed_that_torch_does_not_take():
+    (spec,) = GEMM.parse_specs(["m: 8; n: 8; k: 64; l: 1; seed: 1"])
+    assert spec.combine_seed(2**31).args["seed"] in SEEDS
+    with pytest.raises(SpecError, match="the combined seed is 5000000000000000000000"):
+        spec.combine_seed(10**23)
+
+
+words = st.sampled_from(["m", "n", "k", "g", "l", "seed", ":", ";", "[", "]", "(", ",", "-", "+", " ", "\n", "\0", "é"])
+numbers = st.integers(0, 2) | st.sampled_from([-1, -(10**20), 2**31, 2**63, 2**64, 10**23])
+anything = numbers | st.lists(numbers, max_size=2).map(tuple) | st.just("word")
+noise = st.lists(words | numbers.map(str) | st.text(max_size=3)).map("".join)
+
+
+@st.composite
+def lines(draw, problem):
+    """Noise, or a line with the problem's parameters, some of whose values are not legal."""
+    if draw(st.booleans()):
+        return draw(noise)
+    of_groups = problem is GROUP_GEMM
+    groups = draw(st.integers(0, 2))
+    args = {name: (8,) * groups if of_groups and name in "mnk" else groups for name in problem.parameters}
+    for name in draw(st.sets(st.sampled_from(problem.parameters), max_size=2)):
+        args[name] = draw(anything)
+    return TestSpec.from_args(args).line
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, derandomize=True)
+@given(st.data(), st.sampled_from(list(PROBLEMS.values())))
+def test_a_line_is_legal_or_refused(data, problem):
+    try:
+        (spec,) = problem.parse_specs([data.draw(lines(problem))])
+    except SpecError:
+        return
+    assert tuple(sorted(spec.args)) == tuple(sorted(problem.parameters)) and spec.args["seed"] in SEEDS
+    sizes = [spec.args[name] for name in spec.args if name != "seed"]
+    for value in sizes:
+        assert all(
+            isinstance(size, int) and size in SIZES for size in (value if isinstance(value, tuple) else (value,))
+        )
+    if problem is GROUP_GEMM:
+        assert {len(spec.args[name]) for name in "mnk"} == {spec.args["g"]}
+
+
+@settings(suppress_health_check=list(HealthCheck), deadline=None, derandomize=True)
+@given(st.binary() | st.lists(lines(GROUP_GEMM)).map("\n".join).map(str.encode))
+def test_a_file_is_legal_or_refused(tmp_path, content):
+    (tmp_path / "specs.txt").write_bytes(content)
+    try:
+        assert GROUP_GEMM.read_spec_file(tmp_path / "specs.txt")
+    except SpecError as error:
+        assert str(tmp_path) in str(error)
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/", "/dev/null", "/nowhere/specs.txt"])
+def test_files_that_hold_no_specs(path):
+    with pytest.raises(SpecError, match=rf"spec file '{path}'( has more than {LARGEST_FILE} bytes|: )|no test cases"):
+        GROUP_GEMM.read_spec_file(path)

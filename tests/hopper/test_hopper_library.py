@@ -5,6 +5,7 @@ import types
 import pytest
 from cuda.pathfinder import DynamicLibNotFoundError
 
+from emulator import store
 from emulator.errors import EmulatorError
 from emulator.hopper import library
 
@@ -13,9 +14,11 @@ from emulator.hopper import library
 def no_results(monkeypatch, tmp_path):
     """Nothing that was compiled or found before; a user's folder of its own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    library.ptx.cache_clear()
+    for cached in (library.ptx, store._folder):
+        cached.cache_clear()
     yield
-    library.ptx.cache_clear()
+    for cached in (library.ptx, store._folder):
+        cached.cache_clear()
 
 
 def test_sources_compile_to_the_stated_ptx_version(no_results):
@@ -35,6 +38,10 @@ def test_a_result_is_kept_for_its_text_and_headers(no_results, monkeypatch, tmp_
     with monkeypatch.context() as without:
         without.setattr(library, "_compiled", None)
         assert library.ptx(source) == first
+    (entry,) = (tmp_path / "cache").rglob("*.ptx")
+    entry.write_text(first[:100])
+    library.ptx.cache_clear()
+    assert library.ptx(source) == first, "one that is cut off is compiled again"
     library.ptx.cache_clear()
     header.write_text("#define VALUE 4321\n")
     assert "1234" in first and "4321" in library.ptx(source)

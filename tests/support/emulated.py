@@ -3,11 +3,13 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import traceback
 from pathlib import Path
 
+from emulator import store
 from tests.support.commands import ROOT, clean_environment
 
 PROGRAMS = ROOT / "tests" / "programs"
@@ -34,6 +36,19 @@ def outcomes(program, **variables):
     lines = process.stdout.splitlines()
     assert process.returncode == 0 and lines, f"{program} ended with {process.returncode}\n{process.stderr}"
     return json.loads(lines[-1])
+
+
+def copy_libraries(place, link=False):
+    """A cache at the place that has the emulator's libraries, which take long to compile."""
+    (place / store.NAME).mkdir(parents=True)
+    found, made = store.root() / "libraries", place / store.NAME / "libraries"
+    if link:
+        made.symlink_to(found)
+        return
+    made.mkdir()
+    newest = sorted(found.glob("*.so"), key=lambda path: path.stat().st_mtime)[-12:]
+    for path in newest:
+        shutil.copy(path, made)
 
 
 def main(program):

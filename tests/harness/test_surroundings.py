@@ -1,0 +1,170 @@
+"""eval.py from folders, for users and under interruptions that are not those of a developer."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from emulator import store
+from tests.support.commands import BEHAVIOURS, ROOT, clean_environment, write_specs
+from tests.support.emulated import copy_libraries
+
+NOBODY = 65534
+AS_NOBODY = (
+    *("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"),
+    *("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"),  # the interpreter may be in root's home
+)
+
+
+def evaluate(*arguments, before=(), script=ROOT / "eval.py", cwd=None, **variables):
+    """Run eval.py's test on the emulator; returns the completed process."""
+    command = [*before, sys.executable, script, "test", *arguments, "--device", "emulator"]
+    environment = clean_environment(**variables)
+    return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=300)
+
+
+def passes(process):
+    return (
+        process.returncode == 0
+        and process.stdout.endswith("1 passed, 0 failed\n")
+        and "Traceback" not in process.stderr
+    )
+
+
+def test_a_checkout_whose_path_has_spaces_and_other_alphabets(tmp_path):
+    """It is started from a folder above, by relative paths."""
+    checkout = tmp_path / "a b" / "ключ 日本"
+    checkout.mkdir(parents=True)
+    for name in ("eval.py", "task.py", "reference.py"):
+        shutil.copy(ROOT / name, checkout)
+    for name in ("harness", "emulator"):
+        shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (checkout / "наша submission.py").write_bytes(BEHAVIOURS.read_bytes())
+    write_specs(checkout / "cases é.txt", ["good"])
+    copy_libraries(checkout / "cache", link=True)
+    within = checkout.relative_to(tmp_path)
+    arguments = within / "cases é.txt", "--submission", within / "наша submission.py"
+    for locale in ("C", "C.UTF-8"):
+        process = evaluate(
+            *arguments, script=within / "eval.py", cwd=tmp_path, PYTHONPATH="", LC_ALL=locale,
+            XDG_CACHE_HOME=str(checkout / "cache"),
+        )  # fmt: skip
+        assert passes(process), process.stdout + process.stderr
+    assert process.stdout.startswith(f"group_gemm test · NVIDIA B200 (emulated) · {within}/наша submission.py\n")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the other tests are run by an ordinary user already")
+@pytest.mark.parametrize("home", ["theirs", "/nonexistent"])
+def test_another_user(tmp_path, home):
+    """One without a home has the temporary folder."""
+    write_specs(tmp_path / "specs.txt", ["good"])
+    temporary, theirs = tmp_path / "temporary", tmp_path / "theirs"
+    copy_libraries(theirs / ".cache")
+    copy_libraries(temporary)
+    (temporary / store.NAME).rename(temporary / f"{store.NAME}-{NOBODY}")
+    for path in (theirs, temporary, *theirs.rglob("*"), *temporary.rglob("*")):
+        os.chown(path, NOBODY, NOBODY)
+    (tmp_path / "submission.py").write_bytes(BEHAVIOURS.read_bytes())
+    process = evaluate(
+        tmp_path / "specs.txt", "--submission", tmp_path / "submission.py", before=AS_NOBODY, cwd="/",
+        HOME=home.replace("theirs", str(theirs)), TMPDIR=str(temporary), XDG_CACHE_HOME="",
+    )  # fmt: skip
+    assert passes(process), process.stdout + process.stderr
+
+
+def test_a_working_folder_that_is_gone(tmp_path):
+    (tmp_path / "gone").mkdir()
+    remove = "sh", "-c", 'rmdir ../gone && exec "$@"', "sh"
+    process = evaluate(before=remove, cwd=tmp_path / "gone")
+    assert (process.returncode, process.stdout) == (2, "")
+    assert process.stderr == "eval.py: the working folder has been removed: change to another\n"
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Ctrl-C
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+# As a module `sitecustomize`, it stops the judge on the device where that imports torch.
+STOPS = """
+import os, sys, time
+
+class Stop:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch" and any(text.endswith("eval.py") for text in sys.orig_argv):
+            open(os.environ["MARK"], "w").close()
+            time.sleep(100)
+
+sys.meta_path.insert(0, Stop())
+"""
+COMPILER = """#!/bin/sh
+case "$*" in *-shared*) touch {mark}; exec sleep 100;; esac
+exec gcc "$@"
+"""
+
+
+def wait(until, process):
+    deadline = time.monotonic() + 100
+    while not until() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def writes(process):
+    """Whether the process is in the middle of a write to standard output."""
+    try:
+        return Path(f"/proc/{process.pid}/syscall").read_text().startswith("1 0x1 ")
+    except OSError:
+        return False
+
+
+def interrupted(until, arguments=(), stdout=subprocess.PIPE, **variables):
+    """Start eval.py, press Ctrl-C when `until` holds of the process, and check its end."""
+    process = subprocess.Popen(
+        [sys.executable, ROOT / "eval.py", "test", *arguments, "--device", "emulator"],
+        env=clean_environment(**variables), stdout=stdout, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        # A shell's background jobs, as these tests may be, ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    wait(lambda: until(process), process)
+    assert process.poll() is None
+    os.killpg(process.pid, signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130 and stderr.endswith(": interrupted\n") and "Traceback" not in stderr
+
+
+def test_an_interruption_while_it_is_set_up(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(STOPS)
+    mark = tmp_path / "mark"
+    path = os.pathsep.join((str(tmp_path), clean_environment()["PYTHONPATH"]))
+    interrupted(lambda _: mark.exists(), PYTHONPATH=path, MARK=str(mark))
+
+
+def test_an_interruption_while_it_compiles(tmp_path):
+    compiler, mark = tmp_path / "cc", tmp_path / "mark"
+    compiler.write_text(COMPILER.format(mark=mark))
+    compiler.chmod(0o755)
+    interrupted(lambda _: mark.exists(), CC=str(compiler), XDG_CACHE_HOME=str(tmp_path))
+    assert not [path for path in tmp_path.rglob("*") if path.name.startswith("scratch-") or path.suffix == ".so"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/syscall").exists(), reason="needs the system's list of calls")
+def test_an_interruption_while_it_reports(tmp_path):
+    """Nobody reads what it writes."""
+    specs = write_specs(tmp_path / "specs.txt", ["good"])
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with pytest.raises(BlockingIOError):
+        while True:
+            os.write(writing, bytes(4096))
+    os.set_blocking(writing, True)
+
+    try:
+        interrupted(writes, (specs, "--submission", BEHAVIOURS), stdout=writing)
+    finally:
+        os.close(reading)
+        os.close(writing)
