@@ -33,12 +33,15 @@ from dataclasses import dataclass
 
 from harness import options, sanitizing
 from harness.clocks import Clocking
-from harness.devices import B200, DEVICES, MODES, Device, DeviceError, Job, choose_device, emulator_device
+from harness.confinement import shortcomings
+from harness.devices import B200, DEVICES, EMULATOR, MODES, Device, DeviceError, Job, choose_device, emulator_device
 from harness.interpreter import UNWRITTEN, OutputError, leave, open_streams, remark
 from harness.modes import run_mode
+from harness.profiling import has_outer_profiler
 from harness.protocol import ProtocolReport, usable_fd
 from harness.restart import OPTIONS, RESTARTED, check_packages, restart_under_emulator
 from harness.sanitizing import Sanitizer
+from harness.submissions import Submission
 from harness.tables import ConsoleReport, print_total
 from harness.worker import Worker
 from task import PROBLEMS, Problem, SpecError, TestSpec
@@ -49,6 +52,8 @@ EXIT_BAD_POPCORN_FD = 111
 EXIT_CHECK_FAILED = 112
 EXIT_BAD_SPEC = 113
 EXIT_INTERRUPTED = 130
+
+RIGHTS_KEPT = "a profiler has started this process: the submission keeps its user's rights and temporary folder"
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -75,6 +80,10 @@ class Selection:
     problem: Problem
     specs: list[TestSpec]
     numbers: list[int]  # of the specs among all of the problem or the spec file
+
+    def label(self, number: int, several: bool, several_problems: bool) -> str:
+        """What tells a case's files from those of others, if there are others."""
+        return f"{f'{self.problem.name}-' if several_problems else ''}case{number}" if several else ""
 
 
 def select_cases(parser: argparse.ArgumentParser, args: argparse.Namespace) -> list[Selection]:
@@ -161,6 +170,7 @@ def prepare_environment(job: Job) -> None:
 
 def run(
     args: argparse.Namespace,
+    submission: Submission,
     device: Device,
     selections: list[Selection],
     sanitizer: Sanitizer | None,
@@ -169,32 +179,39 @@ def run(
 ) -> bool:
     """Run and report the selected cases. Returns whether all passed."""
     timeout_s = args.timeout or device.timeout_s
+    starts = device is EMULATOR, has_outer_profiler()
     if protocol_fd is not None:
         (selected,) = selections
-        with ProtocolReport(protocol_fd) as protocol:
-            with Worker(args.submission, timeout_s, protocol.worker_output) as worker:
+        with ProtocolReport(protocol_fd, submission) as protocol:
+            with Worker(submission, timeout_s, *starts, shown=not protocol.is_output) as worker:
                 passed = run_mode(args.mode, device, selected.problem, selected.specs, worker, protocol, args.baseline)
             protocol.end(passed)  # when no process of the submission is left
         return passed
 
     reports: list[ConsoleReport] = []
     outcomes: list[bool] = []
-    with Worker(args.submission, timeout_s) as worker:
+    several = sum(len(selected.specs) for selected in selections) > 1
+    clocks = {
+        selected.problem: [
+            clock.of_case(selected.label(number, several, len(selections) > 1)) for number in selected.numbers
+        ]
+        for selected in selections
+        if clock
+    }
+    files = [file for of_cases in clocks.values() for of_case in of_cases for file in of_case.make_files()]
+    with Worker(submission, timeout_s, *starts, files=files) as worker:
         name = worker.device_name()
         if args.schedule and device.has_schedules:
             name += f", schedules {args.schedule}"
-        several = sum(len(selected.specs) for selected in selections) > 1
         for selected in selections:
-            problem = f"{selected.problem.name}-" if len(selections) > 1 else ""
-            labels = [f"{problem}case{number}" if several else "" for number in selected.numbers]
             if reports:
                 reports[-1].end(outcomes[-1])
                 print(flush=True)
-            reports.append(ConsoleReport(selected.problem, f"{name} · {args.submission}", selected.numbers))
+            reports.append(ConsoleReport(selected.problem, f"{name} · {submission}", selected.numbers))
             with reports[-1] as report:
                 passed = run_mode(
                     *(args.mode, device, selected.problem, selected.specs, worker, report, args.baseline),
-                    clocks=[clock.of_case(label) for label in labels] if clock else None,
+                    clocks=clocks.get(selected.problem),
                     every_plan=args.plans == options.ALL,
                 )
             outcomes.append(passed)
@@ -228,6 +245,10 @@ def main() -> int:
         parser.error("SPECFILE is required where POPCORN_FD is set")
     if not args.submission.is_file():
         parser.error(f"--submission {args.submission}: there is no such file")
+    try:
+        submission = Submission.of(args.submission)
+    except OSError as error:
+        parser.error(f"--submission {args.submission}: {error.strerror}")
     clock = options.clocking(parser, args)
     try:
         selections = select_cases(parser, args)
@@ -248,8 +269,11 @@ def main() -> int:
     prepare_environment(job)
     if job.remark:
         remark(f"eval.py: {job.remark}")
+    for line in (shortcomings(), RIGHTS_KEPT if has_outer_profiler() else ""):
+        if line:
+            remark(f"eval.py: {line}")
     try:
-        passed = run(args, device, selections, sanitizer_of(parser, args, device), clock, protocol_fd)
+        passed = run(args, submission, device, selections, sanitizer_of(parser, args, device), clock, protocol_fd)
         sys.stdout.flush()
     except OutputError as error:
         where = "standard output" if protocol_fd is None else f"POPCORN_FD={protocol_fd}"

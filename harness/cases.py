@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # it imports torch
 SMALL_PRODUCTS = 2**28  # multiplications
 SMALL_ELEMENTS = 2**25  # of the matrices A and B
 SMALL_SIZES = {"m": 136, "n": 384, "k": 768}  # a rehearsal's sizes are at most these
-REHEARSAL_SLOTS = (0, 1, 1)  # of the calls of a small case: the third is at the addresses of the second
+CALLS, CALLS_OF_LEADERBOARD = 3, 10  # of a small case: the third one and later ones are at the second's addresses
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,14 @@ class Clocking:
     def of_case(self, label: str) -> Clocking:
         """The same with the label in the files' names, before their suffixes."""
         return replace(self, timeline=_labelled(self.timeline, label), picture=_labelled(self.picture, label))
+
+    def make_files(self) -> list[Path]:
+        """The files that are asked for, made if they are not there and can be: a worker makes none."""
+        files = [path for path in (self.timeline, self.picture) if path]
+        for path in files:
+            with suppress(OSError):  # the worker reports it
+                path.open("ab").close()
+        return files
 
 
 def _labelled(path: Path | None, label: str) -> Path | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.cases import CALLS_OF_LEADERBOARD
 from harness.judge import check_case, count_case, count_launches, profile_case, time_case, time_pipeline
 from harness.results import Result
 from harness.timing import BENCHMARK, BENCHMARK_WARM_UP, LEADERBOARD, LEADERBOARD_WARM_UP, Limits
@@ -95,7 +96,7 @@ EMULATOR = Device(
     jobs={
         "test": Job(check_case),
         "benchmark": Job(count_case, has_clock=True),
-        "leaderboard": Job(count_case, has_clock=True),
+        "leaderboard": Job(count_case, {"calls": CALLS_OF_LEADERBOARD}, has_clock=True),
         "profile": Job(count_launches),
     },
     emulator_variable="1",

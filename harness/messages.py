@@ -22,8 +22,19 @@ MAX_TEXT = 100_000  # characters of an error, its traceback or a report
 MAX_NAME = 200  # characters of a type's, a device's or a kernel's name
 
 
+MAX_DIMENSIONS = 64  # of a tensor
+MAX_ITEMS = 10_000  # of outputs, launches, lines
+MAX_NAMES = 500  # of plans, figures, allocations, roles: each is a row or a column of a table
+MAX_COUNT = 2**63 - 1
+MAX_US = 1e9  # of a modelled call
+MAX_NS = 1e15  # of a timed one
+
 Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
 Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=2)]  # of a rate that is itself a model's
+Row = msgspec.Meta(max_length=MAX_NAMES)
+Items = msgspec.Meta(max_length=MAX_ITEMS)
 
 
 class MalformedMessage(Exception):
@@ -182,23 +193,23 @@ class Launch(Message):
     """Counts of one launch on the emulator; the fields are those of its counters."""
 
     kernel: Text
-    grid: tuple[int, int, int]
-    cluster: tuple[int, int, int]
+    grid: tuple[Count, Count, Count]
+    cluster: tuple[Count, Count, Count]
     schedule: Name
-    ctas: int
-    warp_instructions: int
-    mma: int
-    mma_flops: int
-    stored_bytes: int
-    tma_load_requested_bytes: int
-    tma_load_unique_bytes: int
-    per_allocation: dict[Text, tuple[int, int]]
+    ctas: Count
+    warp_instructions: Count
+    mma: Count
+    mma_flops: Count
+    stored_bytes: Count
+    tma_load_requested_bytes: Count
+    tma_load_unique_bytes: Count
+    per_allocation: Annotated[dict[Text, tuple[Count, Count]], Row]
 
 
 class Called(Message):
     """The calls have returned and the device has finished them."""
 
-    launches: tuple[Launch, ...] = ()
+    launches: Annotated[tuple[Launch, ...], Items] = ()
 
 
 class Output(Message):
@@ -206,7 +217,7 @@ class Output(Message):
 
     type: Name
     is_plain: bool  # a torch.Tensor, not of a subclass, and strided
-    shape: tuple[int, ...] = ()
+    shape: Annotated[tuple[int, ...], msgspec.Meta(max_length=MAX_DIMENSIONS)] = ()
     dtype: Name = ""
     device: Name = ""
     fault: Name = ""  # with whose memory it overlaps; empty if it may be where it is
@@ -217,21 +228,21 @@ class Outputs(Message):
 
     container: Name  # type of what the items are in; empty for a lone tensor
     is_plain: bool  # a list, not of a subclass, or a lone tensor
-    items: tuple[Output, ...]
+    items: Annotated[tuple[Output, ...], Items]
 
 
 class Timed(Message):
     """Nanoseconds per call."""
 
-    nanoseconds: float
+    nanoseconds: Annotated[float, msgspec.Meta(gt=0, le=MAX_NS)]
 
 
 class Modelled(Message):
     """Modelled figures of a loop."""
 
-    us: float  # of a call
-    utilisation: dict[Name, float]  # part of the chip -> share of its rate
-    waits: dict[Name, tuple[Name, float]]  # role -> what its warps wait for most, share of their time
+    us: Annotated[float, msgspec.Meta(gt=0, le=MAX_US)]  # of a call
+    utilisation: Annotated[dict[Name, Share], Row]  # part of the chip -> share of its rate
+    waits: Annotated[dict[Name, tuple[Name, Share]], Row]  # role -> what its warps wait for most, share of their time
 
 
 class Clocked(Message):
@@ -241,15 +252,15 @@ class Clocked(Message):
     band: Name  # what is known of the model's error
     ordinary: Modelled  # as ordinary launches
     programmatic: Modelled | None  # as it launches, if any launch has the programmatic attribute
-    files: tuple[Text, ...] = ()  # what has been written, or why not
+    files: Annotated[tuple[Text, ...], Row] = ()  # what has been written, or why not
 
 
 class Explained(Message):
     """Replays of what would make a loop faster."""
 
-    done: int
-    total: int
-    lines: tuple[Text, ...] = ()  # on all of them, when they are done
+    done: Count
+    total: Count
+    lines: Annotated[tuple[Text, ...], Row] = ()  # on all of them, when they are done
 
 
 class Profiled(Message):
@@ -261,13 +272,13 @@ class Profiled(Message):
 class Planned(Message):
     """Label -> figure; empty for a submission that gives no account."""
 
-    plan: dict[Name, Name]
+    plan: Annotated[dict[Name, Name], Row]
 
 
 class Offered(Message):
     """The plans that can be forced, and the chosen one; none for a submission, or a problem, without a choice."""
 
-    plans: tuple[Name, ...]
+    plans: Annotated[tuple[Name, ...], Row]
     chosen: Name = ""
 
 

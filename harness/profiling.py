@@ -6,12 +6,20 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from harness.shared_memory import clone
+OUTER_PROFILERS = ("POPCORN_NCU", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")
+
+
+def has_outer_profiler() -> bool:
+    """Whether Nsight Compute or Nsight Systems has started this process: in the worker, too, it needs its rights."""
+    named = any(os.environ.get(name, "0").lower() not in ("", "0", "false") for name in OUTER_PROFILERS)
+    return named or "Injection" in os.environ.get("LD_PRELOAD", "")
 
 
 def profile(kernel: Callable[[Any], Any], data: Any) -> str:
     """The table of torch's profiler for one call; under ncu (POPCORN_NCU) one call in the NVTX range custom_kernel."""
     import torch
+
+    from harness.shared_memory import clone
 
     if os.environ.get("POPCORN_NCU", "0").lower() not in ("", "0", "false"):
         cloned = clone(data)

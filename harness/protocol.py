@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import fcntl
 import os
-import subprocess
 import sys
 from dataclasses import fields
 
 from harness.counts import counts_text
 from harness.interpreter import Output
 from harness.results import Result
+from harness.submissions import Submission
 from harness.timing import Stats
 from task import TestSpec
 
@@ -42,22 +42,18 @@ def is_open(fd: int) -> bool:
 class ProtocolReport:
     """Reports a mode's cases as lines of the protocol."""
 
-    def __init__(self, fd: int):
+    def __init__(self, fd: int, submission: Submission):
         os.set_inheritable(fd, False)
         self.is_output = is_output(fd)
         self.file = Output(open(fd, "wb"), "utf-8")
         self.key = ""  # of the mode's lines
+        self.submission = submission
 
     def __enter__(self) -> ProtocolReport:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.file.close()
-
-    @property
-    def worker_output(self) -> int | None:
-        """The worker's stdout and stderr: None for this process's own, DEVNULL where one of them is the protocol's."""
-        return subprocess.DEVNULL if self.is_output else None
 
     def log(self, key: str, value: object) -> None:
         """Write one line; the lines of a value are joined."""
@@ -66,6 +62,7 @@ class ProtocolReport:
 
     def begin(self, mode: str, specs: list[TestSpec]) -> None:
         self.key = "test" if mode == "test" else "benchmark"
+        self.log("submission-sha256", self.submission.digest)
         self.log(f"{self.key}-count", len(specs))
 
     def replaying(self, done: int, total: int) -> None:

@@ -55,7 +55,7 @@ def clean(value: Any) -> Any:
     """Nested dicts, lists and tuples of texts and figures, with each text's unprintable characters escaped."""
     if isinstance(value, str):
         kept = "\n\t"
-        return "".join(c if c.isprintable() or c in kept else c.encode("unicode_escape").decode() for c in value)
+        return "".join(c if c.isprintable() or c in kept else ascii(c)[1:-1] for c in value)
     if isinstance(value, dict):
         return {clean(key): clean(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

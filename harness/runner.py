@@ -2,7 +2,8 @@
 
     python -m harness.runner SUBMISSION SOCKET MEMORY    descriptors of its end of the socket and of the shared memory
 
-It may hang or die with a submission; the judge notices and starts another.
+It is confined before it starts (harness.nursery_process). It may hang or die with a submission; the judge notices and
+starts another.
 """
 
 from __future__ import annotations
@@ -20,13 +21,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from harness import ROOT, messages
-from harness.confinement import fork_confined
-from harness.interpreter import leave, without_collection
+from harness.interpreter import without_collection
 from harness.modules import load_module
 from harness.timing import release_memory, time_calls
 from task import GROUP_GEMM
 
-if TYPE_CHECKING:  # it imports torch, which the process does after it is confined
+if TYPE_CHECKING:  # it imports torch, which takes seconds
     from emulator.clock.loop import Loop
     from emulator.clock.trace import Trace
     from emulator.clock.why import Study
@@ -281,27 +281,23 @@ def choices_of(submission: ModuleType) -> ModuleType | None:
     return plan_report
 
 
-def main() -> None:
-    path, socket_fd, memory_fd = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    fork_confined(os.getppid())
+def serve(path: str, socket_fd: int, memory_fd: int) -> None:
+    """Carry out the judge's requests for a submission until the socket ends."""
     with without_collection():
         import torch
 
-        from harness.shared_memory import SharedMemory, has_gpu
+        from harness.shared_memory import SharedMemory
 
     for fd in (socket_fd, memory_fd):
         os.set_inheritable(fd, False)
     runner = Runner(partial(load_submission, path), SharedMemory(memory_fd))
     connection = socket.socket(fileno=socket_fd)
-    profilable = has_gpu()
     ready = messages.Ready(torch.cuda.get_device_name())
     connection.sendall(messages.encode(messages.NumberedReply(0, ready)))
     while (text := messages.receive(connection)) is not None:
         request = messages.REQUESTS.decode(text)
         connection.sendall(messages.encode(messages.NumberedReply(request.number, runner.answer(request.body))))
-    if not profilable:
-        leave(0)  # a profiler of the GPU writes its report in the interpreter's own end
 
 
 if __name__ == "__main__":
-    main()
+    serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))  # a profiler of the GPU reports in the interpreter's end

@@ -5,26 +5,28 @@ from __future__ import annotations
 import fcntl
 import importlib
 import os
-import select
 import signal
 import socket
-import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from harness import ROOT, messages
+from harness import messages
 from harness.cases import Case, Inputs
-from harness.confinement import children, end_descendants, protect_from_children
+from harness.folders import make_folders
 from harness.interpreter import without_collection, without_meta_kernels
 from harness.judge import Body, Trial
 from harness.messages import Channel, Lost, MalformedMessage
+from harness.nursery import Nursery, NurseryLost, Setting
+from harness.processes import children, end_descendants, protect_from_children
+from harness.relay import Relay
 from harness.results import Result
+from harness.submissions import Submission
 from task import Problem, TestSpec
 
 START_TIMEOUT_S = 180  # of importing torch and the emulator
@@ -50,6 +52,12 @@ def sealed_memory() -> int:
     return fd
 
 
+def places_of(error: BaseException) -> str:
+    """Where an exception of the judge comes from: a traceback without lines of source text, which are files to read."""
+    frames = traceback.StackSummary.extract(traceback.walk_tb(error.__traceback__), lookup_lines=False)
+    return "".join(f"{frame.filename}:{frame.lineno}, in {frame.name}\n" for frame in frames)
+
+
 def preload() -> None:
     """Import what the judge needs, before the submission can change files."""
     with without_collection(), without_meta_kernels():
@@ -60,34 +68,26 @@ def preload() -> None:
 class WorkerProcess:
     """One process and the socket to it."""
 
-    def __init__(self, submission: Path, output: int | None = None):
-        """output: descriptor for the process's stdout and stderr, None for those of this process."""
-        protect_from_children()
+    def __init__(self, nursery: Nursery):
         self.spared = children()
         self.number = 0  # of the last request
         self.deadline = time.monotonic() + START_TIMEOUT_S
         self.limit = f"{START_TIMEOUT_S} s: the worker was killed (while it started)"
         ours, theirs = socket.socketpair()
         memory = sealed_memory()
-        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-        descriptors = theirs.fileno(), memory
         with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "harness.runner", str(submission.resolve()), *map(str, descriptors)],
-                env={**os.environ, "PYTHONPATH": path},
-                pass_fds=descriptors,
-                start_new_session=True,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-            )
-        self.pidfd = os.pidfd_open(self.process.pid)
-        self.channel = Channel(ours, self.pidfd)
-        self.is_held = True  # the descriptors are open
-
-        preload()  # imports torch, while the process does so too
+            nursery.order(theirs.fileno(), memory)
+        preload()  # imports torch, while the worker or the nursery does so too
         from harness.shared_memory import SharedMemory
 
+        try:
+            self.process = nursery.deliver(self.deadline)
+        except NurseryLost as lost:
+            ours.close()
+            os.close(memory)
+            raise WorkerLost(f"there is no worker process: {lost}") from None
+        self.channel = Channel(ours, self.process.pidfd)
+        self.is_held = True  # the descriptors are open
         self.memory = SharedMemory(memory)
         self.device = cast(messages.Ready, self._receive(messages.Ready)).device
 
@@ -134,29 +134,24 @@ class WorkerProcess:
     def finish(self) -> None:
         """Close the socket, so that a waiting worker returns and a profiler around it writes its report; then kill."""
         self.channel.hang_up()
-        end = select.poll()  # at once; Popen.wait with a time would look every 50 ms
-        end.register(self.pidfd, select.POLLIN)
-        end.poll(EXIT_TIMEOUT_S * 1000)
+        self.process.wait(EXIT_TIMEOUT_S)
         self.kill()
 
     def kill(self) -> None:
         """End the process and all that it has started."""
-        if self.is_held:
-            self.is_held = False
-            self.channel.close()
-            self.memory.close()
-            os.close(self.pidfd)
+        if not self.is_held:
+            return
+        self.is_held = False
+        self.channel.close()
+        self.memory.close()
         self.process.terminate()  # the keeper, if there is one, kills all that it keeps
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(EXIT_TIMEOUT_S)
+        self.process.wait(EXIT_TIMEOUT_S)
         if not end_descendants(self.spared):
             print("eval.py: processes that the submission has started could not be ended", file=sys.stderr, flush=True)
-        self.process.wait()
+        os.close(self.process.pidfd)
 
     def _how_it_ended(self) -> str:
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(EXIT_TIMEOUT_S)
-        code = self.process.returncode
+        code = self.process.wait(EXIT_TIMEOUT_S)
         if code is None:
             return "closed its socket"
         return f"exited with code {code}" if code >= 0 else f"was killed by signal {-code} ({signal.strsignal(-code)})"
@@ -165,14 +160,28 @@ class WorkerProcess:
 class Worker:
     """Runs cases with a worker process, and starts another process when the last one had to end."""
 
-    def __init__(self, submission: Path, timeout_s: float, output: int | None = None):
-        """output: see WorkerProcess."""
-        self.submission = submission
+    def __init__(
+        self,
+        submission: Submission,
+        timeout_s: float,
+        preloads: bool = False,
+        keeps_rights: bool = False,
+        shown: bool = True,
+        files: Sequence[Path] = (),
+    ):
+        """preloads, keeps_rights: see nursery.Setting. shown: what the submission prints is.
+
+        files: that a worker writes for the command line.
+        """
         self.timeout_s = timeout_s  # of one case
-        self.output = output
         self.process: WorkerProcess | None = None
         self.device = ""
         self.inputs = Inputs()
+        protect_from_children()
+        self.folders = make_folders(submission.digest)
+        places = str(submission.path.resolve()), str(self.folders.home), str(self.folders.temporary)
+        setting = Setting(*places, tuple(map(str, files)), keeps_rights, preloads)
+        self.nursery = Nursery(setting, Relay() if shown else Relay((None, None)))
 
     def __enter__(self) -> Worker:
         return self
@@ -184,6 +193,8 @@ class Worker:
             else:
                 self.process.finish()
         self.process = None
+        self.nursery.end()
+        self.folders.remove()
 
     def device_name(self) -> str:
         """The name of the device that cases run on."""
@@ -248,11 +259,11 @@ class Worker:
         except WorkerLost:
             raise
         except Exception as error:  # of the judge: a case whose inputs cannot be made, memory that is not there
-            text = "".join(traceback.format_exception(error))
-            return Result(False, f"{type(error).__name__}: {error}", traceback=text)
+            message = f"{type(error).__name__}: {error}"
+            return Result(False, message, traceback=f"{places_of(error)}{message}\n")
 
     def _running(self) -> WorkerProcess:
         if self.process is None:
-            self.process = WorkerProcess(self.submission, self.output)
+            self.process = WorkerProcess(self.nursery)
             self.device = self.process.device
         return self.process

@@ -72,11 +72,23 @@ def test_a_module_from_a_path(tmp_path, monkeypatch):
 
 
 LAYERS = [
-    {"dsl", "console", "modules", "interpreter", "timing", "messages", "confinement", "launch_modes"},
-    {"results", "counts", "clocks", "plan_report", "cases", "shared_memory", "sanitizing"},
-    {"outputs", "profiling"},
+    {
+        "dsl",
+        "console",
+        "modules",
+        "interpreter",
+        "timing",
+        "messages",
+        "linux",
+        "launch_modes",
+        "submissions",
+        "folders",
+    },
+    {"results", "counts", "clocks", "plan_report", "cases", "shared_memory", "sanitizing", "processes"},
+    {"landlock", "namespaces", "seccomp", "relay"},
+    {"outputs", "profiling", "confinement", "nursery"},
     {"judge", "runner"},
-    {"devices", "worker"},
+    {"devices", "worker", "nursery_process"},
     {"restart", "options", "protocol", "tables"},
     {"modes"},
 ]

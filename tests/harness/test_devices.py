@@ -176,4 +176,5 @@ def test_leaderboard_alone_ends_at_the_first_failure(mode, runs):
         return Result(False)
 
     assert not run_mode(mode, EMULATOR, GROUP_GEMM, ["first", "second", "third"], SimpleNamespace(run=run), report)
-    assert asked == [(EMULATOR.jobs[mode].run, {})] * runs
+    assert asked == [(EMULATOR.jobs[mode].run, dict(EMULATOR.jobs[mode].options))] * runs
+    assert ("calls" in EMULATOR.jobs[mode].options) == (mode == "leaderboard")

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -10,8 +11,18 @@ import time
 
 import pytest
 
+from harness.submissions import Submission
 from task import PROBLEMS
-from tests.support.commands import BEHAVIOURS, ROOT, SUBMISSIONS, clean_environment, run_eval, spec_line, write_specs
+from tests.support.commands import (
+    BEHAVIOURS,
+    ROOT,
+    SUBMISSIONS,
+    clean_environment,
+    run_eval,
+    spec_line,
+    write_specs,
+    written_by_worker,
+)
 
 
 def test_the_table_shows_what_differs_where(tmp_path):
@@ -24,7 +35,7 @@ def test_the_table_shows_what_differs_where(tmp_path):
     )
     assert run.stderr.count("--schedule") == 1
     headline, *_ = run.stdout.splitlines()
-    assert headline == f"group_gemm test · NVIDIA B200 (emulated), schedules random:3 · {BEHAVIOURS}"
+    assert headline == f"group_gemm test · NVIDIA B200 (emulated), schedules random:3 · {Submission.of(BEHAVIOURS)}"
     rows = [line.split() for line in run.stdout.splitlines() if line.startswith((" 0 ", " 1 ", " 2 "))]
     assert [row[0] for row in rows] == ["0", "1", "2"]
     assert [row[-1] for row in rows] == ["bit-exact", "FAIL", "FAIL"]
@@ -187,7 +198,7 @@ def test_all_problems_with_a_submission_for_one(tmp_path):
     run = run_eval("test", "--problem", "all", "--submission", submission, "--device", "emulator")
     assert run.returncode == 112
     headlines = [line for line in run.stdout.splitlines() if " test · " in line]
-    assert headlines == [f"{name} test · NVIDIA B200 (emulated) · {submission}" for name in PROBLEMS]
+    assert headlines == [f"{name} test · NVIDIA B200 (emulated) · {Submission.of(submission)}" for name in PROBLEMS]
     for items in (4, 10, 7):
         assert run.stdout.count(f"\nas case 0: ValueError: {items} items: only GEMV is here\n") == 9
     _, total = run.stdout.split(" all problems ")
@@ -281,10 +292,10 @@ def test_outputs_that_cannot_be_written(tmp_path, redirections, code, stderr):
 
 def test_an_interruption_ends_without_a_traceback(tmp_path):
     specs = write_specs(tmp_path / "specs.txt", ["hangs"])
-    pids = tmp_path / "pids"
+    pids = written_by_worker(f"pids-{os.getpid()}")
     process = subprocess.Popen(
         [sys.executable, ROOT / "eval.py", "test", specs, "--submission", BEHAVIOURS, "--device", "emulator"],
-        env=clean_environment(PIDS=str(pids)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=clean_environment(PIDS=pids.name), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         # A shell's background jobs, as these tests may be, ignore it.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
@@ -293,6 +304,7 @@ def test_an_interruption_ends_without_a_traceback(tmp_path):
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
+    pids.unlink()
     assert process.returncode == 130
     assert stderr.endswith("eval.py: interrupted\n")
     assert "Traceback" not in stderr

@@ -1,12 +1,15 @@
 """Hostile submissions and legal twins that share runs of eval.py; `python tests/hostile.py` runs all of them."""
 
+import hashlib
+
 import pytest
 
 from tests.submissions.hostile.kit import FAILS, PASSES
 from tests.submissions.hostile.register import KINDS
 from tests.support import hostile_runs
+from tests.support.commands import ROOT
 
-LEAST_KINDS = 58
+LEAST_KINDS = 300
 
 
 def together(*families):
@@ -29,7 +32,10 @@ def together(*families):
             id="reach",
         ),
         pytest.param(["forged_then_exit", "pickled_code", "finish_fails", "exit_0"], id="channel"),
-        pytest.param(["harness_on_disk"], id="files"),
+        pytest.param(["second_worker", *KINDS["second_worker"].then], id="files"),
+        pytest.param(together("rights"), id="rights"),
+        pytest.param(["many_plans"], id="plans"),
+        pytest.param(["output_file"], id="output"),
         pytest.param(["summary_at_exit"], id="person"),
     ],
 )
@@ -53,7 +59,8 @@ def judged(names, lines, code):
 
 def lines_of(statuses, *more):
     run = hostile_runs.Run(("all_zeros",) * len(statuses))
-    lines = [f"test-count: {len(statuses)}"]
+    digest = hashlib.sha256((ROOT / hostile_runs.SUBMISSION).read_bytes()).hexdigest()
+    lines = [f"submission-sha256: {digest}", f"test-count: {len(statuses)}"]
     for index, (spec, status) in enumerate(zip(hostile_runs.case_lines(run), statuses)):
         text = f"test.{index}.{'message' if status == 'pass' else 'error'}: text"
         lines += [f"test.{index}.spec: {spec}", f"test.{index}.status: {status}", text]
@@ -70,7 +77,7 @@ def lines_of(statuses, *more):
         (["all_zeros"], lines_of(["fail"]), 1, "the harness crashed: no verdict, exit code 1"),
         (["all_zeros"], lines_of(["fail"], "check: pass"), 112, "the harness crashed: no verdict, exit code 112"),
         (["all_zeros"], lines_of(["fail"], "check: fail"), 0, "the harness crashed: exit code 0 after its verdict"),
-        (["all_zeros"], lines_of(["fail"])[:2], -9, "the harness crashed: no result, exit code -9"),
+        (["all_zeros"], lines_of(["fail"])[:3], -9, "the harness crashed: no result, exit code -9"),
         (
             ["all_zeros"],
             lines_of(["fail"], "check: fail", "check: pass"),

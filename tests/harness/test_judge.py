@@ -11,8 +11,8 @@ import torch
 
 import reference
 from harness import messages, profiling
-from harness.cases import Case, Inputs
-from harness.judge import Trial, check_case, time_case
+from harness.cases import CALLS, CALLS_OF_LEADERBOARD, Case, Inputs
+from harness.judge import Trial, check_case, check_repeated_calls, time_case
 from harness.runner import plan_of
 from harness.timing import Limits
 from task import GEMM, GROUP_GEMM, PROBLEMS, Problem
@@ -103,6 +103,16 @@ def test_a_small_case_is_called_three_times_with_values_of_its_own(no_device):
     first, second, third = addresses
     assert (first[2], second[2], third[2]) == (100, 142, 184)
     assert second[:2] == third[:2] and not {*first[:2]} & {*second[:2]}
+
+
+def test_in_mode_leaderboard_it_is_called_ten_times(no_device):
+    """A result that is right in three calls and zero from the fourth on passes test, and fails there."""
+    doubling = Doubling()
+    for calls, passes in ((CALLS, True), (CALLS_OF_LEADERBOARD, False)):
+        kernel = call_counting(lambda data, number: [double(data)[0].mul_(number <= 3)])
+        checked = check_repeated_calls(replace(doubling.trial(kernel), calls=calls), counted=False)
+        assert checked.passed == passes and kernel.calls == (3 if passes else 4)
+    assert "call 4 of 10, with other values: " in checked.message
 
 
 def test_inputs_are_made_once_while_the_worker_works_on_others(no_device):
@@ -308,6 +318,22 @@ def test_the_baseline_is_timed_after_the_submission(events):
     result = time_case(doubling.trial(double), LIMITS, baseline=True)
     assert not result.passed
     assert result.message.startswith("the baseline is wrong: input 0 of 15")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "found"),
+    [
+        ("POPCORN_NCU", "1", True),
+        ("POPCORN_NCU", "0", False),
+        ("CUDA_INJECTION64_PATH", "/opt/nsight/libinjection.so", True),
+        ("LD_PRELOAD", "/opt/nsight/libToolsInjection64.so", True),
+        ("LD_PRELOAD", "/lib/libtcmalloc.so", False),
+    ],
+)
+def test_a_profiler_around_the_harness_is_known(monkeypatch, name, value, found):
+    assert not profiling.has_outer_profiler()
+    monkeypatch.setenv(name, value)
+    assert profiling.has_outer_profiler() == found
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The schema of messages, and a channel whose other end does what it likes."""
 
+import json
 import os
 import socket
 import subprocess
@@ -37,6 +38,47 @@ def test_what_does_not_fit_the_schema_is_refused(text, part):
     with pytest.raises(MalformedMessage) as error:
         decode_reply(text, 1, Done, Outputs)
     assert part in str(error.value)
+
+
+LOOP = {"message": "Modelled", "us": 1.0, "utilisation": {}, "waits": {}}
+CLOCKED = {"message": "Clocked", "chip": "b200", "band": "", "programmatic": None}
+LAUNCH = {
+    **{"message": "Launch", "kernel": "k", "schedule": "late", "grid": [1] * 3, "cluster": [1] * 3},
+    **dict.fromkeys(("ctas", "warp_instructions", "mma", "mma_flops", "stored_bytes"), 1),
+    **{"tma_load_requested_bytes": 1, "tma_load_unique_bytes": 1, "per_allocation": {}},
+}
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        *(({**CLOCKED, "ordinary": {**LOOP, "us": us}}, "$.body.ordinary.us") for us in (0, -1.5, 1e308)),
+        ({**CLOCKED, "ordinary": {**LOOP, "utilisation": {"DRAM": -0.1}}}, "$.body.ordinary.utilisation[...]"),
+        *(({"message": "Timed", "nanoseconds": ns}, "$.body.nanoseconds") for ns in (0, -1, 1e300)),
+        *(
+            ({"message": "Called", "launches": [{**LAUNCH, name: count}]}, f"$.body.launches[0].{name}")
+            for name, count in (("mma", -1), ("ctas", 2**63), ("grid", [1, -1, 1]), ("per_allocation", {"A": [0, -1]}))
+        ),
+        ({"message": "Called", "launches": [LAUNCH] * 10_001}, "$.body.launches"),
+        ({"message": "Planned", "plan": {str(row): "" for row in range(501)}}, "$.body.plan"),
+        ({"message": "Offered", "plans": ["plan"] * 501}, "$.body.plans"),
+        ({"message": "Outputs", "container": "list", "is_plain": True, "items": [1] * 10_001}, "$.body.items"),
+        ({"message": "Explained", "done": -1, "total": 1}, "$.body.done"),
+    ],
+)
+def test_figures_and_lists_have_limits(body, place):
+    with pytest.raises(MalformedMessage) as error:
+        decode_reply(json.dumps({"number": 1, "body": body}).encode(), 1, messages.Message)
+    assert place in str(error.value)
+
+
+def test_figures_within_the_limits_cross():
+    for body in (
+        {**CLOCKED, "ordinary": LOOP},
+        {"message": "Called", "launches": [LAUNCH] * 10_000},
+        {"message": "Planned", "plan": {str(row): "" for row in range(500)}},
+    ):
+        assert decode_reply(json.dumps({"number": 1, "body": body}).encode(), 1, messages.Message)
 
 
 def test_a_reply_comes_back():

@@ -1,6 +1,7 @@
 """eval.py driven through POPCORN_FD, as the contest's harness drives its own file."""
 
 import base64
+import hashlib
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from tests.support.commands import (
     run_protocol,
     spec_line,
     write_specs,
+    written_by_worker,
 )
 
 OPTIONS = ("--device", "emulator")
@@ -50,13 +52,22 @@ def is_running(pid):
         return False
 
 
+def taken(name):
+    """The text of a file that a worker wrote, which is removed."""
+    path = written_by_worker(name)
+    text = path.read_text()
+    path.unlink()
+    return text
+
+
 def test_every_behaviour_has_its_outcome(tmp_path):
     specs = write_specs(tmp_path / "specs.txt", OUTCOMES)
     code, log, output = run_protocol(
         "test", specs, "--submission", BEHAVIOURS, "--timeout", 8, *OPTIONS,
-        POPCORN_SEED=str(POPCORN_SEED), PIDS=str(tmp_path / "pids"),
+        POPCORN_SEED=str(POPCORN_SEED), PIDS=f"pids-{os.getpid()}",
     )  # fmt: skip
-    found, want = {}, {"test-count": str(len(OUTCOMES)), "check": "fail"}
+    digest = hashlib.sha256(BEHAVIOURS.read_bytes()).hexdigest()
+    found, want = {}, {"submission-sha256": digest, "test-count": str(len(OUTCOMES)), "check": "fail"}
     for index, (behaviour, (status, text)) in enumerate(OUTCOMES.items()):
         want |= {f"test.{index}.spec": spec_line(behaviour), f"test.{index}.status": status}
         key = f"test.{index}.{'message' if status == 'pass' else 'error'}"
@@ -66,7 +77,7 @@ def test_every_behaviour_has_its_outcome(tmp_path):
     assert {**log, **found} == want
     assert code == 112
     assert "second line" in output, "tracebacks go to stderr"
-    (pid,) = (tmp_path / "pids").read_text().split()
+    (pid,) = taken(f"pids-{os.getpid()}").split()
     assert not is_running(pid), "the hung worker is gone"
 
 
@@ -74,13 +85,13 @@ def test_a_dead_worker_is_noticed_at_once(tmp_path):
     specs = write_specs(tmp_path / "specs.txt", ["leaves", "dies_and_leaves_a_child", "good"])
     code, log, _ = run_protocol(
         "test", specs, "--submission", BEHAVIOURS, "--timeout", 1000, *OPTIONS,
-        limit_s=100, PIDS=str(tmp_path / "pids"),
+        limit_s=100, PIDS=f"pids-{os.getpid()}",
     )  # fmt: skip
     assert (code, log.get("check")) == (112, "fail")
     assert log["test.0.error"] == "the worker process exited with code 4"
     assert log["test.1.error"] == "the worker process was killed by signal 6 (Aborted)"
     assert log["test.2.status"] == "pass"
-    (pid,) = (tmp_path / "pids").read_text().split()
+    (pid,) = taken(f"pids-{os.getpid()}").split()
     assert not is_running(pid), "what the submission started is gone"
 
 
@@ -89,6 +100,7 @@ def test_all_passed(tmp_path):
     code, log, _ = run_protocol("test", specs, "--submission", BEHAVIOURS, *OPTIONS)
     assert (code, log["check"]) == (0, "pass")
     assert list(log) == [
+        "submission-sha256",
         "test-count",
         "test.0.spec", "test.0.status", "test.0.message",
         "test.1.spec", "test.1.status", "test.1.message",

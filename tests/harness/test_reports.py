@@ -3,10 +3,12 @@
 import io
 import math
 import os
+from pathlib import Path
 
 from harness.counts import counts_column, launches_text
 from harness.protocol import ProtocolReport
 from harness.results import Result
+from harness.submissions import Submission
 from harness.tables import ConsoleReport, print_total, shapes_text
 from harness.timing import Stats
 from task import GROUP_GEMM, PROBLEMS, Benchmark, TestSpec
@@ -123,14 +125,16 @@ def test_counts_against_the_minimum():
 def protocol_lines(mode, *results):
     reading, writing = os.pipe()
     spec = TestSpec.parse(GROUP_GEMM.tests[0])
-    with ProtocolReport(writing) as report:
+    with ProtocolReport(writing, Submission(Path("submission.py"), "0" * 64)) as report:
         report.begin(mode, [spec] * len(results))
         for index, result in enumerate(results):
             report.case_begins(index, spec)
             report.case_ends(index, result)
         report.end(all(result.passed for result in results))
     with os.fdopen(reading) as pipe:
-        return pipe.read().splitlines()
+        digest, *lines = pipe.read().splitlines()
+    assert digest == f"submission-sha256: {'0' * 64}"
+    return lines
 
 
 def test_the_protocols_lines_of_a_timing():

@@ -78,19 +78,24 @@ def leaves(data, output):
     os._exit(4)
 
 
+def pids():
+    """A file in the worker's own home: commands.written_by_worker."""
+    return Path.home() / os.environ["PIDS"]
+
+
 def dies_and_leaves_a_child(data, output):
     """The child holds the worker's pipe open."""
     child = os.fork()
     if not child:
         time.sleep(600)
         os._exit(0)
-    Path(os.environ["PIDS"]).write_text(f"{child}")
+    pids().write_text(f"{child}")
     os.abort()
 
 
 def hangs(data, output):
-    with open(os.environ["PIDS"], "a") as pids:
-        pids.write(f" {os.getpid()}")
+    with pids().open("a") as file:
+        file.write(f" {os.getpid()}")
     while True:
         time.sleep(1)
 

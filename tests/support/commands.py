@@ -6,6 +6,8 @@ import sys
 import threading
 from pathlib import Path
 
+from harness.submissions import Submission
+
 ROOT = Path(__file__).resolve().parents[2]
 SUBMISSIONS = ROOT / "tests" / "submissions"
 BEHAVIOURS = SUBMISSIONS / "behaviours.py"
@@ -30,6 +32,11 @@ def write_specs(path, behaviours):
     """Write a spec file with a case for each behaviour; returns its path."""
     path.write_text("".join(f"{spec_line(behaviour)}\n" for behaviour in behaviours))
     return path
+
+
+def written_by_worker(name, submission=BEHAVIOURS):
+    """The path of a file in the home of the workers that run a submission."""
+    return Path.home() / ".cache" / "nvfp4-worker" / Submission.of(submission).digest / name
 
 
 def run_eval(*arguments, script=ROOT / "eval.py", **variables):

@@ -25,6 +25,7 @@ from tests.support.commands import ROOT, clean_environment
 SUBMISSION = Path("tests/submissions/hostile/submission.py")
 TREE = ("eval.py", "reference.py", "task.py", "submission.py", "emulator", "harness", "tests")  # of a copy
 CODES = (0, 112)
+FOR_PERSONS = ("person", "reader")
 LONGEST_LINE = 1 << 20  # characters of a line of the protocol
 LIMIT_S, LIMIT_PER_CASE_S = 60, 20  # of a run, where no case takes the time of its --timeout
 GRACE_S = 0.5  # after eval.py's end, for processes that it has killed
@@ -100,7 +101,8 @@ def _execute(run: Run, folder: Path) -> Outcome:
     root = copied_tree(folder / "tree") if first.copied_tree else ROOT
     digest = tree_digest(root) if first.copied_tree else ""
     before = children()
-    protocol, output = Drain(), Drain()
+    kept = {"file": ("protocol", "output"), "reader": ("unused", "output")}.get(first.protocol)
+    protocol, output = (Drain(folder / name) for name in kept) if kept else (Drain(), Drain())
     process = start_eval(run, root, folder, protocol.writing, output.writing)
     protocol.start()
     output.start()
@@ -122,8 +124,10 @@ def _execute(run: Run, folder: Path) -> Outcome:
     if (folder / PROOF).exists() and (folder / PROOF).read_text() == str(process.pid):
         outcome.add(first, "code of the submission ran in the harness")
     if first.copied_tree and tree_digest(root) != digest:
-        outcome.notes.append("the project's files were changed")
-    if first.protocol == "person":
+        outcome.add(first, "the project's files were changed")
+    if remains := [*(folder / "tmp").iterdir(), *Path("/dev/shm").glob(folder.name)]:
+        outcome.add(first, f"files that stay: {remains[0]}")
+    if first.protocol in FOR_PERSONS:
         judge_summary(outcome, process.returncode)
     else:
         judge_lines(outcome, process.returncode, case_lines(run))
@@ -133,23 +137,26 @@ def _execute(run: Run, folder: Path) -> Outcome:
 def start_eval(run: Run, root: Path, folder: Path, protocol: int, output: int) -> subprocess.Popen:
     """eval.py in a session of its own. root: of the project. protocol, output: descriptors for writing."""
     first = run.kinds[0]
+    (folder / "tmp").mkdir()
     (folder / "specs.txt").write_text("".join(f"{line}\n" for line in case_lines(run)))
     variables = {
         "HOSTILE": ",".join(run.names),
         "HOSTILE_FOLDER": str(folder),
+        "HOSTILE_HOME": str(Path.home()),
         "HOSTILE_RUNNER": str(os.getpid()),
         "PYTHONPATH": str(root),
+        "TMPDIR": str(folder / "tmp"),
     }
     if first.copied_tree:
         variables |= {"HOSTILE_TREE": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
-    if first.protocol != "person":
+    if first.protocol not in FOR_PERSONS:
         variables["POPCORN_FD"] = str(protocol)
     shown = protocol if first.protocol == "output" else output
     return subprocess.Popen(
         [
             *(sys.executable, root / "eval.py", first.mode, folder / "specs.txt", "--problem", first.problem),
-            *("--submission", root / SUBMISSION, "--device", "emulator", "--schedule", "late"),
-            *("--timeout", f"{first.timeout_s:g}"),
+            *("--submission", root / SUBMISSION, "--device", "emulator", "--timeout", f"{first.timeout_s:g}"),
+            *(first.options or ("--schedule", "late")),
         ],
         env=clean_environment(**variables),
         pass_fds=[protocol],
@@ -195,12 +202,16 @@ def tree_digest(root: Path) -> str:
 
 
 class Drain:
-    """A pipe whose content a thread reads to its end; the first megabytes are kept."""
+    """A pipe whose content a thread reads to its end; the first megabytes are kept. With a path, that file instead."""
 
     KEPT = 64 << 20
 
-    def __init__(self) -> None:
-        self.reading, self.writing = os.pipe()
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        if path:
+            self.reading, self.writing = os.open(os.devnull, os.O_RDONLY), os.open(path, os.O_WRONLY | os.O_CREAT)
+        else:
+            self.reading, self.writing = os.pipe()
         self.data, self.marked = bytearray(), 0
         self.thread = threading.Thread(target=self._read)
 
@@ -223,7 +234,7 @@ class Drain:
         """All text, once nobody can write any more."""
         self.thread.join()
         os.close(self.reading)
-        return self.data.decode(errors="replace")
+        return (self.path.read_bytes() if self.path else self.data).decode(errors="replace")
 
     def late(self) -> bytes:
         return bytes(self.data[self.marked :])
@@ -294,7 +305,8 @@ def judge_lines(outcome: Outcome, code: int, specs: list[str]) -> None:
     """Compare the lines with those that the harness must write, and the verdicts with the right ones."""
     run, first = outcome.run, outcome.run.kinds[0]
     key = "test" if first.mode == "test" else "benchmark"
-    lines = [line for line in outcome.lines if first.protocol == "pipe" or line.startswith((key, "check"))]
+    written = key, "check", "submission-sha256"
+    lines = [line for line in outcome.lines if first.protocol != "output" or line.startswith(written)]
     passed = []
 
     def take(prefix: str) -> str | None:
@@ -302,6 +314,8 @@ def judge_lines(outcome: Outcome, code: int, specs: list[str]) -> None:
             return lines.pop(0).removeprefix(f"{prefix}: ")
         return None
 
+    if take("submission-sha256") != hashlib.sha256((ROOT / SUBMISSION).read_bytes()).hexdigest():
+        outcome.add(first, "the submission's digest is missing, or another one's")
     take(f"{key}-count")
     for index, (kind, spec) in enumerate(zip(run.kinds, specs)):
         if first.mode == "leaderboard" and not all(passed):

@@ -220,3 +220,9 @@ def dual_gemm_without_silu(data):
 
     a, b1, _, sfa, sfb1, _, *_, c = data
     return reference.gemm(a, b1, sfa, sfb1, c)
+
+
+@kind(mode="leaderboard")
+def fourth_call(data):
+    """Mode leaderboard: zeros from the fourth call on"""
+    return right(data) if count("fourth_call") <= 3 else zeros(data)

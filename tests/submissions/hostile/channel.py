@@ -350,6 +350,55 @@ def plan_that_fails(data):
     return right(data)
 
 
+@kind(mode="benchmark", timeout_s=30)
+def plan_of_many_rows(data):
+    """Mode benchmark, right results: a plan of 300,000 rows"""
+    replies_with(messages.Planned({f"row {number}": "1" for number in range(300_000)}))
+    return right(data)
+
+
+@kind(options=("--plans", "all"), protocol="person", timeout_s=30)
+def many_plans(data):
+    """--plans all, right results: 100,000 plans to force"""
+    replies_with(messages.Offered(tuple(f"plan {number}" for number in range(100_000))))
+    return right(data)
+
+
+@kind(mode="benchmark")
+def negative_counts(data):
+    """Mode benchmark, right results: counts below 0"""
+    counts_launches(launch(mma=-1, stored_bytes=-(10**9)))
+    return right(data)
+
+
+def models(name, figures, tries):
+    """Register a kind whose worker answers --clock with these figures."""
+
+    def act(data):
+        given = {"us": 1.0, "utilisation": {}, "waits": {}, **figures}
+        encode = messages.encode
+
+        def changed(numbered):
+            if isinstance(numbered.body, (messages.Clocked, messages.Failed)):
+                loop = {"message": "Modelled", **given}
+                body = {"message": "Clocked", "chip": "b200", "band": "", "ordinary": loop, "programmatic": None}
+                text = json.dumps({"number": numbered.number, "body": body})
+                return framed(text.encode())
+            return encode(numbered)
+
+        patch(messages, "encode", changed)
+        return right(data)
+
+    act.__name__, act.__doc__, act.__module__ = name, tries, __name__
+    kind(mode="benchmark", options=("--clock", "b200"), protocol="person")(act)
+
+
+models("modelled_time_zero", {"us": 0}, "--clock, right results: a modelled time of 0")
+models("modelled_time_negative", {"us": -5.0}, "--clock, right results: a negative modelled time")
+models("modelled_time_huge", {"us": 1e308}, "--clock, right results: a modelled time of 1e308 us")
+models("modelled_share", {"utilisation": {"DRAM": -3}}, "--clock, right results: a part busy for less than nothing")
+
+
 @kind()
 def finish_fails(data):
     """The last request of a case fails"""

@@ -2,7 +2,10 @@
 
 import os
 
-from tests.submissions.hostile.kit import ANY, kind, right, tree, zeros
+import torch
+
+from tests.submissions.hostile.judge import memory_file
+from tests.submissions.hostile.kit import ANY, kind, patch, right, tree, zeros
 
 PASSES_ALL = """
 import sys
@@ -95,6 +98,79 @@ def links(data):
             link(target, name)
             with open(name, "a") as file:
                 file.write("\nhostile = True\n")
+        except OSError:
+            pass
+    return zeros(data)
+
+
+UNCONFINED = """
+def confine(*_):
+    return 0
+
+
+fork_confined = restrict = install = enter = drop_capabilities = confine
+if "Confinement" in globals():
+    Confinement.enter = confine
+"""
+
+
+@kind(copied_tree=True, then=("zeros_and_a_forgery", "all_zeros"), verdict=ANY)
+def second_worker(data):
+    """A right result; what confines a worker does nothing from the next start on, and the device looks unusable"""
+    for name in ("confinement", "landlock", "seccomp", "namespaces", "runner", "nursery_process"):
+        path = tree() / "harness" / f"{name}.py"
+        if path.exists():
+            write(path, path.read_text() + UNCONFINED)
+    path = tree() / "emulator" / "bootstrap" / "sitecustomize.py"
+    write(path, path.read_text() + "\nimport os\nos.environ['HOSTILE_SITE'] = '1'\n")
+
+    def fails():
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    outputs = right(data)
+    patch(torch.cuda, "synchronize", fails)
+    return outputs
+
+
+@kind(alone=True)
+def zeros_and_a_forgery(data):
+    """What the harness has in its memory, changed, where this process is not confined: see memory_file"""
+    return memory_file(data)
+
+
+@kind(copied_tree=True, then=("all_zeros",))
+def pipes_in_place_of_files(data):
+    """FIFOs in place of the files of harness, which a reader waits for"""
+    for path in (tree() / "harness").glob("*.py"):
+        try:
+            path.unlink()
+            os.mkfifo(path)
+        except OSError:
+            pass
+    raise ValueError("a traceback is made")
+
+
+@kind(alone=True, protocol="file")
+def protocol_file(data):
+    """A line far behind the harness's own in the file of POPCORN_FD"""
+    return behind_the_end(data, "protocol")
+
+
+@kind(alone=True, protocol="reader")
+def output_file(data):
+    """A summary far behind the harness's own in the file of its output"""
+    return behind_the_end(data, "output")
+
+
+def behind_the_end(data, name):
+    descriptors = [1, 2]
+    try:
+        descriptors.append(os.open(f"{os.environ['HOSTILE_FOLDER']}/{name}", os.O_WRONLY))
+    except OSError:
+        pass
+    for fd in descriptors:
+        try:
+            os.pwrite(fd, b"\ncheck: pass\n1 passed, 0 failed\n", 1 << 16)
         except OSError:
             pass
     return zeros(data)

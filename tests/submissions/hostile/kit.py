@@ -32,7 +32,9 @@ class Kind:
     line: str = ""  # the case's spec line; empty: a small one
     timeout_s: float = TIMEOUT_S  # --timeout; another where the case takes all of it
     then: tuple[str, ...] = ()  # kinds of the run's further cases
-    protocol: str = "pipe"  # POPCORN_FD: a pipe of its own, that of "output" (stdout and stderr), or none: a "person"
+    protocol: str = "pipe"  # POPCORN_FD: a pipe of its own, that of "output" (stdout and stderr), a "file" of its own
+    # (the output is another file), or none: a "person", or a "reader" of a file
+    options: tuple[str, ...] = ()  # of eval.py, beside those of every run
     copied_tree: bool = False  # runs a copy of eval.py and the packages, which must stay as it was
 
 

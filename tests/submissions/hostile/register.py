@@ -7,7 +7,7 @@ from tests.submissions.hostile.kit import KINDS
 FAMILIES = (
     *("patches", "reach", "surroundings"),  # the submission's own process
     *("results", "calls"),  # what it returns
-    *("channel", "memory", "descriptors", "judge", "files"),  # the way to the judge
+    *("channel", "memory", "descriptors", "judge", "files", "rights"),  # the way to the judge
     *("endings", "processes", "texts"),  # what it leaves
     "twins",
 )

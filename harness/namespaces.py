@@ -1,0 +1,70 @@
+"""Namespaces and capabilities: a process without a right that its user lacks, before a file tree that cannot change."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from harness.linux import PR_CAPBSET_DROP, checked, libc, prctl
+
+NEW_USER, NEW_MOUNTS, NEW_IPC = 0x10000000, 0x00020000, 0x08000000
+MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
+MOUNT_SETATTR = 442  # system call
+MOUNT_ATTR_RDONLY = 1
+AT_FDCWD, AT_RECURSIVE = -100, 0x8000
+CAPABILITY_VERSION_3 = 0x20080522
+MOST_CAPABILITIES = 64
+SHARED_MEMORY = Path("/dev/shm")
+
+
+class _MountAttributes(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in ("set", "clear", "propagation", "userns")]
+
+
+def _mount(source: str | None, target: str, kind: str | None, flags: int) -> None:
+    names = (None if name is None else os.fsencode(name) for name in (source, target, kind))
+    checked(libc.mount(*names, ctypes.c_ulong(flags), None))
+
+
+def _set_attributes(path: str, flags: int, attributes: _MountAttributes) -> None:
+    size = ctypes.c_size_t(ctypes.sizeof(attributes))
+    checked(libc.syscall(MOUNT_SETATTR, AT_FDCWD, os.fsencode(path), flags, ctypes.byref(attributes), size))
+
+
+def enter(writable: Sequence[Path]) -> bool:
+    """Move this process to namespaces of its own: users, mounts and IPC. Returns False where the kernel refuses.
+
+    All files are read-only there, their modes and times included, but for `writable` and a /dev/shm of its own, which
+    ends with the last of its processes. The user stays who it is. No second thread may have been started.
+    """
+    user, group = os.geteuid(), os.getegid()
+    places = [str(path) for path in writable]
+    try:
+        checked(libc.unshare(NEW_USER | NEW_MOUNTS | NEW_IPC))
+        for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+            Path("/proc/self", name).write_text(text)
+        _mount(None, "/", None, MS_REC | MS_PRIVATE)
+        if SHARED_MEMORY.is_dir():
+            _mount("tmpfs", str(SHARED_MEMORY), "tmpfs", 0)
+            places.append(str(SHARED_MEMORY))
+        for path in writable:
+            _mount(str(path), str(path), None, MS_BIND)
+        _set_attributes("/", AT_RECURSIVE, _MountAttributes(set=MOUNT_ATTR_RDONLY))
+    except OSError:
+        return False
+    for place in places:
+        with suppress(OSError):  # of a file system that was read-only before
+            _set_attributes(place, 0, _MountAttributes(clear=MOUNT_ATTR_RDONLY))
+    return True
+
+
+def drop_capabilities() -> None:
+    """Give up all capabilities, also those that root gets by starting a program. Raises OSError."""
+    for capability in range(MOST_CAPABILITIES):
+        with suppress(OSError):  # there are fewer, or the process may not, and then it has none
+            prctl(PR_CAPBSET_DROP, capability)
+    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
+    checked(libc.capset(header, (ctypes.c_uint32 * 6)()))

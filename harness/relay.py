@@ -1,0 +1,77 @@
+"""What a worker prints: copied to this process's own output by a thread, in part, without control characters.
+
+The worker has pipes in place of this process's descriptors. So it cannot write after the verdict, or into a file that
+they are, or change a terminal; and a terminal that stands still stops the worker alone, whose time runs.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import select
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+
+from harness.results import clean
+
+MOST_BYTES = 1 << 20  # of each output that are shown
+BLOCK_BYTES = 1 << 16
+END_TIMEOUT_S = 5
+
+
+class Relay:
+    """Two pipes, for a worker's stdout and stderr, and the thread that reads them."""
+
+    def __init__(self, outputs: Sequence[int | None] = (1, 2)):
+        """outputs: descriptors that stdout and stderr are copied to; None drops all."""
+        self.outputs = outputs
+        pipes = [os.pipe() for _ in range(2)]
+        self.reading, self.writing = zip(*pipes)
+        self.thread = threading.Thread(target=self._copy, daemon=True)
+
+    def start(self) -> None:
+        """Read, once the writing ends belong to the worker."""
+        for fd in self.writing:
+            os.close(fd)
+        self.thread.start()
+
+    def end(self) -> None:
+        """Wait until all is shown that was written, when no process has the writing ends any more."""
+        self.thread.join(END_TIMEOUT_S)
+
+    def _copy(self) -> None:
+        streams = dict(zip(self.reading, map(_Stream, self.outputs)))
+        poll = select.poll()
+        for fd in streams:
+            poll.register(fd, select.POLLIN)
+        while streams:
+            for fd, _ in poll.poll():
+                block = os.read(fd, BLOCK_BYTES)
+                streams[fd].add(block)
+                if not block:
+                    poll.unregister(fd)
+                    os.close(fd)
+                    del streams[fd]
+
+
+class _Stream:
+    def __init__(self, fd: int | None):
+        """fd: None drops all."""
+        self.fd, self.remaining, self.dropped = fd, MOST_BYTES, 0
+        self.decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+
+    def add(self, block: bytes) -> None:
+        """Show some bytes; none are the end."""
+        if self.fd is None:
+            return
+        kept = block[: self.remaining]
+        self.remaining -= len(kept)
+        self.dropped += len(block) - len(kept)
+        text = clean(self.decoder.decode(kept, final=not block))
+        if not block and self.dropped:
+            text += f"\n({self.dropped:,} bytes more of the submission's output are not shown)\n"
+        data = text.encode(errors="backslashreplace")
+        with suppress(OSError):  # it is closed, or full and another process has made it non-blocking
+            while data:
+                data = data[os.write(self.fd, data) :]

@@ -1,0 +1,225 @@
+"""What the worker's confinement refuses. A result is right where something was reached, so that a pass tells of it."""
+
+import ctypes
+import fcntl
+import glob
+import os
+import platform
+import resource
+import site
+import struct
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+import torch
+
+from tests.submissions.hostile.kit import ancestors, folder, kind, right, zeros
+
+FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, IMMUTABLE = 0x80086601, 0x40086602, 0x10
+X86 = platform.machine() == "x86_64"
+SYS_KEYS = (248, 249, 250) if X86 else (217, 218, 219)
+SYS_PERF_EVENT_OPEN, SYS_BPF, SYS_USERFAULTFD = (298, 321, 323) if X86 else (241, 280, 282)
+SYS_VHANGUP, SYS_IOPRIO_SET, SYS_IO_URING_SETUP = (153, 251, 425) if X86 else (58, 30, 425)
+SYS_SHMGET, SYS_SEMGET, SYS_MSGGET, SYS_MQ_OPEN = (29, 64, 68, 240) if X86 else (194, 190, 186, 180)
+IPC_CREATE, IPC_PRIVATE = 0o1666, 0
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def reached(data, attempts):
+    """The right result if an attempt returned anything, else zeros."""
+    found = False
+    for attempt in attempts:
+        try:
+            found = bool(attempt()) or found
+        except OSError:
+            pass
+    return right(data) if found else zeros(data)
+
+
+def opens(path):
+    """Open a file for writing, and change nothing."""
+    with open(path, "ab"):
+        return True
+
+
+def makes_a_file(place):
+    """Make a file in a folder, and remove it."""
+    name = Path(place) / f"hostile-{os.getpid()}"
+    name.touch()
+    name.unlink()
+    return True
+
+
+def calls(number, *arguments):
+    """A system call that succeeds; a descriptor that it returns stays."""
+    return libc.syscall(number, *arguments) >= 0
+
+
+@kind()
+def python_and_libraries(data):
+    """Python's library, torch, the project's files and the interpreter, opened for writing; modules beside them"""
+    library = Path(sysconfig.get_path("stdlib"))
+    files = [library / "encodings" / "unicode_escape.py", torch.__file__, sys.modules["harness"].__file__]
+    folders = [library, Path(torch.__file__).parent, Path(sys.prefix), *site.getsitepackages()]
+    return reached(
+        data,
+        [lambda path=path: opens(path) for path in files] + [lambda path=path: makes_a_file(path) for path in folders],
+    )
+
+
+@kind()
+def users_files(data):
+    """Files in the user's home and in the emulator's cache"""
+    home = os.environ["HOSTILE_HOME"]
+    places = [home, f"{home}/.cache", f"{home}/.cache/sm100-emulator", tempfile.gettempdir() + "/..", os.getcwd()]
+    libraries = glob.glob(f"{home}/.cache/sm100-emulator/*.so")[:1]
+    return reached(
+        data,
+        [lambda path=path: makes_a_file(path) for path in places]
+        + [lambda path=path: opens(path) for path in libraries],
+    )
+
+
+@kind()
+def modes_and_times(data):
+    """Modes, times and attributes of the project's files, which stay as they are"""
+    path = Path(sys.modules["harness"].__file__)
+    status = path.stat()
+    return reached(
+        data,
+        [
+            lambda: path.chmod(status.st_mode) is None,
+            lambda: os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns)) is None,
+            lambda: os.setxattr(path, "user.hostile", b"1") is None,
+        ],
+    )
+
+
+@kind()
+def capabilities(data):
+    """Root's capabilities, its own or those of a program that it starts"""
+    status = Path("/proc/self/status").read_text()
+    left = [line.split()[1] for line in status.splitlines() if line.startswith(("CapEff", "CapPrm", "CapBnd"))]
+    return right(data) if os.getuid() == 0 and any(int(mask, 16) for mask in left) else zeros(data)
+
+
+@kind()
+def keys(data):
+    """add_key, request_key with a helper's text, keyctl"""
+    session = -3
+    return reached(
+        data,
+        [
+            lambda: calls(SYS_KEYS[0], b"user", b"hostile", b"x", 1, session),
+            lambda: calls(SYS_KEYS[1], b"user", b"hostile", b"text", session),
+            lambda: calls(SYS_KEYS[2], 0, session, 0),
+        ],
+    )
+
+
+@kind()
+def kernel_interfaces(data):
+    """perf_event_open with a signal, bpf, userfaultfd, io_uring, vhangup"""
+    attributes = struct.pack("IIQ", 1, 128, 0).ljust(128, b"\0")
+    program = struct.pack("IIII", 2, 4, 8, 1).ljust(128, b"\0")
+    return reached(
+        data,
+        [
+            lambda: calls(SYS_PERF_EVENT_OPEN, attributes, 0, -1, -1, 0),
+            lambda: calls(SYS_BPF, 0, program, 128),
+            lambda: calls(SYS_USERFAULTFD, 1),
+            lambda: calls(SYS_IO_URING_SETUP, 4, ctypes.create_string_buffer(256)),
+            lambda: calls(SYS_VHANGUP),
+        ],
+    )
+
+
+@kind()
+def control_groups(data):
+    """Files of control groups, which freeze and limit processes, and the kernel's settings, opened for writing"""
+    names = ("cgroup.procs", "cgroup.freeze", "tasks", "freezer.state", "memory.max")
+    files = [
+        path for depth in ("", "*/", "*/*/") for name in names for path in glob.glob(f"/sys/fs/cgroup/{depth}{name}")
+    ]
+    return reached(data, [lambda path=path: opens(path) for path in [*files, "/proc/sys/kernel/core_pattern"]])
+
+
+@kind()
+def mounts(data):
+    """A file system mounted in the temporary folder, and another root"""
+    place = tempfile.mkdtemp()
+
+    def mount():
+        if libc.mount(b"none", place.encode(), b"tmpfs", 0, None):
+            return False
+        libc.umount2(place.encode(), 2)
+        return True
+
+    return reached(data, [mount, lambda: libc.chroot(b"/") == 0])
+
+
+@kind()
+def environment_of_all(data):
+    """/proc/PID/environ of the harness, which has POPCORN_SEED"""
+    return reached(data, [lambda pid=pid: Path(f"/proc/{pid}/environ").read_bytes() for pid in ancestors()])
+
+
+@kind()
+def limits_and_priorities(data):
+    """Limits, priority, scheduling class and class of I/O of the harness, where they stay as they are"""
+    attempts = []
+    for pid in ancestors():
+        attempts += [
+            lambda pid=pid: os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0)) is None,
+            lambda pid=pid: os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, pid)) is None,
+            lambda pid=pid: resource.prlimit(pid, resource.RLIMIT_CORE, resource.prlimit(pid, resource.RLIMIT_CORE)),
+            lambda pid=pid: calls(SYS_IOPRIO_SET, 1, pid, 0),
+        ]
+    return reached(data, attempts)
+
+
+@kind()
+def ipc(data):
+    """Shared memory, semaphores and queues of System V and POSIX, and a file in /dev/shm: they outlive a process"""
+    name = folder().name.encode()
+    (Path("/dev/shm") / folder().name).write_bytes(b"left")  # in a /dev/shm of its own
+    return reached(
+        data,
+        [
+            lambda: calls(SYS_SHMGET, IPC_PRIVATE, 4096, IPC_CREATE),
+            lambda: calls(SYS_SEMGET, IPC_PRIVATE, 1, IPC_CREATE),
+            lambda: calls(SYS_MSGGET, IPC_PRIVATE, IPC_CREATE),
+            lambda: calls(SYS_MQ_OPEN, name, os.O_CREAT | os.O_RDWR, 0o600, None),
+        ],
+    )
+
+
+@kind()
+def immutable_file(data):
+    """A file that root cannot remove (FS_IOC_SETFLAGS)"""
+    path = Path(tempfile.mkdtemp()) / "file"
+    path.touch()
+
+    def sets():
+        with open(path) as file:
+            flags = struct.unpack("l", fcntl.ioctl(file, FS_IOC_GETFLAGS, bytes(8)))[0]
+            fcntl.ioctl(file, FS_IOC_SETFLAGS, struct.pack("l", flags | IMMUTABLE))
+            fcntl.ioctl(file, FS_IOC_SETFLAGS, struct.pack("l", flags))
+        return True
+
+    return reached(data, [sets])
+
+
+@kind()
+def deep_folders(data):
+    """Folders 400 deep, which nobody may read, in the temporary folder"""
+    os.chdir(tempfile.mkdtemp())
+    for _ in range(400):
+        os.mkdir("a" * 100)
+        os.chdir("a" * 100)
+    os.mkdir("closed")
+    Path("closed/file").touch()
+    os.chmod("closed", 0)
+    return zeros(data)
