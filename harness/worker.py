@@ -104,11 +104,17 @@ class WorkerProcess:
         self.number += 1
         with self._ending():
             self.channel.send(messages.encode(messages.NumberedRequest(self.number, request)), self.deadline)
-        if meanwhile:
-            meanwhile()
+        error = None
+        try:
+            if meanwhile:
+                meanwhile()
+        except Exception as raised:  # the reply is received all the same, or the next request would get it
+            error = raised
         answer = self._receive(reply, messages.Failed)
         if isinstance(answer, messages.Failed):
             raise SubmissionFailed(answer)
+        if error:
+            raise error
         return cast(Body, answer)
 
     def _receive(self, *expected: type[messages.Message]) -> messages.Message:

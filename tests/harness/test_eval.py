@@ -218,6 +218,16 @@ def test_benchmark_of_another_problem_on_the_emulator(tmp_path):
     assert run.stdout.endswith("1 passed, 0 failed\n")
 
 
+def test_the_submissions_error_stands_before_the_references(tmp_path):
+    """For this K both raise, the reference while the submission is called; the next case gets its own replies."""
+    (tmp_path / "specs.txt").write_text(
+        f"m: [64]; n: [64]; k: [72]; g: 1; seed: 1\nm: [64]; n: [64]; k: [64]; g: 1; seed: 1\n"
+    )
+    run = run_eval("test", tmp_path / "specs.txt", "--device", "emulator")
+    assert run.returncode == 112
+    assert "k is 72; it must be 64 to " in run.stdout and run.stdout.endswith("1 passed, 1 failed\n")
+
+
 def test_one_failure_of_every_case_is_shown_once(tmp_path):
     specs = write_specs(tmp_path / "specs.txt", ["good", "good", "good"])
     submission = SUBMISSIONS / "broken_import.py"
