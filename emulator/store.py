@@ -79,7 +79,7 @@ def nowhere() -> SetupError:
 def root() -> Path:
     """The cache's folder. Raises SetupError if there is no place to write to."""
     for place in _places():
-        if _made(place) and os.access(place, os.W_OK | os.X_OK):
+        if _made(place) and os.access(place, os.W_OK | os.X_OK, effective_ids=True):
             return place
     raise nowhere()
 
