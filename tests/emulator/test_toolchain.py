@@ -88,7 +88,7 @@ def test_options_count(folder, monkeypatch):
 
 def test_a_file_that_does_not_compile(folder):
     (folder / "bad.c").write_text("int bad(void) { return missing; }\n")
-    with pytest.raises(RuntimeError, match=r"bad\.c failed:\n(.*\n)*.*missing"):
+    with pytest.raises(RuntimeError, match=r"bad\.c' failed:\n(.*\n)*.*missing"):
         build(folder)
     assert not list((store.root() / "libraries").iterdir())
 

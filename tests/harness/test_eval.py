@@ -221,7 +221,7 @@ def test_benchmark_of_another_problem_on_the_emulator(tmp_path):
 def test_the_submissions_error_stands_before_the_references(tmp_path):
     """For this K both raise, the reference while the submission is called; the next case gets its own replies."""
     (tmp_path / "specs.txt").write_text(
-        f"m: [64]; n: [64]; k: [72]; g: 1; seed: 1\nm: [64]; n: [64]; k: [64]; g: 1; seed: 1\n"
+        "m: [64]; n: [64]; k: [72]; g: 1; seed: 1\nm: [64]; n: [64]; k: [64]; g: 1; seed: 1\n"
     )
     run = run_eval("test", tmp_path / "specs.txt", "--device", "emulator")
     assert run.returncode == 112

@@ -197,7 +197,11 @@ def test_a_trial_is_the_kernel_with_other_instructions(name):
         texts = [each.compile_kernel(each.Plan(*plan)).artifacts.PTX for each in (submission, trials.module(name))]
     counts = {
         "EVICT_FIRST hints on all loads": (r"cp\.async\.bulk[^;]*L2::cache_hint", 0, 6),
-        "two k-tiles prefetched to L2 before the wait": (r"cp\.async\.bulk\.prefetch", 0, 5),
+        "two k-tiles prefetched to L2 before the wait": (
+            r"cp\.async\.bulk\.prefetch",
+            0,
+            15,
+        ),  # three copies of the block
         "one load warp": (r"\.reqntid 224", 1, 0),
         "epilogue reads 64 columns at once": (r"tcgen05\.ld[^;]*\.x64", 0, 2),
     }
