@@ -17,6 +17,9 @@ from harness.linux import PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG
 DEVICES = ("null", "zero", "full", "random", "urandom", "nvidia*", "dri")
 """What a worker may write to in /dev: no terminal, no disk. A pattern may name a folder."""
 
+OWN_PROCESS = "/proc/self"
+"""Where CUDA names its threads (task/TID/comm); cuInit returns 304 where it cannot."""
+
 ADOPTION_PAUSE_S = 0.0005
 
 
@@ -37,8 +40,19 @@ class Confinement:
             namespaces.drop_capabilities()
         prctl(PR_SET_NO_NEW_PRIVS, 1)
         seccomp.install()
-        devices = [path for name in DEVICES for path in glob.glob(f"/dev/{name}")]
-        return landlock.restrict([*self.writable, *devices, namespaces.SHARED_MEMORY])
+        return landlock.restrict([*self._places(), namespaces.PROCESSES])
+
+    def keep_to_itself(self) -> None:
+        """Confine this process again: of all processes' entries in /proc, it and its threads may change their own.
+
+        Raises OSError. To be called before a second thread starts.
+        """
+        os.set_inheritable(os.open(OWN_PROCESS, os.O_PATH), True)  # a rule is of an entry that stays in use
+        landlock.restrict([*self._places(), OWN_PROCESS])
+
+    def _places(self) -> list[Path]:
+        devices = [Path(path) for name in DEVICES for path in glob.glob(f"/dev/{name}")]
+        return [*self.writable, *devices, namespaces.SHARED_MEMORY]
 
 
 def shortcomings() -> str:
@@ -81,7 +95,7 @@ def fork_confined(confinement: Confinement, judge: int) -> None:
         if child:
             _keep(child, judge)
         _die_with(keeper)
-        landlock.restrict(["/"])
+    confinement.keep_to_itself()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGCHLD})
 
 

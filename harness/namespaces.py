@@ -18,6 +18,9 @@ AT_FDCWD, AT_RECURSIVE = -100, 0x8000
 CAPABILITY_VERSION_3 = 0x20080522
 MOST_CAPABILITIES = 64
 SHARED_MEMORY = Path("/dev/shm")
+PROCESSES = Path("/proc")
+KERNEL = ("bus", "fs", "irq", "sys", "sysrq-trigger")
+"""What changes the kernel in /proc, as in the OCI runtime specification's list of read-only paths (runc's default)."""
 
 
 class _MountAttributes(ctypes.Structure):
@@ -37,11 +40,12 @@ def _set_attributes(path: str, flags: int, attributes: _MountAttributes) -> None
 def enter(writable: Sequence[Path]) -> bool:
     """Move this process to namespaces of its own: users, mounts and IPC. Returns False where the kernel refuses.
 
-    All files are read-only there, their modes and times included, but for `writable` and a /dev/shm of its own, which
-    ends with the last of its processes. The user stays who it is. No second thread may have been started.
+    All files are read-only there, their modes and times included, but for `writable`, the processes' entries in /proc
+    and a /dev/shm of its own, which ends with the last of its processes. The user stays who it is. No second thread may
+    have been started.
     """
     user, group = os.geteuid(), os.getegid()
-    places = [str(path) for path in writable]
+    places = [str(path) for path in (*writable, PROCESSES)]
     try:
         checked(libc.unshare(NEW_USER | NEW_MOUNTS | NEW_IPC))
         for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
@@ -50,7 +54,8 @@ def enter(writable: Sequence[Path]) -> bool:
         if SHARED_MEMORY.is_dir():
             _mount("tmpfs", str(SHARED_MEMORY), "tmpfs", 0)
             places.append(str(SHARED_MEMORY))
-        for path in writable:
+        settings = (PROCESSES / name for name in KERNEL)
+        for path in (*writable, *filter(Path.exists, settings)):
             _mount(str(path), str(path), None, MS_BIND)
         _set_attributes("/", AT_RECURSIVE, _MountAttributes(set=MOUNT_ATTR_RDONLY))
     except OSError:

@@ -89,6 +89,36 @@ def test_files_change_in_named_places_only(tmp_path, keeps_rights):
     assert (tmp_path / "named").read_text() == "written"
 
 
+PROCESSES = (
+    CONFINED
+    + """
+    import threading
+    from harness.confinement import fork_confined
+    judge = os.getpid()
+    if not os.fork():
+        fork_confined(Confinement((folder,), bool(os.environ["KEEPS_RIGHTS"])), judge)
+        release = threading.Event()
+        thread = threading.Thread(target=release.wait)
+        thread.start()
+        names = [f"/proc/self/task/{thread.native_id}/comm", "/proc/self/comm", f"/proc/{judge}/oom_score_adj",
+            f"/proc/{os.getppid()}/oom_score_adj", "/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger"]
+        print(*(tries(lambda: os.close(os.open(name, os.O_WRONLY))) == "done" for name in names))
+        release.set()
+        thread.join()
+        os._exit(0)
+    os.wait()
+"""
+)
+
+
+@needs_landlock
+@pytest.mark.parametrize("keeps_rights", ["", "1"])
+def test_a_confined_process_names_its_threads_only(tmp_path, keeps_rights):
+    """cuInit fails with CUDA_ERROR_OPERATING_SYSTEM where it cannot; the other entries of /proc stay closed."""
+    run = run_python(PROCESSES, FOLDER=str(tmp_path), KEEPS_RIGHTS=keeps_rights, PYTHONUNBUFFERED="1")
+    assert run.stdout == f"True True{' False' * 4}\n", run.stderr
+
+
 TERMINAL = (
     CONFINED
     + """

@@ -143,7 +143,8 @@ def control_groups(data):
     files = [
         path for depth in ("", "*/", "*/*/") for name in names for path in glob.glob(f"/sys/fs/cgroup/{depth}{name}")
     ]
-    return reached(data, [lambda path=path: opens(path) for path in [*files, "/proc/sys/kernel/core_pattern"]])
+    files += ["/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", *glob.glob("/proc/irq/*affinity")]
+    return reached(data, [lambda path=path: opens(path) for path in files])
 
 
 @kind()
