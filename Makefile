@@ -1,7 +1,8 @@
 # make eval        the contest's ten tests: on a B200 or a Hopper GPU if there is one, else in the emulator, three schedules,
 #                  the first of them under the sanitizer;
 #                  PROBLEM=dual_gemm, gemm, gemv or all runs another problem's tests, or all forty
-# make test        the project's own tests; no GPU needed; TESTS="tests/kernel ..." runs some of them
+# make test        the project's own tests, the emulator's first; no GPU needed; TESTS="tests/kernel ..." and NOGPU_TESTS=... run
+#                  some of them, empty ones none
 # make benchmark   the benchmark shapes: timed on a GPU (a Hopper's tensor core omitted), checked and counted in the emulator
 # make report      SMEM, TMEM, registers, spills and machine code of every configuration; no GPU needed
 # make b200        everything that we want to know of a B200, in ten minutes: docs/first_light.md; also on a Hopper GPU, and a little
@@ -28,10 +29,13 @@ SECONDS ?= 60
 SEED ?= 1
 PROBLEM ?= group_gemm
 TESTS ?= tests
+NOGPU_TESTS ?= tests
+PYTEST = $(abspath $(BIN))/python -m pytest -n auto --dist worksteal
 
 # The tests whose kernels or host code nvidia-cutlass-dsl compiles.
 DSL_TESTS := $(addprefix tests/kernel/test_,kernel.py problems.py gemv.py dependent_calls.py check.py) \
-  $(addprefix tests/emulator/test_,runtime.py torch_device.py) tests/tools/test_plans.py tests/tools/test_variants.py
+  tests/tools/test_plans.py tests/tools/test_variants.py
+NOGPU_DSL_TESTS := $(addprefix tests/test_,runtime.py torch_device.py)
 
 # Without compiled modules on disk every process would compile the emulator's Python files anew: one to two seconds each.
 unexport PYTHONDONTWRITEBYTECODE
@@ -52,16 +56,18 @@ b200: $(READY)
 	$(BIN)/python tools/first_light.py
 
 test: $(READY)
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(TESTS)
+	$(if $(NOGPU_TESTS),cd nogpu && $(PYTEST) $(NOGPU_TESTS))
+	$(if $(TESTS),$(PYTEST) $(TESTS))
 
 soak: $(READY)
-	$(BIN)/python -m emulator tests/soak.py --seconds $(SECONDS) --seed $(SEED)
+	$(BIN)/python -m nogpu tests/soak.py --seconds $(SECONDS) --seed $(SEED)
 
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/lint-imports --config nogpu/pyproject.toml
 	$(BIN)/python -m tools.measurements --check
 
 define step
@@ -73,13 +79,13 @@ endef
 check:
 	$(call step,lint)
 	$(call step,test)
-	$(call step,test TESTS=tests/tools/test_report.py LARGEST=1)
+	$(call step,test NOGPU_TESTS= TESTS=tests/tools/test_report.py LARGEST=1)
 	$(call step,eval)
 	$(call step,eval PROBLEM=all SCHEDULES=late)
 	$(call step,benchmark PROBLEM=all)
 	$(call step,soak)
 	$(call step,eval PROBLEM=all SCHEDULES=late DSL=4.5.2)
-	$(call step,test DSL=4.5.2 TESTS="$(DSL_TESTS)")
+	$(call step,test DSL=4.5.2 NOGPU_TESTS="$(NOGPU_DSL_TESTS)" TESTS="$(DSL_TESTS)")
 	$(call step,soak DSL=4.5.2)
 
 lock:
@@ -87,13 +93,13 @@ lock:
 	.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check uv
 	for version in 4.5.2 4.8.1; do \
 	  echo nvidia-cutlass-dsl==$$version | .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 \
-	    --extra dev --extra modal --constraint - --no-annotate --no-header --no-emit-index-url --no-emit-find-links \
-	    pyproject.toml -o tools/requirements/dsl-$$version.txt || exit 1; done
+	    --extra dev --extra modal --extra test --constraint - --no-annotate --no-header --no-emit-index-url \
+	    --no-emit-find-links pyproject.toml nogpu/pyproject.toml -o tools/requirements/dsl-$$version.txt || exit 1; done
 
-$(READY): pyproject.toml $(LOCK)
+$(READY): pyproject.toml nogpu/pyproject.toml $(LOCK)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(LOCK) --editable '.[test]' \
-	  nvidia-cutlass-dsl==$(DSL)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(LOCK) --editable './nogpu[test]' \
+	  --editable '.[test]' nvidia-cutlass-dsl==$(DSL)
 	touch $@
 
 clean:

@@ -7,7 +7,7 @@
     python eval.py test --problem gemm   another of the contest's problems; all: every problem, one after the other
     python eval.py MODE SPECFILE --case 2                one case (numbered from 0) of a spec file
     python eval.py test --device emulator --schedule random:1
-    python eval.py test --sanitize       the emulator also checks what orders accesses (docs/sanitizer.md)
+    python eval.py test --sanitize       the emulator also checks what orders accesses (nogpu/docs/sanitizer.md)
     python eval.py test --plans all      each case also in every configuration that can take it
     python eval.py benchmark --clock b200       recorded in the emulator and replayed on a model of the chip's times
     python eval.py benchmark --clock b200 --why           and what would make it faster; --timeline, --picture: files
@@ -263,7 +263,7 @@ def main() -> int:
     if emulator_device() and not os.environ.get(RESTARTED):
         for option in OPTIONS:
             if getattr(args, option[2:].replace("-", "_")):
-                parser.error(f"give {option} to python -m emulator, before eval.py")
+                parser.error(f"give {option} to python -m nogpu, before eval.py")
 
     job = device.jobs[args.mode]
     prepare_environment(job)

@@ -19,4 +19,4 @@ the submission and calls it. A module imports only modules of the lines above it
 
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]  # the folder of eval.py, submission.py and the package emulator
+ROOT = Path(__file__).resolve().parents[1]  # the folder of eval.py and submission.py

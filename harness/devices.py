@@ -36,8 +36,8 @@ class Device:
     title: str  # in a sentence, with its article
     timeout_s: float  # of one case
     jobs: Mapping[str, Job] = field(repr=False)  # by the modes that the device offers
-    emulator_variable: str | None = None  # EMULATOR in a process that `python -m emulator` has put on the device
-    emulator_options: tuple[str, ...] = ()  # of the `python -m emulator` that does so
+    emulator_variable: str | None = None  # EMULATOR in a process that `python -m nogpu` has put on the device
+    emulator_options: tuple[str, ...] = ()  # of the `python -m nogpu` that does so
     has_schedules: bool = False  # the emulator runs each launch under schedules that can be chosen
 
     def offers_baseline(self, mode: str) -> bool:
@@ -73,7 +73,7 @@ HOPPER = Device(
     jobs={
         "test": Job(
             check_case,
-            environment={"EMULATOR_HOPPER_MODE": "exact"},
+            environment={"NOGPU_HOPPER_MODE": "exact"},
             remark="memory, TMA, mbarriers, clusters and launches are a Hopper's; tensor memory and tensor core are "
             "software",
         ),
@@ -81,7 +81,7 @@ HOPPER = Device(
             time_pipeline,
             {"limits": BENCHMARK},
             BENCHMARK_WARM_UP,
-            environment={"EMULATOR_HOPPER_MODE": "timing"},
+            environment={"NOGPU_HOPPER_MODE": "timing"},
             remark="memory, TMA, mbarriers, clusters and launches are a Hopper's; tensor-core work is left out, "
             "results are not checked, and times are no B200's",
         ),
@@ -116,8 +116,8 @@ class DeviceError(Exception):
 
 
 def emulator_device() -> Device | None:
-    """The device that `python -m emulator` has put this process on; None without it. Does not import torch."""
-    variable = os.environ.get("EMULATOR")
+    """The device that `python -m nogpu` has put this process on; None without it. Does not import torch."""
+    variable = os.environ.get("NOGPU")
     return next((device for device in DEVICES.values() if variable and device.emulator_variable == variable), None)
 
 
@@ -147,7 +147,7 @@ def choose_device(requested: Device | None) -> Device:
     current = emulator_device()
     if current:
         if requested not in (None, current):
-            raise DeviceError(f"--device {requested.name} cannot be had under python -m emulator as it was started")
+            raise DeviceError(f"--device {requested.name} cannot be had under python -m nogpu as it was started")
         return current
     if requested is B200:
         check_b200()

@@ -325,7 +325,7 @@ def time_pipeline(trial: Trial, limits: Limits) -> Result:
 
     Outputs are not checked: without tensor-core work they are wrong.
     """
-    from emulator.hopper import plain_read
+    from nogpu.hopper import plain_read
 
     minimum_bytes = []
     for slot, data in enumerate(trial.case.timing_inputs(first=1)):

@@ -36,7 +36,7 @@ def preload() -> None:
         import harness.outputs
         import harness.runner
         import harness.shared_memory  # noqa: F401
-        from emulator import toolchain
+        from nogpu import toolchain
 
         for source in ("native", "clock/native", "host/align.c", "host/shim.c"):
             toolchain.load(source)
@@ -44,9 +44,9 @@ def preload() -> None:
 
 def emulators_cache() -> Path | None:
     """The emulator's own cache, which no worker can change; None where this process is not under the emulator."""
-    if not os.environ.get("EMULATOR"):
+    if not os.environ.get("NOGPU"):
         return None
-    from emulator import store
+    from nogpu import store
 
     return store.root()
 

@@ -62,12 +62,12 @@ def add_device(parser: argparse.ArgumentParser) -> None:
 
 
 def add_schedule(parser: argparse.ArgumentParser) -> None:
-    """--schedule: text for `python -m emulator`."""
+    """--schedule: text for `python -m nogpu`."""
     parser.add_argument("--schedule", metavar="S[,S...]", help="passed on to the emulator if that is the device")
 
 
 def add_sanitizer(parser: argparse.ArgumentParser) -> None:
-    """--sanitize, and --sanitize-allow and --sanitize-schedule, text for `python -m emulator`."""
+    """--sanitize, and --sanitize-allow and --sanitize-schedule, text for `python -m nogpu`."""
     parser.add_argument(
         "--sanitize",
         action="store_true",
@@ -116,7 +116,7 @@ def clocking(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Clock
 
 def chip(text: str) -> str:
     """A chip profile's name or file. Raises argparse.ArgumentTypeError."""
-    from emulator.clock.chip import profile
+    from nogpu.clock.chip import profile
 
     try:
         profile(text)
@@ -127,7 +127,7 @@ def chip(text: str) -> str:
 
 def timeline(text: str) -> Path:
     """The absolute path of a timeline's file. Raises argparse.ArgumentTypeError, as `picture`."""
-    from emulator.clock.paths import timeline_path
+    from nogpu.clock.paths import timeline_path
 
     try:
         return Path(timeline_path(text)).absolute()
@@ -137,7 +137,7 @@ def timeline(text: str) -> Path:
 
 def picture(text: str) -> Path:
     """The absolute path of a picture's file."""
-    from emulator.clock.paths import picture_path
+    from nogpu.clock.paths import picture_path
 
     try:
         return Path(picture_path(text)).absolute()

@@ -1,4 +1,4 @@
-"""The restart of eval.py under `python -m emulator`, which emulates a B200 or puts its programs on a Hopper GPU."""
+"""The restart of eval.py under `python -m nogpu`, which emulates a B200 or puts its programs on a Hopper GPU."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from harness.devices import EMULATOR, Device, DeviceError
 from harness.interpreter import remark
 from harness.sanitizing import Sanitizer
 
-RESTARTED = "EVAL_RESTARTED_UNDER_EMULATOR"  # variable of a process that was restarted
+RESTARTED = "EVAL_RESTARTED_UNDER_NOGPU"  # variable of a process that was restarted
 
 
 def check_packages() -> None:
     """Raise DeviceError if this Python lacks a package that eval.py needs."""
-    for name in ("torch", "rich"):
+    for name in ("torch", "rich", "nogpu"):
         if importlib.util.find_spec(name) is None:
             raise DeviceError(
                 f"{sys.executable} has no package {name!r}; `make eval` sets up a virtual environment, "
@@ -43,7 +43,7 @@ def without_options(arguments: list[str]) -> list[str]:
 
 
 def emulator_options(schedule: str | None, sanitizer: Sanitizer | None) -> list[str]:
-    """Those of `python -m emulator`."""
+    """Those of `python -m nogpu`."""
     given = [("--schedule", schedule)]
     if sanitizer is not None:
         waived = ",".join(waiver.text for waiver in sanitizer.waivers)
@@ -55,18 +55,15 @@ def emulator_options(schedule: str | None, sanitizer: Sanitizer | None) -> list[
 def restart_under_emulator(
     schedule: str | None, device: Device = EMULATOR, sanitizer: Sanitizer | None = None
 ) -> NoReturn:
-    """Replace this process by `python -m emulator eval.py` with the same arguments; file descriptors stay open.
+    """Replace this process by `python -m nogpu eval.py` with the same arguments; file descriptors stay open.
 
-    schedule: of the emulator, None for its default. sanitizer: None for none. Raises DeviceError if there is no
-    emulator to start.
+    schedule: of the emulator, None for its default. sanitizer: None for none. Raises DeviceError if that is where this
+    process comes from.
     """
     if os.environ.get(RESTARTED):
-        raise DeviceError(f"python -m emulator is another package of that name in {os.getcwd()}")
-    if not (ROOT / "emulator" / "__main__.py").is_file():
-        raise DeviceError(f"there is no emulator to run in place of a B200: {ROOT / 'emulator'} is missing")
+        raise DeviceError(f"python -m nogpu is another package of that name in {os.getcwd()}")
     options = [*emulator_options(schedule, sanitizer), *device.emulator_options]
-    command = ["-m", "emulator", *options, str(ROOT / "eval.py"), *sys.argv[1:]]
-    shown = shlex.join(["python", "-m", "emulator", *options, "eval.py", *without_options(sys.argv[1:])])
+    command = ["-m", "nogpu", *options, str(ROOT / "eval.py"), *sys.argv[1:]]
+    shown = shlex.join(["python", "-m", "nogpu", *options, "eval.py", *without_options(sys.argv[1:])])
     remark(f"eval.py: restarting on {device.title}: {shown}")
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    os.execve(sys.executable, [sys.executable, *command], {**os.environ, "PYTHONPATH": path, RESTARTED: "1"})
+    os.execve(sys.executable, [sys.executable, *command], {**os.environ, RESTARTED: "1"})

@@ -27,10 +27,10 @@ from harness.timing import release_memory, time_calls
 from task import GROUP_GEMM
 
 if TYPE_CHECKING:  # it imports torch, which takes seconds
-    from emulator.clock.loop import Loop
-    from emulator.clock.trace import Trace
-    from emulator.clock.why import Study
     from harness.shared_memory import SharedMemory
+    from nogpu.clock.loop import Loop
+    from nogpu.clock.trace import Trace
+    from nogpu.clock.why import Study
 
 
 def load_submission(path: str) -> ModuleType:
@@ -126,10 +126,10 @@ class Runner:
         return messages.Timed(nanoseconds)
 
     def clock(self, request: messages.Clock) -> messages.Reply:
-        from emulator.clock.chip import profile
-        from emulator.clock.loop import modelled_loop
-        from emulator.clock.summary import error_band
-        from emulator.clock.views import Views
+        from nogpu.clock.chip import profile
+        from nogpu.clock.loop import modelled_loop
+        from nogpu.clock.summary import error_band
+        from nogpu.clock.views import Views
 
         if not self.traces:
             raise ValueError("the call has launched no kernel: a clock has nothing to replay")
@@ -147,8 +147,8 @@ class Runner:
         )
 
     def why(self, request: messages.Why) -> messages.Reply:
-        from emulator.clock.chip import profile
-        from emulator.clock.why import lines, study_of_loop
+        from nogpu.clock.chip import profile
+        from nogpu.clock.why import lines, study_of_loop
 
         if self.study is None:
             self.study = study_of_loop(self.traces, profile(request.chip), request.calls, programmatic=False)
@@ -223,18 +223,18 @@ def count_launches(call: Callable[[], None]) -> tuple[messages.Launch, ...]:
     """The emulator's counts of each launch that the call makes."""
     import torch
 
-    emulator = sys.modules["emulator"]
-    emulator.reset_counters()
+    nogpu = sys.modules["nogpu"]
+    nogpu.reset_counters()
     call()
     torch.cuda.synchronize()
-    return tuple(messages.Launch(**counters.as_dict()) for counters in emulator.counters())
+    return tuple(messages.Launch(**counters.as_dict()) for counters in nogpu.counters())
 
 
 @contextmanager
 def recording(traces: list[Trace]) -> Iterator[None]:
     """The emulator records launches within, and appends their traces."""
-    from emulator.clock.record import Recording
-    from emulator.execution.device import Device
+    from nogpu.clock.record import Recording
+    from nogpu.execution.device import Device
 
     device = Device.current()
     before = device.recording

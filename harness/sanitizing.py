@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from emulator.sanitizer.waivers import Waiver
+    from nogpu.sanitizer.waivers import Waiver
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ def chosen(submission: Path, allowed: str | None, schedules: str | None) -> Sani
     """The sanitizer of a run. submission: its lines may waive rules. allowed: further rules, by commas. Raises
     ValueError for a waiver that is none.
     """
-    from emulator.sanitizer.rules import RULES
-    from emulator.sanitizer.waivers import in_source, parse
+    from nogpu.sanitizer.rules import RULES
+    from nogpu.sanitizer.waivers import in_source, parse
 
     named = [parse(text, RULES) for text in allowed.split(",")] if allowed else []
     beside = in_source(submission.read_text(errors="replace"), str(submission), RULES)

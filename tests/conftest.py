@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-import emulator
-from emulator import toolchain
+import nogpu
+from nogpu import toolchain
 from tests.support import durations
 
 # Imports and collection make objects that stay: they are not searched for garbage, while they are made nor later.
@@ -28,8 +28,8 @@ if CAPABILITY != (10, 0):
     if "PYTEST_XDIST_WORKER" in os.environ:
         # Tests that are spread over the cores leave none for the workers of a launch. By the environment, since the
         # controller has put its own processes, this one among them, on the device.
-        os.environ.setdefault("EMULATOR_WORKERS", "1")
-    emulator.activate(schedule="late")
+        os.environ.setdefault("NOGPU_WORKERS", "1")
+    nogpu.activate(schedule="late")
 
 
 def pytest_addoption(parser):

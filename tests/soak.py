@@ -1,8 +1,8 @@
 """Random legal problems through every configuration of the kernel, in as many processes as there are cores.
 
-    python -m emulator tests/soak.py [--problems N] [--seconds S] [--jobs N] [--seed N] [--save FILE.json]
-    python -m emulator tests/soak.py --seed N --only NUMBER     one of them again
-    python -m emulator --device hopper tests/soak.py ...        on a Hopper GPU, in exact mode
+    python -m nogpu tests/soak.py [--problems N] [--seconds S] [--jobs N] [--seed N] [--save FILE.json]
+    python -m nogpu tests/soak.py --seed N --only NUMBER     one of them again
+    python -m nogpu --device hopper tests/soak.py ...        on a Hopper GPU, in exact mode
 
 Problems are numbered from 0, and one follows from the seed and its number alone. A problem is one to six calls in a
 row: of all four problems, with 1 to 64 groups or batch entries and some that are empty, with every
@@ -55,8 +55,8 @@ def units(options):
 
 def command(*arguments):
     """Python's arguments of a soak on this device."""
-    device = {"1": ["-m", "emulator"], "hopper": ["-m", "emulator", "--device", "hopper"]}
-    return [*device.get(os.environ.get("EMULATOR"), []), "tests/soak.py", *arguments]
+    device = {"1": ["-m", "nogpu"], "hopper": ["-m", "nogpu", "--device", "hopper"]}
+    return [*device.get(os.environ.get("NOGPU"), []), "tests/soak.py", *arguments]
 
 
 def repeat_command(options, number):

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from emulator.clock.chip import Chip, profile
-from emulator.clock.replay import Replay, replay
-from emulator.clock.trace import Trace
-from emulator.ptx.ir import Instruction
+from nogpu.clock.chip import Chip, profile
+from nogpu.clock.replay import Replay, replay
+from nogpu.clock.trace import Trace
+from nogpu.ptx.ir import Instruction
 
 _OPCODES = (
     "mbarrier.init.shared::cta.b64",

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from emulator import store
 from harness.dsl import ARCH
+from nogpu import store
 
 WHEELS = {"ptxas": "nvidia-cuda-nvcc-cu12", "nvdisasm": "nvidia-cuda-nvdisasm"}  # of the extra "report"
 MAX_ENTRIES = 1024  # of runs, about 100 KB each

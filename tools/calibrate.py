@@ -1,7 +1,7 @@
 """Measures the constants of a chip profile on the GPU at hand, a Hopper or a B200, with microbenchmarks of our own.
 
     python -m tools.calibrate [--only PREFIX ...] [--save FILE.json]    about two minutes on a GPU
-    python -m emulator -m tools.calibrate --smoke                       are the kernels legal? Its figures mean nothing
+    python -m nogpu -m tools.calibrate --smoke                       are the kernels legal? Its figures mean nothing
 
 The file has every constant by name: unit, median, extremes and samples of repeated runs, and the launch that measured
 it (kernels: tools/calibration/*.cu). It needs NVIDIA's driver, cuda.bindings and NVRTC, which a CUDA build of torch
@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from emulator.errors import EmulatorError
 from harness.console import make_console, make_table
 from harness.options import command_parser
+from nogpu.errors import EmulatorError
 from tools import records
 from tools.calibration import copies, maps, multiprocessor, starts, tensor
 from tools.calibration.device import DATA_BYTES, Gpu, current

@@ -1,4 +1,4 @@
-"""Writes a chip profile (emulator/clock/profiles/*.json) from the constants that `tools.calibrate` has measured.
+"""Writes a chip profile (nogpu/clock/profiles/*.json) from the constants that `tools.calibrate` has measured.
 
     python -m tools.chip_profile CONSTANTS.json [CONSTANTS.json ...] [--recordings FOLDER] [--profile FILE.json]
 
@@ -28,9 +28,9 @@ from typing import Any
 
 import numpy as np
 
-from emulator.clock.chip import PROFILES, Chip, profile, resolved
-from emulator.clock.replay import replay
 from harness.options import command_parser
+from nogpu.clock.chip import PROFILES, Chip, profile, resolved
+from nogpu.clock.replay import replay
 from tools.profile_rules import ASSUMED, CONVERSION, EDITS, INSTRUCTIONS, RATES, RULES, SHARED_READS, SUBROUTINES
 
 COPIED = 4  # kind of a span
@@ -69,7 +69,7 @@ def far_lines(value: Measured) -> tuple[float, str]:
 
 def several(value: Measured) -> dict[str, dict[str, Any]]:
     """Families whose instructions are several of the machine: 64-bit sums, and where the chip has no conversion from
-    e2m1, that one. emulator/hopper lowers it to a byte's extraction, two multiplications, one beside the other, two
+    e2m1, that one. nogpu/hopper lowers it to a byte's extraction, two multiplications, one beside the other, two
     logic operations and a product of pairs.
     """
     found = {
@@ -86,7 +86,7 @@ def several(value: Measured) -> dict[str, dict[str, Any]]:
             "issue": 6,
             "interval": max(3 * logic, 2 * product),
             "latency": 3 * value["latency.prmt"] + value["latency.mad"] + value["latency.fma_f16x2"],
-            "source": "latency and rate of prmt and mad, latency.fma_f16x2: six instructions of emulator/hopper",
+            "source": "latency and rate of prmt and mad, latency.fma_f16x2: six instructions of nogpu/hopper",
         }
     return found
 

@@ -153,7 +153,7 @@ def main(arguments: list[str] | None = None) -> None:
     if not hopper and not devices.has_b200():
         sys.exit("tools.choice: a B200 or a Hopper GPU is needed; there is neither")
     if hopper and devices.emulator_device() is not devices.HOPPER:
-        emulator = ["-m", "emulator", "--device", "hopper", "--hopper-mode", "timing"]
+        emulator = ["-m", "nogpu", "--device", "hopper", "--hopper-mode", "timing"]
         os.execv(sys.executable, [sys.executable, *emulator, "-m", "tools.choice", *arguments])
     take_times(options, hopper, arguments)
 

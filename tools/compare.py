@@ -22,8 +22,8 @@ GEMV. The host's work is hidden behind a kernel that waits. Rows:
     NVIDIA grouped ...    --example: grouped_blockscaled_gemm.py from NVIDIA/cutlass, examples/python/CuTeDSL/cute/
                           blackwell/kernel/blockscaled_grouped_gemm, with one SM per MMA and, on a B200, with two
 
-A Hopper GPU runs the B200's PTX without tensor-core work (docs/emulator.md): its times measure loads, barriers, stores
-and launches on that GPU, and are no times of a B200.
+A Hopper GPU runs the B200's PTX without tensor-core work (nogpu/docs/emulator.md): its times measure loads, barriers,
+stores and launches on that GPU, and are no times of a B200.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ Results = dict[str, dict[int, list[float]]]  # row -> case -> microseconds per c
 @contextlib.contextmanager
 def ordinary_launches() -> Iterator[None]:
     """Launches on the Hopper path without their programmatic attribute."""
-    from emulator.hardware.properties import LaunchConfig
-    from emulator.hopper import gpu
+    from nogpu.hardware.properties import LaunchConfig
+    from nogpu.hopper import gpu
 
     original = gpu.launch
 
@@ -271,7 +271,7 @@ def parse_arguments(arguments: list[str]) -> tuple[argparse.Namespace, list[int]
 
 def restart_on_hopper(arguments: list[str]) -> None:
     """Replace this process by the same command on the emulator's Hopper path, without tensor-core work."""
-    emulator = ["-m", "emulator", "--device", "hopper", "--hopper-mode", "timing"]
+    emulator = ["-m", "nogpu", "--device", "hopper", "--hopper-mode", "timing"]
     os.execv(sys.executable, [sys.executable, *emulator, "-m", "tools.compare", *arguments])
 
 

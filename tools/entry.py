@@ -1,6 +1,6 @@
 """Calls a contest entry on cases as they are, without a judge between, and compares with the exact reference.
 
-    python -m emulator tools/entry.py SUBMISSION.py [--problem group_gemm] [--cases 0,3] [--spec FILE]
+    python -m nogpu tools/entry.py SUBMISSION.py [--problem group_gemm] [--cases 0,3] [--spec FILE]
 
 The cases are the problem's benchmark cases, numbered from 0, or the lines of a spec file. eval.py calls an entry on
 small cases of the same structure first, which entries that are written for the benchmark's shapes do not survive; here

@@ -43,7 +43,7 @@ def image() -> modal.Image:
         .entrypoint([])
         .apt_install("gcc", "make")
         .uv_pip_install(requirements=[str(ROOT / LOCK)])
-        .env({"PYTHONPATH": SOURCE, "PYTHONUNBUFFERED": "1"})
+        .env({"PYTHONPATH": f"{SOURCE}:{SOURCE}/nogpu/src", "PYTHONUNBUFFERED": "1"})
         .add_local_dir(ROOT, SOURCE, ignore=IGNORED)
     )
 

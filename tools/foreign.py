@@ -5,7 +5,7 @@
 
 FOLDER holds checkouts of the repositories that the lists in tools/programs name, each as OWNER+NAME; those that are
 missing are named with the command that fetches them, and skipped. A program runs once under each schedule, in a process
-of its own. Where the emulator reports an error it runs once more with EMULATOR_LENIENT=1, by which rules of order that
+of its own. Where the emulator reports an error it runs once more with NOGPU_LENIENT=1, by which rules of order that
 a GPU does not check are warnings: a published time asks for a pass in one of the two. Verdicts:
 
     pass          it ended with exit code 0, and with the text that its list asks for
@@ -93,7 +93,7 @@ class Run:
     reason: str  # the line of the output that says why, and the place in the PTX
     silicon: str
     note: str
-    lenient: str = ""  # the verdict with EMULATOR_LENIENT=1, after an error, wrong results or a hang
+    lenient: str = ""  # the verdict with NOGPU_LENIENT=1, after an error, wrong results or a hang
     lenient_reason: str = ""
 
     @property
@@ -181,7 +181,7 @@ def attempt(
     program: Program, schedule: str, limit: float, sessions: Sessions, lenient: bool = False
 ) -> tuple[str, str]:
     """(verdict, reason) of one process."""
-    output, code = execute(program, schedule, limit, sessions, {"EMULATOR_LENIENT": "1"} if lenient else {})
+    output, code = execute(program, schedule, limit, sessions, {"NOGPU_LENIENT": "1"} if lenient else {})
     return judge(output.replace(f"{program.folder}/", ""), code, program.expects)
 
 
@@ -205,7 +205,7 @@ def execute(
     words = [word.format(**places) for word in shlex.split(program.command)]
     if words[0].endswith(".py"):
         words[0] = str(ROOT / words[0])
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("EMULATOR")}
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("NOGPU")}
     own = dict(program.environment)
     # A contest's file finds its `utils` beside it, as the contest's runner has it.
     paths = str(ROOT), str(program.folder), str(program.file.parent), own.pop("PYTHONPATH", ""), os.getenv("PYTHONPATH")

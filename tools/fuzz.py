@@ -32,12 +32,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-import emulator
-from emulator import store
-from emulator.bench_kernels import CASES, ptx
-from emulator.errors import EmulatorError
+import nogpu
 from harness.console import make_console, make_table
 from harness.options import command_parser
+from nogpu import store
+from nogpu.bench_kernels import CASES, ptx
+from nogpu.errors import EmulatorError
 from tools import records
 from tools.mutations import LEVELS, Input, Mutator
 
@@ -89,7 +89,7 @@ def examine(text: str) -> Outcome:
     signal.setitimer(signal.ITIMER_REAL, LIMIT_SECONDS)
     try:
         with store.unused():
-            module = emulator.load_ptx(text)
+            module = nogpu.load_ptx(text)
         stage = TRANSLATION
         for name in module:
             module[name].check()

@@ -7,7 +7,7 @@
 An entry is a contest submission; its custom_kernel is called. A driver is a file with a function `calls`, which gives
 (case, function without arguments) pairs. Each case is called and a file FOLDER/CASE.xz written. --twice: a first call,
 not recorded, lets the program make what it keeps between calls. A file is an lzma-compressed pickle of the call's
-launches, a list of `emulator.clock.trace.Trace`, in their order. Values are left out, and broken rules of order are
+launches, a list of `nogpu.clock.trace.Trace`, in their order. Values are left out, and broken rules of order are
 only warned of: times depend on neither.
 """
 
@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import emulator
+import nogpu
 
 
 def load(path: Path) -> list[Any]:
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--promised", action="store_true", help="the entry's solve, with both of its promises")
     options = parser.parse_args(arguments)
     traces: list[Any] = []
-    emulator.activate(schedule="late", workers="1", lenient=True, record=traces.append, record_values=False)
+    nogpu.activate(schedule="late", workers="1", lenient=True, record=traces.append, record_values=False)
     import torch
 
     chosen, failed = [name for name in options.cases.split(",") if name], 0

@@ -36,10 +36,10 @@ from typing import Any
 
 from rich.progress import Progress
 
-from emulator.clock.chip import Chip, profile
-from emulator.clock.loop import LEAST, WORDS, modelled_loop
-from emulator.clock.replay import replay
-from emulator.errors import EmulatorError
+from nogpu.clock.chip import Chip, profile
+from nogpu.clock.loop import LEAST, WORDS, modelled_loop
+from nogpu.clock.replay import replay
+from nogpu.errors import EmulatorError
 from tools import ladder_record
 from tools.families import held_out
 

@@ -1,6 +1,6 @@
 """Calls a bf16 matmul of gau-nernst/learn-cuda's 02e_matmul_sm100 and checks it as the repository does.
 
-    python -m emulator tools/matmul.py FOLDER KERNEL [--shape M,N,K] [--seed N]
+    python -m nogpu tools/matmul.py FOLDER KERNEL [--shape M,N,K] [--seed N]
 
 FOLDER is the checkout's 02e_matmul_sm100, KERNEL a name of its main.py, such as matmul_v3. `get_kernel` of main.py
 compiles the folder's sources and finds the kernel; its check is repeated here, since the function that has it needs

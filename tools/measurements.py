@@ -27,8 +27,8 @@ A table whose file is missing says which command writes the file.
     foreign-sanitizer                 foreign-sanitizer.json: what the sanitizer reports of the programs of others
 
 DEVICE-PROBLEM.json is written by `python -m tools.compare --problem PROBLEM --save FILE`, model.json by
-`python -m tools.model --save FILE`, emulator.json by `python -m emulator.bench --json FILE`, soak-NAME.json by
-`python -m emulator tests/soak.py --save FILE`, fuzz.json by `python -m tools.fuzz --save FILE`, foreign-LIST.json by
+`python -m tools.model --save FILE`, emulator.json by `python -m nogpu.bench --json FILE`, soak-NAME.json by
+`python -m nogpu tests/soak.py --save FILE`, fuzz.json by `python -m tools.fuzz --save FILE`, foreign-LIST.json by
 `python -m tools.foreign FOLDER --save FILE`, clock-PROFILE.json by `python -m tools.validate --recordings FOLDER
 --save FILE`, with --shapes TIMES for random shapes, or `python -m tools.ladders FOLDER --save FILE`,
 clock-ours-CHIP.json by `python -m tools.modelled --save FILE`, clock-phases-CHIP.json by `python -m tools.phases
@@ -40,6 +40,7 @@ repeats.
 from __future__ import annotations
 
 import difflib
+import json
 import re
 import shlex
 import sys
@@ -48,8 +49,9 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
-from emulator.bench import Result, rate_text, time_text
 from harness.options import command_parser
+from nogpu.bench import Result, rate_text, time_text
+from nogpu.clock.summary import ERRORS, errors
 from task import PROBLEMS, Benchmark, Problem, TestSpec
 from tools.clock_tables import clock, modelled, phases
 from tools.compare import OURS_ORDINARY, OURS_OVERLAPPING, OURS_PROGRAMMATIC
@@ -239,14 +241,14 @@ def model(results: Path, name: str) -> str:
 def emulator(results: Path, name: str) -> str:
     saved = load(results / "emulator.json")
     if saved is None:
-        return missing("python -m emulator.bench --json docs/results/emulator.json")
+        return missing("python -m nogpu.bench --json docs/results/emulator.json")
     rows = []
     for result in (Result(**fields) for fields in saved["results"]):
         low_to_high = f"{time_text(result.low)} to {time_text(result.high)}"
         rows.append([f"{result.family}: {result.name}", time_text(result.seconds), low_to_high, rate_text(result)])
     table = markdown(["operation", "median", "range", "per unit of work"], rows)
     return (
-        f"{table}\n\n{saved['processor']}, Python {saved['python']}; `python -m emulator.bench`, "
+        f"{table}\n\n{saved['processor']}, Python {saved['python']}; `python -m nogpu.bench`, "
         "one process and thread. **Times of the emulator, not of any GPU.**"
     )
 
@@ -255,7 +257,7 @@ def soak(results: Path, name: str) -> str:
     """Problems that tests/soak.py ran, by what they were; a category of many values is a number of values."""
     files = [load(path) or {} for path in sorted(results.glob("soak-*.json"))]
     if not files:
-        return missing("python -m emulator tests/soak.py --problems 10000 --save docs/results/soak-emulator.json")
+        return missing("python -m nogpu tests/soak.py --problems 10000 --save docs/results/soak-emulator.json")
     rows = [["problems", *(f"**{saved['problems']:,}**" for saved in files)]]
     rows += [["wrong", *(f"**{len(saved['wrong'])}**" for saved in files)]]
     rows += [["calls", *(f"{saved['calls']:,}" for saved in files)]]
@@ -339,16 +341,23 @@ def render(text: str, results: Path = RESULTS) -> str:
     return written
 
 
+def clock_errors(results: Path) -> str:
+    """The file of the clock's errors on each chip, by the points of clock-CHIP.json."""
+    files = {chip: load(results / f"clock-{chip}.json") for chip in ("b200", "h200")}
+    found = {chip: errors(saved["points"]) for chip, saved in files.items() if saved}
+    return json.dumps(found, indent=1) + "\n"
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = command_parser(__doc__)
     parser.prog = "python -m tools.measurements"
     parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 where a table is out of date")
     options = parser.parse_args(arguments)
     outdated = 0
-    for path in DOCUMENTS:
+    for path in (*DOCUMENTS, ERRORS):
         old = path.read_text(encoding="utf-8")
         try:
-            new = render(old, RESULTS)
+            new = clock_errors(RESULTS) if path == ERRORS else render(old, RESULTS)
         except MeasurementError as error:
             sys.exit(f"measurements: {path.name}: {error}")
         if old == new:

@@ -2,7 +2,7 @@
 
     python -m tools.model [--clock b200] [--save FILE.json]
 
-The slower of two terms, with constants of the profile (emulator/clock/profiles), which the clock uses, too:
+The slower of two terms, with constants of the profile (nogpu/clock/profiles), which the clock uses, too:
 
     DRAM           bytes that must move, operands once and the output once, at dram_rate
     tensor core    products of block-scaled MMAs, 128 rows by mma_columns_rate columns by 64 of K in a cycle of each SM
@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.clock.chip import Chip, profile
 from harness.console import make_console, make_table
 from harness.options import command_parser
+from nogpu.clock.chip import Chip, profile
 from task import PROBLEMS, TestSpec
 from tools import records
 

@@ -3,7 +3,7 @@
     python -m tools.modelled [--clock b200] [--problem NAME] [--best PROBLEM=ENTRY.py ...] [--save FILE.json]
 
 Every benchmark case of the problems is called in the emulator, and its launches are replayed as the contest times them
-(emulator/clock/loop.py). Of our kernel a point has a field for each launch mode (harness.launch_modes): the launches
+(nogpu/clock/loop.py). Of our kernel a point has a field for each launch mode (harness.launch_modes): the launches
 of custom_kernel as ordinary ones, as it makes them, and those of `solve` with both promises, which overlap. --best,
 which may be repeated: a contest's entry for a problem, CUDA C++ included, through the same clock in ordinary launches;
 it takes the place of another one of the problem in the file, and without it those of an earlier run stay there. None
@@ -22,11 +22,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from emulator.clock.chip import profile
-from emulator.clock.loop import modelled_loop
 from harness import ROOT
 from harness.launch_modes import ORDINARY, OVERLAPPING, PROGRAMMATIC, LaunchMode
 from harness.options import command_parser
+from nogpu.clock.chip import profile
+from nogpu.clock.loop import modelled_loop
 from task import PROBLEMS
 from tools import ladder_record, records
 

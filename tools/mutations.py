@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from emulator.ptx.ir import Module, Place
-from emulator.ptx.module import parse
-from emulator.ptx.syntax import split
+from nogpu.ptx.ir import Module, Place
+from nogpu.ptx.module import parse
+from nogpu.ptx.syntax import split
 
 WINDOW = (4, 40)  # instructions of an excerpt's body, least and most
 MORE = 0.4  # chance of one mutation more

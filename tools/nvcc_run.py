@@ -2,7 +2,7 @@
 
     python tools/nvcc_run.py SCHEDULE NVCC-ARGUMENTS... [-- PROGRAM-ARGUMENTS...]
 
-For programs that a single .cu file is not enough for: `python -m emulator` takes no options of the compiler. The exit
+For programs that a single .cu file is not enough for: `python -m nogpu` takes no options of the compiler. The exit
 code is nvcc's if it fails, else the program's.
 """
 
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     folder = Path(tempfile.gettempdir()) / f"nvcc-run-{place}"
     folder.mkdir(exist_ok=True)
     standard = [] if any(word.startswith("-std=") for word in options) else [STANDARD]
-    nvcc = [sys.executable, "-m", "emulator", "nvcc", *OPTIONS, *standard, *options]
+    nvcc = [sys.executable, "-m", "nogpu", "nvcc", *OPTIONS, *standard, *options]
     objects = [str(folder / f"{number}-{source.stem}.o") for number, source in enumerate(sources)]
     result = str(folder / sources[0].stem)
     # One object file after the other: those that have not changed come from the emulator's cache.
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
             return code
     if code := subprocess.call([*nvcc, "-o", result, *objects]):
         return code
-    return subprocess.call([sys.executable, "-m", "emulator", "--schedule", schedule, result, *program])
+    return subprocess.call([sys.executable, "-m", "nogpu", "--schedule", schedule, result, *program])
 
 
 if __name__ == "__main__":

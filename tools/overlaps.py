@@ -1,7 +1,7 @@
 """Counts the bytes that a reader which does not wait sees too early, and the launches that overlap, on the GPU at hand.
 
     python -m tools.overlaps [--tries N] [--save FILE.json]     on a Hopper or a B200, about a minute
-    python -m emulator -m tools.overlaps --smoke                the same program in the emulator, few tries
+    python -m nogpu -m tools.overlaps --smoke                the same program in the emulator, few tries
 
 Early readers: a launch with the programmatic attribute reads memory without waiting for the work just ahead of it,
 which has written that memory: a kernel, a fill, a copy. NVIDIA guarantees such writes only to a launch that waits
@@ -74,7 +74,7 @@ SMOKE = Sizes(1, 1, (16 << 10,), 1, 2, 1, 1, (5, 10, 20, 40))
 
 
 def emulated() -> bool:
-    return os.environ.get("EMULATOR") == "1"
+    return os.environ.get("NOGPU") == "1"
 
 
 @dataclasses.dataclass(frozen=True)

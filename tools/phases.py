@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from emulator.clock.chip import Chip, profile
-from emulator.clock.costs import family_of
-from emulator.clock.replay import replay
-from emulator.clock.timeline import CTA, WAIT
-from emulator.clock.trace import Trace
 from harness.options import command_parser
+from nogpu.clock.chip import Chip, profile
+from nogpu.clock.costs import family_of
+from nogpu.clock.replay import replay
+from nogpu.clock.timeline import CTA, WAIT
+from nogpu.clock.trace import Trace
 from tools import ladder_record, records
 from tools.ladders import PUBLISHED
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from emulator.clock.trace import Trace
-    from emulator.hardware.properties import LaunchConfig
+    from nogpu.clock.trace import Trace
+    from nogpu.hardware.properties import LaunchConfig
 
 Point = dict[str, Any]
 
@@ -30,8 +30,8 @@ _traces: list[Trace] = []
 
 def start(sms: int) -> None:
     """Puts launches of this process, which is on the emulated device, into `_traces`."""
-    from emulator.clock.record import Recording
-    from emulator.execution.device import Device
+    from nogpu.clock.record import Recording
+    from nogpu.execution.device import Device
 
     device = Device.current()
     device.properties = dataclasses.replace(device.properties, sm_count=sms)
@@ -40,10 +40,10 @@ def start(sms: int) -> None:
 
 
 def _take_driver() -> None:
-    """Kernels that emulator.hopper.gpu loads and launches run on the emulated device."""
-    from emulator.compiler import stored
-    from emulator.execution.device import Device
-    from emulator.hopper import gpu
+    """Kernels that nogpu.hopper.gpu loads and launches run on the emulated device."""
+    from nogpu.compiler import stored
+    from nogpu.execution.device import Device
+    from nogpu.hopper import gpu
 
     class Module:
         def __init__(self, ptx: str) -> None:
@@ -107,7 +107,7 @@ def _run(path: Path, configuration: str) -> str:
 @contextlib.contextmanager
 def _once() -> Iterator[None]:
     """A launch inside that repeats one, with the same parameters, is not run again: programs time theirs in loops."""
-    from emulator.execution.device import Device
+    from nogpu.execution.device import Device
 
     device = Device.current()
     run = device.launch

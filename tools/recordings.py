@@ -1,4 +1,4 @@
-"""Records the launches that a model of time is checked on (docs/clock.md), each once, in a folder that replays read.
+"""Records the launches that the clock (nogpu/docs/clock.md) is checked on, each once, in a folder that replays read.
 
     python -m tools.recordings [--truth FILE | --shapes FILE [--drawn FIRST-LAST]] [--recordings FOLDER]
                                [--foreign FOLDER] [--only TEXT] [--jobs N]
@@ -8,7 +8,7 @@ are one recording, but for random shapes, where those with promises are another 
 user's cache unless it is named, a new one for each version of what decides a recording. --foreign names a folder that
 has the programs of others anywhere below it: the contest's starter kernel, and NVIDIA/cutlass's
 examples/python/CuTeDSL. A recording is a folder, with a file for each launch of a call
-(`emulator.clock.trace.Trace`), or for the last launch of a program.
+(`nogpu.clock.trace.Trace`), or for the last launch of a program.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from typing import Any
 
 from rich.progress import Progress
 
-from emulator import store, toolchain
-from emulator.activation import environment
-from emulator.clock.trace import Trace
 from harness import ROOT
 from harness.options import command_parser
+from nogpu import store, toolchain
+from nogpu.activation import environment
+from nogpu.clock.trace import Trace
 from tools import recorder, shapes
 
 Point = dict[str, Any]

@@ -51,7 +51,7 @@ def gpu() -> dict[str, Any]:
         "device": properties.name,
         "sms": properties.multi_processor_count,
         "driver, max clocks": driver_and_clocks(),
-        "tensor core": "omitted" if os.environ.get("EMULATOR") == "hopper" else "as it is",
+        "tensor core": "omitted" if os.environ.get("NOGPU") == "hopper" else "as it is",
     }
 
 

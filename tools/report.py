@@ -40,11 +40,11 @@ from pathlib import Path
 from typing import Any
 
 import submission
-from emulator.ptx.ir import Entry
-from emulator.ptx.module import parse
 from harness.console import make_console, make_table
 from harness.dsl import ARCH
 from harness.options import command_parser
+from nogpu.ptx.ir import Entry
+from nogpu.ptx.module import parse
 from tools import records
 from tools.binaries import Assembled, ReportError, assemble, check_installed, disassembly, machine_code, release
 from tools.sass import Sass, read_sass

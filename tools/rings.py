@@ -58,7 +58,7 @@ class Work(ctypes.Structure):
 @functools.cache
 def ring_kernel() -> CUfunction:
     """ring.cu, loaded on the current GPU."""
-    from emulator.hopper import gpu, library
+    from nogpu.hopper import gpu, library
 
     function = gpu.Module(library.ptx(SOURCE, "sm_90")).function("ring")
     gpu.set_attribute(function, gpu.MAX_DYNAMIC_SHARED_BYTES, SMEM_BYTES)
@@ -76,8 +76,8 @@ def run_ring(ctas: int, programmatic: bool, work: Work) -> None:
     """Launch the ring on torch's current queue."""
     import torch
 
-    from emulator.hardware.properties import LaunchConfig
-    from emulator.hopper import gpu
+    from nogpu.hardware.properties import LaunchConfig
+    from nogpu.hopper import gpu
 
     # Neighbours load for each other; the CTAs of a pair do not.
     cluster = work.ctas_per_tile * work.neighbours if work.neighbours > 1 else 1
@@ -133,7 +133,7 @@ def memory_rows(nbytes: int, schedule: submission.Schedule, sms: int, calls: int
     """
     import torch
 
-    from emulator.hopper import plain_read
+    from nogpu.hopper import plain_read
 
     def buffers(size: int) -> list[torch.Tensor]:
         return [torch.zeros(size, dtype=torch.uint8, device="cuda") for _ in range(calls)]

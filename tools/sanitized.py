@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emulator.errors import readable
 from harness import ROOT
+from nogpu.errors import readable
 from tools import records
 from tools.verdicts import ADDRESS, PASS, WRONG
 
@@ -109,7 +109,7 @@ def judged(run: Sanitized, entries: Iterable[Judgement]) -> Sanitized:
 
 
 def reports(lines: Iterable[str]) -> tuple[Report, ...]:
-    """The reports of a log (EMULATOR_SANITIZE_LOG), in the order of their first pair, without folders of sources."""
+    """The reports of a log (NOGPU_SANITIZE_LOG), in the order of their first pair, without folders of sources."""
     first: dict[tuple[str, ...], str] = {}
     pairs: dict[tuple[str, ...], set[str]] = {}
     for line in lines:
@@ -131,7 +131,7 @@ class Log:
     @property
     def settings(self) -> dict[str, str]:
         """Variables for the run."""
-        return {"EMULATOR_SANITIZE": "1", "EMULATOR_SANITIZE_LOG": str(self.path), "EMULATOR_LENIENT": "1"}
+        return {"NOGPU_SANITIZE": "1", "NOGPU_SANITIZE_LOG": str(self.path), "NOGPU_LENIENT": "1"}
 
     def take(self) -> tuple[Report, ...]:
         """The reports; the file is gone then."""

@@ -18,10 +18,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import emulator
-from emulator.execution import settings
+import nogpu
 from harness.console import make_console, make_table
 from harness.options import command_parser
+from nogpu.execution import settings
 from task import GEMV, GROUP_GEMM, TestSpec
 
 CONFIGURATIONS = "64/1/1/1,128/1/1/1,128/1/1/2,192/2/2/1,256/2/1/1"
@@ -87,8 +87,8 @@ def _measure(call: Callable[[], Any], options: argparse.Namespace) -> tuple[floa
     """Seconds of processor time of the best call without the sanitizer, and of the best with it."""
     import torch
 
-    from emulator.execution.device import Device
-    from emulator.sanitizer.follow import Sanitizer
+    from nogpu.execution.device import Device
+    from nogpu.sanitizer.follow import Sanitizer
 
     waived = options.sanitize_allow.split(",") if options.sanitize_allow else []
     best: dict[bool, list[float]] = {False: [], True: []}
@@ -106,9 +106,9 @@ def _measure(call: Callable[[], Any], options: argparse.Namespace) -> tuple[floa
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 1 if a row costs more than it may."""
     options = parse(sys.argv[1:] if arguments is None else arguments)
-    emulator.activate()
+    nogpu.activate()
 
-    from emulator.execution.device import Device
+    from nogpu.execution.device import Device
 
     device = Device.current()
     before = {name: getattr(device, name) for name in ("properties", "schedules", "sanitizer", "workers")}

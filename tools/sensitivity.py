@@ -26,12 +26,12 @@ from typing import Any
 
 from rich.progress import Progress
 
-from emulator.clock.chip import PROFILES, Chip, Cost, profile, resolved
-from emulator.clock.loop import modelled_loop
-from emulator.clock.trace import Trace
-from emulator.errors import EmulatorError
 from harness.launch_modes import ORDINARY, OVERLAPPING, PROGRAMMATIC
 from harness.options import command_parser
+from nogpu.clock.chip import PROFILES, Chip, Cost, profile, resolved
+from nogpu.clock.loop import modelled_loop
+from nogpu.clock.trace import Trace
+from nogpu.errors import EmulatorError
 from tools import recordings, records
 
 SHARE = 0.2

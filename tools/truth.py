@@ -103,7 +103,7 @@ def byte_rows(nbytes: int, schedule: Any, sms: int, calls: int) -> Iterator[tupl
 @contextlib.contextmanager
 def seen_launches() -> Iterator[list[tuple[Any, ...]]]:
     """The arguments of each gpu.launch inside."""
-    from emulator.hopper import gpu
+    from nogpu.hopper import gpu
 
     seen: list[tuple[Any, ...]] = []
     original = gpu.launch
@@ -196,7 +196,7 @@ def program_points(command: str, hopper: bool, repeats: int) -> Iterator[Point]:
     import torch
     from cuda.bindings import driver
 
-    from emulator.hopper import gpu
+    from nogpu.hopper import gpu
 
     path, *arguments = shlex.split(command)
     with seen_launches() as seen:
@@ -243,7 +243,7 @@ def main(arguments: list[str] | None = None) -> None:
     if not hopper and not devices.has_b200():
         sys.exit("tools.truth: a B200 or a Hopper GPU is needed; there is neither")
     if hopper and devices.emulator_device() is not devices.HOPPER:
-        emulator = ["-m", "emulator", "--device", "hopper", "--hopper-mode", "timing"]
+        emulator = ["-m", "nogpu", "--device", "hopper", "--hopper-mode", "timing"]
         os.execv(sys.executable, [sys.executable, *emulator, "-m", "tools.truth", *arguments])
 
     from rich.progress import Progress

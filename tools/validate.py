@@ -13,7 +13,7 @@ with the reason.
 
 Silicon's figure is the time of `calls` calls over `calls`, with other data in each call (a program's own launch: with
 the same), after L2 has been flushed by writes to other memory: it begins full of lines to be written back, in the
-replay too (emulator/clock/loop.py). The file has every point: program, configuration, problem, case or sizes, mode,
+replay too (nogpu/clock/loop.py). The file has every point: program, configuration, problem, case or sizes, mode,
 launches, silicon_us, modelled_us. A pair of a program's configurations of a case or a shape, with launches of one
 kind, counts where silicon's times differ by more than 5 %: it is in order where the modelled times differ the same way.
 """
@@ -33,11 +33,11 @@ from typing import Any
 
 from rich.progress import Progress
 
-from emulator.clock.chip import profile
-from emulator.clock.loop import WORDS, modelled_loop
-from emulator.errors import EmulatorError
 from harness.launch_modes import ALONE, ORDINARY, OVERLAPPING, PROGRAMMATIC
 from harness.options import command_parser
+from nogpu.clock.chip import profile
+from nogpu.clock.loop import WORDS, modelled_loop
+from nogpu.errors import EmulatorError
 from tools import recordings, records
 
 Point = dict[str, Any]

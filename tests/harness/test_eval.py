@@ -31,7 +31,7 @@ def test_the_table_shows_what_differs_where(tmp_path):
     assert run.returncode == 112
     assert run.stderr.count("\n") == 1
     assert run.stderr.startswith(
-        "eval.py: restarting on an emulated B200: python -m emulator --schedule random:3 eval.py test "
+        "eval.py: restarting on an emulated B200: python -m nogpu --schedule random:3 eval.py test "
     )
     assert run.stderr.count("--schedule") == 1
     headline, *_ = run.stdout.splitlines()
@@ -61,13 +61,13 @@ def test_benchmark_on_the_emulator_prints_counts_and_no_times(tmp_path):
 
 
 RACES = """
-import emulator
+import nogpu
 import reference
 
 PTX = '''.version 8.8 .target sm_100a .address_size 64 .visible .entry k() {
 .reg .b32 %r<4>; .shared .align 4 .b8 words[256]; mov.u32 %r1, words; mad.lo.u32 %r2, %tid.x, 4, %r1;
 st.shared.b32 [%r2], %tid.x; ld.shared.b32 %r3, [%r1]; ret; }'''
-kernel = emulator.load_ptx(PTX)["k"]
+kernel = nogpu.load_ptx(PTX)["k"]
 
 
 def custom_kernel(data):
@@ -89,17 +89,17 @@ def test_a_race_that_no_schedule_shows(tmp_path):
     assert run.returncode == 112 and "sanitizer, rule lanes: nothing orders" in run.stdout
     (tmp_path / "submission.py").write_text(RACES + WAIVED)
     run = run_eval("test", specs, *options, "--sanitize")
-    assert run.returncode == 0 and "restarting on an emulated B200: python -m emulator --sanitize-allow" in run.stderr
+    assert run.returncode == 0 and "restarting on an emulated B200: python -m nogpu --sanitize-allow" in run.stderr
     waived = "@ld.shared.b32 (submission.py:15: the word is not used)\n"
     assert run.stdout.endswith(f"  allowed: threads{waived}  allowed: lanes{waived}")
 
 
 LAUNCHES = """
-import emulator
+import nogpu
 import reference
 
 PTX = ".version 8.8 .target sm_100a .address_size 64 .visible .entry k() { .reg .b32 %r<2>; mov.b32 %r1, 0; ret; }"
-kernel = emulator.load_ptx(PTX)["k"]
+kernel = nogpu.load_ptx(PTX)["k"]
 
 
 def custom_kernel(data):
@@ -340,12 +340,12 @@ def test_without_the_emulator_it_says_what_is_missing(tmp_path):
 def test_four_files_and_the_harness_are_enough_under_an_emulator_from_elsewhere(tmp_path):
     copy_harness(tmp_path)
     specs = write_specs(tmp_path / "specs.txt", ["good"])
-    run = run_eval("-m", "emulator", tmp_path / "eval.py", "test", specs, script="", PYTHONPATH=str(ROOT))
+    run = run_eval("-m", "nogpu", tmp_path / "eval.py", "test", specs, script="", PYTHONPATH=str(ROOT))
     assert run.returncode == 0, run.stderr
     assert run.stdout.endswith("1 passed, 0 failed\n")
 
 
 def test_the_environment_of_these_runs_is_clean(monkeypatch):
-    monkeypatch.setenv("EMULATOR_SCHEDULE", "late")
+    monkeypatch.setenv("NOGPU_SCHEDULE", "late")
     monkeypatch.setenv("POPCORN_FD", "3")
-    assert not {"EMULATOR_SCHEDULE", "POPCORN_FD"} & set(clean_environment())
+    assert not {"NOGPU_SCHEDULE", "POPCORN_FD"} & set(clean_environment())

@@ -9,11 +9,11 @@ import pytest
 from tests.support.commands import BEHAVIOURS, ROOT, clean_environment, write_specs
 
 LAUNCHES = """
-import emulator
+import nogpu
 import reference
 
 PTX = ".version 8.8 .target sm_100a .address_size 64 .visible .entry k() { .reg .b32 %r<2>; mov.b32 %r1, 0; ret; }"
-kernel = emulator.load_ptx(PTX)["k"]
+kernel = nogpu.load_ptx(PTX)["k"]
 
 
 def custom_kernel(data):
@@ -59,7 +59,7 @@ def test_the_judge_opens_no_code_after_its_first_request(tmp_path, arguments, pr
         specs.write_text(specs.read_text().splitlines()[0])
         submission = ROOT / "submission.py"
     found = tmp_path / "found"
-    command = [sys.executable, "-m", "emulator", ROOT / "tests" / "support" / "watched_eval.py", found]
+    command = [sys.executable, "-m", "nogpu", ROOT / "tests" / "support" / "watched_eval.py", found]
     with open(tmp_path / "protocol", "w") as file:
         run = subprocess.run(
             [*command, arguments[0], specs, *arguments[1:], "--submission", submission],

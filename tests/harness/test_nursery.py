@@ -36,7 +36,7 @@ print(worker.folders.temporary.exists())
 @pytest.mark.parametrize("start", ["forks", "interpreters", "no namespaces"])
 def test_a_worker_that_ended_is_followed_by_another(start):
     lines = [spec_line(name) for name in ("good", "leaves", "good")]
-    run = run_eval("-m", "emulator", "-c", RUN, BEHAVIOURS, start, *lines, script="", PYTHONPATH=str(ROOT))
+    run = run_eval("-m", "nogpu", "-c", RUN, BEHAVIOURS, start, *lines, script="", PYTHONPATH=str(ROOT))
     expected = ["True bit-exact", "False the worker process exited with code 4", "True bit-exact", "False"]
     assert run.stdout.splitlines() == expected, run.stderr
 

@@ -167,7 +167,7 @@ def test_draws_of_the_sister_problems_follow_the_contests_order(problem):
     ],
 )
 def test_inputs_are_the_contests_own(problem, sizes, sha256):
-    """Digests of what the contest's generate_input returns for seed 5, run under `python -m emulator`.
+    """Digests of what the contest's generate_input returns for seed 5, run under `python -m nogpu`.
 
     gpu-mode/reference-kernels at f83cb92, problems/nvidia/nvfp4_*/reference.py; the bytes of every tensor of the tuple
     in order, each as .contiguous() writes them. With these sizes the contest leaves no byte uninitialized.

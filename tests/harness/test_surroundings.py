@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator import store
-from tests.support.commands import BEHAVIOURS, ROOT, clean_environment, write_specs
+from nogpu import store
+from tests.support.commands import BEHAVIOURS, ROOT, clean_environment, run_eval, write_specs
 from tests.support.emulated import copy_libraries
 
 NOBODY = 65534
@@ -56,7 +56,7 @@ def test_a_checkout_whose_path_has_spaces_and_other_alphabets(tmp_path):
     checkout.mkdir(parents=True)
     for name in ("eval.py", "task.py", "reference.py"):
         shutil.copy(ROOT / name, checkout)
-    for name in ("harness", "emulator"):
+    for name in ("harness", "nogpu"):
         shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
     (checkout / "наша submission.py").write_bytes(BEHAVIOURS.read_bytes())
     write_specs(checkout / "cases é.txt", ["good"])
@@ -65,8 +65,8 @@ def test_a_checkout_whose_path_has_spaces_and_other_alphabets(tmp_path):
     arguments = within / "cases é.txt", "--submission", within / "наша submission.py"
     for locale in ("C", "C.UTF-8"):
         process = evaluate(
-            *arguments, script=within / "eval.py", cwd=tmp_path, PYTHONPATH="", LC_ALL=locale,
-            XDG_CACHE_HOME=str(checkout / "cache"),
+            *arguments, script=within / "eval.py", cwd=tmp_path, PYTHONPATH=str(checkout / "nogpu" / "src"),
+            LC_ALL=locale, XDG_CACHE_HOME=str(checkout / "cache"),
         )  # fmt: skip
         assert passes(process), process.stdout + process.stderr
     assert process.stdout.startswith(f"group_gemm test · NVIDIA B200 (emulated) · {within}/наша submission.py · ")
@@ -193,3 +193,9 @@ def test_an_interruption_while_it_reports(tmp_path):
     finally:
         os.close(reading)
         os.close(writing)
+
+
+@pytest.mark.parametrize("variable", ["NOGPU_WORKERS", "NOGPU_SCHEDULE"])
+def test_a_submission_is_not_blamed_for_a_setting(variable):
+    process = run_eval("test", "--device", "emulator", "--case", 0, **{variable: "x"})
+    assert (process.returncode, process.stdout) == (2, "") and f"environment variable {variable}: " in process.stderr

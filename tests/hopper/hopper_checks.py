@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def run_check(name, limit_s):
     """(name, seconds, "ok" or what went wrong) of one check in a process of its own."""
     start = time.perf_counter()
-    command = [sys.executable, "-m", "emulator", "--device", "hopper", __file__]
+    command = [sys.executable, "-m", "nogpu", "--device", "hopper", __file__]
     variables = {**os.environ, "HOPPER_CHECK": name}
     try:
         process = subprocess.run(command, env=variables, cwd=ROOT, capture_output=True, text=True, timeout=limit_s)

@@ -1,4 +1,4 @@
-"""eval.py and `python -m emulator` towards a Hopper GPU: choice of device, restart, reports."""
+"""eval.py and `python -m nogpu` towards a Hopper GPU: choice of device, restart, reports."""
 
 import os
 import sys
@@ -21,7 +21,7 @@ from tests.support.emulated import run
 @pytest.fixture
 def gpu(monkeypatch):
     """Sets the capability of the GPU that there is, None for none."""
-    monkeypatch.delenv("EMULATOR", raising=False)
+    monkeypatch.delenv("NOGPU", raising=False)
     monkeypatch.setattr(devices.ctypes, "CDLL", lambda name: None)
 
     def have(capability):
@@ -42,7 +42,7 @@ def test_a_hopper_is_taken_where_there_is_one(gpu):
 
 def test_the_device_that_was_started_on_stays(gpu, monkeypatch):
     gpu((9, 0))
-    monkeypatch.setenv("EMULATOR", "hopper")
+    monkeypatch.setenv("NOGPU", "hopper")
     assert choose_device(None) is choose_device(HOPPER) is HOPPER
     for other in (B200, EMULATOR):
         with pytest.raises(DeviceError, match="cannot be had under"):
@@ -56,12 +56,12 @@ def test_the_restart_names_the_device(monkeypatch, capsys):
     monkeypatch.delenv(RESTARTED, raising=False)
     restart_under_emulator(None, HOPPER)
     ((_, command, _),) = restarts
-    assert command[1:] == ["-m", "emulator", "--device", "hopper", str(ROOT / "eval.py"), "test", "--case", "3"]
+    assert command[1:] == ["-m", "nogpu", "--device", "hopper", str(ROOT / "eval.py"), "test", "--case", "3"]
     assert "restarting on a Hopper GPU" in capsys.readouterr().err
 
 
 def test_modes_that_a_hopper_does_not_have():
-    run = run_eval("leaderboard", EMULATOR="hopper")
+    run = run_eval("leaderboard", NOGPU="hopper")
     assert run.returncode == 2 and "modes test and benchmark, not leaderboard" in run.stderr
 
 
@@ -90,7 +90,7 @@ def test_the_jobs_of_a_hopper():
 
 
 def test_programs_are_put_on_the_hopper_with_the_real_torch():
-    code = "import os, torch; print(*map(os.environ.get, ('EMULATOR', 'EMULATOR_HOPPER_MODE'))); print(torch.__file__)"
+    code = "import os, torch; print(*map(os.environ.get, ('EMULATOR', 'NOGPU_HOPPER_MODE'))); print(torch.__file__)"
     code += "; print(torch.cuda.is_available.__module__)"
     lines = run("-c", code, options=("--device", "hopper", "--hopper-mode", "timing")).stdout.splitlines()
     assert lines[0] == "hopper timing"

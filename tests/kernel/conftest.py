@@ -5,4 +5,4 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def doubts_are_errors(monkeypatch):
-    monkeypatch.setenv("EMULATOR_LENIENT", "0")
+    monkeypatch.setenv("NOGPU_LENIENT", "0")

@@ -9,7 +9,7 @@ import reference
 from tests.support.configurations import EMULATED, PROMISED, label, set_chip, solver
 from tests.support.mutants import calls_that_need, run_mutated, without_wait
 
-emulator = pytest.importorskip("emulator")
+nogpu = pytest.importorskip("nogpu")
 pytestmark = pytest.mark.skipif(not EMULATED, reason="overlaps launches in emulation")
 
 SCHEDULES = ("late", "eager", "random:1")
@@ -141,7 +141,7 @@ def test_operands_ready_is_a_promise(monkeypatch):
     first, second = chained()
     solve(first)
     solve(second, operands_ready=True)
-    with pytest.raises(emulator.EmulatorError, match="schedules disagree"):
+    with pytest.raises(nogpu.EmulatorError, match="schedules disagree"):
         wrong(second)
 
 
@@ -150,7 +150,7 @@ def test_output_free_is_a_promise(solve):
     first, second = small_calls_sharing_outputs()
     solve(first)
     solve(second, **PROMISED)
-    with pytest.raises(emulator.EmulatorError, match="schedules disagree"):
+    with pytest.raises(nogpu.EmulatorError, match="schedules disagree"):
         wrong(second)
 
 
@@ -166,7 +166,7 @@ def test_each_missing_wait_is_noticed(monkeypatch, shape, wait):
         for data, promises in calls:
             solve(data, **promises)
         noticed = wrong(calls[-1][0])
-    except emulator.EmulatorError as error:
+    except nogpu.EmulatorError as error:
         noticed = ["schedules disagree" in str(error)]
     assert any(noticed)
 
@@ -181,7 +181,7 @@ def test_a_trigger_before_the_allocation_is_noticed_where_two_ctas_meet(monkeypa
         return re.sub(r"(tcgen05\.alloc)", rf"{trigger} \1", ptx)
 
     solve = use(monkeypatch, (128, 1, 2, 1), mutate, ("late", "random:1", "random:2", "random:3"))
-    with pytest.raises(emulator.EmulatorError, match="hangs"):
+    with pytest.raises(nogpu.EmulatorError, match="hangs"):
         for data in calls_sharing_outputs(4, SIZES):
             solve(data, operands_ready=True)
         torch.cuda.synchronize()

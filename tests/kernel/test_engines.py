@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-import emulator
+import nogpu
 import reference
 import submission
 import task
-from emulator.execution.device import Device
+from nogpu.execution.device import Device
 from tests.support.configurations import EMULATED
 
 pytestmark = pytest.mark.skipif(not EMULATED, reason="a GPU has one engine")
@@ -30,11 +30,11 @@ def test_engines_agree(monkeypatch, problem, schedule):
     found = []
     for engine in ("native", "python"):
         monkeypatch.setattr(device, "engine", engine)
-        emulator.reset_counters()
+        nogpu.reset_counters()
         output = submission.solve(data)
         outputs = output if isinstance(output, list) else [output]
         values = [c.cpu().view(torch.int16).clone() for c in outputs]
-        counts = [[getattr(launch, name) for name in COUNTED] for launch in emulator.counters()]
+        counts = [[getattr(launch, name) for name in COUNTED] for launch in nogpu.counters()]
         for c in outputs:
             c.fill_(float("nan"))
         found.append((values, counts))

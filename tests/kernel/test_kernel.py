@@ -144,13 +144,13 @@ def test_scale_padding_is_never_used(configuration, m):
 @pytest.mark.skipif(not EMULATED, reason="the emulator counts bytes")
 def test_loads_read_what_the_schedule_says(configuration):
     """Requested bytes of each operand, over groups of different sizes."""
-    import emulator
+    import nogpu
 
     m, n, k = zip(*fitting(configuration, [(130, 264, 320), (300, 136, 576), (40, 8, 64), (7, 8, 256)]))
     data = reference.generate_input(m=m, n=n, k=k, g=4, seed=6)
-    emulator.reset_counters()
+    nogpu.reset_counters()
     solver(configuration)(data)
-    (counters,) = emulator.counters()
+    (counters,) = nogpu.counters()
     (launch,) = submission.configure(tuple(data[3]), submission.sm_count(0), False, 1, (configuration,))
     requested = {int(key.partition("@")[2] or key, 16): count for key, (count, _) in counters.per_allocation.items()}
     wanted = plan_report.requested(launch.schedule)

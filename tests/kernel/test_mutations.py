@@ -13,7 +13,7 @@ import submission
 from tests.support.configurations import EMULATED, label, set_chip, solver
 from tests.support.mutants import replaced, run_mutated, without, without_one
 
-emulator = pytest.importorskip("emulator")
+nogpu = pytest.importorskip("nogpu")
 pytestmark = pytest.mark.skipif(not EMULATED, reason="mutates PTX in the emulator")
 
 SCHEDULES = ("late", "random:1", "random:2")
@@ -197,7 +197,7 @@ def outcomes(monkeypatch, mutate, shape, schedules=SCHEDULES, sizes=SIZES):
             c.fill_(float("nan"))
         try:
             got = [c.clone() for c in solve(data)]
-        except emulator.EmulatorError as error:
+        except nogpu.EmulatorError as error:
             yield f"{error}"
         else:
             yield None if all(torch.equal(a, b) for a, b in zip(got, want)) else "wrong result"

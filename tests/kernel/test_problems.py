@@ -143,7 +143,7 @@ def problems(draw):
 @pytest.mark.parametrize("schedule", ["late", "random:1", "random:2"])
 def test_random_legal_problems(monkeypatch, schedule):
     if EMULATED:
-        from emulator.execution.device import Device
+        from nogpu.execution.device import Device
 
         monkeypatch.setattr(Device.current(), "schedules", (schedule,))
 
@@ -159,15 +159,15 @@ def test_random_legal_problems(monkeypatch, schedule):
 @pytest.mark.skipif(not EMULATED, reason="the emulator counts bytes")
 def test_loads_read_what_the_schedule_says(configuration):
     """Requested bytes of each operand, counted launch by launch, against the schedule's formula."""
-    import emulator
+    import nogpu
 
     (shape, products), names = configuration, ["weights", "tokens", "weight SF", "token SF"]
     m, n, k = shape[0] + 10, 136, 320
     *inputs, _ = data = generate(products, m, n, k, 1, seed=6)
     operands = [inputs[1 : 1 + products], inputs[:1], inputs[-products:], inputs[-products - 1 : -products]]
-    emulator.reset_counters()
+    nogpu.reset_counters()
     solver(shape)(data)
-    (counters,) = emulator.counters()
+    (counters,) = nogpu.counters()
     (launch,) = submission.configure(((m, n, k, 1),), submission.sm_count(0), False, products, (shape,))
     requested = {int(key.partition("@")[2] or key, 16): count for key, (count, _) in counters.per_allocation.items()}
     found = {

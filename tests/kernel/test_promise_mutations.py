@@ -9,7 +9,7 @@ from tests.kernel.test_dependent_calls import chained, small_calls_sharing_outpu
 from tests.support.configurations import EMULATED, label, set_chip
 from tests.support.mutants import source_mutant
 
-emulator = pytest.importorskip("emulator")
+nogpu = pytest.importorskip("nogpu")
 pytestmark = pytest.mark.skipif(not EMULATED, reason="overlaps launches in emulation")
 
 LOADS = "if cta.promises & OPERANDS_READY == 0:", "if cta.promises & OUTPUT_FREE == 0:"
@@ -26,7 +26,7 @@ def noticed(monkeypatch, module, calls, promises, shape):
         module.run(calls[-1], **promises, configurations=(shape,), sms=4)
         outputs = zip(calls[-1][0], reference.ref_kernel(calls[-1]), strict=True)
         return not all(torch.equal(c.clone(), want) for (_, _, c), want in outputs)
-    except emulator.EmulatorError:
+    except nogpu.EmulatorError:
         return True
 
 

@@ -10,12 +10,12 @@ import torch
 
 import reference
 import submission
-from emulator.sanitizer.rules import RULES
-from emulator.sanitizer.waivers import in_source
+from nogpu.sanitizer.rules import RULES
+from nogpu.sanitizer.waivers import in_source
 from tests.support.configurations import EMULATED, SINGLE, label, set_chip, solver
 from tests.support.mutants import nth_replaced, run_mutated, without_one
 
-emulator = pytest.importorskip("emulator")
+nogpu = pytest.importorskip("nogpu")
 pytestmark = pytest.mark.skipif(not EMULATED, reason="follows launches in the emulator")
 WAIVED = [waiver.text for waiver in in_source(Path(submission.__file__).read_text(), "submission.py", RULES)]
 SCHEDULES = ("late", "random:1")
@@ -25,10 +25,10 @@ CHOSEN = [shape for shape in SINGLE if shape.token_tile in (64, 192)]
 @pytest.fixture
 def sanitized(monkeypatch):
     """Launches are followed."""
-    from emulator.execution.device import Device
-    from emulator.sanitizer.follow import Sanitizer
+    from nogpu.execution.device import Device
+    from nogpu.sanitizer.follow import Sanitizer
 
-    monkeypatch.setenv("EMULATOR_LENIENT", "0")
+    monkeypatch.setenv("NOGPU_LENIENT", "0")
     monkeypatch.setattr(Device.current(), "sanitizer", Sanitizer(WAIVED))
 
 
@@ -43,8 +43,8 @@ def test_our_group_gemm_is_silent(monkeypatch, sanitized, shape):
 @pytest.mark.parametrize("shape", [shape for shape in CHOSEN if shape.token_tile == 64 and shape.cta_group == 2][:1])
 def test_our_group_gemm_is_explored(monkeypatch, shape):
     """In the orders that its accesses, words and arrivals leave open it computes the same bytes."""
-    from emulator.execution.device import Device
-    from emulator.sanitizer.explore import Explorer
+    from nogpu.execution.device import Device
+    from nogpu.sanitizer.explore import Explorer
 
     set_chip(monkeypatch, ["late"])
     monkeypatch.setattr(Device.current(), "explorer", Explorer(6))
@@ -84,8 +84,8 @@ MUTATIONS = {
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_what_no_schedule_shows_is_noticed(monkeypatch, name):
     """Without the sanitizer the results are right."""
-    from emulator.execution.device import Device
-    from emulator.sanitizer.follow import Sanitizer
+    from nogpu.execution.device import Device
+    from nogpu.sanitizer.follow import Sanitizer
 
     rule, mutate = MUTATIONS[name]
     run_mutated(monkeypatch, mutate)
@@ -96,5 +96,5 @@ def test_what_no_schedule_shows_is_noticed(monkeypatch, name):
         monkeypatch.setattr(Device.current(), "sanitizer", None)
         assert all(torch.equal(ours, theirs) for ours, theirs in zip(solve(data), want, strict=True))
         monkeypatch.setattr(Device.current(), "sanitizer", Sanitizer(WAIVED))
-        with pytest.raises(emulator.EmulatorError, match=f"sanitizer, rule {rule}: nothing orders"):
+        with pytest.raises(nogpu.EmulatorError, match=f"sanitizer, rule {rule}: nothing orders"):
             [c.clone() for c in solve(data)]

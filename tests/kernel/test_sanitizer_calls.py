@@ -6,8 +6,8 @@ import pytest
 
 import reference
 import submission
-from emulator.sanitizer.rules import RULES
-from emulator.sanitizer.waivers import in_source
+from nogpu.sanitizer.rules import RULES
+from nogpu.sanitizer.waivers import in_source
 from tests.kernel.test_dependent_calls import (
     SIZES,
     bystander,
@@ -19,7 +19,7 @@ from tests.kernel.test_dependent_calls import (
 )
 from tests.support.configurations import EMULATED, PROMISED, label
 
-emulator = pytest.importorskip("emulator")
+nogpu = pytest.importorskip("nogpu")
 pytestmark = pytest.mark.skipif(not EMULATED, reason="follows launches in the emulator")
 SCHEDULES = ("late", "random:1")
 WAIVED = [waiver.text for waiver in in_source(Path(submission.__file__).read_text(), "submission.py", RULES)]
@@ -39,8 +39,8 @@ def way(request):
 @pytest.fixture
 def solve(monkeypatch, way, schedule):
     """A solver whose launches are followed, under one schedule."""
-    from emulator.execution.device import Device
-    from emulator.sanitizer.follow import Sanitizer
+    from nogpu.execution.device import Device
+    from nogpu.sanitizer.follow import Sanitizer
 
     monkeypatch.setattr(Device.current(), "sanitizer", Sanitizer(WAIVED))
     return use(monkeypatch, way, schedules=(schedule,))
@@ -69,7 +69,7 @@ def test_promises_that_hold_are_silent(solve):
 def test_operands_that_the_call_before_writes(solve):
     first, second = chained()
     solve(first)
-    with pytest.raises(emulator.EmulatorError, match="sanitizer, rule launch: nothing orders") as error:
+    with pytest.raises(nogpu.EmulatorError, match="sanitizer, rule launch: nothing orders") as error:
         solve(second, operands_ready=True)
         wrong(second)
     assert "of launch 0 (" in error.value.reason and "of launch 1 (" in error.value.reason
@@ -78,15 +78,15 @@ def test_operands_that_the_call_before_writes(solve):
 def test_outputs_that_the_call_before_writes(solve):
     first, second = small_calls_sharing_outputs()
     solve(first)
-    with pytest.raises(emulator.EmulatorError, match="sanitizer, rule launch: nothing orders"):
+    with pytest.raises(nogpu.EmulatorError, match="sanitizer, rule launch: nothing orders"):
         solve(second, **PROMISED)
         wrong(second)
 
 
 def test_calls_of_the_gemv(monkeypatch, schedule):
     """Silent without promises, on one output; a false promise is named."""
-    from emulator.execution.device import Device
-    from emulator.sanitizer.follow import Sanitizer
+    from nogpu.execution.device import Device
+    from nogpu.sanitizer.follow import Sanitizer
 
     monkeypatch.setattr(Device.current(), "sanitizer", Sanitizer(WAIVED))
     monkeypatch.setattr(Device.current(), "schedules", (schedule,))
@@ -96,5 +96,5 @@ def test_calls_of_the_gemv(monkeypatch, schedule):
     data[-1].clone()
     for _ in range(2):
         submission.solve(data, **PROMISED)
-    with pytest.raises(emulator.EmulatorError, match="sanitizer, rule launch: nothing orders"):
+    with pytest.raises(nogpu.EmulatorError, match="sanitizer, rule launch: nothing orders"):
         data[-1].clone()

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import submission
-from emulator.clock.chip import profile
 from harness.plan_report import requested
+from nogpu.clock.chip import profile
 from submission import (
     HOPPER_SMS,
     IN_TURN_LOSS,

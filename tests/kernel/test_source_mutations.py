@@ -7,8 +7,8 @@ import reference
 from tests.support.configurations import EMULATED, label_with_products, set_chip
 from tests.support.mutants import source_mutant
 
-emulator = pytest.importorskip("emulator")
-Queues = pytest.importorskip("emulator.hardware.async_operations").Queues
+nogpu = pytest.importorskip("nogpu")
+Queues = pytest.importorskip("nogpu.hardware.async_operations").Queues
 pytestmark = pytest.mark.skipif(not EMULATED, reason="runs in the emulator")
 
 SCHEDULES = ("late", "random:1", "random:2")
@@ -30,7 +30,7 @@ def outcomes(monkeypatch, folder, change, shape, products):
         data[-1].fill_(float("nan"))
         try:
             found = module.run(data, configurations=(shape,), sms=shape[1] * shape[3]).clone()
-        except emulator.EmulatorError as error:
+        except nogpu.EmulatorError as error:
             yield f"{error}"
         else:
             passed, message = compared.compare(want, found)

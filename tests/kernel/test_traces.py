@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-import emulator
+import nogpu
 import reference
 import submission
 import task
-from emulator.clock.record import Recording
-from emulator.clock.trace import BOX_WORDS
-from emulator.execution.device import Device
+from nogpu.clock.record import Recording
+from nogpu.clock.trace import BOX_WORDS
+from nogpu.execution.device import Device
 from tests.kernel.test_engines import CASES
 from tests.support.configurations import EMULATED
 
@@ -47,9 +47,9 @@ def test_recording_changes_no_byte(monkeypatch, problem):
     data = reference.REFERENCES[problem].generate_input(**task.TestSpec.parse(CASES[problem]).args)
     traces = []
     plain = outputs_of(data, None, monkeypatch)
-    emulator.reset_counters()
+    nogpu.reset_counters()
     recorded = outputs_of(data, Recording(traces.append), monkeypatch)
-    counters = emulator.counters()
+    counters = nogpu.counters()
     assert all(map(torch.equal, plain, recorded)) and len(traces) == len(counters) > 0
     for trace, counts in zip(traces, counters):
         found = list(all_records(trace))

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import reference
-from emulator.execution.device import Device
 from harness.modules import load_module
+from nogpu.execution.device import Device
 from task import PROBLEMS
 
 CASES = {

@@ -14,8 +14,8 @@ BEHAVIOURS = SUBMISSIONS / "behaviours.py"
 
 
 def clean_environment(**variables):
-    """The environment without the additions of `python -m emulator`, under which the tests may run."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("EMULATOR", "POPCORN"))}
+    """The environment without the additions of `python -m nogpu`, under which the tests may run."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("NOGPU", "POPCORN"))}
     entries = environment.get("PYTHONPATH", "").split(os.pathsep)
     environment["PYTHONPATH"] = os.pathsep.join(entry for entry in entries if not entry.endswith("bootstrap"))
     return {**environment, **variables}

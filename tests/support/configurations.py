@@ -34,7 +34,7 @@ def set_chip(monkeypatch, schedules=None, sms=None):
     """
     if not EMULATED:
         return
-    from emulator.execution.device import Device
+    from nogpu.execution.device import Device
 
     device = Device.current()
     if schedules is not None:

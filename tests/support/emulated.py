@@ -1,23 +1,17 @@
 """Runs of programs on the emulated device, each in a process of its own."""
 
-import json
 import os
-import re
 import shutil
 import subprocess
 import sys
-import traceback
 from pathlib import Path
 
-from emulator import store
 from tests.support.commands import ROOT, clean_environment
-
-PROGRAMS = ROOT / "tests" / "programs"
 
 
 def run(*arguments, options=(), **variables):
-    """Run `python -m emulator OPTIONS ARGUMENTS`; returns the completed process with its text output."""
-    command = [sys.executable, "-m", "emulator", *map(str, (*options, *arguments))]
+    """Run `python -m nogpu OPTIONS ARGUMENTS`; returns the completed process with its text output."""
+    command = [sys.executable, "-m", "nogpu", *map(str, (*options, *arguments))]
     environment = clean_environment(**variables)
     inherited = clean_environment()["PYTHONPATH"]
     entries = (str(ROOT), variables.get("PYTHONPATH"), inherited)
@@ -25,23 +19,11 @@ def run(*arguments, options=(), **variables):
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
 
 
-def checks(program):
-    """Names of the check functions of a file in tests/programs."""
-    return re.findall(r"^def (check_\w+)\(\)", (PROGRAMS / program).read_text(), re.MULTILINE)
-
-
-def outcomes(program, **variables):
-    """Run the checks of a file in tests/programs, all in one process. Returns {check: "ok" or its traceback}."""
-    process = run("-m", "tests.support.emulated", program, **variables)
-    lines = process.stdout.splitlines()
-    assert process.returncode == 0 and lines, f"{program} ended with {process.returncode}\n{process.stderr}"
-    return json.loads(lines[-1])
-
-
 def copy_libraries(place, link=False):
     """A cache at the place that has the emulator's libraries, which take long to compile."""
-    (place / store.NAME).mkdir(parents=True)
-    found, made = store.root() / "libraries", place / store.NAME / "libraries"
+    name = "nogpu"  # of the emulator's folder in the user's cache
+    (place / name).mkdir(parents=True)
+    found, made = Path.home() / ".cache" / name / "libraries", place / name / "libraries"
     if link:
         made.symlink_to(found)
         return
@@ -49,20 +31,3 @@ def copy_libraries(place, link=False):
     newest = sorted(found.glob("*.so"), key=lambda path: path.stat().st_mtime)[-12:]
     for path in newest:
         shutil.copy(path, made)
-
-
-def main(program):
-    sys.path.insert(0, str(PROGRAMS))
-    module = __import__(Path(program).stem)
-    results = {}
-    for name in checks(program):
-        try:
-            getattr(module, name)()
-            results[name] = "ok"
-        except Exception:
-            results[name] = traceback.format_exc()
-    print(json.dumps(results))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

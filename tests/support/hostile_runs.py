@@ -23,7 +23,7 @@ from tests.submissions.hostile.register import KINDS
 from tests.support.commands import ROOT, clean_environment
 
 SUBMISSION = Path("tests/submissions/hostile/submission.py")
-TREE = ("eval.py", "reference.py", "task.py", "submission.py", "emulator", "harness", "tests")  # of a copy
+TREE = ("eval.py", "reference.py", "task.py", "submission.py", "nogpu", "harness", "tests")  # of a copy
 CODES = (0, 112)
 FOR_PERSONS = ("person", "reader")
 LONGEST_LINE = 1 << 20  # characters of a line of the protocol
@@ -144,7 +144,7 @@ def start_eval(run: Run, root: Path, folder: Path, protocol: int, output: int) -
         "HOSTILE_FOLDER": str(folder),
         "HOSTILE_HOME": str(Path.home()),
         "HOSTILE_RUNNER": str(os.getpid()),
-        "PYTHONPATH": str(root),
+        "PYTHONPATH": f"{root}:{root}/nogpu/src",
         "TMPDIR": str(folder / "tmp"),
     }
     if first.copied_tree:

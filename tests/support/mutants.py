@@ -35,8 +35,8 @@ def run_mutated(monkeypatch, mutate):
 
     What the emulator reports as a doubt is an error.
     """
-    from emulator.compiler import stored
-    from emulator.host import runtime
+    from nogpu.compiler import stored
+    from nogpu.host import runtime
 
     @functools.cache
     def mutated(ptx):
@@ -44,7 +44,7 @@ def run_mutated(monkeypatch, mutate):
         assert text != ptx, "the mutation did not apply"
         return stored.module(text)
 
-    monkeypatch.setenv("EMULATOR_LENIENT", "0")
+    monkeypatch.setenv("NOGPU_LENIENT", "0")
     monkeypatch.setattr(runtime.Kernel, "entry", property(lambda kernel: mutated(kernel.ptx).entries[kernel.name]))
 
 

@@ -8,8 +8,8 @@ whatever the predicates, and an instruction behind a predicate orders nothing.
 import re
 from dataclasses import dataclass
 
-from emulator.ptx.ir import Entry, Instruction
-from emulator.ptx.module import parse
+from nogpu.ptx.ir import Entry, Instruction
+from nogpu.ptx.module import parse
 
 
 @dataclass(frozen=True)

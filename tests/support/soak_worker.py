@@ -27,7 +27,7 @@ class Runner:
         self.chip = None
         name = torch.cuda.get_device_name()
         if "emulated" in name:
-            from emulator.execution.device import Device
+            from nogpu.execution.device import Device
 
             self.chip = Device.current()
             self.chip.workers = 1

@@ -1,6 +1,6 @@
 """eval.py whose process writes down which code it opens once a worker has been asked for something.
 
-python -m emulator tests/support/watched_eval.py FILE EVAL_ARGUMENTS...
+python -m nogpu tests/support/watched_eval.py FILE EVAL_ARGUMENTS...
 """
 
 import atexit

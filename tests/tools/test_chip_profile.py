@@ -7,15 +7,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from emulator.clock.chip import resolved
 from harness import ROOT
+from nogpu.clock.chip import resolved
 from tools import calibrate, chip_profile
 from tools.calibration import device
 from tools.calibration.launches import Sizes
 from tools.chip_profile import Measured, derived, measured_of
 from tools.profile_rules import RATES
 
-RESULTS, H200 = ROOT / "docs/results", ROOT / "emulator/clock/profiles/h200.json"
+RESULTS, H200 = ROOT / "docs/results", ROOT / "nogpu/src/nogpu/clock/profiles/h200.json"
 REPLAYED = (*RATES, "l2_clean_share")  # found by replays that take recordings
 
 

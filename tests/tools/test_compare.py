@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 import torch
 
-import emulator
+import nogpu
 import reference
 import submission
-from emulator.__main__ import parse
-from emulator.execution.device import Device
-from emulator.hopper import gpu, library
 from harness import devices
 from harness.launch_modes import LaunchMode
 from harness.plan_report import requested
+from nogpu.__main__ import parse
+from nogpu.execution.device import Device
+from nogpu.hopper import gpu, library
 from submission import SMEM_RESERVED, Plan, Schedule
 from tests.support.configurations import EVERY
 from tools import compare, peers, recorder, rings
@@ -53,10 +53,10 @@ def test_ring_moves_what_the_schedule_moves(shape, products, emulated_driver):
     schedule = schedule_of(shape, products)
     buffer = torch.full((rings.schedule_ring(schedule, None)[1],), 0x7F, dtype=torch.uint8, device="cuda")
     work, nbytes = rings.schedule_ring(schedule, buffer)
-    emulator.reset_counters()
+    nogpu.reset_counters()
     rings.run_ring(schedule.ctas, True, work)
     torch.cuda.synchronize()
-    (counters,) = emulator.counters()
+    (counters,) = nogpu.counters()
     sizes = [2 * m * n for m, n, _ in schedule.sizes]
     places = [group.output - buffer.data_ptr() for group in work.groups[: len(sizes)]]
     assert counters.tma_load_requested_bytes == sum(requested(schedule).values())
@@ -205,7 +205,7 @@ def test_cases_are_numbered_from_0(capsys):
 
 
 def test_on_a_hopper_it_restarts_without_tensor_core_work(monkeypatch):
-    """The command must be one that `python -m emulator` takes."""
+    """The command must be one that `python -m nogpu` takes."""
     monkeypatch.setattr(devices, "has_hopper", lambda: True)
     monkeypatch.setattr(devices, "emulator_device", lambda: None)
 

@@ -133,7 +133,8 @@ def test_modal_makes_this_image(monkeypatch):
     (mount,) = [part["mount"] for part in found if "mount" in part]
     sent = {str(remote) for _, remote in mount.entries[0].get_files_to_upload()}
     there = {
-        f"{module.SOURCE}/{name}" for name in ("submission.py", "eval.py", module.LOCK, "emulator/native/engine.h")
+        f"{module.SOURCE}/{name}"
+        for name in ("submission.py", "eval.py", module.LOCK, "nogpu/src/nogpu/native/engine.h")
     }
     assert there <= sent
     assert not [name for name in sent if re.search(r"/(\.git|\.venv[^/]*|__pycache__|\.\w+_cache)(/|$)", name)]

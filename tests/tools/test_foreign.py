@@ -33,10 +33,10 @@ W:  mbarrier.try_wait.parity.shared.b64 %p, [%r], 0; @!%p bra W; ret;
 """
 SCRIPT = """import sys
 import numpy as np
-import emulator
-assert "EMULATOR_SCHEDULE" not in __import__("os").environ
-out = emulator.array(np.zeros(4, np.uint32))
-emulator.load_ptx({text!r})["k"].launch(1, {threads}, [out], shared=1024)
+import nogpu
+assert "NOGPU_SCHEDULE" not in __import__("os").environ
+out = nogpu.array(np.zeros(4, np.uint32))
+nogpu.load_ptx({text!r})["k"].launch(1, {threads}, [out], shared=1024)
 print("result", out.tolist(), *sys.argv[1:])
 if out.tolist() != [7] * 4:
     sys.exit("wrong results")
@@ -127,7 +127,7 @@ def places(tmp_path, monkeypatch):
     (base / "timings.txt").write_text(VERDICTS)
     entries = ", ".join(f'"{name}.py"' for name in PROGRAMS)
     (tmp_path / "list.toml").write_text(LIST.replace("PROGRAMS", entries))
-    monkeypatch.setenv("EMULATOR_SCHEDULE", "eager")  # of the session: no program sees it
+    monkeypatch.setenv("NOGPU_SCHEDULE", "eager")  # of the session: no program sees it
     return tmp_path, tmp_path
 
 
@@ -254,7 +254,7 @@ REPORT = """{call}: store of 4 bytes at 0x559ae6f94400: outside every live alloc
 CODE = 'CUDA error at bad.cu:4 code=700(cudaErrorIllegalAddress) "cudaDeviceSynchronize()": wrong\n'
 
 
-@pytest.mark.parametrize("call", ["__cudaLaunchKernel", "cuLaunchKernelEx", "emulator.errors.EmulatorError"])
+@pytest.mark.parametrize("call", ["__cudaLaunchKernel", "cuLaunchKernelEx", "nogpu.errors.EmulatorError"])
 @pytest.mark.parametrize("output", [REPORT + CODE, CODE + REPORT])
 def test_an_error_code_does_not_hide_the_report(output, call):
     verdict, reason = judge(output.format(call=call), 1, "passed")
@@ -320,7 +320,7 @@ def test_what_agrees_after_an_error(silicon, lenient, agrees):
 
 
 def test_reasons_have_no_addresses_of_this_run():
-    output = "emulator.errors.EmulatorError: store of 4 bytes at 0x559ae6f94400: past the end\n  PTX      line 3: st\n"
+    output = "nogpu.errors.EmulatorError: store of 4 bytes at 0x559ae6f94400: past the end\n  PTX      line 3: st\n"
     assert judge(output, 1, "") == ("error", "store of 4 bytes at 0x...: past the end; PTX line 3: st")
 
 

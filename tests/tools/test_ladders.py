@@ -2,8 +2,8 @@
 
 import pytest
 
-from emulator.clock.chip import profile
-from emulator.clock.replay import replay
+from nogpu.clock.chip import profile
+from nogpu.clock.replay import replay
 from tools import b200_rings, ladders
 from tools.families import held_out
 

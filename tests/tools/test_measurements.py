@@ -145,7 +145,7 @@ def test_modelled_times(tmp_path):
 
 
 def test_emulator(tmp_path):
-    assert "python -m emulator.bench --json" in table("emulator", tmp_path)[0]
+    assert "python -m nogpu.bench --json" in table("emulator", tmp_path)[0]
     times = {"seconds": 2e-6, "low": 1e-6, "high": 3e-6}
     results = [
         {"family": "mbarrier", "name": "arrive", **times, "rate": None, "unit": ""},
@@ -200,7 +200,7 @@ def saved_soak(device, **counts):
 
 
 def test_soak(tmp_path):
-    assert "python -m emulator tests/soak.py --problems 10000 --save" in table("soak", tmp_path)[0]
+    assert "python -m nogpu tests/soak.py --problems 10000 --save" in table("soak", tmp_path)[0]
     configurations = {str(number): 7 for number in range(42)}
     one = saved_soak("a CPU", problem={"gemm": 6000, "gemv": 4000}, schedule={"late": 1}, configuration=configurations)
     saved(tmp_path, "soak-emulator", one)
@@ -303,7 +303,7 @@ def test_commands_exist(path):
     for name in set(re.findall(r"python -m ([\w.]+)", code)) - {"venv"}:
         if importlib.util.find_spec(name) is None:
             unknown.add(f"python -m {name}")
-    for name in re.findall(r"python (?:-m emulator (?:--?[\w-]+(?:[ =][\w,:]+)? )*)?([\w/]+\.py)", code):
+    for name in re.findall(r"python (?:-m nogpu (?:--?[\w-]+(?:[ =][\w,:]+)? )*)?([\w/]+\.py)", code):
         # A file that the document itself shows begins with its name.
         if not OTHERS_FILES.fullmatch(name) and not (ROOT / name).exists() and f"\n# {name}\n" not in code:
             unknown.add(name)

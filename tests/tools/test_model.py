@@ -5,7 +5,7 @@ import json
 import pytest
 
 import reference
-from emulator.clock.chip import profile
+from nogpu.clock.chip import profile
 from task import PROBLEMS, TestSpec
 from tools import model
 from tools.measurements import RESULTS

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from emulator.clock.chip import profile
-from emulator.clock.loop import modelled_loop
 from harness.launch_modes import LaunchMode
+from nogpu.clock.chip import profile
+from nogpu.clock.loop import modelled_loop
 from task import PROBLEMS
 from tools import b200_rings, ladder_record, modelled
 

@@ -4,18 +4,18 @@ import json
 
 import pytest
 
-from emulator.clock.chip import profile
-from emulator.clock.replay import replay
 from harness import ROOT
 from harness.launch_modes import LaunchMode
+from nogpu.clock.chip import profile
+from nogpu.clock.replay import replay
 from tools import recordings, validate
 
 OF_GEMV = {"program": "submission.py", "configuration": "chosen", "problem": "gemv", "case": 2, "mode": "timing"}
 LAUNCHING = """if True:
     import sys
-    import emulator, numpy
-    data = emulator.array(numpy.zeros(1, numpy.uint32))
-    kernel = emulator.load_ptx('''
+    import nogpu, numpy
+    data = nogpu.array(numpy.zeros(1, numpy.uint32))
+    kernel = nogpu.load_ptx('''
         .version 8.6
         .target sm_100a
         .address_size 64

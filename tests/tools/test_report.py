@@ -9,11 +9,11 @@ import re
 import pytest
 
 import submission
-from emulator import store
-from emulator.hopper import MODES, library
-from emulator.hopper.lower import lower
-from emulator.hopper.maps import MapFacts, is_map
-from emulator.ptx.syntax import without_comments
+from nogpu import store
+from nogpu.hopper import MODES, library
+from nogpu.hopper.lower import lower
+from nogpu.hopper.maps import MapFacts, is_map
+from nogpu.ptx.syntax import without_comments
 from tests.support.configurations import EVERY
 from tests.support.ptx_rules import FORBIDDEN, ORDER, START, broken
 from tests.support.ptxas import assembles

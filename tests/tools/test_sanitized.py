@@ -19,11 +19,11 @@ PTX = """.version 8.8
     ret;
 }
 """
-SCRIPT = "import emulator; emulator.load_ptx({!r})['k'].launch(2, 64, [], shared=1024); print('done')"
+SCRIPT = "import nogpu; nogpu.load_ptx({!r})['k'].launch(2, 64, [], shared=1024); print('done')"
 LIST = """[[group]]
 framework = "ours"
 repository = "own/er"
-command = "-m emulator --schedule {schedule} {file}"
+command = "-m nogpu --schedule {schedule} {file}"
 expects = "done"
 programs = ["racy.py", "ordered.py"]
 """

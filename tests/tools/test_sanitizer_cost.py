@@ -2,7 +2,7 @@
 
 import pytest
 
-from emulator.execution.device import Device
+from nogpu.execution.device import Device
 from tests.support.configurations import EMULATED
 from tools import sanitizer_cost
 

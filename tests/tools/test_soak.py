@@ -230,7 +230,7 @@ def test_wrong_usage(words, capsys):
 
 
 def run_command(*words):
-    command = [sys.executable, "-m", "emulator", *words]
+    command = [sys.executable, "-m", "nogpu", *words]
     return subprocess.run(command, cwd=ROOT, env=clean_environment(), capture_output=True, text=True, timeout=300)
 
 
@@ -243,6 +243,6 @@ def test_a_planted_fault_is_found_and_repeated(tmp_path):
     assert process.returncode == 1 and "WRONG: problem 0" in process.stdout, process.stdout + process.stderr
     first, again = process.stdout.split("  again: ")
     python, module, emulator, *words = shlex.split(again.splitlines()[0])
-    assert (python, module, emulator) == ("python", "-m", "emulator")
+    assert (python, module, emulator) == ("python", "-m", "nogpu")
     repeated = run_command(*words)
     assert repeated.returncode == 1 and repeated.stdout.split("  again: ")[0] == first

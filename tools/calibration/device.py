@@ -1,4 +1,4 @@
-"""The GPU on which microbenchmarks run, through the CUDA driver; under `python -m emulator` the emulated one."""
+"""The GPU on which microbenchmarks run, through the CUDA driver; under `python -m nogpu` the emulated one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 from tools.calibration.launches import RECORD, Argument, Launch
 
 if TYPE_CHECKING:
-    from emulator.hardware.properties import LaunchConfig
+    from nogpu.hardware.properties import LaunchConfig
 
 HERE = Path(__file__).resolve().parent
 ROW = 128  # bytes of a tensor map's row
@@ -28,7 +28,7 @@ FLUSH_L2S, FLUSH_CTA_BYTES, FLUSH_THREADS = 6, 1 << 20, 512
 @cache
 def ptx(file: str, arch: str) -> str:
     """PTX of a .cu file of this folder; for a B200 in the first version that has every MMA kind."""
-    from emulator.hopper import library
+    from nogpu.hopper import library
 
     text = library.ptx(HERE / f"{file}.cu", arch)
     return text.replace(f".version {library.PTX_VERSION}", ".version 8.7") if arch == "sm_100a" else text
@@ -57,7 +57,7 @@ class Gpu:
     def __init__(self, data_bytes: int = DATA_BYTES) -> None:
         from cuda.bindings import driver
 
-        from emulator.hopper import gpu
+        from nogpu.hopper import gpu
 
         self.driver, self.gpu, self.data_bytes = driver, gpu, data_bytes
         attribute = driver.CUdevice_attribute
@@ -139,7 +139,7 @@ class Gpu:
 
     def enqueue(self, launch: Launch) -> None:
         """Launch, without waiting for the end."""
-        from emulator.hardware.properties import LaunchConfig
+        from nogpu.hardware.properties import LaunchConfig
 
         kinds = parameter_types(launch.file, launch.kernel, self.arch)
         values = [self._value(argument, kind) for argument, kind in zip(launch.arguments, kinds, strict=True)]
@@ -212,10 +212,10 @@ class Emulated(Gpu):
     wait_cycles = 1
 
     def _launch(self, launch: Launch, config: LaunchConfig, values: list[bytes]) -> None:
-        import emulator
+        import nogpu
 
         if launch.file not in self.modules:
-            self.modules[launch.file] = emulator.load_ptx(ptx(launch.file, self.arch))
+            self.modules[launch.file] = nogpu.load_ptx(ptx(launch.file, self.arch))
         self.modules[launch.file][launch.kernel].launch(
             config.grid,
             config.block,
@@ -234,14 +234,14 @@ class Emulated(Gpu):
         return True  # times mean nothing here
 
     def _encoded(self, rows: int) -> bytes:
-        import emulator
+        import nogpu
 
         dims, strides = (ROW, self.data_bytes // ROW), (ROW,)
-        return emulator.tensor_map(
+        return nogpu.tensor_map(
             self.memory["data"], (ROW, rows), element="uint8", dims=dims, strides=strides, swizzle="128B"
         )
 
 
 def current(data_bytes: int) -> Gpu:
     """The GPU of this process."""
-    return (Emulated if os.environ.get("EMULATOR") == "1" else Gpu)(data_bytes)
+    return (Emulated if os.environ.get("NOGPU") == "1" else Gpu)(data_bytes)

@@ -9,10 +9,10 @@ from cuda.bindings import driver
 
 import harness.dsl  # noqa: F401
 import submission
-from emulator.hardware.properties import LaunchConfig
-from emulator.hopper import gpu, library
-from emulator.hopper.lower import lower
 from harness.plan_report import configuration_name, current_sms
+from nogpu.hardware.properties import LaunchConfig
+from nogpu.hopper import gpu, library
+from nogpu.hopper.lower import lower
 from tools.report import compile_plan
 
 # There is one for each number of CTAs in a cluster and on an SM.

@@ -54,8 +54,8 @@ class Step:
 
 
 def work(device: str, *arguments: str, options: Sequence[str] = EXACT) -> tuple[str, ...]:
-    """The command of `tools.light.work` on a device. options: those of `python -m emulator` for a Hopper GPU."""
-    under = {EMULATOR: ("-m", "emulator"), HOPPER: ("-m", "emulator", *options), B200: ()}[device]
+    """The command of `tools.light.work` on a device. options: those of `python -m nogpu` for a Hopper GPU."""
+    under = {EMULATOR: ("-m", "nogpu"), HOPPER: ("-m", "nogpu", *options), B200: ()}[device]
     return (sys.executable, *under, "-m", "tools.light.work", *arguments)
 
 
@@ -159,7 +159,7 @@ def calibration_step(device: str, folder: Path) -> Step:
     command = ["-m", "tools.calibrate", "--save", str(folder / "constants.json")]
     if device == EMULATOR:
         only = [option for prefix in EMULATED_CONSTANTS for option in ("--only", prefix)]
-        command = ["-m", "emulator", *command, "--smoke", *only]
+        command = ["-m", "nogpu", *command, "--smoke", *only]
     return Step(
         "calibrate",
         "calibration of the clock's chip profile",

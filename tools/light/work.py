@@ -92,7 +92,7 @@ def clusters(writer: Writer) -> None:
 
 def profile(writer: Writer, constants: str) -> None:
     """The profile of the chip that the constants are of, on the basis of the committed one."""
-    from emulator.clock.chip import PROFILES
+    from nogpu.clock.chip import PROFILES
     from tools import chip_profile
 
     record = json.loads(Path(constants).read_text(encoding="utf-8"))

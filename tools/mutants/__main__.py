@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import emulator
+import nogpu
 from harness.console import make_console, make_table
 from harness.options import command_parser
 from tools import records
@@ -59,7 +59,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     options = parse(arguments)
-    emulator.activate(schedule="late", workers=1)
+    nogpu.activate(schedule="late", workers=1)
     from tools.mutants import programs
 
     found = programs.every() if options.silence else programs.ours()

@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from emulator.sanitizer.rules import RULES
-from emulator.sanitizer.waivers import in_source
 from harness import ROOT
+from nogpu.sanitizer.rules import RULES
+from nogpu.sanitizer.waivers import in_source
 from tools.mutants.tape import Tape, record
 
 Data = Any

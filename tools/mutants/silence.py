@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import emulator
+import nogpu
 from harness.console import make_console
 from tools import records
 from tools.mutants import pool, programs, tape, trial
@@ -73,7 +73,7 @@ def _begin(path: Path | None, texts: dict[str, str], arguments: Sequence[str]) -
 
 def _emulator() -> str:
     """The hash of the emulator's sources."""
-    root, digest = Path(emulator.__file__).parent, hashlib.sha256()
+    root, digest = Path(nogpu.__file__).parent, hashlib.sha256()
     for path in sorted(path for pattern in SOURCES for path in root.rglob(pattern)):
         digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
     return digest.hexdigest()

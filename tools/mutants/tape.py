@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from emulator.errors import LENIENT
-from emulator.execution import device as devices
-from emulator.execution.device import Device
-from emulator.hardware.allocations import Allocation
-from emulator.hardware.properties import LaunchConfig
-from emulator.host import runtime
-from emulator.ptx.module import parse
-from emulator.sanitizer.follow import Sanitizer
+from nogpu.errors import LENIENT
+from nogpu.execution import device as devices
+from nogpu.execution.device import Device
+from nogpu.hardware.allocations import Allocation
+from nogpu.hardware.properties import LaunchConfig
+from nogpu.host import runtime
+from nogpu.ptx.module import parse
+from nogpu.sanitizer.follow import Sanitizer
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Tape:
     allowed: tuple[str, ...]
     """Rules that the sanitizer waives."""
     strict: bool
-    """Whether doubts are errors (`emulator.errors.doubt`)."""
+    """Whether doubts are errors (`nogpu.errors.doubt`)."""
     expected: dict[Allocation, np.ndarray] = field(default_factory=dict)
     """What the memory has in it behind the last launch of the PTX as it is."""
     instructions: int = 0

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emulator.errors import EmulatorError, OrderingWarning
+from nogpu.errors import EmulatorError, OrderingWarning
 
 if TYPE_CHECKING:
     from tools.mutants.tape import Tape

@@ -50,8 +50,8 @@ def harness_on_disk_then_exit(data):
 
 @kind(copied_tree=True)
 def replaced_on_disk(data):
-    """eval.py is renamed and another put in its place; the package emulator is moved"""
-    for name in ("eval.py", "emulator"):
+    """eval.py is renamed and another put in its place; the folder nogpu is moved"""
+    for name in ("eval.py", "nogpu"):
         try:
             os.rename(tree() / name, tree() / f"{name}.old")
         except OSError:
@@ -121,7 +121,7 @@ def second_worker(data):
         path = tree() / "harness" / f"{name}.py"
         if path.exists():
             write(path, path.read_text() + UNCONFINED)
-    path = tree() / "emulator" / "bootstrap" / "sitecustomize.py"
+    path = tree() / "nogpu" / "src" / "nogpu" / "bootstrap" / "sitecustomize.py"
     write(path, path.read_text() + "\nimport os\nos.environ['HOSTILE_SITE'] = '1'\n")
 
     def fails():

@@ -73,8 +73,8 @@ def python_and_libraries(data):
 def users_files(data):
     """Files in the user's home and in the emulator's cache"""
     home = os.environ["HOSTILE_HOME"]
-    places = [home, f"{home}/.cache", f"{home}/.cache/sm100-emulator", tempfile.gettempdir() + "/..", os.getcwd()]
-    libraries = glob.glob(f"{home}/.cache/sm100-emulator/*.so")[:1]
+    places = [home, f"{home}/.cache", f"{home}/.cache/nogpu", tempfile.gettempdir() + "/..", os.getcwd()]
+    libraries = glob.glob(f"{home}/.cache/nogpu/*.so")[:1]
     return reached(
         data,
         [lambda path=path: makes_a_file(path) for path in places]

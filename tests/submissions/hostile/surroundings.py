@@ -93,7 +93,7 @@ def no_environment(data):
 @kind(alone=True)
 def contest_variables(data):
     """POPCORN_FD and others in the environment, for whoever starts next"""
-    os.environ.update(POPCORN_FD="1", EMULATOR="0", PYTHONSTARTUP="/dev/null", PYTHONOPTIMIZE="2")
+    os.environ.update(POPCORN_FD="1", NOGPU="0", PYTHONSTARTUP="/dev/null", PYTHONOPTIMIZE="2")
     os.putenv("POPCORN_FD", "1")
     return zeros(data)
 

@@ -1,0 +1,95 @@
+"""A Blackwell GPU (NVIDIA B200, sm_100a) in software: runs torch and CuTe DSL programs for device "cuda" on a CPU.
+
+    python -m nogpu SCRIPT ARGS...       the program, its child processes included, on the emulated device
+    python -m nogpu ./a.out ARGS...      a program of CUDA C++, or a .cu file
+    nogpu.counters()                     in the program: event counts of each launch
+    nogpu.load_ptx(text)["kernel"].launch(grid, block, args)     a kernel of PTX text; needs no torch and no DSL
+    nogpu.tensor_map(array, box)         a tensor map, as cuTensorMapEncodeTiled makes it
+    nogpu.EmulatorError                  raised by a launch whose kernel breaks a rule of the hardware
+
+Torch tensors of the device are host memory that is registered as a device allocation. A launch runs the DSL's own
+host code, which passes the kernel's PTX, grid and parameters to the emulator's CUDA runtime library. The PTX executes
+warp by warp, 32 lanes at a time, with divergence. Copies and tensor core operations are queued, and a schedule decides
+when they happen: as soon or as late as the hardware may, or in a random order under a seed. A launch is complete when
+the launching call returns, unless it lets the next launch start early: then it runs once the next call is known.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from nogpu.activation import activate
+from nogpu.errors import EmulatorError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import ArrayLike
+
+    from nogpu.hardware.counters import LaunchCounters
+    from nogpu.host.loader import Module
+
+__all__ = [
+    "EmulatorError",
+    "activate",
+    "array",
+    "counters",
+    "load_ptx",
+    "reset_counters",
+    "synchronize",
+    "tensor_map",
+]
+
+
+def load_ptx(text: str, schedule: str | None = None, lenient: bool | None = None) -> Module:
+    """A module of PTX text: `load_ptx(text)["kernel"].launch(grid, block, args, shared=..., cluster=...)`.
+
+    Arguments as for `host.loader.Kernel.launch`; schedule and lenient are those of launches that name none. Raises
+    EmulatorError for anything but text, and with the line of text that is not understood.
+    """
+    from nogpu.host import loader
+
+    return loader.load_ptx(text, schedule, lenient)
+
+
+def tensor_map(array: Any, box: Sequence[int], **options: Any) -> bytes:
+    """The 128 bytes of a tensor map over an array, for a kernel's parameter, as cuTensorMapEncodeTiled makes them.
+
+    box: elements, the contiguous dimension first. options: as for `host.tensor_maps.tensor_map`: swizzle, element,
+    dims, strides, element_strides, interleave, l2_promotion, fill. Raises EmulatorError where the driver refuses.
+    """
+    from nogpu.host import tensor_maps
+
+    return tensor_maps.tensor_map(array, box, **options)
+
+
+def array(data: ArrayLike) -> np.ndarray:
+    """A copy of `data` (anything that NumPy makes an array of) in device memory, 256-byte aligned, for `load_ptx`.
+
+    Raises EmulatorError for what is no array, for Python objects and for a foreign byte order.
+    """
+    from nogpu.host import arrays
+
+    return arrays.array(data)
+
+
+def synchronize() -> None:
+    """Returns when no launch of this process is pending. Raises the EmulatorError of one that fails."""
+    from nogpu.execution.device import Device
+
+    Device.current().synchronize()
+
+
+def counters() -> list[LaunchCounters]:
+    """Counters of the launches of this process since the start or the last reset, in launch order."""
+    from nogpu.execution.device import Device
+
+    return Device.current().counters()
+
+
+def reset_counters() -> None:
+    """Forgets the counters of all launches so far."""
+    from nogpu.execution.device import Device
+
+    Device.current().reset_counters()

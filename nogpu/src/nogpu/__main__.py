@@ -1,0 +1,246 @@
+"""python -m nogpu [OPTIONS] SCRIPT ARGS...: restart this process as the program, on the emulated device."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+
+from nogpu import settings, toolchain
+from nogpu.activation import DEVICES, environment
+from nogpu.cuda_programs import programs
+from nogpu.errors import EmulatorError
+from nogpu.execution.meter import MAX_INSTRUCTIONS
+from nogpu.hopper import MODES
+
+DESCRIPTION = """Run a Python program that uses torch's device "cuda" and CuTe DSL kernels on an emulated NVIDIA B200.
+
+SCRIPT, -m and -c mean what they mean to python; the arguments behind them belong to the program. SCRIPT may also be a
+program of CUDA C++: an executable, a library with a `main`, or a .cu file, which is compiled first. "nvcc ARGS" runs
+NVIDIA's compiler for such programs."""
+
+EPILOG = """schedules; a launch runs once under each, and all must write the same bytes:
+  late           asynchronous work (copies, MMAs, stores) happens when no warp can run
+  eager          asynchronous work happens when it is issued
+  random:SEED    warps and queues take turns at random
+  last:SEED      warps take turns at random; asynchronous work happens when no warp can run
+  replay:HOLDS   as --explore has printed it
+
+--device hopper: torch is the real one, and launches run on a Hopper GPU, their sm_100a PTX lowered to sm_90a:
+  exact          tensor memory and tensor core are software on the GPU; results are a B200's
+  timing         no tensor-core work; results are worthless, all other instructions take their real time
+  bare           timing, with each conversion from e2m1 as one instruction (a B200 needs one) with wrong values
+
+--clock CHIP records each launch, and at the program's end replays all of them on a chip's profile ("b200", "h200", or
+a JSON file): modelled microseconds, utilisation and who waits for what go to standard error. Launches run one by one
+under schedule late. --timeline FILE (.json, .json.gz: for ui.perfetto.dev) and --picture FILE.png show them in time.
+--why replays them again, with each part of the chip or each kind of wait for nothing, and prints what that would gain.
+
+A launch of more than a few seconds shows its progress where standard error is a terminal, in the first process only:
+its children show none. The environment variable NOGPU_PROGRESS=0 turns that off.
+
+The environment variables NOGPU_SCHEDULE, NOGPU_WORKERS, NOGPU_MAX_INSTRUCTIONS, NOGPU_ENGINE and
+NOGPU_HOPPER_MODE set other defaults.
+
+Exit codes, besides those of the program: 2 for an option or a variable NOGPU_... that is not legal, 3 where the
+machine lacks a C compiler that works, or a folder to keep what it makes, 130 for an interruption before the start."""
+
+EXIT_SETUP = 3
+EXIT_INTERRUPTED = 130
+
+
+def checked(name: str) -> Callable[[str], str]:
+    """The type of a setting's option: its text, checked. It raises argparse.ArgumentTypeError."""
+
+    def check(text: str) -> str:
+        try:
+            settings.SETTINGS[name](text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        return text
+
+    return check
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line's parser, without the checks of `parse`."""
+    parser = argparse.ArgumentParser(
+        prog="python -m nogpu",
+        usage="%(prog)s [--schedule S[,S...]] [--workers N] [--lenient] [--max-instructions N] [--engine E] "
+        "[--sanitize [--sanitize-allow RULE[,RULE]] [--sanitize-schedule S[,S...]]] "
+        "[--explore N] "
+        "[--clock CHIP [--why] [--timeline FILE] [--picture FILE]] [--device DEVICE [--hopper-mode MODE]] "
+        "(SCRIPT | -m MODULE | -c CODE) [ARGS...]",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--schedule", type=checked("schedule"), metavar="S[,S...]", help="orders of events; default: late"
+    )
+    parser.add_argument(
+        "--workers", type=checked("workers"), metavar="N", help="processes that share a launch; default: one per core"
+    )
+    parser.add_argument(
+        "--lenient", action="store_true", help="only warn of broken rules of order (fences, a pair's allocation)"
+    )
+    parser.add_argument(
+        "--max-instructions",
+        type=checked("max_instructions"),
+        metavar="N",
+        help=f"stop a launch after so many warp instructions, and say where it is; default: {MAX_INSTRUCTIONS}",
+    )
+    parser.add_argument(
+        "--engine",
+        type=checked("engine"),
+        metavar="E",
+        help="native (default), or python: every instruction by its Python row, a hundred times slower, to compare",
+    )
+    parser.add_argument(
+        "--sanitize",
+        action="store_true",
+        help="check that events order all accesses to shared memory that conflict, whatever a schedule shows",
+    )
+    parser.add_argument(
+        "--sanitize-allow",
+        type=checked("sanitize_allow"),
+        metavar="RULE[,RULE]",
+        help="of --sanitize: rules that may be broken, RULE@OPCODE by some instructions",
+    )
+    parser.add_argument(
+        "--sanitize-schedule",
+        type=checked("schedule"),
+        metavar="S[,S...]",
+        help="of --sanitize: check under these schedules only; the others run as without it",
+    )
+    parser.add_argument(
+        "--explore",
+        type=checked("explore"),
+        metavar="N",
+        help="search the interleavings of each launch in N runs at most; of one that fails the schedule is printed",
+    )
+    parser.add_argument("--clock", type=checked("clock"), metavar="CHIP", help="replay launches on a chip's profile")
+    parser.add_argument("--why", action="store_true", help="of --clock: say what would make the launches faster")
+    parser.add_argument(
+        "--timeline",
+        type=checked("clock_timeline"),
+        metavar="FILE",
+        help="of --clock: write what ui.perfetto.dev opens",
+    )
+    parser.add_argument("--picture", type=checked("clock_picture"), metavar="FILE", help="of --clock: write a PNG")
+    parser.add_argument(
+        "--device", choices=DEVICES, default="b200", help="emulated B200 or real Hopper GPU; default: %(default)s"
+    )
+    parser.add_argument("--hopper-mode", choices=MODES, help="tensor-core work on a Hopper GPU; default: exact")
+    parser.add_argument("-m", nargs=argparse.REMAINDER, metavar=("MODULE", "ARGS"), help="run a module as a script")
+    parser.add_argument("-c", nargs=argparse.REMAINDER, metavar=("CODE", "ARGS"), help="run a program given as text")
+    parser.add_argument("script", nargs=argparse.REMAINDER, metavar="SCRIPT ARGS", help="run a file")
+    return parser
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The options, with the program's own arguments as `program`. Exits with 2 for wrong usage."""
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    if options.m is not None or options.c is not None:
+        flag, rest = ("-m", options.m) if options.m is not None else ("-c", options.c)
+        options.program = [flag, *rest]
+    else:
+        rest = options.program = options.script
+        if rest and not os.path.exists(rest[0]) and rest[0] != programs.NVCC:
+            parser.error(f"cannot find the script {rest[0]!r}")
+    if not rest:
+        parser.error("a program is needed: SCRIPT, -m MODULE or -c CODE")
+    emulated = options.schedule, options.workers, options.lenient, options.max_instructions, options.engine
+    for option in ("allow", "schedule"):
+        if getattr(options, f"sanitize_{option}") and not options.sanitize:
+            parser.error(f"--sanitize-{option} is of --sanitize: give that, too")
+    if options.sanitize_schedule:
+        given = (options.schedule or os.environ.get("NOGPU_SCHEDULE") or "late").split(",")
+        absent = [name for name in options.sanitize_schedule.split(",") if name not in given]
+        if absent:
+            parser.error(f"--sanitize-schedule {absent[0]}: launches run under {', '.join(given)}")
+    for option in ("sanitize", "explore"):
+        if getattr(options, option) and (options.clock or options.device == "hopper"):
+            parser.error(f"--{option} is for the emulated B200, without --clock")
+    if options.clock and (options.device == "hopper" or options.schedule):
+        parser.error("--clock records what the emulated B200 does under schedule late: no --device, no --schedule")
+    for option in ("why", "timeline", "picture"):
+        if getattr(options, option) and not options.clock:
+            parser.error(f"--{option} is of --clock, which replays launches: give --clock CHIP, too")
+    if options.device == "hopper" and any(emulated):
+        parser.error("--schedule, --workers, --lenient, --max-instructions and --engine are for the emulated B200")
+    if options.device != "hopper" and options.hopper_mode:
+        parser.error("--hopper-mode is for --device hopper")
+    if sys.flags.no_site or sys.flags.ignore_environment:
+        parser.error("python's options -S, -E and -I keep a process off the emulated device: start without them")
+    return options
+
+
+def interpreter_options() -> list[str]:
+    """The options that Python itself was started with, without the -m that names this module."""
+    options = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv)]
+    if options and options[-1].startswith("-") and options[-1].endswith("m"):
+        options[-1:] = [options[-1][:-1]] if len(options[-1]) > 2 else []
+    return options
+
+
+def prepare(device: str) -> None:
+    """Make the libraries that programs on the device load. Raises RuntimeError as `toolchain.build`."""
+    for source in ("host/shim.c",) if device == "hopper" else ("host/align.c", "host/shim.c", "native"):
+        toolchain.build(source)
+
+
+def main() -> None:
+    """The command line. Ends the process, or replaces it by Python running the program."""
+    try:
+        start()
+    except KeyboardInterrupt:
+        print("python -m nogpu: interrupted", file=sys.stderr)
+        sys.exit(EXIT_INTERRUPTED)
+
+
+def start() -> None:
+    """Replace this process by Python running the program."""
+    options = parse(sys.argv[1:])
+    variables = environment(
+        options.schedule,
+        options.workers,
+        options.device,
+        options.hopper_mode,
+        options.lenient,
+        options.max_instructions,
+        options.engine,
+        clock=options.clock,
+        timeline=options.timeline,
+        picture=options.picture,
+        why=options.why,
+        sanitize=options.sanitize,
+        sanitize_allow=options.sanitize_allow,
+        sanitize_schedule=options.sanitize_schedule,
+        explore=options.explore,
+    )
+    try:
+        settings.check(variables)
+    except ValueError as error:
+        make_parser().error(str(error))
+    try:
+        prepare(options.device)
+    except RuntimeError as error:
+        print(f"python -m nogpu: {error}", file=sys.stderr)
+        sys.exit(EXIT_SETUP)
+    command = [sys.executable, *interpreter_options(), *options.program]
+    if programs.is_program(options.program[0]):
+        try:
+            command, variables = programs.command(options.program, variables)
+        except (EmulatorError, RuntimeError) as error:
+            sys.exit(f"python -m nogpu: {error}")
+    for output in filter(None, (sys.stdout, sys.stderr)):  # a closed one is None
+        output.flush()
+    os.execve(command[0], command, variables)
+
+
+if __name__ == "__main__":
+    main()

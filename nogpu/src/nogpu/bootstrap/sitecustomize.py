@@ -1,0 +1,167 @@
+"""Puts a Python process on the emulated device.
+
+`python -m nogpu` puts this folder on PYTHONPATH and sets NOGPU; child processes inherit both. No module of the
+nogpu is imported here: hooks wait for the modules that need the device.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PACKAGE = os.path.dirname(HERE)
+
+# (module of the emulator, its function to call before the hooked module is executed, its function to call after)
+Hook = tuple[str, str | None, str | None]
+
+TRITON_HOOKS: dict[str, Hook] = {
+    "triton.backends.nvidia.driver": ("nogpu.host.triton_hooks", None, "install_driver"),
+    "triton.backends.nvidia.compiler": ("nogpu.host.triton_hooks", None, "install_compiler"),
+    "triton.compiler.compiler": ("nogpu.host.triton_hooks", None, "install_loading"),
+}
+
+# hooked module -> hook
+HOOKS: dict[str, Hook] = {
+    "torch": ("nogpu.cuda_programs.extensions", None, "install"),
+    "torch.utils.cpp_extension": ("nogpu.cuda_programs.builds", None, "install"),
+    "tvm_ffi": ("nogpu.host.torch_device", None, "install_tvm_ffi"),
+    "cutlass": ("nogpu.host.dsl", "prepare", "install"),
+    "cutlass.cutlass_dsl.tvm_ffi_provider": ("nogpu.host.dsl", None, "install_tvm_ffi"),
+    "cuda.bindings.driver": ("nogpu.host.driver", None, "install_driver"),
+    "cuda.bindings.runtime": ("nogpu.host.driver", None, "install_runtime"),
+    **TRITON_HOOKS,
+    "triton.testing": ("nogpu.host.triton_hooks", None, "install_testing"),
+}
+
+RECORDING_HOOKS: dict[str, Hook] = {"nogpu.execution.device": ("nogpu.clock.record", None, "install")}
+
+CLOCK_HOOKS: dict[str, Hook] = {"nogpu.execution.device": ("nogpu.clock.live", None, "install")}
+
+SANITIZER_HOOKS: dict[str, Hook] = {"nogpu.execution.device": ("nogpu.sanitizer.follow", None, "install")}
+
+EXPLORING_HOOKS: dict[str, Hook] = {"nogpu.execution.device": ("nogpu.sanitizer.explore", None, "install")}
+
+# On a Hopper GPU, torch and the driver are the real ones, and so are times.
+HOPPER_HOOKS: dict[str, Hook] = {
+    "cutlass": HOOKS["cutlass"],
+    "cutlass.cutlass_dsl.tvm_ffi_provider": HOOKS["cutlass.cutlass_dsl.tvm_ffi_provider"],
+    "cuda.bindings.runtime": ("nogpu.hopper.launch", None, "install_runtime"),
+    "torch": ("nogpu.cuda_programs.extensions", None, "install_calls"),
+    "torch.utils.cpp_extension": HOOKS["torch.utils.cpp_extension"],
+    **TRITON_HOOKS,
+}
+
+
+LARGE = ("torch", "cutlass")
+"""Modules whose import makes half a million objects that stay."""
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """What is made within is not searched for garbage, neither now nor at the process's end: half of torch's import."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.collect()  # what is garbage already must not stay
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+class HookedLoader:
+    """A module's own loader with calls before and after."""
+
+    def __init__(self, loader: Any, module: str, before: str | None, after: str | None) -> None:
+        self._loader, self._module, self._before, self._after = loader, module, before, after
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: Any) -> None:
+        if module.__name__ in LARGE:
+            with uncollected():
+                self._execute(module)
+        else:
+            self._execute(module)
+
+    def _execute(self, module: Any) -> None:
+        module.__loader__ = module.__spec__.loader = self._loader
+        if self._before:
+            getattr(importlib.import_module(self._module), self._before)()
+        self._loader.exec_module(module)
+        if self._after:
+            getattr(importlib.import_module(self._module), self._after)()
+
+
+class Finder:
+    """Finds the emulator without a path entry, and hooks modules."""
+
+    def __init__(self, hooks: Mapping[str, Hook]) -> None:
+        self.hooks = hooks
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name == "nogpu":
+            location = os.path.join(PACKAGE, "__init__.py")
+            return importlib.util.spec_from_file_location(name, location, submodule_search_locations=[PACKAGE])
+        if name not in self.hooks:
+            return None
+        for finder in sys.meta_path:
+            spec = None if finder is self else finder.find_spec(name, path, target)
+            if spec is not None and spec.loader is None:  # a folder of that name, which import takes for a package
+                return spec
+            if spec is not None:
+                loader: Any = HookedLoader(spec.loader, *self.hooks[name])
+                spec.loader = loader
+                return spec
+        return None
+
+
+def chain() -> None:
+    """Runs the sitecustomize that this one hides."""
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != HERE]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
+    if spec is not None and spec.loader is not None:
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["sitecustomize"] = module
+        spec.loader.exec_module(module)
+
+
+def install() -> None:
+    """Hook the modules of the device that EMULATOR names, those that are imported already, too."""
+    hooks = HOPPER_HOOKS if os.environ.get("NOGPU") == "hopper" else HOOKS
+    if os.environ.get("NOGPU_RECORD"):
+        hooks = hooks | RECORDING_HOOKS
+    if os.environ.get("NOGPU_CLOCK"):
+        hooks = hooks | CLOCK_HOOKS
+    if os.environ.get("NOGPU_SANITIZE") == "1":
+        hooks = hooks | SANITIZER_HOOKS
+    if os.environ.get("NOGPU_EXPLORE"):
+        hooks = hooks | EXPLORING_HOOKS
+    sys.meta_path.insert(0, Finder(hooks))
+    for name, (module, _, after) in hooks.items():
+        if name in sys.modules and after:
+            getattr(importlib.import_module(module), after)()
+
+
+if __name__ == "sitecustomize":
+    if os.environ.get("NOGPU") in ("1", "hopper"):
+        install()
+    chain()

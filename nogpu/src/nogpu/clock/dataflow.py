@@ -1,0 +1,35 @@
+"""What each instruction of an entry reads and writes, as a trace keeps it: enough for the replay, without operands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from nogpu.compiler.flow import written_operands
+from nogpu.compiler.opcodes.table import lookup
+from nogpu.ptx.ir import Instruction, Special
+
+
+class Flow(NamedTuple):
+    """Registers of an instruction, by name, each once."""
+
+    defines: tuple[str, ...]
+    uses: tuple[str, ...]
+    """The guard's included."""
+    special: bool
+    """It reads a special register."""
+
+
+def flows_of(instructions: Sequence[Instruction]) -> list[Flow]:
+    """By pc, of instructions with their operands."""
+    return [_flow(instruction) for instruction in instructions]
+
+
+def _flow(instruction: Instruction) -> Flow:
+    found = lookup(instruction.opcode)
+    defines, uses = written_operands(instruction, found[0].writes if found else 0)
+    return Flow(
+        tuple(dict.fromkeys(register.name for register in defines)),
+        tuple(dict.fromkeys(register.name for register in uses)),
+        any(isinstance(operand, Special) for operand in instruction.operands),
+    )

@@ -1,0 +1,154 @@
+"""A program's clock: its launches are recorded as they run, and replayed on a chip when it ends.
+
+NOGPU_CLOCK names the chip's profile, NOGPU_CLOCK_TIMELINE and NOGPU_CLOCK_PICTURE files for the first process
+on the device; its children, which inherit the variables, put their number before the file's suffixes. With
+NOGPU_CLOCK_WHY set, what would make the launches faster is said, too.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from nogpu.clock.chip import Chip, profile
+from nogpu.clock.record import Recording
+from nogpu.clock.replay import Replay, replay
+from nogpu.clock.summary import summary
+from nogpu.clock.trace import Trace
+from nogpu.clock.views import Views
+from nogpu.clock.why import Skips, Study
+from nogpu.clock.why import lines as why_lines
+from nogpu.errors import EmulatorError
+from nogpu.execution import device
+from nogpu.execution.status import DELAY, PROCESS, is_shown
+
+CLOCK, TIMELINE, PICTURE = "NOGPU_CLOCK", "NOGPU_CLOCK_TIMELINE", "NOGPU_CLOCK_PICTURE"
+WHY = "NOGPU_CLOCK_WHY"
+ROOM = 2 << 30  # bytes of records that are kept; more are replayed before the program's end
+
+
+_clocks: list[Clock] = []  # of the process: one at most
+
+
+class Clock:
+    """The launches of a process."""
+
+    def __init__(self, chip: Chip, views: Views, why: bool = False) -> None:
+        self._chip, self._views, self._why = chip, views, why
+        self._traces: list[Trace] = []
+        self._bytes = 0
+        self._replayed = 0
+        self._process = os.getpid()
+
+    def take(self, trace: Trace) -> None:
+        """A launch has been recorded."""
+        self._traces.append(trace)
+        self._bytes += trace.words.nbytes
+        if self._bytes > ROOM:
+            self.report()
+
+    def report(self) -> None:
+        """Replays what has been recorded, and prints what that says to standard error."""
+        traces, self._traces, self._bytes = self._traces, [], 0
+        if not traces or os.getpid() != self._process:
+            return
+        bar = Bar(f"replaying {len(traces)} launches on {self._chip.name}")
+        try:
+            replayed = replay(traces, self._chip, other_data=False, spans=self._views.spans, progress=bar)
+        except (EmulatorError, ValueError) as error:
+            print(f"clock: {error}", file=sys.stderr)
+            return
+        finally:
+            bar.close()
+        lines = summary(replayed, traces)
+        if self._replayed:
+            lines[0] += f"; launches from number {self._replayed}, with nothing in L2"
+        self._replayed += len(traces)
+        print(*lines, sep="\n", file=sys.stderr)
+        if self._why:
+            print(*self._reasons(replayed, traces), sep="\n", file=sys.stderr)
+        for line in self._views.write(replayed, traces):
+            print(f"clock: {line}", file=sys.stderr)
+        sys.stderr.flush()
+
+    def _reasons(self, replayed: Replay, traces: list[Trace]) -> list[str]:
+        """What would make the launches faster, by replays of all of them."""
+
+        def run(chip: Chip, skips: Skips | None) -> tuple[float, Replay]:
+            found = replay(traces, chip, other_data=False, skips=skips)
+            return found.us, found
+
+        study = Study(traces, self._chip, run, (replayed.us, replayed))
+        bar = Bar(f"what would make it faster, on {self._chip.name}", "replays")
+        try:
+            while study.done < study.total:
+                bar(study.done, study.total)
+                study.advance()
+        finally:
+            bar.close()
+        return why_lines(study, f"{len(traces)} launch{'es' * (len(traces) > 1)}")
+
+
+class Bar:
+    """A progress bar on a terminal, from the third second on. It has no thread."""
+
+    def __init__(self, title: str, units: str = "CTAs") -> None:
+        self._title, self._units, self._next = title, units, time.monotonic() + DELAY
+        self._progress: Any = None
+
+    def __call__(self, done: int, total: int) -> None:
+        """Units done, units in all."""
+        if time.monotonic() < self._next or not is_shown():
+            return
+        if self._progress is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+            columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn()
+            console = Console(stderr=True)
+            self._progress = Progress(
+                *columns,
+                TextColumn(self._units),
+                console=console,
+                auto_refresh=False,
+                transient=True,
+                redirect_stdout=False,
+            )
+            self._task = self._progress.add_task(self._title, total=total)
+            self._progress.start()
+        self._progress.update(self._task, completed=done, total=total)
+        self._progress.refresh()
+
+    def close(self) -> None:
+        """Removes the bar."""
+        if self._progress is not None:
+            self._progress.stop()
+
+
+def install() -> None:
+    """Launches of this process are recorded, and replayed at its end."""
+    clock = Clock(profile(os.environ[CLOCK]), Views(_file(TIMELINE), _file(PICTURE)), os.environ.get(WHY) == "1")
+    device.recording = Recording(clock.take)
+    _clocks.append(clock)
+    atexit.register(report)
+
+
+def report() -> None:
+    """Reports what the process has recorded and not yet reported."""
+    for clock in _clocks:
+        clock.report()
+
+
+def _file(variable: str) -> Path | None:
+    text = os.environ.get(variable)
+    if not text:
+        return None
+    path = Path(text)
+    if os.environ.get(PROCESS) == str(os.getpid()):
+        return path
+    stem = path.name.split(".")[0]
+    return path.with_name(f"{stem}.{os.getpid()}{path.name[len(stem) :]}")

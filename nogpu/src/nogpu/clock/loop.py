@@ -1,0 +1,77 @@
+"""A call in a loop, as benchmarks time it: its launches are replayed again and again, each call on other data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nogpu.clock.chip import Chip
+from nogpu.clock.replay import Replay, replay
+from nogpu.clock.report import Report, report
+from nogpu.clock.trace import Trace
+
+WORDS = 40_000_000  # of records that are replayed, unless LEAST calls have more: some 4 s
+LEAST = 8  # calls
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Modelled figures of a loop."""
+
+    us: float
+    """Of a call: from the event ahead of the first call to the last one's end, by their number."""
+    report: Report
+    """Of the calls that were replayed."""
+    replay: Replay
+
+
+def modelled_loop(
+    traces: Sequence[Trace],
+    chip: Chip,
+    calls: int,
+    programmatic: bool | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    words: int = WORDS,
+    same_data: bool = False,
+    least: int = LEAST,
+    skips: Sequence[np.ndarray] | None = None,
+    spans: int = 0,
+) -> Loop:
+    """A loop of so many calls, each of which makes these launches, after a flush of L2 by writes, as benchmarks do it.
+
+    Calls are replayed as far as so many words of records go, at least so many of them; each of the others takes what a
+    call of their second half adds to the whole. programmatic, progress: as of `replay`. same_data: every call has the
+    data of the first, instead of data of its own. skips: of a call's launches, and spans: as of `replay`.
+
+    Raises what `replay` raises, and ValueError for a call without launches and for no calls.
+    """
+    if not traces or calls < 1:
+        raise ValueError(f"a loop of {calls} calls with {len(traces)} launches each: there must be some of both")
+
+    def of(count: int, spans: int = 0) -> Replay:
+        data = [0 if same_data else number // len(traces) for number in range(count * len(traces))]
+        return replay(
+            list(traces) * count,
+            chip,
+            programmatic=programmatic,
+            other_data=data,
+            dirty_l2=True,
+            spans=spans,
+            progress=progress,
+            skips=None if skips is None else list(skips) * count,
+        )
+
+    count = min(calls, max(least, words // sum(len(trace.words) for trace in traces)))
+    found = of(count, spans)
+    total = found.ends[-1]  # from the event ahead of the first launch
+    if calls > count:
+        half = count // 2
+        if programmatic is False or not any(trace.programmatic for trace in traces):
+            halfway = found.ends[half * len(traces) - 1]
+        else:  # overlapping calls end in batches: what half as many take is known when no call follows them
+            shorter = of(half)
+            halfway = shorter.ends[-1]
+        total += (calls - count) * (total - halfway) / (count - half)
+    return Loop(chip.us(total / calls), report(found, list(traces) * count), found)

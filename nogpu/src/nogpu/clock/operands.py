@@ -1,0 +1,202 @@
+"""Operand words of instructions that Python executes: copies, MMAs, commits, named barriers, launch control.
+
+`replacements` puts functions of the same names in the place of the operations that Python rows call. Each calls the
+operation, which decides what is legal, then notes its operands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from functools import wraps
+from inspect import signature
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from nogpu.clock.trace import KINDS, NOTHING
+from nogpu.hardware.memory import RANK_SHIFT
+from nogpu.hardware.tensor.instruction import decode_instruction
+from nogpu.hardware.tma import boxes, rules
+from nogpu.hardware.tma.tensor_map import TensorMap
+from nogpu.ops import barriers, bulk_stores, copies, launch_control, tcgen05
+from nogpu.ops.active_lanes import pick
+from nogpu.ops.copy_operands import LOAD, REDUCTION, STORE, MapReader, issues, signed_coordinates
+
+if TYPE_CHECKING:
+    from nogpu.hardware.tensor.core import MmaForm
+    from nogpu.hardware.warp import ActiveGroup
+
+Words = list[int]
+Note = Callable[["ActiveGroup", list[Words]], None]
+"""Called with the operand words of each record that an instruction leaves."""
+
+_TO_SHARED, _TO_GLOBAL, _BETWEEN, _PREFETCH = 1, 2, 3, 4
+_DIMENSIONS = 4  # of a box, without the first
+_OFFSET = (1 << RANK_SHIFT) - 1
+_WORD = 0xFFFFFFFF
+
+
+def replacements(note: Note) -> dict[str, Any]:
+    """Module name -> what Python rows call in its place."""
+    found: dict[ModuleType, dict[str, Any]] = {}
+    for module, name, describe in _DESCRIPTIONS:
+        found.setdefault(module, {})[name] = _noted(getattr(module, name), describe, note)
+    return {module.__name__.rpartition(".")[2]: SimpleNamespace(**vars(module) | new) for module, new in found.items()}
+
+
+def _noted(operation: Callable, describe: Callable[..., list[Words]], note: Note) -> Callable:
+    names = tuple(signature(operation).parameters)
+
+    @wraps(operation)
+    def noted(g: ActiveGroup, *operands: Any) -> Any:
+        result = operation(g, *operands)
+        # If the group has to wait, the next time replaces it.
+        note(g, describe(SimpleNamespace(**dict(zip(names, (g, *operands), strict=True)))))
+        return result
+
+    return noted
+
+
+# Boxes
+
+
+def _long(value: int) -> Words:
+    return [value & _WORD, value >> 32 & _WORD]
+
+
+def _flat(address: int, nbytes: int) -> Words:
+    """The words of a box that is a range of bytes."""
+    return [nbytes, *_long(address), nbytes, *([1, 0, 0] * _DIMENSIONS), nbytes]
+
+
+def _tile(tensor_map: TensorMap, coordinates: tuple[int, ...], rows: bool) -> Words:
+    """The words of the number of boxes and of the boxes of a tensor copy."""
+    parts = list(boxes.inside(tensor_map, coordinates, rows))
+    nbytes, counted = rules.tile_bytes(tensor_map, rows), rules.counted_bytes(tensor_map, rows)
+    words = [len(parts)]
+    for address, (row, *counts), (_, *strides) in parts:
+        words += [nbytes // len(parts), *_long(address), row]
+        for count, stride in zip(counts, strides, strict=True):
+            words += [count, *_long(stride)]
+        words += [1, 0, 0] * (_DIMENSIONS - len(counts)) + [counted // len(parts)]
+    return words
+
+
+# Copies. A description takes the operands of its operation by their names there, and gives a record's words for each
+# that the instruction leaves.
+
+
+def _load_tile(o: Any) -> list[Words]:
+    operands = (o.destination, o.tensor_map, o.barrier, o.multicast, *o.coordinates)
+    found = []
+    for dst, address, mbar, targets, *place in issues(o.mask, LOAD, operands):
+        tile = _tile(MapReader(o.g, address, o.issuer).issued, signed_coordinates(place), o.rows)
+        found.append([*_to_shared(dst, mbar, targets), int(o.pair), *tile])
+    return found
+
+
+def _to_shared(destination: int, barrier: int, multicast: int | None) -> Words:
+    destination &= _WORD
+    ranks = 1 << (destination >> RANK_SHIFT) if multicast is None else multicast
+    return [_TO_SHARED, destination & _OFFSET, barrier & _WORD, ranks]
+
+
+def _load_bulk(o: Any) -> list[Words]:
+    operands = (o.destination, o.source, o.nbytes, o.barrier, o.multicast)
+    return [
+        [*_to_shared(dst, mbar, targets), 0, 1, *_flat(address, size)]
+        for dst, address, size, mbar, targets in issues(o.mask, LOAD, operands)
+    ]
+
+
+def _copy_shared(o: Any) -> list[Words]:
+    kind = LOAD if o.reduction is None else REDUCTION
+    return [
+        [_BETWEEN, size, dst & _WORD, mbar & _WORD]
+        for dst, _, size, mbar in issues(o.mask, kind, (o.destination, o.source, o.nbytes, o.barrier))
+    ]
+
+
+def _store_tile(o: Any) -> list[Words]:
+    kind = STORE if o.operation is None else REDUCTION
+    found = []
+    for address, src, *place in issues(o.mask, kind, (o.tensor_map, o.source, *o.coordinates)):
+        tile = _tile(MapReader(o.g, address, o.issuer).issued, signed_coordinates(place), o.rows)
+        found.append([_TO_GLOBAL, src & _OFFSET, int(o.operation is not None), *tile])
+    return found
+
+
+def _store_bulk(o: Any) -> list[Words]:
+    kind = STORE if o.reduction is None else REDUCTION
+    return [
+        [_TO_GLOBAL, src & _OFFSET, int(o.reduction is not None), 1, *_flat(address, size)]
+        for address, src, size, _ in issues(o.mask, kind, (o.destination, o.source, o.nbytes, o.byte_mask))
+    ]
+
+
+def _prefetch_tile(o: Any) -> list[Words]:
+    return [
+        [_PREFETCH, *_tile(MapReader(o.g, address, o.issuer).issued, signed_coordinates(place), o.rows)]
+        for address, *place in issues(o.mask, STORE, (o.tensor_map, *o.coordinates))
+    ]
+
+
+def _prefetch_bulk(o: Any) -> list[Words]:
+    return [[_PREFETCH, 1, *_flat(address, size)] for address, size in issues(o.mask, STORE, (o.source, o.nbytes))]
+
+
+# Tensor core, barriers, launch control
+
+
+def _mma(o: Any) -> list[Words]:
+    form: MmaForm = o.form
+    op = decode_instruction(form.kind, form.cta_group, form.scale_block, pick(o.operands.idesc, o.mask))
+    shape = op.m, op.n, op.k
+    return [[KINDS.index(form.kind), *shape, form.cta_group, int(form.a_in_tmem), int(o.operands.accumulate)]]
+
+
+def _commit(o: Any) -> list[Words]:
+    place = pick(o.barrier, o.mask) & _WORD
+    return [[place, 1 << (place >> RANK_SHIFT) if o.multicast is None else o.multicast, o.cta_group]]
+
+
+def _arrive(o: Any) -> list[Words]:
+    return [[o.number, o.threads, 1]]
+
+
+def _sync(o: Any) -> list[Words]:
+    """The threads are those that have completed the barrier: it has not waited for threads that have exited."""
+    return [[o.number, o.g.cta.named_barrier(o.number).completed, 0]]
+
+
+def _try_cancel(o: Any) -> list[Words]:
+    return [[pick(o.barrier, o.mask) & _WORD, NOTHING]]
+
+
+_DESCRIPTIONS: Iterable[tuple[ModuleType, str, Callable[..., list[Words]]]] = (
+    (copies, "load_tile", _load_tile),
+    (copies, "load_bulk", _load_bulk),
+    (copies, "copy_shared", _copy_shared),
+    (copies, "prefetch_tile", _prefetch_tile),
+    (copies, "prefetch_bulk", _prefetch_bulk),
+    (bulk_stores, "store_tile", _store_tile),
+    (bulk_stores, "store_bulk", _store_bulk),
+    (tcgen05, "mma", _mma),
+    (tcgen05, "commit", _commit),
+    (barriers, "arrive", _arrive),
+    (barriers, "wait", _sync),
+    (barriers, "wait_reduction", _sync),
+    (launch_control, "try_cancel", _try_cancel),
+)
+
+PATTERN = re.compile(
+    "|".join(
+        (
+            r"cp\.(?:reduce\.)?async\.bulk\.(?!commit_group|wait_group)",
+            r"tcgen05\.(?:mma|commit)",
+            r"bar(?:rier)?(?:\.cta)?\.(?:sync|red|arrive)",
+            r"clusterlaunchcontrol\.try_cancel",
+        )
+    )
+)
+"""Opcodes whose words are noted here."""

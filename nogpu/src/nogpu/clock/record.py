@@ -1,0 +1,240 @@
+"""Recording: how the traces of launches are made (clock/trace.py)."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from array import array
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nogpu.clock.operands import PATTERN, Words, replacements
+from nogpu.clock.recipes import Recipes
+from nogpu.clock.trace import COUNT_SHIFT, PART_BIT, Trace
+from nogpu.compiler import translate
+from nogpu.execution import device
+from nogpu.hardware.native import library
+from nogpu.hardware.program import Program
+from nogpu.ptx.ir import Entry
+
+if TYPE_CHECKING:
+    from nogpu.compiler.plan import Plan
+    from nogpu.compiler.rowcode.registers import Slots
+    from nogpu.execution.runs import Launch
+    from nogpu.hardware.async_operations import AsyncOperation
+    from nogpu.hardware.cluster import Cluster, Cta
+    from nogpu.hardware.warp import ActiveGroup
+
+_FULL = 0xFFFFFFFF
+
+
+class _Records(ctypes.Structure):
+    """Records of a warp: Trace in native/trace.c."""
+
+    _fields_ = [("words", ctypes.c_void_p), ("count", ctypes.c_int64), ("room", ctypes.c_int64)]
+
+    def taken(self) -> np.ndarray:
+        """uint32: a copy of the records."""
+        return np.frombuffer(ctypes.string_at(self.words or 0, 4 * self.count) if self.count else b"", np.uint32)
+
+    def free(self) -> None:
+        library().free_trace(ctypes.addressof(self))
+
+
+class _Recorder(ctypes.Structure):
+    """As Recorder in native/trace.c."""
+
+    _fields_ = [
+        ("recipes", ctypes.c_void_p),
+        ("parameters", ctypes.c_uint64),
+        ("parameters_end", ctypes.c_uint64),
+    ]
+
+
+class ProgramRecorder:
+    """Makes the records of a program's instructions: compiled code most of them, Python those of its own operations."""
+
+    def __init__(self) -> None:
+        self.names = replacements(self._note)
+        self._recorder = _Recorder()
+        self._address = ctypes.addressof(self._recorder)
+        self._noted: dict[ActiveGroup, list[Words]] = {}
+        self._later: list[bool] = []
+        self._by_python: list[bool] = []
+
+    def attach(self, planned: Plan, slots: Slots) -> tuple[int, int]:
+        """As `translate.Recorder.attach`."""
+        self._recipes = Recipes(planned, slots).table()
+        self._recorder.recipes = self._recipes.ctypes.data
+        self._later = self._recipes["later"].astype(bool).tolist()
+        self._by_python = [PATTERN.match(i.opcode) is not None for i in planned.entry.instructions]
+        return ctypes.cast(library().record_instruction, ctypes.c_void_p).value or 0, self._address
+
+    def use(self, parameters: np.ndarray) -> None:
+        """The parameters of the launch that is recorded."""
+        self._recorder.parameters = parameters.ctypes.data
+        self._recorder.parameters_end = parameters.ctypes.data + len(parameters)
+
+    def _note(self, group: ActiveGroup, records: list[Words]) -> None:
+        self._noted[group] = records
+
+    def executed(self, index: int, group: ActiveGroup, mask: int) -> None:
+        """As `translate.Recorder.executed`."""
+        if not self._later[index]:
+            return
+        context = group.warp.registers
+        if not self._by_python[index]:
+            library().record_executed(self._address, context.context_address, index, mask)
+            return
+        part = (mask != _FULL) << PART_BIT
+        words = array("I")
+        for operands in self._noted.pop(group):
+            words.append(index | part | len(operands) << COUNT_SHIFT)
+            words.extend(operands)
+        library().append_words(context.context.trace, words.buffer_info()[0], len(words))
+        recorder = group.grid.recorder
+        assert isinstance(recorder, LaunchRecorder)
+        recorder.appended(group, index)
+
+
+@dataclass
+class Part:
+    """Records of some CTAs of a launch."""
+
+    ctas: list[int] = field(default_factory=list)
+    """Indices, x fastest."""
+    warps: list[list[np.ndarray]] = field(default_factory=list)
+    """Of each, uint32: the records of its warps."""
+
+
+class LaunchRecorder:
+    """The records of a launch, or of a part of it, while it runs (`hardware.recorder.Recorder`)."""
+
+    def __init__(self, values: bool) -> None:
+        self.values = values
+        self.part = Part()
+        self._records: dict[Cta, list[_Records]] = {}
+        self._requests: dict[tuple, list[tuple[_Records, int]]] = {}
+        """Origin of a clusterlaunchcontrol.try_cancel -> records and place of its last word, oldest first."""
+
+    def join(self, cluster: Cluster) -> None:
+        for cta in cluster.ctas:
+            self._records[cta] = records = [_Records() for _ in cta.warps]
+            for warp, found in zip(cta.warps, records):
+                warp.registers.context.trace = ctypes.addressof(found)
+
+    def leave(self, cluster: Cluster) -> None:
+        grid = cluster.grid.config.grid
+        for cta in cluster.ctas:
+            x, y, z = cta.index
+            records = self._records.pop(cta)
+            self.part.ctas.append(x + grid[0] * (y + grid[1] * z))
+            self.part.warps.append([found.taken() for found in records])
+            for warp, found in zip(cta.warps, records):
+                warp.registers.context.trace = None
+                found.free()
+
+    def appended(self, group: ActiveGroup, index: int) -> None:
+        """Python has appended the records of an instruction."""
+        if index in group.grid.program.requests:
+            records = self._records[group.cta][group.warp.index]
+            request = group.origin((group, index))
+            self._requests.setdefault(request, []).append((records, records.count - 1))
+
+    def cancelled(self, request: AsyncOperation, number: int | None) -> None:
+        records, place = self._requests[request.origin].pop(0)
+        if number is not None:
+            ctypes.c_uint32.from_address(records.words + 4 * place).value = number
+
+    def close(self) -> None:
+        """Frees the records of CTAs that have not exited."""
+        for records in self._records.values():
+            for found in records:
+                found.free()
+        self._records.clear()
+
+
+class Recording:
+    """Records launches, each on its own, and passes their traces on (`execution.recording.Recording`)."""
+
+    def __init__(self, take: Callable[[Trace], None] | str | os.PathLike[str], values: bool = True) -> None:
+        """take: called with each launch's trace; or a folder, which gets a file for each. values: False leaves out the
+        tensor core's products, which decide no times; results are then worthless.
+        """
+        self._take = take if callable(take) else _Folder(Path(take)).save
+        self._values = values
+        self._recorders: dict[int, ProgramRecorder] = {}
+
+    def translate(self, entry: Entry, kernels: bool) -> Program:
+        """As `compiler.translate.translate`."""
+        recorder = ProgramRecorder()
+        program = translate.translate(entry, kernels, recorder=recorder)
+        self._recorders[id(program)] = recorder
+        return program
+
+    def begin(self, launch: Launch) -> LaunchRecorder:
+        """A launch, or a part of it, runs in this process."""
+        self._recorders[id(launch.program)].use(launch.parameters)
+        return LaunchRecorder(self._values)
+
+    def end(self, launch: Launch, parts: list[Any]) -> None:
+        """A launch has run. parts: `Part`s."""
+        self._take(_trace(launch, parts))
+
+
+def _trace(launch: Launch, parts: list[Part]) -> Trace:
+    config, program = launch.config, launch.program
+    warps = -(-config.block[0] * config.block[1] * config.block[2] // 32)
+    found = {cta: records for part in parts for cta, records in zip(part.ctas, part.warps)}
+    lengths = np.zeros((config.ctas, warps), np.int64)
+    words = []
+    for cta in range(config.ctas):
+        for warp, records in enumerate(found.get(cta, ())):
+            lengths[cta, warp] = len(records)
+            words.append(records)
+    ends = np.cumsum(lengths.ravel()).reshape(lengths.shape)
+    starts = np.hstack([ends[:, :1] - lengths[:, :1], ends])
+    return Trace(
+        name=launch.kernel,
+        grid=config.grid,
+        block=config.block,
+        cluster=config.cluster,
+        shared_bytes=program.dynamic_shared_offset + config.dynamic_shared_bytes,
+        registers=program.entry.registers_per_thread or 0,
+        min_ctas=program.entry.min_ctas or 0,
+        programmatic=config.programmatic,
+        cooperative=config.cooperative,
+        instructions=program.entry.instructions,
+        words=np.concatenate(words) if words else np.empty(0, np.uint32),
+        starts=starts,
+        params=launch.parameters.tobytes(),
+    )
+
+
+class _Folder:
+    """A folder that gets a file for each trace, numbered in the order of the launches, and named after the kernel."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._count = path, 0
+        path.mkdir(parents=True, exist_ok=True)
+
+    def save(self, trace: Trace) -> None:
+        name = "".join(letter if letter.isalnum() or letter in "_-" else "_" for letter in trace.name)[:80]
+        while True:  # processes of one program share the folder
+            number = f"{self._count:04}"
+            self._count += 1
+            if any(self._path.glob(f"{number}-*.npz")):
+                continue
+            with suppress(FileExistsError), open(self._path / f"{number}-{name}.npz", "xb") as file:
+                trace.save(file)
+                return
+
+
+def install() -> None:
+    """Launches of this process are recorded in the folder NOGPU_RECORD. NOGPU_RECORD_VALUES=0: without values."""
+    device.recording = Recording(os.environ["NOGPU_RECORD"], os.environ.get("NOGPU_RECORD_VALUES") != "0")

@@ -1,0 +1,214 @@
+"""Replays recorded launches on a chip (native/*.c)."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from nogpu import toolchain
+from nogpu.clock.chip import Chip
+from nogpu.clock.costs import CLASSES, INSTRUCTION, Costs, costs_of
+from nogpu.clock.trace import Trace
+from nogpu.errors import EmulatorError
+
+EVENTS_AT_ONCE = 1_000_000  # of compiled code: signals and progress wait for its end
+OTHER_DATA = 1 << 36  # lines: launches with other data than those before
+SPAN = np.dtype(
+    [
+        *(
+            ("start", "f8"),
+            ("end", "f8"),
+            ("sm", "i4"),
+            ("launch", "i4"),
+            ("cta", "i4"),
+            ("warp", "i4"),
+            ("kind", "i4"),
+        ),
+        ("pc", "i4"),
+    ]
+)
+
+
+class _Launch(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("words", "starts", "instructions", "values")),
+        *((name, ctypes.c_int64) for name in ("instruction_count", "value_count")),
+        *((name, ctypes.c_int32) for name in ("ctas", "warps", "cluster", "threads", "shared_bytes", "registers")),
+        *((name, ctypes.c_int32) for name in ("programmatic", "skips")),
+        ("salt", ctypes.c_uint64),
+        *((name, ctypes.c_void_p) for name in ("waits", "busy")),
+    ]
+
+
+@cache
+def _library() -> tuple[ctypes.CDLL, list[str]]:
+    """The compiled replay, and the names of the chip's constants."""
+    library = toolchain.load("clock/native")
+    layout = (ctypes.c_int32 * 5).in_dll(library, "clock_layout")
+    names: list[str] = []
+    pointers = (ctypes.c_char_p * 256).in_dll(library, "constant_names")
+    while (text := pointers[len(names)]) is not None:
+        names.append(text.decode())
+    sizes = [8 * len(names), INSTRUCTION.itemsize, ctypes.sizeof(_Launch), SPAN.itemsize, len(CLASSES)]
+    if list(layout) != sizes:
+        raise RuntimeError(f"structures of the replay differ: {list(layout)} in C, {sizes} in Python")
+    library.new_sim.restype = library.all_spans.restype = ctypes.c_void_p
+    pointer, number = ctypes.c_void_p, ctypes.c_int32
+    library.new_sim.argtypes = [pointer, pointer, number, pointer, number, ctypes.c_int64, number]
+    library.advance.argtypes = [ctypes.c_void_p, ctypes.c_int64]
+    library.launch_figure.argtypes = [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32]
+    library.chip_figure.argtypes = [ctypes.c_void_p, ctypes.c_int32]
+    library.launch_figure.restype = library.chip_figure.restype = ctypes.c_double
+    library.span_figure.restype = ctypes.c_int64
+    library.span_figure.argtypes = library.all_spans.argtypes = library.end_sim.argtypes = [ctypes.c_void_p]
+    library.error_text.restype = ctypes.c_char_p
+    library.error_text.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    library.end_sim.restype = None
+    return library, names
+
+
+def constant_names() -> list[str]:
+    """The constants that a profile has to have."""
+    return list(_library()[1])
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What the chip's parts did: bytes, or cycles of all tensor cores."""
+
+    dram_read: float
+    dram_written: float
+    l2_hits: float
+    l2_misses: float
+    sm_in: float
+    sm_out: float
+    tensor_cycles: float
+
+
+@dataclass(frozen=True)
+class Replay:
+    """The result of a replay; times in cycles."""
+
+    chip: Chip
+    starts: list[float]
+    first_ctas: list[float]
+    ends: list[float]
+    usage: Usage
+    waits: list[np.ndarray]
+    """By launch: float64[warps of a CTA, instructions], cycles that warps have waited at each instruction, all CTAs."""
+    busy: list[np.ndarray]
+    """By launch: float64[warps of a CTA], cycles of issue."""
+    spans: np.ndarray
+    """SPAN[n]: CTAs (kind 0), waits (1) and stalls (2)."""
+
+    @property
+    def us(self) -> float:
+        """Microseconds from the first launch's start to the last one's end."""
+        return self.chip.us(self.ends[-1] - self.starts[0])
+
+
+def replay(
+    traces: Sequence[Trace],
+    chip: Chip,
+    *,
+    programmatic: bool | None = None,
+    other_data: bool | Sequence[int] = True,
+    dirty_l2: bool = False,
+    spans: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+    skips: Sequence[np.ndarray] | None = None,
+) -> Replay:
+    """Replays launches, one after another in one queue.
+
+    programmatic: None as recorded, or for all. other_data: each launch has data of its own, which is not in L2; or a
+    number for each launch, equal for those that have the same data. dirty_l2: at the start L2 holds what others
+    have written (a flush by writes), which goes to DRAM when its place is needed. spans: room for so many waits and
+    CTAs. progress: is called with (CTAs that are over, CTAs in all). skips: by launch uint8[instructions], which waits
+    of each instruction cost nothing: SKIP_WAIT, SKIP_DATA. What is asked for too early then waits in its place.
+
+    Raises EmulatorError where the launches come to no end on this chip, and ValueError for a profile that lacks a
+    constant or a family of instructions.
+    """
+    library, names = _library()
+    missing = [name for name in names if name not in chip.constants]
+    if missing:
+        raise ValueError(f"chip profile {chip.name!r} lacks {', '.join(missing)}")
+    for number, trace in enumerate(traces):
+        _check_room(number, trace, chip)
+    constants = np.array([chip.constants[name] for name in names], np.float64)
+    known: dict[tuple[int, int], Costs] = {}
+    launches = (_Launch * len(traces))()
+    waits, busy = [], []
+    for number, trace in enumerate(traces):
+        key = id(trace.instructions), 0 if skips is None else id(skips[number])
+        costs = known.get(key) or costs_of(trace, chip)
+        if skips is not None:
+            costs.table["skips"] = skips[number]
+        known[key] = costs
+        warps = trace.starts.shape[1] - 1
+        waits.append(np.zeros((warps, len(trace.instructions))))
+        busy.append(np.zeros(warps))
+        launch = launches[number]
+        launch.words, launch.starts = trace.words.ctypes.data, trace.starts.ctypes.data
+        launch.instructions, launch.values = costs.table.ctypes.data, costs.values.ctypes.data
+        launch.instruction_count, launch.value_count = len(trace.instructions), costs.registers
+        launch.ctas, launch.warps = trace.starts.shape[0], warps
+        launch.cluster, launch.threads = int(np.prod(trace.cluster)), int(np.prod(trace.block))
+        launch.shared_bytes, launch.registers = trace.shared_bytes, trace.registers
+        launch.programmatic = trace.programmatic if programmatic is None else programmatic
+        launch.skips = skips is not None and bool(skips[number].any())
+        launch.salt = OTHER_DATA * (number * other_data if isinstance(other_data, bool) else other_data[number])
+        launch.waits, launch.busy = waits[-1].ctypes.data, busy[-1].ctypes.data
+    gpc_ends = np.cumsum(chip.gpc_sms).astype(np.int32)
+    simulation = library.new_sim(
+        constants.ctypes.data, gpc_ends.ctypes.data, len(gpc_ends), launches, len(traces), spans, dirty_l2
+    )
+    try:
+        while (state := library.advance(simulation, EVENTS_AT_ONCE)) == 1:
+            if progress is not None:
+                over = sum(int(library.launch_figure(simulation, i, 4)) for i in range(len(traces)))
+                progress(over, sum(trace.starts.shape[0] for trace in traces))
+        detail = (ctypes.c_int64 * 4)()
+        if state < 0:
+            text = library.error_text(simulation, detail).decode()
+            place = f"{_title(detail[3], traces[detail[3]])}, CTA {detail[0]}, mbarrier at {detail[1]:#x}"
+            raise EmulatorError(f"replay on {chip.name}: {place}, phase {detail[2]}: {text}")
+        figures = [[library.launch_figure(simulation, i, what) for i in range(len(traces))] for what in range(4)]
+        unfinished = [i for i, done in enumerate(figures[3]) if done != 2]
+        if unfinished:
+            first = unfinished[0]
+            over = int(library.launch_figure(simulation, first, 4))
+            ctas = traces[first].starts.shape[0]
+            raise EmulatorError(
+                f"replay on {chip.name}: {_title(first, traces[first])} comes to no end: {over} of {ctas} CTAs are "
+                "over, the warps of the others wait, or their cluster finds no room"
+            )
+        usage = Usage(*(library.chip_figure(simulation, what) for what in range(1, 8)))
+        count = library.span_figure(simulation)
+        found = np.zeros(count, SPAN)
+        if count:
+            ctypes.memmove(found.ctypes.data, library.all_spans(simulation), found.nbytes)
+        starts, first_ctas, ends, _ = figures
+        return Replay(chip, starts, first_ctas, ends, usage, waits, busy, found)
+    finally:
+        library.end_sim(simulation)
+
+
+def _title(number: int, trace: Trace) -> str:
+    return f"launch {number} ({trace.name})"
+
+
+def _check_room(number: int, trace: Trace, chip: Chip) -> None:
+    """Raises EmulatorError for a CTA that no SM of the chip has room for."""
+    threads = int(np.prod(trace.block))
+    needs = {"sm_threads": threads, "sm_shared_bytes": trace.shared_bytes, "sm_registers": threads * trace.registers}
+    for name, need in needs.items():
+        if need > chip.constants[name]:
+            raise EmulatorError(
+                f"replay on {chip.name}: {_title(number, trace)}: a CTA needs {need} of {name}, an SM has "
+                f"{chip.constants[name]:g}"
+            )

@@ -1,0 +1,91 @@
+"""The text of a report: times, utilisation and waits, always called modelled, with the error that is known of them."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nogpu.clock.chip import Chip
+from nogpu.clock.replay import Replay
+from nogpu.clock.report import Report, report
+from nogpu.clock.trace import Trace
+
+ERRORS = Path(__file__).with_name("errors.json")
+ORDINARY = "ordinary launches"  # of a point; where it does not say, it is one
+OTHERS = "others"  # with the programmatic attribute
+LONGEST_LIST = 40  # launches that are listed
+_NAME = 44  # characters
+_LEAST = 0.005  # share of a role's time below which a reason is left out
+
+
+def errors(points: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """The model's errors by kind of launch: median, what nine tenths are within, and the number of points.
+
+    points: of a chip, as `tools.ladders` and `tools.validate` save them. A floor of a point is left out.
+    """
+    sizes: dict[str, list[float]] = {ORDINARY: [], OTHERS: []}
+    for point in points:
+        if "modelled_us" in point and not point.get("floor"):
+            kind = ORDINARY if point.get("launches", ORDINARY) == ORDINARY else OTHERS
+            sizes[kind].append(abs(point["modelled_us"] / point["silicon_us"] - 1))
+    return {
+        kind: {
+            "median": statistics.median(found),
+            "nine tenths": sorted(found)[min(int(0.9 * len(found)), len(found) - 1)],
+            "points": len(found),
+        }
+        for kind, found in sizes.items()
+        if found
+    }
+
+
+def error_band(chip: Chip, file: Path = ERRORS) -> str:
+    """The text on the model's error on a chip: of ordinary launches, as published kernels are timed, and of others."""
+    known = json.loads(file.read_text()).get(chip.name)
+    if known is None:
+        return "error not known on this chip"
+    texts = (
+        f"{kind}: median {found['median']:.0%}, 90 % of {found['points']} points within {found['nine tenths']:.0%}"
+        if (found := known.get(kind))
+        else f"{kind}: not known"
+        for kind in (ORDINARY, OTHERS)
+    )
+    return f"error against silicon in {'; in '.join(texts)}"
+
+
+def summary(replay: Replay, traces: Sequence[Trace]) -> list[str]:
+    """Lines of text on launches in a row."""
+    chip, found = replay.chip, report(replay, traces)
+    omitted = "" if chip.constants["tensor_core"] else "; tensor core omitted: this chip has none for tcgen05"
+    lines = [f"clock: modelled on {chip.name}, {error_band(chip)}{omitted}"]
+    lines.append(f"  {'launch':>6}  {'kernel':{_NAME}}  {'start us':>9}  {'modelled us':>11}")
+    for number, (trace, start, end) in enumerate(zip(traces, replay.starts, replay.ends)):
+        if number == LONGEST_LIST and len(traces) > LONGEST_LIST + 1:
+            lines.append(f"  {'...':>6}  {len(traces) - LONGEST_LIST} more")
+            break
+        name = trace.name if len(trace.name) <= _NAME else trace.name[: _NAME - 1] + "…"
+        lines.append(
+            f"  {number:>6}  {name:{_NAME}}  {chip.us(start - replay.starts[0]):>9.2f}  {chip.us(end - start):>11.2f}"
+        )
+    lines.append(f"  from the first start to the last end: {found.us:.2f} modelled us")
+    lines.append(f"  utilisation: {shares(found.utilisation)}")
+    lines += [f"  {line}" for line in waits(found)]
+    return lines
+
+
+def waits(found: Report) -> list[str]:
+    """A line for each role: what it waits for, and what of its time it issues."""
+    width = max(map(len, found.waits), default=0)
+    lines = []
+    for role, parts in found.waits.items():
+        waited = {f"waits for {reason}" if reason != "issue" else "issues": part for reason, part in parts.items()}
+        lines.append(f"{role:{width}}  {shares({name: part for name, part in waited.items() if part >= _LEAST})}")
+    return lines
+
+
+def shares(parts: dict[str, float]) -> str:
+    """Names with percent."""
+    return ", ".join(f"{name} {part:.0%}" for name, part in parts.items())

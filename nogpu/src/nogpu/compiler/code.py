@@ -1,0 +1,179 @@
+"""Python text of instructions: destinations; `compiler.sources` writes the source operands.
+
+The text names register i `r<i>`, the active group that runs it `g`, and the mask of active lanes, an integer, `m`. A
+uniform register is an unsigned integer (a bool for a predicate), any other a row (`arithmetic.lanes`), and a predicate
+of kind "bits" a mask.
+"""
+
+from __future__ import annotations
+
+import re
+
+from nogpu.compiler.flow import Flow
+from nogpu.compiler.sources import Sources
+from nogpu.ptx.ir import SINK, Immediate, Instruction, Register, Vector
+from nogpu.ptx.types import type_width
+
+_CLAMP = re.compile(r"min\((\d+), (\d+)\)")  # an immediate shift count, clamped
+# A test becomes a wait if its loop does nothing else.
+WAITING_FORMS = {"mbarrier.test_parity(": "mbarrier.wait_parity(", "mbarrier.test_state(": "mbarrier.wait_state("}
+
+
+class Code(Sources):
+    """The text of one instruction, which `rowcode.python_rows` makes a function."""
+
+    def __init__(self, flow: Flow, numbers: dict[str, int], symbols: dict[str, tuple[str, int]]) -> None:
+        super().__init__(flow, numbers, symbols)
+        self.lines: list[str] = []
+        self.pc = 0
+        """Index of the instruction."""
+        self.kind = "uniform"
+        """Kind of its result: "uniform", "lanes" or "bits"."""
+        self.writes = 0
+        """Number of its destinations."""
+        self.waits = False
+        """Whether it may have to wait."""
+        self._temporaries = 0
+
+    def line(self, text: str) -> None:
+        self.lines.append(f"    {text}")
+
+    def temporary(self) -> str:
+        """The name of a new local variable."""
+        self._temporaries += 1
+        return f"t{self._temporaries}"
+
+    # Destinations
+
+    def assign(self, operand: object, expression: str, kind: str) -> None:
+        """Emits the assignment of a value of a kind ("uniform", "lanes" or "bits") to a register.
+
+        Of an assignment to `_` only the evaluation of the expression is left.
+        """
+        if operand == SINK:
+            self.line(expression)
+            return
+        register = self.register(operand)
+        target, width = self.flow.kinds[register.name], register.width
+        if kind == "uniform" and target != "uniform":
+            if width == 1:
+                expression = f"(FULL if {expression} else 0)"
+                kind = "bits"
+            else:
+                expression = f"row_of({expression}, {width})"
+        if kind == "bits" and target == "lanes":
+            expression = f"lanes({expression})"
+        if target != "uniform" and register.name in self.flow.merged:
+            new, old = self.temporary(), self.name(register)
+            self.line(f"{new} = {expression}")
+            if target == "bits":
+                expression = f"{new} & {self.mask} | {old} & ~{self.mask}"
+            else:
+                expression = f"{new} if {self.mask} == FULL else where(lanes({self.mask}), {new}, {old})"
+        self.line(f"r{self.numbers[register.name]} = {expression}")
+        self.defined.add(register.name)
+
+    def assign_parts(self, operand: object, expression: str, kind: str) -> None:
+        """Emits the assignment of a sequence to the items of a vector operand, or of its only item to a register."""
+        items = operand.items if isinstance(operand, Vector) else (operand,)
+        source = self.temporary()
+        self.line(f"{source} = {expression}")
+        for i, item in enumerate(items):
+            if item != SINK:
+                self.assign(item, f"{source}[{i}]", kind)
+
+    # Whole instructions
+
+    def compute(
+        self, instruction: Instruction, type_name: str, scalar: str | None, lanes: str, sources: str, result: str | None
+    ) -> None:
+        """Emits `d = f(a, b, ...)`; the parameters are those of `opcodes.rows.computed`."""
+        destination, *operands = instruction.operands
+        width = type_width(type_name)
+        if type_name[0] == "f":  # sources that are taken as bits have numbers for literals all the same
+            operands = [
+                Immediate(self.literal(operand, type_name))
+                if isinstance(operand, Immediate) and letter == "q"
+                else operand
+                for operand, letter in zip(operands, sources)
+            ]
+        wide, unsigned = f"{type_name[0]}{2 * width}", f"u{width}"
+        types = {"u": "u32", "i": "s32", "p": "pred", "w": wide, "q": unsigned}
+        typed = [types.get(letter, type_name) for letter in sources[: len(operands)]]
+        names = dict(zip("abcde", typed))
+        result_type = {"wide": wide, "unsigned": unsigned}.get(result, result) if result is not None else type_name
+        for operand, of_type in ((destination, result_type), *zip(operands, typed)):
+            self.fits(operand, of_type)
+        facts = {"n": width, "signed": type_name[0] == "s"}
+        if self.kind == "uniform" and scalar is not None:
+            texts = {
+                key: self.boolean(operand) if names[key] == "pred" else self.integer(operand, names[key])
+                for key, operand in zip("abcde", operands)
+            }
+            expression = _CLAMP.sub(lambda found: str(min(map(int, found.groups()))), scalar.format(**facts, **texts))
+            if result_type != "pred" and (result_type[0] == "s" or re.search(r"[-+*~(]|<<", scalar)):
+                expression = f"({expression}) & {(1 << type_width(result_type)) - 1}"
+            self.assign(destination, expression, "uniform")
+            return
+        # Two integers would have a result that no row can hold.
+        first_row = scalar is None or all(self.is_uniform(operand) for operand in operands[:2])
+        texts = {
+            key: self.lanes(operand, names[key], row=first_row and i == 0)
+            for i, (key, operand) in enumerate(zip("abcde", operands))
+        }
+        expression = lanes.format(**facts, **texts)
+        if result_type != "pred" and result_type[0] not in "ub":
+            expression = f"({expression}).view(u{type_width(result_type)})"
+        self.assign(destination, expression, "lanes")
+
+    def call(self, instruction: Instruction, match: re.Match, template: str) -> None:
+        """Emits an expression as a call. The template names in braces
+
+        - `{g}`, `{m}` (the mask), `{pc}`, `{issuer}`;
+        - groups of the opcode's match, as Python literals: `{name}`, or `{name:b}`, whether the group is there;
+        - operands by index, with a form: `{1:v}` an integer or a row, `{1:i}` one 32-bit integer for the active lanes,
+          `{1:l}` one 64-bit integer, `{1:x}` an address as an integer or a row, `{1:a}` an address as one integer.
+
+        Operands that the instruction does not have are None.
+        """
+        destination = instruction.operands[0] if instruction.operands else None
+        expression = self.fill(instruction, match, template)
+        if self.waits:
+            for test, waiting in WAITING_FORMS.items():
+                expression = expression.replace(test, waiting)
+            self.line(f"if not {expression}: return {~self.pc}")
+            expression = "True"
+        if self.writes and isinstance(destination, Register):
+            self.assign(destination, expression, self.kind)
+        elif not self.waits:
+            self.line(expression)
+
+    def fill(self, instruction: Instruction, match: re.Match, template: str) -> str:
+        """The template with the text for each name in braces."""
+        fixed = {"g": "g", "m": self.mask, "pc": str(self.pc), "issuer": f"(g, {self.pc})"}
+
+        def replace(found: re.Match) -> str:
+            name, form = found.groups()
+            if name in fixed:
+                return fixed[name]
+            if not name.isdigit():
+                text = match.group(name)
+                return str(text is not None) if form == "b" else text if text and text.isdigit() else repr(text)
+            index = int(name)
+            operand = instruction.operands[index] if index < len(instruction.operands) else None
+            return self.form(operand, form)
+
+        return re.sub(r"\{(\w+)(?::(\w))?\}", replace, template)
+
+    def form(self, operand: object, form: str) -> str:
+        """The text of an operand in a form that `call` names."""
+        if operand is None:
+            return "None"
+        if form in "il":
+            return self.single(operand, 32 if form == "i" else 64)
+        if form == "v":
+            return self.value(operand)
+        if form in "ax":
+            text = self.address(operand)
+            return text if form == "x" or self.flow.kind_of(operand) == "uniform" else f"pick({text}, {self.mask})"
+        raise self.fail(f"unknown operand form {form!r}")

@@ -1,0 +1,250 @@
+"""Rows of the opcode table: bulk and tensor copies, reductions, tensor map edits (PTX ISA, "Data Movement and
+Conversion Instructions: Asynchronous copy").
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+
+from nogpu.arithmetic.reductions import OPERATIONS, TENSOR_OPERATIONS
+from nogpu.compiler.code import Code
+from nogpu.compiler.opcodes.rows import Row, called, row
+from nogpu.compiler.rowcode.assembler import Assembler, Unsupported
+from nogpu.hardware.tma.boxes import GATHERED_ROWS
+from nogpu.ptx.ir import Address, Instruction, Register
+
+_OPTIONS = {"multicast": "b16", "hint": "b64", "kept": "b16"}  # modifier -> type of its operand, in order
+_ROW_MODES = ("gather4", "scatter4")
+
+
+def _tile_load(code: Code, instruction: Instruction, match: re.Match) -> None:
+    """[dst], [map, {c}], [mbar]{, mask}{, cache hint}"""
+    destination, tensor_map, barrier, *options = instruction.operands
+    rows = _rows(code, tensor_map, match)
+    options = _options(code, options, match)
+    multicast = code.single(options[0], 16) if match.group("multicast") else "None"
+    pair, own = ".cta_group::2" in instruction.opcode, match.group("space") == "shared::cta"
+    coordinates = _coordinates(code, tensor_map)
+    places = f"{code.address(destination)}, {code.address(tensor_map)}, {coordinates}, {code.address(barrier)}"
+    code.line(f"copies.load_tile(g, {code.mask}, {places}, {multicast}, {pair}, {own}, {rows}, (g, {code.pc}))")
+
+
+_OPERANDS = struct.Struct("<8iII3qq")  # of the kernel (native/loads.c)
+
+
+def _tile_load_kernel(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    destination, tensor_map, barrier, *_ = instruction.operands
+    coordinates = tensor_map.coordinates or ()
+    plain = match.group("mode") not in _ROW_MODES and not match.group("multicast")
+    if not plain or ".cta_group::2" in instruction.opcode:
+        raise Unsupported
+    slots, displacements, rows, wide = [], [], 0, 0
+    for i, address in enumerate((destination, tensor_map, barrier)):
+        slot, displacement, by_lane = code.address(address)
+        slots.append(slot)
+        displacements.append(displacement)
+        rows |= by_lane << i
+        wide |= (not isinstance(address.base, Register) or address.base.width == 64) << i
+    for i, item in enumerate(coordinates, start=3):
+        source = code.source(item, "s32")
+        slots.append(source.offset)
+        rows |= source.row << i
+    slots += [-1] * (8 - len(slots))
+    description = _OPERANDS.pack(*slots, rows, wide, *displacements, len(coordinates))
+    code.emit("tile_load", x=code.described(description))
+
+
+def _options(code: Code, operands: list, match: re.Match) -> list:
+    groups = match.groupdict()
+    types = [type_name for name, type_name in _OPTIONS.items() if groups.get(name)]
+    if len(operands) != len(types):
+        raise code.fail(f"{len(operands)} optional operands where the modifiers ask for {len(types)}")
+    for operand, type_name in zip(operands, types):
+        code.fits(operand, type_name)
+    return operands
+
+
+def _rows(code: Code, tensor_map: Address, match: re.Match) -> bool:
+    """Whether the mode is tile::gather4 or tile::scatter4; checks the number of coordinates."""
+    rows = match.group("mode") in _ROW_MODES
+    rank, count = int(match.group("rank")), len(tensor_map.coordinates or ())
+    if rows and rank != 2:
+        raise code.fail(f"tile::{match.group('mode')} of {rank} dimensions: there are two")
+    if count != (1 + GATHERED_ROWS if rows else rank):
+        what = "of four rows" if rows else f"of {rank} dimensions"
+        raise code.fail(f"{count} coordinates in a copy {what}")
+    return rows
+
+
+def _coordinates(code: Code, tensor_map: Address) -> str:
+    for item in tensor_map.coordinates or ():
+        code.fits(item, "s32")
+    return "(" + ", ".join(code.value(item) for item in tensor_map.coordinates or ()) + ",)"
+
+
+def _tile_store(code: Code, instruction: Instruction, match: re.Match) -> None:
+    """[map, {c}], [src]{, cache hint}"""
+    tensor_map, source, *options = instruction.operands
+    rows = _rows(code, tensor_map, match)
+    _options(code, options, match)
+    places = f"{code.address(tensor_map)}, {_coordinates(code, tensor_map)}, {code.address(source)}"
+    operation = match.groupdict().get("operation")
+    code.line(f"bulk_stores.store_tile(g, {code.mask}, {places}, {rows}, {operation!r}, (g, {code.pc}))")
+
+
+def _tile_prefetch(code: Code, instruction: Instruction, match: re.Match) -> None:
+    """[map, {c}]{, cache hint}"""
+    tensor_map, *options = instruction.operands
+    rows = _rows(code, tensor_map, match)
+    _options(code, options, match)
+    places = f"{code.address(tensor_map)}, {_coordinates(code, tensor_map)}"
+    code.line(f"copies.prefetch_tile(g, {code.mask}, {places}, {rows}, (g, {code.pc}))")
+
+
+def _bulk_load(code: Code, instruction: Instruction, match: re.Match) -> None:
+    """[dst], [src], size, [mbar]{, mask}{, cache hint}"""
+    destination, source, size, barrier, *options = instruction.operands
+    options = _options(code, options, match)
+    multicast = code.single(options[0], 16) if match.group("multicast") else "None"
+    places = f"{code.address(destination)}, {code.address(source)}, {code.value(size)}, {code.address(barrier)}"
+    own = match.group("space") == "shared::cta"
+    code.line(f"copies.load_bulk(g, {code.mask}, {places}, {multicast}, {own}, (g, {code.pc}))")
+
+
+def _bulk_store(code: Code, instruction: Instruction, match: re.Match) -> None:
+    """[dst], [src], size{, cache hint}{, byte mask}"""
+    destination, source, size, *options = instruction.operands
+    options = _options(code, options, match)
+    kept = code.value(options[-1], 16) if match.groupdict().get("kept") else "None"
+    places = f"{code.address(destination)}, {code.address(source)}, {code.value(size)}"
+    reduction = _reduction(code, match, "global")
+    code.line(f"bulk_stores.store_bulk(g, {code.mask}, {places}, {kept}, {reduction!r}, (g, {code.pc}))")
+
+
+def _bulk_shared(code: Code, instruction: Instruction, match: re.Match) -> None:
+    """[dst], [src], size, [mbar]"""
+    destination, source, size, barrier = instruction.operands
+    places = f"{code.address(destination)}, {code.address(source)}, {code.value(size)}, {code.address(barrier)}"
+    reduction = _reduction(code, match, "shared::cluster")
+    code.line(f"copies.copy_shared(g, {code.mask}, {places}, {reduction!r}, (g, {code.pc}))")
+
+
+def _reduction(code: Code, match: re.Match, space: str) -> tuple[str, str] | None:
+    """(operation, element type) of a reduction, None for a copy."""
+    if "operation" not in match.re.groupindex:
+        return None
+    operation, type_name = match.group("operation"), match.group("type")
+    types = OPERATIONS[space].get(operation, ())
+    if type_name not in types:
+        raise code.fail(
+            f".{operation}.{type_name} is no reduction in {space} memory; types of .{operation}: "
+            f"{', '.join(types) or 'none'} (PTX ISA, cp.reduce.async.bulk)"
+        )
+    # In a bulk reduction sums of f32 flush subnormals; tensor maps have a type for that.
+    return operation, "f32.ftz" if type_name == "f32" else type_name
+
+
+_HINT = r"(?P<hint>\.L2::cache_hint)?"
+_ARRIVAL = r"\.mbarrier::complete_tx::bytes(?P<multicast>\.multicast::cluster)?"
+_ORDINAL_FIELDS = "box_dim|global_dim|global_stride|element_stride"
+_PLAIN_FIELDS = "global_address|rank|elemtype|interleave_layout|swizzle_mode|swizzle_atomicity|fill_mode"
+_REPLACE = r"tensormap\.replace\.tile\.(?P<field>{})\.(?P<space>shared::cta|global)\.b1024\.b(?P<width>32|64)"
+
+_MODE = r"(?:\.tile(?:::(?P<mode>gather4|scatter4))?)?"
+_OPERATIONS = "|".join(TENSOR_OPERATIONS)
+_ELEMENTS = r"(?P<operation>(?:and|or|xor|add|inc|dec|min|max)(?:\.noftz)?)\.(?P<type>[a-z]+[0-9]+)"
+
+ROWS: list[Row] = [
+    row(
+        rf"cp\.async\.bulk\.tensor\.(?P<rank>[1-5])d\.(?P<space>shared::cta|shared::cluster)\.global{_MODE}{_ARRIVAL}"
+        rf"(?:\.cta_group::[12])?{_HINT}(?:\.cta_group::[12])?",
+        _tile_load,
+        writes=0,
+        kernels=_tile_load_kernel,
+        takes="[] [,] [] .? .?",
+    ),
+    row(
+        rf"cp\.async\.bulk\.tensor\.(?P<rank>[1-5])d\.global\.shared::cta{_MODE}\.bulk_group{_HINT}",
+        _tile_store,
+        writes=0,
+        takes="[,] [] b64?",
+    ),
+    row(
+        rf"cp\.reduce\.async\.bulk\.tensor\.(?P<rank>[1-5])d\.global\.shared::cta\.(?P<operation>{_OPERATIONS})"
+        rf"(?P<mode>\.tile)?\.bulk_group{_HINT}",
+        _tile_store,
+        writes=0,
+        takes="[,] [] b64?",
+    ),
+    row(
+        rf"cp\.async\.bulk\.(?P<space>shared::cta|shared::cluster)\.global{_ARRIVAL}{_HINT}",
+        _bulk_load,
+        writes=0,
+        takes="[] [] u32 [] .? .?",
+    ),
+    row(
+        r"cp\.async\.bulk\.shared::cluster\.shared::cta\.mbarrier::complete_tx::bytes",
+        _bulk_shared,
+        writes=0,
+        takes="[] [] u32 []",
+    ),
+    row(
+        rf"cp\.reduce\.async\.bulk\.shared::cluster\.shared::cta\.mbarrier::complete_tx::bytes\.{_ELEMENTS}",
+        _bulk_shared,
+        writes=0,
+        takes="[] [] u32 []",
+    ),
+    row(
+        rf"cp\.async\.bulk\.global\.shared::cta\.bulk_group{_HINT}(?P<kept>\.cp_mask)?",
+        _bulk_store,
+        writes=0,
+        takes="[] [] u32 .? .?",
+    ),
+    row(
+        rf"cp\.reduce\.async\.bulk\.global\.shared::cta\.bulk_group{_HINT}\.{_ELEMENTS}",
+        _bulk_store,
+        writes=0,
+        takes="[] [] u32 b64?",
+    ),
+    called(r"cp\.async\.bulk\.commit_group", "bulk_stores.commit_group(g, {m}, {issuer})", writes=0),
+    called(
+        r"cp\.async\.bulk\.wait_group(?P<read>\.read)?",
+        "bulk_stores.wait_group(g, {m}, {0:i}, {read:b}, {issuer})",
+        writes=0,
+        takes="#",
+    ),
+    row(
+        rf"cp\.async\.bulk\.prefetch\.tensor\.(?P<rank>[1-5])d\.L2\.global{_MODE}{_HINT}",
+        _tile_prefetch,
+        writes=0,
+        takes="[,] b64?",
+    ),
+    called(
+        r"cp\.async\.bulk\.prefetch\.L2\.global(?:\.L2::cache_hint)?",
+        "copies.prefetch_bulk(g, {m}, {0:x}, {1:v}, {issuer})",
+        writes=0,
+        takes="[] u32 b64?",
+    ),
+    called(
+        r"prefetch(?:\.param|\.const)?\.tensormap", "copies.prefetch_map(g, {m}, {0:x}, {issuer})", writes=0, takes="[]"
+    ),
+    called(
+        _REPLACE.replace("{}", _ORDINAL_FIELDS),
+        "tensor_maps.replace_field(g, {m}, {space}, {field}, {0:x}, {1:i}, {2:v}, {issuer})",
+        writes=0,
+        takes="[] # b{width}",
+    ),
+    called(
+        _REPLACE.replace("{}", _PLAIN_FIELDS),
+        "tensor_maps.replace_field(g, {m}, {space}, {field}, {0:x}, None, {1:l}, {issuer})",
+        writes=0,
+        takes="[] b{width}",
+    ),
+    called(
+        r"tensormap\.cp_fenceproxy\.global\.shared::cta\.tensormap::generic\.release\.(?:cta|cluster|gpu|sys)\.sync\.aligned",
+        "tensor_maps.publish(g, {m}, {0:x}, {1:x}, {2:i}, {issuer})",
+        writes=0,
+        takes="[] [] #",
+    ),
+]

@@ -1,0 +1,61 @@
+"""Rows of the opcode table: cp.async and its groups (PTX ISA, "Non-bulk copy")."""
+
+from __future__ import annotations
+
+import re
+
+from nogpu.compiler.code import Code
+from nogpu.compiler.opcodes.rows import Row, called, row
+from nogpu.ptx.ir import Instruction, Negated
+
+_SIZES = {"ca": (4, 8, 16), "cg": (16,)}
+
+
+def _copy(code: Code, instruction: Instruction, match: re.Match) -> None:
+    """[dst], [src], cp-size{, src-size or ignore-src}{, cache policy}"""
+    destination, source, size, *options = instruction.operands
+    sizes, hinted = _SIZES[match.group("level")], ".L2::cache_hint" in instruction.opcode
+    if size.value not in sizes:
+        must = " or ".join(map(str, sizes))
+        raise code.fail(f"cp.async.{match.group('level')} with cp-size {size.value}: must be {must}")
+    if len(options) not in (hinted, hinted + 1):
+        raise code.fail(f"cp.async with {len(options)} operands after cp-size, {int(hinted)} or {hinted + 1} expected")
+    source_size = ignored = "None"
+    if len(options) > hinted:
+        option = options[0]
+        is_predicate = isinstance(option, Negated) or getattr(option, "width", None) == 1
+        code.fits(option, "pred" if is_predicate else "u32")
+        if is_predicate:
+            ignored = code.predicate_row(option)
+        else:
+            source_size = code.value(option)
+    places = f"{code.address(destination)}, {code.address(source)}, {size.value}, {source_size}, {ignored}"
+    code.line(f"cp_async.copy(g, {code.mask}, {places}, (g, {code.pc}))")
+
+
+def _wait(code: Code, instruction: Instruction, match: re.Match) -> None:
+    (newest,) = instruction.operands
+    if newest.value < 0:
+        raise code.fail(
+            f"cp.async.wait_group {newest.value}: a number of groups is expected (PTX ISA, cp.async.wait_group)"
+        )
+    code.line(f"cp_async.wait_groups(g, {code.mask}, {newest.value})")
+
+
+ROWS: list[Row] = [
+    row(
+        r"cp\.async\.(?P<level>ca|cg)\.shared(?:::cta)?\.global(?:\.L2::cache_hint)?(?:\.L2::(?:64|128|256)B)?(?:\.L2::cache_hint)?",
+        _copy,
+        writes=0,
+        takes="[] [] # .? b64?",
+    ),
+    called(r"cp\.async\.commit_group", "cp_async.commit_group(g, {m})", writes=0),
+    row(r"cp\.async\.wait_group", _wait, writes=0, takes="#"),
+    called(r"cp\.async\.wait_all", "cp_async.wait_copies(g, {m})", writes=0),
+    called(
+        r"cp\.async\.mbarrier\.arrive(?P<noinc>\.noinc)?(?:\.shared(?:::cta)?)?\.b64",
+        "cp_async.arrive(g, {m}, {noinc:b}, {0:x}, {issuer})",
+        writes=0,
+        takes="[]",
+    ),
+]

@@ -1,0 +1,187 @@
+"""Rows of the opcode table: exchange among the lanes of a warp (PTX ISA, "shfl.sync", "vote.sync", "match.sync",
+"redux.sync", "elect.sync").
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+
+from nogpu.compiler.code import Code
+from nogpu.compiler.opcodes.rows import KindOf, Row, always_lanes, always_uniform, called, row
+from nogpu.compiler.rowcode.assembler import Assembler, Unsupported
+from nogpu.ptx.ir import SINK, Immediate, Instruction, Pair, Register
+from nogpu.ptx.literals import literal_bits
+
+_MODES = ("up", "down", "bfly", "idx")
+_SHUFFLE = struct.Struct("<6iIi")  # of the kernel (native/exchange.c)
+
+
+def _elect_kind(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
+    return "bits"
+
+
+def _elect(code: Code, instruction: Instruction, match: re.Match) -> None:
+    destination, membermask = instruction.operands
+    leader = code.temporary()
+    code.line(f"{leader} = exchange.elect(g, {code.mask}, {code.single(membermask)})")
+    if not isinstance(destination, Pair):
+        raise code.fail("elect.sync needs two destinations, d|p")
+    if destination.first != SINK:
+        code.assign(destination.first, f"{leader}.bit_length() - 1", "uniform")
+    if destination.second != SINK:
+        code.assign(destination.second, leader, "bits")
+
+
+def _one_membermask(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
+    """One result for the warp, or one for the lanes of each membermask."""
+    return "uniform" if kind_of(instruction.operands[-1]) == "uniform" else "lanes"
+
+
+def _is_broadcast(instruction: Instruction, kind_of: KindOf) -> bool:
+    """shfl.sync.idx of one lane's value to the whole warp."""
+    if not instruction.opcode.startswith("shfl.sync.idx"):
+        return False
+    lane, clamp, membermask = instruction.operands[2:5]
+    if kind_of(membermask) != "uniform":
+        return False
+    return kind_of(lane) == "uniform" and isinstance(clamp, Immediate) and clamp.value & 0x1F1F == 0x1F
+
+
+def _shuffle_kind(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
+    if isinstance(instruction.operands[0], Pair):
+        return "lanes"
+    broadcast = _is_broadcast(instruction, kind_of) or kind_of(instruction.operands[1]) == "uniform"
+    return "uniform" if broadcast else "lanes"
+
+
+def _shuffle(code: Code, instruction: Instruction, match: re.Match) -> None:
+    destination, a, b, c, membermask = instruction.operands
+    mask, members = code.mask, code.value(membermask)
+    if code.kind == "uniform":
+        code.line(f"active_lanes.members(g, {mask}, {members}, 'shfl.sync')")
+        source = code.value(a)
+        code.assign(
+            destination,
+            source if code.is_uniform(a) else f"exchange.broadcast({source}, {code.value(b)}, {mask})",
+            "uniform",
+        )
+        return
+    result = code.temporary()
+    operands = f"{code.value(a)}, {code.value(b)}, {code.value(c)}, {members}"
+    code.line(f"{result} = exchange.shuffle(g, {mask}, {match.group('mode')!r}, {operands})")
+    targets = (destination.first, destination.second) if isinstance(destination, Pair) else (destination,)
+    for i, target in enumerate(targets):
+        if target != SINK:
+            code.assign(target, f"{result}[{i}]", "lanes")
+
+
+def _shuffle_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    destination, a, b, c, membermask = instruction.operands
+    target, holds = (destination.first, destination.second) if isinstance(destination, Pair) else (destination, SINK)
+    if not isinstance(c, Immediate) or not isinstance(membermask, Immediate) or code.guarded:
+        raise Unsupported
+    if code.kind == "uniform":
+        source, lane = code.source(a, "b32"), code.source(b, "b32")
+        members = literal_bits(membermask, "b32")
+        code.shared_result("broadcast", destination, source.offset, lane.offset, flags=int(not source.row), x=members)
+        return
+    places = [code.slots[x.name].offset for x in (a, target, holds) if isinstance(x, Register) and code.is_row(x)]
+    if len(places) < 3 - (holds == SINK):
+        raise Unsupported
+    if holds == SINK:
+        places.append(-1)
+    lane = code.source(b, "b32")
+    members, mode = literal_bits(membermask, "b32"), _MODES.index(match.group("mode"))
+    clamp = literal_bits(c, "b32") & 0x1F1F
+    code.emit_described("shuffle", _SHUFFLE.pack(mode, *places, lane.row, clamp, members, lane.offset))
+
+
+def _vote(code: Code, instruction: Instruction, match: re.Match) -> None:
+    destination, predicate, membermask = instruction.operands
+    operands = f"{match.group('mode')!r}, {code.predicate_bits(predicate)}, {code.value(membermask)}"
+    code.assign(destination, f"exchange.vote(g, {code.mask}, {operands})", code.kind)
+
+
+def _members(membermask: object) -> int:
+    """A membermask that is a literal."""
+    if not isinstance(membermask, Immediate):
+        raise Unsupported
+    return literal_bits(membermask, "b32")
+
+
+def _elect_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    destination, membermask = instruction.operands
+    assert isinstance(destination, Pair)
+    leader, holds = destination.first, destination.second
+    keeps, slot = code.guarded, code.temporary(1, row=True).offset
+    if isinstance(holds, Register):
+        keeps, slot = keeps or holds.name in code.flow.merged, code.slots[holds.name].offset
+    code.shared_result("elect", leader, b=int(keeps), c=slot, x=_members(membermask))
+
+
+def _vote_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    destination, predicate, membermask = instruction.operands
+    held, members = code.source(predicate, "pred"), _members(membermask)
+    code.shared_result(f"vote_{match.group('mode')}", destination, held.offset, flags=int(not held.row), x=members)
+
+
+def _reduce_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    destination, value, membermask = instruction.operands
+    operation, type_name = match.group("op"), match.group("type")
+    signed = type_name == "s32" and operation in ("min", "max")
+    source, members = code.source(value, type_name), _members(membermask)
+    kernel = f"redux_{operation}_{'s32' if signed else 'u32'}"
+    code.shared_result(kernel, destination, source.offset, flags=int(not source.row), x=members)
+
+
+def _active_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    code.shared_result("activemask", instruction.operands[0])
+
+
+def _match_all(code: Code, instruction: Instruction, match: re.Match) -> None:
+    destination, a, membermask = instruction.operands
+    result = code.temporary()
+    operands = f"{code.value(a)}, {match.group('width')}, {code.single(membermask)}"
+    code.line(f"{result} = exchange.match_all(g, {code.mask}, {operands})")
+    targets = (destination.first, destination.second) if isinstance(destination, Pair) else (destination,)
+    for i, target in enumerate(targets):
+        if target != SINK:
+            code.assign(target, f"{result}[{i}]", "uniform")
+
+
+ROWS: list[Row] = [
+    row(r"elect\.sync", _elect, kind=_elect_kind, kernels=_elect_kernels, takes="b32|p b32"),
+    row(
+        r"shfl\.sync\.(?P<mode>idx|up|down|bfly)\.b32",
+        _shuffle,
+        kind=_shuffle_kind,
+        kernels=_shuffle_kernels,
+        takes="b32|p b32 b32 b32 b32",
+    ),
+    row(r"vote\.sync\.(?P<mode>ballot)\.b32", _vote, kind=_one_membermask, kernels=_vote_kernels, takes="b32 p b32"),
+    row(
+        r"vote\.sync\.(?P<mode>all|any|uni)\.pred", _vote, kind=_one_membermask, kernels=_vote_kernels, takes="p p b32"
+    ),
+    called(
+        r"match\.any\.sync\.b(?P<width>32|64)",
+        "exchange.match_any(g, {m}, {1:v}, {width}, {2:i})",
+        kind=always_lanes,
+        takes="b32 b{width} b32",
+    ),
+    row(r"match\.all\.sync\.b(?P<width>32|64)", _match_all, kind=always_uniform, takes="b32|p b{width} b32"),
+    called(
+        r"redux\.sync\.(?P<op>add|min|max|and|or|xor)\.(?P<type>u32|s32|b32)",
+        "exchange.reduce(g, {m}, {op}, {1:v}, {type}, {2:v})",
+        kind=_one_membermask,
+        kernels=_reduce_kernels,
+        takes="{type} {type} b32",
+    ),
+    called(
+        r"redux\.sync\.(?P<op>(?:min|max)(?:\.abs)?(?:\.NaN)?)\.(?P<type>f32)",
+        "exchange.reduce(g, {m}, {op}, {1:v}, {type}, {2:v})",
+        kind=_one_membermask,
+        takes="{type} {type} b32",
+    ),
+    called(r"activemask\.b32", "{m}", kind=always_uniform, kernels=_active_kernels, takes="b32"),
+]

@@ -1,0 +1,156 @@
+"""A row of the opcode table, and common ways to make one.
+
+A row matches whole opcodes by a regular expression. It emits an instruction as kernels (`rowcode.assembler`), if there
+are some, and as Python text (`code.Code`), which says what is legal, does what kernels leave out, and raises errors. In
+the text an operand is a Python integer if it is uniform, else a NumPy row of 32 lanes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from nogpu.compiler.signatures import counts, mismatch
+from nogpu.ptx.ir import Instruction
+
+if TYPE_CHECKING:
+    from nogpu.compiler.code import Code
+    from nogpu.compiler.rowcode.assembler import Assembler
+
+KindOf = Callable[[object], str]
+"""Operand -> "uniform", "bits" or "lanes" (see `compiler.flow`)."""
+Kind = Callable[[Instruction, int, KindOf], str]
+"""(instruction, number of its destinations, kinds of operands) -> the kind of its result."""
+Emit = Callable[["Code", Instruction, re.Match[str]], None]
+Kernels = Callable[["Assembler", Instruction, re.Match[str]], None]
+"""Raises Unsupported for what it leaves to the Python text."""
+
+
+def same_as_sources(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
+    """Uniform if every source is, else a row."""
+    return "uniform" if all(kind_of(operand) == "uniform" for operand in instruction.operands[writes:]) else "lanes"
+
+
+def widest_source(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
+    """The kind of a predicate: uniform if every source is, a mask if no source is a row, else a row."""
+    return max((kind_of(operand) for operand in instruction.operands[writes:]), key=("uniform", "bits", "lanes").index)
+
+
+def always_uniform(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
+    return "uniform"
+
+
+def always_lanes(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
+    return "lanes"
+
+
+@dataclass(frozen=True)
+class Row:
+    """The instructions whose whole opcode matches a pattern."""
+
+    pattern: re.Pattern[str]
+    emit: Emit
+    writes: int = 1
+    """Number of leading operands that are destinations."""
+    kind: Kind = same_as_sources
+    flow: str = ""
+    """"branch", "exit", "wait" (may have to wait; the first instruction of a segment), or "" for none of these."""
+    operands: frozenset[int] | None = None
+    """Legal numbers of operands, destinations included; None if `emit` unpacks them and so refuses any other number."""
+    carry: frozenset[str] = frozenset()
+    """Use of the carry flag: "in" if the instruction reads it, "out" if it writes it (see `compiler.carry`)."""
+    takes: str = ""
+    """Types of the operands (see `compiler.signatures`); empty if `emit` checks them."""
+    kernels: Kernels | None = None
+    """Emits the instruction as kernels; None if there are none, and the Python text runs."""
+
+    def refusal(self, instruction: Instruction, match: re.Match[str]) -> str | None:
+        """Why the row does not take an instruction of its opcode, or None."""
+        count = len(instruction.operands)
+        if self.operands is not None and count not in self.operands:
+            expected = " or ".join(map(str, sorted(self.operands)))
+            return f"{instruction.opcode} with {count} operands; it takes {expected}"
+        return mismatch(instruction, self.takes, match) if self.takes else None
+
+
+def row(pattern: str, emit: Emit, operands: int | tuple[int, ...] | None = None, **options: Any) -> Row:
+    """operands: the legal number of operands, or the legal numbers; by default those of `takes`, if it is given.
+
+    options: other attributes of the row.
+    """
+    if operands is None and "takes" in options:
+        return Row(re.compile(pattern), emit, operands=counts(options["takes"]), **options)
+    numbers = (operands,) if isinstance(operands, int) else operands
+    return Row(re.compile(pattern), emit, operands=None if numbers is None else frozenset(numbers), **options)
+
+
+def sources_named(template: str) -> int:
+    """The number of different sources, {a}, {b}, ..., in an expression."""
+    return len(set(re.findall(r"\{([a-e])\}", template)))
+
+
+def computed(
+    pattern: str,
+    types: str,
+    scalar: str | None,
+    lanes: str,
+    sources: str = "abc",
+    result: str | None = None,
+    ending: str = "",
+    kernel: str | None = None,
+    constant: int = 0,
+    kernels: Kernels | None = None,
+) -> Row:
+    """An instruction `d = f(a, b, ...)` with one operand for each source that the expressions name.
+
+    pattern, ending: the opcode before and after its type. types: the legal types, separated by spaces.
+    scalar, lanes: expressions of integers and of rows. They name the sources {a}, {b}, ..., the type's width in bits
+    {n} and whether it is signed {signed}. scalar is None if the result is always a row.
+    sources: a letter per source for its type: "q" the type's width, unsigned; "w" twice the width; "u" and "i" 32 bits,
+    unsigned and signed; "p" a predicate; any other letter the type itself.
+    result: type of the result; None for the type itself, "wide" for twice its width, "unsigned" for it without a sign.
+    kernel, constant: name of its kernel and the constant for it, as `rowcode.assembler.Assembler.compute` has them.
+    kernels: emits it as kernels, if one is not enough.
+    """
+
+    def emit(code: Code, instruction: Instruction, match: re.Match) -> None:
+        code.compute(instruction, match.group("type"), scalar, lanes, sources, result)
+
+    def single(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+        assert kernel is not None
+        code.compute(instruction, match.group("type"), kernel, sources, constant)
+
+    kind = same_as_sources if scalar is not None else always_lanes
+    operands = 1 + sources_named(lanes)
+    return row(
+        rf"(?:{pattern})\.(?P<type>{types.replace(' ', '|')}){ending}",
+        emit,
+        operands,
+        kind=kind,
+        kernels=kernels or (single if kernel else None),
+    )
+
+
+def called(pattern: str, template: str, operands: int | tuple[int, ...] | None = None, **options: Any) -> Row:
+    """An instruction that is one call, written as a template of `code.Code.call`.
+
+    operands: as in `row`; by default those that `takes` or, without it, the template names.
+    """
+    if operands is None and "takes" not in options:
+        named = [int(index) for index in re.findall(r"\{(\d+)", template)]
+        operands = max([options.get("writes", 1) - 1, *named]) + 1
+
+    def emit(code: Code, instruction: Instruction, match: re.Match) -> None:
+        code.call(instruction, match, template)
+
+    return row(pattern, emit, operands, **options)
+
+
+def ignored(pattern: str, takes: str = "") -> Row:
+    """An instruction without an effect in the model: a hint. takes: as in `Row`; none if it has no operands."""
+
+    def nothing(code: object, instruction: Instruction, match: re.Match) -> None: ...
+
+    return row(pattern, nothing, writes=0, takes=takes, kernels=nothing)

@@ -1,0 +1,185 @@
+"""Rows of the opcode table: tcgen05 (PTX ISA, "TensorCore 5th Generation Family Instructions")."""
+
+from __future__ import annotations
+
+import re
+
+from nogpu.compiler.code import Code
+from nogpu.compiler.opcodes.rows import Row, always_lanes, called, row
+from nogpu.hardware.tensor.instruction import BLOCK_SCALING, KINDS, SCALE_BLOCKS
+from nogpu.ptx.ir import Address, Immediate, Instruction, Vector
+
+
+def _tensor_memory_load(code: Code, instruction: Instruction, match: re.Match) -> None:
+    _, taddr, *split = instruction.operands
+    code.line(
+        f"tmem.load(g, {code.mask}, {match.group('shape')!r}, {match.group('num')}, {bool(match.group('pack'))}, "
+        f"{code.address(taddr)}, {_split(code, split, match)}, destinations[{code.pc}], (g, {code.pc}))"
+    )
+
+
+def _tensor_memory_store(code: Code, instruction: Instruction, match: re.Match) -> None:
+    taddr, *split, source = instruction.operands
+    items = source.items if isinstance(source, Vector) else (source,)
+    for item in items:
+        code.fits(item, "b32")
+    values = ", ".join(code.value(item) for item in items)
+    code.line(
+        f"tmem.store(g, {code.mask}, {match.group('shape')!r}, {match.group('num')}, {bool(match.group('pack'))}, "
+        f"{code.address(taddr)}, {_split(code, split, match)}, stack([{values}], 32), (g, {code.pc}))"
+    )
+
+
+def _split(code: Code, operands: list, match: re.Match) -> str:
+    needed = match.group("shape") == "16x32bx2"
+    if needed != (len(operands) == 1) or (needed and not isinstance(operands[0], Immediate)):
+        raise code.fail("an immediate split offset goes with shape 16x32bx2 only")
+    return str(operands[0].value) if needed else "None"
+
+
+def _mma(code: Code, instruction: Instruction, match: re.Match) -> None:
+    """[d], a, b, idesc, {[sfa], [sfb],} {disable-output-lane,} enable-input-d {, scale-input-d}
+
+    a: a descriptor in a 64-bit register, or an address in tensor memory.
+    """
+    kind, group = match.group("kind"), int(match.group("group"))
+    block = _scale_block(code, kind, match.group("scaled") is not None, match.group("scale"))
+    d, a, b, idesc, *rest = instruction.operands
+    scales = "0, 0"
+    if block:
+        scales, rest = _scale_factors(code, kind, rest)
+    disabled, rest = _disabled_lanes(code, rest, group, block)
+    d_shift = _scale_input_d(code, kind, rest)
+    shifts_a = match.group("shifts") is not None
+    if shifts_a and (block or match.group("collector") in ("fill", "use")):
+        raise code.fail(
+            "tcgen05.mma.ashift with .block_scale, .collector::a::fill or .collector::a::use (PTX ISA, tcgen05.mma)"
+        )
+    in_tmem = isinstance(a, Address)
+    if not in_tmem:
+        code.fits(a, "b64")
+    for word in disabled:
+        code.fits(word, "b32")
+    form = f"tcgen05.MmaForm({kind!r}, {group}, {block}, {in_tmem}, {d_shift}, {shifts_a})"
+    matrices = f"{code.address(d)}, {code.address(a) if in_tmem else code.value(a, 64)}, {code.value(b, 64)}"
+    words = "".join(f"{code.value(word)}, " for word in disabled)
+    operands = f"{matrices}, {code.value(idesc)}, {scales}, {code.boolean(rest[0])}, ({words})"
+    code.line(f"tcgen05.mma(g, {code.mask}, {form}, tcgen05.MmaOperands({operands}), (g, {code.pc}))")
+
+
+def _scale_factors(code: Code, kind: str, operands: list) -> tuple[str, list]:
+    """(addresses of the scale factors of A and B, the operands behind them)."""
+    if len(operands) != 3:
+        raise code.fail(f"tcgen05.mma.kind::{kind}.block_scale ends in [scale-A], [scale-B], enable-input-d")
+    return f"{code.address(operands[0])}, {code.address(operands[1])}", operands[2:]
+
+
+def _disabled_lanes(code: Code, operands: list, group: int, block: int | None) -> tuple[tuple, list]:
+    """(words of disable-output-lane, none without it; the operands behind them)."""
+    if not operands or not isinstance(operands[0], Vector):
+        return (), operands
+    words = operands[0].items
+    if len(words) != 4 * group or block:
+        raise code.fail(
+            f"disable-output-lane of {len(words)} words; it has {4 * group} for cta_group::{group}, and there is "
+            "none with block scaling"
+        )
+    return words, operands[1:]
+
+
+def _scale_block(code: Code, kind: str, scaled: bool, size: str | None) -> int | None:
+    """Elements per scale factor, None without block scaling. scaled: `.block_scale`. size: the scale vector size."""
+    blocks = SCALE_BLOCKS.get(kind)
+    if scaled != (blocks is not None):
+        raise code.fail(
+            f"tcgen05.mma.kind::{kind} {'has no' if scaled else 'needs'} .block_scale (PTX ISA, tcgen05.mma)"
+        )
+    if blocks is None and size is None:
+        return None
+    if blocks is None or size not in blocks:
+        legal = ", ".join(f".{name}" for name in blocks or () if name) or "none"
+        raise code.fail(
+            f"tcgen05.mma.kind::{kind} with {f'.{size}' if size else 'no .scale_vectorsize'}; must be {legal} "
+            f"({BLOCK_SCALING})"
+        )
+    return blocks[size]
+
+
+def _scale_input_d(code: Code, kind: str, operands: list) -> int:
+    """The immediate scale-input-d behind enable-input-d, 0 without one."""
+    if len(operands) == 1:
+        return 0
+    if len(operands) != 2 or not isinstance(operands[1], Immediate) or not KINDS[kind].scales_d:
+        raise code.fail(
+            "tcgen05.mma ends in enable-input-d and, for kinds f16 and tf32, an immediate scale-input-d (PTX ISA, "
+            "tcgen05.mma)"
+        )
+    if not 0 <= operands[1].value <= 15:
+        raise code.fail(f"scale-input-d is {operands[1].value}, must be 0 to 15 (PTX ISA, tcgen05.mma)")
+    return operands[1].value
+
+
+_TMEM_SHAPE = r"(?P<shape>32x32b|16x64b|16x128b|16x256b|16x32bx2)\.x(?P<num>1|2|4|8|16|32|64|128)"
+_CTA_GROUP = r"\.cta_group::(?P<group>1|2)"
+ROWS: list[Row] = [
+    called(
+        rf"tcgen05\.alloc{_CTA_GROUP}\.sync\.aligned(?:\.shared::cta)?\.b32",
+        "tmem.wait_alloc(g, {m}, {group}, {0:a}, {1:i}, {issuer})",
+        writes=0,
+        flow="wait",
+        takes="[] u32",
+    ),
+    called(
+        rf"tcgen05\.dealloc{_CTA_GROUP}\.sync\.aligned\.b32",
+        "tmem.dealloc(g, {m}, {group}, {0:i}, {1:i}, {issuer})",
+        writes=0,
+        takes="b32 u32",
+    ),
+    called(
+        rf"tcgen05\.relinquish_alloc_permit{_CTA_GROUP}\.sync\.aligned",
+        "tmem.relinquish(g, {m}, {group}, {issuer})",
+        writes=0,
+    ),
+    row(
+        rf"tcgen05\.ld\.sync\.aligned\.{_TMEM_SHAPE}(?P<pack>\.pack::16b)?\.b32",
+        _tensor_memory_load,
+        kind=always_lanes,
+        takes="b32* [] #?",
+    ),
+    row(
+        rf"tcgen05\.st\.sync\.aligned\.{_TMEM_SHAPE}(?P<pack>\.unpack::16b)?\.b32",
+        _tensor_memory_store,
+        writes=0,
+        takes="[] . .?",
+    ),
+    called(r"tcgen05\.wait::(?P<kind>ld|st)\.sync\.aligned", "tmem.wait_for(g, {m}, {kind})", writes=0),
+    called(r"tcgen05\.fence::(?P<side>before|after)_thread_sync", "tmem.fence(g, {side})", writes=0),
+    called(
+        rf"tcgen05\.cp{_CTA_GROUP}\.(?P<shape>128x256b|4x256b|128x128b|64x128b|32x128b)"
+        r"(?:\.(?P<cast>warpx2::02_13|warpx2::01_23|warpx4))?"
+        r"(?:\.b8x16\.(?P<source>b6x16_p32|b4x16_p64))?",
+        "tcgen05.copy(g, {m}, {group}, {shape}, {cast}, {source}, {0:x}, {1:l}, {issuer})",
+        writes=0,
+        takes="[] b64",
+    ),
+    row(
+        rf"tcgen05\.mma{_CTA_GROUP}\.kind::(?P<kind>f16|tf32|f8f6f4|i8|mxf8f6f4|mxf4nvf4|mxf4)"
+        r"(?P<scaled>\.block_scale)?(?:\.(?P<scale>scale_vec::[124]X|block16|block32))?"
+        r"(?P<shifts>\.ashift)?(?:\.collector::a::(?P<collector>fill|use|lastuse|discard))?",
+        _mma,
+        writes=0,
+        takes="[] . b64 b32 . .? .? .?",
+    ),
+    called(
+        rf"tcgen05\.commit{_CTA_GROUP}\.mbarrier::arrive::one(?:\.shared::cluster)?\.b64",
+        "tcgen05.commit(g, {m}, {group}, {0:x}, None, {issuer})",
+        writes=0,
+        takes="[]",
+    ),
+    called(
+        rf"tcgen05\.commit{_CTA_GROUP}\.mbarrier::arrive::one(?:\.shared::cluster)?\.multicast::cluster\.b64",
+        "tcgen05.commit(g, {m}, {group}, {0:x}, {1:i}, {issuer})",
+        writes=0,
+        takes="[] b16",
+    ),
+]

@@ -1,0 +1,124 @@
+"""Rows of the opcode table: mma.sync (PTX ISA, "Warp-level Matrix Instructions: mma").
+
+Not modelled are block scaling and .kind::f8f6f4, which other chips have, and what nobody compiles for this one:
+single-bit operands, m8n8k4 of f16.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+
+from nogpu.arithmetic.fragments import INTEGERS
+from nogpu.arithmetic.numerics import DECODED
+from nogpu.compiler.code import Code
+from nogpu.compiler.opcodes.rows import Row, always_lanes, row
+from nogpu.compiler.rowcode.assembler import Assembler, Unsupported
+from nogpu.ptx.ir import Instruction, Register, Vector
+
+# Type of A -> (types of B, types of D and C, shapes).
+_BYTES, _NIBBLES, _FP8 = ("s8", "u8"), ("s4", "u4"), ("e4m3", "e5m2")
+_FORMS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
+    "f16": (("f16",), ("f16", "f32"), ("m16n8k8", "m16n8k16")),
+    "bf16": (("bf16",), ("f32",), ("m16n8k8", "m16n8k16")),
+    "tf32": (("tf32",), ("f32",), ("m16n8k4", "m16n8k8")),
+    "f64": (("f64",), ("f64",), ("m8n8k4", "m16n8k4", "m16n8k8", "m16n8k16")),
+    **dict.fromkeys(_FP8, (_FP8, ("f16", "f32"), ("m16n8k16", "m16n8k32"))),
+    **dict.fromkeys(_BYTES, (_BYTES, ("s32",), ("m8n8k16", "m16n8k16", "m16n8k32"))),
+    **dict.fromkeys(_NIBBLES, (_NIBBLES, ("s32",), ("m8n8k32", "m16n8k32", "m16n8k64"))),
+}
+_BITS = {"f16": 16, "bf16": 16, "tf32": 32, "f64": 64, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "s4": 4, "u4": 4}
+_KINDS = ("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8", "s4", "u4")  # as native/warp_mma.c numbers them
+_RESULTS = ("f32", "f16", "s32")
+_HEAD, _SOURCES = struct.Struct("<6i2Q"), 14  # registers of A, B, C and D: 4, 2, 4, 4
+_ONE = 1 << 30  # of a slot that holds one value for all lanes
+
+
+def _parsed(code: Code, instruction: Instruction, match: re.Match) -> tuple[int, list[tuple[object, ...]]]:
+    """(m, registers of D, A, B and C). Raises EmulatorError for what is no form of mma."""
+    m, k = int(match.group("m")), int(match.group("k"))
+    result, of_a, of_b = match.group("d"), match.group("a"), match.group("b")
+    second, results, shapes = _FORMS[of_a]
+    if match.group("shape") not in shapes or of_b not in second or result not in results or result != match.group("c"):
+        raise code.fail(f"{instruction.opcode}: no combination of shape and types that is modelled (PTX ISA, mma)")
+    if match.group("sat") and of_a not in INTEGERS:
+        raise code.fail(f"{instruction.opcode}: .satfinite is for integers (PTX ISA, mma)")
+    unit = max(32, _BITS[of_a])  # bits of a register of A and B
+    counts = [m * 8 // 64 if result == "f16" else m * 8 // 32, m * k * _BITS[of_a] // unit // 32]
+    counts += [8 * k * _BITS[of_a] // unit // 32, counts[0]]
+    widths = ["b64" if result == "f64" else "b32", f"b{unit}", f"b{unit}"]
+    found = []
+    for name, operand, count, width in zip("DABC", instruction.operands, counts, [*widths, widths[0]]):
+        items = operand.items if isinstance(operand, Vector) else (operand,)
+        if len(items) != count:
+            raise code.fail(f"{instruction.opcode}: {name} is {len(items)} registers, {count} expected")
+        for item in items:
+            if result == "f32" and name == "C":
+                code.fits(item, "f32")
+            else:
+                code.fits(item, width)
+        found.append(items)
+    return m, found
+
+
+def _multiply(code: Code, instruction: Instruction, match: re.Match) -> None:
+    m, (_, *sources) = _parsed(code, instruction, match)
+    result, of_a, of_b = match.group("d"), match.group("a"), match.group("b")
+    widths = [64 if of_a == "f64" else 32] * 2 + [64 if result == "f64" else 32]
+    types = ["b64" if width == 64 else "b32" for width in widths]
+    if result in ("f32", "f64"):
+        types[2] = result
+    texts = [
+        f"stack([{', '.join(code.value(item, width, type_name) for item in items)}], {width})"
+        for items, width, type_name in zip(sources, widths, types)
+    ]
+    saturates = match.group("sat") is not None
+    call = f"warp_mma.multiply(g, {code.mask}, {m}, {(result, of_a, of_b)!r}, {saturates}, {', '.join(texts)})"
+    code.assign_parts(instruction.operands[0], call, "lanes")
+
+
+def _kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    result, of_a, of_b = match.group("d"), match.group("a"), match.group("b")
+    if of_a == "f64":
+        raise Unsupported
+    destination, *sources = (x.items if isinstance(x, Vector) else (x,) for x in instruction.operands)
+    if not all(isinstance(item, Register) and code.is_row(item) for item in destination):
+        raise Unsupported
+    c_type = "f32" if result == "f32" else "b32"
+    slots = []
+    for items, limit, type_name in zip(sources, (4, 2, 4), ("b32", "b32", c_type)):
+        found = [code.source(item, type_name) for item in items]
+        slots += [source.offset | (0 if source.row else _ONE) for source in found] + [0] * (limit - len(items))
+    places = [code.slots[item.name].offset for item in destination]
+    slots += places + [0] * (4 - len(places))
+    tables = [DECODED[name].ctypes.data if name in DECODED else 0 for name in (of_a, of_b)]
+    head = _HEAD.pack(
+        _KINDS.index(of_a),
+        _KINDS.index(of_b),
+        _RESULTS.index(result),
+        int(match.group("m")),
+        int(match.group("k")),
+        match.group("sat") is not None,
+        *tables,
+    )
+    code.emit_described("warp_mma", head + struct.pack(f"<{_SOURCES}i", *slots))
+
+
+def _of_hopper(code: Code, instruction: Instruction, match: re.Match) -> None:
+    raise code.fail(
+        f"instruction {instruction.opcode} is not modelled: wgmma is of sm_90a only, sm_100a has tcgen05.mma "
+        "(PTX ISA, wgmma)"
+    )
+
+
+ROWS: list[Row] = [
+    row(r"wgmma\..+", _of_hopper, writes=0, operands=tuple(range(10))),
+    row(
+        r"mma\.sync\.aligned\.(?P<shape>m(?P<m>8|16)n8k(?P<k>4|8|16|32|64))\.row\.col(?P<sat>\.satfinite)?"
+        r"\.(?P<d>f16|f32|f64|s32)\.(?P<a>{0})\.(?P<b>{0})\.(?P<c>f16|f32|f64|s32)".format("|".join(_FORMS)),
+        _multiply,
+        4,
+        kind=always_lanes,
+        kernels=_kernels,
+    ),
+]

@@ -1,0 +1,51 @@
+"""The analysis of an entry, from which its row code is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nogpu.compiler import carry
+from nogpu.compiler.flow import Flow
+from nogpu.compiler.layout import Layout, lay_out
+from nogpu.compiler.linking import link
+from nogpu.compiler.nesting import Nesting
+from nogpu.compiler.steps import Match, in_order, rows_of, steps_of
+from nogpu.compiler.tmem_uses import first_uses
+from nogpu.errors import EmulatorError
+from nogpu.ptx.ir import Entry
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that the row code of an entry depends on. Lists are by index of the instruction."""
+
+    entry: Entry
+    """With calls expanded, modifiers in their rows' order and the carry flag as a register."""
+    rows: list[Match]
+    flow: Flow
+    nesting: Nesting
+    layout: Layout
+    numbers: dict[str, int]
+    """Register name -> its number in the Python text of instructions."""
+    first_uses: dict[int, frozenset[int]]
+    """Instruction -> the tcgen05.ld instructions that must be complete before it (`tmem_uses`)."""
+
+
+def plan(entry: Entry) -> Plan:
+    """Raises EmulatorError, with instruction and line, for whatever is not modelled."""
+    entry = link(entry)
+    rows = rows_of(entry)
+    if not entry.instructions:
+        raise EmulatorError("the entry has no instructions", kernel=entry.name, ptx_line=entry.line or None)
+    entry = in_order(entry, rows)
+    entry = carry.with_carry_flag(entry, [row for row, _ in rows])
+    flow = Flow(entry, steps_of(entry, rows))
+    return Plan(
+        entry=entry,
+        rows=rows,
+        flow=flow,
+        nesting=Nesting(flow),
+        layout=lay_out(entry),
+        numbers={name: number for number, name in enumerate(entry.registers)},
+        first_uses=first_uses(flow),
+    )

@@ -1,0 +1,46 @@
+"""Descriptions of loads and stores for the kernel `access` (native/access.c)."""
+
+from __future__ import annotations
+
+import struct
+
+from nogpu.compiler.rowcode.assembler import Assembler, Unsupported
+from nogpu.ptx.ir import SINK, Address, Immediate, Register
+from nogpu.ptx.literals import literal_bits
+from nogpu.ptx.types import type_width
+
+SPACES = {"global": 0, "shared": 1, "shared::cluster": 2}
+MOST_ITEMS = 8
+NOTHING, ROW, ONE, CONSTANT = range(4)
+_HEAD, _ITEM = struct.Struct("<10iq"), struct.Struct("<iiQ")
+
+
+def access(code: Assembler, store: bool, space: str, address: Address, items: tuple, type_name: str) -> None:
+    """Emits ld or st of items to or from `space`. Raises Unsupported for spaces without a kernel."""
+    if space not in SPACES:
+        raise Unsupported
+    slot, displacement, by_lane = code.address(address)
+    width = type_width(type_name)
+    described = [_item(code, item, type_name, store) for item in items]
+    if by_lane and not store and any(kind == ONE for kind, *_ in described):
+        raise Unsupported
+    base = address.base
+    bits = base.width if isinstance(base, Register) else 64
+    uniform = not by_lane and all(kind != ROW for kind, *_ in described)
+    signed = type_name[0] == "s"
+    head = (SPACES[space], store, by_lane, uniform, bits, width // 8, len(items), signed, slot, 0)
+    described += [(NOTHING, 0, 0)] * (MOST_ITEMS - len(items))
+    code.emit_described(
+        "access", _HEAD.pack(*map(int, head), displacement) + b"".join(_ITEM.pack(*item) for item in described)
+    )
+
+
+def _item(code: Assembler, item: object, type_name: str, store: bool) -> tuple[int, int, int]:
+    """(kind, bits of the register, slot or constant) of an element."""
+    if item == SINK and not store:
+        return NOTHING, 0, 0
+    if isinstance(item, Immediate):
+        return CONSTANT, type_width(type_name), literal_bits(item, type_name)
+    if not isinstance(item, Register):
+        raise Unsupported
+    return (ROW if code.is_row(item) else ONE), item.width, code.slots[item.name].offset

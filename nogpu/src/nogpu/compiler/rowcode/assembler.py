@@ -1,0 +1,229 @@
+"""Operations of a program, written instruction by instruction; rows of the opcode table use it for their kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nogpu.compiler.flow import Flow
+from nogpu.compiler.rowcode.image import OP
+from nogpu.compiler.rowcode.registers import PARAMETERS, SHARED_BASE, Slots
+from nogpu.ptx.ir import SINK, Address, Immediate, Instruction, Negated, Register, Special, Symbol
+from nogpu.ptx.literals import literal_bits
+from nogpu.ptx.types import type_width
+
+KEEPS, TO_ROW = 8, 16  # flags: lanes that are not active keep the destination's value; a shared result goes to a row
+FOURTH = 32  # flag of an operation with four sources, of which x is the last one's slot: that is one value
+_BASES = {"shared": SHARED_BASE, "param": PARAMETERS}
+
+
+class Unsupported(Exception):
+    """No kernel does what the instruction says: its Python row runs instead."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """An operand: the offset of its slot, and whether that holds a row."""
+
+    offset: int
+    row: bool
+
+
+class Assembler:
+    """Collects a program's operations."""
+
+    def __init__(self, flow: Flow, symbols: dict[str, tuple[str, int]], slots: Slots) -> None:
+        """symbols: as `layout.Layout` has them."""
+        self.flow, self.symbols, self.slots = flow, symbols, slots
+        self.pc = 0
+        """Index of the current instruction."""
+        self.kind = "uniform"
+        """Kind of its result (`compiler.flow`)."""
+        self.guarded = False
+        """Whether only lanes in which its guard holds execute it."""
+        self.waits = False
+        """Whether it may have to wait."""
+        self._ops: list[tuple[int, int, int, int, int, int, int, int]] = []
+        self._kernels: dict[str, int] = {}
+        self._descriptions = bytearray()
+        self._described: list[int] = []
+        self._constants: dict[int, Source] = {}
+        self._temporaries = 0
+
+    def __len__(self) -> int:
+        return len(self._ops)
+
+    def emit(self, kernel: str, d: int = 0, a: int = 0, b: int = 0, c: int = 0, flags: int = 0, x: int = 0) -> int:
+        """Adds an operation (native/engine.h, `Op`). Returns its index."""
+        number = self._kernels.setdefault(kernel, len(self._kernels))
+        self._ops.append((number, d, a, b, c, flags, self.pc, x))
+        return len(self._ops) - 1
+
+    def emit_described(self, kernel: str, description: bytes) -> None:
+        """Adds an operation whose x is the address of a description, a multiple of 8 bytes."""
+        self.emit(kernel, x=self.described(description))
+
+    def described(self, description: bytes) -> int:
+        """The x of the next operation: it becomes the address of a description, a multiple of 8 bytes."""
+        self._described.append(len(self._ops))
+        self._descriptions += description
+        return len(self._descriptions) - len(description)
+
+    def patch(self, index: int, target: int | None = None) -> None:
+        """The jump at `index` leads to the operation `target`; None: to the next one."""
+        op = self._ops[index]
+        self._ops[index] = (*op[:7], (len(self._ops) if target is None else target) - index)
+
+    def drop(self, count: int) -> None:
+        """Drops all operations but the first `count`."""
+        del self._ops[count:]
+        self._described = [index for index in self._described if index < count]
+
+    def assembled(self) -> dict[str, Any]:
+        """The fields of `Image` that say what the operations are."""
+        return {
+            "kernels": list(self._kernels),
+            "ops": np.array(self._ops, OP).tobytes(),
+            "described": self._described,
+            "descriptions": bytes(self._descriptions),
+        }
+
+    # Operands
+
+    def constant(self, value: int) -> Source:
+        """A slot that holds a constant."""
+        value &= (1 << 64) - 1
+        known = self._constants.get(value)
+        if known is None:
+            slot = self.slots.add(f"%constant{len(self._constants)}", 64, row=False)
+            self.slots.constants[slot.offset] = value
+            known = self._constants[value] = Source(slot.offset, False)
+        return known
+
+    def temporary(self, width: int, row: bool) -> Source:
+        """A new slot. width: bits."""
+        self._temporaries += 1
+        slot = self.slots.add(f"%temporary{self._temporaries}", width, row)
+        return Source(slot.offset, row)
+
+    def source(self, operand: object, type_name: str) -> Source:
+        """An operand of a type. Raises Unsupported for one that is read in another way."""
+        width = type_width(type_name)
+        if isinstance(operand, Register) and operand.width == width:
+            return Source(self.slots[operand.name].offset, self.is_row(operand))
+        if isinstance(operand, Immediate) and type_name != "pred":
+            try:
+                return self.constant(literal_bits(operand, type_name))
+            except ValueError:  # a literal of another type, which the Python row converts
+                raise Unsupported from None
+        if isinstance(operand, Immediate):
+            return self.constant(int(bool(operand.value)))
+        if isinstance(operand, Special) and operand.name in self.slots:
+            slot = self.slots[operand.name]
+            if width == slot.width or (width > slot.width and not slot.row):
+                return Source(slot.offset, slot.row)
+        if isinstance(operand, Negated):
+            of = self.source(operand.register, "pred")
+            result = self.temporary(1, of.row)
+            self.emit("not_pred" if of.row else "not_pred_s", result.offset, of.offset)
+            return result
+        raise Unsupported
+
+    def place(self, operand: object, type_name: str) -> Source:
+        """The address of a variable or parameter, "v" or "v+4", or an operand of a type."""
+        symbol = operand.base if isinstance(operand, Address) and operand.direct else operand
+        if not isinstance(symbol, Symbol):
+            return self.source(operand, type_name)
+        base, offset = self.base(symbol)
+        if isinstance(operand, Address):
+            offset += operand.offset
+        if base is None:
+            return self.constant(offset)
+        total = self.temporary(64, row=False)
+        self.emit("add_64_s", total.offset, base, self.constant(offset).offset)
+        return total
+
+    def address(self, address: Address) -> tuple[int, int, bool]:
+        """(slot of the base, -1 if there is none; displacement in bytes; whether the slot holds a row)."""
+        base = address.base
+        if isinstance(base, Register):
+            return self.slots[base.name].offset, address.offset, self.is_row(base)
+        if isinstance(base, Symbol):
+            slot, offset = self.base(base)
+            return -1 if slot is None else slot, offset + address.offset, False
+        raise Unsupported
+
+    def base(self, symbol: Symbol) -> tuple[int | None, int]:
+        """(slot of the base of a symbol's space, None for an absolute address; offset from there)."""
+        space, offset = self.symbols[symbol.name]
+        return (self.slots[_BASES[space]].offset if space in _BASES else None), offset
+
+    @property
+    def parameters(self) -> Source:
+        """The address of the parameters."""
+        return Source(self.slots[PARAMETERS].offset, False)
+
+    def is_row(self, operand: object) -> bool:
+        """Whether an operand is a register that may differ from lane to lane."""
+        return isinstance(operand, Register) and self.flow.kinds[operand.name] != "uniform"
+
+    # Operations
+
+    def operation(self, kernel: str, destination: object, sources: Sequence[Source], x: int = 0) -> None:
+        """`destination = kernel(sources)`: the kernel for rows, or with _s the one for values that all lanes share."""
+        if destination == SINK:
+            return
+        if not isinstance(destination, Register):
+            raise Unsupported
+        row = self.is_row(destination)
+        if not row and any(source.row for source in sources):
+            raise Unsupported
+        keeps = row and (self.guarded or destination.name in self.flow.merged)
+        self._operation(kernel, self.slots[destination.name].offset, row, sources, KEEPS if keeps else 0, x)
+
+    def shared_result(
+        self, kernel: str, destination: object, a: int = 0, b: int = 0, c: int = 0, flags: int = 0, x: int = 0
+    ) -> None:
+        """Adds an operation whose one result all lanes share; the destination may be a row, or `_`."""
+        if destination == SINK:
+            self.emit(kernel, self.temporary(64, row=False).offset, a, b, c, flags, x)
+            return
+        if not isinstance(destination, Register):
+            raise Unsupported
+        if self.is_row(destination):
+            keeps = self.guarded or destination.name in self.flow.merged
+            flags |= TO_ROW | (KEEPS if keeps else 0)
+        self.emit(kernel, self.slots[destination.name].offset, a, b, c, flags, x)
+
+    def intermediate(self, kernel: str, width: int, sources: Sequence[Source], x: int = 0, row: bool = False) -> Source:
+        """`kernel(sources)` in a new slot. width: bits of the result. row: a row in any case."""
+        row = row or any(source.row for source in sources)
+        result = self.temporary(width, row)
+        self._operation(kernel, result.offset, row, sources, 0, x)
+        return result
+
+    def _operation(self, kernel: str, d: int, row: bool, sources: Sequence[Source], flags: int, x: int) -> None:
+        if len(sources) == 4:
+            *sources, fourth = sources
+            flags, x = flags | (0 if fourth.row else FOURTH), fourth.offset
+        for i, source in enumerate(sources):
+            flags |= (not source.row) << i
+        a, b, c = [source.offset for source in sources] + [0] * (3 - len(sources))
+        self.emit(kernel if row else f"{kernel}_s", d, a, b, c, flags, x)
+
+    def compute(self, instruction: Instruction, type_name: str, kernel: str, sources: str, x: int = 0) -> None:
+        """`d = kernel(a, b, ...)`; sources as in `opcodes.rows.computed`.
+
+        kernel: names the type's width {w}, width and sign {t}, and name {f}. x: its constant.
+        """
+        destination, *operands = instruction.operands
+        width = type_width(type_name)
+        types = {"u": "u32", "i": "s32", "p": "pred", "w": f"{type_name[0]}{2 * width}", "q": f"u{width}"}
+        if type_name[0] == "f":
+            types["q"] = type_name  # for literals
+        typed = [self.source(x, types.get(letter, type_name)) for x, letter in zip(operands, sources, strict=False)]
+        signed = ("s" if type_name[0] == "s" else "u") + str(width)
+        self.operation(kernel.format(w=width, t=signed, f=type_name), destination, typed, x)

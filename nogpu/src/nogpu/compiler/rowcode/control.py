@@ -1,0 +1,252 @@
+"""Control flow of a program in row code: segments, nested branches, guards, exits.
+
+A segment starts where a program can be entered or resumed (the start, branch targets, instructions that may wait) and
+runs to the next such place. Short forward branches are part of it: their lanes become the active ones for a while.
+"""
+
+from __future__ import annotations
+
+from nogpu.compiler.flow import EXIT, Block, Step
+from nogpu.compiler.plan import Plan
+from nogpu.compiler.rowcode.assembler import Assembler, Unsupported
+from nogpu.compiler.rowcode.image import Image
+from nogpu.compiler.rowcode.python_rows import PythonTexts
+from nogpu.compiler.rowcode.registers import slots_of
+from nogpu.errors import EmulatorError
+from nogpu.ptx.ir import Predicate, located
+
+SEGMENT_LIMIT = 3000  # instructions
+
+
+class RowCode:
+    """The row code of an entry."""
+
+    def __init__(self, plan: Plan, kernels: bool = True, watched: bool = False, heeds: bool = False) -> None:
+        """kernels: False leaves every instruction to its Python row. watched: an operation `watch` is before each.
+        heeds: an operation `heed` is.
+
+        Raises EmulatorError, with instruction and line, for whatever is not modelled.
+        """
+        self._plan, self._flow, self._steps, self._kernels = plan, plan.flow, plan.flow.steps, kernels
+        self._before = ["watch"] * watched + ["heed"] * heeds  # operations before each instruction
+        self.slots = slots_of(plan.entry, plan.flow)
+        self.python_rows = PythonTexts(plan, self.slots)
+        self.code = Assembler(plan.flow, plan.layout.symbols, self.slots)
+        self.starts: dict[int, int] = {}
+        """First instruction of a segment -> index of its first operation."""
+        self._start = 0  # of the current segment
+        self._emitted = 0  # instructions of it
+        self._exits: set[int] = set()  # instructions at which a group may go on after it
+        self._jumps: list[tuple[int, int]] = []
+        self._emit_all()
+
+    def image(self) -> Image:
+        """The row code as plain data."""
+        planned, flow, slots, texts = self._plan, self._flow, self.slots, self.python_rows
+        places = {*self.starts, *(block.join for block in flow.blocks.values())} - {EXIT}
+        return Image(
+            name=planned.entry.name,
+            **self.code.assembled(),
+            starts=self.starts,
+            registers=slots.initial(),
+            specials=slots.special_texts(),
+            texts=texts.by_index,
+            without_kernel=sorted(texts.without_kernel),
+            destinations=texts.destinations(),
+            first_uses={index: sorted(loads) for index, loads in planned.first_uses.items()},
+            live_words={place: slots.words_of(flow.blocks[place].live_in) for place in places},
+            static_shared=planned.layout.static_shared,
+            dynamic_shared_offset=planned.layout.dynamic_offset,
+            local_bytes=planned.layout.local_bytes,
+        )
+
+    def _emit_all(self) -> None:
+        pending, seen = [0], {0}
+        while pending:
+            self._start, self._emitted, self._exits = pending.pop(), 0, set()
+            self.starts[self._start] = len(self.code)
+            self._chain(self._start, None)
+            for exit_ in sorted(self._exits - seen):
+                seen.add(exit_)
+                pending.append(exit_)
+        for index, target in self._jumps:
+            self.code.patch(index, self.starts[target])
+
+    def _chain(self, start: int, stop: int | None) -> None:
+        """Emits blocks from `start` to `stop`, the end of a nested side; to the end of the segment if it is None."""
+        current, joined = start, False
+        while current != stop:
+            if current == EXIT and self._ends_in_a_trap():
+                return
+            if current == EXIT:
+                raise self._no_exit()
+            if stop is None and (self._emitted if current == self._start else self._is_boundary(current, joined)):
+                self._leave(current)
+                return
+            block = self._flow.blocks[current]
+            self._block(block)
+            following = self._terminator(block)
+            if following is None:
+                return
+            current, joined = following
+
+    def _ends_in_a_trap(self) -> bool:
+        """Whether nothing passes the last instruction: compilers put no exit behind a trap."""
+        last = self._steps[-1].instruction
+        return last.opcode in ("trap", "brkpt") and last.predicate is None
+
+    def _no_exit(self) -> EmulatorError:
+        return located("control flow falls off the end of the entry", self._plan.entry, self._steps[-1].instruction)
+
+    def _is_boundary(self, start: int, joined: bool) -> bool:
+        """Whether a block starts a segment of its own. joined: all ways to it are in this segment."""
+        block = self._flow.blocks[start]
+        if self._steps[start].blocks or start in self._plan.nesting.stops or self._emitted > SEGMENT_LIMIT:
+            return True
+        if any(predecessor >= start for predecessor in block.predecessors):
+            return True
+        return not joined and len(block.predecessors) > 1
+
+    def _block(self, block: Block) -> None:
+        """Emits a block's instructions, its last one only if that is neither a branch nor an exit."""
+        code, length = self.code, block.end - block.start
+        code.pc = block.start
+        waits = self._steps[block.start].blocks  # executed again when the wait is over, and to be counted once
+        if not waits:
+            code.emit("count", x=length)
+        self._emitted += length
+        for index in range(block.start, block.end):
+            step = self._steps[index]
+            code.pc = index
+            if step.target is None and not step.ends:
+                self._instruction(index, step)
+            if waits and index == block.start:
+                code.emit("count", x=length)
+
+    def _terminator(self, block: Block) -> tuple[int, bool] | None:
+        """Emits the block's last instruction if it is a branch or an exit.
+
+        Returns (the next block, whether the lanes of a nested branch meet there), None if the segment ends.
+        """
+        code, last = self.code, self._steps[block.end - 1]
+        code.pc = block.end - 1
+        guard = last.instruction.predicate
+        if last.ends or last.target is not None:
+            self._watch(None)
+        if last.ends:
+            return self._exit(block, guard)
+        label, following = self._flow.target_of(last), self._flow.start_of(block.end)
+        if label is None:
+            return following, False
+        target = self._flow.start_of(label)
+        if guard is None or target == following:
+            return target, False
+        if self._plan.nesting.inlinable(block):
+            self._nested(block, guard, target, following)
+            return block.join, True
+        if self._is_uniform(guard):
+            skip = code.emit("unless", a=self._slot(guard), b=not guard.negated)
+            self._leave(target)
+            code.patch(skip)
+            return following, False
+        if block.join != EXIT:
+            self._exits.add(block.join)
+        code.emit("split", self._slot(guard), target, following, guard.negated, x=block.join)
+        self._leave(target)
+        self._leave(following)
+        return None
+
+    def _exit(self, block: Block, guard: Predicate | None) -> tuple[int, bool] | None:
+        """Emits ret or exit, with a guard for the lanes in which it holds. Returns what `_terminator` does."""
+        code = self.code
+        if guard is None:
+            code.emit("leave")
+            return None
+        following = self._flow.start_of(block.end)
+        if self._is_uniform(guard):
+            skip = code.emit("unless", a=self._slot(guard), b=not guard.negated)
+            code.emit("leave")
+            code.patch(skip)
+            return following, False
+        if following == EXIT:
+            raise self._no_exit()
+        self._exits.add(following)
+        code.emit("leave_some", a=self._slot(guard), b=following, c=guard.negated)
+        return None
+
+    def _leave(self, target: int) -> None:
+        """Emits the end of the segment: the group goes on at `target`."""
+        if target == EXIT:
+            raise self._no_exit()
+        self._exits.add(target)
+        self._jumps.append((self.code.emit("go", b=target), target))
+
+    def _watch(self, guard: Predicate | None) -> None:
+        for name in self._before:
+            if guard is None:
+                self.code.emit(name, a=-1)
+            else:
+                self.code.emit(name, a=self._slot(guard), b=guard.negated, c=self._is_uniform(guard))
+
+    def _slot(self, guard: Predicate) -> int:
+        return self.slots[guard.register.name].offset
+
+    def _is_uniform(self, guard: Predicate) -> bool:
+        return self._flow.kinds[guard.register.name] == "uniform"
+
+    def _nested(self, block: Block, guard: Predicate, target: int, following: int) -> None:
+        """Emits both sides of a branch, up to where they meet."""
+        code, slot, uniform = self.code, self._slot(guard), self._is_uniform(guard)
+        if block.join not in (target, following):  # the first side may write the guard
+            kept = code.temporary(1, row=not uniform).offset
+            code.emit("mov_pred_s" if uniform else "mov_pred", kept, slot)
+            slot = kept
+        for start, holds in ((following, guard.negated), (target, not guard.negated)):
+            if start == block.join:
+                continue
+            code.pc = block.end - 1
+            if uniform:
+                skip = code.emit("unless", a=slot, b=holds)
+                self._chain(start, block.join)
+            else:
+                outer = code.temporary(1, row=True).offset
+                skip = code.emit("narrow", outer, slot, not holds)
+                self._chain(start, block.join)
+                code.emit("restore", a=outer)
+            code.patch(skip)
+
+    def _instruction(self, index: int, step: Step) -> None:
+        """Emits an instruction that is neither a branch nor an exit."""
+        code, guard = self.code, step.instruction.predicate
+        self.python_rows.add(index)
+        if index in self._plan.first_uses:
+            code.emit("settle")
+        self._watch(guard)
+        if guard is None:
+            self._operations(index, step)
+        elif self._is_uniform(guard):
+            skip = code.emit("unless", a=self._slot(guard), b=not guard.negated)
+            self._operations(index, step)
+            code.patch(skip)
+        else:
+            outer = code.temporary(1, row=True).offset
+            skip = code.emit("narrow", outer, self._slot(guard), guard.negated)
+            code.guarded = True
+            self._operations(index, step)
+            code.guarded = False
+            code.emit("restore", a=outer)
+            code.patch(skip)
+
+    def _operations(self, index: int, step: Step) -> None:
+        """Emits an instruction's kernels, or a call of its Python row."""
+        code, (row, match) = self.code, self._plan.rows[index]
+        code.kind, code.waits = step.kind(self._flow.kind_of), step.blocks
+        count = len(code)
+        try:
+            if row.kernels is None or not self._kernels:
+                raise Unsupported
+            row.kernels(code, step.instruction, match)
+        except Unsupported:
+            code.drop(count)
+            code.emit("python")
+            self.python_rows.without_kernel.add(index)

@@ -1,0 +1,70 @@
+"""Row code as plain data, and its way into a process."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from nogpu.compiler.namespace import namespace
+from nogpu.hardware.native import library
+from nogpu.hardware.register_file import RegisterFile
+
+OP = np.dtype(
+    [("run", "u8"), ("d", "i4"), ("a", "i4"), ("b", "i4"), ("c", "i4"), ("flags", "u4"), ("pc", "i4"), ("x", "i8")]
+)
+
+
+@cache
+def address_of(kernel: str) -> int:
+    """The address of a kernel by its name. AttributeError if there is none."""
+    return ctypes.cast(getattr(library(), f"k_{kernel}"), ctypes.c_void_p).value or 0
+
+
+@dataclass(frozen=True)
+class Image:
+    """A program's row code. Nothing depends on the CPU, and only addresses of global variables on the process."""
+
+    name: str
+    """Of the kernel."""
+    kernels: list[str]
+    """The C kernels that it uses (native/*.c)."""
+    ops: bytes
+    """OPs. `run` is an index of `kernels`; `x` of those in `described` is an offset in `descriptions`."""
+    described: list[int]
+    descriptions: bytes
+    starts: dict[int, int]
+    """First instruction of a segment -> index of its first operation."""
+    registers: bytes
+    """The register file as every warp starts with it."""
+    specials: list[tuple[int, int, bool, str]]
+    """As `Slots.special_texts`."""
+    texts: dict[int, str]
+    """Instruction -> its Python row."""
+    without_kernel: list[int]
+    """Instructions that only their Python rows execute."""
+    destinations: dict[int, list[int]]
+    """As `PythonTexts.destinations`."""
+    first_uses: dict[int, list[int]]
+    """As `Plan.first_uses`."""
+    live_words: dict[int, bytes]
+    """Place where a group can stand -> int32s: 64-bit words of the register file that it may read."""
+    static_shared: int
+    dynamic_shared_offset: int
+    local_bytes: int
+
+    def assembled(self) -> tuple[np.ndarray, np.ndarray]:
+        """(operations, as OP; their descriptions, uint8, which must live as long)."""
+        addresses = np.array([address_of(kernel) for kernel in self.kernels], np.uint64)
+        ops = np.frombuffer(self.ops, OP).copy()
+        descriptions = np.frombuffer(self.descriptions or bytes(8), np.uint8)
+        ops["run"] = addresses[ops["run"].astype(np.int64)]
+        ops["x"][self.described] += descriptions.ctypes.data
+        return ops, descriptions
+
+    def register_file(self) -> RegisterFile:
+        names = namespace()
+        specials = [(*place, eval(f"lambda g: {text}", names)) for *place, text in self.specials]
+        return RegisterFile(np.frombuffer(self.registers, np.uint8), specials)

@@ -1,0 +1,127 @@
+"""The Python rows of a program's instructions, as functions on a warp's register file.
+
+`p<index>(g, m)` executes one instruction for the lanes m of the active group g. It returns None, or ~index if the group
+has to wait. Instructions without a kernel are compiled together when the first of them runs, the others, whose kernels
+call them for rare accesses and errors, one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nogpu.compiler.code import Code
+from nogpu.compiler.namespace import namespace
+from nogpu.compiler.plan import Plan
+from nogpu.compiler.rowcode.image import Image
+from nogpu.compiler.rowcode.registers import WORD, Slots
+from nogpu.errors import EmulatorError
+from nogpu.hardware.native import HEED
+from nogpu.ops import tmem
+from nogpu.ptx.ir import Register, Vector, located
+
+if TYPE_CHECKING:
+    from nogpu.hardware.warp import ActiveGroup
+
+Function = Callable[["ActiveGroup", int], "int | None"]
+
+
+class PythonTexts:
+    """Writes the functions' texts."""
+
+    def __init__(self, plan: Plan, slots: Slots) -> None:
+        self._plan, self._slots = plan, slots
+        self.without_kernel: set[int] = set()
+        self.by_index: dict[int, str] = {}
+
+    def add(self, index: int) -> None:
+        """Writes an instruction's function. Raises EmulatorError for operands that do not fit."""
+        if index not in self.by_index:
+            self.by_index[index] = self._text(index)
+
+    def destinations(self) -> dict[int, list[int]]:
+        """tcgen05.ld -> for each register, the slot of its destination, -1 for `_`; a load writes them late."""
+        found = {}
+        for index, step in enumerate(self._plan.flow.steps):
+            if step.instruction.opcode.startswith("tcgen05.ld"):
+                destination = step.instruction.operands[0]
+                items = destination.items if isinstance(destination, Vector) else (destination,)
+                found[index] = [self._slots[x.name].offset if isinstance(x, Register) else -1 for x in items]
+        return found
+
+    def _text(self, index: int) -> str:
+        plan, step = self._plan, self._plan.flow.steps[index]
+        row, match = plan.rows[index]
+        code = Code(plan.flow, plan.numbers, plan.layout.symbols)
+        code.pc, code.kind = index, step.kind(plan.flow.kind_of)
+        code.writes, code.waits = row.writes, step.blocks
+        try:
+            row.emit(code, step.instruction, match)
+        except EmulatorError as error:
+            raise located(error.reason, plan.entry, step.instruction) from None
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise located(f"operands not understood: {error}", plan.entry, step.instruction) from error
+        loads = [self._load(name) for name in sorted(code.preload)]
+        stores = [self._store(name) for name in sorted(code.defined)]
+        head = [f"def p{index}(g, m):", "    W = g.warp.registers.words; R = g.warp.registers.rows"]
+        return "\n".join([*head, *loads, *code.lines, *stores]) + "\n"
+
+    def _parts(self, name: str) -> tuple[str, str, str]:
+        """(local variable, kind, text of the register's word)."""
+        word = f"W[{self._slots[name].offset // WORD}]"
+        return f"r{self._plan.numbers[name]}", self._plan.flow.kinds[name], word
+
+    def _load(self, name: str) -> str:
+        local, kind, word = self._parts(name)
+        slot = self._slots[name]
+        if slot.row:
+            return f"    {local} = R[{slot.offset}, {slot.width}].copy()"
+        if not slot.predicate or kind == "bits":
+            return f"    {local} = {word}"
+        return f"    {local} = " + (f"bool({word})" if kind == "uniform" else f"lanes({word})")
+
+    def _store(self, name: str) -> str:
+        local, kind, word = self._parts(name)
+        slot = self._slots[name]
+        if slot.row:
+            return f"    R[{slot.offset}, {slot.width}][:] = {local}"
+        return f"    {word} = " + (f"bits_of({local})" if kind == "lanes" else f"int({local})")
+
+
+class PythonRows:
+    """The functions of a program's instructions, by index."""
+
+    def __init__(self, image: Image, names: dict[str, Any]) -> None:
+        """names: modules in the place of those that `compiler.namespace` has by these names."""
+        self._image, self._replaced = image, names
+        self._without_kernel = set(image.without_kernel)
+        self._names: dict[str, Any] = {}
+        self._functions: dict[int, Function] = {}
+
+    def run(self, index: int, g: ActiveGroup, mask: int) -> int | None:
+        """Executes an instruction. ~index: completes the loads of tensor memory that it needs; HEED less the index:
+        has its registers followed.
+        """
+        if index <= HEED:
+            causes = g.cta.cluster.causes
+            if causes is not None:
+                causes.heeded(g, mask, HEED - index)
+            return None
+        if index < 0:
+            tmem.settle(g, tuple(self._image.first_uses[~index]))
+            return None
+        function = self._functions.get(index) or self._compiled(index)
+        return function(g, mask)
+
+    def _compiled(self, index: int) -> Function:
+        if not self._names:
+            slots = {load: np.array(found, np.int32) for load, found in self._image.destinations.items()}
+            self._names.update(namespace() | self._replaced, destinations=slots)
+        chosen = sorted(self._without_kernel) if index in self._without_kernel else [index]
+        text = "".join(self._image.texts[i] for i in chosen)
+        exec(compile(text, f"<ptx {self._image.name}>", "exec"), self._names)
+        for i in chosen:
+            self._functions[i] = self._names[f"p{i}"]
+        return self._functions[index]

@@ -1,0 +1,116 @@
+"""The register file of a program: a slot for every register, and for the special registers that it reads.
+
+| kind of register (`compiler.flow`) | slot |
+|---|---|
+| uniform | 8 bytes, the unsigned value; a predicate is 0 or 1 |
+| a row of predicates | 8 bytes, the mask in the lower four |
+| any other row | 32 words of the register's width, lane 0 first, aligned to 64 bytes |
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nogpu.compiler.flow import Flow
+from nogpu.compiler.operands import LANE_SPECIALS, UNIFORM_SPECIALS
+from nogpu.hardware.native import ALIGNMENT, LANES
+from nogpu.ptx.ir import Entry, Special
+
+WORD = 8  # bytes of a slot that holds no row
+POISON = 0xFFFFFFFFFFFFFFFF  # what registers hold before they are written
+SHARED_BASE, PARAMETERS = "%shared_base", "%parameters"  # slots of addresses that operands name by symbols
+CHANGING = ("%clock", "%globaltimer")  # special registers that differ from read to read
+_BASES = {SHARED_BASE: "g.cta.shared_base", PARAMETERS: "g.grid.param_address"}
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The place of a register in the register file."""
+
+    offset: int  # bytes
+    width: int  # bits of the register
+    row: bool  # 32 words, else one
+    predicate: bool
+
+    @property
+    def words(self) -> range:
+        """The 64-bit words of the file that it occupies."""
+        return range(self.offset // WORD, (self.offset + self._nbytes + WORD - 1) // WORD)
+
+    @property
+    def _nbytes(self) -> int:
+        return LANES * self.width // 8 if self.row else WORD
+
+
+@dataclass
+class Slots:
+    """The slots of a program."""
+
+    by_name: dict[str, Slot] = field(default_factory=dict)
+    specials: dict[str, str] = field(default_factory=dict)
+    """Special register or base that is read -> text of its value, as `compiler.operands` has it."""
+    constants: dict[int, int] = field(default_factory=dict)
+    """Offset of a slot -> the constant that it holds."""
+    size: int = 0
+    """Bytes of all slots."""
+
+    def add(self, name: str, width: int, row: bool) -> Slot:
+        """A new slot. width: bits. A row of predicates is a mask."""
+        row = row and width > 1
+        nbytes, alignment = (LANES * width // 8, ALIGNMENT) if row else (WORD, WORD)
+        offset = -(-self.size // alignment) * alignment
+        self.size = offset + nbytes
+        slot = self.by_name[name] = Slot(offset, width, row, width == 1)
+        return slot
+
+    def __getitem__(self, name: str) -> Slot:
+        return self.by_name[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.by_name
+
+    def initial(self) -> bytes:
+        """The register file as every warp starts with it."""
+        initial = np.full(-(-self.size // WORD) * WORD, POISON & 0xFF, np.uint8)
+        words = initial.view(np.uint64)
+        for slot in self.by_name.values():
+            if not slot.row:
+                words[slot.offset // WORD] = 0 if slot.predicate else POISON & (1 << slot.width) - 1
+        for offset, value in self.constants.items():
+            words[offset // WORD] = value
+        return initial.tobytes()
+
+    def special_texts(self) -> list[tuple[int, int, bool, str]]:
+        """(offset, bits, whether it is a row, text of its value) of each special register that the program reads."""
+        found = [(self.by_name[name], text) for name, text in self.specials.items()]
+        return [(slot.offset, slot.width, slot.row, text) for slot, text in found]
+
+    def words_of(self, registers: Iterable[str]) -> bytes:
+        """int32s: the words of these registers' slots, in order."""
+        return array("i", [word for name in sorted(registers) for word in self.by_name[name].words]).tobytes()
+
+
+def slots_of(entry: Entry, flow: Flow) -> Slots:
+    """The slots of an entry's registers, of the special registers that do not change, and of symbols' bases."""
+    slots = Slots()
+    for name, text in _BASES.items():
+        slots.add(name, 64, row=False)
+        slots.specials[name] = text
+    for name, register in entry.registers.items():
+        slots.add(name, register.width, flow.kinds[name] != "uniform")
+    for instruction in entry.instructions:
+        for operand in instruction.operands:
+            if isinstance(operand, Special) and operand.name not in slots:
+                _add_special(slots, operand.name)
+    return slots
+
+
+def _add_special(slots: Slots, name: str) -> None:
+    text = LANE_SPECIALS.get(name) or UNIFORM_SPECIALS.get(name)
+    if text is not None and not name.startswith(CHANGING):
+        slots.add(name, 32, row=name in LANE_SPECIALS)
+        slots.specials[name] = text

@@ -1,0 +1,225 @@
+"""Entry -> Program: the entry's row code, and what runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from nogpu.compiler.flow import EXIT
+from nogpu.compiler.plan import Plan, plan
+from nogpu.compiler.rowcode.control import RowCode
+from nogpu.compiler.rowcode.image import OP, Image
+from nogpu.compiler.rowcode.python_rows import PythonRows
+from nogpu.compiler.rowcode.registers import Slots
+from nogpu.compiler.stored import StoredEntry, keep
+from nogpu.hardware.native import ANYTHING, FAULT, LEAVE, LEAVE_SOME, WAITS, Calls, PythonRow, Wake, library
+from nogpu.hardware.program import DONE, Heeded, Program
+from nogpu.ptx.ir import Entry, Instruction
+
+if TYPE_CHECKING:
+    from nogpu.hardware.turns import Turns
+    from nogpu.hardware.warp import ActiveGroup
+
+
+class Recorder(Protocol):
+    """Records what a program's instructions do."""
+
+    names: dict[str, Any]
+    """Modules in the place of those that the Python rows call (`compiler.namespace`)."""
+
+    def attach(self, planned: Plan, slots: Slots) -> tuple[int, int]:
+        """(watch, watcher) as `translate` takes them."""
+
+    def executed(self, index: int, group: ActiveGroup, mask: int) -> None:
+        """The Python row of an instruction has run, and its group need not wait."""
+
+
+def translate(
+    entry: Entry,
+    kernels: bool = True,
+    watch: int = 0,
+    watcher: int = 0,
+    recorder: Recorder | None = None,
+    heeds: bool = False,
+) -> Program:
+    """kernels: False executes every instruction by its Python row. watch: address of a C function that is called before
+    each instruction, for the lanes that execute it, with `watcher`, the warp's context and an operation that names the
+    instruction (native/engine.h). The operations that follow that one execute it. recorder: chooses both. heeds: the
+    cluster's causes are called before instructions whose registers are followed (`Causes.heeded`).
+
+    Raises EmulatorError, with instruction and line, for whatever is not modelled.
+    """
+    watched = watch != 0 or recorder is not None
+    if isinstance(entry, StoredEntry) and (watched or heeds or not kernels):
+        entry = entry.parsed()
+    linked: Entry
+    heeded: Heeded | None = None
+    if isinstance(entry, StoredEntry):
+        linked, image, inter_cta = entry, entry.image, entry.inter_cta
+    else:
+        planned = plan(entry)
+        code = RowCode(planned, kernels, watched, heeds)
+        if recorder is not None:
+            watch, watcher = recorder.attach(planned, code.slots)
+        linked, image = planned.entry, code.image()
+        heeded = _heeded(planned, code.slots) if heeds else None
+        inter_cta = any(_communicates(instruction) for instruction in linked.instructions)
+        if kernels and not watched and not heeds:
+            keep(entry, linked, image, inter_cta)
+    runner = Runner(image, watch, watcher, recorder)
+    return Program(
+        entry=linked,
+        run=runner.run,
+        run_turns=runner.run_turns,
+        conclude=runner.conclude,
+        starts=runner.starts,
+        registers=image.register_file(),
+        calls=runner.calls,
+        live_words=_live_words(image),
+        static_shared=image.static_shared,
+        dynamic_shared_offset=image.dynamic_shared_offset,
+        local_bytes=image.local_bytes,
+        inter_cta=inter_cta,
+        heeded=heeded,
+    )
+
+
+class Runner:
+    """Runs the groups of a program's warps."""
+
+    def __init__(self, image: Image, watch: int, watcher: int, recorder: Recorder | None) -> None:
+        ops, self._descriptions = image.assembled()
+        self._ops, self._recorder = ops, recorder
+        self._python_rows = PythonRows(image, {} if recorder is None else recorder.names)
+        self.starts = np.zeros(max(image.starts) + 1, np.uint64)
+        """As `Program.starts`."""
+        for start, index in image.starts.items():
+            self.starts[start] = ops.ctypes.data + OP.itemsize * index
+        self._addresses = self.starts.tolist()
+        self._run_ops, self._run_turns = library().run_ops, library().run_turns
+        self._group: ActiveGroup | None = None
+        self._turns: Turns | None = None
+        self._error: BaseException | None = None
+        self.calls = Calls(PythonRow(self._python), Wake(self._wake), watch, watcher)
+
+    def run(self, group: ActiveGroup, quantum: int) -> tuple[int, int]:
+        """As `Program.run`."""
+        registers = group.warp.registers
+        registers.enter(group, quantum)
+        outer, self._group = self._group, group
+        try:
+            self._run_ops(registers.context_address, self._addresses[group.pc])
+        finally:
+            self._group = outer
+        context = registers.context
+        group.cta.machine.progress = context.progress
+        group.issued += context.issued
+        context.issued = 0
+        if not context.waited:
+            group.waiting = None
+        left, pc = self.conclude(group)
+        return quantum - left, pc
+
+    def run_turns(self, turns: Turns) -> int:
+        """As `Program.run_turns`."""
+        outer, self._group, self._turns = (self._group, self._turns), None, turns
+        try:
+            return self._run_turns(turns.address)
+        finally:
+            self._group, self._turns = outer
+
+    def conclude(self, group: ActiveGroup) -> tuple[int, int]:
+        """As `Program.conclude`."""
+        context = group.warp.registers.context
+        result = context.result
+        if result == WAITS:
+            group.warp.registers.hear_of_wait(group)
+            group.cta.shared.live_barriers.by_address[context.waited].await_phase(group)
+            result = ~context.pc
+        elif result == FAULT:
+            error, self._error = self._error, None
+            # Without an error a signal has ended the Python function before it could keep one.
+            raise error or KeyboardInterrupt
+        elif result == DONE:
+            if context.action == LEAVE:
+                result = group.leave(context.lanes)
+            elif context.action == LEAVE_SOME:
+                result = group.leave_some(context.lanes, context.following)
+            else:
+                result = group.split(context.lanes, context.target, context.following, context.join)
+        return context.quantum, result
+
+    def _wake(self, offset: int) -> None:
+        """A `Wake`."""
+        group = self._active()
+        group.cta.mbarriers[offset].wake()
+        group.warp.registers.context.answer = 0
+
+    def _python(self, index: int, mask: int) -> None:
+        """A `PythonRow`."""
+        group, turns = self._active(), self._turns
+        registers, machine = group.warp.registers, group.cta.machine
+        context = registers.context
+        machine.progress = context.progress
+        waited = context.waited
+        if not waited:
+            group.waiting = None
+        elif waited != ANYTHING:
+            registers.hear_of_wait(group)
+        try:
+            answer = self._python_rows.run(index, group, mask) or 0
+            if self._recorder is not None and index >= 0 and not answer:
+                self._recorder.executed(index, group, mask)
+        except BaseException as error:
+            self._error, answer = error, FAULT
+        context.progress = machine.progress
+        if waited or group.waiting is not None:
+            registers.tell_of_wait(group)
+        if turns is not None:
+            machine.tell(turns)
+        context.answer = answer
+
+    def _active(self) -> ActiveGroup:
+        """The group that runs."""
+        if self._group is not None:
+            return self._group
+        assert self._turns is not None
+        return self._turns.group()
+
+
+def _heeded(planned: Plan, slots: Slots) -> Heeded:
+    flow = planned.flow
+    return Heeded(
+        defines=[tuple(dict.fromkeys(register.name for register in step.defines)) for step in flow.steps],
+        uses=[tuple(dict.fromkeys(register.name for register in step.uses)) for step in flow.steps],
+        unwritten=frozenset(flow.blocks[0].live_in),
+        places={
+            name: (slot.offset, slot.width, flow.kinds.get(name, "uniform") != "uniform")
+            for name, slot in slots.by_name.items()
+            if name in flow.kinds
+        },
+    )
+
+
+def _live_words(image: Image) -> Callable[[int], np.ndarray]:
+    """As `Program.live_words`."""
+
+    @cache
+    def words(start: int) -> np.ndarray:
+        return np.frombuffer(image.live_words[start], np.int32) if start != EXIT else np.empty(0, np.int32)
+
+    return words
+
+
+def _communicates(instruction: Instruction) -> bool:
+    """Whether an instruction lets CTAs communicate: an atomic on global memory, a load that may await other stores."""
+    parts = instruction.opcode.split(".")
+    local = any(part.startswith("shared") for part in parts)
+    if parts[0] in ("atom", "red"):
+        return not local
+    if parts[:2] == ["cp", "reduce"]:
+        return "global" in parts
+    return parts[0] == "ld" and not local and bool({"volatile", "acquire", "relaxed", "mmio"} & set(parts))

@@ -1,0 +1,145 @@
+"""PTX out of the fat binaries that nvcc embeds in host code.
+
+The format is not documented. This is what `fatbinary` of CUDA 12 and 13 writes, little endian: a wrapper (u32 magic,
+u32 version, u64 address of the data), whose data is a sequence of blocks (u32 magic, u16 version, u16 header bytes, u64
+bytes behind the header), each with images: u16 kind, u16 version, u32 header bytes, u64 bytes behind the header, u32
+bytes of compressed data, 8 bytes that do not matter here, u32 architecture, 8 bytes, u64 flags, 8 bytes, u64 bytes
+when decompressed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from nogpu.errors import EmulatorError
+
+WRAPPER_MAGIC, BLOCK_MAGIC = 0x466243B1, 0xBA55ED50
+_BLOCK = struct.Struct("<IHHQ")
+_IMAGE = struct.Struct("<HHIQI8xI8xQ8xQ")
+PTX, MACHINE_CODE = 1, 2
+_LZ4, _ZSTD = 0x2000, 0x8000  # flags
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+BEST = 100  # sm_100: the newest architecture whose PTX the device runs
+
+
+@dataclass(frozen=True)
+class Image:
+    """One image of a fat binary."""
+
+    kind: int
+    architecture: int  # 100 for sm_100, sm_100a and sm_100f
+    data: bytes  # decompressed
+
+
+def ptx(wrapper: int) -> str:
+    """The PTX of the fat binary with a wrapper at this address, for the newest architecture that the device runs.
+
+    Raises EmulatorError where there is none.
+    """
+    magic, _, address = struct.unpack("<IIQ", ctypes.string_at(wrapper, 16))
+    if magic != WRAPPER_MAGIC:
+        raise EmulatorError(f"the fat binary's magic number is {magic:#x}, {WRAPPER_MAGIC:#x} expected")
+    return choose(list(images(read(address))))
+
+
+def read(address: int) -> bytes:
+    """The block at an address."""
+    magic, _, header, size = _BLOCK.unpack(ctypes.string_at(address, _BLOCK.size))
+    if magic != BLOCK_MAGIC:
+        raise EmulatorError(f"the fat binary's block has magic number {magic:#x}, {BLOCK_MAGIC:#x} expected")
+    found = ctypes.string_at(address, header + size)
+    # An empty block comes first where the linker has put several together.
+    return found if size else read(address + header)
+
+
+def images(block: bytes) -> Iterator[Image]:
+    """The images of a block."""
+    _, _, place, size = _BLOCK.unpack_from(block)
+    end = place + size
+    while place + _IMAGE.size <= end:
+        kind, _, header, padded, compressed, architecture, flags, full = _IMAGE.unpack_from(block, place)
+        data = block[place + header : place + header + padded]
+        if compressed:
+            data = _decompressed(data[:compressed], flags, full)
+        yield Image(kind, architecture, data)
+        place += header + padded
+
+
+def choose(found: list[Image]) -> str:
+    """The text of the best PTX among images."""
+    texts = [image for image in found if image.kind == PTX and image.architecture <= BEST]
+    if not texts:
+        held = sorted({f"{'PTX' if i.kind == PTX else 'machine code'} for sm_{i.architecture}" for i in found})
+        raise EmulatorError(
+            f"the program holds {', '.join(held) or 'nothing'}, and the device runs PTX up to sm_100a: compile it with "
+            "-gencode arch=compute_100a,code=compute_100a, or by `python -m nogpu nvcc`"
+        )
+    best = max(texts, key=lambda image: image.architecture)
+    return best.data.partition(b"\0")[0].decode()
+
+
+def _decompressed(data: bytes, flags: int, size: int) -> bytes:
+    if data.startswith(_ZSTD_MAGIC):
+        return zstd(data, size)
+    if flags & _LZ4:
+        return lz4(data, size)
+    raise EmulatorError(f"the fat binary's compression is unknown (flags {flags:#x}): compile it with --no-compress")
+
+
+def lz4(data: bytes, size: int) -> bytes:
+    """A decompressed block (github.com/lz4/lz4, doc/lz4_Block_format.md)."""
+    out, place = bytearray(), 0
+
+    def length(first: int) -> int:
+        nonlocal place
+        if first < 15:
+            return first
+        while True:
+            first, place = first + data[place], place + 1
+            if data[place - 1] != 255:
+                return first
+
+    while place < len(data) and len(out) < size:
+        token, place = data[place], place + 1
+        literals = length(token >> 4)
+        out += data[place : place + literals]
+        place += literals
+        if len(out) >= size:
+            break
+        distance, place = int.from_bytes(data[place : place + 2], "little"), place + 2
+        matched = 4 + length(token & 15)
+        start = len(out) - distance
+        while matched:  # a match may run into what it writes
+            piece = out[start : start + matched]
+            out += piece
+            start, matched = start + len(piece), matched - len(piece)
+    return bytes(out[:size])
+
+
+def zstd(data: bytes, size: int) -> bytes:
+    """Decompressed by the system's libzstd, Python 3.14 or the package zstandard, whichever there is."""
+    try:
+        library = ctypes.CDLL("libzstd.so.1")
+    except OSError:
+        pass
+    else:
+        out = ctypes.create_string_buffer(size)
+        decompress = library.ZSTD_decompress
+        decompress.restype = ctypes.c_size_t
+        decompress.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t]
+        if decompress(out, size, data, len(data)) != size:
+            raise EmulatorError("the fat binary's compressed PTX is broken")
+        return out.raw
+    for name in ("compression.zstd", "zstandard"):
+        try:
+            return importlib.import_module(name).decompress(data)
+        except ImportError:
+            pass
+    raise EmulatorError(
+        "the program's PTX is compressed with zstd, and there is nothing to decompress it: install libzstd or the "
+        "package zstandard, or compile it with nvcc's --no-compress"
+    )

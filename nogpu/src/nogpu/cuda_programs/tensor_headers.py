@@ -1,0 +1,107 @@
+"""Copies of torch's TensorBase.h and TensorBody.h in which tensors know the emulated device."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+from nogpu.errors import EmulatorError
+
+_ACCESSORS = (
+    (r"inline Device device\(\) const \{", "emulated() ? Device(kCUDA, 0) : "),
+    (r"DeviceIndex get_device\(\) const \{", "emulated() ? DeviceIndex(0) : "),
+    (r"bool is_cpu\(\) const \{", "!emulated() && "),
+    (r"bool is_cuda\(\) const \{", "emulated() || "),
+)
+"""Methods of at::TensorBase, and what their results depend on first."""
+
+_EMULATED = """  // Whether the tensor is on the emulated device.
+  C10_ALWAYS_INLINE bool emulated() const {
+    return impl_->has_storage() && emulator_has_storage(impl_->unsafe_storage().unsafeGetStorageImpl());
+  }
+  // The device that `to` asks torch for: none if the tensor is on the emulated one and stays there. It has its
+  // index, since a torch without CUDA cannot say which device is the current one.
+  std::optional<Device> emulated_target(std::optional<Device> device) const {
+    if (!device || !device->is_cuda() || device->index() > 0)
+      return device;
+    return emulated() ? std::nullopt : std::optional<Device>(Device(kCUDA, 0));
+  }
+  // Whether `to` leaves the emulated device; torch takes that for no move, and would return the tensor itself.
+  bool emulated_leaves(std::optional<Device> device) const {
+    return device && device->is_cpu() && emulated();
+  }
+"""
+
+_MOVE = "at::_ops::to_dtype_layout::call(const_cast<Tensor&>(*this), "
+_REST = "non_blocking, copy || emulated_leaves({device}), "
+_OPTIONS = "c10::impl::check_tensor_options_and_extract_memory_format(options, memory_format));"
+_MOVES = (
+    (
+        f"{_MOVE}c10::optTypeMetaToScalarType(options.dtype_opt()), options.layout_opt(), options.device_opt(), "
+        f"options.pinned_memory_opt(), non_blocking, copy, {_OPTIONS}",
+        f"{_MOVE}c10::optTypeMetaToScalarType(options.dtype_opt()), options.layout_opt(), "
+        f"emulated_target(options.device_opt()), options.pinned_memory_opt(), "
+        f"{_REST.format(device='options.device_opt()')}{_OPTIONS}",
+    ),
+    (
+        f"{_MOVE}dtype, layout, device, pin_memory, non_blocking, copy, memory_format);",
+        f"{_MOVE}dtype, layout, emulated_target(device), pin_memory, {_REST.format(device='device')}memory_format);",
+    ),
+    (
+        "at::_ops::to_device::call(const_cast<Tensor&>(*this), device, dtype, non_blocking, copy, memory_format);",
+        f"{_MOVE}dtype, std::nullopt, emulated_target(device), std::nullopt, {_REST.format(device='device')}"
+        "memory_format);",
+    ),
+    (
+        "at::_ops::to_other::call(const_cast<Tensor&>(*this), other, non_blocking, copy, memory_format);",
+        f"{_MOVE}other.scalar_type(), other.layout(), emulated_target(other.device()), std::nullopt, "
+        f"{_REST.format(device='other.device()')}memory_format);",
+    ),
+)
+"""The calls in the overloads of at::Tensor::to that name a device, and what takes their place."""
+
+
+def patched() -> dict[str, str]:
+    """Names of headers of torch's ATen/core and their text; none if torch is not installed or has CUDA.
+
+    Raises EmulatorError for a torch whose headers have not the methods that we know.
+    """
+    spec = importlib.util.find_spec("torch")
+    if spec is None or not spec.submodule_search_locations:
+        return {}
+    folder = Path(spec.submodule_search_locations[0])
+    if not re.search(r"^cuda(:.*)? = None", (folder / "version.py").read_text(), re.M):
+        return {}
+    core = folder / "include" / "ATen" / "core"
+    return {
+        "TensorBase.h": _with_accessors((core / "TensorBase.h").read_text()),
+        "TensorBody.h": _with_moves((core / "TensorBody.h").read_text()),
+    }
+
+
+def _with_accessors(text: str) -> str:
+    """TensorBase.h with accessors that know the device's tensors."""
+    for pattern, condition in _ACCESSORS:
+        text, count = re.subn(
+            rf"(?:inline )?({pattern.removeprefix('inline ')}[^}}]*?return )(impl_->\w+\(\);)",
+            rf"C10_ALWAYS_INLINE \1{condition}\2",
+            text,
+        )
+        _check("TensorBase.h", pattern, count)
+    text, count = re.subn(r"(\n  C10_ALWAYS_INLINE Device device\(\) const)", rf"\n{_EMULATED}\1", text)
+    include = "#include <emulator/device_tensors.h>\n"
+    return text.replace("#pragma once\n", f"#pragma once\n{include}", 1)
+
+
+def _with_moves(text: str) -> str:
+    """TensorBody.h in which `to`, and with it `cpu` and `cuda`, moves tensors to and from the device."""
+    for call, replacement in _MOVES:
+        _check("TensorBody.h", call, text.count(call))
+        text = text.replace(call, replacement)
+    return text
+
+
+def _check(header: str, what: str, count: int) -> None:
+    if count != 1:
+        raise EmulatorError(f"torch's {header} is not as in torch 2.13: {what} is {count} times there")

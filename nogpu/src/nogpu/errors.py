@@ -1,0 +1,154 @@
+"""The emulator's two exceptions, and its warning.
+
+The code that checks a rule raises `Fault`, which says only what is wrong. The scheduler knows which warp broke the rule
+and turns the fault into an `EmulatorError`, the one exception that a user of the emulator sees.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+
+
+class Fault(Exception):
+    """A broken rule without its place. The reason has value, limit, rule and, for hardware, the PTX ISA's section."""
+
+    def __init__(self, reason: str):
+        super().__init__(reason)
+        self.reason = reason
+
+
+class EmulatorError(RuntimeError):
+    """A broken rule in an emulated kernel, and its place.
+
+    All attributes but `reason` are None where they are not known: a launch that was refused has no warp.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        kernel: str | None = None,
+        cta: tuple[int, int, int] | None = None,
+        warp: int | None = None,
+        ptx_line: int | None = None,
+        ptx_text: str | None = None,
+        source: str | None = None,
+        schedule: str | None = None,
+    ):
+        self.reason = reason  # value, limit and rule
+        self.kernel = kernel  # entry name
+        self.cta = cta  # (x, y, z) in the grid
+        self.warp = warp  # index in the CTA
+        self.ptx_line = ptx_line  # 1-based line of the PTX text
+        self.ptx_text = ptx_text  # the statement
+        self.source = source  # "file.py:line", if the PTX has line information
+        self.schedule = schedule  # under which it happened; others before it ran to their end
+        self.passed: tuple[str, ...] = ()  # schedules under which the launch had run to its end before
+        super().__init__(reason)
+
+    def __str__(self) -> str:
+        lines = [self.reason]
+        if self.kernel is not None:
+            lines.append(f"  kernel   {readable(self.kernel)}")
+        if self.cta is not None:
+            warp = "" if self.warp is None else f" warp {self.warp}"
+            lines.append(f"  at       CTA {self.cta}{warp}")
+        if self.ptx_line is not None:
+            lines.append(f"  PTX      line {self.ptx_line}: {self.ptx_text or ''}".rstrip())
+        if self.source is not None:
+            lines.append(f"  source   {self.source}")
+        if self.schedule is not None:
+            passed = f"; it does not happen under {', '.join(self.passed)}: the order of events decides"
+            lines.append(f"  schedule {self.schedule}{passed if self.passed else ''}")
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple:
+        return _rebuild, (type(self), self.reason, {k: v for k, v in self.__dict__.items() if k != "reason"})
+
+
+class OrderingWarning(UserWarning):
+    """The warning that `ordering_fault` (in a lenient run) and `doubt` issue in place of a Fault."""
+
+
+LENIENT = "NOGPU_LENIENT"
+_LEVELS = {"1": True, "0": False}
+_reported: set[tuple] = set()
+_chosen: list[bool | None] = []  # by `leniency`, the innermost last
+
+
+@contextmanager
+def leniency(lenient: bool | None) -> Iterator[None]:
+    """Inside, `lenient` decides as NOGPU_LENIENT does: True as 1, False as 0. None leaves it as it is."""
+    _chosen.append(is_lenient() if lenient is None else lenient)
+    try:
+        yield
+    finally:
+        _chosen.pop()
+
+
+def is_lenient() -> bool | None:
+    """Whether broken rules of order are warnings (True) or doubts are errors (False); None is neither."""
+    return _chosen[-1] if _chosen else _LEVELS.get(os.environ.get(LENIENT, ""))
+
+
+def ordering_fault(reason: str, place: tuple) -> None:
+    """Reports a broken rule of order that a GPU does not check and that may do no harm: a missing fence.
+
+    Raises Fault; with NOGPU_LENIENT=1 in the environment it warns instead, once for each `place` (any hashable
+    tuple).
+    """
+    _report(reason, place, fails=is_lenient() is not True)
+
+
+def doubt(reason: str, place: tuple) -> None:
+    """Reports what the PTX ISA does not allow or leaves open, and what kernels that run on B200s do all the same.
+
+    Warns, once for each `place` (any hashable tuple); with NOGPU_LENIENT=0 in the environment it raises Fault.
+    """
+    _report(reason, place, fails=is_lenient() is False)
+
+
+def _report(reason: str, place: tuple, fails: bool) -> None:
+    if fails:
+        raise Fault(reason)
+    if place not in _reported:
+        _reported.add(place)
+        warnings.warn(reason, OrderingWarning, stacklevel=3)
+
+
+def _rebuild(cls: type[EmulatorError], reason: str, attributes: dict) -> EmulatorError:
+    error = cls(reason)
+    error.__dict__.update(attributes)
+    return error
+
+
+NAME_LIMIT = 160  # characters of a kernel's name in a message
+
+
+@lru_cache(maxsize=1024)
+def readable(name: str) -> str:
+    """A kernel's name for messages: that of C++ demangled, where the C++ library is installed, and a long one cut."""
+    shown = name
+    library = _cxx_library() if name.startswith("_Z") else None
+    if library is not None:
+        status = ctypes.c_int()
+        found = library.__cxa_demangle(name.encode(), None, None, ctypes.byref(status))
+        if found:
+            shown = ctypes.string_at(found).decode(errors="replace")
+            ctypes.CDLL(None).free(ctypes.c_void_p(found))
+    return shown if len(shown) <= NAME_LIMIT else shown[: NAME_LIMIT - 3] + "..."
+
+
+@lru_cache(maxsize=1)
+def _cxx_library() -> ctypes.CDLL | None:
+    try:
+        library = ctypes.CDLL("libstdc++.so.6")
+        library.__cxa_demangle.restype = ctypes.c_void_p
+    except (OSError, AttributeError):
+        return None
+    return library

@@ -1,0 +1,310 @@
+"""The device: launches, under one or several schedules, in this process or in forked ones.
+
+A launch runs once per schedule, each time from the same memory, and its clusters may be dealt to several workers. With
+one worker and little memory the runs are in this process. Others happen in forked children, which see this process's
+memory copy-on-write and send back the bytes that they wrote. All schedules must leave the same bytes, or the launch
+raises.
+
+A kernel with griddepcontrol.launch_dependents does not run at once, because the next launch may overlap it. Such
+launches are pending until a call may see their results or change their inputs, and then run together
+(`execution.overlap`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from nogpu.compiler import translate
+from nogpu.errors import EmulatorError, readable
+from nogpu.execution import scheduler, settings, status
+from nogpu.execution.meter import MAX_INSTRUCTIONS
+from nogpu.execution.recording import Recording
+from nogpu.execution.runs import Launch, Progress, Runner
+from nogpu.execution.trials import Explorer
+from nogpu.hardware.causes import Sanitizer
+from nogpu.hardware.counters import LaunchCounters
+from nogpu.hardware.memory import UNWRITTEN, GlobalMemory
+from nogpu.hardware.program import Program
+from nogpu.hardware.properties import DeviceProperties, LaunchConfig, check_launch, with_clusters
+from nogpu.hardware.variables import module_memory
+from nogpu.ptx.module import Entry
+
+__all__ = ["Device", "DeviceProperties", "LaunchConfig"]
+
+WORKSPACE_BYTES = 8  # grid_workspace of cooperative_groups: its size, and a barrier
+PARAMETER_ALIGNMENT = 128  # bytes, of the parameter buffer: a tensor map in it must be 64-byte aligned
+LONGEST_CHAIN = 4  # pending launches; memory that the program frees meanwhile is kept until they have run
+
+memory_owners: list[Callable[[], object]] = []
+"""Each returns an object that keeps the program's memory alive while launches are pending, which hold addresses."""
+
+recording: Recording | None = None
+"""`Device.recording` of the device that `Device.current` makes."""
+
+explorer: Explorer | None = None
+"""`Device.explorer` of the device that `Device.current` makes."""
+
+sanitizer: Sanitizer | None = None
+"""`Device.sanitizer` of the device that `Device.current` makes."""
+
+_current: Device | None = None
+
+
+@dataclass
+class _Translated:
+    entry: Entry
+    program: Program
+    allows_dependents: bool
+    """Whether the kernel has griddepcontrol.launch_dependents."""
+
+
+class Device:
+    """One B200. The environment is read by `current` only.
+
+    An error of a pending launch is raised by the call that runs it: the next launch that does not overlap it,
+    `synchronize`, `counters`, or a torch call that may see or change data.
+    """
+
+    def __init__(
+        self,
+        schedules: tuple[str, ...] = ("late",),
+        workers: int = 1,
+        properties: DeviceProperties | None = None,
+        max_instructions: int = MAX_INSTRUCTIONS,
+        engine: str = "native",
+    ) -> None:
+        """Raises ValueError for schedules or numbers that are not legal; the attributes explain them."""
+        if not schedules or len(set(schedules)) < len(schedules):
+            raise ValueError(f"schedules must be at least one and differ: {schedules}")
+        if workers < 1:
+            raise ValueError(f"workers must be at least 1: {workers}")
+        if max_instructions < 1:
+            raise ValueError(f"max_instructions must be at least 1: {max_instructions}")
+        for schedule in schedules:
+            scheduler.Schedule.parse(schedule)
+        self.properties = properties or DeviceProperties()
+        """The chip's. Few SMs make CTAs share them. May be changed between launches, as the next four."""
+        self.schedules = schedules
+        """Names as `Schedule.parse` takes them."""
+        self.workers = workers
+        """Largest number of processes that a launch uses at once."""
+        self.max_instructions = max_instructions
+        """Warp instructions after which a launch, with those that overlap it, is stopped under a schedule."""
+        self.engine = settings.engine(engine)
+        """"native", or "python": instructions run by their Python rows alone."""
+        self.progress: Progress | None = None
+        """Called with (CTAs done, CTAs in all, warp instructions) of the running launch, its schedules taken together.
+        None: a terminal shows them (`status`).
+        """
+        self.recording: Recording | None = None
+        """Of launches that name none: each runs on its own under schedule "late", and is recorded."""
+        self.sanitizer: Sanitizer | None = None
+        """Follows the order of what launches do, and raises Fault for what is not ordered."""
+        self.explorer: Explorer | None = None
+        """Looks for a schedule under which a launch, or several that overlap, fail."""
+        self.memory = GlobalMemory()
+        self._counters: list[LaunchCounters] = []
+        self._cluster_seconds: dict[int, float] = {}
+        self._chain: list[Launch] = []
+        self._kept: list[object] = []
+        self._workspace = np.zeros(WORKSPACE_BYTES, np.uint8)
+        self._programs: dict[tuple[int, str, Recording | None, bool], _Translated] = {}
+        # Reentrant: a finalizer that runs inside of a launch may call torch, which synchronizes.
+        self._lock = threading.RLock()
+
+    @staticmethod
+    def current() -> Device:
+        """The process's device. The first call makes it from NOGPU_SCHEDULE (default: late), NOGPU_WORKERS
+        (default: the number of cores that this process may use), NOGPU_MAX_INSTRUCTIONS and NOGPU_ENGINE. Raises
+        EmulatorError for values that are not legal.
+        """
+        global _current
+        if _current is None:
+            schedules = _setting("schedule", "late")
+            workers = _setting("workers", min(len(os.sched_getaffinity(0)), settings.WORKER_LIMIT))
+            limit = _setting("max_instructions", MAX_INSTRUCTIONS)
+            _current = Device(schedules, workers, max_instructions=limit, engine=_setting("engine", "native"))
+            _current.recording, _current.sanitizer, _current.explorer = recording, sanitizer, explorer
+        return _current
+
+    @property
+    def pending(self) -> int:
+        """Number of launches that are still to run."""
+        return len(self._chain)
+
+    def leave_unwritten(self, address: int, nbytes: int) -> None:
+        """Memory has been allocated and nobody has written it: with a sanitizer its words are UNWRITTEN."""
+        allocation = self.memory.at(address, nbytes, "store") if nbytes and self.sanitizer is not None else None
+        if allocation is not None:
+            words = allocation.data[address - allocation.start :][: nbytes // 4 * 4]
+            words.view(np.uint32)[:] = UNWRITTEN
+
+    def synchronize(self) -> None:
+        """Runs the pending launches. Raises EmulatorError if one fails."""
+        with self._lock:
+            try:
+                self._run_pending()
+            except EmulatorError as error:
+                # The error names its place in the kernel; the place in the emulator helps no one.
+                raise error.with_traceback(None) from None
+
+    def counters(self) -> list[LaunchCounters]:
+        """One entry per launch since the last reset, oldest first."""
+        self.synchronize()
+        return list(self._counters)
+
+    def reset_counters(self) -> None:
+        self.synchronize()
+        self._counters.clear()
+
+    def launch(
+        self,
+        entry: Entry,
+        config: LaunchConfig,
+        params: list[bytes],
+        schedules: tuple[str, ...] | None = None,
+        lenient: bool | None = None,
+        recording: Recording | None = None,
+        queue: int = 0,
+    ) -> None:
+        """Runs a kernel, or makes it pending. params: the bytes of each parameter, in the entry's order.
+
+        schedules: the launch's own, None for the device's. lenient: True makes broken rules of order warnings, False
+        doubts errors (`errors.doubt`), None leaves it to NOGPU_LENIENT. A launch overlaps those with the same of
+        both on the same queue. recording: None for the device's. A launch that is recorded overlaps no other. queue:
+        its handle; launches run in the order of the calls, but a sanitizer knows what queues order.
+
+        Raises EmulatorError for a launch that the device refuses, and for a rule that this kernel or a pending one
+        breaks. Bytes written by a failing kernel stay in memory if it ran in this process under one schedule, and are
+        lost otherwise; launches that were to overlap it do not run.
+        """
+        recording = self.recording if recording is None else recording
+        translated = self._translated(entry, recording)
+        config = with_clusters(entry, config)
+        check_launch(translated.program.entry, config, self.properties)
+        packed = np.frombuffer(entry.pack(params), np.uint8)
+        parameters = _parameter_memory(len(packed))
+        parameters[:] = packed
+        if config.cooperative:
+            config = replace(config, workspace=self._workspace.ctypes.data)
+        schedules = ("late",) if recording is not None else schedules or self.schedules
+        launch = Launch(translated.program, config, parameters, entry.name, schedules, lenient, recording)
+        launch.sanitizer, launch.explorer, launch.queue = self.sanitizer, self.explorer, queue
+        with self._lock:
+            own = launch.schedules, lenient, queue
+            alike = all((x.schedules, x.lenient, x.queue) == own for x in self._chain)
+            if not config.programmatic or config.cooperative or not alike or recording is not None:
+                self._run_pending()
+            if len(packed):
+                self.memory.register(parameters.ctypes.data, len(packed), "kernel parameters", writable=False)
+            if config.workspace:
+                self._workspace[:] = 0
+                self.memory.register(config.workspace, WORKSPACE_BYTES, "barrier of the grid")
+            if self.sanitizer is not None and self.sanitizer.queues is not None:
+                what = f"the launch of {readable(entry.name)}"
+                launch.node = self.sanitizer.queues.submitted(queue, what, translated.program.entry)
+            self._chain.append(launch)
+            # With every launch: the program may have allocated memory since the last one.
+            self._kept = [owner() for owner in memory_owners] if translated.allows_dependents else self._kept
+            if not translated.allows_dependents or len(self._chain) == LONGEST_CHAIN or recording is not None:
+                self._run_pending()
+
+    def _run_pending(self) -> None:
+        chain, self._chain = self._chain, []
+        if not chain:
+            return
+        shown = status.Status(chain[-1].kernel) if self.progress is None and status.is_shown() else None
+        try:
+            runner = Runner(
+                self.memory,
+                self.properties,
+                chain[0].schedules,
+                self.workers,
+                self.max_instructions,
+                self.progress or shown,
+                self._cluster_seconds,
+            )
+            self._counters += runner.run(chain)
+            for launch in chain:
+                if launch.node is not None and launch.touched is not None and self.sanitizer is not None:
+                    self.sanitizer.queues.accessed(self.memory, launch.node, launch.touched)
+        finally:
+            if shown is not None:
+                shown.close()
+            for launch in chain:
+                if len(launch.parameters):
+                    self.memory.release(launch.parameters.ctypes.data)
+                if launch.config.workspace:
+                    self.memory.release(launch.config.workspace)
+            self._kept = []
+
+    def _translated(self, entry: Entry, recording: Recording | None) -> _Translated:
+        followed = self.sanitizer is not None or self.explorer is not None
+        key = id(entry), self.engine, recording, followed
+        known = self._programs.get(key)
+        if known is None:
+            kernels = self.engine == "native"
+            if recording is None:
+                program = translate.translate(entry, kernels, heeds=followed)
+            else:
+                program = recording.translate(entry, kernels)
+            allows = any(i.opcode == "griddepcontrol.launch_dependents" for i in program.entry.instructions)
+            known = self._programs[key] = _Translated(entry, program, allows)
+            if self.sanitizer is not None:
+                self.sanitizer.read(program.entry)
+            if entry.scope is not None:
+                module_memory(entry.scope).register(self.memory)
+        return known
+
+
+def _parameter_memory(nbytes: int) -> np.ndarray:
+    """uint8[nbytes], aligned, whose addresses have the same high half: a kernel may keep the low half only."""
+    storage = np.zeros(2 * (nbytes + PARAMETER_ALIGNMENT), np.uint8)
+    start = storage.ctypes.data
+    first = start + -start % PARAMETER_ALIGNMENT
+    if first >> 32 != first + nbytes - 1 >> 32:
+        first += -first % (1 << 32)
+    return storage[first - start :][:nbytes]
+
+
+def _setting(name: str, default: object) -> Any:
+    """The value of a setting, by its environment variable. Raises EmulatorError if that is not legal."""
+    variable = f"NOGPU_{name.upper()}"
+    try:
+        return settings.CHECKS[name](os.environ.get(variable) or str(default))
+    except ValueError as error:
+        raise EmulatorError(f"environment variable {variable}: {error}") from None
+
+
+def queue_order() -> Any:
+    """What follows the order of queues of the current device (`causes.Queues`, and what the host does), or None."""
+    following = sanitizer if _current is None else _current.sanitizer
+    return None if following is None else following.queues
+
+
+def run_pending() -> None:
+    """Runs the pending launches of the current device, if there is one."""
+    if _current is not None and _current.pending:
+        _current.synchronize()
+
+
+@atexit.register
+def _run_pending_at_exit() -> None:
+    """A process whose last launches fail must end with an error."""
+    try:
+        run_pending()
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+        for output in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):  # closed, or nobody reads it
+                output.flush()
+        os._exit(1)  # an exception here would leave the exit code as it is

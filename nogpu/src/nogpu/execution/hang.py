@@ -1,0 +1,90 @@
+"""The report of a hang, or of a run that is stopped: every warp that has not exited, its barrier, and the warps that
+have not arrived there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nogpu.hardware.barriers import ClusterBarrier, NamedBarrier
+from nogpu.hardware.mbarriers import MBarrier
+
+if TYPE_CHECKING:
+    from nogpu.hardware.cluster import Cluster, Cta
+    from nogpu.hardware.grid import Grid
+    from nogpu.hardware.warp import ActiveGroup, Warp
+
+REPORTED_WARPS = 40
+REPORTED_CULPRITS = 8  # warps per barrier
+
+
+def report(
+    headline: str, resident: list[Cluster], notes: list[str]
+) -> tuple[str, tuple[Grid, Cta, Warp, ActiveGroup] | None]:
+    """(text, the first group that has not exited, with its grid, CTA and warp). notes: further lines of the text."""
+    lines_of: dict[Grid, list[str]] = {}
+    barriers: dict[int, tuple[object, Cta]] = {}
+    first = None
+    for cluster in resident:
+        for cta in cluster.ctas:
+            for warp in cta.warps:
+                for group in warp.groups:
+                    first = first or (cluster.grid, cta, warp, group)
+                    lines_of.setdefault(cluster.grid, []).append(_waiting_line(group, barriers))
+    lines = []
+    for of_grid in lines_of.values():
+        shown = REPORTED_WARPS // len(lines_of)
+        more = [f"  ... and {len(of_grid) - shown} more"] if len(of_grid) > shown else []
+        lines += [*of_grid[:shown], *more]
+    for barrier, cta in barriers.values():
+        lines += [f"  {barrier}", *(f"      {line}" for line in _culprits(barrier, cta))]
+    return "\n".join([headline, *lines, *(f"  {note}" for note in notes)]), first
+
+
+def _waiting_line(group: ActiveGroup, barriers: dict[int, tuple[object, Cta]]) -> str:
+    warp = group.warp
+    lanes = "" if group.bits == warp.live else f" lanes {group.bits:#010x}"
+    line = f"  {group.cta.label} warp {warp.index}{lanes} {_position(group)}"
+    if group.waiting is None:
+        return line + (" [waits for the other lanes]" if group.blocked else " [can run]")
+    what, target, phase = group.waiting
+    barriers[id(target)] = target, group.cta
+    name = getattr(target, "name", None) or str(target)
+    return f"{line}\n      waits for {what + ' (phase ' + str(phase) + ') of ' if what else ''}{name}"
+
+
+def _position(group: ActiveGroup) -> str:
+    instruction = group.grid.entry.instructions[group.pc]
+    place = f" ({instruction.source})" if instruction.source else ""
+    return f"at PTX line {instruction.line}{place}: {instruction.text}"
+
+
+def _whereabouts(warp: Warp) -> str:
+    where = _position(warp.groups[0]) if warp.groups else "has exited"
+    return f"warp {warp.index} of {warp.cta.label}, {where}"
+
+
+def _culprits(barrier: object, cta: Cta) -> list[str]:
+    """Lines on the warps that should have arrived, as far as they can be known, and where they are instead."""
+    if isinstance(barrier, MBarrier):
+        absent = [warp for warp, phase in barrier.phases.items() if phase < barrier.phase]
+        what = f"has arrived in an earlier phase, not in phase {barrier.phase}"
+        lines = _listed(what, absent)
+        if not barrier.pending and barrier.bytes > 0:
+            lines.append(f"all have arrived; no copy is outstanding that would bring the {barrier.bytes} bytes")
+        elif not barrier.phases:
+            exited = [warp for warp in cta.warps if not warp.live]
+            lines += _listed("has exited, and nobody has ever arrived", exited)
+        return lines
+    if isinstance(barrier, NamedBarrier) and barrier.number >= 0:
+        names = {name for name, _ in barrier.arrived}
+        return _listed("has not arrived", [warp for warp in cta.warps if f"warp {warp.index}" not in names])
+    if isinstance(barrier, ClusterBarrier):
+        warps = [warp for other in cta.cluster.ctas for warp in other.warps]
+        return _listed("has not arrived", [warp for warp in warps if warp.live & ~warp.cluster_arrived])
+    return []
+
+
+def _listed(what: str, warps: list[Warp]) -> list[str]:
+    more = [f"... and {len(warps) - REPORTED_CULPRITS} more"] if len(warps) > REPORTED_CULPRITS else []
+    return [f"{what}: {_whereabouts(warp)}" for warp in warps[:REPORTED_CULPRITS]] + more

@@ -1,0 +1,88 @@
+"""Runs of a launch under schedules that an explorer chooses. None of them changes the memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from nogpu.errors import EmulatorError
+from nogpu.execution.journal import Journal, agree, journal
+from nogpu.execution.meter import Meter, Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nogpu.execution.runs import Launch, Runner
+    from nogpu.execution.workers import Report
+
+
+class Follower(Protocol):
+    """Follows one run."""
+
+    def found(self) -> list[Any]:
+        """What it has found, to be pickled."""
+
+
+class Explorer(Protocol):
+    """Looks for a schedule under which a launch fails."""
+
+    def follower(self) -> Any:
+        """A `Follower` and `Sanitizer` of one run."""
+
+    def explore(self, trial: Trial) -> None:
+        """Raises EmulatorError for a launch that fails under some schedule."""
+
+
+@dataclass
+class Tried:
+    """The end of a run."""
+
+    failure: EmulatorError | None
+    """An error, or other bytes than the first run's."""
+    races: list[Any]
+    """As `Follower.found`."""
+
+
+class Trial:
+    """A launch, or several that overlap, to be explored."""
+
+    def __init__(self, runner: Runner, chain: Sequence[Launch], explorer: Explorer) -> None:
+        self._runner, self._chain, self._explorer = runner, chain, explorer
+        self.kernel, self.at_once = " overlapped by ".join(launch.kernel for launch in chain), runner.workers
+        self._first: dict[str, list[Journal]] = {}  # the first run's schedule, and what it has left
+
+    def run(self, schedules: list[str]) -> list[Tried]:
+        """Runs the launch under each of the schedules, from the same memory."""
+        tasks = [(f"{self.kernel} under schedule {schedule}", partial(self._try, schedule)) for schedule in schedules]
+        found = []
+        for schedule, (failure, stores, races) in zip(schedules, self._runner.run_apart(tasks, None)):
+            if failure is None:
+                failure = self._compared(schedule, stores)
+            found.append(Tried(failure, races))
+        return found
+
+    def _compared(self, schedule: str, stores: list[Journal]) -> EmulatorError | None:
+        if not self._first:
+            self._first[schedule] = stores
+        if schedule in self._first:
+            return None
+        try:
+            agree(self._runner.memory, {**self._first, schedule: stores}, self.kernel)
+        except EmulatorError as error:
+            return error
+        return None
+
+    def _try(self, schedule: str, report: Report) -> tuple[EmulatorError | None, list[Journal], list[Any]]:
+        follower = self._explorer.follower()
+        chain = [replace(launch, sanitizer=follower, recording=None) for launch in self._chain]
+        meter = Meter(Tally(self._runner.max_instructions, 0), 0, None)
+        try:
+            if len(chain) > 1:
+                found = [traffic for _, traffic in self._runner.overlap(chain, schedule, meter)]
+            else:
+                _, traffic, _, _ = self._runner.execute(chain[0], schedule, range(chain[0].config.clusters), meter)
+                found = [traffic]
+        except EmulatorError as error:
+            return error, [], follower.found()
+        return None, [journal(traffic) for traffic in found], follower.found()

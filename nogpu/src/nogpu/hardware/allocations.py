@@ -1,0 +1,164 @@
+"""The live allocations of global memory: ranges of this process's memory that a kernel may access."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from bisect import bisect_right
+
+import numpy as np
+
+from nogpu.errors import Fault
+from nogpu.hardware.words import Words
+
+NULL_PAGE = 0x1000  # bytes from address 0 on, which a null pointer and small offsets from it reach
+FOUND_LIMIT = 4096  # addresses whose allocation is remembered
+_HOST_FIRST = 0x10000
+_HOST_END = 1 << 47
+_HOST = np.ctypeslib.as_array((ctypes.c_uint8 * (_HOST_END - _HOST_FIRST)).from_address(_HOST_FIRST))
+
+
+class Allocation:
+    """A range of host addresses that a kernel may read and, unless it holds launch parameters, write."""
+
+    __slots__ = ("data", "end", "frozen", "name", "start", "view", "words", "writable")
+
+    def __init__(self, start: int, nbytes: int, name: str, writable: bool):
+        self.start = start
+        self.end = start + nbytes
+        self.name = name
+        self.writable = writable
+        data = _HOST[start - _HOST_FIRST : start - _HOST_FIRST + nbytes]
+        self.frozen = data.data.toreadonly()
+        self.view = data.data if writable else self.frozen
+        self.data = data if writable else np.frombuffer(self.view, np.uint8)
+        self.words: dict[tuple[int, int], Words] = {}
+
+    def lanes(self, nbytes: int, count: int) -> Words:
+        """The allocation's words of `count` elements of `nbytes` bytes, for lanes' addresses (uint64)."""
+        words = self.words.get((nbytes, count))
+        if words is None:
+            words = self.words[nbytes, count] = Words(self.data, self.start, nbytes, count, np.uint64)
+        return words
+
+    def __str__(self) -> str:
+        return f"{self.name or 'allocation'} at {self.start:#x} ({self.end - self.start} bytes)"
+
+
+NO_ALLOCATION = Allocation(_HOST_FIRST, 0, "", False)
+
+
+class Allocations:
+    """The live allocations by address; they do not overlap."""
+
+    def __init__(self) -> None:
+        self._live: dict[int, Allocation] = {}
+        self._changes = itertools.count(1)
+        self.version = 0  # differs after each change
+        self._index: tuple[int, list[int], list[Allocation]] = (0, [], [])
+        self._found: tuple[int, dict[int, Allocation]] = (0, {})  # by addresses that were looked for at that version
+        self._recent = NO_ALLOCATION
+        self._recent_lanes = NO_ALLOCATION
+
+    def register(self, address: int, nbytes: int, name: str = "", writable: bool = True) -> None:
+        """Makes `nbytes` >= 1 bytes from `address` accessible. ValueError if they overlap a live allocation."""
+        if nbytes < 1 or address < _HOST_FIRST or address + nbytes > _HOST_END:
+            raise ValueError(f"no allocation can be {nbytes} bytes at {address:#x}")
+        before, after = self.neighbours(address)
+        for other in (before, after):
+            if other is not None and address < other.end and other.start < address + nbytes:
+                raise ValueError(f"{nbytes} bytes at {address:#x} overlap the live {other}")
+        self._live[address] = Allocation(address, nbytes, name, writable)
+        self.version = next(self._changes)
+
+    def release(self, address: int) -> None:
+        """Ends the life of the allocation that starts at `address`. KeyError if there is none."""
+        allocation = self._live.pop(address)
+        self.version = next(self._changes)
+        for cached in ("_recent", "_recent_lanes"):
+            if getattr(self, cached) is allocation:
+                setattr(self, cached, NO_ALLOCATION)
+
+    def snapshot(self) -> tuple[int, list[Allocation]]:
+        """(version, live allocations in order of their addresses)."""
+        # Finalizers of host tensors release allocations at any moment: the version is taken before the list.
+        version, live = self.version, self._live.copy()
+        return version, [live[start] for start in sorted(live)]
+
+    @property
+    def writable_bytes(self) -> int:
+        """Bytes of all writable allocations."""
+        return sum(allocation.end - allocation.start for allocation in self.snapshot()[1] if allocation.writable)
+
+    def contents(self) -> dict[Allocation, np.ndarray]:
+        """A copy of the bytes of every writable allocation."""
+        return {allocation: allocation.data.copy() for allocation in self.snapshot()[1] if allocation.writable}
+
+    def put_back(self, contents: dict[Allocation, np.ndarray]) -> None:
+        """Gives those of the allocations that live still the bytes that they had."""
+        for allocation, data in contents.items():
+            if self._live.get(allocation.start) is allocation:
+                allocation.data[:] = data
+
+    def neighbours(self, address: int) -> tuple[Allocation | None, Allocation | None]:
+        """The last live allocation that starts at or before `address`, and the first that starts after it."""
+        version, starts, allocations = self._index
+        while version != self.version:
+            version, allocations = self.snapshot()
+            starts = [allocation.start for allocation in allocations]
+            self._index = (version, starts, allocations)
+        i = bisect_right(starts, address)
+        return allocations[i - 1] if i else None, allocations[i] if i < len(allocations) else None
+
+    def allocation(self, address: int) -> Allocation | None:
+        """The live allocation that `address` lies in."""
+        before, _ = self.neighbours(address)
+        return before if before is not None and address < before.end else None
+
+    def holding(self, address: int) -> Allocation:
+        """As `allocation`, NO_ALLOCATION if there is none. For addresses that are looked for again and again."""
+        version, found = self._found
+        if version != self.version:
+            found = {}
+            self._found = self.version, found
+        allocation = found.get(address)
+        if allocation is None:
+            if len(found) >= FOUND_LIMIT:
+                found.clear()
+            allocation = found[address] = self.allocation(address) or NO_ALLOCATION
+        return allocation
+
+    def at(self, address: int, nbytes: int, kind: str) -> Allocation:
+        """The live allocation that holds `nbytes` bytes at `address`. kind: "load" or "store".
+
+        Raises Fault if there is none, or if it is read-only and the access a store.
+        """
+        recent = self._recent
+        if recent.start <= address and address + nbytes <= recent.end and (recent.writable or kind == "load"):
+            return recent
+        before, after = self.neighbours(address)
+        if before is None or address + nbytes > before.end:
+            raise Fault(f"{kind} of {nbytes} bytes at {address:#x}: {_miss(address, nbytes, before, after)}")
+        if kind == "store" and not before.writable:
+            raise Fault(f"store of {nbytes} bytes at {address:#x}: {before} is read-only")
+        self._recent = before
+        return before
+
+
+def _miss(address: int, nbytes: int, before: Allocation | None, after: Allocation | None) -> str:
+    end = address + nbytes
+    if 0 <= address < NULL_PAGE:
+        return "null pointer" + (f" and an offset of {address} bytes" if address else "")
+    if before is not None and address < before.end:
+        return f"the last {end - before.end} bytes are past the end of {before}"
+    if after is not None and end > after.start:
+        return f"the first {after.start - address} bytes are before {after}"
+    distances = []
+    if before is not None:
+        distances.append((address - before.end, f"byte(s) past the end of {before}"))
+    if after is not None:
+        distances.append((after.start - end, f"byte(s) before {after}"))
+    if not distances:
+        return "there is no live allocation"
+    distance, where = min(distances)
+    return f"outside every live allocation; it lies {distance} {where}"

@@ -1,0 +1,250 @@
+"""Async operations: the queues they wait in, and the schedules that decide when they happen.
+
+Bulk copies, tensor copies, remote arrivals and tensor core operations are asynchronous. The tensor core operations of
+one issuing thread run in order (PTX ISA, "tcgen05 Memory Consistency Model"); copies are not ordered among each other.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from nogpu.errors import is_lenient
+
+if TYPE_CHECKING:
+    from nogpu.hardware.cluster import Cta
+    from nogpu.hardware.grid import Grid
+    from nogpu.hardware.warp import ActiveGroup, Issuer, Warp
+
+AT_ISSUE = 0.25  # chance that the random schedule runs an operation when one is issued
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The order of asynchronous operations and of warps.
+
+    | kind | asynchronous operations happen |
+    |---|---|
+    | eager | when they are issued |
+    | late | when no warp can run: arrivals in other CTAs first, then the tensor core's, stores, and loads last |
+    | random | at any time and in any order that the hardware might choose; warps run in any order |
+    | last | when no warp can run, in any order; warps run in any order |
+    | replay | as under "late", but for what is held (`execution.replay`) |
+    """
+
+    kind: str
+    seed: int = 0  # of "random" and "last"
+    holds: str = ""  # of "replay"
+
+    @property
+    def is_random(self) -> bool:
+        """Whether warps run in any order."""
+        return self.kind in ("random", "last")
+
+    @staticmethod
+    def parse(text: str) -> Schedule:
+        """ "eager", "late", "random:SEED", "last:SEED" or "replay:HOLDS". Raises ValueError."""
+        kind, colon, seed = text.partition(":")
+        if kind in ("eager", "late") and not colon:
+            return Schedule(kind)
+        if kind in ("random", "last") and seed.isdecimal():
+            return Schedule(kind, int(seed))
+        if kind == "replay" and seed:
+            return Schedule(kind, holds=seed)
+        raise ValueError(f"schedule {text!r}: must be eager, late, random:SEED, last:SEED or replay:HOLDS")
+
+
+class AsyncOperation:
+    """The work that an asynchronous instruction leaves behind."""
+
+    __slots__ = ("_group", "_issuer", "action", "cause", "done", "grid", "known", "lanes", "number", "prepare", "waits")
+
+    def __init__(
+        self,
+        g: ActiveGroup,
+        issuer: Issuer,
+        action: Callable[[], None],
+        prepare: Callable[[], None] | None = None,
+        waits: Callable[[], bool] | None = None,
+    ):
+        self.grid = g.grid
+        self._group, self._issuer = g, issuer
+        cause = g.cta.machine.running
+        self.known: int = g.warp.known if cause is None else cause.known  # as when it was issued (`Warp.known`)
+        causes = g.cta.cluster.causes
+        self.cause: Any = None if causes is None else causes.issued(g, issuer, cause)  # what ordered it
+        self.action = action
+        # The first part, which a thread may wait for separately: reading the tensor map, or a store's source.
+        self.prepare = prepare
+        self.waits = waits  # whether it can't happen yet
+        self.done = False
+        self.number = 0  # in the order in which they were issued
+        self.lanes = 0  # mask of those for which it happens, if not for all that have issued it
+
+    @property
+    def cta(self) -> Cta:
+        """The CTA that has issued it."""
+        return self._group.cta
+
+    @property
+    def warp(self) -> Warp:
+        """The warp that has issued it."""
+        return self._group.warp
+
+    @property
+    def origin(self) -> tuple[tuple[int, int, int], int, int]:
+        """(index of the CTA, of the warp, of the instruction), for messages."""
+        return self._group.origin(self._issuer)
+
+
+class Queues:
+    """All outstanding asynchronous operations, and the choice of the next one.
+
+    execute(operation, action) calls the action, an operation's own or its first part, on the operation's behalf.
+    """
+
+    def __init__(self, schedule: Schedule, execute: Callable[[AsyncOperation, Callable[[], None]], None]):
+        self.schedule = schedule
+        self.random = random.Random(schedule.seed)
+        self._execute = execute
+        self._arrivals: deque[AsyncOperation] = deque()
+        self._loads: deque[AsyncOperation] = deque()
+        self._stores: deque[AsyncOperation] = deque()
+        self._tensor: dict[tuple, deque[AsyncOperation]] = {}  # by issuing thread
+        self.outstanding = 0
+        self._issued = 0  # operations so far
+        self.issued: list[AsyncOperation] | None = None  # where somebody wants to know them
+        self._prompt = is_lenient() is True  # latencies are in proportion, as hardware's are
+
+    def _submit(self, queue: deque[AsyncOperation], async_op: AsyncOperation) -> None:
+        self.outstanding += 1
+        self._issued += 1
+        async_op.number = self._issued
+        async_op.grid.outstanding += 1
+        queue.append(async_op)
+        if self.issued is not None:
+            self.issued.append(async_op)
+        if self.schedule.kind == "eager":
+            if async_op.waits is None or not async_op.waits():
+                self._run(queue, len(queue) - 1)
+        elif self.schedule.kind == "random" and self.random.random() < AT_ISSUE:
+            self.run_one()
+
+    @property
+    def outstanding_first(self) -> int:
+        """Operations that the schedule "late" runs before any load."""
+        return self.outstanding - len(self._loads)
+
+    def arrival(self, async_op: AsyncOperation) -> None:
+        """An arrival on an mbarrier of another CTA."""
+        self._submit(self._arrivals, async_op)
+
+    def load(self, async_op: AsyncOperation) -> None:
+        """A copy to shared memory."""
+        self._submit(self._loads, async_op)
+
+    def store(self, async_op: AsyncOperation) -> None:
+        """A copy from shared memory."""
+        self._submit(self._stores, async_op)
+
+    def tensor(self, thread: tuple, async_op: AsyncOperation) -> None:
+        """An operation of the tensor core. thread: key of the issuing thread."""
+        queue = self._tensor.get(thread)
+        if queue is None:
+            queue = self._tensor[thread] = deque()
+        self._submit(queue, async_op)
+
+    def _run(self, queue: deque[AsyncOperation], index: int) -> None:
+        async_op = queue[index]
+        del queue[index]
+        self.outstanding -= 1
+        async_op.done = True
+        self._execute(async_op, async_op.action)
+        async_op.grid.outstanding -= 1
+
+    def _run_load(self, index: int) -> None:
+        """Runs a load, or none if all that there are have to wait.
+
+        In a lenient run it is the first of its CTA, and what the CTA's tensor core had to do before its issue is over:
+        on hardware, a load takes about a microsecond and an MMA a tenth of that.
+        """
+        if not self._prompt:
+            self._run(self._loads, index)
+            return
+        cta = self._loads[index].cta
+        ordered = [load for load in self._loads if load.cta is cta] + [x for x in self._loads if x.cta is not cta]
+        load = next((load for load in ordered if load.waits is None or not load.waits()), None)
+        if load is None:
+            return
+        for queue in list(self._tensor.values()):
+            while queue and queue[0].number < load.number and queue[0].cta is load.cta:
+                self._run(queue, 0)
+        if not load.done:
+            self._run(self._loads, self._loads.index(load))
+
+    def prepare(self, async_ops: list[AsyncOperation]) -> None:
+        """Do the first part of these operations now: a thread has waited for it."""
+        for async_op in async_ops:
+            if not async_op.done and async_op.prepare is not None:
+                self._execute(async_op, async_op.prepare)
+
+    def force(self, async_ops: list[AsyncOperation]) -> None:
+        """Run these loads or stores now: a thread has waited for them."""
+        for async_op in async_ops:
+            if not async_op.done:
+                queue = self._stores if async_op in self._stores else self._loads
+                self._run(queue, queue.index(async_op))
+
+    def _queues(self) -> tuple[deque[AsyncOperation], ...]:
+        """The queues in the order of the schedule "late"."""
+        return self._arrivals, *self._tensor.values(), self._stores, self._loads
+
+    def heads(self) -> list[tuple[deque[AsyncOperation], int]]:
+        """Operations that may happen next, as (queue, index), in the order of the schedule "late"."""
+        found = []
+        for queue in self._queues():
+            ordered = queue is not self._stores and queue is not self._arrivals and queue is not self._loads
+            found += [(queue, index) for index in range(min(1, len(queue)) if ordered else len(queue))]
+        return found
+
+    def run_at(self, queue: deque[AsyncOperation], index: int) -> None:
+        """Run an operation of `heads`."""
+        self._run(queue, index)
+
+    def run_one(self) -> None:
+        """Run one operation, chosen by the schedule. There must be one."""
+        if self.schedule.is_random:
+            queue = self.random.choice([queue for queue in self._queues() if queue])
+            if queue is self._loads:
+                self._run_load(self.random.randrange(len(queue)))
+                return
+            ordered = queue is not self._stores and queue is not self._arrivals
+            self._run(queue, 0 if ordered else self.random.randrange(len(queue)))
+            return
+        queue = self._arrivals or self._first_tensor() or self._stores
+        if queue:
+            self._run(queue, 0)
+        else:
+            self._run_load(0)
+
+    def _first_tensor(self) -> deque[AsyncOperation] | None:
+        for queue in self._tensor.values():
+            if queue:
+                return queue
+        return None
+
+    def run_one_of(self, grid: Grid) -> None:
+        """Run the first operation of a grid, in the order of the schedule "late". There must be one."""
+        for queue in self._queues():
+            for index, async_op in enumerate(queue):
+                if async_op.grid is grid:
+                    self._run(queue, index)
+                    return
+
+    def forget_tensor_queues(self, prefix: tuple) -> None:
+        """Drop the empty tensor core queues of a cluster or grid that is over. prefix: start of its threads' keys."""
+        for thread in [thread for thread in self._tensor if thread[: len(prefix)] == prefix]:
+            del self._tensor[thread]

@@ -1,0 +1,178 @@
+"""Named barriers of a CTA, and the barrier of a cluster.
+
+An active group that has to wait is put on the barrier's list and woken when the barrier is complete.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nogpu.errors import Fault
+from nogpu.hardware.parted import PartedArrival
+from nogpu.hardware.properties import WARP_THREADS
+
+if TYPE_CHECKING:
+    from nogpu.hardware.machine import Machine
+    from nogpu.hardware.warp import ActiveGroup, Issuer, Warp
+
+KEPT_RESULTS = 16  # uses of a named barrier for which a warp may still ask for the result of bar.red
+
+
+def label(issuer: Issuer) -> str:
+    """An issuer in a message: its warp, CTA and line of PTX."""
+    group, index = issuer
+    return f"warp {group.warp.index} of {group.cta.label} at PTX line {group.grid.entry.instructions[index].line}"
+
+
+def wake(waiters: list[ActiveGroup]) -> None:
+    """Lets the groups run again and empties the list."""
+    for group in waiters:
+        group.wake()
+    waiters.clear()
+
+
+class NamedBarrier:
+    """A named barrier of a CTA (bar, barrier.cta), or the one of a mask of lanes (bar.warp.sync)."""
+
+    def __init__(self, number: int, machine: Machine | None = None):
+        self.number, self.machine = number, machine
+        self.generation = 0  # number of completed uses
+        self.ended = 0  # time when it was completed last
+        self.count: int | None = None  # threads that the instructions of this use name; None: all that have not exited
+        self.needed = 0  # threads that this use waits for
+        self.completed = 0  # threads of the last completed use
+        self.arrived: list[tuple[str, int]] = []  # (warp, threads)
+        self.parted: dict[Warp, PartedArrival] = {}  # warps of which only a part is here
+        self.heard = 0  # what those who have arrived knew (`Warp.known`)
+        self.news = 0  # the same, of the last completed use
+        self.votes = 0, 0  # bar.red: (threads whose predicate holds, threads that execute it)
+        self.results: dict[int, tuple[int, int]] = {}  # generation -> its votes, of the last uses
+        self.waiters: list[ActiveGroup] = []
+
+    @property
+    def present(self) -> int:
+        """Threads that have arrived."""
+        return sum(threads for _, threads in self.arrived)
+
+    def arrive(self, warp: str, threads: int, count: int | None, needed: int, known: int = 0) -> None:
+        """`threads` threads of one warp arrive. warp: its name in messages; count, needed: as the attributes; known: as
+        `Warp.known`.
+        """
+        if self.arrived and self.count != count:
+            raise Fault(
+                f"barrier {self.number} is used with {count or 'all'} threads while {self._names()} wait(s) for "
+                f"{self.count or 'all'} (PTX ISA, bar)"
+            )
+        self.count = count
+        self.heard |= known
+        self.arrived.append((warp, threads))
+        if self.present > needed:
+            raise Fault(
+                f"{self.present} threads have arrived on barrier {self.number}, which waits for {needed}: "
+                f"{self._names()} (PTX ISA, bar)"
+            )
+        self.settle(needed)
+
+    def arrive_in_part(self, group: ActiveGroup, lanes: int, count: int | None, waits: bool) -> PartedArrival | None:
+        """Lanes of a warp arrive that has parted. Returns what is known of all its lanes if they are its last, else
+        None: they wait for the others.
+
+        count: as the attribute. waits: the group waits until the barrier is complete, too.
+        """
+        warp = group.warp
+        parted = self.parted.setdefault(warp, PartedArrival(count))
+        if parted.count != count or parted.lanes & lanes:
+            raise Fault(
+                f"lanes {lanes:#010x} arrive on barrier {self.number} with {count or 'all'} threads while lanes "
+                f"{parted.lanes:#010x} of their warp wait there with {parted.count or 'all'} for the others "
+                "(PTX ISA, bar)"
+            )
+        parted.lanes |= lanes
+        if parted.lanes & warp.live == warp.live:
+            self._gather(warp)
+            return parted
+        if waits:
+            group.waiting = ("", self, self.generation)
+            parted.waiters.append(group)
+        return None
+
+    def _gather(self, warp: Warp) -> None:
+        """The lanes of a warp that has parted are all here: they wait for the barrier."""
+        for group in self.parted.pop(warp).waiters:
+            group.waiting = ("", self, self.generation)
+            self.waiters.append(group)
+
+    def leave(self, warp: Warp, threads: int) -> None:
+        """Lanes of the warp have exited: those that are here may be all that are left.
+
+        threads: those that a barrier without a count waits for.
+        """
+        parted = self.parted.get(warp)
+        if parted is not None and parted.lanes & warp.live == warp.live:
+            self._gather(warp)
+            parted.unite(warp)
+            self.arrive(f"warp {warp.index}", WARP_THREADS, parted.count, parted.count or threads, warp.known)
+
+    def settle(self, needed: int) -> None:
+        """Complete the barrier if the threads that it waits for have arrived."""
+        self.needed = needed
+        if self.arrived and self.present >= needed:
+            self.arrived, self.completed = [], needed
+            if self.votes[1]:
+                self.results[self.generation] = self.votes
+                self.results.pop(self.generation - KEPT_RESULTS, None)
+                self.votes = 0, 0
+            if self.machine is not None:
+                self.ended = self.machine.progress
+            self.generation += 1
+            self.news, self.heard = self.heard, 0
+            for group in self.waiters:
+                group.warp.known |= self.news
+            wake(self.waiters)
+
+    def _names(self) -> str:
+        return ", ".join(name for name, _ in self.arrived) or "nobody"
+
+    def __str__(self) -> str:
+        parted = "".join(
+            f"; lanes {part.lanes:#010x} of warp {warp.index} wait for its others" for warp, part in self.parted.items()
+        )
+        return f"named barrier {self.number}: {self.present} of {self.needed} threads, arrived: {self._names()}{parted}"
+
+
+class ClusterBarrier:
+    """The barrier of a cluster (barrier.cluster), which waits for all threads that have not exited."""
+
+    def __init__(self, threads: int, machine: Machine | None = None):
+        self.threads, self.machine = threads, machine
+        self.generation = 0  # number of completed phases
+        self.ended = 0  # time when it was completed last
+        self.arrived = 0  # threads
+        self.departed = 0  # threads that have arrived and then exited
+        self.waiters: list[ActiveGroup] = []
+        self.last: Issuer | None = None  # of the last arrival
+
+    def arrive(self, lanes: int, issuer: Issuer) -> None:
+        """A number of lanes arrive."""
+        self.arrived += lanes
+        self.last = issuer
+        self._settle()
+
+    def leave(self, waiting: int, arrived: int) -> None:
+        """Threads have exited: `waiting` that had not arrived in this phase, and `arrived` that had."""
+        self.threads -= waiting
+        self.departed += arrived
+        self._settle()
+
+    def _settle(self) -> None:
+        if self.arrived and self.arrived >= self.threads:
+            self.threads -= self.departed
+            self.arrived = self.departed = 0
+            if self.machine is not None:
+                self.ended = self.machine.progress
+            self.generation += 1
+            wake(self.waiters)
+
+    def __str__(self) -> str:
+        last = "" if self.last is None else f", the last: {label(self.last)}"
+        return f"cluster barrier: {self.arrived} of {self.threads} threads arrived{last}"

@@ -1,0 +1,260 @@
+"""Clusters and CTAs, with their memories and barriers."""
+
+from __future__ import annotations
+
+import ctypes
+from collections import deque
+from typing import TYPE_CHECKING
+
+from nogpu.errors import Fault, doubt, ordering_fault
+from nogpu.hardware.barriers import ClusterBarrier, NamedBarrier, label, wake
+from nogpu.hardware.chip import Sm
+from nogpu.hardware.grid import Grid, cta_index, unravel
+from nogpu.hardware.mbarriers import MBarrier
+from nogpu.hardware.memory import RANK_SHIFT, SHARED_BASE
+from nogpu.hardware.native import context_of
+from nogpu.hardware.properties import WARP_THREADS
+from nogpu.hardware.registers import check_requests
+from nogpu.hardware.shared_memory import SharedMemory
+from nogpu.hardware.store_marks import StoreMarks
+from nogpu.hardware.tensor.tmem import TensorMemory
+from nogpu.hardware.warp import ActiveGroup, Warp
+
+if TYPE_CHECKING:
+    from nogpu.hardware.causes import Causes
+    from nogpu.hardware.machine import Machine
+    from nogpu.hardware.properties import Dim3
+    from nogpu.hardware.warp import Issuer
+
+
+class PairedAllocation:
+    """tcgen05.alloc with cta_group::2: the CTAs of a pair perform it together (PTX ISA, "Issue Granularity").
+
+    Both get columns at the same address, since cta_group::2 instructions take one address for both. The odd CTA waits
+    for the even one. The even CTA does not wait: the ISA only says that the CTAs may block.
+    """
+
+    def __init__(self) -> None:
+        self._for_odd: deque[tuple[int, int]] = deque()  # (columns, base) that the even CTA has allocated for both
+        self.waiters: list[ActiveGroup] = []
+
+    def take(self, rank: int, columns: int, memories: list[TensorMemory]) -> int | None:
+        """The address for the CTA of `rank` in the pair, None while it has to wait. memories: (even, odd)."""
+        if rank == 0:
+            base = memories[0].alloc_with(memories[1], columns)
+            if base is not None:
+                self._for_odd.append((columns, base))
+                wake(self.waiters)
+            return base
+        if not self._for_odd:
+            return None
+        of_even, base = self._for_odd.popleft()
+        if of_even != columns:
+            raise Fault(f"tcgen05.alloc of a CTA pair: {of_even} columns in the even CTA, {columns} in the odd")
+        return base
+
+    def __str__(self) -> str:
+        return (
+            "tcgen05.alloc of a CTA pair: the even CTA has not issued it, or that many columns are not free in both at "
+            "one address"
+        )
+
+
+class Cta:
+    """One CTA: its warps, shared and tensor memory, and barriers."""
+
+    def __init__(self, cluster: Cluster, rank: int, index: Dim3, cluster_index: Dim3, sm: Sm):
+        self.cluster = cluster
+        self.rank = rank  # in the cluster
+        self.index = index  # (x, y, z) in the grid
+        self.cluster_index = cluster_index  # (x, y, z) in the cluster
+        self.grid, self.machine = cluster.grid, cluster.machine
+        self.label = f"CTA {index}" + (f" of {self.grid.title}" if self.grid.title else "")  # in messages
+        self.sm = sm.index
+        config = self.grid.config
+        self.shared = SharedMemory(self.grid.shared_bytes, rank)
+        self.shared_base = rank << RANK_SHIFT | SHARED_BASE
+        self.sm_tensor_memory = sm.tensor_memory
+        self.tmem = TensorMemory(self.sm_tensor_memory.allocator)
+        if self.grid.program.traits.async_reads:
+            self.shared.marks = StoreMarks(self)
+        self.mbarriers: dict[int, MBarrier] = {}  # by offset
+        self.register_requests: dict[int, list[int]] = {}  # warp -> counts of its setmaxnreg
+        self.register_increases: set[int] = set()  # warps that have executed setmaxnreg.inc
+        self.hidden_barriers: list[MBarrier] = []  # mbarriers with `hidden` set
+        self._named: dict[int, NamedBarrier] = {}
+        self._cta_group: int | None = None  # of the tcgen05 instructions so far
+        self.allows_dependents = False
+        self.exited = False
+        x, y, z = config.block
+        self.live_threads = x * y * z
+        self.context = context_of(self.shared, self.grid.program.calls)
+        cluster.windows[rank] = self.shared.window
+        self.context.windows, self.context.cluster_size = ctypes.addressof(cluster.windows), cluster.size
+        count = -(-self.live_threads // WARP_THREADS)
+        self.warps = [Warp(self, i, min(WARP_THREADS, self.live_threads - WARP_THREADS * i)) for i in range(count)]
+
+    def mbarrier(self, offset: int) -> MBarrier:
+        """The mbarrier at an offset of shared memory. Raises Fault if there is none, or the CTA has exited; of one that
+        has exited, a lenient run takes it as it was left.
+        """
+        if self.exited:
+            reason = f"mbarrier at shared offset {offset:#x} of {self.label}, which has exited"
+            ordering_fault(reason, (self.grid.entry.name, "exited", "mbarrier", self.rank))
+        barrier = self.mbarriers.get(offset)
+        if barrier is None:
+            raise Fault(
+                f"there is no mbarrier at shared offset {offset:#x} of {self.label}: it was not initialised "
+                "(PTX ISA, mbarrier.init)"
+            )
+        return barrier
+
+    def named_barrier(self, number: int) -> NamedBarrier:
+        """Named barrier `number`, made when it is first used."""
+        if number not in self._named:
+            self._named[number] = NamedBarrier(number, self.machine)
+        return self._named[number]
+
+    @property
+    def named_barriers(self) -> list[NamedBarrier]:
+        """Those that have been used."""
+        return list(self._named.values())
+
+    def counted_threads(self) -> int:
+        """Threads that a named barrier without a count waits for: those of whole warps that have not exited."""
+        return WARP_THREADS * sum(warp.live != 0 for warp in self.warps)
+
+    def operands(self) -> tuple[SharedMemory, TensorMemory]:
+        """The memories of a tensor core operation. Raises Fault if the CTA has exited."""
+        self.alive("a tensor core operation")
+        return self.shared, self.tmem
+
+    def alive(self, user: str, issuer: Issuer | None = None) -> None:
+        """Raises Fault, naming the user, if the CTA has exited.
+
+        issuer: of a copy, a commit or an arrival. One of the CTA's own is a doubt only: shipped kernels leave some
+        behind, though no document promises that hardware keeps the shared memory for them. One of another CTA is a
+        warning in a lenient run, in which the shared memory stays: nothing else is put there during the launch.
+        """
+        if not self.exited:
+            return
+        reason = f"{user} reaches {self.label}, which has exited"
+        if issuer is None:
+            raise Fault(reason)
+        if issuer[0].cta is not self:
+            ordering_fault(reason, (self.grid.entry.name, issuer[1], "exited", self.rank))
+            return
+        doubt(
+            f"{reason} without waiting for what its {label(issuer)} has issued",
+            (self.grid.entry.name, issuer[1], "exit"),
+        )
+
+    def use_cta_group(self, cta_group: int) -> None:
+        """A tcgen05 instruction of the CTA has this .cta_group. Raises Fault if an earlier one had another.
+
+        All tcgen05 instructions of a kernel must have the same (PTX ISA, "tcgen05 instructions: .cta_group").
+        """
+        if self._cta_group is None:
+            self._cta_group = cta_group
+        elif self._cta_group != cta_group:
+            raise Fault(
+                f"tcgen05 instruction with cta_group::{cta_group} in a CTA that has used cta_group::{self._cta_group}"
+            )
+
+    def allow_dependents(self) -> None:
+        """griddepcontrol.launch_dependents of one of its threads, or the CTA's exit."""
+        if not self.allows_dependents:
+            self.allows_dependents = True
+            self.grid.allowing += 1
+            self.machine.progress += 1
+
+    def thread_exit(self, warp: Warp, lanes: int) -> None:
+        """Lanes of a warp have exited."""
+        self.live_threads -= lanes.bit_count()
+        if self.cluster.causes is not None:
+            causes, of_cluster = self.cluster.causes, self.cluster.barrier
+            causes.excused(of_cluster, of_cluster.generation, warp, lanes)
+            for barrier in self._named.values():
+                if barrier.count is None:
+                    causes.excused(barrier, barrier.generation, warp, lanes)
+        for barrier in self._named.values():
+            if barrier.parted:
+                barrier.leave(warp, self.counted_threads())
+        if warp.live == 0:
+            for barrier in self._named.values():
+                if barrier.count is None:
+                    barrier.settle(self.counted_threads())
+        arrived = lanes & warp.cluster_arrived
+        self.cluster.barrier.leave((lanes & ~arrived).bit_count(), arrived.bit_count())
+        if self.live_threads == 0:
+            self.exited = True
+            self.shared.close()
+            self._check_exit()
+            self.allow_dependents()
+            self.grid.exited += 1
+            self.cluster.cta_exit()
+
+    def _check_exit(self) -> None:
+        check_requests(self)
+        if self.cluster.causes is not None:
+            self.cluster.causes.exited(self)
+        # Producers of CuTe DSL 4.5.2 end with expect_tx for copies that they do not issue; no warp waits for those.
+        barriers = self.mbarriers.values()
+        self.grid.unfinished += [barrier for barrier in barriers if barrier.bytes and barrier.delivered]
+        if self.tmem.allocations:
+            columns = ", ".join(f"{width} at {base:#x}" for base, width in self.tmem.allocations.items())
+            raise Fault(
+                f"{self.label} exits with tensor memory allocated: {columns} columns (PTX ISA, tcgen05.dealloc)"
+            )
+
+
+class Cluster:
+    """CTAs that are resident together. number: index of the cluster in the grid, x fastest.
+
+    sms: the CTAs' SMs, by rank; None: each CTA is alone on an SM.
+    """
+
+    def __init__(self, machine: Machine, grid: Grid, number: int, sms: list[Sm] | None = None):
+        self.machine, self.grid, self.number = machine, grid, number
+        shape = grid.config.cluster
+        self.size = shape[0] * shape[1] * shape[2]
+        self.index = unravel(number, grid.clusters)
+        x, y, z = grid.config.block
+        self.barrier = ClusterBarrier(x * y * z * self.size, machine)
+        self.live = self.size  # CTAs that have not exited
+        self.causes: Causes | None = None  # follows the order of its events
+        self.told: dict[int, int] = {}  # address of a word that warps pass on -> what they knew (`Warp.known`)
+        self.allocations = [PairedAllocation() for _ in range(self.size // 2)]
+        first = number * self.size
+        self.sms = sms or [Sm((first + rank) % grid.sm_count, grid.properties) for rank in range(self.size)]
+        self.ctas: list[Cta] = []
+        self.windows = (ctypes.c_void_p * self.size)()  # the CTAs' shared memory, as compiled code has it
+        for rank in range(self.size):
+            within = unravel(rank, shape)
+            self.ctas.append(Cta(self, rank, cta_index(self.index, shape, within), within, self.sms[rank]))
+
+    def cta(self, rank: int, asking: Cta) -> Cta:
+        """The CTA of a rank. Raises Fault if it has exited, unless it is the one that asks, or the run is lenient."""
+        if rank >= self.size:
+            raise Fault(f"CTA rank {rank} in a cluster of {self.size}")
+        found = self.ctas[rank]
+        if found.exited and found is not asking:
+            ordering_fault(
+                f"shared memory of {found.label} (rank {rank}) is used by {asking.label} after that CTA has exited",
+                (found.grid.entry.name, "exited", "cluster", rank, asking.rank),
+            )
+        return found
+
+    def peer(self, rank: int) -> Cta:
+        """The CTA that a shared memory address names. Raises Fault if it has exited."""
+        if rank >= self.size:
+            raise Fault(f"shared address names CTA rank {rank} of a cluster of {self.size}")
+        found = self.ctas[rank]
+        found.alive("a shared memory access")
+        return found
+
+    def cta_exit(self) -> None:
+        """One of the CTAs has exited."""
+        self.live -= 1
+        if self.live == 0:
+            self.machine.cluster_done(self)

@@ -1,0 +1,112 @@
+"""The copies that compiled code makes (native/copies.c): its structures and functions."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache
+from struct import Struct
+
+from nogpu import toolchain
+
+RANKS = 5
+FILL_BYTES = 16
+REFUSED = -1  # a copy that is not proven legal: nothing has been done
+
+_COORDINATES = [Struct(f"={n}q{8 * (RANKS - n)}x") for n in range(RANKS + 1)]
+
+
+class Window(ctypes.Structure):
+    """The shared memory of a CTA."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("end", ctypes.c_uint64),
+        ("guarded", ctypes.c_void_p),
+        ("observed", ctypes.c_int64),
+        ("closed", ctypes.c_int64),
+        ("watched", ctypes.c_int64),
+        ("marked", ctypes.c_void_p),
+    ]
+
+
+class AllocationTraffic(ctypes.Structure):
+    """An allocation of global memory, and the traffic to or from it."""
+
+    _fields_ = [
+        ("start", ctypes.c_uint64),
+        ("end", ctypes.c_uint64),
+        ("marks_address", ctypes.c_void_p),
+        ("origin", ctypes.c_uint64),
+        ("requested", ctypes.c_int64),
+        ("low", ctypes.c_int64),
+        ("high", ctypes.c_int64),
+    ]
+
+
+class Tile(ctypes.Structure):
+    """A tensor map."""
+
+    _fields_ = [
+        ("address", ctypes.c_uint64),
+        ("bits", ctypes.c_int64),
+        ("row_bytes", ctypes.c_int64),
+        ("pattern", ctypes.c_int64),
+        ("shift", ctypes.c_int64),
+        ("flip", ctypes.c_int64),
+        ("fill", ctypes.c_uint8 * FILL_BYTES),
+        ("dims", ctypes.c_int64 * RANKS),
+        ("strides", ctypes.c_int64 * RANKS),
+        ("counts", ctypes.c_int64 * RANKS),
+        ("steps", ctypes.c_int64 * RANKS),
+    ]
+
+
+class TensorCopy(ctypes.Structure):
+    """A tcgen05.cp: the addresses of three tables of int64."""
+
+    _fields_ = [
+        ("lanes", ctypes.c_int64),
+        ("row_chunks", ctypes.c_int64),
+        ("places", ctypes.c_void_p),
+        ("words", ctypes.c_void_p),
+        ("rows", ctypes.c_void_p),
+    ]
+
+
+_POINTER, _WORD, _NUMBER = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int
+_FUNCTIONS = {
+    "load_tile": (_POINTER, _POINTER, _POINTER, _WORD, _POINTER, _NUMBER),
+    "read_tile": (_POINTER, _POINTER, _WORD, _NUMBER, _POINTER),
+    "write_tile": (_POINTER, _POINTER, _POINTER, _NUMBER, _POINTER),
+    "load_bulk": (_POINTER, _POINTER, _WORD, _WORD, _WORD),
+    "read_bulk": (_POINTER, _WORD, _WORD, _POINTER),
+    "write_bulk": (_POINTER, _WORD, _POINTER, _WORD),
+    "copy_to_tensor_memory": (_POINTER, _POINTER, _POINTER),
+}
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """The compiled functions. RuntimeError if there is no C compiler."""
+    found = toolchain.load("native")
+    for name, types in _FUNCTIONS.items():
+        function = getattr(found, name)
+        function.argtypes = types
+        function.restype = None if name == "copy_to_tensor_memory" else ctypes.c_int64
+    return found
+
+
+def coordinates(coords: Sequence[int]) -> bytes:
+    """At most five coordinates as five int64, further ones 0."""
+    return _COORDINATES[len(coords)].pack(*coords)
+
+
+@cache
+def _buffer_type(nbytes: int) -> type[ctypes.Array]:
+    return ctypes.c_uint8 * nbytes
+
+
+def buffer(nbytes: int) -> ctypes.Array:
+    """A buffer of zeros, which compiled code may be given and NumPy can view."""
+    return _buffer_type(nbytes)()

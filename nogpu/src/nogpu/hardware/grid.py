@@ -1,0 +1,122 @@
+"""Grids: launches, with what is common to their CTAs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nogpu.hardware.barriers import wake
+from nogpu.hardware.mbarriers import MBarrier
+from nogpu.hardware.native import AllocationTable
+from nogpu.hardware.properties import DeviceProperties
+from nogpu.hardware.warp import ActiveGroup
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from nogpu.hardware.causes import Sanitizer
+    from nogpu.hardware.counters import LaunchCounters
+    from nogpu.hardware.memory import GlobalMemory
+    from nogpu.hardware.program import Program
+    from nogpu.hardware.properties import Dim3, LaunchConfig
+    from nogpu.hardware.recorder import Recorder
+    from nogpu.hardware.traffic import Traffic
+
+
+class Grid:
+    """One launch."""
+
+    def __init__(
+        self,
+        number: int,
+        program: Program,
+        config: LaunchConfig,
+        parameters: np.ndarray,
+        memory: GlobalMemory,
+        counters: LaunchCounters,
+        properties: DeviceProperties | None = None,
+        title: str = "",
+    ):
+        self.number = number  # place among launches that may overlap
+        self.title = title  # name in messages where launches overlap
+        self.program, self.config, self.memory, self.counters = program, config, memory, counters
+        self.entry = program.entry
+        self.parameters = parameters  # uint8, as the kernel reads them
+        self.param_address = parameters.ctypes.data
+        self.properties = properties or DeviceProperties()
+        self.sm_count = self.properties.sm_count
+        self.traffic: Traffic | None = memory.traffic  # to and from global memory; None if it is not counted
+        self.recorder: Recorder | None = None  # of what the warps do
+        self.sanitizer: Sanitizer | None = None  # of the order of what they do
+        self.allocation_table: AllocationTable | None = None  # for compiled code
+        self.clusters: Dim3 = (
+            config.grid[0] // config.cluster[0],
+            config.grid[1] // config.cluster[1],
+            config.grid[2] // config.cluster[2],
+        )
+        self.predecessors: list[Grid] = []  # grids that griddepcontrol.wait waits for
+        self.waiters: list[ActiveGroup] = []  # groups that wait for the end of this grid
+        # mbarriers of exited CTAs with a nonzero tx-count in a phase that has received bytes.
+        self.unfinished: list[MBarrier] = []
+        self.admitted = 0  # clusters that have started
+        self.allowing = 0  # CTAs that have allowed dependents to start, or have exited
+        self.exited = 0  # CTAs
+        self.outstanding = 0  # asynchronous operations
+        self.finished = False
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory of a CTA."""
+        return self.program.dynamic_shared_offset + self.config.dynamic_shared_bytes
+
+    @property
+    def allows_dependents(self) -> bool:
+        """Whether the next launch may start: every CTA has allowed it or has exited (PTX ISA, griddepcontrol)."""
+        return self.allowing == self.config.ctas
+
+    @property
+    def complete(self) -> bool:
+        """Whether all CTAs have exited and all asynchronous work is done."""
+        return self.exited == self.config.ctas and not self.outstanding
+
+    def renew_allocation_table(self) -> AllocationTable:
+        """The table of the memory's live allocations, made anew."""
+        self.settle_stores()
+        self.allocation_table = AllocationTable(self)
+        return self.allocation_table
+
+    def settle_stores(self) -> None:
+        """Adds the stores of compiled code so far to the launch's traffic."""
+        if self.allocation_table is not None:
+            self.allocation_table.settle()
+
+    def is_parameter(self, address: int) -> bool:
+        """Whether a host address is one of the parameters' bytes."""
+        return self.param_address <= address < self.param_address + len(self.parameters)
+
+    def cancel(self, number: int) -> Dim3:
+        """Cluster `number` has not started and never will. Returns the index (x, y, z) of its first CTA."""
+        size = self.config.ctas // self.config.clusters
+        self.exited += size
+        self.allowing += size
+        return cta_index(unravel(number, self.clusters), self.config.cluster, (0, 0, 0))
+
+    def finish(self) -> None:
+        """The grid is complete and its results are visible."""
+        self.finished = True
+        self.settle_stores()
+        wake(self.waiters)
+
+    def __str__(self) -> str:
+        left = f"{self.config.ctas - self.exited} of {self.config.ctas} CTAs have not exited"
+        operations = f"{self.outstanding} asynchronous operations are outstanding"
+        return f"the end of {self.title or 'the launch'}: {left}, {operations}"
+
+
+def cta_index(cluster: Dim3, shape: Dim3, within: Dim3) -> Dim3:
+    """Index in the grid of the CTA at `within` a cluster."""
+    (a, b, c), (x, y, z), (u, v, w) = cluster, shape, within
+    return a * x + u, b * y + v, c * z + w
+
+
+def unravel(number: int, shape: Dim3) -> Dim3:
+    return number % shape[0], number // shape[0] % shape[1], number // (shape[0] * shape[1])

@@ -1,0 +1,47 @@
+"""The hardware's view of the scheduler that runs it: time, the warps' turns and asynchronous operations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from nogpu.hardware.async_operations import AsyncOperation, Queues, Schedule
+    from nogpu.hardware.cluster import Cluster
+    from nogpu.hardware.grid import Grid
+    from nogpu.hardware.turns import Turns
+    from nogpu.hardware.warp import ActiveGroup, Warp
+
+
+class Machine(Protocol):
+    """Runs warps and asynchronous operations in the order of a schedule."""
+
+    schedule: Schedule
+    queues: Queues
+    progress: int  # the time, which grows with every event that another warp may see
+    turns: Turns
+    quiet: int  # events among them that have changed nothing that a lane can read
+    running: AsyncOperation | None  # the asynchronous operation that happens at this moment
+
+    def tell(self, turns: Turns) -> None:
+        """Compiled code hears what a Python row has done."""
+
+    def clock(self) -> int:
+        """A count of cycles that only grows."""
+
+    def enqueue(self, warp: Warp) -> None:
+        """Give the warp a turn, since one of its groups can run."""
+
+    def cluster_done(self, cluster: Cluster) -> None:
+        """All CTAs of the cluster have exited."""
+
+    def cancel(self, grid: Grid) -> tuple[int, int, int] | None:
+        """Cancel a cluster of the grid that has not started.
+
+        Returns the index (x, y, z) of its first CTA, None if all clusters have started.
+        """
+
+    def pause(self, group: ActiveGroup) -> bool:
+        """End the turn of a group, so that another launch may start first. Returns False if none can."""
+
+    def postpones(self) -> bool:
+        """Whether asynchronous work that only its own warp can observe is delayed until the warp waits for it."""

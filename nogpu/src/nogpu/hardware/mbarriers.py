@@ -1,0 +1,237 @@
+"""mbarrier objects in shared memory (PTX ISA, "mbarrier").
+
+Phases are integers that only grow, so that a wait that sees its parity again two phases later is noticed. An active
+group that has to wait is put on the barrier's list and woken when the phase ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+from nogpu.errors import Fault, doubt, ordering_fault
+from nogpu.hardware.barriers import label
+from nogpu.hardware.native import WARPS, Barrier, library
+
+if TYPE_CHECKING:
+    from nogpu.hardware.cluster import Cta
+    from nogpu.hardware.warp import ActiveGroup, Issuer, Warp
+
+COUNT_LIMIT = (1 << 20) - 1  # largest expected, pending and tx count (PTX ISA, "Size and alignment of mbarrier object")
+ARRIVAL, COMPLETION, TILE_LOAD = "arrival", "complete_tx", "tensor copy"  # names of arrivals, in messages
+KINDS = (ARRIVAL, TILE_LOAD)  # of arrivals that compiled code performs
+BY_THREAD = (ARRIVAL, COMPLETION)  # arrivals that a thread performs itself
+
+
+class MBarrier(Barrier):
+    """One mbarrier object (PTX ISA, "mbarrier").
+
+    Fields, which compiled code reads and changes, too: `expected`, arrivals per phase; `pending`, arrivals still
+    missing in this phase; `bytes`, the tx-count: bytes expected minus bytes arrived; `delivered`, whether bytes have
+    arrived in this phase; `phase`; `ended`, the time when the last phase ended; `heard`, what those who have arrived
+    knew (`Warp.known`), and `news`, the same of the phases that are over; `waiting`, the number of `waiters`, and
+    `first`, the list of those that compiled code keeps.
+    """
+
+    __hash__ = object.__hash__  # structures have none
+
+    def __init__(self, name: str, count: int, home: Cta | None = None, initialiser: Issuer | None = None):
+        super().__init__(last_pc=-1, warp_phases=(-1,) * WARPS)
+        self.address = ctypes.addressof(self)
+        self.name = name  # in messages
+        self._phases: dict[Warp, int] = {}  # of arrivals that compiled code has not performed
+        self.waiters: list[ActiveGroup] = []
+        self._last: tuple[str, Issuer] | None = None
+        self.home = home  # the CTA in whose shared memory it lies
+        self.initialiser: Issuer | None = None
+        self.initialise(count, initialiser)
+        self._hidden: str | None = None
+        self.time = 0  # of the initialisation
+        self.is_replaced = False  # another has been initialised in its place without mbarrier.inval
+
+    def initialise(self, count: int, initialiser: Issuer | None) -> None:
+        """Sets the count of arrivals per phase. The barrier is new, or nobody has touched it."""
+        if not 1 <= count <= COUNT_LIMIT:
+            raise Fault(f"mbarrier.init with count {count}: must be 1 to {COUNT_LIMIT} (PTX ISA, mbarrier.init)")
+        self.expected = self.pending = count
+        self.initialiser = initialiser
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether nobody has arrived, waits, or has expected bytes since the initialisation."""
+        idle = not (self.phase or self.bytes or self.delivered or self.is_awaited)
+        return idle and self.pending == self.expected and self.last is None
+
+    @property
+    def last(self) -> tuple[str, Issuer] | None:
+        """The last arrival: kind and issuer."""
+        if self.last_pc < 0 or self.home is None:
+            return self._last
+        return KINDS[self.last_kind], (self.home.warps[self.last_warp].first_group, self.last_pc)
+
+    @last.setter
+    def last(self, arrival: tuple[str, Issuer]) -> None:
+        self._last, self.last_pc = arrival, -1
+
+    @property
+    def hidden(self) -> str | None:
+        """Who may not see the initialisation yet, since no fence has followed: "all" but the CTA's own threads, only
+        the "async" proxy, or None.
+        """
+        return self._hidden
+
+    @hidden.setter
+    def hidden(self, who: str | None) -> None:
+        self._hidden, self.hides = who, who is not None
+
+    @property
+    def phases(self) -> dict[Warp, int]:
+        """Warps that have arrived, in order -> the phase of their last arrival."""
+        found = dict(self._phases)
+        for warp, phase in zip(self.home.warps if self.home is not None else (), self.warp_phases):
+            if phase >= 0:
+                found[warp] = max(phase, found.get(warp, 0))
+        return dict(sorted(found.items(), key=lambda arrival: arrival[0].key))
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a group waits."""
+        return self.first is not None or self.waiting > 0
+
+    def wake(self) -> None:
+        """Those who wait run again."""
+        if self.first:
+            library().wake_listed(self.address)
+        waiters, self.waiters, self.waiting = self.waiters, [], 0
+        for group in waiters:
+            group.blocked = False
+            group.cta.machine.enqueue(group.warp)
+
+    def await_phase(self, group: ActiveGroup) -> None:
+        """A group waits for the end of the phase."""
+        self.waiters.append(group)
+        self.waiting = len(self.waiters)
+
+    def arrive(self, count: int, how: str, issuer: Issuer, drop: bool = False) -> None:
+        """`count` arrivals. how: their kind, for messages. drop: expect as many less from the next phase on."""
+        self.check_live(how, issuer)
+        if self._hidden is not None:
+            self._check_visible(how, issuer)
+        if count > self.pending:
+            raise Fault(
+                f"{count} arrival(s) on {self.name}, but phase {self.phase} has {self.pending} pending of "
+                f"{self.expected}: the count would underflow (PTX ISA, Phase of the mbarrier object)"
+            )
+        self.last = how, issuer
+        if issuer is not None:
+            self._phases[issuer[0].warp] = self.phase
+            self._hear(issuer)
+        self.pending -= count
+        if drop:
+            self.expected -= count
+        self._complete_phase()
+
+    def expect_arrival(self) -> None:
+        """One arrival more is pending in this phase (PTX ISA, "cp.async.mbarrier.arrive" without .noinc)."""
+        if self.pending == COUNT_LIMIT:
+            raise Fault(
+                f"the pending count of {self.name} would exceed {COUNT_LIMIT} (PTX ISA, cp.async.mbarrier.arrive)"
+            )
+        self.pending += 1
+
+    def expect(self, nbytes: int) -> None:
+        """expect_tx: this phase waits for bytes more."""
+        self.bytes += nbytes
+        self._check_bytes()
+
+    def complete(self, nbytes: int, how: str, issuer: Issuer) -> None:
+        """complete_tx: bytes have arrived, before they are expected if an arrival is still pending."""
+        self.check_live(how, issuer)
+        if self._hidden is not None:
+            self._check_visible(how, issuer)
+        self._hear(issuer)
+        self.bytes -= nbytes
+        self.delivered = True
+        self.last = how, issuer
+        self._check_bytes()
+        self._complete_phase()
+
+    def check_live(self, how: str, issuer: Issuer) -> None:
+        """Raises Fault if the barrier has been invalidated, or another one initialised in its place, since the
+        instruction that acts on it was issued: but for mbarrier.init, an operation on a location without a valid
+        mbarrier is undefined (PTX ISA, mbarrier.inval). In a lenient run one that comes behind a new initialisation
+        is as good as never come: hardware's latencies have it arrive before.
+        """
+        if self.home is None or self.home.mbarriers.get(self.offset) is self:
+            return
+        if self.is_replaced:
+            ordering_fault(
+                f"{how} of {label(issuer)} reaches the {self.name} after that has been initialised anew: it counts for "
+                "the one before (PTX ISA, mbarrier.init)",
+                (issuer[0].grid.entry.name, issuer[1], "replaced"),
+            )
+            return
+        raise Fault(
+            f"{how} of {label(issuer)} reaches the {self.name} after mbarrier.inval: it must have arrived before "
+            "(PTX ISA, mbarrier.inval)"
+        )
+
+    def _hear(self, issuer: Issuer) -> None:
+        if self.home is not None:
+            running = self.home.machine.running
+            self.heard |= issuer[0].warp.known if running is None else running.known
+            if self.home.cluster.causes is not None:
+                self.home.cluster.causes.heard(self, issuer, running)
+
+    def passed_by(self, warp: Warp) -> None:
+        """A warp has seen that the last phase is over."""
+        warp.synced = max(warp.synced, self.ended)
+        warp.known |= self.news
+        causes = warp.cta.cluster.causes
+        if causes is not None:
+            causes.passed(self, warp)
+
+    def _check_visible(self, how: str, issuer: Issuer) -> None:
+        by_thread = how in BY_THREAD
+        if by_thread and (self.hidden == "async" or issuer[0].cta is self.home):
+            return
+        assert self.initialiser is not None  # `mbarrier.init` hides a barrier and names its initialiser together
+        through = "from another CTA" if by_thread else "through the async proxy"
+        # A CTA barrier separates the CTA's own threads from the initialisation in everything that Triton compiles.
+        report = doubt if issuer[0].cta is self.home else ordering_fault
+        report(
+            f"{how} of {label(issuer)} reaches the {self.name} {through}, which may not see that "
+            f"{label(self.initialiser)} has initialised it: fence.mbarrier_init is missing behind that "
+            "(PTX ISA, membar/fence)",
+            (issuer[0].grid.entry.name, self.initialiser[1], issuer[1]),
+        )
+
+    def _check_bytes(self) -> None:
+        if not -COUNT_LIMIT <= self.bytes <= COUNT_LIMIT:
+            raise Fault(
+                f"tx-count of {self.name} would be {self.bytes}; the limit is {COUNT_LIMIT} either way "
+                "(PTX ISA, Tracking asynchronous operations by the mbarrier object)"
+            )
+
+    def _complete_phase(self) -> None:
+        if self.pending == 0 and self.bytes == 0:
+            self.phase += 1
+            self.news = self.heard
+            if self.home is not None:
+                self.ended = self.home.machine.progress
+            self.delivered = False
+            self.pending = self.expected
+            if self.is_awaited:
+                self.wake()
+
+    def passed(self, parity: int) -> bool:
+        """Whether the phase with that parity is over. Before the first phase ends, parity 1 has passed."""
+        return self.phase & 1 != parity
+
+    def __str__(self) -> str:
+        outstanding = (
+            f"{self.bytes} bytes outstanding" if self.bytes >= 0 else f"{-self.bytes} bytes more than were expected"
+        )
+        last = "nobody has arrived yet" if self.last is None else f"last: {self.last[0]} of {label(self.last[1])}"
+        pending = f"{self.pending} of {self.expected} arrivals pending"
+        return f"{self.name}: phase {self.phase}, {pending}, {outstanding}, {last}"

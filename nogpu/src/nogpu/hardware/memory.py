@@ -1,0 +1,247 @@
+"""Global memory as a kernel sees it, and the properties that all memories share.
+
+Global memory is the memory of this process: a device pointer is a host address, and every access is first checked
+against the live allocations, to the byte. Shared memory (`shared_memory.py`) is one array per CTA. Both have methods
+for three kinds of callers: one lane (`load`, `store`: Python integers), the lanes of a warp (`gather`, `scatter`: one
+array operation for all), and copies (`read`, `write`, and for tensor boxes `strided`, `write_strided`: uint8 arrays).
+All of them raise Fault for an access that is not allowed.
+
+Every access takes its issuer and passes it to the memory's `observer`, if it has one:
+`observer(kind, proxy, address, shape, strides, issuer)` with kind "load" or "store", proxy "generic" or "async",
+address an integer or the active lanes' addresses, and the box of bytes that starts at each of them. It is called after
+the checks and, for a store, before the bytes change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nogpu.hardware.allocations import NO_ALLOCATION, Allocation, Allocations
+from nogpu.hardware.traffic import Marks, Traffic, extent
+from nogpu.hardware.words import STRUCT, UINT, misaligned
+
+if TYPE_CHECKING:
+    from nogpu.hardware.tma.known_maps import KnownMap
+    from nogpu.hardware.warp import Issuer
+
+SHARED_BASE = 0x400  # the first 1 KiB of a CTA's shared window belongs to the system
+UNWRITTEN = 0x7FB1A5ED  # what words hold in memory that the sanitizer knows to be uninitialised
+RANK_SHIFT = 24  # bits 24.. of a 32-bit shared address hold the CTA's rank in its cluster
+
+Observer = Callable[[str, str, "int | np.ndarray", tuple[int, ...], tuple[int, ...], "Issuer | None"], None]
+
+
+class GlobalMemory(Allocations):
+    """Accesses to the live allocations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.traffic: Traffic | None = None  # of the launch that runs, if it is counted
+        self.tensor_maps: dict[int, KnownMap] = {}  # that copies have used, by address
+        self.observer: Observer | None = None
+        self.notes_only = False  # the observer takes note of copies: compiled code may make them
+
+    @property
+    def refuses_copies(self) -> bool:
+        """Whether compiled code must not copy, since the observer would miss that."""
+        return self.observer is not None and not self.notes_only
+
+    def note(
+        self,
+        kind: str,
+        proxy: str,
+        address: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        issuer: Issuer | None,
+    ) -> None:
+        """Tells the observer, if there is one, of a box that compiled code has copied."""
+        if self.observer is not None:
+            self.observer(kind, proxy, address, shape, strides, issuer)
+
+    def counted_loads(self, address: int) -> Marks | None:
+        """The launch's loads from the allocation that holds an address.
+
+        None unless compiled copies can add to them: there are some already, and they are counted, but not observed, or
+        by one that takes notes.
+        """
+        traffic, found = self.traffic, self._recent
+        if traffic is None or self.refuses_copies:
+            return None
+        if not found.start <= address < found.end:
+            found = self.holding(address)
+        return traffic.loads.get(found)
+
+    def counted_stores(self, address: int) -> Marks | None:
+        """As `counted_loads`, of stores; None for a read-only allocation."""
+        traffic, found = self.traffic, self._recent
+        if traffic is None or self.refuses_copies:
+            return None
+        if not found.start <= address < found.end:
+            found = self.holding(address)
+        return traffic.stores.get(found) if found.writable else None
+
+    # One lane
+
+    def load(self, address: int, nbytes: int, issuer: Issuer | None = None) -> int:
+        """One aligned word of 1, 2, 4 or 8 bytes, unsigned."""
+        return self.load_vector(address, nbytes, 1, issuer)[0]
+
+    def load_vector(self, address: int, nbytes: int, count: int, issuer: Issuer | None = None) -> tuple[int, ...]:
+        """`count` (1, 2, 4 or 8) adjacent words of `nbytes` bytes, aligned to their total size."""
+        width = nbytes * count
+        if address & (width - 1):
+            raise misaligned("load", address, width)
+        allocation = self.at(address, width, "load")
+        if self.observer is not None:
+            self.observer("load", "generic", address, (width,), (1,), issuer)
+        return STRUCT[nbytes, count].unpack_from(allocation.view, address - allocation.start)
+
+    def store(self, address: int, value: int, nbytes: int, issuer: Issuer | None = None) -> None:
+        """One aligned word of 1, 2, 4 or 8 bytes, unsigned."""
+        self.store_vector(address, (value,), nbytes, issuer)
+
+    def store_vector(self, address: int, values: tuple[int, ...], nbytes: int, issuer: Issuer | None = None) -> None:
+        """1, 2, 4 or 8 adjacent words of `nbytes` bytes, aligned to their total size."""
+        width = nbytes * len(values)
+        if address & (width - 1):
+            raise misaligned("store", address, width)
+        allocation = self.at(address, width, "store")
+        if self.observer is not None:
+            self.observer("store", "generic", address, (width,), (1,), issuer)
+        STRUCT[nbytes, len(values)].pack_into(allocation.view, address - allocation.start, *values)
+        if self.traffic is not None:
+            self.traffic.store(allocation, address, width)
+
+    # The lanes of a warp
+
+    def gather(
+        self,
+        addresses: np.ndarray,
+        nbytes: int,
+        count: int = 1,
+        mask: np.ndarray | None = None,
+        issuer: Issuer | None = None,
+    ) -> np.ndarray:
+        """Per lane `count` words of `nbytes` bytes at addresses uint64[lanes] -> uint[count, lanes].
+
+        Lanes outside `mask` (bool[lanes]; None: all) are not accessed; their results are arbitrary.
+        """
+        try:
+            values = self._recent_lanes.lanes(nbytes, count).load(addresses, mask)
+        except IndexError:
+            allocation = self._first_lane(addresses, mask)
+            try:
+                values = allocation.lanes(nbytes, count).load(addresses, mask)
+                self._recent_lanes = allocation
+            except IndexError:
+                values = self._gather_each(addresses, nbytes, count, mask)
+        if self.observer is not None:
+            active = addresses if mask is None else addresses[mask]
+            self.observer("load", "generic", active, (nbytes * count,), (1,), issuer)
+        return values
+
+    def scatter(
+        self, addresses: np.ndarray, values: np.ndarray, mask: np.ndarray | None = None, issuer: Issuer | None = None
+    ) -> None:
+        """Per lane values uint[count, lanes] to addresses uint64[lanes]; of equal addresses the last lane's stay."""
+        if mask is not None:
+            addresses, values = addresses.compress(mask), values.compress(mask, axis=1)
+        count, nbytes = len(values), values.itemsize
+        if self.observer is not None:
+            self._check_each(addresses, nbytes * count)
+            self.observer("store", "generic", addresses, (nbytes * count,), (1,), issuer)
+        allocation = self._recent_lanes
+        try:
+            if not allocation.writable:
+                raise IndexError
+            index = allocation.lanes(nbytes, count).store(addresses, values)
+        except IndexError:
+            allocation = self._first_lane(addresses, None)
+            try:
+                if not allocation.writable:
+                    raise IndexError
+                index = allocation.lanes(nbytes, count).store(addresses, values)
+                self._recent_lanes = allocation
+            except IndexError:
+                return self._scatter_each(addresses, values)
+        if self.traffic is not None:
+            self.traffic.store_lanes(allocation, index, nbytes * count)
+
+    def _first_lane(self, addresses: np.ndarray, mask: np.ndarray | None) -> Allocation:
+        if not len(addresses):
+            return NO_ALLOCATION
+        return self.allocation(addresses.item(0 if mask is None else mask.argmax())) or NO_ALLOCATION
+
+    def _word(self, address: int, width: int, kind: str) -> Allocation:
+        if address & (width - 1):
+            raise misaligned(kind, address, width)
+        return self.at(address, width, kind)
+
+    def _gather_each(self, addresses: np.ndarray, nbytes: int, count: int, mask: np.ndarray | None) -> np.ndarray:
+        values = np.zeros((count, len(addresses)), UINT[nbytes])
+        for lane in range(len(addresses)) if mask is None else np.flatnonzero(mask).tolist():
+            address = addresses.item(lane)
+            allocation = self._word(address, nbytes * count, "load")
+            values[:, lane] = STRUCT[nbytes, count].unpack_from(allocation.view, address - allocation.start)
+        return values
+
+    def _scatter_each(self, addresses: np.ndarray, values: np.ndarray) -> None:
+        count, nbytes = len(values), values.itemsize
+        self._check_each(addresses, nbytes * count)
+        for address, words in zip(addresses.tolist(), values.T.tolist()):
+            allocation = self.at(address, nbytes * count, "store")
+            STRUCT[nbytes, count].pack_into(allocation.view, address - allocation.start, *words)
+            if self.traffic is not None:
+                self.traffic.store(allocation, address, nbytes * count)
+
+    def _check_each(self, addresses: np.ndarray, width: int) -> None:
+        for address in addresses.tolist():
+            self._word(address, width, "store")
+
+    # Copies
+
+    def read(self, address: int, nbytes: int, issuer: Issuer | None = None, proxy: str = "async") -> np.ndarray:
+        """uint8[nbytes] at an address, a read-only view. Only reads of the async proxy count as traffic."""
+        return self.strided(address, (nbytes,), (1,), issuer, proxy)
+
+    def strided(
+        self,
+        address: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        issuer: Issuer | None = None,
+        proxy: str = "async",
+    ) -> np.ndarray:
+        """A box of bytes, uint8[shape], a read-only view. strides: bytes, one per axis, the last one 1."""
+        low, high = extent(shape, strides)
+        allocation = self.at(address + low, high - low, "load")
+        if self.observer is not None:
+            self.observer("load", proxy, address, shape, strides, issuer)
+        if self.traffic is not None and proxy == "async":
+            self.traffic.load(allocation, address, shape, strides)
+        return np.ndarray(shape, np.uint8, allocation.frozen, address - allocation.start, strides)
+
+    def write(self, address: int, data: np.ndarray, issuer: Issuer | None = None, proxy: str = "async") -> None:
+        """Writes data uint8[nbytes] to an address."""
+        self.write_strided(address, (1,), data, issuer, proxy)
+
+    def write_strided(
+        self,
+        address: int,
+        strides: tuple[int, ...],
+        data: np.ndarray,
+        issuer: Issuer | None = None,
+        proxy: str = "async",
+    ) -> None:
+        """Writes a box of bytes, data uint8[shape]. strides: bytes, one per axis, the last one 1."""
+        low, high = extent(data.shape, strides)
+        allocation = self.at(address + low, high - low, "store")
+        if self.observer is not None:
+            self.observer("store", proxy, address, data.shape, strides, issuer)
+        np.ndarray(data.shape, np.uint8, allocation.view, address - allocation.start, strides)[...] = data
+        if self.traffic is not None:
+            self.traffic.store_box(allocation, address, data.shape, strides)

@@ -1,0 +1,79 @@
+"""A translated kernel: the code that warps run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nogpu.hardware.native import Calls
+from nogpu.hardware.register_file import RegisterFile
+from nogpu.hardware.traits import Traits
+from nogpu.ptx.ir import Entry
+
+if TYPE_CHECKING:
+    from nogpu.hardware.turns import Turns
+    from nogpu.hardware.warp import ActiveGroup
+
+DONE = -(1 << 30)  # the result of a turn in which the group has parted or ended
+
+
+@dataclass(frozen=True)
+class Heeded:
+    """What there is to know of a program's registers, to follow uninitialised bits in them."""
+
+    defines: list[tuple[str, ...]]
+    """By instruction: the registers that it writes."""
+    uses: list[tuple[str, ...]]
+    """By instruction: those that it reads, the guard included."""
+    unwritten: frozenset[str]
+    """Those that may be read before they are written."""
+    places: dict[str, tuple[int, int, bool]]
+    """Register -> (offset in the register file, bits, whether it has a value, or a predicate a bit, for each lane)."""
+
+    @cached_property
+    def mentions(self) -> dict[str, np.ndarray]:
+        """Register -> int64[n]: the instructions that name it."""
+        found: dict[str, list[int]] = {}
+        for index, (defines, uses) in enumerate(zip(self.defines, self.uses, strict=True)):
+            for name in {*defines, *uses}:
+                found.setdefault(name, []).append(index)
+        return {name: np.array(indices) for name, indices in found.items()}
+
+
+@dataclass
+class Program:
+    """A kernel as row code in segments: runs of instructions that an active group executes at a stretch."""
+
+    entry: Entry  # with its calls expanded
+    # Runs a group from its next instruction, for a number of segments at most. Returns (segments run, index of the next
+    # instruction), the index's complement if the group has to wait, or DONE.
+    run: Callable[[ActiveGroup, int], tuple[int, int]]
+    # Gives turns to warps that can run (`turns.Turns`). Returns why it ends.
+    run_turns: Callable[[Turns], int]
+    # Ends a part of a turn that compiled code has begun. Returns (segments left, as `run`).
+    conclude: Callable[[ActiveGroup], tuple[int, int]]
+    starts: np.ndarray  # uint64: by instruction, the address of the operation with which a segment starts, else 0
+    registers: RegisterFile
+    calls: Calls
+    live_words: Callable[[int], np.ndarray]  # index of an instruction -> 64-bit words of live registers
+    static_shared: int  # bytes of .shared variables
+    dynamic_shared_offset: int  # bytes, from the start of a CTA's shared memory
+    local_bytes: int  # per thread
+    inter_cta: bool  # CTAs may communicate through global memory
+    heeded: Heeded | None = None  # of programs whose registers are followed
+    printing_schedule: str | None = None  # the only schedule whose printf output appears; None: all
+
+    @cached_property
+    def traits(self) -> Traits:
+        """The features that rules of order depend on."""
+        return Traits.of(self.entry)
+
+    @cached_property
+    def requests(self) -> frozenset[int]:
+        """Instructions by which clusters take over the work of others (PTX ISA, "clusterlaunchcontrol.try_cancel")."""
+        opcodes = enumerate(instruction.opcode for instruction in self.entry.instructions)
+        return frozenset(index for index, opcode in opcodes if opcode.startswith("clusterlaunchcontrol.try_cancel"))

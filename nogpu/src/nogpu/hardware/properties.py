@@ -1,0 +1,166 @@
+"""The modelled device: its properties, and the check of a launch against its limits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from nogpu.errors import EmulatorError
+from nogpu.ptx.ir import Entry
+
+Dim3 = tuple[int, int, int]
+"""(x, y, z)."""
+
+_Refuse = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class DeviceProperties:
+    """An NVIDIA B200. Sizes are in bytes, clocks in kHz.
+
+    Memory size, bus, L2 and SM count: cudaGetDeviceProperties of a B200 (github.com/pytorch/ao, pull request 4002).
+    Per-SM and per-block limits: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", 10.0.
+    """
+
+    name: str = "NVIDIA B200 (emulated)"
+    capability: tuple[int, int] = (10, 0)
+    sm_count: int = 148
+    total_memory: int = 182_630 << 20
+    memory_bus_width: int = 7680  # bits
+    memory_clock_rate: int = 3_996_000
+    l2_bytes: int = 253 << 19
+    warp_size: int = 32
+    max_threads_per_block: int = 1024
+    max_threads_per_sm: int = 2048
+    max_blocks_per_sm: int = 32
+    max_block: Dim3 = (1024, 1024, 64)
+    max_grid: Dim3 = (2**31 - 1, 65535, 65535)
+    registers_per_sm: int = 65536
+    registers_per_block: int = 65536
+    shared_memory_per_sm: int = 228 << 10
+    shared_memory_per_block: int = 48 << 10
+    shared_memory_per_block_optin: int = 227 << 10
+    shared_memory_reserved_per_block: int = 1 << 10
+    max_portable_cluster: int = 8  # CUDA C++ Programming Guide, "Thread Block Clusters"
+    max_cluster: int = 16  # with cudaFuncAttributeNonPortableClusterSizeAllowed
+    max_parameter_bytes: int = 32764  # CUDA C++ Programming Guide, "__global__ Function Parameters"
+
+
+WARP_THREADS = DeviceProperties.warp_size
+
+
+@dataclass(frozen=True)
+class LaunchConfig:
+    """A launch as the host requests it."""
+
+    grid: Dim3  # CTAs
+    block: Dim3  # threads
+    cluster: Dim3 = (1, 1, 1)  # CTAs
+    dynamic_shared_bytes: int = 0
+    programmatic: bool = False  # programmatic stream serialization
+    cooperative: bool = False
+    workspace: int = 0
+    """Address of the barrier of cooperative_groups' grids, which the device sets; 0 if not cooperative."""
+    nonportable_cluster: bool = False  # the kernel's attribute allows clusters of more than 8 CTAs
+
+    @property
+    def ctas(self) -> int:
+        """CTAs of the grid."""
+        return math.prod(self.grid)
+
+    @property
+    def clusters(self) -> int:
+        """Clusters of the grid."""
+        return self.ctas // math.prod(self.cluster)
+
+
+def with_clusters(entry: Entry, config: LaunchConfig) -> LaunchConfig:
+    """The launch with the kernel's required cluster shape (PTX ISA, ".reqnctapercluster") if the host requests none."""
+    requested = config.cluster != (1, 1, 1)
+    return config if requested or entry.cluster is None else replace(config, cluster=entry.cluster)
+
+
+def check_launch(entry: Entry, config: LaunchConfig, properties: DeviceProperties) -> None:
+    """Raises EmulatorError, with value and limit, for a launch that the device would refuse."""
+
+    def refuse(reason: str) -> None:
+        raise EmulatorError(f"launch refused: {reason}", kernel=entry.name)
+
+    _check_grid(entry, config, properties, refuse)
+    _check_cluster(entry, config, properties, refuse)
+    _check_resources(entry, config, properties, refuse)
+
+
+def _check_grid(entry: Entry, config: LaunchConfig, properties: DeviceProperties, refuse: _Refuse) -> None:
+    for axis, size, limit in zip("xyz", config.grid, properties.max_grid):
+        if not 1 <= size <= limit:
+            refuse(f"grid {config.grid}: {axis} must be 1 to {limit}")
+    for axis, size, limit in zip("xyz", config.block, properties.max_block):
+        if not 1 <= size <= limit:
+            refuse(f"block {config.block}: {axis} must be 1 to {limit}")
+    threads = math.prod(config.block)
+    if threads > properties.max_threads_per_block:
+        refuse(f"block {config.block} has {threads} threads, the limit is {properties.max_threads_per_block}")
+    if entry.reqntid is not None and tuple(entry.reqntid) != tuple(config.block):
+        refuse(f"block {config.block} is not the {tuple(entry.reqntid)} that the kernel requires (.reqntid)")
+    if entry.maxntid is not None and threads > math.prod(entry.maxntid):
+        allowed = f"{math.prod(entry.maxntid)} that the kernel allows (.maxntid {entry.maxntid})"
+        refuse(f"block {config.block} has {threads} threads, more than the {allowed}")
+
+
+def _check_cluster(entry: Entry, config: LaunchConfig, properties: DeviceProperties, refuse: _Refuse) -> None:
+    if min(config.cluster) < 1:
+        refuse(f"cluster {config.cluster}: every axis must be at least 1")
+    for axis, size, cluster in zip("xyz", config.grid, config.cluster):
+        if size % cluster:
+            refuse(f"grid {config.grid} is not a multiple of cluster {config.cluster} in {axis}")
+    cluster_ctas = math.prod(config.cluster)
+    limit = properties.max_cluster if config.nonportable_cluster else properties.max_portable_cluster
+    if cluster_ctas > limit:
+        hint = "" if config.nonportable_cluster else " without the non-portable cluster size attribute"
+        refuse(f"cluster {config.cluster} has {cluster_ctas} CTAs, the limit is {limit}{hint}")
+    if entry.cluster is not None and config.cluster != entry.cluster:
+        refuse(f"cluster {config.cluster} is not the {entry.cluster} that the kernel requires (.reqnctapercluster)")
+    if entry.max_cluster is not None and cluster_ctas > entry.max_cluster:
+        refuse(
+            f"cluster {config.cluster} has {cluster_ctas} CTAs, the kernel allows {entry.max_cluster} (.maxclusterrank)"
+        )
+
+
+def _check_resources(entry: Entry, config: LaunchConfig, properties: DeviceProperties, refuse: _Refuse) -> None:
+    static = static_shared_bytes(entry)
+    shared = static + config.dynamic_shared_bytes
+    if config.dynamic_shared_bytes < 0 or shared > properties.shared_memory_per_block_optin:
+        refuse(
+            f"{config.dynamic_shared_bytes} bytes of dynamic and {static} of static shared memory, the limit of both "
+            f"together is {properties.shared_memory_per_block_optin}"
+        )
+    parameters = entry.param_offsets()[""]
+    if parameters > properties.max_parameter_bytes:
+        refuse(f"{parameters} bytes of parameters, the limit is {properties.max_parameter_bytes}")
+    if config.cooperative:
+        resident = properties.sm_count * ctas_per_sm(math.prod(config.block), shared, properties)
+        if config.ctas > resident:
+            refuse(f"cooperative launch of {config.ctas} CTAs, {resident} fit on the device at once")
+
+
+def static_shared_bytes(entry: Entry) -> int:
+    """Bytes of the entry's `.shared` variables, laid out in order, without `.extern` ones (dynamic shared memory).
+
+    Variables of the module and of device functions count only once the entry is linked (compiler/linking.py).
+    """
+    end = 0
+    for variable in entry.variables.values():
+        if variable.space == "shared" and not variable.extern:
+            end = -(-end // variable.align) * variable.align + variable.size
+    return end
+
+
+def ctas_per_sm(threads: int, shared_bytes: int, properties: DeviceProperties) -> int:
+    """CTAs that fit on one SM by threads and shared memory; PTX does not say how many registers they take."""
+    return min(
+        properties.max_blocks_per_sm,
+        properties.max_threads_per_sm // (-(-threads // properties.warp_size) * properties.warp_size),
+        properties.shared_memory_per_sm // (shared_bytes + properties.shared_memory_reserved_per_block),
+    )

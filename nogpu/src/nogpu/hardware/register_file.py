@@ -1,0 +1,145 @@
+"""A warp's register file, as Python sees it, and its context, which compiled code works on."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nogpu.hardware.native import (
+    ALIGNMENT,
+    ANYTHING,
+    LANES,
+    PARITIES,
+    Allocation,
+    AllocationTable,
+    Barrier,
+    Context,
+    library,
+)
+
+if TYPE_CHECKING:
+    from nogpu.hardware.grid import Grid
+    from nogpu.hardware.warp import ActiveGroup
+
+_ROW_TYPES = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
+_TURN, _TURN_OFFSET = struct.Struct("<IIiiqqQq"), Context.mask.offset
+
+
+@dataclass(frozen=True)
+class RegisterFile:
+    """The register file of a program's warps."""
+
+    initial: np.ndarray
+    """uint8: every slot before the first instruction."""
+    specials: list[tuple[int, int, bool, Callable[[ActiveGroup], Any]]]
+    """(offset, bits, whether it is a row, value) of each special register that the program reads."""
+
+
+class _Rows(dict):
+    """(offset, bits of an element) -> the row there, uint[32], a view of the file."""
+
+    def __init__(self, file: np.ndarray) -> None:
+        self._file = file
+
+    def __missing__(self, key: tuple[int, int]) -> np.ndarray:
+        offset, width = key
+        row = self[key] = self._file[offset : offset + LANES * width // 8].view(_ROW_TYPES[width])
+        return row
+
+
+class Registers:
+    """A warp's register file, and its context."""
+
+    __slots__ = ("_observed", "_table", "context", "context_address", "data", "rows", "words")
+
+    def __init__(self, form: RegisterFile, group: ActiveGroup) -> None:
+        """group: the warp's first."""
+        size = len(form.initial)
+        storage = np.empty(size + ALIGNMENT, np.uint8)
+        address = storage.__array_interface__["data"][0]
+        skipped = -address % ALIGNMENT
+        self.data = storage[skipped : skipped + size]
+        self.data[:] = form.initial
+        self.words = self.data.data.cast("Q")
+        """The file as 64-bit words."""
+        self.rows = _Rows(self.data)
+        for offset, width, is_row, value in form.specials:
+            if is_row:
+                self.rows[offset, width][:] = value(group)
+            else:
+                self.words[offset // 8] = value(group)
+        self._table: AllocationTable | None = None
+        self._observed = False  # the memory has an observer: the table is not used
+        self.context = context = Context.from_buffer_copy(group.cta.context)
+        context.file, context.warp = address + skipped, group.warp.index
+        self.context_address = ctypes.addressof(context)
+
+    def fill(self, slots: np.ndarray, mask: int, words: np.ndarray, start: int, places: np.ndarray) -> None:
+        """Fills rows with a fragment of tensor memory, for the lanes in the mask.
+
+        slots: int32[registers], negative for none. places: as `tensor.tmem.fragment`, relative to word `start`.
+        """
+        library().fragment_to_rows(
+            self.context.file,
+            slots.ctypes.data,
+            len(slots),
+            mask,
+            words.ctypes.data + words.itemsize * start,
+            places.ctypes.data,
+            places.ndim == 3,
+        )
+
+    def enter(self, group: ActiveGroup, quantum: int) -> None:
+        """A turn of a group begins. quantum: segments."""
+        cta, point = group.cta, group.reconvergence
+        waited, phase = _waited(group)
+        stop, time = -1 if point is None else point.pc, cta.machine.progress
+        # One call, since a field of a structure takes as long.
+        _TURN.pack_into(self.context, _TURN_OFFSET, group.bits, group.warp.live, stop, quantum, time, 0, waited, phase)
+        self.look_up(group.grid)
+
+    def look_up(self, grid: Grid) -> None:
+        """Compiled code sees the live allocations as they are."""
+        table, memory = grid.allocation_table, grid.memory
+        if table is None or table.version != memory.version:
+            table = grid.renew_allocation_table()
+        if table is not self._table or memory.refuses_copies != self._observed:
+            self._use(table, memory.refuses_copies)
+
+    def hear_of_wait(self, group: ActiveGroup) -> None:
+        """The group waits for what compiled code says."""
+        context = self.context
+        if not context.waited:
+            group.waiting = None
+        elif context.waited != ANYTHING:
+            barrier = group.cta.shared.live_barriers.by_address.get(context.waited)
+            if barrier is None:  # it has been invalidated since
+                group.waiting = None
+                return
+            # Python's own word for this wait, if it is the one that has begun it.
+            if group.waiting is None or group.waiting[1:] != (barrier, context.waited_phase):
+                group.waiting = (PARITIES[context.parity], barrier, context.waited_phase)
+
+    def tell_of_wait(self, group: ActiveGroup) -> None:
+        """Compiled code hears for what the group waits."""
+        self.context.waited, self.context.waited_phase = _waited(group)
+
+    def _use(self, table: AllocationTable, observed: bool) -> None:
+        context, self._table, self._observed = self.context, table, observed
+        # An observed memory has no allocations for compiled code, only the empty entry behind the last.
+        first = table.count if observed else 0
+        context.allocations = ctypes.addressof(table.entries) + ctypes.sizeof(Allocation) * first
+        context.recent, context.allocation_count = 0, table.count - first
+
+
+def _waited(group: ActiveGroup) -> tuple[int, int]:
+    """(Context.waited, Context.waited_phase) of a group."""
+    waiting = group.waiting
+    if waiting is None:
+        return 0, 0
+    return (waiting[1].address, waiting[2]) if isinstance(waiting[1], Barrier) else (ANYTHING, 0)

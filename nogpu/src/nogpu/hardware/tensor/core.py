@@ -1,0 +1,270 @@
+"""The tensor core: tcgen05.mma.
+
+Operands are decoded to numbers and multiplied as matrices, in C (native/mma.h). The order and the width of the
+hardware's accumulation inside one instruction are not modelled. Elements, scaled elements and products of two of them
+are exact. The products are summed in float32 (in float64 where ue8m0 scale factors exceed float32's range), and the sum
+is rounded to float32 and added to D in float32. In any order of summation, one instruction's result is within
+
+    K 2**-24 / (1 - K 2**-24) * (sum over k of |a b| + |D|)
+
+of the exact sum, K being the elements of a row (8 to 64); it is exact where every partial sum has at most 24
+significant bits. A 16-bit D is rounded once more. kind::i8 is exact. The order depends on whether the CPU has AMX.
+
+A pair of CTAs (cta_group::2) is given as (even, odd), and one call does the work of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, reduce
+from operator import or_
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+import numpy as np
+
+from nogpu.errors import Fault
+from nogpu.hardware.tensor.copy import check_chunks, observe_chunks
+from nogpu.hardware.tensor.descriptors import Chunks, SmemDescriptor, k_major, mn_major
+from nogpu.hardware.tensor.elements import WIDTHS
+from nogpu.hardware.tensor.instruction import OPERAND_ROW_BYTES, MmaInstruction, decode_instruction
+from nogpu.hardware.tensor.multiply import Multiplication, Place, Result
+from nogpu.hardware.tensor.order import columns_mask
+from nogpu.hardware.tensor.scale_factors import ScaleFactors
+from nogpu.hardware.tensor.tmem import COLUMNS, LANES, QUADRANT, TensorMemory, split_address
+from nogpu.hardware.tma.swizzle import CHUNK
+
+if TYPE_CHECKING:
+    from nogpu.hardware.shared_memory import SharedMemory
+    from nogpu.hardware.warp import Issuer
+
+_QUADRANTS = LANES // QUADRANT
+_ROW_CHUNKS = OPERAND_ROW_BYTES // CHUNK
+DATA_PATH = "PTX ISA, tcgen05: Data Path Layout Organization"
+
+
+def _operand_chunks(name: str, descriptor: int, rows: int, element: str, transposed: bool, k: int) -> Chunks:
+    """The chunks of the rows of A or B that lie in one CTA's shared memory."""
+    try:
+        if transposed:
+            _check_transposed_swizzle(descriptor, name, element)
+            return mn_major(descriptor, k, rows * WIDTHS[element] // CHUNK)
+        return k_major(descriptor, rows, _ROW_CHUNKS)
+    except Fault as fault:
+        raise Fault(f"tcgen05.mma {name}, {fault}") from None
+
+
+def _check_transposed_swizzle(descriptor: int, name: str, element: str) -> None:
+    """PTX ISA, "Valid Combinations of Type-Size, Major-ness and Swizzling"."""
+    matrix = SmemDescriptor.decode(descriptor)
+    wide = matrix.atom > CHUNK
+    if wide != (WIDTHS[element] == 4):
+        raise matrix.refuse(
+            f"transposed {name} of type {element} {'must not' if wide else 'must'} have 128-byte swizzling with "
+            "32-byte atoms (mode 1)",
+            "PTX ISA, tcgen05: Valid Combinations of Type-Size, Major-ness and Swizzling",
+        )
+
+
+class MmaForm(NamedTuple):
+    """The part of a tcgen05.mma that its text fixes."""
+
+    kind: str  # a key of `instruction.KINDS`
+    cta_group: int
+    scale_block: int | None = None  # elements per scale factor, 16 or 32
+    a_in_tmem: bool = False
+    d_shift: int = 0  # scale-input-d
+    shifts_a: bool = False  # .ashift
+
+
+class MmaOperands(NamedTuple):
+    """The values that a tcgen05.mma reads when it is issued."""
+
+    d: int  # tensor memory address
+    a: int  # shared memory descriptor, or tensor memory address
+    b: int  # shared memory descriptor
+    idesc: int  # instruction descriptor
+    sfa: int = 0  # tensor memory address of A's scale factors
+    sfb: int = 0  # tensor memory address of B's scale factors
+    accumulate: bool = False  # enable-input-d
+    disabled: tuple[int, ...] = ()  # disable-output-lane, 32-bit words
+
+
+@dataclass(frozen=True)
+class Mma:
+    """One tcgen05.mma, checked as far as it can be when it is issued (PTX ISA, "tcgen05.mma").
+
+    D = A B (+ D / 2**d_shift if `accumulate`); the kinds with scale factors scale A and B by block.
+    """
+
+    op: MmaInstruction
+    lane: int  # of D
+    column: int  # of D
+    a: int  # as in MmaOperands
+    b: int
+    a_chunks: Chunks | None  # None: A is in tensor memory
+    b_chunks: Chunks
+    scales: tuple[ScaleFactors, ...]  # of A and of B; empty without block scaling
+    accumulate: bool
+    disabled: tuple[int, ...]  # lanes that D keeps, a mask of 128 bits per CTA; empty: none
+    d_shift: int
+    shifts_a: bool
+
+    @staticmethod
+    @lru_cache(maxsize=4096)
+    def decode(form: MmaForm, operands: MmaOperands) -> Mma:
+        """The MMA of a form and its operands. Raises Fault if they are not legal with any contents of the memories."""
+        op = decode_instruction(form.kind, form.cta_group, form.scale_block, operands.idesc)
+        a, b, disabled = operands.a, operands.b, operands.disabled
+        lane, column = split_address(operands.d)
+        allowed = (0, 16) if op.layout == "F" else (0,)
+        if lane not in allowed:
+            raise Fault(
+                f"tcgen05.mma: D at lane {lane}, not allowed for M = {op.m}; must be {' or '.join(map(str, allowed))} "
+                f"({DATA_PATH})"
+            )
+        if form.shifts_a and (not form.a_in_tmem or op.m < LANES):
+            raise Fault(
+                f"tcgen05.mma.ashift with M = {op.m}; it needs A in tensor memory and M = 128 or 256 "
+                "(PTX ISA, tcgen05.mma)"
+            )
+        a_chunks = None
+        if form.a_in_tmem:
+            _check_a_in_tmem(op, a, lane)
+        else:
+            a_chunks = _operand_chunks("A", a, op.rows, op.a_type, op.a_transposed, op.k)
+        b_chunks = _operand_chunks("B", b, op.n // form.cta_group, op.b_type, op.b_transposed, op.k)
+        masks = [sum(word << 32 * i for i, word in enumerate(disabled[j : j + 4])) for j in range(0, len(disabled), 4)]
+        return Mma(
+            op=op,
+            lane=lane,
+            column=column,
+            a=a,
+            b=b,
+            a_chunks=a_chunks,
+            b_chunks=b_chunks,
+            scales=_scales(op, operands.sfa, operands.sfb),
+            accumulate=operands.accumulate,
+            disabled=tuple(masks) if any(masks) else (),
+            d_shift=form.d_shift,
+            shifts_a=form.shifts_a,
+        )
+
+    def check(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]]) -> None:
+        """Raises Fault unless all operands exist in every CTA."""
+        for shared, tmem in ctas:
+            self._check_columns(tmem)
+            if self.a_chunks is not None:
+                check_chunks(shared, self.a_chunks, self.a, "tcgen05.mma A")
+            check_chunks(shared, self.b_chunks, self.b, "tcgen05.mma B")
+
+    def shift_rows(self, words: np.ndarray) -> None:
+        """.ashift of A in tensor memory, uint32[128, 512], or in what stands for that."""
+        if self.shifts_a:
+            _shift_rows(words, split_address(self.a)[1])
+
+    def _check_columns(self, tmem: TensorMemory) -> None:
+        if not (self._reads | self._writes) & ~tmem.owned:
+            return
+        tmem.check_columns(self.column, self.op.columns, "tcgen05.mma D")
+        if self.a_chunks is None:
+            tmem.check_columns(split_address(self.a)[1], OPERAND_ROW_BYTES // 4, "tcgen05.mma A")
+        for scales in self.scales:
+            scales.check(tmem)
+
+    @cached_property
+    def _writes(self) -> int:
+        """The columns that are written, as a mask."""
+        columns = columns_mask(self.column, self.op.columns)
+        return columns | self._a_columns if self.shifts_a else columns
+
+    @cached_property
+    def _reads(self) -> int:
+        """The columns that are read besides D's, as a mask."""
+        return reduce(or_, (columns_mask(scales.column, scales.columns) for scales in self.scales), self._a_columns)
+
+    @cached_property
+    def _a_columns(self) -> int:
+        if self.a_chunks is not None:
+            return 0
+        return columns_mask(split_address(self.a)[1], OPERAND_ROW_BYTES // 4)
+
+    @cached_property
+    def _multiplication(self) -> Multiplication:
+        op = self.op
+        a = Place(self.a_chunks, op.a_transposed, WIDTHS.get(op.a_type, 1), op.rows, split_address(self.a)[1])
+        b = Place(self.b_chunks, op.b_transposed, WIDTHS.get(op.b_type, 1), op.n // op.cta_group, 0)
+        result = Result(self.lane, self.column, self.accumulate, self.disabled, self.d_shift)
+        return Multiplication(op, a, b, self.scales, result)
+
+    def run(
+        self,
+        ctas: Sequence[tuple[SharedMemory, TensorMemory]],
+        issuer: Issuer | None = None,
+        multiplies: bool = True,
+    ) -> int:
+        """Executes the MMA. ctas: one, or (even, odd) of a pair. multiplies: False only checks what does not depend on
+        the memories' contents, and leaves D as it is. Returns `MmaInstruction.flops`.
+        """
+        op = self.op
+        if len(ctas) != op.cta_group:
+            raise ValueError(f"cta_group::{op.cta_group} needs {op.cta_group} CTAs, got {len(ctas)}")
+        for shared, tmem in ctas:
+            self._check_columns(tmem)
+            tmem.touch(self._reads, self._writes)
+            observe_chunks(shared, self.b_chunks, issuer)
+        if self.a_chunks is not None:
+            for shared, _ in ctas:
+                observe_chunks(shared, self.a_chunks, issuer)
+        if multiplies and not self._multiplication.run(ctas):
+            self._refuse_copies([tmem for _, tmem in ctas])
+        values = ctas[0][1].values
+        if values is not None and issuer is not None and multiplies:
+            values.multiplied(self, [tmem for _, tmem in ctas], issuer)
+        for _, tmem in ctas:
+            self.shift_rows(tmem.words)
+        return op.flops
+
+    def _refuse_copies(self, memories: Sequence[TensorMemory]) -> NoReturn:
+        """Raises Fault for the first copies of A or of scale factors that differ."""
+        for tmem in memories:
+            if self.a_chunks is None and self.op.layout == "B":
+                column = split_address(self.a)[1]
+                upper, lower = np.split(tmem.words[:, column : column + OPERAND_ROW_BYTES // 4], 2)
+                if not np.array_equal(upper, lower):
+                    raise Fault(f"tcgen05.mma: A in lanes 64-127 differs from lanes 0-63 ({DATA_PATH}, Layout B)")
+            for scales in self.scales:
+                scales.check_copies(tmem)
+        raise AssertionError("copies of operands in tensor memory differ only for the C library")
+
+
+def _scales(op: MmaInstruction, sfa: int, sfb: int) -> tuple[ScaleFactors, ...]:
+    if not op.scale_type:
+        return ()
+    common = op.k // op.block, op.scale_type, op.block
+    halves = 2 if op.layout == "B" else 1
+    return (
+        ScaleFactors.at(sfa, op.rows, 1, op.sfa_id, *common, "tcgen05.mma SFA"),
+        ScaleFactors.at(sfb, op.n, halves, op.sfb_id, *common, "tcgen05.mma SFB"),
+    )
+
+
+def _check_a_in_tmem(op: MmaInstruction, taddr: int, d_lane: int) -> None:
+    lane, _ = split_address(taddr)
+    if lane != d_lane:
+        raise Fault(f"tcgen05.mma: A at lane {lane}, D at lane {d_lane}; must be the same ({DATA_PATH})")
+    if op.a_transposed:
+        raise Fault(
+            "tcgen05.mma: transposed A (bit 15 of the instruction descriptor) in tensor memory, where it is row-major "
+            "(PTX ISA, tcgen05: Matrix Layout Organization)"
+        )
+
+
+def _shift_rows(words: np.ndarray, column: int) -> None:
+    """.ashift: after the product, every row of A takes the next row's elements, except the last row of each quadrant.
+
+    PTX says "shifts the rows of the A matrix down by one row, except for the last row". The direction, the time and the
+    division into quadrants were observed on a B200 (CUTLASS, examples/.../tcgen05/1cta_mma_a_from_tmem.py).
+    """
+    quadrants = words.reshape(_QUADRANTS, QUADRANT, COLUMNS)[:, :, column : column + OPERAND_ROW_BYTES // 4]
+    quadrants[:, :-1] = quadrants[:, 1:].copy()

@@ -1,0 +1,163 @@
+"""The shared memory descriptor of a tcgen05 operation: the place and layout of an operand in shared memory.
+
+The descriptor is decoded completely. Reserved bits, modes of other architectures, missing strides, and rows that cross
+the end of the swizzle's span raise Fault by name. PTX ISA, tcgen05: "Shared Memory Descriptor", "Major-ness supported
+by Strides", "Shared Memory Layout and Swizzling"; the strides between 16-byte chunks are those of CUTLASS's canonical
+layouts (cute/arch/mma_sm100_desc.hpp).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from nogpu.errors import Fault
+from nogpu.hardware.tma.swizzle import CHUNK, swizzle
+
+SMEM_DESCRIPTOR = "PTX ISA, tcgen05: Shared Memory Descriptor"
+STRIDES = "PTX ISA, tcgen05: Major-ness supported by Strides"
+SWIZZLING = "PTX ISA, tcgen05: Shared Memory Layout and Swizzling"
+
+_MODES = {0: (0, CHUNK), 1: (128, 2 * CHUNK), 2: (128, CHUNK), 4: (64, CHUNK), 6: (32, CHUNK)}
+"""Swizzling mode (bits 61-63) -> (span, atom) in bytes: atoms trade places within a span."""
+
+_CORE_ROWS = 8
+
+
+@dataclass(frozen=True)
+class SmemDescriptor:
+    """A matrix in shared memory, made of 16-byte chunks."""
+
+    value: int  # the 64-bit descriptor
+    start: int  # byte offset in the CTA's window
+    leading: int  # leading dimension byte offset (see `k_major`, `mn_major`)
+    stride: int  # stride dimension byte offset
+    swizzle: int  # span in bytes, 0: none
+    atom: int  # bytes that the swizzle keeps together, 16 or 32
+    base: int  # 128-byte units by which the swizzle's pattern starts after its natural boundary
+
+    @staticmethod
+    @lru_cache(maxsize=4096)
+    def decode(value: int) -> SmemDescriptor:
+        """The descriptor in a 64-bit register. Raises Fault for reserved bits, a wrong version, an invalid mode."""
+        version, mode = value >> 46 & 7, value >> 61
+
+        def refuse(what: str) -> Fault:
+            return Fault(f"shared memory descriptor {value:#018x}: {what} ({SMEM_DESCRIPTOR})")
+
+        if version != 1:
+            raise refuse(f"bits 46-48 are {version}, must be 1")
+        if value >> 14 & 3:
+            raise refuse(
+                f"reserved bits 14-15 are {value >> 14 & 3}, must be 0: the start address has 18 bits, of which bits "
+                "0-13 hold the upper 14"
+            )
+        if value & (0xFF << 53 | 3 << 30):
+            raise refuse("reserved bits (30, 31 or 53-60) are set, must be 0")
+        if value >> 52 & 1:
+            raise refuse("an absolute leading address (bit 52) needs sm_103a")
+        if mode not in _MODES:
+            raise refuse(f"swizzling mode {mode} is invalid, must be one of {', '.join(map(str, _MODES))}")
+        span, atom = _MODES[mode]
+        # The base offset says where a swizzling mode's repeating pattern starts (PTX ISA, "Shared Memory Descriptor",
+        # table of starting addresses). Without swizzling there is none; Triton sets it by the address in all modes.
+        base = value >> 49 & 7 if span else 0
+        leading, stride = (value >> 16 & 0x3FFF) << 4, (value >> 32 & 0x3FFF) << 4
+        return SmemDescriptor(value, (value & 0x3FFF) << 4, leading, stride, span, atom, base)
+
+    def refuse(self, what: str, section: str) -> Fault:
+        """The Fault for this descriptor."""
+        return Fault(f"shared memory descriptor {self.value:#018x}: {what} ({section})")
+
+    def require_stride(self, name: str, stride: int) -> None:
+        """Raises Fault if a stride that the operand needs is 0."""
+        if not stride:
+            raise self.refuse(f"{name} is 0, but the operand has more than one group along it", STRIDES)
+
+    def require_span(self, starts: np.ndarray, nbytes: int) -> None:
+        """Raises Fault if `nbytes` adjacent bytes from one of the starts cross the end of the swizzle's span."""
+        inside = int((starts % self.swizzle).max())
+        if inside + nbytes > self.swizzle:
+            raise self.refuse(
+                f"{nbytes} adjacent bytes start {inside} bytes into the swizzle's span of {self.swizzle} and cross its "
+                f"end; the matrix starts at {self.start:#x}",
+                SWIZZLING,
+            )
+
+    def swizzled(self, linear: np.ndarray) -> np.ndarray:
+        """Chunk numbers of unswizzled byte offsets (int64, any shape).
+
+        The pattern depends on absolute addresses; the base offset moves its start (PTX ISA: (pattern start >> 7) & 7).
+        """
+        shift = 8 * self.base
+        return swizzle(linear // CHUNK - shift, self.swizzle, self.atom) + shift
+
+
+@dataclass(frozen=True, eq=False)
+class Chunks:
+    """The 16-byte items of a CTA's window that an operand consists of."""
+
+    places: np.ndarray  # int64, numbers of the items
+    lowest: int
+    highest: int
+
+    @cached_property
+    def offsets(self) -> np.ndarray:
+        """int64[n]: their first bytes."""
+        return self.places.ravel() * CHUNK
+
+
+def _chunks(matrix: SmemDescriptor, linear: np.ndarray) -> Chunks:
+    places = matrix.swizzled(linear)
+    places.flags.writeable = False
+    return Chunks(places, int(places.min()), int(places.max()))
+
+
+@lru_cache(maxsize=4096)
+def k_major(descriptor: int, rows: int, row_chunks: int) -> Chunks:
+    """The chunks of a K-major operand, int64[rows, row_chunks].
+
+    Groups of eight rows are `stride` apart. With swizzling a group's rows are a span apart and a row's chunks adjacent;
+    `leading` is not used. Without swizzling a group's rows are 16 bytes apart and a row's chunks `leading`.
+    """
+    matrix = SmemDescriptor.decode(descriptor)
+    span = matrix.swizzle
+    if rows > _CORE_ROWS:
+        matrix.require_stride("stride dimension byte offset", matrix.stride)
+    row, chunk = np.arange(rows)[:, None], np.arange(row_chunks)
+    starts = matrix.start + row // _CORE_ROWS * matrix.stride + row % _CORE_ROWS * (span or CHUNK)
+    if span:
+        matrix.require_span(starts, row_chunks * CHUNK)
+    elif row_chunks > 1:
+        matrix.require_stride("leading dimension byte offset", matrix.leading)
+    return _chunks(matrix, starts + chunk * (CHUNK if span else matrix.leading))
+
+
+@lru_cache(maxsize=4096)
+def mn_major(descriptor: int, k: int, row_chunks: int) -> Chunks:
+    """The chunks of an M- or N-major operand, int64[k, row_chunks]: one row per element of K, chunks along M or N.
+
+    With swizzling an atom is a span of M or N by eight elements of K (four with 32-byte atoms), which are a span apart;
+    atoms are `leading` apart along M or N and `stride` along K. Without swizzling an atom is a chunk of M or N by eight
+    elements of K, which are 16 bytes apart; atoms are `stride` apart along M or N and `leading` along K.
+    """
+    matrix = SmemDescriptor.decode(descriptor)
+    row, chunk = np.arange(k)[:, None], np.arange(row_chunks)
+    span = matrix.swizzle
+    leading, stride = ("leading dimension byte offset", matrix.leading), ("stride dimension byte offset", matrix.stride)
+    if span:
+        group, depth, pitch = span // CHUNK, _CORE_ROWS * CHUNK // matrix.atom, span
+        along_mn, along_k = leading, stride
+    else:
+        group, depth, pitch = 1, _CORE_ROWS, CHUNK
+        along_mn, along_k = stride, leading
+    if row_chunks > group:
+        matrix.require_stride(*along_mn)
+    if k > depth:
+        matrix.require_stride(*along_k)
+    starts = matrix.start + chunk // group * along_mn[1] + row % depth * pitch + row // depth * along_k[1]
+    if span:
+        matrix.require_span(starts, min(row_chunks * CHUNK, span))
+    return _chunks(matrix, starts + chunk % group * CHUNK)

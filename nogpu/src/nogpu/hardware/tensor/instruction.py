@@ -1,0 +1,284 @@
+"""The instruction descriptor of tcgen05.mma: shapes, types, and the combinations of them that are legal.
+
+The descriptor is decoded completely. A field that contradicts the instruction, a reserved bit that is set, and a shape
+or type that the kind does not have raise Fault with the field, its value, the legal values, and the section of the PTX
+ISA (release 9.2: "Matrix Shape", "Instruction Descriptor", "Block Scaling", "Transpose and Negate operations"). Where
+CUTLASS's static assertions require larger steps of N than the PTX ISA's table of shapes (f16 with M = 128, A in tensor
+memory), the table decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+from nogpu.errors import Fault
+
+INSTRUCTION_DESCRIPTOR = "PTX ISA, tcgen05: Instruction Descriptor"
+MATRIX_SHAPE = "PTX ISA, tcgen05: Matrix Shape"
+BLOCK_SCALING = "PTX ISA, Valid combinations of scale_vectorsize with types and MMA-Kind"
+TRANSPOSE = "PTX ISA, tcgen05: Transpose and Negate operations"
+SCALE_FACTOR_ID = "PTX ISA, Scale Factor A ID and Scale Factor B ID"
+
+OPERAND_ROW_BYTES = 32
+"""Bytes of a row of A or B in one instruction, for every kind (padding of 4- and 6-bit elements included)."""
+
+_PLAIN_M = {1: (64, 128), 2: (128, 256)}
+_SCALED_M = {1: (128,), 2: (128, 256)}
+_EIGHTS = {1: range(8, 257, 8), 2: range(16, 257, 16)}
+_SIXTEENS = {1: range(16, 257, 16), 2: range(32, 257, 32)}
+_NARROW_TYPES = {0: "e4m3", 1: "e5m2", 3: "e2m3", 4: "e3m2", 5: "e2m1"}
+_TRANSPOSABLE_BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "u8": 8, "s8": 8}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The shapes and types that a kind of tcgen05.mma allows."""
+
+    k: int  # elements of a row in one instruction
+    types: Mapping[int, str]  # code -> type of A and B
+    results: Mapping[int, tuple[str, Collection[str]]]  # code -> type of D, and the types of A and B that go with it
+    m: Mapping[int, Collection[int]]  # cta_group -> values of M
+    n: Mapping[int, Collection[int]]  # cta_group -> values of N
+    scales: Mapping[int, tuple[str, ...]]  # elements per scale factor -> scale types
+    b_format_bits: int = 3  # size of the field of B's type
+    transposes: bool = True
+    negates: bool = True
+    scales_d: bool = False  # it has the operand scale-input-d
+
+
+# In kinds mxf4 and mxf4nvf4 the field of B's type has two bits. The third bit is reserved, but CUTLASS sets it
+# (examples/.../tcgen05/2cta_mma_blockscale_m128.py), so it is ignored.
+_E2M1, _F32 = {1: "e2m1"}, {1: ("f32", ("e2m1", *_NARROW_TYPES.values()))}
+KINDS = {
+    "f16": Kind(
+        16,
+        {0: "f16", 1: "bf16"},
+        {0: ("f16", ("f16",)), 1: ("f32", ("f16", "bf16"))},
+        _PLAIN_M,
+        _EIGHTS,
+        {},
+        scales_d=True,
+    ),
+    "tf32": Kind(8, {2: "tf32"}, {1: ("f32", ("tf32",))}, _PLAIN_M, _EIGHTS, {}, scales_d=True),
+    "f8f6f4": Kind(
+        32,
+        _NARROW_TYPES,
+        {0: ("f16", _NARROW_TYPES.values()), 1: ("f32", _NARROW_TYPES.values())},
+        _PLAIN_M,
+        _EIGHTS,
+        {},
+    ),
+    "i8": Kind(
+        32,
+        {0: "u8", 1: "s8"},
+        {2: ("s32", ("u8", "s8"))},
+        _PLAIN_M,
+        {1: (8, 16, 24, 32, *range(48, 257, 16)), 2: _SIXTEENS[2]},
+        {},
+        negates=False,
+    ),
+    "mxf8f6f4": Kind(32, _NARROW_TYPES, _F32, _SCALED_M, _EIGHTS, {32: ("ue8m0",)}),
+    "mxf4": Kind(64, _E2M1, _F32, _SCALED_M, _EIGHTS, {32: ("ue8m0",)}, b_format_bits=2, transposes=False),
+    "mxf4nvf4": Kind(
+        64, _E2M1, _F32, _SCALED_M, _EIGHTS, {16: ("ue4m3", "ue8m0"), 32: ("ue8m0",)}, b_format_bits=2, transposes=False
+    ),
+}
+"""The kinds, dense and without .ws (PTX ISA, "Matrix Shape", "Valid combinations of scale_vectorsize ...")."""
+
+SCALE_BLOCKS: dict[str, dict[str | None, int]] = {
+    "mxf8f6f4": {None: 32, "scale_vec::1X": 32, "block32": 32},
+    "mxf4": {None: 32, "scale_vec::2X": 32, "block32": 32},
+    "mxf4nvf4": {"scale_vec::2X": 32, "block32": 32, "scale_vec::4X": 16, "block16": 16},
+}
+"""Kind -> .scale_vectorsize of the opcode (None where it is left out) -> elements per scale factor."""
+
+
+@dataclass(frozen=True)
+class MmaInstruction:
+    """A decoded, legal instruction descriptor."""
+
+    kind: str
+    cta_group: int
+    m: int  # of the whole instruction, both CTAs of a pair together
+    n: int
+    k: int
+    a_type: str  # e2m1, e2m3, e3m2, e4m3, e5m2, f16, bf16, tf32, u8 or s8
+    b_type: str
+    d_type: str  # f32, f16 or s32
+    scale_type: str | None  # ue4m3 or ue8m0
+    block: int  # elements per scale factor, 0: none
+    sfa_id: int  # byte of a 32-bit word where the scale factors of a row of A start
+    sfb_id: int
+    negate: bool  # the product changes its sign
+    a_transposed: bool  # A is M-major, not K-major
+    b_transposed: bool  # B is N-major, not K-major
+    saturate: bool  # s32 sums stop at the largest and smallest value instead of wrapping
+
+    @cached_property
+    def rows(self) -> int:
+        """Rows of A, and of D, in each CTA."""
+        return self.m // self.cta_group
+
+    @cached_property
+    def layout(self) -> str:
+        """Letter of D's layout in tensor memory (PTX ISA, "Data Path Layout Organization")."""
+        return {(1, 64): "F", (1, 128): "D", (2, 128): "B", (2, 256): "A"}[self.cta_group, self.m]
+
+    @cached_property
+    def columns(self) -> int:
+        """Columns of D in tensor memory."""
+        return self.n // 2 if self.layout == "B" else self.n
+
+    @cached_property
+    def padded(self) -> bool:
+        """Whether 4- and 6-bit elements take a byte each (PTX ISA, "Packing format for matrix A and B")."""
+        return self.kind in ("f8f6f4", "mxf8f6f4")
+
+    @cached_property
+    def flops(self) -> int:
+        """Multiplications and additions of one instruction, scaling not counted."""
+        return 2 * self.m * self.n * self.k
+
+
+def _refuse(idesc: int, what: str, section: str = INSTRUCTION_DESCRIPTOR) -> Fault:
+    return Fault(f"tcgen05.mma, instruction descriptor {idesc:#010x}: {what} ({section})")
+
+
+def _listed(values: Collection) -> str:
+    if isinstance(values, range):
+        return f"a multiple of {values.step} from {values[0]} to {values[-1]}"
+    return " or ".join(map(str, values))
+
+
+@lru_cache(maxsize=1024)
+def decode_instruction(kind: str, cta_group: int, scale_block: int | None, idesc: int) -> MmaInstruction:
+    """The instruction descriptor of a dense tcgen05.mma without .ws. Raises Fault for an illegal one.
+
+    kind: a key of KINDS. scale_block: 16 (.block16, .scale_vec::4X), 32 (.block32, .scale_vec::1X, ::2X) or None.
+    """
+    if kind not in KINDS:
+        raise Fault(f"tcgen05.mma kind::{kind}; must be {', '.join(KINDS)} (PTX ISA, tcgen05.mma)")
+    rules = KINDS[kind]
+    if cta_group not in rules.m:
+        raise Fault(f"tcgen05.mma cta_group::{cta_group}; must be 1 or 2 (PTX ISA, tcgen05.mma)")
+    block = scale_block or 0
+    if (block not in rules.scales) if rules.scales else block:
+        allowed = ", ".join(f"block{size}" for size in rules.scales) or "no block scaling"
+        raise Fault(f"tcgen05.mma kind::{kind} with block{block}; allowed: {allowed} ({BLOCK_SCALING})")
+    if idesc & 7:
+        raise _refuse(idesc, f"sparsity bits 0-2 are {idesc & 7}, must be 0 without .sp")
+    if idesc >> 6 & 1:
+        raise _refuse(idesc, "reserved bit 6 is set, must be 0")
+    own = _block_scaled_fields(idesc, kind, rules, block) if rules.scales else _plain_fields(idesc, kind, rules)
+    a_type, b_type = _operand_types(idesc, kind, rules)
+    if not {a_type, b_type} <= set(own.inputs):
+        raise _refuse(idesc, f"D of type {own.d_type} with A of type {a_type} and B of type {b_type}", MATRIX_SHAPE)
+    negate_a, negate_b = idesc >> 13 & 1, idesc >> 14 & 1
+    if not rules.negates and (negate_a or negate_b):
+        raise _refuse(idesc, f"negated A or B (bits 13, 14), not supported by kind::{kind}", TRANSPOSE)
+    b_transposed = bool(idesc >> 16 & 1)
+    m, n = _shape(idesc, kind, cta_group, rules, b_transposed, b_type)
+    return MmaInstruction(
+        kind=kind,
+        cta_group=cta_group,
+        m=m,
+        n=n,
+        k=rules.k,
+        a_type=a_type,
+        b_type=b_type,
+        d_type=own.d_type,
+        scale_type=own.scale_type,
+        block=block,
+        sfa_id=own.sfa_id,
+        sfb_id=own.sfb_id,
+        negate=bool(negate_a ^ negate_b),
+        a_transposed=bool(idesc >> 15 & 1),
+        b_transposed=b_transposed,
+        saturate=own.saturate,
+    )
+
+
+def _shape(idesc: int, kind: str, cta_group: int, rules: Kind, b_transposed: bool, b_type: str) -> tuple[int, int]:
+    m, n = (idesc >> 24 & 31) << 4, (idesc >> 17 & 63) << 3
+    where = f"for kind::{kind} with cta_group::{cta_group}"
+    if m not in rules.m[cta_group]:
+        raise _refuse(idesc, f"M is {m}, must be {_listed(rules.m[cta_group])} {where}", MATRIX_SHAPE)
+    if n not in rules.n[cta_group]:
+        raise _refuse(idesc, f"N is {n}, must be {_listed(rules.n[cta_group])} {where}", MATRIX_SHAPE)
+    if b_transposed and _TRANSPOSABLE_BITS[b_type] == 8 and n not in _SIXTEENS[cta_group]:
+        raise _refuse(
+            idesc, f"N is {n}, must be {_listed(_SIXTEENS[cta_group])} {where} and an N-major B of 8 bits", TRANSPOSE
+        )
+    return m, n
+
+
+def _operand_types(idesc: int, kind: str, rules: Kind) -> list[str]:
+    found = []
+    for name, shift, bits, transpose in (("A", 7, 3, 15), ("B", 10, rules.b_format_bits, 16)):
+        code = idesc >> shift & (1 << bits) - 1
+        if code not in rules.types:
+            legal = ", ".join(f"{legal} ({element})" for legal, element in rules.types.items())
+            raise _refuse(idesc, f"format of {name} is {code}; kind::{kind} has {legal}")
+        element = rules.types[code]
+        if idesc >> transpose & 1 and not (rules.transposes and element in _TRANSPOSABLE_BITS):
+            raise _refuse(
+                idesc,
+                f"transposed {name} (bit {transpose}) of type {element}, not supported by kind::{kind}",
+                TRANSPOSE,
+            )
+        found.append(element)
+    return found
+
+
+class _Fields(NamedTuple):
+    """The fields whose bits differ between kinds with and without block scaling."""
+
+    d_type: str
+    inputs: Collection[str]  # types of A and B that go with d_type
+    saturate: bool = False
+    scale_type: str | None = None
+    sfa_id: int = 0
+    sfb_id: int = 0
+
+
+def _plain_fields(idesc: int, kind: str, rules: Kind) -> _Fields:
+    if idesc & (1 << 23 | 1 << 29):
+        raise _refuse(idesc, f"reserved bits 23 or 29 are set for kind::{kind}")
+    if idesc >> 30:
+        raise _refuse(idesc, f"maximum shift {idesc >> 30} (bits 30-31), must be 0 without .ws")
+    saturate = bool(idesc >> 3 & 1)
+    if saturate and kind != "i8":
+        raise _refuse(idesc, f"saturation (bit 3), which kind::i8 has and kind::{kind} has not")
+    code = idesc >> 4 & 3
+    if code not in rules.results:
+        legal = ", ".join(f"{legal} ({element})" for legal, (element, _) in rules.results.items())
+        raise _refuse(idesc, f"format of D is {code}; kind::{kind} has {legal}")
+    d_type, inputs = rules.results[code]
+    return _Fields(d_type, inputs, saturate)
+
+
+def _block_scaled_fields(idesc: int, kind: str, rules: Kind, block: int) -> _Fields:
+    if idesc >> 3 & 1:
+        raise _refuse(idesc, f"reserved bit 3 is set for kind::{kind}")
+    if idesc >> 31:
+        raise _refuse(
+            idesc, "K of 96 (bit 31) needs sm_103a" if rules.k == 64 else f"reserved bit 31 is set for kind::{kind}"
+        )
+    scale_type = ("ue4m3", "ue8m0")[idesc >> 23 & 1]
+    if scale_type not in rules.scales[block]:
+        raise _refuse(idesc, f"scale type {scale_type} with kind::{kind} and block{block}", BLOCK_SCALING)
+    legal = range(0, 4, rules.k // block)
+    ids = {"sfa_id": idesc >> 29 & 3, "sfb_id": idesc >> 4 & 3}
+    for name, value in ids.items():
+        if value not in legal:
+            allowed = " or ".join(map(str, legal))
+            raise _refuse(
+                idesc,
+                f"{name.upper()} is {value}, must be {allowed} for kind::{kind} with block{block}",
+                SCALE_FACTOR_ID,
+            )
+    d_type, inputs = rules.results[1]
+    return _Fields(d_type, inputs, scale_type=scale_type, sfa_id=ids["sfa_id"], sfb_id=ids["sfb_id"])

@@ -1,0 +1,189 @@
+"""The tensor core's arithmetic: calls of `emu_mma` in the package's C library (native/mma.h).
+
+A call has everything of an MMA that is known when it is issued; the addresses of the memories are added when it runs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from nogpu import toolchain
+from nogpu.arithmetic.numerics import DECODED, E2M1, E2M1_PAIRS, UE4M3, UE8M0
+from nogpu.errors import Fault
+from nogpu.hardware.tensor.elements import NARROW_BITS
+from nogpu.hardware.tensor.instruction import OPERAND_ROW_BYTES
+
+if TYPE_CHECKING:
+    from nogpu.hardware.shared_memory import SharedMemory
+    from nogpu.hardware.tensor.descriptors import Chunks
+    from nogpu.hardware.tensor.instruction import MmaInstruction
+    from nogpu.hardware.tensor.scale_factors import ScaleFactors
+    from nogpu.hardware.tensor.tmem import TensorMemory
+
+_PAIRS, _BYTES, _PADDED, _HELD, _F16, _BF16, _TF32 = range(7)
+_WHOLE = {"f16": _F16, "bf16": _BF16, "tf32": _TF32}
+_D_TYPES = {"f32": 0, "f16": 1, "s32": 2}
+_SCALES = {"ue4m3": UE4M3, "ue8m0": UE8M0}
+
+
+def _frozen(table: np.ndarray) -> np.ndarray:
+    table = np.ascontiguousarray(table)
+    table.flags.writeable = False
+    return table
+
+
+_ELEMENTS = {
+    **{name: DECODED[name] for name in ("e4m3", "e5m2", "e2m1", "e2m3", "e3m2")},
+    "u8": _frozen(np.arange(256, dtype=np.float32)),
+    "s8": _frozen(np.arange(256).astype(np.int8).astype(np.float32)),
+}
+"""Element -> float32[codes]. bfloat16 holds each value, and its product with a scale factor, exactly."""
+
+
+def _bf16_bits(values: np.ndarray) -> np.ndarray:
+    """uint16 of float32 values that bfloat16 holds exactly, or that are NaN."""
+    return (values.view(np.uint32) >> 16).astype(np.uint16)
+
+
+with np.errstate(over="ignore", under="ignore"):
+    _PRODUCTS = {name: _frozen(_bf16_bits(np.multiply.outer(table, E2M1))) for name, table in _SCALES.items()}
+"""Scale type -> bfloat16 bits uint16[256, 16] of a scale factor's code, times a code of e2m1.
+
+Those that leave float32's normal numbers are not used (`fits_float` in native/mma.c).
+"""
+
+
+class _Operand(ctypes.Structure):
+    """`struct emu_operand`."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("chunks", "values", "scales", "products")),
+        *((name, ctypes.c_int32) for name in ("format", "bits", "width", "rows", "column", "low", "high")),
+        *(
+            (name, ctypes.c_int32)
+            for name in ("scale_column", "scale_rows", "scale_parts", "scale_byte", "scale_count")
+        ),
+    ]
+
+
+class _Call(ctypes.Structure):
+    """`struct emu_mma`."""
+
+    _fields_ = [
+        ("a", _Operand),
+        ("b", _Operand),
+        *((name, ctypes.c_int32) for name in ("ctas", "k", "n", "parts", "spread", "lane", "column", "d_type")),
+        *((name, ctypes.c_int32) for name in ("accumulate", "negate", "saturate", "d_shift", "narrow", "wide")),
+        ("disabled", ctypes.c_uint32 * 8),
+    ]
+
+
+class Place(NamedTuple):
+    """Where an operand is: in tensor memory where `chunks` is None."""
+
+    chunks: Chunks | None
+    transposed: bool
+    width: int  # bytes of an element
+    rows: int  # in one CTA
+    column: int  # of tensor memory
+
+
+class Result(NamedTuple):
+    """What becomes of the product."""
+
+    lane: int  # of D
+    column: int  # of D
+    accumulate: bool
+    disabled: tuple[int, ...]  # as `core.Mma.disabled`
+    d_shift: int
+
+
+@lru_cache
+def _library() -> ctypes.CDLL:
+    try:
+        library = toolchain.load("native")
+    except RuntimeError as error:
+        raise Fault(f"tcgen05.mma: {error}") from None
+    library.emu_mma.argtypes = [ctypes.c_void_p] * 5
+    library.emu_mma_amx.argtypes = [ctypes.c_int]
+    return library
+
+
+def use_amx(wanted: bool) -> bool:
+    """Whether AMX multiplies from now on in this process: if it is wanted, and CPU, compiler and Linux have it."""
+    return bool(_library().emu_mma_amx(wanted))
+
+
+def _exponents(values: np.ndarray) -> tuple[int, int]:
+    """(low, high): finite values are multiples of 2**low, and less than 2**high in magnitude."""
+    magnitudes = np.abs(values[np.isfinite(values) & (values != 0)])
+    return int(np.frexp(magnitudes.min())[1]) - 1, int(np.frexp(magnitudes.max())[1])
+
+
+class Multiplication:
+    """The arithmetic of one MMA: D = A B (+ D), with their scale factors, in the CTAs' memories."""
+
+    def __init__(self, op: MmaInstruction, a: Place, b: Place, scales: Sequence[ScaleFactors], result: Result) -> None:
+        self._kept = a.chunks, b.chunks  # the call holds their addresses
+        types = op.a_type, op.b_type
+        self._call = _Call(
+            a=_operand(op.a_type, op, a, scales[0] if scales else None),
+            b=_operand(op.b_type, op, b, scales[1] if scales else None),
+            ctas=op.cta_group,
+            k=op.k,
+            n=op.n,
+            parts=op.n // op.columns,
+            spread=op.layout == "F",
+            lane=result.lane,
+            column=result.column,
+            d_type=_D_TYPES[op.d_type],
+            accumulate=result.accumulate,
+            negate=op.negate,
+            saturate=op.saturate,
+            d_shift=result.d_shift,
+            # Two roundings to a 16-bit D would magnify what the orders of summation differ by.
+            narrow=op.d_type != "f16" and not any(name in _WHOLE for name in types),
+            wide=op.scale_type == "ue8m0",
+            disabled=_mask_words(result.disabled),
+        )
+        self._function = _library().emu_mma
+        self._address = ctypes.addressof(self._call)
+
+    def run(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]]) -> bool:
+        """Computes D in every CTA. False: copies of A or of scale factors differ, and D may be computed in part."""
+        (shared, tensor), (odd_shared, odd_tensor) = ctas[0], ctas[-1]
+        return not self._function(self._address, shared.address, tensor.address, odd_shared.address, odd_tensor.address)
+
+
+def _mask_words(masks: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(mask >> shift & 0xFFFFFFFF for mask in masks for shift in range(0, 128, 32))
+
+
+def _operand(element: str, op: MmaInstruction, place: Place, scales: ScaleFactors | None) -> _Operand:
+    operand = _Operand(rows=place.rows, column=place.column, width=place.width if place.transposed else 0)
+    if place.chunks is not None:
+        operand.chunks = place.chunks.places.ctypes.data
+    if element in _WHOLE:
+        operand.format = _WHOLE[element]
+        return operand
+    values = _ELEMENTS[element]
+    operand.values = values.ctypes.data
+    operand.low, operand.high = _exponents(values)
+    operand.bits = NARROW_BITS.get(element, 8)
+    if op.k * operand.bits == OPERAND_ROW_BYTES * 8:
+        operand.format = _BYTES if operand.bits == 8 else _PAIRS
+    else:
+        operand.format = _HELD if place.chunks is None else _PADDED
+    if scales is not None:
+        operand.scales = _SCALES[scales.scale_type].ctypes.data
+        if operand.format == _PAIRS:
+            operand.values = E2M1_PAIRS.ctypes.data
+            operand.products = _PRODUCTS[scales.scale_type].ctypes.data
+        operand.scale_column, operand.scale_byte, operand.scale_count = scales.column, scales.first_byte, scales.count
+        operand.scale_rows, operand.scale_parts = scales.rows // scales.halves, scales.halves
+    return operand

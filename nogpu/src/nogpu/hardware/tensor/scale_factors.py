@@ -1,0 +1,73 @@
+"""Scale factors of block-scaled MMAs in tensor memory.
+
+The factor of block i of an operand's row r is byte `first_byte` + i of the word in lane r % 32, column r / 32, and the
+same in every quadrant of 32 lanes (PTX ISA, tcgen05: "Block Scaling", "Scale Factor A ID", "Scale Factor B ID"). With
+M = 128 for a pair of CTAs, lanes 0-63 compute the lower half of N and lanes 64-127 the upper half, and each half of the
+lanes holds only the factors of the rows of B that it needs (CUTLASS,
+examples/.../tcgen05/2cta_mma_blockscale_m128.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nogpu.errors import Fault
+from nogpu.hardware.tensor.tmem import LANES, QUADRANT, TensorMemory, split_address
+
+_QUADRANTS = LANES // QUADRANT
+_ID_BITS = 0x3FFFFFFF  # mask: kernels note the scale factor ID in the upper two bits of an address
+
+
+@dataclass(frozen=True)
+class ScaleFactors:
+    """The scale factors of A or of B in one MMA."""
+
+    column: int  # the first one that holds them
+    columns: int
+    rows: int  # of the operand
+    halves: int  # 2 if each half of the lanes holds the factors of half of the rows, else 1
+    first_byte: int  # of a row's factors in their word
+    count: int  # factors of a row
+    scale_type: str  # ue4m3 or ue8m0
+    block: int  # elements per factor
+    user: str  # name in messages
+
+    @staticmethod
+    def at(
+        taddr: int, rows: int, halves: int, first_byte: int, count: int, scale_type: str, block: int, user: str
+    ) -> ScaleFactors:
+        """The factors at tensor memory address `taddr`. Raises Fault for a lane other than 0."""
+        lane, column = split_address(taddr & _ID_BITS)
+        if lane:
+            raise Fault(f"{user} at lane {lane}; must be 0 (PTX ISA, tcgen05: Block Scaling)")
+        columns = -(-rows // halves // QUADRANT)
+        return ScaleFactors(column, columns, rows, halves, first_byte, count, scale_type, block, user)
+
+    def check(self, tmem: TensorMemory) -> None:
+        """Raises Fault unless their columns are allocated."""
+        tmem.check_columns(self.column, self.columns, self.user)
+
+    def check_copies(self, tmem: TensorMemory) -> None:
+        """Raises Fault where the copies in the quadrants differ for a row that is in use."""
+        words = np.ascontiguousarray(tmem.words[:, self.column : self.column + self.columns])
+        codes = words.view(np.uint8).reshape(_QUADRANTS, QUADRANT, self.columns, 4)
+        for half, part in enumerate(np.split(codes[..., self.first_byte : self.first_byte + self.count], self.halves)):
+            self._check_copies(part, half * len(part))
+
+    def _check_copies(self, codes: np.ndarray, first: int) -> None:
+        """Raises Fault unless codes uint8[quadrants, 32, columns, count] are the same in all quadrants.
+
+        first: number of the first quadrant.
+        """
+        by_row = codes.transpose(0, 2, 1, 3).reshape(len(codes), -1, codes.shape[-1])[:, : self.rows // self.halves]
+        differing = np.argwhere(by_row != by_row[0])
+        if len(differing):
+            quadrant, row, _ = differing[0].tolist()
+            lanes = [row % QUADRANT + QUADRANT * (first + index) for index in (0, quadrant)]
+            raise Fault(
+                f"{self.user}: row {row} in column {self.column + row // QUADRANT} differs between lanes {lanes[0]} "
+                f"and {lanes[1]}; scale factors are needed in quadrants {first} to {first + len(codes) - 1} alike "
+                "(PTX ISA, tcgen05: Block Scaling)"
+            )

@@ -1,0 +1,309 @@
+"""Tensor memory: allocation of columns, and tcgen05.ld and tcgen05.st between it and the registers of a warp.
+
+The tensor memory of a CTA has 128 lanes (rows) of 512 columns of 32 bits. An address holds the lane in bits 16-31 and
+the column in bits 0-15 (PTX ISA, "Tensor Memory Addressing"). A warp reaches only the 32 lanes of its quadrant, from
+32 * (warp index % 4) on.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from nogpu.errors import Fault
+from nogpu.hardware.tensor.order import IssuedAccess, TensorOrder, columns_mask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from nogpu.hardware.tensor.copy import Copy
+    from nogpu.hardware.tensor.core import Mma
+    from nogpu.hardware.warp import Issuer
+
+LANES = 128
+COLUMNS = 512
+QUADRANT = 32
+ALLOCATION_UNIT = 32
+POISON = 0xFFFFFFFF
+
+Place = tuple[int, str, int, bool, int]
+"""A warp's access: (index of the addressed word, shape, .num, whether 16-bit elements are packed, split offset)."""
+
+
+def split_address(taddr: int) -> tuple[int, int]:
+    """(lane, column) of a tensor memory address."""
+    return taddr >> 16 & 0xFFFF, taddr & 0xFFFF
+
+
+class TensorValues(Protocol):
+    """Follows what the tensor core writes to tensor memory."""
+
+    def allocated(self, tmem: TensorMemory, base: int, columns: int) -> None:
+        """Columns are allocated: their words are poison."""
+
+    def multiplied(self, mma: Mma, memories: Sequence[TensorMemory], issuer: Issuer) -> None:
+        """An MMA has written D. memories: of its CTAs."""
+
+    def copied(self, copy: Copy, tmem: TensorMemory, issuer: Issuer) -> None:
+        """A tcgen05.cp has written its columns in one CTA."""
+
+
+class ColumnAllocator:
+    """The free columns of an SM's 512, which its CTAs share. Counts are multiples of 32."""
+
+    def __init__(self) -> None:
+        self._free = bytearray(b"\1" * (COLUMNS // ALLOCATION_UNIT))
+
+    def find(self, columns: int, other: ColumnAllocator | None = None) -> int | None:
+        """The lowest base of `columns` adjacent columns that are free here, and on the other SM if one is given."""
+        free = self._free if other is None else bytes(map(min, self._free, other._free))
+        first = free.find(b"\1" * (columns // ALLOCATION_UNIT))
+        return None if first < 0 else first * ALLOCATION_UNIT
+
+    def take(self, base: int, columns: int) -> None:
+        """The columns are allocated."""
+        first, units = base // ALLOCATION_UNIT, columns // ALLOCATION_UNIT
+        self._free[first : first + units] = bytes(units)
+
+    def give_back(self, base: int, columns: int) -> None:
+        """The columns are free again."""
+        first, units = base // ALLOCATION_UNIT, columns // ALLOCATION_UNIT
+        self._free[first : first + units] = b"\1" * units
+
+
+class TensorMemory:
+    """Tensor memory as one CTA sees it. It may use only the columns that it has allocated, at first full of 0xFF."""
+
+    def __init__(self, allocator: ColumnAllocator | None = None) -> None:
+        self.allocations: dict[int, int] = {}  # base -> columns
+        self._allocator = allocator or ColumnAllocator()
+        self._owned = bytearray(COLUMNS)  # 1 for each allocated column
+        self.owned = 0  # the same as a mask, in every quadrant (`order.columns_mask`)
+        self._may_allocate = True
+        self.order = TensorOrder()
+        self.issued: IssuedAccess | None = None  # the tensor core operation that runs now
+        self.values: TensorValues | None = None  # follows what the words are
+        self.observer: Callable[[Issuer, int, int], None] | None = None  # called with its columns, as of `touch`
+
+    # Arrays are made when they are first used: thousands of CTAs that use no tensor memory may be resident at once.
+
+    @cached_property
+    def words(self) -> np.ndarray:
+        """uint32[128, 512]."""
+        return np.full((LANES, COLUMNS), POISON, np.uint32)
+
+    @cached_property
+    def address(self) -> int:
+        """Of the words, in this process."""
+        return self.words.ctypes.data
+
+    @cached_property
+    def floats(self) -> np.ndarray:
+        """float32[128, 512], a view of the words."""
+        return self.words.view(np.float32)
+
+    @cached_property
+    def _flat(self) -> np.ndarray:
+        return self.words.reshape(-1)
+
+    def alloc(self, columns: int) -> int | None:
+        """tcgen05.alloc: the address of the allocated columns, or None if the instruction would block."""
+        self._check_alloc(columns)
+        base = self._allocator.find(columns)
+        if base is not None:
+            self._own(base, columns)
+        return base
+
+    def alloc_with(self, other: TensorMemory, columns: int) -> int | None:
+        """tcgen05.alloc of a CTA pair, at one address in both CTAs, since the pair's instructions name one for both."""
+        for memory in (self, other):
+            memory._check_alloc(columns)
+        base = self._allocator.find(columns, other._allocator)
+        if base is not None:
+            self._own(base, columns)
+            other._own(base, columns)
+        return base
+
+    def _check_alloc(self, columns: int) -> None:
+        if columns not in (32, 64, 128, 256, 512):
+            raise Fault(
+                f"tcgen05.alloc of {columns} columns; must be a power of two from 32 to 512 (PTX ISA, tcgen05.alloc)"
+            )
+        if not self._may_allocate:
+            raise Fault("tcgen05.alloc after tcgen05.relinquish_alloc_permit of the same CTA (PTX ISA, tcgen05.alloc)")
+
+    def _own(self, base: int, columns: int) -> None:
+        self._allocator.take(base, columns)
+        self.allocations[base] = columns
+        self._owned[base : base + columns] = b"\1" * columns
+        self.owned |= columns_mask(base, columns)
+        self.words[:, base : base + columns] = POISON
+        if self.values is not None:
+            self.values.allocated(self, base, columns)
+
+    def dealloc(self, taddr: int, columns: int) -> None:
+        """tcgen05.dealloc. Raises Fault for anything but a whole allocation."""
+        if self.allocations.get(taddr) != columns:
+            live = ", ".join(f"{width} at {base:#x}" for base, width in self.allocations.items()) or "none"
+            raise Fault(
+                f"tcgen05.dealloc of {columns} columns at {taddr:#x} is not an allocation of this CTA; it has {live} "
+                "(PTX ISA, tcgen05.dealloc)"
+            )
+        del self.allocations[taddr]
+        self._owned[taddr : taddr + columns] = bytes(columns)
+        self.owned &= ~columns_mask(taddr, columns)
+        self._allocator.give_back(taddr, columns)
+
+    def relinquish(self) -> None:
+        """tcgen05.relinquish_alloc_permit: this CTA may not allocate any more."""
+        self._may_allocate = False
+
+    def check_columns(self, column: int, count: int, user: str) -> None:
+        """Raises Fault, naming `user`, unless this CTA has allocated `count` columns from `column` on."""
+        if column + count > COLUMNS:
+            raise Fault(f"{user}: tensor memory columns {column} to {column + count - 1}; limit {COLUMNS - 1}")
+        missing = self._owned.find(b"\0", column, column + count)
+        if missing >= 0:
+            live = ", ".join(f"{base} to {base + width - 1}" for base, width in self.allocations.items()) or "none"
+            raise Fault(
+                f"{user}: tensor memory column {missing} (of {column} to {column + count - 1}) is not allocated; "
+                f"allocated: {live} (PTX ISA, Tensor Memory Allocation)"
+            )
+
+    def touch(self, reads: int, writes: int) -> None:
+        """The tensor core operation that runs, if one does, accesses these columns (masks, `order.columns_mask`).
+
+        Raises Fault for a conflict with another warp's access.
+        """
+        if self.issued is not None:
+            self.issued.touch(self.order, reads, writes)
+            if self.observer is not None:
+                self.observer(self.issued.issuer, reads, writes)
+
+    def load(
+        self, shape: str, num: int, warp_in_group: int, taddr: int, *, pack: bool = False, half_split: int = 0
+    ) -> np.ndarray:
+        """tcgen05.ld.SHAPE.xNUM: uint32[registers, 32 lanes of the warp].
+
+        shape: 32x32b, 16x64b, 16x128b, 16x256b or 16x32bx2. warp_in_group: warp index % 4. pack: .pack::16b, the low
+        halves of two columns go to one register. half_split: the immediate of 16x32bx2, the distance in columns of the
+        second half from the first.
+        """
+        return self.read(self.place("tcgen05.ld", shape, num, warp_in_group, taddr, pack, half_split))
+
+    def read(self, place: Place, values: np.ndarray | None = None) -> np.ndarray:
+        """uint32[registers, 32] at a place that has been checked; written to `values` if it is given."""
+        start, shape, num, pack, half_split = place
+        found = self._flat[start:].take(fragment(shape, num, pack, half_split))
+        if pack:
+            found = found[0] & 0xFFFF | found[1] << 16
+        if values is None:
+            return found
+        values[...] = found
+        return values
+
+    def store(
+        self,
+        shape: str,
+        num: int,
+        warp_in_group: int,
+        taddr: int,
+        values: np.ndarray,
+        *,
+        unpack: bool = False,
+        half_split: int = 0,
+    ) -> None:
+        """tcgen05.st.SHAPE.xNUM of values uint32[registers, 32]; arguments as for `load`.
+
+        unpack: .unpack::16b, a register's halves go to the low halves of two columns. The columns' high halves are
+        poisoned, since PTX does not define them.
+        """
+        self.write(self.place("tcgen05.st", shape, num, warp_in_group, taddr, unpack, half_split), values)
+
+    def write(self, place: Place, values: np.ndarray) -> None:
+        """Stores values uint32[registers, 32] to a place that has been checked."""
+        start, shape, num, unpack, half_split = place
+        if unpack:
+            values = np.stack([values, values >> 16]) | np.uint32(POISON << 16 & POISON)
+        self._flat[start:][fragment(shape, num, unpack, half_split)] = values
+
+    def place(self, name: str, shape: str, num: int, warp: int, taddr: int, packed: bool, half_split: int) -> Place:
+        """The place of an access, arguments as for `load`. Raises Fault, naming the instruction, if it is not legal."""
+        lane, column = split_address(taddr)
+        lanes, row_registers, widest = _SHAPES.get(shape, (0, 0, 0))
+        if not lanes:
+            raise Fault(f"{name}.{shape}: not a shape (PTX ISA, {name})")
+        if num not in _NUMS or num > widest:
+            raise Fault(f"{name}.{shape}.x{num}: .num must be a power of two up to {widest} (PTX ISA, {name})")
+        quadrant, within = QUADRANT * warp, lane % QUADRANT
+        # Shipped kernels count on it that hardware takes the quadrant from the warp and only the rest from the address:
+        # they pass the allocation's own address, of lane 0, in every warp, or add 32 lanes for each warp of the CTA.
+        if lane % LANES - within not in (0, quadrant) or within % lanes:
+            raise Fault(
+                f"{name}.{shape}: lane {lane} of warp {warp} of its group; the warp reaches lanes {quadrant} to "
+                f"{quadrant + QUADRANT - 1}, an access of {lanes} lanes starts at a multiple of {lanes} "
+                f"(PTX ISA, {name})"
+            )
+        lane = quadrant + within
+        if half_split and shape != "16x32bx2":
+            raise Fault(f"{name}.{shape}: only 16x32bx2 has a split offset (PTX ISA, {name})")
+        columns = num * row_registers * (2 if packed else 1)
+        self.check_columns(column, columns, name)
+        if half_split:
+            self.check_columns(column + half_split, columns, name)
+        return lane * COLUMNS + column, shape, num, packed, half_split
+
+
+_SHAPES = {
+    "32x32b": (32, 1, 128),
+    "16x64b": (16, 2, 128),
+    "16x128b": (16, 4, 64),
+    "16x256b": (16, 8, 32),
+    "16x32bx2": (16, 1, 128),
+}
+"""Shape -> (lanes of tensor memory, columns per repetition, largest .num)."""
+
+
+def touched_columns(place: Place, quadrant: int) -> int:
+    """The columns of an access as a mask (`order.columns_mask`). quadrant: the warp's."""
+    start, shape, num, packed, half_split = place
+    count = num * _SHAPES[shape][1] * (2 if packed else 1)
+    mask = columns_mask(start % COLUMNS, count, 1 << quadrant)
+    return mask | columns_mask(start % COLUMNS + half_split, count, 1 << quadrant) if half_split else mask
+
+
+_NUMS = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+@lru_cache(maxsize=256)
+def fragment(shape: str, num: int, packed: bool, half_split: int) -> np.ndarray:
+    """int64[registers, 32]: the word that each register of each lane holds, relative to the addressed word.
+
+    With 16-bit packing int64[2, registers, 32]: the words of the low and of the high half (PTX ISA, "Matrix fragments
+    for shape .32x32b" and the sections that follow it).
+    """
+    thread = np.arange(32)
+    repeat = np.arange(num)[:, None]
+    quad, member = thread // 4, thread % 4
+    match shape:
+        case "32x32b":
+            row, column = np.broadcast_arrays(thread, repeat)
+        case "16x32bx2":
+            row, column = np.broadcast_arrays(thread % 16, repeat)
+        case "16x64b":
+            row, column = np.broadcast_arrays(quad + 8 * (member % 2), 2 * repeat + member // 2)
+        case "16x128b":
+            half = np.arange(2)[:, None]
+            row, column = np.broadcast_arrays(quad + 8 * half, 4 * repeat[:, None] + member)
+        case "16x256b":
+            half, pair = np.arange(2)[:, None, None], np.arange(2)[:, None]
+            row, column = np.broadcast_arrays(quad + 8 * half, 8 * repeat[:, None, None] + 2 * member + pair)
+    row, column = row.reshape(-1, 32), column.reshape(-1, 32)
+    second_half = half_split * (thread // 16) if shape == "16x32bx2" else 0
+    if packed:
+        column = np.stack([2 * column, 2 * column + 1])
+    places = row * COLUMNS + column + second_half
+    places.flags.writeable = False
+    return places

@@ -1,0 +1,346 @@
+"""Tensor and bulk copies between global and shared memory: the movement of bytes, without barriers, queues or order.
+
+A box lies in shared memory densely packed, dimension 0 fastest, and swizzled (swizzle.py). Elements outside the tensor
+are filled on a load and dropped on a store (PTX ISA, "Tensor Dimension, size and format" and "cp.async.bulk.tensor").
+In the modes tile::gather4 and tile::scatter4 (`rows`) the box is four rows of a matrix, each with a coordinate of its
+own: coordinates are (column, row, row, row, row). Every function raises Fault for a copy that the hardware does not
+allow, and passes the issuer to the memories' observers.
+
+Compiled code (native/copies.c) makes the copies that nobody observes and whose allocation has been copied from or to
+before. It refuses what it can't prove legal; the way behind it, in NumPy, does the rest and raises the errors.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from nogpu.arithmetic.reductions import combined
+from nogpu.hardware.copying import REFUSED, buffer, coordinates, library
+from nogpu.hardware.tma.rules import GATHERED_ROWS, check_bulk, check_tile, fits, tile_bytes
+from nogpu.hardware.tma.swizzle import CHUNK, CHUNK_TYPE, chunk_view, flipped, places
+from nogpu.hardware.tma.tensor_map import TensorMap
+from nogpu.hardware.traffic import extent
+
+if TYPE_CHECKING:
+    from nogpu.hardware.memory import GlobalMemory
+    from nogpu.hardware.shared_memory import SharedMemory
+    from nogpu.hardware.warp import Issuer
+
+__all__ = ["GATHERED_ROWS", "check_bulk", "tile_bytes"]
+
+Data = ctypes.Array
+"""Bytes on their way from shared to global memory, uint8[n]; of a box densely packed."""
+
+
+class _Clip(NamedTuple):
+    """The part of a box that lies inside the tensor; axes from the outermost dimension on, the last one in bytes."""
+
+    inside: tuple[slice, ...] | None  # of the box; None: all of it
+    address: int  # in global memory
+    shape: tuple[int, ...]  # has a 0 if nothing is inside
+    strides: tuple[int, ...]  # in global memory, bytes
+
+
+@lru_cache(maxsize=8192)
+def _clip(tensor_map: TensorMap, coords: tuple[int, ...]) -> _Clip:
+    bits = tensor_map.element.bits
+    address = tensor_map.address
+    inside, shape, strides = [], [], []
+    whole = True
+    for i, (start, dim, count, step) in enumerate(
+        zip(coords, tensor_map.dims, tensor_map.counts, tensor_map.element_strides, strict=True)
+    ):
+        low = min(count, max(0, -(start // step)))
+        high = max(low, min(count, -((start - dim) // step)))
+        whole = whole and high - low == count
+        first = start + low * step
+        if i == 0:
+            address += first * bits // 8
+            inside.append(slice(low * bits // 8, high * bits // 8))
+            shape.append((high - low) * bits // 8)
+            strides.append(1)
+        else:
+            address += first * tensor_map.strides[i - 1]
+            inside.append(slice(low, high))
+            shape.append(high - low)
+            strides.append(step * tensor_map.strides[i - 1])
+    return _Clip(None if whole else tuple(inside[::-1]), address, tuple(shape[::-1]), tuple(strides[::-1]))
+
+
+def _parts(coords: Sequence[int], rows: bool) -> Iterator[tuple[slice, tuple[int, ...]]]:
+    """(slice of the box's outermost axis, coordinates) of each part of a copy that is a box in the tensor."""
+    if not rows:
+        yield slice(None), tuple(coords)
+        return
+    column, *found = coords
+    for i, row in enumerate(found):
+        yield slice(i, i + 1), (column, row)
+
+
+def inside(
+    tensor_map: TensorMap, coords: Sequence[int], rows: bool = False
+) -> Iterator[tuple[int, tuple[int, ...], tuple[int, ...]]]:
+    """What a copy moves inside of the tensor: for each of its boxes (address in global memory, bytes of a row and
+    counts of rows by dimension, strides in bytes), dimension 0 first. One of them is 0 if nothing is inside.
+    """
+    for _, place in _parts(coords, rows):
+        clip = _clip(tensor_map, place)
+        yield clip.address, clip.shape[::-1], clip.strides[::-1]
+
+
+def _shape(tensor_map: TensorMap, rows: bool) -> tuple[int, ...]:
+    """Shape of the box as bytes, outermost dimension first."""
+    outer = (GATHERED_ROWS,) if rows else tensor_map.counts[:0:-1]
+    return (*outer, tensor_map.packed_bytes)
+
+
+def _padded(tensor_map: TensorMap, box: np.ndarray) -> np.ndarray:
+    """The box's rows as they are in shared memory. The padding behind 16 elements, which PTX leaves open, is poison."""
+    groups = box.reshape(-1, 2 * tensor_map.element.bits)
+    wide = np.full((len(groups), CHUNK), 0xFF, np.uint8)
+    wide[:, : groups.shape[1]] = groups
+    return wide.reshape(*box.shape[:-1], tensor_map.inner_bytes)
+
+
+def load_tile(
+    tensor_map: TensorMap,
+    coords: Sequence[int],
+    memory: GlobalMemory,
+    shared: SharedMemory,
+    dst_offset: int,
+    issuer: Issuer | None = None,
+    rows: bool = False,
+) -> int:
+    """cp.async.bulk.tensor from global to shared memory, modes tile and (rows) tile::gather4.
+
+    coords: as check_map, may lie outside the tensor. dst_offset: bytes, a multiple of 128. Returns the bytes read from
+    global memory; `tile_bytes` are always written to shared memory.
+    """
+    if not shared.refuses_copies and (tile := tensor_map.tile) is not None and fits(tensor_map, coords, rows):
+        loads = memory.counted_loads(tensor_map.address)
+        if loads is not None:
+            place, parts = coordinates(coords), GATHERED_ROWS if rows else 1
+            nbytes = library().load_tile(tile, loads.address, shared.window, dst_offset, place, parts)
+            if nbytes != REFUSED:
+                _observe(shared, "store", dst_offset, tile_bytes(tensor_map, rows), issuer)
+                _note(memory, "load", tensor_map, coords, rows, issuer)
+                return nbytes
+    check_tile(tensor_map, coords, shared, dst_offset, "store", rows)
+    _observe(shared, "store", dst_offset, tile_bytes(tensor_map, rows), issuer)
+    box, nbytes = _fetch(tensor_map, coords, memory, issuer, rows)
+    if tensor_map.padded:
+        box = _padded(tensor_map, box)
+    if tensor_map.swizzle:
+        base, where = _places(tensor_map, dst_offset, rows)
+        chunks = box.view(CHUNK_TYPE).reshape(where.shape)
+        chunk_view(shared)[base:][where] = flipped(chunks, where) if tensor_map.flip else chunks
+    else:
+        shared.data[dst_offset : dst_offset + box.size].reshape(box.shape)[...] = box
+    return nbytes
+
+
+def _fetch(
+    tensor_map: TensorMap, coords: Sequence[int], memory: GlobalMemory, issuer: Issuer | None, rows: bool
+) -> tuple[np.ndarray, int]:
+    """The box, uint8, and the number of its bytes that were read from global memory."""
+    if not rows:
+        clip = _clip(tensor_map, tuple(coords))
+        if clip.inside is None:
+            box = memory.strided(clip.address, clip.shape, clip.strides, issuer)
+            return box, box.size
+    shape, fill = _shape(tensor_map, rows), tensor_map.fill
+    box = np.zeros(shape, np.uint8) if fill == b"\0" else np.resize(np.frombuffer(fill, np.uint8), shape)
+    nbytes = 0
+    for part, place in _parts(coords, rows):
+        clip = _clip(tensor_map, place)
+        size = int(np.prod(clip.shape, dtype=np.int64))
+        if size:
+            target = box[part] if clip.inside is None else box[part][clip.inside]
+            target[...] = memory.strided(clip.address, clip.shape, clip.strides, issuer)
+        nbytes += size
+    return box, nbytes
+
+
+def read_tile(
+    tensor_map: TensorMap,
+    coords: Sequence[int],
+    shared: SharedMemory,
+    src_offset: int,
+    issuer: Issuer | None = None,
+    rows: bool = False,
+) -> Data:
+    """The first half of cp.async.bulk.tensor from shared to global memory: the box, a copy.
+
+    Modes tile and (rows) tile::scatter4. Coordinates must not be negative (PTX ISA, "Restriction on Tensor Copy
+    instructions"). src_offset: bytes, a multiple of 128.
+    """
+    if not shared.refuses_copies and (tile := tensor_map.tile) is not None and fits(tensor_map, coords, rows):
+        parts, box = GATHERED_ROWS if rows else 1, buffer(tile_bytes(tensor_map, rows))
+        if min(coords) >= 0 and library().read_tile(tile, shared.window, src_offset, parts, box) != REFUSED:
+            _observe(shared, "load", src_offset, tile_bytes(tensor_map, rows), issuer)
+            return box
+    check_tile(tensor_map, coords, shared, src_offset, "load", rows)
+    _observe(shared, "load", src_offset, tile_bytes(tensor_map, rows), issuer)
+    base, where = _places(tensor_map, src_offset, rows)
+    chunks = chunk_view(shared)[base:].take(where)
+    if tensor_map.flip:
+        chunks = flipped(chunks, where)
+    data = chunks.view(np.uint8).reshape(-1)
+    if tensor_map.padded:
+        data = np.ascontiguousarray(data.reshape(-1, CHUNK)[:, : 2 * tensor_map.element.bits]).reshape(-1)
+    return np.ctypeslib.as_ctypes(data)
+
+
+def write_tile(
+    tensor_map: TensorMap,
+    coords: Sequence[int],
+    memory: GlobalMemory,
+    box: Data,
+    issuer: Issuer | None = None,
+    rows: bool = False,
+    operation: str | None = None,
+) -> int:
+    """The second half: the box's elements inside the tensor go to global memory. Returns the bytes written.
+
+    operation: of cp.reduce.async.bulk.tensor, which combines them with the elements in memory.
+    """
+    if operation is None and (tile := tensor_map.tile) is not None:
+        stores = memory.counted_stores(tensor_map.address)
+        if stores is not None:
+            parts = GATHERED_ROWS if rows else 1
+            nbytes = library().write_tile(tile, stores.address, coordinates(coords), parts, box)
+            if nbytes != REFUSED:
+                _note(memory, "store", tensor_map, coords, rows, issuer)
+                return nbytes
+    nbytes, whole = 0, np.ctypeslib.as_array(box).reshape(_shape(tensor_map, rows))
+    for part, place in _parts(coords, rows):
+        clip = _clip(tensor_map, place)
+        if 0 in clip.shape:
+            continue
+        data = whole[part] if clip.inside is None else whole[part][clip.inside]
+        if operation is not None:
+            old = _present(memory, clip.address, clip.shape, clip.strides)
+            data = combined(operation, tensor_map.element.name, old, data)
+        memory.write_strided(clip.address, clip.strides, data, issuer)
+        nbytes += data.size
+    return nbytes
+
+
+def stores_any(
+    tensor_map: TensorMap, coords: Sequence[int], shared: SharedMemory, src_offset: int, rows: bool = False
+) -> bool:
+    """Whether the part of the box that a store writes has a byte that is not 0."""
+    whole = np.ctypeslib.as_array(read_tile(tensor_map, coords, shared, src_offset, None, rows))
+    box = whole.reshape(_shape(tensor_map, rows))
+    for part, place in _parts(coords, rows):
+        clip = _clip(tensor_map, place)
+        if 0 not in clip.shape and (box[part] if clip.inside is None else box[part][clip.inside]).any():
+            return True
+    return False
+
+
+def _present(memory: GlobalMemory, address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+    """uint8[shape] of global memory that a reduction combines with. L2 reads it, so it is no load of an SM."""
+    low, high = extent(shape, strides)
+    allocation = memory.at(address + low, high - low, "store")
+    return np.ndarray(shape, np.uint8, allocation.frozen, address - allocation.start, strides)
+
+
+def _observe(shared: SharedMemory, kind: str, offset: int, nbytes: int, issuer: Issuer | None) -> None:
+    """Reports a box to the observer as a range, which a swizzled box fills like a plain one."""
+    if shared.observer is not None:
+        shared.observer(kind, "async", offset, (nbytes,), (1,), issuer)
+
+
+def _note(
+    memory: GlobalMemory, kind: str, tensor_map: TensorMap, coords: Sequence[int], rows: bool, issuer: Issuer | None
+) -> None:
+    """Reports what a copy moves inside of the tensor to the memory's observer."""
+    if memory.observer is not None:
+        for _, place in _parts(coords, rows):
+            clip = _clip(tensor_map, place)
+            if 0 not in clip.shape:
+                memory.observer(kind, "async", clip.address, clip.shape, clip.strides, issuer)
+
+
+def _places(tensor_map: TensorMap, offset: int, rows: bool) -> tuple[int, np.ndarray]:
+    inner = tensor_map.inner_bytes
+    return places(offset, tile_bytes(tensor_map, rows) // inner, inner, tensor_map.swizzle, tensor_map.atom)
+
+
+def load_bulk(
+    memory: GlobalMemory, address: int, shared: SharedMemory, dst_offset: int, nbytes: int, issuer: Issuer | None = None
+) -> int:
+    """cp.async.bulk from global to shared memory. Returns the bytes read.
+
+    address, dst_offset, nbytes: multiples of 16.
+    """
+    if nbytes and not shared.refuses_copies:
+        loads = memory.counted_loads(address)
+        if loads is not None:
+            copied = library().load_bulk(loads.address, shared.window, address, dst_offset, nbytes)
+            if copied != REFUSED:
+                _observe(shared, "store", dst_offset, nbytes, issuer)
+                memory.note("load", "async", address, (nbytes,), (1,), issuer)
+                return nbytes
+    check_bulk(memory, address, shared, dst_offset, nbytes, "store")
+    if nbytes:
+        shared.write(dst_offset, memory.read(address, nbytes, issuer), issuer)
+    return nbytes
+
+
+def read_bulk(shared: SharedMemory, src_offset: int, nbytes: int, issuer: Issuer | None = None) -> Data:
+    """The first half of cp.async.bulk from shared to global memory: its data, a copy.
+
+    src_offset, nbytes: multiples of 16.
+    """
+    data = buffer(nbytes)
+    if not shared.refuses_copies and nbytes:
+        if library().read_bulk(shared.window, src_offset, nbytes, data) != REFUSED:
+            _observe(shared, "load", src_offset, nbytes, issuer)
+            return data
+    if nbytes:
+        np.ctypeslib.as_array(data)[:] = shared.read(src_offset, nbytes, issuer)
+    return data
+
+
+def write_bulk(
+    memory: GlobalMemory,
+    address: int,
+    data: Data,
+    issuer: Issuer | None = None,
+    byte_mask: int | None = None,
+    reduction: tuple[str, str] | None = None,
+) -> int:
+    """The second half: the data goes to global memory. Returns the bytes written.
+
+    byte_mask: of .cp_mask; byte i of every 16 is written if bit i is set. reduction: (operation, element type) of
+    cp.reduce.async.bulk.
+    """
+    if not len(data):
+        return 0
+    if byte_mask is None and reduction is None:
+        stores = memory.counted_stores(address)
+        if stores is not None and library().write_bulk(stores.address, address, data, len(data)) != REFUSED:
+            memory.note("store", "async", address, (len(data),), (1,), issuer)
+            return len(data)
+    written = np.ctypeslib.as_array(data)
+    if byte_mask is not None:
+        return _write_masked(memory, address, written, byte_mask, issuer)
+    if reduction is not None:
+        written = combined(*reduction, _present(memory, address, written.shape, (1,)), written)
+    memory.write(address, written, issuer)
+    return written.size
+
+
+def _write_masked(memory: GlobalMemory, address: int, data: np.ndarray, byte_mask: int, issuer: Issuer | None) -> int:
+    kept = [i for i in range(CHUNK) if byte_mask >> i & 1]
+    rows = data.reshape(-1, CHUNK)
+    for i in kept:
+        memory.write_strided(address + i, (CHUNK, 1), rows[:, i : i + 1], issuer)
+    return len(kept) * len(rows)

@@ -1,0 +1,297 @@
+"""Warps: the registers of 32 lanes, and the active groups into which the lanes have parted.
+
+A warp starts as one active group. At a branch that not all lanes take, the group parts into two. Both may run; the one
+whose next instruction comes first in the text goes first. They become one group again at the reconvergence point, the
+first instruction to which all paths from the branch lead, once all lanes that have not exited have arrived. NVIDIA's
+compilers place the same points in structured code.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nogpu.hardware.barriers import NamedBarrier
+from nogpu.hardware.local_memory import LocalMemory
+from nogpu.hardware.program import DONE
+from nogpu.hardware.properties import WARP_THREADS
+from nogpu.hardware.register_file import Registers
+from nogpu.hardware.tensor.order import TensorUser
+
+if TYPE_CHECKING:
+    from nogpu.hardware.cluster import Cta
+    from nogpu.hardware.grid import Grid
+
+
+class ReconvergencePoint:
+    """The instruction at which the lanes of a group that has parted become one group again."""
+
+    __slots__ = ("arrived", "expected", "parent", "pc")
+
+    def __init__(self, pc: int, expected: int, parent: ReconvergencePoint | None):
+        self.pc = pc  # index of the instruction
+        self.expected = expected  # lanes of the group that parted, less those that have exited
+        self.parent = parent  # the point of the group that parted
+        self.arrived = 0  # lanes that wait here
+
+
+class ActiveGroup:
+    """Lanes of a warp that run together."""
+
+    __slots__ = (*("bits", "blocked", "cta", "grid", "issued", "pc", "reconvergence", "reduced", "waiting", "warp"),)
+    grid: Grid
+
+    def __init__(self, warp: Warp, bits: int, pc: int, reconvergence: ReconvergencePoint | None):
+        self.warp = warp
+        self.bits: int = bits  # mask of the lanes
+        self.pc = pc  # index of the next instruction
+        self.reconvergence = reconvergence  # where the group next ends; None: nowhere
+        self.cta, self.grid = warp.cta, warp.cta.grid
+        self.blocked: bool = False
+        self.waiting: tuple | None = None  # while the group waits: (text, object waited for, phase or generation)
+        self.reduced = 0  # generation of the named barrier on which the group executed bar.red last
+        self.issued: int = 0  # warp instructions
+
+    def origin(self, issuer: Issuer) -> tuple[tuple[int, int, int], int, int]:
+        """(index of the CTA, of the warp, of the instruction), for messages of asynchronous operations."""
+        return self.cta.index, self.warp.index, issuer[1]
+
+    def clock(self) -> int:
+        """A count of cycles that only grows."""
+        self.warp.registers.context.clock_reads += 1
+        return self.cta.machine.clock()
+
+    def wake(self) -> None:
+        """The group need not wait any longer."""
+        self.blocked = False
+        self.cta.machine.enqueue(self.warp)
+
+    def split(self, taken: int, target: int, following: int, join: int) -> int:
+        """A branch to `target` that the lanes `taken` take, some but not all; the others continue at `following`.
+
+        join: the reconvergence point of both. Returns DONE.
+        """
+        point = ReconvergencePoint(join, self.bits, self.reconvergence)
+        other = ActiveGroup(self.warp, self.bits & ~taken, following, point)
+        groups = self.warp.groups
+        groups.append(other)
+        self.bits, self.pc, self.reconvergence = taken, target, point
+        for group in (self, other):
+            if group.pc == join:
+                group.reconverge()
+        return DONE
+
+    def reconverge(self) -> None:
+        """The group ends at its reconvergence point. If it is the last to arrive, a group of all lanes starts there."""
+        point = self.reconvergence
+        if point is None:
+            raise ValueError("a group that has no reconvergence point cannot arrive at it")
+        point.arrived |= self.bits
+        self.warp.groups.remove(self)
+        self.warp.issued += self.issued
+        self._resume(point)
+
+    def _resume(self, point: ReconvergencePoint | None) -> None:
+        """Start the group that continues at a reconvergence point, once all lanes that have not exited have arrived."""
+        while point is not None and point.arrived == point.expected:
+            if point.expected == 0:
+                point = point.parent
+                continue
+            merged = ActiveGroup(self.warp, point.expected, point.pc, point.parent)
+            self.warp.groups.append(merged)
+            if point.parent is not None and point.parent.pc == point.pc:
+                merged.reconverge()
+            return
+
+    def leave(self, lanes: int) -> int:
+        """Lanes exit. Returns DONE: the group ends, or `leave_some` lets its other lanes continue."""
+        self.warp.exit(lanes)
+        self.bits &= ~lanes
+        point = self.reconvergence
+        while point is not None:
+            point.expected &= ~lanes
+            point = point.parent
+        if not self.bits:
+            self.warp.groups.remove(self)
+            self.warp.issued += self.issued
+            point = self.reconvergence
+            while point is not None and not point.expected:
+                point = point.parent
+            self._resume(point)
+        return DONE
+
+    def leave_some(self, lanes: int, following: int) -> int:
+        """Lanes exit, the others continue at `following`. Returns `following` if no lane exits, else DONE."""
+        if not lanes:
+            return following
+        self.leave(lanes)
+        self.pc = following
+        if self.bits and self.reconvergence is not None and self.reconvergence.pc == following:
+            self.reconverge()
+        return DONE
+
+
+@lru_cache(maxsize=256)
+def _tid(warp: int, width: int, height: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    thread = np.arange(WARP_THREADS, dtype=np.uint32) + np.uint32(WARP_THREADS * warp)
+    row = thread // np.uint32(width)
+    return thread % np.uint32(width), row % np.uint32(height), row // np.uint32(height)
+
+
+Issuer = tuple[ActiveGroup, int]
+"""(active group, index of the instruction that it executes)."""
+
+
+class Warp:
+    """One warp of a CTA."""
+
+    def __init__(self, cta: Cta, index: int, threads: int):
+        self.cta, self.index = cta, index
+        self.live: int = (1 << threads) - 1  # lanes that have not exited
+        self.groups = [ActiveGroup(self, self.live, 0, None)]
+        self.queued = False  # it is in the scheduler's list of warps that can run
+        self.pace = 1.0  # how often a random schedule gives it a turn, relative to the others
+        self.issued: int = 0  # warp instructions of groups that have ended
+        self.cluster_arrived = 0  # lanes that have arrived at the cluster's barrier and not waited yet
+        self.cluster_generation = 0  # of that barrier, when they arrived
+        self.polled: dict = {}  # (mbarrier, lanes, parity) -> the phase that they have tested for in vain
+        # Asynchronous copies that the warp may wait for, each with the mask of lanes that issued or committed them.
+        self.bulk_open: list = []  # (lanes, operation): stores not yet committed to a group
+        self.bulk_groups: list = []  # (lanes, [(lanes, operation)]), oldest first
+        self.lane_copies_open: list = []  # (lanes, cp_async.LaneCopies): not yet committed to a group
+        self.lane_copy_groups: list = []  # (lanes, [cp_async.LaneCopies]), oldest first
+        self.map_reads: list = []  # (lanes, operation): loads whose tensor map may still be read
+        self.key = (cta.grid.number, cta.cluster.number, cta.rank, index)  # start of its threads' keys in Queues
+        self.local: LocalMemory = LocalMemory(cta.grid.program.local_bytes)
+        self.first_group = self.groups[0]  # names the warp in messages of what any of its groups has done
+        self.registers = Registers(cta.grid.program.registers, self.first_group)
+        self.tensor: TensorUser = TensorUser(self.registers.context)
+        self._barriers: dict[int, NamedBarrier] = {}
+        self._preferred: ActiveGroup | None = None
+        self._served = 0  # lowest lane, as a mask, of the group that was preferred last
+
+    @property
+    def tid(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """uint32[32] each: %tid.x, .y and .z."""
+        return _tid(self.index, *self.cta.grid.config.block[:2])
+
+    @property
+    def clock_reads(self) -> int:
+        """How often its lanes have read the clock, modulo 2^32."""
+        return self.registers.context.clock_reads
+
+    @property
+    def synced(self) -> int:
+        """Time of the latest event that the warp has waited for, -1 before the first."""
+        return self.registers.context.synced
+
+    @synced.setter
+    def synced(self, time: int) -> None:
+        self.registers.context.synced = time
+
+    @property
+    def known(self) -> int:
+        """Mask of the ranks whose CTAs have started, as far as the warp has heard."""
+        return self.registers.context.known
+
+    @known.setter
+    def known(self, ranks: int) -> None:
+        self.registers.context.known = ranks
+
+    def barrier(self, membermask: int) -> NamedBarrier:
+        """The barrier of bar.warp.sync for a mask of lanes."""
+        if membermask not in self._barriers:
+            self._barriers[membermask] = NamedBarrier(-1)
+        return self._barriers[membermask]
+
+    def exit(self, lanes: int) -> None:
+        """Lanes exit."""
+        self.live &= ~lanes
+        self.cta.machine.progress += 1
+        self.cta.thread_exit(self, lanes)
+
+    def run(self, quantum: int) -> bool:
+        """Run up to `quantum` segments. Returns whether a group can run on without waiting."""
+        run = self.cta.grid.program.run
+        while quantum > 0:
+            group = self._next_group()
+            if group is None:
+                return False
+            self._preferred = None
+            while quantum > 0:
+                spent, pc = run(group, quantum)
+                quantum -= spent
+                if not self._goes_on(group, pc):
+                    break
+        if len(self.groups) > 1:
+            self._preferred = self._another()
+        return self._next_group() is not None
+
+    def conclude(self) -> bool:
+        """Ends a turn that compiled code has begun. Returns as `run`."""
+        group = self.settle()
+        left, pc = self.cta.grid.program.conclude(group)
+        self._goes_on(group, pc)
+        return self.run(left)
+
+    def settle(self) -> ActiveGroup:
+        """The first group becomes what compiled code has made of it. Returns it."""
+        group = self.groups[0]
+        context = self.registers.context
+        if context.moved:
+            context.moved = 0
+            group.pc, group.blocked = context.at, bool(context.blocked)
+            group.issued += context.issued
+            context.issued = 0
+            self.registers.hear_of_wait(group)
+        return group
+
+    def offer(self) -> None:
+        """Compiled code may give the warp its next turns, if it has one group."""
+        context, groups = self.registers.context, self.groups
+        context.is_single = len(groups) == 1
+        if context.is_single:
+            group = groups[0]
+            self.registers.enter(group, 0)
+            context.at, context.blocked = group.pc, group.blocked
+            context.resume = self.cta.grid.program.starts[group.pc].item()
+
+    def _goes_on(self, group: ActiveGroup, pc: int) -> bool:
+        """Whether a group can run on in this turn. pc: what its last part returned, as `Program.run`."""
+        if pc == DONE:
+            return False
+        group.pc, group.blocked = (pc, False) if pc >= 0 else (~pc, True)
+        if group.blocked:
+            return False
+        point = group.reconvergence
+        if point is not None and pc == point.pc:
+            group.reconverge()
+            return False
+        return True
+
+    def _another(self) -> ActiveGroup | None:
+        """The group that goes first in the next turn: those of this one may have polled for an effect of it.
+
+        Groups take turns by their lowest lane. Lanes last, groups part and meet: in an order of groups, a loop in which
+        they do might come round to the same ones for ever.
+        """
+        groups = sorted((group.bits & -group.bits, group) for group in self.groups if not group.blocked)
+        if not groups:
+            return None
+        self._served, chosen = next((pair for pair in groups if pair[0] > self._served), groups[0])
+        return chosen
+
+    def _next_group(self) -> ActiveGroup | None:
+        groups = self.groups
+        if len(groups) == 1:
+            return None if groups[0].blocked else groups[0]
+        best = self._preferred
+        if best is not None and not best.blocked and best in groups:
+            return best
+        best = None
+        for group in groups:
+            if not group.blocked and (best is None or group.pc < best.pc):
+                best = group
+        return best

@@ -1,0 +1,190 @@
+"""atom and red: read-modify-writes by the lanes of a warp, one lane after another (PTX ISA, "atom", "red")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nogpu.arithmetic.lanes import UINTS, bits_of, lane_list, row_of, signed
+from nogpu.arithmetic.reductions import combined
+from nogpu.errors import Fault
+from nogpu.ops.memory import LOCAL_TAG, SHARED_TAG, TAG_SHIFT, load_lanes, memory_of, store_lanes
+from nogpu.ptx.types import type_width
+
+if TYPE_CHECKING:
+    from nogpu.hardware.warp import ActiveGroup, Issuer
+    from nogpu.ops.active_lanes import Operand
+
+_INTEGER = {
+    "add": lambda old, b, c: old + b,
+    "min": lambda old, b, c: min(old, b),
+    "max": lambda old, b, c: max(old, b),
+    "and": lambda old, b, c: old & b,
+    "or": lambda old, b, c: old | b,
+    "xor": lambda old, b, c: old ^ b,
+    "exch": lambda old, b, c: b,
+    "cas": lambda old, b, c: c if old == b else old,
+    "inc": lambda old, b, c: 0 if old >= b else old + 1,
+    "dec": lambda old, b, c: b if old == 0 or old > b else old - 1,
+}
+
+
+def atomic(
+    g: ActiveGroup,
+    mask: int,
+    space: str,
+    operation: str,
+    type_name: str,
+    address: Operand,
+    b: np.ndarray,
+    c: np.ndarray | None,
+    issuer: Issuer,
+) -> np.ndarray:
+    """Executes the lanes' operations, lowest lane first. Returns the old values, uint[elements, 32].
+
+    b: uint[elements, 32]. c: the same of cas, None for every other operation. Each element is atomic by itself; the
+    address must be aligned to the whole vector.
+    """
+    machine = g.cta.machine
+    before = machine.progress
+    machine.progress += 1
+    if isinstance(address, int):
+        address = row_of(address, 64 if space in ("global", "generic") else 32)
+    if space == "generic":
+        _refuse_local(mask, address)
+    if type_name.startswith(("f", "bf")):
+        old, changes = _floating(g, mask, space, operation, type_name, address, b, issuer)
+    else:
+        old, changes = _integer(g, mask, space, operation, type_name, address, b, c, issuer)
+    if not changes:
+        machine.quiet += machine.progress - before
+    causes = g.cta.cluster.causes
+    if causes is not None and space in ("global", "generic"):
+        of_global = mask & bits_of(address >> np.uint64(TAG_SHIFT) == 0)
+        causes.loaded(g, of_global, address, list(old), old.itemsize, issuer)
+    return old
+
+
+def _refuse_local(mask: int, address: np.ndarray) -> None:
+    for lane in lane_list(mask):
+        if int(address[lane]) >> TAG_SHIFT == LOCAL_TAG:
+            raise Fault(f"atomic at generic address {int(address[lane]):#x} of local memory: must be global or shared")
+
+
+def modified(operation: str, type_name: str, old: int, b: int, c: int | None = None) -> int:
+    """The new value, unsigned, of an integer word that holds `old`."""
+    width = type_width(type_name)
+    if type_name[0] == "s":
+        old, b = signed(old, width), signed(b, width)
+    return _INTEGER[operation](old, b, c) & (1 << width) - 1
+
+
+def _integer(
+    g: ActiveGroup,
+    mask: int,
+    space: str,
+    operation: str,
+    type_name: str,
+    address: np.ndarray,
+    b: np.ndarray,
+    c: np.ndarray | None,
+    issuer: Issuer,
+) -> tuple[np.ndarray, bool]:
+    """(old values, whether a word has changed)."""
+    nbytes = type_width(type_name) // 8
+    old_values = np.zeros((1, 32), UINTS[8 * nbytes])
+    changes = False
+    for part in _sharers(g, mask, address):
+        with _running(g, part):
+            for lane in lane_list(part):
+                place = int(address[lane])
+                memory, place = (g.cta.shared, place) if space == "shared" else memory_of(g, space, place)
+                old = memory.load(place, nbytes, issuer)
+                third = None if c is None else int(c[0, lane])
+                new = modified(operation, type_name, old, int(b[0, lane]), third)
+                memory.store(place, new, nbytes, issuer)
+                changes |= new != old
+                old_values[0, lane] = old
+    return old_values, changes
+
+
+@contextmanager
+def _running(g: ActiveGroup, part: int) -> Iterator[None]:
+    """Whoever follows accesses takes those inside for these lanes' own."""
+    context = g.warp.registers.context
+    mask = context.mask
+    context.mask = part
+    try:
+        yield
+    finally:
+        context.mask = mask
+
+
+def _sharers(g: ActiveGroup, mask: int, address: np.ndarray) -> list[int]:
+    """Masks of lanes with the same address, for whoever follows accesses by lane; else all in one."""
+    if g.cta.cluster.causes is None:
+        return [mask]
+    found: dict[int, int] = {}
+    for lane in lane_list(mask):
+        place = int(address[lane])
+        found[place] = found.get(place, 0) | 1 << lane
+    return list(found.values())
+
+
+def _floating(
+    g: ActiveGroup,
+    mask: int,
+    space: str,
+    operation: str,
+    type_name: str,
+    address: np.ndarray,
+    b: np.ndarray,
+    issuer: Issuer,
+) -> tuple[np.ndarray, bool]:
+    """(old values, whether a word has changed). Lanes whose addresses differ go together; lanes that share an address
+    go in turns.
+    """
+    element = type_name.removesuffix("x2")
+    count, nbytes = len(b), b.itemsize
+    old_values = np.zeros_like(b)
+    changes = False
+    for part in _turns(mask, address):
+        with _running(g, part):
+            old = np.ascontiguousarray(load_lanes(g, part, space, address, nbytes, count, issuer))
+            operand = np.ascontiguousarray(b)
+            new = _combined(operation, element, old, operand)
+            if element == "f32":
+                new = np.where(_in_shared(space, address), new, _combined(operation, "f32.ftz", old, operand))
+            store_lanes(g, part, space, address, new, issuer)
+        lanes = lane_list(part)
+        old_values[:, lanes] = old[:, lanes]
+        changes |= bool((old != new)[:, lanes].any())
+    return old_values, changes
+
+
+def _in_shared(space: str, address: np.ndarray) -> bool | np.ndarray:
+    """The lanes that access shared memory: f32 sums keep subnormal numbers there, in global memory they flush them
+    (PTX ISA, "atom").
+    """
+    if space == "generic":
+        return address >> np.uint64(TAG_SHIFT) == SHARED_TAG
+    return space != "global"
+
+
+def _combined(operation: str, type_name: str, old: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return combined(operation, type_name, old.view(np.uint8), b.view(np.uint8)).view(b.dtype)
+
+
+def _turns(mask: int, address: np.ndarray) -> Iterator[int]:
+    """Masks of lanes whose addresses differ; the lowest of the lanes that share an address comes first."""
+    addresses = address.tolist()
+    while mask:
+        taken: dict[int, int] = {}
+        for lane in lane_list(mask):
+            taken.setdefault(addresses[lane], lane)
+        part = sum(1 << lane for lane in taken.values())
+        yield part
+        mask &= ~part

@@ -1,0 +1,240 @@
+"""Named barriers, warp and cluster barriers, and grid dependencies (PTX ISA, "bar", "barrier.cluster",
+"griddepcontrol").
+
+`wait` and functions named `wait_...` return False if the group has to wait. The group is then among the waiters of its
+barrier or grid, and executes the instruction again when it is woken.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nogpu.errors import Fault
+from nogpu.hardware.barriers import NamedBarrier
+from nogpu.hardware.properties import WARP_THREADS
+from nogpu.hardware.tensor.order import arrives
+from nogpu.ops.active_lanes import aligned_or_lenient, members, parties, whole_warp
+from nogpu.ops.fences import publish
+
+if TYPE_CHECKING:
+    from nogpu.hardware.warp import ActiveGroup, Issuer
+    from nogpu.ops.active_lanes import Operand
+
+
+def _named(
+    g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int | None, issuer: Issuer, instruction: str
+) -> tuple[NamedBarrier, int]:
+    """The barrier, and the number of threads that complete it. threads: the operand, None for all of the CTA."""
+    if aligned:
+        aligned_or_lenient(issuer, mask, instruction)
+    if mask != g.bits:
+        raise Fault(f"{instruction} whose predicate holds in a part of the active lanes, {mask:#010x}, is not modelled")
+    if not 0 <= number < 16:
+        raise Fault(f"{instruction} of barrier {number}: there are 16 per CTA")
+    if threads is not None and (threads % 32 or threads <= 0):
+        raise Fault(f"{instruction} with {threads} threads: must be a positive multiple of 32 (PTX ISA, bar)")
+    return g.cta.named_barrier(number), g.cta.counted_threads() if threads is None else threads
+
+
+def _warp_arrives(
+    issuer: Issuer, mask: int, barrier: NamedBarrier, threads: int | None, needed: int, waits: bool = False
+) -> bool:
+    """The warp arrives with all of its threads, exited lanes included: barriers count warps (PTX ISA, "bar").
+
+    waits: the group goes on to wait for the barrier. Returns False if it does so already, as a part of a warp that has
+    parted: until others of its lanes are there, or in the group that has been there before.
+    """
+    g, pc = issuer
+    g.cta.machine.progress += 1
+    ended = False
+    if mask != g.warp.live or g.warp in barrier.parted:
+        parted = barrier.arrive_in_part(g, mask, threads, waits)
+        if parted is None:
+            return False
+        ended = waits and parted.unite(g.warp, g, pc)
+    if g.warp.tensor.touched:
+        arrives(g)
+    barrier.arrive(f"warp {g.warp.index}", WARP_THREADS, threads, needed, g.warp.known)
+    return not ended
+
+
+def arrive(g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int, issuer: Issuer) -> None:
+    """bar.arrive."""
+    barrier, needed = _named(g, mask, aligned, number, threads, issuer, "bar.arrive")
+    causes = g.cta.cluster.causes
+    if causes is not None:
+        causes.arrived(barrier, barrier.generation, g.warp, mask)
+    _warp_arrives(issuer, mask, barrier, threads, needed)
+
+
+def wait(g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int | None, issuer: Issuer) -> bool:
+    """bar.sync."""
+    causes = g.cta.cluster.causes
+    if g.waiting is not None:
+        kind, barrier, generation = g.waiting
+        if barrier.generation == generation:
+            barrier.waiters.append(g)
+            return False
+        g.waiting = None
+        g.warp.synced = max(g.warp.synced, barrier.ended)
+        if causes is not None:
+            causes.met(barrier, generation, g.warp, mask)
+        return True
+    barrier, needed = _named(g, mask, aligned, number, threads, issuer, "bar.sync")
+    generation = barrier.generation
+    if causes is not None:
+        causes.arrived(barrier, generation, g.warp, mask)
+    if not _warp_arrives(issuer, mask, barrier, threads, needed, waits=True):
+        return False
+    if barrier.generation != generation:
+        g.warp.synced = max(g.warp.synced, barrier.ended)
+        g.warp.known |= barrier.news
+        if causes is not None:
+            causes.met(barrier, generation, g.warp, mask)
+        return True
+    g.waiting = ("", barrier, generation)
+    barrier.waiters.append(g)
+    return False
+
+
+def wait_reduction(
+    g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int | None, predicate: int, issuer: Issuer
+) -> bool:
+    """bar.red until its result is known. predicate: a bit per lane in which it holds."""
+    if g.waiting is None:
+        if aligned:
+            whole_warp(g, mask, "bar.red")
+        elif mask != g.warp.live:
+            raise Fault(f"bar.red by a part of a warp, lanes {mask:#010x}, is not modelled")
+        held, voters = g.cta.named_barrier(number).votes
+        g.cta.named_barrier(number).votes = held + (predicate & mask).bit_count(), voters + mask.bit_count()
+        g.reduced = g.cta.named_barrier(number).generation
+    return wait(g, mask, aligned, number, threads, issuer)
+
+
+def reduction(g: ActiveGroup, number: int, operation: str) -> int | bool:
+    """The result of the bar.red for which the group has just waited."""
+    held, voters = g.cta.named_barrier(number).results[g.reduced]
+    return {"popc": held, "and": held == voters, "or": held > 0}[operation]
+
+
+def wait_warp(g: ActiveGroup, mask: int, membermask: Operand, issuer: Issuer) -> bool:
+    """bar.warp.sync: the lanes of each membermask meet, each at any bar.warp.sync with that membermask."""
+    causes = g.cta.cluster.causes
+    if not isinstance(membermask, int):
+        (first, named), *others = parties(mask, membermask)
+        if others:
+            members(g, mask, membermask, "bar.warp.sync of lanes with different membermasks")
+            if causes is not None:
+                for lanes, _ in ((first, named), *others):
+                    causes.joined(g.warp, lanes)
+            return True
+        mask, membermask = first, named
+    if mask & ~membermask:
+        raise Fault(
+            f"bar.warp.sync: lanes {mask & ~membermask:#010x} execute it but are not in its membermask "
+            f"{membermask:#010x}"
+        )
+    barrier = g.warp.barrier(membermask)
+    if g.waiting is not None:
+        generation = g.waiting[2]
+        if barrier.generation != generation:
+            g.waiting = None
+            if causes is not None:
+                causes.met(barrier, generation, g.warp, mask)
+            return True
+        barrier.waiters.append(g)
+        return False
+    if not membermask & g.warp.live & ~mask:
+        if causes is not None:
+            causes.joined(g.warp, mask)
+        return True
+    generation = barrier.generation
+    if causes is not None:
+        causes.arrived(barrier, generation, g.warp, mask)
+    needed = (membermask & g.warp.live).bit_count()
+    barrier.arrive(f"lanes {mask:#010x}", mask.bit_count(), needed, needed)
+    if barrier.generation != generation:
+        if causes is not None:
+            causes.met(barrier, generation, g.warp, mask)
+        return True
+    g.waiting = ("", barrier, generation)
+    barrier.waiters.append(g)
+    return False
+
+
+# Clusters and grids
+
+
+def arrive_cluster(g: ActiveGroup, mask: int, aligned: bool, relaxed: bool, issuer: Issuer) -> None:
+    """barrier.cluster.arrive; with `.relaxed` it publishes no mbarrier that the warp has initialised."""
+    if aligned:
+        whole_warp(g, mask, "barrier.cluster.arrive")
+    again = g.warp.cluster_arrived & mask
+    if again:
+        raise Fault(
+            f"lanes {again:#010x} arrive twice on the cluster barrier without a wait in between (PTX ISA, "
+            "barrier.cluster)"
+        )
+    g.cta.machine.progress += 1
+    if g.warp.tensor.touched:
+        arrives(g)
+    if not relaxed:
+        publish(g, False)
+    causes = g.cta.cluster.causes
+    if causes is not None:
+        causes.arrived(g.cta.cluster.barrier, g.cta.cluster.barrier.generation, g.warp, mask)
+    g.warp.cluster_arrived |= mask
+    g.warp.cluster_generation = g.cta.cluster.barrier.generation
+    g.cta.cluster.barrier.arrive(mask.bit_count(), issuer)
+
+
+def wait_cluster(g: ActiveGroup, mask: int, aligned: bool, issuer: Issuer) -> bool:
+    """barrier.cluster.wait."""
+    if aligned:
+        whole_warp(g, mask, "barrier.cluster.wait")
+    if mask & ~g.warp.cluster_arrived:
+        raise Fault("barrier.cluster.wait without a barrier.cluster.arrive before it (PTX ISA, barrier.cluster)")
+    barrier = g.cta.cluster.barrier
+    if barrier.generation == g.warp.cluster_generation:
+        g.waiting = ("", barrier, barrier.generation)
+        barrier.waiters.append(g)
+        return False
+    g.waiting = None
+    g.warp.synced = max(g.warp.synced, barrier.ended)
+    g.warp.known |= (1 << g.cta.cluster.size) - 1
+    if g.cta.cluster.causes is not None:
+        g.cta.cluster.causes.met(barrier, g.warp.cluster_generation, g.warp, mask)
+    g.warp.cluster_arrived &= ~mask
+    return True
+
+
+def wait_for_grids(g: ActiveGroup, issuer: Issuer) -> bool:
+    """griddepcontrol.wait: the grids before this one have ended and their writes are visible (PTX ISA,
+    griddepcontrol).
+    """
+    g.waiting = None
+    for grid in g.grid.predecessors:
+        if not grid.finished:
+            g.waiting = ("", grid, None)
+            grid.waiters.append(g)
+            return False
+    causes = g.cta.cluster.causes
+    if causes is not None:
+        for grid in g.grid.predecessors:
+            causes.waited_for(g.warp, grid.number)
+    return True
+
+
+def launch_dependents(g: ActiveGroup, issuer: Issuer) -> bool:
+    """griddepcontrol.launch_dependents: a launch that may start now may also get ahead of these lanes."""
+    if g.cta.allows_dependents:
+        g.waiting = None
+        return True
+    if g.cta.cluster.causes is not None:
+        g.cta.cluster.causes.triggered(g.warp)
+    g.cta.allow_dependents()
+    if not g.cta.machine.pause(g):
+        return True
+    g.waiting = ("", "its next turn", None)
+    return False

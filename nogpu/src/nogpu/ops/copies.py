@@ -1,0 +1,235 @@
+"""Bulk and tensor copies to shared memory (PTX ISA, "Asynchronous copy").
+
+The operands are checked when a warp issues the copy. The schedule decides when the copy happens; whatever may have
+changed by then is checked then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from nogpu.arithmetic.reductions import combined
+from nogpu.errors import Fault, is_lenient
+from nogpu.hardware.async_operations import AsyncOperation
+from nogpu.hardware.mbarriers import TILE_LOAD
+from nogpu.hardware.routes import Operands
+from nogpu.hardware.tma import boxes, rules
+from nogpu.hardware.tma.swizzle import CHUNK
+from nogpu.hardware.tma.tensor_map import TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES, TensorMap
+from nogpu.ops.copy_operands import (
+    LOAD,
+    REDUCTION,
+    STORE,
+    Awaited,
+    Destination,
+    MapReader,
+    Place,
+    destinations,
+    issues,
+    lands_later,
+    own_source,
+    signed_coordinates,
+)
+from nogpu.ops.memory import SHARED_TAG, TAG_SHIFT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nogpu.hardware.cluster import Cta
+    from nogpu.hardware.mbarriers import MBarrier
+    from nogpu.hardware.routes import Load
+    from nogpu.hardware.warp import ActiveGroup, Issuer, Warp
+    from nogpu.ops.active_lanes import Operand
+
+
+def load_tile(
+    g: ActiveGroup,
+    mask: int,
+    destination: Operand,
+    tensor_map: Operand,
+    coordinates: tuple[Operand, ...],
+    barrier: Operand,
+    multicast: Operand | None,
+    pair: bool,
+    own_only: bool,
+    rows: bool,
+    issuer: Issuer,
+) -> None:
+    """cp.async.bulk.tensor from global to shared memory. rows: mode tile::gather4."""
+    operands = (destination, tensor_map, barrier, multicast, *coordinates)
+    for dst, address, mbar, targets, *coords in issues(mask, LOAD, operands):
+        places = destinations(g, dst, mbar, targets, pair, own_only)
+        reader, place = MapReader(g, address, issuer), signed_coordinates(coords)
+        for (cta, offset), _ in places:
+            rules.check_tile(reader.issued, place, cta.shared, offset, "store", rows)
+        load = _tile_load(g, reader, place, places, rows, issuer)
+        async_op = AsyncOperation(g, issuer, load, reader.prepare, lands_later(places))
+        if is_lenient() and not g.grid.is_parameter(address):
+            g.cta.machine.queues.prepare([async_op])
+        if not g.grid.is_parameter(address):
+            g.warp.map_reads.append((mask, async_op))
+        elif targets is None and not rows:
+            _let_repeat(g, Operands(dst, address, mbar), reader.issued, cast("tuple[Place, MBarrier]", places[0]))
+        g.cta.machine.queues.load(async_op)
+
+
+def _let_repeat(g: ActiveGroup, operands: Operands, tensor_map: TensorMap, place: tuple[Place, MBarrier]) -> None:
+    """Compiled code may issue and execute this tile load the next time, if it can."""
+    ((cta, offset), barrier), machine, memory = place, g.cta.machine, g.grid.memory
+    if machine.schedule.kind != "late" or not machine.turns.in_use or g.grid.recorder is not None:
+        return
+    if g.cta.cluster.causes is not None:
+        return
+    marks = memory.counted_loads(tensor_map.address)
+    if marks is not None and tensor_map.tile is not None and cta is g.cta and barrier.home is cta:
+        machine.turns.use_loads().learn(operands, cta.shared, offset, tensor_map, marks, barrier)
+
+
+def pending_load(load: Load, warp: Warp) -> AsyncOperation:
+    """A tile load that compiled code has issued for a warp and can't execute."""
+    g, route = warp.first_group, load.route
+    issuer = g, load.pc
+
+    def run() -> None:
+        g.cta.alive("a tensor copy", issuer)
+        barrier = cast("MBarrier", g.cta.shared.live_barriers.by_address[route.target])
+        places: list[Destination] = [((g.cta, route.offset), barrier)]
+        _tile_load(g, MapReader(g, route.map, issuer), tuple(load.at[: route.rank]), places, False, issuer)()
+
+    async_op = AsyncOperation(g, issuer, run)
+    async_op.known = load.known
+    return async_op
+
+
+def _tile_load(
+    g: ActiveGroup,
+    reader: MapReader,
+    coords: tuple[int, ...],
+    places: list[Destination],
+    rows: bool,
+    issuer: Issuer,
+) -> Callable[[], None]:
+    def run() -> None:
+        tensor_map = reader()
+        nbytes, counted = rules.tile_bytes(tensor_map, rows), rules.counted_bytes(tensor_map, rows)
+        (first, offset), _ = places[0]
+        first.alive("a tensor copy", issuer)
+        boxes.load_tile(tensor_map, coords, g.grid.memory, first.shared, offset, issuer, rows)
+        for (cta, _), _ in places[1:]:
+            cta.alive("a tensor copy", issuer)
+            cta.shared.write(offset, first.shared.data[offset : offset + nbytes], issuer)
+        _tell_landed(places, nbytes, issuer)
+        for _, barrier in places:
+            barrier.complete(counted, TILE_LOAD, issuer)
+
+    return run
+
+
+def _tell_landed(places: list[Destination], nbytes: int, issuer: Issuer) -> None:
+    for (cta, offset), _ in places:
+        if cta.cluster.causes is not None:
+            cta.cluster.causes.landed(cta, offset, nbytes, issuer)
+
+
+def load_bulk(
+    g: ActiveGroup,
+    mask: int,
+    destination: Operand,
+    source: Operand,
+    nbytes: Operand,
+    barrier: Operand,
+    multicast: Operand | None,
+    own_only: bool,
+    issuer: Issuer,
+) -> None:
+    """cp.async.bulk from global to shared memory."""
+    for dst, address, size, mbar, targets in issues(mask, LOAD, (destination, source, nbytes, barrier, multicast)):
+        places = destinations(g, dst, mbar, targets, False, own_only)
+        for (cta, offset), _ in places:
+            rules.check_bulk(g.grid.memory, address, cta.shared, offset, size, "store")
+
+        def run(address: int = address, size: int = size, places: list[Destination] = places) -> None:
+            (first, offset), _ = places[0]
+            first.alive("a bulk copy", issuer)
+            boxes.load_bulk(g.grid.memory, address, first.shared, offset, size, issuer)
+            for (cta, _), _ in places[1:]:
+                cta.alive("a bulk copy", issuer)
+                cta.shared.write(offset, first.shared.data[offset : offset + size], issuer)
+            _tell_landed(places, size, issuer)
+            for _, notified in places:
+                notified.complete(size, "bulk copy", issuer)
+
+        g.cta.machine.queues.load(AsyncOperation(g, issuer, run, waits=lands_later(places)))
+
+
+def copy_shared(
+    g: ActiveGroup,
+    mask: int,
+    destination: Operand,
+    source: Operand,
+    nbytes: Operand,
+    barrier: Operand,
+    reduction: tuple[str, str] | None,
+    issuer: Issuer,
+) -> None:
+    """cp.async.bulk from this CTA's shared memory to a CTA of the cluster; with a reduction (operation, type),
+    cp.reduce.async.bulk.
+    """
+    kind = LOAD if reduction is None else REDUCTION
+    for dst, src, size, mbar in issues(mask, kind, (destination, source, nbytes, barrier)):
+        ((target, offset), notified) = destinations(g, dst, mbar, None, False, False)[0]
+        source_offset = own_source(g, src)
+        for what, value in (("destination", offset), ("source", source_offset), ("size", size)):
+            if value % CHUNK:
+                raise Fault(f"cp.async.bulk: {what} {value:#x} is not a multiple of {CHUNK} (PTX ISA, cp.async.bulk)")
+        g.cta.shared.check(source_offset, size, "load")
+        target.shared.check(offset, size, "store")
+
+        def run(
+            target: Cta = target,
+            offset: int = offset,
+            source_offset: int = source_offset,
+            size: int = size,
+            notified: MBarrier | Awaited = notified,
+        ) -> None:
+            target.alive("a bulk copy", issuer)
+            data = g.cta.shared.read(source_offset, size, issuer)
+            if reduction is not None:
+                operation, type_name = reduction
+                data = combined(operation, type_name, target.shared.data[offset : offset + size], data)
+            target.shared.write(offset, data, issuer)
+            notified.complete(size, "bulk copy", issuer)
+
+        g.cta.machine.queues.load(AsyncOperation(g, issuer, run))
+
+
+def prefetch_tile(
+    g: ActiveGroup, mask: int, tensor_map: Operand, coordinates: tuple[Operand, ...], rows: bool, issuer: Issuer
+) -> None:
+    """cp.async.bulk.prefetch.tensor: checks the tensor map and the coordinates. The L2 cache is not modelled."""
+    for address, *coords in issues(mask, STORE, (tensor_map, *coordinates)):
+        rules.check_map(MapReader(g, address, issuer).issued, signed_coordinates(coords), rows)
+
+
+def prefetch_bulk(g: ActiveGroup, mask: int, source: Operand, nbytes: Operand, issuer: Issuer) -> None:
+    """cp.async.bulk.prefetch: checks address and size. The L2 cache is not modelled."""
+    for address, size in issues(mask, STORE, (source, nbytes)):
+        for what, value in (("global address", address), ("size", size)):
+            if value % CHUNK:
+                raise Fault(
+                    f"cp.async.bulk.prefetch: {what} {value:#x} is not a multiple of {CHUNK} (PTX ISA, "
+                    "cp.async.bulk.prefetch)"
+                )
+        if size:
+            g.grid.memory.at(address, size, "load")
+
+
+def prefetch_map(g: ActiveGroup, mask: int, tensor_map: Operand, issuer: Issuer) -> None:
+    """prefetch.tensormap: checks the address only. The tensor map may still be encoded later."""
+    for (address,) in issues(mask, STORE, (tensor_map,)):
+        if address >> TAG_SHIFT == SHARED_TAG or address % TENSOR_MAP_ALIGNMENT:
+            raise Fault(
+                f"prefetch.tensormap of {address:#x}: must be a {TENSOR_MAP_ALIGNMENT}-byte aligned address in global, "
+                "constant or parameter memory (PTX ISA, prefetch)"
+            )
+        g.grid.memory.at(address, TENSOR_MAP_BYTES, "load")

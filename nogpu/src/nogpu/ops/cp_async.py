@@ -1,0 +1,200 @@
+"""cp.async: small copies from global to shared memory by each thread, in groups of that thread (PTX ISA, "cp.async",
+"cp.async.commit_group", "cp.async.wait_group", "cp.async.mbarrier.arrive").
+
+One instruction of a warp is one asynchronous operation. A lane that waits completes its own copy; the copies of the
+other lanes stay outstanding, so that a schedule may keep the old bytes in shared memory until their lanes wait.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nogpu.arithmetic.lanes import lane_list, lanes, row_of
+from nogpu.errors import Fault
+from nogpu.hardware.async_operations import AsyncOperation
+from nogpu.hardware.mbarriers import ARRIVAL
+from nogpu.hardware.memory import RANK_SHIFT
+from nogpu.ops.mbarrier import barrier_at
+from nogpu.ops.memory import shared_target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from nogpu.hardware.mbarriers import MBarrier
+    from nogpu.hardware.warp import ActiveGroup, Issuer
+    from nogpu.ops.active_lanes import Operand
+
+_WORDS = {4: (4, 1), 8: (8, 1), 16: (8, 2)}  # size of a copy -> bytes and number of its words
+
+
+class LaneCopies:
+    """The copies that the lanes of a warp have issued with one instruction."""
+
+    def __init__(
+        self,
+        g: ActiveGroup,
+        mask: int,
+        places: np.ndarray,
+        sources: np.ndarray,
+        size: int,
+        counts: np.ndarray,
+        issuer: Issuer,
+    ) -> None:
+        """Each lane writes `size` bytes: `counts` bytes from its source, then zeros.
+
+        places, sources: uint32[32] in shared and uint64[32] in global memory. counts: uint32[32].
+        """
+        self.cta, self.memory, self.issuer = g.cta, g.grid.memory, issuer
+        self.places, self.sources, self.size, self.counts = places, sources, size, counts
+        self.left = mask  # lanes whose copy is outstanding
+        self.due = 0  # lanes that wait for their copy
+        self.async_op = AsyncOperation(g, issuer, self.run, self.run_due)
+
+    def run(self) -> None:
+        self._copy(self.left)
+
+    def run_due(self) -> None:
+        self._copy(self.left & self.due)
+
+    def _copy(self, mask: int) -> None:
+        self.left &= ~mask
+        if not mask:
+            return
+        self.async_op.lanes = mask
+        nbytes, count = _WORDS[self.size]
+        values = np.zeros((count, 32), f"u{nbytes}")
+        whole = lanes(mask) & (self.counts == self.size)
+        if whole.any():
+            found = self.memory.gather(self.sources, nbytes, count, whole, self.issuer)
+            values = np.where(whole, found, values)
+        for lane in np.flatnonzero(lanes(mask) & ~whole & (self.counts > 0)).tolist():
+            part = self.memory.read(int(self.sources[lane]), int(self.counts[lane]), self.issuer, proxy="generic")
+            values[:, lane] = np.frombuffer(part.tobytes().ljust(self.size, b"\0"), f"u{nbytes}")
+        self.cta.shared.scatter(self.places, values, lanes(mask), self.issuer)
+        if self.cta.cluster.causes is not None:
+            self.cta.cluster.causes.landed(self.cta, self.places[lanes(mask)] & 0xFFFFFF, self.size, self.issuer)
+
+
+def copy(
+    g: ActiveGroup,
+    mask: int,
+    destination: Operand,
+    source: Operand,
+    size: int,
+    source_size: Operand | None,
+    ignored: np.ndarray | None,
+    issuer: Issuer,
+) -> None:
+    """cp.async.{ca,cg} of `size` bytes, of which `source_size` are read (None: all) and the others are zeros.
+
+    ignored: bool[32], lanes that read nothing; None: no lane.
+    """
+    places, sources = _own_places(g, mask, row_of(destination, 64), size), row_of(source, 64)
+    counts = row_of(size if source_size is None else source_size, 32)
+    if ignored is not None:
+        counts = np.where(ignored, np.uint32(0), counts)
+    _check(lanes(mask), places, sources, size, counts)
+    g.cta.machine.progress += 1
+    copies = LaneCopies(g, mask, places, sources, size, counts, issuer)
+    g.warp.lane_copies_open.append((mask, copies))
+    g.cta.machine.queues.load(copies.async_op)
+
+
+def _own_places(g: ActiveGroup, mask: int, destination: np.ndarray, size: int) -> np.ndarray:
+    """uint32[32]: 32-bit addresses in this CTA's shared memory. destination: 32-bit or generic addresses."""
+    places = np.zeros(32, np.uint32)
+    for lane in lane_list(mask):
+        cta, offset = shared_target(g, int(destination[lane]))
+        if cta is not g.cta:
+            raise Fault(
+                f"cp.async destination {int(destination[lane]):#x} is in CTA rank {cta.rank}, must be in its own"
+            )
+        cta.shared.check(offset, size, "cp.async store")
+        places[lane] = cta.rank << RANK_SHIFT | offset
+    return places
+
+
+def _check(active: np.ndarray, places: np.ndarray, sources: np.ndarray, size: int, counts: np.ndarray) -> None:
+    for what, addresses, used in (("destination", places, active), ("source", sources, active & (counts > 0))):
+        wrong = used & (addresses % addresses.dtype.type(size) != 0)
+        if wrong.any():
+            raise Fault(
+                f"cp.async: {what} {int(addresses[wrong][0]):#x} is misaligned, it must be a multiple of the copy's "
+                f"{size} bytes (PTX ISA, cp.async)"
+            )
+    too_large = active & (counts > size)
+    if too_large.any():
+        raise Fault(f"cp.async: src-size {int(counts[too_large][0])} is larger than cp-size {size} (PTX ISA, cp.async)")
+
+
+def _finish(g: ActiveGroup, mask: int, copies: Iterable[LaneCopies]) -> None:
+    """Completes these copies for the lanes of the mask."""
+    queues = g.cta.machine.queues
+    for copy in copies:
+        if copy.async_op.done or not copy.left & mask:
+            continue
+        if copy.left & ~mask:
+            copy.due = mask
+            queues.prepare([copy.async_op])
+        else:
+            queues.force([copy.async_op])
+
+
+def commit_group(g: ActiveGroup, mask: int) -> None:
+    """cp.async.commit_group: the copies that a lane has issued since its last commit form a group."""
+    warp = g.warp
+    warp.lane_copy_groups.append((mask, [copies for issued, copies in warp.lane_copies_open if issued & mask]))
+    warp.lane_copies_open = [(left, copies) for issued, copies in warp.lane_copies_open if (left := issued & ~mask)]
+    if g.cta.cluster.causes is not None:
+        g.cta.cluster.causes.lane_copies_committed(warp, mask)
+
+
+def wait_groups(g: ActiveGroup, mask: int, newest: int) -> None:
+    """cp.async.wait_group: completes all but each lane's `newest` groups."""
+    groups = g.warp.lane_copy_groups
+    parts = [mask]  # each: lanes that have committed the same groups
+    for committed, _ in groups:
+        parts = [part for whole in parts for part in (whole & committed, whole & ~committed) if part]
+    for part in parts:
+        own = [group for committed, group in groups if committed & part]
+        for group in own[: max(0, len(own) - newest)]:
+            _finish(g, part, group)
+    while groups and not any(copies.left & groups[0][0] for copies in groups[0][1]):
+        del groups[0]
+    if g.cta.cluster.causes is not None:
+        g.cta.cluster.causes.lane_copies_completed(g.warp, mask, newest)
+
+
+def wait_copies(g: ActiveGroup, mask: int) -> None:
+    """cp.async.wait_all: completes all copies of these lanes, in a group or not."""
+    _finish(g, mask, _outstanding(g, mask))
+    if g.cta.cluster.causes is not None:
+        g.cta.cluster.causes.lane_copies_completed(g.warp, mask, None)
+
+
+def _outstanding(g: ActiveGroup, mask: int) -> list[LaneCopies]:
+    grouped = [copies for _, group in g.warp.lane_copy_groups for copies in group]
+    found = [*grouped, *(copies for _, copies in g.warp.lane_copies_open)]
+    return [copies for copies in dict.fromkeys(found) if copies.left & mask]
+
+
+def arrive(g: ActiveGroup, mask: int, counted: bool, address: Operand, issuer: Issuer) -> None:
+    """cp.async.mbarrier.arrive: each lane arrives when the copies that it has issued before are complete.
+
+    counted: `.noinc`, the barrier's expected arrivals include these; else each first adds one to the pending ones.
+    """
+    g.cta.machine.progress += 1
+    for lane in lane_list(mask):
+        place = address if isinstance(address, int) else int(address[lane])
+        barrier = barrier_at(g, "shared", place)
+        if not counted:
+            barrier.expect_arrival()
+        before = _outstanding(g, 1 << lane)
+
+        def run(barrier: MBarrier = barrier, before: list[LaneCopies] = before, lane: int = lane) -> None:
+            _finish(g, 1 << lane, before)
+            barrier.arrive(1, ARRIVAL, issuer)
+
+        g.cta.machine.queues.load(AsyncOperation(g, issuer, run))

@@ -1,0 +1,75 @@
+"""Fences, and the visibility of initialised mbarriers (PTX ISA, "membar/fence", "fence.mbarrier_init").
+
+The async proxy and other CTAs see an mbarrier's initialisation only after a fence of the warp that has initialised it,
+or of a warp that has waited for that warp since.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nogpu.arithmetic.lanes import bits_of, lanes
+
+if TYPE_CHECKING:
+    from nogpu.hardware.warp import ActiveGroup
+    from nogpu.ops.active_lanes import Operand
+
+
+def proxy_async(g: ActiveGroup, space: str | None = None) -> None:
+    """fence.proxy.async: the warp's stores to shared memory and its barriers become visible to the async proxy.
+
+    space: of its state spaces, the only one; None: all.
+    """
+    if g.cta.cluster.causes is not None:
+        g.cta.cluster.causes.fenced(g.warp, space)
+    if space == "global":
+        return
+    for cta in g.cta.cluster.ctas:
+        if cta.shared.marks is not None:
+            cta.shared.marks.fence(g.warp)
+    publish(g, True)
+
+
+def publish(g: ActiveGroup, seen_by_async: bool, also_waited_for: bool = True) -> None:
+    """The cluster sees the barriers that this warp has initialised.
+
+    seen_by_async: the async proxy sees them, too. also_waited_for: the same holds for barriers that another warp had
+    initialised when this warp last waited.
+    """
+    cta = g.cta
+    if not cta.hidden_barriers:
+        return
+    for barrier in cta.hidden_barriers:
+        assert barrier.initialiser is not None  # hidden barriers are those that mbarrier.init has made
+        if barrier.initialiser[0].warp is g.warp or (also_waited_for and barrier.time <= g.warp.synced):
+            barrier.hidden = None if seen_by_async else barrier.hidden and "async"
+    cta.hidden_barriers = [barrier for barrier in cta.hidden_barriers if barrier.hidden is not None]
+
+
+def mbarrier_init(g: ActiveGroup) -> None:
+    """fence.mbarrier_init.release.cluster: publishes the barriers that the same thread has initialised."""
+    if g.cta.cluster.causes is not None:
+        g.cta.cluster.causes.fenced_initialisation(g.warp)
+    publish(g, True, also_waited_for=False)
+
+
+def release_maps(g: ActiveGroup, mask: int) -> None:
+    """fence.proxy.tensormap::generic.release: orders writes to tensor maps before what follows."""
+    if g.cta.cluster.causes is not None:
+        g.cta.cluster.causes.released_maps(g.warp, mask)
+
+
+def acquire_map(g: ActiveGroup, mask: int, address: Operand) -> None:
+    """fence.proxy.tensormap::generic.acquire: copies that follow see the tensor map at an address."""
+    if g.cta.cluster.causes is not None:
+        for place in {address} if isinstance(address, int) else set(address[lanes(mask)].tolist()):
+            sharers = mask if isinstance(address, int) else mask & bits_of(address == place)
+            g.cta.cluster.causes.acquired_map(g.warp, sharers, place)
+
+
+def thread(g: ActiveGroup, scope: str) -> None:
+    """fence.sc, .acq_rel, .release and membar: order threads, not proxies."""
+    if g.cta.cluster.causes is not None:
+        g.cta.cluster.causes.fenced_threads(g.warp, scope)
+    if scope != "cta":
+        publish(g, False)

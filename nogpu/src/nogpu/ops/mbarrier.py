@@ -1,0 +1,292 @@
+"""mbarrier operations (PTX ISA, "mbarrier").
+
+Functions named `wait_...` return False if the group has to wait. The group is then among the barrier's waiters, and
+executes the instruction again when it is woken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nogpu.arithmetic.lanes import lane_list
+from nogpu.errors import Fault, doubt, ordering_fault
+from nogpu.hardware.async_operations import AsyncOperation
+from nogpu.hardware.mbarriers import ARRIVAL, COMPLETION, MBarrier
+from nogpu.hardware.memory import SHARED_BASE
+from nogpu.hardware.native import PARITIES
+from nogpu.hardware.tensor.order import arrives
+from nogpu.ops.active_lanes import pick
+from nogpu.ops.memory import shared_target
+
+if TYPE_CHECKING:
+    from nogpu.hardware.cluster import Cta
+    from nogpu.hardware.warp import ActiveGroup, Issuer
+    from nogpu.ops.active_lanes import Operand
+
+MBARRIER_BYTES = 8
+STATE_BITS = 32  # a state token: the phase in its lower half, the pending count in its upper half
+
+
+def _place(g: ActiveGroup, space: str | None, address: int) -> tuple[Cta, int]:
+    cta, offset = shared_target(g, address)
+    if cta is not g.cta and space in ("shared", "shared::cta"):
+        raise Fault(
+            f"address {address:#x} is in the shared memory of CTA rank {cta.rank}, the instruction takes this CTA's "
+            "only"
+        )
+    if offset % MBARRIER_BYTES or offset < SHARED_BASE or offset + MBARRIER_BYTES > len(cta.shared.data):
+        raise Fault(
+            f"mbarrier at shared address {address:#x}: it must be 8-byte aligned and inside of the launch's shared "
+            "memory (PTX ISA, Size and alignment of mbarrier object)"
+        )
+    return cta, offset
+
+
+def barrier_at(g: ActiveGroup, space: str | None, address: int) -> MBarrier:
+    """The mbarrier at a shared::cluster or generic address. Raises Fault unless it is initialised."""
+    cta, offset = _place(g, space, address)
+    return cta.mbarrier(offset)
+
+
+def init(g: ActiveGroup, mask: int, space: str | None, address: Operand, count: Operand, issuer: Issuer) -> None:
+    """mbarrier.init. Lanes may name the same barrier if they give it the same count."""
+    counts: dict[int, int] = {}
+    lanes: dict[int, int] = {}  # place -> those that name it
+    for lane in lane_list(mask):
+        place, expected = (int(x[lane]) if isinstance(x, np.ndarray) else x for x in (address, count))
+        if counts.setdefault(place, expected) != expected:
+            raise Fault(
+                f"mbarrier.init of the barrier at {place:#x} with counts {counts[place]} and {expected} by lanes of "
+                "one instruction"
+            )
+        lanes[place] = lanes.get(place, 0) | 1 << lane
+    g.cta.machine.progress += 1
+    for place, expected in counts.items():
+        cta, offset = _place(g, "shared", place)
+        existing = cta.mbarriers.get(offset)
+        if existing is not None:
+            reason = f"mbarrier.init of a live barrier without mbarrier.inval: {existing} (PTX ISA, mbarrier.init)"
+            if existing.is_awaited or existing.bytes:
+                raise Fault(reason)
+            # A second initialisation before any use leaves the same object: DSL 4.3.5 compiles that.
+            report = doubt if existing.is_untouched else ordering_fault
+            report(reason, (g.grid.entry.name, issuer[1], "init"))
+            if existing.is_untouched:
+                existing.initialise(expected, issuer)
+            else:
+                _remove(cta, offset)
+                existing.is_replaced = True
+                existing = None
+        barrier = existing or MBarrier(f"mbarrier at shared offset {offset:#x} of {cta.label}", expected, cta, issuer)
+        if barrier.hidden is None:
+            cta.hidden_barriers.append(barrier)
+        barrier.hidden, barrier.time = "all", g.cta.machine.progress
+        if cta.cluster.causes is not None:
+            cta.cluster.causes.initialised(barrier, g.warp, lanes[place])
+        if existing is None:
+            cta.mbarriers[offset] = barrier
+            cta.shared.place_barrier(offset, barrier)
+
+
+def invalidate(g: ActiveGroup, mask: int, space: str | None, address: int, issuer: Issuer) -> None:
+    """mbarrier.inval."""
+    cta, offset = _place(g, "shared", address)
+    barrier = cta.mbarrier(offset)
+    if barrier.is_awaited or barrier.bytes:
+        raise Fault(f"mbarrier.inval of a barrier in use: {barrier} (PTX ISA, mbarrier.inval)")
+    g.cta.machine.progress += 1
+    _remove(cta, offset)
+
+
+def _remove(cta: Cta, offset: int) -> None:
+    """The mbarrier at an offset is no longer live."""
+    barrier, loads = cta.mbarriers.pop(offset), cta.machine.turns.loads
+    cta.shared.remove_barrier(offset, loads is not None and loads.forget_barrier(barrier))
+    if barrier.hidden is not None:
+        cta.hidden_barriers.remove(barrier)
+
+
+def _targets(g: ActiveGroup, mask: int, space: str | None, address: Operand) -> list[tuple[MBarrier, int]]:
+    """(barrier, number of active lanes that name it)."""
+    if isinstance(address, int):
+        return [(barrier_at(g, space, address), mask.bit_count())]
+    counts: dict[int, int] = {}
+    for lane in lane_list(mask):
+        place = int(address[lane])
+        counts[place] = counts.get(place, 0) + 1
+    return [(barrier_at(g, space, place), lanes) for place, lanes in counts.items()]
+
+
+def _per_lane(value: Operand, mask: int) -> int:
+    if not isinstance(value, np.ndarray):
+        return value
+    values = {int(value[lane]) for lane in lane_list(mask)}
+    if len(values) > 1:
+        raise Fault(f"a count that differs between lanes is not modelled: {sorted(values)}")
+    return values.pop()
+
+
+def deliver(g: ActiveGroup, barrier: MBarrier, how: str, issuer: Issuer, action: Callable[[], None]) -> None:
+    """Runs an action on a barrier: at once in the issuer's CTA; in another CTA the schedule decides when.
+
+    how: its kind, for messages.
+    """
+    if barrier.home is g.cta:
+        action()
+        return
+    assert barrier.home is not None  # every barrier of a CTA has one
+    home = barrier.home
+
+    def run() -> None:
+        home.alive(f"an arrival on the {barrier.name}", issuer)
+        barrier.check_live(how, issuer)
+        action()
+
+    g.cta.machine.queues.arrival(AsyncOperation(g, issuer, run))
+
+
+def arrive(
+    g: ActiveGroup,
+    mask: int,
+    space: str | None,
+    address: Operand,
+    count: Operand | None,
+    nbytes: Operand | None,
+    drop: bool,
+    issuer: Issuer,
+    completes: bool = True,
+) -> int:
+    """mbarrier.arrive{_drop}{.expect_tx}{.noComplete} by every active lane. Returns the state token before the arrival.
+
+    count: arrivals per lane, None for 1. nbytes: bytes that each lane expects. completes: False for `.noComplete`.
+    """
+    count = 1 if count is None else _per_lane(count, mask)
+    state = 0
+    g.cta.machine.progress += 1
+    if g.warp.tensor.touched:
+        arrives(g)
+    for barrier, lanes in _targets(g, mask, space, address):
+        state = barrier.pending << STATE_BITS | barrier.phase
+        if not completes and count * lanes >= barrier.pending:
+            raise Fault(f"mbarrier.arrive.noComplete would complete the phase: {barrier} (PTX ISA, mbarrier.arrive)")
+        expected = 0 if nbytes is None else _per_lane(nbytes, mask) * lanes
+
+        def act(barrier: MBarrier = barrier, arrivals: int = count * lanes, expected: int = expected) -> None:
+            if expected:
+                barrier.expect(expected)
+            barrier.arrive(arrivals, ARRIVAL, issuer, drop)
+
+        deliver(g, barrier, ARRIVAL, issuer, act)
+    return state
+
+
+def pending_count(state: int) -> int:
+    """mbarrier.pending_count of a state token."""
+    return state >> STATE_BITS
+
+
+def expect_tx(g: ActiveGroup, mask: int, space: str | None, address: Operand, nbytes: Operand, issuer: Issuer) -> None:
+    """mbarrier.expect_tx by every active lane."""
+    g.cta.machine.progress += 1
+    for barrier, lanes in _targets(g, mask, space, address):
+        deliver(g, barrier, "expect_tx", issuer, partial(barrier.expect, _per_lane(nbytes, mask) * lanes))
+
+
+def complete_tx(
+    g: ActiveGroup, mask: int, space: str | None, address: Operand, nbytes: Operand, issuer: Issuer
+) -> None:
+    """mbarrier.complete_tx by every active lane."""
+    g.cta.machine.progress += 1
+    for barrier, lanes in _targets(g, mask, space, address):
+        action = partial(barrier.complete, _per_lane(nbytes, mask) * lanes, COMPLETION, issuer)
+        deliver(g, barrier, COMPLETION, issuer, action)
+
+
+def _waited_for(g: ActiveGroup, address: int) -> MBarrier:
+    """The barrier at an address of the issuer's CTA: threads wait for no others (PTX ISA, mbarrier.test_wait)."""
+    return barrier_at(g, "shared", address)
+
+
+def _check_parity(parity: int) -> None:
+    if parity not in (0, 1):
+        raise Fault(f"phase parity {parity}: must be 0 or 1 (PTX ISA, mbarrier.test_wait)")
+
+
+def test_parity(g: ActiveGroup, mask: int, space: str | None, address: int, parity: int, issuer: Issuer) -> bool:
+    """mbarrier.test_wait.parity or try_wait.parity, once.
+
+    Raises Fault if the lanes have tested for this phase before, in vain, and are two phases late: they have missed it.
+    """
+    _check_parity(parity)
+    barrier, polled = _waited_for(g, address), g.warp.polled
+    key = barrier, mask, parity
+    if barrier.passed(parity):
+        polled.pop(key, None)
+        g.warp.registers.context.polled = len(polled)
+        barrier.passed_by(g.warp)
+        return True
+    phase = polled.setdefault(key, barrier.phase)
+    g.warp.registers.context.polled = len(polled)
+    if barrier.phase >= phase + 2:
+        raise _missed(phase, barrier)
+    return False
+
+
+def _missed(phase: int, barrier: MBarrier) -> Fault:
+    return Fault(f"phase {phase} was waited for and missed, its parity has come round again: {barrier}")
+
+
+def state_of(token: int | np.ndarray, mask: int) -> int:
+    """The phase in the active lanes' state tokens, in which they must agree. Their pending counts may differ."""
+    bits = (1 << STATE_BITS) - 1
+    return token & bits if isinstance(token, int) else pick(token & np.uint64(bits), mask)
+
+
+def test_state(g: ActiveGroup, mask: int, space: str | None, address: int, state: int, issuer: Issuer) -> bool:
+    """mbarrier.test_wait or try_wait with a state token, once. state: the token's phase."""
+    barrier = _waited_for(g, address)
+    if barrier.phase - state not in (0, 1):
+        raise Fault(
+            f"the state token is of phase {state}, which is neither the current one nor the one before it: {barrier} "
+            "(PTX ISA, mbarrier.test_wait)"
+        )
+    if barrier.phase != state:
+        barrier.passed_by(g.warp)
+        return True
+    return False
+
+
+def wait_parity(g: ActiveGroup, mask: int, space: str | None, address: int, parity: int, issuer: Issuer) -> bool:
+    """A loop around mbarrier.try_wait.parity or test_wait.parity that does nothing else."""
+    barrier = _waited_for(g, address)
+    phase = barrier.phase
+    started = g.waiting
+    if started is not None:
+        g.waiting = None
+        if started[1] is barrier and phase >= started[2] + 2:
+            raise _missed(started[2], barrier)
+    _check_parity(parity)
+    if phase & 1 != parity:
+        if g.warp.polled:
+            g.warp.polled.pop((barrier, mask, parity), None)
+            g.warp.registers.context.polled = len(g.warp.polled)
+        barrier.passed_by(g.warp)
+        return True
+    g.waiting = (PARITIES[parity], barrier, phase)
+    barrier.await_phase(g)
+    return False
+
+
+def wait_state(g: ActiveGroup, mask: int, space: str | None, address: int, state: int, issuer: Issuer) -> bool:
+    """A loop around mbarrier.try_wait or test_wait with a state token that does nothing else."""
+    g.waiting = None
+    if test_state(g, mask, space, address, state, issuer):
+        return True
+    barrier = _waited_for(g, address)
+    g.waiting = (f"phase {barrier.phase}", barrier, barrier.phase)
+    barrier.await_phase(g)
+    return False

@@ -1,0 +1,56 @@
+"""Messages between warps through memory: words that are stored and loaded with an order or scope, and atomics.
+
+Memory is coherent here, so that they order nothing. They only pass on what warps know of other CTAs (`ops.peers`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nogpu.arithmetic.lanes import lane_list
+from nogpu.ops.memory import SHARED_TAG, TAG_SHIFT
+
+if TYPE_CHECKING:
+    from nogpu.hardware.warp import ActiveGroup
+    from nogpu.ops.active_lanes import Operand
+
+_SHARED_MASK = (1 << 32) - 1
+
+
+def _keys(mask: int, address: Operand) -> dict[int, int]:
+    """Address -> the lanes that have it; those of shared memory without a tag."""
+    if isinstance(address, int):
+        return {_untagged(address): mask}
+    found: dict[int, int] = {}
+    for lane in lane_list(mask):
+        key = _untagged(int(address[lane]))
+        found[key] = found.get(key, 0) | 1 << lane
+    return found
+
+
+def _untagged(place: int) -> int:
+    return place & _SHARED_MASK if place >> TAG_SHIFT == SHARED_TAG else place
+
+
+def tell(g: ActiveGroup, mask: int, address: Operand) -> None:
+    """The active lanes store words that others may wait for, at addresses of any space: the warp's knowledge goes with
+    them.
+    """
+    causes = g.cta.cluster.causes
+    if causes is not None:
+        for key, lanes in _keys(mask, address).items():
+            causes.told(g.warp, lanes, key)
+    if g.cta.cluster.size > 1:
+        for key in _keys(mask, address):
+            g.cta.cluster.told[key] = g.cta.cluster.told.get(key, 0) | g.warp.known
+
+
+def hear(g: ActiveGroup, mask: int, address: Operand) -> None:
+    """The active lanes have loaded words that others may have stored."""
+    causes = g.cta.cluster.causes
+    if causes is not None:
+        for key, lanes in _keys(mask, address).items():
+            causes.learned(g.warp, lanes, key)
+    if g.cta.cluster.size > 1:
+        for key in _keys(mask, address):
+            g.warp.known |= g.cta.cluster.told.get(key, 0)

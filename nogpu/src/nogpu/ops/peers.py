@@ -1,0 +1,29 @@
+"""Other CTAs of a cluster: a warp may access their shared memory once it knows that they have started.
+
+"Accessing data in distributed shared memory requires all the thread blocks to exist" (CUDA Programming Guide,
+"Distributed Shared Memory"). A warp knows it of a CTA through a chain of causes that begins there: a cluster barrier,
+an arrival or a copy's bytes on an mbarrier that it has waited for, a word that a warp with this knowledge has stored
+and it has loaded (both with an order or scope: volatile, relaxed, release, acquire, or an atomic), or a named barrier
+at which it has met such a warp. What happens to have been done at the time of a schedule does not count.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nogpu.errors import ordering_fault
+
+if TYPE_CHECKING:
+    from nogpu.hardware.cluster import Cta
+    from nogpu.hardware.warp import ActiveGroup
+
+
+def check_started(g: ActiveGroup, cta: Cta) -> None:
+    """Raises Fault unless the warp knows that a CTA of its cluster, which it is about to access, has started."""
+    if not g.warp.known >> cta.rank & 1:
+        ordering_fault(
+            f"shared memory of {cta.label} (rank {cta.rank}) is accessed where this warp has not heard of that CTA: it "
+            "has to have started, and only a cluster barrier or a message of it says so (CUDA Programming Guide, "
+            "Distributed Shared Memory)",
+            (g.grid.entry.name, "started", g.cta.rank, cta.rank),
+        )

@@ -1,0 +1,242 @@
+"""tcgen05.alloc, dealloc, ld, st, wait and fence (PTX ISA, "TensorCore 5th Generation Family Instructions").
+
+Loads and stores of tensor memory are asynchronous. The schedule "eager" completes them at once, "late" as late as
+possible, "random" either way. A load completes at the latest at its warp's tcgen05.wait::ld or before an instruction
+that needs its result (`compiler.tmem_uses`); a store at tcgen05.wait::st or before its warp's next access to tensor
+memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nogpu.arithmetic.lanes import FULL
+from nogpu.errors import Fault, doubt, ordering_fault
+from nogpu.hardware.tensor.order import IssuedAccess, Release, columns_mask, fence_after, fence_before
+from nogpu.hardware.tensor.tmem import fragment, touched_columns
+from nogpu.ops.active_lanes import pick, whole_warp
+from nogpu.ops.memory import shared_target
+
+if TYPE_CHECKING:
+    from nogpu.hardware.cluster import Cta
+    from nogpu.hardware.warp import ActiveGroup, Issuer
+    from nogpu.ops.active_lanes import Operand
+
+
+def group_ctas(g: ActiveGroup, cta_group: int) -> list[Cta]:
+    """The CTAs of the issuer's CTA group, the even one first."""
+    if cta_group == 1:
+        return [g.cta]
+    cluster = g.cta.cluster
+    if cluster.size < 2 or cluster.size % 2:
+        raise Fault(f"cta_group::2 in a cluster of {cluster.size} CTA(s): CTAs pair up by rank (PTX ISA, CTA Pair)")
+    return [cluster.cta(g.cta.rank & ~1, g.cta), cluster.cta(g.cta.rank | 1, g.cta)]
+
+
+def wait_alloc(g: ActiveGroup, mask: int, cta_group: int, destination: int, columns: int, issuer: Issuer) -> bool:
+    """tcgen05.alloc: writes the base address to shared memory. With cta_group::2 it waits for the pair's other CTA."""
+    whole_warp(g, mask, "tcgen05.alloc")
+    g.waiting = None
+    cta, offset = shared_target(g, destination)
+    if cta is not g.cta or offset % 4:
+        raise Fault(
+            f"tcgen05.alloc writes to shared address {destination:#x} in CTA rank {cta.rank}: must be in this CTA, "
+            "4-byte aligned"
+        )
+    g.cta.use_cta_group(cta_group)
+    if cta_group == 2:
+        ctas = group_ctas(g, cta_group)
+        if not g.warp.known >> (g.cta.rank ^ 1) & 1:
+            # Behind an arrival on the cluster barrier the other CTA is sure to come: it is a doubt.
+            report = ordering_fault if mask & ~g.warp.cluster_arrived else doubt
+            report(
+                "tcgen05.alloc.cta_group::2 where this warp has not heard of the other CTA: that has to have started, "
+                'and only a cluster barrier or a message of it on an mbarrier says so (PTX ISA, "tcgen05.alloc")',
+                (g.grid.entry.name, issuer[1], "tcgen05.alloc"),
+            )
+        pair = g.cta.cluster.allocations[g.cta.rank // 2]
+        base = pair.take(g.cta.rank % 2, columns, [cta.tmem for cta in ctas])
+        if base is None:
+            g.waiting = ("", pair, None)
+            for waiters in (pair.waiters, *(cta.sm_tensor_memory.waiters for cta in ctas)):
+                waiters.append(g)
+            return False
+    else:
+        base = g.cta.tmem.alloc(columns)
+        if base is None:
+            g.waiting = ("tensor memory columns", g.cta.sm_tensor_memory, columns)
+            g.cta.sm_tensor_memory.waiters.append(g)
+            return False
+    g.cta.machine.progress += 1
+    if g.cta.cluster.causes is not None:
+        g.cta.cluster.causes.allocated(g.cta, columns_mask(base & 0xFFFF, columns))
+    # Not as a thread's store: nobody would fence it for the async proxy.
+    g.cta.shared.write(offset, np.array([base], np.uint32).view(np.uint8), issuer, proxy="generic")
+    return True
+
+
+def dealloc(g: ActiveGroup, mask: int, cta_group: int, address: int, columns: int, issuer: Issuer) -> None:
+    """tcgen05.dealloc."""
+    whole_warp(g, mask, "tcgen05.dealloc")
+    g.cta.use_cta_group(cta_group)
+    if cta_group == 2 and not g.warp.known >> (g.cta.rank ^ 1) & 1:
+        ordering_fault(
+            "tcgen05.dealloc.cta_group::2 where this warp has not heard of the other CTA: that may not have allocated "
+            'yet, and only a cluster barrier or a message of it on an mbarrier says so (PTX ISA, "tcgen05.dealloc")',
+            (g.grid.entry.name, issuer[1], "tcgen05.dealloc"),
+        )
+    g.cta.tmem.dealloc(address, columns)
+    g.cta.tmem.order.free(issuer, columns_mask(address, columns))
+    if g.cta.cluster.causes is not None:
+        g.cta.cluster.causes.freed(cta_group, issuer, columns_mask(address, columns))
+    g.cta.machine.progress += 1
+    g.cta.sm_tensor_memory.wake()
+
+
+def relinquish(g: ActiveGroup, mask: int, cta_group: int, issuer: Issuer) -> None:
+    """tcgen05.relinquish_alloc_permit."""
+    whole_warp(g, mask, "tcgen05.relinquish_alloc_permit")
+    g.cta.use_cta_group(cta_group)
+    g.cta.tmem.relinquish()
+
+
+class _Pending:
+    """A load or a store that is not complete."""
+
+    __slots__ = ("complete", "pc", "stores")
+
+    def __init__(self, pc: int, stores: bool, complete: Callable[[], None]) -> None:
+        """pc: the index of the instruction. complete: does the work."""
+        self.pc, self.stores, self.complete = pc, stores, complete
+
+    def matches(self, pc: int) -> bool:
+        return self.pc == pc
+
+
+def load(
+    g: ActiveGroup,
+    mask: int,
+    shape: str,
+    num: int,
+    packed: bool,
+    taddr: Operand,
+    half_split: int | None,
+    destinations: np.ndarray,
+    issuer: Issuer,
+) -> None:
+    """tcgen05.ld. destinations: int32[registers], the slots that it writes when it completes (`Registers.fill`)."""
+    whole_warp(g, mask, "tcgen05.ld")
+    memory, user, quadrant = g.cta.tmem, g.warp.tensor, g.warp.index % 4
+    place = memory.place("tcgen05.ld", shape, num, quadrant, pick(taddr, mask), packed, half_split or 0)
+    memory.order.access(issuer, user.own, user.seen, touched_columns(place, quadrant), 0)
+    if g.cta.cluster.causes is not None:
+        g.cta.cluster.causes.touched(g.cta, issuer, touched_columns(place, quadrant), 0)
+        g.cta.cluster.causes.fragment(g, issuer, place, stores=False)
+    user.touched = True
+    finish_stores(g)
+    fill = partial(g.warp.registers.fill, destinations, mask, memory.words, place[0], fragment(*place[1:]))
+    # Of a warp whose lanes have exited in part the load is not postponed; the other schedules' choices depend on that.
+    if mask != FULL or not g.cta.machine.postpones():
+        fill()
+    else:
+        user.queue.append(_Pending(issuer[1], False, fill))
+
+
+def store(
+    g: ActiveGroup,
+    mask: int,
+    shape: str,
+    num: int,
+    unpacked: bool,
+    taddr: Operand,
+    half_split: int | None,
+    values: np.ndarray,
+    issuer: Issuer,
+) -> None:
+    """tcgen05.st. values: uint32[registers, 32]."""
+    whole_warp(g, mask, "tcgen05.st")
+    g.cta.machine.progress += 1
+    memory, user, quadrant = g.cta.tmem, g.warp.tensor, g.warp.index % 4
+    place = memory.place("tcgen05.st", shape, num, quadrant, pick(taddr, mask), unpacked, half_split or 0)
+    memory.order.access(issuer, user.own, user.seen, 0, touched_columns(place, quadrant))
+    if g.cta.cluster.causes is not None:
+        g.cta.cluster.causes.touched(g.cta, issuer, 0, touched_columns(place, quadrant))
+        g.cta.cluster.causes.fragment(g, issuer, place, stores=True)
+    user.touched = True
+    if user.queue or g.cta.machine.postpones():
+        user.queue.append(_Pending(issuer[1], True, partial(memory.write, place, np.array(values))))
+    else:
+        memory.write(place, values)
+
+
+def fence(g: ActiveGroup, side: str) -> None:
+    """tcgen05.fence::before_thread_sync or ::after_thread_sync."""
+    (fence_before if side == "before" else fence_after)(g)
+
+
+def accesses(g: ActiveGroup, ctas: list[Cta], run: Callable[[], None], issuer: Issuer) -> Callable[[], None]:
+    """The tensor core's work for one instruction, with its accesses to tensor memory checked against their order."""
+    finish_stores(g)
+    issued, memories = IssuedAccess(issuer), [cta.tmem for cta in ctas]
+
+    def ordered() -> None:
+        for memory in memories:
+            memory.issued = issued
+        run()
+        for memory in memories:
+            memory.issued = None
+
+    return ordered
+
+
+def commits(g: ActiveGroup, run: Callable[[], None]) -> Callable[[], None]:
+    """tcgen05.commit: the arrival `run` releases the accesses that the warp has issued before it."""
+    user, machine = g.warp.tensor, g.cta.machine
+    release, user.issued = user.issued, Release()
+
+    def released() -> None:
+        release.time = machine.progress
+        run()
+
+    return released
+
+
+def finish_stores(g: ActiveGroup) -> None:
+    """Completes the warp's stores: its next access to tensor memory may need them."""
+    queue = g.warp.tensor.queue
+    if queue and any(pending.stores for pending in queue):
+        wait(g, "st")
+
+
+def wait_for(g: ActiveGroup, mask: int, kind: str) -> None:
+    """tcgen05.wait::ld or ::st."""
+    whole_warp(g, mask, "tcgen05.wait")
+    wait(g, kind)
+    if g.cta.cluster.causes is not None:
+        g.cta.cluster.causes.fragments_completed(g.warp, kind)
+
+
+def wait(g: ActiveGroup, kind: str) -> None:
+    """Completes the warp's loads ("ld") or stores ("st") and all that was issued before them."""
+    _complete(g, [i for i, pending in enumerate(g.warp.tensor.queue) if pending.stores == (kind == "st")])
+
+
+def settle(g: ActiveGroup, loads: tuple[int, ...]) -> None:
+    """Completes the loads of these instructions, whose results are needed now. loads: indices of instructions."""
+    if g.cta.cluster.causes is not None:
+        g.cta.cluster.causes.fragments_used(g, loads)
+    _complete(g, [i for i, pending in enumerate(g.warp.tensor.queue) if pending.pc in loads])
+
+
+def _complete(g: ActiveGroup, chosen: list[int]) -> None:
+    """Completes the chosen operations, by index in the queue. A warp's loads and stores complete in order."""
+    queue = g.warp.tensor.queue
+    if chosen:
+        for pending in queue[: chosen[-1] + 1]:
+            pending.complete()
+            g.cta.machine.progress += pending.stores
+        del queue[: chosen[-1] + 1]

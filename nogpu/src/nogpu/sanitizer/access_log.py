@@ -1,0 +1,120 @@
+"""What compiled code notes of accesses, checked together before a clock changes under which they were made.
+
+A warp has a log of its accesses to global memory, a CTA one of its warps' accesses to its shared memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nogpu.sanitizer.clocks import FULL, LANES
+
+if TYPE_CHECKING:
+    from nogpu.hardware.cluster import Cta
+    from nogpu.hardware.warp import Warp
+    from nogpu.sanitizer.accesses import Accesses
+    from nogpu.sanitizer.global_accesses import GlobalAccesses
+    from nogpu.sanitizer.scene import Scene
+    from nogpu.sanitizer.shadow import Shadow
+
+ROOM = 64  # accesses
+_HEAD, _RECORD = 2, 2 + LANES  # words (native/engine.h, AccessLog)
+_WARP = 32  # bits below the warp's index in the second word of a record
+
+
+class _Log:
+    """The structure that compiled code fills."""
+
+    def __init__(self) -> None:
+        words = np.zeros(_HEAD + ROOM * _RECORD, np.uint64)
+        words[1] = ROOM
+        self.address = words.ctypes.data
+        self.head = words.data  # the first word: accesses so far
+        self.records = words[_HEAD:].reshape(ROOM, _RECORD)
+
+
+class SharedLog:
+    """Of one CTA. The order of its accesses is kept."""
+
+    def __init__(self, cta: Cta, shadow: Shadow, accesses: Accesses) -> None:
+        self._cta, self._shadow, self._accesses = cta, shadow, accesses
+        self._log = log = _Log()
+        self.head = log.head  # the first word: accesses that are to be checked
+        for warp in cta.warps:
+            warp.registers.context.shared_log = log.address
+
+    def settle(self) -> None:
+        """Checks and records what has been noted."""
+        count = self.head[0]
+        if not count:
+            return
+        self.head[0] = 0
+        records = self._log.records[:count]
+        heads = records[:, :2].tolist()
+        first = 0
+        for end in range(1, count + 1):  # accesses of a warp in a row that are alike
+            head, how = heads[first]
+            if end < count and heads[end][1] == how and not (heads[end][0] ^ head) & FULL:
+                continue
+            self._accesses.noted(
+                self._cta,
+                self._shadow,
+                self._cta.warps[how >> _WARP],
+                head & FULL,
+                "store" if how & 1 else "load",
+                (how & FULL) >> 2,
+                [each >> 32 for each, _ in heads[first:end]],
+                records[first:end, 2:].astype(np.int64),
+                bool(how & 2),
+            )
+            first = end
+
+
+class AccessLog:
+    """Of one warp, and of its CTA."""
+
+    def __init__(self, scene: Scene, warp: Warp, accesses: GlobalAccesses, shared: SharedLog) -> None:
+        self._scene, self._warp, self._accesses, self._shared = scene, warp, accesses, shared
+        self._log = log = _Log()
+        self._head = log.head
+        warp.registers.context.log = log.address
+        accesses.logs.append(self)
+
+    def end(self) -> None:
+        """The warp has exited."""
+        self.settle()
+        self._accesses.logs.remove(self)
+
+    def settle(self) -> None:
+        """Checks and records what has been noted."""
+        if self._shared.head[0]:
+            self._shared.settle()
+        count = self._head[0]
+        if not count:
+            return
+        self._head[0] = 0
+        records = self._log.records[:count]
+        heads = records[:, :2].tolist()
+        head, how = heads[0]
+        if all(as_first == how and not (each ^ head) & FULL for each, as_first in heads):
+            self._note(head & FULL, how, [each >> 32 for each, _ in heads], records[:, 2:].copy())
+            return
+        groups: dict[tuple[int, int], list[int]] = {}  # (mask, second word) -> records
+        is_store = 0
+        for i, (head, how) in enumerate(heads):
+            if how & 1 != is_store:  # the order of loads does not matter, nor that of stores
+                self._check(groups, heads)
+                groups, is_store = {}, how & 1
+            groups.setdefault((head & FULL, how), []).append(i)
+        self._check(groups, heads)
+
+    def _check(self, groups: dict[tuple[int, int], list[int]], heads: list[list[int]]) -> None:
+        for (mask, how), members in groups.items():
+            self._note(mask, how, [heads[i][0] >> 32 for i in members], self._log.records[members, 2:])
+
+    def _note(self, mask: int, how: int, indices: list[int], addresses: np.ndarray) -> None:
+        """Accesses of one mask and of one kind. how: second word of their records."""
+        kind, width = "store" if how & 1 else "load", (how & FULL) >> 2
+        self._accesses.noted(self._scene, self._warp, mask, kind, width, indices, addresses, bool(how & 2))

@@ -1,0 +1,150 @@
+"""Follows accesses to the shared memory of a cluster's CTAs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nogpu.sanitizer.clocks import FULL, LANES, Cause, lanes_of, repeated
+from nogpu.sanitizer.orders import is_strong
+from nogpu.sanitizer.pairs import Access, View
+from nogpu.sanitizer.report import spread
+from nogpu.sanitizer.scene import Scene, opcode, running_lanes
+from nogpu.sanitizer.shadow import Shadow
+
+if TYPE_CHECKING:
+    from nogpu.hardware.cluster import Cta
+    from nogpu.hardware.warp import Issuer, Warp
+    from nogpu.sanitizer.warp_clocks import WarpClock
+
+
+class Accesses:
+    """Accesses as whom, and checked as what whoever makes them knows."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._agents, self._warps, self._reporter = scene.agents, scene.warps, scene.reporter
+        self._known: dict[tuple, Access] = {}
+
+    def access(
+        self, cta: Cta, shadow: Shadow, kind: str, proxy: str, place: int | np.ndarray, width: int, issuer: Issuer
+    ) -> None:
+        """Bytes of a CTA's shared memory are accessed: so many at an offset, or at each."""
+        running, lanes = cta.machine.running, None
+        views: list[View] | None = None
+        if isinstance(place, np.ndarray) and proxy == "generic":
+            place = (place & 0xFFFFFF).astype(np.int64)
+        if running is not None and running.cause is not None:
+            access, views = self._of_operation(running.cause, cta, kind, proxy, place)
+            mask = (running.lanes or running.cause.mask) if access.lanes else 0
+        else:
+            warp = issuer[0].warp
+            mask = running_lanes(warp)
+            if isinstance(place, np.ndarray) and mask == FULL and len(place) < LANES:
+                mask = (1 << len(place)) - 1  # the rows of ldmatrix and stmatrix
+            access = self._of_warp(warp, mask, kind, issuer)
+        if isinstance(place, np.ndarray) and mask and len(place) == mask.bit_count():
+            lanes = repeated(mask, 1)
+        if views is None:
+            views = _views(self._warps[issuer[0].warp], mask, lanes)
+        self._check(cta, shadow, access, place, width, lanes, views)
+
+    def noted(
+        self,
+        cta: Cta,
+        shadow: Shadow,
+        warp: Warp,
+        mask: int,
+        kind: str,
+        width: int,
+        indices: list[int],
+        addresses: np.ndarray,
+        by_lane: bool,
+    ) -> None:
+        """Accesses of a warp to its CTA's shared memory by instructions in a row. addresses: int64[instructions, 32],
+        or of their first lane.
+        """
+        clock = self._warps[warp]
+        clock.changes += 1
+        addresses &= 0xFFFFFF
+        addresses = addresses[:, lanes_of(mask)] if by_lane else addresses[:, :1]
+        places, count = addresses.ravel(), len(indices)
+        # One lane's store by one instruction may conflict with another's by the next.
+        are_one = count > 1 and (kind == "load" or not by_lane or len(set(places.tolist())) == len(places))
+        if are_one and not self._reporter.tells_apart(cta.grid.entry, indices):
+            lanes = repeated(mask, count) if by_lane else None
+            access = Access(clock.base, clock.now, mask, kind == "store", False, False, (warp.first_group, indices[-1]))
+            access.several = indices, addresses, width
+            if shadow.follows(access, places, width, lanes, _views(clock, mask, lanes)):
+                return
+        lanes = repeated(mask, 1) if by_lane else None
+        for index, row in zip(indices, addresses, strict=True):
+            access = Access(clock.base, clock.now, mask, kind == "store", False, False, (warp.first_group, index))
+            place = row if by_lane else row.item(0)
+            self._check(cta, shadow, access, place, width, lanes, _views(clock, mask, lanes))
+
+    def _check(
+        self,
+        cta: Cta,
+        shadow: Shadow,
+        access: Access,
+        place: int | np.ndarray,
+        width: int,
+        lanes: np.ndarray | None,
+        views: list[View],
+    ) -> None:
+        for conflict in shadow.access(access, place, width, lanes, views):
+            for each in (conflict.before, access):
+                each.name(conflict.place[0])
+            self._reporter.report(conflict, access, f"{spread('shared offset', *conflict.place)} of {cta.label}")
+
+    def stored(self, mask: int, addresses: np.ndarray, values: np.ndarray, issuer: Issuer) -> None:
+        """As `Causes.stored`: lanes that store different values to the same bytes are not ordered."""
+        lanes = np.array(lanes_of(mask))
+        order = lanes[np.argsort(addresses[lanes], kind="stable")]
+        places, stored = addresses[order], values[:, order]
+        same = places[1:] == places[:-1]
+        if not same.any() or is_strong(opcode(issuer)):
+            return
+        clash = same & (stored[:, 1:] != stored[:, :-1]).any(axis=0)
+        if clash.any():
+            first = int(clash.argmax())
+            pair = (int(order[first]), int(order[first + 1]))
+            self._warps[issuer[0].warp].settle()  # what it has accessed before is reported first
+            self._reporter.report_clash(issuer, pair, int(places[first]))
+
+    def _of_warp(self, warp: Warp, mask: int, kind: str, issuer: Issuer) -> Access:
+        clock = self._warps[warp]
+        clock.changes += 1
+        strong = is_strong(issuer[0].grid.entry.instructions[issuer[1]].opcode)
+        return Access(clock.base, clock.now, mask, kind == "store", False, strong, issuer)
+
+    def _of_operation(
+        self, cause: Cause, cta: Cta, kind: str, proxy: str, place: int | np.ndarray
+    ) -> tuple[Access, list[View]]:
+        issuer, channel, count = cause.issuer, cause.channel, cause.count
+        clock = self._agents.fit(cause.clock)
+        if channel is None:
+            first = int(place[0]) if isinstance(place, np.ndarray) else place
+            channel = self._agents.channel(("place", cta.rank, first))
+            channel.count = count = channel.count + 1
+            self._agents.fit(clock).set(channel.agent, count)
+        key = channel.agent, count, issuer[1], kind
+        access = self._known.get(key)
+        if access is None or access.issuer[0].warp is not issuer[0].warp:
+            opcode = issuer[0].grid.entry.instructions[issuer[1]].opcode
+            mask = cause.mask if opcode.startswith("cp.async.c") and cause.channel is not None else 0
+            access = Access(channel.agent, count, mask, kind == "store", proxy == "async", is_strong(opcode), issuer)
+            access.cause = cause
+            self._known[key] = access
+        if cause.views is None:
+            cause.views = [View(None, 0, clock)]
+        return access, cause.views
+
+
+def _views(clock: WarpClock, mask: int, lanes: np.ndarray | None) -> list[View]:
+    """As whom lanes of a warp are checked. lanes: as of `Shadow.access`."""
+    parts = list(clock.parts(mask))
+    if lanes is None or len(parts) == 1:
+        return [View(None, part, known) for part, known in parts]
+    return [View((part >> lanes.astype(np.int64) & 1).astype(bool), part, known) for part, known in parts]

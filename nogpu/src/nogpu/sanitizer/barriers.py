@@ -1,0 +1,250 @@
+"""Follows barriers and words: what those know who have arrived on them, or stored them, and who learns it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from nogpu.hardware.barriers import ClusterBarrier
+from nogpu.sanitizer.clocks import (
+    ANYWAY,
+    FENCED,
+    FENCED_GLOBAL,
+    FULL,
+    KNOWN,
+    OF_CLUSTER,
+    OF_CTA,
+    OF_DEVICE,
+    UNSCOPED,
+    Clock,
+)
+from nogpu.sanitizer.orders import is_of_device, is_wide
+from nogpu.sanitizer.rules import SCOPE
+from nogpu.sanitizer.scene import Scene, is_global, opcode, running, running_lanes
+from nogpu.sanitizer.words import Word, add
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from nogpu.hardware.async_operations import AsyncOperation
+    from nogpu.hardware.mbarriers import MBarrier
+    from nogpu.hardware.warp import Issuer, Warp
+
+_FENCED_BY = {
+    None: (FENCED, FENCED_GLOBAL),
+    "global": (FENCED_GLOBAL,),
+    "shared::cta": (FENCED,),
+    "shared::cluster": (FENCED,),
+}
+"""State space of fence.proxy.async -> rows of a clock."""
+NEVER = -1, -1
+KEPT = 32  # uses of a barrier for which a warp may still wait
+
+_Source = tuple[int | None, bool]
+"""Who has arrived: threads of a CTA of this rank, with a scope that is wider than the CTA; None: an operation."""
+_OPERATION: _Source = None, True
+_SCOPES = {"cta": OF_CTA, "cluster": OF_CLUSTER}
+
+
+class _MbarrierState:
+    """What those knew who have arrived on an mbarrier."""
+
+    def __init__(self, phase: int) -> None:
+        self.clocks: dict[_Source, Clock] = {}  # in this phase
+        self.over: dict[_Source, Clock] = {}  # in those that are over
+        self.phase = phase
+
+
+class Barriers:
+    """The barriers of a cluster, and the words that order."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene, self._warps = scene, scene.warps
+        self._mbarriers: dict[MBarrier, _MbarrierState] = {}
+        self._uses: dict[object, dict[int, Clock]] = {}
+        self._words: dict[int, Word[_Source]] = {}
+        # what has been told when lanes of a warp have learned a word by an instruction last
+        self._seen: dict[tuple[Warp, int, int], tuple[tuple[int, int], int]] = {}
+
+    def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
+        """As `Causes.heard`."""
+        clocks, by_thread = self._state(barrier).clocks, opcode(issuer).startswith("mbarrier.arrive")
+        if running is not None and running.cause is not None:
+            running.cause.tells = None if by_thread else barrier.name
+            add(clocks, self._source(issuer) if by_thread else _OPERATION, running.cause.clock)
+        elif by_thread:
+            for source, clock in self._told_by(issuer, running_lanes(issuer[0].warp)):
+                add(clocks, source, clock)
+        else:
+            add(clocks, _OPERATION, self._released(issuer, running_lanes(issuer[0].warp)))
+
+    def passed(self, barrier: MBarrier, warp: Warp) -> None:
+        """As `Causes.passed`."""
+        self._learn(running(warp), running_lanes(warp), self._state(barrier).over)
+
+    def _source(self, issuer: Issuer) -> _Source:
+        """Threads; where scopes are waived, as if they were an operation."""
+        if self._scene.reporter.allows(SCOPE, issuer):
+            return _OPERATION
+        return issuer[0].cta.rank, is_wide(opcode(issuer))
+
+    def _first_row(self, issuer: Issuer, source: _Source) -> int:
+        """Of a clock that somebody has released, the first row that a waiting or loading instruction learns."""
+        (rank, wide), scene = source, self._scene
+        if rank is None or rank == issuer[0].cta.rank or not scene.reporter.follows_scopes(scene.kernel):
+            return KNOWN
+        return KNOWN if wide and is_wide(opcode(issuer)) or scene.reporter.allows(SCOPE, issuer) else UNSCOPED
+
+    def _state(self, barrier: MBarrier) -> _MbarrierState:
+        state = self._mbarriers.get(barrier)
+        if state is None:
+            state = self._mbarriers[barrier] = _MbarrierState(barrier.phase)
+        if barrier.phase > state.phase:
+            for source, clock in state.clocks.items():
+                add(state.over, source, clock)
+            state.clocks, state.phase = {}, barrier.phase
+        return state
+
+    def _released(self, issuer: Issuer, mask: int, scope: int = OF_CTA) -> Clock:
+        """What lanes release by an instruction. scope: of a fence that stands in for its order."""
+        clock = self._warps[issuer[0].warp]
+        return clock.release(mask) if self._scene.releases(issuer) else clock.release_relaxed(mask, scope)
+
+    def _told_by(self, issuer: Issuer, mask: int) -> Iterator[tuple[_Source, Clock]]:
+        """What lanes release by an instruction."""
+        source = self._source(issuer)
+        if source[1] and not self._scene.releases(issuer) and self._warps[issuer[0].warp].has_narrow_fence(mask):
+            yield (issuer[0].cta.rank, False), self._released(issuer, mask)
+            yield source, self._released(issuer, mask, OF_CLUSTER)
+        else:
+            yield source, self._released(issuer, mask)
+
+    def _learner(self, issuer: Issuer, needed: int) -> Callable[[int, Clock, int], None]:
+        """What makes lanes acquire by an instruction. needed: the scope of a fence that stands in for its order."""
+        of = self._warps[issuer[0].warp]
+        if self._scene.learns(issuer):
+            return of.acquire
+        return partial(of.hear, needed=needed, together=running_lanes(issuer[0].warp))
+
+    def _learn(self, issuer: Issuer, mask: int, clocks: dict[_Source, Clock]) -> None:
+        """Lanes acquire by an instruction."""
+        for source, clock in clocks.items():
+            learn = self._learner(issuer, OF_CTA if source[0] in (None, issuer[0].cta.rank) else OF_CLUSTER)
+            learn(mask, clock, self._first_row(issuer, source))
+
+    def arrived(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
+        """As `Causes.arrived`."""
+        scope = OF_CLUSTER if isinstance(barrier, ClusterBarrier) else OF_CTA
+        self._use(barrier, generation, self._released(running(warp), mask, scope))
+
+    def excused(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
+        """As `Causes.excused`: to have exited releases nothing, but nothing comes after it."""
+        clock = self._warps[warp].release(mask)
+        clock.table[:ANYWAY] = 0
+        self._use(barrier, generation, clock)
+
+    def _use(self, barrier: object, generation: int, clock: Clock) -> None:
+        uses = self._uses.setdefault(barrier, {})
+        if generation in uses:
+            uses[generation].join(clock)
+        else:
+            uses[generation] = clock
+            uses.pop(generation - KEPT, None)
+
+    def met(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
+        """As `Causes.met`."""
+        clock = self._uses.get(barrier, {}).get(generation)
+        if clock is not None:
+            self._warps[warp].acquire(mask, clock)
+
+    def joined(self, warp: Warp, mask: int) -> None:
+        """As `Causes.joined`."""
+        clock = self._warps[warp]
+        clock.acquire(mask, clock.release(mask))
+
+    def fenced(self, warp: Warp, space: str | None) -> None:
+        """As `Causes.fenced`."""
+        self._warps[warp].fence_proxy(running_lanes(warp), _FENCED_BY[space])
+
+    def released_maps(self, warp: Warp, mask: int) -> None:
+        """As `Causes.released_maps`."""
+        self._warps[warp].release_maps(mask)
+
+    def acquired_map(self, warp: Warp, mask: int, address: int) -> None:
+        """As `Causes.acquired_map`."""
+        self._warps[warp].acquire_map(mask, address)
+
+    def fenced_threads(self, warp: Warp, scope: str) -> None:
+        """As `Causes.fenced_threads`."""
+        self._warps[warp].fence(running_lanes(warp), _SCOPES.get(scope, OF_DEVICE))
+
+    def told(self, warp: Warp, mask: int, key: int) -> None:
+        """As `Causes.told`."""
+        issuer, base = running(warp), self._warps[warp].base
+        stores, releases = opcode(issuer).startswith("st."), self._scene.releases(issuer)
+        word = self._word(key)
+        if stores:
+            word.store(base, mask)
+        for source, clock in self._told_by(issuer, mask):
+            word.tell(source, clock, base, mask, releases)
+        if is_global(key):
+            clock, wide = self._released(issuer, mask, OF_DEVICE), is_of_device(opcode(issuer))
+            self._scene.words.tell(self._scene, key, clock, wide, base, mask, stores, releases)
+
+    def _word(self, key: int) -> Word[_Source]:
+        """What those of this cluster have told by a word."""
+        word = self._words.get(key)
+        if word is None:
+            word = self._words[key] = Word()
+        if is_global(key):
+            _, stores = self._scene.words.version(key)
+            if stores != word.stores:
+                word.forget(stores)
+        return word
+
+    def learned(self, warp: Warp, mask: int, key: int) -> None:
+        """As `Causes.learned`. Who has learned all that has been told learns nothing: those that spin."""
+        issuer = running(warp)
+        word = self._word(key)
+        version = word.version, self._scene.words.version(key)[0]
+        place = warp, key, issuer[1]
+        seen, lanes = self._seen.get(place, (NEVER, 0))
+        if seen == version and not mask & ~lanes:
+            return
+        self._seen[place] = version, mask
+        if word.tells(self._warps[warp].base, mask):
+            self._learn(issuer, mask, word.clocks)
+        if is_global(key) and version[1]:
+            self._learn_of_others(issuer, mask, key)
+
+    def _learn_of_others(self, issuer: Issuer, mask: int, key: int) -> None:
+        """Lanes learn from a word what other clusters have told."""
+        scene, words, learn = self._scene, self._scene.words, self._learner(issuer, OF_DEVICE)
+        base, wide = self._warps[issuer[0].warp].base, is_of_device(opcode(issuer))
+        follows_scopes = scene.reporter.follows_scopes(scene.kernel)
+        for clock, row in words.told(scene, key, wide, base, mask, follows_scopes):
+            learn(mask, clock, row)
+            words.learned(scene.home, clock)
+
+    def triggered(self, warp: Warp) -> None:
+        """As `Causes.triggered`: what lanes knew and had done at a fence of the device is ordered before the start of
+        the next launch (PTX ISA, griddepcontrol).
+        """
+        released = self._warps[warp].behind_fence(running_lanes(warp), OF_DEVICE)
+        if released is not None:
+            self._scene.words.trigger(self._scene, released)
+
+    def started(self) -> None:
+        """The cluster starts."""
+        released = self._scene.words.start(self._scene.home.grid)
+        if released is not None:
+            clock = released.at_home(self._scene.home, self._scene.agents)
+            self._scene.words.learned(self._scene.home, clock)
+            for warp in self._warps.values():
+                warp.acquire(FULL, clock)
+
+    def waited_for(self, warp: Warp, grid: int) -> None:
+        """As `Causes.waited_for`."""
+        clock = self._scene.words.end(grid).at_home(self._scene.home, self._scene.agents)
+        self._warps[warp].acquire(running_lanes(warp), clock)
+        self._scene.words.learned(self._scene.home, clock)

@@ -1,0 +1,254 @@
+"""Follows accesses to global memory, by all clusters of launches that may overlap."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from nogpu.hardware.traffic import extent
+from nogpu.sanitizer.clocks import FENCED_GLOBAL, FULL, MAPPED, Cause, lanes_of, repeated
+from nogpu.sanitizer.global_tables import Tables
+from nogpu.sanitizer.history import History
+from nogpu.sanitizer.operations import slot
+from nogpu.sanitizer.orders import is_strong, reach
+from nogpu.sanitizer.pairs import Access, View
+from nogpu.sanitizer.report import spread
+from nogpu.sanitizer.scene import Scene, remnant, running_lanes
+from nogpu.sanitizer.touched import touched
+from nogpu.sanitizer.words import Words
+
+if TYPE_CHECKING:
+    from nogpu.hardware.allocations import Allocation
+    from nogpu.hardware.memory import GlobalMemory
+    from nogpu.hardware.warp import Issuer, Warp
+    from nogpu.sanitizer.access_log import AccessLog
+    from nogpu.sanitizer.follow import ClusterCauses
+    from nogpu.sanitizer.items import Cells
+    from nogpu.sanitizer.queue_history import Touched
+    from nogpu.sanitizer.report import Reporter
+
+PENDING = 1 << 16  # reads of an allocation to which nobody has written
+READS = 8  # of a byte, by those that nothing orders, that are kept
+
+
+class GlobalAccesses:
+    """Under one schedule."""
+
+    def __init__(self, memory: GlobalMemory, reporter: Reporter) -> None:
+        self._memory, self._reporter = memory, reporter
+        self.words = Words()
+        self.logs: list[AccessLog] = []  # of warps that have not exited
+        self.launches: set[int] = set()  # by number, of those that have begun
+        self._history = History(READS)
+        self._tables: dict[Allocation, Tables] = {}
+        self._writes = 0  # so far
+
+    def settle(self) -> None:
+        """Checks what compiled code has noted."""
+        for log in self.logs:
+            log.settle()
+
+    def touched(self, with_reads: bool) -> dict[int, list[Touched]]:
+        """By number of a launch: what it has accessed so far."""
+        self.settle()
+        return touched(self.launches, list(self._tables.values()), self._history, with_reads)
+
+    def observe(
+        self,
+        kind: str,
+        proxy: str,
+        address: int | np.ndarray,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        issuer: Issuer | None,
+    ) -> None:
+        """The observer of global memory. What the host does has no issuer, and is ordered before and after launches."""
+        if issuer is None:
+            return
+        tables = None if isinstance(address, np.ndarray) else self._tables_at(address)
+        if tables is None and not isinstance(address, np.ndarray):
+            return
+        cta = issuer[0].cta
+        scene = cast("ClusterCauses", cta.cluster.causes).scene
+        running = cta.machine.running
+        if running is not None and running.cause is not None:
+            access, views = self._of_operation(scene, running.cause, kind, proxy, address)
+            mask = running.cause.mask if access.lanes else 0
+        else:
+            warp, mask = issuer[0].warp, running_lanes(issuer[0].warp)
+            scene.warps[warp].settle()
+            access = self._of_warp(scene, warp, mask, kind, issuer)
+            views = [View(None, part, clock) for part, clock in scene.warps[warp].parts(mask)]
+        if isinstance(address, np.ndarray):
+            self._by_lane(access, address, shape[0], mask, views)
+        elif tables is not None and not self._repeats(access, address):
+            low, high = extent(shape, strides)
+            tables.reach(address + low, address + high)
+            self._check(access, tables, address, shape, strides, None, views)
+
+    def _repeats(self, access: Access, address: int) -> bool:
+        """Whether a warp loads a word again, by the same instruction, and nobody has written since: it spins."""
+        last, access.polled = access.polled, (address, self._writes)
+        return not access.is_write and last == access.polled
+
+    def noted(
+        self,
+        scene: Scene,
+        warp: Warp,
+        mask: int,
+        kind: str,
+        width: int,
+        indices: list[int],
+        addresses: np.ndarray,
+        by_lane: bool,
+    ) -> None:
+        """Accesses of a warp by instructions in a row. addresses: uint64[instructions, 32], or of their first lane."""
+        clock = scene.warps[warp]
+        clock.changes += 1
+        if not by_lane:
+            addresses = addresses[:, :1]
+        elif mask != FULL:
+            addresses = addresses[:, lanes_of(mask)]
+        low, high = int(np.minimum.reduce(addresses, axis=None)), int(np.maximum.reduce(addresses, axis=None))
+        tables = self._tables_at(low)
+        parts = [(indices, addresses)]
+        if len(indices) > 1 and self._reporter.tells_apart(warp.cta.grid.entry, indices):
+            parts = [([index], addresses[i : i + 1]) for i, index in enumerate(indices)]
+        elif tables is None or high >= tables.end:  # by the allocation of an instruction's first lane
+            rows: dict[Tables | None, list[int]] = {}
+            for i, address in enumerate(addresses[:, 0].tolist()):
+                rows.setdefault(self._tables_at(address), []).append(i)
+            parts = [([indices[i] for i in of], addresses[of]) for of in rows.values()]
+        for of_part, places in parts:
+            access = Access(
+                clock.base, clock.now, mask, kind == "store", False, False, remnant((warp.first_group, of_part[0]))
+            )
+            access.home, access.several = scene.home, (of_part, places, width)
+            views = [View(None, part, known) for part, known in clock.parts(mask)]
+            self._by_lane(access, places.ravel(), width, mask if by_lane else 0, views)
+
+    def _by_lane(self, access: Access, addresses: np.ndarray, width: int, mask: int, views: list[View]) -> None:
+        """Accesses by lanes: addresses uint64[n] of the lanes of a mask, perhaps several times in a row; or by nobody
+        in particular.
+        """
+        lanes, times = None, len(addresses) // (mask.bit_count() or 1)
+        if mask and times * mask.bit_count() == len(addresses):
+            lanes = repeated(mask, times)
+            if len(views) > 1:
+                views = [View((view.lanes >> lanes.astype(np.int64) & 1).astype(bool), *view[1:]) for view in views]
+        low, high = int(np.minimum.reduce(addresses)), int(np.maximum.reduce(addresses))
+        tables = self._tables_at(low)
+        if tables is not None and high < tables.end:
+            tables.reach(low, high + width)
+            self._check(access, tables, addresses, (width,), (1,), lanes, views)
+            return
+        for i, address in enumerate(addresses.tolist()):  # several allocations, or one that nobody can write to
+            tables = self._tables_at(address)
+            if tables is not None:
+                tables.reach(address, address + width)
+                one = None if lanes is None else lanes[i : i + 1]
+                own = [view._replace(rows=None) for view in views if view.rows is None or view.rows[i]]
+                self._check(access, tables, addresses[i : i + 1], (width,), (1,), one, own)
+
+    def _tables_at(self, address: int) -> Tables | None:
+        """Of the allocation at an address; None if nobody can write to it."""
+        allocation = self._memory.holding(address)
+        if not allocation.writable:
+            return None
+        tables = self._tables.get(allocation)
+        if tables is None:
+            tables = self._tables[allocation] = Tables(allocation)
+        return tables
+
+    def _check(
+        self,
+        access: Access,
+        tables: Tables,
+        address: int | np.ndarray,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        lanes: np.ndarray | None,
+        views: list[View],
+    ) -> None:
+        """An access to bytes of one allocation: a box, or words of lanes."""
+        self._writes += access.is_write
+        if tables.reads is not None:
+            if not access.is_write:
+                tables.reads.append((access, address, shape, strides, lanes))
+                if len(tables.reads) < PENDING:
+                    return
+            self._record(tables)
+            if not access.is_write:
+                return
+        cells, lanes = _cells(tables, access, address, shape, strides, lanes, len(views))
+        if self._history.follows(access, cells.items, cells.where, lanes, views):
+            return
+        for conflict in self._history.access(access, cells, lanes, views):
+            for each in (conflict.before, access):
+                each.name(tables.start + conflict.place[0])
+            place = f"{spread('byte', *conflict.place)} of {tables.allocation}"
+            self._reporter.report(conflict, access, place, "global")
+
+    def _record(self, tables: Tables) -> None:
+        """Records the reads of an allocation to which nobody has written so far."""
+        reads, tables.reads = tables.reads or [], None
+        for access, address, shape, strides, lanes in reads:
+            cells, lanes = _cells(tables, access, address, shape, strides, lanes, 1)
+            self._history.follows(access, cells.items, cells.where, lanes, [])
+
+    def _of_warp(self, scene: Scene, warp: Warp, mask: int, kind: str, issuer: Issuer) -> Access:
+        clock = scene.warps[warp]
+        clock.changes += 1
+        key = clock.base, clock.now, mask, issuer[1], kind, Access.now
+        access = scene.global_accesses.get(key)
+        if access is None:
+            opcode = issuer[0].grid.entry.instructions[issuer[1]].opcode
+            access = Access(clock.base, clock.now, mask, kind == "store", False, is_strong(opcode), remnant(issuer))
+            access.home, access.reach = scene.home, reach(opcode)
+            scene.global_accesses[key] = access
+        return access
+
+    def _of_operation(
+        self, scene: Scene, cause: Cause, kind: str, proxy: str, address: int | np.ndarray
+    ) -> tuple[Access, list[View]]:
+        issuer, mask = cause.issuer, 0
+        opcode = issuer[0].grid.entry.instructions[issuer[1]].opcode
+        if proxy == "tensormap":
+            agent, count = slot(scene.agents, "map reads", cause)
+        elif cause.channel is None:
+            agent, count = slot(scene.agents, "reads", cause)
+        elif opcode.startswith("cp.async.c"):
+            agent, count, mask = cause.channel.agent, cause.count, cause.mask
+        else:  # a bulk store: the component behind that of its read
+            agent, count = cause.channel.agent + 1, cause.count
+        clock = scene.agents.fit(cause.clock)
+        if not mask:
+            clock.set(agent, count)
+        key = agent, count, mask, issuer[1], kind
+        access = scene.global_accesses.get(key)
+        if access is None:
+            is_async = proxy != "generic"
+            access = Access(agent, count, mask, kind == "store", is_async, is_strong(opcode), remnant(issuer))
+            access.cause, access.home, access.reach = True, scene.home, reach(opcode)
+            access.fence = FENCED_GLOBAL
+            if proxy == "tensormap" and isinstance(address, int):
+                access.fence = MAPPED + address
+            scene.global_accesses[key] = access
+        return access, [View(None, 0, clock)]
+
+
+def _cells(
+    tables: Tables,
+    access: Access,
+    address: int | np.ndarray,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    lanes: np.ndarray | None,
+    parts: int,
+) -> tuple[Cells, np.ndarray | None]:
+    """The items of an access, and their lanes. parts: of its warp's lanes, that know different things."""
+    if not isinstance(address, np.ndarray):
+        return tables.box(address, shape, strides), None
+    chunks = None if access.is_write or parts > 1 else tables.chunks(address, shape[0])
+    return (tables.lanes(address, shape[0]), lanes) if chunks is None else (chunks, None)

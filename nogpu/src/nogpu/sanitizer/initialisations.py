@@ -1,0 +1,97 @@
+"""Follows mbarrier.init: whoever uses the object must know of it.
+
+| user | needs |
+|---|---|
+| a thread of the CTA | a chain of events behind it |
+| a thread of another CTA | the same, with orders and scopes that reach it; or `fence.mbarrier_init` and any chain |
+| a copy or a commit of another CTA | a chain with orders behind `fence.proxy.async`; or `fence.mbarrier_init` and any |
+
+The fence is the initialising thread's. Copies and commits of the CTA itself are left to a rule that needs no sanitizer
+(`MBarrier.hidden`): everything that Triton compiles breaks it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nogpu.sanitizer.clocks import ANYWAY, FENCED, KNOWN, Clock, lanes_of
+from nogpu.sanitizer.orders import releases
+from nogpu.sanitizer.scene import Scene, opcode
+
+if TYPE_CHECKING:
+    from nogpu.hardware.mbarriers import MBarrier
+    from nogpu.hardware.warp import Issuer, Warp
+
+
+class _Initialisation:
+    """Of one mbarrier."""
+
+    __slots__ = ("agents", "count", "issuer", "mask", "published", "warp")
+
+    def __init__(self, warp: Warp, mask: int, agents: list[int], count: int) -> None:
+        self.warp, self.mask, self.issuer = warp, mask, (warp.first_group, warp.registers.context.pc)
+        self.agents, self.count = agents, count  # of its lanes
+        self.published: int | None = None  # their count at fence.mbarrier_init
+
+
+class Initialisations:
+    """Those of a cluster."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._of: dict[MBarrier, _Initialisation] = {}
+        self._open: list[_Initialisation] = []  # that no fence has followed
+        self._seen: set[tuple[MBarrier, Warp, int]] = set()  # (barrier, warp, lanes) that need no further check
+
+    def initialised(self, barrier: MBarrier, warp: Warp, mask: int) -> None:
+        """As `Causes.initialised`."""
+        clock = self._scene.warps[warp]
+        found = _Initialisation(warp, mask, [clock.base + lane for lane in lanes_of(mask)], clock.now)
+        self._of[barrier] = found
+        self._open.append(found)
+
+    def fenced(self, warp: Warp, mask: int) -> None:
+        """fence.mbarrier_init by lanes."""
+        published = [each for each in self._open if each.warp is warp and not each.mask & ~mask]
+        for each in published:
+            each.published = self._scene.warps[warp].now
+        self._open = [each for each in self._open if each not in published]
+
+    def used_by_operation(self, barrier: MBarrier, issuer: Issuer, clock: Clock) -> None:
+        """An asynchronous operation, or a thread of another CTA, is about to arrive, or its bytes count."""
+        if issuer[0].cta is not barrier.home:
+            name = opcode(issuer)
+            by_thread = name.startswith("mbarrier.")
+            # What a relaxed arrival releases does not say what its thread knows.
+            row = FENCED if not by_thread else KNOWN if releases(name) else ANYWAY
+            self._check(barrier, issuer, clock, row, by_thread)
+
+    def used_by_threads(self, barrier: MBarrier, issuer: Issuer, mask: int) -> None:
+        """Lanes of a warp are about to arrive, or to wait."""
+        found = self._of.get(barrier)
+        warp = issuer[0].warp
+        if found is None or (found.warp is warp and not mask & ~found.mask) or (barrier, warp, mask) in self._seen:
+            return
+        for _, clock in self._scene.warps[warp].parts(mask):
+            self._check(barrier, issuer, clock, KNOWN, True)
+        self._seen.add((barrier, warp, mask))
+
+    def _check(self, barrier: MBarrier, issuer: Issuer, clock: Clock, row: int, by_thread: bool) -> None:
+        found = self._of.get(barrier)
+        if found is None:
+            return
+        self._scene.agents.fit(clock)
+        agents, own = found.agents, issuer[0].cta is barrier.home
+        if _is_heard(clock, row, agents, found.count):
+            return
+        if found.published is not None and _is_heard(clock, ANYWAY, agents, found.published):
+            return
+        if own and _is_heard(clock, ANYWAY, agents, found.count):
+            return
+        self._scene.reporter.report_initialisation(barrier, issuer, found.issuer, by_thread)
+
+
+def _is_heard(clock: Clock, row: int, agents: list[int], count: int) -> bool:
+    """Whether a clock has heard of one of these agents' counts."""
+    table = clock.table
+    return any(table.item(row, agent) >= count for agent in agents)

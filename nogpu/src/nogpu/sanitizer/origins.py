@@ -1,0 +1,150 @@
+"""Where uninitialised bits come from, and the memories' shadows, which say what bytes nobody has written.
+
+A shadow is a memory of the same kind: a byte of it is 0xFF where the memory's is uninitialised, else 0. So whatever
+moves bytes, boxes and fragments, moves their shadows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from nogpu.hardware.memory import SHARED_BASE, UNWRITTEN
+from nogpu.hardware.shared_memory import SharedMemory
+from nogpu.hardware.tensor.tmem import COLUMNS, TensorMemory
+from nogpu.hardware.tma.swizzle import CHUNK, CHUNK_TYPE
+from nogpu.sanitizer.items import is_zero
+
+if TYPE_CHECKING:
+    from nogpu.hardware.cluster import Cta
+    from nogpu.hardware.warp import Issuer
+
+INVALID = 0xFF
+_TYPES = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, CHUNK: CHUNK_TYPE}
+
+
+class Origin(NamedTuple):
+    """Where uninitialised bits come from."""
+
+    place: str
+    issuer: Issuer | None  # who has read them first; None: nobody, they are a register's
+    section: str  # of the PTX ISA
+    is_global: bool = False
+
+
+class SharedShadow:
+    """What of a CTA's shared memory nobody has written."""
+
+    def __init__(self, cta: Cta) -> None:
+        self._cta = cta
+        self.version = 0  # grows where bytes may become invalid
+        self.memory = SharedMemory(len(cta.shared.data) - SHARED_BASE, cta.rank)
+        self.data = self.memory.data
+        self._views: dict[int, np.ndarray] = {
+            width: self.data[: self.data.size // width * width].view(kind) for width, kind in _TYPES.items()
+        }
+        self._origins: dict[int, Origin] = {}  # chunk -> where bits that were stored there come from
+
+    def found(self, place: int | np.ndarray, width: int) -> np.ndarray | None:
+        """uint8[places, width]: what is invalid of the bytes; None if nothing is."""
+        if not isinstance(place, np.ndarray):
+            part = self.data[place : place + width]
+            return None if is_zero(part) else part.reshape(1, -1)
+        view = self._views.get(width)
+        if view is None or (width > 1 and (place & (width - 1)).any()):
+            part = self.data[place[:, None] + np.arange(width)]
+        else:
+            part = view.take(place // width).view(np.uint8).reshape(-1, width)
+        return None if is_zero(part) else part
+
+    def chunks(self, places: np.ndarray) -> np.ndarray:
+        """uint8[..., 16]: what is invalid of chunks, by their numbers."""
+        return self._views[CHUNK].take(places)[..., None].view(np.uint8)
+
+    def write(self, place: int | np.ndarray, width: int, invalid: np.ndarray | int = 0) -> None:
+        """The bytes are written. invalid: uint8[places, width], what they get; 0: nothing is invalid."""
+        self.version += not isinstance(invalid, int)
+        if not isinstance(place, np.ndarray):
+            self.data[place : place + width] = invalid if isinstance(invalid, int) else invalid[0]
+            return
+        view = self._views.get(width)
+        if isinstance(invalid, int) and view is not None and not (width > 1 and (place & (width - 1)).any()):
+            view[place // width] = invalid
+        else:
+            self.data[place[:, None] + np.arange(width)] = invalid
+
+    def stems_from(self, place: int | np.ndarray, width: int, origin: Origin) -> None:
+        """Invalid bits that are stored in these bytes come from there."""
+        for offset in place.tolist() if isinstance(place, np.ndarray) else [place]:
+            for chunk in range(offset // CHUNK, (offset + width - 1) // CHUNK + 1):
+                self._origins[chunk] = origin
+
+    def origin(self, offset: int, issuer: Issuer) -> Origin:
+        """Of an invalid byte, which an instruction reads."""
+        known = self._origins.get(offset // CHUNK)
+        if known is not None:
+            return known
+        return Origin(f"shared offset {offset:#x} of {self._cta.label}", issuer, "Shared State Space")
+
+    def first(self, place: int | np.ndarray, invalid: np.ndarray) -> int:
+        """The offset of the first invalid byte of those that `found` has returned."""
+        row, byte = np.argwhere(invalid)[0].tolist()
+        return (int(place[row]) if isinstance(place, np.ndarray) else place) + byte
+
+    def copied(self, place: int | np.ndarray, nbytes: int, issuer: Issuer) -> None:
+        """Bytes of global memory have been copied there: words that nobody has written stay so."""
+        data = self._cta.shared.data
+        if nbytes % 4:
+            return
+        if isinstance(place, np.ndarray):
+            words = data[place[:, None].astype(np.int64) + np.arange(nbytes)].view(np.uint32)
+        else:
+            words = data[place : place + nbytes].view(np.uint32)[None]
+        unwritten = words == UNWRITTEN
+        if not is_zero(unwritten):
+            invalid = np.repeat(unwritten, 4, axis=1).astype(np.uint8) * np.uint8(INVALID)
+            place = place.astype(np.int64) if isinstance(place, np.ndarray) else place
+            self.write(place, nbytes, invalid)
+            self.stems_from(place, nbytes, global_origin(issuer))
+
+
+def global_origin(issuer: Issuer) -> Origin:
+    """Of words of global memory that an instruction has read."""
+    return Origin("global memory", issuer, "Global State Space", is_global=True)
+
+
+class TensorShadow:
+    """What of a CTA's tensor memory nobody has written."""
+
+    def __init__(self, cta: Cta) -> None:
+        self._cta = cta
+        self.version = 0  # as `SharedShadow.version`
+        self.memory = TensorMemory()
+        self._origins: dict[int, Origin] = {}  # by column
+
+    @property
+    def words(self) -> np.ndarray:
+        """uint32[128, 512]."""
+        return self.memory.words
+
+    def allocated(self, base: int, columns: int) -> None:
+        """Columns begin afresh."""
+        self.version += 1
+        self.words[:, base : base + columns] = 0xFFFFFFFF
+        for column in range(base, base + columns):
+            self._origins.pop(column, None)
+
+    def stems_from(self, columns: range, origin: Origin) -> None:
+        """As `SharedShadow.stems_from`."""
+        self.version += 1
+        for column in columns:
+            self._origins[column % COLUMNS] = origin
+
+    def origin(self, column: int, issuer: Issuer) -> Origin:
+        """As `SharedShadow.origin`."""
+        known = self._origins.get(column % COLUMNS)
+        if known is not None:
+            return known
+        place = f"column {column:#x} of the tensor memory of {self._cta.label}"
+        return Origin(place, issuer, "tcgen05.alloc")

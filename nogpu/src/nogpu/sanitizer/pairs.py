@@ -1,0 +1,195 @@
+"""Two accesses to an item: whether what is known orders them, and what is missing if it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from nogpu.sanitizer.clocks import ANYWAY, FENCED, KNOWN, LANES, ROWS, UNSCOPED, lanes_of
+from nogpu.sanitizer.items import Cells
+
+if TYPE_CHECKING:
+    from nogpu.execution.replay import Step
+    from nogpu.hardware.warp import Issuer
+    from nogpu.sanitizer.clocks import Cause, Clock, Home
+
+ALL = 255  # in place of a lane: each of the access's
+CTA, CLUSTER, GRID = range(3)
+"""How far the scope of a strong access reaches."""
+Lanes = np.ndarray | None
+
+
+class Access:
+    """An access: by whom, at which count, through which proxy."""
+
+    __slots__ = (
+        *("agent", "cause", "count", "fence", "is_async", "is_strong", "is_write", "issuer", "lanes", "listed"),
+        *("home", "number", "polled", "reach", "several", "step"),
+    )
+
+    now: Step | None = None
+    """The step that runs, where steps are followed (`races.py`)."""
+
+    def __init__(
+        self,
+        agent: int,
+        count: int,
+        lanes: int,
+        is_write: bool,
+        is_async: bool,
+        is_strong: bool,
+        issuer: Issuer | Any,
+    ) -> None:
+        """agent: component of the first lane, or of an agent that is no lane. lanes: mask, 0 for no lane."""
+        self.agent, self.count, self.lanes = agent, count, lanes
+        self.is_write, self.is_async, self.is_strong, self.issuer = is_write, is_async, is_strong, issuer
+        self.listed = lanes_of(lanes)
+        self.cause: Cause | bool | None = None  # of an asynchronous operation
+        self.number = 0  # in the history
+        self.step = Access.now
+        self.fence = FENCED  # of a clock, the row that has threads' writes which its proxy sees
+        self.home: Home | None = None  # the cluster, where accesses of several meet
+        self.reach = GRID  # of its scope, if it is strong
+        self.polled: tuple[int, int] | None = None  # by a load: its address, and how many writes there had been
+        # of instructions in a row: their indices, uint64[instructions, lanes] addresses, bytes of each
+        self.several: tuple[list[int], np.ndarray, int] | None = None
+
+    def name(self, address: int) -> None:
+        """The issuer is the last of several instructions that has accessed a byte."""
+        if self.several is not None:
+            indices, addresses, width = self.several
+            at = np.flatnonzero(((addresses <= address) & (address < addresses + np.uint64(width))).any(axis=1))
+            self.issuer = self.issuer[0], indices[int(at[-1])] if len(at) else self.issuer[1]
+
+    def is_of(self, other: Access) -> bool:
+        """Whether the same lanes of a warp, or the same other agent, make both."""
+        return self.agent == other.agent and self.home is other.home
+
+    def is_fenced(self, other: Access) -> bool:
+        """Whether the other's proxy sees this write behind a fence only."""
+        return other.is_async and not self.is_async
+
+
+class View(NamedTuple):
+    """As whom an access is checked: some of its lanes, or an asynchronous operation."""
+
+    rows: np.ndarray | None  # bool, by place: the places of these lanes; None: all
+    lanes: int  # mask, 0 for an operation
+    clock: Clock
+    row: int = KNOWN  # of the clock, that an order needs
+
+
+class Conflict(NamedTuple):
+    """An earlier access that is not ordered before a later one."""
+
+    before: Access
+    missing: int | None  # what more would order it: a row of `Clock`; None: none of them
+    place: tuple[int, int]  # offsets of bytes of both that lie together: the first, and behind the last
+    same_warp: bool
+
+
+def _column(rows: np.ndarray, like: np.ndarray) -> np.ndarray:
+    return rows[:, None] if like.ndim == 2 else rows
+
+
+def _is_known(before: Access, access: Access, clock: Clock, row: int) -> bool:
+    """Whether all that took part in an access are known. row: of the clock."""
+    agent, count = before.agent, before.count
+    if before.home is not access.home:
+        assert before.home is not None  # where accesses of several clusters meet each has one
+        counts = clock.of(before.home, row)
+    elif row >= ROWS:
+        counts = clock.row(row)
+    else:
+        table = clock.table
+        if not before.lanes:
+            return table.item(row, agent) >= count
+        if len(before.listed) == 1:
+            return table.item(row, agent + before.listed[0]) >= count
+        counts = table[row]
+    if not before.lanes:
+        return bool(counts[agent] >= count)
+    known = counts[agent : agent + LANES] >= count
+    return bool(np.logical_and.reduce(known)) or all(known[lane] for lane in before.listed)
+
+
+def are_strong(before: Access, access: Access) -> bool:
+    """Whether two accesses are morally strong (PTX ISA, "Morally Strong Operations")."""
+    if not (before.is_strong and access.is_strong):
+        return False
+    one, other = before.home, access.home
+    return one is other or (before.reach == GRID and access.reach == GRID)
+
+
+def is_ordered(before: Access, access: Access, view: View, needs_fence: bool) -> bool:
+    """Whether all that took part in an access are known, and what they have written is visible."""
+    if not _is_known(before, access, view.clock, view.row):
+        return False
+    return not needs_fence or _is_known(before, access, view.clock, access.fence)
+
+
+def follows(before: Access, access: Access, view: View) -> bool:
+    """Whether two accesses, one of them a write, are no conflict."""
+    if access.is_strong and are_strong(before, access):
+        return True
+    if not _is_known(before, access, view.clock, view.row):
+        return False
+    needs_fence = access.is_async and before.is_write and not before.is_async
+    return not needs_fence or _is_known(before, access, view.clock, access.fence)
+
+
+def _counts(before: Access, access: Access, view: View, row: int) -> np.ndarray:
+    """A row of what is known of those who have made an earlier access."""
+    if before.home is access.home:
+        return view.clock.row(row)
+    assert before.home is not None  # where accesses of several clusters meet each has one
+    return view.clock.of(before.home, row)
+
+
+def conflicts(
+    before: Access,
+    access: Access,
+    at: np.ndarray,
+    cells: Cells,
+    of_before: np.ndarray,
+    lanes: Lanes,
+    view: View,
+    needs_fence: bool,
+) -> Iterator[Conflict]:
+    """The conflict of two accesses, if there is one. at: bool, the items of both. of_before: the lane of each."""
+    if view.rows is not None:
+        at = at & _column(view.rows, at)
+    bad = at & _unknown(before, view, view.row, of_before, lanes, access)
+    missing: int | None = None
+    if bad.any():
+        for row in (UNSCOPED, ANYWAY):
+            if missing is None and not (bad & _unknown(before, view, row, of_before, lanes, access)).any():
+                missing = row
+        if missing is None and before.is_strong and access.is_strong:  # but for their scopes they would be no conflict
+            missing = UNSCOPED
+    elif needs_fence:
+        missing, bad = access.fence, at & _unknown(before, view, access.fence, of_before, lanes, access)
+    if bad.any():
+        yield Conflict(before, missing, cells.place(bad), before.is_of(access))
+
+
+def _unknown(before: Access, view: View, row: int, of_before: np.ndarray, lanes: Lanes, access: Access) -> np.ndarray:
+    """Whether an access is not known, by item. row: of the clock. of_before: the access's lane."""
+    table = _counts(before, access, view, row)
+    if not before.lanes:
+        return np.full_like(of_before, table[before.agent] < before.count, bool)
+    known = table[before.agent : before.agent + LANES] >= before.count
+    own = before.is_of(access) and bool(view.lanes)
+    everybody = all(known[lane] for lane in before.listed)
+    if own:  # a lane knows what it has done itself
+        everybody = everybody or not view.lanes & ~before.lanes
+    by_lane = np.append(known, np.zeros(ALL + 1 - LANES, bool))
+    by_lane[ALL] = everybody
+    fine = by_lane[of_before]
+    if own and lanes is not None:
+        fine = fine | (of_before == lanes[:, None])
+    elif own and view.lanes.bit_count() == 1:
+        fine = fine | (of_before == view.lanes.bit_length() - 1)
+    return ~fine

@@ -1,0 +1,173 @@
+"""What work of queues has accessed, by allocation, and what of that nothing orders before a later access."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from nogpu.sanitizer.queue_clocks import LEGACY, LEGACY_HANDLE, PER_THREAD, Clock
+from nogpu.sanitizer.sites import call_site
+from nogpu.sanitizer.spans import UNTAGGED, common, merged, of_box, without
+
+if TYPE_CHECKING:
+    from nogpu.hardware.allocations import Allocation, Allocations
+    from nogpu.ptx.ir import Entry, Instruction
+
+Box = tuple[int, tuple[int, ...], tuple[int, ...]]
+"""Bytes of memory: address, shape, strides in bytes, none negative."""
+
+
+class Touched(NamedTuple):
+    """Bytes of one allocation that a node accesses in one way."""
+
+    start: int  # where the allocation starts
+    writes: bool
+    is_strong: bool  # by accesses that race with no other strong ones: atomics, relaxed, volatile
+    spans: np.ndarray  # as of `spans`; the tag is 1 + the index of an instruction, or UNTAGGED
+
+
+class Node:
+    """What the host has submitted to a queue."""
+
+    __slots__ = ("clock", "count", "entry", "handle", "queue", "what", "where")
+
+    def __init__(self, queue: Hashable, count: int, clock: Clock, what: str, handle: int) -> None:
+        self.queue, self.count, self.clock, self.what = queue, count, clock, what
+        self.handle = LEGACY if handle == LEGACY_HANDLE else handle
+        self.entry: Entry | None = None  # of a launch
+        self.where = call_site()
+
+    @property
+    def place(self) -> str:
+        """The queue, in words."""
+        names = {LEGACY: "the legacy default queue", PER_THREAD: "the thread's default queue"}
+        return names.get(self.handle) or f"queue {self.handle:#x}"
+
+    @property
+    def name(self) -> str:
+        """The kernel's, or what it is in words."""
+        return self.what if self.entry is None else self.entry.name
+
+    def is_known_to(self, clock: Clock) -> bool:
+        """Whether whoever has the clock is behind this node."""
+        return clock.get(self.queue, 0) >= self.count
+
+
+Access = Touched | tuple[Box, bool]
+"""Of a launch, or of something else: where, and whether it writes."""
+
+
+class Conflict(NamedTuple):
+    """Two nodes that nothing orders, and bytes that both access."""
+
+    before: Node
+    now: Node
+    writes: tuple[bool, bool]
+    tags: tuple[int, int]
+    first: int  # addresses
+    end: int
+    allocation: Allocation
+    reuses: bool = False  # the second is given memory that has been freed while the first may still use it
+
+    @property
+    def offsets(self) -> tuple[int, int]:
+        """In the allocation: of the first byte, and behind the last."""
+        return self.first - self.allocation.start, self.end - self.allocation.start
+
+    @property
+    def instructions(self) -> list[Instruction | None]:
+        """By which the two access the bytes, as far as they are launches."""
+        return [
+            node.entry.instructions[tag - 1] if node.entry is not None and tag > 0 else None
+            for node, tag in zip((self.before, self.now), self.tags)
+        ]
+
+    def described(self) -> list[str]:
+        """The two in words."""
+        found = []
+        for node, writes, instruction in zip((self.before, self.now), self.writes, self.instructions):
+            where, by = f" ({node.where})" if node.where else "", ""
+            if instruction is not None:
+                source = f", {instruction.source}" if instruction.source else ""
+                by = f" by {instruction.opcode} at PTX line {instruction.line}{source}"
+            how = "writes" if writes else "reads"
+            found.append(f"{node.what} on {node.place}{where}, which {how}{by}")
+        return found
+
+
+class Past(NamedTuple):
+    """What a node has accessed."""
+
+    node: Node
+    touched: Touched
+
+
+class QueueHistory:
+    """Of all allocations."""
+
+    def __init__(self) -> None:
+        self._past: dict[Allocation, list[Past]] = {}
+
+    def access(
+        self, memory: Allocations, node: Node, host: Clock, accesses: list[tuple[Allocation, Access]]
+    ) -> Iterator[Conflict]:
+        """Records what a node accesses. Yields what is not ordered before it. host: what the host has seen end."""
+        for allocation, access in accesses:
+            if memory.allocation(allocation.start) is not allocation:
+                continue
+            each = access if isinstance(access, Touched) else _of_box(allocation, *access)
+            past = self.of(memory, allocation, host)
+            for before in past:
+                conflict = _conflict(before, Past(node, each), allocation)
+                if conflict is not None:
+                    yield conflict
+            self._past[allocation] = [*_kept(past, node, each), Past(node, each)]
+
+    def of(self, memory: Allocations, allocation: Allocation, host: Clock) -> list[Past]:
+        """What others have done to an allocation, but for what the host has seen end."""
+        if allocation not in self._past:  # the program allocates: what is no more can be forgotten
+            self._past = {each: past for each, past in self._past.items() if memory.allocation(each.start) is each}
+        return [each for each in self._past.get(allocation, ()) if not each.node.is_known_to(host)]
+
+    def users(self, allocation: Allocation) -> list[Past]:
+        """As `of`, whatever the host has seen. Changes nothing."""
+        return self._past.get(allocation, [])
+
+    def clear(self) -> None:
+        """Whatever comes is behind all of it."""
+        self._past.clear()
+
+
+def _conflict(before: Past, now: Past, allocation: Allocation) -> Conflict | None:
+    one, other = before.touched, now.touched
+    if before.node is now.node or not (one.writes or other.writes) or (one.is_strong and other.is_strong):
+        return None
+    if before.node.is_known_to(now.node.clock):
+        return None
+    both = common(one.spans, other.spans)
+    if both is None:
+        return None
+    first, end, *tags = both
+    return Conflict(before.node, now.node, (one.writes, other.writes), (tags[0], tags[1]), first, end, allocation)
+
+
+def _of_box(allocation: Allocation, box: Box, is_write: bool) -> Touched:
+    starts, ends = of_box(*box)
+    return Touched(allocation.start, is_write, False, merged(starts, ends, UNTAGGED))
+
+
+def _kept(past: list[Past], node: Node, touched: Touched) -> list[Past]:
+    """What is still to be known beside a new access: who races with what that one hides, races with it, too."""
+    found = []
+    for each in past:
+        hides = touched.writes or not each.touched.writes
+        weak = each.touched.is_strong or not touched.is_strong
+        if hides and weak and (each.node is node or each.node.is_known_to(node.clock)):
+            spans = without(each.touched.spans, touched.spans)
+            if not len(spans):
+                continue
+            each = each._replace(touched=each.touched._replace(spans=spans))
+        found.append(each)
+    return found

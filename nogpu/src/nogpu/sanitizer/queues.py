@@ -1,0 +1,229 @@
+"""Follows the order of queues (CUDA C++ Programming Guide, "Asynchronous Concurrent Execution"; CUDA Runtime API,
+"Stream synchronization behavior").
+
+The device runs what the host submits in the order of the calls. What is ordered is less: each launch, copy, fill or
+operation of torch is a node that knows
+
+| it knows | by |
+|---|---|
+| the earlier nodes of its queue | the queue |
+| those of all blocking queues, if its queue is the legacy default queue, and they know it | implicit synchronisation |
+| what an event knew when it was recorded | its queue has waited for the event |
+| what the host has waited for before it submitted the node | synchronisation of a queue, an event, the device |
+
+and what those know. A replay of a graph is a node of its queue; inside, each launch knows what its queue, the events
+and the waits of the capture give it. Two nodes that access a byte, one of them to write it, must know of each other.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import deque
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from nogpu.sanitizer.freed_memory import FreedMemory
+from nogpu.sanitizer.queue_clocks import LEGACY, LEGACY_HANDLE, PER_THREAD, Clock, Line, Order, Replay, join
+from nogpu.sanitizer.queue_history import Access, Box, Node, QueueHistory, Touched
+
+if TYPE_CHECKING:
+    from nogpu.hardware.allocations import Allocation, Allocations
+    from nogpu.ptx.ir import Entry
+    from nogpu.sanitizer.report import Reporter
+
+LATER = 1 << 16  # spans and boxes, of what is known before there are several queues
+
+
+class _Replayed(threading.local):
+    """The graph that a thread of the host replays."""
+
+    now: tuple[Hashable, Replay] | None = None
+
+
+class Queues:
+    """Of a process."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+        self.are_several = False
+        """Whether there is, or was, any queue beside the legacy default queue."""
+        self._order = Order()
+        self._replayed = _Replayed()
+        self._counts: dict[Hashable, itertools.count[int]] = {}
+        self._history, self._freed = QueueHistory(), FreedMemory()
+        self._later: deque[tuple[Allocations, Node, list[tuple[Allocation, Access]]]] = deque()
+        self._held = 0  # of LATER
+        self._ends: dict[Hashable, Clock] = {}  # by graph: what is known behind its last replay
+        self._lock = threading.RLock()
+
+    # What the host does
+
+    def created(self, queue: int, is_blocking: bool) -> None:
+        """A queue is there. is_blocking: it waits for the legacy default queue, and that one for it."""
+        with self._lock:
+            self.are_several = True
+            self._order.lines[queue] = Line(is_blocking)
+
+    def submitted(self, queue: int, what: str, entry: Entry | None = None) -> Node:
+        """A node of a queue, which knows what it has to be behind. what: in words. entry: of a launch."""
+        with self._lock:
+            key = self._key(queue)
+            order, agent = self._place(key)
+            clock = order.knows(key)
+            count = next(self._counts.setdefault(agent, itertools.count(1)))
+            node = Node(agent, count, dict(clock), what, queue)
+            node.entry = entry
+            clock[agent] = count
+            return node
+
+    def recorded(self, event: int, queue: int) -> None:
+        """An event is recorded behind what a queue has."""
+        with self._lock:
+            key = self._key(queue)
+            order, _ = self._place(key)
+            order.events[event] = dict(order.knows(key))
+
+    def forgotten(self, event: int) -> None:
+        """An event is no more."""
+        self._order.events.pop(event, None)
+
+    def waits(self, queue: int, event: int) -> None:
+        """A queue waits for an event: nothing, if that has not been recorded."""
+        with self._lock:
+            key = self._key(queue)
+            order, _ = self._place(key)
+            join(order.knows(key), order.events.get(event, {}))
+
+    def joins(self, queue: int, other: int) -> None:
+        """A queue waits for what another has."""
+        with self._lock:
+            key = self._key(queue)
+            order, _ = self._place(key)
+            join(order.knows(key), order.knows(self._key(other)))
+
+    def host_waits(self, queue: int) -> None:
+        """The host waits for what a queue has."""
+        with self._lock:
+            key = self._key(queue)
+            join(self._order.host, self._order.knows(key))
+            if not self.are_several:
+                self._forget_later()
+
+    def host_waits_for(self, event: int) -> None:
+        """The host waits for an event."""
+        with self._lock:
+            join(self._order.host, self._order.events.get(event, {}))
+
+    def host_waits_for_all(self) -> None:
+        """The host waits for the device."""
+        with self._lock:
+            for line in self._order.lines.values():
+                join(self._order.host, line.clock)
+            self._history.clear()
+            self._forget_later()
+
+    def _forget_later(self) -> None:
+        self._later.clear()
+        self._held = 0
+
+    def _key(self, queue: int) -> Hashable:
+        if queue == LEGACY_HANDLE:
+            return LEGACY
+        if queue == PER_THREAD:
+            self.are_several = True
+            return PER_THREAD, threading.get_ident()
+        return queue
+
+    def _place(self, key: Hashable) -> tuple[Order, Hashable]:
+        """Where a queue's work belongs: the host's queues, or those of the graph that is replayed."""
+        if self._replayed.now is None:
+            return self._order, key
+        graph, order = self._replayed.now
+        return order, (graph, key)
+
+    # Accesses
+
+    def accessed(self, memory: Allocations, node: Node, touched: Sequence[Touched]) -> None:
+        """A node accesses memory. Raises EmulatorError for what is not ordered behind what others have accessed."""
+        live = ((memory.allocation(each.start), each) for each in touched if len(each.spans))
+        self._accessed(memory, node, [(allocation, each) for allocation, each in live if allocation is not None])
+
+    def touches(self, memory: Allocations, node: Node, reads: Iterable[Box], writes: Iterable[Box]) -> None:
+        """As `accessed`. Of the boxes those in device memory count."""
+        found: list[tuple[Allocation, Access]] = []
+        for is_write, boxes in ((False, reads), (True, writes)):
+            for box in boxes:
+                allocation = memory.allocation(box[0]) if all(box[1]) else None
+                if allocation is not None:
+                    found.append((allocation, (box, is_write)))
+        self._accessed(memory, node, found)
+
+    def _accessed(self, memory: Allocations, node: Node, accesses: list[tuple[Allocation, Access]]) -> None:
+        with self._lock:
+            self._later.append((memory, node, accesses))
+            self._held += _size(accesses)
+            while self._later and (self.are_several or self._held > LATER):
+                first = self._later.popleft()
+                self._held -= _size(first[2])
+                if self.are_several:  # before, all is in order
+                    memory_of, of, what = first
+                    for conflict in self._history.access(memory_of, of, self._order.host, what):
+                        self._reporter.report_queues(conflict)
+
+    @contextmanager
+    def replaying(self, graph: Hashable, queue: int) -> Iterator[None]:
+        """What is submitted inside is a graph's, which a queue replays. A graph's replays follow each other."""
+        with self._lock:
+            clock = self._order.knows(self._key(queue))
+            join(clock, self._ends.get(graph, {}))
+            replay = Replay(clock)
+        self._replayed.now = graph, replay
+        try:
+            yield
+        finally:
+            self._replayed.now = None
+            with self._lock:
+                for line in replay.lines.values():
+                    join(clock, line.clock)
+                self._ends[graph] = dict(clock)
+
+    def forget_graph(self, graph: Hashable) -> None:
+        """A graph is no more."""
+        self._ends.pop(graph, None)
+
+    def accesses_of(self, memory: Allocations, address: int) -> list[Touched]:
+        """What is still to be known of the memory at an address."""
+        self._accessed(memory, self.submitted(LEGACY, "nothing"), [])
+        allocation = memory.allocation(address)
+        return (
+            []
+            if allocation is None
+            else [each.touched for each in self._history.of(memory, allocation, self._order.host)]
+        )
+
+    def freed(self, memory: Allocations, queue: int, address: int, others: Iterable[int]) -> None:
+        """Memory of a queue is no longer used. others: queues whose work torch's allocator waits for (record_stream).
+
+        A finalizer calls this, in the middle of anything else: it only takes note.
+        """
+        allocation = memory.allocation(address)
+        users = [] if allocation is None else self._history.users(allocation)
+        if allocation is not None and users:
+            self._freed.note(self._key(queue), allocation, users, {self._key(other) for other in others})
+
+    def given(self, memory: Allocations, queue: int, address: int) -> None:
+        """Memory is allocated for a queue. Raises EmulatorError if it can be what others may still use."""
+        allocation = memory.allocation(address) if self._freed else None
+        if allocation is None:
+            return
+        with self._lock:
+            key = self._key(queue)
+            conflict = self._freed.given(key, self._order.knows(key), allocation, queue)
+            if conflict is not None:
+                self._reporter.report_queues(conflict)
+
+
+def _size(accesses: list[tuple[Allocation, Access]]) -> int:
+    return sum(len(access.spans) if isinstance(access, Touched) else 1 for _, access in accesses)

@@ -1,0 +1,124 @@
+"""Uninitialised bits in the registers of a warp.
+
+Compiled code tells of instructions that name a register with such bits (`Context.heeded`); a warp without any runs as
+fast as one that nobody follows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nogpu.ptx.ir import Immediate, Negated, Register, Vector
+from nogpu.sanitizer.origins import Origin
+
+if TYPE_CHECKING:
+    from nogpu.hardware.cluster import Cluster
+    from nogpu.hardware.program import Heeded
+    from nogpu.hardware.warp import Warp
+
+LANES = 32
+LOADS = ("ld", "ldu", "ldmatrix")
+ATOMICS = ("atom", "red")
+NOTHING = np.zeros(LANES, np.uint64)
+LANE = np.arange(LANES, dtype=np.uint64)
+ONE = np.uint64(1)
+Bits = dict[str, np.ndarray]
+"""Register -> uint64[32]: the uninitialised bits of a result."""
+
+
+def full(width: int) -> np.uint64:
+    """A mask of so many bits."""
+    return np.uint64((1 << min(width, 64)) - 1)
+
+
+def chosen(mask: int) -> np.ndarray:
+    """bool[32] of a mask of lanes."""
+    return (np.uint64(mask) >> LANE & ONE).astype(bool)
+
+
+def items_of(operand: object) -> tuple:
+    """The elements of a vector; of anything else itself."""
+    return operand.items if isinstance(operand, Vector) else (operand,)
+
+
+class WarpRegisters:
+    """Of one warp."""
+
+    def __init__(self, warp: Warp, heeded: Heeded) -> None:
+        self._warp, self._places, self._mentions = warp, heeded.places, heeded.mentions
+        self._bits: dict[str, np.ndarray] = {}  # register -> uint64[32], where there are some
+        self._origins: dict[str, Origin] = {}
+        self._counts = np.zeros(
+            len(heeded.defines), np.int32
+        )  # by instruction: registers that it names and that have some
+        warp.registers.context.heeded = self._counts.ctypes.data
+        for name in heeded.unwritten:
+            origin = Origin(f"register {name}, which nothing has written", None, "Register State Space")
+            self.set(name, chosen(warp.live), np.full(LANES, full(self._places[name][1])), origin)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._bits
+
+    def bits(self, operand: object) -> np.ndarray:
+        """uint64[32]: the uninitialised bits of a register; of anything else none."""
+        if isinstance(operand, Negated):
+            operand = operand.register
+        return self._bits.get(operand.name, NOTHING) if isinstance(operand, Register) else NOTHING
+
+    def origin(self, name: str) -> Origin:
+        """Of a register that has some."""
+        return self._origins[name]
+
+    def width(self, name: str) -> int:
+        """Bits of a register."""
+        return self._places[name][1]
+
+    def value(self, operand: object) -> np.ndarray | None:
+        """uint64[32]: what a register or a number is; None for anything else."""
+        if isinstance(operand, Immediate):
+            return np.full(LANES, operand.value & (1 << 64) - 1, np.uint64)
+        negated = isinstance(operand, Negated)
+        if isinstance(operand, Negated):
+            operand = operand.register
+        if not isinstance(operand, Register):
+            return None
+        offset, width, by_lane = self._places[operand.name]
+        registers = self._warp.registers
+        if by_lane and width > 1:
+            return registers.rows[offset, width].astype(np.uint64)
+        word = np.uint64(registers.words[offset // 8])
+        found = word >> LANE & ONE if by_lane else np.full(LANES, word)
+        return found ^ ONE if negated else found
+
+    def set(self, name: str, lanes: np.ndarray, bits: np.ndarray, origin: Origin | None) -> None:
+        """The register of lanes bool[32] gets uninitialised bits uint64[32], or none. origin: of those."""
+        old = self._bits.get(name)
+        new = np.where(lanes, bits, NOTHING if old is None else old)
+        if new.any():
+            self._bits[name] = new
+            if origin is not None and (old is None or bits[lanes].any()):
+                self._origins[name] = origin
+        elif old is not None:
+            del self._bits[name]
+        if new.any() != (old is not None):
+            self._counts[self._mentions[name]] += 1 if old is None else -1
+
+
+class Files:
+    """Of a cluster's warps."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        """Raises ValueError for a program that was not translated to be followed."""
+        heeded = cluster.grid.program.heeded
+        if heeded is None:
+            raise ValueError(f"{cluster.grid.entry.name} was not translated with heeds=True")
+        self.entry, self.heeded = cluster.grid.entry, heeded
+        self.by_warp = {warp: WarpRegisters(warp, heeded) for cta in cluster.ctas for warp in cta.warps}
+
+    def set(self, warp: Warp, item: object, lanes: np.ndarray, bits: np.ndarray, origin: Origin) -> None:
+        """As `WarpRegisters.set`, of an operand; nothing if that is no register."""
+        if isinstance(item, Register):
+            registers = self.by_warp[warp]
+            registers.set(item.name, lanes, bits & full(registers.width(item.name)), origin)

@@ -1,0 +1,238 @@
+"""Reports: both accesses, the edge that is missing, the usual way to put it in."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+from nogpu.compiler.flow import Flow
+from nogpu.compiler.plan import plan
+from nogpu.compiler.steps import rows_of, steps_of
+from nogpu.compiler.stored import StoredEntry
+from nogpu.compiler.tmem_uses import first_uses
+from nogpu.errors import EmulatorError, Fault, doubt, ordering_fault
+from nogpu.hardware.barriers import label
+from nogpu.sanitizer.clocks import MAPPED, Cause
+from nogpu.sanitizer.rules import (
+    COMPLETION,
+    FRAGMENT,
+    FREED,
+    INITIALISATION,
+    LANES,
+    LEFT,
+    QUEUES,
+    RULES,
+    SCOPE,
+    UNINITIALISED,
+    Rule,
+    rule_of,
+)
+from nogpu.sanitizer.waivers import Waivers, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from nogpu.hardware.cluster import Cta
+    from nogpu.hardware.mbarriers import MBarrier
+    from nogpu.hardware.warp import Issuer
+    from nogpu.ptx.ir import Entry
+    from nogpu.sanitizer.origins import Origin
+    from nogpu.sanitizer.pairs import Access, Conflict
+    from nogpu.sanitizer.queue_history import Conflict as QueueConflict
+
+
+class Reporter:
+    """Reports of a process, but for what is allowed."""
+
+    def __init__(self, allowed: Iterable[str] = ()) -> None:
+        """allowed: as `waivers.parse` takes each. Raises ValueError.
+
+        With NOGPU_SANITIZE_LOG in the environment, reports are lines of JSON that are added to that file, once for a
+        rule and two instructions of a kernel, and launches go on.
+        """
+        self.waivers = Waivers(parse(text, RULES) for text in allowed)
+        self._unscoped: set[str] = set()
+        self._log = os.environ.get("NOGPU_SANITIZE_LOG")
+        self._logged: set[tuple[object, ...]] = set()
+        self._early: dict[int, tuple[Entry, frozenset[int]]] = {}  # by id: the entry, and its loads
+
+    def _fail(self, rule: Rule, text: str, *issuers: Issuer, how: Callable[[], None] | None = None) -> None:
+        """Raises Fault, or reports by `how`, or adds the text to the log. issuers: the later one first."""
+        entry = issuers[0][0].grid.entry
+        place = entry.name, rule.name, *(index for _, index in issuers)
+        if self._log is None:
+            if how is None:
+                raise Fault(text)
+            how()
+        else:
+            self._write(rule, entry.name, text, place)
+
+    def follows_scopes(self, kernel: str) -> bool:
+        """Whether scopes matter to what is ordered: they are not waived, and no doubt has been reported."""
+        return not self.waivers.waives(SCOPE.name) and kernel not in self._unscoped
+
+    def allows(self, rule: Rule, *issuers: Issuer) -> bool:
+        """Whether one of the instructions may break a rule."""
+        return any(self.waivers.waives_at(rule.name, g.grid.entry.instructions[index]) for g, index in issuers)
+
+    def tells_apart(self, entry: Entry, indices: list[int]) -> bool:
+        """Whether a report of one of a kernel's instructions is not enough for all of these: launches go on behind it,
+        or what it names may break a rule.
+        """
+        return self._log is not None or not self.waivers.places(entry).isdisjoint(indices)
+
+    def report_use(self, issuer: Issuer, loads: set[int]) -> None:
+        """Raises Fault for an instruction that uses what a tcgen05.ld loads. loads: indices of those under way."""
+        group, index = issuer
+        found = loads & self._used_early(group.grid.entry)
+        load = min(found, default=index)
+        if not found or self.allows(FRAGMENT, issuer, (group, load)):
+            return
+        text = (
+            f"sanitizer, rule {FRAGMENT.name}: nothing orders\n"
+            f"    {group.grid.entry.instructions[index].opcode} of {label(issuer)}\n  behind\n"
+            f"    {group.grid.entry.instructions[load].opcode} of {label((group, load))}\n"
+            f"  : {FRAGMENT.missing}.\n"
+            f"  The usual way: {FRAGMENT.usual} (PTX ISA, {FRAGMENT.section}){self._waived}"
+        )
+        self._fail(FRAGMENT, text, issuer, (group, load))
+
+    def _used_early(self, entry: Entry) -> frozenset[int]:
+        """The tcgen05.ld of a kernel whose registers may be used before a wait, by more than a mov."""
+        if id(entry) not in self._early:
+            if isinstance(entry, StoredEntry):
+                flow = plan(entry.parsed()).flow
+            else:  # its calls are expanded
+                flow = Flow(entry, steps_of(entry, rows_of(entry)))
+            uses = first_uses(flow, through_moves=True)
+            self._early[id(entry)] = entry, frozenset().union(*uses.values())
+        return self._early[id(entry)][1]
+
+    def report_uninitialised(self, what: str, issuer: Issuer, lanes: int, origin: Origin, is_doubt: bool) -> None:
+        """Raises Fault for an instruction whose effect depends on what nobody has written. what: how. lanes: a mask."""
+        issuers = [issuer] if origin.issuer is None else [issuer, origin.issuer]
+        if self.allows(UNINITIALISED, *issuers):
+            return
+        by = f", lanes {lanes:#010x}" if lanes not in (0, 0xFFFFFFFF) else ""
+        read = "" if origin.issuer is None else f"\n  read by\n    {_instruction(origin.issuer)}"
+        text = (
+            f"sanitizer, rule {UNINITIALISED.name}: nobody has written\n"
+            f"    {what}, of\n    {_instruction(issuer)}{by}\n"
+            f"  It comes from {origin.place}{read}\n  : {UNINITIALISED.missing}.\n"
+            f"  The usual way: {UNINITIALISED.usual} (PTX ISA, {origin.section}){self._waived}"
+        )
+        place = issuer[0].grid.entry.name, issuer[1], UNINITIALISED.name
+        self._fail(UNINITIALISED, text, *issuers, how=(lambda: doubt(text, place)) if is_doubt else None)
+
+    def report_left(self, what: str, cta: Cta, issuer: Issuer, is_error: bool) -> None:
+        """Raises Fault for what a CTA leaves behind when it exits, or doubts it. issuer: of the last part of it."""
+        if self.allows(LEFT, issuer):
+            return
+        text = (
+            f"sanitizer, rule {LEFT.name}: {cta.label} exits and leaves behind\n    {what}\n  : {LEFT.missing}.\n"
+            f"  The usual way: {LEFT.usual} (PTX ISA, {LEFT.section}){self._waived}"
+        )
+        place = issuer[0].grid.entry.name, issuer[1], LEFT.name
+        self._fail(LEFT, text, issuer, how=None if is_error else lambda: doubt(text, place))
+
+    def report_queues(self, conflict: QueueConflict) -> None:
+        """Raises EmulatorError for work of queues that nothing orders."""
+        waivers, rule = self.waivers, FREED if conflict.reuses else QUEUES
+        if waivers.waives(rule.name) or any(
+            waivers.waives_at(rule.name, each) for each in conflict.instructions if each
+        ):
+            return
+        first, second = conflict.described()
+        place = spread("byte", *conflict.offsets)
+        text = (
+            f"sanitizer, rule {rule.name}: nothing orders\n    {second}\n  behind\n    {first}\n"
+            f"  at {place} of {conflict.allocation}: {rule.missing}.\n"
+            f"  The usual way: {rule.usual} ({rule.section}){self._waived}"
+        )
+        if self._log is None:
+            raise EmulatorError(text, kernel=conflict.now.entry.name if conflict.now.entry is not None else None)
+        self._write(rule, conflict.now.name, text, (conflict.now.name, rule.name, conflict.before.name, *conflict.tags))
+
+    def _write(self, rule: Rule, kernel: str, text: str, place: tuple[object, ...]) -> None:
+        """Adds a report to the log, once for a place."""
+        if place not in self._logged:
+            self._logged.add(place)
+            assert self._log is not None  # who calls this logs
+            with open(self._log, "a") as file:
+                file.write(json.dumps({"rule": rule.name, "kernel": kernel, "text": text}) + "\n")
+
+    def report_clash(self, issuer: Issuer, lanes: tuple[int, int], address: int) -> None:
+        """Raises Fault for a store by which lanes write different values to the same bytes."""
+        if self.allows(LANES, issuer):
+            return
+        text = (
+            f"sanitizer, rule {LANES.name}: nothing orders lanes {lanes[0]} and {lanes[1]} of\n"
+            f"    {_instruction(issuer)}\n  which store different values at {address:#x}: any of them may stay.\n"
+            f"  The usual way: one lane alone stores (PTX ISA, Causality order){self._waived}"
+        )
+        self._fail(LANES, text, issuer)
+
+    def report_initialisation(self, barrier: MBarrier, user: Issuer, initialiser: Issuer, by_thread: bool) -> None:
+        """Raises Fault for a use of an mbarrier whose initialisation may not be seen; a lenient run warns."""
+        if self.allows(INITIALISATION, user, initialiser):
+            return
+        group, index = user
+        how = "by its thread" if by_thread else "through the async proxy"
+        text = (
+            f"sanitizer, rule {INITIALISATION.name}: nothing orders\n"
+            f"    {_instruction(user)}, which uses the {barrier.name} {how}\n  behind\n"
+            f"    {_instruction(initialiser)}\n  : {INITIALISATION.missing}.\n"
+            f"  The usual way: {INITIALISATION.usual} (PTX ISA, {INITIALISATION.section}){self._waived}"
+        )
+        place = group.grid.entry.name, initialiser[1], index, INITIALISATION.name
+        self._fail(INITIALISATION, text, user, initialiser, how=lambda: ordering_fault(text, place))
+
+    @property
+    def _waived(self) -> str:
+        return f"\n  Allowed: {self.waivers}" if str(self.waivers) else ""
+
+    def report(self, conflict: Conflict, now: Access, place: str, memory: str = "shared") -> None:
+        """Raises Fault for an access that is not ordered behind an earlier one. place: of a byte of both, in words.
+        memory: "shared", "tensor" or "global".
+
+        Kernels that ship for B200s leave scopes out, and pass on relaxed that an operation is complete: those are
+        doubts (`errors.doubt`).
+        """
+        rule, before = rule_of(conflict, now, memory), conflict.before
+        if self.allows(rule, before.issuer, now.issuer):
+            return
+        text = (
+            f"sanitizer, rule {rule.name}: nothing orders\n"
+            f"    {_text(now)}\n  behind\n    {_text(before)}\n"
+            f"  at {place}: {rule.missing}.\n"
+            f"  The usual way: {rule.usual} (PTX ISA, {rule.section}){self._waived}"
+        )
+        if rule in (SCOPE, COMPLETION):
+            kernel = now.issuer[0].grid.entry.name
+            self._fail(rule, text, now.issuer, before.issuer, how=lambda: doubt(text, (kernel, rule.name)))
+            if rule is SCOPE:
+                self._unscoped.add(kernel)
+            return
+        self._fail(rule, text, now.issuer, before.issuer)
+
+
+def spread(what: str, first: int, end: int) -> str:
+    """Places from the first to the end, in words."""
+    return f"{what} {first:#x}" if end == first + 1 else f"{what}s {first:#x}..{end - 1:#x}"
+
+
+def _instruction(issuer: Issuer, lanes: str = "") -> str:
+    group, index = issuer
+    instruction = group.grid.entry.instructions[index]
+    source = f", {instruction.source}" if instruction.source else ""
+    return f"{instruction.opcode} of {label(issuer)}{lanes}{source}"
+
+
+def _text(access: Access) -> str:
+    lanes = "" if access.lanes in (0, 0xFFFFFFFF) else f", lanes {access.lanes:#010x}"
+    how = "writes" if access.is_write else "reads"
+    proxy = "generic" if not access.is_async else "tensormap" if access.fence >= MAPPED else "async"
+    tells = access.cause.tells if isinstance(access.cause, Cause) else None
+    end = f" and completes on the {tells}" if tells else ""
+    return f"{_instruction(access.issuer, lanes)}, which {how} through the {proxy} proxy{end}"

@@ -1,0 +1,170 @@
+"""The user's cache: entries on disk that save a process from making what another one has made. They are executed.
+
+An entry's name says what decides its content, so that no entry is ever out of date. Its content is followed by a
+digest, and it is put in place whole: one that is damaged all the same is made anew, with a line of notice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+
+NAME = "nogpu"
+_DIGEST_BYTES = 32
+_OTHERS = 0o022  # permissions of others to write
+_LEFT_S = 24 * 3600  # seconds after which a scratch folder is one that a killed process has left
+
+_is_used = True
+
+
+class SetupError(RuntimeError):
+    """A lack of the machine: of a C compiler that works, or of a folder. The text says what, and how to get it."""
+
+
+@contextmanager
+def unused() -> Iterator[None]:
+    """Within the context no entry is read or written: for those who measure or test what entries save."""
+    global _is_used
+    before, _is_used = _is_used, False
+    try:
+        yield
+    finally:
+        _is_used = before
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Folders
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def _places() -> list[Path]:
+    """Where the cache may be, the best place first: in the user's cache, else in the temporary folder."""
+    places = []
+    named = Path(os.environ.get("XDG_CACHE_HOME") or "")
+    with suppress(RuntimeError):  # the user has no home
+        places.append((named if named.is_absolute() else Path.home() / ".cache") / NAME)
+    with suppress(FileNotFoundError):  # there is no temporary folder
+        places.append(Path(tempfile.gettempdir()) / f"{NAME}-{os.getuid()}")
+    return places
+
+
+def _made(place: Path) -> bool:
+    """Whether it is a folder of this user, which is made if it is missing."""
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = place.stat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+
+
+def nowhere() -> SetupError:
+    """The error where no place does."""
+    return SetupError(
+        f"the emulator needs a folder for its cache that is yours and that you, and no others, can write to "
+        f"({' or '.join(map(str, _places())) or 'there is neither a home nor a temporary folder'} is none): name one "
+        "in the environment variable XDG_CACHE_HOME"
+    )
+
+
+def root() -> Path:
+    """The cache's folder. Raises SetupError if there is no place to write to."""
+    for place in _places():
+        if _made(place) and os.access(place, os.W_OK | os.X_OK, effective_ids=True):
+            return place
+    raise nowhere()
+
+
+def folders(name: str) -> Iterator[Path]:
+    """Folders of this name that no other user can write to, the best first; a later one is for where that fails."""
+    for place in _places():
+        found = place / name
+        if _made(place) and _made(found) and not found.stat().st_mode & _OTHERS:
+            yield found
+
+
+def folder(name: str) -> Path | None:
+    """A folder of the cache; None if there can be none, or if other users can write to it."""
+    return _folder(name) if _is_used else None
+
+
+@cache
+def _folder(name: str) -> Path | None:
+    return next(folders(name), None)
+
+
+@contextmanager
+def scratch(place: Path) -> Iterator[Path]:
+    """A folder in a folder of the cache for what is being made. Those that killed processes have left there go, too."""
+    for left in place.glob("scratch-*"):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > _LEFT_S:
+                shutil.rmtree(left)
+    with tempfile.TemporaryDirectory(prefix="scratch-", dir=place, ignore_cleanup_errors=True) as name:
+        yield Path(name)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Entries
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def notice(text: str) -> None:
+    """Writes a line to standard error, if there is one."""
+    with suppress(OSError, ValueError, AttributeError):  # closed, or none
+        print(f"nogpu: {text}", file=sys.stderr, flush=True)
+
+
+def sealed(data: bytes) -> bytes:
+    """The data before its digest: a library can be loaded as it is."""
+    return data + hashlib.sha256(data).digest()
+
+
+def read(entry: Path) -> bytes | None:
+    """The content of an entry; None if there is none, or if it is damaged, which is noticed."""
+    try:
+        data = entry.read_bytes()
+    except OSError:
+        return None
+    content, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+    if hashlib.sha256(content).digest() != digest:
+        notice(f"{entry} is damaged and is made anew")
+        return None
+    with suppress(OSError):  # a folder that can only be read
+        os.utime(entry)  # the entries used last are kept
+    return content
+
+
+def put(entry: Path, data: bytes) -> None:
+    """Put an entry in place, whole. Raises OSError."""
+    descriptor, name = tempfile.mkstemp(dir=entry.parent)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(sealed(data))
+        os.replace(name, entry)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def write(entry: Path, data: bytes, most: int) -> None:
+    """Put an entry in place; a full disk or a folder that cannot be written is no error.
+
+    most: entries that are kept in its folder.
+    """
+    with suppress(OSError):
+        put(entry, data)
+        if len(os.listdir(entry.parent)) > most:
+            entries = sorted(entry.parent.iterdir(), key=lambda one: one.stat().st_mtime_ns)
+            for old in entries[:-most]:
+                old.unlink(missing_ok=True)

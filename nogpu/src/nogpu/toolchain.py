@@ -1,0 +1,191 @@
+"""Compiles the package's C files with the system's C compiler, once per user, compiler, CPU and source text."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import hashlib
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nogpu import store
+from nogpu.store import SetupError
+
+FOLDER = "libraries"  # of the cache
+HERE = Path(__file__).resolve().parent
+CPU_DESCRIPTION = Path("/proc/cpuinfo")
+_COMMON = ("-fPIC", "-Wall")
+_FILE_OPTIONS = (*_COMMON, "-O2")
+# Floating-point results are those of the operations as written: none are fused, reordered or assumed finite.
+_FOLDER_OPTIONS = (
+    *_COMMON,
+    "-O3",
+    "-march=native",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fno-strict-aliasing",
+)
+_NEEDED = (
+    "the emulator needs a C compiler: install gcc (Debian: apt install gcc libc6-dev), or name one in the environment "
+    "variable CC"
+)
+_NO_ROOM = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)))
+
+
+class _Compiler(NamedTuple):
+    command: tuple[str, ...]
+    version: bytes
+
+
+@cache
+def _compiler() -> _Compiler:
+    """The system's C compiler. Raises SetupError if there is none."""
+    named = os.environ.get("CC")
+    try:
+        words = shlex.split(named or "gcc")
+        path = (words and shutil.which(words[0])) or (not named and shutil.which("cc"))
+        if path:
+            command = path, *words[1:]
+            done = subprocess.run([*command, "-v"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+            return _Compiler(command, done.stderr)
+    except (OSError, ValueError) as error:
+        raise SetupError(f"{_NEEDED}; CC={named!r} cannot be run: {error}") from None
+    raise SetupError(f"{_NEEDED}; CC={named!r} names no program" if named else _NEEDED)
+
+
+def _cpu_flags() -> bytes:
+    """The CPU's instruction set extensions: what -march=native compiles for. Empty where Linux does not list them."""
+    try:
+        description = CPU_DESCRIPTION.read_bytes()
+    except OSError:
+        return b""
+    lines = description.splitlines()
+    return next((line for line in lines if line.lower().startswith((b"flags", b"features"))), b"")
+
+
+def show(text: str) -> None:
+    """Shows a line in the place of the last one, where standard error is a terminal. An empty text erases it."""
+    if sys.stderr is not None and sys.stderr.isatty() and os.environ.get("NOGPU_PROGRESS") != "0":
+        sys.stderr.write(f"\r\x1b[K{text}")
+        sys.stderr.flush()
+
+
+def _run_together(commands: list[list[str]], scratch: Path, shown: bool = False) -> None:
+    """Runs compilers at the same time. Raises RuntimeError with the messages of the first that fails.
+
+    scratch: a folder for their own files. shown: a terminal shows how many are done.
+    """
+    environment = {**os.environ, "TMPDIR": str(scratch), "LC_ALL": "C"}
+    options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    processes: list[subprocess.Popen[bytes]] = []
+    messages = []
+    try:
+        for command in commands:
+            processes.append(subprocess.Popen(command, env=environment, process_group=0, **options))
+        for done, process in enumerate(processes):
+            if shown:
+                show(f"compiling the emulator's C files, once on this machine: {done} of {len(processes)} files")
+            messages.append(process.communicate()[1].decode(errors="replace"))
+    finally:
+        for process in processes:  # an interruption leaves none behind, nor what they have started
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        if shown:
+            show("")
+    for command, process, text in zip(commands, processes, messages):
+        if process.returncode:
+            raise RuntimeError(f"{shlex.join(command)} failed:\n{text.strip() or f'it ends with {process.returncode}'}")
+
+
+def _compiled(files: list[Path], options: tuple[str, ...], link: tuple[str, ...], folder: Path, shown: bool) -> bytes:
+    """The library of the files, made in the folder. Raises RuntimeError as `build`."""
+    command = _compiler().command
+    with store.scratch(folder) as scratch:
+        made = scratch / "made.so"
+        objects = [str(scratch / f"{path.stem}.o") for path in files]
+        compile_ = [*command, *options, "-c", "-o"]
+        _run_together([[*compile_, object_, str(path)] for object_, path in zip(objects, files)], scratch, shown)
+        _run_together([[*command, "-shared", *options, "-o", str(made), *objects, *link, "-ldl", "-lm"]], scratch)
+        return made.read_bytes()
+
+
+def _excuse(folder: Path) -> str | None:
+    """Why the compiler makes no library even of a file that uses nothing but the C library; None if it does."""
+    try:
+        with store.scratch(folder) as scratch:
+            source = scratch / "trial.c"
+            source.write_text('#include <stdio.h>\nint trial(void) { return puts(""); }\n')
+            _compiled([source], _FILE_OPTIONS, (), scratch, shown=False)
+    except FileNotFoundError:
+        return "it makes no file"
+    except OSError as error:
+        return error.strerror
+    except RuntimeError as error:
+        _, *messages = str(error).splitlines()
+        return next((line for line in messages if "error:" in line), messages[-1])
+    return None
+
+
+@cache
+def build(source: str, link: tuple[str, ...] = ()) -> Path:
+    """The shared library of a C file ("host/shim.c") or of all C files of a folder ("native"), relative to the package.
+
+    link: further options for the linker. A file is compiled for any CPU of its architecture, a folder for this one.
+    Raises SetupError if there is no compiler that works or no folder for its output, and RuntimeError with its messages
+    where it refuses a file.
+    """
+    compiler, place = _compiler(), HERE / source
+    whole = place.is_dir()
+    files = sorted(place.glob("*.c")) if whole else [place]
+    headers = [*sorted(place.glob("*.h")), *sorted(place.glob("*.map"))] if whole else []
+    options = _FOLDER_OPTIONS if whole else _FILE_OPTIONS
+    inputs = [(path.name, path.read_bytes()) for path in files + headers]
+    identity = inputs, options, link, compiler, os.confstr("CS_GNU_LIBC_VERSION"), _cpu_flags() if whole else b""
+    name = f"{place.stem}-{hashlib.sha256(repr(identity).encode()).hexdigest()[:16]}.so"
+    reasons = []
+    for folder in store.folders(FOLDER):
+        library = folder / name
+        if store.read(library) is not None:
+            return library
+        try:
+            store.put(library, _compiled(files, options, link, folder, whole))
+            return library
+        except OSError as error:
+            reasons.append(f"{folder}: {_excuse(folder) or error.strerror}")
+        except RuntimeError:
+            excuse = _excuse(folder)
+            if excuse is None:
+                raise
+            reasons.append(f"{folder}: {excuse}")
+    if not reasons:
+        raise store.nowhere()
+    ways = "free some room, or set XDG_CACHE_HOME to another folder" if _is_full(reasons) else _NEEDED
+    raise SetupError(f"{shlex.join(compiler.command)} makes no library in {'; '.join(reasons)}: {ways}")
+
+
+def _is_full(reasons: list[str]) -> bool:
+    return any(text in reason for reason in reasons for text in _NO_ROOM)
+
+
+@cache
+def load(source: str) -> ctypes.CDLL:
+    """The library of `build`, loaded into this process. A folder's functions keep Python's lock: they may call it.
+
+    Raises SetupError where the system refuses it, beside what `build` raises.
+    """
+    library = build(source)
+    try:
+        return (ctypes.PyDLL if (HERE / source).is_dir() else ctypes.CDLL)(str(library))
+    except OSError as error:
+        raise SetupError(
+            f"the emulator's library cannot be loaded: {error}; set XDG_CACHE_HOME to a folder from which code may run"
+        ) from None

@@ -1,0 +1,57 @@
+"""Puts the whole session on the emulated device, and skips tests marked `gpu` where that GPU is missing."""
+
+import contextlib
+import functools
+import gc
+import os
+import subprocess
+import sys
+
+import pytest
+
+import nogpu
+from nogpu import toolchain
+
+# Imports and collection make objects that stay: they are not searched for garbage, while they are made nor later.
+gc.disable()
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Tests that are spread over the cores leave none for the workers of a launch. By the environment, since the
+    # controller has put its own processes, this one among them, on the device.
+    os.environ.setdefault("NOGPU_WORKERS", "1")
+nogpu.activate(schedule="late")
+
+CAPABILITY = """
+import ctypes
+number, driver = ctypes.c_int(), ctypes.CDLL("libcuda.so.1")
+for attribute in (75, 76):  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
+    assert driver.cuInit(0) == driver.cuDeviceGetAttribute(ctypes.byref(number), attribute, 0) == 0
+    print(number.value)
+"""
+
+
+@functools.cache
+def capability():
+    """Compute capability of the machine's GPU, () if there is none; asked in a process that initializes CUDA."""
+    asked = subprocess.run([sys.executable, "-S", "-c", CAPABILITY], capture_output=True, text=True)
+    return tuple(map(int, asked.stdout.split()))
+
+
+def pytest_configure(config):
+    if not hasattr(config, "workerinput"):
+        # Once, and not by every worker; a test of what a terminal shows must not come first.
+        with contextlib.suppress(RuntimeError):  # no compiler: the tests say so
+            toolchain.build("native")
+
+
+@pytest.hookimpl(tryfirst=True)  # with xdist in the controller too, which collects nothing
+def pytest_runtestloop():
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_runtest_setup(item):
+    for marker in item.iter_markers("gpu"):
+        if marker.args != capability():
+            major, minor = marker.args
+            pytest.skip(f"needs a GPU of compute capability {major}.{minor}")

@@ -1,0 +1,51 @@
+"""CUDA C++ programs on a Hopper GPU: what reaches it, and a program on a GPU."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from nogpu.cuda_programs import backends, launches, modules
+from nogpu.errors import EmulatorError
+from nogpu.hardware.properties import LaunchConfig
+from tests.support.commands import ROOT, clean_environment
+from tests.support.nvcc import nvcc
+
+# For machines without nvcc:
+# python -m nogpu nvcc -shared -Xcompiler -fPIC -o .gpu/tiles.so tests/cuda/programs/tiles.cu
+CARRIED = ROOT / ".gpu" / "tiles.so"
+SOURCE = ROOT / "tests" / "cuda" / "programs" / "tiles.cu"
+PTX = (
+    ".version 8.7\n.target sm_100a\n.address_size 64\n.visible .global .u32 seed;\n"
+    ".visible .entry put(.param .u64 pointer) { ret; }\n"
+)
+
+
+def test_a_launch_goes_to_the_gpu_with_its_ptx(monkeypatch):
+    from nogpu.hopper import launch
+
+    seen = []
+    monkeypatch.setattr(launch, "current", lambda: SimpleNamespace(launch=lambda *arguments: seen.append(arguments)))
+    monkeypatch.setattr(backends, "current", backends.Hopper)
+    monkeypatch.setattr(launches, "current", backends.Hopper)
+    kernel = modules.Kernel(modules.Module(text=PTX), "put")
+    config = LaunchConfig(grid=(2, 1, 1), block=(32, 1, 1))
+    launches.run(kernel, config, [bytes(8)], queue=0)
+    assert seen == [(PTX, kernel.entry, config, [bytes(8)])]
+
+
+def test_variables_are_refused_by_name():
+    variable = modules.Variable(modules.Module(text=PTX), "seed")
+    with pytest.raises(EmulatorError, match="variable seed: variables of a module are not modelled on a Hopper GPU"):
+        backends.Hopper().variable(variable)
+
+
+@pytest.mark.gpu(9, 0)
+def test_a_program():
+    if not CARRIED.exists() and nvcc() is None:
+        pytest.skip(f"neither nvcc nor {CARRIED.relative_to(ROOT)} is there")
+    program = CARRIED if CARRIED.exists() else SOURCE
+    command = [sys.executable, "-m", "nogpu", "--device", "hopper", str(program)]
+    done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=300, cwd=ROOT)
+    assert (done.returncode, done.stdout[:7]) == (0, "right, "), done.stderr

@@ -1,0 +1,79 @@
+"""Kernels with TVM-FFI's calling convention; test_runtime.py runs them on the emulated device if tvm_ffi is there."""
+
+import os
+import tempfile
+
+import cutlass.cute as cute
+import torch
+import tvm_ffi
+from cutlass.cute.runtime import from_dlpack, load_module
+from kernel_checks import Launches, N, caught, make_scale
+
+import nogpu
+from nogpu.host import runtime
+
+
+def compiled(factor, x):
+    return cute.compile(
+        make_scale(factor), from_dlpack(x, enable_tvm_ffi=True).mark_layout_dynamic(), N, options="--enable-tvm-ffi"
+    )
+
+
+def check_kernels_run_and_are_told_apart():
+    x = torch.ones(N, device="cuda")
+    double, triple = compiled(2.0, x), compiled(3.0, x)
+    for scale in (double, triple, double):
+        scale(x, N)
+    libraries = len(runtime._libraries)
+    double(x, N)
+    assert x.tolist() == [24.0] * N and len(runtime._libraries) == libraries
+
+
+def check_errors_raise_from_the_call():
+    x = torch.ones(N, device="cuda")
+    scale = compiled(2.0, x)
+    error = caught(scale, x, N + 1)
+    assert type(error) is nogpu.EmulatorError and error.cta == (1, 0, 0)
+
+    def launch(*args):
+        raise KeyboardInterrupt
+
+    with Launches(launch):
+        assert type(caught(scale, x, N)) is KeyboardInterrupt
+    assert caught(scale, x, N) is None
+
+
+def check_code_without_ptx_is_refused():
+    x = torch.ones(N, device="cuda")
+    scale = compiled(2.0, x)
+    scale.artifacts.PTX = None
+    error = caught(scale, x, N)
+    assert type(error) is nogpu.EmulatorError and "has no PTX" in error.reason
+
+
+def check_object_files_run():
+    x = torch.ones(N, device="cuda")
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "scale.o")
+        compiled(2.0, x).export_to_c(object_file_path=path, function_name="scale")
+        scale = load_module(path, enable_tvm_ffi=True)["scale"]
+        scale(x, N)
+        assert x.tolist() == [2.0] * N
+        error = caught(scale, x, N + 1)
+        assert type(error) is nogpu.EmulatorError and error.cta == (1, 0, 0)
+        with open(path, "r+b") as file:  # as an export without the emulator leaves it
+            file.truncate(os.path.getsize(path) - 16)
+        error = caught(load_module(path, enable_tvm_ffi=True)["scale"], x, N)
+        assert type(error) is nogpu.EmulatorError and "has no PTX" in error.reason
+
+
+def check_host_tensors_are_refused():
+    scale = compiled(2.0, torch.ones(N, device="cuda"))
+    assert "device_type=cuda" in str(caught(scale, torch.ones(N), N))
+
+
+def check_tensors_that_require_gradients_are_taken():
+    x = torch.ones(3, device="cuda", requires_grad=True)
+    echo = tvm_ffi.get_global_func("testing.echo")
+    for taken in (tvm_ffi.from_dlpack(x), tvm_ffi.from_dlpack(x.detach()), echo(x)):
+        assert "cuda" in str(taken.device), taken.device

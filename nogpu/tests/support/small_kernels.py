@@ -1,0 +1,93 @@
+"""Small PTX kernels for the emulator's tests: a header, a body, and arrays as parameters."""
+
+import numpy as np
+
+from nogpu.compiler import stored, translate
+from nogpu.execution import scheduler
+from nogpu.execution.meter import MAX_INSTRUCTIONS, Meter, Tally
+from nogpu.hardware.counters import LaunchCounters
+from nogpu.hardware.memory import GlobalMemory
+from nogpu.hardware.properties import LaunchConfig
+from nogpu.hardware.variables import module_memory
+from nogpu.ptx import module as ptx
+
+REGISTERS = """
+    .reg .pred %p<20>; .reg .b16 %h<40>; .reg .b32 %r<80>; .reg .b64 %rd<40>; .reg .b32 %tid, %rank;
+    mov.u32 %tid, %tid.x;
+    mov.u32 %rank, %cluster_ctarank;
+"""
+
+
+def module(body, arguments=1, declarations=""):
+    """PTX with entry `k` and parameters a0, a1, ... (pointers, loaded into %a0, %a1, ...)."""
+    parameters = ", ".join(f".param .u64 a{i}" for i in range(arguments))
+    loads = "".join(f"    .reg .b64 %a{i}; ld.param.b64 %a{i}, [a{i}];\n" for i in range(arguments))
+    return (
+        ".version 8.8\n.target sm_100a\n.address_size 64\n.extern .shared .align 1024 .b8 smem[];\n"
+        f"{declarations}\n.visible .entry k({parameters})\n{{\n{REGISTERS}{loads}{body}\n    ret;\n}}\n"
+    )
+
+
+def entry(body, arguments=1, declarations=""):
+    return ptx.parse(module(body, arguments, declarations)).entries["k"]
+
+
+def launch(body, *arrays, declarations="", threads=32, block=None, **options):
+    """Run a body with the arrays' addresses as parameters. Returns the launch's counters.
+
+    options: those of launch_entry.
+    """
+    values = [array.ctypes.data.to_bytes(8, "little") for array in arrays]
+    # Tests run the same body under several schedules: a long one is translated once, and kept for the next session.
+    kernel = stored.module(module(body, len(arrays), declarations)).entries["k"]
+    return launch_entry(kernel, values, arrays, block=block or (threads, 1, 1), **options)
+
+
+def launch_entry(
+    kernel,
+    values,
+    arrays,
+    block=(32, 1, 1),
+    grid=1,
+    cluster=1,
+    shared=4096,
+    schedule="late",
+    properties=None,
+    max_instructions=MAX_INSTRUCTIONS,
+    traffic=None,
+    sanitizer=None,
+    **translation,
+):
+    """Run an entry. Returns the launch's counters.
+
+    values: bytes of each parameter. arrays: global memory. traffic: a Traffic that counts it. translation: further
+    arguments of translate.translate.
+    """
+    program = translate.translate(kernel, heeds=sanitizer is not None, **translation)
+    memory = GlobalMemory()
+    for i, array in enumerate(arrays):
+        memory.register(array.ctypes.data, array.nbytes, f"a{i}")
+    module_memory(kernel.scope).register(memory)
+    packed = kernel.pack(values)
+    storage = np.zeros(256 + len(packed), np.uint8)
+    parameters = storage[-storage.ctypes.data % 128 :][: len(packed)]
+    parameters[:] = np.frombuffer(packed, np.uint8)
+    memory.register(parameters.ctypes.data, max(len(packed), 1), "parameters")
+    memory.traffic = traffic
+    config = LaunchConfig((grid, 1, 1), block, (cluster, 1, 1), shared)
+    counters = LaunchCounters("k", config.grid, config.cluster, schedule)
+    meter, order = Meter(Tally(max_instructions)), scheduler.Schedule.parse(schedule)
+    scheduler.run(program, config, parameters, memory, order, None, counters, properties, meter, sanitizer=sanitizer)
+    return counters
+
+
+STORE_LANE = """
+    mul.wide.u32 %rd1, %tid, {size};
+    add.s64 %rd1, %a0, %rd1;
+    st.global.{type} [%rd1], {value};
+"""
+
+
+def store(value, type_name="b32"):
+    """PTX that stores a register of each thread to a0[tid]."""
+    return STORE_LANE.format(value=value, type=type_name, size=int(type_name[1:]) // 8)

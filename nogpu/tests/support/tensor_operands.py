@@ -1,0 +1,207 @@
+"""Operands of tcgen05 operations for the tests, put where the PTX ISA says, byte by byte, and their values."""
+
+import ml_dtypes
+import numpy as np
+
+from nogpu.hardware.shared_memory import SharedMemory
+from nogpu.hardware.tensor.copy import Copy
+from nogpu.hardware.tensor.core import Mma, MmaForm, MmaOperands
+from nogpu.hardware.tensor.tmem import TensorMemory
+
+A, B, SF = 0x2000, 0x12000, 0x1000
+D, SFA, SFB = 0, 384, 400
+MODES = {0: 0, 32: 6, 64: 4, 128: 2, "128 of 32": 1}
+"""Swizzling -> bits 61-63; "128 of 32" is 128-byte swizzling with 32-byte atoms."""
+
+DTYPES = {
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "e4m3": ml_dtypes.float8_e4m3fn,
+    "e5m2": ml_dtypes.float8_e5m2,
+    "e2m3": ml_dtypes.float6_e2m3fn,
+    "e3m2": ml_dtypes.float6_e3m2fn,
+    "e2m1": ml_dtypes.float4_e2m1fn,
+    "u8": np.uint8,
+    "s8": np.int8,
+    "ue4m3": ml_dtypes.float8_e4m3fn,
+    "ue8m0": ml_dtypes.float8_e8m0fnu,
+}
+NARROW_BITS = {"e2m1": 4, "e2m3": 6, "e3m2": 6}
+FORMATS = {
+    "f16": {"f16": 0, "bf16": 1},
+    "tf32": {"tf32": 2},
+    "i8": {"u8": 0, "s8": 1},
+    "mxf4": {"e2m1": 1},
+    "mxf4nvf4": {"e2m1": 1},
+}
+FORMATS |= dict.fromkeys(("f8f6f4", "mxf8f6f4"), {"e4m3": 0, "e5m2": 1, "e2m3": 3, "e3m2": 4, "e2m1": 5})
+K = {"f16": 16, "tf32": 8, "i8": 32, "f8f6f4": 32, "mxf8f6f4": 32, "mxf4": 64, "mxf4nvf4": 64}
+
+
+def make_cta(size=200 * 1024) -> tuple[SharedMemory, TensorMemory]:
+    tmem = TensorMemory()
+    tmem.alloc(512)
+    return SharedMemory(size), tmem
+
+
+def decoded(kind, cta_group, scale_block, d, a, b, idesc, sfa=0, sfb=0, accumulate=False, disabled=(), **form) -> Mma:
+    operands = MmaOperands(d, a, b, idesc, sfa, sfb, accumulate, tuple(disabled))
+    return Mma.decode(MmaForm(kind, cta_group, scale_block, **form), operands)
+
+
+def mma(ctas, *arguments, issuer=None, **options) -> int:
+    operation = decoded(*arguments, **options)
+    operation.check(ctas)
+    return operation.run(ctas, issuer)
+
+
+def copy(ctas, *arguments, issuer=None) -> None:
+    operation = Copy.decode(*arguments)
+    operation.check(ctas)
+    operation.run(ctas, issuer)
+
+
+def descriptor(start, stride, mode=0, leading=16, base=0) -> int:
+    return start >> 4 | leading >> 4 << 16 | stride >> 4 << 32 | 1 << 46 | base << 49 | MODES[mode] << 61
+
+
+def swizzled(address, mode, base=0) -> int:
+    """PTX ISA, "Swizzling Modes", for a pattern that starts `base` lines of 128 bytes behind its boundary."""
+    moved = address - 128 * base
+    if mode == "128 of 32":
+        moved ^= (moved >> 7 & 3) << 5
+    elif mode:
+        moved ^= (moved >> 7 & {32: 1, 64: 3, 128: 7}[mode]) << 4
+    return moved + 128 * base
+
+
+def span_of(mode) -> int:
+    return 128 if mode == "128 of 32" else mode
+
+
+def k_major_address(start, row, byte, mode, stride, leading, base=0) -> int:
+    """Address of a byte of a K-major operand (PTX ISA, "Shared Memory Layout and Swizzling")."""
+    if mode == 0:
+        return start + row // 8 * stride + row % 8 * 16 + byte // 16 * leading + byte % 16
+    return swizzled(start + row // 8 * stride + row % 8 * span_of(mode) + byte, mode, base)
+
+
+def mn_major_address(start, byte, k, mode, stride, leading, base=0) -> int:
+    """Address of a byte along M or N of an MN-major operand."""
+    if mode == 0:
+        return start + byte // 16 * stride + byte % 16 + k // 8 * leading + k % 8 * 16
+    span, depth = span_of(mode), 4 if mode == "128 of 32" else 8
+    linear = start + byte // span * leading + byte % span + k // depth * stride + k % depth * span
+    return swizzled(linear, mode, base)
+
+
+def put_operand(shared, start, rows: np.ndarray, mode=128, leading=None, base=0) -> int:
+    """Write a K-major operand, uint8[rows, bytes]; returns its descriptor."""
+    stride = 8 * (span_of(mode) or 16)
+    leading = (2048 if mode == 0 else 16) if leading is None else leading
+    for (row, byte), value in np.ndenumerate(rows):
+        shared.data[k_major_address(start, row, byte, mode, stride, leading, base)] = value
+    return descriptor(start, stride, mode, leading, base)
+
+
+def put_transposed(shared, start, elements: np.ndarray, mode=128) -> int:
+    """Write elements[rows, k] MN-major, atoms adjacent along K first; returns the descriptor."""
+    rows, k = elements.shape
+    depth = 4 if mode == "128 of 32" else 8
+    along_k = depth * (span_of(mode) or 16)
+    along_mn = k // depth * along_k
+    stride, leading = (along_k, along_mn) if mode else (along_mn, along_k)
+    width = elements.itemsize
+    by_k = np.ascontiguousarray(elements.T).view(np.uint8)
+    for (i, byte), value in np.ndenumerate(by_k):
+        shared.data[mn_major_address(start, byte, i, mode, stride, leading)] = value
+    assert by_k.shape == (k, rows * width)
+    return descriptor(start, stride, mode, leading)
+
+
+def put_scales(tmem, column, codes: np.ndarray, first_byte=0, quadrants=range(4)) -> int:
+    """Write scale factor codes uint8[rows, blocks] to these quadrants (PTX ISA, "Scale Factor A ID")."""
+    words = tmem.words.view(np.uint8).reshape(128, 512, 4)
+    for (row, block), code in np.ndenumerate(codes):
+        for quadrant in quadrants:
+            words[32 * quadrant + row % 32, column + row // 32, first_byte + block] = code
+    return column
+
+
+def put_b_scales(tmem, column, codes: np.ndarray, first_byte=0, layout="D") -> int:
+    """Scale factors of B. Layout B: lanes 0-63 have those of the lower half of N, lanes 64-127 the others."""
+    if layout == "B":
+        half = len(codes) // 2
+        put_scales(tmem, column, codes[:half], first_byte, (0, 1))
+        return put_scales(tmem, column, codes[half:], first_byte, (2, 3))
+    return put_scales(tmem, column, codes, first_byte)
+
+
+def instruction(kind, m, n, a=None, b=None, d="f32", scale=None, **fields) -> int:
+    """An instruction descriptor from its fields (PTX ISA, "Instruction Descriptor")."""
+    formats = FORMATS[kind]
+    a, b = a or next(iter(formats)), b or next(iter(formats))
+    value = formats[a] << 7 | formats[b] << 10 | n >> 3 << 17 | m >> 4 << 24
+    if kind in ("mxf8f6f4", "mxf4", "mxf4nvf4"):
+        value |= int(scale == "ue8m0") << 23 | fields.get("sfa_id", 0) << 29 | fields.get("sfb_id", 0) << 4
+    else:
+        value |= {"f16": 0, "f32": 1, "s32": 2}[d] << 4
+    for name, bit in {"saturate": 3, "negate_a": 13, "negate_b": 14, "transpose_a": 15, "transpose_b": 16}.items():
+        value |= fields.get(name, 0) << bit
+    return value
+
+
+def random_elements(rng, rows, kind, element) -> tuple[np.ndarray, np.ndarray]:
+    """(elements as they are stored, one item each; their values in float64), finite ones."""
+    shape = rows, K[kind]
+    if element == "tf32":
+        values = rng.standard_normal(shape).astype(np.float32)
+        return values, (values.view(np.uint32) & 0xFFFFE000).view(np.float32).astype(np.float64)
+    if element in ("f16", "bf16"):
+        values = rng.standard_normal(shape).astype(DTYPES[element])
+        return values, values.astype(np.float64)
+    codes = rng.integers(0, 1 << NARROW_BITS.get(element, 8), shape, dtype=np.uint8)
+    values = codes.view(DTYPES[element]).astype(np.float64)
+    codes[~np.isfinite(values)] = 0
+    return codes, np.where(np.isfinite(values), values, 0.0)
+
+
+def packed_rows(elements: np.ndarray, kind, element) -> np.ndarray:
+    """uint8[rows, 32] as an operand's rows lie in shared memory; padding bytes are 0xA5."""
+    if element not in NARROW_BITS:
+        return elements.view(np.uint8).reshape(len(elements), 32)
+    if kind in ("mxf4", "mxf4nvf4"):
+        return elements[:, ::2] | elements[:, 1::2] << 4
+    bits = NARROW_BITS[element]
+    packed = np.full((len(elements), 32), 0xA5, np.uint8)
+    for row, line in enumerate(elements):
+        for chunk in range(2):
+            number = sum(int(code) << bits * i for i, code in enumerate(line[16 * chunk : 16 * chunk + 16]))
+            packed[row, 16 * chunk : 16 * chunk + 2 * bits] = list(number.to_bytes(2 * bits, "little"))
+    return packed
+
+
+def scale_values(codes, scale, block) -> np.ndarray:
+    return np.repeat(codes.view(DTYPES[scale]).astype(np.float64), block, axis=1)
+
+
+def d_places(layout: str, rows: int, n: int, lane=0) -> tuple[np.ndarray, np.ndarray]:
+    """Lanes and columns of D, each broadcastable to [rows, n]. PTX ISA, "Data Path Layout Organization"."""
+    m, j = np.arange(rows)[:, None], np.arange(n)[None, :]
+    if layout == "F":
+        return m // 16 * 32 + m % 16 + lane, j
+    if layout == "B":
+        return m + 64 * (j >= n // 2), j % (n // 2)
+    return m, j
+
+
+LAYOUTS = [(1, 64, 0, "F"), (1, 64, 16, "F"), (1, 128, 0, "D"), (2, 128, 0, "B"), (2, 256, 0, "A")]
+"""cta_group, M, lane of D, letter of the layout."""
+
+
+def assert_close(actual, a, b, before=0.0):
+    """The bound that emulator/tensor/tensorcore.py states for one instruction."""
+    k = a.shape[1]
+    expected = a @ b.T + before
+    bound = k * 2.0**-24 / (1 - k * 2.0**-24) * (np.abs(a) @ np.abs(b).T + np.abs(before))
+    assert (np.abs(actual - expected) <= bound).all()

@@ -1,0 +1,231 @@
+"""Every arithmetic row of the opcode table: its kernels give the bytes that its Python text gives.
+
+The operands differ from lane to lane, are the same in all lanes, or both; the instruction runs in all lanes, in those
+of a guard, or on one side of a branch.
+"""
+
+import itertools
+import os
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from nogpu.compiler.plan import plan
+from nogpu.compiler.rowcode.control import RowCode
+from nogpu.ptx.ir import Immediate, Pair, Register, Vector
+from tests.support.opcode_cases import ARITHMETIC, LITERALS, POOL, WIDTHS, forms, is_legal, register, sampled, spellings
+from tests.support.small_kernels import entry, launch
+
+SPELLINGS = int(os.environ.get("SPELLINGS") or 4)  # of a row that are tried, if it has more
+EACH = 4  # registers of a sort of numbers: two of all, two that hold every pair of its edges
+SORTS = ("bits", "integers", "counts", "f16", "bf16", "f32", "f64")
+FLOATS = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}
+CASES = (("v", ""), ("e", ""), ("e", ""), ("u", ""), ("vu", "@%v1_0 "), ("vu", "@!%u1_0 "))
+"""Kinds of the operands, "e" for extreme values by lane; guard."""
+LEFT_TO_PYTHON = r"isspacep\.param.*|cvt\.\w+\.ftz.*\.(?:f16|bf16|f64)"
+"""Opcodes without a kernel. That of `.ftz` is no PTX: sources of these types have none."""
+
+
+EDGES = {"counts": (0, 1, 31, 32, 64), "floats": (0.0, -0.0, np.inf, -1.0, np.nan)}
+
+
+def edges(width, sort, second):
+    """uint64[32]: five extreme values of a sort; with those of the other register every pair of them."""
+    order = np.arange(32 * 4) // 5 % 5 if second else np.arange(32 * 4) % 5
+    if sort in FLOATS and np.dtype(FLOATS[sort]).itemsize * 8 <= width:
+        dtype = np.dtype(FLOATS[sort])
+        values = np.array(EDGES["floats"], dtype)[order[: 4 * width // dtype.itemsize]]
+        return values.view(f"u{width // 8}").astype(np.uint64)
+    top = 1 << width - 1
+    return np.array(EDGES.get(sort, (0, 1, top - 1, top, 2 * top - 1)), np.uint64)[order[:32]]
+
+
+def numbers(sort, rng, count):
+    """Numbers of a floating-point type: ordinary ones, of all magnitudes, and special ones."""
+    dtype, info = FLOATS[sort], ml_dtypes.finfo(FLOATS[sort])
+    with np.errstate(all="ignore"):
+        values = (rng.normal(size=count) * 2.0 ** (rng.integers(0, 2, count) * rng.integers(-30, 30, count))).astype(
+            dtype
+        )
+        special = [0, -0.0, 1, -1, 0.5, 1.5, 2.5, 448, 1e9, np.inf, -np.inf, np.nan, -np.nan, 1e-7, -6e-8, 65519.0]
+        special += [float(info.max), -float(info.max), float(info.tiny), -float(info.smallest_subnormal)]
+        values[rng.permutation(count)[:12]] = rng.permutation(np.array(special, dtype))[:12]
+    return values
+
+
+def pool(width, sort, rng):
+    """uint64[32]: values of a sort in registers of a width."""
+    if sort in FLOATS and np.dtype(FLOATS[sort]).itemsize * 8 <= width:
+        count = 32 * width // (np.dtype(FLOATS[sort]).itemsize * 8)
+        return numbers(sort, rng, count).view(f"u{width // 8}").astype(np.uint64)
+    values = rng.integers(0, 1 << 64, 32, np.uint64, False) >> np.uint64(64 - width)
+    if sort == "integers":
+        top = 1 << width - 1
+        values = values >> rng.integers(0, width, 32).astype(np.uint64)
+        values[:8] = rng.permutation(np.array([0, 1, top - 1, top, 2 * top - 1, 2 * top - 2, 7, top + 1], np.uint64))
+    elif sort == "counts":
+        values = rng.integers(0, 70, 32).astype(np.uint64)
+    return values
+
+
+class Program:
+    """PTX of many instructions, each of whose results is stored."""
+
+    def __init__(self, seed):
+        self.rng = np.random.default_rng(seed)
+        self.setup, self.body, self.stores, self.declared = [], [], [], []
+        self.values = []
+        self.patterns = set()
+        self.writers = []  # instruction of each result
+        for width in WIDTHS:
+            for number in range(POOL):
+                self._fill(width, number)
+
+    def _fill(self, width, number):
+        offset = 256 * len(self.values)
+        sort, place = SORTS[number // EACH], number % EACH
+        extreme = place >= EACH // 2 and width > 1
+        values = edges(width, sort, place % 2) if extreme else pool(max(width, 8), sort, self.rng)
+        self.values.append(values)
+        for kind, address in (("v", f"%rd0+{offset}"), ("u", f"%a1+{offset + 8 * (number % 32)}")):
+            name = f"%{kind}{width}_{number}"
+            self.declared.append(f".reg .{'pred' if width == 1 else f'b{width}'} {name};")
+            if width > 1:
+                self.setup.append(f"ld.global.b{width} {name}, [{address}];")
+            else:
+                self.setup.append(f"ld.global.b8 %h0, [{address}]; and.b16 %h0, %h0, 1; setp.ne.b16 {name}, %h0, 0;")
+
+    def add(self, opcode, operands, guard=""):
+        """guard: "@%v1_0 " for lanes in which it holds; the others keep what the destinations had."""
+        destination, *sources = operands
+        first, results = len(self.writers), [self._result(item).name for item in self._parts(destination)]
+        names = iter(results)
+        written = re.sub(r"%d\d+_\d+", lambda found: next(names), text(destination))
+        self.body.append(f"{guard}{opcode} {', '.join([written, *map(text, sources)])};")
+        self.writers[first:] = [self.body[-1]] * len(results)
+
+    def _parts(self, destination):
+        if isinstance(destination, Pair):
+            return destination.first, destination.second
+        return destination.items if isinstance(destination, Vector) else (destination,)
+
+    def _result(self, like):
+        """A new destination, with a value of its own before, which is stored in the end."""
+        width, name = like.width, f"%x{len(self.writers)}"
+        self.declared.append(f".reg .{'pred' if width == 1 else f'b{width}'} {name};")
+        before = f"%v{width}_{self.rng.integers(EACH)}"
+        move = {1: "mov.pred", 8: "cvt.u8.u8"}.get(width, f"mov.b{width}")
+        self.setup.append(f"{move} {name}, {before};")
+        source = name
+        if width == 1:
+            self.stores.append(f"selp.b32 %r0, 1, 0, {name};")
+            source, width = "%r0", 32
+        self.stores.append(f"st.global.b{width} [%rd1+{256 * len(self.writers)}], {source};")
+        self.writers.append(None)
+        return Register(name, like.width)
+
+    def ptx(self, branch):
+        """branch: the instructions are on one side of a branch that lanes take differently."""
+        start, end = ("@%v1_2 bra AFTER;", "AFTER:") if branch else ("", "")
+        head = "mul.wide.u32 %rd2, %tid, 8; add.s64 %rd0, %a1, %rd2; add.s64 %rd1, %a0, %rd2;"
+        return "\n".join([*self.declared, head, *self.setup, start, *self.body, end, *self.stores])
+
+    def bytes(self, branch, kernels):
+        out = np.zeros((len(self.writers), 32), np.uint64)
+        launch(self.ptx(branch), out, np.stack(self.values), kernels=kernels)
+        return out
+
+
+def text(operand):
+    if isinstance(operand, Pair):
+        return f"{text(operand.first)}|{text(operand.second)}"
+    if isinstance(operand, Vector):
+        return "{" + ", ".join(map(text, operand.items)) + "}"
+    if isinstance(operand, Immediate):
+        return next((name for name, literal in LITERALS.items() if literal == operand), str(operand.value))
+    return operand.name
+
+
+def sorts_of(opcode):
+    """The sorts of numbers that suit an opcode."""
+    suited = [sort for sort in FLOATS if re.search(rf"(?<![a-z]){sort}(?!\d)", opcode)]
+    return 3 * suited + ["integers", "counts", "bits"]
+
+
+def drawn(row, match, form, kinds, extreme, rng):
+    """The form's operands with registers of some sort and kind, extreme ones or others, or literals."""
+    order = itertools.count()
+    suited = sorts_of(match.string)
+    sort = rng.choice(suited)
+
+    def one(operand):
+        if isinstance(operand, Vector):
+            return Vector(tuple(map(one, operand.items)))
+        if not isinstance(operand, Register):
+            return operand
+        chosen = sort if extreme or rng.random() < 0.7 else rng.choice(suited)
+        place = EACH // 2 + next(order) % 2 if extreme else int(rng.integers(EACH))
+        return register(rng.choice(kinds), operand.width, EACH * SORTS.index(chosen) + place)
+
+    operands = [form[0], *map(one, form[1:])]
+    if len(kinds) > 1 and len(operands) > 1:
+        place = int(rng.integers(1, len(operands)))
+        literal = (*operands[:place], LITERALS[rng.choice(list(LITERALS))], *operands[place + 1 :])
+        if is_legal(row, match, literal):
+            return literal
+    return tuple(operands)
+
+
+def program_of(name):
+    """A program of the rows of a module."""
+    program = Program(len(name))
+    for row in ARITHMETIC[name]:
+        for opcode in sampled(spellings(row.pattern.pattern), SPELLINGS, program.rng):
+            match = row.pattern.fullmatch(opcode)
+            for form in forms(row, match):
+                program.patterns.add(row.pattern.pattern)
+                for kinds, guard in CASES:
+                    extreme = kinds == "e"
+                    operands = drawn(row, match, form, list("v" if extreme else kinds), extreme, program.rng)
+                    program.add(opcode, operands, guard)
+    return program
+
+
+@pytest.fixture(scope="module")
+def programs():
+    return {name: program_of(name) for name in ARITHMETIC}
+
+
+@pytest.mark.parametrize("branch", [False, True], ids=["straight", "branch"])
+@pytest.mark.parametrize("name", ARITHMETIC)
+def test_kernels_and_python_rows_agree(name, branch, programs):
+    program = programs[name]
+    got, expected = program.bytes(branch, kernels=True), program.bytes(branch, kernels=False)
+    wrong = np.flatnonzero((got != expected).any(axis=1)).tolist()
+    assert got.any() and [program.writers[result] for result in wrong] == []
+
+
+@pytest.mark.parametrize("name", ARITHMETIC)
+def test_kernels_do_all_of_it(name, programs):
+    """No instruction but the few that are named is left to its Python row, and every kernel is in the library."""
+    planned = plan(entry(programs[name].ptx(branch=False), 2))
+    image = RowCode(planned).image()
+    image.assembled()
+    left = {planned.entry.instructions[index].opcode for index in image.without_kernel}
+    assert sorted(opcode for opcode in left if not re.fullmatch(LEFT_TO_PYTHON, opcode)) == []
+
+
+def test_every_row_has_kernels():
+    rows = [row for row in itertools.chain(*ARITHMETIC.values()) if row.kernels is None]
+    assert [row.pattern.pattern for row in rows] == []
+
+
+def test_every_row_is_tried(programs):
+    """At least one opcode of every row has operands that the test can write."""
+    patterns = {row.pattern.pattern for row in itertools.chain(*ARITHMETIC.values())}
+    untried = patterns - {pattern for program in programs.values() for pattern in program.patterns}
+    assert untried == {
+        row.pattern.pattern for row in ARITHMETIC["addresses"] if "createpolicy\\.range" in row.pattern.pattern
+    }

@@ -1,0 +1,140 @@
+"""What a CTA leaves behind when it exits, on small kernels: reported under every schedule, beside twins that wait."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from nogpu import EmulatorError, errors
+from nogpu.sanitizer.follow import Sanitizer
+from tests.support.small_kernels import launch
+
+SCHEDULES = ["late", "eager", "random:1"]
+BEGIN = """
+    mov.u32 %r10, smem; add.u32 %r11, %r10, 2048; setp.eq.u32 %p1, %tid, 0; setp.lt.u32 %p2, %tid, 32;
+    mad.lo.u32 %r2, %tid, 4, %r10; mul.wide.u32 %rd1, %tid, 4; add.s64 %rd1, %a0, %rd1;
+"""
+INIT = "@%p1 mbarrier.init.shared.b64 [%r11], {count}; @%p1 fence.mbarrier_init.release.cluster; bar.sync 0;"
+WAIT = "{name}: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p9, [%r11], {phase}; @!%p9 bra {name};"
+MEET = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
+PEER = INIT.format(count=1) + MEET + "mapa.shared::cluster.u32 %r5, %r11, 1; setp.eq.u32 %p4, %rank, 1; @%p4 bra HEARS;"
+# The other CTA stays long enough by chance.
+STAY = "mov.u32 %r7, 0; STAY: add.u32 %r7, %r7, 1; setp.lt.u32 %p5, %r7, 3000; @%p5 bra STAY;"
+END = " bra END; HEARS: {wait}" + STAY + " END:"
+CLUSTER = {"grid": 2, "cluster": 2}
+
+ARRIVAL = PEER + "@%p1 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r5];" + END
+COPY = PEER + (
+    "@%p1 mapa.shared::cluster.u32 %r4, %r10, 1;"
+    "@%p1 cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r4], [%r10], 128, [%r5]; bra END;"
+    "HEARS: @%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 128; {wait}" + STAY + " END:"
+)
+STORED = """
+    st.shared.b32 [%r2], %tid; fence.proxy.async.shared::cta; bar.sync 0;
+    @%p1 cp.async.bulk.global.shared::cta.bulk_group [%a0], [%r10], 128; @%p1 cp.async.bulk.commit_group; {wait}
+"""
+LANE_COPY = "cp.async.ca.shared.global [%r2], [%rd1], 4; cp.async.commit_group; {wait}"
+LOADED = (
+    INIT.format(count=1)
+    + """@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 128;
+    @%p1 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r10], [%a0], 128, [%r11]; {wait}"""
+)
+
+FAULTS = {
+    "an arrival of another CTA": (ARRIVAL, {"wait": ""}, {"wait": WAIT.format(name="W", phase=0)}),
+    "a copy of another CTA": (COPY, {"wait": ""}, {"wait": WAIT.format(name="W", phase=0)}),
+    "an arrival of another CTA behind the one that is waited for": (
+        "@%p1 mbarrier.init.shared.b64 [%r11+8], 1;"
+        + ARRIVAL.replace(" bra END;", "@%p1 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r5+8]; bra END;"),
+        {"wait": WAIT.format(name="W", phase=0)},
+        {"wait": WAIT.format(name="W", phase=0).replace("%r11", "%r11+8")},
+    ),
+    "an arrival of another CTA, none of its own threads waits": (
+        ARRIVAL.replace("END:", "END: {meet}"),
+        {"wait": "", "meet": ""},
+        {"wait": "", "meet": MEET},
+    ),
+}
+DOUBTS = {
+    "a bulk store": (STORED, {"wait": ""}, {"wait": "@%p1 cp.async.bulk.wait_group.read 0;"}),
+    "a bulk store that is not committed": (
+        STORED.replace("@%p1 cp.async.bulk.commit_group;", ""),
+        {"wait": "@%p1 cp.async.bulk.wait_group.read 0;"},
+        {"wait": "@%p1 cp.async.bulk.commit_group; @%p1 cp.async.bulk.wait_group.read 0;"},
+    ),
+    "cp.async": (LANE_COPY, {"wait": "cp.async.wait_group 1;"}, {"wait": "cp.async.wait_group 0;"}),
+    "a copy of its own": (LOADED, {"wait": ""}, {"wait": WAIT.format(name="W", phase=0)}),
+    "half of a phase": (
+        INIT.format(count=2) + "@%p1 mbarrier.arrive.shared.b64 _, [%r11]; {rest}",
+        {"rest": ""},
+        {"rest": "@%p1 mbarrier.arrive.shared.b64 _, [%r11];"},
+    ),
+    "a warp on a named barrier": (
+        "@%p2 bra ARRIVES; {rest} bra END; ARRIVES: bar.arrive 1, 64; END:",
+        {"rest": ""},
+        {"rest": "bar.sync 1, 64;"},
+    ),
+    "the cluster's barrier": (
+        MEET + "barrier.cluster.arrive.aligned; setp.eq.u32 %p4, %rank, 1; @%p4 bra END; {wait} END:",
+        {"wait": ""},
+        {"wait": "barrier.cluster.wait.aligned;"},
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    """Doubts are reported anew."""
+    monkeypatch.setattr(errors, "_reported", set())
+
+
+def run(body, schedule, allowed=()):
+    data = np.zeros(256 + 32, np.uint32)
+    aligned = data[-data.ctypes.data // 4 % 32 :][:256]
+    options = CLUSTER if "cluster.arrive.aligned" in body else {}
+    launch(BEGIN + body, aligned, schedule=schedule, sanitizer=Sanitizer(allowed), threads=64, **options)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_may_reach_a_cta_that_has_exited_is_an_error(name, schedule):
+    """Whether it does under this schedule or not: then a plain rule refuses it."""
+    body, wrong, _ = FAULTS[name]
+    with pytest.raises(EmulatorError, match="rule left-behind: .* exits and leaves behind|which has exited") as error:
+        run(body.format(**wrong), schedule)
+    if schedule == "eager":
+        assert "sanitizer, rule left-behind" in error.value.reason and "(PTX ISA, " in error.value.reason
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("name", DOUBTS)
+def test_what_is_left_behind_otherwise_is_a_doubt(monkeypatch, name, schedule):
+    """A warning, and an error where doubts are; a plain rule's where the work has not happened yet."""
+    body, wrong, _ = DOUBTS[name]
+    words = "rule left-behind: .* exits and leaves behind|which has exited without waiting"
+    with pytest.warns(errors.OrderingWarning, match=words) as found:
+        run(body.format(**wrong), schedule)
+    if schedule == "eager":
+        assert all("sanitizer, rule left-behind" in str(warning.message) for warning in found)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            run(body.format(**wrong), schedule, ["left-behind"])
+    monkeypatch.setenv("NOGPU_LENIENT", "0")
+    with pytest.raises(EmulatorError, match=words):
+        run(body.format(**wrong), schedule)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("name", [*FAULTS, *DOUBTS])
+def test_a_twin_that_waits_is_silent(monkeypatch, name, schedule):
+    monkeypatch.setenv("NOGPU_LENIENT", "0")
+    body, _, legal = (FAULTS | DOUBTS)[name]
+    run(body.format(**legal), schedule)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_last_phases_that_are_over_need_no_waiter(monkeypatch, schedule):
+    """As pipelines end, the one of expected bytes that no copy brings included."""
+    monkeypatch.setenv("NOGPU_LENIENT", "0")
+    run(INIT.format(count=1) + "@%p1 mbarrier.arrive.shared.b64 _, [%r11];", schedule)
+    run(INIT.format(count=1) + "@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 128;", schedule)

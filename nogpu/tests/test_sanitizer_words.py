@@ -1,0 +1,235 @@
+"""The sanitizer on words that order: atomics by lane, what a store of others ends, scopes between clusters."""
+
+import numpy as np
+import pytest
+
+from nogpu import EmulatorError
+from nogpu.sanitizer.follow import Sanitizer
+from tests.support.small_kernels import launch
+
+SCHEDULES = ["late", "eager", "random:1"]
+BEGIN = """
+    .reg .b32 %cta, %lane, %warp; mov.u32 %cta, %ctaid.x; and.b32 %lane, %tid, 31; shr.u32 %warp, %tid, 5;
+    mov.u32 %r10, smem; mad.lo.u32 %r2, %tid, 4, %r10; mov.u64 %rd9, smem;
+    mul.wide.u32 %rd2, %tid, 4; add.s64 %rd2, %a0, %rd2; mov.u32 %r4, 1;
+    setp.eq.u32 %p1, %tid, 0; setp.eq.u32 %p2, %warp, 0; setp.eq.u32 %p3, %lane, 0;
+    setp.eq.u32 %p5, %cta, 0; setp.eq.u32 %p6, %cta, 1; setp.eq.u32 %p7, %cta, 2;
+"""
+
+# Lanes store words, and change their own by an atomic, or another lane's.
+OWN = "st.shared.b32 [%r2], 0; xor.b32 %r3, %tid, {other}; mad.lo.u32 %r3, %r3, 4, %r10; {atomic}"
+OWN_GLOBAL = """
+    st.global.b32 [%rd2], 0; xor.b32 %r3, %tid, {other}; mul.wide.u32 %rd3, %r3, 4; add.s64 %rd3, %a0, %rd3; {atomic}
+"""
+# Lanes of warp 0 store a word each, and release a flag each; warp 1 acquires the first lane's flag, and loads.
+FLAGS = """
+    st.shared.b32 [%r2+1024], 0; bar.sync 0; @!%p2 bra LOADS;
+    st.shared.b32 [%r2], %tid; st.release.cta.shared.b32 [%r2+1024], %r4; bra END;
+LOADS: ld.acquire.cta.shared.b32 %r5, [%r10+1024]; setp.eq.u32 %p9, %r5, 0; @%p9 bra LOADS;
+    ld.shared.b32 %r6, [%r10+{word}];
+END:
+"""
+
+# Warp 0 stores a word and releases a flag. When warp 1 has seen that, if it looks, it changes the flag, too; warp 2
+# looks only when that is over, of which a relaxed word tells: it has not seen the first value.
+SHARED_FLAG = """
+    @%p1 st.shared.b32 [%r10+1024], 0; @%p1 st.shared.b32 [%r10+1028], 0; bar.sync 0; @!%p3 bra END;
+    setp.eq.u32 %p4, %warp, 1; @%p2 bra FIRST;
+    @%p4 bra SECOND;
+THIRD: ld.relaxed.cta.shared.b32 %r5, [%r10+1028]; setp.ne.u32 %p9, %r5, 1; @%p9 bra THIRD;
+    ld.acquire.cta.shared.b32 %r5, [%r10+1024]; ld.shared.b32 %r6, [%r10]; bra END;
+SECOND: ld.{look}.cta.shared.b32 %r5, [%r10+1024]; setp.ne.u32 %p9, %r5, 1; @%p9 bra SECOND; {second}
+    st.relaxed.cta.shared.b32 [%r10+1028], 1; bra END;
+FIRST: st.shared.b32 [%r10], %tid; st.release.cta.shared.b32 [%r10+1024], %r4;
+END:
+"""
+# The same by three CTAs and a flag in global memory.
+GLOBAL_FLAG = """
+    @!%p1 bra END; @%p5 bra FIRST; @%p6 bra SECOND;
+THIRD: ld.relaxed.gpu.global.b32 %r5, [%a0+516]; setp.ne.u32 %p9, %r5, 1; @%p9 bra THIRD;
+    ld.acquire.gpu.global.b32 %r5, [%a0+512]; ld.global.b32 %r6, [%a0]; bra END;
+SECOND: ld.{look}.gpu.global.b32 %r5, [%a0+512]; setp.ne.u32 %p9, %r5, 1; @%p9 bra SECOND; {second}
+    st.relaxed.gpu.global.b32 [%a0+516], %r4; bra END;
+FIRST: st.global.b32 [%a0], %r4; st.release.gpu.global.b32 [%a0+512], %r4;
+END:
+"""
+# CTA 0 releases; CTA 1, in a cluster of its own, stores the flag; another thread of CTA 0 waits for that.
+THERE_AND_BACK = """
+    @!%p3 bra END; @%p6 bra SECOND; @!%p2 bra THIRD;
+    st.global.b32 [%a0], %r4; st.release.gpu.global.b32 [%a0+512], %r4; bra END;
+SECOND: @!%p2 bra END;
+AGAIN: ld.{look}.gpu.global.b32 %r5, [%a0+512]; setp.ne.u32 %p9, %r5, 1; @%p9 bra AGAIN; {second}
+    st.relaxed.gpu.global.b32 [%a0+516], %r4; bra END;
+THIRD: ld.relaxed.gpu.global.b32 %r5, [%a0+516]; setp.ne.u32 %p9, %r5, 1; @%p9 bra THIRD;
+    ld.acquire.gpu.global.b32 %r5, [%a0+512]; ld.global.b32 %r6, [%a0];
+END:
+"""
+# One thread releases a flag, and stores it again.
+AGAIN = """
+    @%p1 st.shared.b32 [%r10+1024], 0; @%p1 st.shared.b32 [%r10+1028], 0; bar.sync 0; @!%p3 bra END; @%p2 bra FIRST;
+LOADS: ld.acquire.cta.shared.b32 %r5, [%r10+1024]; setp.ne.u32 %p9, %r5, 2; @%p9 bra LOADS;
+    ld.shared.b32 %r6, [%r10]; bra END;
+FIRST: {before} st.release.cta.shared.b32 [%r10+1024], 1; {behind} st.relaxed.cta.shared.b32 [%r10+1024], 2;
+END:
+"""
+STORED = "st.shared.b32 [%r10], %tid;"
+
+# CTAs of clusters of their own hand over a word.
+FLAG = """
+    @!%p1 bra END; @!%p5 bra LOADS; st.global.b32 [%a0], %r4; {tell} bra END;
+LOADS: {hear} setp.eq.u32 %p9, %r5, 0; @%p9 bra LOADS; {behind} ld.global.b32 %r6, [%a0];
+END:
+"""
+TELL, HEAR = "st.release.{}.global.b32 [%a0+512], %r4;", "ld.acquire.{}.global.b32 %r5, [%a0+512];"
+FENCED = "fence.acq_rel.{}; st.relaxed.gpu.global.b32 [%a0+512], %r4;"
+RELAXED = "ld.relaxed.gpu.global.b32 %r5, [%a0+512];"
+
+THREADS, TWO, THREE = {"threads": 64}, {"threads": 64, "grid": 2}, {"threads": 32, "grid": 3}
+WARPS = {"threads": 96}
+CASES = {
+    "an atomic of another lane's word": (
+        "lanes",
+        THREADS,
+        OWN,
+        {"other": 1, "atomic": "atom.shared.add.u32 %r5, [%r3], 1;"},
+        {"other": 0, "atomic": "atom.shared.add.u32 %r5, [%r3], 1;"},
+    ),
+    "an atomic sum of another lane's number": (
+        "lanes",
+        THREADS,
+        OWN,
+        {"other": 1, "atomic": "red.shared.add.f32 [%r3], 0f3F800000;"},
+        {"other": 0, "atomic": "red.shared.add.f32 [%r3], 0f3F800000;"},
+    ),
+    "an atomic of another lane's word in global memory": (
+        "lanes",
+        THREADS,
+        OWN_GLOBAL,
+        {"other": 1, "atomic": "atom.global.add.u32 %r5, [%rd3], 1;"},
+        {"other": 0, "atomic": "atom.global.add.u32 %r5, [%rd3], 1;"},
+    ),
+    "a flag of each lane": ("threads", THREADS, FLAGS, {"word": 4}, {"word": 0}),
+    "a relaxed store of another warp": (
+        "order|threads",
+        WARPS,
+        SHARED_FLAG,
+        {"look": "relaxed", "second": "st.relaxed.cta.shared.b32 [%r10+1024], 2;"},
+        {"look": "relaxed", "second": "atom.relaxed.cta.shared.add.u32 %r7, [%r10+1024], 1;"},
+    ),
+    "another warp releases what it has not acquired": (
+        "order|threads",
+        WARPS,
+        SHARED_FLAG,
+        {"look": "relaxed", "second": "st.release.cta.shared.b32 [%r10+1024], 2;"},
+        {"look": "acquire", "second": "st.release.cta.shared.b32 [%r10+1024], 2;"},
+    ),
+    "a relaxed store of another cluster": (
+        "order|clusters",
+        THREE,
+        GLOBAL_FLAG,
+        {"look": "relaxed", "second": "st.relaxed.gpu.global.b32 [%a0+512], 2;"},
+        {"look": "relaxed", "second": "red.relaxed.gpu.global.add.u32 [%a0+512], 1;"},
+    ),
+    "another cluster releases what it has not acquired": (
+        "order|clusters",
+        THREE,
+        GLOBAL_FLAG,
+        {"look": "relaxed", "second": "st.release.gpu.global.b32 [%a0+512], 2;"},
+        {"look": "acquire", "second": "st.release.gpu.global.b32 [%a0+512], 2;"},
+    ),
+    "a relaxed store of another cluster in between": (
+        "order|threads",
+        TWO,
+        THERE_AND_BACK,
+        {"look": "acquire", "second": "st.relaxed.gpu.global.b32 [%a0+512], 2;"},
+        {"look": "acquire", "second": "st.release.gpu.global.b32 [%a0+512], 2;"},
+    ),
+    "what a thread has stored behind its release": (
+        "order",
+        THREADS,
+        AGAIN,
+        {"before": "", "behind": STORED},
+        {"before": STORED, "behind": ""},
+    ),
+    "a release with the scope of a CTA, for another cluster": (
+        "scope",
+        TWO,
+        FLAG,
+        {"tell": TELL.format("cta"), "hear": HEAR.format("gpu"), "behind": ""},
+        {"tell": TELL.format("gpu"), "hear": HEAR.format("gpu"), "behind": ""},
+    ),
+    "a release with the scope of a cluster, for another cluster": (
+        "scope",
+        TWO,
+        FLAG,
+        {"tell": TELL.format("cluster"), "hear": HEAR.format("gpu"), "behind": ""},
+        {"tell": TELL.format("sys"), "hear": HEAR.format("gpu"), "behind": ""},
+    ),
+    "an acquire with the scope of a CTA, of another cluster": (
+        "scope",
+        TWO,
+        FLAG,
+        {"tell": TELL.format("gpu"), "hear": HEAR.format("cta"), "behind": ""},
+        {"tell": TELL.format("gpu"), "hear": HEAR.format("gpu"), "behind": ""},
+    ),
+    "an acquire with the scope of a cluster, of another cluster": (
+        "scope",
+        TWO,
+        FLAG,
+        {"tell": TELL.format("gpu"), "hear": HEAR.format("cluster"), "behind": ""},
+        {"tell": TELL.format("gpu"), "hear": HEAR.format("sys"), "behind": ""},
+    ),
+    "a fence with the scope of a CTA before a flag for another cluster": (
+        "scope",
+        TWO,
+        FLAG,
+        {"tell": FENCED.format("cta"), "hear": HEAR.format("gpu"), "behind": ""},
+        {"tell": FENCED.format("gpu"), "hear": HEAR.format("gpu"), "behind": ""},
+    ),
+    "a fence with the scope of a cluster before a flag for another cluster": (
+        "scope",
+        TWO,
+        FLAG,
+        {"tell": FENCED.format("cluster"), "hear": HEAR.format("gpu"), "behind": ""},
+        {"tell": FENCED.format("gpu"), "hear": HEAR.format("gpu"), "behind": ""},
+    ),
+    "a fence with the scope of a CTA behind a flag of another cluster": (
+        "scope",
+        TWO,
+        FLAG,
+        {"tell": TELL.format("gpu"), "hear": RELAXED, "behind": "fence.acq_rel.cta;"},
+        {"tell": TELL.format("gpu"), "hear": RELAXED, "behind": "fence.acq_rel.gpu;"},
+    ),
+    "a fence with the scope of a cluster behind a flag of another cluster": (
+        "scope",
+        TWO,
+        FLAG,
+        {"tell": TELL.format("gpu"), "hear": RELAXED, "behind": "fence.acq_rel.cluster;"},
+        {"tell": TELL.format("gpu"), "hear": RELAXED, "behind": "fence.acq_rel.sys;"},
+    ),
+}
+
+
+def run(body, schedule, **options):
+    storage = np.zeros(512 + 64, np.uint32)
+    data = storage[-storage.ctypes.data // 4 % 64 :][:512]
+    launch(BEGIN + body, data, schedule=schedule, sanitizer=Sanitizer(), **options)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("name", CASES)
+def test_a_race_is_reported(name, schedule, monkeypatch):
+    """Under every schedule, by its rule."""
+    monkeypatch.setenv("NOGPU_LENIENT", "0")
+    rule, options, body, racy, _ = CASES[name]
+    with pytest.raises(EmulatorError, match=f"sanitizer, rule ({rule}): nothing orders") as error:
+        run(body.format(**racy), schedule, **options)
+    assert error.value.reason.count("at PTX line") == 2 and "(PTX ISA, " in error.value.reason
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("name", CASES)
+def test_an_ordered_twin_is_silent(name, schedule, monkeypatch):
+    monkeypatch.setenv("NOGPU_LENIENT", "0")
+    _, options, body, _, legal = CASES[name]
+    run(body.format(**legal), schedule, **options)

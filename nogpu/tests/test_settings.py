@@ -1,0 +1,74 @@
+"""Settings of the environment: each is checked before a program starts, and documented."""
+
+import re
+
+import pytest
+
+import nogpu
+from nogpu import activation, settings
+from nogpu.errors import EmulatorError
+from tests.support.commands import PACKAGE, ROOT
+from tests.support.emulated import run
+
+ILLEGAL = {
+    "schedule": "bogus",
+    "workers": "x",
+    "max_instructions": "-1",
+    "engine": "x",
+    "explore": "0",
+    "lenient": "yes",
+    "sanitize": "true",
+    "sanitize_allow": "race",
+    "sanitize_schedule": "soon",
+    "sanitize_log": "/nowhere/log",
+    "record": "/dev/null",
+    "record_values": "no",
+    "clock": "b201",
+    "clock_timeline": "t.txt",
+    "clock_picture": "/nowhere/p.png",
+    "clock_why": "why",
+    "hopper_mode": "fast",
+    "progress": "-1",
+}
+# Of processes that the emulator starts: not for users.
+INTERNAL = {"NOGPU_CUDA_PROGRAM", "NOGPU_LIBPYTHON", "NOGPU_PYTHON"}
+
+
+def test_every_setting_is_tried():
+    assert ILLEGAL.keys() == settings.SETTINGS.keys()
+
+
+@pytest.mark.parametrize(("name", "text"), ILLEGAL.items(), ids=ILLEGAL)
+def test_a_variable_that_is_not_legal(name, text, monkeypatch):
+    """An error of the command line, and of `activate`; an empty one is none."""
+    variable = settings.variable(name)
+    process = run("-c", "print('started')", **{variable: text})
+    assert (process.returncode, process.stdout) == (2, "")
+    last = process.stderr.splitlines()[-1]
+    assert last.startswith(f"python -m nogpu: error: environment variable {variable}: ") and text in last
+    monkeypatch.delenv("NOGPU", raising=False)
+    monkeypatch.setenv(variable, text)
+    with pytest.raises(EmulatorError, match=rf"nogpu.activate\(\): environment variable {variable}: "):
+        nogpu.activate()
+    settings.check({variable: ""})
+
+
+def test_an_option_takes_the_place_of_a_variable():
+    process = run("-c", "print('started')", options=("--workers", "2"), NOGPU_WORKERS="x")
+    assert process.stdout == "started\n"
+
+
+def test_what_a_command_sets_is_legal():
+    given = {"schedule": "eager", "workers": "2", "engine": "python", "explore": "3", "sanitize_allow": "lanes"}
+    settings.check(
+        activation.environment(**given, lenient=True, record="folder", clock="b200", why=True, sanitize=True)
+    )
+
+
+def test_every_variable_is_a_setting_and_documented():
+    sources = [path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".c", ".h")]
+    named = {name for path in sources for name in re.findall(r"\bNOGPU_[A-Z_]*[A-Z]\b", path.read_text())}
+    variables = set(map(settings.variable, settings.SETTINGS))
+    assert named <= variables | INTERNAL | {"NOGPU_NAME"}
+    documented = set(re.findall(r"^\| `(NOGPU_\w+)` \|", (ROOT / "docs/emulator.md").read_text(), re.MULTILINE))
+    assert documented == variables
