@@ -362,4 +362,4 @@ def test_settings_that_are_legal(monkeypatch):
         with monkeypatch.context() as context:
             context.setenv("NOGPU", "1")  # as in a process that is on the device already
             nogpu.activate(**settings)
-    assert activation.environment("late")["NOGPU_SCHEDULE"] == "late"
+    assert activation.environment(schedule="late")["NOGPU_SCHEDULE"] == "late"

@@ -61,7 +61,7 @@ def test_an_option_takes_the_place_of_a_variable():
 def test_what_a_command_sets_is_legal():
     given = {"schedule": "eager", "workers": "2", "engine": "python", "explore": "3", "sanitize_allow": "lanes"}
     settings.check(
-        activation.environment(**given, lenient=True, record="folder", clock="b200", why=True, sanitize=True)
+        activation.environment(**given, lenient=True, record="folder", clock="b200", clock_why=True, sanitize=True)
     )
 
 
