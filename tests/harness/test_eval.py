@@ -328,15 +328,6 @@ def copy_harness(folder):
     shutil.copy(BEHAVIOURS, folder / "submission.py")
 
 
-def test_without_the_emulator_it_says_what_is_missing(tmp_path):
-    copy_harness(tmp_path)
-    run = run_eval("test", "--device", "emulator", script=tmp_path / "eval.py")
-    assert (run.returncode, run.stdout) == (1, "")
-    assert (
-        run.stderr == f"eval.py: there is no emulator to run in place of a B200: {tmp_path / 'emulator'} is missing\n"
-    )
-
-
 def test_four_files_and_the_harness_are_enough_under_an_emulator_from_elsewhere(tmp_path):
     copy_harness(tmp_path)
     specs = write_specs(tmp_path / "specs.txt", ["good"])

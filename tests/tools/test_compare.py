@@ -210,7 +210,7 @@ def test_on_a_hopper_it_restarts_without_tensor_core_work(monkeypatch):
     monkeypatch.setattr(devices, "emulator_device", lambda: None)
 
     def execv(path, command):
-        raise SystemExit(command[command.index("emulator") + 1 :])
+        raise SystemExit(command[command.index("nogpu") + 1 :])
 
     monkeypatch.setattr(os, "execv", execv)
     with pytest.raises(SystemExit) as stopped:
