@@ -25,7 +25,7 @@ from nogpu.ptx.ir import Entry
 if TYPE_CHECKING:
     from nogpu.compiler.plan import Plan
     from nogpu.compiler.rowcode.registers import Slots
-    from nogpu.execution.runs import Launch
+    from nogpu.execution.launch import Launch
     from nogpu.hardware.async_operations import AsyncOperation
     from nogpu.hardware.cluster import Cluster, Cta
     from nogpu.hardware.warp import ActiveGroup
@@ -160,7 +160,7 @@ class LaunchRecorder:
 
 
 class Recording:
-    """Records launches, each on its own, and passes their traces on (`execution.recording.Recording`)."""
+    """Records launches, each on its own, and passes their traces on (`execution.launch.Recording`)."""
 
     def __init__(self, take: Callable[[Trace], None] | str | os.PathLike[str], values: bool = True) -> None:
         """take: called with each launch's trace; or a folder, which gets a file for each. values: False leaves out the

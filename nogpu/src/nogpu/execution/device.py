@@ -7,7 +7,7 @@ raises.
 
 A kernel with griddepcontrol.launch_dependents does not run at once, because the next launch may overlap it. Such
 launches are pending until a call may see their results or change their inputs, and then run together
-(`execution.overlap`).
+(`execution.machine`).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ import numpy as np
 from nogpu.compiler import translate
 from nogpu.errors import EmulatorError, readable
 from nogpu.execution import scheduler, settings, status
+from nogpu.execution.launch import Launch, Recording
 from nogpu.execution.meter import MAX_INSTRUCTIONS
-from nogpu.execution.recording import Recording
-from nogpu.execution.runs import Launch, Progress, Runner
-from nogpu.execution.trials import Explorer
+from nogpu.execution.runs import Progress, Runner
+from nogpu.execution.trials import Explorer, explore
 from nogpu.hardware.causes import Sanitizer
 from nogpu.hardware.counters import LaunchCounters
 from nogpu.hardware.memory import UNWRITTEN, GlobalMemory
@@ -233,6 +233,9 @@ class Device:
                 self.progress or shown,
                 self._cluster_seconds,
             )
+            for launch in chain:
+                launch.program.printing_schedule = chain[0].schedules[0]
+            explore(runner, chain)
             self._counters += runner.run(chain)
             for launch in chain:
                 if launch.node is not None and launch.touched is not None and self.sanitizer is not None:

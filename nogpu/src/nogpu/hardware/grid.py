@@ -11,6 +11,8 @@ from nogpu.hardware.properties import DeviceProperties
 from nogpu.hardware.warp import ActiveGroup
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
 
     from nogpu.hardware.causes import Sanitizer
@@ -27,17 +29,16 @@ class Grid:
 
     def __init__(
         self,
-        number: int,
         program: Program,
         config: LaunchConfig,
         parameters: np.ndarray,
         memory: GlobalMemory,
         counters: LaunchCounters,
         properties: DeviceProperties | None = None,
-        title: str = "",
     ):
-        self.number = number  # place among launches that may overlap
-        self.title = title  # name in messages where launches overlap
+        """parameters: uint8, packed, 64-byte aligned and registered with the memory."""
+        self.number = 0  # place among launches that may overlap
+        self.title = ""  # name in messages where launches overlap
         self.program, self.config, self.memory, self.counters = program, config, memory, counters
         self.entry = program.entry
         self.parameters = parameters  # uint8, as the kernel reads them
@@ -53,11 +54,12 @@ class Grid:
             config.grid[1] // config.cluster[1],
             config.grid[2] // config.cluster[2],
         )
+        self.numbers: Sequence[int] = range(config.clusters)  # clusters that run, x fastest
         self.predecessors: list[Grid] = []  # grids that griddepcontrol.wait waits for
         self.waiters: list[ActiveGroup] = []  # groups that wait for the end of this grid
         # mbarriers of exited CTAs with a nonzero tx-count in a phase that has received bytes.
         self.unfinished: list[MBarrier] = []
-        self.admitted = 0  # clusters that have started
+        self._taken = 0  # clusters that have started, or have been cancelled
         self.allowing = 0  # CTAs that have allowed dependents to start, or have exited
         self.exited = 0  # CTAs
         self.outstanding = 0  # asynchronous operations
@@ -76,7 +78,20 @@ class Grid:
     @property
     def complete(self) -> bool:
         """Whether all CTAs have exited and all asynchronous work is done."""
-        return self.exited == self.config.ctas and not self.outstanding
+        ctas = len(self.numbers) * (self.config.ctas // self.config.clusters)
+        return self.exited == ctas and not self.outstanding
+
+    @property
+    def clusters_left(self) -> int:
+        """Clusters that have not started."""
+        return len(self.numbers) - self._taken
+
+    def take_cluster(self) -> int | None:
+        """The number of the next cluster to start, or to be cancelled; None if there is none left."""
+        if not self.clusters_left:
+            return None
+        self._taken += 1
+        return self.numbers[self._taken - 1]
 
     def renew_allocation_table(self) -> AllocationTable:
         """The table of the memory's live allocations, made anew."""
