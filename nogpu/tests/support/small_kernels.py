@@ -78,7 +78,7 @@ def launch_entry(
     config = LaunchConfig((grid, 1, 1), block, (cluster, 1, 1), shared)
     counters = LaunchCounters("k", config.grid, config.cluster, schedule)
     launched = Grid(program, config, parameters, memory, counters, properties)
-    launched.sanitizer = sanitizer
+    launched.observers = [] if sanitizer is None else [sanitizer]
     scheduler.run([launched], scheduler.Schedule.parse(schedule), Meter(Tally(max_instructions)))
     return counters
 

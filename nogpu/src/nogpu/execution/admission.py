@@ -93,12 +93,9 @@ class Admission:
 
 
 def _clusters_at_once(grid: Grid) -> tuple[int, int]:
-    """Clusters of the grid that are resident at once while it runs alone: at first, and once they wait for others.
-
-    Those of a recorded launch that take over others' work get equal turns, as all that fit are resident.
-    """
+    """Clusters of the grid that are resident at once while it runs alone: at first, and once they wait for others."""
     program, config = grid.program, grid.config
-    if not (program.inter_cta or (grid.recorder is not None and program.requests)):
+    if not (program.inter_cta or grid.shares_work):
         return 1, 1
     size = config.ctas // config.clusters
     threads = config.block[0] * config.block[1] * config.block[2]

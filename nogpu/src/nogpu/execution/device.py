@@ -26,11 +26,10 @@ import numpy as np
 from nogpu.compiler import translate
 from nogpu.errors import EmulatorError, readable
 from nogpu.execution import scheduler, settings, status
-from nogpu.execution.launch import Launch, Recording
+from nogpu.execution.launch import Launch, Recording, Sanitizer
 from nogpu.execution.meter import MAX_INSTRUCTIONS
 from nogpu.execution.runs import Progress, Runner
 from nogpu.execution.trials import Explorer, explore
-from nogpu.hardware.causes import Sanitizer
 from nogpu.hardware.counters import LaunchCounters
 from nogpu.hardware.memory import UNWRITTEN, GlobalMemory
 from nogpu.hardware.program import Program
@@ -289,7 +288,7 @@ def _setting(name: str, default: object) -> Any:
 
 
 def queue_order() -> Any:
-    """What follows the order of queues of the current device (`causes.Queues`, and what the host does), or None."""
+    """What follows the order of queues of the current device (`launch.Queues`, and what the host does), or None."""
     following = sanitizer if _current is None else _current.sanitizer
     return None if following is None else following.queues
 

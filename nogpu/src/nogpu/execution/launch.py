@@ -1,21 +1,25 @@
-"""A launch that the device has accepted, and what records it."""
+"""A launch that the device has accepted, and who observes it."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
-from nogpu.hardware import recorder
-from nogpu.hardware.causes import Sanitizer
+from nogpu.hardware import events
+from nogpu.hardware.allocations import Allocations
 from nogpu.hardware.program import Program
 from nogpu.hardware.properties import LaunchConfig
 from nogpu.ptx.module import Entry
 
 
-class PartRecorder(recorder.Recorder, Protocol):
+class PartRecorder(events.GridObserver):
     """Records a launch, or the part of it that a worker runs."""
+
+    values: bool
+    """False leaves out the products of tcgen05.mma: accumulators stay as they are."""
 
     part: Any
     """What is recorded so far; it goes from the worker to its parent."""
@@ -35,6 +39,35 @@ class Recording(Protocol):
 
     def end(self, launch: Launch, parts: list[Any]) -> None:
         """A launch has run. parts: of each worker that ran some of it."""
+
+
+class Queues(Protocol):
+    """Follows the order of queues."""
+
+    def submitted(self, queue: int, what: str, entry: Entry | None = None) -> Any:
+        """A node of a queue (its handle): a launch or anything else. what: in words. entry: of a launch."""
+
+    def accessed(self, memory: Allocations, node: Any, touched: Any) -> None:
+        """A node has accessed what `Sanitizer.take_touched` has for a launch. Raises EmulatorError."""
+
+
+class Sanitizer(events.GridObserver):
+    """Follows the events of launches."""
+
+    queues: Any
+    """`Queues`, or None: their order does not matter."""
+
+    @abstractmethod
+    def follows(self, schedule: str) -> bool:
+        """Whether it does so under a schedule."""
+
+    @abstractmethod
+    def read(self, entry: Entry) -> None:
+        """A kernel is launched: its source may say which rules it is allowed to break."""
+
+    @abstractmethod
+    def take_touched(self) -> dict[int, Any]:
+        """By number of a launch among those that have run together: what it has accessed. It is given once."""
 
 
 @dataclass
@@ -57,9 +90,9 @@ class Launch:
     queue: int = 0
     """Its handle."""
     node: Any = None
-    """As `causes.Queues.submitted`."""
+    """As `Queues.submitted`."""
     touched: Any = None
-    """What it has accessed, as `causes.Queues.accessed` takes it."""
+    """What it has accessed, as `Queues.accessed` takes it."""
 
     def followed_by(self, schedule: str) -> Sanitizer | None:
         """The sanitizer that follows it under a schedule."""

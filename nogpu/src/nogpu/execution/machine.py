@@ -134,10 +134,8 @@ class Machine:
         self.resident.append(cluster)
         self._admission.occupy(cluster)
         grid.counters.ctas += cluster.size
-        if grid.recorder is not None:
-            grid.recorder.join(cluster)
-        if grid.sanitizer is not None:
-            grid.sanitizer.join(cluster)
+        for observer in grid.observers:
+            observer.join(cluster)
         if self.ready is self.turns:
             warps = [warp for cta in cluster.ctas for warp in cta.warps]
             self.turns.join(warps, grid.program.starts.ctypes.data)
@@ -155,9 +153,9 @@ class Machine:
         Returns the index (x, y, z) of its first CTA, None if all clusters have started.
         """
         number = grid.take_cluster()
-        if grid.recorder is not None:
-            assert self.running is not None  # only asynchronous operations cancel
-            grid.recorder.cancelled(self.running, number)
+        assert self.running is not None  # only asynchronous operations cancel
+        for observer in grid.observers:
+            observer.cancelled(self.running, number)
         if number is None:
             return None
         self.meter.over(grid.config.ctas // grid.config.clusters, 0)
@@ -183,16 +181,14 @@ class Machine:
             if self.ready is self.turns:
                 self.turns.leave(warp for cta in cluster.ctas for warp in cta.warps)
             issued = sum(warp.issued for cta in cluster.ctas for warp in cta.warps)
-            if cluster.grid.recorder is not None:
-                cluster.grid.recorder.leave(cluster)
+            for observer in cluster.grid.observers:
+                observer.leave(cluster)
             cluster.grid.counters.warp_instructions += issued
             self.meter.over(cluster.size, issued)
             self._admission.release(cluster)
-            if self._overlaps:
-                continue
-            self.queues.forget_tensor_queues((cluster.grid.number, cluster.number))
-            if cluster.causes is not None:
-                cluster.causes.end()
+            if not self._overlaps:
+                self.queues.forget_tensor_queues((cluster.grid.number, cluster.number))
+                cluster.events.end()
 
     def _end_grids(self) -> bool:
         """Ends the grids that are complete. Returns whether all have ended.
@@ -450,8 +446,7 @@ class Machine:
         for cluster in self.resident:
             for warp in (warp for cta in cluster.ctas for warp in cta.warps):
                 try:
-                    if cluster.causes is not None:
-                        cluster.causes.settle(warp)
+                    cluster.events.settle(warp)
                 except Fault as fault:
                     return hang.error_of(warp, fault.reason)
         return hang.report(headline, self.resident, self._admission.notes())

@@ -141,9 +141,8 @@ class ReplayMachine(Machine):
 
     def _begin(self, step: Step) -> None:
         self._current = step
-        follower = self.resident[0].grid.sanitizer if self.resident else None
-        if follower is not None:
-            follower.begins(step)
+        for observer in self.resident[0].grid.observers if self.resident else ():
+            observer.begins(step)
 
     def _next(self, warp: Warp) -> Step:
         name = _name_of(warp)

@@ -177,7 +177,9 @@ class Runner:
             grid.number, grid.numbers, grid.traffic = number, grid.numbers[share], Traffic()
             grid.title = f"launch {number} ({launch.kernel})" if len(chain) > 1 else ""
             recorder = None if launch.recording is None else launch.recording.begin(launch)
-            grid.recorder, grid.sanitizer = recorder, launch.followed_by(schedule)
+            if recorder is not None:
+                grid.multiplies, grid.shares_work = recorder.values, bool(launch.program.requests)
+            grid.observers = [each for each in (recorder, launch.followed_by(schedule)) if each is not None]
             grids.append((grid, grid.traffic))
             recorders.append(recorder)
         start = time.perf_counter()
@@ -190,7 +192,7 @@ class Runner:
                 if recorder is not None:
                     recorder.close()
         seconds = (time.perf_counter() - start) / len(chain)
-        sanitizer = grids[0][0].sanitizer
+        sanitizer = chain[0].followed_by(schedule)
         touched = {} if sanitizer is None else sanitizer.take_touched()
         ran = []
         for (grid, traffic), recorder in zip(grids, recorders):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 
 import numpy as np
 
@@ -24,6 +24,7 @@ def run(grids: Sequence[Grid], schedule: Schedule, meter: Meter | None = None) -
     for before, grid in zip(grids, grids[1:]):
         grid.predecessors = [before]
     machine = (ReplayMachine if schedule.kind == "replay" else Machine)(schedule, grids, meter)
-    sanitizer = grids[0].sanitizer
-    with np.errstate(all="ignore"), nullcontext() if sanitizer is None else sanitizer.following(grids[0].memory):
+    with np.errstate(all="ignore"), ExitStack() as stack:
+        for observer in grids[0].observers:
+            stack.enter_context(observer.following(grids[0].memory))
         machine.run()

@@ -15,12 +15,11 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from nogpu.hardware.causes import Sanitizer
     from nogpu.hardware.counters import LaunchCounters
+    from nogpu.hardware.events import GridObserver
     from nogpu.hardware.memory import GlobalMemory
     from nogpu.hardware.program import Program
     from nogpu.hardware.properties import Dim3, LaunchConfig
-    from nogpu.hardware.recorder import Recorder
     from nogpu.hardware.traffic import Traffic
 
 
@@ -46,8 +45,9 @@ class Grid:
         self.properties = properties or DeviceProperties()
         self.sm_count = self.properties.sm_count
         self.traffic: Traffic | None = memory.traffic  # to and from global memory; None if it is not counted
-        self.recorder: Recorder | None = None  # of what the warps do
-        self.sanitizer: Sanitizer | None = None  # of the order of what they do
+        self.observers: list[GridObserver] = []
+        self.multiplies = True  # tcgen05.mma has products, else accumulators stay as they are
+        self.shares_work = False  # clusters that take over others' work get equal turns: all that fit are resident
         self.allocation_table: AllocationTable | None = None  # for compiled code
         self.clusters: Dim3 = (
             config.grid[0] // config.cluster[0],
