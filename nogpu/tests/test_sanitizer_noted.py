@@ -162,13 +162,13 @@ def test_accesses_stay_in_compiled_code(monkeypatch):
 def test_what_follows_a_cluster_is_freed_when_it_ends(monkeypatch):
     """Without a search for garbage, whose settings are as before."""
     followed, thresholds = [], gc.get_threshold()
-    begin = follow.ClusterCauses.__init__
+    begin = follow.ClusterSanitizer.__init__
 
     def kept(self, *arguments):
         begin(self, *arguments)
         followed.append(weakref.ref(self))
 
-    monkeypatch.setattr(follow.ClusterCauses, "__init__", kept)
+    monkeypatch.setattr(follow.ClusterSanitizer, "__init__", kept)
     gc.disable()
     try:
         run(stores(8), "late")

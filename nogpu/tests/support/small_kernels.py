@@ -6,6 +6,7 @@ from nogpu.compiler import stored, translate
 from nogpu.execution import scheduler
 from nogpu.execution.meter import MAX_INSTRUCTIONS, Meter, Tally
 from nogpu.hardware.counters import LaunchCounters
+from nogpu.hardware.grid import Grid
 from nogpu.hardware.memory import GlobalMemory
 from nogpu.hardware.properties import LaunchConfig
 from nogpu.hardware.variables import module_memory
@@ -76,8 +77,9 @@ def launch_entry(
     memory.traffic = traffic
     config = LaunchConfig((grid, 1, 1), block, (cluster, 1, 1), shared)
     counters = LaunchCounters("k", config.grid, config.cluster, schedule)
-    meter, order = Meter(Tally(max_instructions)), scheduler.Schedule.parse(schedule)
-    scheduler.run(program, config, parameters, memory, order, None, counters, properties, meter, sanitizer=sanitizer)
+    launched = Grid(program, config, parameters, memory, counters, properties)
+    launched.observers = [] if sanitizer is None else [sanitizer]
+    scheduler.run([launched], scheduler.Schedule.parse(schedule), Meter(Tally(max_instructions)))
     return counters
 
 

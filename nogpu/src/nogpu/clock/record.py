@@ -18,6 +18,7 @@ from nogpu.clock.recipes import Recipes
 from nogpu.clock.trace import COUNT_SHIFT, PART_BIT, Trace
 from nogpu.compiler import translate
 from nogpu.execution import device
+from nogpu.execution.launch import PartRecorder
 from nogpu.hardware.native import library
 from nogpu.hardware.program import Program
 from nogpu.ptx.ir import Entry
@@ -25,7 +26,7 @@ from nogpu.ptx.ir import Entry
 if TYPE_CHECKING:
     from nogpu.compiler.plan import Plan
     from nogpu.compiler.rowcode.registers import Slots
-    from nogpu.execution.runs import Launch
+    from nogpu.execution.launch import Launch
     from nogpu.hardware.async_operations import AsyncOperation
     from nogpu.hardware.cluster import Cluster, Cta
     from nogpu.hardware.warp import ActiveGroup
@@ -75,8 +76,9 @@ class ProgramRecorder:
         self._by_python = [PATTERN.match(i.opcode) is not None for i in planned.entry.instructions]
         return ctypes.cast(library().record_instruction, ctypes.c_void_p).value or 0, self._address
 
-    def use(self, parameters: np.ndarray) -> None:
-        """The parameters of the launch that is recorded."""
+    def use(self, parameters: np.ndarray, launch: LaunchRecorder) -> None:
+        """The parameters of the launch that is recorded, and its recorder."""
+        self._launch = launch
         self._recorder.parameters = parameters.ctypes.data
         self._recorder.parameters_end = parameters.ctypes.data + len(parameters)
 
@@ -97,9 +99,7 @@ class ProgramRecorder:
             words.append(index | part | len(operands) << COUNT_SHIFT)
             words.extend(operands)
         library().append_words(context.context.trace, words.buffer_info()[0], len(words))
-        recorder = group.grid.recorder
-        assert isinstance(recorder, LaunchRecorder)
-        recorder.appended(group, index)
+        self._launch.appended(group, index)
 
 
 @dataclass
@@ -112,8 +112,8 @@ class Part:
     """Of each, uint32: the records of its warps."""
 
 
-class LaunchRecorder:
-    """The records of a launch, or of a part of it, while it runs (`hardware.recorder.Recorder`)."""
+class LaunchRecorder(PartRecorder):
+    """The records of a launch, or of a part of it, while it runs."""
 
     def __init__(self, values: bool) -> None:
         self.values = values
@@ -160,7 +160,7 @@ class LaunchRecorder:
 
 
 class Recording:
-    """Records launches, each on its own, and passes their traces on (`execution.recording.Recording`)."""
+    """Records launches, each on its own, and passes their traces on (`execution.launch.Recording`)."""
 
     def __init__(self, take: Callable[[Trace], None] | str | os.PathLike[str], values: bool = True) -> None:
         """take: called with each launch's trace; or a folder, which gets a file for each. values: False leaves out the
@@ -179,8 +179,9 @@ class Recording:
 
     def begin(self, launch: Launch) -> LaunchRecorder:
         """A launch, or a part of it, runs in this process."""
-        self._recorders[id(launch.program)].use(launch.parameters)
-        return LaunchRecorder(self._values)
+        recorder = LaunchRecorder(self._values)
+        self._recorders[id(launch.program)].use(launch.parameters, recorder)
+        return recorder
 
     def end(self, launch: Launch, parts: list[Any]) -> None:
         """A launch has run. parts: `Part`s."""

@@ -48,7 +48,7 @@ def translate(
     """kernels: False executes every instruction by its Python row. watch: address of a C function that is called before
     each instruction, for the lanes that execute it, with `watcher`, the warp's context and an operation that names the
     instruction (native/engine.h). The operations that follow that one execute it. recorder: chooses both. heeds: the
-    cluster's causes are called before instructions whose registers are followed (`Causes.heeded`).
+    cluster's events tell of instructions whose registers are followed, before each (`Events.heeded`).
 
     Raises EmulatorError, with instruction and line, for whatever is not modelled.
     """

@@ -7,7 +7,7 @@ raises.
 
 A kernel with griddepcontrol.launch_dependents does not run at once, because the next launch may overlap it. Such
 launches are pending until a call may see their results or change their inputs, and then run together
-(`execution.overlap`).
+(`execution.machine`).
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ import numpy as np
 from nogpu.compiler import translate
 from nogpu.errors import EmulatorError, readable
 from nogpu.execution import scheduler, settings, status
+from nogpu.execution.launch import Launch, Recording, Sanitizer
 from nogpu.execution.meter import MAX_INSTRUCTIONS
-from nogpu.execution.recording import Recording
-from nogpu.execution.runs import Launch, Progress, Runner
-from nogpu.execution.trials import Explorer
-from nogpu.hardware.causes import Sanitizer
+from nogpu.execution.runs import Progress, Runner
+from nogpu.execution.trials import Explorer, explore
 from nogpu.hardware.counters import LaunchCounters
 from nogpu.hardware.memory import UNWRITTEN, GlobalMemory
 from nogpu.hardware.program import Program
@@ -233,6 +232,9 @@ class Device:
                 self.progress or shown,
                 self._cluster_seconds,
             )
+            for launch in chain:
+                launch.program.printing_schedule = chain[0].schedules[0]
+            explore(runner, chain)
             self._counters += runner.run(chain)
             for launch in chain:
                 if launch.node is not None and launch.touched is not None and self.sanitizer is not None:
@@ -286,7 +288,7 @@ def _setting(name: str, default: object) -> Any:
 
 
 def queue_order() -> Any:
-    """What follows the order of queues of the current device (`causes.Queues`, and what the host does), or None."""
+    """What follows the order of queues of the current device (`launch.Queues`, and what the host does), or None."""
     following = sanitizer if _current is None else _current.sanitizer
     return None if following is None else following.queues
 

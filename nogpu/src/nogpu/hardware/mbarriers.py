@@ -180,16 +180,13 @@ class MBarrier(Barrier):
         if self.home is not None:
             running = self.home.machine.running
             self.heard |= issuer[0].warp.known if running is None else running.known
-            if self.home.cluster.causes is not None:
-                self.home.cluster.causes.heard(self, issuer, running)
+            self.home.cluster.events.heard(self, issuer, running)
 
     def passed_by(self, warp: Warp) -> None:
         """A warp has seen that the last phase is over."""
         warp.synced = max(warp.synced, self.ended)
         warp.known |= self.news
-        causes = warp.cta.cluster.causes
-        if causes is not None:
-            causes.passed(self, warp)
+        warp.cta.cluster.events.passed(self, warp)
 
     def _check_visible(self, how: str, issuer: Issuer) -> None:
         by_thread = how in BY_THREAD

@@ -1,4 +1,4 @@
-// Turns of warps, one after another, as long as none of them needs Python (execution/scheduler.py).
+// Turns of warps, one after another, as long as none of them needs Python (execution/machine.py).
 
 #include "loads.h"
 

@@ -19,7 +19,7 @@ What a lane knows is a clock too. Lanes of a warp share one while they have lear
 execute parts them, and only bar.warp.sync, or another barrier that they meet at, makes them know the same again. That
 they run together again behind a branch orders nothing.
 
-Edges. Each is an event that passes clocks on (`hardware/causes.py`):
+Edges. Each is an event that passes clocks on (`hardware/events.py`):
 
 | from | to |
 |---|---|

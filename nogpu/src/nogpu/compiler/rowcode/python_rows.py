@@ -105,9 +105,7 @@ class PythonRows:
         has its registers followed.
         """
         if index <= HEED:
-            causes = g.cta.cluster.causes
-            if causes is not None:
-                causes.heeded(g, mask, HEED - index)
+            g.cta.cluster.events.heeded(g, mask, HEED - index)
             return None
         if index < 0:
             tmem.settle(g, tuple(self._image.first_uses[~index]))

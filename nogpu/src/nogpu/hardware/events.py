@@ -1,16 +1,16 @@
-"""The hardware's view of what follows the order of a cluster's events (the sanitizer)."""
+"""The events of grids and clusters, which observers hear of."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Sequence
 
     import numpy as np
 
-    from nogpu.hardware.allocations import Allocations
     from nogpu.hardware.async_operations import AsyncOperation
     from nogpu.hardware.cluster import Cluster, Cta
     from nogpu.hardware.mbarriers import MBarrier
@@ -18,15 +18,31 @@ if TYPE_CHECKING:
     from nogpu.hardware.tensor.tmem import Place
     from nogpu.hardware.tma.tensor_map import TensorMap
     from nogpu.hardware.warp import ActiveGroup, Issuer, Warp
-    from nogpu.ptx.module import Entry
 
 
-class Causes(Protocol):
-    """Hears of each event of a cluster that orders others. mask: the lanes of the warp that take part."""
+class Events:
+    """The events of a cluster that order others: nobody hears of them until there are observers.
 
-    def issued(self, g: ActiveGroup, issuer: Issuer, cause: AsyncOperation | None) -> Any:
-        """An asynchronous operation is issued, by the lanes that run, or by another operation. Returns what it keeps
-        as `AsyncOperation.cause`.
+    mask: the lanes of the warp that take part.
+    """
+
+    is_observed = False
+
+    def observe(self, *observers: object) -> None:
+        """Passes each event on to the observers that have a method of its name, in this order."""
+        self.is_observed = True
+        for kind in KINDS:
+            hearers = [getattr(observer, kind) for observer in observers if hasattr(observer, kind)]
+            if hearers:
+                setattr(self, kind, hearers[0] if len(hearers) == 1 else partial(_pass_on, hearers))
+
+    def forget(self) -> None:
+        """Forgets the observers."""
+        vars(self).clear()
+
+    def issued(self, async_op: AsyncOperation, g: ActiveGroup, issuer: Issuer, running: AsyncOperation | None) -> None:
+        """An asynchronous operation is issued, by the lanes that run, or by another operation. An observer may keep
+        what it knows of it as `AsyncOperation.cause`.
         """
 
     def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
@@ -143,36 +159,30 @@ class Causes(Protocol):
         """Nothing of the cluster happens any more."""
 
 
-class Queues(Protocol):
-    """Follows the order of queues."""
-
-    def submitted(self, queue: int, what: str, entry: Entry | None = None) -> Any:
-        """A node of a queue (its handle): a launch or anything else. what: in words. entry: of a launch."""
-
-    def accessed(self, memory: Allocations, node: Any, touched: Any) -> None:
-        """A node has accessed what `Sanitizer.take_touched` has for a launch. Raises EmulatorError."""
+KINDS = tuple(name for name in vars(Events) if name[0] != "_" and name not in ("is_observed", "observe", "forget"))
+"""Names of the events."""
 
 
-class Sanitizer(Protocol):
-    """Follows the events of launches."""
+def _pass_on(hearers: list[Callable[..., None]], *arguments: object) -> None:
+    for hear in hearers:
+        hear(*arguments)
 
-    queues: Any
-    """`Queues`, or None: their order does not matter."""
 
-    def follows(self, schedule: str) -> bool:
-        """Whether it does so under a schedule."""
-
-    def read(self, entry: Entry) -> None:
-        """A kernel is launched: its source may say which rules it is allowed to break."""
+class GridObserver:
+    """Observes a grid."""
 
     def following(self, memory: GlobalMemory) -> AbstractContextManager[None]:
         """Launches that may overlap run inside, under one schedule."""
-
-    def take_touched(self) -> dict[int, Any]:
-        """By number of a launch among those that have run together: what it has accessed. It is given once."""
+        return nullcontext()
 
     def begins(self, step: object) -> None:
-        """What follows happens in this step (`execution.replay.Step`)."""
+        """The events that follow happen in this step (`execution.replay.Step`)."""
 
     def join(self, cluster: Cluster) -> None:
         """The cluster is resident; its warps have executed nothing."""
+
+    def leave(self, cluster: Cluster) -> None:
+        """The CTAs of the cluster have exited."""
+
+    def cancelled(self, request: AsyncOperation, number: int | None) -> None:
+        """A clusterlaunchcontrol.try_cancel has taken over a cluster of the grid; None: there was none left."""
