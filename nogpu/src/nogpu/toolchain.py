@@ -24,7 +24,7 @@ FOLDER, OBJECTS = "libraries", "objects"  # of the cache
 _MOST_OBJECTS = 400
 HERE = Path(__file__).resolve().parent
 CPU_DESCRIPTION = Path("/proc/cpuinfo")
-_INCLUDE = re.compile(rb'^#include "(.+)"', re.MULTILINE)
+_INCLUDE = re.compile(rb'#include "(.+)"')
 _COMMON = ("-fPIC", "-Wall")
 _FILE_OPTIONS = (*_COMMON, "-O2")
 # Floating-point results are those of the operations as written: none are fused, reordered or assumed finite.
@@ -108,16 +108,17 @@ def _run_together(commands: list[list[str]], scratch: Path, ended: Callable[[int
             raise RuntimeError(f"{shlex.join(command)} failed:\n{text.strip() or f'it ends with {process.returncode}'}")
 
 
-def _texts(files: list[Path]) -> list[tuple[str, bytes]]:
-    """Names and texts of the files and of the headers beside them that they include."""
-    found: dict[Path, bytes] = {}
-    waiting = files[::-1]
+def _digests(files: list[Path]) -> list[tuple[str, bytes]]:
+    """Names and digests of the files and of the package's headers that they include."""
+    found: dict[str, bytes] = {}
+    waiting = [str(path) for path in reversed(files)]
     while waiting:
-        path = Path(os.path.normpath(waiting.pop()))
-        if path not in found and path.is_file():
-            found[path] = path.read_bytes()
-            waiting += [path.parent / os.fsdecode(name) for name in _INCLUDE.findall(found[path])]
-    return [(path.name, text) for path, text in found.items()]
+        path = waiting.pop()
+        if path not in found and os.path.isfile(path):
+            found[path] = Path(path).read_bytes()
+            names = map(os.fsdecode, _INCLUDE.findall(found[path]))
+            waiting += [os.path.normpath(os.path.join(path, "..", name)) for name in names]
+    return [(os.path.basename(path), hashlib.sha256(text).digest()) for path, text in found.items()]
 
 
 def _key(*decides: object) -> str:
@@ -134,7 +135,7 @@ def _compiled(files: list[Path], options: tuple[str, ...], machine: tuple, scrat
     missing: list[tuple[Path, Path | None]] = []
     commands = []
     for path, made in zip(files, objects):
-        entry = cache and cache / f"{path.stem}-{_key(_texts([path]), options, machine)}.o"
+        entry = cache and cache / f"{path.stem}-{_key(_digests([path]), options, machine)}.o"
         if entry is not None and (content := store.read(entry)) is not None:
             made.write_bytes(content)
         else:
@@ -192,7 +193,7 @@ def build(source: str, link: tuple[str, ...] = ()) -> Path:
     options = _FOLDER_OPTIONS if whole else _FILE_OPTIONS
     machine = compiler, os.confstr("CS_GNU_LIBC_VERSION"), _cpu_flags() if whole else b""
     maps = sorted(place.glob("*.map")) if whole else []
-    name = f"{place.stem}-{_key(_texts(files + maps), options, link, machine)}.so"
+    name = f"{place.stem}-{_key(_digests(files + maps), options, link, machine)}.so"
     reasons = []
     for folder in store.folders(FOLDER):
         library = folder / name
