@@ -1,4 +1,4 @@
-"""Row code: structures that C and Python share, watched programs, kernels against Python rows."""
+"""Row code: watched programs, kernels against Python rows."""
 
 import ctypes
 import gc
@@ -9,17 +9,12 @@ import pytest
 from nogpu.compiler import translate
 from nogpu.compiler.operands import LANE_SPECIALS, UNIFORM_SPECIALS
 from nogpu.compiler.plan import plan
-from nogpu.compiler.rowcode.assembler import KEEPS, TO_ROW
 from nogpu.compiler.rowcode.control import RowCode
 from nogpu.compiler.rowcode.image import OP
 from nogpu.errors import EmulatorError
-from nogpu.hardware import native, routes
-from nogpu.hardware.copying import Window
+from nogpu.hardware import native
 from nogpu.hardware.grid import Grid
-from nogpu.hardware.mbarriers import ARRIVAL, KINDS, TILE_LOAD
 from nogpu.hardware.memory import GlobalMemory
-from nogpu.hardware.program import DONE
-from nogpu.hardware.turns import CONCLUDE, LOOK, SERVE
 from tests.support.emulated import run
 from tests.support.small_kernels import entry, launch, module, store
 
@@ -30,26 +25,6 @@ ODD: shl.b32 %r2, %r2, 1;
 NEXT: add.u32 %r3, %r3, 1; setp.lt.u32 %p2, %r3, 9; @%p2 bra LOOP;
     shfl.sync.bfly.b32 %r4, %r2, 3, 31, -1; vote.sync.ballot.b32 %r5, %p1, -1; add.u32 %r2, %r4, %r5;
 """
-
-
-def test_structures_are_laid_out_alike():
-    shared = (ctypes.c_int32 * 35).in_dll(native.library(), "layout")
-    context, allocation, barrier, turns = native.Context, native.Allocation, native.Barrier, native.TurnState
-    assert list(shared) == [
-        *(*map(ctypes.sizeof, (context, allocation, barrier)), OP.itemsize, ctypes.sizeof(turns)),
-        *(context.shared.offset, context.python.offset, context.touched.offset, context.watcher.offset),
-        *(
-            context.trace.offset,
-            context.outer.offset,
-            allocation.writable.offset,
-            barrier.warp_phases.offset,
-            OP.fields["x"][1],
-        ),
-        *(turns.current.offset, *map(ctypes.sizeof, (Window, routes.Route, routes.Load, routes.LoadState))),
-        *(routes.ROUTES, routes.PENDING, KINDS.index(ARRIVAL), KINDS.index(TILE_LOAD)),
-        *(DONE, native.FAULT, native.WAITS, native.LEAVE, native.LEAVE_SOME, native.SPLIT),
-        *(native.HEED, KEEPS, TO_ROW, LOOK, SERVE, CONCLUDE),
-    ]
 
 
 @pytest.mark.parametrize("schedule", ["late", "random:3"])

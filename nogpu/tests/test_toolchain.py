@@ -66,6 +66,64 @@ def test_every_source_and_header_counts(folder, name):
     assert build(folder) != before
 
 
+LOGS = """#!/bin/sh
+for last; do :; done
+case "$*" in *" -c "*) basename "$last" >> '{log}';; esac
+exec gcc "$@"
+"""
+
+
+@pytest.fixture
+def compiled(folder, tmp_path, monkeypatch):
+    """Builds the folder and returns the names of the files that were compiled."""
+    path, log = tmp_path / "gcc that logs", tmp_path / "log"
+    path.write_text(LOGS.format(log=log))
+    path.chmod(0o755)
+    monkeypatch.setenv("CC", f"'{path}'")
+    toolchain._compiler.cache_clear()
+
+    def build_and_read():
+        log.write_text("")
+        build(folder)
+        return sorted(log.read_text().split())
+
+    yield build_and_read
+    toolchain._compiler.cache_clear()
+
+
+def test_only_what_has_changed_is_compiled(folder, compiled, tmp_path):
+    (folder / "one.c").write_text("int one(void) { return 1; }\n")
+    assert compiled() == ["one.c", "six.c", "two.c"] and compiled() == []
+    (folder / "two.c").write_text('#include "parts.h"\nint two(void) { return 1 + 1; }\n')
+    assert compiled() == ["two.c"]
+    (folder / "parts.h").write_text('#include "../number.h"\n#define THREE NUMBER\nint two(void);\n')
+    (tmp_path / "number.h").write_text("#define NUMBER 3\n")
+    assert compiled() == ["six.c", "two.c"]
+    (tmp_path / "number.h").write_text("#define NUMBER 4\n")
+    assert compiled() == ["six.c", "two.c"]
+    assert toolchain.load.__wrapped__(str(folder)).six() == 8
+    (tmp_path / "number.h").write_text("#define NUMBER 3\n")
+    assert compiled() == [], "what was there before is still there"
+
+
+def test_an_error_in_one_file_keeps_the_others(folder, compiled):
+    (folder / "bad.c").write_text("int bad(void) { return missing; }\n")
+    with pytest.raises(RuntimeError, match=r"bad\.c"):
+        compiled()
+    (folder / "bad.c").write_text("int bad(void) { return 0; }\n")
+    assert compiled() == ["bad.c"]
+
+
+def test_a_damaged_object_is_compiled_anew(folder, compiled, capfd):
+    compiled()
+    (damaged,) = (store.root() / "objects").glob("two-*.o")
+    damaged.write_bytes(damaged.read_bytes()[:-40])
+    (folder / "six.c").write_text('#include "parts.h"\nint six(void) { return THREE * two(); }\n')
+    assert compiled() == ["six.c", "two.c"]
+    assert capfd.readouterr().err == f"nogpu: {damaged} is damaged and is made anew\n"
+    assert toolchain.load.__wrapped__(str(folder)).six() == 6
+
+
 def test_another_cpu_builds_its_own(folder, tmp_path, monkeypatch):
     """Home folders are shared between machines."""
     before, cpu = build(folder), tmp_path / "cpuinfo"
@@ -78,6 +136,7 @@ def test_another_cpu_builds_its_own(folder, tmp_path, monkeypatch):
     assert before not in libraries and len(libraries) == 4 and build(folder) in libraries
     cpu.unlink()
     assert build(folder) in libraries
+    assert len(list((store.root() / "objects").glob("two-*"))) == 5, "objects, too"
 
 
 def test_options_count(folder, monkeypatch):

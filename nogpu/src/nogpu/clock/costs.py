@@ -8,27 +8,16 @@ from functools import lru_cache
 
 import numpy as np
 
+from nogpu import headers
 from nogpu.clock.chip import Chip
 from nogpu.clock.trace import Trace
 
-CLASSES = (
-    *("plain", "branch", "load", "store", "atomic", "cp_async", "shared", "mbarrier", "wait", "init", "copy"),
-    *("copy_group", "cp_group", "mma", "tmem_copy", "commit", "tmem_load", "tmem_wait", "alloc", "dealloc", "bar"),
-    *("cluster", "grid", "cancel", "sleep", "fence", "exit", "async_store", "cp_arrive", "map_prefetch", "edit"),
-)
-"""As `enum Class` in native/clock.h."""
-
-INSTRUCTION = np.dtype(
-    [
-        *(("kind", "u1"), ("pipe", "u1"), ("variant", "u1"), ("of_launch", "u1")),
-        *(("issue", "f4"), ("interval", "f4"), ("latency", "f4"), ("values", "u4")),
-        *(("sources", "u1"), ("results", "u1"), ("skips", "u1"), ("pad", "u1")),
-    ]
-)
-"""As `Instruction` in native/clock.h. variant: a load that the L1 cache keeps; a wait, not a commit, of groups; what
-waits for the warp's stores; a copy by a tensor map; a subroutine; how many quarters of tensor memory get the same bytes
-of a copy; an MMA that finds A in the collector. of_launch: reads the launch's parameters."""
-SKIP_WAIT, SKIP_DATA = 1, 2
+CLASSES = tuple(map(str.lower, headers.enumerators("clock/native/clock.h", "Class")))
+INSTRUCTION = np.dtype(headers.structure("clock/native/clock.h", "Instruction"))
+"""variant: a load that the L1 cache keeps; a wait, not a commit, of groups; what waits for the warp's stores; a copy by
+a tensor map; a subroutine; how many quarters of tensor memory get the same bytes of a copy; an MMA that finds A in the
+collector."""
+SKIP_WAIT, SKIP_DATA = headers.constants("clock/native/clock.h", "SKIP_WAIT", "SKIP_DATA")
 """Bits of `skips`: waits of an instruction that cost nothing, for others and for its sources."""
 
 # (pattern of the opcode, class, family of the profile's table). The first that matches counts.

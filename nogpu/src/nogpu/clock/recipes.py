@@ -8,25 +8,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nogpu import headers
 from nogpu.clock import operands
 from nogpu.compiler.plan import Plan
 from nogpu.compiler.rowcode.registers import PARAMETERS, SHARED_BASE, Slots
 from nogpu.ptx.ir import Address, Immediate, Instruction, Register, Special, Symbol, Vector
 from nogpu.ptx.types import type_width
 
-_BY_LANE, _WIDE, _NARROW = 1, 2, 4
-_PLAIN, _WORDS, _ACCESS, _BARRIER, _WAIT = range(5)
-_GENERIC, _GLOBAL, _SHARED, _LOCAL, _CONSTANT = range(5)
-_INIT, _INVAL, _ARRIVE, _COMPLETE = range(4)
-_PARITY, _STATE = range(2)
+_SOURCE = "native/trace.c"
+_BY_LANE, _WIDE, _NARROW = headers.constants(_SOURCE, "BY_LANE", "WIDE", "NARROW")
+_PLAIN, _WORDS, _ACCESS, _BARRIER, _WAIT = headers.constants(_SOURCE, "PLAIN", "WORDS", "ACCESS", "BARRIER", "WAIT")
+_GENERIC, _GLOBAL, _SHARED = headers.constants(_SOURCE, "GENERIC", "GLOBAL", "SHARED")
+_LOCAL, _CONSTANT = headers.constants(_SOURCE, "LOCAL", "CONSTANT")
+_INIT, _INVAL, _ARRIVE, _COMPLETE = headers.constants(_SOURCE, "INIT", "INVAL", "ARRIVE", "COMPLETE")
+_PARITY, _STATE = headers.constants(_SOURCE, "PARITY", "STATE")
 _ALL = 0xFFFFFFFF
 _MATRIX_ROW = 16  # bytes
 
-VALUE = np.dtype([("slot", "i4"), ("form", "u4"), ("constant", "i8")])
-RECIPE = np.dtype(
-    [("kind", "i4"), ("form", "i4"), ("nbytes", "i4"), ("lanes", "u4"), ("count", "i4"), ("later", "i4")]
-    + [("address", VALUE), ("values", VALUE, 4)]
-)
+RECIPE = np.dtype(headers.structure(_SOURCE, "Recipe"))
 
 Value = tuple[int, int, int]
 """(slot, form, constant)."""
@@ -35,7 +34,7 @@ _NONE: Value = (-1, 0, 0)
 
 @dataclass(frozen=True)
 class Recipe:
-    """As in native/trace.c."""
+    """How an instruction is recorded."""
 
     kind: int = _PLAIN
     form: int = 0

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nogpu import headers
 from nogpu.clock.operands import PATTERN, Words, replacements
 from nogpu.clock.recipes import Recipes
 from nogpu.clock.trace import COUNT_SHIFT, PART_BIT, Trace
@@ -34,10 +35,9 @@ if TYPE_CHECKING:
 _FULL = 0xFFFFFFFF
 
 
+@headers.mirrors("native/trace.c", "Trace")
 class _Records(ctypes.Structure):
-    """Records of a warp: Trace in native/trace.c."""
-
-    _fields_ = [("words", ctypes.c_void_p), ("count", ctypes.c_int64), ("room", ctypes.c_int64)]
+    """Records of a warp."""
 
     def taken(self) -> np.ndarray:
         """uint32: a copy of the records."""
@@ -47,14 +47,9 @@ class _Records(ctypes.Structure):
         library().free_trace(ctypes.addressof(self))
 
 
+@headers.mirrors("native/trace.c", "Recorder")
 class _Recorder(ctypes.Structure):
-    """As Recorder in native/trace.c."""
-
-    _fields_ = [
-        ("recipes", ctypes.c_void_p),
-        ("parameters", ctypes.c_uint64),
-        ("parameters_end", ctypes.c_uint64),
-    ]
+    """What compiled code knows of the recording of a program."""
 
 
 class ProgramRecorder:

@@ -9,53 +9,30 @@ from functools import cache
 
 import numpy as np
 
-from nogpu import toolchain
+from nogpu import headers, toolchain
 from nogpu.clock.chip import Chip
-from nogpu.clock.costs import CLASSES, INSTRUCTION, Costs, costs_of
+from nogpu.clock.costs import Costs, costs_of
 from nogpu.clock.trace import Trace
 from nogpu.errors import EmulatorError
 
 EVENTS_AT_ONCE = 1_000_000  # of compiled code: signals and progress wait for its end
 OTHER_DATA = 1 << 36  # lines: launches with other data than those before
-SPAN = np.dtype(
-    [
-        *(
-            ("start", "f8"),
-            ("end", "f8"),
-            ("sm", "i4"),
-            ("launch", "i4"),
-            ("cta", "i4"),
-            ("warp", "i4"),
-            ("kind", "i4"),
-        ),
-        ("pc", "i4"),
-    ]
-)
+SPAN = np.dtype(headers.structure("clock/native/clock.h", "Span"))
 
 
+@headers.mirrors("clock/native/clock.h", "Launch")
 class _Launch(ctypes.Structure):
-    _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("words", "starts", "instructions", "values")),
-        *((name, ctypes.c_int64) for name in ("instruction_count", "value_count")),
-        *((name, ctypes.c_int32) for name in ("ctas", "warps", "cluster", "threads", "shared_bytes", "registers")),
-        *((name, ctypes.c_int32) for name in ("programmatic", "skips")),
-        ("salt", ctypes.c_uint64),
-        *((name, ctypes.c_void_p) for name in ("waits", "busy")),
-    ]
+    pass
 
 
 @cache
 def _library() -> tuple[ctypes.CDLL, list[str]]:
     """The compiled replay, and the names of the chip's constants."""
     library = toolchain.load("clock/native")
-    layout = (ctypes.c_int32 * 5).in_dll(library, "clock_layout")
     names: list[str] = []
     pointers = (ctypes.c_char_p * 256).in_dll(library, "constant_names")
     while (text := pointers[len(names)]) is not None:
         names.append(text.decode())
-    sizes = [8 * len(names), INSTRUCTION.itemsize, ctypes.sizeof(_Launch), SPAN.itemsize, len(CLASSES)]
-    if list(layout) != sizes:
-        raise RuntimeError(f"structures of the replay differ: {list(layout)} in C, {sizes} in Python")
     library.new_sim.restype = library.all_spans.restype = ctypes.c_void_p
     pointer, number = ctypes.c_void_p, ctypes.c_int32
     library.new_sim.argtypes = [pointer, pointer, number, pointer, number, ctypes.c_int64, number]

@@ -15,13 +15,15 @@ from pathlib import Path
 
 import numpy as np
 
+from nogpu import headers
 from nogpu.clock.replay import Replay
 from nogpu.clock.roles import Roles, roles_of_each
 from nogpu.clock.trace import Trace
 
-CTA, WAIT, STALL, MULTIPLY, COPY, SIGNAL = range(6)
-"""Kinds of spans, as in native/clock.h."""
-ENGINE_TRACK, TENSOR_TRACK = 254, 255
+_CLOCK = "clock/native/clock.h"
+CTA, WAIT, STALL, MULTIPLY, COPY, SIGNAL = headers.constants(_CLOCK, *headers.enumerators(_CLOCK, "SpanKind"))
+"""Kinds of spans."""
+ENGINE_TRACK, TENSOR_TRACK = headers.constants(_CLOCK, "ENGINE_TRACK", "TENSOR_TRACK")
 _COPIES = {1: "load", 2: "store", 3: "copy to another CTA", 4: "prefetch"}
 _WARPS = 32  # tracks of a CTA's warps
 _TENSOR, _COPY = 100_000, 100_001  # tracks of an SM: its tensor core, and the first of its copies

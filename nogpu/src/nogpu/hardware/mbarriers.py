@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING
 
+from nogpu import headers
 from nogpu.errors import Fault, doubt, ordering_fault
 from nogpu.hardware.barriers import label
 from nogpu.hardware.native import WARPS, Barrier, library
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 COUNT_LIMIT = (1 << 20) - 1  # largest expected, pending and tx count (PTX ISA, "Size and alignment of mbarrier object")
 ARRIVAL, COMPLETION, TILE_LOAD = "arrival", "complete_tx", "tensor copy"  # names of arrivals, in messages
-KINDS = (ARRIVAL, TILE_LOAD)  # of arrivals that compiled code performs
+KINDS = dict(zip(headers.constants("native/engine.h", "BY_THREAD", "BY_TILE_LOAD"), (ARRIVAL, TILE_LOAD)))
+"""Arrivals that compiled code performs."""
 BY_THREAD = (ARRIVAL, COMPLETION)  # arrivals that a thread performs itself
 
 

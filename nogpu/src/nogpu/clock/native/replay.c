@@ -184,5 +184,3 @@ void end_sim(Sim *sim) {
 #define X(name) #name,
 const char *const constant_names[] = {CONSTANTS(X) 0};
 #undef X
-const s32 class_count = CLASSES;
-const s32 clock_layout[] = {sizeof(Chip), sizeof(Instruction), sizeof(Launch), sizeof(Span), CLASSES};

@@ -7,8 +7,8 @@ single-bit operands, m8n8k4 of f16.
 from __future__ import annotations
 
 import re
-import struct
 
+from nogpu import headers
 from nogpu.arithmetic.fragments import INTEGERS
 from nogpu.arithmetic.numerics import DECODED
 from nogpu.compiler.code import Code
@@ -30,7 +30,7 @@ _FORMS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
 _BITS = {"f16": 16, "bf16": 16, "tf32": 32, "f64": 64, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "s4": 4, "u4": 4}
 _KINDS = ("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8", "s4", "u4")  # as native/warp_mma.c numbers them
 _RESULTS = ("f32", "f16", "s32")
-_HEAD, _SOURCES = struct.Struct("<6i2Q"), 14  # registers of A, B, C and D: 4, 2, 4, 4
+_MMA = headers.packer("native/warp_mma.c", "WarpMma")
 _ONE = 1 << 30  # of a slot that holds one value for all lanes
 
 
@@ -92,7 +92,7 @@ def _kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None
     places = [code.slots[item.name].offset for item in destination]
     slots += places + [0] * (4 - len(places))
     tables = [DECODED[name].ctypes.data if name in DECODED else 0 for name in (of_a, of_b)]
-    head = _HEAD.pack(
+    description = _MMA.pack(
         _KINDS.index(of_a),
         _KINDS.index(of_b),
         _RESULTS.index(result),
@@ -100,8 +100,9 @@ def _kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None
         int(match.group("k")),
         match.group("sat") is not None,
         *tables,
+        *slots,
     )
-    code.emit_described("warp_mma", head + struct.pack(f"<{_SOURCES}i", *slots))
+    code.emit_described("warp_mma", description)
 
 
 def _of_hopper(code: Code, instruction: Instruction, match: re.Match) -> None:

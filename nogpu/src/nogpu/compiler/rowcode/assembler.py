@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from nogpu import headers
 from nogpu.compiler.flow import Flow
 from nogpu.compiler.rowcode.image import OP
 from nogpu.compiler.rowcode.registers import PARAMETERS, SHARED_BASE, Slots
@@ -15,7 +16,7 @@ from nogpu.ptx.ir import SINK, Address, Immediate, Instruction, Negated, Registe
 from nogpu.ptx.literals import literal_bits
 from nogpu.ptx.types import type_width
 
-KEEPS, TO_ROW = 8, 16  # flags: lanes that are not active keep the destination's value; a shared result goes to a row
+KEEPS, TO_ROW = headers.constants("native/engine.h", "KEEPS", "TO_ROW")
 FOURTH = 32  # flag of an operation with four sources, of which x is the last one's slot: that is one value
 _BASES = {"shared": SHARED_BASE, "param": PARAMETERS}
 

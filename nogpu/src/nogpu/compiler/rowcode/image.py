@@ -8,13 +8,12 @@ from functools import cache
 
 import numpy as np
 
+from nogpu import headers
 from nogpu.compiler.namespace import namespace
 from nogpu.hardware.native import library
 from nogpu.hardware.register_file import RegisterFile
 
-OP = np.dtype(
-    [("run", "u8"), ("d", "i4"), ("a", "i4"), ("b", "i4"), ("c", "i4"), ("flags", "u4"), ("pc", "i4"), ("x", "i8")]
-)
+OP = np.dtype(headers.structure("native/engine.h", "Op"))
 
 
 @cache
