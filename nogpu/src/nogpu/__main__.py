@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from nogpu import settings, toolchain
 from nogpu.activation import DEVICES, environment
-from nogpu.cuda_programs import programs
+from nogpu.cuda_programs import libraries, programs
 from nogpu.errors import EmulatorError
 from nogpu.execution.meter import MAX_INSTRUCTIONS
 from nogpu.hopper import MODES
@@ -189,7 +189,8 @@ def interpreter_options() -> list[str]:
 
 def prepare(device: str) -> None:
     """Make the libraries that programs on the device load. Raises RuntimeError as `toolchain.build`."""
-    for source in ("host/shim.c",) if device == "hopper" else ("host/align.c", "host/shim.c", "native"):
+    libraries.library(libraries.CUTE_DSL)
+    for source in () if device == "hopper" else ("host/align.c", "native"):
         toolchain.build(source)
 
 

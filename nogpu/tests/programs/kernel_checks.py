@@ -15,10 +15,10 @@ from cutlass.cute.runtime import from_dlpack, load_module
 from cutlass.utils import HardwareInfo
 
 import nogpu
-from nogpu import toolchain
+from nogpu.cute_dsl import hooks, runtime
 from nogpu.execution.device import Device, LaunchConfig
 from nogpu.hardware.tma.tensor_map import TensorMap
-from nogpu.host import dsl, events, runtime
+from nogpu.host import events, handles, modules
 
 N = 70  # elements: two CTAs of 64 threads, the second not full
 
@@ -99,9 +99,9 @@ def check_a_kernel_runs():
 
 def check_kernels_of_one_name_are_told_apart():
     x, view = vector()
-    before = len(dsl.captured)
+    before = len(hooks.captured)
     double, triple = cute.compile(make_scale(2.0), view, N), cute.compile(make_scale(3.0), view, N)
-    names, texts = zip(*dsl.captured[before:])
+    names, texts = zip(*hooks.captured[before:])
     assert names[0] == names[1] and texts[0] != texts[1]
     assert re.findall(r"\.entry (\w+)", texts[0]) == re.findall(r"\.entry (\w+)", texts[1])
     for scale, factor in ((double, 2), (triple, 3), (double, 2)):
@@ -113,10 +113,10 @@ def check_kernels_of_one_name_are_told_apart():
 def check_direct_calls_compile_once():
     x, view = vector()
     scale = make_scale(5.0)
-    before = len(dsl.captured)
+    before = len(hooks.captured)
     for _ in range(2):  # nvidia-cutlass-dsl 4.5.2 compiles for every calling line, so one line calls twice
         scale(view, N)
-    assert x.tolist() == [25.0 * i for i in range(N)] and len(dsl.captured) == before + 1
+    assert x.tolist() == [25.0 * i for i in range(N)] and len(hooks.captured) == before + 1
 
 
 def check_a_broken_rule_raises_from_the_call():
@@ -205,19 +205,22 @@ def check_ptx_that_the_program_keeps_stays_its_own():
     with tempfile.TemporaryDirectory() as folder:
         scale = cute.compile(make_scale(2.0), view, N, options=f"--keep-ptx --dump-dir={folder}")
         (kept,) = Path(folder).glob("*.ptx")
-        assert kept.read_text() == scale.artifacts.PTX == dsl.captured[-1][1]
+        assert kept.read_text() == scale.artifacts.PTX == hooks.captured[-1][1]
         cute.compile(make_scale(3.0), view, N)
         assert len(list(Path(folder).iterdir())) == 1
 
 
-def launched(*attributes, ptx=""):
+EMPTY = ".version 8.8\n.target sm_100a\n.address_size 64\n.visible .entry kernel()\n{\n    ret;\n}\n"
+
+
+def launched(*attributes):
     """Status of a launch of 4 CTAs with attributes (id, 16 words), by the call that compiled host code makes."""
-    shim, handle = toolchain.load("host/shim.c"), 1 << 40
-    runtime._kernels[handle] = runtime.Kernel("kernel", ptx)
+    library, handle = runtime.connect(), 1 << 40
+    handles.kernels[handle] = modules.Module(EMPTY)["kernel"]
     # cudaLaunchAttribute: id, padding, 64 bytes; cudaLaunchConfig_t: grid, block, shared bytes, queue, attributes
     packed = ctypes.create_string_buffer(b"".join(struct.pack("<i4x16I", *attribute) for attribute in attributes))
     config = struct.pack("<6IQQQI4x", 4, *[1] * 5, 0, 0, ctypes.addressof(packed), len(attributes))
-    return shim._cudaLaunchKernelEx(config, ctypes.c_void_p(handle), None)
+    return library._cudaLaunchKernelEx(config, ctypes.c_void_p(handle), None)
 
 
 def words(*first):
@@ -225,29 +228,26 @@ def words(*first):
 
 
 def check_unknown_attributes_are_refused():
-    shim, handle = toolchain.load("host/shim.c"), 1 << 40
-    assert launched((9, *words(1))) == runtime.LAUNCH_FAILURE
-    assert "launch attribute 9 is not modelled" in str(caught(runtime._raise_failure))
-    assert shim._cudaFuncSetAttribute(ctypes.c_void_p(handle), 77, 1) == runtime.LAUNCH_FAILURE
+    library, handle = runtime.connect(), 1 << 40
+    assert launched((13, *words(1))) == runtime.LAUNCH_FAILURE
+    assert "launch attribute 13 is not modelled" in str(caught(runtime._raise_failure))
+    assert library._cudaFuncSetAttribute(ctypes.c_void_p(handle), 77, 1) == runtime.LAUNCH_FAILURE
     assert "kernel attribute 77 is not modelled" in str(caught(runtime._raise_failure))
-    assert shim._cudaFuncSetAttribute(ctypes.c_void_p(handle), 8, 232449) == runtime.LAUNCH_FAILURE
+    assert library._cudaFuncSetAttribute(ctypes.c_void_p(handle), 8, 232449) == runtime.LAUNCH_FAILURE
     assert "the limit is 232448" in str(caught(runtime._raise_failure))
-
-
-EMPTY = ".version 8.8\n.target sm_100a\n.address_size 64\n.visible .entry kernel()\n{\n    ret;\n}\n"
 
 
 def check_attributes_of_launches():
     """A launch uses the regular cluster size, not the preferred one, and records the events among its attributes."""
     configs = []
     with Launches(lambda entry, config, values, **options: configs.append(config)):
-        assert launched((4, *words(2, 1, 1)), (11, *words(4, 1, 1)), (5, *words(1)), ptx=EMPTY) == runtime.SUCCESS
+        assert launched((4, *words(2, 1, 1)), (11, *words(4, 1, 1)), (5, *words(1))) == runtime.SUCCESS
     assert configs[0].cluster == (2, 1, 1) and configs[0].grid == (4, 1, 1)
     for attribute in (7, 12):
         event = torch.cuda.Event()
         event.record()
         before = events._recorded[event.cuda_event]
-        assert launched((attribute, *words(event.cuda_event)), ptx=EMPTY) == runtime.SUCCESS
+        assert launched((attribute, *words(event.cuda_event))) == runtime.SUCCESS
         assert events._recorded[event.cuda_event] > before
         event.synchronize()
 
@@ -257,7 +257,7 @@ def check_tensor_maps_are_encoded():
     place = ctypes.addressof(storage) + -ctypes.addressof(storage) % 64
     dims, strides = (ctypes.c_uint64 * 2)(64, 32), (ctypes.c_uint64 * 1)(128)
     box, steps = (ctypes.c_uint32 * 2)(32, 8), (ctypes.c_uint32 * 2)(1, 2)
-    encode = toolchain.load("host/shim.c")._cuTensorMapEncodeTiled
+    encode = runtime.connect()._cuTensorMapEncodeTiled
 
     def status(at, address):
         pointers = (ctypes.c_void_p(address), dims, strides, box, steps)

@@ -95,6 +95,7 @@ ERRORS: dict[int, tuple[str, str, str]] = {
 _UNKNOWN_CODE = ("cudaErrorUnknown", "CUDA_ERROR_UNKNOWN", "unrecognized error code")
 
 _REASONS = (
+    (r"^launch refused: queue", INVALID_HANDLE),
     (r"^launch refused: .*(cluster|maxclusterrank)", INVALID_CLUSTER),
     (r"^launch refused: cooperative", TOO_LARGE),
     (r"^launch refused: .*shared memory", INVALID_VALUE),
@@ -108,7 +109,7 @@ _REASONS = (
 )
 """The first pattern that an EmulatorError's reason has decides on its code."""
 
-_REFUSED = (INVALID_VALUE, INVALID_CONFIGURATION, TOO_LARGE, INVALID_CLUSTER, INVALID_PTX)
+_REFUSED = (INVALID_VALUE, INVALID_CONFIGURATION, INVALID_HANDLE, TOO_LARGE, INVALID_CLUSTER, INVALID_PTX)
 """Codes of launches that have not run: they are not sticky."""
 
 

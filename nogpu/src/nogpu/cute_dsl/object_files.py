@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from nogpu.host import runtime
+from nogpu.cute_dsl import runtime
 
 _MAGIC, _ELF = b"emulator PTX\0\0\0\0", b"\x7fELF"
 _TRAILER = struct.Struct("<Q16s")  # bytes of PTX before it, _MAGIC
