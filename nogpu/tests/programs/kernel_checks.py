@@ -15,6 +15,8 @@ from cutlass.cute.runtime import from_dlpack, load_module
 from cutlass.utils import HardwareInfo
 
 import nogpu
+from nogpu.cuda_programs import status
+from nogpu.cuda_programs.status import LAUNCH_FAILURE, SUCCESS
 from nogpu.cute_dsl import hooks, runtime
 from nogpu.execution.device import Device, LaunchConfig
 from nogpu.hardware.tma.tensor_map import TensorMap
@@ -141,7 +143,7 @@ def check_any_exception_crosses_the_host_code():
 
         with Launches(launch):
             assert caught(scale, view, N) is raised
-    runtime._state.failure = ZeroDivisionError("of a call that nobody waited for")
+    status._state.failure = ZeroDivisionError("of a call that nobody waited for")
     assert caught(scale, view, N) is None
 
 
@@ -229,25 +231,25 @@ def words(*first):
 
 def check_unknown_attributes_are_refused():
     library, handle = runtime.connect(), 1 << 40
-    assert launched((13, *words(1))) == runtime.LAUNCH_FAILURE
-    assert "launch attribute 13 is not modelled" in str(caught(runtime._raise_failure))
-    assert library._cudaFuncSetAttribute(ctypes.c_void_p(handle), 77, 1) == runtime.LAUNCH_FAILURE
-    assert "kernel attribute 77 is not modelled" in str(caught(runtime._raise_failure))
-    assert library._cudaFuncSetAttribute(ctypes.c_void_p(handle), 8, 232449) == runtime.LAUNCH_FAILURE
-    assert "the limit is 232448" in str(caught(runtime._raise_failure))
+    assert launched((13, *words(1))) == LAUNCH_FAILURE
+    assert "launch attribute 13 is not modelled" in str(caught(status.raise_failure))
+    assert library._cudaFuncSetAttribute(ctypes.c_void_p(handle), 77, 1) == LAUNCH_FAILURE
+    assert "kernel attribute 77 is not modelled" in str(caught(status.raise_failure))
+    assert library._cudaFuncSetAttribute(ctypes.c_void_p(handle), 8, 232449) == LAUNCH_FAILURE
+    assert "the limit is 232448" in str(caught(status.raise_failure))
 
 
 def check_attributes_of_launches():
     """A launch uses the regular cluster size, not the preferred one, and records the events among its attributes."""
     configs = []
     with Launches(lambda entry, config, values, **options: configs.append(config)):
-        assert launched((4, *words(2, 1, 1)), (11, *words(4, 1, 1)), (5, *words(1))) == runtime.SUCCESS
+        assert launched((4, *words(2, 1, 1)), (11, *words(4, 1, 1)), (5, *words(1))) == SUCCESS
     assert configs[0].cluster == (2, 1, 1) and configs[0].grid == (4, 1, 1)
     for attribute in (7, 12):
         event = torch.cuda.Event()
         event.record()
         before = events._recorded[event.cuda_event]
-        assert launched((attribute, *words(event.cuda_event))) == runtime.SUCCESS
+        assert launched((attribute, *words(event.cuda_event))) == SUCCESS
         assert events._recorded[event.cuda_event] > before
         event.synchronize()
 
@@ -259,22 +261,22 @@ def check_tensor_maps_are_encoded():
     box, steps = (ctypes.c_uint32 * 2)(32, 8), (ctypes.c_uint32 * 2)(1, 2)
     encode = runtime.connect()._cuTensorMapEncodeTiled
 
-    def status(at, address):
+    def encoded_at(at, address):
         pointers = (ctypes.c_void_p(address), dims, strides, box, steps)
         return encode(ctypes.c_void_p(at), 6, 2, *pointers, 0, 2, 2, 1)
 
-    assert status(place, 0x7F0000001000) == runtime.SUCCESS
+    assert encoded_at(place, 0x7F0000001000) == SUCCESS
     decoded = TensorMap.decode(ctypes.string_at(place, 128))
     encoded = ctypes.string_at(place, 128)
     assert (decoded.address, decoded.dims, decoded.strides) == (0x7F0000001000, (64, 32), (128,))
     assert (decoded.box, decoded.element_strides, decoded.swizzle, decoded.fill_nan) == ((32, 8), (1, 2), 64, True)
     assert decoded.element.name == "f16"
-    assert status(place, 0x7F0000001008) == runtime.LAUNCH_FAILURE
+    assert encoded_at(place, 0x7F0000001008) == LAUNCH_FAILURE
     # Later calls fail too: the host code need not check the status of the first.
-    assert status(place, 0x7F0000001000) == runtime.LAUNCH_FAILURE
-    assert "cuTensorMapEncodeTiled: tensor map address 0x7f0000001008" in str(caught(runtime._raise_failure))
+    assert encoded_at(place, 0x7F0000001000) == LAUNCH_FAILURE
+    assert "cuTensorMapEncodeTiled: tensor map address 0x7f0000001008" in str(caught(status.raise_failure))
     # The driver writes to any address.
-    assert status(place + 32, 0x7F0000001000) == runtime.SUCCESS
+    assert encoded_at(place + 32, 0x7F0000001000) == SUCCESS
     assert ctypes.string_at(place + 32, 128) == encoded
 
 

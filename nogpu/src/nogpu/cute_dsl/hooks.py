@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nogpu.cuda_programs.libraries import CUTE_DSL, library
+from nogpu.cuda_programs.status import raising
 from nogpu.cute_dsl import compile_cache, object_files, runtime
 
 captured: list[tuple[str, str]] = []
@@ -42,9 +43,9 @@ def install() -> None:
     options.apply_envar_settings = _keep_ptx(options.apply_envar_settings, compiler.KeepPTX)
     compiler.Compiler.compile = compile_cache.cached(compiler.Compiler.compile)
     compiled.__init__ = _capture(compiled.__init__)
-    compiled._load_cuda_library = runtime.raising(_loads(compiled._load_cuda_library))
+    compiled._load_cuda_library = raising(_loads(compiled._load_cuda_library))
     executor = jit_executor.JitExecutor
-    executor.run_compiled_program = runtime.raising(executor.run_compiled_program)
+    executor.run_compiled_program = raising(executor.run_compiled_program)
     object_files.install()
 
 
@@ -53,7 +54,7 @@ def install_tvm_ffi() -> None:
     from cutlass.cutlass_dsl import tvm_ffi_provider
 
     for kind in (tvm_ffi_provider.TVMFFIJitCompiledFunction, tvm_ffi_provider.TVMFFIJitCompiledFunctionWithKwargs):
-        kind.__call__ = runtime.raising(_loads(kind.__call__))
+        kind.__call__ = raising(_loads(kind.__call__))
     object_files.install_tvm_ffi()
 
 

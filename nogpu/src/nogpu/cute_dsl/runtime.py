@@ -14,12 +14,10 @@ import ctypes
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from nogpu import toolchain
-from nogpu.cuda_programs import devices, driver, entries, kernels, launches
+from nogpu.cuda_programs import devices, driver, entries, kernels, launches, status
 from nogpu.cuda_programs.libraries import CUTE_DSL, library
-from nogpu.cuda_programs.status import LAUNCH_FAILURE, SUCCESS, Refused
 from nogpu.errors import EmulatorError, Fault
 from nogpu.host import handles, modules
 
@@ -30,7 +28,6 @@ class _State(threading.local):
     """The state of a thread's call into host code."""
 
     compiled: object = None  # the function whose library the host code loads
-    failure: BaseException | None = None  # the first exception in a callback
 
 
 _state = _State()
@@ -46,50 +43,19 @@ def loading(compiled: object) -> Iterator[None]:
         _state.compiled = before
 
 
-def _raise_failure() -> None:
-    """Raise the exception that a callback has caught; exceptions cannot pass through the host code."""
-    failure, _state.failure = _state.failure, None
-    if isinstance(failure, EmulatorError):
-        # The error names the place in the kernel; the place in the emulator helps nobody.
-        raise failure.with_traceback(None) from None
-    if failure is not None:
-        raise failure
-
-
-def raising(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that calls host code, as one that raises the exceptions of the callbacks."""
-
-    @functools.wraps(original)
-    def method(*args: Any, **kwargs: Any) -> Any:
-        _state.failure = None
-        try:
-            result = original(*args, **kwargs)
-        except Exception:
-            # After a failure in a callback, this is only the DSL's report that the call has failed.
-            if _state.failure is None:
-                raise
-            result = None
-        _raise_failure()
-        return result
-
-    return method
-
-
 def _callback(name: str, function: Callable[..., int | None]) -> Callable[..., int]:
-    """An entry point as host code calls it: exceptions are kept for `raising`, and become an error code."""
+    """An entry point as host code calls it: exceptions are kept for `status.raising`, and become an error code."""
 
     def guarded(*arguments: int) -> int:
-        if _state.failure is not None:  # the host code continues after an error, but the call has failed
-            return LAUNCH_FAILURE
+        if status.failure() is not None:  # the host code continues after an error, but the call has failed
+            return status.LAUNCH_FAILURE
         try:
-            return function(*arguments) or SUCCESS
-        except Refused as refused:
-            _state.failure = EmulatorError(f"{name}: {refused.reason}")
-        except Fault as fault:
-            _state.failure = EmulatorError(f"{name}: {fault.reason}")
+            return function(*arguments) or status.SUCCESS
+        except (status.Refused, Fault) as refused:
+            status.keep(EmulatorError(f"{name}: {refused.reason}"))
         except BaseException as failure:  # raised again when the host code has returned
-            _state.failure = failure
-        return LAUNCH_FAILURE
+            status.keep(failure)
+        return status.LAUNCH_FAILURE
 
     return guarded
 
