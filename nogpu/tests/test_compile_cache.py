@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from nogpu import store
-from nogpu.host import compile_cache
-from nogpu.host.compile_cache import Lowered
+from nogpu.cute_dsl import compile_cache
+from nogpu.cute_dsl.compile_cache import Lowered
 from tests.support.emulated import PROGRAMS, run
 
 pytest.importorskip("cutlass")
@@ -19,7 +19,7 @@ PROGRAM = """
 import hashlib, sys
 from kernel_checks import N, make_scale, vector
 from cutlass._mlir.passmanager import PassManager
-from nogpu.host import compile_cache, dsl
+from nogpu.cute_dsl import compile_cache, hooks
 
 parsed, parse = [], PassManager.parse
 PassManager.parse = lambda *args, **kwargs: parsed.append(args) or parse(*args, **kwargs)
@@ -33,7 +33,7 @@ for argument in sys.argv[1:]:
     x, view = vector()
     make_scale(factor)(view, N)
     right = x.tolist() == [factor * i for i in range(N)]
-    print(hashlib.sha256(dsl.captured[-1][1].encode()).hexdigest(), len(parsed), right)
+    print(hashlib.sha256(hooks.captured[-1][1].encode()).hexdigest(), len(parsed), right)
     parsed.clear()
 """
 

@@ -634,7 +634,7 @@ def test_declarations_and_constants_that_ptxas_takes(kernels):
     """Packed and vector registers, variables of the module inside of a body, constant expressions."""
     device, text = Device(("late",), engine="native" if kernels else "python"), DECLARED
     out = np.zeros(12, np.uint32)
-    kernel = nogpu.load_ptx(text)["k"]._entry
+    kernel = nogpu.load_ptx(text)["k"].entry
     device.memory.register(out.ctypes.data, out.nbytes, "out")
     device.launch(kernel, LaunchConfig((1, 1, 1), (1, 1, 1)), [out.ctypes.data.to_bytes(8, "little")])
     assert out[:2].tolist() == [0x44004000, 0x4600]

@@ -18,11 +18,11 @@ import cuda.bindings.runtime as runtime  # noqa: E402
 import torch  # noqa: E402
 
 from nogpu.cuda_programs import connection  # noqa: E402, F401  # fills the table of entry points
-from nogpu.cuda_programs.backends import Emulated  # noqa: E402
 from nogpu.cuda_programs.entries import ENTRIES  # noqa: E402
 from nogpu.execution.device import Device, LaunchConfig  # noqa: E402
 from nogpu.host import graphs, torch_queues  # noqa: E402
-from nogpu.host import runtime as launches  # noqa: E402
+from nogpu.host.backends import emulated  # noqa: E402
+from nogpu.host.modules import Module  # noqa: E402
 from nogpu.host.queues import CURRENT  # noqa: E402
 from nogpu.sanitizer import queues, spans  # noqa: E402
 from nogpu.sanitizer.follow import Sanitizer  # noqa: E402
@@ -84,8 +84,7 @@ class Program:
     def submit(self, name, on, *arrays):
         """As `run`, in the way of the DSL and Triton, which graphs capture."""
         values = [array.data_ptr().to_bytes(8, "little") for array in arrays]
-        kernel = launches.Kernel("k", KERNELS[name])
-        launches.submit(kernel, LaunchConfig((1, 1, 1), (32, 1, 1), (1, 1, 1), 0), values, on)
+        Module(KERNELS[name])["k"].submit(LaunchConfig((1, 1, 1), (32, 1, 1), (1, 1, 1), 0), values, on)
 
     def record(self, on):
         value(driver.cuEventRecord(self.event, on))
@@ -353,7 +352,7 @@ def test_memory_of_a_queue(program):
     program.wait(program.b)
     value(driver.cuMemsetD8Async(x, 1, 128, program.b))
     with pytest.raises(EmulatorError, match="the release on queue"):
-        Emulated().free(x, program.a)
+        emulated().free(x, program.a)
     value(driver.cuStreamSynchronize(program.b))
     entered("cudaFreeAsync", x, program.a)
 

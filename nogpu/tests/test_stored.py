@@ -62,7 +62,7 @@ def folder(tmp_path, monkeypatch):
 def loaded(source):
     """(the kernel as a new process loads it, whether it is from the store)."""
     kernel = nogpu.load_ptx(source)["k"]
-    return kernel, isinstance(kernel._entry, StoredEntry)
+    return kernel, isinstance(kernel.entry, StoredEntry)
 
 
 def outcome(kernel, n=5, block=64, **_):
@@ -191,8 +191,8 @@ def test_directives_are_kept():
     second, again = loaded(source)
     assert (from_store, again) == (False, True)
     names = ("reqntid", "maxntid", "cluster", "max_cluster", "min_ctas", "registers_per_thread")
-    kept = [getattr(second._entry, name) for name in names]
-    assert kept == [getattr(first._entry, name) for name in names] == [None, (64, 1, 1), None, 4, 2, 80]
+    kept = [getattr(second.entry, name) for name in names]
+    assert kept == [getattr(first.entry, name) for name in names] == [None, (64, 1, 1), None, 4, 2, 80]
 
 
 def test_a_kernel_from_the_store_is_recorded():
@@ -210,9 +210,9 @@ def test_python_rows_and_watched_programs_have_the_whole_kernel():
     loaded(text())[0].check()
     kernel, found = loaded(text())
     assert found
-    python = translate.translate(kernel._entry, kernels=False)
+    python = translate.translate(kernel.entry, kernels=False)
     assert not isinstance(python.entry, StoredEntry) and python.entry.instructions[0].operands
-    assert isinstance(translate.translate(kernel._entry).entry, StoredEntry)
+    assert isinstance(translate.translate(kernel.entry).entry, StoredEntry)
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o720])

@@ -36,7 +36,7 @@ def run_mutated(monkeypatch, mutate):
     What the emulator reports as a doubt is an error.
     """
     from nogpu.compiler import stored
-    from nogpu.host import runtime
+    from nogpu.host.modules import Kernel
 
     @functools.cache
     def mutated(ptx):
@@ -45,7 +45,7 @@ def run_mutated(monkeypatch, mutate):
         return stored.module(text)
 
     monkeypatch.setenv("NOGPU_LENIENT", "0")
-    monkeypatch.setattr(runtime.Kernel, "entry", property(lambda kernel: mutated(kernel.ptx).entries[kernel.name]))
+    monkeypatch.setattr(Kernel, "entry", property(lambda kernel: mutated(kernel.module.text).entries[kernel.name]))
 
 
 def replaced(old, new, count=0):

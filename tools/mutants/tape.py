@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from unittest import mock
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from nogpu.execution import device as devices
 from nogpu.execution.device import Device
 from nogpu.hardware.allocations import Allocation
 from nogpu.hardware.properties import LaunchConfig
-from nogpu.host import runtime
+from nogpu.host.modules import Kernel
 from nogpu.ptx.module import parse
 from nogpu.sanitizer.follow import Sanitizer
 
@@ -23,7 +24,7 @@ from nogpu.sanitizer.follow import Sanitizer
 class Step:
     """A launch as the host code asked for it."""
 
-    kernel: runtime.Kernel
+    kernel: Kernel
     config: LaunchConfig
     values: list[bytes]
 
@@ -61,7 +62,9 @@ class Tape:
         with _settings(device, schedule, self, sanitize, limit):
             for overlapping in self.steps:
                 for step in overlapping:
-                    entry = module.entries[step.kernel.name] if step.kernel.ptx == self.ptx else step.kernel.entry
+                    entry = (
+                        module.entries[step.kernel.name] if step.kernel.module.text == self.ptx else step.kernel.entry
+                    )
                     device.launch(entry, step.config, step.values)
                 device.synchronize()
         return all(np.array_equal(allocation.data, data) for allocation, data in self.expected.items())
@@ -115,25 +118,22 @@ def record(
     memory = Device.current().memory
 
     def submit(
-        kernel: runtime.Kernel, config: LaunchConfig, values: list[bytes], queue: int = 0, event: int | None = None
+        kernel: Kernel, config: LaunchConfig, values: list[bytes], queue: int = 0, event: int | None = None
     ) -> None:
-        if most is not None and sum(step.kernel.ptx == tape.ptx for part in tape.steps for step in part) >= most:
+        recorded = sum(step.kernel.module.text == tape.ptx for part in tape.steps for step in part)
+        if most is not None and recorded >= most:
             return
-        if not tape.ptx and wanted(kernel.ptx):
-            tape.ptx = kernel.ptx
+        if not tape.ptx and wanted(kernel.module.text):
+            tape.ptx = kernel.module.text
         tape.steps[-1].append(Step(kernel, config, values))
         if not tape.before:
             tape.before = memory.contents()
             tape.kept += [owner() for owner in devices.memory_owners]
 
     device = Device.current()
-    original, runtime.submit = runtime.submit, submit
-    properties, device.properties = device.properties, with_sms(device, sms)
-    try:
+    with mock.patch.object(Kernel, "submit", submit), mock.patch.object(device, "properties", with_sms(device, sms)):
         for _ in parts:
             tape.steps.append([])
-    finally:
-        runtime.submit, device.properties = original, properties
     tape.steps = [part for part in tape.steps if part]
     if not tape.ptx:
         raise ValueError("the program launches no kernel of which mutants could be made")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from nogpu.hardware.counters import LaunchCounters
-    from nogpu.host.loader import Module
+    from nogpu.host.modules import Module
 
 __all__ = [
     "EmulatorError",
@@ -45,7 +45,7 @@ __all__ = [
 def load_ptx(text: str, schedule: str | None = None, lenient: bool | None = None) -> Module:
     """A module of PTX text: `load_ptx(text)["kernel"].launch(grid, block, args, shared=..., cluster=...)`.
 
-    Arguments as for `host.loader.Kernel.launch`; schedule and lenient are those of launches that name none. Raises
+    Arguments as for `host.modules.Kernel.launch`; schedule and lenient are those of launches that name none. Raises
     EmulatorError for anything but text, and with the line of text that is not understood.
     """
     from nogpu.host import loader

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from nogpu import settings, toolchain
 from nogpu.activation import DEVICES, environment
-from nogpu.cuda_programs import programs
+from nogpu.cuda_programs import libraries, programs
 from nogpu.errors import EmulatorError
 
 DESCRIPTION = """Run a Python program that uses torch's device "cuda" and CuTe DSL kernels on an emulated NVIDIA B200.
@@ -137,7 +137,8 @@ def interpreter_options() -> list[str]:
 
 def prepare(device: str) -> None:
     """Make the libraries that programs on the device load. Raises RuntimeError as `toolchain.build`."""
-    for source in ("host/shim.c",) if device == "hopper" else ("host/align.c", "host/shim.c", "native"):
+    libraries.library(libraries.CUTE_DSL)
+    for source in () if device == "hopper" else ("host/align.c", "native"):
         toolchain.build(source)
 
 

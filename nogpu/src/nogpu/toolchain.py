@@ -181,7 +181,7 @@ def _excuse(folder: Path) -> str | None:
 
 @cache
 def build(source: str, link: tuple[str, ...] = ()) -> Path:
-    """The shared library of a C file ("host/shim.c") or of all C files of a folder ("native"), relative to the package.
+    """The shared library of a C file ("a/b.c") or of all C files of a folder ("native"), relative to the package.
 
     link: further options for the linker. A file is compiled for any CPU of its architecture, a folder for this one.
     Raises SetupError if there is no compiler that works or no folder for its output, and RuntimeError with its messages
@@ -231,9 +231,13 @@ def load(source: str) -> ctypes.CDLL:
 
     Raises SetupError where the system refuses it, beside what `build` raises.
     """
-    library = build(source)
+    return opened(build(source), ctypes.PyDLL if (HERE / source).is_dir() else ctypes.CDLL)
+
+
+def opened(library: Path, kind: type[ctypes.CDLL] = ctypes.CDLL) -> ctypes.CDLL:
+    """A library of `build`, loaded into this process. Raises SetupError where the system refuses it."""
     try:
-        return (ctypes.PyDLL if (HERE / source).is_dir() else ctypes.CDLL)(str(library))
+        return kind(str(library))
     except OSError as error:
         raise SetupError(
             f"the emulator's library cannot be loaded: {error}; set XDG_CACHE_HOME to a folder from which code may run"

@@ -10,7 +10,7 @@ from cutlass.cute.runtime import from_dlpack, load_module
 from kernel_checks import Launches, N, caught, make_scale
 
 import nogpu
-from nogpu.host import runtime
+from nogpu.host import handles
 
 
 def compiled(factor, x):
@@ -24,9 +24,9 @@ def check_kernels_run_and_are_told_apart():
     double, triple = compiled(2.0, x), compiled(3.0, x)
     for scale in (double, triple, double):
         scale(x, N)
-    libraries = len(runtime._libraries)
+    libraries = len(handles.modules)
     double(x, N)
-    assert x.tolist() == [24.0] * N and len(runtime._libraries) == libraries
+    assert x.tolist() == [24.0] * N and len(handles.modules) == libraries
 
 
 def check_errors_raise_from_the_call():

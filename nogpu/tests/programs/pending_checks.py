@@ -3,13 +3,13 @@
 import gc
 import tempfile
 
-import numpy as np
 import torch
 from torch_checks import raises
 
 import nogpu
 from nogpu.execution.device import Device, LaunchConfig
-from nogpu.host import driver
+from nogpu.host import bindings
+from nogpu.host.backends import emulated
 from tests.support.small_kernels import entry, store
 
 TRIGGER = "griddepcontrol.launch_dependents;\n"
@@ -119,21 +119,21 @@ def check_queues_events_and_counters_run_what_is_pending():
 
 
 def check_the_driver_s_calls_run_what_is_pending():
-    address = driver.allocate(128)
+    address = emulated().allocate(128)
     event = 1
     for call in (
-        lambda: driver.fill(address, 1, 128, np.uint8),
-        lambda: driver.copy(address, address, 128, 3),
-        lambda: driver._record(event),
-        driver._synchronize,
-        lambda: driver.free(address),
+        lambda: emulated().fill(address, 1, 128, 1),
+        lambda: emulated().copy(address, address, 128, 3),
+        lambda: bindings._record(event),
+        bindings._synchronize,
+        lambda: emulated().free(address),
     ):
         x = fresh()
         call()
         assert pending() == 0
         del x
     x = fresh()
-    driver._nothing()
+    bindings._nothing()
     assert pending() == 1 and x[0].item() == 5
 
 

@@ -9,6 +9,7 @@ import os
 import sys
 from typing import Any
 
+from nogpu import toolchain
 from nogpu.cuda_programs import devices, driver, entries, kernels, launches, memory, modules, queues
 from nogpu.cuda_programs.libraries import LINKED, PROGRAM, library
 from nogpu.errors import EmulatorError
@@ -22,8 +23,8 @@ def connect() -> Any:
     """The library that the process uses, connected."""
     program = os.environ.get("NOGPU_CUDA_PROGRAM")
     inside = program is not None and os.path.realpath("/proc/self/exe") == program
-    found = ctypes.CDLL(str(library(PROGRAM if inside else LINKED)))
-    entries.connect(found)
+    found = toolchain.opened(library(PROGRAM if inside else LINKED))
+    entries.connect(found, entries.ENTRIES)
     modules.use(found)
     if inside:
         found.emulator_at_exit(_finish)

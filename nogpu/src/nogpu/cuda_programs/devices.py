@@ -5,33 +5,12 @@ from __future__ import annotations
 import ctypes
 import sys
 
-from nogpu.cuda_programs import status
-from nogpu.cuda_programs.backends import current
+from nogpu.cuda_programs import modules, status
 from nogpu.cuda_programs.entries import ADDRESS, HANDLE, INT, SIZE, U64, UINT, address_of_entry, entry, put, text
 from nogpu.cuda_programs.properties import filled
-from nogpu.host.driver import CUDA_VERSION
+from nogpu.host.backends import current
+from nogpu.host.bindings import CUDA_VERSION
 
-# CUdevice_attribute -> value, of those that nogpu.host.driver does not answer. They are a B200's, but for those that
-# name a place: PCI bus, device and domain.
-_ATTRIBUTES = {
-    9: 64 << 10,  # constant memory
-    11: 2**31 - 1,  # pitch
-    13: 1_965_000,  # kHz of the SM clock at most
-    15: 1,  # copies beside kernels
-    17: 0,  # time limit of kernels
-    19: 1,  # host memory is mapped
-    20: 0,  # compute mode: any number of processes
-    32: 1,  # ECC
-    **dict.fromkeys((33, 34, 50), 0),  # PCI bus, device, domain
-    35: 0,  # TCC
-    40: 4,  # copy engines
-    **dict.fromkeys((78, 79, 80), 1),  # priorities, global and local memory in L1
-    83: 1,  # managed memory
-    88: 0,  # pageable memory is accessible
-    89: 1,  # managed memory beside kernels
-    90: 1,  # preemption
-    115: 1,  # memory pools
-}
 _SYMBOL_NOT_FOUND = 1  # cudaDriverEntryPointQueryResult
 
 
@@ -65,8 +44,7 @@ def choose_device(result: int, properties: int) -> None:
 @entry("cudaDeviceGetAttribute cuDeviceGetAttribute", ADDRESS, INT, INT)
 def device_attribute(result: int, number: int, ordinal: int) -> None:
     only_device(ordinal)
-    value = _ATTRIBUTES.get(number)
-    put(result, ctypes.c_int32, current().attribute(number) if value is None else value)
+    put(result, ctypes.c_int32, current().attribute(number))
 
 
 @entry("cudaGetDeviceProperties", ADDRESS, INT)
@@ -185,7 +163,7 @@ def driver_error_text(code: int, result: int) -> None:
 
 def _find(symbol: int, result: int, outcome: int) -> None:
     name = text(symbol)
-    found = address_of_entry(name)
+    found = address_of_entry(modules.library, name)
     put(result, ctypes.c_size_t, found)
     if outcome:
         put(outcome, ctypes.c_int32, 0 if found else _SYMBOL_NOT_FOUND)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from nogpu.cuda_programs import modules, status
-from nogpu.cuda_programs.backends import current
 from nogpu.cuda_programs.entries import ADDRESS, HANDLE, INT, U64, UINT, entry, put, text
 from nogpu.errors import Fault
 from nogpu.hardware.tma.encode import encode_tiled
@@ -49,7 +48,7 @@ def get_module(result: int, module: int) -> None:
 @entry("cuModuleGetGlobal_v2", ADDRESS, ADDRESS, HANDLE, ADDRESS)
 @entry("cuLibraryGetGlobal", ADDRESS, ADDRESS, HANDLE, ADDRESS)
 def get_variable(address: int, nbytes: int, module: int, name: int) -> None:
-    found = current().variable(modules.Variable(modules.module(module), text(name)))
+    found = modules.Variable(modules.module(module), text(name)).place()
     for result, value in zip((address, nbytes), found):
         if result:
             put(result, ctypes.c_size_t, value)
@@ -67,20 +66,8 @@ def _array(address: int, count: int, kind: Any) -> list[int]:
     *(ADDRESS, ADDRESS, ADDRESS, ADDRESS),
     *(INT, INT, INT, INT),
 )
-def encode(
-    result: int,
-    data_type: int,
-    rank: int,
-    address: int,
-    dims: int,
-    strides: int,
-    box: int,
-    element_strides: int,
-    interleave: int,
-    swizzle: int,
-    l2_promotion: int,
-    fill: int,
-) -> None:
+def encode(result: int, data_type: int, rank: int, address: int, *rest: int) -> None:
+    dims, strides, box, element_strides, *kinds = rest
     # The driver's documentation asks for 64-byte alignment of the result. Driver 13.0 on an H200 writes the same bytes
     # to any address; what a kernel reads has to be aligned, and is checked there.
     if not result:
@@ -94,7 +81,7 @@ def encode(
         _array(strides, rank - 1, ctypes.c_uint64),
         _array(box, rank, ctypes.c_uint32),
         _array(element_strides, rank, ctypes.c_uint32),
-        *(interleave, swizzle, l2_promotion, fill),
+        *kinds,
     )
     ctypes.memmove(result, raw, TENSOR_MAP_BYTES)
 

@@ -7,10 +7,9 @@ status.Refused, Fault or EmulatorError.
 from __future__ import annotations
 
 import ctypes
-import functools
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from nogpu.cuda_programs import status
 from nogpu.errors import EmulatorError, Fault
@@ -23,8 +22,24 @@ UINT = ctypes.c_uint32
 QUEUE = type("QUEUE", (ctypes.c_size_t,), {})  # a cudaStream_t or CUstream: the entry point refuses an unknown one
 _RESULT = ctypes.c_size_t  # a cudaError_t, a CUresult or an address
 
+
+class Function(NamedTuple):
+    """An entry point: a function, and the C types of its arguments."""
+
+    call: Callable[..., int | None]
+    types: tuple[Any, ...]
+
+
+FUNCTIONS: dict[str, Function] = {}
+"""Name of an entry point -> the function here."""
 ENTRIES: dict[str, Any] = {}
-"""Name of an entry point -> its C function. They live as long as the process."""
+"""Name of an entry point -> its C function, whose exceptions become codes. They live as long as the process."""
+
+
+def c_function(function: Function, call: Callable[..., int]) -> Any:
+    """`call` as a C function with the arguments of an entry point. A caller in C needs it to stay alive."""
+    plain = [HANDLE if kind is QUEUE else kind for kind in function.types]
+    return ctypes.CFUNCTYPE(_RESULT, *plain)(call)
 
 
 def entry(names: str, *types: Any, always: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -33,13 +48,11 @@ def entry(names: str, *types: Any, always: bool = False) -> Callable[[Callable[.
     always: it is called even where an earlier kernel has failed for good.
     """
 
-    plain = [HANDLE if kind is QUEUE else kind for kind in types]
-    places = [place for place, kind in enumerate(types) if kind is QUEUE]
-
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+    def register(call: Callable[..., Any]) -> Callable[..., Any]:
         for name in names.split():
-            ENTRIES[name] = ctypes.CFUNCTYPE(_RESULT, *plain)(_guarded(name, function, always, places))
-        return function
+            function = FUNCTIONS[name] = Function(call, types)
+            ENTRIES[name] = c_function(function, _guarded(name, function, always))
+        return call
 
     return register
 
@@ -53,10 +66,10 @@ def check_queue(handle: int) -> None:
             raise status.Refused(status.INVALID_HANDLE, fault.reason) from None
 
 
-def _guarded(name: str, function: Callable[..., Any], always: bool, queue_places: list[int]) -> Callable[..., int]:
-    """The function as C calls it: exceptions become codes. queue_places: the arguments that are queues."""
+def _guarded(name: str, function: Function, always: bool) -> Callable[..., int]:
+    """The function as C calls it: exceptions become codes."""
+    queue_places = [place for place, kind in enumerate(function.types) if kind is QUEUE]
 
-    @functools.wraps(function)
     def guarded(*arguments: int) -> int:
         if not always and status.sticky():
             return status.sticky()
@@ -65,7 +78,7 @@ def _guarded(name: str, function: Callable[..., Any], always: bool, queue_places
             for place in queue_places:
                 check_queue(given[place])
                 given[place] = queues.resolved(given[place])
-            return function(*given) or status.SUCCESS
+            return function.call(*given) or status.SUCCESS
         except status.Refused as refused:
             return status.failed(name, refused.code, refused.reason)
         except Fault as fault:
@@ -78,23 +91,24 @@ def _guarded(name: str, function: Callable[..., Any], always: bool, queue_places
     return guarded
 
 
-_library: Any = None
+_connected: list[Any] = []
 
 
-def connect(library: Any) -> None:
-    """Let a library of runtime/ call the functions. Raises ValueError for a name that it does not have."""
-    global _library
-    _library = library
+def connect(library: Any, functions: dict[str, Any]) -> None:
+    """Let a library of runtime/ call C functions, by the names of entry points. Raises ValueError for a name that it
+    does not have.
+    """
+    _connected.append(functions)  # alive
     library.emulator_connect.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
-    for name, function in ENTRIES.items():
+    for name, function in functions.items():
         if not library.emulator_connect(name.encode(), ctypes.cast(function, ctypes.c_void_p)):
             raise ValueError(f"runtime/entries.h has no entry point {name}")
 
 
-def address_of_entry(name: str) -> int:
+def address_of_entry(library: Any, name: str) -> int:
     """The address of the driver's entry point `name`, whose newest version may be meant; 0 if there is none."""
     found = next((n for n in (name, f"{name}_v2", f"{name}_v4") if n in ENTRIES and not n.startswith("cuda")), None)
-    return ctypes.cast(_library[found], ctypes.c_void_p).value or 0 if found else 0
+    return ctypes.cast(library[found], ctypes.c_void_p).value or 0 if found else 0
 
 
 def put(address: int, kind: Any, value: Any) -> None:

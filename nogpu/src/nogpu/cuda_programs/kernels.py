@@ -6,9 +6,10 @@ import ctypes
 import math
 
 from nogpu.cuda_programs import launches, modules, status
-from nogpu.cuda_programs.backends import current
 from nogpu.cuda_programs.entries import ADDRESS, HANDLE, INT, SIZE, UINT, entry, put
 from nogpu.hardware.properties import ctas_per_sm, with_clusters
+from nogpu.host.backends import current
+from nogpu.host.modules import Kernel
 
 # CUfunction_attribute, of which cudaFuncAttribute has the settable ones
 MAX_THREADS, STATIC_SHARED, CONSTANT, LOCAL, REGISTERS, PTX_VERSION, BINARY_VERSION = range(7)
@@ -40,20 +41,20 @@ class Attributes(ctypes.Structure):
     ]
 
 
-def max_threads(kernel: modules.Kernel) -> int:
+def max_threads(kernel: Kernel) -> int:
     """The most threads of a CTA, by the kernel's launch bounds."""
     bounds = kernel.entry.reqntid or kernel.entry.maxntid
     limit = current().properties().max_threads_per_block
     return min(limit, math.prod(bounds)) if bounds else limit
 
 
-def registers(kernel: modules.Kernel) -> int:
+def registers(kernel: Kernel) -> int:
     """The most registers of a thread that fit: PTX does not say how many ptxas would take."""
     warps = -(-max_threads(kernel) // 32)
     return min(_REGISTER_LIMIT, current().properties().registers_per_block // (32 * warps) // 8 * 8)
 
 
-def attribute(kernel: modules.Kernel, number: int) -> int:
+def attribute(kernel: Kernel, number: int) -> int:
     """A CUfunction_attribute. Raises Refused."""
     cluster = kernel.entry.cluster or (0, 0, 0)
     values = {
@@ -90,7 +91,7 @@ def set_attribute(handle: int, number: int, value: int, device: int = 0) -> None
     elif number == NONPORTABLE_CLUSTER:
         kernel.nonportable_cluster = bool(value)
     elif number not in (CARVEOUT, CLUSTER_POLICY):
-        raise status.Refused(status.INVALID_VALUE, f"kernel attribute {number} cannot be set")
+        raise status.Refused(status.INVALID_VALUE, f"kernel attribute {number} is not modelled")
 
 
 @entry("cuKernelSetAttribute", INT, INT, HANDLE, INT)
@@ -149,7 +150,7 @@ def set_preference(handle: int, value: int) -> None:
 # Occupancy: by threads and shared memory. Launch bounds with registers are ptxas's to meet.
 
 
-def _resident(kernel: modules.Kernel, threads: int, shared: int) -> int:
+def _resident(kernel: Kernel, threads: int, shared: int) -> int:
     """CTAs of a kernel that fit on an SM."""
     properties = current().properties()
     if not 1 <= threads <= properties.max_threads_per_block:

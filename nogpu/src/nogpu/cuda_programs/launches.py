@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 from nogpu.cuda_programs import modules, status
-from nogpu.cuda_programs.backends import current, strings
-from nogpu.cuda_programs.entries import ADDRESS, HANDLE, QUEUE, SIZE, U64, UINT, check_queue, entry
+from nogpu.cuda_programs.entries import ADDRESS, HANDLE, QUEUE, SIZE, U64, UINT, entry
 from nogpu.errors import EmulatorError
-from nogpu.execution.device import LaunchConfig
-from nogpu.host import queues
+from nogpu.hardware.properties import LaunchConfig
+from nogpu.host.backends import current
+from nogpu.host.modules import Kernel
 
 # cudaLaunchAttributeID, which CUlaunchAttributeID shares
 _COOPERATIVE, _CLUSTER, _PROGRAMMATIC = 2, 4, 6
 # Preferences without effect on results: access policy window, synchronization policy, cluster scheduling policy,
 # priority, memory synchronization domain map and domain, preferred cluster dimension, NVLink scheduling, carveout
 _HINTS = {0, 1, 3, 5, 8, 9, 10, 11, 14, 16}
+_EVENTS = {7, 12}  # programmatic event and completion event, which the launch records
 _BY_SIZE, _BY_POINTER, _END = 2, 1, 0  # CU_LAUNCH_PARAM_BUFFER_SIZE, _POINTER, _END
 
 _Host = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -55,11 +58,8 @@ class DriverConfig(ctypes.Structure):
     ]
 
 
-def requested(kernel: modules.Kernel, config: Config | DriverConfig) -> LaunchConfig:
-    """The launch that a configuration asks for. Raises EmulatorError for an attribute that is not modelled, Refused
-    for a queue that does not exist.
-    """
-    check_queue(config.queue)
+def requested(kernel: Kernel, config: Config | DriverConfig) -> LaunchConfig:
+    """The launch that a configuration asks for. Raises EmulatorError for an attribute that is not modelled."""
     cluster, programmatic, cooperative = (1, 1, 1), False, False
     for attribute in config.attributes[: config.count]:
         words = attribute.words
@@ -69,7 +69,7 @@ def requested(kernel: modules.Kernel, config: Config | DriverConfig) -> LaunchCo
             programmatic = bool(words[0])
         elif attribute.id == _COOPERATIVE:
             cooperative = bool(words[0])
-        elif attribute.id not in _HINTS:
+        elif attribute.id not in _HINTS | _EVENTS:
             raise EmulatorError(f"launch attribute {attribute.id} is not modelled", kernel=kernel.name)
     x, y, z = config.grid
     threads_x, threads_y, threads_z = config.block
@@ -84,16 +84,18 @@ def requested(kernel: modules.Kernel, config: Config | DriverConfig) -> LaunchCo
     )
 
 
-def run(kernel: modules.Kernel, config: LaunchConfig, values: list[bytes], queue: int) -> None:
-    """Launch on a queue, behind what the program has printed. Raises Refused and EmulatorError."""
-    if config.dynamic_shared_bytes > kernel.dynamic_shared_limit:
+def run(kernel: Kernel, config: Config | DriverConfig, values: list[bytes]) -> None:
+    """Launch on a queue, behind what the program has printed. Raises EmulatorError."""
+    launch = requested(kernel, config)
+    if launch.dynamic_shared_bytes > kernel.dynamic_shared_limit:
         raise EmulatorError(
-            f"launch refused: {config.dynamic_shared_bytes} bytes of dynamic shared memory; the kernel's attribute "
+            f"launch refused: {launch.dynamic_shared_bytes} bytes of dynamic shared memory; the kernel's attribute "
             f"(cudaFuncAttributeMaxDynamicSharedMemorySize) allows {kernel.dynamic_shared_limit}",
             kernel=kernel.name,
         )
+    found = [x.words[0] | x.words[1] << 32 for x in config.attributes[: config.count] if x.id in _EVENTS]
     flush()
-    current().launch(kernel, config, values, queues.resolved(queue))
+    kernel.submit(launch, values, config.queue, found[-1] if found else None)
     sys.stdout.flush()
 
 
@@ -102,49 +104,17 @@ def flush() -> None:
     ctypes.CDLL(None).fflush(None)
 
 
-def _launch(handle: int, config: Config | DriverConfig, parameters: int) -> None:
-    kernel = modules.kernel(handle)
-    values = strings(parameters, [p.size for p in kernel.entry.params])
-    run(kernel, requested(kernel, config), values, config.queue)
+def _values(kernel: Kernel, parameters: int) -> list[bytes]:
+    """The bytes of each parameter, from the array of their addresses (void **) that a launch passes."""
+    sizes = [param.size for param in kernel.params]
+    if sizes and not parameters:
+        raise status.Refused(status.INVALID_VALUE, f"a null pointer for the arguments of {len(sizes)} parameters")
+    addresses = (ctypes.c_size_t * len(sizes)).from_address(parameters) if sizes else ()
+    return [ctypes.string_at(address, size) for address, size in zip(addresses, sizes)]
 
 
-def _dims(xy: int, z: int) -> tuple[int, int, int]:
-    """A dim3 from its two words."""
-    return xy & 0xFFFFFFFF, xy >> 32, z
-
-
-@entry("cudaLaunchKernel __cudaLaunchKernel", HANDLE, U64, UINT, U64, UINT, ADDRESS, SIZE, QUEUE)
-def launch(
-    kernel: int, grid: int, grid_z: int, block: int, block_z: int, parameters: int, shared: int, queue: int
-) -> None:
-    _launch(kernel, Config(_dims(grid, grid_z), _dims(block, block_z), shared, queue), parameters)
-
-
-def _cooperative() -> ctypes.Array:
-    attribute = Attribute(_COOPERATIVE)
-    attribute.words[0] = 1
-    return (Attribute * 1)(attribute)
-
-
-@entry("cudaLaunchCooperativeKernel", HANDLE, U64, UINT, U64, UINT, ADDRESS, SIZE, QUEUE)
-def launch_cooperative(
-    kernel: int, grid: int, grid_z: int, block: int, block_z: int, parameters: int, shared: int, queue: int
-) -> None:
-    config = Config(_dims(grid, grid_z), _dims(block, block_z), shared, queue, _cooperative(), 1)
-    _launch(kernel, config, parameters)
-
-
-@entry("cudaLaunchKernelExC", ADDRESS, HANDLE, ADDRESS)
-def launch_configured(config: int, kernel: int, parameters: int) -> None:
-    if not config:
-        raise status.Refused(status.INVALID_VALUE, "a null pointer for the configuration")
-    _launch(kernel, Config.from_address(config), parameters)
-
-
-def _arguments(kernel: modules.Kernel, parameters: int, extra: int) -> list[bytes]:
-    """The bytes of each parameter of a driver's launch, from the array of their addresses or from a packed buffer."""
-    if parameters or not extra:
-        return strings(parameters, [p.size for p in kernel.entry.params])
+def _packed_values(kernel: Kernel, extra: int) -> list[bytes]:
+    """The bytes of each parameter, from the packed buffer that a driver's launch passes."""
     words = (ctypes.c_size_t * 5).from_address(extra)
     options = {words[i]: words[i + 1] for i in (0, 2) if words[i] != _END}
     if set(options) != {_BY_POINTER, _BY_SIZE}:
@@ -153,32 +123,67 @@ def _arguments(kernel: modules.Kernel, parameters: int, extra: int) -> list[byte
     offsets = kernel.entry.param_offsets()
     if nbytes < offsets[""]:
         raise status.Refused(status.INVALID_VALUE, f"{nbytes} bytes of arguments, the kernel takes {offsets['']}")
-    return [ctypes.string_at(options[_BY_POINTER] + offsets[p.name], p.size) for p in kernel.entry.params]
+    return [ctypes.string_at(options[_BY_POINTER] + offsets[p.name], p.size) for p in kernel.params]
+
+
+def _launch(handle: int, config: Config | DriverConfig, parameters: int, extra: int = 0) -> None:
+    kernel = modules.kernel(handle)
+    packed = extra and not parameters
+    run(kernel, config, _packed_values(kernel, extra) if packed else _values(kernel, parameters))
+
+
+def _cooperative() -> ctypes.Array:
+    attribute = Attribute(_COOPERATIVE)
+    attribute.words[0] = 1
+    return (Attribute * 1)(attribute)
+
+
+def _by_runtime(geometry: Sequence[int], *attributes: Any) -> Config:
+    """A configuration from the arguments that are two dim3 in words, shared bytes and a queue."""
+    xy, z, threads_xy, threads_z, shared, queue = geometry
+    grid, block = ((pair & 0xFFFFFFFF, pair >> 32, last) for pair, last in ((xy, z), (threads_xy, threads_z)))
+    return Config(grid, block, shared, queue, *attributes)
+
+
+@entry("cudaLaunchKernel __cudaLaunchKernel", HANDLE, U64, UINT, U64, UINT, ADDRESS, SIZE, QUEUE)
+def launch(kernel: int, *words: int) -> None:
+    *dims, parameters, shared, queue = words
+    _launch(kernel, _by_runtime((*dims, shared, queue)), parameters)
+
+
+@entry("cudaLaunchCooperativeKernel", HANDLE, U64, UINT, U64, UINT, ADDRESS, SIZE, QUEUE)
+def launch_cooperative(kernel: int, *words: int) -> None:
+    *dims, parameters, shared, queue = words
+    _launch(kernel, _by_runtime((*dims, shared, queue), _cooperative(), 1), parameters)
 
 
 @entry("cuLaunchKernel", HANDLE, UINT, UINT, UINT, UINT, UINT, UINT, UINT, QUEUE, ADDRESS, ADDRESS)
-def launch_by_driver(
-    handle: int, x: int, y: int, z: int, bx: int, by: int, bz: int, shared: int, queue: int, parameters: int, extra: int
-) -> None:
-    kernel = modules.kernel(handle)
-    config = requested(kernel, DriverConfig((x, y, z), (bx, by, bz), shared))
-    run(kernel, config, _arguments(kernel, parameters, extra), queue)
+def launch_by_driver(kernel: int, *words: int) -> None:
+    *geometry, shared, queue, parameters, extra = words
+    _launch(kernel, DriverConfig(tuple(geometry[:3]), tuple(geometry[3:]), shared, queue), parameters, extra)
 
 
 @entry("cuLaunchCooperativeKernel", HANDLE, UINT, UINT, UINT, UINT, UINT, UINT, UINT, QUEUE, ADDRESS)
-def launch_cooperative_by_driver(
-    handle: int, x: int, y: int, z: int, bx: int, by: int, bz: int, shared: int, queue: int, parameters: int
-) -> None:
-    _launch(handle, DriverConfig((x, y, z), (bx, by, bz), shared, queue, _cooperative(), 1), parameters)
+def launch_cooperative_by_driver(kernel: int, *words: int) -> None:
+    *geometry, shared, queue, parameters = words
+    config = DriverConfig(tuple(geometry[:3]), tuple(geometry[3:]), shared, queue, _cooperative(), 1)
+    _launch(kernel, config, parameters)
+
+
+def _configuration(kind: type[Config] | type[DriverConfig], address: int) -> Config | DriverConfig:
+    if not address:
+        raise status.Refused(status.INVALID_VALUE, "a null pointer for the configuration")
+    return kind.from_address(address)
+
+
+@entry("cudaLaunchKernelExC", ADDRESS, HANDLE, ADDRESS)
+def launch_configured(config: int, kernel: int, parameters: int) -> None:
+    _launch(kernel, _configuration(Config, config), parameters)
 
 
 @entry("cuLaunchKernelEx", ADDRESS, HANDLE, ADDRESS, ADDRESS)
-def launch_configured_by_driver(config: int, handle: int, parameters: int, extra: int) -> None:
-    if not config:
-        raise status.Refused(status.INVALID_VALUE, "a null pointer for the configuration")
-    kernel = modules.kernel(handle)
-    given = DriverConfig.from_address(config)
-    run(kernel, requested(kernel, given), _arguments(kernel, parameters, extra), given.queue)
+def launch_configured_by_driver(config: int, kernel: int, parameters: int, extra: int) -> None:
+    _launch(kernel, _configuration(DriverConfig, config), parameters, extra)
 
 
 # Functions of the host in a queue

@@ -1,4 +1,4 @@
-"""The two builds of runtime/, named after their lists of symbols (the .map files)."""
+"""The builds of runtime/, named after their lists of symbols (the .map files)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 from nogpu import toolchain
 
-LINKED, PROGRAM = "linked", "program"
+LINKED, PROGRAM, CUTE_DSL = "linked", "program", "cute_dsl"
 LINKED_NAME = "libemulator_cudart.so"
-_SONAMES = {LINKED: LINKED_NAME, PROGRAM: "libcudart.so.13"}
+_SONAMES = {LINKED: LINKED_NAME, PROGRAM: "libcudart.so.13", CUTE_DSL: "libemulator_cute_dsl.so"}
 
 
 def library(kind: str) -> Path:

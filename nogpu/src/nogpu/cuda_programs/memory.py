@@ -9,12 +9,12 @@ from __future__ import annotations
 import ctypes
 
 from nogpu.cuda_programs import modules, status
-from nogpu.cuda_programs.backends import current
 from nogpu.cuda_programs.entries import ADDRESS, HANDLE, INT, QUEUE, SIZE, UINT, entry, put
 from nogpu.errors import Fault
+from nogpu.host.backends import WITHIN_DEVICE, current
 
 PITCH = 512  # bytes: rows of cudaMallocPitch start at multiples
-TO_DEVICE, TO_HOST, WITHIN_DEVICE, BY_ADDRESS = 1, 2, 3, 4  # cudaMemcpyKind
+TO_DEVICE, TO_HOST, BY_ADDRESS = 1, 2, 4  # cudaMemcpyKind
 _UNREGISTERED, _HOST, _DEVICE, _MANAGED = 0, 1, 2, 3  # cudaMemoryType
 
 _on_host: set[int] = set()  # allocations that are host memory, managed ones among them
@@ -138,9 +138,8 @@ def copy_within_device(target: int, source: int, nbytes: int, *queue: int) -> No
 
 @entry("cudaMemcpy2D", ADDRESS, SIZE, ADDRESS, SIZE, SIZE, SIZE, INT)
 @entry("cudaMemcpy2DAsync", ADDRESS, SIZE, ADDRESS, SIZE, SIZE, SIZE, INT, QUEUE)
-def copy_rows(
-    target: int, target_pitch: int, source: int, source_pitch: int, width: int, height: int, kind: int, *queue: int
-) -> None:
+def copy_rows(target: int, target_pitch: int, source: int, source_pitch: int, width: int, *rest: int) -> None:
+    height, kind, *queue = rest
     if width > target_pitch or width > source_pitch:
         raise Fault(f"rows of {width} bytes with pitches of {target_pitch} and {source_pitch} bytes")
     for row in range(height):
@@ -185,10 +184,10 @@ def fill_words(pointer: int, value: int, count: int, *queue: int) -> None:
 
 
 def _place(symbol: int, offset: int, nbytes: int) -> int:
-    address, size = current().variable(modules.variable(symbol))
+    variable = modules.variable(symbol)
+    address, size = variable.place()
     if offset + nbytes > size:
-        name = modules.variable(symbol).name
-        raise Fault(f"{nbytes} bytes at offset {offset} of variable {name}, which has {size}")
+        raise Fault(f"{nbytes} bytes at offset {offset} of variable {variable.name}, which has {size}")
     return address + offset
 
 
@@ -215,14 +214,14 @@ def symbol_address(result: int, symbol: int) -> None:
 
 @entry("cudaGetSymbolSize", ADDRESS, ADDRESS)
 def symbol_size(result: int, symbol: int) -> None:
-    put(result, ctypes.c_size_t, current().variable(modules.variable(symbol))[1])
+    put(result, ctypes.c_size_t, modules.variable(symbol).place()[1])
 
 
 @entry("__cudaInitModule", HANDLE)
 def place_managed_variables(module: int) -> None:
     """Before its first use, a __managed__ variable's pointer on the host is set."""
     for pointer, variable in modules.managed():
-        put(pointer, ctypes.c_size_t, current().variable(variable)[0])
+        put(pointer, ctypes.c_size_t, variable.place()[0])
 
 
 # Pointers

@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from nogpu.compiler.linking import link
 from nogpu.cuda_programs import fatbin, status
-from nogpu.errors import EmulatorError
-from nogpu.hardware.properties import DeviceProperties, static_shared_bytes
-from nogpu.ptx.ir import Entry
-from nogpu.ptx.ir import Module as Parsed
-from nogpu.ptx.module import parse
+from nogpu.host import handles
+from nogpu.host.backends import current
+from nogpu.host.modules import Kernel, Module
 
 # runtime.h
 _MODULE, _FUNCTION, _VARIABLE, _MANAGED, _UNREGISTER = range(1, 6)
@@ -36,55 +32,6 @@ class Record(ctypes.Structure):
     ]
 
 
-class Module:
-    """PTX, from a fat binary at an address or given as text."""
-
-    def __init__(self, wrapper: int = 0, text: str = ""):
-        self._wrapper, self._text = wrapper, text
-
-    @functools.cached_property
-    def text(self) -> str:
-        return self._text or fatbin.ptx(self._wrapper)
-
-    @functools.cached_property
-    def parsed(self) -> Parsed:
-        return parse(self.text)
-
-
-@dataclass
-class Kernel:
-    """A kernel and the attributes that the program has given it."""
-
-    module: Module
-    name: str
-    nonportable_cluster: bool = False
-    _dynamic_shared_limit: int | None = field(default=None)
-
-    @functools.cached_property
-    def entry(self) -> Entry:
-        """Raises EmulatorError if the module's PTX has no such entry."""
-        entries = self.module.parsed.entries
-        if self.name not in entries:
-            raise EmulatorError(f"the module's PTX has no entry of this name: {', '.join(entries)}", kernel=self.name)
-        return entries[self.name]
-
-    @functools.cached_property
-    def static_shared_bytes(self) -> int:
-        """Bytes of its shared variables, of its module and the functions that it calls included."""
-        return static_shared_bytes(link(self.entry))
-
-    @property
-    def dynamic_shared_limit(self) -> int:
-        """The most bytes of dynamic shared memory of a launch: what the program has set, else 48 KiB less static."""
-        if self._dynamic_shared_limit is not None:
-            return self._dynamic_shared_limit
-        return max(0, DeviceProperties.shared_memory_per_block - self.static_shared_bytes)
-
-    @dynamic_shared_limit.setter
-    def dynamic_shared_limit(self, nbytes: int) -> None:
-        self._dynamic_shared_limit = nbytes
-
-
 @dataclass(frozen=True)
 class Variable:
     """A .global or .const variable, by its name in the PTX."""
@@ -92,55 +39,60 @@ class Variable:
     module: Module
     name: str
 
+    def place(self) -> tuple[int, int]:
+        """Address and size. Raises Refused."""
+        try:
+            return current().variable(self.module.parsed, self.name)
+        except KeyError:
+            raise status.Refused(status.INVALID_SYMBOL, f"the module has no variable {self.name!r}") from None
 
-_library: Any = None
+
+library: Any = None
 _read = 0  # records that have been read
-_modules: dict[int, Module] = {}
-_kernels: dict[int, Kernel] = {}
 _variables: dict[int, Variable] = {}
 _managed: list[tuple[int, Variable]] = []
-_handles = itertools.count(1)
 
 
-def use(library: Any) -> None:
+def use(connected: Any) -> None:
     """Read the records of this library of runtime/."""
-    global _library
-    _library = library
+    global library
+    library = connected
     library.emulator_record.argtypes = [ctypes.c_size_t, ctypes.POINTER(Record)]
 
 
 def _read_records() -> None:
     global _read
     record = Record()
-    while _library is not None and _library.emulator_record(_read, ctypes.byref(record)):
+    while library is not None and library.emulator_record(_read, ctypes.byref(record)):
         _read += 1
         if record.kind == _MODULE:
-            _modules[record.module] = Module(record.host)
+            handles.modules[record.module] = Module(functools.partial(fatbin.ptx, record.host))
         elif record.kind == _UNREGISTER:
-            _forget(_modules.pop(record.module, None))
+            _forget(record.module)
         elif record.kind:
-            module, name = _modules[record.module], record.name.decode()
+            module, name = handles.modules[record.module], record.name.decode()
             if record.kind == _FUNCTION:
-                _kernels[record.host] = Kernel(module, name)
+                handles.kernels[record.host] = module.kernel(name)
             elif record.kind == _VARIABLE:
                 _variables[record.host] = Variable(module, name)
             elif record.kind == _MANAGED:
                 _managed.append((record.host, Variable(module, name)))
 
 
-def _forget(module: Module | None) -> None:
-    for table in (_kernels, _variables):
-        for handle in [handle for handle, item in table.items() if item.module is module]:
-            del table[handle]
+def _forget(handle: int) -> None:
+    module = handles.modules.get(handle)
+    handles.forget_module(handle)
+    for host in [host for host, variable in _variables.items() if variable.module is module]:
+        del _variables[host]
 
 
 def kernel(handle: int) -> Kernel:
     """The kernel of a handle. Raises Refused."""
-    if handle not in _kernels:
+    if handle not in handles.kernels:
         _read_records()
-    if handle not in _kernels:
+    if handle not in handles.kernels:
         raise status.Refused(status.INVALID_FUNCTION, f"{handle:#x} is no kernel that has been registered or loaded")
-    return _kernels[handle]
+    return handles.kernels[handle]
 
 
 def variable(handle: int) -> Variable:
@@ -166,41 +118,33 @@ def load(image: int) -> int:
         raise status.Refused(status.INVALID_VALUE, "a null pointer for a module")
     magic = ctypes.c_uint32.from_address(image).value
     if magic == fatbin.WRAPPER_MAGIC:
-        module = Module(image)
+        module = Module(fatbin.ptx(image))
     elif magic == fatbin.BLOCK_MAGIC:
-        module = Module(text=fatbin.choose(list(fatbin.images(fatbin.read(image)))))
+        module = Module(fatbin.choose(list(fatbin.images(fatbin.read(image)))))
     elif ctypes.string_at(image, 4) == b"\x7fELF":
         raise status.Refused(status.NO_IMAGE, "the module is machine code: the device runs PTX")
     else:
-        module = Module(text=ctypes.string_at(image).decode())
+        module = Module(ctypes.string_at(image).decode())
     module.parsed  # noqa: B018  # a module that is wrong is refused here
-    handle = next(_handles)
-    _modules[handle] = module
-    return handle
+    return handles.add_module(module)
 
 
 def module(handle: int) -> Module:
     """The module of a handle of `load`. Raises Refused."""
-    if handle not in _modules:
+    if handle not in handles.modules:
         raise status.Refused(status.INVALID_HANDLE, f"{handle:#x} is no module")
-    return _modules[handle]
+    return handles.modules[handle]
 
 
 def unload(handle: int) -> None:
-    """Forget a module and its kernels."""
-    _forget(module(handle))
-    del _modules[handle]
+    """Forget a module and its kernels. Raises Refused."""
+    module(handle)
+    _forget(handle)
 
 
 def look_up(handle: int, name: str) -> int:
     """The handle of a module's kernel. Raises Refused."""
-    found = module(handle)
-    if name not in found.parsed.entries:
-        names = ", ".join(found.parsed.entries) or "none"
-        raise status.Refused(status.NOT_FOUND, f"the module has no kernel {name!r}; it has {names}")
-    known = [number for number, kernel in _kernels.items() if kernel.module is found and kernel.name == name]
-    if known:
-        return known[0]
-    number = next(_handles)
-    _kernels[number] = Kernel(found, name)
-    return number
+    try:
+        return handles.of_kernel(module(handle)[name])
+    except KeyError as missing:
+        raise status.Refused(status.NOT_FOUND, missing.args[0]) from None

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 
 from nogpu.cuda_programs import status
-from nogpu.cuda_programs.backends import current
 from nogpu.cuda_programs.entries import ADDRESS, HANDLE, INT, QUEUE, SIZE, U64, UINT, entry, put
 from nogpu.errors import Fault
 from nogpu.host import events, graphs, queues
+from nogpu.host.backends import current
 
 
 @entry("cudaStreamCreate", ADDRESS)

@@ -95,6 +95,7 @@ ERRORS: dict[int, tuple[str, str, str]] = {
 _UNKNOWN_CODE = ("cudaErrorUnknown", "CUDA_ERROR_UNKNOWN", "unrecognized error code")
 
 _REASONS = (
+    (r"^launch refused: queue", INVALID_HANDLE),
     (r"^launch refused: .*(cluster|maxclusterrank)", INVALID_CLUSTER),
     (r"^launch refused: cooperative", TOO_LARGE),
     (r"^launch refused: .*shared memory", INVALID_VALUE),
@@ -108,7 +109,7 @@ _REASONS = (
 )
 """The first pattern that an EmulatorError's reason has decides on its code."""
 
-_REFUSED = (INVALID_VALUE, INVALID_CONFIGURATION, TOO_LARGE, INVALID_CLUSTER, INVALID_PTX)
+_REFUSED = (INVALID_VALUE, INVALID_CONFIGURATION, INVALID_HANDLE, TOO_LARGE, INVALID_CLUSTER, INVALID_PTX)
 """Codes of launches that have not run: they are not sticky."""
 
 
@@ -174,21 +175,40 @@ def kernel_failed(name: str, error: EmulatorError) -> int:
     if not _state.calls:
         return failed(name, code, str(error))
     _state.last = code
-    _state.failure = _state.failure or error
+    keep(error)
     return code
 
 
 def broken(name: str, error: BaseException) -> int:
     """Note an exception that is no error of the program: Ctrl-C, or a fault of the emulator. Returns a code."""
     if _state.calls:
-        _state.failure = _state.failure or error
+        keep(error)
         return failed(name, UNKNOWN, "")
     traceback.print_exception(error, file=sys.stderr)
     return failed(name, UNKNOWN, "the emulator itself has failed")
 
 
+def failure() -> BaseException | None:
+    """The exception that the call from Python has met first."""
+    return _state.failure
+
+
+def keep(error: BaseException) -> None:
+    """Let the call from Python raise an exception, unless it has met one before: none can pass through C code."""
+    _state.failure = _state.failure or error
+
+
+def raise_failure() -> None:
+    """Raise the exception that is kept, if there is one."""
+    found, _state.failure = _state.failure, None
+    if isinstance(found, EmulatorError):  # its place in the kernel counts, that in the emulator helps nobody
+        raise found.with_traceback(None) from None
+    if found is not None:
+        raise found
+
+
 def raising(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that runs C++ code, as one that raises the EmulatorError of the kernels that it launches.
+    """A function that runs C++ or host code, as one that raises the exceptions that are kept meanwhile.
 
     The error ends with that: the device is in order again.
     """
@@ -203,15 +223,12 @@ def raising(function: Callable[..., Any]) -> Callable[..., Any]:
         except Exception:
             if _state.failure is None or _state.calls > 1:
                 raise
-            result = None  # C++ has noticed the error code and raised an error of its own, which says less
+            result = None  # the code has noticed the error code and raised an error of its own, which says less
         finally:
             _state.calls -= 1
         if _state.failure is not None and not _state.calls:
-            failure, _state.failure = _state.failure, None
             reset()
-            if isinstance(failure, EmulatorError):  # its place in the kernel counts, that in the emulator helps nobody
-                raise failure.with_traceback(None) from None
-            raise failure
+            raise_failure()
         return result
 
     return call

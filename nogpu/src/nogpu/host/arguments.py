@@ -1,6 +1,6 @@
 """What a program passes to a launch: sizes, flags and the bytes of parameters, checked.
 
-The functions raise ValueError, TypeError or OverflowError with value and reason; `loader.Kernel` makes one
+The functions raise ValueError, TypeError or OverflowError with value and reason; `modules.Kernel` makes one
 EmulatorError of them.
 """
 
@@ -89,7 +89,7 @@ def declared(param: Param) -> str:
 
 
 def packed(param: Param, value: Any) -> bytes:
-    """The bytes of an argument, as `loader.Kernel.launch` takes it."""
+    """The bytes of an argument, as `modules.Kernel.launch` takes it."""
     return _packed_array(param, value) if param.array else _packed_value(param, value)
 
 

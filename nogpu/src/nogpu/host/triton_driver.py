@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import itertools
 import operator
 import os
 import re
@@ -23,7 +22,8 @@ from nogpu.execution.device import Device
 from nogpu.hardware.properties import DeviceProperties, LaunchConfig
 from nogpu.hardware.tma.encode import encode_tiled
 from nogpu.hardware.tma.tensor_map import TENSOR_MAP_BYTES
-from nogpu.host import cubin, driver, graphs, runtime
+from nogpu.host import bindings, cubin, graphs, handles, modules
+from nogpu.host.backends import current
 
 TESTED = ("3.7.1", "3.9.0")  # versions of Triton
 MAX_PORTABLE_CLUSTER = DeviceProperties.max_portable_cluster
@@ -38,9 +38,6 @@ _INTEGERS = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "u1": 1, "u8": 1, "
 
 _INLINE = re.compile(r"// begin inline asm\n.*?// end inline asm\n", re.DOTALL)
 _LOCATION = re.compile(r"^\s*\.loc\b.*$", re.MULTILINE)
-
-_handles = itertools.count(1)
-_kernels: dict[int, runtime.Kernel] = {}
 
 
 class _State(threading.local):
@@ -168,19 +165,18 @@ class CudaUtils:
             raise EmulatorError(
                 "a cubin without its PTX: the emulator runs kernels that Triton has compiled", kernel=name
             )
-        kernel = runtime.Kernel(name, _state.ptx)
+        module = modules.of_compilation(_state.ptx)
+        kernel = module.kernel(name)
         entry = kernel.entry  # parses the PTX
         x, y, z = entry.reqntid or entry.maxntid or (DeviceProperties.max_threads_per_block, 1, 1)
         threads = x * y * z
         most = min(DeviceProperties.registers_per_block // threads, _MOST_REGISTERS)
         used = cubin.resources(image, name) or cubin.Resources(most, 0)
-        handle = next(_handles)
-        _kernels[handle] = kernel
-        return handle, handle, used.registers, used.local_bytes // 4, threads
+        return handles.add_module(module), handles.of_kernel(kernel), used.registers, used.local_bytes // 4, threads
 
     @staticmethod
     def unload_module(module: int) -> None:
-        _kernels.pop(module, None)
+        handles.forget_module(module)
 
     @staticmethod
     def launch(*arguments: Any) -> None:
@@ -195,8 +191,7 @@ class CudaUtils:
         parameters = [packed(kind, value) for kind, value in zip(signature, _flattened(annotations, values))]
         parameters += [_pointer(global_scratch), _pointer(profile_scratch)]
         if x * y * z > 0:
-            kernel = _kernels[function]
-            runtime.check_queue(kernel, queue)
+            kernel = handles.kernels[function]
             config = LaunchConfig(
                 grid=(x * ctas, y, z),
                 block=(warps * DeviceProperties.warp_size, 1, 1),
@@ -207,7 +202,7 @@ class CudaUtils:
                 nonportable_cluster=ctas > MAX_PORTABLE_CLUSTER,
             )
             # A kernel without scratch may lack those parameters: a driver reads as many as the kernel has.
-            runtime.submit(kernel, config, parameters[: len(kernel.entry.params)], queue)
+            kernel.submit(config, parameters[: len(kernel.params)], queue)
         if leave is not None:
             leave(metadata)
 
@@ -258,7 +253,7 @@ class CudaUtils:
     @staticmethod
     def get_device_properties(device: int) -> dict[str, int | None]:
         """Triton's names; sizes in bytes, clock rates in kHz. The device has no SM clock."""
-        attribute = runtime.device_attribute
+        attribute = current().attribute
         return {
             "max_shared_mem": attribute(_SHARED_OPTIN),
             "max_num_regs": attribute(_REGISTERS),
@@ -279,7 +274,7 @@ class CudaUtils:
 
     @staticmethod
     def set_current_device(device: int) -> None:
-        driver.only_device(device)
+        bindings.only_device(device)
 
     @staticmethod
     def get_default_stream(device: int) -> int:
@@ -295,4 +290,4 @@ class CudaUtils:
 
     @staticmethod
     def cuOccupancyMaxActiveClusters(function: int, shared: int, ctas: int) -> int:
-        return driver.max_active_clusters(128, shared, ctas)  # threads per CTA, as driver.c asks
+        return bindings.max_active_clusters(128, shared, ctas)  # threads per CTA, as driver.c asks

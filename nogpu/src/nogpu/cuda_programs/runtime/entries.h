@@ -99,6 +99,13 @@ ALIAS(cudaStreamSetAttribute_ptsz, cudaStreamSetAttribute)
 ALIAS(cudaStreamAttachMemAsync_ptsz, cudaStreamAttachMemAsync) ALIAS(cudaEventRecord_ptsz, cudaEventRecord)
 ALIAS(cudaEventRecordWithFlags_ptsz, cudaEventRecordWithFlags)
 
+/* Names in CuTe DSL's host code */
+ALIAS(_cudaGetDevice, cudaGetDevice) ALIAS(_cudaSetDevice, cudaSetDevice)
+ALIAS(_cudaGetDeviceCount, cudaGetDeviceCount) ALIAS(_cudaDeviceGetAttribute, cudaDeviceGetAttribute)
+ALIAS(_cudaLibraryLoadData, cuLibraryLoadData) ALIAS(_cudaLibraryGetKernel, cuLibraryGetKernel)
+ALIAS(_cuKernelGetAttribute, cuKernelGetAttribute) ALIAS(_cudaFuncSetAttribute, cudaFuncSetAttribute)
+ALIAS(_cudaKernelSetAttributeForDevice, cudaKernelSetAttributeForDevice)
+ALIAS(_cudaLaunchKernelEx, cudaLaunchKernelExC) ALIAS(_cuTensorMapEncodeTiled, cuTensorMapEncodeTiled)
 
 /* Not modelled, and what CUDA 12 had with other structures */
 REFUSED(cudaGetDeviceProperties_v2)

@@ -1,6 +1,7 @@
 """Hooks in CuTe DSL: compiled functions use the emulator's runtime library, keep their PTX and raise its errors.
 
-The DSL links its host code against shim.c instead of its own runtime library; runtime.py answers the host code's calls.
+The DSL links its host code against a build of cuda_programs/runtime instead of its own runtime library; runtime.py
+connects it.
 """
 
 from __future__ import annotations
@@ -14,17 +15,18 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
-from nogpu import toolchain
-from nogpu.host import compile_cache, object_files, runtime
+from nogpu.cuda_programs.libraries import CUTE_DSL, library
+from nogpu.cuda_programs.status import raising
+from nogpu.cute_dsl import compile_cache, object_files, runtime
 
 captured: list[tuple[str, str]] = []
 """(function name, PTX text) of every compilation in this process, in order."""
 
 
 def prepare() -> None:
-    """Set the variables that the DSL reads when it is imported, and connect shim.c to Python."""
-    runtime.register()
-    os.environ["CUTE_DSL_LIBS"] = str(toolchain.build("host/shim.c"))
+    """Set the variables that the DSL reads when it is imported, and connect its runtime library to Python."""
+    runtime.connect()
+    os.environ["CUTE_DSL_LIBS"] = str(library(CUTE_DSL))
     os.environ.setdefault("CUTE_DSL_ARCH", "sm_100a")
     # Functions that another process has put into the DSL's file cache come without their PTX.
     os.environ["CUTE_DSL_DISABLE_FILE_CACHING"] = "1"
@@ -41,9 +43,9 @@ def install() -> None:
     options.apply_envar_settings = _keep_ptx(options.apply_envar_settings, compiler.KeepPTX)
     compiler.Compiler.compile = compile_cache.cached(compiler.Compiler.compile)
     compiled.__init__ = _capture(compiled.__init__)
-    compiled._load_cuda_library = runtime.raising(_loads(compiled._load_cuda_library))
+    compiled._load_cuda_library = raising(_loads(compiled._load_cuda_library))
     executor = jit_executor.JitExecutor
-    executor.run_compiled_program = runtime.raising(executor.run_compiled_program)
+    executor.run_compiled_program = raising(executor.run_compiled_program)
     object_files.install()
 
 
@@ -52,7 +54,7 @@ def install_tvm_ffi() -> None:
     from cutlass.cutlass_dsl import tvm_ffi_provider
 
     for kind in (tvm_ffi_provider.TVMFFIJitCompiledFunction, tvm_ffi_provider.TVMFFIJitCompiledFunctionWithKwargs):
-        kind.__call__ = runtime.raising(_loads(kind.__call__))
+        kind.__call__ = raising(_loads(kind.__call__))
     object_files.install_tvm_ffi()
 
 

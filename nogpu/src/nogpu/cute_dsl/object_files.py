@@ -13,7 +13,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from nogpu.host import runtime
+from nogpu.cuda_programs.status import raising
+from nogpu.cute_dsl import runtime
 
 _MAGIC, _ELF = b"emulator PTX\0\0\0\0", b"\x7fELF"
 _TRAILER = struct.Struct("<Q16s")  # bytes of PTX before it, _MAGIC
@@ -87,7 +88,7 @@ def _looking_up(original: Callable[..., Any]) -> Callable[..., Any]:
             with runtime.loading(module.emulated):
                 return function(*args, **kwargs)
 
-        return runtime.raising(call)
+        return raising(call)
 
     return lookup
 
