@@ -1,8 +1,8 @@
 # make eval        the contest's ten tests: on a B200 or a Hopper GPU if there is one, else in the emulator, three schedules,
 #                  the first of them under the sanitizer;
 #                  PROBLEM=dual_gemm, gemm, gemv or all runs another problem's tests, or all forty
-# make test        the project's own tests, the emulator's first; no GPU needed; TESTS="tests/kernel ..." and NOGPU_TESTS=... run
-#                  some of them, empty ones none
+# make test        the project's own tests, the emulator's first, without those that take long; no GPU needed; SLOW=1 runs
+#                  these, too, TESTS="tests/kernel ..." and NOGPU_TESTS=... some of them, empty ones none
 # make benchmark   the benchmark shapes: timed on a GPU (a Hopper's tensor core omitted), checked and counted in the emulator
 # make report      SMEM, TMEM, registers, spills and machine code of every configuration; no GPU needed
 # make b200        everything that we want to know of a B200, in ten minutes: docs/first_light.md; also on a Hopper GPU, and a little
@@ -30,7 +30,9 @@ SEED ?= 1
 PROBLEM ?= group_gemm
 TESTS ?= tests
 NOGPU_TESTS ?= tests
-PYTEST = $(abspath $(BIN))/python -m pytest -n auto --dist worksteal
+# The tests that take long are those of `make check`, and of `make test SLOW=1`.
+SLOW ?=
+PYTEST = $(abspath $(BIN))/python -m pytest -n auto --dist worksteal $(if $(SLOW),,-m "not slow")
 
 # The tests whose kernels or host code nvidia-cutlass-dsl compiles.
 DSL_TESTS := $(addprefix tests/kernel/test_,kernel.py problems.py gemv.py dependent_calls.py check.py) \
@@ -78,14 +80,14 @@ endef
 
 check:
 	$(call step,lint)
-	$(call step,test)
-	$(call step,test NOGPU_TESTS= TESTS=tests/tools/test_report.py LARGEST=1)
+	$(call step,test SLOW=1)
+	$(call step,test SLOW=1 NOGPU_TESTS= TESTS=tests/tools/test_report.py LARGEST=1)
 	$(call step,eval)
 	$(call step,eval PROBLEM=all SCHEDULES=late)
 	$(call step,benchmark PROBLEM=all)
 	$(call step,soak)
 	$(call step,eval PROBLEM=all SCHEDULES=late DSL=4.5.2)
-	$(call step,test DSL=4.5.2 NOGPU_TESTS="$(NOGPU_DSL_TESTS)" TESTS="$(DSL_TESTS)")
+	$(call step,test SLOW=1 DSL=4.5.2 NOGPU_TESTS="$(NOGPU_DSL_TESTS)" TESTS="$(DSL_TESTS)")
 	$(call step,soak DSL=4.5.2)
 
 lock:

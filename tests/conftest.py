@@ -1,6 +1,6 @@
 """Puts the whole session on the emulated device if there is no B200, so that the same test bodies run on either.
 
-Orders the tests by recorded durations, marks those of long files `slow`, and skips those marked `gpu` if it is missing.
+Skips tests marked `gpu` if it is missing.
 """
 
 import contextlib
@@ -14,7 +14,6 @@ import pytest
 
 import nogpu
 from nogpu import toolchain
-from tests.support import durations
 
 # Imports and collection make objects that stay: they are not searched for garbage, while they are made nor later.
 gc.disable()
@@ -32,45 +31,11 @@ if CAPABILITY != (10, 0):
     nogpu.activate(schedule="late")
 
 
-def pytest_addoption(parser):
-    parser.addoption(
-        "--record-durations",
-        action="store_true",
-        help=f"write the seconds of each test file that ran to {durations.FILE.name}; run whole files with it",
-    )
-
-
 def pytest_configure(config):
     if CAPABILITY != (10, 0) and not hasattr(config, "workerinput"):
         # Once, and not by every worker; a test of what a terminal shows must not come first.
         with contextlib.suppress(RuntimeError):  # no compiler: the tests say so
             toolchain.build("native")
-    # With xdist every report reaches the controller; its workers write nothing.
-    if config.getoption("--record-durations") and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(RecordDurations(config.rootpath))
-
-
-class RecordDurations:
-    """The plugin behind --record-durations."""
-
-    def __init__(self, root):
-        self.root, self.recorder = root, durations.Recorder()
-
-    def pytest_runtest_logreport(self, report):
-        self.recorder.add(report)
-
-    def pytest_sessionfinish(self):
-        self.recorder.merge_into(durations.FILE, self.root)
-
-
-@pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
-def pytest_collection_modifyitems(items):
-    seconds = durations.recorded()
-    for item in items:
-        if durations.is_slow(item, seconds):
-            item.add_marker("slow")
-    # Spread over processes by file, the longest file must not start last.
-    durations.longest_first(items, seconds)
 
 
 @pytest.hookimpl(tryfirst=True)  # with xdist in the controller too, which collects nothing

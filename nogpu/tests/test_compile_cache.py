@@ -60,6 +60,7 @@ def entries(folder):
     return sorted((folder / "nogpu" / "lowered").iterdir())
 
 
+@pytest.mark.slow
 def test_a_function_is_lowered_once_and_its_entry_is_checked(folder):
     first = scaled(folder, "2", "3")
     assert [count > 0 for _, count in first] == [True, True] and first[0][0] != first[1][0]

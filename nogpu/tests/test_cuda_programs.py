@@ -207,6 +207,7 @@ int main() {
 
 
 @needs_nvcc
+@pytest.mark.slow
 def test_paths_with_spaces_and_other_alphabets(tmp_path):
     folder = tmp_path / "a b" / "ключ 日本"
     copy_libraries(folder / "cache")

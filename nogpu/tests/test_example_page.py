@@ -36,9 +36,11 @@ def test_every_kind_is_there():
 @pytest.mark.parametrize(
     "command, output",
     [
-        (("-m", "nogpu", "--schedule", "late,eager,random:1", "double.py"), "right"),
-        (("-m", "nogpu", "--schedule", "late,eager,random:1", "add.py"), "right"),
-        (("-m", "nogpu", "sum.cu"), "no error, 499500"),
+        pytest.param(
+            ("-m", "nogpu", "--schedule", "late,eager,random:1", "double.py"), "right", marks=pytest.mark.slow
+        ),
+        pytest.param(("-m", "nogpu", "--schedule", "late,eager,random:1", "add.py"), "right", marks=pytest.mark.slow),
+        pytest.param(("-m", "nogpu", "sum.cu"), "no error, 499500", marks=pytest.mark.slow),
         (("negate.py",), "right"),
         (("-m", "pytest", "-q", "test_negate.py"), "2 passed"),
     ],

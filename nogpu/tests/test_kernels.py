@@ -198,7 +198,7 @@ def programs():
     return {name: program_of(name) for name in ARITHMETIC}
 
 
-@pytest.mark.parametrize("branch", [False, True], ids=["straight", "branch"])
+@pytest.mark.parametrize("branch", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["straight", "branch"])
 @pytest.mark.parametrize("name", ARITHMETIC)
 def test_kernels_and_python_rows_agree(name, branch, programs):
     program = programs[name]

@@ -41,6 +41,7 @@ def test_no_files_are_left(results):
     assert results["files left"] == []
 
 
+@pytest.mark.slow
 def test_kernels_run_in_spawned_children(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SPAWNED)
@@ -48,6 +49,7 @@ def test_kernels_run_in_spawned_children(tmp_path):
     assert process.stdout == "True True\n", process.stderr
 
 
+@pytest.mark.slow
 def test_errors_of_worker_processes_raise_from_the_call():
     code = "import kernel_checks as k; k.check_a_broken_rule_raises_from_the_call()"
     process = run("-c", code, options=("--schedule", "late,random:1", "--workers", "2"), PYTHONPATH=str(PROGRAMS))

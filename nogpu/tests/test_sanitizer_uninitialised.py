@@ -316,7 +316,11 @@ kernel.launch(1, 64, [x.data_ptr()], shared=4096)
 
 @pytest.mark.parametrize(
     ("make", "fill", "fails"),
-    [("empty", "", True), ("empty", "x.copy_(torch.arange(64))", False), ("zeros", "", False)],
+    [
+        ("empty", "", True),
+        ("empty", "x.copy_(torch.arange(64))", False),
+        pytest.param("zeros", "", False, marks=pytest.mark.slow),
+    ],
 )
 def test_tensors_that_nobody_has_filled(make, fill, fails):
     """torch's operations and copies write; torch.empty does not."""

@@ -11,7 +11,7 @@ import pytest
 from tests.support.commands import ROOT, clean_environment
 from tests.support.small_kernels import module
 
-TURNS = 8_000_000  # of the loop, of three instructions each
+TURNS = 2_000_000  # of the loop, of three instructions each
 COUNT = f"mov.u32 %r2, 0; C: add.u32 %r2, %r2, 1; setp.lt.u32 %p4, %r2, {TURNS}; @%p4 bra C;"
 PTX = module(COUNT, 0)
 

@@ -35,6 +35,7 @@ def test_driver(driver, name):
     assert driver[name] == "ok", driver[name]
 
 
+@pytest.mark.slow
 def test_worked_example(tmp_path):
     text = (ROOT / "docs" / "triton.md").read_text()
     program = tmp_path / "my_script.py"

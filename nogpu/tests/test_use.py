@@ -128,9 +128,9 @@ assert on_the_host.sum() == 3
 @pytest.mark.parametrize(
     ("imports", "checks"),
     [
-        ("from torch.utils import dlpack", "torch_checks"),
+        pytest.param("from torch.utils import dlpack", "torch_checks", marks=pytest.mark.slow),
         ("from torch import autograd", "torch_gradient_checks"),
-        ("import triton.language", "triton_checks"),
+        pytest.param("import triton.language", "triton_checks", marks=pytest.mark.slow),
     ],
 )
 def test_activation_behind_imports(imports, checks):

@@ -23,6 +23,7 @@ from tests.support.commands import (
     write_specs,
     written_by_worker,
 )
+from tests.support.slow import sampled
 
 
 def test_the_table_shows_what_differs_where(tmp_path):
@@ -126,6 +127,7 @@ def test_a_clock_shows_modelled_times(tmp_path):
     assert run.returncode == 112 and "the call has launched no kernel: a clock has nothing to replay" in run.stdout
 
 
+@pytest.mark.slow
 def test_a_clock_shows_programmatic_launches_beside_ordinary_ones(tmp_path):
     (tmp_path / "specs.txt").write_text(spec_line("good"))
     (tmp_path / "launches.py").write_text(LAUNCHES.replace("launch(150, 128)", "launch(150, 128, programmatic=True)"))
@@ -139,6 +141,7 @@ def test_a_clock_shows_programmatic_launches_beside_ordinary_ones(tmp_path):
     assert ordinary > programmatic > 0
 
 
+@pytest.mark.slow
 def test_what_would_make_a_loop_faster_and_files_of_each_case(tmp_path):
     (tmp_path / "launches.py").write_text(LAUNCHES)
     specs = write_specs(tmp_path / "specs.txt", ["good", "good"])
@@ -192,6 +195,7 @@ def custom_kernel(data):
 """
 
 
+@pytest.mark.slow
 def test_all_problems_with_a_submission_for_one(tmp_path):
     submission = tmp_path / "gemv_only.py"
     submission.write_text(GEMV_ONLY)
@@ -208,6 +212,7 @@ def test_all_problems_with_a_submission_for_one(tmp_path):
     assert ["total", "10", "passed,", "30", "failed"] in words
 
 
+@pytest.mark.slow
 def test_benchmark_of_another_problem_on_the_emulator(tmp_path):
     (tmp_path / "specs.txt").write_text("m: 72; k: 128; l: 2; seed: 1\n")
     arguments = ("--problem", "gemv", "--submission", SUBMISSIONS / "all_problems.py", "--device", "emulator")
@@ -276,15 +281,19 @@ LOST = "eval.py: the results cannot be written to {}\n"
 
 @pytest.mark.parametrize(
     ("redirections", "code", "stderr"),
-    [
-        (">&-", 120, "eval.py: standard output is closed: there is nowhere to write results\n"),
-        (">/dev/full", 120, LOST.format("standard output: No space left on device")),
-        ("| true", 120, LOST.format("standard output: Broken pipe")),
-        ("9>/dev/full", 111, LOST.format("POPCORN_FD=9: No space left on device")),
-        ("9>results >&- 2>&- <&-", 0, ""),
-        ("2>&- <&- >results", 0, ""),
-        ("2>/dev/full >results", 0, ""),
-    ],
+    sampled(
+        [
+            (">&-", 120, "eval.py: standard output is closed: there is nowhere to write results\n"),
+            (">/dev/full", 120, LOST.format("standard output: No space left on device")),
+            ("| true", 120, LOST.format("standard output: Broken pipe")),
+            ("9>/dev/full", 111, LOST.format("POPCORN_FD=9: No space left on device")),
+            ("9>results >&- 2>&- <&-", 0, ""),
+            ("2>&- <&- >results", 0, ""),
+            ("2>/dev/full >results", 0, ""),
+        ],
+        3,
+        names=3,
+    ),
 )
 def test_outputs_that_cannot_be_written(tmp_path, redirections, code, stderr):
     """Nothing that is closed or full is a failure of the submission, or a traceback."""

@@ -21,7 +21,7 @@ def together(*families):
     "names",
     [
         pytest.param(together("results", "calls"), id="results"),
-        pytest.param(together("twins"), id="twins"),
+        pytest.param(together("twins"), id="twins", marks=pytest.mark.slow),
         pytest.param(
             [
                 *("torch_equal", "reference_compare", "torch_empty_like", "frame_data", "finalizer"),
@@ -30,13 +30,14 @@ def together(*families):
                 *("detached_grandchild", "child_of_the_harness", "program_without_environment"),
             ],
             id="reach",
+            marks=pytest.mark.slow,
         ),
         pytest.param(["forged_then_exit", "pickled_code", "finish_fails", "exit_0"], id="channel"),
-        pytest.param(["second_worker", *KINDS["second_worker"].then], id="files"),
-        pytest.param(together("rights"), id="rights"),
-        pytest.param(["many_plans"], id="plans"),
-        pytest.param(["output_file"], id="output"),
-        pytest.param(["summary_at_exit"], id="person"),
+        pytest.param(["second_worker", *KINDS["second_worker"].then], id="files", marks=pytest.mark.slow),
+        pytest.param(together("rights"), id="rights", marks=pytest.mark.slow),
+        pytest.param(["many_plans"], id="plans", marks=pytest.mark.slow),
+        pytest.param(["output_file"], id="output", marks=pytest.mark.slow),
+        pytest.param(["summary_at_exit"], id="person", marks=pytest.mark.slow),
     ],
 )
 def test_the_harness_holds(names):

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from tests.support.commands import BEHAVIOURS, ROOT, clean_environment, write_specs
+from tests.support.slow import sampled
 
 LAUNCHES = """
 import nogpu
@@ -33,15 +34,19 @@ def plan_report(sizes):
 
 @pytest.mark.parametrize(
     ("arguments", "protocol"),
-    [
-        (["test"], False),
-        (["test"], True),
-        (["benchmark"], False),
-        (["leaderboard"], True),
-        (["profile"], False),
-        (["benchmark", "--clock", "b200", "--why"], False),
-        (["test", "--plans", "all"], False),
-    ],
+    sampled(
+        [
+            (["test"], False),
+            (["test"], True),
+            (["benchmark"], False),
+            (["leaderboard"], True),
+            (["profile"], False),
+            (["benchmark", "--clock", "b200", "--why"], False),
+            (["test", "--plans", "all"], False),
+        ],
+        3,
+        names=2,
+    ),
 )
 def test_the_judge_opens_no_code_after_its_first_request(tmp_path, arguments, protocol):
     specs = write_specs(

@@ -43,6 +43,7 @@ def rows(output):
     return {parts[0].strip(): [part.strip() for part in parts[1:] if part.strip()] for parts in lines}
 
 
+@pytest.mark.slow
 def test_a_plan_that_fails_fails_alone(tmp_path):
     """Two of 24 or 22 plans have one bit off, two launch nothing, and one kills its process."""
     path = tmp_path / "specs"

@@ -111,8 +111,8 @@ def test_all_passed(tmp_path):
 @pytest.mark.parametrize(
     ("problem", "line", "message"),
     [
-        ("dual_gemm", "m: 128; n: 128; k: 256; l: 2; seed: 3", ""),
-        ("gemm", "m: 40; n: 136; k: 208; l: 2; seed: 3", "bit-exact"),
+        pytest.param("dual_gemm", "m: 128; n: 128; k: 256; l: 2; seed: 3", "", marks=pytest.mark.slow),
+        pytest.param("gemm", "m: 40; n: 136; k: 208; l: 2; seed: 3", "bit-exact", marks=pytest.mark.slow),
         ("gemv", "m: 40; k: 208; l: 2; seed: 3", "bit-exact"),
     ],
 )
@@ -124,6 +124,7 @@ def test_the_other_problems(tmp_path, problem, line, message):
     assert message in log["test.0.message"]
 
 
+@pytest.mark.slow
 def test_a_failing_import_is_every_cases_error(tmp_path):
     specs = write_specs(tmp_path / "specs.txt", ["good", "good"])
     code, log, _ = run_protocol("test", specs, "--submission", SUBMISSIONS / "broken_import.py", *OPTIONS)

@@ -50,6 +50,7 @@ def passes(process):
     )
 
 
+@pytest.mark.slow
 def test_a_checkout_whose_path_has_spaces_and_other_alphabets(tmp_path):
     """It is started from a folder above, by relative paths."""
     checkout = tmp_path / "a b" / "ключ 日本"

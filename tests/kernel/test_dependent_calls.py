@@ -8,6 +8,7 @@ import torch
 import reference
 from tests.support.configurations import EMULATED, PROMISED, label, set_chip, solver
 from tests.support.mutants import calls_that_need, run_mutated, without_wait
+from tests.support.slow import sampled
 
 nogpu = pytest.importorskip("nogpu")
 pytestmark = pytest.mark.skipif(not EMULATED, reason="overlaps launches in emulation")
@@ -27,7 +28,7 @@ SHAPES = [
 WAYS = [(64, 1, 1, 1), (64, 2, 2, 1), (128, 1, 2, 1), (128, 2, 1, 1), (128, 1, 1, 2), (192, 2, 1, 2)]
 
 
-@pytest.fixture(params=WAYS, ids=label)
+@pytest.fixture(params=sampled(WAYS, 3), ids=label)
 def way(request):
     return request.param
 
@@ -78,7 +79,7 @@ def test_the_last_of_calls_that_share_their_output_stays(solve, way):
     assert not any(wrong(calls[-1]))
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=label)
+@pytest.mark.parametrize("shape", sampled(SHAPES, 4), ids=label)
 def test_calls_with_free_outputs(monkeypatch, shape):
     """As the contest times them: a launch waits only for the end of the one before, at its own end."""
     solve, calls = use(monkeypatch, shape), calls_apart(3, SIZES)
@@ -158,7 +159,7 @@ NEEDS = calls_that_need(chained, small_calls_sharing_outputs, bystander)
 
 
 @pytest.mark.parametrize("wait", NEEDS)
-@pytest.mark.parametrize("shape", WAYS, ids=label)
+@pytest.mark.parametrize("shape", sampled(WAYS, 3), ids=label)
 def test_each_missing_wait_is_noticed(monkeypatch, shape, wait):
     solve = use(monkeypatch, shape, without_wait(wait))
     calls = NEEDS[wait]()
@@ -197,7 +198,9 @@ MIXES = [
 ]
 
 
-@pytest.mark.parametrize(("mix", "output_free"), [*((mix, True) for mix in MIXES), (MIXES[4], False)], ids=str)
+@pytest.mark.parametrize(
+    ("mix", "output_free"), sampled([*((mix, True) for mix in MIXES), (MIXES[4], False)], 4, names=2), ids=str
+)
 def test_launches_of_different_configurations_share_sms(monkeypatch, mix, output_free):
     """Their CTAs take different TMEM columns and SMEM sizes; a pair needs the same columns free on both its SMs."""
     use(monkeypatch, mix[0])

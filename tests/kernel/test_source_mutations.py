@@ -6,6 +6,7 @@ import pytest
 import reference
 from tests.support.configurations import EMULATED, label_with_products, set_chip
 from tests.support.mutants import source_mutant
+from tests.support.slow import sampled
 
 nogpu = pytest.importorskip("nogpu")
 Queues = pytest.importorskip("nogpu.hardware.async_operations").Queues
@@ -131,7 +132,7 @@ CASES += [("nothing is broken", None, *how) for how in sorted({case[2:] for case
 
 @pytest.mark.parametrize(
     ("name", "change", "shape", "products"),
-    CASES,
+    sampled(CASES, 6, names=4),
     ids=[f"{name}, {label_with_products(*how)}" for name, _, *how in CASES],
 )
 def test_mutations_alone_are_noticed(monkeypatch, tmp_path, name, change, shape, products):
@@ -152,6 +153,7 @@ LOOP = "for k_start in cutlass.range(0, k, K_TILE, unroll=1):\n                "
 IN_TURNS = f"{LOOP}if remainder(stage, LOAD_WARPS) == turn:", f"{LOOP}turn ^= 1\n                if turn == 1:"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [None, IN_TURNS])
 def test_a_stage_has_one_load_warp(monkeypatch, tmp_path, change):
     """Load warps that fill stages in turns mistake one phase for another where a commit is late."""

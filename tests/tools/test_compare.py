@@ -23,6 +23,7 @@ from nogpu.execution.device import Device
 from nogpu.hopper import gpu, library
 from submission import SMEM_RESERVED, Plan, Schedule
 from tests.support.configurations import EVERY
+from tests.support.slow import sampled
 from tools import compare, peers, recorder, rings
 from tools.variants import ORDINARY_EDIT
 
@@ -47,7 +48,7 @@ def emulated_driver(monkeypatch):
     rings.ring_kernel.cache_clear()
 
 
-@pytest.mark.parametrize(("shape", "products"), EVERY)
+@pytest.mark.parametrize(("shape", "products"), sampled(EVERY, 7, names=2))
 def test_ring_moves_what_the_schedule_moves(shape, products, emulated_driver):
     """Bytes that ring.cu loads, counted launch by launch, against the kernel's; no byte of its memory is left out."""
     schedule = schedule_of(shape, products)

@@ -281,6 +281,7 @@ def figures(constants):
     return found
 
 
+@pytest.mark.slow
 def test_a_choice_that_is_right_is_kept():
     found = suggest.suggestion(figures({}), SMS)
     assert found["suggested"] == found["constants"] == suggest.current(SMS)
@@ -289,6 +290,7 @@ def test_a_choice_that_is_right_is_kept():
     assert len(found["cases"]) == 2 * len(SIZES)
 
 
+@pytest.mark.slow
 def test_constants_of_another_chip_are_found():
     before = suggest.current(SMS)
     found = suggest.suggestion(figures({"BLACKWELL, in turn: pair": 3.0, "BLACKWELL, overlapping: pair": 1.0}), SMS)
@@ -302,6 +304,7 @@ def test_constants_of_another_chip_are_found():
             assert names in best
 
 
+@pytest.mark.slow
 def test_the_choice_is_among_what_was_measured():
     found = [figure for figure in figures({}) if figure["us"] > 10]
     assert all(case["ratio"] == 1 and case["chosen us"] == 11 for case in suggest.suggestion(found, SMS)["cases"])
@@ -488,6 +491,7 @@ def test_what_is_assumed_wrongly_is_a_change():
     assert change.startswith("submission.Schedule.slots: 33 clusters of 4 CTAs") and change.endswith("it assumes 32")
 
 
+@pytest.mark.slow
 def test_labels_of_pictures_are_whole():
     """Every text of a picture lies in it, by the width of its characters, and no name is shortened."""
     record = a_record()
@@ -505,6 +509,7 @@ def test_labels_of_pictures_are_whole():
         assert 0 <= start and start + width <= drawings.WIDTH, words
 
 
+@pytest.mark.slow
 def test_page_and_json_are_small_enough_to_mail():
     record = a_record()
     assert len(page.page(record)) < MOST_BYTES and len(json.dumps(record)) < MOST_BYTES
@@ -516,6 +521,7 @@ def test_the_page_of_a_sitting_that_found_no_device():
     assert "exit code 1" in text and "no torch" in text and not Text(text).open
 
 
+@pytest.mark.slow
 def test_a_page_of_one_figure_has_its_pictures():
     """Pictures of one point and of no point are drawn without a division by zero."""
     record = a_record()
@@ -535,6 +541,7 @@ def run(*arguments, script=("tools/first_light.py",)):
     return subprocess.run(command, cwd=ROOT, env=clean_environment(), capture_output=True, text=True, timeout=280)
 
 
+@pytest.mark.slow
 def test_a_sitting_in_the_emulator(tmp_path):
     process = run("--device", "emulator", "--save", tmp_path, "--only", "test.group", "--only", "compare.gemv")
     assert process.returncode == 0, process.stdout + process.stderr

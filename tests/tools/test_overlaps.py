@@ -20,6 +20,7 @@ RIGHT = Row("kernel", "loads", 1024, 4, 0, 0)
 STALE = dataclasses.replace(RIGHT, stale_tries=1, stale_bytes=8)
 
 
+@pytest.mark.slow
 def test_the_program_runs_in_the_emulator(tmp_path):
     """Only the control, whose writes are late, has stale bytes."""
     saved = tmp_path / "overlaps.json"

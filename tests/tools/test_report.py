@@ -17,6 +17,7 @@ from nogpu.ptx.syntax import without_comments
 from tests.support.configurations import EVERY
 from tests.support.ptx_rules import FORBIDDEN, ORDER, START, broken
 from tests.support.ptxas import assembles
+from tests.support.slow import sampled
 from tools import binaries, report, sass
 
 PLANS = report.configurations()
@@ -33,7 +34,7 @@ COMPILED = [plan for plan in PLANS if plan.groups <= report.CONTEST_GROUPS or LA
 LOWERED = [plan for plan in PLANS if plan.groups == report.CONTEST_GROUPS]
 
 
-@pytest.fixture(scope="module", params=COMPILED, ids=str)
+@pytest.fixture(scope="module", params=sampled(COMPILED, 7), ids=str)
 def compiled(request):
     return compile_plan(request.param)
 
@@ -103,6 +104,7 @@ def test_table_has_every_figure(row):
     assert saved["loops"] == row.main_loops
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", LOWERED, ids=str, indirect=True)
 @pytest.mark.parametrize("mode", MODES)
 def test_what_is_lowered_for_a_hopper_gpu_assembles(compiled, mode):

@@ -126,6 +126,7 @@ def test_only_ordinary_launches_are_replayed_without_the_programmatic_attribute(
     assert found["sizes"] == SIZES and (found["silicon_us"], found["modelled_us"]) == (3.0, 2.5)
 
 
+@pytest.mark.slow
 def test_a_shape_is_recorded_with_promises_and_without(tmp_path):
     points = [{**SMALL, "configuration": "128x64, 1 per SM", "promised": promised} for promised in (True, False)]
     assert recordings.record(points, tmp_path, 132, 1) == {}

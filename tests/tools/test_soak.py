@@ -58,6 +58,7 @@ def test_promises_are_true_of_all_earlier_calls():
             assert not (call.free and overlap(call.outputs(), read + written)), problem.describe()
 
 
+@pytest.mark.slow
 def test_expected_results_are_exact():
     """Sums fit fp32 in any order, and no call reads a dual GEMM's output, whose last bit is open."""
     for problem in problems():
@@ -234,6 +235,7 @@ def run_command(*words):
     return subprocess.run(command, cwd=ROOT, env=clean_environment(), capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.slow
 def test_a_planted_fault_is_found_and_repeated(tmp_path):
     text, broken = (ROOT / "submission.py").read_text(), tmp_path / "broken.py"
     neighbours = "cvt.rn.f16x2.f32 $0, $2, $1;"

@@ -84,6 +84,7 @@ def launched(folder):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_variants_compute_with_what_their_name_says(launched, problem):
     of_problem = [variant for variant in variants.variants(PROBLEMS[problem]) if variant.name in launched]
