@@ -28,7 +28,6 @@ def environment(
     hopper_mode: str | None = None,
     lenient: bool = False,
     max_instructions: str | None = None,
-    engine: str | None = None,
     record: str | None = None,
     record_values: bool = True,
     clock: str | None = None,
@@ -42,7 +41,7 @@ def environment(
 ) -> dict[str, str]:
     """The environment of a process on the device; its child processes inherit it.
 
-    schedule, workers, max_instructions, engine: the options of `python -m nogpu`. device: a name of DEVICES, "b200"
+    schedule, workers, max_instructions: the options of `python -m nogpu`. device: a name of DEVICES, "b200"
     (software) or "hopper" (a Hopper GPU, nogpu/hopper); hopper_mode: one of its MODES. lenient: broken rules of
     order are warnings (errors.ordering_fault). record: a folder for the traces of all launches; record_values: as of
     `clock.record.Recording`. clock: a chip profile's name or file, on which launches are replayed (`clock.live`);
@@ -70,8 +69,6 @@ def environment(
         variables["NOGPU_WORKERS"] = workers
     if max_instructions:
         variables["NOGPU_MAX_INSTRUCTIONS"] = max_instructions
-    if engine:
-        variables["NOGPU_ENGINE"] = engine
     if lenient:
         variables[LENIENT] = "1"
     if record:
