@@ -25,7 +25,7 @@ class PartRecorder(recorder.Recorder, Protocol):
 class Recording(Protocol):
     """Records launches."""
 
-    def translate(self, entry: Entry, kernels: bool) -> Program:
+    def translate(self, entry: Entry) -> Program:
         """The program of a kernel that is recorded, as `compiler.translate.translate`."""
 
     def begin(self, launch: Launch) -> PartRecorder:
