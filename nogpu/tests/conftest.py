@@ -55,3 +55,12 @@ def pytest_runtest_setup(item):
         if marker.args != capability():
             major, minor = marker.args
             pytest.skip(f"needs a GPU of compute capability {major}.{minor}")
+
+
+@pytest.fixture(params=[True, False], ids=["kernels", "calls"])
+def kernels_and_calls(request):
+    """Runs a test twice: with kernels, and with Python in their place where there is a call (`calls.called`)."""
+    from tests.support.calls import called  # behind `activate`
+
+    with called(not request.param):
+        yield

@@ -629,10 +629,10 @@ DECLARED = """.version 8.8
 """
 
 
-@pytest.mark.parametrize("kernels", [True, False])
-def test_declarations_and_constants_that_ptxas_takes(kernels):
+@pytest.mark.usefixtures("kernels_and_calls")
+def test_declarations_and_constants_that_ptxas_takes():
     """Packed and vector registers, variables of the module inside of a body, constant expressions."""
-    device, text = Device(("late",), engine="native" if kernels else "python"), DECLARED
+    device, text = Device(("late",)), DECLARED
     out = np.zeros(12, np.uint32)
     kernel = nogpu.load_ptx(text)["k"].entry
     device.memory.register(out.ctypes.data, out.nbytes, "out")

@@ -100,7 +100,9 @@ class TestOption:
 
     def test_not_for_a_gpu(self):
         process = run("-c", "", options=("--device", "hopper", "--max-instructions", "5"))
-        assert process.returncode == 2 and "--max-instructions and --engine are for the emulated B200" in process.stderr
+        assert (
+            process.returncode == 2 and "--lenient and --max-instructions are for the emulated B200" in process.stderr
+        )
 
     def test_of_activate_and_of_the_device(self, monkeypatch):
         assert activation.environment(max_instructions="5")["NOGPU_MAX_INSTRUCTIONS"] == "5"

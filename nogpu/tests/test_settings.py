@@ -14,7 +14,6 @@ ILLEGAL = {
     "schedule": "bogus",
     "workers": "x",
     "max_instructions": "-1",
-    "engine": "x",
     "explore": "0",
     "lenient": "yes",
     "sanitize": "true",
@@ -59,7 +58,7 @@ def test_an_option_takes_the_place_of_a_variable():
 
 
 def test_what_a_command_sets_is_legal():
-    given = {"schedule": "eager", "workers": "2", "engine": "python", "explore": "3", "sanitize_allow": "lanes"}
+    given = {"schedule": "eager", "workers": "2", "explore": "3", "sanitize_allow": "lanes"}
     settings.check(
         activation.environment(**given, lenient=True, record="folder", clock="b200", clock_why=True, sanitize=True)
     )

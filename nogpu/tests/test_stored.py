@@ -206,12 +206,12 @@ def test_a_kernel_from_the_store_is_recorded():
     assert from_store and stores == [(1 | 8 << 8 | 32 << 16, 2)] and out.any()
 
 
-def test_python_rows_and_watched_programs_have_the_whole_kernel():
+def test_followed_programs_have_the_whole_kernel():
     loaded(text())[0].check()
     kernel, found = loaded(text())
     assert found
-    python = translate.translate(kernel.entry, kernels=False)
-    assert not isinstance(python.entry, StoredEntry) and python.entry.instructions[0].operands
+    followed = translate.translate(kernel.entry, heeds=True)
+    assert not isinstance(followed.entry, StoredEntry) and followed.entry.instructions[0].operands
     assert isinstance(translate.translate(kernel.entry).entry, StoredEntry)
 
 

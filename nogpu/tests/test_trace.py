@@ -84,9 +84,7 @@ AGAIN: @%p1 add.u32 %r2, %r2, 1;
 """
 
 
-@pytest.mark.parametrize("engine", ["native", "python"])
-def test_every_instruction_of_a_loop_is_recorded(monkeypatch, engine):
-    monkeypatch.setattr(Device.current(), "engine", engine)
+def test_every_instruction_of_a_loop_is_recorded():
     trace = recorded(LOOP)
     prologue = [("mov.u32", False, ())] * 3 + [("setp.lt.u32", False, ())]
     turn = [(name, name.startswith("a") and part, ()) for name, part in (("add.u32", True), ("add.u32", False))]
@@ -121,10 +119,9 @@ def test_sides_of_a_branch_are_recorded_one_after_the_other():
     ]
 
 
-@pytest.mark.parametrize("engine", ["native", "python"])
+@pytest.mark.usefixtures("kernels_and_calls")
 @pytest.mark.parametrize("uniform", [True, False])
-def test_instructions_that_no_lane_executes_have_no_operands(monkeypatch, engine, uniform):
-    monkeypatch.setattr(Device.current(), "engine", engine)
+def test_instructions_that_no_lane_executes_have_no_operands(uniform):
     test = "setp.eq.u32 %p1, %rank, 9;" if uniform else "setp.eq.u32 %p1, %tid, 99;"
     out = nogpu.array(np.zeros(32, np.uint32))
     body = f"{test} @%p1 st.global.b32 [%a0], %tid; @!%p1 st.shared.b32 [smem], %tid; @%p1 bar.sync 1; @%p1 exit;"
@@ -165,9 +162,8 @@ def test_header():
 # Loads and stores
 
 
-@pytest.mark.parametrize("engine", ["native", "python"])
-def test_global_accesses(monkeypatch, engine):
-    monkeypatch.setattr(Device.current(), "engine", engine)
+@pytest.mark.usefixtures("kernels_and_calls")
+def test_global_accesses():
     data = nogpu.array(np.zeros(4096, np.uint32))
     at = address_of(data)
     trace = recorded(
@@ -318,9 +314,8 @@ def test_asynchronous_stores():
 # mbarriers and other barriers
 
 
-@pytest.mark.parametrize("engine", ["native", "python"])
-def test_mbarrier_operations(monkeypatch, engine):
-    monkeypatch.setattr(Device.current(), "engine", engine)
+@pytest.mark.usefixtures("kernels_and_calls")
+def test_mbarrier_operations():
     place = SMEM + 2048
     trace = recorded(
         f"""{SETUP} mad.lo.u32 %r1, %tid, 8, %r71; setp.lt.u32 %p1, %tid, 4; mov.u32 %r3, 2; setp.lt.u32 %p2, %tid, 1;
@@ -362,10 +357,9 @@ def test_arrivals_at_another_cta():
         assert words(trace, "mbarrier.try_wait", cta=rank) == [(place + rank * PEER, 0, 1)]
 
 
-@pytest.mark.parametrize("engine", ["native", "python"])
-def test_a_wait_is_recorded_once_when_it_is_over(monkeypatch, engine):
+@pytest.mark.usefixtures("kernels_and_calls")
+def test_a_wait_is_recorded_once_when_it_is_over():
     """Warp 1 waits for four phases that warp 0 ends. A producer's first wait is for the phase before the first."""
-    monkeypatch.setattr(Device.current(), "engine", engine)
     body = f"""{SETUP} @%p10 mbarrier.init.shared.b64 [%r71], 1; @%p10 mbarrier.init.shared.b64 [%r71+8], 1;
         bar.sync 0; mov.u32 %r1, 0; setp.ge.u32 %p1, %tid, 32; and.b32 %r9, %tid, 31; setp.eq.u32 %p11, %r9, 0;
         @%p1 bra READER;

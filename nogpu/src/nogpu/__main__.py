@@ -38,8 +38,8 @@ under schedule late. --timeline FILE (.json, .json.gz: for ui.perfetto.dev) and 
 A launch of more than a few seconds shows its progress where standard error is a terminal, in the first process only:
 its children show none. The environment variable NOGPU_PROGRESS=0 turns that off.
 
-The environment variables NOGPU_SCHEDULE, NOGPU_WORKERS, NOGPU_MAX_INSTRUCTIONS, NOGPU_ENGINE and
-NOGPU_HOPPER_MODE set other defaults.
+The environment variables NOGPU_SCHEDULE, NOGPU_WORKERS, NOGPU_MAX_INSTRUCTIONS and NOGPU_HOPPER_MODE
+set other defaults.
 
 Exit codes, besides those of the program: 2 for an option or a variable NOGPU_... that is not legal, 3 where the
 machine lacks a C compiler that works, or a folder to keep what it makes, 130 for an interruption before the start."""
@@ -99,7 +99,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             parser.error(f"cannot find the script {rest[0]!r}")
     if not rest:
         parser.error("a program is needed: SCRIPT, -m MODULE or -c CODE")
-    emulated = options.schedule, options.workers, options.lenient, options.max_instructions, options.engine
+    emulated = options.schedule, options.workers, options.lenient, options.max_instructions
     for option in ("allow", "schedule"):
         if getattr(options, f"sanitize_{option}") and not options.sanitize:
             parser.error(f"--sanitize-{option} is of --sanitize: give that, too")
@@ -119,7 +119,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
                 f"{settings.SETTINGS[name].flag(name)} is of --clock, which replays launches: give --clock CHIP, too"
             )
     if options.device == "hopper" and any(emulated):
-        parser.error("--schedule, --workers, --lenient, --max-instructions and --engine are for the emulated B200")
+        parser.error("--schedule, --workers, --lenient and --max-instructions are for the emulated B200")
     if options.device != "hopper" and options.hopper_mode:
         parser.error("--hopper-mode is for --device hopper")
     if sys.flags.no_site or sys.flags.ignore_environment:

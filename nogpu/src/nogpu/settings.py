@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from nogpu.clock.paths import picture_path, timeline_path
 from nogpu.execution.meter import MAX_INSTRUCTIONS
-from nogpu.execution.settings import engine, instructions, runs, schedules, workers
+from nogpu.execution.settings import instructions, runs, schedules, workers
 from nogpu.hopper import MODES
 
 
@@ -87,11 +87,6 @@ SETTINGS = {
         instructions,
         f"stop a launch after so many warp instructions, and say where it is; default: {MAX_INSTRUCTIONS}",
         "N",
-    ),
-    "engine": Setting(
-        engine,
-        "native (default), or python: every instruction by its Python row, a hundred times slower, to compare",
-        "E",
     ),
     "sanitize": Setting(
         switch, "check that events order all accesses to shared memory that conflict, whatever a schedule shows"

@@ -11,6 +11,7 @@ from nogpu.hardware.memory import GlobalMemory
 from nogpu.hardware.properties import LaunchConfig
 from nogpu.hardware.variables import module_memory
 from nogpu.ptx import module as ptx
+from tests.support.calls import called
 
 REGISTERS = """
     .reg .pred %p<20>; .reg .b16 %h<40>; .reg .b32 %r<80>; .reg .b64 %rd<40>; .reg .b32 %tid, %rank;
@@ -57,14 +58,16 @@ def launch_entry(
     max_instructions=MAX_INSTRUCTIONS,
     traffic=None,
     sanitizer=None,
+    kernels=True,
     **translation,
 ):
     """Run an entry. Returns the launch's counters.
 
-    values: bytes of each parameter. arrays: global memory. traffic: a Traffic that counts it. translation: further
-    arguments of translate.translate.
+    values: bytes of each parameter. arrays: global memory. traffic: a Traffic that counts it. kernels: False has
+    Python execute what it can (`calls.called`). translation: further arguments of translate.translate.
     """
-    program = translate.translate(kernel, heeds=sanitizer is not None, **translation)
+    with called(not kernels):
+        program = translate.translate(kernel, heeds=sanitizer is not None, **translation)
     memory = GlobalMemory()
     for i, array in enumerate(arrays):
         memory.register(array.ctypes.data, array.nbytes, f"a{i}")

@@ -165,10 +165,10 @@ class Recording:
         self._values = values
         self._recorders: dict[int, ProgramRecorder] = {}
 
-    def translate(self, entry: Entry, kernels: bool) -> Program:
+    def translate(self, entry: Entry) -> Program:
         """As `compiler.translate.translate`."""
         recorder = ProgramRecorder()
-        program = translate.translate(entry, kernels, recorder=recorder)
+        program = translate.translate(entry, recorder=recorder)
         self._recorders[id(program)] = recorder
         return program
 

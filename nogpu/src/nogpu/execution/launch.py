@@ -31,7 +31,7 @@ class PartRecorder(events.GridObserver):
 class Recording(Protocol):
     """Records launches."""
 
-    def translate(self, entry: Entry, kernels: bool) -> Program:
+    def translate(self, entry: Entry) -> Program:
         """The program of a kernel that is recorded, as `compiler.translate.translate`."""
 
     def begin(self, launch: Launch) -> PartRecorder:

@@ -21,13 +21,12 @@ SEGMENT_LIMIT = 3000  # instructions
 class RowCode:
     """The row code of an entry."""
 
-    def __init__(self, plan: Plan, kernels: bool = True, watched: bool = False, heeds: bool = False) -> None:
-        """kernels: False leaves every instruction to its Python row. watched: an operation `watch` is before each.
-        heeds: an operation `heed` is.
+    def __init__(self, plan: Plan, watched: bool = False, heeds: bool = False) -> None:
+        """watched: an operation `watch` is before each instruction. heeds: an operation `heed` is.
 
         Raises EmulatorError, with instruction and line, for whatever is not modelled.
         """
-        self._plan, self._flow, self._steps, self._kernels = plan, plan.flow, plan.flow.steps, kernels
+        self._plan, self._flow, self._steps = plan, plan.flow, plan.flow.steps
         self._before = ["watch"] * watched + ["heed"] * heeds  # operations before each instruction
         self.slots = slots_of(plan.entry, plan.flow)
         self.python_rows = PythonTexts(plan, self.slots)
@@ -243,7 +242,7 @@ class RowCode:
         code.kind, code.waits = step.kind(self._flow.kind_of), step.blocks
         count = len(code)
         try:
-            if row.kernels is None or not self._kernels:
+            if row.kernels is None:
                 raise Unsupported
             row.kernels(code, step.instruction, match)
         except Unsupported:
