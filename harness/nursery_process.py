@@ -36,10 +36,9 @@ def preload() -> None:
         import harness.outputs
         import harness.runner
         import harness.shared_memory  # noqa: F401
-        from nogpu import toolchain
+        import nogpu
 
-        for source in ("native", "clock/native", "host/align.c", "host/shim.c"):
-            toolchain.load(source)
+        nogpu.preload()
 
 
 def emulators_cache() -> Path | None:

@@ -52,14 +52,14 @@ class Kernel:
     """An entry of a module."""
 
     def __init__(self, entry: Entry, schedule: str | None = None, lenient: bool | None = None):
-        self._entry, self._schedule, self._lenient = entry, schedule, lenient
+        self.entry, self._schedule, self._lenient = entry, schedule, lenient
         self.name = entry.name
         self.params = tuple(entry.params)  # in the order of the entry's .param
         self._recorded: tuple[object, Recording] | None = None
 
     def check(self) -> None:
         """Translates the kernel, as its first launch does. Raises EmulatorError for what is not modelled."""
-        translate(self._entry)
+        translate(self.entry)
 
     def launch(
         self,
@@ -102,8 +102,8 @@ class Kernel:
         `programmatic` launches that follow. Raises EmulatorError for arguments that do not fit, for a launch that the
         device refuses and for a rule that the kernel breaks.
         """
-        if self._entry.error is not None:
-            raise self._entry.error
+        if self.entry.error is not None:
+            raise self.entry.error
         if os.environ.get("NOGPU") == "hopper":
             raise EmulatorError("PTX that is loaded as text runs on the emulated B200 only", kernel=self.name)
         try:
@@ -125,7 +125,7 @@ class Kernel:
         except (ValueError, TypeError, OverflowError, Fault) as error:
             raise EmulatorError(f"launch refused: {error}", kernel=self.name) from None
         current = Device.current()
-        current.launch(self._entry, config, values, schedules, chosen, self._recording(record), handle)
+        current.launch(self.entry, config, values, schedules, chosen, self._recording(record), handle)
         if wait:
             current.synchronize()
             queues.waited()
