@@ -36,12 +36,9 @@ def preload() -> None:
         import harness.outputs
         import harness.runner
         import harness.shared_memory  # noqa: F401
-        from nogpu import toolchain
-        from nogpu.cuda_programs.libraries import CUTE_DSL, library
+        import nogpu
 
-        for source in ("native", "clock/native", "host/align.c"):
-            toolchain.load(source)
-        toolchain.opened(library(CUTE_DSL))
+        nogpu.preload()
 
 
 def emulators_cache() -> Path | None:

@@ -116,7 +116,7 @@ def clocking(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Clock
 
 def chip(text: str) -> str:
     """A chip profile's name or file. Raises argparse.ArgumentTypeError."""
-    from nogpu.clock.chip import profile
+    from nogpu.clock import profile
 
     try:
         profile(text)
@@ -127,7 +127,7 @@ def chip(text: str) -> str:
 
 def timeline(text: str) -> Path:
     """The absolute path of a timeline's file. Raises argparse.ArgumentTypeError, as `picture`."""
-    from nogpu.clock.paths import timeline_path
+    from nogpu.clock import timeline_path
 
     try:
         return Path(timeline_path(text)).absolute()
@@ -137,7 +137,7 @@ def timeline(text: str) -> Path:
 
 def picture(text: str) -> Path:
     """The absolute path of a picture's file."""
-    from nogpu.clock.paths import picture_path
+    from nogpu.clock import picture_path
 
     try:
         return Path(picture_path(text)).absolute()

@@ -13,8 +13,8 @@ import os
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -28,9 +28,7 @@ from task import GROUP_GEMM
 
 if TYPE_CHECKING:  # it imports torch, which takes seconds
     from harness.shared_memory import SharedMemory
-    from nogpu.clock.loop import Loop
-    from nogpu.clock.trace import Trace
-    from nogpu.clock.why import Study
+    from nogpu.clock import Loop, Study, Trace
 
 
 def load_submission(path: str) -> ModuleType:
@@ -101,10 +99,14 @@ class Runner:
                 self.outputs[slot] = data, kernel(data)
 
         torch.cuda.synchronize()
+        within: AbstractContextManager[None] = nullcontext()
         if request.recorded:
+            from nogpu.clock import recording
+
             self.traces.clear()
             self.study = None
-        with recording(self.traces) if request.recorded else nullcontext():
+            within = recording(self.traces.append)
+        with within:
             if request.counted:
                 return messages.Called(count_launches(call_all))
             call_all()
@@ -126,10 +128,7 @@ class Runner:
         return messages.Timed(nanoseconds)
 
     def clock(self, request: messages.Clock) -> messages.Reply:
-        from nogpu.clock.chip import profile
-        from nogpu.clock.loop import modelled_loop
-        from nogpu.clock.summary import error_band
-        from nogpu.clock.views import Views
+        from nogpu.clock import Views, modelled_loop, profile, summary
 
         if not self.traces:
             raise ValueError("the call has launched no kernel: a clock has nothing to replay")
@@ -140,25 +139,24 @@ class Runner:
         programmatic = any(trace.programmatic for trace in self.traces)
         return messages.Clocked(
             chip=printable(chip.name),
-            band=error_band(chip),
+            band=summary.error_band(chip),
             ordinary=modelled(ordinary),
             programmatic=modelled(modelled_loop(self.traces, chip, request.calls)) if programmatic else None,
             files=tuple(printable(line, messages.MAX_TEXT) for line in files),
         )
 
     def why(self, request: messages.Why) -> messages.Reply:
-        from nogpu.clock.chip import profile
-        from nogpu.clock.why import lines, study_of_loop
+        from nogpu.clock import profile, why
 
         if self.study is None:
-            self.study = study_of_loop(self.traces, profile(request.chip), request.calls, programmatic=False)
+            self.study = why.study_of_loop(self.traces, profile(request.chip), request.calls, programmatic=False)
             return messages.Explained(0, self.study.total)
         study = self.study
         study.advance()
         if study.done < study.total:
             return messages.Explained(study.done, study.total)
         self.study = None
-        text = lines(study, f"a call of {request.calls} in a loop")
+        text = why.lines(study, f"a call of {request.calls} in a loop")
         return messages.Explained(study.done, study.total, tuple(printable(line, messages.MAX_TEXT) for line in text))
 
     def overwrite(self, request: messages.Overwrite) -> messages.Reply:
@@ -228,21 +226,6 @@ def count_launches(call: Callable[[], None]) -> tuple[messages.Launch, ...]:
     call()
     torch.cuda.synchronize()
     return tuple(messages.Launch(**counters.as_dict()) for counters in nogpu.counters())
-
-
-@contextmanager
-def recording(traces: list[Trace]) -> Iterator[None]:
-    """The emulator records launches within, and appends their traces."""
-    from nogpu.clock.record import Recording
-    from nogpu.execution.device import Device
-
-    device = Device.current()
-    before = device.recording
-    device.recording = Recording(traces.append)
-    try:
-        yield
-    finally:
-        device.recording = before
 
 
 def modelled(loop: Loop) -> messages.Modelled:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from nogpu.sanitizer.waivers import Waiver
+    from nogpu.sanitizer import Waiver
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,8 @@ def chosen(submission: Path, allowed: str | None, schedules: str | None) -> Sani
     """The sanitizer of a run. submission: its lines may waive rules. allowed: further rules, by commas. Raises
     ValueError for a waiver that is none.
     """
-    from nogpu.sanitizer.rules import RULES
-    from nogpu.sanitizer.waivers import in_source, parse
+    from nogpu.sanitizer import RULES, waivers
 
-    named = [parse(text, RULES) for text in allowed.split(",")] if allowed else []
-    beside = in_source(submission.read_text(errors="replace"), str(submission), RULES)
+    named = [waivers.parse(text, RULES) for text in allowed.split(",")] if allowed else []
+    beside = waivers.in_source(submission.read_text(errors="replace"), str(submission), RULES)
     return Sanitizer((*named, *beside), schedules)

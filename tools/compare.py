@@ -51,11 +51,12 @@ from harness.modules import load_module
 from harness.options import add_case, add_problem, command_parser
 from harness.timing import timing_inputs
 from task import PROBLEMS, Problem, TestSpec
-from tools import records
+from tools import circumstances
 from tools.peers import Kernel, load_grouped_example, load_submission
 from tools.rings import memory_rows
 from tools.rows import Row, flush_buffer, kernel_time, time_row
 from tools.stages import FEWEST, at_most
+from workshop import records
 
 if TYPE_CHECKING:
     from tools.variants import Edit
@@ -82,7 +83,7 @@ Results = dict[str, dict[int, list[float]]]  # row -> case -> microseconds per c
 @contextlib.contextmanager
 def ordinary_launches() -> Iterator[None]:
     """Launches on the Hopper path without their programmatic attribute."""
-    from nogpu.hardware.properties import LaunchConfig
+    from nogpu import LaunchConfig
     from nogpu.hopper import gpu
 
     original = gpu.launch
@@ -292,7 +293,7 @@ def main(arguments: list[str] | None = None) -> None:
     title = f"{problem.name}, {torch.cuda.get_device_name()}{omitted}"
     show(results, cases, title)
     if options.save:
-        record = {"problem": problem.name, "title": title, **records.gpu(), **records.versions(arguments)}
+        record = {"problem": problem.name, "title": title, **circumstances.gpu(), **circumstances.versions(arguments)}
         records.save(options.save, {**record, "us": results})
 
 

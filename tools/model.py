@@ -19,9 +19,10 @@ from typing import Any
 
 from harness.console import make_console, make_table
 from harness.options import command_parser
-from nogpu.clock.chip import Chip, profile
+from nogpu.clock import Chip, profile
 from task import PROBLEMS, TestSpec
-from tools import records
+from tools import circumstances
+from workshop import records
 
 MMA_ROWS, MMA_K = 128, 64  # of one tcgen05.mma of kind mxf4nvf4
 
@@ -89,8 +90,7 @@ def main(arguments: list[str] | None = None) -> None:
             f"{case['tensor_us']:.2f}",
         )
     make_console().print(table)
-    if options.save:
-        records.save(options.save, {"chip": chip.name, **records.versions(arguments), "cases": cases})
+    records.save(options.save, {"chip": chip.name, **circumstances.versions(arguments), "cases": cases})
 
 
 if __name__ == "__main__":

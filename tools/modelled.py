@@ -14,7 +14,6 @@ ones.
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
@@ -25,12 +24,13 @@ from typing import Any
 from harness import ROOT
 from harness.launch_modes import ORDINARY, OVERLAPPING, PROGRAMMATIC, LaunchMode
 from harness.options import command_parser
-from nogpu.clock.chip import profile
-from nogpu.clock.loop import modelled_loop
+from nogpu.clock import modelled_loop, profile
 from task import PROBLEMS
-from tools import ladder_record, records
+from tools import circumstances
+from workshop import records
+from workshop.clock import record as ladder_record
 
-# Options of tools.ladder_record, and the modes in which the launches so recorded are replayed.
+# Options of tools.clock.entry, and the modes in which the launches so recorded are replayed.
 Recordings = dict[tuple[str, ...], tuple[LaunchMode, ...]]
 
 OURS = "ours"
@@ -43,7 +43,7 @@ def recorded(entry: Path, more: Sequence[str], problem: str, folder: Path) -> li
 
     Raises RuntimeError for an entry that cannot be recorded.
     """
-    command = [sys.executable, "-m", "tools.ladder_record", "entry", str(entry), "--problem", problem]
+    command = [sys.executable, "-m", "tools.clock.entry", str(entry), "--problem", problem]
     ran = subprocess.run([*command, *more, "--save", str(folder)], cwd=ROOT, capture_output=True, text=True)
     if ran.returncode:
         raise RuntimeError(f"{entry.name}, {problem}: {(ran.stdout + ran.stderr)[-600:]}")
@@ -111,8 +111,12 @@ def main(arguments: list[str] | None = None) -> None:
         if options.problem in (None, problem):
             points += points_of(name, entry, problem, options.clock)
     if options.save:
-        old = json.loads(options.save.read_text())["points"] if options.save.exists() else []
-        record = {"chip": profile(options.clock).name, **records.versions(arguments), "points": merged(old, points)}
+        old = (records.load(options.save) or {"points": []})["points"]
+        record = {
+            "chip": profile(options.clock).name,
+            **circumstances.versions(arguments),
+            "points": merged(old, points),
+        }
         records.save(options.save, record)
 
 

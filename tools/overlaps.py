@@ -33,9 +33,9 @@ import numpy as np
 
 from harness.console import make_console, make_table
 from harness.options import command_parser
-from tools import records
-from tools.calibration.device import Gpu, current
-from tools.calibration.launches import END_NS, OWN_B, RECORD, START_NS, SUM, Launch
+from workshop import records
+from workshop.calibration.device import Gpu, current
+from workshop.calibration.launches import END_NS, OWN_B, RECORD, START_NS, SUM, Launch
 
 if TYPE_CHECKING:
     import torch

@@ -22,7 +22,8 @@ from harness.launch_modes import ORDINARY, OVERLAPPING, LaunchMode
 from harness.options import add_problem, add_sms, command_parser
 from harness.plan_report import PRODUCTS, Sizes, current_sms, describe
 from task import GROUP_GEMM, SpecError, TestSpec
-from tools import records
+from tools import circumstances
+from workshop import records
 
 LOST_BY = "lost by"
 
@@ -124,7 +125,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(f"tools.plans: {error}")
     show(found)
     if options.save:
-        record = {"problem": options.problem, "sms": options.sms, **records.versions(arguments)}
+        record = {"problem": options.problem, "sms": options.sms, **circumstances.versions(arguments)}
         records.save(options.save, {**record, "launches": [{"title": t, "rows": rows} for t, rows in found.items()]})
 
 

@@ -43,11 +43,11 @@ import submission
 from harness.console import make_console, make_table
 from harness.dsl import ARCH
 from harness.options import command_parser
-from nogpu.ptx.ir import Entry
-from nogpu.ptx.module import parse
-from tools import records
+from nogpu.ptx import Entry, parse
+from tools import circumstances
 from tools.binaries import Assembled, ReportError, assemble, check_installed, disassembly, machine_code, release
 from tools.sass import Sass, read_sass
+from workshop import records
 
 CONTEST_GROUPS = 8  # the most groups of a contest case
 CALL_GROUPS = {1: CONTEST_GROUPS, 2: 1}  # products -> the most groups of a contest case
@@ -270,8 +270,7 @@ def main(arguments: list[str] | None = None) -> None:
         for row in rows:
             keep(options.keep, row)
     show(rows)
-    if options.save:
-        records.save(options.save, {**records.versions(arguments), **record(rows)})
+    records.save(options.save, {**circumstances.versions(arguments), **record(rows)})
 
 
 if __name__ == "__main__":

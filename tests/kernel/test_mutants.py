@@ -4,9 +4,11 @@ import functools
 
 import pytest
 
+from harness import ROOT
 from tests.support.configurations import EMULATED
-from tools.mutants import kinds, results, survivors, tape, trial
+from tools.mutants import SURVIVORS
 from tools.mutants.programs import ours
+from workshop.mutants import kinds, results, survivors, tape, trial
 
 pytestmark = pytest.mark.skipif(not EMULATED, reason="mutates PTX in the emulator")
 
@@ -37,7 +39,7 @@ def test_a_mutant_is_noticed_or_listed(name, kind, number):
     mutant = kinds.mutants(of.ptx, [kind])[number]
     outcome = trial.examine(of, mutant.apply(of.ptx), ["late"], ["late"])
     found = results.of(name, mutant, outcome, 0)
-    assert not list(survivors.complaints([found], survivors.load(), complete=False))
+    assert not list(survivors.complaints([found], survivors.load(SURVIVORS), complete=False))
 
 
 @pytest.mark.parametrize("name", ["pairs", "GEMV"])
@@ -45,3 +47,9 @@ def test_a_kernel_as_it_is_survives(name):
     """The sanitizer reports nothing, but what submission.py waives."""
     of = recorded(name)
     assert trial.examine(of, of.ptx, ["random:7"], ["random:7"]) == trial.Outcome(trial.SURVIVED)
+
+
+def test_the_committed_results_fit_the_list():
+    saved = results.load(ROOT / "docs/results/mutants.json")
+    assert saved is not None
+    assert not list(survivors.complaints(saved.results, survivors.load(SURVIVORS)))

@@ -11,7 +11,7 @@ from harness.modules import load_module
 from tests.support import soak_memory
 from tests.support.soak_draws import draw
 from tests.support.soak_problems import OPERANDS
-from tools.records import versions
+from tools.circumstances import versions
 
 BUSY_CYCLES = 10_000_000  # the GPU waits until the host has queued all calls
 COLD, QUEUED = "as they come", "queued"

@@ -24,7 +24,8 @@ from nogpu.hopper import gpu, library
 from submission import SMEM_RESERVED, Plan, Schedule
 from tests.support.configurations import EVERY
 from tests.support.slow import sampled
-from tools import compare, peers, recorder, rings
+from tools import compare, peers, rings
+from tools.clock import recorder
 from tools.variants import ORDINARY_EDIT
 
 EXAMPLE = os.environ.get("NVIDIA_GROUPED_EXAMPLE")

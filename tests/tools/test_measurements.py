@@ -12,8 +12,9 @@ import pytest
 
 from task import PROBLEMS
 from tools import measurements, overlaps
-from tools.measurements import MeasurementError, render
+from tools.measurements import render
 from tools.overlaps import Row
+from workshop.records import MeasurementError
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -252,6 +253,8 @@ def test_command_line(tmp_path, monkeypatch, capsys):
     document.write_text("<!-- table: model -->\n<!-- end -->\n")
     monkeypatch.setattr(measurements, "DOCUMENTS", (document,))
     monkeypatch.setattr(measurements, "RESULTS", tmp_path)
+    monkeypatch.setattr(measurements.summary, "ERRORS", tmp_path / "errors.json")
+    (tmp_path / "errors.json").write_text("{}\n")
     assert measurements.main(["--check"]) == 1
     assert "+*Not measured yet." in capsys.readouterr().out and "Not" not in document.read_text()
     assert measurements.main([]) == 0 and "*Not measured yet." in document.read_text()

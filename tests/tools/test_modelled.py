@@ -8,7 +8,9 @@ from harness.launch_modes import LaunchMode
 from nogpu.clock.chip import profile
 from nogpu.clock.loop import modelled_loop
 from task import PROBLEMS
-from tools import b200_rings, ladder_record, modelled
+from tools import modelled
+from workshop.clock import microbenchmarks as b200_rings
+from workshop.clock import record as ladder_record
 
 
 def point(entry, problem="gemm", case=0, **times):

@@ -1,11 +1,11 @@
-"""tools.truth: the rows of our kernel, and the figures of a point."""
+"""tools.clock.truth: the rows of our kernel, and the figures of a point."""
 
 import pytest
 
 import submission
 from harness.launch_modes import ORDINARY, OVERLAPPING, PROGRAMMATIC, LaunchMode
 from harness.plan_report import PRODUCTS, configuration_name, configurations
-from tools import truth
+from tools.clock import truth
 
 
 @pytest.mark.parametrize("problem", PRODUCTS)

@@ -28,7 +28,9 @@ from typing import Any
 import nogpu
 from harness.console import make_console, make_table
 from harness.options import command_parser
-from tools import records
+from tools import circumstances
+from tools.mutants import SURVIVORS
+from workshop import records
 
 LIMIT = 120.0  # seconds of a mutant
 
@@ -71,17 +73,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.exit(f"no such program: {', '.join(unknown)}; there are {', '.join(x.name for x in found)}")
         found = [program for program in found if program.name in names]
     if options.silence:
-        from tools.mutants import silence
+        from workshop.mutants import silence
 
-        return silence.main(options, found, arguments)
+        return silence.main(options, found, circumstances.versions(arguments))
     return break_them(found, options, arguments)
 
 
 def break_them(found: Sequence[Any], options: argparse.Namespace, arguments: Sequence[str]) -> int:
-    from tools.mutants import kinds, pool, results, survivors, tape, trial
+    from workshop.mutants import kinds, pool, results, survivors, tape, trial
 
     console = make_console(highlight=False)
-    saved = (results.load(options.save) if options.save else None) or results.begin(arguments)
+    saved = results.load(options.save) or results.File({}, {}, [], circumstances.versions(arguments))
     schedules = options.schedule.split(","), [name for name in options.sanitized.split(",") if name]
     tapes = {program.name: program.record() for program in found}
     for recorded in tapes.values():
@@ -111,16 +113,15 @@ def break_them(found: Sequence[Any], options: argparse.Namespace, arguments: Seq
         outcome = ended.result or trial.Outcome(trial.LATE, reason=ended.failure)
         new.append(results.of(name, mutant, outcome, ended.seconds))
         saved.results.append(new[-1])
-        if options.save and time.monotonic() - last > 10:
+        if time.monotonic() - last > 10:
             saved.save(options.save)
             last = time.monotonic()
     order = {program.name: place for place, program in enumerate(found)}
     saved.results.sort(key=lambda result: (order.get(result.program, -1), result.line, result.kind, result.change))
-    if options.save:
-        saved.save(options.save)
+    saved.save(options.save)
     show(saved.results, console)
     complete = options.sample is None and not (options.kinds or options.programs) and options.foreign is not None
-    wrong = list(survivors.complaints(saved.results if complete else new, survivors.load(), complete))
+    wrong = list(survivors.complaints(saved.results if complete else new, survivors.load(SURVIVORS), complete))
     for text in wrong:
         console.print(text, markup=False, soft_wrap=True)
     return 1 if wrong else 0
@@ -132,7 +133,7 @@ def silent(
     """For each program the schedules of sanitized runs: none where the sanitizer reports the kernel as it is, which is
     printed. Exits where a schedule alone does.
     """
-    from tools.mutants import pool, trial
+    from workshop.mutants import pool, trial
 
     tasks = [partial(trial.examine, recorded, recorded.ptx, *schedules) for recorded in tapes.values()]
     names, found = list(tapes), {}
@@ -148,10 +149,10 @@ def silent(
 
 
 def show(found: Sequence[Any], console: Any) -> None:
-    from tools.mutants import score, survivors
-    from tools.mutants.kinds import ROWS
+    from workshop.mutants import score, survivors
+    from workshop.mutants.kinds import ROWS
 
-    entries = survivors.load()
+    entries = survivors.load(SURVIVORS)
     for title, by, names in (("kind", score.row_of, ROWS), ("program", lambda result: result.program, None)):
         counted = score.scores(found, entries, by)
         table = make_table([title], score.HEADER)

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nogpu.activation import activate
+from nogpu import lazy
+from nogpu.activation import activate, environment
 from nogpu.errors import EmulatorError
 
 if TYPE_CHECKING:
@@ -27,19 +28,37 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike
 
+    from nogpu.execution.device import Device
     from nogpu.hardware.counters import LaunchCounters
+    from nogpu.hardware.properties import LaunchConfig
     from nogpu.host.modules import Module
 
 __all__ = [
+    "Device",
     "EmulatorError",
+    "LaunchConfig",
     "activate",
     "array",
     "counters",
+    "environment",
     "load_ptx",
+    "preload",
     "reset_counters",
+    "store",
     "synchronize",
     "tensor_map",
 ]
+__getattr__ = lazy.names(__name__, execution_device="Device", hardware_properties="LaunchConfig")
+
+
+def preload() -> None:
+    """Loads the emulator's compiled functions, for processes that are forked from this one."""
+    from nogpu import toolchain
+    from nogpu.cuda_programs.libraries import CUTE_DSL, library
+
+    for source in ("native", "clock/native", "host/align.c"):
+        toolchain.load(source)
+    toolchain.opened(library(CUTE_DSL))
 
 
 def load_ptx(text: str, schedule: str | None = None, lenient: bool | None = None) -> Module:

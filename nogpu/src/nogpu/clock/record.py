@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 from array import array
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -234,3 +234,14 @@ class _Folder:
 def install() -> None:
     """Launches of this process are recorded in the folder NOGPU_RECORD. NOGPU_RECORD_VALUES=0: without values."""
     device.recording = Recording(os.environ["NOGPU_RECORD"], os.environ.get("NOGPU_RECORD_VALUES") != "0")
+
+
+@contextmanager
+def recording(sink: Callable[[Trace], None], values: bool = True) -> Iterator[None]:
+    """Within the context, `sink` gets the trace of each launch of this process. values: as of `Recording`."""
+    current = device.Device.current()
+    before, current.recording = current.recording, Recording(sink, values)
+    try:
+        yield
+    finally:
+        current.recording = before

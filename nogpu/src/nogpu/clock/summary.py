@@ -24,7 +24,7 @@ _LEAST = 0.005  # share of a role's time below which a reason is left out
 def errors(points: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     """The model's errors by kind of launch: median, what nine tenths are within, and the number of points.
 
-    points: of a chip, as `tools.ladders` and `tools.validate` save them. A floor of a point is left out.
+    points: of a chip, as `workshop.clock.ladders` and `tools.clock.validate` save them. A floor of a point is left out.
     """
     sizes: dict[str, list[float]] = {ORDINARY: [], OTHERS: []}
     for point in points:

@@ -66,3 +66,17 @@ what they hold (`uninitialised.py`).
 Queues. Launches, copies and operations of torch know what queues, events and waits of the host order (`queues.py`,
 `queue_clocks.py`). What a launch has accessed is found in the shadow at its end (`touched.py`, `spans.py`).
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nogpu import lazy
+
+if TYPE_CHECKING:
+    from nogpu.sanitizer.follow import Sanitizer
+    from nogpu.sanitizer.rules import RULES
+    from nogpu.sanitizer.waivers import Waiver
+
+__all__ = ["RULES", "Sanitizer", "Waiver", "waivers"]
+__getattr__ = lazy.names(__name__, follow="Sanitizer", rules="RULES", waivers="Waiver")

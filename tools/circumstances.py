@@ -1,0 +1,30 @@
+"""What a reader needs to know of a run to judge its figures: versions, the submission, the GPU."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from harness import ROOT
+from workshop import records
+
+
+def versions(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    """`workshop.records.versions`, and the hash of submission.py."""
+    digest = hashlib.sha256((ROOT / "submission.py").read_bytes()).hexdigest()
+    return {**records.versions(arguments), "submission.py sha256": digest}
+
+
+def gpu() -> dict[str, Any]:
+    """The current GPU: name, SMs, driver, clocks, and whether the tensor core takes part."""
+    import torch
+
+    properties = torch.cuda.get_device_properties(0)
+    return {
+        "device": properties.name,
+        "sms": properties.multi_processor_count,
+        "driver, max clocks": records.driver_and_clocks(),
+        "tensor core": "omitted" if os.environ.get("NOGPU") == "hopper" else "as it is",
+    }
