@@ -22,7 +22,7 @@ GEMV. The host's work is hidden behind a kernel that waits. Rows:
     NVIDIA grouped ...    --example: grouped_blockscaled_gemm.py from NVIDIA/cutlass, examples/python/CuTeDSL/cute/
                           blackwell/kernel/blockscaled_grouped_gemm, with one SM per MMA and, on a B200, with two
 
-A Hopper GPU runs the B200's PTX without tensor-core work (nogpu/docs/emulator.md): its times measure loads, barriers,
+A Hopper GPU runs the B200's PTX without tensor-core work (nogpu/docs/manual.md): its times measure loads, barriers,
 stores and launches on that GPU, and are no times of a B200.
 """
 

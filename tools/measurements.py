@@ -1,4 +1,4 @@
-"""Tables of figures in README.md and docs/measurements.md, written from the committed files in docs/results.
+"""Tables of figures in README.md, docs and nogpu/docs, written from the committed files in docs/results.
 
     python -m tools.measurements            rewrite every table
     python -m tools.measurements --check    change nothing; print a diff and exit with 1 where a table is out of date
@@ -63,7 +63,13 @@ from workshop.tables import command_text, emulator, markdown, missing
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"
-DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "measurements.md", ROOT / "docs" / "mutations.md", summary.ERRORS)
+DOCUMENTS = (
+    ROOT / "README.md",
+    ROOT / "docs" / "measurements.md",
+    ROOT / "docs" / "mutations.md",
+    *(ROOT / "nogpu" / "docs" / name for name in ("clock_errors.md", "foreign.md", "internals.md")),
+    summary.ERRORS,
+)
 
 TABLE = re.compile(r"<!-- table: (?P<name>[^\n]*?) -->\n(?P<body>.*?)<!-- end -->", re.DOTALL)
 BEGIN, END = "<!-- table:", "<!-- end -->"

@@ -80,7 +80,7 @@ def test_a_program_without_launches_prints_nothing():
 
 def test_a_picture_without_matplotlib_names_the_extra(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"pip install '\.\[pictures\]'"):
+    with pytest.raises(ValueError, match=r"pip install 'nogpu\[pictures\]'"):
         picture_path("a.png")
 
 

@@ -145,7 +145,7 @@ def test_a_missing_compiler_is_named(monkeypatch, tmp_path):
     for name in ("CUDA_HOME", "CUDA_PATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(EmulatorError, match=r"pip install 'nvfp4-b200\[cuda\]'"):
+    with pytest.raises(EmulatorError, match=r"pip install 'nogpu\[cuda\]'"):
         toolkit.nvcc.__wrapped__()
 
 

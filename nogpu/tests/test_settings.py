@@ -69,5 +69,5 @@ def test_every_variable_is_a_setting_and_documented():
     named = {name for path in sources for name in re.findall(r"\bNOGPU_[A-Z_]*[A-Z]\b", path.read_text())}
     variables = set(map(settings.variable, settings.SETTINGS))
     assert named <= variables | INTERNAL | {"NOGPU_NAME"}
-    documented = set(re.findall(r"^\| `(NOGPU_\w+)` \|", (ROOT / "docs/emulator.md").read_text(), re.MULTILINE))
+    documented = set(re.findall(r"^\| `(NOGPU_\w+)` \|", (ROOT / "docs/manual.md").read_text(), re.MULTILINE))
     assert documented == variables

@@ -2,8 +2,10 @@
 
 import os
 import pickle
+import re
 import subprocess
 import sys
+import tomllib
 
 import ml_dtypes
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 
 import nogpu
 from nogpu import errors
+from nogpu.bootstrap.sitecustomize import EXTRAS
 from nogpu.errors import EmulatorError, OrderingWarning
 from nogpu.hardware.tma.encode import encode_tiled
 from tests.support.commands import ROOT, clean_environment
@@ -274,3 +277,16 @@ def test_some_names_of_many():
     text = HEADER + "".join(f".visible .entry k{i}() {{ ret; }}\n" for i in range(9))
     with pytest.raises(KeyError, match="no kernel 'x'; it has k0, k1, k2, k3, k4 and 4 more"):
         nogpu.load_ptx(text)["x"]
+
+
+def test_extras_are_named_where_a_package_is_missing():
+    """The extras that `EXTRAS` and the messages name are those of pyproject.toml."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    sources = [path.read_text() for path in (ROOT / "src").rglob("*.py")]
+    named = {extra for text in sources for extra in re.findall(r"pip install 'nogpu\[(\w+)\]'", text)}
+    assert named >= {"cuda", "pictures"} and named | set(EXTRAS.values()) <= set(extras)
+    for package, extra in {**EXTRAS, "cuda.bindings": "hopper"}.items():
+        code = f"raise ModuleNotFoundError('no {package}', name='{package}')"
+        command = [sys.executable, "-m", "nogpu", "-c", code]
+        result = subprocess.run(command, capture_output=True, text=True, env=clean_environment(), check=False)
+        assert result.returncode == 1 and result.stderr.endswith(f"pip install 'nogpu[{extra}]'\n"), result.stderr

@@ -163,7 +163,7 @@ def test_kernels_give_the_bits_of_the_python_row(shape, d, a, b):
 
 @pytest.mark.parametrize("shape,d,a,b", [("m16n8k16", "f32", "f16", "f16"), ("m16n8k8", "f32", "bf16", "bf16")])
 def test_accuracy(shape, d, a, b):
-    """Within the bound of docs/emulator.md of the exact sum."""
+    """Within the bound of docs/manual.md of the exact sum."""
     rng, (m, n, k) = np.random.default_rng(3), sizes(shape)
     left, right = (rng.normal(size=size).astype(DTYPES[a]).astype(np.float64) for size in ((m, k), (k, n)))
     c = rng.normal(size=(m, n)).astype(np.float32).astype(np.float64)

@@ -135,7 +135,7 @@ def draw(points: Sequence[Point], path: Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise RuntimeError("a picture needs matplotlib: pip install '.[pictures]'") from error
+        raise RuntimeError("a picture needs matplotlib: pip install 'nogpu[pictures]'") from error
     figure = Figure(figsize=(7, 7), dpi=120, layout="constrained")
     axes = figure.add_subplot()
     marks = dict(zip(REPLAYED, "osx+"))

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import ModuleType, TracebackType
 from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -61,6 +61,9 @@ HOPPER_HOOKS: dict[str, Hook] = {
     **TRITON_HOOKS,
 }
 
+
+EXTRAS = {"cutlass": "cutlass", "triton": "triton", "torch": "cutlass", "cuda": "hopper"}
+"""Package that a program may lack -> the extra that brings it."""
 
 LARGE = ("torch", "cutlass")
 """Modules whose import makes half a million objects that stay."""
@@ -134,6 +137,14 @@ class Finder:
         return None
 
 
+def name_extra(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """sys.excepthook that ends the traceback of a missing package with the extra that brings it."""
+    package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if package in EXTRAS:
+        error.add_note(f"{package} comes with an extra of nogpu: pip install 'nogpu[{EXTRAS[package]}]'")
+    sys.__excepthook__(kind, error, trace)
+
+
 def chain() -> None:
     """Runs the sitecustomize that this one hides."""
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != HERE]
@@ -145,7 +156,7 @@ def chain() -> None:
 
 
 def install() -> None:
-    """Hook the modules of the device that EMULATOR names, those that are imported already, too."""
+    """Hook the modules of the device that NOGPU names, those that are imported already, too."""
     hooks = HOPPER_HOOKS if os.environ.get("NOGPU") == "hopper" else HOOKS
     if os.environ.get("NOGPU_RECORD"):
         hooks = hooks | RECORDING_HOOKS
@@ -156,6 +167,8 @@ def install() -> None:
     if os.environ.get("NOGPU_EXPLORE"):
         hooks = hooks | EXPLORING_HOOKS
     sys.meta_path.insert(0, Finder(hooks))
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = name_extra
     for name, (module, _, after) in hooks.items():
         if name in sys.modules and after:
             getattr(importlib.import_module(module), after)()

@@ -14,7 +14,7 @@ def timeline_path(text: str) -> str:
 def picture_path(text: str) -> str:
     """A picture's file. Raises ValueError as `timeline_path`, and without matplotlib."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise ValueError("a picture needs matplotlib: pip install '.[pictures]'")
+        raise ValueError("a picture needs matplotlib: pip install 'nogpu[pictures]'")
     return _checked(text, ".png")
 
 

@@ -52,7 +52,7 @@ def draw(path: Path, replay: Replay, traces: Sequence[Trace], title: str, sm: in
         from matplotlib.figure import Figure
         from matplotlib.patches import Patch
     except ImportError as error:
-        raise RuntimeError("a picture needs matplotlib: pip install '.[pictures]'") from error
+        raise RuntimeError("a picture needs matplotlib: pip install 'nogpu[pictures]'") from error
     names, bars, reasons = _one_sm(replay, traces, sm)
     figure = Figure(figsize=(12, 3.6 + 0.24 * len(names)), layout="constrained")
     above, below = figure.subplots(2, 1, height_ratios=(len(names), 9), sharex=True)

@@ -29,7 +29,7 @@ from nogpu.cuda_programs.libraries import LINKED, LINKED_NAME, PROGRAM, library
 from nogpu.errors import EmulatorError
 
 MISSING = (
-    "CUDA C++ needs NVIDIA's compiler: pip install 'nvfp4-b200[cuda]' (nvidia-cuda-nvcc, nvidia-nvvm, nvidia-cuda-crt, "
+    "CUDA C++ needs NVIDIA's compiler: pip install 'nogpu[cuda]' (nvidia-cuda-nvcc, nvidia-nvvm, nvidia-cuda-crt, "
     "nvidia-cuda-runtime and nvidia-cuda-cccl of PyPI), or set CUDA_HOME to a CUDA toolkit of version 13"
 )
 HEADERS = toolchain.HERE / "cuda_programs" / "torch_headers"

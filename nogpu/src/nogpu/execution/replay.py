@@ -1,6 +1,6 @@
 """The schedule "replay": warps run one after the other, each as far as it can, but for holds.
 
-A step is what a warp runs until the next place where it could be interrupted (a segment, docs/emulator.md, "Turns"), or
+A step is what a warp runs until the next place where it could be interrupted (a segment, internals.md, "Turns"), or
 an asynchronous operation. A hold keeps a step back until another one is over. Where nothing else can happen, the hold
 that stands in the way is dropped: what it asks for cannot be.
 

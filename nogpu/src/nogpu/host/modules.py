@@ -183,7 +183,7 @@ class Kernel:
 
         schedule: those of this launch, "late,random:1"; None for the module's, and without one the device's. lenient:
         True turns broken rules of order into warnings, False turns doubts into errors, None leaves it to the module,
-        and without a choice there to NOGPU_LENIENT (docs/emulator.md, "Rules").
+        and without a choice there to NOGPU_LENIENT (docs/rules.md).
 
         record: what takes the launch's trace: a function, a folder, or a Recording; None leaves it to the device. The
         launch then runs on its own and under schedule "late".
