@@ -36,7 +36,7 @@ class Device:
     title: str  # name for a sentence, with its article
     timeout_s: float  # seconds for one case
     jobs: Mapping[str, Job] = field(repr=False)  # mode -> its job; other modes are not offered
-    emulator_variable: str | None = None  # value of EMULATOR in a process that `python -m nogpu` has put on the device
+    emulator_variable: str | None = None  # value of NOGPU in a process that `python -m nogpu` has put on the device
     emulator_options: tuple[str, ...] = ()  # options of that `python -m nogpu`
     has_schedules: bool = False  # the emulator runs each launch under schedules that can be chosen
 

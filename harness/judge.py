@@ -110,7 +110,7 @@ class Checked:
 
 
 def check_case(trial: Trial) -> Result:
-    """Call the submission and check its outputs: CALLS times for a small case, once after a rehearsal for a large one."""
+    """Call the submission and check its outputs: CALLS times if the case is small, else once after a rehearsal."""
     checked = check_calls(trial, counted=False)
     return Result(checked.passed, checked.message)
 

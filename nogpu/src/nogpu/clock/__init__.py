@@ -1,1 +1,1 @@
-"""What a launch did, warp by warp, and what time it takes on a chip."""
+"""The clock: records of a launch, warp by warp, and a model of the launch's time on a chip."""

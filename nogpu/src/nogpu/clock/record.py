@@ -1,4 +1,4 @@
-"""Recording: how the traces of launches are made (clock/trace.py)."""
+"""Recording: makes the traces of launches (clock/trace.py)."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _FULL = 0xFFFFFFFF
 
 
 class _Records(ctypes.Structure):
-    """Records of a warp: Trace in native/trace.c."""
+    """The records of a warp: struct Trace of native/trace.c."""
 
     _fields_ = [("words", ctypes.c_void_p), ("count", ctypes.c_int64), ("room", ctypes.c_int64)]
 
     def taken(self) -> np.ndarray:
-        """uint32: a copy of the records."""
+        """A copy of the records: uint32."""
         return np.frombuffer(ctypes.string_at(self.words or 0, 4 * self.count) if self.count else b"", np.uint32)
 
     def free(self) -> None:
@@ -47,7 +47,7 @@ class _Records(ctypes.Structure):
 
 
 class _Recorder(ctypes.Structure):
-    """As Recorder in native/trace.c."""
+    """The struct Recorder of native/trace.c."""
 
     _fields_ = [
         ("recipes", ctypes.c_void_p),
@@ -57,7 +57,7 @@ class _Recorder(ctypes.Structure):
 
 
 class ProgramRecorder:
-    """Makes the records of a program's instructions: compiled code most of them, Python those of its own operations."""
+    """Makes the records of a program's instructions, in compiled code or, for operations in Python, in Python."""
 
     def __init__(self) -> None:
         self.names = replacements(self._note)
@@ -68,7 +68,7 @@ class ProgramRecorder:
         self._by_python: list[bool] = []
 
     def attach(self, planned: Plan, slots: Slots) -> tuple[int, int]:
-        """As `translate.Recorder.attach`."""
+        """Implements `translate.Recorder.attach`."""
         self._recipes = Recipes(planned, slots).table()
         self._recorder.recipes = self._recipes.ctypes.data
         self._later = self._recipes["later"].astype(bool).tolist()
@@ -76,7 +76,7 @@ class ProgramRecorder:
         return ctypes.cast(library().record_instruction, ctypes.c_void_p).value or 0, self._address
 
     def use(self, parameters: np.ndarray) -> None:
-        """The parameters of the launch that is recorded."""
+        """Set the parameters of the launch that is recorded."""
         self._recorder.parameters = parameters.ctypes.data
         self._recorder.parameters_end = parameters.ctypes.data + len(parameters)
 
@@ -84,7 +84,7 @@ class ProgramRecorder:
         self._noted[group] = records
 
     def executed(self, index: int, group: ActiveGroup, mask: int) -> None:
-        """As `translate.Recorder.executed`."""
+        """Implements `translate.Recorder.executed`."""
         if not self._later[index]:
             return
         context = group.warp.registers
@@ -104,7 +104,7 @@ class ProgramRecorder:
 
 @dataclass
 class Part:
-    """Records of some CTAs of a launch."""
+    """The records of some CTAs of a launch."""
 
     ctas: list[int] = field(default_factory=list)
     """Indices, x fastest."""
@@ -113,7 +113,7 @@ class Part:
 
 
 class LaunchRecorder:
-    """The records of a launch, or of a part of it, while it runs (`hardware.recorder.Recorder`)."""
+    """The records of a running launch, or of a part of it (`hardware.recorder.Recorder`)."""
 
     def __init__(self, values: bool) -> None:
         self.values = values
@@ -140,7 +140,7 @@ class LaunchRecorder:
                 found.free()
 
     def appended(self, group: ActiveGroup, index: int) -> None:
-        """Python has appended the records of an instruction."""
+        """Count an instruction whose records Python has appended."""
         if index in group.grid.program.requests:
             records = self._records[group.cta][group.warp.index]
             request = group.origin((group, index))
@@ -152,7 +152,7 @@ class LaunchRecorder:
             ctypes.c_uint32.from_address(records.words + 4 * place).value = number
 
     def close(self) -> None:
-        """Frees the records of CTAs that have not exited."""
+        """Free the records of CTAs that have not exited."""
         for records in self._records.values():
             for found in records:
                 found.free()
@@ -163,27 +163,27 @@ class Recording:
     """Records launches, each on its own, and passes their traces on (`execution.recording.Recording`)."""
 
     def __init__(self, take: Callable[[Trace], None] | str | os.PathLike[str], values: bool = True) -> None:
-        """take: called with each launch's trace; or a folder, which gets a file for each. values: False leaves out the
-        tensor core's products, which decide no times; results are then worthless.
+        """take: a function that is called with each launch's trace, or a folder for files. values: False leaves out the
+        tensor core's products, which do not affect times; results are then worthless.
         """
         self._take = take if callable(take) else _Folder(Path(take)).save
         self._values = values
         self._recorders: dict[int, ProgramRecorder] = {}
 
     def translate(self, entry: Entry, kernels: bool) -> Program:
-        """As `compiler.translate.translate`."""
+        """Implements `compiler.translate.translate`, with a recorder."""
         recorder = ProgramRecorder()
         program = translate.translate(entry, kernels, recorder=recorder)
         self._recorders[id(program)] = recorder
         return program
 
     def begin(self, launch: Launch) -> LaunchRecorder:
-        """A launch, or a part of it, runs in this process."""
+        """Begin to record a launch, or a part of it, that runs in this process."""
         self._recorders[id(launch.program)].use(launch.parameters)
         return LaunchRecorder(self._values)
 
     def end(self, launch: Launch, parts: list[Any]) -> None:
-        """A launch has run. parts: `Part`s."""
+        """Pass on the trace of a launch that has run. parts: `Part`s."""
         self._take(_trace(launch, parts))
 
 
@@ -217,7 +217,7 @@ def _trace(launch: Launch, parts: list[Part]) -> Trace:
 
 
 class _Folder:
-    """A folder that gets a file for each trace, numbered in the order of the launches, and named after the kernel."""
+    """A folder of trace files, one for each launch, with its number and the kernel's name."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._count = path, 0
@@ -225,7 +225,7 @@ class _Folder:
 
     def save(self, trace: Trace) -> None:
         name = "".join(letter if letter.isalnum() or letter in "_-" else "_" for letter in trace.name)[:80]
-        while True:  # processes of one program share the folder
+        while True:  # needed because processes of one program share the folder
             number = f"{self._count:04}"
             self._count += 1
             if any(self._path.glob(f"{number}-*.npz")):
@@ -236,5 +236,5 @@ class _Folder:
 
 
 def install() -> None:
-    """Launches of this process are recorded in the folder NOGPU_RECORD. NOGPU_RECORD_VALUES=0: without values."""
+    """Record launches of this process in the folder NOGPU_RECORD. NOGPU_RECORD_VALUES=0: without values."""
     device.recording = Recording(os.environ["NOGPU_RECORD"], os.environ.get("NOGPU_RECORD_VALUES") != "0")

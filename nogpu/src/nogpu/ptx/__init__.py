@@ -1,1 +1,1 @@
-"""PTX text to entries, instructions and operands: the one parser, of the emulator and of the Hopper path."""
+"""PTX text to entries, instructions and operands: one parser for the emulator and the Hopper path."""
