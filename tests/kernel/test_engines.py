@@ -1,4 +1,4 @@
-"""The kernels under both engines of the emulator: the same bytes and counts."""
+"""The kernels under both engines of the emulator: equal bytes and counts."""
 
 import pytest
 import torch

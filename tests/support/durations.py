@@ -5,12 +5,12 @@ import math
 from collections import Counter
 from pathlib import Path
 
-SLOW_S = 20  # of a file
+SLOW_S = 20  # seconds of a file
 FILE = Path(__file__).resolve().parents[1] / "durations.json"
 
 
 def recorded(file=FILE):
-    """{path of a test file from the root: seconds of its tests}; empty without a record."""
+    """The seconds of each test file, by its path from the root; empty without a record."""
     return json.loads(file.read_text()) if file.is_file() else {}
 
 
@@ -19,7 +19,7 @@ def file_of(node_id):
 
 
 def is_slow(item, seconds):
-    """Whether the file of a test takes longer than SLOW_S by the record."""
+    """True if the test's file takes longer than SLOW_S by the record."""
     return seconds.get(file_of(item.nodeid), 0) > SLOW_S
 
 
