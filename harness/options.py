@@ -14,7 +14,7 @@ from task import GROUP_GEMM, PROBLEMS
 
 ALL = "all"  # --problem: every problem, one after the other
 B200_SMS = 148
-LONGEST_S = 1_000_000  # that the system can wait for: it counts milliseconds in 31 bits
+LONGEST_S = 1_000_000  # longest wait that the system can take: it counts milliseconds in 31 bits
 
 
 def command_parser(usage: str) -> argparse.ArgumentParser:
@@ -79,7 +79,7 @@ def add_sanitizer(parser: argparse.ArgumentParser) -> None:
 
 
 def add_clock(parser: argparse.ArgumentParser) -> None:
-    """--clock, with --why, --timeline and --picture; see `clocking`."""
+    """--clock, with --why, --timeline and --picture; `clocking` reads them."""
     parser.add_argument(
         "--clock",
         type=chip,
@@ -103,7 +103,7 @@ def add_clock(parser: argparse.ArgumentParser) -> None:
 
 
 def clocking(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Clocking | None:
-    """What `add_clock`'s options ask for. Exits with 2 where --clock is missing to them."""
+    """The request that the options of `add_clock` make. Exits with 2 if they need a --clock that is missing."""
     if args.clock:
         return Clocking(args.clock, args.why, args.timeline, args.picture)
     for name in ("why", "timeline", "picture"):

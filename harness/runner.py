@@ -26,7 +26,7 @@ from harness.modules import load_module
 from harness.timing import release_memory, time_calls
 from task import GROUP_GEMM
 
-if TYPE_CHECKING:  # it imports torch, which takes seconds
+if TYPE_CHECKING:  # an import of torch, which takes seconds
     from harness.shared_memory import SharedMemory
     from nogpu.clock import Loop, Study, Trace
 
@@ -38,16 +38,16 @@ def load_submission(path: str) -> ModuleType:
 
 
 class Runner:
-    """Carries out requests. A slot holds an input, and what the last call on it has returned."""
+    """Carries out requests. A slot holds an input, and the result of the last call on it."""
 
     def __init__(self, load: Callable[[], ModuleType], memory: SharedMemory):
-        """load: returns the submission's module, or raises what its import raises."""
+        """load: returns the submission's module, or raises the exception of its import."""
         self.load, self.memory = load, memory
         self.inputs: dict[int, Any] = {}
-        self.outputs: dict[int, tuple[Any, Any]] = {}  # slot -> (input, which may be a copy of the slot's, output)
-        self.traces: list[Trace] = []  # of the launches of the last recorded call
-        self.study: Study | None = None  # of the recorded call, while it goes on
-        self.forced: Callable[[Any], Any] | None = None  # custom_kernel in the plan that was asked for
+        self.outputs: dict[int, tuple[Any, Any]] = {}  # slot -> (the input or its copy, the output)
+        self.traces: list[Trace] = []  # launches of the last recorded call
+        self.study: Study | None = None  # replays of the recorded call, until they are complete
+        self.forced: Callable[[Any], Any] | None = None  # custom_kernel in the plan that was requested
         self.handlers: dict[type, Callable[[Any], messages.Reply]] = {
             messages.Store: self.store,
             messages.Call: self.call,
@@ -64,10 +64,10 @@ class Runner:
         }
 
     def answer(self, request: messages.Request) -> messages.Reply:
-        """Carry out a request; an exception is the reply's text, since those of the DSL do not cross."""
+        """Carry out a request. The reply has an exception as text, since those of the DSL cannot cross the socket."""
         try:
             return self.handlers[type(request)](request)
-        except BaseException as error:  # SystemExit included
+        except BaseException as error:  # includes SystemExit
             text = "".join(traceback.format_exception(error))
             message = f"{type(error).__name__}: {error}"
             return messages.Failed(printable(message, messages.MAX_TEXT), printable(text, messages.MAX_TEXT))
@@ -207,7 +207,7 @@ def printable(value: object, limit: int = messages.MAX_NAME) -> str:
 
 
 def device_is_usable() -> bool:
-    """False after an error that CUDA reports from every later call."""
+    """True until an error that CUDA reports from every later call."""
     import torch
 
     try:
@@ -229,7 +229,7 @@ def count_launches(call: Callable[[], None]) -> tuple[messages.Launch, ...]:
 
 
 def modelled(loop: Loop) -> messages.Modelled:
-    """The figures that cross."""
+    """The figures of a loop that the judge receives."""
     waits = {}
     for role, parts in loop.report.waits.items():
         waited = {reason: share for reason, share in parts.items() if reason != "issue"}
@@ -240,10 +240,10 @@ def modelled(loop: Loop) -> messages.Modelled:
 
 
 def plan_of(submission: ModuleType, problem: str, sizes: list[tuple[int, int, int, int]]) -> dict[str, Any]:
-    """The submission's own account of its launches: label -> figure. Empty for a submission that gives none.
+    """The submission's account of its launches: label -> figure; empty for a submission without one.
 
-    A submission gives one by a function plan_report(problem_sizes), which is asked for group GEMM only, or
-    plan_report(problem_sizes, problem), which is asked for every problem. harness.plan_report has the project's own.
+    A submission gives it by a function plan_report(problem_sizes), which is called for group GEMM only, or
+    plan_report(problem_sizes, problem), which is called for every problem. harness.plan_report is the project's own.
     """
     plan_report: Callable[..., dict[str, Any]] | None = getattr(submission, "plan_report", None)
     if Path(getattr(submission, "__file__", None) or "").resolve() == ROOT / "submission.py":
@@ -256,7 +256,7 @@ def plan_of(submission: ModuleType, problem: str, sizes: list[tuple[int, int, in
 
 
 def choices_of(submission: ModuleType) -> ModuleType | None:
-    """harness.plan_report for a submission with the project's own functions to force a plan; None for another one."""
+    """The module harness.plan_report for a submission with the project's functions to force a plan, else None."""
     if not all(hasattr(submission, name) for name in ("run", "candidates", "configure", "legal_configurations")):
         return None
     from harness import plan_report
@@ -283,4 +283,4 @@ def serve(path: str, socket_fd: int, memory_fd: int) -> None:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))  # a profiler of the GPU reports in the interpreter's end
+    serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))  # plain end, at which a profiler of the GPU reports

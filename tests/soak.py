@@ -35,11 +35,11 @@ from tests.support.soak_draws import UNIT  # noqa: E402
 from tests.support.soak_summary import Summary  # noqa: E402
 from workshop.records import add_save, save  # noqa: E402
 
-SECONDS = 60  # where neither a number of problems nor a time is given
+SECONDS = 60  # seconds without a number of problems and without a time
 
 
 def make_runner(*arguments):
-    """In a worker: what answers there. This process has no need of torch and the kernel."""
+    """The maker of the workers' answers. This process needs neither torch nor the kernel."""
     from tests.support.soak_worker import Runner
 
     return Runner(*arguments)

@@ -1,4 +1,4 @@
-"""A sample of the mutants of our kernels: what nothing notices is listed. `python -m tools.mutants` runs them all."""
+"""A sample of the kernels' mutants; a list names those that nothing notices. `python -m tools.mutants` runs all."""
 
 import functools
 
@@ -13,7 +13,7 @@ from workshop.mutants import kinds, results, survivors, tape, trial
 pytestmark = pytest.mark.skipif(not EMULATED, reason="mutates PTX in the emulator")
 
 PROGRAMS = {program.name: program for program in ours()}
-# Of each kind one, by number: kinds whose instances a schedule, the sanitizer or nothing notices.
+# One mutant of each kind, by number: kinds whose instances a schedule, the sanitizer or nothing notices.
 SAMPLE = [
     ("pairs", "no wait", 2),
     ("pairs", "wait relaxed", 0),
@@ -34,7 +34,7 @@ def recorded(name):
 
 @pytest.mark.parametrize(("name", "kind", "number"), SAMPLE)
 def test_a_mutant_is_noticed_or_listed(name, kind, number):
-    """One schedule shows each of these."""
+    """One schedule suffices to notice each of these mutants."""
     of = recorded(name)
     mutant = kinds.mutants(of.ptx, [kind])[number]
     outcome = trial.examine(of, mutant.apply(of.ptx), ["late"], ["late"])
@@ -44,7 +44,7 @@ def test_a_mutant_is_noticed_or_listed(name, kind, number):
 
 @pytest.mark.parametrize("name", ["pairs", "GEMV"])
 def test_a_kernel_as_it_is_survives(name):
-    """The sanitizer reports nothing, but what submission.py waives."""
+    """The sanitizer reports only what submission.py waives."""
     of = recorded(name)
     assert trial.examine(of, of.ptx, ["random:7"], ["random:7"]) == trial.Outcome(trial.SURVIVED)
 

@@ -1,4 +1,4 @@
-"""Recorded launches of the kernels: the same bytes, and traces that agree with the emulator's own counts."""
+"""Recorded launches of the kernels: unchanged bytes, and traces that agree with the emulator's own counts."""
 
 import numpy as np
 import pytest

@@ -5,7 +5,7 @@ import time
 
 
 class Answers:
-    """Answers, dies, hangs or wants to be replaced, as the question says."""
+    """Answers, dies, hangs or asks for its replacement, by the question."""
 
     def __init__(self, about):
         self.about = about
@@ -22,13 +22,13 @@ class Answers:
 
 
 class SoakAnswers:
-    """In the place of tests.support.soak_worker.Runner: problem 1 kills its process, 2 is wrong, all others pass."""
+    """A replacement of tests.support.soak_worker.Runner: problem 1 kills its process, 2 is wrong, all others pass."""
 
     about = {"device": "none", "configurations": 7}
 
     def __init__(self, seed, path, command):
         self.seed = seed
-        path.read_text()  # as one that runs the submission does
+        path.read_text()  # a read as in the real runner, which runs the submission
 
     def __call__(self, number):
         if number == 1:

@@ -1,6 +1,6 @@
 """Worker processes that answer one question each at a time, within a limit of time.
 
-A worker may die or hang: it is ended, its question is reported, and a new worker takes over what is left of its unit.
+A worker may die or hang: it is ended, its question is reported, and a new worker takes over the rest of its unit.
 """
 
 import collections
@@ -13,13 +13,13 @@ import signal
 import time
 from multiprocessing.connection import wait
 
-START_LIMIT_S = 300  # imports, before the first question
-UNITS_PER_WORKER = 25  # then a new worker takes its place: what a process has compiled stays in its memory
-POLL_S = 0.5  # between looks at the limits
-STACK_S = 1  # for a worker that hangs to print where it is
-END_S = 10  # for a worker to end when it is told to
+START_LIMIT_S = 300  # time for imports, before the first question
+UNITS_PER_WORKER = 25  # units until a new worker takes over: a process keeps all that it has compiled in memory
+POLL_S = 0.5  # time between checks of the limits
+STACK_S = 1  # time for a hanging worker to print its stack
+END_S = 10  # time for a worker to end after the order
 
-_SPAWN = multiprocessing.get_context("spawn")  # nothing of this process, whatever it has imported
+_SPAWN = multiprocessing.get_context("spawn")  # new processes without this one's imports
 
 
 class PoolError(Exception):
@@ -27,8 +27,8 @@ class PoolError(Exception):
 
 
 def _serve(pipe, make, arguments):
-    """In the worker: answer questions until the pipe is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
+    """Answer questions in the worker until the pipe is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # signal that the parent answers by ending the worker
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1)
     answer = make(*arguments)
@@ -49,7 +49,7 @@ class _Worker:
 
     def ask(self, limit_s):
         self.question, self.deadline = self.questions.popleft(), time.monotonic() + limit_s
-        with contextlib.suppress(OSError):  # it has died, as the next look at its pipe says
+        with contextlib.suppress(OSError):  # a worker that has died, which the next check of its pipe shows
             self.pipe.send(self.question)
 
     def kill(self):

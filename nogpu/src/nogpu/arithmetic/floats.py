@@ -28,24 +28,24 @@ def to_bf16(values: np.ndarray, width: int) -> np.ndarray:
 
 
 def flush(values: np.ndarray) -> np.ndarray:
-    """Subnormals become zeros of the same sign."""
+    """The values with zeros of the same sign in place of subnormals."""
     zeros = np.copysign(values.dtype.type(0), values)
     return np.where(np.abs(values) < np.finfo(values.dtype).tiny, zeros, values)
 
 
 def saturate(values: np.ndarray) -> np.ndarray:
-    """`.sat`: clamped to [0, 1]; NaN and -0 become +0."""
+    """`.sat`: the values clamped to [0, 1]; NaN and -0 become +0."""
     one = values.dtype.type(1)
     return np.where(values > 0, np.minimum(values, one), np.zeros((), values.dtype))
 
 
 def rectify(values: np.ndarray) -> np.ndarray:
-    """`.relu`: negative numbers and -0 become +0, NaNs the canonical one."""
+    """`.relu`: the values with +0 in place of negative numbers and -0, and the canonical NaN in place of NaNs."""
     return canonical(np.where(values <= 0, np.zeros((), values.dtype), values))
 
 
 def canonical(values: np.ndarray) -> np.ndarray:
-    """NaNs of half and single precision become the one that NVIDIA GPUs make: all bits set but the sign."""
+    """The values with the NaN that NVIDIA GPUs make, all bits set but the sign, in place of each NaN (half, single)."""
     nan = _NANS.get(values.dtype.type)
     if nan is None:
         return values
@@ -100,7 +100,7 @@ def in_double(function: Callable, values: np.ndarray) -> np.ndarray:
 
 
 def odd_in_double(function: Callable, values: np.ndarray) -> np.ndarray:
-    """A function computed in float64, as float32 that rounds to bf16 as that result does."""
+    """A function computed in float64, as the float32 that rounds to bf16 exactly as the float64 result does."""
     return odd_float32(function(values.astype(f64)))
 
 
@@ -120,13 +120,13 @@ def fused(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     # Rounding twice, to double and to float, errs only if the double is a tie between floats; subnormal floats have
     # other ties.
     suspect = (total.view(u64) & u64(0x1FFFFFFF) == u64(0x10000000)) | (np.abs(total) < np.finfo(f32).tiny)
-    if suspect.any() and total[suspect].any():  # a zero is exact
+    if suspect.any() and total[suspect].any():  # zero totals are exact
         total = odd_sum(product, c.astype(f64))
     return total.astype(f32)
 
 
 def fused_bf16(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """float32 that rounds to bf16 as the exact a * b + c does."""
+    """The float32 that rounds to bf16 as the exact a * b + c does."""
     return odd_float32(odd_sum(a.astype(f64) * b, c.astype(f64)))
 
 

@@ -18,7 +18,7 @@ from nogpu.arithmetic.numerics import DECODED
 
 _GROUPS, _MEMBERS = 8, 4  # lanes are 8 groups of 4
 _NAN = {np.dtype(np.float32): 0x7FFFFFFF, np.dtype(np.float16): 0x7FFF}
-_TF32 = np.uint32(0xFFFFE000)  # the bits that count
+_TF32 = np.uint32(0xFFFFE000)  # the bits of a float32 that tf32 has
 INTEGERS = ("s8", "u8", "s4", "u4")
 
 
@@ -70,7 +70,7 @@ def matrix_of_c(registers: np.ndarray, type_name: str, m: int) -> np.ndarray:
 
 
 def registers_of_d(matrix: np.ndarray, m: int) -> np.ndarray:
-    """uint[count, 32]: the registers of D [m, 8], of whose type they are."""
+    """The registers of D [m, 8] as uint[count, 32]; the matrix has their type."""
     halves = m // _GROUPS
     if matrix.dtype == np.float16:
         return np.ascontiguousarray(matrix).view(np.uint32).reshape(halves, 32)
@@ -79,7 +79,7 @@ def registers_of_d(matrix: np.ndarray, m: int) -> np.ndarray:
 
 
 def product(a: np.ndarray, b: np.ndarray, c: np.ndarray, result: str, saturates: bool) -> np.ndarray:
-    """D = A B + C of a result type. a [m, k], b [8, k], c [m, 8], as `elements` has them.
+    """D = A B + C in the result type. a [m, k], b [8, k], c [m, 8], in the form that `elements` returns.
 
     Floating-point products are exact, summed in order of k in double precision, C last, and rounded once; those of f64
     are fused to C in that order. Sums of integers wrap around, or saturate.

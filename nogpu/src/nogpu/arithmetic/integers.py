@@ -104,7 +104,7 @@ def permute_mode(a: int, b: int, control: int, mode: str) -> int:
 
 
 def shift_left(a: Value, b: Value, width: int) -> np.ndarray:
-    """shl; counts are clamped at the width (PTX ISA, "shl")."""
+    """shl, with counts clamped at the width (PTX ISA, "shl")."""
     a = row_of(a & (1 << width) - 1, width) if isinstance(a, int) else a
     b = row_of(b, 32)
     count = np.minimum(b, np.uint32(width - 1)).astype(a.dtype)
@@ -112,7 +112,7 @@ def shift_left(a: Value, b: Value, width: int) -> np.ndarray:
 
 
 def shift_right(a: Value, b: Value, width: int, is_signed: bool) -> np.ndarray:
-    """shr, arithmetic if signed, else logical; counts are clamped at the width (PTX ISA, "shr")."""
+    """shr, arithmetic if signed, else logical, with counts clamped at the width (PTX ISA, "shr")."""
     dtype = (INTS if is_signed else UINTS)[width]
     a, b = np.asarray(a, dtype), row_of(b, 32)
     shifted = a >> np.minimum(b, np.uint32(width - 1)).astype(dtype)

@@ -21,7 +21,7 @@ class Format:
 
     decoded: np.ndarray  # float32 value of every code
     dtype: np.dtype
-    largest: float  # finite value
+    largest: float  # largest finite value
     nan_code: int
 
 
@@ -38,7 +38,7 @@ FORMATS = {name: _format(name) for name in ("e4m3", "e5m2", "e2m1", "e2m3", "e3m
 def encode(values: np.ndarray, name: str) -> np.ndarray:
     """Floats of any type -> codes uint8 of the same shape."""
     number_format = FORMATS[name]
-    # ml_dtypes converts float64 by way of float32: rounded to odd, that does not round twice.
+    # ml_dtypes converts float64 by way of float32; a float32 that is rounded to odd does not round twice.
     single = odd_float32(values) if values.dtype == np.float64 else values.astype(np.float32)
     nan = np.isnan(single)
     clipped = np.clip(np.where(nan, np.float32(0), single), -number_format.largest, number_format.largest)
@@ -47,7 +47,7 @@ def encode(values: np.ndarray, name: str) -> np.ndarray:
 
 
 def decode(codes: np.ndarray, name: str) -> np.ndarray:
-    """Codes uint8 -> float32: of a key of FORMATS, or of the scale format ue8m0. Bits above a code's are ignored."""
+    """Codes uint8 -> float32. name: a key of FORMATS, or the scale format ue8m0. Bits above a code's are ignored."""
     table = DECODED[name]
     return table[codes & np.uint8(len(table) - 1)]
 

@@ -32,7 +32,7 @@ def _frozen(table: np.ndarray) -> np.ndarray:
 
 
 def _decoded(dtype: np.dtype) -> np.ndarray:
-    """float32 value of every code. All NaNs are the same one: a code's sign and payload mean nothing."""
+    """The float32 value of every code. All NaNs are equal: a NaN code's sign and payload mean nothing."""
     codes = np.arange(1 << ml_dtypes.finfo(dtype).bits).astype(np.uint8)
     values = codes.view(dtype).astype(np.float32)
     return _frozen(np.where(np.isnan(values), np.float32(np.nan), values))

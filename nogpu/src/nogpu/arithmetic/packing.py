@@ -16,7 +16,7 @@ from nogpu.arithmetic.roundings import bf16_bits, odd_float32, round_float
 u8, u16, u32, u64 = np.uint8, np.uint16, np.uint32, np.uint64
 f16, f32, f64 = np.float16, np.float32, np.float64
 
-TF32_DROPPED = 13  # bits of a float32's mantissa that tf32 does not have
+TF32_DROPPED = 13  # bits of a float32's mantissa that tf32 lacks
 
 
 def _half(values: np.ndarray, rounding: str) -> np.ndarray:
@@ -88,7 +88,7 @@ def stochastic(values: np.ndarray, name: str, random: np.ndarray, satfinite: boo
     wide = values.astype(f64)
     kept = round_float(wide, f16, "rz")
     step = np.abs(np.nextafter(kept, np.copysign(f16(np.inf), kept)).astype(f64) - kept)
-    step = np.where(np.isfinite(step), step, 32.0)  # the largest numbers have an infinite neighbour
+    step = np.where(np.isfinite(step), step, 32.0)  # for the largest numbers, whose neighbour is infinite
     cut = np.floor(np.abs(wide - kept) / step * (1 << 13))
     away = np.isfinite(values) & (cut + (random & u32(0x1FFF)) >= 1 << 13)
     return canonical(np.where(away, np.nextafter(kept, np.copysign(f16(np.inf), kept)), kept)).view(u16)

@@ -97,7 +97,7 @@ _COMBINE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 
 def _canonical(values: np.ndarray) -> np.ndarray:
-    """NaN results of half and single precision are the canonical one."""
+    """The values with the canonical NaN in place of NaNs of half and single precision."""
     unsigned, code = _NANS.get(values.dtype.type, (None, 0))
     if unsigned is None:
         return values

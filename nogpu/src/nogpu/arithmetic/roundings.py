@@ -126,7 +126,7 @@ def rounded_root(a: np.ndarray, rounding: str) -> np.ndarray:
 
 
 def fused_double(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """a * b + c of float64 with one rounding to nearest, element by element in rational arithmetic."""
+    """The sum a * b + c of float64 with one rounding to nearest, element by element in rational arithmetic."""
     result = a * b + c
     for i, values in enumerate(zip(a.tolist(), b.tolist(), c.tolist(), strict=True)):
         if all(map(isfinite, values)):
@@ -147,7 +147,7 @@ def _nearest(exact: Fraction) -> float:
 
 
 def _directed(kind: str, nearest: np.ndarray, sources: tuple[np.ndarray, ...], rounding: str) -> np.ndarray:
-    """float64 results rounded to nearest -> rounded as asked, element by element in rational arithmetic."""
+    """Round as requested: float64 results that are rounded to nearest, element by element in rational arithmetic."""
     result = nearest.copy()
     for i, values in enumerate(zip(*(row.tolist() for row in sources), strict=True)):
         number = nearest[i]

@@ -21,7 +21,7 @@ from typing import Any
 HERE = os.path.dirname(os.path.abspath(__file__))
 PACKAGE = os.path.dirname(HERE)
 
-# (module of the emulator, its function to call before the hooked module is executed, its function to call after)
+# (module of the emulator, function for the time before the hooked module is executed, function for the time after)
 Hook = tuple[str, str | None, str | None]
 
 TRITON_HOOKS: dict[str, Hook] = {
@@ -51,7 +51,7 @@ SANITIZER_HOOKS: dict[str, Hook] = {"nogpu.execution.device": ("nogpu.sanitizer.
 
 EXPLORING_HOOKS: dict[str, Hook] = {"nogpu.execution.device": ("nogpu.sanitizer.explore", None, "install")}
 
-# On a Hopper GPU, torch and the driver are the real ones, and so are times.
+# On a Hopper GPU, torch, the driver and the times are real.
 HOPPER_HOOKS: dict[str, Hook] = {
     "cutlass": HOOKS["cutlass"],
     "cutlass.cutlass_dsl.tvm_ffi_provider": HOOKS["cutlass.cutlass_dsl.tvm_ffi_provider"],
@@ -71,11 +71,11 @@ LARGE = ("torch", "cutlass")
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """What is made within is not searched for garbage, neither now nor at the process's end: half of torch's import."""
+    """A context that exempts new objects from garbage collection, also at the process's end: half of torch's import."""
     if not gc.isenabled():
         yield
         return
-    gc.collect()  # what is garbage already must not stay
+    gc.collect()  # before the freeze, which would keep garbage
     gc.disable()
     try:
         yield
@@ -85,7 +85,7 @@ def uncollected() -> Iterator[None]:
 
 
 class HookedLoader:
-    """A module's own loader with calls before and after."""
+    """A wrapper of a module's loader with calls before and after."""
 
     def __init__(self, loader: Any, module: str, before: str | None, after: str | None) -> None:
         self._loader, self._module, self._before, self._after = loader, module, before, after
@@ -146,7 +146,7 @@ def name_extra(kind: type[BaseException], error: BaseException, trace: Traceback
 
 
 def chain() -> None:
-    """Runs the sitecustomize that this one hides."""
+    """Run the sitecustomize that this one hides."""
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != HERE]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
     if spec is not None and spec.loader is not None:

@@ -1,4 +1,4 @@
-"""What each instruction is to the clock: its class, and the family that says what it costs (a chip profile's table)."""
+"""The classes and families of instructions: a chip profile has a cost for each family."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ collector."""
 SKIP_WAIT, SKIP_DATA = headers.constants("clock/native/clock.h", "SKIP_WAIT", "SKIP_DATA")
 """Bits of `skips`: waits of an instruction that cost nothing, for others and for its sources."""
 
-# (pattern of the opcode, class, family of the profile's table). The first that matches counts.
+# (pattern of the opcode, class, family in the profile's table). The first match counts.
 _FAMILIES = [
     (r"(bra|brx|call|ret|exit|trap)\b", "branch", "branch"),
     (r"ld\.(param|const)", "plain", "constant"),
@@ -88,7 +88,7 @@ _FAMILIES = [
     (r".*", "plain", "alu"),
 ]
 _PATTERNS = [(re.compile(pattern), kind, family) for pattern, kind, family in _FAMILIES]
-# Instructions that wait until the warp's stores are where a whole cluster, or the GPU, sees them.
+# Instructions that wait until the warp's stores are visible to a whole cluster or the GPU.
 _DRAINS = {
     "cluster": re.compile(r"arrive(?!.*relaxed)"),
     "fence": re.compile(r"membar\.(gl|sys)|fence\.(acq_rel|sc|acquire|release)\.(cluster|gpu|sys)"),
@@ -107,18 +107,18 @@ class Costs:
     """The instructions of an entry on a chip."""
 
     table: np.ndarray  # INSTRUCTION[n]
-    values: np.ndarray  # uint32: registers of the instructions, sources, then results
+    values: np.ndarray  # uint32: registers of the instructions, sources before results
     registers: int
     families: list[str]
 
 
 @lru_cache(maxsize=4096)
 def family_of(opcode: str) -> tuple[str, str]:
-    """(class, family) of an opcode."""
+    """The class and the family of an opcode."""
     for pattern, kind, family in _PATTERNS:
         if pattern.match(opcode):
             return kind, family
-    raise AssertionError(opcode)  # the last pattern matches everything
+    raise AssertionError(opcode)  # unreachable: the last pattern matches everything
 
 
 def costs_of(trace: Trace, chip: Chip) -> Costs:

@@ -1,4 +1,4 @@
-"""Recording: how the traces of launches are made (clock/trace.py)."""
+"""Recording: makes the traces of launches (clock/trace.py)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Records(ctypes.Structure):
     """Records of a warp."""
 
     def taken(self) -> np.ndarray:
-        """uint32: a copy of the records."""
+        """A copy of the records: uint32."""
         return np.frombuffer(ctypes.string_at(self.words or 0, 4 * self.count) if self.count else b"", np.uint32)
 
     def free(self) -> None:
@@ -53,7 +53,7 @@ class _Recorder(ctypes.Structure):
 
 
 class ProgramRecorder:
-    """Makes the records of a program's instructions: compiled code most of them, Python those of its own operations."""
+    """Makes the records of a program's instructions, in compiled code or, for operations in Python, in Python."""
 
     def __init__(self) -> None:
         self.names = replacements(self._note)
@@ -64,7 +64,7 @@ class ProgramRecorder:
         self._by_python: list[bool] = []
 
     def attach(self, planned: Plan, slots: Slots) -> tuple[int, int]:
-        """As `translate.Recorder.attach`."""
+        """Implements `translate.Recorder.attach`."""
         self._recipes = Recipes(planned, slots).table()
         self._recorder.recipes = self._recipes.ctypes.data
         self._later = self._recipes["later"].astype(bool).tolist()
@@ -81,7 +81,7 @@ class ProgramRecorder:
         self._noted[group] = records
 
     def executed(self, index: int, group: ActiveGroup, mask: int) -> None:
-        """As `translate.Recorder.executed`."""
+        """Implements `translate.Recorder.executed`."""
         if not self._later[index]:
             return
         context = group.warp.registers
@@ -99,7 +99,7 @@ class ProgramRecorder:
 
 @dataclass
 class Part:
-    """Records of some CTAs of a launch."""
+    """The records of some CTAs of a launch."""
 
     ctas: list[int] = field(default_factory=list)
     """Indices, x fastest."""
@@ -135,7 +135,7 @@ class LaunchRecorder(PartRecorder):
                 found.free()
 
     def appended(self, group: ActiveGroup, index: int) -> None:
-        """Python has appended the records of an instruction."""
+        """Count an instruction whose records Python has appended."""
         if index in group.grid.program.requests:
             records = self._records[group.cta][group.warp.index]
             request = group.origin((group, index))
@@ -147,7 +147,7 @@ class LaunchRecorder(PartRecorder):
             ctypes.c_uint32.from_address(records.words + 4 * place).value = number
 
     def close(self) -> None:
-        """Frees the records of CTAs that have not exited."""
+        """Free the records of CTAs that have not exited."""
         for records in self._records.values():
             for found in records:
                 found.free()
@@ -158,8 +158,8 @@ class Recording:
     """Records launches, each on its own, and passes their traces on (`execution.launch.Recording`)."""
 
     def __init__(self, take: Callable[[Trace], None] | str | os.PathLike[str], values: bool = True) -> None:
-        """take: called with each launch's trace; or a folder, which gets a file for each. values: False leaves out the
-        tensor core's products, which decide no times; results are then worthless.
+        """take: a function that is called with each launch's trace, or a folder for files. values: False leaves out the
+        tensor core's products, which do not affect times; results are then worthless.
         """
         self._take = take if callable(take) else _Folder(Path(take)).save
         self._values = values
@@ -179,7 +179,7 @@ class Recording:
         return recorder
 
     def end(self, launch: Launch, parts: list[Any]) -> None:
-        """A launch has run. parts: `Part`s."""
+        """Pass on the trace of a launch that has run. parts: `Part`s."""
         self._take(_trace(launch, parts))
 
 
@@ -213,7 +213,7 @@ def _trace(launch: Launch, parts: list[Part]) -> Trace:
 
 
 class _Folder:
-    """A folder that gets a file for each trace, numbered in the order of the launches, and named after the kernel."""
+    """A folder of trace files, one for each launch, with its number and the kernel's name."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._count = path, 0
@@ -221,7 +221,7 @@ class _Folder:
 
     def save(self, trace: Trace) -> None:
         name = "".join(letter if letter.isalnum() or letter in "_-" else "_" for letter in trace.name)[:80]
-        while True:  # processes of one program share the folder
+        while True:  # needed because processes of one program share the folder
             number = f"{self._count:04}"
             self._count += 1
             if any(self._path.glob(f"{number}-*.npz")):
@@ -232,7 +232,7 @@ class _Folder:
 
 
 def install() -> None:
-    """Launches of this process are recorded in the folder NOGPU_RECORD. NOGPU_RECORD_VALUES=0: without values."""
+    """Record launches of this process in the folder NOGPU_RECORD. NOGPU_RECORD_VALUES=0: without values."""
     device.recording = Recording(os.environ["NOGPU_RECORD"], os.environ.get("NOGPU_RECORD_VALUES") != "0")
 
 

@@ -1,4 +1,4 @@
-"""Replays recorded launches on a chip (native/*.c)."""
+"""The replay of recorded launches on a chip (native/*.c)."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def _library() -> tuple[ctypes.CDLL, list[str]]:
 
 
 def constant_names() -> list[str]:
-    """The constants that a profile has to have."""
+    """The constants that a profile must have."""
     return list(_library()[1])
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What the chip's parts did: bytes, or cycles of all tensor cores."""
+    """The work of the chip's parts: bytes, or cycles of all tensor cores."""
 
     dram_read: float
     dram_written: float
@@ -68,7 +68,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Replay:
-    """The result of a replay; times in cycles."""
+    """The result of a replay, with times in cycles."""
 
     chip: Chip
     starts: list[float]
@@ -84,7 +84,7 @@ class Replay:
 
     @property
     def us(self) -> float:
-        """Microseconds from the first launch's start to the last one's end."""
+        """The microseconds from the first launch's start to the last one's end."""
         return self.chip.us(self.ends[-1] - self.starts[0])
 
 
@@ -99,15 +99,15 @@ def replay(
     progress: Callable[[int, int], None] | None = None,
     skips: Sequence[np.ndarray] | None = None,
 ) -> Replay:
-    """Replays launches, one after another in one queue.
+    """Replay launches, one after another in one queue.
 
-    programmatic: None as recorded, or for all. other_data: each launch has data of its own, which is not in L2; or a
-    number for each launch, equal for those that have the same data. dirty_l2: at the start L2 holds what others
+    programmatic: for all launches; None as recorded. other_data: each launch has data of its own, which is not in L2;
+    or a number for each launch, equal for launches with the same data. dirty_l2: at the start L2 holds data that others
     have written (a flush by writes), which goes to DRAM when its place is needed. spans: room for so many waits and
-    CTAs. progress: is called with (CTAs that are over, CTAs in all). skips: by launch uint8[instructions], which waits
-    of each instruction cost nothing: SKIP_WAIT, SKIP_DATA. What is asked for too early then waits in its place.
+    CTAs. progress: called with the numbers of finished CTAs and of all. skips: for each launch uint8[instructions], the
+    waits of an instruction that cost nothing: SKIP_WAIT, SKIP_DATA. A later operation then waits for what it needs.
 
-    Raises EmulatorError where the launches come to no end on this chip, and ValueError for a profile that lacks a
+    Raises EmulatorError for launches that never end on this chip, and ValueError for a profile that lacks a
     constant or a family of instructions.
     """
     library, names = _library()
@@ -180,7 +180,7 @@ def _title(number: int, trace: Trace) -> str:
 
 
 def _check_room(number: int, trace: Trace, chip: Chip) -> None:
-    """Raises EmulatorError for a CTA that no SM of the chip has room for."""
+    """Raise EmulatorError for a CTA that does not fit on any SM of the chip."""
     threads = int(np.prod(trace.block))
     needs = {"sm_threads": threads, "sm_shared_bytes": trace.shared_bytes, "sm_registers": threads * trace.registers}
     for name, need in needs.items():

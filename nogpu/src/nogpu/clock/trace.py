@@ -1,4 +1,4 @@
-"""The trace of a launch: what each warp issued, what it waited for, and what its asynchronous operations moved.
+"""The trace of a launch: the instructions and waits of each warp, and the data of its asynchronous operations.
 
 A record is the words of one warp instruction; records of a warp are in the order in which it executed them. The first
 word is `pc | n << 24 | part << 23`: the index of the instruction, the number n of operand words that follow (at most
@@ -63,12 +63,12 @@ BOX_WORDS = 17
 NOTHING = 0xFFFFFFFF
 PC_BITS, PART_BIT, COUNT_SHIFT = 23, 23, 24
 _ARRAYS = ("header", "words", "starts", "params")
-_PRESET = 1  # of lzma: sizes within a few percent of the highest, at ten times its speed
+_PRESET = 1  # lzma preset: sizes within a few percent of the highest, at ten times its speed
 _FIELDS = ("name", "grid", "block", "cluster", "shared_bytes", "registers", "min_ctas", "programmatic", "cooperative")
 
 
 class Record(NamedTuple):
-    """One warp instruction."""
+    """The record of one warp instruction."""
 
     pc: int
     part: bool
@@ -108,7 +108,7 @@ class Trace:
 
     @property
     def flows(self) -> list[Flow]:
-        """By pc: the registers of each instruction."""
+        """The registers of each instruction, indexed by pc."""
         return flows_of(self.instructions) if self.known_flows is None else self.known_flows
 
     def records(self, cta: int, warp: int) -> Iterator[Record]:
@@ -121,12 +121,12 @@ class Trace:
             at = end
 
     def save(self, path: str | Path | BinaryIO) -> None:
-        """Writes an .npz file, of arrays of compressed bytes."""
+        """Write an .npz file of arrays of compressed bytes."""
         header = {name: getattr(self, name) for name in _FIELDS}
         header["instructions"] = [(i.opcode, i.line, i.text, i.source) for i in self.instructions]
         header["known_flows"] = self.flows
         header["ctas, warps + 1"] = self.starts.shape
-        # Warps repeat each other at distances that deflate, zip's own compression, does not see.
+        # deflate, zip's own compression, does not see the distances at which warps repeat each other.
         np.savez(
             path,
             header=_packed(json.dumps(header).encode()),
@@ -137,7 +137,7 @@ class Trace:
 
     @staticmethod
     def load(path: str | Path) -> Trace:
-        """Reads what `save` has written. Raises ValueError for other files."""
+        """The trace in a file that `save` has written. Raises ValueError for other files."""
         try:
             with np.load(path, allow_pickle=False) as file:
                 header, words, starts, params = (lzma.decompress(file[name]) for name in _ARRAYS)
@@ -159,5 +159,5 @@ class Trace:
 
 
 def _packed(data: bytes) -> np.ndarray:
-    """uint8: the bytes, compressed."""
+    """The bytes, compressed: uint8."""
     return np.frombuffer(lzma.compress(data, preset=_PRESET), np.uint8)

@@ -19,7 +19,7 @@ from nogpu.hopper.statements import Statement
 
 Rule = Callable[[Statement, Context], "str | None"]
 
-# (beginning of the opcode, reason); asked where no rule fits
+# (prefix of the opcode, reason), for opcodes without a rule
 CANNOT = (
     (r"tcgen05\.", MODELLED),
     (r"clusterlaunchcontrol\.", "a Hopper has no cluster launch control"),
