@@ -7,7 +7,7 @@ import math
 
 from nogpu.cuda_programs import launches, modules, status
 from nogpu.cuda_programs.entries import ADDRESS, HANDLE, INT, SIZE, UINT, entry, put
-from nogpu.hardware.properties import ctas_per_sm, with_clusters
+from nogpu.hardware.properties import ctas_per_sm, shared_per_cta, with_clusters
 from nogpu.host.backends import current
 from nogpu.host.modules import Kernel
 
@@ -16,7 +16,6 @@ MAX_THREADS, STATIC_SHARED, CONSTANT, LOCAL, REGISTERS, PTX_VERSION, BINARY_VERS
 MAX_DYNAMIC_SHARED, CARVEOUT, CLUSTER_WIDTH, CLUSTER_HEIGHT, CLUSTER_DEPTH = 8, 9, 11, 12, 13
 NONPORTABLE_CLUSTER, CLUSTER_POLICY = 14, 15
 _VERSION = 100  # of PTX and machine code: 10 * major + minor of the compute capability
-_REGISTER_LIMIT = 255  # per thread (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability")
 
 
 class Attributes(ctypes.Structure):
@@ -41,28 +40,15 @@ class Attributes(ctypes.Structure):
     ]
 
 
-def max_threads(kernel: Kernel) -> int:
-    """The most threads of a CTA, by the kernel's launch bounds."""
-    bounds = kernel.entry.reqntid or kernel.entry.maxntid
-    limit = current().properties().max_threads_per_block
-    return min(limit, math.prod(bounds)) if bounds else limit
-
-
-def registers(kernel: Kernel) -> int:
-    """The most registers of a thread that fit: PTX does not say how many ptxas would take."""
-    warps = -(-max_threads(kernel) // 32)
-    return min(_REGISTER_LIMIT, current().properties().registers_per_block // (32 * warps) // 8 * 8)
-
-
 def attribute(kernel: Kernel, number: int) -> int:
     """A CUfunction_attribute. Raises Refused."""
     cluster = kernel.entry.cluster or (0, 0, 0)
     values = {
-        MAX_THREADS: max_threads,
+        MAX_THREADS: lambda kernel: kernel.max_threads,
         STATIC_SHARED: lambda kernel: kernel.static_shared_bytes,
         CONSTANT: lambda kernel: 0,
         LOCAL: lambda kernel: 0,
-        REGISTERS: registers,
+        REGISTERS: lambda kernel: kernel.registers,
         PTX_VERSION: lambda kernel: _VERSION,
         BINARY_VERSION: lambda kernel: _VERSION,
         MAX_DYNAMIC_SHARED: lambda kernel: kernel.dynamic_shared_limit,
@@ -112,8 +98,8 @@ def get_attributes(result: int, handle: int) -> None:
     kernel = modules.kernel(handle)
     found = Attributes(
         shared_bytes=kernel.static_shared_bytes,
-        max_threads=max_threads(kernel),
-        registers=registers(kernel),
+        max_threads=kernel.max_threads,
+        registers=kernel.registers,
         ptx_version=_VERSION,
         binary_version=_VERSION,
         max_dynamic_shared=kernel.dynamic_shared_limit,
@@ -155,7 +141,7 @@ def _resident(kernel: Kernel, threads: int, shared: int) -> int:
     properties = current().properties()
     if not 1 <= threads <= properties.max_threads_per_block:
         raise status.Refused(status.INVALID_VALUE, f"{threads} threads; limit 1 to {properties.max_threads_per_block}")
-    if threads > max_threads(kernel):
+    if threads > kernel.max_threads:
         return 0
     return ctas_per_sm(threads, kernel.static_shared_bytes + shared, properties)
 
@@ -174,8 +160,7 @@ def available_shared(result: int, handle: int, ctas: int, threads: int) -> None:
     properties = current().properties()
     if not 1 <= ctas <= properties.max_blocks_per_sm:
         raise status.Refused(status.INVALID_VALUE, f"{ctas} CTAs; limit 1 to {properties.max_blocks_per_sm}")
-    share = properties.shared_memory_per_sm // ctas - properties.shared_memory_reserved_per_block
-    free = min(properties.shared_memory_per_block_optin, share) - modules.kernel(handle).static_shared_bytes
+    free = shared_per_cta(ctas, properties) - modules.kernel(handle).static_shared_bytes
     put(result, ctypes.c_size_t, max(0, free))
 
 

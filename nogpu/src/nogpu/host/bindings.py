@@ -13,7 +13,7 @@ from typing import Any, SupportsInt
 
 from nogpu.errors import EmulatorError, Fault
 from nogpu.execution.device import Device, run_pending
-from nogpu.hardware.properties import DeviceProperties, ctas_per_sm
+from nogpu.hardware.properties import DeviceProperties, ctas_per_sm, shared_per_cta
 from nogpu.host import events, queues
 from nogpu.host.backends import emulated, integer
 
@@ -146,9 +146,8 @@ def _threads(count: object) -> int:
 
 def _available_shared(count: object) -> int:
     """Bytes of dynamic shared memory for each of so many CTAs of an SM."""
-    properties = Device.current().properties
-    per_cta = properties.shared_memory_per_sm // integer(count, "blocks", 1, properties.max_blocks_per_sm)
-    return min(properties.shared_memory_per_block_optin, per_cta - properties.shared_memory_reserved_per_block)
+    properties = _properties()
+    return shared_per_cta(integer(count, "blocks", 1, properties.max_blocks_per_sm), properties)
 
 
 def _properties() -> DeviceProperties:

@@ -20,6 +20,7 @@ runtime and driver), cute_dsl (some of the same functions, for the DSL's host co
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -31,7 +32,7 @@ from nogpu.compiler.linking import link
 from nogpu.compiler.translate import translate
 from nogpu.errors import EmulatorError, Fault
 from nogpu.execution.device import Device
-from nogpu.hardware.properties import DeviceProperties, LaunchConfig, static_shared_bytes
+from nogpu.hardware.properties import WARP_THREADS, DeviceProperties, LaunchConfig, static_shared_bytes
 from nogpu.hardware.variables import module_memory
 from nogpu.host import arguments, backends, queues
 from nogpu.ptx import ir
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
     Record = str | os.PathLike[str] | Callable[[Trace], None] | Recording | None
 
+MOST_REGISTERS = 255  # of a thread: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"
 NAMES_SHOWN = 5  # of a module's kernels or variables, where one is not among them
 
 
@@ -117,6 +119,20 @@ class Kernel:
     def params(self) -> tuple[ir.Param, ...]:
         """The parameters, in the order of the entry's .param."""
         return tuple(self.entry.params)
+
+    @property
+    def max_threads(self) -> int:
+        """The most threads of a CTA, by the kernel's launch bounds."""
+        bounds = self.entry.reqntid or self.entry.maxntid
+        return min(
+            DeviceProperties.max_threads_per_block, math.prod(bounds or (DeviceProperties.max_threads_per_block,))
+        )
+
+    @property
+    def registers(self) -> int:
+        """The most registers of a thread that fit: PTX does not say how many ptxas would take."""
+        warps = -(-self.max_threads // WARP_THREADS)
+        return min(MOST_REGISTERS, DeviceProperties.registers_per_block // (WARP_THREADS * warps) // 8 * 8)
 
     @functools.cached_property
     def static_shared_bytes(self) -> int:

@@ -29,7 +29,6 @@ TESTED = ("3.7.1", "3.9.0")  # versions of Triton
 MAX_PORTABLE_CLUSTER = DeviceProperties.max_portable_cluster
 _L2_PROMOTION_128B = 2  # CUtensorMapL2promotion
 _LAUNCH_ARGUMENTS = 16
-_MOST_REGISTERS = 255  # of a thread: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"
 
 # CUdevice_attribute
 _SHARED_OPTIN, _REGISTERS, _SM_COUNT, _WARP_SIZE, _MEMORY_CLOCK, _BUS_WIDTH = 97, 12, 16, 10, 36, 37
@@ -167,12 +166,9 @@ class CudaUtils:
             )
         module = modules.of_compilation(_state.ptx)
         kernel = module.kernel(name)
-        entry = kernel.entry  # parses the PTX
-        x, y, z = entry.reqntid or entry.maxntid or (DeviceProperties.max_threads_per_block, 1, 1)
-        threads = x * y * z
-        most = min(DeviceProperties.registers_per_block // threads, _MOST_REGISTERS)
-        used = cubin.resources(image, name) or cubin.Resources(most, 0)
-        return handles.add_module(module), handles.of_kernel(kernel), used.registers, used.local_bytes // 4, threads
+        used = cubin.resources(image, name) or cubin.Resources(kernel.registers, 0)
+        spilled, threads = used.local_bytes // 4, kernel.max_threads
+        return handles.add_module(module), handles.of_kernel(kernel), used.registers, spilled, threads
 
     @staticmethod
     def unload_module(module: int) -> None:
@@ -215,17 +211,9 @@ class CudaUtils:
         return tuple(signature)
 
     @staticmethod
-    def fill_tma_descriptor_tiled(
-        address: int,
-        swizzle: int,
-        element_bytes: int,
-        element_type: int,
-        block: Sequence[int],
-        shape: Sequence[int],
-        strides: Sequence[int],
-        padding: int,
-    ) -> TensorMap:
+    def fill_tma_descriptor_tiled(address: int, swizzle: int, *arguments: Any) -> TensorMap:
         """A tensor map. block, shape, strides: in elements, the contiguous dimension last."""
+        element_bytes, element_type, block, shape, strides, padding = arguments
         rank = len(block)
         if not rank == len(shape) == len(strides):
             raise RuntimeError("Rank mismatch")
