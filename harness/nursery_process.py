@@ -37,9 +37,9 @@ def preload() -> None:
         import harness.runner
         import harness.shared_memory  # noqa: F401
         from nogpu import toolchain
-        from nogpu.cuda_programs.libraries import CUTE_DSL, library
+        from nogpu.cuda.programs.libraries import CUTE_DSL, library
 
-        for source in ("native", "clock/native", "host/align.c"):
+        for source in ("native", "clock/native", "cuda/align.c"):
             toolchain.load(source)
         toolchain.opened(library(CUTE_DSL))
 

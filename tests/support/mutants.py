@@ -36,7 +36,7 @@ def run_mutated(monkeypatch, mutate):
     What the emulator reports as a doubt is an error.
     """
     from nogpu.compiler import stored
-    from nogpu.host.modules import Kernel
+    from nogpu.cuda.modules import Kernel
 
     @functools.cache
     def mutated(ptx):
