@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from nogpu import store
-from nogpu.cute_dsl import compile_cache
-from nogpu.cute_dsl.compile_cache import Lowered
+from nogpu.cuda.dsl import compile_cache
+from nogpu.cuda.dsl.compile_cache import Lowered
 from tests.support.emulated import PROGRAMS, run
 
 pytest.importorskip("cutlass")
@@ -19,7 +19,7 @@ PROGRAM = """
 import hashlib, sys
 from kernel_checks import N, make_scale, vector
 from cutlass._mlir.passmanager import PassManager
-from nogpu.cute_dsl import compile_cache, hooks
+from nogpu.cuda.dsl import compile_cache, hooks
 
 parsed, parse = [], PassManager.parse
 PassManager.parse = lambda *args, **kwargs: parsed.append(args) or parse(*args, **kwargs)

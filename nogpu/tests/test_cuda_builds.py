@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 
-from nogpu.cuda_programs import builds, fatbin, nvcc, toolkit
-from nogpu.cuda_programs.status import ERRORS, code_of
+from nogpu.cuda.programs import builds, fatbin, nvcc, toolkit
+from nogpu.cuda.programs.status import ERRORS, code_of
 from nogpu.errors import EmulatorError
 from tests.support.nvcc import needs_nvcc
 

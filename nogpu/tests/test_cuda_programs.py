@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from nogpu import store, toolchain
-from nogpu.cuda_programs import connection, properties, status, toolkit
-from nogpu.cuda_programs.entries import ENTRIES
+from nogpu.cuda.programs import connection, properties, status, toolkit
+from nogpu.cuda.programs.entries import ENTRIES
 from nogpu.errors import EmulatorError
 from tests.support.commands import ROOT, clean_environment
 from tests.support.emulated import copy_libraries
 from tests.support.nvcc import needs_nvcc
 
 SOURCES = ROOT / "tests" / "cuda" / "programs"
-RUNTIME = toolchain.HERE / "cuda_programs" / "runtime"
+RUNTIME = toolchain.HERE / "cuda" / "programs" / "runtime"
 
 CHECKS = (
     *("vector_add", "symbols", "queues", "dynamic_shared", "clusters", "cooperative", "grid_barrier", "occupancy"),
@@ -159,7 +159,7 @@ def test_every_entry_point_has_a_function():
 
 @needs_nvcc
 def test_structures_are_as_nvidia_declares_them(tmp_path):
-    from nogpu.cuda_programs import kernels, launches, memory
+    from nogpu.cuda.programs import kernels, launches, memory
 
     structures = {
         "cudaDeviceProp": (properties.CudaDeviceProp, None),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nogpu.cuda_programs import builds
+from nogpu.cuda.programs import builds
 from nogpu.errors import EmulatorError
 from tests.support.nvcc import needs_nvcc
 

@@ -11,9 +11,9 @@ import pytest
 
 import nogpu
 from nogpu.compiler.linking import link
+from nogpu.cuda import arrays
 from nogpu.errors import EmulatorError
 from nogpu.execution.device import Device, LaunchConfig
-from nogpu.host import arrays
 from nogpu.ptx import module as ptx
 
 HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"

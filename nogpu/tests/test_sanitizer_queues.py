@@ -17,13 +17,13 @@ import cuda.bindings.driver as driver  # noqa: E402
 import cuda.bindings.runtime as runtime  # noqa: E402
 import torch  # noqa: E402
 
-from nogpu.cuda_programs import connection  # noqa: E402, F401  # fills the table of entry points
-from nogpu.cuda_programs.entries import ENTRIES  # noqa: E402
+from nogpu.cuda import graphs, torch_queues  # noqa: E402
+from nogpu.cuda.backends import emulated  # noqa: E402
+from nogpu.cuda.modules import Module  # noqa: E402
+from nogpu.cuda.programs import connection  # noqa: E402, F401  # fills the table of entry points
+from nogpu.cuda.programs.entries import ENTRIES  # noqa: E402
+from nogpu.cuda.queues import CURRENT  # noqa: E402
 from nogpu.execution.device import Device, LaunchConfig  # noqa: E402
-from nogpu.host import graphs, torch_queues  # noqa: E402
-from nogpu.host.backends import emulated  # noqa: E402
-from nogpu.host.modules import Module  # noqa: E402
-from nogpu.host.queues import CURRENT  # noqa: E402
 from nogpu.sanitizer import queues, spans  # noqa: E402
 from nogpu.sanitizer.follow import Sanitizer  # noqa: E402
 

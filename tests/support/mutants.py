@@ -36,7 +36,7 @@ def run_mutated(monkeypatch, mutate):
     The emulator's doubts become errors.
     """
     from nogpu.compiler import stored
-    from nogpu.host.modules import Kernel
+    from nogpu.cuda.modules import Kernel
 
     @functools.cache
     def mutated(ptx):

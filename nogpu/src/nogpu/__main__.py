@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from nogpu import settings, toolchain
 from nogpu.activation import DEVICES, environment
-from nogpu.cuda_programs import libraries, programs
+from nogpu.cuda.programs import libraries, programs
 from nogpu.errors import EmulatorError
 
 DESCRIPTION = """Run a Python program that uses torch's device "cuda" and CuTe DSL kernels on an emulated NVIDIA B200.
@@ -138,7 +138,7 @@ def interpreter_options() -> list[str]:
 def prepare(device: str) -> None:
     """Make the libraries that programs on the device load. Raises RuntimeError as `toolchain.build`."""
     libraries.library(libraries.CUTE_DSL)
-    for source in () if device == "hopper" else ("host/align.c", "native"):
+    for source in () if device == "hopper" else ("cuda/align.c", "native"):
         toolchain.build(source)
 
 

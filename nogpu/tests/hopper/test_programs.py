@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from nogpu.cuda_programs import launches, modules
+from nogpu.cuda import backends
+from nogpu.cuda.modules import Module
+from nogpu.cuda.programs import launches, modules
 from nogpu.errors import EmulatorError
 from nogpu.hardware.properties import LaunchConfig
-from nogpu.host import backends
-from nogpu.host.modules import Module
 from tests.support.commands import ROOT, clean_environment
 from tests.support.nvcc import nvcc
 

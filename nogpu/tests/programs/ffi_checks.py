@@ -10,7 +10,7 @@ from cutlass.cute.runtime import from_dlpack, load_module
 from kernel_checks import Launches, N, caught, make_scale
 
 import nogpu
-from nogpu.host import handles
+from nogpu.cuda import handles
 
 
 def compiled(factor, x):

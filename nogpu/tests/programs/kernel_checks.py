@@ -15,12 +15,12 @@ from cutlass.cute.runtime import from_dlpack, load_module
 from cutlass.utils import HardwareInfo
 
 import nogpu
-from nogpu.cuda_programs import status
-from nogpu.cuda_programs.status import LAUNCH_FAILURE, SUCCESS
-from nogpu.cute_dsl import hooks, runtime
+from nogpu.cuda import events, handles, modules
+from nogpu.cuda.dsl import hooks, runtime
+from nogpu.cuda.programs import status
+from nogpu.cuda.programs.status import LAUNCH_FAILURE, SUCCESS
 from nogpu.execution.device import Device, LaunchConfig
 from nogpu.hardware.tma.tensor_map import TensorMap
-from nogpu.host import events, handles, modules
 
 N = 70  # elements: two CTAs of 64 threads, the second not full
 

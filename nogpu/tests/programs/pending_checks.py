@@ -7,9 +7,9 @@ import torch
 from torch_checks import raises
 
 import nogpu
+from nogpu.cuda import bindings
+from nogpu.cuda.backends import emulated
 from nogpu.execution.device import Device, LaunchConfig
-from nogpu.host import bindings
-from nogpu.host.backends import emulated
 from tests.support.small_kernels import entry, store
 
 TRIGGER = "griddepcontrol.launch_dependents;\n"

@@ -10,8 +10,8 @@ import time
 import numpy as np
 import torch
 
+from nogpu.cuda import torch_autocast
 from nogpu.execution.device import Device
-from nogpu.host import torch_autocast
 
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
@@ -364,7 +364,7 @@ def check_scaled_grouped_mm_along_k_and_in_batches():
 
 
 def check_results_are_rounded_once():
-    from nogpu.host.scaled_mm import round_once
+    from nogpu.cuda.scaled_mm import round_once
 
     generator = np.random.default_rng(2)
     halves = (generator.integers(1024, 2048, 500) + 0.5) * 2.0 ** generator.integers(-12, 4, 500)

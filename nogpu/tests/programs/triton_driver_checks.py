@@ -11,7 +11,7 @@ from triton.backends.nvidia import compiler, driver
 from triton.testing import do_bench
 
 import nogpu
-from nogpu.host import triton_driver, triton_hooks
+from nogpu.cuda import triton_driver, triton_hooks
 
 runs = []
 

@@ -10,12 +10,12 @@ from unittest import mock
 
 import numpy as np
 
+from nogpu.cuda.modules import Kernel
 from nogpu.errors import LENIENT
 from nogpu.execution import device as devices
 from nogpu.execution.device import Device
 from nogpu.hardware.allocations import Allocation
 from nogpu.hardware.properties import LaunchConfig
-from nogpu.host.modules import Kernel
 from nogpu.ptx.module import parse
 from nogpu.sanitizer.follow import Sanitizer
 

@@ -25,22 +25,22 @@ PACKAGE = os.path.dirname(HERE)
 Hook = tuple[str, str | None, str | None]
 
 TRITON_HOOKS: dict[str, Hook] = {
-    "triton.backends.nvidia.driver": ("nogpu.host.triton_hooks", None, "install_driver"),
-    "triton.backends.nvidia.compiler": ("nogpu.host.triton_hooks", None, "install_compiler"),
-    "triton.compiler.compiler": ("nogpu.host.triton_hooks", None, "install_loading"),
+    "triton.backends.nvidia.driver": ("nogpu.cuda.triton_hooks", None, "install_driver"),
+    "triton.backends.nvidia.compiler": ("nogpu.cuda.triton_hooks", None, "install_compiler"),
+    "triton.compiler.compiler": ("nogpu.cuda.triton_hooks", None, "install_loading"),
 }
 
 # hooked module -> hook
 HOOKS: dict[str, Hook] = {
-    "torch": ("nogpu.cuda_programs.extensions", None, "install"),
-    "torch.utils.cpp_extension": ("nogpu.cuda_programs.builds", None, "install"),
-    "tvm_ffi": ("nogpu.host.torch_device", None, "install_tvm_ffi"),
-    "cutlass": ("nogpu.cute_dsl.hooks", "prepare", "install"),
-    "cutlass.cutlass_dsl.tvm_ffi_provider": ("nogpu.cute_dsl.hooks", None, "install_tvm_ffi"),
-    "cuda.bindings.driver": ("nogpu.host.bindings", None, "install_driver"),
-    "cuda.bindings.runtime": ("nogpu.host.bindings", None, "install_runtime"),
+    "torch": ("nogpu.cuda.programs.extensions", None, "install"),
+    "torch.utils.cpp_extension": ("nogpu.cuda.programs.builds", None, "install"),
+    "tvm_ffi": ("nogpu.cuda.torch_device", None, "install_tvm_ffi"),
+    "cutlass": ("nogpu.cuda.dsl.hooks", "prepare", "install"),
+    "cutlass.cutlass_dsl.tvm_ffi_provider": ("nogpu.cuda.dsl.hooks", None, "install_tvm_ffi"),
+    "cuda.bindings.driver": ("nogpu.cuda.bindings", None, "install_driver"),
+    "cuda.bindings.runtime": ("nogpu.cuda.bindings", None, "install_runtime"),
     **TRITON_HOOKS,
-    "triton.testing": ("nogpu.host.triton_hooks", None, "install_testing"),
+    "triton.testing": ("nogpu.cuda.triton_hooks", None, "install_testing"),
 }
 
 RECORDING_HOOKS: dict[str, Hook] = {"nogpu.execution.device": ("nogpu.clock.record", None, "install")}
@@ -56,7 +56,7 @@ HOPPER_HOOKS: dict[str, Hook] = {
     "cutlass": HOOKS["cutlass"],
     "cutlass.cutlass_dsl.tvm_ffi_provider": HOOKS["cutlass.cutlass_dsl.tvm_ffi_provider"],
     "cuda.bindings.runtime": ("nogpu.hopper.launch", None, "install_runtime"),
-    "torch": ("nogpu.cuda_programs.extensions", None, "install_calls"),
+    "torch": ("nogpu.cuda.programs.extensions", None, "install_calls"),
     "torch.utils.cpp_extension": HOOKS["torch.utils.cpp_extension"],
     **TRITON_HOOKS,
 }

@@ -156,7 +156,7 @@ def current() -> Hopper:
 
 
 def install_runtime() -> None:
-    """Disable cuda.bindings.runtime.cudaLibraryUnload, which the DSL calls with handles of host/runtime.py."""
+    """Make cuda.bindings.runtime.cudaLibraryUnload do nothing: the DSL calls it with handles of cuda/dsl/runtime.py."""
     import cuda.bindings.runtime as runtime
 
     runtime.cudaLibraryUnload = lambda library: (runtime.cudaError_t.cudaSuccess,)

@@ -1,1 +1,0 @@
-"""CuTe DSL on the device: its compiled host code calls the CUDA runtime of cuda_programs, and its PTX is kept."""
