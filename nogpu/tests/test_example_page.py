@@ -1,4 +1,4 @@
-"""The programs of docs/examples.md, as a reader would copy and run them; the extension's kind is in test_extensions."""
+"""The programs of docs/examples.md, as a reader would copy and run them; test_extensions has the extension's kind."""
 
 import re
 import subprocess
@@ -11,7 +11,7 @@ from tests.support.nvcc import nvcc
 
 BLOCK = re.compile(r"```(?:python|cuda)\n(?:#|//) (\S+)\n(.*?)```", re.DOTALL)
 FILES = dict(BLOCK.findall((ROOT / "docs" / "examples.md").read_text()))
-SLOW = "half.py"  # it compiles torch's headers
+SLOW = "half.py"  # example that compiles torch's headers
 
 
 @pytest.fixture(scope="module")

@@ -219,7 +219,7 @@ def test_benchmark_of_another_problem_on_the_emulator(tmp_path):
 
 
 def test_the_submissions_error_stands_before_the_references(tmp_path):
-    """The reference, which raises for this K too, runs during the submission's call; the next case gets its own replies."""
+    """The reference raises for this K, too, during the submission's call; the next case gets its own replies."""
     (tmp_path / "specs.txt").write_text(
         "m: [64]; n: [64]; k: [72]; g: 1; seed: 1\nm: [64]; n: [64]; k: [64]; g: 1; seed: 1\n"
     )

@@ -24,7 +24,7 @@ N = 70  # elements: two CTAs of 64 threads, the second not full
 
 
 def make_scale(factor):
-    """Host function for x *= factor. Its name and its kernel's name do not depend on the factor."""
+    """Make a host function for x *= factor. Its name and its kernel's name do not depend on the factor."""
 
     @cute.kernel
     def scale_kernel(x: cute.Tensor, n: cutlass.Int32):
@@ -73,7 +73,7 @@ def caught(function, *args):
 
 
 class Launches:
-    """Replaces the device's `launch` within a with statement."""
+    """A replacement of the device's `launch` within a with statement."""
 
     def __init__(self, launch):
         self.launch = launch
@@ -211,7 +211,7 @@ def check_ptx_that_the_program_keeps_stays_its_own():
 
 
 def launched(*attributes, ptx=""):
-    """Status of a launch of 4 CTAs with attributes (id, 16 words), by the call that compiled host code makes."""
+    """The status of a launch of 4 CTAs with attributes (id, 16 words), by the call that compiled host code makes."""
     shim, handle = toolchain.load("host/shim.c"), 1 << 40
     runtime._kernels[handle] = runtime.Kernel("kernel", ptx)
     # cudaLaunchAttribute: id, padding, 64 bytes; cudaLaunchConfig_t: grid, block, shared bytes, queue, attributes
