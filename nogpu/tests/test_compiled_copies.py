@@ -143,7 +143,7 @@ def copies(draw, store: bool) -> Copy:
 
 @contextmanager
 def compiled():
-    """A check that Python's own way is not used."""
+    """A context that refuses Python's own way."""
 
     def refuse(*args):
         raise AssertionError("the copy was not made by compiled code")

@@ -28,7 +28,7 @@ def kernel(params="", body="ret;"):
 
 
 class Unwilling:
-    """An object that is no number although it looks like one."""
+    """An object whose conversion to a number raises an exception."""
 
     def __int__(self):
         raise RuntimeError
@@ -308,7 +308,7 @@ NULLS = {
 
 @pytest.mark.parametrize("access", NULLS)
 def test_null_pointers(access):
-    """The error has the pointer's name in the first page, and treats it like any other address behind it."""
+    """The error names a null pointer in the first page, and treats it like any other address behind it."""
     registers = ".reg .b32 %r<4>; .reg .b64 %rd<4>; ld.param.u64 %rd1, [x];"
     for offset, reason in ((0, "null pointer"), (512, "null pointer and an offset of 512 bytes")):
         text = f"{registers} {NULLS[access].format(offset)} ret;"

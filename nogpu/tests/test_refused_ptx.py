@@ -456,7 +456,7 @@ def test_directives(reason, broken, legal):
     ("capitals", "statement not understood", "MOV.U32 %r1, 0;", "mov.u32 %r1, 0;"),
 )
 def test_statements(reason, broken, legal):
-    """A brace without a match cannot be found, only its existence."""
+    """The error for braces that do not match may be on another line, since the wrong brace cannot be known."""
     check(f"{HEADER}.entry e() {{ {REGISTERS}\n{{}}\nE: ret; }}\n", reason, broken, legal, exact="brace" not in reason)
 
 

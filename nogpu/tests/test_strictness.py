@@ -31,7 +31,7 @@ class Rule:
     broken: str
     legal: str
     at: str | None = None
-    """Opcode of the error's PTX line if it is none in `broken`; NOWHERE if the error names no instruction."""
+    """Opcode of the error's PTX line if it is not in `broken`; NOWHERE if the error names no instruction."""
     warp: int | None = 0
     """The error's warp; None if the kernel is refused before it runs."""
     cta: tuple[int, int, int] = (0, 0, 0)

@@ -36,7 +36,7 @@ ROUND = {
     **{"cta_interval": 10, "cta_start": 100, "cta_exit": 50, "cluster_start": 40, "grid_end": 300, "grid_wait": 250},
     **{"cancel_latency": 100},
 }
-"""Of a chip of 1 GHz; all other constants are 0."""
+"""Constants of a chip of 1 GHz; all others are 0."""
 FREE = Cost(0, 0, 0, 0)
 FAMILIES = (
     *("uniform", "memory", "copy", "tensor", "warp_sync", "alu", "alu_long", "logic", "float", "multiply"),

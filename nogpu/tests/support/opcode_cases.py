@@ -22,7 +22,7 @@ from nogpu.ptx.ir import Immediate, Instruction, Pair, Register, Vector
 
 MODULES = (integers, carry, comparisons, floats, halves, conversions, packed, addresses)
 ARITHMETIC = {module.__name__.rpartition(".")[2]: [row for row in module.ROWS if row.writes] for module in MODULES}
-"""Module of the table -> its rows that compute something."""
+"""Module of the table -> its arithmetic rows."""
 WIDTHS = (1, 8, 16, 32, 64)
 LITERALS = {"5": Immediate(5), "-3": Immediate(-3), "0f3FC00000": Immediate(0x3FC00000, 32)}
 POOL = 28  # registers of each width and kind

@@ -196,7 +196,7 @@ def d_places(layout: str, rows: int, n: int, lane=0) -> tuple[np.ndarray, np.nda
 
 
 LAYOUTS = [(1, 64, 0, "F"), (1, 64, 16, "F"), (1, 128, 0, "D"), (2, 128, 0, "B"), (2, 256, 0, "A")]
-"""cta_group, M, lane of D, letter of the layout."""
+"""Tuples (cta_group, M, lane of D, letter of the layout)."""
 
 
 def assert_close(actual, a, b, before=0.0):

@@ -16,7 +16,7 @@ CLASSES = (
     *("copy_group", "cp_group", "mma", "tmem_copy", "commit", "tmem_load", "tmem_wait", "alloc", "dealloc", "bar"),
     *("cluster", "grid", "cancel", "sleep", "fence", "exit", "async_store", "cp_arrive", "map_prefetch", "edit"),
 )
-"""As `enum Class` in native/clock.h."""
+"""Classes of instructions: `enum Class` of native/clock.h."""
 
 INSTRUCTION = np.dtype(
     [
@@ -25,9 +25,9 @@ INSTRUCTION = np.dtype(
         *(("sources", "u1"), ("results", "u1"), ("skips", "u1"), ("pad", "u1")),
     ]
 )
-"""As `Instruction` in native/clock.h. variant: a load that the L1 cache keeps; a wait, not a commit, of groups; what
-waits for the warp's stores; a copy by a tensor map; a subroutine; how many quarters of tensor memory get the same bytes
-of a copy; an MMA that finds A in the collector. of_launch: reads the launch's parameters."""
+"""Struct Instruction of native/clock.h. variant: a load that the L1 cache keeps; a wait, not a commit, of groups; a
+wait for the warp's stores; a copy by a tensor map; a subroutine; the number of quarters of tensor memory that get the
+same bytes of a copy; an MMA that finds A in the collector. of_launch: reads the launch's parameters."""
 SKIP_WAIT, SKIP_DATA = 1, 2
 """Bits of `skips`: waits of an instruction that cost nothing, for others and for its sources."""
 
@@ -106,7 +106,7 @@ _DRAINS = {
     "mbarrier": re.compile(r"\.(release|acq_rel)\.(cluster|gpu|sys)"),
 }
 _SUBROUTINES = {"reciprocal", "division", "division_long"}
-"""Families of which a warp does one at a time: four warps, one a partition, take as long for each of independent ones
+"""Families of which a warp does one at a time: on four warps, one a partition, each of independent ones takes as long
 as for one of a chain (docs/results/h200-subroutines.json: rcp.rn 77 cycles, div.rn 57, div.u64 304).
 """
 _COLLECTED = re.compile(r"\.collector::a::(use|lastuse)\b")

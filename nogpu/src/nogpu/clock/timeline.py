@@ -20,7 +20,7 @@ from nogpu.clock.roles import Roles, roles_of_each
 from nogpu.clock.trace import Trace
 
 CTA, WAIT, STALL, MULTIPLY, COPY, SIGNAL = range(6)
-"""Kinds of spans, as in native/clock.h."""
+"""Kinds of spans: constants of native/clock.h."""
 ENGINE_TRACK, TENSOR_TRACK = 254, 255
 _COPIES = {1: "load", 2: "store", 3: "copy to another CTA", 4: "prefetch"}
 _WARPS = 32  # tracks of the warps of a CTA
