@@ -27,7 +27,8 @@ INSTRUCTION = np.dtype(
 )
 """Struct Instruction of native/clock.h. variant: a load that the L1 cache keeps; a wait, not a commit, of groups; a
 wait for the warp's stores; a copy by a tensor map; a subroutine; the number of quarters of tensor memory that get the
-same bytes of a copy; an MMA that finds A in the collector. of_launch: reads the launch's parameters."""
+same bytes of a copy; an MMA that finds A in the collector. of_launch: reads the launch's parameters.
+"""
 SKIP_WAIT, SKIP_DATA = 1, 2
 """Bits of `skips`: waits of an instruction that cost nothing, for others and for its sources."""
 

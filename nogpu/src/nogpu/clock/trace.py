@@ -100,7 +100,7 @@ class Trace:
     words: np.ndarray
     """Records of all warps: uint32."""
     starts: np.ndarray
-    """Places of records, int64[CTAs, warps + 1]: words[starts[c, w] : starts[c, w + 1]] of warp w of CTA c, x fastest."""
+    """Record places, int64[CTAs, warps + 1]: words[starts[c, w] : starts[c, w + 1]] of warp w of CTA c, x fastest."""
     params: bytes
     """The parameters, as the kernel reads them."""
     known_flows: list[Flow] | None = field(default=None, repr=False)
