@@ -28,7 +28,7 @@ class Confinement:
     """The files and folders that a worker may change. Everything else is read-only."""
 
     writable: tuple[Path, ...]  # folders and files
-    keeps_rights: bool = False  # whether it keeps capabilities and namespaces, which a profiler around it needs
+    keeps_rights: bool = False  # true if it keeps capabilities and namespaces, which a profiler around it needs
 
     def enter(self) -> int:
         """Put this process and all that it starts under these rules. Returns Landlock's ABI, 0 without it.

@@ -44,7 +44,7 @@ def pytest_configure(config):
             toolchain.build("native")
 
 
-@pytest.hookimpl(tryfirst=True)  # in xdist's controller, too, which collects nothing
+@pytest.hookimpl(tryfirst=True)  # hook of xdist's controller, too, which collects nothing
 def pytest_runtestloop():
     gc.freeze()
     gc.enable()

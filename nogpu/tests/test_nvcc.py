@@ -15,7 +15,7 @@ from tests.support.nvcc import SOURCES, needs_nvcc, ptx
 
 pytestmark = needs_nvcc
 
-TILE_M, TILE_N, TILE_K, STAGES = 128, 64, 64, 3  # as in gemm.cu
+TILE_M, TILE_N, TILE_K, STAGES = 128, 64, 64, 3  # sizes of gemm.cu
 SHARED = STAGES * 2 * TILE_K * (TILE_M + TILE_N)
 
 

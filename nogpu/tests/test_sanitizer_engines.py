@@ -57,7 +57,7 @@ def body(seed):
     kinds, is_tidy = choose((PLAIN, ACCESSES, ACCESSES)), random_.random() < 0.4
 
     def access(lanes=None):
-        if is_tidy:  # of each thread to a word of its own, mostly
+        if is_tidy:  # mostly stores of each thread to a word of its own
             text = choose(PLAIN[:2]).format(place="%r20" if random_.random() < 0.95 else "%r22", offset=0)
             return choose(LANES) + text
         text = choose(kinds).format(place=choose(PLACES), offset=choose((0, 0, 4, 64)), chunk=choose((0, 0, 16, 512)))
