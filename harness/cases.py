@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # an import of torch
 
 # Largest sizes of a case that is called several times: the emulator, or the judge, takes a second for one call.
 SMALL_PRODUCTS = 2**28  # multiplications
-SMALL_ELEMENTS = 2**25  # of the matrices A and B
+SMALL_ELEMENTS = 2**25  # elements of the matrices A and B
 SMALL_SIZES = {"m": 136, "n": 384, "k": 768}  # largest sizes of a rehearsal
 CALLS, CALLS_OF_LEADERBOARD = 3, 10  # calls of a small case; the third and later ones use the second's addresses
 

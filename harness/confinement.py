@@ -15,10 +15,10 @@ from harness import landlock, namespaces, seccomp
 from harness.linux import PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG, prctl
 
 DEVICES = ("null", "zero", "full", "random", "urandom", "nvidia*", "dri")
-"""What a worker may write to in /dev: no terminal, no disk. A pattern may name a folder."""
+"""Entries of /dev that a worker may write to: no terminal, no disk. A pattern may name a folder."""
 
 OWN_PROCESS = "/proc/self"
-"""Where CUDA names its threads (task/TID/comm); cuInit returns 304 where it cannot."""
+"""The place where CUDA names its threads (task/TID/comm); without it cuInit returns 304."""
 
 ADOPTION_PAUSE_S = 0.0005
 
@@ -28,7 +28,7 @@ class Confinement:
     """The files and folders that a worker may change. Everything else is read-only."""
 
     writable: tuple[Path, ...]  # folders and files
-    keeps_rights: bool = False  # whether it keeps capabilities and namespaces, which a profiler around it needs
+    keeps_rights: bool = False  # true if it keeps capabilities and namespaces, which a profiler around it needs
 
     def enter(self) -> int:
         """Put this process and all that it starts under these rules. Returns Landlock's ABI, 0 without it.

@@ -36,6 +36,6 @@ class LaunchMode(StrEnum):
 
 ORDINARY, PROGRAMMATIC, OVERLAPPING = LaunchMode
 PROGRAMMATIC_LAUNCHES = "programmatic launches"
-"""Launches with the attribute by a program whose promises are unknown: either of the two latter modes."""
+"""Name for launches with the attribute by a program whose promises are unknown: either of the two latter modes."""
 ALONE = "alone"
-"""One launch, behind a flush of L2: no mode of a loop."""
+"""Name for one launch, behind a flush of L2: no mode of a loop."""

@@ -20,7 +20,7 @@ MOST_CAPABILITIES = 64
 SHARED_MEMORY = Path("/dev/shm")
 PROCESSES = Path("/proc")
 KERNEL = ("bus", "fs", "irq", "sys", "sysrq-trigger")
-"""What changes the kernel in /proc, as in the OCI runtime specification's list of read-only paths (runc's default)."""
+"""Entries of /proc that change the kernel, as in the OCI runtime specification's read-only paths (runc's default)."""
 
 
 class _MountAttributes(ctypes.Structure):

@@ -29,7 +29,7 @@ def load(body, params=".param .u64 out", declarations="", directives=""):
 
 
 def run(body, *args, threads=32, **options):
-    """out, u32 per thread, after a launch of `load(body)`; args follow out."""
+    """The array out, u32 per thread, after a launch of `load(body)`; args follow out."""
     out = nogpu.array(np.zeros(threads, np.uint32))
     load(body, **options)["k"].launch(1, threads, [out, *args])
     return out.tolist()
@@ -345,7 +345,7 @@ def test_calls_through_pointers():
 
 
 def test_what_is_left_of_calls():
-    """Errors of the driver's functions, and of a pointer to no function; each has the text of the call."""
+    """Calls of the driver's functions and of a pointer to no function fail; each error has the text of the call."""
     body = "call (%r2), vprintf, (%rd1, %rd1); call (%r2), add, (%r1, %r1);\ncall (%r3), %rd1, (%r1, %r2);"
     head = f"{HEADER}{PRINTF.format(format=0)}{FUNCTIONS}"
     text = f"{head}.entry k(.param .u64 out) {{ {REGISTERS} {LOAD_OUT} {body} ret; }}"
@@ -468,7 +468,7 @@ print("after", out.tolist()[:4], "torch" in sys.modules)
 
 
 def test_printf_without_torch_under_several_schedules():
-    """Each schedule runs in a child of its own; its output is printed once and in order."""
+    """Each schedule runs in a child process; its output is printed once and in order."""
     environment = {name: value for name, value in os.environ.items() if name[:6] not in ("EMULAT", "PYTHON")}
     environment |= {"NOGPU_SCHEDULE": "late,random:1,eager", "NOGPU_WORKERS": "2"}
     done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True)
@@ -556,7 +556,7 @@ def test_arrays_keep_no_registration_behind():
     assert len(arrays._arrays) == before
 
 
-# Of two kernels and three functions one each is not understood.
+# A module with two kernels and three functions, one of each not understood.
 PARTLY = """.version 8.8
 .target sm_100a
 .address_size 64

@@ -1,4 +1,4 @@
-"""Every row of integer instructions against a reference in Python integers: per lane, and on uniform values. And that
+"""Every row of integer instructions against a reference in Python integers: per lane, and on uniform values. Further,
 every row of the whole table is tested, and refuses other numbers of operands.
 """
 
@@ -29,7 +29,7 @@ ELSEWHERE = [
     opcodes_float,
     opcodes_half,
     opcodes_pack,
-]  # their own files
+]  # modules whose rows have test files of their own
 
 
 def truncated(a, b):
@@ -384,7 +384,7 @@ def named_opcodes():
 
 
 def test_every_row_is_tested():
-    """By a test above, which must have run in this process, or by an opcode in another test's text. Other files check
+    """Every row is in a test above, which must have run in this process, or in another test's text. Other files check
     their own rows.
     """
     if len(TESTED) < 100:

@@ -37,7 +37,7 @@ def test_kernels_do_what_python_rows_do(schedule):
 
 
 def test_a_watched_program_names_every_instruction():
-    """Before each instruction, with the lanes that execute it; a program that is not watched calls nothing."""
+    """The call comes before each instruction, with its lanes; a program that is not watched calls nothing."""
     seen = []
 
     @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(native.Context), ctypes.c_void_p)
@@ -61,7 +61,7 @@ def test_a_watched_program_names_every_instruction():
 
 
 def test_ctrl_c_stops_a_kernel_that_spins():
-    """It counts, so that no state repeats; the signal is answered between two turns."""
+    """A counter keeps states from repeating; the signal is handled between two turns."""
     spin = module("mov.u64 %rd2, 0; A: add.u64 %rd2, %rd2, 1; bra A;", 0)
     program = f"""if True:
         import os, signal, threading, time
@@ -131,7 +131,7 @@ def test_wide_registers_are_refused_in_accesses(text):
 
 @BOTH
 def test_every_special_register_can_be_read(kernels):
-    """Those that are modelled, by threads of a CTA whose warps do not all exist yet when the first one starts."""
+    """The kernel reads the modelled registers in a CTA whose warps do not all exist when the first one starts."""
     names = [name for name in (*UNIFORM_SPECIALS, *LANE_SPECIALS) if "64" not in name and name != "%globaltimer"]
     body = "\n".join(f"mov.u32 %r1, {name};" for name in names)
     launch(body, np.zeros(1, np.uint32), threads=96, kernels=kernels)
@@ -158,7 +158,7 @@ def test_every_access_to_an_observed_memory_is_seen(monkeypatch, kernels):
     monkeypatch.setattr(GlobalMemory, "__init__", observed)
     body = "mul.wide.u32 %rd2, %tid, 4; add.s64 %rd2, %a0, %rd2; ld.global.b32 %r1, [%rd2]; st.global.b32 [%rd2], %r1;"
     launch(body, np.zeros(32, np.uint32), kernels=kernels)
-    assert seen == ["load", "load", "store"]  # the first is the parameter's
+    assert seen == ["load", "load", "store"]  # the first load is the parameter's
 
 
 def test_a_program_keeps_no_grid(monkeypatch):

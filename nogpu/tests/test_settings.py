@@ -29,7 +29,7 @@ ILLEGAL = {
     "hopper_mode": "fast",
     "progress": "-1",
 }
-# Of processes that the emulator starts: not for users.
+# Variables of processes that the emulator starts, not for users.
 INTERNAL = {"NOGPU_CUDA_PROGRAM", "NOGPU_LIBPYTHON", "NOGPU_PYTHON"}
 
 
@@ -39,7 +39,7 @@ def test_every_setting_is_tried():
 
 @pytest.mark.parametrize(("name", "text"), ILLEGAL.items(), ids=ILLEGAL)
 def test_a_variable_that_is_not_legal(name, text, monkeypatch):
-    """An error of the command line, and of `activate`; an empty one is none."""
+    """The command line and `activate` refuse the text; an empty text counts as unset."""
     variable = settings.variable(name)
     process = run("-c", "print('started')", **{variable: text})
     assert (process.returncode, process.stdout) == (2, "")

@@ -1,4 +1,4 @@
-"""Building the package's C files: what is compiled again, what is not, and errors."""
+"""Builds of the package's C files: repeated compilations, skipped ones, and errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CACHE = "cache of ключ 日本"
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
-    """A cache and a temporary folder that are empty."""
+    """An empty cache and an empty temporary folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / CACHE))
     (tmp_path / "temporary").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
@@ -41,7 +41,7 @@ def folder(tmp_path):
 
 
 def build(folder):
-    """As in a new process."""
+    """Build like a new process."""
     toolchain.build.cache_clear()
     return toolchain.build(str(folder))
 
@@ -125,7 +125,7 @@ def test_a_damaged_object_is_compiled_anew(folder, compiled, capfd):
 
 
 def test_another_cpu_builds_its_own(folder, tmp_path, monkeypatch):
-    """Home folders are shared between machines."""
+    """Machines may share home folders."""
     before, cpu = build(folder), tmp_path / "cpuinfo"
     monkeypatch.setattr(toolchain, "CPU_DESCRIPTION", cpu)
     libraries = set()
@@ -180,7 +180,7 @@ def libraries(folder):
     "damage", [lambda data: data[: len(data) // 2], lambda data: b"", lambda data: b"x" * len(data)]
 )
 def test_a_damaged_library_is_built_anew(folder, tmp_path, damage):
-    """A library that is cut off ends the process that loads it by SIGBUS."""
+    """A truncated library ends the process that loads it by SIGBUS."""
     assert load(folder).stdout == "6\n"
     (library,) = libraries(tmp_path)
     whole = library.read_bytes()
@@ -209,7 +209,7 @@ exec gcc "$@"
 
 @pytest.fixture
 def slow(tmp_path):
-    """A compiler that never ends its last step, and the file that tells that it is there."""
+    """A compiler that never ends its last step, and a file that shows that it has reached it."""
     path, mark = tmp_path / "slow gcc", tmp_path / "mark"
     path.write_text(SLOW.format(mark=mark))
     path.chmod(0o755)
@@ -217,7 +217,7 @@ def slow(tmp_path):
 
 
 def start(folder, slow):
-    """A process in the middle of building."""
+    """A process in the middle of a build."""
     path, mark = slow
     environment = clean_environment(PYTHONPATH=str(ROOT), CC=f"'{path}'")
     process = subprocess.Popen(
@@ -261,14 +261,14 @@ has_namespaces = pytest.mark.skipif(
 
 
 def mounted(options, *places):
-    """The start of a command for which a small file system is mounted at each place."""
+    """The start of a command with a small file system mounted at each place."""
     mounts = " && ".join(f"mount -t tmpfs -o {options} none '{place}'" for place in places)
     return *NAMESPACE, "sh", "-c", f'{mounts} && exec "$@"', "sh"
 
 
 @has_namespaces
 def test_a_full_disk(folder, tmp_path):
-    """The temporary folder takes its place; where that is full, too, a line says so."""
+    """The temporary folder replaces the cache; where that is full, too, a line says so."""
     cache, temporary = tmp_path / CACHE, tmp_path / "temporary"
     cache.mkdir()
     done = load(folder, *mounted("size=8k", cache))
@@ -283,7 +283,7 @@ def test_a_full_disk(folder, tmp_path):
 
 @has_namespaces
 def test_a_folder_that_cannot_be_written(folder, tmp_path):
-    """A library that is there is used; else the temporary folder takes its place."""
+    """An existing library is used; otherwise the temporary folder replaces the cache."""
     cache, temporary = tmp_path / CACHE, tmp_path / "temporary"
     cache.mkdir()
     assert load(folder, *mounted("ro", cache)).stdout == "6\n" and len(libraries(temporary)) == 1

@@ -136,7 +136,7 @@ def test_another_sitecustomize_still_runs(tmp_path):
 
 
 def test_a_folder_that_is_named_like_a_hooked_module(tmp_path):
-    """For import it is a package without __init__.py."""
+    """The import system takes the folder for a package without __init__.py."""
     (tmp_path / "tvm_ffi").mkdir()
     code = (
         f"import os; os.chdir({str(tmp_path)!r}); import sys; sys.path = ['.']; import tvm_ffi; print(tvm_ffi.__file__)"

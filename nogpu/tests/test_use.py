@@ -1,4 +1,4 @@
-"""Use from Python: schedules and leniency of single launches, tensor maps, and what errors show."""
+"""Use from Python: schedules and leniency of single launches, tensor maps, and the content of errors."""
 
 import os
 import pickle
@@ -108,7 +108,7 @@ def test_activation(lenient, code):
 
 
 def alone(program):
-    """The end of a process of its own, which is not on the device."""
+    """The end of a process that is not on the device."""
     environment = clean_environment(PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'programs'}")
     command = [sys.executable, "-c", program]
     return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=ROOT, timeout=300)
@@ -167,7 +167,7 @@ def test_a_launch_is_recorded_where_the_device_was_imported_first(tmp_path):
 
 
 def test_an_error_names_its_schedule_and_those_that_end():
-    """Under eager the copy reads 7s, so that the kernel ends; under late it reads 8s and traps."""
+    """The copy reads 7s under eager, so that the kernel ends, and 8s under late, so that it traps."""
     text = RACE.format(fence=FENCE, name="k").replace(
         "wait_group 0; ret;", "wait_group 0; ld.global.b32 %r2, [%d]; setp.eq.u32 %p, %r2, 8; @%p trap; ret;"
     )

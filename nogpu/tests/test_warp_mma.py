@@ -1,4 +1,4 @@
-"""mma.sync: every shape and type against NumPy, with fragments element by element as the PTX ISA's tables have them."""
+"""mma.sync: every shape and type against NumPy, with the fragments of the PTX ISA's tables, element by element."""
 
 import re
 
@@ -29,7 +29,7 @@ def sizes(shape):
 
 
 def a_place(m, per, register, lane, i):
-    """(row, column) of element i of a register of A: PTX ISA, "Matrix Fragments for mma.m16n8k..."."""
+    """The (row, column) of element i of a register of A: PTX ISA, "Matrix Fragments for mma.m16n8k..."."""
     group, member = lane >> 2, lane % 4
     if m == 8:
         return group, per * (member + 4 * register) + i
@@ -37,12 +37,12 @@ def a_place(m, per, register, lane, i):
 
 
 def b_place(per, register, lane, i):
-    """(row, column) of element i of a register of B."""
+    """The (row, column) of element i of a register of B."""
     return per * (lane % 4 + 4 * register) + i, lane >> 2
 
 
 def c_place(packed, register, lane, i):
-    """(row, column) of element i of a register of C or D."""
+    """The (row, column) of element i of a register of C or D."""
     if packed:
         return (lane >> 2) + 8 * register, 2 * (lane % 4) + i
     return (lane >> 2) + 8 * (register // 2), 2 * (lane % 4) + register % 2
@@ -59,7 +59,7 @@ def codes(matrix, type_name):
 
 
 def registers(matrix, type_name, bits, count, place):
-    """uint[count, 32] of a matrix. place(register, lane, element) -> (row, column)."""
+    """The registers of a matrix, uint[count, 32]. place(register, lane, element) -> (row, column)."""
     width = max(bits, 32)
     found = np.zeros((count, 32), np.uint64)
     values = codes(matrix, type_name)
@@ -105,7 +105,7 @@ def run(shape, d, a, b, words_a, words_b, words_c, kernels, modifiers="", unifor
 
 
 def packed(shape, d, a, b, left, right, c):
-    """Registers of A, B and C."""
+    """The registers of A, B and C."""
     m, _, _ = sizes(shape)
     of_d, of_a, of_b = counts(shape, d, a)
     per = max(32, BITS[a]) // BITS[a]
@@ -145,7 +145,7 @@ SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-7, 6e-8, 448.0, 57344.0, 65504
 
 @pytest.mark.parametrize("shape,d,a,b", [form for form in FORMS if form[1] != "s32" and form[2] != "f64"])
 def test_kernels_give_the_bits_of_the_python_row(shape, d, a, b):
-    """Random registers: every code, NaNs, infinities and subnormals, sums that are rounded."""
+    """Operands are random registers: every code, NaNs, infinities and subnormals, sums that are rounded."""
     rng = np.random.default_rng(2)
     of_d, of_a, of_b = counts(shape, d, a)
     for special in (False, True):

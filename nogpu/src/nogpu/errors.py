@@ -78,7 +78,7 @@ class OrderingWarning(UserWarning):
 LENIENT = "NOGPU_LENIENT"
 _LEVELS = {"1": True, "0": False}
 _reported: set[tuple] = set()
-_chosen: list[bool | None] = []  # by `leniency`, the innermost last
+_chosen: list[bool | None] = []  # choices of `leniency`, the innermost last
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""CUDA C++ programs on a Hopper GPU: what reaches it, and a program on a GPU."""
+"""CUDA C++ programs on a Hopper GPU: the calls that reach it, and a program on a GPU."""
 
 import subprocess
 import sys

@@ -61,7 +61,7 @@ def check_object_files_run():
         assert x.tolist() == [2.0] * N
         error = caught(scale, x, N + 1)
         assert type(error) is nogpu.EmulatorError and error.cta == (1, 0, 0)
-        with open(path, "r+b") as file:  # as an export without the emulator leaves it
+        with open(path, "r+b") as file:  # file as exported without the emulator
             file.truncate(os.path.getsize(path) - 16)
         error = caught(load_module(path, enable_tvm_ffi=True)["scale"], x, N)
         assert type(error) is nogpu.EmulatorError and "has no PTX" in error.reason

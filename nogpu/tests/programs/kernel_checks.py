@@ -26,7 +26,7 @@ N = 70  # elements: two CTAs of 64 threads, the second not full
 
 
 def make_scale(factor):
-    """Host function for x *= factor. Its name and its kernel's name do not depend on the factor."""
+    """Make a host function for x *= factor. Its name and its kernel's name do not depend on the factor."""
 
     @cute.kernel
     def scale_kernel(x: cute.Tensor, n: cutlass.Int32):
@@ -75,7 +75,7 @@ def caught(function, *args):
 
 
 class Launches:
-    """Replaces the device's `launch` within a with statement."""
+    """A replacement of the device's `launch` within a with statement."""
 
     def __init__(self, launch):
         self.launch = launch

@@ -13,7 +13,7 @@ from nogpu.execution.device import Device, LaunchConfig
 from tests.support.small_kernels import entry, store
 
 TRIGGER = "griddepcontrol.launch_dependents;\n"
-WORDS = 1 << 20  # of a large allocation, whose memory leaves the process when it is freed
+WORDS = 1 << 20  # words of a large allocation, whose memory leaves the process when it is freed
 
 
 def launch(x, *parts, programmatic=False):
@@ -138,7 +138,7 @@ def check_the_driver_s_calls_run_what_is_pending():
 
 
 def check_freed_memory_lasts_until_the_launch_has_run():
-    """The program has freed the tensor when the launch on it runs; new tensors must not get its memory before."""
+    """The program has freed a tensor before the launch on it runs; no new tensor may get its memory until then."""
     copy = "ld.param.b64 %rd9, [a0]; add.s64 %rd9, %rd9, 4096; mul.wide.u32 %rd8, %tid, 4; add.s64 %rd9, %rd9, %rd8;"
     copy += "ld.global.b32 %r1, [%rd9]; add.u32 %r1, %r1, 1; st.global.b32 [%rd9], %r1;"
     for words in (WORDS, 4096):

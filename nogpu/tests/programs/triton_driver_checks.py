@@ -1,4 +1,4 @@
-"""What Triton's driver does around launches; test_triton.py runs it on the emulated device."""
+"""Calls of Triton's driver around launches; test_triton.py runs them on the emulated device."""
 
 import contextlib
 import io

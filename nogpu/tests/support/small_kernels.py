@@ -37,10 +37,10 @@ def entry(body, arguments=1, declarations=""):
 def launch(body, *arrays, declarations="", threads=32, block=None, **options):
     """Run a body with the arrays' addresses as parameters. Returns the launch's counters.
 
-    options: those of launch_entry.
+    options: keyword arguments of launch_entry.
     """
     values = [array.ctypes.data.to_bytes(8, "little") for array in arrays]
-    # Tests run the same body under several schedules: a long one is translated once, and kept for the next session.
+    # Tests run one body under several schedules: a long one is translated once, and kept for the next session.
     kernel = stored.module(module(body, len(arrays), declarations)).entries["k"]
     return launch_entry(kernel, values, arrays, block=block or (threads, 1, 1), **options)
 

@@ -1,4 +1,4 @@
-"""Mutated PTX ends in nothing but EmulatorErrors; the fuzzer itself notices whatever else comes, and shortens it."""
+"""Mutated PTX causes only EmulatorErrors; the fuzzer itself notices any other error, and shortens the text."""
 
 import json
 import random
@@ -53,7 +53,7 @@ def test_inputs_are_translated_and_not_kept(monkeypatch):
 
 
 def planted(monkeypatch, fails):
-    """From now on `fails` is called with each module's text after it has loaded."""
+    """Make `fails` run with each module's text after it has loaded."""
     load = nogpu.load_ptx
 
     def load_ptx(text):

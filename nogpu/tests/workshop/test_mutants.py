@@ -19,7 +19,7 @@ from workshop.mutants.trial import ERROR, SURVIVED, WRONG
 
 
 def made(text, kind):
-    """(change, text with it) of each mutant of a kind."""
+    """The (change, text with it) of each mutant of a kind."""
     return [(mutant.change, mutant.apply(text)) for mutant in mutants(text, [kind])]
 
 
@@ -54,7 +54,7 @@ OPCODES = [
 ]
 TRY = "mbarrier.try_wait.parity.shared.b64"
 COMMIT = "tcgen05.commit.cta_group::1.mbarrier::arrive::one.b64"
-# Kind, instruction, what stands in its place.
+# Kind, instruction, its replacement.
 CHANGES = [
     *((kind, f"{old} {x};", f"{new.replace('RELAXED', 'relaxed.cluster')} {x};") for kind, old, new, x in OPCODES),
     ("no bar.warp.sync", "bar.warp.sync -1;", ""),
@@ -84,7 +84,7 @@ def test_an_instruction_changes(kind, old, new):
     assert [text for _, text in made(f"{before}{old}{after}", kind)] == [f"{before}{new}{after}"]
 
 
-# Kind, instructions that are not of it.
+# Kind, instructions that do not belong to it.
 OTHERS = [
     ("arrive relaxed", "mbarrier.arrive.relaxed.cluster.shared.b64 _, [%r1];"),
     ("cluster arrive relaxed", "barrier.cluster.arrive.relaxed.aligned;"),
@@ -218,7 +218,7 @@ def test_processes_of_a_pool():
 
 
 class Silent:
-    """A program and its tape in one; of another text it computes wrong values."""
+    """A program and its tape in one; it computes wrong values from any other text."""
 
     name, instructions = "kernel", None
 

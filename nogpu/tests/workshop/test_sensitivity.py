@@ -16,8 +16,8 @@ from workshop.clock.sensitivity import HIGHER, LOWER, Varied, Work, figures, mov
         (10.0, False, 8.0, 12.0),
         (0.0, False, 0.0, 0.0),
         (132.0, True, 106.0, 158.0),
-        (2.0, True, 1.0, 3.0),  # by at least one
-        (1.0, True, 1.0, 2.0),  # never to none
+        (2.0, True, 1.0, 3.0),  # a step of at least one
+        (1.0, True, 1.0, 2.0),  # a count that never becomes none
         (0.0, True, 0.0, 0.0),
         (1.27, True, 1.016, 1.524),  # a factor, no count of whole things
     ],
@@ -68,7 +68,7 @@ def test_a_launch_of_loads_moves_with_their_latency_alone(tmp_path):
     change = found["constants"]["dram_latency"]
     assert change[HIGHER]["largest"] == pytest.approx(1 / us, abs=0.001) and change[HIGHER]["largest"] > 0.1
     assert change[LOWER]["largest"] == pytest.approx(-1 / us, abs=0.001)
-    assert change[HIGHER]["median error"] == pytest.approx(-0.1, abs=0.001)  # the modelled time is below silicon's
+    assert change[HIGHER]["median error"] == pytest.approx(-0.1, abs=0.001)  # modelled time below silicon's
     assert found["constants"]["sm_threads"][LOWER] == {"no end": 1}, "26 threads are no room for a warp"
     quiet = ("tma_line", "mbarrier_remote", "sm_out_rate")
     assert all(found["constants"][each][way]["largest"] == 0 for each in quiet for way in (LOWER, HIGHER))

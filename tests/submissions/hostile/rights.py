@@ -185,7 +185,7 @@ def limits_and_priorities(data):
 def ipc(data):
     """Shared memory, semaphores and queues of System V and POSIX, and a file in /dev/shm: they outlive a process"""
     name = folder().name.encode()
-    (Path("/dev/shm") / folder().name).write_bytes(b"left")  # in a /dev/shm of its own
+    (Path("/dev/shm") / folder().name).write_bytes(b"left")  # the process's own /dev/shm
     return reached(
         data,
         [

@@ -45,7 +45,7 @@ E2M1 = DECODED["e2m1"]
 """float32[16]."""
 
 UE4M3 = _frozen(np.tile(DECODED["e4m3"][:128], 2))
-"""float32[256]. That the top bit is ignored is an assumption; PTX defines no code with it set."""
+"""float32[256]. PTX defines no code with the top bit set; that the bit is ignored is an assumption."""
 
 UE8M0 = DECODED["ue8m0"]
 """float32[256]."""

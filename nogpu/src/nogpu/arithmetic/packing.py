@@ -88,7 +88,7 @@ def stochastic(values: np.ndarray, name: str, random: np.ndarray, satfinite: boo
     wide = values.astype(f64)
     kept = round_float(wide, f16, "rz")
     step = np.abs(np.nextafter(kept, np.copysign(f16(np.inf), kept)).astype(f64) - kept)
-    step = np.where(np.isfinite(step), step, 32.0)  # for the largest numbers, whose neighbour is infinite
+    step = np.where(np.isfinite(step), step, 32.0)  # step of the largest numbers, whose neighbour is infinite
     cut = np.floor(np.abs(wide - kept) / step * (1 << 13))
     away = np.isfinite(values) & (cut + (random & u32(0x1FFF)) >= 1 << 13)
     return canonical(np.where(away, np.nextafter(kept, np.copysign(f16(np.inf), kept)), kept)).view(u16)

@@ -95,7 +95,7 @@ _DRAINS = {
     "mbarrier": re.compile(r"\.(release|acq_rel)\.(cluster|gpu|sys)"),
 }
 _SUBROUTINES = {"reciprocal", "division", "division_long"}
-"""Families of which a warp does one at a time: four warps, one a partition, take as long for each of independent ones
+"""Families of which a warp does one at a time: on four warps, one a partition, each of independent ones takes as long
 as for one of a chain (docs/results/h200-subroutines.json: rcp.rn 77 cycles, div.rn 57, div.u64 304).
 """
 _COLLECTED = re.compile(r"\.collector::a::(use|lastuse)\b")

@@ -15,9 +15,9 @@ class Flow(NamedTuple):
 
     defines: tuple[str, ...]
     uses: tuple[str, ...]
-    """The guard's included."""
+    """Sources, including the guard."""
     special: bool
-    """It reads a special register."""
+    """True if the instruction reads a special register."""
 
 
 def flows_of(instructions: Sequence[Instruction]) -> list[Flow]:

@@ -21,9 +21,9 @@ class Loop:
     """The modelled figures of a loop."""
 
     us: float
-    """Of a call: from the event ahead of the first call to the last one's end, by their number."""
+    """Microseconds of a call: from the event before the first call to the last one's end, by the number of calls."""
     report: Report
-    """Of the calls that were replayed."""
+    """Report of the calls that were replayed."""
     replay: Replay
 
 

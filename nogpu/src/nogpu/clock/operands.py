@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Words = list[int]
 Note = Callable[["ActiveGroup", list[Words]], None]
-"""Called with the operand words of each record that an instruction leaves."""
+"""Function that gets the operand words of each record that an instruction leaves."""
 
 _TO_SHARED, _TO_GLOBAL, _BETWEEN, _PREFETCH = 1, 2, 3, 4
 _DIMENSIONS = 4  # dimensions of a box, without the first
@@ -199,4 +199,4 @@ PATTERN = re.compile(
         )
     )
 )
-"""Opcodes whose words are noted here."""
+"""Opcodes whose words this module notes."""

@@ -102,9 +102,9 @@ class Part:
     """The records of some CTAs of a launch."""
 
     ctas: list[int] = field(default_factory=list)
-    """Indices, x fastest."""
+    """Indices of the CTAs, x fastest."""
     warps: list[list[np.ndarray]] = field(default_factory=list)
-    """Of each, uint32: the records of its warps."""
+    """Records of each CTA's warps: uint32."""
 
 
 class LaunchRecorder(PartRecorder):

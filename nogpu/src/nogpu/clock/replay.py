@@ -76,9 +76,9 @@ class Replay:
     ends: list[float]
     usage: Usage
     waits: list[np.ndarray]
-    """By launch: float64[warps of a CTA, instructions], cycles that warps have waited at each instruction, all CTAs."""
+    """Cycles that warps have waited at each instruction, all CTAs, by launch: float64[warps of a CTA, instructions]."""
     busy: list[np.ndarray]
-    """By launch: float64[warps of a CTA], cycles of issue."""
+    """Cycles of issue, by launch: float64[warps of a CTA]."""
     spans: np.ndarray
     """SPAN[n]: CTAs (kind 0), waits (1) and stalls (2)."""
 

@@ -18,11 +18,11 @@ class Resource:
 
     name: str
     constants: Mapping[str, float | str] = field(default_factory=dict)
-    """By name of a constant: its value, or the constant whose value it has then."""
+    """Name of a constant -> its value at no cost, or the constant whose value it then has."""
     instructions: Literal["", "issue", "latency", "maps"] = ""
-    """What is free of instructions: their slots and pipes, their results' latency, all of those that edit maps."""
+    """Cost of instructions that vanishes: their slots and pipes, their results' latency, or all of edits of maps."""
     classes: tuple[str, ...] = ()
-    """Of instructions (costs.CLASSES): only kernels with some of these use this part. Empty: all do."""
+    """Classes of instructions (costs.CLASSES): only kernels with some of these use this part. Empty: all kernels do."""
 
     def freed(self, chip: Chip) -> Chip:
         """The chip with this part at no cost."""

@@ -27,9 +27,9 @@ class Roles:
     """The roles of a launch's warps and the reasons of their waits."""
 
     names: list[str]
-    """By warp of a CTA: "loads", "MMA", "epilogue", ..."""
+    """Role of each warp of a CTA: "loads", "MMA", "epilogue", ..."""
     reasons: dict[int, str]
-    """By instruction at which warps wait: for what."""
+    """Instruction at which warps wait -> reason of the wait."""
 
 
 def roles_of_each(traces: Sequence[Trace]) -> list[Roles]:

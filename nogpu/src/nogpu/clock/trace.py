@@ -82,29 +82,29 @@ class Trace:
     """The trace of one launch."""
 
     name: str
-    """Of the kernel."""
+    """Name of the kernel."""
     grid: Dim3
     block: Dim3
     cluster: Dim3
     shared_bytes: int
-    """Of a CTA, static and dynamic."""
+    """Bytes of a CTA, static and dynamic."""
     registers: int
-    """Per thread, by .maxnreg; 0: not known."""
+    """Registers per thread, by .maxnreg; 0 if unknown."""
     min_ctas: int
-    """Per SM, by .minnctapersm; 0: not known."""
+    """CTAs per SM, by .minnctapersm; 0 if unknown."""
     programmatic: bool
-    """The launch may start before the one ahead has ended."""
+    """True if the launch may start before the previous one has ended."""
     cooperative: bool
     instructions: list[Instruction]
-    """Of the kernel with its calls expanded, by pc. Loaded from a file they have no operands."""
+    """Instructions of the kernel with its calls expanded, by pc. Those of a loaded trace have no operands."""
     words: np.ndarray
-    """uint32: the records of all warps."""
+    """Records of all warps: uint32."""
     starts: np.ndarray
-    """int64[CTAs, warps + 1]: words[starts[c, w] : starts[c, w + 1]] are of warp w of CTA c, numbered x fastest."""
+    """Record places, int64[CTAs, warps + 1]: words[starts[c, w] : starts[c, w + 1]] of warp w of CTA c, x fastest."""
     params: bytes
     """The parameters, as the kernel reads them."""
     known_flows: list[Flow] | None = field(default=None, repr=False)
-    """`flows` of a trace from a file."""
+    """Flows of a trace from a file; see `flows`."""
 
     @property
     def flows(self) -> list[Flow]:

@@ -41,9 +41,9 @@ _WAITS = {  # reason of a wait -> name of its row
 }
 
 Skips = Sequence[np.ndarray]
-"""By launch: uint8[instructions], as `replay` takes them."""
+"""Waits that cost nothing, by launch: uint8[instructions], as for `replay`."""
 Run = Callable[[Chip, Skips | None], tuple[float, Replay]]
-"""Replays the launches, once or several times over. Returns the microseconds that count, and the replay."""
+"""Function that replays the launches, once or repeatedly. Returns the microseconds that count, and the replay."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Change:
     resource: Resource | None = None
     skips: Skips | None = None
     waits: Mapping[int, set[int]] = field(default_factory=dict)
-    """By identity of a launch's instructions: those at which warps wait."""
+    """Instructions at which warps wait, by identity of a launch's instructions."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Gain:
     name: str
     us: float
     places: list[tuple[str, float]]
-    """(source line and who waits there for what, share of the waits that go), the largest first."""
+    """Pairs (source line, role and reason; share of the saved waits), the largest first."""
 
 
 class Study:

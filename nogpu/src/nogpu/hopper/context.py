@@ -10,10 +10,10 @@ from nogpu.hopper.statements import Block, Statement
 from nogpu.ptx.ir import Entry, located
 
 CONTROL, PHASE, EXIT = "hopper_control", "hopper_phase", "$hopper_exit"
-"""In a kernel with extra warps: register with the address of its Control (control.cuh), register with the parity of its
-next cluster barrier, and the label where its own threads end."""
+"""Names in a kernel with extra warps: register with the address of its Control (control.cuh), register with the parity
+of its next cluster barrier, and the label where its own threads end."""
 ARRIVED = "hopper_arrived"
-"""In the same: register, 1 between a warp's arrival at a cluster barrier and its wait."""
+"""Name in such a kernel: register, 1 between a warp's arrival at a cluster barrier and its wait."""
 
 
 @dataclass

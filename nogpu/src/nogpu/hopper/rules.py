@@ -60,7 +60,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     (r"mov\.b32$", split),
     (r"(ld|st)\.(\S+\.)?global\S*\.(v8\.[busf]32|v4\.[busf]64)$", wide_access),
 )
-"""(beginning of the opcode, rule); the first that fits is taken."""
+"""Pairs (prefix of the opcode, rule); the first that fits is taken."""
 
 
 def rule(opcode: str) -> Rule | None:

@@ -55,7 +55,7 @@ _CLOSING = {"[": "]", "{": "}", "(": ")"}
 _CONSTANT_STARTS = "0123456789.(+-~!W"  # first characters of constant expressions
 
 _Statement = tuple[str, str, int, str | None, Place]
-"""(kind: a group of _STATEMENT, text, line of the PTX text, "file.py:line" where it is known, place in the text)."""
+"""Tuple (kind: a group of _STATEMENT, text, line of the PTX text, "file.py:line" if known, place in the text)."""
 
 
 class _Scope:

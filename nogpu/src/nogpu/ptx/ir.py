@@ -92,7 +92,7 @@ class Place(NamedTuple):
 class Instruction:
     """One instruction of a body."""
 
-    opcode: str  # with its modifiers, "ld.global.b32"
+    opcode: str  # opcode with its modifiers, "ld.global.b32"
     operands: tuple
     predicate: Predicate | None
     line: int  # 1-based line of the PTX text
@@ -155,7 +155,7 @@ class Body:
     scope: Scope | None = field(default=None, kw_only=True, repr=False)  # declarations of the module
     line: int = field(default=0, kw_only=True)  # line of the header
     error: EmulatorError | None = field(default=None, kw_only=True, repr=False)  # reason for refusing the body
-    place: Place = field(default=Place(0, 0), kw_only=True, repr=False)  # from directive to closing brace
+    place: Place = field(default=Place(0, 0), kw_only=True, repr=False)  # characters from directive to closing brace
     inside: Place = field(default=Place(0, 0), kw_only=True, repr=False)  # between the braces
 
 
@@ -163,7 +163,7 @@ class Body:
 class Function(Body):
     """A device function."""
 
-    results: list[Param] = field(default_factory=list)  # at most one result
+    results: list[Param] = field(default_factory=list)  # one result or none
     defined: bool = True  # true if the module has its body
 
 
