@@ -16,8 +16,9 @@ import numpy as np
 from nogpu.compiler.carry import FLAG
 from nogpu.compiler.opcodes import addresses, carry, comparisons, conversions, floats, halves, integers, packed
 from nogpu.compiler.opcodes.rows import Row
+from nogpu.compiler.operands import PARAMETERS, SHARED_BASE
 from nogpu.compiler.rowcode.assembler import Assembler
-from nogpu.compiler.rowcode.registers import PARAMETERS, SHARED_BASE, Slots
+from nogpu.compiler.rowcode.registers import Slots
 from nogpu.errors import EmulatorError
 from nogpu.ptx.ir import Immediate, Instruction, Pair, Register, Vector
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from nogpu.clock import operands
+from nogpu.compiler.operands import PARAMETERS, SHARED_BASE
 from nogpu.compiler.plan import Plan
-from nogpu.compiler.rowcode.registers import PARAMETERS, SHARED_BASE, Slots
+from nogpu.compiler.rowcode.registers import Slots
 from nogpu.ptx.ir import Address, Immediate, Instruction, Register, Special, Symbol, Vector
 from nogpu.ptx.types import type_width
 

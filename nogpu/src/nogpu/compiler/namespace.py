@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from nogpu.arithmetic import lanes
+from nogpu.compiler.operands import VALUES
 from nogpu.errors import Fault
 from nogpu.ops import (
     active_lanes,
@@ -40,8 +41,6 @@ MODULES = (
 
 _ROWS = {
     "FULL": lanes.FULL,
-    "LANE_ID": lanes.LANE_ID,
-    "ONE": np.uint32(1),
     "agreed": active_lanes.agreed,
     "bits_of": lanes.bits_of,
     "extend": lanes.extend,
@@ -49,6 +48,7 @@ _ROWS = {
     "pick": active_lanes.pick,
     "row_of": lanes.row_of,
     "signed": lanes.signed,
+    "specials": VALUES,
     "stack": lanes.stack,
     "where": np.where,
 }

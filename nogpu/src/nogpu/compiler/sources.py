@@ -7,7 +7,7 @@ predicate of kind "bits" a mask.
 from __future__ import annotations
 
 from nogpu.compiler.flow import Flow
-from nogpu.compiler.operands import LANE_SPECIALS, UNIFORM_SPECIALS, special_is_uniform
+from nogpu.compiler.operands import VALUES, special_is_uniform
 from nogpu.compiler.signatures import misfit, shown
 from nogpu.errors import EmulatorError
 from nogpu.ptx.ir import Address, Immediate, Negated, Register, Special, Symbol
@@ -76,10 +76,9 @@ class Sources:
         if isinstance(operand, Immediate):
             return str(self.literal(operand, type_name or f"b{width}"))
         if isinstance(operand, Special):
-            expression = UNIFORM_SPECIALS.get(operand.name) or LANE_SPECIALS.get(operand.name)
-            if expression is None:
+            if operand.name not in VALUES:
                 raise self.fail(f"special register {operand.name} is not modelled")
-            return expression
+            return f"specials[{operand.name!r}](g)"
         raise self.fail(f"operand {shown(operand)} can't be used as a value here")
 
     def literal(self, operand: Immediate, type_name: str) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from nogpu.compiler.opcodes.rows import Row, called, ignored, row
+from nogpu.compiler.operands import SHARED_BASE
 from nogpu.compiler.rowcode.assembler import Assembler, Source
-from nogpu.compiler.rowcode.registers import SHARED_BASE
 from nogpu.ops.memory import LOCAL_TAG, SHARED_TAG, TAG_SHIFT
 from nogpu.ptx.ir import Instruction
 from nogpu.ptx.types import type_width
@@ -67,7 +67,7 @@ def _is_space(code: Assembler, instruction: Instruction, match: re.Match) -> Non
     value, space = code.source(source, "u64"), match.group("space")
     if space == "param":
         offset = code.intermediate("sub_64", 64, [value, code.parameters])
-        code.operation("lt_u64", destination, [offset, code.special("%parameter_bytes", "len(g.grid.parameters)")])
+        code.operation("lt_u64", destination, [offset, code.parameter_bytes])
         return
     tags = {"shared::cluster": SHARED_TAG, "local": LOCAL_TAG, "global": 0}
     if space in tags:

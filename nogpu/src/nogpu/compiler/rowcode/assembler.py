@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from nogpu.compiler.flow import Flow
+from nogpu.compiler.operands import PARAMETER_BYTES, PARAMETERS, SHARED_BASE
 from nogpu.compiler.rowcode.image import OP
-from nogpu.compiler.rowcode.registers import PARAMETERS, SHARED_BASE, Slots
+from nogpu.compiler.rowcode.registers import Slots
 from nogpu.compiler.signatures import misfit, shown
 from nogpu.compiler.sources import check_place
 from nogpu.errors import EmulatorError
@@ -196,16 +197,16 @@ class Assembler:
         return (self.slots[_BASES[space]].offset if space in _BASES else None), offset
 
     @property
+    def parameter_bytes(self) -> Source:
+        """The size of the parameters."""
+        if PARAMETER_BYTES not in self.slots:
+            self.slots.add_special(PARAMETER_BYTES, 64)
+        return Source(self.slots[PARAMETER_BYTES].offset, False)
+
+    @property
     def parameters(self) -> Source:
         """The address of the parameters."""
         return Source(self.slots[PARAMETERS].offset, False)
-
-    def special(self, name: str, text: str) -> Source:
-        """A value that is no special register. text: of the value, as `compiler.operands` has those."""
-        if name not in self.slots:
-            self.slots.add(name, 64, row=False)
-            self.slots.specials[name] = text
-        return Source(self.slots[name].offset, False)
 
     def is_row(self, operand: object) -> bool:
         """Whether an operand is a register that may differ from lane to lane."""

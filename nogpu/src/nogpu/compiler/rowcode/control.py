@@ -49,7 +49,7 @@ class RowCode:
             **self.code.assembled(),
             starts=self.starts,
             registers=slots.initial(),
-            specials=slots.special_texts(),
+            specials=slots.special_places(),
             texts=texts.by_index,
             without_kernel=sorted(texts.without_kernel),
             destinations=texts.destinations(),

@@ -15,7 +15,6 @@ import numpy as np
 
 from nogpu.compiler.code import Code
 from nogpu.compiler.namespace import namespace
-from nogpu.compiler.operands import UNIFORM_SPECIALS
 from nogpu.compiler.plan import Plan
 from nogpu.compiler.rowcode.image import Image
 from nogpu.compiler.rowcode.registers import WORD, Slots
@@ -81,7 +80,7 @@ class PythonTexts:
     def read_clocks(self, clocks: dict[int, list[tuple[int, str]]]) -> None:
         """Writes the functions of instructions that read the clock. clocks: as `Assembler.clocks`."""
         for index, reads in clocks.items():
-            lines = [f"    g.warp.registers.words[{slot // WORD}] = {UNIFORM_SPECIALS[name]}\n" for slot, name in reads]
+            lines = [f"    g.warp.registers.words[{slot // WORD}] = specials[{name!r}](g)\n" for slot, name in reads]
             self.by_index[index] = f"def p{index}(g, m):\n{''.join(lines)}"
 
     def _parts(self, name: str) -> tuple[str, str, str]:
