@@ -14,9 +14,11 @@ from types import SimpleNamespace
 import numpy as np
 
 from nogpu.compiler.carry import FLAG
-from nogpu.compiler.code import Code
 from nogpu.compiler.opcodes import addresses, carry, comparisons, conversions, floats, halves, integers, packed
 from nogpu.compiler.opcodes.rows import Row
+from nogpu.compiler.operands import PARAMETERS, SHARED_BASE
+from nogpu.compiler.rowcode.assembler import Assembler
+from nogpu.compiler.rowcode.registers import Slots
 from nogpu.errors import EmulatorError
 from nogpu.ptx.ir import Immediate, Instruction, Pair, Register, Vector
 
@@ -95,18 +97,27 @@ def _kinds() -> _Kinds:
     return _Kinds(kinds=kinds | {FLAG.name: "lanes"}, merged=set())
 
 
-FLOW = _kinds()
+def _slots() -> Slots:
+    slots = Slots()
+    for name in (SHARED_BASE, PARAMETERS, FLAG.name):
+        slots.add(name, 1 if name == FLAG.name else 64, row=name == FLAG.name)
+    for kind, width, number in itertools.product("uvd", WIDTHS, range(POOL)):
+        slots.add(register(kind, width, number).name, width, row=kind != "u")
+    return slots
+
+
+FLOW, SLOTS = _kinds(), _slots()
 
 
 def is_legal(row: Row, match: re.Match[str], operands: tuple) -> bool:
     """True if a row takes these operands."""
     instruction = Instruction(match.string, operands, None, 0, "")
-    code = Code(FLOW, dict.fromkeys(FLOW.kinds, 0), {})
-    code.kind, code.writes = "lanes", row.writes
+    code = Assembler(FLOW, {}, SLOTS)
+    code.kind = "lanes"
     if row.refusal(instruction, match) is not None:
         return False
     try:
-        row.emit(code, explicit(row, instruction), match)
+        row.kernels(code, explicit(row, instruction), match)
     except (EmulatorError, AttributeError, ValueError, TypeError, KeyError):
         return False
     return True

@@ -10,8 +10,9 @@ import numpy as np
 
 from nogpu import headers
 from nogpu.clock import operands
+from nogpu.compiler.operands import PARAMETERS, SHARED_BASE
 from nogpu.compiler.plan import Plan
-from nogpu.compiler.rowcode.registers import PARAMETERS, SHARED_BASE, Slots
+from nogpu.compiler.rowcode.registers import Slots
 from nogpu.ptx.ir import Address, Immediate, Instruction, Register, Special, Symbol, Vector
 from nogpu.ptx.types import type_width
 

@@ -10,7 +10,7 @@ from nogpu.compiler.flow import EXIT, Block, Step
 from nogpu.compiler.plan import Plan
 from nogpu.compiler.rowcode.assembler import Assembler, Unsupported
 from nogpu.compiler.rowcode.image import Image
-from nogpu.compiler.rowcode.python_rows import PythonTexts
+from nogpu.compiler.rowcode.python_rows import PythonTexts, refusals
 from nogpu.compiler.rowcode.registers import slots_of
 from nogpu.errors import EmulatorError
 from nogpu.ptx.ir import Predicate, located
@@ -42,13 +42,14 @@ class RowCode:
     def image(self) -> Image:
         """The row code as plain data."""
         planned, flow, slots, texts = self._plan, self._flow, self.slots, self.python_rows
+        texts.read_clocks(self.code.clocks)
         places = {*self.starts, *(block.join for block in flow.blocks.values())} - {EXIT}
         return Image(
             name=planned.entry.name,
             **self.code.assembled(),
             starts=self.starts,
             registers=slots.initial(),
-            specials=slots.special_texts(),
+            specials=slots.special_places(),
             texts=texts.by_index,
             without_kernel=sorted(texts.without_kernel),
             destinations=texts.destinations(),
@@ -217,7 +218,6 @@ class RowCode:
     def _instruction(self, index: int, step: Step) -> None:
         """Emits an instruction that is neither a branch nor an exit."""
         code, guard = self.code, step.instruction.predicate
-        self.python_rows.add(index)
         if index in self._plan.first_uses:
             code.emit("settle")
         self._watch(guard)
@@ -237,15 +237,23 @@ class RowCode:
             code.patch(skip)
 
     def _operations(self, index: int, step: Step) -> None:
-        """Emits an instruction's kernels, or a call of its Python row."""
+        """Emits an instruction's kernels, or a call of Python."""
         code, (row, match) = self.code, self._plan.rows[index]
         code.kind, code.waits = step.kind(self._flow.kind_of), step.blocks
         count = len(code)
+        if row.emit is not None:
+            self.python_rows.add(index)
         try:
             if row.kernels is None:
                 raise Unsupported
-            row.kernels(code, step.instruction, match)
+            with refusals(self._plan.entry, step.instruction):
+                row.kernels(code, step.instruction, match)
+            if row.emit is not None and index in code.clocks:
+                raise Unsupported
         except Unsupported:
+            if row.emit is None:
+                raise located("operands not understood", self._plan.entry, step.instruction) from None
+            code.clocks.pop(index, None)
             code.drop(count)
             code.emit("python")
             self.python_rows.without_kernel.add(index)

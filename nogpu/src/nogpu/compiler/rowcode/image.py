@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from nogpu import headers
-from nogpu.compiler.namespace import namespace
+from nogpu.compiler.operands import VALUES
 from nogpu.hardware.native import library
 from nogpu.hardware.register_file import RegisterFile
 
@@ -39,7 +39,7 @@ class Image:
     registers: bytes
     """The register file as every warp starts with it."""
     specials: list[tuple[int, int, bool, str]]
-    """As `Slots.special_texts`."""
+    """As `Slots.special_places`."""
     texts: dict[int, str]
     """Instruction -> its Python row."""
     without_kernel: list[int]
@@ -64,6 +64,5 @@ class Image:
         return ops, descriptions
 
     def register_file(self) -> RegisterFile:
-        names = namespace()
-        specials = [(*place, eval(f"lambda g: {text}", names)) for *place, text in self.specials]
+        specials = [(offset, bits, is_row, VALUES[name]) for offset, bits, is_row, name in self.specials]
         return RegisterFile(np.frombuffer(self.registers, np.uint8), specials)

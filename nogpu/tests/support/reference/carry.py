@@ -6,11 +6,7 @@ subtraction the flag is a borrow.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import numpy as np
-
-from nogpu.arithmetic.lanes import UINTS, signed
+from nogpu.arithmetic.lanes import signed
 
 
 def add(a: int, b: int, flag: int, width: int) -> tuple[int, bool]:
@@ -39,10 +35,3 @@ def multiply_high_signed(a: int, b: int, c: int, flag: int, width: int) -> tuple
     """The upper half of the signed a * b, plus c and the flag."""
     product = signed(a, width) * signed(b, width)
     return add(product >> width & (1 << width) - 1, c, flag, width)
-
-
-def by_lane(function: Callable, width: int, *rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """One of the functions above, lane by lane: the row of results and the row of flags."""
-    results = [function(*values, width) for values in zip(*(row.tolist() for row in rows), strict=True)]
-    values, flags = zip(*results, strict=True)
-    return np.array(values, UINTS[width]), np.array(flags, bool)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nogpu.arithmetic.numerics import DECODED, DTYPES
-from nogpu.arithmetic.roundings import odd_float32
+from tests.support.reference.roundings import odd_float32
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from nogpu.arithmetic.floats import canonical, rectify
 from nogpu.arithmetic.lanes import INTS, UINTS
-from nogpu.arithmetic.minifloats import FORMATS, decode, encode, encode_scale
-from nogpu.arithmetic.roundings import bf16_bits, odd_float32, round_float
+from tests.support.reference.floats import canonical, rectify
+from tests.support.reference.minifloats import FORMATS, decode, encode, encode_scale
+from tests.support.reference.roundings import bf16_bits, odd_float32, round_float
 
 u8, u16, u32, u64 = np.uint8, np.uint16, np.uint32, np.uint64
 f16, f32, f64 = np.float16, np.float32, np.float64

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from nogpu.arithmetic.lanes import INTS, UINTS
-from nogpu.arithmetic.roundings import bf16_bits, fused_double, odd_float32, odd_sum
+from tests.support.reference.roundings import bf16_bits, fused_double, odd_float32, odd_sum
 
 u8, u16, u32, u64 = np.uint8, np.uint16, np.uint32, np.uint64
 f16, f32, f64 = np.float16, np.float32, np.float64
