@@ -3,6 +3,7 @@
 #                  PROBLEM=dual_gemm, gemm, gemv or all runs another problem's tests, or all forty
 # make test        the project's own tests, the emulator's first, without those that take long; no GPU needed; SLOW=1 runs
 #                  these, too, TESTS="tests/kernel ..." and NOGPU_TESTS=... some of them, empty ones none
+# make affected    the tests nearest to what has changed since the last commit, or since BASE=main; FILES="submission.py" names it
 # make benchmark   the benchmark shapes: timed on a GPU (a Hopper's tensor core omitted), checked and counted in the emulator
 # make report      SMEM, TMEM, registers, spills and machine code of every configuration; no GPU needed
 # make b200        everything that we want to know of a B200, in ten minutes: docs/first_light.md; also on a Hopper GPU, and a little
@@ -26,6 +27,7 @@ SCHEDULES ?= late,random:1,random:2
 comma := ,
 SANITIZED ?= $(firstword $(subst $(comma), ,$(SCHEDULES)))
 SECONDS ?= 60
+BASE ?= HEAD
 SEED ?= 1
 PROBLEM ?= group_gemm
 TESTS ?= tests
@@ -42,7 +44,7 @@ NOGPU_DSL_TESTS := $(addprefix tests/test_,runtime.py torch_device.py)
 # Without compiled modules on disk every process would compile the emulator's Python files anew: one to two seconds each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: eval test benchmark report b200 soak lint check lock clean
+.PHONY: eval test affected benchmark report b200 soak lint check lock clean
 
 eval: $(READY)
 	$(BIN)/python eval.py test --problem $(PROBLEM) --schedule $(SCHEDULES) --sanitize \
@@ -60,6 +62,9 @@ b200: $(READY)
 test: $(READY)
 	$(if $(NOGPU_TESTS),cd nogpu && $(PYTEST) $(NOGPU_TESTS))
 	$(if $(TESTS),$(PYTEST) $(TESTS))
+
+affected: $(READY)
+	$(BIN)/python tests/affected.py --base $(BASE) $(FILES)
 
 soak: $(READY)
 	$(BIN)/python -m nogpu tests/soak.py --seconds $(SECONDS) --seed $(SEED)
