@@ -109,6 +109,7 @@ def test_a_program_with_the_static_runtime():
 
 
 @needs_nvcc
+@pytest.mark.slow
 def test_a_program_in_modelled_time():
     """A stand-alone executable: its launches are recorded in its own process and replayed when that ends."""
     made = compiled("tiles.cu")

@@ -80,6 +80,7 @@ USED = "ld.shared.b32"  # sanitizer: allow threads, lanes: the word is not used
 """
 
 
+@pytest.mark.slow
 def test_a_race_that_no_schedule_shows(tmp_path):
     """--sanitize fails the case; a line of the submission that waives the rule is listed where it passes."""
     specs = write_specs(tmp_path / "specs.txt", ["good"])

@@ -5,6 +5,7 @@ import functools
 import pytest
 
 from tests.support.configurations import EMULATED
+from tests.support.slow import sampled
 from tools.mutants import kinds, results, survivors, tape, trial
 from tools.mutants.programs import ours
 
@@ -30,7 +31,7 @@ def recorded(name):
     return found
 
 
-@pytest.mark.parametrize(("name", "kind", "number"), SAMPLE)
+@pytest.mark.parametrize(("name", "kind", "number"), sampled(SAMPLE, 2, names=3))
 def test_a_mutant_is_noticed_or_listed(name, kind, number):
     """One schedule shows each of these."""
     of = recorded(name)

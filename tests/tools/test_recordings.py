@@ -82,6 +82,7 @@ def recorded(tmp_path_factory):
     return points, folder, foreign, reasons
 
 
+@pytest.mark.slow
 def test_launches_are_recorded_for_as_many_sms_as_asked(recorded):
     _, folder, *_ = recorded
     (trace,) = recordings.load(folder, "gemm-2-plain_read")
@@ -89,6 +90,7 @@ def test_launches_are_recorded_for_as_many_sms_as_asked(recorded):
     assert replay([trace], profile("h200")).usage.sm_in > 10_000_000
 
 
+@pytest.mark.slow
 def test_of_a_program_the_last_launch_is_recorded_and_a_repeated_one_runs_once(recorded):
     _, folder, foreign, _ = recorded
     (trace,) = recordings.load(folder, "launching-1_2_3_2")
@@ -96,6 +98,7 @@ def test_of_a_program_the_last_launch_is_recorded_and_a_repeated_one_runs_once(r
     assert (foreign / "launching.py.counts").read_text().split() == [str(32 * (1 + 2 + 3)), "0"]
 
 
+@pytest.mark.slow
 def test_what_has_no_recording_has_a_reason(recorded):
     points, folder, _, reasons = recorded
     assert set(reasons) == {"gemv-2-unknown", "launching-", "missing-"}
@@ -111,6 +114,7 @@ def test_what_has_no_recording_has_a_reason(recorded):
         recordings.load(folder, "launching-")
 
 
+@pytest.mark.slow
 def test_what_is_there_is_not_recorded_again(recorded):
     points, folder, *_ = recorded
     seen = []
@@ -118,6 +122,7 @@ def test_what_is_there_is_not_recorded_again(recorded):
     assert not seen
 
 
+@pytest.mark.slow
 def test_recordings_are_validated(recorded):
     points, folder, *_ = recorded
     found = validate.validated({**points[1], "launches": "ordinary launches", "calls": 1, "us": 15.536}, folder, "h200")

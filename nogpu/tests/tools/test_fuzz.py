@@ -24,6 +24,7 @@ def modules():
     return KERNELS + ([nvcc.ptx(name) for name in ("language.cu", "gemm.cu")] if compiled else [])
 
 
+@pytest.mark.slow
 def test_mutated_modules(modules):
     """More of them, and of the project's kernel: python -m tools.fuzz."""
     tally = fuzz.run(modules, range(INPUTS), seed=0)
