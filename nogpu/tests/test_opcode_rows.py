@@ -22,7 +22,7 @@ sys.exit(code)
 """
 
 
-def tested(file):
+def opcodes_run(file):
     """Opcodes that the tests of arithmetic run; they write them to a file."""
     files = sorted(map(str, FOLDER.glob("test_opcodes*.py")))
     command = [sys.executable, "-c", RUN, file, "-q", "-p", "no:xdist", "-p", "no:cacheprovider", *files]
@@ -38,7 +38,7 @@ def missing(rows, opcodes):
 @pytest.mark.slow
 def test_every_row_is_tested(tmp_path):
     """By a test of arithmetic, or, if it is another row, by an opcode in any test's text."""
-    ours = tested(tmp_path / "tested")
+    ours = opcodes_run(tmp_path / "tested")
     for module in ARITHMETIC:
         assert module.ROWS and not missing(module.ROWS, ours), module.__name__
     texts = " ".join(path.read_text() for path in FOLDER.glob("test_*.py"))
