@@ -93,7 +93,6 @@ endef
 check:
 	$(call step,lint)
 	$(call step,test SLOW=1)
-	$(call step,test SLOW=1 NOGPU_TESTS= TESTS=tests/tools/test_report.py LARGEST=1)
 	$(call step,eval)
 	$(call step,--jobs 4 --output-sync eval-each SCHEDULES=late)
 	$(call step,benchmark PROBLEM=all)

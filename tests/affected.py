@@ -17,9 +17,8 @@ MOST = 8
 
 
 def git(*words):
-    return subprocess.run(["git", *words, "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split(
-        "\0"
-    )
+    done = subprocess.run(["git", *words, "-z"], cwd=ROOT, check=True, capture_output=True, text=True)
+    return done.stdout.split("\0")
 
 
 def changed(base):
@@ -29,7 +28,7 @@ def changed(base):
 
 
 def imports(folder, packages):
-    """Import graph of packages that are in a folder, in its folder src, or below neither."""
+    """Import graph of packages, which are looked for in a folder and its folder src first."""
     sys.path[:0] = places = [str(folder / "src"), str(folder)]
     graph = grimp.build_graph(*packages, include_external_packages=True, cache_dir=None)
     del sys.path[: len(places)]
@@ -76,7 +75,7 @@ def main():
         found = nearest(imports(ROOT / folder, packages), names)
         chosen = [f"{name.replace('.', '/')}.py" for name in found[:left]]
         left -= len(chosen)
-        print(f"{ROOT.name}/{folder}: the nearest {len(chosen)} of {len(found)} test files", *chosen, flush=True)
+        print(f"{folder}: the nearest {len(chosen)} of {len(found)} test files", *chosen, flush=True)
         if chosen:
             command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal", "-m", "not slow"]
             codes.add(subprocess.run([*command, *chosen], cwd=ROOT / folder, check=False).returncode)
