@@ -1,8 +1,9 @@
 # make eval        the contest's ten tests: on a B200 or a Hopper GPU if there is one, else in the emulator, three schedules,
 #                  the first of them under the sanitizer;
-#                  PROBLEM=dual_gemm, gemm, gemv or all runs another problem's tests, or all forty
+#                  PROBLEM=dual_gemm, gemm, gemv or all runs another problem's tests, or all forty; make -j4 eval-each side by side
 # make test        the project's own tests, the emulator's first, without those that take long; no GPU needed; SLOW=1 runs
 #                  these, too, TESTS="tests/kernel ..." and NOGPU_TESTS=... some of them, empty ones none
+# make affected    the tests nearest to what has changed since the last commit, or since BASE=main; FILES="submission.py" names it
 # make benchmark   the benchmark shapes: timed on a GPU (a Hopper's tensor core omitted), checked and counted in the emulator
 # make report      SMEM, TMEM, registers, spills and machine code of every configuration; no GPU needed
 # make b200        everything that we want to know of a B200, in ten minutes: docs/first_light.md; also on a Hopper GPU, and a little
@@ -10,7 +11,7 @@
 # make soak        random problems through every configuration in the emulator, for SECONDS (60); SEED=2 for others
 # make lint        formatting, static checks, types, import contracts, generated tables
 # make check       what CI runs: lint, test, eval, benchmark and soak, also on the contest runner's nvidia-cutlass-dsl 4.5.2;
-#                  ten to fifteen minutes on two cores
+#                  forty minutes on four cores
 # make lock        resolve the versions in tools/requirements anew
 #
 # Each target sets up what it needs in a virtual environment, with the versions in tools/requirements. DSL=4.5.2 takes the
@@ -26,8 +27,11 @@ SCHEDULES ?= late,random:1,random:2
 comma := ,
 SANITIZED ?= $(firstword $(subst $(comma), ,$(SCHEDULES)))
 SECONDS ?= 60
+BASE ?= HEAD
 SEED ?= 1
 PROBLEM ?= group_gemm
+EACH := $(addprefix eval-,dual_gemm gemm group_gemm gemv)
+EVAL = $(BIN)/python eval.py test --schedule $(SCHEDULES) --sanitize --sanitize-schedule $(SANITIZED)
 TESTS ?= tests
 NOGPU_TESTS ?= tests
 # The tests that take long are those of `make check`, and of `make test SLOW=1`.
@@ -42,11 +46,16 @@ NOGPU_DSL_TESTS := $(addprefix tests/test_,runtime.py torch_device.py)
 # Without compiled modules on disk every process would compile the emulator's Python files anew: one to two seconds each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: eval test benchmark report b200 soak lint check lock clean
+.PHONY: eval eval-each $(EACH) test affected benchmark report b200 soak lint check lock clean
 
 eval: $(READY)
-	$(BIN)/python eval.py test --problem $(PROBLEM) --schedule $(SCHEDULES) --sanitize \
-	  --sanitize-schedule $(SANITIZED)
+	$(EVAL) --problem $(PROBLEM)
+
+# A sanitized launch runs in one process: the problems run side by side.
+eval-each: $(EACH)
+
+$(EACH): eval-%: $(READY)
+	$(EVAL) --problem $*
 
 benchmark: $(READY)
 	$(BIN)/python eval.py benchmark --problem $(PROBLEM)
@@ -60,6 +69,9 @@ b200: $(READY)
 test: $(READY)
 	$(if $(NOGPU_TESTS),cd nogpu && $(PYTEST) $(NOGPU_TESTS))
 	$(if $(TESTS),$(PYTEST) $(TESTS))
+
+affected: $(READY)
+	$(BIN)/python tests/affected.py --base $(BASE) $(FILES)
 
 soak: $(READY)
 	$(BIN)/python -m nogpu tests/soak.py --seconds $(SECONDS) --seed $(SEED)
@@ -81,12 +93,11 @@ endef
 check:
 	$(call step,lint)
 	$(call step,test SLOW=1)
-	$(call step,test SLOW=1 NOGPU_TESTS= TESTS=tests/tools/test_report.py LARGEST=1)
 	$(call step,eval)
-	$(call step,eval PROBLEM=all SCHEDULES=late)
+	$(call step,--jobs 4 --output-sync eval-each SCHEDULES=late)
 	$(call step,benchmark PROBLEM=all)
 	$(call step,soak)
-	$(call step,eval PROBLEM=all SCHEDULES=late DSL=4.5.2)
+	$(call step,--jobs 4 --output-sync eval-each SCHEDULES=late DSL=4.5.2)
 	$(call step,test SLOW=1 DSL=4.5.2 NOGPU_TESTS="$(NOGPU_DSL_TESTS)" TESTS="$(DSL_TESTS)")
 	$(call step,soak DSL=4.5.2)
 

@@ -109,6 +109,7 @@ def test_a_program_with_the_static_runtime():
 
 
 @needs_nvcc
+@pytest.mark.slow
 def test_a_program_in_modelled_time():
     """The launches of a stand-alone executable are recorded in its own process and replayed at its end."""
     made = compiled("tiles.cu")

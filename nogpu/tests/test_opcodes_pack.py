@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from nogpu.compiler import translate
-from nogpu.compiler.opcodes import packed as opcodes_pack
 from nogpu.errors import EmulatorError
-from tests.support.opcode_runs import TESTED, floats, operands, round_exactly, run, s, untested
+from tests.support.opcode_runs import floats, operands, round_exactly, run, s
 from tests.support.small_kernels import entry, launch
 
 SMALL = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2, "e2m1": ml_dtypes.float4_e2m1fn}
@@ -329,9 +328,3 @@ def test_integer_packing(type_name):
 def test_other_packings_are_refused_by_name(text):
     with pytest.raises(EmulatorError, match=text.split()[0] + " is not modelled"):
         translate.translate(entry(text))
-
-
-def test_every_row_is_tested():
-    if len(TESTED) < 60:
-        pytest.skip("the other tests of this file did not run in this process")
-    assert not untested(opcodes_pack.ROWS)

@@ -96,7 +96,9 @@ def reports(path):
     return {(each["rule"], *re.findall(r"at PTX line (\d+)", each["text"])[:2]) for each in found}
 
 
-@pytest.mark.parametrize("schedule", ["late", "eager", "random:1"])
+@pytest.mark.parametrize(
+    "schedule", ["random:1", *(pytest.param(each, marks=pytest.mark.slow) for each in ("late", "eager"))]
+)
 def test_compiled_code_and_python_report_the_same(schedule, monkeypatch, tmp_path):
     counts = []
     for seed in range(SEEDS):

@@ -58,7 +58,7 @@ def on_terminal(text, *options, stderr=True, **variables):
 
 
 @pytest.mark.parametrize("options", [(), ("--schedule", "late,eager"), ("--workers", "2")])
-@pytest.mark.parametrize("without", ["", WITHOUT_RICH])
+@pytest.mark.parametrize("without", ["", pytest.param(WITHOUT_RICH, marks=pytest.mark.slow)])
 def test_a_long_launch(options, without):
     text = on_terminal(program(without + SOON), *options)
     total = 8 if "--schedule" in options else 4

@@ -80,6 +80,7 @@ USED = "ld.shared.b32"  # sanitizer: allow threads, lanes: the word is not used
 """
 
 
+@pytest.mark.slow
 def test_a_race_that_no_schedule_shows(tmp_path):
     """--sanitize fails the case; where the case passes by a waiver in the submission, that line is listed."""
     specs = write_specs(tmp_path / "specs.txt", ["good"])

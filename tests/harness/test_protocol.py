@@ -152,6 +152,7 @@ def test_leaderboard_ends_at_the_first_failure(tmp_path):
     assert "benchmark.2.spec" not in log
 
 
+@pytest.mark.slow
 def test_profile_reports_in_base64(tmp_path):
     specs = write_specs(tmp_path / "specs.txt", ["good"])
     code, log, _ = run_protocol("profile", specs, "--submission", BEHAVIOURS, *OPTIONS)

@@ -6,6 +6,7 @@ import pytest
 
 from harness import ROOT
 from tests.support.configurations import EMULATED
+from tests.support.slow import sampled
 from tools.mutants import SURVIVORS
 from tools.mutants.programs import ours
 from workshop.mutants import kinds, results, survivors, tape, trial
@@ -32,7 +33,7 @@ def recorded(name):
     return found
 
 
-@pytest.mark.parametrize(("name", "kind", "number"), SAMPLE)
+@pytest.mark.parametrize(("name", "kind", "number"), sampled(SAMPLE, 2, names=3))
 def test_a_mutant_is_noticed_or_listed(name, kind, number):
     """One schedule suffices to notice each of these mutants."""
     of = recorded(name)

@@ -391,6 +391,7 @@ class Text(html.parser.HTMLParser):
         self.parts.append(data)
 
 
+@pytest.mark.slow
 def test_the_page_says_what_the_json_says():
     record = json.loads(json.dumps(a_record()))
     content = page.page(record)

@@ -83,6 +83,7 @@ def recorded(tmp_path_factory):
     return points, folder, foreign, reasons
 
 
+@pytest.mark.slow
 def test_launches_are_recorded_for_as_many_sms_as_asked(recorded):
     _, folder, *_ = recorded
     (trace,) = load_launches(folder, "gemm-2-plain_read")
@@ -90,6 +91,7 @@ def test_launches_are_recorded_for_as_many_sms_as_asked(recorded):
     assert replay([trace], profile("h200")).usage.sm_in > 10_000_000
 
 
+@pytest.mark.slow
 def test_of_a_program_the_last_launch_is_recorded_and_a_repeated_one_runs_once(recorded):
     _, folder, foreign, _ = recorded
     (trace,) = load_launches(folder, "launching-1_2_3_2")
@@ -97,6 +99,7 @@ def test_of_a_program_the_last_launch_is_recorded_and_a_repeated_one_runs_once(r
     assert (foreign / "launching.py.counts").read_text().split() == [str(32 * (1 + 2 + 3)), "0"]
 
 
+@pytest.mark.slow
 def test_what_has_no_recording_has_a_reason(recorded):
     points, folder, _, reasons = recorded
     assert set(reasons) == {"gemv-2-unknown", "launching-", "missing-"}
@@ -112,6 +115,7 @@ def test_what_has_no_recording_has_a_reason(recorded):
         load_launches(folder, "launching-")
 
 
+@pytest.mark.slow
 def test_what_is_there_is_not_recorded_again(recorded):
     points, folder, *_ = recorded
     seen = []
@@ -119,6 +123,7 @@ def test_what_is_there_is_not_recorded_again(recorded):
     assert not seen
 
 
+@pytest.mark.slow
 def test_recordings_are_validated(recorded):
     points, folder, *_ = recorded
     found = validate.validated({**points[1], "launches": "ordinary launches", "calls": 1, "us": 15.536}, folder, "h200")

@@ -3,7 +3,6 @@
 import functools
 import importlib.util
 import json
-import os
 import re
 
 import pytest
@@ -27,14 +26,13 @@ needs_tools = pytest.mark.skipif(
     reason="no ptxas or no nvdisasm in site-packages or on PATH; the extra `report` brings both",
 )
 
-
-# The largest launches take seconds to compile: with LARGEST=1 in the environment, as in `make check`.
-LARGEST = os.environ.get("LARGEST") == "1"
-COMPILED = [plan for plan in PLANS if plan.groups <= report.CONTEST_GROUPS or LARGEST]
+SMALL, LARGEST = ([p for p in PLANS if (p.groups <= report.CONTEST_GROUPS) == small] for small in (True, False))
+# The largest launches take seconds to compile.
+COMPILED = sampled(SMALL, 7) + [pytest.param(plan, marks=pytest.mark.slow) for plan in LARGEST]
 LOWERED = [plan for plan in PLANS if plan.groups == report.CONTEST_GROUPS]
 
 
-@pytest.fixture(scope="module", params=sampled(COMPILED, 7), ids=str)
+@pytest.fixture(scope="module", params=COMPILED, ids=str)
 def compiled(request):
     return compile_plan(request.param)
 

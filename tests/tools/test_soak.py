@@ -34,6 +34,7 @@ def overlap(blocks, others):
     return any(block.overlaps(other) for block in blocks for other in others)
 
 
+@pytest.mark.slow
 def test_calls_are_legal():
     """Sizes of the contract, addresses that loads can take, and nothing in the memory of a call's own outputs."""
     for problem in problems():

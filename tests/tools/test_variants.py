@@ -40,6 +40,7 @@ def kinds(problem):
     return [variant.kind for variant in variants.variants(PROBLEMS[problem])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_there_is_a_variant_of_every_configuration(folder, problem):
     names = {path.name for path in folder.glob(f"{problem}.*.py")}
@@ -47,6 +48,7 @@ def test_there_is_a_variant_of_every_configuration(folder, problem):
     assert len(names) == 3 + len(configurations(problem))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_a_variant_is_submission_py_but_for_a_few_lines(folder, problem):
     for kind in kinds(problem):
@@ -58,6 +60,7 @@ def test_a_variant_is_submission_py_but_for_a_few_lines(folder, problem):
         assert lines[0] == f"#!POPCORN leaderboard {PROBLEMS[problem].leaderboard}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_a_variant_needs_nothing_that_the_service_lacks(folder, problem):
     for path in folder.glob(f"{problem}.*.py"):

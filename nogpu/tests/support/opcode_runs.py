@@ -5,7 +5,6 @@ from fractions import Fraction
 
 import numpy as np
 
-from nogpu.compiler.opcodes.rows import Row
 from tests.support.small_kernels import launch
 
 SPECIAL = {
@@ -30,7 +29,7 @@ FLOAT32 = [
     -float("inf"),
     float("nan"),
 ]
-TESTED = set()
+TESTED = set()  # opcodes, of which test_opcode_rows.py asks whether they are of all rows
 REGISTER = {8: "%h", 16: "%h", 32: "%r", 64: "%rd"}
 FORMATS = {
     "f16": (11, -14, 15),
@@ -101,11 +100,6 @@ def typed(reference, type_name):
     """The reference on values of a type."""
     width = int(type_name[1:])
     return (lambda *v: reference(*(s(x, width) for x in v))) if type_name[0] == "s" else reference
-
-
-def untested(rows: list[Row]) -> list[str]:
-    """Patterns of the rows that no test of this process has executed."""
-    return [row.pattern.pattern for row in rows if not any(map(row.pattern.fullmatch, TESTED))]
 
 
 def floats(seed):

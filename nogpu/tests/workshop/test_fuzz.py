@@ -24,6 +24,7 @@ def modules():
     return KERNELS + ([nvcc.ptx(name) for name in ("language.cu", "gemm.cu")] if compiled else [])
 
 
+@pytest.mark.slow
 def test_mutated_modules(modules):
     """More of them, on the emulator's own kernels: python -m workshop.fuzz."""
     tally = fuzz.run(modules, range(INPUTS), seed=0)
