@@ -28,7 +28,7 @@ from nogpu.clock import modelled_loop, profile
 from task import PROBLEMS
 from tools import circumstances
 from workshop import records
-from workshop.clock import record as ladder_record
+from workshop.clock import record
 
 # Options of tools.clock.entry, and the modes in which the launches so recorded are replayed.
 Recordings = dict[tuple[str, ...], tuple[LaunchMode, ...]]
@@ -47,7 +47,7 @@ def recorded(entry: Path, more: Sequence[str], problem: str, folder: Path) -> li
     ran = subprocess.run([*command, *more, "--save", str(folder)], cwd=ROOT, capture_output=True, text=True)
     if ran.returncode:
         raise RuntimeError(f"{entry.name}, {problem}: {(ran.stdout + ran.stderr)[-600:]}")
-    return [folder / f"{number}.xz" for number in range(len(PROBLEMS[problem].benchmarks))]
+    return [folder / str(number) for number in range(len(PROBLEMS[problem].benchmarks))]
 
 
 def points_of(name: str, entry: Path, problem: str, clock: str) -> list[dict[str, Any]]:
@@ -60,7 +60,7 @@ def points_of(name: str, entry: Path, problem: str, clock: str) -> list[dict[str
     for more, modes in (OF_OURS if name == OURS else OF_OTHERS).items():
         with tempfile.TemporaryDirectory() as folder:
             for point, path in zip(found, recorded(entry, more, problem, Path(folder))):
-                traces = ladder_record.load(path)
+                traces = record.load(path)
                 for mode in modes:
                     us = modelled_loop(traces, chip, calls, False if mode == ORDINARY else None).us
                     print(f"{name}, {problem}, case {point['case']}, {mode}: {us:.2f}", flush=True)
@@ -112,12 +112,12 @@ def main(arguments: list[str] | None = None) -> None:
             points += points_of(name, entry, problem, options.clock)
     if options.save:
         old = (records.load(options.save) or {"points": []})["points"]
-        record = {
+        found = {
             "chip": profile(options.clock).name,
             **circumstances.versions(arguments),
             "points": merged(old, points),
         }
-        records.save(options.save, record)
+        records.save(options.save, found)
 
 
 if __name__ == "__main__":

@@ -179,8 +179,8 @@ class Pool:
         limit_s: float,
         how: str = "spawn",
     ) -> None:
-        """make: called with the arguments in each worker; it returns a function from question to answer, a dict, with an
-        attribute `about`. An answer with a true "restart" is its worker's last. units: questions that one worker
+        """make: called with the arguments in each worker; it returns a function from question to answer, a dict, with
+        an attribute `about`. An answer with a true "restart" is its worker's last. units: questions that one worker
         answers, in order. jobs: workers at once. limit_s: seconds for an answer. how: a worker starts, "spawn" (with
         nothing of this process) or "fork".
         """

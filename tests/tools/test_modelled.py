@@ -10,7 +10,7 @@ from nogpu.clock.loop import modelled_loop
 from task import PROBLEMS
 from tools import modelled
 from workshop.clock import microbenchmarks as b200_rings
-from workshop.clock import record as ladder_record
+from workshop.clock import record
 
 
 def point(entry, problem="gemm", case=0, **times):
@@ -54,7 +54,7 @@ def test_times_in_each_launch_mode(monkeypatch):
 
     count = len(PROBLEMS["gemv"].benchmarks)
     monkeypatch.setattr(modelled, "recorded", lambda entry, more, problem, folder: [more] * count)
-    monkeypatch.setattr(ladder_record, "load", of.get)
+    monkeypatch.setattr(record, "load", of.get)
     monkeypatch.setattr(modelled, "modelled_loop", loop)
     ours = modelled.points_of("ours", Path("submission.py"), "gemv", "b200")
     assert asked == [(3, 1, False), (3, 1, None)] * count + [(2, 1, None)] * count
