@@ -23,12 +23,12 @@ from typing import Any
 
 from harness import ROOT
 from harness.launch_modes import ORDINARY, OVERLAPPING, PROGRAMMATIC, LaunchMode
-from harness.options import command_parser
 from nogpu.clock import modelled_loop, profile
 from task import PROBLEMS
 from tools import circumstances
 from workshop import records
 from workshop.clock import record
+from workshop.console import command_parser
 
 # Options of tools.clock.entry, and the modes in which the launches so recorded are replayed.
 Recordings = dict[tuple[str, ...], tuple[LaunchMode, ...]]
@@ -91,8 +91,7 @@ def best(text: str) -> tuple[str, Path]:
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
-    parser = command_parser(__doc__ or "")
-    parser.prog = "python -m tools.modelled"
+    parser = command_parser(__doc__, "tools.modelled")
     parser.add_argument("--clock", default="b200", metavar="PROFILE", help="default: %(default)s")
     parser.add_argument("--problem", choices=list(PROBLEMS), help="default: all")
     text = "a published entry for a problem; may be repeated"

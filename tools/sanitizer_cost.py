@@ -20,8 +20,8 @@ from typing import Any
 
 import nogpu
 from harness.console import make_console, make_table
-from harness.options import command_parser
 from task import GEMV, GROUP_GEMM, TestSpec
+from workshop.console import command_parser
 
 CONFIGURATIONS = "64/1/1/1,128/1/1/1,128/1/1/2,192/2/2/1,256/2/1/1"
 GROUPS = "m: [200, 130, 64]; n: [384, 256, 256]; k: [1024, 2048, 1280]; g: 3; seed: 5"
@@ -30,8 +30,7 @@ MOST = 4.0
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = command_parser(__doc__)
-    parser.prog = "python -m tools.sanitizer_cost"
+    parser = command_parser(__doc__, "tools.sanitizer_cost")
     parser.add_argument("--calls", type=int, default=7, metavar="N", help="of each kind, default: %(default)s")
     parser.add_argument(
         "--configurations",

@@ -33,7 +33,6 @@ from typing import Any
 from rich.progress import Progress
 
 from harness.launch_modes import ALONE, ORDINARY, OVERLAPPING, PROGRAMMATIC
-from harness.options import command_parser
 from nogpu import EmulatorError
 from nogpu.clock import WORDS, modelled_loop, profile
 from tools import circumstances
@@ -41,6 +40,7 @@ from tools.clock import recordings
 from workshop import records
 from workshop.clock.picture import scatter
 from workshop.clock.record import load
+from workshop.console import command_parser
 
 Point = dict[str, Any]
 
@@ -144,8 +144,7 @@ def draw(points: Sequence[Point], path: Path) -> None:
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
-    parser = command_parser(__doc__ or "")
-    parser.prog = "python -m tools.clock.validate"
+    parser = command_parser(__doc__, "tools.clock.validate")
     recordings.add_options(parser)
     parser.add_argument("--profile", default="h200", metavar="NAME", help="chip profile; default: %(default)s")
     parser.add_argument("--picture", type=Path, metavar="FILE.png", help="draw modelled over silicon's times")

@@ -27,17 +27,16 @@ from typing import Any
 
 import nogpu
 from harness.console import make_console, make_table
-from harness.options import command_parser
 from tools import circumstances
 from tools.mutants import SURVIVORS
 from workshop import processes, records
+from workshop.console import command_parser
 
 LIMIT = 120.0  # seconds of a mutant
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = command_parser(__doc__)
-    parser.prog = "python -m tools.mutants"
+    parser = command_parser(__doc__, "tools.mutants")
     parser.add_argument("--foreign", type=Path, metavar="FOLDER", help="folder with the checkout of NVIDIA/cutlass")
     parser.add_argument("--programs", metavar="P[,P...]", help="default: all")
     parser.add_argument("--kinds", metavar="K[,K...]", help="default: all")
